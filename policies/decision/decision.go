@@ -1,0 +1,168 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package decision holds what a policy is asked and what it answers: Input,
+// Verdict and Violation.
+//
+// It is the root of the import graph: it knows Kubernetes and MCS API types,
+// nothing else of Comity, and neither Rego nor a cluster. The JSON form of Input
+// is the contract with policy authors and is described in policies/INPUT.md.
+package decision
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+)
+
+// InputVersion is Input.APIVersion; it changes when a field changes its meaning.
+const InputVersion = "policy.comity.dev/v1alpha1"
+
+// Operation is what is being decided on.
+type Operation string
+
+const (
+	// Create and Update: somebody is about to store the object.
+	Create Operation = "CREATE"
+	Update Operation = "UPDATE"
+	// Audit: the object is stored already and is looked at again.
+	Audit Operation = "AUDIT"
+)
+
+// Subject is the kind of the object whose request is decided on.
+type Subject string
+
+const (
+	SubjectServiceExport Subject = "ServiceExport"
+	// SubjectService: a Service changes while it is exported.
+	SubjectService Subject = "Service"
+)
+
+// Input is everything that a policy may look at.
+type Input struct {
+	APIVersion string    `json:"apiVersion"`
+	Operation  Operation `json:"operation"`
+	Subject    Subject   `json:"subject"`
+	// UserInfo is who asks; nil in an audit.
+	UserInfo *UserInfo `json:"userInfo,omitempty"`
+	// Object is the ServiceExport as it would be stored; never nil.
+	Object *mcsv1beta1.ServiceExport `json:"object"`
+	// OldObject is the ServiceExport before an update of it.
+	OldObject *mcsv1beta1.ServiceExport `json:"oldObject,omitempty"`
+	// Service is the Service of that name, nil when it does not exist (yet).
+	Service *corev1.Service `json:"service"`
+	// Namespace is the namespace of the export, nil only if it vanished meanwhile.
+	Namespace *corev1.Namespace `json:"namespace"`
+	// Cluster is the id of the cluster that decides.
+	Cluster string `json:"cluster"`
+	// Scope is where the export asks to go; NamespaceScope how far its namespace lets it.
+	Scope          Scope `json:"scope"`
+	NamespaceScope Scope `json:"namespaceScope"`
+	// Peers are the other members of the clusterset by cluster id.
+	Peers map[string]Peer `json:"peers"`
+}
+
+// UserInfo is the requester.
+type UserInfo struct {
+	Username string   `json:"username"`
+	Groups   []string `json:"groups"`
+}
+
+// Scope is a parsed comity.dev/export-to annotation.
+type Scope struct {
+	// All is true when no annotation narrows the scope.
+	All bool `json:"all"`
+	// Clusters are the listed ids, sorted.
+	Clusters []string `json:"clusters"`
+	// Problem says why the annotation could not be read; empty when it could.
+	Problem string `json:"problem,omitempty"`
+}
+
+// Peer is another member of the clusterset.
+type Peer struct {
+	// Namespace is the peer's namespace of the export's namespace name.
+	Namespace PeerNamespace `json:"namespace"`
+}
+
+// Presence of a namespace in another cluster, in words that read well in Rego.
+type Presence string
+
+const (
+	// Unknown: the peer has not been read yet.
+	Unknown Presence = "unknown"
+	Present Presence = "present"
+	Absent  Presence = "absent"
+)
+
+// PeerNamespace is what a peer publishes about a namespace.
+type PeerNamespace struct {
+	Presence Presence `json:"presence"`
+	// Labels are the identity labels of the namespace.
+	Labels map[string]string `json:"labels"`
+}
+
+// Outcome is what a policy evaluation came to.
+type Outcome int
+
+// The zero value is NotEvaluated: who forgets to ask, or could not, has no
+// permission and no refusal either.
+const (
+	NotEvaluated Outcome = iota
+	Allowed
+	Denied
+)
+
+// String is the outcome in one word.
+func (o Outcome) String() string {
+	switch o {
+	case Allowed:
+		return "Allowed"
+	case Denied:
+		return "Denied"
+	default:
+		return "NotEvaluated"
+	}
+}
+
+// Verdict is the answer of all policies together.
+type Verdict struct {
+	Outcome Outcome
+	// Violations are why the outcome is Denied, sorted by policy, field, message.
+	Violations []Violation
+	// Warnings forbid nothing; sorted alike.
+	Warnings []Violation
+	// Problem says why the outcome is NotEvaluated; empty otherwise.
+	Problem string
+	// Digest names the set of policies that answered.
+	Digest string
+}
+
+// Violation is one complaint of one policy.
+type Violation struct {
+	// Policy is the name of the ExportPolicy.
+	Policy string
+	// Reason is one word from the policy's metadata, such as InvalidServiceType.
+	Reason string
+	// Field is the path of the offending field, such as
+	// metadata.annotations["comity.dev/export-to"].
+	Field string
+	// Message says what is wrong; Remedy what to do about it.
+	Message string
+	Remedy  string
+}
+
+// String is the complaint as a user reads it: policy, field, what is wrong, remedy.
+func (v Violation) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "[%s] ", v.Policy)
+	if v.Field != "" {
+		fmt.Fprintf(&b, "%s: ", v.Field)
+	}
+	b.WriteString(v.Message)
+	if v.Remedy != "" {
+		fmt.Fprintf(&b, " Remedy: %s", v.Remedy)
+	}
+	return b.String()
+}

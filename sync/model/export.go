@@ -1,0 +1,68 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+)
+
+// Export is one exported Service of one cluster: what KEP-1645 calls a
+// constituent of the import.
+type Export struct {
+	Cluster ClusterID
+	Key     types.NamespacedName
+	// UID and CreatedAt are those of the ServiceExport. CreatedAt decides
+	// conflicts (oldest first, ties by cluster id) and has one second granularity.
+	UID       types.UID
+	CreatedAt time.Time
+
+	Type                  mcsv1beta1.ServiceImportType
+	Ports                 []mcsv1beta1.ServicePort
+	IPFamilies            []corev1.IPFamily
+	SessionAffinity       corev1.ServiceAffinity
+	SessionAffinityConfig *corev1.SessionAffinityConfig
+	InternalTrafficPolicy *corev1.ServiceInternalTrafficPolicy
+	TrafficDistribution   *string
+	// Labels and Annotations are ServiceExport.spec.exported*, never the Service's own.
+	Labels      map[string]string
+	Annotations map[string]string
+}
+
+// Import is what the exports of one namespace/name that reach a cluster are
+// resolved to.
+type Import struct {
+	Key types.NamespacedName
+
+	Type                  mcsv1beta1.ServiceImportType
+	Ports                 []mcsv1beta1.ServicePort
+	IPFamilies            []corev1.IPFamily
+	SessionAffinity       corev1.ServiceAffinity
+	SessionAffinityConfig *corev1.SessionAffinityConfig
+	InternalTrafficPolicy *corev1.ServiceInternalTrafficPolicy
+	TrafficDistribution   *string
+	Labels                map[string]string
+	Annotations           map[string]string
+
+	// Constituents are the contributing exports, oldest first.
+	Constituents []Constituent
+}
+
+// Constituent is one cluster's part in an Import.
+type Constituent struct {
+	Cluster ClusterID
+	// Ports are those of the export that equal the resolved ones by name,
+	// protocol and number. Traffic to any other port must not reach this cluster.
+	Ports []mcsv1beta1.ServicePort
+}
+
+// Conflict is one property in which the exports of a Service disagree.
+type Conflict struct {
+	Reason mcsv1beta1.ServiceExportConditionReason
+	// Message says which clusters differ in what, and whose value is used.
+	Message string
+}

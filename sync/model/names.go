@@ -1,0 +1,128 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"hash/adler32"
+	"strings"
+
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+)
+
+// FieldOwner is the field manager of every object that Comity applies. An
+// object in a user's namespace is Comity's own only if this manager applied it.
+const FieldOwner = "comity"
+
+// Labels and annotations that KEP-1645 or the original Sveltos pipeline define.
+const (
+	LabelServiceName      = mcsv1beta1.LabelServiceName
+	LabelSourceCluster    = mcsv1beta1.LabelSourceCluster
+	LabelServiceImported  = "multicluster.kubernetes.io/service-imported"
+	AnnotationDerivedName = "multicluster.kubernetes.io/derived-service"
+)
+
+// Labels of the Secret that describes a peer (KEP-2149 names).
+const (
+	LabelClusterID  = "cluster.clusterset.k8s.io"
+	LabelClusterSet = "clusterset.k8s.io"
+)
+
+// Labels and annotations of our own.
+const (
+	// AnnotationExportTo, on a ServiceExport, limits the export to the listed
+	// clusters; on a Namespace, it limits every export of that namespace.
+	AnnotationExportTo = "comity.dev/export-to"
+	// LabelExportTo is what users write as a label although a comma is no legal
+	// label value; the mutating webhook moves it to AnnotationExportTo.
+	LabelExportTo = "export-to"
+	// LabelExportNamespace and LabelExportName tell, on a slice in an exchange
+	// namespace, which export it belongs to.
+	LabelExportNamespace = "comity.dev/export-namespace"
+	LabelExportName      = "comity.dev/export-name"
+	// AnnotationSourceSlice holds the name of the slice that one was made from.
+	AnnotationSourceSlice = "comity.dev/source-slice"
+	// LabelExchangeFrom and LabelExchangeTo mark exchange namespaces: who
+	// publishes there, and who alone reads it (absent: every peer).
+	LabelExchangeFrom = "comity.dev/exchange-from"
+	LabelExchangeTo   = "comity.dev/exchange-to"
+	// LabelIdentity is the namespace label compared by namespace sameness
+	// unless other keys are configured.
+	LabelIdentity = "comity.dev/identity"
+)
+
+// ManagedBy is the value of app.kubernetes.io/managed-by and
+// endpointslice.kubernetes.io/managed-by on objects that Comity makes.
+const ManagedBy = "comity"
+
+// DerivedName is the name that the derived Service of an import called name
+// has, unless another import of the namespace already took it: "derived-" and
+// the Adler-32 sum of the name in decimal, as Sprig's adler32sum prints it.
+func DerivedName(name string) string {
+	return fmt.Sprintf("derived-%d", adler32.Checksum([]byte(name)))
+}
+
+// AlternateDerivedName is the name taken instead when DerivedName is not free.
+// It depends on name alone, so that every restart finds the same one.
+func AlternateDerivedName(name string) string {
+	return DerivedName(name) + "-" + shortHash(name)
+}
+
+// SliceName is the name of the mirrored EndpointSlice of one source slice of
+// cluster. The first slice of a derived Service that has its plain name is
+// called <derived>-<cluster>, as the Sveltos pipeline calls it; all others are
+// joined with dots, which occur in neither part, so that no two can meet.
+func SliceName(derived string, plain bool, cluster ClusterID, sourceSlice string) string {
+	if plain && strings.Count(derived, "-") == 1 {
+		return derived + "-" + string(cluster)
+	}
+	return derived + "." + string(cluster) + "." + shortHash(sourceSlice)
+}
+
+// RecordName is the name of the ExportRecord of namespace/name. Neither part
+// can hold a dot, so two exports never share a record.
+func RecordName(namespace, name string) string { return name + "." + namespace }
+
+// RecordSliceName is the name, in an exchange namespace, of the copy of an
+// EndpointSlice. A namespace holds no dot, so the first dot ends it. Names that
+// would pass the limit of 253 characters are shortened to a hash.
+func RecordSliceName(namespace, slice string) string {
+	if full := namespace + "." + slice; len(full) <= 253 {
+		return full
+	}
+	return namespace + "." + longHash(slice)
+}
+
+// ExchangeNamespace is the namespace in which from publishes what every peer
+// may read.
+func ExchangeNamespace(from ClusterID) string {
+	if wrapped := "-" + string(from) + "-"; !strings.Contains(wrapped, "-to-") && len(from) <= 56 {
+		return "comity-" + string(from)
+	}
+	return "comity-x-" + longHash("from "+string(from))
+}
+
+// ScopedExchangeNamespace is the namespace in which from publishes what to
+// alone may read. Ids that make the readable form ambiguous ("a-to-b") or
+// longer than a namespace may be are replaced by a hash.
+func ScopedExchangeNamespace(from, to ClusterID) string {
+	joined := string(from) + "-to-" + string(to)
+	ambiguous := strings.Contains("-"+string(from)+"-", "-to-") || strings.Contains("-"+string(to)+"-", "-to-")
+	if !ambiguous && len(joined) <= 56 {
+		return "comity-" + joined
+	}
+	return "comity-x-" + longHash("from "+string(from)+" to "+string(to))
+}
+
+func shortHash(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:4])
+}
+
+func longHash(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:20])
+}

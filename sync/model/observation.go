@@ -1,0 +1,57 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+// Publication says whether a local ServiceExport stands in the exchange.
+type Publication int
+
+// The zero value is invalid, so that a forgotten field is noticed.
+const (
+	// PublicationNone: there is no export to publish, or it is not valid.
+	PublicationNone Publication = iota + 1
+	// Published: the records of the export equal what is stored now.
+	Published
+	// PublicationWithheld: policy does not let it be published.
+	PublicationWithheld
+	// PublicationPending: nothing is known to be wrong, but it is not done yet.
+	PublicationPending
+	// PublicationFailed: it could not be written; Detail says why and what to do.
+	PublicationFailed
+)
+
+// Problem is something about an import that its reader should know and that
+// stopped nothing else: a foreign object in the way, say.
+type Problem struct {
+	// Reason is one word, used as the reason of an event.
+	Reason string
+	// Message names the object, what was expected and what to do.
+	Message string
+}
+
+// Reasons of problems.
+const (
+	// ReasonNameTaken: an object that is not Comity's has the name of a derived one.
+	ReasonNameTaken = "NameTaken"
+	// ReasonForeignImport: a ServiceImport that Comity did not make is in the way.
+	ReasonForeignImport = "ForeignImport"
+)
+
+// Observation is what the sync loop found and did for one namespace/name. It
+// is all that the status controller needs to know of the loop.
+type Observation struct {
+	Publication Publication
+	// Detail explains a publication that is not Published; empty otherwise.
+	Detail string
+	// Scope is where the local export goes, once published.
+	Scope Scope
+	// Import is the resolved import, nil when no export reaches this cluster.
+	Import *Import
+	// Unread are the peers whose exports were not read since start and that
+	// may contribute to the import.
+	Unread []ClusterID
+	// Conflicts are those among the exports that reach this cluster, in the
+	// order of the reasons in KEP-1645.
+	Conflicts []Conflict
+	Problems  []Problem
+}

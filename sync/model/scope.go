@@ -1,0 +1,97 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Scope says which clusters an export goes to: every member, or a list. The
+// zero value holds no cluster at all.
+type Scope struct {
+	all      bool
+	clusters []ClusterID // sorted, unique; nil when all
+}
+
+// ScopeAll is the scope of an export that names no cluster: every member,
+// present and future.
+func ScopeAll() Scope { return Scope{all: true} }
+
+// ScopeOf is the scope of exactly these clusters, in any order.
+func ScopeOf(ids ...ClusterID) Scope {
+	sorted := slices.Clone(ids)
+	slices.Sort(sorted)
+	return Scope{clusters: slices.Compact(sorted)}
+}
+
+// ParseScope reads the value of comity.dev/export-to: cluster ids separated by
+// commas, white space around them ignored, repetitions allowed. It fails on an
+// empty list, an empty item and an item that is no cluster id.
+func ParseScope(text string) (Scope, error) {
+	if strings.TrimSpace(text) == "" {
+		return Scope{}, fmt.Errorf("the list names no cluster; expected cluster ids separated by commas, such as \"b,c\"")
+	}
+	var ids []ClusterID
+	for i, item := range strings.Split(text, ",") {
+		item = strings.TrimSpace(item)
+		if item == "" {
+			return Scope{}, fmt.Errorf("item %d of %q is empty; expected cluster ids separated by single commas, such as \"b,c\"", i+1, text)
+		}
+		id, err := ParseClusterID(item)
+		if err != nil {
+			return Scope{}, fmt.Errorf("item %d of %q: %w", i+1, text, err)
+		}
+		ids = append(ids, id)
+	}
+	return ScopeOf(ids...), nil
+}
+
+// All reports whether the scope is every member.
+func (s Scope) All() bool { return s.all }
+
+// Empty reports whether no cluster can be in the scope.
+func (s Scope) Empty() bool { return !s.all && len(s.clusters) == 0 }
+
+// Clusters lists the named clusters in order; nil when the scope is every member.
+func (s Scope) Clusters() []ClusterID { return slices.Clone(s.clusters) }
+
+// Contains reports whether id is in the scope.
+func (s Scope) Contains(id ClusterID) bool {
+	if s.all {
+		return true
+	}
+	_, found := slices.BinarySearch(s.clusters, id)
+	return found
+}
+
+// Intersect is the scope of the clusters that are in both.
+func (s Scope) Intersect(other Scope) Scope {
+	switch {
+	case s.all:
+		return other
+	case other.all:
+		return s
+	}
+	var both []ClusterID
+	for _, id := range s.clusters {
+		if other.Contains(id) {
+			both = append(both, id)
+		}
+	}
+	return Scope{clusters: both}
+}
+
+// String is "every cluster", or the ids joined by commas.
+func (s Scope) String() string {
+	if s.all {
+		return "every cluster"
+	}
+	names := make([]string, len(s.clusters))
+	for i, id := range s.clusters {
+		names[i] = string(id)
+	}
+	return strings.Join(names, ",")
+}
