@@ -1,0 +1,119 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package admit
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"unicode"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/comity-mcs/comity/policies/decision"
+)
+
+// Answer is what the API server is told.
+type Answer struct {
+	Allowed bool
+	// Code and Reason are those of an HTTP error; 200 and empty when Allowed.
+	Code   int32
+	Reason metav1.StatusReason
+	// Message says why not, and what to do; empty when Allowed.
+	Message string
+	// Warnings reach whoever made the request, one line each.
+	Warnings []string
+}
+
+// Allow is the answer to what no policy has to be asked about.
+func Allow() Answer { return Answer{Allowed: true, Code: http.StatusOK} }
+
+// Subject is the object that an answer speaks of.
+type Subject struct {
+	Kind decision.Subject
+	Key  types.NamespacedName
+}
+
+// String is kind, namespace and name.
+func (s Subject) String() string { return fmt.Sprintf("%s %s", s.Kind, s.Key) }
+
+// FromVerdict answers for the policies:
+//
+//	Allowed       let it pass, with the warnings
+//	Denied        403 Forbidden: one line on the object, then one per violation
+//	NotEvaluated  503 ServiceUnavailable: nothing is wrong that the author could mend
+//
+// A verdict of any other outcome counts as NotEvaluated: who was not asked has
+// not agreed.
+func FromVerdict(subject Subject, verdict decision.Verdict) Answer {
+	switch verdict.Outcome {
+	case decision.Allowed:
+		answer := Allow()
+		answer.Warnings = lines(verdict.Warnings)
+		return answer
+	case decision.Denied:
+		return Answer{
+			Code:     http.StatusForbidden,
+			Reason:   metav1.StatusReasonForbidden,
+			Message:  refusal(subject, verdict.Violations),
+			Warnings: lines(verdict.Warnings),
+		}
+	default:
+		problem := verdict.Problem
+		if problem == "" {
+			problem = "the policies gave no answer"
+		}
+		return Answer{
+			Code:   http.StatusServiceUnavailable,
+			Reason: metav1.StatusReasonServiceUnavailable,
+			Message: fmt.Sprintf("%s was refused because no policy could be asked: %s. Try again in a few seconds; if it stays so, see the ExportPolicies (kubectl get exportpolicies) and the log of Comity.",
+				subject, strings.TrimSuffix(oneLine(problem), ".")),
+		}
+	}
+}
+
+// Malformed answers to an object that contradicts itself or cannot be read,
+// before any policy is asked.
+func Malformed(message string) Answer {
+	return Answer{Code: http.StatusBadRequest, Reason: metav1.StatusReasonBadRequest, Message: message}
+}
+
+func refusal(subject Subject, violations []decision.Violation) string {
+	policies := map[string]bool{}
+	for _, v := range violations {
+		policies[v.Policy] = true
+	}
+	noun := "policies"
+	if len(policies) == 1 {
+		noun = "policy"
+	}
+	because := ""
+	if subject.Kind == decision.SubjectService {
+		// Its author may not know that somebody else exported it.
+		because = fmt.Sprintf(", because ServiceExport %s exports it", subject.Key)
+	}
+	first := fmt.Sprintf("%s was refused by %d %s%s:", subject, len(policies), noun, because)
+	return strings.Join(append([]string{first}, lines(violations)...), "\n")
+}
+
+// lines is one line per violation, in the order given.
+func lines(violations []decision.Violation) []string {
+	var out []string
+	for _, v := range violations {
+		out = append(out, oneLine(v.String()))
+	}
+	return out
+}
+
+// oneLine keeps a message of a policy author from breaking out of its line:
+// the API server drops a warning that holds a control character.
+func oneLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, strings.TrimSpace(s))
+}

@@ -1,0 +1,34 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	policyv1alpha1 "github.com/comity-mcs/comity/policies/v1alpha1"
+	"github.com/comity-mcs/comity/webhook/admit"
+)
+
+// policyValidator refuses an ExportPolicy that does not compile. The engine
+// would keep the last good version, but its author is here now.
+type policyValidator struct{ policies PolicyChecker }
+
+func (v policyValidator) handle(_ context.Context, req admission.Request) admission.Response {
+	now, was := &policyv1alpha1.ExportPolicy{}, &policyv1alpha1.ExportPolicy{}
+	updated, err := decode(req, now, was)
+	if err != nil {
+		return respond(admit.Malformed(err.Error()))
+	}
+	if v.policies == nil || passes(req, now) || updated && equality.Semantic.DeepEqual(now.Spec, was.Spec) {
+		return respond(admit.Allow())
+	}
+	if err := v.policies.Check(now); err != nil {
+		return respond(admit.Malformed(fmt.Sprintf("ExportPolicy %s: spec.rego: %v. Remedy: correct the module; the stored policy stays in force as it is", now.Name, err)))
+	}
+	return respond(admit.Allow())
+}

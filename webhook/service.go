@@ -1,0 +1,59 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/webhook/admit"
+	"github.com/comity-mcs/comity/webhook/facts"
+)
+
+// serviceValidator asks the policies about the export of a Service that turns
+// ExternalName, since that would be a way around them: export first, then change.
+type serviceValidator struct {
+	judge   Judge
+	exports client.Reader
+}
+
+func (v serviceValidator) handle(ctx context.Context, req admission.Request) admission.Response {
+	now, was := &corev1.Service{}, &corev1.Service{}
+	updated, err := decode(req, now, was)
+	if err != nil {
+		return respond(admit.Malformed(err.Error()))
+	}
+	// config/webhook sends no other request here; ask nothing about one that comes.
+	turned := now.Spec.Type == corev1.ServiceTypeExternalName && was.Spec.Type != corev1.ServiceTypeExternalName
+	if !updated || !turned {
+		return respond(admit.Allow())
+	}
+	subject := admit.Subject{Kind: decision.SubjectService, Key: client.ObjectKeyFromObject(now)}
+	export := &mcsv1beta1.ServiceExport{}
+	err = v.exports.Get(ctx, subject.Key, export)
+	switch {
+	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
+		// Without the MCS API there are no exports either.
+		return respond(admit.Allow())
+	case err != nil:
+		return respond(admit.FromVerdict(subject, decision.Verdict{Problem: fmt.Sprintf("whether it is exported could not be read: %v", err)}))
+	case export.DeletionTimestamp != nil:
+		return respond(admit.Allow())
+	}
+	return respond(admit.FromVerdict(subject, v.judge.Decide(ctx, facts.Request{
+		Operation: decision.Update,
+		Subject:   decision.SubjectService,
+		User:      user(req),
+		Export:    export,
+		Service:   now,
+	})))
+}

@@ -1,0 +1,125 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/webhook/admit"
+	"github.com/comity-mcs/comity/webhook/facts"
+)
+
+// mutateServiceExport moves the export-to label to the annotation. It reads
+// metadata only, so that it does not care for the version of the object.
+func mutateServiceExport(_ context.Context, req admission.Request) admission.Response {
+	now, was := &metav1.PartialObjectMetadata{}, &metav1.PartialObjectMetadata{}
+	updated, err := decode(req, now, was)
+	if err != nil {
+		return respond(admit.Malformed(err.Error()))
+	}
+	if passes(req, now) {
+		return respond(admit.Allow())
+	}
+	var before *metav1.ObjectMeta
+	if updated {
+		before = &was.ObjectMeta
+	}
+	patch, err := admit.MoveScope(&now.ObjectMeta, before)
+	if err != nil {
+		return respond(admit.Malformed(err.Error()))
+	}
+	response := respond(admit.Allow())
+	response.Patches = patch
+	return response
+}
+
+// exportValidator asks the policies about a ServiceExport.
+type exportValidator struct{ judge Judge }
+
+func (v exportValidator) handle(ctx context.Context, req admission.Request) admission.Response {
+	now, was := &mcsv1beta1.ServiceExport{}, &mcsv1beta1.ServiceExport{}
+	updated, err := decode(req, now, was)
+	if err != nil {
+		return respond(admit.Malformed(err.Error()))
+	}
+	if passes(req, now) || updated && judgedAlike(now, was) {
+		return respond(admit.Allow())
+	}
+	question := facts.Request{Operation: decision.Create, User: user(req), Export: now}
+	if updated {
+		question.Operation, question.OldExport = decision.Update, was
+	}
+	subject := admit.Subject{Kind: decision.SubjectServiceExport, Key: client.ObjectKeyFromObject(now)}
+	return respond(admit.FromVerdict(subject, v.judge.Decide(ctx, question)))
+}
+
+// judgedAlike reports whether an update touches nothing that a user decides
+// on. An export that a later policy forbids can then still lose its finalizers
+// or get an owner; what is stored is judged by the audit.
+func judgedAlike(a, b *mcsv1beta1.ServiceExport) bool {
+	return equality.Semantic.DeepEqual(a.Spec, b.Spec) &&
+		equality.Semantic.DeepEqual(a.Labels, b.Labels) &&
+		equality.Semantic.DeepEqual(a.Annotations, b.Annotations)
+}
+
+// passes reports whether the request is none to judge: it does not write the
+// object, or the object is on its way out and only its finalizers keep it.
+func passes(req admission.Request, subject metav1.Object) bool {
+	writes := req.Operation == admissionv1.Create || req.Operation == admissionv1.Update
+	return !writes || subject.GetDeletionTimestamp() != nil
+}
+
+// decode reads the object, and the one it replaces if the request is an
+// update. Raw JSON is read leniently: versions of one kind differ in nothing
+// that is read here, and a label that Kubernetes will refuse is no error yet.
+func decode(req admission.Request, now, was metav1.Object) (updated bool, err error) {
+	if req.Operation != admissionv1.Create && req.Operation != admissionv1.Update {
+		return false, nil
+	}
+	if err := json.Unmarshal(req.Object.Raw, now); err != nil {
+		return false, fmt.Errorf("%s could not be read: %w. Remedy: compare it with the schema of %s/%s", object(req), err, req.Kind.Group, req.Kind.Version)
+	}
+	// The request's namespace is what the API server authorized.
+	now.SetNamespace(req.Namespace)
+	if req.Operation != admissionv1.Update {
+		return false, nil
+	}
+	if err := json.Unmarshal(req.OldObject.Raw, was); err != nil {
+		return false, fmt.Errorf("%s as it is stored could not be read: %w. Remedy: delete it and create it anew", object(req), err)
+	}
+	return true, nil
+}
+
+// object is kind, namespace if any, and name.
+func object(req admission.Request) string {
+	return req.Kind.Kind + " " + strings.TrimPrefix(req.Namespace+"/"+req.Name, "/")
+}
+
+func user(req admission.Request) *decision.UserInfo {
+	groups := req.UserInfo.Groups
+	if groups == nil {
+		groups = []string{}
+	}
+	return &decision.UserInfo{Username: req.UserInfo.Username, Groups: groups}
+}
+
+// respond puts an answer in the form of controller-runtime.
+func respond(answer admit.Answer) admission.Response {
+	return admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{
+		Allowed:  answer.Allowed,
+		Warnings: answer.Warnings,
+		Result:   &metav1.Status{Code: answer.Code, Reason: answer.Reason, Message: answer.Message},
+	}}
+}
