@@ -1,0 +1,169 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package join
+
+import (
+	"fmt"
+	"net/netip"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/rest"
+
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// Defaults of the fields of Cluster and Options.
+const (
+	// DefaultNamespace is Comity's namespace.
+	DefaultNamespace = "comity-system"
+	// DefaultServiceAccount is the account that the agent runs as.
+	DefaultServiceAccount = "comity"
+	// DefaultExpiry is how long a new credential is valid.
+	DefaultExpiry = 24 * time.Hour
+)
+
+// minExpiry is the shortest lifetime that an API server grants a token.
+const minExpiry = 10 * time.Minute
+
+// Cluster is one of the two members to be joined.
+type Cluster struct {
+	// ID is the cluster's id: one RFC 1123 label (KEP-2149). Required.
+	ID model.ClusterID
+	// Set is the clusterset that the cluster belongs to: a label value. Required,
+	// and the same on both sides.
+	Set string
+	// Namespace is Comity's namespace there; DefaultNamespace if empty.
+	Namespace string
+	// ServiceAccount is the account in Namespace that the agent runs as;
+	// DefaultServiceAccount if empty.
+	ServiceAccount string
+	// RESTConfig is an administrator's access to the cluster.
+	RESTConfig *rest.Config
+	// Server is the https URL by which the *other* cluster reaches this one's API
+	// server; that of RESTConfig if empty.
+	Server string
+	// CAData is the PEM bundle that verifies Server; that of RESTConfig if empty.
+	CAData []byte
+	// AcceptedCIDRs are the address ranges that the administrator of this cluster
+	// accepts from the other one. nil keeps what was accepted before.
+	AcceptedCIDRs []netip.Prefix
+}
+
+// Options adjust Connect and Disconnect. The zero value is fit for use.
+type Options struct {
+	// Expiry is how long a new credential is valid: DefaultExpiry if zero, at
+	// least ten minutes. An API server may grant less.
+	Expiry time.Duration
+	// Rotate replaces credentials even if they are good for long enough.
+	Rotate bool
+	// Progress is told of every object, in the order of work; nil tells nobody.
+	Progress func(Step)
+	// Now is the clock; time.Now if nil.
+	Now func() time.Time
+}
+
+func (o Options) withDefaults() (Options, error) {
+	if o.Expiry == 0 {
+		o.Expiry = DefaultExpiry
+	}
+	if o.Expiry < minExpiry {
+		return o, fmt.Errorf("expiry %s is too short; API servers grant no token of less than %s", o.Expiry, minExpiry)
+	}
+	if o.Progress == nil {
+		o.Progress = func(Step) {}
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return o, nil
+}
+
+// withDefaults fills in what can be told without a request and validates the
+// rest. It does not need RESTConfig.
+func (c Cluster) withDefaults() (Cluster, error) {
+	if _, err := model.ParseClusterID(string(c.ID)); err != nil {
+		return c, err
+	}
+	if c.Set == "" {
+		return c, fmt.Errorf("cluster %s: the clusterset is empty; expected the name that all members share, such as \"production\"", c.ID)
+	}
+	if problems := validation.IsValidLabelValue(c.Set); len(problems) > 0 {
+		return c, fmt.Errorf("cluster %s: clusterset %q is no label value: %s", c.ID, c.Set, strings.Join(problems, "; "))
+	}
+	if c.Namespace == "" {
+		c.Namespace = DefaultNamespace
+	}
+	if c.ServiceAccount == "" {
+		c.ServiceAccount = DefaultServiceAccount
+	}
+	if problems := validation.IsDNS1123Label(c.Namespace); len(problems) > 0 {
+		return c, fmt.Errorf("cluster %s: %q is no namespace: %s", c.ID, c.Namespace, strings.Join(problems, "; "))
+	}
+	for _, prefix := range c.AcceptedCIDRs {
+		if !prefix.IsValid() || prefix != prefix.Masked() {
+			return c, fmt.Errorf("cluster %s: accepted CIDR %q is no address range; expected one like 10.20.0.0/16, with no bit set behind the prefix", c.ID, prefix)
+		}
+	}
+	return c, nil
+}
+
+// withAccess fills in Server and CAData and validates them: they are what the
+// other side's agent will trust.
+func (c Cluster) withAccess() (Cluster, error) {
+	if c.RESTConfig == nil {
+		return c, fmt.Errorf("cluster %s: there is no access to it; give the kubeconfig of an administrator", c.ID)
+	}
+	if c.Server == "" {
+		base, _, err := rest.DefaultServerUrlFor(c.RESTConfig)
+		if err != nil {
+			return c, fmt.Errorf("cluster %s: server %q: %w", c.ID, c.RESTConfig.Host, err)
+		}
+		c.Server = base.String()
+	}
+	if err := validateServer(c.Server); err != nil {
+		return c, fmt.Errorf("cluster %s: %w", c.ID, err)
+	}
+	c.Server = strings.TrimRight(c.Server, "/")
+	if len(c.CAData) == 0 {
+		c.CAData = c.RESTConfig.CAData
+	}
+	if len(c.CAData) == 0 && c.RESTConfig.CAFile != "" {
+		data, err := os.ReadFile(c.RESTConfig.CAFile)
+		if err != nil {
+			return c, fmt.Errorf("cluster %s: read its certificate authority: %w", c.ID, err)
+		}
+		c.CAData = data
+	}
+	if len(c.CAData) == 0 {
+		return c, fmt.Errorf("cluster %s: no certificate authority for %s is known; give the PEM bundle that verifies it", c.ID, c.Server)
+	}
+	return c, nil
+}
+
+func validateServer(server string) error {
+	u, err := url.Parse(server)
+	if err != nil {
+		return fmt.Errorf("server %q is no URL: %w", server, err)
+	}
+	if u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return fmt.Errorf("server %q cannot be used by the other cluster; expected https://host:port", server)
+	}
+	return nil
+}
+
+// validatePair checks what only shows with both sides at hand.
+func validatePair(a, b Cluster) error {
+	if a.ID == b.ID {
+		return fmt.Errorf("both clusters have the id %q; ids are unique in a clusterset, give one of them another", a.ID)
+	}
+	if a.Set != b.Set {
+		return fmt.Errorf("cluster %s belongs to clusterset %q and cluster %s to %q; only members of one set can be joined",
+			a.ID, a.Set, b.ID, b.Set)
+	}
+	return nil
+}

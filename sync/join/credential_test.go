@@ -1,0 +1,139 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package join
+
+import (
+	"encoding/base64"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/rest"
+)
+
+func TestServerAndAuthorityOfACluster(t *testing.T) {
+	ca := []byte("-----BEGIN CERTIFICATE-----")
+	config := func(host string) *rest.Config {
+		return &rest.Config{Host: host, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
+	}
+	cases := []struct {
+		name       string
+		cluster    Cluster
+		wantServer string
+		wantErr    string
+	}{
+		{"the server of the kubeconfig by default", Cluster{RESTConfig: config("https://10.0.0.1:6443")}, "https://10.0.0.1:6443", ""},
+		{"a host without a scheme is https", Cluster{RESTConfig: config("10.0.0.1:6443")}, "https://10.0.0.1:6443", ""},
+		{"a server of its own for the other side", Cluster{RESTConfig: config("https://127.0.0.1:1"), Server: "https://api.a.example/"}, "https://api.a.example", ""},
+		{"no access", Cluster{}, "", "there is no access to it"},
+		{"plain http", Cluster{RESTConfig: config("http://10.0.0.1")}, "", "expected https://host:port"},
+		{"a password in the URL", Cluster{RESTConfig: config("x"), Server: "https://u:p@h"}, "", "expected https://host:port"},
+		{"no host", Cluster{RESTConfig: config("x"), Server: "https://"}, "", "expected https://host:port"},
+		{"no authority", Cluster{RESTConfig: &rest.Config{Host: "https://h"}}, "", "no certificate authority for https://h is known"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			c.cluster.ID = "a"
+			got, err := c.cluster.withAccess()
+			if c.wantErr != "" {
+				if err == nil || !strings.Contains(err.Error(), c.wantErr) {
+					t.Fatalf("got %v, want an error that says %q", err, c.wantErr)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.Server != c.wantServer || string(got.CAData) != string(ca) {
+				t.Errorf("got server %q and authority %q", got.Server, got.CAData)
+			}
+		})
+	}
+}
+
+func TestATokenIsReadBackOnlyForTheClusterItIsFor(t *testing.T) {
+	peer := Cluster{ID: "b", Server: "https://b:6443", CAData: []byte("ca"), Namespace: "comity-system"}
+	kubeconfig, err := writeKubeconfig("a", peer, "secret")
+	if err != nil {
+		t.Fatal(err)
+	}
+	moved, reissued := peer, peer
+	moved.Server, reissued.CAData = "https://elsewhere:6443", []byte("other")
+	cases := []struct {
+		name       string
+		kubeconfig string
+		peer       Cluster
+		want       string
+	}{
+		{"the same cluster", string(kubeconfig), peer, "secret"},
+		{"another server", string(kubeconfig), moved, ""},
+		{"another authority", string(kubeconfig), reissued, ""},
+		{"garbage", "{", peer, ""},
+		{"nothing", "", peer, ""},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			if got := readToken([]byte(c.kubeconfig), c.peer); got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+func TestATokenIsKeptWhileMoreThanHalfOfItIsLeft(t *testing.T) {
+	issued := time.Unix(1_000_000, 0)
+	token := func(payload string) string {
+		return "e30." + base64.RawURLEncoding.EncodeToString([]byte(payload)) + ".sig"
+	}
+	day := token(fmt.Sprintf(`{"iat":%d,"exp":%d}`, issued.Unix(), issued.Add(24*time.Hour).Unix()))
+	cases := []struct {
+		name  string
+		token string
+		age   time.Duration
+		want  bool
+	}{
+		{"just issued", day, 0, true},
+		{"a little less than half gone", day, 12*time.Hour - time.Second, true},
+		{"half gone", day, 12 * time.Hour, false},
+		{"expired", day, 25 * time.Hour, false},
+		{"no expiry", token(`{"iat":1}`), 0, false},
+		{"no JSON", token(`x`), 0, false},
+		{"no base64", "a.!.c", 0, false},
+		{"no token", "opaque", 0, false},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			if got := freshEnough(c.token, issued.Add(c.age)); got != c.want {
+				t.Errorf("got %t, want %t", got, c.want)
+			}
+		})
+	}
+}
+
+func TestAStepIsOneLine(t *testing.T) {
+	steps := []Step{
+		{Cluster: "a", Kind: "Namespace", Name: "comity-a", Verb: Unchanged},
+		{Cluster: "b", Kind: "Secret", Namespace: "comity-system", Name: "peer-a", Verb: Created, Note: "new credential"},
+	}
+	var got []string
+	for _, step := range steps {
+		got = append(got, step.String())
+	}
+	want := []string{"a: Namespace comity-a unchanged", "b: Secret comity-system/peer-a created (new credential)"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestOptionsRefuseATokenThatNoServerGrants(t *testing.T) {
+	if _, err := (Options{Expiry: time.Minute}).withDefaults(); err == nil {
+		t.Error("an expiry of one minute was accepted")
+	}
+	opts, err := Options{}.withDefaults()
+	if err != nil || opts.Expiry != DefaultExpiry || opts.Now == nil || opts.Progress == nil {
+		t.Errorf("got %+v, %v", opts, err)
+	}
+}

@@ -1,0 +1,187 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package join
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// Verb is what became of an object.
+type Verb string
+
+// The verbs of a Step.
+const (
+	Created   Verb = "created"
+	Changed   Verb = "changed"
+	Unchanged Verb = "unchanged"
+	Deleted   Verb = "deleted"
+	// Kept: Disconnect found an object of that name that Connect did not make.
+	Kept Verb = "kept"
+)
+
+// Step is one object that Connect or Disconnect dealt with.
+type Step struct {
+	Cluster model.ClusterID
+	// Kind, Namespace and Name identify the object; Namespace is empty for Namespaces.
+	Kind, Namespace, Name string
+	Verb                  Verb
+	// Note says more, such as how long a credential is valid; often empty.
+	Note string
+}
+
+// String is the step in one line.
+func (s Step) String() string {
+	name := s.Name
+	if s.Namespace != "" {
+		name = s.Namespace + "/" + s.Name
+	}
+	line := fmt.Sprintf("%s: %s %s %s", s.Cluster, s.Kind, name, s.Verb)
+	if s.Note != "" {
+		line += " (" + s.Note + ")"
+	}
+	return line
+}
+
+// member is a cluster with a connection to it.
+type member struct {
+	Cluster
+	opts   Options
+	client client.Client
+}
+
+// open validates c and prepares a client; it sends no request.
+func open(c Cluster, opts Options) (*member, error) {
+	c, err := c.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if c, err = c.withAccess(); err != nil {
+		return nil, err
+	}
+	config := rest.AddUserAgent(rest.CopyConfig(c.RESTConfig), FieldOwner)
+	if config.QPS == 0 {
+		// client-go's default of 5 a second would make a join of some forty
+		// requests take ten seconds.
+		config.QPS, config.Burst = 50, 100
+	}
+	cl, err := client.New(config, client.Options{Scheme: clientgoscheme.Scheme})
+	if err != nil {
+		return nil, fmt.Errorf("cluster %s: %w", c.ID, err)
+	}
+	return &member{Cluster: c, opts: opts, client: cl}, nil
+}
+
+// apply makes object what it should be and reports what that took.
+func (m *member) apply(ctx context.Context, object client.Object, note string) error {
+	gvk, err := apiutil.GVKForObject(object, clientgoscheme.Scheme)
+	if err != nil {
+		return err
+	}
+	before := &metav1.PartialObjectMetadata{}
+	before.SetGroupVersionKind(gvk)
+	key := client.ObjectKeyFromObject(object)
+	if err := m.client.Get(ctx, key, before); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("read %s %s: %w", gvk.Kind, display(key), err)
+	}
+	wanted, err := toApply(object)
+	if err != nil {
+		return fmt.Errorf("convert %s %s: %w", gvk.Kind, display(key), err)
+	}
+	err = m.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(wanted), client.FieldOwner(FieldOwner), client.ForceOwnership)
+	if err != nil {
+		return fmt.Errorf("apply %s %s: %w", gvk.Kind, display(key), err)
+	}
+	switch before.ResourceVersion {
+	case "":
+		m.report(object, Created, note)
+	case wanted.GetResourceVersion():
+		m.report(object, Unchanged, note)
+	default:
+		m.report(object, Changed, note)
+	}
+	return nil
+}
+
+// toApply is object with nothing in it that it does not mean to set.
+func toApply(object client.Object) (*unstructured.Unstructured, error) {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	if err != nil {
+		return nil, err
+	}
+	u := &unstructured.Unstructured{Object: content}
+	unstructured.RemoveNestedField(content, "status")
+	unstructured.RemoveNestedField(content, "metadata", "creationTimestamp")
+	if spec, ok := content["spec"].(map[string]any); ok && len(spec) == 0 {
+		delete(content, "spec")
+	}
+	return u, nil
+}
+
+// remove deletes object if Connect made it and it is still the same one.
+func (m *member) remove(ctx context.Context, object client.Object) error {
+	gvk, err := apiutil.GVKForObject(object, clientgoscheme.Scheme)
+	if err != nil {
+		return err
+	}
+	found := &metav1.PartialObjectMetadata{}
+	found.SetGroupVersionKind(gvk)
+	key := client.ObjectKeyFromObject(object)
+	if err := m.client.Get(ctx, key, found); apierrors.IsNotFound(err) {
+		return nil
+	} else if err != nil {
+		return fmt.Errorf("read %s %s: %w", gvk.Kind, display(key), err)
+	}
+	if !applied(found) {
+		m.report(object, Kept, "it was not made by a join")
+		return nil
+	}
+	if found.DeletionTimestamp != nil {
+		return nil
+	}
+	uid := found.UID
+	err = m.client.Delete(ctx, found, client.Preconditions{UID: &uid})
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("delete %s %s: %w", gvk.Kind, display(key), err)
+	}
+	m.report(object, Deleted, "")
+	return nil
+}
+
+// applied reports whether Connect applied the object.
+func applied(object metav1.Object) bool {
+	return slices.ContainsFunc(object.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool {
+		return entry.Manager == FieldOwner && entry.Operation == metav1.ManagedFieldsOperationApply && entry.Subresource == ""
+	})
+}
+
+func (m *member) report(object client.Object, verb Verb, note string) {
+	kind := object.GetObjectKind().GroupVersionKind().Kind
+	if gvk, err := apiutil.GVKForObject(object, clientgoscheme.Scheme); err == nil {
+		kind = gvk.Kind
+	}
+	m.opts.Progress(Step{
+		Cluster: m.ID, Kind: kind, Namespace: object.GetNamespace(), Name: object.GetName(), Verb: verb, Note: note,
+	})
+}
+
+// display is a key as people write it: no slash before a Namespace.
+func display(key client.ObjectKey) string {
+	if key.Namespace == "" {
+		return key.Name
+	}
+	return key.String()
+}

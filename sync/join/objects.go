@@ -1,0 +1,194 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package join
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// FieldOwner is the field manager of every object that this package applies.
+const FieldOwner = "comity-join"
+
+// AnnotationAcceptedCIDRs, on a peer Secret, lists the address ranges that the
+// local administrator accepts from that peer, separated by commas.
+const AnnotationAcceptedCIDRs = "comity.dev/accepted-cidrs"
+
+// KubeconfigKey is the key of a peer Secret that holds the kubeconfig.
+const KubeconfigKey = "kubeconfig"
+
+// Names of the Roles in every exchange namespace.
+const (
+	readerRole = "comity-exchange-reader"
+	writerRole = "comity-exchange-writer"
+)
+
+const managedByLabel = "app.kubernetes.io/managed-by"
+
+// PeerName is the name of what belongs to one peer: its ServiceAccount, Role and
+// RoleBindings, and the Secret with the credential for it. At most 63
+// characters: longer ones end in a hash behind a dot, which no id contains.
+func PeerName(id model.ClusterID) string {
+	if full := "peer-" + string(id); len(full) <= 63 {
+		return full
+	}
+	sum := sha256.Sum256([]byte(id))
+	return "peer-" + strings.TrimRight(string(id)[:17], "-") + "." + hex.EncodeToString(sum[:20])
+}
+
+// Objects is everything but the credential that local needs so that peer can
+// read what is exported to it: namespaces first, then the account, then Roles
+// and their bindings. It needs no access to either cluster. Connect applies the
+// same objects; an administrator may keep them in Git instead.
+func Objects(local, peer Cluster) ([]client.Object, error) {
+	local, err := local.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if peer, err = peer.withDefaults(); err != nil {
+		return nil, err
+	}
+	if err := validatePair(local, peer); err != nil {
+		return nil, err
+	}
+	shared, scoped := model.ExchangeNamespace(local.ID), model.ScopedExchangeNamespace(local.ID, peer.ID)
+	for _, exchange := range []string{shared, scoped} {
+		if exchange == local.Namespace {
+			return nil, fmt.Errorf("cluster id %q: its exchange namespace would be %s, which is Comity's own and holds Secrets; choose another id",
+				local.ID, exchange)
+		}
+	}
+	account := PeerName(peer.ID)
+	objects := []client.Object{
+		namespace(local.Namespace, nil),
+		namespace(shared, map[string]string{model.LabelExchangeFrom: string(local.ID)}),
+		namespace(scoped, map[string]string{
+			model.LabelExchangeFrom: string(local.ID),
+			model.LabelExchangeTo:   string(peer.ID),
+		}),
+		serviceAccount(local.Namespace, account),
+		role(local.Namespace, account, renewRule(account)),
+		roleBinding(local.Namespace, account, account, local.Namespace, account),
+	}
+	for _, exchange := range []string{shared, scoped} {
+		objects = append(objects,
+			role(exchange, readerRole, exchangeRules("get", "list", "watch")...),
+			roleBinding(exchange, account, readerRole, local.Namespace, account),
+			role(exchange, writerRole, exchangeRules("get", "list", "watch", "create", "patch", "delete")...),
+			roleBinding(exchange, writerRole, writerRole, local.Namespace, local.ServiceAccount),
+		)
+	}
+	return objects, nil
+}
+
+// exchangeRules grants verbs on what an exchange namespace holds, and on
+// nothing else: no Secret, no status, no wildcard.
+func exchangeRules(verbs ...string) []rbacv1.PolicyRule {
+	return []rbacv1.PolicyRule{
+		{
+			APIGroups: []string{v1alpha1.GroupVersion.Group},
+			Resources: []string{"exportrecords", "memberrecords", "namespacerecords"},
+			Verbs:     verbs,
+		},
+		{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Verbs: verbs},
+		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: verbs},
+	}
+}
+
+// renewRule lets account ask for new tokens of its own, so that credentials can
+// be short-lived without an administrator at hand. The resource name is what
+// keeps one peer from becoming another.
+func renewRule(account string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{
+		APIGroups:     []string{""},
+		Resources:     []string{"serviceaccounts/token"},
+		ResourceNames: []string{account},
+		Verbs:         []string{"create"},
+	}
+}
+
+// peerSecret is the Secret by which holder reaches peer.
+func peerSecret(holder, peer Cluster, kubeconfig []byte, accepted string) *corev1.Secret {
+	secret := &corev1.Secret{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+		ObjectMeta: meta(holder.Namespace, PeerName(peer.ID), map[string]string{
+			model.LabelClusterID:  string(peer.ID),
+			model.LabelClusterSet: peer.Set,
+		}),
+		Type: corev1.SecretTypeOpaque,
+		Data: map[string][]byte{KubeconfigKey: kubeconfig},
+	}
+	if accepted != "" {
+		secret.Annotations = map[string]string{AnnotationAcceptedCIDRs: accepted}
+	}
+	return secret
+}
+
+// formatCIDRs lists prefixes in order, each once.
+func formatCIDRs(prefixes []netip.Prefix) string {
+	texts := make([]string, len(prefixes))
+	for i, prefix := range prefixes {
+		texts[i] = prefix.String()
+	}
+	slices.Sort(texts)
+	return strings.Join(slices.Compact(texts), ",")
+}
+
+func meta(namespace, name string, labels map[string]string) metav1.ObjectMeta {
+	all := map[string]string{managedByLabel: FieldOwner}
+	for key, value := range labels {
+		all[key] = value
+	}
+	return metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: all}
+}
+
+// namespace claims no label on Comity's own namespace, which belongs to whoever
+// installed Comity there.
+func namespace(name string, labels map[string]string) *corev1.Namespace {
+	ns := &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}}
+	ns.Name = name
+	if labels != nil {
+		ns.ObjectMeta = meta("", name, labels)
+	}
+	return ns
+}
+
+// serviceAccount is no Pod's, so nothing ever mounts its token.
+func serviceAccount(namespace, name string) *corev1.ServiceAccount {
+	mount := false
+	return &corev1.ServiceAccount{
+		TypeMeta:                     metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"},
+		ObjectMeta:                   meta(namespace, name, nil),
+		AutomountServiceAccountToken: &mount,
+	}
+}
+
+func role(namespace, name string, rules ...rbacv1.PolicyRule) *rbacv1.Role {
+	return &rbacv1.Role{
+		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "Role"},
+		ObjectMeta: meta(namespace, name, nil),
+		Rules:      rules,
+	}
+}
+
+func roleBinding(namespace, name, role, accountNamespace, account string) *rbacv1.RoleBinding {
+	return &rbacv1.RoleBinding{
+		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "RoleBinding"},
+		ObjectMeta: meta(namespace, name, nil),
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: accountNamespace, Name: account}},
+	}
+}

@@ -1,0 +1,169 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package join
+
+import (
+	"bytes"
+	"flag"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"pgregory.net/rapid"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+func TestObjectsAreExactlyThese(t *testing.T) {
+	objects, err := Objects(Cluster{ID: "a", Set: "prod"}, Cluster{ID: "b", Set: "prod"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got bytes.Buffer
+	for _, object := range objects {
+		u, err := toApply(object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := yaml.Marshal(u.Object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got.WriteString("---\n")
+		got.Write(text)
+	}
+	const golden = "testdata/a-for-b.yaml"
+	if *update {
+		if err := os.WriteFile(golden, got.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got.String()); diff != "" {
+		t.Errorf("objects differ from %s (-want +got); run with -update if that is meant:\n%s", golden, diff)
+	}
+}
+
+// clusterIDs draws ids, those that look like other names' parts more often.
+func clusterIDs() *rapid.Generator[model.ClusterID] {
+	return rapid.Custom(func(t *rapid.T) model.ClusterID {
+		text := rapid.OneOf(
+			rapid.StringMatching(`[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?`),
+			rapid.StringMatching(`[ab](-to-[ab]){0,12}`),
+			rapid.StringMatching(`[a]{55,63}`),
+		).Draw(t, "id")
+		return model.ClusterID(text)
+	})
+}
+
+func TestEveryGrantIsNarrow(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		local, peer := clusterIDs().Draw(t, "local"), clusterIDs().Draw(t, "peer")
+		if local == peer {
+			t.Skip("one id twice is refused")
+		}
+		objects, err := Objects(Cluster{ID: local, Set: "s"}, Cluster{ID: peer, Set: "s"})
+		if err != nil && local == "system" {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		exchanges := []string{model.ExchangeNamespace(local), model.ScopedExchangeNamespace(local, peer)}
+		for _, object := range objects {
+			if problems := validation.IsDNS1123Subdomain(object.GetName()); len(problems) > 0 || len(object.GetName()) > 63 {
+				t.Errorf("%T has the name %q: %v", object, object.GetName(), problems)
+			}
+			switch object := object.(type) {
+			case *rbacv1.Role:
+				checkRole(t, object, peer, exchanges)
+			case *rbacv1.RoleBinding:
+				if len(object.Subjects) != 1 || object.Subjects[0].Kind != rbacv1.ServiceAccountKind {
+					t.Errorf("RoleBinding %s binds %v", client.ObjectKeyFromObject(object), object.Subjects)
+				}
+			}
+		}
+	})
+}
+
+func checkRole(t *rapid.T, role *rbacv1.Role, peer model.ClusterID, exchanges []string) {
+	for _, rule := range role.Rules {
+		for _, list := range [][]string{rule.APIGroups, rule.Resources, rule.Verbs} {
+			if len(list) == 0 || slices.ContainsFunc(list, func(s string) bool { return strings.Contains(s, "*") }) {
+				t.Errorf("Role %s grants by wildcard or by nothing: %v", client.ObjectKeyFromObject(role), rule)
+			}
+		}
+		if slices.Contains(rule.Resources, "secrets") {
+			t.Errorf("Role %s reaches Secrets", client.ObjectKeyFromObject(role))
+		}
+		if role.Namespace == DefaultNamespace && !slices.Equal(rule.ResourceNames, []string{PeerName(peer)}) {
+			t.Errorf("Role %s is not limited to the peer's own account: %v", client.ObjectKeyFromObject(role), rule)
+		}
+		if role.Namespace != DefaultNamespace && !slices.Contains(exchanges, role.Namespace) {
+			t.Errorf("Role %s lies outside the two exchange namespaces", client.ObjectKeyFromObject(role))
+		}
+	}
+}
+
+func TestNoTwoPeersShareAName(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		one, other := clusterIDs().Draw(t, "one"), clusterIDs().Draw(t, "other")
+		if one != other && PeerName(one) == PeerName(other) {
+			t.Errorf("%q and %q are both called %q", one, other, PeerName(one))
+		}
+	})
+}
+
+func TestBadInputIsRefusedInOneSentence(t *testing.T) {
+	good := func(id model.ClusterID) Cluster { return Cluster{ID: id, Set: "prod"} }
+	cases := []struct {
+		name        string
+		local, peer Cluster
+		want        string
+	}{
+		{"an id with a dot", good("a.example"), good("b"), "is not one RFC 1123 label"},
+		{"no id", good(""), good("b"), "a cluster id is empty"},
+		{"a peer's id with an upper-case letter", good("a"), good("B"), "is not one RFC 1123 label"},
+		{"the same id twice", good("a"), good("a"), "both clusters have the id \"a\"; ids are unique"},
+		{"no clusterset", Cluster{ID: "a"}, good("b"), "the clusterset is empty"},
+		{"a clusterset that is no label value", Cluster{ID: "a", Set: "my set"}, good("b"), "is no label value"},
+		{"two clustersets", good("a"), Cluster{ID: "b", Set: "test"}, "belongs to clusterset \"prod\" and cluster b to \"test\""},
+		{"an id whose exchange is Comity's own namespace", good("system"), good("b"), "which is Comity's own"},
+		{"a namespace that is none", Cluster{ID: "a", Set: "prod", Namespace: "Comity"}, good("b"), "is no namespace"},
+		{
+			"a CIDR with bits behind the prefix",
+			Cluster{ID: "a", Set: "prod", AcceptedCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/8")}},
+			good("b"), "accepted CIDR \"10.0.0.1/8\" is no address range",
+		},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := Objects(c.local, c.peer)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want an error that says %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestCIDRsAreListedInOrderAndOnce(t *testing.T) {
+	prefixes := []netip.Prefix{
+		netip.MustParsePrefix("fd00::/48"), netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("10.1.0.0/16"),
+	}
+	if got, want := formatCIDRs(prefixes), "10.1.0.0/16,fd00::/48"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
