@@ -58,6 +58,10 @@ type Constituent struct {
 	// Ports are those of the export that equal the resolved ones by name,
 	// protocol and number. Traffic to any other port must not reach this cluster.
 	Ports []mcsv1beta1.ServicePort
+	// Declared are all ports of the export, resolved or not. They are needed
+	// where an existing import is kept as it is because a cluster was not read:
+	// then what this cluster may serve is measured against the kept ports.
+	Declared []mcsv1beta1.ServicePort
 }
 
 // Conflict is one property in which the exports of a Service disagree.

@@ -45,6 +45,10 @@ const (
 	LabelExportName      = "comity.dev/export-name"
 	// AnnotationSourceSlice holds the name of the slice that one was made from.
 	AnnotationSourceSlice = "comity.dev/source-slice"
+	// AnnotationApplied, on every object that Comity applies to a user's
+	// namespace, is a digest of what it applied last. What was applied and is
+	// wanted no longer shows by it; what others added does not.
+	AnnotationApplied = "comity.dev/applied"
 	// LabelExchangeFrom and LabelExchangeTo mark exchange namespaces: who
 	// publishes there, and who alone reads it (absent: every peer).
 	LabelExchangeFrom = "comity.dev/exchange-from"

@@ -35,6 +35,9 @@ const (
 	ReasonNameTaken = "NameTaken"
 	// ReasonForeignImport: a ServiceImport that Comity did not make is in the way.
 	ReasonForeignImport = "ForeignImport"
+	// ReasonTypeChanged: the derived Service is replaced, because a cluster IP
+	// can be neither given to a Service nor taken from it.
+	ReasonTypeChanged = "TypeChanged"
 )
 
 // Observation is what the sync loop found and did for one namespace/name. It

@@ -1,0 +1,129 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package merge
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// MaxMessages is the most bytes that the messages of one Resolve have together,
+// joined with up to separatorSize bytes between them, however many clusters
+// there are.
+const MaxMessages = 1024
+
+const separatorSize = 3
+
+// finding is all that is to be said for one reason.
+type finding struct {
+	reason        mcsv1beta1.ServiceExportConditionReason
+	disagreements []disagreement
+}
+
+// detail says how much of a finding is written out.
+type detail struct {
+	disagreements, values, clusters, runes int
+}
+
+// details are tried in turn until the message fits.
+func details() []detail {
+	return []detail{
+		{disagreements: 8, values: 8, clusters: 12, runes: 80},
+		{disagreements: 6, values: 4, clusters: 6, runes: 60},
+		{disagreements: 3, values: 3, clusters: 3, runes: 40},
+		{disagreements: 2, values: 2, clusters: 2, runes: 30},
+		{disagreements: 1, values: 2, clusters: 1, runes: 20},
+	}
+}
+
+// render writes the messages. Each gets an equal share of the room, so that
+// what one reason says never depends on how wordy another one is.
+func render(found []finding) []model.Conflict {
+	var written []model.Conflict
+	for _, f := range found {
+		room := (MaxMessages - separatorSize*(len(found)-1)) / len(found)
+		written = append(written, model.Conflict{Reason: f.reason, Message: f.message(room)})
+	}
+	return written
+}
+
+func (f finding) message(room int) string {
+	var text string
+	for _, d := range details() {
+		if text = f.write(d); len(text) <= room {
+			return text
+		}
+	}
+	return shorten(text, room)
+}
+
+// write gives sentences such as:
+//
+//	port "http": 80/TCP in a, b (used: a has the oldest export); 8080/TCP in c.
+func (f finding) write(limit detail) string {
+	var sentences []string
+	for i, d := range f.disagreements {
+		if i == limit.disagreements {
+			sentences = append(sentences, fmt.Sprintf("and %d more.", len(f.disagreements)-i))
+			break
+		}
+		sentences = append(sentences, d.write(limit))
+	}
+	return strings.Join(sentences, " ")
+}
+
+func (d disagreement) write(limit detail) string {
+	var parts []string
+	for i, v := range d.values {
+		if i == limit.values {
+			parts = append(parts, fmt.Sprintf("%d other values", len(d.values)-i))
+			break
+		}
+		part := cut(v.text, limit.runes) + " in " + clusterList(v.clusters, limit.clusters)
+		if v.text == d.used {
+			part += " (" + d.note + ")"
+		}
+		parts = append(parts, part)
+	}
+	return d.title + ": " + strings.Join(parts, "; ") + "."
+}
+
+// clusterList is "a, b", or "a, b and 98 more".
+func clusterList(ids []model.ClusterID, most int) string {
+	names := make([]string, 0, most)
+	for _, id := range ids[:min(most, len(ids))] {
+		names = append(names, string(id))
+	}
+	list := strings.Join(names, ", ")
+	if len(ids) > most {
+		list += fmt.Sprintf(" and %d more", len(ids)-most)
+	}
+	return list
+}
+
+// cut shortens text to at most that many runes.
+func cut(text string, runes int) string {
+	if utf8.RuneCountInString(text) <= runes {
+		return text
+	}
+	return string([]rune(text)[:runes-1]) + "…"
+}
+
+// shorten cuts text to at most that many bytes, at the end of a rune.
+func shorten(text string, bytes int) string {
+	const ellipsis = "…"
+	if len(text) <= bytes {
+		return text
+	}
+	end := bytes - len(ellipsis)
+	for end > 0 && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + ellipsis
+}

@@ -1,0 +1,133 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package merge
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// endpoint is what two ports of one Service may not share.
+type endpoint struct {
+	protocol corev1.Protocol
+	number   int32
+}
+
+func endpointOf(p mcsv1beta1.ServicePort) endpoint {
+	return endpoint{protocol: p.Protocol, number: p.Port}
+}
+
+// unionOfPorts merges ports by name and then by protocol and number, in each
+// step the oldest first (KEP-1645, "Service Port").
+//
+// The two steps are not one: a name first belongs to its oldest definition, and
+// only then do names with the same protocol and number compete. So a name never
+// means a younger definition merely because its oldest one lost its number.
+func unionOfPorts(ordered []model.Export) []mcsv1beta1.ServicePort {
+	var named []mcsv1beta1.ServicePort
+	names := map[string]bool{}
+	for _, e := range ordered {
+		for _, p := range e.Ports {
+			if !names[p.Name] {
+				names[p.Name] = true
+				named = append(named, p)
+			}
+		}
+	}
+	taken := map[endpoint]bool{}
+	var union []mcsv1beta1.ServicePort
+	for _, p := range named {
+		if !taken[endpointOf(p)] {
+			taken[endpointOf(p)] = true
+			union = append(union, p)
+		}
+	}
+	return union
+}
+
+// strictPorts are the declared ports that stand in resolved with the same name,
+// protocol and number: those to which traffic may be sent to this constituent.
+// appProtocol is a hint and withholds no traffic.
+func strictPorts(declared, resolved []mcsv1beta1.ServicePort) []mcsv1beta1.ServicePort {
+	var strict []mcsv1beta1.ServicePort
+	for _, p := range declared {
+		if slices.ContainsFunc(resolved, func(r mcsv1beta1.ServicePort) bool {
+			return r.Name == p.Name && endpointOf(r) == endpointOf(p)
+		}) {
+			strict = append(strict, p)
+		}
+	}
+	return strict
+}
+
+// portsDisagree gives one disagreement for each name of a port that does not
+// mean the same in every export, in the order in which the names come up.
+func portsDisagree(ordered []model.Export, resolved *model.Import) []disagreement {
+	var found []disagreement
+	seen := map[string]bool{}
+	for _, e := range ordered {
+		for _, p := range e.Ports {
+			if seen[p.Name] {
+				continue
+			}
+			seen[p.Name] = true
+			d := compare(portTitle(p.Name), ordered, func(e model.Export) string { return showPort(e.Ports, p.Name) })
+			if len(d.values) < 2 {
+				continue
+			}
+			d.used, d.note = portInUse(p, ordered[0], resolved.Ports)
+			found = append(found, d)
+		}
+	}
+	return found
+}
+
+// portInUse gives the value in use of the port that first defined a name, and
+// why; or, where its number belongs to another name, which.
+func portInUse(first mcsv1beta1.ServicePort, oldest model.Export, resolved []mcsv1beta1.ServicePort) (used, note string) {
+	for _, r := range resolved {
+		switch {
+		case r.Name == first.Name:
+			used = showPort([]mcsv1beta1.ServicePort{r}, r.Name)
+			if showPort(oldest.Ports, r.Name) == used {
+				return used, oldestNote(oldest)
+			}
+			return used, "used"
+		case endpointOf(r) == endpointOf(first):
+			note = fmt.Sprintf("not used: %d/%s is %s", r.Port, r.Protocol, portTitle(r.Name))
+		}
+	}
+	return showPort([]mcsv1beta1.ServicePort{first}, first.Name), note
+}
+
+// absent is shown for an export that has no port of a name. No port can look
+// like it: ports begin with a number.
+const absent = "absent"
+
+// showPort is the port called name as a person reads it, every property in it.
+func showPort(ports []mcsv1beta1.ServicePort, name string) string {
+	for _, p := range ports {
+		if p.Name != name {
+			continue
+		}
+		text := fmt.Sprintf("%d/%s", p.Port, p.Protocol)
+		if p.AppProtocol != nil {
+			text += fmt.Sprintf(" with appProtocol %q", *p.AppProtocol)
+		}
+		return text
+	}
+	return absent
+}
+
+func portTitle(name string) string {
+	if name == "" {
+		return "the unnamed port"
+	}
+	return fmt.Sprintf("port %q", name)
+}
