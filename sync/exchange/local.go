@@ -1,0 +1,84 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package exchange
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// NotExportableError says why a ServiceExport exports nothing. Reason is one of
+// those that KEP-1645 defines for Valid=False.
+type NotExportableError struct {
+	Reason  mcsv1beta1.ServiceExportConditionReason
+	Message string
+}
+
+// Error is the message, which names the object and what to do.
+func (e *NotExportableError) Error() string { return e.Message }
+
+// LocalExport is what export and service, its Service or nil, amount to in
+// cluster self. The error is always a *NotExportableError: NoService, or
+// InvalidServiceType for an ExternalName Service (KEP-1645, "Service Types").
+func LocalExport(self model.ClusterID, export *mcsv1beta1.ServiceExport, service *corev1.Service) (model.Export, error) {
+	key := types.NamespacedName{Namespace: export.Namespace, Name: export.Name}
+	if service == nil || service.DeletionTimestamp != nil {
+		return model.Export{}, &NotExportableError{
+			Reason: mcsv1beta1.ServiceExportReasonNoService,
+			Message: fmt.Sprintf("Service %s: does not exist; expected a Service of the ServiceExport's name and namespace; "+
+				"create it, or delete the ServiceExport", key),
+		}
+	}
+	if service.Spec.Type == corev1.ServiceTypeExternalName {
+		return model.Export{}, &NotExportableError{
+			Reason: mcsv1beta1.ServiceExportReasonInvalidServiceType,
+			Message: fmt.Sprintf("Service %s: spec.type is ExternalName, which KEP-1645 does not export; "+
+				"expected ClusterIP (headless included), NodePort or LoadBalancer; change the type, or delete the ServiceExport", key),
+		}
+	}
+	return fromService(self, key, export, &service.Spec), nil
+}
+
+func fromService(self model.ClusterID, key types.NamespacedName, export *mcsv1beta1.ServiceExport, spec *corev1.ServiceSpec) model.Export {
+	out := model.Export{
+		Cluster:               self,
+		Key:                   key,
+		UID:                   export.UID,
+		CreatedAt:             export.CreationTimestamp.UTC(),
+		Type:                  mcsv1beta1.ClusterSetIP,
+		IPFamilies:            spec.IPFamilies,
+		SessionAffinity:       spec.SessionAffinity,
+		InternalTrafficPolicy: spec.InternalTrafficPolicy,
+		TrafficDistribution:   spec.TrafficDistribution,
+		Labels:                export.Spec.ExportedLabels,
+		Annotations:           export.Spec.ExportedAnnotations,
+	}
+	if spec.ClusterIP == corev1.ClusterIPNone {
+		out.Type = mcsv1beta1.Headless
+	}
+	if spec.SessionAffinity == corev1.ServiceAffinityClientIP {
+		out.SessionAffinityConfig = spec.SessionAffinityConfig
+	}
+	for i := range spec.Ports {
+		port := &spec.Ports[i]
+		out.Ports = append(out.Ports, mcsv1beta1.ServicePort{
+			Name: port.Name, Protocol: protocolOrTCP(port.Protocol), AppProtocol: port.AppProtocol, Port: port.Port,
+		})
+	}
+	return out
+}
+
+// protocolOrTCP gives the API's default, so that a port left without a protocol
+// equals one that says TCP.
+func protocolOrTCP(p corev1.Protocol) corev1.Protocol {
+	if p == "" {
+		return corev1.ProtocolTCP
+	}
+	return p
+}

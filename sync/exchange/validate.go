@@ -1,0 +1,195 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package exchange
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// Bounds on what one record may hold. They are far above what people use and
+// keep a hostile record from becoming an object that etcd or a condition cannot hold.
+const (
+	maxPorts         = 1000
+	maxMapEntries    = 200
+	maxMapBytes      = 64 << 10
+	maxUIDLength     = 128
+	maxTimeoutSecond = 86400 // one day, as the Service API has it
+)
+
+var uidPattern = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
+
+// problem is one field and what is wrong with it.
+type problem struct{ field, message string }
+
+func problemf(field, format string, args ...any) *problem {
+	return &problem{field: field, message: fmt.Sprintf(format, args...)}
+}
+
+// checkRecord returns the first problem of a record that a peer wrote.
+// Everything that reaches an object of ours later is checked here, since the
+// API server that stored the record is the peer's too.
+func checkRecord(record *exchangev1alpha1.ExportRecord) *problem {
+	spec := &record.Spec
+	checks := []func() *problem{
+		func() *problem { return checkReference(record.Name, spec.Service) },
+		func() *problem { return checkIdentity(spec) },
+		func() *problem { return checkPorts(spec.Type, spec.Ports) },
+		func() *problem { return checkFamilies(spec.IPFamilies) },
+		func() *problem { return checkAffinity(spec.SessionAffinity, spec.SessionAffinityConfig) },
+		func() *problem { return checkTraffic(spec.InternalTrafficPolicy, spec.TrafficDistribution) },
+		func() *problem { return checkMap("spec.labels", spec.Labels, validation.IsValidLabelValue) },
+		func() *problem { return checkMap("spec.annotations", spec.Annotations, nil) },
+	}
+	for _, check := range checks {
+		if p := check(); p != nil {
+			return p
+		}
+	}
+	return nil
+}
+
+// checkReference guards the destination: the namespace that we would write to
+// is a peer's word (CVE-2026-66788), so it must be a plain name, not one of the
+// cluster's own, and agree with the record's name, by which it is looked up.
+func checkReference(recordName string, ref exchangev1alpha1.ServiceReference) *problem {
+	if errs := validation.IsDNS1123Label(ref.Namespace); len(errs) > 0 {
+		return problemf("spec.service.namespace", "%s is no namespace name; expected an RFC 1123 label", quoteShort(ref.Namespace))
+	}
+	if ReservedNamespace(ref.Namespace) {
+		return problemf("spec.service.namespace", "%q belongs to the cluster itself; expected a user's namespace", ref.Namespace)
+	}
+	if errs := validation.IsDNS1123Label(ref.Name); len(errs) > 0 {
+		return problemf("spec.service.name", "%s is no Service name; expected an RFC 1123 label", quoteShort(ref.Name))
+	}
+	if want := model.RecordName(ref.Namespace, ref.Name); recordName != want {
+		return problemf("metadata.name", "does not belong to Service %s/%s; expected %q", ref.Namespace, ref.Name, want)
+	}
+	return nil
+}
+
+// ReservedNamespace reports whether nothing may ever be imported into the
+// namespace, whatever a peer says.
+func ReservedNamespace(name string) bool { return strings.HasPrefix(name, "kube-") }
+
+func checkIdentity(spec *exchangev1alpha1.ExportRecordSpec) *problem {
+	if uid := string(spec.ExportUID); len(uid) > maxUIDLength || !uidPattern.MatchString(uid) {
+		return problemf("spec.exportUID", "%s is no UID; expected 1 to %d letters, digits, '.', '_' or '-'", quoteShort(uid), maxUIDLength)
+	}
+	if spec.ExportedAt.IsZero() {
+		return problemf("spec.exportedAt", "is missing; expected the creation time of the ServiceExport")
+	}
+	if spec.Type != mcsv1beta1.ClusterSetIP && spec.Type != mcsv1beta1.Headless {
+		return problemf("spec.type", "%s is unknown; expected ClusterSetIP or Headless", quoteShort(string(spec.Type)))
+	}
+	return nil
+}
+
+func checkPorts(kind mcsv1beta1.ServiceImportType, ports []mcsv1beta1.ServicePort) *problem {
+	if len(ports) > maxPorts {
+		return problemf("spec.ports", "holds %d ports; expected at most %d", len(ports), maxPorts)
+	}
+	if len(ports) == 0 && kind != mcsv1beta1.Headless {
+		return problemf("spec.ports", "is empty; expected at least one port, as only a headless Service may have none")
+	}
+	type number struct {
+		protocol corev1.Protocol
+		port     int32
+	}
+	names, numbers := map[string]bool{}, map[number]bool{}
+	for i := range ports {
+		port := &ports[i]
+		field := fmt.Sprintf("spec.ports[%d]", i)
+		if p := checkPort(field, port, len(ports) == 1); p != nil {
+			return p
+		}
+		n := number{protocolOrTCP(port.Protocol), port.Port}
+		switch {
+		case names[port.Name]:
+			return problemf(field+".name", "%q is there twice; expected different names (KEP-1645)", port.Name)
+		case numbers[n]:
+			return problemf(field+".port", "%s %d is there twice; expected each protocol and port once (KEP-1645)", n.protocol, n.port)
+		}
+		names[port.Name], numbers[n] = true, true
+	}
+	return nil
+}
+
+func checkPort(field string, port *mcsv1beta1.ServicePort, only bool) *problem {
+	if port.Name == "" && !only {
+		return problemf(field+".name", "is empty; expected a name, as there are several ports")
+	}
+	if port.Name != "" && len(validation.IsDNS1123Label(port.Name)) > 0 {
+		return problemf(field+".name", "%s is no port name; expected an RFC 1123 label", quoteShort(port.Name))
+	}
+	if port.Port < 1 || port.Port > 65535 {
+		return problemf(field+".port", "%d is no port number; expected 1 to 65535", port.Port)
+	}
+	switch port.Protocol {
+	case "", corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP:
+	default:
+		return problemf(field+".protocol", "%s is unknown; expected TCP, UDP or SCTP", quoteShort(string(port.Protocol)))
+	}
+	if port.AppProtocol != nil && len(validation.IsQualifiedName(*port.AppProtocol)) > 0 {
+		return problemf(field+".appProtocol", "%s is no qualified name; expected one such as \"http\" or \"example.com/proto\"", quoteShort(*port.AppProtocol))
+	}
+	return nil
+}
+
+func checkFamilies(families []corev1.IPFamily) *problem {
+	if len(families) > 2 {
+		return problemf("spec.ipFamilies", "holds %d families; expected at most 2", len(families))
+	}
+	for i, family := range families {
+		field := fmt.Sprintf("spec.ipFamilies[%d]", i)
+		if family != corev1.IPv4Protocol && family != corev1.IPv6Protocol {
+			return problemf(field, "%s is unknown; expected IPv4 or IPv6", quoteShort(string(family)))
+		}
+		if slices.Contains(families[:i], family) {
+			return problemf(field, "%s is there twice; expected each family once (KEP-1645)", family)
+		}
+	}
+	return nil
+}
+
+func checkAffinity(affinity corev1.ServiceAffinity, config *corev1.SessionAffinityConfig) *problem {
+	switch affinity {
+	case "", corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP:
+	default:
+		return problemf("spec.sessionAffinity", "%s is unknown; expected None or ClientIP", quoteShort(string(affinity)))
+	}
+	if config == nil {
+		return nil
+	}
+	if affinity != corev1.ServiceAffinityClientIP {
+		return problemf("spec.sessionAffinityConfig", "is set although spec.sessionAffinity is not ClientIP; expected none")
+	}
+	if config.ClientIP == nil || config.ClientIP.TimeoutSeconds == nil {
+		return problemf("spec.sessionAffinityConfig.clientIP.timeoutSeconds", "is missing; expected 1 to %d", maxTimeoutSecond)
+	}
+	if s := *config.ClientIP.TimeoutSeconds; s < 1 || s > maxTimeoutSecond {
+		return problemf("spec.sessionAffinityConfig.clientIP.timeoutSeconds", "is %d; expected 1 to %d", s, maxTimeoutSecond)
+	}
+	return nil
+}
+
+func checkTraffic(policy *corev1.ServiceInternalTrafficPolicy, distribution *string) *problem {
+	if policy != nil && *policy != corev1.ServiceInternalTrafficPolicyCluster && *policy != corev1.ServiceInternalTrafficPolicyLocal {
+		return problemf("spec.internalTrafficPolicy", "%s is unknown; expected Cluster or Local", quoteShort(string(*policy)))
+	}
+	known := []string{corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferSameNode}
+	if distribution != nil && !slices.Contains(known, *distribution) {
+		return problemf("spec.trafficDistribution", "%s is unknown; expected %s", quoteShort(*distribution), strings.Join(known, ", "))
+	}
+	return nil
+}
