@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"strings"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -120,6 +121,20 @@ func respond(answer admit.Answer) admission.Response {
 	return admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{
 		Allowed:  answer.Allowed,
 		Warnings: answer.Warnings,
-		Result:   &metav1.Status{Code: answer.Code, Reason: answer.Reason, Message: answer.Message},
+		Result:   &metav1.Status{Code: code(answer), Reason: answer.Reason, Message: answer.Message},
 	}}
+}
+
+// code is the HTTP status that belongs to an answer.
+func code(answer admit.Answer) int32 {
+	switch {
+	case answer.Allowed:
+		return http.StatusOK
+	case answer.Reason == metav1.StatusReasonForbidden:
+		return http.StatusForbidden
+	case answer.Reason == metav1.StatusReasonServiceUnavailable:
+		return http.StatusServiceUnavailable
+	default:
+		return http.StatusBadRequest
+	}
 }

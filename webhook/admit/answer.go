@@ -5,7 +5,6 @@ package admit
 
 import (
 	"fmt"
-	"net/http"
 	"strings"
 	"unicode"
 
@@ -18,8 +17,7 @@ import (
 // Answer is what the API server is told.
 type Answer struct {
 	Allowed bool
-	// Code and Reason are those of an HTTP error; 200 and empty when Allowed.
-	Code   int32
+	// Reason is the API server's word for the kind of refusal; empty when Allowed.
 	Reason metav1.StatusReason
 	// Message says why not, and what to do; empty when Allowed.
 	Message string
@@ -28,7 +26,7 @@ type Answer struct {
 }
 
 // Allow is the answer to what no policy has to be asked about.
-func Allow() Answer { return Answer{Allowed: true, Code: http.StatusOK} }
+func Allow() Answer { return Answer{Allowed: true} }
 
 // Subject is the object that an answer speaks of.
 type Subject struct {
@@ -42,8 +40,8 @@ func (s Subject) String() string { return fmt.Sprintf("%s %s", s.Kind, s.Key) }
 // FromVerdict answers for the policies:
 //
 //	Allowed       let it pass, with the warnings
-//	Denied        403 Forbidden: one line on the object, then one per violation
-//	NotEvaluated  503 ServiceUnavailable: nothing is wrong that the author could mend
+//	Denied        Forbidden: one line on the object, then one per violation
+//	NotEvaluated  ServiceUnavailable: nothing is wrong that the author could mend
 //
 // A verdict of any other outcome counts as NotEvaluated: who was not asked has
 // not agreed.
@@ -55,7 +53,6 @@ func FromVerdict(subject Subject, verdict decision.Verdict) Answer {
 		return answer
 	case decision.Denied:
 		return Answer{
-			Code:     http.StatusForbidden,
 			Reason:   metav1.StatusReasonForbidden,
 			Message:  refusal(subject, verdict.Violations),
 			Warnings: lines(verdict.Warnings),
@@ -66,7 +63,6 @@ func FromVerdict(subject Subject, verdict decision.Verdict) Answer {
 			problem = "the policies gave no answer"
 		}
 		return Answer{
-			Code:   http.StatusServiceUnavailable,
 			Reason: metav1.StatusReasonServiceUnavailable,
 			Message: fmt.Sprintf("%s was refused because no policy could be asked: %s. Try again in a few seconds; if it stays so, see the ExportPolicies (kubectl get exportpolicies) and the log of Comity.",
 				subject, strings.TrimSuffix(oneLine(problem), ".")),
@@ -77,7 +73,7 @@ func FromVerdict(subject Subject, verdict decision.Verdict) Answer {
 // Malformed answers to an object that contradicts itself or cannot be read,
 // before any policy is asked.
 func Malformed(message string) Answer {
-	return Answer{Code: http.StatusBadRequest, Reason: metav1.StatusReasonBadRequest, Message: message}
+	return Answer{Reason: metav1.StatusReasonBadRequest, Message: message}
 }
 
 func refusal(subject Subject, violations []decision.Violation) string {

@@ -1,0 +1,108 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package admit_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/webhook/admit"
+)
+
+func TestFromVerdict(t *testing.T) {
+	key := types.NamespacedName{Namespace: "default", Name: "web"}
+	export := admit.Subject{Kind: decision.SubjectServiceExport, Key: key}
+	service := admit.Subject{Kind: decision.SubjectService, Key: key}
+	externalName := decision.Violation{
+		Policy: "no-external-name", Reason: "InvalidServiceType", Field: "spec.type",
+		Message: "an ExternalName Service cannot be exported.", Remedy: "give it a selector.",
+	}
+	unknown := decision.Violation{
+		Policy: "export-scope", Field: `metadata.annotations["comity.dev/export-to"]`, Message: "no member is called x.",
+	}
+
+	for _, tc := range []struct {
+		name    string
+		subject admit.Subject
+		verdict decision.Verdict
+		want    admit.Answer
+	}{
+		{
+			name:    "what all policies allow passes without a word",
+			subject: export,
+			verdict: decision.Verdict{Outcome: decision.Allowed},
+			want:    admit.Answer{Allowed: true},
+		},
+		{
+			name:    "warnings pass on, one line each",
+			subject: export,
+			verdict: decision.Verdict{Outcome: decision.Allowed, Warnings: []decision.Violation{unknown, {Policy: "p", Message: "two\nlines\t"}}},
+			want: admit.Answer{Allowed: true, Warnings: []string{
+				`[export-scope] metadata.annotations["comity.dev/export-to"]: no member is called x.`,
+				"[p] two lines",
+			}},
+		},
+		{
+			name:    "a refusal names the object, then policy, field and remedy",
+			subject: export,
+			verdict: decision.Verdict{Outcome: decision.Denied, Violations: []decision.Violation{externalName}},
+			want: admit.Answer{Reason: metav1.StatusReasonForbidden, Message: "ServiceExport default/web was refused by 1 policy:\n" +
+				"[no-external-name] spec.type: an ExternalName Service cannot be exported. Remedy: give it a selector."},
+		},
+		{
+			name:    "policies are counted, not violations, and warnings are told with a refusal",
+			subject: export,
+			verdict: decision.Verdict{
+				Outcome: decision.Denied, Violations: []decision.Violation{unknown, unknown, externalName},
+				Warnings: []decision.Violation{{Policy: "p", Message: "careful"}},
+			},
+			want: admit.Answer{
+				Reason: metav1.StatusReasonForbidden,
+				Message: "ServiceExport default/web was refused by 2 policies:\n" +
+					"[export-scope] metadata.annotations[\"comity.dev/export-to\"]: no member is called x.\n" +
+					"[export-scope] metadata.annotations[\"comity.dev/export-to\"]: no member is called x.\n" +
+					"[no-external-name] spec.type: an ExternalName Service cannot be exported. Remedy: give it a selector.",
+				Warnings: []string{"[p] careful"},
+			},
+		},
+		{
+			name:    "the owner of a Service learns that somebody exports it",
+			subject: service,
+			verdict: decision.Verdict{Outcome: decision.Denied, Violations: []decision.Violation{externalName}},
+			want: admit.Answer{Reason: metav1.StatusReasonForbidden, Message: "Service default/web was refused by 1 policy, because ServiceExport default/web exports it:\n" +
+				"[no-external-name] spec.type: an ExternalName Service cannot be exported. Remedy: give it a selector."},
+		},
+		{
+			name:    "without a verdict the request is refused, with the problem and advice",
+			subject: export,
+			verdict: decision.Verdict{Outcome: decision.NotEvaluated, Problem: "no policies are loaded yet."},
+			want: admit.Answer{Reason: metav1.StatusReasonServiceUnavailable, Message: "ServiceExport default/web was refused because no policy could be asked: no policies are loaded yet. " +
+				"Try again in a few seconds; if it stays so, see the ExportPolicies (kubectl get exportpolicies) and the log of Comity."},
+		},
+		{
+			name:    "the zero verdict is no permission",
+			subject: export,
+			verdict: decision.Verdict{},
+			want: admit.Answer{Reason: metav1.StatusReasonServiceUnavailable, Message: "ServiceExport default/web was refused because no policy could be asked: the policies gave no answer. " +
+				"Try again in a few seconds; if it stays so, see the ExportPolicies (kubectl get exportpolicies) and the log of Comity."},
+		},
+		{
+			name:    "an outcome that nobody knows is no permission",
+			subject: export,
+			verdict: decision.Verdict{Outcome: 17, Problem: "odd"},
+			want: admit.Answer{Reason: metav1.StatusReasonServiceUnavailable, Message: "ServiceExport default/web was refused because no policy could be asked: odd. " +
+				"Try again in a few seconds; if it stays so, see the ExportPolicies (kubectl get exportpolicies) and the log of Comity."},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, admit.FromVerdict(tc.subject, tc.verdict)); diff != "" {
+				t.Errorf("answer (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

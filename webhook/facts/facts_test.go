@@ -1,0 +1,236 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package facts_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/webhook/facts"
+)
+
+type peers struct {
+	members    []model.Member
+	namespaces map[string][]model.MemberNamespace
+}
+
+func (p peers) Members() []model.Member                       { return p.members }
+func (p peers) Namespace(name string) []model.MemberNamespace { return p.namespaces[name] }
+
+func export(annotations map[string]string) *mcsv1beta1.ServiceExport {
+	return &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Annotations: annotations}}
+}
+
+func namespace(annotations map[string]string) *corev1.Namespace {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Annotations: annotations}}
+}
+
+func service(kind corev1.ServiceType) *corev1.Service {
+	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: corev1.ServiceSpec{Type: kind}}
+}
+
+func reader(objects ...client.Object) client.Reader {
+	return fake.NewClientBuilder().WithObjects(objects...).Build()
+}
+
+// broken is a reader that fails on one kind.
+func broken(kind client.Object, objects ...client.Object) client.Reader {
+	return fake.NewClientBuilder().WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, into client.Object, opts ...client.GetOption) error {
+			_, isNamespace := into.(*corev1.Namespace)
+			_, breaksNamespace := kind.(*corev1.Namespace)
+			if isNamespace == breaksNamespace {
+				return errors.New("the cache is not synced")
+			}
+			return c.Get(ctx, key, into, opts...)
+		},
+	}).Build()
+}
+
+var ignoreVersions = cmpopts.IgnoreFields(metav1.ObjectMeta{}, "ResourceVersion")
+
+func TestInputHoldsAllFacts(t *testing.T) {
+	stored := export(map[string]string{model.AnnotationExportTo: "c, b,c"})
+	stored.APIVersion = "multicluster.x-k8s.io/v1alpha1"
+	stored.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
+	before := export(nil)
+	user := &decision.UserInfo{Username: "eve", Groups: []string{"devs"}}
+	r := facts.Reader{
+		Client:  reader(namespace(map[string]string{model.AnnotationExportTo: "b"}), service(corev1.ServiceTypeNodePort)),
+		Cluster: "a",
+		Peers: peers{
+			members: []model.Member{{ID: "b", Synced: true}, {ID: "c", Synced: true}, {ID: "d"}, {ID: "e"}},
+			namespaces: map[string][]model.MemberNamespace{"shop": {
+				{Cluster: "b", Presence: model.NamespacePresent, Labels: map[string]string{"comity.dev/identity": "x"}},
+				{Cluster: "c", Presence: model.NamespaceAbsent},
+				{Cluster: "d", Presence: model.NamespaceUnknown},
+				{Cluster: "gone", Presence: model.NamespacePresent},
+			}},
+		},
+	}
+
+	got, err := r.Input(t.Context(), facts.Request{Operation: decision.Update, User: user, Export: stored, OldExport: before})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	typed := metav1.TypeMeta{APIVersion: "multicluster.x-k8s.io/v1beta1", Kind: "ServiceExport"}
+	wantObject, wantOld := export(stored.Annotations), export(nil)
+	wantObject.TypeMeta, wantOld.TypeMeta = typed, typed
+	none := map[string]string{}
+	want := decision.Input{
+		APIVersion: "policy.comity.dev/v1alpha1", Operation: decision.Update, Subject: decision.SubjectServiceExport,
+		UserInfo: user, Object: wantObject, OldObject: wantOld,
+		Service:   service(corev1.ServiceTypeNodePort),
+		Namespace: namespace(map[string]string{model.AnnotationExportTo: "b"}),
+		Cluster:   "a",
+		Scope:     decision.Scope{Clusters: []string{"b", "c"}}, NamespaceScope: decision.Scope{Clusters: []string{"b"}},
+		Peers: map[string]decision.Peer{
+			"b": {Namespace: decision.PeerNamespace{Presence: decision.Present, Labels: map[string]string{"comity.dev/identity": "x"}}},
+			"c": {Namespace: decision.PeerNamespace{Presence: decision.Absent, Labels: none}},
+			"d": {Namespace: decision.PeerNamespace{Presence: decision.Unknown, Labels: none}},
+			"e": {Namespace: decision.PeerNamespace{Presence: decision.Unknown, Labels: none}},
+		},
+	}
+	if diff := cmp.Diff(want, got, ignoreVersions); diff != "" {
+		t.Errorf("input (-want +got):\n%s", diff)
+	}
+	if len(stored.ManagedFields) != 1 || stored.APIVersion != "multicluster.x-k8s.io/v1alpha1" {
+		t.Error("the caller's export was changed")
+	}
+}
+
+func TestInputReadsScopes(t *testing.T) {
+	for _, tc := range []struct {
+		name        string
+		annotations map[string]string
+		want        decision.Scope
+	}{
+		{"no annotation is every cluster", map[string]string{"other": "b"}, decision.Scope{All: true, Clusters: []string{}}},
+		{"a list is sorted and unique", map[string]string{model.AnnotationExportTo: "c,b, c"}, decision.Scope{Clusters: []string{"b", "c"}}},
+		{"an empty list is no cluster and a problem", map[string]string{model.AnnotationExportTo: ""}, decision.Scope{
+			Clusters: []string{}, Problem: `the list names no cluster; expected cluster ids separated by commas, such as "b,c"`,
+		}},
+		{"an empty item is no cluster and a problem", map[string]string{model.AnnotationExportTo: "b,,c"}, decision.Scope{
+			Clusters: []string{}, Problem: `item 2 of "b,,c" is empty; expected cluster ids separated by single commas, such as "b,c"`,
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := facts.Reader{Client: reader(namespace(tc.annotations)), Cluster: "a", Peers: peers{}}
+			got, err := r.Input(t.Context(), facts.Request{Export: export(tc.annotations)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, got.Scope); diff != "" {
+				t.Errorf("scope of the export (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tc.want, got.NamespaceScope); diff != "" {
+				t.Errorf("scope of the namespace (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestInputLooksForTheServiceAndNamespace(t *testing.T) {
+	ns, svc := namespace(nil), service(corev1.ServiceTypeClusterIP)
+	for _, tc := range []struct {
+		name         string
+		client, live client.Reader
+		request      facts.Request
+		wantType     corev1.ServiceType // "" for no Service
+		wantError    string
+	}{
+		{name: "an export may come before its Service", client: reader(ns), live: reader(ns)},
+		{name: "the stored Service is read", client: reader(ns, svc), wantType: corev1.ServiceTypeClusterIP},
+		{
+			name: "the Service of the request counts, not the stored one", client: reader(ns, svc),
+			request: facts.Request{Operation: decision.Update, Service: service(corev1.ServiceTypeExternalName)}, wantType: corev1.ServiceTypeExternalName,
+		},
+		{
+			name: "at admission a Service younger than the cache is found", client: reader(ns), live: reader(ns, service(corev1.ServiceTypeExternalName)),
+			request: facts.Request{Operation: decision.Create}, wantType: corev1.ServiceTypeExternalName,
+		},
+		{
+			name: "at admission a Namespace younger than the cache is found", client: reader(svc), live: reader(ns),
+			request: facts.Request{Operation: decision.Create}, wantType: corev1.ServiceTypeClusterIP,
+		},
+		{name: "an audit asks the cache alone", client: reader(ns), live: reader(ns, svc)},
+		{
+			name: "an unknown Namespace is an error, since its limits are unknown", client: reader(svc),
+			wantError: "namespace shop is not known here",
+		},
+		{name: "a Namespace that cannot be read is an error", client: broken(ns, svc), wantError: "read Namespace shop: the cache is not synced"},
+		{name: "a Service that cannot be read is an error", client: broken(svc, ns), wantError: "read Service shop/web: the cache is not synced"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := facts.Reader{Client: tc.client, Live: tc.live, Cluster: "a", Peers: peers{}}
+			tc.request.Export = export(nil)
+			got, err := r.Input(t.Context(), tc.request)
+			if tc.wantError != "" {
+				if err == nil || !strings.Contains(err.Error(), tc.wantError) {
+					t.Fatalf("error is %v, want one with %q", err, tc.wantError)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			var gotType corev1.ServiceType
+			if got.Service != nil {
+				gotType = got.Service.Spec.Type
+			}
+			if gotType != tc.wantType {
+				t.Errorf("type of the Service is %q, want %q", gotType, tc.wantType)
+			}
+		})
+	}
+}
+
+type evaluator struct{ asked []decision.Input }
+
+func (e *evaluator) Evaluate(_ context.Context, in decision.Input) decision.Verdict {
+	e.asked = append(e.asked, in)
+	return decision.Verdict{Outcome: decision.Allowed, Digest: "d"}
+}
+
+func TestJudgeAuditsWhatIsStored(t *testing.T) {
+	policies := &evaluator{}
+	judge := facts.Judge{Reader: facts.Reader{Client: reader(namespace(nil)), Cluster: "a", Peers: peers{}}, Evaluator: policies}
+	got := judge.Admit(t.Context(), export(nil))
+	if diff := cmp.Diff(decision.Verdict{Outcome: decision.Allowed, Digest: "d"}, got); diff != "" {
+		t.Errorf("verdict (-want +got):\n%s", diff)
+	}
+	if len(policies.asked) != 1 || policies.asked[0].Operation != decision.Audit || policies.asked[0].UserInfo != nil {
+		t.Errorf("asked %+v, want one audit without a user", policies.asked)
+	}
+}
+
+func TestJudgeGivesNoVerdictWithoutFacts(t *testing.T) {
+	policies := &evaluator{}
+	judge := facts.Judge{Reader: facts.Reader{Client: reader(), Cluster: "a", Peers: peers{}}, Evaluator: policies}
+	got := judge.Admit(t.Context(), export(nil))
+	want := decision.Verdict{
+		Outcome: decision.NotEvaluated,
+		Problem: "the facts about ServiceExport shop/web could not be read: namespace shop is not known here (yet), so the limits that it may set are not known either",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("verdict (-want +got):\n%s", diff)
+	}
+	if len(policies.asked) != 0 {
+		t.Error("the policies were asked about facts that are not there")
+	}
+}
