@@ -1,0 +1,364 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/policies/decision"
+	policyv1alpha1 "github.com/comity-mcs/comity/policies/v1alpha1"
+	"github.com/comity-mcs/comity/webhook/facts"
+)
+
+// judge denies everything and notes what it was asked and how long it had.
+type judge struct {
+	verdict decision.Verdict
+	asked   []facts.Request
+	left    time.Duration
+}
+
+func (j *judge) Decide(ctx context.Context, req facts.Request) decision.Verdict {
+	j.asked = append(j.asked, req)
+	if deadline, ok := ctx.Deadline(); ok {
+		j.left = time.Until(deadline)
+	}
+	return j.verdict
+}
+
+type checker struct{ err error }
+
+func (c checker) Check(*policyv1alpha1.ExportPolicy) error { return c.err }
+
+var denied = decision.Verdict{Outcome: decision.Denied, Violations: []decision.Violation{{Policy: "p", Message: "no."}}}
+
+// fixture is the webhooks with a judge of the test's own.
+type fixture struct {
+	judge    *judge
+	exports  client.Reader
+	checker  PolicyChecker
+	registry *prometheus.Registry
+}
+
+func (f *fixture) ask(t *testing.T, path, query string, req admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+	t.Helper()
+	if f.judge == nil {
+		f.judge = &judge{verdict: denied}
+	}
+	if f.registry == nil {
+		f.registry = prometheus.NewRegistry()
+	}
+	all, err := hooks(Options{Judge: f.judge, Exports: f.exports, Policies: f.checker, Registerer: f.registry})
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.UID = "u"
+	body, err := json.Marshal(admissionv1.AdmissionReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Request: &req,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path+query, bytes.NewReader(body))
+	request.Header.Set("Content-Type", "application/json")
+	recorder := httptest.NewRecorder()
+	all[path].ServeHTTP(recorder, request)
+	var review admissionv1.AdmissionReview
+	if err := json.Unmarshal(recorder.Body.Bytes(), &review); err != nil {
+		t.Fatalf("answer %q: %v", recorder.Body, err)
+	}
+	return review.Response
+}
+
+func raw(t *testing.T, object any) runtime.RawExtension {
+	t.Helper()
+	if text, ok := object.(string); ok {
+		return runtime.RawExtension{Raw: []byte(text)}
+	}
+	out, err := json.Marshal(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return runtime.RawExtension{Raw: out}
+}
+
+func request(t *testing.T, op admissionv1.Operation, kind string, now, was any) admissionv1.AdmissionRequest {
+	t.Helper()
+	req := admissionv1.AdmissionRequest{
+		Operation: op, Namespace: "shop", Name: "web",
+		Kind:     metav1.GroupVersionKind{Group: "g", Version: "v", Kind: kind},
+		UserInfo: authenticationv1.UserInfo{Username: "eve"},
+	}
+	if now != nil {
+		req.Object = raw(t, now)
+	}
+	if was != nil {
+		req.OldObject = raw(t, was)
+	}
+	return req
+}
+
+const (
+	plain      = `{"apiVersion":"multicluster.x-k8s.io/v1alpha1","kind":"ServiceExport","metadata":{"name":"web","namespace":"shop"}}`
+	labelled   = `{"metadata":{"name":"web","namespace":"shop","labels":{"export-to":"b, c"}}}`
+	annotated  = `{"metadata":{"name":"web","namespace":"shop","annotations":{"comity.dev/export-to":"b"}}}`
+	twoScopes  = `{"metadata":{"name":"web","namespace":"shop","labels":{"export-to":"c"},"annotations":{"comity.dev/export-to":"b"}}}`
+	finalizer  = `{"metadata":{"name":"web","namespace":"shop","finalizers":["x/y"]},"status":{"conditions":[]}}`
+	dying      = `{"metadata":{"name":"web","namespace":"shop","deletionTimestamp":"2026-01-01T00:00:00Z","labels":{"export-to":"c"},"annotations":{"comity.dev/export-to":"b"}}}`
+	exporting  = `{"metadata":{"name":"web","namespace":"shop"},"spec":{"exportedLabels":{"a":"b"}}}`
+	unreadable = `{"metadata":{"name":7}}`
+)
+
+func TestWhichServiceExportsAreJudged(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		op       admissionv1.Operation
+		now, was any
+		judged   bool
+	}{
+		{"a creation is judged", admissionv1.Create, plain, nil, true},
+		{"a changed annotation is judged", admissionv1.Update, annotated, plain, true},
+		{"a changed spec is judged", admissionv1.Update, exporting, plain, true},
+		{"a finalizer is no business of a policy", admissionv1.Update, finalizer, plain, false},
+		{"removing one neither", admissionv1.Update, plain, finalizer, false},
+		{"an export that is being deleted is not judged any more", admissionv1.Update, dying, annotated, false},
+		{"a deletion is never judged", admissionv1.Delete, nil, plain, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f := &fixture{}
+			got := f.ask(t, PathValidateServiceExport, "", request(t, tc.op, "ServiceExport", tc.now, tc.was))
+			if judged := len(f.judge.asked) == 1; judged != tc.judged {
+				t.Errorf("judged: %v, want %v", judged, tc.judged)
+			}
+			if got.Allowed == tc.judged {
+				t.Errorf("allowed is %v though every verdict is a denial", got.Allowed)
+			}
+		})
+	}
+}
+
+func TestTheJudgeHearsTheWholeRequest(t *testing.T) {
+	f := &fixture{}
+	f.ask(t, PathValidateServiceExport, "", request(t, admissionv1.Update, "ServiceExport", annotated, plain))
+	meta := metav1.ObjectMeta{Namespace: "shop", Name: "web"}
+	now, was := &mcsv1beta1.ServiceExport{ObjectMeta: meta}, &mcsv1beta1.ServiceExport{ObjectMeta: meta}
+	now.Annotations = map[string]string{"comity.dev/export-to": "b"}
+	was.TypeMeta = metav1.TypeMeta{APIVersion: "multicluster.x-k8s.io/v1alpha1", Kind: "ServiceExport"}
+	want := []facts.Request{{
+		Operation: decision.Update, User: &decision.UserInfo{Username: "eve", Groups: []string{}}, Export: now, OldExport: was,
+	}}
+	if diff := cmp.Diff(want, f.judge.asked); diff != "" {
+		t.Errorf("request (-want +got):\n%s", diff)
+	}
+}
+
+func TestMutateServiceExport(t *testing.T) {
+	for _, tc := range []struct {
+		name      string
+		op        admissionv1.Operation
+		now, was  any
+		wantPatch string
+		wantError string
+	}{
+		{name: "no label, no patch", op: admissionv1.Create, now: plain},
+		{
+			name: "the label moves", op: admissionv1.Create, now: labelled,
+			wantPatch: `[{"op":"remove","path":"/metadata/labels/export-to"},{"op":"add","path":"/metadata/annotations","value":{}},` +
+				`{"op":"add","path":"/metadata/annotations/comity.dev~1export-to","value":"b, c"}]`,
+		},
+		{name: "two scopes are refused", op: admissionv1.Create, now: twoScopes, wantError: `label export-to is "c", but annotation`},
+		{
+			name: "an edited label wins over what it became", op: admissionv1.Update, now: twoScopes, was: annotated,
+			wantPatch: `[{"op":"remove","path":"/metadata/labels/export-to"},{"op":"add","path":"/metadata/annotations/comity.dev~1export-to","value":"c"}]`,
+		},
+		{name: "an export that is being deleted is left alone", op: admissionv1.Update, now: dying, was: plain},
+		{name: "a deletion passes", op: admissionv1.Delete, was: twoScopes},
+		{name: "what is no object is refused by name", op: admissionv1.Create, now: unreadable, wantError: "ServiceExport shop/web could not be read:"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := (&fixture{}).ask(t, PathMutateServiceExport, "", request(t, tc.op, "ServiceExport", tc.now, tc.was))
+			if tc.wantError != "" {
+				if got.Allowed || got.Result.Code != http.StatusBadRequest || !strings.Contains(got.Result.Message, tc.wantError) {
+					t.Fatalf("answer is %+v, want a bad request with %q", got.Result, tc.wantError)
+				}
+				return
+			}
+			if !got.Allowed {
+				t.Fatalf("refused: %s", got.Result.Message)
+			}
+			if diff := cmp.Diff(tc.wantPatch, string(got.Patch)); diff != "" {
+				t.Errorf("patch (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func service(kind corev1.ServiceType) *corev1.Service {
+	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: corev1.ServiceSpec{Type: kind}}
+}
+
+func reader(t *testing.T, getError error, objects ...client.Object) client.Reader {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := mcsv1beta1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, into client.Object, opts ...client.GetOption) error {
+			if getError != nil {
+				return getError
+			}
+			return c.Get(ctx, key, into, opts...)
+		},
+	}).Build()
+}
+
+func TestServiceTurningExternalName(t *testing.T) {
+	exported := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
+	leaving := exported.DeepCopy()
+	leaving.Finalizers, leaving.DeletionTimestamp = []string{"x/y"}, &metav1.Time{Time: time.Unix(1, 0)}
+
+	for _, tc := range []struct {
+		name     string
+		now, was corev1.ServiceType
+		exports  client.Reader
+		wantCode int32
+		judged   bool
+	}{
+		{"while exported it is judged", corev1.ServiceTypeExternalName, corev1.ServiceTypeClusterIP, reader(t, nil, exported), http.StatusForbidden, true},
+		{"while not exported it passes", corev1.ServiceTypeExternalName, corev1.ServiceTypeClusterIP, reader(t, nil), http.StatusOK, false},
+		{"while its export is being deleted it passes", corev1.ServiceTypeExternalName, corev1.ServiceTypeClusterIP, reader(t, nil, leaving), http.StatusOK, false},
+		{"one that is ExternalName already passes", corev1.ServiceTypeExternalName, corev1.ServiceTypeExternalName, reader(t, nil, exported), http.StatusOK, false},
+		{"any other type passes", corev1.ServiceTypeNodePort, corev1.ServiceTypeClusterIP, reader(t, nil, exported), http.StatusOK, false},
+		{"if exports cannot be read it is refused", corev1.ServiceTypeExternalName, corev1.ServiceTypeClusterIP, reader(t, errors.New("timeout")), http.StatusServiceUnavailable, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f := &fixture{exports: tc.exports}
+			got := f.ask(t, PathValidateService, "", request(t, admissionv1.Update, "Service", service(tc.now), service(tc.was)))
+			if got.Result.Code != tc.wantCode || got.Allowed != (tc.wantCode == http.StatusOK) {
+				t.Errorf("answer is %+v, want code %d", got.Result, tc.wantCode)
+			}
+			if judged := len(f.judge.asked) == 1; judged != tc.judged {
+				t.Fatalf("judged: %v, want %v", judged, tc.judged)
+			}
+			if tc.judged {
+				asked := f.judge.asked[0]
+				if asked.Subject != decision.SubjectService || asked.Service.Spec.Type != tc.now || asked.Export.Name != "web" || asked.Operation != decision.Update {
+					t.Errorf("asked %+v", asked)
+				}
+			}
+		})
+	}
+}
+
+func TestExportPolicyMustCompile(t *testing.T) {
+	policy := func(rego string) *policyv1alpha1.ExportPolicy {
+		return &policyv1alpha1.ExportPolicy{ObjectMeta: metav1.ObjectMeta{Name: "mine"}, Spec: policyv1alpha1.ExportPolicySpec{Rego: rego}}
+	}
+	bad := checker{errors.New("mine.rego:3:1: unexpected token")}
+	for _, tc := range []struct {
+		name     string
+		op       admissionv1.Operation
+		now, was any
+		checker  PolicyChecker
+		want     string // "" for allowed
+	}{
+		{"one that compiles is stored", admissionv1.Create, policy("x"), nil, checker{}, ""},
+		{"without a checker all are stored", admissionv1.Create, policy("x"), nil, nil, ""},
+		{
+			"one that does not is refused, with the place", admissionv1.Create, policy("x"), nil, bad,
+			"ExportPolicy mine: spec.rego: mine.rego:3:1: unexpected token. Remedy: correct the module; the stored policy stays in force as it is",
+		},
+		{"an update that leaves the spec alone passes", admissionv1.Update, policy("x"), policy("x"), bad, ""},
+		{"a deletion passes", admissionv1.Delete, nil, policy("x"), bad, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			req := request(t, tc.op, "ExportPolicy", tc.now, tc.was)
+			req.Namespace, req.Name = "", "mine"
+			got := (&fixture{checker: tc.checker}).ask(t, PathValidateExportPolicy, "", req)
+			if diff := cmp.Diff(tc.want, got.Result.Message); diff != "" || got.Allowed != (tc.want == "") {
+				t.Errorf("allowed %v, message (-want +got):\n%s", got.Allowed, diff)
+			}
+		})
+	}
+}
+
+func TestAnswersComeBeforeTheAPIServerGivesUp(t *testing.T) {
+	for _, tc := range []struct {
+		query    string
+		at, most time.Duration
+	}{
+		{"?timeout=3s", 2 * time.Second, 2750 * time.Millisecond},
+		{"?timeout=10s", 9 * time.Second, 9750 * time.Millisecond},
+		{"?timeout=300ms", -time.Second, 150 * time.Millisecond},
+		{"", 2 * time.Second, 2750 * time.Millisecond},
+		{"?timeout=soon", 2 * time.Second, 2750 * time.Millisecond},
+	} {
+		t.Run("timeout "+tc.query, func(t *testing.T) {
+			f := &fixture{}
+			f.ask(t, PathValidateServiceExport, tc.query, request(t, admissionv1.Create, "ServiceExport", plain, nil))
+			if f.judge.left <= tc.at || f.judge.left > tc.most {
+				t.Errorf("the policies had %v, want more than %v and at most %v", f.judge.left, tc.at, tc.most)
+			}
+		})
+	}
+}
+
+func TestAnswersAreMeasuredByOutcome(t *testing.T) {
+	f := &fixture{registry: prometheus.NewRegistry()}
+	for _, verdict := range []decision.Verdict{{Outcome: decision.Allowed}, denied, denied, {}} {
+		f.judge = &judge{verdict: verdict}
+		f.ask(t, PathValidateServiceExport, "", request(t, admissionv1.Create, "ServiceExport", plain, nil))
+	}
+	f.ask(t, PathValidateServiceExport, "", request(t, admissionv1.Create, "ServiceExport", unreadable, nil))
+
+	families, err := f.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]uint64{}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			labels := map[string]string{}
+			for _, l := range m.GetLabel() {
+				labels[l.GetName()] = l.GetValue()
+			}
+			got[family.GetName()+" "+labels["webhook"]+" "+labels["outcome"]] = m.GetHistogram().GetSampleCount()
+			buckets := m.GetHistogram().GetBucket()
+			if first, last := buckets[0].GetUpperBound(), buckets[len(buckets)-1].GetUpperBound(); first != 0.001 || last != 10 {
+				t.Errorf("buckets from %v to %v s, want from 0.001 to 10", first, last)
+			}
+		}
+	}
+	const prefix = "comity_webhook_duration_seconds validate-serviceexport "
+	want := map[string]uint64{prefix + "Allowed": 1, prefix + "Denied": 2, prefix + "NotEvaluated": 1, prefix + "Malformed": 1}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("counts (-want +got):\n%s", diff)
+	}
+}
+
+func TestWithoutAJudgeThereAreNoWebhooks(t *testing.T) {
+	if _, err := hooks(Options{}); err == nil {
+		t.Error("no error; a webhook that asks nobody would have to guess")
+	}
+}
