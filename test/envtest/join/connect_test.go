@@ -1,0 +1,244 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package join
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/join"
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// recorder collects the steps of a run.
+type recorder struct{ steps []join.Step }
+
+func (r *recorder) options() join.Options {
+	return join.Options{Progress: func(step join.Step) {
+		GinkgoWriter.Println(step)
+		r.steps = append(r.steps, step)
+	}}
+}
+
+// versions are the resource versions of everything that a join may write.
+func versions(ctx SpecContext) map[string]string {
+	GinkgoHelper()
+	found := map[string]string{}
+	for id := range clusters {
+		for _, list := range []client.ObjectList{
+			&corev1.NamespaceList{}, &corev1.SecretList{}, &corev1.ServiceAccountList{}, &rbacv1.RoleList{}, &rbacv1.RoleBindingList{},
+		} {
+			Expect(admin(id).List(ctx, list)).To(Succeed())
+			Expect(apimeta.EachListItem(list, func(item runtime.Object) error {
+				object := item.(client.Object)
+				if strings.HasPrefix(object.GetNamespace(), "kube-") {
+					return nil // the API server still makes its own roles there
+				}
+				found[fmt.Sprintf("%s %T %s", id, object, client.ObjectKeyFromObject(object))] = object.GetResourceVersion()
+				return nil
+			})).To(Succeed())
+		}
+	}
+	return found
+}
+
+var _ = Describe("Connect", Ordered, func() {
+	BeforeAll(func(ctx SpecContext) {
+		Expect(join.Connect(ctx, cluster("a"), cluster("b"), join.Options{})).To(Succeed())
+	})
+
+	It("writes nothing when everything stands", func(ctx SpecContext) {
+		before := versions(ctx)
+		run := &recorder{}
+		Expect(join.Connect(ctx, cluster("a"), cluster("b"), run.options())).To(Succeed())
+		Expect(cmp.Diff(before, versions(ctx))).To(BeEmpty())
+		Expect(run.steps).NotTo(BeEmpty())
+		Expect(run.steps).To(HaveEach(HaveField("Verb", join.Unchanged)))
+	})
+
+	It("restores what somebody widened", func(ctx SpecContext) {
+		role := &rbacv1.Role{}
+		role.Namespace, role.Name = "comity-a", "comity-exchange-reader"
+		Expect(admin("a").Get(ctx, client.ObjectKeyFromObject(role), role)).To(Succeed())
+		role.Rules[0].Verbs = []string{"*"}
+		Expect(admin("a").Update(ctx, role)).To(Succeed())
+
+		run := &recorder{}
+		Expect(join.Connect(ctx, cluster("a"), cluster("b"), run.options())).To(Succeed())
+		Expect(run.steps).To(ContainElement(join.Step{Cluster: "a", Kind: "Role", Namespace: "comity-a", Name: "comity-exchange-reader", Verb: join.Changed}))
+		Expect(admin("a").Get(ctx, client.ObjectKeyFromObject(role), role)).To(Succeed())
+		Expect(role.Rules[0].Verbs).To(Equal([]string{"get", "list", "watch"}))
+	})
+
+	It("labels the Secret for the agent, and leaves no copy of the token in an annotation", func(ctx SpecContext) {
+		secret := peerSecret(ctx, "b", "a")
+		Expect(secret.Labels).To(HaveKeyWithValue(model.LabelClusterID, "a"))
+		Expect(secret.Labels).To(HaveKeyWithValue(model.LabelClusterSet, "prod"))
+		Expect(secret.Annotations).To(BeEmpty())
+	})
+
+	It("keeps a token that the agent renewed", func(ctx SpecContext) {
+		renewed := renew(ctx, "b", "a")
+		before := versions(ctx)
+		Expect(join.Connect(ctx, cluster("a"), cluster("b"), join.Options{})).To(Succeed())
+		Expect(cmp.Diff(before, versions(ctx))).To(BeEmpty())
+		Expect(peerSecret(ctx, "b", "a").Data[join.KubeconfigKey]).To(Equal(renewed))
+	})
+
+	It("replaces a token once half of its life is gone", func(ctx SpecContext) {
+		before := peerSecret(ctx, "b", "a").Data
+		later := join.Options{Now: func() time.Time { return time.Now().Add(13 * time.Hour) }}
+		Expect(join.Connect(ctx, cluster("a"), cluster("b"), later)).To(Succeed())
+		Expect(peerSecret(ctx, "b", "a").Data).NotTo(Equal(before))
+	})
+
+	It("replaces a token whose account was made anew, which no clock shows", func(ctx SpecContext) {
+		before := peerSecret(ctx, "b", "a").Data
+		Expect(admin("a").Delete(ctx, account("peer-b"))).To(Succeed())
+		Expect(join.Connect(ctx, cluster("a"), cluster("b"), join.Options{})).To(Succeed())
+		Expect(peerSecret(ctx, "b", "a").Data).NotTo(Equal(before))
+		asB := connectTo(credential(ctx, "b", "a"))
+		Expect(asB.List(ctx, &v1alpha1.ExportRecordList{}, client.InNamespace("comity-a"))).To(Succeed())
+	})
+
+	It("stores the accepted CIDRs, and keeps them when none are given", func(ctx SpecContext) {
+		b := cluster("b")
+		b.AcceptedCIDRs = []netip.Prefix{netip.MustParsePrefix("10.2.0.0/16"), netip.MustParsePrefix("10.1.0.0/16")}
+		Expect(join.Connect(ctx, cluster("a"), b, join.Options{})).To(Succeed())
+		Expect(peerSecret(ctx, "b", "a").Annotations).To(Equal(map[string]string{join.AnnotationAcceptedCIDRs: "10.1.0.0/16,10.2.0.0/16"}))
+		Expect(join.Connect(ctx, cluster("a"), cluster("b"), join.Options{Rotate: true})).To(Succeed())
+		Expect(peerSecret(ctx, "b", "a").Annotations).To(Equal(map[string]string{join.AnnotationAcceptedCIDRs: "10.1.0.0/16,10.2.0.0/16"}))
+	})
+})
+
+// renew does what the agent of holder does: ask for a token of its own and
+// store it under its own field owner.
+func renew(ctx SpecContext, holder, peer model.ClusterID) []byte {
+	GinkgoHelper()
+	request := &authenticationv1.TokenRequest{}
+	self := connectTo(credential(ctx, holder, peer))
+	Expect(self.SubResource("token").Create(ctx, account(join.PeerName(holder)), request)).To(Succeed())
+
+	secret := peerSecret(ctx, holder, peer)
+	config, err := clientcmd.Load(secret.Data[join.KubeconfigKey])
+	Expect(err).NotTo(HaveOccurred())
+	for _, user := range config.AuthInfos {
+		user.Token = request.Status.Token
+	}
+	secret.Data[join.KubeconfigKey], err = clientcmd.Write(*config)
+	Expect(err).NotTo(HaveOccurred())
+	Expect(admin(holder).Update(ctx, secret, client.FieldOwner(model.FieldOwner))).To(Succeed())
+	return secret.Data[join.KubeconfigKey]
+}
+
+var _ = Describe("Connect refuses, and writes nothing for,", func() {
+	refused := func(ctx SpecContext, a, b join.Cluster, message string) {
+		GinkgoHelper()
+		before := versions(ctx)
+		Expect(join.Connect(ctx, a, b, join.Options{})).To(MatchError(ContainSubstring(message)))
+		Expect(cmp.Diff(before, versions(ctx))).To(BeEmpty())
+	}
+
+	It("one cluster under two ids", func(ctx SpecContext) {
+		twin := cluster("a")
+		twin.ID = "twin"
+		refused(ctx, cluster("a"), twin, "clusters a and twin are one and the same")
+	})
+
+	It("a namespace of a user's that has the name of an exchange namespace", func(ctx SpecContext) {
+		namespace := &corev1.Namespace{}
+		namespace.Name = "comity-shop"
+		Expect(admin("a").Create(ctx, namespace)).To(Succeed())
+		shop := cluster("a")
+		shop.ID = "shop"
+		refused(ctx, shop, cluster("c"), `Namespace comity-shop exists with label comity.dev/exchange-from="", expected "shop"`)
+	})
+
+	It("a Secret of somebody else's that has the name of a peer's", func(ctx SpecContext) {
+		makeSecret(ctx, "a", "peer-x", nil)
+		x := cluster("c")
+		x.ID = "x"
+		refused(ctx, cluster("a"), x, "Secret comity-system/peer-x exists and is not that of peer x")
+	})
+
+	It("an id that another Secret claims already", func(ctx SpecContext) {
+		makeSecret(ctx, "a", "handmade", map[string]string{model.LabelClusterID: "y"})
+		y := cluster("c")
+		y.ID = "y"
+		refused(ctx, cluster("a"), y, "Secret comity-system/handmade claims the id y already")
+	})
+
+	It("a cluster that cannot be reached", func(ctx SpecContext) {
+		gone := cluster("b")
+		gone.RESTConfig = rest.CopyConfig(gone.RESTConfig)
+		gone.RESTConfig.Host = "https://127.0.0.1:1"
+		refused(ctx, cluster("a"), gone, "cluster b: https://127.0.0.1:1 cannot be read with the access given")
+	})
+})
+
+func makeSecret(ctx SpecContext, id model.ClusterID, name string, labels map[string]string) {
+	GinkgoHelper()
+	namespace := &corev1.Namespace{}
+	namespace.Name = join.DefaultNamespace
+	Expect(client.IgnoreAlreadyExists(admin(id).Create(ctx, namespace))).To(Succeed())
+	secret := &corev1.Secret{}
+	secret.Namespace, secret.Name, secret.Labels = join.DefaultNamespace, name, labels
+	Expect(admin(id).Create(ctx, secret)).To(Succeed())
+	DeferCleanup(func(ctx SpecContext) { Expect(admin(id).Delete(ctx, secret)).To(Succeed()) })
+}
+
+var _ = Describe("Disconnect", func() {
+	It("takes back every right of the one peer and none of the other", func(ctx SpecContext) {
+		d := cluster("c")
+		d.ID = "d"
+		Expect(join.Connect(ctx, cluster("b"), d, join.Options{})).To(Succeed())
+		Expect(join.Connect(ctx, cluster("b"), cluster("a"), join.Options{})).To(Succeed())
+		asD := connectTo(credential(ctx, "c", "b"))
+		Expect(asD.List(ctx, &v1alpha1.ExportRecordList{}, client.InNamespace("comity-b"))).To(Succeed())
+
+		Expect(join.Disconnect(ctx, cluster("b"), d, join.Options{})).To(Succeed())
+
+		Eventually(func() error {
+			return asD.List(ctx, &v1alpha1.ExportRecordList{}, client.InNamespace("comity-b"))
+		}).WithTimeout(30*time.Second).Should(WithTransform(apierrors.IsUnauthorized, BeTrue()), "the token of a removed account")
+		for _, gone := range []struct{ id, peer model.ClusterID }{{"b", "d"}, {"c", "b"}} {
+			key := client.ObjectKey{Namespace: join.DefaultNamespace, Name: join.PeerName(gone.peer)}
+			Expect(apierrors.IsNotFound(admin(gone.id).Get(ctx, key, &corev1.Secret{}))).To(BeTrue(), "Secret in %s", gone.id)
+			Expect(apierrors.IsNotFound(admin(gone.id).Get(ctx, key, &rbacv1.Role{}))).To(BeTrue(), "Role in %s", gone.id)
+			Expect(apierrors.IsNotFound(admin(gone.id).Get(ctx, key, &rbacv1.RoleBinding{}))).To(BeTrue(), "RoleBinding in %s", gone.id)
+		}
+		between := &corev1.Namespace{}
+		Expect(admin("b").Get(ctx, client.ObjectKey{Name: "comity-b-to-d"}, between)).To(Succeed())
+		Expect(between.DeletionTimestamp).NotTo(BeNil(), "nobody finishes deletions here, but it was asked for")
+
+		asA := connectTo(credential(ctx, "a", "b"))
+		Expect(asA.List(ctx, &v1alpha1.ExportRecordList{}, client.InNamespace("comity-b"))).To(Succeed())
+		Expect(join.Disconnect(ctx, cluster("b"), d, join.Options{})).To(Succeed(), "repeated")
+		Expect(join.Connect(ctx, cluster("b"), d, join.Options{})).To(MatchError(ContainSubstring("Namespace comity-b-to-d is being deleted")))
+	})
+
+	It("leaves alone what no join made", func(ctx SpecContext) {
+		makeSecret(ctx, "a", "peer-z", map[string]string{model.LabelClusterID: "z"})
+		run := &recorder{}
+		Expect(join.Disconnect(ctx, cluster("a"), join.Cluster{ID: "z", Set: "prod"}, run.options())).To(Succeed())
+		Expect(run.steps).To(ConsistOf(HaveField("Verb", join.Kept)))
+		Expect(peerSecret(ctx, "a", "z").Labels).To(HaveKeyWithValue(model.LabelClusterID, "z"))
+	})
+})

@@ -1,0 +1,97 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package join
+
+import (
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/join"
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+func TestJoin(t *testing.T) {
+	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+		t.Fatal("KUBEBUILDER_ASSETS is not set; it must name the directory with etcd, kube-apiserver and kubectl (make test sets it)")
+	}
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "join")
+}
+
+var scheme = runtime.NewScheme()
+
+// clusters are a, b and c: API servers of their own, started once.
+var clusters = map[model.ClusterID]*rest.Config{}
+
+var _ = BeforeSuite(func() {
+	Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
+	Expect(apiextensionsv1.AddToScheme(scheme)).To(Succeed())
+	Expect(v1alpha1.AddToScheme(scheme)).To(Succeed())
+	ids := []model.ClusterID{"a", "b", "c"}
+	configs := make([]*rest.Config, len(ids))
+	errs := make([]error, len(ids))
+	var started sync.WaitGroup
+	for i := range ids {
+		env := &envtest.Environment{
+			CRDDirectoryPaths:     []string{filepath.Join("..", "..", "..", "config", "crd")},
+			ErrorIfCRDPathMissing: true,
+		}
+		DeferCleanup(func() { Expect(env.Stop()).To(Succeed()) })
+		started.Go(func() { configs[i], errs[i] = env.Start() })
+	}
+	started.Wait()
+	for i, id := range ids {
+		Expect(errs[i]).NotTo(HaveOccurred(), "start cluster %s", id)
+		clusters[id] = configs[i]
+	}
+})
+
+// cluster describes one of the clusters for join, under its own id.
+func cluster(id model.ClusterID) join.Cluster {
+	return join.Cluster{ID: id, Set: "prod", RESTConfig: clusters[id]}
+}
+
+func connectTo(config *rest.Config) client.Client {
+	GinkgoHelper()
+	c, err := client.New(config, client.Options{Scheme: scheme})
+	Expect(err).NotTo(HaveOccurred())
+	return c
+}
+
+func admin(id model.ClusterID) client.Client {
+	GinkgoHelper()
+	return connectTo(clusters[id])
+}
+
+// peerSecret is the Secret in holder by which it reaches peer.
+func peerSecret(ctx SpecContext, holder, peer model.ClusterID) *corev1.Secret {
+	GinkgoHelper()
+	secret := &corev1.Secret{}
+	key := client.ObjectKey{Namespace: join.DefaultNamespace, Name: join.PeerName(peer)}
+	Expect(admin(holder).Get(ctx, key, secret)).To(Succeed())
+	return secret
+}
+
+// credential is how holder reaches peer: with what its Secret holds, nothing else.
+func credential(ctx SpecContext, holder, peer model.ClusterID) *rest.Config {
+	GinkgoHelper()
+	config, err := clientcmd.RESTConfigFromKubeConfig(peerSecret(ctx, holder, peer).Data[join.KubeconfigKey])
+	Expect(err).NotTo(HaveOccurred())
+	return config
+}
