@@ -29,7 +29,7 @@ const (
 func CheckAddress(family discoveryv1.AddressType, address string) AddressProblem {
 	// The API server accepts IPv6 addresses in their canonical form only.
 	ip, err := netip.ParseAddr(address)
-	if err != nil || ip.Zone() != "" || (!ip.Is4In6() && ip.String() != address) {
+	if err != nil || ip.Zone() != "" || (ip.Is6() && !ip.Is4In6() && ip.String() != address) {
 		return AddressMalformed
 	}
 	// An IPv4 address dressed as IPv6 would pass for one family and be routed

@@ -1,0 +1,99 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package apply
+
+import (
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/comity-mcs/comity/sync/plan"
+)
+
+// Class says what an error calls for. It is the result label of the metric.
+type Class string
+
+const (
+	// Conflict: the object is not the one that was planned for. Read again, plan
+	// again, at once.
+	Conflict Class = "conflict"
+	// NameTaken: an object of the name exists that the plan did not know of,
+	// foreign or our own and not yet in the cache. Read again; if it is foreign,
+	// the next plan says so.
+	NameTaken Class = "taken"
+	// NamespaceMissing: the namespace does not exist or is being deleted.
+	// Nothing to do until that changes.
+	NamespaceMissing Class = "namespace"
+	// Refused: the API server will answer the same until the object, a right or
+	// an admission rule changes. Report it; do not retry hot.
+	Refused Class = "refused"
+	// Unavailable: anything else. Back off.
+	Unavailable Class = "unavailable"
+)
+
+// Error is an action that failed. Its text names the verb, the object and the
+// API server's answer.
+type Error struct {
+	Action plan.Action
+	Class  Class
+	err    error
+}
+
+// Error names the action and the cause.
+func (e *Error) Error() string { return fmt.Sprintf("%s: %v", e.Action, e.err) }
+
+// Unwrap is the API server's answer.
+func (e *Error) Unwrap() error { return e.err }
+
+// ClassOf is the class of the first Error in err's chain; Unavailable for an
+// error that is none.
+func ClassOf(err error) Class {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Class
+	}
+	return Unavailable
+}
+
+// classify draws this table, first match wins:
+//
+//	answer                               class
+//	409, or 404 on update                Conflict (NameTaken on create)
+//	404 on create, 403 NamespaceTerminating  NamespaceMissing
+//	400, 403, 413, 422                   Refused
+//	anything else                        Unavailable
+func classify(verb plan.Verb, err error) Class {
+	switch {
+	case apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err):
+		if verb == plan.Create {
+			return NameTaken
+		}
+		return Conflict
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return NamespaceMissing
+	case apierrors.IsNotFound(err) && namesNamespace(err):
+		return NamespaceMissing
+	case apierrors.IsNotFound(err):
+		// The kind itself is unknown: its CRD is gone or not there yet.
+		return Unavailable
+	case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
+		return Refused
+	}
+	return Unavailable
+}
+
+// namesNamespace tells the absence of a namespace from that of a kind: both
+// are 404, and only the former names what it misses.
+func namesNamespace(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	details := status.Status().Details
+	return status.Status().Reason == metav1.StatusReasonNotFound && details != nil && details.Kind == "namespaces"
+}
