@@ -58,16 +58,17 @@ type property struct {
 
 // properties lists, in the order of the reasons in KEP-1645, those of which the
 // oldest export's value is used as it is.
-func properties() []property {
+func properties(exports []model.Export) []property {
+	labels := func(e model.Export) map[string]string { return e.Labels }
+	annotations := func(e model.Export) map[string]string { return e.Annotations }
 	return []property{
 		{mcsv1beta1.ServiceExportReasonTypeConflict, "type", always, func(e model.Export) string { return string(e.Type) }},
 		{mcsv1beta1.ServiceExportReasonSessionAffinityConflict, "sessionAffinity", isServed,
 			func(e model.Export) string { return string(e.SessionAffinity) }},
 		{mcsv1beta1.ServiceExportReasonSessionAffinityConfigConflict, "session affinity timeout", hasAffinity, showTimeout},
-		{mcsv1beta1.ServiceExportReasonLabelsConflict, "exported labels", always,
-			func(e model.Export) string { return showMap(e.Labels) }},
+		{mcsv1beta1.ServiceExportReasonLabelsConflict, "exported labels", always, showDifference(exports, labels)},
 		{mcsv1beta1.ServiceExportReasonAnnotationsConflict, "exported annotations", always,
-			func(e model.Export) string { return showMap(e.Annotations) }},
+			showDifference(exports, annotations)},
 		{mcsv1beta1.ServiceExportReasonInternalTrafficPolicyConflict, "internalTrafficPolicy", isServed,
 			func(e model.Export) string { return string(*e.InternalTrafficPolicy) }},
 		{mcsv1beta1.ServiceExportReasonTrafficDistributionConflict, "trafficDistribution", isServed, showDistribution},
@@ -96,7 +97,7 @@ func conflicts(ordered []model.Export, resolved *model.Import) []model.Conflict 
 	if ports := portsDisagree(ordered, resolved); len(ports) > 0 {
 		found = append(found, finding{mcsv1beta1.ServiceExportReasonPortConflict, ports})
 	}
-	for _, p := range properties() {
+	for _, p := range properties(ordered) {
 		concerned := slices.DeleteFunc(slices.Clone(ordered), func(e model.Export) bool { return !p.has(e, resolved) })
 		d := compare(p.title, concerned, p.text)
 		if len(d.values) < 2 {
@@ -153,20 +154,35 @@ func showDistribution(e model.Export) string {
 	switch {
 	case e.TrafficDistribution == nil:
 		return "unset"
-	case *e.TrafficDistribution == corev1.ServiceTrafficDistributionPreferClose:
+	case *e.TrafficDistribution == "PreferClose":
 		return corev1.ServiceTrafficDistributionPreferSameZone
 	}
 	return *e.TrafficDistribution
 }
 
-// showMap quotes values, so that two maps never look the same.
-func showMap(m map[string]string) string {
-	if len(m) == 0 {
-		return "none"
+// showDifference shows of a map only the keys in which the exports differ, so
+// that the little that differs is not lost among what does not. Values are
+// quoted: two maps that differ never look the same.
+func showDifference(exports []model.Export, of func(model.Export) map[string]string) func(model.Export) string {
+	differs := map[string]bool{}
+	for _, e := range exports {
+		for key, value := range of(e) {
+			differs[key] = slices.ContainsFunc(exports, func(other model.Export) bool {
+				found, has := of(other)[key]
+				return !has || found != value
+			})
+		}
 	}
-	var pairs []string
-	for _, key := range slices.Sorted(maps.Keys(m)) {
-		pairs = append(pairs, fmt.Sprintf("%s=%q", key, m[key]))
+	return func(e model.Export) string {
+		var pairs []string
+		for _, key := range slices.Sorted(maps.Keys(of(e))) {
+			if differs[key] {
+				pairs = append(pairs, fmt.Sprintf("%s=%q", key, of(e)[key]))
+			}
+		}
+		if len(pairs) == 0 {
+			return "none"
+		}
+		return strings.Join(pairs, ",")
 	}
-	return strings.Join(pairs, ",")
 }

@@ -67,6 +67,12 @@ func (a Action) String() string {
 		a.Object.GetNamespace(), a.Object.GetName())
 }
 
+// changes are the outstanding writes to objects of one kind, in order.
+type changes struct {
+	apply, remove []Action
+	problems      []model.Problem
+}
+
 // Ours reports whether obj is provably Comity's own: the field manager
 // model.FieldOwner applied the object itself, not only a subresource of it. A
 // label proves nothing, because anyone can write one.
@@ -77,4 +83,26 @@ func Ours(obj metav1.Object) bool {
 		}
 	}
 	return false
+}
+
+func create(desired Object) Action { return Action{Verb: Create, Object: desired} }
+
+func update(desired Object, current metav1.Object) Action {
+	return Action{Verb: Update, Object: desired, UID: current.GetUID()}
+}
+
+// remove deletes obj, unless it is being deleted already.
+func remove(obj metav1.Object, kind metav1.TypeMeta) []Action {
+	if obj.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	return []Action{{
+		Verb: Delete,
+		Object: &metav1.PartialObjectMetadata{
+			TypeMeta:   kind,
+			ObjectMeta: metav1.ObjectMeta{Namespace: obj.GetNamespace(), Name: obj.GetName()},
+		},
+		UID:             obj.GetUID(),
+		ResourceVersion: obj.GetResourceVersion(),
+	}}
 }

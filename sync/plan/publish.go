@@ -4,7 +4,14 @@
 package plan
 
 import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
@@ -40,20 +47,144 @@ type PublishPlan struct {
 	Problems []model.Problem
 }
 
-// Publish plans the records and slices of one export.
+var (
+	recordKind    = recordMeta("ExportRecord")
+	namespaceKind = recordMeta("NamespaceRecord")
+	memberKind    = recordMeta("MemberRecord")
+)
+
+func recordMeta(kind string) metav1.TypeMeta {
+	return metav1.TypeMeta{APIVersion: exchangev1alpha1.GroupVersion.String(), Kind: kind}
+}
+
+// place is where an object stands in the exchange.
+type place struct{ namespace, name string }
+
+func placeOf(obj metav1.Object) place { return place{obj.GetNamespace(), obj.GetName()} }
+
+func byPlace(a, b place) int {
+	return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name))
+}
+
+// Publish plans the records and slices of one export. An export that moves
+// from one audience to another is added to the new one before it leaves the
+// old one, so that no reader of both loses sight of it.
 func Publish(in PublishInput) PublishPlan {
-	panic("not written yet")
+	wantSlices, wantRecords := in.desired()
+	copies := compareAll(wantSlices, indexed(in.CurrentSlices), sliceKind, sliceIsAsDesired)
+	records := compareAll(wantRecords, indexed(in.CurrentRecords), recordKind, recordIsAsDesired)
+	return PublishPlan{
+		Actions:  slices.Concat(copies.apply, records.apply, records.remove, copies.remove),
+		Problems: append(copies.problems, records.problems...),
+	}
+}
+
+// desired gives the slices and records that should stand in the exchange.
+func (in PublishInput) desired() (map[place]*discoveryv1.EndpointSlice, map[place]*exchangev1alpha1.ExportRecord) {
+	copies := map[place]*discoveryv1.EndpointSlice{}
+	records := map[place]*exchangev1alpha1.ExportRecord{}
+	if in.Record == nil {
+		return copies, records
+	}
+	for _, exchange := range in.Audience {
+		for _, source := range in.Slices {
+			s := &discoveryv1.EndpointSlice{
+				TypeMeta:    sliceKind,
+				ObjectMeta:  exchangeMeta(exchange, source.Name, source.Labels, source.Annotations),
+				AddressType: source.AddressType, Endpoints: source.Endpoints, Ports: source.Ports,
+			}
+			copies[placeOf(s)] = sign(s, nil)
+		}
+		labels := map[string]string{
+			model.LabelExportNamespace: in.Key.Namespace, model.LabelExportName: in.Key.Name, labelManagedBy: model.ManagedBy,
+		}
+		r := &exchangev1alpha1.ExportRecord{
+			TypeMeta:   recordKind,
+			ObjectMeta: exchangeMeta(exchange, model.RecordName(in.Key.Namespace, in.Key.Name), labels, nil),
+			Spec:       *in.Record,
+		}
+		records[placeOf(r)] = sign(r, nil)
+	}
+	return copies, records
 }
 
 // Namespaces plans the NamespaceRecords in one exchange namespace. desired
 // holds the identity labels (possibly none) of every namespace to publish;
 // current are the records that exist there.
 func Namespaces(exchange string, desired map[string]map[string]string, current []*exchangev1alpha1.NamespaceRecord) []Action {
-	panic("not written yet")
+	want := map[place]*exchangev1alpha1.NamespaceRecord{}
+	for name, identity := range desired {
+		r := &exchangev1alpha1.NamespaceRecord{
+			TypeMeta:   namespaceKind,
+			ObjectMeta: exchangeMeta(exchange, name, map[string]string{labelManagedBy: model.ManagedBy}, nil),
+			Spec:       exchangev1alpha1.NamespaceRecordSpec{Labels: identity},
+		}
+		want[placeOf(r)] = sign(r, nil)
+	}
+	plan := compareAll(want, indexed(current), namespaceKind, func(c, d *exchangev1alpha1.NamespaceRecord) bool {
+		return metaIsAsDesired(c, d) && equality.Semantic.DeepEqual(c.Spec, d.Spec)
+	})
+	return slices.Concat(plan.apply, plan.remove)
 }
 
 // Member plans the MemberRecord of this cluster in one exchange namespace.
 // current is the record called desired.ClusterID; nil if there is none.
 func Member(exchange string, desired exchangev1alpha1.MemberRecordSpec, current *exchangev1alpha1.MemberRecord) []Action {
-	panic("not written yet")
+	want := &exchangev1alpha1.MemberRecord{
+		TypeMeta:   memberKind,
+		ObjectMeta: exchangeMeta(exchange, desired.ClusterID, map[string]string{labelManagedBy: model.ManagedBy}, nil),
+		Spec:       desired,
+	}
+	sign(want, nil)
+	switch {
+	case current == nil:
+		return []Action{create(want)}
+	case !Ours(current) || metaIsAsDesired(current, want) && current.Spec == want.Spec:
+		return nil
+	}
+	return []Action{update(want, current)}
+}
+
+func recordIsAsDesired(current, desired *exchangev1alpha1.ExportRecord) bool {
+	return metaIsAsDesired(current, desired) && equality.Semantic.DeepEqual(current.Spec, desired.Spec)
+}
+
+func exchangeMeta(namespace, name string, labels, annotations map[string]string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: maps.Clone(labels), Annotations: maps.Clone(annotations)}
+}
+
+func indexed[T metav1.Object](list []T) map[place]T {
+	index := make(map[place]T, len(list))
+	for _, obj := range list {
+		index[placeOf(obj)] = obj
+	}
+	return index
+}
+
+// compareAll compares objects of one kind, by place, so that the same input
+// always gives the same actions.
+func compareAll[T Object](desired, current map[place]T, kind metav1.TypeMeta, asDesired func(current, desired T) bool) changes {
+	var plan changes
+	for _, at := range slices.SortedFunc(maps.Keys(desired), byPlace) {
+		existing, exists := current[at]
+		switch {
+		case !exists:
+			plan.apply = append(plan.apply, create(desired[at]))
+		case !Ours(existing):
+			plan.problems = append(plan.problems, notOurRecord(kind.Kind, at))
+		case !asDesired(existing, desired[at]):
+			plan.apply = append(plan.apply, update(desired[at], existing))
+		}
+	}
+	for _, at := range slices.SortedFunc(maps.Keys(current), byPlace) {
+		if _, wanted := desired[at]; !wanted && Ours(current[at]) {
+			plan.remove = append(plan.remove, remove(current[at], kind)...)
+		}
+	}
+	return plan
+}
+
+func notOurRecord(kind string, at place) model.Problem {
+	return model.Problem{Reason: model.ReasonNameTaken, Message: fmt.Sprintf(
+		"%s %s/%s was not made by Comity, so the export cannot be published there; delete it", kind, at.namespace, at.name)}
 }

@@ -1,0 +1,231 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+var serviceKind = metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}
+
+const labelManagedBy = "app.kubernetes.io/managed-by"
+
+// names are those that the derived Service may have, the preferred one first.
+// One that our ServiceImport already announces comes before all: a clusterset
+// IP that was once given out is never given up for a nicer name.
+func (p *importer) names() []string {
+	names := []string{model.DerivedName(p.Key.Name), model.AlternateDerivedName(p.Key.Name)}
+	if p.announced() == names[1] {
+		slices.Reverse(names)
+	}
+	return names
+}
+
+// announced is the derived Service's name as our own ServiceImport tells it.
+func (p *importer) announced() string {
+	if own := p.ownImport(); own != nil {
+		return own.Annotations[model.AnnotationDerivedName]
+	}
+	return ""
+}
+
+// ownServices are the derived Services of this import, preferred names first.
+// A Service is recognised by its label, or, if a user took that off or put
+// nonsense there, by our ServiceImport.
+func (p *importer) ownServices() []*corev1.Service {
+	var own []*corev1.Service
+	for _, name := range p.names() {
+		for _, s := range p.Current.Services {
+			label := s.Labels[model.LabelServiceName]
+			ofThis := label == p.Key.Name || p.announced() == name && !mayDerive(label, name)
+			if s.Name == name && ofThis && Ours(s) {
+				own = append(own, s)
+			}
+		}
+	}
+	return own
+}
+
+// mayDerive reports whether an import called service could own that name.
+func mayDerive(service, name string) bool {
+	return service != "" && (model.DerivedName(service) == name || model.AlternateDerivedName(service) == name)
+}
+
+func (p *importer) ownService() *corev1.Service {
+	if own := p.ownServices(); len(own) > 0 {
+		return own[0]
+	}
+	return nil
+}
+
+// surplusServices deletes derived Services beside the one in use, which only a
+// crash between two writes leaves behind.
+func (p *importer) surplusServices() []Action {
+	own := p.ownServices()
+	if len(own) < 2 || p.kept {
+		return nil
+	}
+	var actions []Action
+	for _, s := range own[1:] {
+		actions = append(actions, remove(s, serviceKind)...)
+	}
+	return actions
+}
+
+// chooseName is the name of the existing derived Service, else the first that
+// is free; empty if none is.
+func (p *importer) chooseName() string {
+	if p.existing != nil {
+		return p.existing.Name
+	}
+	for _, name := range p.names() {
+		if p.occupier(name) == nil && !slices.Contains(p.Taken, name) {
+			return name
+		}
+	}
+	return ""
+}
+
+// occupier is the Service called name that is not this import's; nil if none.
+func (p *importer) occupier(name string) *corev1.Service {
+	for _, s := range p.Current.Services {
+		if s.Name == name && s != p.existing {
+			return s
+		}
+	}
+	return nil
+}
+
+// nameProblems tells of names that foreign Services hold. That another import
+// holds one is how adler32 collisions are resolved, and nobody's problem.
+func (p *importer) nameProblems() []model.Problem {
+	var problems []model.Problem
+	for _, name := range []string{model.DerivedName(p.Key.Name), model.AlternateDerivedName(p.Key.Name)} {
+		if name == p.name {
+			break // the names after it were not asked for
+		}
+		if s := p.occupier(name); s != nil && !Ours(s) {
+			problems = append(problems, nameTaken("Service", p.Key.Namespace, name, p.name))
+		}
+	}
+	if p.name == "" && len(problems) == 0 {
+		problems = append(problems, model.Problem{Reason: model.ReasonNameTaken, Message: fmt.Sprintf(
+			"both names that the derived Service of %s could have are in use by other imports of the namespace; rename the exported Service", p.Key)})
+	}
+	return problems
+}
+
+func nameTaken(kind, namespace, name, instead string) model.Problem {
+	consequence := fmt.Sprintf("%q is used instead", instead)
+	if instead == "" {
+		consequence = "nothing is imported"
+	}
+	return model.Problem{Reason: model.ReasonNameTaken, Message: fmt.Sprintf(
+		"%s %s/%s was not made by Comity but has the name of a derived object, so %s; rename or delete it", kind, namespace, name, consequence)}
+}
+
+// replaces reports whether the derived Service has to be made anew: Kubernetes
+// lets clusterIP change neither from None nor to it.
+func (p *importer) replaces() bool {
+	return p.existing != nil && !p.kept &&
+		(p.existing.Spec.ClusterIP == corev1.ClusterIPNone) != (p.Desired.Type == mcsv1beta1.Headless)
+}
+
+func (p *importer) typeChanged() model.Problem {
+	return model.Problem{Reason: model.ReasonTypeChanged, Message: fmt.Sprintf(
+		"the oldest export of %s is now of type %s, so derived Service %q is deleted and made again; clients have to resolve the name anew",
+		p.Key, p.Desired.Type, p.name)}
+}
+
+// service plans the derived Service and says whether its answer is awaited.
+func (p *importer) service() (actions []Action, awaited bool) {
+	desired := p.desiredService()
+	switch {
+	case p.existing == nil:
+		return []Action{create(desired)}, true
+	case p.replaces():
+		return remove(p.existing, serviceKind), true
+	case p.kept || serviceIsAsDesired(p.existing, desired):
+		return nil, !p.hasAddress()
+	}
+	policy := p.existing.Spec.IPFamilyPolicy
+	readdressed := policy == nil || *policy != *desired.Spec.IPFamilyPolicy
+	return []Action{update(desired, p.existing)}, readdressed || !p.hasAddress()
+}
+
+// hasAddress reports whether the API server has filled in what the
+// ServiceImport copies.
+func (p *importer) hasAddress() bool {
+	return len(p.existing.Spec.ClusterIPs) > 0 && len(p.existing.Spec.IPFamilies) > 0
+}
+
+func (p *importer) desiredService() *corev1.Service {
+	d := p.Desired
+	policy := corev1.IPFamilyPolicySingleStack
+	if len(d.IPFamilies) > 1 {
+		policy = corev1.IPFamilyPolicyPreferDualStack
+	}
+	s := &corev1.Service{
+		TypeMeta:   serviceKind,
+		ObjectMeta: p.meta(p.name),
+		Spec: corev1.ServiceSpec{
+			Type:                  corev1.ServiceTypeClusterIP,
+			IPFamilyPolicy:        &policy,
+			SessionAffinity:       cmp.Or(d.SessionAffinity, corev1.ServiceAffinityNone),
+			SessionAffinityConfig: d.SessionAffinityConfig,
+			InternalTrafficPolicy: d.InternalTrafficPolicy,
+			TrafficDistribution:   d.TrafficDistribution,
+		},
+	}
+	if d.Type == mcsv1beta1.Headless {
+		s.Spec.ClusterIP = corev1.ClusterIPNone
+	}
+	for _, port := range p.ports {
+		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{
+			Name: proxyName(port, p.ports), Protocol: port.Protocol, AppProtocol: port.AppProtocol,
+			Port: port.Port, TargetPort: intstr.FromInt32(port.Port),
+		})
+	}
+	s.Labels[model.LabelServiceImported] = "true"
+	s.Labels[labelManagedBy] = model.ManagedBy
+	return sign(s, serviceFields(s))
+}
+
+// meta is what all objects of the import have in common.
+func (p *importer) meta(name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Namespace: p.Key.Namespace, Name: name,
+		Labels:      map[string]string{model.LabelServiceName: p.Key.Name},
+		Annotations: map[string]string{},
+	}
+}
+
+// proxyName is the name under which port stands in the derived Service and its
+// slices. A Service with several ports must name them all, but the union of an
+// unnamed port of one cluster and a named one of another has an unnamed port.
+func proxyName(port mcsv1beta1.ServicePort, all []mcsv1beta1.ServicePort) string {
+	if port.Name != "" || len(all) < 2 {
+		return port.Name
+	}
+	name := fmt.Sprintf("unnamed-%d", port.Port)
+	for slices.ContainsFunc(all, func(other mcsv1beta1.ServicePort) bool { return other.Name == name }) {
+		name += "-x"
+	}
+	return name
+}
+
+func foreignImport(key types.NamespacedName) model.Problem {
+	return model.Problem{Reason: model.ReasonForeignImport, Message: fmt.Sprintf(
+		"ServiceImport %s was not made by Comity, so the exports of that name are not imported here; delete it to let Comity make its own", key)}
+}
