@@ -1,0 +1,17 @@
+# Copyright The Comity Authors
+# SPDX-License-Identifier: Apache-2.0
+
+FROM golang:1.26 AS build
+WORKDIR /src
+# Modules change less often than code, so they are a layer of their own.
+COPY go.mod go.sum ./
+RUN go mod download
+COPY . .
+ARG VERSION=dev
+RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X github.com/comity-mcs/comity/cmd/comity/app.version=${VERSION}" -o /comity ./cmd/comity
+
+FROM gcr.io/distroless/static:nonroot
+COPY --from=build /comity /comity
+# By number, so that the kubelet can tell that it is not root.
+USER 65532:65532
+ENTRYPOINT ["/comity"]
