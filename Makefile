@@ -1,0 +1,101 @@
+# Copyright The Comity Authors
+# SPDX-License-Identifier: Apache-2.0
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+GO ?= go
+# Everything fetched or compiled once lives here, by name and version.
+CACHE := $(abspath $(or $(COMITY_CACHE),.cache))
+export COMITY_CACHE := $(CACHE)
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+IMAGE ?= comity:dev
+# demo: control planes as processes by default, or kind (needs Docker).
+CLUSTERS ?= control-planes
+ARGS ?=
+
+LDFLAGS := -s -w -X github.com/comity-mcs/comity/cmd/comity/app.version=$(VERSION)
+UNIT := $(shell $(GO) list ./... 2>/dev/null | grep -vE '/test/(envtest|e2e)(/|$$)')
+
+CONTROLLER_GEN := $(CACHE)/bin/controller-gen-v0.23.0
+GOLANGCI_LINT := $(CACHE)/bin/golangci-lint-v2.15.0
+
+## Everyday
+
+.PHONY: help
+help: ## List every target.
+	@awk 'BEGIN {FS = ":.*## "} /^## / {printf "\n%s\n", substr($$0, 4)} /^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: ## Three clusters, the whole story with real output (CLUSTERS=kind, ARGS=--keep).
+	$(GO) run ./test/demo --clusters $(CLUSTERS) $(ARGS)
+
+.PHONY: check
+check: lint unit ## Format, lint, unit, Rego and scenario tests: no cluster, no network.
+
+.PHONY: unit
+unit: ## Unit, Rego and scenario tests alone.
+	$(GO) test -timeout 5m $(UNIT)
+
+.PHONY: test
+test: unit envtest ## All that needs no root: unit tests, then the suites on real control planes.
+
+.PHONY: envtest
+envtest: ## The suites on real API servers; binaries are fetched or built once.
+	$(GO) run ./test/clusters/cmd/binaries
+	KUBEBUILDER_ASSETS="$${KUBEBUILDER_ASSETS:-$$($(GO) run ./test/clusters/cmd/binaries --print-assets)}" \
+		$(GO) test -timeout 20m -p 1 $(ARGS) ./test/envtest/...
+
+.PHONY: e2e
+e2e: ## Two kind clusters with Comity from our image (needs Docker).
+	$(GO) test -timeout 30m -v ./test/e2e/... $(ARGS)
+
+.PHONY: bench
+bench: ## Time from an endpoint change in one cluster to the slice in another.
+	$(GO) run ./test/bench $(ARGS)
+
+## Code
+
+.PHONY: build
+build: ## Compile bin/comity.
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "$(LDFLAGS)" -o bin/comity ./cmd/comity
+
+.PHONY: image
+image: ## Build the container image $(IMAGE).
+	docker build --build-arg VERSION=$(VERSION) -t $(IMAGE) .
+
+.PHONY: lint
+lint: $(GOLANGCI_LINT) ## Format and lint.
+	$(GOLANGCI_LINT) run
+	$(GOLANGCI_LINT) fmt --diff
+
+.PHONY: fmt
+fmt: $(GOLANGCI_LINT) ## Rewrite the sources in the project's format.
+	$(GOLANGCI_LINT) fmt
+
+.PHONY: generate
+generate: $(CONTROLLER_GEN) ## Generate deep copies, CRDs and the baseline ExportPolicies.
+	$(CONTROLLER_GEN) object:headerFile=.boilerplate.go.txt paths=./policies/v1alpha1/... paths=./sync/exchange/v1alpha1/...
+	$(CONTROLLER_GEN) crd:allowDangerousTypes=false paths=./policies/v1alpha1/... paths=./sync/exchange/v1alpha1/... output:crd:dir=config/crd
+	$(GO) run ./policies/gen
+
+.PHONY: verify
+verify: generate ## Generated files are up to date, modules are tidy, lint and tests pass.
+	$(GO) mod tidy
+	git diff --exit-code
+	$(MAKE) lint test
+
+.PHONY: clean
+clean: ## Remove everything fetched or compiled.
+	rm -rf .cache bin dist
+
+## Tools, compiled once from the module proxy with pinned versions
+
+$(CONTROLLER_GEN):
+	@echo "building $(@F)"
+	@CGO_ENABLED=0 $(GO) build -trimpath -modfile=test/tools/controllergen.mod -ldflags "-s -w" -o $@ sigs.k8s.io/controller-tools/cmd/controller-gen
+
+$(GOLANGCI_LINT):
+	@echo "building $(@F)"
+	@CGO_ENABLED=0 $(GO) build -trimpath -modfile=test/tools/golangcilint.mod -ldflags "-s -w -X main.version=2.15.0" -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint

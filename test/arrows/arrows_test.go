@@ -1,0 +1,237 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package arrows enforces the import graph of the project: each rule is a
+// sentence, and a broken one fails with that sentence and the packages at fault.
+package arrows
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/comity-mcs/comity"
+
+// pkg is what `go list` tells of one package of the project.
+type pkg struct {
+	ImportPath string
+	Imports    []string
+	Deps       []string
+}
+
+// name is the path inside the module, "" for its root.
+func (p pkg) name() string { return strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/") }
+
+// rule forbids imports; reaches are import path prefixes.
+type rule struct {
+	sentence string
+	// from selects the packages that the rule binds, by path inside the module.
+	from func(name string) bool
+	// forbidden tells whether a dependency breaks the rule.
+	forbidden func(dep string) bool
+	// direct limits the rule to what the package itself imports.
+	direct bool
+}
+
+var pure = []string{
+	"policies/decision", "sync/model", "sync/merge", "sync/plan",
+	"status/condition", "status/compute", "webhook/admit",
+}
+
+func rules() []rule {
+	return []rule{
+		{
+			sentence: "a pure package reaches no client and no metric",
+			from:     among(pure...),
+			forbidden: reaches("k8s.io/client-go", "sigs.k8s.io/controller-runtime",
+				"github.com/prometheus", "github.com/open-policy-agent"),
+		},
+		{
+			sentence:  "a pure package is handed no context, logger or randomness",
+			from:      among(pure...),
+			forbidden: reaches("context", "log", "github.com/go-logr", "k8s.io/klog", "math/rand", "crypto/rand", "net/http", "os"),
+			direct:    true,
+		},
+		{
+			sentence:  "policies imports nothing else of Comity",
+			from:      under("policies"),
+			forbidden: oursExcept("policies"),
+		},
+		{
+			sentence:  "policies/decision is the root of the graph: it imports nothing of Comity",
+			from:      among("policies/decision"),
+			forbidden: oursExcept("policies/decision"),
+		},
+		{
+			sentence:  "only policies/engine knows OPA",
+			from:      func(n string) bool { return n != "policies/engine" },
+			forbidden: reaches("github.com/open-policy-agent"),
+			direct:    true,
+		},
+		{
+			sentence:  "webhook imports of Comity only itself, sync/model and policies/decision",
+			from:      under("webhook"),
+			forbidden: oursExcept("webhook", "sync/model", "policies/decision", "policies/v1alpha1"),
+		},
+		{
+			sentence:  "status imports of Comity only itself, sync/model and policies/decision",
+			from:      under("status"),
+			forbidden: oursExcept("status", "sync/model", "policies/decision"),
+		},
+		{
+			sentence:  "sync imports of Comity only itself and policies/decision",
+			from:      under("sync"),
+			forbidden: oursExcept("sync", "policies/decision"),
+		},
+		{
+			sentence:  "sync/model imports nothing else of Comity",
+			from:      among("sync/model"),
+			forbidden: oursExcept("sync/model"),
+		},
+		{
+			sentence:  "the agent cannot join clusters: comity must not reach sync/join",
+			from:      under("cmd/comity"),
+			forbidden: reaches(module + "/sync/join"),
+		},
+		{
+			sentence:  "only cmd/comity/app joins the parts: nothing but cmd reaches cmd",
+			from:      func(n string) bool { return !under("cmd")(n) },
+			forbidden: reaches(module + "/cmd"),
+		},
+		{
+			sentence:  "what ships must not reach what tests it",
+			from:      func(n string) bool { return !under("test")(n) },
+			forbidden: reaches(module+"/test", "github.com/onsi"),
+		},
+	}
+}
+
+func TestImportsFollowTheArrows(t *testing.T) {
+	packages := list(t)
+	for _, r := range rules() {
+		t.Run(r.sentence, func(t *testing.T) {
+			bound := 0
+			for _, p := range packages {
+				if !r.from(p.name()) {
+					continue
+				}
+				bound++
+				deps := p.Deps
+				if r.direct {
+					deps = p.Imports
+				}
+				for _, dep := range deps {
+					if r.forbidden(dep) {
+						t.Errorf("%s: but %s reaches %s", r.sentence, p.name(), dep)
+					}
+				}
+			}
+			if bound == 0 {
+				t.Errorf("no package is bound by %q: the rule names one that is gone", r.sentence)
+			}
+		})
+	}
+}
+
+// TestPurePackagesExist keeps the list of pure packages from rotting.
+func TestPurePackagesExist(t *testing.T) {
+	var names []string
+	for _, p := range list(t) {
+		names = append(names, p.name())
+	}
+	for _, want := range pure {
+		if !slices.Contains(names, want) {
+			t.Errorf("pure package %s does not exist", want)
+		}
+	}
+}
+
+// TestPurePackagesAskNoClock finds what an import list cannot show.
+func TestPurePackagesAskNoClock(t *testing.T) {
+	for _, name := range pure {
+		files, err := filepath.Glob(filepath.Join("..", "..", filepath.FromSlash(name), "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range files {
+			if strings.HasSuffix(f, "_test.go") {
+				continue
+			}
+			text, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, call := range []string{"time.Now(", "time.Since(", "metav1.Now("} {
+				if bytes.Contains(text, []byte(call)) {
+					t.Errorf("a pure package asks no clock: but %s calls %s)", f, call)
+				}
+			}
+		}
+	}
+}
+
+// TestSyncFolderHoldsNoGoFile lets the identifier sync mean the standard
+// library's everywhere.
+func TestSyncFolderHoldsNoGoFile(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join("..", "..", "sync", "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) > 0 {
+		t.Errorf("sync/ must hold no Go file of its own, but has %v", files)
+	}
+}
+
+// list asks the go command for every package of the project, tests left out.
+func list(t *testing.T) []pkg {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-json=ImportPath,Imports,Deps", "./...")
+	cmd.Dir = filepath.Join("..", "..")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, stderr.String())
+	}
+	var ours []pkg
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p pkg
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return ours
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if p.ImportPath == module || strings.HasPrefix(p.ImportPath, module+"/") {
+			ours = append(ours, p)
+		}
+	}
+}
+
+func among(names ...string) func(string) bool {
+	return func(n string) bool { return slices.Contains(names, n) }
+}
+
+func under(roots ...string) func(string) bool {
+	return func(n string) bool {
+		return slices.ContainsFunc(roots, func(r string) bool { return n == r || strings.HasPrefix(n, r+"/") })
+	}
+}
+
+func reaches(prefixes ...string) func(string) bool { return under(prefixes...) }
+
+// oursExcept forbids every package of the project that is not under one of the roots.
+func oursExcept(roots ...string) func(string) bool {
+	allowed := under(roots...)
+	return func(dep string) bool {
+		name, ours := strings.CutPrefix(dep, module+"/")
+		return ours && !allowed(name)
+	}
+}
