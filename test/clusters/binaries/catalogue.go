@@ -1,0 +1,148 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package binaries
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Names of the programs that Ensure knows.
+const (
+	APIServer         = "kube-apiserver"
+	ControllerManager = "kube-controller-manager"
+	Scheduler         = "kube-scheduler"
+	Kubectl           = "kubectl"
+	Etcd              = "etcd"
+	CoreDNS           = "coredns"
+	Kwok              = "kwok"
+	Kind              = "kind"
+)
+
+// Versions that are built and fetched. They are those of test/tools/*.mod.
+const (
+	KubernetesVersion = "v1.36.3"
+	etcdVersion       = "v3.6.5"
+	coreDNSVersion    = "v1.15.0"
+	kwokVersion       = "v0.8.0"
+	kindVersion       = "v0.33.0"
+)
+
+// ControlPlane is what a cluster of plain processes needs, and kubectl.
+func ControlPlane() []string {
+	return []string{Etcd, APIServer, Kubectl, ControllerManager, Scheduler, Kwok, CoreDNS}
+}
+
+// program says where one program comes from.
+type program struct {
+	name    string
+	version string
+	// modfile is test/tools/<modfile>.mod, pkg the package it builds, ldflags what is set in it.
+	modfile string
+	pkg     string
+	ldflags string
+	// release gives the public download for an operating system and architecture; nil if there is none.
+	release func(s sources, goos, goarch string) *release
+}
+
+// release is one public download.
+type release struct {
+	url string
+	// checksum is the address of its SHA-256: a bare digest, lines of "digest  name",
+	// or GitHub's description of a release in JSON.
+	checksum string
+	// member is the path inside the archive at url; empty if url is the program itself.
+	member string
+}
+
+// sources are the roots of the public downloads, without a slash at the end.
+type sources struct{ kubernetes, github, githubAPI string }
+
+func publicSources() sources {
+	return sources{
+		kubernetes: "https://dl.k8s.io/release",
+		github:     "https://github.com",
+		githubAPI:  "https://api.github.com",
+	}
+}
+
+// file is the name of the program in the cache.
+func (p program) file() string { return p.name + "-" + p.version }
+
+func (p program) String() string { return p.name + " " + p.version }
+
+func lookup(name string) (program, error) {
+	all := catalogue()
+	i := slices.IndexFunc(all, func(p program) bool { return p.name == name })
+	if i < 0 {
+		return program{}, fmt.Errorf("no program named %q is known: use one of the constants of package binaries", name)
+	}
+	return all[i], nil
+}
+
+func catalogue() []program {
+	return []program{
+		kubernetes(APIServer, "linux"),
+		kubernetes(Kubectl, "linux", "darwin"),
+		kubernetes(ControllerManager, "linux"),
+		kubernetes(Scheduler, "linux"),
+		{
+			name: Etcd, version: etcdVersion, modfile: "etcd", pkg: "go.etcd.io/etcd/server/v3",
+			release: func(s sources, goos, goarch string) *release {
+				if goos != "linux" { // other systems have zip archives: build there
+					return nil
+				}
+				dir := fmt.Sprintf("etcd-%s-%s-%s", etcdVersion, goos, goarch)
+				base := s.github + "/etcd-io/etcd/releases/download/" + etcdVersion
+				return &release{url: base + "/" + dir + ".tar.gz", checksum: base + "/SHA256SUMS", member: dir + "/etcd"}
+			},
+		},
+		{
+			name: CoreDNS, version: coreDNSVersion, modfile: "coredns", pkg: "github.com/coredns/coredns",
+			release: func(s sources, goos, goarch string) *release {
+				url := fmt.Sprintf("%s/coredns/coredns/releases/download/%s/coredns_%s_%s_%s.tgz",
+					s.github, coreDNSVersion, strings.TrimPrefix(coreDNSVersion, "v"), goos, goarch)
+				return &release{url: url, checksum: url + ".sha256", member: "coredns"}
+			},
+		},
+		{
+			name: Kwok, version: kwokVersion, modfile: "kwok", pkg: "sigs.k8s.io/kwok/cmd/kwok",
+			release: func(s sources, goos, goarch string) *release {
+				// No file of checksums is published beside it; the description of the release has the digest.
+				return &release{
+					url:      fmt.Sprintf("%s/kubernetes-sigs/kwok/releases/download/%s/kwok-%s-%s", s.github, kwokVersion, goos, goarch),
+					checksum: s.githubAPI + "/repos/kubernetes-sigs/kwok/releases/tags/" + kwokVersion,
+				}
+			},
+		},
+		{
+			name: Kind, version: kindVersion, modfile: "kind", pkg: "sigs.k8s.io/kind",
+			release: func(s sources, goos, goarch string) *release {
+				url := fmt.Sprintf("%s/kubernetes-sigs/kind/releases/download/%s/kind-%s-%s", s.github, kindVersion, goos, goarch)
+				return &release{url: url, checksum: url + ".sha256sum"}
+			},
+		},
+	}
+}
+
+// kubernetes describes a command of k8s.io/kubernetes, prebuilt for the systems named.
+func kubernetes(name string, prebuilt ...string) program {
+	major, rest, _ := strings.Cut(strings.TrimPrefix(KubernetesVersion, "v"), ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	set := func(key, value string) string { return " -X k8s.io/component-base/version." + key + "=" + value }
+	return program{
+		name: name, version: KubernetesVersion, modfile: "kubernetes", pkg: "k8s.io/kubernetes/cmd/" + name,
+		// Without these the API server calls itself v0.0.0 and charts refuse it.
+		ldflags: set("gitVersion", KubernetesVersion) + set("gitMajor", major) + set("gitMinor", minor) +
+			set("gitTreeState", "clean") + set("gitCommit", "module-proxy"),
+		release: func(s sources, goos, goarch string) *release {
+			if !slices.Contains(prebuilt, goos) {
+				return nil
+			}
+			url := fmt.Sprintf("%s/%s/bin/%s/%s/%s", s.kubernetes, KubernetesVersion, goos, goarch, name)
+			return &release{url: url, checksum: url + ".sha256"}
+		},
+	}
+}
