@@ -1,0 +1,178 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package peer
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// SetupWithManager makes mgr watch the peer Secrets on every replica, as the
+// webhook needs the peers too. The manager's cache of Secrets should be
+// restricted to Options.Namespace.
+func (s *Set) SetupWithManager(mgr ctrl.Manager) error {
+	everyReplica := false
+	// All Secrets are judged together, because which of two duplicates counts
+	// depends on both; so there is one request, and it needs no name.
+	all := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: s.opts.Namespace}}
+	toAll := handler.TypedEnqueueRequestsFromMapFunc(func(context.Context, *corev1.Secret) []reconcile.Request {
+		return []reconcile.Request{all}
+	})
+	err := ctrl.NewControllerManagedBy(mgr).
+		Named("peer").
+		WatchesRawSource(source.Kind(mgr.GetCache(), &corev1.Secret{}, toAll)).
+		// Without any Secret there is no event, and Listed would never close.
+		WatchesRawSource(source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+			queue.Add(all)
+			return nil
+		})).
+		WithOptions(controller.Options{NeedLeaderElection: &everyReplica, MaxConcurrentReconciles: 1}).
+		Complete(reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+			return reconcile.Result{}, s.reconcile(ctx, mgr.GetClient())
+		}))
+	if err != nil {
+		return fmt.Errorf("set up the peer controller: %w", err)
+	}
+	if err := mgr.Add(&renewer{set: s, client: mgr.GetClient()}); err != nil {
+		return fmt.Errorf("set up token renewal: %w", err)
+	}
+	return mgr.Add(closer{s})
+}
+
+func (s *Set) reconcile(ctx context.Context, reader client.Reader) error {
+	var secrets corev1.SecretList
+	err := reader.List(ctx, &secrets, client.InNamespace(s.opts.Namespace), client.HasLabels{model.LabelClusterID})
+	if err != nil {
+		return fmt.Errorf("list peer Secrets: %w", err)
+	}
+	claims, refusals := judge(secrets.Items, s.opts.Self, s.opts.ClusterSet)
+	s.mu.Lock()
+	s.report(secrets.Items, refusals)
+	changed := s.adopt(claims)
+	s.publish()
+	s.mu.Unlock()
+	for _, id := range changed {
+		s.tellMember(id)
+	}
+	select {
+	case <-s.listed:
+	default:
+		close(s.listed)
+	}
+	return nil
+}
+
+// adopt brings the members in line with the claims and returns those that
+// appeared or went.
+func (s *Set) adopt(claims []claim) (changed []model.ClusterID) {
+	claimed := map[model.ClusterID]bool{}
+	for _, c := range claims {
+		claimed[c.id] = true
+		m, known := s.members[c.id]
+		if !known {
+			m = &member{id: c.id}
+			s.members[c.id] = m
+			changed = append(changed, c.id)
+		}
+		m.secret = c.secret
+		if known && m.digest == c.digest {
+			continue
+		}
+		m.digest = c.digest
+		s.try(m, c)
+	}
+	for id, m := range s.members {
+		if !claimed[id] {
+			s.opts.Log.Info("peer removed", "cluster", id)
+			s.retire(m.active)
+			s.retire(m.next)
+			delete(s.members, id)
+			changed = append(changed, id)
+		}
+	}
+	slices.Sort(changed)
+	return changed
+}
+
+// try connects with what the Secret holds now. The connection in use, if any,
+// stays until the new one is synced; a bad kubeconfig replaces nothing.
+func (s *Set) try(m *member, c claim) {
+	m.refused = ""
+	if c.config == nil {
+		m.refused = s.reported[c.secret.UID]
+		return
+	}
+	next, err := connect(s.ctx, c.id, s.opts.Self, s.opts.ClusterSet, c.config, s.opts.Log, hooks{
+		key: s.tellKey, state: s.stateChanged, rejected: s.rejectedRecord,
+	})
+	if err != nil {
+		m.refused = err.Error()
+		s.event(c.secret, corev1.EventTypeWarning, ReasonInvalidKubeconfig, err.Error())
+		return
+	}
+	s.opts.Log.Info("connecting to peer", "cluster", c.id)
+	s.retire(m.next)
+	m.next, m.rejected = next, 0
+}
+
+// report tells of each refused Secret once, until what there is to tell changes.
+func (s *Set) report(secrets []corev1.Secret, refusals []refusal) {
+	present := map[types.UID]bool{}
+	for i := range secrets {
+		present[secrets[i].UID] = true
+	}
+	refused := map[types.UID]bool{}
+	s.metrics.refused.Reset()
+	for _, r := range refusals {
+		refused[r.secret.UID] = true
+		s.metrics.refused.WithLabelValues(r.reason).Inc()
+		if s.reported[r.secret.UID] == r.message {
+			continue
+		}
+		s.reported[r.secret.UID] = r.message
+		s.opts.Log.Info("peer Secret refused", "namespace", r.secret.Namespace, "name", r.secret.Name, "reason", r.reason, "message", r.message)
+		s.event(r.secret, corev1.EventTypeWarning, r.reason, r.message)
+	}
+	for uid := range s.reported {
+		if !present[uid] || !refused[uid] {
+			delete(s.reported, uid)
+		}
+	}
+}
+
+// closer ends all connections with the process.
+type closer struct{ set *Set }
+
+// NeedLeaderElection is false: every replica has connections.
+func (closer) NeedLeaderElection() bool { return false }
+
+// Start waits for the end of ctx, then for the end of everything that Set started.
+func (c closer) Start(ctx context.Context) error {
+	<-ctx.Done()
+	c.set.cancel()
+	c.set.mu.Lock()
+	waiting := slices.Clone(c.set.stopped)
+	for _, m := range c.set.members {
+		waiting = append(waiting, m.connections()...)
+	}
+	c.set.mu.Unlock()
+	for _, connection := range waiting {
+		connection.stop()
+		connection.wait()
+	}
+	return nil
+}
