@@ -31,7 +31,7 @@ type detail struct {
 	disagreements, values, clusters, runes int
 }
 
-// details are tried in turn until the message fits.
+// details go from all that a person would read to the least that helps.
 func details() []detail {
 	return []detail{
 		{disagreements: 8, values: 8, clusters: 12, runes: 80},
@@ -42,25 +42,45 @@ func details() []detail {
 	}
 }
 
-// render writes the messages. Each gets an equal share of the room, so that
-// what one reason says never depends on how wordy another one is.
+// render writes the messages. As long as they do not fit, the longest one is
+// written in less detail; what then is still too long is cut to an equal share.
 func render(found []finding) []model.Conflict {
-	var written []model.Conflict
-	for _, f := range found {
-		room := (MaxMessages - separatorSize*(len(found)-1)) / len(found)
-		written = append(written, model.Conflict{Reason: f.reason, Message: f.message(room)})
+	room := MaxMessages - separatorSize*(len(found)-1)
+	level := make([]int, len(found))
+	written := make([]model.Conflict, len(found))
+	for i, f := range found {
+		written[i] = model.Conflict{Reason: f.reason, Message: f.write(details()[0])}
+	}
+	for size(written) > room {
+		longest := -1
+		for i := range written {
+			if level[i]+1 < len(details()) && (longest < 0 || len(written[i].Message) > len(written[longest].Message)) {
+				longest = i
+			}
+		}
+		if longest < 0 {
+			break
+		}
+		level[longest]++
+		written[longest].Message = found[longest].write(details()[level[longest]])
+	}
+	if size(written) > room {
+		for i := range written {
+			written[i].Message = shorten(written[i].Message, room/len(written))
+		}
+	}
+	if len(written) == 0 {
+		return nil
 	}
 	return written
 }
 
-func (f finding) message(room int) string {
-	var text string
-	for _, d := range details() {
-		if text = f.write(d); len(text) <= room {
-			return text
-		}
+func size(conflicts []model.Conflict) int {
+	sum := 0
+	for _, c := range conflicts {
+		sum += len(c.Message)
 	}
-	return shorten(text, room)
+	return sum
 }
 
 // write gives sentences such as:
@@ -70,7 +90,7 @@ func (f finding) write(limit detail) string {
 	var sentences []string
 	for i, d := range f.disagreements {
 		if i == limit.disagreements {
-			sentences = append(sentences, fmt.Sprintf("and %d more.", len(f.disagreements)-i))
+			sentences = append(sentences, fmt.Sprintf("Further differences: %d.", len(f.disagreements)-i))
 			break
 		}
 		sentences = append(sentences, d.write(limit))
@@ -82,7 +102,7 @@ func (d disagreement) write(limit detail) string {
 	var parts []string
 	for i, v := range d.values {
 		if i == limit.values {
-			parts = append(parts, fmt.Sprintf("%d other values", len(d.values)-i))
+			parts = append(parts, fmt.Sprintf("further values: %d", len(d.values)-i))
 			break
 		}
 		part := cut(v.text, limit.runes) + " in " + clusterList(v.clusters, limit.clusters)
