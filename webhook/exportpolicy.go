@@ -14,8 +14,8 @@ import (
 	"github.com/comity-mcs/comity/webhook/admit"
 )
 
-// policyValidator refuses an ExportPolicy that does not compile. The engine
-// would keep the last good version, but its author is here now.
+// policyValidator refuses an ExportPolicy that cannot be used, as a rule because
+// its module does not compile. The engine would keep the last good version, but its author is here now.
 type policyValidator struct{ policies PolicyChecker }
 
 func (v policyValidator) handle(_ context.Context, req admission.Request) admission.Response {
@@ -28,7 +28,7 @@ func (v policyValidator) handle(_ context.Context, req admission.Request) admiss
 		return respond(admit.Allow())
 	}
 	if err := v.policies.Check(now); err != nil {
-		return respond(admit.Malformed(fmt.Sprintf("ExportPolicy %s: spec.rego: %v. Remedy: correct the module; the stored policy stays in force as it is", now.Name, err)))
+		return respond(admit.Malformed(fmt.Sprintf("ExportPolicy %s cannot be used:\n%v\nRemedy: correct what the lines above name; a version that is in force stays so", now.Name, err)))
 	}
 	return respond(admit.Allow())
 }

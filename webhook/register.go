@@ -34,7 +34,8 @@ type Judge interface {
 	Decide(ctx context.Context, req facts.Request) decision.Verdict
 }
 
-// PolicyChecker tells whether a policy would compile. The error says where not.
+// PolicyChecker tells whether a policy could be used. The error says in which
+// field, or at which file:row:column of its module, it could not.
 type PolicyChecker interface {
 	Check(policy *policyv1alpha1.ExportPolicy) error
 }

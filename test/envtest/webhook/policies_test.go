@@ -1,0 +1,93 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook_test
+
+import (
+	"context"
+	"sync"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"sigs.k8s.io/yaml"
+
+	"github.com/comity-mcs/comity/policies"
+	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/policies/engine"
+	policyv1alpha1 "github.com/comity-mcs/comity/policies/v1alpha1"
+)
+
+// bench is where the policies sit: the baseline in the real engine, unless a
+// test overrules it.
+type bench struct {
+	engine   *engine.Engine
+	mu       sync.Mutex
+	overrule *decision.Verdict
+}
+
+func newBench() *bench {
+	GinkgoHelper()
+	e, err := engine.New(engine.Options{})
+	Expect(err).NotTo(HaveOccurred())
+	baselines, err := policies.Baselines()
+	Expect(err).NotTo(HaveOccurred())
+	var list []engine.Policy
+	for _, baseline := range baselines {
+		params, err := yaml.YAMLToJSON([]byte(baseline.Params))
+		Expect(err).NotTo(HaveOccurred())
+		list = append(list, engine.Policy{Name: baseline.Name, Module: baseline.Module, Params: params})
+	}
+	for _, result := range e.Load(list) {
+		Expect(result.Err).NotTo(HaveOccurred())
+	}
+	return &bench{engine: e}
+}
+
+// Overrule gives every request this verdict until the end of the test.
+func (b *bench) Overrule(verdict decision.Verdict) {
+	b.set(&verdict)
+	DeferCleanup(func() { b.set(nil) })
+}
+
+func (b *bench) set(verdict *decision.Verdict) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.overrule = verdict
+}
+
+func (b *bench) Evaluate(ctx context.Context, in decision.Input) decision.Verdict {
+	b.mu.Lock()
+	overrule := b.overrule
+	b.mu.Unlock()
+	if overrule != nil {
+		return *overrule
+	}
+	return b.engine.Evaluate(ctx, in)
+}
+
+func (b *bench) Check(policy *policyv1alpha1.ExportPolicy) error {
+	return b.engine.Check(engine.Policy{
+		Name: policy.Name, Module: policy.Spec.Rego, Enforcement: policy.Spec.Enforcement, Match: policy.Spec.Match,
+	})
+}
+
+// recorder notes the warnings of the API server.
+type recorder struct {
+	mu    sync.Mutex
+	texts []string
+}
+
+func (r *recorder) HandleWarningHeaderWithContext(_ context.Context, _ int, _, text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.texts = append(r.texts, text)
+}
+
+// Take is what was noted since the last call.
+func (r *recorder) Take() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	texts := r.texts
+	r.texts = nil
+	return texts
+}

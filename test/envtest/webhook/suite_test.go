@@ -1,0 +1,165 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package webhook_test runs the webhooks behind a real API server, with the
+// manifests of config/webhook and the baseline policies.
+//
+// It takes etcd, kube-apiserver and kubectl from KUBEBUILDER_ASSETS, and the
+// other members of the clusterset from a table. It gives what a user sees: what
+// is stored, what is refused and with which words. It never skips.
+package webhook_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
+	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	mcscrd "sigs.k8s.io/mcs-api/config/crd"
+	"sigs.k8s.io/yaml"
+
+	policyv1alpha1 "github.com/comity-mcs/comity/policies/v1alpha1"
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/webhook"
+	"github.com/comity-mcs/comity/webhook/facts"
+)
+
+// This cluster is cluster-1. Of its peers, cluster-3 has not the namespaces
+// whose names say so, and nothing is known of cluster-4 yet.
+const self model.ClusterID = "cluster-1"
+
+const absentNamespace = "only-in-cluster-2"
+
+type table struct{}
+
+func (table) Members() []model.Member {
+	return []model.Member{{ID: "cluster-2", Synced: true}, {ID: "cluster-3", Synced: true}, {ID: "cluster-4"}}
+}
+
+func (table) Namespace(name string) []model.MemberNamespace {
+	third := model.NamespacePresent
+	if name == absentNamespace {
+		third = model.NamespaceAbsent
+	}
+	return []model.MemberNamespace{
+		{Cluster: "cluster-2", Presence: model.NamespacePresent},
+		{Cluster: "cluster-3", Presence: third},
+		{Cluster: "cluster-4", Presence: model.NamespaceUnknown},
+	}
+}
+
+var (
+	environment *envtest.Environment
+	// k8s is an administrator; it notes the warnings that the API server sends.
+	k8s      client.Client
+	warnings = &recorder{}
+	judges   *bench
+)
+
+func TestWebhook(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "Webhook")
+}
+
+var _ = BeforeSuite(func() {
+	Expect(os.Getenv("KUBEBUILDER_ASSETS")).NotTo(BeEmpty(),
+		"KUBEBUILDER_ASSETS is not set; it must name a directory with etcd, kube-apiserver and kubectl (make envtest sets it)")
+	ctrl.SetLogger(GinkgoLogr)
+
+	scheme := newScheme()
+	root := filepath.Join("..", "..", "..")
+	environment = &envtest.Environment{
+		Scheme:                scheme,
+		CRDs:                  []*apiextensionsv1.CustomResourceDefinition{definition(mcscrd.ServiceExportCRD), definition(mcscrd.ServiceImportCRD)},
+		CRDDirectoryPaths:     []string{filepath.Join(root, "config", "crd")},
+		ErrorIfCRDPathMissing: true,
+		WebhookInstallOptions: envtest.WebhookInstallOptions{Paths: []string{filepath.Join(root, "config", "webhook")}},
+	}
+	cfg, err := environment.Start()
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func() { Expect(environment.Stop()).To(Succeed()) })
+
+	noted := rest.CopyConfig(cfg)
+	noted.WarningHandlerWithContext = warnings
+	k8s, err = client.New(noted, client.Options{Scheme: scheme})
+	Expect(err).NotTo(HaveOccurred())
+	judges = newBench()
+	serve(cfg, scheme)
+})
+
+// serve runs the webhooks until the suite ends, and returns once they answer.
+func serve(cfg *rest.Config, scheme *runtime.Scheme) {
+	install := environment.WebhookInstallOptions
+	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
+		Scheme:  scheme,
+		Metrics: metricsserver.Options{BindAddress: "0"},
+		WebhookServer: ctrlwebhook.NewServer(ctrlwebhook.Options{
+			Host: install.LocalServingHost, Port: install.LocalServingPort, CertDir: install.LocalServingCertDir,
+		}),
+	})
+	Expect(err).NotTo(HaveOccurred())
+	Expect(webhook.Register(mgr, webhook.Options{
+		Judge: facts.Judge{
+			Reader:    facts.Reader{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Cluster: self, Peers: table{}},
+			Evaluator: judges,
+		},
+		Policies:   judges,
+		Registerer: prometheus.NewRegistry(),
+	})).To(Succeed())
+
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- mgr.Start(ctx) }()
+	DeferCleanup(func() {
+		cancel()
+		Eventually(done).WithTimeout(time.Minute).Should(Receive(BeNil()))
+	})
+	started := mgr.GetWebhookServer().StartedChecker()
+	Eventually(func() error { return started(nil) }).WithTimeout(30 * time.Second).Should(Succeed())
+	for _, object := range []client.Object{&corev1.Namespace{}, &corev1.Service{}} {
+		_, err := mgr.GetCache().GetInformer(ctx, object)
+		Expect(err).NotTo(HaveOccurred())
+	}
+}
+
+func newScheme() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, mcsv1alpha1.AddToScheme, mcsv1beta1.AddToScheme, policyv1alpha1.AddToScheme,
+	} {
+		Expect(add(scheme)).To(Succeed())
+	}
+	return scheme
+}
+
+func definition(text []byte) *apiextensionsv1.CustomResourceDefinition {
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	Expect(yaml.Unmarshal(text, crd)).To(Succeed())
+	return crd
+}
+
+// newNamespace makes a namespace of a name of its own and returns the name.
+func newNamespace(ctx context.Context, annotations map[string]string) string {
+	GinkgoHelper()
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "shop-", Annotations: annotations}}
+	Expect(k8s.Create(ctx, namespace)).To(Succeed())
+	return namespace.Name
+}
