@@ -73,17 +73,9 @@ type changes struct {
 	problems      []model.Problem
 }
 
-// Ours reports whether obj is provably Comity's own: the field manager
-// model.FieldOwner applied the object itself, not only a subresource of it. A
-// label proves nothing, because anyone can write one.
-func Ours(obj metav1.Object) bool {
-	for _, entry := range obj.GetManagedFields() {
-		if entry.Manager == model.FieldOwner && entry.Operation == metav1.ManagedFieldsOperationApply && entry.Subresource == "" {
-			return true
-		}
-	}
-	return false
-}
+// Ours reports whether obj is provably Comity's own, and so may be changed and
+// deleted. It is model.Ours, named here because every plan rests on it.
+func Ours(obj metav1.Object) bool { return model.Ours(obj) }
 
 func create(desired Object) Action { return Action{Verb: Create, Object: desired} }
 

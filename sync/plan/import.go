@@ -44,7 +44,9 @@ type Current struct {
 	Services []*corev1.Service
 	// Import is the ServiceImport called name; nil if there is none.
 	Import *mcsv1beta1.ServiceImport
-	// Slices are those of the namespace labelled model.LabelServiceName=name.
+	// Slices are those of the namespace labelled model.LabelServiceName=name,
+	// and any other whose name a Create of an earlier plan met: a user may have
+	// taken the label off one of ours, or given the name to another object.
 	Slices []*discoveryv1.EndpointSlice
 }
 
