@@ -103,22 +103,27 @@ func RecordSliceName(namespace, slice string) string {
 // ExchangeNamespace is the namespace in which from publishes what every peer
 // may read.
 func ExchangeNamespace(from ClusterID) string {
-	if wrapped := "-" + string(from) + "-"; !strings.Contains(wrapped, "-to-") && len(from) <= 56 {
+	if !ambiguous(from) && len(from) <= 56 {
 		return "comity-" + string(from)
 	}
 	return "comity-x-" + longHash("from "+string(from))
 }
 
 // ScopedExchangeNamespace is the namespace in which from publishes what to
-// alone may read. Ids that make the readable form ambiguous ("a-to-b") or
-// longer than a namespace may be are replaced by a hash.
+// alone may read.
 func ScopedExchangeNamespace(from, to ClusterID) string {
 	joined := string(from) + "-to-" + string(to)
-	ambiguous := strings.Contains("-"+string(from)+"-", "-to-") || strings.Contains("-"+string(to)+"-", "-to-")
-	if !ambiguous && len(joined) <= 56 {
+	if !ambiguous(from) && !ambiguous(to) && len(joined) <= 56 {
 		return "comity-" + joined
 	}
 	return "comity-x-" + longHash("from "+string(from)+" to "+string(to))
+}
+
+// ambiguous reports whether a readable name made of id could be taken for that
+// of another pair of clusters ("a-to-b") or for a hash ("x-0123"). The names of
+// such ids, and those longer than a namespace may be, are hashes.
+func ambiguous(id ClusterID) bool {
+	return strings.Contains("-"+string(id)+"-", "-to-") || strings.HasPrefix(string(id), "x-")
 }
 
 func shortHash(s string) string {
