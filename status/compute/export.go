@@ -1,0 +1,160 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/status/condition"
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// ExportInput is all that the status of a ServiceExport depends on. Nothing in
+// it is changed.
+type ExportInput struct {
+	// Export is the object with the status that it has; never nil.
+	Export *mcsv1beta1.ServiceExport
+	// Service is the Service of its name; nil if there is none.
+	Service *corev1.Service
+	// Observation is what the sync loop found; nil if it did not get there yet.
+	Observation *model.Observation
+	// Verdict is what policy says of the export as it is stored.
+	Verdict decision.Verdict
+}
+
+// Export is the conditions that Comity owns on a ServiceExport, as they should
+// be: Valid, Ready, Conflict, Admitted, in this order.
+//
+//	                    Valid      Ready            Conflict      Admitted
+//	no Service          NoService  Pending          NoConflicts   by verdict
+//	ExternalName        Invalid…   Failed           NoConflicts   by verdict
+//	policy withholds it Valid      Failed           NoConflicts   PolicyDenied
+//	published           Valid      Exported         by conflicts  Admitted…
+//	not observed yet    by Service as it is         as it is      by verdict
+//
+// An export that is not valid, or withheld, is no constituent of any import: it
+// conflicts with none, and Conflict says so rather than disappear. A condition
+// that has nothing to go by is left out if it was not there before.
+func Export(in ExportInput, now metav1.Time) []metav1.Condition {
+	old := in.Export.Status.Conditions
+	key := types.NamespacedName{Namespace: in.Export.Namespace, Name: in.Export.Name}
+	valid := validity(key, in.Service)
+	conditions := []metav1.Condition{valid}
+	if in.Observation == nil {
+		conditions = append(conditions, present(old, condition.TypeReady, condition.TypeConflict)...)
+	} else {
+		conditions = append(conditions, readiness(key, valid, in.Observation))
+		conditions = append(conditions, hold(old, conflict(in.Observation), conflictIsSettled(in.Observation)))
+	}
+	conditions = append(conditions, hold(old, admission(in.Verdict), admissionIsSettled(in)))
+	for i := range conditions {
+		stamp(&conditions[i], old, in.Export.Generation, now)
+	}
+	return conditions
+}
+
+func validity(key types.NamespacedName, service *corev1.Service) metav1.Condition {
+	switch {
+	case service == nil:
+		return condition.Valid(condition.ReasonNoService, fmt.Sprintf(
+			"Service %s does not exist in this cluster; create it or delete this ServiceExport", key))
+	case service.DeletionTimestamp != nil:
+		return condition.Valid(condition.ReasonNoService, fmt.Sprintf(
+			"Service %s is being deleted; create it anew or delete this ServiceExport", key))
+	case service.Spec.Type == corev1.ServiceTypeExternalName:
+		return condition.Valid(condition.ReasonInvalidServiceType, fmt.Sprintf(
+			"Service %s: spec.type is ExternalName, which cannot be exported; make it ClusterIP, NodePort or LoadBalancer, or delete this ServiceExport", key))
+	}
+	return condition.Valid(condition.ReasonValid, fmt.Sprintf("Service %s exists and can be exported", key))
+}
+
+func readiness(key types.NamespacedName, valid metav1.Condition, seen *model.Observation) metav1.Condition {
+	switch seen.Publication {
+	case model.Published:
+		return condition.Ready(condition.ReasonExported, published(seen.Scope)+troubles("; in this cluster: ", seen.Problems))
+	case model.PublicationWithheld:
+		return condition.Ready(condition.ReasonFailed, either(seen.Detail,
+			"policy does not let this export be published; condition Admitted says which policy and what to do"))
+	case model.PublicationFailed:
+		return condition.Ready(condition.ReasonFailed, either(seen.Detail,
+			"this export could not be published; the log of Comity's leader says why"))
+	case model.PublicationNone:
+		if valid.Reason == string(condition.ReasonInvalidServiceType) {
+			return condition.Ready(condition.ReasonFailed, fmt.Sprintf("Service %s cannot be exported; see condition Valid", key))
+		}
+	}
+	if valid.Status != metav1.ConditionTrue {
+		return condition.Ready(condition.ReasonPending, fmt.Sprintf("waiting for Service %s; see condition Valid", key))
+	}
+	return condition.Ready(condition.ReasonPending, either(seen.Detail, "not published yet; Comity is working on it"))
+}
+
+func published(scope model.Scope) string {
+	switch {
+	case scope.All():
+		return "published for every cluster of the clusterset"
+	case scope.Empty():
+		return fmt.Sprintf("published for no other cluster: %s on this ServiceExport and on its Namespace have no cluster in common; widen one of them",
+			model.AnnotationExportTo)
+	}
+	return "published for " + clusterList(scope.Clusters())
+}
+
+func conflict(seen *model.Observation) metav1.Condition {
+	switch {
+	case seen.Publication == model.PublicationNone || seen.Publication == model.PublicationWithheld:
+		return condition.NoConflicts("this export takes part in no import as long as it is not published")
+	case len(seen.Conflicts) == 0:
+		return condition.NoConflicts("all clusters that export this Service agree")
+	}
+	reasons := make([]mcsv1beta1.ServiceExportConditionReason, len(seen.Conflicts))
+	message := ""
+	for i, c := range seen.Conflicts {
+		reasons[i] = c.Reason
+		if i > 0 {
+			message += " "
+		}
+		message += c.Message
+	}
+	return condition.Conflict(reasons, message)
+}
+
+func admission(verdict decision.Verdict) metav1.Condition {
+	switch {
+	case verdict.Outcome == decision.Denied:
+		return condition.Admitted(condition.ReasonPolicyDenied, complaints("policy forbids this export: ", verdict.Violations))
+	case verdict.Outcome != decision.Allowed:
+		return condition.Admitted(condition.ReasonNotEvaluated,
+			"the policies could not be evaluated, so nothing new is published: "+either(verdict.Problem, "no policy engine answered"))
+	case len(verdict.Warnings) > 0:
+		return condition.Admitted(condition.ReasonAdmittedWithWarnings, complaints("", verdict.Warnings))
+	}
+	return condition.Admitted(condition.ReasonAdmitted, "every policy lets this export be published")
+}
+
+// complaints lists violations until there is no room, and says how many follow.
+func complaints(intro string, violations []decision.Violation) string {
+	const reserve = len("; and 1000 more")
+	text := intro
+	for i, violation := range violations {
+		next := violation.String()
+		if i > 0 {
+			next = "; " + next
+		}
+		if i > 0 && len(text)+len(next) > condition.MaxMessage-reserve {
+			return text + fmt.Sprintf("; and %d more", len(violations)-i)
+		}
+		text += next
+		if len(text) > condition.MaxMessage-reserve && i < len(violations)-1 {
+			return condition.Bound(text, condition.MaxMessage-reserve) + fmt.Sprintf("; and %d more", len(violations)-i-1)
+		}
+	}
+	return text
+}

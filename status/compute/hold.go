@@ -1,0 +1,117 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/status/condition"
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// settled says whether a condition computed from a partial view may take the
+// place of the one that is there.
+type settled func(old, wanted metav1.Condition) bool
+
+// hold gives the condition wanted, or the one that is there while the view is
+// too partial to replace it. After a restart peers are read one by one; without
+// this a conflict or a warning would clear and come back each time.
+func hold(old []metav1.Condition, wanted metav1.Condition, replaces settled) metav1.Condition {
+	was := meta.FindStatusCondition(old, wanted.Type)
+	if was == nil || replaces(*was, wanted) {
+		return wanted
+	}
+	return *was
+}
+
+// conflictIsSettled: while peers are unread, a conflict is not cleared and its
+// description not cut down; what is new is told at once.
+func conflictIsSettled(seen *model.Observation) settled {
+	return func(old, wanted metav1.Condition) bool {
+		if len(seen.Unread) == 0 || old.Status != metav1.ConditionTrue {
+			return true
+		}
+		if seen.Publication == model.PublicationNone || seen.Publication == model.PublicationWithheld {
+			return true // no constituent, whoever else there is
+		}
+		known := strings.Split(old.Reason, ",")
+		return slices.ContainsFunc(strings.Split(wanted.Reason, ","), func(reason string) bool {
+			return wanted.Status == metav1.ConditionTrue && !slices.Contains(known, reason)
+		})
+	}
+}
+
+// admissionIsSettled: a verdict on this very generation stays while no policy
+// set answered (the engine has not loaded yet), and its warnings stay while the
+// peers that they may be about are unread. A refusal always replaces.
+func admissionIsSettled(in ExportInput) settled {
+	partial := in.Observation == nil || len(in.Observation.Unread) > 0
+	return func(old, wanted metav1.Condition) bool {
+		switch {
+		case old.ObservedGeneration != in.Export.Generation:
+			return true
+		case in.Verdict.Outcome == decision.NotEvaluated:
+			return in.Verdict.Digest != ""
+		case in.Verdict.Outcome == decision.Allowed && partial:
+			return old.Reason != string(condition.ReasonAdmittedWithWarnings)
+		}
+		return true
+	}
+}
+
+// present are those of the types that are there, as they are.
+func present(old []metav1.Condition, types ...string) []metav1.Condition {
+	var found []metav1.Condition
+	for _, typ := range types {
+		if c := meta.FindStatusCondition(old, typ); c != nil {
+			found = append(found, *c)
+		}
+	}
+	return found
+}
+
+// stamp sets generation and time. A condition taken over as it was keeps both;
+// lastTransitionTime moves only with the status.
+func stamp(c *metav1.Condition, old []metav1.Condition, generation int64, now metav1.Time) {
+	if !c.LastTransitionTime.IsZero() {
+		return
+	}
+	c.ObservedGeneration = generation
+	c.LastTransitionTime = now
+	if was := meta.FindStatusCondition(old, c.Type); was != nil && was.Status == c.Status {
+		c.LastTransitionTime = was.LastTransitionTime
+	}
+}
+
+// Transitions are those of the conditions wanted that an event should tell of,
+// in their order: status or reason differ from before, or it is new and has
+// something to tell.
+func Transitions(kind string, old, wanted []metav1.Condition) []metav1.Condition {
+	var moved []metav1.Condition
+	for _, c := range wanted {
+		was := meta.FindStatusCondition(old, c.Type)
+		switch {
+		case was == nil && !condition.Resting(kind, c):
+			moved = append(moved, c)
+		case was != nil && (was.Status != c.Status || was.Reason != c.Reason):
+			moved = append(moved, c)
+		}
+	}
+	return moved
+}
+
+// SameConditions reports whether every condition wanted is there as it should
+// be. Conditions of others are none of its business.
+func SameConditions(old, wanted []metav1.Condition) bool {
+	return !slices.ContainsFunc(wanted, func(c metav1.Condition) bool {
+		was := meta.FindStatusCondition(old, c.Type)
+		return was == nil || was.Status != c.Status || was.Reason != c.Reason ||
+			was.Message != c.Message || was.ObservedGeneration != c.ObservedGeneration
+	})
+}

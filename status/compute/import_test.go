@@ -1,0 +1,157 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/status/condition"
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+func serviceImport(typ mcsv1beta1.ServiceImportType, ips ...string) *mcsv1beta1.ServiceImport {
+	i := &mcsv1beta1.ServiceImport{Spec: mcsv1beta1.ServiceImportSpec{Type: typ, IPs: ips}}
+	i.Namespace, i.Name, i.Generation = "default", "web", 3
+	i.Annotations = map[string]string{model.AnnotationDerivedName: "derived-1"}
+	return i
+}
+
+func from(ids ...model.ClusterID) *model.Observation {
+	o := &model.Observation{Import: &model.Import{}}
+	for _, id := range ids {
+		o.Import.Constituents = append(o.Import.Constituents, model.Constituent{Cluster: id})
+	}
+	return o
+}
+
+func entries(ids ...string) []mcsv1beta1.ClusterStatus {
+	var list []mcsv1beta1.ClusterStatus
+	for _, id := range ids {
+		list = append(list, mcsv1beta1.ClusterStatus{Cluster: id})
+	}
+	return list
+}
+
+func TestImport(t *testing.T) {
+	unassigned := serviceImport(mcsv1beta1.ClusterSetIP)
+	unassigned.Annotations = nil
+	troubled := from("b")
+	troubled.Problems = []model.Problem{{Reason: model.ReasonNameTaken, Message: "Service default/derived-1 is not Comity's; rename it"}}
+	cases := []struct {
+		name string
+		in   ImportInput
+		want string
+		objs mcsv1beta1.EndpointSliceObjectsStatus
+	}{
+		{
+			"an import that works",
+			ImportInput{Import: serviceImport(mcsv1beta1.ClusterSetIP, "10.0.0.9", "fd00::9"), Derived: &corev1.Service{}, Slices: true, Observation: from("b", "a")},
+			"Ready=True/Ready: web.default.svc.clusterset.local resolves to 10.0.0.9, fd00::9 and leads to clusters a, b", "Present",
+		},
+		{
+			"a headless import, which has no address of its own",
+			ImportInput{Import: serviceImport(mcsv1beta1.Headless), Derived: &corev1.Service{}, Slices: true, Observation: from("a")},
+			"Ready=True/Ready: web.default.svc.clusterset.local resolves to the endpoints of cluster a", "Present",
+		},
+		{
+			"no address yet",
+			ImportInput{Import: serviceImport(mcsv1beta1.ClusterSetIP), Derived: &corev1.Service{}, Observation: from("a")},
+			"Ready=False/Pending: derived Service default/derived-1 has no cluster IP yet, so spec.ips is empty", "Absent",
+		},
+		{
+			"no derived Service yet",
+			ImportInput{Import: serviceImport(mcsv1beta1.ClusterSetIP), Observation: from("a")},
+			"Ready=False/Pending: derived Service default/derived-1 does not exist yet; Comity is working on it", "Absent",
+		},
+		{
+			"no name for the derived Service yet",
+			ImportInput{Import: unassigned, Observation: from("a")},
+			"Ready=False/Pending: no derived Service is assigned yet; Comity is working on it", "Absent",
+		},
+		{
+			"a derived name that is taken",
+			ImportInput{Import: unassigned, Observation: troubled},
+			"Ready=False/NameTaken: Service default/derived-1 is not Comity's; rename it", "Absent",
+		},
+		{
+			"a problem that stops nothing",
+			ImportInput{Import: serviceImport(mcsv1beta1.ClusterSetIP, "10.0.0.9"), Derived: &corev1.Service{}, Slices: true, Observation: troubled},
+			"Ready=True/Ready: web.default.svc.clusterset.local resolves to 10.0.0.9 and leads to cluster b; NameTaken: Service default/derived-1 is not Comity's; rename it", "Present",
+		},
+		{
+			"an import of which nothing was observed yet",
+			ImportInput{Import: serviceImport(mcsv1beta1.ClusterSetIP, "10.0.0.9"), Derived: &corev1.Service{}, Slices: true},
+			"Ready=True/Ready: web.default.svc.clusterset.local resolves, but which clusters export it is not known yet", "Present",
+		},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			got := Import(c.in, now)
+			if diff := cmp.Diff([]string{c.want}, short(got.Conditions)); diff != "" {
+				t.Error(diff)
+			}
+			if got.EndpointSliceObjects != c.objs || got.Conditions[0].ObservedGeneration != 3 {
+				t.Errorf("got %+v", got)
+			}
+		})
+	}
+}
+
+func TestSourceClusters(t *testing.T) {
+	withUnread := func(o *model.Observation, unread ...model.ClusterID) *model.Observation {
+		o.Unread = unread
+		return o
+	}
+	cases := []struct {
+		name string
+		old  []mcsv1beta1.ClusterStatus
+		seen *model.Observation
+		want []mcsv1beta1.ClusterStatus
+	}{
+		{"the constituents, in order", nil, from("c", "a", "b"), entries("a", "b", "c")},
+		{"one that stopped exporting leaves", entries("a", "b"), from("a"), entries("a")},
+		{"one that was not read since start stays", entries("a", "b"), withUnread(from("a"), "b", "c"), entries("a", "b")},
+		{"one that was not read but never contributed does not come", nil, withUnread(from("a"), "b"), entries("a")},
+		{"nothing changes before the loop looked", entries("a", "b"), nil, entries("a", "b")},
+		{"nobody exports it any more", entries("a"), &model.Observation{}, nil},
+		{"nobody who was read exports it any more", entries("a", "b"), withUnread(&model.Observation{}, "b"), entries("b")},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			in := ImportInput{Import: serviceImport(mcsv1beta1.Headless), Observation: c.seen}
+			in.Import.Status.Clusters = c.old
+			if diff := cmp.Diff(c.want, Import(in, now).Clusters); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestImportStatusIsBoundAndStableWithAHundredClusters(t *testing.T) {
+	var ids []model.ClusterID
+	for i := range 100 {
+		ids = append(ids, model.ClusterID(fmt.Sprintf("cluster-%03d", i)))
+	}
+	in := ImportInput{Import: serviceImport(mcsv1beta1.ClusterSetIP, "10.0.0.9"), Derived: &corev1.Service{}, Slices: true, Observation: from(ids...)}
+	first := Import(in, before)
+	if len(first.Clusters) != 100 || len(first.Conditions[0].Message) > condition.MaxMessage {
+		t.Errorf("%d clusters, message of %d bytes", len(first.Clusters), len(first.Conditions[0].Message))
+	}
+	in.Import.Status = *first.DeepCopy()
+	in.Import.Status.Clusters[0], in.Import.Status.Clusters[1] = in.Import.Status.Clusters[1], in.Import.Status.Clusters[0]
+	in.Import.Status.Conditions = append(in.Import.Status.Conditions, metav1.Condition{Type: "Theirs"})
+	again := Import(in, now)
+	if diff := cmp.Diff(first, again); diff != "" {
+		t.Error(diff)
+	}
+	if !SameImport(in.Import.Status, again) {
+		t.Error("a status that is as it should be is to be written again")
+	}
+}

@@ -1,0 +1,109 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package condition
+
+import (
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+)
+
+// Types of the conditions of a ServiceExport.
+const (
+	TypeValid    = string(mcsv1beta1.ServiceExportConditionValid)
+	TypeReady    = string(mcsv1beta1.ServiceExportConditionReady)
+	TypeConflict = string(mcsv1beta1.ServiceExportConditionConflict)
+	// TypeAdmitted tells what policy says of the export as it is stored now.
+	TypeAdmitted = "Admitted"
+)
+
+// TypeImportReady is the type of the one condition of a ServiceImport.
+const TypeImportReady = string(mcsv1beta1.ServiceImportConditionReady)
+
+// Limits of the API: metav1.Condition takes a reason of 1024 characters; a
+// message could be longer, but an event's note may not, and carries the same.
+const (
+	MaxMessage = 1024 // bytes
+	MaxReason  = 1024 // bytes
+)
+
+// Valid says whether a ServiceExport names a Service that can be exported.
+func Valid(reason ValidReason, message string) metav1.Condition {
+	return build(TypeValid, boolean(reason == ReasonValid), string(reason), message)
+}
+
+// Ready says whether a ServiceExport is published for the clusters in its scope.
+func Ready(reason ReadyReason, message string) metav1.Condition {
+	return build(TypeReady, boolean(reason == ReasonExported), string(reason), message)
+}
+
+// NoConflicts says that the constituent exports agree.
+func NoConflicts(message string) metav1.Condition {
+	return build(TypeConflict, metav1.ConditionFalse, string(mcsv1beta1.ServiceExportReasonNoConflicts), message)
+}
+
+// Conflict says that the constituent exports disagree in these respects, each
+// named once and in the order of KEP-1645, joined by commas without spaces.
+func Conflict(reasons []mcsv1beta1.ServiceExportConditionReason, message string) metav1.Condition {
+	sorted := slices.Clone(reasons)
+	slices.SortStableFunc(sorted, func(a, b mcsv1beta1.ServiceExportConditionReason) int {
+		if byRank := conflictRank(a) - conflictRank(b); byRank != 0 {
+			return byRank
+		}
+		return strings.Compare(string(a), string(b))
+	})
+	var joined string
+	for i, reason := range slices.Compact(sorted) {
+		if i > 0 {
+			reason = "," + reason
+		}
+		if len(joined)+len(reason) > MaxReason {
+			break
+		}
+		joined += string(reason)
+	}
+	return build(TypeConflict, metav1.ConditionTrue, joined, message)
+}
+
+// Admitted says whether policy lets a ServiceExport be published.
+func Admitted(reason AdmittedReason, message string) metav1.Condition {
+	status := boolean(reason == ReasonAdmitted || reason == ReasonAdmittedWithWarnings)
+	if reason == ReasonNotEvaluated {
+		status = metav1.ConditionUnknown
+	}
+	return build(TypeAdmitted, status, string(reason), message)
+}
+
+// ImportReady says whether a ServiceImport can be used in this cluster. Reasons
+// beyond those of ImportReason are those of model.Problem.
+func ImportReady(reason ImportReason, message string) metav1.Condition {
+	return build(TypeImportReady, boolean(reason == ReasonImportReady), string(reason), message)
+}
+
+// Bound shortens text to at most that many bytes, at the end of a rune.
+func Bound(text string, bytes int) string {
+	const ellipsis = "…"
+	if len(text) <= bytes {
+		return text
+	}
+	end := bytes - len(ellipsis)
+	for end > 0 && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + ellipsis
+}
+
+func build(typ string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
+	return metav1.Condition{Type: typ, Status: status, Reason: reason, Message: Bound(message, MaxMessage)}
+}
+
+func boolean(b bool) metav1.ConditionStatus {
+	if b {
+		return metav1.ConditionTrue
+	}
+	return metav1.ConditionFalse
+}

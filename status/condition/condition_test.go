@@ -1,0 +1,130 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package condition
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"pgregory.net/rapid"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+)
+
+func TestEveryReasonIsOneWordAndHasOneMeaning(t *testing.T) {
+	oneWord := regexp.MustCompile(`^[A-Z][A-Za-z]+$`)
+	seen := map[string]bool{}
+	for _, entry := range Table() {
+		if !oneWord.MatchString(entry.Reason) {
+			t.Errorf("%s %s: reason %q is not one word", entry.Kind, entry.Type, entry.Reason)
+		}
+		where := fmt.Sprintf("%s %s %s", entry.Kind, entry.Type, entry.Reason)
+		if seen[where] {
+			t.Errorf("%s is listed twice", where)
+		}
+		seen[where] = true
+		if !strings.HasSuffix(entry.Meaning, ".") {
+			t.Errorf("%s: meaning %q is no sentence", where, entry.Meaning)
+		}
+	}
+}
+
+func TestConstructorsGiveWhatTheTableSays(t *testing.T) {
+	made := []metav1.Condition{
+		Valid(ReasonValid, ""), Valid(ReasonNoService, ""), Valid(ReasonInvalidServiceType, ""),
+		Ready(ReasonExported, ""), Ready(ReasonPending, ""), Ready(ReasonFailed, ""),
+	}
+	for _, c := range conflicts() {
+		made = append(made, Conflict([]mcsv1beta1.ServiceExportConditionReason{c.reason}, ""))
+	}
+	made = append(made,
+		NoConflicts(""),
+		Admitted(ReasonAdmitted, ""), Admitted(ReasonAdmittedWithWarnings, ""),
+		Admitted(ReasonPolicyDenied, ""), Admitted(ReasonNotEvaluated, ""),
+		ImportReady(ReasonImportReady, ""), ImportReady(ReasonImportPending, ""), ImportReady(ReasonIPFamilyNotSupported, ""),
+		ImportReady(ReasonNameTaken, ""), ImportReady(ReasonForeignImport, ""),
+	)
+	var want []metav1.Condition
+	for _, entry := range Table() {
+		want = append(want, metav1.Condition{Type: entry.Type, Status: entry.Status, Reason: entry.Reason})
+	}
+	if diff := cmp.Diff(want, made); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestConflictReasonsAreInTheOrderOfTheKEPWhateverTheInput(t *testing.T) {
+	const want = "PortConflict,TypeConflict,SessionAffinityConflict,SessionAffinityConfigConflict,LabelsConflict," +
+		"AnnotationsConflict,InternalTrafficPolicyConflict,TrafficDistributionConflict,IPFamilyConflict"
+	var reasons []mcsv1beta1.ServiceExportConditionReason
+	for _, c := range conflicts() {
+		reasons = append(reasons, c.reason, c.reason)
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 1000 {
+		random.Shuffle(len(reasons), func(i, j int) { reasons[i], reasons[j] = reasons[j], reasons[i] })
+		if diff := cmp.Diff(want, Conflict(reasons, "").Reason); diff != "" {
+			t.Fatal(diff)
+		}
+	}
+}
+
+func TestAnUnknownConflictReasonComesLastAndTheLimitHolds(t *testing.T) {
+	got := Conflict([]mcsv1beta1.ServiceExportConditionReason{"Zeta", "Alpha", mcsv1beta1.ServiceExportReasonPortConflict}, "").Reason
+	if want := "PortConflict,Alpha,Zeta"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	var many []mcsv1beta1.ServiceExportConditionReason
+	for i := range 200 {
+		many = append(many, mcsv1beta1.ServiceExportConditionReason(fmt.Sprintf("Reason%d", i)))
+	}
+	got = Conflict(many, "").Reason
+	if len(got) > MaxReason || strings.HasSuffix(got, ",") || slices.Contains(strings.Split(got, ","), "") {
+		t.Errorf("got a reason of %d bytes: %q", len(got), got)
+	}
+}
+
+func TestMessagesAreBoundAndStayText(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.StringN(0, 2000, -1).Draw(t, "text")
+		got := Valid(ReasonValid, text).Message
+		switch {
+		case len(got) > MaxMessage:
+			t.Errorf("%d bytes", len(got))
+		case utf8.ValidString(text) && !utf8.ValidString(got):
+			t.Errorf("cut within a rune: %q", got)
+		case len(text) <= MaxMessage && got != text:
+			t.Errorf("%q became %q", text, got)
+		}
+	})
+}
+
+func TestRestingTellsBoringFromNotable(t *testing.T) {
+	cases := []struct {
+		name      string
+		kind      string
+		condition metav1.Condition
+		want      bool
+	}{
+		{"an export without conflicts", kindExport, NoConflicts("m"), true},
+		{"an export on its way", kindExport, Ready(ReasonPending, "m"), true},
+		{"an export that is out", kindExport, Ready(ReasonExported, "m"), false},
+		{"a missing Service", kindExport, Valid(ReasonNoService, "m"), false},
+		{"an import that works", kindImport, ImportReady(ReasonImportReady, "m"), false},
+		{"somebody else's condition", kindExport, metav1.Condition{Type: "Other", Status: metav1.ConditionTrue, Reason: "Valid"}, false},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			if got := Resting(c.kind, c.condition); got != c.want {
+				t.Errorf("got %t, want %t", got, c.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,52 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"context"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/comity-mcs/comity/status/condition"
+)
+
+// maxEventReason is the API's limit on the reason of an event, in characters.
+const maxEventReason = 128
+
+// tell records one event per transition. The reason is the condition's, the
+// action its type, which the events API demands.
+func tell(ctx context.Context, recorder events.EventRecorder, object client.Object, moved []metav1.Condition) {
+	for _, c := range moved {
+		logger(ctx).Info("condition changed", "condition", c.Type, "status", c.Status, logReason, c.Reason)
+		recorder.Eventf(object, nil, eventType(c), eventReason(c.Reason), c.Type, "%s", c.Message)
+	}
+}
+
+// eventType is Warning for what somebody should look at.
+func eventType(c metav1.Condition) string {
+	bad := c.Status == metav1.ConditionFalse && c.Reason != string(condition.ReasonPending)
+	if c.Type == condition.TypeConflict {
+		bad = c.Status == metav1.ConditionTrue
+	}
+	if bad || c.Status == metav1.ConditionUnknown || c.Reason == string(condition.ReasonAdmittedWithWarnings) {
+		return corev1.EventTypeWarning
+	}
+	return corev1.EventTypeNormal
+}
+
+// eventReason drops whole words of a list of reasons until it fits.
+func eventReason(reason string) string {
+	for len(reason) > maxEventReason {
+		cut := strings.LastIndexByte(reason, ',')
+		if cut < 0 {
+			return reason[:maxEventReason]
+		}
+		reason = reason[:cut]
+	}
+	return reason
+}

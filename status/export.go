@@ -1,0 +1,66 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/status/compute"
+)
+
+// exportReconciler writes the conditions of ServiceExports.
+type exportReconciler struct {
+	client  client.Client
+	options Options
+}
+
+// Reconcile makes the conditions of one ServiceExport what they should be now.
+func (r *exportReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	export := &mcsv1beta1.ServiceExport{}
+	if err := r.client.Get(ctx, req.NamespacedName, export); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if export.DeletionTimestamp != nil {
+		return ctrl.Result{}, nil
+	}
+	service, err := r.service(ctx, req)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	in := compute.ExportInput{Export: export, Service: service, Verdict: r.options.Verdicts.Admit(ctx, export)}
+	if seen, ok := r.options.Observations.Observe(req.NamespacedName); ok {
+		in.Observation = &seen
+	}
+	old := export.Status.Conditions
+	wanted := compute.Export(in, metav1.NewTime(r.options.Now()))
+	if compute.SameConditions(old, wanted) {
+		return ctrl.Result{}, nil
+	}
+	written, err := write(ctx, r.client, export, mcsv1beta1.ServiceExportKindName, mcsv1beta1.ServiceExportStatus{Conditions: wanted})
+	if written {
+		tell(ctx, r.options.Recorder, export, compute.Transitions(mcsv1beta1.ServiceExportKindName, old, wanted))
+	}
+	return ctrl.Result{}, err
+}
+
+// service is the Service that the export names; nil if there is none.
+func (r *exportReconciler) service(ctx context.Context, req ctrl.Request) (*corev1.Service, error) {
+	service := &corev1.Service{}
+	err := r.client.Get(ctx, req.NamespacedName, service)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read Service %s: %w", req.NamespacedName, err)
+	}
+	return service, nil
+}

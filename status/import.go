@@ -1,0 +1,93 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/status/compute"
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// importReconciler writes the status of ServiceImports.
+type importReconciler struct {
+	client  client.Client
+	options Options
+}
+
+// Reconcile makes the status of one ServiceImport what it should be now.
+func (r *importReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	imported := &mcsv1beta1.ServiceImport{}
+	if err := r.client.Get(ctx, req.NamespacedName, imported); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if imported.DeletionTimestamp != nil || !model.Ours(imported) {
+		return ctrl.Result{}, nil
+	}
+	in := compute.ImportInput{Import: imported}
+	var err error
+	if in.Derived, err = r.derived(ctx, imported); err != nil {
+		return ctrl.Result{}, err
+	}
+	if in.Slices, err = r.hasSlices(ctx, imported); err != nil {
+		return ctrl.Result{}, err
+	}
+	if seen, ok := r.options.Observations.Observe(req.NamespacedName); ok {
+		in.Observation = &seen
+	}
+	old := imported.Status
+	wanted := compute.Import(in, metav1.NewTime(r.options.Now()))
+	if compute.SameImport(old, wanted) {
+		return ctrl.Result{}, nil
+	}
+	written, err := write(ctx, r.client, imported, mcsv1beta1.ServiceImportKindName, wanted)
+	if written {
+		tell(ctx, r.options.Recorder, imported, compute.Transitions(mcsv1beta1.ServiceImportKindName, old.Conditions, wanted.Conditions))
+	}
+	return ctrl.Result{}, err
+}
+
+// derived is the derived Service of the import; nil if there is none, or one
+// that Comity did not make.
+func (r *importReconciler) derived(ctx context.Context, imported *mcsv1beta1.ServiceImport) (*corev1.Service, error) {
+	name := imported.Annotations[model.AnnotationDerivedName]
+	if name == "" {
+		return nil, nil
+	}
+	service := &corev1.Service{}
+	key := client.ObjectKey{Namespace: imported.Namespace, Name: name}
+	if err := r.client.Get(ctx, key, service); apierrors.IsNotFound(err) {
+		return nil, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("read derived Service %s: %w", key, err)
+	}
+	if !model.Ours(service) || service.DeletionTimestamp != nil || service.Labels[model.LabelServiceName] != imported.Name {
+		return nil, nil
+	}
+	return service, nil
+}
+
+// hasSlices tells whether any derived EndpointSlice of the import exists.
+func (r *importReconciler) hasSlices(ctx context.Context, imported *mcsv1beta1.ServiceImport) (bool, error) {
+	var found discoveryv1.EndpointSliceList
+	err := r.client.List(ctx, &found,
+		client.InNamespace(imported.Namespace),
+		client.MatchingFields{sliceIndex: imported.Name},
+		client.Limit(1),
+		client.UnsafeDisableDeepCopy, // nothing of them is kept or changed
+	)
+	if err != nil {
+		return false, fmt.Errorf("list the derived EndpointSlices of ServiceImport %s/%s: %w", imported.Namespace, imported.Name, err)
+	}
+	return len(found.Items) > 0, nil
+}

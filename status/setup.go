@@ -1,0 +1,94 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// Observations is what the sync loop knows.
+type Observations interface {
+	// Observe is the last observation of a namespace/name; false if the loop
+	// has not worked on it since it started.
+	Observe(key types.NamespacedName) (model.Observation, bool)
+}
+
+// Verdicts is what policy says of a stored export.
+type Verdicts interface {
+	Admit(ctx context.Context, export *mcsv1beta1.ServiceExport) decision.Verdict
+}
+
+// Options configure the status controller. Fields without a default are required.
+type Options struct {
+	Observations Observations
+	Verdicts     Verdicts
+	// Changed tells of namespace/names whose observation differs from before,
+	// by an object of that namespace and name. It is read on the leader only.
+	Changed <-chan event.GenericEvent
+	// Recheck tells that verdicts may differ now: of one export if the object
+	// has namespace and name, of a namespace's if it has no name, of all if it
+	// has neither or there is no object. Optional; read on the leader only, so
+	// the sender must not wait for it.
+	Recheck <-chan event.GenericEvent
+	// Workers is how many objects of each kind are worked on at once; default 4.
+	Workers int
+	// Now is the clock; default time.Now.
+	Now func() time.Time
+	// Recorder takes events; default one of the manager's, which reports as "comity".
+	Recorder events.EventRecorder
+}
+
+// reportingController is the name under which events are reported.
+const reportingController = model.FieldOwner
+
+// logReason is the log key of a condition's reason.
+const logReason = "reason"
+
+// SetupWithManager adds the reconcilers for ServiceExports and ServiceImports
+// to mgr. The manager's cache must hold both, and Services, Namespaces and
+// EndpointSlices, with manager, operation and subresource of managedFields.
+//
+// The agent needs: get, list and watch on all of these, patch on
+// serviceexports/status and serviceimports/status, create and patch on events
+// (events.k8s.io).
+func SetupWithManager(mgr ctrl.Manager, o Options) error {
+	if o.Observations == nil || o.Verdicts == nil || o.Changed == nil {
+		return errors.New("status: Observations, Verdicts and Changed are required")
+	}
+	if o.Workers == 0 {
+		o.Workers = 4
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Recorder == nil {
+		o.Recorder = mgr.GetEventRecorder(reportingController)
+	}
+	changed := fanOut(o.Changed)
+	exports := &exportReconciler{client: mgr.GetClient(), options: o}
+	if err := exports.setup(mgr, changed); err != nil {
+		return fmt.Errorf("status of ServiceExports: %w", err)
+	}
+	imports := &importReconciler{client: mgr.GetClient(), options: o}
+	if err := imports.setup(mgr, changed); err != nil {
+		return fmt.Errorf("status of ServiceImports: %w", err)
+	}
+	return nil
+}
+
+// logger is the one of the reconciliation that ctx belongs to.
+func logger(ctx context.Context) logr.Logger { return ctrl.LoggerFrom(ctx) }

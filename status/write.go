@@ -1,0 +1,48 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// write applies status to the very version of object that it was computed from
+// and reports whether it was written.
+//
+// Without that precondition a stale cache would make the same transition twice,
+// with another time and a second event. When the object moved on or is gone,
+// its watch event brings it back here, so that is no error.
+func write[Status mcsv1beta1.ServiceExportStatus | mcsv1beta1.ServiceImportStatus](
+	ctx context.Context, c client.Client, object client.Object, kind string, status Status,
+) (bool, error) {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&status)
+	if err != nil {
+		return false, fmt.Errorf("convert the status of %s %s: %w", kind, client.ObjectKeyFromObject(object), err)
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{"status": content}}
+	u.SetAPIVersion(mcsv1beta1.GroupVersion.String())
+	u.SetKind(kind)
+	u.SetNamespace(object.GetNamespace())
+	u.SetName(object.GetName())
+	u.SetUID(object.GetUID())
+	u.SetResourceVersion(object.GetResourceVersion())
+	err = c.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(model.FieldOwner), client.ForceOwnership)
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+		logger(ctx).V(1).Info("the object changed meanwhile; waiting for its new version")
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("apply the status of %s %s: %w", kind, client.ObjectKeyFromObject(object), err)
+	}
+	return true, nil
+}
