@@ -131,7 +131,7 @@ func TestExport(t *testing.T) {
 				isValid,
 				"Ready=False/Failed: policy does not let this export be published; condition Admitted says which policy and what to do",
 				isApart,
-				`Admitted=False/PolicyDenied: policy forbids this export: [export-scope] metadata.annotations["comity.dev/export-to"]: the namespace limits exports to b Remedy: Name only b.`,
+				"Admitted=False/PolicyDenied: policy forbids this export: " + denied.Violations[0].String(),
 			},
 		},
 		{
