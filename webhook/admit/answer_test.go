@@ -41,10 +41,10 @@ func TestFromVerdict(t *testing.T) {
 		{
 			name:    "warnings pass on, one line each",
 			subject: export,
-			verdict: decision.Verdict{Outcome: decision.Allowed, Warnings: []decision.Violation{unknown, {Policy: "p", Message: "two\nlines\t"}}},
+			verdict: decision.Verdict{Outcome: decision.Allowed, Warnings: []decision.Violation{unknown, {Policy: "p", Message: "two\nlines."}}},
 			want: admit.Answer{Allowed: true, Warnings: []string{
 				`[export-scope] metadata.annotations["comity.dev/export-to"]: no member is called x.`,
-				"[p] two lines",
+				"[p] two lines.",
 			}},
 		},
 		{
@@ -67,7 +67,7 @@ func TestFromVerdict(t *testing.T) {
 					"[export-scope] metadata.annotations[\"comity.dev/export-to\"]: no member is called x.\n" +
 					"[export-scope] metadata.annotations[\"comity.dev/export-to\"]: no member is called x.\n" +
 					"[no-external-name] spec.type: an ExternalName Service cannot be exported. Remedy: give it a selector.",
-				Warnings: []string{"[p] careful"},
+				Warnings: []string{"[p] careful."},
 			},
 		},
 		{
