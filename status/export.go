@@ -6,6 +6,7 @@ package status
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,8 +15,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/status/compute"
 )
+
+// reevaluation is how long to wait before policy is asked again that could not
+// answer: what kept it from that, such as a deadline, announces no end.
+const reevaluation = 30 * time.Second
 
 // exportReconciler writes the conditions of ServiceExports.
 type exportReconciler struct {
@@ -40,16 +46,20 @@ func (r *exportReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 	if seen, ok := r.options.Observations.Observe(req.NamespacedName); ok {
 		in.Observation = &seen
 	}
+	result := ctrl.Result{}
+	if in.Verdict.Outcome == decision.NotEvaluated {
+		result.RequeueAfter = reevaluation
+	}
 	old := export.Status.Conditions
 	wanted := compute.Export(in, metav1.NewTime(r.options.Now()))
 	if compute.SameConditions(old, wanted) {
-		return ctrl.Result{}, nil
+		return result, nil
 	}
 	written, err := write(ctx, r.client, export, mcsv1beta1.ServiceExportKindName, mcsv1beta1.ServiceExportStatus{Conditions: wanted})
 	if written {
 		tell(ctx, r.options.Recorder, export, compute.Transitions(mcsv1beta1.ServiceExportKindName, old, wanted))
 	}
-	return ctrl.Result{}, err
+	return result, err
 }
 
 // service is the Service that the export names; nil if there is none.

@@ -50,7 +50,7 @@ func Export(in ExportInput, now metav1.Time) []metav1.Condition {
 	if in.Observation == nil {
 		conditions = append(conditions, present(old, condition.TypeReady, condition.TypeConflict)...)
 	} else {
-		conditions = append(conditions, readiness(key, valid, in.Observation))
+		conditions = append(conditions, hold(old, readiness(key, valid, in.Observation), readinessIsSettled(in)))
 		conditions = append(conditions, hold(old, conflict(in.Observation), conflictIsSettled(in.Observation)))
 	}
 	conditions = append(conditions, hold(old, admission(in.Verdict), admissionIsSettled(in)))

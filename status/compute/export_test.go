@@ -234,6 +234,14 @@ func TestWhatIsNotKnownYetStaysAsItIs(t *testing.T) {
 		stays   bool
 	}{
 		{"Ready before the loop looked", ready, nil, allowed, true},
+		{
+			"Ready of what stands published while no policy is loaded", at(ready, 2, before),
+			seen(func(o *model.Observation) { o.Publication = model.PublicationPending }), decision.Verdict{}, true,
+		},
+		{
+			"Ready of what stands published when the policies fail", at(ready, 2, before),
+			seen(func(o *model.Observation) { o.Publication = model.PublicationPending }), decision.Verdict{Digest: "d", Problem: "p"}, false,
+		},
 		{"a conflict before the loop looked", conflicting, nil, allowed, true},
 		{"a conflict while a peer is unread", conflicting, seen(nil), allowed, true},
 		{

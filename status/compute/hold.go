@@ -30,6 +30,24 @@ func hold(old []metav1.Condition, wanted metav1.Condition, replaces settled) met
 	return *was
 }
 
+// unanswered reports whether no policy set was asked: the engine has not loaded
+// one yet, or the facts could not be read.
+func unanswered(verdict decision.Verdict) bool {
+	return verdict.Outcome == decision.NotEvaluated && verdict.Digest == ""
+}
+
+// readinessIsSettled: without an answer of policy what is published stays, so
+// that an export is not called pending which was published before a restart.
+func readinessIsSettled(in ExportInput) settled {
+	return func(old, wanted metav1.Condition) bool {
+		return !unanswered(in.Verdict) ||
+			old.ObservedGeneration != in.Export.Generation ||
+			old.Status != metav1.ConditionTrue ||
+			wanted.Reason != string(condition.ReasonPending) ||
+			in.Observation.Publication != model.PublicationPending
+	}
+}
+
 // conflictIsSettled: while peers are unread, a conflict is not cleared and its
 // description not cut down; what is new is told at once.
 func conflictIsSettled(seen *model.Observation) settled {
@@ -56,8 +74,8 @@ func admissionIsSettled(in ExportInput) settled {
 		switch {
 		case old.ObservedGeneration != in.Export.Generation:
 			return true
-		case in.Verdict.Outcome == decision.NotEvaluated:
-			return in.Verdict.Digest != ""
+		case unanswered(in.Verdict):
+			return false
 		case in.Verdict.Outcome == decision.Allowed && partial:
 			return old.Reason != string(condition.ReasonAdmittedWithWarnings)
 		}

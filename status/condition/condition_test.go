@@ -49,7 +49,7 @@ func TestConstructorsGiveWhatTheTableSays(t *testing.T) {
 		Admitted(ReasonAdmitted, ""), Admitted(ReasonAdmittedWithWarnings, ""),
 		Admitted(ReasonPolicyDenied, ""), Admitted(ReasonNotEvaluated, ""),
 		ImportReady(ReasonImportReady, ""), ImportReady(ReasonImportPending, ""), ImportReady(ReasonIPFamilyNotSupported, ""),
-		ImportReady(ReasonNameTaken, ""), ImportReady(ReasonForeignImport, ""),
+		ImportReady(ReasonNameTaken, ""), ImportReady(ReasonForeignImport, ""), ImportReady(ReasonTypeChanged, ""),
 	)
 	var want []metav1.Condition
 	for _, entry := range Table() {

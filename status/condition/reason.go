@@ -54,6 +54,7 @@ const (
 	ReasonIPFamilyNotSupported = ImportReason(mcsv1beta1.ServiceImportReasonIPFamilyNotSupported)
 	ReasonNameTaken            = ImportReason(model.ReasonNameTaken)
 	ReasonForeignImport        = ImportReason(model.ReasonForeignImport)
+	ReasonTypeChanged          = ImportReason(model.ReasonTypeChanged)
 )
 
 // Entry is one reason and what it means.
@@ -100,6 +101,7 @@ func Table() []Entry {
 		{kindImport, TypeImportReady, no, string(ReasonIPFamilyNotSupported), "This cluster has none of the export's IP families.", false},
 		{kindImport, TypeImportReady, no, string(ReasonNameTaken), "An object that is not Comity's has the name of a derived one.", false},
 		{kindImport, TypeImportReady, no, string(ReasonForeignImport), "A ServiceImport that Comity did not make is in the way.", false},
+		{kindImport, TypeImportReady, no, string(ReasonTypeChanged), "The derived Service is replaced, since headless and not cannot be turned into each other.", false},
 	}...)
 }
 
