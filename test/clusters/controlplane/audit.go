@@ -1,0 +1,101 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controlplane
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// auditPolicy logs who wrote what, without bodies, and nothing that only reads.
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+  verbs: [create, update, patch, delete, deletecollection]
+- level: None
+`
+
+// AuditLog is the path of the API server's audit log: one event of audit.k8s.io/v1 in JSON per write and line.
+func (c *Cluster) AuditLog() string { return filepath.Join(c.dir, "audit.log") }
+
+// Write is one request that changed, or tried to change, an object.
+type Write struct {
+	Time time.Time
+	// User as authenticated, such as system:serviceaccount:comity-system:comity.
+	User string
+	// Verb is create, update, patch, delete or deletecollection.
+	Verb string
+	// Resource is group/plural, or the plural alone in the core group, with /subresource if any.
+	Resource, Namespace, Name string
+	// Code is the HTTP status of the answer.
+	Code int32
+}
+
+// Writes lists the writes that the API server answered after since, oldest
+// first, dry runs left out. An administrator's are of user "admin".
+func (c *Cluster) Writes(since time.Time) ([]Write, error) {
+	f, err := os.Open(c.AuditLog())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // made with the first write
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the audit log of cluster %s: %w", c.id, err)
+	}
+	defer func() { _ = f.Close() }()
+	var writes []Write
+	for lines := bufio.NewReader(f); ; {
+		line, err := lines.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return writes, nil // an incomplete last line is a write that is still going on
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read the audit log of cluster %s: %w", c.id, err)
+		}
+		write, ok, err := parseWrite(line)
+		if err != nil {
+			return nil, fmt.Errorf("read the audit log of cluster %s: %w", c.id, err)
+		}
+		if ok && write.Time.After(since) {
+			writes = append(writes, write)
+		}
+	}
+}
+
+// parseWrite reads what of an audit event Write has; ok is false for one that changed nothing.
+func parseWrite(line []byte) (w Write, ok bool, err error) {
+	var event struct {
+		Stage, Verb, RequestURI string
+		StageTimestamp          time.Time
+		User                    struct{ Username string }
+		ObjectRef               struct{ APIGroup, Resource, Subresource, Namespace, Name string }
+		ResponseStatus          struct{ Code int32 }
+	}
+	if err := json.Unmarshal(line, &event); err != nil {
+		return Write{}, false, err
+	}
+	if event.Stage != "ResponseComplete" || strings.Contains(event.RequestURI, "dryRun=") {
+		return Write{}, false, nil
+	}
+	resource := event.ObjectRef.Resource
+	if group := event.ObjectRef.APIGroup; group != "" {
+		resource = group + "/" + resource
+	}
+	if sub := event.ObjectRef.Subresource; sub != "" {
+		resource += "/" + sub
+	}
+	return Write{
+		Time: event.StageTimestamp, User: event.User.Username, Verb: event.Verb, Resource: resource,
+		Namespace: event.ObjectRef.Namespace, Name: event.ObjectRef.Name, Code: event.ResponseStatus.Code,
+	}, true, nil
+}
