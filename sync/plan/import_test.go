@@ -1,0 +1,475 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package plan_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/plan"
+)
+
+// twoClusters is web, exported by a (where the tests look) and by b.
+func twoClusters() *clusterset {
+	return importOf("web").
+		export("a", http(), slice("web-1", []string{"http"}, "10.1.0.1")).
+		export("b", http(), copyOf(slice("web-x", []string{"http"}, "10.2.0.1", "10.2.0.2")))
+}
+
+// imported is a world in which that is imported.
+func imported(t *testing.T, s *clusterset) *world {
+	t.Helper()
+	w := newWorld()
+	if _, err := w.converge(s.in()); err != nil {
+		t.Fatal(err)
+	}
+	w.writes = nil
+	return w
+}
+
+func derived(name string) string { return model.DerivedName(name) }
+
+func TestAnImportIsMadeInOrder(t *testing.T) {
+	w := newWorld()
+	in := twoClusters().in()
+	first := plan.Import(in)
+	want := []string{
+		"create Service default/derived-43254079",
+		"create EndpointSlice default/derived-43254079-a",
+		"create EndpointSlice default/derived-43254079-b",
+	}
+	if diff := cmp.Diff(want, verbs(first.Actions)); diff != "" || !first.AwaitsService || first.DerivedName != derived("web") {
+		t.Fatalf("first plan, awaiting the Service: %t, named %q (-want +got):\n%s", first.AwaitsService, first.DerivedName, diff)
+	}
+	for _, a := range first.Actions {
+		if err := w.do(a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in.Current = w.current(in.Key)
+	second := plan.Import(in)
+	if diff := cmp.Diff([]string{"create ServiceImport default/web"}, verbs(second.Actions)); diff != "" || second.AwaitsService {
+		t.Errorf("second plan, awaiting the Service: %t (-want +got):\n%s", second.AwaitsService, diff)
+	}
+}
+
+func TestTheObjectsOfAnImport(t *testing.T) {
+	set := importOf("web").export("b", http(), copyOf(slice("web-x", []string{"http", "admin"}, "10.2.0.1"))).edit(func(e *model.Export) {
+		e.SessionAffinity = corev1.ServiceAffinityClientIP
+		e.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr(int32(10))}}
+		e.TrafficDistribution = ptr("PreferSameZone")
+		e.Labels = map[string]string{"team": "red", model.LabelServiceName: "spoof"}
+		e.Annotations = map[string]string{"note": "hello", model.AnnotationDerivedName: "spoof"}
+	})
+	w := imported(t, set)
+	service, _ := w.applied["Service default/derived-43254079"].(*corev1.Service)
+	delete(service.Annotations, model.AnnotationApplied)
+	wantService := &corev1.Service{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "derived-43254079", Annotations: map[string]string{}, Labels: map[string]string{
+			"multicluster.kubernetes.io/service-name": "web", "multicluster.kubernetes.io/service-imported": "true",
+			"app.kubernetes.io/managed-by": "comity",
+		}},
+		Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceTypeClusterIP, IPFamilyPolicy: ptr(corev1.IPFamilyPolicySingleStack),
+			Ports:           []corev1.ServicePort{{Name: "http", Protocol: "TCP", Port: 80, TargetPort: intstr.FromInt32(80)}},
+			SessionAffinity: corev1.ServiceAffinityClientIP, SessionAffinityConfig: set.exports[0].SessionAffinityConfig,
+			InternalTrafficPolicy: ptr(corev1.ServiceInternalTrafficPolicyCluster), TrafficDistribution: ptr("PreferSameZone"),
+		},
+	}
+	if diff := cmp.Diff(wantService, service); diff != "" {
+		t.Errorf("derived Service (-want +got):\n%s", diff)
+	}
+	imp, _ := w.applied["ServiceImport default/web"].(*mcsv1beta1.ServiceImport)
+	delete(imp.Annotations, model.AnnotationApplied)
+	wantImport := &mcsv1beta1.ServiceImport{
+		TypeMeta: metav1.TypeMeta{APIVersion: "multicluster.x-k8s.io/v1beta1", Kind: "ServiceImport"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: "web",
+			Labels: map[string]string{
+				"team": "red", "multicluster.kubernetes.io/service-name": "web", "app.kubernetes.io/managed-by": "comity",
+			},
+			Annotations: map[string]string{"note": "hello", "multicluster.kubernetes.io/derived-service": "derived-43254079"},
+		},
+		Spec: mcsv1beta1.ServiceImportSpec{
+			Type: mcsv1beta1.ClusterSetIP, Ports: http(), IPs: []string{"10.0.0.2"}, IPFamilies: []corev1.IPFamily{"IPv4"},
+			SessionAffinity: corev1.ServiceAffinityClientIP, SessionAffinityConfig: set.exports[0].SessionAffinityConfig,
+			InternalTrafficPolicy: ptr(corev1.ServiceInternalTrafficPolicyCluster), TrafficDistribution: ptr("PreferSameZone"),
+		},
+	}
+	if diff := cmp.Diff(wantImport, imp); diff != "" {
+		t.Errorf("ServiceImport (-want +got):\n%s", diff)
+	}
+	mirrored, _ := w.applied["EndpointSlice default/derived-43254079-b"].(*discoveryv1.EndpointSlice)
+	delete(mirrored.Annotations, model.AnnotationApplied)
+	wantSlice := &discoveryv1.EndpointSlice{
+		TypeMeta: metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: "derived-43254079-b",
+			Labels: map[string]string{
+				"app": "web", "multicluster.kubernetes.io/service-name": "web", "multicluster.kubernetes.io/source-cluster": "b",
+				"kubernetes.io/service-name": "derived-43254079", "endpointslice.kubernetes.io/managed-by": "comity",
+			},
+			Annotations: map[string]string{"comity.dev/source-slice": "web-x"},
+		},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: ptr("http"), Protocol: ptr(corev1.ProtocolTCP), Port: ptr(int32(8000))}},
+		Endpoints: []discoveryv1.Endpoint{{
+			Addresses: []string{"10.2.0.1"}, Hostname: ptr("web-0"), Zone: ptr("zone-1"),
+			Conditions: discoveryv1.EndpointConditions{Ready: ptr(true), Serving: ptr(true), Terminating: ptr(false)},
+		}},
+	}
+	if diff := cmp.Diff(wantSlice, mirrored); diff != "" {
+		t.Errorf("EndpointSlice (-want +got):\n%s", diff)
+	}
+}
+
+func TestHeadlessHasNoAddressAndKeepsItsFamilies(t *testing.T) {
+	set := importOf("cassandra").export("b", ports(port("cql", 9042)), copyOf(slice("c-1", []string{"cql"}, "10.2.0.1"))).
+		edit(func(e *model.Export) { e.Type = mcsv1beta1.Headless })
+	w := imported(t, set)
+	imp, _ := w.objects["ServiceImport default/cassandra"].(*mcsv1beta1.ServiceImport)
+	if imp.Spec.Type != mcsv1beta1.Headless || len(imp.Spec.IPs) != 0 || len(imp.Spec.IPFamilies) != 1 {
+		t.Errorf("got %+v, want type Headless, no IPs, one family", imp.Spec)
+	}
+	service, _ := w.objects["Service default/"+derived("cassandra")].(*corev1.Service)
+	if service.Spec.ClusterIP != corev1.ClusterIPNone {
+		t.Errorf("derived Service has cluster IP %q", service.Spec.ClusterIP)
+	}
+}
+
+func TestWhatIsOutstanding(t *testing.T) {
+	web := derived("web")
+	cases := []struct {
+		name  string
+		then  func() *clusterset // the clusterset after the first import; nil: the same
+		world func(w *world)     // what else happened
+		edit  func(in *plan.ImportInput)
+		want  []string
+	}{
+		{name: "nothing changed: no write"},
+		{
+			name: "one endpoint changes: one slice is written",
+			then: func() *clusterset {
+				return importOf("web").export("a", http(), slice("web-1", []string{"http"}, "10.1.0.1")).
+					export("b", http(), copyOf(slice("web-x", []string{"http"}, "10.2.0.1", "10.2.0.3")))
+			},
+			want: []string{"update EndpointSlice default/" + web + "-b"},
+		},
+		{
+			name: "one cluster no longer exports: its slice goes",
+			then: func() *clusterset {
+				return importOf("web").export("a", http(), slice("web-1", []string{"http"}, "10.1.0.1"))
+			},
+			want: []string{"delete EndpointSlice default/" + web + "-b"},
+		},
+		{
+			name: "no cluster exports: the name goes first, the address last",
+			then: func() *clusterset { return importOf("web") },
+			want: []string{
+				"delete ServiceImport default/web", "delete EndpointSlice default/" + web + "-a",
+				"delete EndpointSlice default/" + web + "-b", "delete Service default/" + web,
+			},
+		},
+		{
+			name: "no cluster exports and b was not read: only what came from a goes",
+			then: func() *clusterset { return importOf("web").notRead("b") },
+			want: []string{"delete EndpointSlice default/" + web + "-a"},
+		},
+		{
+			name: "b was not read and a's ports change: the import and b's slice stay",
+			then: func() *clusterset {
+				return importOf("web").export("a", ports(port("http", 81)), slice("web-1", []string{"http"}, "10.1.0.1")).notRead("b")
+			},
+			// a no longer has the port that is still announced, so no traffic may reach it.
+			want: []string{"delete EndpointSlice default/" + web + "-a"},
+		},
+		{
+			name: "b was not read; what is known of it changes nothing",
+			then: func() *clusterset { return twoClusters().notRead("b") },
+		},
+		{
+			name: "c was not read and never contributed: the rest goes on",
+			then: func() *clusterset {
+				return importOf("web").export("a", http(), slice("web-1", []string{"http"}, "10.1.0.1")).notRead("c")
+			},
+			want: []string{"delete EndpointSlice default/" + web + "-b"},
+		},
+		{
+			name: "the oldest export turns headless: the Service is replaced before anything else is said",
+			then: func() *clusterset {
+				s := twoClusters()
+				s.exports[0].Type = mcsv1beta1.Headless
+				return s
+			},
+			want: []string{"delete Service default/" + web},
+		},
+		{
+			name: "a user changed the affinity: it is reverted",
+			world: func(w *world) {
+				w.objects["Service default/"+web].(*corev1.Service).Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+			},
+			want: []string{"update Service default/" + web},
+		},
+		{
+			name:  "a user added a label: it stays",
+			world: func(w *world) { w.objects["Service default/"+web].GetLabels()["mine"] = "yes" },
+		},
+		{
+			name: "the API server filled in a node port's worth of defaults: no write",
+			world: func(w *world) {
+				spec := &w.objects["Service default/"+web].(*corev1.Service).Spec
+				spec.Ports[0].NodePort, spec.ExternalTrafficPolicy = 30000, "Cluster"
+			},
+		},
+		{
+			name: "a user took the source cluster off a slice: it is put back",
+			world: func(w *world) {
+				delete(w.objects["EndpointSlice default/"+web+"-b"].GetLabels(), model.LabelSourceCluster)
+			},
+			want: []string{"update EndpointSlice default/" + web + "-b"},
+		},
+		{
+			name:  "a user deleted the derived Service: it is made again under its name",
+			world: func(w *world) { delete(w.objects, "Service default/"+web) },
+			want:  []string{"create Service default/" + web},
+		},
+		{
+			name: "an object that is being deleted is not deleted again",
+			then: func() *clusterset {
+				return importOf("web").export("a", http(), slice("web-1", []string{"http"}, "10.1.0.1"))
+			},
+			world: func(w *world) {
+				w.objects["EndpointSlice default/"+web+"-b"].SetDeletionTimestamp(ptr(metav1.Unix(1, 0)))
+			},
+		},
+		{
+			name: "a slice of another family takes a name of its own, and the old one goes after it came",
+			then: func() *clusterset {
+				s := twoClusters()
+				s.slices["b"][0].AddressType = discoveryv1.AddressTypeIPv6
+				return s
+			},
+			want: []string{
+				"create EndpointSlice default/" + model.SliceName(web, false, "b", "web-x"),
+				"delete EndpointSlice default/" + web + "-b",
+			},
+		},
+		{
+			name: "a source slice is replaced by another: the derived one takes it over in place",
+			then: func() *clusterset {
+				return importOf("web").export("a", http(), slice("web-2", []string{"http"}, "10.1.0.1")).
+					export("b", http(), copyOf(slice("web-x", []string{"http"}, "10.2.0.1", "10.2.0.2")))
+			},
+			want: []string{"update EndpointSlice default/" + web + "-a"},
+		},
+		{
+			name: "a second source slice takes a name with its hash",
+			then: func() *clusterset {
+				return importOf("web").export("a", http(), slice("web-0", []string{"http"}, "10.1.0.9"), slice("web-1", []string{"http"}, "10.1.0.1")).
+					export("b", http(), copyOf(slice("web-x", []string{"http"}, "10.2.0.1", "10.2.0.2")))
+			},
+			want: []string{"create EndpointSlice default/" + model.SliceName(web, false, "a", "web-0")},
+		},
+		{
+			name: "a second family is added to the import: the Service first, the ServiceImport when its addresses are known",
+			then: func() *clusterset {
+				s := twoClusters()
+				s.exports[0].IPFamilies = []corev1.IPFamily{"IPv4", "IPv6"}
+				return s
+			},
+			want: []string{"update Service default/" + web},
+		},
+		{
+			name: "an exported label is no longer exported: it goes, which only the digest can tell",
+			world: func(w *world) {
+				set := twoClusters()
+				set.exports[0].Labels = map[string]string{"team": "red"}
+				if _, err := w.converge(set.in()); err != nil {
+					panic(err)
+				}
+			},
+			want: []string{"update ServiceImport default/web"},
+		},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			w := imported(t, twoClusters())
+			if c.world != nil {
+				c.world(w)
+			}
+			set := twoClusters()
+			if c.then != nil {
+				set = c.then()
+			}
+			in := set.in()
+			in.Current = w.current(in.Key)
+			if diff := cmp.Diff(c.want, verbs(plan.Import(in).Actions)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestForeignObjectsAreReportedAndLeftAlone(t *testing.T) {
+	web := derived("web")
+	labelled := foreignService(web)
+	labelled.Labels = map[string]string{
+		model.LabelServiceName: "web", model.LabelServiceImported: "true", "app.kubernetes.io/managed-by": "comity",
+	}
+	cases := []struct {
+		name    string
+		foreign []plan.Object
+		named   string
+		problem []string // reason and a part of the message
+	}{
+		{"a Service has the derived name", []plan.Object{foreignService(web)}, model.AlternateDerivedName("web"),
+			[]string{"NameTaken", `"` + model.AlternateDerivedName("web") + `" is used instead`}},
+		{"a Service has the derived name and all our labels", []plan.Object{labelled}, model.AlternateDerivedName("web"),
+			[]string{"NameTaken", web + " was not made by Comity"}},
+		{"Services have both names", []plan.Object{foreignService(web), foreignService(model.AlternateDerivedName("web"))}, "",
+			[]string{"NameTaken", "nothing is imported"}},
+		{"a slice has the plain name", []plan.Object{foreignSlice(web+"-b", "web", "b")}, web, nil},
+		{"slices have both names of a slice", []plan.Object{
+			foreignSlice(web+"-b", "web", "b"), foreignSlice(model.SliceName(web, false, "b", "web-x"), "web", "b"),
+		}, web, []string{"NameTaken", "EndpointSlice default/" + model.SliceName(web, false, "b", "web-x")}},
+		{"a ServiceImport has the name", []plan.Object{foreignImport("web")}, "", []string{"ForeignImport", "ServiceImport default/web"}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld()
+			for _, o := range c.foreign {
+				w.put(o.DeepCopyObject().(plan.Object))
+			}
+			isForeign := func(o plan.Object) bool { return !plan.Ours(o) }
+			before := w.snapshot(isForeign)
+			p, err := w.converge(twoClusters().in())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(before, w.snapshot(isForeign)); diff != "" {
+				t.Errorf("a foreign object changed:\n%s", diff)
+			}
+			if p.DerivedName != c.named {
+				t.Errorf("derived name %q, want %q", p.DerivedName, c.named)
+			}
+			if len(c.problem) == 0 != (len(p.Problems) == 0) {
+				t.Fatalf("problems %v, want %v", p.Problems, c.problem)
+			}
+			for _, problem := range p.Problems[:min(1, len(p.Problems))] {
+				if problem.Reason != c.problem[0] || !strings.Contains(p.Problems[len(p.Problems)-1].Message+problem.Message, c.problem[1]) {
+					t.Errorf("problems %v, want %v", p.Problems, c.problem)
+				}
+			}
+			if _, err := w.converge(importOf("web").in()); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(before, w.snapshot(func(plan.Object) bool { return true })); diff != "" {
+				t.Errorf("after the end of the import (-foreign +left):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestPortsAreStrict(t *testing.T) {
+	cases := []struct {
+		name string
+		set  *clusterset
+		want map[string][]string // derived slice of cluster -> its port names
+	}{
+		{"same name, other number: no traffic to the younger", importOf("web").
+			export("a", ports(port("tcp", 42)), slice("s", []string{"tcp"}, "10.1.0.1")).
+			export("b", ports(port("tcp", 4242)), copyOf(slice("s", []string{"tcp"}, "10.2.0.1"))),
+			map[string][]string{"a": {"tcp"}}},
+		{"other name: each gets its own", importOf("web").
+			export("a", ports(port("tcp", 42)), slice("s", []string{"tcp"}, "10.1.0.1")).
+			export("b", ports(port("tcp2", 4242)), copyOf(slice("s", []string{"tcp2"}, "10.2.0.1"))),
+			map[string][]string{"a": {"tcp"}, "b": {"tcp2"}}},
+		{"a slice with a port too many loses it", importOf("web").
+			export("a", http(), slice("s", []string{"metrics", "http"}, "10.1.0.1")),
+			map[string][]string{"a": {"http"}}},
+		{"a slice that has no ports is kept: nothing was taken from it", importOf("web").
+			export("a", http(), slice("s", nil, "10.1.0.1")), map[string][]string{"a": nil}},
+		{"an unnamed port beside a named one gets a name, as Kubernetes demands", importOf("web").
+			export("a", ports(port("", 80)), slice("s", []string{""}, "10.1.0.1")).
+			export("b", ports(port("unnamed-80", 90)), copyOf(slice("s", []string{"unnamed-80"}, "10.2.0.1"))),
+			map[string][]string{"a": {"unnamed-80-x"}, "b": {"unnamed-80"}}},
+		{"an unnamed port alone stays unnamed", importOf("web").
+			export("a", ports(port("", 80)), slice("s", []string{""}, "10.1.0.1")), map[string][]string{"a": {""}}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			w := imported(t, c.set)
+			got := map[string][]string{}
+			for _, o := range w.objects {
+				s, is := o.(*discoveryv1.EndpointSlice)
+				if !is {
+					continue
+				}
+				var names []string
+				for _, p := range s.Ports {
+					names = append(names, *p.Name)
+				}
+				got[s.Labels[model.LabelSourceCluster]] = names
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestSlicesThatAreNotCarried(t *testing.T) {
+	fqdn, v6 := slice("f", []string{"http"}, "example.com"), slice("v6", []string{"http"}, "fd00::1")
+	fqdn.AddressType, v6.AddressType = discoveryv1.AddressTypeFQDN, discoveryv1.AddressTypeIPv6
+	count := func(set *clusterset) int {
+		return len(imported(t, set).snapshot(func(o plan.Object) bool { _, is := o.(*discoveryv1.EndpointSlice); return is }))
+	}
+	if got := count(importOf("web").export("a", http(), fqdn, v6)); got != 1 {
+		t.Errorf("ClusterSetIP: %d slices, want the IPv6 one only", got)
+	}
+	headless := importOf("web").export("a", http(), fqdn, v6).edit(func(e *model.Export) { e.Type = mcsv1beta1.Headless })
+	if got := count(headless); got != 0 {
+		t.Errorf("headless IPv4 import: %d slices; another family's endpoints would show in DNS", got)
+	}
+}
+
+func TestTheLoserOfAnAdler32CollisionGetsItsOwnName(t *testing.T) {
+	w := newWorld()
+	adb, bbc := importOf("svc-adb").export("b", http()), importOf("svc-bbc").export("b", http())
+	first, err := w.converge(adb.in())
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := w.converge(bbc.in())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first.DerivedName != derived("svc-adb") || second.DerivedName != model.AlternateDerivedName("svc-bbc") || len(second.Problems) > 0 {
+		t.Fatalf("names %q and %q, problems %v", first.DerivedName, second.DerivedName, second.Problems)
+	}
+	// Neither is renamed when the other ends: its clusterset IP would change.
+	if _, err := w.converge(importOf("svc-adb").in()); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := w.converge(bbc.in()); err != nil || again.DerivedName != second.DerivedName {
+		t.Errorf("renamed to %q, error %v", again.DerivedName, err)
+	}
+}
+
+func TestAReservedNameIsNotTaken(t *testing.T) {
+	in := importOf("svc-bbc").export("b", http()).in()
+	in.Taken = []string{derived("svc-adb")}
+	if got := plan.Import(in).DerivedName; got != model.AlternateDerivedName("svc-bbc") {
+		t.Errorf("got %q although that name is reserved for svc-adb", got)
+	}
+}
