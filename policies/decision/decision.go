@@ -161,6 +161,9 @@ func (v Violation) String() string {
 		fmt.Fprintf(&b, "%s: ", v.Field)
 	}
 	b.WriteString(v.Message)
+	if !strings.HasSuffix(v.Message, ".") {
+		b.WriteString(".")
+	}
 	if v.Remedy != "" {
 		fmt.Fprintf(&b, " Remedy: %s", v.Remedy)
 	}

@@ -1,0 +1,212 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+)
+
+const (
+	// maxModule is the size of the largest module, in bytes: as in the CRD.
+	maxModule = 256 << 10
+	// maxErrors of one module are told; more help nobody and do not fit a condition.
+	maxErrors = 10
+
+	packagePrefix = "comity.policies."
+	libraryPath   = "comity.lib"
+	paramsPath    = "comity.params"
+)
+
+var (
+	// identifier is what the last element of a package may be: it becomes part
+	// of generated Rego and needs no quotes there.
+	identifier = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
+	oneWord    = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*$`)
+)
+
+// readModule parses and compiles the module and fills in what comes from it.
+func (e *Engine) readModule(v *version, p Policy) error {
+	if p.Name == "" {
+		return errors.New("the policy has no name")
+	}
+	if err := readable(p.file(), p.Module); err != nil {
+		return err
+	}
+	module, err := e.parse(p.file(), p.Module)
+	if err != nil {
+		return err
+	}
+	if module == nil || module.Package == nil {
+		return fmt.Errorf("%s:1:1: the module is empty; expected package %s<name>", p.file(), packagePrefix)
+	}
+	v.module = module
+	if v.pkg, err = packageName(module.Package); err != nil {
+		return err
+	}
+	if v.reason, err = reason(p.Name, module); err != nil {
+		return err
+	}
+	if v.sets, err = answerSets(module); err != nil {
+		return err
+	}
+	compiler, err := e.compile(map[string]*ast.Module{p.file(): module})
+	if err != nil {
+		return err
+	}
+	return checkRules(compiler, v)
+}
+
+// readable refuses text that would confuse the parser or its reader, with the
+// position of the first offence.
+func readable(file, text string) error {
+	position := func(offset int) string {
+		before := text[:offset]
+		row := 1 + strings.Count(before, "\n")
+		return fmt.Sprintf("%s:%d:%d", file, row, offset-strings.LastIndex(before, "\n"))
+	}
+	switch nul := strings.IndexByte(text, 0); {
+	case len(text) > maxModule:
+		return fmt.Errorf("%s:1:1: the module has %d bytes; expected at most %d", file, len(text), maxModule)
+	case strings.TrimSpace(text) == "":
+		return fmt.Errorf("%s:1:1: the module is empty; expected package %s<name>", file, packagePrefix)
+	case strings.HasPrefix(text, "\ufeff"):
+		return fmt.Errorf("%s:1:1: the module begins with a byte order mark; expected plain UTF-8, save it without", file)
+	case nul >= 0:
+		return fmt.Errorf("%s: a NUL character; expected text", position(nul))
+	case !utf8.ValidString(text):
+		for offset, r := range text {
+			if _, size := utf8.DecodeRuneInString(text[offset:]); r == utf8.RuneError && size == 1 {
+				return fmt.Errorf("%s: the text is not UTF-8", position(offset))
+			}
+		}
+	}
+	return nil
+}
+
+// parse never panics: a fault of the parser's is an error of the module's.
+func (e *Engine) parse(file, text string) (module *ast.Module, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%s:1:1: the parser failed: %v", file, r)
+		}
+	}()
+	module, err = ast.ParseModuleWithOpts(file, text, ast.ParserOptions{
+		Capabilities:      e.sandbox.capabilities,
+		ProcessAnnotation: true,
+		RegoVersion:       ast.RegoV1,
+	})
+	if err != nil {
+		return nil, describe(file, err)
+	}
+	return module, nil
+}
+
+// compile compiles modules together with the library, in the sandbox. Builtins
+// are those beyond the sandbox's; a policy that is compiled alone has none.
+func (e *Engine) compile(modules map[string]*ast.Module, builtins ...*ast.Builtin) (compiler *ast.Compiler, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("the compiler failed: %v", r)
+		}
+	}()
+	all := make(map[string]*ast.Module, len(e.library)+len(modules))
+	for file, module := range e.library {
+		all["comity/"+file] = module
+	}
+	for file, module := range modules {
+		all[file] = module
+	}
+	extra := map[string]*ast.Builtin{}
+	for _, builtin := range builtins {
+		extra[builtin.Name] = builtin
+	}
+	compiler = ast.NewCompiler().
+		WithCapabilities(e.sandbox.capabilities).
+		WithSchemas(e.sandbox.schemas).
+		WithBuiltins(extra).
+		WithStrict(true).
+		WithDefaultRegoVersion(ast.RegoV1)
+	compiler.Compile(all)
+	if compiler.Failed() {
+		return nil, describe("", compiler.Errors)
+	}
+	return compiler, nil
+}
+
+// describe is an error of OPA's in lines of file:row:column and message.
+func describe(file string, err error) error {
+	var list ast.Errors
+	if !errors.As(err, &list) {
+		return fmt.Errorf("%s:1:1: %w", file, err)
+	}
+	list.Sort()
+	var lines []string
+	for i, item := range list {
+		if i == maxErrors {
+			lines = append(lines, fmt.Sprintf("and %d more", len(list)-i))
+			break
+		}
+		line := item.Message
+		if item.Location != nil {
+			line = place(item.Location) + ": " + line
+		}
+		lines = append(lines, line)
+	}
+	return errors.New(strings.Join(lines, "\n"))
+}
+
+// place is file:row:column.
+func place(l *ast.Location) string {
+	if l == nil {
+		return "?"
+	}
+	return fmt.Sprintf("%s:%d:%d", l.File, l.Row, l.Col)
+}
+
+// packageName is the one element after comity.policies.
+func packageName(pkg *ast.Package) (string, error) {
+	path := strings.TrimPrefix(pkg.Path.String(), "data.")
+	name, found := strings.CutPrefix(path, packagePrefix)
+	if !found || !identifier.MatchString(name) {
+		return "", fmt.Errorf("%s: package %s; expected %s<name>, where the name is of lower-case letters, digits and _",
+			place(pkg.Location), path, packagePrefix)
+	}
+	return name, nil
+}
+
+// reason is custom.reason of the package's METADATA, so that no rule can forge
+// it. A policy without one has its name for a reason.
+func reason(policy string, module *ast.Module) (string, error) {
+	for _, annotations := range module.Annotations {
+		given, has := annotations.Custom["reason"]
+		if annotations.Scope != "package" || !has {
+			continue
+		}
+		word, _ := given.(string)
+		if !oneWord.MatchString(word) {
+			return "", fmt.Errorf("%s: METADATA custom.reason is %v; expected one word such as ScopeNotAllowed", place(annotations.Location), given)
+		}
+		return word, nil
+	}
+	return camelCase(policy), nil
+}
+
+// camelCase is no-external-name as NoExternalName. A name that begins with a
+// digit, which no reason may, is given a word in front.
+func camelCase(name string) string {
+	var b strings.Builder
+	for _, part := range strings.FieldsFunc(name, func(r rune) bool { return r == '-' || r == '.' }) {
+		b.WriteString(strings.ToUpper(part[:1]) + part[1:])
+	}
+	if word := b.String(); oneWord.MatchString(word) {
+		return word
+	}
+	return "Policy" + b.String()
+}

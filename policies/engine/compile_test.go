@@ -1,0 +1,151 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine_test
+
+import (
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/policies/engine"
+	"github.com/comity-mcs/comity/policies/v1alpha1"
+)
+
+const header = "package comity.policies.p\n\n"
+
+// rule is a module whose deny has this body.
+func rule(body string) string {
+	return header + "deny contains {\"msg\": \"no\"} if {\n\t" + body + "\n}\n"
+}
+
+func TestWhatDoesNotCompileIsSaidWhere(t *testing.T) {
+	tests := map[string]struct{ module, message string }{
+		// What OPA would take for "no objection".
+		"a misspelled rule":                  {header + "dney contains {\"msg\": \"no\"} if true\n", "p.rego:1:1: the module has neither deny nor warn"},
+		"a misspelled rule beside a warning": {rule("true") + "\nwran contains {\"msg\": \"no\"} if true\n", "p.rego:7:1: neither deny nor warn uses rule wran"},
+		"a misspelled input":                 {rule(`input.srevice.spec.type == "ExternalName"`), "p.rego:4:2: undefined ref: input.srevice"},
+		"a misspelled field far below":       {rule(`input.service.spec.tpye == "ExternalName"`), "p.rego:4:2: undefined ref: input.service.spec.tpye"},
+		"a misspelled field of a list":       {rule(`input.service.spec.ports[_].prot == 80`), "p.rego:4:2: undefined ref: input.service.spec.ports[_].prot"},
+		"a field of what is a string":        {rule(`input.cluster.id == "a"`), "p.rego:4:2: undefined ref: input.cluster.id"},
+		"deny as a value":                    {header + "deny := {{\"msg\": \"no\"}}\n", "p.rego:3:1: deny is no set"},
+		"deny as a function":                 {header + "deny(x) := x\n", "p.rego:3:1: deny is no set"},
+		"deny with a default":                {header + "default deny := false\n", "p.rego:3:1: deny is no set"},
+		"a parameter that is not set":        {rule(`data.comity.params.p.keys[_] == "x"`), "p.rego:4:2: data.comity.params.p.keys[_] is not set"},
+
+		// What reaches out, differs from call to call, or cannot be stopped.
+		"the network":       {rule(`http.send({"method": "get", "url": "http://x"}).status_code == 200`), "p.rego:4:2: undefined function http.send"},
+		"the resolver":      {rule(`count(net.lookup_ip_addr("x")) > 0`), "undefined function net.lookup_ip_addr"},
+		"a long shift":      {rule(`bits.lsh(1, 1000000000) > 0`), "p.rego:4:2: undefined function bits.lsh"},
+		"the time":          {rule(`time.now_ns() > 0`), "undefined function time.now_ns"},
+		"chance":            {rule(`rand.intn("x", 2) == 1`), "undefined function rand.intn"},
+		"the environment":   {rule(`opa.runtime().env.HOME != ""`), "undefined function opa.runtime"},
+		"a parser":          {rule(`rego.parse_module("x", "package x").rules`), "undefined function rego.parse_module"},
+		"a schema by URL":   {rule(`json.match_schema({}, {"$ref": "http://x"})[0]`), "undefined function json.match_schema"},
+		"the engine itself": {rule(`comity.asked("p")`), "undefined function comity.asked"},
+
+		// What would make policies depend on one another.
+		"another policy's rules":      {rule(`count(data.comity.policies.other.deny) > 0`), "p.rego:4:8: data.comity.policies.other.deny is not this policy's to read"},
+		"another policy's parameters": {rule(`data.comity.params.other.x`), "data.comity.params.other.x is not this policy's to read"},
+		"all data":                    {rule(`count(data.comity) > 0`), "rule data.comity.policies.p.deny is recursive"},
+		"data.params":                 {rule(`data.params.x`), "data.params.x is not this policy's to read; expected data.comity.lib, data.comity.params.p or"},
+		"another package":             {"package shop\n\ndeny contains {\"msg\": \"no\"} if true\n", "p.rego:1:1: package shop; expected comity.policies.<name>"},
+		"a package too deep":          {"package comity.policies.a.b\n\ndeny contains {\"msg\": \"no\"} if true\n", "p.rego:1:1: package comity.policies.a.b; expected"},
+		"the library's package":       {"package comity.lib\n\ndeny contains {\"msg\": \"no\"} if true\n", "package comity.lib; expected"},
+
+		// Fault 16.
+		"malformed":             {rule("this is not rego"), "p.rego:4:"},
+		"Rego v0":               {header + "deny[x] { x := 1 }\n", "p.rego:3:1: `if` keyword is required"},
+		"empty":                 {"", "p.rego:1:1: the module is empty"},
+		"only space":            {" \n\t\n", "p.rego:1:1: the module is empty"},
+		"only a comment":        {"# nothing\n", "p.rego:1:1: "},
+		"only a package":        {header, "p.rego:1:1: the module has neither deny nor warn"},
+		"5 MiB":                 {rule("true") + strings.Repeat("# x\n", 5<<18), "p.rego:1:1: the module has 5242948 bytes; expected at most 262144"},
+		"a byte order mark":     {"\ufeff" + rule("true"), "p.rego:1:1: the module begins with a byte order mark"},
+		"NUL":                   {rule("true\x00"), "p.rego:4:6: a NUL character"},
+		"not UTF-8":             {rule("\"\xff\" == \"x\""), "p.rego:4:3: the text is not UTF-8"},
+		"deep nesting":          {rule(strings.Repeat("[", 100000)), "p.rego:4:"},
+		"an unused assignment":  {rule("x := 1"), "p.rego:4:2: assigned var x unused"},
+		"a reason of two words": {"# METADATA\n# custom:\n#   reason: Not Allowed\n" + rule("true"), "p.rego:1:1: METADATA custom.reason is Not Allowed; expected one word"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			e := newEngine(t, engine.Options{})
+			results := e.Load([]engine.Policy{{Name: "p", Module: test.module}, denying("fine", "fine", "true")})
+			if results[0].Err == nil || results[0].Digest != "" || !strings.Contains(results[0].Err.Error(), test.message) {
+				t.Errorf("got %v\nexpected %q", results[0], test.message)
+			}
+			if results[1].Err != nil || results[1].Digest == "" {
+				t.Errorf("the other policy: %v", results[1])
+			}
+			if verdict := e.Evaluate(t.Context(), request()); len(verdict.Violations) != 1 {
+				t.Errorf("the other policy answers %+v", verdict)
+			}
+			if err := e.Check(engine.Policy{Name: "p", Module: test.module}); err == nil || err.Error() != results[0].Err.Error() {
+				t.Errorf("Check says %v, Load said %v", err, results[0].Err)
+			}
+		})
+	}
+}
+
+func TestWhatIsNotRegoIsCheckedToo(t *testing.T) {
+	bad := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}
+	tests := map[string]struct {
+		change  func(*engine.Policy)
+		message string
+	}{
+		"parameters that are no JSON":   {func(p *engine.Policy) { p.Params = []byte("{") }, "spec.parameters: "},
+		"parameters that are a list":    {func(p *engine.Policy) { p.Params = []byte("[1]") }, "expected an object"},
+		"an unknown enforcement":        {func(p *engine.Policy) { p.Enforcement = "Maybe" }, `spec.enforcement: "Maybe" is none of`},
+		"an unknown operator (objects)": {func(p *engine.Policy) { p.Match = &v1alpha1.Match{ObjectSelector: bad} }, "spec.match.objectSelector: "},
+		"an unknown operator":           {func(p *engine.Policy) { p.Match = &v1alpha1.Match{NamespaceSelector: bad} }, "spec.match.namespaceSelector: "},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			policy := denying("p", "no", "true")
+			test.change(&policy)
+			if err := newEngine(t, engine.Options{}).Check(policy); err == nil || !strings.Contains(err.Error(), test.message) {
+				t.Errorf("got %v, expected %q", err, test.message)
+			}
+		})
+	}
+}
+
+func TestAReasonComesFromMetadataOrTheName(t *testing.T) {
+	tests := map[string]struct{ name, metadata, reason string }{
+		"from METADATA":                 {"p", "# METADATA\n# custom:\n#   reason: NotHere\n", "NotHere"},
+		"from the name":                 {"no-late.exports", "", "NoLateExports"},
+		"from a name that begins badly": {"4-eyes", "", "Policy4Eyes"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			module := strings.Replace(rule("true"), `{"msg": "no"}`, `{"msg": "no", "reason": "Forged", "policy": "forged"}`, 1)
+			e := loaded(t, engine.Options{}, engine.Policy{Name: test.name, Module: test.metadata + module})
+			verdict := e.Evaluate(t.Context(), request())
+			if len(verdict.Violations) != 1 || verdict.Violations[0].Reason != test.reason || verdict.Violations[0].Policy != test.name {
+				t.Errorf("got %+v, expected reason %s", verdict, test.reason)
+			}
+		})
+	}
+}
+
+func TestABrokenLibraryIsSaidWhere(t *testing.T) {
+	for _, text := range []string{"package comity.lib\n\nx := y", "no rego"} {
+		_, err := engine.New(engine.Options{Library: map[string]string{"lib/x.rego": text}})
+		if err == nil || !strings.Contains(err.Error(), "lib/x.rego:") {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
+func TestADefaultMakesAParameterOptional(t *testing.T) {
+	module := rule(`limit < 5`) + "\ndefault limit := 1\n\nlimit := data.comity.params.p.limit\n"
+	for params, want := range map[string]decision.Outcome{``: decision.Denied, `{"limit": 9}`: decision.Allowed} {
+		e := loaded(t, engine.Options{}, engine.Policy{Name: "p", Module: module, Params: []byte(params)})
+		if got := e.Evaluate(t.Context(), request()).Outcome; got != want {
+			t.Errorf("with %q: %s, expected %s", params, got, want)
+		}
+	}
+}

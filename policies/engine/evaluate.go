@@ -1,0 +1,234 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+
+	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/policies/v1alpha1"
+)
+
+// Evaluate asks all policies that speak of the export. It is NotEvaluated, with
+// a Problem that names the policy if it is one's, when nothing was loaded yet,
+// when a policy fails or answers in another form than agreed, when the deadline
+// of the engine or of ctx passes, and when no slot becomes free in time. It
+// returns within about twice Options.Timeout, even if a policy cannot be stopped.
+func (e *Engine) Evaluate(ctx context.Context, in decision.Input) decision.Verdict {
+	snap := e.current.Load()
+	if snap == nil {
+		return decision.Verdict{Problem: "policies are not loaded yet"}
+	}
+	verdict := decision.Verdict{Digest: snap.digest}
+	if in.Object == nil {
+		verdict.Problem = "there is no ServiceExport to ask about"
+		return verdict
+	}
+	at := &progress{policies: snap.concerned(in)}
+	if len(at.policies) == 0 {
+		verdict.Outcome = decision.Allowed
+		return verdict
+	}
+	answers, err := e.ask(ctx, snap, in, at)
+	if err != nil {
+		verdict.Problem = err.Error()
+		return verdict
+	}
+	conclude(&verdict, in.Operation, answers)
+	return verdict
+}
+
+// concerned are the policies that speak of the export, by package.
+func (s *snapshot) concerned(in decision.Input) map[string]*version {
+	concerned := make(map[string]*version, len(s.order))
+	for pkg, v := range s.byPackage {
+		if v.matches(in) {
+			concerned[pkg] = v
+		}
+	}
+	return concerned
+}
+
+// ask waits for a slot and evaluates. Only the evaluation runs beside (in is the
+// caller's again as soon as this returns), because not
+// every builtin of OPA can be interrupted: then the answer does not wait for it,
+// while it holds its slot for as long as it runs.
+func (e *Engine) ask(ctx context.Context, snap *snapshot, in decision.Input, at *progress) ([]answer, error) {
+	input, err := e.input(in)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.acquire(ctx); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, e.timeout)
+	type outcome struct {
+		answers []answer
+		err     error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		defer cancel()
+		defer func() { <-e.slots }()
+		answers, err := snap.ask(ctx, input, at)
+		done <- outcome{answers, err}
+	}()
+	select {
+	case o := <-done:
+		return o.answers, o.err
+	case <-ctx.Done():
+	}
+	// OPA notices the deadline a little later, and then knows more.
+	grace := time.NewTimer(e.timeout / 2)
+	defer grace.Stop()
+	select {
+	case o := <-done:
+		return o.answers, o.err
+	case <-grace.C:
+		return nil, at.blame(errors.New("it took too long and does not stop"))
+	}
+}
+
+// acquire takes a slot, which whoever evaluates gives back.
+func (e *Engine) acquire(ctx context.Context) error {
+	select {
+	case e.slots <- struct{}{}:
+		return nil
+	default:
+	}
+	timer := time.NewTimer(e.timeout)
+	defer timer.Stop()
+	select {
+	case e.slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("the request ended before the policies could be asked: %w", context.Cause(ctx))
+	case <-timer.C:
+		return fmt.Errorf("%d evaluations are running and none ended within %s", cap(e.slots), e.timeout)
+	}
+}
+
+// input is in as policies see it.
+func (e *Engine) input(in decision.Input) (value ast.Value, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("the input cannot be shown to policies: %v", r)
+		}
+	}()
+	return e.sandbox.input.term(reflect.ValueOf(in)).Value, nil
+}
+
+// answer is what one policy said.
+type answer struct {
+	policy     *version
+	deny, warn []decision.Violation
+}
+
+// read reads ["<package>", deny, warn] of every policy that was asked.
+func (s *snapshot) read(set *ast.Term, at *progress) ([]answer, error) {
+	given, ok := set.Value.(ast.Set)
+	if !ok || given.Len() != len(at.policies) {
+		return nil, fmt.Errorf("%d policies were asked, and not every one answered", len(at.policies))
+	}
+	var answers []answer
+	err := given.Iter(func(term *ast.Term) error {
+		triple, ok := term.Value.(*ast.Array)
+		if !ok || triple.Len() != 3 {
+			return errors.New("a policy's answer has an unknown form")
+		}
+		pkg, _ := triple.Elem(0).Value.(ast.String)
+		a := answer{policy: at.policies[string(pkg)]}
+		if a.policy == nil {
+			return fmt.Errorf("package %s%s answered without being asked", packagePrefix, pkg)
+		}
+		var err error
+		if a.deny, err = a.policy.violations(denySet, triple.Elem(1)); err != nil {
+			return err
+		}
+		a.warn, err = a.policy.violations(warnSet, triple.Elem(2))
+		answers = append(answers, a)
+		return err
+	})
+	return answers, err
+}
+
+// violations reads one set of {msg, field, remedy}.
+func (v *version) violations(name string, term *ast.Term) ([]decision.Violation, error) {
+	set, ok := term.Value.(ast.Set)
+	if !ok {
+		return nil, fmt.Errorf("policy %s: %s is no set", v.name, name)
+	}
+	var violations []decision.Violation
+	err := set.Iter(func(item *ast.Term) error {
+		object, ok := item.Value.(ast.Object)
+		if !ok {
+			return fmt.Errorf("policy %s: %s holds %s; expected objects {\"msg\": ..., \"field\": ..., \"remedy\": ...}", v.name, name, item)
+		}
+		violation := decision.Violation{Policy: v.name, Reason: v.reason}
+		for key, into := range map[string]*string{"msg": &violation.Message, "field": &violation.Field, "remedy": &violation.Remedy} {
+			given := object.Get(ast.StringTerm(key))
+			if given == nil {
+				continue
+			}
+			text, ok := given.Value.(ast.String)
+			if !ok {
+				return fmt.Errorf("policy %s: %s holds %s %s; expected a string", v.name, name, key, given)
+			}
+			*into = string(text)
+		}
+		if violation.Message == "" {
+			return fmt.Errorf("policy %s: %s holds %s without msg; expected a sentence that says what is wrong", v.name, name, item)
+		}
+		violations = append(violations, violation)
+		return nil
+	})
+	return violations, err
+}
+
+// conclude puts the answers together:
+//
+//	enforcement   deny becomes             warn becomes
+//	Deny          a violation              a warning
+//	Warn          a warning                a warning
+//	Audit         a warning in an audit    a warning in an audit
+func conclude(verdict *decision.Verdict, operation decision.Operation, answers []answer) {
+	for _, a := range answers {
+		switch {
+		case a.policy.enforcement == v1alpha1.Audit && operation != decision.Audit:
+			continue
+		case a.policy.enforcement == v1alpha1.Deny:
+			verdict.Violations = append(verdict.Violations, a.deny...)
+		default:
+			verdict.Warnings = append(verdict.Warnings, a.deny...)
+		}
+		verdict.Warnings = append(verdict.Warnings, a.warn...)
+	}
+	verdict.Violations = sorted(verdict.Violations)
+	verdict.Warnings = sorted(verdict.Warnings)
+	verdict.Outcome = decision.Allowed
+	if len(verdict.Violations) > 0 {
+		verdict.Outcome = decision.Denied
+	}
+}
+
+// sorted is by policy, field and message, without repetitions.
+func sorted(violations []decision.Violation) []decision.Violation {
+	slices.SortFunc(violations, func(a, b decision.Violation) int {
+		return cmp.Or(
+			cmp.Compare(a.Policy, b.Policy),
+			cmp.Compare(a.Field, b.Field),
+			cmp.Compare(a.Message, b.Message),
+			cmp.Compare(a.Remedy, b.Remedy),
+		)
+	})
+	return slices.Compact(violations)
+}

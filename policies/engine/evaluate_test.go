@@ -1,0 +1,309 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/policies/engine"
+	"github.com/comity-mcs/comity/policies/v1alpha1"
+)
+
+func TestNothingLoadedYetIsNoPermission(t *testing.T) {
+	e := newEngine(t, engine.Options{})
+	want := decision.Verdict{Problem: "policies are not loaded yet"}
+	if diff := cmp.Diff(want, e.Evaluate(t.Context(), request())); diff != "" {
+		t.Error(diff)
+	}
+	if e.Loaded() {
+		t.Error("the engine is loaded before Load")
+	}
+}
+
+func TestNoPoliciesAllowEverything(t *testing.T) {
+	e := loaded(t, engine.Options{})
+	verdict := e.Evaluate(t.Context(), request())
+	if verdict.Outcome != decision.Allowed || verdict.Digest == "" || !e.Loaded() {
+		t.Errorf("got %+v, loaded %t", verdict, e.Loaded())
+	}
+}
+
+func TestNoExportIsNotEvaluated(t *testing.T) {
+	e := loaded(t, engine.Options{}, denying("never", "no", "false"))
+	if verdict := e.Evaluate(t.Context(), decision.Input{}); verdict.Outcome != decision.NotEvaluated || verdict.Problem == "" {
+		t.Errorf("got %+v", verdict)
+	}
+}
+
+func TestTheBaselineAnswers(t *testing.T) {
+	scoped := func(ids ...string) func(*decision.Input) {
+		return func(in *decision.Input) { in.Scope = decision.Scope{Clusters: ids} }
+	}
+	tests := map[string]struct {
+		change     func(*decision.Input)
+		outcome    decision.Outcome
+		violations []string // policy and reason
+		warnings   []string
+	}{
+		"an ordinary export is allowed": {
+			change:  func(*decision.Input) {},
+			outcome: decision.Allowed,
+		},
+		"an export before its Service is allowed": {
+			change:  func(in *decision.Input) { in.Service = nil },
+			outcome: decision.Allowed,
+		},
+		"an ExternalName Service is refused": {
+			change:     func(in *decision.Input) { in.Service.Spec.Type = corev1.ServiceTypeExternalName },
+			outcome:    decision.Denied,
+			violations: []string{"no-external-name InvalidServiceType"},
+		},
+		"an unknown cluster is refused": {
+			change:     scoped("b", "x"),
+			outcome:    decision.Denied,
+			violations: []string{"export-scope ScopeNotAllowed"},
+		},
+		"an unknown cluster of a stored export is warned of": {
+			change: func(in *decision.Input) {
+				scoped("b", "x")(in)
+				in.Operation, in.UserInfo = decision.Audit, nil
+			},
+			outcome:  decision.Allowed,
+			warnings: []string{"export-scope ScopeNotAllowed"},
+		},
+		"a namespace of another owner is refused": {
+			change: func(in *decision.Input) {
+				in.Namespace.Labels["comity.dev/identity"] = "shop-2"
+			},
+			outcome:    decision.Denied,
+			violations: []string{"namespace-sameness NamespaceMismatch", "namespace-sameness NamespaceMismatch"},
+		},
+		"a named cluster without the namespace is warned of": {
+			change: func(in *decision.Input) {
+				scoped("b")(in)
+				in.Peers["b"] = decision.Peer{Namespace: decision.PeerNamespace{Presence: decision.Absent}}
+			},
+			outcome:  decision.Allowed,
+			warnings: []string{"namespace-sameness NamespaceMismatch"},
+		},
+		"a vanished namespace is no error": {
+			change: func(in *decision.Input) {
+				in.Namespace = nil
+				in.Peers = nil
+			},
+			outcome: decision.Allowed,
+		},
+		"everything at once is told in order": {
+			change: func(in *decision.Input) {
+				scoped("a", "b", "x")(in)
+				in.Namespace.Labels = nil
+				in.Service.Spec.Type = corev1.ServiceTypeExternalName
+			},
+			outcome: decision.Denied,
+			violations: []string{
+				"export-scope ScopeNotAllowed", "export-scope ScopeNotAllowed",
+				"namespace-sameness NamespaceMismatch", "no-external-name InvalidServiceType",
+			},
+		},
+	}
+	e := loaded(t, engine.Options{}, baselines(t)...)
+	brief := func(violations []decision.Violation) (out []string) {
+		for _, v := range violations {
+			if v.Field == "" || v.Remedy == "" {
+				t.Errorf("a complaint without field or remedy: %s", v)
+			}
+			out = append(out, v.Policy+" "+v.Reason)
+		}
+		return out
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			in := request("b", "c")
+			test.change(&in)
+			verdict := e.Evaluate(t.Context(), in)
+			if verdict.Outcome != test.outcome {
+				t.Errorf("outcome %s, expected %s: %+v", verdict.Outcome, test.outcome, verdict)
+			}
+			if diff := cmp.Diff(test.violations, brief(verdict.Violations)); diff != "" {
+				t.Errorf("violations (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(test.warnings, brief(verdict.Warnings)); diff != "" {
+				t.Errorf("warnings (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestWhatFailsDoesNotAllow holds the ways in which OPA, used as it comes, says
+// that all is well. What can be seen before is refused in compile_test.go.
+func TestWhatFailsDoesNotAllow(t *testing.T) {
+	tests := map[string]struct{ body, problem string }{
+		"a builtin that fails": {
+			`to_number(input.object.metadata.name) > 1`,
+			"policy faulty: faulty.rego:4:2: to_number",
+		},
+		"a rule with two values": {
+			`data.comity.policies.faulty.two == 1` + "\n}\n\ntwo := x if {\n\tsome x in [1, 2]",
+			"policy faulty: faulty.rego:7:1:",
+		},
+		"a loop without end": {
+			`some x in numbers.range(1, 10000000)` + "\n\tsome y in numbers.range(1, 10000000)\n\tx + y < 0",
+			"policy faulty: it took too long",
+		},
+		"an object without msg": {
+			"true\n}\n\ndeny contains {\"message\": \"no\"} if {\n\ttrue",
+			`policy faulty: deny holds {"message": "no"} without msg`,
+		},
+		"a message that is no string": {
+			"true\n}\n\ndeny contains {\"msg\": [1]} if {\n\ttrue",
+			`policy faulty: deny holds msg [1]; expected a string`,
+		},
+		"a string in place of an object": {
+			"true\n}\n\ndeny contains \"no\" if {\n\ttrue",
+			`policy faulty: deny holds "no"; expected objects`,
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			e := loaded(t, engine.Options{Timeout: 100 * time.Millisecond},
+				denying("a_fine_one", "no", "false"), denying("faulty", "no", test.body), denying("z_fine_one", "no", "false"))
+			verdict := e.Evaluate(t.Context(), request())
+			if verdict.Outcome != decision.NotEvaluated || !strings.HasPrefix(verdict.Problem, test.problem) {
+				t.Errorf("got %+v\nexpected NotEvaluated, %q...", verdict, test.problem)
+			}
+		})
+	}
+}
+
+func TestEnforcementAndMatch(t *testing.T) {
+	policy := func(enforcement v1alpha1.Enforcement, match *v1alpha1.Match) engine.Policy {
+		p := denying("strict", "no", "true")
+		p.Module += "\nwarn contains {\"msg\": \"hm\"} if true\n"
+		p.Enforcement, p.Match = enforcement, match
+		return p
+	}
+	labelled := func(key, value string) *metav1.LabelSelector {
+		return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
+	}
+	faulty := denying("strict", "no", "to_number(input.cluster) > 1")
+	faulty.Match = &v1alpha1.Match{ObjectSelector: labelled("app", "web")}
+	tests := map[string]struct {
+		policy              engine.Policy
+		operation           decision.Operation
+		vanished            bool
+		outcome             decision.Outcome
+		violations, warning int
+	}{
+		"Deny refuses":                                  {policy(v1alpha1.Deny, nil), decision.Create, false, decision.Denied, 1, 1},
+		"Deny is the default":                           {policy("", nil), decision.Create, false, decision.Denied, 1, 1},
+		"Deny refuses in an audit":                      {policy(v1alpha1.Deny, nil), decision.Audit, false, decision.Denied, 1, 1},
+		"Warn warns of everything":                      {policy(v1alpha1.Warn, nil), decision.Update, false, decision.Allowed, 0, 2},
+		"Audit is silent to a requester":                {policy(v1alpha1.Audit, nil), decision.Create, false, decision.Allowed, 0, 0},
+		"Audit tells in an audit":                       {policy(v1alpha1.Audit, nil), decision.Audit, false, decision.Allowed, 0, 2},
+		"a selected object is asked about":              {policy("", &v1alpha1.Match{ObjectSelector: labelled("app", "db")}), decision.Create, false, decision.Denied, 1, 1},
+		"another object is not":                         {policy("", &v1alpha1.Match{ObjectSelector: labelled("app", "web")}), decision.Create, false, decision.Allowed, 0, 0},
+		"a selected namespace is asked about":           {policy("", &v1alpha1.Match{NamespaceSelector: labelled("comity.dev/identity", "shop-1")}), decision.Create, false, decision.Denied, 1, 1},
+		"another namespace is not":                      {policy("", &v1alpha1.Match{NamespaceSelector: labelled("comity.dev/identity", "x")}), decision.Create, false, decision.Allowed, 0, 0},
+		"a vanished namespace exempts from nothing":     {policy("", &v1alpha1.Match{NamespaceSelector: labelled("comity.dev/identity", "x")}), decision.Create, true, decision.Denied, 1, 1},
+		"a policy that does not match cannot fail this": {faulty, decision.Create, false, decision.Allowed, 0, 0},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			in := request("b")
+			in.Operation = test.operation
+			if test.vanished {
+				in.Namespace = nil
+			}
+			verdict := loaded(t, engine.Options{}, test.policy).Evaluate(t.Context(), in)
+			if verdict.Outcome != test.outcome || len(verdict.Violations) != test.violations || len(verdict.Warnings) != test.warning {
+				t.Errorf("got %+v", verdict)
+			}
+		})
+	}
+}
+
+func TestParametersAreThePolicysOwn(t *testing.T) {
+	policy := func(name, params string) engine.Policy {
+		p := denying(name, name, fmt.Sprintf(`input.object.metadata.name in data.comity.params.%s.names`, name))
+		p.Params = []byte(params)
+		return p
+	}
+	e := loaded(t, engine.Options{}, policy("a", `{"names": ["db"]}`), policy("b", `{"names": ["web"]}`))
+	verdict := e.Evaluate(t.Context(), request())
+	if len(verdict.Violations) != 1 || verdict.Violations[0].Policy != "a" {
+		t.Errorf("got %+v", verdict)
+	}
+}
+
+func TestTheVerdictIsTheSameEveryTime(t *testing.T) {
+	var list []engine.Policy
+	for i := range 10 {
+		list = append(list, denying(fmt.Sprintf("p%d", i), "no", fmt.Sprintf("some x in numbers.range(1, 9)\n\tx > %d", i)))
+		list[i].Module = strings.Replace(list[i].Module, `"msg": "no"`, `"msg": sprintf("no %d", [x])`, 1)
+	}
+	in := request("b", "c")
+	var want decision.Verdict
+	for i := range 100 {
+		// Another order of loading, too.
+		list = append(list[1:], list[0])
+		got := loaded(t, engine.Options{}, list...).Evaluate(t.Context(), in)
+		if i == 0 {
+			want = got
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatal(diff)
+		}
+	}
+	if len(want.Violations) != 45 {
+		t.Errorf("%d violations, expected 45", len(want.Violations))
+	}
+}
+
+// Fault 17: a hundred at once are all answered, and soon after all is as before.
+func TestASlowPolicyDelaysNobodyForLong(t *testing.T) {
+	const timeout = 100 * time.Millisecond
+	slow := denying("slow", "no", `input.object.metadata.name == "slow"
+	some x in numbers.range(1, 100000000)
+	x < 0`)
+	e := loaded(t, engine.Options{Timeout: timeout, MaxConcurrent: 2}, slow)
+	in := request()
+	in.Object.Name = "slow"
+	var all sync.WaitGroup
+	for range 100 {
+		all.Go(func() {
+			begin := time.Now()
+			verdict := e.Evaluate(context.Background(), in)
+			if took := time.Since(begin); verdict.Outcome != decision.NotEvaluated || took > 10*timeout {
+				t.Errorf("after %s: %+v", took, verdict)
+			}
+		})
+	}
+	all.Wait()
+	if verdict := e.Evaluate(t.Context(), request()); verdict.Outcome != decision.Allowed {
+		t.Errorf("afterwards: %+v", verdict)
+	}
+}
+
+func TestTheRequestsDeadlineCounts(t *testing.T) {
+	e := loaded(t, engine.Options{Timeout: time.Minute, MaxConcurrent: 1},
+		denying("slow", "no", "some x in numbers.range(1, 1000000000)\n\tx < 0"))
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if verdict := e.Evaluate(ctx, request()); !strings.Contains(verdict.Problem, "policy slow: it took too long") {
+		t.Errorf("got %+v", verdict)
+	}
+	if verdict := e.Evaluate(ctx, request()); verdict.Outcome != decision.NotEvaluated {
+		t.Errorf("got %+v", verdict)
+	}
+}

@@ -1,0 +1,92 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine_test
+
+import (
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/comity-mcs/comity/policies"
+	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/policies/engine"
+)
+
+func newEngine(t testing.TB, opts engine.Options) *engine.Engine {
+	t.Helper()
+	e, err := engine.New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// loaded is an engine with policies that all compile.
+func loaded(t testing.TB, opts engine.Options, list ...engine.Policy) *engine.Engine {
+	t.Helper()
+	e := newEngine(t, opts)
+	for _, result := range e.Load(list) {
+		if result.Err != nil {
+			t.Fatalf("policy %s: %v", result.Name, result.Err)
+		}
+	}
+	return e
+}
+
+// denying is a policy that denies with this message if the body holds.
+func denying(name, msg, body string) engine.Policy {
+	return engine.Policy{Name: name, Module: fmt.Sprintf(`package comity.policies.%s
+
+deny contains {"msg": %q, "field": "spec", "remedy": "None."} if {
+	%s
+}
+`, name, msg, body)}
+}
+
+// baselines are the policies that Comity ships.
+func baselines(t testing.TB) []engine.Policy {
+	t.Helper()
+	shipped, err := policies.Baselines()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []engine.Policy
+	for _, b := range shipped {
+		params, err := yaml.YAMLToJSON([]byte(b.Params))
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, engine.Policy{Name: b.Name, Module: b.Module, Params: params})
+	}
+	return list
+}
+
+// request is a CREATE in cluster a of ServiceExport shop/db, whose ClusterIP
+// Service is there, with peers b, c, ...
+func request(peers ...string) decision.Input {
+	meta := metav1.ObjectMeta{Namespace: "shop", Name: "db", Labels: map[string]string{"app": "db"}}
+	in := decision.Input{
+		APIVersion:     decision.InputVersion,
+		Operation:      decision.Create,
+		Subject:        decision.SubjectServiceExport,
+		UserInfo:       &decision.UserInfo{Username: "jane", Groups: []string{"devs"}},
+		Object:         &mcsv1beta1.ServiceExport{ObjectMeta: meta},
+		Service:        &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP}},
+		Namespace:      &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{"comity.dev/identity": "shop-1"}}},
+		Cluster:        "a",
+		Scope:          decision.Scope{All: true},
+		NamespaceScope: decision.Scope{All: true},
+		Peers:          map[string]decision.Peer{},
+	}
+	for _, id := range peers {
+		in.Peers[id] = decision.Peer{Namespace: decision.PeerNamespace{
+			Presence: decision.Present, Labels: map[string]string{"comity.dev/identity": "shop-1"},
+		}}
+	}
+	return in
+}

@@ -1,0 +1,150 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/util"
+)
+
+// The names of the sets that a policy answers with.
+const (
+	denySet = "deny"
+	warnSet = "warn"
+)
+
+// answerSets tells which of deny and warn the module has, and insists that they
+// are sets: a set is always defined, if empty, while `deny := ...` could be
+// undefined, which would read as no objection.
+func answerSets(module *ast.Module) (map[string]bool, error) {
+	found := map[string]bool{}
+	for _, rule := range module.Rules {
+		ref := rule.Head.Ref()
+		name := ref[0].Value.String()
+		if name != denySet && name != warnSet {
+			continue
+		}
+		if len(ref) != 1 || rule.Default || len(rule.Head.Args) > 0 || rule.Head.RuleKind() != ast.MultiValue {
+			return nil, fmt.Errorf("%s: %s is no set; expected %s contains {\"msg\": ..., \"field\": ..., \"remedy\": ...} if { ... }",
+				place(rule.Location), name, name)
+		}
+		found[name] = true
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("%s: the module has neither deny nor warn, so it says nothing; expected deny contains {\"msg\": ..., \"field\": ..., \"remedy\": ...} if { ... }",
+			place(module.Package.Location))
+	}
+	return found, nil
+}
+
+// checkRules looks at the compiled module, in which every reference is spelled out:
+//
+//	a rule that neither deny nor warn uses     misspelled, as a rule
+//	a reference to another policy's data       would make policies fail together
+//	a parameter that is not set                undefined, so its rule says nothing
+func checkRules(compiler *ast.Compiler, v *version) error {
+	module := compiler.Modules[v.file()]
+	used := usedRules(compiler, module)
+	defaulted := map[string]bool{}
+	for _, rule := range module.Rules {
+		if rule.Default {
+			defaulted[rule.Ref().String()] = true
+		}
+	}
+	var errs []error
+	for _, rule := range module.Rules {
+		name := rule.Ref().String()
+		if !used[name] {
+			errs = append(errs, fmt.Errorf("%s: neither deny nor warn uses rule %s; expected one of them to, or the rule to be one of them: is it misspelled?",
+				place(rule.Location), rule.Head.Ref()))
+		}
+		ast.WalkRefs(rule, func(ref ast.Ref) bool {
+			if !ref.HasPrefix(ast.DefaultRootRef) {
+				return false
+			}
+			if err := v.checkRef(ref, rule.Location, defaulted[name]); err != nil {
+				errs = append(errs, err)
+			}
+			return false
+		})
+	}
+	return joinUnique(errs)
+}
+
+// usedRules are the rules that deny, warn and tests depend on, by reference: the
+// bodies of one rule count as one.
+func usedRules(compiler *ast.Compiler, module *ast.Module) map[string]bool {
+	used := map[string]bool{}
+	seen := map[util.T]bool{}
+	var visit func(util.T)
+	visit = func(node util.T) {
+		if seen[node] {
+			return
+		}
+		seen[node] = true
+		if rule, ok := node.(*ast.Rule); ok {
+			used[rule.Ref().String()] = true
+		}
+		for dependency := range compiler.Graph.Dependencies(node) {
+			visit(dependency)
+		}
+	}
+	for _, rule := range module.Rules {
+		name := rule.Head.Ref()[0].Value.String()
+		if name == denySet || name == warnSet || strings.HasPrefix(name, "test_") {
+			visit(rule)
+		}
+	}
+	return used
+}
+
+// checkRef looks at a reference into data.
+func (v *version) checkRef(ref ast.Ref, location *ast.Location, defaulted bool) error {
+	if len(ref) > 0 && ref[0].Location != nil && ref[0].Location.Row > 0 {
+		location = ref[0].Location
+	}
+	own := mustPath(paramsPath + "." + v.pkg)
+	switch {
+	case ref.HasPrefix(v.module.Package.Path), ref.HasPrefix(mustPath(libraryPath)):
+		return nil
+	case !ref.HasPrefix(own):
+		return fmt.Errorf("%s: %s is not this policy's to read; expected data.%s, data.%s or the policy's own rules",
+			place(location), ref, libraryPath, strings.TrimPrefix(own.String(), "data."))
+	case defaulted:
+		return nil
+	}
+	var value any = v.params
+	for _, term := range ref[len(own):] {
+		key, ok := term.Value.(ast.String)
+		if !ok {
+			return nil
+		}
+		object, _ := value.(map[string]any)
+		if value, ok = object[string(key)]; !ok || value == nil {
+			return fmt.Errorf("%s: %s is not set; expected it in spec.parameters, or a default for the rule that reads it",
+				place(location), ref)
+		}
+	}
+	return nil
+}
+
+// mustPath is data.<dotted path>; the paths are constants and identifiers.
+func mustPath(dotted string) ast.Ref { return ast.MustParseRef("data." + dotted) }
+
+// joinUnique is one error a line, without repetitions.
+func joinUnique(errs []error) error {
+	seen := map[string]bool{}
+	var unique []error
+	for _, err := range errs {
+		if !seen[err.Error()] {
+			seen[err.Error()] = true
+			unique = append(unique, err)
+		}
+	}
+	return errors.Join(unique...)
+}

@@ -1,0 +1,63 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"reflect"
+	"slices"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/types"
+
+	"github.com/comity-mcs/comity/policies/decision"
+)
+
+// sandbox is what a policy may call and what it may expect of input.
+type sandbox struct {
+	capabilities *ast.Capabilities
+	schemas      *ast.SchemaSet
+	input        shape
+}
+
+func newSandbox() sandbox {
+	input := shapeOf(reflect.TypeFor[decision.Input]())
+	schemas := ast.NewSchemaSet()
+	schemas.Put(ast.SchemaRootRef, input.schema)
+	return sandbox{capabilities: capabilities(), schemas: schemas, input: input}
+}
+
+// forbidden are builtins that OPA does not mark as nondeterministic but that
+// have no place in a webhook all the same.
+var forbidden = map[string]string{
+	"bits.lsh":             "no deadline interrupts it, and bits.lsh(1, 1e9) takes many seconds",
+	"rego.parse_module":    "it parses without bounds",
+	"io.jwt.decode_verify": "its answer depends on the time",
+	"crypto.x509.parse_and_verify_certificates":              "its answer depends on the time",
+	"crypto.x509.parse_and_verify_certificates_with_options": "its answer depends on the time",
+	"json.match_schema":  "a schema may refer to another by URL",
+	"json.verify_schema": "a schema may refer to another by URL",
+}
+
+// capabilities are those of this OPA without whatever reaches out, differs from
+// one call to the next, or cannot be stopped. A policy that calls such a builtin
+// does not compile; replicas and repetitions answer alike.
+func capabilities() *ast.Capabilities {
+	c := ast.CapabilitiesForThisVersion()
+	c.Builtins = slices.DeleteFunc(c.Builtins, func(b *ast.Builtin) bool {
+		_, bad := forbidden[b.Name]
+		return bad || b.IsNondeterministic()
+	})
+	// Not nil, which would allow every host.
+	c.AllowNet = []string{}
+	return c
+}
+
+// asked is called once per policy and evaluation, before the policy's rules are:
+// it tells who is at work, so that a failure can name its policy, and whether
+// the policy speaks of this export at all. Only generated Rego calls it.
+var asked = &ast.Builtin{
+	Name:             "comity.asked",
+	Decl:             types.NewFunction(types.Args(types.S), types.B),
+	Nondeterministic: true,
+}

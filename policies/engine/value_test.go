@@ -1,0 +1,129 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"bytes"
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/open-policy-agent/opa/v1/ast"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/policies/decision"
+)
+
+// full is an input with a value in most fields.
+func full() decision.Input {
+	meta := metav1.ObjectMeta{
+		Name: "db", Namespace: "shop", UID: "1-2", ResourceVersion: "7", Generation: 3,
+		CreationTimestamp:          metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 6, time.FixedZone("x", 3600))),
+		DeletionTimestamp:          ptr.To(metav1.NewTime(time.Date(2026, 2, 2, 3, 4, 5, 0, time.UTC))),
+		DeletionGracePeriodSeconds: ptr.To(int64(0)),
+		Labels:                     map[string]string{"app": "db", "é\"<": "ü"},
+		Annotations:                map[string]string{"comity.dev/export-to": "b,c"},
+		Finalizers:                 []string{"f"},
+		OwnerReferences:            []metav1.OwnerReference{{Kind: "X", Name: "x", Controller: ptr.To(true)}},
+	}
+	return decision.Input{
+		APIVersion: decision.InputVersion,
+		Operation:  decision.Update,
+		Subject:    decision.SubjectServiceExport,
+		UserInfo:   &decision.UserInfo{Username: "jane", Groups: []string{"a", "b"}},
+		Object: &mcsv1beta1.ServiceExport{
+			TypeMeta:   metav1.TypeMeta{Kind: "ServiceExport"},
+			ObjectMeta: meta,
+			Status:     mcsv1beta1.ServiceExportStatus{Conditions: []metav1.Condition{{Type: "Valid", Status: "True"}}},
+		},
+		Service: &corev1.Service{
+			ObjectMeta: meta,
+			Spec: corev1.ServiceSpec{
+				Type:       corev1.ServiceTypeLoadBalancer,
+				ClusterIPs: []string{"10.0.0.1"},
+				Ports: []corev1.ServicePort{
+					{Name: "a", Port: 80, TargetPort: intstr.FromInt32(8080), Protocol: corev1.ProtocolTCP, AppProtocol: ptr.To("x")},
+					{Name: "b", Port: 81, TargetPort: intstr.FromString("http"), NodePort: 30000},
+				},
+				SessionAffinityConfig:         &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr.To(int32(9))}},
+				AllocateLoadBalancerNodePorts: ptr.To(false),
+				InternalTrafficPolicy:         ptr.To(corev1.ServiceInternalTrafficPolicyLocal),
+			},
+			Status: corev1.ServiceStatus{LoadBalancer: corev1.LoadBalancerStatus{Ingress: []corev1.LoadBalancerIngress{{IP: "1.2.3.4"}}}},
+		},
+		Namespace:      &corev1.Namespace{ObjectMeta: meta, Status: corev1.NamespaceStatus{Phase: corev1.NamespaceActive}},
+		Cluster:        "a",
+		Scope:          decision.Scope{Clusters: []string{"b", "c"}},
+		NamespaceScope: decision.Scope{Clusters: []string{}, Problem: "bad"},
+		Peers: map[string]decision.Peer{
+			"b": {Namespace: decision.PeerNamespace{Presence: decision.Present, Labels: map[string]string{"x": "y"}}},
+		},
+	}
+}
+
+func TestPoliciesSeeTheJSON(t *testing.T) {
+	bare := decision.Input{
+		Object: &mcsv1beta1.ServiceExport{},
+		Scope:  decision.Scope{Clusters: []string{}}, NamespaceScope: decision.Scope{Clusters: []string{}},
+		Peers: map[string]decision.Peer{"b": {Namespace: decision.PeerNamespace{Labels: map[string]string{}}}},
+	}
+	input := newSandbox().input
+	for name, in := range map[string]decision.Input{"full": full(), "bare": bare} {
+		t.Run(name, func(t *testing.T) {
+			text, err := json.Marshal(in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, err := ast.ValueFromReader(bytes.NewReader(text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := input.term(reflect.ValueOf(in))
+			if diff := cmp.Diff(pretty(t, want), pretty(t, got.Value)); diff != "" {
+				t.Errorf("-JSON +term:\n%s", diff)
+			}
+			if got.Value.Compare(want) != 0 {
+				t.Error("the terms print alike and are not equal")
+			}
+		})
+	}
+}
+
+func pretty(t *testing.T, value ast.Value) string {
+	t.Helper()
+	plain, err := ast.JSON(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.MarshalIndent(plain, "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestPoliciesSeeNoNullWhereThereIsNothing(t *testing.T) {
+	in := decision.Input{
+		Object:   &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}}},
+		Peers:    map[string]decision.Peer{"b": {}},
+		UserInfo: &decision.UserInfo{},
+	}
+	got := pretty(t, newSandbox().input.term(reflect.ValueOf(in)).Value)
+	for _, absent := range []string{"managedFields", `"clusters": null`, `"labels": null`, `"groups": null`} {
+		if strings.Contains(got, absent) {
+			t.Errorf("a policy sees %s in\n%s", absent, got)
+		}
+	}
+	nobody := pretty(t, newSandbox().input.term(reflect.ValueOf(decision.Input{})).Value)
+	if !strings.Contains(nobody, `"peers": {}`) || !strings.Contains(nobody, `"service": null`) {
+		t.Errorf("a policy sees\n%s", nobody)
+	}
+}
