@@ -56,10 +56,13 @@ func (r *exportReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 		return result, nil
 	}
 	written, err := write(ctx, r.client, export, mcsv1beta1.ServiceExportKindName, mcsv1beta1.ServiceExportStatus{Conditions: wanted})
+	if err != nil {
+		return ctrl.Result{}, err
+	}
 	if written {
 		tell(ctx, r.options.Recorder, export, compute.Transitions(mcsv1beta1.ServiceExportKindName, old, wanted))
 	}
-	return result, err
+	return result, nil
 }
 
 // service is the Service that the export names; nil if there is none.

@@ -1,0 +1,121 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"context"
+	"os"
+	"testing"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/mcs-api/config/crd"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/comity-mcs/comity/status"
+)
+
+func TestStatus(t *testing.T) {
+	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+		t.Fatal("KUBEBUILDER_ASSETS is not set; it must name the directory with etcd, kube-apiserver and kubectl (make test sets it)")
+	}
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "status")
+}
+
+var (
+	scheme = runtime.NewScheme()
+	server *rest.Config
+	// direct reads and writes without a cache.
+	direct client.Client
+	// world is what the running controller sees besides the cluster.
+	world *fakes
+	// stop ends the running controller and waits for its end.
+	stop func()
+)
+
+var _ = BeforeSuite(func() {
+	Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
+	Expect(mcsv1beta1.AddToScheme(scheme)).To(Succeed())
+	var definitions []*apiextensionsv1.CustomResourceDefinition
+	for _, text := range [][]byte{crd.ServiceExportCRD, crd.ServiceImportCRD} {
+		definition := &apiextensionsv1.CustomResourceDefinition{}
+		Expect(yaml.Unmarshal(text, definition)).To(Succeed())
+		definitions = append(definitions, definition)
+	}
+	env := &envtest.Environment{CRDs: definitions}
+	var err error
+	server, err = env.Start()
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func() { Expect(env.Stop()).To(Succeed()) })
+	direct, err = client.New(server, client.Options{Scheme: scheme})
+	Expect(err).NotTo(HaveOccurred())
+	world = newFakes()
+	start()
+	DeferCleanup(func() { stop() })
+})
+
+// start runs a controller with world, one worker per kind: what is worked on
+// later proves that what was asked for earlier is done.
+func start() {
+	GinkgoHelper()
+	yes, no := true, false
+	mgr, err := ctrl.NewManager(server, ctrl.Options{
+		Scheme:     scheme,
+		Logger:     GinkgoLogr,
+		Metrics:    metricsserver.Options{BindAddress: "0"},
+		// First come, first served: a priority queue would put what is found at
+		// start behind what comes later, and settle would prove nothing.
+		Controller: config.Controller{SkipNameValidation: &yes, UsePriorityQueue: &no},
+		Cache:      cache.Options{DefaultTransform: trimFieldSets},
+	})
+	Expect(err).NotTo(HaveOccurred())
+	Expect(status.SetupWithManager(mgr, status.Options{
+		Observations: world, Verdicts: world, Changed: world.reset(), Recheck: world.recheck, Workers: 1,
+	})).To(Succeed())
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- mgr.Start(ctx) }()
+	stop = func() {
+		cancel()
+		Expect(<-ended).To(Succeed())
+	}
+	Expect(mgr.GetCache().WaitForCacheSync(ctx)).To(BeTrue())
+}
+
+// trimFieldSets is what the program's cache does to every object.
+func trimFieldSets(object any) (any, error) {
+	accessor, err := meta.Accessor(object)
+	if err != nil {
+		return object, nil
+	}
+	fields := accessor.GetManagedFields()
+	for i := range fields {
+		fields[i].FieldsV1 = nil
+	}
+	accessor.SetManagedFields(fields)
+	return object, nil
+}
+
+// conditionsOf shows conditions by type, as "Status/Reason".
+func conditionsOf(list []metav1.Condition) map[string]string {
+	shown := map[string]string{}
+	for _, c := range list {
+		shown[c.Type] = string(c.Status) + "/" + c.Reason
+	}
+	return shown
+}
