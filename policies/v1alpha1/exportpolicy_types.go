@@ -28,7 +28,8 @@ type ExportPolicySpec struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=262144
 	Rego string `json:"rego"`
-	// parameters is handed to the module as data.params.
+	// parameters is what the module, in package comity.policies.<name>, reads as
+	// data.comity.params.<name>.
 	// +optional
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:Schemaless
