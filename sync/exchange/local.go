@@ -42,6 +42,13 @@ func LocalExport(self model.ClusterID, export *mcsv1beta1.ServiceExport, service
 				"expected ClusterIP (headless included), NodePort or LoadBalancer; change the type, or delete the ServiceExport", key),
 		}
 	}
+	if service.Labels[model.LabelServiceImported] == "true" {
+		return model.Export{}, &NotExportableError{
+			Reason: mcsv1beta1.ServiceExportReasonInvalidServiceType,
+			Message: fmt.Sprintf("Service %s: is labelled %s, so it is what another export was imported as; "+
+				"expected a Service of this cluster; export the original, or delete the ServiceExport", key, model.LabelServiceImported),
+		}
+	}
 	return fromService(self, key, export, &service.Spec), nil
 }
 

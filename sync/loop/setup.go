@@ -1,19 +1,33 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
+// Package loop joins the parts of sync: queues and reconcilers that read the
+// local cluster and the peers, ask merge and plan what to do, and let apply do it.
+//
+// It takes events; it gives records in this cluster's exchange namespaces,
+// imported objects in its user namespaces, and an Observation per namespace/name
+// for the status controller. It decides nothing that plan could, and runs on the
+// leader only. It follows KEP-1645.
 package loop
 
 import (
 	"context"
+	"fmt"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/sync/apply"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
@@ -49,30 +63,117 @@ type Options struct {
 	Peers    Peers
 	Admitter Admitter
 	// PolicyChanged tells that verdicts may differ now; nil if they never do.
+	// It is drained on every replica.
 	PolicyChanged <-chan event.GenericEvent
 
 	// Workers is how many keys each reconciler works on at once; default 8.
 	Workers int
 	// Registry takes the package's metrics; nil registers none.
 	Registry prometheus.Registerer
+	// Writer makes the writes; default the manager's client. Tests inject
+	// faults here.
+	Writer client.Client
 }
 
+// Times of the loop.
+const (
+	// firstRetry and lastRetry bound the back-off of a failing key. The last is
+	// short, so that an API server that comes back is noticed soon.
+	firstRetry = 20 * time.Millisecond
+	lastRetry  = 30 * time.Second
+	// missingRetry is how soon an absent exchange namespace is looked for again.
+	missingRetry = 10 * time.Second
+	// refusedRetry is for what only a change of rights or rules can cure.
+	refusedRetry = time.Minute
+)
+
 // Loop is what the status controller may ask of the running loop.
-type Loop struct{}
+type Loop struct{ observations *observations }
 
-// SetupWithManager adds the sync reconcilers to mgr. The manager's client must
-// read from its cache, whose EndpointSlices, Services, ServiceExports,
-// ServiceImports, Namespaces and exchange records cover all namespaces, with
-// TrimManagedFields or something gentler as transform.
-func SetupWithManager(_ ctrl.Manager, _ Options) (*Loop, error) { return &Loop{}, nil }
-
-// Observe returns what the loop last found for a namespace/name; false if
-// it has not worked on that key since it became leader.
-func (l *Loop) Observe(_ types.NamespacedName) (model.Observation, bool) {
-	return model.Observation{}, false
+// Observe returns what the loop last found for a namespace/name; false if it
+// has not finished with that key since it became leader.
+func (l *Loop) Observe(key types.NamespacedName) (model.Observation, bool) {
+	return l.observations.get(key)
 }
 
 // Changed tells of namespace/names whose Observation differs from before. The
 // object of an event is a ServiceExport that carries nothing but its name and
 // namespace. Changes of one key are coalesced until read; nothing is lost.
-func (l *Loop) Changed() <-chan event.GenericEvent { return nil }
+func (l *Loop) Changed() <-chan event.GenericEvent { return l.observations.out }
+
+// base is what all reconcilers share.
+type base struct {
+	Options
+	client       client.Client
+	applier      *apply.Applier
+	observations *observations
+	pass         *firstPass
+	policies     *broadcast
+	conflicts    workqueue.TypedRateLimiter[reconcile.Request]
+}
+
+// SetupWithManager adds the sync reconcilers to mgr. The manager's client must
+// read from its cache, whose EndpointSlices, Services, ServiceExports,
+// ServiceImports, Namespaces and exchange records cover all namespaces, with
+// TrimManagedFields or something gentler as transform.
+func SetupWithManager(mgr ctrl.Manager, opts Options) (*Loop, error) {
+	if opts.Workers == 0 {
+		opts.Workers = 8
+	}
+	if len(opts.IdentityLabels) == 0 {
+		opts.IdentityLabels = []string{model.LabelIdentity}
+	}
+	if opts.Writer == nil {
+		opts.Writer = mgr.GetClient()
+	}
+	if err := addIndexes(context.Background(), mgr.GetFieldIndexer()); err != nil {
+		return nil, fmt.Errorf("set up sync indexes: %w", err)
+	}
+	b := &base{
+		Options: opts, client: mgr.GetClient(), applier: apply.New(opts.Writer, opts.Registry),
+		observations: newObservations(), pass: newFirstPass(), policies: &broadcast{source: opts.PolicyChanged},
+		conflicts: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
+	}
+	for _, setup := range []func(ctrl.Manager, *base) error{setupPublish, setupImport, setupNamespaces, setupMember} {
+		if err := setup(mgr, b); err != nil {
+			return nil, fmt.Errorf("set up sync: %w", err)
+		}
+	}
+	for _, runnable := range []interface{ Start(context.Context) error }{b.observations, b.policies} {
+		if err := mgr.Add(runnable); err != nil {
+			return nil, fmt.Errorf("set up sync: %w", err)
+		}
+	}
+	return &Loop{observations: b.observations}, nil
+}
+
+func (b *base) controllerOptions() controller.Options {
+	return controller.Options{
+		MaxConcurrentReconciles: b.Workers,
+		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
+	}
+}
+
+// retry turns the class of a failed write into when to try again.
+func (b *base) retry(ctx context.Context, req reconcile.Request, err error) (reconcile.Result, error) {
+	log := ctrl.LoggerFrom(ctx)
+	switch apply.ClassOf(err) {
+	case apply.Conflict, apply.NameTaken:
+		// The cache is behind what we or others wrote; its next event corrects
+		// that. This is no error, and the queue's own retry would log it as one.
+		log.V(1).Info("written meanwhile, looking again", "reason", err.Error())
+		return reconcile.Result{RequeueAfter: b.conflicts.When(req)}, nil
+	case apply.NamespaceMissing:
+		log.V(1).Info("namespace is gone or going, nothing written", "reason", err.Error())
+		return reconcile.Result{RequeueAfter: missingRetry}, nil
+	case apply.Refused:
+		log.Info("the API server refuses a write", "reason", err.Error())
+		return reconcile.Result{RequeueAfter: refusedRetry}, nil
+	}
+	if ctx.Err() != nil {
+		return reconcile.Result{}, nil // shutting down
+	}
+	return reconcile.Result{}, err
+}
+
+func (b *base) settled(req reconcile.Request) { b.conflicts.Forget(req) }
