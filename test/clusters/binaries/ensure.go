@@ -15,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/comity-mcs/comity/test/clusters/progress"
 )
 
 const (
@@ -72,6 +74,9 @@ func New() (*Provider, error) {
 	p.build = p.goBuild
 	return p, nil
 }
+
+// clock says what goes on.
+func (p *Provider) clock() progress.Clock { return progress.Clock{Out: p.Out, Start: p.start} }
 
 // Ensure gives the absolute path of each program named, fetching or building
 // what is nowhere to be found. It is safe to call from several processes at once.
@@ -163,9 +168,9 @@ func (p *Provider) make(ctx context.Context, prog program) (string, error) {
 			return "", ctx.Err()
 		}
 		if !errors.Is(err, errNoRelease) {
-			p.say("%s is not fetched: %v", prog, err)
+			p.clock().Say("%s is not fetched: %v", prog, err)
 		}
-		err = p.step("build "+prog.String(), func() error { return p.build(ctx, prog, temp) })
+		err = p.clock().Step("build "+prog.String(), func() error { return p.build(ctx, prog, temp) })
 	}
 	if err != nil {
 		return "", err
@@ -192,7 +197,7 @@ func (p *Provider) lock(ctx context.Context) (unlock func(), err error) {
 			return func() { _ = f.Close() }, nil // closing releases it
 		}
 		if !told {
-			p.say("waiting for another process that fills %s", p.Cache)
+			p.clock().Say("waiting for another process that fills %s", p.Cache)
 		}
 		select {
 		case <-ctx.Done():

@@ -41,7 +41,7 @@ func (p *Provider) fetch(ctx context.Context, prog program, out string) error {
 	if r == nil || !p.canReach(ctx, r.url) {
 		return errNoRelease
 	}
-	return p.step("fetch "+prog.String(), func() error {
+	return p.clock().Step("fetch "+prog.String(), func() error {
 		ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 		defer cancel()
 		want, err := p.publishedChecksum(ctx, r)
@@ -94,7 +94,7 @@ func (p *Provider) canReach(ctx context.Context, address string) bool {
 	}
 	p.reachable[u.Host] = ok
 	if !ok {
-		p.say("%s cannot be reached: building instead", u.Host)
+		p.clock().Say("%s cannot be reached: building instead", u.Host)
 	}
 	return ok
 }
