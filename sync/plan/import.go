@@ -144,7 +144,7 @@ func newImporter(in ImportInput) *importer {
 // cluster that was not read.
 func (p *importer) unreadContributes() bool {
 	for _, s := range p.Current.Slices {
-		if Ours(s) && p.unread[clusterOf(s)] {
+		if p.owns(s) && p.unread[clusterOf(s)] {
 			return true
 		}
 	}

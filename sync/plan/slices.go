@@ -60,7 +60,16 @@ func (p *importer) slices() changes {
 // nothing is unread.
 func (p *importer) mayRemove(s *discoveryv1.EndpointSlice) bool {
 	cluster := clusterOf(s)
-	return Ours(s) && !p.unread[cluster] && (cluster != "" || len(p.unread) == 0)
+	return p.owns(s) && !p.unread[cluster] && (cluster != "" || len(p.unread) == 0)
+}
+
+// owns reports whether a slice is Comity's and of this import. One whose label
+// was taken off or changed to nonsense is recognised by having the name of one
+// of this import's; only an import whose name collides in adler32 has such, too.
+func (p *importer) owns(s *discoveryv1.EndpointSlice) bool {
+	service := s.Labels[model.LabelServiceName]
+	another := service != "" && service != p.Key.Name && model.DerivedName(service) == model.DerivedName(p.Key.Name)
+	return Ours(s) && !another
 }
 
 // clusterOf is the cluster that a derived slice came from; empty if it does
@@ -113,7 +122,7 @@ func (p *importer) assigned(cluster model.ClusterID) map[string]string {
 	names := map[string]string{}
 	for _, s := range p.Current.Slices {
 		source, has := s.Annotations[model.AnnotationSourceSlice]
-		if !has || clusterOf(s) != cluster || !Ours(s) {
+		if !has || clusterOf(s) != cluster || !p.owns(s) {
 			continue
 		}
 		if name, has := names[source]; !has || s.Name < name {
@@ -129,14 +138,14 @@ func (p *importer) assigned(cluster model.ClusterID) map[string]string {
 func (p *importer) fits(name string, cluster model.ClusterID, w wanted) bool {
 	for _, s := range p.Current.Slices {
 		if s.Name == name {
-			return Ours(s) && s.AddressType == w.slice.AddressType && (clusterOf(s) == cluster || clusterOf(s) == "")
+			return p.owns(s) && s.AddressType == w.slice.AddressType && (clusterOf(s) == cluster || clusterOf(s) == "")
 		}
 	}
 	return true
 }
 
 func (p *importer) foreignSlice(name string) bool {
-	return slices.ContainsFunc(p.Current.Slices, func(s *discoveryv1.EndpointSlice) bool { return s.Name == name && !Ours(s) })
+	return slices.ContainsFunc(p.Current.Slices, func(s *discoveryv1.EndpointSlice) bool { return s.Name == name && !p.owns(s) })
 }
 
 func (p *importer) finish(w wanted, name string) *discoveryv1.EndpointSlice {

@@ -4,6 +4,7 @@
 package plan_test
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -35,6 +36,8 @@ func newWorld() *world {
 	return &world{objects: map[string]plan.Object{}, applied: map[string]plan.Object{}}
 }
 
+var errExists = errors.New("exists")
+
 func refOf(o plan.Object) string {
 	return fmt.Sprintf("%s %s/%s", o.GetObjectKind().GroupVersionKind().Kind, o.GetNamespace(), o.GetName())
 }
@@ -56,7 +59,7 @@ func (w *world) do(a plan.Action) error {
 	w.writes = append(w.writes, a.Verb.String()+" "+ref)
 	switch {
 	case a.Verb == plan.Create && current != nil:
-		return fmt.Errorf("%s exists", ref)
+		return fmt.Errorf("%s: %w", ref, errExists)
 	case a.Verb != plan.Create && (current == nil || a.UID == "" || current.GetUID() != a.UID):
 		return fmt.Errorf("%s has not UID %q", ref, a.UID)
 	case a.Verb == plan.Delete && current.GetResourceVersion() != a.ResourceVersion:
@@ -174,21 +177,33 @@ func (w *world) current(key types.NamespacedName) plan.Current {
 	return c
 }
 
-// converge plans and applies until nothing is outstanding, and gives the last plan.
+// converge plans and applies until nothing is outstanding, and gives the last
+// plan. Slices whose names turn out to be taken are shown to the next plan.
 func (w *world) converge(in plan.ImportInput) (plan.ImportPlan, error) {
-	for range 5 {
+	met := map[string]bool{}
+	for range 8 {
 		in.Current = w.current(in.Key)
+		for _, ref := range slices.Sorted(maps.Keys(met)) {
+			if s, is := w.objects[ref].(*discoveryv1.EndpointSlice); is && s.Labels[model.LabelServiceName] != in.Key.Name {
+				in.Current.Slices = append(in.Current.Slices, s.DeepCopy())
+			}
+		}
 		p := plan.Import(in)
 		if len(p.Actions) == 0 {
 			return p, nil
 		}
 		for _, a := range p.Actions {
-			if err := w.do(a); err != nil {
+			err := w.do(a)
+			if errors.Is(err, errExists) && !met[refOf(a.Object)] {
+				met[refOf(a.Object)] = true
+				break
+			}
+			if err != nil {
 				return p, err
 			}
 		}
 	}
-	return plan.ImportPlan{}, fmt.Errorf("five plans were not enough; writes:\n%s", strings.Join(w.writes, "\n"))
+	return plan.ImportPlan{}, fmt.Errorf("eight plans were not enough; writes:\n%s", strings.Join(w.writes, "\n"))
 }
 
 // snapshot copies the objects for which is holds, by reference.

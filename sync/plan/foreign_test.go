@@ -1,0 +1,170 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package plan_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/plan"
+)
+
+func TestForeignObjectsAreReportedAndLeftAlone(t *testing.T) {
+	web := derived("web")
+	labelled := foreignService(web)
+	labelled.Labels = map[string]string{
+		model.LabelServiceName: "web", model.LabelServiceImported: "true", "app.kubernetes.io/managed-by": "comity",
+	}
+	cases := []struct {
+		name    string
+		foreign []plan.Object
+		named   string
+		problem []string // reason and a part of the message
+	}{
+		{"a Service has the derived name", []plan.Object{foreignService(web)}, model.AlternateDerivedName("web"),
+			[]string{"NameTaken", `"` + model.AlternateDerivedName("web") + `" is used instead`}},
+		{"a Service has the derived name and all our labels", []plan.Object{labelled}, model.AlternateDerivedName("web"),
+			[]string{"NameTaken", web + " was not made by Comity"}},
+		{"Services have both names", []plan.Object{foreignService(web), foreignService(model.AlternateDerivedName("web"))}, "",
+			[]string{"NameTaken", "nothing is imported"}},
+		{"a slice has the plain name", []plan.Object{foreignSlice(web+"-b", "web", "b")}, web, nil},
+		{"slices have both names of a slice", []plan.Object{
+			foreignSlice(web+"-b", "web", "b"), foreignSlice(model.SliceName(web, false, "b", "web-x"), "web", "b"),
+		}, web, []string{"NameTaken", "EndpointSlice default/" + model.SliceName(web, false, "b", "web-x")}},
+		{"a ServiceImport has the name", []plan.Object{foreignImport("web")}, "", []string{"ForeignImport", "ServiceImport default/web"}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld()
+			for _, o := range c.foreign {
+				w.put(o.DeepCopyObject().(plan.Object))
+			}
+			isForeign := func(o plan.Object) bool { return !plan.Ours(o) }
+			before := w.snapshot(isForeign)
+			p, err := w.converge(twoClusters().in())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(before, w.snapshot(isForeign)); diff != "" {
+				t.Errorf("a foreign object changed:\n%s", diff)
+			}
+			if p.DerivedName != c.named {
+				t.Errorf("derived name %q, want %q", p.DerivedName, c.named)
+			}
+			if len(c.problem) == 0 != (len(p.Problems) == 0) {
+				t.Fatalf("problems %v, want %v", p.Problems, c.problem)
+			}
+			for _, problem := range p.Problems[:min(1, len(p.Problems))] {
+				if problem.Reason != c.problem[0] || !strings.Contains(p.Problems[len(p.Problems)-1].Message+problem.Message, c.problem[1]) {
+					t.Errorf("problems %v, want %v", p.Problems, c.problem)
+				}
+			}
+			if _, err := w.converge(importOf("web").in()); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(before, w.snapshot(func(plan.Object) bool { return true })); diff != "" {
+				t.Errorf("after the end of the import (-foreign +left):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestPortsAreStrict(t *testing.T) {
+	cases := []struct {
+		name string
+		set  *clusterset
+		want map[string][]string // derived slice of cluster -> its port names
+	}{
+		{"same name, other number: no traffic to the younger", importOf("web").
+			export("a", ports(port("tcp", 42)), slice("s", []string{"tcp"}, "10.1.0.1")).
+			export("b", ports(port("tcp", 4242)), copyOf(slice("s", []string{"tcp"}, "10.2.0.1"))),
+			map[string][]string{"a": {"tcp"}}},
+		{"other name: each gets its own", importOf("web").
+			export("a", ports(port("tcp", 42)), slice("s", []string{"tcp"}, "10.1.0.1")).
+			export("b", ports(port("tcp2", 4242)), copyOf(slice("s", []string{"tcp2"}, "10.2.0.1"))),
+			map[string][]string{"a": {"tcp"}, "b": {"tcp2"}}},
+		{"a slice with a port too many loses it", importOf("web").
+			export("a", http(), slice("s", []string{"metrics", "http"}, "10.1.0.1")),
+			map[string][]string{"a": {"http"}}},
+		{"a slice that has no ports is kept: nothing was taken from it", importOf("web").
+			export("a", http(), slice("s", nil, "10.1.0.1")), map[string][]string{"a": nil}},
+		{"an unnamed port beside a named one gets a name, as Kubernetes demands", importOf("web").
+			export("a", ports(port("", 80)), slice("s", []string{""}, "10.1.0.1")).
+			export("b", ports(port("unnamed-80", 90)), copyOf(slice("s", []string{"unnamed-80"}, "10.2.0.1"))),
+			map[string][]string{"a": {"unnamed-80-x"}, "b": {"unnamed-80"}}},
+		{"an unnamed port alone stays unnamed", importOf("web").
+			export("a", ports(port("", 80)), slice("s", []string{""}, "10.1.0.1")), map[string][]string{"a": {""}}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			w := imported(t, c.set)
+			got := map[string][]string{}
+			for _, o := range w.objects {
+				s, is := o.(*discoveryv1.EndpointSlice)
+				if !is {
+					continue
+				}
+				var names []string
+				for _, p := range s.Ports {
+					names = append(names, *p.Name)
+				}
+				got[s.Labels[model.LabelSourceCluster]] = names
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestSlicesThatAreNotCarried(t *testing.T) {
+	fqdn, v6 := slice("f", []string{"http"}, "example.com"), slice("v6", []string{"http"}, "fd00::1")
+	fqdn.AddressType, v6.AddressType = discoveryv1.AddressTypeFQDN, discoveryv1.AddressTypeIPv6
+	count := func(set *clusterset) int {
+		return len(imported(t, set).snapshot(func(o plan.Object) bool { _, is := o.(*discoveryv1.EndpointSlice); return is }))
+	}
+	if got := count(importOf("web").export("a", http(), fqdn, v6)); got != 1 {
+		t.Errorf("ClusterSetIP: %d slices, want the IPv6 one only", got)
+	}
+	headless := importOf("web").export("a", http(), fqdn, v6).edit(func(e *model.Export) { e.Type = mcsv1beta1.Headless })
+	if got := count(headless); got != 0 {
+		t.Errorf("headless IPv4 import: %d slices; another family's endpoints would show in DNS", got)
+	}
+}
+
+func TestTheLoserOfAnAdler32CollisionGetsItsOwnName(t *testing.T) {
+	w := newWorld()
+	adb, bbc := importOf("svc-adb").export("b", http()), importOf("svc-bbc").export("b", http())
+	first, err := w.converge(adb.in())
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := w.converge(bbc.in())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first.DerivedName != derived("svc-adb") || second.DerivedName != model.AlternateDerivedName("svc-bbc") || len(second.Problems) > 0 {
+		t.Fatalf("names %q and %q, problems %v", first.DerivedName, second.DerivedName, second.Problems)
+	}
+	// Neither is renamed when the other ends: its clusterset IP would change.
+	if _, err := w.converge(importOf("svc-adb").in()); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := w.converge(bbc.in()); err != nil || again.DerivedName != second.DerivedName {
+		t.Errorf("renamed to %q, error %v", again.DerivedName, err)
+	}
+}
+
+func TestAReservedNameIsNotTaken(t *testing.T) {
+	in := importOf("svc-bbc").export("b", http()).in()
+	in.Taken = []string{derived("svc-adb")}
+	if got := plan.Import(in).DerivedName; got != model.AlternateDerivedName("svc-bbc") {
+		t.Errorf("got %q although that name is reserved for svc-adb", got)
+	}
+}

@@ -1,0 +1,247 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package plan_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"pgregory.net/rapid"
+
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/plan"
+)
+
+// services holds two names that collide in adler32, and one that does not.
+var services = []string{"svc-adb", "svc-bbc", "web"}
+
+// drawSet draws what three clusters export under one name.
+func drawSet(t *rapid.T, name string) *clusterset {
+	set := importOf(name)
+	for _, cluster := range []model.ClusterID{"a", "b", "c"} {
+		if rapid.IntRange(0, 2).Draw(t, "exports") == 0 {
+			continue
+		}
+		var declared []mcsv1beta1.ServicePort
+		var names []string
+		for _, n := range []string{"", "http", "admin"}[rapid.IntRange(0, 2).Draw(t, "first port"):] {
+			declared = append(declared, port(n, rapid.Int32Range(80, 82).Draw(t, "number")+int32(10*len(names))))
+			names = append(names, n)
+		}
+		var sources []*discoveryv1.EndpointSlice
+		for i := range rapid.IntRange(0, 3).Draw(t, "slices") {
+			s := slice(fmt.Sprintf("%s-%d", name, (i+rapid.IntRange(0, 1).Draw(t, "shift")*3)), names, fmt.Sprintf("10.0.0.%d", rapid.IntRange(1, 3).Draw(t, "address")))
+			s.AddressType = rapid.SampledFrom([]discoveryv1.AddressType{"IPv4", "IPv4", "IPv6", "FQDN"}).Draw(t, "family")
+			if cluster != "a" {
+				s = copyOf(s)
+			}
+			sources = append(sources, s)
+		}
+		set.export(cluster, declared, sources...).edit(func(e *model.Export) {
+			if rapid.IntRange(0, 4).Draw(t, "headless") == 0 {
+				e.Type = mcsv1beta1.Headless
+			}
+			if rapid.Bool().Draw(t, "dual") {
+				e.IPFamilies = append(e.IPFamilies, corev1.IPv6Protocol)
+			}
+			if rapid.Bool().Draw(t, "affinity") {
+				e.SessionAffinity = corev1.ServiceAffinityClientIP
+			}
+			if rapid.Bool().Draw(t, "labels") {
+				e.Labels = map[string]string{"team": rapid.SampledFrom([]string{"red", "blue"}).Draw(t, "team")}
+			}
+			if rapid.Bool().Draw(t, "distribution") {
+				e.TrafficDistribution = ptr("PreferSameZone")
+			}
+		})
+	}
+	return set
+}
+
+// drawForeign puts objects of others in the way.
+func drawForeign(t *rapid.T, w *world, name string) {
+	d := model.DerivedName(name)
+	candidates := []plan.Object{
+		foreignService(d), foreignService(model.AlternateDerivedName(name)), foreignImport(name),
+		foreignSlice(d+"-b", name, "b"), foreignSlice("hand-made", name, "c"),
+	}
+	for _, o := range candidates {
+		if rapid.IntRange(0, 9).Draw(t, "foreign") == 0 && w.objects[refOf(o)] == nil {
+			w.put(o)
+		}
+	}
+}
+
+// drawEdit lets a user meddle with one of our objects.
+func drawEdit(t *rapid.T, w *world) {
+	ours := slices.Sorted(maps.Keys(w.snapshot(func(o plan.Object) bool { return plan.Ours(o) })))
+	if len(ours) == 0 {
+		return
+	}
+	o := w.objects[rapid.SampledFrom(ours).Draw(t, "object")]
+	edited, _ := o.DeepCopyObject().(plan.Object)
+	switch rapid.IntRange(0, 5).Draw(t, "edit") {
+	case 0:
+		delete(w.objects, refOf(o))
+		delete(w.applied, refOf(o))
+		return
+	case 1:
+		edited.GetLabels()["mine"] = "yes"
+	case 2:
+		edited.GetAnnotations()[model.AnnotationSourceSlice] = "nonsense"
+	case 3:
+		delete(edited.GetAnnotations(), model.AnnotationApplied)
+	case 4:
+		if s, is := edited.(*corev1.Service); is {
+			s.Spec.SessionAffinity = "ClientIP"
+		}
+		delete(edited.GetLabels(), model.LabelSourceCluster)
+	case 5:
+		delete(edited.GetLabels(), model.LabelServiceName)
+	}
+	w.put(edited)
+}
+
+// TestPlansHoldTheInvariants drives random changes of exports, reachability,
+// foreign objects and users' edits through plans, and asks after each step:
+//
+//	I1 no foreign object was changed;
+//	I2 nothing that came from an unread cluster was changed;
+//	I3 what was planned was enough: the next plan is empty;
+//	   no two imports of the namespace share a derived Service, and none is
+//	   renamed while its Service lives.
+func TestPlansHoldTheInvariants(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld()
+		names := map[string]string{}
+		for range rapid.IntRange(1, 6).Draw(t, "steps") {
+			name := rapid.SampledFrom(services).Draw(t, "service")
+			drawForeign(t, w, name)
+			if rapid.Bool().Draw(t, "edit at all") {
+				drawEdit(t, w)
+			}
+			set := drawSet(t, name)
+			if rapid.IntRange(0, 2).Draw(t, "unread at all") == 0 {
+				set.notRead(rapid.SampledFrom([]model.ClusterID{"b", "c"}).Draw(t, "unread"))
+			}
+			step(t, w, set, names)
+		}
+	})
+}
+
+func step(t *rapid.T, w *world, set *clusterset, names map[string]string) {
+	name := set.key.Name
+	in := set.in()
+	restarted := rapid.Bool().Draw(t, "restarted")
+	for other, derived := range names {
+		if restarted { // reservations do not survive a restart, Services do
+			if s := w.objects["Service default/"+derived]; s == nil || s.GetLabels()[model.LabelServiceName] != other {
+				delete(names, other)
+			}
+		} else if other != name && derived != "" {
+			in.Taken = append(in.Taken, derived)
+		}
+	}
+	foreign := func(o plan.Object) bool { return !plan.Ours(o) }
+	unread := func(o plan.Object) bool {
+		_, is := o.(*discoveryv1.EndpointSlice)
+		return is && o.GetLabels()[model.LabelServiceName] == name &&
+			slices.Contains(set.unread, model.ClusterID(o.GetLabels()[model.LabelSourceCluster]))
+	}
+	kept := func(plan.Object) bool { return false }
+	if len(w.snapshot(func(o plan.Object) bool { return unread(o) && plan.Ours(o) })) > 0 {
+		kept = func(o plan.Object) bool {
+			_, isSlice := o.(*discoveryv1.EndpointSlice)
+			return !isSlice && (o.GetName() == name || o.GetLabels()[model.LabelServiceName] == name)
+		}
+	}
+	untouched := func(o plan.Object) bool { return foreign(o) || unread(o) || kept(o) }
+	before, had := w.snapshot(untouched), w.snapshot(func(o plan.Object) bool { _, is := o.(*corev1.Service); return is && plan.Ours(o) })
+	p, err := w.converge(in)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	for ref, o := range before {
+		if diff := cmp.Diff(o, w.objects[ref]); diff != "" {
+			t.Fatalf("%s must not be touched (-before +after):\n%s", ref, diff)
+		}
+	}
+	if old := names[name]; old != "" && p.DerivedName != "" && p.DerivedName != old && had["Service default/"+old] != nil &&
+		had["Service default/"+old].GetLabels()[model.LabelServiceName] == name {
+		t.Fatalf("%s was renamed from %s to %s", name, old, p.DerivedName)
+	}
+	names[name] = p.DerivedName
+	for other, derived := range names {
+		if other != name && derived != "" && derived == p.DerivedName {
+			t.Fatalf("%s and %s share %s", name, other, derived)
+		}
+	}
+}
+
+// TestPlansAreDeterministic plans one input a thousand times, its lists shuffled.
+func TestPlansAreDeterministic(t *testing.T) {
+	set := importOf("web")
+	for _, c := range []model.ClusterID{"a", "b", "c"} {
+		set.export(c, http(), slice("s-1", []string{"http"}, "10.0.0.1"), slice("s-2", []string{"http"}, "10.0.0.2"), slice("s-3", []string{"http"}, "10.0.0.3"))
+	}
+	w := imported(t, set)
+	for _, name := range []string{"s-2", "s-3"} {
+		w.put(foreignSlice("foreign-"+name, "web", "b"))
+	}
+	set.slices["b"] = []*discoveryv1.EndpointSlice{slice("s-4", []string{"http"}, "10.0.0.4"), slice("s-5", []string{"http"}, "10.0.0.5"), slice("s-2", []string{"http"}, "10.0.0.9")}
+	in := set.in()
+	in.Current = w.current(in.Key)
+	want := ""
+	for range 1000 {
+		for _, list := range append(slices.Collect(maps.Values(in.Sources)), in.Current.Slices) {
+			rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+		}
+		p := plan.Import(in)
+		text, err := json.Marshal(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want == "" {
+			want = string(text)
+		}
+		if string(text) != want {
+			t.Fatalf("the order of the input changes the plan:\n%s", cmp.Diff(want, string(text)))
+		}
+	}
+	if strings.Count(want, `"Verb"`) < 3 {
+		t.Fatalf("the plan is too small to say anything: %s", want)
+	}
+}
+
+// TestOneChangedEndpointIsOneWrite: in a service of 1,000 endpoints.
+func TestOneChangedEndpointIsOneWrite(t *testing.T) {
+	var sources []*discoveryv1.EndpointSlice
+	for i := range 10 {
+		var addresses []string
+		for j := range 100 {
+			addresses = append(addresses, fmt.Sprintf("10.1.%d.%d", i, j+1))
+		}
+		sources = append(sources, copyOf(slice(fmt.Sprintf("web-%d", i), []string{"http"}, addresses...)))
+	}
+	set := importOf("web").export("b", http(), sources...)
+	w := imported(t, set)
+	set.slices["b"][7] = set.slices["b"][7].DeepCopy()
+	set.slices["b"][7].Endpoints[42].Conditions.Ready = ptr(false)
+	if _, err := w.converge(set.in()); err != nil {
+		t.Fatal(err)
+	}
+	if len(w.writes) != 1 || !strings.HasPrefix(w.writes[0], "update EndpointSlice") {
+		t.Errorf("writes: %v, want one update of one slice", w.writes)
+	}
+}

@@ -1,0 +1,192 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package plan_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"pgregory.net/rapid"
+
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/plan"
+)
+
+func publication(audience ...string) plan.PublishInput {
+	return plan.PublishInput{
+		Key: keyOf("web"),
+		Record: &exchangev1alpha1.ExportRecordSpec{
+			Service: exchangev1alpha1.ServiceReference{Namespace: "default", Name: "web"}, ExportUID: "uid",
+			ExportedAt: metav1.NewTime(time.Unix(1000, 0)), Type: "ClusterSetIP", Ports: http(),
+			Labels: map[string]string{"team": "red"},
+		},
+		Slices:   []*discoveryv1.EndpointSlice{published("web-1"), published("web-2")},
+		Audience: audience,
+	}
+}
+
+// published is a copy as package exchange makes it.
+func published(name string) *discoveryv1.EndpointSlice {
+	s := slice(name, []string{"http"}, "10.1.0.1")
+	s.Name = "default." + name
+	s.Labels = map[string]string{model.LabelExportNamespace: "default", model.LabelExportName: "web"}
+	s.Annotations = map[string]string{model.AnnotationSourceSlice: name}
+	return s
+}
+
+// publish applies the plan and returns what it wrote.
+func (w *world) publish(in plan.PublishInput) ([]string, error) {
+	in.CurrentRecords, in.CurrentSlices = byPublisher(w)
+	p := plan.Publish(in)
+	for _, a := range p.Actions {
+		if err := w.do(a); err != nil {
+			return nil, err
+		}
+	}
+	return verbs(p.Actions), nil
+}
+
+func TestPublish(t *testing.T) {
+	all := publication("comity-a")
+	withdrawn := publication("comity-a")
+	withdrawn.Record = nil
+	fewer := publication("comity-a")
+	fewer.Slices = fewer.Slices[:1]
+	unlabelled := publication("comity-a")
+	spec := *unlabelled.Record
+	spec.Labels = nil
+	unlabelled.Record = &spec
+	cases := []struct {
+		name  string
+		first *plan.PublishInput
+		in    plan.PublishInput
+		want  []string
+	}{
+		{"a new export: slices, then the record that leads to them", nil, publication("comity-a"), []string{
+			"create EndpointSlice comity-a/default.web-1", "create EndpointSlice comity-a/default.web-2",
+			"create ExportRecord comity-a/web.default",
+		}},
+		{"nothing changed: no write", &all, publication("comity-a"), nil},
+		{"withdrawn: the record, then its slices", &all, withdrawn, []string{
+			"delete ExportRecord comity-a/web.default",
+			"delete EndpointSlice comity-a/default.web-1", "delete EndpointSlice comity-a/default.web-2",
+		}},
+		{"no audience: the same as withdrawn", &all, publication(), []string{
+			"delete ExportRecord comity-a/web.default",
+			"delete EndpointSlice comity-a/default.web-1", "delete EndpointSlice comity-a/default.web-2",
+		}},
+		{"one slice less: one write", &all, fewer, []string{"delete EndpointSlice comity-a/default.web-2"}},
+		{"a label is no longer exported: the record changes", &all, unlabelled, []string{"update ExportRecord comity-a/web.default"}},
+		{"narrowed to two peers: there first, and then no longer everywhere", &all, publication("comity-a-to-c", "comity-a-to-b"), []string{
+			"create EndpointSlice comity-a-to-b/default.web-1", "create EndpointSlice comity-a-to-b/default.web-2",
+			"create EndpointSlice comity-a-to-c/default.web-1", "create EndpointSlice comity-a-to-c/default.web-2",
+			"create ExportRecord comity-a-to-b/web.default", "create ExportRecord comity-a-to-c/web.default",
+			"delete ExportRecord comity-a/web.default",
+			"delete EndpointSlice comity-a/default.web-1", "delete EndpointSlice comity-a/default.web-2",
+		}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld()
+			if c.first != nil {
+				if _, err := w.publish(*c.first); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got, err := w.publish(c.in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if again, err := w.publish(c.in); err != nil || len(again) > 0 {
+				t.Errorf("not done after one plan: %v, error %v", again, err)
+			}
+		})
+	}
+}
+
+func TestPublishLeavesForeignRecordsAlone(t *testing.T) {
+	in := publication("comity-a")
+	foreign := &exchangev1alpha1.ExportRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "comity-a", Name: "web.default", UID: "theirs"}}
+	in.CurrentRecords = []*exchangev1alpha1.ExportRecord{foreign}
+	p := plan.Publish(in)
+	want := []string{"create EndpointSlice comity-a/default.web-1", "create EndpointSlice comity-a/default.web-2"}
+	if diff := cmp.Diff(want, verbs(p.Actions)); diff != "" || len(p.Problems) != 1 || p.Problems[0].Reason != model.ReasonNameTaken {
+		t.Errorf("problems %v (-want +got):\n%s", p.Problems, diff)
+	}
+	in.Record = nil
+	if p := plan.Publish(in); len(p.Actions) > 0 {
+		t.Errorf("a withdrawal touches it: %v", verbs(p.Actions))
+	}
+}
+
+func TestPublicationsConvergeWhateverTheyWereBefore(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld()
+		for range rapid.IntRange(1, 5).Draw(t, "steps") {
+			in := publication(rapid.SliceOfDistinct(rapid.SampledFrom([]string{"comity-a", "comity-a-to-b", "comity-a-to-c"}),
+				func(s string) string { return s }).Draw(t, "audience")...)
+			in.Slices = in.Slices[:rapid.IntRange(0, 2).Draw(t, "slices")]
+			if rapid.Bool().Draw(t, "withdrawn") {
+				in.Record = nil
+			}
+			if _, err := w.publish(in); err != nil {
+				t.Fatal(err)
+			}
+			if again, err := w.publish(in); err != nil || len(again) > 0 {
+				t.Fatalf("not done after one plan: %v, error %v", again, err)
+			}
+			want := len(in.Audience) * (1 + len(in.Slices))
+			if in.Record == nil {
+				want = 0
+			}
+			if len(w.objects) != want {
+				t.Fatalf("%d objects stand in the exchange, want %d", len(w.objects), want)
+			}
+		}
+	})
+}
+
+func TestNamespacesAndMember(t *testing.T) {
+	record := func(name, managedBy string, identity map[string]string) *exchangev1alpha1.NamespaceRecord {
+		r := &exchangev1alpha1.NamespaceRecord{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "comity-a", Name: name, UID: "uid", ResourceVersion: "1"},
+			Spec:       exchangev1alpha1.NamespaceRecordSpec{Labels: identity},
+		}
+		if managedBy != "" {
+			r.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: managedBy, Operation: metav1.ManagedFieldsOperationApply}}
+		}
+		return r
+	}
+	got := plan.Namespaces("comity-a", map[string]map[string]string{"new": nil, "changed": {"id": "2"}, "theirs": nil},
+		[]*exchangev1alpha1.NamespaceRecord{record("gone", "comity", nil), record("changed", "comity", map[string]string{"id": "1"}), record("theirs", "helm", nil), record("also-theirs", "", nil)})
+	want := []string{
+		"update NamespaceRecord comity-a/changed", "create NamespaceRecord comity-a/new", "delete NamespaceRecord comity-a/gone",
+	}
+	if diff := cmp.Diff(want, verbs(got)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+
+	desired := exchangev1alpha1.MemberRecordSpec{ClusterID: "a", ClusterSet: "set", Version: "1"}
+	made := plan.Member("comity-a", desired, nil)
+	if diff := cmp.Diff([]string{"create MemberRecord comity-a/a"}, verbs(made)); diff != "" {
+		t.Fatalf("(-want +got):\n%s", diff)
+	}
+	stored, _ := made[0].Object.(*exchangev1alpha1.MemberRecord)
+	stored.UID, stored.ManagedFields = "uid", []metav1.ManagedFieldsEntry{{Manager: "comity", Operation: metav1.ManagedFieldsOperationApply}}
+	if again := plan.Member("comity-a", desired, stored); len(again) > 0 {
+		t.Errorf("a member that says the same writes again: %v", verbs(again))
+	}
+	desired.Version = "2"
+	if diff := cmp.Diff([]string{"update MemberRecord comity-a/a"}, verbs(plan.Member("comity-a", desired, stored))); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
