@@ -98,12 +98,15 @@ func applyOne(ctx context.Context, c client.Client, object *unstructured.Unstruc
 			return false, err
 		}
 		conditions, _, err := unstructured.NestedSlice(current.Object, "status", "conditions")
+		if err != nil {
+			return false, nil //nolint:nilerr // conditions of a definition that no one has looked at yet are null
+		}
 		for _, condition := range conditions {
 			if m, ok := condition.(map[string]any); ok && m["type"] == "Established" && m["status"] == "True" {
 				return true, nil
 			}
 		}
-		return false, err
+		return false, nil
 	})
 }
 

@@ -19,6 +19,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
+// UnreadyAnnotation with the value "true" makes a running Pod unready; any other value, or none, makes it ready again.
+const UnreadyAnnotation = "clusters.comity.dev/unready"
+
 //go:embed kwok.yaml
 var kwokStages string
 
@@ -108,6 +111,11 @@ func (c *Cluster) awaitUsable(ctx context.Context) error {
 	defer cancel()
 	var missing error
 	err = wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		for _, p := range c.components {
+			if !p.Running() {
+				return false, fmt.Errorf("%s has ended", p.Name())
+			}
+		}
 		missing = c.unusable(ctx, client)
 		return missing == nil, nil
 	})
