@@ -5,26 +5,17 @@ package install
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
-	"syscall"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-	"k8s.io/utils/ptr"
+
+	"github.com/comity-mcs/comity/test/clusters"
+	"github.com/comity-mcs/comity/test/clusters/process"
 )
 
 // Namespace and Account are where and as whom the agent runs.
@@ -35,10 +26,9 @@ const (
 
 // Target is the cluster to install into.
 type Target struct {
-	// ID and Set name the member.
-	ID, Set string
-	// Config is admin access.
-	Config *rest.Config
+	Cluster clusters.Cluster
+	// Set is the clusterset that the cluster joins.
+	Set string
 	// Kubectl is the program that renders the manifests.
 	Kubectl string
 	// Dir receives the agent's certificate, kubeconfig and log.
@@ -47,13 +37,8 @@ type Target struct {
 
 // Agent is Comity as a process with the rights of its service account.
 type Agent struct {
-	target  Target
-	binary  string
-	flags   []string
-	health  string
-	metrics string
-	cmd     *exec.Cmd
-	exited  chan struct{}
+	process         *process.Process
+	health, metrics string
 }
 
 // Prepare applies definitions, roles, policies and webhooks, whose address is
@@ -73,44 +58,40 @@ func Prepare(ctx context.Context, t Target, binary string, flags ...string) (*Ag
 	if err := applyAll(ctx, t, func(o *unstructured.Unstructured) (bool, error) { return onLoopback(o, ports[0], certificate.CA) }); err != nil {
 		return nil, err
 	}
-	kubeconfig, err := accountKubeconfig(ctx, t.Config)
-	if err != nil {
+	kubeconfig := filepath.Join(t.Dir, "kubeconfig")
+	if err := clusters.ServiceAccountKubeconfig(ctx, t.Cluster, Namespace, Account, kubeconfig); err != nil {
 		return nil, err
 	}
-	if err := writeFiles(t.Dir, map[string][]byte{"kubeconfig": kubeconfig}); err != nil {
-		return nil, err
-	}
-	a := &Agent{target: t, binary: binary, health: address(ports[1]), metrics: address(ports[2])}
-	a.flags = append([]string{
-		"--kubeconfig", filepath.Join(t.Dir, "kubeconfig"), "--namespace", Namespace,
-		"--cluster-id", t.ID, "--clusterset", t.Set, "--cert-dir", t.Dir,
+	a := &Agent{health: address(ports[1]), metrics: address(ports[2])}
+	flags = append([]string{
+		"--kubeconfig", kubeconfig, "--namespace", Namespace, "--cluster-id", t.Cluster.ID(), "--clusterset", t.Set, "--cert-dir", t.Dir,
 		"--webhook-bind-address", address(ports[0]), "--health-probe-bind-address", a.health, "--metrics-bind-address", a.metrics,
 	}, flags...)
+	a.process = process.New("comity", binary, filepath.Join(t.Dir, "comity.log"), nil, flags...)
 	return a, nil
 }
 
-// applyAll applies the definitions and what config/default renders to, each
-// object first passed through adapt, which may drop it.
+// applyAll applies the MCS API's definitions and what config/default renders to,
+// each object first passed through adapt, which may drop it.
 func applyAll(ctx context.Context, t Target, adapt func(*unstructured.Unstructured) (keep bool, err error)) error {
-	definitions, err := CRDs()
+	if err := clusters.Apply(ctx, t.Cluster.RESTConfig(), clusters.MCSDefinitions()...); err != nil {
+		return err
+	}
+	rendered, err := render(ctx, t.Kubectl)
 	if err != nil {
 		return err
 	}
-	rendered, err := Render(ctx, t.Kubectl)
-	if err != nil {
-		return err
-	}
-	objects := definitions
+	var objects []*unstructured.Unstructured
 	for _, o := range rendered {
 		keep, err := adapt(o)
 		if err != nil {
 			return fmt.Errorf("%s %s: %w", o.GetKind(), o.GetName(), err)
 		}
-		if keep && o.GetKind() != "CustomResourceDefinition" {
+		if keep {
 			objects = append(objects, o)
 		}
 	}
-	return Apply(ctx, t.Config, objects)
+	return apply(ctx, t.Cluster, objects)
 }
 
 // onLoopback leaves out what needs a kubelet, and lets the API server call the
@@ -141,122 +122,30 @@ func eachWebhook(o *unstructured.Unstructured, edit func(clientConfig map[string
 }
 
 // Start runs the agent; it does not wait until it is ready.
-func (a *Agent) Start() error {
-	log, err := os.OpenFile(a.LogFile(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	a.cmd = exec.Command(a.binary, a.flags...)
-	a.cmd.Stdout, a.cmd.Stderr = log, log
-	a.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := a.cmd.Start(); err != nil {
-		return fmt.Errorf("start comity of %s: %w", a.target.ID, err)
-	}
-	exited := make(chan struct{})
-	a.exited = exited
-	go func(cmd *exec.Cmd) { _ = cmd.Wait(); close(exited) }(a.cmd)
-	return nil
-}
+func (a *Agent) Start() error { return a.process.Start() }
 
-// WaitReady waits until /readyz says so, or says why not.
+// WaitReady waits until /readyz says so; the error says why not.
 func (a *Agent) WaitReady(ctx context.Context, timeout time.Duration) error {
-	last := "no answer yet"
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
-		select {
-		case <-a.exited:
-			return false, fmt.Errorf("it ended: %s", a.cmd.ProcessState)
-		default:
-		}
-		status, body, err := get(ctx, "http://"+a.health+"/readyz")
-		if err != nil {
-			last = err.Error()
-			return false, nil
-		}
-		last = body
-		return status == http.StatusOK, nil
-	})
-	if err != nil {
-		return fmt.Errorf("comity of %s is not ready (%s): %w; its log ends:\n%s", a.target.ID, last, err, a.logTail())
-	}
-	return nil
+	return a.process.Await(ctx, timeout, process.HTTPReady(http.DefaultClient, "http://"+a.health+"/readyz"))
 }
 
 // Stop asks the agent to end and waits for it; Kill does not ask.
-func (a *Agent) Stop() error { return a.end(syscall.SIGTERM) }
+func (a *Agent) Stop() error { return a.process.Stop() }
 
 // Kill ends the agent without letting it finish anything.
-func (a *Agent) Kill() error { return a.end(syscall.SIGKILL) }
+func (a *Agent) Kill() error { return a.process.Kill() }
 
-func (a *Agent) end(signal syscall.Signal) error {
-	if a.cmd == nil {
-		return nil
-	}
-	if err := a.cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	select {
-	case <-a.exited:
-		return nil
-	case <-time.After(30 * time.Second):
-		_ = a.cmd.Process.Kill()
-		return fmt.Errorf("comity of %s did not end within 30 s of %s; killed", a.target.ID, signal)
-	}
-}
+// PID is the id of its process.
+func (a *Agent) PID() int { return a.process.PID() }
 
-// MetricsURL is where Prometheus would scrape.
+// MetricsURL is where Prometheus would scrape, ReadyURL what the kubelet would ask.
 func (a *Agent) MetricsURL() string { return "http://" + a.metrics + "/metrics" }
 
-// LogFile is where both output streams go.
-func (a *Agent) LogFile() string { return filepath.Join(a.target.Dir, "comity.log") }
+// ReadyURL answers 503 and the reason while the agent is not ready.
+func (a *Agent) ReadyURL() string { return "http://" + a.health + "/readyz" }
 
-// PID of the running process.
-func (a *Agent) PID() int { return a.cmd.Process.Pid }
-
-func (a *Agent) logTail() string {
-	text, err := os.ReadFile(a.LogFile())
-	if err != nil {
-		return err.Error()
-	}
-	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-	return strings.Join(lines[max(0, len(lines)-15):], "\n")
-}
-
-// accountKubeconfig is access as the agent's service account for a day.
-func accountKubeconfig(ctx context.Context, admin *rest.Config) ([]byte, error) {
-	clientset, err := kubernetes.NewForConfig(admin)
-	if err != nil {
-		return nil, err
-	}
-	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](86400)}}
-	token, err := clientset.CoreV1().ServiceAccounts(Namespace).CreateToken(ctx, Account, request, metav1.CreateOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("token of service account %s/%s: %w", Namespace, Account, err)
-	}
-	kubeconfig := clientcmdapi.NewConfig()
-	kubeconfig.Clusters["local"] = &clientcmdapi.Cluster{Server: admin.Host, CertificateAuthorityData: admin.CAData}
-	kubeconfig.AuthInfos["comity"] = &clientcmdapi.AuthInfo{Token: token.Status.Token}
-	kubeconfig.Contexts["local"] = &clientcmdapi.Context{Cluster: "local", AuthInfo: "comity"}
-	kubeconfig.CurrentContext = "local"
-	return clientcmd.Write(*kubeconfig)
-}
-
-func get(ctx context.Context, url string) (int, string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return 0, "", err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return 0, "", err
-	}
-	defer response.Body.Close()
-	body := make([]byte, 2048)
-	n, _ := response.Body.Read(body)
-	return response.StatusCode, strings.TrimSpace(string(body[:n])), nil
-}
+// LogTail is the end of what the agent wrote.
+func (a *Agent) LogTail(lines int) string { return a.process.LogTail(lines) }
 
 // freePorts finds n ports that nothing on loopback uses now.
 func freePorts(n int) ([]int, error) {

@@ -36,7 +36,7 @@ func Deploy(ctx context.Context, t Target, image string) error {
 	if err != nil {
 		return err
 	}
-	if err := Apply(ctx, t.Config, []*unstructured.Unstructured{secret}); err != nil {
+	if err := apply(ctx, t.Cluster, []*unstructured.Unstructured{secret}); err != nil {
 		return err
 	}
 	return waitDeployed(ctx, t)
@@ -46,7 +46,7 @@ func Deploy(ctx context.Context, t Target, image string) error {
 func asUsersRunIt(o *unstructured.Unstructured, t Target, image string, ca []byte) error {
 	switch o.GetKind() {
 	case "ConfigMap":
-		return unstructured.SetNestedStringMap(o.Object, map[string]string{"COMITY_CLUSTER_ID": t.ID, "COMITY_CLUSTERSET": t.Set}, "data")
+		return unstructured.SetNestedStringMap(o.Object, map[string]string{"COMITY_CLUSTER_ID": t.Cluster.ID(), "COMITY_CLUSTERSET": t.Set}, "data")
 	case "Deployment":
 		containers, _, err := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
 		if err != nil {
@@ -70,7 +70,7 @@ func certificateSecret(c Certificate) (*unstructured.Unstructured, error) {
 
 // waitDeployed waits until every replica of the newest revision is ready.
 func waitDeployed(ctx context.Context, t Target) error {
-	clientset, err := kubernetes.NewForConfig(t.Config)
+	clientset, err := kubernetes.NewForConfig(t.Cluster.RESTConfig())
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func waitDeployed(ctx context.Context, t Target) error {
 		return last.ObservedGeneration == d.Generation && last.ReadyReplicas == *d.Spec.Replicas && last.UpdatedReplicas == *d.Spec.Replicas, nil
 	})
 	if err != nil {
-		return fmt.Errorf("deployment %s/comity in %s is not ready (%d of %d replicas): %w", Namespace, t.ID, last.ReadyReplicas, last.Replicas, err)
+		return fmt.Errorf("deployment %s/comity in %s is not ready (%d of %d replicas): %w", Namespace, t.Cluster.ID(), last.ReadyReplicas, last.Replicas, err)
 	}
 	return nil
 }

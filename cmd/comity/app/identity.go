@@ -1,0 +1,77 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// clusterProperty is read unstructured: its Go module is not published.
+var clusterProperty = schema.GroupVersionKind{Group: "about.k8s.io", Version: "v1beta1", Kind: "ClusterProperty"}
+
+// identity is who this member is.
+type identity struct {
+	cluster model.ClusterID
+	set     string
+}
+
+// findIdentity takes the id and the set from ClusterProperty (KEP-2149) where it
+// is served, else from the options, and refuses to choose when both are given
+// and differ.
+func findIdentity(ctx context.Context, c client.Reader, o Options) (identity, error) {
+	id, err := agree(ctx, c, model.LabelClusterID, "--cluster-id", o.ClusterID)
+	if err != nil {
+		return identity{}, err
+	}
+	set, err := agree(ctx, c, model.LabelClusterSet, "--clusterset", o.ClusterSet)
+	if err != nil {
+		return identity{}, err
+	}
+	cluster, err := model.ParseClusterID(id)
+	if err != nil {
+		return identity{}, fmt.Errorf("ClusterProperty %s, spec.value: %w", model.LabelClusterID, err)
+	}
+	return identity{cluster: cluster, set: set}, nil
+}
+
+// agree is the value of a ClusterProperty and of a flag, which must not differ.
+func agree(ctx context.Context, c client.Reader, property, flag, given string) (string, error) {
+	stored, err := readProperty(ctx, c, property)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("read ClusterProperty %s: %w", property, err)
+	case stored == "" && given == "":
+		return "", fmt.Errorf("%s is not set and there is no ClusterProperty %s to take it from: set one of them", flag, property)
+	case stored == "":
+		return given, nil
+	case given != "" && given != stored:
+		return "", fmt.Errorf("%s is %q but ClusterProperty %s says %q: leave the flag out, or correct the one that is wrong", flag, given, property, stored)
+	}
+	return stored, nil
+}
+
+// readProperty is the value of a ClusterProperty, "" where there is none.
+func readProperty(ctx context.Context, c client.Reader, name string) (string, error) {
+	property := &unstructured.Unstructured{}
+	property.SetGroupVersionKind(clusterProperty)
+	err := c.Get(ctx, types.NamespacedName{Name: name}, property)
+	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	value, _, err := unstructured.NestedString(property.Object, "spec", "value")
+	return value, err
+}

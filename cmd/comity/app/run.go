@@ -1,0 +1,137 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/pflag"
+	"go.uber.org/zap/zapcore"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+)
+
+// version is set when linking.
+var version = "dev"
+
+// Main runs the agent until SIGTERM or SIGINT and returns the exit code: 0 after
+// a requested stop, 2 for flags that cannot work, 1 for everything else.
+func Main(args []string) int {
+	o := DefaultOptions()
+	flags := pflag.NewFlagSet("comity", pflag.ContinueOnError)
+	o.AddFlags(flags)
+	showVersion := flags.Bool("version", false, "print the version and exit")
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, pflag.ErrHelp) {
+			return 0
+		}
+		fmt.Fprintln(os.Stderr, "comity:", err)
+		return 2
+	}
+	if *showVersion {
+		fmt.Println(version)
+		return 0
+	}
+	if err := o.Validate(); err != nil {
+		fmt.Fprintln(os.Stderr, "comity:", err)
+		return 2
+	}
+	log := zap.New(zap.Level(zapcore.Level(-o.Verbosity)))
+	ctrl.SetLogger(log)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	if err := Run(ctx, o, log); err != nil {
+		log.Error(err, "stopped")
+		return 1
+	}
+	return 0
+}
+
+// Run serves health probes at once, waits for the CustomResourceDefinitions, and
+// then runs every part of the agent until ctx ends, which is no error.
+func Run(ctx context.Context, o Options, log logr.Logger) error {
+	cfg, err := restConfig(o)
+	if err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	ready := &health{}
+	group.Go(func() error { return ready.serve(ctx, o.HealthAddress) })
+	group.Go(func() error { return start(ctx, cfg, o, ready, log) })
+	if err := group.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// start brings up the manager once there is something to manage.
+func start(ctx context.Context, cfg *rest.Config, o Options, ready *health, log logr.Logger) error {
+	if err := waitForCRDs(ctx, cfg, ready, log); err != nil {
+		return err
+	}
+	scheme, err := newScheme()
+	if err != nil {
+		return err
+	}
+	reader, err := client.New(cfg, client.Options{Scheme: scheme})
+	if err != nil {
+		return fmt.Errorf("connect to the API server: %w", err)
+	}
+	self, err := findIdentity(ctx, reader, o)
+	if err != nil {
+		return err
+	}
+	log = log.WithValues("cluster", self.cluster)
+	log.Info("starting", "clusterset", self.set, "version", version)
+	mgr, err := newManager(cfg, scheme, o, log)
+	if err != nil {
+		return err
+	}
+	if err := wire(mgr, o, self, ready, log); err != nil {
+		return err
+	}
+	return mgr.Start(ctx)
+}
+
+// waitForCRDs keeps the process alive and not ready while kinds are missing.
+func waitForCRDs(ctx context.Context, cfg *rest.Config, ready *health, log logr.Logger) error {
+	d, err := discovery.NewDiscoveryClientForConfig(cfg)
+	if err != nil {
+		return fmt.Errorf("connect to the API server: %w", err)
+	}
+	waiting := newCell(errors.New("looking for the CustomResourceDefinitions"))
+	ready.require(waiting.get)
+	return crdWait{discovery: d, log: log, report: waiting.set}.wait(ctx)
+}
+
+// restConfig reads --kubeconfig, or the Pod's service account.
+func restConfig(o Options) (*rest.Config, error) {
+	var (
+		cfg *rest.Config
+		err error
+	)
+	if o.Kubeconfig == "" {
+		if cfg, err = rest.InClusterConfig(); err != nil {
+			return nil, fmt.Errorf("no --kubeconfig given and not running in a Pod: %w", err)
+		}
+	} else if cfg, err = clientcmd.BuildConfigFromFlags("", o.Kubeconfig); err != nil {
+		return nil, fmt.Errorf("--kubeconfig %s: %w", o.Kubeconfig, err)
+	}
+	cfg.UserAgent = "comity/" + version
+	// The API server's priority and fairness is the limit; a client-side one
+	// would only delay the first pass over a large cluster.
+	cfg.QPS = -1
+	return cfg, nil
+}
