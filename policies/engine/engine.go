@@ -26,9 +26,11 @@ import (
 
 // Defaults of Options.
 const (
-	// DefaultTimeout is a thousand times what the baseline policies need, and
-	// leaves room in a webhook's budget of 3 s.
-	DefaultTimeout = 200 * time.Millisecond
+	// DefaultTimeout is a thousand times what the baseline policies need, so that
+	// a busy machine refuses nobody, and still answers within a second when
+	// every slot is taken by a policy that is too slow: once for the wait, once
+	// for the evaluation, half of it for one that does not stop.
+	DefaultTimeout = 400 * time.Millisecond
 	// perCPU evaluations at once: each is bound by the CPU, and more would only
 	// make all of them late.
 	perCPU = 2
@@ -123,10 +125,7 @@ func (e *Engine) Load(list []Policy) []Result {
 		delete(last, policy.Name)
 	}
 	settle(candidates)
-	snap, err := e.build(candidates)
-	if err == nil {
-		e.current.Store(snap)
-	}
+	err := e.swap(candidates)
 
 	results := make([]Result, len(candidates))
 	for i, c := range candidates {
@@ -138,6 +137,25 @@ func (e *Engine) Load(list []Policy) []Result {
 		results[i] = c.result()
 	}
 	return results
+}
+
+// swap puts what the candidates use in the place of what is in use, unless that
+// is the same: most loads are after a change of a policy's status alone.
+func (e *Engine) swap(candidates []*candidate) error {
+	used := map[string]*version{}
+	for _, c := range candidates {
+		if c.use != nil {
+			used[c.name] = c.use
+		}
+	}
+	if snap := e.current.Load(); snap != nil && maps.Equal(snap.versions, used) {
+		return nil
+	}
+	snap, err := e.build(used)
+	if err == nil {
+		e.current.Store(snap)
+	}
+	return err
 }
 
 // Check tells what Load would say of a policy that joins, or replaces the one

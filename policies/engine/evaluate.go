@@ -22,7 +22,7 @@ import (
 // a Problem that names the policy if it is one's, when nothing was loaded yet,
 // when a policy fails or answers in another form than agreed, when the deadline
 // of the engine or of ctx passes, and when no slot becomes free in time. It
-// returns within about twice Options.Timeout, even if a policy cannot be stopped.
+// returns within two and a half times Options.Timeout, even if a policy cannot be stopped.
 func (e *Engine) Evaluate(ctx context.Context, in decision.Input) decision.Verdict {
 	snap := e.current.Load()
 	if snap == nil {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -142,7 +143,7 @@ func TestALoadReplacesWhatWasLoaded(t *testing.T) {
 // still listed always answers, no two hold one package, and digests tell sets apart.
 func TestNoPolicyIsLostToAnother(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		e, err := engine.New(engine.Options{Library: map[string]string{}})
+		e, err := engine.New(engine.Options{Library: map[string]string{}, Timeout: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}

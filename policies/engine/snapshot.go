@@ -40,20 +40,16 @@ const (
 	answersQuery  = "data.comity.engine.answers"
 )
 
-// build compiles what the candidates use into one prepared query.
-func (e *Engine) build(candidates []*candidate) (*snapshot, error) {
-	snap := &snapshot{versions: map[string]*version{}, byPackage: map[string]*version{}}
+// build compiles versions, by name, into one prepared query.
+func (e *Engine) build(versions map[string]*version) (*snapshot, error) {
+	snap := &snapshot{versions: versions, byPackage: map[string]*version{}}
 	modules := map[string]*ast.Module{}
 	params := map[string]any{}
-	for _, c := range candidates {
-		if c.use == nil {
-			continue
-		}
-		snap.versions[c.use.name] = c.use
-		snap.byPackage[c.use.pkg] = c.use
-		snap.order = append(snap.order, c.use.pkg)
-		modules[c.use.file()] = c.use.module
-		params[c.use.pkg] = c.use.params
+	for _, v := range versions {
+		snap.byPackage[v.pkg] = v
+		snap.order = append(snap.order, v.pkg)
+		modules[v.file()] = v.module
+		params[v.pkg] = v.params
 	}
 	slices.Sort(snap.order)
 
