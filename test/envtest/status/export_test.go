@@ -170,22 +170,25 @@ var _ = Describe("The status of a ServiceExport", func() {
 			"Valid": "True/Valid", "Ready": "True/Exported", "Conflict": "True/PortConflict", "Admitted": "True/Admitted",
 		})
 		settle(ctx, key.Namespace)
-		version := getExport(ctx, key).ResourceVersion
+		version, writes := getExport(ctx, key).ResourceVersion, statusWrites.Load()
 		for range 3 {
 			world.observe(key, published(conflict))
 		}
 		settle(ctx, key.Namespace)
 		Expect(getExport(ctx, key).ResourceVersion).To(Equal(version))
+		Expect(statusWrites.Load()-writes).To(BeEquivalentTo(1), "the one of settle")
 
 		By("restarting while b has not been read yet and no policy is loaded")
 		stop()
 		partial := published()
 		partial.Unread = []model.ClusterID{"b"}
 		world.decide(key, decision.Verdict{Problem: "policies are not loaded yet"})
+		writes = statusWrites.Load()
 		start()
 		world.observe(key, partial)
 		settle(ctx, key.Namespace)
 		Expect(getExport(ctx, key).ResourceVersion).To(Equal(version))
+		Expect(statusWrites.Load()-writes).To(BeEquivalentTo(1), "the one of settle, though every object was looked at")
 		expectEvents(ctx, key, "ServiceExport", "Exported", "PortConflict")
 	})
 

@@ -5,7 +5,10 @@ package status
 
 import (
 	"context"
+	"net/http"
 	"os"
+	"strings"
+	"sync/atomic"
 	"testing"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -74,10 +77,12 @@ var _ = BeforeSuite(func() {
 func start() {
 	GinkgoHelper()
 	yes, no := true, false
-	mgr, err := ctrl.NewManager(server, ctrl.Options{
-		Scheme:     scheme,
-		Logger:     GinkgoLogr,
-		Metrics:    metricsserver.Options{BindAddress: "0"},
+	counted := rest.CopyConfig(server)
+	counted.Wrap(func(next http.RoundTripper) http.RoundTripper { return counter{next} })
+	mgr, err := ctrl.NewManager(counted, ctrl.Options{
+		Scheme:  scheme,
+		Logger:  GinkgoLogr,
+		Metrics: metricsserver.Options{BindAddress: "0"},
 		// First come, first served: a priority queue would put what is found at
 		// start behind what comes later, and settle would prove nothing.
 		Controller: config.Controller{SkipNameValidation: &yes, UsePriorityQueue: &no},
@@ -95,6 +100,19 @@ func start() {
 		Expect(<-ended).To(Succeed())
 	}
 	Expect(mgr.GetCache().WaitForCacheSync(ctx)).To(BeTrue())
+}
+
+// statusWrites counts the requests to write a status, those included that would
+// change nothing.
+var statusWrites atomic.Int64
+
+type counter struct{ next http.RoundTripper }
+
+func (c counter) RoundTrip(request *http.Request) (*http.Response, error) {
+	if request.Method != http.MethodGet && strings.HasSuffix(request.URL.Path, "/status") {
+		statusWrites.Add(1)
+	}
+	return c.next.RoundTrip(request)
 }
 
 // trimFieldSets is what the program's cache does to every object.
