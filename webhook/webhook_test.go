@@ -120,7 +120,7 @@ func request(t *testing.T, op admissionv1.Operation, kind string, now, was any) 
 
 const (
 	plain      = `{"apiVersion":"multicluster.x-k8s.io/v1alpha1","kind":"ServiceExport","metadata":{"name":"web","namespace":"shop"}}`
-	labelled   = `{"metadata":{"name":"web","namespace":"shop","labels":{"export-to":"b, c"}}}`
+	labeled    = `{"metadata":{"name":"web","namespace":"shop","labels":{"export-to":"b, c"}}}`
 	annotated  = `{"metadata":{"name":"web","namespace":"shop","annotations":{"comity.dev/export-to":"b"}}}`
 	twoScopes  = `{"metadata":{"name":"web","namespace":"shop","labels":{"export-to":"c"},"annotations":{"comity.dev/export-to":"b"}}}`
 	finalizer  = `{"metadata":{"name":"web","namespace":"shop","finalizers":["x/y"]},"status":{"conditions":[]}}`
@@ -182,7 +182,7 @@ func TestMutateServiceExport(t *testing.T) {
 	}{
 		{name: "no label, no patch", op: admissionv1.Create, now: plain},
 		{
-			name: "the label moves", op: admissionv1.Create, now: labelled,
+			name: "the label moves", op: admissionv1.Create, now: labeled,
 			wantPatch: `[{"op":"remove","path":"/metadata/labels/export-to"},{"op":"add","path":"/metadata/annotations","value":{}},` +
 				`{"op":"add","path":"/metadata/annotations/comity.dev~1export-to","value":"b, c"}]`,
 		},
@@ -220,7 +220,7 @@ func service(kind corev1.ServiceType) *corev1.Service {
 func reader(t *testing.T, getError error, objects ...client.Object) client.Reader {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := mcsv1beta1.AddToScheme(scheme); err != nil {
+	if err := mcsv1beta1.Install(scheme); err != nil {
 		t.Fatal(err)
 	}
 	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{

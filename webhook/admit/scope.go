@@ -16,7 +16,7 @@ import (
 // MoveScope gives the JSON patch that moves the label export-to of a
 // ServiceExport to the annotation comity.dev/export-to, empty when there is no
 // such label. Kubernetes refuses a comma in a label value, but only after
-// mutating admission, so what users write as a label can still be honoured.
+// mutating admission, so what users write as a label can still hold.
 //
 // was is the metadata that an update replaces, nil for a creation. The
 // annotation on a stored object is usually what an earlier label became:
@@ -29,8 +29,8 @@ import (
 //	                                     of a manifest whose label was edited)
 //	other, as stored        as stored    both stay: not this request's doing
 func MoveScope(now, was *metav1.ObjectMeta) ([]jsonpatch.Operation, error) {
-	label, labelled := now.Labels[model.LabelExportTo]
-	if !labelled {
+	label, labeled := now.Labels[model.LabelExportTo]
+	if !labeled {
 		return nil, nil
 	}
 	annotation, annotated := now.Annotations[model.AnnotationExportTo]
