@@ -1,0 +1,196 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package kind runs a set of clusters with kind, its command, in Docker: real
+// kubelets, kube-proxy and CoreDNS, for end-to-end tests.
+//
+// It takes cluster ids and options, and the node image and images to load from
+// the environment, and gives running clusters with disjoint networks, routes
+// between all nodes for Pods, zones on the nodes and clusterset.local in DNS.
+// It never pulls what is loaded already and deletes only clusters that it made.
+package kind
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/rest"
+
+	"github.com/comity-mcs/comity/test/clusters"
+)
+
+const (
+	// NodeImageEnv names the node image; kind's own default if it is unset.
+	NodeImageEnv = "KIND_NODE_IMAGE"
+	// ImagesEnv lists images of the Docker engine, separated by spaces, to load into every node.
+	ImagesEnv = "COMITY_KIND_IMAGES"
+
+	// prefix begins the names that kind knows the clusters by.
+	prefix = "comity-"
+)
+
+// Options say which clusters to make. Only IDs is needed.
+type Options struct {
+	// IDs are the cluster ids, in order of their networks.
+	IDs []string
+	// FirstNetwork numbers the network of the first cluster; default 1. See clusters.NetworkOf.
+	FirstNetwork int
+	// Workers are nodes beside the control plane, which takes Pods too when there are none.
+	Workers int
+	// NodeImage overrides NodeImageEnv.
+	NodeImage string
+	// Images of the Docker engine are loaded into every node, besides those of ImagesEnv.
+	// Pods must use them with imagePullPolicy: IfNotPresent.
+	Images []string
+	// Manifests are applied besides the MCS API's definitions, for example config/crd by clusters.Files.
+	Manifests [][]byte
+	// Dir keeps the kubeconfigs. Default: a temporary one, which Close removes.
+	Dir string
+	// Out receives one line per step; default standard error.
+	Out io.Writer
+}
+
+// Cluster is one kind cluster. It implements clusters.Cluster.
+type Cluster struct {
+	id        string
+	tools     *tools
+	dir       string
+	removeDir string // what Close removes besides; empty if the caller owns the directory
+	network   clusters.Network
+	config    *rest.Config
+	nodes     []node
+}
+
+var _ clusters.Cluster = (*Cluster)(nil)
+
+// Start makes the clusters, side by side, and joins their Pod networks. On
+// error nothing is left. It fails at once where no Docker engine answers, or a
+// cluster of one of the names exists, unless it was made by Start and left: use Delete.
+func Start(ctx context.Context, options Options) ([]*Cluster, error) {
+	if options.FirstNetwork == 0 {
+		options.FirstNetwork = 1
+	}
+	if options.NodeImage == "" {
+		options.NodeImage = os.Getenv(NodeImageEnv)
+	}
+	options.Images = append(options.Images, strings.Fields(os.Getenv(ImagesEnv))...)
+	if options.Out == nil {
+		options.Out = os.Stderr
+	}
+	tools, err := findTools(ctx, options.Out)
+	if err != nil {
+		return nil, err
+	}
+	if err := tools.refuseExisting(ctx, options.IDs); err != nil {
+		return nil, err
+	}
+	base, temporary := options.Dir, ""
+	if base == "" {
+		if base, err = os.MkdirTemp("", "comity-kind-"); err != nil {
+			return nil, fmt.Errorf("make a directory for kubeconfigs: %w", err)
+		}
+		temporary = base
+	}
+	all := make([]*Cluster, len(options.IDs))
+	for i, id := range options.IDs {
+		network, err := clusters.NetworkOf(options.FirstNetwork+i, false)
+		if err != nil {
+			return nil, err
+		}
+		all[i] = &Cluster{id: id, tools: tools, network: network, dir: filepath.Join(base, id), removeDir: temporary}
+	}
+	if err := startAll(ctx, all, options); err != nil {
+		return nil, errors.Join(err, Close(all))
+	}
+	return all, nil
+}
+
+func startAll(ctx context.Context, all []*Cluster, options Options) error {
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.SetLimit(2) // each takes a whole core while it starts
+	for _, c := range all {
+		group.Go(func() error {
+			if err := c.start(groupCtx, options); err != nil {
+				return fmt.Errorf("start kind cluster %s: %w", c.id, err)
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	return Connect(ctx, all)
+}
+
+// Close deletes several clusters; all are tried.
+func Close(all []*Cluster) error {
+	var errs []error
+	for _, c := range all {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Delete deletes clusters that Start made in another process.
+func Delete(ctx context.Context, ids []string) error {
+	tools, err := findTools(ctx, io.Discard)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, id := range ids {
+		errs = append(errs, (&Cluster{id: id, tools: tools}).Close())
+	}
+	return errors.Join(errs...)
+}
+
+// ID implements clusters.Cluster.
+func (c *Cluster) ID() string { return c.id }
+
+// Name is what kind calls the cluster; its nodes are containers <name>-control-plane, <name>-worker, ...
+func (c *Cluster) Name() string { return prefix + c.id }
+
+// Kubeconfig implements clusters.Cluster.
+func (c *Cluster) Kubeconfig() string { return filepath.Join(c.dir, "kubeconfig") }
+
+// RESTConfig implements clusters.Cluster.
+func (c *Cluster) RESTConfig() *rest.Config { return rest.CopyConfig(c.config) }
+
+// PeerServer implements clusters.Cluster: Pods of other clusters reach the node's address in Docker's network.
+func (c *Cluster) PeerServer() string { return "https://" + c.nodes[0].address + ":6443" }
+
+// Network implements clusters.Cluster.
+func (c *Cluster) Network() clusters.Network { return c.network }
+
+// DNSAddress implements clusters.Cluster. On Linux the node's address can be reached from the host.
+func (c *Cluster) DNSAddress() string { return fmt.Sprintf("%s:%d", c.nodes[0].address, dnsNodePort) }
+
+// Close implements clusters.Cluster. It works after a Start that failed half-way.
+func (c *Cluster) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	_, err := c.tools.run(ctx, c.tools.kind, nil, "delete", "cluster", "--name", c.Name(), "--kubeconfig", os.DevNull)
+	if c.removeDir != "" {
+		err = errors.Join(err, os.RemoveAll(c.dir))
+		_ = os.Remove(c.removeDir) // refuses until it is empty
+	}
+	return err
+}
+
+// LoadImages loads images of the Docker engine into every node.
+func (c *Cluster) LoadImages(ctx context.Context, images ...string) error {
+	if len(images) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	defer cancel()
+	_, err := c.tools.run(ctx, c.tools.kind, nil, append([]string{"load", "docker-image", "--name", c.Name()}, images...)...)
+	return err
+}
