@@ -1,0 +1,196 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sync
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/sync/loop"
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/peer"
+)
+
+// agent is what runs in a cluster: the peers and the loop, as the program wires them.
+type agent struct {
+	peers    *peer.Set
+	loop     *loop.Loop
+	admitter *admitter
+	writer   *writer
+	policies chan event.GenericEvent
+	end      func()
+}
+
+// start runs a new agent; stop ends it. Both may be called again and again.
+func (c *cluster) start() {
+	GinkgoHelper()
+	c.startWith(&writer{})
+}
+
+func (c *cluster) startWith(w *writer) {
+	GinkgoHelper()
+	registry := prometheus.NewRegistry()
+	mgr, err := ctrl.NewManager(c.config, ctrl.Options{
+		Scheme: scheme,
+		Logger: ctrl.Log.WithName(string(c.id)),
+		Cache: cache.Options{
+			DefaultTransform: loop.TrimManagedFields,
+			ByObject:         map[client.Object]cache.ByObject{&corev1.Secret{}: {Namespaces: map[string]cache.Config{"comity-system": {}}}},
+		},
+		Metrics:    metricsserver.Options{BindAddress: "0"},
+		Controller: ctrlconfig.Controller{SkipNameValidation: ptr.To(true)}, // several agents in one process
+	})
+	Expect(err).NotTo(HaveOccurred())
+	w.Client = mgr.GetClient()
+	a := &agent{admitter: &admitter{}, writer: w, policies: make(chan event.GenericEvent)}
+	a.peers = peer.New(peer.Options{
+		Self: c.id, ClusterSet: "prod", Namespace: "comity-system", Registry: registry,
+		Recorder: mgr.GetEventRecorder("comity"), Log: ctrl.Log.WithName(string(c.id)).WithName("peer"),
+	})
+	Expect(a.peers.SetupWithManager(mgr)).To(Succeed())
+	a.loop, err = loop.SetupWithManager(mgr, loop.Options{
+		Self: c.id, ClusterSet: "prod", Namespace: "comity-system", Version: "test",
+		Peers: a.peers, Admitter: a.admitter, PolicyChanged: a.policies, Registry: registry, Writer: w,
+	})
+	Expect(err).NotTo(HaveOccurred())
+
+	running, cancel := context.WithCancel(context.Background())
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		defer GinkgoRecover()
+		Expect(mgr.Start(running)).To(Succeed(), "the agent of cluster %s", c.id)
+	})
+	ended.Go(func() {
+		for {
+			select {
+			case <-a.loop.Changed():
+			case <-running.Done():
+				return
+			}
+		}
+	})
+	w.kill = cancel
+	a.end = func() { cancel(); ended.Wait() }
+	c.agent = a
+}
+
+func (c *cluster) stop() {
+	if c.agent != nil {
+		c.agent.end()
+		c.agent = nil
+	}
+}
+
+// admitter answers as told, Allowed unless told otherwise.
+type admitter struct {
+	mu      sync.Mutex
+	answers map[types.NamespacedName]decision.Verdict
+}
+
+func (a *admitter) Admit(_ context.Context, export *mcsv1beta1.ServiceExport) decision.Verdict {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if verdict, told := a.answers[client.ObjectKeyFromObject(export)]; told {
+		return verdict
+	}
+	return decision.Verdict{Outcome: decision.Allowed}
+}
+
+// rule makes the policies of a cluster answer differently from now on.
+func (a *agent) rule(key types.NamespacedName, verdict decision.Verdict) {
+	a.admitter.mu.Lock()
+	if a.admitter.answers == nil {
+		a.admitter.answers = map[types.NamespacedName]decision.Verdict{}
+	}
+	a.admitter.answers[key] = verdict
+	a.admitter.mu.Unlock()
+	a.policies <- event.GenericEvent{}
+}
+
+// writer counts the agent's writes and can kill the agent at one of them,
+// before or after it reached the API server.
+type writer struct {
+	client.Client
+	count   atomic.Int64
+	dieAt   int64 // 0: never
+	reaches bool
+	kill    func()
+}
+
+func (w *writer) dies() bool {
+	n := w.count.Add(1)
+	return w.dieAt > 0 && n >= w.dieAt
+}
+
+func (w *writer) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+	return w.write(ctx, func() error { return w.Client.Patch(ctx, o, p, opts...) })
+}
+
+func (w *writer) Delete(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
+	return w.write(ctx, func() error { return w.Client.Delete(ctx, o, opts...) })
+}
+
+func (w *writer) write(ctx context.Context, do func() error) error {
+	if !w.dies() {
+		return do()
+	}
+	if w.reaches && w.count.Load() == w.dieAt {
+		_ = do() // a killed process does not learn how its last write went
+	}
+	w.kill()
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// kubeconfig is an administrator's, all inline.
+func kubeconfig(config *rest.Config) []byte {
+	GinkgoHelper()
+	out := clientcmdapi.NewConfig()
+	out.Clusters["peer"] = &clientcmdapi.Cluster{Server: "https://" + trimScheme(config.Host), CertificateAuthorityData: config.CAData}
+	out.AuthInfos["peer"] = &clientcmdapi.AuthInfo{ClientCertificateData: config.CertData, ClientKeyData: config.KeyData, Token: config.BearerToken}
+	out.Contexts["peer"] = &clientcmdapi.Context{Cluster: "peer", AuthInfo: "peer"}
+	out.CurrentContext = "peer"
+	data, err := clientcmd.Write(*out)
+	Expect(err).NotTo(HaveOccurred())
+	return data
+}
+
+func trimScheme(host string) string {
+	for _, prefix := range []string{"https://", "http://"} {
+		if len(host) > len(prefix) && host[:len(prefix)] == prefix {
+			return host[len(prefix):]
+		}
+	}
+	return host
+}
+
+func peerSecret(name, id string, data []byte) *corev1.Secret {
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "comity-system", Name: name,
+			Labels: map[string]string{model.LabelClusterID: id, model.LabelClusterSet: "prod"},
+		},
+		Data: map[string][]byte{"kubeconfig": data},
+	}
+}

@@ -1,0 +1,240 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sync
+
+import (
+	"slices"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/policies/decision"
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+var _ = Describe("an exported Service", func() {
+	It("is imported wherever its namespace exists, the exporter included", func() {
+		ns := newNamespace("a", "b")
+		a, b := clusters["a"], clusters["b"]
+		a.create(service(ns, "web"), endpoints(ns, "web", "web-x1", "10.1.0.1", "10.1.0.2"), export(ns, "web"))
+
+		derived := model.DerivedName("web")
+		for _, c := range []*cluster{a, b} {
+			Eventually(c.backends(ns, "web")).Should(Equal([]string{"a/10.1.0.1", "a/10.1.0.2"}))
+			var imported *mcsv1beta1.ServiceImport
+			Eventually(func() *mcsv1beta1.ServiceImport {
+				imported = c.serviceImport(ns, "web")
+				return imported
+			}).ShouldNot(BeNil())
+			Expect(imported.Spec.Type).To(Equal(mcsv1beta1.ClusterSetIP))
+			Expect(imported.Annotations).To(HaveKeyWithValue(model.AnnotationDerivedName, derived))
+			own := read[corev1.Service](c, ns, derived)
+			Expect(own).NotTo(BeNil())
+			Expect(own.Spec.Selector).To(BeEmpty())
+			Expect(imported.Spec.IPs).To(Equal(own.Spec.ClusterIPs))
+			Expect(own.Labels).To(And(
+				HaveKeyWithValue(model.LabelServiceName, "web"), HaveKeyWithValue(model.LabelServiceImported, "true"),
+				HaveKeyWithValue("app.kubernetes.io/managed-by", "comity")))
+
+			slices := c.derivedSlices(ns, "web")
+			Expect(slices).To(HaveLen(1))
+			Expect(slices[0].Name).To(Equal(derived + "-a"))
+			Expect(slices[0].Labels).To(And(
+				HaveKeyWithValue(discoveryv1.LabelServiceName, derived), HaveKeyWithValue(discoveryv1.LabelManagedBy, "comity"),
+				HaveKeyWithValue(model.LabelServiceName, "web"), HaveKeyWithValue(model.LabelSourceCluster, "a")))
+			Expect(slices[0].Endpoints[0].NodeName).To(BeNil(), "a node of a is nothing in b")
+			Expect(slices[0].Endpoints[0].Zone).To(HaveValue(Equal("zone-1")))
+		}
+		Expect(a.records(ns, "web")).To(Equal([]string{"record in comity-a", "slice in comity-a"}))
+		Consistently(func() []string { return clusters["c"].ownedIn(ns) }).Should(BeEmpty(), "c has no such namespace")
+	})
+
+	It("follows its endpoints and leaves with its ServiceExport", func() {
+		ns := newNamespace("a", "b")
+		a, b := clusters["a"], clusters["b"]
+		slice := endpoints(ns, "web", "web-x1", "10.1.0.1")
+		exported := export(ns, "web")
+		a.create(service(ns, "web"), slice, exported)
+		Eventually(b.backends(ns, "web")).Should(Equal([]string{"a/10.1.0.1"}))
+
+		slice.Endpoints[0].Addresses = []string{"10.1.0.9"}
+		Expect(a.client.Update(ctx(), slice)).To(Succeed())
+		Eventually(b.backends(ns, "web")).Should(Equal([]string{"a/10.1.0.9"}))
+		second := endpoints(ns, "web", "web-x2", "10.1.0.3")
+		a.create(second)
+		Eventually(b.backends(ns, "web")).Should(Equal([]string{"a/10.1.0.3", "a/10.1.0.9"}))
+		a.delete(slice)
+		Eventually(b.backends(ns, "web")).Should(Equal([]string{"a/10.1.0.3"}))
+
+		a.delete(exported)
+		for _, c := range []*cluster{a, b} {
+			Eventually(func() []string { return c.ownedIn(ns) }).Should(BeEmpty())
+		}
+		Eventually(func() []string { return a.records(ns, "web") }).Should(BeEmpty())
+	})
+
+	It("is headless where the Service is", func() {
+		ns := newNamespace("a", "b")
+		slice := endpoints(ns, "db", "db-x1", "10.1.0.1")
+		slice.Endpoints[0].Hostname = ptr.To("db-0")
+		clusters["a"].create(service(ns, "db", headless), slice, export(ns, "db"))
+		b := clusters["b"]
+		Eventually(b.backends(ns, "db")).Should(Equal([]string{"a/10.1.0.1"}))
+		Eventually(func() *mcsv1beta1.ServiceImport { return b.serviceImport(ns, "db") }).ShouldNot(BeNil())
+		imported := b.serviceImport(ns, "db")
+		Expect(imported.Spec.Type).To(Equal(mcsv1beta1.Headless))
+		Expect(imported.Spec.IPs).To(BeEmpty())
+		Expect(read[corev1.Service](b, ns, model.DerivedName("db")).Spec.ClusterIP).To(Equal(corev1.ClusterIPNone))
+		Expect(b.derivedSlices(ns, "db")[0].Endpoints[0].Hostname).To(HaveValue(Equal("db-0")))
+	})
+
+	It("is merged with the same Service of other clusters, and conflicts are seen by all of them", func() {
+		ns := newNamespace("a", "b", "c")
+		clusters["a"].create(service(ns, "web"), endpoints(ns, "web", "web-a", "10.1.0.1"), export(ns, "web"))
+		clusters["b"].create(service(ns, "web", func(s *corev1.Service) { s.Spec.Ports[0].Port = 8080 }),
+			endpoints(ns, "web", "web-b", "10.2.0.1"), export(ns, "web"))
+		key := types.NamespacedName{Namespace: ns, Name: "web"}
+		for _, id := range ids {
+			Eventually(func() []model.Conflict {
+				seen, _ := clusters[id].agent.loop.Observe(key)
+				return seen.Conflicts
+			}).Should(ContainElement(HaveField("Reason", mcsv1beta1.ServiceExportReasonPortConflict)), "conflicts as %s sees them", id)
+		}
+		Eventually(clusters["c"].backends(ns, "web")).Should(ContainElement("a/10.1.0.1"))
+	})
+
+	It("goes into the exchange of those in its scope only", func() {
+		ns := newNamespace("a", "b", "c")
+		a := clusters["a"]
+		exported := export(ns, "web", "b")
+		a.create(service(ns, "web"), endpoints(ns, "web", "web-x1", "10.1.0.1"), exported)
+		Eventually(clusters["b"].backends(ns, "web")).Should(Equal([]string{"a/10.1.0.1"}))
+		Expect(a.records(ns, "web")).To(Equal([]string{"record in comity-a-to-b", "slice in comity-a-to-b"}))
+		Consistently(func() []string { return clusters["c"].ownedIn(ns) }).Should(BeEmpty())
+
+		By("widening the scope: b must not lose an endpoint on the way")
+		delete(exported.Annotations, model.AnnotationExportTo)
+		Expect(a.client.Update(ctx(), exported)).To(Succeed())
+		Eventually(func() []string {
+			Expect(clusters["b"].backends(ns, "web")()).To(Equal([]string{"a/10.1.0.1"}))
+			return clusters["c"].backends(ns, "web")()
+		}).Should(Equal([]string{"a/10.1.0.1"}))
+		Eventually(func() []string { return a.records(ns, "web") }).Should(Equal([]string{"record in comity-a", "slice in comity-a"}))
+
+		By("spoiling the scope: it must not be taken for a wider one")
+		exported.Annotations = map[string]string{model.AnnotationExportTo: "b,,c"}
+		Expect(a.client.Update(ctx(), exported)).To(Succeed())
+		Eventually(func() []string { return a.records(ns, "web") }).Should(BeEmpty())
+		seen, _ := a.agent.loop.Observe(types.NamespacedName{Namespace: ns, Name: "web"})
+		Expect(seen.Publication).To(Equal(model.PublicationWithheld))
+		Expect(seen.Detail).To(ContainSubstring(model.AnnotationExportTo))
+	})
+
+	It("is withdrawn when policy denies it, and stays as it is when policy cannot tell", func() {
+		ns := newNamespace("a", "b")
+		a, b := clusters["a"], clusters["b"]
+		key := types.NamespacedName{Namespace: ns, Name: "web"}
+		slice := endpoints(ns, "web", "web-x1", "10.1.0.1")
+		a.create(service(ns, "web"), slice, export(ns, "web"))
+		Eventually(b.backends(ns, "web")).Should(Equal([]string{"a/10.1.0.1"}))
+
+		a.agent.rule(key, decision.Verdict{Problem: "policies are still loading"})
+		slice.Endpoints[0].Addresses = []string{"10.1.0.2"}
+		Expect(a.client.Update(ctx(), slice)).To(Succeed())
+		Eventually(b.backends(ns, "web")).Should(Equal([]string{"a/10.1.0.2"}), "endpoints follow what is published")
+		Expect(a.serviceImport(ns, "web")).NotTo(BeNil())
+
+		a.agent.rule(key, decision.Verdict{Outcome: decision.Denied, Violations: []decision.Violation{{Policy: "p", Message: "no"}}})
+		for _, c := range []*cluster{a, b} {
+			Eventually(func() []string { return c.ownedIn(ns) }).Should(BeEmpty())
+		}
+		Eventually(func() model.Publication {
+			seen, _ := a.agent.loop.Observe(key)
+			return seen.Publication
+		}).Should(Equal(model.PublicationWithheld))
+	})
+
+	It("is imported once its namespace is made", func() {
+		ns := newNamespace("a")
+		clusters["a"].create(service(ns, "web"), endpoints(ns, "web", "web-x1", "10.1.0.1"), export(ns, "web"))
+		Eventually(func() []string { return clusters["a"].records(ns, "web") }).ShouldNot(BeEmpty())
+		clusters["b"].create(namespaced(ns, map[string]string{model.LabelIdentity: "team", "secret": "x"}))
+		Eventually(clusters["b"].backends(ns, "web")).Should(Equal([]string{"a/10.1.0.1"}))
+		Eventually(func() *exchangev1alpha1.NamespaceRecord {
+			return read[exchangev1alpha1.NamespaceRecord](clusters["b"], "comity-b", ns)
+		}).Should(HaveField("Spec.Labels", Equal(map[string]string{model.LabelIdentity: "team"})))
+		Expect(clusters["a"].agent.peers.Namespace(ns)).To(ContainElement(And(
+			HaveField("Cluster", model.ClusterID("b")), HaveField("Presence", model.NamespacePresent))))
+	})
+
+	It("waits for its Service, and says so", func() {
+		ns := newNamespace("a", "b")
+		key := types.NamespacedName{Namespace: ns, Name: "web"}
+		clusters["a"].create(export(ns, "web"))
+		Eventually(func() string {
+			seen, _ := clusters["a"].agent.loop.Observe(key)
+			return seen.Detail
+		}).Should(ContainSubstring("does not exist"))
+		clusters["a"].create(service(ns, "web"), endpoints(ns, "web", "web-x1", "10.1.0.1"))
+		Eventually(clusters["b"].backends(ns, "web")).Should(Equal([]string{"a/10.1.0.1"}))
+	})
+})
+
+var _ = Describe("names", func() {
+	It("of which the sums collide get a derived Service each", func() {
+		ns := newNamespace("a", "b")
+		for _, name := range []string{"svc-adb", "svc-bbc"} {
+			clusters["a"].create(service(ns, name), endpoints(ns, name, name+"-x1", "10.1.0.1"), export(ns, name))
+		}
+		for _, id := range []model.ClusterID{"a", "b"} {
+			c := clusters[id]
+			var derived []string
+			for _, name := range []string{"svc-adb", "svc-bbc"} {
+				Eventually(c.backends(ns, name)).Should(Equal([]string{"a/10.1.0.1"}))
+				Eventually(func() *mcsv1beta1.ServiceImport { return c.serviceImport(ns, name) }).ShouldNot(BeNil())
+				derived = append(derived, c.serviceImport(ns, name).Annotations[model.AnnotationDerivedName])
+			}
+			Expect(derived[0]).NotTo(Equal(derived[1]))
+			Expect(derived).To(ContainElement(model.DerivedName("svc-adb")))
+			slices.Sort(derived)
+		}
+	})
+
+	It("that a foreign Service has are left to it, and that is told", func() {
+		ns := newNamespace("a", "b")
+		b := clusters["b"]
+		// Made by hand, with our labels and the very spec that we would apply.
+		foreign := service(ns, model.DerivedName("web"), func(s *corev1.Service) {
+			s.Labels = map[string]string{model.LabelServiceName: "web", "app.kubernetes.io/managed-by": "comity"}
+		})
+		b.create(foreign)
+		clusters["a"].create(service(ns, "web"), endpoints(ns, "web", "web-x1", "10.1.0.1"), export(ns, "web"))
+		Eventually(b.backends(ns, "web")).Should(Equal([]string{"a/10.1.0.1"}))
+		Eventually(func() *mcsv1beta1.ServiceImport { return b.serviceImport(ns, "web") }).ShouldNot(BeNil())
+		Expect(b.serviceImport(ns, "web").Annotations).To(HaveKeyWithValue(model.AnnotationDerivedName, model.AlternateDerivedName("web")))
+		Expect(read[corev1.Service](b, ns, foreign.Name).ResourceVersion).To(Equal(foreign.ResourceVersion))
+		seen, _ := b.agent.loop.Observe(types.NamespacedName{Namespace: ns, Name: "web"})
+		Expect(seen.Problems).To(ContainElement(HaveField("Reason", model.ReasonNameTaken)))
+	})
+
+	It("of foreign ServiceImports are left to them, and that is told", func() {
+		ns := newNamespace("a", "b")
+		b := clusters["b"]
+		foreign := &mcsv1beta1.ServiceImport{Spec: mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Port: 80}}}}
+		foreign.Namespace, foreign.Name = ns, "web"
+		b.create(foreign)
+		clusters["a"].create(service(ns, "web"), endpoints(ns, "web", "web-x1", "10.1.0.1"), export(ns, "web"))
+		Eventually(func() []model.Problem {
+			seen, _ := b.agent.loop.Observe(types.NamespacedName{Namespace: ns, Name: "web"})
+			return seen.Problems
+		}).Should(ContainElement(HaveField("Reason", model.ReasonForeignImport)))
+		Consistently(func() string { return b.serviceImport(ns, "web").ResourceVersion }).Should(Equal(foreign.ResourceVersion))
+	})
+})
