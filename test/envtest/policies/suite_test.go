@@ -1,0 +1,118 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policies
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"testing"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/comity-mcs/comity/policies/controller"
+	"github.com/comity-mcs/comity/policies/engine"
+	"github.com/comity-mcs/comity/policies/v1alpha1"
+)
+
+func TestPolicies(t *testing.T) {
+	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+		t.Fatal("KUBEBUILDER_ASSETS is not set; it must name the directory with etcd, kube-apiserver and kubectl (make test sets it)")
+	}
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "policies")
+}
+
+var (
+	scheme = runtime.NewScheme()
+	server *rest.Config
+	// direct reads and writes without a cache.
+	direct client.Client
+)
+
+var _ = BeforeSuite(func() {
+	Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
+	Expect(v1alpha1.AddToScheme(scheme)).To(Succeed())
+	env := &envtest.Environment{CRDDirectoryPaths: []string{"../../../config/crd"}, ErrorIfCRDPathMissing: true}
+	var err error
+	server, err = env.Start()
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func() { Expect(env.Stop()).To(Succeed()) })
+	direct, err = client.New(server, client.Options{Scheme: scheme})
+	Expect(err).NotTo(HaveOccurred())
+})
+
+// replica is one replica of the agent, as far as policies go.
+type replica struct {
+	engine *engine.Engine
+	// elect makes it the leader.
+	elect func()
+	// changes counts how often it said that verdicts may differ.
+	changes atomic.Int64
+	// writes counts its requests that change something, events included.
+	writes atomic.Int64
+	// stop ends it and waits for its end; it ends with the spec anyway.
+	stop func()
+}
+
+// start runs a replica that does not lead.
+func start() *replica {
+	GinkgoHelper()
+	r := &replica{}
+	var err error
+	r.engine, err = engine.New(engine.Options{})
+	Expect(err).NotTo(HaveOccurred())
+	counted := rest.CopyConfig(server)
+	counted.Wrap(func(next http.RoundTripper) http.RoundTripper { return counter{next, &r.writes} })
+	yes := true
+	mgr, err := ctrl.NewManager(counted, ctrl.Options{
+		Scheme:     scheme,
+		Logger:     GinkgoLogr,
+		Metrics:    metricsserver.Options{BindAddress: "0"},
+		Controller: config.Controller{SkipNameValidation: &yes},
+	})
+	Expect(err).NotTo(HaveOccurred())
+	elected := make(chan struct{})
+	r.elect = func() { close(elected) }
+	Expect(controller.SetupWithManager(mgr, controller.Options{
+		Engine: r.engine, Changed: func() { r.changes.Add(1) }, Elected: elected,
+	})).To(Succeed())
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- mgr.Start(ctx) }()
+	stopped := false
+	r.stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		Expect(<-ended).To(Succeed())
+	}
+	DeferCleanup(func() { r.stop() })
+	Eventually(r.engine.Loaded).Within(timeout).Should(BeTrue())
+	return r
+}
+
+type counter struct {
+	next  http.RoundTripper
+	count *atomic.Int64
+}
+
+func (c counter) RoundTrip(request *http.Request) (*http.Response, error) {
+	if request.Method != http.MethodGet {
+		c.count.Add(1)
+	}
+	return c.next.RoundTrip(request)
+}
