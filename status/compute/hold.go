@@ -70,7 +70,7 @@ func conflictIsSettled(seen *model.Observation) settled {
 // peers that they may be about are unread. A refusal always replaces.
 func admissionIsSettled(in ExportInput) settled {
 	partial := in.Observation == nil || len(in.Observation.Unread) > 0
-	return func(old, wanted metav1.Condition) bool {
+	return func(old, _ metav1.Condition) bool {
 		switch {
 		case old.ObservedGeneration != in.Export.Generation:
 			return true

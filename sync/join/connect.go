@@ -96,11 +96,11 @@ func (m *member) preflight(ctx context.Context, peer model.ClusterID) error {
 			return fmt.Errorf("read Namespace %s: %w", wanted.Name, err)
 		}
 		if found.DeletionTimestamp != nil {
-			return fmt.Errorf("Namespace %s is being deleted; wait until it is gone, then join again", wanted.Name)
+			return fmt.Errorf("namespace %s is being deleted; wait until it is gone, then join again", wanted.Name)
 		}
 		for _, key := range []string{model.LabelExchangeFrom, model.LabelExchangeTo} {
 			if found.Labels[key] != wanted.Labels[key] {
-				return fmt.Errorf("Namespace %s exists with label %s=%q, expected %q, so it is not the exchange namespace that peers may read; remove it or choose another cluster id",
+				return fmt.Errorf("namespace %s exists with label %s=%q, expected %q, so it is not the exchange namespace that peers may read; remove it or choose another cluster id",
 					wanted.Name, key, found.Labels[key], wanted.Labels[key])
 			}
 		}
@@ -116,7 +116,7 @@ func (m *member) preflightSecrets(ctx context.Context, peer model.ClusterID) err
 		return fmt.Errorf("read Secret %s: %w", key, err)
 	}
 	if err == nil && named.Labels[model.LabelClusterID] != string(peer) {
-		return fmt.Errorf("Secret %s exists and is not that of peer %s (label %s is %q); rename or delete it",
+		return fmt.Errorf("the Secret %s exists and is not that of peer %s (label %s is %q); rename or delete it",
 			key, peer, model.LabelClusterID, named.Labels[model.LabelClusterID])
 	}
 	var claims corev1.SecretList
@@ -125,7 +125,7 @@ func (m *member) preflightSecrets(ctx context.Context, peer model.ClusterID) err
 	}
 	for i := range claims.Items {
 		if name := claims.Items[i].Name; name != key.Name {
-			return fmt.Errorf("Secret %s/%s claims the id %s already, and no id may be claimed twice; delete it or give the new peer another id",
+			return fmt.Errorf("the Secret %s/%s claims the id %s already, and no id may be claimed twice; delete it or give the new peer another id",
 				m.Namespace, name, peer)
 		}
 	}

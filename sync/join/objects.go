@@ -23,7 +23,7 @@ import (
 // FieldOwner is the field manager of every object that this package applies.
 const FieldOwner = "comity-join"
 
-// AnnotationAcceptedCIDRs, on a peer Secret, lists the address ranges that the
+// AnnotationAcceptedCIDRs lists, on a peer Secret, the address ranges that the
 // local administrator accepts from that peer, separated by commas.
 const AnnotationAcceptedCIDRs = "comity.dev/accepted-cidrs"
 

@@ -168,7 +168,7 @@ var _ = Describe("Connect refuses, and writes nothing for,", func() {
 		Expect(admin("a").Create(ctx, namespace)).To(Succeed())
 		shop := cluster("a")
 		shop.ID = "shop"
-		refused(ctx, shop, cluster("c"), `Namespace comity-shop exists with label comity.dev/exchange-from="", expected "shop"`)
+		refused(ctx, shop, cluster("c"), `namespace comity-shop exists with label comity.dev/exchange-from="", expected "shop"`)
 	})
 
 	It("a Secret of somebody else's that has the name of a peer's", func(ctx SpecContext) {
@@ -231,7 +231,7 @@ var _ = Describe("Disconnect", func() {
 		asA := connectTo(credential(ctx, "a", "b"))
 		Expect(asA.List(ctx, &v1alpha1.ExportRecordList{}, client.InNamespace("comity-b"))).To(Succeed())
 		Expect(join.Disconnect(ctx, cluster("b"), d, join.Options{})).To(Succeed(), "repeated")
-		Expect(join.Connect(ctx, cluster("b"), d, join.Options{})).To(MatchError(ContainSubstring("Namespace comity-b-to-d is being deleted")))
+		Expect(join.Connect(ctx, cluster("b"), d, join.Options{})).To(MatchError(ContainSubstring("namespace comity-b-to-d is being deleted")))
 	})
 
 	It("leaves alone what no join made", func(ctx SpecContext) {

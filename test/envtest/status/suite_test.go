@@ -14,7 +14,6 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -53,7 +52,7 @@ var (
 
 var _ = BeforeSuite(func() {
 	Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
-	Expect(mcsv1beta1.AddToScheme(scheme)).To(Succeed())
+	Expect(mcsv1beta1.Install(scheme)).To(Succeed())
 	var definitions []*apiextensionsv1.CustomResourceDefinition
 	for _, text := range [][]byte{crd.ServiceExportCRD, crd.ServiceImportCRD} {
 		definition := &apiextensionsv1.CustomResourceDefinition{}
@@ -117,8 +116,8 @@ func (c counter) RoundTrip(request *http.Request) (*http.Response, error) {
 
 // trimFieldSets is what the program's cache does to every object.
 func trimFieldSets(object any) (any, error) {
-	accessor, err := meta.Accessor(object)
-	if err != nil {
+	accessor, ok := object.(metav1.Object)
+	if !ok {
 		return object, nil
 	}
 	fields := accessor.GetManagedFields()
