@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -166,5 +167,70 @@ func TestAReservedNameIsNotTaken(t *testing.T) {
 	in.Taken = []string{derived("svc-adb")}
 	if got := plan.Import(in).DerivedName; got != model.AlternateDerivedName("svc-bbc") {
 		t.Errorf("got %q although that name is reserved for svc-adb", got)
+	}
+}
+
+func TestAnAnnouncedNameIsKeptWhenItsServiceIsLost(t *testing.T) {
+	w := newWorld()
+	bbc := importOf("svc-bbc").export("b", http())
+	in := bbc.in()
+	in.Taken = []string{derived("svc-adb")}
+	if _, err := w.converge(in); err != nil {
+		t.Fatal(err)
+	}
+	delete(w.objects, "Service default/"+model.AlternateDerivedName("svc-bbc"))
+	p, err := w.converge(bbc.in()) // svc-adb is gone, so the plain name is free
+	if err != nil || p.DerivedName != model.AlternateDerivedName("svc-bbc") {
+		t.Errorf("got %q, error %v; slices and clients still have the announced name", p.DerivedName, err)
+	}
+}
+
+func TestAnAnnouncedNameIsGivenUpOnceAnotherImportHasIt(t *testing.T) {
+	w := newWorld()
+	adb, bbc := importOf("svc-adb").export("b", http()), importOf("svc-bbc").export("b", http())
+	if _, err := w.converge(adb.in()); err != nil {
+		t.Fatal(err)
+	}
+	delete(w.objects, "Service default/"+derived("svc-adb"))
+	first, err := w.converge(bbc.in()) // after a restart nothing is reserved
+	if err != nil || first.DerivedName != derived("svc-adb") {
+		t.Fatalf("got %q, error %v", first.DerivedName, err)
+	}
+	second, err := w.converge(adb.in())
+	if err != nil || second.DerivedName != model.AlternateDerivedName("svc-adb") {
+		t.Errorf("got %q, error %v; the Service is svc-bbc's now", second.DerivedName, err)
+	}
+}
+
+func TestACopyInTwoAudiencesIsMirroredOnce(t *testing.T) {
+	everyone, scoped := copyOf(slice("web-x", []string{"http"}, "10.2.0.1")), copyOf(slice("web-x", []string{"http"}, "10.2.0.1"))
+	scoped.Namespace = "comity-b-to-a"
+	w := imported(t, importOf("web").export("b", http(), everyone, scoped))
+	if got := w.snapshot(func(o plan.Object) bool { _, is := o.(*discoveryv1.EndpointSlice); return is }); len(got) != 1 {
+		t.Errorf("%d slices, want 1: %v", len(got), got)
+	}
+}
+
+func TestASliceOfAnImportWithACollidingNameIsNotTakenOver(t *testing.T) {
+	w := imported(t, importOf("svc-bbc").export("b", http(), copyOf(slice("s", []string{"http"}, "10.2.0.1"))))
+	in := importOf("svc-adb").export("b", http(), copyOf(slice("s", []string{"http"}, "10.2.0.9"))).in()
+	in.Current.Slices = w.current(keyOf("svc-bbc")).Slices // as if a Create had met it
+	want := []string{
+		"create Service default/" + derived("svc-adb"),
+		"create EndpointSlice default/" + model.SliceName(derived("svc-adb"), false, "b", "s"),
+	}
+	if diff := cmp.Diff(want, verbs(plan.Import(in).Actions)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestTheAnswerIsAwaitedWhenAnAddressIsAdded(t *testing.T) {
+	w := imported(t, twoClusters())
+	set := twoClusters()
+	set.exports[0].IPFamilies = []corev1.IPFamily{"IPv4", "IPv6"}
+	in := set.in()
+	in.Current = w.current(in.Key)
+	if p := plan.Import(in); !p.AwaitsService {
+		t.Errorf("the ServiceImport would keep the old addresses until something else happens: %v", verbs(p.Actions))
 	}
 }

@@ -151,7 +151,9 @@ func drawExports(t *rapid.T) []model.Export {
 
 func drawExport(t *rapid.T, cluster model.ClusterID) model.Export {
 	e := model.Export{
-		Cluster: cluster, Key: types.NamespacedName{Namespace: "default", Name: "web"}, UID: types.UID(cluster),
+		Cluster: cluster, Key: types.NamespacedName{Namespace: "default", Name: "web"},
+		// The order of the UIDs must not matter: it is the clusters' the wrong way round.
+		UID:             types.UID(fmt.Sprint('9' - cluster[1])),
 		CreatedAt:       time.Unix(rapid.Int64Range(1, 3).Draw(t, "created"), 0).UTC(),
 		Type:            rapid.SampledFrom([]mcsv1beta1.ServiceImportType{"ClusterSetIP", "ClusterSetIP", "Headless"}).Draw(t, "type"),
 		IPFamilies:      rapid.SampledFrom([][]corev1.IPFamily{{"IPv4"}, {"IPv6"}, {"IPv4", "IPv6"}, {"IPv6", "IPv4"}}).Draw(t, "families"),
