@@ -178,9 +178,17 @@ var _ = Describe("An ExportPolicy", func() {
 		Expect(k8s.Delete(ctx, good)).To(Succeed())
 	})
 
-	It("of the samples is accepted", func(ctx SpecContext) {
-		text, err := os.ReadFile(filepath.Join("..", "..", "..", "config", "samples", "exportpolicy.yaml"))
+	DescribeTable("of ours is accepted", func(ctx SpecContext, pattern string, count int) {
+		files, err := filepath.Glob(filepath.Join("..", "..", "..", "config", filepath.FromSlash(pattern)))
 		Expect(err).NotTo(HaveOccurred())
-		Expect(k8s.Create(ctx, parse(string(text)), client.DryRunAll)).To(Succeed())
-	})
+		Expect(files).To(HaveLen(count))
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(k8s.Create(ctx, parse(string(text)), client.DryRunAll)).To(Succeed(), file)
+		}
+	},
+		Entry("in the samples", "samples/exportpolicy.yaml", 1),
+		Entry("in the baseline", "policies/[^k]*.yaml", 3),
+	)
 })

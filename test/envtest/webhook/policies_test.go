@@ -14,7 +14,6 @@ import (
 	"github.com/comity-mcs/comity/policies"
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
-	policyv1alpha1 "github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
 // bench is where the policies sit: the baseline in the real engine, unless a
@@ -63,12 +62,6 @@ func (b *bench) Evaluate(ctx context.Context, in decision.Input) decision.Verdic
 		return *overrule
 	}
 	return b.engine.Evaluate(ctx, in)
-}
-
-func (b *bench) Check(policy *policyv1alpha1.ExportPolicy) error {
-	return b.engine.Check(engine.Policy{
-		Name: policy.Name, Module: policy.Spec.Rego, Enforcement: policy.Spec.Enforcement, Match: policy.Spec.Match,
-	})
 }
 
 // recorder notes the warnings of the API server.

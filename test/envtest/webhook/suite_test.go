@@ -36,6 +36,7 @@ import (
 	mcscrd "sigs.k8s.io/mcs-api/config/crd"
 	"sigs.k8s.io/yaml"
 
+	"github.com/comity-mcs/comity/policies/controller"
 	policyv1alpha1 "github.com/comity-mcs/comity/policies/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/webhook"
@@ -121,7 +122,7 @@ func serve(cfg *rest.Config, scheme *runtime.Scheme) {
 			Reader:    facts.Reader{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Cluster: self, Peers: table{}},
 			Evaluator: judges,
 		},
-		Policies:   judges,
+		Policies:   controller.Checker{Engine: judges.engine},
 		Registerer: prometheus.NewRegistry(),
 	})).To(Succeed())
 
