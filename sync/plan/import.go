@@ -40,11 +40,11 @@ type ImportInput struct {
 type Current struct {
 	// Services are those of the namespace that are called
 	// model.DerivedName(name) or model.AlternateDerivedName(name) and those
-	// labelled model.LabelServiceName=name, in any order, each once.
+	// labeled model.LabelServiceName=name, in any order, each once.
 	Services []*corev1.Service
 	// Import is the ServiceImport called name; nil if there is none.
 	Import *mcsv1beta1.ServiceImport
-	// Slices are those of the namespace labelled model.LabelServiceName=name,
+	// Slices are those of the namespace labeled model.LabelServiceName=name,
 	// and any other whose name a Create of an earlier plan met: a user may have
 	// taken the label off one of ours, or given the name to another object.
 	Slices []*discoveryv1.EndpointSlice

@@ -26,12 +26,12 @@ type PublishInput struct {
 	// Record is what is to be published (exchange.Record); nil to withdraw.
 	Record *exchangev1alpha1.ExportRecordSpec
 	// Slices are the copies to publish as package exchange made them, named and
-	// labelled; their namespace is ignored. Not looked at if Record is nil.
+	// labeled; their namespace is ignored. Not looked at if Record is nil.
 	Slices []*discoveryv1.EndpointSlice
 	// Audience are the exchange namespaces to publish in, in any order.
 	Audience []string
 	// CurrentRecords and CurrentSlices are those of this export in all exchange
-	// namespaces: records called model.RecordName(key), slices labelled
+	// namespaces: records called model.RecordName(key), slices labeled
 	// model.LabelExportNamespace and model.LabelExportName.
 	CurrentRecords []*exchangev1alpha1.ExportRecord
 	CurrentSlices  []*discoveryv1.EndpointSlice

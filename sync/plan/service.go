@@ -41,7 +41,7 @@ func (p *importer) announced() string {
 }
 
 // ownServices are the derived Services of this import, preferred names first.
-// A Service is recognised by its label, or, if a user took that off or put
+// A Service is recognized by its label, or, if a user took that off or put
 // nonsense there, by our ServiceImport.
 func (p *importer) ownServices() []*corev1.Service {
 	var own []*corev1.Service

@@ -64,7 +64,7 @@ func (p *importer) mayRemove(s *discoveryv1.EndpointSlice) bool {
 }
 
 // owns reports whether a slice is Comity's and of this import. One whose label
-// was taken off or changed to nonsense is recognised by having the name of one
+// was taken off or changed to nonsense is recognized by having the name of one
 // of this import's; only an import whose name collides in adler32 has such, too.
 func (p *importer) owns(s *discoveryv1.EndpointSlice) bool {
 	service := s.Labels[model.LabelServiceName]
