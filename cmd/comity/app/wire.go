@@ -12,6 +12,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	policycontroller "github.com/comity-mcs/comity/policies/controller"
 	"github.com/comity-mcs/comity/policies/engine"
 	"github.com/comity-mcs/comity/status"
 	"github.com/comity-mcs/comity/sync/loop"
@@ -46,8 +47,13 @@ func wire(mgr ctrl.Manager, o Options, self identity, ready *health, log logr.Lo
 		}
 		peers.Subscribe(func(types.NamespacedName) {}, func(model.ClusterID) { r.all() })
 	}
-	policies.Load(nil)
-	if err := webhook.Register(mgr, webhook.Options{Judge: judge}); err != nil {
+	err = policycontroller.SetupWithManager(mgr, policycontroller.Options{
+		Engine: policies, Changed: func() { publisher.all(); conditions.all() },
+	})
+	if err != nil {
+		return fmt.Errorf("set up policies: %w", err)
+	}
+	if err := webhook.Register(mgr, webhook.Options{Judge: judge, Policies: policycontroller.Checker{Engine: policies}}); err != nil {
 		return fmt.Errorf("set up the webhook: %w", err)
 	}
 	syncing, err := loop.SetupWithManager(mgr, loop.Options{
