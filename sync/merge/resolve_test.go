@@ -66,45 +66,47 @@ func TestResolveChangesNoInput(t *testing.T) {
 	}
 }
 
+// hundred says how a hundred exports differ.
+var hundred = []struct {
+	name string
+	edit func(e *model.Export, i int)
+	want int
+}{
+	{"each has another affinity timeout", func(e *model.Export, i int) {
+		e.SessionAffinity = corev1.ServiceAffinityClientIP
+		seconds := int32(i + 1)
+		e.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &seconds}}
+	}, 1},
+	{"each has ports of its own", func(e *model.Export, i int) {
+		for p := range 20 {
+			e.Ports = append(e.Ports, mcsv1beta1.ServicePort{Name: fmt.Sprintf("p-%d-%d", i, p), Port: int32(1000 + 20*i + p)})
+		}
+	}, 1},
+	{"each has annotations of its own, long and not all ASCII", func(e *model.Export, i int) {
+		e.Annotations = map[string]string{"note": strings.Repeat("ü", 5000) + fmt.Sprint(i)}
+	}, 1},
+	{"half of them differ in everything", func(e *model.Export, i int) {
+		if i%2 == 0 {
+			return
+		}
+		local, distribution, seconds := corev1.ServiceInternalTrafficPolicyLocal, "PreferSameZone", int32(i)
+		e.InternalTrafficPolicy, e.TrafficDistribution = &local, &distribution
+		e.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol}
+		e.Labels, e.Annotations = map[string]string{"a": fmt.Sprint(i)}, map[string]string{"a": fmt.Sprint(i)}
+		e.SessionAffinity = corev1.ServiceAffinityClientIP
+		if i > 50 {
+			e.SessionAffinity = corev1.ServiceAffinityNone
+		}
+		e.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &seconds}}
+		e.Ports = append(e.Ports, mcsv1beta1.ServicePort{Name: fmt.Sprint("p", i), Port: int32(i)})
+		if i == 99 {
+			e.Type = mcsv1beta1.Headless
+		}
+	}, 9},
+}
+
 func TestMessagesFitWithAHundredClusters(t *testing.T) {
-	cases := []struct {
-		name string
-		edit func(e *model.Export, i int)
-		want int
-	}{
-		{"each has another affinity timeout", func(e *model.Export, i int) {
-			e.SessionAffinity = corev1.ServiceAffinityClientIP
-			seconds := int32(i + 1)
-			e.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &seconds}}
-		}, 1},
-		{"each has ports of its own", func(e *model.Export, i int) {
-			for p := range 20 {
-				e.Ports = append(e.Ports, mcsv1beta1.ServicePort{Name: fmt.Sprintf("p-%d-%d", i, p), Port: int32(1000 + 20*i + p)})
-			}
-		}, 1},
-		{"each has annotations of its own, long and not all ASCII", func(e *model.Export, i int) {
-			e.Annotations = map[string]string{"note": strings.Repeat("ü", 5000) + fmt.Sprint(i)}
-		}, 1},
-		{"half of them differ in everything", func(e *model.Export, i int) {
-			if i%2 == 0 {
-				return
-			}
-			local, distribution, seconds := corev1.ServiceInternalTrafficPolicyLocal, "PreferSameZone", int32(i)
-			e.InternalTrafficPolicy, e.TrafficDistribution = &local, &distribution
-			e.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol}
-			e.Labels, e.Annotations = map[string]string{"a": fmt.Sprint(i)}, map[string]string{"a": fmt.Sprint(i)}
-			e.SessionAffinity = corev1.ServiceAffinityClientIP
-			if i > 50 {
-				e.SessionAffinity = corev1.ServiceAffinityNone
-			}
-			e.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &seconds}}
-			e.Ports = append(e.Ports, mcsv1beta1.ServicePort{Name: fmt.Sprint("p", i), Port: int32(i)})
-			if i == 99 {
-				e.Type = mcsv1beta1.Headless
-			}
-		}, 9},
-	}
-	for _, c := range cases {
+	for _, c := range hundred {
 		t.Run(c.name, func(t *testing.T) {
 			var exports []model.Export
 			for i := range 100 {

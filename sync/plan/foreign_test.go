@@ -18,8 +18,8 @@ import (
 
 func TestForeignObjectsAreReportedAndLeftAlone(t *testing.T) {
 	web := derived("web")
-	labelled := foreignService(web)
-	labelled.Labels = map[string]string{
+	marked := foreignService(web)
+	marked.Labels = map[string]string{
 		model.LabelServiceName: "web", model.LabelServiceImported: "true", "app.kubernetes.io/managed-by": "comity",
 	}
 	cases := []struct {
@@ -30,7 +30,7 @@ func TestForeignObjectsAreReportedAndLeftAlone(t *testing.T) {
 	}{
 		{"a Service has the derived name", []plan.Object{foreignService(web)}, model.AlternateDerivedName("web"),
 			[]string{"NameTaken", `"` + model.AlternateDerivedName("web") + `" is used instead`}},
-		{"a Service has the derived name and all our labels", []plan.Object{labelled}, model.AlternateDerivedName("web"),
+		{"a Service has the derived name and all our labels", []plan.Object{marked}, model.AlternateDerivedName("web"),
 			[]string{"NameTaken", web + " was not made by Comity"}},
 		{"Services have both names", []plan.Object{foreignService(web), foreignService(model.AlternateDerivedName("web"))}, "",
 			[]string{"NameTaken", "nothing is imported"}},

@@ -61,7 +61,9 @@ func TestAnImportIsMadeInOrder(t *testing.T) {
 	}
 }
 
-func TestTheObjectsOfAnImport(t *testing.T) {
+// fullImport is an import with all that may be in one, and its world.
+func fullImport(t *testing.T) (*clusterset, *world) {
+	t.Helper()
 	set := importOf("web").export("b", http(), copyOf(slice("web-x", []string{"http", "admin"}, "10.2.0.1"))).edit(func(e *model.Export) {
 		e.SessionAffinity = corev1.ServiceAffinityClientIP
 		e.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr(int32(10))}}
@@ -69,7 +71,11 @@ func TestTheObjectsOfAnImport(t *testing.T) {
 		e.Labels = map[string]string{"team": "red", model.LabelServiceName: "spoof"}
 		e.Annotations = map[string]string{"note": "hello", model.AnnotationDerivedName: "spoof"}
 	})
-	w := imported(t, set)
+	return set, imported(t, set)
+}
+
+func TestTheDerivedService(t *testing.T) {
+	set, w := fullImport(t)
 	service, _ := w.applied["Service default/derived-43254079"].(*corev1.Service)
 	delete(service.Annotations, model.AnnotationApplied)
 	wantService := &corev1.Service{
@@ -88,6 +94,10 @@ func TestTheObjectsOfAnImport(t *testing.T) {
 	if diff := cmp.Diff(wantService, service); diff != "" {
 		t.Errorf("derived Service (-want +got):\n%s", diff)
 	}
+}
+
+func TestTheServiceImport(t *testing.T) {
+	set, w := fullImport(t)
 	imp, _ := w.applied["ServiceImport default/web"].(*mcsv1beta1.ServiceImport)
 	delete(imp.Annotations, model.AnnotationApplied)
 	wantImport := &mcsv1beta1.ServiceImport{
@@ -108,6 +118,10 @@ func TestTheObjectsOfAnImport(t *testing.T) {
 	if diff := cmp.Diff(wantImport, imp); diff != "" {
 		t.Errorf("ServiceImport (-want +got):\n%s", diff)
 	}
+}
+
+func TestTheDerivedSlice(t *testing.T) {
+	_, w := fullImport(t)
 	mirrored, _ := w.applied["EndpointSlice default/derived-43254079-b"].(*discoveryv1.EndpointSlice)
 	delete(mirrored.Annotations, model.AnnotationApplied)
 	wantSlice := &discoveryv1.EndpointSlice{
@@ -146,161 +160,164 @@ func TestHeadlessHasNoAddressAndKeepsItsFamilies(t *testing.T) {
 	}
 }
 
+var web = derived("web")
+
+// outstanding are states that follow a finished import of twoClusters.
+var outstanding = []struct {
+	name  string
+	then  func() *clusterset // the clusterset after the first import; nil: the same
+	world func(w *world)     // what else happened
+	edit  func(in *plan.ImportInput)
+	want  []string
+}{
+	{name: "nothing changed: no write"},
+	{
+		name: "one endpoint changes: one slice is written",
+		then: func() *clusterset {
+			return importOf("web").export("a", http(), slice("web-1", []string{"http"}, "10.1.0.1")).
+				export("b", http(), copyOf(slice("web-x", []string{"http"}, "10.2.0.1", "10.2.0.3")))
+		},
+		want: []string{"update EndpointSlice default/" + web + "-b"},
+	},
+	{
+		name: "one cluster no longer exports: its slice goes",
+		then: func() *clusterset {
+			return importOf("web").export("a", http(), slice("web-1", []string{"http"}, "10.1.0.1"))
+		},
+		want: []string{"delete EndpointSlice default/" + web + "-b"},
+	},
+	{
+		name: "no cluster exports: the name goes first, the address last",
+		then: func() *clusterset { return importOf("web") },
+		want: []string{
+			"delete ServiceImport default/web", "delete EndpointSlice default/" + web + "-a",
+			"delete EndpointSlice default/" + web + "-b", "delete Service default/" + web,
+		},
+	},
+	{
+		name: "no cluster exports and b was not read: only what came from a goes",
+		then: func() *clusterset { return importOf("web").notRead("b") },
+		want: []string{"delete EndpointSlice default/" + web + "-a"},
+	},
+	{
+		name: "b was not read and a's ports change: the import and b's slice stay",
+		then: func() *clusterset {
+			return importOf("web").export("a", ports(port("http", 81)), slice("web-1", []string{"http"}, "10.1.0.1")).notRead("b")
+		},
+		// a no longer has the port that is still announced, so no traffic may reach it.
+		want: []string{"delete EndpointSlice default/" + web + "-a"},
+	},
+	{
+		name: "b was not read; what is known of it changes nothing",
+		then: func() *clusterset { return twoClusters().notRead("b") },
+	},
+	{
+		name: "c was not read and never contributed: the rest goes on",
+		then: func() *clusterset {
+			return importOf("web").export("a", http(), slice("web-1", []string{"http"}, "10.1.0.1")).notRead("c")
+		},
+		want: []string{"delete EndpointSlice default/" + web + "-b"},
+	},
+	{
+		name: "the oldest export turns headless: the Service is replaced before anything else is said",
+		then: func() *clusterset {
+			s := twoClusters()
+			s.exports[0].Type = mcsv1beta1.Headless
+			return s
+		},
+		want: []string{"delete Service default/" + web},
+	},
+	{
+		name: "a user changed the affinity: it is reverted",
+		world: func(w *world) {
+			w.objects["Service default/"+web].(*corev1.Service).Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+		},
+		want: []string{"update Service default/" + web},
+	},
+	{
+		name:  "a user added a label: it stays",
+		world: func(w *world) { w.objects["Service default/"+web].GetLabels()["mine"] = "yes" },
+	},
+	{
+		name: "the API server filled in a node port's worth of defaults: no write",
+		world: func(w *world) {
+			spec := &w.objects["Service default/"+web].(*corev1.Service).Spec
+			spec.Ports[0].NodePort, spec.ExternalTrafficPolicy = 30000, "Cluster"
+		},
+	},
+	{
+		name: "a user took the source cluster off a slice: it is put back",
+		world: func(w *world) {
+			delete(w.objects["EndpointSlice default/"+web+"-b"].GetLabels(), model.LabelSourceCluster)
+		},
+		want: []string{"update EndpointSlice default/" + web + "-b"},
+	},
+	{
+		name:  "a user deleted the derived Service: it is made again under its name",
+		world: func(w *world) { delete(w.objects, "Service default/"+web) },
+		want:  []string{"create Service default/" + web},
+	},
+	{
+		name: "an object that is being deleted is not deleted again",
+		then: func() *clusterset {
+			return importOf("web").export("a", http(), slice("web-1", []string{"http"}, "10.1.0.1"))
+		},
+		world: func(w *world) {
+			w.objects["EndpointSlice default/"+web+"-b"].SetDeletionTimestamp(ptr(metav1.Unix(1, 0)))
+		},
+	},
+	{
+		name: "a slice of another family takes a name of its own, and the old one goes after it came",
+		then: func() *clusterset {
+			s := twoClusters()
+			s.slices["b"][0].AddressType = discoveryv1.AddressTypeIPv6
+			return s
+		},
+		want: []string{
+			"create EndpointSlice default/" + model.SliceName(web, false, "b", "web-x"),
+			"delete EndpointSlice default/" + web + "-b",
+		},
+	},
+	{
+		name: "a source slice is replaced by another: the derived one takes it over in place",
+		then: func() *clusterset {
+			return importOf("web").export("a", http(), slice("web-2", []string{"http"}, "10.1.0.1")).
+				export("b", http(), copyOf(slice("web-x", []string{"http"}, "10.2.0.1", "10.2.0.2")))
+		},
+		want: []string{"update EndpointSlice default/" + web + "-a"},
+	},
+	{
+		name: "a second source slice takes a name with its hash",
+		then: func() *clusterset {
+			return importOf("web").export("a", http(), slice("web-0", []string{"http"}, "10.1.0.9"), slice("web-1", []string{"http"}, "10.1.0.1")).
+				export("b", http(), copyOf(slice("web-x", []string{"http"}, "10.2.0.1", "10.2.0.2")))
+		},
+		want: []string{"create EndpointSlice default/" + model.SliceName(web, false, "a", "web-0")},
+	},
+	{
+		name: "a second family is added to the import: the Service first, the ServiceImport when its addresses are known",
+		then: func() *clusterset {
+			s := twoClusters()
+			s.exports[0].IPFamilies = []corev1.IPFamily{"IPv4", "IPv6"}
+			return s
+		},
+		want: []string{"update Service default/" + web},
+	},
+	{
+		name: "an exported label is no longer exported: it goes, which only the digest can tell",
+		world: func(w *world) {
+			set := twoClusters()
+			set.exports[0].Labels = map[string]string{"team": "red"}
+			if _, err := w.converge(set.in()); err != nil {
+				panic(err)
+			}
+		},
+		want: []string{"update ServiceImport default/web"},
+	},
+}
+
 func TestWhatIsOutstanding(t *testing.T) {
-	web := derived("web")
-	cases := []struct {
-		name  string
-		then  func() *clusterset // the clusterset after the first import; nil: the same
-		world func(w *world)     // what else happened
-		edit  func(in *plan.ImportInput)
-		want  []string
-	}{
-		{name: "nothing changed: no write"},
-		{
-			name: "one endpoint changes: one slice is written",
-			then: func() *clusterset {
-				return importOf("web").export("a", http(), slice("web-1", []string{"http"}, "10.1.0.1")).
-					export("b", http(), copyOf(slice("web-x", []string{"http"}, "10.2.0.1", "10.2.0.3")))
-			},
-			want: []string{"update EndpointSlice default/" + web + "-b"},
-		},
-		{
-			name: "one cluster no longer exports: its slice goes",
-			then: func() *clusterset {
-				return importOf("web").export("a", http(), slice("web-1", []string{"http"}, "10.1.0.1"))
-			},
-			want: []string{"delete EndpointSlice default/" + web + "-b"},
-		},
-		{
-			name: "no cluster exports: the name goes first, the address last",
-			then: func() *clusterset { return importOf("web") },
-			want: []string{
-				"delete ServiceImport default/web", "delete EndpointSlice default/" + web + "-a",
-				"delete EndpointSlice default/" + web + "-b", "delete Service default/" + web,
-			},
-		},
-		{
-			name: "no cluster exports and b was not read: only what came from a goes",
-			then: func() *clusterset { return importOf("web").notRead("b") },
-			want: []string{"delete EndpointSlice default/" + web + "-a"},
-		},
-		{
-			name: "b was not read and a's ports change: the import and b's slice stay",
-			then: func() *clusterset {
-				return importOf("web").export("a", ports(port("http", 81)), slice("web-1", []string{"http"}, "10.1.0.1")).notRead("b")
-			},
-			// a no longer has the port that is still announced, so no traffic may reach it.
-			want: []string{"delete EndpointSlice default/" + web + "-a"},
-		},
-		{
-			name: "b was not read; what is known of it changes nothing",
-			then: func() *clusterset { return twoClusters().notRead("b") },
-		},
-		{
-			name: "c was not read and never contributed: the rest goes on",
-			then: func() *clusterset {
-				return importOf("web").export("a", http(), slice("web-1", []string{"http"}, "10.1.0.1")).notRead("c")
-			},
-			want: []string{"delete EndpointSlice default/" + web + "-b"},
-		},
-		{
-			name: "the oldest export turns headless: the Service is replaced before anything else is said",
-			then: func() *clusterset {
-				s := twoClusters()
-				s.exports[0].Type = mcsv1beta1.Headless
-				return s
-			},
-			want: []string{"delete Service default/" + web},
-		},
-		{
-			name: "a user changed the affinity: it is reverted",
-			world: func(w *world) {
-				w.objects["Service default/"+web].(*corev1.Service).Spec.SessionAffinity = corev1.ServiceAffinityClientIP
-			},
-			want: []string{"update Service default/" + web},
-		},
-		{
-			name:  "a user added a label: it stays",
-			world: func(w *world) { w.objects["Service default/"+web].GetLabels()["mine"] = "yes" },
-		},
-		{
-			name: "the API server filled in a node port's worth of defaults: no write",
-			world: func(w *world) {
-				spec := &w.objects["Service default/"+web].(*corev1.Service).Spec
-				spec.Ports[0].NodePort, spec.ExternalTrafficPolicy = 30000, "Cluster"
-			},
-		},
-		{
-			name: "a user took the source cluster off a slice: it is put back",
-			world: func(w *world) {
-				delete(w.objects["EndpointSlice default/"+web+"-b"].GetLabels(), model.LabelSourceCluster)
-			},
-			want: []string{"update EndpointSlice default/" + web + "-b"},
-		},
-		{
-			name:  "a user deleted the derived Service: it is made again under its name",
-			world: func(w *world) { delete(w.objects, "Service default/"+web) },
-			want:  []string{"create Service default/" + web},
-		},
-		{
-			name: "an object that is being deleted is not deleted again",
-			then: func() *clusterset {
-				return importOf("web").export("a", http(), slice("web-1", []string{"http"}, "10.1.0.1"))
-			},
-			world: func(w *world) {
-				w.objects["EndpointSlice default/"+web+"-b"].SetDeletionTimestamp(ptr(metav1.Unix(1, 0)))
-			},
-		},
-		{
-			name: "a slice of another family takes a name of its own, and the old one goes after it came",
-			then: func() *clusterset {
-				s := twoClusters()
-				s.slices["b"][0].AddressType = discoveryv1.AddressTypeIPv6
-				return s
-			},
-			want: []string{
-				"create EndpointSlice default/" + model.SliceName(web, false, "b", "web-x"),
-				"delete EndpointSlice default/" + web + "-b",
-			},
-		},
-		{
-			name: "a source slice is replaced by another: the derived one takes it over in place",
-			then: func() *clusterset {
-				return importOf("web").export("a", http(), slice("web-2", []string{"http"}, "10.1.0.1")).
-					export("b", http(), copyOf(slice("web-x", []string{"http"}, "10.2.0.1", "10.2.0.2")))
-			},
-			want: []string{"update EndpointSlice default/" + web + "-a"},
-		},
-		{
-			name: "a second source slice takes a name with its hash",
-			then: func() *clusterset {
-				return importOf("web").export("a", http(), slice("web-0", []string{"http"}, "10.1.0.9"), slice("web-1", []string{"http"}, "10.1.0.1")).
-					export("b", http(), copyOf(slice("web-x", []string{"http"}, "10.2.0.1", "10.2.0.2")))
-			},
-			want: []string{"create EndpointSlice default/" + model.SliceName(web, false, "a", "web-0")},
-		},
-		{
-			name: "a second family is added to the import: the Service first, the ServiceImport when its addresses are known",
-			then: func() *clusterset {
-				s := twoClusters()
-				s.exports[0].IPFamilies = []corev1.IPFamily{"IPv4", "IPv6"}
-				return s
-			},
-			want: []string{"update Service default/" + web},
-		},
-		{
-			name: "an exported label is no longer exported: it goes, which only the digest can tell",
-			world: func(w *world) {
-				set := twoClusters()
-				set.exports[0].Labels = map[string]string{"team": "red"}
-				if _, err := w.converge(set.in()); err != nil {
-					panic(err)
-				}
-			},
-			want: []string{"update ServiceImport default/web"},
-		},
-	}
-	for _, c := range cases {
+	for _, c := range outstanding {
 		t.Run(c.name, func(t *testing.T) {
 			w := imported(t, twoClusters())
 			if c.world != nil {

@@ -58,10 +58,10 @@ func TestPublish(t *testing.T) {
 	withdrawn.Record = nil
 	fewer := publication("comity-a")
 	fewer.Slices = fewer.Slices[:1]
-	unlabelled := publication("comity-a")
-	spec := *unlabelled.Record
+	unlabeled := publication("comity-a")
+	spec := *unlabeled.Record
 	spec.Labels = nil
-	unlabelled.Record = &spec
+	unlabeled.Record = &spec
 	cases := []struct {
 		name  string
 		first *plan.PublishInput
@@ -82,7 +82,7 @@ func TestPublish(t *testing.T) {
 			"delete EndpointSlice comity-a/default.web-1", "delete EndpointSlice comity-a/default.web-2",
 		}},
 		{"one slice less: one write", &all, fewer, []string{"delete EndpointSlice comity-a/default.web-2"}},
-		{"a label is no longer exported: the record changes", &all, unlabelled, []string{"update ExportRecord comity-a/web.default"}},
+		{"a label is no longer exported: the record changes", &all, unlabeled, []string{"update ExportRecord comity-a/web.default"}},
 		{"narrowed to two peers: there first, and then no longer everywhere", &all, publication("comity-a-to-c", "comity-a-to-b"), []string{
 			"create EndpointSlice comity-a-to-b/default.web-1", "create EndpointSlice comity-a-to-b/default.web-2",
 			"create EndpointSlice comity-a-to-c/default.web-1", "create EndpointSlice comity-a-to-c/default.web-2",

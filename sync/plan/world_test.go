@@ -158,14 +158,14 @@ func (w *world) current(key types.NamespacedName) plan.Current {
 	var c plan.Current
 	for _, ref := range slices.Sorted(maps.Keys(w.objects)) {
 		o := w.objects[ref]
-		labelled := o.GetLabels()[model.LabelServiceName] == key.Name
+		labeled := o.GetLabels()[model.LabelServiceName] == key.Name
 		switch o := o.(type) {
 		case *corev1.Service:
-			if labelled || o.Name == model.DerivedName(key.Name) || o.Name == model.AlternateDerivedName(key.Name) {
+			if labeled || o.Name == model.DerivedName(key.Name) || o.Name == model.AlternateDerivedName(key.Name) {
 				c.Services = append(c.Services, o.DeepCopy())
 			}
 		case *discoveryv1.EndpointSlice:
-			if labelled {
+			if labeled {
 				c.Slices = append(c.Slices, o.DeepCopy())
 			}
 		case *mcsv1beta1.ServiceImport:
