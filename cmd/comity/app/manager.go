@@ -33,7 +33,7 @@ const leaderElectionID = "comity-leader"
 func newScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		clientgoscheme.AddToScheme, mcsv1alpha1.AddToScheme, mcsv1beta1.AddToScheme,
+		clientgoscheme.AddToScheme, mcsv1alpha1.Install, mcsv1beta1.Install,
 		policyv1alpha1.AddToScheme, exchangev1alpha1.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
