@@ -155,11 +155,12 @@ func meta(namespace, name string, labels map[string]string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: all}
 }
 
-// namespace claims no label on Comity's own namespace, which belongs to whoever
-// installed Comity there.
+// namespace claims of Comity's own namespace, which belongs to whoever installed
+// Comity there, only the label that the API server gives to every namespace. It
+// has to claim something: an owner of nothing is written anew each time.
 func namespace(name string, labels map[string]string) *corev1.Namespace {
 	ns := &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}}
-	ns.Name = name
+	ns.Name, ns.Labels = name, map[string]string{corev1.LabelMetadataName: name}
 	if labels != nil {
 		ns.ObjectMeta = meta("", name, labels)
 	}
