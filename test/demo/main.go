@@ -1,0 +1,120 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Command demo plays Comity's whole story on three real clusters, with the real
+// output of every command, and fails at the first thing that is not as told.
+//
+// It takes the kind of clusters and where to stop, and gives an exit code: 0
+// when all was as it should be. It ends all that it started, unless asked to
+// keep it until Ctrl-C, and touches no cluster of the user's.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/pflag"
+
+	"github.com/comity-mcs/comity/test/demo/story"
+	"github.com/comity-mcs/comity/test/demo/tell"
+	"github.com/comity-mcs/comity/test/demo/world"
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout)) }
+
+// options are the flags.
+type options struct {
+	clusters  world.Kind
+	stopAfter string
+	keep      bool
+}
+
+func parse(args []string) (options, error) {
+	o := options{clusters: world.ControlPlanes}
+	flags := pflag.NewFlagSet("demo", pflag.ContinueOnError)
+	flags.Var(&o.clusters, "clusters", "control-planes (processes; no Docker, no root) or kind (needs Docker)")
+	flags.StringVar(&o.stopAfter, "stop-after", "", "end after this step: "+strings.Join(stepNames(world.InDocker), ", "))
+	flags.BoolVar(&o.keep, "keep", false, "leave everything running until Ctrl-C, and tell how to look around")
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	if flags.NArg() > 0 {
+		return o, fmt.Errorf("argument %q is not expected: there are only flags", flags.Arg(0))
+	}
+	for _, name := range append(stepNames(o.clusters), "") {
+		if name == o.stopAfter {
+			return o, nil
+		}
+	}
+	return o, fmt.Errorf("--stop-after: there is no step %q with --clusters %s; expected one of %s",
+		o.stopAfter, o.clusters, strings.Join(stepNames(o.clusters), ", "))
+}
+
+func stepNames(kind world.Kind) []string {
+	var names []string
+	for _, step := range story.Steps(kind) {
+		names = append(names, step.Name)
+	}
+	return names
+}
+
+// run is the whole program; it gives the exit code.
+func run(args []string, out io.Writer) int {
+	o, err := parse(args)
+	if errors.Is(err, pflag.ErrHelp) {
+		return 0
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		return 2
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := demo(ctx, o, tell.New(out)); err != nil {
+		fmt.Fprintf(os.Stderr, "\ndemo: %v\n", err)
+		return 1
+	}
+	return 0
+}
+
+// demo plays the story and ends what it started.
+func demo(ctx context.Context, o options, t *tell.Teller) (err error) {
+	w, err := world.New(t, o.clusters)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if ended := w.Close(); ended != nil {
+			err = errors.Join(err, fmt.Errorf("end the demo: %w", ended))
+		}
+	}()
+	err = play(ctx, o, w)
+	t.Times()
+	if o.keep && ctx.Err() == nil {
+		if err != nil {
+			t.Say("\nIt FAILED: %v", err)
+		}
+		w.LookAround()
+		<-ctx.Done()
+	}
+	return err
+}
+
+// play plays the steps up to the one to stop after.
+func play(ctx context.Context, o options, w *world.World) error {
+	for _, step := range story.Steps(o.clusters) {
+		if err := w.Tell.Step(step.Title, func() error { return step.Play(ctx, w) }); err != nil {
+			return fmt.Errorf("step %s: %w", step.Name, err)
+		}
+		if step.Name == o.stopAfter {
+			break
+		}
+	}
+	return nil
+}

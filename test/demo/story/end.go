@@ -1,0 +1,49 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package story
+
+import (
+	"context"
+
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/test/demo/check"
+	"github.com/comity-mcs/comity/test/demo/world"
+)
+
+// end deletes every ServiceExport and shows that nothing is left of them.
+func end(ctx context.Context, w *world.World) error {
+	for _, m := range w.Members {
+		if _, err := w.Show(ctx, m.ID(), "delete", "serviceexports", "-A", "--all"); err != nil {
+			return err
+		}
+	}
+	err := w.Await(ctx, "every trace of the exports is gone", func(ctx context.Context) error {
+		for _, m := range w.Members {
+			if err := check.Nothing(ctx, m); err != nil {
+				return err
+			}
+			for _, e := range exports() {
+				if err := ask(ctx, m, question{kind: "A", name: e.Host(), because: "it is exported no longer"}); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, m := range w.Members {
+		out, err := w.Show(ctx, m.ID(), "get", "serviceimports,services,endpointslices,exportrecords", "-A", "-l", model.LabelServiceName)
+		if err != nil {
+			return err
+		}
+		if err := world.Contains(out, "No resources found"); err != nil {
+			return err
+		}
+	}
+	w.Tell.Say("The Services themselves are as they were:")
+	_, err = w.Show(ctx, one, "get", "services", "-A")
+	return err
+}

@@ -1,0 +1,92 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package world
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"sync"
+	"time"
+
+	"github.com/comity-mcs/comity/test/clusters"
+	"github.com/comity-mcs/comity/test/clusters/controlplane"
+	"github.com/comity-mcs/comity/test/install"
+)
+
+// agentTimeout bounds how long Comity may take to become ready: about two
+// seconds, of which most is the load of three of them at once.
+const agentTimeout = 60 * time.Second
+
+// processes runs control planes and Comity as processes: no Docker, no root.
+type processes struct {
+	world    *World
+	clusters []*controlplane.Cluster
+
+	mu     sync.Mutex
+	agents map[string]*install.Agent // by cluster id
+}
+
+func (p *processes) binary() string { return p.world.path("bin", "comity") }
+
+func (p *processes) build(ctx context.Context) error {
+	words := []string{"go", "build", "-o", p.binary(), "./cmd/comity"}
+	p.world.Tell.Command(words...)
+	return p.world.Tell.Wait("go build ./cmd/comity", func() error {
+		cmd := exec.CommandContext(ctx, words[0], words[1:]...)
+		cmd.Dir = p.world.root
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("go build ./cmd/comity: %w\n%s", err, out)
+		}
+		return nil
+	})
+}
+
+func (p *processes) start(ctx context.Context, ids []string) ([]clusters.Cluster, error) {
+	started, err := controlplane.Start(ctx, controlplane.Options{IDs: ids, Dir: p.world.path("clusters")})
+	if err != nil {
+		return nil, err
+	}
+	p.clusters = started
+	all := make([]clusters.Cluster, len(started))
+	for i, c := range started {
+		all[i] = c
+	}
+	return all, nil
+}
+
+func (p *processes) install(ctx context.Context, m *Member) error {
+	agent, err := install.Prepare(ctx, install.Target{
+		Cluster: m.Cluster, Set: Set, Kubectl: p.world.kubectl, Dir: p.world.path("comity", m.ID()),
+	}, p.binary())
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.agents[m.ID()] = agent
+	p.mu.Unlock()
+	if err := agent.Start(); err != nil {
+		return err
+	}
+	return agent.WaitReady(ctx, agentTimeout)
+}
+
+func (p *processes) close() error {
+	var errs []error
+	for _, agent := range p.agents {
+		// The clusters go with it, so there is nothing to leave in order.
+		errs = append(errs, agent.Kill())
+	}
+	return errors.Join(append(errs, controlplane.Close(p.clusters))...)
+}
+
+func (p *processes) logs(id string) string { return "less " + p.world.path("comity", id, "comity.log") }
+
+func (p *processes) tail(_ context.Context, id string) string {
+	if agent := p.agents[id]; agent != nil {
+		return agent.LogTail(15)
+	}
+	return "not started"
+}

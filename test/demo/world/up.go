@@ -1,0 +1,135 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package world
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/sync/join"
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/test/clusters/binaries"
+	"github.com/comity-mcs/comity/test/install"
+)
+
+// Build provides kubectl and makes what Comity is run from.
+func (w *World) Build(ctx context.Context) error {
+	paths, err := w.programs.Ensure(ctx, binaries.Kubectl)
+	if err != nil {
+		return err
+	}
+	w.kubectl = paths[binaries.Kubectl]
+	return w.backend.build(ctx)
+}
+
+// Start starts the clusters and makes them known to kubectl.
+func (w *World) Start(ctx context.Context) error {
+	err := w.Tell.Wait("the clusters start", func() error {
+		started, err := w.backend.start(ctx, IDs())
+		for _, c := range started {
+			w.Members = append(w.Members, &Member{Cluster: c})
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, m := range w.Members {
+		if m.Client, err = newClient(m); err != nil {
+			return fmt.Errorf("connect to %s: %w", m.ID(), err)
+		}
+	}
+	if err := w.writeKubeconfig(); err != nil {
+		return err
+	}
+	for _, m := range w.Members {
+		if _, err := w.Show(ctx, m.ID(), "get", "nodes"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Install installs Comity everywhere at once.
+func (w *World) Install(ctx context.Context) error {
+	err := w.Tell.Wait("Comity is installed", func() error {
+		group, ctx := errgroup.WithContext(ctx)
+		for _, m := range w.Members {
+			group.Go(func() error {
+				if err := w.backend.install(ctx, m); err != nil {
+					return fmt.Errorf("install Comity in %s: %w", m.ID(), err)
+				}
+				return nil
+			})
+		}
+		return group.Wait()
+	})
+	if err != nil {
+		return err
+	}
+	w.Tell.Say("It runs beside each API server with the rights of its service account, and its webhooks answer. Its policies:")
+	_, err = w.Show(ctx, "cluster-1", "get", "exportpolicies")
+	return err
+}
+
+// Join joins every two members, and waits until each knows all others.
+func (w *World) Join(ctx context.Context) error {
+	for i, a := range w.Members {
+		for _, b := range w.Members[i+1:] {
+			made := 0
+			opts := join.Options{Progress: func(s join.Step) {
+				if s.Verb == join.Created {
+					made++
+				}
+			}}
+			err := w.Tell.Wait("join", func() error { return join.Connect(ctx, side(a, b), side(b, a), opts) })
+			if err != nil {
+				return fmt.Errorf("join %s and %s: %w", a.ID(), b.ID(), err)
+			}
+			w.Tell.Say("%s and %s: %d objects: exchange namespaces, an account for the other side that reads two of them, and its credential.", a.ID(), b.ID(), made)
+		}
+	}
+	if _, err := w.Show(ctx, "cluster-1", "get", "namespaces", "-l", model.LabelExchangeFrom, "-L", model.LabelExchangeFrom, "-L", model.LabelExchangeTo); err != nil {
+		return err
+	}
+	if _, err := w.Show(ctx, "cluster-1", "-n", install.Namespace, "get", "secrets", "-l", model.LabelClusterID, "-L", model.LabelClusterID, "-L", model.LabelClusterSet); err != nil {
+		return err
+	}
+	return w.Await(ctx, "every member knows the others", w.acquainted)
+}
+
+// side is how a takes part in a join with b.
+func side(a, b *Member) join.Cluster {
+	return join.Cluster{
+		ID: model.ClusterID(a.ID()), Set: Set, Namespace: install.Namespace, ServiceAccount: install.Account,
+		RESTConfig: a.RESTConfig(), Server: a.PeerServer(), AcceptedCIDRs: b.Network().PodCIDRs,
+	}
+}
+
+// acquainted asks every webhook whether it would admit an export to all others:
+// it refuses clusters that it does not know.
+func (w *World) acquainted(ctx context.Context) error {
+	var errs []error
+	for _, m := range w.Members {
+		var ids []string
+		for _, other := range w.Others(m.ID()) {
+			ids = append(ids, other.ID())
+		}
+		probe := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{
+			Namespace: metav1.NamespaceDefault, GenerateName: "probe-",
+			Annotations: map[string]string{model.AnnotationExportTo: strings.Join(ids, ",")},
+		}}
+		if err := m.Client.Create(ctx, probe, client.DryRunAll); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", m.ID(), err))
+		}
+	}
+	return errors.Join(errs...)
+}
