@@ -201,7 +201,7 @@ func TestAFailedBuildLeavesNothing(t *testing.T) {
 }
 
 func TestVersionsAreThoseOfTheModfiles(t *testing.T) {
-	for _, p := range catalogue() {
+	for _, p := range catalog() {
 		text, err := os.ReadFile(filepath.Join("..", "..", "tools", p.modfile+".mod"))
 		if err != nil {
 			t.Fatal(err)

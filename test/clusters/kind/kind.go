@@ -72,7 +72,7 @@ var _ clusters.Cluster = (*Cluster)(nil)
 
 // Start makes the clusters, side by side, and joins their Pod networks. On
 // error nothing is left. It fails at once where no Docker engine answers, or a
-// cluster of one of the names exists, unless it was made by Start and left: use Delete.
+// cluster comity-<id> exists: Delete one that an earlier run left behind.
 func Start(ctx context.Context, options Options) ([]*Cluster, error) {
 	if options.FirstNetwork == 0 {
 		options.FirstNetwork = 1

@@ -6,7 +6,7 @@
 // It takes a command line and gives a handle that starts, pauses, ends and
 // restarts it, with its output in a log file. Every child leads a process group
 // of its own and dies with this process (on Linux). Only groups that were
-// started here are signalled, by their id.
+// started here get signals, by their id.
 package process
 
 import (
@@ -196,7 +196,10 @@ func (p *Process) Await(ctx context.Context, timeout time.Duration, ready func(c
 			p.mu.Lock()
 			ended := p.err
 			p.mu.Unlock()
-			return fmt.Errorf("%s ended before it was ready (%v); end of %s:\n%s", p.name, ended, p.log, p.LogTail(15))
+			if ended == nil {
+				ended = errors.New("exit status 0")
+			}
+			return fmt.Errorf("%s ended before it was ready: %w; end of %s:\n%s", p.name, ended, p.log, p.LogTail(15))
 		case <-ctx.Done():
 			return fmt.Errorf("%s is not ready after %v: %w; end of %s:\n%s", p.name, timeout, err, p.log, p.LogTail(15))
 		case <-tick.C:

@@ -20,7 +20,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/comity-mcs/comity/config/crd"
 	"github.com/comity-mcs/comity/test/clusters"
@@ -39,6 +41,7 @@ func main() {
 		_, _ = fmt.Fprintf(os.Stderr, "usage: clusters up [--count N] [--kind] | clusters down\n%s", pflag.CommandLine.FlagUsages())
 	}
 	pflag.Parse()
+	log.SetLogger(logr.Discard()) // else controller-runtime complains after 30 s that no one did
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var err error

@@ -74,7 +74,7 @@ func (p program) file() string { return p.name + "-" + p.version }
 func (p program) String() string { return p.name + " " + p.version }
 
 func lookup(name string) (program, error) {
-	all := catalogue()
+	all := catalog()
 	i := slices.IndexFunc(all, func(p program) bool { return p.name == name })
 	if i < 0 {
 		return program{}, fmt.Errorf("no program named %q is known: use one of the constants of package binaries", name)
@@ -82,7 +82,7 @@ func lookup(name string) (program, error) {
 	return all[i], nil
 }
 
-func catalogue() []program {
+func catalog() []program {
 	return []program{
 		kubernetes(APIServer, "linux"),
 		kubernetes(Kubectl, "linux", "darwin"),
