@@ -83,8 +83,11 @@ const (
 	lastRetry  = 30 * time.Second
 	// missingRetry is how soon an absent exchange namespace is looked for again.
 	missingRetry = 10 * time.Second
-	// refusedRetry is for what only a change of rights or rules can cure.
-	refusedRetry = time.Minute
+	// firstRefused and lastRefused bound the back-off of what only a change of
+	// rights or rules can cure. Nothing tells of one, and at a join the exchange
+	// namespace is there moments before the right to write to it.
+	firstRefused = 100 * time.Millisecond
+	lastRefused  = time.Minute
 )
 
 // Loop is what the status controller may ask of the running loop.
@@ -110,6 +113,7 @@ type base struct {
 	pass         *firstPass
 	policies     *broadcast
 	conflicts    workqueue.TypedRateLimiter[reconcile.Request]
+	refusals     workqueue.TypedRateLimiter[reconcile.Request]
 }
 
 // SetupWithManager adds the sync reconcilers to mgr. The manager's client must
@@ -133,6 +137,7 @@ func SetupWithManager(mgr ctrl.Manager, opts Options) (*Loop, error) {
 		Options: opts, client: mgr.GetClient(), applier: apply.New(opts.Writer, opts.Registry),
 		observations: newObservations(), pass: newFirstPass(), policies: &broadcast{source: opts.PolicyChanged},
 		conflicts: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
+		refusals:  workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRefused, lastRefused),
 	}
 	for _, setup := range []func(ctrl.Manager, *base) error{setupPublish, setupImport, setupNamespaces, setupMember} {
 		if err := setup(mgr, b); err != nil {
@@ -168,7 +173,7 @@ func (b *base) retry(ctx context.Context, req reconcile.Request, err error) (rec
 		return reconcile.Result{RequeueAfter: missingRetry}, nil
 	case apply.Refused:
 		log.Info("the API server refuses a write", "reason", err.Error())
-		return reconcile.Result{RequeueAfter: refusedRetry}, nil
+		return reconcile.Result{RequeueAfter: b.refusals.When(req)}, nil
 	}
 	if ctx.Err() != nil {
 		return reconcile.Result{}, nil // shutting down
@@ -176,4 +181,7 @@ func (b *base) retry(ctx context.Context, req reconcile.Request, err error) (rec
 	return reconcile.Result{}, err
 }
 
-func (b *base) settled(req reconcile.Request) { b.conflicts.Forget(req) }
+func (b *base) settled(req reconcile.Request) {
+	b.conflicts.Forget(req)
+	b.refusals.Forget(req)
+}
