@@ -24,10 +24,11 @@ const InputVersion = "policy.comity.dev/v1alpha1"
 type Operation string
 
 const (
-	// Create and Update: somebody is about to store the object.
+	// Create is somebody's wish to store a new object.
 	Create Operation = "CREATE"
+	// Update is somebody's wish to store an object in place of the one there.
 	Update Operation = "UPDATE"
-	// Audit: the object is stored already and is looked at again.
+	// Audit is another look at what is stored already.
 	Audit Operation = "AUDIT"
 )
 
@@ -35,8 +36,9 @@ const (
 type Subject string
 
 const (
+	// SubjectServiceExport is a request on the export itself.
 	SubjectServiceExport Subject = "ServiceExport"
-	// SubjectService: a Service changes while it is exported.
+	// SubjectService is a request on a Service that is exported.
 	SubjectService Subject = "Service"
 )
 
@@ -90,10 +92,12 @@ type Peer struct {
 type Presence string
 
 const (
-	// Unknown: the peer has not been read yet.
+	// Unknown is that of a peer that has not been read yet.
 	Unknown Presence = "unknown"
+	// Present is that of a namespace that the peer publishes.
 	Present Presence = "present"
-	Absent  Presence = "absent"
+	// Absent is that of a namespace that the peer, which was read, does not publish.
+	Absent Presence = "absent"
 )
 
 // PeerNamespace is what a peer publishes about a namespace.

@@ -56,7 +56,7 @@ func (e *Engine) readModule(v *version, p Policy) error {
 	if v.sets, err = answerSets(module); err != nil {
 		return err
 	}
-	compiler, err := e.compile(map[string]*ast.Module{p.file(): module})
+	compiler, err := e.compile(map[string]*ast.Module{p.file(): module}, e.sandbox.capabilities)
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func (e *Engine) readModule(v *version, p Policy) error {
 }
 
 // readable refuses text that would confuse the parser or its reader, with the
-// position of the first offence.
+// position of what is wrong.
 func readable(file, text string) error {
 	position := func(offset int) string {
 		before := text[:offset]
@@ -108,9 +108,8 @@ func (e *Engine) parse(file, text string) (module *ast.Module, err error) {
 	return module, nil
 }
 
-// compile compiles modules together with the library, in the sandbox. Builtins
-// are those beyond the sandbox's; a policy that is compiled alone has none.
-func (e *Engine) compile(modules map[string]*ast.Module, builtins ...*ast.Builtin) (compiler *ast.Compiler, err error) {
+// compile compiles modules together with the library.
+func (e *Engine) compile(modules map[string]*ast.Module, capabilities *ast.Capabilities) (compiler *ast.Compiler, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("the compiler failed: %v", r)
@@ -123,14 +122,9 @@ func (e *Engine) compile(modules map[string]*ast.Module, builtins ...*ast.Builti
 	for file, module := range modules {
 		all[file] = module
 	}
-	extra := map[string]*ast.Builtin{}
-	for _, builtin := range builtins {
-		extra[builtin.Name] = builtin
-	}
 	compiler = ast.NewCompiler().
-		WithCapabilities(e.sandbox.capabilities).
+		WithCapabilities(capabilities).
 		WithSchemas(e.sandbox.schemas).
-		WithBuiltins(extra).
 		WithStrict(true).
 		WithDefaultRegoVersion(ast.RegoV1)
 	compiler.Compile(all)

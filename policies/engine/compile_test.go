@@ -44,6 +44,8 @@ func TestWhatDoesNotCompileIsSaidWhere(t *testing.T) {
 		"the environment":   {rule(`opa.runtime().env.HOME != ""`), "undefined function opa.runtime"},
 		"a parser":          {rule(`rego.parse_module("x", "package x").rules`), "undefined function rego.parse_module"},
 		"a schema by URL":   {rule(`json.match_schema({}, {"$ref": "http://x"})[0]`), "undefined function json.match_schema"},
+		"a template":        {rule(`strings.render_template("{{.}}", {}) == ""`), "undefined function strings.render_template"},
+		"all paths":         {rule(`count(graph.reachable_paths({}, [])) > 0`), "undefined function graph.reachable_paths"},
 		"the engine itself": {rule(`comity.asked("p")`), "undefined function comity.asked"},
 
 		// What would make policies depend on one another.

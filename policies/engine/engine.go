@@ -86,7 +86,7 @@ func New(opts Options) (*Engine, error) {
 		}
 		e.library[file] = module
 	}
-	if _, err := e.compile(nil); err != nil {
+	if _, err := e.compile(nil, e.sandbox.capabilities); err != nil {
 		return nil, fmt.Errorf("policy library: %w", err)
 	}
 	return e, nil

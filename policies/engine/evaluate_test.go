@@ -193,11 +193,11 @@ func TestEnforcementAndMatch(t *testing.T) {
 		p.Enforcement, p.Match = enforcement, match
 		return p
 	}
-	labelled := func(key, value string) *metav1.LabelSelector {
+	labeled := func(key, value string) *metav1.LabelSelector {
 		return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
 	}
 	faulty := denying("strict", "no", "to_number(input.cluster) > 1")
-	faulty.Match = &v1alpha1.Match{ObjectSelector: labelled("app", "web")}
+	faulty.Match = &v1alpha1.Match{ObjectSelector: labeled("app", "web")}
 	tests := map[string]struct {
 		policy              engine.Policy
 		operation           decision.Operation
@@ -211,11 +211,11 @@ func TestEnforcementAndMatch(t *testing.T) {
 		"Warn warns of everything":                      {policy(v1alpha1.Warn, nil), decision.Update, false, decision.Allowed, 0, 2},
 		"Audit is silent to a requester":                {policy(v1alpha1.Audit, nil), decision.Create, false, decision.Allowed, 0, 0},
 		"Audit tells in an audit":                       {policy(v1alpha1.Audit, nil), decision.Audit, false, decision.Allowed, 0, 2},
-		"a selected object is asked about":              {policy("", &v1alpha1.Match{ObjectSelector: labelled("app", "db")}), decision.Create, false, decision.Denied, 1, 1},
-		"another object is not":                         {policy("", &v1alpha1.Match{ObjectSelector: labelled("app", "web")}), decision.Create, false, decision.Allowed, 0, 0},
-		"a selected namespace is asked about":           {policy("", &v1alpha1.Match{NamespaceSelector: labelled("comity.dev/identity", "shop-1")}), decision.Create, false, decision.Denied, 1, 1},
-		"another namespace is not":                      {policy("", &v1alpha1.Match{NamespaceSelector: labelled("comity.dev/identity", "x")}), decision.Create, false, decision.Allowed, 0, 0},
-		"a vanished namespace exempts from nothing":     {policy("", &v1alpha1.Match{NamespaceSelector: labelled("comity.dev/identity", "x")}), decision.Create, true, decision.Denied, 1, 1},
+		"a selected object is asked about":              {policy("", &v1alpha1.Match{ObjectSelector: labeled("app", "db")}), decision.Create, false, decision.Denied, 1, 1},
+		"another object is not":                         {policy("", &v1alpha1.Match{ObjectSelector: labeled("app", "web")}), decision.Create, false, decision.Allowed, 0, 0},
+		"a selected namespace is asked about":           {policy("", &v1alpha1.Match{NamespaceSelector: labeled("comity.dev/identity", "shop-1")}), decision.Create, false, decision.Denied, 1, 1},
+		"another namespace is not":                      {policy("", &v1alpha1.Match{NamespaceSelector: labeled("comity.dev/identity", "x")}), decision.Create, false, decision.Allowed, 0, 0},
+		"a vanished namespace exempts from nothing":     {policy("", &v1alpha1.Match{NamespaceSelector: labeled("comity.dev/identity", "x")}), decision.Create, true, decision.Denied, 1, 1},
 		"a policy that does not match cannot fail this": {faulty, decision.Create, false, decision.Allowed, 0, 0},
 	}
 	for name, test := range tests {

@@ -60,11 +60,12 @@ func (p Policy) source() string {
 
 // sum is the SHA-256 of the parts, kept apart.
 func sum(parts ...string) string {
-	h := sha256.New()
+	var all []byte
 	for _, part := range parts {
-		fmt.Fprintf(h, "%d:%s", len(part), part)
+		all = fmt.Appendf(all, "%d:%s", len(part), part)
 	}
-	return "sha256:" + hex.EncodeToString(h.Sum(nil))
+	digest := sha256.Sum256(all)
+	return "sha256:" + hex.EncodeToString(digest[:])
 }
 
 // version is a policy that compiled. It never changes.

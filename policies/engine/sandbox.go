@@ -15,7 +15,10 @@ import (
 
 // sandbox is what a policy may call and what it may expect of input.
 type sandbox struct {
+	// capabilities are those of a policy; together adds what the generated
+	// module needs, which no policy may call.
 	capabilities *ast.Capabilities
+	together     *ast.Capabilities
 	schemas      *ast.SchemaSet
 	input        shape
 }
@@ -24,16 +27,20 @@ func newSandbox() sandbox {
 	input := shapeOf(reflect.TypeFor[decision.Input]())
 	schemas := ast.NewSchemaSet()
 	schemas.Put(ast.SchemaRootRef, input.schema)
-	return sandbox{capabilities: capabilities(), schemas: schemas, input: input}
+	together := capabilities()
+	together.Builtins = append(together.Builtins, asked)
+	return sandbox{capabilities: capabilities(), together: together, schemas: schemas, input: input}
 }
 
 // forbidden are builtins that OPA does not mark as nondeterministic but that
 // have no place in a webhook all the same.
 var forbidden = map[string]string{
-	"bits.lsh":             "no deadline interrupts it, and bits.lsh(1, 1e9) takes many seconds",
-	"rego.parse_module":    "it parses without bounds",
-	"io.jwt.decode_verify": "its answer depends on the time",
-	"crypto.x509.parse_and_verify_certificates":              "its answer depends on the time",
+	"strings.render_template":                   "no deadline interrupts it, and a template can loop",
+	"graph.reachable_paths":                     "no deadline interrupts it, and there may be exponentially many paths",
+	"bits.lsh":                                  "no deadline interrupts it, and bits.lsh(1, 1e9) takes many seconds",
+	"rego.parse_module":                         "it parses without bounds",
+	"io.jwt.decode_verify":                      "its answer depends on the time",
+	"crypto.x509.parse_and_verify_certificates": "its answer depends on the time",
 	"crypto.x509.parse_and_verify_certificates_with_options": "its answer depends on the time",
 	"json.match_schema":  "a schema may refer to another by URL",
 	"json.verify_schema": "a schema may refer to another by URL",

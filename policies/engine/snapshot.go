@@ -68,7 +68,7 @@ func (e *Engine) build(versions map[string]*version) (*snapshot, error) {
 		return nil, err
 	}
 	modules[answersFile] = answers
-	compiler, err := e.compile(modules, asked)
+	compiler, err := e.compile(modules, e.sandbox.together)
 	if err != nil {
 		return nil, err
 	}
