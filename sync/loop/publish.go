@@ -247,13 +247,17 @@ func leave(in plan.PublishInput, local *localExport) plan.PublishInput {
 // effectiveScope is what both the export and its namespace allow. A scope that
 // cannot be read is never taken for a wider one.
 func effectiveScope(local *localExport) (model.Scope, error) {
-	scope, err := scopeOf(local.export, "ServiceExport "+local.key.String())
-	if err != nil || local.namespace == nil {
-		return scope, err
-	}
-	limit, err := scopeOf(local.namespace, "Namespace "+local.key.Namespace)
+	const unread = "%s, annotation %s: %w; it is exported nowhere until that is corrected"
+	scope, err := model.ScopeOfExport(local.export)
 	if err != nil {
-		return model.Scope{}, err
+		return model.Scope{}, fmt.Errorf(unread, "ServiceExport "+local.key.String(), model.AnnotationExportTo, err)
+	}
+	if local.namespace == nil {
+		return scope, nil
+	}
+	limit, err := model.ScopeOfNamespace(local.namespace)
+	if err != nil {
+		return model.Scope{}, fmt.Errorf(unread, "Namespace "+local.key.Namespace, model.AnnotationExportTo, err)
 	}
 	both := scope.Intersect(limit)
 	if both.Empty() {
@@ -261,18 +265,6 @@ func effectiveScope(local *localExport) (model.Scope, error) {
 			local.key, model.AnnotationExportTo, scope, limit)
 	}
 	return both, nil
-}
-
-func scopeOf(o client.Object, what string) (model.Scope, error) {
-	text, set := o.GetAnnotations()[model.AnnotationExportTo]
-	if !set {
-		return model.ScopeAll(), nil
-	}
-	scope, err := model.ParseScope(text)
-	if err != nil {
-		return model.Scope{}, fmt.Errorf("%s, annotation %s: %w; it is exported nowhere until that is corrected", what, model.AnnotationExportTo, err)
-	}
-	return scope, nil
 }
 
 // audience lists the exchange namespaces for a scope that are there, and says

@@ -120,10 +120,11 @@ func ScopedExchangeNamespace(from, to ClusterID) string {
 }
 
 // ambiguous reports whether a readable name made of id could be taken for that
-// of another pair of clusters ("a-to-b") or for a hash ("x-0123"). The names of
-// such ids, and those longer than a namespace may be, are hashes.
+// of another pair of clusters ("a-to-b"), for a hash ("x-0123"), or for Comity's
+// own namespace, comity-system. The names of such ids, and those longer than a
+// namespace may be, are hashes.
 func ambiguous(id ClusterID) bool {
-	return strings.Contains("-"+string(id)+"-", "-to-") || strings.HasPrefix(string(id), "x-")
+	return id == "system" || strings.Contains("-"+string(id)+"-", "-to-") || strings.HasPrefix(string(id), "x-")
 }
 
 func shortHash(s string) string {

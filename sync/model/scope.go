@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Scope says which clusters an export goes to: every member, or a list. The
@@ -47,6 +49,29 @@ func ParseScope(text string) (Scope, error) {
 		ids = append(ids, id)
 	}
 	return ScopeOf(ids...), nil
+}
+
+// ScopeOfExport is what a ServiceExport asks for: its annotation
+// comity.dev/export-to, or the label export-to of one that was stored before
+// the webhook could move it there, or every cluster. An error never comes with
+// a scope that holds a cluster.
+func ScopeOfExport(export metav1.Object) (Scope, error) {
+	if text, set := export.GetAnnotations()[AnnotationExportTo]; set {
+		return ParseScope(text)
+	}
+	if text, set := export.GetLabels()[LabelExportTo]; set {
+		return ParseScope(text)
+	}
+	return ScopeAll(), nil
+}
+
+// ScopeOfNamespace is how far a namespace lets its exports go: its annotation
+// comity.dev/export-to, or every cluster.
+func ScopeOfNamespace(namespace metav1.Object) (Scope, error) {
+	if text, set := namespace.GetAnnotations()[AnnotationExportTo]; set {
+		return ParseScope(text)
+	}
+	return ScopeAll(), nil
 }
 
 // All reports whether the scope is every member.

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 
 	"github.com/comity-mcs/comity/sync/model"
@@ -95,5 +96,30 @@ func TestScopeKeepsNoHandleOnItsInput(t *testing.T) {
 	var zero model.Scope
 	if !zero.Empty() || zero.Contains("a") || zero.All() {
 		t.Error("the zero scope must hold no cluster")
+	}
+}
+
+func TestScopeOfAnExport(t *testing.T) {
+	for name, tc := range map[string]struct {
+		annotations, labels map[string]string
+		want                string
+		fails               bool
+	}{
+		"none asks for every cluster":                  {want: "every cluster"},
+		"the annotation counts":                        {annotations: map[string]string{model.AnnotationExportTo: "c,b"}, want: "b,c"},
+		"a label stored before the webhook was there":  {labels: map[string]string{model.LabelExportTo: "b"}, want: "b"},
+		"the annotation wins over a label":             {annotations: map[string]string{model.AnnotationExportTo: "b"}, labels: map[string]string{model.LabelExportTo: "c"}, want: "b"},
+		"an empty annotation is no scope":              {annotations: map[string]string{model.AnnotationExportTo: ""}, fails: true},
+		"a malformed label is no scope, not every one": {labels: map[string]string{model.LabelExportTo: "b.c"}, fails: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			scope, err := model.ScopeOfExport(&metav1.ObjectMeta{Annotations: tc.annotations, Labels: tc.labels})
+			if (err != nil) != tc.fails {
+				t.Fatalf("error %v", err)
+			}
+			if scope.String() != tc.want || (err != nil && !scope.Empty()) {
+				t.Errorf("scope %q, want %q", scope, tc.want)
+			}
+		})
 	}
 }

@@ -69,7 +69,7 @@ func (r Reader) Input(ctx context.Context, req Request) (decision.Input, error) 
 		OldObject:  presentable(req.OldExport),
 		Service:    req.Service,
 		Cluster:    string(r.Cluster),
-		Scope:      scope(req.Export.Annotations),
+		Scope:      shown(model.ScopeOfExport(req.Export)),
 		Peers:      r.peers(req.Export.Namespace),
 	}
 	if in.Operation == "" {
@@ -92,7 +92,7 @@ func (r Reader) Input(ctx context.Context, req Request) (decision.Input, error) 
 		return decision.Input{}, fmt.Errorf("namespace %s is not known here (yet), so the limits that it may set are not known either", req.Export.Namespace)
 	}
 	in.Namespace = namespace
-	in.NamespaceScope = scope(namespace.Annotations)
+	in.NamespaceScope = shown(model.ScopeOfNamespace(namespace))
 
 	if in.Service == nil {
 		service := &corev1.Service{}
@@ -144,16 +144,14 @@ func presence(p model.NamespacePresence) decision.Presence {
 	}
 }
 
-// scope reads the export-to annotation of an export or of its namespace. What
-// cannot be read is a scope of no cluster with a problem, never a wider one.
-func scope(annotations map[string]string) decision.Scope {
-	text, limited := annotations[model.AnnotationExportTo]
-	if !limited {
-		return decision.Scope{All: true, Clusters: []string{}}
-	}
-	parsed, err := model.ParseScope(text)
+// shown is a scope as policies see it. What cannot be read is a scope of no
+// cluster with a problem, never a wider one.
+func shown(parsed model.Scope, err error) decision.Scope {
 	if err != nil {
 		return decision.Scope{Clusters: []string{}, Problem: err.Error()}
+	}
+	if parsed.All() {
+		return decision.Scope{All: true, Clusters: []string{}}
 	}
 	clusters := make([]string, 0, len(parsed.Clusters()))
 	for _, id := range parsed.Clusters() {
@@ -169,11 +167,11 @@ func presentable(export *mcsv1beta1.ServiceExport) *mcsv1beta1.ServiceExport {
 	if export == nil {
 		return nil
 	}
-	shown := *export
-	shown.APIVersion = mcsv1beta1.GroupVersion.String()
-	shown.Kind = mcsv1beta1.ServiceExportKindName
-	shown.ManagedFields = nil
-	return &shown
+	out := *export
+	out.APIVersion = mcsv1beta1.GroupVersion.String()
+	out.Kind = mcsv1beta1.ServiceExportKindName
+	out.ManagedFields = nil
+	return &out
 }
 
 // get reads from first and, if the object is not there, from second unless that is nil.
