@@ -19,7 +19,9 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/comity-mcs/comity/test/demo/story"
 	"github.com/comity-mcs/comity/test/demo/tell"
@@ -74,6 +76,7 @@ func run(args []string, out io.Writer) int {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		return 2
 	}
+	log.SetLogger(logr.Discard()) // else controller-runtime complains after 30 s that no one did
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	if err := demo(ctx, o, tell.New(out)); err != nil {

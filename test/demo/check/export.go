@@ -99,6 +99,15 @@ func hasCondition(all []metav1.Condition, name string, want metav1.ConditionStat
 // PodIPs are the addresses of the Pods that serve e in a source cluster: as
 // many as it should have, sorted.
 func PodIPs(ctx context.Context, m *world.Member, e Export) ([]string, error) {
+	return pods(ctx, m, e, func(pod corev1.Pod) string { return pod.Status.PodIP })
+}
+
+// PodNames are the names of the same Pods, sorted.
+func PodNames(ctx context.Context, m *world.Member, e Export) ([]string, error) {
+	return pods(ctx, m, e, func(pod corev1.Pod) string { return pod.Name })
+}
+
+func pods(ctx context.Context, m *world.Member, e Export, of func(corev1.Pod) string) ([]string, error) {
 	var service corev1.Service
 	if err := m.Client.Get(ctx, e.key(), &service); err != nil {
 		return nil, fmt.Errorf("Service %s in %s: %w", e, m.ID(), err)
@@ -108,17 +117,17 @@ func PodIPs(ctx context.Context, m *world.Member, e Export) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("Pods of %s in %s: %w", e, m.ID(), err)
 	}
-	var ips []string
+	var values []string
 	for _, pod := range pods.Items {
 		if pod.Status.PodIP != "" && pod.DeletionTimestamp == nil {
-			ips = append(ips, pod.Status.PodIP)
+			values = append(values, of(pod))
 		}
 	}
-	if want := e.Pods[m.ID()]; len(ips) != want {
-		return nil, fmt.Errorf("Service %s in %s: expected %d Pods with an address, got %d", e, m.ID(), want, len(ips))
+	if want := e.Pods[m.ID()]; len(values) != want {
+		return nil, fmt.Errorf("Service %s in %s: expected %d Pods with an address, got %d", e, m.ID(), want, len(values))
 	}
-	slices.Sort(ips)
-	return ips, nil
+	slices.Sort(values)
+	return values, nil
 }
 
 // PublishedIn checks in which exchange namespaces of a cluster e has records.

@@ -71,6 +71,16 @@ func (t *Teller) Output(text string) {
 	t.said = true
 }
 
+// Lines prints whole lines that are written to it, as output.
+func (t *Teller) Lines() io.Writer { return lines{t} }
+
+type lines struct{ teller *Teller }
+
+func (l lines) Write(text []byte) (int, error) {
+	l.teller.Output(string(text))
+	return len(text), nil
+}
+
 // Table prints rows in columns, the first of them as the heading.
 func (t *Teller) Table(rows [][]string) {
 	t.gap()

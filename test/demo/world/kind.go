@@ -4,38 +4,96 @@
 package world
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"os/exec"
 
+	"github.com/comity-mcs/comity/test/clusters"
+	"github.com/comity-mcs/comity/test/clusters/kind"
 	"github.com/comity-mcs/comity/test/install"
 )
 
-// Kind tells how clusters are made. It is a flag's value.
-type Kind string
+// image is what Comity is run from; not the name that `make image` gives.
+const image = "comity:demo"
 
-// The kinds of clusters.
-const (
-	// ControlPlanes are processes; Pods have addresses and nothing runs in them.
-	ControlPlanes Kind = "control-planes"
-	// InDocker are kind's: everything is real.
-	InDocker Kind = "kind"
-)
-
-// String, Set and Type implement pflag.Value.
-func (k *Kind) String() string { return string(*k) }
-
-// Set takes the name of a kind.
-func (k *Kind) Set(text string) error {
-	switch given := Kind(text); given {
-	case ControlPlanes, InDocker:
-		*k = given
-		return nil
-	}
-	return fmt.Errorf("%q is no kind of clusters: expected %s or %s", text, ControlPlanes, InDocker)
+// inDocker runs kind clusters, and Comity there as users do.
+type inDocker struct {
+	world    *World
+	clusters []*kind.Cluster
 }
 
-// Type is what the help calls the value.
-func (k *Kind) Type() string { return "kind" }
+func (k *inDocker) build(ctx context.Context) error {
+	_, err := k.docker(ctx, true, "build", "-t", image, ".")
+	return err
+}
 
-func newBackend(w *World) backend {
-	return &processes{world: w, agents: map[string]*install.Agent{}}
+func (k *inDocker) start(ctx context.Context, ids []string) ([]clusters.Cluster, error) {
+	images := []string{image}
+	for _, used := range podImages() {
+		// What the engine has, no node need download.
+		if _, err := k.docker(ctx, false, "image", "inspect", used); err == nil {
+			images = append(images, used)
+		}
+	}
+	started, err := kind.Start(ctx, kind.Options{IDs: ids, Dir: k.world.path("clusters"), Images: images, Out: k.world.Tell.Lines()})
+	if err != nil {
+		return nil, err
+	}
+	k.clusters = started
+	return asClusters(started), nil
+}
+
+// podImages are those of the manifests.
+func podImages() []string {
+	return []string{"registry.k8s.io/e2e-test-images/agnhost:2.53", "nicolaka/netshoot:v0.15"}
+}
+
+func (k *inDocker) install(ctx context.Context, m *Member) error {
+	return install.Deploy(ctx, install.Target{Cluster: m.Cluster, Set: Set, Kubectl: k.world.kubectl, Dir: k.world.path("comity", m.ID())}, image)
+}
+
+func (k *inDocker) close() error { return kind.Close(k.clusters) }
+
+func (k *inDocker) place() string { return "in a Deployment in " + install.Namespace }
+
+func (k *inDocker) logs(id string) string {
+	return "kubectl --context " + id + " -n " + install.Namespace + " logs deployment/comity --all-pods"
+}
+
+func (k *inDocker) tail(ctx context.Context, id string) string {
+	out, err := k.world.Kubectl(ctx, id, "-n", install.Namespace, "logs", "deployment/comity", "--all-pods", "--tail=15")
+	if err != nil {
+		return out + err.Error()
+	}
+	return out
+}
+
+// docker runs a command of Docker's in the project's root, told or not.
+func (k *inDocker) docker(ctx context.Context, told bool, args ...string) (string, error) {
+	if told {
+		k.world.Tell.Command(append([]string{"docker"}, args...)...)
+	}
+	var out []byte
+	err := k.world.Tell.Wait("docker "+args[0], func() error {
+		cmd := exec.CommandContext(ctx, "docker", args...)
+		cmd.Dir = k.world.root
+		var err error
+		if out, err = cmd.CombinedOutput(); errors.Is(err, exec.ErrNotFound) {
+			return fmt.Errorf("--clusters %s needs the docker command on the PATH: %w", InDocker, err)
+		} else if err != nil {
+			return fmt.Errorf("docker %s: %w\n%s", args[0], err, out)
+		}
+		return nil
+	})
+	return string(out), err
+}
+
+// asClusters gives clusters of one kind as what they have in common.
+func asClusters[C clusters.Cluster](from []C) []clusters.Cluster {
+	all := make([]clusters.Cluster, len(from))
+	for i, c := range from {
+		all[i] = c
+	}
+	return all
 }

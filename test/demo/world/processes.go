@@ -45,16 +45,11 @@ func (p *processes) build(ctx context.Context) error {
 }
 
 func (p *processes) start(ctx context.Context, ids []string) ([]clusters.Cluster, error) {
-	started, err := controlplane.Start(ctx, controlplane.Options{IDs: ids, Dir: p.world.path("clusters")})
-	if err != nil {
-		return nil, err
-	}
-	p.clusters = started
-	all := make([]clusters.Cluster, len(started))
-	for i, c := range started {
-		all[i] = c
-	}
-	return all, nil
+	err := p.world.Tell.Wait("the clusters start", func() (err error) {
+		p.clusters, err = controlplane.Start(ctx, controlplane.Options{IDs: ids, Dir: p.world.path("clusters")})
+		return err
+	})
+	return asClusters(p.clusters), err
 }
 
 func (p *processes) install(ctx context.Context, m *Member) error {
@@ -72,6 +67,8 @@ func (p *processes) install(ctx context.Context, m *Member) error {
 	}
 	return agent.WaitReady(ctx, agentTimeout)
 }
+
+func (p *processes) place() string { return "as a process beside each API server" }
 
 func (p *processes) close() error {
 	var errs []error

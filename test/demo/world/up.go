@@ -32,15 +32,12 @@ func (w *World) Build(ctx context.Context) error {
 
 // Start starts the clusters and makes them known to kubectl.
 func (w *World) Start(ctx context.Context) error {
-	err := w.Tell.Wait("the clusters start", func() error {
-		started, err := w.backend.start(ctx, IDs())
-		for _, c := range started {
-			w.Members = append(w.Members, &Member{Cluster: c})
-		}
-		return err
-	})
+	started, err := w.backend.start(ctx, IDs())
 	if err != nil {
 		return err
+	}
+	for _, c := range started {
+		w.Members = append(w.Members, &Member{Cluster: c})
 	}
 	for _, m := range w.Members {
 		if m.Client, err = newClient(m); err != nil {
@@ -75,7 +72,7 @@ func (w *World) Install(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.Tell.Say("It runs beside each API server with the rights of its service account, and its webhooks answer. Its policies:")
+	w.Tell.Say("It runs %s, with the rights of its service account. Its policies:", w.backend.place())
 	_, err = w.Show(ctx, "cluster-1", "get", "exportpolicies")
 	return err
 }

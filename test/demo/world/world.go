@@ -33,10 +33,6 @@ import (
 // Set is the name of the clusterset.
 const Set = "demo"
 
-// patience bounds every wait of the demo. Comity needs a fraction of a second;
-// a busy machine with three control planes may need many.
-const patience = 60 * time.Second
-
 // IDs are the clusters' ids.
 func IDs() []string { return []string{"cluster-1", "cluster-2", "cluster-3"} }
 
@@ -70,6 +66,8 @@ type backend interface {
 	start(ctx context.Context, ids []string) ([]clusters.Cluster, error)
 	// install installs Comity and waits until it is ready.
 	install(ctx context.Context, m *Member) error
+	// place says where Comity runs.
+	place() string
 	// close ends what start and install started.
 	close() error
 	// logs says how to read what Comity writes in a cluster.
@@ -117,7 +115,7 @@ func (w *World) Others(id string) []*Member {
 // Await waits until check finds nothing wrong. Its error has what check last
 // found and the end of the logs of Comity.
 func (w *World) Await(ctx context.Context, what string, check func(context.Context) error) error {
-	limited, cancel := context.WithTimeout(ctx, patience)
+	limited, cancel := context.WithTimeout(ctx, w.Kind.patience())
 	defer cancel()
 	return w.Tell.Wait(what, func() error {
 		tick := time.NewTicker(50 * time.Millisecond)
@@ -131,7 +129,7 @@ func (w *World) Await(ctx context.Context, what string, check func(context.Conte
 			case <-ctx.Done():
 				return ctx.Err()
 			case <-limited.Done():
-				return fmt.Errorf("%s: not so within %v: %w%s", what, patience, err, w.tails(ctx))
+				return fmt.Errorf("%s: not so within %v: %w%s", what, w.Kind.patience(), err, w.tails(ctx))
 			case <-tick.C:
 			}
 		}
