@@ -21,8 +21,8 @@ var (
 	step = regexp.MustCompile("\\[`([A-Za-z.]+)`\\]\\(([^)]+\\.go)\\)")
 	// link is any relative link.
 	link = regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
-	// target is a make target that the text tells to run.
-	target = regexp.MustCompile("make ([a-z0-9-]+)")
+	// target is a make target that the text tells to run: in a code block or in backquotes.
+	target = regexp.MustCompile("(?m)(?:^|`)make ([a-z0-9-]+)")
 )
 
 func read(t *testing.T, name string) string {
