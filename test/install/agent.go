@@ -6,7 +6,6 @@ package install
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -15,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/comity-mcs/comity/test/clusters"
+	"github.com/comity-mcs/comity/test/clusters/ports"
 	"github.com/comity-mcs/comity/test/clusters/process"
 )
 
@@ -33,7 +33,13 @@ type Target struct {
 	Kubectl string
 	// Dir receives the agent's certificate, kubeconfig and log.
 	Dir string
+	// Ports of a process are for webhook, health and metrics; nil means free ones.
+	// Who prepares several at once must give them, so that they differ.
+	Ports []int
 }
+
+// PortsPerAgent is the length of Ports.
+const PortsPerAgent = 3
 
 // Agent is Comity as a process with the rights of its service account.
 type Agent struct {
@@ -44,9 +50,12 @@ type Agent struct {
 // Prepare applies definitions, roles, policies and webhooks, whose address is
 // on loopback, and returns an agent that is not started yet. Extra flags come last.
 func Prepare(ctx context.Context, t Target, binary string, flags ...string) (*Agent, error) {
-	ports, err := freePorts(3)
-	if err != nil {
-		return nil, err
+	free := t.Ports
+	if free == nil {
+		var err error
+		if free, err = ports.Free(PortsPerAgent); err != nil {
+			return nil, err
+		}
 	}
 	certificate, err := NewCertificate(Namespace)
 	if err != nil {
@@ -55,17 +64,17 @@ func Prepare(ctx context.Context, t Target, binary string, flags ...string) (*Ag
 	if err := writeFiles(t.Dir, map[string][]byte{"tls.crt": certificate.Cert, "tls.key": certificate.Key}); err != nil {
 		return nil, err
 	}
-	if err := applyAll(ctx, t, func(o *unstructured.Unstructured) (bool, error) { return onLoopback(o, ports[0], certificate.CA) }); err != nil {
+	if err := applyAll(ctx, t, func(o *unstructured.Unstructured) (bool, error) { return onLoopback(o, free[0], certificate.CA) }); err != nil {
 		return nil, err
 	}
 	kubeconfig := filepath.Join(t.Dir, "kubeconfig")
 	if err := clusters.ServiceAccountKubeconfig(ctx, t.Cluster, Namespace, Account, kubeconfig); err != nil {
 		return nil, err
 	}
-	a := &Agent{health: address(ports[1]), metrics: address(ports[2])}
+	a := &Agent{health: ports.Address(free[1]), metrics: ports.Address(free[2])}
 	flags = append([]string{
 		"--kubeconfig", kubeconfig, "--namespace", Namespace, "--cluster-id", t.Cluster.ID(), "--clusterset", t.Set, "--cert-dir", t.Dir,
-		"--webhook-bind-address", address(ports[0]), "--health-probe-bind-address", a.health, "--metrics-bind-address", a.metrics,
+		"--webhook-bind-address", ports.Address(free[0]), "--health-probe-bind-address", a.health, "--metrics-bind-address", a.metrics,
 	}, flags...)
 	a.process = process.New("comity", binary, filepath.Join(t.Dir, "comity.log"), nil, flags...)
 	return a, nil
@@ -104,7 +113,7 @@ func onLoopback(o *unstructured.Unstructured, port int, ca []byte) (bool, error)
 	return true, eachWebhook(o, func(clientConfig map[string]any) {
 		path, _, _ := unstructured.NestedString(clientConfig, "service", "path")
 		delete(clientConfig, "service")
-		clientConfig["url"] = "https://" + address(port) + path
+		clientConfig["url"] = "https://" + ports.Address(port) + path
 		clientConfig["caBundle"] = encode(ca)
 	})
 }
@@ -146,22 +155,6 @@ func (a *Agent) ReadyURL() string { return "http://" + a.health + "/readyz" }
 
 // LogTail is the end of what the agent wrote.
 func (a *Agent) LogTail(lines int) string { return a.process.LogTail(lines) }
-
-// freePorts finds n ports that nothing on loopback uses now.
-func freePorts(n int) ([]int, error) {
-	var ports []int
-	for range n {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		defer listener.Close()
-		ports = append(ports, listener.Addr().(*net.TCPAddr).Port)
-	}
-	return ports, nil
-}
-
-func address(port int) string { return net.JoinHostPort("127.0.0.1", fmt.Sprint(port)) }
 
 func writeFiles(dir string, files map[string][]byte) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {

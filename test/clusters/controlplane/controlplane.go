@@ -72,7 +72,7 @@ type Cluster struct {
 	options   Options
 	network   clusters.Network
 	paths     map[string]string
-	ports     ports
+	ports     componentPorts
 	pki       *authority
 	config    *rest.Config
 	// components in the order in which they start; they end in the opposite one.
@@ -108,6 +108,10 @@ func Start(ctx context.Context, options Options) ([]*Cluster, error) {
 		}
 		temporary = base
 	}
+	free, err := choosePorts(len(options.IDs))
+	if err != nil {
+		return nil, err
+	}
 	all := make([]*Cluster, len(options.IDs))
 	group, groupCtx := errgroup.WithContext(ctx)
 	for i, id := range options.IDs {
@@ -117,7 +121,7 @@ func Start(ctx context.Context, options Options) ([]*Cluster, error) {
 		}
 		all[i] = &Cluster{
 			id: id, number: options.FirstNetwork + i, dir: filepath.Join(base, id), removeDir: temporary,
-			options: options, network: network, paths: paths, ready: map[string]func(context.Context) error{},
+			options: options, network: network, paths: paths, ports: free[i], ready: map[string]func(context.Context) error{},
 		}
 		group.Go(func() error {
 			if err := all[i].start(groupCtx); err != nil {

@@ -112,9 +112,6 @@ func (c *Cluster) prepare() error {
 		return err
 	}
 	var err error
-	if c.ports, err = choosePorts(); err != nil {
-		return err
-	}
 	if c.pki, err = newAuthority(pki, "ca"); err != nil {
 		return err
 	}

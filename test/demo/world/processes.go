@@ -13,6 +13,7 @@ import (
 
 	"github.com/comity-mcs/comity/test/clusters"
 	"github.com/comity-mcs/comity/test/clusters/controlplane"
+	"github.com/comity-mcs/comity/test/clusters/ports"
 	"github.com/comity-mcs/comity/test/install"
 )
 
@@ -24,6 +25,7 @@ const agentTimeout = 60 * time.Second
 type processes struct {
 	world    *World
 	clusters []*controlplane.Cluster
+	ports    map[string][]int // of the agents, by cluster id
 
 	mu     sync.Mutex
 	agents map[string]*install.Agent // by cluster id
@@ -49,12 +51,24 @@ func (p *processes) start(ctx context.Context, ids []string) ([]clusters.Cluster
 		p.clusters, err = controlplane.Start(ctx, controlplane.Options{IDs: ids, Dir: p.world.path("clusters")})
 		return err
 	})
-	return asClusters(p.clusters), err
+	if err != nil {
+		return nil, err
+	}
+	// All at once, so that no two agents get the same.
+	free, err := ports.Free(len(ids) * install.PortsPerAgent)
+	if err != nil {
+		return nil, err
+	}
+	p.ports = map[string][]int{}
+	for i, id := range ids {
+		p.ports[id] = free[i*install.PortsPerAgent : (i+1)*install.PortsPerAgent]
+	}
+	return asClusters(p.clusters), nil
 }
 
 func (p *processes) install(ctx context.Context, m *Member) error {
 	agent, err := install.Prepare(ctx, install.Target{
-		Cluster: m.Cluster, Set: Set, Kubectl: p.world.kubectl, Dir: p.world.path("comity", m.ID()),
+		Cluster: m.Cluster, Set: Set, Kubectl: p.world.kubectl, Dir: p.world.path("comity", m.ID()), Ports: p.ports[m.ID()],
 	}, p.binary())
 	if err != nil {
 		return err

@@ -1,0 +1,32 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package ports
+
+import (
+	"net"
+	"testing"
+)
+
+func TestPortsDifferAndCanBeListenedOn(t *testing.T) {
+	const many = 350 // 50 clusters of 7: with ports that may repeat, some would
+	found, err := Free(many)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[int]bool{}
+	for _, port := range found {
+		if seen[port] {
+			t.Errorf("port %d was given twice", port)
+		}
+		seen[port] = true
+		if port < first || port > last {
+			t.Errorf("port %d is not from %d to %d", port, first, last)
+		}
+	}
+	listener, err := net.Listen("tcp", Address(found[0]))
+	if err != nil {
+		t.Fatalf("a port that was given is still held: %v", err)
+	}
+	_ = listener.Close()
+}
