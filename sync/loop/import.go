@@ -135,8 +135,8 @@ func (i *importer) Reconcile(ctx context.Context, req reconcile.Request) (reconc
 	if in.Current, err = i.current(ctx, req.NamespacedName); err != nil {
 		return reconcile.Result{}, fmt.Errorf("read the import %s: %w", req, err)
 	}
-	problems, err := i.bring(ctx, &in)
-	found.problems = append(found.problems, problems...)
+	planned, err := i.bring(ctx, &in)
+	found.problems, found.stands = planned.Problems, planned.DerivedName != ""
 	class := apply.ClassOf(err)
 	if err == nil || class == apply.Refused {
 		i.tell(req.NamespacedName, found)
@@ -150,7 +150,7 @@ func (i *importer) Reconcile(ctx context.Context, req reconcile.Request) (reconc
 }
 
 // bring plans and applies until nothing is outstanding.
-func (i *importer) bring(ctx context.Context, in *plan.ImportInput) ([]model.Problem, error) {
+func (i *importer) bring(ctx context.Context, in *plan.ImportInput) (plan.ImportPlan, error) {
 	var planned plan.ImportPlan
 	for range maxRounds {
 		i.names.choose(in.Key, func(taken []string) string {
@@ -164,14 +164,14 @@ func (i *importer) bring(ctx context.Context, in *plan.ImportInput) ([]model.Pro
 			if errors.As(err, &failed) && failed.Class == apply.Refused {
 				planned.Problems = append(planned.Problems, model.Problem{Reason: ReasonRefused, Message: err.Error()})
 			}
-			return planned.Problems, err
+			return planned, err
 		}
 		if !planned.AwaitsService || len(planned.Actions) == 0 {
-			return planned.Problems, nil
+			return planned, nil
 		}
 		fold(&in.Current, planned.Actions, applied)
 	}
-	return planned.Problems, nil // the next event goes on from here
+	return planned, nil // the next event goes on from here
 }
 
 // resolve merges the exports that reach this cluster.
@@ -311,7 +311,7 @@ func (i *importer) remember(key types.NamespacedName, err error) {
 
 // tell stores what was found; nothing at all is forgotten.
 func (i *importer) tell(key types.NamespacedName, found imported) {
-	if !found.exported && found.resolved == nil && len(found.problems) == 0 {
+	if !found.exported && !found.stands && found.resolved == nil && len(found.problems) == 0 {
 		i.met.Delete(key)
 		i.observations.importing(key, nil)
 		return

@@ -27,7 +27,10 @@ type published struct {
 type imported struct {
 	// exported is true if there is a local ServiceExport, so that the publish
 	// reconciler will have something to say too.
-	exported  bool
+	exported bool
+	// stands is true if the import exists here, be it only because a cluster
+	// that contributed was not read yet.
+	stands    bool
 	resolved  *model.Import
 	unread    []model.ClusterID
 	conflicts []model.Conflict
@@ -116,7 +119,7 @@ func same[T any](a, b T) bool {
 		return x.publication == y.publication && x.detail == y.detail && x.scope.String() == y.scope.String()
 	case imported:
 		y := any(b).(imported)
-		return x.exported == y.exported && equality.Semantic.DeepEqual(x.resolved, y.resolved) &&
+		return x.exported == y.exported && x.stands == y.stands && equality.Semantic.DeepEqual(x.resolved, y.resolved) &&
 			equality.Semantic.DeepEqual(x.unread, y.unread) && equality.Semantic.DeepEqual(x.conflicts, y.conflicts) &&
 			equality.Semantic.DeepEqual(x.problems, y.problems)
 	}

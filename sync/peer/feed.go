@@ -110,7 +110,9 @@ func (f *feed) open(c *connection, client rest.Interface, scheme *runtime.Scheme
 	codec := runtime.NewParameterCodec(scheme)
 	request := func(opts *metav1.ListOptions) *rest.Request {
 		opts.LabelSelector = selector
-		return client.Get().Namespace(f.namespace).Resource(f.resource).VersionedParams(opts, codec)
+		// The informer tries again by itself, and later each time; a request that
+		// does so too would only put off the news.
+		return client.Get().Namespace(f.namespace).Resource(f.resource).VersionedParams(opts, codec).MaxRetries(1)
 	}
 	f.informer = toolscache.NewSharedIndexInformerWithOptions(&toolscache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
@@ -129,8 +131,14 @@ func (f *feed) open(c *connection, client rest.Interface, scheme *runtime.Scheme
 		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 			opts.Watch, opts.AllowWatchBookmarks = true, true
 			w, err := request(&opts).Watch(ctx)
+			if err == nil && reflect.TypeOf(w) == emptyWatch {
+				err = errHungUp
+			}
 			c.feedResult(ctx, f, err)
-			return w, err
+			if err != nil {
+				return nil, err
+			}
+			return w, nil
 		},
 	}, object, toolscache.SharedIndexInformerOptions{Indexers: indexers, ObjectDescription: f.kind + " of cluster " + string(c.id)})
 
@@ -143,6 +151,13 @@ func (f *feed) open(c *connection, client rest.Interface, scheme *runtime.Scheme
 	f.registration, err = f.informer.AddEventHandler(handler)
 	return err
 }
+
+// client-go takes a connection that is closed before the answer for a watch
+// that ended early, and hides it behind a watch without events.
+var (
+	emptyWatch = reflect.TypeOf(watch.NewEmptyWatch())
+	errHungUp  = errors.New("the connection is closed before there is an answer")
+)
 
 // trim drops what a reader never looks at and what makes up much of an object.
 func trim(obj any) (any, error) {

@@ -5,6 +5,9 @@ package sync
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -14,7 +17,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/ptr"
@@ -133,7 +135,9 @@ func (a *agent) rule(key types.NamespacedName, verdict decision.Verdict) {
 type writer struct {
 	client.Client
 	count   atomic.Int64
-	dieAt   int64 // 0: never
+	mu      sync.Mutex
+	names   []string // what was written, for the reader of a failure
+	dieAt   int64    // 0: never
 	reaches bool
 	kill    func()
 }
@@ -144,11 +148,25 @@ func (w *writer) dies() bool {
 }
 
 func (w *writer) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+	w.note("apply", o)
 	return w.write(ctx, func() error { return w.Client.Patch(ctx, o, p, opts...) })
 }
 
 func (w *writer) Delete(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
+	w.note("delete", o)
 	return w.write(ctx, func() error { return w.Client.Delete(ctx, o, opts...) })
+}
+
+func (w *writer) note(verb string, o client.Object) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.names = append(w.names, fmt.Sprintf("%s %T %s/%s", verb, o, o.GetNamespace(), o.GetName()))
+}
+
+func (w *writer) written() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.names)
 }
 
 func (w *writer) write(ctx context.Context, do func() error) error {
@@ -164,25 +182,24 @@ func (w *writer) write(ctx context.Context, do func() error) error {
 }
 
 // kubeconfig is an administrator's, all inline.
-func kubeconfig(config *rest.Config) []byte {
+func kubeconfig(of *cluster, change ...func(*clientcmdapi.Config)) []byte {
 	GinkgoHelper()
+	config := of.config
 	out := clientcmdapi.NewConfig()
-	out.Clusters["peer"] = &clientcmdapi.Cluster{Server: "https://" + trimScheme(config.Host), CertificateAuthorityData: config.CAData}
+	out.Clusters["peer"] = &clientcmdapi.Cluster{Server: "https://" + of.proxy.address(), CertificateAuthorityData: config.CAData}
 	out.AuthInfos["peer"] = &clientcmdapi.AuthInfo{ClientCertificateData: config.CertData, ClientKeyData: config.KeyData, Token: config.BearerToken}
 	out.Contexts["peer"] = &clientcmdapi.Context{Cluster: "peer", AuthInfo: "peer"}
 	out.CurrentContext = "peer"
+	for _, c := range change {
+		c(out)
+	}
 	data, err := clientcmd.Write(*out)
 	Expect(err).NotTo(HaveOccurred())
 	return data
 }
 
-func trimScheme(host string) string {
-	for _, prefix := range []string{"https://", "http://"} {
-		if len(host) > len(prefix) && host[:len(prefix)] == prefix {
-			return host[len(prefix):]
-		}
-	}
-	return host
+func hostPort(server string) string {
+	return strings.TrimSuffix(strings.TrimPrefix(server, "https://"), "/")
 }
 
 func peerSecret(name, id string, data []byte) *corev1.Secret {

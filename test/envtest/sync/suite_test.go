@@ -56,6 +56,7 @@ type cluster struct {
 	config *rest.Config
 	client client.Client // an administrator's, without a cache
 	agent  *agent
+	proxy  *proxy // through which the peers reach it
 }
 
 var clusters = map[model.ClusterID]*cluster{}
@@ -89,7 +90,7 @@ var _ = BeforeSuite(func() {
 		configs[i].QPS = -1
 		c, err := client.New(configs[i], client.Options{Scheme: scheme})
 		Expect(err).NotTo(HaveOccurred())
-		clusters[id] = &cluster{id: id, config: configs[i], client: c}
+		clusters[id] = &cluster{id: id, config: configs[i], client: c, proxy: newProxy(hostPort(configs[i].Host))}
 	}
 	for _, c := range clusters {
 		c.prepare()
@@ -114,7 +115,7 @@ func (c *cluster) prepare() {
 		}
 		c.create(
 			namespaced(model.ScopedExchangeNamespace(c.id, peer), map[string]string{model.LabelExchangeFrom: string(c.id), model.LabelExchangeTo: string(peer)}),
-			peerSecret("peer-"+string(peer), string(peer), kubeconfig(clusters[peer].config)),
+			peerSecret("peer-"+string(peer), string(peer), kubeconfig(clusters[peer])),
 		)
 	}
 }

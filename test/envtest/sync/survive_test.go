@@ -1,0 +1,258 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sync
+
+import (
+	"fmt"
+	"maps"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// restartAll ends all agents and starts new ones.
+func restartAll() {
+	GinkgoHelper()
+	for _, c := range clusters {
+		c.stop()
+	}
+	for _, c := range clusters {
+		c.start()
+	}
+	for _, c := range clusters {
+		c.awaitPeers()
+	}
+}
+
+// looked waits until the agent of c has worked on an import since its start.
+func (c *cluster) looked(namespace, name string) {
+	GinkgoHelper()
+	Eventually(func() bool {
+		_, ok := c.agent.loop.Observe(types.NamespacedName{Namespace: namespace, Name: name})
+		return ok
+	}).Should(BeTrue(), "%s has not looked at %s/%s", c.id, namespace, name)
+}
+
+var _ = Describe("an agent", Serial, func() {
+	It("that is restarted on a converged clusterset writes nothing", func() {
+		ns := newNamespace("a", "b", "c")
+		for n := range 10 {
+			name := fmt.Sprintf("web-%d", n)
+			for _, id := range []model.ClusterID{"a", "b"} {
+				clusters[id].create(service(ns, name), endpoints(ns, name, name+"-x1", "10.1.0.1", "10.1.0.2"), export(ns, name))
+			}
+		}
+		for n := range 10 {
+			Eventually(clusters["c"].backends(ns, fmt.Sprintf("web-%d", n))).Should(HaveLen(4))
+		}
+		for _, c := range clusters { // let what is still on its way arrive
+			var last int64
+			Eventually(func() bool {
+				now := c.agent.writer.count.Load()
+				quiet := now == last
+				last = now
+				return quiet
+			}, soon, settled).Should(BeTrue())
+		}
+		before := map[model.ClusterID]map[string]string{}
+		for id, c := range clusters {
+			before[id] = c.everythingOf()
+		}
+		restartAll()
+		for n := range 10 {
+			for _, c := range clusters {
+				c.looked(ns, fmt.Sprintf("web-%d", n))
+			}
+		}
+		Consistently(func(g Gomega) {
+			for id, c := range clusters {
+				g.Expect(c.agent.writer.written()).To(BeEmpty(), "writes of the agent of %s, even failed ones", id)
+			}
+		}).Should(Succeed())
+		for id, c := range clusters {
+			Expect(c.everythingOf()).To(Equal(before[id]), "objects of cluster %s", id)
+		}
+	})
+
+	It("that is restarted while a peer cannot be reached deletes nothing, and goes on without it", func() {
+		ns := newNamespace("a", "b", "c")
+		a, b := clusters["a"], clusters["b"]
+		exported := export(ns, "web")
+		a.create(service(ns, "web"), endpoints(ns, "web", "web-x1", "10.1.0.1"), exported)
+		Eventually(b.backends(ns, "web")).Should(Equal([]string{"a/10.1.0.1"}))
+		Eventually(func() *mcsv1beta1.ServiceImport { return b.serviceImport(ns, "web") }).ShouldNot(BeNil())
+		a.proxy.cut()
+		DeferCleanup(a.proxy.mend)
+		b.stop()
+		b.start()
+		b.looked(ns, "web")
+		seen, _ := b.agent.loop.Observe(types.NamespacedName{Namespace: ns, Name: "web"})
+		Expect(seen.Unread).To(Equal([]model.ClusterID{"a"}))
+
+		clusters["c"].create(service(ns, "other"), endpoints(ns, "other", "other-x1", "10.3.0.1"), export(ns, "other"))
+		Eventually(b.backends(ns, "other")).Should(Equal([]string{"c/10.3.0.1"}), "c is not held up by a")
+		Consistently(b.backends(ns, "web")).Should(Equal([]string{"a/10.1.0.1"}))
+		Expect(b.serviceImport(ns, "web")).NotTo(BeNil())
+		Expect(read[corev1.Service](b, ns, model.DerivedName("web"))).NotTo(BeNil())
+
+		By("withdrawing the export meanwhile: it goes when a was read, not before")
+		a.delete(exported)
+		Eventually(func() []string { return a.records(ns, "web") }).Should(BeEmpty())
+		Expect(b.backends(ns, "web")()).To(Equal([]string{"a/10.1.0.1"}))
+		a.proxy.mend()
+		Eventually(b.backends(ns, "web"), 2*soon).Should(BeEmpty())
+		Eventually(func() *mcsv1beta1.ServiceImport { return b.serviceImport(ns, "web") }).Should(BeNil())
+		b.awaitPeers()
+	})
+
+	It("makes up for what happened while it was down", func() {
+		ns := newNamespace("a", "b")
+		a, b := clusters["a"], clusters["b"]
+		gone, stays := export(ns, "gone"), export(ns, "stays")
+		for _, e := range []*mcsv1beta1.ServiceExport{gone, stays} {
+			a.create(service(ns, e.Name), endpoints(ns, e.Name, e.Name+"-x1", "10.1.0.1"), e)
+			Eventually(b.backends(ns, e.Name)).Should(Equal([]string{"a/10.1.0.1"}))
+		}
+		a.stop()
+		b.stop()
+		a.delete(gone)
+		b.delete(read[corev1.Service](b, ns, model.DerivedName("stays")))
+		a.start()
+		b.start()
+		Eventually(func() []string { return a.records(ns, "gone") }).Should(BeEmpty())
+		for _, c := range []*cluster{a, b} {
+			c.awaitPeers()
+			Eventually(c.backends(ns, "gone")).Should(BeEmpty())
+			Eventually(func() *corev1.Service { return read[corev1.Service](c, ns, model.DerivedName("stays")) }).ShouldNot(BeNil())
+			Eventually(func() []string { return c.serviceImport(ns, "stays").Spec.IPs }).Should(Equal(read[corev1.Service](c, ns, model.DerivedName("stays")).Spec.ClusterIPs))
+		}
+	})
+
+	It("drains a peer that was removed while it was down", func() {
+		ns := newNamespace("a", "b")
+		b := clusters["b"]
+		clusters["a"].create(service(ns, "web"), endpoints(ns, "web", "web-x1", "10.1.0.1"), export(ns, "web"))
+		Eventually(b.backends(ns, "web")).Should(Equal([]string{"a/10.1.0.1"}))
+		secret := read[corev1.Secret](b, "comity-system", "peer-a")
+		b.stop()
+		b.delete(secret)
+		b.start()
+		Eventually(func() []string { return b.ownedIn(ns) }).Should(BeEmpty())
+		b.create(peerSecret("peer-a", "a", secret.Data["kubeconfig"]))
+		b.awaitPeers()
+		Eventually(b.backends(ns, "web")).Should(Equal([]string{"a/10.1.0.1"}))
+	})
+
+	It("takes back what users do to derived objects", func() {
+		ns := newNamespace("a", "b")
+		b := clusters["b"]
+		clusters["a"].create(service(ns, "web"), endpoints(ns, "web", "web-x1", "10.1.0.1"), export(ns, "web"))
+		Eventually(b.backends(ns, "web")).Should(Equal([]string{"a/10.1.0.1"}))
+		Eventually(func() *mcsv1beta1.ServiceImport { return b.serviceImport(ns, "web") }).ShouldNot(BeNil())
+
+		slice := b.derivedSlices(ns, "web")[0]
+		slice.Endpoints[0].Addresses = []string{"10.66.66.66"}
+		Expect(b.client.Update(ctx(), &slice)).To(Succeed())
+		Eventually(b.backends(ns, "web")).Should(Equal([]string{"a/10.1.0.1"}))
+
+		slice = b.derivedSlices(ns, "web")[0]
+		delete(slice.Labels, model.LabelServiceName)
+		Expect(b.client.Update(ctx(), &slice)).To(Succeed())
+		Eventually(b.backends(ns, "web")).Should(Equal([]string{"a/10.1.0.1"}), "a label taken off")
+
+		b.delete(b.serviceImport(ns, "web"))
+		Eventually(func() *mcsv1beta1.ServiceImport { return b.serviceImport(ns, "web") }).ShouldNot(BeNil())
+	})
+
+	It("writes nothing into a namespace that is being deleted, and does not insist", func() {
+		ns := newNamespace("a", "b")
+		a, b := clusters["a"], clusters["b"]
+		slice := endpoints(ns, "web", "web-x1", "10.1.0.1")
+		a.create(service(ns, "web"), slice, export(ns, "web"))
+		Eventually(b.backends(ns, "web")).Should(Equal([]string{"a/10.1.0.1"}))
+		b.delete(read[corev1.Namespace](b, "", ns)) // stays Terminating: nothing finishes it here
+		Eventually(func() any { return read[discoveryv1.EndpointSlice](b, "comity-b", ns) }).Should(BeNil())
+		Eventually(func() bool {
+			before := b.agent.writer.count.Load()
+			slice.Endpoints[0].Addresses = []string{"10.1.0.2"}
+			_ = a.client.Update(ctx(), slice)
+			return b.agent.writer.count.Load() == before
+		}, soon, settled).Should(BeTrue())
+		before := b.agent.writer.count.Load()
+		slice.Endpoints[0].Addresses = []string{"10.1.0.3"}
+		Expect(a.client.Update(ctx(), slice)).To(Succeed())
+		Eventually(a.backends(ns, "web")).Should(Equal([]string{"a/10.1.0.3"}))
+		Consistently(func() int64 { return b.agent.writer.count.Load() }).Should(Equal(before))
+	})
+})
+
+var _ = Describe("an agent that is killed", Serial, func() {
+	// One export and its removal take a dozen writes of each agent; being killed
+	// at any of them, before or after it took effect, must leave no trace.
+	It("at any write comes to the same end", func() {
+		for at := int64(1); at <= 10; at++ {
+			for _, reaches := range []bool{false, true} {
+				By(fmt.Sprintf("killing at write %d, which reaches the API server: %v", at, reaches))
+				killedAt(at, reaches)
+			}
+		}
+	})
+})
+
+func killedAt(at int64, reaches bool) {
+	GinkgoHelper()
+	a, b := clusters["a"], clusters["b"]
+	ns := newNamespace("a", "b")
+	for _, c := range []*cluster{a, b} {
+		c.stop()
+		c.startWith(&writer{dieAt: at, reaches: reaches})
+	}
+	exported := export(ns, "web")
+	first := endpoints(ns, "web", "web-x1", "10.1.0.1")
+	a.create(service(ns, "web"), first, endpoints(ns, "web", "web-x2", "10.1.0.2"), exported)
+	revive(a, b)
+	for _, c := range []*cluster{a, b} {
+		Eventually(c.backends(ns, "web")).Should(Equal([]string{"a/10.1.0.1", "a/10.1.0.2"}))
+		Eventually(func() *mcsv1beta1.ServiceImport { return c.serviceImport(ns, "web") }).ShouldNot(BeNil())
+		Expect(c.ownedIn(ns)).To(HaveLen(4), "one Service, one ServiceImport and two slices in %s", c.id)
+	}
+	for _, c := range []*cluster{a, b} {
+		c.stop()
+		c.startWith(&writer{dieAt: at, reaches: reaches})
+	}
+	a.delete(exported)
+	revive(a, b)
+	for _, c := range []*cluster{a, b} {
+		Eventually(func() []string { return c.ownedIn(ns) }).Should(BeEmpty(), "left over in %s", c.id)
+	}
+	Eventually(func() []string { return a.records(ns, "web") }).Should(BeEmpty())
+}
+
+// revive starts the agents anew once they were killed, or had nothing left to do.
+func revive(all ...*cluster) {
+	GinkgoHelper()
+	last := map[model.ClusterID]int64{}
+	Eventually(func() bool {
+		now := map[model.ClusterID]int64{}
+		for _, c := range all {
+			now[c.id] = c.agent.writer.count.Load()
+		}
+		quiet := maps.Equal(now, last)
+		last = now
+		return quiet
+	}, soon, settled/3).Should(BeTrue())
+	for _, c := range all {
+		c.stop()
+		c.start()
+	}
+	for _, c := range all {
+		c.awaitPeers()
+	}
+}
