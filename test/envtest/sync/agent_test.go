@@ -65,7 +65,7 @@ func (c *cluster) startWith(w *writer) {
 	})
 	Expect(err).NotTo(HaveOccurred())
 	w.Client = mgr.GetClient()
-	a := &agent{admitter: &admitter{}, writer: w, policies: make(chan event.GenericEvent)}
+	a := &agent{admitter: &c.admitter, writer: w, policies: make(chan event.GenericEvent)}
 	a.peers = peer.New(peer.Options{
 		Self: c.id, ClusterSet: "prod", Namespace: "comity-system", Registry: registry,
 		Recorder: mgr.GetEventRecorder("comity"), Log: ctrl.Log.WithName(string(c.id)).WithName("peer"),

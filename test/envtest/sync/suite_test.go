@@ -56,7 +56,9 @@ type cluster struct {
 	config *rest.Config
 	client client.Client // an administrator's, without a cache
 	agent  *agent
-	proxy  *proxy // through which the peers reach it
+	// admitter outlives the agent, as ExportPolicies do.
+	admitter admitter
+	proxy    *proxy // through which the peers reach it
 }
 
 var clusters = map[model.ClusterID]*cluster{}
@@ -137,8 +139,8 @@ func (c *cluster) delete(objects ...client.Object) {
 // awaitPeers waits until everything that the other members share was read.
 func (c *cluster) awaitPeers() {
 	GinkgoHelper()
-	Eventually(func() []model.Member { return c.agent.peers.Members() }).Should(HaveEach(HaveField("Synced", true)), "members as %s sees them", c.id)
-	Expect(c.agent.peers.Members()).To(HaveLen(len(ids) - 1))
+	Eventually(func() []model.Member { return c.agent.peers.Members() }).Should(
+		And(HaveLen(len(ids)-1), HaveEach(HaveField("Synced", true))), "members as %s sees them", c.id)
 }
 
 func ctx() context.Context { return context.Background() }
