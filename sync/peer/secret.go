@@ -91,7 +91,7 @@ func identify(s *corev1.Secret, self model.ClusterID, set string, holders map[mo
 	}
 	id, err := model.ParseClusterID(s.Labels[model.LabelClusterID])
 	if err != nil {
-		return "", &refusal{s, ReasonInvalidClusterID, fmt.Sprintf("%s, label %s: %v; remedy: give the peer's id as its ClusterProperty %s has it",
+		return "", &refusal{s, ReasonInvalidClusterID, fmt.Sprintf("%s, label %s: %v; expected an id such as \"cluster-1\"; remedy: give the peer's id as its ClusterProperty %s has it",
 			where, model.LabelClusterID, err, model.LabelClusterID)}
 	}
 	if id == self {
