@@ -81,6 +81,9 @@ func run(args []string, out io.Writer) int {
 	defer stop()
 	if err := demo(ctx, o, tell.New(out)); err != nil {
 		fmt.Fprintf(os.Stderr, "\ndemo: %v\n", err)
+		if !o.keep && ctx.Err() == nil {
+			fmt.Fprintln(os.Stderr, "\ndemo: everything was ended; --keep leaves it running to look around")
+		}
 		return 1
 	}
 	return 0

@@ -110,12 +110,12 @@ func PodNames(ctx context.Context, m *world.Member, e Export) ([]string, error) 
 func pods(ctx context.Context, m *world.Member, e Export, of func(corev1.Pod) string) ([]string, error) {
 	var service corev1.Service
 	if err := m.Client.Get(ctx, e.key(), &service); err != nil {
-		return nil, fmt.Errorf("Service %s in %s: %w", e, m.ID(), err)
+		return nil, fmt.Errorf("read Service %s in %s: %w", e, m.ID(), err)
 	}
 	var pods corev1.PodList
 	err := m.Client.List(ctx, &pods, client.InNamespace(e.Namespace), client.MatchingLabels(service.Spec.Selector))
 	if err != nil {
-		return nil, fmt.Errorf("Pods of %s in %s: %w", e, m.ID(), err)
+		return nil, fmt.Errorf("list the Pods of %s in %s: %w", e, m.ID(), err)
 	}
 	var values []string
 	for _, pod := range pods.Items {
@@ -124,7 +124,7 @@ func pods(ctx context.Context, m *world.Member, e Export, of func(corev1.Pod) st
 		}
 	}
 	if want := e.Pods[m.ID()]; len(values) != want {
-		return nil, fmt.Errorf("Service %s in %s: expected %d Pods with an address, got %d", e, m.ID(), want, len(values))
+		return nil, fmt.Errorf("expected %d Pods of Service %s in %s with an address, got %d", want, e, m.ID(), len(values))
 	}
 	slices.Sort(values)
 	return values, nil

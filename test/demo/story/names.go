@@ -125,7 +125,7 @@ func headless(ctx context.Context, w *world.World, e check.Export) ([]question, 
 			pod := fmt.Sprintf("%s-%d", strings.TrimSuffix(e.Name, "-service"), i)
 			var p corev1.Pod
 			if err := w.Member(source).Client.Get(ctx, types.NamespacedName{Namespace: e.Namespace, Name: pod}, &p); err != nil {
-				return nil, fmt.Errorf("Pod %s of %s in %s: %w", pod, e, source, err)
+				return nil, fmt.Errorf("read Pod %s of %s in %s: %w", pod, e, source, err)
 			}
 			name := pod + "." + source + "." + e.Host()
 			each = append(each, question{"A", name, []string{p.Status.PodIP}, "Pod " + pod + " of " + source})

@@ -28,7 +28,7 @@ func scope(ctx context.Context, w *world.World) error {
 	if err := published(ctx, w, two, three); err != nil {
 		return err
 	}
-	if out, err = w.Show(ctx, one, "get", "exportrecords", "-A"); err != nil {
+	if _, err := w.Show(ctx, one, "get", "exportrecords", "-A"); err != nil {
 		return err
 	}
 	w.Tell.Say("Now to cluster-2 alone:")

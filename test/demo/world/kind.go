@@ -24,15 +24,14 @@ type inDocker struct {
 }
 
 func (k *inDocker) build(ctx context.Context) error {
-	_, err := k.docker(ctx, true, "build", "-t", image, ".")
-	return err
+	return k.docker(ctx, true, "build", "-t", image, ".")
 }
 
 func (k *inDocker) start(ctx context.Context, ids []string) ([]clusters.Cluster, error) {
 	images := []string{image}
 	for _, used := range podImages() {
 		// What the engine has, no node need download.
-		if _, err := k.docker(ctx, false, "image", "inspect", used); err == nil {
+		if err := k.docker(ctx, false, "image", "inspect", used); err == nil {
 			images = append(images, used)
 		}
 	}
@@ -70,23 +69,22 @@ func (k *inDocker) tail(ctx context.Context, id string) string {
 }
 
 // docker runs a command of Docker's in the project's root, told or not.
-func (k *inDocker) docker(ctx context.Context, told bool, args ...string) (string, error) {
+func (k *inDocker) docker(ctx context.Context, told bool, args ...string) error {
 	if told {
 		k.world.Tell.Command(append([]string{"docker"}, args...)...)
 	}
-	var out []byte
-	err := k.world.Tell.Wait("docker "+args[0], func() error {
+	return k.world.Tell.Wait("docker "+args[0], func() error {
 		cmd := exec.CommandContext(ctx, "docker", args...)
 		cmd.Dir = k.world.root
-		var err error
-		if out, err = cmd.CombinedOutput(); errors.Is(err, exec.ErrNotFound) {
+		out, err := cmd.CombinedOutput()
+		if errors.Is(err, exec.ErrNotFound) {
 			return fmt.Errorf("--clusters %s needs the docker command on the PATH: %w", InDocker, err)
-		} else if err != nil {
+		}
+		if err != nil {
 			return fmt.Errorf("docker %s: %w\n%s", args[0], err, out)
 		}
 		return nil
 	})
-	return string(out), err
 }
 
 // asClusters gives clusters of one kind as what they have in common.

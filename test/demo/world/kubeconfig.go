@@ -61,7 +61,7 @@ func (w *World) AsPeer(ctx context.Context, holder, peer string) (string, error)
 	}
 	credential, err := clientcmd.Load(secret.Data[join.KubeconfigKey])
 	if err != nil {
-		return "", fmt.Errorf("Secret %s in %s: %w", key, holder, err)
+		return "", fmt.Errorf("read Secret %s in %s: %w", key, holder, err)
 	}
 	all, err := clientcmd.LoadFromFile(w.Kubeconfig())
 	if err != nil {

@@ -79,6 +79,7 @@ func (w *World) Install(ctx context.Context) error {
 
 // Join joins every two members, and waits until each knows all others.
 func (w *World) Join(ctx context.Context) error {
+	w.Tell.Say("Each gets exchange namespaces, an account for each other one that may read two of them, and a credential for each other one:")
 	for i, a := range w.Members {
 		for _, b := range w.Members[i+1:] {
 			made := 0
@@ -91,7 +92,7 @@ func (w *World) Join(ctx context.Context) error {
 			if err != nil {
 				return fmt.Errorf("join %s and %s: %w", a.ID(), b.ID(), err)
 			}
-			w.Tell.Say("%s and %s: %d objects: exchange namespaces, an account for the other side that reads two of them, and its credential.", a.ID(), b.ID(), made)
+			w.Tell.Output(fmt.Sprintf("%s and %s joined: %d objects made", a.ID(), b.ID(), made))
 		}
 	}
 	if _, err := w.Show(ctx, "cluster-1", "get", "namespaces", "-l", model.LabelExchangeFrom, "-L", model.LabelExchangeFrom, "-L", model.LabelExchangeTo); err != nil {

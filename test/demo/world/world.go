@@ -120,16 +120,20 @@ func (w *World) Await(ctx context.Context, what string, check func(context.Conte
 	return w.Tell.Wait(what, func() error {
 		tick := time.NewTicker(50 * time.Millisecond)
 		defer tick.Stop()
+		var wrong error
 		for {
 			err := check(limited)
 			if err == nil {
 				return nil
 			}
+			if wrong == nil || limited.Err() == nil {
+				wrong = err // not that the time was over while it was looked at
+			}
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
 			case <-limited.Done():
-				return fmt.Errorf("%s: not so within %v: %w%s", what, w.Kind.patience(), err, w.tails(ctx))
+				return fmt.Errorf("%s: not so within %v: %w%s", what, w.Kind.patience(), wrong, w.tails(ctx))
 			case <-tick.C:
 			}
 		}
@@ -140,7 +144,7 @@ func (w *World) Await(ctx context.Context, what string, check func(context.Conte
 func (w *World) tails(ctx context.Context) string {
 	var text strings.Builder
 	for _, m := range w.Members {
-		fmt.Fprintf(&text, "\n\ncomity in %s (%s):\n%s", m.ID(), w.backend.logs(m.ID()), w.backend.tail(ctx, m.ID()))
+		fmt.Fprintf(&text, "\n\nend of the log of Comity in %s:\n%s", m.ID(), w.backend.tail(ctx, m.ID()))
 	}
 	return text.String()
 }
@@ -156,7 +160,7 @@ func (w *World) path(elements ...string) string {
 
 func newClient(c clusters.Cluster) (client.Client, error) {
 	scheme := runtime.NewScheme()
-	err := errors.Join(clientgoscheme.AddToScheme(scheme), mcsv1beta1.AddToScheme(scheme), exchangev1alpha1.AddToScheme(scheme))
+	err := errors.Join(clientgoscheme.AddToScheme(scheme), mcsv1beta1.Install(scheme), exchangev1alpha1.AddToScheme(scheme))
 	if err != nil {
 		return nil, err
 	}
