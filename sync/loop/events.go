@@ -80,9 +80,9 @@ func kick(wake chan struct{}) {
 
 // waking is a source that enqueues what list gives, at start and whenever one of
 // the channels delivers. It is how an event that concerns all keys is told
-// without making its sender wait. ready, if not nil, is waited for first.
+// without making its sender wait. What is ready, each unless nil, is waited for first.
 type waking struct {
-	ready <-chan struct{}
+	ready []<-chan struct{}
 	wakes []<-chan struct{}
 	list  func(context.Context) ([]types.NamespacedName, error)
 	// before runs once, ahead of the first listing.
@@ -93,15 +93,17 @@ var _ source.SyncingSource = (*waking)(nil)
 
 // WaitForSync lets no worker start before the source is ready.
 func (w *waking) WaitForSync(ctx context.Context) error {
-	if w.ready == nil {
-		return nil
+	for _, ready := range w.ready {
+		if ready == nil {
+			continue
+		}
+		select {
+		case <-ready:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
-	select {
-	case <-w.ready:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return nil
 }
 
 // Start does not block.

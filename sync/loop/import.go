@@ -49,7 +49,7 @@ func setupImport(mgr ctrl.Manager, b *base) error {
 	i := &importer{base: b, names: newNames()}
 	members := make(chan struct{}, 1)
 	all := &waking{
-		ready: b.Peers.Listed(),
+		ready: []<-chan struct{}{b.Peers.Listed(), b.PolicyLoaded},
 		wakes: []<-chan struct{}{b.policies.listen(), members},
 		list:  i.everything,
 		before: func(ctx context.Context, q queue) {
@@ -197,11 +197,7 @@ func (i *importer) resolve(ctx context.Context, local *localExport) (plan.Import
 	}
 	in.Desired, found.conflicts = merge.Resolve(exports)
 	found.resolved = in.Desired
-	for _, m := range in.Unread {
-		if m != i.Self {
-			found.unread = append(found.unread, m)
-		}
-	}
+	found.unread = in.Unread
 	return in, found
 }
 

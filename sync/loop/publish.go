@@ -36,7 +36,7 @@ func setupPublish(mgr ctrl.Manager, b *base) error {
 	p := &publisher{b}
 	members := make(chan struct{}, 1)
 	all := &waking{
-		ready: b.Peers.Listed(),
+		ready: []<-chan struct{}{b.Peers.Listed(), b.PolicyLoaded},
 		wakes: []<-chan struct{}{b.policies.listen(), members, b.pass.restarted()},
 		list:  p.restart,
 		before: func(ctx context.Context, _ queue) {

@@ -62,6 +62,10 @@ type Options struct {
 
 	Peers    Peers
 	Admitter Admitter
+	// PolicyLoaded is closed once Admitter can answer; no export is looked at
+	// before, lest every restart call what is published pending for a moment.
+	// nil if it always can.
+	PolicyLoaded <-chan struct{}
 	// PolicyChanged tells that verdicts may differ now; nil if they never do.
 	// It is drained on every replica.
 	PolicyChanged <-chan event.GenericEvent
