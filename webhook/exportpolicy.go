@@ -28,7 +28,9 @@ func (v policyValidator) handle(_ context.Context, req admission.Request) admiss
 		return respond(admit.Allow())
 	}
 	if err := v.policies.Check(now); err != nil {
-		return respond(admit.Malformed(fmt.Sprintf("ExportPolicy %s cannot be used:\n%v\nRemedy: correct what the lines above name; a version that is in force stays so", now.Name, err)))
+		// The compiler names places as file:row:column; users have no such file.
+		return respond(admit.Malformed(fmt.Sprintf("ExportPolicy %[1]s cannot be used:\n%[2]v\nRemedy: correct what the lines above name"+
+			" (%[1]s.rego:row:column is a place in spec.rego); a version that is in force stays so", now.Name, err)))
 	}
 	return respond(admit.Allow())
 }

@@ -287,7 +287,7 @@ func TestExportPolicyMustCompile(t *testing.T) {
 		{"without a checker all are stored", admissionv1.Create, policy("x"), nil, nil, ""},
 		{
 			"one that does not is refused, with the place", admissionv1.Create, policy("x"), nil, bad,
-			"ExportPolicy mine cannot be used:\nmine.rego:3:1: unexpected token\nRemedy: correct what the lines above name; a version that is in force stays so",
+			"ExportPolicy mine cannot be used:\nmine.rego:3:1: unexpected token\nRemedy: correct what the lines above name (mine.rego:row:column is a place in spec.rego); a version that is in force stays so",
 		},
 		{"an update that leaves the spec alone passes", admissionv1.Update, policy("x"), policy("x"), bad, ""},
 		{"a deletion passes", admissionv1.Delete, nil, policy("x"), bad, ""},

@@ -51,7 +51,8 @@ type Observation struct {
 	// Import is the resolved import, nil when no export reaches this cluster.
 	Import *Import
 	// Unread are the peers whose exports were not read since start and that
-	// may contribute to the import.
+	// may contribute to the import, and this cluster while policy cannot say
+	// whether its own export counts.
 	Unread []ClusterID
 	// Conflicts are those among the exports that reach this cluster, in the
 	// order of the reasons in KEP-1645.

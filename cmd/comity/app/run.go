@@ -93,7 +93,8 @@ func start(ctx context.Context, cfg *rest.Config, o Options, ready *health, log 
 	if err != nil {
 		return err
 	}
-	log = log.WithValues("cluster", self.cluster)
+	// Not under "cluster", which in a line about a peer is the peer.
+	log = log.WithValues("self", self.cluster)
 	log.Info("starting", "clusterset", self.set, "version", version)
 	mgr, err := newManager(cfg, scheme, o, log)
 	if err != nil {

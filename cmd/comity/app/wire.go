@@ -6,6 +6,7 @@ package app
 import (
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
@@ -47,8 +48,11 @@ func wire(mgr ctrl.Manager, o Options, self identity, ready *health, log logr.Lo
 		}
 		peers.Subscribe(func(types.NamespacedName) {}, func(model.ClusterID) { r.all() })
 	}
+	loaded := make(chan struct{})
+	load := sync.OnceFunc(func() { close(loaded) })
 	err = policycontroller.SetupWithManager(mgr, policycontroller.Options{
-		Engine: policies, Changed: func() { publisher.all(); conditions.all() },
+		// The first load, be it of no policy at all, is a change too.
+		Engine: policies, Changed: func() { load(); publisher.all(); conditions.all() },
 	})
 	if err != nil {
 		return fmt.Errorf("set up policies: %w", err)
@@ -58,7 +62,7 @@ func wire(mgr ctrl.Manager, o Options, self identity, ready *health, log logr.Lo
 	}
 	syncing, err := loop.SetupWithManager(mgr, loop.Options{
 		Self: self.cluster, ClusterSet: self.set, Namespace: o.Namespace, Version: version, IdentityLabels: o.IdentityLabels,
-		Peers: peers, Admitter: judge, PolicyChanged: publisher.out, Workers: o.Workers, Registry: metrics.Registry,
+		Peers: peers, Admitter: judge, PolicyLoaded: loaded, PolicyChanged: publisher.out, Workers: o.Workers, Registry: metrics.Registry,
 	})
 	if err != nil {
 		return err
