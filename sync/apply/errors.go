@@ -19,20 +19,20 @@ import (
 type Class string
 
 const (
-	// Conflict: the object is not the one that was planned for. Read again, plan
+	// Conflict means that the object is not the one that was planned for. Read again, plan
 	// again, at once.
 	Conflict Class = "conflict"
-	// NameTaken: an object of the name exists that the plan did not know of,
+	// NameTaken means that an object of the name exists that the plan did not know of,
 	// foreign or our own and not yet in the cache. Read again; if it is foreign,
 	// the next plan says so.
 	NameTaken Class = "taken"
-	// NamespaceMissing: the namespace does not exist or is being deleted.
+	// NamespaceMissing means that the namespace does not exist or is being deleted.
 	// Nothing to do until that changes.
 	NamespaceMissing Class = "namespace"
-	// Refused: the API server will answer the same until the object, a right or
+	// Refused means that the API server will answer the same until the object, a right or
 	// an admission rule changes. Report it; do not retry hot.
 	Refused Class = "refused"
-	// Unavailable: anything else. Back off.
+	// Unavailable is anything else. Back off.
 	Unavailable Class = "unavailable"
 )
 

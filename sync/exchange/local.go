@@ -45,7 +45,7 @@ func LocalExport(self model.ClusterID, export *mcsv1beta1.ServiceExport, service
 	if service.Labels[model.LabelServiceImported] == "true" {
 		return model.Export{}, &NotExportableError{
 			Reason: mcsv1beta1.ServiceExportReasonInvalidServiceType,
-			Message: fmt.Sprintf("Service %s: is labelled %s, so it is what another export was imported as; "+
+			Message: fmt.Sprintf("Service %s: has the label %s, so it is what another export was imported as; "+
 				"expected a Service of this cluster; export the original, or delete the ServiceExport", key, model.LabelServiceImported),
 		}
 	}

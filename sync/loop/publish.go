@@ -289,8 +289,8 @@ func (p *publisher) audience(ctx context.Context, scope model.Scope) (namespaces
 		}
 	}
 	for _, name := range wanted {
-		if err := p.exchangeReady(ctx, name); err != nil {
-			problems = append(problems, err.Error())
+		if problem := p.exchangeProblem(ctx, name); problem != "" {
+			problems = append(problems, problem)
 			continue
 		}
 		namespaces = append(namespaces, name)
@@ -298,22 +298,23 @@ func (p *publisher) audience(ctx context.Context, scope model.Scope) (namespaces
 	return namespaces, strings.Join(problems, "; ")
 }
 
-// exchangeReady reports why nothing can be published in an exchange namespace.
+// exchangeProblem says why nothing can be published in an exchange namespace;
+// nothing if it can.
 // The agent may not create it: whoever joins clusters does, with its Roles.
-func (b *base) exchangeReady(ctx context.Context, name string) error {
+func (b *base) exchangeProblem(ctx context.Context, name string) string {
 	namespace, err := get[corev1.Namespace](ctx, b.client, types.NamespacedName{Name: name})
 	switch {
 	case err != nil:
-		return err
+		return fmt.Sprintf("exchange namespace %s cannot be read: %v", name, err)
 	case namespace == nil:
-		return fmt.Errorf("exchange namespace %s does not exist; run kubectl comity join", name)
+		return fmt.Sprintf("exchange namespace %s does not exist; run kubectl comity join", name)
 	case terminating(namespace):
-		return fmt.Errorf("exchange namespace %s is being deleted; run kubectl comity join once it is gone", name)
+		return fmt.Sprintf("exchange namespace %s is being deleted; run kubectl comity join once it is gone", name)
 	case namespace.Labels[model.LabelExchangeFrom] != string(b.Self):
-		return fmt.Errorf("namespace %s, label %s: is %q; expected %q; run kubectl comity join, or remove the namespace if it is not an exchange",
+		return fmt.Sprintf("namespace %s, label %s: is %q; expected %q; run kubectl comity join, or remove the namespace if it is not an exchange",
 			name, model.LabelExchangeFrom, namespace.Labels[model.LabelExchangeFrom], b.Self)
 	}
-	return nil
+	return ""
 }
 
 func violations(v decision.Verdict) string {

@@ -62,7 +62,7 @@ func (n *namespacer) restart(ctx context.Context) ([]types.NamespacedName, error
 // Reconcile brings the record of one namespace up to date.
 func (n *namespacer) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	shared := model.ExchangeNamespace(n.Self)
-	if err := n.exchangeReady(ctx, shared); err != nil {
+	if n.exchangeProblem(ctx, shared) != "" {
 		// Its creation starts everything anew.
 		return reconcile.Result{}, nil
 	}
@@ -139,7 +139,7 @@ func relabelled(e event.UpdateEvent) bool {
 
 // Reconcile brings the MemberRecord up to date once the first pass is complete.
 func (h *herald) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	if !h.pass.isComplete() || h.exchangeReady(ctx, req.Namespace) != nil {
+	if !h.pass.isComplete() || h.exchangeProblem(ctx, req.Namespace) != "" {
 		return reconcile.Result{}, nil
 	}
 	record, err := get[exchangev1alpha1.MemberRecord](ctx, h.client, req.NamespacedName)

@@ -179,10 +179,12 @@ func (b *base) retry(ctx context.Context, req reconcile.Request, err error) (rec
 		log.Info("the API server refuses a write", "reason", err.Error())
 		return reconcile.Result{RequeueAfter: b.refusals.When(req)}, nil
 	}
-	if ctx.Err() != nil {
-		return reconcile.Result{}, nil // shutting down
+	select {
+	case <-ctx.Done(): // shutting down, which is no failure of this key
+		return reconcile.Result{}, nil
+	default:
+		return reconcile.Result{}, err
 	}
-	return reconcile.Result{}, err
 }
 
 func (b *base) settled(req reconcile.Request) {

@@ -106,14 +106,14 @@ func (r *renewer) renew(ctx context.Context, c *connection, secret *corev1.Secre
 func withToken(secret *corev1.Secret, token string) (*corev1.Secret, error) {
 	config, err := clientcmd.Load(secret.Data[secretKey])
 	if err != nil || token == "" || len(config.AuthInfos) != 1 {
-		return nil, fmt.Errorf("Secret %s/%s, key %s: expected one user and a new token", secret.Namespace, secret.Name, secretKey)
+		return nil, fmt.Errorf("renew Secret %s/%s, key %s: expected one user and a new token", secret.Namespace, secret.Name, secretKey)
 	}
 	for _, user := range config.AuthInfos {
 		user.Token = token
 	}
 	data, err := clientcmd.Write(*config)
 	if err != nil {
-		return nil, fmt.Errorf("Secret %s/%s, key %s: encode: %w", secret.Namespace, secret.Name, secretKey, err)
+		return nil, fmt.Errorf("renew Secret %s/%s, key %s: encode: %w", secret.Namespace, secret.Name, secretKey, err)
 	}
 	out := secret.DeepCopy()
 	out.Data[secretKey] = data

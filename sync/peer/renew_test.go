@@ -54,7 +54,7 @@ func TestOnlyTheTokenOfTheSecretChanges(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config, f := sanitise(after.Data[secretKey])
+	config, f := sanitize(after.Data[secretKey])
 	if f != nil {
 		t.Fatal(f)
 	}

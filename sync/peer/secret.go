@@ -73,7 +73,7 @@ func judge(secrets []corev1.Secret, self model.ClusterID, set string) (claims []
 		}
 		holders[id] = s
 		c := claim{id: id, secret: s, digest: sha256.Sum256(s.Data[secretKey])}
-		config, f := sanitise(s.Data[secretKey])
+		config, f := sanitize(s.Data[secretKey])
 		if f != nil {
 			refusals = append(refusals, refusal{s, ReasonInvalidKubeconfig, fmt.Sprintf("Secret %s/%s, key %s: %s", s.Namespace, s.Name, secretKey, f)})
 		}
@@ -115,12 +115,12 @@ func (f *fault) String() string {
 
 const rejoin = "write the Secret again with kubectl comity join"
 
-// sanitise turns the kubeconfig of a peer Secret into a client configuration,
+// sanitize turns the kubeconfig of a peer Secret into a client configuration,
 // or says why not. A kubeconfig is code as well as data: exec plugins and auth
 // providers run programs, file paths read this pod's files (CVE-2022-24817). So
 // only inline data is taken over, field by field; what is not named here is
 // not used, and what could do harm is refused even where nothing refers to it.
-func sanitise(data []byte) (*rest.Config, *fault) {
+func sanitize(data []byte) (*rest.Config, *fault) {
 	if len(data) == 0 {
 		return nil, &fault{"kubeconfig", "a kubeconfig, but the key is missing or empty", rejoin}
 	}

@@ -65,7 +65,7 @@ func kubeconfig(t testing.TB, change ...func(*clientcmdapi.Config)) []byte {
 
 func TestAGoodKubeconfigIsTakenOverFieldByField(t *testing.T) {
 	cert, key := certificate(t)
-	config, f := sanitise(kubeconfig(t, func(k *clientcmdapi.Config) {
+	config, f := sanitize(kubeconfig(t, func(k *clientcmdapi.Config) {
 		k.AuthInfos["b"].ClientCertificateData, k.AuthInfos["b"].ClientKeyData = cert, key
 		k.CurrentContext = ""
 	}))
@@ -122,7 +122,7 @@ func TestAKubeconfigIsRefused(t *testing.T) {
 		{"for a context without its user", func(k *clientcmdapi.Config) { k.Contexts["b"].AuthInfo = "x" }, "contexts[0].context.user"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			config, f := sanitise(kubeconfig(t, c.change))
+			config, f := sanitize(kubeconfig(t, c.change))
 			if f == nil {
 				t.Fatalf("accepted: %v", config)
 			}
@@ -135,7 +135,7 @@ func TestAKubeconfigIsRefused(t *testing.T) {
 
 func TestWhatIsNoKubeconfigIsRefusedWithoutQuotingIt(t *testing.T) {
 	for _, data := range []string{"", token, "{", "kind: Config\nusers: " + token, "\x00\x01", "- a\n- b", "kind: Secret\napiVersion: v1"} {
-		_, f := sanitise([]byte(data))
+		_, f := sanitize([]byte(data))
 		if f == nil {
 			t.Errorf("%q is accepted", data)
 			continue
@@ -204,7 +204,7 @@ func FuzzKubeconfig(f *testing.F) {
 	f.Add([]byte("apiVersion: v1\nkind: Config\nusers:\n- name: a\n  user:\n    exec:\n      command: sh\n"))
 	f.Add([]byte("clusters: [{name: a, cluster: {server: 'https://x', certificate-authority: /etc/passwd}}]"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		config, no := sanitise(data)
+		config, no := sanitize(data)
 		if (config == nil) == (no == nil) {
 			t.Fatal("neither accepted nor refused")
 		}

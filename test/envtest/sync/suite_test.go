@@ -68,7 +68,7 @@ var ids = []model.ClusterID{"a", "b", "c"}
 var _ = BeforeSuite(func() {
 	log.SetLogger(zap.New(zap.WriteTo(GinkgoWriter), zap.UseDevMode(true)))
 	for _, add := range []func(*runtime.Scheme) error{
-		clientgoscheme.AddToScheme, mcsv1alpha1.AddToScheme, mcsv1beta1.AddToScheme, exchangev1alpha1.AddToScheme,
+		clientgoscheme.AddToScheme, mcsv1alpha1.Install, mcsv1beta1.Install, exchangev1alpha1.AddToScheme,
 	} {
 		Expect(add(scheme)).To(Succeed())
 	}
