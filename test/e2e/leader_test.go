@@ -1,0 +1,168 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/test/install"
+)
+
+var _ = Describe("When the leader's Pod is deleted in both clusters", func() {
+	key := types.NamespacedName{Namespace: "leader", Name: "steady"}
+
+	It("nothing that was written changes, no request fails, and the next leader goes on", func(ctx SpecContext) {
+		for _, m := range members() {
+			m.create(ctx, newNamespace(key.Namespace))
+			m.create(ctx, newServer(key.Namespace, key.Name, 1), newService(key.Namespace, key.Name, corev1.ServiceTypeClusterIP))
+		}
+		for _, m := range members() {
+			m.create(ctx, newExport(key.Namespace, key.Name))
+		}
+		var pods []string
+		for _, m := range members() {
+			m.expectExported(ctx, key, metav1.ConditionFalse)
+			m.expectImported(ctx, key, mcsv1beta1.ClusterSetIP, "a", "b")
+			pods = append(pods, m.awaitPods(ctx, key.Namespace, key.Name, 1)...)
+		}
+		for _, m := range members() {
+			m.expectAnswers(ctx, hostOf(key), servicePort, pods...)
+		}
+		before := map[string]map[string]string{}
+		for _, m := range members() {
+			before[m.ID()] = m.atRest(ctx)
+			Expect(before[m.ID()]).To(HaveKey(ContainSubstring("ServiceImport " + key.String())))
+			step("in %s: %d objects at rest", m.ID(), len(before[m.ID()]))
+		}
+
+		stop := keepAsking(ctx, clusterB, hostOf(key))
+		for _, m := range members() {
+			m.replaceLeader(ctx)
+		}
+		for _, m := range members() {
+			Consistently(ctx, func() map[string]string { return m.written(ctx) }).Should(Equal(before[m.ID()]), "objects of cluster %s", m.ID())
+		}
+		requests, failed := stop()
+		step("%d requests from b meanwhile, failed: %v", requests, failed)
+		Expect(failed).To(BeEmpty())
+		Expect(requests).To(BeNumerically(">", 50))
+
+		Expect(clusterA.patch(ctx, newServer(key.Namespace, key.Name, 1), replicas(2))).To(Succeed())
+		pods = append(clusterA.awaitPods(ctx, key.Namespace, key.Name, 2), clusterB.awaitPods(ctx, key.Namespace, key.Name, 1)...)
+		clusterB.expectAnswers(ctx, hostOf(key), servicePort, pods...)
+	})
+})
+
+// written lists, with UID and resource version, all that Comity has to do with:
+// what it derived, what it published, and what it wrote a status on.
+func (m *member) written(ctx context.Context) map[string]string {
+	GinkgoHelper()
+	found := map[string]string{}
+	for _, kind := range []struct {
+		name string
+		list client.ObjectList
+		with []client.ListOption
+	}{
+		{"Service", &corev1.ServiceList{}, []client.ListOption{client.HasLabels{model.LabelServiceName}}},
+		{"EndpointSlice", &discoveryv1.EndpointSliceList{}, []client.ListOption{client.MatchingLabels{discoveryv1.LabelManagedBy: model.ManagedBy}}},
+		{"ServiceImport", &mcsv1beta1.ServiceImportList{}, nil},
+		{"ServiceExport", &mcsv1beta1.ServiceExportList{}, nil},
+		{"ExportRecord", &exchangev1alpha1.ExportRecordList{}, nil},
+		{"NamespaceRecord", &exchangev1alpha1.NamespaceRecordList{}, nil},
+		{"MemberRecord", &exchangev1alpha1.MemberRecordList{}, nil},
+	} {
+		Expect(m.client.List(ctx, kind.list, kind.with...)).To(Succeed())
+		items, err := meta.ExtractList(kind.list)
+		Expect(err).NotTo(HaveOccurred())
+		for _, item := range items {
+			object := item.(client.Object)
+			found[fmt.Sprintf("%s %s", kind.name, client.ObjectKeyFromObject(object))] = fmt.Sprintf("%s@%s", object.GetUID(), object.GetResourceVersion())
+		}
+	}
+	return found
+}
+
+// atRest is what is written once it no longer changes: earlier specs may have left work.
+func (m *member) atRest(ctx context.Context) map[string]string {
+	GinkgoHelper()
+	last := m.written(ctx)
+	since := time.Now()
+	Eventually(ctx, func() time.Duration {
+		now := m.written(ctx)
+		if fmt.Sprint(now) != fmt.Sprint(last) {
+			last, since = now, time.Now()
+		}
+		return time.Since(since)
+	}).Should(BeNumerically(">", unchanged), "cluster %s comes to no rest", m.ID())
+	return last
+}
+
+// leader is the name of the Pod that holds the lease.
+func (m *member) leader(ctx context.Context) (string, error) {
+	lease, err := m.typed.CoordinationV1().Leases(install.Namespace).Get(ctx, "comity-leader", metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	// The holder is <host>_<random>; a lease that was given up has none.
+	name, _, _ := strings.Cut(ptr.Deref(lease.Spec.HolderIdentity, ""), "_")
+	return name, nil
+}
+
+// replaceLeader deletes the leader's Pod without a grace period, as `kubectl
+// delete pod --force` does, and waits until another leads and all replicas are ready.
+func (m *member) replaceLeader(ctx context.Context) {
+	GinkgoHelper()
+	old, err := m.leader(ctx)
+	Expect(err).NotTo(HaveOccurred())
+	Expect(old).NotTo(BeEmpty(), "nobody leads in cluster %s", m.ID())
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: install.Namespace, Name: old}}
+	Expect(m.client.Delete(ctx, pod, client.GracePeriodSeconds(0))).To(Succeed())
+	step("in %s: Pod %s, the leader, is deleted", m.ID(), old)
+	Eventually(ctx, m.leader).WithArguments(ctx).Should(Not(Or(BeEmpty(), Equal(old))), "nobody else leads in cluster %s", m.ID())
+	m.awaitComity(ctx)
+	now, err := m.leader(ctx)
+	Expect(err).NotTo(HaveOccurred())
+	step("in %s: Pod %s leads", m.ID(), now)
+}
+
+// keepAsking sends one request after the other from m until stop is called,
+// which gives their number and what failed.
+func keepAsking(ctx context.Context, m *member, host string) (stop func() (requests int, failed []error)) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	requests, failed := 0, []error(nil)
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			_, err := m.ask(ctx, host, servicePort, 1)
+			if ctx.Err() != nil {
+				return // what was under way was cut off by us
+			}
+			if requests++; err != nil {
+				failed = append(failed, fmt.Errorf("after %s: %w", time.Since(begin), err))
+			}
+		}
+	}()
+	return func() (int, []error) {
+		cancel()
+		<-done
+		return requests, failed
+	}
+}

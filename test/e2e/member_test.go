@@ -1,0 +1,212 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/miekg/dns"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	policyv1alpha1 "github.com/comity-mcs/comity/policies/v1alpha1"
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/test/clusters"
+	"github.com/comity-mcs/comity/test/clusters/kind"
+	"github.com/comity-mcs/comity/test/install"
+)
+
+const (
+	// requestTimeout bounds one request to an API server, and one question to CoreDNS.
+	requestTimeout = 30 * time.Second
+	// tries are the requests that are sent to see who answers. Of four endpoints
+	// one is missed in one of a hundred rounds, and then there is another round.
+	tries = 20
+)
+
+var scheme = func() *runtime.Scheme {
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		clientgoscheme.AddToScheme, mcsv1alpha1.Install, mcsv1beta1.Install, policyv1alpha1.AddToScheme, exchangev1alpha1.AddToScheme,
+	} {
+		if err := add(s); err != nil {
+			panic(err) // the kinds are constants
+		}
+	}
+	return s
+}()
+
+// member is one cluster with an administrator's access to it.
+type member struct {
+	*kind.Cluster
+	client client.Client
+	typed  kubernetes.Interface
+}
+
+func newMember(c *kind.Cluster) *member {
+	GinkgoHelper()
+	config := c.RESTConfig()
+	config.Timeout = requestTimeout
+	untyped, err := client.New(config, client.Options{Scheme: scheme})
+	Expect(err).NotTo(HaveOccurred())
+	typed, err := kubernetes.NewForConfig(config)
+	Expect(err).NotTo(HaveOccurred())
+	return &member{Cluster: c, client: untyped, typed: typed}
+}
+
+// other is the other cluster.
+func (m *member) other() *member {
+	if m == clusterA {
+		return clusterB
+	}
+	return clusterA
+}
+
+// install loads the image and deploys Comity from it.
+func (m *member) install(ctx context.Context, image string) error {
+	if err := m.LoadImages(ctx, image); err != nil {
+		return err
+	}
+	return install.Deploy(ctx, install.Target{Cluster: m, Set: clusterSet, Kubectl: kubectl}, image)
+}
+
+func (m *member) apply(ctx context.Context, manifest string) error {
+	return clusters.Apply(ctx, m.RESTConfig(), []byte(manifest))
+}
+
+// applyFile applies a manifest of the demo.
+func (m *member) applyFile(ctx context.Context, name string) {
+	GinkgoHelper()
+	text, err := os.ReadFile(filepath.Join(install.Root(), "test", "demo", "manifests", name))
+	Expect(err).NotTo(HaveOccurred())
+	Expect(m.apply(ctx, string(text))).To(Succeed(), "apply %s in cluster %s", name, m.ID())
+}
+
+func (m *member) create(ctx context.Context, objects ...client.Object) {
+	GinkgoHelper()
+	for _, object := range objects {
+		Expect(m.client.Create(ctx, object)).To(Succeed(), "create %T %s in cluster %s", object, client.ObjectKeyFromObject(object), m.ID())
+	}
+}
+
+// patch changes an object by a JSON merge patch.
+func (m *member) patch(ctx context.Context, object client.Object, patch string) error {
+	return m.client.Patch(ctx, object, client.RawPatch("application/merge-patch+json", []byte(patch)))
+}
+
+// awaitPods waits until exactly count Pods with label app are ready and gives their names, sorted.
+func (m *member) awaitPods(ctx context.Context, namespace, app string, count int) []string {
+	GinkgoHelper()
+	var names []string
+	Eventually(ctx, func(g Gomega) {
+		var pods corev1.PodList
+		g.Expect(m.client.List(ctx, &pods, client.InNamespace(namespace), client.MatchingLabels{"app": app})).To(Succeed())
+		names = nil
+		for _, pod := range pods.Items {
+			g.Expect(pod.DeletionTimestamp).To(BeNil(), "Pod %s is on its way out", pod.Name)
+			g.Expect(pod.Status.Conditions).To(ContainElement(And(HaveField("Type", corev1.PodReady), HaveField("Status", corev1.ConditionTrue))), "Pod %s is ready", pod.Name)
+			names = append(names, pod.Name)
+		}
+		g.Expect(names).To(HaveLen(count))
+	}).Should(Succeed(), "Pods with label app=%s in namespace %s of cluster %s", app, namespace, m.ID())
+	slices.Sort(names)
+	return names
+}
+
+// podIPs are the addresses of Pods by name.
+func (m *member) podIPs(ctx context.Context, namespace, app string) map[string]string {
+	GinkgoHelper()
+	var pods corev1.PodList
+	Expect(m.client.List(ctx, &pods, client.InNamespace(namespace), client.MatchingLabels{"app": app})).To(Succeed())
+	ips := map[string]string{}
+	for _, pod := range pods.Items {
+		ips[pod.Name] = pod.Status.PodIP
+	}
+	return ips
+}
+
+// ask lets the client Pod of m send HTTP requests, one connection and one lookup
+// of the name each, and gives the names of the Pods that answered. An error has
+// the first request that failed.
+func (m *member) ask(ctx context.Context, host string, port, tries int) ([]string, error) {
+	raw, err := m.typed.CoreV1().Pods(metav1.NamespaceDefault).ProxyGet("http", "client", "8080", "dial", map[string]string{
+		"protocol": "http", "host": host, "port": strconv.Itoa(port), "request": "hostname", "tries": strconv.Itoa(tries),
+	}).DoRaw(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("ask the client Pod of cluster %s: %w", m.ID(), err)
+	}
+	var result struct{ Responses, Errors []string }
+	if err := json.Unmarshal(raw, &result); err != nil {
+		return nil, fmt.Errorf("the client Pod of cluster %s answers %q: %w", m.ID(), raw, err)
+	}
+	if failed := len(result.Errors); failed > 0 || len(result.Responses) != tries {
+		return nil, fmt.Errorf("%d of %d requests from cluster %s to %s:%d failed: %q", failed, tries, m.ID(), host, port, result.Errors)
+	}
+	return slices.Compact(slices.Sorted(slices.Values(result.Responses))), nil
+}
+
+// expectAnswers waits until all requests from m succeed and exactly these Pods answer them.
+func (m *member) expectAnswers(ctx context.Context, host string, port int, pods ...string) {
+	GinkgoHelper()
+	Eventually(ctx, func() ([]string, error) { return m.ask(ctx, host, port, tries) }).
+		Should(ConsistOf(pods), "who answers to cluster %s at %s:%d", m.ID(), host, port)
+	step("from %s: %s:%d is answered by %v", m.ID(), host, port, pods)
+}
+
+// lookup asks CoreDNS of m and gives the answers, sorted: addresses, or "port
+// target" of SRV records. No such name is "NXDOMAIN".
+func (m *member) lookup(name string, kind uint16) ([]string, error) {
+	asker := dns.Client{Net: "tcp", Timeout: requestTimeout}
+	reply, _, err := asker.Exchange(new(dns.Msg).SetQuestion(dns.Fqdn(name), kind), m.DNSAddress())
+	if err != nil {
+		return nil, fmt.Errorf("ask CoreDNS of cluster %s for %s: %w", m.ID(), name, err)
+	}
+	if reply.Rcode != dns.RcodeSuccess {
+		return []string{dns.RcodeToString[reply.Rcode]}, nil
+	}
+	var found []string
+	for _, record := range reply.Answer {
+		switch record := record.(type) {
+		case *dns.A:
+			found = append(found, record.A.String())
+		case *dns.SRV:
+			found = append(found, fmt.Sprintf("%d %s", record.Port, record.Target))
+		}
+	}
+	slices.Sort(found)
+	return found, nil
+}
+
+// expectDNS waits until CoreDNS of m gives exactly these answers.
+func (m *member) expectDNS(ctx context.Context, name string, kind uint16, answers ...string) {
+	GinkgoHelper()
+	Eventually(ctx, func() ([]string, error) { return m.lookup(name, kind) }).
+		Should(ConsistOf(answers), "%s %s in cluster %s", dns.TypeToString[kind], name, m.ID())
+	step("in %s: %s %s is %v", m.ID(), dns.TypeToString[kind], name, answers)
+}
+
+// run runs kubectl for the diagnosis and gives what it printed, errors included.
+func (m *member) run(ctx context.Context, args ...string) string {
+	out, err := exec.CommandContext(ctx, kubectl, append([]string{"--kubeconfig", m.Kubeconfig()}, args...)...).CombinedOutput()
+	if err != nil {
+		return fmt.Sprintf("%s(%v)\n", out, err)
+	}
+	return string(out)
+}

@@ -1,0 +1,101 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/test/install"
+)
+
+var _ = Describe("While no replica of Comity runs in b", Ordered, func() {
+	const namespace = "outage"
+	named := func(name string) types.NamespacedName { return types.NamespacedName{Namespace: namespace, Name: name} }
+	kept, withdrawn, own := named("kept"), named("withdrawn"), named("own")
+
+	BeforeAll(func(ctx SpecContext) {
+		for _, m := range members() {
+			m.create(ctx, newNamespace(namespace))
+		}
+		for key, m := range map[types.NamespacedName]*member{kept: clusterA, withdrawn: clusterA, own: clusterB} {
+			m.create(ctx, newServer(namespace, key.Name, 1), newService(namespace, key.Name, corev1.ServiceTypeClusterIP), newExport(namespace, key.Name))
+		}
+		for key, m := range map[types.NamespacedName]*member{kept: clusterA, withdrawn: clusterA, own: clusterB} {
+			m.other().expectImported(ctx, key, mcsv1beta1.ClusterSetIP, m.ID())
+			m.other().expectAnswers(ctx, hostOf(key), servicePort, m.awaitPods(ctx, namespace, key.Name, 1)...)
+		}
+		clusterB.scaleComity(ctx, 0)
+	})
+
+	It("what was imported goes on working, exports are refused, and deletions pass", func(ctx SpecContext) {
+		for _, key := range []types.NamespacedName{kept, withdrawn} {
+			clusterB.expectAnswers(ctx, hostOf(key), servicePort, clusterA.awaitPods(ctx, namespace, key.Name, 1)...)
+		}
+		err := clusterB.client.Create(ctx, newExport(namespace, "new"))
+		Expect(err).To(MatchError(ContainSubstring("failed calling webhook")), "the webhook fails closed")
+		Expect(clusterB.client.Delete(ctx, newExport(namespace, own.Name))).To(Succeed())
+	})
+
+	It("what a changes meanwhile arrives once it runs again", func(ctx SpecContext) {
+		Expect(clusterA.patch(ctx, newServer(namespace, kept.Name, 1), replicas(2))).To(Succeed())
+		pods := clusterA.awaitPods(ctx, namespace, kept.Name, 2)
+		Expect(clusterA.client.Delete(ctx, newExport(namespace, withdrawn.Name))).To(Succeed())
+		clusterA.expectNoTrace(ctx, withdrawn)
+		Expect(clusterB.traces(ctx, withdrawn)).NotTo(BeEmpty(), "nobody is there to remove it")
+
+		clusterB.scaleComity(ctx, 2)
+		clusterB.expectAnswers(ctx, hostOf(kept), servicePort, pods...)
+		clusterB.expectNoTrace(ctx, withdrawn)
+		for _, m := range members() {
+			m.expectNoTrace(ctx, own)
+		}
+	})
+
+	It("and when all replicas die at once, those that follow write nothing", func(ctx SpecContext) {
+		before := clusterB.atRest(ctx)
+		var old corev1.PodList
+		Expect(clusterB.client.List(ctx, &old, client.InNamespace(install.Namespace))).To(Succeed())
+		Expect(clusterB.client.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace(install.Namespace), client.GracePeriodSeconds(0))).To(Succeed())
+		for _, pod := range old.Items {
+			Eventually(ctx, clusterB.leader).WithArguments(ctx).Should(Not(Or(BeEmpty(), Equal(pod.Name))), "nobody new leads")
+		}
+		clusterB.awaitComity(ctx)
+		step("in b: all replicas are new")
+		Consistently(ctx, func() map[string]string { return clusterB.written(ctx) }).Should(Equal(before))
+	})
+})
+
+// scaleComity runs count replicas of Comity and waits until no more and no fewer are there.
+func (m *member) scaleComity(ctx context.Context, count int) {
+	GinkgoHelper()
+	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: install.Namespace, Name: "comity"}}
+	Expect(m.patch(ctx, deployment, replicas(count))).To(Succeed())
+	Eventually(ctx, func(g Gomega) {
+		var pods corev1.PodList
+		g.Expect(m.client.List(ctx, &pods, client.InNamespace(install.Namespace))).To(Succeed())
+		g.Expect(pods.Items).To(HaveLen(count))
+	}).Should(Succeed())
+	m.awaitComity(ctx)
+	step("in %s: %d replicas of Comity", m.ID(), count)
+}
+
+// awaitComity waits until all replicas that should run are ready.
+func (m *member) awaitComity(ctx context.Context) {
+	GinkgoHelper()
+	Eventually(ctx, func(g Gomega) {
+		deployment, err := m.typed.AppsV1().Deployments(install.Namespace).Get(ctx, "comity", metav1.GetOptions{})
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(deployment.Status.ObservedGeneration).To(Equal(deployment.Generation))
+		g.Expect(deployment.Status.ReadyReplicas).To(Equal(*deployment.Spec.Replicas))
+	}).Should(Succeed(), "Comity's replicas in cluster %s", m.ID())
+}
