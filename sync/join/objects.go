@@ -67,7 +67,7 @@ func Objects(local, peer Cluster) ([]client.Object, error) {
 	shared, scoped := model.ExchangeNamespace(local.ID), model.ScopedExchangeNamespace(local.ID, peer.ID)
 	for _, exchange := range []string{shared, scoped} {
 		if exchange == local.Namespace {
-			return nil, fmt.Errorf("cluster id %q: its exchange namespace would be %s, which is Comity's own and holds Secrets; choose another id",
+			return nil, fmt.Errorf("cluster id %q: its exchange namespace would be %s, which is Comity's own and holds Secrets; choose another id, or install Comity elsewhere",
 				local.ID, exchange)
 		}
 	}

@@ -141,7 +141,7 @@ func TestBadInputIsRefusedInOneSentence(t *testing.T) {
 		{"no clusterset", Cluster{ID: "a"}, good("b"), "the clusterset is empty"},
 		{"a clusterset that is no label value", Cluster{ID: "a", Set: "my set"}, good("b"), "is no label value"},
 		{"two clustersets", good("a"), Cluster{ID: "b", Set: "test"}, "belongs to clusterset \"prod\" and cluster b to \"test\""},
-		{"an id whose exchange is Comity's own namespace", good("system"), good("b"), "which is Comity's own"},
+		{"an id whose exchange is Comity's own namespace", Cluster{ID: "a", Set: "prod", Namespace: "comity-a"}, good("b"), "which is Comity's own"},
 		{"a namespace that is none", Cluster{ID: "a", Set: "prod", Namespace: "Comity"}, good("b"), "is no namespace"},
 		{
 			"a CIDR with bits behind the prefix",

@@ -121,7 +121,9 @@ func (w *waking) Start(ctx context.Context, q queue) error {
 				}
 				keys, err := w.list(ctx)
 				if err != nil {
-					ctrl.LoggerFrom(ctx).Error(err, "cannot list keys") // a cache answers or is stopping
+					if ctx.Err() == nil { // a cache answers or is stopping
+						ctrl.LoggerFrom(ctx).Error(err, "cannot list keys")
+					}
 					return
 				}
 				for _, key := range keys {

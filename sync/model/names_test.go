@@ -155,3 +155,9 @@ func TestRecordsOfDifferentExportsNeverMeet(t *testing.T) {
 		}
 	})
 }
+
+func TestNoExchangeNamespaceIsComitysOwn(t *testing.T) {
+	if got := model.ExchangeNamespace("system"); got == "comity-system" {
+		t.Errorf("cluster system publishes in %s, where the peers' Secrets are", got)
+	}
+}

@@ -37,6 +37,8 @@ const (
 type hooks struct {
 	// key: an export, or a slice of it, changed.
 	key func(types.NamespacedName)
+	// namespace: a namespace of the peer came, went, or changed its identity.
+	namespace func(string)
 	// state: verified or the problem changed.
 	state func(*connection)
 	// rejected: a record was read that cannot be believed.

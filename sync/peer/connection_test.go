@@ -68,9 +68,10 @@ func TestWhyAPeerCannotBeReadIsToldInOurWords(t *testing.T) {
 			}
 			told := make(chan failure, 100)
 			conn, err := connect(context.Background(), "b", "a", "prod", config, logr.Discard(), hooks{
-				key:      func(types.NamespacedName) { t.Error("told of an export") },
-				state:    func(c *connection) { p, _ := c.state(); told <- p },
-				rejected: func(*connection, error) { t.Error("told of a record") },
+				key:       func(types.NamespacedName) { t.Error("told of an export") },
+				namespace: func(string) { t.Error("told of a namespace") },
+				state:     func(c *connection) { p, _ := c.state(); told <- p },
+				rejected:  func(*connection, error) { t.Error("told of a record") },
 			})
 			if err != nil {
 				t.Fatal(err)

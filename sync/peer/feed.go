@@ -83,7 +83,7 @@ func newFeeds(c *connection) (feeds, error) {
 
 	err = errors.Join(
 		out.members.open(c, records, scheme, &exchangev1alpha1.MemberRecord{}, &exchangev1alpha1.MemberRecordList{}, c.memberHandler()),
-		out.namespaces.open(c, records, scheme, &exchangev1alpha1.NamespaceRecord{}, &exchangev1alpha1.NamespaceRecordList{}, toolscache.ResourceEventHandlerFuncs{}),
+		out.namespaces.open(c, records, scheme, &exchangev1alpha1.NamespaceRecord{}, &exchangev1alpha1.NamespaceRecordList{}, c.namespaceHandler()),
 	)
 	for i := range out.exports {
 		err = errors.Join(err,

@@ -155,6 +155,23 @@ func (c *connection) sliceHandler() toolscache.ResourceEventHandler {
 	}
 }
 
+func (c *connection) namespaceHandler() toolscache.ResourceEventHandler {
+	changed := func(obj any) {
+		if record, ok := untomb(obj).(*exchangev1alpha1.NamespaceRecord); ok && c.verified.Load() {
+			c.hooks.namespace(record.Name)
+		}
+	}
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc: changed,
+		UpdateFunc: func(before, now any) {
+			if !same(before, now) {
+				changed(now)
+			}
+		},
+		DeleteFunc: changed,
+	}
+}
+
 func (c *connection) memberHandler() toolscache.ResourceEventHandler {
 	return toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { c.refresh() },

@@ -117,7 +117,7 @@ func (s *Set) try(m *member, c claim) {
 		return
 	}
 	next, err := connect(s.ctx, c.id, s.opts.Self, s.opts.ClusterSet, c.config, s.opts.Log, hooks{
-		key: s.tellKey, state: s.stateChanged, rejected: s.rejectedRecord,
+		key: s.tellKey, namespace: s.tellNamespace, state: s.stateChanged, rejected: s.rejectedRecord,
 	})
 	if err != nil {
 		m.refused = err.Error()

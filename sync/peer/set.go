@@ -73,8 +73,9 @@ type reading struct {
 }
 
 type subscriber struct {
-	key    func(types.NamespacedName)
-	member func(model.ClusterID)
+	key       func(types.NamespacedName)
+	member    func(model.ClusterID)
+	namespace func(string)
 }
 
 // New returns a Set without any peer.
@@ -186,11 +187,22 @@ func (s *Set) States() []State {
 // peer appeared, became synced, lost that, or went. Neither may block. The
 // returned function ends the subscription.
 func (s *Set) Subscribe(key func(types.NamespacedName), member func(model.ClusterID)) func() {
+	return s.subscribe(subscriber{key: key, member: member, namespace: func(string) {}})
+}
+
+// SubscribeNamespaces calls namespace when what Namespace answers for that name
+// may have changed in one peer, and member as Subscribe does. Neither may block.
+// The returned function ends the subscription.
+func (s *Set) SubscribeNamespaces(namespace func(string), member func(model.ClusterID)) func() {
+	return s.subscribe(subscriber{key: func(types.NamespacedName) {}, member: member, namespace: namespace})
+}
+
+func (s *Set) subscribe(sub subscriber) func() {
 	s.subMu.Lock()
 	defer s.subMu.Unlock()
 	n := s.next
 	s.next++
-	s.subs[n] = subscriber{key, member}
+	s.subs[n] = sub
 	return func() {
 		s.subMu.Lock()
 		defer s.subMu.Unlock()
@@ -203,6 +215,14 @@ func (s *Set) tellKey(key types.NamespacedName) {
 	defer s.subMu.RUnlock()
 	for _, sub := range s.subs {
 		sub.key(key)
+	}
+}
+
+func (s *Set) tellNamespace(name string) {
+	s.subMu.RLock()
+	defer s.subMu.RUnlock()
+	for _, sub := range s.subs {
+		sub.namespace(name)
 	}
 }
 

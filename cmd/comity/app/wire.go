@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	"github.com/go-logr/logr"
-	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
@@ -46,7 +45,7 @@ func wire(mgr ctrl.Manager, o Options, self identity, ready *health, log logr.Lo
 		if err := mgr.Add(r); err != nil {
 			return err
 		}
-		peers.Subscribe(func(types.NamespacedName) {}, func(model.ClusterID) { r.all() })
+		peers.SubscribeNamespaces(r.namespace, func(model.ClusterID) { r.all() })
 	}
 	loaded := make(chan struct{})
 	load := sync.OnceFunc(func() { close(loaded) })
