@@ -1,0 +1,159 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+const (
+	// rounds of changes with a kill in the midst of each.
+	rounds = 16
+	// changesPerRound are made in a and b as fast as the API servers take them.
+	changesPerRound = 10
+	// lastMoment bounds when in a round a kill comes: by then the agents have
+	// written what the changes ask for.
+	lastMoment = 400 * time.Millisecond
+)
+
+var _ = Describe("Agents that are killed at any moment", func() {
+	It("leave exactly what a run without a kill leaves", func(ctx SpecContext) {
+		seed := uint64(GinkgoRandomSeed())
+		AddReportEntry(fmt.Sprintf("seed %d (repeat it with -ginkgo.seed=%d)", seed, seed))
+		random := rand.New(rand.NewPCG(seed, 0))
+		killed, calm := newNamespace(ctx, "killed"), newNamespace(ctx, "calm")
+		foreign := append(foreigners(ctx, killed), foreigners(ctx, calm)...)
+
+		script, kills := newScript(killed, random), 0
+		for range rounds {
+			done := make(chan error, 1)
+			steps := script.next(changesPerRound)
+			go func() { done <- run(ctx, steps) }()
+			kills += killSome(ctx, random)
+			Eventually(done).WithTimeout(ready).Should(Receive(BeNil()), "the changes of a round")
+		}
+		for _, id := range []string{"a", "b"} {
+			Expect(members[id].agent.WaitReady(ctx, ready)).To(Succeed())
+		}
+		awaitConverged(ids...)
+
+		Expect(run(ctx, script.again(ctx, calm))).To(Succeed())
+		awaitConverged(ids...)
+		without, with := world(ctx, calm), world(ctx, killed)
+		Expect(without).NotTo(BeEmpty())
+		Expect(cmp.Diff(without, with)).To(BeEmpty(), "-without kills +with kills, seed %d", seed)
+		AddReportEntry(fmt.Sprintf("%d kills in %d changes: %d objects of ours, equal to those of a run without", kills, rounds*changesPerRound, len(with)))
+
+		By("withdrawing all exports")
+		for _, id := range []string{"a", "b"} {
+			for _, ns := range []string{killed, calm} {
+				Expect(members[id].client.DeleteAllOf(ctx, &mcsv1beta1.ServiceExport{}, client.InNamespace(ns))).To(Succeed())
+			}
+		}
+		for _, ns := range []string{killed, calm} {
+			Eventually(func() map[string]string { return world(ctx, ns) }).Should(BeEmpty(), "nothing of ours is left")
+		}
+		for _, f := range foreign {
+			f.expectUntouched(ctx)
+		}
+		everythingElseWorks(ctx)
+	}, SpecTimeout(5*time.Minute))
+})
+
+// killSome kills the agent of a, of b, or both, at a random moment, starts them
+// anew, and once in three times kills them again while they start.
+func killSome(ctx context.Context, random *rand.Rand) int {
+	GinkgoHelper()
+	victims := [][]string{{"a"}, {"b"}, {"a", "b"}}[random.IntN(3)]
+	moments := []time.Duration{time.Duration(random.Int64N(int64(lastMoment)))}
+	if random.IntN(3) == 0 {
+		moments = append(moments, time.Duration(random.Int64N(int64(4*lastMoment))))
+	}
+	for _, moment := range moments {
+		timer := time.NewTimer(moment)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return 0
+		}
+		for _, id := range victims {
+			Expect(members[id].agent.Kill()).To(Succeed())
+		}
+		for _, id := range victims {
+			members[id].expireLease(ctx)
+			Expect(members[id].agent.Start()).To(Succeed())
+		}
+	}
+	for _, id := range victims {
+		Expect(members[id].agent.WaitReady(ctx, ready)).To(Succeed())
+	}
+	return len(moments) * len(victims)
+}
+
+// untouched is an object that is not Comity's, and the version that it had.
+type untouched struct {
+	in      *member
+	object  client.Object
+	version string
+}
+
+// foreigners makes, in b, objects that look like Comity's: one that has the
+// derived name of web-3, a slice with our labels for web-1, and the
+// ServiceImport of web-2. None was applied by us.
+func foreigners(ctx context.Context, ns string) []untouched {
+	GinkgoHelper()
+	b := members["b"]
+	taken := service(ns, model.DerivedName("web-3"))
+	taken.Labels = map[string]string{model.LabelServiceName: "web-3"}
+	slice := endpoints(ns, model.DerivedName("web-1"), "foreign", "10.99.255.1")
+	for key, value := range map[string]string{
+		discoveryv1.LabelManagedBy: model.ManagedBy, model.LabelServiceName: "web-1", model.LabelSourceCluster: "a",
+	} {
+		slice.Labels[key] = value
+	}
+	imported := &mcsv1beta1.ServiceImport{Spec: mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{}}}
+	imported.Namespace, imported.Name = ns, "web-2"
+	var all []untouched
+	for _, o := range []client.Object{taken, slice, imported} {
+		b.create(ctx, o)
+		all = append(all, untouched{b, o, o.GetResourceVersion()})
+	}
+	return all
+}
+
+func (u untouched) expectUntouched(ctx context.Context) {
+	GinkgoHelper()
+	key := types.NamespacedName{Namespace: u.object.GetNamespace(), Name: u.object.GetName()}
+	Expect(u.in.client.Get(ctx, key, u.object)).To(Succeed(), "foreign %T %s", u.object, key)
+	Expect(u.object.GetResourceVersion()).To(Equal(u.version), "foreign %T %s", u.object, key)
+}
+
+var _ = Describe("The lease of an agent that was killed", func() {
+	It("runs out, and the next one takes over without help", func(ctx SpecContext) {
+		c := members["c"]
+		killed := time.Now()
+		Expect(c.agent.Kill()).To(Succeed())
+		was := c.holder(ctx)
+		Expect(c.agent.Start()).To(Succeed())
+		Eventually(func() string { return c.holder(ctx) }).WithTimeout(ready).ShouldNot(Equal(was))
+		AddReportEntry("it takes over after", time.Since(killed).Round(time.Millisecond).String())
+		awaitConverged(ids...)
+		ns := newNamespace(ctx, "takeover")
+		c.create(ctx, service(ns, "web"), endpoints(ns, "web", "web-x", "10.99.0.1"), export(ns, "web"))
+		Eventually(members["a"].backends(ns, "web")).WithContext(ctx).Should(Equal([]string{"c/10.99.0.1"}))
+	})
+})

@@ -1,0 +1,191 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/comity-mcs/comity/test/clusters"
+	"github.com/comity-mcs/comity/test/clusters/controlplane"
+	"github.com/comity-mcs/comity/test/install"
+)
+
+// expireLease does for a test what 15 seconds do for the lease of an agent that was killed.
+func (m *member) expireLease(ctx context.Context) {
+	GinkgoHelper()
+	m.remove(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: install.Namespace, Name: lease}})
+}
+
+// holder is who leads in m; empty if nobody does.
+func (m *member) holder(ctx context.Context) string {
+	l := &coordinationv1.Lease{}
+	if err := m.client.Get(ctx, types.NamespacedName{Namespace: install.Namespace, Name: lease}, l); err != nil || l.Spec.HolderIdentity == nil {
+		return ""
+	}
+	return *l.Spec.HolderIdentity
+}
+
+// unguard takes the webhooks of one resource away until the spec ends.
+func unguard(ctx context.Context, m *member, resource string) {
+	GinkgoHelper()
+	config := &admissionv1.ValidatingWebhookConfiguration{}
+	Expect(m.client.Get(ctx, types.NamespacedName{Name: "comity"}, config)).To(Succeed())
+	guarded := config.DeepCopy()
+	kept := config.Webhooks[:0]
+	for _, hook := range config.Webhooks {
+		if hook.Rules[0].Resources[0] != resource {
+			kept = append(kept, hook)
+		}
+	}
+	Expect(kept).To(HaveLen(len(guarded.Webhooks) - 1))
+	config.Webhooks = kept
+	Expect(m.client.Update(ctx, config)).To(Succeed())
+	DeferCleanup(func(ctx SpecContext) {
+		Expect(m.client.Get(ctx, types.NamespacedName{Name: "comity"}, config)).To(Succeed())
+		config.Webhooks = guarded.Webhooks
+		Expect(m.client.Update(ctx, config)).To(Succeed())
+	})
+}
+
+var _ = Describe("The program", func() {
+	It("refuses a cluster id that is no RFC 1123 label with one line and exit code 2", func(ctx SpecContext) {
+		for _, id := range []string{"Cluster_1", "a.b", "-a", strings.Repeat("a", 64)} {
+			var stderr bytes.Buffer
+			cmd := exec.CommandContext(ctx, binary, "--cluster-id", id, "--clusterset", clusterset)
+			cmd.Stderr = &stderr
+			var exit *exec.ExitError
+			Expect(errors.As(cmd.Run(), &exit)).To(BeTrue(), "it ends with %q", id)
+			Expect(exit.ExitCode()).To(Equal(2))
+			said := strings.TrimSuffix(stderr.String(), "\n")
+			Expect(said).To(And(HavePrefix("comity: --cluster-id: "), ContainSubstring(id), ContainSubstring("RFC 1123"),
+				ContainSubstring("choose another id"), Not(ContainSubstring("\n"))))
+		}
+	})
+
+	It("waits for definitions that are missing, says which, and goes on by itself", func(ctx SpecContext) {
+		d := startClusters(controlplane.Options{
+			IDs: []string{"d"}, FirstNetwork: 4, Dir: GinkgoT().TempDir(), APIServerOnly: true, WithoutMCS: true,
+		})[0]
+		d.dir = filepath.Join(GinkgoT().TempDir(), "agent")
+		agent, err := install.Prepare(ctx, d.target(), binary) // applies the MCS definitions, too
+		Expect(err).NotTo(HaveOccurred())
+		d.agent = agent
+		d.undefine(ctx, "serviceexports.multicluster.x-k8s.io", "serviceimports.multicluster.x-k8s.io")
+		Expect(agent.Start()).To(Succeed())
+		DeferCleanup(func() { Expect(agent.Kill()).To(Succeed()) })
+
+		alive, ready := strings.Replace(agent.ReadyURL(), "/readyz", "/healthz", 1), agent.ReadyURL()
+		notReady := func() string { code, body := get(ready); return fmt.Sprint(code, " ", body) }
+		Eventually(notReady).Should(And(HavePrefix("503 "), ContainSubstring("serviceexports.multicluster.x-k8s.io/v1beta1"),
+			ContainSubstring("serviceimports.multicluster.x-k8s.io/v1beta1"), ContainSubstring("install"), Not(ContainSubstring("exportpolicies"))))
+		// Longer than two looks at the definitions take.
+		pid := agent.PID()
+		Consistently(func() int { code, _ := get(alive); return code }, 5*time.Second, 250*time.Millisecond).Should(Equal(http.StatusOK))
+		Expect(agent.PID()).To(Equal(pid), "it did not end")
+		Expect(logged(d.dir, "serviceexports.multicluster.x-k8s.io/v1beta1")(Default)).To(HaveLen(1), "said once")
+		Expect(logged(d.dir, `"level":"error"`)(Default)).To(BeEmpty())
+
+		Expect(clusters.Apply(ctx, d.RESTConfig(), clusters.MCSDefinitions()...)).To(Succeed())
+		Eventually(func() int { code, _ := get(ready); return code }).Should(Equal(http.StatusOK))
+		Expect(agent.PID()).To(Equal(pid), "it went on by itself")
+	})
+
+	It("ends cleanly when asked, and the next leader takes over at once", func(ctx SpecContext) {
+		c := members["c"]
+		first := c.holder(ctx)
+		Expect(first).NotTo(BeEmpty())
+		standby, log := c.replica(ctx)
+		Eventually(log.String).Should(ContainSubstring("Attempting to acquire leader lease"))
+
+		asked := time.Now()
+		Expect(c.agent.Stop()).To(Succeed())
+		Expect(time.Since(asked)).To(BeNumerically("<", 5*time.Second), "the first one ends")
+		Expect(c.holder(ctx)).NotTo(Equal(first), "it released the lease")
+		// An unreleased lease would last 15 seconds from its last renewal.
+		Eventually(func() string { return c.holder(ctx) }, 8*time.Second).ShouldNot(BeEmpty())
+		AddReportEntry("the next leader took over after", time.Since(asked).Round(time.Millisecond).String())
+
+		// What is asked to end while its caches fill says so as errors.
+		for _, loop := range loops {
+			Eventually(log.String).Should(MatchRegexp(`"Starting workers".*"controller":"%s"`, loop))
+		}
+		Expect(c.agent.Start()).To(Succeed())
+		Expect(c.agent.WaitReady(ctx, ready)).To(Succeed())
+		Expect(standby.Process.Signal(syscall.SIGTERM)).To(Succeed())
+		ended := make(chan error, 1)
+		go func() { ended <- standby.Wait() }()
+		Eventually(ended, 10*time.Second).Should(Receive(BeNil()), "exit code 0")
+		Expect(errorsIn(log.String())).To(BeEmpty())
+		awaitConverged(ids...)
+		everythingElseWorks(ctx)
+	})
+})
+
+// undefine deletes definitions and waits until they are gone.
+func (m *member) undefine(ctx context.Context, names ...string) {
+	GinkgoHelper()
+	definitions := runtime.NewScheme()
+	Expect(apiextensionsv1.AddToScheme(definitions)).To(Succeed())
+	direct, err := client.New(m.RESTConfig(), client.Options{Scheme: definitions})
+	Expect(err).NotTo(HaveOccurred())
+	for _, name := range names {
+		definition := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		Expect(direct.Delete(ctx, definition)).To(Succeed())
+		Eventually(func() bool {
+			return apierrors.IsNotFound(direct.Get(ctx, client.ObjectKey{Name: name}, definition))
+		}).Should(BeTrue(), "%s is gone", name)
+	}
+}
+
+// replica starts a second agent for m, as a Deployment would.
+func (m *member) replica(ctx context.Context) (*exec.Cmd, *safeBuffer) {
+	GinkgoHelper()
+	webhook, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	Expect(err).NotTo(HaveOccurred())
+	Expect(webhook.Close()).To(Succeed())
+	log := &safeBuffer{}
+	cmd := exec.Command(binary, "--kubeconfig", filepath.Join(m.dir, "kubeconfig"), "--namespace", install.Namespace,
+		"--cluster-id", m.ID(), "--clusterset", clusterset, "--cert-dir", m.dir, "--webhook-bind-address", webhook.Addr().String(),
+		"--health-probe-bind-address", "127.0.0.1:0", "--metrics-bind-address", "0")
+	cmd.Stdout, cmd.Stderr = log, log
+	Expect(cmd.Start()).To(Succeed())
+	DeferCleanup(func() {
+		_ = cmd.Process.Kill() // it has ended already unless the spec failed
+		_ = cmd.Wait()
+	})
+	return cmd, log
+}
+
+// errorsIn are the lines of a log that tell of an error, but for the one that
+// controller-runtime writes about every lease that is released.
+func errorsIn(log string) []string {
+	var out []string
+	for line := range strings.SplitSeq(log, "\n") {
+		if strings.Contains(line, `"level":"error"`) && !strings.Contains(line, `"error":"leader election lost"`) {
+			out = append(out, line)
+		}
+	}
+	return out
+}

@@ -1,0 +1,133 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/test/clusters/controlplane"
+	"github.com/comity-mcs/comity/test/install"
+)
+
+// steady is how long a restarted agent must have written nothing, beyond the
+// moment in which it has looked at everything.
+const steady = 3 * time.Second
+
+// variety exports from a, and some of it from b too, one Service of each kind:
+// what a restart would most likely write again.
+func variety(ctx context.Context, ns string) {
+	GinkgoHelper()
+	a, b := members["a"], members["b"]
+	for _, m := range []*member{a, b} {
+		for n := range 4 {
+			name := fmt.Sprint("web-", n)
+			m.create(ctx, service(ns, name), endpoints(ns, name, name+"-x", newAddress(), newAddress()), endpoints(ns, name, name+"-y", newAddress()), export(ns, name))
+		}
+		m.create(ctx, headless(ns, "db"), endpoints(ns, "db", "db-x", newAddress()), export(ns, "db"))
+	}
+	typed := service(ns, "front")
+	typed.Spec.Type, typed.Spec.SessionAffinity = corev1.ServiceTypeLoadBalancer, corev1.ServiceAffinityClientIP
+	labelled := export(ns, "front")
+	labelled.Spec.ExportedLabels = map[string]string{"team": "front"}
+	labelled.Spec.ExportedAnnotations = map[string]string{"example.com/note": "kept"}
+	a.create(ctx, typed, endpoints(ns, "front", "front-x", newAddress()), labelled)
+	a.create(ctx, service(ns, "private"), endpoints(ns, "private", "private-x", newAddress()), scoped(ns, "private", "b"))
+	// The agents do not agree on these two.
+	disputed := service(ns, "disputed")
+	disputed.Spec.Ports[0].Port = 81
+	a.create(ctx, service(ns, "disputed"), export(ns, "disputed"))
+	b.create(ctx, disputed, export(ns, "disputed"), export(ns, "no-service"))
+
+	for n := range 4 {
+		Eventually(members["c"].backends(ns, fmt.Sprint("web-", n))).WithContext(ctx).Should(HaveLen(6))
+	}
+	Eventually(members["c"].backends(ns, "db")).WithContext(ctx).Should(HaveLen(2))
+	Eventually(b.backends(ns, "private")).WithContext(ctx).Should(HaveLen(1))
+	Eventually(b.condition(ns, "disputed", string(mcsv1beta1.ServiceExportConditionConflict))).WithContext(ctx).Should(HavePrefix("True/"))
+	awaitConverged(ids...)
+	Expect(members["c"].backends(ns, "private")(Default, ctx)).To(BeEmpty(), "the scope is b")
+}
+
+var _ = Describe("A restart on a converged clusterset", func() {
+	DescribeTable("writes nothing", func(ctx SpecContext, end func(*install.Agent) error, after func(*member, context.Context)) {
+		variety(ctx, newNamespace(ctx, "quiet"))
+		from := time.Now()
+		for _, m := range members {
+			Expect(end(m.agent)).To(Succeed())
+			after(m, ctx)
+		}
+		for _, m := range members {
+			Expect(m.agent.Start()).To(Succeed())
+		}
+		for _, m := range members {
+			Expect(m.agent.WaitReady(ctx, ready)).To(Succeed())
+			Eventually(func() error { return m.notConverged() }).WithTimeout(ready).Should(Succeed())
+		}
+		Consistently(func() []string { return writesSince(from) }, steady, steady/5).Should(BeEmpty())
+		leases, told := 0, 0
+		for _, m := range members {
+			_, election := m.agentWrites(from)
+			for _, w := range election {
+				if w.Resource == "events" {
+					told++
+				} else {
+					leases++
+				}
+			}
+		}
+		AddReportEntry(fmt.Sprintf("writes by comity after a restart on a converged clusterset: %d (%d lease renewals, %d events of leader election)",
+			len(writesSince(from)), leases, told))
+		everythingElseWorks(ctx)
+	},
+		Entry("when the agents were asked to end", (*install.Agent).Stop, func(*member, context.Context) {}),
+		Entry("when the agents were killed", (*install.Agent).Kill, (*member).expireLease),
+	)
+
+	It("changes nothing while a peer's API server is down, and works with the others", func(ctx SpecContext) {
+		ns := newNamespace(ctx, "down")
+		variety(ctx, ns)
+		b, c := members["b"], members["c"]
+		c.create(ctx, service(ns, "far"), endpoints(ns, "far", "far-x", "10.99.0.1"), export(ns, "far"))
+		Eventually(b.backends(ns, "far")).WithContext(ctx).Should(Equal([]string{"c/10.99.0.1"}))
+		awaitConverged(ids...)
+
+		Expect(c.Kill(controlplane.APIServer)).To(Succeed())
+		DeferCleanup(func(ctx SpecContext) {
+			Expect(c.Start(ctx, controlplane.APIServer)).To(Succeed())
+			// Its agent may have ended with the lease that it could not renew.
+			Expect(c.agent.Stop()).To(Succeed())
+			Expect(c.agent.Start()).To(Succeed())
+			Expect(c.agent.WaitReady(ctx, ready)).To(Succeed())
+			awaitConverged(ids...)
+			everythingElseWorks(ctx)
+		})
+		from := time.Now()
+		Expect(b.agent.Stop()).To(Succeed())
+		Expect(b.agent.Start()).To(Succeed())
+		Expect(b.agent.WaitReady(ctx, ready)).To(Succeed())
+		Eventually(func() error { return b.notConverged("c") }).WithTimeout(ready).Should(Succeed())
+		// What is known of c may be told; what is here may not change.
+		Consistently(func() []string {
+			var wrong []string
+			writes, _ := b.agentWrites(from)
+			for _, w := range writes {
+				if !strings.HasSuffix(w.Resource, "/status") && w.Resource != "events.k8s.io/events" {
+					wrong = append(wrong, fmt.Sprintf("%s %s %s/%s", w.Verb, w.Resource, w.Namespace, w.Name))
+				}
+			}
+			return wrong
+		}, steady, steady/5).Should(BeEmpty())
+		Expect(b.backends(ns, "far")(Default, ctx)).To(Equal([]string{"c/10.99.0.1"}))
+		Eventually(b.events("Secret", "peer-c")).WithContext(ctx).Should(ContainElement(HavePrefix("Warning/Unreachable: ")))
+		everythingElseWorks(ctx)
+	})
+})
