@@ -11,7 +11,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -74,22 +73,29 @@ func waitDeployed(ctx context.Context, t Target) error {
 	if err != nil {
 		return err
 	}
-	var last appsv1.DeploymentStatus
+	// A control plane that has just come up may refuse once, so an error is
+	// kept for the end, and does not end the wait.
+	var last error
 	err = wait.PollUntilContextTimeout(ctx, 500*time.Millisecond, 3*time.Minute, true, func(ctx context.Context) (bool, error) {
-		d, err := clientset.AppsV1().Deployments(Namespace).Get(ctx, "comity", metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return false, err
+		var d *appsv1.Deployment
+		if d, last = clientset.AppsV1().Deployments(Namespace).Get(ctx, "comity", metav1.GetOptions{}); last == nil {
+			last = unfinished(d)
 		}
-		if err != nil {
-			return false, nil // a control plane that has just come up may refuse once
-		}
-		last = d.Status
-		return last.ObservedGeneration == d.Generation && last.ReadyReplicas == *d.Spec.Replicas && last.UpdatedReplicas == *d.Spec.Replicas, nil
+		return last == nil, nil
 	})
 	if err != nil {
-		return fmt.Errorf("deployment %s/comity in %s is not ready (%d of %d replicas): %w", Namespace, t.Cluster.ID(), last.ReadyReplicas, last.Replicas, err)
+		return fmt.Errorf("deployment %s/comity in %s: %w: %w", Namespace, t.Cluster.ID(), err, last)
 	}
 	return nil
+}
+
+// unfinished says what a rollout still waits for.
+func unfinished(d *appsv1.Deployment) error {
+	s, want := d.Status, *d.Spec.Replicas
+	if s.ObservedGeneration == d.Generation && s.ReadyReplicas == want && s.UpdatedReplicas == want {
+		return nil
+	}
+	return fmt.Errorf("%d of %d replicas are ready, %d are of the newest revision", s.ReadyReplicas, want, s.UpdatedReplicas)
 }
 
 func encode(pem []byte) string { return base64.StdEncoding.EncodeToString(pem) }
