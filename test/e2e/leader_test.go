@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
@@ -57,7 +58,7 @@ var _ = Describe("When the leader's Pod is deleted in both clusters", func() {
 			m.replaceLeader(ctx)
 		}
 		for _, m := range members() {
-			Consistently(ctx, func() map[string]string { return m.written(ctx) }).Should(Equal(before[m.ID()]), "objects of cluster %s", m.ID())
+			Consistently(ctx, func() string { return cmp.Diff(before[m.ID()], m.written(ctx)) }).Should(BeEmpty(), "objects of cluster %s", m.ID())
 		}
 		requests, failed := stop()
 		step("%d requests from b meanwhile, failed: %v", requests, failed)
