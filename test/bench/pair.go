@@ -100,7 +100,7 @@ func (p *pair) start(ctx context.Context) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	return join.Connect(ctx, side(p.a, p.b), side(p.b, p.a), join.Options{})
+	return join.Connect(ctx, side(p.a), side(p.b), join.Options{})
 }
 
 func newMember(c *controlplane.Cluster) (*member, error) {
@@ -127,8 +127,8 @@ func (m *member) install(ctx context.Context, dir, binary, kubectl string) error
 	return agent.WaitReady(ctx, readyTimeout)
 }
 
-// side is how m takes part in a join with peer.
-func side(m, peer *member) join.Cluster {
+// side is how m takes part in a join.
+func side(m *member) join.Cluster {
 	return join.Cluster{
 		ID: model.ClusterID(m.ID()), Set: clusterset, Namespace: install.Namespace, ServiceAccount: install.Account,
 		RESTConfig: m.RESTConfig(), Server: m.PeerServer(), AcceptedCIDRs: []netip.Prefix{addresses},

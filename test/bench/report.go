@@ -30,23 +30,9 @@ func (r report) print() error {
 	fmt.Printf("endpoint changed in a → slice written in b, %d changes one after the other, %d other exports\n", r.options.changes, r.options.exports)
 	fmt.Printf("%d CPUs, %s, %s/%s, kernel %s\n\n", runtime.NumCPU(), runtime.Version(), runtime.GOOS, runtime.GOARCH, kernel())
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(table, "\tp50\tp90\tp99\tmax\t")
-	for _, w := range r.ways {
-		name := w.service
-		if name == throughRelay {
-			name += " (" + r.options.verb + ")"
-		}
-		fmt.Fprintf(table, "%s\t", name)
-		for _, q := range quantiles {
-			fmt.Fprintf(table, "%.1f ms\t", milliseconds(quantile(w.took, q)))
-		}
-		fmt.Fprintln(table)
+	if _, err := table.Write([]byte(r.rows())); err != nil {
+		return err
 	}
-	fmt.Fprint(table, "ratio\t")
-	for _, q := range quantiles {
-		fmt.Fprintf(table, "%.2f\t", float64(quantile(r.ways[0].took, q))/float64(quantile(r.ways[1].took, q)))
-	}
-	fmt.Fprintln(table)
 	if err := table.Flush(); err != nil {
 		return err
 	}
@@ -61,6 +47,27 @@ func (r report) print() error {
 		fmt.Printf("\n%d other exports were in b %.1f s after the first was made in a\n", r.options.exports, r.loaded.Seconds())
 	}
 	return nil
+}
+
+// rows are the lines of the table, with a tab after each cell.
+func (r report) rows() string {
+	var text strings.Builder
+	text.WriteString("\tp50\tp90\tp99\tmax\t\n")
+	for _, w := range r.ways {
+		text.WriteString(w.service)
+		if w.service == throughRelay {
+			text.WriteString(" (" + r.options.verb + ")")
+		}
+		for _, q := range quantiles {
+			fmt.Fprintf(&text, "\t%.1f ms", milliseconds(quantile(w.took, q)))
+		}
+		text.WriteString("\t\n")
+	}
+	text.WriteString("ratio")
+	for _, q := range quantiles {
+		fmt.Fprintf(&text, "\t%.2f", float64(quantile(r.ways[0].took, q))/float64(quantile(r.ways[1].took, q)))
+	}
+	return text.String() + "\t\n"
 }
 
 func (r report) perChange(count int) float64 { return float64(count) / float64(r.options.changes) }

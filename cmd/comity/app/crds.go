@@ -6,6 +6,7 @@ package app
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -67,12 +68,14 @@ func (w crdWait) wait(ctx context.Context) error {
 // missing names what is not served, nil when nothing is missing.
 func missing(d discovery.DiscoveryInterface) error {
 	var absent []string
-	for gv, want := range required() {
+	kinds := required()
+	// In order, lest one outage be told in the words of one kind and then another.
+	for _, gv := range slices.Sorted(maps.Keys(kinds)) {
 		list, err := d.ServerResourcesForGroupVersion(gv)
 		if err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("the API server does not answer: %w", err)
 		}
-		for _, name := range want {
+		for _, name := range kinds[gv] {
 			served := list != nil && slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == name })
 			if !served {
 				absent = append(absent, name+"."+gv)

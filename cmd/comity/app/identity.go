@@ -42,6 +42,9 @@ func findIdentity(ctx context.Context, c client.Reader, o Options) (identity, er
 	if err != nil {
 		return identity{}, fmt.Errorf("ClusterProperty %s, spec.value: %w", model.LabelClusterID, err)
 	}
+	if err := validateClusterSet(set); err != nil {
+		return identity{}, fmt.Errorf("ClusterProperty %s, spec.value: %w", model.LabelClusterSet, err)
+	}
 	return identity{cluster: cluster, set: set}, nil
 }
 

@@ -92,8 +92,10 @@ func (o *Options) Validate() error {
 			return fmt.Errorf("--cluster-id: %w; choose another id, it also becomes part of DNS names", err)
 		}
 	}
-	if p := validation.IsDNS1123Subdomain(o.ClusterSet); o.ClusterSet != "" && len(p) > 0 {
-		return fmt.Errorf("--clusterset: %q is no DNS subdomain: %s", o.ClusterSet, strings.Join(p, "; "))
+	if o.ClusterSet != "" {
+		if err := validateClusterSet(o.ClusterSet); err != nil {
+			return fmt.Errorf("--clusterset: %w", err)
+		}
 	}
 	if p := validation.IsDNS1123Label(o.Namespace); len(p) > 0 {
 		return fmt.Errorf("--namespace: %q is no namespace: %s", o.Namespace, strings.Join(p, "; "))
@@ -116,6 +118,15 @@ func (o *Options) Validate() error {
 		if _, _, err := splitAddress(o.MetricsAddress); err != nil {
 			return fmt.Errorf("--metrics-bind-address: %w", err)
 		}
+	}
+	return nil
+}
+
+// validateClusterSet demands what a DNS subdomain and the label that peer
+// Secrets carry both allow: with another name no peer could be joined.
+func validateClusterSet(name string) error {
+	if p := append(validation.IsDNS1123Subdomain(name), validation.IsValidLabelValue(name)...); len(p) > 0 {
+		return fmt.Errorf("%q is not one DNS subdomain of at most 63 characters: %s", name, strings.Join(p, "; "))
 	}
 	return nil
 }

@@ -40,6 +40,10 @@ func Main(args []string) int {
 		fmt.Fprintln(os.Stderr, "comity:", err)
 		return 2
 	}
+	if extra := flags.Args(); len(extra) > 0 {
+		fmt.Fprintf(os.Stderr, "comity: %q is no flag; expected flags alone, see comity --help\n", extra[0])
+		return 2
+	}
 	if *showVersion {
 		fmt.Println(version)
 		return 0

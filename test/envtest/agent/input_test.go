@@ -24,9 +24,9 @@ var _ = Describe("A bad export", func() {
 			a.create(ctx, service(ns, "web"))
 			parts = append(parts, "ServiceExport "+ns+"/web", "[export-scope]", `metadata.annotations["comity.dev/export-to"]`)
 			oneMessage(a.client.Create(ctx, scoped(ns, "web", to)), parts...)
-			labelled := export(ns, "web")
-			labelled.Labels = map[string]string{model.LabelExportTo: to}
-			oneMessage(a.client.Create(ctx, labelled), parts...)
+			asLabel := export(ns, "web")
+			asLabel.Labels = map[string]string{model.LabelExportTo: to}
+			oneMessage(a.client.Create(ctx, asLabel), parts...)
 			everythingElseWorks(ctx)
 		},
 		Entry("that names an unknown cluster", "b,nowhere", "names nowhere", "no member of the clusterset", "known clusters: b, c"),

@@ -36,10 +36,10 @@ func variety(ctx context.Context, ns string) {
 	}
 	typed := service(ns, "front")
 	typed.Spec.Type, typed.Spec.SessionAffinity = corev1.ServiceTypeLoadBalancer, corev1.ServiceAffinityClientIP
-	labelled := export(ns, "front")
-	labelled.Spec.ExportedLabels = map[string]string{"team": "front"}
-	labelled.Spec.ExportedAnnotations = map[string]string{"example.com/note": "kept"}
-	a.create(ctx, typed, endpoints(ns, "front", "front-x", newAddress()), labelled)
+	annotated := export(ns, "front")
+	annotated.Spec.ExportedLabels = map[string]string{"team": "front"}
+	annotated.Spec.ExportedAnnotations = map[string]string{"example.com/note": "kept"}
+	a.create(ctx, typed, endpoints(ns, "front", "front-x", newAddress()), annotated)
 	a.create(ctx, service(ns, "private"), endpoints(ns, "private", "private-x", newAddress()), scoped(ns, "private", "b"))
 	// The agents do not agree on these two.
 	disputed := service(ns, "disputed")

@@ -1,0 +1,148 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery/fake"
+	clienttesting "k8s.io/client-go/testing"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+)
+
+// serving is an API server that serves what is required, but for what without drops.
+func serving(without ...string) *fake.FakeDiscovery {
+	d := &fake.FakeDiscovery{Fake: &clienttesting.Fake{}}
+	for gv, names := range required() {
+		list := &metav1.APIResourceList{GroupVersion: gv}
+		for _, name := range names {
+			if !strings.Contains(strings.Join(without, " ")+" ", name+"."+gv+" ") {
+				list.APIResources = append(list.APIResources, metav1.APIResource{Name: name})
+			}
+		}
+		if len(list.APIResources) > 0 {
+			d.Resources = append(d.Resources, list)
+		}
+	}
+	return d
+}
+
+var (
+	mcs     = mcsv1beta1.GroupVersion.String()
+	allOfIt = []string{"serviceexports." + mcs, "serviceexports/status." + mcs, "serviceimports." + mcs, "serviceimports/status." + mcs}
+)
+
+func TestMissingNamesWhatIsNotServed(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		served *fake.FakeDiscovery
+		want   []string // none: nothing is missing
+		not    string
+	}{
+		{"all is served", serving(), nil, ""},
+		{"a whole group is not", serving(allOfIt...), []string{"serviceexports." + mcs, "serviceimports." + mcs, "config/crd", "goes on by itself"}, "exportpolicies"},
+		{"one kind of a group is not", serving("serviceimports."+mcs, "serviceimports/status."+mcs), []string{"serviceimports." + mcs}, "serviceexports"},
+		{"a definition is too old to have a status", serving("serviceexports/status." + mcs), []string{"serviceexports/status." + mcs, "older than"}, "serviceimports"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			err := missing(tc.served)
+			if (err == nil) != (len(tc.want) == 0) {
+				t.Fatalf("got error %v", err)
+			}
+			for _, part := range tc.want {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("got %q, want it to name %q", err, part)
+				}
+			}
+			if tc.not != "" && strings.Contains(err.Error(), tc.not) {
+				t.Errorf("got %q, want it not to name %q", err, tc.not)
+			}
+		})
+	}
+}
+
+// silent answers nothing about any group.
+type silent struct{ *fake.FakeDiscovery }
+
+func (silent) ServerResourcesForGroupVersion(gv string) (*metav1.APIResourceList, error) {
+	return nil, errors.New("no answer about " + gv)
+}
+
+func TestAnOutageIsToldInTheSameWordsEachTime(t *testing.T) {
+	said := map[string]bool{}
+	for range 50 {
+		said[missing(silent{serving()}).Error()] = true
+	}
+	if len(said) != 1 {
+		t.Errorf("got %d different messages of one outage, want 1", len(said))
+	}
+}
+
+// growing is an API server that comes to serve more.
+type growing struct {
+	*fake.FakeDiscovery
+	now atomic.Pointer[fake.FakeDiscovery]
+}
+
+func (g *growing) ServerResourcesForGroupVersion(gv string) (*metav1.APIResourceList, error) {
+	return g.now.Load().ServerResourcesForGroupVersion(gv)
+}
+
+func TestWaitSaysOnceWhatItWaitsForAndGoesOnWhenItIsThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var lines []string
+		log := funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{})
+		d := &growing{}
+		d.now.Store(serving(allOfIt...))
+		state := newCell(errors.New("not looked yet"))
+		done := make(chan error, 1)
+		go func() { done <- crdWait{discovery: d, log: log, report: state.set}.wait(t.Context()) }()
+		for range 5 {
+			synctest.Wait()
+			if err := state.get(); err == nil || !strings.Contains(err.Error(), "serviceexports."+mcs) {
+				t.Fatalf("got readiness %v, want it to name what is missing", err)
+			}
+			time.Sleep(crdInterval) // of the bubble: no time passes
+		}
+		synctest.Wait()
+		if len(lines) != 1 {
+			t.Errorf("got %d lines, want one: %q", len(lines), lines)
+		}
+		d.now.Store(serving())
+		time.Sleep(crdInterval) // of the bubble: no time passes
+		synctest.Wait()
+		select {
+		case err := <-done:
+			if err != nil || state.get() != nil {
+				t.Errorf("got error %v and readiness %v, want none", err, state.get())
+			}
+		default:
+			t.Error("still waits, although everything is served")
+		}
+	})
+}
+
+func TestWaitEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() {
+			done <- crdWait{discovery: serving(allOfIt...), log: logr.Discard(), report: func(error) {}}.wait(ctx)
+		}()
+		synctest.Wait()
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v, want that it was canceled", err)
+		}
+	})
+}

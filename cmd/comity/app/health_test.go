@@ -1,0 +1,98 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// probe gives status code and body.
+func probe(t *testing.T, url string) (int, string) {
+	t.Helper()
+	client := &http.Client{Timeout: 5 * time.Second}
+	var last error
+	for range 100 { // until it listens
+		response, err := client.Get(url)
+		if err != nil {
+			last = err
+			time.Sleep(10 * time.Millisecond)
+			continue
+		}
+		defer func() { _ = response.Body.Close() }()
+		body, err := io.ReadAll(response.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return response.StatusCode, strings.TrimSpace(string(body))
+	}
+	t.Fatal(last)
+	return 0, ""
+}
+
+func TestHealthIsThereFromTheStartAndReadinessSaysWhyNot(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	first, second := newCell(errors.New("the first reason")), newCell(errors.New("the second reason"))
+	h := &health{}
+	h.require(first.get)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- h.serve(ctx, address) }()
+
+	for _, step := range []struct {
+		name   string
+		change func()
+		code   int
+		body   string
+	}{
+		{"the reason is told", func() {}, http.StatusServiceUnavailable, "not ready: the first reason"},
+		{"a check that comes later counts", func() { h.require(second.get); first.set(nil) }, http.StatusServiceUnavailable, "not ready: the second reason"},
+		{"with no reason left it is ready", func() { second.set(nil) }, http.StatusOK, "ok"},
+		{"it may stop being ready", func() { first.set(errors.New("again")) }, http.StatusServiceUnavailable, "not ready: again"},
+	} {
+		step.change()
+		if code, body := probe(t, "http://"+address+"/readyz"); code != step.code || body != step.body {
+			t.Errorf("%s: /readyz answers %d %q, want %d %q", step.name, code, body, step.code, step.body)
+		}
+		if code, body := probe(t, "http://"+address+"/healthz"); code != http.StatusOK || body != "ok" {
+			t.Errorf("%s: /healthz answers %d %q, want 200 ok: a restart would not help", step.name, code, body)
+		}
+	}
+	if code, _ := probe(t, "http://"+address+"/"); code != http.StatusNotFound {
+		t.Errorf("/ answers %d, want 404", code)
+	}
+	cancel()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Errorf("got error %v after a requested stop", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("still serves after its context ended")
+	}
+}
+
+func TestAnAddressInUseIsAnErrorAtOnce(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = taken.Close() }()
+	if err := (&health{}).serve(t.Context(), taken.Addr().String()); err == nil || !strings.Contains(err.Error(), "/healthz") {
+		t.Errorf("got %v, want an error that says what could not be served", err)
+	}
+}
