@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/status/condition"
@@ -80,6 +81,20 @@ func admissionIsSettled(in ExportInput) settled {
 			return old.Reason != string(condition.ReasonAdmittedWithWarnings)
 		}
 		return true
+	}
+}
+
+// importIsSettled: an import that was ready and is, with the same source
+// clusters, stays described as it was until the loop has looked at it and each of
+// them was read. Before that the loop touches nothing of it, and so has no
+// problem to tell of that it told of before.
+func importIsSettled(in ImportInput, clusters []mcsv1beta1.ClusterStatus) settled {
+	partial := slices.Equal(sorted(in.Import.Status.Clusters), sorted(clusters)) && (in.Observation == nil || slices.ContainsFunc(in.Import.Status.Clusters, func(c mcsv1beta1.ClusterStatus) bool {
+		return slices.Contains(in.Observation.Unread, model.ClusterID(c.Cluster))
+	}))
+	return func(old, wanted metav1.Condition) bool {
+		return !partial || old.ObservedGeneration != in.Import.Generation ||
+			old.Status != metav1.ConditionTrue || wanted.Status != metav1.ConditionTrue
 	}
 }
 

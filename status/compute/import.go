@@ -39,7 +39,7 @@ func Import(in ImportInput, now metav1.Time) mcsv1beta1.ServiceImportStatus {
 	if in.Slices {
 		status.EndpointSliceObjects = mcsv1beta1.EndpointSliceObjectsPresent
 	}
-	ready := importReadiness(in, status.Clusters)
+	ready := hold(in.Import.Status.Conditions, importReadiness(in, status.Clusters), importIsSettled(in, status.Clusters))
 	stamp(&ready, in.Import.Status.Conditions, in.Import.Generation, now)
 	status.Conditions = []metav1.Condition{ready}
 	return status

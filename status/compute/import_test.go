@@ -155,3 +155,32 @@ func TestImportStatusIsBoundAndStableWithAHundredClusters(t *testing.T) {
 		t.Error("a status that is as it should be is to be written again")
 	}
 }
+
+func TestAProblemIsNotForgottenWhileItCannotBeSeen(t *testing.T) {
+	const told = "web.default.svc.clusterset.local resolves; Service default/derived-1 is not Comity's; rename it"
+	unread, alone := &model.Observation{Unread: []model.ClusterID{"a"}}, from("b")
+	joined := from("b")
+	joined.Unread = []model.ClusterID{"a"}
+	for name, c := range map[string]struct {
+		seen *model.Observation
+		kept bool
+	}{
+		"the loop has not looked yet":               {nil, true},
+		"the only source cluster is unread":         {unread, true},
+		"every source cluster was read":             {from("a"), false},
+		"other clusters contribute than before":     {alone, false},
+		"one more contributes, the first is unread": {joined, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := ImportInput{Import: serviceImport(mcsv1beta1.Headless), Derived: &corev1.Service{}, Slices: true, Observation: c.seen}
+			in.Import.Status.Clusters = entries("a")
+			in.Import.Status.Conditions = []metav1.Condition{{
+				Type: string(mcsv1beta1.ServiceImportConditionReady), Status: metav1.ConditionTrue, ObservedGeneration: 3,
+				Reason: string(mcsv1beta1.ServiceImportReasonReady), Message: told, LastTransitionTime: metav1.Unix(1, 0),
+			}}
+			if got := Import(in, metav1.Unix(2, 0)).Conditions[0].Message; (got == told) != c.kept {
+				t.Errorf("message %q, kept should be %t", got, c.kept)
+			}
+		})
+	}
+}

@@ -93,8 +93,11 @@ var _ = Describe("an agent", Serial, func() {
 		b.stop()
 		b.start()
 		b.looked(ns, "web")
-		seen, _ := b.agent.loop.Observe(types.NamespacedName{Namespace: ns, Name: "web"})
-		Expect(seen.Unread).To(Equal([]model.ClusterID{"a"}))
+		// c, too, is unread for a moment.
+		Eventually(func() []model.ClusterID {
+			seen, _ := b.agent.loop.Observe(types.NamespacedName{Namespace: ns, Name: "web"})
+			return seen.Unread
+		}).Should(Equal([]model.ClusterID{"a"}))
 
 		clusters["c"].create(service(ns, "other"), endpoints(ns, "other", "other-x1", "10.3.0.1"), export(ns, "other"))
 		Eventually(b.backends(ns, "other")).Should(Equal([]string{"c/10.3.0.1"}), "c is not held up by a")
