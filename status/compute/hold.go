@@ -89,9 +89,11 @@ func admissionIsSettled(in ExportInput) settled {
 // them was read. Before that the loop touches nothing of it, and so has no
 // problem to tell of that it told of before.
 func importIsSettled(in ImportInput, clusters []mcsv1beta1.ClusterStatus) settled {
-	partial := slices.Equal(sorted(in.Import.Status.Clusters), sorted(clusters)) && (in.Observation == nil || slices.ContainsFunc(in.Import.Status.Clusters, func(c mcsv1beta1.ClusterStatus) bool {
+	isUnread := func(c mcsv1beta1.ClusterStatus) bool {
 		return slices.Contains(in.Observation.Unread, model.ClusterID(c.Cluster))
-	}))
+	}
+	partial := slices.Equal(sorted(in.Import.Status.Clusters), sorted(clusters)) &&
+		(in.Observation == nil || slices.ContainsFunc(in.Import.Status.Clusters, isUnread))
 	return func(old, wanted metav1.Condition) bool {
 		return !partial || old.ObservedGeneration != in.Import.Generation ||
 			old.Status != metav1.ConditionTrue || wanted.Status != metav1.ConditionTrue
