@@ -6,8 +6,8 @@
 // packages of Comity in one controller-runtime manager.
 //
 // It is the only package that may import all others. Run returns when its
-// context ends or when something failed that a restart may mend; it never exits
-// the process and keeps no global state, so a test may run many at a time.
+// context ends or when something failed that a restart may mend, and never exits
+// the process. A process runs it once: metrics and controller names are the process's.
 package app
 
 import (
