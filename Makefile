@@ -63,6 +63,7 @@ build: ## Compile bin/comity.
 
 .PHONY: image
 image: ## Build the container image $(IMAGE).
+	docker build --target dependencies -t comity:dependencies . # a name keeps its layers from being pruned
 	docker build --build-arg VERSION=$(VERSION) -t $(IMAGE) .
 
 .PHONY: lint
