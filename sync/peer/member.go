@@ -129,7 +129,7 @@ func (s *Set) retire(c *connection) {
 		return
 	}
 	c.stop()
-	s.stopped = append(s.stopped, c)
+	s.retired.Go(c.wait)
 }
 
 // publish replaces what readers see.

@@ -165,7 +165,7 @@ func (c closer) Start(ctx context.Context) error {
 	<-ctx.Done()
 	c.set.cancel()
 	c.set.mu.Lock()
-	waiting := slices.Clone(c.set.stopped)
+	var waiting []*connection
 	for _, m := range c.set.members {
 		waiting = append(waiting, m.connections()...)
 	}
@@ -174,5 +174,6 @@ func (c closer) Start(ctx context.Context) error {
 		connection.stop()
 		connection.wait()
 	}
+	c.set.retired.Wait()
 	return nil
 }

@@ -59,7 +59,7 @@ type Set struct {
 	mu       sync.Mutex
 	members  map[model.ClusterID]*member
 	reported map[types.UID]string // what was last said of a Secret
-	stopped  []*connection        // to be waited for at the end
+	retired  sync.WaitGroup       // connections that end; their caches go with them
 
 	subMu sync.RWMutex
 	subs  map[int]subscriber
