@@ -18,22 +18,28 @@ const labelHeadless = "service.kubernetes.io/headless"
 
 // CopySlice is source, a slice of the exported Service key, as it is published:
 // without what only its own cluster understands (node names, object references,
-// hints) and without any label that another controller reads. False for a
-// slice of host names, which a clusterset cannot serve (KEP-1645).
+// hints) and without any label that another controller reads; other labels stay.
+// False for a slice of host names, which a clusterset cannot serve (KEP-1645).
 func CopySlice(key types.NamespacedName, source *discoveryv1.EndpointSlice) (*discoveryv1.EndpointSlice, bool) {
 	if source.AddressType != discoveryv1.AddressTypeIPv4 && source.AddressType != discoveryv1.AddressTypeIPv6 {
 		return nil, false
 	}
+	labels := map[string]string{
+		labelHeadless:              "",
+		discoveryv1.LabelManagedBy: model.ManagedBy,
+		model.LabelExportNamespace: key.Namespace,
+		model.LabelExportName:      key.Name,
+	}
+	for label, value := range source.Labels {
+		if !model.ReservedLabel(label) {
+			labels[label] = value
+		}
+	}
 	return &discoveryv1.EndpointSlice{
 		TypeMeta: metav1.TypeMeta{APIVersion: discoveryv1.SchemeGroupVersion.String(), Kind: "EndpointSlice"},
 		ObjectMeta: metav1.ObjectMeta{
-			Name: model.RecordSliceName(source.Namespace, source.Name),
-			Labels: map[string]string{
-				labelHeadless:              "",
-				discoveryv1.LabelManagedBy: model.ManagedBy,
-				model.LabelExportNamespace: key.Namespace,
-				model.LabelExportName:      key.Name,
-			},
+			Name:        model.RecordSliceName(source.Namespace, source.Name),
+			Labels:      labels,
 			Annotations: map[string]string{model.AnnotationSourceSlice: source.Name},
 		},
 		AddressType: source.AddressType,

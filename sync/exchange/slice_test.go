@@ -53,7 +53,7 @@ func TestACopyHoldsWhatAnotherClusterUnderstandsAndNothingElse(t *testing.T) {
 			Name: "shop.web-x1",
 			Labels: map[string]string{
 				"service.kubernetes.io/headless": "", discoveryv1.LabelManagedBy: "comity",
-				model.LabelExportNamespace: "shop", model.LabelExportName: "web",
+				model.LabelExportNamespace: "shop", model.LabelExportName: "web", "app": "web",
 			},
 			Annotations: map[string]string{model.AnnotationSourceSlice: "web-x1"},
 		},

@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -246,7 +245,7 @@ func (p *importer) mirror(cluster model.ClusterID, source *discoveryv1.EndpointS
 		s.Endpoints[i] = discoveryv1.Endpoint{Addresses: e.Addresses, Conditions: e.Conditions, Hostname: e.Hostname, Zone: e.Zone}
 	}
 	for key, value := range source.Labels {
-		if !reservedLabel(key) {
+		if !model.ReservedLabel(key) {
 			s.Labels[key] = value
 		}
 	}
@@ -256,19 +255,4 @@ func (p *importer) mirror(cluster model.ClusterID, source *discoveryv1.EndpointS
 	s.Labels[discoveryv1.LabelManagedBy] = model.ManagedBy
 	s.Annotations[model.AnnotationSourceSlice] = p.sourceName(cluster, source)
 	return sign(s, nil)
-}
-
-// reservedLabel reports whether a source's label is read by Kubernetes, by the
-// MCS API or by Comity, and therefore must not be carried over. kube-proxy, for
-// one, ignores slices with certain labels of service.kubernetes.io.
-func reservedLabel(key string) bool {
-	if key == discoveryv1.LabelServiceName {
-		return true
-	}
-	for _, domain := range []string{"service.kubernetes.io", "endpointslice.kubernetes.io", "multicluster.kubernetes.io", "comity.dev"} {
-		if strings.HasPrefix(key, domain+"/") {
-			return true
-		}
-	}
-	return false
 }
