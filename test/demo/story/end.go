@@ -35,12 +35,18 @@ func end(ctx context.Context, w *world.World) error {
 		return err
 	}
 	for _, m := range w.Members {
-		out, err := w.Show(ctx, m.ID(), "get", "serviceimports,services,endpointslices,exportrecords", "-A", "-l", model.LabelServiceName)
-		if err != nil {
-			return err
-		}
-		if err := world.Contains(out, "No resources found"); err != nil {
-			return err
+		for _, what := range [][]string{
+			{"serviceimports,exportrecords", "-A"},
+			{"services,endpointslices", "-A", "-l", model.LabelServiceName},
+			{"endpointslices", "-A", "-l", model.LabelExportName},
+		} {
+			out, err := w.Show(ctx, m.ID(), append([]string{"get"}, what...)...)
+			if err != nil {
+				return err
+			}
+			if err := world.Contains(out, "No resources found"); err != nil {
+				return err
+			}
 		}
 	}
 	w.Tell.Say("The Services themselves are as they were:")
