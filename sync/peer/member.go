@@ -115,12 +115,44 @@ func (s *Set) rejectedRecord(c *connection, err error) {
 	s.event(m.secret, corev1.EventTypeWarning, "InvalidRecord", err.Error())
 }
 
-// event writes about a Secret; the API allows 1,024 bytes.
+// notice is what an event says about a Secret.
+type notice struct {
+	secret                *corev1.Secret
+	kind, reason, message string
+}
+
+// event tells about a Secret. Every replica sees the same and only the leader
+// tells, so that each thing is told once; what was wrong last, per Secret, is
+// kept for the moment in which this replica becomes the leader. It needs mu.
 func (s *Set) event(secret *corev1.Secret, kind, reason, message string) {
-	if len(message) > 1000 {
-		message = message[:1000]
+	n := notice{secret, kind, reason, message}
+	switch {
+	case s.leads:
+		s.tell(n)
+	case kind == corev1.EventTypeWarning:
+		s.untold[secret.UID] = n
+	default:
+		delete(s.untold, secret.UID) // it is right again
 	}
-	s.opts.Recorder.Eventf(secret, nil, kind, reason, "Connect", "%s", message)
+}
+
+// tell writes an event; the API allows 1,024 bytes of message.
+func (s *Set) tell(n notice) {
+	if len(n.message) > 1000 {
+		n.message = n.message[:1000]
+	}
+	s.opts.Recorder.Eventf(n.secret, nil, n.kind, n.reason, "Connect", "%s", n.message)
+}
+
+// lead makes this replica the one that tells.
+func (s *Set) lead() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.leads = true
+	for _, uid := range slices.Sorted(maps.Keys(s.untold)) {
+		s.tell(s.untold[uid])
+	}
+	clear(s.untold)
 }
 
 // retire stops a connection that nobody reads any more.

@@ -50,6 +50,9 @@ func (s *Set) SetupWithManager(mgr ctrl.Manager) error {
 	if err := mgr.Add(&renewer{set: s, client: mgr.GetClient()}); err != nil {
 		return fmt.Errorf("set up token renewal: %w", err)
 	}
+	if err := mgr.Add(teller{s}); err != nil {
+		return fmt.Errorf("set up events of peers: %w", err)
+	}
 	return mgr.Add(closer{s})
 }
 
@@ -150,8 +153,26 @@ func (s *Set) report(secrets []corev1.Secret, refusals []refusal) {
 	for uid := range s.reported {
 		if !present[uid] || !refused[uid] {
 			delete(s.reported, uid)
+			delete(s.untold, uid)
 		}
 	}
+	for uid := range s.untold {
+		if !present[uid] {
+			delete(s.untold, uid)
+		}
+	}
+}
+
+// teller starts when this replica leads.
+type teller struct{ set *Set }
+
+// NeedLeaderElection is true: the leader tells.
+func (teller) NeedLeaderElection() bool { return true }
+
+// Start does not stay: whoever leads does so until the process ends.
+func (t teller) Start(context.Context) error {
+	t.set.lead()
+	return nil
 }
 
 // closer ends all connections with the process.

@@ -59,6 +59,8 @@ type Set struct {
 	mu       sync.Mutex
 	members  map[model.ClusterID]*member
 	reported map[types.UID]string // what was last said of a Secret
+	leads    bool                 // this replica writes the events
+	untold   map[types.UID]notice // what the leader would have told
 	retired  sync.WaitGroup       // connections that end; their caches go with them
 
 	subMu sync.RWMutex
@@ -83,7 +85,7 @@ func New(opts Options) *Set {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Set{
 		opts: opts, metrics: newMetrics(opts.Registry), ctx: ctx, cancel: cancel, listed: make(chan struct{}),
-		members: map[model.ClusterID]*member{}, reported: map[types.UID]string{}, subs: map[int]subscriber{},
+		members: map[model.ClusterID]*member{}, reported: map[types.UID]string{}, untold: map[types.UID]notice{}, subs: map[int]subscriber{},
 	}
 	s.view.Store(&[]reading{})
 	return s

@@ -132,9 +132,12 @@ var _ = Describe("an exported Service", func() {
 		exported.Annotations = map[string]string{model.AnnotationExportTo: "b,,c"}
 		Expect(a.client.Update(ctx(), exported)).To(Succeed())
 		Eventually(func() []string { return a.records(ns, "web") }).Should(BeEmpty())
-		seen, _ := a.agent.loop.Observe(types.NamespacedName{Namespace: ns, Name: "web"})
-		Expect(seen.Publication).To(Equal(model.PublicationWithheld))
-		Expect(seen.Detail).To(ContainSubstring(model.AnnotationExportTo))
+		// What was done is told a moment after it was done.
+		Eventually(func(g Gomega) {
+			seen, _ := a.agent.loop.Observe(types.NamespacedName{Namespace: ns, Name: "web"})
+			g.Expect(seen.Publication).To(Equal(model.PublicationWithheld))
+			g.Expect(seen.Detail).To(ContainSubstring(model.AnnotationExportTo))
+		}).Should(Succeed())
 	})
 
 	It("is withdrawn when policy denies it, and stays as it is when policy cannot tell", func() {
@@ -220,8 +223,10 @@ var _ = Describe("names", func() {
 		Eventually(func() *mcsv1beta1.ServiceImport { return b.serviceImport(ns, "web") }).ShouldNot(BeNil())
 		Expect(b.serviceImport(ns, "web").Annotations).To(HaveKeyWithValue(model.AnnotationDerivedName, model.AlternateDerivedName("web")))
 		Expect(read[corev1.Service](b, ns, foreign.Name).ResourceVersion).To(Equal(foreign.ResourceVersion))
-		seen, _ := b.agent.loop.Observe(types.NamespacedName{Namespace: ns, Name: "web"})
-		Expect(seen.Problems).To(ContainElement(HaveField("Reason", model.ReasonNameTaken)))
+		Eventually(func() []model.Problem {
+			seen, _ := b.agent.loop.Observe(types.NamespacedName{Namespace: ns, Name: "web"})
+			return seen.Problems
+		}).Should(ContainElement(HaveField("Reason", model.ReasonNameTaken)))
 	})
 
 	It("of foreign ServiceImports are left to them, and that is told", func() {
