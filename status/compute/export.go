@@ -153,7 +153,7 @@ func complaints(intro string, violations []decision.Violation) string {
 		}
 		text += next
 		if len(text) > condition.MaxMessage-reserve && i < len(violations)-1 {
-			return condition.Bound(text, condition.MaxMessage-reserve) + fmt.Sprintf("; and %d more", len(violations)-i-1)
+			return model.Bound(text, condition.MaxMessage-reserve) + fmt.Sprintf("; and %d more", len(violations)-i-1)
 		}
 	}
 	return text

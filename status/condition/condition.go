@@ -6,10 +6,11 @@ package condition
 import (
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/sync/model"
 )
 
 // Types of the conditions of a ServiceExport.
@@ -84,21 +85,8 @@ func ImportReady(reason ImportReason, message string) metav1.Condition {
 	return build(TypeImportReady, boolean(reason == ReasonImportReady), string(reason), message)
 }
 
-// Bound shortens text to at most that many bytes, at the end of a rune.
-func Bound(text string, bytes int) string {
-	const ellipsis = "…"
-	if len(text) <= bytes {
-		return text
-	}
-	end := bytes - len(ellipsis)
-	for end > 0 && !utf8.RuneStart(text[end]) {
-		end--
-	}
-	return text[:end] + ellipsis
-}
-
 func build(typ string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
-	return metav1.Condition{Type: typ, Status: status, Reason: reason, Message: Bound(message, MaxMessage)}
+	return metav1.Condition{Type: typ, Status: status, Reason: reason, Message: model.Bound(message, MaxMessage)}
 }
 
 func boolean(b bool) metav1.ConditionStatus {

@@ -66,7 +66,7 @@ func render(found []finding) []model.Conflict {
 	}
 	if size(written) > room {
 		for i := range written {
-			written[i].Message = shorten(written[i].Message, room/len(written))
+			written[i].Message = model.Bound(written[i].Message, room/len(written))
 		}
 	}
 	if len(written) == 0 {
@@ -133,17 +133,4 @@ func cut(text string, runes int) string {
 		return text
 	}
 	return string([]rune(text)[:runes-1]) + "…"
-}
-
-// shorten cuts text to at most that many bytes, at the end of a rune.
-func shorten(text string, bytes int) string {
-	const ellipsis = "…"
-	if len(text) <= bytes {
-		return text
-	}
-	end := bytes - len(ellipsis)
-	for end > 0 && !utf8.RuneStart(text[end]) {
-		end--
-	}
-	return text[:end] + ellipsis
 }

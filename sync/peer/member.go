@@ -138,10 +138,7 @@ func (s *Set) event(secret *corev1.Secret, kind, reason, message string) {
 
 // tell writes an event; the API allows 1,024 bytes of message.
 func (s *Set) tell(n notice) {
-	if len(n.message) > 1000 {
-		n.message = n.message[:1000]
-	}
-	s.opts.Recorder.Eventf(n.secret, nil, n.kind, n.reason, "Connect", "%s", n.message)
+	s.opts.Recorder.Eventf(n.secret, nil, n.kind, n.reason, "Connect", "%s", model.Bound(n.message, 1000))
 }
 
 // lead makes this replica the one that tells.

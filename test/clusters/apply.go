@@ -61,7 +61,7 @@ func Apply(ctx context.Context, config *rest.Config, manifests ...[]byte) error 
 		return fmt.Errorf("connect to %s: %w", config.Host, err)
 	}
 	for _, manifest := range manifests {
-		objects, err := decode(manifest)
+		objects, err := Decode(manifest)
 		if err != nil {
 			return err
 		}
@@ -118,7 +118,8 @@ func permanent(err error) error {
 	return err
 }
 
-func decode(manifest []byte) ([]*unstructured.Unstructured, error) {
+// Decode reads the objects of a YAML manifest of one or more documents.
+func Decode(manifest []byte) ([]*unstructured.Unstructured, error) {
 	var objects []*unstructured.Unstructured
 	documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifest), 4096)
 	for {

@@ -6,9 +6,7 @@ package install
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -16,7 +14,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/comity-mcs/comity/test/clusters"
 )
@@ -41,23 +38,7 @@ func render(ctx context.Context, kubectl string) ([]*unstructured.Unstructured, 
 	if err != nil {
 		return nil, fmt.Errorf("kubectl kustomize config/default: %w: %s", err, stderr.String())
 	}
-	return parse(out)
-}
-
-// parse is every object of a YAML text.
-func parse(text []byte) ([]*unstructured.Unstructured, error) {
-	var objects []*unstructured.Unstructured
-	for decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096); ; {
-		u := &unstructured.Unstructured{}
-		if err := decoder.Decode(u); errors.Is(err, io.EOF) {
-			return objects, nil
-		} else if err != nil {
-			return nil, err
-		}
-		if len(u.Object) > 0 {
-			objects = append(objects, u)
-		}
-	}
+	return clusters.Decode(out)
 }
 
 // apply applies objects in the order in which they depend on each other.
