@@ -45,14 +45,14 @@ test: unit envtest ## All that needs no root: unit tests, then the suites on rea
 envtest: ## The suites on real API servers; binaries are fetched or built once.
 	$(GO) run ./test/clusters/cmd/binaries
 	KUBEBUILDER_ASSETS="$${KUBEBUILDER_ASSETS:-$$($(GO) run ./test/clusters/cmd/binaries --print-assets)}" \
-		$(GO) test -timeout 20m -p 1 $(ARGS) ./test/envtest/...
+		$(GO) test -timeout 20m -p 2 $(ARGS) ./test/envtest/...
 
 .PHONY: e2e
 e2e: ## Two kind clusters with Comity from our image (needs Docker).
 	$(GO) test -timeout 30m -v ./test/e2e/... $(ARGS)
 
 .PHONY: bench
-bench: ## Time from an endpoint change in one cluster to the slice in another.
+bench: ## Propagation, memory, writes and restarts (ARGS="propagation --changes 200", "--write docs", ...).
 	$(GO) run ./test/bench $(ARGS)
 
 ## Code

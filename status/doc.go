@@ -6,6 +6,7 @@
 // It takes what the sync loop observed and what policy says, reads the objects
 // concerned, and writes conditions, source clusters and events: on the leader
 // only, by server-side apply on the status subresource, only what is Comity's, and
-// nothing without a change. What it writes is decided in status/compute. It follows
-// KEP-1645; ServiceImports that Comity did not make are left alone.
+// nothing without a change. What it writes is decided in status/compute, and when in
+// status/pace. It follows KEP-1645. ServiceImports that Comity did not make are left
+// alone, or given only what nobody else says (Options.ForeignImports).
 package status

@@ -18,22 +18,25 @@ import (
 // maxEventReason is the API's limit on the reason of an event, in characters.
 const maxEventReason = 128
 
-// tell records one event per transition. The reason is the condition's, the
-// action its type, which the events API demands.
-func tell(ctx context.Context, recorder events.EventRecorder, object client.Object, moved []metav1.Condition) {
+// tell records one event per transition of an object of that kind. The reason is
+// the condition's, the action its type, which the events API demands.
+func tell(ctx context.Context, recorder events.EventRecorder, object client.Object, kind string, moved []metav1.Condition) {
 	for _, c := range moved {
 		logger(ctx).Info("condition changed", "condition", c.Type, "status", c.Status, logReason, c.Reason)
-		recorder.Eventf(object, nil, eventType(c), eventReason(c.Reason), c.Type, "%s", c.Message)
+		recorder.Eventf(object, nil, eventType(kind, c), eventReason(c.Reason), c.Type, "%s", c.Message)
 	}
 }
 
 // eventType is Warning for what somebody should look at.
-func eventType(c metav1.Condition) string {
-	bad := c.Status == metav1.ConditionFalse && c.Reason != string(condition.ReasonPending)
-	if c.Type == condition.TypeConflict {
+func eventType(kind string, c metav1.Condition) string {
+	bad := c.Status != metav1.ConditionTrue
+	switch {
+	case condition.Resting(kind, c):
+		bad = false
+	case c.Type == condition.TypeConflict, c.Type == condition.TypeDeletionHeld, c.Reason == string(condition.ReasonAdmittedWithWarnings):
 		bad = c.Status == metav1.ConditionTrue
 	}
-	if bad || c.Status == metav1.ConditionUnknown || c.Reason == string(condition.ReasonAdmittedWithWarnings) {
+	if bad {
 		return corev1.EventTypeWarning
 	}
 	return corev1.EventTypeNormal

@@ -17,25 +17,32 @@ import (
 func TestWhatSomebodyShouldLookAtIsAWarning(t *testing.T) {
 	conflict := condition.Conflict([]mcsv1beta1.ServiceExportConditionReason{mcsv1beta1.ServiceExportReasonPortConflict}, "m")
 	cases := []struct {
-		name      string
-		condition metav1.Condition
-		want      string
+		name, kind string
+		condition  metav1.Condition
+		want       string
 	}{
-		{"a valid export", condition.Valid(condition.ReasonValid, "m"), corev1.EventTypeNormal},
-		{"a missing Service", condition.Valid(condition.ReasonNoService, "m"), corev1.EventTypeWarning},
-		{"an export on its way", condition.Ready(condition.ReasonPending, "m"), corev1.EventTypeNormal},
-		{"a failed export", condition.Ready(condition.ReasonFailed, "m"), corev1.EventTypeWarning},
-		{"a conflict", conflict, corev1.EventTypeWarning},
-		{"the end of a conflict", condition.NoConflicts("m"), corev1.EventTypeNormal},
-		{"a refusal", condition.Admitted(condition.ReasonPolicyDenied, "m"), corev1.EventTypeWarning},
-		{"warnings", condition.Admitted(condition.ReasonAdmittedWithWarnings, "m"), corev1.EventTypeWarning},
-		{"no answer", condition.Admitted(condition.ReasonNotEvaluated, "m"), corev1.EventTypeWarning},
-		{"a working import", condition.ImportReady(condition.ReasonImportReady, "m"), corev1.EventTypeNormal},
-		{"an import that cannot be", condition.ImportReady(condition.ReasonNameTaken, "m"), corev1.EventTypeWarning},
+		{"a valid export", "ServiceExport", condition.Valid(condition.ReasonValid, "m"), corev1.EventTypeNormal},
+		{"a missing Service", "ServiceExport", condition.Valid(condition.ReasonNoService, "m"), corev1.EventTypeWarning},
+		{"an export on its way", "ServiceExport", condition.Ready(condition.ReasonPending, "m"), corev1.EventTypeNormal},
+		{"a failed export", "ServiceExport", condition.Ready(condition.ReasonFailed, "m"), corev1.EventTypeWarning},
+		{"a conflict", "ServiceExport", conflict, corev1.EventTypeWarning},
+		{"the end of a conflict", "ServiceExport", condition.NoConflicts("m"), corev1.EventTypeNormal},
+		{"a refusal", "ServiceExport", condition.Admitted(condition.ReasonPolicyDenied, "m"), corev1.EventTypeWarning},
+		{"warnings", "ServiceExport", condition.Admitted(condition.ReasonAdmittedWithWarnings, "m"), corev1.EventTypeWarning},
+		{"no answer", "ServiceExport", condition.Admitted(condition.ReasonNotEvaluated, "m"), corev1.EventTypeWarning},
+		{"an export that all import", "ServiceExport", condition.Available(condition.ReasonImported, "m"), corev1.EventTypeNormal},
+		{"an export of which not all have reported", "ServiceExport", condition.Available(condition.ReasonAvailablePending, "m"), corev1.EventTypeNormal},
+		{"an export that is not published, as Ready says", "ServiceExport", condition.Available(condition.ReasonNotPublished, "m"), corev1.EventTypeNormal},
+		{"an export that a cluster does not import", "ServiceExport", condition.Available("NamespaceMissing", "m"), corev1.EventTypeWarning},
+		{"an import of which a cluster is stale", "ServiceImport", condition.SourcesAvailable(condition.ReasonStale, "m"), corev1.EventTypeWarning},
+		{"an import of which all are back", "ServiceImport", condition.SourcesAvailable(condition.ReasonConnected, "m"), corev1.EventTypeNormal},
+		{"an import that is kept", "ServiceImport", condition.DeletionHeld("m"), corev1.EventTypeWarning},
+		{"a working import", "ServiceImport", condition.ImportReady(condition.ReasonImportReady, "m"), corev1.EventTypeNormal},
+		{"an import that cannot be", "ServiceImport", condition.ImportReady(condition.ReasonNameTaken, "m"), corev1.EventTypeWarning},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			if got := eventType(c.condition); got != c.want {
+			if got := eventType(c.kind, c.condition); got != c.want {
 				t.Errorf("got %s, want %s", got, c.want)
 			}
 		})

@@ -17,6 +17,7 @@ import (
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/status/compute"
+	"github.com/comity-mcs/comity/status/pace"
 )
 
 // reevaluation is how long to wait before policy is asked again that could not
@@ -27,6 +28,7 @@ const reevaluation = 30 * time.Second
 type exportReconciler struct {
 	client  client.Client
 	options Options
+	pacer   *pace.Pacer
 }
 
 // Reconcile makes the conditions of one ServiceExport what they should be now.
@@ -46,21 +48,31 @@ func (r *exportReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 	if seen, ok := r.options.Observations.Observe(req.NamespacedName); ok {
 		in.Observation = &seen
 	}
+	if r.options.Destinations != nil {
+		in.Reports = &compute.Reports{}
+		in.Reports.Destinations, in.Reports.Known = r.options.Destinations.Destinations(req.NamespacedName)
+	}
 	result := ctrl.Result{}
 	if in.Verdict.Outcome == decision.NotEvaluated {
 		result.RequeueAfter = reevaluation
 	}
-	old := export.Status.Conditions
-	wanted := compute.Export(in, metav1.NewTime(r.options.Now()))
+	old, now := export.Status.Conditions, r.options.Now()
+	wanted := compute.Export(in, metav1.NewTime(now))
 	if compute.SameConditions(old, wanted) {
 		return result, nil
 	}
-	written, err := write(ctx, r.client, export, mcsv1beta1.ServiceExportKindName, mcsv1beta1.ServiceExportStatus{Conditions: wanted})
+	change := compute.ExportPace(old, wanted)
+	if wait := r.pacer.Wait(export.UID, change.Urgent, now); wait > 0 {
+		return ctrl.Result{RequeueAfter: wait}, nil
+	}
+	written, err := write(ctx, r.client, export, mcsv1beta1.ServiceExportKindName, mcsv1beta1.ServiceExportStatus{Conditions: wanted}, client.ForceOwnership)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 	if written {
-		tell(ctx, r.options.Recorder, export, compute.Transitions(mcsv1beta1.ServiceExportKindName, old, wanted))
+		r.pacer.Wrote(export.UID, change.Calm, now)
+		tell(ctx, r.options.Recorder, export, mcsv1beta1.ServiceExportKindName,
+			compute.Transitions(mcsv1beta1.ServiceExportKindName, old, wanted))
 	}
 	return result, nil
 }

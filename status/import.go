@@ -16,6 +16,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/status/compute"
+	"github.com/comity-mcs/comity/status/pace"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
@@ -23,36 +24,49 @@ import (
 type importReconciler struct {
 	client  client.Client
 	options Options
+	pacer   *pace.Pacer
+	others  foreigners
 }
 
 // Reconcile makes the status of one ServiceImport what it should be now.
 func (r *importReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	imported := &mcsv1beta1.ServiceImport{}
 	if err := r.client.Get(ctx, req.NamespacedName, imported); err != nil {
+		r.others.forget(req.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if imported.DeletionTimestamp != nil || !model.Ours(imported) {
+	ours := model.Ours(imported)
+	if imported.DeletionTimestamp != nil || !ours && !r.options.ForeignImports {
 		return ctrl.Result{}, nil
 	}
-	in := compute.ImportInput{Import: imported}
+	in := compute.ImportInput{Import: imported, Foreign: !ours}
+	if seen, ok := r.options.Observations.Observe(req.NamespacedName); ok {
+		in.Observation = &seen
+	}
+	if in.Foreign {
+		return r.reconcileForeign(ctx, in)
+	}
 	var err error
 	if in.Derived, err = r.derived(ctx, imported); err != nil {
 		return ctrl.Result{}, err
 	}
-	if in.Slices, err = r.hasSlices(ctx, imported); err != nil {
+	if in.Slices, in.Endpoints, err = r.slices(ctx, imported); err != nil {
 		return ctrl.Result{}, err
 	}
-	if seen, ok := r.options.Observations.Observe(req.NamespacedName); ok {
-		in.Observation = &seen
-	}
-	old := imported.Status
-	wanted := compute.Import(in, metav1.NewTime(r.options.Now()))
+	old, now := imported.Status, r.options.Now()
+	wanted := compute.Import(in, metav1.NewTime(now))
 	if compute.SameImport(old, wanted) {
 		return ctrl.Result{}, nil
 	}
-	written, err := write(ctx, r.client, imported, mcsv1beta1.ServiceImportKindName, wanted)
+	change := compute.ImportPace(old, wanted)
+	if wait := r.pacer.Wait(imported.UID, change.Urgent, now); wait > 0 {
+		return ctrl.Result{RequeueAfter: wait}, nil
+	}
+	written, err := write(ctx, r.client, imported, mcsv1beta1.ServiceImportKindName, wanted, client.ForceOwnership)
 	if written {
-		tell(ctx, r.options.Recorder, imported, compute.Transitions(mcsv1beta1.ServiceImportKindName, old.Conditions, wanted.Conditions))
+		r.pacer.Wrote(imported.UID, change.Calm, now)
+		tell(ctx, r.options.Recorder, imported, mcsv1beta1.ServiceImportKindName,
+			compute.Transitions(mcsv1beta1.ServiceImportKindName, old.Conditions, wanted.Conditions))
 	}
 	return ctrl.Result{}, err
 }
@@ -77,17 +91,22 @@ func (r *importReconciler) derived(ctx context.Context, imported *mcsv1beta1.Ser
 	return service, nil
 }
 
-// hasSlices tells whether any derived EndpointSlice of the import exists.
-func (r *importReconciler) hasSlices(ctx context.Context, imported *mcsv1beta1.ServiceImport) (bool, error) {
+// slices tells whether any derived EndpointSlice of the import exists, and
+// whether any has an endpoint.
+func (r *importReconciler) slices(ctx context.Context, imported *mcsv1beta1.ServiceImport) (exist, endpoints bool, err error) {
 	var found discoveryv1.EndpointSliceList
-	err := r.client.List(ctx, &found,
+	err = r.client.List(ctx, &found,
 		client.InNamespace(imported.Namespace),
 		client.MatchingFields{sliceIndex: imported.Name},
-		client.Limit(1),
 		client.UnsafeDisableDeepCopy, // nothing of them is kept or changed
 	)
 	if err != nil {
-		return false, fmt.Errorf("list the derived EndpointSlices of ServiceImport %s/%s: %w", imported.Namespace, imported.Name, err)
+		return false, false, fmt.Errorf("list the derived EndpointSlices of ServiceImport %s/%s: %w", imported.Namespace, imported.Name, err)
 	}
-	return len(found.Items) > 0, nil
+	for i := range found.Items {
+		if len(found.Items[i].Endpoints) > 0 {
+			return true, true, nil
+		}
+	}
+	return len(found.Items) > 0, false, nil
 }

@@ -17,6 +17,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/status/pace"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
@@ -32,10 +33,24 @@ type Verdicts interface {
 	Admit(ctx context.Context, export *mcsv1beta1.ServiceExport) decision.Verdict
 }
 
+// Destinations is what the clusters in the scope of an export say of importing it.
+type Destinations interface {
+	// Destinations are those of one local export, sorted by cluster, without
+	// this cluster; false as long as it is not known where the export goes.
+	Destinations(key types.NamespacedName) ([]model.Destination, bool)
+}
+
 // Options configure the status controller. Fields without a default are required.
 type Options struct {
 	Observations Observations
 	Verdicts     Verdicts
+	// Destinations may be nil; then Available is set on no ServiceExport. That
+	// they changed for an export is told through Recheck.
+	Destinations Destinations
+	// ForeignImports lets Comity add what it knows to ServiceImports that another
+	// implementation made, on fields that nobody else owns: for clusters in which
+	// Comity does not import. Otherwise they are left alone.
+	ForeignImports bool
 	// Changed tells of namespace/names whose observation differs from before,
 	// by an object of that namespace and name. It is read on the leader only.
 	Changed <-chan event.GenericEvent
@@ -44,6 +59,9 @@ type Options struct {
 	// has neither or there is no object. Optional; read on the leader only, so
 	// the sender must not wait for it.
 	Recheck <-chan event.GenericEvent
+	// Interval is the least time between two writes of one object's status that
+	// other clusters caused; default 5 s.
+	Interval time.Duration
 	// Workers is how many objects of each kind are worked on at once; default 4.
 	Workers int
 	// Now is the clock; default time.Now.
@@ -51,6 +69,10 @@ type Options struct {
 	// Recorder takes events; default one of the manager's, which reports as "comity".
 	Recorder events.EventRecorder
 }
+
+// burst is how many urgent writes one object may have without a pause: an
+// export or an import takes two to four from its creation until it works.
+const burst = 5
 
 // reportingController is the name under which events are reported.
 const reportingController = model.FieldOwner
@@ -72,6 +94,9 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	if o.Workers == 0 {
 		o.Workers = 4
 	}
+	if o.Interval == 0 {
+		o.Interval = 5 * time.Second
+	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -79,11 +104,12 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 		o.Recorder = mgr.GetEventRecorder(reportingController)
 	}
 	changed := fanOut(o.Changed)
-	exports := &exportReconciler{client: mgr.GetClient(), options: o}
+	pacer := pace.New(pace.Options{Interval: o.Interval, Burst: burst})
+	exports := &exportReconciler{client: mgr.GetClient(), options: o, pacer: pacer}
 	if err := exports.setup(mgr, changed); err != nil {
 		return fmt.Errorf("status of ServiceExports: %w", err)
 	}
-	imports := &importReconciler{client: mgr.GetClient(), options: o}
+	imports := &importReconciler{client: mgr.GetClient(), options: o, pacer: pacer}
 	if err := imports.setup(mgr, changed); err != nil {
 		return fmt.Errorf("status of ServiceImports: %w", err)
 	}

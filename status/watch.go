@@ -91,10 +91,11 @@ func (r *importReconciler) setup(mgr ctrl.Manager, changed source.Source) error 
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.options.Workers}).
 		For(&mcsv1beta1.ServiceImport{}).
 		Watches(&corev1.Service{}, byLabel).
-		// Only whether there are slices matters, not what is in them.
+		// Only whether there are slices and endpoints matters, not which.
 		Watches(&discoveryv1.EndpointSlice{}, byLabel, builder.WithPredicates(predicate.Funcs{
 			UpdateFunc: func(e event.UpdateEvent) bool {
-				return !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) || model.Ours(e.ObjectOld) != model.Ours(e.ObjectNew)
+				return !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) || model.Ours(e.ObjectOld) != model.Ours(e.ObjectNew) ||
+					isEmpty(e.ObjectOld) != isEmpty(e.ObjectNew)
 			},
 		})).
 		WatchesRawSource(changed).
@@ -108,4 +109,10 @@ func importOf(_ context.Context, object client.Object) []reconcile.Request {
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: object.GetNamespace(), Name: name}}}
+}
+
+// isEmpty reports whether an EndpointSlice has no endpoint.
+func isEmpty(object client.Object) bool {
+	slice, ok := object.(*discoveryv1.EndpointSlice)
+	return ok && len(slice.Endpoints) == 0
 }

@@ -5,9 +5,11 @@ package status
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -21,9 +23,10 @@ import (
 //
 // Without that precondition a stale cache would make the same transition twice,
 // with another time and a second event. When the object moved on or is gone,
-// its watch event brings it back here, so that is no error.
+// its watch event brings it back here, so that is no error. That a field belongs
+// to somebody else is one, unless options force it.
 func write[Status mcsv1beta1.ServiceExportStatus | mcsv1beta1.ServiceImportStatus](
-	ctx context.Context, c client.Client, object client.Object, kind string, status Status,
+	ctx context.Context, c client.Client, object client.Object, kind string, status Status, options ...client.SubResourceApplyOption,
 ) (bool, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&status)
 	if err != nil {
@@ -36,13 +39,30 @@ func write[Status mcsv1beta1.ServiceExportStatus | mcsv1beta1.ServiceImportStatu
 	u.SetName(object.GetName())
 	u.SetUID(object.GetUID())
 	u.SetResourceVersion(object.GetResourceVersion())
-	err = c.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(model.FieldOwner), client.ForceOwnership)
+	options = append(options, client.FieldOwner(model.FieldOwner))
+	err = c.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), options...)
 	switch {
-	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err) && len(owned(err)) == 0:
 		logger(ctx).V(1).Info("the object changed meanwhile; waiting for its new version")
 		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("apply the status of %s %s: %w", kind, client.ObjectKeyFromObject(object), err)
 	}
 	return true, nil
+}
+
+// owned lists the fields that somebody else owns, by an answer of the API server
+// to an apply without force; none if it failed for another reason.
+func owned(err error) []string {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || status.Status().Details == nil {
+		return nil
+	}
+	var fields []string
+	for _, cause := range status.Status().Details.Causes {
+		if cause.Type == metav1.CauseTypeFieldManagerConflict {
+			fields = append(fields, cause.Field)
+		}
+	}
+	return fields
 }

@@ -27,10 +27,14 @@ type ExportInput struct {
 	Observation *model.Observation
 	// Verdict is what policy says of the export as it is stored.
 	Verdict decision.Verdict
+	// Reports is what the clusters in scope say; nil if nobody asks them, and
+	// then Available is not set.
+	Reports *Reports
 }
 
 // Export is the conditions that Comity owns on a ServiceExport, as they should
-// be: Valid, Ready, Conflict, Admitted, in this order.
+// be: Valid, Ready, Conflict, Admitted, Available, in this order. Of Available,
+// see availability.
 //
 //	                    Valid      Ready            Conflict      Admitted
 //	no Service          NoService  Pending          NoConflicts   by verdict
@@ -54,6 +58,7 @@ func Export(in ExportInput, now metav1.Time) []metav1.Condition {
 		conditions = append(conditions, hold(old, conflict(in.Observation), conflictIsSettled(in.Observation)))
 	}
 	conditions = append(conditions, hold(old, admission(in.Verdict), admissionIsSettled(in)))
+	conditions = append(conditions, availability(in)...)
 	for i := range conditions {
 		stamp(&conditions[i], old, in.Export.Generation, now)
 	}

@@ -4,6 +4,7 @@
 package compute
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 
@@ -100,6 +101,13 @@ func importIsSettled(in ImportInput, clusters []mcsv1beta1.ClusterStatus) settle
 	}
 }
 
+// heldIsSettled: a hold that was told of stays until every cluster that it names
+// was read, for then it is either held anew or over.
+func heldIsSettled(old metav1.Condition, seen *model.Observation) bool {
+	named := strings.FieldsFunc(old.Message, func(r rune) bool { return strings.ContainsRune(" ,:;", r) })
+	return !slices.ContainsFunc(seen.Unread, func(id model.ClusterID) bool { return slices.Contains(named, string(id)) })
+}
+
 // present are those of the types that are there, as they are.
 func present(old []metav1.Condition, types ...string) []metav1.Condition {
 	var found []metav1.Condition
@@ -111,42 +119,63 @@ func present(old []metav1.Condition, types ...string) []metav1.Condition {
 	return found
 }
 
-// stamp sets generation and time. A condition taken over as it was keeps both;
-// lastTransitionTime moves only with the status.
-func stamp(c *metav1.Condition, old []metav1.Condition, generation int64, now metav1.Time) {
-	if !c.LastTransitionTime.IsZero() {
-		return
-	}
-	c.ObservedGeneration = generation
-	c.LastTransitionTime = now
-	if was := meta.FindStatusCondition(old, c.Type); was != nil && was.Status == c.Status {
-		c.LastTransitionTime = was.LastTransitionTime
-	}
-}
-
-// Transitions are those of the conditions wanted that an event should tell of,
-// in their order: status or reason differ from before, or it is new and has
-// something to tell.
-func Transitions(kind string, old, wanted []metav1.Condition) []metav1.Condition {
-	var moved []metav1.Condition
-	for _, c := range wanted {
-		was := meta.FindStatusCondition(old, c.Type)
-		switch {
-		case was == nil && !condition.Resting(kind, c):
-			moved = append(moved, c)
-		case was != nil && (was.Status != c.Status || was.Reason != c.Reason):
-			moved = append(moved, c)
+// availabilityIsSettled: while a cluster in scope has not been read since start,
+// it has not said what it said before. What stands is replaced only when another
+// cluster has a problem that was not told of.
+func availabilityIsSettled(in ExportInput) settled {
+	return func(old, wanted metav1.Condition) bool {
+		if old.ObservedGeneration != in.Export.Generation || old.Status == metav1.ConditionUnknown {
+			return true
 		}
+		if !reports(old) || wanted.Reason == string(condition.ReasonNotPublished) {
+			return true // whoever reports what
+		}
+		if in.Observation.Publication == model.PublicationPending {
+			return false // as Ready, which says so
+		}
+		unheard := slices.ContainsFunc(in.Reports.Destinations, func(d model.Destination) bool {
+			return d.Reason == model.ReasonPending && slices.Contains(in.Observation.Unread, d.Cluster)
+		})
+		if !unheard {
+			return !sameButForTimes(localTime, old, wanted)
+		}
+		return wanted.Status == metav1.ConditionFalse &&
+			(old.Status == metav1.ConditionTrue || condition.ProblemRank(wanted.Reason) < condition.ProblemRank(old.Reason))
 	}
-	return moved
 }
 
-// SameConditions reports whether every condition wanted is there as it should
-// be. Conditions of others are none of its business.
-func SameConditions(old, wanted []metav1.Condition) bool {
-	return !slices.ContainsFunc(wanted, func(c metav1.Condition) bool {
-		was := meta.FindStatusCondition(old, c.Type)
-		return was == nil || was.Status != c.Status || was.Reason != c.Reason ||
-			was.Message != c.Message || was.ObservedGeneration != c.ObservedGeneration
-	})
+// reports tells whether Available says what other clusters report.
+func reports(c metav1.Condition) bool {
+	return c.Reason != string(condition.ReasonNotPublished) && c.Reason != string(condition.ReasonNoDestinations)
+}
+
+// sourcesAreSettled: a cluster that was worse off before a restart than it is
+// known to be now, and was not read since, is not called better for it.
+func sourcesAreSettled(seen *model.Observation, generation int64) settled {
+	return func(old, wanted metav1.Condition) bool {
+		worse := sourceRank(old.Reason)
+		doubtful := slices.ContainsFunc(seen.Sources, func(s model.Source) bool {
+			return slices.Contains(seen.Unread, s.Cluster) && sourceRank(sourceReason(s)) < worse
+		})
+		if doubtful {
+			return sourceRank(wanted.Reason) > worse
+		}
+		return old.ObservedGeneration != generation || !sameButForTimes(anyTime, old, wanted)
+	}
+}
+
+// Times that start anew with this process, and when a cluster was last heard of,
+// which this process may not know.
+var (
+	localTime = regexp.MustCompile(`\b((?:Unreachable|UnknownCluster|Stale|Lost) in [^:;]*?,? (?:first )?since )` + timePattern)
+	anyTime   = regexp.MustCompile(`(since )` + timePattern + `(?:, last confirmed ` + timePattern + `)?`)
+)
+
+const timePattern = `\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`
+
+// sameButForTimes reports whether the conditions say the same but for times.
+// Then the older one is right: nothing happened since but a restart.
+func sameButForTimes(times *regexp.Regexp, old, wanted metav1.Condition) bool {
+	return old.Status == wanted.Status && old.Reason == wanted.Reason &&
+		times.ReplaceAllString(old.Message, "$1") == times.ReplaceAllString(wanted.Message, "$1")
 }

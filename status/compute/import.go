@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -23,35 +24,56 @@ type ImportInput struct {
 	Import *mcsv1beta1.ServiceImport
 	// Derived is its derived Service if Comity made it; nil otherwise.
 	Derived *corev1.Service
-	// Slices tells whether any derived EndpointSlice of the import exists.
-	Slices bool
+	// Slices tells whether any derived EndpointSlice of the import exists, and
+	// Endpoints whether any of them has an endpoint.
+	Slices, Endpoints bool
+	// Foreign is true of an import that another implementation made, to which
+	// Comity adds what it knows.
+	Foreign bool
 	// Observation is what the sync loop found; nil if it did not get there yet.
 	Observation *model.Observation
 }
 
 // Import is what Comity owns of the status of a ServiceImport, as it should be:
-// the source clusters in order, Ready, and whether there are EndpointSlices.
+// the source clusters in order; Ready, Available, and DeletionHeld while a
+// deletion is held, in this order; and whether there are EndpointSlices. Of an
+// import that is foreign, and that no member of ours contributes to, it is nothing.
 func Import(in ImportInput, now metav1.Time) mcsv1beta1.ServiceImportStatus {
-	status := mcsv1beta1.ServiceImportStatus{
-		EndpointSliceObjects: mcsv1beta1.EndpointSliceObjectsAbsent,
-		Clusters:             sources(in.Import.Status.Clusters, in.Observation),
+	old := in.Import.Status.Conditions
+	status := mcsv1beta1.ServiceImportStatus{Clusters: sources(in)}
+	switch {
+	case in.Foreign && len(status.Clusters) == 0:
+		return status
+	case in.Foreign:
+		status.Conditions = []metav1.Condition{foreignReadiness(in.Import, status.Clusters)}
+	default:
+		status.EndpointSliceObjects = mcsv1beta1.EndpointSliceObjectsAbsent
+		if in.Slices {
+			status.EndpointSliceObjects = mcsv1beta1.EndpointSliceObjectsPresent
+		}
+		status.Conditions = []metav1.Condition{hold(old, importReadiness(in, status.Clusters), importIsSettled(in, status.Clusters))}
 	}
-	if in.Slices {
-		status.EndpointSliceObjects = mcsv1beta1.EndpointSliceObjectsPresent
+	status.Conditions = append(status.Conditions, contact(in)...)
+	status.Conditions = append(status.Conditions, held(in)...)
+	for i := range status.Conditions {
+		stamp(&status.Conditions[i], old, in.Import.Generation, now)
 	}
-	ready := hold(in.Import.Status.Conditions, importReadiness(in, status.Clusters), importIsSettled(in, status.Clusters))
-	stamp(&ready, in.Import.Status.Conditions, in.Import.Generation, now)
-	status.Conditions = []metav1.Condition{ready}
 	return status
 }
 
 // sources are the clusters whose exports make up the import: those that
 // contribute, and those that did and were not read since.
-func sources(old []mcsv1beta1.ClusterStatus, seen *model.Observation) []mcsv1beta1.ClusterStatus {
+func sources(in ImportInput) []mcsv1beta1.ClusterStatus {
 	var ids []string
-	for _, entry := range old {
+	seen := in.Observation
+	for _, entry := range in.Import.Status.Clusters {
 		if seen == nil || slices.Contains(seen.Unread, model.ClusterID(entry.Cluster)) {
 			ids = append(ids, entry.Cluster)
+		}
+	}
+	if seen != nil {
+		for _, source := range seen.Sources {
+			ids = append(ids, string(source.Cluster))
 		}
 	}
 	if seen != nil && seen.Import != nil {
@@ -72,11 +94,12 @@ func importReadiness(in ImportInput, clusters []mcsv1beta1.ClusterStatus) metav1
 	if in.Observation != nil {
 		problems = in.Observation.Problems
 	}
+	if i, reason := stopper(in, ranked(problems)); i >= 0 {
+		first := ranked(problems)[i]
+		rest := slices.Delete(ranked(problems), i, i+1)
+		return condition.ImportReady(reason, plain(first.Message)+troubles("; ", rest))
+	}
 	if missing := missing(in); missing != "" {
-		if len(problems) > 0 {
-			return condition.ImportReady(condition.ImportReason(problems[0].Reason),
-				problems[0].Message+troubles("; ", problems[1:]))
-		}
 		return condition.ImportReady(condition.ReasonImportPending, missing)
 	}
 	ids := sorted(clusters)
@@ -89,6 +112,37 @@ func importReadiness(in ImportInput, clusters []mcsv1beta1.ClusterStatus) metav1
 		message = fmt.Sprintf("%s resolves, but which clusters export it is not known yet", name)
 	}
 	return condition.ImportReady(condition.ReasonImportReady, message+troubles("; ", problems))
+}
+
+// stopper finds, among problems in order, the one that keeps the import from
+// being used, and the reason that it gives; -1 if none does. What is left out of
+// an import that otherwise works does not.
+func stopper(in ImportInput, problems []model.Problem) (int, condition.ImportReason) {
+	incomplete := missing(in) != ""
+	i := slices.IndexFunc(problems, func(p model.Problem) bool {
+		switch p.Reason {
+		case model.ReasonIPFamilyNotSupported:
+			return true
+		case model.ReasonAddressOverlap, model.ReasonAddressNotAccepted, model.ReasonInvalidEndpoints:
+			return incomplete || !in.Endpoints
+		}
+		return incomplete
+	})
+	if i < 0 {
+		return -1, ""
+	}
+	return i, condition.ImportReason(problems[i].Reason)
+}
+
+// foreignReadiness goes by what the implementation that made the import says of
+// it: Comity made nothing that it could look at.
+func foreignReadiness(imported *mcsv1beta1.ServiceImport, clusters []mcsv1beta1.ClusterStatus) metav1.Condition {
+	list := clusterList(sorted(clusters))
+	if imported.Spec.Type != mcsv1beta1.Headless && len(imported.Spec.IPs) == 0 {
+		return condition.ImportReady(condition.ReasonImportPending,
+			"the implementation that made this ServiceImport has not given it an IP yet; exported by "+list)
+	}
+	return condition.ImportReady(condition.ReasonImportReady, "made by another implementation than Comity; exported by "+list)
 }
 
 // missing says what keeps the import from being used; empty if nothing does.
@@ -110,7 +164,29 @@ func missing(in ImportInput) string {
 func SameImport(old, wanted mcsv1beta1.ServiceImportStatus) bool {
 	return old.EndpointSliceObjects == wanted.EndpointSliceObjects &&
 		slices.Equal(sorted(old.Clusters), sorted(wanted.Clusters)) &&
-		SameConditions(old.Conditions, wanted.Conditions)
+		SameConditions(old.Conditions, wanted.Conditions) && len(gone(old.Conditions, wanted.Conditions)) == 0
+}
+
+// gone are the conditions of ours that come and go, and should go.
+func gone(old, wanted []metav1.Condition) []string {
+	var types []string
+	for _, typ := range []string{condition.TypeAvailable, condition.TypeDeletionHeld} {
+		if meta.FindStatusCondition(old, typ) != nil && meta.FindStatusCondition(wanted, typ) == nil {
+			types = append(types, typ)
+		}
+	}
+	return types
+}
+
+// Covers reports whether all of wanted is in old, among what others put there.
+func Covers(old, wanted mcsv1beta1.ServiceImportStatus) bool {
+	there := sorted(old.Clusters)
+	for _, id := range sorted(wanted.Clusters) {
+		if !slices.Contains(there, id) {
+			return false
+		}
+	}
+	return SameConditions(old.Conditions, wanted.Conditions)
 }
 
 // sorted lists the clusters in order: the list is a map to the API server,

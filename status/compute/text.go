@@ -4,42 +4,135 @@
 package compute
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
+	"unicode"
 
+	"github.com/comity-mcs/comity/status/condition"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
 // maxListed is how many clusters a message names before it only counts.
 const maxListed = 10
 
+// maxNamed is how many it names of those that share a problem.
+const maxNamed = 3
+
 // clusterList is "cluster b", "clusters b, c", or "clusters b, … and 90 more".
 func clusterList[ID ~string](ids []ID) string {
 	if len(ids) == 1 {
 		return "cluster " + string(ids[0])
 	}
-	names := make([]string, 0, maxListed)
-	for _, id := range ids[:min(maxListed, len(ids))] {
-		names = append(names, string(id))
-	}
-	list := "clusters " + strings.Join(names, ", ")
-	if len(ids) > maxListed {
-		list += fmt.Sprintf(" and %d more", len(ids)-maxListed)
+	return "clusters " + some(names(ids), maxListed)
+}
+
+func names[ID ~string](ids []ID) []string {
+	list := make([]string, len(ids))
+	for i, id := range ids {
+		list[i] = string(id)
 	}
 	return list
 }
 
-// troubles lists problems behind intro; empty if there are none.
+// some is "b, c, d", or "b, c, d and 93 more" if there are more than most.
+func some(names []string, most int) string {
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+}
+
+// part is one clause of a message, about so many clusters.
+type part struct {
+	text     string
+	clusters int
+}
+
+// fit joins head and parts as long as there is room, and counts the clusters of
+// those for which there is none. Of the first there is always some.
+func fit(head string, parts []part) string {
+	const reserve = len("; and 10000 more clusters")
+	text := head
+	for i, p := range parts {
+		next := p.text
+		if text != "" {
+			next = "; " + next
+		}
+		room := condition.MaxMessage - len(text)
+		if i < len(parts)-1 {
+			room -= reserve
+		}
+		switch {
+		case len(next) <= room:
+			text += next
+			continue
+		case i == 0:
+			text += model.Bound(next, room)
+			parts = parts[1:]
+		default:
+			parts = parts[i:]
+		}
+		left := 0
+		for _, p := range parts {
+			left += p.clusters
+		}
+		switch left {
+		case 0:
+			return text
+		case 1:
+			return text + "; and 1 more cluster"
+		}
+		return text + fmt.Sprintf("; and %d more clusters", left)
+	}
+	return text
+}
+
+// troubles lists problems behind intro, sorted; empty if there are none.
 func troubles(intro string, problems []model.Problem) string {
 	if len(problems) == 0 {
 		return ""
 	}
 	texts := make([]string, len(problems))
-	for i, problem := range problems {
-		texts[i] = problem.Reason + ": " + problem.Message
+	for i, problem := range ranked(problems) {
+		texts[i] = describe(problem)
 	}
 	return intro + strings.Join(texts, "; ")
 }
+
+// describe is "NameTaken: message", or "AddressOverlap in b: message".
+func describe(problem model.Problem) string {
+	if problem.Cluster == "" {
+		return problem.Reason + ": " + plain(problem.Message)
+	}
+	return problem.Reason + " in " + string(problem.Cluster) + ": " + plain(problem.Message)
+}
+
+// ranked sorts problems: what somebody can mend first, then by cluster.
+func ranked(problems []model.Problem) []model.Problem {
+	return slices.SortedStableFunc(slices.Values(problems), func(a, b model.Problem) int {
+		return cmp.Or(
+			cmp.Compare(condition.ProblemRank(a.Reason), condition.ProblemRank(b.Reason)),
+			cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Message, b.Message),
+		)
+	})
+}
+
+// plain is text from elsewhere as one line that a terminal shows as it is: a
+// peer could otherwise move the cursor of whoever reads a condition.
+func plain(text string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(text, "\uFFFD"))
+}
+
+// moment is how messages write a time.
+func moment(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 func either(text, otherwise string) string {
 	if text != "" {

@@ -22,8 +22,17 @@ const (
 	TypeAdmitted = "Admitted"
 )
 
-// TypeImportReady is the type of the one condition of a ServiceImport.
-const TypeImportReady = string(mcsv1beta1.ServiceImportConditionReady)
+// Types of the conditions of a ServiceImport.
+const (
+	TypeImportReady = string(mcsv1beta1.ServiceImportConditionReady)
+	// TypeDeletionHeld tells that a deletion waits; it is there only then.
+	TypeDeletionHeld = "DeletionHeld"
+)
+
+// TypeAvailable tells, on a ServiceExport, whether every cluster in its scope
+// imports it, and on a ServiceImport, whether every cluster that contributes to
+// it is heard of. Whether the import can be used here is Ready's to say.
+const TypeAvailable = "Available"
 
 // Limits of the API: metav1.Condition takes a reason of 1024 characters; a
 // message could be longer, but an event's note may not, and carries the same.
@@ -83,6 +92,43 @@ func Admitted(reason AdmittedReason, message string) metav1.Condition {
 // beyond those of ImportReason are those of model.Problem.
 func ImportReady(reason ImportReason, message string) metav1.Condition {
 	return build(TypeImportReady, boolean(reason == ReasonImportReady), string(reason), message)
+}
+
+// Available says whether every cluster in a ServiceExport's scope imports it. A
+// reason that is in no table, which a cluster of another version may report,
+// becomes ReasonNotImported.
+func Available(reason AvailableReason, message string) metav1.Condition {
+	status := metav1.ConditionFalse
+	switch reason {
+	case ReasonImported:
+		status = metav1.ConditionTrue
+	case ReasonAvailablePending:
+		status = metav1.ConditionUnknown
+	case ReasonNotPublished, ReasonNoDestinations:
+	default:
+		if ProblemRank(string(reason)) == len(problems()) {
+			reason = ReasonNotImported
+		}
+	}
+	return build(TypeAvailable, status, string(reason), message)
+}
+
+// SourcesAvailable says whether every cluster that contributes to a
+// ServiceImport is heard of: the worst of their states.
+func SourcesAvailable(reason SourceReason, message string) metav1.Condition {
+	status := metav1.ConditionUnknown
+	switch reason {
+	case ReasonConnected:
+		status = metav1.ConditionTrue
+	case ReasonLost, ReasonWithdrawn:
+		status = metav1.ConditionFalse
+	}
+	return build(TypeAvailable, status, string(reason), message)
+}
+
+// DeletionHeld says that what a cluster does not export any more is kept.
+func DeletionHeld(message string) metav1.Condition {
+	return build(TypeDeletionHeld, metav1.ConditionTrue, ReasonDeletionHeld, message)
 }
 
 func build(typ string, status metav1.ConditionStatus, reason, message string) metav1.Condition {

@@ -33,6 +33,12 @@ func TestEveryReasonIsOneWordAndHasOneMeaning(t *testing.T) {
 		if !strings.HasSuffix(entry.Meaning, ".") {
 			t.Errorf("%s: meaning %q is no sentence", where, entry.Meaning)
 		}
+		if entry.Remedy == "" && !entry.Resting && entry.Status != metav1.ConditionTrue {
+			t.Errorf("%s: nothing tells what to do about it", where)
+		}
+		if entry.Remedy != "" && !strings.HasSuffix(entry.Remedy, ".") {
+			t.Errorf("%s: remedy %q is no sentence", where, entry.Remedy)
+		}
 	}
 }
 
@@ -48,8 +54,25 @@ func TestConstructorsGiveWhatTheTableSays(t *testing.T) {
 		NoConflicts(""),
 		Admitted(ReasonAdmitted, ""), Admitted(ReasonAdmittedWithWarnings, ""),
 		Admitted(ReasonPolicyDenied, ""), Admitted(ReasonNotEvaluated, ""),
-		ImportReady(ReasonImportReady, ""), ImportReady(ReasonImportPending, ""), ImportReady(ReasonIPFamilyNotSupported, ""),
-		ImportReady(ReasonNameTaken, ""), ImportReady(ReasonForeignImport, ""), ImportReady(ReasonTypeChanged, ""),
+		Available(ReasonImported, ""), Available(ReasonAvailablePending, ""),
+		Available(ReasonNotPublished, ""), Available(ReasonNoDestinations, ""),
+	)
+	for _, reason := range []string{
+		"NamespaceMissing", "PolicyDenied", "NameTaken", "ForeignImport", "AddressOverlap", "AddressNotAccepted",
+		"IPFamilyNotSupported", "Refused", "ImportDisabled", "InvalidRecord", "Unreachable", "Stale", "Lost", "UnknownCluster",
+		"NamespaceReserved", "TypeChanged", "InvalidEndpoints", "Contested", "InvalidAnnotation", "TooManyZones", "NotImported",
+	} {
+		made = append(made, Available(AvailableReason(reason), ""))
+	}
+	made = append(made,
+		ImportReady(ReasonImportReady, ""), ImportReady(ReasonImportPending, ""),
+		ImportReady(ReasonNameTaken, ""), ImportReady(ReasonForeignImport, ""), ImportReady(ReasonAddressOverlap, ""),
+		ImportReady(ReasonAddressNotAccepted, ""), ImportReady(ReasonIPFamilyNotSupported, ""), ImportReady(ReasonRefused, ""),
+		ImportReady(ReasonTypeChanged, ""), ImportReady(ReasonInvalidEndpoints, ""), ImportReady(ReasonContested, ""),
+		ImportReady(ReasonInvalidAnnotation, ""), ImportReady(ReasonTooManyZones, ""),
+		SourcesAvailable(ReasonConnected, ""), SourcesAvailable(ReasonSourcePending, ""), SourcesAvailable(ReasonStale, ""),
+		SourcesAvailable(ReasonLost, ""), SourcesAvailable(ReasonWithdrawn, ""),
+		DeletionHeld(""),
 	)
 	var want []metav1.Condition
 	for _, entry := range Table() {
@@ -88,6 +111,14 @@ func TestAnUnknownConflictReasonComesLastAndTheLimitHolds(t *testing.T) {
 	got = Conflict(many, "").Reason
 	if len(got) > MaxReason || strings.HasSuffix(got, ",") || slices.Contains(strings.Split(got, ","), "") {
 		t.Errorf("got a reason of %d bytes: %q", len(got), got)
+	}
+}
+
+func TestAReasonOfAnotherVersionIsNoReasonOfOurs(t *testing.T) {
+	for _, reason := range []AvailableReason{"", "SolarFlare", "no word at all\n", "Connected"} {
+		if got := Available(reason, "m"); got.Reason != "NotImported" || got.Status != metav1.ConditionFalse {
+			t.Errorf("%q became %s/%s", reason, got.Status, got.Reason)
+		}
 	}
 }
 

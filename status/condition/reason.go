@@ -4,9 +4,6 @@
 package condition
 
 import (
-	"slices"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/model"
@@ -44,6 +41,23 @@ const (
 	ReasonNotEvaluated         AdmittedReason = "NotEvaluated"
 )
 
+// AvailableReason is a reason of a ServiceExport's Available. Beside those below
+// it has every reason of Problems, which the clusters in scope report.
+type AvailableReason string
+
+// Reasons of a ServiceExport's Available.
+const (
+	ReasonImported         = AvailableReason(model.ReasonImported)
+	ReasonAvailablePending = AvailableReason(model.ReasonPending)
+	// ReasonNotPublished: there is nothing that another cluster could import.
+	ReasonNotPublished AvailableReason = "NotPublished"
+	// ReasonNoDestinations: no other cluster is in the export's scope.
+	ReasonNoDestinations AvailableReason = "NoDestinations"
+	// ReasonNotImported stands for what a cluster reports in a word that is
+	// none of this version's.
+	ReasonNotImported AvailableReason = "NotImported"
+)
+
 // ImportReason is a reason of a ServiceImport's Ready.
 type ImportReason string
 
@@ -51,92 +65,79 @@ type ImportReason string
 const (
 	ReasonImportReady          = ImportReason(mcsv1beta1.ServiceImportReasonReady)
 	ReasonImportPending        = ImportReason(mcsv1beta1.ServiceImportReasonPending)
-	ReasonIPFamilyNotSupported = ImportReason(mcsv1beta1.ServiceImportReasonIPFamilyNotSupported)
+	ReasonIPFamilyNotSupported = ImportReason(model.ReasonIPFamilyNotSupported)
 	ReasonNameTaken            = ImportReason(model.ReasonNameTaken)
 	ReasonForeignImport        = ImportReason(model.ReasonForeignImport)
 	ReasonTypeChanged          = ImportReason(model.ReasonTypeChanged)
+	ReasonRefused              = ImportReason(model.ReasonRefused)
+	ReasonAddressOverlap       = ImportReason(model.ReasonAddressOverlap)
+	ReasonAddressNotAccepted   = ImportReason(model.ReasonAddressNotAccepted)
+	ReasonInvalidEndpoints     = ImportReason(model.ReasonInvalidEndpoints)
+	ReasonContested            = ImportReason(model.ReasonContested)
+	ReasonTooManyZones         = ImportReason(model.ReasonTooManyZones)
+	ReasonInvalidAnnotation    = ImportReason(model.ReasonInvalidAnnotation)
 )
 
-// Entry is one reason and what it means.
-type Entry struct {
-	// Kind and Type say where the reason occurs.
-	Kind, Type string
-	Status     metav1.ConditionStatus
-	Reason     string
-	// Meaning is one sentence for the reader of the documentation.
-	Meaning string
-	// Resting is true for what a condition says when there is nothing to tell.
-	// No event marks the start of a life in that state.
-	Resting bool
-}
+// SourceReason is a reason of a ServiceImport's Available: the worst state of a
+// cluster that contributes to the import.
+type SourceReason string
 
+// Reasons of a ServiceImport's Available.
 const (
-	kindExport = mcsv1beta1.ServiceExportKindName
-	kindImport = mcsv1beta1.ServiceImportKindName
+	ReasonConnected     SourceReason = "Connected"
+	ReasonSourcePending              = SourceReason(model.ReasonPending)
+	ReasonStale         SourceReason = "Stale"
+	ReasonLost          SourceReason = "Lost"
+	ReasonWithdrawn     SourceReason = "Withdrawn"
 )
 
-// Table lists every reason, in the order of the conditions and, for Conflict,
-// of KEP-1645.
-func Table() []Entry {
-	const yes, no, unknown = metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown
-	table := []Entry{
-		{kindExport, TypeValid, yes, string(ReasonValid), "The Service exists and has a type that can be exported.", true},
-		{kindExport, TypeValid, no, string(ReasonNoService), "There is no Service of that name in this cluster.", false},
-		{kindExport, TypeValid, no, string(ReasonInvalidServiceType), "The Service is of type ExternalName.", false},
-		{kindExport, TypeReady, yes, string(ReasonExported), "The clusters in the export's scope can read it.", false},
-		{kindExport, TypeReady, no, string(ReasonPending), "Nothing is known to be wrong, but it is not published yet.", true},
-		{kindExport, TypeReady, no, string(ReasonFailed), "It is not published; the message says why.", false},
-	}
-	for _, c := range conflicts() {
-		table = append(table, Entry{kindExport, TypeConflict, yes, string(c.reason), c.meaning, false})
-	}
-	return append(table, []Entry{
-		{kindExport, TypeConflict, no, string(mcsv1beta1.ServiceExportReasonNoConflicts), "The clusters that export the Service agree.", true},
-		{kindExport, TypeAdmitted, yes, string(ReasonAdmitted), "Every policy lets the export be published.", true},
-		{kindExport, TypeAdmitted, yes, string(ReasonAdmittedWithWarnings), "It may be published, but a policy has something to say.", false},
-		{kindExport, TypeAdmitted, no, string(ReasonPolicyDenied), "A policy forbids it; the message names policy, field and remedy.", false},
-		{kindExport, TypeAdmitted, unknown, string(ReasonNotEvaluated), "The policies could not be asked; what is published stays.", false},
-		{kindImport, TypeImportReady, yes, string(ReasonImportReady), "The name resolves and leads to the exporting clusters.", false},
-		{kindImport, TypeImportReady, no, string(ReasonImportPending), "The derived Service or its addresses are not there yet.", true},
-		{kindImport, TypeImportReady, no, string(ReasonIPFamilyNotSupported), "This cluster has none of the export's IP families.", false},
-		{kindImport, TypeImportReady, no, string(ReasonNameTaken), "An object that is not Comity's has the name of a derived one.", false},
-		{kindImport, TypeImportReady, no, string(ReasonForeignImport), "A ServiceImport that Comity did not make is in the way.", false},
-		{kindImport, TypeImportReady, no, string(ReasonTypeChanged), "The derived Service is replaced, since headless and not cannot be turned into each other.", false},
-	}...)
+// ReasonDeletionHeld is the one reason of DeletionHeld.
+const ReasonDeletionHeld = "DeletionHeld"
+
+// problem is what keeps an export from being imported somewhere, or an import
+// from being used.
+type problem struct {
+	reason string
+	// meaning and remedy are sentences of the documentation. They hold in the
+	// cluster that has the problem, which is another one than the exporter.
+	meaning, remedy string
 }
 
-// Resting reports whether c says that there is nothing to tell.
-func Resting(kind string, c metav1.Condition) bool {
-	return slices.ContainsFunc(Table(), func(e Entry) bool {
-		return e.Resting && e.Kind == kind && e.Type == c.Type && e.Status == c.Status && e.Reason == c.Reason
-	})
-}
-
-type conflictEntry struct {
-	reason  mcsv1beta1.ServiceExportConditionReason
-	meaning string
-}
-
-// conflicts lists the reasons of Conflict=True in the order of KEP-1645.
-func conflicts() []conflictEntry {
-	return []conflictEntry{
-		{mcsv1beta1.ServiceExportReasonPortConflict, "Ports of one name, or of one protocol and number, differ."},
-		{mcsv1beta1.ServiceExportReasonTypeConflict, "Some export it headless and others do not."},
-		{mcsv1beta1.ServiceExportReasonSessionAffinityConflict, "sessionAffinity differs."},
-		{mcsv1beta1.ServiceExportReasonSessionAffinityConfigConflict, "sessionAffinityConfig differs."},
-		{mcsv1beta1.ServiceExportReasonLabelsConflict, "spec.exportedLabels differ."},
-		{mcsv1beta1.ServiceExportReasonAnnotationsConflict, "spec.exportedAnnotations differ."},
-		{mcsv1beta1.ServiceExportReasonInternalTrafficPolicyConflict, "internalTrafficPolicy differs."},
-		{mcsv1beta1.ServiceExportReasonTrafficDistributionConflict, "trafficDistribution differs."},
-		{mcsv1beta1.ServiceExportReasonIPFamilyConflict, "Which clusters answer depends on the IP family of the client."},
+// problems lists them, what somebody can mend first: the first problem that
+// there is becomes the reason of a condition, whatever order they come in.
+func problems() []problem {
+	return []problem{
+		{model.ReasonNamespaceMissing, "The importing cluster has no namespace of that name.", "Create the namespace there, or leave the cluster out of comity.dev/export-to."},
+		{string(ReasonPolicyDenied), "A policy of the importing cluster forbids it.", "Do what the message says, or ask the administrator of that cluster."},
+		{model.ReasonNameTaken, "An object that is not Comity's has the name of a derived one.", "Rename or delete the object that the message names."},
+		{model.ReasonForeignImport, "A ServiceImport that Comity did not make is in the way.", "Delete it, or let the implementation that made it propagate (--import=false)."},
+		{model.ReasonAddressOverlap, "Endpoints of a cluster lie in the importing cluster's own address ranges; they are left out.", "Give the clusters address ranges that do not overlap."},
+		{model.ReasonAddressNotAccepted, "Endpoints of a cluster lie outside the ranges accepted from it; they are left out.", "Add the range to comity.dev/accepted-cidrs on the Secret that the message names, if it is right."},
+		{model.ReasonIPFamilyNotSupported, "The importing cluster has none of the export's IP families.", "Export the Service with a family that the cluster has."},
+		{model.ReasonRefused, "The importing cluster's API server does not accept a derived object.", "Read in the message what it objects to: a quota, an admission policy, a limit."},
+		{model.ReasonImportDisabled, "The cluster runs Comity without importing; another implementation propagates there.", "Look at the ServiceImport there, or run Comity with --import=true."},
+		{model.ReasonInvalidRecord, "The importing cluster refuses what the exporting one published.", "Run the same version of Comity in both clusters; the message names the field."},
+		{model.ReasonUnreachable, "The cluster is not heard of and has not reported since Comity started here.", "Look at the events on the cluster's peer Secret, and whether its API server can be reached."},
+		{string(ReasonStale), "Nothing was heard of the cluster for a while; what it reported last may be out of date.", "See whether Comity runs there and its API server can be reached from here."},
+		{string(ReasonLost), "Nothing was heard of the cluster for long; it may be gone.", "Bring it back, or remove it from the clusterset with kubectl comity leave."},
+		{model.ReasonUnknownCluster, "The export names a cluster that is no peer of this one.", "Join the cluster, or correct comity.dev/export-to."},
+		{model.ReasonNamespaceReserved, "Nothing is imported into a namespace of Kubernetes or Comity.", "Move the Service to another namespace."},
+		{model.ReasonTypeChanged, "The derived Service is replaced, since neither its being headless nor its first IP family can be changed.", "Wait; if it stays, see what keeps the old Service from being deleted."},
+		{model.ReasonInvalidEndpoints, "Endpoints of a cluster are malformed or can be no pod's; they are left out.", "Correct the EndpointSlices in the cluster that the message names."},
+		{model.ReasonContested, "Something else keeps changing a derived object back.", "Stop the controller or person that the message names from writing it."},
+		{model.ReasonInvalidAnnotation, "An annotation of Comity's cannot be read; what holds without it holds.", "Correct the annotation that the message names."},
+		{model.ReasonTooManyZones, "The cluster has more zones than an endpoint can be hinted to; in some, local endpoints are not preferred.", "Nothing, or leave comity.dev/prefer off."},
+		{string(ReasonNotImported), "The cluster does not import it for a reason that this version does not know.", "Read the message; upgrade Comity here."},
 	}
 }
 
-// conflictRank orders reasons of Conflict; an unknown one comes last.
-func conflictRank(reason mcsv1beta1.ServiceExportConditionReason) int {
-	all := conflicts()
-	if i := slices.IndexFunc(all, func(c conflictEntry) bool { return c.reason == reason }); i >= 0 {
-		return i
+// ProblemRank orders the reasons of problems; an unknown one comes last.
+func ProblemRank(reason string) int {
+	all := problems()
+	for i, p := range all {
+		if p.reason == reason {
+			return i
+		}
 	}
 	return len(all)
 }

@@ -6,12 +6,16 @@ package apply
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -34,16 +38,28 @@ type Applier struct {
 }
 
 // New returns an Applier that writes through c and counts in registry
-// (comity_sync_writes_total by kind, verb and result); a nil registry counts nowhere.
+// (comity_sync_writes_total by kind, verb and result); a nil registry counts
+// nowhere. Several Appliers of one registry count together.
 func New(c client.Client, registry prometheus.Registerer) *Applier {
-	return &Applier{
-		client: c,
-		writes: promauto.With(registry).NewCounterVec(prometheus.CounterOpts{
-			Name: "comity_sync_writes_total",
-			Help: "Writes of sync objects by kind, verb (create, update, delete) and result (ok or the class of the error).",
-		}, []string{"kind", "verb", "result"}),
+	writes := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "comity_sync_writes_total",
+		Help: "Writes of sync objects by kind, verb (create, update, adopt, delete) and result (ok or the class of the error).",
+	}, []string{"kind", "verb", "result"})
+	if registry == nil {
+		return &Applier{client: c, writes: writes}
 	}
+	var already prometheus.AlreadyRegisteredError
+	switch err := registry.Register(writes); {
+	case errors.As(err, &already):
+		writes = already.ExistingCollector.(*prometheus.CounterVec) // it describes the same metric
+	case err != nil:
+		panic(err) // another metric of that name, which is a mistake of a programmer
+	}
+	return &Applier{client: c, writes: writes}
 }
+
+// Through is an Applier that writes through c and counts with a.
+func (a *Applier) Through(c client.Client) *Applier { return &Applier{client: c, writes: a.writes} }
 
 // Apply makes the writes in order and stops at the first that fails. It returns
 // the objects that were created or updated as the API server stored them, in
@@ -73,15 +89,63 @@ func (a *Applier) one(ctx context.Context, action plan.Action) (plan.Object, err
 	switch action.Verb {
 	case plan.Create:
 		return a.patch(ctx, action, "resourceVersion", neverVersion)
-	case plan.Update:
-		if action.UID == "" {
-			return nil, fmt.Errorf("the plan gives no UID, without which the wrong object could be changed")
-		}
-		return a.patch(ctx, action, "uid", string(action.UID), client.ForceOwnership)
+	case plan.Update, plan.Adopt:
+		return a.update(ctx, action)
 	case plan.Delete:
 		return nil, a.remove(ctx, action)
 	}
 	return nil, fmt.Errorf("unknown verb %d", int(action.Verb))
+}
+
+// update strips, applies and releases, each only of the object that was planned
+// for. Whatever was done when it stops is not done again: the next plan asks
+// for the rest.
+func (a *Applier) update(ctx context.Context, action plan.Action) (plan.Object, error) {
+	if action.UID == "" {
+		return nil, fmt.Errorf("the plan gives no UID, without which the wrong object could be changed")
+	}
+	if action.Strip != nil {
+		if _, err := a.merge(ctx, action, action.Strip, action.ResourceVersion); err != nil {
+			return nil, fmt.Errorf("take off what is not wanted: %w", err)
+		}
+	}
+	applied, err := a.patch(ctx, action, "uid", string(action.UID), client.ForceOwnership)
+	if err != nil || action.Verb != plan.Adopt {
+		return applied, err
+	}
+	metadata := map[string]any{"managedFields": owned(applied.GetManagedFields())}
+	left, _ := action.Release["metadata"].(map[string]any)
+	maps.Copy(metadata, left)
+	if applied, err = a.merge(ctx, action, map[string]any{"metadata": metadata}, applied.GetResourceVersion()); err != nil {
+		return nil, fmt.Errorf("release it from its former owner: %w", err)
+	}
+	return applied, nil
+}
+
+// owned are the field ownerships that stay on an adopted object: Comity's, and
+// those of subresources, which are not what is adopted.
+func owned(entries []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
+	return slices.DeleteFunc(slices.Clone(entries), func(e metav1.ManagedFieldsEntry) bool {
+		return e.Manager != model.FieldOwner && e.Subresource == ""
+	})
+}
+
+// merge makes a JSON merge patch of the object with the action's UID at one
+// version, or none.
+func (a *Applier) merge(ctx context.Context, action plan.Action, patch map[string]any, version string) (plan.Object, error) {
+	if version == "" {
+		return nil, fmt.Errorf("the plan gives no resource version, without which the wrong object could be changed")
+	}
+	metadata, _ := patch["metadata"].(map[string]any)
+	guarded := map[string]any{"uid": action.UID, "resourceVersion": version}
+	maps.Copy(guarded, metadata)
+	body := maps.Clone(patch)
+	body["metadata"] = guarded
+	data, err := json.Marshal(body)
+	if err != nil {
+		return nil, fmt.Errorf("encode: %w", err)
+	}
+	return a.send(ctx, action, client.RawPatch(types.MergePatchType, data))
 }
 
 // patch applies the object with one precondition in its metadata. It sends JSON
@@ -91,6 +155,11 @@ func (a *Applier) patch(ctx context.Context, action plan.Action, precondition, v
 	if err != nil {
 		return nil, err
 	}
+	return a.send(ctx, action, client.RawPatch(types.ApplyPatchType, body), opts...)
+}
+
+// send patches the object of an action and gives it as the API server stored it.
+func (a *Applier) send(ctx context.Context, action plan.Action, patch client.Patch, opts ...client.PatchOption) (plan.Object, error) {
 	// The answer is decoded into an object of the same type: protobuf where the
 	// type has it, and nothing of the request is changed.
 	into, ok := reflect.New(reflect.TypeOf(action.Object).Elem()).Interface().(client.Object)
@@ -102,7 +171,7 @@ func (a *Applier) patch(ctx context.Context, action plan.Action, precondition, v
 	gvk := action.Object.GetObjectKind().GroupVersionKind()
 	into.GetObjectKind().SetGroupVersionKind(gvk)
 	opts = append(opts, client.FieldOwner(model.FieldOwner))
-	if err := a.client.Patch(ctx, into, client.RawPatch(types.ApplyPatchType, body), opts...); err != nil {
+	if err := a.client.Patch(ctx, into, patch, opts...); err != nil {
 		return nil, err
 	}
 	into.GetObjectKind().SetGroupVersionKind(gvk)
@@ -110,6 +179,13 @@ func (a *Applier) patch(ctx context.Context, action plan.Action, precondition, v
 }
 
 func encode(object plan.Object, precondition, value string) ([]byte, error) {
+	if slice, ok := object.(*discoveryv1.EndpointSlice); ok {
+		return encodeSlice(slice, precondition, value)
+	}
+	return encodeAny(object, precondition, value)
+}
+
+func encodeAny(object plan.Object, precondition, value string) ([]byte, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 	if err != nil {
 		return nil, fmt.Errorf("encode: %w", err)
@@ -128,6 +204,28 @@ func encode(object plan.Object, precondition, value string) ([]byte, error) {
 		dropNulls(spec)
 	}
 	return json.Marshal(content)
+}
+
+// encodeSlice is encode for the kind that is written most and may hold hundreds
+// of endpoints. It has no status, so its own encoding says no more than it should.
+func encodeSlice(slice *discoveryv1.EndpointSlice, precondition, value string) ([]byte, error) {
+	out := *slice
+	out.CreationTimestamp, out.ManagedFields, out.UID, out.ResourceVersion, out.Generation = metav1.Time{}, nil, "", "", 0
+	switch precondition {
+	case "uid":
+		out.UID = types.UID(value)
+	case "resourceVersion":
+		out.ResourceVersion = value
+	default:
+		return nil, fmt.Errorf("encode: unknown precondition %q", precondition)
+	}
+	if out.Endpoints == nil { // which may not be null
+		out.Endpoints = []discoveryv1.Endpoint{}
+	}
+	if out.Ports == nil {
+		out.Ports = []discoveryv1.EndpointPort{}
+	}
+	return json.Marshal(&out)
 }
 
 // dropNulls turns null lists into absent ones where that means the same, and

@@ -30,6 +30,8 @@ type server struct {
 	client.Client
 	answers []error
 	sent    []sent
+	// owners are the field ownerships that the server answers with.
+	owners []metav1.ManagedFieldsEntry
 }
 
 type sent struct {
@@ -65,6 +67,8 @@ func (s *server) Patch(_ context.Context, o client.Object, p client.Patch, opts 
 	}
 	s.sent = append(s.sent, note)
 	o.SetUID("given-by-the-server")
+	o.SetResourceVersion(fmt.Sprint("v", len(s.sent)))
+	o.SetManagedFields(s.owners)
 	return s.answer()
 }
 
@@ -95,7 +99,59 @@ func service(name string) *corev1.Service {
 	}
 }
 
-const applyPatch = "application/apply-patch+yaml"
+const (
+	applyPatch = "application/apply-patch+yaml"
+	mergePatch = "application/merge-patch+json"
+)
+
+func TestWhatAnApplyWouldLeaveIsTakenOffFirst(t *testing.T) {
+	s := &server{}
+	strip := map[string]any{"spec": map[string]any{"externalIPs": nil}}
+	_, err := New(s, nil).Apply(context.Background(), []plan.Action{{Verb: plan.Update, Object: service("a"), UID: "u", ResourceVersion: "7", Strip: strip}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []sent{
+		{Verb: mergePatch, Name: "a", Owner: "comity", Body: map[string]any{
+			"metadata": map[string]any{"uid": "u", "resourceVersion": "7"}, "spec": map[string]any{"externalIPs": nil},
+		}},
+		{Verb: applyPatch, Name: "a", Owner: "comity", Force: true, Body: map[string]any{
+			"apiVersion": "v1", "kind": "Service", "spec": map[string]any{"type": "ClusterIP"},
+			"metadata": map[string]any{"namespace": "shop", "name": "a", "uid": "u"},
+		}},
+	}
+	if diff := cmp.Diff(want, s.sent); diff != "" {
+		t.Errorf("(-want +sent):\n%s", diff)
+	}
+}
+
+func TestAnAdoptionEndsWithTheFieldOwnershipOfOthers(t *testing.T) {
+	owner := func(manager, subresource string) metav1.ManagedFieldsEntry {
+		return metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationApply, Subresource: subresource}
+	}
+	s := &server{owners: []metav1.ManagedFieldsEntry{owner("sveltos", ""), owner("comity", ""), owner("kube-controller-manager", "status")}}
+	action := plan.Action{
+		Verb: plan.Adopt, Object: service("a"), UID: "u", ResourceVersion: "7",
+		Release: map[string]any{"metadata": map[string]any{"labels": map[string]any{"theirs": nil}}},
+	}
+	applied, err := New(s, nil).Apply(context.Background(), []plan.Action{action})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(s.sent) != 2 || s.sent[0].Verb != applyPatch || !s.sent[0].Force || applied[0].GetResourceVersion() != "v2" {
+		t.Fatalf("sent %+v, applied %v", s.sent, applied)
+	}
+	want := sent{Verb: mergePatch, Name: "a", Owner: "comity", Body: map[string]any{"metadata": map[string]any{
+		"uid": "u", "resourceVersion": "v1", "labels": map[string]any{"theirs": nil},
+		"managedFields": []any{
+			map[string]any{"manager": "comity", "operation": "Apply"},
+			map[string]any{"manager": "kube-controller-manager", "operation": "Apply", "subresource": "status"},
+		},
+	}}}
+	if diff := cmp.Diff(want, s.sent[1]); diff != "" {
+		t.Errorf("the release (-want +sent):\n%s", diff)
+	}
+}
 
 func TestEveryWriteCarriesAPrecondition(t *testing.T) {
 	s := &server{}
@@ -129,6 +185,8 @@ func TestEveryWriteCarriesAPrecondition(t *testing.T) {
 func TestAWriteWithoutItsPreconditionIsNotMade(t *testing.T) {
 	for _, action := range []plan.Action{
 		{Verb: plan.Update, Object: service("a")},
+		{Verb: plan.Adopt, Object: service("a"), ResourceVersion: "1"},
+		{Verb: plan.Update, Object: service("a"), UID: "u", Strip: map[string]any{"spec": nil}},
 		{Verb: plan.Delete, Object: service("a"), UID: "u"},
 		{Verb: plan.Delete, Object: service("a"), ResourceVersion: "1"},
 		{Object: service("a")},

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/model"
@@ -57,15 +58,17 @@ func fromService(self model.ClusterID, key types.NamespacedName, export *mcsv1be
 		Cluster:               self,
 		Key:                   key,
 		UID:                   export.UID,
-		CreatedAt:             export.CreationTimestamp.UTC(),
+		CreatedAt:             age(export.CreationTimestamp.Time),
 		Type:                  mcsv1beta1.ClusterSetIP,
 		IPFamilies:            spec.IPFamilies,
 		SessionAffinity:       spec.SessionAffinity,
 		InternalTrafficPolicy: spec.InternalTrafficPolicy,
 		TrafficDistribution:   spec.TrafficDistribution,
-		Labels:                export.Spec.ExportedLabels,
-		Annotations:           export.Spec.ExportedAnnotations,
+		Labels:                unreserved(export.Spec.ExportedLabels),
+		Annotations:           unreserved(export.Spec.ExportedAnnotations),
 	}
+	// A preference that cannot be read is none; who asks Prefer learns why.
+	out.PreferLocal, _ = Prefer(export)
 	if spec.ClusterIP == corev1.ClusterIPNone {
 		out.Type = mcsv1beta1.Headless
 	}
@@ -79,6 +82,37 @@ func fromService(self model.ClusterID, key types.NamespacedName, export *mcsv1be
 		})
 	}
 	return out
+}
+
+// Prefer reports whether export asks importers to route to endpoints of their
+// own cluster first. The error names the annotation and what was expected; such
+// a preference is ignored, for it stops no traffic.
+func Prefer(export *mcsv1beta1.ServiceExport) (local bool, err error) {
+	value, set := export.Annotations[model.AnnotationPrefer]
+	if set && value != model.PreferLocal {
+		return false, fmt.Errorf("ServiceExport %s/%s, annotation %s: %s is unknown and ignored; expected %q, or no such annotation",
+			export.Namespace, export.Name, model.AnnotationPrefer, quoteShort(value), model.PreferLocal)
+	}
+	return set, nil
+}
+
+// AddSelector adds to export what importers need that maintain selectors: the
+// selector of its Service, and where in a pod the traffic to each port goes. A
+// Service without a selector has neither.
+func AddSelector(export *model.Export, service *corev1.Service) {
+	if len(service.Spec.Selector) == 0 {
+		return
+	}
+	export.Selector = service.Spec.Selector
+	export.Targets = make([]model.Target, 0, len(service.Spec.Ports))
+	for i := range service.Spec.Ports {
+		port := &service.Spec.Ports[i]
+		target := port.TargetPort
+		if target == (intstr.IntOrString{}) { // the API's default
+			target = intstr.FromInt32(port.Port)
+		}
+		export.Targets = append(export.Targets, model.Target{Port: port.Port, Protocol: protocolOrTCP(port.Protocol), Target: target})
+	}
 }
 
 // protocolOrTCP gives the API's default, so that a port left without a protocol

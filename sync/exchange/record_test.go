@@ -14,7 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -35,10 +35,11 @@ func anExport() *mcsv1beta1.ServiceExport {
 
 func aService() *corev1.Service {
 	return &corev1.Service{Spec: corev1.ServiceSpec{
-		Type: corev1.ServiceTypeClusterIP, ClusterIP: "10.0.0.1", IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+		Selector: map[string]string{"app": "web"},
+		Type:     corev1.ServiceTypeClusterIP, ClusterIP: "10.0.0.1", IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
 		Ports: []corev1.ServicePort{
 			{Name: "http", Port: 80, AppProtocol: ptr.To("http"), NodePort: 30080},
-			{Name: "dns", Port: 53, Protocol: corev1.ProtocolUDP},
+			{Name: "dns", Port: 53, Protocol: corev1.ProtocolUDP, TargetPort: intstr.FromString("dns-udp")},
 		},
 		SessionAffinity:       corev1.ServiceAffinityClientIP,
 		SessionAffinityConfig: &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr.To[int32](10)}},
@@ -54,6 +55,7 @@ func aRecord(t testing.TB) *exchangev1alpha1.ExportRecord {
 	if err != nil {
 		t.Fatal(err)
 	}
+	AddSelector(&export, aService())
 	record := &exchangev1alpha1.ExportRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "comity-a", Name: "web.shop"}, Spec: Record(export)}
 	data, err := json.Marshal(record)
 	if err != nil {
@@ -71,6 +73,7 @@ func TestAnExportSurvivesTheWayThroughTheExchange(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	AddSelector(&want, aService())
 	got, err := FromRecord("a", aRecord(t))
 	if err != nil {
 		t.Fatal(err)
@@ -179,6 +182,13 @@ func TestARecordIsNotBelieved(t *testing.T) {
 		{"annotations too large", func(r *exchangev1alpha1.ExportRecord) {
 			r.Spec.Annotations = map[string]string{"a": strings.Repeat("x", 64<<10)}
 		}, "spec.annotations"},
+		{"a selector that is none", func(r *exchangev1alpha1.ExportRecord) { r.Spec.Selector = map[string]string{"a": "b\x00"} }, "spec.selector"},
+		{"targets without a selector", func(r *exchangev1alpha1.ExportRecord) { r.Spec.Selector = nil }, "spec.targets"},
+		{"a target of no port", func(r *exchangev1alpha1.ExportRecord) { r.Spec.Targets[0].Port = 81 }, "spec.targets[0]"},
+		{"a target twice", func(r *exchangev1alpha1.ExportRecord) { r.Spec.Targets[1] = r.Spec.Targets[0] }, "spec.targets[1]"},
+		{"a target of a protocol with an escape", func(r *exchangev1alpha1.ExportRecord) { r.Spec.Targets[0].Protocol = "\x1b" }, "spec.targets[0]"},
+		{"a target that is no port", func(r *exchangev1alpha1.ExportRecord) { r.Spec.Targets[0].TargetPort = intstr.FromInt32(65536) }, "spec.targets[0].targetPort"},
+		{"a target that is no name", func(r *exchangev1alpha1.ExportRecord) { r.Spec.Targets[1].TargetPort = intstr.FromString("a\nb") }, "spec.targets[1].targetPort"},
 		{"annotations that are no text", func(r *exchangev1alpha1.ExportRecord) { r.Spec.Annotations = map[string]string{"a": "\xff"} }, "spec.annotations"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -193,42 +203,149 @@ func TestARecordIsNotBelieved(t *testing.T) {
 					t.Errorf("the message %q lacks %q", err, part)
 				}
 			}
-			if len(err.Error()) > 700 || strings.ContainsAny(err.Error(), "\n\x1b") {
-				t.Errorf("the message is not fit for an event: %q", err)
-			}
+			fitForATerminal(t, err.Error(), 700)
 		})
 	}
 }
 
-func FuzzFromRecord(f *testing.F) {
-	seed, err := json.Marshal(aRecord(f))
-	if err != nil {
-		f.Fatal(err)
+func TestASelectorIsPublishedOnlyWhenAskedFor(t *testing.T) {
+	export, err := LocalExport("a", anExport(), aService())
+	if err != nil || export.Selector != nil || export.Targets != nil {
+		t.Fatalf("got %v, %v, %v", export.Selector, export.Targets, err)
 	}
-	f.Add(seed)
-	f.Add([]byte(`{"metadata":{"name":"a.b"},"spec":{"service":{"namespace":"b","name":"a"},"type":"Headless","exportUID":"1","exportedAt":"1970-01-01T00:00:00Z"}}`))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		record := &exchangev1alpha1.ExportRecord{}
-		if json.Unmarshal(data, record) != nil {
-			return
+	AddSelector(&export, aService())
+	want := []model.Target{
+		{Port: 80, Protocol: corev1.ProtocolTCP, Target: intstr.FromInt32(80)},
+		{Port: 53, Protocol: corev1.ProtocolUDP, Target: intstr.FromString("dns-udp")},
+	}
+	if diff := cmp.Diff(want, export.Targets); diff != "" {
+		t.Error(diff)
+	}
+	none := aService()
+	none.Spec.Selector = nil
+	bare, _ := LocalExport("a", anExport(), none)
+	AddSelector(&bare, none)
+	if bare.Selector != nil || bare.Targets != nil {
+		t.Errorf("a Service without a selector gave %v, %v", bare.Selector, bare.Targets)
+	}
+}
+
+func TestPrefer(t *testing.T) {
+	for _, c := range []struct {
+		annotations map[string]string
+		local       bool
+		problem     string
+	}{
+		{nil, false, ""},
+		{map[string]string{model.AnnotationPrefer: "local"}, true, ""},
+		{map[string]string{model.AnnotationPrefer: "Local\x1b"}, false,
+			`ServiceExport shop/web, annotation comity.dev/prefer: "Local\x1b" is unknown and ignored; expected "local", or no such annotation`},
+		{map[string]string{model.AnnotationPrefer: ""}, false,
+			`ServiceExport shop/web, annotation comity.dev/prefer: "" is unknown and ignored; expected "local", or no such annotation`},
+	} {
+		e := anExport()
+		e.Annotations = c.annotations
+		local, err := Prefer(e)
+		if problem := errText(err); local != c.local || problem != c.problem {
+			t.Errorf("%v: got %t, %q", c.annotations, local, problem)
 		}
-		export, err := FromRecord("a", record)
+		export, err := LocalExport("a", e, aService())
+		if err != nil || export.PreferLocal != c.local || Record(export).PreferLocal != c.local {
+			t.Errorf("%v: exported with %t, %v", c.annotations, export.PreferLocal, err)
+		}
+	}
+}
+
+func errText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// FAULT 9: clocks off by an hour, and times of 1970 and 2099. Who exports and
+// who imports must come to the same age, or they would choose different winners.
+func TestTheAgeOfAnExport(t *testing.T) {
+	for created, want := range map[string]string{
+		"2026-05-01T12:00:00Z":      "2026-05-01T12:00:00Z",
+		"2026-05-01T13:00:00+02:00": "2026-05-01T11:00:00Z",
+		"2099-01-01T00:00:00Z":      "2099-01-01T00:00:00Z", // younger than all others, as it should be
+		"1970-01-01T00:00:01Z":      "9999-01-01T00:00:00Z", // no clock, or forged
+		"2019-12-31T23:59:59Z":      "9999-01-01T00:00:00Z",
+		"9999-12-31T23:59:59Z":      "9999-01-01T00:00:00Z",
+	} {
+		at, err := time.Parse(time.RFC3339, created)
 		if err != nil {
-			if strings.ContainsAny(err.Error(), "\n\x1b\x00") {
-				t.Errorf("control characters in %q", err)
+			t.Fatal(err)
+		}
+		e := anExport()
+		e.CreationTimestamp = metav1.NewTime(at)
+		own, err := LocalExport("a", e, aService())
+		if err != nil {
+			t.Fatal(err)
+		}
+		record := aRecord(t)
+		record.Spec.ExportedAt = metav1.NewTime(at)
+		theirs, err := FromRecord("a", record)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := theirs.CreatedAt.Format(time.RFC3339); got != want || !own.CreatedAt.Equal(theirs.CreatedAt) {
+			t.Errorf("%s: got %s from the record and %s from the ServiceExport, want %s", created, got, own.CreatedAt, want)
+		}
+	}
+}
+
+// FAULT 13: names at every limit.
+func TestNamesAtEveryLimit(t *testing.T) {
+	for length, valid := range map[int]bool{0: false, 1: true, 62: true, 63: true, 64: false, 253: false} {
+		name := strings.Repeat("x", length)
+		for _, key := range []types.NamespacedName{{Namespace: name, Name: "web"}, {Namespace: "shop", Name: name}, {Namespace: name, Name: name}} {
+			record := aRecord(t)
+			record.Name = model.RecordName(key.Namespace, key.Name)
+			record.Spec.Service = exchangev1alpha1.ServiceReference{Namespace: key.Namespace, Name: key.Name}
+			id := model.ClusterID(strings.Repeat("c", 63))
+			export, err := FromRecord(id, record)
+			if valid && (err != nil || export.Key != key || export.Cluster != id) {
+				t.Errorf("%d characters: %v, %v", length, export.Key, err)
 			}
-			return
+			if !valid && err == nil {
+				t.Errorf("%d characters: accepted %v", length, export.Key)
+			}
+			slice := copyOf(t, aSlice("10.1.0.1"))
+			slice.Labels[model.LabelExportNamespace], slice.Labels[model.LabelExportName] = key.Namespace, key.Name
+			if clean, _ := CleanSlice(slice, aFilter()); (clean != nil) != valid {
+				t.Errorf("%d characters: the slice is imported: %t", length, clean != nil)
+			}
 		}
-		if len(validation.IsDNS1123Label(export.Key.Namespace)) > 0 || len(validation.IsDNS1123Label(export.Key.Name)) > 0 ||
-			strings.HasPrefix(export.Key.Namespace, "kube-") || export.Cluster != "a" {
-			t.Errorf("accepted %v of cluster %s", export.Key, export.Cluster)
+	}
+}
+
+func TestWhatSpeaksToTheImportingClusterIsNotExported(t *testing.T) {
+	reserved := map[string]string{
+		"team": "blue", "comity.dev/on-lost": "withdraw", "comity.dev/applied": "x", "multicluster.kubernetes.io/service-name": "other",
+		"service.kubernetes.io/service-proxy-name": "none", "kubernetes.io/service-name": "local",
+	}
+	record := aRecord(t)
+	record.Spec.Labels, record.Spec.Annotations = reserved, reserved
+	theirs, err := FromRecord("a", record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := anExport()
+	e.Spec.ExportedLabels, e.Spec.ExportedAnnotations = reserved, reserved
+	own, err := LocalExport("a", e, aService())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, got := range map[string]map[string]string{
+		"labels of a record": theirs.Labels, "annotations of a record": theirs.Annotations, "own labels": own.Labels, "own annotations": own.Annotations,
+	} {
+		if diff := cmp.Diff(map[string]string{"team": "blue"}, got); diff != "" {
+			t.Errorf("%s: %s", name, diff)
 		}
-		again, err := FromRecord("a", &exchangev1alpha1.ExportRecord{ObjectMeta: record.ObjectMeta, Spec: Record(export)})
-		if err != nil {
-			t.Errorf("accepted once, but not again: %v", err)
-		}
-		if again.Key != export.Key {
-			t.Errorf("changed on the way: %v, then %v", export.Key, again.Key)
-		}
-	})
+	}
+	if len(reserved) != 6 {
+		t.Error("the record was changed")
+	}
 }

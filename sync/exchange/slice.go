@@ -4,6 +4,11 @@
 package exchange
 
 import (
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -75,4 +80,169 @@ func SliceKey(slice *discoveryv1.EndpointSlice) (key types.NamespacedName, sourc
 		return types.NamespacedName{}, "", false
 	}
 	return key, source, true
+}
+
+// Limits of the EndpointSlice API.
+const (
+	maxEndpoints = 1000
+	maxAddresses = 100
+)
+
+// CleanSlice is what may be imported of a slice that a peer published. The API
+// server refuses a whole slice for one bad address, so the bad parts are
+// dropped and named and the good ones kept. A slice without a fault is returned
+// as it is; nil means that nothing of it can be imported. Nothing is changed.
+func CleanSlice(slice *discoveryv1.EndpointSlice, filter Filter) (*discoveryv1.EndpointSlice, Report) {
+	c := cleaner{filter: &filter, slice: slice}
+	if slice.AddressType != discoveryv1.AddressTypeIPv4 && slice.AddressType != discoveryv1.AddressTypeIPv6 {
+		c.report.add(slice, reasonInvalid, string(slice.AddressType), "addressType")
+		return nil, c.report
+	}
+	if len(slice.Endpoints) > maxEndpoints {
+		c.report.add(slice, reasonInvalid, fmt.Sprintf("%d endpoints", len(slice.Endpoints)), "endpoints")
+		return nil, c.report
+	}
+	if _, _, ok := SliceKey(slice); !ok {
+		c.report.add(slice, reasonInvalid, slice.Annotations[model.AnnotationSourceSlice], "metadata")
+		return nil, c.report
+	}
+	labels, endpoints, ports := c.labels(), c.endpoints(), c.ports()
+	if c.report.Total == 0 {
+		return slice, c.report
+	}
+	clean := *slice
+	clean.Labels, clean.Endpoints, clean.Ports = labels, endpoints, ports
+	return &clean, c.report
+}
+
+// cleaner walks through one slice. What has no fault it gives back as it is.
+type cleaner struct {
+	filter *Filter
+	slice  *discoveryv1.EndpointSlice
+	report Report
+	zone   string // the last good one, as most endpoints share a few
+}
+
+func (c *cleaner) bad(reason, value, format string, args ...any) {
+	c.report.add(c.slice, reason, value, format, args...)
+}
+
+// labels keeps the labels that the API server accepts. Those that say which
+// export the slice belongs to were checked before.
+func (c *cleaner) labels() map[string]string {
+	in := c.slice.Labels
+	if checkMap("", in, validation.IsQualifiedName, validation.IsValidLabelValue) == nil {
+		return in
+	}
+	out := map[string]string{
+		model.LabelExportNamespace: in[model.LabelExportNamespace],
+		model.LabelExportName:      in[model.LabelExportName],
+	}
+	if len(in) > maxMapEntries {
+		c.bad(reasonInvalid, fmt.Sprintf("%d labels", len(in)), "metadata.labels")
+		return out
+	}
+	for _, key := range slices.Sorted(maps.Keys(in)) {
+		if len(validation.IsQualifiedName(key)) > 0 || len(validation.IsValidLabelValue(in[key])) > 0 {
+			c.bad(reasonInvalid, key, "metadata.labels")
+			continue
+		}
+		out[key] = in[key]
+	}
+	return out
+}
+
+// endpoints keeps every endpoint that has a usable address left.
+func (c *cleaner) endpoints() []discoveryv1.Endpoint {
+	out, copied := c.slice.Endpoints, false
+	for i := range c.slice.Endpoints {
+		endpoint, found := c.endpoint(i), c.report.Total > 0
+		if found && !copied { // the first fault
+			out, copied = append([]discoveryv1.Endpoint{}, c.slice.Endpoints[:i]...), true
+		}
+		if copied && len(endpoint.Addresses) > 0 {
+			out = append(out, endpoint)
+		}
+	}
+	return out
+}
+
+func (c *cleaner) endpoint(i int) discoveryv1.Endpoint {
+	endpoint := c.slice.Endpoints[i]
+	endpoint.Addresses = c.addresses(i, endpoint.Addresses)
+	if len(endpoint.Addresses) == 0 {
+		return endpoint
+	}
+	if name := endpoint.Hostname; name != nil && len(validation.IsDNS1123Label(*name)) > 0 {
+		c.bad(reasonInvalid, *name, "endpoints[%d].hostname", i)
+		endpoint.Hostname = nil
+	}
+	if zone := endpoint.Zone; zone != nil && *zone != c.zone {
+		if len(validation.IsValidLabelValue(*zone)) > 0 {
+			c.bad(reasonInvalid, *zone, "endpoints[%d].zone", i)
+			endpoint.Zone = nil
+		} else {
+			c.zone = *zone
+		}
+	}
+	return endpoint
+}
+
+func (c *cleaner) addresses(endpoint int, in []string) []string {
+	if len(in) == 0 || len(in) > maxAddresses {
+		c.bad(reasonInvalid, fmt.Sprintf("%d addresses", len(in)), "endpoints[%d].addresses", endpoint)
+		return nil
+	}
+	out, copied := in, false
+	for i, address := range in {
+		p := c.filter.CheckAddress(c.slice.AddressType, address)
+		switch {
+		case p == AddressFine && copied:
+			out = append(out, address)
+		case p != AddressFine:
+			c.bad(string(p), address, "endpoints[%d].addresses[%d]", endpoint, i)
+			if !copied { // nothing before was dropped
+				out, copied = append([]string{}, in[:i]...), true
+			}
+		}
+	}
+	return out
+}
+
+// ports keeps the ports that the EndpointSlice API allows.
+func (c *cleaner) ports() []discoveryv1.EndpointPort {
+	in := c.slice.Ports
+	if len(in) > maxPorts {
+		c.bad(reasonInvalid, fmt.Sprintf("%d ports", len(in)), "ports")
+		return nil
+	}
+	out := make([]discoveryv1.EndpointPort, 0, len(in))
+	names := make(map[string]bool, len(in))
+	for i := range in {
+		port := in[i]
+		name := ""
+		if port.Name != nil {
+			name = *port.Name
+		}
+		if names[name] || !portFine(&port, name) {
+			c.bad(reasonInvalid, name, "ports[%d]", i)
+			continue
+		}
+		names[name] = true
+		out = append(out, port)
+	}
+	return out
+}
+
+func portFine(port *discoveryv1.EndpointPort, name string) bool {
+	if name != "" && len(validation.IsDNS1123Label(name)) > 0 {
+		return false
+	}
+	if port.Port != nil && (*port.Port < 1 || *port.Port > 65535) {
+		return false
+	}
+	if p := port.Protocol; p != nil && *p != "" && *p != corev1.ProtocolTCP && *p != corev1.ProtocolUDP && *p != corev1.ProtocolSCTP {
+		return false
+	}
+	return port.AppProtocol == nil || len(validation.IsQualifiedName(*port.AppProtocol)) == 0
 }

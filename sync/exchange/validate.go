@@ -5,11 +5,16 @@ package exchange
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -48,8 +53,14 @@ func checkRecord(record *exchangev1alpha1.ExportRecord) *problem {
 		func() *problem { return checkFamilies(spec.IPFamilies) },
 		func() *problem { return checkAffinity(spec.SessionAffinity, spec.SessionAffinityConfig) },
 		func() *problem { return checkTraffic(spec.InternalTrafficPolicy, spec.TrafficDistribution) },
-		func() *problem { return checkMap("spec.labels", spec.Labels, validation.IsValidLabelValue) },
-		func() *problem { return checkMap("spec.annotations", spec.Annotations, nil) },
+		func() *problem {
+			return checkMap("spec.labels", spec.Labels, validation.IsQualifiedName, validation.IsValidLabelValue)
+		},
+		func() *problem { return checkMap("spec.annotations", spec.Annotations, isAnnotationKey, nil) },
+		func() *problem {
+			return checkMap("spec.selector", spec.Selector, validation.IsQualifiedName, validation.IsValidLabelValue)
+		},
+		func() *problem { return checkTargets(spec) },
 	}
 	for _, check := range checks {
 		if p := check(); p != nil {
@@ -82,9 +93,16 @@ func checkReference(recordName string, ref exchangev1alpha1.ServiceReference) *p
 // namespace, whatever a peer says.
 func ReservedNamespace(name string) bool { return strings.HasPrefix(name, "kube-") }
 
+func checkUID(field string, uid types.UID) *problem {
+	if len(uid) > maxUIDLength || !uidPattern.MatchString(string(uid)) {
+		return problemf(field, "%s is no UID; expected 1 to %d letters, digits, '.', '_' or '-'", quoteShort(string(uid)), maxUIDLength)
+	}
+	return nil
+}
+
 func checkIdentity(spec *exchangev1alpha1.ExportRecordSpec) *problem {
-	if uid := string(spec.ExportUID); len(uid) > maxUIDLength || !uidPattern.MatchString(uid) {
-		return problemf("spec.exportUID", "%s is no UID; expected 1 to %d letters, digits, '.', '_' or '-'", quoteShort(uid), maxUIDLength)
+	if p := checkUID("spec.exportUID", spec.ExportUID); p != nil {
+		return p
 	}
 	if spec.ExportedAt.IsZero() {
 		return problemf("spec.exportedAt", "is missing; expected the creation time of the ServiceExport")
@@ -95,6 +113,12 @@ func checkIdentity(spec *exchangev1alpha1.ExportRecordSpec) *problem {
 	return nil
 }
 
+// portNumber is what no two ports of a Service have in common.
+type portNumber struct {
+	protocol corev1.Protocol
+	port     int32
+}
+
 func checkPorts(kind mcsv1beta1.ServiceImportType, ports []mcsv1beta1.ServicePort) *problem {
 	if len(ports) > maxPorts {
 		return problemf("spec.ports", "holds %d ports; expected at most %d", len(ports), maxPorts)
@@ -102,18 +126,14 @@ func checkPorts(kind mcsv1beta1.ServiceImportType, ports []mcsv1beta1.ServicePor
 	if len(ports) == 0 && kind != mcsv1beta1.Headless {
 		return problemf("spec.ports", "is empty; expected at least one port, as only a headless Service may have none")
 	}
-	type number struct {
-		protocol corev1.Protocol
-		port     int32
-	}
-	names, numbers := map[string]bool{}, map[number]bool{}
+	names, numbers := map[string]bool{}, map[portNumber]bool{}
 	for i := range ports {
 		port := &ports[i]
 		field := fmt.Sprintf("spec.ports[%d]", i)
 		if p := checkPort(field, port, len(ports) == 1); p != nil {
 			return p
 		}
-		n := number{protocolOrTCP(port.Protocol), port.Port}
+		n := portNumber{protocolOrTCP(port.Protocol), port.Port}
 		switch {
 		case names[port.Name]:
 			return problemf(field+".name", "%q is there twice; expected different names (KEP-1645)", port.Name)
@@ -142,6 +162,33 @@ func checkPort(field string, port *mcsv1beta1.ServicePort, only bool) *problem {
 	}
 	if port.AppProtocol != nil && len(validation.IsQualifiedName(*port.AppProtocol)) > 0 {
 		return problemf(field+".appProtocol", "%s is no qualified name; expected one such as \"http\" or \"example.com/proto\"", quoteShort(*port.AppProtocol))
+	}
+	return nil
+}
+
+// checkTargets makes sure that every target is that of one port, and a legal one.
+func checkTargets(spec *exchangev1alpha1.ExportRecordSpec) *problem {
+	if len(spec.Targets) > 0 && len(spec.Selector) == 0 {
+		return problemf("spec.targets", "are set although spec.selector is empty; expected none")
+	}
+	open := map[portNumber]bool{}
+	for i := range spec.Ports {
+		open[portNumber{protocolOrTCP(spec.Ports[i].Protocol), spec.Ports[i].Port}] = true
+	}
+	for i := range spec.Targets {
+		t := &spec.Targets[i]
+		field := fmt.Sprintf("spec.targets[%d]", i)
+		n := portNumber{protocolOrTCP(t.Protocol), t.Port}
+		if !open[n] {
+			return problemf(field, "is for port %d of protocol %s; expected each of spec.ports at most once", t.Port, quoteShort(string(t.Protocol)))
+		}
+		open[n] = false
+		switch named := t.TargetPort.Type == intstr.String; {
+		case named && len(validation.IsValidPortName(t.TargetPort.StrVal)) > 0:
+			return problemf(field+".targetPort", "%s is no name of a container's port; expected an IANA service name", quoteShort(t.TargetPort.StrVal))
+		case !named && (t.TargetPort.IntVal < 1 || t.TargetPort.IntVal > 65535):
+			return problemf(field+".targetPort", "%d is no port number; expected 1 to 65535", t.TargetPort.IntVal)
+		}
 	}
 	return nil
 }
@@ -193,3 +240,43 @@ func checkTraffic(policy *corev1.ServiceInternalTrafficPolicy, distribution *str
 	}
 	return nil
 }
+
+// checkMap bounds labels or annotations and checks keys and, where a checker is
+// given, values. Keys are visited in order, so that the message is the same on
+// every run.
+func checkMap(field string, m map[string]string, checkKey, checkValue func(string) []string) *problem {
+	if len(m) > maxMapEntries {
+		return problemf(field, "holds %d entries; expected at most %d", len(m), maxMapEntries)
+	}
+	size := 0
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		value := m[key]
+		size += len(key) + len(value)
+		if len(checkKey(key)) > 0 {
+			return problemf(field, "key %s is no qualified name; expected one such as \"example.com/team\"", quoteShort(key))
+		}
+		if !utf8.ValidString(value) {
+			return problemf(field, "the value of %q is not UTF-8", key)
+		}
+		if checkValue != nil && len(checkValue(value)) > 0 {
+			return problemf(field, "the value %s of %q is no label value; expected at most 63 letters, digits, '-', '_' or '.'", quoteShort(value), key)
+		}
+	}
+	if size > maxMapBytes {
+		return problemf(field, "holds %d bytes; expected at most %d", size, maxMapBytes)
+	}
+	return nil
+}
+
+// quoteShort makes a peer's string fit for a message: quoted, so that no control
+// character reaches a terminal, and short, so that it fits into a condition.
+func quoteShort(s string) string {
+	const limit = 64
+	if len(s) > limit {
+		return strconv.Quote(strings.ToValidUTF8(s[:limit], "?")) + "…"
+	}
+	return strconv.Quote(s)
+}
+
+// isAnnotationKey checks as the API server does, which does not mind the case.
+func isAnnotationKey(key string) []string { return validation.IsQualifiedName(strings.ToLower(key)) }

@@ -49,8 +49,13 @@ type Cluster struct {
 	Server string
 	// CAData is the PEM bundle that verifies Server; that of RESTConfig if empty.
 	CAData []byte
+	// PodCIDRs and ServiceCIDRs are the address ranges of this cluster's Pods and
+	// Services; if nil, what the cluster itself says: kubeadm's pod subnet, the
+	// Nodes' podCIDRs, and the ServiceCIDR objects.
+	PodCIDRs, ServiceCIDRs []netip.Prefix
 	// AcceptedCIDRs are the address ranges that the administrator of this cluster
-	// accepts from the other one. nil keeps what was accepted before.
+	// accepts from the others; none at all if empty. nil means the PodCIDRs of
+	// the other; while those are nil too, what was accepted before stays.
 	AcceptedCIDRs []netip.Prefix
 }
 
@@ -61,6 +66,9 @@ type Options struct {
 	Expiry time.Duration
 	// Rotate replaces credentials even if they are good for long enough.
 	Rotate bool
+	// AllowOverlap joins clusters although addresses of the one are in a range
+	// of the other. Endpoints in such a range are still not imported.
+	AllowOverlap bool
 	// Progress is told of every object, in the order of work; nil tells nobody.
 	Progress func(Step)
 	// Now is the clock; time.Now if nil.
@@ -104,12 +112,21 @@ func (c Cluster) withDefaults() (Cluster, error) {
 	if problems := validation.IsDNS1123Label(c.Namespace); len(problems) > 0 {
 		return c, fmt.Errorf("cluster %s: %q is no namespace: %s", c.ID, c.Namespace, strings.Join(problems, "; "))
 	}
-	for _, prefix := range c.AcceptedCIDRs {
-		if !prefix.IsValid() || prefix != prefix.Masked() {
-			return c, fmt.Errorf("cluster %s: accepted CIDR %q is no address range; expected one like 10.20.0.0/16, with no bit set behind the prefix", c.ID, prefix)
+	return c, c.checkRanges()
+}
+
+func (c Cluster) checkRanges() error {
+	for _, given := range []struct {
+		what     string
+		prefixes []netip.Prefix
+	}{{"accepted CIDR", c.AcceptedCIDRs}, {"pod CIDR", c.PodCIDRs}, {"service CIDR", c.ServiceCIDRs}} {
+		for _, prefix := range given.prefixes {
+			if !prefix.IsValid() || prefix != prefix.Masked() {
+				return fmt.Errorf("cluster %s: %s %q is no address range; expected one like 10.20.0.0/16, with no bit set behind the prefix", c.ID, given.what, prefix)
+			}
 		}
 	}
-	return c, nil
+	return nil
 }
 
 // withAccess fills in Server and CAData and validates them: they are what the

@@ -14,14 +14,12 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-
-	"github.com/comity-mcs/comity/sync/model"
 )
 
-// writeKubeconfig is the kubeconfig by which self reaches peer: self-contained,
+// writeKubeconfig is the kubeconfig by which user reaches peer: self-contained,
 // with no plugin, provider or file path, which the agent would refuse.
-func writeKubeconfig(self model.ClusterID, peer Cluster, token string) ([]byte, error) {
-	name, user := string(peer.ID), PeerName(self)
+func writeKubeconfig(user string, peer Cluster, token string) ([]byte, error) {
+	name := string(peer.ID)
 	config := clientcmdapi.NewConfig()
 	config.Clusters[name] = &clientcmdapi.Cluster{Server: peer.Server, CertificateAuthorityData: peer.CAData}
 	config.AuthInfos[user] = &clientcmdapi.AuthInfo{Token: token}

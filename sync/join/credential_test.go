@@ -56,7 +56,7 @@ func TestServerAndAuthorityOfACluster(t *testing.T) {
 
 func TestATokenIsReadBackOnlyForTheClusterItIsFor(t *testing.T) {
 	peer := Cluster{ID: "b", Server: "https://b:6443", CAData: []byte("ca"), Namespace: "comity-system"}
-	kubeconfig, err := writeKubeconfig("a", peer, "secret")
+	kubeconfig, err := writeKubeconfig("peer-a", peer, "secret")
 	if err != nil {
 		t.Fatal(err)
 	}

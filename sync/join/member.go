@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -61,6 +62,8 @@ type member struct {
 	Cluster
 	opts   Options
 	client client.Client
+	uid    types.UID // after distinct
+	ranges ranges    // after learn
 }
 
 // open validates c and prepares a client; it sends no request.
@@ -71,6 +74,15 @@ func open(c Cluster, opts Options) (*member, error) {
 	}
 	if c, err = c.withAccess(); err != nil {
 		return nil, err
+	}
+	return openInside(c, opts)
+}
+
+// openInside is open for a cluster that no other one needs to reach. c has its
+// defaults.
+func openInside(c Cluster, opts Options) (*member, error) {
+	if c.RESTConfig == nil {
+		return nil, fmt.Errorf("cluster %s: there is no access to it; give the kubeconfig of an administrator", c.ID)
 	}
 	config := rest.AddUserAgent(rest.CopyConfig(c.RESTConfig), FieldOwner)
 	if config.QPS == 0 {

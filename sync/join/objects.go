@@ -23,10 +23,6 @@ import (
 // FieldOwner is the field manager of every object that this package applies.
 const FieldOwner = "comity-join"
 
-// AnnotationAcceptedCIDRs lists, on a peer Secret, the address ranges that the
-// local administrator accepts from that peer, separated by commas.
-const AnnotationAcceptedCIDRs = "comity.dev/accepted-cidrs"
-
 // KubeconfigKey is the key of a peer Secret that holds the kubeconfig.
 const KubeconfigKey = "kubeconfig"
 
@@ -34,6 +30,15 @@ const KubeconfigKey = "kubeconfig"
 const (
 	readerRole = "comity-exchange-reader"
 	writerRole = "comity-exchange-writer"
+)
+
+// What readers and writers of an exchange namespace may do. Writers apply, which
+// is a patch, and a creation where there is nothing yet. Their Lease they renew,
+// and never take back.
+var (
+	readVerbs  = []string{"get", "list", "watch"}
+	writeVerbs = []string{"get", "list", "watch", "create", "patch", "delete"}
+	leaseVerbs = []string{"get", "create", "patch"}
 )
 
 const managedByLabel = "app.kubernetes.io/managed-by"
@@ -85,26 +90,111 @@ func Objects(local, peer Cluster) ([]client.Object, error) {
 	}
 	for _, exchange := range []string{shared, scoped} {
 		objects = append(objects,
-			role(exchange, readerRole, exchangeRules("get", "list", "watch")...),
+			role(exchange, readerRole, exchangeRules(readVerbs, readVerbs)...),
 			roleBinding(exchange, account, readerRole, local.Namespace, account),
-			role(exchange, writerRole, exchangeRules("get", "list", "watch", "create", "patch", "delete")...),
+			role(exchange, writerRole, exchangeRules(writeVerbs, leaseVerbs)...),
 			roleBinding(exchange, writerRole, writerRole, local.Namespace, local.ServiceAccount),
 		)
 	}
 	return objects, nil
 }
 
-// exchangeRules grants verbs on what an exchange namespace holds, and on
-// nothing else: no Secret, no status, no wildcard.
-func exchangeRules(verbs ...string) []rbacv1.PolicyRule {
+// MemberName is the name of a member's account in the hub, and of what belongs
+// to it. It is no PeerName, so that the hub may be a member's own cluster too.
+func MemberName(id model.ClusterID) string {
+	if full := "member-" + string(id); len(full) <= 63 {
+		return full
+	}
+	sum := sha256.Sum256([]byte(id))
+	return "member-" + strings.TrimRight(string(id)[:15], "-") + "." + hex.EncodeToString(sum[:20])
+}
+
+// space is one exchange namespace in the hub: who writes it, and who reads it.
+type space struct {
+	name    string
+	labels  map[string]string
+	from    model.ClusterID
+	readers []model.ClusterID
+}
+
+// spacesOf are the namespaces of one member: the one that all others read, then
+// one for each other alone.
+func spacesOf(from model.ClusterID, members []Cluster) []space {
+	shared := space{
+		name: model.ExchangeNamespace(from), from: from,
+		labels: map[string]string{model.LabelExchangeFrom: string(from)},
+	}
+	var scoped []space
+	for _, to := range members {
+		if to.ID == from {
+			continue
+		}
+		shared.readers = append(shared.readers, to.ID)
+		scoped = append(scoped, space{
+			name: model.ScopedExchangeNamespace(from, to.ID), from: from, readers: []model.ClusterID{to.ID},
+			labels: map[string]string{model.LabelExchangeFrom: string(from), model.LabelExchangeTo: string(to.ID)},
+		})
+	}
+	return append([]space{shared}, scoped...)
+}
+
+// HubObjects is everything but credentials that the hub needs for members:
+// namespaces first, then accounts, then Roles and their bindings. The exchange's
+// CustomResourceDefinitions (config/crd) must be there already. It needs no
+// access; ConnectHub applies the same objects.
+func HubObjects(hub Hub, members []Cluster) ([]client.Object, error) {
+	members, err := checkMembers(members)
+	if err != nil {
+		return nil, err
+	}
+	at, err := hub.cluster(members[0].Set).withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	namespaces := []client.Object{namespace(at.Namespace, nil)}
+	var accounts, roles []client.Object
+	for _, m := range members {
+		account := MemberName(m.ID)
+		accounts = append(accounts, serviceAccount(at.Namespace, account))
+		roles = append(roles, role(at.Namespace, account, renewRule(account)), roleBinding(at.Namespace, account, account, at.Namespace, account))
+		for _, s := range spacesOf(m.ID, members) {
+			if s.name == at.Namespace {
+				return nil, fmt.Errorf("cluster id %q: its exchange namespace would be %s, which holds the accounts of the hub; choose another id, or another namespace in the hub",
+					m.ID, s.name)
+			}
+			namespaces = append(namespaces, namespace(s.name, s.labels))
+			roles = append(roles, s.grants(at.Namespace)...)
+		}
+	}
+	return append(append(namespaces, accounts...), roles...), nil
+}
+
+// grants are the Roles of a namespace in the hub. Its member may also see that
+// the namespace is there, and no other: to list them would tell of all members.
+func (s space) grants(accounts string) []client.Object {
+	own := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"namespaces"}, ResourceNames: []string{s.name}, Verbs: []string{"get"}}
+	objects := []client.Object{
+		role(s.name, writerRole, append(exchangeRules(writeVerbs, leaseVerbs), own)...),
+		roleBinding(s.name, writerRole, writerRole, accounts, MemberName(s.from)),
+		role(s.name, readerRole, exchangeRules(readVerbs, readVerbs)...),
+	}
+	for _, reader := range s.readers {
+		objects = append(objects, roleBinding(s.name, MemberName(reader), readerRole, accounts, MemberName(reader)))
+	}
+	return objects
+}
+
+// exchangeRules grants verbs on what an exchange namespace holds, others on the
+// Lease there, and none on anything else: no Secret, no status, no wildcard.
+func exchangeRules(verbs, lease []string) []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		{
 			APIGroups: []string{v1alpha1.GroupVersion.Group},
-			Resources: []string{"exportrecords", "memberrecords", "namespacerecords"},
+			Resources: []string{"exportrecords", "importrecords", "memberrecords", "namespacerecords"},
 			Verbs:     verbs,
 		},
 		{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Verbs: verbs},
-		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: verbs},
+		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: lease},
 	}
 }
 
@@ -132,7 +222,7 @@ func peerSecret(holder, peer Cluster, kubeconfig []byte, accepted string) *corev
 		Data: map[string][]byte{KubeconfigKey: kubeconfig},
 	}
 	if accepted != "" {
-		secret.Annotations = map[string]string{AnnotationAcceptedCIDRs: accepted}
+		secret.Annotations = map[string]string{model.AnnotationAcceptedCIDRs: accepted}
 	}
 	return secret
 }

@@ -167,3 +167,107 @@ func TestCIDRsAreListedInOrderAndOnce(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
+
+func TestInTheHubNobodyWritesWhatIsAnothers(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		ids := rapid.SliceOfNDistinct(clusterIDs(), 2, 5, rapid.ID[model.ClusterID]).Draw(t, "ids")
+		var members []Cluster
+		for _, id := range ids {
+			members = append(members, Cluster{ID: id, Set: "s"})
+		}
+		objects, err := HubObjects(Hub{}, members)
+		if err != nil {
+			t.Fatal(err)
+		}
+		writers, readers := map[string][]string{}, map[string][]string{}
+		for _, object := range objects {
+			if problems := validation.IsDNS1123Subdomain(object.GetName()); len(problems) > 0 || len(object.GetName()) > 63 {
+				t.Errorf("%T has the name %q: %v", object, object.GetName(), problems)
+			}
+			switch object := object.(type) {
+			case *rbacv1.ClusterRole, *rbacv1.ClusterRoleBinding:
+				t.Errorf("%T %s reaches the whole hub", object, object.GetName())
+			case *rbacv1.Role:
+				checkHubRole(t, object, ids)
+			case *rbacv1.RoleBinding:
+				into := readers
+				if object.RoleRef.Name == writerRole {
+					into = writers
+				}
+				for _, s := range object.Subjects {
+					into[object.Namespace] = append(into[object.Namespace], s.Name)
+				}
+			}
+		}
+		for _, from := range ids {
+			var others []string
+			for _, to := range ids {
+				if to == from {
+					continue
+				}
+				others = append(others, MemberName(to))
+				scoped := model.ScopedExchangeNamespace(from, to)
+				if diff := cmp.Diff([]string{MemberName(to)}, readers[scoped]); diff != "" {
+					t.Errorf("readers of %s (-want +got):\n%s", scoped, diff)
+				}
+				if diff := cmp.Diff([]string{MemberName(from)}, writers[scoped]); diff != "" {
+					t.Errorf("writers of %s (-want +got):\n%s", scoped, diff)
+				}
+			}
+			shared := model.ExchangeNamespace(from)
+			if diff := cmp.Diff([]string{MemberName(from)}, writers[shared]); diff != "" {
+				t.Errorf("writers of %s (-want +got):\n%s", shared, diff)
+			}
+			if diff := cmp.Diff(others, readers[shared]); diff != "" {
+				t.Errorf("readers of %s (-want +got):\n%s", shared, diff)
+			}
+		}
+	})
+}
+
+// checkHubRole demands that a Role names what it grants, and grants verbs of
+// writing in its own namespace or on its own account alone.
+func checkHubRole(t *rapid.T, role *rbacv1.Role, ids []model.ClusterID) {
+	for _, rule := range role.Rules {
+		for _, list := range [][]string{rule.APIGroups, rule.Resources, rule.Verbs} {
+			if len(list) == 0 || slices.ContainsFunc(list, func(s string) bool { return strings.Contains(s, "*") }) {
+				t.Errorf("Role %s grants by wildcard or by nothing: %v", client.ObjectKeyFromObject(role), rule)
+			}
+		}
+		switch {
+		case slices.Contains(rule.Resources, "secrets"):
+			t.Errorf("Role %s reaches Secrets", client.ObjectKeyFromObject(role))
+		case slices.Contains(rule.Resources, "namespaces"):
+			if !slices.Equal(rule.ResourceNames, []string{role.Namespace}) || !slices.Equal(rule.Verbs, []string{"get"}) {
+				t.Errorf("Role %s reaches more than its own namespace: %v", client.ObjectKeyFromObject(role), rule)
+			}
+		case role.Namespace == DefaultNamespace:
+			if !slices.Equal(rule.ResourceNames, []string{role.Name}) || !slices.Equal(rule.Resources, []string{"serviceaccounts/token"}) {
+				t.Errorf("Role %s is not limited to its member's own account: %v", client.ObjectKeyFromObject(role), rule)
+			}
+		}
+	}
+	if role.Namespace != DefaultNamespace || slices.ContainsFunc(ids, func(id model.ClusterID) bool { return MemberName(id) == role.Name }) {
+		return
+	}
+	t.Errorf("Role %s is no member's", client.ObjectKeyFromObject(role))
+}
+
+func TestMembersOfAHubAreCheckedTogether(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		members []Cluster
+		want    string
+	}{
+		{"nobody", nil, "no member is given"},
+		{"one id twice, not side by side", []Cluster{{ID: "a", Set: "s"}, {ID: "b", Set: "s"}, {ID: "a", Set: "s"}}, "both clusters have the id \"a\""},
+		{"two sets", []Cluster{{ID: "a", Set: "s"}, {ID: "b", Set: "t"}}, "belongs to clusterset \"s\" and cluster b to \"t\""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := HubObjects(Hub{}, c.members)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want an error that says %q", err, c.want)
+			}
+		})
+	}
+}

@@ -7,7 +7,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -19,10 +22,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/sync/apply"
 	"github.com/comity-mcs/comity/sync/exchange"
-	"github.com/comity-mcs/comity/sync/merge"
+	"github.com/comity-mcs/comity/sync/loop/internal/memory"
+	"github.com/comity-mcs/comity/sync/loop/internal/wake"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/plan"
 )
@@ -31,33 +34,47 @@ import (
 // Service, once for what needs its addresses, and twice more for a replacement.
 const maxRounds = 4
 
-// ReasonRefused is the reason of a Problem: the API server does not accept what
-// an import needs.
-const ReasonRefused = "Refused"
-
 // importer keeps the imported objects in line with the exports that reach this
 // cluster, its own included.
 type importer struct {
 	*base
-	names *names
+	names *memory.Names
 	// met are slices that had a name of ours without our label, by import: plan
 	// cannot know them from the label index.
 	met sync.Map // types.NamespacedName → []string
+	// contest knows the objects that somebody else keeps changing.
+	contest *memory.Contest
+	// announced are the problems told by an event, by import.
+	announced sync.Map // types.NamespacedName → string
+	// sight changes before the imports of a member that is heard of less are
+	// listed, so that none that is being worked on is missed.
+	sight atomic.Int64
 }
 
 func setupImport(mgr ctrl.Manager, b *base) error {
-	i := &importer{base: b, names: newNames()}
-	members := make(chan struct{}, 1)
-	all := &waking{
-		ready: []<-chan struct{}{b.Peers.Listed(), b.PolicyLoaded},
-		wakes: []<-chan struct{}{b.policies.listen(), members},
-		list:  i.everything,
-		before: func(ctx context.Context, q queue) {
-			cancel := b.Peers.Subscribe(
-				func(key types.NamespacedName) { q.Add(request(key)) },
-				func(model.ClusterID) { kick(members) },
-			)
+	i := &importer{base: b, names: memory.NewNames(), contest: memory.NewContest(time.Now)}
+	members, known := make(chan struct{}, 1), memory.NewMembers()
+	all := &wake.Keys{
+		Ready:   []<-chan struct{}{b.Peers.Listed(), b.PolicyLoaded},
+		Patient: b.HomeKnown,
+		Wakes:   []<-chan struct{}{b.policies.Listen(), b.homes.Listen(), members},
+		List:    i.everything,
+		Before: func(ctx context.Context, q wake.Queue) {
+			add := func(key types.NamespacedName) { q.Add(request(key)) }
+			cancel := b.Peers.Subscribe(add, func(id model.ClusterID) {
+				if !known.LostSight(id, b.Peers.Members()) {
+					wake.Kick(members)
+					return
+				}
+				i.sight.Add(1)
+				for _, key := range i.observations.From(id) {
+					add(key)
+				}
+			})
 			context.AfterFunc(ctx, cancel)
+			if b.Prober != nil {
+				context.AfterFunc(ctx, b.Prober.Subscribe(add))
+			}
 		},
 	}
 	return ctrl.NewControllerManagedBy(mgr).Named("import").
@@ -65,7 +82,7 @@ func setupImport(mgr ctrl.Manager, b *base) error {
 		Watches(&mcsv1beta1.ServiceImport{}, &handler.EnqueueRequestForObject{}).
 		Watches(&corev1.Service{}, mapped(b.exportedService)).
 		Watches(&corev1.Service{}, mapped(b.importedObject)).
-		Watches(&discoveryv1.EndpointSlice{}, mapped(b.exportedSlice)).
+		Watches(&discoveryv1.EndpointSlice{}, afterOthers(b.exportedSlice)).
 		Watches(&discoveryv1.EndpointSlice{}, mapped(b.importedObject)).
 		Watches(&corev1.Namespace{}, mapped(i.inNamespace), builder.WithPredicates(namespaceLifecycle)).
 		WatchesRawSource(all).
@@ -89,7 +106,7 @@ func (i *importer) everything(ctx context.Context) ([]types.NamespacedName, erro
 		keys = append(keys, client.ObjectKeyFromObject(&imports.Items[n]))
 	}
 	// An import may have left slices or a Service without a ServiceImport.
-	slices, err := listSlices(ctx, i.client, client.HasLabels{model.LabelServiceName})
+	slices, err := listPacked(ctx, i.client, client.HasLabels{model.LabelServiceName})
 	if err != nil {
 		return nil, err
 	}
@@ -117,111 +134,90 @@ func (i *importer) inNamespace(ctx context.Context, o client.Object) []types.Nam
 			keys = append(keys, key)
 		}
 	}
+	// What is kept of a cluster that was not read is among neither.
+	var imports mcsv1beta1.ServiceImportList
+	if err := i.client.List(ctx, &imports, client.InNamespace(o.GetName()), client.UnsafeDisableDeepCopy); err != nil {
+		return keys
+	}
+	for n := range imports.Items {
+		keys = append(keys, client.ObjectKeyFromObject(&imports.Items[n]))
+	}
 	return keys
 }
 
 // Reconcile brings one import up to date.
 func (i *importer) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	local, err := i.readExport(ctx, req.NamespacedName)
+	epoch, key := i.sight.Load(), req.NamespacedName
+	local, err := i.readExport(ctx, key)
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("read the export %s: %w", req, err)
 	}
-	in, found := i.resolve(ctx, local)
-	if !i.isDestination(local.namespace) {
-		found.resolved = nil
-		i.tell(req.NamespacedName, found)
+	in, found, contacts := i.resolve(ctx, local)
+	destination := i.isDestination(local.namespace)
+	if !destination || i.AddOn {
+		if !destination {
+			found.Resolved, found.Sources = nil, nil
+			i.lose(&in, nil)
+			// What had the name went, or goes, with the namespace.
+			i.names.Choose(key, func([]string) string { return "" })
+		}
+		i.tell(key, found)
 		return reconcile.Result{}, nil
 	}
-	if in.Current, err = i.current(ctx, req.NamespacedName); err != nil {
+	if in.Current, err = i.current(ctx, key); err != nil {
 		return reconcile.Result{}, fmt.Errorf("read the import %s: %w", req, err)
 	}
+	found.Sources = sourcesOf(in, contacts)
+	var unclear []model.Problem
+	in.OnLost, unclear = onLost(key, in.Current, local.namespace)
+	i.lose(&in, found.Sources)
 	planned, err := i.bring(ctx, &in)
-	found.problems, found.stands = planned.Problems, planned.DerivedName != ""
-	class := apply.ClassOf(err)
-	if err == nil || class == apply.Refused {
-		i.tell(req.NamespacedName, found)
+	disputed, again := i.disputes(key)
+	found.Problems = slices.Concat(planned.Problems, found.Problems, unclear, disputed)
+	found.Stands = planned.DerivedName != ""
+	for n := range found.Sources {
+		found.Sources[n].Withdrawn = slices.Contains(planned.Withdrawn, found.Sources[n].Cluster)
+	}
+	if err == nil || apply.ClassOf(err) == apply.Refused {
+		i.tell(key, found)
+		i.announce(key, in.Current, planned.Problems)
 	}
 	if err != nil {
-		i.remember(req.NamespacedName, err)
+		i.remember(key, err)
 		return i.retry(ctx, req, err)
 	}
 	i.settled(req)
-	return reconcile.Result{}, nil
+	if i.sight.Load() != epoch {
+		again = time.Millisecond // a member was lost sight of meanwhile
+	}
+	return reconcile.Result{RequeueAfter: again}, nil
 }
 
 // bring plans and applies until nothing is outstanding.
 func (i *importer) bring(ctx context.Context, in *plan.ImportInput) (plan.ImportPlan, error) {
 	var planned plan.ImportPlan
 	for range maxRounds {
-		i.names.choose(in.Key, func(taken []string) string {
+		i.names.Choose(in.Key, func(taken []string) string {
 			in.Taken = taken
 			planned = plan.Import(*in)
 			return planned.DerivedName
 		})
-		applied, err := i.applier.Apply(ctx, planned.Actions)
+		actions := i.unless(in.Key, planned.Actions)
+		applied, err := i.applier.Apply(ctx, actions)
+		i.fought(in, actions, applied)
 		if err != nil {
 			var failed *apply.Error
 			if errors.As(err, &failed) && failed.Class == apply.Refused {
-				planned.Problems = append(planned.Problems, model.Problem{Reason: ReasonRefused, Message: err.Error()})
+				planned.Problems = append(planned.Problems, model.Problem{Reason: model.ReasonRefused, Message: err.Error()})
 			}
 			return planned, err
 		}
-		if !planned.AwaitsService || len(planned.Actions) == 0 {
+		if !planned.AwaitsService || len(actions) == 0 {
 			return planned, nil
 		}
-		fold(&in.Current, planned.Actions, applied)
+		fold(&in.Current, actions, applied)
 	}
 	return planned, nil // the next event goes on from here
-}
-
-// resolve merges the exports that reach this cluster.
-func (i *importer) resolve(ctx context.Context, local *localExport) (plan.ImportInput, imported) {
-	in := plan.ImportInput{Key: local.key, Self: i.Self, Sources: map[model.ClusterID][]*discoveryv1.EndpointSlice{}}
-	for _, m := range i.Peers.Members() {
-		if !m.Synced {
-			in.Unread = append(in.Unread, m.ID)
-		}
-	}
-	exports := i.Peers.Exports(local.key)
-	for _, e := range exports {
-		in.Sources[e.Cluster] = i.Peers.Slices(e.Cluster, local.key)
-	}
-	found := imported{exported: local.export != nil}
-	switch own, admitted := i.own(ctx, local); {
-	case admitted == decision.Allowed:
-		exports = append(exports, own)
-		in.Sources[i.Self] = withoutHostNames(local.sources)
-	case admitted == decision.NotEvaluated && local.export != nil:
-		// Not known is not withdrawn: what is here of our own stays.
-		in.Unread = append(in.Unread, i.Self)
-	}
-	in.Desired, found.conflicts = merge.Resolve(exports)
-	found.resolved = in.Desired
-	found.unread = in.Unread
-	return in, found
-}
-
-// own is this cluster's export, and whether it counts: NotEvaluated if policy
-// cannot tell, Denied also if there is nothing to export.
-func (i *importer) own(ctx context.Context, local *localExport) (model.Export, decision.Outcome) {
-	if local.export == nil {
-		return model.Export{}, decision.Denied
-	}
-	export, err := exchange.LocalExport(i.Self, local.export, local.service)
-	if err != nil {
-		return model.Export{}, decision.Denied
-	}
-	return export, i.Admitter.Admit(ctx, local.export).Outcome
-}
-
-func withoutHostNames(in []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
-	var out []*discoveryv1.EndpointSlice
-	for _, s := range in {
-		if s.AddressType != discoveryv1.AddressTypeFQDN {
-			out = append(out, s)
-		}
-	}
-	return out
 }
 
 // isDestination guards the namespaces that are nobody's to import into, and
@@ -278,7 +274,7 @@ func (i *importer) addMet(ctx context.Context, key types.NamespacedName, current
 		have[s.Name] = true
 	}
 	for _, name := range value.([]string) {
-		s, err := get[discoveryv1.EndpointSlice](ctx, i.client, types.NamespacedName{Namespace: key.Namespace, Name: name})
+		s, err := getSlice(ctx, i.client, types.NamespacedName{Namespace: key.Namespace, Name: name})
 		if err != nil {
 			return err
 		}
@@ -306,13 +302,11 @@ func (i *importer) remember(key types.NamespacedName, err error) {
 }
 
 // tell stores what was found; nothing at all is forgotten.
-func (i *importer) tell(key types.NamespacedName, found imported) {
-	if !found.exported && !found.stands && found.resolved == nil && len(found.problems) == 0 {
+func (i *importer) tell(key types.NamespacedName, found memory.Imported) {
+	if found.Resolved == nil && !found.Stands {
 		i.met.Delete(key)
-		i.observations.importing(key, nil)
-		return
 	}
-	i.observations.importing(key, &found)
+	i.observations.Import(key, &found)
 }
 
 // fold puts what was just written into what is known to exist, as the cache

@@ -6,6 +6,7 @@ package loop
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,6 +26,8 @@ import (
 	"github.com/comity-mcs/comity/sync/apply"
 	"github.com/comity-mcs/comity/sync/exchange"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/loop/internal/memory"
+	"github.com/comity-mcs/comity/sync/loop/internal/wake"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/plan"
 )
@@ -34,28 +37,32 @@ type publisher struct{ *base }
 
 func setupPublish(mgr ctrl.Manager, b *base) error {
 	p := &publisher{b}
-	members := make(chan struct{}, 1)
-	all := &waking{
-		ready: []<-chan struct{}{b.Peers.Listed(), b.PolicyLoaded},
-		wakes: []<-chan struct{}{b.policies.listen(), members, b.pass.restarted()},
-		list:  p.restart,
-		before: func(ctx context.Context, _ queue) {
+	members, known := make(chan struct{}, 1), memory.NewMembers()
+	all := &wake.Keys{
+		Ready: []<-chan struct{}{b.Peers.Listed(), b.PolicyLoaded},
+		Wakes: []<-chan struct{}{b.policies.Listen(), b.exchanges.Listen(), members, b.pass.Restarted()},
+		List:  p.restart,
+		Before: func(ctx context.Context, _ wake.Queue) {
 			// A new member may be what a scope was waiting for.
-			cancel := b.Peers.Subscribe(func(types.NamespacedName) {}, func(model.ClusterID) { kick(members) })
+			cancel := b.Peers.Subscribe(func(types.NamespacedName) {}, func(id model.ClusterID) {
+				if !known.LostSight(id, b.Peers.Members()) {
+					wake.Kick(members)
+				}
+			})
 			context.AfterFunc(ctx, cancel)
 		},
 	}
-	inExchange := builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool {
-		_, isCopy := exportOfSlice(o)
-		return isCopy
-	}))
+	isCopy := predicate.NewPredicateFuncs(func(o client.Object) bool {
+		_, is := exportOfSlice(o)
+		return is
+	})
 	return ctrl.NewControllerManagedBy(mgr).Named("publish").
 		Watches(&mcsv1beta1.ServiceExport{}, &handler.EnqueueRequestForObject{}).
 		Watches(&corev1.Service{}, mapped(b.exportedService)).
 		Watches(&discoveryv1.EndpointSlice{}, mapped(b.exportedSlice)).
-		Watches(&discoveryv1.EndpointSlice{}, mapped(exchangeObject), inExchange).
-		Watches(&exchangev1alpha1.ExportRecord{}, mapped(exchangeObject)).
 		Watches(&corev1.Namespace{}, mapped(p.namespaceChanged), builder.WithPredicates(notInitial)).
+		WatchesRawSource(watchExchange(b, &discoveryv1.EndpointSlice{}, mapped(exchangeObject), isCopy)).
+		WatchesRawSource(watchExchange(b, &exchangev1alpha1.ExportRecord{}, mapped(exchangeObject))).
 		WatchesRawSource(all).
 		WithOptions(b.controllerOptions()).
 		Complete(p)
@@ -65,7 +72,7 @@ func setupPublish(mgr ctrl.Manager, b *base) error {
 func (p *publisher) restart(ctx context.Context) ([]types.NamespacedName, error) {
 	keys, err := p.exports(ctx)
 	if err == nil {
-		p.pass.seed(passExports, keys)
+		p.pass.Seed(memory.Exports, keys)
 	}
 	return keys, err
 }
@@ -90,25 +97,33 @@ func (p *publisher) Reconcile(ctx context.Context, req reconcile.Request) (recon
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("read what is published of %s: %w", key, err)
 	}
+	duplicate, err := p.duplicate(ctx)
+	if err != nil {
+		return reconcile.Result{}, fmt.Errorf("read the MemberRecord: %w", err)
+	}
+	if duplicate != "" {
+		p.tell(ctx, local, memory.Published{Publication: model.PublicationFailed, Detail: duplicate}, nil)
+		return reconcile.Result{}, nil // the end of it starts everything anew
+	}
 	in, found := p.decide(ctx, local)
 	planned := plan.Publish(in)
-	_, err = p.applier.Apply(ctx, planned.Actions)
+	_, err = p.publishing.Apply(ctx, planned.Actions)
 	switch {
 	case err != nil:
-		found.publication, found.detail = model.PublicationFailed, err.Error()
+		found.Publication, found.Detail = model.PublicationFailed, err.Error()
 	case len(planned.Problems) > 0:
-		found.publication, found.detail = model.PublicationFailed, planned.Problems[0].Message
+		found.Publication, found.Detail = model.PublicationFailed, planned.Problems[0].Message
 	}
 	p.tell(ctx, local, found, err)
 	if err != nil {
 		return p.retry(ctx, req, err)
 	}
 	p.settled(req)
-	return reconcile.Result{RequeueAfter: found.again()}, nil
+	return reconcile.Result{RequeueAfter: again(found)}, nil
 }
 
 // tell stores what was found and counts the attempt for the first pass.
-func (p *publisher) tell(ctx context.Context, local *localExport, found published, err error) {
+func (p *publisher) tell(ctx context.Context, local *localExport, found memory.Published, err error) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -116,11 +131,14 @@ func (p *publisher) tell(ctx context.Context, local *localExport, found publishe
 		now := &found
 		if local.export == nil {
 			now = nil
+			if memory, has := p.Admitter.(interface{ Forget(types.NamespacedName) }); has {
+				memory.Forget(local.key)
+			}
 		}
-		p.observations.publish(local.key, now)
+		p.observations.Publish(local.key, now)
 	}
-	settled := found.publication != model.PublicationPending && found.publication != model.PublicationFailed
-	p.pass.attempted(passExports, local.key, local.export == nil || settled)
+	settled := found.Publication != model.PublicationPending && found.Publication != model.PublicationFailed
+	p.pass.Attempted(memory.Exports, local.key, local.export == nil || settled)
 }
 
 // localExport is everything that this cluster holds about one export.
@@ -141,11 +159,11 @@ func (p *publisher) read(ctx context.Context, key types.NamespacedName) (*localE
 	}
 	var records exchangev1alpha1.ExportRecordList
 	name := model.RecordName(key.Namespace, key.Name)
-	if err := p.client.List(ctx, &records, client.MatchingFields{indexExport: name}); err != nil {
+	if err := p.Exchange.Client.List(ctx, &records, client.MatchingFields{indexExport: name}); err != nil {
 		return nil, err
 	}
 	local.records = pointers(records.Items)
-	local.copies, err = listSlices(ctx, p.client, client.MatchingFields{indexExport: key.String()})
+	local.copies, err = listSlices(ctx, p.Exchange.Client, client.MatchingFields{indexExport: key.String()})
 	return local, err
 }
 
@@ -187,22 +205,22 @@ func get[T any, P interface {
 }
 
 // decide works out what is to stand in the exchange, and what to say of it.
-func (p *publisher) decide(ctx context.Context, local *localExport) (plan.PublishInput, published) {
+func (p *publisher) decide(ctx context.Context, local *localExport) (plan.PublishInput, memory.Published) {
 	in := plan.PublishInput{Key: local.key, CurrentRecords: local.records, CurrentSlices: local.copies}
 	if local.export == nil {
-		return in, published{publication: model.PublicationNone}
+		return in, memory.Published{Publication: model.PublicationNone}
 	}
-	export, err := exchange.LocalExport(p.Self, local.export, local.service)
+	export, err := p.localExport(local)
 	if err != nil {
-		return in, published{publication: model.PublicationNone, detail: err.Error()}
+		return in, memory.Published{Publication: model.PublicationNone, Detail: err.Error()}
 	}
 	if exchange.ReservedNamespace(local.key.Namespace) {
-		return in, published{publication: model.PublicationWithheld, detail: fmt.Sprintf(
+		return in, memory.Published{Publication: model.PublicationWithheld, Detail: fmt.Sprintf(
 			"Namespace %s belongs to the cluster itself, and no member imports into it; export from another namespace", local.key.Namespace)}
 	}
-	scope, err := effectiveScope(local)
+	scope, err := effectiveScope(local, p.Peers.Members())
 	if err != nil {
-		return in, published{publication: model.PublicationWithheld, detail: err.Error()}
+		return in, memory.Published{Publication: model.PublicationWithheld, Detail: err.Error()}
 	}
 	for _, source := range local.sources {
 		if slice, ok := exchange.CopySlice(local.key, source); ok {
@@ -213,19 +231,23 @@ func (p *publisher) decide(ctx context.Context, local *localExport) (plan.Publis
 	case decision.Allowed:
 	case decision.Denied:
 		in.Slices = nil
-		return in, published{publication: model.PublicationWithheld, detail: violations(verdict)}
+		return in, memory.Published{Publication: model.PublicationWithheld, Detail: violations(verdict)}
 	default:
-		return leave(in, local), published{publication: model.PublicationPending, scope: scope,
-			detail: "policies could not be evaluated, so what is published stays as it is: " + verdict.Problem}
+		return leave(in, local), memory.Published{Publication: model.PublicationPending, Scope: scope,
+			Detail: "policies could not be evaluated, so what is published stays as it is: " + verdict.Problem}
 	}
 	record := exchange.Record(export)
 	in.Record = &record
-	audience, problem := p.audience(ctx, scope)
+	audience, troubled, problem := p.audience(ctx, scope)
 	in.Audience = audience
+	// What stands where nothing can be written now stays: it is still meant for
+	// those who read it there.
+	in.CurrentRecords = outside(troubled, in.CurrentRecords)
+	in.CurrentSlices = outside(troubled, in.CurrentSlices)
 	if problem != "" {
-		return in, published{publication: model.PublicationFailed, detail: problem, scope: scope}
+		return in, memory.Published{Publication: model.PublicationFailed, Detail: problem, Scope: scope}
 	}
-	return in, published{publication: model.Published, scope: scope}
+	return in, memory.Published{Publication: model.Published, Scope: scope}
 }
 
 // leave keeps the records as they are, and lets the endpoints of what is
@@ -244,32 +266,53 @@ func leave(in plan.PublishInput, local *localExport) plan.PublishInput {
 	return in
 }
 
-// effectiveScope is what both the export and its namespace allow. A scope that
-// cannot be read is never taken for a wider one.
-func effectiveScope(local *localExport) (model.Scope, error) {
+// effectiveScope is what the export asks for and its namespace allows. A scope
+// that cannot be read is never taken for a wider one.
+func effectiveScope(local *localExport, members []model.Member) (model.Scope, error) {
 	const unread = "%s, annotation %s: %w; it is exported nowhere until that is corrected"
+	export, namespace := "ServiceExport "+local.key.String(), "Namespace "+local.key.Namespace
 	scope, err := model.ScopeOfExport(local.export)
 	if err != nil {
-		return model.Scope{}, fmt.Errorf(unread, "ServiceExport "+local.key.String(), model.AnnotationExportTo, err)
+		return model.Scope{}, fmt.Errorf(unread, export, model.AnnotationExportTo, err)
+	}
+	if text, set := local.export.Annotations[model.AnnotationExportToSelector]; set {
+		selected, err := model.ScopeOfSelector(text, members)
+		if err != nil {
+			return model.Scope{}, fmt.Errorf(unread, export, model.AnnotationExportToSelector, err)
+		}
+		both := scope.Intersect(selected)
+		if both.Empty() {
+			return both, fmt.Errorf("%s, annotation %s: %q selects %s of the members, annotation %s allows %s, and no cluster is in both; "+
+				"change the selector, or the labels of a peer's Secret", export, model.AnnotationExportToSelector, text, named(selected), model.AnnotationExportTo, scope)
+		}
+		scope = both
 	}
 	if local.namespace == nil {
 		return scope, nil
 	}
 	limit, err := model.ScopeOfNamespace(local.namespace)
 	if err != nil {
-		return model.Scope{}, fmt.Errorf(unread, "Namespace "+local.key.Namespace, model.AnnotationExportTo, err)
+		return model.Scope{}, fmt.Errorf(unread, namespace, model.AnnotationExportTo, err)
 	}
 	both := scope.Intersect(limit)
 	if both.Empty() {
-		return both, fmt.Errorf("ServiceExport %s, annotation %s: names %s, its Namespace allows %s, and no cluster is in both; change one of the two",
-			local.key, model.AnnotationExportTo, scope, limit)
+		return both, fmt.Errorf("%s: names %s, annotation %s of its Namespace allows %s, and no cluster is in both; change one of the two",
+			export, scope, model.AnnotationExportTo, limit)
 	}
 	return both, nil
 }
 
+// named is a scope in a sentence, in which no cluster has to be a word.
+func named(scope model.Scope) string {
+	if scope.Empty() {
+		return "none"
+	}
+	return scope.String()
+}
+
 // audience lists the exchange namespaces for a scope that are there, and says
 // what is missing. One missing namespace must not keep the others empty.
-func (p *publisher) audience(ctx context.Context, scope model.Scope) (namespaces []string, problem string) {
+func (p *publisher) audience(ctx context.Context, scope model.Scope) (namespaces, troubled []string, problem string) {
 	wanted := []string{model.ExchangeNamespace(p.Self)}
 	var problems []string
 	if !scope.All() {
@@ -289,32 +332,18 @@ func (p *publisher) audience(ctx context.Context, scope model.Scope) (namespaces
 		}
 	}
 	for _, name := range wanted {
-		if problem := p.exchangeProblem(ctx, name); problem != "" {
-			problems = append(problems, problem)
+		if problem := p.Exchange.Problem(ctx, name); problem != "" {
+			problems, troubled = append(problems, problem), append(troubled, name)
 			continue
 		}
 		namespaces = append(namespaces, name)
 	}
-	return namespaces, strings.Join(problems, "; ")
+	return namespaces, troubled, strings.Join(problems, "; ")
 }
 
-// exchangeProblem says why nothing can be published in an exchange namespace;
-// nothing if it can.
-// The agent may not create it: whoever joins clusters does, with its Roles.
-func (b *base) exchangeProblem(ctx context.Context, name string) string {
-	namespace, err := get[corev1.Namespace](ctx, b.client, types.NamespacedName{Name: name})
-	switch {
-	case err != nil:
-		return fmt.Sprintf("exchange namespace %s cannot be read: %v", name, err)
-	case namespace == nil:
-		return fmt.Sprintf("exchange namespace %s does not exist; run kubectl comity join", name)
-	case terminating(namespace):
-		return fmt.Sprintf("exchange namespace %s is being deleted; run kubectl comity join once it is gone", name)
-	case namespace.Labels[model.LabelExchangeFrom] != string(b.Self):
-		return fmt.Sprintf("namespace %s, label %s: is %q; expected %q; run kubectl comity join, or remove the namespace if it is not an exchange",
-			name, model.LabelExchangeFrom, namespace.Labels[model.LabelExchangeFrom], b.Self)
-	}
-	return ""
+// outside leaves out the objects in some namespaces.
+func outside[T client.Object](namespaces []string, objects []T) []T {
+	return slices.DeleteFunc(slices.Clone(objects), func(o T) bool { return slices.Contains(namespaces, o.GetNamespace()) })
 }
 
 func violations(v decision.Verdict) string {
@@ -326,8 +355,8 @@ func violations(v decision.Verdict) string {
 }
 
 // again is how soon to look again at what no event may tell of.
-func (f published) again() time.Duration {
-	if f.publication == model.PublicationFailed || f.publication == model.PublicationPending {
+func again(f memory.Published) time.Duration {
+	if f.Publication == model.PublicationFailed || f.Publication == model.PublicationPending {
 		return missingRetry
 	}
 	return 0

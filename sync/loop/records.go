@@ -6,9 +6,10 @@ package loop
 import (
 	"context"
 	"fmt"
-	"sync"
+	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -18,6 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/loop/internal/memory"
+	"github.com/comity-mcs/comity/sync/loop/internal/wake"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/plan"
 )
@@ -30,19 +33,19 @@ func setupNamespaces(mgr ctrl.Manager, b *base) error {
 	byName := mapped(func(_ context.Context, o client.Object) []types.NamespacedName {
 		return []types.NamespacedName{{Name: o.GetName()}}
 	})
-	all := &waking{wakes: []<-chan struct{}{b.pass.restarted()}, list: n.restart}
+	all := &wake.Keys{Wakes: []<-chan struct{}{b.exchanges.Listen(), b.pass.Restarted()}, List: n.restart}
 	return ctrl.NewControllerManagedBy(mgr).Named("namespace-records").
 		Watches(&corev1.Namespace{}, byName).
-		Watches(&exchangev1alpha1.NamespaceRecord{}, byName, b.inSharedExchange()).
+		WatchesRawSource(watchExchange(b, &exchangev1alpha1.NamespaceRecord{}, byName, b.inSharedExchange())).
 		WatchesRawSource(all).
 		WithOptions(b.controllerOptions()).
 		Complete(n)
 }
 
-func (b *base) inSharedExchange() builder.Predicates {
-	return builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool {
+func (b *base) inSharedExchange() predicate.Predicate {
+	return predicate.NewPredicateFuncs(func(o client.Object) bool {
 		return o.GetNamespace() == model.ExchangeNamespace(b.Self)
-	}))
+	})
 }
 
 // restart lists all namespaces and makes each count for the first pass.
@@ -55,16 +58,16 @@ func (n *namespacer) restart(ctx context.Context) ([]types.NamespacedName, error
 	for i := range list.Items {
 		keys = append(keys, types.NamespacedName{Name: list.Items[i].Name})
 	}
-	n.pass.seed(passNamespaces, keys)
+	n.pass.Seed(memory.Namespaces, keys)
 	return keys, nil
 }
 
 // Reconcile brings the record of one namespace up to date.
 func (n *namespacer) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	shared := model.ExchangeNamespace(n.Self)
-	if n.exchangeProblem(ctx, shared) != "" {
-		// Its creation starts everything anew.
-		return reconcile.Result{}, nil
+	if may, err := n.mayPublish(ctx); err != nil || !may {
+		// What changes that starts everything anew.
+		return reconcile.Result{}, err
 	}
 	key := types.NamespacedName{Name: req.Name}
 	namespace, err := get[corev1.Namespace](ctx, n.client, key)
@@ -75,7 +78,7 @@ func (n *namespacer) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if namespace != nil && !terminating(namespace) && n.isUserNamespace(namespace) {
 		desired[req.Name] = n.identity(namespace)
 	}
-	record, err := get[exchangev1alpha1.NamespaceRecord](ctx, n.client, types.NamespacedName{Namespace: shared, Name: req.Name})
+	record, err := get[exchangev1alpha1.NamespaceRecord](ctx, n.Exchange.Client, types.NamespacedName{Namespace: shared, Name: req.Name})
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("read NamespaceRecord %s/%s: %w", shared, req.Name, err)
 	}
@@ -83,8 +86,8 @@ func (n *namespacer) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if record != nil {
 		current = append(current, record)
 	}
-	_, err = n.applier.Apply(ctx, plan.Namespaces(shared, desired, current))
-	n.pass.attempted(passNamespaces, key, err == nil)
+	_, err = n.publishing.Apply(ctx, plan.Namespaces(shared, desired, current))
+	n.pass.Attempted(memory.Namespaces, key, err == nil)
 	if err != nil {
 		return n.retry(ctx, req, err)
 	}
@@ -105,13 +108,16 @@ func (b *base) identity(namespace *corev1.Namespace) map[string]string {
 
 // herald writes the MemberRecord, which tells readers that an absent record now
 // means a withdrawn export and no longer one that is still to come.
-type herald struct{ *base }
+type herald struct {
+	*base
+	told string // what was last told of another cluster with this one's id
+}
 
 func setupMember(mgr ctrl.Manager, b *base) error {
-	h := &herald{b}
-	only := types.NamespacedName{Namespace: model.ExchangeNamespace(b.Self), Name: string(b.Self)}
+	h := &herald{base: b}
+	only := b.member()
 	toOnly := mapped(func(context.Context, client.Object) []types.NamespacedName { return []types.NamespacedName{only} })
-	done := &waking{wakes: []<-chan struct{}{b.pass.completed()}, list: func(context.Context) ([]types.NamespacedName, error) {
+	done := &wake.Keys{Wakes: []<-chan struct{}{b.pass.Completed(), b.homes.Listen()}, List: func(context.Context) ([]types.NamespacedName, error) {
 		return []types.NamespacedName{only}, nil
 	}}
 	sharedExchange := builder.WithPredicates(notInitial, predicate.Funcs{
@@ -122,12 +128,15 @@ func setupMember(mgr ctrl.Manager, b *base) error {
 	})
 	// A new exchange namespace is empty: all must be published before it says so.
 	anew := mapped(func(context.Context, client.Object) []types.NamespacedName {
-		b.pass.restart()
+		b.pass.Restart()
 		return nil
 	})
-	return ctrl.NewControllerManagedBy(mgr).Named("member-record").
-		Watches(&exchangev1alpha1.MemberRecord{}, toOnly, b.inSharedExchange()).
-		Watches(&corev1.Namespace{}, anew, sharedExchange).
+	controller := ctrl.NewControllerManagedBy(mgr).Named("member-record")
+	if !b.hub { // else a namespace of that name here is none of the exchange
+		controller = controller.Watches(&corev1.Namespace{}, anew, sharedExchange)
+	}
+	return controller.
+		WatchesRawSource(watchExchange(b, &exchangev1alpha1.MemberRecord{}, toOnly, b.inSharedExchange())).
 		WatchesRawSource(done).
 		WithOptions(b.controllerOptions()).
 		Complete(h)
@@ -139,110 +148,72 @@ func relabelled(e event.UpdateEvent) bool {
 
 // Reconcile brings the MemberRecord up to date once the first pass is complete.
 func (h *herald) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	if !h.pass.isComplete() || h.exchangeProblem(ctx, req.Namespace) != "" {
-		return reconcile.Result{}, nil
+	if err := h.watchOver(ctx); err != nil {
+		return reconcile.Result{}, fmt.Errorf("read MemberRecord %s: %w", req, err)
 	}
-	record, err := get[exchangev1alpha1.MemberRecord](ctx, h.client, req.NamespacedName)
+	if may, err := h.mayPublish(ctx); !h.pass.IsComplete() || !may || err != nil {
+		return reconcile.Result{}, err
+	}
+	record, err := h.readMember(ctx)
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("read MemberRecord %s: %w", req, err)
 	}
-	desired := exchangev1alpha1.MemberRecordSpec{ClusterID: string(h.Self), ClusterSet: h.ClusterSet, Version: h.Version}
-	if _, err = h.applier.Apply(ctx, plan.Member(req.Namespace, desired, record)); err != nil {
+	uid, err := h.clusterUID(ctx)
+	if err != nil {
+		return reconcile.Result{}, fmt.Errorf("read Namespace %s: %w", metav1.NamespaceSystem, err)
+	}
+	desired := h.describe(uid, record)
+	if _, err = h.publishing.Apply(ctx, plan.Member(req.Namespace, desired, record)); err != nil {
 		return h.retry(ctx, req, err)
 	}
 	h.settled(req)
 	return reconcile.Result{}, nil
 }
 
-// Parts of the first pass.
-const (
-	passExports    = "exports"
-	passNamespaces = "namespaces"
-)
+// maxCIDRs is how many ranges of a kind a MemberRecord may hold.
+const maxCIDRs = 64
 
-// maxAttempts is how often an export is tried before the first pass goes on
-// without it. An export that fails so often was never published, so no reader
-// can take its absence for a withdrawal; and it must not hold up the others.
-const maxAttempts = 3
-
-// firstPass knows whether everything that this cluster shares was published
-// once since start, or since its exchange namespace came into being.
-type firstPass struct {
-	mu       sync.Mutex
-	pending  map[string]map[types.NamespacedName]int // part → key → attempts
-	complete bool
-	done     chan struct{}
-	restarts []chan struct{}
-}
-
-func newFirstPass() *firstPass {
-	return &firstPass{pending: map[string]map[types.NamespacedName]int{}, done: make(chan struct{}, 1)}
-}
-
-// completed delivers when the pass becomes complete.
-func (f *firstPass) completed() <-chan struct{} { return f.done }
-
-// restarted delivers when a part must be listed and seeded again.
-func (f *firstPass) restarted() <-chan struct{} {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	wake := make(chan struct{}, 1)
-	f.restarts = append(f.restarts, wake)
-	return wake
-}
-
-func (f *firstPass) restart() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.complete = false
-	clear(f.pending)
-	for _, wake := range f.restarts {
-		kick(wake)
+// describe is what this cluster says of itself. What it does not know yet stays
+// as the record has it, lest every restart take it back for a moment.
+func (h *herald) describe(uid types.UID, record *exchangev1alpha1.MemberRecord) exchangev1alpha1.MemberRecordSpec {
+	spec := exchangev1alpha1.MemberRecordSpec{ClusterID: string(h.Self), ClusterSet: h.ClusterSet, Version: h.Version, ClusterUID: uid}
+	home := h.home()
+	spec.PodCIDRs, spec.ServiceCIDRs = texts(home.PodCIDRs), texts(home.ServiceCIDRs)
+	if record != nil && len(spec.PodCIDRs)+len(spec.ServiceCIDRs) == 0 {
+		spec.PodCIDRs, spec.ServiceCIDRs = record.Spec.PodCIDRs, record.Spec.ServiceCIDRs
 	}
+	return spec
 }
 
-// seed names what a part consists of; the keys must be enqueued after it. Once
-// a pass is complete it stays so until restart.
-func (f *firstPass) seed(part string, keys []types.NamespacedName) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.complete {
-		return
+// texts are the first of the prefixes, as text.
+func texts(prefixes []netip.Prefix) []string {
+	var out []string
+	for _, p := range prefixes[:min(len(prefixes), maxCIDRs)] {
+		out = append(out, p.String())
 	}
-	f.pending[part] = make(map[types.NamespacedName]int, len(keys))
-	for _, key := range keys {
-		f.pending[part][key] = 0
-	}
-	f.check()
+	return out
 }
 
-// attempted counts one attempt at key.
-func (f *firstPass) attempted(part string, key types.NamespacedName, succeeded bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	attempts, waiting := f.pending[part][key]
-	if !waiting {
-		return
-	}
-	if attempts+1 < maxAttempts && !succeeded {
-		f.pending[part][key]++
-		return
-	}
-	delete(f.pending[part], key)
-	f.check()
-}
+// reasonDuplicate is that of the event on Comity's Namespace.
+const reasonDuplicate = "DuplicateClusterID"
 
-func (f *firstPass) check() {
-	exports, haveExports := f.pending[passExports]
-	namespaces, haveNamespaces := f.pending[passNamespaces]
-	if !f.complete && haveExports && haveNamespaces && len(exports)+len(namespaces) == 0 {
-		f.complete = true
-		kick(f.done)
+// watchOver tells once that another cluster has this one's id, and starts
+// everything anew when that is over.
+func (h *herald) watchOver(ctx context.Context) error {
+	problem, err := h.duplicate(ctx)
+	if err != nil || problem == h.told {
+		return err
 	}
-}
-
-func (f *firstPass) isComplete() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.complete
+	h.told = problem
+	if problem == "" {
+		ctrl.LoggerFrom(ctx).Info("this cluster's id is its own again")
+		h.pass.Restart()
+		return nil
+	}
+	ctrl.LoggerFrom(ctx).Info("nothing is published", "reason", reasonDuplicate, "message", problem)
+	own, err := get[corev1.Namespace](ctx, h.client, types.NamespacedName{Name: h.Namespace})
+	if err == nil && own != nil {
+		h.Recorder.Eventf(own, nil, corev1.EventTypeWarning, reasonDuplicate, "Publish", "%s", model.Bound(problem, 1000))
+	}
+	return err
 }

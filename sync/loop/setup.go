@@ -12,12 +12,15 @@ package loop
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -28,6 +31,8 @@ import (
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/sync/apply"
+	"github.com/comity-mcs/comity/sync/loop/internal/memory"
+	"github.com/comity-mcs/comity/sync/loop/internal/wake"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
@@ -37,14 +42,33 @@ type Peers interface {
 	Listed() <-chan struct{}
 	Members() []model.Member
 	Exports(key types.NamespacedName) []model.Export
-	Slices(cluster model.ClusterID, key types.NamespacedName) []*discoveryv1.EndpointSlice
+	// Slices are what may be imported, and what was left out and why.
+	Slices(cluster model.ClusterID, key types.NamespacedName) ([]*discoveryv1.EndpointSlice, []model.Problem)
+	// Held are the clusters whose export of key vanished, with so many others
+	// that what came of it is kept for now.
+	Held(key types.NamespacedName) []model.Hold
 	Keys() []types.NamespacedName
+	// Subscribe calls key when an export, its slices or its hold changed, and
+	// member when a peer appeared, became synced, lost that, changed its
+	// Contact state, or went.
 	Subscribe(key func(types.NamespacedName), member func(model.ClusterID)) (cancel func())
 }
 
 // Admitter says whether policy lets a stored export be published.
 type Admitter interface {
 	Admit(ctx context.Context, export *mcsv1beta1.ServiceExport) decision.Verdict
+}
+
+// Prober says whether the endpoints of a cluster answer, as the second signal
+// beside its heartbeat that it is lost.
+type Prober interface {
+	// Watch replaces the addresses that are probed for key; none ends it. What
+	// was found of a cluster that is still among them stays.
+	Watch(key types.NamespacedName, targets map[model.ClusterID][]netip.AddrPort)
+	// Down are the watched clusters of key of which no endpoint answers.
+	Down(key types.NamespacedName) []model.ClusterID
+	// Subscribe calls changed when Down answers differently for a key.
+	Subscribe(changed func(types.NamespacedName)) (cancel func())
 }
 
 // Options configure the loop; all fields without a default are required.
@@ -60,7 +84,9 @@ type Options struct {
 	// sameness; default model.LabelIdentity.
 	IdentityLabels []string
 
-	Peers    Peers
+	Peers Peers
+	// Admitter may have a method Forget(types.NamespacedName); it is called
+	// for exports that are gone.
 	Admitter Admitter
 	// PolicyLoaded is closed once Admitter can answer; no export is looked at
 	// before, lest every restart call what is published pending for a moment.
@@ -70,8 +96,31 @@ type Options struct {
 	// It is drained on every replica.
 	PolicyChanged <-chan event.GenericEvent
 
+	// Home is what this cluster is like; nil if that is not known. HomeChanged
+	// tells that it answers differently; HomeKnown, if not nil, is closed once
+	// it answers, which imports wait for, but not for ever.
+	Home        func() model.Home
+	HomeChanged <-chan event.GenericEvent
+	HomeKnown   <-chan struct{}
+	// Prober probes endpoints of lost clusters; nil never finds one down.
+	Prober Prober
+
+	// AddOn leaves importing to another implementation: exports are published,
+	// and imports resolved and observed, but nothing is written to a user's
+	// namespace and nothing is removed there.
+	AddOn bool
+	// MaintainSelectors publishes the selectors of exported Services and gives
+	// derived Services theirs; Takeover adopts what the Sveltos pipeline made.
+	MaintainSelectors, Takeover bool
+
+	// Exchange is where this cluster publishes; nil is its own API server. See
+	// sync/hub for the other.
+	Exchange *Exchange
+
 	// Workers is how many keys each reconciler works on at once; default 8.
 	Workers int
+	// Recorder takes events; default one of the manager's.
+	Recorder events.EventRecorder
 	// Registry takes the package's metrics; nil registers none.
 	Registry prometheus.Registerer
 	// Writer makes the writes; default the manager's client. Tests inject
@@ -95,27 +144,32 @@ const (
 )
 
 // Loop is what the status controller may ask of the running loop.
-type Loop struct{ observations *observations }
+type Loop struct{ base *base }
 
 // Observe returns what the loop last found for a namespace/name; false if it
 // has not finished with that key since it became leader.
 func (l *Loop) Observe(key types.NamespacedName) (model.Observation, bool) {
-	return l.observations.get(key)
+	return l.base.observations.Get(key)
 }
 
-// Changed tells of namespace/names whose Observation differs from before. The
+// Changed is a new channel, for one reader, that tells of namespace/names whose
+// Observation differs from before, and at first of all that are known. The
 // object of an event is a ServiceExport that carries nothing but its name and
 // namespace. Changes of one key are coalesced until read; nothing is lost.
-func (l *Loop) Changed() <-chan event.GenericEvent { return l.observations.out }
+func (l *Loop) Changed() <-chan event.GenericEvent { return l.base.observations.Changes() }
 
 // base is what all reconcilers share.
 type base struct {
 	Options
 	client       client.Client
 	applier      *apply.Applier
-	observations *observations
-	pass         *firstPass
-	policies     *broadcast
+	publishing   *apply.Applier // writes to the exchange
+	observations *memory.Observations
+	pass         *memory.Pass
+	policies     *wake.Broadcast
+	homes        *wake.Broadcast
+	exchanges    *wake.Broadcast
+	hub          bool // the exchange is another API server
 	conflicts    workqueue.TypedRateLimiter[reconcile.Request]
 	refusals     workqueue.TypedRateLimiter[reconcile.Request]
 }
@@ -123,7 +177,7 @@ type base struct {
 // SetupWithManager adds the sync reconcilers to mgr. The manager's client must
 // read from its cache, whose EndpointSlices, Services, ServiceExports,
 // ServiceImports, Namespaces and exchange records cover all namespaces, with
-// TrimManagedFields or something gentler as transform.
+// Shrink, TrimManagedFields or something gentler as transform.
 func SetupWithManager(mgr ctrl.Manager, opts Options) (*Loop, error) {
 	if opts.Workers == 0 {
 		opts.Workers = 8
@@ -134,31 +188,49 @@ func SetupWithManager(mgr ctrl.Manager, opts Options) (*Loop, error) {
 	if opts.Writer == nil {
 		opts.Writer = mgr.GetClient()
 	}
-	if err := addIndexes(context.Background(), mgr.GetFieldIndexer()); err != nil {
+	if opts.Recorder == nil {
+		opts.Recorder = mgr.GetEventRecorder(model.FieldOwner)
+	}
+	applier := apply.New(opts.Writer, opts.Registry)
+	publishing, hub := applier, opts.Exchange != nil
+	if !hub {
+		opts.Exchange = ownExchange(mgr, opts.Self)
+	} else {
+		publishing = applier.Through(opts.Exchange.Client)
+	}
+	if err := errors.Join(
+		addIndexes(context.Background(), mgr.GetFieldIndexer()), addExchangeIndexes(context.Background(), opts.Exchange.Cache),
+	); err != nil {
 		return nil, fmt.Errorf("set up sync indexes: %w", err)
 	}
 	b := &base{
-		Options: opts, client: mgr.GetClient(), applier: apply.New(opts.Writer, opts.Registry),
-		observations: newObservations(), pass: newFirstPass(), policies: &broadcast{source: opts.PolicyChanged},
+		Options: opts, client: mgr.GetClient(), applier: applier, publishing: publishing, hub: hub,
+		observations: memory.NewObservations(), pass: memory.NewPass(), policies: &wake.Broadcast{Source: opts.PolicyChanged}, homes: &wake.Broadcast{Source: opts.HomeChanged},
 		conflicts: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
 		refusals:  workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRefused, lastRefused),
 	}
+	b.exchanges = &wake.Broadcast{Source: opts.Exchange.Changed, Each: func(e event.GenericEvent) {
+		if e.Object != nil && e.Object.GetName() == model.ExchangeNamespace(opts.Self) {
+			b.pass.Restart() // a new one is empty: all must be published before it says so
+		}
+	}}
 	for _, setup := range []func(ctrl.Manager, *base) error{setupPublish, setupImport, setupNamespaces, setupMember} {
 		if err := setup(mgr, b); err != nil {
 			return nil, fmt.Errorf("set up sync: %w", err)
 		}
 	}
-	for _, runnable := range []interface{ Start(context.Context) error }{b.observations, b.policies} {
+	for _, runnable := range []interface{ Start(context.Context) error }{b.observations, b.policies, b.homes, b.exchanges} {
 		if err := mgr.Add(runnable); err != nil {
 			return nil, fmt.Errorf("set up sync: %w", err)
 		}
 	}
-	return &Loop{observations: b.observations}, nil
+	return &Loop{base: b}, nil
 }
 
 func (b *base) controllerOptions() controller.Options {
 	return controller.Options{
 		MaxConcurrentReconciles: b.Workers,
+		CacheSyncTimeout:        neverTimeout,
 		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
 	}
 }

@@ -45,33 +45,3 @@ func TestARefusedWriteIsTriedAgainSoonAndThenMoreRarely(t *testing.T) {
 		t.Errorf("got %v after a success, want to start over at %v", again, waits[0])
 	}
 }
-
-// Without this a restart called every export pending until the policies were
-// loaded, and exported again a moment later: two writes and two events for each.
-func TestNoWorkerStartsBeforeAllThatItsSourceNeedsIsThere(t *testing.T) {
-	peers, policies := make(chan struct{}), make(chan struct{})
-	w := &waking{ready: []<-chan struct{}{peers, nil, policies}}
-	synced := make(chan error, 1)
-	go func() { synced <- w.WaitForSync(t.Context()) }()
-	for _, one := range []chan struct{}{policies, peers} {
-		select {
-		case err := <-synced:
-			t.Fatalf("got %v, want it to wait for both", err)
-		case <-time.After(20 * time.Millisecond):
-		}
-		close(one)
-	}
-	select {
-	case err := <-synced:
-		if err != nil {
-			t.Errorf("got error %v once both are there", err)
-		}
-	case <-time.After(10 * time.Second):
-		t.Error("still waits once both are there")
-	}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := (&waking{ready: []<-chan struct{}{make(chan struct{})}}).WaitForSync(ended); err == nil {
-		t.Error("got no error from a wait that was given up")
-	}
-}

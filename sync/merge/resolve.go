@@ -30,6 +30,11 @@ func Resolve(exports []model.Export) (*model.Import, []model.Conflict) {
 		IPFamilies:  firstFamilies(ordered),
 		Labels:      oldest.Labels,
 		Annotations: oldest.Annotations,
+		// Not of KEP-1645, so no conflict of it either; where exports differ,
+		// the oldest decides as of all else.
+		PreferLocal: oldest.PreferLocal,
+		Selector:    oldest.Selector,
+		Targets:     oldest.Targets,
 	}
 	// A headless Service has no address for a proxy to serve, so nothing that
 	// tells a proxy how to serve it belongs to its import.
@@ -114,6 +119,12 @@ func timeout(config *corev1.SessionAffinityConfig) *int32 {
 
 // firstFamilies are the IP families of the oldest export that tells any,
 // without repetition (KEP-1645: ipFamilies must not have duplicates).
+//
+// KEP-1645 leaves the choice to implementations. What all exports have in
+// common would reach every cluster, but then a younger export could take an
+// address away from clients that use it; a conflict must leave traffic as it
+// is. So the oldest decides here too, and IPFamilyConflict says where traffic
+// of one of its families does not reach everybody.
 func firstFamilies(ordered []model.Export) []corev1.IPFamily {
 	for _, e := range ordered {
 		var families []corev1.IPFamily

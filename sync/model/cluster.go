@@ -29,15 +29,6 @@ func ParseClusterID(s string) (ClusterID, error) {
 	return ClusterID(s), nil
 }
 
-// Member is a peer as this cluster knows it.
-type Member struct {
-	ID ClusterID
-	// Synced is true once everything that the peer shares with this cluster
-	// was read successfully since this process started. Until then what the
-	// peer exports is unknown, which is not the same as nothing.
-	Synced bool
-}
-
 // NamespacePresence says what is known of a namespace in another cluster.
 type NamespacePresence int
 

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
@@ -31,6 +32,21 @@ type Export struct {
 	// Labels and Annotations are ServiceExport.spec.exported*, never the Service's own.
 	Labels      map[string]string
 	Annotations map[string]string
+
+	// PreferLocal asks importers to route to endpoints of their own cluster as
+	// long as there are any (annotation comity.dev/prefer: local).
+	PreferLocal bool
+	// Selector and Targets are the Service's, for importers that maintain
+	// selectors; empty unless the exporter publishes them.
+	Selector map[string]string
+	Targets  []Target
+}
+
+// Target is where in a pod the traffic to one Service port goes.
+type Target struct {
+	Port     int32
+	Protocol corev1.Protocol
+	Target   intstr.IntOrString
 }
 
 // Import is what the exports of one namespace/name that reach a cluster are
@@ -47,6 +63,11 @@ type Import struct {
 	TrafficDistribution   *string
 	Labels                map[string]string
 	Annotations           map[string]string
+
+	// PreferLocal, Selector and Targets are those of the oldest export.
+	PreferLocal bool
+	Selector    map[string]string
+	Targets     []Target
 
 	// Constituents are the contributing exports, oldest first.
 	Constituents []Constituent

@@ -32,6 +32,10 @@ const (
 	LabelClusterSet = "clusterset.k8s.io"
 )
 
+// ExchangeSecret is the Secret, in Comity's own namespace, with the kubeconfig
+// by which a member reaches the hub, where there is one.
+const ExchangeSecret = "comity-exchange"
+
 // Labels and annotations of our own.
 const (
 	// AnnotationExportTo, on a ServiceExport, limits the export to the listed
@@ -54,6 +58,36 @@ const (
 	// publishes there, and who alone reads it (absent: every peer).
 	LabelExchangeFrom = "comity.dev/exchange-from"
 	LabelExchangeTo   = "comity.dev/exchange-to"
+	// AnnotationExportToSelector, on a ServiceExport, limits the export to the
+	// peers whose Secret carries matching labels; with AnnotationExportTo, to
+	// those that both allow.
+	AnnotationExportToSelector = "comity.dev/export-to-selector"
+	// AnnotationPrefer, on a ServiceExport, says where importers are to route
+	// first. PreferLocal is its only value.
+	AnnotationPrefer = "comity.dev/prefer"
+	PreferLocal      = "local"
+	// AnnotationOnLost, on a ServiceImport or its Namespace, says what becomes
+	// of the endpoints of a lost cluster: one of the values of OnLost.
+	AnnotationOnLost = "comity.dev/on-lost"
+	// AnnotationAcceptedCIDRs lists, on a peer Secret, the address ranges that
+	// the local administrator accepts from that peer, separated by commas.
+	// Without it no address of the peer is accepted.
+	AnnotationAcceptedCIDRs = "comity.dev/accepted-cidrs"
+	// AnnotationClusterUID, on a peer Secret, is the UID of the kube-system
+	// namespace of the cluster that was first read with it. Another cluster
+	// with the same id is refused as long as the Secret stands.
+	AnnotationClusterUID = "comity.dev/cluster-uid"
+	// AnnotationConfirmDeletions, on a peer Secret, is set by an administrator
+	// to let held deletions of that peer go on: an RFC 3339 time, which
+	// confirms what vanished before it.
+	AnnotationConfirmDeletions = "comity.dev/confirm-deletions"
+	// AnnotationAdopting, on an object that another pipeline made, says that
+	// Comity is taking it over: it is Comity's already, and what the former
+	// owner left on it is still to be taken off.
+	AnnotationAdopting = "comity.dev/adopting"
+	// LabelSelectsNothing, as the only key of a Service's selector, matches no
+	// pod. It stands there while a selector is on its way out.
+	LabelSelectsNothing = "comity.dev/selects-nothing"
 	// LabelIdentity is the namespace label compared by namespace sameness
 	// unless other keys are configured.
 	LabelIdentity = "comity.dev/identity"

@@ -25,6 +25,9 @@ const (
 type Problem struct {
 	// Reason is one word, used as the reason of an event.
 	Reason string
+	// Cluster is the one whose export or endpoints it is about; empty if it is
+	// about this cluster's objects.
+	Cluster ClusterID
 	// Message names the object, what was expected and what to do.
 	Message string
 }
@@ -38,6 +41,27 @@ const (
 	// ReasonTypeChanged: the derived Service is replaced, because a cluster IP
 	// can be neither given to a Service nor taken from it.
 	ReasonTypeChanged = "TypeChanged"
+	// ReasonIPFamilyNotSupported: this cluster has none of the import's IP families.
+	ReasonIPFamilyNotSupported = "IPFamilyNotSupported"
+	// ReasonTooManyZones: this cluster has more zones than an endpoint can be
+	// hinted to, so that in some of them local endpoints are not preferred.
+	ReasonTooManyZones = "TooManyZones"
+	// ReasonRefused: the API server does not accept what an import needs.
+	ReasonRefused = "Refused"
+	// ReasonAddressOverlap: endpoints of a peer lie in this cluster's own pod
+	// or service address ranges; they are left out.
+	ReasonAddressOverlap = "AddressOverlap"
+	// ReasonAddressNotAccepted: endpoints of a peer lie outside the ranges that
+	// the local administrator accepted for it; they are left out.
+	ReasonAddressNotAccepted = "AddressNotAccepted"
+	// ReasonInvalidEndpoints: parts of a peer's slices are malformed or can be
+	// no pod's (loopback, link-local, ...); they are left out.
+	ReasonInvalidEndpoints = "InvalidEndpoints"
+	// ReasonInvalidAnnotation: an annotation of Comity's cannot be read, and its
+	// default holds.
+	ReasonInvalidAnnotation = "InvalidAnnotation"
+	// ReasonContested: something else keeps changing a derived object back.
+	ReasonContested = "Contested"
 )
 
 // Observation is what the sync loop found and did for one namespace/name. It
@@ -58,4 +82,9 @@ type Observation struct {
 	// order of the reasons in KEP-1645.
 	Conflicts []Conflict
 	Problems  []Problem
+
+	// Sources are the clusters that contribute to what stands here, sorted.
+	Sources []Source
+	// Held are the clusters whose vanished exports of this name are kept, sorted.
+	Held []Hold
 }

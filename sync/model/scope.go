@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 )
 
 // Scope says which clusters an export goes to: every member, or a list. The
@@ -72,6 +73,28 @@ func ScopeOfNamespace(namespace metav1.Object) (Scope, error) {
 		return ParseScope(text)
 	}
 	return ScopeAll(), nil
+}
+
+// ScopeOfSelector is the scope of the members whose properties match a label
+// selector (comity.dev/export-to-selector): the members there are now, so that
+// it has to be read again when they change. It fails on an empty selector, which
+// would match all, and on one that cannot be read; an error never comes with a
+// scope that holds a cluster.
+func ScopeOfSelector(text string, members []Member) (Scope, error) {
+	if strings.TrimSpace(text) == "" {
+		return Scope{}, fmt.Errorf("the selector is empty; expected a label selector such as \"region=eu,tier!=test\"")
+	}
+	selector, err := labels.Parse(text)
+	if err != nil {
+		return Scope{}, fmt.Errorf("%q is no label selector such as \"region=eu,tier!=test\": %w", text, err)
+	}
+	var ids []ClusterID
+	for _, m := range members {
+		if selector.Matches(labels.Set(m.Properties)) {
+			ids = append(ids, m.ID)
+		}
+	}
+	return ScopeOf(ids...), nil
 }
 
 // All reports whether the scope is every member.

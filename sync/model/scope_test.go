@@ -123,3 +123,33 @@ func TestScopeOfAnExport(t *testing.T) {
 		})
 	}
 }
+
+func TestScopeOfASelector(t *testing.T) {
+	members := []model.Member{
+		{ID: "c", Properties: map[string]string{"region": "eu", "tier": "test"}},
+		{ID: "b", Properties: map[string]string{"region": "eu"}},
+		{ID: "d", Properties: map[string]string{"region": "us"}},
+		{ID: "e"},
+	}
+	for name, tc := range map[string]struct {
+		text, want string
+		fails      bool
+	}{
+		"one label":                                {text: "region=eu", want: "b,c"},
+		"several requirements":                     {text: "region in (eu,us), tier!=test", want: "b,d"},
+		"a label that is not there":                {text: "!region", want: "e"},
+		"none that matches":                        {text: "region=mars", want: ""},
+		"an empty selector, which would match all": {text: " ", fails: true},
+		"one that cannot be read":                  {text: "region=eu=us", fails: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			scope, err := model.ScopeOfSelector(tc.text, members)
+			if (err != nil) != tc.fails {
+				t.Fatalf("error %v", err)
+			}
+			if scope.All() || scope.String() != tc.want {
+				t.Errorf("scope %q, want %q", scope, tc.want)
+			}
+		})
+	}
+}

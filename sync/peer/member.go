@@ -6,14 +6,18 @@ package peer
 import (
 	"crypto/sha256"
 	"maps"
+	"net/netip"
 	"slices"
+	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/peer/contact"
+	"github.com/comity-mcs/comity/sync/peer/guard"
+	"github.com/comity-mcs/comity/sync/peer/remote"
 )
 
 // ReasonConnected is the reason of the event that ends a peer's problem.
@@ -24,179 +28,228 @@ const ReasonConnected = "Connected"
 const maxRejected = 10
 
 // member is one peer: the connection that is read from, and, while a rotated
-// Secret is being tried, the one that will replace it.
+// Secret is being tried or the old connection is dead, the one to replace it.
 type member struct {
 	id     model.ClusterID
 	secret *corev1.Secret
 	digest [sha256.Size]byte
-	active *connection
-	next   *connection
+	active *line
+	next   *line
+	// readable: active is verified, and guard has seen what it holds.
+	readable bool
 	// refused is why the Secret's kubeconfig is not used; empty if it is.
 	refused  string
-	told     failure // the problem of the last event
+	told     remote.Failure // the problem of the last event
 	rejected int
+
+	// What the Secret's annotations say; faults are those that cannot be read.
+	accepted []netip.Prefix
+	noted    types.UID // the cluster that the Secret names
+	faults   map[string]remote.Failure
+	// uid is the only cluster that may be the peer: the noted one, else the
+	// first that was read.
+	uid types.UID
+
+	pulse pulse
+	guard *guard.Guard
+}
+
+// line is a connection, what it was made with, and when.
+type line struct {
+	*remote.Connection
+	config *rest.Config
+	dialed time.Time
+}
+
+// is reports whether the line has this connection.
+func (l *line) is(c *remote.Connection) bool { return l != nil && l.Connection == c }
+
+// pulse is what is known of a peer's Lease.
+type pulse struct {
+	tracker *contact.Tracker
+	stamp   string    // of the last renewal seen, by a watch or a question
+	watched time.Time // when a watch last brought anything
+	asking  bool      // a question is under way
+	asked   time.Time // when the last one was put
+	answer  remote.Failure
+	// doubted is when a question brought what no watch had; zero if none did.
+	doubted time.Time
+}
+
+func (s *Set) newMember(c claim) *member {
+	times := contact.Times{Stale: s.opts.StaleAfter, Lost: s.opts.LostAfter}
+	return &member{
+		id: c.id, secret: c.secret, noted: noted(c.secret), uid: noted(c.secret), faults: map[string]remote.Failure{},
+		pulse: pulse{tracker: contact.New(times, s.opts.Clock.Now())}, guard: guard.New(s.opts.DeletionHold),
+	}
 }
 
 func (m *member) state() State {
-	out := State{ID: m.id, Secret: types.NamespacedName{Namespace: m.secret.Namespace, Name: m.secret.Name}}
+	out := State{ID: m.id, Secret: types.NamespacedName{Namespace: m.secret.Namespace, Name: m.secret.Name}, Synced: m.readable, Trying: m.next != nil}
 	newest := m.next
-	if m.active != nil {
-		out.Synced = m.active.verified.Load()
-		if newest == nil {
-			newest = m.active
-		}
+	if newest == nil {
+		newest = m.active
 	}
-	switch {
-	case m.refused != "":
+	if m.refused != "" {
 		out.Reason, out.Message = ReasonInvalidKubeconfig, m.refused
-	case newest != nil:
-		problem, _ := newest.state()
-		out.Reason, out.Message = problem.reason, problem.message
+		return out
+	}
+	if newest != nil {
+		problem, _ := newest.State()
+		out.Reason, out.Message = problem.Reason, problem.Message
+	}
+	for _, annotation := range slices.Sorted(maps.Keys(m.faults)) {
+		if out.Reason == "" {
+			out.Reason, out.Message = m.faults[annotation].Reason, m.faults[annotation].Message
+		}
 	}
 	return out
 }
 
-func (m *member) connections() []*connection {
-	return slices.DeleteFunc([]*connection{m.active, m.next}, func(c *connection) bool { return c == nil })
+func (m *member) lines() []*line {
+	return slices.DeleteFunc([]*line{m.active, m.next}, func(l *line) bool { return l == nil })
+}
+
+// listening is the line by which the peer is heard of: the one in use. What is
+// on trial may lead to another cluster. Nil if there is none at all.
+func (m *member) listening() *line {
+	if m.active != nil {
+		return m.active
+	}
+	return m.next
+}
+
+// of is the member that c reads; nil if c was replaced or removed. It needs mu.
+func (s *Set) of(c *remote.Connection) *member {
+	if m := s.members[c.ID()]; m != nil && (m.active.is(c) || m.next.is(c)) {
+		return m
+	}
+	return nil
 }
 
 // stateChanged is the hook of a connection whose state changed: a new one that
 // is synced takes the old one's place, and transitions are told.
-func (s *Set) stateChanged(c *connection) {
+func (s *Set) stateChanged(c *remote.Connection) {
 	s.mu.Lock()
-	m := s.members[c.id]
-	if m == nil || (m.active != c && m.next != c) {
+	m := s.of(c)
+	if m == nil {
 		s.mu.Unlock()
-		return // replaced or removed meanwhile
+		return
 	}
-	problem, verified := c.state()
-	if m.next == c && verified {
+	problem, verified := c.State()
+	if m.next.is(c) && verified {
 		s.retire(m.active)
-		m.active, m.next = c, nil
+		m.active, m.next, m.readable = m.next, nil, false
 	}
 	// Of a connection on trial and one in use, the one on trial is what the
 	// Secret says now, so its problems are the ones to tell.
-	if m.next == nil || m.next == c {
+	if m.next == nil || m.next.is(c) {
 		s.tellProblem(m, problem, verified)
 	}
+	s.look(m)
+	after := afterwards{members: []model.ClusterID{m.id}, pins: s.learn(m)}
 	s.publish()
 	s.mu.Unlock()
-	s.tellMember(c.id)
+	after.do(s)
 }
 
+// look works out whether the active connection may be read from now on. What it
+// lacks of what was read before is judged at once, before anybody can read it.
+func (s *Set) look(m *member) {
+	verified := m.active != nil && m.active.Verified()
+	if verified && !m.readable {
+		now := s.opts.Clock.Now()
+		there := func(key types.NamespacedName) bool { _, ok := m.active.Export(key); return ok }
+		m.guard.Retain(there, now)
+		m.guard.Present(slices.DeleteFunc(m.active.Keys(), func(key types.NamespacedName) bool { return !there(key) })...)
+		m.pulse.tracker.Reached(now)
+	}
+	m.readable = verified
+}
+
+// exportsListed is the hook for a list of exports that is about to replace what
+// was read before.
+func (s *Set) exportsListed(c *remote.Connection, present func(types.NamespacedName) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if m := s.of(c); m != nil && m.active.is(c) && m.readable {
+		m.guard.Retain(present, s.opts.Clock.Now())
+	}
+}
+
+// exportChanged is the hook for one export of a verified peer.
+func (s *Set) exportChanged(c *remote.Connection, key types.NamespacedName) {
+	s.mu.Lock()
+	m := s.of(c)
+	if m == nil || !m.active.is(c) || !m.readable {
+		s.mu.Unlock()
+		return // all is told of once it may be read
+	}
+	if _, there := c.Export(key); there {
+		m.guard.Present(key)
+	} else {
+		m.guard.Absent(key, s.opts.Clock.Now())
+	}
+	s.mu.Unlock()
+	s.tellKey(key)
+}
+
+func (s *Set) slicesChanged(_ *remote.Connection, key types.NamespacedName) { s.tellKey(key) }
+
 // tellProblem writes one event for each transition.
-func (s *Set) tellProblem(m *member, problem failure, verified bool) {
-	if problem.reason == m.told.reason {
+func (s *Set) tellProblem(m *member, problem remote.Failure, verified bool) {
+	if problem.Reason == m.told.Reason {
 		return
 	}
 	switch {
-	case problem.reason != "":
+	case problem.Reason != "":
 		m.told = problem
-		s.opts.Log.Info("peer cannot be read", "cluster", m.id, "reason", problem.reason, "message", problem.message)
-		s.event(m.secret, corev1.EventTypeWarning, problem.reason, problem.message)
+		s.opts.Log.Info("peer cannot be read", "cluster", m.id, "reason", problem.Reason, "message", problem.Message)
+		s.event(m.secret, aboutReading, corev1.EventTypeWarning, problem.Reason, problem.Message)
 	case verified:
-		m.told = failure{}
+		m.told = remote.Failure{}
 		s.opts.Log.Info("peer can be read", "cluster", m.id)
-		s.event(m.secret, corev1.EventTypeNormal, ReasonConnected, "everything that cluster "+string(m.id)+" shares was read")
+		s.event(m.secret, aboutReading, corev1.EventTypeNormal, ReasonConnected, "everything that cluster "+string(m.id)+" shares was read")
 	}
 }
 
-// rejected is the hook for a record that cannot be believed.
-func (s *Set) rejectedRecord(c *connection, err error) {
-	s.metrics.rejected.WithLabelValues(string(c.id)).Inc()
+// rejectedRecord is the hook for a record that cannot be believed.
+func (s *Set) rejectedRecord(c *remote.Connection, err error) {
+	s.metrics.rejected.WithLabelValues(string(c.ID())).Inc()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m := s.members[c.id]
+	m := s.members[c.ID()]
 	if m == nil || m.rejected >= maxRejected {
 		return
 	}
 	m.rejected++
-	s.opts.Log.Info("record refused", "cluster", c.id, "reason", "InvalidRecord", "message", err.Error())
-	s.event(m.secret, corev1.EventTypeWarning, "InvalidRecord", err.Error())
-}
-
-// notice is what an event says about a Secret.
-type notice struct {
-	secret                *corev1.Secret
-	kind, reason, message string
-}
-
-// event tells about a Secret. Every replica sees the same and only the leader
-// tells, so that each thing is told once; what was wrong last, per Secret, is
-// kept for the moment in which this replica becomes the leader. It needs mu.
-func (s *Set) event(secret *corev1.Secret, kind, reason, message string) {
-	n := notice{secret, kind, reason, message}
-	switch {
-	case s.leads:
-		s.tell(n)
-	case kind == corev1.EventTypeWarning:
-		s.untold[secret.UID] = n
-	default:
-		delete(s.untold, secret.UID) // it is right again
-	}
-}
-
-// tell writes an event; the API allows 1,024 bytes of message.
-func (s *Set) tell(n notice) {
-	s.opts.Recorder.Eventf(n.secret, nil, n.kind, n.reason, "Connect", "%s", model.Bound(n.message, 1000))
-}
-
-// lead makes this replica the one that tells.
-func (s *Set) lead() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.leads = true
-	for _, uid := range slices.Sorted(maps.Keys(s.untold)) {
-		s.tell(s.untold[uid])
-	}
-	clear(s.untold)
+	s.opts.Log.Info("record refused", "cluster", c.ID(), "reason", remote.ReasonInvalidRecord, "message", err.Error())
+	s.event(m.secret, aboutRecords, corev1.EventTypeWarning, remote.ReasonInvalidRecord, err.Error())
 }
 
 // retire stops a connection that nobody reads any more.
-func (s *Set) retire(c *connection) {
-	if c == nil {
+func (s *Set) retire(l *line) {
+	if l == nil {
 		return
 	}
-	c.stop()
-	s.retired.Go(c.wait)
+	l.Stop()
+	s.ending.Go(l.Wait)
 }
 
 // publish replaces what readers see.
 func (s *Set) publish() {
 	view := make([]reading, 0, len(s.members))
-	s.metrics.synced.Reset()
 	for _, id := range slices.Sorted(maps.Keys(s.members)) {
-		r := reading{id: id}
-		if active := s.members[id].active; active != nil && active.verified.Load() {
-			r.from = active
+		m := s.members[id]
+		r := reading{
+			id: id, secret: types.NamespacedName{Namespace: m.secret.Namespace, Name: m.secret.Name},
+			contact: m.pulse.tracker.Contact(), properties: m.secret.Labels, accepted: m.accepted, guard: m.guard,
 		}
-		value := 0.0
-		if r.from != nil {
-			value = 1
+		if m.readable {
+			r.from = m.active.Connection
 		}
-		s.metrics.synced.WithLabelValues(string(id)).Set(value)
+		s.metrics.show(r)
 		view = append(view, r)
 	}
 	s.view.Store(&view)
-}
-
-type metrics struct {
-	synced   *prometheus.GaugeVec
-	refused  *prometheus.GaugeVec
-	rejected *prometheus.CounterVec
-}
-
-func newMetrics(registry prometheus.Registerer) metrics {
-	with := promauto.With(registry)
-	return metrics{
-		synced: with.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "comity_peer_synced", Help: "1 if everything that the peer shares was read since start.",
-		}, []string{"cluster"}),
-		refused: with.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "comity_peer_secrets_refused", Help: "Peer Secrets that are not used, by reason.",
-		}, []string{"reason"}),
-		rejected: with.NewCounterVec(prometheus.CounterOpts{
-			Name: "comity_peer_records_rejected_total", Help: "Records of a peer that were read and are not valid.",
-		}, []string{"cluster"}),
-	}
 }

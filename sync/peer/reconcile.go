@@ -10,15 +10,18 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/peer/remote"
 )
 
 // SetupWithManager makes mgr watch the peer Secrets on every replica, as the
@@ -47,11 +50,10 @@ func (s *Set) SetupWithManager(mgr ctrl.Manager) error {
 	if err != nil {
 		return fmt.Errorf("set up the peer controller: %w", err)
 	}
-	if err := mgr.Add(&renewer{set: s, client: mgr.GetClient()}); err != nil {
-		return fmt.Errorf("set up token renewal: %w", err)
-	}
-	if err := mgr.Add(teller{s}); err != nil {
-		return fmt.Errorf("set up events of peers: %w", err)
+	for _, runnable := range []manager.Runnable{&keeper{set: s, client: mgr.GetClient()}, teller{s}, watchman{s}} {
+		if err := mgr.Add(runnable); err != nil {
+			return fmt.Errorf("set up peers: %w", err)
+		}
 	}
 	return mgr.Add(closer{s})
 }
@@ -65,12 +67,10 @@ func (s *Set) reconcile(ctx context.Context, reader client.Reader) error {
 	claims, refusals := judge(secrets.Items, s.opts.Self, s.opts.ClusterSet)
 	s.mu.Lock()
 	s.report(secrets.Items, refusals)
-	changed := s.adopt(claims)
+	after := s.adopt(claims)
 	s.publish()
 	s.mu.Unlock()
-	for _, id := range changed {
-		s.tellMember(id)
-	}
+	after.do(s)
 	select {
 	case <-s.listed:
 	default:
@@ -79,19 +79,43 @@ func (s *Set) reconcile(ctx context.Context, reader client.Reader) error {
 	return nil
 }
 
-// adopt brings the members in line with the claims and returns those that
-// appeared or went.
-func (s *Set) adopt(claims []claim) (changed []model.ClusterID) {
+// afterwards is what is done without the lock: each of it may come back to take it.
+type afterwards struct {
+	members []model.ClusterID
+	keys    []types.NamespacedName
+	pins    []pin
+}
+
+// pin is a connection that may be to one cluster only.
+type pin struct {
+	connection *remote.Connection
+	uid        types.UID
+}
+
+func (a afterwards) do(s *Set) {
+	for _, p := range a.pins {
+		p.connection.Pin(p.uid)
+	}
+	for _, id := range a.members {
+		s.tellMember(id)
+	}
+	for _, key := range a.keys {
+		s.tellKey(key)
+	}
+}
+
+// adopt brings the members in line with the claims.
+func (s *Set) adopt(claims []claim) (after afterwards) {
 	claimed := map[model.ClusterID]bool{}
 	for _, c := range claims {
 		claimed[c.id] = true
 		m, known := s.members[c.id]
 		if !known {
-			m = &member{id: c.id}
+			m = s.newMember(c)
 			s.members[c.id] = m
-			changed = append(changed, c.id)
+			after.members = append(after.members, c.id)
 		}
-		m.secret = c.secret
+		s.follow(m, c.secret, &after)
 		if known && m.digest == c.digest {
 			continue
 		}
@@ -103,12 +127,13 @@ func (s *Set) adopt(claims []claim) (changed []model.ClusterID) {
 			s.opts.Log.Info("peer removed", "cluster", id)
 			s.retire(m.active)
 			s.retire(m.next)
+			s.metrics.forget(id)
 			delete(s.members, id)
-			changed = append(changed, id)
+			after.members = append(after.members, id)
 		}
 	}
-	slices.Sort(changed)
-	return changed
+	slices.Sort(after.members)
+	return after
 }
 
 // try connects with what the Secret holds now. The connection in use, if any,
@@ -119,17 +144,30 @@ func (s *Set) try(m *member, c claim) {
 		m.refused = s.reported[c.secret.UID]
 		return
 	}
-	next, err := connect(s.ctx, c.id, s.opts.Self, s.opts.ClusterSet, c.config, s.opts.Log, hooks{
-		key: s.tellKey, namespace: s.tellNamespace, state: s.stateChanged, rejected: s.rejectedRecord,
-	})
-	if err != nil {
+	if err := s.dial(m, c.config); err != nil {
 		m.refused = err.Error()
-		s.event(c.secret, corev1.EventTypeWarning, ReasonInvalidKubeconfig, err.Error())
+		s.event(c.secret, aboutReading, corev1.EventTypeWarning, ReasonInvalidKubeconfig, err.Error())
 		return
 	}
 	s.opts.Log.Info("connecting to peer", "cluster", c.id)
+	m.rejected = 0
+}
+
+// dial makes a connection that takes the place of the one in use once it is synced.
+func (s *Set) dial(m *member, config *rest.Config) error {
+	next, err := s.connect(s.ctx, remote.Options{
+		ID: m.id, Self: s.opts.Self, ClusterSet: s.opts.ClusterSet, ClusterUID: m.uid, Config: config, Log: s.opts.Log,
+		Hooks: remote.Hooks{
+			Listed: s.exportsListed, Export: s.exportChanged, Slices: s.slicesChanged, Namespace: s.tellNamespace,
+			Report: s.tellReport, Heard: s.leaseSeen, State: s.stateChanged, Rejected: s.rejectedRecord,
+		},
+	})
+	if err != nil {
+		return err
+	}
 	s.retire(m.next)
-	m.next, m.rejected = next, 0
+	m.next = &line{next, config, s.opts.Clock.Now()}
+	return nil
 }
 
 // report tells of each refused Secret once, until what there is to tell changes.
@@ -148,17 +186,17 @@ func (s *Set) report(secrets []corev1.Secret, refusals []refusal) {
 		}
 		s.reported[r.secret.UID] = r.message
 		s.opts.Log.Info("peer Secret refused", "namespace", r.secret.Namespace, "name", r.secret.Name, "reason", r.reason, "message", r.message)
-		s.event(r.secret, corev1.EventTypeWarning, r.reason, r.message)
+		s.event(r.secret, aboutSecret, corev1.EventTypeWarning, r.reason, r.message)
 	}
 	for uid := range s.reported {
 		if !present[uid] || !refused[uid] {
 			delete(s.reported, uid)
-			delete(s.untold, uid)
+			delete(s.untold, topic{uid, aboutSecret})
 		}
 	}
-	for uid := range s.untold {
-		if !present[uid] {
-			delete(s.untold, uid)
+	for of := range s.untold {
+		if !present[of.secret] {
+			delete(s.untold, of)
 		}
 	}
 }
@@ -186,15 +224,15 @@ func (c closer) Start(ctx context.Context) error {
 	<-ctx.Done()
 	c.set.cancel()
 	c.set.mu.Lock()
-	var waiting []*connection
+	var waiting []*line
 	for _, m := range c.set.members {
-		waiting = append(waiting, m.connections()...)
+		waiting = append(waiting, m.lines()...)
 	}
 	c.set.mu.Unlock()
-	for _, connection := range waiting {
-		connection.stop()
-		connection.wait()
+	for _, l := range waiting {
+		l.Stop()
+		l.Wait()
 	}
-	c.set.retired.Wait()
+	c.set.ending.Wait()
 	return nil
 }

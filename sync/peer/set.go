@@ -3,28 +3,34 @@
 
 // Package peer reads what the other members of the clusterset publish.
 //
-// It takes the peer Secrets in Comity's namespace; it gives the members, their
-// exports, slices and namespaces, and says what changed. Credentials are checked
-// before use and never logged, and nothing that a peer says is believed before
-// package exchange has validated it. It writes to no cluster, save that it may
-// renew the token in one of its own Secrets. KEP-2149 names the Secrets' labels.
+// It takes the peer Secrets in Comity's namespace; it gives the members, whether
+// they are heard of, their exports, slices, namespaces and reports, what of it is
+// held, and what changed. Credentials are checked before use and never logged. It
+// writes to no cluster, save that it may renew the token in one of its own
+// Secrets and note there which cluster it belongs to. KEP-2149 names the labels.
 package peer
 
 import (
 	"context"
 	"maps"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 
 	"github.com/comity-mcs/comity/sync/exchange"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/peer/guard"
+	"github.com/comity-mcs/comity/sync/peer/remote"
 )
 
 // Options configure a Set; all fields without a default are required.
@@ -35,6 +41,17 @@ type Options struct {
 	ClusterSet string
 	// Namespace is Comity's own, where the peer Secrets are.
 	Namespace string
+	// Home is what this cluster is like; its own address ranges are accepted
+	// from no peer. Default: none are known.
+	Home func() model.Home
+	// StaleAfter and LostAfter are how long a peer may be silent before it is
+	// Stale, then Lost; default 40 s and 5 min. A Lease is renewed every 10 s.
+	StaleAfter, LostAfter time.Duration
+	// DeletionHold is how long a deletion is held that looks like an accident;
+	// default 10 min.
+	DeletionHold time.Duration
+	// Clock is this cluster's; default the real one.
+	Clock clock.WithTicker
 	// Recorder writes events about peer Secrets.
 	Recorder events.EventRecorder
 	// Registry takes the package's metrics; nil registers none.
@@ -43,25 +60,53 @@ type Options struct {
 	Log logr.Logger
 }
 
+func (o *Options) setDefaults() {
+	if o.Home == nil {
+		o.Home = func() model.Home { return model.Home{} }
+	}
+	if o.StaleAfter == 0 {
+		o.StaleAfter = 40 * time.Second
+	}
+	if o.LostAfter == 0 {
+		o.LostAfter = 5 * time.Minute
+	}
+	if o.DeletionHold == 0 {
+		o.DeletionHold = 10 * time.Minute
+	}
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+}
+
 // Set is every peer of this cluster. All methods may be called from any
 // goroutine; what they return is read-only.
+//
+// What it says of one peer may change between two calls. Who concludes that
+// something is gone calls Members before and after Exports, and takes for unread
+// what either says, and Held after Exports.
 type Set struct {
 	opts    Options
 	metrics metrics
 	ctx     context.Context // ends when the process does; connections live in it
 	cancel  context.CancelFunc
 	listed  chan struct{}
+	unnoted chan struct{} // holds one if a Secret does not name its cluster yet
 
 	// view is what readers see: sorted by id, replaced as a whole, so that
 	// reading takes no lock.
 	view atomic.Pointer[[]reading]
 
+	// connect and ask reach peers; tests replace them.
+	connect func(context.Context, remote.Options) (*remote.Connection, error)
+	ask     func(ctx context.Context, id, self model.ClusterID, config *rest.Config) (string, remote.Failure)
+
 	mu       sync.Mutex
 	members  map[model.ClusterID]*member
 	reported map[types.UID]string // what was last said of a Secret
 	leads    bool                 // this replica writes the events
-	untold   map[types.UID]notice // what the leader would have told
-	retired  sync.WaitGroup       // connections that end; their caches go with them
+	untold   map[topic]notice     // what the leader would have told
+	ticked   time.Time            // when the silence of peers was last judged
+	ending   sync.WaitGroup       // what ends by itself: retired connections, questions
 
 	subMu sync.RWMutex
 	subs  map[int]subscriber
@@ -70,22 +115,31 @@ type Set struct {
 
 // reading is one member as readers see it; from is nil unless it is synced.
 type reading struct {
-	id   model.ClusterID
-	from *connection
+	id         model.ClusterID
+	secret     types.NamespacedName
+	from       *remote.Connection
+	contact    model.Contact
+	properties map[string]string
+	accepted   []netip.Prefix
+	guard      *guard.Guard
 }
 
 type subscriber struct {
 	key       func(types.NamespacedName)
 	member    func(model.ClusterID)
 	namespace func(string)
+	report    func(types.NamespacedName)
 }
 
 // New returns a Set without any peer.
 func New(opts Options) *Set {
+	opts.setDefaults()
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Set{
-		opts: opts, metrics: newMetrics(opts.Registry), ctx: ctx, cancel: cancel, listed: make(chan struct{}),
-		members: map[model.ClusterID]*member{}, reported: map[types.UID]string{}, untold: map[types.UID]notice{}, subs: map[int]subscriber{},
+		opts: opts, metrics: newMetrics(opts.Registry), ctx: ctx, cancel: cancel,
+		listed: make(chan struct{}), unnoted: make(chan struct{}, 1),
+		connect: remote.Connect, ask: remote.Ask, ticked: opts.Clock.Now(),
+		members: map[model.ClusterID]*member{}, reported: map[types.UID]string{}, untold: map[topic]notice{}, subs: map[int]subscriber{},
 	}
 	s.view.Store(&[]reading{})
 	return s
@@ -95,12 +149,14 @@ func New(opts Options) *Set {
 // Before that Members is incomplete and nothing may be concluded from it.
 func (s *Set) Listed() <-chan struct{} { return s.listed }
 
-// Members lists the other members by id, connected or not.
+// Members lists the other members by id, connected or not. A peer whose
+// credential was revoked, or that cannot be reached, stays Synced: it is Stale,
+// and what it said last counts.
 func (s *Set) Members() []model.Member {
 	view := *s.view.Load()
 	out := make([]model.Member, len(view))
 	for i, r := range view {
-		out[i] = model.Member{ID: r.id, Synced: r.from != nil}
+		out[i] = model.Member{ID: r.id, Synced: r.from != nil, Contact: r.contact, Properties: r.properties}
 	}
 	return out
 }
@@ -113,7 +169,7 @@ func (s *Set) Exports(key types.NamespacedName) []model.Export {
 		if r.from == nil {
 			continue
 		}
-		if export, ok := r.from.export(key); ok {
+		if export, ok := r.from.Export(key); ok {
 			out = append(out, export)
 		}
 	}
@@ -121,21 +177,61 @@ func (s *Set) Exports(key types.NamespacedName) []model.Export {
 }
 
 // Slices are the EndpointSlice copies that cluster publishes for key, sorted by
-// name, without the parts that may not be imported. None if the cluster is not synced.
-func (s *Set) Slices(cluster model.ClusterID, key types.NamespacedName) []*discoveryv1.EndpointSlice {
+// name, without the parts that may not be imported; the problems name those.
+// None if the cluster is not synced.
+func (s *Set) Slices(cluster model.ClusterID, key types.NamespacedName) ([]*discoveryv1.EndpointSlice, []model.Problem) {
 	for _, r := range *s.view.Load() {
 		if r.id != cluster || r.from == nil {
 			continue
 		}
+		home := s.opts.Home()
+		filter := exchange.Filter{Accepted: r.accepted, PodCIDRs: home.PodCIDRs, ServiceCIDRs: home.ServiceCIDRs}
 		var out []*discoveryv1.EndpointSlice
-		for _, slice := range r.from.slices(key) {
-			if clean, _ := exchange.CleanSlice(slice); clean != nil {
+		var dropped exchange.Report
+		for _, slice := range r.from.Slices(key) {
+			clean, report := exchange.CleanSlice(slice, filter)
+			dropped.Add(report)
+			if clean != nil {
 				out = append(out, clean)
 			}
 		}
-		return out
+		return out, dropped.Problems(cluster, r.secret, filter)
 	}
-	return nil
+	return nil, nil
+}
+
+// Held are the clusters whose export of key vanished together with so many
+// others that it looks like an accident, sorted. What came of it is kept.
+func (s *Set) Held(key types.NamespacedName) []model.Hold {
+	var out []model.Hold
+	for _, r := range *s.view.Load() {
+		if r.from != nil {
+			if _, there := r.from.Export(key); there {
+				continue
+			}
+			// Whoever asks may do so before the informer has told.
+			r.guard.Absent(key, s.opts.Clock.Now())
+		}
+		if hold, held := r.guard.Held(key); held {
+			out = append(out, model.Hold{Cluster: r.id, Since: hold.Since, Until: hold.Until, Message: holdMessage(r.id, r.secret, hold)})
+		}
+	}
+	return out
+}
+
+// Reports are what the synced peers say of importing this cluster's export of
+// key, sorted by cluster.
+func (s *Set) Reports(key types.NamespacedName) []model.Report {
+	var out []model.Report
+	for _, r := range *s.view.Load() {
+		if r.from == nil {
+			continue
+		}
+		if report, ok := r.from.Report(key); ok {
+			out = append(out, report)
+		}
+	}
+	return out
 }
 
 // Namespace says of every member whether it has a namespace called name.
@@ -145,20 +241,21 @@ func (s *Set) Namespace(name string) []model.MemberNamespace {
 	for i, r := range view {
 		out[i] = model.MemberNamespace{Cluster: r.id, Presence: model.NamespaceUnknown}
 		if r.from != nil {
-			out[i] = r.from.namespace(name)
+			out[i] = r.from.Namespace(name)
 		}
 	}
 	return out
 }
 
-// Keys lists every export of every synced peer, each once, in no order.
+// Keys lists every export of every synced peer, held ones included, each once,
+// in no order.
 func (s *Set) Keys() []types.NamespacedName {
 	keys := map[types.NamespacedName]struct{}{}
 	for _, r := range *s.view.Load() {
 		if r.from == nil {
 			continue
 		}
-		for _, key := range r.from.keys() {
+		for _, key := range slices.Concat(r.from.Keys(), r.guard.Keys()) {
 			keys[key] = struct{}{}
 		}
 	}
@@ -170,6 +267,9 @@ type State struct {
 	ID     model.ClusterID
 	Secret types.NamespacedName
 	Synced bool
+	// Trying is true while a newer connection, made from what the Secret holds
+	// now, is not synced yet.
+	Trying bool
 	// Reason and Message say what is wrong; empty if nothing is.
 	Reason, Message string
 }
@@ -185,18 +285,26 @@ func (s *Set) States() []State {
 	return out
 }
 
-// Subscribe calls key when an export or its slices changed, and member when a
-// peer appeared, became synced, lost that, or went. Neither may block. The
+// Subscribe calls key when an export, its slices or its hold changed, and member
+// when a peer appeared, became synced, lost that, changed its Contact state, its
+// properties or what is accepted from it, or went. Neither may block. The
 // returned function ends the subscription.
 func (s *Set) Subscribe(key func(types.NamespacedName), member func(model.ClusterID)) func() {
-	return s.subscribe(subscriber{key: key, member: member, namespace: func(string) {}})
+	return s.subscribe(subscriber{key: key, member: member, namespace: func(string) {}, report: func(types.NamespacedName) {}})
 }
 
 // SubscribeNamespaces calls namespace when what Namespace answers for that name
 // may have changed in one peer, and member as Subscribe does. Neither may block.
 // The returned function ends the subscription.
 func (s *Set) SubscribeNamespaces(namespace func(string), member func(model.ClusterID)) func() {
-	return s.subscribe(subscriber{key: func(types.NamespacedName) {}, member: member, namespace: namespace})
+	return s.subscribe(subscriber{key: func(types.NamespacedName) {}, member: member, namespace: namespace, report: func(types.NamespacedName) {}})
+}
+
+// SubscribeReports calls report when what Reports answers for that key may have
+// changed, and member as Subscribe does. Neither may block. The returned
+// function ends the subscription.
+func (s *Set) SubscribeReports(report func(types.NamespacedName), member func(model.ClusterID)) func() {
+	return s.subscribe(subscriber{key: func(types.NamespacedName) {}, member: member, namespace: func(string) {}, report: report})
 }
 
 func (s *Set) subscribe(sub subscriber) func() {
@@ -217,6 +325,14 @@ func (s *Set) tellKey(key types.NamespacedName) {
 	defer s.subMu.RUnlock()
 	for _, sub := range s.subs {
 		sub.key(key)
+	}
+}
+
+func (s *Set) tellReport(key types.NamespacedName) {
+	s.subMu.RLock()
+	defer s.subMu.RUnlock()
+	for _, sub := range s.subs {
+		sub.report(key)
 	}
 }
 

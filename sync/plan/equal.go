@@ -61,7 +61,10 @@ func serviceFields(s *corev1.Service) []string {
 			names = append(names, fmt.Sprintf("appProtocol of %d/%s", port.Port, port.Protocol))
 		}
 	}
+	// ipFamilies are not among them: where they are not applied, the API server
+	// keeps those that are there.
 	return append(names, optional(map[string]bool{
+		"selector":              len(s.Spec.Selector) > 0,
 		"sessionAffinityConfig": s.Spec.SessionAffinityConfig != nil,
 		"internalTrafficPolicy": s.Spec.InternalTrafficPolicy != nil,
 		"trafficDistribution":   s.Spec.TrafficDistribution != nil,
@@ -116,6 +119,8 @@ func serviceIsAsDesired(current, desired *corev1.Service) bool {
 	c, d := current.Spec, desired.Spec
 	return c.Type == d.Type &&
 		(d.ClusterIP == "" || c.ClusterIP == d.ClusterIP) &&
+		(len(d.IPFamilies) == 0 || slices.Equal(c.IPFamilies, d.IPFamilies)) &&
+		maps.Equal(c.Selector, d.Selector) &&
 		c.SessionAffinity == d.SessionAffinity &&
 		same(c.IPFamilyPolicy, d.IPFamilyPolicy) &&
 		same(c.SessionAffinityConfig, d.SessionAffinityConfig) &&

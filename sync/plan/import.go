@@ -4,12 +4,18 @@
 package plan
 
 import (
+	"fmt"
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/plan/family"
+	"github.com/comity-mcs/comity/sync/plan/hint"
+	"github.com/comity-mcs/comity/sync/plan/takeover"
 )
 
 // ImportInput is everything that decides what one import looks like here.
@@ -34,6 +40,20 @@ type ImportInput struct {
 	// Taken are the names of derived Services that other imports of the
 	// namespace have reserved, whether or not the Services exist yet.
 	Taken []string
+
+	// Home is what this cluster is like: its IP families and zones.
+	Home model.Home
+	// Lost are the clusters that are lost and whose endpoints do not answer a
+	// probe either; what becomes of their endpoints, OnLost says (default
+	// model.OnLostWithdrawUnlessLast).
+	Lost   []model.ClusterID
+	OnLost model.OnLost
+	// MaintainSelectors gives the derived Service the selector of the exported
+	// one, so that pods of this cluster join by themselves.
+	MaintainSelectors bool
+	// Takeover lets objects that the Sveltos pipeline made for this import be
+	// adopted in place; otherwise they are foreign like any other.
+	Takeover bool
 }
 
 // Current is what exists of an import, whoever made it.
@@ -66,6 +86,8 @@ type ImportPlan struct {
 	// out) and plan again. Without an action on the Service there is nothing to
 	// do but to wait for its next event.
 	AwaitsService bool
+	// Withdrawn are those of Lost whose endpoints are marked not ready, sorted.
+	Withdrawn []model.ClusterID
 	// Problems are for the reader of the import, in a fixed order.
 	Problems []model.Problem
 }
@@ -81,30 +103,60 @@ func Import(in ImportInput) ImportPlan {
 	if in.Desired == nil {
 		return p.remove()
 	}
-	if in.Current.Import != nil && !Ours(in.Current.Import) {
-		// Slices and a Service beside somebody else's ServiceImport would mix
-		// our endpoints into answers that are not ours to give.
-		return ImportPlan{DerivedName: p.existingName(), Problems: []model.Problem{foreignImport(in.Key)}}
+	if in.Current.Import != nil && p.ownImport() == nil {
+		return p.besideForeign()
 	}
 	plan := ImportPlan{DerivedName: p.name, Problems: p.nameProblems()}
 	if p.name == "" {
 		return plan
 	}
 	service, awaited := p.service()
-	plan.Actions = append(plan.Actions, service...)
-	plan.AwaitsService = awaited
-	if p.replaces() {
-		plan.Problems = append(plan.Problems, p.typeChanged())
-	}
 	slices := p.slices()
+	plan.AwaitsService, plan.Withdrawn = awaited, p.withdrawn
+	plan.Problems = append(plan.Problems, p.serviceProblems()...)
 	plan.Problems = append(plan.Problems, slices.problems...)
-	plan.Actions = append(plan.Actions, slices.apply...)
+	if p.dropsSelector() {
+		// The slices that the selector made go with it: ours come first.
+		plan.Actions = append(slices.apply, service...)
+	} else {
+		plan.Actions = append(service, slices.apply...)
+	}
 	if !awaited {
 		plan.Actions = append(plan.Actions, p.serviceImport()...)
 	}
 	plan.Actions = append(plan.Actions, slices.remove...)
 	plan.Actions = append(plan.Actions, p.surplusServices()...)
 	return plan
+}
+
+// besideForeign adds nothing to somebody else's ServiceImport: our endpoints
+// would be mixed into answers that are not ours to give. But what stood here
+// before it came may be in use by its address, so its endpoints follow, once all
+// clusters that they are of were read: no import of ours says what to keep.
+func (p *importer) besideForeign() ImportPlan {
+	plan := ImportPlan{DerivedName: p.existingName(), Problems: []model.Problem{foreignImport(p.Key)}}
+	if p.existing == nil || p.kept {
+		return plan
+	}
+	slices := p.slices()
+	plan.Withdrawn = p.withdrawn
+	plan.Actions = append(slices.apply, slices.remove...)
+	return plan
+}
+
+// serviceProblems tells of a derived Service that is not as the exports ask.
+func (p *importer) serviceProblems() []model.Problem {
+	var problems []model.Problem
+	if p.replaces() {
+		problems = append(problems, p.typeChanged())
+	}
+	if p.unsupported {
+		problems = append(problems, p.familyNotSupported())
+	}
+	if p.hints.TooManyZones() {
+		problems = append(problems, p.tooManyZones())
+	}
+	return problems
 }
 
 // importer holds what several steps of one plan need.
@@ -121,30 +173,65 @@ type importer struct {
 	name string
 	// ports are those of the import that traffic is measured against.
 	ports []mcsv1beta1.ServicePort
+	// families are those of the derived Service; nil leaves them to the API
+	// server, and none at all is unsupported.
+	families    []corev1.IPFamily
+	unsupported bool
+	hints       hint.Rule
+	// takesOver is true if objects of the Sveltos pipeline are adopted.
+	takesOver bool
+	// withdrawn are the clusters whose endpoints are withdrawn, once slices
+	// were planned.
+	withdrawn []model.ClusterID
 }
 
 func newImporter(in ImportInput) *importer {
-	p := &importer{ImportInput: in, unread: map[model.ClusterID]bool{}}
+	p := &importer{ImportInput: in, unread: map[model.ClusterID]bool{}, takesOver: in.Takeover && in.Desired != nil}
 	for _, id := range in.Unread {
 		p.unread[id] = true
 	}
 	p.kept = p.unreadContributes()
 	p.existing = p.ownService()
 	p.name = p.chooseName()
-	if in.Desired != nil {
-		p.ports = in.Desired.Ports
+	if in.Desired == nil {
+		return p
 	}
+	p.ports = in.Desired.Ports
 	if p.kept && p.ownImport() != nil {
 		p.ports = in.Current.Import.Spec.Ports
 	}
+	p.resolveFamilies()
+	if !p.maintains() || !in.Desired.PreferLocal {
+		// Kubernetes gives the slices that it makes of a selector no such hints,
+		// and kube-proxy honors none unless all endpoints have some.
+		p.hints = hint.New(in.Desired, in.Self, in.Home.Zones)
+	}
 	return p
+}
+
+func (p *importer) resolveFamilies() {
+	if p.existing == nil {
+		p.families = family.Resolve(p.Desired.IPFamilies, p.Home.Families, nil)
+	} else if p.kept {
+		p.families = p.existing.Spec.IPFamilies
+		return
+	} else {
+		p.families = family.Resolve(p.Desired.IPFamilies, p.Home.Families, p.existing.Spec.IPFamilies)
+	}
+	p.unsupported = p.families != nil && len(p.families) == 0
+}
+
+func (p *importer) tooManyZones() model.Problem {
+	return model.Problem{Reason: model.ReasonTooManyZones, Message: fmt.Sprintf(
+		"this cluster has %d zones, and an endpoint can be hinted to %d only, so local endpoints of %s are preferred in the first %d zones by name alone",
+		len(p.Home.Zones), hint.MaxZones, p.Key, hint.MaxZones)}
 }
 
 // unreadContributes reports whether what exists here came in part from a
 // cluster that was not read.
 func (p *importer) unreadContributes() bool {
 	for _, s := range p.Current.Slices {
-		if p.owns(s) && p.unread[clusterOf(s)] {
+		if p.owns(s) && p.unread[clusterOf(s)] || p.unread[p.adoptedFrom(s)] {
 			return true
 		}
 	}
@@ -158,12 +245,21 @@ func (p *importer) unreadContributes() bool {
 	return false
 }
 
-// ownImport is the ServiceImport if it is Comity's; nil otherwise.
+// ownImport is the ServiceImport if it is Comity's, or the Sveltos pipeline's
+// and to be taken over; nil otherwise.
 func (p *importer) ownImport() *mcsv1beta1.ServiceImport {
-	if p.Current.Import == nil || !Ours(p.Current.Import) {
+	s := p.Current.Import
+	switch {
+	case s == nil:
 		return nil
+	case Ours(s):
+		return s
+	case p.takesOver && takeover.IsImport(s, p.Key) && slices.ContainsFunc(p.Current.Services, func(s *corev1.Service) bool {
+		return s.Name == model.DerivedName(p.Key.Name) && (p.adoptsService(s) || Ours(s) && s.Labels[model.LabelServiceName] == p.Key.Name)
+	}):
+		return s
 	}
-	return p.Current.Import
+	return nil
 }
 
 func (p *importer) existingName() string {
@@ -180,7 +276,10 @@ func (p *importer) remove() ImportPlan {
 	if own := p.ownImport(); own != nil && !p.kept {
 		plan.Actions = append(plan.Actions, remove(own, importKind)...)
 	}
-	plan.Actions = append(plan.Actions, p.slices().remove...)
+	slices := p.slices()
+	plan.Actions = append(plan.Actions, slices.apply...)
+	plan.Actions = append(plan.Actions, slices.remove...)
+	plan.Withdrawn = p.withdrawn
 	if p.kept {
 		plan.DerivedName = p.existingName()
 		return plan

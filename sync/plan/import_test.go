@@ -138,6 +138,7 @@ func TestTheDerivedSlice(t *testing.T) {
 		Ports:       []discoveryv1.EndpointPort{{Name: ptr("http"), Protocol: ptr(corev1.ProtocolTCP), Port: ptr(int32(8000))}},
 		Endpoints: []discoveryv1.Endpoint{{
 			Addresses: []string{"10.2.0.1"}, Hostname: ptr("web-0"), Zone: ptr("zone-1"),
+			Hints:      &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: "zone-1"}}}, // PreferSameZone
 			Conditions: discoveryv1.EndpointConditions{Ready: ptr(true), Serving: ptr(true), Terminating: ptr(false)},
 		}},
 	}

@@ -49,6 +49,7 @@ type PublishPlan struct {
 
 var (
 	recordKind    = recordMeta("ExportRecord")
+	reportKind    = recordMeta("ImportRecord")
 	namespaceKind = recordMeta("NamespaceRecord")
 	memberKind    = recordMeta("MemberRecord")
 )
@@ -139,10 +140,43 @@ func Member(exchange string, desired exchangev1alpha1.MemberRecordSpec, current 
 	switch {
 	case current == nil:
 		return []Action{create(want)}
-	case !Ours(current) || metaIsAsDesired(current, want) && current.Spec == want.Spec:
+	case !Ours(current) || metaIsAsDesired(current, want) && equality.Semantic.DeepEqual(current.Spec, want.Spec):
 		return nil
 	}
 	return []Action{update(want, current)}
+}
+
+// Reports plans the ImportRecords about the exports of one namespace/name.
+// desired holds, by exchange namespace, what is to be said there; current are
+// the records of that name in all exchange namespaces. Since is what desired
+// says only where something began: it stays what it was as long as the same
+// export is imported, or not imported for the same reason.
+func Reports(key types.NamespacedName, desired map[string]exchangev1alpha1.ImportRecordSpec, current []*exchangev1alpha1.ImportRecord) PublishPlan {
+	existing := indexed(current)
+	want := map[place]*exchangev1alpha1.ImportRecord{}
+	for exchange, spec := range desired {
+		labels := map[string]string{
+			model.LabelExportNamespace: key.Namespace, model.LabelExportName: key.Name, labelManagedBy: model.ManagedBy,
+		}
+		r := &exchangev1alpha1.ImportRecord{
+			TypeMeta:   reportKind,
+			ObjectMeta: exchangeMeta(exchange, model.RecordName(key.Namespace, key.Name), labels, nil),
+			Spec:       spec,
+		}
+		if old, has := existing[placeOf(r)]; has && Ours(old) && goesOn(old.Spec, spec) {
+			r.Spec.Since = old.Spec.Since
+		}
+		want[placeOf(r)] = sign(r, nil)
+	}
+	plan := compareAll(want, existing, reportKind, func(c, d *exchangev1alpha1.ImportRecord) bool {
+		return metaIsAsDesired(c, d) && equality.Semantic.DeepEqual(c.Spec, d.Spec)
+	})
+	return PublishPlan{Actions: slices.Concat(plan.apply, plan.remove), Problems: plan.problems}
+}
+
+// goesOn reports whether what is said now was said before of the same export.
+func goesOn(before, now exchangev1alpha1.ImportRecordSpec) bool {
+	return before.ExportUID == now.ExportUID && before.Imported == now.Imported && before.Reason == now.Reason
 }
 
 func recordIsAsDesired(current, desired *exchangev1alpha1.ExportRecord) bool {
@@ -172,6 +206,8 @@ func compareAll[T Object](desired, current map[place]T, kind metav1.TypeMeta, as
 			plan.apply = append(plan.apply, create(desired[at]))
 		case !Ours(existing):
 			plan.problems = append(plan.problems, notOurRecord(kind.Kind, at))
+		case retyped(existing, desired[at]):
+			plan.apply = append(append(plan.apply, remove(existing, kind)...), create(desired[at]))
 		case !asDesired(existing, desired[at]):
 			plan.apply = append(plan.apply, update(desired[at], existing))
 		}
@@ -186,5 +222,13 @@ func compareAll[T Object](desired, current map[place]T, kind metav1.TypeMeta, as
 
 func notOurRecord(kind string, at place) model.Problem {
 	return model.Problem{Reason: model.ReasonNameTaken, Message: fmt.Sprintf(
-		"%s %s/%s was not made by Comity, so the export cannot be published there; delete it", kind, at.namespace, at.name)}
+		"%s %s/%s was not made by Comity, so nothing is published under that name there; delete it", kind, at.namespace, at.name)}
+}
+
+// retyped reports whether a slice came back under its name with another address
+// type, which cannot be changed.
+func retyped(existing, desired any) bool {
+	was, is := existing.(*discoveryv1.EndpointSlice)
+	now, _ := desired.(*discoveryv1.EndpointSlice)
+	return is && was.AddressType != now.AddressType
 }

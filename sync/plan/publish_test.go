@@ -190,3 +190,61 @@ func TestNamespacesAndMember(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
+
+func TestReports(t *testing.T) {
+	report := func(reason string, second int64) exchangev1alpha1.ImportRecordSpec {
+		return exchangev1alpha1.ImportRecordSpec{
+			Service: exchangev1alpha1.ServiceReference{Namespace: "default", Name: "web"}, ExportUID: "uid",
+			Imported: reason == model.ReasonImported, Reason: reason, Since: metav1.Unix(second, 0),
+		}
+	}
+	anew := report(model.ReasonImported, 50)
+	anew.ExportUID = "another"
+	said := report(model.ReasonNamespaceMissing, 50)
+	said.Message = "create it"
+	cases := []struct {
+		name  string
+		in    map[string]exchangev1alpha1.ImportRecordSpec
+		want  []string
+		since map[string]int64
+	}{
+		{"the same, later: no write, and it began when it began",
+			map[string]exchangev1alpha1.ImportRecordSpec{"comity-b-to-a": report(model.ReasonImported, 50), "comity-b-to-c": report(model.ReasonNamespaceMissing, 50)},
+			nil, map[string]int64{"comity-b-to-a": 10, "comity-b-to-c": 10}},
+		{"another reason begins now",
+			map[string]exchangev1alpha1.ImportRecordSpec{"comity-b-to-a": report(model.ReasonRefused, 50), "comity-b-to-c": report(model.ReasonNamespaceMissing, 50)},
+			[]string{"update ImportRecord comity-b-to-a/web.default"}, map[string]int64{"comity-b-to-a": 50, "comity-b-to-c": 10}},
+		{"another message is written and changes nothing about when it began",
+			map[string]exchangev1alpha1.ImportRecordSpec{"comity-b-to-a": report(model.ReasonImported, 50), "comity-b-to-c": said},
+			[]string{"update ImportRecord comity-b-to-c/web.default"}, map[string]int64{"comity-b-to-a": 10, "comity-b-to-c": 10}},
+		{"an export that was made anew begins anew; one that is gone is told of no more",
+			map[string]exchangev1alpha1.ImportRecordSpec{"comity-b-to-a": anew},
+			[]string{"update ImportRecord comity-b-to-a/web.default", "delete ImportRecord comity-b-to-c/web.default"}, map[string]int64{"comity-b-to-a": 50}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld()
+			first := plan.Reports(keyOf("web"), map[string]exchangev1alpha1.ImportRecordSpec{
+				"comity-b-to-c": report(model.ReasonNamespaceMissing, 10), "comity-b-to-a": report(model.ReasonImported, 10),
+			}, nil)
+			w.doAll(t, first.Actions)
+			p := plan.Reports(keyOf("web"), c.in, w.reports())
+			if diff := cmp.Diff(c.want, verbs(p.Actions)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			w.doAll(t, p.Actions)
+			since := map[string]int64{}
+			for _, r := range w.reports() {
+				since[r.Namespace] = r.Spec.Since.Unix()
+			}
+			if diff := cmp.Diff(c.since, since); diff != "" {
+				t.Errorf("since (-want +got):\n%s", diff)
+			}
+		})
+	}
+	theirs := &exchangev1alpha1.ImportRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "comity-b-to-a", Name: "web.default", UID: "theirs"}}
+	p := plan.Reports(keyOf("web"), map[string]exchangev1alpha1.ImportRecordSpec{"comity-b-to-a": anew}, []*exchangev1alpha1.ImportRecord{theirs})
+	if len(p.Actions) > 0 || len(p.Problems) != 1 || p.Problems[0].Reason != model.ReasonNameTaken {
+		t.Errorf("a foreign record: actions %v, problems %v", verbs(p.Actions), p.Problems)
+	}
+}

@@ -7,14 +7,19 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/plan/drift"
+	"github.com/comity-mcs/comity/sync/plan/family"
+	"github.com/comity-mcs/comity/sync/plan/takeover"
 )
 
 var serviceKind = metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}
@@ -49,7 +54,7 @@ func (p *importer) ownServices() []*corev1.Service {
 		for _, s := range p.Current.Services {
 			label := s.Labels[model.LabelServiceName]
 			ofThis := label == p.Key.Name || p.announced() == name && !mayDerive(label, name)
-			if s.Name == name && ofThis && Ours(s) {
+			if s.Name == name && ofThis && (Ours(s) || p.adoptsService(s)) {
 				own = append(own, s)
 			}
 		}
@@ -78,9 +83,27 @@ func (p *importer) surplusServices() []Action {
 	}
 	var actions []Action
 	for _, s := range own[1:] {
-		actions = append(actions, remove(s, serviceKind)...)
+		if Ours(s) {
+			actions = append(actions, remove(s, serviceKind)...)
+		}
 	}
 	return actions
+}
+
+// adoptsService reports whether s is the Sveltos pipeline's and to be taken
+// over. One that would have to be made anew is not: it stays foreign.
+func (p *importer) adoptsService(s *corev1.Service) bool {
+	return p.takesOver && !Ours(s) && takeover.IsService(s, p.Key) && !p.unfit(s)
+}
+
+// unfit reports whether s cannot become the derived Service in place:
+// Kubernetes lets clusterIP change neither from None nor to it, nor its family.
+func (p *importer) unfit(s *corev1.Service) bool {
+	headless := s.Spec.ClusterIP == corev1.ClusterIPNone
+	if headless != (p.Desired.Type == mcsv1beta1.Headless) {
+		return s.Spec.Type != corev1.ServiceTypeExternalName // which has no address at all
+	}
+	return !headless && family.Moves(s.Spec.IPFamilies, family.Resolve(p.Desired.IPFamilies, p.Home.Families, s.Spec.IPFamilies))
 }
 
 // chooseName is the name of the existing derived Service, else the first that
@@ -135,33 +158,52 @@ func nameTaken(kind, namespace, name, instead string) model.Problem {
 		"%s %s/%s was not made by Comity but has the name of a derived object, so %s; rename or delete it", kind, namespace, name, consequence)}
 }
 
-// replaces reports whether the derived Service has to be made anew: Kubernetes
-// lets clusterIP change neither from None nor to it.
+// replaces reports whether the derived Service has to be made anew.
 func (p *importer) replaces() bool {
-	return p.existing != nil && !p.kept &&
-		(p.existing.Spec.ClusterIP == corev1.ClusterIPNone) != (p.Desired.Type == mcsv1beta1.Headless)
+	return p.existing != nil && !p.kept && !p.unsupported && p.unfit(p.existing)
 }
 
 func (p *importer) typeChanged() model.Problem {
+	what := fmt.Sprintf("of type %s", p.Desired.Type)
+	if headless := p.existing.Spec.ClusterIP == corev1.ClusterIPNone; headless == (p.Desired.Type == mcsv1beta1.Headless) {
+		what = "of IP family " + showFamilies(p.families)
+	}
 	return model.Problem{Reason: model.ReasonTypeChanged, Message: fmt.Sprintf(
-		"the oldest export of %s is now of type %s, so derived Service %q is deleted and made again; clients have to resolve the name anew",
-		p.Key, p.Desired.Type, p.name)}
+		"the oldest export of %s is now %s, so derived Service %q is deleted and made again; clients have to resolve the name anew",
+		p.Key, what, p.name)}
+}
+
+func (p *importer) familyNotSupported() model.Problem {
+	return model.Problem{Reason: model.ReasonIPFamilyNotSupported, Message: fmt.Sprintf(
+		"the oldest export of %s has IP family %s, and Services of this cluster have only %s, so it has no clusterset IP here; export it with a family of this cluster",
+		p.Key, showFamilies(p.Desired.IPFamilies), showFamilies(p.Home.Families))}
+}
+
+func showFamilies(families []corev1.IPFamily) string {
+	names := make([]string, len(families))
+	for i, f := range families {
+		names[i] = string(f)
+	}
+	return strings.Join(names, " and ")
 }
 
 // service plans the derived Service and says whether its answer is awaited.
 func (p *importer) service() (actions []Action, awaited bool) {
-	desired := p.desiredService()
 	switch {
+	case p.existing == nil && p.unsupported:
+		return nil, false
 	case p.existing == nil:
-		return []Action{create(desired)}, true
+		return []Action{create(p.desiredService())}, true
 	case p.replaces():
 		return remove(p.existing, serviceKind), true
-	case p.kept || serviceIsAsDesired(p.existing, desired):
+	case p.kept || p.unsupported:
 		return nil, !p.hasAddress()
 	}
-	policy := p.existing.Spec.IPFamilyPolicy
-	readdressed := policy == nil || *policy != *desired.Spec.IPFamilyPolicy
-	return []Action{update(desired, p.existing)}, readdressed || !p.hasAddress()
+	desired := p.desiredService()
+	actions = correct(desired, p.existing, serviceIsAsDesired(p.existing, desired), drift.Service(p.existing, desired))
+	c, d := p.existing.Spec, desired.Spec
+	readdressed := !same(c.IPFamilyPolicy, d.IPFamilyPolicy) || len(d.IPFamilies) > 0 && !slices.Equal(c.IPFamilies, d.IPFamilies)
+	return actions, readdressed || !p.hasAddress()
 }
 
 // hasAddress reports whether the API server has filled in what the
@@ -172,16 +214,15 @@ func (p *importer) hasAddress() bool {
 
 func (p *importer) desiredService() *corev1.Service {
 	d := p.Desired
-	policy := corev1.IPFamilyPolicySingleStack
-	if len(d.IPFamilies) > 1 {
-		policy = corev1.IPFamilyPolicyPreferDualStack
-	}
+	policy := family.Policy(p.families, d.IPFamilies)
 	s := &corev1.Service{
 		TypeMeta:   serviceKind,
 		ObjectMeta: p.meta(p.name),
 		Spec: corev1.ServiceSpec{
 			Type:                  corev1.ServiceTypeClusterIP,
 			IPFamilyPolicy:        &policy,
+			IPFamilies:            p.families,
+			Selector:              p.selector(),
 			SessionAffinity:       cmp.Or(d.SessionAffinity, corev1.ServiceAffinityNone),
 			SessionAffinityConfig: d.SessionAffinityConfig,
 			InternalTrafficPolicy: d.InternalTrafficPolicy,
@@ -194,12 +235,65 @@ func (p *importer) desiredService() *corev1.Service {
 	for _, port := range p.ports {
 		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{
 			Name: proxyName(port, p.ports), Protocol: port.Protocol, AppProtocol: port.AppProtocol,
-			Port: port.Port, TargetPort: intstr.FromInt32(port.Port),
+			Port: port.Port, TargetPort: p.target(port),
 		})
 	}
 	s.Labels[model.LabelServiceImported] = "true"
 	s.Labels[labelManagedBy] = model.ManagedBy
+	if p.maintains() {
+		// Kubernetes copies the Service's labels to the slices that it makes of
+		// the selector, and DNS tells clusters by this one.
+		s.Labels[model.LabelSourceCluster] = string(p.Self)
+	}
 	return sign(s, serviceFields(s))
+}
+
+// maintains reports whether the derived Service selects pods of this cluster,
+// which then join by themselves instead of through mirrored slices.
+func (p *importer) maintains() bool {
+	if p.kept && p.existing != nil { // as it is, it stays
+		return p.MaintainSelectors && len(p.existing.Spec.Selector) > 0 && !selectsNothing(p.existing)
+	}
+	return p.MaintainSelectors && len(p.Desired.Selector) > 0
+}
+
+// dropsSelector reports whether a selector is there that must go.
+func (p *importer) dropsSelector() bool {
+	return p.existing != nil && len(p.existing.Spec.Selector) > 0 && !p.maintains()
+}
+
+// selector is what the derived Service selects. One that must go is first
+// replaced by one that matches no pod, and taken off when the slices that
+// Kubernetes made of it are empty: it never looks again at those of a Service
+// that has no selector, and their endpoints would stay for ever.
+func (p *importer) selector() map[string]string {
+	switch {
+	case p.maintains():
+		return p.Desired.Selector
+	case !p.dropsSelector():
+		return nil
+	}
+	filled := slices.ContainsFunc(p.Current.Slices, func(s *discoveryv1.EndpointSlice) bool { return p.isSelectors(s) && len(s.Endpoints) > 0 })
+	if selectsNothing(p.existing) && !filled {
+		return nil
+	}
+	return map[string]string{model.LabelSelectsNothing: "true"}
+}
+
+func selectsNothing(s *corev1.Service) bool {
+	_, is := s.Spec.Selector[model.LabelSelectsNothing]
+	return is && len(s.Spec.Selector) == 1
+}
+
+// target is where the traffic to port goes: in slices of ours the port is
+// written out, and the target means nothing.
+func (p *importer) target(port mcsv1beta1.ServicePort) intstr.IntOrString {
+	for _, t := range p.Desired.Targets {
+		if p.maintains() && t.Port == port.Port && t.Protocol == port.Protocol {
+			return t.Target
+		}
+	}
+	return intstr.FromInt32(port.Port)
 }
 
 // meta is what all objects of the import have in common.

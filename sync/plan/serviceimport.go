@@ -12,6 +12,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/plan/drift"
 )
 
 var importKind = metav1.TypeMeta{APIVersion: mcsv1beta1.GroupVersion.String(), Kind: mcsv1beta1.ServiceImportKindName}
@@ -24,10 +25,10 @@ func (p *importer) serviceImport() []Action {
 	switch {
 	case existing == nil:
 		return []Action{create(desired)}
-	case p.kept || importIsAsDesired(existing, desired):
+	case p.kept:
 		return nil
 	}
-	return []Action{update(desired, existing)}
+	return correct(desired, existing, importIsAsDesired(existing, desired), drift.Import(existing, desired))
 }
 
 func (p *importer) desiredImport() *mcsv1beta1.ServiceImport {
@@ -39,19 +40,11 @@ func (p *importer) desiredImport() *mcsv1beta1.ServiceImport {
 			Type: mcsv1beta1.ClusterSetIP,
 			// The field is required: no ports is an empty list, not none at all.
 			Ports:                 append([]mcsv1beta1.ServicePort{}, p.ports...),
-			IPFamilies:            slices.Clone(p.existing.Spec.IPFamilies),
 			SessionAffinity:       d.SessionAffinity,
 			SessionAffinityConfig: d.SessionAffinityConfig,
 			InternalTrafficPolicy: d.InternalTrafficPolicy,
 			TrafficDistribution:   d.TrafficDistribution,
 		},
-	}
-	// The derived Service is what answers. It differs from the desired type
-	// only where it is kept because a cluster was not read.
-	if p.existing.Spec.ClusterIP == corev1.ClusterIPNone {
-		s.Spec.Type = mcsv1beta1.Headless
-	} else {
-		s.Spec.IPs = slices.Clone(p.existing.Spec.ClusterIPs)
 	}
 	// Ours last: what a user exports must not pass for what Comity says.
 	s.Labels = maps.Clone(d.Labels)
@@ -61,6 +54,26 @@ func (p *importer) desiredImport() *mcsv1beta1.ServiceImport {
 	s.Labels[model.LabelServiceName] = p.Key.Name
 	s.Labels[labelManagedBy] = model.ManagedBy
 	maps.Copy(s.Annotations, d.Annotations)
-	s.Annotations[model.AnnotationDerivedName] = p.name
+	p.announce(s)
 	return sign(s, importFields(s))
+}
+
+// announce copies from the derived Service what clients are to find. The
+// Service is what answers: it differs from the desired type only where it is
+// kept because a cluster was not read. Where there is none, because this
+// cluster has none of the import's IP families, the import says that it is
+// there and has no address: DNS then answers with no data, which is the truth,
+// and not that the name does not exist, which would be cached as such.
+func (p *importer) announce(s *mcsv1beta1.ServiceImport) {
+	if p.existing == nil {
+		s.Spec.Type = p.Desired.Type
+		return
+	}
+	s.Annotations[model.AnnotationDerivedName] = p.name
+	s.Spec.IPFamilies = slices.Clone(p.existing.Spec.IPFamilies)
+	if p.existing.Spec.ClusterIP == corev1.ClusterIPNone {
+		s.Spec.Type = mcsv1beta1.Headless
+		return
+	}
+	s.Spec.IPs = slices.Clone(p.existing.Spec.ClusterIPs)
 }

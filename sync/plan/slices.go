@@ -14,6 +14,9 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/plan/drift"
+	"github.com/comity-mcs/comity/sync/plan/takeover"
+	"github.com/comity-mcs/comity/sync/plan/withdraw"
 )
 
 var sliceKind = metav1.TypeMeta{APIVersion: discoveryv1.SchemeGroupVersion.String(), Kind: "EndpointSlice"}
@@ -24,27 +27,30 @@ type wanted struct {
 	slice  *discoveryv1.EndpointSlice
 }
 
-// slices plans the slices of all clusters that were read. Each source slice is
-// mirrored by one slice, so that one changed endpoint is one write.
+// slices plans the slices of all clusters that were read, and withdraws those
+// of clusters that are lost. Each source slice is mirrored by one slice, so that
+// one changed endpoint is one write.
 func (p *importer) slices() changes {
 	var plan changes
 	named := map[string]*discoveryv1.EndpointSlice{}
-	if p.Desired != nil {
+	if p.Desired != nil && (p.existing != nil || !p.unsupported) {
 		for _, c := range p.Desired.Constituents {
-			if !p.unread[c.Cluster] {
+			bySelector := c.Cluster == p.Self && p.maintains()
+			if !p.unread[c.Cluster] && !bySelector {
 				plan.problems = append(plan.problems, p.nameSlices(c.Cluster, p.wantedSlices(c), named)...)
 			}
 		}
+		p.adoptSelf(named)
 	}
+	p.withdraw(named)
 	current := byName(p.Current.Slices)
 	for _, name := range slices.Sorted(maps.Keys(named)) {
 		desired, existing := named[name], current[name]
-		switch {
-		case existing == nil:
+		if existing == nil {
 			plan.apply = append(plan.apply, create(desired))
-		case !sliceIsAsDesired(existing, desired):
-			plan.apply = append(plan.apply, update(desired, existing))
+			continue
 		}
+		plan.apply = append(plan.apply, correct(desired, existing, sliceIsAsDesired(existing, desired), drift.Slice(existing, desired))...)
 	}
 	for _, name := range slices.Sorted(maps.Keys(current)) {
 		if existing := current[name]; named[name] == nil && p.mayRemove(existing) {
@@ -54,11 +60,101 @@ func (p *importer) slices() changes {
 	return plan
 }
 
+// withdraw marks the endpoints of lost clusters in named. Those of a cluster
+// that is lost and was not read since start stand here from before; they are
+// marked as they are, and are as they were only when that cluster is read again.
+func (p *importer) withdraw(named map[string]*discoveryv1.EndpointSlice) {
+	if len(p.Lost) == 0 {
+		return
+	}
+	from, existing := map[model.ClusterID][]*discoveryv1.EndpointSlice{}, map[string]*discoveryv1.EndpointSlice{}
+	for _, s := range named {
+		from[clusterOf(s)] = append(from[clusterOf(s)], s)
+	}
+	for _, s := range p.Current.Slices {
+		switch {
+		case p.isSelectors(s):
+			from[p.Self] = append(from[p.Self], s)
+		case p.owns(s) && p.unread[clusterOf(s)]:
+			from[clusterOf(s)] = append(from[clusterOf(s)], s)
+			existing[s.Name] = s
+		}
+	}
+	p.withdrawn = withdraw.Choose(p.Lost, p.OnLost, from, p.serves)
+	for _, id := range p.withdrawn {
+		for _, s := range from[id] {
+			if existing[s.Name] == s {
+				s = sign(asIs(s), nil)
+				named[s.Name] = s
+			}
+			withdraw.Mark(s)
+		}
+	}
+}
+
+// serves reports whether traffic can reach the endpoints of a derived slice.
+func (p *importer) serves(s *discoveryv1.EndpointSlice) bool {
+	known := p.existing != nil && len(p.existing.Spec.IPFamilies) > 0
+	if known && !slices.Contains(p.existing.Spec.IPFamilies, corev1.IPFamily(s.AddressType)) {
+		return false
+	}
+	return len(s.Ports) > 0 || len(p.ports) == 0
+}
+
+// asIs is an existing slice as one that is applied. Labels and annotations that
+// a user added are applied with the rest: which are whose cannot be told here,
+// and they remain the user's as well.
+func asIs(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+	c := &discoveryv1.EndpointSlice{
+		TypeMeta: sliceKind,
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: s.Namespace, Name: s.Name, Labels: maps.Clone(s.Labels), Annotations: maps.Clone(s.Annotations),
+		},
+		AddressType: s.AddressType, Endpoints: s.Endpoints, Ports: s.Ports,
+	}
+	delete(c.Annotations, model.AnnotationApplied)
+	if c.Annotations == nil {
+		c.Annotations = map[string]string{}
+	}
+	return c
+}
+
+// adoptedFrom is the source cluster of a slice that the Sveltos pipeline made
+// and that is to be taken over; empty for any other.
+func (p *importer) adoptedFrom(s *discoveryv1.EndpointSlice) model.ClusterID {
+	if !p.takesOver || Ours(s) {
+		return ""
+	}
+	return takeover.SliceOf(s, p.Key)
+}
+
+// adoptSelf takes over the pipeline's slice of this cluster where the selector
+// takes its place: once it is Comity's, it is removed like any other.
+func (p *importer) adoptSelf(named map[string]*discoveryv1.EndpointSlice) {
+	for _, s := range p.Current.Slices {
+		if !p.maintains() || p.adoptedFrom(s) != p.Self {
+			continue
+		}
+		c := asIs(s)
+		c.Labels[model.LabelSourceCluster], c.Labels[discoveryv1.LabelManagedBy] = string(p.Self), model.ManagedBy
+		named[s.Name] = sign(c, nil)
+	}
+}
+
+// isSelectors reports whether Kubernetes made a slice of the derived Service's
+// selector.
+func (p *importer) isSelectors(s *discoveryv1.EndpointSlice) bool {
+	return !Ours(s) && s.Labels[discoveryv1.LabelServiceName] == p.name && s.Labels[discoveryv1.LabelManagedBy] == "endpointslice-controller.k8s.io"
+}
+
 // mayRemove reports whether a slice is ours and the cluster that it came from
 // was read. One that no longer tells where it came from may go only when
 // nothing is unread.
 func (p *importer) mayRemove(s *discoveryv1.EndpointSlice) bool {
 	cluster := clusterOf(s)
+	if p.Desired != nil && cluster == p.Self && p.maintains() && !slices.ContainsFunc(p.Current.Slices, p.isSelectors) {
+		return false // until Kubernetes has made slices of the selector
+	}
 	return p.owns(s) && !p.unread[cluster] && (cluster != "" || len(p.unread) == 0)
 }
 
@@ -137,14 +233,17 @@ func (p *importer) assigned(cluster model.ClusterID) map[string]string {
 func (p *importer) fits(name string, cluster model.ClusterID, w wanted) bool {
 	for _, s := range p.Current.Slices {
 		if s.Name == name {
-			return p.owns(s) && s.AddressType == w.slice.AddressType && (clusterOf(s) == cluster || clusterOf(s) == "")
+			fits := p.owns(s) && (clusterOf(s) == cluster || clusterOf(s) == "") || p.adoptedFrom(s) == cluster
+			return fits && s.AddressType == w.slice.AddressType
 		}
 	}
 	return true
 }
 
 func (p *importer) foreignSlice(name string) bool {
-	return slices.ContainsFunc(p.Current.Slices, func(s *discoveryv1.EndpointSlice) bool { return s.Name == name && !p.owns(s) })
+	return slices.ContainsFunc(p.Current.Slices, func(s *discoveryv1.EndpointSlice) bool {
+		return s.Name == name && !p.owns(s) && p.adoptedFrom(s) == ""
+	})
 }
 
 func (p *importer) finish(w wanted, name string) *discoveryv1.EndpointSlice {
@@ -177,8 +276,15 @@ func (p *importer) wantedSlices(c model.Constituent) []wanted {
 func (p *importer) carries(t discoveryv1.AddressType) bool {
 	switch t {
 	case discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6:
-		return p.Desired.Type != mcsv1beta1.Headless || len(p.Desired.IPFamilies) == 0 ||
-			slices.Contains(p.Desired.IPFamilies, corev1.IPFamily(t))
+		families := p.families
+		if families == nil {
+			families = p.Desired.IPFamilies
+		}
+		headless := p.Desired.Type == mcsv1beta1.Headless
+		if p.kept && p.existing != nil { // what stands counts, not what can be read
+			headless = p.existing.Spec.ClusterIP == corev1.ClusterIPNone
+		}
+		return !headless || len(families) == 0 || slices.Contains(families, corev1.IPFamily(t))
 	}
 	return false // FQDN: kube-proxy serves none
 }
@@ -232,7 +338,8 @@ func strictPorts(source []discoveryv1.EndpointPort, allowed map[portID]string) [
 }
 
 // mirror is the derived slice, without its name. Nodes, pods and hints of
-// another cluster mean nothing here; hostnames, zones and conditions do.
+// another cluster mean nothing here; hostnames, zones and conditions do. The
+// nodes of this cluster stay: internalTrafficPolicy Local goes by them.
 func (p *importer) mirror(cluster model.ClusterID, source *discoveryv1.EndpointSlice, ports []discoveryv1.EndpointPort) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{
 		TypeMeta:    sliceKind,
@@ -242,7 +349,12 @@ func (p *importer) mirror(cluster model.ClusterID, source *discoveryv1.EndpointS
 		Ports:       ports,
 	}
 	for i, e := range source.Endpoints {
-		s.Endpoints[i] = discoveryv1.Endpoint{Addresses: e.Addresses, Conditions: e.Conditions, Hostname: e.Hostname, Zone: e.Zone}
+		s.Endpoints[i] = discoveryv1.Endpoint{
+			Addresses: e.Addresses, Conditions: e.Conditions, Hostname: e.Hostname, Zone: e.Zone, Hints: p.hints.Of(cluster, e.Zone),
+		}
+		if cluster == p.Self {
+			s.Endpoints[i].NodeName = e.NodeName
+		}
 	}
 	for key, value := range source.Labels {
 		if !model.ReservedLabel(key) {

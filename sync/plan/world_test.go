@@ -4,12 +4,14 @@
 package plan_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"reflect"
 	"slices"
 	"strings"
+	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -30,6 +32,8 @@ type world struct {
 	applied map[string]plan.Object // what comity applied last
 	version int
 	writes  []string
+	// crash stops an Adopt after its apply.
+	crash bool
 }
 
 func newWorld() *world {
@@ -64,7 +68,9 @@ func (w *world) do(a plan.Action) error {
 		return fmt.Errorf("%s has not UID %q", ref, a.UID)
 	case a.Verb == plan.Delete && current.GetResourceVersion() != a.ResourceVersion:
 		return fmt.Errorf("%s is not at %q", ref, a.ResourceVersion)
-	case a.Verb != plan.Create && !plan.Ours(current):
+	case a.Strip != nil && current.GetResourceVersion() != a.ResourceVersion:
+		return fmt.Errorf("%s is not at %q", ref, a.ResourceVersion)
+	case a.Verb != plan.Create && a.Verb != plan.Adopt && !plan.Ours(current):
 		return fmt.Errorf("%s is foreign", ref)
 	}
 	if a.Verb == plan.Delete {
@@ -72,15 +78,90 @@ func (w *world) do(a plan.Action) error {
 		delete(w.applied, ref)
 		return nil
 	}
-	merged, err := apply(current, w.applied[ref], a.Object)
+	if a.Strip != nil {
+		stripped, err := mergePatch(current, a.Strip)
+		if err != nil {
+			return err
+		}
+		w.put(stripped)
+		current = stripped
+	}
+	if err := w.apply(ref, current, a.Object); err != nil {
+		return err
+	}
+	if a.Verb != plan.Adopt || w.crash {
+		return nil
+	}
+	released, err := mergePatch(w.objects[ref], a.Release)
+	if err != nil {
+		return err
+	}
+	w.put(released)
+	return nil
+}
+
+// mergePatch is RFC 7386 on an object.
+func mergePatch(current plan.Object, patch map[string]any) (plan.Object, error) {
+	data, err := json.Marshal(patch)
+	if err != nil {
+		return nil, err
+	}
+	plain := map[string]any{}
+	if err := json.Unmarshal(data, &plain); err != nil {
+		return nil, err
+	}
+	state, err := runtime.DefaultUnstructuredConverter.ToUnstructured(current)
+	if err != nil {
+		return nil, err
+	}
+	merge7386(state, plain)
+	patched, _ := reflect.New(reflect.TypeOf(current).Elem()).Interface().(plan.Object)
+	return patched, runtime.DefaultUnstructuredConverter.FromUnstructured(state, patched)
+}
+
+func merge7386(state, patch map[string]any) {
+	for key, value := range patch {
+		branch, isMap := value.(map[string]any)
+		into, has := state[key].(map[string]any)
+		switch {
+		case value == nil:
+			delete(state, key)
+		case isMap && has:
+			merge7386(into, branch)
+		default:
+			state[key] = integers(value)
+		}
+	}
+}
+
+// integers undoes what decoding JSON does to whole numbers.
+func integers(value any) any {
+	switch v := value.(type) {
+	case float64:
+		return int64(v)
+	case []any:
+		for i := range v {
+			v[i] = integers(v[i])
+		}
+	case map[string]any:
+		for key := range v {
+			v[key] = integers(v[key])
+		}
+	}
+	return value
+}
+
+// apply stores what server-side apply makes of an object.
+func (w *world) apply(ref string, current, desired plan.Object) error {
+	merged, err := apply(current, w.applied[ref], desired)
 	if err != nil {
 		return err
 	}
 	merged.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "comity", Operation: metav1.ManagedFieldsOperationApply}})
-	if err := fillIn(merged, len(w.writes)); err != nil {
+	if err := fillIn(merged, current, len(w.writes)); err != nil {
 		return fmt.Errorf("%s: %w", ref, err)
 	}
-	w.applied[ref] = a.Object
+	w.applied[ref] = desired
 	w.put(merged)
 	return nil
 }
@@ -115,7 +196,7 @@ func threeWay(state, before, after map[string]any) {
 	}
 	for key, value := range after {
 		branch, isMap := value.(map[string]any)
-		if !isMap {
+		if !isMap || key == "selector" { // a map that is one value to the API server
 			state[key] = value
 			continue
 		}
@@ -129,26 +210,45 @@ func threeWay(state, before, after map[string]any) {
 	}
 }
 
-// fillIn does what the API server does to a Service.
-func fillIn(o plan.Object, n int) error {
+// fillIn does what the API server does to a Service, and refuses what it would.
+func fillIn(o, before plan.Object, n int) error {
 	s, is := o.(*corev1.Service)
 	if !is {
 		return nil
 	}
+	names := map[string]bool{}
 	for _, p := range s.Spec.Ports {
-		if p.Name == "" && len(s.Spec.Ports) > 1 {
-			return fmt.Errorf("several ports, and one has no name")
+		if p.Name == "" && len(s.Spec.Ports) > 1 || names[p.Name] {
+			return fmt.Errorf("several ports, and one has no name of its own")
 		}
+		names[p.Name] = true
+	}
+	if s.Spec.SessionAffinity == corev1.ServiceAffinityNone && s.Spec.SessionAffinityConfig != nil {
+		return fmt.Errorf("a config without affinity")
 	}
 	if s.Spec.ClusterIP == "" {
 		s.Spec.ClusterIP = fmt.Sprintf("10.0.%d.%d", n/250, n%250+1)
 	}
-	s.Spec.ClusterIPs, s.Spec.IPFamilies = []string{s.Spec.ClusterIP}, []corev1.IPFamily{corev1.IPv4Protocol}
-	if *s.Spec.IPFamilyPolicy == corev1.IPFamilyPolicyPreferDualStack {
-		s.Spec.IPFamilies = append(s.Spec.IPFamilies, corev1.IPv6Protocol)
-		if s.Spec.ClusterIP != corev1.ClusterIPNone {
-			s.Spec.ClusterIPs = append(s.Spec.ClusterIPs, fmt.Sprintf("fd00::%x", n))
-		}
+	single := *s.Spec.IPFamilyPolicy == corev1.IPFamilyPolicySingleStack
+	old, had := before.(*corev1.Service)
+	had = had && old != nil
+	if len(s.Spec.IPFamilies) == 0 && had && s.Spec.ClusterIP != corev1.ClusterIPNone {
+		s.Spec.IPFamilies = slices.Clone(old.Spec.IPFamilies) // told from the cluster IPs
+	}
+	if len(s.Spec.IPFamilies) == 0 {
+		s.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
+	}
+	if single {
+		s.Spec.IPFamilies = s.Spec.IPFamilies[:1]
+	} else if len(s.Spec.IPFamilies) == 1 {
+		s.Spec.IPFamilies = append(s.Spec.IPFamilies, map[corev1.IPFamily]corev1.IPFamily{"IPv4": "IPv6", "IPv6": "IPv4"}[s.Spec.IPFamilies[0]])
+	}
+	if had && s.Spec.ClusterIP != corev1.ClusterIPNone && old.Spec.IPFamilies[0] != s.Spec.IPFamilies[0] {
+		return fmt.Errorf("the first IP family may not change")
+	}
+	s.Spec.ClusterIPs = []string{s.Spec.ClusterIP}
+	if len(s.Spec.IPFamilies) > 1 && s.Spec.ClusterIP != corev1.ClusterIPNone {
+		s.Spec.ClusterIPs = append(s.Spec.ClusterIPs, fmt.Sprintf("fd00::%x", n))
 	}
 	return nil
 }
@@ -236,4 +336,24 @@ func byPublisher(w *world) (records []*exchangev1alpha1.ExportRecord, copies []*
 		}
 	}
 	return records, copies
+}
+
+// reports are the ImportRecords that stand in the exchange.
+func (w *world) reports() []*exchangev1alpha1.ImportRecord {
+	var list []*exchangev1alpha1.ImportRecord
+	for _, ref := range slices.Sorted(maps.Keys(w.objects)) {
+		if r, is := w.objects[ref].(*exchangev1alpha1.ImportRecord); is {
+			list = append(list, r.DeepCopy())
+		}
+	}
+	return list
+}
+
+func (w *world) doAll(t *testing.T, actions []plan.Action) {
+	t.Helper()
+	for _, a := range actions {
+		if err := w.do(a); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

@@ -1,13 +1,13 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command bench measures how long a change of an endpoint in cluster a takes
-// until the derived slice in cluster b shows it.
+// Command bench measures Comity: how long a change of an endpoint in one cluster
+// takes to the others, what a mirrored slice costs in memory, how much is written
+// for one change, and how a start goes with thousands of imports.
 //
-// It takes a number of changes and starts two control planes with Comity beside
-// them; it gives a table of percentiles of Comity and, from the same run, of a
-// bare client-go relay that makes the same two writes, and never judges: times
-// of a busy machine are no test.
+// It takes the names of the parts to measure, all by default, and starts control
+// planes with Comity beside them for each; it gives a table, and with --write a
+// page and a plot. It never judges: times of a busy machine are no test.
 package main
 
 import (
@@ -16,33 +16,71 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
 	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/comity-mcs/comity/test/bench/fleet"
+	"github.com/comity-mcs/comity/test/bench/result"
 )
 
 // options are the flags.
 type options struct {
-	// changes are measured, after warmup ones that are not.
-	changes, warmup int
-	// exports are made beside the one that is measured.
-	exports int
-	// verb is how the relay writes: apply, as Comity does, or update.
-	verb string
-	// limit bounds the whole run.
-	limit time.Duration
+	changes, warmup   int
+	exports, clusters []int
+	pause             time.Duration
+	slices, endpoints int
+	imports           int
+	agent, write      string
+	limit             time.Duration
+}
+
+// bench is one run.
+type bench struct {
+	options
+	begun   time.Time
+	results *result.Results
+}
+
+// part is one thing to measure.
+type part struct {
+	name string
+	run  func(*bench, context.Context) error
+}
+
+var parts = []part{
+	{"propagation", (*bench).propagation},
+	{"memory", (*bench).memory},
+	{"change", (*bench).change},
+	{"restart", (*bench).restart},
+	// Shows again what is kept.
+	{"page", func(*bench, context.Context) error { return nil }},
 }
 
 func main() {
-	o := options{changes: 200, warmup: 20, verb: verbApply, limit: 15 * time.Minute}
+	o := options{
+		changes: 300, warmup: 20, exports: []int{1, 100, 1000}, clusters: []int{2, 5, 10}, pause: 40 * time.Millisecond,
+		slices: 4000, endpoints: 1000, imports: 10000, limit: time.Hour,
+	}
 	flags := pflag.NewFlagSet("bench", pflag.ContinueOnError)
-	flags.IntVar(&o.changes, "changes", o.changes, "how many changes to measure, one after the other")
-	flags.IntVar(&o.warmup, "warmup", o.warmup, "how many changes to make before")
-	flags.IntVar(&o.exports, "exports", o.exports, "how many other Services to export")
-	flags.StringVar(&o.verb, "relay-verb", o.verb, "how the relay writes: apply, as Comity does, or update")
+	flags.Usage = func() {
+		fmt.Fprintf(os.Stderr, "bench [flags] [propagation] [memory] [change] [restart] [page]\n\n%s", flags.FlagUsages())
+	}
+	flags.IntVar(&o.changes, "changes", o.changes, "propagation: how many changes to measure between two clusters; fewer among more")
+	flags.IntVar(&o.warmup, "warmup", o.warmup, "propagation: how many changes to make before")
+	flags.IntSliceVar(&o.exports, "exports", o.exports, "propagation: how many exports there are, between two clusters")
+	flags.IntSliceVar(&o.clusters, "clusters", o.clusters, "propagation: how many clusters there are, with one export")
+	flags.DurationVar(&o.pause, "pause", o.pause, "propagation: how long to let things settle after each change")
+	flags.IntVar(&o.slices, "slices", o.slices, "memory: how many slices of ten endpoints to mirror")
+	flags.IntVar(&o.endpoints, "endpoints", o.endpoints, "change: how many endpoints the service has")
+	flags.IntVar(&o.imports, "imports", o.imports, "restart: how many imports there are")
+	flags.StringVar(&o.agent, "agent", o.agent, "the agent to measure; built if empty")
+	flags.StringVar(&o.write, "write", o.write, "directory for benchmarks.md, .svg and .json; what was measured before stays in them")
 	flags.DurationVar(&o.limit, "limit", o.limit, "how long all of it may take")
 	if err := flags.Parse(os.Args[1:]); err != nil {
 		if errors.Is(err, pflag.ErrHelp) {
@@ -51,42 +89,97 @@ func main() {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(2)
 	}
-	if err := o.validate(); err != nil {
+	if err := o.validate(flags.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(2)
 	}
 	ctrl.SetLogger(logr.Discard())
-	if err := start(o); err != nil {
+	if err := start(o, flags.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func (o options) validate() error {
-	switch {
-	case o.changes < 1:
-		return fmt.Errorf("--changes: %d given, expected at least 1", o.changes)
-	case o.warmup < 0 || o.exports < 0:
-		return errors.New("--warmup and --exports: expected no negative number")
-	case o.verb != verbApply && o.verb != verbUpdate:
-		return fmt.Errorf("--relay-verb: %q given, expected %s or %s", o.verb, verbApply, verbUpdate)
+func (o options) validate(chosen []string) error {
+	for _, name := range chosen {
+		if !slices.ContainsFunc(parts, func(p part) bool { return p.name == name }) {
+			return fmt.Errorf("%q is no part; expected propagation, memory, change, restart or page", name)
+		}
+	}
+	for _, n := range o.clusters {
+		if n < 2 || n > 20 {
+			return fmt.Errorf("--clusters: %d given, expected 2 to 20", n)
+		}
+	}
+	if o.changes < 1 || o.warmup < 0 || o.slices < 20 || o.endpoints < 1 || o.imports < 1 || slices.ContainsFunc(o.exports, func(n int) bool { return n < 1 }) {
+		return errors.New("expected --changes, --exports, --endpoints and --imports of at least 1, --slices of at least 20, and no negative --warmup")
 	}
 	return nil
 }
 
-// start runs the benchmark until it is done, interrupted or out of time.
-func start(o options) (err error) {
+// start measures the chosen parts until done, interrupted or out of time.
+func start(o options, chosen []string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, o.limit)
 	defer cancel()
-	p, err := newPair()
+	b := &bench{options: o, begun: time.Now(), results: &result.Results{}}
+	if o.write != "" {
+		var err error
+		if b.results, err = result.Load(o.write); err != nil {
+			return err
+		}
+	}
+	for _, p := range parts {
+		if len(chosen) > 0 && !slices.Contains(chosen, p.name) {
+			continue
+		}
+		b.say("measuring %s", p.name)
+		if err := p.run(b, ctx); err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+		if err := b.save(); err != nil {
+			return err
+		}
+	}
+	fmt.Print(b.results.Markdown())
+	return nil
+}
+
+// save keeps what was found so far, if it is to be kept.
+func (b *bench) save() error {
+	if b.write == "" {
+		return nil
+	}
+	return b.results.Save(b.write)
+}
+
+// say tells progress with the time since the start.
+func (b *bench) say(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "%6.1f s  %s\n", time.Since(b.begun).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// with runs what measures on a fleet, and notes the machine's state.
+func (b *bench) with(ctx context.Context, o fleet.Options, measure func(context.Context, *fleet.Fleet) error) (err error) {
+	b.results.Machine = result.ThisMachine()
+	o.Agent, o.Say = b.agent, b.say
+	f, err := fleet.Start(ctx, o)
+	defer func() { err = errors.Join(err, f.Close()) }()
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, p.close()) }()
-	if err := p.start(ctx); err != nil {
+	if b.results.Machine.Versions, err = f.Versions(); err != nil {
 		return err
 	}
-	return p.measure(ctx, o)
+	for _, m := range f.Members {
+		if err := m.CreateNamespace(ctx, namespace); err != nil {
+			return err
+		}
+	}
+	return measure(ctx, f)
+}
+
+// list is numbers in a sentence.
+func list(numbers []int) string {
+	return strings.Trim(strings.Join(strings.Fields(fmt.Sprint(numbers)), ", "), "[]")
 }

@@ -62,6 +62,11 @@ func NetworkOf(n int, dualStack bool) (Network, error) {
 	return network, nil
 }
 
+// AnyAddress is what a member accepts from peers whose endpoints a test invents.
+func AnyAddress() []netip.Prefix {
+	return []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
+}
+
 // IDs names count clusters a, b, c, ..., z, c27, c28, ...
 func IDs(count int) []string {
 	ids := make([]string, count)

@@ -15,7 +15,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
-var _ = Describe("A Service that both clusters export", Ordered, func() {
+var _ = Describe("A Service that both clusters export", Ordered, kep("constraints-and-conflict-resolution", "service-port"), func() {
 	key := types.NamespacedName{Namespace: "both", Name: "api"}
 	pods := map[string][]string{} // by cluster id
 

@@ -9,4 +9,5 @@
 // It needs Docker; it takes an image from COMITY_IMAGE if that exists, else builds
 // one. The clusters are called comity-a and comity-b; they are deleted before and
 // after. Every wait is bounded, and a failure shows objects, events and logs.
+// Each spec names what it proves by kep or beyond; a table of it comes last.
 package e2e

@@ -21,7 +21,7 @@ const (
 )
 
 // The second example of the documentation: a StatefulSet with a headless Service.
-var _ = Describe("stateful-service, headless, exported from a", Ordered, func() {
+var _ = Describe("stateful-service, headless, exported from a", Ordered, kep("service-types", "dns"), func() {
 	stateful := types.NamespacedName{Namespace: metav1.NamespaceDefault, Name: "stateful-service"}
 	var ips map[string]string
 

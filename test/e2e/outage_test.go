@@ -19,7 +19,7 @@ import (
 	"github.com/comity-mcs/comity/test/install"
 )
 
-var _ = Describe("While no replica of Comity runs in b", Ordered, func() {
+var _ = Describe("While no replica of Comity runs in b", Ordered, beyond(), func() {
 	const namespace = "outage"
 	named := func(name string) types.NamespacedName { return types.NamespacedName{Namespace: namespace, Name: name} }
 	kept, withdrawn, own := named("kept"), named("withdrawn"), named("own")

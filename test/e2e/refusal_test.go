@@ -22,7 +22,7 @@ import (
 )
 
 // The webhook answers through the API server, the Service and kube-proxy of a.
-var _ = Describe("The webhook in a", Ordered, func() {
+var _ = Describe("The webhook in a", Ordered, kep("restricting-exports"), func() {
 	const namespace = "refusals"
 
 	BeforeAll(func(ctx SpecContext) {

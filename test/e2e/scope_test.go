@@ -22,7 +22,7 @@ import (
 	"github.com/comity-mcs/comity/test/install"
 )
 
-var _ = Describe("An export from a to b alone", Ordered, func() {
+var _ = Describe("An export from a to b alone", Ordered, kep("restricting-exports"), func() {
 	key := types.NamespacedName{Namespace: "scoped", Name: "internal"}
 	const shared, scoped = "comity-a", "comity-a-to-b"
 

@@ -77,6 +77,9 @@ func step(format string, args ...any) {
 	GinkgoWriter.Printf("[%6.1fs] %s\n", time.Since(begin).Seconds(), fmt.Sprintf(format, args...))
 }
 
+// proxyModes are those of kube-proxy that users have most; what leaves a is routed by the newer one.
+func proxyModes() map[string]string { return map[string]string{"a": "nftables", "b": "iptables"} }
+
 // members are both clusters, in order.
 func members() []*member { return []*member{clusterA, clusterB} }
 
@@ -101,7 +104,9 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 		return err
 	})
 	group.Go(func() (err error) {
-		started, err = kind.Start(groupCtx, kind.Options{IDs: ids, Images: present(groupCtx, agnhost), Out: GinkgoWriter})
+		started, err = kind.Start(groupCtx, kind.Options{
+			IDs: ids, Images: present(groupCtx, agnhost), ProxyModes: proxyModes(), Out: GinkgoWriter,
+		})
 		return err
 	})
 	err := group.Wait()

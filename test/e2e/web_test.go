@@ -16,7 +16,7 @@ import (
 )
 
 // The first example of the documentation, from export to un-export.
-var _ = Describe("web-service, exported from a", Ordered, func() {
+var _ = Describe("web-service, exported from a", Ordered, kep("exporting-services", "importing-services", "dns"), func() {
 	web := types.NamespacedName{Namespace: metav1.NamespaceDefault, Name: "web-service"}
 	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: web.Namespace, Name: "web"}}
 
@@ -63,7 +63,7 @@ var _ = Describe("web-service, exported from a", Ordered, func() {
 	})
 })
 
-var _ = Describe("Services of other types", func() {
+var _ = Describe("Services of other types", kep("service-types"), func() {
 	const namespace = "types"
 
 	It("are imported as ClusterSetIP and reached", func(ctx SpecContext) {
@@ -82,7 +82,7 @@ var _ = Describe("Services of other types", func() {
 	})
 })
 
-var _ = Describe("A Pod that is not ready", func() {
+var _ = Describe("A Pod that is not ready", kep("tracking-endpoints"), func() {
 	key := types.NamespacedName{Namespace: "readiness", Name: "gated"}
 
 	It("gets no requests from another cluster until it is", func(ctx SpecContext) {
@@ -117,7 +117,7 @@ var _ = Describe("A Pod that is not ready", func() {
 	})
 })
 
-var _ = Describe("A namespace that only the exporting cluster has", func() {
+var _ = Describe("A namespace that only the exporting cluster has", kep("importing-services"), func() {
 	key := types.NamespacedName{Namespace: "late", Name: "early"}
 
 	It("is waited for, and gets the import when it comes", func(ctx SpecContext) {

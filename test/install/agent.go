@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -45,6 +46,8 @@ const PortsPerAgent = 3
 type Agent struct {
 	process         *process.Process
 	health, metrics string
+	// with is the process with other flags at the end.
+	with func(flags ...string) *process.Process
 }
 
 // Prepare applies definitions, roles, policies and webhooks, whose address is
@@ -67,17 +70,35 @@ func Prepare(ctx context.Context, t Target, binary string, flags ...string) (*Ag
 	if err := applyAll(ctx, t, func(o *unstructured.Unstructured) (bool, error) { return onLoopback(o, free[0], certificate.CA) }); err != nil {
 		return nil, err
 	}
-	kubeconfig := filepath.Join(t.Dir, "kubeconfig")
-	if err := clusters.ServiceAccountKubeconfig(ctx, t.Cluster, Namespace, Account, kubeconfig); err != nil {
+	if err := clusters.ServiceAccountKubeconfig(ctx, t.Cluster, Namespace, Account, filepath.Join(t.Dir, "kubeconfig")); err != nil {
 		return nil, err
 	}
+	return newAgent(t, binary, "comity.log", free, flags), nil
+}
+
+// newAgent describes the process. Its log is called log.
+func newAgent(t Target, binary, log string, free []int, flags []string) *Agent {
 	a := &Agent{health: ports.Address(free[1]), metrics: ports.Address(free[2])}
-	flags = append([]string{
-		"--kubeconfig", kubeconfig, "--namespace", Namespace, "--cluster-id", t.Cluster.ID(), "--clusterset", t.Set, "--cert-dir", t.Dir,
-		"--webhook-bind-address", ports.Address(free[0]), "--health-probe-bind-address", a.health, "--metrics-bind-address", a.metrics,
-	}, flags...)
-	a.process = process.New("comity", binary, filepath.Join(t.Dir, "comity.log"), nil, flags...)
-	return a, nil
+	always := []string{
+		"--kubeconfig", filepath.Join(t.Dir, "kubeconfig"), "--namespace", Namespace, "--cluster-id", t.Cluster.ID(), "--clusterset", t.Set,
+		"--cert-dir", t.Dir, "--webhook-bind-address", ports.Address(free[0]),
+		"--health-probe-bind-address", a.health, "--metrics-bind-address", a.metrics,
+	}
+	a.with = func(flags ...string) *process.Process {
+		return process.New("comity", binary, filepath.Join(t.Dir, log), nil, slices.Concat(always, flags)...)
+	}
+	a.process = a.with(flags...)
+	return a
+}
+
+// Replica is one more agent for a target that was prepared, not started yet.
+// The API server calls the webhook of the first alone.
+func Replica(t Target, binary string, flags ...string) (*Agent, error) {
+	free, err := ports.Free(PortsPerAgent)
+	if err != nil {
+		return nil, err
+	}
+	return newAgent(t, binary, "comity-replica.log", free, flags), nil
 }
 
 // applyAll applies the MCS API's definitions and what config/default renders to,
@@ -140,6 +161,16 @@ func (a *Agent) WaitReady(ctx context.Context, timeout time.Duration) error {
 
 // Stop asks the agent to end and waits for it; Kill does not ask.
 func (a *Agent) Stop() error { return a.process.Stop() }
+
+// StopFor ends the agent in order; it starts with these flags instead of those
+// that Prepare was given.
+func (a *Agent) StopFor(flags ...string) error {
+	if err := a.Stop(); err != nil {
+		return err
+	}
+	a.process = a.with(flags...)
+	return nil
+}
 
 // Kill ends the agent without letting it finish anything.
 func (a *Agent) Kill() error { return a.process.Kill() }

@@ -159,6 +159,7 @@ func drawExport(t *rapid.T, cluster model.ClusterID) model.Export {
 		IPFamilies:      rapid.SampledFrom([][]corev1.IPFamily{{"IPv4"}, {"IPv6"}, {"IPv4", "IPv6"}, {"IPv6", "IPv4"}}).Draw(t, "families"),
 		SessionAffinity: rapid.SampledFrom([]corev1.ServiceAffinity{"", "None", "ClientIP"}).Draw(t, "affinity"),
 		Labels:          drawMap(t, "labels"), Annotations: drawMap(t, "annotations"),
+		PreferLocal: rapid.Bool().Draw(t, "prefer local"), Selector: drawMap(t, "selector"),
 	}
 	if seconds := rapid.SampledFrom([]int32{0, 10, 10800}).Draw(t, "timeout"); seconds > 0 {
 		e.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &seconds}}
@@ -247,8 +248,9 @@ func TestResolveAgreesWithTheOracle(t *testing.T) {
 // checkOldestDecides compares what is taken as a whole from the oldest export.
 func checkOldestDecides(t *rapid.T, oldest model.Export, resolved *model.Import) {
 	if !reflect.DeepEqual(resolved.Labels, oldest.Labels) || !reflect.DeepEqual(resolved.Annotations, oldest.Annotations) ||
-		!reflect.DeepEqual(resolved.IPFamilies, oldest.IPFamilies) {
-		t.Fatalf("labels, annotations and IP families must be those of %s", oldest.Cluster)
+		!reflect.DeepEqual(resolved.IPFamilies, oldest.IPFamilies) || resolved.PreferLocal != oldest.PreferLocal ||
+		!reflect.DeepEqual(resolved.Selector, oldest.Selector) {
+		t.Fatalf("labels, annotations, IP families, locality and selector must be those of %s", oldest.Cluster)
 	}
 	got := model.Export{
 		SessionAffinity: resolved.SessionAffinity, SessionAffinityConfig: resolved.SessionAffinityConfig,

@@ -10,6 +10,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -30,6 +32,8 @@ var rewrite = flag.Bool("rewrite", false, "write what the scenarios give into th
 const (
 	importFile    = "import.yaml"
 	conflictsFile = "conflicts.txt"
+	hereFile      = "here.yaml"
+	hereResult    = "here.txt"
 	kepPrefix     = "https://github.com/kubernetes/enhancements/tree/master/keps/sig-multicluster/1645-multi-cluster-services-api#"
 )
 
@@ -50,23 +54,31 @@ func TestScenarios(t *testing.T) {
 			checkHeader(t, archive)
 			exports := readExports(t, archive)
 			got := render(t, exports)
+			cluster := readHere(t, archive)
+			resolved, conflicts := merge.Resolve(exports)
 			for range shuffles {
 				rand.Shuffle(len(exports), func(i, j int) { exports[i], exports[j] = exports[j], exports[i] })
-				if again := render(t, exports); again != got {
-					t.Fatalf("the order in which exports are read changes the result:\n%s", cmp.Diff(got, again))
+				again, conflictsAgain := merge.Resolve(exports)
+				if !reflect.DeepEqual(resolved, again) || !slices.Equal(conflicts, conflictsAgain) {
+					t.Fatalf("the order in which exports are read changes the result:\n%s", cmp.Diff(resolved, again))
 				}
+			}
+			if cluster != nil {
+				got += cluster.run(t, exports)
 			}
 			compareOrRewrite(t, file, archive, got)
 		})
 	}
 }
 
-// checkHeader holds every scenario to a title and a link to the rule.
+// checkHeader holds every scenario to a title, a link to the rule and, on the
+// third line, the items of the checklist that it shows ("design" for rules that
+// are Comity's own).
 func checkHeader(t *testing.T, archive *txtar.Archive) {
 	t.Helper()
 	lines := strings.Split(string(archive.Comment), "\n")
-	if len(lines) < 2 || lines[0] == "" || !strings.HasPrefix(lines[1], kepPrefix) {
-		t.Fatalf("the file must begin with a title and, on the next line, a link that begins with %s", kepPrefix)
+	if len(lines) < 3 || lines[0] == "" || !strings.HasPrefix(lines[1], kepPrefix) || len(shows(archive)) == 0 {
+		t.Fatalf("the file must begin with a title; then a link that begins with %s; then %q and items", kepPrefix, checklistPrefix)
 	}
 }
 
@@ -76,7 +88,7 @@ func readExports(t *testing.T, archive *txtar.Archive) []model.Export {
 	t.Helper()
 	var exports []model.Export
 	for _, f := range archive.Files {
-		if f.Name == importFile || f.Name == conflictsFile {
+		if !isExport(f.Name) {
 			continue
 		}
 		var spec exchangev1alpha1.ExportRecordSpec
@@ -91,9 +103,19 @@ func readExports(t *testing.T, archive *txtar.Archive) []model.Export {
 			SessionAffinity: spec.SessionAffinity, SessionAffinityConfig: spec.SessionAffinityConfig,
 			InternalTrafficPolicy: spec.InternalTrafficPolicy, TrafficDistribution: spec.TrafficDistribution,
 			Labels: spec.Labels, Annotations: spec.Annotations,
+			PreferLocal: spec.PreferLocal, Selector: spec.Selector,
 		})
+		for _, target := range spec.Targets {
+			e := &exports[len(exports)-1]
+			e.Targets = append(e.Targets, model.Target{Port: target.Port, Protocol: target.Protocol, Target: target.TargetPort})
+		}
 	}
 	return exports
+}
+
+// isExport reports whether a file of a scenario is what a cluster exports.
+func isExport(name string) bool {
+	return name != importFile && name != conflictsFile && name != hereFile && name != hereResult
 }
 
 // outcome is a resolved import as the files show it.
@@ -107,6 +129,7 @@ type outcome struct {
 	TrafficDistribution   *string                              `json:"trafficDistribution,omitempty"`
 	Labels                map[string]string                    `json:"labels,omitempty"`
 	Annotations           map[string]string                    `json:"annotations,omitempty"`
+	PreferLocal           bool                                 `json:"preferLocal,omitempty"`
 	Traffic               []string                             `json:"traffic"`
 }
 
@@ -118,7 +141,7 @@ func render(t *testing.T, exports []model.Export) string {
 		Type: resolved.Type, Ports: showPorts(resolved.Ports), IPFamilies: resolved.IPFamilies,
 		SessionAffinity: resolved.SessionAffinity, SessionAffinityConfig: resolved.SessionAffinityConfig,
 		InternalTrafficPolicy: resolved.InternalTrafficPolicy, TrafficDistribution: resolved.TrafficDistribution,
-		Labels: resolved.Labels, Annotations: resolved.Annotations,
+		Labels: resolved.Labels, Annotations: resolved.Annotations, PreferLocal: resolved.PreferLocal,
 	}
 	for _, c := range resolved.Constituents {
 		out.Traffic = append(out.Traffic, fmt.Sprintf("%s: %s", c.Cluster, strings.Join(showPorts(c.Ports), ", ")))
@@ -150,7 +173,7 @@ func compareOrRewrite(t *testing.T, file string, archive *txtar.Archive, got str
 	t.Helper()
 	kept := &txtar.Archive{Comment: archive.Comment}
 	for _, f := range archive.Files {
-		if f.Name != importFile && f.Name != conflictsFile {
+		if isExport(f.Name) || f.Name == hereFile {
 			kept.Files = append(kept.Files, f)
 		}
 	}

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// probe gives status code and body.
-func probe(t *testing.T, url string) (int, string) {
+// ask gives status code and body.
+func ask(t *testing.T, url string) (int, string) {
 	t.Helper()
 	client := &http.Client{Timeout: 5 * time.Second}
 	var last error
@@ -65,14 +65,14 @@ func TestHealthIsThereFromTheStartAndReadinessSaysWhyNot(t *testing.T) {
 		{"it may stop being ready", func() { first.set(errors.New("again")) }, http.StatusServiceUnavailable, "not ready: again"},
 	} {
 		step.change()
-		if code, body := probe(t, "http://"+address+"/readyz"); code != step.code || body != step.body {
+		if code, body := ask(t, "http://"+address+"/readyz"); code != step.code || body != step.body {
 			t.Errorf("%s: /readyz answers %d %q, want %d %q", step.name, code, body, step.code, step.body)
 		}
-		if code, body := probe(t, "http://"+address+"/healthz"); code != http.StatusOK || body != "ok" {
+		if code, body := ask(t, "http://"+address+"/healthz"); code != http.StatusOK || body != "ok" {
 			t.Errorf("%s: /healthz answers %d %q, want 200 ok: a restart would not help", step.name, code, body)
 		}
 	}
-	if code, _ := probe(t, "http://"+address+"/"); code != http.StatusNotFound {
+	if code, _ := ask(t, "http://"+address+"/"); code != http.StatusNotFound {
 		t.Errorf("/ answers %d, want 404", code)
 	}
 	cancel()

@@ -7,8 +7,10 @@ import (
 	"context"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -24,6 +26,7 @@ var clusterProperty = schema.GroupVersionKind{Group: "about.k8s.io", Version: "v
 type identity struct {
 	cluster model.ClusterID
 	set     string
+	uid     types.UID
 }
 
 // findIdentity takes the id and the set from ClusterProperty (KEP-2149) where it
@@ -46,6 +49,16 @@ func findIdentity(ctx context.Context, c client.Reader, o Options) (identity, er
 		return identity{}, fmt.Errorf("ClusterProperty %s, spec.value: %w", model.LabelClusterSet, err)
 	}
 	return identity{cluster: cluster, set: set}, nil
+}
+
+// findUID is the UID of the kube-system namespace, by which others tell this
+// cluster from another that has or had its id.
+func findUID(ctx context.Context, c client.Reader) (types.UID, error) {
+	system := &corev1.Namespace{}
+	if err := c.Get(ctx, types.NamespacedName{Name: metav1.NamespaceSystem}, system); err != nil {
+		return "", fmt.Errorf("read Namespace %s, by whose UID this cluster is known: %w", metav1.NamespaceSystem, err)
+	}
+	return system.UID, nil
 }
 
 // agree is the value of a ClusterProperty and of a flag, which must not differ.

@@ -21,8 +21,10 @@ import (
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/comity-mcs/comity/cmd/comity/app/fence"
 	policyv1alpha1 "github.com/comity-mcs/comity/policies/v1alpha1"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/home"
 	"github.com/comity-mcs/comity/sync/loop"
 )
 
@@ -44,20 +46,24 @@ func newScheme() (*runtime.Scheme, error) {
 }
 
 // newManager is the manager whose cache all parts read and whose lease makes
-// one replica the writer.
-func newManager(cfg *rest.Config, scheme *runtime.Scheme, o Options, log logr.Logger) (ctrl.Manager, error) {
+// one replica the writer; leading keeps one that lost it from writing.
+func newManager(cfg *rest.Config, scheme *runtime.Scheme, o Options, leading *fence.Fence, log logr.Logger) (ctrl.Manager, error) {
 	host, port, err := splitAddress(o.WebhookAddress)
 	if err != nil {
 		return nil, err
 	}
-	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
+	election, guarded := rest.CopyConfig(cfg), rest.CopyConfig(cfg)
+	election.Wrap(leading.Election)
+	guarded.Wrap(leading.Guard)
+	mgr, err := ctrl.NewManager(guarded, ctrl.Options{
 		Scheme: scheme,
 		Logger: log,
 		Cache: cache.Options{
-			DefaultTransform: loop.TrimManagedFields,
+			DefaultTransform: loop.Shrink,
 			// Secrets are read in Comity's own namespace alone.
 			ByObject: map[client.Object]cache.ByObject{
 				&corev1.Secret{}: {Namespaces: map[string]cache.Config{o.Namespace: {}}},
+				&corev1.Node{}:   {Transform: home.TrimNode},
 			},
 		},
 		WebhookServer: ctrlwebhook.NewServer(ctrlwebhook.Options{
@@ -69,6 +75,10 @@ func newManager(cfg *rest.Config, scheme *runtime.Scheme, o Options, log logr.Lo
 		LeaderElection:          o.LeaderElect,
 		LeaderElectionID:        leaderElectionID,
 		LeaderElectionNamespace: o.Namespace,
+		LeaderElectionConfig:    election,
+		LeaseDuration:           ptr.To(fence.LeaseDuration),
+		RenewDeadline:           ptr.To(fence.RenewDeadline),
+		RetryPeriod:             ptr.To(fence.RetryPeriod),
 		// The process ends when the manager does, so the next leader need not wait.
 		LeaderElectionReleaseOnCancel: true,
 		GracefulShutdownTimeout:       ptr.To(o.ShutdownTimeout),

@@ -4,8 +4,10 @@
 package app
 
 import (
+	"cmp"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"strconv"
 	"strings"
@@ -28,11 +30,34 @@ type Options struct {
 	// (about.k8s.io, KEP-2149) exists they may be left empty, and must agree
 	// with it when they are not.
 	ClusterID, ClusterSet string
+	// ExchangeKubeconfig is a file with access to the hub, where all members
+	// publish in one; empty means that each publishes in its own API server.
+	ExchangeKubeconfig string
 	// IdentityLabels are the namespace labels that peers may know and that
 	// namespace sameness compares.
 	IdentityLabels []string
+	// PodCIDRs and ServiceCIDRs are this cluster's address ranges, where they
+	// cannot be read from its Nodes and ServiceCIDRs.
+	PodCIDRs, ServiceCIDRs []string
 	// Workers is how many Services are synced at once.
 	Workers int
+
+	// Import is false where another implementation imports: then exports are
+	// published, judged and reported on, and nothing is written to a user's
+	// namespace.
+	Import bool
+	// Selectors says whether derived Services keep the exported one's selector,
+	// so that local pods join by themselves: maintain or drop.
+	Selectors string
+	// Takeover names the pipeline whose objects are adopted in place: sveltos or none.
+	Takeover string
+
+	// HeartbeatInterval is how often this member is heard of; StaleAfter and
+	// LostAfter are how long a peer may be silent until it is Stale, then Lost.
+	HeartbeatInterval, StaleAfter, LostAfter time.Duration
+	// DeletionHold is how long exports of a peer are kept that vanished together
+	// with so many others that it looks like an accident.
+	DeletionHold time.Duration
 
 	// WebhookAddress is host:port; an empty host means every interface.
 	WebhookAddress string
@@ -51,20 +76,38 @@ type Options struct {
 	Verbosity int
 }
 
+// The values of --selectors and --takeover.
+const (
+	selectorsMaintain = "maintain"
+	selectorsDrop     = "drop"
+	takeoverSveltos   = "sveltos"
+	takeoverNone      = "none"
+)
+
 // DefaultOptions are those of the Deployment.
 func DefaultOptions() Options {
 	return Options{
-		Namespace:       namespaceFromPod(),
-		ClusterID:       os.Getenv("COMITY_CLUSTER_ID"),
-		ClusterSet:      os.Getenv("COMITY_CLUSTERSET"),
-		IdentityLabels:  []string{model.LabelIdentity},
-		Workers:         8,
-		WebhookAddress:  ":9443",
-		CertDir:         "/etc/comity/certs",
-		HealthAddress:   ":8081",
-		MetricsAddress:  ":8080",
-		LeaderElect:     true,
-		ShutdownTimeout: 20 * time.Second,
+		Namespace:  namespaceFromPod(),
+		ClusterID:  os.Getenv("COMITY_CLUSTER_ID"),
+		ClusterSet: os.Getenv("COMITY_CLUSTERSET"),
+
+		ExchangeKubeconfig: os.Getenv("COMITY_EXCHANGE_KUBECONFIG"),
+
+		IdentityLabels:    []string{model.LabelIdentity},
+		Workers:           8,
+		Import:            true,
+		Selectors:         selectorsDrop,
+		Takeover:          takeoverNone,
+		HeartbeatInterval: 10 * time.Second,
+		StaleAfter:        40 * time.Second,
+		LostAfter:         5 * time.Minute,
+		DeletionHold:      10 * time.Minute,
+		WebhookAddress:    ":9443",
+		CertDir:           "/etc/comity/certs",
+		HealthAddress:     ":8081",
+		MetricsAddress:    ":8080",
+		LeaderElect:       true,
+		ShutdownTimeout:   20 * time.Second,
 	}
 }
 
@@ -74,7 +117,17 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.Namespace, "namespace", o.Namespace, "Comity's own namespace, where the peers' Secrets are")
 	fs.StringVar(&o.ClusterID, "cluster-id", o.ClusterID, "id of this cluster, one RFC 1123 label (env COMITY_CLUSTER_ID); empty: from ClusterProperty")
 	fs.StringVar(&o.ClusterSet, "clusterset", o.ClusterSet, "clusterset that this cluster belongs to (env COMITY_CLUSTERSET); empty: from ClusterProperty")
+	fs.StringVar(&o.ExchangeKubeconfig, "exchange-kubeconfig", o.ExchangeKubeconfig, "kubeconfig file of the hub in which all members publish (env COMITY_EXCHANGE_KUBECONFIG); empty: each in its own API server")
 	fs.StringSliceVar(&o.IdentityLabels, "namespace-identity-labels", o.IdentityLabels, "namespace labels that peers may know and namespace sameness compares")
+	fs.StringSliceVar(&o.PodCIDRs, "pod-cidrs", o.PodCIDRs, "this cluster's pod address ranges; empty: those of its Nodes")
+	fs.StringSliceVar(&o.ServiceCIDRs, "service-cidrs", o.ServiceCIDRs, "this cluster's Service address ranges, that of the default IP family first; empty: those of its ServiceCIDRs")
+	fs.BoolVar(&o.Import, "import", o.Import, "import what peers export; false leaves that to another implementation, and writes nothing to users' namespaces")
+	fs.StringVar(&o.Selectors, "selectors", o.Selectors, "maintain: derived Services keep the selector of the exported one, so that local pods join by themselves; drop: they have none")
+	fs.StringVar(&o.Takeover, "takeover", o.Takeover, "sveltos: adopt what the Sveltos pipeline made, in place; none: leave it alone")
+	fs.DurationVar(&o.HeartbeatInterval, "heartbeat-interval", o.HeartbeatInterval, "how often peers hear of this cluster")
+	fs.DurationVar(&o.StaleAfter, "stale-after", o.StaleAfter, "how long a peer may be silent until it is called Stale")
+	fs.DurationVar(&o.LostAfter, "lost-after", o.LostAfter, "how long a peer may be silent until it is Lost and its endpoints are probed")
+	fs.DurationVar(&o.DeletionHold, "deletion-hold", o.DeletionHold, "how long exports of a peer are kept that vanished with so many others that it looks like an accident")
 	fs.IntVar(&o.Workers, "workers", o.Workers, "how many Services are synced at once")
 	fs.StringVar(&o.WebhookAddress, "webhook-bind-address", o.WebhookAddress, "host:port of the webhook")
 	fs.StringVar(&o.CertDir, "cert-dir", o.CertDir, "directory with tls.crt and tls.key of the webhook")
@@ -108,6 +161,9 @@ func (o *Options) Validate() error {
 	if o.Workers < 1 {
 		return fmt.Errorf("--workers: %d given, expected at least 1", o.Workers)
 	}
+	if err := cmp.Or(o.validateModes(), o.validateTimes()); err != nil {
+		return err
+	}
 	if _, _, err := splitAddress(o.WebhookAddress); err != nil {
 		return fmt.Errorf("--webhook-bind-address: %w", err)
 	}
@@ -120,6 +176,60 @@ func (o *Options) Validate() error {
 		}
 	}
 	return nil
+}
+
+// validateModes checks the flags that say what this cluster takes part in.
+func (o *Options) validateModes() error {
+	for _, given := range []struct {
+		flag  string
+		cidrs []string
+	}{{"--pod-cidrs", o.PodCIDRs}, {"--service-cidrs", o.ServiceCIDRs}} {
+		if _, err := prefixes(given.cidrs); err != nil {
+			return fmt.Errorf("%s: %w", given.flag, err)
+		}
+	}
+	switch {
+	case o.Selectors != selectorsMaintain && o.Selectors != selectorsDrop:
+		return fmt.Errorf("--selectors: %q given, expected %s or %s", o.Selectors, selectorsMaintain, selectorsDrop)
+	case o.Takeover != takeoverSveltos && o.Takeover != takeoverNone:
+		return fmt.Errorf("--takeover: %q given, expected %s or %s", o.Takeover, takeoverSveltos, takeoverNone)
+	case o.Takeover == takeoverSveltos && !o.Import:
+		return fmt.Errorf("--takeover: %s given with --import=false, which leaves the objects to whoever made them; expected %s, or --import", takeoverSveltos, takeoverNone)
+	}
+	return nil
+}
+
+// minHeartbeats is how many heartbeats must be missed before a peer is stale;
+// with fewer, one lost request would make it so.
+const minHeartbeats = 2
+
+// validateTimes checks the flags that say when a peer is given up.
+func (o *Options) validateTimes() error {
+	switch {
+	case o.HeartbeatInterval < time.Second:
+		return fmt.Errorf("--heartbeat-interval: %s given, expected at least 1s", o.HeartbeatInterval)
+	case o.StaleAfter < minHeartbeats*o.HeartbeatInterval:
+		return fmt.Errorf("--stale-after: %s given, expected at least %d times --heartbeat-interval (%s), which all members should share",
+			o.StaleAfter, minHeartbeats, o.HeartbeatInterval)
+	case o.LostAfter <= o.StaleAfter:
+		return fmt.Errorf("--lost-after: %s given, expected more than --stale-after (%s)", o.LostAfter, o.StaleAfter)
+	case o.DeletionHold <= 0:
+		return fmt.Errorf("--deletion-hold: %s given, expected more than 0", o.DeletionHold)
+	}
+	return nil
+}
+
+// prefixes reads address ranges such as 10.0.0.0/8.
+func prefixes(texts []string) ([]netip.Prefix, error) {
+	var out []netip.Prefix
+	for _, text := range texts {
+		prefix, err := netip.ParsePrefix(text)
+		if err != nil || prefix != prefix.Masked() {
+			return nil, fmt.Errorf("%q is no address range; expected one such as \"10.244.0.0/16\", without bits beyond its length", text)
+		}
+		out = append(out, prefix)
+	}
+	return out, nil
 }
 
 // validateClusterSet demands what a DNS subdomain and the label that peer

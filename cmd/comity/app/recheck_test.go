@@ -5,11 +5,13 @@ package app
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // told reads everything that waits, in order of namespaces.
@@ -19,15 +21,20 @@ func told(r *recheck) []string {
 		synctest.Wait()
 		select {
 		case e := <-r.out:
-			out = append(out, e.Object.GetNamespace())
+			text := e.Object.GetNamespace()
 			if e.Object.GetName() != "" {
-				out = append(out, "a name, which no one gave: "+e.Object.GetName())
+				text += "/" + e.Object.GetName()
 			}
+			out = append(out, text)
 		default:
 			slices.Sort(out)
 			return out
 		}
 	}
+}
+
+func key(namespace, name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: namespace, Name: name}
 }
 
 func TestRecheckTellsOnceWhatHappenedOften(t *testing.T) {
@@ -45,6 +52,13 @@ func TestRecheckTellsOnceWhatHappenedOften(t *testing.T) {
 		}, []string{"shop"}},
 		{"several namespaces", func(r *recheck) { r.namespace("b"); r.namespace("a"); r.namespace("b") }, []string{"a", "b"}},
 		{"all includes each, said before", func(r *recheck) { r.namespace("a"); r.namespace("b"); r.all() }, []string{""}},
+		{"an export and its namespace", func(r *recheck) { r.export(key("a", "web")); r.namespace("a"); r.export(key("a", "web")) }, []string{"a", "a/web"}},
+		{"all includes each export", func(r *recheck) { r.export(key("a", "web")); r.export(types.NamespacedName{}) }, []string{""}},
+		{"more than is kept apart is all", func(r *recheck) {
+			for n := range 2 * maxPending {
+				r.export(key("a", fmt.Sprint(n)))
+			}
+		}, []string{""}},
 		{"all includes each, said after", func(r *recheck) { r.all(); r.namespace("a"); r.all() }, []string{""}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -11,9 +11,11 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"github.com/comity-mcs/comity/cmd/comity/app/fence"
 	"os"
 	"os/signal"
 	"syscall"
@@ -70,6 +72,9 @@ func Main(args []string) int {
 	return 0
 }
 
+// errStarting is why a process is not ready that waits for nothing in particular.
+var errStarting = errors.New("starting")
+
 // Run serves health probes at once, waits for the CustomResourceDefinitions, and
 // then runs every part of the agent until ctx ends, which is no error.
 func Run(ctx context.Context, o Options, log logr.Logger) error {
@@ -79,8 +84,10 @@ func Run(ctx context.Context, o Options, log logr.Logger) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	ready := &health{}
+	starting := newCell(errStarting)
+	ready.require(starting.get) // until all that has to be ready has said so
 	group.Go(func() error { return ready.serve(ctx, o.HealthAddress) })
-	group.Go(func() error { return start(ctx, cfg, o, ready, log) })
+	group.Go(func() error { return start(ctx, cfg, o, ready, starting, log) })
 	if err := group.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
@@ -88,8 +95,8 @@ func Run(ctx context.Context, o Options, log logr.Logger) error {
 }
 
 // start brings up the manager once there is something to manage.
-func start(ctx context.Context, cfg *rest.Config, o Options, ready *health, log logr.Logger) error {
-	if err := waitForCRDs(ctx, cfg, ready, log); err != nil {
+func start(ctx context.Context, cfg *rest.Config, o Options, ready *health, starting *cell, log logr.Logger) error {
+	if err := waitForCRDs(ctx, cfg, starting, log); err != nil {
 		return err
 	}
 	scheme, err := newScheme()
@@ -104,28 +111,35 @@ func start(ctx context.Context, cfg *rest.Config, o Options, ready *health, log 
 	if err != nil {
 		return err
 	}
+	if self.uid, err = findUID(ctx, reader); err != nil {
+		return err
+	}
 	// Not under "cluster", which in a line about a peer is the peer.
 	log = log.WithValues("self", self.cluster)
 	log.Info("starting", "clusterset", self.set, "version", version)
-	mgr, err := newManager(cfg, scheme, o, log)
+	leading := fence.New()
+	mgr, err := newManager(cfg, scheme, o, leading, log)
 	if err != nil {
 		return err
 	}
-	if err := wire(mgr, o, self, ready, log); err != nil {
+	if err := wire(mgr, o, self, leading, ready, log); err != nil {
 		return err
 	}
+	starting.set(nil)
 	return mgr.Start(ctx)
 }
 
-// waitForCRDs keeps the process alive and not ready while kinds are missing.
-func waitForCRDs(ctx context.Context, cfg *rest.Config, ready *health, log logr.Logger) error {
+// waitForCRDs keeps the process alive and not ready while kinds are missing, and
+// not ready after that.
+func waitForCRDs(ctx context.Context, cfg *rest.Config, starting *cell, log logr.Logger) error {
 	d, err := discovery.NewDiscoveryClientForConfig(cfg)
 	if err != nil {
 		return fmt.Errorf("connect to the API server: %w", err)
 	}
-	waiting := newCell(errors.New("looking for the CustomResourceDefinitions"))
-	ready.require(waiting.get)
-	return crdWait{discovery: d, log: log, report: waiting.set}.wait(ctx)
+	starting.set(errors.New("looking for the CustomResourceDefinitions"))
+	return crdWait{discovery: d, log: log, report: func(missing error) {
+		starting.set(cmp.Or(missing, errStarting))
+	}}.wait(ctx)
 }
 
 // restConfig reads --kubeconfig, or the Pod's service account.

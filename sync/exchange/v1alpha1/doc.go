@@ -25,6 +25,7 @@ var GroupVersion = schema.GroupVersion{Group: "exchange.comity.dev", Version: "v
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion,
 		&ExportRecord{}, &ExportRecordList{},
+		&ImportRecord{}, &ImportRecordList{},
 		&NamespaceRecord{}, &NamespaceRecordList{},
 		&MemberRecord{}, &MemberRecordList{},
 	)

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
@@ -50,6 +51,28 @@ type ExportRecordSpec struct {
 	// annotations are ServiceExport.spec.exportedAnnotations.
 	// +optional
 	Annotations map[string]string `json:"annotations,omitempty"`
+	// preferLocal asks importers to route to endpoints of their own cluster
+	// first (annotation comity.dev/prefer: local on the ServiceExport).
+	// +optional
+	PreferLocal bool `json:"preferLocal,omitempty"`
+	// selector is the Service's, for importers that maintain selectors. It is
+	// published only where the exporter maintains them too.
+	// +optional
+	Selector map[string]string `json:"selector,omitempty"`
+	// targets say where in a pod the traffic to each port goes; published with
+	// selector only.
+	// +optional
+	// +listType=atomic
+	Targets []Target `json:"targets,omitempty"`
+}
+
+// Target is where in a pod the traffic to one port goes.
+type Target struct {
+	Port int32 `json:"port"`
+	// +kubebuilder:validation:Enum=TCP;UDP;SCTP
+	Protocol corev1.Protocol `json:"protocol"`
+	// targetPort is the number or the name of a container's port.
+	TargetPort intstr.IntOrString `json:"targetPort"`
 }
 
 // ServiceReference names a Service.
@@ -82,6 +105,54 @@ type ExportRecordList struct {
 	metav1.ListMeta `json:"metadata,omitempty"`
 
 	Items []ExportRecord `json:"items"`
+}
+
+// ImportRecordSpec is what the publisher says of importing one export of one
+// other cluster, the only reader of the record's namespace.
+type ImportRecordSpec struct {
+	// service is the namespace and name of the exported Service.
+	Service ServiceReference `json:"service"`
+	// exportUID is the UID of the ServiceExport that the record is about.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=128
+	ExportUID types.UID `json:"exportUID"`
+	// imported is true if the export contributes to the import there.
+	Imported bool `json:"imported"`
+	// reason is Imported, or why the export is not, or why only in part, in one word.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	Reason string `json:"reason"`
+	// message says more; empty if reason is Imported.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+	// since is when imported or reason last changed.
+	Since metav1.Time `json:"since"`
+}
+
+// ImportRecord is what one cluster says of importing one export of another. It
+// stands in the exchange namespace that the exporter alone reads, and has the
+// name of the ExportRecord.
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:shortName=imprec
+// +kubebuilder:printcolumn:name="Namespace",type=string,JSONPath=`.spec.service.namespace`
+// +kubebuilder:printcolumn:name="Service",type=string,JSONPath=`.spec.service.name`
+// +kubebuilder:printcolumn:name="Imported",type=boolean,JSONPath=`.spec.imported`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.spec.reason`
+type ImportRecord struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec ImportRecordSpec `json:"spec"`
+}
+
+// ImportRecordList is a list of ImportRecord.
+// +kubebuilder:object:root=true
+type ImportRecordList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []ImportRecord `json:"items"`
 }
 
 // NamespaceRecordSpec says that the publisher has a namespace of the record's name.
@@ -122,6 +193,22 @@ type MemberRecordSpec struct {
 	// version is Comity's.
 	// +optional
 	Version string `json:"version,omitempty"`
+	// clusterUID is the UID of the member's kube-system namespace. A reader
+	// that knows the member by another one refuses it: the id was reused.
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=128
+	ClusterUID types.UID `json:"clusterUID,omitempty"`
+	// podCIDRs and serviceCIDRs are the member's address ranges, as far as it
+	// knows them. They are its claim: what is accepted, readers decide.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	PodCIDRs []string `json:"podCIDRs,omitempty"`
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	ServiceCIDRs []string `json:"serviceCIDRs,omitempty"`
 }
 
 // MemberRecord is written once everything that a member shares at start is

@@ -24,7 +24,7 @@ const (
 // Versions that are built and fetched. They are those of test/tools/*.mod.
 const (
 	KubernetesVersion = "v1.36.3"
-	etcdVersion       = "v3.6.5"
+	EtcdVersion       = "v3.6.5"
 	coreDNSVersion    = "v1.15.0"
 	kwokVersion       = "v0.8.0"
 	kindVersion       = "v0.33.0"
@@ -89,13 +89,13 @@ func catalog() []program {
 		kubernetes(ControllerManager, "linux"),
 		kubernetes(Scheduler, "linux"),
 		{
-			name: Etcd, version: etcdVersion, modfile: "etcd", pkg: "go.etcd.io/etcd/server/v3",
+			name: Etcd, version: EtcdVersion, modfile: "etcd", pkg: "go.etcd.io/etcd/server/v3",
 			release: func(s sources, goos, goarch string) *release {
 				if goos != "linux" { // other systems have zip archives: build there
 					return nil
 				}
-				dir := fmt.Sprintf("etcd-%s-%s-%s", etcdVersion, goos, goarch)
-				base := s.github + "/etcd-io/etcd/releases/download/" + etcdVersion
+				dir := fmt.Sprintf("etcd-%s-%s-%s", EtcdVersion, goos, goarch)
+				base := s.github + "/etcd-io/etcd/releases/download/" + EtcdVersion
 				return &release{url: base + "/" + dir + ".tar.gz", checksum: base + "/SHA256SUMS", member: dir + "/etcd"}
 			},
 		},

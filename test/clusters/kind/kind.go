@@ -44,6 +44,8 @@ type Options struct {
 	FirstNetwork int
 	// Workers are nodes beside the control plane, which takes Pods too when there are none.
 	Workers int
+	// ProxyModes are kube-proxy's by cluster id: iptables, nftables, ...; kind's default where there is none.
+	ProxyModes map[string]string
 	// NodeImage overrides NodeImageEnv.
 	NodeImage string
 	// Images of the Docker engine are loaded into every node, besides those of ImagesEnv.

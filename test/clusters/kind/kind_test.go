@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/comity-mcs/comity/test/clusters"
 )
 
 func TestTheZoneIsAddedToTheCorefileOfKubeadm(t *testing.T) {
@@ -75,5 +77,29 @@ END
 	}
 	if alone := script(a, []*Cluster{a}); alone != "true\n" {
 		t.Errorf("a cluster alone runs %q", alone)
+	}
+}
+
+func TestKubeProxyRunsInTheModeAskedFor(t *testing.T) {
+	network, err := clusters.NetworkOf(1, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &Cluster{id: "a", network: network}
+	if config := c.kindConfig(1, ""); strings.Contains(config, "kubeProxyMode") {
+		t.Errorf("not asked for, and the configuration is\n%s", config)
+	}
+	const want = `kind: Cluster
+apiVersion: kind.x-k8s.io/v1alpha4
+networking:
+  podSubnet: 10.101.0.0/16
+  serviceSubnet: 10.201.0.0/16
+  kubeProxyMode: nftables
+nodes:
+- role: control-plane
+- role: worker
+`
+	if diff := cmp.Diff(want, c.kindConfig(1, "nftables")); diff != "" {
+		t.Error(diff)
 	}
 }

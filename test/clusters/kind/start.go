@@ -69,19 +69,23 @@ func (c *Cluster) create(ctx context.Context, options Options) error {
 	if options.NodeImage != "" {
 		args = append(args, "--image", options.NodeImage)
 	}
-	_, err := c.tools.run(ctx, c.tools.kind, strings.NewReader(c.kindConfig(options.Workers)), args...)
+	_, err := c.tools.run(ctx, c.tools.kind, strings.NewReader(c.kindConfig(options.Workers, options.ProxyModes[c.id])), args...)
 	return err
 }
 
-func (c *Cluster) kindConfig(workers int) string {
+func (c *Cluster) kindConfig(workers int, proxyMode string) string {
+	proxy := ""
+	if proxyMode != "" {
+		proxy = "  kubeProxyMode: " + proxyMode + "\n"
+	}
 	return fmt.Sprintf(`kind: Cluster
 apiVersion: kind.x-k8s.io/v1alpha4
 networking:
   podSubnet: %s
   serviceSubnet: %s
-nodes:
+%snodes:
 - role: control-plane
-`, c.network.PodCIDRs[0], c.network.ServiceCIDRs[0]) + strings.Repeat("- role: worker\n", workers)
+`, c.network.PodCIDRs[0], c.network.ServiceCIDRs[0], proxy) + strings.Repeat("- role: worker\n", workers)
 }
 
 // labelNodes gives each node a zone of its own, <id>-1, <id>-2, ..., and learns their addresses.

@@ -20,6 +20,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/clusters/controlplane"
 	"github.com/comity-mcs/comity/test/install"
 )
@@ -147,10 +148,12 @@ func awaitConverged(of ...string) {
 	}).WithTimeout(ready).Should(Succeed())
 }
 
-// quiet is how long nothing must happen before a state counts as final.
-const quiet = 1500 * time.Millisecond
+// quiet is how long nothing must happen before a state counts as final: longer
+// than the pause between two writes of one status.
+const quiet = 6 * time.Second
 
-// writesSince lists the writes of all agents, those for leader election left out.
+// writesSince lists the writes of all agents, those for leader election and
+// heartbeats left out.
 func writesSince(from time.Time) []string {
 	GinkgoHelper()
 	var out []string
@@ -164,7 +167,7 @@ func writesSince(from time.Time) []string {
 }
 
 // agentWrites are the writes in m by agents, m's own and those of its peers;
-// what leader election wrote comes apart.
+// what leader election and the heartbeat wrote comes apart.
 func (m *member) agentWrites(from time.Time) (writes, election []controlplane.Write) {
 	GinkgoHelper()
 	all, err := m.Writes(from)
@@ -173,7 +176,8 @@ func (m *member) agentWrites(from time.Time) (writes, election []controlplane.Wr
 		if !strings.HasPrefix(w.User, "system:serviceaccount:"+install.Namespace+":") {
 			continue
 		}
-		elects := w.Resource == "coordination.k8s.io/leases" && (w.Name == lease || w.Verb == "create") ||
+		heartbeat := w.Namespace == model.ExchangeNamespace(model.ClusterID(m.ID())) && w.Name == m.ID()
+		elects := w.Resource == "coordination.k8s.io/leases" && (w.Name == lease || heartbeat || w.Verb == "create") ||
 			// Who leads is told in the older kind of event, and nothing else is.
 			w.Resource == "events" && w.Namespace == install.Namespace
 		if elects {

@@ -29,6 +29,7 @@ import (
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/join"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/test/clusters"
 	"github.com/comity-mcs/comity/test/clusters/binaries"
 	"github.com/comity-mcs/comity/test/clusters/controlplane"
 	"github.com/comity-mcs/comity/test/install"
@@ -170,7 +171,7 @@ func (m *member) target() install.Target {
 func side(m *member) join.Cluster {
 	return join.Cluster{
 		ID: model.ClusterID(m.ID()), Set: clusterset, Namespace: install.Namespace, ServiceAccount: install.Account,
-		RESTConfig: m.RESTConfig(), Server: m.PeerServer(),
+		RESTConfig: m.RESTConfig(), Server: m.PeerServer(), AcceptedCIDRs: clusters.AnyAddress(),
 	}
 }
 

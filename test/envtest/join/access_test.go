@@ -23,7 +23,7 @@ import (
 // shared are the kinds that an exchange namespace holds.
 func shared() []client.ObjectList {
 	return []client.ObjectList{
-		&v1alpha1.ExportRecordList{}, &v1alpha1.MemberRecordList{}, &v1alpha1.NamespaceRecordList{},
+		&v1alpha1.ExportRecordList{}, &v1alpha1.ImportRecordList{}, &v1alpha1.MemberRecordList{}, &v1alpha1.NamespaceRecordList{},
 		&discoveryv1.EndpointSliceList{}, &coordinationv1.LeaseList{},
 	}
 }
@@ -118,7 +118,11 @@ var _ = Describe("The agent of a joined cluster", func() {
 		for _, namespace := range []string{"comity-a", "comity-a-to-b"} {
 			lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "test"}}
 			Expect(agent.Create(ctx, lease)).To(Succeed(), namespace)
-			Expect(agent.Delete(ctx, lease)).To(Succeed(), namespace)
+			Expect(agent.Delete(ctx, lease)).To(BeForbidden(), namespace)
+			Expect(admin("a").Delete(ctx, lease)).To(Succeed(), namespace)
+			slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "test"}, AddressType: discoveryv1.AddressTypeIPv4}
+			Expect(agent.Create(ctx, slice)).To(Succeed(), namespace)
+			Expect(agent.Delete(ctx, slice)).To(Succeed(), namespace)
 			Expect(agent.List(ctx, &corev1.SecretList{}, client.InNamespace(namespace))).To(BeForbidden(), namespace)
 		}
 		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "test"}}

@@ -5,7 +5,6 @@ package join
 
 import (
 	"fmt"
-	"net/netip"
 	"strings"
 	"time"
 
@@ -93,7 +92,7 @@ var _ = Describe("Connect", Ordered, func() {
 		secret := peerSecret(ctx, "b", "a")
 		Expect(secret.Labels).To(HaveKeyWithValue(model.LabelClusterID, "a"))
 		Expect(secret.Labels).To(HaveKeyWithValue(model.LabelClusterSet, "prod"))
-		Expect(secret.Annotations).To(BeEmpty())
+		Expect(secret.Annotations).To(Equal(map[string]string{model.AnnotationAcceptedCIDRs: "10.1.0.0/16"}))
 	})
 
 	It("keeps a token that the agent renewed", func(ctx SpecContext) {
@@ -120,13 +119,47 @@ var _ = Describe("Connect", Ordered, func() {
 		Expect(asB.List(ctx, &v1alpha1.ExportRecordList{}, client.InNamespace("comity-a"))).To(Succeed())
 	})
 
-	It("stores the accepted CIDRs, and keeps them when none are given", func(ctx SpecContext) {
-		b := cluster("b")
-		b.AcceptedCIDRs = []netip.Prefix{netip.MustParsePrefix("10.2.0.0/16"), netip.MustParsePrefix("10.1.0.0/16")}
-		Expect(join.Connect(ctx, cluster("a"), b, join.Options{})).To(Succeed())
-		Expect(peerSecret(ctx, "b", "a").Annotations).To(Equal(map[string]string{join.AnnotationAcceptedCIDRs: "10.1.0.0/16,10.2.0.0/16"}))
-		Expect(join.Connect(ctx, cluster("a"), cluster("b"), join.Options{Rotate: true})).To(Succeed())
-		Expect(peerSecret(ctx, "b", "a").Annotations).To(Equal(map[string]string{join.AnnotationAcceptedCIDRs: "10.1.0.0/16,10.2.0.0/16"}))
+	It("accepts what is given, and keeps it while the peer says nothing else", func(ctx SpecContext) {
+		a, b := cluster("a"), cluster("b")
+		b.AcceptedCIDRs = prefixes("10.2.0.0/16", "10.1.0.0/16")
+		Expect(join.Connect(ctx, a, b, join.Options{})).To(Succeed())
+		stored := map[string]string{model.AnnotationAcceptedCIDRs: "10.1.0.0/16,10.2.0.0/16"}
+		Expect(peerSecret(ctx, "b", "a").Annotations).To(Equal(stored))
+		a.PodCIDRs, b.AcceptedCIDRs = nil, nil
+		Expect(join.Connect(ctx, a, b, join.Options{Rotate: true})).To(Succeed())
+		Expect(peerSecret(ctx, "b", "a").Annotations).To(Equal(stored))
+	})
+
+	It("accepts the pod ranges of the peer's nodes if none are given, and says so", func(ctx SpecContext) {
+		a, b := cluster("a"), cluster("b")
+		a.PodCIDRs, b.PodCIDRs = nil, nil
+		b.ID = "nodes"
+		refusedFor(ctx, a, b, "no pod range of cluster nodes is known")
+
+		node := &corev1.Node{Spec: corev1.NodeSpec{PodCIDR: "10.7.1.0/24", PodCIDRs: []string{"10.7.1.0/24"}}}
+		node.Name = "one"
+		for _, id := range []model.ClusterID{"a", "b"} {
+			node := node.DeepCopy()
+			if id == "a" {
+				node.Spec.PodCIDR, node.Spec.PodCIDRs = "10.8.1.0/24", []string{"10.8.1.0/24"}
+			}
+			Expect(admin(id).Create(ctx, node)).To(Succeed())
+			DeferCleanup(func(ctx SpecContext) { Expect(admin(id).Delete(ctx, node)).To(Succeed()) })
+		}
+		run := &recorder{}
+		Expect(join.Connect(ctx, a, b, run.options())).To(Succeed())
+		Expect(peerSecret(ctx, "a", "nodes").Annotations).To(Equal(map[string]string{model.AnnotationAcceptedCIDRs: "10.7.1.0/24"}))
+		Expect(run.steps).To(ContainElement(And(HaveField("Name", "peer-nodes"), HaveField("Kind", "Secret"),
+			HaveField("Note", ContainSubstring("accepts 10.7.1.0/24 from nodes, the pod ranges of its nodes")))))
+
+		By("knowing the subnet of the whole cluster where kubeadm wrote it down")
+		config := &corev1.ConfigMap{Data: map[string]string{"ClusterConfiguration": "networking:\n  podSubnet: 10.7.0.0/16\n"}}
+		config.Namespace, config.Name = "kube-system", "kubeadm-config"
+		Expect(admin("b").Create(ctx, config)).To(Succeed())
+		DeferCleanup(func(ctx SpecContext) { Expect(admin("b").Delete(ctx, config)).To(Succeed()) })
+		b.ID = "kubeadm"
+		Expect(join.Connect(ctx, a, b, join.Options{})).To(Succeed())
+		Expect(peerSecret(ctx, "a", "kubeadm").Annotations).To(Equal(map[string]string{model.AnnotationAcceptedCIDRs: "10.7.0.0/16"}))
 	})
 })
 
@@ -150,18 +183,19 @@ func renew(ctx SpecContext, holder, peer model.ClusterID) []byte {
 	return secret.Data[join.KubeconfigKey]
 }
 
-var _ = Describe("Connect refuses, and writes nothing for,", func() {
-	refused := func(ctx SpecContext, a, b join.Cluster, message string) {
-		GinkgoHelper()
-		before := versions(ctx)
-		Expect(join.Connect(ctx, a, b, join.Options{})).To(MatchError(ContainSubstring(message)))
-		Expect(cmp.Diff(before, versions(ctx))).To(BeEmpty())
-	}
+// refusedFor demands that Connect says message and leaves everything as it is.
+func refusedFor(ctx SpecContext, a, b join.Cluster, message string) {
+	GinkgoHelper()
+	before := versions(ctx)
+	Expect(join.Connect(ctx, a, b, join.Options{})).To(MatchError(ContainSubstring(message)))
+	Expect(cmp.Diff(before, versions(ctx))).To(BeEmpty())
+}
 
+var _ = Describe("Connect refuses, and writes nothing for,", func() {
 	It("one cluster under two ids", func(ctx SpecContext) {
 		twin := cluster("a")
 		twin.ID = "twin"
-		refused(ctx, cluster("a"), twin, "clusters a and twin are one and the same")
+		refusedFor(ctx, cluster("a"), twin, "clusters a and twin are one and the same")
 	})
 
 	It("a namespace of a user's that has the name of an exchange namespace", func(ctx SpecContext) {
@@ -170,28 +204,41 @@ var _ = Describe("Connect refuses, and writes nothing for,", func() {
 		Expect(admin("a").Create(ctx, namespace)).To(Succeed())
 		shop := cluster("a")
 		shop.ID = "shop"
-		refused(ctx, shop, cluster("c"), `namespace comity-shop exists with label comity.dev/exchange-from="", expected "shop"`)
+		refusedFor(ctx, shop, cluster("c"), `namespace comity-shop exists with label comity.dev/exchange-from="", expected "shop"`)
 	})
 
 	It("a Secret of somebody else's that has the name of a peer's", func(ctx SpecContext) {
 		makeSecret(ctx, "a", "peer-x", nil)
 		x := cluster("c")
 		x.ID = "x"
-		refused(ctx, cluster("a"), x, "Secret comity-system/peer-x exists and is not that of peer x")
+		refusedFor(ctx, cluster("a"), x, "Secret comity-system/peer-x exists and is not that of peer x")
 	})
 
 	It("an id that another Secret claims already", func(ctx SpecContext) {
 		makeSecret(ctx, "a", "handmade", map[string]string{model.LabelClusterID: "y"})
 		y := cluster("c")
 		y.ID = "y"
-		refused(ctx, cluster("a"), y, "Secret comity-system/handmade claims the id y already")
+		refusedFor(ctx, cluster("a"), y, "Secret comity-system/handmade claims the id y already")
+	})
+
+	It("clusters whose pod ranges overlap", func(ctx SpecContext) {
+		other := cluster("b")
+		other.ID, other.PodCIDRs = "other", prefixes("10.1.128.0/17")
+		refusedFor(ctx, cluster("a"), other, "the pod range 10.1.0.0/16 of cluster a overlaps the pod range 10.1.128.0/17 of cluster other")
+	})
+
+	It("pods that the other cluster would take for its Services", func(ctx SpecContext) {
+		// 10.0.0.0/24 is what these API servers give to Services.
+		other := cluster("b")
+		other.ID, other.PodCIDRs = "other", prefixes("10.0.0.0/20")
+		refusedFor(ctx, cluster("a"), other, "the service range 10.0.0.0/24 of cluster a overlaps the pod range 10.0.0.0/20 of cluster other")
 	})
 
 	It("a cluster that cannot be reached", func(ctx SpecContext) {
 		gone := cluster("b")
 		gone.RESTConfig = rest.CopyConfig(gone.RESTConfig)
 		gone.RESTConfig.Host = "https://127.0.0.1:1"
-		refused(ctx, cluster("a"), gone, "cluster b: https://127.0.0.1:1 cannot be read with the access given")
+		refusedFor(ctx, cluster("a"), gone, "cluster b: https://127.0.0.1:1 cannot be read with the access given")
 	})
 })
 

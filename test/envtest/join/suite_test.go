@@ -4,6 +4,8 @@
 package join
 
 import (
+	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
@@ -62,9 +64,22 @@ var _ = BeforeSuite(func() {
 	}
 })
 
-// cluster describes one of the clusters for join, under its own id.
+// cluster describes one of the clusters for join, under its own id. There are no
+// Nodes that could tell its pod range: 10.1.0.0/16, 10.2.0.0/16 or 10.3.0.0/16.
 func cluster(id model.ClusterID) join.Cluster {
-	return join.Cluster{ID: id, Set: "prod", RESTConfig: clusters[id]}
+	pods := fmt.Sprintf("10.%d.0.0/16", id[0]-'a'+1)
+	return join.Cluster{ID: id, Set: "prod", RESTConfig: clusters[id], PodCIDRs: prefixes(pods)}
+}
+
+func prefixes(texts ...string) []netip.Prefix {
+	GinkgoHelper()
+	var out []netip.Prefix
+	for _, text := range texts {
+		prefix, err := netip.ParsePrefix(text)
+		Expect(err).NotTo(HaveOccurred())
+		out = append(out, prefix)
+	}
+	return out
 }
 
 func connectTo(config *rest.Config) client.Client {

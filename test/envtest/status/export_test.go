@@ -131,12 +131,14 @@ var _ = Describe("The status of a ServiceExport", func() {
 		expectConditions(ctx, key, with("False/NoConflicts"))
 		world.observe(key, published(conflict))
 		expectConditions(ctx, key, with("True/PortConflict"))
+		world.pass(time.Minute)
 		longer := conflict
 		longer.Message += " And c."
 		world.observe(key, published(longer))
 		Eventually(func() string {
 			return meta.FindStatusCondition(getExport(ctx, key).Status.Conditions, "Conflict").Message
 		}).WithTimeout(patience).Should(Equal(longer.Message))
+		world.pass(time.Minute)
 		world.observe(key, published())
 		expectConditions(ctx, key, with("False/NoConflicts"))
 		expectEvents(ctx, key, "ServiceExport", "Exported", "PortConflict", "NoConflicts")

@@ -7,6 +7,7 @@ import (
 	"context"
 	"maps"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -21,14 +22,20 @@ type fakes struct {
 	mu       sync.Mutex
 	seen     map[types.NamespacedName]model.Observation
 	verdicts map[types.NamespacedName]decision.Verdict
+	reports  map[types.NamespacedName][]model.Destination
 	changed  chan event.GenericEvent
 	recheck  chan event.GenericEvent
+	// ahead is how much later it is in this world; frozen, if set, is the time
+	// at which it stands still.
+	ahead  time.Duration
+	frozen time.Time
 }
 
 func newFakes() *fakes {
 	return &fakes{
 		seen:     map[types.NamespacedName]model.Observation{},
 		verdicts: map[types.NamespacedName]decision.Verdict{},
+		reports:  map[types.NamespacedName][]model.Destination{},
 		recheck:  make(chan event.GenericEvent, 10),
 	}
 }
@@ -55,6 +62,68 @@ func (f *fakes) Admit(_ context.Context, export *mcsv1beta1.ServiceExport) decis
 		return verdict
 	}
 	return decision.Verdict{Outcome: decision.Allowed, Digest: "d"}
+}
+
+func (f *fakes) Destinations(key types.NamespacedName) ([]model.Destination, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	list, ok := f.reports[key]
+	return list, ok
+}
+
+// report changes what clusters in scope say, and tells of it.
+func (f *fakes) report(key types.NamespacedName, list ...model.Destination) {
+	f.mu.Lock()
+	f.reports[key] = list
+	f.mu.Unlock()
+	object := &mcsv1beta1.ServiceExport{}
+	object.Namespace, object.Name = key.Namespace, key.Name
+	f.recheck <- event.GenericEvent{Object: object}
+}
+
+// forget is a restart: nobody has reported anything.
+func (f *fakes) forget(key types.NamespacedName) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.reports, key)
+	delete(f.seen, key)
+}
+
+func (f *fakes) now() time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.frozen.IsZero() {
+		return f.frozen
+	}
+	return time.Now().Add(f.ahead)
+}
+
+// pass lets time pass.
+func (f *fakes) pass(d time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.frozen.IsZero() {
+		f.ahead += d
+	} else {
+		f.frozen = f.frozen.Add(d)
+	}
+}
+
+// freeze stops the clock, and thaw lets it run again.
+func (f *fakes) freeze() {
+	now := f.now()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.frozen = now
+}
+
+func (f *fakes) thaw() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.frozen.IsZero() {
+		f.ahead = max(0, time.Until(f.frozen))
+		f.frozen = time.Time{}
+	}
 }
 
 // observe changes what the loop found, and tells of it.

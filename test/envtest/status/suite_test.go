@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -16,6 +17,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -73,7 +75,10 @@ var _ = BeforeSuite(func() {
 
 // start runs a controller with world, one worker per kind: what is worked on
 // later proves that what was asked for earlier is done.
-func start() {
+func start() { startWith(false) }
+
+// startWith is start, in a cluster where Comity does not import if foreign is true.
+func startWith(foreign bool) {
 	GinkgoHelper()
 	yes, no := true, false
 	counted := rest.CopyConfig(server)
@@ -89,7 +94,8 @@ func start() {
 	})
 	Expect(err).NotTo(HaveOccurred())
 	Expect(status.SetupWithManager(mgr, status.Options{
-		Observations: world, Verdicts: world, Changed: world.reset(), Recheck: world.recheck, Workers: 1,
+		Observations: world, Verdicts: world, Destinations: world, Changed: world.reset(), Recheck: world.recheck,
+		ForeignImports: foreign, Workers: 1, Now: world.now,
 	})).To(Succeed())
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
@@ -102,16 +108,30 @@ func start() {
 }
 
 // statusWrites counts the requests to write a status, those included that would
-// change nothing.
-var statusWrites atomic.Int64
+// change nothing or were refused; requests has them by path.
+var (
+	statusWrites atomic.Int64
+	requests     sync.Map
+)
 
 type counter struct{ next http.RoundTripper }
 
 func (c counter) RoundTrip(request *http.Request) (*http.Response, error) {
 	if request.Method != http.MethodGet && strings.HasSuffix(request.URL.Path, "/status") {
 		statusWrites.Add(1)
+		count, _ := requests.LoadOrStore(request.URL.Path, new(atomic.Int64))
+		count.(*atomic.Int64).Add(1)
 	}
 	return c.next.RoundTrip(request)
+}
+
+// writesTo is how often somebody asked to write the status of that object.
+func writesTo(resource string, key types.NamespacedName) int {
+	path := "/apis/multicluster.x-k8s.io/v1beta1/namespaces/" + key.Namespace + "/" + resource + "/" + key.Name + "/status"
+	if count, ok := requests.Load(path); ok {
+		return int(count.(*atomic.Int64).Load())
+	}
+	return 0
 }
 
 // trimFieldSets is what the program's cache does to every object.

@@ -49,7 +49,11 @@ var _ = Describe("an exported Service", func() {
 			Expect(slices[0].Labels).To(And(
 				HaveKeyWithValue(discoveryv1.LabelServiceName, derived), HaveKeyWithValue(discoveryv1.LabelManagedBy, "comity"),
 				HaveKeyWithValue(model.LabelServiceName, "web"), HaveKeyWithValue(model.LabelSourceCluster, "a")))
-			Expect(slices[0].Endpoints[0].NodeName).To(BeNil(), "a node of a is nothing in b")
+			if c == a {
+				Expect(slices[0].Endpoints[0].NodeName).To(HaveValue(Equal("node-1")), "internalTrafficPolicy: Local needs it at home")
+			} else {
+				Expect(slices[0].Endpoints[0].NodeName).To(BeNil(), "a node of a is nothing in b")
+			}
 			Expect(slices[0].Endpoints[0].Zone).To(HaveValue(Equal("zone-1")))
 		}
 		Expect(a.records(ns, "web")).To(Equal([]string{"record in comity-a", "slice in comity-a"}))

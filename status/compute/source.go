@@ -1,0 +1,168 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/comity-mcs/comity/status/condition"
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// sourceState is one state that a cluster which contributes can be in.
+type sourceState struct {
+	reason condition.SourceReason
+	// consequence is what it means for the endpoints of one cluster, or of several.
+	consequence, consequences string
+}
+
+// sourceStates are in the order of how bad they are.
+func sourceStates() []sourceState {
+	return []sourceState{
+		{reason: condition.ReasonConnected},
+		{condition.ReasonSourcePending, "whether it is heard of is not known yet", "whether they are heard of is not known yet"},
+		{condition.ReasonStale, "its endpoints stay in use", "their endpoints stay in use"},
+		{condition.ReasonLost, "its endpoints stay in use as long as they answer; bring the cluster back or remove it", "their endpoints stay in use as long as they answer; bring the clusters back or remove them"},
+		{
+			condition.ReasonWithdrawn, "its endpoints do not answer either and get no traffic; bring the cluster back or remove it",
+			"their endpoints do not answer either and get no traffic; bring the clusters back or remove them",
+		},
+	}
+}
+
+// sourceRank is how bad a state is; -1 if it is none.
+func sourceRank(reason string) int {
+	return slices.IndexFunc(sourceStates(), func(s sourceState) bool { return string(s.reason) == reason })
+}
+
+func sourceReason(s model.Source) string {
+	reason := condition.ReasonSourcePending
+	switch s.Contact.State {
+	case model.Connected:
+		reason = condition.ReasonConnected
+	case model.Stale:
+		reason = condition.ReasonStale
+	case model.Lost:
+		reason = condition.ReasonLost
+	}
+	if s.Withdrawn {
+		reason = condition.ReasonWithdrawn
+	}
+	return string(reason)
+}
+
+// contact says whether every cluster that contributes to the import is heard of:
+// one condition, or none if none contributes.
+func contact(in ImportInput) []metav1.Condition {
+	old := in.Import.Status.Conditions
+	if in.Observation == nil {
+		return present(old, condition.TypeAvailable)
+	}
+	if len(in.Observation.Sources) == 0 {
+		if len(in.Observation.Unread) > 0 {
+			return present(old, condition.TypeAvailable)
+		}
+		return nil
+	}
+	wanted := heard(in.Observation.Sources)
+	return []metav1.Condition{hold(old, wanted, sourcesAreSettled(in.Observation, in.Import.Generation))}
+}
+
+// heard is the worst state, and every cluster in another one than Connected.
+func heard(sources []model.Source) metav1.Condition {
+	sorted := slices.SortedStableFunc(slices.Values(sources), func(a, b model.Source) int { return cmp.Compare(a.Cluster, b.Cluster) })
+	states := sourceStates()
+	byState := make([][]model.Source, len(states))
+	for _, s := range sorted {
+		i := sourceRank(sourceReason(s))
+		byState[i] = append(byState[i], s)
+	}
+	var parts []part
+	worst := condition.ReasonConnected
+	for i := len(states) - 1; i > 0; i-- {
+		if len(byState[i]) == 0 {
+			continue
+		}
+		if len(parts) == 0 {
+			worst = states[i].reason
+		}
+		parts = append(parts, states[i].part(byState[i]))
+	}
+	return condition.SourcesAvailable(worst, fit(connected(sorted, len(byState[0])), parts))
+}
+
+func connected(sources []model.Source, count int) string {
+	switch {
+	case count < len(sources):
+		return fmt.Sprintf("%d of %d clusters that export it are connected", count, len(sources))
+	case count == 1:
+		return fmt.Sprintf("cluster %s, which alone exports it, is connected", sources[0].Cluster)
+	case count > maxListed:
+		return fmt.Sprintf("all %d clusters that export it are connected", count)
+	}
+	ids := make([]string, len(sources))
+	for i, s := range sources {
+		ids[i] = string(s.Cluster)
+	}
+	return fmt.Sprintf("all %d clusters that export it are connected: %s", count, strings.Join(ids, ", "))
+}
+
+// part is "b (since ..., last confirmed ...) is Stale: why; its endpoints stay in use".
+func (s sourceState) part(sources []model.Source) part {
+	entries := make([]string, len(sources))
+	for i, one := range sources {
+		entries[i] = string(one.Cluster)
+		if c := one.Contact; !c.Since.IsZero() {
+			entries[i] += " (since " + moment(c.Since)
+			if !c.Confirmed.IsZero() {
+				entries[i] += ", last confirmed " + moment(c.Confirmed)
+			}
+			entries[i] += ")"
+		}
+	}
+	verb, consequence := " is ", s.consequence
+	if len(sources) > 1 {
+		verb, consequence = " are ", s.consequences
+	}
+	said := ""
+	if c := sources[0].Contact; c.Reason != "" || c.Message != "" {
+		said = ": " + plain(strings.Trim(c.Reason+": "+c.Message, ": "))
+		if len(sources) > 1 {
+			said = " (" + string(sources[0].Cluster) + said + ")"
+		}
+	}
+	return part{some(entries, maxNamed) + verb + string(s.reason) + model.Bound(said, maxSaid) + "; " + consequence, len(sources)}
+}
+
+// held says what is kept that its cluster does not export any more: one
+// condition while something is, none otherwise. It goes rather than turn False:
+// most imports never have it, and one that had it should look like them again.
+func held(in ImportInput) []metav1.Condition {
+	old := in.Import.Status.Conditions
+	if in.Observation == nil {
+		return present(old, condition.TypeDeletionHeld)
+	}
+	if len(in.Observation.Held) == 0 {
+		if was := meta.FindStatusCondition(old, condition.TypeDeletionHeld); was != nil && !heldIsSettled(*was, in.Observation) {
+			return []metav1.Condition{*was}
+		}
+		return nil
+	}
+	sorted := slices.SortedStableFunc(slices.Values(in.Observation.Held), func(a, b model.Hold) int { return cmp.Compare(a.Cluster, b.Cluster) })
+	parts := make([]part, len(sorted))
+	for i, h := range sorted {
+		text := fmt.Sprintf("what %s exported is kept since %s, until %s at the latest", h.Cluster, moment(h.Since), moment(h.Until))
+		if h.Message != "" {
+			text += ": " + model.Bound(plain(h.Message), 2*maxSaid)
+		}
+		parts[i] = part{text, 1}
+	}
+	return []metav1.Condition{condition.DeletionHeld(fit("", parts))}
+}

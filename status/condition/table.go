@@ -1,0 +1,147 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package condition
+
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+)
+
+// Entry is one reason and what it means.
+type Entry struct {
+	// Kind and Type say where the reason occurs.
+	Kind, Type string
+	Status     metav1.ConditionStatus
+	Reason     string
+	// Meaning and Remedy are for the reader of the documentation: what it
+	// means, and what to do about it; no remedy where nothing is to be done.
+	Meaning, Remedy string
+	// Resting is true for what a condition says when there is nothing to tell.
+	// No event marks the start of a life in that state.
+	Resting bool
+}
+
+const (
+	kindExport = mcsv1beta1.ServiceExportKindName
+	kindImport = mcsv1beta1.ServiceImportKindName
+)
+
+const yes, no, unknown = metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown
+
+// Table lists every reason, in the order of the conditions and, for Conflict,
+// of KEP-1645. docs/conditions.md is made of it.
+func Table() []Entry {
+	return slices.Concat(exportTable(), conflictTable(), admittedTable(), availableTable(), importTable(), sourceTable())
+}
+
+func exportTable() []Entry {
+	return []Entry{
+		{kindExport, TypeValid, yes, string(ReasonValid), "The Service exists and has a type that can be exported.", "", true},
+		{kindExport, TypeValid, no, string(ReasonNoService), "There is no Service of that name in this cluster.", "Create the Service or delete the ServiceExport.", false},
+		{kindExport, TypeValid, no, string(ReasonInvalidServiceType), "The Service is of type ExternalName.", "Give the Service another type or delete the ServiceExport.", false},
+		{kindExport, TypeReady, yes, string(ReasonExported), "The clusters in the export's scope can read it.", "", false},
+		{kindExport, TypeReady, no, string(ReasonPending), "Nothing is known to be wrong, but it is not published yet.", "", true},
+		{kindExport, TypeReady, no, string(ReasonFailed), "It is not published; the message says why.", "Do what the message says.", false},
+	}
+}
+
+func conflictTable() []Entry {
+	const remedy = "Make the named clusters agree; until then the oldest export decides."
+	var table []Entry
+	for _, c := range conflicts() {
+		table = append(table, Entry{kindExport, TypeConflict, yes, string(c.reason), c.meaning, remedy, false})
+	}
+	return append(table, Entry{
+		kindExport, TypeConflict, no, string(mcsv1beta1.ServiceExportReasonNoConflicts), "The clusters that export the Service agree.", "", true,
+	})
+}
+
+func admittedTable() []Entry {
+	return []Entry{
+		{kindExport, TypeAdmitted, yes, string(ReasonAdmitted), "Every policy lets the export be published.", "", true},
+		{kindExport, TypeAdmitted, yes, string(ReasonAdmittedWithWarnings), "It may be published, but a policy has something to say.", "Read the message.", false},
+		{kindExport, TypeAdmitted, no, string(ReasonPolicyDenied), "A policy forbids it; the message names policy, field and remedy.", "Do what the message says, or ask for another policy.", false},
+		{kindExport, TypeAdmitted, unknown, string(ReasonNotEvaluated), "The policies could not be asked; what is published stays.", "See whether each ExportPolicy compiled, in its status.", false},
+	}
+}
+
+func availableTable() []Entry {
+	table := []Entry{
+		{kindExport, TypeAvailable, yes, string(ReasonImported), "Every cluster in scope imports it.", "", true},
+		{kindExport, TypeAvailable, unknown, string(ReasonAvailablePending), "Nothing is known to be wrong, but not every cluster in scope has reported yet.", "", true},
+		{kindExport, TypeAvailable, no, string(ReasonNotPublished), "It is not published, so that no cluster can import it.", "See the condition Ready.", true},
+		{kindExport, TypeAvailable, no, string(ReasonNoDestinations), "No other cluster is in its scope.", "Join a cluster, or widen comity.dev/export-to.", true},
+	}
+	for _, p := range problems() {
+		table = append(table, Entry{kindExport, TypeAvailable, no, p.reason, p.meaning, p.remedy, false})
+	}
+	return table
+}
+
+// importTable has of the problems those that an import can have here.
+func importTable() []Entry {
+	table := []Entry{
+		{kindImport, TypeImportReady, yes, string(ReasonImportReady), "The name resolves and leads to the exporting clusters.", "", false},
+		{kindImport, TypeImportReady, no, string(ReasonImportPending), "The derived Service or its addresses are not there yet.", "", true},
+	}
+	here := []ImportReason{
+		ReasonNameTaken, ReasonForeignImport, ReasonAddressOverlap, ReasonAddressNotAccepted, ReasonIPFamilyNotSupported,
+		ReasonRefused, ReasonTypeChanged, ReasonInvalidEndpoints, ReasonContested, ReasonInvalidAnnotation, ReasonTooManyZones,
+	}
+	for _, p := range problems() {
+		if slices.Contains(here, ImportReason(p.reason)) {
+			table = append(table, Entry{kindImport, TypeImportReady, no, p.reason, p.meaning, p.remedy, false})
+		}
+	}
+	return table
+}
+
+func sourceTable() []Entry {
+	return []Entry{
+		{kindImport, TypeAvailable, yes, string(ReasonConnected), "Every cluster that exports the Service is heard of.", "", true},
+		{kindImport, TypeAvailable, unknown, string(ReasonSourcePending), "It is not known yet whether every cluster that exports the Service is heard of.", "", true},
+		{kindImport, TypeAvailable, unknown, string(ReasonStale), "Nothing was heard of a cluster for a while; its endpoints stay in use.", "See whether Comity runs there and its API server can be reached from here.", false},
+		{kindImport, TypeAvailable, no, string(ReasonLost), "Nothing was heard of a cluster for long; its endpoints stay in use as long as they answer.", "Bring the cluster back, or remove it from the clusterset.", false},
+		{kindImport, TypeAvailable, no, string(ReasonWithdrawn), "A cluster is lost and its endpoints do not answer; they get no traffic until one of the two changes.", "Bring the cluster back, or remove it; comity.dev/on-lost says what becomes of its endpoints.", false},
+		{kindImport, TypeDeletionHeld, yes, ReasonDeletionHeld, "So many exports of a cluster vanished at once that it looks like an accident; the import is kept. The condition goes when the hold ends.", "Restore the exports, or confirm with comity.dev/confirm-deletions on the cluster's peer Secret.", false},
+	}
+}
+
+// Resting reports whether c says that there is nothing to tell.
+func Resting(kind string, c metav1.Condition) bool {
+	return slices.ContainsFunc(Table(), func(e Entry) bool {
+		return e.Resting && e.Kind == kind && e.Type == c.Type && e.Status == c.Status && e.Reason == c.Reason
+	})
+}
+
+type conflictEntry struct {
+	reason  mcsv1beta1.ServiceExportConditionReason
+	meaning string
+}
+
+// conflicts lists the reasons of Conflict=True in the order of KEP-1645.
+func conflicts() []conflictEntry {
+	return []conflictEntry{
+		{mcsv1beta1.ServiceExportReasonPortConflict, "Ports of one name, or of one protocol and number, differ."},
+		{mcsv1beta1.ServiceExportReasonTypeConflict, "Some export it headless and others do not."},
+		{mcsv1beta1.ServiceExportReasonSessionAffinityConflict, "sessionAffinity differs."},
+		{mcsv1beta1.ServiceExportReasonSessionAffinityConfigConflict, "sessionAffinityConfig differs."},
+		{mcsv1beta1.ServiceExportReasonLabelsConflict, "spec.exportedLabels differ."},
+		{mcsv1beta1.ServiceExportReasonAnnotationsConflict, "spec.exportedAnnotations differ."},
+		{mcsv1beta1.ServiceExportReasonInternalTrafficPolicyConflict, "internalTrafficPolicy differs."},
+		{mcsv1beta1.ServiceExportReasonTrafficDistributionConflict, "trafficDistribution differs."},
+		{mcsv1beta1.ServiceExportReasonIPFamilyConflict, "Which clusters answer depends on the IP family of the client."},
+	}
+}
+
+// conflictRank orders reasons of Conflict; an unknown one comes last.
+func conflictRank(reason mcsv1beta1.ServiceExportConditionReason) int {
+	all := conflicts()
+	if i := slices.IndexFunc(all, func(c conflictEntry) bool { return c.reason == reason }); i >= 0 {
+		return i
+	}
+	return len(all)
+}

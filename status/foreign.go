@@ -1,0 +1,160 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/status/compute"
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// foreigners remembers what was last offered to each ServiceImport that another
+// implementation made. The same is not offered twice: what is not there any more
+// somebody took away, or never let in, and insisting would be a quarrel.
+type foreigners struct {
+	mu      sync.Mutex
+	offered map[types.NamespacedName]offer
+}
+
+// offer is a status without its times, for the object of that UID.
+type offer struct {
+	uid    types.UID
+	digest [sha256.Size]byte
+}
+
+func (f *foreigners) forget(key types.NamespacedName) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.offered, key)
+}
+
+// isNew reports whether the offer differs from the last one to that object.
+func (f *foreigners) isNew(key types.NamespacedName, o offer) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.offered[key] != o
+}
+
+func (f *foreigners) remember(key types.NamespacedName, o offer) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.offered == nil {
+		f.offered = map[types.NamespacedName]offer{}
+	}
+	f.offered[key] = o
+}
+
+// reconcileForeign adds what Comity knows to the status of a ServiceImport that
+// another implementation made, on fields that nobody else owns.
+func (r *importReconciler) reconcileForeign(ctx context.Context, in compute.ImportInput) (ctrl.Result, error) {
+	imported := in.Import
+	if in.Observation == nil {
+		return ctrl.Result{}, nil
+	}
+	now := r.options.Now()
+	wanted := compute.Import(in, metav1.NewTime(now))
+	if len(wanted.Conditions) == 0 && !wroteStatus(imported) {
+		return ctrl.Result{}, nil
+	}
+	key := client.ObjectKeyFromObject(imported)
+	mine, err := offerOf(imported.UID, wanted)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if !r.others.isNew(key, mine) {
+		return ctrl.Result{}, nil
+	}
+	if len(wanted.Conditions) > 0 && compute.Covers(imported.Status, wanted) {
+		r.others.remember(key, mine)
+		return ctrl.Result{}, nil
+	}
+	if wait := r.pacer.Wait(imported.UID, false, now); wait > 0 {
+		return ctrl.Result{RequeueAfter: wait}, nil
+	}
+	wanted, written, err := r.offer(ctx, imported, wanted)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	r.pacer.Wrote(imported.UID, true, now)
+	if written {
+		r.others.remember(key, mine)
+		tell(ctx, r.options.Recorder, imported, mcsv1beta1.ServiceImportKindName,
+			compute.Transitions(mcsv1beta1.ServiceImportKindName, imported.Status.Conditions, wanted.Conditions))
+	}
+	return ctrl.Result{}, nil
+}
+
+// offer applies status without force. What the API server says is somebody
+// else's is left out, and the rest applied. It gives what was applied in the
+// end, and false if the object changed meanwhile and will be back.
+func (r *importReconciler) offer(
+	ctx context.Context, imported *mcsv1beta1.ServiceImport, status mcsv1beta1.ServiceImportStatus,
+) (mcsv1beta1.ServiceImportStatus, bool, error) {
+	written, err := write(ctx, r.client, imported, mcsv1beta1.ServiceImportKindName, status)
+	fields := owned(err)
+	if len(fields) == 0 {
+		return status, written, err
+	}
+	logger(ctx).V(1).Info("fields of this ServiceImport's status belong to its implementation; left alone", "fields", fields)
+	rest := without(status, fields)
+	if compute.Covers(imported.Status, rest) {
+		return rest, true, nil
+	}
+	written, err = write(ctx, r.client, imported, mcsv1beta1.ServiceImportKindName, rest)
+	if len(owned(err)) > 0 {
+		// Something took another field in between. The next change tries again.
+		return mcsv1beta1.ServiceImportStatus{}, true, nil
+	}
+	return rest, written, err
+}
+
+// without leaves out the conditions to which the fields belong; paths look like
+// .status.conditions[type="Ready"].reason.
+func without(status mcsv1beta1.ServiceImportStatus, fields []string) mcsv1beta1.ServiceImportStatus {
+	about := func(part string) bool {
+		return slices.ContainsFunc(fields, func(field string) bool { return strings.Contains(field, part) })
+	}
+	rest := mcsv1beta1.ServiceImportStatus{}
+	if !about(".clusters") {
+		rest.Clusters = status.Clusters
+	}
+	for _, c := range status.Conditions {
+		if !about(fmt.Sprintf(".conditions[type=%q]", c.Type)) {
+			rest.Conditions = append(rest.Conditions, c)
+		}
+	}
+	return rest
+}
+
+// wroteStatus reports whether the object's status has anything of Comity's.
+func wroteStatus(object client.Object) bool {
+	return slices.ContainsFunc(object.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool {
+		return entry.Manager == model.FieldOwner && entry.Operation == metav1.ManagedFieldsOperationApply && entry.Subresource == "status"
+	})
+}
+
+func offerOf(uid types.UID, status mcsv1beta1.ServiceImportStatus) (offer, error) {
+	timeless := *status.DeepCopy()
+	for i := range timeless.Conditions {
+		timeless.Conditions[i].LastTransitionTime = metav1.Time{}
+	}
+	text, err := json.Marshal(timeless)
+	if err != nil {
+		return offer{}, fmt.Errorf("digest a status: %w", err)
+	}
+	return offer{uid, sha256.Sum256(text)}, nil
+}

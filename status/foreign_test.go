@@ -1,0 +1,115 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/status/condition"
+)
+
+func offered() mcsv1beta1.ServiceImportStatus {
+	return mcsv1beta1.ServiceImportStatus{
+		Clusters: []mcsv1beta1.ClusterStatus{{Cluster: "b"}},
+		Conditions: []metav1.Condition{
+			condition.ImportReady(condition.ReasonImportReady, "m"), condition.SourcesAvailable(condition.ReasonConnected, "m"),
+		},
+	}
+}
+
+func TestWhatBelongsToOthersIsLeftOut(t *testing.T) {
+	const ready, available = `.status.conditions[type="Ready"]`, `.status.conditions[type="Available"]`
+	cases := []struct {
+		name       string
+		fields     []string
+		conditions []string
+		clusters   int
+	}{
+		{"one condition", []string{ready + ".message", ready + ".reason"}, []string{"Available"}, 1},
+		{"the list of clusters", []string{".status.clusters"}, []string{"Ready", "Available"}, 0},
+		{"one of the clusters", []string{`.status.clusters[cluster="b"].cluster`}, []string{"Ready", "Available"}, 0},
+		{"everything", []string{ready + ".status", available + ".status", ".status.clusters"}, nil, 0},
+		{"something that Comity says nothing of", []string{".status.endpointSliceObjects"}, []string{"Ready", "Available"}, 1},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			rest := without(offered(), c.fields)
+			var types []string
+			for _, one := range rest.Conditions {
+				types = append(types, one.Type)
+			}
+			if diff := cmp.Diff(c.conditions, types); diff != "" || len(rest.Clusters) != c.clusters {
+				t.Errorf("%d clusters left; conditions %s", len(rest.Clusters), diff)
+			}
+		})
+	}
+}
+
+func TestOnlyTheConflictOfManagersNamesFields(t *testing.T) {
+	resource := schema.GroupResource{Group: mcsv1beta1.GroupName, Resource: "serviceimports"}
+	conflict := apierrors.NewApplyConflict([]metav1.StatusCause{
+		{Type: metav1.CauseTypeFieldManagerConflict, Field: ".status.x"}, {Type: metav1.CauseTypeFieldValueInvalid, Field: ".status.y"},
+	}, "m")
+	cases := []struct {
+		name string
+		err  error
+		want []string
+	}{
+		{"no error", nil, nil},
+		{"a conflict of managers", fmt.Errorf("apply: %w", conflict), []string{".status.x"}},
+		{"an object that changed meanwhile", apierrors.NewConflict(resource, "web", errors.New("newer")), nil},
+		{"anything else", errors.New("the API server is on fire"), nil},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			if diff := cmp.Diff(c.want, owned(c.err)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestTheSameIsNotOfferedTwice(t *testing.T) {
+	key := types.NamespacedName{Namespace: "default", Name: "web"}
+	var others foreigners
+	newOffer := func(uid types.UID, change func(*mcsv1beta1.ServiceImportStatus)) offer {
+		status := offered()
+		change(&status)
+		o, err := offerOf(uid, status)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	first := newOffer("u", func(*mcsv1beta1.ServiceImportStatus) {})
+	if !others.isNew(key, first) {
+		t.Error("the first offer is none")
+	}
+	others.remember(key, first)
+	for name, c := range map[string]struct {
+		offer offer
+		want  bool
+	}{
+		"the same":                 {first, false},
+		"the same at another time": {newOffer("u", func(s *mcsv1beta1.ServiceImportStatus) { s.Conditions[0].LastTransitionTime = metav1.Now() }), false},
+		"other words":              {newOffer("u", func(s *mcsv1beta1.ServiceImportStatus) { s.Conditions[0].Message = "n" }), true},
+		"another object":           {newOffer("v", func(*mcsv1beta1.ServiceImportStatus) {}), true},
+	} {
+		if got := others.isNew(key, c.offer); got != c.want {
+			t.Errorf("%s: new is %t, want %t", name, got, c.want)
+		}
+	}
+	if others.forget(key); !others.isNew(key, first) {
+		t.Error("what is gone is remembered")
+	}
+}

@@ -1,0 +1,191 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package exchange
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// maxExamples bounds what is told of one reason; the rest is only counted. One
+// reason never takes the place of another: who sends a thousand malformed
+// addresses must not hide the one that overlaps.
+const maxExamples = 3
+
+// maxMessage is how long a message may be: as long as the note of an event.
+const maxMessage = 1024
+
+// reasonInvalid stands for a part that the EndpointSlice API does not allow.
+const reasonInvalid = "Invalid"
+
+// Dropped is one part of a peer's slice that is not imported.
+type Dropped struct {
+	// Slice is the name of the slice as the peer publishes it, shortened.
+	Slice string
+	// Field is its path in the slice, such as endpoints[3].addresses[0].
+	Field string
+	// Value is what stood there, quoted and shortened.
+	Value string
+	// Reason is one word: an AddressProblem, or Invalid for any other part.
+	Reason string
+}
+
+// Report is what CleanSlice left out. The zero value is nothing.
+type Report struct {
+	// Dropped are the first parts of each reason, in the order of the slices.
+	Dropped []Dropped
+	// Counts are how many parts were left out, by reason; Total is their sum.
+	Counts map[string]int
+	Total  int
+}
+
+func (r *Report) add(slice *discoveryv1.EndpointSlice, reason, value, format string, args ...any) {
+	if r.count(reason, 1) > maxExamples {
+		return
+	}
+	r.Dropped = append(r.Dropped, Dropped{
+		Slice: shortName(slice.Name), Field: fmt.Sprintf(format, args...), Value: quoteShort(value), Reason: reason,
+	})
+}
+
+// count returns how many there were with this reason, these included.
+func (r *Report) count(reason string, n int) int {
+	if r.Counts == nil {
+		r.Counts = map[string]int{}
+	}
+	r.Counts[reason] += n
+	r.Total += n
+	return r.Counts[reason]
+}
+
+// Add makes r the report of several slices.
+func (r *Report) Add(other Report) {
+	for _, d := range other.Dropped {
+		told := 0
+		for i := range r.Dropped {
+			if r.Dropped[i].Reason == d.Reason {
+				told++
+			}
+		}
+		if told < maxExamples {
+			r.Dropped = append(r.Dropped, d)
+		}
+	}
+	for reason, n := range other.Counts {
+		r.count(reason, n)
+	}
+}
+
+// Problems tell the reader of an import what was left out of the slices of
+// cluster, at most one problem of each reason. The filter is the one that was
+// used, and secret the one that describes the peer. The messages are bounded
+// and the same for the same slices.
+func (r *Report) Problems(cluster model.ClusterID, secret types.NamespacedName, filter Filter) []model.Problem {
+	if r.Total == 0 {
+		return nil
+	}
+	var out []model.Problem
+	tell := func(reason, message string) {
+		out = append(out, model.Problem{Reason: reason, Cluster: cluster, Message: model.Bound(message, maxMessage)})
+	}
+	if n := r.Counts[string(AddressOverlap)]; n > 0 {
+		tell(model.ReasonAddressOverlap, fmt.Sprintf("%s of cluster %s %s in address ranges of this cluster (%s) and %s left out; "+
+			"two clusters of a set cannot share addresses, so give one of them other ranges: %s",
+			plural(n, "endpoint address", "endpoint addresses"), cluster, verb(n, "lies", "lie"), r.overlapped(filter), verb(n, "is", "are"),
+			r.examples(string(AddressOverlap))))
+	}
+	if n := r.Counts[string(AddressNotAccepted)]; n > 0 {
+		tell(model.ReasonAddressNotAccepted, fmt.Sprintf("%s of cluster %s %s left out, because %s: %s",
+			plural(n, "endpoint address", "endpoint addresses"), cluster, verb(n, "is", "are"), notAccepted(secret, filter.Accepted),
+			r.examples(string(AddressNotAccepted))))
+	}
+	if n := r.Total - r.Counts[string(AddressOverlap)] - r.Counts[string(AddressNotAccepted)]; n > 0 {
+		var counts, examples []string
+		for _, reason := range slices.Sorted(maps.Keys(r.Counts)) {
+			if reason != string(AddressOverlap) && reason != string(AddressNotAccepted) {
+				counts = append(counts, fmt.Sprintf("%d %s", r.Counts[reason], reason))
+				examples = append(examples, r.example(reason))
+			}
+		}
+		tell(model.ReasonInvalidEndpoints, fmt.Sprintf("%s of the EndpointSlices that cluster %s publishes %s left out (%s), because no endpoint there can have them; "+
+			"correct the EndpointSlices in cluster %s: %s",
+			plural(n, "part", "parts"), cluster, verb(n, "is", "are"), strings.Join(counts, ", "), cluster, strings.Join(examples, ", ")))
+	}
+	return out
+}
+
+// notAccepted says what the administrator of this cluster accepts and where to
+// change that.
+func notAccepted(secret types.NamespacedName, accepted []netip.Prefix) string {
+	if len(accepted) == 0 {
+		return fmt.Sprintf("no address of it is accepted here; list its pod CIDRs in annotation %s of Secret %s", model.AnnotationAcceptedCIDRs, secret)
+	}
+	texts := make([]string, len(accepted))
+	for i, p := range accepted {
+		texts[i] = p.String()
+	}
+	return fmt.Sprintf("what is accepted from it is only %s; if the addresses are its own, add their CIDR to annotation %s of Secret %s",
+		model.Bound(strings.Join(texts, ","), 256), model.AnnotationAcceptedCIDRs, secret)
+}
+
+// overlapped names the ranges of this cluster that the examples lie in.
+func (r *Report) overlapped(filter Filter) string {
+	var ranges []string
+	for _, d := range r.Dropped {
+		ip, err := netip.ParseAddr(strings.Trim(d.Value, `"`))
+		if d.Reason != string(AddressOverlap) || err != nil {
+			continue
+		}
+		if use, prefix, found := filter.own(ip); found {
+			ranges = append(ranges, use+" CIDR "+prefix.String())
+		}
+	}
+	slices.Sort(ranges)
+	return strings.Join(slices.Compact(ranges), ", ")
+}
+
+func (r *Report) examples(reason string) string {
+	var out []string
+	for _, d := range r.Dropped {
+		if d.Reason == reason {
+			out = append(out, d.String())
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+func (r *Report) example(reason string) string {
+	for _, d := range r.Dropped {
+		if d.Reason == reason {
+			return d.String()
+		}
+	}
+	return ""
+}
+
+// String is for a message: what, and where.
+func (d Dropped) String() string { return fmt.Sprintf("%s (%s, %s)", d.Value, d.Slice, d.Field) }
+
+// shortName makes a name that nobody checked fit for a message.
+func shortName(name string) string {
+	quoted := quoteShort(name)
+	return strings.Trim(quoted, `"`)
+}
+
+func plural(n int, one, many string) string { return fmt.Sprintf("%d %s", n, verb(n, one, many)) }
+
+func verb(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
+}

@@ -1,0 +1,163 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package exchange
+
+import (
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+func aReport() model.Report {
+	return model.Report{
+		Cluster: "b", ExportUID: "u-1", Reason: model.ReasonNamespaceMissing,
+		Message: "Namespace shop does not exist in cluster b; create it there", Since: created,
+	}
+}
+
+func anImportRecord() *exchangev1alpha1.ImportRecord {
+	return &exchangev1alpha1.ImportRecord{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "comity-b-to-a", Name: "web.shop"}, Spec: ImportRecordSpec(web, aReport()),
+	}
+}
+
+func TestAReportArrivesAsItWasSent(t *testing.T) {
+	imported := aReport()
+	imported.Imported, imported.Reason, imported.Message = true, model.ReasonImported, ""
+	inPart := aReport()
+	inPart.Imported, inPart.Reason, inPart.Message = true, model.ReasonAddressOverlap, "10.1.0.1 is left out"
+	for _, want := range []model.Report{aReport(), imported, inPart} {
+		record := anImportRecord()
+		record.Spec = ImportRecordSpec(web, want)
+		key, got, err := FromImportRecord("b", record)
+		if err != nil || key != web {
+			t.Fatalf("%v, %v", key, err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
+func TestAnImportRecordIsNotBelieved(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		spoil func(*exchangev1alpha1.ImportRecord)
+		field string
+	}{
+		{"another's name", func(r *exchangev1alpha1.ImportRecord) { r.Name = "other.shop" }, "metadata.name"},
+		{"a namespace that is a path", func(r *exchangev1alpha1.ImportRecord) { r.Spec.Service.Namespace = "../shop" }, "spec.service.namespace"},
+		{"a namespace of the cluster", func(r *exchangev1alpha1.ImportRecord) {
+			r.Spec.Service.Namespace, r.Name = "kube-system", "web.kube-system"
+		}, "spec.service.namespace"},
+		{"a name with markup", func(r *exchangev1alpha1.ImportRecord) { r.Spec.Service.Name = "<b>" }, "spec.service.name"},
+		{"no UID", func(r *exchangev1alpha1.ImportRecord) { r.Spec.ExportUID = "" }, "spec.exportUID"},
+		{"no reason", func(r *exchangev1alpha1.ImportRecord) { r.Spec.Reason = "" }, "spec.reason"},
+		{"a reason of two words", func(r *exchangev1alpha1.ImportRecord) { r.Spec.Reason = "All fine" }, "spec.reason"},
+		{"a reason with a line break at its end", func(r *exchangev1alpha1.ImportRecord) { r.Spec.Reason = "Fine\n" }, "spec.reason"},
+		{"a reason too long", func(r *exchangev1alpha1.ImportRecord) { r.Spec.Reason = strings.Repeat("x", 65) }, "spec.reason"},
+		{"not imported and yet", func(r *exchangev1alpha1.ImportRecord) { r.Spec.Reason = model.ReasonImported }, "spec.reason"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			record := anImportRecord()
+			c.spoil(record)
+			_, _, err := FromImportRecord("b", record)
+			if err == nil {
+				t.Fatal("it is accepted")
+			}
+			for _, part := range []string{"ImportRecord", "cluster b", c.field + ": ", "expected"} {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("the message %q lacks %q", err, part)
+				}
+			}
+			fitForATerminal(t, err.Error(), 700)
+		})
+	}
+}
+
+// fitForATerminal fails if text holds more than one line of printable UTF-8.
+func fitForATerminal(t testing.TB, text string, bytes int) {
+	t.Helper()
+	bad := func(r rune) bool { return !unicode.IsPrint(r) }
+	if len(text) > bytes || !utf8.ValidString(text) || strings.ContainsFunc(text, bad) {
+		t.Errorf("not fit to be shown, with %d bytes: %q", len(text), text)
+	}
+}
+
+func TestAMessageIsMadeFit(t *testing.T) {
+	for in, want := range map[string]string{
+		"line\r\nline\ttab":      "line  line tab",
+		"nul\x00 esc\x1b[31m":    "nul� esc�[31m",
+		"bidi \u202eevil\u2066":  "bidi �evil�",
+		"half \xc3":              "half �",
+		"  a\u2028b\u00a0c\n":    "a b c",
+		"<b>Über</b>":            "<b>Über</b>",
+		"":                       "",
+		"zero\u200bwidth\ufeff.": "zero�width�.",
+	} {
+		if got := cleanText(in, 1024); got != want {
+			t.Errorf("%q: got %q, want %q", in, got, want)
+		}
+	}
+	for _, in := range []string{strings.Repeat("x", 5<<10), strings.Repeat("\xff\x00", 5<<10), strings.Repeat("ü", 1<<20), strings.Repeat("\u202e", 4<<10)} {
+		record := anImportRecord()
+		record.Spec.Message = in
+		_, report, err := FromImportRecord("b", record)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fitForATerminal(t, report.Message, 1024)
+	}
+}
+
+func TestAnImplausibleTimeIsNotKnown(t *testing.T) {
+	for _, since := range []time.Time{{}, time.Unix(0, 0), time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(-5, 1, 1, 0, 0, 0, 0, time.UTC)} {
+		record := anImportRecord()
+		record.Spec.Since = metav1.NewTime(since)
+		if _, report, err := FromImportRecord("b", record); err != nil || !report.Since.IsZero() {
+			t.Errorf("%v: got %v, %v", since, report.Since, err)
+		}
+	}
+}
+
+func TestWhatAMemberClaims(t *testing.T) {
+	good := func() *exchangev1alpha1.MemberRecord {
+		return &exchangev1alpha1.MemberRecord{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "comity-b", Name: "b"},
+			Spec: exchangev1alpha1.MemberRecordSpec{
+				ClusterID: "b", ClusterSet: "set", Version: "1.0\x1b", ClusterUID: "u", PodCIDRs: []string{"10.1.0.0/16"}, ServiceCIDRs: []string{"fd00::/112"},
+			},
+		}
+	}
+	claim, err := FromMemberRecord("b", good())
+	if err != nil || claim.ID != "b" || claim.Version != "1.0�" || claim.PodCIDRs[0].String() != "10.1.0.0/16" || claim.ServiceCIDRs[0].String() != "fd00::/112" {
+		t.Errorf("got %+v, %v", claim, err)
+	}
+	for field, spoil := range map[string]func(*exchangev1alpha1.MemberRecordSpec){
+		"spec.clusterID":       func(s *exchangev1alpha1.MemberRecordSpec) { s.ClusterID = "b.c" },
+		"spec.clusterSet":      func(s *exchangev1alpha1.MemberRecordSpec) { s.ClusterSet = "a\nb" },
+		"spec.clusterUID":      func(s *exchangev1alpha1.MemberRecordSpec) { s.ClusterUID = types.UID(strings.Repeat("x", 129)) },
+		"spec.podCIDRs":        func(s *exchangev1alpha1.MemberRecordSpec) { s.PodCIDRs = make([]string, 65) },
+		"spec.podCIDRs[0]":     func(s *exchangev1alpha1.MemberRecordSpec) { s.PodCIDRs[0] = "10.1.2.3/8" },
+		"spec.serviceCIDRs[0]": func(s *exchangev1alpha1.MemberRecordSpec) { s.ServiceCIDRs[0] = "\x00" },
+	} {
+		record := good()
+		spoil(&record.Spec)
+		_, err := FromMemberRecord("b", record)
+		if err == nil || !strings.Contains(err.Error(), " "+field+": ") {
+			t.Errorf("%s: got %v", field, err)
+			continue
+		}
+		fitForATerminal(t, err.Error(), 700)
+	}
+}

@@ -1,0 +1,222 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package home
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// Options configure a Home; each of them may be left out.
+type Options struct {
+	// PodCIDRs and ServiceCIDRs are this cluster's address ranges, if the
+	// administrator says them: not every network plugin gives Pods addresses of
+	// their Node's range, and old clusters have no ServiceCIDR. The order of
+	// ServiceCIDRs is that of the families.
+	PodCIDRs, ServiceCIDRs []netip.Prefix
+}
+
+// discoveryRetry is how soon an API server that did not say what it serves is
+// asked again.
+const discoveryRetry = time.Second
+
+// Home is what this cluster is like. All methods may be called from any goroutine.
+type Home struct {
+	opts   Options
+	cache  cache.Cache
+	mapper meta.RESTMapper
+	known  chan struct{}
+	wake   chan struct{}
+
+	mu      sync.Mutex
+	now     model.Home
+	isKnown bool
+	changed []func()
+}
+
+// SetupWithManager adds a Home to mgr, on every replica. The agent needs get,
+// list and watch on nodes, services and servicecidrs.networking.k8s.io.
+func SetupWithManager(mgr ctrl.Manager, opts Options) (*Home, error) {
+	h := &Home{
+		opts: opts, cache: mgr.GetCache(), mapper: mgr.GetRESTMapper(),
+		known: make(chan struct{}), wake: make(chan struct{}, 1),
+	}
+	if err := mgr.Add(h); err != nil {
+		return nil, fmt.Errorf("set up home: %w", err)
+	}
+	return h, nil
+}
+
+// Get is what the cluster is like now; nothing of it before it is known.
+func (h *Home) Get() model.Home {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.now
+}
+
+// Known is closed once everything was read.
+func (h *Home) Known() <-chan struct{} { return h.known }
+
+// Changed has f called whenever Get gives something else than before, the first
+// time included unless it is known already. f must not block.
+func (h *Home) Changed(f func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.changed = append(h.changed, f)
+}
+
+// NeedLeaderElection is false: peers are read on every replica, and their
+// addresses are checked against these.
+func (h *Home) NeedLeaderElection() bool { return false }
+
+// Start keeps Home current until ctx ends. The informers are made here and not
+// before: those that exist when a manager starts are waited for, and a missing
+// right to read Nodes must not keep the whole agent from starting.
+func (h *Home) Start(ctx context.Context) error {
+	kinds := []client.Object{&corev1.Node{}}
+	hasCIDRs := false
+	if len(h.opts.ServiceCIDRs) == 0 {
+		kinds = append(kinds, &corev1.Service{})
+		if hasCIDRs = h.servesCIDRs(ctx); hasCIDRs {
+			kinds = append(kinds, &networkingv1.ServiceCIDR{})
+		}
+	}
+	var synced []toolscache.InformerSynced
+	for _, kind := range kinds {
+		informer, err := h.cache.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
+		if err != nil {
+			return fmt.Errorf("watch %T: %w", kind, err)
+		}
+		registration, err := informer.AddEventHandler(h.handler())
+		if err != nil {
+			return fmt.Errorf("watch %T: %w", kind, err)
+		}
+		defer func() { _ = informer.RemoveEventHandler(registration) }()
+		synced = append(synced, informer.HasSynced)
+	}
+	if !toolscache.WaitForCacheSync(ctx.Done(), synced...) {
+		return nil // stopped
+	}
+	for {
+		if err := h.refresh(ctx, hasCIDRs); err != nil && ctx.Err() == nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-h.wake:
+		}
+	}
+}
+
+// servesCIDRs reports whether the API server has ServiceCIDRs, which Kubernetes
+// has since 1.33. No answer is not a no.
+func (h *Home) servesCIDRs(ctx context.Context) bool {
+	kind := networkingv1.SchemeGroupVersion.WithKind("ServiceCIDR")
+	for {
+		_, err := h.mapper.RESTMapping(kind.GroupKind(), kind.Version)
+		if err == nil || meta.IsNoMatchError(err) {
+			return err == nil
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(discoveryRetry):
+		}
+	}
+}
+
+// handler wakes Start at events that may matter.
+func (h *Home) handler() toolscache.ResourceEventHandler {
+	kick := func(obj any) {
+		if service, is := obj.(*corev1.Service); is && !isDefaultService(service) {
+			return
+		}
+		select {
+		case h.wake <- struct{}{}:
+		default:
+		}
+	}
+	return toolscache.ResourceEventHandlerFuncs{AddFunc: kick, UpdateFunc: func(_, now any) { kick(now) }, DeleteFunc: kick}
+}
+
+func isDefaultService(o metav1.Object) bool {
+	return o.GetNamespace() == metav1.NamespaceDefault && o.GetName() == "kubernetes"
+}
+
+func (h *Home) refresh(ctx context.Context, hasCIDRs bool) error {
+	var f facts
+	var nodes corev1.NodeList
+	if err := h.cache.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("list Nodes: %w", err)
+	}
+	f.nodes = nodes.Items
+	if hasCIDRs {
+		var cidrs networkingv1.ServiceCIDRList
+		if err := h.cache.List(ctx, &cidrs, client.UnsafeDisableDeepCopy); err != nil {
+			return fmt.Errorf("list ServiceCIDRs: %w", err)
+		}
+		f.cidrs = cidrs.Items
+	}
+	if len(h.opts.ServiceCIDRs) == 0 {
+		service := &corev1.Service{}
+		err := h.cache.Get(ctx, types.NamespacedName{Namespace: metav1.NamespaceDefault, Name: "kubernetes"}, service)
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("read the Service default/kubernetes: %w", err)
+		}
+		if err == nil {
+			f.service = service
+		}
+	}
+	h.set(compute(h.opts, f))
+	return nil
+}
+
+func (h *Home) set(now model.Home) {
+	h.mu.Lock()
+	first, same := !h.isKnown, reflect.DeepEqual(h.now, now)
+	h.now, h.isKnown = now, true
+	tell := h.changed
+	h.mu.Unlock()
+	if first {
+		close(h.known)
+	}
+	if first || !same {
+		for _, f := range tell {
+			f()
+		}
+	}
+}
+
+// TrimNode is a cache transform that keeps of a Node only what Home looks at.
+// Most of a Node is its status, which changes every few minutes.
+func TrimNode(obj any) (any, error) {
+	node, is := obj.(*corev1.Node)
+	if !is { // a tombstone, which is about to be forgotten anyway
+		return obj, nil
+	}
+	out := &corev1.Node{TypeMeta: node.TypeMeta}
+	out.Name, out.UID, out.ResourceVersion, out.DeletionTimestamp = node.Name, node.UID, node.ResourceVersion, node.DeletionTimestamp
+	if zone := node.Labels[corev1.LabelTopologyZone]; zone != "" {
+		out.Labels = map[string]string{corev1.LabelTopologyZone: zone}
+	}
+	out.Spec.PodCIDR, out.Spec.PodCIDRs = node.Spec.PodCIDR, node.Spec.PodCIDRs
+	return out, nil
+}

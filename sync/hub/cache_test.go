@@ -1,0 +1,226 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+)
+
+// fakeCache is that of one namespace, with one ExportRecord called name.
+type fakeCache struct {
+	informertest.FakeInformers
+	name    string
+	release chan struct{} // closed once it is synced
+	ended   chan struct{} // closed when its context ended
+	waits   chan struct{} // one for each that waits until it is synced
+	indexed []string
+}
+
+func (f *fakeCache) record(namespace string) *exchangev1alpha1.ExportRecord {
+	r := &exchangev1alpha1.ExportRecord{}
+	r.Namespace, r.Name = namespace, f.name
+	return r
+}
+
+func (f *fakeCache) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	f.record(key.Namespace).DeepCopyInto(into.(*exchangev1alpha1.ExportRecord))
+	return nil
+}
+
+func (f *fakeCache) List(_ context.Context, into client.ObjectList, _ ...client.ListOption) error {
+	into.(*exchangev1alpha1.ExportRecordList).Items = []exchangev1alpha1.ExportRecord{*f.record("")}
+	return nil
+}
+
+func (f *fakeCache) Start(ctx context.Context) error {
+	<-ctx.Done()
+	close(f.ended)
+	return nil
+}
+
+func (f *fakeCache) WaitForCacheSync(ctx context.Context) bool {
+	f.waits <- struct{}{}
+	select {
+	case <-f.release:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (f *fakeCache) IndexField(_ context.Context, _ client.Object, field string, _ client.IndexerFunc) error {
+	f.indexed = append(f.indexed, field)
+	return nil
+}
+
+// create sends a creation to whoever watches ExportRecords there.
+func (f *fakeCache) create(t *testing.T) {
+	t.Helper()
+	informer, err := f.FakeInformerFor(t.Context(), &exchangev1alpha1.ExportRecord{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	informer.Add(f.record(""))
+}
+
+// fixture makes spaces whose caches are named one after the other.
+func fixture(t *testing.T, names ...string) (*spaces, func(n int) *fakeCache) {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := exchangev1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	var made []*fakeCache
+	s := newSpaces(scheme, func(string) (cache.Cache, error) {
+		f := &fakeCache{name: names[len(made)], release: make(chan struct{}), ended: make(chan struct{}), waits: make(chan struct{}, 10)}
+		f.Scheme = scheme
+		made = append(made, f)
+		return f, nil
+	})
+	return s, func(n int) *fakeCache { return made[n] }
+}
+
+func add(t *testing.T, s *spaces, namespace string, uid types.UID) (synced chan struct{}) {
+	t.Helper()
+	synced = make(chan struct{})
+	if err := s.add(t.Context(), namespace, uid, func() { close(synced) }); err != nil {
+		t.Fatal(err)
+	}
+	return synced
+}
+
+func await(t *testing.T, what string, c <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-c:
+	case <-time.After(10 * time.Second):
+		t.Fatal(what + ": not so within 10 s")
+	}
+}
+
+func list(t *testing.T, s *spaces, opts ...client.ListOption) []string {
+	t.Helper()
+	var found exchangev1alpha1.ExportRecordList
+	if err := s.List(t.Context(), &found, opts...); err != nil {
+		t.Fatal(err)
+	}
+	names := []string{}
+	for _, r := range found.Items {
+		names = append(names, r.Name)
+	}
+	return names
+}
+
+func TestNothingIsReadFromANamespaceBeforeAllOfItWas(t *testing.T) {
+	s, made := fixture(t, "one", "two")
+	first := add(t, s, "comity-a", "1")
+	second := add(t, s, "comity-a-to-b", "2")
+	if got := list(t, s); len(got) != 0 || s.isSynced("comity-a", "1") {
+		t.Errorf("read %v from caches that are not synced", got)
+	}
+	var record exchangev1alpha1.ExportRecord
+	if err := s.Get(t.Context(), client.ObjectKey{Namespace: "comity-a", Name: "one"}, &record); !apierrors.IsNotFound(err) {
+		t.Errorf("got %v, want that it is not found", err)
+	}
+	close(made(1).release)
+	await(t, "the second is synced", second)
+	if diff := cmp.Diff([]string{"two"}, list(t, s)); diff != "" {
+		t.Errorf("one is synced (-want +got):\n%s", diff)
+	}
+	close(made(0).release)
+	await(t, "the first is synced", first)
+	if diff := cmp.Diff([]string{"one", "two"}, list(t, s)); diff != "" {
+		t.Errorf("both are synced (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"one"}, list(t, s, client.InNamespace("comity-a"))); diff != "" {
+		t.Errorf("one namespace (-want +got):\n%s", diff)
+	}
+	if err := s.Get(t.Context(), client.ObjectKey{Namespace: "comity-a", Name: "one"}, &record); err != nil || record.Name != "one" {
+		t.Errorf("got %s, %v", record.Name, err)
+	}
+	if got := list(t, s, client.InNamespace("elsewhere")); len(got) != 0 {
+		t.Errorf("read %v from a namespace that is not watched", got)
+	}
+}
+
+func TestANamespaceMadeAnewIsReadAnew(t *testing.T) {
+	s, made := fixture(t, "old", "new")
+	synced := add(t, s, "comity-a", "1")
+	close(made(0).release)
+	await(t, "synced", synced)
+	add(t, s, "comity-a", "1") // known: nothing happens, and synced is not called again
+	again := add(t, s, "comity-a", "2")
+	await(t, "the old cache ended", made(0).ended)
+	if got := list(t, s); len(got) != 0 || s.isSynced("comity-a", "2") {
+		t.Errorf("read %v, which is of the old namespace", got)
+	}
+	close(made(1).release)
+	await(t, "synced anew", again)
+	if diff := cmp.Diff([]string{"new"}, list(t, s)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if !s.remove("comity-a") || s.remove("comity-a") {
+		t.Error("it is removed once")
+	}
+	await(t, "the new cache ended", made(1).ended)
+}
+
+func TestHandlersAndIndexesReachEveryNamespace(t *testing.T) {
+	s, made := fixture(t, "one", "two")
+	if err := s.IndexField(t.Context(), &exchangev1alpha1.ExportRecord{}, "field", nil); err != nil {
+		t.Fatal(err)
+	}
+	add(t, s, "comity-a", "1")
+	informer, err := s.GetInformer(t.Context(), &exchangev1alpha1.ExportRecord{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := make(chan string, 10)
+	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: func(o any) { told <- o.(client.Object).GetName() }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	add(t, s, "comity-a-to-b", "2")
+	for n, want := range []string{"one", "two"} {
+		made(n).create(t)
+		if got := <-told; got != want {
+			t.Errorf("told of %s, want %s", got, want)
+		}
+		if diff := cmp.Diff([]string{"field"}, made(n).indexed); diff != "" {
+			t.Errorf("indexes of %s (-want +got):\n%s", want, diff)
+		}
+	}
+}
+
+func TestWhoWaitsIsNotKeptByANamespaceThatGoes(t *testing.T) {
+	s, made := fixture(t, "one", "two")
+	add(t, s, "comity-a", "1")
+	add(t, s, "comity-a-to-b", "2")
+	close(made(0).release)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if !s.WaitForCacheSync(t.Context()) {
+			t.Error("the wait failed")
+		}
+	}()
+	close(s.ready)
+	await(t, "it is watched", made(1).waits)
+	await(t, "it is waited for", made(1).waits)
+	s.remove("comity-a-to-b") // it never becomes synced
+	await(t, "the wait ends", done)
+}

@@ -1,0 +1,141 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"sync/atomic"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/peer"
+)
+
+// placeholder stands for the hub's address in clients that are made before it
+// is known; ".invalid" resolves nowhere.
+const placeholder = "https://exchange.invalid"
+
+// link sends every request to the hub as the kubeconfig in the file says now.
+// Clients and caches thus outlive their credentials: a new token or a new
+// authority is used by the next request, and no watch starts over for it.
+type link struct {
+	path string
+	self model.ClusterID
+	// current is nil until the file was there and good.
+	current atomic.Pointer[access]
+	// wrong is why the file is not used as it is now; nil if it is.
+	wrong atomic.Pointer[string]
+}
+
+// access is one content of the file.
+type access struct {
+	content   []byte
+	config    *rest.Config
+	server    *url.URL
+	transport http.RoundTripper
+}
+
+// errServerChanged ends the process: another server may hold other data, and
+// what was read from the one says nothing about the other.
+var errServerChanged = errors.New("the kubeconfig of the exchange names another server than before; starting over with it")
+
+// read takes over what the file holds now; changed tells whether that is new.
+// A file that cannot be used leaves in place what was used before.
+func (l *link) read() (changed bool, err error) {
+	content, err := os.ReadFile(l.path)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, l.refuse("the file does not exist; run kubectl comity join, and mount the Secret that it makes")
+	} else if err != nil {
+		return false, l.refuse(err.Error())
+	}
+	before := l.current.Load()
+	if before != nil && bytes.Equal(before.content, content) {
+		l.wrong.Store(nil)
+		return false, nil
+	}
+	next, err := newAccess(content, l.self)
+	if err != nil {
+		return false, l.refuse(err.Error())
+	}
+	if before != nil && *before.server != *next.server {
+		return false, errServerChanged
+	}
+	l.current.Store(next)
+	l.wrong.Store(nil)
+	return true, nil
+}
+
+// refuse keeps why the file is not used. The text never holds what is in the file.
+func (l *link) refuse(why string) error {
+	text := fmt.Sprintf("the kubeconfig of the exchange, %s: %s", l.path, why)
+	l.wrong.Store(&text)
+	return errors.New(text)
+}
+
+func newAccess(content []byte, self model.ClusterID) (*access, error) {
+	config, err := peer.RESTConfig(content)
+	if err != nil {
+		return nil, err
+	}
+	config.UserAgent = "comity/" + string(self)
+	server, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return nil, errors.New("clusters.cluster.server: expected the URL of an API server")
+	}
+	transport, err := rest.TransportFor(config)
+	if err != nil {
+		return nil, errors.New("the credentials cannot be used")
+	}
+	return &access{content: content, config: config, server: server, transport: transport}, nil
+}
+
+// RoundTrip implements http.RoundTripper.
+func (l *link) RoundTrip(request *http.Request) (*http.Response, error) {
+	now := l.current.Load()
+	if now == nil {
+		if request.Body != nil {
+			_ = request.Body.Close() // the contract of RoundTrip; there is nothing to lose
+		}
+		return nil, l.problem()
+	}
+	request = request.Clone(request.Context())
+	request.URL.Scheme, request.URL.Host = now.server.Scheme, now.server.Host
+	request.URL.Path = strings.TrimRight(now.server.Path, "/") + request.URL.Path
+	request.Host = ""
+	return now.transport.RoundTrip(request)
+}
+
+// problem is why there is no access at all; nil if there is.
+func (l *link) problem() error {
+	if l.current.Load() != nil {
+		return nil
+	}
+	if wrong := l.wrong.Load(); wrong != nil {
+		return errors.New(*wrong)
+	}
+	return fmt.Errorf("the kubeconfig of the exchange, %s, was not read yet", l.path)
+}
+
+// client has the link as its transport.
+func (l *link) client() *http.Client {
+	return &http.Client{
+		Transport: l,
+		// An API server does not redirect; one that does would make this pod
+		// ask servers of its choosing, with the token attached.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// restConfig is for clients that get client() as well.
+func (l *link) restConfig() *rest.Config {
+	// The hub's own priority and fairness is the limit, as at home.
+	return &rest.Config{Host: placeholder, QPS: -1}
+}

@@ -1,0 +1,177 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/peer"
+)
+
+const (
+	// lookEvery is how often the file and the namespaces are looked at. A
+	// mounted Secret takes the kubelet about a minute to change anyway.
+	lookEvery = 5 * time.Second
+	// renewEvery is how often the token's age is looked at.
+	renewEvery = time.Minute
+	// kubeconfigKey is the key of the Secret, as in those of peers.
+	kubeconfigKey = "kubeconfig"
+)
+
+// Start follows the file, the peers and the namespaces until ctx ends. Its
+// error means that the process must start over.
+func (h *Hub) Start(ctx context.Context) error {
+	defer h.spaces.running.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	unsubscribe := h.opts.Peers.Subscribe(func(types.NamespacedName) {}, func(model.ClusterID) { h.kick() })
+	defer unsubscribe()
+	select {
+	case <-h.opts.Peers.Listed():
+	case <-ctx.Done():
+		return nil
+	}
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	var renewed time.Time
+	told := ""
+	for first := true; ; {
+		if err := h.follow(&told); err != nil {
+			return err
+		}
+		if h.link.problem() == nil {
+			h.lookAtAll(ctx)
+			if first && h.allKnown() {
+				close(h.spaces.ready)
+				first = false
+			}
+			if h.now().Sub(renewed) >= renewEvery {
+				renewed = h.now()
+				h.renew(ctx)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		case <-h.wake:
+		}
+	}
+}
+
+// follow reads the file and tells, once, what is wrong with it.
+func (h *Hub) follow(told *string) error {
+	changed, err := h.link.read()
+	switch {
+	case errors.Is(err, errServerChanged):
+		return err
+	case err != nil && err.Error() != *told:
+		*told = err.Error()
+		h.opts.Log.Info("the kubeconfig of the exchange is not used", "reason", err.Error())
+	case err == nil:
+		*told = ""
+	}
+	if changed {
+		h.opts.Log.Info("the kubeconfig of the exchange was read")
+	}
+	return nil
+}
+
+// wanted are this member's own namespaces in the hub.
+func (h *Hub) wanted() map[string]bool {
+	out := map[string]bool{model.ExchangeNamespace(h.opts.Self): true}
+	for _, m := range h.opts.Peers.Members() {
+		out[model.ScopedExchangeNamespace(h.opts.Self, m.ID)] = true
+	}
+	return out
+}
+
+// allKnown reports whether the hub told of every namespace whether it is there,
+// so that what is in none of them is nowhere.
+func (h *Hub) allKnown() bool {
+	for name := range h.wanted() {
+		if s := h.namespaces.last(name); !s.known && s.unread == "" {
+			return false
+		}
+	}
+	return h.namespaces.last(model.ExchangeNamespace(h.opts.Self)).known
+}
+
+// lookAtAll brings the watched namespaces in line with peers and hub.
+func (h *Hub) lookAtAll(ctx context.Context) {
+	wanted := h.wanted()
+	for _, name := range slices.Sorted(maps.Keys(wanted)) {
+		if ctx.Err() != nil {
+			return
+		}
+		switch now := h.namespaces.look(ctx, name); {
+		case now.usable():
+			if err := h.spaces.add(ctx, name, now.uid, func() { h.changes.add(name) }); err != nil {
+				h.opts.Log.Error(err, "namespace of the exchange")
+			}
+		case now.known && h.spaces.remove(name):
+			h.changes.add(name)
+		}
+	}
+	for _, name := range h.spaces.names() {
+		if !wanted[name] {
+			h.spaces.remove(name)
+			h.namespaces.forget(name)
+		}
+	}
+}
+
+// renew stores a new token in the Secret that the file comes from, once the one
+// in use has lived long enough. Where the file comes from elsewhere, whoever
+// wrote it renews it.
+func (h *Hub) renew(ctx context.Context) {
+	now := h.link.current.Load()
+	if now == nil {
+		return
+	}
+	var secret corev1.Secret
+	key := client.ObjectKey{Namespace: h.opts.Namespace, Name: model.ExchangeSecret}
+	if err := h.local.Get(ctx, key, &secret); err != nil {
+		if client.IgnoreNotFound(err) != nil {
+			h.opts.Log.Info("token not renewed, trying again", "reason", err.Error())
+		}
+		return
+	}
+	if err := h.renewIn(ctx, now, &secret); err != nil && ctx.Err() == nil {
+		h.opts.Log.Info("token not renewed, trying again", "reason", err.Error())
+	}
+}
+
+func (h *Hub) renewIn(ctx context.Context, now *access, secret *corev1.Secret) error {
+	// What the Secret holds may be newer than the file, which follows late.
+	config, err := peer.RESTConfig(secret.Data[kubeconfigKey])
+	if err != nil {
+		return fmt.Errorf("read Secret %s/%s, key %s: %w", secret.Namespace, secret.Name, kubeconfigKey, err)
+	}
+	if config.Host != now.config.Host {
+		return nil
+	}
+	config.UserAgent = now.config.UserAgent
+	renewed, err := peer.Renew(ctx, config, &http.Client{Transport: now.transport}, secret, h.now())
+	if err != nil || renewed == nil {
+		return err
+	}
+	patch := client.MergeFromWithOptions(secret, client.MergeFromWithOptimisticLock{})
+	if err := h.local.Patch(ctx, renewed, patch); err != nil {
+		return fmt.Errorf("write Secret %s/%s: %w", secret.Namespace, secret.Name, err)
+	}
+	h.opts.Log.Info("token of the exchange renewed")
+	return nil
+}

@@ -1,0 +1,208 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package join
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// ranges are the addresses that the Pods and Services of a cluster get.
+type ranges struct {
+	pods, services []netip.Prefix
+	// source says where pods come from, for a reader.
+	source string
+}
+
+// learn finds out m's ranges: those given, else what the cluster says of itself.
+func (m *member) learn(ctx context.Context) error {
+	m.ranges = ranges{pods: m.PodCIDRs, services: m.ServiceCIDRs, source: "the pod ranges given"}
+	var err error
+	if m.PodCIDRs == nil {
+		if err = m.learnPods(ctx); err != nil {
+			return err
+		}
+	}
+	if m.ServiceCIDRs == nil {
+		m.ranges.services, err = m.readServices(ctx)
+	}
+	return err
+}
+
+// learnPods prefers the range of the whole cluster, which covers Nodes that are
+// still to come; only kubeadm writes it down. What Nodes have beyond it counts too.
+func (m *member) learnPods(ctx context.Context) error {
+	whole, err := m.readKubeadm(ctx)
+	if err != nil {
+		return err
+	}
+	nodes, err := m.readNodes(ctx)
+	if err != nil {
+		return err
+	}
+	m.ranges.pods, m.ranges.source = whole, "the pod subnet of the cluster"
+	for _, prefix := range nodes {
+		if !slices.ContainsFunc(whole, func(w netip.Prefix) bool { return covers(w, prefix) }) {
+			m.ranges.pods = append(m.ranges.pods, prefix)
+			m.ranges.source = "the pod ranges of its nodes as they are now; give the range of the whole cluster if nodes may be added"
+		}
+	}
+	return nil
+}
+
+// readKubeadm reads the pod subnet where kubeadm keeps it; nothing if another
+// tool made the cluster.
+func (m *member) readKubeadm(ctx context.Context) ([]netip.Prefix, error) {
+	var stored corev1.ConfigMap
+	key := client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "kubeadm-config"}
+	if err := m.client.Get(ctx, key, &stored); apierrors.IsNotFound(err) {
+		return nil, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("read ConfigMap %s for the pod subnet: %w", key, err)
+	}
+	var config struct {
+		Networking struct {
+			PodSubnet string `json:"podSubnet"`
+		} `json:"networking"`
+	}
+	if err := yaml.Unmarshal([]byte(stored.Data["ClusterConfiguration"]), &config); err != nil || config.Networking.PodSubnet == "" {
+		return nil, nil //nolint:nilerr // it is kubeadm's to read; the Nodes tell as well
+	}
+	return parseCIDRs("ConfigMap "+key.String()+", networking.podSubnet", strings.Split(config.Networking.PodSubnet, ",")...)
+}
+
+func (m *member) readNodes(ctx context.Context) (all []netip.Prefix, err error) {
+	var nodes corev1.NodeList
+	if err := m.client.List(ctx, &nodes); err != nil {
+		return nil, fmt.Errorf("list Nodes for their pod ranges: %w", err)
+	}
+	for i := range nodes.Items {
+		node := &nodes.Items[i]
+		found, err := parseCIDRs("Node "+node.Name+", spec.podCIDRs", node.Spec.PodCIDRs...)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
+	}
+	return all, nil
+}
+
+// readServices reads the ServiceCIDR objects, which exist from Kubernetes 1.33 on.
+func (m *member) readServices(ctx context.Context) (all []netip.Prefix, err error) {
+	var list networkingv1.ServiceCIDRList
+	if err := m.client.List(ctx, &list); apimeta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+		return nil, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("list ServiceCIDRs: %w", err)
+	}
+	for i := range list.Items {
+		found, err := parseCIDRs("ServiceCIDR "+list.Items[i].Name+", spec.cidrs", list.Items[i].Spec.CIDRs...)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
+	}
+	return all, nil
+}
+
+func parseCIDRs(where string, texts ...string) ([]netip.Prefix, error) {
+	var all []netip.Prefix
+	for _, text := range texts {
+		prefix, err := netip.ParsePrefix(strings.TrimSpace(text))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %q is no address range: %w", where, text, err)
+		}
+		all = append(all, prefix.Masked())
+	}
+	return all, nil
+}
+
+// disjoint refuses clusters whose Pods could have the same address as a Pod or
+// Service of the other: packets to such a Pod would never leave the node's own
+// cluster. Service ranges may be the same in both, as they are by default in
+// most clusters: no address of a Service is ever given to another cluster.
+func disjoint(a, b *member) error {
+	if a.opts.AllowOverlap {
+		return nil
+	}
+	for _, c := range []struct {
+		kindA  string
+		rangeA []netip.Prefix
+		kindB  string
+		rangeB []netip.Prefix
+	}{
+		{"pod", a.ranges.pods, "pod", b.ranges.pods},
+		{"pod", a.ranges.pods, "service", b.ranges.services},
+		{"service", a.ranges.services, "pod", b.ranges.pods},
+	} {
+		for _, one := range c.rangeA {
+			for _, other := range c.rangeB {
+				if one.Overlaps(other) {
+					return fmt.Errorf("the %s range %s of cluster %s overlaps the %s range %s of cluster %s, so an address in both would lead to the wrong one of them; "+
+						"give one of the two clusters another range, or allow the overlap if no exported Pod lies in it",
+						c.kindA, one, a.ID, c.kindB, other, b.ID)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// acceptedFrom decides which addresses of peer m takes, and says so if that is new.
+// stored is what the peer's Secret says now.
+func (m *member) acceptedFrom(peer *member, stored string) (accepted, note string, err error) {
+	switch {
+	case m.AcceptedCIDRs != nil:
+		accepted = formatCIDRs(m.AcceptedCIDRs)
+		note = "the ranges given"
+	case peer.PodCIDRs == nil && stored != "":
+		return stored, uncovered(stored, peer), nil
+	default:
+		accepted, note = formatCIDRs(peer.ranges.pods), peer.ranges.source
+	}
+	if accepted == "" && m.AcceptedCIDRs == nil {
+		return "", "", fmt.Errorf("no pod range of cluster %s is known: none was given, and neither its Nodes nor kubeadm name one; "+
+			"say which addresses its Pods have, such as 10.20.0.0/16, since no other address of it will be accepted", peer.ID)
+	}
+	if accepted == stored {
+		return accepted, "", nil
+	}
+	if accepted == "" {
+		return "", "accepts no address from " + string(peer.ID), nil
+	}
+	return accepted, fmt.Sprintf("accepts %s from %s, %s", accepted, peer.ID, note), nil
+}
+
+// uncovered names the pod ranges of peer that lie outside of what was accepted.
+func uncovered(stored string, peer *member) string {
+	known, err := parseCIDRs(model.AnnotationAcceptedCIDRs, strings.Split(stored, ",")...)
+	if err != nil {
+		return "" // an administrator's edit; the agent names what it cannot read
+	}
+	missing := slices.DeleteFunc(slices.Clone(peer.ranges.pods), func(p netip.Prefix) bool {
+		return slices.ContainsFunc(known, func(k netip.Prefix) bool { return covers(k, p) })
+	})
+	if len(missing) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("still accepts %s from %s, which lacks %s; give the accepted ranges to change that", stored, peer.ID, formatCIDRs(missing))
+}
+
+// covers reports whether every address of inner is in outer.
+func covers(outer, inner netip.Prefix) bool {
+	return outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr())
+}

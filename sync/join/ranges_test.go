@@ -1,0 +1,85 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package join
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+)
+
+func prefixes(texts ...string) []netip.Prefix {
+	var out []netip.Prefix
+	for _, text := range texts {
+		out = append(out, netip.MustParsePrefix(text))
+	}
+	return out
+}
+
+func TestPodRangesThatMeetAreRefused(t *testing.T) {
+	cases := []struct {
+		name string
+		a, b ranges
+		want string // part of the error; empty if there is none
+	}{
+		{"apart", ranges{pods: prefixes("10.1.0.0/16")}, ranges{pods: prefixes("10.2.0.0/16")}, ""},
+		{"nothing is known", ranges{}, ranges{}, ""},
+		{"the same pods", ranges{pods: prefixes("10.1.0.0/16")}, ranges{pods: prefixes("10.1.0.0/16")}, "pod range 10.1.0.0/16 of cluster a overlaps the pod range 10.1.0.0/16 of cluster b"},
+		{"one within the other", ranges{pods: prefixes("10.0.0.0/8")}, ranges{pods: prefixes("10.2.0.0/16")}, "pod range 10.0.0.0/8 of cluster a overlaps the pod range 10.2.0.0/16"},
+		{"pods in the services of the other", ranges{pods: prefixes("10.96.1.0/24")}, ranges{services: prefixes("10.96.0.0/12")}, "overlaps the service range 10.96.0.0/12 of cluster b"},
+		{"services in the pods of the other", ranges{services: prefixes("10.96.0.0/12")}, ranges{pods: prefixes("10.96.1.0/24")}, "service range 10.96.0.0/12 of cluster a"},
+		{"the same services, as by default", ranges{services: prefixes("10.96.0.0/12")}, ranges{services: prefixes("10.96.0.0/12")}, ""},
+		{"the second family", ranges{pods: prefixes("10.1.0.0/16", "fd00:1::/48")}, ranges{pods: prefixes("10.2.0.0/16", "fd00:1:0:8::/64")}, "fd00:1::/48"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			a := &member{Cluster: Cluster{ID: "a"}, ranges: c.a}
+			b := &member{Cluster: Cluster{ID: "b"}, ranges: c.b}
+			err := disjoint(a, b)
+			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want an error that says %q", err, c.want)
+			}
+			a.opts.AllowOverlap = true
+			if err := disjoint(a, b); err != nil {
+				t.Errorf("allowed, yet refused: %v", err)
+			}
+		})
+	}
+}
+
+func TestWhatIsAcceptedOfAPeer(t *testing.T) {
+	nodes := ranges{pods: prefixes("10.2.1.0/24", "10.2.0.0/24"), source: "the pod ranges of its nodes"}
+	cases := []struct {
+		name           string
+		given, told    []netip.Prefix
+		stored         string
+		peer           ranges
+		accepted, note string
+		fails          string
+	}{
+		{"what the administrator gave, whatever the peer has", prefixes("10.9.0.0/16"), nil, "10.2.0.0/16", nodes, "10.9.0.0/16", "accepts 10.9.0.0/16 from b, the ranges given", ""},
+		{"nothing, if that was given", []netip.Prefix{}, nil, "10.2.0.0/16", nodes, "", "accepts no address from b", ""},
+		{"the ranges of the peer's nodes, sorted", nil, nil, "", nodes, "10.2.0.0/24,10.2.1.0/24", "accepts 10.2.0.0/24,10.2.1.0/24 from b, the pod ranges of its nodes", ""},
+		{"what was accepted before", nil, nil, "10.2.0.0/16", nodes, "10.2.0.0/16", "", ""},
+		{"what was accepted before, told that it lacks a node", nil, nil, "10.2.0.0/24", nodes, "10.2.0.0/24", "still accepts 10.2.0.0/24 from b, which lacks 10.2.1.0/24; give the accepted ranges to change that", ""},
+		{"the range that the peer's administrator gave now", nil, prefixes("10.3.0.0/16"), "10.2.0.0/16", ranges{pods: prefixes("10.3.0.0/16"), source: "the pod ranges given"}, "10.3.0.0/16", "accepts 10.3.0.0/16 from b, the pod ranges given", ""},
+		{"nothing is known", nil, nil, "", ranges{}, "", "", "no pod range of cluster b is known"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			m := &member{Cluster: Cluster{ID: "a", AcceptedCIDRs: c.given}}
+			peer := &member{Cluster: Cluster{ID: "b", PodCIDRs: c.told}, ranges: c.peer}
+			accepted, note, err := m.acceptedFrom(peer, c.stored)
+			if c.fails != "" {
+				if err == nil || !strings.Contains(err.Error(), c.fails) {
+					t.Errorf("got %v, want an error that says %q", err, c.fails)
+				}
+				return
+			}
+			if err != nil || accepted != c.accepted || note != c.note {
+				t.Errorf("got %q, %q, %v; want %q, %q", accepted, note, err, c.accepted, c.note)
+			}
+		})
+	}
+}

@@ -1,0 +1,269 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package loop
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/loop/internal/wake"
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/packed"
+)
+
+// Indexes of the manager's cache. With them the work for one key is
+// proportional to that Service's objects and to nothing else.
+const (
+	// indexService finds slices by the Service that they belong to.
+	indexService = "comity.service"
+	// indexImport finds derived slices and Services by the import's name.
+	indexImport = "comity.import"
+	// indexExport finds records and slice copies by the export's namespace/name,
+	// in whatever exchange namespace.
+	indexExport = "comity.export"
+	// indexDerived finds ServiceImports by the name that their derived Service
+	// would like to have.
+	indexDerived = "comity.derived"
+)
+
+func addIndexes(ctx context.Context, indexer client.FieldIndexer) error {
+	byLabel := func(label string) client.IndexerFunc {
+		return func(o client.Object) []string {
+			if value := o.GetLabels()[label]; value != "" {
+				return []string{value}
+			}
+			return nil
+		}
+	}
+	return errors.Join(
+		indexer.IndexField(ctx, &discoveryv1.EndpointSlice{}, indexService, byLabel(discoveryv1.LabelServiceName)),
+		indexer.IndexField(ctx, &discoveryv1.EndpointSlice{}, indexImport, byLabel(model.LabelServiceName)),
+		indexer.IndexField(ctx, &corev1.Service{}, indexImport, byLabel(model.LabelServiceName)),
+		indexer.IndexField(ctx, &mcsv1beta1.ServiceImport{}, indexDerived, func(o client.Object) []string {
+			return []string{model.DerivedName(o.GetName())}
+		}),
+	)
+}
+
+// addExchangeIndexes adds those of the cache of the exchange.
+func addExchangeIndexes(ctx context.Context, indexer client.FieldIndexer) error {
+	return errors.Join(
+		indexer.IndexField(ctx, &discoveryv1.EndpointSlice{}, indexExport, exportIndex),
+		indexer.IndexField(ctx, &exchangev1alpha1.ExportRecord{}, indexExport, func(o client.Object) []string {
+			return []string{o.GetName()}
+		}),
+	)
+}
+
+func exportIndex(o client.Object) []string {
+	if key, ok := exportOfSlice(o); ok {
+		return []string{key.String()}
+	}
+	return nil
+}
+
+// exportOfSlice reads which export a slice copy in the exchange is of.
+func exportOfSlice(o client.Object) (types.NamespacedName, bool) {
+	key := types.NamespacedName{Namespace: o.GetLabels()[model.LabelExportNamespace], Name: o.GetLabels()[model.LabelExportName]}
+	return key, key.Namespace != "" && key.Name != ""
+}
+
+// TrimManagedFields is a cache transform that drops the field sets, most of an
+// object's size, and keeps who applied it, by which ownership is proven.
+func TrimManagedFields(obj any) (any, error) {
+	object, ok := obj.(metav1.Object)
+	if !ok { // a tombstone, which is about to be forgotten anyway
+		return obj, nil
+	}
+	entries := object.GetManagedFields()
+	for i := range entries {
+		entries[i].FieldsV1 = nil
+	}
+	object.SetManagedFields(entries)
+	return obj, nil
+}
+
+// Shrink is a cache transform that makes everything as small as the loop can
+// still use: it is TrimManagedFields, and packs EndpointSlices.
+func Shrink(obj any) (any, error) {
+	trimmed, err := TrimManagedFields(obj)
+	if err != nil {
+		return nil, err
+	}
+	return packed.Transform(trimmed)
+}
+
+// listSlices reads slices without copying them: there may be thousands of
+// endpoints, and neither plan nor apply changes what it is given.
+func listSlices(ctx context.Context, c client.Reader, opts ...client.ListOption) ([]*discoveryv1.EndpointSlice, error) {
+	slices, err := listPacked(ctx, c, opts...)
+	for i := 0; i < len(slices) && err == nil; i++ {
+		slices[i], err = packed.Open(slices[i])
+	}
+	return slices, err
+}
+
+// listPacked is listSlices for who looks at names and labels alone.
+func listPacked(ctx context.Context, c client.Reader, opts ...client.ListOption) ([]*discoveryv1.EndpointSlice, error) {
+	var list discoveryv1.EndpointSliceList
+	if err := c.List(ctx, &list, append(opts, client.UnsafeDisableDeepCopy)...); err != nil {
+		return nil, err
+	}
+	return pointers(list.Items), nil
+}
+
+// getSlice reads a slice; nil if it does not exist.
+func getSlice(ctx context.Context, c client.Reader, key types.NamespacedName) (*discoveryv1.EndpointSlice, error) {
+	slice, err := get[discoveryv1.EndpointSlice](ctx, c, key)
+	if slice == nil || err != nil {
+		return nil, err
+	}
+	return packed.Open(slice)
+}
+
+func pointers[T any](items []T) []*T {
+	out := make([]*T, len(items))
+	for i := range items {
+		out[i] = &items[i]
+	}
+	return out
+}
+
+func request(key types.NamespacedName) reconcile.Request {
+	return reconcile.Request{NamespacedName: key}
+}
+
+// exports lists the keys of all ServiceExports, or of those of one namespace.
+func (b *base) exports(ctx context.Context, opts ...client.ListOption) ([]types.NamespacedName, error) {
+	var list mcsv1beta1.ServiceExportList
+	if err := b.client.List(ctx, &list, append(opts, client.UnsafeDisableDeepCopy)...); err != nil {
+		return nil, err
+	}
+	out := make([]types.NamespacedName, 0, len(list.Items))
+	for i := range list.Items {
+		out = append(out, client.ObjectKeyFromObject(&list.Items[i]))
+	}
+	return out, nil
+}
+
+func (b *base) isExported(ctx context.Context, key types.NamespacedName) bool {
+	return b.client.Get(ctx, key, &mcsv1beta1.ServiceExport{}) == nil
+}
+
+// mapped makes a handler of a function that names keys.
+func mapped(keys func(context.Context, client.Object) []types.NamespacedName) handler.EventHandler {
+	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
+		found := keys(ctx, o)
+		out := make([]reconcile.Request, len(found))
+		for i, key := range found {
+			out[i] = request(key)
+		}
+		return out
+	})
+}
+
+// othersFirst is how long the copy of a changed slice in this cluster's own
+// import waits for the copy in the exchange. Both are due at the same moment,
+// and to the API server they are two like any other; but from the exchange the
+// way to those who wait is still long.
+const othersFirst = 20 * time.Millisecond
+
+// afterOthers is mapped, save that changes of what exists wait a moment.
+func afterOthers(keys func(context.Context, client.Object) []types.NamespacedName) handler.EventHandler {
+	now := mapped(keys)
+	return handler.Funcs{
+		CreateFunc: now.Create,
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q wake.Queue) {
+			for _, key := range append(keys(ctx, e.ObjectOld), keys(ctx, e.ObjectNew)...) {
+				q.AddAfter(request(key), othersFirst)
+			}
+		},
+		DeleteFunc: now.Delete,
+	}
+}
+
+// exportedService names the export that a Service belongs to, if it is exported.
+func (b *base) exportedService(ctx context.Context, o client.Object) []types.NamespacedName {
+	if key := client.ObjectKeyFromObject(o); b.isExported(ctx, key) {
+		return []types.NamespacedName{key}
+	}
+	return nil
+}
+
+// exportedSlice names the export that a slice belongs to, if it is exported.
+func (b *base) exportedSlice(ctx context.Context, o client.Object) []types.NamespacedName {
+	key := types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetLabels()[discoveryv1.LabelServiceName]}
+	if key.Name != "" && b.isExported(ctx, key) {
+		return []types.NamespacedName{key}
+	}
+	return nil
+}
+
+// exchangeObject names the export that a record or a slice copy is of.
+func exchangeObject(_ context.Context, o client.Object) []types.NamespacedName {
+	if record, ok := o.(*exchangev1alpha1.ExportRecord); ok {
+		if name, namespace, found := strings.Cut(record.Name, "."); found {
+			return []types.NamespacedName{{Namespace: namespace, Name: name}}
+		}
+		return nil
+	}
+	if key, ok := exportOfSlice(o); ok {
+		return []types.NamespacedName{key}
+	}
+	return nil
+}
+
+// importedObject names the import that a derived object is of; and, for a
+// Service that has or had a derived name without being one, the imports that
+// would like to have that name.
+func (b *base) importedObject(ctx context.Context, o client.Object) []types.NamespacedName {
+	if name := o.GetLabels()[model.LabelServiceName]; name != "" {
+		return []types.NamespacedName{{Namespace: o.GetNamespace(), Name: name}}
+	}
+	if _, isService := o.(*corev1.Service); !isService || !strings.HasPrefix(o.GetName(), "derived-") {
+		return nil
+	}
+	plain := strings.Join(strings.SplitN(o.GetName(), "-", 3)[:2], "-")
+	var list mcsv1beta1.ServiceImportList
+	if err := b.client.List(ctx, &list, client.InNamespace(o.GetNamespace()), client.MatchingFields{indexDerived: plain}); err != nil {
+		return nil
+	}
+	var out []types.NamespacedName
+	for i := range list.Items {
+		out = append(out, client.ObjectKeyFromObject(&list.Items[i]))
+	}
+	return out
+}
+
+// namespaceLifecycle lets pass what decides whether a namespace can be written
+// to, and what becomes there of lost endpoints.
+var namespaceLifecycle = predicate.Funcs{
+	// What exists at start is enqueued by other means.
+	CreateFunc: func(e event.CreateEvent) bool { return !e.IsInInitialList },
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		return terminating(e.ObjectOld) != terminating(e.ObjectNew) ||
+			e.ObjectOld.GetAnnotations()[model.AnnotationOnLost] != e.ObjectNew.GetAnnotations()[model.AnnotationOnLost]
+	},
+	DeleteFunc:  func(event.DeleteEvent) bool { return true },
+	GenericFunc: func(event.GenericEvent) bool { return false },
+}
+
+// notInitial skips what exists at start, which is enqueued by other means.
+var notInitial = predicate.Funcs{CreateFunc: func(e event.CreateEvent) bool { return !e.IsInInitialList }}
+
+func terminating(o client.Object) bool { return o.GetDeletionTimestamp() != nil }

@@ -1,0 +1,88 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Report is what one cluster says of importing one export of another.
+type Report struct {
+	// Cluster is who reports.
+	Cluster ClusterID
+	// ExportUID is the ServiceExport that the report is about. A report about
+	// one that was deleted and made anew says nothing of the new one.
+	ExportUID types.UID
+	// Imported is true if the export contributes to an import there.
+	Imported bool
+	// Reason is ReasonImported; or why it does not, one of the reasons below; or
+	// why it is Imported only in part: the reason of a Problem.
+	Reason string
+	// Message says more, for a reader in the exporting cluster; it names no
+	// cluster but the two. Empty if Reason is ReasonImported.
+	Message string
+	// Since is when Imported or Reason last changed, in the reporter's time.
+	Since time.Time
+}
+
+// Destination is one cluster in the scope of a local export, and what came of
+// the export there.
+type Destination struct {
+	Cluster ClusterID
+	// Imported is true if that cluster imports the export, as far as is known:
+	// what a peer last reported counts until it reports anew.
+	Imported bool
+	// Reason is one word; see the reasons below.
+	Reason string
+	// Message says what is wrong there and what to do; empty if nothing is.
+	Message string
+	// Since is when this began; zero if not known.
+	Since time.Time
+}
+
+// Source is one cluster that contributes to an import, and how it is.
+type Source struct {
+	Cluster ClusterID
+	Contact Contact
+	// Withdrawn is true while the cluster's endpoints are marked not ready
+	// here, because the cluster is lost and they do not answer either.
+	Withdrawn bool
+}
+
+// Hold is a deletion that waits: so many exports of one cluster vanished at
+// once that it looks like an accident, and what came of them is kept.
+type Hold struct {
+	Cluster ClusterID
+	// Since is when they vanished, Until when they are believed to be gone
+	// unless they are back; both in this cluster's time.
+	Since, Until time.Time
+	// Message says how many of how many vanished, and how to confirm or to
+	// undo it.
+	Message string
+}
+
+// Reasons of reports and destinations, beside those of problems. They are the
+// same words in conditions, events and metrics.
+const (
+	// ReasonImported: the export contributes to the import.
+	ReasonImported = "Imported"
+	// ReasonPending: the cluster was read and has not reported yet.
+	ReasonPending = "Pending"
+	// ReasonNamespaceMissing: the cluster has no namespace of that name.
+	ReasonNamespaceMissing = "NamespaceMissing"
+	// ReasonNamespaceReserved: nothing is imported into that namespace.
+	ReasonNamespaceReserved = "NamespaceReserved"
+	// ReasonImportDisabled: the cluster runs Comity without importing, since
+	// another implementation propagates there.
+	ReasonImportDisabled = "ImportDisabled"
+	// ReasonUnreachable: the cluster is not heard of, and has not reported
+	// since this cluster's Comity started.
+	ReasonUnreachable = "Unreachable"
+	// ReasonUnknownCluster: no peer of that id is joined.
+	ReasonUnknownCluster = "UnknownCluster"
+	// ReasonInvalidRecord: the importing cluster refuses the record.
+	ReasonInvalidRecord = "InvalidRecord"
+)

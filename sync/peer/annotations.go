@@ -1,0 +1,138 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package peer
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/peer/remote"
+)
+
+// Reasons for which an annotation of a peer Secret is not used.
+const (
+	ReasonInvalidAcceptedCIDRs = "InvalidAcceptedCIDRs"
+	ReasonInvalidConfirmation  = "InvalidConfirmation"
+)
+
+// maxAccepted bounds the list that every address is compared with.
+const maxAccepted = 256
+
+// follow takes over what the Secret says beside its credential. All of it takes
+// effect at once, on the connection that is in use.
+func (s *Set) follow(m *member, secret *corev1.Secret, after *afterwards) {
+	before := m.secret
+	m.secret = secret
+	accepted, err := parseAccepted(secret.Annotations[model.AnnotationAcceptedCIDRs])
+	s.fault(m, model.AnnotationAcceptedCIDRs, ReasonInvalidAcceptedCIDRs, err)
+	if !slices.Equal(m.accepted, accepted) || !maps.Equal(before.Labels, secret.Labels) {
+		after.members = append(after.members, m.id)
+	}
+	m.accepted = accepted
+
+	confirmed, err := parseConfirmation(secret.Annotations[model.AnnotationConfirmDeletions])
+	s.fault(m, model.AnnotationConfirmDeletions, ReasonInvalidConfirmation, err)
+	if keys := m.guard.Confirm(confirmed); len(keys) > 0 {
+		s.opts.Log.Info("held deletions are confirmed", "cluster", m.id, "count", len(keys))
+		after.keys = append(after.keys, keys...)
+	}
+
+	// An annotation that was removed, and a Secret that was made anew, let the
+	// id belong to another cluster from now on.
+	now := noted(secret)
+	if now != m.noted || before.UID != secret.UID {
+		m.noted, m.uid = now, now
+		for _, l := range m.lines() {
+			after.pins = append(after.pins, pin{l.Connection, m.uid})
+		}
+	}
+}
+
+// fault tells of an annotation that cannot be read, once until that changes.
+func (s *Set) fault(m *member, annotation, reason string, err error) {
+	if err == nil {
+		delete(m.faults, annotation)
+		delete(s.untold, topic{m.secret.UID, annotation})
+		return
+	}
+	message := fmt.Sprintf("Secret %s/%s, annotation %s: %v", m.secret.Namespace, m.secret.Name, annotation, err)
+	if m.faults[annotation].Message == message {
+		return
+	}
+	m.faults[annotation] = remote.Failure{Reason: reason, Message: message}
+	s.opts.Log.Info("annotation refused", "cluster", m.id, "reason", reason, "message", message)
+	s.event(m.secret, annotation, corev1.EventTypeWarning, reason, message)
+}
+
+// learn takes the first cluster that was read for the only one, and returns the
+// connections to hold to that.
+func (s *Set) learn(m *member) (pins []pin) {
+	if !m.readable {
+		return nil
+	}
+	if m.uid == "" {
+		if m.uid = m.active.ClusterUID(); m.uid == "" {
+			return nil
+		}
+		for _, l := range m.lines() {
+			pins = append(pins, pin{l.Connection, m.uid})
+		}
+	}
+	if m.noted == "" {
+		select {
+		case s.unnoted <- struct{}{}:
+		default:
+		}
+	}
+	return pins
+}
+
+// noted is the cluster that a Secret belongs to; empty if it does not say.
+func noted(secret *corev1.Secret) types.UID {
+	return types.UID(secret.Annotations[model.AnnotationClusterUID])
+}
+
+// parseAccepted reads prefixes separated by commas; none if any cannot be read,
+// because what stands between two typing errors is not what was meant.
+func parseAccepted(text string) ([]netip.Prefix, error) {
+	if strings.TrimSpace(text) == "" {
+		return nil, nil
+	}
+	items := strings.Split(text, ",")
+	if len(items) > maxAccepted {
+		return nil, fmt.Errorf("lists %d ranges; expected at most %d; no address of the peer is accepted until it is corrected; remedy: give fewer, wider ranges", len(items), maxAccepted)
+	}
+	out := make([]netip.Prefix, 0, len(items))
+	for i, item := range items {
+		prefix, err := netip.ParsePrefix(strings.TrimSpace(item))
+		if err != nil || prefix != prefix.Masked() || prefix.Addr().Is4In6() {
+			return nil, fmt.Errorf("item %d, %q, is no CIDR; expected address ranges separated by commas, such as \"10.1.0.0/16,fd00:1::/48\", with no bit set beyond the prefix; "+
+				"no address of the peer is accepted until it is corrected; remedy: correct that item", i+1, model.Bound(item, 64))
+		}
+		out = append(out, prefix)
+	}
+	return out, nil
+}
+
+// parseConfirmation reads the time up to which vanished exports are meant to be
+// gone; zero if there is none.
+func parseConfirmation(text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	then, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("%q is no time; expected RFC 3339, such as \"2026-01-02T15:04:05Z\"; no deletion is confirmed until it is corrected; remedy: correct it",
+			model.Bound(text, 64))
+	}
+	return then, nil
+}

@@ -1,0 +1,230 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package peer
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/peer/remote"
+)
+
+func TestAPeerThatIsHeardOfCausesNoChange(t *testing.T) {
+	w := newWorld(t)
+	w.join()
+	told := w.times("cluster b")
+	for s := 10; s <= 200; s += 10 {
+		w.pass(10)
+		w.renew(s)
+	}
+	if diff := cmp.Diff(model.Contact{State: model.Connected}, w.member().Contact); diff != "" {
+		t.Error(diff)
+	}
+	if got := w.times("cluster b"); got != told {
+		t.Errorf("told %d times of a peer that did not change", got-told)
+	}
+	if got := w.kinds(); len(got) > 0 {
+		t.Errorf("events %q", got)
+	}
+}
+
+func TestAnAgentThatDoesNotRunMakesItsClusterStaleThenLostAndNothingElse(t *testing.T) {
+	w := newWorld(t)
+	w.server.put("exportrecords", record(shared, 1))
+	w.server.put("leases", lease(1))
+	w.join()
+	w.pass(5)
+	w.renew(2)
+	w.pass(39)
+	if w.state() != model.Connected {
+		t.Errorf("%v after 39 s", w.state())
+	}
+	told := w.times("cluster b")
+	w.pass(2)
+	got := w.member().Contact
+	if got.State != model.Stale || got.Reason != ReasonHeartbeatMissing || !got.Confirmed.Equal(begun.Add(5*time.Second)) || !strings.Contains(got.Message, "its Deployment") {
+		t.Errorf("got %+v", got)
+	}
+	w.pass(100)
+	if diff := cmp.Diff(got, w.member().Contact); diff != "" {
+		t.Errorf("it changed although the state did not:\n%s", diff)
+	}
+	w.pass(165)
+	if w.state() != model.Lost {
+		t.Errorf("%v after 305 s", w.state())
+	}
+	if n := w.times("cluster b") - told; n != 2 {
+		t.Errorf("told %d times of two transitions", n)
+	}
+	if !w.member().Synced || len(w.set.Exports(keyOf(1))) != 1 {
+		t.Error("what was read of it is gone")
+	}
+	w.renew(3)
+	if diff := cmp.Diff(model.Contact{State: model.Connected}, w.member().Contact); diff != "" {
+		t.Error(diff)
+	}
+	w.says("cluster b was not heard of since 2026-01-01T00:00:05Z: HeartbeatMissing: Lease comity-b/b")
+	if diff := cmp.Diff([]string{"Warning Stale", "Warning Lost", "Normal Connected"}, w.kinds()); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
+func TestARevokedTokenMakesAClusterStaleAndItsDataStays(t *testing.T) {
+	w := newWorld(t)
+	w.server.put("exportrecords", record(shared, 1))
+	w.server.put("leases", lease(1))
+	w.join()
+	w.server.change(func() { w.server.refuse = func(string) (int, string) { return 401, "Unauthorized" } })
+	w.server.restart()
+	w.await("it is told", func() bool { return w.set.States()[0].Reason == ReasonUnauthorized })
+	w.pass(42)
+	if c := w.member(); c.Contact.State != model.Stale || c.Contact.Reason != ReasonUnauthorized || !c.Synced || len(w.set.Exports(keyOf(1))) != 1 {
+		t.Errorf("got %+v with %d exports", c, len(w.set.Exports(keyOf(1))))
+	}
+	if diff := cmp.Diff([]string{"Warning Unauthorized", "Warning Stale"}, w.kinds()); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
+func TestAPeerThatWasNeverReachedIsStaleAndUnread(t *testing.T) {
+	w := newWorld(t)
+	w.server.change(func() { w.server.refuse = func(string) (int, string) { return 403, "Forbidden" } })
+	w.secrets(w.server.secret())
+	w.pass(39)
+	if w.state() != model.Connected {
+		t.Errorf("%v while it is being connected to", w.state())
+	}
+	w.pass(2)
+	if c := w.member(); c.Contact.State != model.Stale || c.Contact.Reason != ReasonForbidden || !c.Contact.Confirmed.IsZero() || c.Synced {
+		t.Errorf("got %+v", c)
+	}
+}
+
+func TestASecretThatCannotBeUsedMakesAMemberStaleWithItsReason(t *testing.T) {
+	w := newWorld(t)
+	s := w.server.secret()
+	s.Data[secretKey] = []byte("garbage")
+	w.secrets(s)
+	w.pass(41)
+	if c := w.member().Contact; c.State != model.Stale || c.Reason != ReasonInvalidKubeconfig {
+		t.Errorf("got %+v", c)
+	}
+}
+
+// FAULT 6: with the default times, watches that bring nothing are found within 90 s.
+func TestDeadWatchesAreFoundWithin90SecondsAndTheConnectionIsReplaced(t *testing.T) {
+	w := newWorld(t)
+	w.server.put("leases", lease(1))
+	w.server.put("exportrecords", record(shared, 1))
+	w.join()
+	w.pass(5)
+	w.renew(2)
+	before := w.active()
+	w.server.change(func() { w.server.deaf = true })
+	w.server.put("exportrecords", record(shared, 2))
+	found := 0
+	for s := 1; s <= 90 && found == 0; s++ {
+		if s%10 == 0 {
+			w.server.put("leases", lease(2+s))
+		}
+		w.pass(1)
+		w.set.mu.Lock()
+		if m := w.set.members["b"]; m.next != nil || !m.active.is(before) {
+			found = s
+		}
+		w.set.mu.Unlock()
+	}
+	t.Logf("found after %d s", found)
+	if found == 0 || found > 90 {
+		t.Fatalf("found after %d s", found)
+	}
+	w.await("it is read anew", func() bool { return len(w.set.Exports(keyOf(2))) == 1 })
+	if w.state() != model.Connected {
+		t.Errorf("%v, although the peer was heard of all the time", w.state())
+	}
+	if got := w.kinds(); len(got) > 0 {
+		t.Errorf("events %q", got)
+	}
+}
+
+func (w *world) active() *remote.Connection {
+	w.set.mu.Lock()
+	defer w.set.mu.Unlock()
+	return w.set.members["b"].active.Connection
+}
+
+func TestAQuestionThatIsQuickerThanTheWatchReplacesNothing(t *testing.T) {
+	w := newWorld(t)
+	w.server.put("leases", lease(1))
+	w.join()
+	w.pass(5)
+	w.renew(2)
+	before := w.active()
+	w.answer = func() (string, remote.Failure) { return stamp(3), remote.Failure{} }
+	w.pass(40)
+	w.renew(3) // the watch brings the same a moment later
+	w.pass(20)
+	w.set.mu.Lock()
+	defer w.set.mu.Unlock()
+	if m := w.set.members["b"]; !m.active.is(before) || m.next != nil {
+		t.Error("the connection was replaced")
+	}
+}
+
+func TestAWatchThatFailedComesBackByItself(t *testing.T) {
+	w := newWorld(t)
+	w.server.put("leases", lease(1))
+	w.join()
+	w.pass(5)
+	w.renew(2)
+	before := w.active()
+	w.server.change(func() { w.server.refuse = func(string) (int, string) { return 500, "InternalError" } })
+	w.server.restart()
+	w.await("it fails", func() bool { return !before.Watching() })
+	w.answer = func() (string, remote.Failure) { return stamp(3), remote.Failure{} }
+	w.pass(50)
+	if w.state() != model.Connected || w.active() != before || w.set.States()[0].Trying {
+		t.Errorf("got %v and another connection", w.state())
+	}
+}
+
+func TestATimeInWhichThisProcessStoodStillIsNoSilence(t *testing.T) {
+	w := newWorld(t)
+	w.server.put("leases", lease(1))
+	w.join()
+	w.pass(5)
+	w.renew(2)
+	w.clock.Step(time.Hour)
+	w.pass(20)
+	if w.state() != model.Connected {
+		t.Errorf("%v after this process slept", w.state())
+	}
+}
+
+// An older peer, or one that an older join made, has no such kinds.
+func TestWithoutLeaseAndReportsAPeerIsReadAllTheSame(t *testing.T) {
+	w := newWorld(t)
+	w.server.put("exportrecords", record(shared, 1))
+	w.server.refuse = func(resource string) (int, string) {
+		switch resource {
+		case "importrecords":
+			return 404, "NotFound"
+		case "leases":
+			return 403, "Forbidden"
+		}
+		return 0, ""
+	}
+	w.join()
+	w.await("it is told", func() bool { return w.set.States()[0].Reason == ReasonForbidden })
+	if s := w.set.States()[0]; !s.Synced || !strings.Contains(s.Message, "its exports are imported all the same, but whether its agent runs is not known") {
+		t.Errorf("got %+v", s)
+	}
+	if len(w.set.Exports(keyOf(1))) != 1 {
+		t.Error("its export is not read")
+	}
+}

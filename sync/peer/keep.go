@@ -1,0 +1,138 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package peer
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/peer/kubeconfig"
+	"github.com/comity-mcs/comity/sync/peer/remote"
+)
+
+// keepEvery is how often tokens are looked at.
+const keepEvery = time.Minute
+
+// keeper keeps the peer Secrets current. It asks the peer for a new token of the
+// very account that the old one names, the only account for which joining grants
+// that, and it notes which cluster a Secret belongs to.
+type keeper struct {
+	set    *Set
+	client client.Client
+}
+
+// NeedLeaderElection is true: two renewals of one token would be one too many.
+func (*keeper) NeedLeaderElection() bool { return true }
+
+// Start looks at all Secrets now and then until ctx ends.
+func (k *keeper) Start(ctx context.Context) error {
+	ticker := k.set.opts.Clock.NewTicker(keepEvery)
+	defer ticker.Stop()
+	for {
+		for _, m := range k.readable() {
+			if err := k.renew(ctx, m.connection, m.secret, k.set.opts.Clock.Now()); err != nil && ctx.Err() == nil {
+				k.set.opts.Log.Info("token not renewed, trying again", "cluster", m.connection.ID(), "reason", err.Error())
+			}
+			if err := k.note(ctx, m.secret, m.uid); err != nil && ctx.Err() == nil {
+				k.set.opts.Log.Info("cluster not noted, trying again", "cluster", m.connection.ID(), "reason", err.Error())
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C():
+		case <-k.set.unnoted:
+		}
+	}
+}
+
+type readable struct {
+	connection *remote.Connection
+	secret     *corev1.Secret
+	uid        types.UID
+}
+
+// readable are the peers whose token works now; one on trial is left alone.
+func (k *keeper) readable() (out []readable) {
+	k.set.mu.Lock()
+	defer k.set.mu.Unlock()
+	for _, m := range k.set.members {
+		if m.active != nil && m.next == nil && m.refused == "" {
+			out = append(out, readable{m.active.Connection, m.secret, m.uid})
+		}
+	}
+	return out
+}
+
+// note writes into the Secret which cluster it belongs to, once.
+func (k *keeper) note(ctx context.Context, secret *corev1.Secret, uid types.UID) error {
+	if uid == "" || noted(secret) != "" {
+		return nil
+	}
+	marked := secret.DeepCopy()
+	metav1.SetMetaDataAnnotation(&marked.ObjectMeta, model.AnnotationClusterUID, string(uid))
+	return k.patch(ctx, secret, marked)
+}
+
+// patch holds the resource version, so that a Secret that join wrote meanwhile
+// is not overwritten.
+func (k *keeper) patch(ctx context.Context, before, after *corev1.Secret) error {
+	if err := k.client.Patch(ctx, after, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("write Secret %s/%s: %w", before.Namespace, before.Name, err)
+	}
+	return nil
+}
+
+func (k *keeper) renew(ctx context.Context, c *remote.Connection, secret *corev1.Secret, now time.Time) error {
+	config, httpClient := c.Client()
+	renewed, err := Renew(ctx, config, httpClient, secret, now)
+	if err != nil {
+		return fmt.Errorf("cluster %s: %w", c.ID(), err)
+	}
+	if renewed == nil {
+		return nil
+	}
+	if err := k.patch(ctx, secret, renewed); err != nil {
+		return err
+	}
+	k.set.opts.Log.Info("token renewed", "cluster", c.ID())
+	return nil
+}
+
+// Renew asks the API server of config for a new token of the very account that
+// config's token names, and gives secret with that token in its kubeconfig. It
+// gives nil if the token is no ServiceAccount's or not old enough yet. It
+// stores nothing.
+func Renew(ctx context.Context, config *rest.Config, httpClient *http.Client, secret *corev1.Secret, now time.Time) (*corev1.Secret, error) {
+	claims, ok := kubeconfig.ReadToken(config.BearerToken)
+	if !ok || !claims.Due(now) {
+		return nil, nil
+	}
+	clients, err := kubernetes.NewForConfigAndClient(config, httpClient)
+	if err != nil {
+		return nil, fmt.Errorf("client for renewal: %w", err)
+	}
+	seconds := claims.Expires - claims.Issued
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds, Audiences: claims.Audience}}
+	answer, err := clients.CoreV1().ServiceAccounts(claims.Namespace).CreateToken(ctx, claims.Name, request, metav1.CreateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("TokenRequest for ServiceAccount %s/%s: %s", claims.Namespace, claims.Name, remote.Shorten(err.Error()))
+	}
+	renewed := secret.DeepCopy()
+	if renewed.Data[secretKey], err = kubeconfig.WithToken(secret.Data[secretKey], answer.Status.Token); err != nil {
+		return nil, fmt.Errorf("secret %s/%s, key %s: %w", secret.Namespace, secret.Name, secretKey, err)
+	}
+	return renewed, nil
+}

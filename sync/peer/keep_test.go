@@ -1,0 +1,95 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package peer
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/comity-mcs/comity/sync/peer/kubeconfig"
+	"github.com/comity-mcs/comity/sync/peer/remote"
+)
+
+func jwt(payload string) string {
+	return "e30." + base64.RawURLEncoding.EncodeToString([]byte(payload)) + ".c2ln"
+}
+
+// deaf hears nothing of what a connection tells.
+var deaf = remote.Hooks{
+	Listed: func(*remote.Connection, func(types.NamespacedName) bool) {}, Export: func(*remote.Connection, types.NamespacedName) {},
+	Slices: func(*remote.Connection, types.NamespacedName) {}, Namespace: func(string) {}, Report: func(types.NamespacedName) {},
+	Heard: func(*remote.Connection, string) {}, State: func(*remote.Connection) {}, Rejected: func(*remote.Connection, error) {},
+}
+
+func TestATokenIsRenewedForItsOwnAccountAndWrittenIntoTheSecret(t *testing.T) {
+	old := jwt(`{"iat":1000,"exp":2000,"sub":"system:serviceaccount:comity-system:peer-a","aud":["k8s"]}`)
+	var mu sync.Mutex
+	var asked []string
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var request authenticationv1.TokenRequest
+		_ = json.NewDecoder(r.Body).Decode(&request)
+		mu.Lock()
+		defer mu.Unlock()
+		asked = append(asked, fmt.Sprint(r.Method, r.URL.Path, ptr.Deref(request.Spec.ExpirationSeconds, 0), request.Spec.Audiences, r.Header.Get("Authorization") == "Bearer "+old))
+		request.Status.Token = "renewed"
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(request)
+	}))
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	defer server.Close()
+	data := kubeconfigOf(t, server.URL, ca, old)
+	stored := secret("peer-b", 0, "b", "prod", data)
+	local := fake.NewClientBuilder().WithObjects(&stored).Build()
+	cached := &corev1.Secret{}
+	if err := local.Get(context.Background(), client.ObjectKeyFromObject(&stored), cached); err != nil {
+		t.Fatal(err)
+	}
+	config, f := kubeconfig.Sanitize(data)
+	if f != nil {
+		t.Fatal(f)
+	}
+	config.ContentType = "application/json"
+	conn, err := remote.Connect(context.Background(), remote.Options{ID: "b", Self: "a", ClusterSet: "prod", Config: config, Log: logr.Discard(), Hooks: deaf})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.Stop() // it renews, and reads nothing
+	conn.Wait()
+	mu.Lock()
+	asked = nil
+	mu.Unlock()
+	k := &keeper{set: New(Options{Log: logr.Discard()}), client: local}
+	for _, second := range []int64{1100, 1700} { // too early, then due
+		if err := k.renew(context.Background(), conn, cached, time.Unix(second, 0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := "POST/api/v1/namespaces/comity-system/serviceaccounts/peer-a/token1000[k8s]true"
+	if len(asked) != 1 || strings.ReplaceAll(asked[0], " ", "") != want {
+		t.Errorf("asked %q, want once %q", asked, want)
+	}
+	if err := local.Get(context.Background(), client.ObjectKeyFromObject(&stored), cached); err != nil {
+		t.Fatal(err)
+	}
+	if now, f := kubeconfig.Sanitize(cached.Data[secretKey]); f != nil || now.BearerToken != "renewed" {
+		t.Errorf("the Secret holds %v, %v", now, f)
+	}
+}

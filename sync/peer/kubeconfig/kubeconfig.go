@@ -1,0 +1,157 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package kubeconfig takes from the kubeconfig of a peer Secret what may be used.
+//
+// It takes bytes; it gives a client configuration that runs no program, reads no
+// file and verifies its server, or the field that stands in the way, and it
+// renews the token in such bytes. It never passes on a value that it was given,
+// which may be a credential. It answers CVE-2022-24817 (kubeconfig exec).
+package kubeconfig
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// Fault is why a kubeconfig is refused: the field, what was expected, and what
+// to do. It never holds a value from the kubeconfig, which may be a credential.
+type Fault struct{ Field, Expected, Remedy string }
+
+// String is for an event on the Secret.
+func (f *Fault) String() string {
+	return fmt.Sprintf("%s: expected %s; remedy: %s", f.Field, f.Expected, f.Remedy)
+}
+
+const rejoin = "write the Secret again with kubectl comity join"
+
+// Sanitize turns the kubeconfig of a peer Secret into a client configuration,
+// or says why not. A kubeconfig is code as well as data: exec plugins and auth
+// providers run programs, file paths read this pod's files (CVE-2022-24817). So
+// only inline data is taken over, field by field; what is not named here is
+// not used, and what could do harm is refused even where nothing refers to it.
+func Sanitize(data []byte) (*rest.Config, *Fault) {
+	if len(data) == 0 {
+		return nil, &Fault{"kubeconfig", "a kubeconfig, but the key is missing or empty", rejoin}
+	}
+	// The decoder's error quotes what it could not read, so it is not passed on.
+	config, err := clientcmd.Load(data)
+	if err != nil {
+		return nil, &Fault{"kubeconfig", "YAML of apiVersion v1, kind Config, but it cannot be read as that", rejoin}
+	}
+	for _, name := range slices.Sorted(maps.Keys(config.Clusters)) {
+		if f := checkCluster(config.Clusters[name]); f != nil {
+			return nil, f
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(config.AuthInfos)) {
+		if f := checkUser(config.AuthInfos[name]); f != nil {
+			return nil, f
+		}
+	}
+	cluster, user, f := onlyContext(config)
+	if f != nil {
+		return nil, f
+	}
+	return &rest.Config{
+		Host:        cluster.Server,
+		BearerToken: user.Token,
+		TLSClientConfig: rest.TLSClientConfig{
+			ServerName: cluster.TLSServerName,
+			CAData:     cluster.CertificateAuthorityData,
+			CertData:   user.ClientCertificateData,
+			KeyData:    user.ClientKeyData,
+		},
+	}, nil
+}
+
+// onlyContext finds the one context. With several, which one is meant would
+// hang on current-context, and a slip there would connect to another cluster.
+func onlyContext(config *clientcmdapi.Config) (*clientcmdapi.Cluster, *clientcmdapi.AuthInfo, *Fault) {
+	if len(config.Contexts) != 1 {
+		return nil, nil, &Fault{"contexts", fmt.Sprintf("exactly one context, found %d", len(config.Contexts)), "remove all contexts but the peer's"}
+	}
+	for name, context := range config.Contexts {
+		if config.CurrentContext != "" && config.CurrentContext != name {
+			return nil, nil, &Fault{"current-context", "the name of the only context, or nothing", "set it to that name"}
+		}
+		if context == nil {
+			return nil, nil, &Fault{"contexts[0].context", "a cluster and a user", rejoin}
+		}
+		cluster, user := config.Clusters[context.Cluster], config.AuthInfos[context.AuthInfo]
+		if cluster == nil {
+			return nil, nil, &Fault{"contexts[0].context.cluster", "the name of an entry in clusters", rejoin}
+		}
+		if user == nil {
+			return nil, nil, &Fault{"contexts[0].context.user", "the name of an entry in users", rejoin}
+		}
+		return cluster, user, nil
+	}
+	return nil, nil, nil // not reached: there is exactly one context
+}
+
+func checkCluster(c *clientcmdapi.Cluster) *Fault {
+	if c == nil {
+		return &Fault{"clusters.cluster", "a server and its certificate authority", rejoin}
+	}
+	server, err := url.Parse(c.Server)
+	switch {
+	case c.CertificateAuthority != "":
+		return &Fault{"clusters.cluster.certificate-authority", "no file path", "put the certificates into certificate-authority-data"}
+	case c.InsecureSkipTLSVerify:
+		return &Fault{"clusters.cluster.insecure-skip-tls-verify", "a verified server", "remove it and give certificate-authority-data"}
+	case c.ProxyURL != "":
+		return &Fault{"clusters.cluster.proxy-url", "no proxy", "give a server address that this cluster reaches itself"}
+	case c.Server == "":
+		return &Fault{"clusters.cluster.server", "an https URL, but it is empty", "give the peer's API server as this cluster reaches it"}
+	case err != nil || server.Scheme != "https" || server.Hostname() == "" || server.User != nil || server.RawQuery != "" || server.Fragment != "":
+		return &Fault{"clusters.cluster.server", "an https URL of a host and nothing secret, such as https://10.0.0.1:6443", "give the peer's API server as this cluster reaches it"}
+	}
+	if len(c.CertificateAuthorityData) > 0 && !x509.NewCertPool().AppendCertsFromPEM(c.CertificateAuthorityData) {
+		return &Fault{"clusters.cluster.certificate-authority-data", "base64 of PEM certificates", rejoin}
+	}
+	return nil
+}
+
+func checkUser(u *clientcmdapi.AuthInfo) *Fault {
+	const inline = "put a token, or client-certificate-data and client-key-data, into the kubeconfig"
+	switch {
+	case u == nil:
+		return &Fault{"users.user", "a token or a client certificate", inline}
+	case u.Exec != nil:
+		return &Fault{"users.user.exec", "no exec plugin, which would run a program in this pod", inline}
+	case u.AuthProvider != nil:
+		return &Fault{"users.user.auth-provider", "no auth provider, which would run code in this pod", inline}
+	case u.TokenFile != "":
+		return &Fault{"users.user.tokenFile", "no file path", inline}
+	case u.ClientCertificate != "":
+		return &Fault{"users.user.client-certificate", "no file path", inline}
+	case u.ClientKey != "":
+		return &Fault{"users.user.client-key", "no file path", inline}
+	case u.Username != "" || u.Password != "":
+		return &Fault{"users.user.username", "no password", inline}
+	case u.Impersonate != "" || u.ImpersonateUID != "" || len(u.ImpersonateGroups) > 0 || len(u.ImpersonateUserExtra) > 0:
+		return &Fault{"users.user.as", "no impersonation", "use the account that the peer made for this cluster"}
+	case u.Token == "" && len(u.ClientCertificateData) == 0 && len(u.ClientKeyData) == 0:
+		return &Fault{"users.user", "a token or a client certificate, found neither", inline}
+	}
+	for _, r := range u.Token {
+		if r <= ' ' || r > '~' {
+			return &Fault{"users.user.token", "a token without white space or control characters", rejoin}
+		}
+	}
+	if len(u.ClientCertificateData) > 0 || len(u.ClientKeyData) > 0 {
+		if _, err := tls.X509KeyPair(u.ClientCertificateData, u.ClientKeyData); err != nil {
+			return &Fault{"users.user.client-certificate-data", "a PEM certificate and, in client-key-data, its key", rejoin}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,235 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package remote
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/klog/v2"
+
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// Bounds on what one peer can cost us.
+const (
+	dialTimeout = 10 * time.Second
+	// listTimeout bounds one page of a list; watches have none, and are ended
+	// by the HTTP/2 health check when the peer falls silent.
+	listTimeout = 60 * time.Second
+	peerQPS     = 20
+	peerBurst   = 40
+)
+
+// Hooks are what a connection tells its owner. None may block.
+type Hooks struct {
+	// Listed: the exports were listed, and present is what the list holds. It
+	// is told before anything of the list can be read.
+	Listed func(c *Connection, present func(types.NamespacedName) bool)
+	// Export: an export came, changed or went.
+	Export func(*Connection, types.NamespacedName)
+	// Slices: the slices of an export changed.
+	Slices func(*Connection, types.NamespacedName)
+	// Namespace: a namespace of the peer came, went, or changed its identity.
+	Namespace func(string)
+	// Report: what the peer says of importing an export changed.
+	Report func(types.NamespacedName)
+	// Heard: the peer's Lease was read. It was renewed if the stamp is another one.
+	Heard func(c *Connection, stamp string)
+	// State: what State returns changed.
+	State func(*Connection)
+	// Rejected: a record was read that cannot be believed.
+	Rejected func(*Connection, error)
+}
+
+// Options configure a Connection; all fields are required but ClusterUID.
+type Options struct {
+	// ID is the peer's id, Self this cluster's, ClusterSet the set of both.
+	ID, Self   model.ClusterID
+	ClusterSet string
+	// ClusterUID is the only cluster that may be the peer; empty: any.
+	ClusterUID types.UID
+	Config     *rest.Config
+	Log        logr.Logger
+	Hooks      Hooks
+}
+
+// Connection reads one peer. All methods may be called from any goroutine; what
+// they return is read-only.
+type Connection struct {
+	opts   Options
+	config *rest.Config
+	http   *http.Client
+	feeds  feeds
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+
+	// verified: everything was read, and the MemberRecord is what it should be.
+	verified atomic.Bool
+
+	mu      sync.Mutex
+	uid     types.UID // the only cluster that may be the peer; empty: any
+	listed  bool      // every feed delivered its first list
+	failing map[*feed]Failure
+	member  Failure // what is wrong with the MemberRecord
+	problem Failure
+}
+
+// Connect starts reading a peer. It returns at once; whether the peer can be
+// reached shows in the hooks.
+func Connect(ctx context.Context, opts Options) (*Connection, error) {
+	config := rest.CopyConfig(opts.Config)
+	config.UserAgent = "comity/" + string(opts.Self)
+	config.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(peerQPS, peerBurst)
+	config.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext
+	httpClient, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("cluster %s: the credentials cannot be used", opts.ID)
+	}
+	httpClient.CheckRedirect = noRedirect
+
+	ctx, cancel := context.WithCancel(klog.NewContext(ctx, opts.Log))
+	c := &Connection{opts: opts, config: config, http: httpClient, cancel: cancel, uid: opts.ClusterUID, failing: map[*feed]Failure{}}
+	if c.feeds, err = newFeeds(c); err != nil {
+		cancel()
+		return nil, fmt.Errorf("cluster %s: %w", opts.ID, err)
+	}
+	for _, f := range append(c.feeds.required(), c.feeds.optional()...) {
+		c.done.Go(func() { f.informer.RunWithContext(ctx) })
+	}
+	c.done.Go(func() { c.awaitLists(ctx) })
+	return c, nil
+}
+
+// An API server does not redirect; one that does would make this pod ask
+// servers of its choosing, with the token attached.
+func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
+// ID is the peer's id.
+func (c *Connection) ID() model.ClusterID { return c.opts.ID }
+
+// Client is the configuration and the client of this connection, for the one
+// request that is no reading: the renewal of its own token.
+func (c *Connection) Client() (*rest.Config, *http.Client) { return c.config, c.http }
+
+// Stop ends all reading; Wait returns when nothing runs any more.
+func (c *Connection) Stop() {
+	c.cancel()
+	c.http.CloseIdleConnections()
+}
+
+// Wait returns when everything that Connect started has ended.
+func (c *Connection) Wait() { c.done.Wait() }
+
+// Verified reports whether everything was read and the peer is who it should
+// be. It stays true when the peer can no longer be read, its token revoked for
+// one: what was read remains what the peer said last.
+func (c *Connection) Verified() bool { return c.verified.Load() }
+
+// State is what is wrong with the peer, and Verified at the same moment.
+func (c *Connection) State() (problem Failure, verified bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.problem, c.verified.Load()
+}
+
+// Watching reports whether, as far as is known, a watch of the peer's Lease
+// stands. One that is known to have failed is being made anew.
+func (c *Connection) Watching() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, failing := c.failing[c.feeds.leases]
+	return !failing
+}
+
+// Pin says which cluster alone may be the peer; empty lets it be any.
+func (c *Connection) Pin(uid types.UID) {
+	c.mu.Lock()
+	changed := c.uid != uid
+	c.uid = uid
+	c.mu.Unlock()
+	if changed {
+		c.refresh()
+	}
+}
+
+// awaitLists marks the moment from which an absent record means a withdrawn
+// one. A feed that is optional is not waited for: see feeds.
+func (c *Connection) awaitLists(ctx context.Context) {
+	for _, f := range c.feeds.required() {
+		select {
+		case <-f.registration.HasSyncedChecker().Done():
+		case <-ctx.Done():
+			return
+		}
+	}
+	c.mu.Lock()
+	c.listed = true
+	c.mu.Unlock()
+	c.refresh()
+}
+
+// refresh works out verified and problem, and tells the owner of a change.
+func (c *Connection) refresh() {
+	c.mu.Lock()
+	c.member = c.checkMember(c.memberRecord())
+	before, was := c.problem, c.verified.Load()
+	c.problem = c.currentProblem()
+	now := c.listed && c.member == Failure{}
+	c.verified.Store(now)
+	changed := was != now || before.Reason != c.problem.Reason
+	c.mu.Unlock()
+	if changed {
+		c.opts.Hooks.State(c)
+	}
+}
+
+// currentProblem is the first that there is: what keeps everything from being
+// read, then who the peer is, then what keeps only a part from being read.
+func (c *Connection) currentProblem() Failure {
+	for _, f := range c.feeds.required() {
+		if p, bad := c.failing[f]; bad {
+			return p
+		}
+	}
+	if c.listed && c.member != (Failure{}) {
+		return c.member
+	}
+	for _, f := range c.feeds.optional() {
+		if p, bad := c.failing[f]; bad {
+			return p
+		}
+	}
+	return Failure{}
+}
+
+// feedResult notes how a list or watch of f went.
+func (c *Connection) feedResult(ctx context.Context, f *feed, err error) {
+	if ctx.Err() != nil {
+		return // we hung up ourselves
+	}
+	// A version that the server has forgotten, or a streamed list that it does
+	// not know, makes the informer start over; neither is a failure of the peer.
+	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsInvalid(err) {
+		return
+	}
+	c.mu.Lock()
+	if err == nil {
+		delete(c.failing, f)
+	} else {
+		c.failing[f] = describe(c.opts.ID, f, err)
+	}
+	c.mu.Unlock()
+	c.refresh()
+}

@@ -1,0 +1,41 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package remote
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+)
+
+// What a peer's server answers and nobody can decode is no fault of the network.
+func TestDescribeTellsWhatCannotBeDecoded(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := exchangev1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	const list = `{"apiVersion":"exchange.comity.dev/v1alpha1","kind":"ExportRecordList","items":[{"spec":{%s}}]}`
+	for name, field := range map[string]string{
+		"a port that is a word":   `"ports":[{"port":"evil"}]`,
+		"a time that is none":     `"exportedAt":"yesterday"`,
+		"a map that is a list":    `"labels":["a"]`,
+		"a reference that is nil": `"service":7`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, _, err := serializer.NewCodecFactory(scheme).UniversalDeserializer().Decode([]byte(fmt.Sprintf(list, field)), nil, nil)
+			if err == nil {
+				t.Fatal("it can be decoded")
+			}
+			got := describe("b", &feed{kind: "ExportRecords", namespace: "comity-b"}, fmt.Errorf("list: %w", err))
+			if got.Reason != ReasonInvalidRecord || !strings.Contains(got.Message, "cluster b") || strings.Contains(got.Message, "evil") {
+				t.Errorf("%s: %s (%v)", got.Reason, got.Message, err)
+			}
+		})
+	}
+}

@@ -1,0 +1,102 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package remote
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// askTimeout bounds a question to a peer that is not heard of, from the first
+// packet on.
+const askTimeout = 5 * time.Second
+
+// stampOf tells one renewal of a Lease from the next. Only whether two are equal
+// means anything: no clock but our own is ever read.
+func stampOf(lease *coordinationv1.Lease) string {
+	if lease.Spec.RenewTime == nil {
+		return string(lease.UID)
+	}
+	return string(lease.UID) + "@" + strconv.FormatInt(lease.Spec.RenewTime.UnixNano(), 10)
+}
+
+func (c *Connection) leaseHandler() toolscache.ResourceEventHandler {
+	heard := func(obj any) {
+		if lease, ok := obj.(*coordinationv1.Lease); ok && lease.Name == string(c.opts.ID) {
+			c.opts.Hooks.Heard(c, stampOf(lease))
+		}
+	}
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc: heard,
+		UpdateFunc: func(before, now any) {
+			if !same(before, now) {
+				heard(now)
+			}
+		},
+	}
+}
+
+// Ask reads the peer's Lease once, over a connection of its own: where the
+// network swallows what the watches should bring, an old connection tells
+// nothing. The failure says why there is no stamp.
+func Ask(ctx context.Context, id, self model.ClusterID, config *rest.Config) (stamp string, failure Failure) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	f := &feed{kind: "Leases", namespace: model.ExchangeNamespace(id)}
+	client, hangUp, err := freshClient(config, self)
+	if err != nil {
+		return "", describe(id, f, err)
+	}
+	defer hangUp()
+	lease, err := client.Leases(f.namespace).Get(ctx, string(id), metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return "", Failure{ReasonHeartbeatMissing, fmt.Sprintf("Lease %s/%s: does not exist in the peer, whose API server answers; expected it to be renewed every few seconds; "+
+			"what was read before is kept; remedy: check that Comity runs in cluster %s, in this version or a later one", f.namespace, id, id)}
+	case err != nil:
+		return "", describe(id, f, err)
+	}
+	return stampOf(lease), Failure{}
+}
+
+// Silent is the failure of a peer whose API server answers and whose Lease is
+// not renewed.
+func Silent(id model.ClusterID) Failure {
+	return Failure{ReasonHeartbeatMissing, fmt.Sprintf("Lease %s/%s: is not renewed, although the peer's API server answers; expected a renewal every few seconds; "+
+		"what was read before is kept; remedy: Comity does not run in cluster %s, or may not write there; check its Deployment and its log",
+		model.ExchangeNamespace(id), id, id)}
+}
+
+// freshClient shares no connection with any other client.
+func freshClient(config *rest.Config, self model.ClusterID) (coordinationclient.CoordinationV1Interface, func(), error) {
+	config = rest.CopyConfig(config)
+	config.UserAgent, config.Timeout = "comity/"+string(self), askTimeout
+	tlsConfig, err := rest.TLSConfigFor(config)
+	if err != nil {
+		return nil, nil, err
+	}
+	transport := &http.Transport{
+		TLSClientConfig: tlsConfig, TLSHandshakeTimeout: askTimeout, DisableKeepAlives: true,
+		DialContext: (&net.Dialer{Timeout: askTimeout}).DialContext,
+	}
+	wrapped, err := rest.HTTPWrappersForConfig(config, transport)
+	if err != nil {
+		return nil, nil, err
+	}
+	client, err := coordinationclient.NewForConfigAndClient(config, &http.Client{Transport: wrapped, Timeout: askTimeout, CheckRedirect: noRedirect})
+	return client, transport.CloseIdleConnections, err
+}

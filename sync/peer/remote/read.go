@@ -1,0 +1,301 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package remote
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+
+	"github.com/comity-mcs/comity/sync/exchange"
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/packed"
+)
+
+// Export is what the peer exports as key. While an export changes its audience
+// it stands in both namespaces for a moment; then the younger record counts,
+// because it was made by the move, and between two of one second the one that
+// only we can read.
+func (c *Connection) Export(key types.NamespacedName) (model.Export, bool) {
+	var best *exchangev1alpha1.ExportRecord
+	for _, f := range c.feeds.exports {
+		record := f.record(key)
+		if record != nil && (best == nil || !record.CreationTimestamp.Before(&best.CreationTimestamp)) {
+			best = record
+		}
+	}
+	return c.read(best, key)
+}
+
+// read is what record exports as key.
+func (c *Connection) read(record *exchangev1alpha1.ExportRecord, key types.NamespacedName) (model.Export, bool) {
+	if record == nil {
+		return model.Export{}, false
+	}
+	out, err := exchange.FromRecord(c.opts.ID, record)
+	return out, err == nil && out.Key == key
+}
+
+func (f *feed) record(key types.NamespacedName) *exchangev1alpha1.ExportRecord {
+	item, found, err := f.informer.GetIndexer().GetByKey(f.namespace + "/" + model.RecordName(key.Namespace, key.Name))
+	if record, ok := item.(*exchangev1alpha1.ExportRecord); err == nil && found && ok {
+		return record
+	}
+	return nil
+}
+
+// exportsListed tells what the records of own and other hold, own as listed.
+// A page says nothing of what it lacks, so it is told once the list is complete;
+// the pages of one feed come one after another.
+func (c *Connection) exportsListed(own, other *feed, list runtime.Object, continued bool) {
+	records, ok := list.(*exchangev1alpha1.ExportRecordList)
+	if !ok {
+		return
+	}
+	if !continued {
+		own.page = map[types.NamespacedName]struct{}{}
+	}
+	for i := range records.Items {
+		// One that cannot be believed is as good as none.
+		if export, err := exchange.FromRecord(c.opts.ID, &records.Items[i]); err == nil {
+			own.page[export.Key] = struct{}{}
+		}
+	}
+	if records.Continue != "" {
+		return
+	}
+	whole := own.page
+	own.page = nil
+	c.opts.Hooks.Listed(c, func(key types.NamespacedName) bool {
+		if _, here := whole[key]; here {
+			return true
+		}
+		_, there := c.read(other.record(key), key)
+		return there
+	})
+}
+
+// Report is what the peer says of importing key.
+func (c *Connection) Report(key types.NamespacedName) (model.Report, bool) {
+	f := c.feeds.reports
+	item, found, err := f.informer.GetIndexer().GetByKey(f.namespace + "/" + model.RecordName(key.Namespace, key.Name))
+	record, ok := item.(*exchangev1alpha1.ImportRecord)
+	if err != nil || !found || !ok {
+		return model.Report{}, false
+	}
+	of, report, err := exchange.FromImportRecord(c.opts.ID, record)
+	return report, err == nil && of == key
+}
+
+// Slices are the copies that the peer publishes for key. Those of both
+// namespaces count, each name once, so that no endpoint is lost while an export
+// moves from one audience to another.
+func (c *Connection) Slices(key types.NamespacedName) []*discoveryv1.EndpointSlice {
+	byName := map[string]*discoveryv1.EndpointSlice{}
+	for _, f := range c.feeds.slices {
+		items, err := f.informer.GetIndexer().ByIndex(indexExport, key.String())
+		if err != nil {
+			continue
+		}
+		for _, item := range items {
+			slice, ok := opened(item)
+			if !ok {
+				continue
+			}
+			if other := byName[slice.Name]; other == nil || !slice.CreationTimestamp.Before(&other.CreationTimestamp) {
+				byName[slice.Name] = slice
+			}
+		}
+	}
+	return slices.SortedFunc(maps.Values(byName), func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
+}
+
+// Keys lists what the peer's records are called; whether they are valid is
+// looked at when they are read.
+func (c *Connection) Keys() []types.NamespacedName {
+	var out []types.NamespacedName
+	for _, f := range c.feeds.exports {
+		for _, item := range f.informer.GetIndexer().List() {
+			if record, ok := item.(*exchangev1alpha1.ExportRecord); ok {
+				if key, ok := recordKey(record.Name); ok {
+					out = append(out, key)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// Namespace says whether the peer has a namespace called name.
+func (c *Connection) Namespace(name string) model.MemberNamespace {
+	out := model.MemberNamespace{Cluster: c.opts.ID, Presence: model.NamespaceAbsent}
+	f := c.feeds.namespaces
+	item, found, err := f.informer.GetIndexer().GetByKey(f.namespace + "/" + name)
+	if record, ok := item.(*exchangev1alpha1.NamespaceRecord); err == nil && found && ok {
+		out.Presence, out.Labels = model.NamespacePresent, record.Spec.Labels
+	}
+	return out
+}
+
+// recordKey is the inverse of model.RecordName.
+func recordKey(record string) (types.NamespacedName, bool) {
+	name, namespace, ok := strings.Cut(record, ".")
+	return types.NamespacedName{Namespace: namespace, Name: name}, ok && name != "" && namespace != ""
+}
+
+func indexSlice(obj any) ([]string, error) {
+	if key, ok := sliceKey(obj); ok {
+		return []string{key.String()}, nil
+	}
+	return nil, nil
+}
+
+// sliceKey is the export that a slice, packed or not, says it belongs to.
+func sliceKey(obj any) (types.NamespacedName, bool) {
+	slice, ok := obj.(*discoveryv1.EndpointSlice)
+	if !ok {
+		return types.NamespacedName{}, false
+	}
+	key := types.NamespacedName{Namespace: slice.Labels[model.LabelExportNamespace], Name: slice.Labels[model.LabelExportName]}
+	return key, key.Namespace != "" && key.Name != ""
+}
+
+// opened is a slice of the informer; false for one that belongs to nothing.
+func opened(item any) (*discoveryv1.EndpointSlice, bool) {
+	slice, ok := item.(*discoveryv1.EndpointSlice)
+	if !ok {
+		return nil, false
+	}
+	slice, err := packed.Open(slice)
+	if err != nil {
+		return nil, false
+	}
+	_, _, ok = exchange.SliceKey(slice)
+	return slice, ok
+}
+
+func (c *Connection) exportHandler() toolscache.ResourceEventHandler {
+	changed := func(obj any) {
+		record, ok := untomb(obj).(*exchangev1alpha1.ExportRecord)
+		if !ok || !c.verified.Load() {
+			return
+		}
+		if key, ok := recordKey(record.Name); ok {
+			c.opts.Hooks.Export(c, key)
+		}
+	}
+	check := func(obj any) {
+		if record, ok := obj.(*exchangev1alpha1.ExportRecord); ok {
+			if _, err := exchange.FromRecord(c.opts.ID, record); err != nil {
+				c.opts.Hooks.Rejected(c, err)
+			}
+		}
+		changed(obj)
+	}
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc: check,
+		UpdateFunc: func(before, now any) {
+			if !same(before, now) {
+				check(now)
+			}
+		},
+		DeleteFunc: changed,
+	}
+}
+
+func (c *Connection) sliceHandler() toolscache.ResourceEventHandler {
+	// Until what is read may be used nothing is told of: the owner reads
+	// everything when that moment comes.
+	changed := func(obj any) {
+		if key, ok := sliceKey(untomb(obj)); ok && c.verified.Load() {
+			c.opts.Hooks.Slices(c, key)
+		}
+	}
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc: changed,
+		UpdateFunc: func(before, now any) {
+			if !same(before, now) { // labels may have moved it to another export
+				changed(before)
+				changed(now)
+			}
+		},
+		DeleteFunc: changed,
+	}
+}
+
+func (c *Connection) namespaceHandler() toolscache.ResourceEventHandler {
+	changed := func(obj any) {
+		if record, ok := untomb(obj).(*exchangev1alpha1.NamespaceRecord); ok && c.verified.Load() {
+			c.opts.Hooks.Namespace(record.Name)
+		}
+	}
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc: changed,
+		UpdateFunc: func(before, now any) {
+			if !same(before, now) {
+				changed(now)
+			}
+		},
+		DeleteFunc: changed,
+	}
+}
+
+func (c *Connection) memberHandler() toolscache.ResourceEventHandler {
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { c.refresh() },
+		UpdateFunc: func(any, any) { c.refresh() },
+		DeleteFunc: func(any) { c.refresh() },
+	}
+}
+
+func (c *Connection) reportHandler() toolscache.ResourceEventHandler {
+	changed := func(obj any) {
+		record, ok := untomb(obj).(*exchangev1alpha1.ImportRecord)
+		if !ok || !c.verified.Load() {
+			return
+		}
+		if key, ok := recordKey(record.Name); ok {
+			c.opts.Hooks.Report(key)
+		}
+	}
+	check := func(obj any) {
+		if record, ok := obj.(*exchangev1alpha1.ImportRecord); ok {
+			if _, _, err := exchange.FromImportRecord(c.opts.ID, record); err != nil {
+				c.opts.Hooks.Rejected(c, err)
+			}
+		}
+		changed(obj)
+	}
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc: check,
+		UpdateFunc: func(before, now any) {
+			if !same(before, now) {
+				check(now)
+			}
+		},
+		DeleteFunc: changed,
+	}
+}
+
+// same reports whether an update is only the echo of a list after a reconnect.
+func same(before, now any) bool {
+	a, okA := before.(metav1.Object)
+	b, okB := now.(metav1.Object)
+	return okA && okB && a.GetResourceVersion() == b.GetResourceVersion()
+}
+
+func untomb(obj any) any {
+	if tombstone, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
+		return tombstone.Obj
+	}
+	return obj
+}

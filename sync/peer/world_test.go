@@ -1,0 +1,189 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package peer
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/peer/remote"
+)
+
+// world is a Set of cluster a that reads cluster b, with a clock that stands
+// still and questions that the test answers.
+type world struct {
+	t        *testing.T
+	set      *Set
+	server   *remoteServer
+	clock    *clocktesting.FakeClock
+	recorder *events.FakeRecorder
+
+	mu     sync.Mutex
+	answer func() (string, remote.Failure)
+	told   map[string]int // keys and members, and how often
+	events []string
+}
+
+var begun = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{
+		t: t, server: newRemoteServer(t), clock: clocktesting.NewFakeClock(begun),
+		recorder: events.NewFakeRecorder(1000), told: map[string]int{},
+	}
+	w.set = New(Options{
+		Self: "a", ClusterSet: "prod", Namespace: "comity-system", Recorder: w.recorder, Log: logr.Discard(),
+		Clock: w.clock, Registry: prometheus.NewRegistry(),
+	})
+	w.set.ask = func(ctx context.Context, id, self model.ClusterID, config *rest.Config) (string, remote.Failure) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.answer == nil {
+			return remote.Ask(ctx, id, self, config)
+		}
+		return w.answer()
+	}
+	w.set.Subscribe(
+		func(key types.NamespacedName) { w.note(key.String()) },
+		func(id model.ClusterID) { w.note("cluster " + string(id)) },
+	)
+	w.set.SubscribeReports(func(key types.NamespacedName) { w.note("report " + key.String()) }, func(model.ClusterID) {})
+	w.set.lead()
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(func() {
+		cancel()
+		if err := (closer{w.set}).Start(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return w
+}
+
+func (w *world) note(what string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.told[what]++
+}
+
+// times is how often something was told.
+func (w *world) times(what string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.told[what]
+}
+
+// secrets does what the reconciler does with these Secrets.
+func (w *world) secrets(secrets ...corev1.Secret) {
+	claims, refusals := judge(secrets, "a", "prod")
+	w.set.mu.Lock()
+	w.set.report(secrets, refusals)
+	after := w.set.adopt(claims)
+	w.set.publish()
+	w.set.mu.Unlock()
+	after.do(w.set)
+}
+
+// join makes b a peer and waits until it was read.
+func (w *world) join() {
+	w.t.Helper()
+	w.secrets(w.server.secret())
+	w.await("b is synced", func() bool { return w.member().Synced })
+}
+
+func (w *world) member() model.Member {
+	w.t.Helper()
+	members := w.set.Members()
+	if len(members) != 1 {
+		w.t.Fatalf("members: %v", members)
+	}
+	return members[0]
+}
+
+func (w *world) await(what string, met func() bool) {
+	w.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !met(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("not in 20 s: %s; states %+v; events %q", what, w.set.States(), w.happened())
+		}
+	}
+}
+
+// pass lets seconds go by, as the watchman sees them. A question is answered
+// before the next second.
+func (w *world) pass(seconds int) {
+	for range seconds {
+		w.clock.Step(time.Second)
+		w.set.tick()
+		w.await("the question is answered", func() bool {
+			w.set.mu.Lock()
+			defer w.set.mu.Unlock()
+			return !slices.ContainsFunc(slices.Collect(maps.Values(w.set.members)), func(m *member) bool { return m.pulse.asking })
+		})
+	}
+}
+
+// renew renews the Lease and waits until a watch brought that.
+func (w *world) renew(second int) {
+	w.t.Helper()
+	w.server.put("leases", lease(second))
+	w.await("the Lease is seen", func() bool {
+		w.set.mu.Lock()
+		defer w.set.mu.Unlock()
+		p := w.set.members["b"].pulse
+		return p.stamp == stamp(second) && p.watched.Equal(w.clock.Now())
+	})
+}
+
+// stamp is that of a Lease renewed at second.
+func stamp(second int) string { return fmt.Sprint("lease@", int64(second)*int64(time.Second)) }
+
+// happened lists the events so far.
+func (w *world) happened() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for len(w.recorder.Events) > 0 {
+		w.events = append(w.events, <-w.recorder.Events)
+	}
+	return slices.Clone(w.events)
+}
+
+// kinds are the first words of the events so far, which are forgotten.
+func (w *world) kinds() []string {
+	out := []string{}
+	for _, e := range w.happened() {
+		out = append(out, firstWords(e))
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.events = nil
+	return out
+}
+
+func (w *world) says(words ...string) {
+	w.t.Helper()
+	for _, e := range w.happened() {
+		if !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(e, word) }) {
+			return
+		}
+	}
+	w.t.Errorf("no event says %q: %q", words, w.happened())
+}
+
+func (w *world) state() model.ContactState { return w.member().Contact.State }

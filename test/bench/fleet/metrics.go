@@ -1,0 +1,147 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+// Metrics are the agent's, by name with labels, as it tells them.
+type Metrics map[string]float64
+
+// Metrics reads those of the agent.
+func (m *Member) Metrics(ctx context.Context) (Metrics, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, m.agent.MetricsURL(), nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("metrics of %s: %w", m.ID(), err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	out := Metrics{}
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		name, text, found := cutLast(lines.Text())
+		if !found || strings.HasPrefix(name, "#") {
+			continue
+		}
+		if value, err := strconv.ParseFloat(text, 64); err == nil {
+			out[name] = value
+		}
+	}
+	return out, lines.Err()
+}
+
+func cutLast(line string) (name, value string, found bool) {
+	i := strings.LastIndexByte(line, ' ')
+	if i < 0 {
+		return "", "", false
+	}
+	return line[:i], line[i+1:], true
+}
+
+// sum adds all series of a metric whose labels contain some text.
+func (m Metrics) sum(metric, labels string) float64 {
+	total := 0.0
+	for name, value := range m {
+		if rest, is := strings.CutPrefix(name, metric+"{"); is && strings.Contains(rest, labels) {
+			total += value
+		}
+	}
+	return total
+}
+
+// Reconciled is how often a controller has reconciled anything.
+func (m Metrics) Reconciled(controller string) int {
+	return int(m.sum("controller_runtime_reconcile_total", `controller="`+controller+`"`))
+}
+
+// Waiting is how much all queues hold or work on.
+func (m Metrics) Waiting() int {
+	return int(m.sum("workqueue_depth", "") + m.sum("controller_runtime_active_workers", ""))
+}
+
+// Quiet is how long an agent must do nothing to count as idle.
+const Quiet = 3 * time.Second
+
+// WaitIdle waits until a controller has reconciled at least so often, and for
+// Quiet nothing was reconciled and nothing waits.
+func (m *Member) WaitIdle(ctx context.Context, controller string, reconciled int) error {
+	var calm time.Time
+	before := -1.0
+	return wait.PollUntilContextCancel(ctx, 500*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		now, err := m.Metrics(ctx)
+		if err != nil {
+			return false, ctx.Err() // it may be just starting
+		}
+		total := now.sum("controller_runtime_reconcile_total", "")
+		if total != before || now.Waiting() > 0 || now.Reconciled(controller) < reconciled {
+			calm, before = time.Now(), total
+			return false, nil
+		}
+		return time.Since(calm) >= Quiet, nil
+	})
+}
+
+// Memory is what an agent holds.
+type Memory struct {
+	// Live is what the last garbage collection found in use; Resident is what
+	// the kernel counts.
+	Live, Resident int
+}
+
+const (
+	metricLive   = "go_gc_heap_live_bytes"
+	metricCycles = "go_gc_cycles_total_gc_cycles_total"
+)
+
+// Memory measures after two more garbage collections, which reading the metrics
+// brings about in the end: the answers are garbage.
+func (m *Member) Memory(ctx context.Context) (Memory, error) {
+	first, err := m.Metrics(ctx)
+	if err != nil {
+		return Memory{}, err
+	}
+	if _, has := first[metricLive]; !has {
+		return Memory{}, errors.New("the agent does not tell " + metricLive)
+	}
+	for {
+		now, err := m.Metrics(ctx)
+		if err != nil {
+			return Memory{}, err
+		}
+		if now[metricCycles] >= first[metricCycles]+2 {
+			resident, err := m.resident()
+			return Memory{Live: int(now[metricLive]), Resident: resident}, err
+		}
+	}
+}
+
+func (m *Member) resident() (int, error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", m.agent.PID()))
+	if err != nil {
+		return 0, err
+	}
+	for line := range bytes.Lines(status) {
+		if fields := strings.Fields(string(line)); len(fields) >= 2 && fields[0] == "VmRSS:" {
+			kib, err := strconv.Atoi(fields[1])
+			return kib << 10, err
+		}
+	}
+	return 0, errors.New("the kernel does not tell VmRSS")
+}

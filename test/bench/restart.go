@@ -1,0 +1,129 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/comity-mcs/comity/test/bench/fleet"
+	"github.com/comity-mcs/comity/test/bench/result"
+	"github.com/comity-mcs/comity/test/clusters/controlplane"
+)
+
+// namespaces of the imports, so that none is larger than what people have.
+const namespaces = 20
+
+// restart measures how long an agent takes that starts in an empty cluster with
+// so many exports to import, and what agents write that start where everything
+// is as it should be.
+func (b *bench) restart(ctx context.Context) error {
+	return b.with(ctx, fleet.Options{Size: 2, ExportOnly: true}, func(ctx context.Context, f *fleet.Fleet) error {
+		from, to := f.Members[0], f.Members[1]
+		out := result.Restart{Imports: b.imports, Load: result.Load1()}
+		if err := b.fill(ctx, f); err != nil {
+			return err
+		}
+		b.say("a cold start of the importing agent")
+		begun := time.Now()
+		if err := to.StartAgent(ctx); err != nil {
+			return err
+		}
+		if err := b.awaitSlices(ctx, to, "", b.imports); err != nil {
+			return err
+		}
+		out.Cold = time.Since(begun)
+		b.say("all is there after %v", out.Cold.Round(time.Millisecond))
+		for _, m := range []*fleet.Member{to, from} {
+			if err := m.WaitIdle(ctx, "import", b.imports); err != nil {
+				return err
+			}
+		}
+		writes, err := to.AgentWrites(begun)
+		if err != nil {
+			return err
+		}
+		out.ColdWrites = len(writes)
+		b.say("%s", counted(writes))
+		for _, m := range []*fleet.Member{to, from} {
+			b.say("a restart of the agent of %s", m.ID())
+			took, writes, err := again(ctx, m, b.imports)
+			if err != nil {
+				return err
+			}
+			b.say("idle after %v, %d writes", took.Round(time.Millisecond), writes)
+			out.Restarts = append(out.Restarts, result.Converged{Exporting: m == from, Took: took, Writes: writes})
+		}
+		held, err := to.Memory(ctx)
+		if err != nil {
+			return err
+		}
+		out.Live, out.Resident = held.Live, held.Resident
+		b.results.Restart = &out
+		return nil
+	})
+}
+
+// counted is how many writes there were of each kind.
+func counted(writes []controlplane.Write) string {
+	counts := map[string]int{}
+	for _, w := range writes {
+		counts[w.Verb+" "+w.Resource]++
+	}
+	var out []string
+	for _, what := range slices.Sorted(maps.Keys(counts)) {
+		out = append(out, fmt.Sprintf("%d × %s", counts[what], what))
+	}
+	return strings.Join(out, ", ")
+}
+
+// fill has the first cluster publish everything while the second has no agent.
+func (b *bench) fill(ctx context.Context, f *fleet.Fleet) error {
+	from, to := f.Members[0], f.Members[1]
+	for n := range namespaces {
+		for _, m := range f.Members {
+			if err := m.CreateNamespace(ctx, fmt.Sprintf("bench-%02d", n)); err != nil {
+				return err
+			}
+		}
+	}
+	if err := to.StopAgent(); err != nil {
+		return err
+	}
+	b.say("exporting %d Services", b.imports)
+	err := b.each(ctx, 0, b.imports, "Services", func(ctx context.Context, n int) error {
+		in, name := fmt.Sprintf("bench-%02d", n%namespaces), fmt.Sprintf("service-%05d", n)
+		if err := from.CreateSlice(ctx, fleet.Slice(in, name, 0, n, 1)); err != nil {
+			return err
+		}
+		return from.Export(ctx, in, name)
+	})
+	if err != nil {
+		return err
+	}
+	b.say("waiting until all of it is published")
+	return from.WaitIdle(ctx, "import", b.imports)
+}
+
+// again restarts an agent and gives how long it took to look at everything, and
+// how much it wrote.
+func again(ctx context.Context, m *fleet.Member, imports int) (time.Duration, int, error) {
+	if err := m.StopAgent(); err != nil {
+		return 0, 0, err
+	}
+	begun := time.Now()
+	if err := m.StartAgent(ctx); err != nil {
+		return 0, 0, err
+	}
+	if err := m.WaitIdle(ctx, "import", imports); err != nil {
+		return 0, 0, err
+	}
+	took := time.Since(begun) - fleet.Quiet
+	writes, err := m.AgentWrites(begun)
+	return took, len(writes), err
+}

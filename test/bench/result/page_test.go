@@ -1,0 +1,86 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package result
+
+import (
+	"encoding/xml"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func sample() *Results {
+	r := &Results{Machine: Machine{CPUs: 2, Model: "A <fast> one", Go: "go1.26"}}
+	q := Quantiles{P50: 8 * time.Millisecond, P90: 10 * time.Millisecond, P99: 20 * time.Millisecond, Max: 30 * time.Millisecond}
+	r.AddPropagation(Propagation{Clusters: 5, Exports: 1, Changes: 10, Comity: q, Relay: q})
+	r.AddPropagation(Propagation{Clusters: 2, Exports: 100, Changes: 10, Comity: q, Relay: q})
+	r.Memory = &Memory{Endpoints: 10, Points: []MemoryPoint{{0, 1000, 5000}, {100, 301_000, 505_000}, {200, 501_000, 905_000}}}
+	r.Change = &Change{Clusters: 3, Endpoints: 1000, Slices: 10, Changes: 20, Writes: map[string]int{"b: patch (import)": 20}}
+	r.Restart = &Restart{Imports: 10000, Cold: time.Minute, Restarts: []Converged{{Took: time.Second}}}
+	return r
+}
+
+func TestWhatWasMeasuredBeforeStaysUntilMeasuredAgain(t *testing.T) {
+	dir := t.TempDir()
+	if err := sample().Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(sample(), got); diff != "" {
+		t.Errorf("(-saved +loaded):\n%s", diff)
+	}
+	again := Propagation{Clusters: 5, Exports: 1, Changes: 99, Comity: Quantiles{P50: 1}, Relay: Quantiles{P50: 1}}
+	got.AddPropagation(again)
+	if len(got.Propagation) != 2 || got.sorted()[1].Changes != 99 || got.sorted()[0].Exports != 100 {
+		t.Errorf("got %+v, want the newest of each and fewer clusters first", got.Propagation)
+	}
+}
+
+func TestNothingMeasuredYetIsNoError(t *testing.T) {
+	got, err := Load(t.TempDir())
+	if diff := cmp.Diff(&Results{}, got); err != nil || diff != "" {
+		t.Errorf("%v %s", err, diff)
+	}
+}
+
+func TestThePageTellsEachFigure(t *testing.T) {
+	page := sample().Markdown()
+	for _, want := range []string{
+		"| 2 | 100 | 10 | Comity | 8.0 ms | 10.0 ms | 20.0 ms | 30.0 ms |", "**ratio** | **1.00**",
+		"**2000 bytes** | 4000 bytes", // between the points that hold any
+		"b: patch (import) | 1.00", "cold start, until the last slice is written | 60.0 s | 0", "importing agent, until it has looked at everything | 1.0 s | **0**",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %q:\n%s", want, page)
+		}
+	}
+}
+
+func TestThePlotIsWellFormed(t *testing.T) {
+	text := sample().SVG()
+	decoder := xml.NewDecoder(strings.NewReader(text))
+	bars := 0
+	for {
+		token, err := decoder.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatalf("%v:\n%s", err, text)
+		}
+		if start, is := token.(xml.StartElement); is && start.Name.Local == "path" {
+			bars++
+		}
+	}
+	if bars != 4 {
+		t.Errorf("got %d lines, want one for each way of each measurement", bars)
+	}
+}

@@ -1,0 +1,157 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package result holds what the benchmark found and shows it.
+//
+// It takes measurements, each with the load that the machine had before it; it
+// gives a table, a plot, and a file from which the next run takes what it does
+// not measure itself. It measures and judges nothing.
+package result
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// Results are the newest of each part.
+type Results struct {
+	Machine     Machine
+	Propagation []Propagation `json:",omitempty"`
+	Memory      *Memory       `json:",omitempty"`
+	Change      *Change       `json:",omitempty"`
+	Restart     *Restart      `json:",omitempty"`
+}
+
+// Propagation is the time from a change of an endpoint in one cluster to the
+// last other cluster that has it, on both ways.
+type Propagation struct {
+	Clusters, Exports, Changes int
+	Comity, Relay              Quantiles
+	// Writes of all agents for one change.
+	Writes float64
+	// Load is the machine's one-minute average before.
+	Load float64
+}
+
+// Quantiles are some of many times.
+type Quantiles struct{ P50, P90, P99, Max time.Duration }
+
+// Memory is what the importing agent holds with more and more slices.
+type Memory struct {
+	Endpoints int // of each slice
+	Points    []MemoryPoint
+	Load      float64
+}
+
+// MemoryPoint is what it holds with so many slices, in bytes.
+type MemoryPoint struct{ Slices, Live, Resident int }
+
+// Change is what the agents wrote when one endpoint of a large service changed,
+// by cluster, verb and resource.
+type Change struct {
+	Clusters, Endpoints, Slices, Changes int
+	Writes                               map[string]int
+}
+
+// Restart is how starts went with many imports.
+type Restart struct {
+	Imports int
+	// Cold is from the start of an agent in a cluster without any import until
+	// it has all.
+	Cold time.Duration
+	// ColdWrites is how much it wrote for that, conditions and reports included.
+	ColdWrites int
+	Restarts   []Converged
+	// Live and Resident are what the importing agent holds in the end.
+	Live, Resident int
+	Load           float64
+}
+
+// Converged is the start of an agent where everything is as it should be.
+type Converged struct {
+	// Exporting is true for the cluster that exports, false for the other.
+	Exporting bool
+	Took      time.Duration
+	Writes    int
+}
+
+// Distribution gives the quantiles of times.
+func Distribution(all []time.Duration) Quantiles {
+	return Quantiles{P50: quantile(all, 0.5), P90: quantile(all, 0.9), P99: quantile(all, 0.99), Max: quantile(all, 1)}
+}
+
+// quantile is the smallest value that at least this part of all is not above.
+func quantile(all []time.Duration, part float64) time.Duration {
+	sorted := slices.Sorted(slices.Values(all))
+	at := int(part*float64(len(sorted))+0.999999) - 1
+	return sorted[min(max(at, 0), len(sorted)-1)]
+}
+
+// AddPropagation takes the place of what was measured under the same conditions.
+func (r *Results) AddPropagation(p Propagation) {
+	r.Propagation = slices.DeleteFunc(r.Propagation, func(old Propagation) bool {
+		return old.Clusters == p.Clusters && old.Exports == p.Exports
+	})
+	r.Propagation = append(r.Propagation, p)
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+func (p Propagation) String() string {
+	return fmt.Sprintf("p50 %.1f ms (relay %.1f, ×%.2f), p99 %.1f ms (relay %.1f, ×%.2f)",
+		milliseconds(p.Comity.P50), milliseconds(p.Relay.P50), ratio(p.Comity.P50, p.Relay.P50),
+		milliseconds(p.Comity.P99), milliseconds(p.Relay.P99), ratio(p.Comity.P99, p.Relay.P99))
+}
+
+func ratio(a, b time.Duration) float64 { return float64(a) / float64(b) }
+
+// PerSlice is what one more slice costs, by the first and the last point that
+// hold any, so that what the first one costs is left out.
+func (m *Memory) PerSlice() (live, resident float64) {
+	first, last := m.Points[0], m.Points[len(m.Points)-1]
+	if len(m.Points) > 2 {
+		first = m.Points[1]
+	}
+	n := float64(last.Slices - first.Slices)
+	return float64(last.Live-first.Live) / n, float64(last.Resident-first.Resident) / n
+}
+
+// fileName is without its ending.
+const fileName = "benchmarks"
+
+// Load reads what an earlier run left in a directory; nothing if there is none.
+func Load(dir string) (*Results, error) {
+	r := &Results{}
+	text, err := os.ReadFile(filepath.Join(dir, fileName+".json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r, json.Unmarshal(text, r)
+}
+
+// Save writes the results, the page and the plot.
+func (r *Results) Save(dir string) error {
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	page := "# Benchmarks\n\nMade by `make bench ARGS=\"--write docs\"`; do not edit.\n\n" + r.Markdown()
+	if len(r.Propagation) > 0 {
+		page += "\n![Time from a change to the other clusters, Comity and relay](" + fileName + ".svg)\n"
+	}
+	for ending, content := range map[string]string{".json": string(text) + "\n", ".md": page, ".svg": r.SVG()} {
+		if err := os.WriteFile(filepath.Join(dir, fileName+ending), []byte(content), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,101 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/status/condition"
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+const (
+	outage = 2 * time.Minute
+	// recovery bounds what follows: the kubelet restarts controllers, which ended
+	// for want of an API server, after a pause that doubles each time.
+	recovery = 6 * time.Minute
+)
+
+var _ = Describe("While the API server of a is stopped for two minutes", kep("endpoint-ttl"), func() {
+	fromA, fromB := types.NamespacedName{Namespace: "stopped", Name: "of-a"}, types.NamespacedName{Namespace: "stopped", Name: "of-b"}
+
+	It("no request fails, b says since when nothing is heard of a, and that ends when it ends", func(ctx SpecContext) {
+		for _, m := range members() {
+			m.create(ctx, newNamespace(fromA.Namespace))
+		}
+		for key, m := range map[types.NamespacedName]*member{fromA: clusterA, fromB: clusterB} {
+			m.create(ctx, newServer(key.Namespace, key.Name, 2), newService(key.Namespace, key.Name, corev1.ServiceTypeClusterIP), newExport(key.Namespace, key.Name))
+		}
+		clusterB.expectAnswers(ctx, hostOf(fromA), servicePort, clusterA.awaitPods(ctx, fromA.Namespace, fromA.Name, 2)...)
+		clusterB.expectSource(ctx, fromA, condition.ReasonConnected)
+		clusterB.expectAvailable(ctx, fromB, metav1.ConditionTrue, model.ReasonImported)
+		before := clusterB.slicesFrom(ctx, fromA, "a")
+		Expect(before).NotTo(BeEmpty())
+
+		stop := keepAsking(ctx, clusterB, hostOf(fromA))
+		DeferCleanup(func(ctx SpecContext) { Expect(clusterA.StartAPIServer(ctx)).To(Succeed()) })
+		Expect(clusterA.StopAPIServer(ctx)).To(Succeed())
+		stopped := time.Now()
+		step("in a: the API server is stopped")
+		Expect(clusterB.expectSource(ctx, fromA, condition.ReasonStale)).To(ContainSubstring("last confirmed"))
+		stale := time.Since(stopped)
+		step("in b: told after %.0fs", stale.Seconds())
+		Eventually(ctx, func() string { return clusterB.expectAvailable(ctx, fromB, metav1.ConditionTrue, model.ReasonImported) }).
+			Should(ContainSubstring("nothing was heard of cluster a since"))
+		Eventually(ctx, func() time.Duration { return time.Since(stopped) }).WithTimeout(2 * outage).WithPolling(time.Second).
+			Should(BeNumerically(">=", outage))
+		Expect(clusterB.slicesFrom(ctx, fromA, "a")).To(Equal(before), "slices from a stay as they are")
+
+		Expect(clusterA.StartAPIServer(ctx)).To(Succeed())
+		back := time.Now()
+		step("in a: the API server is back, after %.0fs", time.Since(stopped).Seconds())
+		Eventually(ctx, clusterB.source).WithArguments(ctx, fromA).WithTimeout(recovery).
+			Should(HaveField("Reason", string(condition.ReasonConnected)))
+		step("in b: a is Connected again, %.0fs after its API server was", time.Since(back).Seconds())
+		Eventually(ctx, func() string { return clusterB.expectAvailable(ctx, fromB, metav1.ConditionTrue, model.ReasonImported) }).
+			ShouldNot(ContainSubstring("nothing was heard"))
+		requests, failed := stop()
+		AddReportEntry("requests while the API server of a was stopped, and until it was heard of again",
+			map[string]any{"sent": requests, "failed": len(failed), "stale after": stale.Round(time.Second).String()}, ReportEntryVisibilityAlways)
+		Expect(failed).To(BeEmpty(), "of %d requests", requests)
+		Expect(requests).To(BeNumerically(">", 100))
+
+		clusterA.awaitComity(ctx)
+		clusterB.expectAnswers(ctx, hostOf(fromA), servicePort, clusterA.awaitPods(ctx, fromA.Namespace, fromA.Name, 2)...)
+		clusterA.expectAnswers(ctx, hostOf(fromB), servicePort, clusterB.awaitPods(ctx, fromB.Namespace, fromB.Name, 2)...)
+	})
+})
+
+// source is what a ServiceImport says of the clusters that contribute to it.
+func (m *member) source(ctx context.Context, key types.NamespacedName) (*metav1.Condition, error) {
+	imported := &mcsv1beta1.ServiceImport{}
+	if err := m.client.Get(ctx, key, imported); err != nil {
+		return nil, err
+	}
+	if found := meta.FindStatusCondition(imported.Status.Conditions, condition.TypeAvailable); found != nil {
+		return found, nil
+	}
+	return &metav1.Condition{}, nil
+}
+
+// expectSource waits until it says reason, and gives the message.
+func (m *member) expectSource(ctx context.Context, key types.NamespacedName, reason condition.SourceReason) string {
+	GinkgoHelper()
+	var found *metav1.Condition
+	Eventually(ctx, func() (_ *metav1.Condition, err error) {
+		found, err = m.source(ctx, key)
+		return found, err
+	}).Should(HaveField("Reason", string(reason)), "Available of ServiceImport %s in cluster %s", key, m.ID())
+	step("in %s: ServiceImport %s: Available=%s, %s: %s", m.ID(), key, found.Status, found.Reason, found.Message)
+	return found.Message
+}

@@ -1,0 +1,155 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/test/clusters/controlplane"
+	"github.com/comity-mcs/comity/test/envtest/members"
+)
+
+// many is how many services b alone exports.
+const many = 500
+
+// probed bounds the wait for a verdict of the probe: three rounds of 10 s, after
+// the peer is lost.
+const probed = 90 * time.Second
+
+var _ = Describe("FAULT 2 and 3: API servers that are down, with 500 services", Ordered, func() {
+	const ns, kept = "outage", "outage-kept"
+	var (
+		first, second *listener
+		dead          int32
+		whole         []string // what a has of b and of itself while all is well
+		began         time.Time
+	)
+	BeforeAll(func(ctx SpecContext) {
+		healthy(ctx)
+		first, second = listen(), listen()
+		gone := listen()
+		dead = gone.port
+		gone.close()
+		for _, m := range []*members.Member{a, b} {
+			m.Create(ctx, members.Namespace(ns))
+			namespace := members.Namespace(kept)
+			namespace.Annotations = map[string]string{model.AnnotationOnLost: string(model.OnLostKeep)}
+			m.Create(ctx, namespace)
+		}
+		exportMany(ctx, b, ns, dead)
+		for name, port := range map[string]int32{"answers-again": first.port, "comes-back": second.port} {
+			exportOne(ctx, a, ns, name, port, "10.99.0.1")
+			exportOne(ctx, b, ns, name, port, hostAddress)
+		}
+		exportOne(ctx, a, kept, "kept", dead, "10.99.0.1")
+		exportOne(ctx, b, kept, "kept", dead, hostAddress)
+		for _, name := range []string{"answers-again", "comes-back"} {
+			Eventually(ctx, a.Backends(ns, name)).Should(Equal([]string{"a/10.99.0.1", "b/" + hostAddress}))
+		}
+		Eventually(ctx, a.Backends(kept, "kept")).Should(Equal([]string{"a/10.99.0.1", "b/" + hostAddress}))
+		Eventually(ctx, func() int { return len(a.AllBackends(ctx, ns)) }).WithTimeout(2 * time.Minute).Should(Equal(many + 4))
+		members.AwaitQuiet(ctx, a, b)
+		whole, began = a.AllBackends(ctx, ns), time.Now()
+		By("freezing the API server of b")
+		Expect(b.Pause(controlplane.APIServer)).To(Succeed())
+		DeferCleanup(func() { Expect(b.Resume(controlplane.APIServer)).To(Succeed()) })
+		first.close()
+		second.close()
+	}, NodeTimeout(5*time.Minute))
+
+	AfterAll(func(ctx SpecContext) {
+		for _, namespace := range []string{ns, kept} {
+			withdrawAll(ctx, namespace)
+		}
+	}, NodeTimeout(3*time.Minute))
+
+	It("says that b is not heard of, and changes no endpoint", func(ctx SpecContext) {
+		for _, name := range []string{"many-0", "many-499", "answers-again"} {
+			// A machine that is busy may come to tell only when b is lost.
+			Eventually(ctx, a.ImportCondition(ns, name, "Available")).Should(Or(HavePrefix("Unknown/Stale: "), HavePrefix("False/Lost: ")))
+		}
+		Expect(a.AllBackends(ctx, ns)).To(Equal(whole))
+	})
+
+	It("withdraws endpoints of the lost cluster that do not answer, but not the last ones, nor what is to be kept", func(ctx SpecContext) {
+		for _, name := range []string{"answers-again", "comes-back"} {
+			Eventually(ctx, a.Backends(ns, name)).WithTimeout(probed).Should(Equal([]string{"a/10.99.0.1", "b/" + hostAddress + "!"}))
+			Eventually(ctx, a.ImportCondition(ns, name, "Available")).Should(HavePrefix("False/Withdrawn: "))
+		}
+		Eventually(ctx, a.ImportCondition(kept, "kept", "Available")).Should(HavePrefix("False/Lost: "))
+		Expect(a.Backends(kept, "kept")(Default, ctx)).To(Equal([]string{"a/10.99.0.1", "b/" + hostAddress}))
+		Eventually(ctx, a.ImportCondition(ns, "many-499", "Available")).Should(HavePrefix("False/Lost: "))
+		Expect(unready(a.AllBackends(ctx, ns))).To(HaveLen(2), "of %d services b alone has endpoints", many)
+	}, SpecTimeout(3*time.Minute))
+
+	It("brings them back once they answer, although b is still lost", func(ctx SpecContext) {
+		first.open()
+		Eventually(ctx, a.Backends(ns, "answers-again")).WithTimeout(probed).Should(Equal([]string{"a/10.99.0.1", "b/" + hostAddress}))
+		Eventually(ctx, a.ImportCondition(ns, "answers-again", "Available")).Should(HavePrefix("False/Lost: "))
+		Expect(a.Backends(ns, "comes-back")(Default, ctx)).To(ContainElement("b/" + hostAddress + "!"))
+	}, SpecTimeout(2*time.Minute))
+
+	It("removes nothing when it is restarted meanwhile", func(ctx SpecContext) {
+		before := a.AllBackends(ctx, ns)
+		a.Restart(ctx)
+		Consistently(ctx, func() []string { return a.AllBackends(ctx, ns) }, 5*time.Second, time.Second).Should(Equal(before))
+	}, SpecTimeout(time.Minute))
+
+	It("recovers with the peer: all as before, and nothing was deleted anywhere", func(ctx SpecContext) {
+		Expect(b.Resume(controlplane.APIServer)).To(Succeed())
+		Eventually(ctx, func() []string { return a.AllBackends(ctx, ns) }).Should(Equal(whole))
+		for _, name := range []string{"many-0", "many-499", "comes-back"} {
+			Eventually(ctx, a.ImportCondition(ns, name, "Available")).Should(HavePrefix("True/Connected: "))
+		}
+		b.AwaitReady(ctx)
+		members.AwaitQuiet(ctx, a, b)
+		for _, m := range []*members.Member{a, b} {
+			m.HoldInvariants(began, nil)
+			Expect(m.AllBackends(ctx, ns)).To(Equal(whole))
+		}
+	}, SpecTimeout(3*time.Minute))
+
+	It("FAULT 3: comes back with its own API server, without a burst of writes", func(ctx SpecContext) {
+		from := time.Now()
+		Expect(a.Kill(controlplane.APIServer)).To(Succeed())
+		By("waiting until the agent has lost its leadership and ended")
+		lost := a.Agent.PID()
+		Eventually(ctx, a.Agent.PID).Should(Not(Equal(lost)))
+		Expect(a.Start(ctx, controlplane.APIServer)).To(Succeed())
+		a.AwaitReady(ctx)
+		change(ctx, b, ns, "many-7", hostAddress, "10.99.7.7")
+		Eventually(ctx, a.Backends(ns, "many-7")).Should(Equal([]string{"b/10.99.7.7", "b/" + hostAddress}))
+		members.AwaitQuiet(ctx, a, b)
+		a.HoldInvariants(from, nil)
+		// Only conditions that told of the silence, and what was changed.
+		Expect(len(specs(a.AgentWrites(from)))).To(BeNumerically("<=", 4), "%v", members.Describe(specs(a.AgentWrites(from))))
+	}, SpecTimeout(3*time.Minute))
+})
+
+func unready(backends []string) []string {
+	return slices.DeleteFunc(slices.Clone(backends), func(b string) bool { return b[len(b)-1] != '!' })
+}
+
+// exportMany exports services of which m alone has an endpoint.
+func exportMany(ctx context.Context, m *members.Member, ns string, port int32) {
+	GinkgoHelper()
+	var made errgroup.Group
+	made.SetLimit(8)
+	for i := range many {
+		made.Go(func() error {
+			defer GinkgoRecover()
+			exportOne(ctx, m, ns, fmt.Sprintf("many-%d", i), port, hostAddress)
+			return nil
+		})
+	}
+	Expect(made.Wait()).To(Succeed())
+}

@@ -1,0 +1,117 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/comity-mcs/comity/test/clusters/controlplane"
+	"github.com/comity-mcs/comity/test/envtest/members"
+)
+
+var _ = Describe("FAULT 4: the etcd of a peer is restored from the past", func() {
+	It("the restored truth is followed once it was read as a whole", func(ctx SpecContext) {
+		const ns = "restored"
+		healthy(ctx)
+		for _, m := range []*members.Member{a, b} {
+			m.Create(ctx, members.Namespace(ns))
+		}
+		DeferCleanup(func(ctx SpecContext) { withdrawAll(ctx, ns) }, NodeTimeout(2*time.Minute))
+		exportOne(ctx, b, ns, "old", 8080, "10.96.0.1")
+		Eventually(ctx, a.Backends(ns, "old")).Should(Equal([]string{"b/10.96.0.1"}))
+		members.AwaitQuiet(ctx, a, b)
+		uid := a.Derived(ctx, ns, "old").UID
+
+		By("taking a copy, and going on")
+		data, backup := filepath.Join(b.Dir(), "etcd"), filepath.Join(b.Dir(), "etcd-backup")
+		Expect(b.Stop(controlplane.Etcd)).To(Succeed())
+		Expect(os.CopyFS(backup, os.DirFS(data))).To(Succeed())
+		Expect(b.Start(ctx, controlplane.Etcd)).To(Succeed())
+		b.AwaitReady(ctx)
+		Eventually(ctx, func() error { return client.IgnoreAlreadyExists(b.Client.Create(ctx, members.Service(ns, "new"))) }).Should(Succeed())
+		b.Create(ctx, members.Endpoints(ns, "new", "new-x", 8080, "10.96.0.3"), members.Export(ns, "new"))
+		change(ctx, b, ns, "old", "10.96.0.2")
+		Eventually(ctx, a.Backends(ns, "old")).Should(Equal([]string{"b/10.96.0.2"}))
+		Eventually(ctx, a.Backends(ns, "new")).Should(Equal([]string{"b/10.96.0.3"}))
+		members.AwaitQuiet(ctx, a, b)
+
+		By("restoring it")
+		from := time.Now()
+		Expect(b.Kill(controlplane.APIServer)).To(Succeed())
+		Expect(b.Kill(controlplane.Etcd)).To(Succeed())
+		Expect(os.RemoveAll(data)).To(Succeed())
+		Expect(os.Rename(backup, data)).To(Succeed())
+		Expect(b.Start(ctx, controlplane.Etcd)).To(Succeed())
+		Expect(b.Start(ctx, controlplane.APIServer)).To(Succeed())
+		Eventually(ctx, a.Backends(ns, "old")).Should(Equal([]string{"b/10.96.0.1"}))
+		Eventually(ctx, func() error {
+			return a.Client.Get(ctx, client.ObjectKeyFromObject(members.Import(ns, "new")), members.Import(ns, "new"))
+		}).
+			Should(Satisfy(apierrors.IsNotFound))
+		Expect(a.Derived(ctx, ns, "old").UID).To(Equal(uid))
+		b.AwaitReady(ctx)
+		By("exporting anew")
+		exportOne(ctx, b, ns, "after", 8080, "10.96.0.4")
+		Eventually(ctx, a.Backends(ns, "after")).Should(Equal([]string{"b/10.96.0.4"}))
+		members.AwaitQuiet(ctx, a, b)
+		a.HoldInvariants(from, func(w controlplane.Write) bool { // what the past does not have
+			return w.Namespace == ns && (w.Name == "new" || strings.HasPrefix(w.Name, "derived-")) || strings.HasPrefix(w.Namespace, "comity-a-to-b")
+		})
+		Expect(a.AllBackends(ctx, ns)).To(Equal([]string{"b/10.96.0.1", "b/10.96.0.4"}))
+	}, SpecTimeout(3*time.Minute))
+})
+
+var _ = Describe("FAULT 24: a namespace that is deleted and made anew", func() {
+	It("gets nothing while it goes, and everything when it is back", func(ctx SpecContext) {
+		const ns = "again"
+		healthy(ctx)
+		for _, m := range []*members.Member{a, b} {
+			m.Create(ctx, members.Namespace(ns))
+		}
+		DeferCleanup(func(ctx SpecContext) { withdrawAll(ctx, ns) }, NodeTimeout(2*time.Minute))
+		exportOne(ctx, b, ns, "web", 8080, "10.94.0.1")
+		Eventually(ctx, a.Backends(ns, "web")).Should(Equal([]string{"b/10.94.0.1"}))
+		members.AwaitQuiet(ctx, a, b)
+		before := a.Derived(ctx, ns, "web").UID
+
+		By("deleting it, and what is in it, as the namespace controller does")
+		typed, err := kubernetes.NewForConfig(a.RESTConfig())
+		Expect(err).NotTo(HaveOccurred())
+		Expect(a.Client.Delete(ctx, members.Namespace(ns))).To(Succeed())
+		from := time.Now()
+		change(ctx, b, ns, "web", "10.94.0.2")
+		Eventually(ctx, b.ExportCondition(ns, "web", "Available")).Should(And(HavePrefix("False/NamespaceMissing: "), ContainSubstring(" a ")))
+		empty(ctx, a, ns)
+		members.AwaitQuiet(ctx, a, b)
+		for _, w := range specs(a.AgentWrites(from)) { // what still stands may say how it is
+			Expect(w.Namespace).NotTo(Equal(ns), "%s", members.Describe([]controlplane.Write{w})[0])
+		}
+		Expect(a.AllBackends(ctx, ns)).To(BeEmpty())
+		gone := members.Get(ctx, a, members.Namespace(ns))
+		gone.Spec.Finalizers = []corev1.FinalizerName{}
+		_, err = typed.CoreV1().Namespaces().Finalize(ctx, gone, metav1.UpdateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+
+		By("making it anew")
+		Eventually(ctx, func() error { return a.Client.Create(ctx, members.Namespace(ns)) }).Should(Succeed())
+		Eventually(ctx, a.Backends(ns, "web")).Should(Equal([]string{"b/10.94.0.2"}))
+		Eventually(ctx, a.ImportCondition(ns, "web", "Ready")).Should(HavePrefix("True/"))
+		Expect(a.Derived(ctx, ns, "web").UID).NotTo(Equal(before))
+		Eventually(ctx, b.ExportCondition(ns, "web", "Available")).Should(HavePrefix("True/Imported: "))
+		members.AwaitQuiet(ctx, a, b)
+		a.HoldInvariants(from, func(w controlplane.Write) bool { return strings.HasPrefix(w.Namespace, "comity-a") }) // what it tells of the namespace
+		b.HoldInvariants(from, nil)
+	}, SpecTimeout(2*time.Minute))
+})

@@ -1,0 +1,54 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"github.com/comity-mcs/comity/test/clusters/controlplane"
+	"github.com/comity-mcs/comity/test/envtest/members"
+)
+
+// soon bounds every wait but those for a verdict of the probe.
+const soon = 45 * time.Second
+
+func TestFaults(t *testing.T) {
+	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(soon)
+	SetDefaultEventuallyPollingInterval(100 * time.Millisecond)
+	EnforceDefaultTimeoutsWhenUsingContexts()
+	RunSpecs(t, "faults")
+}
+
+var (
+	set  *members.Set
+	a, b *members.Member
+)
+
+var _ = BeforeSuite(func(ctx SpecContext) {
+	// Shortened from 10 s, 40 s and 5 min; the probe keeps its 10 s.
+	set = members.New(ctx, "--heartbeat-interval=1s", "--stale-after=5s", "--lost-after=20s")
+	set.Add(ctx, controlplane.Options{IDs: []string{"a", "b"}, APIServerOnly: true})
+	set.Join(ctx, "a", "b")
+	a, b = set.Members["a"], set.Members["b"]
+}, NodeTimeout(5*time.Minute))
+
+var _ = ReportAfterEach(func(report SpecReport) {
+	if report.Failed() {
+		set.Report()
+	}
+})
+
+// healthy waits until both agents, which an earlier spec may have troubled, are
+// well again.
+func healthy(ctx context.Context) {
+	GinkgoHelper()
+	a.AwaitReady(ctx)
+	b.AwaitReady(ctx)
+}

@@ -1,0 +1,224 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package hostile
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+var _ = DescribeTable("A peer that is not what its Secret says is refused, and nothing of it is believed:",
+	func(ctx SpecContext, changes []change, named ...string) {
+		strike(ctx, attack{
+			forged: func(types.NamespacedName) []forged { return []forged{memberRecord(changes...)} },
+			named:  named, unreadable: true,
+			then: served(nil),
+		})
+		put(ctx, memberRecord())
+		everythingElseWorks(ctx, true)
+	},
+	Entry("another id", []change{set("evil", "spec", "clusterID")}, "spec.clusterID", "evil"),
+	Entry("the neighbor's id", []change{set("c", "spec", "clusterID")}, "spec.clusterID", `"c"`),
+	Entry("the victim's id", []change{set("a", "spec", "clusterID")}, "spec.clusterID", `"a"`),
+	Entry("another set", []change{set("evil\x1b[31m", "spec", "clusterSet")}, "spec.clusterSet", `evil\x1b[31m`),
+	Entry("another cluster than before", []change{set("33333333-3333-4333-8333-333333333333", "spec", "clusterUID")}, "ClusterIDReused"),
+	Entry("a UID that is none", []change{set("evil\n", "spec", "clusterUID")}, "spec.clusterUID"),
+)
+
+// A peer may lie about its own age and its own time; nobody else's clock is compared with it.
+var _ = DescribeTable("FAULT 9: a time that is not now does no harm:",
+	func(ctx SpecContext, at string) {
+		strike(ctx, attack{
+			forged: func(key types.NamespacedName) []forged {
+				time := set(at, "metadata", "creationTimestamp")
+				return []forged{
+					record(key, time, set(at, "spec", "exportedAt")), slice(key, "web-x", []string{attacker.address(200)}, time),
+					heartbeat(parse(at), time, set("evil", "spec", "holderIdentity"), set(1, "spec", "leaseDurationSeconds")),
+				}
+			},
+			stands: oneBackend,
+		})
+	},
+	Entry("1970", "1970-01-01T00:00:01Z"),
+	Entry("an hour ago", time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)),
+	Entry("in an hour", time.Now().Add(time.Hour).UTC().Format(time.RFC3339)),
+	Entry("2099", "2099-01-01T00:00:00Z"),
+)
+
+func parse(at string) time.Time {
+	t, err := time.Parse(time.RFC3339, at)
+	Expect(err).NotTo(HaveOccurred())
+	return t
+}
+
+// One that claims to be from 1970 must not decide a conflict with an honest one.
+var _ = Describe("FAULT 9: a forged creation time", func() {
+	It("wins no conflict", func(ctx SpecContext) {
+		key := types.NamespacedName{}
+		strike(ctx, attack{
+			before: func(ctx context.Context, k types.NamespacedName) {
+				key = k
+				victim.create(ctx, service(k.Namespace, k.Name), endpoints(k.Namespace, k.Name, victim.address(3)))
+				Eventually(func() error { return victim.client.Create(ctx, serviceExport(k.Namespace, k.Name)) }).Should(Succeed())
+			},
+			forged: served([]change{set("1970-01-01T00:00:01Z", "spec", "exportedAt"), set("ClientIP", "spec", "sessionAffinity")}),
+			named:  []string{"SessionAffinityConflict"},
+			stands: func() []string { return []string{"a/" + victim.address(3), "b/" + attacker.address(200)} },
+		})
+		i := &mcsv1beta1.ServiceImport{}
+		Expect(victim.client.Get(ctx, key, i)).To(Succeed())
+		Expect(string(i.Spec.SessionAffinity)).To(Equal("None"))
+	})
+})
+
+// reports stores what b says of importing a's export web.
+func reports(changes ...change) func(key types.NamespacedName) []forged {
+	return func(key types.NamespacedName) []forged {
+		name := model.RecordName(key.Namespace, key.Name)
+		o := forge("exchange.comity.dev/importrecords", scoped, name, &exchangev1alpha1.ImportRecord{
+			TypeMeta: kind(exchangeVersion, "ImportRecord"),
+			Spec: exchangev1alpha1.ImportRecordSpec{
+				Service: exchangev1alpha1.ServiceReference{Namespace: key.Namespace, Name: key.Name}, ExportUID: exportUID(key), Reason: "NameTaken",
+			},
+		}, append([]change{set(time.Now().UTC().Format(time.RFC3339), "spec", "since")}, changes...)...)
+		return []forged{o}
+	}
+}
+
+func exportUID(key types.NamespacedName) types.UID {
+	e := serviceExport(key.Namespace, key.Name)
+	Expect(victim.client.Get(context.Background(), key, e)).To(Succeed())
+	return e.UID
+}
+
+// exported makes a export the Service that b reports on.
+func exported(ctx context.Context, key types.NamespacedName) {
+	GinkgoHelper()
+	victim.create(ctx, service(key.Namespace, key.Name), endpoints(key.Namespace, key.Name, victim.address(3)))
+	Eventually(func() error { return victim.client.Create(ctx, serviceExport(key.Namespace, key.Name)) }).Should(Succeed())
+}
+
+func ownBackend() []string { return []string{"a/" + victim.address(3)} }
+
+var _ = DescribeTable("A report is refused, and named:",
+	func(ctx SpecContext, change change, named ...string) {
+		strike(ctx, attack{before: exported, forged: reports(change), stands: ownBackend, named: append(named, "InvalidRecord")})
+	},
+	Entry("a reason of several words", set("all is evil", "spec", "reason"), "spec.reason", "all is evil"),
+	Entry("a reason of 65 letters", set("Evil"+strings.Repeat("x", 61), "spec", "reason"), "spec.reason"),
+	Entry("a reason in control characters", set("Evil\x1b", "spec", "reason"), "spec.reason", `Evil\x1b`),
+	Entry("a UID that is none", set("<evil>", "spec", "exportUID"), "spec.exportUID", "<evil>"),
+	Entry("of another export than its name says", set("evil", "spec", "service", "name"), "metadata.name"),
+)
+
+var _ = DescribeTable("A report is shown on one line and bounded, as b's word:",
+	func(ctx SpecContext, message string, named ...string) {
+		strike(ctx, attack{before: exported, forged: reports(set(message, "spec", "message")), stands: ownBackend, named: append(named, "NameTaken")})
+		// What is stored in a condition is what a terminal shows.
+		for _, text := range told("", "")(NewGomega(Fail), ctx) {
+			Expect(text).NotTo(MatchRegexp(`[\x00-\x1f\x7f]|\x{202e}|\x{2066}`))
+		}
+	},
+	Entry("markup", "<script>evil()</script>", "<script>evil()</script>"),
+	Entry("several lines", "evil\r\nReady: True\nAvailable: True", "evil"),
+	Entry("escapes and overrides of direction", "evil\x1b[2J\u202elive\u2066", "evil"),
+	Entry("5 KiB", "evil "+strings.Repeat("x", 5<<10), "evil xxx"),
+)
+
+var _ = Describe("A report", func() {
+	It("on what was never exported changes nothing", func(ctx SpecContext) {
+		strike(ctx, attack{
+			before: exported, stands: ownBackend,
+			forged: func(key types.NamespacedName) []forged {
+				real := reports()(key)[0]
+				other := types.NamespacedName{Namespace: key.Namespace, Name: "evil"}
+				o := forge("exchange.comity.dev/importrecords", scoped, model.RecordName(other.Namespace, other.Name), real.body,
+					set(model.RecordName(other.Namespace, other.Name), "metadata", "name"), set("evil", "spec", "service", "name"))
+				return []forged{o}
+			},
+		})
+	})
+
+	It("on an export that was made anew since says nothing of the new one", func(ctx SpecContext) {
+		var key types.NamespacedName
+		strike(ctx, attack{
+			before: func(ctx context.Context, k types.NamespacedName) { key = k; exported(ctx, k) },
+			forged: reports(set("44444444-4444-4444-8444-444444444444", "spec", "exportUID"), set("EvilReason", "spec", "reason")),
+			stands: ownBackend,
+		})
+		Expect(told(key.Namespace, key.Name)(NewGomega(Fail), ctx)).NotTo(ContainElement(ContainSubstring("EvilReason")))
+	})
+})
+
+var _ = DescribeTable("Garbage among what b publishes costs nobody else anything:",
+	func(ctx SpecContext, garbage func() forged) {
+		strike(ctx, attack{
+			forged: func(key types.NamespacedName) []forged {
+				return []forged{garbage(), record(key), slice(key, "web-x", []string{attacker.address(200)})}
+			},
+			stands: oneBackend,
+		})
+	},
+	Entry("a NamespaceRecord with a path for a name", func() forged { return namespaceRecord("../evil") }),
+	Entry("a NamespaceRecord with labels that are none", func() forged {
+		return namespaceRecord("evil", set(map[string]any{"evil key": "\x00", "kubernetes.io/evil": strings.Repeat("x", 5<<10)}, "spec", "labels"))
+	}),
+	Entry("a NamespaceRecord of kube-system", func() forged {
+		return namespaceRecord("kube-system", set(map[string]any{"evil": "evil"}, "spec", "labels"))
+	}),
+	Entry("a Lease of another name", func() forged {
+		return forge("leases", shared, "evil", map[string]any{
+			"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": map[string]any{"holderIdentity": "evil"},
+		})
+	}),
+	Entry("a MemberRecord of another name", func() forged {
+		return forge("exchange.comity.dev/memberrecords", shared, "evil", map[string]any{
+			"apiVersion": exchangeVersion, "kind": "MemberRecord", "spec": map[string]any{"clusterID": "evil", "clusterSet": clusterset},
+		})
+	}),
+)
+
+// A record whose JSON has other types than the API cannot be decoded, and with
+// it none of b's records can. That is b's own loss: what was read stays.
+var _ = DescribeTable("A record that cannot be decoded leaves b unread, and nobody else:",
+	func(ctx SpecContext, bad change) {
+		strike(ctx, attack{
+			forged: func(types.NamespacedName) []forged {
+				return []forged{record(types.NamespacedName{Namespace: "default", Name: "evil"}, bad)}
+			},
+			named:      []string{"ExportRecords"},
+			unreadable: true,
+		})
+		Expect(victim.backends(honest, "from-b")(NewGomega(Fail), ctx)).NotTo(BeEmpty(), "what was read from b stays")
+	},
+	Entry("a text for a number", set([]any{map[string]any{"name": "http", "port": "evil"}}, "spec", "ports")),
+	Entry("a list for a map", set([]any{"evil"}, "spec", "labels")),
+	Entry("a time that is none", set("evil", "spec", "exportedAt")),
+)
+
+// The victim's own audience: a record in the namespace that only a reads is
+// as little believed as one that all may read.
+var _ = Describe("The exchange namespace for a alone", func() {
+	It("is no better believed", func(ctx SpecContext) {
+		strike(ctx, attack{
+			forged: func(types.NamespacedName) []forged {
+				o := record(types.NamespacedName{Namespace: "kube-system", Name: "evil"}, set(scoped, "metadata", "namespace"))
+				o.path = strings.Replace(o.path, shared, scoped, 1)
+				return []forged{o}
+			},
+			named: []string{"InvalidRecord", scoped, "kube-system"},
+		})
+		Expect(victim.client.Get(ctx, client.ObjectKey{Namespace: "kube-system", Name: model.DerivedName("evil")}, service("", ""))).NotTo(Succeed())
+	})
+})

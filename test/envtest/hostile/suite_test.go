@@ -1,0 +1,191 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package hostile
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/join"
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/test/clusters/binaries"
+	"github.com/comity-mcs/comity/test/clusters/controlplane"
+	"github.com/comity-mcs/comity/test/install"
+)
+
+// Bounds of every wait.
+const (
+	soon  = 20 * time.Second
+	ready = 90 * time.Second
+	// quiet is how long nothing must happen before a state counts as final.
+	quiet = time.Second
+)
+
+const clusterset = "test"
+
+func TestHostile(t *testing.T) {
+	RegisterFailHandler(Fail)
+	EnforceDefaultTimeoutsWhenUsingContexts()
+	SetDefaultEventuallyTimeout(soon)
+	SetDefaultEventuallyPollingInterval(50 * time.Millisecond)
+	RunSpecs(t, "hostile")
+}
+
+// member is one cluster; agent is nil for the attacker, who runs none.
+type member struct {
+	*controlplane.Cluster
+	client client.Client // an administrator's, without a cache
+	agent  *install.Agent
+}
+
+var (
+	victim, attacker, neighbor *member
+	// store is how the attacker writes.
+	store  *controlplane.Store
+	scheme = runtime.NewScheme()
+)
+
+var _ = BeforeSuite(func(ctx SpecContext) {
+	log.SetLogger(zap.New(zap.WriteTo(GinkgoWriter), zap.UseDevMode(true)))
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, mcsv1beta1.Install, exchangev1alpha1.AddToScheme} {
+		Expect(add(scheme)).To(Succeed())
+	}
+	dir := GinkgoT().TempDir()
+	binary := program(ctx, dir)
+	started, err := controlplane.Start(ctx, controlplane.Options{IDs: []string{"a", "b", "c"}, Dir: filepath.Join(dir, "clusters"), APIServerOnly: true})
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func() { Expect(controlplane.Close(started)).To(Succeed()) })
+	victim, attacker, neighbor = newMember(started[0]), newMember(started[1]), newMember(started[2])
+	all := []*member{victim, attacker, neighbor}
+	var installed errgroup.Group
+	kubectl := provideKubectl(ctx)
+	for _, m := range all {
+		m.addNode(ctx)
+		installed.Go(func() error { return m.prepare(ctx, binary, kubectl, filepath.Join(dir, "agents", m.ID())) })
+	}
+	Expect(installed.Wait()).To(Succeed())
+	for i, m := range all {
+		for _, other := range all[i+1:] {
+			Expect(join.Connect(ctx, side(m), side(other), join.Options{})).To(Succeed())
+		}
+	}
+	store, err = attacker.Store()
+	Expect(err).NotTo(HaveOccurred())
+	impersonate(ctx)
+	for _, m := range []*member{victim, neighbor} {
+		Expect(m.agent.Start()).To(Succeed())
+		DeferCleanup(m.agent.Kill)
+	}
+	for _, m := range []*member{victim, neighbor} {
+		Expect(m.agent.WaitReady(ctx, ready)).To(Succeed())
+	}
+	keepHonestExports(ctx)
+}, NodeTimeout(5*time.Minute))
+
+var _ = ReportAfterEach(func(report SpecReport) {
+	if report.Failed() && victim != nil && victim.agent != nil {
+		GinkgoWriter.Printf("\ncomity in a:\n%s\n", victim.agent.LogTail(40))
+	}
+})
+
+func provideKubectl(ctx context.Context) string {
+	GinkgoHelper()
+	provider, err := binaries.New()
+	Expect(err).NotTo(HaveOccurred())
+	paths, err := provider.Ensure(ctx, binaries.Kubectl)
+	Expect(err).NotTo(HaveOccurred())
+	return paths[binaries.Kubectl]
+}
+
+// program is the agent: COMITY_BINARY if set, else built here.
+func program(ctx context.Context, dir string) string {
+	GinkgoHelper()
+	if path := os.Getenv("COMITY_BINARY"); path != "" {
+		return path
+	}
+	out := filepath.Join(dir, "comity")
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", out, "./cmd/comity")
+	cmd.Dir = install.Root()
+	said, err := cmd.CombinedOutput()
+	Expect(err).NotTo(HaveOccurred(), "%s", said)
+	return out
+}
+
+func newMember(c *controlplane.Cluster) *member {
+	GinkgoHelper()
+	direct, err := client.New(c.RESTConfig(), client.Options{Scheme: scheme})
+	Expect(err).NotTo(HaveOccurred())
+	return &member{Cluster: c, client: direct}
+}
+
+// addNode says what the pod CIDR of m is, as nodes do.
+func (m *member) addNode(ctx context.Context) {
+	GinkgoHelper()
+	cidr := m.Network().PodCIDRs[0].String()
+	m.create(ctx, &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: m.ID() + "-1", Labels: map[string]string{corev1.LabelTopologyZone: m.ID() + "-zone"}},
+		Spec:       corev1.NodeSpec{PodCIDR: cidr, PodCIDRs: []string{cidr}},
+	})
+}
+
+func (m *member) prepare(ctx context.Context, binary, kubectl, dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	var err error
+	m.agent, err = install.Prepare(ctx, install.Target{Cluster: m.Cluster, Set: clusterset, Kubectl: kubectl, Dir: dir}, binary)
+	return err
+}
+
+// side is how a member takes part in a join. Of each other only its pods are accepted.
+func side(m *member) join.Cluster {
+	return join.Cluster{
+		ID: model.ClusterID(m.ID()), Set: clusterset, Namespace: install.Namespace, ServiceAccount: install.Account,
+		RESTConfig: m.RESTConfig(), Server: m.PeerServer(), AcceptedCIDRs: acceptedBy(m),
+	}
+}
+
+// acceptedBy is what m accepts from either of the others.
+func acceptedBy(m *member) []netip.Prefix {
+	var out []netip.Prefix
+	for _, other := range []*member{victim, attacker, neighbor} {
+		if other != m {
+			out = append(out, other.Network().PodCIDRs...)
+		}
+	}
+	return out
+}
+
+// create creates objects as an administrator.
+func (m *member) create(ctx context.Context, objects ...client.Object) {
+	GinkgoHelper()
+	for _, o := range objects {
+		Expect(m.client.Create(ctx, o)).To(Succeed(), "create %T %s in cluster %s", o, o.GetName(), m.ID())
+	}
+}
+
+// address is the i-th of m's pods.
+func (m *member) address(i int) string {
+	ip := m.Network().PodCIDRs[0].Addr().As4()
+	return fmt.Sprintf("%d.%d.%d.%d", ip[0], ip[1], i/250, i%250+1)
+}

@@ -1,0 +1,235 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/config/crd"
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/join"
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/test/clusters"
+	"github.com/comity-mcs/comity/test/clusters/binaries"
+	"github.com/comity-mcs/comity/test/clusters/controlplane"
+	"github.com/comity-mcs/comity/test/install"
+)
+
+// Bounds of every wait.
+const (
+	soon  = 45 * time.Second
+	ready = 60 * time.Second
+)
+
+const clusterset = "test"
+
+func TestHub(t *testing.T) {
+	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(soon)
+	SetDefaultEventuallyPollingInterval(50 * time.Millisecond)
+	EnforceDefaultTimeoutsWhenUsingContexts()
+	RunSpecs(t, "hub")
+}
+
+// member is a cluster of the set, or the hub, which has no agent.
+type member struct {
+	*controlplane.Cluster
+	client client.Client // an administrator's, without a cache
+	agent  *install.Agent
+	dir    string
+}
+
+var (
+	ids     = []string{"a", "b", "c"}
+	members = map[string]*member{}
+	theHub  *member
+	scheme  = runtime.NewScheme()
+)
+
+var _ = BeforeSuite(func(ctx SpecContext) {
+	log.SetLogger(zap.New(zap.WriteTo(GinkgoWriter), zap.UseDevMode(true)))
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, mcsv1beta1.Install, exchangev1alpha1.AddToScheme} {
+		Expect(add(scheme)).To(Succeed())
+	}
+	dir := GinkgoT().TempDir()
+	binary := filepath.Join(dir, "comity")
+	provider, err := binaries.New()
+	Expect(err).NotTo(HaveOccurred())
+	programs, err := provider.Ensure(ctx, binaries.Kubectl)
+	Expect(err).NotTo(HaveOccurred())
+	var built errgroup.Group
+	built.Go(func() error { return build(ctx, binary) })
+	start(dir)
+	Expect(built.Wait()).To(Succeed())
+	var installed errgroup.Group
+	for _, m := range members {
+		installed.Go(func() error { return m.install(ctx, programs[binaries.Kubectl], binary) })
+	}
+	Expect(installed.Wait()).To(Succeed())
+	DeferCleanup(func() {
+		for _, m := range members {
+			Expect(m.agent.Kill()).To(Succeed())
+		}
+	})
+	By("joining them, after the agents have started without any access to the hub")
+	Expect(join.ConnectHub(ctx, hub(), sides(ids...), join.Options{})).To(Succeed())
+	for _, id := range ids {
+		members[id].mount(ctx)
+	}
+}, NodeTimeout(5*time.Minute))
+
+// What the agents wrote tells why a spec failed.
+var _ = ReportAfterEach(func(report SpecReport) {
+	if !report.Failed() {
+		return
+	}
+	for _, id := range ids {
+		if m := members[id]; m != nil && m.agent != nil {
+			GinkgoWriter.Printf("\ncomity in %s:\n%s\n", id, m.agent.LogTail(30))
+		}
+	}
+})
+
+// start starts members and hub. The hub knows the exchange's kinds and no other
+// of ours, nor those of the MCS API.
+func start(dir string) {
+	GinkgoHelper()
+	manifests, err := clusters.Files(crd.FS)
+	Expect(err).NotTo(HaveOccurred())
+	exchange := slices.DeleteFunc(manifests, func(m []byte) bool { return !strings.Contains(string(m), "group: exchange.comity.dev") })
+	Expect(exchange).To(HaveLen(4))
+	// One after the other, so that no port is chosen twice.
+	all := startClusters(controlplane.Options{IDs: ids, Dir: filepath.Join(dir, "clusters"), APIServerOnly: true})
+	hubs := startClusters(controlplane.Options{
+		IDs: []string{"hub"}, FirstNetwork: len(ids) + 1, Dir: filepath.Join(dir, "hub"), APIServerOnly: true, WithoutMCS: true, Manifests: exchange,
+	})
+	for _, c := range append(all, hubs...) {
+		direct, err := client.New(c.RESTConfig(), client.Options{Scheme: scheme})
+		Expect(err).NotTo(HaveOccurred())
+		m := &member{Cluster: c, client: direct, dir: filepath.Join(dir, "agents", c.ID())}
+		if c.ID() == "hub" {
+			theHub = m
+		} else {
+			members[c.ID()] = m
+		}
+	}
+}
+
+func startClusters(options controlplane.Options) []*controlplane.Cluster {
+	GinkgoHelper()
+	started, err := controlplane.Start(context.Background(), options)
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func() { Expect(controlplane.Close(started)).To(Succeed()) })
+	return started
+}
+
+func build(ctx context.Context, out string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", out, "./cmd/comity")
+	cmd.Dir = install.Root()
+	if said, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go build ./cmd/comity: %w\n%s", err, said)
+	}
+	return nil
+}
+
+// exchangeFile is where the agent looks for its access to the hub.
+func (m *member) exchangeFile() string { return filepath.Join(m.dir, "exchange") }
+
+func (m *member) install(ctx context.Context, kubectl, binary string) error {
+	if err := os.MkdirAll(m.dir, 0o755); err != nil {
+		return err
+	}
+	target := install.Target{Cluster: m.Cluster, Set: clusterset, Kubectl: kubectl, Dir: m.dir}
+	var err error
+	if m.agent, err = install.Prepare(ctx, target, binary, "--exchange-kubeconfig", m.exchangeFile()); err != nil {
+		return err
+	}
+	if err := m.agent.Start(); err != nil {
+		return err
+	}
+	return m.agent.WaitReady(ctx, ready)
+}
+
+// mount does what the kubelet does with the Secret: the file changes at once.
+func (m *member) mount(ctx context.Context) {
+	GinkgoHelper()
+	next := m.exchangeFile() + ".next"
+	Expect(os.WriteFile(next, m.exchangeSecret(ctx).Data[join.KubeconfigKey], 0o600)).To(Succeed())
+	Expect(os.Rename(next, m.exchangeFile())).To(Succeed())
+}
+
+func (m *member) exchangeSecret(ctx context.Context) *corev1.Secret {
+	GinkgoHelper()
+	secret := &corev1.Secret{}
+	Expect(m.client.Get(ctx, client.ObjectKey{Namespace: install.Namespace, Name: model.ExchangeSecret}, secret)).To(Succeed())
+	return secret
+}
+
+// inHub is a client that has what m's credential allows in the hub.
+func (m *member) inHub(ctx context.Context) client.Client {
+	GinkgoHelper()
+	config, err := clientcmd.RESTConfigFromKubeConfig(m.exchangeSecret(ctx).Data[join.KubeconfigKey])
+	Expect(err).NotTo(HaveOccurred())
+	c, err := client.New(config, client.Options{Scheme: scheme})
+	Expect(err).NotTo(HaveOccurred())
+	return c
+}
+
+func hub() join.Hub { return join.Hub{RESTConfig: theHub.RESTConfig()} }
+
+// side is how a member takes part in a join.
+func side(id string) join.Cluster {
+	m := members[id]
+	return join.Cluster{
+		ID: model.ClusterID(id), Set: clusterset, Namespace: install.Namespace, ServiceAccount: install.Account,
+		RESTConfig: m.RESTConfig(), PodCIDRs: m.Network().PodCIDRs,
+	}
+}
+
+func sides(ids ...string) []join.Cluster {
+	var out []join.Cluster
+	for _, id := range ids {
+		out = append(out, side(id))
+	}
+	return out
+}
+
+// spoil puts a kubeconfig into the file that would run a program.
+func (m *member) spoil() {
+	GinkgoHelper()
+	text := `apiVersion: v1
+kind: Config
+clusters: [{name: hub, cluster: {server: "https://127.0.0.1:1"}}]
+contexts: [{name: hub, context: {cluster: hub, user: hub}}]
+users: [{name: hub, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: /bin/sh, interactiveMode: Never}}}]
+`
+	Expect(os.WriteFile(m.exchangeFile(), []byte(text), 0o600)).To(Succeed())
+}
+
+// emptyServer is an API server that knows Kubernetes' own kinds alone.
+func emptyServer() *rest.Config {
+	GinkgoHelper()
+	return startClusters(controlplane.Options{IDs: []string{"empty"}, FirstNetwork: len(ids) + 2, APIServerOnly: true, WithoutMCS: true})[0].RESTConfig()
+}

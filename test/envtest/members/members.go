@@ -1,0 +1,221 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package members
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/onsi/ginkgo/v2"
+	"github.com/onsi/gomega"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/join"
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/test/clusters"
+	"github.com/comity-mcs/comity/test/clusters/binaries"
+	"github.com/comity-mcs/comity/test/clusters/controlplane"
+	"github.com/comity-mcs/comity/test/clusters/ports"
+	"github.com/comity-mcs/comity/test/install"
+)
+
+const (
+	clusterset = "test"
+	// ready is how long agents that start at once may take on two cores.
+	ready = 60 * time.Second
+)
+
+// Set is a clusterset.
+type Set struct {
+	// Members by cluster id.
+	Members map[string]*Member
+	// flags are given to each agent, before its own.
+	flags           []string
+	dir             string
+	binary, kubectl string
+}
+
+// Member is one cluster of the set and its agent.
+type Member struct {
+	*controlplane.Cluster
+	// Client is an administrator's, without a cache.
+	Client client.Client
+	// Agent is what of it runs, or ran last. It is started again when it ends by
+	// itself, as it does when it loses its leadership.
+	Agent *install.Agent
+	set   *Set
+	dir   string
+	ports []int
+	mu    sync.Mutex // while the agent's process is started or replaced
+}
+
+// New builds the agent; every agent of the set gets flags.
+func New(ctx context.Context, flags ...string) *Set {
+	ginkgo.GinkgoHelper()
+	log.SetLogger(zap.New(zap.WriteTo(ginkgo.GinkgoWriter), zap.UseDevMode(true)))
+	provider, err := binaries.New()
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	paths, err := provider.Ensure(ctx, binaries.Kubectl)
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	dir := ginkgo.GinkgoT().TempDir()
+	s := &Set{
+		Members: map[string]*Member{}, flags: flags, dir: dir, binary: filepath.Join(dir, "comity"), kubectl: paths[binaries.Kubectl],
+	}
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", s.binary, "./cmd/comity")
+	cmd.Dir = install.Root()
+	said, err := cmd.CombinedOutput()
+	gomega.Expect(err).NotTo(gomega.HaveOccurred(), "go build ./cmd/comity: %s", said)
+	return s
+}
+
+// Add starts clusters, with an agent in each that has joined nobody.
+func (s *Set) Add(ctx context.Context, options controlplane.Options) {
+	ginkgo.GinkgoHelper()
+	options.Dir = filepath.Join(s.dir, "clusters")
+	options.FirstNetwork = len(s.Members) + 1
+	started, err := controlplane.Start(ctx, options)
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	ginkgo.DeferCleanup(func() { gomega.Expect(controlplane.Close(started)).To(gomega.Succeed()) })
+	free, err := ports.Free(install.PortsPerAgent * len(started))
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	var installed errgroup.Group
+	for i, c := range started {
+		direct, err := client.New(c.RESTConfig(), client.Options{Scheme: newScheme()})
+		gomega.Expect(err).NotTo(gomega.HaveOccurred())
+		m := &Member{
+			Cluster: c, Client: direct, set: s, dir: filepath.Join(s.dir, "agents", c.ID()),
+			ports: free[i*install.PortsPerAgent : (i+1)*install.PortsPerAgent],
+		}
+		s.Members[c.ID()] = m
+		installed.Go(func() error { return m.install(ctx) })
+	}
+	gomega.Expect(installed.Wait()).To(gomega.Succeed())
+	for _, c := range started {
+		m := s.Members[c.ID()]
+		running, cancel := context.WithCancel(context.Background())
+		m.AwaitReady(ctx)
+		var ended sync.WaitGroup
+		ended.Go(func() { m.keepRunning(running) })
+		ginkgo.DeferCleanup(func() {
+			cancel()
+			ended.Wait()
+			gomega.Expect(m.Agent.Kill()).To(gomega.Succeed())
+		})
+	}
+}
+
+// keepRunning does what a kubelet does for the agent.
+func (m *Member) keepRunning(ctx context.Context) {
+	for ticker := time.NewTicker(time.Second); ; {
+		select {
+		case <-ctx.Done():
+			ticker.Stop()
+			return
+		case <-ticker.C:
+			m.mu.Lock()
+			_ = m.Agent.Start() // refuses while it runs
+			m.mu.Unlock()
+		}
+	}
+}
+
+// Join joins each pair.
+func (s *Set) Join(ctx context.Context, ids ...string) {
+	ginkgo.GinkgoHelper()
+	for i, a := range ids {
+		for _, b := range ids[i+1:] {
+			gomega.Expect(join.Connect(ctx, s.Members[a].side(), s.Members[b].side(), join.Options{})).To(gomega.Succeed())
+		}
+	}
+}
+
+// Report tells what the agents wrote last, which says why a spec failed.
+func (s *Set) Report() {
+	for id, m := range s.Members {
+		if m.Agent != nil {
+			ginkgo.GinkgoWriter.Printf("\ncomity in %s:\n%s\n", id, m.Agent.LogTail(30))
+		}
+	}
+}
+
+func newScheme() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, mcsv1beta1.Install, exchangev1alpha1.AddToScheme} {
+		gomega.Expect(add(scheme)).To(gomega.Succeed())
+	}
+	return scheme
+}
+
+func (m *Member) install(ctx context.Context) error {
+	if err := os.MkdirAll(m.dir, 0o755); err != nil {
+		return err
+	}
+	var err error
+	if m.Agent, err = install.Prepare(ctx, m.target(), m.set.binary, m.set.flags...); err != nil {
+		return fmt.Errorf("install Comity in %s: %w", m.ID(), err)
+	}
+	if err := m.Agent.Start(); err != nil {
+		return err
+	}
+	return m.Agent.WaitReady(ctx, ready)
+}
+
+func (m *Member) target() install.Target {
+	return install.Target{Cluster: m.Cluster, Set: clusterset, Kubectl: m.set.kubectl, Dir: m.dir, Ports: m.ports}
+}
+
+// Restart ends the agent in order and starts it with these flags beside the set's.
+func (m *Member) Restart(ctx context.Context, flags ...string) {
+	ginkgo.GinkgoHelper()
+	m.mu.Lock()
+	err := m.Agent.StopFor(slices.Concat(m.set.flags, flags)...)
+	m.mu.Unlock()
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	m.AwaitReady(ctx)
+}
+
+// Replica starts a second agent in m, which waits to lead.
+func (m *Member) Replica(ctx context.Context) *install.Agent {
+	ginkgo.GinkgoHelper()
+	second, err := install.Replica(m.target(), m.set.binary, m.set.flags...)
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	gomega.Expect(second.Start()).To(gomega.Succeed())
+	ginkgo.DeferCleanup(second.Kill)
+	gomega.Expect(second.WaitReady(ctx, ready)).To(gomega.Succeed())
+	return second
+}
+
+// AwaitReady waits until the agent, started again if it has ended, is ready and
+// judges exports.
+func (m *Member) AwaitReady(ctx context.Context) {
+	ginkgo.GinkgoHelper()
+	gomega.Eventually(ctx, func() error {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if err := m.Agent.WaitReady(ctx, time.Second); err != nil {
+			return err
+		}
+		return m.Client.Create(ctx, Export("default", "probe"), client.DryRunAll)
+	}).WithTimeout(ready).Should(gomega.Succeed())
+}
+
+func (m *Member) side() join.Cluster {
+	return join.Cluster{
+		ID: model.ClusterID(m.ID()), Set: clusterset, Namespace: install.Namespace, ServiceAccount: install.Account,
+		RESTConfig: m.RESTConfig(), Server: m.PeerServer(), AcceptedCIDRs: clusters.AnyAddress(),
+	}
+}

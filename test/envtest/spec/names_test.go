@@ -1,0 +1,112 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package spec
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/miekg/dns"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/test/envtest/members"
+)
+
+var _ = Describe("names", func() {
+	It("of the Pods of a headless StatefulSet resolve in every cluster, with ports", func(ctx SpecContext) {
+		ns := namespace(ctx, "stateful")
+		service := selecting(ns, "db", ipv4)
+		service.Spec.ClusterIP = corev1.ClusterIPNone
+		b.Create(ctx, service, &appsv1.StatefulSet{
+			ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "db"},
+			Spec: appsv1.StatefulSetSpec{
+				Replicas: ptr.To[int32](2), ServiceName: "db", PodManagementPolicy: appsv1.ParallelPodManagement,
+				Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}},
+				Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "db"}}, Spec: pod(ns, "db", "").Spec},
+			},
+		}, members.Export(ns, "db"))
+		addresses(ctx, b, ns, "db", 2)
+		host := hostOf(ns, "db")
+		for _, m := range []*members.Member{a, b} {
+			Eventually(ctx, m.ImportCondition(ns, "db", "Ready")).Should(HavePrefix("True/"), "in %s", m.ID())
+			Expect(members.Get(ctx, m, members.Import(ns, "db")).Spec.Type).To(BeEquivalentTo("Headless"))
+			for i := range 2 {
+				one := members.Get(ctx, b, pod(ns, "db", fmt.Sprintf("db-%d", i)))
+				Eventually(ctx, lookup(m, fmt.Sprintf("db-%d.b.%s", i, host), dns.TypeA)).Should(Equal([]string{one.Status.PodIPs[0].IP}), "in %s", m.ID())
+			}
+			Eventually(ctx, lookup(m, host, dns.TypeA)).Should(HaveLen(2))
+			Eventually(ctx, lookup(m, "_http._tcp."+host, dns.TypeSRV)).Should(Equal([]string{"80 db-0.b." + host, "80 db-1.b." + host}))
+			Expect(lookup(m, "db-2.b."+host, dns.TypeA)(ctx)).To(Equal([]string{"NXDOMAIN"}))
+			Expect(lookup(m, "db-0.a."+host, dns.TypeA)(ctx)).To(Equal([]string{"NXDOMAIN"}))
+		}
+	})
+
+	It("of endpoints that are not addresses do not travel, and those made by hand do", func(ctx SpecContext) {
+		ns := namespace(ctx, "manual")
+		named := members.Endpoints(ns, "web", "web-named", 8080, "elsewhere.example.com")
+		named.AddressType = discoveryv1.AddressTypeFQDN
+		b.Create(ctx, members.Service(ns, "web"), members.Endpoints(ns, "web", "web-by-hand", 8080, "10.90.0.1", "10.90.0.2"),
+			endpoints6(ns, "web", "web-six", "fd00:90::1"), named, members.Export(ns, "web"))
+		for _, m := range all() {
+			Eventually(ctx, m.Backends(ns, "web")).Should(Equal([]string{"b/10.90.0.1", "b/10.90.0.2", "b/fd00:90::1"}), "in %s", m.ID())
+			for _, s := range m.Slices(ctx, ns, "web") {
+				Expect(s.AddressType).NotTo(Equal(discoveryv1.AddressTypeFQDN))
+			}
+		}
+	})
+
+	It("of 63 characters work, from export to DNS", func(ctx SpecContext) {
+		ns := namespace(ctx, strings.Repeat("n", 63))
+		name := "s" + strings.Repeat("v", 62)
+		b.Create(ctx, selecting(ns, name, ipv4), pod(ns, name, "web-1"), members.Export(ns, name))
+		ips := addresses(ctx, b, ns, name, 1)
+		for _, m := range []*members.Member{a, b} {
+			Eventually(ctx, m.Backends(ns, name)).Should(Equal([]string{"b/" + ips[0]}), "in %s", m.ID())
+			Eventually(ctx, m.ImportCondition(ns, name, "Ready")).Should(HavePrefix("True/"))
+			Eventually(ctx, lookup(m, hostOf(ns, name), dns.TypeA)).Should(Equal(m.Derived(ctx, ns, name).Spec.ClusterIPs[:1]))
+		}
+		Eventually(ctx, b.ExportCondition(ns, name, "Available")).Should(HavePrefix("True/Imported: "))
+	})
+
+	It("that collide in their sum get two derived Services, and keep them", func(ctx SpecContext) {
+		ns := namespace(ctx, "collide")
+		names := []string{"svc-adb", "svc-bbc"}
+		Expect(model.DerivedName(names[0])).To(Equal(model.DerivedName(names[1])))
+		for i, name := range names {
+			b.Create(ctx, members.Service(ns, name), members.Endpoints(ns, name, name+"-x", 8080, fmt.Sprintf("10.91.0.%d", i+1)), members.Export(ns, name))
+		}
+		have := func() (out []string, uids []types.UID) {
+			for i, name := range names {
+				Eventually(ctx, a.Backends(ns, name)).Should(Equal([]string{fmt.Sprintf("b/10.91.0.%d", i+1)}))
+				Eventually(ctx, a.ImportCondition(ns, name, "Ready")).Should(HavePrefix("True/"))
+				derived := a.Derived(ctx, ns, name)
+				Expect(derived.Labels).To(HaveKeyWithValue(model.LabelServiceName, name))
+				Eventually(ctx, lookup(a, hostOf(ns, name), dns.TypeA)).Should(Equal(derived.Spec.ClusterIPs))
+				Expect(endpointsOf(ctx, a, derived)).To(Equal([]string{fmt.Sprintf("10.91.0.%d", i+1)}))
+				out, uids = append(out, derived.Name), append(uids, derived.UID)
+			}
+			return out, uids
+		}
+		before, uids := have()
+		Expect(before).To(ContainElement(model.DerivedName(names[0])))
+		Expect(before[0]).NotTo(Equal(before[1]))
+		members.AwaitQuiet(ctx, a)
+		from := time.Now()
+		a.Restart(ctx)
+		members.AwaitQuiet(ctx, a)
+		after, now := have()
+		Expect(after).To(Equal(before))
+		Expect(now).To(Equal(uids))
+		Expect(written(a, from, ns)).To(BeEmpty(), "a restart changes nothing")
+	}, SpecTimeout(2*time.Minute))
+})

@@ -1,0 +1,57 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package spec
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"github.com/comity-mcs/comity/test/clusters/controlplane"
+	"github.com/comity-mcs/comity/test/envtest/members"
+)
+
+// soon bounds every wait.
+const soon = 45 * time.Second
+
+func TestSpec(t *testing.T) {
+	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(soon)
+	SetDefaultEventuallyPollingInterval(100 * time.Millisecond)
+	EnforceDefaultTimeoutsWhenUsingContexts()
+	RunSpecs(t, "spec")
+}
+
+var (
+	set     *members.Set
+	a, b, c *members.Member
+)
+
+var _ = BeforeSuite(func(ctx SpecContext) {
+	set = members.New(ctx)
+	set.Add(ctx, controlplane.Options{IDs: []string{"a", "b"}, DualStack: true})
+	set.Add(ctx, controlplane.Options{IDs: []string{"c"}, APIServerOnly: true})
+	set.Join(ctx, "a", "b", "c")
+	a, b, c = set.Members["a"], set.Members["b"], set.Members["c"]
+}, NodeTimeout(5*time.Minute))
+
+var _ = ReportAfterEach(func(report SpecReport) {
+	if report.Failed() {
+		set.Report()
+	}
+})
+
+func all() []*members.Member { return []*members.Member{a, b, c} }
+
+// namespace makes one in every cluster.
+func namespace(ctx context.Context, name string) string {
+	GinkgoHelper()
+	for _, m := range all() {
+		m.Create(ctx, members.Namespace(name))
+	}
+	return name
+}

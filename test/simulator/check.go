@@ -1,0 +1,215 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package simulator
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/test/simulator/agent"
+	"github.com/comity-mcs/comity/test/simulator/apiserver"
+)
+
+// checker asks of every single write whether it may be made. It goes by what it
+// saw happen since the world began, not by what objects say of themselves.
+type checker struct {
+	world     *World
+	origins   map[types.UID]*origin
+	processes map[string]process // by actor
+}
+
+// origin is where an object came from.
+type origin struct {
+	ours bool
+	// Of an imported object: what it was made for.
+	key     types.NamespacedName
+	cluster model.ClusterID
+	source  string
+	// meddled is true once a user took off or changed what says so.
+	meddled bool
+}
+
+type process struct {
+	*agent.Process
+	cluster *Cluster
+}
+
+func newChecker(w *World) *checker {
+	return &checker{world: w, origins: map[types.UID]*origin{}, processes: map[string]process{}}
+}
+
+func (k *checker) process(actor string, c *Cluster, p *agent.Process) {
+	k.processes[actor] = process{p, c}
+}
+
+func (k *checker) wrote(c *Cluster, write apiserver.Write) {
+	p, byAgent := k.processes[write.Actor]
+	if !byAgent {
+		k.byOthers(write)
+		return
+	}
+	if p.cluster != c {
+		k.world.fail("I4: %s wrote %s in cluster %s", write.Actor, write.Ref, c.ID)
+	}
+	if write.Before == nil {
+		if strings.HasPrefix(write.Ref.Namespace, "kube-") || write.Ref.Namespace == "comity-system" {
+			k.world.fail("I1: %s created %s", write.Actor, write.Ref)
+		}
+		k.origins[write.After.GetUID()] = &origin{ours: true, key: p.Seen.Key}
+		k.made(write)
+		return
+	}
+	from := k.origins[write.Before.GetUID()]
+	if !from.ours {
+		k.world.fail("I1: %s wrote %s (%s), which is not Comity's", write.Actor, write.Ref, write.Verb())
+	}
+	if !strings.HasPrefix(write.Ref.Namespace, "comity-") && !from.meddled && !write.Status {
+		k.mayGo(p, write, from)
+	}
+	k.made(write)
+}
+
+// made notes what an agent made an imported slice for.
+func (k *checker) made(write apiserver.Write) {
+	if s, is := write.After.(*discoveryv1.EndpointSlice); is {
+		o := k.origins[s.UID]
+		o.cluster, o.source, o.meddled = clusterOf(s), s.Annotations[model.AnnotationSourceSlice], false
+	}
+}
+
+// byOthers notes what a user did.
+func (k *checker) byOthers(write apiserver.Write) {
+	switch {
+	case write.Before == nil:
+		k.origins[write.After.GetUID()] = &origin{}
+	case write.After != nil:
+		o := k.origins[write.After.GetUID()]
+		o.ours = o.ours && model.Ours(write.After)
+		for _, label := range []string{model.LabelServiceName, model.LabelSourceCluster} {
+			o.meddled = o.meddled || write.Before.GetLabels()[label] != write.After.GetLabels()[label]
+		}
+		o.meddled = o.meddled || write.Before.GetAnnotations()[model.AnnotationSourceSlice] != write.After.GetAnnotations()[model.AnnotationSourceSlice]
+	}
+}
+
+// mayGo is I2: what came from a cluster is changed or deleted only by a process
+// that has read that cluster since it started, and deleted only if the cluster
+// does not publish it, or is no peer any more.
+func (k *checker) mayGo(p process, write apiserver.Write, from *origin) {
+	bad := ""
+	switch o := write.Before.(type) {
+	case *discoveryv1.EndpointSlice:
+		switch {
+		case k.unread(p, from.cluster):
+			bad = fmt.Sprintf("cluster %s was not read", from.cluster)
+		case write.After == nil && k.published(p, o, from):
+			bad = fmt.Sprintf("cluster %s publishes it", from.cluster)
+		}
+	case *mcsv1beta1.ServiceImport:
+		if write.After == nil {
+			bad = k.importMayGo(p, o)
+		}
+	case *corev1.Service:
+		if write.After == nil && !k.replaced(p, o, from) {
+			bad = k.importMayGo(p, nil)
+		}
+	}
+	if bad != "" {
+		k.world.fail("I2: %s wrote %s (%s), but %s", write.Actor, write.Ref, write.Verb(), bad)
+	}
+}
+
+func (k *checker) unread(p process, cluster model.ClusterID) bool {
+	return slices.Contains(p.Seen.Unread, cluster) && (cluster == p.ID || slices.Contains(p.Seen.Members, cluster))
+}
+
+// published reports whether what the process saw has a place for the slice that
+// is being deleted, and no other slice has that place.
+func (k *checker) published(p process, s *discoveryv1.EndpointSlice, from *origin) bool {
+	want := expected(seen(p))
+	if p.Seen.Key != from.key || want == nil || len(p.Seen.Unread) > 0 {
+		return false // while a cluster is unread, the ports that stand decide which slices have a place
+	}
+	for _, o := range p.cluster.Server.List("EndpointSlice", from.key.Namespace) {
+		other := k.origins[o.GetUID()]
+		t, is := o.(*discoveryv1.EndpointSlice)
+		if is && other.ours && t.AddressType == s.AddressType && other.cluster == from.cluster && other.source == from.source {
+			return false
+		}
+	}
+	_, has := want.Slices[fmt.Sprintf("%s/%s/%s", from.cluster, from.source, s.AddressType)]
+	return has
+}
+
+// importMayGo says why an import may not be deleted; empty if it may.
+func (k *checker) importMayGo(p process, s *mcsv1beta1.ServiceImport) string {
+	if len(p.Seen.Exports) > 0 {
+		return fmt.Sprintf("cluster %s exports it", p.Seen.Exports[0].Cluster)
+	}
+	if s != nil {
+		for _, c := range s.Status.Clusters {
+			if k.unread(p, model.ClusterID(c.Cluster)) {
+				return fmt.Sprintf("cluster %s, which exported it, was not read", c.Cluster)
+			}
+		}
+	}
+	for _, t := range p.Seen.Current.Slices {
+		if from := k.origins[t.UID]; from.ours && !from.meddled && from.key == p.Seen.Key && k.unread(p, from.cluster) {
+			return fmt.Sprintf("cluster %s, whose endpoints it has, was not read", from.cluster)
+		}
+	}
+	return ""
+}
+
+// replaced reports whether a derived Service goes because it is of the wrong
+// type, or because there is another.
+func (k *checker) replaced(p process, s *corev1.Service, from *origin) bool {
+	if len(p.Seen.Exports) == 0 {
+		return false
+	}
+	oldest := seen(p)[0]
+	if (oldest.service.Spec.ClusterIP == corev1.ClusterIPNone) != (s.Spec.ClusterIP == corev1.ClusterIPNone) {
+		return true
+	}
+	return slices.ContainsFunc(p.Seen.Current.Services, func(o *corev1.Service) bool {
+		other := k.origins[o.GetUID()]
+		return o.GetUID() != s.UID && other.ours && other.key == from.key
+	})
+}
+
+// seen is what a process saw, in the words of the oracle.
+func seen(p process) []constituent {
+	var all []constituent
+	for _, e := range p.Seen.Exports {
+		service := &corev1.Service{Spec: corev1.ServiceSpec{IPFamilies: e.IPFamilies, SessionAffinity: corev1.ServiceAffinityNone}}
+		if e.Type == mcsv1beta1.Headless {
+			service.Spec.ClusterIP = corev1.ClusterIPNone
+		}
+		for _, port := range e.Ports {
+			service.Spec.Ports = append(service.Spec.Ports, corev1.ServicePort{Name: port.Name, Protocol: port.Protocol, Port: port.Port})
+		}
+		one := constituent{e.Cluster, e.CreatedAt.Unix(), service, e.Labels, map[string]*discoveryv1.EndpointSlice{}}
+		for _, s := range p.Seen.Sources[e.Cluster] {
+			name := s.Name
+			if source := s.Annotations[model.AnnotationSourceSlice]; source != "" && e.Cluster != p.ID {
+				name = source
+			}
+			one.slices[name] = s
+		}
+		all = append(all, one)
+	}
+	sortConstituents(all)
+	return all
+}
+
+func clusterOf(s *discoveryv1.EndpointSlice) model.ClusterID {
+	return model.ClusterID(s.Labels[model.LabelSourceCluster])
+}
