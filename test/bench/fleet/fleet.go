@@ -16,7 +16,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"time"
 
@@ -66,17 +65,14 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 	if f.dir, err = os.MkdirTemp("", "comity-bench-"); err != nil {
 		return f, fmt.Errorf("make a directory for the benchmark: %w", err)
 	}
-	provider, err := binaries.New()
-	if err != nil {
-		return f, err
-	}
-	programs, err := provider.Ensure(ctx, binaries.Kubectl)
+	kubectl, err := install.Kubectl(ctx)
 	if err != nil {
 		return f, err
 	}
 	if o.Agent == "" {
 		o.Say("go build ./cmd/comity")
-		if o.Agent, err = f.build(ctx, provider.Root); err != nil {
+		o.Agent = filepath.Join(f.dir, "comity")
+		if err := install.Build(ctx, o.Agent); err != nil {
 			return f, err
 		}
 	}
@@ -90,20 +86,10 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 		return f, err
 	}
 	o.Say("installing Comity in each and joining them")
-	if err := f.install(ctx, o, programs[binaries.Kubectl]); err != nil {
+	if err := f.install(ctx, o, kubectl); err != nil {
 		return f, err
 	}
 	return f, f.join(ctx)
-}
-
-func (f *Fleet) build(ctx context.Context, root string) (string, error) {
-	binary := filepath.Join(f.dir, "comity")
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", binary, "./cmd/comity")
-	cmd.Dir = root
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build ./cmd/comity: %w\n%s", err, out)
-	}
-	return binary, nil
 }
 
 func (f *Fleet) install(ctx context.Context, o Options, kubectl string) error {

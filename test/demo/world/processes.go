@@ -6,8 +6,6 @@ package world
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os/exec"
 	"sync"
 	"time"
 
@@ -34,16 +32,8 @@ type processes struct {
 func (p *processes) binary() string { return p.world.path("bin", "comity") }
 
 func (p *processes) build(ctx context.Context) error {
-	words := []string{"go", "build", "-o", p.binary(), "./cmd/comity"}
-	p.world.Tell.Command(words...)
-	return p.world.Tell.Wait("go build ./cmd/comity", func() error {
-		cmd := exec.CommandContext(ctx, words[0], words[1:]...)
-		cmd.Dir = p.world.root
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("go build ./cmd/comity: %w\n%s", err, out)
-		}
-		return nil
-	})
+	p.world.Tell.Command("go", "build", "-o", p.binary(), "./cmd/comity")
+	return p.world.Tell.Wait("go build ./cmd/comity", func() error { return install.Build(ctx, p.binary()) })
 }
 
 func (p *processes) start(ctx context.Context, ids []string) ([]clusters.Cluster, error) {

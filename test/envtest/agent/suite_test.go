@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -30,7 +29,6 @@ import (
 	"github.com/comity-mcs/comity/sync/join"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/clusters"
-	"github.com/comity-mcs/comity/test/clusters/binaries"
 	"github.com/comity-mcs/comity/test/clusters/controlplane"
 	"github.com/comity-mcs/comity/test/install"
 )
@@ -76,10 +74,12 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 		Expect(add(scheme)).To(Succeed())
 	}
 	dir := GinkgoT().TempDir()
-	kubectl = provideKubectl(ctx)
+	var err error
+	kubectl, err = install.Kubectl(ctx)
+	Expect(err).NotTo(HaveOccurred())
 	var built errgroup.Group
 	binary = filepath.Join(dir, "comity")
-	built.Go(func() error { return build(ctx, binary) })
+	built.Go(func() error { return install.Build(ctx, binary) })
 	for _, m := range startClusters(controlplane.Options{IDs: ids, Dir: filepath.Join(dir, "clusters"), APIServerOnly: true}) {
 		members[m.ID()] = m
 	}
@@ -115,24 +115,6 @@ var _ = ReportAfterEach(func(report SpecReport) {
 		}
 	}
 })
-
-func provideKubectl(ctx context.Context) string {
-	GinkgoHelper()
-	provider, err := binaries.New()
-	Expect(err).NotTo(HaveOccurred())
-	paths, err := provider.Ensure(ctx, binaries.Kubectl)
-	Expect(err).NotTo(HaveOccurred())
-	return paths[binaries.Kubectl]
-}
-
-func build(ctx context.Context, out string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", out, "./cmd/comity")
-	cmd.Dir = install.Root()
-	if said, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("go build ./cmd/comity: %w\n%s", err, said)
-	}
-	return nil
-}
 
 func startClusters(options controlplane.Options) []*member {
 	GinkgoHelper()

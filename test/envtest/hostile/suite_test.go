@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -28,7 +27,6 @@ import (
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/join"
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/test/clusters/binaries"
 	"github.com/comity-mcs/comity/test/clusters/controlplane"
 	"github.com/comity-mcs/comity/test/install"
 )
@@ -71,14 +69,16 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 		Expect(add(scheme)).To(Succeed())
 	}
 	dir := GinkgoT().TempDir()
-	binary := program(ctx, dir)
+	binary := filepath.Join(dir, "comity")
+	Expect(install.Build(ctx, binary)).To(Succeed())
+	kubectl, err := install.Kubectl(ctx)
+	Expect(err).NotTo(HaveOccurred())
 	started, err := controlplane.Start(ctx, controlplane.Options{IDs: []string{"a", "b", "c"}, Dir: filepath.Join(dir, "clusters"), APIServerOnly: true})
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(controlplane.Close(started)).To(Succeed()) })
 	victim, attacker, neighbor = newMember(started[0]), newMember(started[1]), newMember(started[2])
 	all := []*member{victim, attacker, neighbor}
 	var installed errgroup.Group
-	kubectl := provideKubectl(ctx)
 	for _, m := range all {
 		m.addNode(ctx)
 		installed.Go(func() error { return m.prepare(ctx, binary, kubectl, filepath.Join(dir, "agents", m.ID())) })
@@ -107,29 +107,6 @@ var _ = ReportAfterEach(func(report SpecReport) {
 		GinkgoWriter.Printf("\ncomity in a:\n%s\n", victim.agent.LogTail(40))
 	}
 })
-
-func provideKubectl(ctx context.Context) string {
-	GinkgoHelper()
-	provider, err := binaries.New()
-	Expect(err).NotTo(HaveOccurred())
-	paths, err := provider.Ensure(ctx, binaries.Kubectl)
-	Expect(err).NotTo(HaveOccurred())
-	return paths[binaries.Kubectl]
-}
-
-// program is the agent: COMITY_BINARY if set, else built here.
-func program(ctx context.Context, dir string) string {
-	GinkgoHelper()
-	if path := os.Getenv("COMITY_BINARY"); path != "" {
-		return path
-	}
-	out := filepath.Join(dir, "comity")
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", out, "./cmd/comity")
-	cmd.Dir = install.Root()
-	said, err := cmd.CombinedOutput()
-	Expect(err).NotTo(HaveOccurred(), "%s", said)
-	return out
-}
 
 func newMember(c *controlplane.Cluster) *member {
 	GinkgoHelper()

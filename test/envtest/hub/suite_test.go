@@ -5,9 +5,7 @@ package hub
 
 import (
 	"context"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -32,7 +30,6 @@ import (
 	"github.com/comity-mcs/comity/sync/join"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/clusters"
-	"github.com/comity-mcs/comity/test/clusters/binaries"
 	"github.com/comity-mcs/comity/test/clusters/controlplane"
 	"github.com/comity-mcs/comity/test/install"
 )
@@ -75,17 +72,15 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	}
 	dir := GinkgoT().TempDir()
 	binary := filepath.Join(dir, "comity")
-	provider, err := binaries.New()
-	Expect(err).NotTo(HaveOccurred())
-	programs, err := provider.Ensure(ctx, binaries.Kubectl)
+	kubectl, err := install.Kubectl(ctx)
 	Expect(err).NotTo(HaveOccurred())
 	var built errgroup.Group
-	built.Go(func() error { return build(ctx, binary) })
+	built.Go(func() error { return install.Build(ctx, binary) })
 	start(dir)
 	Expect(built.Wait()).To(Succeed())
 	var installed errgroup.Group
 	for _, m := range members {
-		installed.Go(func() error { return m.install(ctx, programs[binaries.Kubectl], binary) })
+		installed.Go(func() error { return m.install(ctx, kubectl, binary) })
 	}
 	Expect(installed.Wait()).To(Succeed())
 	DeferCleanup(func() {
@@ -143,15 +138,6 @@ func startClusters(options controlplane.Options) []*controlplane.Cluster {
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(controlplane.Close(started)).To(Succeed()) })
 	return started
-}
-
-func build(ctx context.Context, out string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", out, "./cmd/comity")
-	cmd.Dir = install.Root()
-	if said, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("go build ./cmd/comity: %w\n%s", err, said)
-	}
-	return nil
 }
 
 // exchangeFile is where the agent looks for its access to the hub.

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -27,7 +26,6 @@ import (
 	"github.com/comity-mcs/comity/sync/join"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/clusters"
-	"github.com/comity-mcs/comity/test/clusters/binaries"
 	"github.com/comity-mcs/comity/test/clusters/controlplane"
 	"github.com/comity-mcs/comity/test/clusters/ports"
 	"github.com/comity-mcs/comity/test/install"
@@ -67,18 +65,13 @@ type Member struct {
 func New(ctx context.Context, flags ...string) *Set {
 	ginkgo.GinkgoHelper()
 	log.SetLogger(zap.New(zap.WriteTo(ginkgo.GinkgoWriter), zap.UseDevMode(true)))
-	provider, err := binaries.New()
-	gomega.Expect(err).NotTo(gomega.HaveOccurred())
-	paths, err := provider.Ensure(ctx, binaries.Kubectl)
+	kubectl, err := install.Kubectl(ctx)
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
 	dir := ginkgo.GinkgoT().TempDir()
 	s := &Set{
-		Members: map[string]*Member{}, flags: flags, dir: dir, binary: filepath.Join(dir, "comity"), kubectl: paths[binaries.Kubectl],
+		Members: map[string]*Member{}, flags: flags, dir: dir, binary: filepath.Join(dir, "comity"), kubectl: kubectl,
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", s.binary, "./cmd/comity")
-	cmd.Dir = install.Root()
-	said, err := cmd.CombinedOutput()
-	gomega.Expect(err).NotTo(gomega.HaveOccurred(), "go build ./cmd/comity: %s", said)
+	gomega.Expect(install.Build(ctx, s.binary)).To(gomega.Succeed())
 	return s
 }
 

@@ -1,0 +1,32 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package install
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+
+	"github.com/comity-mcs/comity/test/clusters/binaries"
+)
+
+// Build builds the agent from this checkout, as the file out.
+func Build(ctx context.Context, out string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", out, "./cmd/comity")
+	cmd.Dir = Root()
+	if said, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go build ./cmd/comity: %w\n%s", err, said)
+	}
+	return nil
+}
+
+// Kubectl is the program that renders manifests, fetched or built if it is not there yet.
+func Kubectl(ctx context.Context) (string, error) {
+	provider, err := binaries.New()
+	if err != nil {
+		return "", err
+	}
+	paths, err := provider.Ensure(ctx, binaries.Kubectl)
+	return paths[binaries.Kubectl], err
+}
