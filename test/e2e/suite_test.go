@@ -22,7 +22,6 @@ import (
 
 	"github.com/comity-mcs/comity/sync/join"
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/test/clusters/binaries"
 	"github.com/comity-mcs/comity/test/clusters/kind"
 	"github.com/comity-mcs/comity/test/install"
 )
@@ -70,7 +69,21 @@ func TestE2E(t *testing.T) {
 	reporter.Verbose = testing.Verbose()
 	reporter.NoColor = true // it is read in logs
 	RunSpecs(t, "Comity on kind", suite, reporter)
+	for _, failure := range failures {
+		t.Error(failure)
+	}
 }
+
+// failures stand at the end of the output, where the reader of a long log begins.
+var failures []string
+
+var _ = ReportAfterSuite("what failed", func(report Report) {
+	for _, spec := range report.SpecReports {
+		if spec.Failed() {
+			failures = append(failures, fmt.Sprintf("%s %s: %.2000s", spec.LeafNodeType, spec.FullText(), spec.Failure.Message))
+		}
+	}
+})
 
 // step tells what comes now and how much time has passed.
 func step(format string, args ...any) {
@@ -95,21 +108,14 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	Expect(kind.Delete(ctx, ids)).To(Succeed())
 	kubectl = findKubectl(ctx)
 
-	var image string
-	var started []*kind.Cluster
-	step("build the image, and start two clusters")
-	group, groupCtx := errgroup.WithContext(ctx)
-	group.Go(func() (err error) {
-		image, err = provideImage(groupCtx)
-		return err
+	step("build the image")
+	image, err := provideImage(ctx)
+	Expect(err).NotTo(HaveOccurred())
+	// Only now: a compiler on every core can keep a control plane from coming up in time.
+	step("start two clusters")
+	started, err := kind.Start(ctx, kind.Options{
+		IDs: ids, Images: present(ctx, agnhost), ProxyModes: proxyModes(), Out: GinkgoWriter,
 	})
-	group.Go(func() (err error) {
-		started, err = kind.Start(groupCtx, kind.Options{
-			IDs: ids, Images: present(groupCtx, agnhost), ProxyModes: proxyModes(), Out: GinkgoWriter,
-		})
-		return err
-	})
-	err := group.Wait()
 	DeferCleanup(func() {
 		step("delete the clusters")
 		Expect(kind.Close(started)).To(Succeed())
@@ -199,11 +205,9 @@ func findKubectl(ctx context.Context) string {
 	if path, err := exec.LookPath("kubectl"); err == nil {
 		return path
 	}
-	provider, err := binaries.New()
+	path, err := install.Kubectl(ctx)
 	Expect(err).NotTo(HaveOccurred())
-	paths, err := provider.Ensure(ctx, binaries.Kubectl)
-	Expect(err).NotTo(HaveOccurred())
-	return paths[binaries.Kubectl]
+	return path
 }
 
 // awaitPeer waits until the webhook of m admits an export to the other cluster:
