@@ -84,6 +84,18 @@ func FromRecord(cluster model.ClusterID, record *exchangev1alpha1.ExportRecord) 
 	}, nil
 }
 
+// Refusal is what to tell cluster of record, if FromRecord refuses it. It holds
+// nothing of what the record says but the UID, because it comes to stand in an
+// object of ours. False for a valid record, and for one of which it cannot be
+// told what it is about.
+func Refusal(cluster model.ClusterID, record *exchangev1alpha1.ExportRecord) (model.Refusal, bool) {
+	problem := checkRecord(record)
+	if problem == nil || checkReference(record.Name, record.Spec.Service) != nil || checkUID("", record.Spec.ExportUID) != nil {
+		return model.Refusal{}, false
+	}
+	return model.Refusal{Cluster: cluster, ExportUID: record.Spec.ExportUID, Field: problem.field}, true
+}
+
 func affinityOrNone(a corev1.ServiceAffinity) corev1.ServiceAffinity {
 	if a == "" {
 		return corev1.ServiceAffinityNone

@@ -204,7 +204,18 @@ func TestARecordIsNotBelieved(t *testing.T) {
 				}
 			}
 			fitForATerminal(t, err.Error(), 700)
+
+			// Its writer hears which field it is, unless it cannot be told what the record is about.
+			want := model.Refusal{Cluster: "b", ExportUID: record.Spec.ExportUID, Field: c.field}
+			nameless := strings.HasPrefix(c.field, "spec.service.") || c.field == "metadata.name" || c.field == "spec.exportUID"
+			got, refused := Refusal("b", record)
+			if refused == nameless || refused && got != want {
+				t.Errorf("its writer hears %v, %+v; want %+v", refused, got, want)
+			}
 		})
+	}
+	if got, refused := Refusal("b", aRecord(t)); refused {
+		t.Errorf("the writer of a valid record hears %+v", got)
 	}
 }
 

@@ -71,16 +71,10 @@ func addExchangeIndexes(ctx context.Context, indexer client.FieldIndexer) error 
 }
 
 func exportIndex(o client.Object) []string {
-	if key, ok := exportOfSlice(o); ok {
+	if key, ok := model.LabeledExport(o.GetLabels()); ok {
 		return []string{key.String()}
 	}
 	return nil
-}
-
-// exportOfSlice reads which export a slice copy in the exchange is of.
-func exportOfSlice(o client.Object) (types.NamespacedName, bool) {
-	key := types.NamespacedName{Namespace: o.GetLabels()[model.LabelExportNamespace], Name: o.GetLabels()[model.LabelExportName]}
-	return key, key.Namespace != "" && key.Name != ""
 }
 
 // TrimManagedFields is a cache transform that drops the field sets, most of an
@@ -216,16 +210,14 @@ func (b *base) exportedSlice(ctx context.Context, o client.Object) []types.Names
 
 // exchangeObject names the export that a record or a slice copy is of.
 func exchangeObject(_ context.Context, o client.Object) []types.NamespacedName {
-	if record, ok := o.(*exchangev1alpha1.ExportRecord); ok {
-		if name, namespace, found := strings.Cut(record.Name, "."); found {
-			return []types.NamespacedName{{Namespace: namespace, Name: name}}
-		}
+	key, ok := model.LabeledExport(o.GetLabels())
+	if record, isRecord := o.(*exchangev1alpha1.ExportRecord); isRecord {
+		key, ok = model.RecordKey(record.Name)
+	}
+	if !ok {
 		return nil
 	}
-	if key, ok := exportOfSlice(o); ok {
-		return []types.NamespacedName{key}
-	}
-	return nil
+	return []types.NamespacedName{key}
 }
 
 // importedObject names the import that a derived object is of; and, for a

@@ -53,7 +53,7 @@ func setupPublish(mgr ctrl.Manager, b *base) error {
 		},
 	}
 	isCopy := predicate.NewPredicateFuncs(func(o client.Object) bool {
-		_, is := exportOfSlice(o)
+		_, is := model.LabeledExport(o.GetLabels())
 		return is
 	})
 	return ctrl.NewControllerManagedBy(mgr).Named("publish").

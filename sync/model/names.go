@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
@@ -137,6 +138,18 @@ func SliceName(derived string, plain bool, cluster ClusterID, sourceSlice string
 // RecordName is the name of the ExportRecord of namespace/name. Neither part
 // can hold a dot, so two exports never share a record.
 func RecordName(namespace, name string) string { return name + "." + namespace }
+
+// RecordKey is the inverse of RecordName. False for a name that RecordName does not make.
+func RecordKey(record string) (types.NamespacedName, bool) {
+	name, namespace, ok := strings.Cut(record, ".")
+	return types.NamespacedName{Namespace: namespace, Name: name}, ok && name != "" && namespace != ""
+}
+
+// LabeledExport is the export that a published slice says by its labels that it belongs to. False if one is missing.
+func LabeledExport(labels map[string]string) (types.NamespacedName, bool) {
+	key := types.NamespacedName{Namespace: labels[LabelExportNamespace], Name: labels[LabelExportName]}
+	return key, key.Namespace != "" && key.Name != ""
+}
 
 // RecordSliceName is the name, in an exchange namespace, of the copy of an
 // EndpointSlice. A namespace holds no dot, so the first dot ends it. Names that

@@ -28,6 +28,16 @@ type Report struct {
 	Since time.Time
 }
 
+// Refusal is an export of a cluster that cannot be read here.
+type Refusal struct {
+	// Cluster is the exporter.
+	Cluster ClusterID
+	// ExportUID is the ServiceExport that it says it exports.
+	ExportUID types.UID
+	// Field is the first field of its record that is not valid, as a path.
+	Field string
+}
+
 // Destination is one cluster in the scope of a local export, and what came of
 // the export there.
 type Destination struct {

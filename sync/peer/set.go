@@ -176,6 +176,21 @@ func (s *Set) Exports(key types.NamespacedName) []model.Export {
 	return out
 }
 
+// Refusals are what the synced peers export as key in records that are not
+// valid, sorted by cluster.
+func (s *Set) Refusals(key types.NamespacedName) []model.Refusal {
+	var out []model.Refusal
+	for _, r := range *s.view.Load() {
+		if r.from == nil {
+			continue
+		}
+		if refusal, ok := r.from.Refusal(key); ok {
+			out = append(out, refusal)
+		}
+	}
+	return out
+}
+
 // Slices are the EndpointSlice copies that cluster publishes for key, sorted by
 // name, without the parts that may not be imported; the problems name those.
 // None if the cluster is not synced.

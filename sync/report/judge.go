@@ -88,6 +88,13 @@ func judge(s situation) (verdict, bool) {
 	return verdict{imported: s.remains(), reason: left[0].Reason, message: s.leftOut(left)}, true
 }
 
+// refused is what is said of an export that cannot be read.
+func refused(self model.ClusterID, refusal model.Refusal) verdict {
+	return verdict{reason: model.ReasonInvalidRecord, message: fmt.Sprintf(
+		"cluster %s cannot use what cluster %s publishes: field %s is not valid; run the same version of Comity in both, and see the events of the peer Secret of %s there",
+		self, refusal.Cluster, refusal.Field, refusal.Cluster)}
+}
+
 func (s *situation) isSource(c model.Constituent) bool { return c.Cluster == s.source }
 
 // blocks reports whether a problem of this cluster's own objects keeps the

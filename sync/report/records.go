@@ -6,7 +6,6 @@ package report
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -99,6 +98,11 @@ func (r *recorder) desire(ctx context.Context, key types.NamespacedName) (desire
 	}
 	exports := r.Peers.Exports(key)
 	desired = make(map[string]exchangev1alpha1.ImportRecordSpec, len(exports))
+	for _, refusal := range r.Peers.Refusals(key) {
+		if at := model.ScopedExchangeNamespace(r.Self, refusal.Cluster); !kept[at] {
+			desired[at] = r.spec(key, refusal.ExportUID, refused(r.Self, refusal))
+		}
+	}
 	if len(exports) == 0 {
 		return desired, kept, nil
 	}
@@ -121,11 +125,16 @@ func (r *recorder) desire(ctx context.Context, key types.NamespacedName) (desire
 			kept[at] = true
 			continue
 		}
-		desired[at] = exchange.ImportRecordSpec(key, model.Report{
-			ExportUID: export.UID, Imported: said.imported, Reason: said.reason, Message: said.message, Since: r.Clock.Now(),
-		})
+		desired[at] = r.spec(key, export.UID, said)
 	}
 	return desired, kept, nil
+}
+
+// spec is the record that says it now.
+func (r *recorder) spec(key types.NamespacedName, export types.UID, said verdict) exchangev1alpha1.ImportRecordSpec {
+	return exchange.ImportRecordSpec(key, model.Report{
+		ExportUID: export, Imported: said.imported, Reason: said.reason, Message: said.message, Since: r.Clock.Now(),
+	})
 }
 
 func without(members []model.Member, id model.ClusterID) []model.ClusterID {
@@ -235,11 +244,10 @@ func (r *recorder) note(key types.NamespacedName) {
 // maxWrote is how many entries are worth a sweep.
 const maxWrote = 4096
 
-// keysOf is the inverse of model.RecordName: neither part holds a dot.
+// keysOf names what a record is of.
 func keysOf(_ context.Context, record client.Object) []types.NamespacedName {
-	name, namespace, found := strings.Cut(record.GetName(), ".")
-	if !found {
-		return nil
+	if key, ok := model.RecordKey(record.GetName()); ok {
+		return []types.NamespacedName{key}
 	}
-	return []types.NamespacedName{{Namespace: namespace, Name: name}}
+	return nil
 }

@@ -30,14 +30,16 @@ type world struct {
 	Peers
 	members []model.Member
 	exports []model.Export
+	refused []model.Refusal
 	held    []model.Hold
 	seen    *model.Observation
 	missing map[string]bool // exchange namespaces
 }
 
-func (w *world) Members() []model.Member                     { return w.members }
-func (w *world) Exports(types.NamespacedName) []model.Export { return w.exports }
-func (w *world) Held(types.NamespacedName) []model.Hold      { return w.held }
+func (w *world) Members() []model.Member                       { return w.members }
+func (w *world) Exports(types.NamespacedName) []model.Export   { return w.exports }
+func (w *world) Refusals(types.NamespacedName) []model.Refusal { return w.refused }
+func (w *world) Held(types.NamespacedName) []model.Hold        { return w.held }
 func (w *world) Slices(model.ClusterID, types.NamespacedName) ([]*discoveryv1.EndpointSlice, []model.Problem) {
 	return nil, nil
 }
@@ -109,6 +111,14 @@ func TestWhatIsSaidToWhom(t *testing.T) {
 		{"a lost cluster that was read hears of its export", web, world{
 			members: []model.Member{member("a", true, model.Lost)}, exports: []model.Export{{Cluster: "a", UID: "ua"}}, seen: seen(nil, "a"),
 		}, []client.Object{shop}, "comity-b-to-a Imported ua"},
+		{"whose record is refused hears it, wherever the others are", web, world{
+			members: []model.Member{member("a", true, model.Connected), member("c", true, model.Connected)},
+			exports: []model.Export{{Cluster: "c", UID: "uc"}}, refused: []model.Refusal{{Cluster: "a", ExportUID: "ua", Field: "spec.ports"}}, seen: seen(nil, "c"),
+		}, []client.Object{shop}, "comity-b-to-a InvalidRecord ua, comity-b-to-c Imported uc"},
+		{"unless it is held", web, world{
+			members: []model.Member{member("a", true, model.Connected)}, held: []model.Hold{{Cluster: "a"}},
+			refused: []model.Refusal{{Cluster: "a", ExportUID: "ua", Field: "spec.ports"}},
+		}, []client.Object{shop}, "comity-b-to-a kept"},
 		{"there is no namespace", web, world{
 			members: []model.Member{member("a", true, model.Connected)}, exports: []model.Export{{Cluster: "a", UID: "ua"}},
 		}, nil, "comity-b-to-a NamespaceMissing ua"},

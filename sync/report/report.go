@@ -29,6 +29,7 @@ type Peers interface {
 	Members() []model.Member
 	Keys() []types.NamespacedName
 	Exports(key types.NamespacedName) []model.Export
+	Refusals(key types.NamespacedName) []model.Refusal
 	Slices(cluster model.ClusterID, key types.NamespacedName) ([]*discoveryv1.EndpointSlice, []model.Problem)
 	Held(key types.NamespacedName) []model.Hold
 	Reports(key types.NamespacedName) []model.Report

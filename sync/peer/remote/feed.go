@@ -141,13 +141,33 @@ func (f *feed) open(c *Connection, client rest.Interface, codec runtime.Paramete
 	if f.resource == "endpointslices" {
 		indexers[indexExport] = indexSlice
 	}
+	reader := f.reader(c, client, codec, list)
+	var source toolscache.ListerWatcher = reader
+	if f.listed != nil {
+		source = plainLists{reader}
+	}
+	f.informer = toolscache.NewSharedIndexInformerWithOptions(source, object,
+		toolscache.SharedIndexInformerOptions{Indexers: indexers, ObjectDescription: f.kind + " of cluster " + string(c.opts.ID)})
+
+	// Failures are told by feedResult; the default handler would log each retry.
+	silent := func(context.Context, *toolscache.Reflector, error) {}
+	if err := errors.Join(f.informer.SetWatchErrorHandlerWithContext(silent), f.informer.SetTransform(trim)); err != nil {
+		return err
+	}
+	var err error
+	f.registration, err = f.informer.AddEventHandler(handler)
+	return err
+}
+
+// reader lists and watches, and tells c how that goes.
+func (f *feed) reader(c *Connection, client rest.Interface, codec runtime.ParameterCodec, list runtime.Object) *toolscache.ListWatch {
 	request := func(opts *metav1.ListOptions) *rest.Request {
 		f.limit(opts)
 		// The informer tries again by itself, and later each time; a request that
 		// does so too would only put off the news.
 		return client.Get().Namespace(f.namespace).Resource(f.resource).VersionedParams(opts, codec).MaxRetries(1)
 	}
-	reader := &toolscache.ListWatch{
+	return &toolscache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 			bounded, cancel := context.WithTimeout(ctx, listTimeout)
 			defer cancel()
@@ -180,21 +200,6 @@ func (f *feed) open(c *Connection, client rest.Interface, codec runtime.Paramete
 			return w, nil
 		},
 	}
-	var source toolscache.ListerWatcher = reader
-	if f.listed != nil {
-		source = plainLists{reader}
-	}
-	f.informer = toolscache.NewSharedIndexInformerWithOptions(source, object,
-		toolscache.SharedIndexInformerOptions{Indexers: indexers, ObjectDescription: f.kind + " of cluster " + string(c.opts.ID)})
-
-	// Failures are told by feedResult; the default handler would log each retry.
-	silent := func(context.Context, *toolscache.Reflector, error) {}
-	if err := errors.Join(f.informer.SetWatchErrorHandlerWithContext(silent), f.informer.SetTransform(trim)); err != nil {
-		return err
-	}
-	var err error
-	f.registration, err = f.informer.AddEventHandler(handler)
-	return err
 }
 
 // limit narrows what is asked for.

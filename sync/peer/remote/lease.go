@@ -40,14 +40,7 @@ func (c *Connection) leaseHandler() toolscache.ResourceEventHandler {
 			c.opts.Hooks.Heard(c, stampOf(lease))
 		}
 	}
-	return toolscache.ResourceEventHandlerFuncs{
-		AddFunc: heard,
-		UpdateFunc: func(before, now any) {
-			if !same(before, now) {
-				heard(now)
-			}
-		},
-	}
+	return c.handler(func(_, now any) { heard(now) }, func(any) {})
 }
 
 // Ask reads the peer's Lease once, over a connection of its own: where the

@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"strings"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,6 +25,20 @@ import (
 // because it was made by the move, and between two of one second the one that
 // only we can read.
 func (c *Connection) Export(key types.NamespacedName) (model.Export, bool) {
+	return c.read(c.record(key), key)
+}
+
+// Refusal is why what the peer exports as key is not read; false if it is, or
+// if there is nothing.
+func (c *Connection) Refusal(key types.NamespacedName) (model.Refusal, bool) {
+	if record := c.record(key); record != nil {
+		return exchange.Refusal(c.opts.ID, record)
+	}
+	return model.Refusal{}, false
+}
+
+// record is the one that counts for key; nil if there is none.
+func (c *Connection) record(key types.NamespacedName) *exchangev1alpha1.ExportRecord {
 	var best *exchangev1alpha1.ExportRecord
 	for _, f := range c.feeds.exports {
 		record := f.record(key)
@@ -33,7 +46,7 @@ func (c *Connection) Export(key types.NamespacedName) (model.Export, bool) {
 			best = record
 		}
 	}
-	return c.read(best, key)
+	return best
 }
 
 // read is what record exports as key.
@@ -126,7 +139,7 @@ func (c *Connection) Keys() []types.NamespacedName {
 	for _, f := range c.feeds.exports {
 		for _, item := range f.informer.GetIndexer().List() {
 			if record, ok := item.(*exchangev1alpha1.ExportRecord); ok {
-				if key, ok := recordKey(record.Name); ok {
+				if key, ok := model.RecordKey(record.Name); ok {
 					out = append(out, key)
 				}
 			}
@@ -146,12 +159,6 @@ func (c *Connection) Namespace(name string) model.MemberNamespace {
 	return out
 }
 
-// recordKey is the inverse of model.RecordName.
-func recordKey(record string) (types.NamespacedName, bool) {
-	name, namespace, ok := strings.Cut(record, ".")
-	return types.NamespacedName{Namespace: namespace, Name: name}, ok && name != "" && namespace != ""
-}
-
 func indexSlice(obj any) ([]string, error) {
 	if key, ok := sliceKey(obj); ok {
 		return []string{key.String()}, nil
@@ -165,8 +172,7 @@ func sliceKey(obj any) (types.NamespacedName, bool) {
 	if !ok {
 		return types.NamespacedName{}, false
 	}
-	key := types.NamespacedName{Namespace: slice.Labels[model.LabelExportNamespace], Name: slice.Labels[model.LabelExportName]}
-	return key, key.Namespace != "" && key.Name != ""
+	return model.LabeledExport(slice.Labels)
 }
 
 // opened is a slice of the informer; false for one that belongs to nothing.
@@ -183,70 +189,91 @@ func opened(item any) (*discoveryv1.EndpointSlice, bool) {
 	return slice, ok
 }
 
-func (c *Connection) exportHandler() toolscache.ResourceEventHandler {
-	changed := func(obj any) {
-		record, ok := untomb(obj).(*exchangev1alpha1.ExportRecord)
+// handler tells of objects that came or changed, and of those that went. Until
+// what is read may be used nothing is told of: the owner reads everything when
+// that moment comes.
+func (c *Connection) handler(came func(before, now any), went func(any)) toolscache.ResourceEventHandler {
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc: func(now any) { came(now, now) },
+		UpdateFunc: func(before, now any) {
+			if !same(before, now) {
+				came(before, now)
+			}
+		},
+		DeleteFunc: func(obj any) {
+			if tombstone, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
+				obj = tombstone.Obj
+			}
+			went(obj)
+		},
+	}
+}
+
+// recordHandler tells changed of the keys of records, and that one is refused
+// whose content check finds wrong.
+func (c *Connection) recordHandler(check func(any) error, changed func(types.NamespacedName)) toolscache.ResourceEventHandler {
+	tell := func(obj any) {
+		record, ok := obj.(metav1.Object)
 		if !ok || !c.verified.Load() {
 			return
 		}
-		if key, ok := recordKey(record.Name); ok {
-			c.opts.Hooks.Export(c, key)
+		if key, ok := model.RecordKey(record.GetName()); ok {
+			changed(key)
 		}
 	}
-	check := func(obj any) {
-		if record, ok := obj.(*exchangev1alpha1.ExportRecord); ok {
-			if _, err := exchange.FromRecord(c.opts.ID, record); err != nil {
-				c.opts.Hooks.Rejected(c, err)
-			}
+	return c.handler(func(_, now any) {
+		if err := check(now); err != nil {
+			c.opts.Hooks.Rejected(c, err)
 		}
-		changed(obj)
+		tell(now)
+	}, tell)
+}
+
+func (c *Connection) exportHandler() toolscache.ResourceEventHandler {
+	check := func(obj any) error {
+		record, ok := obj.(*exchangev1alpha1.ExportRecord)
+		if !ok {
+			return nil
+		}
+		_, err := exchange.FromRecord(c.opts.ID, record)
+		return err
 	}
-	return toolscache.ResourceEventHandlerFuncs{
-		AddFunc: check,
-		UpdateFunc: func(before, now any) {
-			if !same(before, now) {
-				check(now)
-			}
-		},
-		DeleteFunc: changed,
+	return c.recordHandler(check, func(key types.NamespacedName) { c.opts.Hooks.Export(c, key) })
+}
+
+func (c *Connection) reportHandler() toolscache.ResourceEventHandler {
+	check := func(obj any) error {
+		record, ok := obj.(*exchangev1alpha1.ImportRecord)
+		if !ok {
+			return nil
+		}
+		_, _, err := exchange.FromImportRecord(c.opts.ID, record)
+		return err
 	}
+	return c.recordHandler(check, c.opts.Hooks.Report)
 }
 
 func (c *Connection) sliceHandler() toolscache.ResourceEventHandler {
-	// Until what is read may be used nothing is told of: the owner reads
-	// everything when that moment comes.
-	changed := func(obj any) {
-		if key, ok := sliceKey(untomb(obj)); ok && c.verified.Load() {
+	tell := func(obj any) {
+		if key, ok := sliceKey(obj); ok && c.verified.Load() {
 			c.opts.Hooks.Slices(c, key)
 		}
 	}
-	return toolscache.ResourceEventHandlerFuncs{
-		AddFunc: changed,
-		UpdateFunc: func(before, now any) {
-			if !same(before, now) { // labels may have moved it to another export
-				changed(before)
-				changed(now)
-			}
-		},
-		DeleteFunc: changed,
-	}
+	return c.handler(func(before, now any) {
+		if before != now { // labels may have moved it to another export
+			tell(before)
+		}
+		tell(now)
+	}, tell)
 }
 
 func (c *Connection) namespaceHandler() toolscache.ResourceEventHandler {
-	changed := func(obj any) {
-		if record, ok := untomb(obj).(*exchangev1alpha1.NamespaceRecord); ok && c.verified.Load() {
+	tell := func(obj any) {
+		if record, ok := obj.(*exchangev1alpha1.NamespaceRecord); ok && c.verified.Load() {
 			c.opts.Hooks.Namespace(record.Name)
 		}
 	}
-	return toolscache.ResourceEventHandlerFuncs{
-		AddFunc: changed,
-		UpdateFunc: func(before, now any) {
-			if !same(before, now) {
-				changed(now)
-			}
-		},
-		DeleteFunc: changed,
-	}
+	return c.handler(func(_, now any) { tell(now) }, tell)
 }
 
 func (c *Connection) memberHandler() toolscache.ResourceEventHandler {
@@ -257,45 +284,9 @@ func (c *Connection) memberHandler() toolscache.ResourceEventHandler {
 	}
 }
 
-func (c *Connection) reportHandler() toolscache.ResourceEventHandler {
-	changed := func(obj any) {
-		record, ok := untomb(obj).(*exchangev1alpha1.ImportRecord)
-		if !ok || !c.verified.Load() {
-			return
-		}
-		if key, ok := recordKey(record.Name); ok {
-			c.opts.Hooks.Report(key)
-		}
-	}
-	check := func(obj any) {
-		if record, ok := obj.(*exchangev1alpha1.ImportRecord); ok {
-			if _, _, err := exchange.FromImportRecord(c.opts.ID, record); err != nil {
-				c.opts.Hooks.Rejected(c, err)
-			}
-		}
-		changed(obj)
-	}
-	return toolscache.ResourceEventHandlerFuncs{
-		AddFunc: check,
-		UpdateFunc: func(before, now any) {
-			if !same(before, now) {
-				check(now)
-			}
-		},
-		DeleteFunc: changed,
-	}
-}
-
 // same reports whether an update is only the echo of a list after a reconnect.
 func same(before, now any) bool {
 	a, okA := before.(metav1.Object)
 	b, okB := now.(metav1.Object)
 	return okA && okB && a.GetResourceVersion() == b.GetResourceVersion()
-}
-
-func untomb(obj any) any {
-	if tombstone, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
-		return tombstone.Obj
-	}
-	return obj
 }

@@ -7,7 +7,12 @@ import (
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/model"
 )
 
 // spoiled is a valid record and slice, of which the record is changed.
@@ -79,6 +84,18 @@ var _ = DescribeTable("A record is refused as a whole, and named,",
 	Entry("with three families", spoiled(set([]any{"IPv4", "IPv6", "IPv4"}, "spec", "ipFamilies")), "spec.ipFamilies"),
 	Entry("with a traffic policy of its own", spoiled(set("evil", "spec", "internalTrafficPolicy")), "spec.internalTrafficPolicy"),
 )
+
+var _ = It("A record is refused, and its writer can read which field is why", func(ctx SpecContext) {
+	strike(ctx, attack{
+		forged: spoiled(set([]any{port("http", 65536, "TCP")}, "spec", "ports")), named: []string{"InvalidRecord", "spec.ports[0].port"},
+	})
+	Eventually(ctx, func(g Gomega) {
+		var said exchangev1alpha1.ImportRecordList
+		g.Expect(victim.client.List(ctx, &said, client.InNamespace(model.ScopedExchangeNamespace("a", "b")))).To(Succeed())
+		g.Expect(said.Items).To(ContainElement(HaveField("Spec", And(
+			HaveField("Imported", false), HaveField("Reason", model.ReasonInvalidRecord), HaveField("Message", ContainSubstring("field spec.ports[0].port is not valid"))))))
+	}).Should(Succeed())
+})
 
 // served is a valid record and a slice with one good address, with changes to both.
 func served(toRecord []change, toSlice ...change) func(types.NamespacedName) []forged {
