@@ -10,10 +10,13 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+	appsclient "k8s.io/client-go/kubernetes/typed/apps/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/comity-mcs/comity/test/clusters"
 )
@@ -21,8 +24,12 @@ import (
 const (
 	// dnsNodePort is where CoreDNS answers on every node, for DNSAddress.
 	dnsNodePort = 30053
-	// dnsTimeout bounds the restart of CoreDNS, whose image every node has.
-	dnsTimeout = 2 * time.Minute
+	// dnsTimeout bounds the start and the restart of CoreDNS, whose image every node has.
+	dnsTimeout = 4 * time.Minute
+	// firstTimeout is the part of it for the start.
+	firstTimeout = time.Minute
+	// explainTimeout bounds the look at what went wrong.
+	explainTimeout = 15 * time.Second
 )
 
 // dnsManifests let CoreDNS read ServiceImports, and this machine ask CoreDNS.
@@ -73,26 +80,69 @@ func (c *Cluster) serveClusterSet(ctx context.Context) error {
 	if _, err := configMaps.Update(ctx, config, metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("change CoreDNS's configuration: %w", err)
 	}
+	// A Pod that starts before kube-proxy has written its first rules can be left with connections that lead nowhere.
+	// Where that happened the restart mends it, so it counts for nothing here how the first ones fare.
+	first, cancelFirst := context.WithTimeout(ctx, firstTimeout)
+	_, _ = available(first, deployments)
+	cancelFirst()
 	// One replica, so that two answers never differ; the annotation restarts it at once.
 	patch := fmt.Sprintf(`{"spec": {"replicas": 1, "strategy": {"type": "Recreate", "rollingUpdate": null},
 		"template": {"metadata": {"annotations": {"comity-test/restarted-at": %q}}}}}`, time.Now().Format(time.RFC3339))
 	if _, err := deployments.Patch(ctx, "coredns", types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
 		return fmt.Errorf("restart CoreDNS: %w", err)
 	}
+	status, err := available(ctx, deployments)
+	if err != nil {
+		return fmt.Errorf("CoreDNS is not ready after its restart (%d of %d replicas): %w\n%s",
+			status.AvailableReplicas, status.Replicas, err, explain(ctx, client))
+	}
+	return nil
+}
+
+// available waits until CoreDNS runs as its Deployment says.
+func available(ctx context.Context, deployments appsclient.DeploymentInterface) (appsv1.DeploymentStatus, error) {
 	var status appsv1.DeploymentStatus
-	err = wait.PollUntilContextCancel(ctx, 250*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextCancel(ctx, 250*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		d, err := deployments.Get(ctx, "coredns", metav1.GetOptions{})
 		if err != nil {
 			return false, err
 		}
 		status = d.Status
-		return status.ObservedGeneration >= d.Generation && status.UpdatedReplicas == 1 && status.AvailableReplicas == 1 && status.Replicas == 1, nil
+		want := ptr.Deref(d.Spec.Replicas, 1)
+		return status.ObservedGeneration >= d.Generation && status.UpdatedReplicas == want && status.AvailableReplicas == want && status.Replicas == want, nil
 	})
+	return status, err
+}
+
+// explain tells what can be known of CoreDNS's Pods. The cluster is deleted
+// before anybody could look.
+func explain(ctx context.Context, client kubernetes.Interface) string {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), explainTimeout)
+	defer cancel()
+	var out strings.Builder
+	pods, err := client.CoreV1().Pods("kube-system").List(ctx, metav1.ListOptions{LabelSelector: "k8s-app=kube-dns"})
 	if err != nil {
-		return fmt.Errorf("CoreDNS is not ready after its restart (%d of %d replicas): %w; see its Pod's log in kube-system",
-			status.AvailableReplicas, status.Replicas, err)
+		return fmt.Sprintf("its Pods cannot be listed: %v", err)
 	}
-	return nil
+	for _, pod := range pods.Items {
+		fmt.Fprintf(&out, "Pod %s is %s, address %s\n", pod.Name, pod.Status.Phase, pod.Status.PodIP)
+		for _, container := range pod.Status.ContainerStatuses {
+			fmt.Fprintf(&out, "  container %s: ready %v, restarts %d, %s\n", container.Name, container.Ready, container.RestartCount, container.State.String())
+		}
+		log, err := client.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{TailLines: ptr.To[int64](15)}).DoRaw(ctx)
+		if err != nil {
+			log = []byte(err.Error())
+		}
+		fmt.Fprintf(&out, "  its log:\n%s\n", log)
+	}
+	events, err := client.CoreV1().Events("kube-system").List(ctx, metav1.ListOptions{FieldSelector: "type=Warning"})
+	if err != nil {
+		return out.String()
+	}
+	for _, event := range events.Items {
+		fmt.Fprintf(&out, "event of %s %s, %d times: %s: %s\n", event.InvolvedObject.Kind, event.InvolvedObject.Name, event.Count, event.Reason, event.Message)
+	}
+	return out.String()
 }
 
 // withClusterSet adds the multicluster zone to the Corefile that kubeadm writes, and keeps it out of the cache.
