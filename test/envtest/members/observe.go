@@ -33,10 +33,12 @@ func (m *Member) Create(ctx context.Context, objects ...client.Object) {
 	}
 }
 
-// Get reads an object into o and gives it.
+// Get reads an object. It waits for one that is not there yet: of what is made
+// of an export, some is there before the rest.
 func Get[T client.Object](ctx context.Context, m *Member, o T) T {
 	ginkgo.GinkgoHelper()
-	gomega.Expect(m.Client.Get(ctx, client.ObjectKeyFromObject(o), o)).To(gomega.Succeed(), "read %T %s in cluster %s", o, o.GetName(), m.ID())
+	gomega.Eventually(ctx, func() error { return m.Client.Get(ctx, client.ObjectKeyFromObject(o), o) }).
+		Should(gomega.Succeed(), "read %T %s in cluster %s", o, o.GetName(), m.ID())
 	return o
 }
 
