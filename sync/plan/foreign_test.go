@@ -202,6 +202,29 @@ func TestAnAnnouncedNameIsGivenUpOnceAnotherImportHasIt(t *testing.T) {
 	}
 }
 
+// Two imports announce one name: svc-adb's Service was deleted, and after a
+// restart svc-bbc took its name. That a user then takes the label off svc-bbc's
+// Service does not make it svc-adb's.
+func TestAnAnnouncedNameThatAnotherImportHoldsIsNotClaimed(t *testing.T) {
+	w := newWorld()
+	adb, bbc := importOf("svc-adb").export("b", http()), importOf("svc-bbc").export("b", http())
+	for _, in := range []plan.ImportInput{adb.in(), bbc.in()} {
+		if _, err := w.converge(in); err != nil {
+			t.Fatal(err)
+		}
+		if in.Key.Name == "svc-adb" {
+			delete(w.objects, "Service default/"+derived("svc-adb"))
+		}
+	}
+	delete(w.objects["Service default/"+derived("svc-adb")].GetLabels(), model.LabelServiceName)
+	in := adb.in()
+	in.Taken = []string{derived("svc-adb")}
+	p, err := w.converge(in)
+	if err != nil || p.DerivedName != model.AlternateDerivedName("svc-adb") {
+		t.Errorf("got %q, error %v; svc-bbc holds the other name", p.DerivedName, err)
+	}
+}
+
 func TestACopyInTwoAudiencesIsMirroredOnce(t *testing.T) {
 	everyone, scoped := copyOf(slice("web-x", []string{"http"}, "10.2.0.1")), copyOf(slice("web-x", []string{"http"}, "10.2.0.1"))
 	scoped.Namespace = "comity-b-to-a"

@@ -47,13 +47,14 @@ func (p *importer) announced() string {
 
 // ownServices are the derived Services of this import, preferred names first.
 // A Service is recognized by its label, or, if a user took that off or put
-// nonsense there, by our ServiceImport.
+// nonsense there, by our ServiceImport, unless another import holds the name.
 func (p *importer) ownServices() []*corev1.Service {
 	var own []*corev1.Service
 	for _, name := range p.names() {
+		announced := p.announced() == name && !slices.Contains(p.Taken, name)
 		for _, s := range p.Current.Services {
 			label := s.Labels[model.LabelServiceName]
-			ofThis := label == p.Key.Name || p.announced() == name && !mayDerive(label, name)
+			ofThis := label == p.Key.Name || announced && !mayDerive(label, name)
 			if s.Name == name && ofThis && (Ours(s) || p.adoptsService(s)) {
 				own = append(own, s)
 			}
