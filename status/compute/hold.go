@@ -88,7 +88,8 @@ func admissionIsSettled(in ExportInput) settled {
 // importIsSettled: an import that was ready and is, with the same source
 // clusters, stays described as it was until the loop has looked at it and each of
 // them was read. Before that the loop touches nothing of it, and so has no
-// problem to tell of that it told of before.
+// problem to tell of that it told of before. Neither is one that was kept from
+// being used called pending for want of that problem.
 func importIsSettled(in ImportInput, clusters []mcsv1beta1.ClusterStatus) settled {
 	isUnread := func(c mcsv1beta1.ClusterStatus) bool {
 		return slices.Contains(in.Observation.Unread, model.ClusterID(c.Cluster))
@@ -96,8 +97,8 @@ func importIsSettled(in ImportInput, clusters []mcsv1beta1.ClusterStatus) settle
 	partial := slices.Equal(sorted(in.Import.Status.Clusters), sorted(clusters)) &&
 		(in.Observation == nil || slices.ContainsFunc(in.Import.Status.Clusters, isUnread))
 	return func(old, wanted metav1.Condition) bool {
-		return !partial || old.ObservedGeneration != in.Import.Generation ||
-			old.Status != metav1.ConditionTrue || wanted.Status != metav1.ConditionTrue
+		return !partial || old.ObservedGeneration != in.Import.Generation || old.Status != wanted.Status ||
+			old.Status != metav1.ConditionTrue && wanted.Reason != string(condition.ReasonImportPending)
 	}
 }
 

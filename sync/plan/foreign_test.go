@@ -76,6 +76,60 @@ func TestForeignObjectsAreReportedAndLeftAlone(t *testing.T) {
 	}
 }
 
+// Both names go to Services of users while the import stands: nothing may lead
+// their clients to our endpoints, and the import has no address any more.
+func TestAnImportThatLosesItsNamesHasNoAddress(t *testing.T) {
+	set := twoClusters()
+	w := imported(t, set)
+	delete(w.objects, "Service default/"+derived("web"))
+	w.put(foreignService(derived("web")))
+	w.put(foreignService(model.AlternateDerivedName("web")))
+	set.notRead("b")
+	if _, err := w.converge(set.in()); err != nil {
+		t.Fatal(err)
+	}
+	left := func() map[string]plan.Object {
+		return w.snapshot(func(o plan.Object) bool { _, is := o.(*discoveryv1.EndpointSlice); return is })
+	}
+	if got := left(); len(got) != 1 || got["EndpointSlice default/"+derived("web")+"-b"] == nil {
+		t.Errorf("left %v, want the slice of b alone, which was not read", got)
+	}
+	p, err := w.converge(twoClusters().in())
+	if err != nil || len(left()) > 0 {
+		t.Errorf("left %v, error %v", left(), err)
+	}
+	imp, _ := w.objects["ServiceImport default/web"].(*mcsv1beta1.ServiceImport)
+	if imp == nil || len(imp.Spec.IPs) > 0 || imp.Annotations[model.AnnotationDerivedName] != "" {
+		t.Errorf("want an import without address, got %v", imp)
+	}
+	if len(p.Problems) != 2 || p.Problems[1].Reason != model.ReasonNameTaken {
+		t.Errorf("problems %v, want both names", p.Problems)
+	}
+	delete(w.objects, "Service default/"+derived("web")) // as the message asks
+	if p, err = w.converge(twoClusters().in()); err != nil || p.DerivedName != derived("web") || len(left()) != 2 {
+		t.Errorf("got %q and slices %v, error %v", p.DerivedName, left(), err)
+	}
+}
+
+// What stood before somebody's ServiceImport came follows its clusters, but not
+// while one is unread: no import of ours says whether it is one of them.
+func TestBesideAForeignImportNothingChangesWhileAClusterIsUnread(t *testing.T) {
+	set := importOf("web").
+		export("a", ports(port("", 80)), slice("web-1", []string{""}, "10.1.0.1")).
+		export("b", ports(port("http", 81)))
+	w := imported(t, set)
+	delete(w.objects, "ServiceImport default/web")
+	w.put(foreignImport("web"))
+	if p, err := w.converge(set.in()); err != nil || len(w.writes) > 0 {
+		t.Fatalf("writes %v, error %v, plan %v", w.writes, err, p)
+	}
+	alone := importOf("web").export("a", ports(port("", 80)), slice("web-1", []string{""}, "10.1.0.1"))
+	alone.notRead("b")
+	if p, err := w.converge(alone.in()); err != nil || len(w.writes) > 0 {
+		t.Errorf("writes %v, error %v, plan %v", w.writes, err, p)
+	}
+}
+
 func TestPortsAreStrict(t *testing.T) {
 	cases := []struct {
 		name string

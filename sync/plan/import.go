@@ -107,9 +107,6 @@ func Import(in ImportInput) ImportPlan {
 		return p.besideForeign()
 	}
 	plan := ImportPlan{DerivedName: p.name, Problems: p.nameProblems()}
-	if p.name == "" {
-		return plan
-	}
 	service, awaited := p.service()
 	slices := p.slices()
 	plan.AwaitsService, plan.Withdrawn = awaited, p.withdrawn
@@ -131,11 +128,11 @@ func Import(in ImportInput) ImportPlan {
 
 // besideForeign adds nothing to somebody else's ServiceImport: our endpoints
 // would be mixed into answers that are not ours to give. But what stood here
-// before it came may be in use by its address, so its endpoints follow, once all
-// clusters that they are of were read: no import of ours says what to keep.
+// before it came may be in use by its address, so its endpoints follow, once
+// every cluster was read: no import of ours says which of them it is made of.
 func (p *importer) besideForeign() ImportPlan {
 	plan := ImportPlan{DerivedName: p.existingName(), Problems: []model.Problem{foreignImport(p.Key)}}
-	if p.existing == nil || p.kept {
+	if p.existing == nil || p.kept || len(p.unread) > 0 {
 		return plan
 	}
 	slices := p.slices()
@@ -169,7 +166,8 @@ type importer struct {
 	kept bool
 	// existing is the derived Service; nil if there is none.
 	existing *corev1.Service
-	// name is the derived Service's name; empty if none is free.
+	// name is the derived Service's name; empty if none is free. Then nothing
+	// but the ServiceImport is made, as if unsupported.
 	name string
 	// ports are those of the import that traffic is measured against.
 	ports []mcsv1beta1.ServicePort

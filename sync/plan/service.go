@@ -188,10 +188,15 @@ func showFamilies(families []corev1.IPFamily) string {
 	return strings.Join(names, " and ")
 }
 
+// possible reports whether there is a derived Service or can be one.
+func (p *importer) possible() bool {
+	return p.existing != nil || !p.unsupported && p.name != ""
+}
+
 // service plans the derived Service and says whether its answer is awaited.
 func (p *importer) service() (actions []Action, awaited bool) {
 	switch {
-	case p.existing == nil && p.unsupported:
+	case !p.possible():
 		return nil, false
 	case p.existing == nil:
 		return []Action{create(p.desiredService())}, true

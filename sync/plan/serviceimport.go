@@ -61,9 +61,10 @@ func (p *importer) desiredImport() *mcsv1beta1.ServiceImport {
 // announce copies from the derived Service what clients are to find. The
 // Service is what answers: it differs from the desired type only where it is
 // kept because a cluster was not read. Where there is none, because this
-// cluster has none of the import's IP families, the import says that it is
-// there and has no address: DNS then answers with no data, which is the truth,
-// and not that the name does not exist, which would be cached as such.
+// cluster has none of the import's IP families or others hold its names, the
+// import says that it is there and has no address: DNS then answers with no
+// data, which is the truth, and not that the name does not exist, which would be
+// cached as such.
 func (p *importer) announce(s *mcsv1beta1.ServiceImport) {
 	if p.existing == nil {
 		s.Spec.Type = p.Desired.Type

@@ -33,7 +33,7 @@ type wanted struct {
 func (p *importer) slices() changes {
 	var plan changes
 	named := map[string]*discoveryv1.EndpointSlice{}
-	if p.Desired != nil && (p.existing != nil || !p.unsupported) {
+	if p.Desired != nil && p.possible() {
 		for _, c := range p.Desired.Constituents {
 			bySelector := c.Cluster == p.Self && p.maintains()
 			if !p.unread[c.Cluster] && !bySelector {
@@ -149,13 +149,25 @@ func (p *importer) isSelectors(s *discoveryv1.EndpointSlice) bool {
 
 // mayRemove reports whether a slice is ours and the cluster that it came from
 // was read. One that no longer tells where it came from may go only when
-// nothing is unread.
+// nothing is unread. Where no name is free for the derived Service, only what
+// strays goes: a label that a user took off may be all that hides our Service.
 func (p *importer) mayRemove(s *discoveryv1.EndpointSlice) bool {
 	cluster := clusterOf(s)
-	if p.Desired != nil && cluster == p.Self && p.maintains() && !slices.ContainsFunc(p.Current.Slices, p.isSelectors) {
+	if p.Desired != nil && p.name == "" && !p.strays(s) {
+		return false
+	}
+	if p.Desired != nil && cluster == p.Self && p.maintains() && p.possible() && !slices.ContainsFunc(p.Current.Slices, p.isSelectors) {
 		return false // until Kubernetes has made slices of the selector
 	}
 	return p.owns(s) && !p.unread[cluster] && (cluster != "" || len(p.unread) == 0)
+}
+
+// strays reports whether a slice leads the clients of a Service that is not this
+// import's to endpoints that are not its own.
+func (p *importer) strays(s *discoveryv1.EndpointSlice) bool {
+	name := s.Labels[discoveryv1.LabelServiceName]
+	occupier := p.occupier(name)
+	return slices.Contains(p.Taken, name) || occupier != nil && (!Ours(occupier) || mayDerive(occupier.Labels[model.LabelServiceName], name))
 }
 
 // owns reports whether a slice is Comity's and of this import. One whose label

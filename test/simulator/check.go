@@ -135,7 +135,7 @@ func (k *checker) unread(p process, cluster model.ClusterID) bool {
 // is being deleted, and no other slice has that place.
 func (k *checker) published(p process, s *discoveryv1.EndpointSlice, from *origin) bool {
 	want := expected(seen(p))
-	if p.Seen.Key != from.key || want == nil || len(p.Seen.Unread) > 0 {
+	if p.Seen.Key != from.key || want == nil || len(p.Seen.Unread) > 0 || k.strays(p, s) {
 		return false // while a cluster is unread, the ports that stand decide which slices have a place
 	}
 	for _, o := range p.cluster.Server.List("EndpointSlice", from.key.Namespace) {
@@ -147,6 +147,16 @@ func (k *checker) published(p process, s *discoveryv1.EndpointSlice, from *origi
 	}
 	_, has := want.Slices[fmt.Sprintf("%s/%s/%s", from.cluster, from.source, s.AddressType)]
 	return has
+}
+
+// strays reports whether a slice leads the clients of a Service that the process
+// saw, and that is not the import's, to endpoints that are not its own.
+func (k *checker) strays(p process, s *discoveryv1.EndpointSlice) bool {
+	into := s.Labels[discoveryv1.LabelServiceName]
+	return slices.Contains(p.Seen.Taken, into) || slices.ContainsFunc(p.Seen.Current.Services, func(o *corev1.Service) bool {
+		from := k.origins[o.UID]
+		return o.Name == into && (!from.ours || from.key != p.Seen.Key)
+	})
 }
 
 // importMayGo says why an import may not be deleted; empty if it may.

@@ -60,6 +60,7 @@ func (p *Process) bring(in *plan.ImportInput) (plan.ImportPlan, error) {
 	var planned plan.ImportPlan
 	for range maxRounds {
 		in.Taken = p.taken(in.Key)
+		p.Seen.Taken = in.Taken
 		planned = p.plan(*in)
 		p.hold(in.Key, planned.DerivedName)
 		applied, err := p.write(planned.Actions)

@@ -76,6 +76,7 @@ type Seen struct {
 	Exports []model.Export // of this cluster and of the peers that were read
 	Sources map[model.ClusterID][]*discoveryv1.EndpointSlice
 	Current plan.Current
+	Taken   []string // names of derived Services that other imports reserved
 }
 
 // Start runs a process whose local caches have listed, each up to behind(n)
