@@ -15,10 +15,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/comity-mcs/comity/cmd/comity/app/fence"
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/comity-mcs/comity/cmd/comity/app/fence"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
