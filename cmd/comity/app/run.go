@@ -19,8 +19,6 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/comity-mcs/comity/cmd/comity/app/fence"
-
 	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
 	"go.uber.org/zap/zapcore"
@@ -31,6 +29,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+
+	"github.com/comity-mcs/comity/cmd/comity/app/fence"
 )
 
 // version is set when linking.
