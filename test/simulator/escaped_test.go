@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/simulator/apiserver"
 )
 
@@ -42,14 +43,52 @@ var escaped = map[string]func() error{
 		return w.Run(func() {
 			key, a := w.opts.Keys[0], w.clusters["a"]
 			w.drop(a, "ServiceImport", key)
-			foreign := &mcsv1beta1.ServiceImport{ObjectMeta: meta(key)}
-			foreign.APIVersion, foreign.Kind = mcsv1beta1.GroupVersion.String(), "ServiceImport"
-			w.must(a.Server.Put("user", foreign))
+			w.must(a.Server.Put("user", foreignImport(key)))
 			w.rescale(w.clusters["b"], key, 1, 5, 5)
 			w.rounds()
 			w.holds("%d of 5 endpoints stand where a ServiceImport of others took our place", w.ready(a, key, "b") == 5, w.ready(a, key, "b"))
 		})
 	},
+	"names-taken-after-import": func() error {
+		w := shared(quiet(1, ids("a", "b"), keys("web")))
+		return w.Run(func() {
+			key, a := w.opts.Keys[0], w.clusters["a"]
+			plain := types.NamespacedName{Namespace: key.Namespace, Name: model.DerivedName(key.Name)}
+			other := types.NamespacedName{Namespace: key.Namespace, Name: model.AlternateDerivedName(key.Name)}
+			w.drop(a, "Service", plain)
+			w.must(a.Server.Put("user", serviceOf(plain, port("", 53))))
+			w.must(a.Server.Put("user", serviceOf(other, port("", 53))))
+			w.rounds()
+			for _, o := range a.Server.List("EndpointSlice", key.Namespace) {
+				w.holds("%s leads the clients of somebody's Service astray", o.GetLabels()[discoveryv1.LabelServiceName] != plain.Name, o.GetName())
+			}
+			w.Check()
+		})
+	},
+	"ports-beside-foreign-import": func() error {
+		w := New(quiet(1, ids("a", "b"), keys("web")))
+		return w.Run(func() {
+			key, a := w.opts.Keys[0], w.clusters["a"]
+			service := serviceOf(key, port("", 80))
+			for _, o := range []apiserver.Object{service, exportOf(key), sliceOf(service, key.Name+"-0", w.number(a), 0, 1)} {
+				w.must(a.Server.Put("user", o))
+			}
+			w.must(w.clusters["b"].Server.Put("user", serviceOf(key, port("http", 81)))) // and no endpoints
+			w.must(w.clusters["b"].Server.Put("user", exportOf(key)))
+			w.rounds()
+			w.drop(a, "ServiceImport", key)
+			w.must(a.Server.Put("user", foreignImport(key)))
+			w.rounds()
+			w.Check()
+		})
+	},
+}
+
+// foreignImport is a ServiceImport that a user made.
+func foreignImport(key types.NamespacedName) *mcsv1beta1.ServiceImport {
+	s := &mcsv1beta1.ServiceImport{ObjectMeta: meta(key)}
+	s.APIVersion, s.Kind = mcsv1beta1.GroupVersion.String(), "ServiceImport"
+	return s
 }
 
 // headless exports a headless Service of IPv4 that has a slice of IPv6, too.
