@@ -145,10 +145,9 @@ func TestAvailableStaysWhileClustersAreUnread(t *testing.T) {
 	lacking := was(reported(list(imported("b")[0], failing("c", model.ReasonNamespaceMissing, missing404, ten))))
 	lost := was(reported(list(imported("b")[0], failing("c", model.ReasonUnreachable, "no answer", ten))))
 	unpublished := was(condition.Available(condition.ReasonNotPublished, "m"))
-	unread := out()
-	unread.Unread = []model.ClusterID{"c"}
 	pending := &model.Observation{Publication: model.PublicationPending}
-	waiting := list(imported("b")[0], failing("c", model.ReasonPending, "", ten))
+	silent := list(imported("b")[0], failing("c", model.ReasonPending, "", ten))
+	waiting := list(imported("b")[0], model.Destination{Cluster: "c", Reason: model.ReasonPending, Unread: true})
 	cases := []struct {
 		name    string
 		old     metav1.Condition
@@ -159,17 +158,17 @@ func TestAvailableStaysWhileClustersAreUnread(t *testing.T) {
 		{"before the loop looked", all, nil, &Reports{}, true},
 		{"before it is known where the export goes", all, out(), &Reports{}, true},
 		{"while policy has not answered", all, pending, &Reports{}, true},
-		{"while a cluster in scope is unread", all, unread, known(waiting), true},
-		{"a problem of a cluster that is unread", lacking, unread, known(waiting), true},
-		{"when a cluster that was read has not reported", all, out(), known(waiting), false},
-		{"when another cluster turns out to have a problem", all, unread, known(list(failing("b", model.ReasonNamespaceMissing, missing404, ten), waiting[1])), false},
-		{"when another cluster turns out to have a problem that matters less", lacking, unread, known(list(failing("b", model.ReasonUnreachable, "", ten), waiting[1])), true},
+		{"while a cluster in scope is unread", all, out(), known(waiting), true},
+		{"a problem of a cluster that is unread", lacking, out(), known(waiting), true},
+		{"when a cluster that was read has not reported", all, out(), known(silent), false},
+		{"when another cluster turns out to have a problem", all, out(), known(list(failing("b", model.ReasonNamespaceMissing, missing404, ten), waiting[1])), false},
+		{"when another cluster turns out to have a problem that matters less", lacking, out(), known(list(failing("b", model.ReasonUnreachable, "", ten), waiting[1])), true},
 		{"when everybody has reported", lacking, out(), known(imported("b", "c")), false},
-		{"when the export changed", at(all, 1, before), unread, known(waiting), false},
+		{"when the export changed", at(all, 1, before), out(), known(waiting), false},
 		{"when it is withheld", all, &model.Observation{Publication: model.PublicationWithheld}, &Reports{}, false},
-		{"when it is published at last and a cluster is unread", unpublished, unread, known(waiting), false},
-		{"a cluster that is unreachable still, by the clock of a new process", lost, unread, known(imported("b"), list(failing("c", model.ReasonUnreachable, "no answer", eleven))), true},
-		{"a cluster that is unreachable for another reason", lost, unread, known(imported("b"), list(failing("c", model.ReasonUnreachable, "no route", eleven))), false},
+		{"when it is published at last and a cluster is unread", unpublished, out(), known(waiting), false},
+		{"a cluster that is unreachable still, by the clock of a new process", lost, out(), known(imported("b"), list(failing("c", model.ReasonUnreachable, "no answer", eleven))), true},
+		{"a cluster that is unreachable for another reason", lost, out(), known(imported("b"), list(failing("c", model.ReasonUnreachable, "no route", eleven))), false},
 		{"a cluster that reports the same problem anew", lacking, out(), known(imported("b"), list(failing("c", model.ReasonNamespaceMissing, missing404, eleven))), false},
 	}
 	for _, c := range cases {

@@ -135,7 +135,7 @@ func availabilityIsSettled(in ExportInput) settled {
 			return false // as Ready, which says so
 		}
 		unheard := slices.ContainsFunc(in.Reports.Destinations, func(d model.Destination) bool {
-			return d.Reason == model.ReasonPending && slices.Contains(in.Observation.Unread, d.Cluster)
+			return d.Unread
 		})
 		if !unheard {
 			return !sameButForTimes(localTime, old, wanted)

@@ -18,6 +18,11 @@ type Member struct {
 	// was read successfully since this process started. Until then what the
 	// peer exports is unknown, which is not the same as nothing.
 	Synced bool
+	// Reported is true once what the peer says of importing from this cluster
+	// was read, or it is known that it cannot be. That may come after Synced,
+	// which does not wait for it; until then a peer that says nothing of an
+	// export may have said it before.
+	Reported bool
 	// Contact says whether the peer is heard of now.
 	Contact Contact
 	// Properties are the labels of the peer's Secret: what the local

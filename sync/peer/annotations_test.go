@@ -195,6 +195,27 @@ func TestReportsAreReadAndTold(t *testing.T) {
 	}
 }
 
+// With many reports their list comes later than all the rest. Nobody waits for
+// it, and nobody takes what it will bring for what the peer does not say.
+func TestAPeerHasNotReportedBeforeItsReportsWereListed(t *testing.T) {
+	w := newWorld(t)
+	slow := make(chan struct{})
+	w.server.refuse = func(resource string) (int, string) {
+		if resource == "importrecords" {
+			<-slow
+		}
+		return 0, ""
+	}
+	w.join()
+	if w.member().Reported {
+		t.Error("it counts as reported before it was")
+	}
+	all := w.times("report /")
+	close(slow)
+	w.await("it has reported", func() bool { return w.member().Reported })
+	w.await("it is told that anything may have", func() bool { return w.times("report /") == all+1 })
+}
+
 func TestLabelsOfTheSecretAreProperties(t *testing.T) {
 	w := newWorld(t)
 	w.join()

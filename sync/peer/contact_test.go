@@ -227,4 +227,5 @@ func TestWithoutLeaseAndReportsAPeerIsReadAllTheSame(t *testing.T) {
 	if len(w.set.Exports(keyOf(1))) != 1 {
 		t.Error("its export is not read")
 	}
+	w.await("it is known that it will say no more", func() bool { return w.member().Reported })
 }

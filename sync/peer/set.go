@@ -156,7 +156,7 @@ func (s *Set) Members() []model.Member {
 	view := *s.view.Load()
 	out := make([]model.Member, len(view))
 	for i, r := range view {
-		out[i] = model.Member{ID: r.id, Synced: r.from != nil, Contact: r.contact, Properties: r.properties}
+		out[i] = model.Member{ID: r.id, Synced: r.from != nil, Reported: r.from != nil && r.from.Reported(), Contact: r.contact, Properties: r.properties}
 	}
 	return out
 }
@@ -316,7 +316,7 @@ func (s *Set) SubscribeNamespaces(namespace func(string), member func(model.Clus
 }
 
 // SubscribeReports calls report when what Reports answers for that key may have
-// changed, and member as Subscribe does. Neither may block. The returned
+// changed, with the zero key if it may have for all, and member as Subscribe does. Neither may block. The returned
 // function ends the subscription.
 func (s *Set) SubscribeReports(report func(types.NamespacedName), member func(model.ClusterID)) func() {
 	return s.subscribe(subscriber{key: func(types.NamespacedName) {}, member: member, namespace: func(string) {}, report: report})

@@ -95,10 +95,10 @@ func silent(m model.Member) model.Destination {
 	switch {
 	case m.Contact.State != model.Connected:
 		d.Reason, d.Message, d.Since = model.ReasonUnreachable, unheard(m), m.Contact.Since
-	case m.Synced:
+	case m.Reported:
 		d.Message = fmt.Sprintf("cluster %s has not said yet what came of the export", m.ID)
 	default:
-		d.Message = fmt.Sprintf("cluster %s has not been read yet", m.ID)
+		d.Unread, d.Message = true, fmt.Sprintf("cluster %s has not been read yet", m.ID)
 	}
 	return d
 }

@@ -22,7 +22,7 @@ var (
 )
 
 func member(id model.ClusterID, synced bool, state model.ContactState) model.Member {
-	m := model.Member{ID: id, Synced: synced, Contact: model.Contact{State: state}}
+	m := model.Member{ID: id, Synced: synced, Reported: synced, Contact: model.Contact{State: state}}
 	if state != model.Connected {
 		m.Contact.Since = lost
 		if synced {
@@ -51,7 +51,9 @@ func TestDestinations(t *testing.T) {
 		{"speaks of an export that is gone", member("b", true, model.Connected), imported("old"),
 			model.Destination{Reason: model.ReasonPending}, "cluster b has not said yet"},
 		{"has not been read", member("b", false, model.Connected), nil,
-			model.Destination{Reason: model.ReasonPending}, "cluster b has not been read yet"},
+			model.Destination{Reason: model.ReasonPending, Unread: true}, "cluster b has not been read yet"},
+		{"has been read but for its reports", model.Member{ID: "b", Synced: true, Contact: model.Contact{State: model.Connected}}, nil,
+			model.Destination{Reason: model.ReasonPending, Unread: true}, "cluster b has not been read yet"},
 		{"is stale: what it said counts, and that is told", member("b", true, model.Stale), imported("u"),
 			model.Destination{Imported: true, Reason: "Stale", Since: lost}, "nothing was heard of cluster b since 2026-11-21T10:00:00Z"},
 		{"is lost: what it said counts, and that is told", member("b", true, model.Lost), imported("u"),

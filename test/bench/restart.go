@@ -56,8 +56,8 @@ func (b *bench) restart(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			b.say("idle after %v, %d writes", took.Round(time.Millisecond), writes)
-			out.Restarts = append(out.Restarts, result.Converged{Exporting: m == from, Took: took, Writes: writes})
+			b.say("idle after %v, %d writes %s", took.Round(time.Millisecond), len(writes), counted(writes))
+			out.Restarts = append(out.Restarts, result.Converged{Exporting: m == from, Took: took, Writes: len(writes)})
 		}
 		held, err := to.Memory(ctx)
 		if err != nil {
@@ -111,19 +111,19 @@ func (b *bench) fill(ctx context.Context, f *fleet.Fleet) error {
 }
 
 // again restarts an agent and gives how long it took to look at everything, and
-// how much it wrote.
-func again(ctx context.Context, m *fleet.Member, imports int) (time.Duration, int, error) {
+// what it wrote.
+func again(ctx context.Context, m *fleet.Member, imports int) (time.Duration, []controlplane.Write, error) {
 	if err := m.StopAgent(); err != nil {
-		return 0, 0, err
+		return 0, nil, err
 	}
 	begun := time.Now()
 	if err := m.StartAgent(ctx); err != nil {
-		return 0, 0, err
+		return 0, nil, err
 	}
 	if err := m.WaitIdle(ctx, "import", imports); err != nil {
-		return 0, 0, err
+		return 0, nil, err
 	}
 	took := time.Since(begun) - fleet.Quiet
 	writes, err := m.AgentWrites(begun)
-	return took, len(writes), err
+	return took, writes, err
 }

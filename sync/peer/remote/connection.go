@@ -43,7 +43,8 @@ type Hooks struct {
 	Slices func(*Connection, types.NamespacedName)
 	// Namespace: a namespace of the peer came, went, or changed its identity.
 	Namespace func(string)
-	// Report: what the peer says of importing an export changed.
+	// Report: what the peer says of importing an export changed; or, with the
+	// zero key, Reported did.
 	Report func(types.NamespacedName)
 	// Heard: the peer's Lease was read. It was renewed if the stamp is another one.
 	Heard func(c *Connection, stamp string)
@@ -80,7 +81,8 @@ type Connection struct {
 
 	mu      sync.Mutex
 	uid     types.UID // the only cluster that may be the peer; empty: any
-	listed  bool      // every feed delivered its first list
+	listed  bool      // every required feed delivered its first list
+	told    bool      // the reports did
 	failing map[*feed]Failure
 	member  Failure // what is wrong with the MemberRecord
 	problem Failure
@@ -109,6 +111,7 @@ func Connect(ctx context.Context, opts Options) (*Connection, error) {
 		c.done.Go(func() { f.informer.RunWithContext(ctx) })
 	}
 	c.done.Go(func() { c.awaitLists(ctx) })
+	c.done.Go(func() { c.awaitReports(ctx) })
 	return c, nil
 }
 
@@ -178,6 +181,29 @@ func (c *Connection) awaitLists(ctx context.Context) {
 	c.listed = true
 	c.mu.Unlock()
 	c.refresh()
+}
+
+// awaitReports marks the moment from which an absent report means that the peer
+// has not said anything.
+func (c *Connection) awaitReports(ctx context.Context) {
+	select {
+	case <-c.feeds.reports.registration.HasSyncedChecker().Done():
+	case <-ctx.Done():
+		return
+	}
+	c.mu.Lock()
+	c.told = true
+	c.mu.Unlock()
+	c.opts.Hooks.Report(types.NamespacedName{})
+}
+
+// Reported reports whether all that the peer says of importing was read, or it
+// is known why it cannot be.
+func (c *Connection) Reported() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, failing := c.failing[c.feeds.reports]
+	return c.told || failing
 }
 
 // refresh works out verified and problem, and tells the owner of a change.
