@@ -73,10 +73,10 @@ var _ = Describe("Available", func() {
 		stop()
 		world.forget(key)
 		start()
-		partial := published()
-		partial.Unread = []model.ClusterID{"c"}
-		world.observe(key, partial)
-		world.report(key, importing("b"), waiting("c"))
+		unread := waiting("c")
+		unread.Unread = true
+		world.observe(key, published())
+		world.report(key, importing("b"), unread)
 		settle(ctx, key.Namespace)
 		world.report(key, importing("b"), lacking("c"))
 		world.observe(key, published())

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -68,6 +69,10 @@ func (c *cluster) startWith(w *writer) {
 	a := &agent{admitter: &c.admitter, writer: w, policies: make(chan event.GenericEvent)}
 	a.peers = peer.New(peer.Options{
 		Self: c.id, ClusterSet: "prod", Namespace: "comity-system", Registry: registry,
+		// Specs end many exports at once, and what is held of one would be in the
+		// way of the next. No hold ends while a peer is Stale, and no Lease is
+		// renewed here.
+		DeletionHold: time.Second, StaleAfter: time.Hour, LostAfter: 2 * time.Hour,
 		Recorder: mgr.GetEventRecorder("comity"), Log: ctrl.Log.WithName(string(c.id)).WithName("peer"),
 	})
 	Expect(a.peers.SetupWithManager(mgr)).To(Succeed())
