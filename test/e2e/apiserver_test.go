@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/status/condition"
@@ -41,9 +42,13 @@ var _ = Describe("While the API server of a is stopped for two minutes", kep("en
 		clusterB.expectAvailable(ctx, fromB, metav1.ConditionTrue, model.ReasonImported)
 		before := clusterB.slicesFrom(ctx, fromA, "a")
 		Expect(before).NotTo(BeEmpty())
+		clusterA.awaitHeartbeats(ctx, 2) // the first that b sees confirms nothing
 
 		stop := keepAsking(ctx, clusterB, hostOf(fromA))
-		DeferCleanup(func(ctx SpecContext) { Expect(clusterA.StartAPIServer(ctx)).To(Succeed()) })
+		DeferCleanup(func(ctx SpecContext) {
+			Expect(clusterA.StartAPIServer(ctx)).To(Succeed())
+			clusterA.awaitComity(ctx) // whatever failed here shall fail here alone
+		})
 		Expect(clusterA.StopAPIServer(ctx)).To(Succeed())
 		stopped := time.Now()
 		step("in a: the API server is stopped")
@@ -75,6 +80,23 @@ var _ = Describe("While the API server of a is stopped for two minutes", kep("en
 		clusterA.expectAnswers(ctx, hostOf(fromB), servicePort, clusterB.awaitPods(ctx, fromB.Namespace, fromB.Name, 2)...)
 	})
 })
+
+// awaitHeartbeats waits until the member has renewed its Lease so many times.
+func (m *member) awaitHeartbeats(ctx context.Context, times int) {
+	GinkgoHelper()
+	renewed := func() (metav1.MicroTime, error) {
+		lease, err := m.typed.CoordinationV1().Leases(model.ExchangeNamespace(model.ClusterID(m.ID()))).Get(ctx, string(m.ID()), metav1.GetOptions{})
+		if err != nil {
+			return metav1.MicroTime{}, err
+		}
+		return ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{}), nil
+	}
+	for range times {
+		var last metav1.MicroTime
+		Eventually(ctx, func() (err error) { last, err = renewed(); return }).Should(Succeed())
+		Eventually(ctx, renewed).WithTimeout(time.Minute).ShouldNot(Equal(last))
+	}
+}
 
 // source is what a ServiceImport says of the clusters that contribute to it.
 func (m *member) source(ctx context.Context, key types.NamespacedName) (*metav1.Condition, error) {
