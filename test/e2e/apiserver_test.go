@@ -85,7 +85,7 @@ var _ = Describe("While the API server of a is stopped for two minutes", kep("en
 func (m *member) awaitHeartbeats(ctx context.Context, times int) {
 	GinkgoHelper()
 	renewed := func() (metav1.MicroTime, error) {
-		lease, err := m.typed.CoordinationV1().Leases(model.ExchangeNamespace(model.ClusterID(m.ID()))).Get(ctx, string(m.ID()), metav1.GetOptions{})
+		lease, err := m.typed.CoordinationV1().Leases(model.ExchangeNamespace(model.ClusterID(m.ID()))).Get(ctx, m.ID(), metav1.GetOptions{})
 		if err != nil {
 			return metav1.MicroTime{}, err
 		}
