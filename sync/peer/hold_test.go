@@ -237,6 +237,10 @@ func TestARotatedConnectionThatLacksManyIsJudgedBeforeItIsRead(t *testing.T) {
 // anew once for each, and what it still has is missed at no moment.
 func TestAForgottenVersionCausesOneRelistAndNoDeletion(t *testing.T) {
 	w := exporting(t, 20)
+	w.await("the exports are watched", func() (is bool) {
+		w.server.change(func() { is = len(w.server.watches["exportrecords/"+shared]) > 0 })
+		return is
+	})
 	w.server.change(func() { w.server.lists = map[string]int{} })
 	w.server.restart()
 	w.server.put("exportrecords", record(shared, 20))
