@@ -229,3 +229,23 @@ func TestWithoutLeaseAndReportsAPeerIsReadAllTheSame(t *testing.T) {
 	}
 	w.await("it is known that it will say no more", func() bool { return w.member().Reported })
 }
+
+// The reason is that of another feed, so the state of the peer is what it was.
+func TestReportsThatCannotBeReadEitherAreToldOf(t *testing.T) {
+	w := newWorld(t)
+	slow := make(chan struct{})
+	w.server.refuse = func(resource string) (int, string) {
+		switch resource {
+		case "importrecords":
+			<-slow
+			return 403, "Forbidden"
+		case "leases":
+			return 403, "Forbidden"
+		}
+		return 0, ""
+	}
+	w.join()
+	w.await("the Lease cannot be read", func() bool { return w.set.States()[0].Reason == ReasonForbidden })
+	close(slow)
+	w.await("it is told", func() bool { return w.member().Reported && w.times("report /") == 1 })
+}

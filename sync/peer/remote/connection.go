@@ -84,8 +84,10 @@ type Connection struct {
 	listed  bool      // every required feed delivered its first list
 	told    bool      // the reports did
 	failing map[*feed]Failure
-	member  Failure // what is wrong with the MemberRecord
-	problem Failure
+	// reported is what Reported gives, as refresh last found and told it.
+	reported bool
+	member   Failure // what is wrong with the MemberRecord
+	problem  Failure
 }
 
 // Connect starts reading a peer. It returns at once; whether the peer can be
@@ -194,7 +196,7 @@ func (c *Connection) awaitReports(ctx context.Context) {
 	c.mu.Lock()
 	c.told = true
 	c.mu.Unlock()
-	c.opts.Hooks.Report(types.NamespacedName{})
+	c.refresh()
 }
 
 // Reported reports whether all that the peer says of importing was read, or it
@@ -202,8 +204,7 @@ func (c *Connection) awaitReports(ctx context.Context) {
 func (c *Connection) Reported() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_, failing := c.failing[c.feeds.reports]
-	return c.told || failing
+	return c.reported
 }
 
 // refresh works out verified and problem, and tells the owner of a change.
@@ -215,7 +216,14 @@ func (c *Connection) refresh() {
 	now := c.listed && c.member == Failure{}
 	c.verified.Store(now)
 	changed := was != now || before.Reason != c.problem.Reason
+	_, mute := c.failing[c.feeds.reports]
+	reported := c.told || mute
+	news := now && reported != c.reported // before, nobody can ask
+	c.reported = reported
 	c.mu.Unlock()
+	if news {
+		c.opts.Hooks.Report(types.NamespacedName{})
+	}
 	if changed {
 		c.opts.Hooks.State(c)
 	}
