@@ -27,6 +27,7 @@ import (
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/loop"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/rewind"
 )
 
 // Peers is what the exchange needs to know of the other members: for each there
@@ -85,7 +86,7 @@ func New(opts Options) (*Hub, error) {
 		opts: opts, link: link, changes: newChanges(), wake: make(chan struct{}, 1), now: time.Now,
 		namespaces: &namespaces{self: opts.Self, reader: live, now: time.Now, known: map[string]standing{}},
 		spaces: newSpaces(opts.Scheme, func(namespace string) (cache.Cache, error) {
-			return newCache(link, httpClient, opts.Scheme, mapper, namespace)
+			return newCache(link, httpClient, opts, mapper, namespace)
 		}),
 	}
 	h.client, err = client.New(link.restConfig(), client.Options{
@@ -99,9 +100,10 @@ func New(opts Options) (*Hub, error) {
 	return h, h.doubtWithoutMember()
 }
 
-func newCache(link *link, httpClient *http.Client, scheme *runtime.Scheme, mapper apimeta.RESTMapper, namespace string) (cache.Cache, error) {
+func newCache(link *link, httpClient *http.Client, opts Options, mapper apimeta.RESTMapper, namespace string) (cache.Cache, error) {
 	return cache.New(link.restConfig(), cache.Options{
-		HTTPClient: httpClient, Scheme: scheme, Mapper: mapper, DefaultTransform: loop.Shrink,
+		HTTPClient: httpClient, Scheme: opts.Scheme, Mapper: mapper, DefaultTransform: loop.Shrink,
+		NewInformer:       rewind.NewInformer(opts.Log),
 		DefaultNamespaces: map[string]cache.Config{namespace: {}},
 	})
 }

@@ -42,6 +42,7 @@ const (
 	aboutContact   = "contact"   // whether the peer is heard of
 	aboutRecords   = "records"   // what of the peer is not believed
 	aboutDeletions = "deletions" // what is held
+	aboutStore     = "store"     // whether the peer came from a backup
 )
 
 // notice is what an event says about a Secret.

@@ -125,6 +125,31 @@ func (r *remoteServer) change(f func()) {
 	f()
 }
 
+// restore takes everything back to a version, and hangs up. As with the real
+// server, watches from a version that is to come get nothing until it has come,
+// and lists that may not be older are refused.
+func (r *remoteServer) restore(version int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, objects := range r.objects {
+		for name, o := range objects {
+			if at, _ := strconv.Atoi(o.GetResourceVersion()); at > version {
+				delete(objects, name) // how it was before is not kept
+			}
+		}
+	}
+	for in, lines := range r.history {
+		r.history[in] = lines[:min(len(lines), version+1)]
+	}
+	r.version = version
+	for in, watches := range r.watches {
+		for _, w := range watches {
+			close(w)
+		}
+		delete(r.watches, in)
+	}
+}
+
 // restart ends all watches with 410 Gone, so that everything is listed anew.
 func (r *remoteServer) restart() {
 	r.mu.Lock()
@@ -172,7 +197,16 @@ func (r *remoteServer) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 		_, _ = w.Write(data)
 	default:
 		r.mu.Lock()
-		r.lists[in]++
+		if from, _ := strconv.Atoi(q.URL.Query().Get("resourceVersion")); from > r.version {
+			r.mu.Unlock()
+			w.WriteHeader(504)
+			_, _ = fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":504,"reason":"Timeout",
+				"details":{"causes":[{"reason":"ResourceVersionTooLarge"}]}}`)
+			return
+		}
+		if q.URL.Query().Get("limit") != "1" { // which asks for the version alone
+			r.lists[in]++
+		}
 		items := []metav1.Object{}
 		for _, o := range r.objects[in] {
 			items = append(items, o)
@@ -192,7 +226,9 @@ func (r *remoteServer) serveWatch(w http.ResponseWriter, q *http.Request, in str
 			lines <- line
 		}
 	}
-	r.watches[in] = append(r.watches[in], lines)
+	if from <= r.version {
+		r.watches[in] = append(r.watches[in], lines)
+	}
 	r.mu.Unlock()
 	w.(http.Flusher).Flush()
 	for {

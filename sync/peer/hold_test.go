@@ -256,3 +256,29 @@ func TestAForgottenVersionCausesOneRelistAndNoDeletion(t *testing.T) {
 		}
 	})
 }
+
+// FAULT 4: the version to which a watch would go on lies in the future of a
+// store that was restored. What is there now is read, and what comes is heard.
+func TestAPeerThatWasRestoredIsReadAnew(t *testing.T) {
+	w := exporting(t, 20)
+	backup := 0
+	w.server.change(func() { backup = w.server.version })
+	for i := 20; i < 25; i++ {
+		w.server.put("exportrecords", record(shared, i))
+	}
+	w.await("it went on", func() bool { return len(w.set.Keys()) == 25 })
+	w.server.restore(backup)
+	w.await("what came later is gone", func() bool { return len(w.set.Keys()) == 20 })
+	w.server.put("exportrecords", record(shared, 30))
+	w.await("what comes now is read", func() bool { return len(w.set.Exports(keyOf(30))) == 1 })
+	w.says("Warning StoreRestored cluster b: the API server is at resourceVersion", "its store was restored from a backup", "remedy: ")
+	told := 0
+	for _, kind := range w.kinds() {
+		if kind == "Warning StoreRestored" {
+			told++
+		}
+	}
+	if told != 1 {
+		t.Errorf("told %d times", told)
+	}
+}

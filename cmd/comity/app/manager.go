@@ -26,6 +26,7 @@ import (
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/home"
 	"github.com/comity-mcs/comity/sync/loop"
+	"github.com/comity-mcs/comity/sync/rewind"
 )
 
 // leaderElectionID names the Lease of the replica that writes.
@@ -60,6 +61,7 @@ func newManager(cfg *rest.Config, scheme *runtime.Scheme, o Options, leading *fe
 		Logger: log,
 		Cache: cache.Options{
 			DefaultTransform: loop.Shrink,
+			NewInformer:      rewind.NewInformer(log),
 			// Secrets are read in Comity's own namespace alone.
 			ByObject: map[client.Object]cache.ByObject{
 				&corev1.Secret{}: {Namespaces: map[string]cache.Config{o.Namespace: {}}},

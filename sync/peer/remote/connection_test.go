@@ -19,6 +19,8 @@ import (
 	"go.uber.org/goleak"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+
+	"github.com/comity-mcs/comity/sync/rewind"
 )
 
 const token = "very-secret-token"
@@ -67,6 +69,7 @@ func TestWhyAPeerCannotBeReadIsToldInOurWords(t *testing.T) {
 				Heard:     func(*Connection, string) { t.Error("told of a Lease") },
 				State:     func(c *Connection) { p, _ := c.State(); told <- p },
 				Rejected:  func(*Connection, error) { t.Error("told of a record") },
+				Rewound:   func(*Connection, *rewind.Found) { t.Error("told of a restore") },
 			}})
 			if err != nil {
 				t.Fatal(err)

@@ -24,6 +24,7 @@ import (
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/packed"
+	"github.com/comity-mcs/comity/sync/rewind"
 )
 
 // feed is one kind in one namespace of a peer. Feeds are plain informers rather
@@ -167,12 +168,15 @@ func (f *feed) reader(c *Connection, client rest.Interface, codec runtime.Parame
 		// does so too would only put off the news.
 		return client.Get().Namespace(f.namespace).Resource(f.resource).VersionedParams(opts, codec).MaxRetries(1)
 	}
+	read := func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+		into := reflect.New(reflect.TypeOf(list).Elem()).Interface().(runtime.Object)
+		return into, request(&opts).Do(ctx).Into(into)
+	}
 	return &toolscache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 			bounded, cancel := context.WithTimeout(ctx, listTimeout)
 			defer cancel()
-			into := reflect.New(reflect.TypeOf(list).Elem()).Interface().(runtime.Object)
-			err := request(&opts).Do(bounded).Into(into)
+			into, err := read(bounded, opts)
 			// Success is only noted by the watch: where lists are allowed and
 			// watches are not, the state must not flap.
 			if err != nil {
@@ -188,6 +192,15 @@ func (f *feed) reader(c *Connection, client rest.Interface, codec runtime.Parame
 			return into, nil
 		},
 		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+			found, err := rewind.Check(ctx, opts, read)
+			if err != nil {
+				c.feedResult(ctx, f, err)
+				return nil, err
+			}
+			if found != nil {
+				c.opts.Hooks.Rewound(c, found)
+				return nil, found.Expired()
+			}
 			opts.Watch, opts.AllowWatchBookmarks = true, true
 			w, err := request(&opts).Watch(ctx)
 			if err == nil && reflect.TypeOf(w) == emptyWatch {

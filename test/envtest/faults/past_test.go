@@ -12,13 +12,16 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/comity-mcs/comity/sync/peer"
 	"github.com/comity-mcs/comity/test/clusters/controlplane"
 	"github.com/comity-mcs/comity/test/envtest/members"
+	"github.com/comity-mcs/comity/test/install"
 )
 
 var _ = Describe("FAULT 4: the etcd of a peer is restored from the past", func() {
@@ -40,6 +43,12 @@ var _ = Describe("FAULT 4: the etcd of a peer is restored from the past", func()
 		Expect(os.CopyFS(backup, os.DirFS(data))).To(Succeed())
 		Expect(b.Start(ctx, controlplane.Etcd)).To(Succeed())
 		b.AwaitReady(ctx)
+		By("writing more than is written until the end, so that the store comes to no version twice")
+		store, err := b.Store()
+		Expect(err).NotTo(HaveOccurred())
+		for range 2000 {
+			Expect(store.Put(ctx, "an-hour", "of writes")).To(Succeed())
+		}
 		Eventually(ctx, func() error { return client.IgnoreAlreadyExists(b.Client.Create(ctx, members.Service(ns, "new"))) }).Should(Succeed())
 		b.Create(ctx, members.Endpoints(ns, "new", "new-x", 8080, "10.96.0.3"), members.Export(ns, "new"))
 		change(ctx, b, ns, "old", "10.96.0.2")
@@ -61,6 +70,11 @@ var _ = Describe("FAULT 4: the etcd of a peer is restored from the past", func()
 		}).
 			Should(Satisfy(apierrors.IsNotFound))
 		Expect(a.Derived(ctx, ns, "old").UID).To(Equal(uid))
+		Eventually(ctx, func(g Gomega) {
+			var events eventsv1.EventList
+			g.Expect(a.Client.List(ctx, &events, client.InNamespace(install.Namespace))).To(Succeed())
+			g.Expect(events.Items).To(ContainElement(And(HaveField("Regarding.Name", "peer-b"), HaveField("Reason", peer.ReasonStoreRestored))))
+		}).Should(Succeed())
 		b.AwaitReady(ctx)
 		By("exporting anew")
 		exportOne(ctx, b, ns, "after", 8080, "10.96.0.4")

@@ -1,0 +1,216 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package rewind
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/watch"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
+)
+
+func TestCheck(t *testing.T) {
+	streamed := metav1.ListOptions{ResourceVersion: "900", SendInitialEvents: ptr.To(true)}
+	at := func(version string) metav1.ListOptions { return metav1.ListOptions{ResourceVersion: version} }
+	for _, c := range []struct {
+		name   string
+		opts   metav1.ListOptions
+		store  string
+		rewind bool
+		asked  bool
+	}{
+		{"nothing happened", at("900"), "900", false, true},
+		{"the store went on", at("900"), "1000", false, true},
+		{"the store went back", at("1000"), "999", true, true},
+		{"by many digits", at("1000000"), "1", true, true},
+		{"from no version", at(""), "1", false, false},
+		{"from any version", at("0"), "1", false, false},
+		{"a streamed list", streamed, "1", false, false},
+		{"versions are no numbers", at("b"), "a", false, true},
+		{"the store says none", at("900"), "", false, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			asked := false
+			found, err := Check(t.Context(), c.opts, func(_ context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+				asked = true
+				if opts.Limit != 1 || opts.ResourceVersion != "" {
+					t.Errorf("asked with %+v; want one object, as new as the store", opts)
+				}
+				return &corev1.SecretList{ListMeta: metav1.ListMeta{ResourceVersion: c.store}}, nil
+			})
+			if err != nil || (found != nil) != c.rewind || asked != c.asked {
+				t.Errorf("got %v, %v, asked %v", found, err, asked)
+			}
+		})
+	}
+}
+
+func TestTheQuestionKeepsToWhatIsWatchedAndItsErrorIsNotHidden(t *testing.T) {
+	opts := metav1.ListOptions{ResourceVersion: "9", LabelSelector: "a=b", FieldSelector: "metadata.name=c"}
+	refused := errors.New("refused")
+	_, err := Check(t.Context(), opts, func(_ context.Context, asked metav1.ListOptions) (runtime.Object, error) {
+		if asked.LabelSelector != opts.LabelSelector || asked.FieldSelector != opts.FieldSelector {
+			t.Errorf("asked with %+v", asked)
+		}
+		return nil, refused
+	})
+	if !errors.Is(err, refused) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// store is an API server that restores and watches as the real one does: a
+// watch from a version to come says nothing until the store has come to it.
+type store struct {
+	mu      sync.Mutex
+	version int
+	present map[string]int // name → version
+	watches map[*watch.FakeWatcher]int
+}
+
+func (s *store) List(_ context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if parse(opts.ResourceVersion) > s.version {
+		err := apierrors.NewTimeoutError("later", 1)
+		err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge}}
+		return nil, err
+	}
+	list := &corev1.SecretList{ListMeta: metav1.ListMeta{ResourceVersion: format(s.version)}}
+	for name, version := range s.present {
+		list.Items = append(list.Items, *secret(name, version))
+	}
+	return list, nil
+}
+
+func (s *store) Watch(_ context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	if opts.SendInitialEvents != nil {
+		return nil, apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Secret").GroupKind(), "", nil)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := watch.NewFakeWithOptions(watch.FakeOptions{ChannelSize: 100})
+	s.watches[w] = parse(opts.ResourceVersion)
+	return w, nil
+}
+
+func (s *store) add(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version++
+	s.present[name] = s.version
+	for w, from := range s.watches {
+		if s.version > from {
+			w.Add(secret(name, s.version))
+		}
+	}
+}
+
+func (s *store) restore(version int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version = version
+	for name, at := range s.present {
+		if at > version {
+			delete(s.present, name)
+		}
+	}
+	for w := range s.watches {
+		w.Stop()
+	}
+	clear(s.watches)
+}
+
+func secret(name string, version int) *corev1.Secret {
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: format(version)}}
+}
+
+func TestAnInformerFollowsAStoreThatWentBack(t *testing.T) {
+	var told lines
+	s := &store{version: 10, present: map[string]int{}, watches: map[*watch.FakeWatcher]int{}}
+	source := &toolscache.ListWatch{ListWithContextFunc: s.List, WatchFuncWithContext: s.Watch}
+	informer := NewInformer(told.logger())(source, &corev1.Secret{}, 0, toolscache.Indexers{})
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { informer.RunWithContext(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	has := func(want ...string) {
+		t.Helper()
+		deadline := time.Now().Add(20 * time.Second)
+		for time.Now().Before(deadline) {
+			if keys := informer.GetStore().ListKeys(); sameSet(keys, want) {
+				return
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		t.Fatalf("the informer has %q, want %q", informer.GetStore().ListKeys(), want)
+	}
+	s.add("old")
+	has("old")
+	for _, name := range []string{"x", "y", "z"} {
+		s.add(name)
+	}
+	has("old", "x", "y", "z")
+	s.restore(11)
+	has("old")
+	s.add("new")
+	has("old", "new")
+	if !told.has("v1.Secret", "resourceVersion 11 and was at 14 before") {
+		t.Errorf("nobody is told: %q", told.all())
+	}
+}
+
+// lines is a log.
+type lines struct {
+	mu   sync.Mutex
+	said []string
+}
+
+func (l *lines) logger() logr.Logger {
+	return funcr.New(func(_, args string) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.said = append(l.said, args)
+	}, funcr.Options{})
+}
+
+func (l *lines) all() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Join(l.said, "\n")
+}
+
+func (l *lines) has(words ...string) bool {
+	for _, word := range words {
+		if !strings.Contains(l.all(), word) {
+			return false
+		}
+	}
+	return true
+}
+
+func format(version int) string { return strconv.Itoa(version) }
+
+func parse(version string) int {
+	n, _ := strconv.Atoi(version)
+	return n
+}
+
+func sameSet(a, b []string) bool {
+	return sets.New(a...).Equal(sets.New(b...))
+}
