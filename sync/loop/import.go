@@ -123,6 +123,27 @@ func (i *importer) everything(ctx context.Context) ([]types.NamespacedName, erro
 	return keys, nil
 }
 
+// Imported lists, by the cluster that exports it, what the imports that Comity
+// made here are of: what a process that starts finds of the time before it. It is
+// a peer.Options.Imported.
+func Imported(ctx context.Context, reader client.Reader) (map[model.ClusterID][]types.NamespacedName, error) {
+	var imports mcsv1beta1.ServiceImportList
+	if err := reader.List(ctx, &imports, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, err
+	}
+	of := map[model.ClusterID][]types.NamespacedName{}
+	for n := range imports.Items {
+		i := &imports.Items[n]
+		if !model.Ours(i) {
+			continue
+		}
+		for _, c := range i.Status.Clusters {
+			of[model.ClusterID(c.Cluster)] = append(of[model.ClusterID(c.Cluster)], client.ObjectKeyFromObject(i))
+		}
+	}
+	return of, nil
+}
+
 // inNamespace lists what waits for a namespace.
 func (i *importer) inNamespace(ctx context.Context, o client.Object) []types.NamespacedName {
 	keys, err := i.exports(ctx, client.InNamespace(o.GetName()))

@@ -4,6 +4,7 @@
 package peer
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -73,6 +74,31 @@ func TestARelistThatLacksManyIsHeldBeforeAnybodyCanReadIt(t *testing.T) {
 	if hold.Cluster != "b" || !hold.Since.Equal(begun) || !hold.Until.Equal(begun.Add(10*time.Minute)) || !strings.Contains(hold.Message, "more than 25 of the 100 exports") {
 		t.Errorf("got %+v", hold)
 	}
+}
+
+// What vanished while no process ran is judged by what still stands here of it.
+func TestAProcessThatStartsHoldsWhatVanishedBefore(t *testing.T) {
+	w := newWorld(t)
+	w.set.opts.Imported = func(context.Context) (map[model.ClusterID][]types.NamespacedName, error) {
+		of := map[model.ClusterID][]types.NamespacedName{"c": {keyOf(500)}}
+		for i := range 100 {
+			of["b"] = append(of["b"], keyOf(i))
+		}
+		return of, nil
+	}
+	for i := range 40 {
+		w.server.put("exportrecords", record(shared, i))
+	}
+	w.server.put("leases", lease(1))
+	w.join()
+	if held, gone := w.held(100); held != 60 || gone != 0 {
+		t.Errorf("%d are held and %d gone, want 60 and 0", held, gone)
+	}
+	if len(w.set.Held(keyOf(500))) > 0 {
+		t.Error("what is of another cluster is held")
+	}
+	w.pass(3)
+	w.says("DeletionHeld 60 of 100 exports of cluster b are gone")
 }
 
 func TestAStreamOfDeletionsIsCutOff(t *testing.T) {

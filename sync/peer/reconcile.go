@@ -65,9 +65,13 @@ func (s *Set) reconcile(ctx context.Context, reader client.Reader) error {
 		return fmt.Errorf("list peer Secrets: %w", err)
 	}
 	claims, refusals := judge(secrets.Items, s.opts.Self, s.opts.ClusterSet)
+	imported, err := s.importedOf(ctx, claims)
+	if err != nil {
+		return err
+	}
 	s.mu.Lock()
 	s.report(secrets.Items, refusals)
-	after := s.adopt(claims)
+	after := s.adopt(claims, imported)
 	s.publish()
 	s.mu.Unlock()
 	after.do(s)
@@ -77,6 +81,21 @@ func (s *Set) reconcile(ctx context.Context, reader client.Reader) error {
 		close(s.listed)
 	}
 	return nil
+}
+
+// importedOf is what stands here of the clusters, if one of them is no member yet.
+func (s *Set) importedOf(ctx context.Context, claims []claim) (map[model.ClusterID][]types.NamespacedName, error) {
+	s.mu.Lock()
+	news := slices.ContainsFunc(claims, func(c claim) bool { return s.members[c.id] == nil })
+	s.mu.Unlock()
+	if !news {
+		return nil, nil
+	}
+	imported, err := s.opts.Imported(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list what was imported before: %w", err)
+	}
+	return imported, nil
 }
 
 // afterwards is what is done without the lock: each of it may come back to take it.
@@ -104,14 +123,16 @@ func (a afterwards) do(s *Set) {
 	}
 }
 
-// adopt brings the members in line with the claims.
-func (s *Set) adopt(claims []claim) (after afterwards) {
+// adopt brings the members in line with the claims. What was imported of one that
+// is new is what its exports are compared with once they are read.
+func (s *Set) adopt(claims []claim, imported map[model.ClusterID][]types.NamespacedName) (after afterwards) {
 	claimed := map[model.ClusterID]bool{}
 	for _, c := range claims {
 		claimed[c.id] = true
 		m, known := s.members[c.id]
 		if !known {
 			m = s.newMember(c)
+			m.guard.Present(imported[c.id]...)
 			s.members[c.id] = m
 			after.members = append(after.members, c.id)
 		}

@@ -50,6 +50,10 @@ type Options struct {
 	// DeletionHold is how long a deletion is held that looks like an accident;
 	// default 10 min.
 	DeletionHold time.Duration
+	// Imported lists what stands here of the exports of each cluster. A process
+	// has seen no export go that went before it started, and holds what it finds
+	// missing all the same. Default: nothing stands here.
+	Imported func(context.Context) (map[model.ClusterID][]types.NamespacedName, error)
 	// Clock is this cluster's; default the real one.
 	Clock clock.WithTicker
 	// Recorder writes events about peer Secrets.
@@ -72,6 +76,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.DeletionHold == 0 {
 		o.DeletionHold = 10 * time.Minute
+	}
+	if o.Imported == nil {
+		o.Imported = func(context.Context) (map[model.ClusterID][]types.NamespacedName, error) { return nil, nil }
 	}
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}

@@ -92,9 +92,13 @@ func (w *world) times(what string) int {
 // secrets does what the reconciler does with these Secrets.
 func (w *world) secrets(secrets ...corev1.Secret) {
 	claims, refusals := judge(secrets, "a", "prod")
+	imported, err := w.set.importedOf(w.t.Context(), claims)
+	if err != nil {
+		w.t.Fatal(err)
+	}
 	w.set.mu.Lock()
 	w.set.report(secrets, refusals)
-	after := w.set.adopt(claims)
+	after := w.set.adopt(claims, imported)
 	w.set.publish()
 	w.set.mu.Unlock()
 	after.do(w.set)

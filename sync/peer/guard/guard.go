@@ -7,7 +7,8 @@
 // that are held, so that what came of them is kept until they are back, an
 // administrator confirms, or the hold is over. It knows no clock, no peer and no
 // cause: many at once is all that it goes by. A process that starts anew has
-// seen nothing yet, so it guards nothing that vanished before.
+// seen nothing yet, so it says of what is here that it is Present, and then what
+// it finds instead.
 package guard
 
 import (

@@ -64,6 +64,13 @@ var _ = Describe("FAULT: exports of a peer that vanish by accident", func() {
 		b.Create(ctx, members.Export(ns, last))
 		Eventually(ctx, said).Should(BeEmpty())
 
+		By("starting anew, which forgets nothing that stands here")
+		kept, other := a.AllBackends(ctx, ns), a.ImportCondition(ns, fmt.Sprintf("web-%d", vanish-2), "DeletionHeld")
+		a.Restart(ctx)
+		members.AwaitQuiet(ctx, a, b)
+		Expect(a.AllBackends(ctx, ns)).To(Equal(kept))
+		Eventually(ctx, other).Should(ContainSubstring("exports of cluster b vanished"))
+
 		By("confirming")
 		confirm(ctx, a)
 		Eventually(ctx, func() int { return len(a.AllBackends(ctx, ns)) }).Should(Equal(all - vanish + 1))
