@@ -158,6 +158,11 @@ func (l *Loop) Observe(key types.NamespacedName) (model.Observation, bool) {
 // namespace. Changes of one key are coalesced until read; nothing is lost.
 func (l *Loop) Changed() <-chan event.GenericEvent { return l.base.observations.Changes() }
 
+// ExchangeChanged is a new channel, for one reader, that tells that Problem may
+// say something else of an exchange namespace; never where the exchange is the
+// manager's own API server, whose Namespaces tell that.
+func (l *Loop) ExchangeChanged() <-chan struct{} { return l.base.exchanges.Listen() }
+
 // base is what all reconcilers share.
 type base struct {
 	Options

@@ -55,6 +55,9 @@ type Exchange struct {
 	// Problem says why nothing can be published in an exchange namespace now;
 	// "" if it can.
 	Problem func(ctx context.Context, namespace string) string
+	// Changed tells that Problem may say something else; nil if events of
+	// Namespaces in the manager's cache tell that.
+	Changed <-chan struct{}
 }
 
 // Options configure a Reporter; all fields without a default are required.

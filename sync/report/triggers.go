@@ -127,6 +127,8 @@ func (t *triggers) Start(ctx context.Context, q queue) error {
 				return
 			case <-everything:
 				t.enqueueAll(ctx, q)
+			case <-t.Exchange.Changed: // what could not be said before may be now
+				t.enqueueAll(ctx, q)
 			case e, open := <-observed: // a nil channel never delivers
 				if !open {
 					observed = nil

@@ -4,11 +4,13 @@
 package app
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -39,6 +41,9 @@ func wire(mgr ctrl.Manager, o Options, self identity, leading *fence.Fence, read
 	peers := peer.New(peer.Options{
 		Self: self.cluster, ClusterSet: self.set, Namespace: o.Namespace, Home: here.Get,
 		StaleAfter: o.StaleAfter, LostAfter: o.LostAfter, DeletionHold: o.DeletionHold,
+		Imported: func(ctx context.Context) (map[model.ClusterID][]types.NamespacedName, error) {
+			return loop.Imported(ctx, mgr.GetClient())
+		},
 		Recorder: mgr.GetEventRecorder(model.FieldOwner), Registry: metrics.Registry, Log: log.WithName("peer"),
 	})
 	if err := peers.SetupWithManager(mgr); err != nil {
@@ -164,7 +169,7 @@ func setupReports(mgr ctrl.Manager, o Options, self identity, peers *peer.Set, e
 		Registry: metrics.Registry, Changed: conditions.export,
 	}
 	if exchange != nil {
-		opts.Exchange = report.Exchange{Client: exchange.Client, Cache: exchange.Cache, Problem: syncing.Problem}
+		opts.Exchange = report.Exchange{Client: exchange.Client, Cache: exchange.Cache, Problem: syncing.Problem, Changed: syncing.ExchangeChanged()}
 	}
 	return report.SetupWithManager(mgr, opts)
 }

@@ -14,7 +14,9 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -199,6 +201,31 @@ var _ = Describe("Members of a hub", func() {
 		address = members["a"].export(ctx, later, "")
 		Eventually(members["c"].backends(later)).WithContext(ctx).Should(ConsistOf("a/" + address))
 		Expect(members["c"].imported(ctx, namespace)).To(BeEmpty())
+	})
+
+	It("say what came of an import as soon as there is a place for it", Serial, func(ctx SpecContext) {
+		place := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "comity-b-to-a"}}
+		mark := func(ctx context.Context, value string) {
+			GinkgoHelper()
+			patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%s}}}`, model.LabelExchangeFrom, value)
+			Expect(theHub.client.Patch(ctx, place.DeepCopy(), client.RawPatch(types.MergePatchType, patch))).To(Succeed())
+		}
+		mark(ctx, "null")
+		DeferCleanup(mark, `"b"`)
+		Expect(members["b"].agent.Kill()).To(Succeed())
+		Expect(members["b"].agent.Start()).To(Succeed())
+		Expect(members["b"].agent.WaitReady(ctx, ready)).To(Succeed())
+		namespace := newNamespace(ctx)
+		address := members["a"].export(ctx, namespace, "")
+		Eventually(members["b"].backends(namespace)).WithContext(ctx).Should(ConsistOf("a/" + address))
+		said := func() error {
+			key := client.ObjectKey{Namespace: place.Name, Name: model.RecordName(namespace, "web")}
+			return theHub.client.Get(ctx, key, &exchangev1alpha1.ImportRecord{})
+		}
+		Expect(said()).To(Satisfy(apierrors.IsNotFound))
+
+		mark(ctx, `"b"`)
+		Eventually(said).Should(Succeed())
 	})
 
 	It("lose nothing while the hub is gone, and follow again once it is back", Serial, func(ctx SpecContext) {
