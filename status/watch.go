@@ -28,9 +28,10 @@ import (
 const sliceIndex = "comity.dev/status-import"
 
 // fanOut is a source that hands every event to both controllers; two sources
-// on one channel would share the events out between them.
+// on one channel would share the events out between them. The default size of its
+// buffer would be set by both while they start.
 func fanOut(changed <-chan event.GenericEvent) source.Source {
-	return source.Channel(changed, &handler.EnqueueRequestForObject{})
+	return source.Channel(changed, &handler.EnqueueRequestForObject{}, source.WithBufferSize[client.Object, reconcile.Request](1024))
 }
 
 func (r *exportReconciler) setup(mgr ctrl.Manager, changed source.Source) error {

@@ -209,7 +209,7 @@ func TestGoodAddressesMakeNoGarbage(t *testing.T) {
 	allocations := func(s *discoveryv1.EndpointSlice) float64 {
 		return testing.AllocsPerRun(10, func() { CleanSlice(s, f) })
 	}
-	if a, b := allocations(small), allocations(large); a != b {
+	if a, b := allocations(small), allocations(large); b > a+10 { // the race detector adds a few
 		t.Errorf("%v allocations for 1 endpoint, %v for 1000", a, b)
 	}
 }

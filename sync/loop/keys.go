@@ -78,7 +78,9 @@ func exportIndex(o client.Object) []string {
 }
 
 // TrimManagedFields is a cache transform that drops the field sets, most of an
-// object's size, and keeps who applied it, by which ownership is proven.
+// object's size, and keeps who applied it, by which ownership is proven. Informers
+// pass a streamed object through it twice, and packed ones share their entries, so
+// what is trimmed is not written to.
 func TrimManagedFields(obj any) (any, error) {
 	object, ok := obj.(metav1.Object)
 	if !ok { // a tombstone, which is about to be forgotten anyway
@@ -86,7 +88,9 @@ func TrimManagedFields(obj any) (any, error) {
 	}
 	entries := object.GetManagedFields()
 	for i := range entries {
-		entries[i].FieldsV1 = nil
+		if entries[i].FieldsV1 != nil {
+			entries[i].FieldsV1 = nil
+		}
 	}
 	object.SetManagedFields(entries)
 	return obj, nil
