@@ -13,6 +13,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
@@ -112,6 +113,17 @@ type Claim struct {
 	// Version is fit for a message.
 	Version                string
 	PodCIDRs, ServiceCIDRs []netip.Prefix
+}
+
+// FromNamespaceRecord is the identity labels that record, read from cluster, says
+// its namespace has. The error names the record, the field, what was expected and
+// who has to act.
+func FromNamespaceRecord(cluster model.ClusterID, record *exchangev1alpha1.NamespaceRecord) (map[string]string, error) {
+	labels := record.Spec.Labels
+	if p := checkMap("spec.labels", labels, validation.IsQualifiedName, validation.IsValidLabelValue); p != nil {
+		return nil, recordError("NamespaceRecord", cluster, record, p)
+	}
+	return labels, nil
 }
 
 // maxClaims bounds each list of address ranges in a MemberRecord.

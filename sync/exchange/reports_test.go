@@ -4,6 +4,7 @@
 package exchange
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -156,6 +157,35 @@ func TestWhatAMemberClaims(t *testing.T) {
 		_, err := FromMemberRecord("b", record)
 		if err == nil || !strings.Contains(err.Error(), " "+field+": ") {
 			t.Errorf("%s: got %v", field, err)
+			continue
+		}
+		fitForATerminal(t, err.Error(), 700)
+	}
+}
+
+func TestWhatAMemberSaysOfItsNamespaces(t *testing.T) {
+	record := func(labels map[string]string) *exchangev1alpha1.NamespaceRecord {
+		return &exchangev1alpha1.NamespaceRecord{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "comity-b", Name: "shop"}, Spec: exchangev1alpha1.NamespaceRecordSpec{Labels: labels},
+		}
+	}
+	labels, err := FromNamespaceRecord("b", record(map[string]string{"example.com/team": "a"}))
+	if err != nil || labels["example.com/team"] != "a" {
+		t.Errorf("got %v, %v", labels, err)
+	}
+	if labels, err := FromNamespaceRecord("b", record(nil)); err != nil || len(labels) > 0 {
+		t.Errorf("without labels: got %v, %v", labels, err)
+	}
+	many := map[string]string{}
+	for i := range 10_000 {
+		many[fmt.Sprint("label-", i)] = "x"
+	}
+	for name, bad := range map[string]map[string]string{
+		"too many": many, "a bad key": {"a\x1b": "b"}, "a bad value": {"a": "b\nc"}, "a long value": {"a": strings.Repeat("x", 1<<20)},
+	} {
+		labels, err := FromNamespaceRecord("b", record(bad))
+		if err == nil || labels != nil || !strings.Contains(err.Error(), `NamespaceRecord "comity-b"/"shop" of cluster b: spec.labels: `) {
+			t.Errorf("%s: got %v", name, err)
 			continue
 		}
 		fitForATerminal(t, err.Error(), 700)

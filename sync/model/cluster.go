@@ -34,7 +34,8 @@ type NamespacePresence int
 
 // The zero value is invalid, so that a forgotten field is noticed.
 const (
-	// NamespaceUnknown: the cluster has not been read since this process started.
+	// NamespaceUnknown: the cluster has not been read since this process started,
+	// or what it says of the namespace is not valid.
 	NamespaceUnknown NamespacePresence = iota + 1
 	// NamespacePresent: the cluster publishes a record of the namespace.
 	NamespacePresent

@@ -36,12 +36,14 @@ type remoteServer struct {
 
 	mu      sync.Mutex
 	version int
-	objects map[string]map[string]metav1.Object // resource/namespace → name
-	watches map[string][]chan string
-	history map[string][]string // the lines of all watches, by version; "" for others
-	refuse  func(resource string) (code int, reason string)
-	lists   map[string]int // how often each resource/namespace was listed
-	deaf    bool           // watches bring nothing any more
+	// forgotten: watches from before this version are told so.
+	forgotten int
+	objects   map[string]map[string]metav1.Object // resource/namespace → name
+	watches   map[string][]chan string
+	history   map[string][]string // the lines of all watches, by version; "" for others
+	refuse    func(resource string) (code int, reason string)
+	lists     map[string]int // how often each resource/namespace was listed
+	deaf      bool           // watches bring nothing any more
 }
 
 func newRemoteServer(t *testing.T) *remoteServer {
@@ -150,13 +152,19 @@ func (r *remoteServer) restore(version int) {
 	}
 }
 
-// restart ends all watches with 410 Gone, so that everything is listed anew.
+// gone is what a watch says whose version was forgotten.
+const gone = `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","code":410,"reason":"Expired"}}`
+
+// restart forgets all versions: watches from one, those that are about to begin
+// too, end with 410 Gone, so that everything is listed anew.
 func (r *remoteServer) restart() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.version++
+	r.forgotten = r.version
 	for in := range r.watches {
 		for _, w := range r.watches[in] {
-			w <- `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","code":410,"reason":"Expired"}}`
+			w <- gone
 			close(w)
 		}
 		delete(r.watches, in)
@@ -226,7 +234,11 @@ func (r *remoteServer) serveWatch(w http.ResponseWriter, q *http.Request, in str
 			lines <- line
 		}
 	}
-	if from <= r.version {
+	switch {
+	case from < r.forgotten:
+		lines <- gone
+		close(lines)
+	case from <= r.version:
 		r.watches[in] = append(r.watches[in], lines)
 	}
 	r.mu.Unlock()

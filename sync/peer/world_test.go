@@ -104,11 +104,18 @@ func (w *world) secrets(secrets ...corev1.Secret) {
 	after.do(w.set)
 }
 
-// join makes b a peer and waits until it was read.
+// join makes b a peer and waits until all of it was read.
 func (w *world) join() {
 	w.t.Helper()
 	w.secrets(w.server.secret())
 	w.await("b is synced", func() bool { return w.member().Synced })
+	leases := 0
+	w.server.change(func() { leases = len(w.server.objects["leases/"+shared]) })
+	w.await("its Lease, which is not waited for, was seen too", func() bool {
+		w.set.mu.Lock()
+		defer w.set.mu.Unlock()
+		return leases == 0 || w.set.members["b"].pulse.stamp != ""
+	})
 }
 
 func (w *world) member() model.Member {

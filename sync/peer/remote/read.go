@@ -153,8 +153,13 @@ func (c *Connection) Namespace(name string) model.MemberNamespace {
 	out := model.MemberNamespace{Cluster: c.opts.ID, Presence: model.NamespaceAbsent}
 	f := c.feeds.namespaces
 	item, found, err := f.informer.GetIndexer().GetByKey(f.namespace + "/" + name)
-	if record, ok := item.(*exchangev1alpha1.NamespaceRecord); err == nil && found && ok {
-		out.Presence, out.Labels = model.NamespacePresent, record.Spec.Labels
+	record, ok := item.(*exchangev1alpha1.NamespaceRecord)
+	if err != nil || !found || !ok {
+		return out
+	}
+	out.Presence = model.NamespacePresent
+	if out.Labels, err = exchange.FromNamespaceRecord(c.opts.ID, record); err != nil {
+		out.Presence = model.NamespaceUnknown
 	}
 	return out
 }
@@ -273,7 +278,14 @@ func (c *Connection) namespaceHandler() toolscache.ResourceEventHandler {
 			c.opts.Hooks.Namespace(record.Name)
 		}
 	}
-	return c.handler(func(_, now any) { tell(now) }, tell)
+	return c.handler(func(_, now any) {
+		if record, ok := now.(*exchangev1alpha1.NamespaceRecord); ok {
+			if _, err := exchange.FromNamespaceRecord(c.opts.ID, record); err != nil {
+				c.opts.Hooks.Rejected(c, err)
+			}
+		}
+		tell(now)
+	}, tell)
 }
 
 func (c *Connection) memberHandler() toolscache.ResourceEventHandler {

@@ -5,6 +5,7 @@ package hostile
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"time"
 
@@ -162,8 +163,9 @@ var _ = Describe("A report", func() {
 })
 
 var _ = DescribeTable("Garbage among what b publishes costs nobody else anything:",
-	func(ctx SpecContext, garbage func() forged) {
+	func(ctx SpecContext, garbage func() forged, named ...string) {
 		strike(ctx, attack{
+			named: named,
 			forged: func(key types.NamespacedName) []forged {
 				return []forged{garbage(), record(key), slice(key, "web-x", []string{attacker.address(200)})}
 			},
@@ -173,7 +175,14 @@ var _ = DescribeTable("Garbage among what b publishes costs nobody else anything
 	Entry("a NamespaceRecord with a path for a name", func() forged { return namespaceRecord("../evil") }),
 	Entry("a NamespaceRecord with labels that are none", func() forged {
 		return namespaceRecord("evil", set(map[string]any{"evil key": "\x00", "kubernetes.io/evil": strings.Repeat("x", 5<<10)}, "spec", "labels"))
-	}),
+	}, "InvalidRecord", `NamespaceRecord "comity-b"/"evil" of cluster b: spec.labels: key "evil key"`),
+	Entry("a NamespaceRecord with 10,000 labels", func() forged {
+		labels := map[string]any{}
+		for i := range 10_000 {
+			labels[fmt.Sprint("evil-", i)] = "x"
+		}
+		return namespaceRecord("evil", set(labels, "spec", "labels"))
+	}, "InvalidRecord", "spec.labels: holds 10000 entries; expected at most 200"),
 	Entry("a NamespaceRecord of kube-system", func() forged {
 		return namespaceRecord("kube-system", set(map[string]any{"evil": "evil"}, "spec", "labels"))
 	}),
