@@ -92,7 +92,8 @@ func (m *member) scaleComity(ctx context.Context, count int) {
 	step("in %s: %d replicas of Comity", m.ID(), count)
 }
 
-// awaitComity waits until all replicas that should run are ready.
+// awaitComity waits until all replicas that should run are ready and judge
+// exports: kube-proxy sends nobody there for a moment after they are.
 func (m *member) awaitComity(ctx context.Context) {
 	GinkgoHelper()
 	Eventually(ctx, func(g Gomega) {
@@ -100,5 +101,8 @@ func (m *member) awaitComity(ctx context.Context) {
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(deployment.Status.ObservedGeneration).To(Equal(deployment.Generation))
 		g.Expect(deployment.Status.ReadyReplicas).To(Equal(*deployment.Spec.Replicas))
+		if *deployment.Spec.Replicas > 0 {
+			g.Expect(m.client.Create(ctx, newExport("default", "probe"), client.DryRunAll)).To(Succeed())
+		}
 	}).Should(Succeed(), "Comity's replicas in cluster %s", m.ID())
 }
