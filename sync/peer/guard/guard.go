@@ -23,8 +23,8 @@ import (
 const (
 	// window is the time within which vanished exports count together.
 	window = time.Minute
-	// least and share are the budget: so many may vanish within a window, or
-	// one in so many, whichever is more.
+	// least and share are the budget: by so many may the exports become fewer
+	// within a window, or one in so many, whichever is more.
 	least = 10
 	share = 4
 	// settled is how long nothing more may vanish before the number is told,
@@ -49,7 +49,7 @@ type Guard struct {
 
 	mu        sync.Mutex
 	known     map[types.NamespacedName]struct{}
-	gone      map[types.NamespacedName]time.Time // believed, within the window
+	gone      map[types.NamespacedName]time.Time // believed, within the window, and not replaced
 	held      map[types.NamespacedName]Hold
 	confirmed time.Time
 
@@ -65,16 +65,35 @@ func New(lasts time.Duration) *Guard {
 	}
 }
 
-// Present notes exports that are there; one that was held is so no longer.
+// Present notes exports that are there; one that was held is so no longer. One
+// that is new takes the place of one that vanished: where exports come and go
+// as fast, as with namespaces that are made for a test, nothing is an accident.
 func (g *Guard) Present(keys ...types.NamespacedName) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, key := range keys {
+		_, known := g.known[key]
+		_, gone := g.gone[key]
+		_, held := g.held[key]
+		if !known && !gone && !held {
+			g.replace()
+		}
 		g.known[key] = struct{}{}
 		delete(g.gone, key)
 		delete(g.held, key)
 	}
 	g.reset()
+}
+
+// replace forgets what vanished last. It needs mu.
+func (g *Guard) replace() {
+	var last types.NamespacedName
+	for key, when := range g.gone {
+		if when.After(g.gone[last]) {
+			last = key
+		}
+	}
+	delete(g.gone, last)
 }
 
 // Absent notes that one export is not there. One that was not known to be, or
