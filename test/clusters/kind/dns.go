@@ -25,7 +25,7 @@ const (
 	// dnsNodePort is where CoreDNS answers on every node, for DNSAddress.
 	dnsNodePort = 30053
 	// dnsTimeout bounds the start and the restart of CoreDNS, whose image every node has.
-	dnsTimeout = 4 * time.Minute
+	dnsTimeout = 150 * time.Second
 	// firstTimeout is the part of it for the start.
 	firstTimeout = time.Minute
 	// explainTimeout bounds the look at what went wrong.
@@ -114,13 +114,13 @@ func available(ctx context.Context, deployments appsclient.DeploymentInterface) 
 	return status, err
 }
 
-// explain tells what can be known of CoreDNS's Pods. The cluster is deleted
-// before anybody could look.
+// explain tells what can be known of CoreDNS's Pods, and of kube-proxy's, by
+// which they reach the API server. The cluster is deleted before anybody could look.
 func explain(ctx context.Context, client kubernetes.Interface) string {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), explainTimeout)
 	defer cancel()
 	var out strings.Builder
-	pods, err := client.CoreV1().Pods("kube-system").List(ctx, metav1.ListOptions{LabelSelector: "k8s-app=kube-dns"})
+	pods, err := client.CoreV1().Pods("kube-system").List(ctx, metav1.ListOptions{LabelSelector: "k8s-app in (kube-dns, kube-proxy)"})
 	if err != nil {
 		return fmt.Sprintf("its Pods cannot be listed: %v", err)
 	}

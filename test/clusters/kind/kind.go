@@ -178,11 +178,17 @@ func (c *Cluster) DNSAddress() string { return fmt.Sprintf("%s:%d", c.nodes[0].a
 func (c *Cluster) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	_, err := c.tools.run(ctx, c.tools.kind, nil, "delete", "cluster", "--name", c.Name(), "--kubeconfig", os.DevNull)
+	err := c.remove(ctx)
 	if c.removeDir != "" {
 		err = errors.Join(err, os.RemoveAll(c.dir))
 		_ = os.Remove(c.removeDir) // refuses until it is empty
 	}
+	return err
+}
+
+// remove deletes the nodes.
+func (c *Cluster) remove(ctx context.Context) error {
+	_, err := c.tools.run(ctx, c.tools.kind, nil, "delete", "cluster", "--name", c.Name(), "--kubeconfig", os.DevNull)
 	return err
 }
 

@@ -31,10 +31,28 @@ type node struct {
 	name, address, podCIDR string
 }
 
+// attempts is how often a cluster is made. Now and then, on a busy machine, one
+// comes up whose Pods do not reach its API server, and stays so.
+const attempts = 2
+
 func (c *Cluster) start(ctx context.Context, options Options) error {
 	if err := os.MkdirAll(c.dir, 0o755); err != nil {
 		return err
 	}
+	for attempt := 1; ; attempt++ {
+		err := c.startOnce(ctx, options)
+		if err == nil || attempt == attempts || ctx.Err() != nil {
+			return err
+		}
+		c.tools.say("kind: cluster %s is made anew, because: %v", c.Name(), err)
+		if err := c.remove(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+func (c *Cluster) startOnce(ctx context.Context, options Options) error {
+	c.nodes = nil
 	c.tools.say("kind: create cluster %s", c.Name())
 	if err := c.create(ctx, options); err != nil {
 		return err
