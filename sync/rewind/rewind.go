@@ -27,14 +27,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
-	"k8s.io/apimachinery/pkg/watch"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
 	toolscache "k8s.io/client-go/tools/cache"
 )
 
 // askTimeout bounds the question for the version.
 const askTimeout = 30 * time.Second
 
-// Found is what Check found: a store that was at resourceVersion Was is at Is.
+// Found is what was found: a store that was at resourceVersion Was is at Is.
 type Found struct{ Was, Is string }
 
 // Error says what happened, for the one who wonders why all is read anew.
@@ -42,11 +42,27 @@ func (f *Found) Error() string {
 	return fmt.Sprintf("the API server is at resourceVersion %s and was at %s before: its store was restored from a backup", f.Is, f.Was)
 }
 
-// Check returns the Found of a store that is not yet where a watch with opts
+// Checked is watch, unless the store is not yet where it would go on: then told
+// is called, and the error makes an informer forget its version and list anew.
+// list reads what is to be watched; its error is returned as it is.
+func Checked(list toolscache.ListWithContextFunc, watch toolscache.WatchFuncWithContext, told func(*Found)) toolscache.WatchFuncWithContext {
+	return func(ctx context.Context, opts metav1.ListOptions) (apiwatch.Interface, error) {
+		found, err := check(ctx, opts, list)
+		if err != nil {
+			return nil, err
+		}
+		if found != nil {
+			told(found)
+			return nil, apierrors.NewResourceExpired(found.Error())
+		}
+		return watch(ctx, opts)
+	}
+}
+
+// check returns the Found of a store that is not yet where a watch with opts
 // would go on, and nil if there is nothing to say: opts names no version, or
-// versions cannot be compared. list reads what is to be watched; its error is
-// returned as it is.
-func Check(ctx context.Context, opts metav1.ListOptions, list toolscache.ListWithContextFunc) (*Found, error) {
+// versions cannot be compared.
+func check(ctx context.Context, opts metav1.ListOptions, list toolscache.ListWithContextFunc) (*Found, error) {
 	streamed := opts.SendInitialEvents != nil && *opts.SendInitialEvents // refused by the server itself if in the future
 	if opts.ResourceVersion == "" || opts.ResourceVersion == "0" || streamed {
 		return nil, nil
@@ -69,9 +85,6 @@ func Check(ctx context.Context, opts metav1.ListOptions, list toolscache.ListWit
 	return &Found{Was: opts.ResourceVersion, Is: is}, nil
 }
 
-// Expired is the error upon which an informer forgets its version.
-func (f *Found) Expired() error { return apierrors.NewResourceExpired(f.Error()) }
-
 // NewInformer makes the informers of a cache that are not led astray by a
 // restore, and log one. It is a cache.Options.NewInformer.
 func NewInformer(log logr.Logger) func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer {
@@ -79,17 +92,9 @@ func NewInformer(log logr.Logger) func(toolscache.ListerWatcher, runtime.Object,
 		from := toolscache.ToListerWatcherWithContext(source)
 		checked := &toolscache.ListWatch{
 			ListWithContextFunc: from.ListWithContext,
-			WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-				found, err := Check(ctx, opts, from.ListWithContext)
-				if err != nil {
-					return nil, err
-				}
-				if found != nil {
-					log.Info("everything of a kind is read anew", "kind", fmt.Sprintf("%T", object), "reason", found.Error())
-					return nil, found.Expired()
-				}
-				return from.WatchWithContext(ctx, opts)
-			},
+			WatchFuncWithContext: Checked(from.ListWithContext, from.WatchWithContext, func(found *Found) {
+				log.Info("everything of a kind is read anew", "kind", fmt.Sprintf("%T", object), "reason", found.Error())
+			}),
 		}
 		return toolscache.NewSharedIndexInformer(checked, object, resync, indexers)
 	}

@@ -46,7 +46,7 @@ func TestCheck(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			asked := false
-			found, err := Check(t.Context(), c.opts, func(_ context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+			found, err := check(t.Context(), c.opts, func(_ context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 				asked = true
 				if opts.Limit != 1 || opts.ResourceVersion != "" {
 					t.Errorf("asked with %+v; want one object, as new as the store", opts)
@@ -63,7 +63,7 @@ func TestCheck(t *testing.T) {
 func TestTheQuestionKeepsToWhatIsWatchedAndItsErrorIsNotHidden(t *testing.T) {
 	opts := metav1.ListOptions{ResourceVersion: "9", LabelSelector: "a=b", FieldSelector: "metadata.name=c"}
 	refused := errors.New("refused")
-	_, err := Check(t.Context(), opts, func(_ context.Context, asked metav1.ListOptions) (runtime.Object, error) {
+	_, err := check(t.Context(), opts, func(_ context.Context, asked metav1.ListOptions) (runtime.Object, error) {
 		if asked.LabelSelector != opts.LabelSelector || asked.FieldSelector != opts.FieldSelector {
 			t.Errorf("asked with %+v", asked)
 		}

@@ -172,6 +172,10 @@ func (f *feed) reader(c *Connection, client rest.Interface, codec runtime.Parame
 		into := reflect.New(reflect.TypeOf(list).Elem()).Interface().(runtime.Object)
 		return into, request(&opts).Do(ctx).Into(into)
 	}
+	open := rewind.Checked(read, func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+		opts.Watch, opts.AllowWatchBookmarks = true, true
+		return request(&opts).Watch(ctx)
+	}, func(found *rewind.Found) { c.opts.Hooks.Rewound(c, found) })
 	return &toolscache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 			bounded, cancel := context.WithTimeout(ctx, listTimeout)
@@ -192,17 +196,7 @@ func (f *feed) reader(c *Connection, client rest.Interface, codec runtime.Parame
 			return into, nil
 		},
 		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-			found, err := rewind.Check(ctx, opts, read)
-			if err != nil {
-				c.feedResult(ctx, f, err)
-				return nil, err
-			}
-			if found != nil {
-				c.opts.Hooks.Rewound(c, found)
-				return nil, found.Expired()
-			}
-			opts.Watch, opts.AllowWatchBookmarks = true, true
-			w, err := request(&opts).Watch(ctx)
+			w, err := open(ctx, opts)
 			if err == nil && reflect.TypeOf(w) == emptyWatch {
 				err = errHungUp
 			}
