@@ -10,14 +10,13 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/comity-mcs/comity/sync/peer"
 	"github.com/comity-mcs/comity/test/clusters/controlplane"
 	"github.com/comity-mcs/comity/test/envtest/members"
-	"github.com/comity-mcs/comity/test/install"
 )
 
 var _ = Describe("FAULT: exports of a peer that vanish by accident", func() {
@@ -53,11 +52,7 @@ var _ = Describe("FAULT: exports of a peer that vanish by accident", func() {
 		said := a.ImportCondition(ns, fmt.Sprintf("web-%d", vanish-1), "DeletionHeld")
 		Eventually(ctx, said).Should(And(ContainSubstring("comity.dev/confirm-deletions"), ContainSubstring("exports of cluster b vanished")))
 		Expect(len(a.AllBackends(ctx, ns))).To(BeNumerically(">=", all-10), "of %d endpoints at most the budget may go", len(whole))
-		Eventually(ctx, func(g Gomega) {
-			var events eventsv1.EventList
-			g.Expect(a.Client.List(ctx, &events, client.InNamespace(install.Namespace))).To(Succeed())
-			g.Expect(events.Items).To(ContainElement(And(HaveField("Regarding.Name", "peer-b"), HaveField("Reason", "DeletionHeld"))))
-		}).Should(Succeed())
+		awaitEvent(ctx, peer.ReasonDeletionHeld)
 
 		By("undoing one of them")
 		last := fmt.Sprintf("web-%d", vanish-1)

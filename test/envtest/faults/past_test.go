@@ -12,7 +12,6 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -21,7 +20,6 @@ import (
 	"github.com/comity-mcs/comity/sync/peer"
 	"github.com/comity-mcs/comity/test/clusters/controlplane"
 	"github.com/comity-mcs/comity/test/envtest/members"
-	"github.com/comity-mcs/comity/test/install"
 )
 
 var _ = Describe("FAULT 4: the etcd of a peer is restored from the past", func() {
@@ -70,11 +68,7 @@ var _ = Describe("FAULT 4: the etcd of a peer is restored from the past", func()
 		}).
 			Should(Satisfy(apierrors.IsNotFound))
 		Expect(a.Derived(ctx, ns, "old").UID).To(Equal(uid))
-		Eventually(ctx, func(g Gomega) {
-			var events eventsv1.EventList
-			g.Expect(a.Client.List(ctx, &events, client.InNamespace(install.Namespace))).To(Succeed())
-			g.Expect(events.Items).To(ContainElement(And(HaveField("Regarding.Name", "peer-b"), HaveField("Reason", peer.ReasonStoreRestored))))
-		}).Should(Succeed())
+		awaitEvent(ctx, peer.ReasonStoreRestored)
 		b.AwaitReady(ctx)
 		By("exporting anew")
 		exportOne(ctx, b, ns, "after", 8080, "10.96.0.4")

@@ -15,6 +15,7 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -103,6 +104,16 @@ func empty(ctx context.Context, m *members.Member, ns string) {
 	for _, kind := range []client.Object{&corev1.Service{}, &discoveryv1.EndpointSlice{}, &mcsv1beta1.ServiceImport{}} {
 		Expect(m.Client.DeleteAllOf(ctx, kind, client.InNamespace(ns))).To(Succeed())
 	}
+}
+
+// awaitEvent waits until a tells of its peer b for this reason.
+func awaitEvent(ctx context.Context, reason string) {
+	GinkgoHelper()
+	Eventually(ctx, func(g Gomega) {
+		var events eventsv1.EventList
+		g.Expect(a.Client.List(ctx, &events, client.InNamespace(install.Namespace))).To(Succeed())
+		g.Expect(events.Items).To(ContainElement(And(HaveField("Regarding.Name", "peer-b"), HaveField("Reason", reason))))
+	}).Should(Succeed())
 }
 
 // confirm says that what the peers of m withdrew until now, which has fractions
