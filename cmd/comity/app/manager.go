@@ -26,11 +26,10 @@ import (
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/home"
 	"github.com/comity-mcs/comity/sync/loop"
+	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/rewind"
 )
 
-// leaderElectionID names the Lease of the replica that writes.
-const leaderElectionID = "comity-leader"
 
 // newScheme knows every kind that the agent reads or writes.
 func newScheme() (*runtime.Scheme, error) {
@@ -75,7 +74,7 @@ func newManager(cfg *rest.Config, scheme *runtime.Scheme, o Options, leading *fe
 		Metrics:                 metricsserver.Options{BindAddress: o.MetricsAddress},
 		HealthProbeBindAddress:  "0", // served by health, which is there before the manager
 		LeaderElection:          o.LeaderElect,
-		LeaderElectionID:        leaderElectionID,
+		LeaderElectionID:        model.LeaderLease,
 		LeaderElectionNamespace: o.Namespace,
 		LeaderElectionConfig:    election,
 		LeaseDuration:           ptr.To(fence.LeaseDuration),
