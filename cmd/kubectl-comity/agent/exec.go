@@ -1,0 +1,60 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/httpstream"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/remotecommand"
+
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+)
+
+// binary is the agent's in its image, which has no shell.
+const binary = "/comity"
+
+// Exec runs a subcommand of the agent in its Pod, as kubectl exec does, and
+// gives what it wrote to standard output. An error carries what it wrote to
+// standard error. stdin may be nil.
+func Exec(ctx context.Context, target *command.Target, in Agent, stdin io.Reader, args ...string) ([]byte, error) {
+	return ExecIn(ctx, target, in.Namespace, in.Pod, in.Container, stdin, args...)
+}
+
+// ExecIn is Exec in any Pod that runs Comity's image.
+func ExecIn(ctx context.Context, target *command.Target, namespace, pod string, container corev1.Container, stdin io.Reader, args ...string) ([]byte, error) {
+	argv := []string{binary}
+	if len(container.Command) > 0 {
+		argv = container.Command[:1:1]
+	}
+	url := target.Clientset.CoreV1().RESTClient().Post().Resource("pods").Namespace(namespace).Name(pod).SubResource("exec").
+		VersionedParams(&corev1.PodExecOptions{
+			Container: container.Name, Command: append(argv, args...), Stdin: stdin != nil, Stdout: true, Stderr: true,
+		}, clientgoscheme.ParameterCodec).URL()
+	web, err := remotecommand.NewWebSocketExecutor(target.REST, "GET", url.String())
+	if err != nil {
+		return nil, target.Errorf("connect to Pod %s/%s: %w", namespace, pod, err)
+	}
+	spdy, err := remotecommand.NewSPDYExecutor(target.REST, "POST", url)
+	if err != nil {
+		return nil, target.Errorf("connect to Pod %s/%s: %w", namespace, pod, err)
+	}
+	// Proxies in front of an API server may know only one of the two protocols.
+	executor, err := remotecommand.NewFallbackExecutor(web, spdy, func(err error) bool {
+		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
+	})
+	if err != nil {
+		return nil, target.Errorf("connect to Pod %s/%s: %w", namespace, pod, err)
+	}
+	var stdout, stderr bytes.Buffer
+	if err := executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: stdin, Stdout: &stdout, Stderr: &stderr}); err != nil {
+		return stdout.Bytes(), target.Errorf("run %q in Pod %s/%s: %w: %s", "comity "+strings.Join(args, " "), namespace, pod, err, strings.TrimSpace(stderr.String()))
+	}
+	return stdout.Bytes(), nil
+}

@@ -1,0 +1,159 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/utils/ptr"
+
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// nameLabel selects Comity's Deployment and Pods, however they were installed.
+const nameLabel = "app.kubernetes.io/name=comity"
+
+// containerName is that of the agent in its Pod.
+const containerName = "comity"
+
+// What Find's errors are, for errors.Is.
+var (
+	// ErrNotInstalled: the cluster has no agent.
+	ErrNotInstalled = errors.New("no Comity agent is installed")
+	// ErrSeveral: the cluster has more than one agent.
+	ErrSeveral = errors.New("more than one Comity agent is installed")
+	// ErrUnreadable: the leader Lease does not state what this plugin needs.
+	ErrUnreadable = errors.New("the agent does not state what it is")
+	// ErrNotRunning: Comity is installed, and no replica leads. Find returns what
+	// the last leader stated as well.
+	ErrNotRunning = errors.New("no replica of the agent leads")
+)
+
+// Agent is the agent of one cluster.
+type Agent struct {
+	model.AgentInfo
+	// Namespace is Comity's own in that cluster.
+	Namespace string
+	// Pod is the leader's; empty with ErrNotRunning.
+	Pod string
+	// Container is the agent's in Pod.
+	Container corev1.Container
+	// PullSecrets are those of Pod.
+	PullSecrets []corev1.LocalObjectReference
+	// Renewed is when the leader last renewed its Lease.
+	Renewed time.Time
+}
+
+// Find gives the agent of the cluster that target leads to. It is there as soon
+// as the leader has renewed its Lease once after its start.
+func Find(ctx context.Context, target *command.Target) (Agent, error) {
+	leases, err := target.Clientset.CoordinationV1().Leases(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, model.LeaderLease).String(),
+	})
+	if err != nil {
+		return Agent{}, target.Errorf("find the agent: %w", err)
+	}
+	type candidate struct {
+		lease coordinationv1.Lease
+		pod   *corev1.Pod
+	}
+	var found []candidate
+	for _, lease := range leases.Items {
+		pod, err := leader(ctx, target, lease)
+		if err != nil {
+			return Agent{}, err
+		}
+		installed := pod != nil
+		if !installed {
+			// The Lease outlives an uninstalled release.
+			if installed, err = hasDeployment(ctx, target, lease.Namespace); err != nil {
+				return Agent{}, err
+			}
+		}
+		if installed {
+			found = append(found, candidate{lease, pod})
+		}
+	}
+	switch len(found) {
+	case 0:
+		return Agent{}, target.Errorf("%w: no Lease %s of a running agent in any namespace; install the chart, see docs/install.md", ErrNotInstalled, model.LeaderLease)
+	case 1:
+		return describe(target, found[0].lease, found[0].pod)
+	}
+	var namespaces []string
+	for _, c := range found {
+		namespaces = append(namespaces, c.lease.Namespace)
+	}
+	slices.Sort(namespaces)
+	return Agent{}, target.Errorf("%w: there is an agent in each of the namespaces %s; expected one in a cluster; uninstall all but one (helm list --all-namespaces)",
+		ErrSeveral, strings.Join(namespaces, ", "))
+}
+
+// leader is the Pod that holds lease, or nil if there is none.
+func leader(ctx context.Context, target *command.Target, lease coordinationv1.Lease) (*corev1.Pod, error) {
+	name, _, _ := strings.Cut(ptr.Deref(lease.Spec.HolderIdentity, ""), "_")
+	if name == "" {
+		return nil, nil
+	}
+	pod, err := target.Clientset.CoreV1().Pods(lease.Namespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, target.Errorf("find the agent's Pod: %w", err)
+	}
+	if pod.Status.Phase != corev1.PodRunning {
+		return nil, nil
+	}
+	return pod, nil
+}
+
+func hasDeployment(ctx context.Context, target *command.Target, namespace string) (bool, error) {
+	deployments, err := target.Clientset.AppsV1().Deployments(namespace).List(ctx, metav1.ListOptions{LabelSelector: nameLabel, Limit: 1})
+	if err != nil {
+		return false, target.Errorf("find the agent's Deployment: %w", err)
+	}
+	return len(deployments.Items) > 0, nil
+}
+
+// describe reads what the leader states. pod is nil if none leads.
+func describe(target *command.Target, lease coordinationv1.Lease, pod *corev1.Pod) (Agent, error) {
+	found := Agent{Namespace: lease.Namespace}
+	if lease.Spec.RenewTime != nil {
+		found.Renewed = lease.Spec.RenewTime.Time
+	}
+	info, err := model.ParseAgentInfo(lease.Annotations)
+	found.AgentInfo = info
+	if pod == nil {
+		return found, target.Errorf("%w: Lease %s/%s was last renewed at %s, and its holder %q is no running Pod; see kubectl --context %s -n %s get pods -l %s",
+			ErrNotRunning, lease.Namespace, lease.Name, found.Renewed.UTC().Format(time.RFC3339), ptr.Deref(lease.Spec.HolderIdentity, ""),
+			target.Context, lease.Namespace, nameLabel)
+	}
+	found.Pod, found.PullSecrets = pod.Name, pod.Spec.ImagePullSecrets
+	found.Container = pod.Spec.Containers[0]
+	for _, container := range pod.Spec.Containers {
+		if container.Name == containerName {
+			found.Container = container
+		}
+	}
+	if err != nil {
+		return found, target.Errorf("%w: Lease %s/%s: %w; run a version of Comity there that this plugin (%s) knows, and wait until it leads",
+			ErrUnreadable, lease.Namespace, lease.Name, err, command.Version)
+	}
+	return found, nil
+}
+
+// String names the agent in messages.
+func (a Agent) String() string { return fmt.Sprintf("cluster %s (Comity %s)", a.ID, a.Version) }

@@ -1,0 +1,102 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package app puts the commands of `kubectl comity` together.
+//
+// Main takes the arguments and gives the exit code; New is the tree of commands,
+// from which the reference in docs is generated. What a command does is in its
+// own package. It writes to no cluster itself.
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+)
+
+// long is the text of `kubectl comity --help`.
+const long = `Join Kubernetes clusters into a clusterset, and see how they work together.
+
+Clusters are named by the contexts of your kubeconfig. A command that takes
+contexts and is given none uses --context, or else the current one.
+
+Exit codes:
+  0  done, or all is healthy
+  1  the command ran and found a problem
+  2  wrong usage, or a check failed; nothing was written
+  3  the command failed while it wrote; repeat it`
+
+// Main runs the command that args name and gives the exit code.
+func Main(args []string) int {
+	// A signal ends the command in order, so that it can clean up; a second one kills it.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
+	return Run(ctx, streams, args)
+}
+
+// Run is Main with its surroundings given.
+func Run(ctx context.Context, streams genericiooptions.IOStreams, args []string) int {
+	// Errors are returned; the libraries' logs would repeat them in their own words.
+	klog.LogToStderr(false)
+	klog.SetOutput(io.Discard)
+	ctrl.SetLogger(klog.Background())
+	root := New(command.NewEnv(streams))
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	coded := (*command.Error)(nil)
+	if err != nil && !(errors.As(err, &coded) && coded.Silent) {
+		_, _ = fmt.Fprintf(streams.ErrOut, "Error: %v\n", err)
+	}
+	return int(command.CodeOf(err))
+}
+
+// New is the tree of commands.
+func New(env *command.Env) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "kubectl-comity",
+		Short: "Join Kubernetes clusters into a clusterset",
+		Long:  long,
+		// kubectl runs kubectl-comity, so that is what users type.
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: command.Name},
+		Args:          unknownCommand,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.SetIn(env.In)
+	root.SetOut(env.Out)
+	root.SetErr(env.ErrOut)
+	env.AddFlags(root.PersistentFlags())
+	_ = root.RegisterFlagCompletionFunc("context", env.CompleteContexts(0))
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.AddCommand(
+		newVersion(env),
+		newCompletion(env),
+	)
+	return root
+}
+
+// unknownCommand refuses arguments of the root, which are misspelled commands.
+func unknownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	suggestion := ""
+	if names := cmd.SuggestionsFor(args[0]); len(names) > 0 {
+		suggestion = fmt.Sprintf("; did you mean %q?", names[0])
+	}
+	return command.Refusedf("there is no command %q%s; see %s --help", command.Name+" "+args[0], suggestion, command.Name)
+}

@@ -1,0 +1,43 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+)
+
+const completionLong = `Print the program by which kubectl completes the commands, flags and contexts
+of this plugin.
+
+kubectl asks an executable named kubectl_complete-comity on the PATH. Store the
+output there once:
+
+  kubectl comity completion > ~/.local/bin/kubectl_complete-comity
+  chmod +x ~/.local/bin/kubectl_complete-comity
+
+Completion of kubectl itself must be set up in the shell, see
+kubectl completion --help.`
+
+// completionScript is what kubectl runs with the words that were typed after
+// "kubectl comity"; the answer is in the protocol of cobra.
+const completionScript = `#!/bin/sh
+# Completes "kubectl comity" for kubectl.
+exec kubectl-comity __complete "$@"
+`
+
+func newCompletion(env *command.Env) *cobra.Command {
+	return &cobra.Command{
+		Use:     "completion",
+		Short:   "Print the program that completes this plugin's commands",
+		Long:    completionLong,
+		Example: "  kubectl comity completion > ~/.local/bin/kubectl_complete-comity",
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			env.Printf("%s", completionScript)
+			return nil
+		},
+	}
+}

@@ -1,0 +1,149 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/rest"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// Name is how users run the plugin.
+const Name = "kubectl comity"
+
+// Version is the plugin's; the linker sets it.
+var Version = "dev"
+
+// Requests go out at the rate that kubectl uses.
+const (
+	qps   = 50
+	burst = 300
+)
+
+// Env is what the process gives to a command: streams and flags.
+type Env struct {
+	genericiooptions.IOStreams
+	// Kubeconfig, Context, Timeout, As and AsGroups are the flags that every
+	// command has. Context is the one that is used if no argument names one.
+	Kubeconfig, Context, Timeout, As string
+	AsGroups                         []string
+}
+
+// NewEnv has the streams and no flag set.
+func NewEnv(streams genericiooptions.IOStreams) *Env { return &Env{IOStreams: streams, Timeout: "0"} }
+
+// AddFlags registers the flags that every command has, under kubectl's names.
+func (e *Env) AddFlags(flags *pflag.FlagSet) {
+	e.configFlags(&e.Context).AddFlags(flags)
+	flags.Lookup("context").Usage = "The kubeconfig context to use if no argument names one"
+}
+
+// configFlags reads the kubeconfig as kubectl does. Its pointers are e's own, so
+// that any number of contexts can be opened with the flags that were given once.
+func (e *Env) configFlags(contextName *string) *genericclioptions.ConfigFlags {
+	return &genericclioptions.ConfigFlags{
+		KubeConfig: &e.Kubeconfig, Context: contextName, Timeout: &e.Timeout,
+		Impersonate: &e.As, ImpersonateGroup: &e.AsGroups,
+	}
+}
+
+// rawConfig is the merged kubeconfig.
+func (e *Env) rawConfig() (clientcmdapi.Config, error) {
+	raw, err := e.configFlags(&e.Context).ToRawKubeConfigLoader().RawConfig()
+	if err != nil {
+		return raw, Refusedf("read the kubeconfig: %w", err)
+	}
+	return raw, nil
+}
+
+// restConfig is the access that context name gives.
+func (e *Env) restConfig(name string) (*rest.Config, error) {
+	config, err := e.configFlags(&name).ToRESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	config.QPS, config.Burst = qps, burst
+	config.UserAgent = "kubectl-comity/" + Version
+	return config, nil
+}
+
+// ContextNames are the contexts to work on: names as they are given, or else
+// the one of --context, or else the current one. Every name is in the
+// kubeconfig, and none is given twice.
+func (e *Env) ContextNames(names []string) ([]string, error) {
+	raw, err := e.rawConfig()
+	if err != nil {
+		return nil, err
+	}
+	if len(names) == 0 && e.Context != "" {
+		names = []string{e.Context}
+	}
+	if len(names) == 0 && raw.CurrentContext != "" {
+		names = []string{raw.CurrentContext}
+	}
+	known := slices.Sorted(maps.Keys(raw.Contexts))
+	if len(known) == 0 {
+		return nil, Refusedf("the kubeconfig has no context; expected at least one; set --kubeconfig or KUBECONFIG to the file that has them")
+	}
+	if len(names) == 0 {
+		return nil, Refusedf("no context is given and the kubeconfig has no current one; name one of: %s", strings.Join(known, ", "))
+	}
+	for i, name := range names {
+		if _, ok := raw.Contexts[name]; !ok {
+			return nil, Refusedf("context %q is not in the kubeconfig; expected one of: %s", name, strings.Join(known, ", "))
+		}
+		if slices.Contains(names[:i], name) {
+			return nil, Refusedf("context %q is given twice; name each context once", name)
+		}
+	}
+	return names, nil
+}
+
+// CompleteContexts completes arguments that are names of contexts; at most
+// limit of them, or any number if limit is 0.
+func (e *Env) CompleteContexts(limit int) cobra.CompletionFunc {
+	return func(_ *cobra.Command, given []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		raw, err := e.rawConfig()
+		if err != nil || limit > 0 && len(given) >= limit {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		names := slices.DeleteFunc(slices.Sorted(maps.Keys(raw.Contexts)), func(name string) bool { return slices.Contains(given, name) })
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// Warnf prints a warning where it does not mix with the output.
+func (e *Env) Warnf(format string, args ...any) {
+	_, _ = fmt.Fprintf(e.ErrOut, "Warning: "+format+"\n", args...)
+}
+
+// Printf prints a line of the output.
+func (e *Env) Printf(format string, args ...any) { _, _ = fmt.Fprintf(e.Out, format, args...) }
+
+// OpenAll opens the contexts that ContextNames gives. Two of them that are one
+// cluster are refused.
+func (e *Env) OpenAll(ctx context.Context, names []string) ([]*Target, error) {
+	names, err := e.ContextNames(names)
+	if err != nil {
+		return nil, err
+	}
+	var targets []*Target
+	for _, name := range names {
+		target, err := e.Open(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		targets = append(targets, target)
+	}
+	return targets, Distinct(targets)
+}

@@ -1,0 +1,124 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	certmanagerv1 "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	policyv1alpha1 "github.com/comity-mcs/comity/policies/v1alpha1"
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+)
+
+// reachTimeout bounds the first request to a cluster, so that one that does not
+// answer is reported soon.
+const reachTimeout = 15 * time.Second
+
+// Target is a cluster that a context of the kubeconfig leads to.
+type Target struct {
+	// Context is the name in the kubeconfig.
+	Context string
+	REST    *rest.Config
+	// Client knows the kinds of NewScheme.
+	Client    client.Client
+	Clientset kubernetes.Interface
+	// UID is that of the namespace kube-system: it identifies the cluster,
+	// whatever context and address lead to it.
+	UID types.UID
+}
+
+// NewScheme knows the kinds that commands read or write.
+func NewScheme() (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, mcsv1alpha1.Install, mcsv1beta1.Install,
+		policyv1alpha1.AddToScheme, exchangev1alpha1.AddToScheme, certmanagerv1.AddToScheme,
+	} {
+		if err := add(scheme); err != nil {
+			return nil, fmt.Errorf("build the scheme: %w", err)
+		}
+	}
+	return scheme, nil
+}
+
+// Open connects to the cluster of a context. The error says which context, and
+// whether the kubeconfig is wrong or the cluster does not answer.
+func (e *Env) Open(ctx context.Context, name string) (*Target, error) {
+	config, err := e.restConfig(name)
+	if err != nil {
+		return nil, Refusedf("context %q of the kubeconfig cannot be used: %w", name, err)
+	}
+	target, err := NewTarget(name, config)
+	if err != nil {
+		return nil, err
+	}
+	return target, target.reach(ctx)
+}
+
+// NewTarget is the cluster that config leads to, without a request to it.
+func NewTarget(name string, config *rest.Config) (*Target, error) {
+	scheme, err := NewScheme()
+	if err != nil {
+		return nil, err
+	}
+	httpClient, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, Refusedf("context %q of the kubeconfig cannot be used: %w", name, err)
+	}
+	target := &Target{Context: name, REST: config}
+	if target.Clientset, err = kubernetes.NewForConfigAndClient(config, httpClient); err != nil {
+		return nil, Refusedf("context %q of the kubeconfig cannot be used: %w", name, err)
+	}
+	// Warnings of the API server are for the author of an object, not for the reader of a status.
+	quiet := rest.CopyConfig(config)
+	quiet.WarningHandler = rest.NoWarnings{}
+	if target.Client, err = client.New(quiet, client.Options{Scheme: scheme, HTTPClient: httpClient}); err != nil {
+		return nil, Refusedf("context %q of the kubeconfig cannot be used: %w", name, err)
+	}
+	return target, nil
+}
+
+// reach asks the cluster for its identity.
+func (t *Target) reach(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
+	defer cancel()
+	system, err := t.Clientset.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+	if err != nil {
+		return Refused(t.Errorf("read namespace %s of %s: %w", metav1.NamespaceSystem, t.REST.Host, err))
+	}
+	t.UID = system.UID
+	return nil
+}
+
+// Errorf is an error that names the context. Kubernetes' own messages say which
+// right is missing on which resource, but not in which cluster.
+func (t *Target) Errorf(format string, args ...any) error {
+	return fmt.Errorf("context %q: "+format, append([]any{t.Context}, args...)...)
+}
+
+// Distinct refuses two contexts that lead to one cluster.
+func Distinct(targets []*Target) error {
+	seen := map[types.UID]*Target{}
+	for _, target := range targets {
+		if other, ok := seen[target.UID]; ok {
+			return Refusedf("contexts %q and %q lead to one cluster (both have kube-system with UID %s); name each cluster once",
+				other.Context, target.Context, target.UID)
+		}
+		seen[target.UID] = target
+	}
+	return nil
+}
