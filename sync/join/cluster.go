@@ -59,13 +59,24 @@ type Cluster struct {
 	AcceptedCIDRs []netip.Prefix
 }
 
+// Address is where an API server is reached, and the PEM bundle that verifies it.
+type Address struct {
+	Server string
+	CAData []byte
+	// Source says where the address is from, for a reader.
+	Source string
+}
+
 // Options adjust Connect and Disconnect. The zero value is fit for use.
 type Options struct {
 	// Expiry is how long a new credential is valid: DefaultExpiry if zero, at
 	// least ten minutes. An API server may grant less.
 	Expiry time.Duration
-	// Rotate replaces credentials even if they are good for long enough.
+	// Rotate replaces credentials even if they are good for long enough, and
+	// makes the accounts that they are for anew, so that no old one is good.
 	Rotate bool
+	// DryRun reports what would be done and writes nothing.
+	DryRun bool
 	// AllowOverlap joins clusters although addresses of the one are in a range
 	// of the other. Endpoints in such a range are still not imported.
 	AllowOverlap bool
@@ -157,7 +168,7 @@ func (c Cluster) withAccess() (Cluster, error) {
 		c.CAData = data
 	}
 	if len(c.CAData) == 0 {
-		return c, fmt.Errorf("cluster %s: no certificate authority for %s is known; give the PEM bundle that verifies it", c.ID, c.Server)
+		return c, fmt.Errorf("cluster %s: no certificate authority for %s is known; pass the PEM bundle that verifies it with --ca %s=FILE", c.ID, c.Server, c.ID)
 	}
 	return c, nil
 }

@@ -12,81 +12,20 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// Connect makes a and b peers of each other. Everything is validated, and both
-// clusters are looked at, before the first write; what stands already stays, so
-// that repeating it is free and finishes what an earlier run began. A
-// credential is kept while the API server accepts it and more than half of its
-// lifetime is left. Errors name cluster, object and remedy.
+// Connect makes a and b peers of each other: PrepareMesh and Write in one.
+// Errors name cluster, object and remedy.
 func Connect(ctx context.Context, a, b Cluster, opts Options) error {
-	opts, err := opts.withDefaults()
+	p, err := PrepareMesh(ctx, []Cluster{a, b}, opts)
 	if err != nil {
 		return err
 	}
-	memberA, err := open(a, opts)
-	if err != nil {
-		return err
-	}
-	memberB, err := open(b, opts)
-	if err != nil {
-		return err
-	}
-	if err := validatePair(memberA.Cluster, memberB.Cluster); err != nil {
-		return err
-	}
-	if err := distinct(ctx, memberA, memberB); err != nil {
-		return err
-	}
-	for _, m := range []*member{memberA, memberB} {
-		if err := m.learn(ctx); err != nil {
-			return fmt.Errorf("cluster %s: %w", m.ID, err)
-		}
-	}
-	if err := disjoint(memberA, memberB); err != nil {
-		return err
-	}
-	pairs := [][2]*member{{memberA, memberB}, {memberB, memberA}}
-	for _, pair := range pairs {
-		if err := pair[0].preflight(ctx, pair[1]); err != nil {
-			return fmt.Errorf("cluster %s: %w", pair[0].ID, err)
-		}
-	}
-	for _, pair := range pairs {
-		if err := pair[0].admit(ctx, pair[1].Cluster); err != nil {
-			return fmt.Errorf("cluster %s: %w", pair[0].ID, err)
-		}
-	}
-	for _, pair := range pairs {
-		if err := pair[0].trust(ctx, pair[1]); err != nil {
-			return fmt.Errorf("cluster %s: %w", pair[0].ID, err)
-		}
-	}
-	return nil
-}
-
-// distinct refuses two ways to one cluster, which would make it its own peer.
-func distinct(ctx context.Context, members ...*member) error {
-	for i, m := range members {
-		var ns corev1.Namespace
-		if err := m.client.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, &ns); err != nil {
-			return fmt.Errorf("cluster %s: %s cannot be read with the access given: %w", m.ID, m.RESTConfig.Host, err)
-		}
-		m.uid = ns.UID
-		for _, other := range members[:i] {
-			if other.uid == m.uid {
-				return fmt.Errorf("clusters %s and %s are one and the same (%s and %s); give the access of two clusters",
-					other.ID, m.ID, other.RESTConfig.Host, m.RESTConfig.Host)
-			}
-		}
-	}
-	return nil
+	return p.Write(ctx)
 }
 
 // preflight refuses what Connect would otherwise take over: a namespace or a
@@ -166,6 +105,13 @@ func (m *member) admit(ctx context.Context, peer Cluster) error {
 	return m.applyAll(ctx, objects)
 }
 
+// via is m as it is reached at a.
+func (m *member) via(a Address) *member {
+	reached := *m
+	reached.Server, reached.CAData = a.Server, a.CAData
+	return &reached
+}
+
 func (m *member) applyAll(ctx context.Context, objects []client.Object) error {
 	for _, object := range objects {
 		if err := m.apply(ctx, object, ""); err != nil {
@@ -175,7 +121,8 @@ func (m *member) applyAll(ctx context.Context, objects []client.Object) error {
 	return nil
 }
 
-// trust stores the credential for peer in this member, unless a good one is there.
+// trust stores the credential for peer in this member, unless a good one is
+// there. peer has the address by which m reaches it.
 func (m *member) trust(ctx context.Context, peer *member) error {
 	var existing corev1.Secret
 	key := client.ObjectKey{Namespace: m.Namespace, Name: PeerName(peer.ID)}
@@ -190,6 +137,11 @@ func (m *member) trust(ctx context.Context, peer *member) error {
 	}
 	note := ""
 	if !keep {
+		if m.opts.Rotate {
+			if err := peer.recreate(ctx, account); err != nil {
+				return err
+			}
+		}
 		if kubeconfig, note, err = peer.issue(ctx, account); err != nil {
 			return err
 		}
@@ -232,8 +184,22 @@ func (m *member) accepts(ctx context.Context, account string, kubeconfig []byte)
 	return review.Status.Authenticated && review.Status.User.Username == user, nil
 }
 
+// recreate deletes account here and makes it again. Every token of the old one
+// is bound to its UID, so the API server refuses them from then on, save for the
+// 10 s for which it remembers that a token was good.
+func (m *member) recreate(ctx context.Context, account string) error {
+	wanted := serviceAccount(m.Namespace, account)
+	if err := m.remove(ctx, wanted); err != nil {
+		return err
+	}
+	return m.apply(ctx, wanted, "its old tokens are useless from now on")
+}
+
 // issue makes a kubeconfig with a new token of account here.
 func (m *member) issue(ctx context.Context, account string) (kubeconfig []byte, note string, err error) {
+	if m.opts.DryRun {
+		return nil, "new credential", nil
+	}
 	seconds := int64(m.opts.Expiry / time.Second)
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
 	if err := m.client.SubResource("token").Create(ctx, serviceAccount(m.Namespace, account), request); err != nil {
@@ -253,63 +219,4 @@ func contains(labels, wanted map[string]string) bool {
 		}
 	}
 	return true
-}
-
-// Disconnect undoes Connect: both sides forget the other's credential first, so
-// that neither reads on, then the accounts go (and every token of theirs with
-// them) and the exchange namespace between the two. The namespace that a member
-// shares with all its peers stays. A cluster without RESTConfig is taken for
-// lost and left alone. Objects that Connect did not make are never deleted.
-func Disconnect(ctx context.Context, a, b Cluster, opts Options) error {
-	opts, err := opts.withDefaults()
-	if err != nil {
-		return err
-	}
-	var reachable []*member
-	var others []model.ClusterID
-	for _, pair := range [][2]Cluster{{a, b}, {b, a}} {
-		if _, err := Objects(pair[0], pair[1]); err != nil {
-			return err
-		}
-		if pair[0].RESTConfig == nil {
-			continue
-		}
-		m, err := open(pair[0], opts)
-		if err != nil {
-			return err
-		}
-		reachable, others = append(reachable, m), append(others, pair[1].ID)
-	}
-	if len(reachable) == 0 {
-		return fmt.Errorf("there is no access to cluster %s nor to cluster %s; give the kubeconfig of an administrator of one of them", a.ID, b.ID)
-	}
-	for i, m := range reachable {
-		secret := &corev1.Secret{}
-		secret.Namespace, secret.Name = m.Namespace, PeerName(others[i])
-		if err := m.remove(ctx, secret); err != nil {
-			return fmt.Errorf("cluster %s: %w", m.ID, err)
-		}
-	}
-	for i, m := range reachable {
-		for _, object := range grants(m.Cluster, others[i]) {
-			if err := m.remove(ctx, object); err != nil {
-				return fmt.Errorf("cluster %s: %w", m.ID, err)
-			}
-		}
-	}
-	return nil
-}
-
-// grants are the objects that let peer read local, in the order of removal.
-func grants(local Cluster, peer model.ClusterID) []client.Object {
-	account := PeerName(peer)
-	shared, between := &rbacv1.RoleBinding{}, &corev1.Namespace{}
-	shared.Namespace, shared.Name = model.ExchangeNamespace(local.ID), account
-	between.Name = model.ScopedExchangeNamespace(local.ID, peer)
-	own := []client.Object{&rbacv1.RoleBinding{}, &rbacv1.Role{}, &corev1.ServiceAccount{}}
-	for _, object := range own {
-		object.SetNamespace(local.Namespace)
-		object.SetName(account)
-	}
-	return append(append([]client.Object{shared}, own...), between)
 }

@@ -9,7 +9,6 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -68,65 +67,35 @@ func checkMembers(members []Cluster) ([]Cluster, error) {
 // with Connect, everything is looked at before the first write, and repeating it
 // is free. Give all members: to add one, repeat it with one more.
 func ConnectHub(ctx context.Context, hub Hub, members []Cluster, opts Options) error {
-	at, all, err := openHub(hub, members, opts)
+	p, err := PrepareHub(ctx, hub, members, opts)
 	if err != nil {
 		return err
 	}
-	if err := distinct(ctx, all...); err != nil {
-		return err
-	}
-	objects, err := HubObjects(hub, members)
+	return p.Write(ctx)
+}
+
+func openHub(hub Hub, set string, opts Options) (*member, error) {
+	c, err := hub.cluster(set).withDefaults()
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("the hub: %w", err)
 	}
-	claim(objects, all)
-	if err := at.preflightHub(ctx, objects); err != nil {
+	at, err := openInside(c, opts)
+	if err != nil {
+		return nil, fmt.Errorf("the hub: %w", err)
+	}
+	return at, nil
+}
+
+func (p *Prepared) writeHub(ctx context.Context) error {
+	if err := p.hub.applyAll(ctx, p.objects); err != nil {
 		return fmt.Errorf("the hub: %w", err)
 	}
-	for i, m := range all {
-		if err := m.learn(ctx); err != nil {
-			return fmt.Errorf("cluster %s: %w", m.ID, err)
-		}
-		for _, other := range all[:i] {
-			if err := disjoint(other, m); err != nil {
-				return err
-			}
-		}
-	}
-	for _, m := range all {
-		if err := m.preflightAsMember(ctx, all); err != nil {
-			return fmt.Errorf("cluster %s: %w", m.ID, err)
-		}
-	}
-	if err := at.applyAll(ctx, objects); err != nil {
-		return fmt.Errorf("the hub: %w", err)
-	}
-	for _, m := range all {
-		if err := m.trustHub(ctx, at, all); err != nil {
+	for _, m := range p.members {
+		if err := m.trustHub(ctx, p.hub.via(p.addresses[route{m.ID, hubName}]), p.members); err != nil {
 			return fmt.Errorf("cluster %s: %w", m.ID, err)
 		}
 	}
 	return nil
-}
-
-func openHub(hub Hub, members []Cluster, opts Options) (at *member, all []*member, err error) {
-	if opts, err = opts.withDefaults(); err != nil {
-		return nil, nil, err
-	}
-	if members, err = checkMembers(members); err != nil {
-		return nil, nil, err
-	}
-	if at, err = open(hub.cluster(members[0].Set), opts); err != nil {
-		return nil, nil, fmt.Errorf("the hub: %w", err)
-	}
-	for _, m := range members {
-		opened, err := openInside(m, opts)
-		if err != nil {
-			return nil, nil, err
-		}
-		all = append(all, opened)
-	}
-	return at, all, nil
 }
 
 // claim notes on each member's namespaces in the hub which cluster it is: a
@@ -227,87 +196,15 @@ func (m *member) trustExchange(ctx context.Context, hub *member) ([]byte, error)
 		m.report(secret, Unchanged, "")
 		return kubeconfig, nil
 	}
+	if m.opts.Rotate {
+		if err := hub.recreate(ctx, MemberName(m.ID)); err != nil {
+			return nil, err
+		}
+	}
 	kubeconfig, note, err := hub.issue(ctx, MemberName(m.ID))
 	if err != nil {
 		return nil, err
 	}
 	secret.Data = map[string][]byte{KubeconfigKey: kubeconfig}
 	return kubeconfig, m.apply(ctx, secret, note)
-}
-
-// DisconnectHub takes leaving out of a clusterset that was made by ConnectHub:
-// the others forget it first, so that none reads on, then it loses its
-// credentials, its account in the hub and its namespaces there. others are the
-// members that stay. Clusters without RESTConfig, the hub included, are taken for
-// lost and left alone. What no join made is never deleted.
-func DisconnectHub(ctx context.Context, hub Hub, leaving Cluster, others []Cluster, opts Options) error {
-	opts, err := opts.withDefaults()
-	if err != nil {
-		return err
-	}
-	all, err := checkMembers(append([]Cluster{leaving}, others...))
-	if err != nil {
-		return err
-	}
-	leaving, others = all[0], all[1:]
-	for _, other := range others {
-		if err := removeFrom(ctx, other, opts, secretNamed(other, PeerName(leaving.ID))); err != nil {
-			return err
-		}
-	}
-	credentials := []client.Object{secretNamed(leaving, model.ExchangeSecret)}
-	for _, other := range others {
-		credentials = append(credentials, secretNamed(leaving, PeerName(other.ID)))
-	}
-	if err := removeFrom(ctx, leaving, opts, credentials...); err != nil {
-		return err
-	}
-	at, err := hub.cluster(leaving.Set).withDefaults()
-	if err != nil {
-		return err
-	}
-	return removeFrom(ctx, at, opts, leftInHub(at.Namespace, leaving.ID, all)...)
-}
-
-// removeFrom removes objects from a cluster unless it is lost.
-func removeFrom(ctx context.Context, c Cluster, opts Options, objects ...client.Object) error {
-	if c.RESTConfig == nil {
-		return nil
-	}
-	m, err := openInside(c, opts)
-	if err != nil {
-		return err
-	}
-	for _, object := range objects {
-		if err := m.remove(ctx, object); err != nil {
-			return fmt.Errorf("cluster %s: %w", c.ID, err)
-		}
-	}
-	return nil
-}
-
-func secretNamed(c Cluster, name string) *corev1.Secret {
-	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: name}}
-}
-
-// leftInHub is what belongs to a member in the hub, in the order of removal:
-// its rights, its account, then the namespaces from it and to it.
-func leftInHub(accounts string, id model.ClusterID, all []Cluster) []client.Object {
-	name := MemberName(id)
-	var rights, namespaces []client.Object
-	for _, m := range all {
-		for _, s := range spacesOf(m.ID, all) {
-			switch to := s.labels[model.LabelExchangeTo]; {
-			case m.ID == id || to == string(id):
-				ns := &corev1.Namespace{}
-				ns.Name = s.name
-				namespaces = append(namespaces, ns)
-			case to == "":
-				rights = append(rights, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name}})
-			}
-		}
-	}
-	at := metav1.ObjectMeta{Namespace: accounts, Name: name}
-	rights = append(rights, &rbacv1.RoleBinding{ObjectMeta: at}, &rbacv1.Role{ObjectMeta: at}, &corev1.ServiceAccount{ObjectMeta: at})
-	return append(rights, namespaces...)
 }

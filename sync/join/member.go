@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -109,9 +110,17 @@ func (m *member) apply(ctx context.Context, object client.Object, note string) e
 	if err := m.client.Get(ctx, key, before); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("read %s %s: %w", gvk.Kind, display(key), err)
 	}
+	if m.opts.DryRun && (before.ResourceVersion == "" || gvk.Kind == "Secret") {
+		// The namespace may be missing, and the credential is, so that the API server cannot be asked.
+		m.report(object, verbFor(before.ResourceVersion), note)
+		return nil
+	}
 	wanted, err := toApply(object)
 	if err != nil {
 		return fmt.Errorf("convert %s %s: %w", gvk.Kind, display(key), err)
+	}
+	if m.opts.DryRun {
+		return m.wouldApply(ctx, wanted, note)
 	}
 	err = m.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(wanted), client.FieldOwner(FieldOwner), client.ForceOwnership)
 	if err != nil {
@@ -125,6 +134,37 @@ func (m *member) apply(ctx context.Context, object client.Object, note string) e
 	default:
 		m.report(object, Changed, note)
 	}
+	return nil
+}
+
+func verbFor(before string) Verb {
+	if before == "" {
+		return Created
+	}
+	return Changed
+}
+
+// wouldApply reports what an apply of an existing object would change.
+func (m *member) wouldApply(ctx context.Context, wanted *unstructured.Unstructured, note string) error {
+	before := &unstructured.Unstructured{}
+	before.SetGroupVersionKind(wanted.GroupVersionKind())
+	key := client.ObjectKeyFromObject(wanted)
+	if err := m.client.Get(ctx, key, before); err != nil {
+		return fmt.Errorf("read %s %s: %w", wanted.GetKind(), display(key), err)
+	}
+	err := m.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(wanted), client.FieldOwner(FieldOwner), client.ForceOwnership, client.DryRunAll)
+	if err != nil {
+		return fmt.Errorf("apply %s %s as a dry run: %w", wanted.GetKind(), display(key), err)
+	}
+	for _, object := range []*unstructured.Unstructured{before, wanted} {
+		object.SetManagedFields(nil)
+		object.SetResourceVersion("")
+	}
+	verb := Changed
+	if equality.Semantic.DeepEqual(before.Object, wanted.Object) {
+		verb = Unchanged
+	}
+	m.report(wanted, verb, note)
 	return nil
 }
 
@@ -143,8 +183,13 @@ func toApply(object client.Object) (*unstructured.Unstructured, error) {
 	return u, nil
 }
 
-// remove deletes object if Connect made it and it is still the same one.
+// remove deletes object if a join made it and it is still the same one.
 func (m *member) remove(ctx context.Context, object client.Object) error {
+	return m.removeIf(ctx, object, applied, "it was not made by a join")
+}
+
+// removeIf deletes object if it is ours; otherwise it reports why it is kept.
+func (m *member) removeIf(ctx context.Context, object client.Object, ours func(metav1.Object) bool, otherwise string) error {
 	gvk, err := apiutil.GVKForObject(object, clientgoscheme.Scheme)
 	if err != nil {
 		return err
@@ -157,11 +202,15 @@ func (m *member) remove(ctx context.Context, object client.Object) error {
 	} else if err != nil {
 		return fmt.Errorf("read %s %s: %w", gvk.Kind, display(key), err)
 	}
-	if !applied(found) {
-		m.report(object, Kept, "it was not made by a join")
+	if !ours(found) {
+		m.report(object, Kept, otherwise)
 		return nil
 	}
 	if found.DeletionTimestamp != nil {
+		return nil
+	}
+	if m.opts.DryRun {
+		m.report(object, Deleted, "")
 		return nil
 	}
 	uid := found.UID

@@ -46,7 +46,7 @@ func (m *member) learn(ctx context.Context) error {
 // learnPods prefers the range of the whole cluster, which covers Nodes that are
 // still to come; only kubeadm writes it down. What Nodes have beyond it counts too.
 func (m *member) learnPods(ctx context.Context) error {
-	whole, err := m.readKubeadm(ctx)
+	whole, err := m.readKubeadm(ctx, "podSubnet")
 	if err != nil {
 		return err
 	}
@@ -58,31 +58,45 @@ func (m *member) learnPods(ctx context.Context) error {
 	for _, prefix := range nodes {
 		if !slices.ContainsFunc(whole, func(w netip.Prefix) bool { return covers(w, prefix) }) {
 			m.ranges.pods = append(m.ranges.pods, prefix)
-			m.ranges.source = "the pod ranges of its nodes as they are now; give the range of the whole cluster if nodes may be added"
+			m.ranges.source = "the pod ranges of its nodes as they are now; pass --pod-cidrs with the range of the whole cluster if nodes may be added"
 		}
 	}
 	return nil
 }
 
-// readKubeadm reads the pod subnet where kubeadm keeps it; nothing if another
-// tool made the cluster.
-func (m *member) readKubeadm(ctx context.Context) ([]netip.Prefix, error) {
+// readKubeadm reads a range where kubeadm keeps it; nothing if another tool made
+// the cluster.
+func (m *member) readKubeadm(ctx context.Context, field string) ([]netip.Prefix, error) {
+	config, err := m.kubeadmConfig(ctx)
+	if err != nil {
+		return nil, err
+	}
+	text := config.Networking[field]
+	if text == "" {
+		return nil, nil
+	}
+	return parseCIDRs("ConfigMap kube-system/kubeadm-config, networking."+field, strings.Split(text, ",")...)
+}
+
+// kubeadmConfig is what kubeadm wrote down of the cluster that it made.
+type kubeadmConfig struct {
+	ControlPlaneEndpoint string            `json:"controlPlaneEndpoint"`
+	Networking           map[string]string `json:"networking"`
+}
+
+// kubeadmConfig is empty if another tool made the cluster.
+func (m *member) kubeadmConfig(ctx context.Context) (config kubeadmConfig, err error) {
 	var stored corev1.ConfigMap
 	key := client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "kubeadm-config"}
 	if err := m.client.Get(ctx, key, &stored); apierrors.IsNotFound(err) {
-		return nil, nil
+		return config, nil
 	} else if err != nil {
-		return nil, fmt.Errorf("read ConfigMap %s for the pod subnet: %w", key, err)
+		return config, fmt.Errorf("read ConfigMap %s for the address ranges: %w", key, err)
 	}
-	var config struct {
-		Networking struct {
-			PodSubnet string `json:"podSubnet"`
-		} `json:"networking"`
+	if err := yaml.Unmarshal([]byte(stored.Data["ClusterConfiguration"]), &config); err != nil {
+		return kubeadmConfig{}, nil //nolint:nilerr // it is kubeadm's to read; there are other sources
 	}
-	if err := yaml.Unmarshal([]byte(stored.Data["ClusterConfiguration"]), &config); err != nil || config.Networking.PodSubnet == "" {
-		return nil, nil //nolint:nilerr // it is kubeadm's to read; the Nodes tell as well
-	}
-	return parseCIDRs("ConfigMap "+key.String()+", networking.podSubnet", strings.Split(config.Networking.PodSubnet, ",")...)
+	return config, nil
 }
 
 func (m *member) readNodes(ctx context.Context) (all []netip.Prefix, err error) {
@@ -101,11 +115,12 @@ func (m *member) readNodes(ctx context.Context) (all []netip.Prefix, err error) 
 	return all, nil
 }
 
-// readServices reads the ServiceCIDR objects, which exist from Kubernetes 1.33 on.
+// readServices reads the ServiceCIDR objects, which exist from Kubernetes 1.33
+// on, else what kubeadm wrote down. Not to know them would skip a check.
 func (m *member) readServices(ctx context.Context) (all []netip.Prefix, err error) {
 	var list networkingv1.ServiceCIDRList
 	if err := m.client.List(ctx, &list); apimeta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
-		return nil, nil
+		return m.readOldServices(ctx)
 	} else if err != nil {
 		return nil, fmt.Errorf("list ServiceCIDRs: %w", err)
 	}
@@ -117,6 +132,15 @@ func (m *member) readServices(ctx context.Context) (all []netip.Prefix, err erro
 		all = append(all, found...)
 	}
 	return all, nil
+}
+
+func (m *member) readOldServices(ctx context.Context) ([]netip.Prefix, error) {
+	found, err := m.readKubeadm(ctx, "serviceSubnet")
+	if err == nil && len(found) == 0 {
+		err = fmt.Errorf("the Service range of cluster %s is not known: it serves no ServiceCIDR (Kubernetes has them from 1.33 on) and kubeadm did not make it; "+
+			"pass it as --service-cidrs %s=10.96.0.0/12 with the value of the API server's --service-cluster-ip-range", m.ID, m.ID)
+	}
+	return found, err
 }
 
 func parseCIDRs(where string, texts ...string) ([]netip.Prefix, error) {
@@ -153,7 +177,7 @@ func disjoint(a, b *member) error {
 			for _, other := range c.rangeB {
 				if one.Overlaps(other) {
 					return fmt.Errorf("the %s range %s of cluster %s overlaps the %s range %s of cluster %s, so an address in both would lead to the wrong one of them; "+
-						"give one of the two clusters another range, or allow the overlap if no exported Pod lies in it",
+						"give one of the two clusters another range, or pass --allow-overlap if no exported Pod lies in it",
 						c.kindA, one, a.ID, c.kindB, other, b.ID)
 				}
 			}
@@ -176,7 +200,7 @@ func (m *member) acceptedFrom(peer *member, stored string) (accepted, note strin
 	}
 	if accepted == "" && m.AcceptedCIDRs == nil {
 		return "", "", fmt.Errorf("no pod range of cluster %s is known: none was given, and neither its Nodes nor kubeadm name one; "+
-			"say which addresses its Pods have, such as 10.20.0.0/16, since no other address of it will be accepted", peer.ID)
+			"pass the addresses that its Pods have as --pod-cidrs %s=10.20.0.0/16, since no other address of it will be accepted", peer.ID, peer.ID)
 	}
 	if accepted == stored {
 		return accepted, "", nil
@@ -199,7 +223,7 @@ func uncovered(stored string, peer *member) string {
 	if len(missing) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("still accepts %s from %s, which lacks %s; give the accepted ranges to change that", stored, peer.ID, formatCIDRs(missing))
+	return fmt.Sprintf("still accepts %s from %s, which lacks %s; pass --accept-cidrs %s=RANGE,... to change that", stored, peer.ID, formatCIDRs(missing), peer.ID)
 }
 
 // covers reports whether every address of inner is in outer.

@@ -1,0 +1,243 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package join
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// Prepared is a join that has passed every check and has written nothing yet.
+type Prepared struct {
+	opts    Options
+	members []*member
+	// hub is nil in a mesh. In a hub it has all objects that the hub needs.
+	hub     *member
+	objects []client.Object
+	// addresses are those that Use set, by holder and peer.
+	addresses map[route]Address
+}
+
+// route is who connects to whom. The hub is hubName.
+type route struct{ holder, peer model.ClusterID }
+
+// PrepareMesh checks that members can become peers of each other, each of all
+// others. It writes nothing.
+func PrepareMesh(ctx context.Context, members []Cluster, opts Options) (*Prepared, error) {
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if members, err = checkMembers(members); err != nil {
+		return nil, err
+	}
+	if len(members) < 2 {
+		return nil, errors.New("one cluster has nobody to join; expected two or more")
+	}
+	p := &Prepared{opts: opts, addresses: map[route]Address{}}
+	if p.members, err = openAll(members, opts); err != nil {
+		return nil, err
+	}
+	if err := distinct(ctx, p.members...); err != nil {
+		return nil, err
+	}
+	if err := p.checkRights(ctx); err != nil {
+		return nil, err
+	}
+	if err := learnAll(ctx, p.members); err != nil {
+		return nil, err
+	}
+	return p, p.eachPair(func(local, peer *member) error { return local.preflight(ctx, peer) })
+}
+
+// PrepareHub checks that members can become a clusterset whose exchange is hub.
+// It writes nothing.
+func PrepareHub(ctx context.Context, hub Hub, members []Cluster, opts Options) (*Prepared, error) {
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if members, err = checkMembers(members); err != nil {
+		return nil, err
+	}
+	p := &Prepared{opts: opts, addresses: map[route]Address{}}
+	if p.hub, err = openHub(hub, members[0].Set, opts); err != nil {
+		return nil, err
+	}
+	if p.members, err = openAll(members, opts); err != nil {
+		return nil, err
+	}
+	if err := distinct(ctx, p.members...); err != nil {
+		return nil, err
+	}
+	if p.objects, err = HubObjects(hub, members); err != nil {
+		return nil, err
+	}
+	claim(p.objects, p.members)
+	if err := p.checkRights(ctx); err != nil {
+		return nil, err
+	}
+	if err := p.hub.preflightHub(ctx, p.objects); err != nil {
+		return nil, fmt.Errorf("the hub: %w", err)
+	}
+	if err := learnAll(ctx, p.members); err != nil {
+		return nil, err
+	}
+	for _, m := range p.members {
+		if err := m.preflightAsMember(ctx, p.members); err != nil {
+			return nil, fmt.Errorf("cluster %s: %w", m.ID, err)
+		}
+	}
+	return p, nil
+}
+
+func openAll(clusters []Cluster, opts Options) ([]*member, error) {
+	var all []*member
+	for _, c := range clusters {
+		m, err := openInside(c, opts)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, m)
+	}
+	return all, nil
+}
+
+// learnAll finds out the ranges of all members and refuses those that overlap.
+func learnAll(ctx context.Context, all []*member) error {
+	for i, m := range all {
+		if err := m.learn(ctx); err != nil {
+			return fmt.Errorf("cluster %s: %w", m.ID, err)
+		}
+		for _, other := range all[:i] {
+			if err := disjoint(other, m); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// distinct refuses two ways to one cluster, which would make it its own peer.
+func distinct(ctx context.Context, members ...*member) error {
+	for i, m := range members {
+		var ns corev1.Namespace
+		if err := m.client.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, &ns); err != nil {
+			return fmt.Errorf("cluster %s: %s cannot be read with the access given: %w", m.ID, m.RESTConfig.Host, err)
+		}
+		m.uid = ns.UID
+		for _, other := range members[:i] {
+			if other.uid == m.uid {
+				return fmt.Errorf("clusters %s and %s are one and the same (%s and %s); give the access of two clusters",
+					other.ID, m.ID, other.RESTConfig.Host, m.RESTConfig.Host)
+			}
+		}
+	}
+	return nil
+}
+
+// eachPair calls f for every ordered pair of members of a mesh.
+func (p *Prepared) eachPair(f func(local, peer *member) error) error {
+	for _, local := range p.members {
+		for _, peer := range p.members {
+			if peer == local {
+				continue
+			}
+			if err := f(local, peer); err != nil {
+				return fmt.Errorf("cluster %s: %w", local.ID, err)
+			}
+		}
+	}
+	return nil
+}
+
+// Route is a connection that the join makes.
+type Route struct {
+	// Holder is the member whose agent connects, Peer the one it reads. Peer is
+	// empty if it is the hub.
+	Holder, Peer model.ClusterID
+}
+
+func (r Route) key() route {
+	if r.Peer == "" {
+		return route{r.Holder, hubName}
+	}
+	return route{r.Holder, r.Peer}
+}
+
+// Routes are all connections that the join makes, in a fixed order.
+func (p *Prepared) Routes() []Route {
+	var all []Route
+	for _, m := range p.members {
+		if p.hub != nil {
+			all = append(all, Route{Holder: m.ID})
+			continue
+		}
+		for _, peer := range p.members {
+			if peer != m {
+				all = append(all, Route{Holder: m.ID, Peer: peer.ID})
+			}
+		}
+	}
+	return all
+}
+
+// Use sets the address that is stored for a route. Without it, it is that of the
+// peer's Cluster, or of its RESTConfig.
+func (p *Prepared) Use(r Route, a Address) { p.addresses[r.key()] = a }
+
+// Write makes the join. What exists already is left as it is, so that repeating it is
+// free and finishes what an earlier run began. A credential is kept while the
+// API server accepts it and more than half of its lifetime is left.
+func (p *Prepared) Write(ctx context.Context) error {
+	for _, r := range p.Routes() {
+		if err := p.resolve(r); err != nil {
+			return err
+		}
+	}
+	if p.hub != nil {
+		return p.writeHub(ctx)
+	}
+	err := p.eachPair(func(local, peer *member) error { return local.admit(ctx, peer.Cluster) })
+	if err != nil {
+		return err
+	}
+	return p.eachPair(func(local, peer *member) error {
+		return local.trust(ctx, peer.via(p.addresses[route{local.ID, peer.ID}]))
+	})
+}
+
+// resolve makes sure that a route has a valid address.
+func (p *Prepared) resolve(r Route) error {
+	peer := p.find(r.key().peer)
+	given, used := p.addresses[r.key()]
+	if used {
+		peer = peer.via(given)
+	}
+	resolved, err := peer.withAccess()
+	if err != nil {
+		return err
+	}
+	p.addresses[r.key()] = Address{Server: resolved.Server, CAData: resolved.CAData, Source: given.Source}
+	return nil
+}
+
+func (p *Prepared) find(id model.ClusterID) *member {
+	if p.hub != nil && id == hubName {
+		return p.hub
+	}
+	for _, m := range p.members {
+		if m.ID == id {
+			return m
+		}
+	}
+	return nil
+}

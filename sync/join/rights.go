@@ -1,0 +1,199 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package join
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// right is one thing that an access must allow.
+type right struct{ verb, group, resource, subresource, namespace string }
+
+// String is the right as kubectl auth can-i takes it.
+func (r right) String() string {
+	text := r.verb + " " + r.resource
+	if r.subresource != "" {
+		text += "/" + r.subresource
+	}
+	if r.group != "" {
+		text = strings.Replace(text, r.resource, r.resource+"."+r.group, 1)
+	}
+	if r.namespace != "" {
+		text += " in namespace " + r.namespace
+	}
+	return text
+}
+
+// checkRights refuses to begin what a missing right would interrupt. The error
+// names every missing right of every cluster.
+func (p *Prepared) checkRights(ctx context.Context) error {
+	var problems []string
+	check := func(m *member, name string, needed []right) error {
+		missing, err := m.missing(ctx, needed)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if len(missing) > 0 {
+			problems = append(problems, name+": "+strings.Join(missing, "; "))
+		}
+		return nil
+	}
+	for _, m := range p.members {
+		needed := rightsToRead(m.Namespace)
+		if p.hub == nil {
+			var objects []client.Object
+			for _, peer := range p.members {
+				if peer == m {
+					continue
+				}
+				more, err := Objects(m.Cluster, peer.Cluster)
+				if err != nil {
+					return err
+				}
+				objects = append(objects, more...)
+			}
+			needed = append(needed, rightsToWrite(objects)...)
+			needed = append(needed, rightsToIssue(m.Namespace, p.opts)...)
+		}
+		needed = append(needed, rightsToApply("", "secrets", m.Namespace)...)
+		if err := check(m, "cluster "+string(m.ID), needed); err != nil {
+			return err
+		}
+	}
+	if p.hub != nil {
+		if err := check(p.hub, "the hub", append(rightsToWrite(p.objects), rightsToIssue(p.hub.Namespace, p.opts)...)); err != nil {
+			return err
+		}
+	}
+	if len(problems) == 0 {
+		return nil
+	}
+	return errors.New("the access given lacks rights, so nothing was written. " + strings.Join(problems, ". ") +
+		". Ask an administrator of the cluster for them, or use a context that has them")
+}
+
+// rightsToRead are needed to check a cluster.
+func rightsToRead(namespace string) []right {
+	return []right{
+		{verb: "list", resource: "nodes"},
+		{verb: "get", resource: "configmaps", namespace: metav1.NamespaceSystem},
+		{verb: "get", resource: "namespaces"},
+		{verb: "get", resource: "secrets", namespace: namespace},
+		{verb: "list", resource: "secrets", namespace: namespace},
+	}
+}
+
+// rightsToIssue are needed to give another cluster a credential.
+func rightsToIssue(namespace string, opts Options) []right {
+	needed := []right{
+		{verb: "create", resource: "serviceaccounts", subresource: "token", namespace: namespace},
+		{verb: "create", group: "authentication.k8s.io", resource: "tokenreviews"},
+	}
+	if opts.Rotate {
+		needed = append(needed, right{verb: "delete", resource: "serviceaccounts", namespace: namespace})
+	}
+	return needed
+}
+
+// rightsToApply are those for server-side apply: a patch, and a creation where
+// there is nothing yet.
+func rightsToApply(group, resource, namespace string) []right {
+	return []right{
+		{verb: "get", group: group, resource: resource, namespace: namespace},
+		{verb: "create", group: group, resource: resource, namespace: namespace},
+		{verb: "patch", group: group, resource: resource, namespace: namespace},
+	}
+}
+
+// rightsToWrite are needed to apply objects. A Role may grant only what its
+// author holds, unless the author may escalate and bind.
+func rightsToWrite(objects []client.Object) []right {
+	var needed []right
+	for _, object := range objects {
+		namespace := object.GetNamespace()
+		switch object.(type) {
+		case *corev1.Namespace:
+			needed = append(needed, rightsToApply("", "namespaces", "")...)
+		case *corev1.ServiceAccount:
+			needed = append(needed, rightsToApply("", "serviceaccounts", namespace)...)
+		case *rbacv1.Role:
+			needed = append(needed, rightsToApply(rbacv1.GroupName, "roles", namespace)...)
+			needed = append(needed, right{verb: "escalate", group: rbacv1.GroupName, resource: "roles", namespace: namespace})
+		case *rbacv1.RoleBinding:
+			needed = append(needed, rightsToApply(rbacv1.GroupName, "rolebindings", namespace)...)
+			needed = append(needed, right{verb: "bind", group: rbacv1.GroupName, resource: "roles", namespace: namespace})
+		}
+	}
+	return needed
+}
+
+// missing are those of needed that the access to m does not allow, as text, each
+// once.
+func (m *member) missing(ctx context.Context, needed []right) ([]string, error) {
+	all, err := m.allows(ctx, right{verb: "*", group: "*", resource: "*"})
+	if err != nil || all {
+		return nil, err
+	}
+	asked := map[right]bool{}
+	var missing []string
+	for _, r := range needed {
+		if asked[r] {
+			continue
+		}
+		asked[r] = true
+		allowed, err := m.allows(ctx, r)
+		if err == nil && !allowed && (r.verb == "escalate" || r.verb == "bind") {
+			allowed, err = m.holdsAll(ctx, r.namespace)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if !allowed {
+			missing = append(missing, r.String())
+		}
+	}
+	return missing, nil
+}
+
+// holdsAll reports whether the access holds all that a Role in namespace grants,
+// so that it needs neither escalate nor bind.
+func (m *member) holdsAll(ctx context.Context, namespace string) (bool, error) {
+	rules := exchangeRules(writeVerbs, leaseVerbs)
+	if namespace == m.Namespace {
+		rules = []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"}, Verbs: []string{"create"}}}
+	}
+	for _, rule := range rules {
+		for _, resource := range rule.Resources {
+			name, sub, _ := strings.Cut(resource, "/")
+			for _, verb := range rule.Verbs {
+				allowed, err := m.allows(ctx, right{verb: verb, group: rule.APIGroups[0], resource: name, subresource: sub, namespace: namespace})
+				if err != nil || !allowed {
+					return false, err
+				}
+			}
+		}
+	}
+	return true, nil
+}
+
+func (m *member) allows(ctx context.Context, r right) (bool, error) {
+	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: r.verb, Group: r.group, Resource: r.resource, Subresource: r.subresource, Namespace: r.namespace,
+		},
+	}}
+	if err := m.client.Create(ctx, review); err != nil {
+		return false, fmt.Errorf("ask whether %s is allowed: %w", r, err)
+	}
+	return review.Status.Allowed, nil
+}
