@@ -30,7 +30,6 @@ import (
 	"github.com/comity-mcs/comity/sync/rewind"
 )
 
-
 // newScheme knows every kind that the agent reads or writes.
 func newScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()

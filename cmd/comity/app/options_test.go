@@ -102,6 +102,14 @@ func TestMainEndsWithTwoForFlagsThatCannotWork(t *testing.T) {
 		{"a word that is no flag", []string{"run"}, 2},
 		{"help", []string{"--help"}, 0},
 		{"version", []string{"--version"}, 0},
+		{"the version as a subcommand", []string{"version"}, 0},
+		{"an unknown flag of a subcommand", []string{"probe", "--no-such-flag"}, 2},
+		{"a word after a subcommand that takes none", []string{"serve", "now"}, 2},
+		{"a flag that a subcommand cannot use", []string{"fetch", "--count=0", "http://a.example"}, 2},
+		{"nothing named to install", []string{"install"}, 2},
+		{"something unknown to install", []string{"install", "chart"}, 2},
+		{"no file to install from", []string{"install", "policies"}, 2},
+		{"a file that is not there", []string{"install", "policies", "--file=no-such-file"}, 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if got := Main(tc.args); got != tc.want {

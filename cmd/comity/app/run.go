@@ -15,63 +15,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/go-logr/logr"
-	"github.com/spf13/pflag"
-	"go.uber.org/zap/zapcore"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
 	"github.com/comity-mcs/comity/cmd/comity/app/fence"
 )
-
-// version is set when linking.
-var version = "dev"
-
-// Main runs the agent until SIGTERM or SIGINT and returns the exit code: 0 after
-// a requested stop, 2 for flags that cannot work, 1 for everything else.
-func Main(args []string) int {
-	o := DefaultOptions()
-	flags := pflag.NewFlagSet("comity", pflag.ContinueOnError)
-	o.AddFlags(flags)
-	showVersion := flags.Bool("version", false, "print the version and exit")
-	if err := flags.Parse(args); err != nil {
-		if errors.Is(err, pflag.ErrHelp) {
-			return 0
-		}
-		fmt.Fprintln(os.Stderr, "comity:", err)
-		return 2
-	}
-	if extra := flags.Args(); len(extra) > 0 {
-		fmt.Fprintf(os.Stderr, "comity: %q is no flag; expected flags alone, see comity --help\n", extra[0])
-		return 2
-	}
-	if *showVersion {
-		fmt.Println(version)
-		return 0
-	}
-	if err := o.Validate(); err != nil {
-		fmt.Fprintln(os.Stderr, "comity:", err)
-		return 2
-	}
-	log := zap.New(zap.Level(zapcore.Level(-o.Verbosity)))
-	ctrl.SetLogger(log)
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	defer stop()
-	if err := Run(ctx, o, log); err != nil {
-		log.Error(err, "stopped")
-		return 1
-	}
-	return 0
-}
 
 // errStarting is why a process is not ready that waits for nothing in particular.
 var errStarting = errors.New("starting")

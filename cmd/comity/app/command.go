@@ -1,0 +1,137 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"go.uber.org/zap/zapcore"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+
+	"github.com/comity-mcs/comity/cmd/comity/install"
+	"github.com/comity-mcs/comity/cmd/comity/probe"
+	"github.com/comity-mcs/comity/cmd/comity/traffic"
+)
+
+// version is set when linking.
+var version = "dev"
+
+// Exit codes of the binary.
+const (
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+var (
+	// errUsage marks an error of the command line: nothing was done.
+	errUsage = errors.New("usage")
+	// errLogged is an error that is in the agent's log already.
+	errLogged = errors.New("stopped")
+)
+
+// Main runs the agent, or the subcommand that args name, until it is done or
+// SIGTERM or SIGINT arrives, and returns the exit code: 0 after success or a
+// requested stop, 2 for flags that cannot work, 1 for everything else.
+func Main(args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	root := NewCommand()
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, errLogged):
+		return exitFailed
+	case errors.Is(err, errUsage):
+		fmt.Fprintln(os.Stderr, "comity:", err)
+		return exitUsage
+	}
+	fmt.Fprintln(os.Stderr, "comity:", err)
+	return exitFailed
+}
+
+// NewCommand is the command line of the binary: without a subcommand it runs
+// the agent.
+func NewCommand() *cobra.Command {
+	o := DefaultOptions()
+	root := &cobra.Command{
+		Use:   "comity",
+		Short: "Run the agent of a member cluster: webhook, status controller and sync loop in one process",
+		Args:  noWords,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.Validate(); err != nil {
+				return usage(err)
+			}
+			log := zap.New(zap.Level(zapcore.Level(-o.Verbosity)))
+			ctrl.SetLogger(log)
+			if err := Run(cmd.Context(), o, log); err != nil {
+				log.Error(err, "stopped")
+				return errLogged
+			}
+			return nil
+		},
+		Version:           version,
+		SilenceErrors:     true, // printed by Main
+		SilenceUsage:      true,
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true}, // the image has no shell
+	}
+	root.SetVersionTemplate("{{.Version}}\n")
+	o.AddFlags(root.Flags())
+	root.AddCommand(
+		install.NewCommand(version), probe.NewCommand(version),
+		traffic.NewServeCommand(), traffic.NewFetchCommand(), newVersionCommand(),
+	)
+	refuseBadUsage(root)
+	return root
+}
+
+func newVersionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  cobra.NoArgs,
+		Run:   func(cmd *cobra.Command, _ []string) { fmt.Fprintln(cmd.OutOrStdout(), version) },
+	}
+}
+
+// noWords refuses a word where the agent takes flags alone.
+func noWords(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("%q is neither a flag nor a subcommand; see comity --help", args[0])
+	}
+	return nil
+}
+
+// refuseBadUsage makes every command give back errUsage for flags and arguments
+// that cannot work.
+func refuseBadUsage(cmd *cobra.Command) {
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
+	if check := cmd.Args; check != nil {
+		cmd.Args = func(cmd *cobra.Command, args []string) error { return usage(check(cmd, args)) }
+	}
+	for _, sub := range cmd.Commands() {
+		refuseBadUsage(sub)
+	}
+}
+
+// usageError is an error that is also errUsage, in its own words alone.
+type usageError struct{ error }
+
+func (e usageError) Is(target error) bool { return target == errUsage }
+func (e usageError) Unwrap() error        { return e.error }
+
+func usage(err error) error {
+	if err == nil {
+		return nil
+	}
+	return usageError{err}
+}

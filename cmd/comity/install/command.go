@@ -1,0 +1,142 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package install
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// defaultTimeout bounds what waits for the API server or the webhook. A
+// certificate, a rollout and a slow pull of the image fit into it.
+const defaultTimeout = 5 * time.Minute
+
+// NewCommand is `comity install`; version is that of the binary.
+func NewCommand(version string) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "install",
+		Short: "Install what the agent needs in the API server; the chart runs it in Jobs",
+		Args: func(*cobra.Command, []string) error {
+			return errors.New("choose what to install: crds or policies; see comity install --help")
+		},
+		RunE: func(*cobra.Command, []string) error { return nil }, // Args refuses every call
+	}
+	cmd.AddCommand(newCRDsCommand(version), newPoliciesCommand())
+	return cmd
+}
+
+func newCRDsCommand(version string) *cobra.Command {
+	var (
+		kubeconfig string
+		timeout    time.Duration
+		mcs        bool
+	)
+	cmd := &cobra.Command{
+		Use:   "crds",
+		Short: "Apply the CustomResourceDefinitions of Comity and of the MCS API",
+		Long: `Apply the CustomResourceDefinitions of Comity and, with --mcs, those of the MCS API, by server-side apply.
+
+Definitions of the MCS API that something else installed are left alone; they must serve v1beta1 with the status subresource.
+Definitions that a newer Comity installed are left alone. Nothing is deleted.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := connect(kubeconfig)
+			if err != nil {
+				return err
+			}
+			return CRDs(cmd.Context(), c, CRDOptions{Version: version, MCS: mcs, Timeout: timeout, Out: cmd.OutOrStdout()})
+		},
+	}
+	addCommonFlags(cmd, &kubeconfig, &timeout)
+	cmd.Flags().BoolVar(&mcs, "mcs", true, "also the definitions of the MCS API (multicluster.x-k8s.io); false leaves them to another installer")
+	return cmd
+}
+
+func newPoliciesCommand() *cobra.Command {
+	var (
+		kubeconfig, file, owner string
+		timeout                 time.Duration
+	)
+	cmd := &cobra.Command{
+		Use:   "policies",
+		Short: "Apply the ExportPolicies of a file, and remove those that an earlier version of the file had",
+		Long: `Apply the ExportPolicies of a YAML file of one or more documents by server-side apply. An ExportPolicy that an earlier run
+applied and that the file no longer has is deleted. One with the same name that something else made is refused.
+
+The command waits until ExportPolicies are served and the agent's webhook answers, for at most --timeout.`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if file == "" {
+				return errors.New("--file is required: a YAML file with the ExportPolicies")
+			}
+			return cobra.NoArgs(cmd, args)
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			manifest, err := os.ReadFile(file)
+			if err != nil {
+				return fmt.Errorf("--file: %w", err)
+			}
+			c, err := connect(kubeconfig)
+			if err != nil {
+				return err
+			}
+			return Policies(cmd.Context(), c, PolicyOptions{
+				Manifest: manifest, File: file, OwnerClusterRole: owner, Timeout: timeout, Out: cmd.OutOrStdout(),
+			})
+		},
+	}
+	addCommonFlags(cmd, &kubeconfig, &timeout)
+	cmd.Flags().StringVar(&file, "file", "", "YAML file with the ExportPolicies (required)")
+	cmd.Flags().StringVar(&owner, "owner-cluster-role", "", "ClusterRole that becomes the owner of the ExportPolicies: they are deleted with it; empty: no owner")
+	return cmd
+}
+
+func addCommonFlags(cmd *cobra.Command, kubeconfig *string, timeout *time.Duration) {
+	cmd.Flags().StringVar(kubeconfig, "kubeconfig", "", "kubeconfig file; empty: the Pod's service account")
+	cmd.Flags().DurationVar(timeout, "timeout", defaultTimeout, "how long to wait for the API server and the webhook")
+}
+
+// connect gives a client of the cluster that the Pod runs in, or that the
+// kubeconfig file names.
+func connect(kubeconfig string) (client.Client, error) {
+	config, err := restConfig(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	scheme, err := newScheme()
+	if err != nil {
+		return nil, err
+	}
+	c, err := client.New(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, fmt.Errorf("connect to the API server: %w", err)
+	}
+	return c, nil
+}
+
+func restConfig(kubeconfig string) (*rest.Config, error) {
+	if kubeconfig == "" {
+		config, err := rest.InClusterConfig()
+		if err != nil {
+			return nil, fmt.Errorf("no --kubeconfig given and not running in a Pod: %w", err)
+		}
+		return config, nil
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("--kubeconfig %s: %w", kubeconfig, err)
+	}
+	return config, nil
+}
+
+// say prints one line about what was done or is awaited. A reader that hung up
+// does not stop an installation.
+func say(out io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }

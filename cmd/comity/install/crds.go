@@ -1,0 +1,227 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcscrd "sigs.k8s.io/mcs-api/config/crd"
+	"sigs.k8s.io/yaml"
+
+	"github.com/comity-mcs/comity/config/crd"
+)
+
+const (
+	// fieldOwner applies everything that this package writes.
+	fieldOwner = "comity-install"
+	// labelManagedBy with the value fieldOwner is on everything that this package writes.
+	labelManagedBy = "app.kubernetes.io/managed-by"
+	// annotationVersion is the version of Comity that applied a definition.
+	annotationVersion = "comity.dev/version"
+)
+
+// CRDOptions say which definitions are installed.
+type CRDOptions struct {
+	// Version is that of the binary.
+	Version string
+	// MCS also installs the definitions of the MCS API.
+	MCS bool
+	// Timeout bounds the whole.
+	Timeout time.Duration
+	// Out receives one line for each definition.
+	Out io.Writer
+}
+
+// definition is a CustomResourceDefinition that the binary embeds.
+type definition struct {
+	object *unstructured.Unstructured
+	// mcs is true for the definitions of the MCS API, which others may own.
+	mcs bool
+	// optional is true for definitions that are checked and not applied.
+	optional bool
+}
+
+func (d definition) name() string { return d.object.GetName() }
+
+// CRDs installs the definitions and waits until they are established. It checks
+// all of them before it writes the first.
+func CRDs(ctx context.Context, c client.Client, o CRDOptions) error {
+	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	definitions, err := embedded(o)
+	if err != nil {
+		return err
+	}
+	var refused []error
+	for _, d := range definitions {
+		err := await(ctx, o.Out, func(ctx context.Context) error {
+			current, err := find(ctx, c, d.name())
+			if err != nil {
+				return err
+			}
+			_, err = decide(d, current, o.Version)
+			return err
+		})
+		refused = append(refused, err)
+	}
+	if err := errors.Join(refused...); err != nil {
+		return err
+	}
+	for _, d := range definitions {
+		if err := await(ctx, o.Out, func(ctx context.Context) error { return install(ctx, c, d, o) }); err != nil {
+			return fmt.Errorf("customresourcedefinition %s: %w", d.name(), err)
+		}
+	}
+	for _, d := range definitions {
+		if err := await(ctx, o.Out, func(ctx context.Context) error { return established(ctx, c, d) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// install applies one definition if it has to be applied, and says what it did.
+func install(ctx context.Context, c client.Client, d definition, o CRDOptions) error {
+	current, err := find(ctx, c, d.name())
+	if err != nil {
+		return err
+	}
+	leave, err := decide(d, current, o.Version)
+	if err != nil {
+		return err
+	}
+	done := leave
+	if leave == "" {
+		applied := d.object.DeepCopy()
+		if err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(applied), client.FieldOwner(fieldOwner), client.ForceOwnership); err != nil {
+			return err
+		}
+		done = outcome(current, applied)
+	}
+	say(o.Out, "customresourcedefinition %s %s", d.name(), done)
+	return nil
+}
+
+// outcome names what an apply did to an object; was has no resource version if
+// there was none.
+func outcome(was, is client.Object) string {
+	switch was.GetResourceVersion() {
+	case "":
+		return "created"
+	case is.GetResourceVersion():
+		return "unchanged"
+	}
+	return "configured"
+}
+
+// find reads a definition; one that does not exist comes back empty.
+func find(ctx context.Context, c client.Client, name string) (*apiextensionsv1.CustomResourceDefinition, error) {
+	current := &apiextensionsv1.CustomResourceDefinition{}
+	err := c.Get(ctx, client.ObjectKey{Name: name}, current)
+	switch {
+	case apierrors.IsNotFound(err):
+		return &apiextensionsv1.CustomResourceDefinition{}, nil
+	case err != nil:
+		return nil, fmt.Errorf("read customresourcedefinition %s: %w", name, err)
+	case current.DeletionTimestamp != nil:
+		return nil, wait("customresourcedefinition %s is being deleted, with all its objects; it is installed again once it is gone", name)
+	}
+	return current, nil
+}
+
+// established waits until the API server serves a definition.
+func established(ctx context.Context, c client.Client, d definition) error {
+	current, err := find(ctx, c, d.name())
+	if err != nil {
+		return err
+	}
+	if d.optional && current.ResourceVersion == "" {
+		return nil
+	}
+	for _, condition := range current.Status.Conditions {
+		switch {
+		case condition.Type == apiextensionsv1.Established && condition.Status == apiextensionsv1.ConditionTrue:
+			return nil
+		case condition.Type == apiextensionsv1.NamesAccepted && condition.Status == apiextensionsv1.ConditionFalse:
+			return wait("customresourcedefinition %s: its names are not accepted: %s", d.name(), condition.Message)
+		}
+	}
+	return wait("customresourcedefinition %s is not established yet", d.name())
+}
+
+// embedded are the definitions to install, each with our label and version.
+func embedded(o CRDOptions) ([]definition, error) {
+	var out []definition
+	for _, text := range [][]byte{mcscrd.ServiceExportCRD, mcscrd.ServiceImportCRD} {
+		object, err := stamped(text, o.Version)
+		if err != nil {
+			return nil, fmt.Errorf("read a definition of the MCS API: %w", err)
+		}
+		out = append(out, definition{object: object, mcs: true, optional: !o.MCS})
+	}
+	names, err := fs.Glob(crd.FS, "*.yaml")
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		text, err := fs.ReadFile(crd.FS, name)
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", name, err)
+		}
+		object, err := stamped(text, o.Version)
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", name, err)
+		}
+		out = append(out, definition{object: object})
+	}
+	return out, nil
+}
+
+// stamped decodes a definition and notes on it who applies it.
+func stamped(text []byte, version string) (*unstructured.Unstructured, error) {
+	object := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal(text, &object.Object); err != nil {
+		return nil, err
+	}
+	unstructured.RemoveNestedField(object.Object, "status")
+	unstructured.RemoveNestedField(object.Object, "metadata", "creationTimestamp")
+	stamp(object, version)
+	return object, nil
+}
+
+// stamp adds to the labels and annotations that the definition brings.
+func stamp(object *unstructured.Unstructured, version string) {
+	labels, annotations := object.GetLabels(), object.GetAnnotations()
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	labels[labelManagedBy], annotations[annotationVersion] = fieldOwner, version
+	object.SetLabels(labels)
+	object.SetAnnotations(annotations)
+}
+
+// newScheme knows the kinds that are read typed.
+func newScheme() (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, fmt.Errorf("build the scheme: %w", err)
+		}
+	}
+	return scheme, nil
+}

@@ -1,0 +1,113 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package install
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/util/version"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+)
+
+// decide says why a definition is left as it is; "" if it has to be applied.
+// The error is of one that neither can be used nor may be changed. current has
+// no resource version if there is none.
+//
+//	current                     MCS API           Comity's own
+//	none                        apply (*)         apply
+//	applied by us, newer        leave             leave
+//	applied by us, else         apply             apply
+//	of others, can be used      leave             apply
+//	of others, cannot be used   refuse            apply
+//
+// (*) not with --mcs=false
+func decide(d definition, current *apiextensionsv1.CustomResourceDefinition, ours string) (leave string, err error) {
+	exists := current.ResourceVersion != ""
+	switch {
+	case d.optional && !exists:
+		return "is missing (--mcs=false): the agent waits until something else installs it", nil
+	case exists && d.mcs && (d.optional || !isOurs(current)):
+		if err := usable(current); err != nil {
+			return "", err
+		}
+		return fmt.Sprintf("left alone (belongs to %s)", ownerOf(current)), nil
+	case exists && newer(current.Annotations[annotationVersion], ours):
+		return fmt.Sprintf("left alone (applied by Comity %s, which is newer than this %s)", current.Annotations[annotationVersion], ours), nil
+	}
+	return "", nil
+}
+
+// isOurs reports whether an earlier run applied the definition.
+func isOurs(crd *apiextensionsv1.CustomResourceDefinition) bool {
+	if crd.Labels[labelManagedBy] == fieldOwner {
+		return true
+	}
+	for _, entry := range crd.ManagedFields {
+		if entry.Manager == fieldOwner {
+			return true
+		}
+	}
+	return false
+}
+
+// ownerOf names who brought a definition, as far as its metadata says so.
+func ownerOf(crd *apiextensionsv1.CustomResourceDefinition) string {
+	if release := crd.Annotations["meta.helm.sh/release-name"]; release != "" {
+		return fmt.Sprintf("Helm release %s/%s", crd.Annotations["meta.helm.sh/release-namespace"], release)
+	}
+	if by := crd.Labels[labelManagedBy]; by != "" {
+		return by
+	}
+	for _, entry := range crd.ManagedFields {
+		if entry.Subresource == "" {
+			return "field owner " + entry.Manager
+		}
+	}
+	return "something else"
+}
+
+// usable refuses a definition of the MCS API that lacks what the agent reads and writes.
+func usable(crd *apiextensionsv1.CustomResourceDefinition) error {
+	served := make([]string, 0, len(crd.Spec.Versions))
+	for _, v := range crd.Spec.Versions {
+		if !v.Served {
+			continue
+		}
+		hasStatus := v.Subresources != nil && v.Subresources.Status != nil
+		if v.Name == mcsv1beta1.GroupVersion.Version && hasStatus {
+			return nil
+		}
+		if hasStatus {
+			served = append(served, v.Name)
+		} else {
+			served = append(served, v.Name+" without the status subresource")
+		}
+	}
+	slices.Sort(served)
+	return fmt.Errorf("customresourcedefinition %s is too old: it serves %s; expected %s with the status subresource (mcs-api v0.5.2 has it)."+
+		" It belongs to %s: upgrade that, or delete the definition, and all its objects with it, and install again",
+		crd.Name, cmp.Or(strings.Join(served, ", "), "no version"), mcsv1beta1.GroupVersion.Version, ownerOf(crd))
+}
+
+// development matches versions of builds between two releases, as `git describe` names them.
+var development = regexp.MustCompile(`-(\d+-g[0-9a-f]+(-dirty)?|dirty)$`)
+
+// newer reports whether installed is a later release than ours. A build that is
+// no release has no order, so that it is always applied and always replaced.
+func newer(installed, ours string) bool {
+	if development.MatchString(installed) || development.MatchString(ours) {
+		return false
+	}
+	a, err := version.ParseSemantic(installed)
+	if err != nil {
+		return false
+	}
+	b, err := version.ParseSemantic(ours)
+	return err == nil && b.LessThan(a)
+}

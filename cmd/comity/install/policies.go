@@ -1,0 +1,193 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	policyv1alpha1 "github.com/comity-mcs/comity/policies/v1alpha1"
+)
+
+// PolicyOptions say which ExportPolicies are installed.
+type PolicyOptions struct {
+	// Manifest is the content of File, which errors name.
+	Manifest []byte
+	File     string
+	// OwnerClusterRole is the ClusterRole with which the policies are deleted;
+	// empty: they have no owner.
+	OwnerClusterRole string
+	// Timeout bounds the whole.
+	Timeout time.Duration
+	// Out receives one line for each policy.
+	Out io.Writer
+}
+
+// Policies makes the ExportPolicies that this package applied be those of the
+// manifest. It checks all of them before it writes the first.
+func Policies(ctx context.Context, c client.Client, o PolicyOptions) error {
+	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	wanted, err := decode(o.Manifest, o.File)
+	if err != nil {
+		return err
+	}
+	p := policies{client: c, out: o.Out}
+	if o.OwnerClusterRole != "" {
+		if p.owner, err = p.findOwner(ctx, o.OwnerClusterRole); err != nil {
+			return err
+		}
+	}
+	if err := await(ctx, o.Out, func(ctx context.Context) error { return p.check(ctx, wanted) }); err != nil {
+		return err
+	}
+	for _, policy := range wanted {
+		if err := await(ctx, o.Out, func(ctx context.Context) error { return p.apply(ctx, policy) }); err != nil {
+			return fmt.Errorf("%s: exportpolicy %s: %w", o.File, policy.GetName(), err)
+		}
+	}
+	return await(ctx, o.Out, func(ctx context.Context) error { return p.prune(ctx, wanted) })
+}
+
+// policies are the ExportPolicies of one owner.
+type policies struct {
+	client client.Client
+	out    io.Writer
+	// owner is nil for policies without one.
+	owner *metav1.OwnerReference
+}
+
+func (p policies) findOwner(ctx context.Context, name string) (*metav1.OwnerReference, error) {
+	role := &rbacv1.ClusterRole{}
+	err := await(ctx, p.out, func(ctx context.Context) error {
+		err := p.client.Get(ctx, client.ObjectKey{Name: name}, role)
+		if apierrors.IsNotFound(err) {
+			return wait("--owner-cluster-role: ClusterRole %s does not exist", name)
+		}
+		if err != nil {
+			return fmt.Errorf("--owner-cluster-role: read ClusterRole %s: %w", name, err)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &metav1.OwnerReference{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole", Name: name, UID: role.UID}, nil
+}
+
+// check refuses policies that exist and are not ours. One that belongs to
+// another ClusterRole goes when that does: it is awaited.
+func (p policies) check(ctx context.Context, wanted []*unstructured.Unstructured) error {
+	var foreign []string
+	var going error
+	for _, policy := range wanted {
+		current, err := p.find(ctx, policy.GetName())
+		switch {
+		case err != nil:
+			return err
+		case current.ResourceVersion == "":
+		case current.Labels[labelManagedBy] != fieldOwner:
+			foreign = append(foreign, policy.GetName())
+		case !p.owns(current):
+			going = wait("exportpolicy %s belongs to %s, another installation of Comity: uninstall that, or give the policy another name", policy.GetName(), owners(current))
+		case current.DeletionTimestamp != nil:
+			going = wait("exportpolicy %s is being deleted", policy.GetName())
+		}
+	}
+	if len(foreign) > 0 {
+		return fmt.Errorf("exportpolicies %s exist and were not applied by this command (label %s: %s is missing):"+
+			" delete them, or give those of the file other names", strings.Join(foreign, ", "), labelManagedBy, fieldOwner)
+	}
+	return going
+}
+
+// find reads a policy; one that does not exist comes back empty.
+func (p policies) find(ctx context.Context, name string) (*metav1.PartialObjectMetadata, error) {
+	current := &metav1.PartialObjectMetadata{}
+	current.SetGroupVersionKind(policyKind)
+	if err := p.client.Get(ctx, client.ObjectKey{Name: name}, current); err != nil {
+		return &metav1.PartialObjectMetadata{}, client.IgnoreNotFound(err)
+	}
+	return current, nil
+}
+
+// owns reports whether a policy of this package is ours: it has no owner, or one
+// with the name of ours. The UID may be that of an earlier ClusterRole.
+func (p policies) owns(policy *metav1.PartialObjectMetadata) bool {
+	if len(policy.OwnerReferences) == 0 {
+		return true
+	}
+	return p.owner != nil && slices.ContainsFunc(policy.OwnerReferences, func(r metav1.OwnerReference) bool {
+		return r.Kind == p.owner.Kind && r.Name == p.owner.Name
+	})
+}
+
+func owners(policy *metav1.PartialObjectMetadata) string {
+	names := make([]string, 0, len(policy.OwnerReferences))
+	for _, r := range policy.OwnerReferences {
+		names = append(names, r.Kind+" "+r.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+func (p policies) apply(ctx context.Context, policy *unstructured.Unstructured) error {
+	current, err := p.find(ctx, policy.GetName())
+	if err != nil {
+		return err
+	}
+	applied := policy.DeepCopy()
+	labels := applied.GetLabels()
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[labelManagedBy] = fieldOwner
+	applied.SetLabels(labels)
+	if p.owner != nil {
+		applied.SetOwnerReferences([]metav1.OwnerReference{*p.owner})
+	}
+	err = p.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(applied), client.FieldOwner(fieldOwner), client.ForceOwnership)
+	switch {
+	case apierrors.IsNotFound(err): // of a patch, that is the kind
+		return wait("the API server does not serve ExportPolicies (%s) yet", policyv1alpha1.GroupVersion)
+	case err != nil:
+		return err
+	}
+	say(p.out, "exportpolicy %s %s", policy.GetName(), outcome(current, applied))
+	return nil
+}
+
+// prune deletes what an earlier run applied and the file no longer has.
+func (p policies) prune(ctx context.Context, wanted []*unstructured.Unstructured) error {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(policyKind)
+	if err := p.client.List(ctx, list, client.MatchingLabels{labelManagedBy: fieldOwner}); err != nil {
+		return fmt.Errorf("list exportpolicies of earlier runs: %w", err)
+	}
+	var failed []error
+	for i := range list.Items {
+		old := &list.Items[i]
+		kept := slices.ContainsFunc(wanted, func(w *unstructured.Unstructured) bool { return w.GetName() == old.Name })
+		if kept || !p.owns(old) || old.DeletionTimestamp != nil {
+			continue
+		}
+		err := p.client.Delete(ctx, old, client.Preconditions{UID: &old.UID})
+		if err != nil && !apierrors.IsNotFound(err) {
+			failed = append(failed, fmt.Errorf("delete exportpolicy %s, which the file no longer has: %w", old.Name, err))
+			continue
+		}
+		say(p.out, "exportpolicy %s deleted", old.Name)
+	}
+	return errors.Join(failed...)
+}
