@@ -31,7 +31,7 @@ func required() map[string][]string {
 	return map[string][]string{
 		mcsv1beta1.GroupVersion.String():       {"serviceexports", "serviceexports/status", "serviceimports", "serviceimports/status"},
 		policyv1alpha1.GroupVersion.String():   {"exportpolicies", "exportpolicies/status"},
-		exchangev1alpha1.GroupVersion.String(): {"exportrecords", "namespacerecords", "memberrecords"},
+		exchangev1alpha1.GroupVersion.String(): {"exportrecords", "importrecords", "namespacerecords", "memberrecords"},
 	}
 }
 

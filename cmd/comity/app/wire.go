@@ -83,7 +83,22 @@ func wire(mgr ctrl.Manager, o Options, self identity, leading *fence.Fence, read
 		return err
 	}
 	requireServing(mgr, law.policies, ready)
-	return nil
+	return setupAgentInfo(mgr, o, self, log)
+}
+
+// setupAgentInfo has the leader describe itself on its Lease, if there is one.
+func setupAgentInfo(mgr ctrl.Manager, o Options, self identity, log logr.Logger) error {
+	if !o.LeaderElect {
+		return nil
+	}
+	info, err := describe(o, self)
+	if err != nil {
+		return err
+	}
+	return mgr.Add(&agentInfo{
+		reader: mgr.GetAPIReader(), writer: mgr.GetClient(), info: info, log: log.WithName("agent-info"),
+		lease: types.NamespacedName{Namespace: o.Namespace, Name: model.LeaderLease},
+	})
 }
 
 // setupHome finds out what this cluster is like, and tells when that changes.

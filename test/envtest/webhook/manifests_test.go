@@ -69,5 +69,6 @@ var _ = Describe("The manifests", Ordered, func() {
 		Entry("it gives nobody a role", "create", "rbac.authorization.k8s.io", "rolebindings", "comity-system", false),
 		Entry("it issues no tokens", "create", "", "serviceaccounts/token", "comity-system", false),
 		Entry("it can stand for election", "create", "coordination.k8s.io", "leases", "comity-system", true),
+		Entry("it changes no other Lease", "patch", "coordination.k8s.io", "leases", "comity-system", false),
 	)
 })

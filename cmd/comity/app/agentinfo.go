@@ -1,0 +1,133 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// agentInfoInterval is how often the Lease is read. It is written only when an
+// annotation is missing or differs, as on a Lease that was deleted and that
+// leader election created again.
+const agentInfoInterval = 10 * time.Second
+
+// agentInfo keeps the annotations of the leader Lease at what this agent is, for
+// `kubectl comity`. It runs on the leader. Leader election writes the same
+// object; this patches the annotations alone, and election reads them back after
+// its next update conflicts.
+type agentInfo struct {
+	// reader is not cached: nothing else needs to watch Leases.
+	reader client.Reader
+	writer client.Writer
+	lease  types.NamespacedName
+	info   model.AgentInfo
+	log    logr.Logger
+}
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable.
+func (*agentInfo) NeedLeaderElection() bool { return true }
+
+// Start implements manager.Runnable.
+func (a *agentInfo) Start(ctx context.Context) error {
+	ticker := time.NewTicker(agentInfoInterval)
+	defer ticker.Stop()
+	said := ""
+	for {
+		if err := a.update(ctx); err == nil {
+			said = ""
+		} else if ctx.Err() == nil && err.Error() != said {
+			said = err.Error()
+			a.log.Info("annotations of the leader Lease are not up to date, trying again", "namespace", a.lease.Namespace, "name", a.lease.Name, "reason", said)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// update makes the annotations what they have to be.
+func (a *agentInfo) update(ctx context.Context) error {
+	if a.info.ServiceAccount == "" {
+		var err error
+		if a.info.ServiceAccount, err = findServiceAccount(ctx, a.writer); err != nil {
+			return err
+		}
+	}
+	lease := &coordinationv1.Lease{}
+	if err := a.reader.Get(ctx, a.lease, lease); apierrors.IsNotFound(err) {
+		return nil // leader election creates it within seconds
+	} else if err != nil {
+		return fmt.Errorf("read Lease %s: %w", a.lease, err)
+	}
+	changes := map[string]string{}
+	for key, value := range a.info.Annotations() {
+		if old, found := lease.Annotations[key]; !found || old != value {
+			changes[key] = value
+		}
+	}
+	if len(changes) == 0 {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": changes}})
+	if err != nil {
+		return err
+	}
+	if err := a.writer.Patch(ctx, lease, client.RawPatch(types.MergePatchType, patch)); err != nil {
+		return fmt.Errorf("patch the annotations of Lease %s: %w", a.lease, err)
+	}
+	return nil
+}
+
+// describe is what this agent states of itself.
+func describe(o Options, self identity) (model.AgentInfo, error) {
+	pods, err := prefixes(o.PodCIDRs)
+	if err != nil {
+		return model.AgentInfo{}, fmt.Errorf("--pod-cidrs: %w", err)
+	}
+	services, err := prefixes(o.ServiceCIDRs)
+	if err != nil {
+		return model.AgentInfo{}, fmt.Errorf("--service-cidrs: %w", err)
+	}
+	mode := model.ExchangeMesh
+	if o.ExchangeKubeconfig != "" {
+		mode = model.ExchangeHub
+	}
+	return model.AgentInfo{
+		ID: self.cluster, Set: self.set, Version: version, Mode: mode,
+		ServiceAccount: os.Getenv("POD_SERVICE_ACCOUNT"), PodCIDRs: pods, ServiceCIDRs: services,
+	}, nil
+}
+
+// findServiceAccount asks the API server as whom it knows this agent, where the
+// Pod does not say so.
+func findServiceAccount(ctx context.Context, c client.Writer) (string, error) {
+	review := &authenticationv1.SelfSubjectReview{}
+	if err := c.Create(ctx, review); err != nil {
+		return "", fmt.Errorf("find out the service account (environment variable POD_SERVICE_ACCOUNT is not set): %w", err)
+	}
+	user := review.Status.UserInfo.Username
+	account, found := strings.CutPrefix(user, "system:serviceaccount:")
+	_, name, hasName := strings.Cut(account, ":")
+	if !found || !hasName {
+		return "", fmt.Errorf("the agent runs as %q, which is no service account: `kubectl comity join` cannot give it rights;"+
+			" run it as a service account of its namespace", user)
+	}
+	return name, nil
+}
