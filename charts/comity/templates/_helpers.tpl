@@ -1,0 +1,115 @@
+{{/*
+Copyright The Comity Authors
+SPDX-License-Identifier: Apache-2.0
+*/}}
+
+{{/* Name of every object of the release; the longest suffix has 25 characters. */}}
+{{- define "comity.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 38 | trimSuffix "-" -}}
+{{- else if contains "comity" .Release.Name -}}
+{{- .Release.Name | trunc 38 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-comity" (.Release.Name | trunc 31 | trimSuffix "-") -}}
+{{- end -}}
+{{- end }}
+
+{{- define "comity.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- .Values.serviceAccount.name | default (include "comity.fullname" .) -}}
+{{- else -}}
+{{- required "serviceAccount.create is false and serviceAccount.name is empty: name the ServiceAccount that the agent runs as, or set serviceAccount.create=true" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end }}
+
+{{- define "comity.certSecret" -}}
+{{- .Values.webhook.certificate.existingSecret | default (printf "%s-webhook-cert" (include "comity.fullname" .)) -}}
+{{- end }}
+
+{{- define "comity.image" -}}
+{{- if .Values.image.digest -}}
+{{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) -}}
+{{- end -}}
+{{- end }}
+
+{{/* What selects the agent's Pods: never on the Pods of Jobs, or the webhook's Service would send requests there. */}}
+{{- define "comity.selectorLabels" -}}
+app.kubernetes.io/name: comity
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "comity.commonLabels" -}}
+app.kubernetes.io/part-of: comity
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "comity.labels" -}}
+{{ include "comity.selectorLabels" . }}
+{{ include "comity.commonLabels" . }}
+{{- end }}
+
+{{/* Labels of what installs and tests: its Pods are no endpoints of the webhook. */}}
+{{- define "comity.jobSelectorLabels" -}}
+app.kubernetes.io/name: comity-install
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "comity.jobLabels" -}}
+{{ include "comity.jobSelectorLabels" . }}
+{{ include "comity.commonLabels" . }}
+{{- end }}
+
+{{- define "comity.podSecurityContext" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}
+
+{{- define "comity.containerSecurityContext" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end }}
+
+{{/* The part of config/webhook that is the same for every webhook: clientConfig, policy, timeout and namespaces. */}}
+{{- define "comity.webhooks" -}}
+{{- $root := .root -}}
+{{- $webhooks := list -}}
+{{- range (.root.Files.Get .file | fromYaml).webhooks -}}
+{{- $client := dict "service" (dict "name" (printf "%s-webhook" (include "comity.fullname" $root)) "namespace" $root.Release.Namespace "path" .clientConfig.service.path "port" 443) -}}
+{{- if $root.Values.webhook.certificate.existingSecret -}}
+{{- $_ := set $client "caBundle" ($root.Values.webhook.certificate.caBundle | b64enc) -}}
+{{- end -}}
+{{- $_ := set . "clientConfig" $client -}}
+{{- $_ := set . "failurePolicy" $root.Values.webhook.failurePolicy -}}
+{{- $_ := set . "timeoutSeconds" $root.Values.webhook.timeoutSeconds -}}
+{{- if .namespaceSelector -}}
+{{- $excluded := list "kube-system" $root.Release.Namespace -}}
+{{- if not $root.Values.webhook.certificate.existingSecret -}}
+{{- $excluded = append $excluded $root.Values.webhook.certificate.certManager.namespace -}}
+{{- end -}}
+{{- $excluded = concat $excluded $root.Values.webhook.excludedNamespaces | uniq -}}
+{{- $_ := set . "namespaceSelector" (dict "matchExpressions" (list (dict "key" "kubernetes.io/metadata.name" "operator" "NotIn" "values" $excluded))) -}}
+{{- end -}}
+{{- $webhooks = append $webhooks . -}}
+{{- end -}}
+{{- toYaml $webhooks -}}
+{{- end }}
+
+{{- define "comity.webhookAnnotations" -}}
+{{- if not .Values.webhook.certificate.existingSecret }}
+  annotations:
+    # Of the CA, not of the serving certificate: a new CA is trusted before a certificate of it is served.
+    cert-manager.io/inject-ca-from: {{ .Release.Namespace }}/{{ include "comity.fullname" . }}-webhook-ca
+{{- end }}
+{{- end }}

@@ -1,0 +1,120 @@
+{{/*
+Copyright The Comity Authors
+SPDX-License-Identifier: Apache-2.0
+*/}}
+
+{{/* Annotations of a hook: events and weight. Nothing of a hook stays that is not a failed Job, whose log is of use. */}}
+{{- define "comity.hookAnnotations" -}}
+helm.sh/hook: {{ .events }}
+helm.sh/hook-weight: {{ .weight | quote }}
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- if .job }}
+helm.sh/hook-output-log-policy: hook-failed
+{{- end }}
+{{- end }}
+
+{{/*
+A Job of the chart and its rights.
+  root    the chart's context
+  name    crds or policies
+  events  when Helm runs it
+  rules   of its ClusterRole
+  args    of the container
+  configMap  that is mounted at /etc/comity, or ""
+*/}}
+{{- define "comity.job" -}}
+{{- $root := .root -}}
+{{- $name := printf "%s-install-%s" (include "comity.fullname" .root) .name -}}
+{{- $labels := include "comity.jobLabels" .root -}}
+{{- $hook := include "comity.hookAnnotations" (dict "events" .events "weight" -10) -}}
+{{- $spec := include "comity.jobSpec" (set . "account" $name) -}}
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: {{ $name }}
+  namespace: {{ .root.Release.Namespace }}
+  labels: {{- $labels | nindent 4 }}
+  annotations: {{- $hook | nindent 4 }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata:
+  name: {{ $name }}
+  labels: {{- $labels | nindent 4 }}
+  annotations: {{- $hook | nindent 4 }}
+rules: {{- .rules | nindent 2 }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata:
+  name: {{ $name }}
+  labels: {{- $labels | nindent 4 }}
+  annotations: {{- $hook | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: ClusterRole
+  name: {{ $name }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ $name }}
+    namespace: {{ .root.Release.Namespace }}
+---
+apiVersion: batch/v1
+kind: Job
+metadata:
+  # A Job cannot be changed. With another spec it is another Job, so that the manifests can be applied again.
+  name: {{ $name }}-{{ printf "%s%s" $spec (.content | default "") | sha256sum | trunc 8 }}
+  namespace: {{ .root.Release.Namespace }}
+  labels: {{- $labels | nindent 4 }}
+  annotations: {{- include "comity.hookAnnotations" (dict "events" .events "weight" 0 "job" true) | nindent 4 }}
+spec: {{- $spec | nindent 2 }}
+{{- end }}
+
+{{- define "comity.jobSpec" -}}
+{{- with .root.Values -}}
+backoffLimit: {{ .install.backoffLimit }}
+ttlSecondsAfterFinished: {{ .install.ttlSecondsAfterFinished }}
+{{- end }}
+template:
+  metadata:
+    labels: {{- include "comity.jobSelectorLabels" .root | nindent 6 }}
+  spec:
+    serviceAccountName: {{ .account }}
+    restartPolicy: Never
+    {{- include "comity.jobPod" .root | nindent 4 }}
+    containers:
+      - name: {{ .name }}
+        image: {{ include "comity.image" .root }}
+        imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+        args: {{- .args | nindent 10 }}
+        {{- with .root.Values.install.resources }}
+        resources: {{- toYaml . | nindent 10 }}
+        {{- end }}
+        securityContext: {{- include "comity.containerSecurityContext" .root | nindent 10 }}
+        {{- if .configMap }}
+        volumeMounts:
+          - name: manifests
+            mountPath: /etc/comity
+            readOnly: true
+        {{- end }}
+    {{- if .configMap }}
+    volumes:
+      - name: manifests
+        configMap:
+          name: {{ .configMap }}
+    {{- end }}
+{{- end }}
+
+{{/* Where and as whom a Pod runs that installs or tests. */}}
+{{- define "comity.jobPod" -}}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+securityContext: {{- include "comity.podSecurityContext" . | nindent 2 }}
+{{- end }}
