@@ -80,6 +80,7 @@ generate: $(CONTROLLER_GEN) ## Generate deep copies, CRDs and the baseline Expor
 	$(CONTROLLER_GEN) object:headerFile=.boilerplate.go.txt paths=./policies/v1alpha1/... paths=./sync/exchange/v1alpha1/...
 	$(CONTROLLER_GEN) crd:allowDangerousTypes=false paths=./policies/v1alpha1/... paths=./sync/exchange/v1alpha1/... output:crd:dir=config/crd
 	$(GO) run ./policies/gen
+	$(GO) run ./charts/gen
 
 .PHONY: verify
 verify: generate ## Generated files are up to date, modules are tidy, lint and tests pass.

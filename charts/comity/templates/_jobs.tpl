@@ -81,7 +81,7 @@ template:
   spec:
     serviceAccountName: {{ .account }}
     restartPolicy: Never
-    {{- include "comity.jobPod" .root | nindent 4 }}
+    {{- include "comity.jobPod" .root | trim | nindent 4 }}
     containers:
       - name: {{ .name }}
         image: {{ include "comity.image" .root }}

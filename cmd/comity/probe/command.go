@@ -4,15 +4,19 @@
 package probe
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"os"
 
 	"github.com/spf13/cobra"
 )
 
 // NewCommand is `comity probe`; version is that of the binary.
 func NewCommand(version string) *cobra.Command {
-	return &cobra.Command{
+	var server, caFile string
+	cmd := &cobra.Command{
 		Use:   "probe",
 		Short: "Check which API servers and addresses can be reached from here; used by kubectl comity join",
 		Long: `Read a request as JSON from standard input and print the response as JSON:
@@ -20,9 +24,15 @@ func NewCommand(version string) *cobra.Command {
   in:  {"servers": [{"url": "https://10.0.0.1:6443", "ca": "<base64 of PEM>"}], "addresses": ["10.244.1.5:8081"], "timeoutSeconds": 5}
   out: {"version": "...", "servers": [{"target": "...", "error": "...", "milliseconds": 1.2}], "addresses": [...]}
 
-The exit code is 0 if the checks were made, whatever they found. No credential is sent.`,
+The exit code is 0 if the checks were made, whatever they found. No credential is sent.
+
+With --server and --ca-file, nothing is read from standard input, that one server is checked, and the exit code is 1 if it cannot
+be used. The chart's test does so with the webhook.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if server != "" {
+				return probeOne(cmd.Context(), cmd.OutOrStdout(), server, caFile)
+			}
 			var request Request
 			if err := json.NewDecoder(cmd.InOrStdin()).Decode(&request); err != nil {
 				return fmt.Errorf("standard input is no request: %w; expected JSON, see comity probe --help", err)
@@ -32,4 +42,22 @@ The exit code is 0 if the checks were made, whatever they found. No credential i
 			return json.NewEncoder(cmd.OutOrStdout()).Encode(response)
 		},
 	}
+	cmd.Flags().StringVar(&server, "server", "", "https://host:port to check, instead of the request on standard input")
+	cmd.Flags().StringVar(&caFile, "ca-file", "", "file with the PEM certificates that verify --server")
+	cmd.MarkFlagsRequiredTogether("server", "ca-file")
+	return cmd
+}
+
+// probeOne checks one server. The error says why it cannot be used.
+func probeOne(ctx context.Context, out io.Writer, server, caFile string) error {
+	ca, err := os.ReadFile(caFile)
+	if err != nil {
+		return fmt.Errorf("--ca-file: %w", err)
+	}
+	result := Run(ctx, Request{Servers: []Server{{URL: server, CA: ca}}}).Servers[0]
+	if result.Error != "" {
+		return fmt.Errorf("%s cannot be used: %s", result.Target, result.Error)
+	}
+	_, err = fmt.Fprintf(out, "%s answered after %.0f ms\n", result.Target, result.Milliseconds)
+	return err
 }
