@@ -9,13 +9,14 @@ GO ?= go
 # Everything fetched or compiled once lives here, by name and version.
 CACHE := $(abspath $(or $(COMITY_CACHE),.cache))
 export COMITY_CACHE := $(CACHE)
-VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+# What the programs print; the commit's by default.
+VERSION ?=
 IMAGE ?= comity:dev
 # demo: control planes as processes by default, or kind (needs Docker).
 CLUSTERS ?= control-planes
 ARGS ?=
 
-LDFLAGS := -s -w -X github.com/comity-mcs/comity/cmd/comity/app.version=$(VERSION)
+RELEASE := $(GO) run ./test/release/cmd/release --version "$(VERSION)"
 UNIT := $(shell $(GO) list ./... 2>/dev/null | grep -vE '/test/(envtest|e2e)(/|$$)')
 
 CONTROLLER_GEN := $(CACHE)/bin/controller-gen-v0.23.0
@@ -58,13 +59,12 @@ bench: ## Propagation, memory, writes and restarts (ARGS="propagation --changes 
 ## Code
 
 .PHONY: build
-build: ## Compile bin/comity.
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "$(LDFLAGS)" -o bin/comity ./cmd/comity
+build: ## Compile bin/comity and bin/kubectl-comity.
+	$(RELEASE) build
 
 .PHONY: image
-image: ## Build the container image $(IMAGE).
-	docker build --target dependencies -t comity:dependencies . # a name keeps its layers from being pruned
-	docker build --build-arg VERSION=$(VERSION) -t $(IMAGE) .
+image: ## The container image, in dist for all platforms, and as $(IMAGE) where Docker runs.
+	$(RELEASE) image --load $(IMAGE)
 
 .PHONY: lint
 lint: $(GOLANGCI_LINT) ## Format and lint.

@@ -4,7 +4,6 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"strings"
 	"time"
@@ -36,10 +35,4 @@ func dump() {
 			GinkgoWriter.Printf("\n---- cluster %s: kubectl %s\n%s", m.ID(), strings.Join(args, " "), m.run(ctx, args...))
 		}
 	}
-}
-
-// tail is the end of a text.
-func tail(text []byte, lines int) string {
-	all := strings.Split(string(bytes.TrimSpace(text)), "\n")
-	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"strings"
 	"testing"
 	"time"
 
@@ -24,14 +23,13 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/clusters/kind"
 	"github.com/comity-mcs/comity/test/install"
+	"github.com/comity-mcs/comity/test/release"
 )
 
 const (
 	// imageEnv names an image of Comity to test instead of one that is built now.
 	imageEnv     = "COMITY_IMAGE"
 	defaultImage = "comity:e2e"
-	// dependenciesImage is the stage of the Dockerfile with all that is not ours, compiled.
-	dependenciesImage = "comity:dependencies"
 	// agnhost serves and sends requests; Kubernetes' own tests use it.
 	agnhost = "registry.k8s.io/e2e-test-images/agnhost:2.53"
 	// clusterSet is the set that both clusters belong to.
@@ -177,12 +175,12 @@ func provideImage(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, buildTimeout)
 	defer cancel()
 	before := time.Now()
-	// Compiled dependencies cost minutes; a name keeps them from `docker image prune`.
-	for _, args := range [][]string{{"--target", "dependencies", "-t", dependenciesImage}, {"-t", image}} {
-		command := append(append([]string{"build"}, args...), install.Root())
-		if out, err := exec.CommandContext(ctx, "docker", command...).CombinedOutput(); err != nil {
-			return "", fmt.Errorf("docker build %s: %w\n%s", strings.Join(args, " "), err, tail(out, 40))
-		}
+	source, err := release.Describe(ctx, install.Root(), "")
+	if err != nil {
+		return "", err
+	}
+	if err := source.LoadImage(ctx, image); err != nil {
+		return "", err
 	}
 	step("image %s is built, in %.0fs", image, time.Since(before).Seconds())
 	return image, nil

@@ -5,13 +5,12 @@ package world
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"os/exec"
 
 	"github.com/comity-mcs/comity/test/clusters"
 	"github.com/comity-mcs/comity/test/clusters/kind"
 	"github.com/comity-mcs/comity/test/install"
+	"github.com/comity-mcs/comity/test/release"
 )
 
 // image is what Comity is run from; not the name that `make image` gives.
@@ -24,14 +23,20 @@ type inDocker struct {
 }
 
 func (k *inDocker) build(ctx context.Context) error {
-	return k.docker(ctx, true, "build", "-t", image, ".")
+	return k.world.Tell.Wait("building image "+image, func() error {
+		source, err := release.Describe(ctx, k.world.root, "")
+		if err != nil {
+			return err
+		}
+		return source.LoadImage(ctx, image)
+	})
 }
 
 func (k *inDocker) start(ctx context.Context, ids []string) ([]clusters.Cluster, error) {
 	images := []string{image}
 	for _, used := range podImages() {
 		// What the engine has, no node need download.
-		if err := k.docker(ctx, false, "image", "inspect", used); err == nil {
+		if exec.CommandContext(ctx, "docker", "image", "inspect", used).Run() == nil {
 			images = append(images, used)
 		}
 	}
@@ -66,25 +71,6 @@ func (k *inDocker) tail(ctx context.Context, id string) string {
 		return out + err.Error()
 	}
 	return out
-}
-
-// docker runs a command of Docker's in the project's root, told or not.
-func (k *inDocker) docker(ctx context.Context, told bool, args ...string) error {
-	if told {
-		k.world.Tell.Command(append([]string{"docker"}, args...)...)
-	}
-	return k.world.Tell.Wait("docker "+args[0], func() error {
-		cmd := exec.CommandContext(ctx, "docker", args...)
-		cmd.Dir = k.world.root
-		out, err := cmd.CombinedOutput()
-		if errors.Is(err, exec.ErrNotFound) {
-			return fmt.Errorf("--clusters %s needs the docker command on the PATH: %w", InDocker, err)
-		}
-		if err != nil {
-			return fmt.Errorf("docker %s: %w\n%s", args[0], err, out)
-		}
-		return nil
-	})
 }
 
 // asClusters gives clusters of one kind as what they have in common.
