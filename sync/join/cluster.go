@@ -57,6 +57,8 @@ type Cluster struct {
 	// accepts from the others; none at all if empty. nil means the PodCIDRs of
 	// the other; while those are nil too, what was accepted before stays.
 	AcceptedCIDRs []netip.Prefix
+	// AcceptedFrom is AcceptedCIDRs for single peers.
+	AcceptedFrom map[model.ClusterID][]netip.Prefix
 }
 
 // Address is where an API server is reached, and the PEM bundle that verifies it.
@@ -75,6 +77,8 @@ type Options struct {
 	// Rotate replaces credentials even if they are good for long enough, and
 	// makes the accounts that they are for anew, so that no old one is good.
 	Rotate bool
+	// ReadOnly leaves out the check of the rights to write: Write is not called.
+	ReadOnly bool
 	// DryRun reports what would be done and writes nothing.
 	DryRun bool
 	// AllowOverlap joins clusters although addresses of the one are in a range

@@ -96,15 +96,6 @@ func (m *member) preflightSecrets(ctx context.Context, peer *member) error {
 	return err
 }
 
-// admit applies what lets peer read this member.
-func (m *member) admit(ctx context.Context, peer Cluster) error {
-	objects, err := Objects(m.Cluster, peer)
-	if err != nil {
-		return err
-	}
-	return m.applyAll(ctx, objects)
-}
-
 // via is m as it is reached at a.
 func (m *member) via(a Address) *member {
 	reached := *m

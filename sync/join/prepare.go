@@ -9,6 +9,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -55,6 +56,9 @@ func PrepareMesh(ctx context.Context, members []Cluster, opts Options) (*Prepare
 	if err := learnAll(ctx, p.members); err != nil {
 		return nil, err
 	}
+	if err := p.checkJoined(ctx); err != nil {
+		return nil, err
+	}
 	return p, p.eachPair(func(local, peer *member) error { return local.preflight(ctx, peer) })
 }
 
@@ -89,6 +93,9 @@ func PrepareHub(ctx context.Context, hub Hub, members []Cluster, opts Options) (
 		return nil, fmt.Errorf("the hub: %w", err)
 	}
 	if err := learnAll(ctx, p.members); err != nil {
+		return nil, err
+	}
+	if err := p.checkJoined(ctx); err != nil {
 		return nil, err
 	}
 	for _, m := range p.members {
@@ -190,6 +197,48 @@ func (p *Prepared) Routes() []Route {
 	return all
 }
 
+// ClusterObjects are the objects of one cluster.
+type ClusterObjects struct {
+	// Cluster is the member's id, or "hub".
+	Cluster model.ClusterID
+	Objects []client.Object
+}
+
+// Objects are all that Write applies but the Secrets with credentials, each once
+// and in the order of work.
+func (p *Prepared) Objects() []ClusterObjects {
+	if p.hub != nil {
+		return []ClusterObjects{{hubName, p.objects}}
+	}
+	var all []ClusterObjects
+	for _, m := range p.members {
+		of := ClusterObjects{Cluster: m.ID}
+		seen := map[string]bool{}
+		for _, peer := range p.members {
+			if peer == m {
+				continue
+			}
+			objects, err := Objects(m.Cluster, peer.Cluster)
+			if err != nil {
+				continue // not reached: the pair has been checked
+			}
+			for _, object := range objects {
+				if key := identity(object); !seen[key] {
+					seen[key] = true
+					of.Objects = append(of.Objects, object)
+				}
+			}
+		}
+		all = append(all, of)
+	}
+	return all
+}
+
+// identity is kind, namespace and name in one.
+func identity(object client.Object) string {
+	return fmt.Sprintf("%T %s", object, client.ObjectKeyFromObject(object))
+}
+
 // Use sets the address that is stored for a route. Without it, it is that of the
 // peer's Cluster, or of its RESTConfig.
 func (p *Prepared) Use(r Route, a Address) { p.addresses[r.key()] = a }
@@ -206,9 +255,10 @@ func (p *Prepared) Write(ctx context.Context) error {
 	if p.hub != nil {
 		return p.writeHub(ctx)
 	}
-	err := p.eachPair(func(local, peer *member) error { return local.admit(ctx, peer.Cluster) })
-	if err != nil {
-		return err
+	for _, of := range p.Objects() {
+		if err := p.find(of.Cluster).applyAll(ctx, of.Objects); err != nil {
+			return fmt.Errorf("cluster %s: %w", of.Cluster, err)
+		}
 	}
 	return p.eachPair(func(local, peer *member) error {
 		return local.trust(ctx, peer.via(p.addresses[route{local.ID, peer.ID}]))
@@ -228,6 +278,32 @@ func (p *Prepared) resolve(r Route) error {
 	}
 	p.addresses[r.key()] = Address{Server: resolved.Server, CAData: resolved.CAData, Source: given.Source}
 	return nil
+}
+
+// checkJoined refuses to rotate what no join made: it would be a join under
+// another name.
+func (p *Prepared) checkJoined(ctx context.Context) error {
+	if !p.opts.Rotate {
+		return nil
+	}
+	for _, r := range p.Routes() {
+		m := p.find(r.Holder)
+		key := client.ObjectKey{Namespace: m.Namespace, Name: secretOf(r)}
+		if err := m.client.Get(ctx, key, &corev1.Secret{}); apierrors.IsNotFound(err) {
+			return fmt.Errorf("cluster %s has no Secret %s, so there is no credential to replace; run kubectl comity join first", m.ID, key)
+		} else if err != nil {
+			return fmt.Errorf("cluster %s: read Secret %s: %w", m.ID, key, err)
+		}
+	}
+	return nil
+}
+
+// secretOf is the name of the Secret with the credential of a route.
+func secretOf(r Route) string {
+	if r.Peer == "" {
+		return model.ExchangeSecret
+	}
+	return PeerName(r.Peer)
 }
 
 func (p *Prepared) find(id model.ClusterID) *member {

@@ -189,16 +189,20 @@ func disjoint(a, b *member) error {
 // acceptedFrom decides which addresses of peer m takes, and says so if that is new.
 // stored is what the peer's Secret says now.
 func (m *member) acceptedFrom(peer *member, stored string) (accepted, note string, err error) {
+	given := m.AcceptedCIDRs
+	if one, ok := m.AcceptedFrom[peer.ID]; ok {
+		given = one
+	}
 	switch {
-	case m.AcceptedCIDRs != nil:
-		accepted = formatCIDRs(m.AcceptedCIDRs)
+	case given != nil:
+		accepted = formatCIDRs(given)
 		note = "the ranges given"
 	case peer.PodCIDRs == nil && stored != "":
 		return stored, uncovered(stored, peer), nil
 	default:
 		accepted, note = formatCIDRs(peer.ranges.pods), peer.ranges.source
 	}
-	if accepted == "" && m.AcceptedCIDRs == nil {
+	if accepted == "" && given == nil {
 		return "", "", fmt.Errorf("no pod range of cluster %s is known: none was given, and neither its Nodes nor kubeadm name one; "+
 			"pass the addresses that its Pods have as --pod-cidrs %s=10.20.0.0/16, since no other address of it will be accepted", peer.ID, peer.ID)
 	}

@@ -14,6 +14,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/comity-mcs/comity/sync/model"
 )
 
 // right is one thing that an access must allow.
@@ -34,45 +36,49 @@ func (r right) String() string {
 	return text
 }
 
+// demand is what the access to one cluster must allow.
+type demand struct {
+	m      *member
+	name   string
+	rights []right
+}
+
+// demands are what the join needs, cluster by cluster.
+func (p *Prepared) demands() []*demand {
+	var all []*demand
+	of := map[model.ClusterID]*demand{}
+	for _, m := range p.members {
+		d := &demand{m, "cluster " + string(m.ID), rightsToRead(m.Namespace)}
+		if !p.opts.ReadOnly {
+			d.rights = append(d.rights, rightsToApply("", "namespaces", "")...)
+			d.rights = append(d.rights, rightsToApply("", "secrets", m.Namespace)...)
+		}
+		of[m.ID], all = d, append(all, d)
+	}
+	if p.hub != nil {
+		d := &demand{m: p.hub, name: "the hub"}
+		of[hubName], all = d, append(all, d)
+	}
+	for _, part := range p.Objects() {
+		if d := of[part.Cluster]; !p.opts.ReadOnly {
+			d.rights = append(d.rights, rightsToWrite(part.Objects)...)
+			d.rights = append(d.rights, rightsToIssue(d.m.Namespace, p.opts)...)
+		}
+	}
+	return all
+}
+
 // checkRights refuses to begin what a missing right would interrupt. The error
 // names every missing right of every cluster.
 func (p *Prepared) checkRights(ctx context.Context) error {
 	var problems []string
-	check := func(m *member, name string, needed []right) error {
-		missing, err := m.missing(ctx, needed)
+	for _, d := range p.demands() {
+		missing, err := d.m.missing(ctx, d.rights)
 		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+			return fmt.Errorf("%s: %w", d.name, err)
 		}
 		if len(missing) > 0 {
-			problems = append(problems, name+": "+strings.Join(missing, "; "))
-		}
-		return nil
-	}
-	for _, m := range p.members {
-		needed := rightsToRead(m.Namespace)
-		if p.hub == nil {
-			var objects []client.Object
-			for _, peer := range p.members {
-				if peer == m {
-					continue
-				}
-				more, err := Objects(m.Cluster, peer.Cluster)
-				if err != nil {
-					return err
-				}
-				objects = append(objects, more...)
-			}
-			needed = append(needed, rightsToWrite(objects)...)
-			needed = append(needed, rightsToIssue(m.Namespace, p.opts)...)
-		}
-		needed = append(needed, rightsToApply("", "secrets", m.Namespace)...)
-		if err := check(m, "cluster "+string(m.ID), needed); err != nil {
-			return err
-		}
-	}
-	if p.hub != nil {
-		if err := check(p.hub, "the hub", append(rightsToWrite(p.objects), rightsToIssue(p.hub.Namespace, p.opts)...)); err != nil {
-			return err
+			problems = append(problems, d.name+": "+strings.Join(missing, "; "))
 		}
 	}
 	if len(problems) == 0 {

@@ -23,6 +23,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/join"
 )
 
 // long is the text of `kubectl comity --help`.
@@ -83,6 +84,8 @@ func New(env *command.Env) *cobra.Command {
 	_ = root.RegisterFlagCompletionFunc("context", env.CompleteContexts(0))
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(
+		join.NewJoin(env, join.InPod),
+		join.NewRotate(env, join.InPod),
 		newVersion(env),
 		newCompletion(env),
 	)

@@ -4,6 +4,7 @@
 package join
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"os"
@@ -26,6 +27,7 @@ import (
 	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/join"
 	"github.com/comity-mcs/comity/sync/model"
+	testclusters "github.com/comity-mcs/comity/test/clusters"
 )
 
 func TestJoin(t *testing.T) {
@@ -61,6 +63,7 @@ var _ = BeforeSuite(func() {
 	for i, id := range ids {
 		Expect(errs[i]).NotTo(HaveOccurred(), "start cluster %s", id)
 		clusters[id] = configs[i]
+		Expect(testclusters.Apply(context.Background(), configs[i], testclusters.MCSDefinitions()...)).To(Succeed())
 	}
 })
 

@@ -1,0 +1,224 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package join
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/comity-mcs/comity/cmd/comity/probe"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+	"github.com/comity-mcs/comity/sync/join"
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// Prober checks from inside a cluster what it reaches.
+type Prober func(ctx context.Context, target *command.Target, from agent.Agent, request probe.Request) (probe.Response, error)
+
+// InPod runs `comity probe` in the agent's Pod.
+func InPod(ctx context.Context, target *command.Target, from agent.Agent, request probe.Request) (probe.Response, error) {
+	var response probe.Response
+	input, err := json.Marshal(request)
+	if err != nil {
+		return response, fmt.Errorf("encode the probe's request: %w", err)
+	}
+	output, err := agent.Exec(ctx, target, from, bytes.NewReader(input), "probe")
+	if err != nil {
+		return response, err
+	}
+	if err := json.Unmarshal(output, &response); err != nil {
+		return response, target.Errorf("read the answer of comity probe in Pod %s/%s: %w", from.Namespace, from.Pod, err)
+	}
+	return response, nil
+}
+
+// reach asks each member what it reaches of the others, and sets the address of
+// every route. The error lists everything that cannot be reached.
+type reach struct {
+	env      *command.Env
+	prepared *join.Prepared
+	sites    []site
+	probe    Prober
+}
+
+func (r reach) run(ctx context.Context) error {
+	pods := map[model.ClusterID]podAddresses{}
+	for _, s := range r.sites {
+		found, err := addressesOf(ctx, s)
+		if err != nil {
+			return command.Refused(err)
+		}
+		pods[s.agent.ID] = found
+	}
+	var problems []string
+	for _, s := range r.sites {
+		failed, err := r.from(ctx, s, pods)
+		if err != nil {
+			return command.Refused(err)
+		}
+		problems = append(problems, failed...)
+	}
+	if len(problems) > 0 {
+		return command.Refusedf("clusters do not reach each other, so nothing was written:\n  %s", strings.Join(problems, "\n  "))
+	}
+	return nil
+}
+
+// from probes everything that s needs to reach.
+func (r reach) from(ctx context.Context, s site, pods map[model.ClusterID]podAddresses) (problems []string, err error) {
+	candidates := map[join.Route][]join.Address{}
+	var request probe.Request
+	for _, route := range r.prepared.Routes() {
+		if route.Holder != s.agent.ID {
+			continue
+		}
+		if candidates[route], err = r.prepared.Candidates(ctx, route); err != nil {
+			return nil, err
+		}
+		for _, c := range candidates[route] {
+			request.Servers = append(request.Servers, probe.Server{URL: c.Server, CA: c.CAData})
+		}
+	}
+	for _, other := range r.sites {
+		if other.agent.ID != s.agent.ID {
+			for _, target := range pods[other.agent.ID].inFamiliesOf(pods[s.agent.ID]) {
+				request.Addresses = append(request.Addresses, target.hostPorts...)
+			}
+		}
+	}
+	r.env.Printf("Checking from inside cluster %s (Pod %s/%s) what it reaches\n", s.agent.ID, s.agent.Namespace, s.agent.Pod)
+	response, err := r.probe(ctx, s.target, s.agent, request)
+	if err != nil {
+		return nil, err
+	}
+	if len(response.Servers) != len(request.Servers) || len(response.Addresses) != len(request.Addresses) {
+		return nil, s.target.Errorf("comity probe answered for %d of %d targets; upgrade Comity there to the version of this plugin (%s)",
+			len(response.Servers)+len(response.Addresses), len(request.Servers)+len(request.Addresses), command.Version)
+	}
+	problems = r.judgeServers(s, candidates, response.Servers)
+	return append(problems, r.judgePods(s, pods, response.Addresses)...), nil
+}
+
+// judgeServers takes for each route the first address that answered. results
+// are in the order of the request.
+func (r reach) judgeServers(s site, candidates map[join.Route][]join.Address, results []probe.Result) (problems []string) {
+	for _, route := range r.prepared.Routes() {
+		if route.Holder != s.agent.ID {
+			continue
+		}
+		of := results[:len(candidates[route])]
+		results = results[len(of):]
+		peer := "cluster " + string(route.Peer)
+		id := string(route.Peer)
+		if route.Peer == "" {
+			peer, id = "the hub", hubID
+		}
+		first := slices.IndexFunc(of, func(result probe.Result) bool { return result.Error == "" })
+		if first >= 0 {
+			chosen := candidates[route][first]
+			r.prepared.Use(route, chosen)
+			r.env.Printf("  the API server of %s at %s (%s)\n", peer, chosen.Server, chosen.Source)
+			continue
+		}
+		var tried []string
+		for i, result := range of {
+			tried = append(tried, fmt.Sprintf("%s (%s): %s", result.Target, candidates[route][i].Source, result.Error))
+		}
+		problems = append(problems, fmt.Sprintf("cluster %s does not reach the API server of %s; tried %s; pass an address that Pods of cluster %s reach as --server %s=https://HOST:PORT, and --ca %s=FILE if another authority signed its certificate",
+			s.agent.ID, peer, strings.Join(tried, ", "), s.agent.ID, id, id))
+	}
+	return problems
+}
+
+// judgePods demands that every address of every other agent's Pod is reached on
+// one of its ports.
+func (r reach) judgePods(s site, pods map[model.ClusterID]podAddresses, results []probe.Result) (problems []string) {
+	for _, other := range r.sites {
+		if other.agent.ID == s.agent.ID {
+			continue
+		}
+		for _, target := range pods[other.agent.ID].inFamiliesOf(pods[s.agent.ID]) {
+			of := results[:len(target.hostPorts)]
+			results = results[len(of):]
+			if slices.ContainsFunc(of, func(result probe.Result) bool { return result.Error == "" }) {
+				r.env.Printf("  Pods of cluster %s, such as %s\n", other.agent.ID, target.ip)
+				continue
+			}
+			var tried []string
+			for _, result := range of {
+				tried = append(tried, result.Target+": "+result.Error)
+			}
+			problems = append(problems, fmt.Sprintf("cluster %s does not reach Pods of cluster %s; tried the agent's Pod %s/%s, %s; Comity builds no tunnel: route the Pod ranges of each cluster to the nodes of the other, and allow them in firewalls and network policies",
+				s.agent.ID, other.agent.ID, other.agent.Namespace, other.agent.Pod, strings.Join(tried, ", ")))
+		}
+	}
+	return problems
+}
+
+// podAddresses are those of one Pod, one for each address family.
+type podAddresses []podAddress
+
+type podAddress struct {
+	ip        netip.Addr
+	hostPorts []string
+}
+
+// inFamiliesOf leaves out addresses of a family that from does not have.
+func (p podAddresses) inFamiliesOf(from podAddresses) podAddresses {
+	return slices.DeleteFunc(slices.Clone(p), func(a podAddress) bool {
+		return !slices.ContainsFunc(from, func(b podAddress) bool { return a.ip.Is4() == b.ip.Is4() })
+	})
+}
+
+// defaultPorts are those of the webhook and of the health checks.
+var defaultPorts = []int32{9443, 8081}
+
+// addressesOf are those on which the agent's Pod listens.
+func addressesOf(ctx context.Context, s site) (podAddresses, error) {
+	pod, err := s.target.Clientset.CoreV1().Pods(s.agent.Namespace).Get(ctx, s.agent.Pod, metav1.GetOptions{})
+	if err != nil {
+		return nil, s.target.Errorf("read the agent's Pod: %w", err)
+	}
+	ports := portsOf(s.agent.Container)
+	var all podAddresses
+	for _, text := range pod.Status.PodIPs {
+		ip, err := netip.ParseAddr(text.IP)
+		if err != nil {
+			return nil, s.target.Errorf("Pod %s/%s, status.podIPs: %w", pod.Namespace, pod.Name, err)
+		}
+		address := podAddress{ip: ip.Unmap()}
+		for _, port := range ports {
+			address.hostPorts = append(address.hostPorts, net.JoinHostPort(text.IP, strconv.Itoa(int(port))))
+		}
+		all = append(all, address)
+	}
+	if len(all) == 0 {
+		return nil, s.target.Errorf("Pod %s/%s has no address yet; wait until it is ready and repeat the command", pod.Namespace, pod.Name)
+	}
+	return all, nil
+}
+
+func portsOf(container corev1.Container) []int32 {
+	var ports []int32
+	for _, port := range container.Ports {
+		if port.Name == "webhook" || port.Name == "health" {
+			ports = append(ports, port.ContainerPort)
+		}
+	}
+	if len(ports) == 0 {
+		return defaultPorts
+	}
+	return ports
+}
