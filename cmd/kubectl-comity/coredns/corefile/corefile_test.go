@@ -1,0 +1,220 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package corefile_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/coredns/corefile"
+)
+
+// kubeadm is what kubeadm 1.34 writes.
+const kubeadm = `.:53 {
+    errors
+    health {
+       lameduck 5s
+    }
+    ready
+    kubernetes cluster.local in-addr.arpa ip6.arpa {
+       pods insecure
+       fallthrough in-addr.arpa ip6.arpa
+       ttl 30
+    }
+    prometheus :9153
+    forward . /etc/resolv.conf {
+       max_concurrent 1000
+    }
+    cache 30 {
+       disable success cluster.local
+       disable denial cluster.local
+    }
+    loop
+    reload
+    loadbalance
+}
+`
+
+const kubeadmEnabled = `.:53 {
+    errors
+    health {
+       lameduck 5s
+    }
+    ready
+    kubernetes cluster.local clusterset.local in-addr.arpa ip6.arpa {
+       multicluster clusterset.local
+       pods insecure
+       fallthrough in-addr.arpa ip6.arpa
+       ttl 30
+    }
+    prometheus :9153
+    forward . /etc/resolv.conf {
+       max_concurrent 1000
+    }
+    cache 30 {
+       disable success cluster.local clusterset.local
+       disable denial cluster.local clusterset.local
+    }
+    loop
+    reload
+    loadbalance
+}
+`
+
+func TestEnable(t *testing.T) {
+	for _, test := range []struct{ name, before, after string }{
+		{"the file of kubeadm", kubeadm, kubeadmEnabled},
+		{"another domain, comments, tabs and no cache",
+			"# ours\n.:53 { # all\n\tkubernetes k8s.example in-addr.arpa { # the cluster\n\t\tpods verified # sic\n\t}\n}\n",
+			"# ours\n.:53 { # all\n\tkubernetes k8s.example clusterset.local in-addr.arpa { # the cluster\n\t\tmulticluster clusterset.local\n\t\tpods verified # sic\n\t}\n}\n"},
+		{"a reverse zone first",
+			". {\n  kubernetes 10.0.0.0/16 in-addr.arpa cluster.local {\n  }\n}\n",
+			". {\n  kubernetes 10.0.0.0/16 in-addr.arpa cluster.local clusterset.local {\n      multicluster clusterset.local\n  }\n}\n"},
+		{"no block",
+			".:53 {\n    kubernetes cluster.local # plain\n    reload\n}\n",
+			".:53 {\n    kubernetes cluster.local clusterset.local {\n        multicluster clusterset.local # with this block by kubectl comity\n    } # plain\n    reload\n}\n"},
+		{"another zone of another implementation",
+			".:53 {\n    kubernetes cluster.local other.example {\n        multicluster other.example\n    }\n}\n",
+			".:53 {\n    kubernetes cluster.local clusterset.local other.example {\n        multicluster other.example clusterset.local\n    }\n}\n"},
+		{"line ends of Windows",
+			".:53 {\r\n    kubernetes cluster.local {\r\n        ttl 5\r\n    }\r\n}\r\n",
+			".:53 {\r\n    kubernetes cluster.local clusterset.local {\r\n        multicluster clusterset.local\r\n        ttl 5\r\n    }\r\n}\r\n"},
+		{"several server blocks, of which one is the cluster's",
+			"example.org:53 {\n    forward . 1.1.1.1\n}\ndns://.:53 {\n    kubernetes cluster.local {\n        ttl 5\n    }\n}\n",
+			"example.org:53 {\n    forward . 1.1.1.1\n}\ndns://.:53 {\n    kubernetes cluster.local clusterset.local {\n        multicluster clusterset.local\n        ttl 5\n    }\n}\n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := corefile.Enable(test.before)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.after, got); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+			if again, err := corefile.Enable(got); err != nil || again != got {
+				t.Errorf("a second time it gives %q, %v", again, err)
+			}
+			if back, err := corefile.Disable(got); err != nil || back != test.before {
+				t.Errorf("Disable does not give back what there was, %v:\n%s", err, cmp.Diff(test.before, back))
+			}
+			if corefile.Enabled(test.before) || !corefile.Enabled(got) {
+				t.Errorf("Enabled is %v before and %v after", corefile.Enabled(test.before), corefile.Enabled(got))
+			}
+		})
+	}
+}
+
+func TestEnableCompletesWhatWasBegunByHand(t *testing.T) {
+	for name, half := range map[string]string{
+		"only the zone":   strings.Replace(kubeadm, "kubernetes cluster.local", "kubernetes cluster.local clusterset.local", 1),
+		"only the option": strings.Replace(kubeadm, "       pods", "       multicluster clusterset.local\n       pods", 1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := corefile.Enable(half)
+			if err != nil || got != kubeadmEnabled {
+				t.Errorf("%v\n%s", err, cmp.Diff(kubeadmEnabled, got))
+			}
+		})
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	for _, test := range []struct{ name, text, want string }{
+		{"an empty file", " \n", "the Corefile is empty"},
+		{"no plugin", ".:53 {\n  forward . 1.1.1.1\n}\n", "no server block has plugin kubernetes"},
+		{"the cluster's domain in a block of its own", "cluster.local:53 {\n  kubernetes cluster.local\n}\n.:53 {\n  forward . 1.1.1.1\n}\n",
+			"line 2: plugin kubernetes is in a server block that gets no queries for clusterset.local"},
+		{"two of them", ".:53 {\n  kubernetes a.local\n}\n.:54 {\n  kubernetes b.local\n}\n", "lines 2 and 5: plugin kubernetes is there more than once"},
+		{"no zone named", ".:53 {\n  kubernetes {\n    ttl 5\n  }\n}\n", "line 2: plugin kubernetes names no zone"},
+		{"a block on one line", ".:53 {\n  kubernetes cluster.local { ttl 5 }\n}\n", "cannot be read with certainty|on one line"},
+		{"a block of another implementation", "clusterset.local:53 {\n  forward . 10.1.1.1\n}\n" + kubeadm, "line 1: the server block \"clusterset.local:53\" takes all queries"},
+		{"an option without a zone", ".:53 {\n  kubernetes cluster.local {\n    multicluster\n  }\n}\n", "line 3: option multicluster names no zone"},
+		{"a plugin in a snippet", "(base) {\n  kubernetes cluster.local\n}\n.:53 {\n  import base\n}\n", "line 2: plugin kubernetes is in a server block"},
+		{"letters that are none", ".:53 {\n  kubernetes cluster\xff.local\n}\n", "cannot be read"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := corefile.Enable(test.text)
+			if err == nil {
+				t.Fatalf("it gives\n%s", got)
+			}
+			for want := range strings.SplitSeq(test.want, "|") {
+				if strings.Contains(err.Error(), want) {
+					return
+				}
+			}
+			t.Errorf("error %q lacks %q", err, test.want)
+		})
+	}
+}
+
+func TestABlockOfTheZonesOwnThatServesItIsLeftAlone(t *testing.T) {
+	text := "clusterset.local:53 {\n  kubernetes clusterset.local {\n    multicluster clusterset.local\n  }\n}\n" + kubeadm
+	if got, err := corefile.Enable(text); err != nil || got != text {
+		t.Errorf("Enable gives %v\n%s", err, got)
+	}
+	if _, err := corefile.Disable(text); err == nil || !strings.Contains(err.Error(), "was not made by this command") {
+		t.Errorf("Disable gives %v, want a refusal", err)
+	}
+}
+
+func TestDisableLeavesAFileWithoutTheZoneAlone(t *testing.T) {
+	if got, err := corefile.Disable(kubeadm); err != nil || got != kubeadm {
+		t.Errorf("it gives %v\n%s", err, cmp.Diff(kubeadm, got))
+	}
+}
+
+func TestReloads(t *testing.T) {
+	if !corefile.Reloads(kubeadm) || corefile.Reloads(strings.Replace(kubeadm, "    reload\n", "    # reload\n", 1)) {
+		t.Error("the plugin reload is not recognized")
+	}
+}
+
+func TestNodeLocalGivesTheBlockThatIsMissing(t *testing.T) {
+	const local = `cluster.local:53 {
+    errors
+    cache {
+        success 9984 30
+    }
+    bind 169.254.20.10 10.96.0.10
+    forward . 10.96.0.11 {
+        force_tcp
+    }
+    health 169.254.20.10:8080
+    prometheus :9253
+}
+in-addr.arpa:53 {
+    forward . 10.96.0.11
+}
+.:53 {
+    forward . /etc/resolv.conf
+}
+`
+	want := `clusterset.local:53 {
+    errors
+    cache {
+        success 9984 30
+    }
+    bind 169.254.20.10 10.96.0.10
+    forward . 10.96.0.11 {
+        force_tcp
+    }
+    prometheus :9253
+}`
+	if diff := cmp.Diff(want, corefile.NodeLocal(local)); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	if again := corefile.NodeLocal(local + want); again != "" {
+		t.Errorf("although the block is there it gives\n%s", again)
+	}
+}
+
+func TestPort(t *testing.T) {
+	for text, want := range map[string]string{kubeadm: "53", ".:1053 {\n kubernetes cluster.local\n}\n": "1053", ". {\n kubernetes cluster.local\n}\n": "53"} {
+		if got := corefile.Port(text); got != want {
+			t.Errorf("port %q of %q, want %s", got, text, want)
+		}
+	}
+}
