@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/httpstream"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/remotecommand"
 
@@ -45,10 +44,7 @@ func ExecIn(ctx context.Context, target *command.Target, namespace, pod string, 
 	if err != nil {
 		return nil, target.Errorf("connect to Pod %s/%s: %w", namespace, pod, err)
 	}
-	// Proxies in front of an API server may know only one of the two protocols.
-	executor, err := remotecommand.NewFallbackExecutor(web, spdy, func(err error) bool {
-		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
-	})
+	executor, err := remotecommand.NewFallbackExecutor(web, spdy, otherProtocol)
 	if err != nil {
 		return nil, target.Errorf("connect to Pod %s/%s: %w", namespace, pod, err)
 	}

@@ -23,6 +23,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/coredns"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/join"
 )
 
@@ -86,6 +87,7 @@ func New(env *command.Env) *cobra.Command {
 	root.AddCommand(
 		join.NewJoin(env, join.InPod),
 		join.NewRotate(env, join.InPod),
+		coredns.New(env),
 		newVersion(env),
 		newCompletion(env),
 	)

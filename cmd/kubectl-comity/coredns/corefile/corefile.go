@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -235,18 +236,19 @@ func reverse(zone string) bool {
 }
 
 // Port is where the server block that serves the zone listens: 53 if it says nothing.
-func Port(text string) string {
+func Port(text string) int {
 	for _, server := range parse(text) {
 		if !covers(server) || !server.has(pluginName) {
 			continue
 		}
 		for _, key := range server.words {
-			if _, port, found := strings.Cut(strings.TrimPrefix(key.text, "dns://"), ":"); found && port != "" {
+			_, after, _ := strings.Cut(strings.TrimPrefix(key.text, "dns://"), ":")
+			if port, err := strconv.Atoi(after); err == nil {
 				return port
 			}
 		}
 	}
-	return "53"
+	return 53
 }
 
 // NodeLocal takes the Corefile of NodeLocal DNSCache and gives the server block

@@ -212,9 +212,9 @@ in-addr.arpa:53 {
 }
 
 func TestPort(t *testing.T) {
-	for text, want := range map[string]string{kubeadm: "53", ".:1053 {\n kubernetes cluster.local\n}\n": "1053", ". {\n kubernetes cluster.local\n}\n": "53"} {
+	for text, want := range map[string]int{kubeadm: 53, ".:1053 {\n kubernetes cluster.local\n}\n": 1053, ". {\n kubernetes cluster.local\n}\n": 53} {
 		if got := corefile.Port(text); got != want {
-			t.Errorf("port %q of %q, want %s", got, text, want)
+			t.Errorf("port %d of %q, want %d", got, text, want)
 		}
 	}
 }

@@ -1,0 +1,60 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/util/httpstream"
+	"k8s.io/client-go/tools/portforward"
+	"k8s.io/client-go/transport/spdy"
+
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+)
+
+// Forward opens a local TCP port that leads to a Pod's, through the API server,
+// until ctx ends. It gives the local address.
+func Forward(ctx context.Context, target *command.Target, namespace, pod string, port int) (string, error) {
+	url := target.Clientset.CoreV1().RESTClient().Post().Resource("pods").Namespace(namespace).Name(pod).SubResource("portforward").URL()
+	web, err := portforward.NewSPDYOverWebsocketDialer(url, target.REST)
+	if err != nil {
+		return "", target.Errorf("connect to Pod %s/%s: %w", namespace, pod, err)
+	}
+	transport, upgrader, err := spdy.RoundTripperFor(target.REST)
+	if err != nil {
+		return "", target.Errorf("connect to Pod %s/%s: %w", namespace, pod, err)
+	}
+	plain := spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, url)
+	dialer := portforward.NewFallbackDialer(web, plain, otherProtocol)
+	ready := make(chan struct{})
+	forwarder, err := portforward.NewOnAddressesWithContext(ctx, dialer, []string{"127.0.0.1"}, []string{fmt.Sprintf("0:%d", port)}, ready, io.Discard, io.Discard)
+	if err != nil {
+		return "", target.Errorf("connect to Pod %s/%s: %w", namespace, pod, err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- forwarder.ForwardPorts() }()
+	select {
+	case <-ready:
+	case err := <-ended:
+		return "", target.Errorf("connect to port %d of Pod %s/%s: %w", port, namespace, pod, err)
+	case <-ctx.Done():
+		return "", target.Errorf("connect to port %d of Pod %s/%s: %w", port, namespace, pod, ctx.Err())
+	}
+	ports, err := forwarder.GetPorts()
+	if err != nil {
+		return "", target.Errorf("connect to port %d of Pod %s/%s: %w", port, namespace, pod, err)
+	}
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(int(ports[0].Local))), nil
+}
+
+// otherProtocol is true if a connection may come about with the older protocol:
+// proxies in front of an API server may know only one of the two.
+func otherProtocol(err error) bool {
+	return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
+}

@@ -1,0 +1,116 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package coredns
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+)
+
+const long = `Let CoreDNS serve clusterset.local.
+
+The zone is added to the plugin kubernetes of the Corefile, behind the cluster's
+own domain and as its option multicluster, and CoreDNS's account may read
+ServiceImports (ClusterRole comity-coredns). CoreDNS 1.12.2 or newer is needed.
+
+Nothing is changed in any of the clusters if CoreDNS is older in one of them, or
+belongs to a cloud provider or another tool there; the command says what to do.`
+
+const enableLong = long + `
+
+kubeadm upgrade stops at a Corefile with options that it does not know: disable
+before an upgrade and enable after it, or pass
+--ignore-preflight-errors=CoreDNSUnsupportedPlugins,CoreDNSMigration.`
+
+// New gives the commands coredns enable and coredns disable.
+func New(env *command.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "coredns",
+		Short: "Let CoreDNS serve clusterset.local, or take that back",
+		Long:  long,
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(
+		newChange(env, true, "enable [CONTEXT...]", "Let CoreDNS serve clusterset.local", enableLong),
+		newChange(env, false, "disable [CONTEXT...]", "Take back what coredns enable changed",
+			"Take back what coredns enable changed, and nothing else.\n\nNames under clusterset.local no longer resolve. The right to read ServiceImports\nis removed after CoreDNS has read the Corefile without the zone."),
+	)
+	return cmd
+}
+
+// options are the flags.
+type options struct {
+	command.Output
+	enable bool
+	dryRun bool
+	// restart CoreDNS instead of waiting until it reads the Corefile by itself.
+	restart bool
+	timeout time.Duration
+	// version is CoreDNS's where its image does not say.
+	version string
+}
+
+func newChange(env *command.Env, enable bool, use, short, long string) *cobra.Command {
+	o := options{enable: enable}
+	verb, _, _ := strings.Cut(use, " ")
+	cmd := &cobra.Command{
+		Use: use, Short: short, Long: long,
+		Example:           "  kubectl comity coredns " + verb + " a b --dry-run\n  kubectl comity coredns " + verb + " a b",
+		ValidArgsFunction: env.CompleteContexts(0),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.Validate(); err != nil {
+				return err
+			}
+			return o.run(cmd.Context(), env, args)
+		},
+	}
+	o.AddFlags(cmd)
+	flags := cmd.Flags()
+	flags.BoolVar(&o.dryRun, "dry-run", false, "Print what would change, and change nothing")
+	flags.BoolVar(&o.restart, "restart", false, "Restart CoreDNS, which is faster than to wait until it reads the Corefile again by itself")
+	flags.DurationVar(&o.timeout, "timeout", 4*time.Minute, "How long to wait until every replica of CoreDNS serves the change")
+	if enable {
+		flags.StringVar(&o.version, "coredns-version", "", "The version of CoreDNS, if the tag of its image does not say")
+	}
+	return cmd
+}
+
+// run plans the change of each cluster, then makes all, then awaits all.
+func (o options) run(ctx context.Context, env *command.Env, args []string) error {
+	targets, err := env.OpenAll(ctx, args)
+	if err != nil {
+		return err
+	}
+	var plans []*plan
+	var refused error
+	for _, target := range targets {
+		p, err := o.plan(ctx, target)
+		refused = errors.Join(refused, err)
+		plans = append(plans, p)
+	}
+	if refused != nil {
+		return command.Refused(refused)
+	}
+	if !o.Structured() {
+		for _, p := range plans {
+			p.print(env, o)
+		}
+	}
+	if !o.dryRun {
+		if err := o.execute(ctx, env, plans); err != nil {
+			return err
+		}
+	}
+	if o.Structured() {
+		return o.Print(env.Out, "CoreDNSChange", resultOf(plans, o))
+	}
+	return nil
+}

@@ -1,0 +1,156 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package coredns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/coredns/corefile"
+)
+
+// pollInterval is the pause between two questions to a cluster.
+const pollInterval = 2 * time.Second
+
+// execute carries out all plans side by side: most of the time is spent waiting.
+func (o options) execute(ctx context.Context, env *command.Env, plans []*plan) error {
+	outcomes := make(chan error, len(plans))
+	for _, p := range plans {
+		go func() { outcomes <- o.executeOne(ctx, env, p) }()
+	}
+	var failed error
+	for range plans {
+		failed = errors.Join(failed, <-outcomes)
+	}
+	return command.Incomplete(failed)
+}
+
+// executeOne gives the right before the Corefile asks for it, and takes it away
+// only after no replica uses it.
+func (o options) executeOne(ctx context.Context, env *command.Env, p *plan) error {
+	if p.role && o.enable {
+		for _, object := range roleObjects(p.found.account()) {
+			if err := p.apply(ctx, object); err != nil {
+				return err
+			}
+		}
+	}
+	if p.before != p.after {
+		// The resourceVersion makes the API server refuse a file that changed since the diff was shown.
+		p.found.config.Data[configKey] = p.after
+		if err := p.target.Client.Update(ctx, p.found.config, client.FieldOwner(fieldOwner)); err != nil {
+			return p.target.Errorf("update ConfigMap kube-system/coredns: %w", err)
+		}
+	}
+	if err := o.await(ctx, env, p); err != nil {
+		return err
+	}
+	if p.role && !o.enable {
+		for _, object := range roleObjects(p.found.account()) {
+			if err := client.IgnoreNotFound(p.target.Client.Delete(ctx, object)); err != nil {
+				return p.target.Errorf("delete %s %s: %w", object.GetObjectKind().GroupVersionKind().Kind, roleName, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (p *plan) apply(ctx context.Context, object client.Object) error {
+	kind := object.GetObjectKind().GroupVersionKind().Kind
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	if err != nil {
+		return fmt.Errorf("encode %s %s: %w", kind, roleName, err)
+	}
+	wanted := &unstructured.Unstructured{Object: content}
+	unstructured.RemoveNestedField(content, "metadata", "creationTimestamp")
+	if err := p.target.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(wanted), client.FieldOwner(fieldOwner), client.ForceOwnership); err != nil {
+		return p.target.Errorf("apply %s %s: %w", kind, roleName, err)
+	}
+	return nil
+}
+
+// await restarts CoreDNS where needed, and waits until every replica serves the
+// zone, or no longer does.
+func (o options) await(ctx context.Context, env *command.Env, p *plan) error {
+	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	restart := p.before != p.after && (o.restart || !corefile.Reloads(p.before))
+	if restart {
+		patch := fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{"kubectl.kubernetes.io/restartedAt":%q}}}}}`, time.Now().UTC().Format(time.RFC3339))
+		deployments := p.target.Clientset.AppsV1().Deployments(namespace)
+		if _, err := deployments.Patch(ctx, p.found.deployment.Name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: fieldOwner}); err != nil {
+			return p.target.Errorf("restart CoreDNS: %w", err)
+		}
+	}
+	if !o.Structured() && p.before != p.after {
+		env.Printf("context %q: waiting until CoreDNS %s\n", p.target.Context, map[bool]string{true: "has restarted", false: "has read the Corefile again (up to two minutes; --restart is faster)"}[restart])
+	}
+	last := errors.New("it was not asked yet")
+	err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
+		last = o.check(ctx, p)
+		return last == nil, nil
+	})
+	if err != nil {
+		return p.target.Errorf("CoreDNS does not serve the change after %s: %w; see kubectl --context %s -n kube-system logs deployment/%s; repeat the command to wait again, or undo it with kubectl comity coredns %s",
+			o.timeout, last, p.target.Context, p.found.deployment.Name, map[bool]string{true: "disable", false: "enable"}[o.enable])
+	}
+	p.served = true
+	if !o.Structured() {
+		env.Printf("context %q: every replica of CoreDNS %s %s\n", p.target.Context, map[bool]string{true: "serves", false: "has ceased to serve"}[o.enable], corefile.Zone)
+	}
+	return nil
+}
+
+// check asks every replica once.
+func (o options) check(ctx context.Context, p *plan) error {
+	deployment, err := p.target.Clientset.AppsV1().Deployments(namespace).Get(ctx, p.found.deployment.Name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	if err := rolledOut(deployment); err != nil {
+		return err
+	}
+	selector, err := metav1.LabelSelectorAsSelector(deployment.Spec.Selector)
+	if err != nil {
+		return err
+	}
+	pods, err := p.target.Clientset.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
+	if err != nil {
+		return err
+	}
+	for _, pod := range pods.Items {
+		if pod.DeletionTimestamp != nil {
+			continue
+		}
+		serves, err := servesZone(ctx, p.target, pod.Name, corefile.Port(p.after))
+		if err != nil {
+			return fmt.Errorf("ask Pod %s: %w", pod.Name, err)
+		}
+		if serves != o.enable {
+			return fmt.Errorf("the answer of Pod %s is still that of the former Corefile", pod.Name)
+		}
+	}
+	return nil
+}
+
+func rolledOut(d *appsv1.Deployment) error {
+	want := ptr.Deref(d.Spec.Replicas, 1)
+	s := d.Status
+	if s.ObservedGeneration < d.Generation || s.UpdatedReplicas != want || s.Replicas != want || s.AvailableReplicas != want {
+		return fmt.Errorf("Deployment kube-system/%s has %d of %d replicas up to date and available", d.Name, min(s.UpdatedReplicas, s.AvailableReplicas), want)
+	}
+	return nil
+}

@@ -1,0 +1,116 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package coredns
+
+import (
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func corednsOf(image, corefile string) found {
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "coredns"}}
+	d.Spec.Template.Spec = corev1.PodSpec{ServiceAccountName: "coredns", Containers: []corev1.Container{{Name: "coredns", Image: image}}}
+	return found{config: &corev1.ConfigMap{Data: map[string]string{configKey: corefile}}, deployment: d, importsCRD: true}
+}
+
+func TestRefusalNamesTheOwnerAndTheRemedy(t *testing.T) {
+	plain := ".:53 {\n    kubernetes cluster.local\n}\n"
+	for _, test := range []struct {
+		name string
+		set  func(*found)
+		want []string
+	}{
+		{"kubeadm's may be changed", func(*found) {}, nil},
+		{"GKE", func(f *found) { *f = found{kubeDNS: true, providerID: "gce://p/z/n"} }, []string{"kube-dns", "stubDomains", "multicluster clusterset.local", "create clusterrole comity-coredns"}},
+		{"nothing in the known place", func(f *found) { *f = found{} }, []string{"no ConfigMap kube-system/coredns", "multicluster clusterset.local"}},
+		{"no key Corefile", func(f *found) { f.config.Data = nil }, []string{"with a key Corefile"}},
+		{"AKS", func(f *found) { f.custom, f.providerID = true, "azure:///subscriptions/x" }, []string{"Azure Kubernetes Service", "coredns-custom", "clusterset.server", "--context prod"}},
+		{"k3s, before coredns-custom is made", func(f *found) {
+			f.providerID = "k3s://n"
+			f.config.Data[configKey] = plain + "import /etc/coredns/custom/*.server\n"
+		}, []string{"k3s owns the Corefile"}},
+		{"an EKS add-on", func(f *found) {
+			f.config.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "eks", Operation: metav1.ManagedFieldsOperationApply}}
+		}, []string{"Amazon EKS", "configuration-values"}},
+		{"EKS without the add-on may be changed", func(f *found) {
+			f.config.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "eks", Operation: metav1.ManagedFieldsOperationUpdate}}
+		}, nil},
+		{"kOps", func(f *found) { f.config.Labels = map[string]string{"addon.kops.k8s.io/name": "coredns.addons.k8s.io"} }, []string{"kOps", "externalCoreFile"}},
+		{"an add-on manager", func(f *found) { f.config.Labels = map[string]string{"addonmanager.kubernetes.io/mode": "Reconcile"} }, []string{"add-on manager"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f := corednsOf("registry.k8s.io/coredns/coredns:v1.12.4", plain)
+			test.set(&f)
+			got := f.refusal("prod")
+			if (got == "") != (len(test.want) == 0) {
+				t.Errorf("refusal %q", got)
+			}
+			for _, want := range test.want {
+				if !strings.Contains(got, want) {
+					t.Errorf("refusal %q lacks %q", got, want)
+				}
+			}
+		})
+	}
+}
+
+func TestCheckVersion(t *testing.T) {
+	for _, test := range []struct{ image, given, want string }{
+		{"registry.k8s.io/coredns/coredns:v1.12.2", "", ""},
+		{"registry.k8s.io/coredns/coredns:v1.14.0", "", ""},
+		{"localhost:5000/coredns:1.13.1-eksbuild.2", "", ""},
+		{"coredns/coredns:1.12.4@sha256:0123", "", ""},
+		{"registry.k8s.io/coredns/coredns:v1.12.1", "", "CoreDNS is 1.12.1 (image registry.k8s.io/coredns/coredns:v1.12.1)|set image deployment/coredns coredns=registry.k8s.io/coredns/coredns:v1.12.4"},
+		{"602401143452.dkr.ecr.eu-west-1.amazonaws.com/eks/coredns:v1.11.4-eksbuild.2", "", "CoreDNS is 1.11.4"},
+		{"localhost:5000/coredns@sha256:0123", "", "--coredns-version"},
+		{"coredns:latest", "", "--coredns-version"},
+		{"coredns:latest", "1.12.4", ""},
+		{"coredns:latest", "v1.9.3", "CoreDNS is 1.9.3"},
+	} {
+		err := corednsOf(test.image, "").checkVersion("prod", test.given)
+		if (err == nil) != (test.want == "") {
+			t.Errorf("%s: %v", test.image, err)
+		}
+		for want := range strings.SplitSeq(test.want, "|") {
+			if err != nil && !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: error %q lacks %q", test.image, err, want)
+			}
+		}
+	}
+}
+
+func TestUnified(t *testing.T) {
+	before := "a\nb\nc\nd\ne\nf\ng\nh\ni\nj\nk\nl\nm\nn\n"
+	after := strings.Replace(strings.Replace(before, "b\n", "b\nB\n", 1), "m\n", "M\n", 1)
+	want := `--- x
++++ x
+@@ -1,5 +1,6 @@
+ a
+ b
++B
+ c
+ d
+ e
+@@ -10,5 +11,5 @@
+ j
+ k
+ l
+-m
++M
+ n
+`
+	if got := unified("x", before, after); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	if got := unified("x", "", "a\nb\n"); got != "--- x\n+++ x\n@@ -0,0 +1,2 @@\n+a\n+b\n" {
+		t.Errorf("a new file gives\n%s", got)
+	}
+	if got := unified("x", before, before); got != "" {
+		t.Errorf("no change gives\n%s", got)
+	}
+}

@@ -1,0 +1,136 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package coredns
+
+import (
+	"context"
+	"strings"
+
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/coredns/corefile"
+)
+
+// plan is what is to be done in one cluster.
+type plan struct {
+	target *command.Target
+	found  found
+	// before and after are the Corefile; the same if it stays.
+	before, after string
+	// role is true if the ClusterRole and its binding are to be made, or removed.
+	role     bool
+	warnings []string
+	// served is true once every replica of CoreDNS serves the change.
+	served bool
+}
+
+func (p *plan) changed() bool { return p.role || p.before != p.after }
+
+// plan reads one cluster and checks whether it can be changed. It writes nothing.
+func (o options) plan(ctx context.Context, target *command.Target) (*plan, error) {
+	f, err := inspect(ctx, target)
+	if err != nil {
+		return nil, err
+	}
+	if reason := f.refusal(target.Context); reason != "" {
+		return nil, target.Errorf("nothing is changed: %s", reason)
+	}
+	p := &plan{target: target, found: f, before: f.config.Data[configKey]}
+	if !o.enable {
+		if p.after, err = corefile.Disable(p.before); err != nil {
+			return nil, target.Errorf("ConfigMap kube-system/coredns, key Corefile: %w", err)
+		}
+		p.role, err = hasRole(ctx, target, f.account())
+		return p, err
+	}
+	if err := f.checkVersion(target.Context, o.version); err != nil {
+		return nil, target.Errorf("nothing is changed: %w", err)
+	}
+	if !f.importsCRD {
+		return nil, target.Errorf("nothing is changed: the API server does not serve ServiceImports in version v1alpha1, without which CoreDNS does not become ready; install Comity first, which brings the CustomResourceDefinition serviceimports.multicluster.x-k8s.io")
+	}
+	if p.after, err = corefile.Enable(p.before); err != nil {
+		return nil, target.Errorf("ConfigMap kube-system/coredns, key Corefile: %w", err)
+	}
+	allowed, err := mayRead(ctx, target, f.account())
+	if err != nil {
+		return nil, err
+	}
+	p.role = !allowed
+	p.warn()
+	return p, nil
+}
+
+// warn collects what the administrator must know after enabling.
+func (p *plan) warn() {
+	if p.found.kubeadm {
+		p.warnings = append(p.warnings, "kubeadm upgrade stops at the option multicluster, which it does not know; run \"kubectl comity coredns disable\" before an upgrade and enable after it, or pass --ignore-preflight-errors=CoreDNSUnsupportedPlugins,CoreDNSMigration")
+	}
+	if release := p.found.config.Annotations["meta.helm.sh/release-name"]; release != "" {
+		p.warnings = append(p.warnings, "the Corefile belongs to the Helm release "+release+", whose next upgrade takes the change back; make it in the values of that release too")
+	}
+	if !p.found.nodeLocalRuns {
+		return
+	}
+	if block := corefile.NodeLocal(p.found.nodeLocal); block != "" {
+		p.warnings = append(p.warnings, "NodeLocal DNSCache runs and sends queries for "+corefile.Zone+" elsewhere; add this server block to the Corefile in ConfigMap kube-system/node-local-dns, and restart it (kubectl --context "+
+			p.target.Context+" -n kube-system rollout restart daemonset/node-local-dns):\n"+indented(block))
+	} else if !strings.Contains(p.found.nodeLocal, corefile.Zone) {
+		p.warnings = append(p.warnings, "NodeLocal DNSCache runs and its Corefile has no server block for the cluster's own domain; make sure that it forwards "+corefile.Zone+" to CoreDNS")
+	}
+}
+
+// diff is the whole change as text.
+func (p *plan) diff(enable bool) string {
+	text := unified("ConfigMap kube-system/coredns, key Corefile", p.before, p.after)
+	if !p.role {
+		return text
+	}
+	before, after := "", roleText(p.found.account())
+	if !enable {
+		before, after = after, before
+	}
+	return text + unified("ClusterRole and ClusterRoleBinding "+roleName, before, after)
+}
+
+// print shows the plan before it is carried out.
+func (p *plan) print(env *command.Env, o options) {
+	if !p.changed() {
+		state := "serves"
+		if !o.enable {
+			state = "does not serve"
+		}
+		env.Printf("context %q: CoreDNS %s %s already; nothing to change\n", p.target.Context, state, corefile.Zone)
+	} else {
+		env.Printf("context %q:\n%s", p.target.Context, p.diff(o.enable))
+	}
+	for _, warning := range p.warnings {
+		env.Warnf("context %q: %s", p.target.Context, warning)
+	}
+}
+
+// result is what -o prints.
+type result struct {
+	Clusters []clusterResult `json:"clusters"`
+}
+
+type clusterResult struct {
+	Context string `json:"context"`
+	// Changed is true if something was changed, or would be with --dry-run.
+	Changed bool   `json:"changed"`
+	DryRun  bool   `json:"dryRun,omitempty"`
+	Diff    string `json:"diff,omitempty"`
+	// Served is true if every replica of CoreDNS serves the change.
+	Served   bool     `json:"served"`
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+func resultOf(plans []*plan, o options) result {
+	var r result
+	for _, p := range plans {
+		r.Clusters = append(r.Clusters, clusterResult{
+			Context: p.target.Context, Changed: p.changed(), DryRun: o.dryRun, Diff: p.diff(o.enable), Served: p.served, Warnings: p.warnings,
+		})
+	}
+	return r
+}
