@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -22,8 +23,13 @@ import (
 	"github.com/comity-mcs/comity/sync/peer/remote"
 )
 
-// keepEvery is how often tokens are looked at.
-const keepEvery = time.Minute
+const (
+	// keepEvery is how often the age of each token is checked.
+	keepEvery = time.Minute
+	// RenewTimeout bounds one request for a new token. A token is renewed when
+	// half of its lifetime is left, so a request that fails is repeated in time.
+	RenewTimeout = 10 * time.Second
+)
 
 // keeper keeps the peer Secrets current. It asks the peer for a new token of the
 // very account that the old one names, the only account for which joining grants
@@ -36,19 +42,12 @@ type keeper struct {
 // NeedLeaderElection is true: two renewals of one token would be one too many.
 func (*keeper) NeedLeaderElection() bool { return true }
 
-// Start looks at all Secrets now and then until ctx ends.
+// Start checks all peer Secrets every keepEvery until ctx ends.
 func (k *keeper) Start(ctx context.Context) error {
 	ticker := k.set.opts.Clock.NewTicker(keepEvery)
 	defer ticker.Stop()
 	for {
-		for _, m := range k.readable() {
-			if err := k.renew(ctx, m.connection, m.secret, k.set.opts.Clock.Now()); err != nil && ctx.Err() == nil {
-				k.set.opts.Log.Info("token not renewed, trying again", "cluster", m.connection.ID(), "reason", err.Error())
-			}
-			if err := k.note(ctx, m.secret, m.uid); err != nil && ctx.Err() == nil {
-				k.set.opts.Log.Info("cluster not noted, trying again", "cluster", m.connection.ID(), "reason", err.Error())
-			}
-		}
+		k.keepAll(ctx, k.readable())
 		select {
 		case <-ctx.Done():
 			return nil
@@ -56,6 +55,24 @@ func (k *keeper) Start(ctx context.Context) error {
 		case <-k.set.unnoted:
 		}
 	}
+}
+
+// keepAll renews and notes all peers side by side, so that a peer that does not
+// answer delays no other peer's token. It returns after RenewTimeout at the latest,
+// and whatever our own API server takes.
+func (k *keeper) keepAll(ctx context.Context, peers []readable) {
+	var group sync.WaitGroup
+	for _, m := range peers {
+		group.Go(func() {
+			if err := k.renew(ctx, m.connection, m.secret, k.set.opts.Clock.Now()); err != nil && ctx.Err() == nil {
+				k.set.opts.Log.Info("token not renewed, trying again", "cluster", m.connection.ID(), "reason", err.Error())
+			}
+			if err := k.note(ctx, m.secret, m.uid); err != nil && ctx.Err() == nil {
+				k.set.opts.Log.Info("cluster not noted, trying again", "cluster", m.connection.ID(), "reason", err.Error())
+			}
+		})
+	}
+	group.Wait()
 }
 
 type readable struct {
@@ -114,7 +131,7 @@ func (k *keeper) renew(ctx context.Context, c *remote.Connection, secret *corev1
 // Renew asks the API server of config for a new token of the very account that
 // config's token names, and gives secret with that token in its kubeconfig. It
 // gives nil if the token is no ServiceAccount's or not old enough yet. It
-// stores nothing.
+// waits RenewTimeout at most and stores nothing.
 func Renew(ctx context.Context, config *rest.Config, httpClient *http.Client, secret *corev1.Secret, now time.Time) (*corev1.Secret, error) {
 	claims, ok := kubeconfig.ReadToken(config.BearerToken)
 	if !ok || !claims.Due(now) {
@@ -124,6 +141,8 @@ func Renew(ctx context.Context, config *rest.Config, httpClient *http.Client, se
 	if err != nil {
 		return nil, fmt.Errorf("client for renewal: %w", err)
 	}
+	ctx, cancel := context.WithTimeout(ctx, RenewTimeout)
+	defer cancel()
 	seconds := claims.Expires - claims.Issued
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds, Audiences: claims.Audience}}
 	answer, err := clients.CoreV1().ServiceAccounts(claims.Namespace).CreateToken(ctx, claims.Name, request, metav1.CreateOptions{})

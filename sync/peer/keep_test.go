@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/peer/kubeconfig"
 	"github.com/comity-mcs/comity/sync/peer/remote"
 	"github.com/comity-mcs/comity/sync/rewind"
@@ -95,3 +96,101 @@ func TestATokenIsRenewedForItsOwnAccountAndWrittenIntoTheSecret(t *testing.T) {
 		t.Errorf("the Secret holds %v, %v", now, f)
 	}
 }
+
+// silentTokens is a peer that answers everything but requests for a token.
+func silentTokens(t *testing.T) *httptest.Server {
+	t.Helper()
+	released := make(chan struct{})
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/token") {
+			select {
+			case <-released:
+			case <-r.Context().Done():
+			}
+		}
+		http.NotFound(w, r)
+	}))
+	t.Cleanup(server.Close)
+	t.Cleanup(func() { close(released) })
+	return server
+}
+
+// renewing is a peer that grants each request for a token.
+func renewing(t *testing.T) *httptest.Server {
+	t.Helper()
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(authenticationv1.TokenRequest{Status: authenticationv1.TokenRequestStatus{Token: "renewed"}})
+	}))
+	t.Cleanup(server.Close)
+	return server
+}
+
+func TestFault29APeerThatNeverAnswersATokenRequestDelaysNoOtherPeer(t *testing.T) {
+	old := jwt(`{"iat":1000,"exp":2000,"sub":"system:serviceaccount:comity-system:peer-a","aud":["k8s"]}`)
+	builder := fake.NewClientBuilder()
+	var peers []readable
+	for i, server := range []*httptest.Server{silentTokens(t), renewing(t)} {
+		id := model.ClusterID("bc"[i : i+1])
+		ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+		data := kubeconfigOf(t, server.URL, ca, old)
+		stored := secret("peer-"+string(id), 0, string(id), "prod", data)
+		builder.WithObjects(&stored)
+		config, f := kubeconfig.Sanitize(data)
+		if f != nil {
+			t.Fatal(f)
+		}
+		config.ContentType = "application/json"
+		conn, err := remote.Connect(context.Background(), remote.Options{ID: id, Self: "a", ClusterSet: "prod", Config: config, Log: logr.Discard(), Hooks: deaf})
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn.Stop() // it renews, and reads nothing
+		conn.Wait()
+		peers = append(peers, readable{connection: conn, secret: &stored})
+	}
+	local := builder.Build()
+	for i := range peers {
+		cached := &corev1.Secret{}
+		if err := local.Get(context.Background(), client.ObjectKeyFromObject(peers[i].secret), cached); err != nil {
+			t.Fatal(err)
+		}
+		peers[i].secret = cached
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second) // far less than RenewTimeout
+	defer cancel()
+	k := &keeper{set: New(Options{Log: logr.Discard()}), client: local}
+	k.keepAll(ctx, peers)
+	now := &corev1.Secret{}
+	if err := local.Get(context.Background(), client.ObjectKey{Namespace: peers[0].secret.Namespace, Name: "peer-c"}, now); err != nil {
+		t.Fatal(err)
+	}
+	if config, f := kubeconfig.Sanitize(now.Data[secretKey]); f != nil || config.BearerToken != "renewed" {
+		t.Errorf("the token for c was not renewed beside a peer that does not answer: %v, %v", config, f)
+	}
+}
+
+func TestARequestForATokenEndsWithoutAnAnswer(t *testing.T) {
+	server := silentTokens(t)
+	old := jwt(`{"iat":1000,"exp":2000,"sub":"system:serviceaccount:comity-system:peer-a","aud":["k8s"]}`)
+	config, f := kubeconfig.Sanitize(kubeconfigOf(t, server.URL, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), old))
+	if f != nil {
+		t.Fatal(f)
+	}
+	var deadline time.Time
+	httpClient := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+		deadline, _ = r.Context().Deadline()
+		return nil, context.DeadlineExceeded
+	})}
+	begin := time.Now()
+	if _, err := Renew(context.Background(), config, httpClient, &corev1.Secret{}, time.Unix(1900, 0)); err == nil {
+		t.Fatal("expected an error")
+	}
+	if deadline.IsZero() || deadline.After(begin.Add(2*RenewTimeout)) {
+		t.Errorf("the request has the deadline %v, expected one within %s", deadline, RenewTimeout)
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
