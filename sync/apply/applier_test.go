@@ -219,6 +219,8 @@ func TestTheClassOfAnErrorDecidesItsRetry(t *testing.T) {
 		{"the namespace is not there", plan.Create, apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "shop"), NamespaceMissing},
 		{"the namespace is going", plan.Create, terminating(), NamespaceMissing},
 		{"the kind is not there", plan.Create, apierrors.NewGenericServerResponse(http.StatusNotFound, "patch", services, "a", "404 page not found", 0, true), Unavailable},
+		{"the object was deleted before its update", plan.Update, apierrors.NewNotFound(services, "a"), Conflict},
+		{"the kind of an update is not there", plan.Update, apierrors.NewGenericServerResponse(http.StatusNotFound, "patch", services, "a", "404 page not found", 0, true), Unavailable},
 		{"the object is not accepted", plan.Create, apierrors.NewInvalid(schema.GroupKind{Kind: "Service"}, "a", nil), Refused},
 		{"we may not", plan.Update, apierrors.NewForbidden(services, "a", errors.New("rbac")), Refused},
 		{"the server is busy", plan.Update, apierrors.NewTooManyRequests("later", 1), Unavailable},

@@ -78,8 +78,12 @@ func classify(verb plan.Verb, err error) Class {
 		return NamespaceMissing
 	case apierrors.IsNotFound(err) && namesNamespace(err):
 		return NamespaceMissing
+	case apierrors.IsNotFound(err) && verb != plan.Create && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
+		// Somebody deleted the object after the plan was made.
+		return Conflict
 	case apierrors.IsNotFound(err):
-		// The kind itself is unknown: its CRD is gone or not there yet.
+		// The kind itself is unknown: its CRD is gone or not there yet. The path
+		// has no handler then, so the answer is not a Status of the API.
 		return Unavailable
 	case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
 		return Refused

@@ -166,7 +166,7 @@ func TestFault29APeerThatNeverAnswersATokenRequestDelaysNoOtherPeer(t *testing.T
 		t.Fatal(err)
 	}
 	if config, f := kubeconfig.Sanitize(now.Data[secretKey]); f != nil || config.BearerToken != "renewed" {
-		t.Errorf("the token for c was not renewed beside a peer that does not answer: %v, %v", config, f)
+		t.Errorf("the token for c was not renewed beside a peer that does not answer: %v", f)
 	}
 }
 
