@@ -4,6 +4,7 @@
 package install
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,19 +38,31 @@ func await(ctx context.Context, out io.Writer, do func(context.Context) error) e
 	for {
 		err := classify(do(ctx))
 		var p pending
-		if !errors.As(err, &p) {
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil: // the error may be that of a request that was cut short
+			return gaveUp(ctx, cmp.Or(said, err.Error()))
+		case !errors.As(err, &p):
 			return err
-		}
-		if ctx.Err() == nil && p.Error() != said {
+		case p.Error() != said:
 			said = p.Error()
 			say(out, "waiting: %s", said)
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("gave up waiting (--timeout): %s", said)
+			return gaveUp(ctx, said)
 		case <-ticker.C:
 		}
 	}
+}
+
+// gaveUp is the error of a wait that ended before what it waited for.
+func gaveUp(ctx context.Context, waiting string) error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fmt.Errorf("gave up waiting (--timeout): %s", waiting)
+	}
+	return fmt.Errorf("interrupted while waiting: %s", waiting)
 }
 
 // classify marks errors of the API server that time may cure.
