@@ -53,6 +53,55 @@ func rules(t *testing.T) map[string][]rbacv1.PolicyRule {
 	}
 }
 
+// Jobs write what the agent may not: a definition decides what is stored, and a policy what is exported.
+func TestJobsMayWriteNothingButWhatTheyInstall(t *testing.T) {
+	want := map[string][]string{
+		"crds":     {"customresourcedefinitions"},
+		"policies": {"exportpolicies", "clusterroles"},
+	}
+	for job, resources := range want {
+		var got []string
+		for _, rule := range read[rbacv1.ClusterRole](t, "install/"+job+"-clusterrole.yaml").Rules {
+			got = append(got, rule.Resources...)
+			writes := slices.ContainsFunc(rule.Verbs, func(v string) bool { return v != "get" && v != "list" })
+			if len(rule.ResourceNames) == 0 && !slices.Equal(rule.Resources, []string{"exportpolicies"}) {
+				t.Errorf("%s: a rule for %v names no objects", job, rule.Resources)
+			}
+			if writes && slices.Contains(rule.Resources, "clusterroles") {
+				t.Errorf("%s: writes ClusterRoles: %v", job, rule)
+			}
+		}
+		if diff := cmp.Diff(resources, got); diff != "" {
+			t.Errorf("%s: resources (-want +got):\n%s", job, diff)
+		}
+	}
+}
+
+func TestOnlyThoseWhoEditANamespaceExport(t *testing.T) {
+	for role, want := range map[string][]string{
+		"edit": {"rbac.authorization.k8s.io/aggregate-to-admin", "rbac.authorization.k8s.io/aggregate-to-edit"},
+		"view": {"rbac.authorization.k8s.io/aggregate-to-admin", "rbac.authorization.k8s.io/aggregate-to-edit", "rbac.authorization.k8s.io/aggregate-to-view"},
+	} {
+		clusterRole := read[rbacv1.ClusterRole](t, "rbac/clusterrole-"+role+".yaml")
+		var got []string
+		for label, value := range clusterRole.Labels {
+			if strings.HasPrefix(label, "rbac.authorization.k8s.io/") && value == "true" {
+				got = append(got, label)
+			}
+		}
+		slices.Sort(got)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s is aggregated to (-want +got):\n%s", role, diff)
+		}
+		for _, rule := range clusterRole.Rules {
+			writes := slices.ContainsFunc(rule.Verbs, func(v string) bool { return !slices.Contains([]string{"get", "list", "watch"}, v) })
+			if writes && (role == "view" || !slices.Equal(rule.Resources, []string{"serviceexports"})) {
+				t.Errorf("%s writes: %v", role, rule)
+			}
+		}
+	}
+}
+
 func TestNoRuleHoldsAWildcardOrLeadsToMoreRights(t *testing.T) {
 	escalating := []string{"escalate", "bind", "impersonate", "approve", "sign", "deletecollection"}
 	forbidden := []string{"roles", "rolebindings", "clusterroles", "clusterrolebindings", "pods", "pods/exec", "serviceaccounts/token", "nodes/proxy", "nodes/status"}
@@ -231,13 +280,22 @@ func TestEveryFileIsPartOfAKustomization(t *testing.T) {
 	for dir, kustomization := range map[string]string{
 		"crd": "kustomization.yml", "rbac": "kustomization.yaml", "manager": "kustomization.yaml",
 		"webhook": "kustomization.yaml", "default": "kustomization.yaml", "samples": "kustomization.yaml",
+		"agent": "kustomization.yaml", "install": "kustomization.yaml", "certmanager": "kustomization.yaml",
+		"hub": "kustomization.yaml", "overlays/example": "kustomization.yaml",
 	} {
 		t.Run(dir, func(t *testing.T) {
-			listed := read[struct {
-				APIVersion string   `json:"apiVersion"`
-				Kind       string   `json:"kind"`
-				Resources  []string `json:"resources"`
-			}](t, filepath.Join(dir, kustomization)).Resources
+			content := read[struct {
+				APIVersion string              `json:"apiVersion"`
+				Kind       string              `json:"kind"`
+				Resources  []string            `json:"resources"`
+				Components []string            `json:"components"`
+				Patches    []map[string]string `json:"patches"`
+				Images     []map[string]string `json:"images"`
+			}](t, filepath.Join(dir, kustomization))
+			listed := slices.Concat(content.Resources, content.Components)
+			for _, patch := range content.Patches {
+				listed = append(listed, patch["path"])
+			}
 			files, err := filepath.Glob(filepath.Join("..", dir, "*.yaml"))
 			if err != nil {
 				t.Fatal(err)

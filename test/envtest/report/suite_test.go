@@ -99,7 +99,7 @@ func manifests() [][]byte {
 	Expect(err).NotTo(HaveOccurred())
 	config := os.DirFS(filepath.Join("..", "..", "..", "config"))
 	for _, name := range []string{
-		"default/namespace.yaml", "rbac/serviceaccount.yaml", "rbac/clusterrole.yaml", "rbac/clusterrolebinding.yaml", "rbac/role.yaml", "rbac/rolebinding.yaml",
+		"agent/namespace.yaml", "rbac/serviceaccount.yaml", "rbac/clusterrole.yaml", "rbac/clusterrolebinding.yaml", "rbac/role.yaml", "rbac/rolebinding.yaml",
 	} {
 		text, err := fs.ReadFile(config, name)
 		Expect(err).NotTo(HaveOccurred())

@@ -33,7 +33,7 @@ func install(ctx SpecContext, dir string) {
 var _ = Describe("The manifests", Ordered, func() {
 	BeforeAll(func(ctx SpecContext) {
 		warnings.Take()
-		for _, dir := range []string{"default", "rbac", "manager"} {
+		for _, dir := range []string{"agent", "rbac", "manager"} {
 			install(ctx, dir)
 		}
 	})
