@@ -66,6 +66,10 @@ build: ## Compile bin/comity and bin/kubectl-comity.
 image: ## The container image, in dist for all platforms, and as $(IMAGE) where Docker runs.
 	$(RELEASE) image --load $(IMAGE)
 
+.PHONY: dist
+dist: ## All files of a release, in dist: image, kubectl plugin, krew manifest, chart, SHA256SUMS.
+	$(RELEASE) dist
+
 .PHONY: lint
 lint: $(GOLANGCI_LINT) ## Format and lint.
 	$(GOLANGCI_LINT) run

@@ -6,6 +6,8 @@
 //	go run ./test/release/cmd/release build            the programs, for this machine, in bin
 //	go run ./test/release/cmd/release image            the image for all platforms, as an OCI archive in dist;
 //	                                                   with --load NAME also in the Docker engine, if one answers
+//	go run ./test/release/cmd/release dist             all files of a release, in dist: the image's archive, the
+//	                                                   plugin's archives and krew manifest, the chart, and their sums
 package main
 
 import (
@@ -42,18 +44,18 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, o options) error {
-	steps := map[string]func(context.Context, release.Source, options) error{"build": build, "image": image}
+	steps := map[string]func(context.Context, release.Source, options) error{"build": build, "image": image, "dist": dist}
 	if len(args) != 1 || steps[args[0]] == nil {
-		return errors.New("one of build, image was expected as the only argument")
+		return errors.New("one of build, image, dist was expected as the only argument")
 	}
 	source, err := release.Describe(ctx, o.root, o.version)
 	if err != nil {
 		return err
 	}
 	if o.out == "" {
-		o.out = filepath.Join(o.root, map[string]string{"build": "bin"}[args[0]])
-		if args[0] != "build" {
-			o.out = filepath.Join(o.root, "dist")
+		o.out = filepath.Join(o.root, "dist")
+		if args[0] == "build" {
+			o.out = filepath.Join(o.root, "bin")
 		}
 	}
 	return steps[args[0]](ctx, source, o)
@@ -91,4 +93,25 @@ func image(ctx context.Context, source release.Source, o options) error {
 		fmt.Println("loaded into the Docker engine as", o.load)
 	}
 	return nil
+}
+
+// dist makes all files of a release, and their sums last.
+func dist(ctx context.Context, source release.Source, o options) error {
+	archive, err := source.Images(ctx, o.out)
+	if err != nil {
+		return err
+	}
+	chart, err := source.Chart(o.out)
+	if err != nil {
+		return err
+	}
+	plugins, err := source.Plugins(ctx, o.out, release.PluginPlatforms()...)
+	if err != nil {
+		return err
+	}
+	names := append([]string{filepath.Base(archive), chart}, plugins...)
+	for _, name := range names {
+		fmt.Println(filepath.Join(o.out, name))
+	}
+	return release.WriteSums(o.out, names)
 }
