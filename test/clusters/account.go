@@ -63,31 +63,3 @@ func LoadKubeconfig(path string) (*rest.Config, error) {
 	config.QPS = -1
 	return config, nil
 }
-
-// MergedKubeconfig writes a kubeconfig (mode 0600) in which the id of each cluster
-// is a context of its administrator, at the address that other clusters use too.
-// The first is the current one.
-func MergedKubeconfig[C Cluster](path string, all ...C) error {
-	merged := clientcmdapi.NewConfig()
-	for _, c := range all {
-		from, err := clientcmd.LoadFromFile(c.Kubeconfig())
-		if err != nil {
-			return fmt.Errorf("read the kubeconfig of cluster %s: %w", c.ID(), err)
-		}
-		current := from.Contexts[from.CurrentContext]
-		if current == nil || from.Clusters[current.Cluster] == nil || from.AuthInfos[current.AuthInfo] == nil {
-			return fmt.Errorf("the kubeconfig of cluster %s has no cluster and user for its current context %q", c.ID(), from.CurrentContext)
-		}
-		cluster := from.Clusters[current.Cluster].DeepCopy()
-		cluster.Server = c.PeerServer()
-		merged.Clusters[c.ID()], merged.AuthInfos[c.ID()] = cluster, from.AuthInfos[current.AuthInfo]
-		merged.Contexts[c.ID()] = &clientcmdapi.Context{Cluster: c.ID(), AuthInfo: c.ID()}
-		if merged.CurrentContext == "" {
-			merged.CurrentContext = c.ID()
-		}
-	}
-	if err := clientcmd.WriteToFile(*merged, path); err != nil {
-		return fmt.Errorf("write kubeconfig %s: %w", path, err)
-	}
-	return nil
-}

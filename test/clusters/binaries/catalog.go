@@ -19,15 +19,21 @@ const (
 	CoreDNS           = "coredns"
 	Kwok              = "kwok"
 	Kind              = "kind"
+	Helm              = "helm"
 )
 
 // Versions that are built and fetched. They are those of test/tools/*.mod.
 const (
-	KubernetesVersion = "v1.36.3"
-	EtcdVersion       = "v3.6.5"
-	coreDNSVersion    = "v1.15.0"
-	kwokVersion       = "v0.8.0"
-	kindVersion       = "v0.33.0"
+	// newestKubernetes is what tests run on, oldestKubernetes the oldest minor version that
+	// Comity supports, on which `make test-oldest` runs the suites of the API server.
+	newestKubernetes = "v1.36.3"
+	oldestKubernetes = "v1.32.5"
+
+	EtcdVersion    = "v3.6.5"
+	coreDNSVersion = "v1.15.0"
+	kwokVersion    = "v0.8.0"
+	kindVersion    = "v0.33.0"
+	helmVersion    = "v3.22.0"
 )
 
 // ControlPlane is what a cluster of plain processes needs, and kubectl.
@@ -58,13 +64,14 @@ type release struct {
 }
 
 // sources are the roots of the public downloads, without a slash at the end.
-type sources struct{ kubernetes, github, githubAPI string }
+type sources struct{ kubernetes, github, githubAPI, helm string }
 
 func publicSources() sources {
 	return sources{
 		kubernetes: "https://dl.k8s.io/release",
 		github:     "https://github.com",
 		githubAPI:  "https://api.github.com",
+		helm:       "https://get.helm.sh",
 	}
 }
 
@@ -73,8 +80,8 @@ func (p program) file() string { return p.name + "-" + p.version }
 
 func (p program) String() string { return p.name + " " + p.version }
 
-func lookup(name string) (program, error) {
-	all := catalog()
+func (p *Provider) lookup(name string) (program, error) {
+	all := catalog(p.kubernetes)
 	i := slices.IndexFunc(all, func(p program) bool { return p.name == name })
 	if i < 0 {
 		return program{}, fmt.Errorf("no program named %q is known: use one of the constants of package binaries", name)
@@ -82,12 +89,13 @@ func lookup(name string) (program, error) {
 	return all[i], nil
 }
 
-func catalog() []program {
+// catalog lists all programs, those of Kubernetes in the version given.
+func catalog(version string) []program {
 	return []program{
-		kubernetes(APIServer, "linux"),
-		kubernetes(Kubectl, "linux", "darwin"),
-		kubernetes(ControllerManager, "linux"),
-		kubernetes(Scheduler, "linux"),
+		kubernetes(version, APIServer, "linux"),
+		kubernetes(version, Kubectl, "linux", "darwin"),
+		kubernetes(version, ControllerManager, "linux"),
+		kubernetes(version, Scheduler, "linux"),
 		{
 			name: Etcd, version: EtcdVersion, modfile: "etcd", pkg: "go.etcd.io/etcd/server/v3",
 			release: func(s sources, goos, goarch string) *release {
@@ -118,6 +126,14 @@ func catalog() []program {
 			},
 		},
 		{
+			name: Helm, version: helmVersion, modfile: "helm", pkg: "helm.sh/helm/v3/cmd/helm",
+			ldflags: " -X helm.sh/helm/v3/internal/version.version=" + helmVersion,
+			release: func(s sources, goos, goarch string) *release {
+				url := fmt.Sprintf("%s/helm-%s-%s-%s.tar.gz", s.helm, helmVersion, goos, goarch)
+				return &release{url: url, checksum: url + ".sha256sum", member: goos + "-" + goarch + "/helm"}
+			},
+		},
+		{
 			name: Kind, version: kindVersion, modfile: "kind", pkg: "sigs.k8s.io/kind",
 			release: func(s sources, goos, goarch string) *release {
 				url := fmt.Sprintf("%s/kubernetes-sigs/kind/releases/download/%s/kind-%s-%s", s.github, kindVersion, goos, goarch)
@@ -128,20 +144,24 @@ func catalog() []program {
 }
 
 // kubernetes describes a command of k8s.io/kubernetes, prebuilt for the systems named.
-func kubernetes(name string, prebuilt ...string) program {
-	major, rest, _ := strings.Cut(strings.TrimPrefix(KubernetesVersion, "v"), ".")
+func kubernetes(version, name string, prebuilt ...string) program {
+	modfile := "kubernetes"
+	if version == oldestKubernetes {
+		modfile = "kubernetes-oldest"
+	}
+	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
 	minor, _, _ := strings.Cut(rest, ".")
 	set := func(key, value string) string { return " -X k8s.io/component-base/version." + key + "=" + value }
 	return program{
-		name: name, version: KubernetesVersion, modfile: "kubernetes", pkg: "k8s.io/kubernetes/cmd/" + name,
+		name: name, version: version, modfile: modfile, pkg: "k8s.io/kubernetes/cmd/" + name,
 		// Without these the API server calls itself v0.0.0 and charts refuse it.
-		ldflags: set("gitVersion", KubernetesVersion) + set("gitMajor", major) + set("gitMinor", minor) +
+		ldflags: set("gitVersion", version) + set("gitMajor", major) + set("gitMinor", minor) +
 			set("gitTreeState", "clean") + set("gitCommit", "module-proxy"),
 		release: func(s sources, goos, goarch string) *release {
 			if !slices.Contains(prebuilt, goos) {
 				return nil
 			}
-			url := fmt.Sprintf("%s/%s/bin/%s/%s/%s", s.kubernetes, KubernetesVersion, goos, goarch, name)
+			url := fmt.Sprintf("%s/%s/bin/%s/%s/%s", s.kubernetes, version, goos, goarch, name)
 			return &release{url: url, checksum: url + ".sha256"}
 		},
 	}

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package binaries provides the programs that real clusters are made of: the
-// control plane of Kubernetes, etcd, CoreDNS, kwok and kind, at pinned versions.
+// control plane of Kubernetes, etcd, CoreDNS, kwok and kind, and Helm, at pinned versions.
 //
 // It takes names and gives paths. Each program comes from KUBEBUILDER_ASSETS,
 // else from a cache keyed by name and version, else from the public downloads

@@ -24,6 +24,9 @@ const (
 	AssetsEnv = "KUBEBUILDER_ASSETS"
 	// CacheEnv overrides the cache directory, by default .cache in the project's root.
 	CacheEnv = "COMITY_CACHE"
+	// KubernetesEnv chooses the version of Kubernetes: newest, the default, or oldest, the
+	// oldest that Comity supports. Programs that AssetsEnv names have the version that they have.
+	KubernetesEnv = "COMITY_KUBERNETES"
 
 	// lockTimeout bounds the wait for another process that fetches or builds: a cold build of all takes 15 minutes.
 	lockTimeout = 45 * time.Minute
@@ -40,6 +43,8 @@ type Provider struct {
 	// Out receives one line per step.
 	Out io.Writer
 
+	// kubernetes is the version of its programs.
+	kubernetes   string
 	sources      sources
 	client       *http.Client
 	goos, goarch string
@@ -50,7 +55,7 @@ type Provider struct {
 	start     time.Time
 }
 
-// New reads AssetsEnv and CacheEnv and finds the project's root above the
+// New reads AssetsEnv, CacheEnv and KubernetesEnv and finds the project's root above the
 // working directory. It fails outside of the project when no cache is named.
 func New() (*Provider, error) {
 	root, err := projectRoot()
@@ -67,11 +72,18 @@ func New() (*Provider, error) {
 	}
 	p := &Provider{
 		Cache: cache, Root: root, AssetsDir: os.Getenv(AssetsEnv), Out: os.Stderr,
-		sources: publicSources(), client: http.DefaultClient,
+		kubernetes: newestKubernetes, sources: publicSources(), client: http.DefaultClient,
 		goos: runtime.GOOS, goarch: runtime.GOARCH,
 		reachable: map[string]bool{}, start: time.Now(),
 	}
 	p.build = p.goBuild
+	switch which := os.Getenv(KubernetesEnv); which {
+	case "", "newest":
+	case "oldest":
+		p.kubernetes = oldestKubernetes
+	default:
+		return nil, fmt.Errorf("%s is %q, expected newest or oldest: set one of them, or unset it", KubernetesEnv, which)
+	}
 	return p, nil
 }
 
@@ -84,7 +96,7 @@ func (p *Provider) Ensure(ctx context.Context, names ...string) (map[string]stri
 	found := map[string]string{}
 	var missing []program
 	for _, name := range names {
-		prog, err := lookup(name)
+		prog, err := p.lookup(name)
 		if err != nil {
 			return nil, err
 		}
@@ -126,7 +138,7 @@ func (p *Provider) Assets(ctx context.Context) (string, error) {
 		filepath.Dir(paths[APIServer]) == filepath.Dir(paths[Etcd]) && filepath.Dir(paths[Kubectl]) == filepath.Dir(paths[Etcd]) {
 		return p.AssetsDir, nil
 	}
-	dir := filepath.Join(p.Cache, "assets", KubernetesVersion)
+	dir := filepath.Join(p.Cache, "assets", p.kubernetes)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("make the assets directory: %w", err)
 	}

@@ -11,10 +11,12 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -27,8 +29,8 @@ func newProvider(t *testing.T, server string) (p *Provider, out *bytes.Buffer, b
 	out, builds = &bytes.Buffer{}, new(int)
 	p = &Provider{
 		Cache: t.TempDir(), Out: out, client: http.DefaultClient, goos: "linux", goarch: "amd64",
-		sources:   sources{kubernetes: server + "/k8s", github: server + "/gh", githubAPI: server + "/api"},
-		reachable: map[string]bool{},
+		sources:   sources{kubernetes: server + "/k8s", github: server + "/gh", githubAPI: server + "/api", helm: server + "/helm"},
+		reachable: map[string]bool{}, kubernetes: newestKubernetes,
 	}
 	p.build = func(_ context.Context, _ program, out string) error {
 		*builds++
@@ -163,6 +165,41 @@ func TestWhatIsThereIsUsedAndNothingIsMade(t *testing.T) {
 	}
 }
 
+func TestEachVersionOfKubernetesHasPlacesOfItsOwn(t *testing.T) {
+	t.Setenv(CacheEnv, t.TempDir())
+	places := map[string]bool{}
+	for _, which := range []string{"newest", "oldest"} {
+		t.Setenv(KubernetesEnv, which)
+		p, err := New()
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.AssetsDir, p.Out, p.reachable = "", io.Discard, map[string]bool{"dl.k8s.io": false, "github.com": false}
+		p.build = func(_ context.Context, p program, out string) error {
+			return os.WriteFile(out, []byte(p.version), 0o600)
+		}
+		paths, err := p.Ensure(t.Context(), APIServer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		assets, err := p.Assets(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		places[paths[APIServer]], places[assets] = true, true
+		if version, err := os.ReadFile(filepath.Join(assets, APIServer)); err != nil || string(version) != p.kubernetes {
+			t.Errorf("with %s=%s the assets hold kube-apiserver %s, %v; want %s", KubernetesEnv, which, version, err, p.kubernetes)
+		}
+	}
+	if len(places) != 4 {
+		t.Errorf("both versions use %v, want two programs and two directories", places)
+	}
+	t.Setenv(KubernetesEnv, "1.32")
+	if _, err := New(); err == nil || !strings.Contains(err.Error(), "newest or oldest") {
+		t.Errorf("COMITY_KUBERNETES=1.32 gives error %v", err)
+	}
+}
+
 func TestAssetsHavePlainNames(t *testing.T) {
 	p, _, _ := newProvider(t, "http://127.0.0.1:1")
 	for range 2 { // the second time the links are there
@@ -201,7 +238,7 @@ func TestAFailedBuildLeavesNothing(t *testing.T) {
 }
 
 func TestVersionsAreThoseOfTheModfiles(t *testing.T) {
-	for _, p := range catalog() {
+	for _, p := range slices.Concat(catalog(newestKubernetes), catalog(oldestKubernetes)) {
 		text, err := os.ReadFile(filepath.Join("..", "..", "tools", p.modfile+".mod"))
 		if err != nil {
 			t.Fatal(err)
