@@ -6,6 +6,8 @@ package join
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -121,4 +123,21 @@ func grants(local Cluster, peer model.ClusterID) []client.Object {
 		object.SetName(account)
 	}
 	return append(append([]client.Object{shared}, own...), between)
+}
+
+// Peers are the ids of the clusters that c has Secrets for, sorted.
+func Peers(ctx context.Context, c Cluster) ([]model.ClusterID, error) {
+	c, err := c.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	m, err := openInside(c, Options{})
+	if err != nil {
+		return nil, err
+	}
+	found, err := m.peers(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("cluster %s: %w", m.ID, err)
+	}
+	return slices.Sorted(maps.Keys(found)), nil
 }

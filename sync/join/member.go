@@ -37,12 +37,14 @@ const (
 
 // Step is one object that Connect or Disconnect dealt with.
 type Step struct {
-	Cluster model.ClusterID
+	Cluster model.ClusterID `json:"cluster"`
 	// Kind, Namespace and Name identify the object; Namespace is empty for Namespaces.
-	Kind, Namespace, Name string
-	Verb                  Verb
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+	Verb      Verb   `json:"verb"`
 	// Note says more, such as how long a credential is valid; often empty.
-	Note string
+	Note string `json:"note,omitempty"`
 }
 
 // String is the step in one line.

@@ -70,9 +70,11 @@ func (p *Prepared) demands() []*demand {
 
 // checkRights refuses to begin what a missing right would interrupt. The error
 // names every missing right of every cluster.
-func (p *Prepared) checkRights(ctx context.Context) error {
+func (p *Prepared) checkRights(ctx context.Context) error { return checkDemands(ctx, p.demands()) }
+
+func checkDemands(ctx context.Context, all []*demand) error {
 	var problems []string
-	for _, d := range p.demands() {
+	for _, d := range all {
 		missing, err := d.m.missing(ctx, d.rights)
 		if err != nil {
 			return fmt.Errorf("%s: %w", d.name, err)
@@ -202,4 +204,58 @@ func (m *member) allows(ctx context.Context, r right) (bool, error) {
 		return false, fmt.Errorf("ask whether %s is allowed: %w", r, err)
 	}
 	return review.Status.Allowed, nil
+}
+
+// CheckLeave refuses to begin a Disconnect, or a Purge of the first cluster,
+// that a missing right would interrupt. Clusters without RESTConfig are left out.
+func CheckLeave(ctx context.Context, clusters []Cluster, purge bool, opts Options) error {
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return err
+	}
+	var all []*demand
+	for i, c := range clusters {
+		if c.RESTConfig == nil {
+			continue
+		}
+		if c, err = c.withDefaults(); err != nil {
+			return err
+		}
+		m, err := openInside(c, opts)
+		if err != nil {
+			return err
+		}
+		all = append(all, &demand{m, "cluster " + string(m.ID), rightsToLeave(m.Namespace, purge && i == 0)})
+	}
+	return checkDemands(ctx, all)
+}
+
+func rightsToLeave(namespace string, purge bool) []right {
+	needed := []right{{verb: "list", resource: "secrets", namespace: namespace}, {verb: "list", group: rbacv1.GroupName, resource: "rolebindings"}}
+	for _, r := range []right{
+		{resource: "secrets", namespace: namespace}, {resource: "serviceaccounts", namespace: namespace}, {resource: "namespaces"},
+		{group: rbacv1.GroupName, resource: "roles", namespace: namespace}, {group: rbacv1.GroupName, resource: "rolebindings"},
+	} {
+		for _, verb := range []string{"get", "delete"} {
+			r.verb = verb
+			needed = append(needed, r)
+		}
+	}
+	if !purge {
+		return needed
+	}
+	for _, r := range []right{{resource: "services"}, {group: "discovery.k8s.io", resource: "endpointslices"}, {group: serviceImport.Group, resource: "serviceimports"}} {
+		for _, verb := range []string{"get", "list", "delete"} {
+			r.verb = verb
+			needed = append(needed, r)
+		}
+	}
+	return append(needed,
+		right{verb: "list", resource: "namespaces"},
+		right{verb: "list", group: serviceExport.Group, resource: "serviceexports"},
+		right{verb: "patch", group: serviceExport.Group, resource: "serviceexports", subresource: "status"},
+		right{verb: "list", group: "apps", resource: "deployments", namespace: namespace},
+		right{verb: "patch", group: "apps", resource: "deployments", subresource: "scale", namespace: namespace},
+		right{verb: "list", resource: "pods", namespace: namespace},
+	)
 }

@@ -86,6 +86,7 @@ func New(env *command.Env) *cobra.Command {
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(
 		join.NewJoin(env, join.InPod),
+		join.NewLeave(env),
 		join.NewRotate(env, join.InPod),
 		coredns.New(env),
 		newVersion(env),

@@ -139,10 +139,10 @@ func warnOf(env *command.Env, sites []site, now time.Time) {
 
 // idsOf are the ids of sites, for messages.
 func idsOf(sites []site) string {
-	var ids []string
+	var ids []model.ClusterID
 	for _, s := range sites {
-		ids = append(ids, string(s.agent.ID))
+		ids = append(ids, s.agent.ID)
 	}
 	slices.Sort(ids)
-	return strings.Join(ids, ", ")
+	return joinIDs(ids)
 }

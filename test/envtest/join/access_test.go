@@ -4,6 +4,8 @@
 package join
 
 import (
+	"time"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -31,6 +33,14 @@ func shared() []client.ObjectList {
 func BeForbidden() OmegaMatcher {
 	return WithTransform(apierrors.IsForbidden, BeTrue())
 }
+
+// BeUnauthorized matches the refusal of a token that is no longer good.
+func BeUnauthorized() OmegaMatcher {
+	return WithTransform(apierrors.IsUnauthorized, BeTrue())
+}
+
+// cachedFor is how long an API server may still take a token for good, and slack.
+const cachedFor = 20 * time.Second
 
 var _ = Describe("The credential of a peer", Ordered, func() {
 	var asB client.Client

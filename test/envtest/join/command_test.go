@@ -107,7 +107,7 @@ func (p *plugin) run(ctx context.Context, args ...string) (stdout, stderr string
 	root.SetOut(out)
 	root.SetErr(errs)
 	env.AddFlags(root.PersistentFlags())
-	root.AddCommand(joincmd.NewJoin(env, p.probe.run), joincmd.NewRotate(env, p.probe.run))
+	root.AddCommand(joincmd.NewJoin(env, p.probe.run), joincmd.NewRotate(env, p.probe.run), joincmd.NewLeave(env))
 	root.SetArgs(append(args, "--kubeconfig", p.kubeconfig))
 	err = root.ExecuteContext(ctx)
 	GinkgoWriter.Printf("$ kubectl comity %s\n%s%s", strings.Join(args, " "), out, errs)

@@ -1,0 +1,146 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package join
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+	"github.com/comity-mcs/comity/sync/join"
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// Bounds of waits. A Pod of the agent ends within its grace period of 40 s.
+const (
+	stopTimeout      = 2 * time.Minute
+	namespaceTimeout = 2 * time.Minute
+	pollInterval     = 500 * time.Millisecond
+)
+
+// agentLabel selects Comity's Deployment and Pods.
+const agentLabel = "app.kubernetes.io/name=comity"
+
+// stopAgent scales Comity to 0 and waits until no Pod of it runs. Otherwise its
+// leader would make what is removed again.
+func (l *leaving) stopAgent(ctx context.Context) error {
+	deployments, err := l.target.Clientset.AppsV1().Deployments(l.leaver.Namespace).List(ctx, metav1.ListOptions{LabelSelector: agentLabel})
+	if err != nil {
+		return l.target.Errorf("find the agent's Deployment: %w", err)
+	}
+	for i := range deployments.Items {
+		if err := l.scaleToZero(ctx, &deployments.Items[i]); err != nil {
+			return err
+		}
+	}
+	if l.dryRun {
+		return nil
+	}
+	left := 0
+	err = wait.PollUntilContextTimeout(ctx, pollInterval, stopTimeout, true, func(ctx context.Context) (bool, error) {
+		pods, err := l.target.Clientset.CoreV1().Pods(l.leaver.Namespace).List(ctx, metav1.ListOptions{LabelSelector: agentLabel})
+		if err != nil {
+			return false, l.target.Errorf("list the agent's Pods: %w", err)
+		}
+		left = 0
+		for i := range pods.Items {
+			if phase := pods.Items[i].Status.Phase; phase != corev1.PodSucceeded && phase != corev1.PodFailed {
+				left++
+			}
+		}
+		return left == 0, nil
+	})
+	if err != nil && left > 0 {
+		return l.target.Errorf("%d Pods of the agent still run in namespace %s after %s (label %s); stop them, since they would make the imports again: %w",
+			left, l.leaver.Namespace, stopTimeout, agentLabel, err)
+	}
+	return err
+}
+
+func (l *leaving) scaleToZero(ctx context.Context, d *appsv1.Deployment) error {
+	replicas := int32(1)
+	if d.Spec.Replicas != nil {
+		replicas = *d.Spec.Replicas
+	}
+	if replicas == 0 {
+		return nil
+	}
+	if !l.dryRun {
+		_, err := l.target.Clientset.AppsV1().Deployments(d.Namespace).Patch(ctx, d.Name, types.MergePatchType, []byte(`{"spec":{"replicas":0}}`),
+			metav1.PatchOptions{FieldManager: join.FieldOwner}, "scale")
+		if err != nil {
+			return l.target.Errorf("scale Deployment %s/%s to 0: %w", d.Namespace, d.Name, err)
+		}
+	}
+	l.report.step(join.Step{
+		Cluster: l.leaver.ID, Kind: "Deployment", Namespace: d.Namespace, Name: d.Name, Verb: join.Changed,
+		Note: fmt.Sprintf("0 replicas; to continue with Comity, kubectl -n %s scale deployment %s --replicas=%d", d.Namespace, d.Name, replicas),
+	})
+	return nil
+}
+
+// awaitNamespaces waits until deleted namespaces are gone, so that a join that
+// follows does not meet them. Not to see the end is a warning only.
+func (l *leaving) awaitNamespaces(ctx context.Context) {
+	targets := map[model.ClusterID]*command.Target{}
+	if l.target != nil {
+		targets[l.leaver.ID] = l.target
+	}
+	for _, s := range l.remaining {
+		targets[s.agent.ID] = s.target
+	}
+	if l.atHub != nil {
+		targets[hubID] = l.atHub
+	}
+	ctx, cancel := context.WithTimeout(ctx, namespaceTimeout)
+	defer cancel()
+	for _, step := range l.report.steps {
+		target := targets[step.Cluster]
+		if step.Kind != "Namespace" || step.Verb != join.Deleted || target == nil {
+			continue
+		}
+		err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
+			_, err := target.Clientset.CoreV1().Namespaces().Get(ctx, step.Name, metav1.GetOptions{})
+			return apierrors.IsNotFound(err), nil
+		})
+		if err != nil {
+			l.env.Warnf("namespace %s of cluster %s is not gone yet; see kubectl --context %s get namespace %s -o yaml", step.Name, step.Cluster, target.Context, step.Name)
+		}
+	}
+}
+
+// leftBehind reads what an uninstalled agent stated. notInstalled is returned if
+// no Lease of one is left.
+func leftBehind(ctx context.Context, target *command.Target, notInstalled error) (agent.Agent, error) {
+	leases, err := target.Clientset.CoordinationV1().Leases(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, model.LeaderLease).String(),
+	})
+	if err != nil {
+		return agent.Agent{}, target.Errorf("find what the agent left behind: %w", err)
+	}
+	var found []agent.Agent
+	for _, lease := range leases.Items {
+		if info, err := model.ParseAgentInfo(lease.Annotations); err == nil {
+			found = append(found, agent.Agent{AgentInfo: info, Namespace: lease.Namespace})
+		}
+	}
+	if len(found) != 1 {
+		return agent.Agent{}, notInstalled
+	}
+	return found[0], nil
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

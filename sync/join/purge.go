@@ -1,0 +1,169 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package join
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// pageSize bounds the answers to lists of what users have many of.
+const pageSize = 500
+
+// Kinds of the MCS API.
+var (
+	serviceExport = schema.GroupVersionKind{Group: "multicluster.x-k8s.io", Version: "v1beta1", Kind: "ServiceExport"}
+	serviceImport = schema.GroupVersionKind{Group: "multicluster.x-k8s.io", Version: "v1beta1", Kind: "ServiceImport"}
+)
+
+// Purge removes from c all that Comity made there: the credentials for its
+// peers, their accounts and Roles, imports with their derived Services and
+// EndpointSlices, its conditions on ServiceExports, and the exchange namespaces.
+// What somebody else made is never deleted, whatever its labels and names are.
+// The agent must not run: it would make its imports again. Repeating it is free.
+func Purge(ctx context.Context, c Cluster, opts Options) error {
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return err
+	}
+	if c, err = c.withDefaults(); err != nil {
+		return err
+	}
+	m, err := openInside(c, opts)
+	if err != nil {
+		return err
+	}
+	for _, step := range []func(context.Context) error{
+		m.purgeAccess, m.purgeImports, m.purgeConditions, m.purgeNamespaces,
+	} {
+		if err := step(ctx); err != nil {
+			return fmt.Errorf("cluster %s: %w", m.ID, err)
+		}
+	}
+	return nil
+}
+
+// purgeAccess removes the Secrets, then what lets peers in. Accounts of members,
+// which are there if the cluster is the hub too, stay: they are the hub's.
+func (m *member) purgeAccess(ctx context.Context) error {
+	for _, kind := range []schema.GroupVersionKind{
+		corev1.SchemeGroupVersion.WithKind("Secret"),
+		{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "RoleBinding"},
+		{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "Role"},
+		corev1.SchemeGroupVersion.WithKind("ServiceAccount"),
+	} {
+		err := m.eachOf(ctx, kind, func(object *metav1.PartialObjectMetadata) error {
+			if !strings.HasPrefix(object.Name, "peer-") && object.Name != model.ExchangeSecret {
+				return nil
+			}
+			return m.remove(ctx, object)
+		}, client.InNamespace(m.Namespace), client.MatchingLabels{managedByLabel: FieldOwner})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// purgeImports removes what the agent made in the namespaces of users. Only its
+// field manager proves that; labels may be set by anybody.
+func (m *member) purgeImports(ctx context.Context) error {
+	exchange := map[string]bool{}
+	err := m.eachOf(ctx, corev1.SchemeGroupVersion.WithKind("Namespace"), func(ns *metav1.PartialObjectMetadata) error {
+		exchange[ns.Name] = true
+		return nil
+	}, client.HasLabels{model.LabelExchangeFrom})
+	if err != nil {
+		return err
+	}
+	for _, kind := range []schema.GroupVersionKind{
+		serviceImport,
+		{Group: "discovery.k8s.io", Version: "v1", Kind: "EndpointSlice"},
+		corev1.SchemeGroupVersion.WithKind("Service"),
+	} {
+		err := m.eachOf(ctx, kind, func(object *metav1.PartialObjectMetadata) error {
+			if exchange[object.Namespace] || !model.Ours(object) {
+				return nil
+			}
+			return m.removeIf(ctx, object, model.Ours, "it was not made by Comity")
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// purgeConditions takes back the conditions of the agent, and no other's.
+func (m *member) purgeConditions(ctx context.Context) error {
+	return m.eachOf(ctx, serviceExport, func(object *metav1.PartialObjectMetadata) error {
+		if !writesStatus(object) {
+			return nil
+		}
+		if m.opts.DryRun {
+			m.report(object, Changed, "without Comity's conditions")
+			return nil
+		}
+		nothing := fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"namespace":%q,"name":%q,"uid":%q}}`,
+			serviceExport.GroupVersion().String(), serviceExport.Kind, object.Namespace, object.Name, object.UID)
+		err := m.client.SubResource("status").Patch(ctx, object, client.RawPatch(types.ApplyPatchType, []byte(nothing)),
+			client.FieldOwner(model.FieldOwner), client.ForceOwnership)
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("take the conditions off ServiceExport %s: %w", client.ObjectKeyFromObject(object), err)
+		}
+		m.report(object, Changed, "without Comity's conditions")
+		return nil
+	})
+}
+
+func writesStatus(object metav1.Object) bool {
+	for _, entry := range object.GetManagedFields() {
+		if entry.Manager == model.FieldOwner && entry.Subresource == "status" {
+			return true
+		}
+	}
+	return false
+}
+
+// purgeNamespaces removes the namespaces that m publishes in.
+func (m *member) purgeNamespaces(ctx context.Context) error {
+	return m.eachOf(ctx, corev1.SchemeGroupVersion.WithKind("Namespace"), func(ns *metav1.PartialObjectMetadata) error {
+		return m.remove(ctx, ns)
+	}, client.MatchingLabels{model.LabelExchangeFrom: string(m.ID)})
+}
+
+// eachOf calls f for the metadata of every object of a kind, page by page. A
+// kind that the cluster does not serve has none.
+func (m *member) eachOf(ctx context.Context, kind schema.GroupVersionKind, f func(*metav1.PartialObjectMetadata) error, which ...client.ListOption) error {
+	for next := ""; ; {
+		page := &metav1.PartialObjectMetadataList{}
+		page.SetGroupVersionKind(schema.GroupVersionKind{Group: kind.Group, Version: kind.Version, Kind: kind.Kind + "List"})
+		err := m.client.List(ctx, page, append(which, client.Limit(pageSize), client.Continue(next))...)
+		if apimeta.IsNoMatchError(err) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("list every %s: %w", kind.Kind, err)
+		}
+		for i := range page.Items {
+			object := &page.Items[i]
+			object.SetGroupVersionKind(kind)
+			if err := f(object); err != nil {
+				return err
+			}
+		}
+		if next = page.Continue; next == "" {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,214 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package join
+
+import (
+	"encoding/json"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+	"github.com/comity-mcs/comity/sync/join"
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// as installs an agent in cluster at that says it is id: no namespace of these
+// API servers is ever gone, so each spec needs ids of its own.
+func as(ctx SpecContext, at, id model.ClusterID) {
+	GinkgoHelper()
+	info := agentOf(at)
+	info.ID = id
+	installed(ctx, at, info, join.DefaultNamespace, "10."+string(rune('1'+at[0]-'a'))+".0.5")
+}
+
+// serverOf is the flag for a cluster whose agent says that it is id.
+func serverOf(at, id model.ClusterID) []string {
+	return []string{"--server", string(id) + "=" + clusters[at].Host}
+}
+
+func exists(ctx SpecContext, at model.ClusterID, object client.Object, namespace, name string) bool {
+	GinkgoHelper()
+	err := admin(at).Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, object)
+	if apierrors.IsNotFound(err) {
+		return false
+	}
+	Expect(err).NotTo(HaveOccurred())
+	return object.GetDeletionTimestamp() == nil
+}
+
+var _ = Describe("kubectl comity leave", func() {
+	var p *plugin
+
+	BeforeEach(func() { p = &plugin{kubeconfig: all().write()} })
+
+	joined := func(ctx SpecContext, ids ...model.ClusterID) {
+		GinkgoHelper()
+		args := []string{"join"}
+		for i, id := range ids {
+			at := model.ClusterID(rune('a' + i))
+			as(ctx, at, id)
+			args = append(append(args, string(at)), serverOf(at, id)...)
+		}
+		_, _, err := p.run(ctx, args...)
+		Expect(err).NotTo(HaveOccurred())
+	}
+
+	It("undoes a join on both sides, and only takes what the others share along with their last peer", func(ctx SpecContext) {
+		joined(ctx, "leave-a", "leave-b", "leave-c")
+		out, _, err := p.run(ctx, "leave", "c", "a", "b", "--wait=false")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(out).To(ContainSubstring("Cluster leave-c left clusterset prod"))
+		Expect(out).NotTo(ContainSubstring("Left to do"))
+		Expect(exists(ctx, "c", &corev1.Namespace{}, "", "comity-leave-c")).To(BeFalse())
+		Expect(exists(ctx, "c", &corev1.Secret{}, join.DefaultNamespace, "peer-leave-a")).To(BeFalse())
+		Expect(exists(ctx, "a", &corev1.Secret{}, join.DefaultNamespace, "peer-leave-c")).To(BeFalse())
+		Expect(exists(ctx, "a", &corev1.ServiceAccount{}, join.DefaultNamespace, "peer-leave-c")).To(BeFalse())
+		Expect(exists(ctx, "a", &corev1.Namespace{}, "", "comity-leave-a")).To(BeTrue())
+		Expect(exists(ctx, "a", &corev1.Secret{}, join.DefaultNamespace, "peer-leave-b")).To(BeTrue())
+	})
+
+	It("works when the leaving cluster is lost", func(ctx SpecContext) {
+		joined(ctx, "stays", "lost")
+		contexts := all()
+		dead := rest.CopyConfig(clusters["b"])
+		dead.Host = "https://127.0.0.1:1"
+		contexts["b"] = dead
+		p.kubeconfig = contexts.write()
+		_, _, err := p.run(ctx, "leave", "b", "a", "--wait=false")
+		Expect(err).To(MatchError(ContainSubstring(`context "b": `)))
+		Expect(err).To(MatchError(ContainSubstring("kubectl comity leave --id ID a")))
+		Expect(command.CodeOf(err)).To(Equal(command.ExitRefused))
+
+		_, _, err = p.run(ctx, "leave", "--id", "lost", "a", "--wait=false")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(exists(ctx, "a", &corev1.Secret{}, join.DefaultNamespace, "peer-lost")).To(BeFalse())
+		Expect(exists(ctx, "a", &rbacv1.Role{}, join.DefaultNamespace, "peer-lost")).To(BeFalse())
+		Expect(exists(ctx, "a", &corev1.Namespace{}, "", "comity-stays-to-lost")).To(BeFalse())
+	})
+
+	It("says what is left to do where one that remains is lost", func(ctx SpecContext) {
+		joined(ctx, "leaver", "silent")
+		contexts := all()
+		dead := rest.CopyConfig(clusters["b"])
+		dead.Host = "https://127.0.0.1:1"
+		contexts["b"] = dead
+		p.kubeconfig = contexts.write()
+		out, _, err := p.run(ctx, "leave", "a", "b", "--wait=false")
+		Expect(command.CodeOf(err)).To(Equal(command.ExitIncomplete))
+		Expect(out).To(ContainSubstring(`Left to do: the cluster of context "b" did not answer and still has the credential and account of cluster leaver; when it answers, run: kubectl comity leave --id leaver b`))
+		Expect(exists(ctx, "a", &corev1.Secret{}, join.DefaultNamespace, "peer-silent")).To(BeFalse())
+
+		By("finishing there")
+		p.kubeconfig = all().write()
+		_, _, err = p.run(ctx, "leave", "--id", "leaver", "b", "--wait=false")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(exists(ctx, "b", &corev1.Secret{}, join.DefaultNamespace, "peer-leaver")).To(BeFalse())
+	})
+
+	It("says which peers were not given, as data too", func(ctx SpecContext) {
+		joined(ctx, "alone", "forgotten")
+		out, _, err := p.run(ctx, "leave", "a", "--wait=false", "--dry-run", "-o", "json")
+		Expect(err).NotTo(HaveOccurred())
+		var result struct {
+			Kind   string
+			Steps  []join.Step
+			Undone []string
+		}
+		Expect(json.Unmarshal([]byte(out), &result)).To(Succeed())
+		Expect(result.Kind).To(Equal("LeaveResult"))
+		Expect(result.Steps).To(ContainElement(join.Step{Cluster: "alone", Kind: "Secret", Namespace: join.DefaultNamespace, Name: "peer-forgotten", Verb: join.Deleted}))
+		Expect(result.Undone).To(ContainElement(ContainSubstring("cluster forgotten still has the credential and account of cluster alone; run: kubectl comity leave --id alone CONTEXT")))
+		Expect(exists(ctx, "a", &corev1.Secret{}, join.DefaultNamespace, "peer-forgotten")).To(BeTrue(), "it was a dry run")
+	})
+
+	It("purges what Comity made, and nothing else", func(ctx SpecContext) {
+		joined(ctx, "purged", "other")
+		user := &corev1.Namespace{}
+		user.Name = "shop"
+		Expect(admin("a").Create(ctx, user)).To(Succeed())
+		made := applyAs(ctx, model.FieldOwner)
+		foreign := applyAs(ctx, "somebody")
+		export := exportWithStatus(ctx)
+		deployment := &appsv1.Deployment{
+			ObjectMeta: metav1.ObjectMeta{Namespace: join.DefaultNamespace, Name: "comity", Labels: map[string]string{"app.kubernetes.io/name": "comity"}},
+			Spec: appsv1.DeploymentSpec{
+				Replicas: ptr.To[int32](2), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app.kubernetes.io/name": "comity"}},
+				Template: corev1.PodTemplateSpec{
+					ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app.kubernetes.io/name": "comity"}},
+					Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "comity", Image: "comity:dev"}}},
+				},
+			},
+		}
+		Expect(admin("a").Create(ctx, deployment)).To(Succeed())
+		DeferCleanup(func(ctx SpecContext) { Expect(admin("a").Delete(ctx, deployment)).To(Succeed()) })
+
+		out, _, err := p.run(ctx, "leave", "a", "b", "--purge", "--wait=false")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(out).To(ContainSubstring("Deployment comity-system/comity changed (0 replicas; to continue with Comity, kubectl -n comity-system scale deployment comity --replicas=2)"))
+		Expect(admin("a").Get(ctx, client.ObjectKeyFromObject(deployment), deployment)).To(Succeed())
+		Expect(deployment.Spec.Replicas).To(HaveValue(BeZero()))
+		for _, object := range made {
+			Expect(exists(ctx, "a", object, "shop", object.GetName())).To(BeFalse(), "%T", object)
+		}
+		for _, object := range foreign {
+			Expect(exists(ctx, "a", object, "shop", object.GetName())).To(BeTrue(), "%T", object)
+		}
+		Expect(admin("a").Get(ctx, client.ObjectKeyFromObject(export), export)).To(Succeed())
+		conditions, _, err := unstructured.NestedSlice(export.Object, "status", "conditions")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(conditions).To(ConsistOf(HaveKeyWithValue("type", "Foreign")))
+		Expect(exists(ctx, "a", &corev1.Namespace{}, "", "comity-purged")).To(BeFalse())
+		Expect(exists(ctx, "a", &corev1.Namespace{}, "", join.DefaultNamespace)).To(BeTrue())
+
+		By("repeating it")
+		out, _, err = p.run(ctx, "leave", "a", "b", "--purge", "--wait=false")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(out).To(ContainSubstring("nothing to do"))
+	})
+})
+
+// applyAs makes one of each kind of import under a field manager, all with
+// Comity's labels.
+func applyAs(ctx SpecContext, owner string) []client.Object {
+	GinkgoHelper()
+	labels := map[string]any{"multicluster.kubernetes.io/service-name": "web", "app.kubernetes.io/managed-by": "comity"}
+	var made []client.Object
+	for _, u := range []*unstructured.Unstructured{
+		{Object: map[string]any{"apiVersion": "v1", "kind": "Service", "spec": map[string]any{"ports": []any{map[string]any{"port": int64(80)}}}}},
+		{Object: map[string]any{"apiVersion": discoveryv1.SchemeGroupVersion.String(), "kind": "EndpointSlice", "addressType": "IPv4", "endpoints": []any{}}},
+		{Object: map[string]any{"apiVersion": "multicluster.x-k8s.io/v1beta1", "kind": "ServiceImport",
+			"spec": map[string]any{"type": "ClusterSetIP", "ports": []any{map[string]any{"port": int64(80), "protocol": "TCP"}}}}},
+	} {
+		u.Object["metadata"] = map[string]any{"namespace": "shop", "name": "made-by-" + owner, "labels": labels}
+		Expect(admin("a").Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(owner))).To(Succeed())
+		made = append(made, u)
+	}
+	return made
+}
+
+// exportWithStatus has a condition of Comity's and one of somebody else's.
+func exportWithStatus(ctx SpecContext) *unstructured.Unstructured {
+	GinkgoHelper()
+	export := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "multicluster.x-k8s.io/v1beta1", "kind": "ServiceExport", "metadata": map[string]any{"namespace": "shop", "name": "web"},
+	}}
+	Expect(admin("a").Create(ctx, export.DeepCopy())).To(Succeed())
+	for owner, kind := range map[string]string{model.FieldOwner: "Ready", "somebody": "Foreign"} {
+		patch := `{"apiVersion":"multicluster.x-k8s.io/v1beta1","kind":"ServiceExport","metadata":{"namespace":"shop","name":"web"},"status":{"conditions":[` +
+			`{"type":"` + kind + `","status":"True","reason":"Test","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`
+		Expect(admin("a").SubResource("status").Patch(ctx, export.DeepCopy(), client.RawPatch("application/apply-patch+yaml", []byte(patch)), client.FieldOwner(owner))).To(Succeed())
+	}
+	return export
+}

@@ -1,0 +1,203 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package join
+
+import (
+	"context"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/go-cmp/cmp"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+	"github.com/comity-mcs/comity/sync/join"
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+var _ = Describe("kubectl comity join refuses, with one message and nothing written,", func() {
+	var p *plugin
+
+	BeforeEach(func() { p = &plugin{kubeconfig: all().write()} })
+
+	// refused demands a message and that nothing was written.
+	refused := func(ctx SpecContext, args []string, messages ...string) {
+		GinkgoHelper()
+		before := versions(ctx)
+		_, _, err := p.run(ctx, args...)
+		for _, message := range messages {
+			Expect(err).To(MatchError(ContainSubstring(message)))
+		}
+		Expect(command.CodeOf(err)).To(Equal(command.ExitRefused))
+		Expect(cmp.Diff(before, versions(ctx))).To(BeEmpty())
+	}
+	joining := func(ids ...string) []string { return append(append([]string{"join"}, ids...), servers(ids...)...) }
+
+	It("an unknown context, and names those that are known", func(ctx SpecContext) {
+		refused(ctx, []string{"join", "a", "nowhere"}, `context "nowhere" is not in the kubeconfig; expected one of: a, b, c`)
+	})
+
+	It("fewer than two clusters", func(ctx SpecContext) {
+		refused(ctx, []string{"join", "a"}, "expected at least two clusters to join")
+	})
+
+	It("one cluster under two contexts", func(ctx SpecContext) {
+		contexts := all()
+		contexts["twin"] = clusters["a"]
+		p.kubeconfig = contexts.write()
+		refused(ctx, []string{"join", "a", "twin"}, `contexts "a" and "twin" lead to one cluster`)
+	})
+
+	It("a cluster without an agent", func(ctx SpecContext) {
+		installed(ctx, "a", agentOf("a"), join.DefaultNamespace, "10.1.0.5")
+		refused(ctx, []string{"join", "a", "b"}, `context "b": no Comity agent is installed`)
+	})
+
+	It("two releases in one cluster", func(ctx SpecContext) {
+		installedAll(ctx)
+		installed(ctx, "b", agentOf("b"), "another", "10.2.0.9")
+		refused(ctx, []string{"join", "a", "b"}, "there is an agent in each of the namespaces another, comity-system")
+	})
+
+	It("an id that differs from the agent's", func(ctx SpecContext) {
+		installedAll(ctx)
+		refused(ctx, append(joining("a", "b"), "--id", "b=x"), `--id b=x: the agent in context "b" says that its cluster is b`)
+		refused(ctx, append(joining("a", "b"), "--server", "x=https://x"), "--server x=https://x: no given cluster has the id x; expected one of: a, b")
+		refused(ctx, append(joining("a", "b"), "--pod-cidrs", "b:10.0.0.0/8"), `--pod-cidrs "b:10.0.0.0/8": expected KEY=VALUE, such as a=10.1.0.0/16`)
+		refused(ctx, append(joining("a", "b"), "--pod-cidrs", "b=10.0.0.1/8"), `"10.0.0.1/8" is no address range`)
+	})
+
+	It("two agents with one id", func(ctx SpecContext) {
+		installed(ctx, "a", agentOf("a"), join.DefaultNamespace, "10.1.0.5")
+		installed(ctx, "b", agentOf("a"), join.DefaultNamespace, "10.2.0.5")
+		refused(ctx, []string{"join", "a", "b"}, `the agents of contexts "a" and "b" both say that their cluster is a`)
+	})
+
+	It("two clustersets", func(ctx SpecContext) {
+		installed(ctx, "a", agentOf("a"), join.DefaultNamespace, "10.1.0.5")
+		other := agentOf("b")
+		other.Set = "test"
+		installed(ctx, "b", other, join.DefaultNamespace, "10.2.0.5")
+		refused(ctx, []string{"join", "a", "b"}, `cluster a (context "a") belongs to clusterset "prod" and cluster b (context "b") to "test"`)
+	})
+
+	It("a mode that differs from the flags", func(ctx SpecContext) {
+		installed(ctx, "a", agentOf("a"), join.DefaultNamespace, "10.1.0.5")
+		other := agentOf("b")
+		other.Mode = model.ExchangeHub
+		installed(ctx, "b", other, join.DefaultNamespace, "10.2.0.5")
+		refused(ctx, []string{"join", "a", "b"}, `cluster b (context "b") publishes in a hub; name the hub's context with --hub`)
+		refused(ctx, []string{"join", "a", "b", "--hub", "c"}, `cluster a (context "a") publishes in its own API server, and --hub is given`)
+	})
+
+	It("an unknown pod range, and says what to pass", func(ctx SpecContext) {
+		installed(ctx, "a", agentOf("a"), join.DefaultNamespace, "10.1.0.5")
+		unknown := agentOf("b")
+		unknown.ID, unknown.PodCIDRs = "unknown", nil
+		installed(ctx, "b", unknown, join.DefaultNamespace, "10.2.0.5")
+		refused(ctx, []string{"join", "a", "b"}, "no pod range of cluster unknown is known", "--pod-cidrs unknown=10.20.0.0/16")
+	})
+
+	It("ranges that overlap", func(ctx SpecContext) {
+		installedAll(ctx)
+		refused(ctx, append(joining("a", "c"), "--pod-cidrs", "c=10.1.0.0/17"), "the pod range 10.1.0.0/16 of cluster a overlaps the pod range 10.1.0.0/17 of cluster c", "--allow-overlap")
+	})
+
+	It("a server address that only the administrator's machine reaches", func(ctx SpecContext) {
+		installedAll(ctx)
+		p.probe.fails = func(_ model.ClusterID, target string) string {
+			if strings.HasPrefix(target, "https://127.0.0.1:") {
+				return "dial tcp 127.0.0.1: connect: connection refused"
+			}
+			return ""
+		}
+		refused(ctx, joining("a", "c"),
+			"cluster a does not reach the API server of cluster c; tried https://127.0.0.1:",
+			"pass an address that Pods of cluster a reach as --server c=https://HOST:PORT, and --ca c=FILE if another authority signed its certificate",
+			"cluster c does not reach the API server of cluster a")
+	})
+
+	It("Pods that are not reached, in one address family", func(ctx SpecContext) {
+		installedAll(ctx)
+		p.probe.fails = func(from model.ClusterID, target string) string {
+			if from == "a" && strings.HasPrefix(target, "[fd00:3::5]") {
+				return "i/o timeout"
+			}
+			return ""
+		}
+		refused(ctx, joining("a", "c"), "cluster a does not reach Pods of cluster c; tried the agent's Pod comity-system/comity-0, [fd00:3::5]:9443: i/o timeout, [fd00:3::5]:8081: i/o timeout",
+			"Comity builds no tunnel: route the Pod ranges of each cluster to the nodes of the other")
+	})
+
+	It("a CA from the system's store", func(ctx SpecContext) {
+		public := cluster("c")
+		public.RESTConfig = rest.CopyConfig(clusters["c"])
+		address := strings.TrimPrefix(public.RESTConfig.Host, "https://")
+		public.RESTConfig.Host = "https://public.example:6443"
+		public.RESTConfig.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, network, strings.TrimRight(address, "/"))
+		}
+		// No public authority signs for this name, so nothing is verified here.
+		public.RESTConfig.CAData, public.RESTConfig.Insecure = nil, true
+		public.ID = "public"
+		prepared, err := join.PrepareMesh(ctx, []join.Cluster{cluster("a"), public}, join.Options{})
+		Expect(err).NotTo(HaveOccurred())
+		_, err = prepared.Candidates(ctx, join.Route{Holder: "a", Peer: "public"})
+		Expect(err).To(MatchError(ContainSubstring("cluster public: the kubeconfig names no certificate authority for https://public.example:6443, so this machine's own store verifies it")))
+		Expect(err).To(MatchError(ContainSubstring("pass the PEM bundle that verifies it with --ca public=FILE")))
+		Expect(prepared.Write(ctx)).To(MatchError(ContainSubstring("--ca public=FILE")))
+	})
+
+	It("a file for --ca that holds no certificate", func(ctx SpecContext) {
+		installedAll(ctx)
+		file := filepath.Join(GinkgoT().TempDir(), "ca.crt")
+		refused(ctx, append(joining("a", "b"), "--ca", "b="+file), "--ca b="+file, "no such file")
+		Expect(os.WriteFile(file, []byte("text"), 0o600)).To(Succeed())
+		refused(ctx, append(joining("a", "b"), "--ca", "b="+file), "the file holds no PEM certificate")
+	})
+
+	It("a missing right, and names every one and the cluster", func(ctx SpecContext) {
+		installedAll(ctx)
+		contexts := maps.Clone(all())
+		limited := rest.CopyConfig(clusters["c"])
+		limited.Impersonate = rest.ImpersonationConfig{UserName: "reader", Groups: []string{"system:authenticated"}}
+		contexts["c"] = limited
+		p.kubeconfig = contexts.write()
+		role := &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "reader"},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "reader"},
+			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "reader"}},
+		}
+		rules := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "reader"}, Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{"", "apps", "coordination.k8s.io", "networking.k8s.io", rbacv1.GroupName}, Resources: []string{"*"}, Verbs: []string{"get", "list"}},
+			{APIGroups: []string{""}, Resources: []string{"namespaces", "serviceaccounts"}, Verbs: []string{"create", "patch"}},
+		}}
+		for _, object := range []client.Object{rules, role} {
+			Expect(admin("c").Create(ctx, object)).To(Succeed())
+			DeferCleanup(func(ctx SpecContext) { Expect(admin("c").Delete(ctx, object)).To(Succeed()) })
+		}
+		refused(ctx, joining("b", "c"), "the access given lacks rights, so nothing was written. cluster c: ",
+			"create secrets in namespace comity-system; patch secrets in namespace comity-system",
+			"create roles.rbac.authorization.k8s.io in namespace comity-c-to-b",
+			"escalate roles.rbac.authorization.k8s.io in namespace comity-c",
+			"create serviceaccounts/token in namespace comity-system",
+			"create tokenreviews.authentication.k8s.io")
+	})
+
+	It("to rotate what is not joined", func(ctx SpecContext) {
+		installed(ctx, "a", agentOf("a"), join.DefaultNamespace, "10.1.0.5")
+		stranger := agentOf("b")
+		stranger.ID = "stranger"
+		installed(ctx, "b", stranger, join.DefaultNamespace, "10.2.0.5")
+		refused(ctx, []string{"rotate", "a", "b"}, "cluster a has no Secret comity-system/peer-stranger, so there is no credential to replace; run kubectl comity join first")
+	})
+})
