@@ -5,6 +5,7 @@ package join
 
 import (
 	"encoding/json"
+	"fmt"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -26,11 +27,11 @@ import (
 
 // as installs an agent in cluster at that says it is id: no namespace of these
 // API servers is ever gone, so each spec needs ids of its own.
-func as(ctx SpecContext, at, id model.ClusterID) {
+func as(ctx SpecContext, namespace string, at, id model.ClusterID) {
 	GinkgoHelper()
 	info := agentOf(at)
 	info.ID = id
-	installed(ctx, at, info, join.DefaultNamespace, "10."+string(rune('1'+at[0]-'a'))+".0.5")
+	installed(ctx, at, info, namespace, "10."+string(rune('1'+at[0]-'a'))+".0.5")
 }
 
 // serverOf is the flag for a cluster whose agent says that it is id.
@@ -50,15 +51,21 @@ func exists(ctx SpecContext, at model.ClusterID, object client.Object, namespace
 
 var _ = Describe("kubectl comity leave", func() {
 	var p *plugin
+	// namespace is Comity's, one for each spec, so that no other has peers in it.
+	var namespace string
+	specs := 0
 
-	BeforeEach(func() { p = &plugin{kubeconfig: all().write()} })
+	BeforeEach(func() {
+		specs++
+		p, namespace = &plugin{kubeconfig: all().write()}, fmt.Sprintf("leave-%d", specs)
+	})
 
 	joined := func(ctx SpecContext, ids ...model.ClusterID) {
 		GinkgoHelper()
 		args := []string{"join"}
 		for i, id := range ids {
 			at := model.ClusterID(rune('a' + i))
-			as(ctx, at, id)
+			as(ctx, namespace, at, id)
 			args = append(append(args, string(at)), serverOf(at, id)...)
 		}
 		_, _, err := p.run(ctx, args...)
@@ -72,11 +79,11 @@ var _ = Describe("kubectl comity leave", func() {
 		Expect(out).To(ContainSubstring("Cluster leave-c left clusterset prod"))
 		Expect(out).NotTo(ContainSubstring("Left to do"))
 		Expect(exists(ctx, "c", &corev1.Namespace{}, "", "comity-leave-c")).To(BeFalse())
-		Expect(exists(ctx, "c", &corev1.Secret{}, join.DefaultNamespace, "peer-leave-a")).To(BeFalse())
-		Expect(exists(ctx, "a", &corev1.Secret{}, join.DefaultNamespace, "peer-leave-c")).To(BeFalse())
-		Expect(exists(ctx, "a", &corev1.ServiceAccount{}, join.DefaultNamespace, "peer-leave-c")).To(BeFalse())
+		Expect(exists(ctx, "c", &corev1.Secret{}, namespace, "peer-leave-a")).To(BeFalse())
+		Expect(exists(ctx, "a", &corev1.Secret{}, namespace, "peer-leave-c")).To(BeFalse())
+		Expect(exists(ctx, "a", &corev1.ServiceAccount{}, namespace, "peer-leave-c")).To(BeFalse())
 		Expect(exists(ctx, "a", &corev1.Namespace{}, "", "comity-leave-a")).To(BeTrue())
-		Expect(exists(ctx, "a", &corev1.Secret{}, join.DefaultNamespace, "peer-leave-b")).To(BeTrue())
+		Expect(exists(ctx, "a", &corev1.Secret{}, namespace, "peer-leave-b")).To(BeTrue())
 	})
 
 	It("works when the leaving cluster is lost", func(ctx SpecContext) {
@@ -93,8 +100,8 @@ var _ = Describe("kubectl comity leave", func() {
 
 		_, _, err = p.run(ctx, "leave", "--id", "lost", "a", "--wait=false")
 		Expect(err).NotTo(HaveOccurred())
-		Expect(exists(ctx, "a", &corev1.Secret{}, join.DefaultNamespace, "peer-lost")).To(BeFalse())
-		Expect(exists(ctx, "a", &rbacv1.Role{}, join.DefaultNamespace, "peer-lost")).To(BeFalse())
+		Expect(exists(ctx, "a", &corev1.Secret{}, namespace, "peer-lost")).To(BeFalse())
+		Expect(exists(ctx, "a", &rbacv1.Role{}, namespace, "peer-lost")).To(BeFalse())
 		Expect(exists(ctx, "a", &corev1.Namespace{}, "", "comity-stays-to-lost")).To(BeFalse())
 	})
 
@@ -108,13 +115,13 @@ var _ = Describe("kubectl comity leave", func() {
 		out, _, err := p.run(ctx, "leave", "a", "b", "--wait=false")
 		Expect(command.CodeOf(err)).To(Equal(command.ExitIncomplete))
 		Expect(out).To(ContainSubstring(`Left to do: the cluster of context "b" did not answer and still has the credential and account of cluster leaver; when it answers, run: kubectl comity leave --id leaver b`))
-		Expect(exists(ctx, "a", &corev1.Secret{}, join.DefaultNamespace, "peer-silent")).To(BeFalse())
+		Expect(exists(ctx, "a", &corev1.Secret{}, namespace, "peer-silent")).To(BeFalse())
 
 		By("finishing there")
 		p.kubeconfig = all().write()
 		_, _, err = p.run(ctx, "leave", "--id", "leaver", "b", "--wait=false")
 		Expect(err).NotTo(HaveOccurred())
-		Expect(exists(ctx, "b", &corev1.Secret{}, join.DefaultNamespace, "peer-leaver")).To(BeFalse())
+		Expect(exists(ctx, "b", &corev1.Secret{}, namespace, "peer-leaver")).To(BeFalse())
 	})
 
 	It("says which peers were not given, as data too", func(ctx SpecContext) {
@@ -128,9 +135,9 @@ var _ = Describe("kubectl comity leave", func() {
 		}
 		Expect(json.Unmarshal([]byte(out), &result)).To(Succeed())
 		Expect(result.Kind).To(Equal("LeaveResult"))
-		Expect(result.Steps).To(ContainElement(join.Step{Cluster: "alone", Kind: "Secret", Namespace: join.DefaultNamespace, Name: "peer-forgotten", Verb: join.Deleted}))
+		Expect(result.Steps).To(ContainElement(join.Step{Cluster: "alone", Kind: "Secret", Namespace: namespace, Name: "peer-forgotten", Verb: join.Deleted}))
 		Expect(result.Undone).To(ContainElement(ContainSubstring("cluster forgotten still has the credential and account of cluster alone; run: kubectl comity leave --id alone CONTEXT")))
-		Expect(exists(ctx, "a", &corev1.Secret{}, join.DefaultNamespace, "peer-forgotten")).To(BeTrue(), "it was a dry run")
+		Expect(exists(ctx, "a", &corev1.Secret{}, namespace, "peer-forgotten")).To(BeTrue(), "it was a dry run")
 	})
 
 	It("purges what Comity made, and nothing else", func(ctx SpecContext) {
@@ -142,7 +149,7 @@ var _ = Describe("kubectl comity leave", func() {
 		foreign := applyAs(ctx, "somebody")
 		export := exportWithStatus(ctx)
 		deployment := &appsv1.Deployment{
-			ObjectMeta: metav1.ObjectMeta{Namespace: join.DefaultNamespace, Name: "comity", Labels: map[string]string{"app.kubernetes.io/name": "comity"}},
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "comity", Labels: map[string]string{"app.kubernetes.io/name": "comity"}},
 			Spec: appsv1.DeploymentSpec{
 				Replicas: ptr.To[int32](2), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app.kubernetes.io/name": "comity"}},
 				Template: corev1.PodTemplateSpec{
@@ -156,7 +163,7 @@ var _ = Describe("kubectl comity leave", func() {
 
 		out, _, err := p.run(ctx, "leave", "a", "b", "--purge", "--wait=false")
 		Expect(err).NotTo(HaveOccurred())
-		Expect(out).To(ContainSubstring("Deployment comity-system/comity changed (0 replicas; to continue with Comity, kubectl -n comity-system scale deployment comity --replicas=2)"))
+		Expect(out).To(ContainSubstring("Deployment " + namespace + "/comity changed (0 replicas; to continue with Comity, kubectl -n " + namespace + " scale deployment comity --replicas=2)"))
 		Expect(admin("a").Get(ctx, client.ObjectKeyFromObject(deployment), deployment)).To(Succeed())
 		Expect(deployment.Spec.Replicas).To(HaveValue(BeZero()))
 		for _, object := range made {
@@ -170,7 +177,7 @@ var _ = Describe("kubectl comity leave", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(conditions).To(ConsistOf(HaveKeyWithValue("type", "Foreign")))
 		Expect(exists(ctx, "a", &corev1.Namespace{}, "", "comity-purged")).To(BeFalse())
-		Expect(exists(ctx, "a", &corev1.Namespace{}, "", join.DefaultNamespace)).To(BeTrue())
+		Expect(exists(ctx, "a", &corev1.Namespace{}, "", namespace)).To(BeTrue())
 
 		By("repeating it")
 		out, _, err = p.run(ctx, "leave", "a", "b", "--purge", "--wait=false")
