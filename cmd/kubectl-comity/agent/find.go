@@ -22,8 +22,8 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// nameLabel selects Comity's Deployment and Pods, however they were installed.
-const nameLabel = "app.kubernetes.io/name=comity"
+// NameLabel selects Comity's Deployment and Pods, however they were installed.
+const NameLabel = "app.kubernetes.io/name=comity"
 
 // containerName is that of the agent in its Pod.
 const containerName = "comity"
@@ -121,7 +121,7 @@ func leader(ctx context.Context, target *command.Target, lease coordinationv1.Le
 }
 
 func hasDeployment(ctx context.Context, target *command.Target, namespace string) (bool, error) {
-	deployments, err := target.Clientset.AppsV1().Deployments(namespace).List(ctx, metav1.ListOptions{LabelSelector: nameLabel, Limit: 1})
+	deployments, err := target.Clientset.AppsV1().Deployments(namespace).List(ctx, metav1.ListOptions{LabelSelector: NameLabel, Limit: 1})
 	if err != nil {
 		return false, target.Errorf("find the agent's Deployment: %w", err)
 	}
@@ -139,7 +139,7 @@ func describe(target *command.Target, lease coordinationv1.Lease, pod *corev1.Po
 	if pod == nil {
 		return found, target.Errorf("%w: Lease %s/%s was last renewed at %s, and its holder %q is no running Pod; see kubectl --context %s -n %s get pods -l %s",
 			ErrNotRunning, lease.Namespace, lease.Name, found.Renewed.UTC().Format(time.RFC3339), ptr.Deref(lease.Spec.HolderIdentity, ""),
-			target.Context, lease.Namespace, nameLabel)
+			target.Context, lease.Namespace, NameLabel)
 	}
 	found.Pod, found.PullSecrets = pod.Name, pod.Spec.ImagePullSecrets
 	found.Container = pod.Spec.Containers[0]

@@ -25,6 +25,7 @@ import (
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/coredns"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/join"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/status"
 )
 
 // long is the text of `kubectl comity --help`.
@@ -89,6 +90,7 @@ func New(env *command.Env) *cobra.Command {
 		join.NewLeave(env),
 		join.NewRotate(env, join.InPod),
 		coredns.New(env),
+		status.New(env),
 		newVersion(env),
 		newCompletion(env),
 	)

@@ -1,0 +1,61 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// facts are the states of a report, each under the name of what it is of.
+func facts(r Report) map[string]string {
+	all := map[string]string{}
+	for _, c := range r.Clusters {
+		all["cluster "+c.Context] = string(c.State)
+		if c.Certificate != nil {
+			all["cluster "+c.Context+", certificate"] = map[bool]string{true: "ready", false: "not ready"}[c.Certificate.Ready]
+		}
+		for _, p := range c.Peers {
+			all["cluster "+c.name()+", peer "+p.ID] = string(p.State)
+		}
+	}
+	for _, s := range r.Services {
+		name := "cluster " + s.name() + ", " + s.Kind + " " + s.Namespace + "/" + s.Name
+		all[name] = "there"
+		for kind, c := range s.Conditions {
+			all[name+", "+kind] = string(c.Status) + " (" + c.Reason + ")"
+		}
+	}
+	for _, p := range r.Problems {
+		all["problem: "+problemLine(p)] = "there"
+	}
+	return all
+}
+
+// changes are the facts that are not as they were, in order.
+func changes(before, after Report) []string {
+	was, is := facts(before), facts(after)
+	names := slices.Sorted(maps.Keys(was))
+	for name := range is {
+		if _, ok := was[name]; !ok {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	var lines []string
+	for _, name := range names {
+		if was[name] != is[name] {
+			lines = append(lines, fmt.Sprintf("%s: %s -> %s", name, orAbsent(was[name]), orAbsent(is[name])))
+		}
+	}
+	return lines
+}
+
+func orAbsent(text string) string {
+	if text == "" {
+		return "absent"
+	}
+	return text
+}

@@ -1,0 +1,177 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+)
+
+// Reader reads clusters. The zero value is fit for use.
+type Reader struct {
+	// Metrics gives the text of an agent's metrics; those of its Pod if nil.
+	Metrics func(context.Context, *command.Target, agent.Agent) (string, error)
+	// Namespace limits exports and imports; all if empty.
+	Namespace string
+	// Now is the clock; time.Now if nil.
+	Now func() time.Time
+}
+
+func (r Reader) withDefaults() Reader {
+	if r.Metrics == nil {
+		r.Metrics = podMetrics
+	}
+	if r.Now == nil {
+		r.Now = time.Now
+	}
+	return r
+}
+
+// Site is one context: a cluster, or why it cannot be reached.
+type Site struct {
+	Context string
+	Target  *command.Target
+	Err     error
+}
+
+// Read reads all sites side by side. What cannot be read is a problem in the
+// report, so there is always one.
+func (r Reader) Read(ctx context.Context, sites []Site) Report {
+	r = r.withDefaults()
+	parts := make([]part, len(sites))
+	var reading sync.WaitGroup
+	for i, site := range sites {
+		reading.Go(func() { parts[i] = r.site(ctx, site) })
+	}
+	reading.Wait()
+	report := Report{Clusters: []Cluster{}, Services: []Service{}, Problems: []Problem{}}
+	var agents []agent.Agent
+	for _, p := range parts {
+		report.Clusters = append(report.Clusters, p.cluster)
+		report.Services = append(report.Services, p.services...)
+		report.Problems = append(report.Problems, p.problems...)
+		if p.agent.Version != "" {
+			agents = append(agents, p.agent)
+		}
+	}
+	if skew := agent.Skew(command.Version, agents); skew != "" {
+		report.Problems = append(report.Problems, Problem{Object: "versions", Message: skew})
+	}
+	slices.SortStableFunc(report.Services, func(a, b Service) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind))
+	})
+	report.Healthy = len(report.Problems) == 0
+	return report
+}
+
+// siteTimeout bounds reading one cluster, so that one that ceases to answer is
+// shown as such.
+const siteTimeout = 45 * time.Second
+
+// part is what one site contributes.
+type part struct {
+	cluster  Cluster
+	agent    agent.Agent
+	services []Service
+	problems []Problem
+}
+
+func (p *part) problem(object, format string, args ...any) {
+	p.problems = append(p.problems, Problem{Context: p.cluster.Context, Object: object, Message: fmt.Sprintf(format, args...)})
+}
+
+func (r Reader) site(ctx context.Context, site Site) part {
+	p := part{cluster: Cluster{Context: site.Context}}
+	if site.Err != nil {
+		p.cluster.State, p.cluster.Message = Unreachable, site.Err.Error()
+		p.problem("cluster", "%v", site.Err)
+		return p
+	}
+	ctx, cancel := context.WithTimeout(ctx, siteTimeout)
+	defer cancel()
+	installed, err := agent.Find(ctx, site.Target)
+	p.agent = installed
+	p.cluster.ID, p.cluster.ClusterSet, p.cluster.Version = string(installed.ID), installed.Set, installed.Version
+	p.cluster.Exchange, p.cluster.Namespace = string(installed.Mode), installed.Namespace
+	if err != nil {
+		p.cluster.State, p.cluster.Message = stateOf(err), err.Error()
+		p.cluster.Since = timeOf(installed.Renewed)
+		p.problem("agent", "%v", err)
+	} else {
+		p.replicas(ctx, site.Target)
+		p.certificate(ctx, site.Target, r.Now())
+	}
+	if installed.Namespace != "" {
+		p.peers(ctx, r, site.Target)
+	}
+	p.readServices(ctx, site.Target, r.Namespace)
+	return p
+}
+
+// stateOf names what keeps the agent from being found.
+func stateOf(err error) State {
+	switch {
+	case errors.Is(err, agent.ErrNotInstalled):
+		return NotInstalled
+	case errors.Is(err, agent.ErrNotRunning):
+		return NotRunning
+	}
+	return Failed
+}
+
+// replicas says whether all replicas run, and since when the leader does.
+func (p *part) replicas(ctx context.Context, target *command.Target) {
+	p.cluster.State = Running
+	pod, err := target.Clientset.CoreV1().Pods(p.agent.Namespace).Get(ctx, p.agent.Pod, metav1.GetOptions{})
+	if err != nil {
+		p.problem("agent", "%v", err)
+		return
+	}
+	p.cluster.Since = readySince(pod)
+	deployments, err := target.Clientset.AppsV1().Deployments(p.agent.Namespace).List(ctx, metav1.ListOptions{LabelSelector: agent.NameLabel})
+	if err != nil {
+		p.problem("agent", "%v", err)
+		return
+	}
+	for _, d := range deployments.Items {
+		if available, want := d.Status.AvailableReplicas, ptr.Deref(d.Spec.Replicas, 1); available < want {
+			p.cluster.State = Degraded
+			p.cluster.Since = availableSince(d)
+			p.cluster.Message = fmt.Sprintf("%d of %d replicas are available", available, want)
+			p.problem("agent", "Deployment %s/%s: %s; see kubectl --context %s -n %s describe pods -l %s",
+				d.Namespace, d.Name, p.cluster.Message, p.cluster.Context, d.Namespace, agent.NameLabel)
+		}
+	}
+}
+
+func readySince(pod *corev1.Pod) *metav1.Time {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+			return timeOf(c.LastTransitionTime.Time)
+		}
+	}
+	return nil
+}
+
+func availableSince(d appsv1.Deployment) *metav1.Time {
+	for _, c := range d.Status.Conditions {
+		if c.Type == appsv1.DeploymentAvailable && c.Status == corev1.ConditionFalse {
+			return timeOf(c.LastTransitionTime.Time)
+		}
+	}
+	return nil
+}

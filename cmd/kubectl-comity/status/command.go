@@ -1,0 +1,170 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+)
+
+// minInterval keeps a watch from being a load on the API servers.
+const minInterval = time.Second
+
+const long = `Show the clusters, how each hears of its peers, and every export and import with
+its conditions. What is wrong is listed at the end with what to do about it.
+
+AGENT is that of the cluster, STATE how the cluster hears of its peer: Connected,
+Stale, Lost, Expired (the token is no longer valid), NotUsed or Unknown.
+The conditions are explained in docs/conditions.md.
+
+The exit code is 1 if anything is wrong.`
+
+// options are the flags.
+type options struct {
+	command.Output
+	watch     bool
+	interval  time.Duration
+	namespace string
+}
+
+// New gives the command status.
+func New(env *command.Env) *cobra.Command {
+	var o options
+	cmd := &cobra.Command{
+		Use:               "status [CONTEXT...]",
+		Short:             "Show clusters, peers, exports and imports, and what is wrong",
+		Long:              long,
+		Example:           "  kubectl comity status a b\n  kubectl comity status a b --watch\n  kubectl comity status -n shop -o yaml",
+		ValidArgsFunction: env.CompleteContexts(0),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.Validate(); err != nil {
+				return err
+			}
+			if o.interval < minInterval {
+				return command.Refusedf("flag --interval is %s; expected at least %s", o.interval, minInterval)
+			}
+			names, err := env.ContextNames(args)
+			if err != nil {
+				return err
+			}
+			return o.run(cmd.Context(), env, names)
+		},
+	}
+	o.AddFlags(cmd)
+	flags := cmd.Flags()
+	flags.BoolVarP(&o.watch, "watch", "w", false, "Show the status again and again; where the output is no terminal, print what changes")
+	flags.DurationVar(&o.interval, "interval", 2*time.Second, "The pause between two readings with --watch")
+	flags.StringVarP(&o.namespace, "namespace", "n", "", "Show exports and imports of this namespace alone")
+	return cmd
+}
+
+func (o options) run(ctx context.Context, env *command.Env, names []string) error {
+	sites := open(ctx, env, names)
+	if err := distinct(sites); err != nil {
+		return err
+	}
+	reader := Reader{Namespace: o.namespace}
+	report := reader.Read(ctx, sites)
+	if err := o.show(env, report); err != nil {
+		return err
+	}
+	for o.watch {
+		select {
+		case <-ctx.Done():
+			return outcome(report)
+		case <-time.After(o.interval):
+		}
+		next := reader.Read(ctx, reopen(ctx, env, sites))
+		if ctx.Err() != nil {
+			break // What was cut short is no change.
+		}
+		if err := o.update(env, report, next); err != nil {
+			return err
+		}
+		report = next
+	}
+	return outcome(report)
+}
+
+func outcome(report Report) error {
+	if report.Healthy {
+		return nil
+	}
+	return command.Printed(command.ExitProblem)
+}
+
+func (o options) show(env *command.Env, report Report) error {
+	if o.Structured() {
+		return o.Print(env.Out, "ClusterSetStatus", report)
+	}
+	return printer{out: env.Out, now: time.Now()}.print(report)
+}
+
+// clear moves a terminal's cursor to the top and erases what is below.
+const clear = "\033[H\033[2J"
+
+// update shows the next report: anew on a terminal, else what has changed.
+func (o options) update(env *command.Env, before, after Report) error {
+	lines := changes(before, after)
+	if o.Structured() {
+		if len(lines) == 0 {
+			return nil
+		}
+		return o.show(env, after)
+	}
+	if file, ok := env.Out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+		var screen bytes.Buffer
+		screen.WriteString(clear)
+		if err := (printer{out: &screen, now: time.Now()}).print(after); err != nil {
+			return err
+		}
+		_, err := env.Out.Write(screen.Bytes())
+		return err
+	}
+	for _, line := range lines {
+		env.Printf("%s %s\n", time.Now().UTC().Format(time.RFC3339), line)
+	}
+	return nil
+}
+
+// open connects to all contexts side by side; one that fails is shown as such.
+func open(ctx context.Context, env *command.Env, names []string) []Site {
+	sites := make([]Site, len(names))
+	for i, name := range names {
+		sites[i].Context = name
+	}
+	return reopen(ctx, env, sites)
+}
+
+// reopen connects to those that could not be reached before.
+func reopen(ctx context.Context, env *command.Env, sites []Site) []Site {
+	var opening sync.WaitGroup
+	for i := range sites {
+		if sites[i].Target != nil && sites[i].Err == nil {
+			continue
+		}
+		opening.Go(func() { sites[i].Target, sites[i].Err = env.Open(ctx, sites[i].Context) })
+	}
+	opening.Wait()
+	return sites
+}
+
+// distinct refuses two contexts that lead to one cluster.
+func distinct(sites []Site) error {
+	var targets []*command.Target
+	for _, site := range sites {
+		if site.Err == nil {
+			targets = append(targets, site.Target)
+		}
+	}
+	return command.Distinct(targets)
+}

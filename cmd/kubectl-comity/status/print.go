@@ -1,0 +1,167 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+)
+
+// printer shows a report to a person.
+type printer struct {
+	out io.Writer
+	now time.Time
+}
+
+func (p printer) print(report Report) error {
+	if err := p.clusters(report.Clusters); err != nil {
+		return err
+	}
+	if err := p.peers(report.Clusters); err != nil {
+		return err
+	}
+	if err := p.services(report.Services); err != nil {
+		return err
+	}
+	if report.Healthy {
+		_, err := fmt.Fprintln(p.out, "\nEverything is healthy.")
+		return err
+	}
+	if _, err := fmt.Fprintln(p.out, "\nProblems:"); err != nil {
+		return err
+	}
+	for _, problem := range report.Problems {
+		if _, err := fmt.Fprintf(p.out, "  %s\n", problemLine(problem)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// problemLine names the context once, whoever wrote the message.
+func problemLine(p Problem) string {
+	named := fmt.Sprintf("context %q: ", p.Context)
+	if p.Context == "" {
+		return p.Object + ": " + p.Message
+	}
+	return p.Context + ": " + p.Object + ": " + strings.TrimPrefix(p.Message, named)
+}
+
+func (p printer) clusters(clusters []Cluster) error {
+	table := p.table("CONTEXT", "CLUSTER", "CLUSTERSET", "COMITY", "EXCHANGE", "AGENT", "SINCE", "CERTIFICATE")
+	for _, c := range clusters {
+		row(table, c.Context, c.ID, c.ClusterSet, c.Version, c.Exchange, string(c.State), p.age(c.Since), p.certificate(c.Certificate))
+	}
+	return table.Flush()
+}
+
+func (p printer) certificate(c *Certificate) string {
+	switch {
+	case c == nil:
+		return ""
+	case c.Expires == nil:
+		return "not ready"
+	case c.Expires.Time.Before(p.now):
+		return "expired"
+	case !c.Ready:
+		return "not ready, ends in " + duration.HumanDuration(c.Expires.Sub(p.now))
+	}
+	return "ends in " + duration.HumanDuration(c.Expires.Sub(p.now))
+}
+
+func (p printer) peers(clusters []Cluster) error {
+	table := p.table("\nCLUSTER", "PEER", "STATE", "SINCE", "TOKEN")
+	some := false
+	for _, c := range clusters {
+		for _, peer := range c.Peers {
+			some = true
+			token := ""
+			if peer.TokenExpires != nil {
+				if token = "expired"; peer.TokenExpires.After(p.now) {
+					token = "ends in " + duration.HumanDuration(peer.TokenExpires.Sub(p.now))
+				}
+			}
+			row(table, c.name(), peer.ID, string(peer.State), p.age(peer.Since), token)
+		}
+	}
+	if !some {
+		_, err := fmt.Fprintln(p.out, "\nNo peers. Join clusters with kubectl comity join.")
+		return err
+	}
+	return table.Flush()
+}
+
+func (p printer) services(services []Service) error {
+	if len(services) == 0 {
+		_, err := fmt.Fprintln(p.out, "\nNo exports and no imports.")
+		return err
+	}
+	headers := []string{"\nNAMESPACE", "NAME", "KIND", "CLUSTER"}
+	for _, column := range columns {
+		headers = append(headers, strings.ToUpper(column))
+	}
+	table := p.table(headers...)
+	for _, s := range services {
+		cells := []string{s.Namespace, s.Name, s.Kind, s.name()}
+		for _, column := range columns {
+			cells = append(cells, cell(column, s.Conditions[column]))
+		}
+		row(table, cells...)
+	}
+	return table.Flush()
+}
+
+// cell is the status, and the reason where it says more than the status does.
+func cell(column string, c Condition) string {
+	if c.Status == "" {
+		return ""
+	}
+	if bad(metav1.Condition{Type: column, Status: c.Status, Reason: c.Reason}) || c.Reason == "Pending" {
+		return string(c.Status) + " (" + c.Reason + ")"
+	}
+	return string(c.Status)
+}
+
+func (c Cluster) name() string {
+	if c.ID == "" {
+		return c.Context
+	}
+	return c.ID
+}
+
+func (s Service) name() string {
+	if s.Cluster == "" {
+		return s.Context
+	}
+	return s.Cluster
+}
+
+func (p printer) age(since *metav1.Time) string {
+	if since == nil {
+		return ""
+	}
+	return duration.HumanDuration(p.now.Sub(since.Time))
+}
+
+func (p printer) table(headers ...string) *tabwriter.Writer {
+	table := tabwriter.NewWriter(p.out, 0, 8, 3, ' ', 0)
+	_, _ = fmt.Fprintln(table, strings.Join(headers, "\t"))
+	return table
+}
+
+// row writes a line; an empty cell is a dash.
+func row(table io.Writer, cells ...string) {
+	for i, text := range cells {
+		if text == "" {
+			cells[i] = "-"
+		}
+	}
+	_, _ = fmt.Fprintln(table, strings.Join(cells, "\t"))
+}

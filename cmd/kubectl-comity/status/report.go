@@ -1,0 +1,119 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Report is what -o prints, under kind ClusterSetStatus.
+type Report struct {
+	// Healthy is true if there is no problem.
+	Healthy  bool      `json:"healthy"`
+	Clusters []Cluster `json:"clusters"`
+	Services []Service `json:"services"`
+	Problems []Problem `json:"problems"`
+}
+
+// State is that of an agent, or of a peer as an agent has it.
+type State string
+
+// States of an agent.
+const (
+	// Running: a replica leads and all replicas are available.
+	Running State = "Running"
+	// Degraded: a replica leads and another one is not available.
+	Degraded State = "Degraded"
+	// NotRunning: Comity is installed and no replica leads.
+	NotRunning State = "NotRunning"
+	// NotInstalled: there is no agent.
+	NotInstalled State = "NotInstalled"
+	// Unreachable: the API server does not answer the administrator.
+	Unreachable State = "Unreachable"
+	// Failed: the agent cannot be read for another reason.
+	Failed State = "Failed"
+)
+
+// States of a peer.
+const (
+	Connected State = "Connected"
+	Stale     State = "Stale"
+	Lost      State = "Lost"
+	// Expired: the token in the peer Secret is no longer valid.
+	Expired State = "Expired"
+	// NotUsed: the agent does not use the peer Secret.
+	NotUsed State = "NotUsed"
+	// Unknown: the agent's metrics cannot be read, and no event says more.
+	Unknown State = "Unknown"
+)
+
+// Cluster is one cluster and its agent.
+type Cluster struct {
+	Context    string       `json:"context"`
+	ID         string       `json:"id,omitempty"`
+	ClusterSet string       `json:"clusterset,omitempty"`
+	Version    string       `json:"version,omitempty"`
+	Exchange   string       `json:"exchange,omitempty"`
+	Namespace  string       `json:"namespace,omitempty"`
+	State      State        `json:"state"`
+	Since      *metav1.Time `json:"since,omitempty"`
+	Message    string       `json:"message,omitempty"`
+	// Certificate is the webhook's.
+	Certificate *Certificate `json:"certificate,omitempty"`
+	Peers       []Peer       `json:"peers,omitempty"`
+}
+
+// Certificate is the one that the webhook serves.
+type Certificate struct {
+	// Name is that of cert-manager's Certificate, or of the Secret if there is none.
+	Name    string       `json:"name"`
+	Ready   bool         `json:"ready"`
+	Expires *metav1.Time `json:"expires,omitempty"`
+	Message string       `json:"message,omitempty"`
+}
+
+// Peer is another cluster as the agent has it.
+type Peer struct {
+	ID      string       `json:"id"`
+	State   State        `json:"state"`
+	Since   *metav1.Time `json:"since,omitempty"`
+	Message string       `json:"message,omitempty"`
+	// TokenExpires is when the credential for the peer ends unless it is renewed.
+	TokenExpires *metav1.Time `json:"tokenExpires,omitempty"`
+}
+
+// Service is an export or an import with its conditions. A condition that the
+// object does not have is absent.
+type Service struct {
+	Context    string               `json:"context"`
+	Cluster    string               `json:"cluster"`
+	Kind       string               `json:"kind"`
+	Namespace  string               `json:"namespace"`
+	Name       string               `json:"name"`
+	Conditions map[string]Condition `json:"conditions"`
+}
+
+// Condition is one condition of a Service.
+type Condition struct {
+	Status  metav1.ConditionStatus `json:"status"`
+	Reason  string                 `json:"reason"`
+	Message string                 `json:"message,omitempty"`
+	Since   metav1.Time            `json:"since"`
+}
+
+// Problem is one thing that is not as it should be.
+type Problem struct {
+	Context string `json:"context,omitempty"`
+	Object  string `json:"object"`
+	Message string `json:"message"`
+}
+
+func timeOf(t time.Time) *metav1.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &metav1.Time{Time: t.UTC().Truncate(time.Second)}
+}
