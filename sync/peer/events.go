@@ -90,6 +90,7 @@ func (s *Set) lead() {
 	clear(s.untold)
 }
 
+// metrics of peers carry the label peer: federated Prometheus sets cluster itself.
 type metrics struct {
 	synced      *prometheus.GaugeVec
 	contact     *prometheus.GaugeVec
@@ -108,12 +109,12 @@ func newMetrics(registry prometheus.Registerer) metrics {
 		return with.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
 	return metrics{
-		synced:      gauge("comity_peer_synced", "1 if everything that the peer shares was read since start.", "cluster"),
-		contact:     gauge("comity_peer_contact", "1 for the state that the peer is in: Connected, Stale or Lost.", "cluster", "state"),
-		held:        gauge("comity_peer_deletions_held", "Exports of the peer that vanished and are kept, because so many did at once.", "cluster"),
+		synced:      gauge("comity_peer_synced", "1 if everything that the peer shares was read since start.", "peer"),
+		contact:     gauge("comity_peer_contact", "1 for the state that the peer is in: Connected, Stale or Lost.", "peer", "state"),
+		held:        gauge("comity_peer_deletions_held", "Exports of the peer that vanished and are kept, because so many did at once.", "peer"),
 		refused:     gauge("comity_peer_secrets_refused", "Peer Secrets that are not used, by reason.", "reason"),
-		rejected:    counter("comity_peer_records_rejected_total", "Records of a peer that were read and are not valid.", "cluster"),
-		reconnected: counter("comity_peer_reconnects_total", "Connections replaced because their watches brought nothing any more.", "cluster"),
+		rejected:    counter("comity_peer_records_rejected_total", "Records of a peer that were read and are not valid.", "peer"),
+		reconnected: counter("comity_peer_reconnects_total", "Connections replaced because their watches brought nothing any more.", "peer"),
 	}
 }
 
@@ -128,7 +129,7 @@ func (m *metrics) show(r reading) {
 
 // forget removes a peer that is gone.
 func (m *metrics) forget(id model.ClusterID) {
-	of := prometheus.Labels{"cluster": string(id)}
+	of := prometheus.Labels{"peer": string(id)}
 	for _, gauge := range []*prometheus.GaugeVec{m.synced, m.contact, m.held} {
 		gauge.DeletePartialMatch(of)
 	}

@@ -5,6 +5,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -24,6 +25,9 @@ import (
 // crdInterval is how often missing definitions are looked for. The API server
 // serves a new one within a second; two bound the load of a long wait.
 const crdInterval = 2 * time.Second
+
+// crdWatchInterval is how often a running agent looks whether all is still served.
+const crdWatchInterval = 5 * time.Second
 
 // required is what must be served before a controller can start. The status
 // subresources tell an old definition from a current one.
@@ -86,7 +90,55 @@ func missing(d discovery.DiscoveryInterface) error {
 		return nil
 	}
 	slices.Sort(absent)
-	return fmt.Errorf("CustomResourceDefinitions are missing or older than mcs-api v0.5.2: %s: install those of the MCS API"+
-		" (sigs.k8s.io/mcs-api/config/crd) and Comity's own (config/crd); Comity goes on by itself once they are served",
-		strings.Join(absent, ", "))
+	return &undefined{names: absent}
+}
+
+// undefined is the error of an API server that answers and lacks definitions.
+type undefined struct{ names []string }
+
+// Error names what is not served, and what to do.
+func (u *undefined) Error() string {
+	return fmt.Sprintf("CustomResourceDefinitions are missing or older than mcs-api v0.5.2: %s: install those of the MCS API"+
+		" (sigs.k8s.io/mcs-api/config/crd) and Comity's own (config/crd), as the chart does (`comity install crds`);"+
+		" Comity goes on by itself once they are served", strings.Join(u.names, ", "))
+}
+
+// crdWatch makes an agent that runs not ready while a definition is missing, so
+// that whoever deleted one sees which. Everything else goes on: informers list
+// again and queues retry until the kind is served.
+type crdWatch struct {
+	discovery discovery.DiscoveryInterface
+	log       logr.Logger
+	// report is given what is missing, and nil once nothing is.
+	report func(error)
+}
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable: each replica is
+// ready or not for itself.
+func (crdWatch) NeedLeaderElection() bool { return false }
+
+// Start implements manager.Runnable.
+func (w crdWatch) Start(ctx context.Context) error {
+	ticker := time.NewTicker(crdWatchInterval)
+	defer ticker.Stop()
+	said := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		err := missing(w.discovery)
+		var absent *undefined
+		switch {
+		case err == nil && said != "":
+			w.log.Info("all CustomResourceDefinitions are served again")
+			said = ""
+			w.report(nil)
+		case errors.As(err, &absent) && err.Error() != said: // an API server that does not answer says nothing of definitions
+			said = err.Error()
+			w.log.Info("not ready", "reason", said)
+			w.report(err)
+		}
+	}
 }

@@ -146,3 +146,44 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 		}
 	})
 }
+
+func TestWatchIsNotReadyWhileADefinitionIsMissing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var lines []string
+		log := funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{})
+		d := &growing{}
+		d.now.Store(serving())
+		state := newCell(nil)
+		go func() { _ = crdWatch{discovery: d, log: log, report: state.set}.Start(t.Context()) }()
+		pass := func() {
+			time.Sleep(2 * crdWatchInterval) // of the bubble: no time passes
+			synctest.Wait()
+		}
+		pass()
+		if err := state.get(); err != nil || len(lines) != 0 {
+			t.Fatalf("with everything served got %v and %q, want nothing", err, lines)
+		}
+		d.now.Store(serving(allOfIt...))
+		pass()
+		if err := state.get(); err == nil || !strings.Contains(err.Error(), "serviceexports."+mcs) || len(lines) != 1 {
+			t.Fatalf("got readiness %v and lines %q, want what is missing, said once", err, lines)
+		}
+		d.now.Store(serving())
+		pass()
+		if err := state.get(); err != nil || len(lines) != 2 {
+			t.Errorf("got readiness %v and lines %q, want ready again", err, lines)
+		}
+	})
+}
+
+func TestWatchStaysReadyWhileTheAPIServerDoesNotAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		state := newCell(nil)
+		go func() { _ = crdWatch{discovery: silent{serving()}, log: logr.Discard(), report: state.set}.Start(t.Context()) }()
+		time.Sleep(2 * crdWatchInterval) // of the bubble: no time passes
+		synctest.Wait()
+		if err := state.get(); err != nil {
+			t.Errorf("got %v, want ready", err)
+		}
+	})
+}

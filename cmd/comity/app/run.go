@@ -50,7 +50,11 @@ func Run(ctx context.Context, o Options, log logr.Logger) error {
 
 // start brings up the manager once there is something to manage.
 func start(ctx context.Context, cfg *rest.Config, o Options, ready *health, starting *cell, log logr.Logger) error {
-	if err := waitForCRDs(ctx, cfg, starting, log); err != nil {
+	served, err := discovery.NewDiscoveryClientForConfig(cfg)
+	if err != nil {
+		return fmt.Errorf("connect to the API server: %w", err)
+	}
+	if err := waitForCRDs(ctx, served, starting, log); err != nil {
 		return err
 	}
 	scheme, err := newScheme()
@@ -79,19 +83,20 @@ func start(ctx context.Context, cfg *rest.Config, o Options, ready *health, star
 	if err := wire(mgr, o, self, leading, ready, log); err != nil {
 		return err
 	}
+	defined := newCell(nil)
+	ready.require(defined.get)
+	if err := mgr.Add(crdWatch{discovery: served, log: log, report: defined.set}); err != nil {
+		return fmt.Errorf("set up the watch of CustomResourceDefinitions: %w", err)
+	}
 	starting.set(nil)
 	return mgr.Start(ctx)
 }
 
 // waitForCRDs keeps the process alive and not ready while kinds are missing, and
 // not ready after that.
-func waitForCRDs(ctx context.Context, cfg *rest.Config, starting *cell, log logr.Logger) error {
-	d, err := discovery.NewDiscoveryClientForConfig(cfg)
-	if err != nil {
-		return fmt.Errorf("connect to the API server: %w", err)
-	}
+func waitForCRDs(ctx context.Context, served discovery.DiscoveryInterface, starting *cell, log logr.Logger) error {
 	starting.set(errors.New("looking for the CustomResourceDefinitions"))
-	return crdWait{discovery: d, log: log, report: func(missing error) {
+	return crdWait{discovery: served, log: log, report: func(missing error) {
 		starting.set(cmp.Or(missing, errStarting))
 	}}.wait(ctx)
 }

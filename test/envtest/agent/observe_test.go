@@ -111,7 +111,7 @@ func (m *member) notConverged(unread ...string) error {
 				want = 0
 			}
 		}
-		if err := m.expect(fmt.Sprintf("comity_peer_synced{cluster=%q}", peer), want, true); err != nil {
+		if err := m.expect(fmt.Sprintf("comity_peer_synced{peer=%q}", peer), want, true); err != nil {
 			return err
 		}
 	}
