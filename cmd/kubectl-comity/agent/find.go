@@ -52,6 +52,10 @@ type Agent struct {
 	Container corev1.Container
 	// PullSecrets are those of Pod.
 	PullSecrets []corev1.LocalObjectReference
+	// NodeSelector and Tolerations are those of Pod: where it runs, others of its
+	// image can.
+	NodeSelector map[string]string
+	Tolerations  []corev1.Toleration
 	// Renewed is when the leader last renewed its Lease.
 	Renewed time.Time
 }
@@ -142,6 +146,7 @@ func describe(target *command.Target, lease coordinationv1.Lease, pod *corev1.Po
 			target.Context, lease.Namespace, NameLabel)
 	}
 	found.Pod, found.PullSecrets = pod.Name, pod.Spec.ImagePullSecrets
+	found.NodeSelector, found.Tolerations = pod.Spec.NodeSelector, pod.Spec.Tolerations
 	found.Container = pod.Spec.Containers[0]
 	for _, container := range pod.Spec.Containers {
 		if container.Name == containerName {

@@ -26,6 +26,7 @@ import (
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/coredns"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/join"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/status"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/verify"
 )
 
 // long is the text of `kubectl comity --help`.
@@ -91,6 +92,7 @@ func New(env *command.Env) *cobra.Command {
 		join.NewRotate(env, join.InPod),
 		coredns.New(env),
 		status.New(env),
+		verify.New(env),
 		newVersion(env),
 		newCompletion(env),
 	)

@@ -1,0 +1,176 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package verify
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	apirand "k8s.io/apimachinery/pkg/util/rand"
+
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+)
+
+// cleanTimeout bounds the removal of the namespaces, which begins even after an
+// interruption.
+const cleanTimeout = 90 * time.Second
+
+const long = `Prove that Services are reachable by their clusterset name, in every direction.
+
+In each cluster a temporary namespace is made, comity-verify-<random>, with a Pod
+of Comity's own image, a Service and a ServiceExport. Every cluster fetches the
+Service of every cluster, its own included, by its name under clusterset.local,
+over each IP family that both clusters have. The table shows the median time of a
+request. A failure names the stage at which it failed, and what to do.
+
+The namespaces are removed at the end, also after an interruption. The exit code
+is 1 if a Service could not be fetched, or something could not be removed.`
+
+// options are the flags.
+type options struct {
+	command.Output
+	timeout time.Duration
+}
+
+// New gives the command verify.
+func New(env *command.Env) *cobra.Command {
+	var o options
+	cmd := &cobra.Command{
+		Use:               "verify CONTEXT CONTEXT...",
+		Short:             "Fetch a temporary Service of each cluster from every other",
+		Long:              long,
+		Example:           "  kubectl comity verify a b\n  kubectl comity verify a b c --timeout 5m -o json",
+		ValidArgsFunction: env.CompleteContexts(0),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.Validate(); err != nil {
+				return err
+			}
+			if len(args) < 2 {
+				return command.Refusedf("%d contexts are given; expected at least two, such as: %s verify a b", len(args), command.Name)
+			}
+			return o.run(cmd.Context(), env, args)
+		},
+	}
+	o.AddFlags(cmd)
+	cmd.Flags().DurationVar(&o.timeout, "timeout", 2*time.Minute, "How long all checks may take together; the removal comes on top")
+	return cmd
+}
+
+func (o options) run(ctx context.Context, env *command.Env, args []string) error {
+	members, err := find(ctx, env, args)
+	if err != nil {
+		return command.Refused(err)
+	}
+	if !o.Structured() {
+		env.Printf("Verifying in the temporary namespace %s\n", members[0].namespace)
+	}
+	result := Result{Namespace: members[0].namespace}
+	for _, m := range members {
+		result.Clusters = append(result.Clusters, m.id())
+	}
+	verifying, cancel := context.WithTimeout(ctx, o.timeout)
+	result.Checks = verifyAll(verifying, members)
+	cancel()
+	for _, err := range removeAll(ctx, members) {
+		result.LeftBehind = append(result.LeftBehind, err.Error())
+	}
+	if ctx.Err() != nil {
+		return command.Problem(errors.Join(append(asErrors(result.LeftBehind), errors.New("interrupted; the temporary namespaces were removed unless an error above says otherwise"))...))
+	}
+	result.Passed = passed(result.Checks) && len(result.LeftBehind) == 0
+	if o.Structured() {
+		err = o.Print(env.Out, "Verification", result)
+	} else {
+		err = print(env.Out, result)
+	}
+	if err == nil && !result.Passed {
+		err = command.Printed(command.ExitProblem)
+	}
+	return err
+}
+
+func asErrors(texts []string) []error {
+	var all []error
+	for _, text := range texts {
+		all = append(all, errors.New(text))
+	}
+	return all
+}
+
+// find opens the contexts and finds the agents: what is wrong with them is
+// found out before anything is made.
+func find(ctx context.Context, env *command.Env, args []string) ([]*member, error) {
+	targets, err := env.OpenAll(ctx, args)
+	if err != nil {
+		return nil, err
+	}
+	namespace := namespacePrefix + apirand.String(8)
+	var members []*member
+	var failed error
+	for i, target := range targets {
+		found, err := agent.Find(ctx, target)
+		failed = errors.Join(failed, err)
+		members = append(members, &member{target: target, agent: found, namespace: namespace, service: serviceName(i)})
+	}
+	return members, failed
+}
+
+// verifyAll makes what is needed everywhere and then tries every way at once.
+func verifyAll(ctx context.Context, members []*member) []Check {
+	inParallel(members, func(m *member) {
+		if err := m.target.Client.Create(ctx, newNamespace(m.namespace)); err != nil {
+			m.failed, m.failedAt = m.target.Errorf("create namespace %s: %w", m.namespace, err), StageCreate
+		}
+	})
+	// Only where the namespace is everywhere, no cluster is reported to lack it.
+	inParallel(members, func(m *member) {
+		if m.failed == nil {
+			m.prepare(ctx)
+		}
+	})
+	checks := make([][]Check, len(members)*len(members))
+	var checking sync.WaitGroup
+	for i, from := range members {
+		for j, to := range members {
+			checking.Go(func() { checks[i*len(members)+j] = to.check(ctx, from) })
+		}
+	}
+	checking.Wait()
+	var all []Check
+	for _, some := range checks {
+		all = append(all, some...)
+	}
+	return all
+}
+
+// removeAll removes all namespaces, even if ctx has ended.
+func removeAll(ctx context.Context, members []*member) []error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTimeout)
+	defer cancel()
+	errs := make([]error, len(members))
+	var removing sync.WaitGroup
+	for i, m := range members {
+		removing.Go(func() { errs[i] = m.remove(ctx) })
+	}
+	removing.Wait()
+	var failed []error
+	for _, err := range errs {
+		if err != nil {
+			failed = append(failed, err)
+		}
+	}
+	return failed
+}
+
+func inParallel(members []*member, do func(*member)) {
+	var working sync.WaitGroup
+	for _, m := range members {
+		working.Go(func() { do(m) })
+	}
+	working.Wait()
+}

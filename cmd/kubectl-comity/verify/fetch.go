@@ -1,0 +1,142 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package verify
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/comity-mcs/comity/cmd/comity/traffic"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
+)
+
+const (
+	// requests is how many a latency is the median of.
+	requests = 3
+	// requestTimeout bounds each of them.
+	requestTimeout = 3 * time.Second
+	// retryInterval is the pause after requests that failed: kube-proxy and
+	// CoreDNS follow an import within a second or so.
+	retryInterval = 2 * time.Second
+)
+
+// check fetches what from exports until it works or ctx ends, once for each IP
+// family that both clusters have.
+func (m *member) check(ctx context.Context, from *member) []Check {
+	base := Check{From: from.id(), To: m.id()}
+	for _, side := range []*member{from, m} {
+		if side.failed != nil {
+			base.Stage, base.Message = side.failedAt, side.failed.Error()
+			base.Remedy = remedies[side.failedAt]
+			return []Check{base}
+		}
+	}
+	if err := m.awaitImport(ctx, from); err != nil {
+		// The deadline is over, and the reason still has to be read.
+		reading, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
+		defer cancel()
+		stage, why := from.exportProblem(reading)
+		base.Stage, base.Message, base.Remedy = stage, err.Error(), remedies[stage]
+		if why != "" {
+			base.Message += "; in the exporting cluster: " + why
+		}
+		return []Check{base}
+	}
+	var checks []Check
+	for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
+		if slices.Contains(from.families, family) && slices.Contains(m.families, family) {
+			one := base
+			one.Family = string(family)
+			checks = append(checks, m.fetch(ctx, from, one))
+		}
+	}
+	if len(checks) == 0 {
+		base.Stage, base.Message = StageConnect, fmt.Sprintf("the clusters have no IP family in common: %v and %v", from.families, m.families)
+		checks = append(checks, base)
+	}
+	return checks
+}
+
+// fetch repeats one check until it passes.
+func (m *member) fetch(ctx context.Context, from *member, c Check) Check {
+	c.Stage, c.Message = StageConnect, "the time was over before a request was made; give more with --timeout"
+	_ = wait.PollUntilContextCancel(ctx, retryInterval, true, func(ctx context.Context) (bool, error) {
+		// A request under way is let end, so that what it found out is reported.
+		requesting, cancel := context.WithTimeout(context.WithoutCancel(ctx), (requests+2)*requestTimeout)
+		defer cancel()
+		answers, err := m.request(requesting, from, c.Family)
+		if err != nil {
+			c.Message = err.Error()
+			return false, nil
+		}
+		c = classify(c, answers, answerOf(from.id(), from.namespace))
+		return c.Passed, nil
+	})
+	return c
+}
+
+// request runs comity fetch in this cluster's Pod.
+func (m *member) request(ctx context.Context, from *member, family string) ([]traffic.Answer, error) {
+	container := m.agent.Container
+	container.Name = podName
+	url := fmt.Sprintf("http://%s.%s.svc.clusterset.local/", from.service, from.namespace)
+	out, err := agent.ExecIn(ctx, m.target, m.namespace, podName, container, nil,
+		"fetch", "--count", fmt.Sprint(requests), "--timeout", requestTimeout.String(), "--family", strings.ToLower(family), url)
+	if err != nil {
+		return nil, err
+	}
+	var fetched traffic.Fetched
+	if err := json.Unmarshal(out, &fetched); err != nil {
+		return nil, m.target.Errorf("read the answer of comity fetch: %w", err)
+	}
+	return fetched.Answers, nil
+}
+
+// classify says by the answers how far the requests came.
+func classify(c Check, answers []traffic.Answer, want string) Check {
+	c.Passed, c.Stage, c.Message, c.Remedy, c.Milliseconds, c.Address = false, StageAnswer, "no request was made", "", 0, ""
+	var times []float64
+	for _, answer := range answers {
+		c.Address = answer.Address
+		switch {
+		case strings.HasPrefix(answer.Error, "cannot resolve"):
+			c.Stage, c.Message = StageResolve, answer.Error
+		case answer.Error != "" && answer.Status == 0:
+			c.Stage, c.Message = StageConnect, answer.Error
+		case answer.Error != "":
+			c.Message = answer.Error
+		case answer.Status != http.StatusOK || answer.Body != want:
+			c.Message = fmt.Sprintf("status %d and %q; expected 200 and %q", answer.Status, answer.Body, want)
+		default:
+			times = append(times, answer.Milliseconds)
+			continue
+		}
+		c.Remedy = remedies[c.Stage]
+		return c
+	}
+	if len(times) == 0 {
+		return c
+	}
+	slices.Sort(times)
+	c.Passed, c.Stage, c.Message, c.Milliseconds = true, "", "", times[len(times)/2]
+	return c
+}
+
+// remedies are what to do about a failure at each stage.
+var remedies = map[Stage]string{
+	StageCreate:  "see the events of the namespace while kubectl comity verify runs; the image and its pull secrets are those of the agent",
+	StageAdmit:   "do what the policy says, or change the policy; kubectl get exportpolicies lists them",
+	StageImport:  "run kubectl comity status with both contexts; kubectl comity join repairs what is missing between them",
+	StageResolve: "run kubectl comity coredns enable in the cluster that fetches",
+	StageConnect: "the network must be flat: Pods of one cluster reach those of the other at their own addresses; check routes, firewalls and network policies between the two Pod ranges",
+	StageAnswer:  "something else answers at that address; check for overlapping Pod ranges",
+}

@@ -1,0 +1,93 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package verify
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+)
+
+// families are the headings of the tables; a check without a family belongs to all.
+var families = []string{"IPv4", "IPv6"}
+
+// print shows a table for each IP family that was used, and then the failures.
+func print(out io.Writer, result Result) error {
+	shown := false
+	for _, family := range families {
+		if used(result.Checks, family) {
+			shown = true
+			if err := table(out, result, family); err != nil {
+				return err
+			}
+		}
+	}
+	if !shown {
+		if err := table(out, result, ""); err != nil {
+			return err
+		}
+	}
+	for _, c := range result.Checks {
+		if c.Passed {
+			continue
+		}
+		way := fmt.Sprintf("%s fetching from %s", c.To, c.From)
+		if c.Family != "" {
+			way += " over " + c.Family
+		}
+		_, _ = fmt.Fprintf(out, "\nFAILED: %s, at stage %s: %s\n", way, c.Stage, c.Message)
+		if c.Remedy != "" {
+			_, _ = fmt.Fprintf(out, "  %s\n", c.Remedy)
+		}
+	}
+	for _, left := range result.LeftBehind {
+		_, _ = fmt.Fprintf(out, "\nLEFT BEHIND: %s\n", left)
+	}
+	if result.Passed {
+		_, err := fmt.Fprintln(out, "\nEvery cluster reaches every Service. Nothing was left behind.")
+		return err
+	}
+	return nil
+}
+
+func used(checks []Check, family string) bool {
+	for _, c := range checks {
+		if c.Family == family {
+			return true
+		}
+	}
+	return false
+}
+
+func table(out io.Writer, result Result, family string) error {
+	heading := "FROM \\ TO"
+	if family != "" {
+		heading = family + ", " + heading
+	}
+	_, _ = fmt.Fprintln(out)
+	writer := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
+	_, _ = fmt.Fprintln(writer, heading+"\t"+strings.Join(result.Clusters, "\t"))
+	for _, from := range result.Clusters {
+		cells := []string{from}
+		for _, to := range result.Clusters {
+			cells = append(cells, cell(result.Checks, from, to, family))
+		}
+		_, _ = fmt.Fprintln(writer, strings.Join(cells, "\t"))
+	}
+	return writer.Flush()
+}
+
+func cell(checks []Check, from, to, family string) string {
+	for _, c := range checks {
+		if c.From != from || c.To != to || c.Family != "" && c.Family != family {
+			continue
+		}
+		if !c.Passed {
+			return "FAILED"
+		}
+		return fmt.Sprintf("%.1f ms", c.Milliseconds)
+	}
+	return "-"
+}

@@ -1,0 +1,60 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package verify
+
+// Stage is how far a Service came on its way from one cluster to another.
+type Stage string
+
+// The stages, in order.
+const (
+	// StageCreate: the Pod and the Service run in the exporting cluster.
+	StageCreate Stage = "Create"
+	// StageAdmit: the policies of the exporting cluster let it be exported.
+	StageAdmit Stage = "Admit"
+	// StageImport: the other cluster imports it.
+	StageImport Stage = "Import"
+	// StageResolve: its clusterset name resolves there.
+	StageResolve Stage = "Resolve"
+	// StageConnect: a connection to it comes about there.
+	StageConnect Stage = "Connect"
+	// StageAnswer: the Pod of the exporting cluster answers.
+	StageAnswer Stage = "Answer"
+)
+
+// Result is what -o prints, under kind Verification.
+type Result struct {
+	Passed    bool     `json:"passed"`
+	Namespace string   `json:"namespace"`
+	Clusters  []string `json:"clusters"`
+	Checks    []Check  `json:"checks"`
+	// LeftBehind names what could not be removed.
+	LeftBehind []string `json:"leftBehind,omitempty"`
+}
+
+// Check is one way: cluster To fetches the Service that cluster From exports.
+type Check struct {
+	From string `json:"from"`
+	To   string `json:"to"`
+	// Family is IPv4 or IPv6; empty if it failed before an address was used.
+	Family string `json:"family,omitempty"`
+	Passed bool   `json:"passed"`
+	// Milliseconds is the median time of a request, name resolution included.
+	Milliseconds float64 `json:"milliseconds,omitempty"`
+	// Address is what the name resolved to.
+	Address string `json:"address,omitempty"`
+	// Stage is the one that failed.
+	Stage   Stage  `json:"stage,omitempty"`
+	Message string `json:"message,omitempty"`
+	// Remedy is what to do about it.
+	Remedy string `json:"remedy,omitempty"`
+}
+
+func passed(checks []Check) bool {
+	for _, c := range checks {
+		if !c.Passed {
+			return false
+		}
+	}
+	return len(checks) > 0
+}
