@@ -63,3 +63,38 @@ func LoadKubeconfig(path string) (*rest.Config, error) {
 	config.QPS = -1
 	return config, nil
 }
+
+// MergedKubeconfig writes a kubeconfig (mode 0600) in which the id of each cluster
+// is a context of its administrator, at the address that other clusters use too.
+// The first is the current one.
+func MergedKubeconfig[C Cluster](path string, all ...C) error {
+	merged := clientcmdapi.NewConfig()
+	for _, c := range all {
+		from, err := clientcmd.LoadFromFile(c.Kubeconfig())
+		if err != nil {
+			return fmt.Errorf("read the kubeconfig of cluster %s: %w", c.ID(), err)
+		}
+		if err := merge(merged, c.ID(), c.PeerServer(), from); err != nil {
+			return err
+		}
+	}
+	if err := clientcmd.WriteToFile(*merged, path); err != nil {
+		return fmt.Errorf("write kubeconfig %s: %w", path, err)
+	}
+	return nil
+}
+
+// merge adds the current context of from to all, under a name and with a server of its own.
+func merge(all *clientcmdapi.Config, name, server string, from *clientcmdapi.Config) error {
+	current := from.Contexts[from.CurrentContext]
+	if current == nil || from.Clusters[current.Cluster] == nil || from.AuthInfos[current.AuthInfo] == nil {
+		return fmt.Errorf("the kubeconfig of cluster %s has no cluster and user for its current context %q", name, from.CurrentContext)
+	}
+	all.Clusters[name], all.AuthInfos[name] = from.Clusters[current.Cluster].DeepCopy(), from.AuthInfos[current.AuthInfo]
+	all.Clusters[name].Server = server
+	all.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+	if all.CurrentContext == "" {
+		all.CurrentContext = name
+	}
+	return nil
+}

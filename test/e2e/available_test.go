@@ -96,7 +96,7 @@ var _ = Describe("Addresses of a peer", Ordered, beyond(), func() {
 			Should(ContainSubstring("AddressOverlap in b since"))
 		Eventually(ctx, clusterB.readiness).WithArguments(ctx, key).Should(And(
 			HaveField("Status", metav1.ConditionTrue), HaveField("Message", ContainSubstring("AddressOverlap in a: 1 endpoint address"))))
-		clusterB.expectEndpoints(ctx, key, ConsistOf(slices.Collect(maps.Values(clusterA.podIPs(ctx, key.Namespace, key.Name)))))
+		clusterB.expectEndpoints(ctx, key, ConsistOf(slices.Concat(slices.Collect(maps.Values(clusterA.podIPs(ctx, key.Namespace, key.Name)))...)))
 		clusterB.expectAnswers(ctx, hostOf(key), servicePort, pods...)
 		Expect(clusterA.client.Delete(ctx, &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "by-hand"}})).To(Succeed())
 		clusterB.expectImported(ctx, key, mcsv1beta1.ClusterSetIP, "a")

@@ -128,7 +128,7 @@ func (m *member) expectNoTrace(ctx context.Context, key types.NamespacedName) {
 	GinkgoHelper()
 	Eventually(ctx, func() ([]string, error) { return m.traces(ctx, key) }).Should(BeEmpty(), "what is left of %s in cluster %s", key, m.ID())
 	step("in %s: no trace of %s", m.ID(), key)
-	m.expectDNS(ctx, hostOf(key), typeA, nxdomain)
+	m.expectNoName(ctx, hostOf(key))
 }
 
 // recordNamespaces are those exchange namespaces of m that hold a record of key.

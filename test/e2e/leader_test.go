@@ -143,16 +143,19 @@ func (m *member) replaceLeader(ctx context.Context) {
 	step("in %s: Pod %s leads", m.ID(), now)
 }
 
-// keepAsking sends one request after the other from m until stop is called,
-// which gives their number and what failed.
+// keepAsking sends one request after the other from m, to the name and to its
+// address in each IP family in turn, until stop is called, which gives their
+// number and what failed.
 func keepAsking(ctx context.Context, m *member, host string) (stop func() (requests int, failed []error)) {
+	GinkgoHelper()
+	targets := m.targets(ctx, host)
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	requests, failed := 0, []error(nil)
 	go func() {
 		defer close(done)
 		for ctx.Err() == nil {
-			_, err := m.ask(ctx, host, servicePort, 1)
+			_, err := m.ask(ctx, targets[requests%len(targets)], servicePort, 1)
 			if ctx.Err() != nil {
 				return // what was under way was cut off by us
 			}

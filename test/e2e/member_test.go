@@ -7,18 +7,23 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
+	certmanagerv1 "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
 	"github.com/miekg/dns"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -44,7 +49,7 @@ const (
 var scheme = func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		clientgoscheme.AddToScheme, mcsv1alpha1.Install, mcsv1beta1.Install, policyv1alpha1.AddToScheme, exchangev1alpha1.AddToScheme,
+		clientgoscheme.AddToScheme, certmanagerv1.AddToScheme, mcsv1alpha1.Install, mcsv1beta1.Install, policyv1alpha1.AddToScheme, exchangev1alpha1.AddToScheme,
 	} {
 		if err := add(s); err != nil {
 			panic(err) // the kinds are constants
@@ -79,24 +84,25 @@ func (m *member) other() *member {
 	return clusterA
 }
 
-// install loads the image and deploys Comity from it.
-func (m *member) install(ctx context.Context, image string) error {
-	if err := m.LoadImages(ctx, image); err != nil {
-		return err
-	}
-	return install.Deploy(ctx, install.Target{Cluster: m, Set: clusterSet, Kubectl: kubectl}, image)
-}
-
 func (m *member) apply(ctx context.Context, manifest string) error {
 	return clusters.Apply(ctx, m.RESTConfig(), []byte(manifest))
 }
 
-// applyFile applies a manifest of the demo.
+// applyFile applies a manifest of the demo; its Services get both IP families.
 func (m *member) applyFile(ctx context.Context, name string) {
 	GinkgoHelper()
 	text, err := os.ReadFile(filepath.Join(install.Root(), "test", "demo", "manifests", name))
 	Expect(err).NotTo(HaveOccurred())
-	Expect(m.apply(ctx, string(text))).To(Succeed(), "apply %s in cluster %s", name, m.ID())
+	objects, err := clusters.Decode(text)
+	Expect(err).NotTo(HaveOccurred())
+	for _, object := range objects {
+		if object.GetKind() == "Service" {
+			Expect(unstructured.SetNestedField(object.Object, string(corev1.IPFamilyPolicyPreferDualStack), "spec", "ipFamilyPolicy")).To(Succeed())
+		}
+		text, err := object.MarshalJSON()
+		Expect(err).NotTo(HaveOccurred())
+		Expect(m.apply(ctx, string(text))).To(Succeed(), "apply %s in cluster %s", name, m.ID())
+	}
 }
 
 func (m *member) create(ctx context.Context, objects ...client.Object) {
@@ -130,14 +136,17 @@ func (m *member) awaitPods(ctx context.Context, namespace, app string, count int
 	return names
 }
 
-// podIPs are the addresses of Pods by name.
-func (m *member) podIPs(ctx context.Context, namespace, app string) map[string]string {
+// podIPs are the addresses of Pods by name, IPv4 first; none of a Pod that has not each family yet.
+func (m *member) podIPs(ctx context.Context, namespace, app string) map[string][]string {
 	GinkgoHelper()
 	var pods corev1.PodList
 	Expect(m.client.List(ctx, &pods, client.InNamespace(namespace), client.MatchingLabels{"app": app})).To(Succeed())
-	ips := map[string]string{}
+	ips := map[string][]string{}
 	for _, pod := range pods.Items {
-		ips[pod.Name] = pod.Status.PodIP
+		ips[pod.Name] = nil
+		for _, ip := range pod.Status.PodIPs {
+			ips[pod.Name] = append(ips[pod.Name], ip.IP)
+		}
 	}
 	return ips
 }
@@ -162,12 +171,51 @@ func (m *member) ask(ctx context.Context, host string, port, tries int) ([]strin
 	return slices.Compact(slices.Sorted(slices.Values(result.Responses))), nil
 }
 
-// expectAnswers waits until all requests from m succeed and exactly these Pods answer them.
+// expectAnswers waits until all requests from m succeed and exactly these Pods
+// answer them. Of a name, each record type is asked for, and its address as well
+// as the name: so each IP family has to lead there.
 func (m *member) expectAnswers(ctx context.Context, host string, port int, pods ...string) {
 	GinkgoHelper()
-	Eventually(ctx, func() ([]string, error) { return m.ask(ctx, host, port, tries) }).
-		Should(ConsistOf(pods), "who answers to cluster %s at %s:%d", m.ID(), host, port)
-	step("from %s: %s:%d is answered by %v", m.ID(), host, port, pods)
+	for _, target := range m.targets(ctx, host) {
+		m.expectAnswersAt(ctx, target, port, pods...)
+	}
+}
+
+// expectAnswersAt is expectAnswers of one name or address as it is, in whatever IP family the client chooses.
+func (m *member) expectAnswersAt(ctx context.Context, target string, port int, pods ...string) {
+	GinkgoHelper()
+	Eventually(ctx, func() ([]string, error) { return m.ask(ctx, target, port, tries) }).
+		Should(ConsistOf(pods), "who answers to cluster %s at %s, port %d", m.ID(), target, port)
+	step("from %s: %s is answered by %v", m.ID(), net.JoinHostPort(target, strconv.Itoa(port)), pods)
+}
+
+// targets are the name and its one address in each IP family of m, from CoreDNS
+// of m; or the address alone, if host is one.
+func (m *member) targets(ctx context.Context, host string) []string {
+	GinkgoHelper()
+	found := []string{host}
+	if _, err := netip.ParseAddr(host); err == nil {
+		return found
+	}
+	name := host
+	if !strings.HasSuffix(name, ".local") {
+		name += ".svc.cluster.local"
+	}
+	for _, kind := range m.addressTypes() {
+		var answers []string
+		Eventually(ctx, func() (_ []string, err error) {
+			answers, err = m.lookup(name, kind)
+			return answers, err
+		}).Should(And(HaveLen(1), Not(ContainElement(nxdomain))), "%s %s in cluster %s", dns.TypeToString[kind], name, m.ID())
+		found = append(found, answers[0])
+	}
+	return found
+}
+
+// addressTypes are the record types of the IP families that m has.
+func (m *member) addressTypes() []uint16 {
+	types := []uint16{dns.TypeA, dns.TypeAAAA}
+	return types[:len(m.Network().PodCIDRs)]
 }
 
 // lookup asks CoreDNS of m and gives the answers, sorted: addresses, or "port
@@ -186,6 +234,8 @@ func (m *member) lookup(name string, kind uint16) ([]string, error) {
 		switch record := record.(type) {
 		case *dns.A:
 			found = append(found, record.A.String())
+		case *dns.AAAA:
+			found = append(found, record.AAAA.String())
 		case *dns.SRV:
 			found = append(found, fmt.Sprintf("%d %s", record.Port, record.Target))
 		}
@@ -200,6 +250,29 @@ func (m *member) expectDNS(ctx context.Context, name string, kind uint16, answer
 	Eventually(ctx, func() ([]string, error) { return m.lookup(name, kind) }).
 		Should(ConsistOf(answers), "%s %s in cluster %s", dns.TypeToString[kind], name, m.ID())
 	step("in %s: %s %s is %v", m.ID(), dns.TypeToString[kind], name, answers)
+}
+
+// expectAddresses waits until CoreDNS of m gives those of the addresses for name
+// that each record type can carry.
+func (m *member) expectAddresses(ctx context.Context, name string, addresses ...string) {
+	GinkgoHelper()
+	for i, kind := range []uint16{dns.TypeA, dns.TypeAAAA} {
+		var wanted []string
+		for _, a := range addresses {
+			if netip.MustParseAddr(a).Is4() == (i == 0) {
+				wanted = append(wanted, a)
+			}
+		}
+		m.expectDNS(ctx, name, kind, wanted...)
+	}
+}
+
+// expectNoName waits until CoreDNS of m has no such name.
+func (m *member) expectNoName(ctx context.Context, name string) {
+	GinkgoHelper()
+	for _, kind := range []uint16{dns.TypeA, dns.TypeAAAA} {
+		m.expectDNS(ctx, name, kind, nxdomain)
+	}
 }
 
 // run runs kubectl for the diagnosis and gives what it printed, errors included.

@@ -60,14 +60,16 @@ func newServer(namespace, name string, replicas int32) *appsv1.Deployment {
 	}
 }
 
-// newService is a Service of the Pods of newServer of the same name.
+// newService is a Service of the Pods of newServer of the same name, with an
+// address in each IP family that the cluster has.
 func newService(namespace, name string, kind corev1.ServiceType) *corev1.Service {
 	return &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec: corev1.ServiceSpec{
-			Type:     kind,
-			Selector: map[string]string{"app": name},
-			Ports:    []corev1.ServicePort{{Port: servicePort, TargetPort: intstr.FromInt32(podPort)}},
+			Type:           kind,
+			Selector:       map[string]string{"app": name},
+			Ports:          []corev1.ServicePort{{Port: servicePort, TargetPort: intstr.FromInt32(podPort)}},
+			IPFamilyPolicy: ptr.To(corev1.IPFamilyPolicyPreferDualStack),
 		},
 	}
 }

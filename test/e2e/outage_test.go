@@ -5,6 +5,7 @@ package e2e
 
 import (
 	"context"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	. "github.com/onsi/ginkgo/v2"
@@ -19,10 +20,10 @@ import (
 	"github.com/comity-mcs/comity/test/install"
 )
 
-var _ = Describe("While no replica of Comity runs in b", Ordered, beyond(), func() {
+var _ = Describe("FAULT 20: while no replica of Comity runs in b", Ordered, beyond(), func() {
 	const namespace = "outage"
 	named := func(name string) types.NamespacedName { return types.NamespacedName{Namespace: namespace, Name: name} }
-	kept, withdrawn, own := named("kept"), named("withdrawn"), named("own")
+	kept, withdrawn, own, turned := named("kept"), named("withdrawn"), named("own"), named("turned")
 
 	BeforeAll(func(ctx SpecContext) {
 		for _, m := range members() {
@@ -35,6 +36,8 @@ var _ = Describe("While no replica of Comity runs in b", Ordered, beyond(), func
 			m.other().expectImported(ctx, key, mcsv1beta1.ClusterSetIP, m.ID())
 			m.other().expectAnswers(ctx, hostOf(key), servicePort, m.awaitPods(ctx, namespace, key.Name, 1)...)
 		}
+		clusterB.create(ctx, newService(namespace, turned.Name, corev1.ServiceTypeClusterIP), newExport(namespace, turned.Name))
+		clusterA.expectImported(ctx, turned, mcsv1beta1.ClusterSetIP, "b")
 		// Whatever happens, the specs that follow find it running.
 		DeferCleanup(func(ctx SpecContext) { clusterB.scaleComity(ctx, 2) })
 		clusterB.scaleComity(ctx, 0)
@@ -44,9 +47,21 @@ var _ = Describe("While no replica of Comity runs in b", Ordered, beyond(), func
 		for _, key := range []types.NamespacedName{kept, withdrawn} {
 			clusterB.expectAnswers(ctx, hostOf(key), servicePort, clusterA.awaitPods(ctx, namespace, key.Name, 1)...)
 		}
-		err := clusterB.client.Create(ctx, newExport(namespace, "new"))
-		Expect(err).To(MatchError(ContainSubstring("failed calling webhook")), "the webhook fails closed")
+		out := shell.refused(ctx, "%s", clusterB.applyCommand(exportIn("v1beta1", namespace, "new", nil, nil)))
+		Expect(out).To(ContainSubstring("failed calling webhook"), "the webhook fails closed")
 		Expect(clusterB.client.Delete(ctx, newExport(namespace, own.Name))).To(Succeed())
+	})
+
+	It("everything that is no export is created, changed and deleted as ever", func(ctx SpecContext) {
+		shell.run(ctx, "kubectl --context b create namespace outage-other")
+		shell.run(ctx, `kubectl --context b -n outage-other create configmap settings --from-literal=a=b
+			kubectl --context b -n outage-other create service externalname far --external-name payments.example.com
+			kubectl --context b -n outage label service %s team=web
+			kubectl --context b -n outage patch service %s --type=merge -p '{"spec": {"ports": [{"port": 81, "targetPort": 8080}]}}'
+			kubectl --context b -n outage scale deployment %s --replicas=0
+			kubectl --context b delete namespace outage-other`, own.Name, own.Name, own.Name)
+		refusal := shell.refused(ctx, `kubectl --context b -n outage patch service %s --type=merge -p '{"spec": {"type": "ExternalName", "externalName": "payments.example.com"}}'`, turned.Name)
+		Expect(refusal).To(ContainSubstring("failed calling webhook"))
 	})
 
 	It("what a changes meanwhile arrives once it runs again", func(ctx SpecContext) {
@@ -56,7 +71,17 @@ var _ = Describe("While no replica of Comity runs in b", Ordered, beyond(), func
 		clusterA.expectNoTrace(ctx, withdrawn)
 		Expect(clusterB.traces(ctx, withdrawn)).NotTo(BeEmpty(), "nobody is there to remove it")
 
+		// A Service that is made again passes no webhook, whatever its type.
+		Expect(clusterB.client.Delete(ctx, newService(namespace, turned.Name, corev1.ServiceTypeClusterIP))).To(Succeed())
+		clusterB.create(ctx, newExternal(turned))
+
 		clusterB.scaleComity(ctx, 2)
+		back := time.Now()
+		Eventually(ctx, clusterB.admitted).WithArguments(ctx, turned).WithTimeout(audited).Should(Equal(metav1.ConditionFalse))
+		step("in b: what slipped by is found %.0fs after Comity is back", time.Since(back).Seconds())
+		clusterB.expectDescribed(ctx, "serviceexport", turned,
+			reads("Admitted", "False", "PolicyDenied", And(ContainSubstring("[no-external-name]"), ContainSubstring("Remedy: "))))
+		clusterA.expectNoTrace(ctx, turned)
 		clusterB.expectAnswers(ctx, hostOf(kept), servicePort, pods...)
 		clusterB.expectNoTrace(ctx, withdrawn)
 		for _, m := range members() {

@@ -122,8 +122,10 @@ var _ = Describe("A Service that both clusters have and a alone exports", kep("e
 		for _, m := range members() {
 			m.expectImported(ctx, key, mcsv1beta1.ClusterSetIP, "a")
 			m.expectAnswers(ctx, hostOf(key), servicePort, exporter...)
-			Expect(m.ask(ctx, hostOf(key), servicePort, requests)).To(ConsistOf(exporter))
-			step("from %s: %d of %d requests were answered by the exporter", m.ID(), requests, requests)
+			for _, target := range m.targets(ctx, hostOf(key)) {
+				Expect(m.ask(ctx, target, servicePort, requests)).To(ConsistOf(exporter))
+				step("from %s: %d of %d requests to %s were answered by the exporter", m.ID(), requests, requests, target)
+			}
 		}
 		clusterB.expectAnswers(ctx, key.Name+"."+key.Namespace, servicePort, own...) // cluster.local is what it was
 	})

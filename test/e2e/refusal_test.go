@@ -6,7 +6,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -16,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	policyv1alpha1 "github.com/comity-mcs/comity/policies/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
@@ -38,7 +38,7 @@ var _ = Describe("The webhook in a", Ordered, kep("restricting-exports"), func()
 
 	for _, version := range []string{"v1alpha1", "v1beta1"} {
 		It("refuses the export of an ExternalName Service, "+version, func(ctx SpecContext) {
-			refused(clusterA.client.Create(ctx, exportIn(version, namespace, "external", nil, nil)),
+			clusterA.refuses(ctx, exportIn(version, namespace, "external", nil, nil),
 				"ServiceExport refusals/external", "[no-external-name] metadata.name:", "ExternalName", "Remedy: Export a Service of type ClusterIP")
 			Expect(apierrors.IsNotFound(clusterA.client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: "external"}, newExport("", "")))).To(BeTrue(), "nothing was stored")
 		})
@@ -47,9 +47,9 @@ var _ = Describe("The webhook in a", Ordered, kep("restricting-exports"), func()
 			func(ctx SpecContext, scope string, wanted ...string) {
 				wanted = append(wanted, `[export-scope] metadata.annotations["comity.dev/export-to"]:`, "Remedy: ")
 				asAnnotation := exportIn(version, namespace, "scoped", nil, map[string]string{model.AnnotationExportTo: scope})
-				refused(clusterA.client.Create(ctx, asAnnotation), wanted...)
+				clusterA.refuses(ctx, asAnnotation, wanted...)
 				asLabel := exportIn(version, namespace, "scoped", map[string]string{model.LabelExportTo: scope}, nil)
-				refused(clusterA.client.Create(ctx, asLabel), wanted...)
+				clusterA.refuses(ctx, asLabel, wanted...)
 			},
 			Entry("of an unknown cluster", "b,c", "names c,", "known clusters: b"),
 			Entry("of itself", "a", `"a"`, "this cluster itself"),
@@ -62,7 +62,7 @@ var _ = Describe("The webhook in a", Ordered, kep("restricting-exports"), func()
 		It("makes an annotation of the label export-to, "+version, func(ctx SpecContext) {
 			for i, scope := range []string{"b", "b,b"} {
 				name := fmt.Sprintf("labeled-%s-%d", version, i)
-				clusterA.create(ctx, exportIn(version, namespace, name, map[string]string{model.LabelExportTo: scope, "team": "web"}, nil))
+				clusterA.applied(ctx, exportIn(version, namespace, name, map[string]string{model.LabelExportTo: scope, "team": "web"}, nil))
 				stored, err := clusterA.exportOf(ctx, types.NamespacedName{Namespace: namespace, Name: name})
 				Expect(err).NotTo(HaveOccurred())
 				Expect(stored.Labels).To(Equal(map[string]string{"team": "web"}))
@@ -74,18 +74,18 @@ var _ = Describe("The webhook in a", Ordered, kep("restricting-exports"), func()
 	It("refuses that an exported Service turns ExternalName", func(ctx SpecContext) {
 		const turn = `{"spec": {"type": "ExternalName", "externalName": "payments.example.com", "clusterIP": null, "clusterIPs": null}}`
 		service := newService(namespace, "turning", corev1.ServiceTypeClusterIP)
-		refused(clusterA.patch(ctx, service.DeepCopy(), turn),
+		readsRefusal(shell.refused(ctx, "kubectl --context a -n refusals patch service turning --type=merge -p '%s'", turn),
 			"Service refusals/turning", "because ServiceExport refusals/turning exports it", "[no-external-name] spec.type:", "Remedy: Keep the type, or delete ServiceExport")
 		Expect(clusterA.client.Delete(ctx, newExport(namespace, "turning"))).To(Succeed())
 		Eventually(ctx, func() error { return clusterA.patch(ctx, service.DeepCopy(), turn) }).Should(Succeed(), "once it is not exported")
 	})
 
 	It("refuses a policy that does not compile, and the others stay in force", func(ctx SpecContext) {
-		err := clusterA.client.Create(ctx, newPolicy("broken", "package comity.policies.broken\n\ndeny contains {"))
-		Expect(apierrors.IsBadRequest(err)).To(BeTrue(), "%v", err)
-		Expect(err).To(MatchError(And(ContainSubstring("ExportPolicy broken cannot be used"), ContainSubstring("broken.rego:3:"), ContainSubstring("Remedy: "))))
-		step("refused: %s", oneLine(err))
-		refused(clusterA.client.Create(ctx, newExport(namespace, "external")), "[no-external-name]")
+		broken := newPolicy("broken", "package comity.policies.broken\n\ndeny contains {")
+		broken.SetGroupVersionKind(policyv1alpha1.GroupVersion.WithKind("ExportPolicy"))
+		out := shell.refused(ctx, "%s", clusterA.applyCommand(broken))
+		Expect(out).To(And(ContainSubstring("ExportPolicy broken cannot be used"), ContainSubstring("broken.rego:3:"), ContainSubstring("Remedy: ")))
+		clusterA.refuses(ctx, exportIn("v1beta1", namespace, "external", nil, nil), "[no-external-name]")
 	})
 
 	It("asks a new policy as soon as it is loaded, and no longer than it is there", func(ctx SpecContext) {
@@ -108,18 +108,34 @@ deny contains {"msg": "this name is taken", "field": "metadata.name", "remedy": 
 	})
 })
 
-// refused expects the webhook's refusal with all of these words.
-func refused(err error, wanted ...string) {
+// applyCommand is `kubectl apply` of an object, as a user types it.
+func (m *member) applyCommand(object any) string {
 	GinkgoHelper()
-	Expect(err).To(HaveOccurred(), "nobody refused")
-	Expect(apierrors.IsForbidden(err)).To(BeTrue(), "refused, but not by policy: %v", err)
-	for _, words := range wanted {
-		Expect(err).To(MatchError(ContainSubstring(words)))
-	}
-	step("refused: %s", oneLine(err))
+	text, err := yaml.Marshal(object)
+	Expect(err).NotTo(HaveOccurred())
+	return fmt.Sprintf("kubectl --context %s apply -f - <<'END'\n%sEND", m.ID(), text)
 }
 
-func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", " ") }
+// applied applies an object, which must be accepted.
+func (m *member) applied(ctx context.Context, object any) {
+	GinkgoHelper()
+	shell.run(ctx, "%s", m.applyCommand(object))
+}
+
+// refuses applies an object; what the user reads is the webhook's refusal with all of these words.
+func (m *member) refuses(ctx context.Context, object any, wanted ...string) {
+	GinkgoHelper()
+	readsRefusal(shell.refused(ctx, "%s", m.applyCommand(object)), wanted...)
+}
+
+// readsRefusal expects that kubectl printed a refusal by policy, and no other error.
+func readsRefusal(out string, wanted ...string) {
+	GinkgoHelper()
+	Expect(out).To(ContainSubstring("Error from server (Forbidden): "), "refused, but not by policy")
+	for _, words := range wanted {
+		Expect(out).To(ContainSubstring(words))
+	}
+}
 
 // exportIn is a ServiceExport of one version of the API.
 func exportIn(version, namespace, name string, labels, annotations map[string]string) *unstructured.Unstructured {

@@ -48,10 +48,17 @@ var _ = Describe("An export from a to b alone", Ordered, kep("restricting-export
 
 	It("cannot be read by another peer; and b can read that, and nothing else", func(ctx SpecContext) {
 		// What joining a third cluster leaves in a.
-		joined, err := join.Objects(side(clusterA, clusterB), join.Cluster{ID: "c", Set: clusterSet})
+		joined, err := join.Objects(
+			join.Cluster{ID: "a", Set: clusterSet, Namespace: install.Namespace, ServiceAccount: install.Account}, join.Cluster{ID: "c", Set: clusterSet})
 		Expect(err).NotTo(HaveOccurred())
 		for _, object := range joined {
-			Expect(client.IgnoreAlreadyExists(clusterA.client.Create(ctx, object))).To(Succeed())
+			err := clusterA.client.Create(ctx, object)
+			Expect(client.IgnoreAlreadyExists(err)).To(Succeed())
+			if err == nil {
+				DeferCleanup(func(ctx SpecContext) {
+					Expect(client.IgnoreNotFound(clusterA.client.Delete(ctx, object))).To(Succeed())
+				})
+			}
 		}
 		asC := rest.CopyConfig(clusterA.RESTConfig())
 		asC.Impersonate.UserName = "system:serviceaccount:" + install.Namespace + ":" + join.PeerName("c")

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,13 +16,15 @@ import (
 	. "github.com/onsi/gomega"
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
-	"github.com/comity-mcs/comity/sync/join"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/test/clusters/binaries"
 	"github.com/comity-mcs/comity/test/clusters/kind"
+	"github.com/comity-mcs/comity/test/e2e/guide"
 	"github.com/comity-mcs/comity/test/install"
 	"github.com/comity-mcs/comity/test/release"
 )
@@ -32,8 +35,10 @@ const (
 	defaultImage = "comity:e2e"
 	// agnhost serves and sends requests; Kubernetes' own tests use it.
 	agnhost = "registry.k8s.io/e2e-test-images/agnhost:2.53"
-	// clusterSet is the set that both clusters belong to.
-	clusterSet = "e2e"
+	// clusterSet is the set that both clusters belong to, as docs/install.md calls it.
+	clusterSet = "example"
+	// offlineEnv lists images that the Docker engine has, separated by spaces.
+	offlineEnv = "KIND_OFFLINE_IMAGES"
 )
 
 // Bounds. Comity itself needs a fraction of a second; Pods that start, kube-proxy
@@ -44,14 +49,18 @@ const (
 	buildTimeout = 15 * time.Minute
 	setUpTimeout = 20 * time.Minute
 	// suiteTimeout is shorter than that of go test, which would end us before the clusters are deleted.
-	suiteTimeout = 27 * time.Minute
+	suiteTimeout = 42 * time.Minute
 )
 
 var (
 	clusterA, clusterB *member
 	// kubectl is the program that renders manifests and describes what failed.
 	kubectl string
-	begin   = time.Now()
+	// ready says that the set-up succeeded.
+	ready bool
+	// shell is where docs/install.md is followed.
+	shell *user
+	begin = time.Now()
 )
 
 func TestE2E(t *testing.T) {
@@ -95,7 +104,6 @@ func proxyModes() map[string]string { return map[string]string{"a": "nftables", 
 func members() []*member { return []*member{clusterA, clusterB} }
 
 var _ = BeforeSuite(func(ctx SpecContext) {
-	ready := false
 	defer func() {
 		if !ready {
 			dump()
@@ -104,15 +112,19 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	step("remove what an earlier run may have left")
 	ids := []string{"a", "b"}
 	Expect(kind.Delete(ctx, ids)).To(Succeed())
-	kubectl = findKubectl(ctx)
+	kubectl = findProgram(ctx, binaries.Kubectl)
 
-	step("build the image")
+	step("build the image and the plugin")
 	image, err := provideImage(ctx)
 	Expect(err).NotTo(HaveOccurred())
+	dir, err := os.MkdirTemp("", "comity-e2e-")
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(os.RemoveAll, dir)
+	shell = newUser(ctx, dir, image)
 	// Only now: a compiler on every core can keep a control plane from coming up in time.
 	step("start two clusters")
 	started, err := kind.Start(ctx, kind.Options{
-		IDs: ids, Images: present(ctx, agnhost), ProxyModes: proxyModes(), Out: GinkgoWriter,
+		IDs: ids, Images: append(present(ctx, offlineImages()...), image), ProxyModes: proxyModes(), Fresh: true, Out: GinkgoWriter,
 	})
 	DeferCleanup(func() {
 		step("delete the clusters")
@@ -120,23 +132,40 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	})
 	Expect(err).NotTo(HaveOccurred())
 	clusterA, clusterB = newMember(started[0]), newMember(started[1])
+	shell.begins()
 
-	step("install Comity from image %s", image)
-	Expect(inBoth(ctx, func(ctx context.Context, m *member) error { return m.install(ctx, image) })).To(Succeed())
-	step("join the clusters, start a client Pod in each")
-	Expect(join.Connect(ctx, side(clusterA, clusterB), side(clusterB, clusterA), join.Options{})).To(Succeed())
+	empty := time.Now()
+	step("both clusters are empty: follow docs/install.md")
+	shell.follow(ctx, guide.CertManager)
+	Expect(inBoth(ctx, func(ctx context.Context, m *member) (err error) {
+		inventory, err := m.inventory(ctx)
+		before.Store(m.ID(), inventory)
+		return err
+	})).To(Succeed())
+	shell.follow(ctx, guide.Comity, guide.CoreDNS, guide.Join, guide.Verify)
+	took := fmt.Sprintf("%.0f s from empty clusters to a `verify` that passed", time.Since(empty).Seconds())
+	step("%s", took)
+	AddReportEntry(took, ReportEntryVisibilityAlways)
+	shell.follow(ctx, guide.First)
+
+	step("start a client Pod in each cluster")
 	Expect(inBoth(ctx, func(ctx context.Context, m *member) error { return m.apply(ctx, clientPod) })).To(Succeed())
 	for _, m := range members() {
 		m.awaitPeer(ctx)
 		m.awaitPods(ctx, metav1.NamespaceDefault, "client", 1)
 	}
-	step("both clusters know each other")
+	first := types.NamespacedName{Namespace: "shop", Name: "web"}
+	for _, m := range members() {
+		// The guide's Service has one IP family.
+		m.expectAnswersAt(ctx, hostOf(first), servicePort, clusterA.awaitPods(ctx, first.Namespace, first.Name, 1)...)
+	}
 	ready = true
 }, NodeTimeout(setUpTimeout))
 
 // A failed spec shows what the clusters look like, before anything is taken down.
 var _ = JustAfterEach(func() {
 	if CurrentSpecReport().Failed() {
+		somethingFailed = true
 		dump()
 	}
 })
@@ -155,12 +184,15 @@ func inBoth(ctx context.Context, do func(context.Context, *member) error) error 
 	return group.Wait()
 }
 
-// side is how m takes part in a join with peer.
-func side(m, peer *member) join.Cluster {
-	return join.Cluster{
-		ID: model.ClusterID(m.ID()), Set: clusterSet, Namespace: install.Namespace, ServiceAccount: install.Account,
-		RESTConfig: m.RESTConfig(), Server: m.PeerServer(), AcceptedCIDRs: peer.Network().PodCIDRs,
+// offlineImages are agnhost and those of cert-manager, where a machine has them; a node pulls the others itself.
+func offlineImages() []string {
+	images := []string{agnhost}
+	for _, image := range strings.Fields(os.Getenv(offlineEnv)) {
+		if strings.Contains(image, "cert-manager") {
+			images = append(images, image)
+		}
 	}
+	return images
 }
 
 // provideImage gives an image of Comity that the Docker engine has.
@@ -197,15 +229,17 @@ func present(ctx context.Context, images ...string) []string {
 	return found
 }
 
-// findKubectl finds it on the PATH, else fetches or builds it.
-func findKubectl(ctx context.Context) string {
+// findProgram finds kubectl or helm on the PATH, else fetches or builds it.
+func findProgram(ctx context.Context, name string) string {
 	GinkgoHelper()
-	if path, err := exec.LookPath("kubectl"); err == nil {
+	if path, err := exec.LookPath(name); err == nil {
 		return path
 	}
-	path, err := install.Kubectl(ctx)
+	provider, err := binaries.New()
 	Expect(err).NotTo(HaveOccurred())
-	return path
+	paths, err := provider.Ensure(ctx, name)
+	Expect(err).NotTo(HaveOccurred())
+	return paths[name]
 }
 
 // awaitPeer waits until the webhook of m admits an export to the other cluster:

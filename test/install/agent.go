@@ -5,6 +5,7 @@ package install
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"net/http"
 	"os"
@@ -135,7 +136,7 @@ func onLoopback(o *unstructured.Unstructured, port int, ca []byte) (bool, error)
 		path, _, _ := unstructured.NestedString(clientConfig, "service", "path")
 		delete(clientConfig, "service")
 		clientConfig["url"] = "https://" + ports.Address(port) + path
-		clientConfig["caBundle"] = encode(ca)
+		clientConfig["caBundle"] = base64.StdEncoding.EncodeToString(ca)
 	})
 }
 

@@ -62,7 +62,7 @@ func rank(o *unstructured.Unstructured) int {
 	switch o.GetKind() {
 	case "Namespace", "CustomResourceDefinition":
 		return 0
-	case "ServiceAccount", "ClusterRole", "Role", "Secret", "ConfigMap":
+	case "ServiceAccount", "ClusterRole", "Role", "ConfigMap":
 		return 1
 	case "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration":
 		return 3

@@ -32,8 +32,8 @@ const (
 	explainTimeout = 15 * time.Second
 )
 
-// dnsManifests let CoreDNS read ServiceImports, and this machine ask CoreDNS.
-const dnsManifests = `apiVersion: rbac.authorization.k8s.io/v1
+// clusterSetRole lets CoreDNS read ServiceImports.
+const clusterSetRole = `apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: comity-test-coredns}
 rules:
@@ -45,8 +45,10 @@ metadata: {name: comity-test-coredns}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: comity-test-coredns}
 subjects:
 - {kind: ServiceAccount, name: coredns, namespace: kube-system}
----
-apiVersion: v1
+`
+
+// dnsService lets this machine ask CoreDNS.
+const dnsService = `apiVersion: v1
 kind: Service
 metadata: {name: comity-test-dns, namespace: kube-system}
 spec:
@@ -57,29 +59,24 @@ spec:
   - {name: dns-tcp, protocol: TCP, port: 53, targetPort: 53, nodePort: 30053}
 `
 
-// serveClusterSet makes the cluster's CoreDNS answer for clusterset.local, as
-// an administrator does who installs an MCS implementation.
-func (c *Cluster) serveClusterSet(ctx context.Context) error {
+// serveDNS lets this machine ask the cluster's CoreDNS and, if clusterSet says
+// so, makes it answer for clusterset.local.
+func (c *Cluster) serveDNS(ctx context.Context, clusterSet bool) error {
 	ctx, cancel := context.WithTimeout(ctx, dnsTimeout)
 	defer cancel()
-	if err := clusters.Apply(ctx, c.config, []byte(dnsManifests)); err != nil {
+	if err := clusters.Apply(ctx, c.config, []byte(dnsService)); err != nil {
 		return err
 	}
 	client, err := kubernetes.NewForConfig(c.config)
 	if err != nil {
 		return err
 	}
-	configMaps, deployments := client.CoreV1().ConfigMaps("kube-system"), client.AppsV1().Deployments("kube-system")
-	config, err := configMaps.Get(ctx, "coredns", metav1.GetOptions{})
-	if err != nil {
-		return fmt.Errorf("read CoreDNS's configuration: %w", err)
+	if clusterSet {
+		if err := c.serveClusterSet(ctx, client); err != nil {
+			return err
+		}
 	}
-	if config.Data["Corefile"], err = withClusterSet(config.Data["Corefile"]); err != nil {
-		return err
-	}
-	if _, err := configMaps.Update(ctx, config, metav1.UpdateOptions{}); err != nil {
-		return fmt.Errorf("change CoreDNS's configuration: %w", err)
-	}
+	deployments := client.AppsV1().Deployments("kube-system")
 	// A Pod that starts before kube-proxy has written its first rules can be left with connections that lead nowhere.
 	// Where that happened the restart mends it, so it counts for nothing here how the first ones fare.
 	first, cancelFirst := context.WithTimeout(ctx, firstTimeout)
@@ -95,6 +92,26 @@ func (c *Cluster) serveClusterSet(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("CoreDNS is not ready after its restart (%d of %d replicas): %w\n%s",
 			status.AvailableReplicas, status.Replicas, err, explain(ctx, client))
+	}
+	return nil
+}
+
+// serveClusterSet adds clusterset.local to CoreDNS's configuration, as an
+// administrator does who installs an MCS implementation.
+func (c *Cluster) serveClusterSet(ctx context.Context, client kubernetes.Interface) error {
+	if err := clusters.Apply(ctx, c.config, []byte(clusterSetRole)); err != nil {
+		return err
+	}
+	configMaps := client.CoreV1().ConfigMaps("kube-system")
+	config, err := configMaps.Get(ctx, "coredns", metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("read CoreDNS's configuration: %w", err)
+	}
+	if config.Data["Corefile"], err = withClusterSet(config.Data["Corefile"]); err != nil {
+		return err
+	}
+	if _, err := configMaps.Update(ctx, config, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("change CoreDNS's configuration: %w", err)
 	}
 	return nil
 }

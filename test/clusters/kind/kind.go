@@ -5,9 +5,11 @@
 // kubelets, kube-proxy and CoreDNS, for end-to-end tests.
 //
 // It takes cluster ids and options, and the node image and images to load from
-// the environment, and gives running clusters with disjoint networks, routes
-// between all nodes for Pods, zones on the nodes and clusterset.local in DNS.
-// It never pulls what is loaded already and deletes only clusters that it made.
+// the environment, and gives running clusters with disjoint networks of both IP
+// families, routes between all nodes for Pods, zones on the nodes and
+// clusterset.local in DNS. Where Docker has no IPv6 the clusters have IPv4 alone,
+// and a line says so. It never pulls what is loaded already and deletes only
+// clusters that it made.
 package kind
 
 import (
@@ -53,6 +55,8 @@ type Options struct {
 	Images []string
 	// Manifests are applied besides the MCS API's definitions, for example config/crd by clusters.Files.
 	Manifests [][]byte
+	// Fresh leaves out the MCS API's definitions and clusterset.local in DNS, as clusters are before anything was installed.
+	Fresh bool
 	// Dir keeps the kubeconfigs. Default: a temporary one, which Close removes.
 	Dir string
 	// Out receives one line per step; default standard error.
@@ -100,9 +104,13 @@ func Start(ctx context.Context, options Options) ([]*Cluster, error) {
 		}
 		temporary = base
 	}
+	dual, err := tools.hasIPv6(ctx)
+	if err != nil {
+		return nil, err
+	}
 	all := make([]*Cluster, len(options.IDs))
 	for i, id := range options.IDs {
-		network, err := clusters.NetworkOf(options.FirstNetwork+i, false)
+		network, err := clusters.NetworkOf(options.FirstNetwork+i, dual)
 		if err != nil {
 			return nil, err
 		}
@@ -166,13 +174,13 @@ func (c *Cluster) Kubeconfig() string { return filepath.Join(c.dir, "kubeconfig"
 func (c *Cluster) RESTConfig() *rest.Config { return rest.CopyConfig(c.config) }
 
 // PeerServer implements clusters.Cluster: Pods of other clusters reach the node's address in Docker's network.
-func (c *Cluster) PeerServer() string { return "https://" + c.nodes[0].address + ":6443" }
+func (c *Cluster) PeerServer() string { return "https://" + c.nodes[0].address() + ":6443" }
 
 // Network implements clusters.Cluster.
 func (c *Cluster) Network() clusters.Network { return c.network }
 
 // DNSAddress implements clusters.Cluster. On Linux the node's address can be reached from the host.
-func (c *Cluster) DNSAddress() string { return fmt.Sprintf("%s:%d", c.nodes[0].address, dnsNodePort) }
+func (c *Cluster) DNSAddress() string { return fmt.Sprintf("%s:%d", c.nodes[0].address(), dnsNodePort) }
 
 // Close implements clusters.Cluster. It works after a Start that failed half-way.
 func (c *Cluster) Close() error {

@@ -5,14 +5,16 @@ package kind
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
@@ -28,11 +30,23 @@ const (
 
 // node is one machine of a cluster: a container of its name.
 type node struct {
-	name, address, podCIDR string
+	name string
+	// links are one per IP family, IPv4 first.
+	links []link
 }
 
-// attempts is how often a cluster is made. Now and then, on a busy machine, one
-// comes up whose Pods do not reach its API server, and stays so.
+// link is how a node and its Pods are reached in one IP family: by its address
+// in Docker's network.
+type link struct {
+	address netip.Addr
+	podCIDR netip.Prefix
+}
+
+// address is the node's IPv4 address, which this machine and all clusters reach.
+func (n node) address() string { return n.links[0].address.String() }
+
+// attempts is how often a cluster is made: a busy machine may exceed kind's own
+// bounds once.
 const attempts = 2
 
 func (c *Cluster) start(ctx context.Context, options Options) error {
@@ -61,13 +75,17 @@ func (c *Cluster) startOnce(ctx context.Context, options Options) error {
 	if c.config, err = clusters.LoadKubeconfig(c.Kubeconfig()); err != nil {
 		return err
 	}
-	if err := c.labelNodes(ctx); err != nil {
+	if err := c.findNodes(ctx); err != nil {
 		return err
 	}
-	if err := clusters.Apply(ctx, c.config, append(clusters.MCSDefinitions(), options.Manifests...)...); err != nil {
+	manifests := options.Manifests
+	if !options.Fresh {
+		manifests = append(clusters.MCSDefinitions(), manifests...)
+	}
+	if err := clusters.Apply(ctx, c.config, manifests...); err != nil {
 		return err
 	}
-	if err := c.serveClusterSet(ctx); err != nil {
+	if err := c.serveDNS(ctx, !options.Fresh); err != nil {
 		return err
 	}
 	if len(options.Images) > 0 {
@@ -92,9 +110,12 @@ func (c *Cluster) create(ctx context.Context, options Options) error {
 }
 
 func (c *Cluster) kindConfig(workers int, proxyMode string) string {
-	proxy := ""
+	more := ""
+	if len(c.network.PodCIDRs) > 1 {
+		more += "  ipFamily: dual\n"
+	}
 	if proxyMode != "" {
-		proxy = "  kubeProxyMode: " + proxyMode + "\n"
+		more += "  kubeProxyMode: " + proxyMode + "\n"
 	}
 	return fmt.Sprintf(`kind: Cluster
 apiVersion: kind.x-k8s.io/v1alpha4
@@ -102,52 +123,84 @@ networking:
   podSubnet: %s
   serviceSubnet: %s
 %snodes:
-- role: control-plane
-`, c.network.PodCIDRs[0], c.network.ServiceCIDRs[0], proxy) + strings.Repeat("- role: worker\n", workers)
+%s`, join(c.network.PodCIDRs), join(c.network.ServiceCIDRs), more, c.nodesConfig(workers))
 }
 
-// labelNodes gives each node a zone of its own, <id>-1, <id>-2, ..., and learns their addresses.
-func (c *Cluster) labelNodes(ctx context.Context) error {
+// nodesConfig gives each node a zone of its own, <id>-1, <id>-2, ..., with which it
+// registers. A label that is set later makes kube-proxy write all its rules again,
+// and in nftables mode, on kernel 6.18 with nft 1.0.6, its maps are empty after
+// that: no Pod reaches a Service any more.
+func (c *Cluster) nodesConfig(workers int) string {
+	var out strings.Builder
+	for i := range workers + 1 {
+		role := "worker"
+		if i == 0 {
+			role = "control-plane"
+		}
+		fmt.Fprintf(&out, "- role: %s\n  labels: {%s: %s, %s: %s-%d}\n", role, corev1.LabelTopologyRegion, c.id, corev1.LabelTopologyZone, c.id, i+1)
+	}
+	return out.String()
+}
+
+// join writes ranges as kind expects them.
+func join(ranges []netip.Prefix) string {
+	texts := make([]string, len(ranges))
+	for i, r := range ranges {
+		texts[i] = r.String()
+	}
+	return strings.Join(texts, ",")
+}
+
+// findNodes learns the addresses of the nodes.
+func (c *Cluster) findNodes(ctx context.Context) error {
 	client, err := kubernetes.NewForConfig(c.config)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, nodesTimeout)
 	defer cancel()
-	var list *corev1.NodeList
-	var missing string
+	var nodes []node
+	var missing error
 	err = wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(ctx context.Context) (bool, error) {
-		if list, err = client.CoreV1().Nodes().List(ctx, metav1.ListOptions{}); err != nil {
+		list, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+		if err != nil {
 			return false, err
 		}
-		missing = ""
+		nodes, missing = nil, nil
 		for _, n := range list.Items {
-			if n.Spec.PodCIDR == "" || internalAddress(n) == "" {
-				missing = n.Name
-			}
+			links, err := linksOf(n, len(c.network.PodCIDRs))
+			missing = errors.Join(missing, err)
+			nodes = append(nodes, node{name: n.Name, links: links})
 		}
-		return missing == "" && len(list.Items) > 0, nil
+		return missing == nil && len(nodes) > 0, nil
 	})
 	if err != nil {
-		return fmt.Errorf("wait for node %s to get a Pod CIDR and an address: %w", missing, err)
+		return fmt.Errorf("wait for the addresses of the nodes: %w: %w", err, missing)
 	}
-	for i, n := range list.Items { // the control plane sorts first
-		patch := fmt.Sprintf(`{"metadata": {"labels": {%q: %q, %q: "%s-%d"}}}`,
-			corev1.LabelTopologyRegion, c.id, corev1.LabelTopologyZone, c.id, i+1)
-		if _, err := client.CoreV1().Nodes().Patch(ctx, n.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
-			return fmt.Errorf("label node %s: %w", n.Name, err)
-		}
-		c.nodes = append(c.nodes, node{name: n.Name, address: internalAddress(n), podCIDR: n.Spec.PodCIDR})
-	}
+	c.nodes = nodes // the control plane sorts first
 	return nil
 }
 
-// internalAddress is the node's IPv4 address in Docker's network.
-func internalAddress(n corev1.Node) string {
-	for _, a := range n.Status.Addresses {
-		if a.Type == corev1.NodeInternalIP && !strings.Contains(a.Address, ":") {
-			return a.Address
+// linksOf reads Pod CIDR and address of a node for so many IP families, IPv4 first.
+func linksOf(n corev1.Node, families int) ([]link, error) {
+	links := make([]link, 0, families)
+	for _, text := range n.Spec.PodCIDRs {
+		cidr, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, fmt.Errorf("node %s: spec.podCIDRs: %w", n.Name, err)
+		}
+		for _, a := range n.Status.Addresses {
+			address, err := netip.ParseAddr(a.Address)
+			if err == nil && a.Type == corev1.NodeInternalIP && address.Is4() == cidr.Addr().Is4() {
+				links = append(links, link{address: address, podCIDR: cidr})
+				break
+			}
 		}
 	}
-	return ""
+	if len(links) != families {
+		return nil, fmt.Errorf("node %s has Pod CIDRs %v and addresses %v: expected one of each for %d IP families",
+			n.Name, n.Spec.PodCIDRs, n.Status.Addresses, families)
+	}
+	slices.SortStableFunc(links, func(a, b link) int { return a.address.BitLen() - b.address.BitLen() })
+	return links, nil
 }

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -70,6 +71,40 @@ func (t *tools) run(ctx context.Context, command string, stdin io.Reader, args .
 	}
 	lines := strings.Split(strings.TrimSpace(both.String()), "\n")
 	return "", fmt.Errorf("%s %s: %w:\n%s", command, strings.Join(args, " "), err, strings.Join(lines[max(0, len(lines)-15):], "\n"))
+}
+
+// hasIPv6 finds out whether nodes get IPv6 addresses from Docker, and says it if
+// they do not. kind makes its network once and with IPv6 wherever Docker can;
+// before that, a network of our own shows whether it can.
+func (t *tools) hasIPv6(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	network := os.Getenv("KIND_EXPERIMENTAL_DOCKER_NETWORK")
+	if network == "" {
+		network = "kind"
+	}
+	names, err := t.run(ctx, t.docker, nil, "network", "ls", "--format", "{{.Name}}")
+	if err != nil {
+		return false, err
+	}
+	if slices.Contains(strings.Fields(names), network) {
+		enabled, err := t.run(ctx, t.docker, nil, "network", "inspect", "--format", "{{.EnableIPv6}}", network)
+		if err != nil {
+			return false, err
+		}
+		if strings.TrimSpace(enabled) == "true" {
+			return true, nil
+		}
+		t.say("kind: NO IPv6: Docker's network %s is for IPv4 alone, so the clusters are as well; `docker network rm %s` lets kind make another", network, network)
+		return false, nil
+	}
+	probe := fmt.Sprintf("comity-probe-%d", os.Getpid())
+	if _, err := t.run(ctx, t.docker, nil, "network", "create", "--ipv6", "--subnet", "fd00:300::/64", probe); err != nil {
+		t.say("kind: NO IPv6: the clusters are for IPv4 alone, because: %v", err)
+		return false, nil
+	}
+	_, err = t.run(ctx, t.docker, nil, "network", "rm", probe)
+	return err == nil, err
 }
 
 // say prints one line of progress.

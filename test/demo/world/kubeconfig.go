@@ -20,37 +20,6 @@ import (
 // Kubeconfig is a file in which every cluster's id is a context.
 func (w *World) Kubeconfig() string { return w.path("kubeconfig") }
 
-// writeKubeconfig makes it of those of the clusters.
-func (w *World) writeKubeconfig() error {
-	merged := clientcmdapi.NewConfig()
-	for _, m := range w.Members {
-		from, err := clientcmd.LoadFromFile(m.Kubeconfig())
-		if err != nil {
-			return fmt.Errorf("read the kubeconfig of %s: %w", m.ID(), err)
-		}
-		if err := merge(merged, m.ID(), from); err != nil {
-			return err
-		}
-	}
-	merged.CurrentContext = IDs()[0]
-	return clientcmd.WriteToFile(*merged, w.Kubeconfig())
-}
-
-// merge adds the current context of from to all, under a name of its own.
-func merge(all *clientcmdapi.Config, name string, from *clientcmdapi.Config) error {
-	current := from.Contexts[from.CurrentContext]
-	if current == nil {
-		return fmt.Errorf("the kubeconfig of %s has no context %q, which it says is current", name, from.CurrentContext)
-	}
-	cluster, user := from.Clusters[current.Cluster], from.AuthInfos[current.AuthInfo]
-	if cluster == nil || user == nil {
-		return fmt.Errorf("the kubeconfig of %s has no cluster %q or no user %q, which its context names", name, current.Cluster, current.AuthInfo)
-	}
-	all.Clusters[name], all.AuthInfos[name] = cluster, user
-	all.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
-	return nil
-}
-
 // AsPeer makes a context of the credential that holder has for peer, as it is
 // in the Secret there, and gives its name: holder@peer.
 func (w *World) AsPeer(ctx context.Context, holder, peer string) (string, error) {
@@ -68,11 +37,12 @@ func (w *World) AsPeer(ctx context.Context, holder, peer string) (string, error)
 		return "", err
 	}
 	name := holder + "@" + peer
-	if err := merge(all, name, credential); err != nil {
-		return "", err
+	current := credential.Contexts[credential.CurrentContext]
+	if current == nil || credential.AuthInfos[current.AuthInfo] == nil {
+		return "", fmt.Errorf("Secret %s in %s: its kubeconfig has no user for its current context %q", key, holder, credential.CurrentContext)
 	}
 	// The same API server, but at the address that this machine has for it.
-	all.Contexts[name].Cluster = peer
-	delete(all.Clusters, name)
+	all.AuthInfos[name] = credential.AuthInfos[current.AuthInfo]
+	all.Contexts[name] = &clientcmdapi.Context{Cluster: peer, AuthInfo: name}
 	return name, clientcmd.WriteToFile(*all, w.Kubeconfig())
 }

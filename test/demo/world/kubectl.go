@@ -19,12 +19,20 @@ const commandTimeout = 60 * time.Second
 
 // Kubectl runs kubectl in the project's root and gives all that it printed.
 func (w *World) Kubectl(ctx context.Context, cluster string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	return w.run(ctx, commandTimeout, append([]string{"kubectl", "--context", cluster}, args...)...)
+}
+
+// run runs a command in the project's root and gives all that it printed.
+func (w *World) run(ctx context.Context, timeout time.Duration, command ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, w.kubectl, append([]string{"--context", cluster}, args...)...)
+	name := map[string]string{"kubectl": w.kubectl, "helm": w.helm}[command[0]]
+	cmd := exec.CommandContext(ctx, name, command[1:]...)
 	cmd.Dir = w.root
-	// Nothing of the user's own is read or written.
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+w.Kubeconfig(), "KUBECACHEDIR="+w.path("kubectl-cache"), "KUBERC=off")
+	// Nothing of the user's own is read or written; the plugin is where kubectl finds it.
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+w.Kubeconfig(), "KUBECACHEDIR="+w.path("kubectl-cache"), "KUBERC=off",
+		"HELM_CACHE_HOME="+w.path("helm"), "HELM_CONFIG_HOME="+w.path("helm"), "HELM_DATA_HOME="+w.path("helm"),
+		"PATH="+w.path("bin")+string(os.PathListSeparator)+os.Getenv("PATH"))
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }

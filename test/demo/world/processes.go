@@ -6,9 +6,14 @@ package world
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
+	"github.com/comity-mcs/comity/sync/join"
+	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/clusters"
 	"github.com/comity-mcs/comity/test/clusters/controlplane"
 	"github.com/comity-mcs/comity/test/clusters/ports"
@@ -56,7 +61,22 @@ func (p *processes) start(ctx context.Context, ids []string) ([]clusters.Cluster
 	return asClusters(p.clusters), nil
 }
 
-func (p *processes) install(ctx context.Context, m *Member) error {
+func (p *processes) install(ctx context.Context) error {
+	return p.world.Tell.Wait("Comity is installed", func() error {
+		group, ctx := errgroup.WithContext(ctx)
+		for _, m := range p.world.Members {
+			group.Go(func() error {
+				if err := p.installOne(ctx, m); err != nil {
+					return fmt.Errorf("install Comity in %s: %w", m.ID(), err)
+				}
+				return nil
+			})
+		}
+		return group.Wait()
+	})
+}
+
+func (p *processes) installOne(ctx context.Context, m *Member) error {
 	agent, err := install.Prepare(ctx, install.Target{
 		Cluster: m.Cluster, Set: Set, Kubectl: p.world.kubectl, Dir: p.world.path("comity", m.ID()), Ports: p.ports[m.ID()],
 	}, p.binary())
@@ -70,6 +90,35 @@ func (p *processes) install(ctx context.Context, m *Member) error {
 		return err
 	}
 	return agent.WaitReady(ctx, agentTimeout)
+}
+
+// join does what `kubectl comity join` does once its checks, which need Pods, are done.
+func (p *processes) join(ctx context.Context) error {
+	w := p.world
+	for i, a := range w.Members {
+		for _, b := range w.Members[i+1:] {
+			made := 0
+			opts := join.Options{Progress: func(s join.Step) {
+				if s.Verb == join.Created {
+					made++
+				}
+			}}
+			err := w.Tell.Wait("join", func() error { return join.Connect(ctx, side(a, b), side(b, a), opts) })
+			if err != nil {
+				return fmt.Errorf("join %s and %s: %w", a.ID(), b.ID(), err)
+			}
+			w.Tell.Output(fmt.Sprintf("%s and %s joined: %d objects made", a.ID(), b.ID(), made))
+		}
+	}
+	return nil
+}
+
+// side is how a takes part in a join with b.
+func side(a, b *Member) join.Cluster {
+	return join.Cluster{
+		ID: model.ClusterID(a.ID()), Set: Set, Namespace: install.Namespace, ServiceAccount: install.Account,
+		RESTConfig: a.RESTConfig(), Server: a.PeerServer(), AcceptedCIDRs: b.Network().PodCIDRs,
+	}
 }
 
 func (p *processes) place() string { return "as a process beside each API server" }

@@ -9,24 +9,27 @@ import (
 	"fmt"
 	"strings"
 
-	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/comity-mcs/comity/sync/join"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/test/clusters"
 	"github.com/comity-mcs/comity/test/clusters/binaries"
 	"github.com/comity-mcs/comity/test/install"
 )
 
 // Build provides kubectl and makes what Comity is run from.
 func (w *World) Build(ctx context.Context) error {
-	paths, err := w.programs.Ensure(ctx, binaries.Kubectl)
+	programs := []string{binaries.Kubectl}
+	if w.Kind == InDocker {
+		programs = append(programs, binaries.Helm)
+	}
+	paths, err := w.programs.Ensure(ctx, programs...)
 	if err != nil {
 		return err
 	}
-	w.kubectl = paths[binaries.Kubectl]
+	w.kubectl, w.helm = paths[binaries.Kubectl], paths[binaries.Helm]
 	return w.backend.build(ctx)
 }
 
@@ -44,7 +47,7 @@ func (w *World) Start(ctx context.Context) error {
 			return fmt.Errorf("connect to %s: %w", m.ID(), err)
 		}
 	}
-	if err := w.writeKubeconfig(); err != nil {
+	if err := clusters.MergedKubeconfig(w.Kubeconfig(), w.Members...); err != nil {
 		return err
 	}
 	for _, m := range w.Members {
@@ -57,43 +60,19 @@ func (w *World) Start(ctx context.Context) error {
 
 // Install installs Comity everywhere at once.
 func (w *World) Install(ctx context.Context) error {
-	err := w.Tell.Wait("Comity is installed", func() error {
-		group, ctx := errgroup.WithContext(ctx)
-		for _, m := range w.Members {
-			group.Go(func() error {
-				if err := w.backend.install(ctx, m); err != nil {
-					return fmt.Errorf("install Comity in %s: %w", m.ID(), err)
-				}
-				return nil
-			})
-		}
-		return group.Wait()
-	})
-	if err != nil {
+	if err := w.backend.install(ctx); err != nil {
 		return err
 	}
 	w.Tell.Say("It runs %s, with the rights of its service account. Its policies:", w.backend.place())
-	_, err = w.Show(ctx, "cluster-1", "get", "exportpolicies")
+	_, err := w.Show(ctx, "cluster-1", "get", "exportpolicies")
 	return err
 }
 
 // Join joins every two members, and waits until each knows all others.
 func (w *World) Join(ctx context.Context) error {
 	w.Tell.Say("Each gets exchange namespaces, an account for each other one that may read two of them, and a credential for each other one:")
-	for i, a := range w.Members {
-		for _, b := range w.Members[i+1:] {
-			made := 0
-			opts := join.Options{Progress: func(s join.Step) {
-				if s.Verb == join.Created {
-					made++
-				}
-			}}
-			err := w.Tell.Wait("join", func() error { return join.Connect(ctx, side(a, b), side(b, a), opts) })
-			if err != nil {
-				return fmt.Errorf("join %s and %s: %w", a.ID(), b.ID(), err)
-			}
-			w.Tell.Output(fmt.Sprintf("%s and %s joined: %d objects made", a.ID(), b.ID(), made))
-		}
+	if err := w.backend.join(ctx); err != nil {
+		return err
 	}
 	if _, err := w.Show(ctx, "cluster-1", "get", "namespaces", "-l", model.LabelExchangeFrom, "-L", model.LabelExchangeFrom, "-L", model.LabelExchangeTo); err != nil {
 		return err
@@ -102,14 +81,6 @@ func (w *World) Join(ctx context.Context) error {
 		return err
 	}
 	return w.Await(ctx, "every member knows the others", w.acquainted)
-}
-
-// side is how a takes part in a join with b.
-func side(a, b *Member) join.Cluster {
-	return join.Cluster{
-		ID: model.ClusterID(a.ID()), Set: Set, Namespace: install.Namespace, ServiceAccount: install.Account,
-		RESTConfig: a.RESTConfig(), Server: a.PeerServer(), AcceptedCIDRs: b.Network().PodCIDRs,
-	}
 }
 
 // acquainted asks every webhook whether it would admit an export to all others:

@@ -54,8 +54,9 @@ type World struct {
 
 	root     string
 	programs *binaries.Provider
-	kubectl  string
-	backend  backend
+	// kubectl and helm are programs; only kind needs helm.
+	kubectl, helm string
+	backend       backend
 }
 
 // backend is what differs between the kinds of clusters.
@@ -64,8 +65,10 @@ type backend interface {
 	build(ctx context.Context) error
 	// start starts a cluster for each id.
 	start(ctx context.Context, ids []string) ([]clusters.Cluster, error)
-	// install installs Comity and waits until it is ready.
-	install(ctx context.Context, m *Member) error
+	// install installs Comity in every cluster and waits until it is ready.
+	install(ctx context.Context) error
+	// join joins every two members.
+	join(ctx context.Context) error
 	// place says where Comity runs.
 	place() string
 	// close ends what start and install started.

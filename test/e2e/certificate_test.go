@@ -1,0 +1,215 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	certmanagerv1 "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
+	cmmeta "github.com/cert-manager/cert-manager/pkg/apis/meta/v1"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/portforward"
+	"k8s.io/client-go/transport/spdy"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/comity-mcs/comity/test/install"
+)
+
+const (
+	// certificateName is the serving certificate's, as the chart calls it.
+	certificateName = "comity-webhook"
+	webhookPort     = 9443
+	// propagation bounds how long a kubelet takes to give Pods a changed Secret: its
+	// period of a minute, the age of its cache, and a busy machine.
+	propagation = 3 * time.Minute
+)
+
+// certificates are the serving certificate of Comity in m and its authority's.
+func (m *member) certificates(ctx context.Context) (serving, authority *certmanagerv1.Certificate) {
+	GinkgoHelper()
+	var list certmanagerv1.CertificateList
+	Expect(m.client.List(ctx, &list, client.InNamespace(install.Namespace))).To(Succeed())
+	for i, c := range list.Items {
+		if c.Spec.IsCA {
+			authority = &list.Items[i]
+		} else if c.Name == certificateName {
+			serving = &list.Items[i]
+		}
+	}
+	Expect(serving).NotTo(BeNil(), "no Certificate %s in cluster %s", certificateName, m.ID())
+	Expect(authority).NotTo(BeNil(), "no Certificate of an authority in cluster %s", m.ID())
+	return serving, authority
+}
+
+// renew has cert-manager issue a certificate now, as `cmctl renew` does, and gives
+// the new one once it is in its Secret.
+func (m *member) renew(ctx context.Context, name string) *x509.Certificate {
+	GinkgoHelper()
+	certificate := &certmanagerv1.Certificate{}
+	key := types.NamespacedName{Namespace: install.Namespace, Name: name}
+	var before *x509.Certificate
+	Eventually(ctx, func() error { // cert-manager may be writing its status too
+		if err := m.client.Get(ctx, key, certificate); err != nil {
+			return err
+		}
+		before = m.issued(ctx, certificate.Spec.SecretName)
+		setIssuing(certificate)
+		return m.client.Status().Update(ctx, certificate)
+	}).Should(Succeed(), "renew Certificate %s in cluster %s", name, m.ID())
+	began := time.Now()
+	var now *x509.Certificate
+	Eventually(ctx, func() bool {
+		now = m.issued(ctx, certificate.Spec.SecretName)
+		return now.Equal(before)
+	}).Should(BeFalse(), "Certificate %s in cluster %s is not issued anew", name, m.ID())
+	step("in %s: Certificate %s is renewed after %.1fs, serial %.8x", m.ID(), name, time.Since(began).Seconds(), now.SerialNumber)
+	return now
+}
+
+func setIssuing(certificate *certmanagerv1.Certificate) {
+	now := metav1.Now()
+	issuing := certmanagerv1.CertificateCondition{
+		Type: certmanagerv1.CertificateConditionIssuing, Status: cmmeta.ConditionTrue, Reason: "ManuallyTriggered",
+		Message: "the end-to-end test rotates certificates", LastTransitionTime: &now, ObservedGeneration: certificate.Generation,
+	}
+	conditions := slices.DeleteFunc(certificate.Status.Conditions, func(c certmanagerv1.CertificateCondition) bool { return c.Type == issuing.Type })
+	certificate.Status.Conditions = append(conditions, issuing)
+}
+
+// issued is the certificate in a Secret.
+func (m *member) issued(ctx context.Context, secretName string) *x509.Certificate {
+	GinkgoHelper()
+	secret := &corev1.Secret{}
+	Expect(m.client.Get(ctx, types.NamespacedName{Namespace: install.Namespace, Name: secretName}, secret)).To(Succeed())
+	block, _ := pem.Decode(secret.Data[corev1.TLSCertKey])
+	Expect(block).NotTo(BeNil(), "Secret %s holds no certificate", secretName)
+	certificate, err := x509.ParseCertificate(block.Bytes)
+	Expect(err).NotTo(HaveOccurred())
+	return certificate
+}
+
+// trusted counts the authorities that the API server of m trusts for the webhook.
+func (m *member) trusted(ctx context.Context) (int, error) {
+	var list admissionv1.ValidatingWebhookConfigurationList
+	if err := m.client.List(ctx, &list, client.MatchingLabels{"app.kubernetes.io/name": "comity"}); err != nil || len(list.Items) == 0 {
+		return 0, err
+	}
+	count := 0
+	for rest := list.Items[0].Webhooks[0].ClientConfig.CABundle; ; count++ {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			return count, nil
+		}
+	}
+}
+
+// served is the certificate that each replica of Comity serves, by Pod.
+func (m *member) served(ctx context.Context) (map[string]*x509.Certificate, error) {
+	var pods corev1.PodList
+	if err := m.client.List(ctx, &pods, client.InNamespace(install.Namespace), client.MatchingLabels{"app.kubernetes.io/name": "comity"}); err != nil {
+		return nil, err
+	}
+	found := map[string]*x509.Certificate{}
+	for _, pod := range pods.Items {
+		if pod.DeletionTimestamp != nil || pod.Status.Phase != corev1.PodRunning {
+			continue
+		}
+		certificate, err := m.servedBy(ctx, pod.Name)
+		if err != nil {
+			return nil, fmt.Errorf("Pod %s: %w", pod.Name, err)
+		}
+		found[pod.Name] = certificate
+	}
+	return found, nil
+}
+
+// servedBy asks one Pod, as `kubectl port-forward` reaches it.
+func (m *member) servedBy(ctx context.Context, pod string) (*x509.Certificate, error) {
+	config := m.RESTConfig()
+	transport, upgrader, err := spdy.RoundTripperFor(config)
+	if err != nil {
+		return nil, err
+	}
+	url := m.typed.CoreV1().RESTClient().Post().Resource("pods").Namespace(install.Namespace).Name(pod).SubResource("portforward").URL()
+	dialer := spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, url)
+	stop, ready := make(chan struct{}), make(chan struct{})
+	defer close(stop)
+	forwarder, err := portforward.New(dialer, []string{"0:" + strconv.Itoa(webhookPort)}, stop, ready, io.Discard, io.Discard)
+	if err != nil {
+		return nil, err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- forwarder.ForwardPorts() }()
+	select {
+	case <-ready:
+	case err := <-ended:
+		return nil, err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	ports, err := forwarder.GetPorts()
+	if err != nil {
+		return nil, err
+	}
+	asker := tls.Dialer{NetDialer: &net.Dialer{Timeout: requestTimeout}, Config: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // which certificate it is, is the question
+	connection, err := asker.DialContext(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(ports[0].Local))))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = connection.Close() }()
+	return connection.(*tls.Conn).ConnectionState().PeerCertificates[0], nil
+}
+
+// FAULT 19. The authority changes as well, so that for a while some replicas serve
+// a certificate of the old one and some of the new one.
+var _ = Describe("FAULT 19: under 50 creates a second in a", beyond(), func() {
+	const namespace, perSecond, rounds, period = "load", 50, 3, 30 * time.Second
+
+	It("no create fails while authority and certificate are rotated every 30 s and the replicas are replaced", func(ctx SpecContext) {
+		clusterA.create(ctx, newNamespace(namespace))
+		clusterA.awaitComity(ctx)
+		serving, authority := clusterA.certificates(ctx)
+		creates := startLoad(ctx, clusterA, namespace, perSecond)
+		defer creates.stop()
+		var last *x509.Certificate
+		for round := range rounds {
+			began := time.Now()
+			newAuthority := clusterA.renew(ctx, authority.Name)
+			last = clusterA.renew(ctx, serving.Name)
+			Expect(last.CheckSignatureFrom(newAuthority)).To(Succeed(), "the new certificate is signed by the new authority")
+			if round == 1 {
+				shell.run(ctx, "helm upgrade comity %s %s --kube-context a --namespace comity-system --reuse-values --set-string podAnnotations.e2e=%d --wait --timeout 150s",
+					shell.comity, shell.image, time.Now().Unix())
+			}
+			Eventually(ctx, func() bool { return time.Since(began) >= period }).WithTimeout(2 * period).WithPolling(time.Second).Should(BeTrue())
+			sent, failed := creates.soFar()
+			step("in a: %d creates after round %d of %d, %d failed", sent, round+1, rounds, len(failed))
+			Expect(failed).To(BeEmpty())
+		}
+		Eventually(ctx, func() (map[string]*x509.Certificate, error) { return clusterA.served(ctx) }).WithTimeout(propagation).WithPolling(3*time.Second).
+			Should(And(HaveLen(2), HaveEach(Satisfy(last.Equal))), "replicas that serve the newest certificate, by Pod")
+		Expect(clusterA.trusted(ctx)).To(BeNumerically(">", 1), "old authorities stay trusted")
+		said := creates.stop()
+		step("in a: %s", said)
+		AddReportEntry("creates during rotation and upgrade", said, ReportEntryVisibilityAlways)
+		sent, failed := creates.soFar()
+		Expect(failed).To(BeEmpty(), said)
+		Expect(float64(sent)/creates.ended.Seconds()).To(BeNumerically(">", 0.9*perSecond), said)
+	})
+})

@@ -1,0 +1,89 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// load creates ServiceExports at a constant rate. All pass both webhooks; they are
+// not stored, so that it is admission that is under load, and neither etcd nor what
+// follows an export.
+type load struct {
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+	began  time.Time
+	ended  time.Duration
+
+	mu      sync.Mutex
+	sent    int
+	slowest time.Duration
+	failed  []string
+}
+
+// startLoad sends perSecond creates to m, each by itself, however long the others
+// take: an API server that waits for a webhook does not lower the rate.
+func startLoad(ctx context.Context, m *member, namespace string, perSecond int) *load {
+	GinkgoHelper()
+	config := m.RESTConfig()
+	config.Timeout = requestTimeout
+	c, err := client.New(config, client.Options{Scheme: scheme})
+	Expect(err).NotTo(HaveOccurred())
+	ctx, cancel := context.WithCancel(ctx)
+	l := &load{cancel: cancel, began: time.Now()}
+	l.done.Go(func() {
+		ticker := time.NewTicker(time.Second / time.Duration(perSecond))
+		defer ticker.Stop()
+		for i := 0; ; i++ {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+				l.done.Go(func() { l.create(ctx, c, namespace, fmt.Sprintf("under-load-%d", i)) })
+			}
+		}
+	})
+	return l
+}
+
+func (l *load) create(ctx context.Context, c client.Client, namespace, name string) {
+	began := time.Now()
+	err := c.Create(ctx, newExport(namespace, name), client.DryRunAll)
+	took := time.Since(began)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if ctx.Err() != nil {
+		return // cut off by us
+	}
+	l.sent++
+	l.slowest = max(l.slowest, took)
+	if err != nil {
+		l.failed = append(l.failed, fmt.Sprintf("after %.1fs, in %s: %v", began.Sub(l.began).Seconds(), took.Round(time.Millisecond), err))
+	}
+}
+
+// soFar is how many were sent and what failed.
+func (l *load) soFar() (sent int, failed []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.sent, l.failed
+}
+
+// stop ends it and says what it was.
+func (l *load) stop() string {
+	l.cancel()
+	if l.ended == 0 {
+		l.ended = time.Since(l.began)
+	}
+	l.done.Wait()
+	return fmt.Sprintf("%d creates in %.0fs, %.1f a second, the slowest %s, failed: %d",
+		l.sent, l.ended.Seconds(), float64(l.sent)/l.ended.Seconds(), l.slowest.Round(time.Millisecond), len(l.failed))
+}
