@@ -80,10 +80,11 @@ fmt: $(GOLANGCI_LINT) ## Rewrite the sources in the project's format.
 	$(GOLANGCI_LINT) fmt
 
 .PHONY: generate
-generate: $(CONTROLLER_GEN) ## Generate deep copies, CRDs and the baseline ExportPolicies.
+generate: $(CONTROLLER_GEN) ## Generate deep copies, CRDs, the baseline ExportPolicies and the plugin's reference.
 	$(CONTROLLER_GEN) object:headerFile=.boilerplate.go.txt paths=./policies/v1alpha1/... paths=./sync/exchange/v1alpha1/...
 	$(CONTROLLER_GEN) crd:allowDangerousTypes=false paths=./policies/v1alpha1/... paths=./sync/exchange/v1alpha1/... output:crd:dir=config/crd
 	$(GO) run ./policies/gen
+	$(GO) run ./cmd/kubectl-comity/docs docs/kubectl-comity.md
 	$(GO) run ./charts/gen
 
 .PHONY: verify
