@@ -179,7 +179,9 @@ func TestWatchIsNotReadyWhileADefinitionIsMissing(t *testing.T) {
 func TestWatchStaysReadyWhileTheAPIServerDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		state := newCell(nil)
-		go func() { _ = crdWatch{discovery: silent{serving()}, log: logr.Discard(), report: state.set}.Start(t.Context()) }()
+		go func() {
+			_ = crdWatch{discovery: silent{serving()}, log: logr.Discard(), report: state.set}.Start(t.Context())
+		}()
 		time.Sleep(2 * crdWatchInterval) // of the bubble: no time passes
 		synctest.Wait()
 		if err := state.get(); err != nil {
