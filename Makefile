@@ -48,6 +48,16 @@ envtest: ## The suites on real API servers; binaries are fetched or built once.
 	KUBEBUILDER_ASSETS="$${KUBEBUILDER_ASSETS:-$$($(GO) run ./test/clusters/cmd/binaries --print-assets)}" \
 		$(GO) test -timeout 20m -p 2 $(ARGS) ./test/envtest/...
 
+# The suites of what depends most on the API server: admission, definitions, server-side apply, watches.
+OLDEST := manifests webhook status sync policies plan peer join
+
+.PHONY: test-oldest
+test-oldest: export COMITY_KUBERNETES := oldest
+test-oldest: unexport KUBEBUILDER_ASSETS
+test-oldest: ## Those suites on the oldest Kubernetes that is supported; compiled once, in 15 minutes.
+	KUBEBUILDER_ASSETS="$$($(GO) run ./test/clusters/cmd/binaries --print-assets)" \
+		$(GO) test -timeout 20m -p 2 $(ARGS) $(addprefix ./test/envtest/,$(OLDEST))
+
 .PHONY: e2e
 e2e: ## Two kind clusters with Comity from our image (needs Docker).
 	$(GO) test -timeout 30m -v ./test/e2e/... $(ARGS)

@@ -87,6 +87,9 @@ func New() (*Provider, error) {
 	return p, nil
 }
 
+// Kubernetes is the version that KubernetesEnv chose.
+func (p *Provider) Kubernetes() string { return p.kubernetes }
+
 // clock says what goes on.
 func (p *Provider) clock() progress.Clock { return progress.Clock{Out: p.Out, Start: p.start} }
 
