@@ -17,10 +17,14 @@ CLUSTERS ?= control-planes
 ARGS ?=
 
 RELEASE := $(GO) run ./test/release/cmd/release --version "$(VERSION)"
-UNIT := $(shell $(GO) list ./... 2>/dev/null | grep -vE '/test/(envtest|e2e)(/|$$)')
+UNIT := $(shell $(GO) list ./... 2>/dev/null | grep -vE '/test/(chart|envtest|e2e)(/|$$)')
 
 CONTROLLER_GEN := $(CACHE)/bin/controller-gen-v0.23.0
 GOLANGCI_LINT := $(CACHE)/bin/golangci-lint-v2.15.0
+HELM := $(CACHE)/bin/helm-v3.22.0
+HELM_UNITTEST := $(CACHE)/bin/helm-unittest-v1.1.2
+HELM_DOCS := $(CACHE)/bin/helm-docs-v1.14.2
+HELM_README := $(HELM_DOCS) --chart-search-root charts --sort-values-order file --log-level warning
 
 ## Everyday
 
@@ -40,7 +44,14 @@ unit: ## Unit, Rego and scenario tests alone.
 	$(GO) test -timeout 5m $(UNIT)
 
 .PHONY: test
-test: unit envtest ## All that needs no root: unit tests, then the suites on real control planes.
+test: unit chart envtest ## All that needs no root: unit tests, then the suites on real control planes.
+
+.PHONY: chart
+chart: $(HELM) $(HELM_UNITTEST) $(HELM_DOCS) ## The chart: lint, unit tests, README, and comparison with config.
+	$(HELM) lint --strict --quiet charts/comity --set clusterID=cluster-1,clusterset=example
+	$(HELM_UNITTEST) charts/comity
+	@$(HELM_README) --dry-run | diff charts/comity/README.md - || { echo "charts/comity/README.md is not up to date; run make generate"; exit 1; }
+	$(GO) test -timeout 25m ./test/chart/...
 
 .PHONY: envtest
 envtest: ## The suites on real API servers; binaries are fetched or built once.
@@ -99,12 +110,13 @@ fmt: $(GOLANGCI_LINT) ## Rewrite the sources in the project's format.
 	$(GOLANGCI_LINT) fmt
 
 .PHONY: generate
-generate: $(CONTROLLER_GEN) ## Generate deep copies, CRDs, the baseline ExportPolicies and the plugin's reference.
+generate: $(CONTROLLER_GEN) $(HELM_DOCS) ## Generate deep copies, CRDs, ExportPolicies, parts of the chart, and references.
 	$(CONTROLLER_GEN) object:headerFile=.boilerplate.go.txt paths=./policies/v1alpha1/... paths=./sync/exchange/v1alpha1/...
 	$(CONTROLLER_GEN) crd:allowDangerousTypes=false paths=./policies/v1alpha1/... paths=./sync/exchange/v1alpha1/... output:crd:dir=config/crd
 	$(GO) run ./policies/gen
 	$(GO) run ./cmd/kubectl-comity/docs docs/kubectl-comity.md
 	$(GO) run ./charts/gen
+	$(HELM_README)
 
 .PHONY: verify
 verify: generate ## Generated files are up to date, modules are tidy, lint and tests pass.
@@ -125,3 +137,15 @@ $(CONTROLLER_GEN):
 $(GOLANGCI_LINT):
 	@echo "building $(@F)"
 	@CGO_ENABLED=0 $(GO) build -trimpath -modfile=test/tools/golangcilint.mod -ldflags "-s -w -X main.version=2.15.0" -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+$(HELM):
+	@echo "building $(@F)"
+	@CGO_ENABLED=0 $(GO) build -trimpath -modfile=test/tools/helm.mod -ldflags "-s -w -X helm.sh/helm/v3/internal/version.version=v3.22.0" -o $@ helm.sh/helm/v3/cmd/helm
+
+$(HELM_UNITTEST):
+	@echo "building $(@F)"
+	@CGO_ENABLED=0 $(GO) build -trimpath -modfile=test/tools/helmunittest.mod -ldflags "-s -w" -o $@ github.com/helm-unittest/helm-unittest/cmd/helm-unittest
+
+$(HELM_DOCS):
+	@echo "building $(@F)"
+	@CGO_ENABLED=0 $(GO) build -trimpath -modfile=test/tools/helmdocs.mod -ldflags "-s -w" -o $@ github.com/norwoodj/helm-docs/cmd/helm-docs

@@ -48,6 +48,9 @@ What depends on the cluster is checked where there is one: `helm template` has n
 {{- end }}
 
 {{- define "comity.checkPods" -}}
+{{- if not (or .Values.serviceAccount.create .Values.serviceAccount.name) -}}
+{{- fail "serviceAccount.create is false and serviceAccount.name is empty: expected the ServiceAccount that the agent runs as; name it, or set serviceAccount.create=true" -}}
+{{- end -}}
 {{- if and (not .Values.leaderElect) (gt (int .Values.replicaCount) 1) -}}
 {{- fail (printf "leaderElect is false and replicaCount is %d: expected one replica without an election, or all of them write; set leaderElect=true or replicaCount=1" (int .Values.replicaCount)) -}}
 {{- end -}}

@@ -18,7 +18,7 @@ SPDX-License-Identifier: Apache-2.0
 {{- if .Values.serviceAccount.create -}}
 {{- .Values.serviceAccount.name | default (include "comity.fullname" .) -}}
 {{- else -}}
-{{- required "serviceAccount.create is false and serviceAccount.name is empty: name the ServiceAccount that the agent runs as, or set serviceAccount.create=true" .Values.serviceAccount.name -}}
+{{- .Values.serviceAccount.name -}}
 {{- end -}}
 {{- end }}
 
