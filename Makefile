@@ -9,6 +9,8 @@ GO ?= go
 # Everything fetched or compiled once lives here, by name and version.
 CACHE := $(abspath $(or $(COMITY_CACHE),.cache))
 export COMITY_CACHE := $(CACHE)
+# How long an API server may take to start; the 20 seconds of envtest are too short beside compilers.
+export KUBEBUILDER_CONTROLPLANE_START_TIMEOUT ?= 90s
 # What the programs print; the commit's by default.
 VERSION ?=
 IMAGE ?= comity:dev

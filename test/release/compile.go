@@ -15,8 +15,8 @@ import (
 
 const module = "github.com/comity-mcs/comity"
 
-// compileTimeout bounds one compilation: three minutes from a cold Go cache on two cores.
-const compileTimeout = 20 * time.Minute
+// compileTimeout bounds one compilation: three minutes from a cold Go cache on two cores of its own.
+const compileTimeout = 40 * time.Minute
 
 // Program is a command of this module.
 type Program struct {
