@@ -103,6 +103,26 @@ func rules() []rule {
 			forbidden: reaches(module + "/sync/join"),
 		},
 		{
+			sentence:  "what installs definitions and policies knows them and no part of the agent",
+			from:      among("cmd/comity/install"),
+			forbidden: oursExcept("cmd/comity/install", "config/crd", "policies/v1alpha1"),
+		},
+		{
+			sentence:  "probes and test traffic need no Kubernetes API: they reach no client and no part of the agent",
+			from:      among("cmd/comity/probe", "cmd/comity/traffic"),
+			forbidden: reaches(module+"/sync", module+"/status", module+"/webhook", module+"/policies", "k8s.io"),
+		},
+		{
+			sentence:  "the agent knows nothing of the kubectl plugin",
+			from:      under("cmd/comity"),
+			forbidden: reaches(module + "/cmd/kubectl-comity"),
+		},
+		{
+			sentence:  "no program carries what writes its documentation",
+			from:      among("cmd/comity", "cmd/kubectl-comity"),
+			forbidden: reaches(module + "/cmd/reference"),
+		},
+		{
 			sentence:  "only cmd/comity/app joins the parts: nothing but cmd reaches cmd",
 			from:      func(n string) bool { return !under("cmd")(n) },
 			forbidden: reaches(module + "/cmd"),

@@ -133,7 +133,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.CertDir, "cert-dir", o.CertDir, "directory with tls.crt and tls.key of the webhook")
 	fs.StringVar(&o.HealthAddress, "health-probe-bind-address", o.HealthAddress, "host:port of /healthz and /readyz")
 	fs.StringVar(&o.MetricsAddress, "metrics-bind-address", o.MetricsAddress, "host:port of /metrics; 0 turns it off")
-	fs.BoolVar(&o.LeaderElect, "leader-elect", o.LeaderElect, "elect the one replica that writes; without it `kubectl comity` does not find the agent")
+	fs.BoolVar(&o.LeaderElect, "leader-elect", o.LeaderElect, "elect the one replica that writes; without it the kubectl plugin does not find the agent")
 	fs.DurationVar(&o.ShutdownTimeout, "shutdown-timeout", o.ShutdownTimeout, "how long work under way may take to end")
 	fs.IntVarP(&o.Verbosity, "verbosity", "v", o.Verbosity, "0: what changed; 1: also what was looked at")
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/app"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+	"github.com/comity-mcs/comity/cmd/reference"
 )
 
 func TestTheReferenceIsUpToDate(t *testing.T) {
@@ -22,14 +23,14 @@ func TestTheReferenceIsUpToDate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(reference(), string(stored)); diff != "" {
+	if diff := cmp.Diff(page(), string(stored)); diff != "" {
 		t.Errorf("docs/kubectl-comity.md is not what the commands say; run make generate (-want +got)\n%s", diff)
 	}
 }
 
 func TestEveryCommandAndFlagIsExplained(t *testing.T) {
 	root := app.New(command.NewEnv(genericiooptions.NewTestIOStreamsDiscard()))
-	for _, cmd := range leaves(root) {
+	for _, cmd := range reference.Leaves(root) {
 		if cmd.Short == "" || cmd.Long == "" || cmd.Example == "" {
 			t.Errorf("%s lacks a short text, a long text or an example", cmd.CommandPath())
 		}
