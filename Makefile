@@ -71,8 +71,8 @@ test-oldest: ## The suites of admission, status and sync on the oldest supported
 		$(GO) test -timeout 20m -p 2 $(ARGS) $(addprefix ./test/envtest/,$(OLDEST))
 
 .PHONY: e2e
-e2e: ## Two kind clusters with Comity from our image (needs Docker).
-	$(GO) test -timeout 30m -v ./test/e2e/... $(ARGS)
+e2e: ## kind clusters with Comity installed as docs/install.md says (needs Docker).
+	$(GO) test -p 1 -timeout 45m -v ./test/e2e/... $(ARGS)
 
 .PHONY: bench
 bench: ## Propagation, memory, writes and restarts (ARGS="propagation --changes 200", "--write docs", ...).

@@ -24,7 +24,7 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/clusters/binaries"
 	"github.com/comity-mcs/comity/test/clusters/kind"
-	"github.com/comity-mcs/comity/test/e2e/guide"
+	"github.com/comity-mcs/comity/test/docs/guide"
 	"github.com/comity-mcs/comity/test/install"
 	"github.com/comity-mcs/comity/test/release"
 )
@@ -142,6 +142,9 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 		before.Store(m.ID(), inventory)
 		return err
 	})).To(Succeed())
+	for _, m := range members() {
+		dnsBefore[m.ID()] = m.dnsConfiguration(ctx)
+	}
 	shell.follow(ctx, guide.Comity, guide.CoreDNS, guide.Join, guide.Verify)
 	took := fmt.Sprintf("%.0f s from empty clusters to a `verify` that passed", time.Since(empty).Seconds())
 	step("%s", took)

@@ -23,7 +23,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/status/condition"
-	"github.com/comity-mcs/comity/test/e2e/guide"
+	"github.com/comity-mcs/comity/test/docs/guide"
 	"github.com/comity-mcs/comity/test/install"
 )
 
@@ -92,6 +92,19 @@ func (m *member) admitted(ctx context.Context, key types.NamespacedName) (metav1
 // before is what was in each cluster before Comity came: inventory by cluster id.
 var before sync.Map
 
+// dnsBefore is CoreDNS's configuration at that time, by cluster id.
+var dnsBefore = map[string]string{}
+
+// dnsConfiguration is what CoreDNS of m is given and may read.
+func (m *member) dnsConfiguration(ctx context.Context) string {
+	GinkgoHelper()
+	config, err := m.typed.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, "coredns", metav1.GetOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	role, err := m.typed.RbacV1().ClusterRoles().Get(ctx, "system:coredns", metav1.GetOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	return fmt.Sprintf("%v\n%v", config.Data, role.Rules)
+}
+
 // The guide's last section, once all specs have passed. A failed suite has shown
 // what it had to show, and is taken down as it is.
 var _ = AfterSuite(func(ctx SpecContext) {
@@ -102,6 +115,7 @@ var _ = AfterSuite(func(ctx SpecContext) {
 	for _, m := range members() {
 		Eventually(ctx, func() ([]string, error) { return m.leftovers(ctx) }).Should(BeEmpty(),
 			"what Comity left in cluster %s, beside its CustomResourceDefinitions, after\n%s", m.ID(), out)
+		Expect(m.dnsConfiguration(ctx)).To(Equal(dnsBefore[m.ID()]), "CoreDNS of cluster %s is what it was", m.ID())
 		step("in %s: nothing is left but the CustomResourceDefinitions", m.ID())
 	}
 }, NodeTimeout(removeTimeout))
@@ -153,7 +167,9 @@ func (m *member) isLeftover(resource string, object *metav1.PartialObjectMetadat
 	case resource == "serviceexports.multicluster.x-k8s.io":
 		return false // the user's; its status is of the time when Comity ran
 	}
-	return slices.ContainsFunc(object.ManagedFields, func(f metav1.ManagedFieldsEntry) bool { return strings.Contains(f.Manager, "comity") })
+	return slices.ContainsFunc(object.ManagedFields, func(f metav1.ManagedFieldsEntry) bool {
+		return strings.Contains(f.Manager, "comity") && f.Manager != "comity-test-clusters"
+	})
 }
 
 // eachObject passes every object of m, but for those that come and go by themselves.

@@ -19,7 +19,7 @@ import (
 
 	"github.com/comity-mcs/comity/test/clusters"
 	"github.com/comity-mcs/comity/test/clusters/binaries"
-	"github.com/comity-mcs/comity/test/e2e/guide"
+	"github.com/comity-mcs/comity/test/docs/guide"
 	"github.com/comity-mcs/comity/test/install"
 	"github.com/comity-mcs/comity/test/release"
 )
@@ -75,7 +75,7 @@ func newUser(ctx context.Context, dir, image string) *user {
 		certManager = chart + " --set startupapicheck.enabled=false" // its image is not among those of an offline machine
 	}
 	table := guide.Table(certManager, u.comity, u.image, fmt.Sprintf("install -m 755 %s %s", plugin, programs))
-	Expect(guide.Unused(blocks, table)).To(BeEmpty(), "docs/install.md has changed: adapt the table in test/e2e/guide")
+	Expect(guide.Unused(blocks, table)).To(BeEmpty(), "docs/install.md has changed: adapt the table in test/docs/guide")
 	step("docs/install.md is run word for word, but for these references:")
 	for _, s := range table {
 		step("  %s\n      -> %s\n      %s", s.Published, s.Local, s.Why)
