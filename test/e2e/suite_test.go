@@ -97,6 +97,19 @@ func step(format string, args ...any) {
 	GinkgoWriter.Printf("[%6.1fs] %s\n", time.Since(begin).Seconds(), fmt.Sprintf(format, args...))
 }
 
+// letPass waits until d has passed since then, and says so every 20 seconds.
+func letPass(ctx context.Context, since time.Time, d time.Duration) {
+	GinkgoHelper()
+	said := time.Now()
+	Eventually(ctx, func() bool {
+		if time.Since(said) > 20*time.Second {
+			said = time.Now()
+			step("%.0f of %.0f s have passed", time.Since(since).Seconds(), d.Seconds())
+		}
+		return time.Since(since) >= d
+	}).WithTimeout(2 * d).WithPolling(time.Second).Should(BeTrue())
+}
+
 // proxyModes are those of kube-proxy that users have most; what leaves a is routed by the newer one.
 func proxyModes() map[string]string { return map[string]string{"a": "nftables", "b": "iptables"} }
 
