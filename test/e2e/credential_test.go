@@ -107,10 +107,18 @@ var _ = Describe("FAULT 21: the credential with which b reads a", Ordered, beyon
 			clusterB.awaitPeer(ctx)
 		})
 		shell.run(ctx, "kubectl --context a -n comity-system delete serviceaccount peer-b")
-		clusterB.replaceLeader(ctx) // an open watch outlives its token
-		Expect(clusterB.expectSource(ctx, key, condition.ReasonStale)).To(ContainSubstring(peer.ReasonUnauthorized))
+		// An open watch outlives its token, so the connection is reset too.
+		Expect(clusterB.Block(ctx, clusterA.Cluster)).To(Succeed())
+		DeferCleanup(func(ctx SpecContext) { Expect(clusterB.Unblock(ctx)).To(Succeed()) })
+		clusterB.expectSource(ctx, key, condition.ReasonStale)
+		Expect(clusterB.Unblock(ctx)).To(Succeed())
+		Eventually(ctx, func() string { return clusterB.expectSource(ctx, key, condition.ReasonStale) }).
+			Should(ContainSubstring(peer.ReasonUnauthorized))
 		Expect(clusterB.slicesFrom(ctx, key, "a")).To(Equal(imported), "slices from a stay as they are")
 		clusterB.expectAnswers(ctx, hostOf(key), servicePort, clusterA.awaitPods(ctx, key.Namespace, key.Name, 1)...)
+		By("restarting with the revoked token")
+		clusterB.replaceLeader(ctx)
+		Consistently(ctx, clusterB.slicesFrom).WithArguments(ctx, key, "a").Should(Equal(imported), "slices from a stay as they are")
 		Expect(shell.fails(ctx, "kubectl comity status b")).To(ContainSubstring(peer.ReasonUnauthorized))
 
 		shell.run(ctx, "kubectl comity join a b")

@@ -6,6 +6,7 @@ package kind
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -51,6 +52,40 @@ func (c *Cluster) move(ctx context.Context, from, to string, wanted bool) error 
 	})
 	if err != nil {
 		return fmt.Errorf("wait until the API server of %s answers (wanted: %t): %w; it said last: %w", c.Name(), wanted, err, last)
+	}
+	return nil
+}
+
+// Block resets every connection from Pods of c to the API server of peer, those
+// that are open too, until Unblock. Nodes still reach it.
+func (c *Cluster) Block(ctx context.Context, peer *Cluster) error {
+	return c.onNodes(ctx, fmt.Sprintf(`nft -f - <<'END'
+table ip comity-block
+delete table ip comity-block
+table ip comity-block {
+	chain forward {
+		type filter hook forward priority filter - 10; policy accept;
+		ip daddr %s tcp dport 6443 reject with tcp reset
+	}
+}
+END
+`, peer.nodes[0].address()))
+}
+
+// Unblock undoes Block; it does nothing where nothing is blocked.
+func (c *Cluster) Unblock(ctx context.Context) error {
+	return c.onNodes(ctx, "nft 'table ip comity-block; delete table ip comity-block'\n")
+}
+
+// onNodes runs a script on every node.
+func (c *Cluster) onNodes(ctx context.Context, script string) error {
+	for _, n := range c.nodes {
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		_, err := c.tools.run(ctx, c.tools.docker, strings.NewReader(script), "exec", "-i", n.name, "sh", "-e")
+		cancel()
+		if err != nil {
+			return fmt.Errorf("run a script on node %s: %w", n.name, err)
+		}
 	}
 	return nil
 }

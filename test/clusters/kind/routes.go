@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 )
 
 // Connect joins the Pod networks of clusters, as MCS without tunnels assumes:
@@ -16,13 +15,8 @@ import (
 // was restarted.
 func Connect(ctx context.Context, all []*Cluster) error {
 	for _, c := range all {
-		for _, n := range c.nodes {
-			ctx, cancel := context.WithTimeout(ctx, time.Minute)
-			_, err := c.tools.run(ctx, c.tools.docker, strings.NewReader(script(c, all)), "exec", "-i", n.name, "sh", "-e")
-			cancel()
-			if err != nil {
-				return fmt.Errorf("route from node %s to the other clusters: %w", n.name, err)
-			}
+		if err := c.onNodes(ctx, script(c, all)); err != nil {
+			return fmt.Errorf("route from cluster %s to the others: %w", c.Name(), err)
 		}
 	}
 	return nil
