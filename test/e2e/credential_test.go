@@ -58,10 +58,10 @@ var _ = Describe("FAULT 21: the credential with which b reads a", Ordered, beyon
 		Expect(clusterA.admits(ctx, now)).To(Succeed())
 		clusterB.expectSource(ctx, key, condition.ReasonConnected)
 		Expect(clusterB.slicesFrom(ctx, key, "a")).To(Equal(imported), "slices from a stay as they are")
-		follows(ctx, 1)
 		requests, failed := stop()
 		step("in b: %d requests while the credential was rotated, failed: %v", requests, failed)
 		Expect(failed).To(BeEmpty())
+		follows(ctx, 1)
 	})
 
 	It("that is garbage or runs a program is refused by name, and the former one stays in use", func(ctx SpecContext) {
