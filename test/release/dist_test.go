@@ -65,6 +65,11 @@ func TestThePluginIsPackedForEachPlatform(t *testing.T) {
 		if err != nil || len(z.File) != 2 || z.File[1].Name != "kubectl-comity.exe" {
 			t.Fatalf("%s holds %v, %v; want LICENSE and kubectl-comity.exe", a.Name, z, err)
 		}
+		for _, f := range z.File {
+			if !f.Modified.Equal(s.Time) {
+				t.Errorf("%s in %s is of %s, want the commit's time", f.Name, a.Name, f.Modified)
+			}
+		}
 		_ = z.Close()
 		archives = append(archives, a)
 	}
