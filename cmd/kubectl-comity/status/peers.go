@@ -60,6 +60,9 @@ func (p *part) peers(ctx context.Context, r Reader, target *command.Target) {
 			// Its heartbeat is read, and something else of it is not; the event says what.
 			p.problem("peer "+peer.ID, "%s: %s", story.reason, story.message)
 		}
+		if peer.State == Connected && peer.Since == nil {
+			peer.Since = p.undisturbed(secret)
+		}
 		p.token(&peer, secret, r.Now())
 		switch {
 		case id != "":
@@ -70,6 +73,16 @@ func (p *part) peers(ctx context.Context, r Reader, target *command.Target) {
 			p.addPeer(peer)
 		}
 	}
+}
+
+// undisturbed is from when a peer is connected that no event mentions: since it
+// was joined, or since the leader is there, which would have written one.
+func (p *part) undisturbed(secret corev1.Secret) *metav1.Time {
+	joined := secret.CreationTimestamp
+	if p.cluster.Since != nil && p.cluster.Since.After(joined.Time) {
+		joined = *p.cluster.Since
+	}
+	return timeOf(joined.Time)
 }
 
 // hubID stands for the hub among the peers; no cluster can have it.

@@ -6,6 +6,7 @@ package status
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -77,25 +78,27 @@ func (p printer) certificate(c *Certificate) string {
 }
 
 func (p printer) peers(clusters []Cluster) error {
-	table := p.table("\nCLUSTER", "PEER", "STATE", "SINCE", "TOKEN")
-	some := false
-	for _, c := range clusters {
-		for _, peer := range c.Peers {
-			some = true
-			token := ""
-			if peer.TokenExpires != nil {
-				if token = "expired"; peer.TokenExpires.After(p.now) {
-					token = "ends in " + duration.HumanDuration(peer.TokenExpires.Sub(p.now))
-				}
-			}
-			row(table, c.name(), peer.ID, string(peer.State), p.age(peer.Since), token)
-		}
-	}
-	if !some {
+	if !slices.ContainsFunc(clusters, func(c Cluster) bool { return len(c.Peers) > 0 }) {
 		_, err := fmt.Fprintln(p.out, "\nNo peers. Join clusters with kubectl comity join.")
 		return err
 	}
+	table := p.table("\nCLUSTER", "PEER", "STATE", "SINCE", "TOKEN")
+	for _, c := range clusters {
+		for _, peer := range c.Peers {
+			row(table, c.name(), peer.ID, string(peer.State), p.age(peer.Since), p.token(peer.TokenExpires))
+		}
+	}
 	return table.Flush()
+}
+
+func (p printer) token(expires *metav1.Time) string {
+	switch {
+	case expires == nil:
+		return ""
+	case expires.After(p.now):
+		return "ends in " + duration.HumanDuration(expires.Sub(p.now))
+	}
+	return "expired"
 }
 
 func (p printer) services(services []Service) error {

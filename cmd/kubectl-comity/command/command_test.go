@@ -1,0 +1,77 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+func TestCodeOf(t *testing.T) {
+	cause := errors.New("x")
+	for _, test := range []struct {
+		err  error
+		want ExitCode
+	}{
+		{nil, ExitDone},
+		{cause, ExitRefused},
+		{Refused(nil), ExitDone},
+		{Problem(cause), ExitProblem},
+		{Incomplete(fmt.Errorf("more: %w", cause)), ExitIncomplete},
+		{fmt.Errorf("around: %w", Problemf("x")), ExitProblem},
+		{Printed(ExitProblem), ExitProblem},
+	} {
+		if got := CodeOf(test.err); got != test.want {
+			t.Errorf("CodeOf(%v) = %d, want %d", test.err, got, test.want)
+		}
+	}
+	if !errors.Is(Incomplete(cause), cause) {
+		t.Error("the cause is lost")
+	}
+}
+
+func TestOutputPrintsWithKindAndVersion(t *testing.T) {
+	var out bytes.Buffer
+	if err := (&Output{Format: "yaml"}).Print(&out, "Thing", struct {
+		Name string `json:"name"`
+	}{"x"}); err != nil {
+		t.Fatal(err)
+	}
+	if want := "apiVersion: cli.comity.dev/v1alpha1\nkind: Thing\nname: x\n"; out.String() != want {
+		t.Errorf("got %q, want %q", out.String(), want)
+	}
+	if err := (&Output{Format: "wide"}).Validate(); CodeOf(err) != ExitRefused || !strings.Contains(err.Error(), "json, yaml") {
+		t.Errorf("an unknown format gives %v", err)
+	}
+}
+
+func TestOutputPrintsObjectsThatCanBeApplied(t *testing.T) {
+	scheme, err := NewScheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects := []client.Object{
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}},
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"}},
+	}
+	var out bytes.Buffer
+	if err := (&Output{Format: "yaml"}).PrintObjects(&out, scheme, objects); err != nil {
+		t.Fatal(err)
+	}
+	want := "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: ns\nspec: {}\n---\napiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: s\n  namespace: ns\n"
+	if out.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
+	}
+	out.Reset()
+	if err := (&Output{Format: "json"}).PrintObjects(&out, scheme, objects); err != nil || !strings.Contains(out.String(), `"kind": "List"`) {
+		t.Errorf("JSON is %v\n%s", err, out.String())
+	}
+}

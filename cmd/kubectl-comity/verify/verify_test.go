@@ -1,0 +1,103 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package verify
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/comity-mcs/comity/cmd/comity/traffic"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
+)
+
+func TestClassifyNamesTheStage(t *testing.T) {
+	const want = "b in n"
+	good := func(ms float64) traffic.Answer {
+		return traffic.Answer{Status: 200, Body: want, Address: "10.0.0.1:80", Milliseconds: ms}
+	}
+	for _, test := range []struct {
+		name    string
+		answers []traffic.Answer
+		passed  bool
+		stage   Stage
+		message string
+	}{
+		{"all came", []traffic.Answer{good(3), good(1), good(2)}, true, "", ""},
+		{"no name", []traffic.Answer{{Error: "cannot resolve verify-1.n.svc.clusterset.local: no such host"}}, false, StageResolve, "no such host"},
+		{"no way", []traffic.Answer{good(1), {Error: "timed out: no answer", Address: ""}}, false, StageConnect, "timed out"},
+		{"somebody else", []traffic.Answer{{Status: 200, Body: "hello"}}, false, StageAnswer, `"hello"; expected 200 and "b in n"`},
+		{"a server error", []traffic.Answer{{Status: 503, Body: want}}, false, StageAnswer, "status 503"},
+		{"nothing", nil, false, StageAnswer, "no request"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got := classify(Check{From: "b", To: "a", Family: "IPv4", Stage: StageConnect, Message: "old"}, test.answers, want)
+			if got.Passed != test.passed || got.Stage != test.stage || !strings.Contains(got.Message, test.message) {
+				t.Errorf("got %+v", got)
+			}
+			if test.passed && (got.Milliseconds != 2 || got.Message != "") {
+				t.Errorf("got %+v, want the median 2 and no message", got)
+			}
+			if !test.passed && len(test.answers) > 0 && got.Remedy == "" {
+				t.Errorf("stage %s has no remedy", got.Stage)
+			}
+		})
+	}
+}
+
+func TestPrintShowsATableForEachFamilyAndThenTheFailures(t *testing.T) {
+	result := Result{Namespace: "n", Clusters: []string{"a", "b"}, Checks: []Check{
+		{From: "a", To: "a", Family: "IPv4", Passed: true, Milliseconds: 0.84},
+		{From: "a", To: "a", Family: "IPv6", Passed: true, Milliseconds: 1},
+		{From: "a", To: "b", Family: "IPv4", Passed: true, Milliseconds: 12.06},
+		{From: "a", To: "b", Family: "IPv6", Stage: StageConnect, Message: "timed out", Remedy: "check routes"},
+		{From: "b", To: "a", Stage: StageImport, Message: "not imported: there is no ServiceImport", Remedy: "join"},
+		{From: "b", To: "b", Family: "IPv4", Passed: true, Milliseconds: 2},
+		{From: "b", To: "b", Family: "IPv6", Passed: true, Milliseconds: 2},
+	}, LeftBehind: []string{"namespace n in context \"b\""}}
+	const want = `
+IPv4, FROM \ TO   a        b
+a                 0.8 ms   12.1 ms
+b                 FAILED   2.0 ms
+
+IPv6, FROM \ TO   a        b
+a                 1.0 ms   FAILED
+b                 FAILED   2.0 ms
+
+FAILED: b fetching from a over IPv6, at stage Connect: timed out
+  check routes
+
+FAILED: a fetching from b, at stage Import: not imported: there is no ServiceImport
+  join
+
+LEFT BEHIND: namespace n in context "b"
+`
+	var out bytes.Buffer
+	if err := print(&out, result); err != nil {
+		t.Fatal(err)
+	}
+	if out.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
+	}
+}
+
+func TestThePodRunsWhereTheAgentDoesWithinTheRestrictedProfile(t *testing.T) {
+	like := agent.Agent{
+		Container:   corev1.Container{Name: "comity", Image: "registry.example/comity:v1", ImagePullPolicy: corev1.PullAlways},
+		Tolerations: []corev1.Toleration{{Key: "arch"}}, NodeSelector: map[string]string{"kubernetes.io/os": "linux"},
+	}
+	pod := newPod("n", "x", like, []corev1.LocalObjectReference{{Name: "pull"}})
+	c := pod.Spec.Containers[0]
+	if c.Image != like.Container.Image || c.ImagePullPolicy != corev1.PullAlways || len(pod.Spec.Tolerations) != 1 || pod.Spec.NodeSelector["kubernetes.io/os"] != "linux" || len(pod.Spec.ImagePullSecrets) != 1 {
+		t.Errorf("Pod %+v", pod.Spec)
+	}
+	if *pod.Spec.AutomountServiceAccountToken || !*pod.Spec.SecurityContext.RunAsNonRoot || *c.SecurityContext.AllowPrivilegeEscalation || !*c.SecurityContext.ReadOnlyRootFilesystem {
+		t.Errorf("the Pod has rights that it does not need: %+v", pod.Spec)
+	}
+	if newNamespace("n").Labels["pod-security.kubernetes.io/enforce"] != "restricted" {
+		t.Error("the namespace does not enforce the restricted profile")
+	}
+}
