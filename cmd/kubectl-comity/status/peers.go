@@ -114,9 +114,12 @@ func (p *part) token(peer *Peer, secret corev1.Secret, now time.Time) {
 }
 
 func (p *part) addPeer(peer Peer) {
-	if peer.State == Connected {
+	switch {
+	case peer.State == Connected:
 		peer.Message = ""
-	} else {
+	case peer.State == Unknown && p.agent.Pod == "":
+		// That no agent runs is a problem already.
+	default:
 		p.problem("peer "+peer.ID, "%s%s", peer.State, prefixed(": ", peer.Message))
 	}
 	p.cluster.Peers = append(p.cluster.Peers, peer)

@@ -6,6 +6,8 @@ package verify
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -80,7 +82,7 @@ func (o options) run(ctx context.Context, env *command.Env, args []string) error
 		result.LeftBehind = append(result.LeftBehind, err.Error())
 	}
 	if ctx.Err() != nil {
-		return command.Problem(errors.Join(append(asErrors(result.LeftBehind), errors.New("interrupted; the temporary namespaces were removed unless an error above says otherwise"))...))
+		return command.Problem(interrupted(result))
 	}
 	result.Passed = passed(result.Checks) && len(result.LeftBehind) == 0
 	if o.Structured() {
@@ -94,12 +96,12 @@ func (o options) run(ctx context.Context, env *command.Env, args []string) error
 	return err
 }
 
-func asErrors(texts []string) []error {
-	var all []error
-	for _, text := range texts {
-		all = append(all, errors.New(text))
+// interrupted says what an interruption left.
+func interrupted(result Result) error {
+	if len(result.LeftBehind) == 0 {
+		return fmt.Errorf("interrupted; namespace %s is removed everywhere", result.Namespace)
 	}
-	return all
+	return fmt.Errorf("interrupted, and left behind: %s", strings.Join(result.LeftBehind, "; "))
 }
 
 // find opens the contexts and finds the agents: what is wrong with them is
