@@ -112,6 +112,11 @@ func (m *member) apply(ctx context.Context, object client.Object, note string) e
 	if err := m.client.Get(ctx, key, before); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("read %s %s: %w", gvk.Kind, display(key), err)
 	}
+	if gvk.Kind == "Namespace" && key.Name == m.Namespace && before.ResourceVersion != "" {
+		// It is the release's, or a user's, and needs nothing of ours.
+		m.report(object, Unchanged, note)
+		return nil
+	}
 	if m.opts.DryRun && (before.ResourceVersion == "" || gvk.Kind == "Secret") {
 		// The namespace may be missing, and the credential is, so that the API server cannot be asked.
 		m.report(object, verbFor(before.ResourceVersion), note)

@@ -31,7 +31,9 @@ func Run(ctx context.Context, request Request) Response {
 	if timeout <= 0 {
 		timeout = defaultTimeout
 	}
-	response := Response{Servers: make([]Result, len(request.Servers)), Addresses: make([]Result, len(request.Addresses))}
+	response := Response{
+		Servers: make([]Result, len(request.Servers)), Addresses: make([]Result, len(request.Addresses)), URLs: make([]Result, len(request.URLs)),
+	}
 	var group errgroup.Group
 	group.SetLimit(parallel)
 	for i, server := range request.Servers {
@@ -43,6 +45,12 @@ func Run(ctx context.Context, request Request) Response {
 	for i, address := range request.Addresses {
 		group.Go(func() error {
 			response.Addresses[i] = measure(ctx, timeout, address, func(ctx context.Context) error { return checkAddress(ctx, address) })
+			return nil
+		})
+	}
+	for i, target := range request.URLs {
+		group.Go(func() error {
+			response.URLs[i] = measure(ctx, timeout, target, func(ctx context.Context) error { return checkURL(ctx, target) })
 			return nil
 		})
 	}
@@ -105,4 +113,28 @@ func checkAddress(ctx context.Context, address string) error {
 		return err
 	}
 	return connection.Close()
+}
+
+// checkURL demands 200 of a plain http URL.
+func checkURL(ctx context.Context, target string) error {
+	u, err := url.Parse(target)
+	if err != nil || u.Scheme != "http" || u.Host == "" {
+		return fmt.Errorf("%q is no URL; expected http://host:port/path", target)
+	}
+	client := &http.Client{
+		Transport:     &http.Transport{DisableKeepAlives: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
+	if err != nil {
+		return err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	if response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("answers %s, expected 200; something else than the target may have answered", response.Status)
+	}
+	return errors.Join(err, response.Body.Close())
 }

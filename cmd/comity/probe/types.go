@@ -15,6 +15,9 @@ type Request struct {
 	Servers []Server `json:"servers,omitempty"`
 	// Addresses are host:port pairs to which a TCP connection is opened.
 	Addresses []string `json:"addresses,omitempty"`
+	// URLs are plain http and must answer 200. Unlike a connection alone, that
+	// shows that no proxy on the way accepted it in the place of the target.
+	URLs []string `json:"urls,omitempty"`
 	// TimeoutSeconds bounds each target; 5 if zero.
 	TimeoutSeconds int `json:"timeoutSeconds,omitempty"`
 }
@@ -33,6 +36,7 @@ type Response struct {
 	Version   string   `json:"version"`
 	Servers   []Result `json:"servers,omitempty"`
 	Addresses []Result `json:"addresses,omitempty"`
+	URLs      []Result `json:"urls,omitempty"`
 }
 
 // Result is the outcome for one target.

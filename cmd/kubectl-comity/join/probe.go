@@ -94,7 +94,7 @@ func (r reach) from(ctx context.Context, s site, pods map[model.ClusterID]podAdd
 	for _, other := range r.sites {
 		if other.agent.ID != s.agent.ID {
 			for _, target := range pods[other.agent.ID].inFamiliesOf(pods[s.agent.ID]) {
-				request.Addresses = append(request.Addresses, target.hostPorts...)
+				request.URLs = append(request.URLs, target.healthURL)
 			}
 		}
 	}
@@ -103,17 +103,17 @@ func (r reach) from(ctx context.Context, s site, pods map[model.ClusterID]podAdd
 	if err != nil {
 		return nil, err
 	}
-	if len(response.Servers) != len(request.Servers) || len(response.Addresses) != len(request.Addresses) {
+	if len(response.Servers) != len(request.Servers) || len(response.URLs) != len(request.URLs) {
 		return nil, s.target.Errorf("comity probe answered for %d of %d targets; upgrade Comity there to the version of this plugin (%s)",
-			len(response.Servers)+len(response.Addresses), len(request.Servers)+len(request.Addresses), command.Version)
+			len(response.Servers)+len(response.URLs), len(request.Servers)+len(request.URLs), command.Version)
 	}
-	problems = r.judgeServers(s, candidates, response.Servers)
-	return append(problems, r.judgePods(s, pods, response.Addresses)...), nil
+	problems = r.chooseServers(s, candidates, response.Servers)
+	return append(problems, r.checkPods(s, pods, response.URLs)...), nil
 }
 
-// judgeServers takes for each route the first address that answered. results
+// chooseServers takes for each route the first address that answered. results
 // are in the order of the request.
-func (r reach) judgeServers(s site, candidates map[join.Route][]join.Address, results []probe.Result) (problems []string) {
+func (r reach) chooseServers(s site, candidates map[join.Route][]join.Address, results []probe.Result) (problems []string) {
 	for _, route := range r.prepared.Routes() {
 		if route.Holder != s.agent.ID {
 			continue
@@ -142,26 +142,21 @@ func (r reach) judgeServers(s site, candidates map[join.Route][]join.Address, re
 	return problems
 }
 
-// judgePods demands that every address of every other agent's Pod is reached on
-// one of its ports.
-func (r reach) judgePods(s site, pods map[model.ClusterID]podAddresses, results []probe.Result) (problems []string) {
+// checkPods demands that every address of every other agent's Pod answers.
+func (r reach) checkPods(s site, pods map[model.ClusterID]podAddresses, results []probe.Result) (problems []string) {
 	for _, other := range r.sites {
 		if other.agent.ID == s.agent.ID {
 			continue
 		}
 		for _, target := range pods[other.agent.ID].inFamiliesOf(pods[s.agent.ID]) {
-			of := results[:len(target.hostPorts)]
-			results = results[len(of):]
-			if slices.ContainsFunc(of, func(result probe.Result) bool { return result.Error == "" }) {
+			result := results[0]
+			results = results[1:]
+			if result.Error == "" {
 				r.env.Printf("  Pods of cluster %s, such as %s\n", other.agent.ID, target.ip)
 				continue
 			}
-			var tried []string
-			for _, result := range of {
-				tried = append(tried, result.Target+": "+result.Error)
-			}
-			problems = append(problems, fmt.Sprintf("cluster %s does not reach Pods of cluster %s; tried the agent's Pod %s/%s, %s; Comity builds no tunnel: route the Pod ranges of each cluster to the nodes of the other, and allow them in firewalls and network policies",
-				s.agent.ID, other.agent.ID, other.agent.Namespace, other.agent.Pod, strings.Join(tried, ", ")))
+			problems = append(problems, fmt.Sprintf("cluster %s does not reach Pods of cluster %s; tried the agent's Pod %s/%s at %s: %s; Comity builds no tunnel: route the Pod ranges of each cluster to the nodes of the other, and allow them in firewalls and network policies",
+				s.agent.ID, other.agent.ID, other.agent.Namespace, other.agent.Pod, result.Target, result.Error))
 		}
 	}
 	return problems
@@ -171,8 +166,9 @@ func (r reach) judgePods(s site, pods map[model.ClusterID]podAddresses, results 
 type podAddresses []podAddress
 
 type podAddress struct {
-	ip        netip.Addr
-	hostPorts []string
+	ip netip.Addr
+	// healthURL answers 200 while the agent's process lives.
+	healthURL string
 }
 
 // inFamiliesOf leaves out addresses of a family that from does not have.
@@ -182,8 +178,8 @@ func (p podAddresses) inFamiliesOf(from podAddresses) podAddresses {
 	})
 }
 
-// defaultPorts are those of the webhook and of the health checks.
-var defaultPorts = []int32{9443, 8081}
+// healthPort is that of the agent's health checks, unless its Pod names another.
+const healthPort = 8081
 
 // addressesOf are those on which the agent's Pod listens.
 func addressesOf(ctx context.Context, s site) (podAddresses, error) {
@@ -191,18 +187,14 @@ func addressesOf(ctx context.Context, s site) (podAddresses, error) {
 	if err != nil {
 		return nil, s.target.Errorf("read the agent's Pod: %w", err)
 	}
-	ports := portsOf(s.agent.Container)
+	port := healthPortOf(s.agent.Container)
 	var all podAddresses
 	for _, text := range pod.Status.PodIPs {
 		ip, err := netip.ParseAddr(text.IP)
 		if err != nil {
 			return nil, s.target.Errorf("Pod %s/%s, status.podIPs: %w", pod.Namespace, pod.Name, err)
 		}
-		address := podAddress{ip: ip.Unmap()}
-		for _, port := range ports {
-			address.hostPorts = append(address.hostPorts, net.JoinHostPort(text.IP, strconv.Itoa(int(port))))
-		}
-		all = append(all, address)
+		all = append(all, podAddress{ip.Unmap(), "http://" + net.JoinHostPort(text.IP, strconv.Itoa(int(port))) + "/healthz"})
 	}
 	if len(all) == 0 {
 		return nil, s.target.Errorf("Pod %s/%s has no address yet; wait until it is ready and repeat the command", pod.Namespace, pod.Name)
@@ -210,15 +202,11 @@ func addressesOf(ctx context.Context, s site) (podAddresses, error) {
 	return all, nil
 }
 
-func portsOf(container corev1.Container) []int32 {
-	var ports []int32
+func healthPortOf(container corev1.Container) int32 {
 	for _, port := range container.Ports {
-		if port.Name == "webhook" || port.Name == "health" {
-			ports = append(ports, port.ContainerPort)
+		if port.Name == "health" {
+			return port.ContainerPort
 		}
 	}
-	if len(ports) == 0 {
-		return defaultPorts
-	}
-	return ports
+	return healthPort
 }

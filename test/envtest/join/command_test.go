@@ -87,8 +87,8 @@ func (f *fakeProbe) run(_ context.Context, _ *command.Target, from agent.Agent, 
 	for _, s := range request.Servers {
 		response.Servers = append(response.Servers, result(s.URL))
 	}
-	for _, a := range request.Addresses {
-		response.Addresses = append(response.Addresses, result(a))
+	for _, u := range request.URLs {
+		response.URLs = append(response.URLs, result(u))
 	}
 	return response, nil
 }
@@ -143,7 +143,7 @@ func installed(ctx SpecContext, at model.ClusterID, info model.AgentInfo, namesp
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "comity-0"},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{
-			Name: "comity", Image: "comity:dev", Ports: []corev1.ContainerPort{{Name: "webhook", ContainerPort: 9443}, {Name: "health", ContainerPort: 8081}},
+			Name: "comity", Image: "comity:dev", Ports: []corev1.ContainerPort{{Name: "webhook", ContainerPort: 9443}, {Name: "health", ContainerPort: 8082}},
 		}}},
 	}
 	Expect(admin(at).Create(ctx, pod)).To(Succeed())
@@ -189,8 +189,8 @@ var _ = Describe("kubectl comity join", func() {
 		for _, pair := range [][2]model.ClusterID{{"a", "b"}, {"b", "a"}, {"a", "c"}, {"c", "a"}, {"b", "c"}, {"c", "b"}} {
 			Expect(connectTo(credential(ctx, pair[0], pair[1])).List(ctx, shared()[0], client.InNamespace(model.ExchangeNamespace(pair[1])))).To(Succeed(), "%v", pair)
 		}
-		Expect(p.probe.requests["a"].Addresses).To(ConsistOf(
-			"10.2.0.5:9443", "10.2.0.5:8081", "[fd00:2::5]:9443", "[fd00:2::5]:8081", "10.3.0.5:9443", "10.3.0.5:8081", "[fd00:3::5]:9443", "[fd00:3::5]:8081"))
+		Expect(p.probe.requests["a"].URLs).To(ConsistOf(
+			"http://10.2.0.5:8082/healthz", "http://[fd00:2::5]:8082/healthz", "http://10.3.0.5:8082/healthz", "http://[fd00:3::5]:8082/healthz"))
 
 		before := versions(ctx)
 		out, _, err = p.run(ctx, args...)

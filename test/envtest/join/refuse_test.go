@@ -129,12 +129,12 @@ var _ = Describe("kubectl comity join refuses, with one message and nothing writ
 	It("Pods that are not reached, in one address family", func(ctx SpecContext) {
 		installedAll(ctx)
 		p.probe.fails = func(from model.ClusterID, target string) string {
-			if from == "a" && strings.HasPrefix(target, "[fd00:3::5]") {
+			if from == "a" && strings.HasPrefix(target, "http://[fd00:3::5]") {
 				return "i/o timeout"
 			}
 			return ""
 		}
-		refused(ctx, joining("a", "c"), "cluster a does not reach Pods of cluster c; tried the agent's Pod comity-system/comity-0, [fd00:3::5]:9443: i/o timeout, [fd00:3::5]:8081: i/o timeout",
+		refused(ctx, joining("a", "c"), "cluster a does not reach Pods of cluster c; tried the agent's Pod comity-system/comity-0 at http://[fd00:3::5]:8082/healthz: i/o timeout",
 			"Comity builds no tunnel: route the Pod ranges of each cluster to the nodes of the other")
 	})
 
