@@ -181,6 +181,29 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
+func TestURLs(t *testing.T) {
+	answering := func(status int) string {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
+		t.Cleanup(server.Close)
+		return server.URL + "/healthz"
+	}
+	for _, tc := range []struct {
+		name, url string
+		want      []string
+	}{
+		{"an agent", answering(http.StatusOK), nil},
+		{"a proxy that accepts every connection", answering(http.StatusNotFound), []string{"404", "expected 200", "something else than the target may have answered"}},
+		{"a redirect, which is not followed", answering(http.StatusFound), []string{"302"}},
+		{"nobody", "http://" + unused(t) + "/healthz", []string{"connection refused"}},
+		{"https", "https://10.0.0.1/healthz", []string{"expected http://host:port/path"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := Run(t.Context(), Request{URLs: []string{tc.url}})
+			check(t, got.URLs[0].Error, tc.want)
+		})
+	}
+}
+
 func check(t *testing.T, got string, want []string) {
 	t.Helper()
 	if (got == "") != (len(want) == 0) {
