@@ -27,7 +27,7 @@ import (
 )
 
 var (
-	// pluginCall is `kubectl comity` with what follows on the line, as far as it looks like arguments.
+	// pluginCall is `kubectl comity` with what follows on the line, as far as these may be arguments.
 	pluginCall = regexp.MustCompile(`kubectl comity((?: [A-Za-z0-9<>\[\].=/-]+)+)`)
 	// agentCall is a call of the agent's binary, which prose names in backquotes.
 	agentCall = regexp.MustCompile("`comity((?: [A-Za-z0-9<>\\[\\].=/-]+)+)")

@@ -33,7 +33,7 @@ var _ = Describe("The leader", func() {
 		Eventually(a.stated).WithContext(ctx).Should(Equal(want))
 		leads := a.holder(ctx)
 		from := time.Now()
-		// Longer than it takes to look at the Lease again.
+		// Longer than the pause between two reads of the Lease.
 		Consistently(func() string { return a.holder(ctx) }, 12*time.Second, time.Second).Should(Equal(leads))
 		_, election := a.agentWrites(from)
 		for _, w := range election {
