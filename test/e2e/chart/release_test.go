@@ -175,10 +175,10 @@ var _ = Describe("Without Helm", Ordered, func() {
 	DescribeTable("the API server accepts every manifest", func(ctx SpecContext, values string) {
 		run(ctx, "kubectl create namespace strict --dry-run=client -o yaml | kubectl apply -f -")
 		run(ctx, "helm template comity %s --namespace strict --kube-version 1.36.3 %s %s | kubectl apply --dry-run=server --validate=strict -f -", chart, settings(), values)
-	}, SpecTimeout(specTimeout),
-		Entry("with the defaults", ""),
-		Entry("with everything that is optional", "--set exchange.hub=true --set networkPolicy.apiServerCIDRs={10.0.0.1/32} --set priorityClassName=system-cluster-critical"+
+	},
+		Entry("with the defaults", SpecTimeout(specTimeout), ""),
+		Entry("with everything that is optional", SpecTimeout(specTimeout), "--set exchange.hub=true --set networkPolicy.apiServerCIDRs={10.0.0.1/32} --set priorityClassName=system-cluster-critical"+
 			" --set hostNetwork=true --set tolerations[0].operator=Exists --set podLabels.team=a --set imagePullSecrets[0].name=registry --set sync.podCIDRs={10.1.0.0/16}"),
-		Entry("with a Secret of one's own", `--set webhook.certificate.existingSecret=mine --set-string webhook.certificate.caBundle="$(kubectl get configmap --namespace default kube-root-ca.crt -o jsonpath='{.data.ca\.crt}')"`),
+		Entry("with a Secret of one's own", SpecTimeout(specTimeout), `--set webhook.certificate.existingSecret=mine --set-string webhook.certificate.caBundle="$(kubectl get configmap --namespace default kube-root-ca.crt -o jsonpath='{.data.ca\.crt}')"`),
 	)
 })
