@@ -48,8 +48,10 @@ const (
 var (
 	// image is the one of Comity under test; chart the folder of the chart.
 	image, chart string
-	env          []string
-	begin        = time.Now()
+	// dir is the home of whoever runs helm and kubectl.
+	dir   string
+	env   []string
+	begin = time.Now()
 )
 
 func TestChart(t *testing.T) {
@@ -87,12 +89,14 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	DeferCleanup(func() { Expect(kind.Close(started)).To(Succeed()) })
 	Expect(err).NotTo(HaveOccurred())
 
-	dir := GinkgoT().TempDir()
+	dir = GinkgoT().TempDir()
+	bin := filepath.Join(dir, "bin")
+	Expect(os.Mkdir(bin, 0o755)).To(Succeed())
 	for _, name := range []string{binaries.Helm, binaries.Kubectl} {
-		Expect(os.Symlink(programs[name], filepath.Join(dir, name))).To(Succeed())
+		Expect(os.Symlink(programs[name], filepath.Join(bin, name))).To(Succeed())
 	}
 	// Nothing of the developer's own is read or written.
-	env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "HOME="+dir, "XDG_CONFIG_HOME="+dir, "XDG_CACHE_HOME="+dir, "XDG_DATA_HOME="+dir,
+	env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "HOME="+dir, "XDG_CONFIG_HOME="+dir, "XDG_CACHE_HOME="+dir, "XDG_DATA_HOME="+dir,
 		"KUBECONFIG="+started[0].Kubeconfig(), "KUBECACHEDIR="+filepath.Join(dir, "cache"), "KUBERC=off")
 
 	// Whoever has no cert-manager learns that before anything is installed.
@@ -133,7 +137,7 @@ func try(ctx context.Context, format string, args ...any) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "-e", "-o", "pipefail", "-c", fmt.Sprintf(format, args...))
-	cmd.Env, cmd.WaitDelay = env, 5*time.Second
+	cmd.Dir, cmd.Env, cmd.WaitDelay = dir, env, 5*time.Second
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
