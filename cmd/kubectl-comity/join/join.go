@@ -5,6 +5,7 @@ package join
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -118,9 +119,9 @@ func (o *options) run(ctx context.Context, contexts []string) error {
 func (o *options) prepare(ctx context.Context, contexts []string) (*join.Prepared, []site, *report, error) {
 	all := contexts
 	if o.hub != "" {
-		all = append(append([]string{}, contexts...), o.hub)
+		all = append(slices.Clone(contexts), o.hub)
 	}
-	if _, err := o.env.ContextNames(all); err != nil && o.hub != "" && !contains(contexts, o.hub) {
+	if _, err := o.env.ContextNames(all); err != nil && o.hub != "" && !slices.Contains(contexts, o.hub) {
 		return nil, nil, nil, err
 	}
 	sites, err := openSites(ctx, o.env, contexts)
@@ -176,13 +177,4 @@ func (o *options) route(ctx context.Context, prepared *join.Prepared, sites []si
 		prepared.Use(route, candidates[0])
 	}
 	return nil
-}
-
-func contains(all []string, one string) bool {
-	for _, s := range all {
-		if s == one {
-			return true
-		}
-	}
-	return false
 }

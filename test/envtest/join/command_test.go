@@ -134,7 +134,7 @@ func agentOf(id model.ClusterID) model.AgentInfo {
 	}
 }
 
-// installed makes a cluster look as if an agent ran there.
+// installed gives a cluster what an agent that runs there would show.
 func installed(ctx SpecContext, at model.ClusterID, info model.AgentInfo, namespace string, ips ...string) {
 	GinkgoHelper()
 	ns := &corev1.Namespace{}
