@@ -257,11 +257,8 @@ var _ = Describe("kubectl comity join", func() {
 		_, _, err = p.run(ctx, "join", "a", "b")
 		Expect(err).To(MatchError(ContainSubstring("(stored by an earlier join): connection refused")))
 		Expect(err).To(MatchError(ContainSubstring("pass an address that Pods of cluster a reach as --server b=https://HOST:PORT")))
-		config := &corev1.ConfigMap{Data: map[string]string{"ClusterConfiguration": "controlPlaneEndpoint: b.example:6443\n"}}
-		config.Namespace, config.Name = "kube-system", "kubeadm-config"
-		Expect(admin("b").Create(ctx, config)).To(Succeed())
+		kubeadmStates(ctx, "b", "controlPlaneEndpoint: b.example:6443\nnetworking: {serviceSubnet: 10.0.0.0/24}\n")
 		DeferCleanup(func(ctx SpecContext) {
-			Expect(admin("b").Delete(ctx, config)).To(Succeed())
 			p.probe.fails = nil
 			_, _, err := p.run(ctx, append([]string{"join", "a", "b"}, servers("a", "b")...)...)
 			Expect(err).NotTo(HaveOccurred())

@@ -153,10 +153,7 @@ var _ = Describe("Connect", Ordered, func() {
 			HaveField("Note", ContainSubstring("accepts 10.7.1.0/24 from nodes, the pod ranges of its nodes")))))
 
 		By("knowing the subnet of the whole cluster where kubeadm wrote it down")
-		config := &corev1.ConfigMap{Data: map[string]string{"ClusterConfiguration": "networking:\n  podSubnet: 10.7.0.0/16\n"}}
-		config.Namespace, config.Name = "kube-system", "kubeadm-config"
-		Expect(admin("b").Create(ctx, config)).To(Succeed())
-		DeferCleanup(func(ctx SpecContext) { Expect(admin("b").Delete(ctx, config)).To(Succeed()) })
+		kubeadmStates(ctx, "b", "networking:\n  podSubnet: 10.7.0.0/16\n  serviceSubnet: 10.0.0.0/24\n")
 		b.ID = "kubeadm"
 		Expect(join.Connect(ctx, a, b, join.Options{})).To(Succeed())
 		Expect(peerSecret(ctx, "a", "kubeadm").Annotations).To(Equal(map[string]string{model.AnnotationAcceptedCIDRs: "10.7.0.0/16"}))

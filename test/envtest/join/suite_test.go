@@ -9,12 +9,14 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/client-go/discovery"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -22,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
@@ -64,8 +67,40 @@ var _ = BeforeSuite(func() {
 		Expect(errs[i]).NotTo(HaveOccurred(), "start cluster %s", id)
 		clusters[id] = configs[i]
 		Expect(testclusters.Apply(context.Background(), configs[i], testclusters.MCSDefinitions()...)).To(Succeed())
+		stateServiceRange(configs[i])
 	}
 })
+
+// stateServiceRange writes down the Service range as kubeadm does, where the API
+// server is older than Kubernetes 1.33 and serves no ServiceCIDR.
+func stateServiceRange(config *rest.Config) {
+	GinkgoHelper()
+	api, err := discovery.NewDiscoveryClientForConfig(config)
+	Expect(err).NotTo(HaveOccurred())
+	served, err := api.ServerResourcesForGroupVersion("networking.k8s.io/v1")
+	Expect(err).NotTo(HaveOccurred())
+	if slices.ContainsFunc(served.APIResources, func(r metav1.APIResource) bool { return r.Name == "servicecidrs" }) {
+		return
+	}
+	Expect(connectTo(config).Create(context.Background(), &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "kubeadm-config"},
+		Data:       map[string]string{"ClusterConfiguration": "networking: {serviceSubnet: 10.0.0.0/24}\n"}, // envtest's range
+	})).To(Succeed())
+}
+
+// kubeadmStates puts what kubeadm would have written down of a cluster in place of
+// what is there, until the spec ends.
+func kubeadmStates(ctx SpecContext, id model.ClusterID, text string) {
+	GinkgoHelper()
+	config := &corev1.ConfigMap{Data: map[string]string{"ClusterConfiguration": text}}
+	config.Namespace, config.Name = metav1.NamespaceSystem, "kubeadm-config"
+	Expect(client.IgnoreNotFound(admin(id).Delete(ctx, config.DeepCopy()))).To(Succeed())
+	Expect(admin(id).Create(ctx, config)).To(Succeed())
+	DeferCleanup(func(ctx SpecContext) {
+		Expect(admin(id).Delete(ctx, config)).To(Succeed())
+		stateServiceRange(clusters[id])
+	})
+}
 
 // cluster describes one of the clusters for join, under its own id. There are no
 // Nodes that could tell its pod range: 10.1.0.0/16, 10.2.0.0/16 or 10.3.0.0/16.
