@@ -35,8 +35,8 @@ func remains(ctx context.Context) []string {
 	var left []string
 	for line := range strings.Lines(out) {
 		line = strings.TrimSpace(line)
-		// The API server makes an APIService for each definition, and the node has our name.
-		of := strings.HasPrefix(line, "apiservice.") || strings.Contains(line, "comity-chart-control-plane")
+		// The API server makes an APIService for each definition; the node and the Service of its DNS are the test's.
+		of := strings.HasPrefix(line, "apiservice.") || strings.Contains(line, "comity-chart-control-plane") || strings.Contains(line, "comity-test-dns")
 		if !of && (strings.Contains(line, "comity") || strings.Contains(line, "multicluster.x-k8s.io")) {
 			left = append(left, line)
 		}
