@@ -109,8 +109,8 @@ func (o options) show(env *command.Env, report Report) error {
 	return printer{out: env.Out, now: time.Now()}.print(report)
 }
 
-// clear moves a terminal's cursor to the top and erases what is below.
-const clear = "\033[H\033[2J"
+// clearScreen moves a terminal's cursor to the top and erases what is below.
+const clearScreen = "\033[H\033[2J"
 
 // update shows the next report: anew on a terminal, else what has changed.
 func (o options) update(env *command.Env, before, after Report) error {
@@ -123,7 +123,7 @@ func (o options) update(env *command.Env, before, after Report) error {
 	}
 	if file, ok := env.Out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
 		var screen bytes.Buffer
-		screen.WriteString(clear)
+		screen.WriteString(clearScreen)
 		if err := (printer{out: &screen, now: time.Now()}).print(after); err != nil {
 			return err
 		}

@@ -88,7 +88,7 @@ func (o options) run(ctx context.Context, env *command.Env, args []string) error
 	if o.Structured() {
 		err = o.Print(env.Out, "Verification", result)
 	} else {
-		err = print(env.Out, result)
+		err = show(env.Out, result)
 	}
 	if err == nil && !result.Passed {
 		err = command.Printed(command.ExitProblem)

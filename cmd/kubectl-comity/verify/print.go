@@ -13,8 +13,8 @@ import (
 // families are the headings of the tables; a check without a family belongs to all.
 var families = []string{"IPv4", "IPv6"}
 
-// print shows a table for each IP family that was used, and then the failures.
-func print(out io.Writer, result Result) error {
+// show prints a table for each IP family that was used, and then the failures.
+func show(out io.Writer, result Result) error {
 	shown := false
 	for _, family := range families {
 		if used(result.Checks, family) {

@@ -76,7 +76,7 @@ FAILED: a fetching from b, at stage Import: not imported: there is no ServiceImp
 LEFT BEHIND: namespace n in context "b"
 `
 	var out bytes.Buffer
-	if err := print(&out, result); err != nil {
+	if err := show(&out, result); err != nil {
 		t.Fatal(err)
 	}
 	if out.String() != want {
