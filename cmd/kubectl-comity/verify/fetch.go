@@ -33,12 +33,9 @@ const (
 // family that both clusters have.
 func (m *member) check(ctx context.Context, from *member) []Check {
 	base := Check{From: from.id(), To: m.id()}
-	for _, side := range []*member{from, m} {
-		if side.failed != nil {
-			base.Stage, base.Message = side.failedAt, side.failed.Error()
-			base.Remedy = remedies[side.failedAt]
-			return []Check{base}
-		}
+	if side := blocking(from, m); side != nil {
+		base.Stage, base.Message, base.Remedy = side.failedAt, side.failed.Error(), remedies[side.failedAt]
+		return []Check{base}
 	}
 	if err := m.awaitImport(ctx, from); err != nil {
 		// The deadline is over, and the reason still has to be read.
@@ -64,6 +61,18 @@ func (m *member) check(ctx context.Context, from *member) []Check {
 		checks = append(checks, base)
 	}
 	return checks
+}
+
+// blocking is the side for which nothing can be fetched, if there is one. A
+// cluster whose own export was refused can fetch from others all the same.
+func blocking(from, to *member) *member {
+	if from.failed != nil {
+		return from
+	}
+	if to.failed != nil && to.failedAt == StageCreate {
+		return to
+	}
+	return nil
 }
 
 // fetch repeats one check until it passes.

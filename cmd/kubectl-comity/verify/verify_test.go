@@ -5,6 +5,7 @@ package verify
 
 import (
 	"bytes"
+	"errors"
 	"strings"
 	"testing"
 
@@ -45,6 +46,24 @@ func TestClassifyNamesTheStage(t *testing.T) {
 				t.Errorf("stage %s has no remedy", got.Stage)
 			}
 		})
+	}
+}
+
+func TestOnlyWhatFailedBlocksAFetch(t *testing.T) {
+	well, refused := &member{}, &member{failed: errors.New("denied"), failedAt: StageAdmit}
+	broken := &member{failed: errors.New("no image"), failedAt: StageCreate}
+	for _, test := range []struct {
+		name           string
+		from, to, want *member
+	}{
+		{"both are well", well, well, nil},
+		{"the export was refused", refused, well, refused},
+		{"the importer's own export was refused", well, refused, nil},
+		{"the importer has no Pod to fetch with", well, broken, broken},
+	} {
+		if got := blocking(test.from, test.to); got != test.want {
+			t.Errorf("%s: got %+v", test.name, got)
+		}
 	}
 }
 
