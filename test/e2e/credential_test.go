@@ -112,14 +112,15 @@ var _ = Describe("FAULT 21: the credential with which b reads a", Ordered, beyon
 		DeferCleanup(func(ctx SpecContext) { Expect(clusterB.Unblock(ctx)).To(Succeed()) })
 		clusterB.expectSource(ctx, key, condition.ReasonStale)
 		Expect(clusterB.Unblock(ctx)).To(Succeed())
-		Eventually(ctx, func() string { return clusterB.expectSource(ctx, key, condition.ReasonStale) }).
-			Should(ContainSubstring(peer.ReasonUnauthorized))
+		Eventually(ctx, func() string { return shell.quietly(ctx, "kubectl --context b -n comity-system events --for secret/peer-a") }).
+			Should(And(ContainSubstring(peer.ReasonUnauthorized), ContainSubstring("kubectl comity join")))
+		clusterB.expectSource(ctx, key, condition.ReasonStale)
 		Expect(clusterB.slicesFrom(ctx, key, "a")).To(Equal(imported), "slices from a stay as they are")
 		clusterB.expectAnswers(ctx, hostOf(key), servicePort, clusterA.awaitPods(ctx, key.Namespace, key.Name, 1)...)
 		By("restarting with the revoked token")
 		clusterB.replaceLeader(ctx)
 		Consistently(ctx, clusterB.slicesFrom).WithArguments(ctx, key, "a").Should(Equal(imported), "slices from a stay as they are")
-		Expect(shell.fails(ctx, "kubectl comity status b")).To(ContainSubstring(peer.ReasonUnauthorized))
+		Expect(shell.fails(ctx, "kubectl comity status b")).To(ContainSubstring("kubectl comity join"))
 
 		shell.run(ctx, "kubectl comity join a b")
 		clusterB.expectSource(ctx, key, condition.ReasonConnected)
