@@ -206,9 +206,9 @@ func (m *member) eachObject(ctx context.Context, pass func(resource string, obje
 	return nil
 }
 
-// transient kinds expire by themselves, or are no objects.
+// transient kinds expire by themselves, are no objects, or only repeat which kinds are defined.
 func transient(resource string) bool {
-	return slices.Contains([]string{"events", "events.events.k8s.io", "componentstatuses", "endpoints"}, resource)
+	return slices.Contains([]string{"events", "events.events.k8s.io", "componentstatuses", "endpoints", "apiservices.apiregistration.k8s.io"}, resource)
 }
 
 // ofDeployment are kinds that a Deployment makes: CoreDNS's change with its configuration.
