@@ -112,8 +112,9 @@ var _ = Describe("FAULT 21: the credential with which b reads a", Ordered, beyon
 		DeferCleanup(func(ctx SpecContext) { Expect(clusterB.Unblock(ctx)).To(Succeed()) })
 		clusterB.expectSource(ctx, key, condition.ReasonStale)
 		Expect(clusterB.Unblock(ctx)).To(Succeed())
-		Eventually(ctx, func() string { return shell.quietly(ctx, "kubectl --context b -n comity-system events --for secret/peer-a") }).
-			Should(And(ContainSubstring(peer.ReasonUnauthorized), ContainSubstring("kubectl comity join")))
+		Eventually(ctx, func() string {
+			return shell.quietly(ctx, "kubectl --context b -n comity-system events --for secret/peer-a")
+		}).Should(And(ContainSubstring(peer.ReasonUnauthorized), ContainSubstring("kubectl comity join")))
 		clusterB.expectSource(ctx, key, condition.ReasonStale)
 		Expect(clusterB.slicesFrom(ctx, key, "a")).To(Equal(imported), "slices from a stay as they are")
 		clusterB.expectAnswers(ctx, hostOf(key), servicePort, clusterA.awaitPods(ctx, key.Namespace, key.Name, 1)...)

@@ -39,7 +39,7 @@ func (w *World) AsPeer(ctx context.Context, holder, peer string) (string, error)
 	name := holder + "@" + peer
 	current := credential.Contexts[credential.CurrentContext]
 	if current == nil || credential.AuthInfos[current.AuthInfo] == nil {
-		return "", fmt.Errorf("Secret %s in %s: its kubeconfig has no user for its current context %q", key, holder, credential.CurrentContext)
+		return "", fmt.Errorf("read Secret %s in %s: its kubeconfig has no user for its current context %q", key, holder, credential.CurrentContext)
 	}
 	// The same API server, but at the address that this machine has for it.
 	all.AuthInfos[name] = credential.AuthInfos[current.AuthInfo]
