@@ -61,7 +61,7 @@ func Run(ctx context.Context, streams genericiooptions.IOStreams, args []string)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	coded := (*command.Error)(nil)
-	if err != nil && !(errors.As(err, &coded) && coded.Silent) {
+	if err != nil && (!errors.As(err, &coded) || !coded.Silent) {
 		_, _ = fmt.Fprintf(streams.ErrOut, "Error: %v\n", err)
 	}
 	return int(command.CodeOf(err))

@@ -150,7 +150,7 @@ func rolledOut(d *appsv1.Deployment) error {
 	want := ptr.Deref(d.Spec.Replicas, 1)
 	s := d.Status
 	if s.ObservedGeneration < d.Generation || s.UpdatedReplicas != want || s.Replicas != want || s.AvailableReplicas != want {
-		return fmt.Errorf("Deployment kube-system/%s has %d of %d replicas up to date and available", d.Name, min(s.UpdatedReplicas, s.AvailableReplicas), want)
+		return fmt.Errorf("%d of %d replicas of Deployment kube-system/%s are up to date and available", min(s.UpdatedReplicas, s.AvailableReplicas), want, d.Name)
 	}
 	return nil
 }

@@ -103,13 +103,13 @@ func (m *member) copyPullSecrets(ctx context.Context) ([]corev1.LocalObjectRefer
 func (m *member) awaitPod(ctx context.Context) error {
 	last := "it was not read yet"
 	err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
-		pod, err := m.target.Clientset.CoreV1().Pods(m.namespace).Get(ctx, podName, metav1.GetOptions{})
-		if err != nil {
-			last = err.Error()
-			return false, nil
-		}
 		ready := false
-		ready, last = describePod(pod)
+		pod, err := m.target.Clientset.CoreV1().Pods(m.namespace).Get(ctx, podName, metav1.GetOptions{})
+		if err == nil {
+			ready, last = describePod(pod)
+		} else if ctx.Err() == nil {
+			last = err.Error()
+		}
 		return ready, nil
 	})
 	if err != nil {
