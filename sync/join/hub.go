@@ -79,7 +79,7 @@ func openHub(hub Hub, set string, opts Options) (*member, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the hub: %w", err)
 	}
-	at, err := openInside(c, opts)
+	at, err := open(c, opts)
 	if err != nil {
 		return nil, fmt.Errorf("the hub: %w", err)
 	}

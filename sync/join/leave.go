@@ -40,7 +40,7 @@ func Disconnect(ctx context.Context, a, b Cluster, opts Options) error {
 		if err != nil {
 			return err
 		}
-		m, err := openInside(c, opts)
+		m, err := open(c, opts)
 		if err != nil {
 			return err
 		}
@@ -131,7 +131,7 @@ func Peers(ctx context.Context, c Cluster) ([]model.ClusterID, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := openInside(c, Options{})
+	m, err := open(c, Options{})
 	if err != nil {
 		return nil, err
 	}

@@ -54,7 +54,7 @@ func removeFrom(ctx context.Context, c Cluster, opts Options, objects ...client.
 	if c.RESTConfig == nil {
 		return nil
 	}
-	m, err := openInside(c, opts)
+	m, err := open(c, opts)
 	if err != nil {
 		return err
 	}

@@ -69,21 +69,8 @@ type member struct {
 	ranges ranges    // after learn
 }
 
-// open validates c and prepares a client; it sends no request.
+// open prepares a client for c, which has its defaults; it sends no request.
 func open(c Cluster, opts Options) (*member, error) {
-	c, err := c.withDefaults()
-	if err != nil {
-		return nil, err
-	}
-	if c, err = c.withAccess(); err != nil {
-		return nil, err
-	}
-	return openInside(c, opts)
-}
-
-// openInside is open for a cluster that no other one needs to reach. c has its
-// defaults.
-func openInside(c Cluster, opts Options) (*member, error) {
 	if c.RESTConfig == nil {
 		return nil, fmt.Errorf("cluster %s: there is no access to it; give the kubeconfig of an administrator", c.ID)
 	}

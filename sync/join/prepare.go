@@ -109,7 +109,7 @@ func PrepareHub(ctx context.Context, hub Hub, members []Cluster, opts Options) (
 func openAll(clusters []Cluster, opts Options) ([]*member, error) {
 	var all []*member
 	for _, c := range clusters {
-		m, err := openInside(c, opts)
+		m, err := open(c, opts)
 		if err != nil {
 			return nil, err
 		}

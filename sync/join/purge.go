@@ -40,7 +40,7 @@ func Purge(ctx context.Context, c Cluster, opts Options) error {
 	if c, err = c.withDefaults(); err != nil {
 		return err
 	}
-	m, err := openInside(c, opts)
+	m, err := open(c, opts)
 	if err != nil {
 		return err
 	}

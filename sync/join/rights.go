@@ -221,7 +221,7 @@ func CheckLeave(ctx context.Context, clusters []Cluster, purge bool, opts Option
 		if c, err = c.withDefaults(); err != nil {
 			return err
 		}
-		m, err := openInside(c, opts)
+		m, err := open(c, opts)
 		if err != nil {
 			return err
 		}

@@ -17,7 +17,7 @@ import (
 )
 
 // stated is what the agent of m states of itself on the leader Lease.
-func (m *member) stated(g Gomega, ctx context.Context) model.AgentInfo {
+func (m *member) stated(g Gomega, ctx context.Context) model.AgentInfo { //nolint:revive // Eventually passes itself first
 	l := &coordinationv1.Lease{}
 	g.Expect(m.client.Get(ctx, types.NamespacedName{Namespace: install.Namespace, Name: lease}, l)).To(Succeed())
 	info, err := model.ParseAgentInfo(l.Annotations)

@@ -62,7 +62,9 @@ var _ = Describe("a user's edit of a derived object is reverted", func() {
 		}),
 		Entry("an external name beside", func(s *corev1.Service) { s.Spec.ExternalName = "example.com" }),
 		Entry("affinity", func(s *corev1.Service) { s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP }),
-		Entry("traffic distribution", func(s *corev1.Service) { s.Spec.TrafficDistribution = ptr(corev1.ServiceTrafficDistributionPreferClose) }),
+		Entry("traffic distribution", func(s *corev1.Service) {
+			s.Spec.TrafficDistribution = ptr(corev1.ServiceTrafficDistributionPreferClose)
+		}),
 		Entry("unready addresses", func(s *corev1.Service) { s.Spec.PublishNotReadyAddresses = true }),
 		Entry("a second IP family", func(s *corev1.Service) {
 			s.Spec.IPFamilyPolicy, s.Spec.IPFamilies = ptr(corev1.IPFamilyPolicyRequireDualStack), []corev1.IPFamily{"IPv4", "IPv6"}
