@@ -53,6 +53,11 @@ func newServer(namespace, name string, replicas int32) *appsv1.Deployment {
 					Containers: []corev1.Container{{
 						Name: "server", Image: agnhost, ImagePullPolicy: corev1.PullIfNotPresent,
 						Args: []string{"netexec", "--http-port=8080"},
+						// A container that runs does not listen yet, and must not be an endpoint until it does.
+						ReadinessProbe: &corev1.Probe{
+							ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/hostname", Port: intstr.FromInt32(podPort)}},
+							PeriodSeconds: 1,
+						},
 					}},
 				},
 			},
