@@ -59,6 +59,24 @@ func Checked(list toolscache.ListWithContextFunc, watch toolscache.WatchFuncWith
 	}
 }
 
+// CheckedList is list, and calls told as well if list is refused because the
+// store is not yet at the version of its options. An informer whose watch failed
+// for another reason, such as an API server that has just started, lists from the
+// version it came to, is refused, and lists without a version next: it follows
+// the restored store, but no watch ever finds that it was restored.
+func CheckedList(list toolscache.ListWithContextFunc, told func(*Found)) toolscache.ListWithContextFunc {
+	return func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+		answer, err := list(ctx, opts)
+		if !apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) {
+			return answer, err
+		}
+		if found, problem := check(ctx, opts, list); problem == nil && found != nil {
+			told(found)
+		}
+		return answer, err
+	}
+}
+
 // check returns the Found of a store that is not yet where a watch with opts
 // would go on, and nil if there is nothing to say: opts names no version, or
 // versions cannot be compared.
@@ -90,11 +108,12 @@ func check(ctx context.Context, opts metav1.ListOptions, list toolscache.ListWit
 func NewInformer(log logr.Logger) func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer {
 	return func(source toolscache.ListerWatcher, object runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
 		from := toolscache.ToListerWatcherWithContext(source)
+		told := func(found *Found) {
+			log.Info("everything of a kind is read anew", "kind", fmt.Sprintf("%T", object), "reason", found.Error())
+		}
 		checked := &toolscache.ListWatch{
-			ListWithContextFunc: from.ListWithContext,
-			WatchFuncWithContext: Checked(from.ListWithContext, from.WatchWithContext, func(found *Found) {
-				log.Info("everything of a kind is read anew", "kind", fmt.Sprintf("%T", object), "reason", found.Error())
-			}),
+			ListWithContextFunc:  CheckedList(from.ListWithContext, told),
+			WatchFuncWithContext: Checked(from.ListWithContext, from.WatchWithContext, told),
 		}
 		return toolscache.NewSharedIndexInformer(checked, object, resync, indexers)
 	}

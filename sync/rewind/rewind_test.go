@@ -74,6 +74,36 @@ func TestTheQuestionKeepsToWhatIsWatchedAndItsErrorIsNotHidden(t *testing.T) {
 	}
 }
 
+func TestAListThatIsRefusedForItsVersionFindsARestore(t *testing.T) {
+	tooLarge := apierrors.NewTimeoutError("Too large resource version", 1)
+	tooLarge.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge}}
+	for _, c := range []struct {
+		name    string
+		refusal error
+		store   string
+		want    bool
+	}{
+		{"the store went back", tooLarge, "10", true},
+		{"this API server lagged behind, and has come to the version", tooLarge, "900", false},
+		{"the API server has just started", apierrors.NewForbidden(corev1.Resource("secrets"), "", errors.New("no roles yet")), "10", false},
+		{"the list is answered", nil, "10", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var found *Found
+			list := CheckedList(func(_ context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+				if opts.ResourceVersion != "" && c.refusal != nil {
+					return nil, c.refusal
+				}
+				return &corev1.SecretList{ListMeta: metav1.ListMeta{ResourceVersion: c.store}}, nil
+			}, func(f *Found) { found = f })
+			_, err := list(t.Context(), metav1.ListOptions{ResourceVersion: "900"})
+			if !errors.Is(err, c.refusal) || (found != nil) != c.want {
+				t.Errorf("error %v, found %v; want the refusal as it is, and a restore: %v", err, found, c.want)
+			}
+		})
+	}
+}
+
 // store is an API server that restores and watches as the real one does: a
 // watch from a version to come says nothing until the store has come to it.
 type store struct {

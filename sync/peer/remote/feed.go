@@ -172,15 +172,17 @@ func (f *feed) reader(c *Connection, client rest.Interface, codec runtime.Parame
 		into := reflect.New(reflect.TypeOf(list).Elem()).Interface().(runtime.Object)
 		return into, request(&opts).Do(ctx).Into(into)
 	}
+	restored := func(found *rewind.Found) { c.opts.Hooks.Rewound(c, found) }
+	readAll := rewind.CheckedList(read, restored)
 	open := rewind.Checked(read, func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 		opts.Watch, opts.AllowWatchBookmarks = true, true
 		return request(&opts).Watch(ctx)
-	}, func(found *rewind.Found) { c.opts.Hooks.Rewound(c, found) })
+	}, restored)
 	return &toolscache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 			bounded, cancel := context.WithTimeout(ctx, listTimeout)
 			defer cancel()
-			into, err := read(bounded, opts)
+			into, err := readAll(bounded, opts)
 			// Success is only noted by the watch: where lists are allowed and
 			// watches are not, the state must not flap.
 			if err != nil {
