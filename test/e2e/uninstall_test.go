@@ -206,9 +206,10 @@ func (m *member) eachObject(ctx context.Context, pass func(resource string, obje
 	return nil
 }
 
-// transient kinds expire by themselves, are no objects, or only repeat which kinds are defined.
+// transient kinds expire by themselves, are no objects, or only repeat what others say: which kinds are defined, and
+// which addresses Services have.
 func transient(resource string) bool {
-	return slices.Contains([]string{"events", "events.events.k8s.io", "componentstatuses", "endpoints", "apiservices.apiregistration.k8s.io"}, resource)
+	return slices.Contains([]string{"events", "events.events.k8s.io", "componentstatuses", "endpoints", "apiservices.apiregistration.k8s.io", "ipaddresses.networking.k8s.io"}, resource)
 }
 
 // ofDeployment are kinds that a Deployment makes: CoreDNS's change with its configuration.
