@@ -18,7 +18,7 @@ import (
 )
 
 // Explain says in plain words why a connection failed. The cases are those that
-// an administrator mends in different places: DNS, the server, a firewall, the
+// an administrator fixes in different places: DNS, the server, a firewall, the
 // route, the CA, the address in the certificate, the clock.
 func Explain(err error) string {
 	if text := explainTLS(err); text != "" {

@@ -14,7 +14,7 @@ import (
 )
 
 // roleName is that of the ClusterRole and of its binding. CoreDNS's own role,
-// system:coredns, is written anew by kubeadm upgrade and by add-on managers: a
+// system:coredns, is rewritten by kubeadm upgrade and by add-on managers: a
 // rule in it would be lost while the Corefile still has the zone, and a CoreDNS
 // that may not read ServiceImports does not become ready.
 const roleName = "comity-coredns"

@@ -112,7 +112,7 @@ func (o options) show(env *command.Env, report Report) error {
 // clearScreen moves a terminal's cursor to the top and erases what is below.
 const clearScreen = "\033[H\033[2J"
 
-// update shows the next report: anew on a terminal, else what has changed.
+// update shows the next report: the whole of it on a terminal, else what has changed.
 func (o options) update(env *command.Env, before, after Report) error {
 	lines := changes(before, after)
 	if o.Structured() {
