@@ -27,7 +27,7 @@ import (
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/loop"
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/sync/rewind"
+	"github.com/comity-mcs/comity/sync/restoredetect"
 )
 
 // Peers is what the exchange needs to know of the other members: for each there
@@ -103,7 +103,7 @@ func New(opts Options) (*Hub, error) {
 func newCache(link *link, httpClient *http.Client, opts Options, mapper apimeta.RESTMapper, namespace string) (cache.Cache, error) {
 	return cache.New(link.restConfig(), cache.Options{
 		HTTPClient: httpClient, Scheme: opts.Scheme, Mapper: mapper, DefaultTransform: loop.Shrink,
-		NewInformer:       rewind.NewInformer(opts.Log),
+		NewInformer:       restoredetect.NewInformer(opts.Log),
 		DefaultNamespaces: map[string]cache.Config{namespace: {}},
 	})
 }

@@ -106,7 +106,7 @@ func (i *importer) everything(ctx context.Context) ([]types.NamespacedName, erro
 		keys = append(keys, client.ObjectKeyFromObject(&imports.Items[n]))
 	}
 	// An import may have left slices or a Service without a ServiceImport.
-	slices, err := listPacked(ctx, i.client, client.HasLabels{model.LabelServiceName})
+	slices, err := listCompact(ctx, i.client, client.HasLabels{model.LabelServiceName})
 	if err != nil {
 		return nil, err
 	}

@@ -20,10 +20,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/comity-mcs/comity/sync/compactslice"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/loop/internal/wake"
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/sync/packed"
 )
 
 // Indexes of the manager's cache. With them the work for one key is
@@ -103,21 +103,21 @@ func Shrink(obj any) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return packed.Transform(trimmed)
+	return compactslice.Transform(trimmed)
 }
 
 // listSlices reads slices without copying them: there may be thousands of
 // endpoints, and neither plan nor apply changes what it is given.
 func listSlices(ctx context.Context, c client.Reader, opts ...client.ListOption) ([]*discoveryv1.EndpointSlice, error) {
-	slices, err := listPacked(ctx, c, opts...)
+	slices, err := listCompact(ctx, c, opts...)
 	for i := 0; i < len(slices) && err == nil; i++ {
-		slices[i], err = packed.Open(slices[i])
+		slices[i], err = compactslice.Open(slices[i])
 	}
 	return slices, err
 }
 
-// listPacked is listSlices for who looks at names and labels alone.
-func listPacked(ctx context.Context, c client.Reader, opts ...client.ListOption) ([]*discoveryv1.EndpointSlice, error) {
+// listCompact is listSlices for who looks at names and labels alone.
+func listCompact(ctx context.Context, c client.Reader, opts ...client.ListOption) ([]*discoveryv1.EndpointSlice, error) {
 	var list discoveryv1.EndpointSliceList
 	if err := c.List(ctx, &list, append(opts, client.UnsafeDisableDeepCopy)...); err != nil {
 		return nil, err
@@ -131,7 +131,7 @@ func getSlice(ctx context.Context, c client.Reader, key types.NamespacedName) (*
 	if slice == nil || err != nil {
 		return nil, err
 	}
-	return packed.Open(slice)
+	return compactslice.Open(slice)
 }
 
 func pointers[T any](items []T) []*T {

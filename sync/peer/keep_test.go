@@ -27,7 +27,7 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/peer/kubeconfig"
 	"github.com/comity-mcs/comity/sync/peer/remote"
-	"github.com/comity-mcs/comity/sync/rewind"
+	"github.com/comity-mcs/comity/sync/restoredetect"
 )
 
 func jwt(payload string) string {
@@ -39,7 +39,7 @@ var deaf = remote.Hooks{
 	Listed: func(*remote.Connection, func(types.NamespacedName) bool) {}, Export: func(*remote.Connection, types.NamespacedName) {},
 	Slices: func(*remote.Connection, types.NamespacedName) {}, Namespace: func(string) {}, Report: func(types.NamespacedName) {},
 	Heard: func(*remote.Connection, string) {}, State: func(*remote.Connection) {}, Rejected: func(*remote.Connection, error) {},
-	Rewound: func(*remote.Connection, *rewind.Found) {},
+	Restored: func(*remote.Connection, *restoredetect.Found) {},
 }
 
 func TestATokenIsRenewedForItsOwnAccountAndWrittenIntoTheSecret(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 	"github.com/comity-mcs/comity/sync/peer/contact"
 	"github.com/comity-mcs/comity/sync/peer/guard"
 	"github.com/comity-mcs/comity/sync/peer/remote"
-	"github.com/comity-mcs/comity/sync/rewind"
+	"github.com/comity-mcs/comity/sync/restoredetect"
 )
 
 // ReasonConnected is the reason of the event that ends a peer's problem.
@@ -29,8 +29,8 @@ const ReasonConnected = "Connected"
 // restored from a backup.
 const ReasonStoreRestored = "StoreRestored"
 
-// rewindPause is the time within which the kinds of a peer find one restore.
-const rewindPause = 2 * time.Minute
+// restorePause is the time within which the kinds of a peer find one restore.
+const restorePause = 2 * time.Minute
 
 // maxRejected bounds how many bad records of one connection are told of; the
 // metric counts all.
@@ -50,7 +50,7 @@ type member struct {
 	refused  string
 	told     remote.Failure // the problem of the last event
 	rejected int
-	rewound  time.Time // when a restore was told of
+	restored time.Time // when a restore was told of
 
 	// What the Secret's annotations say; faults are those that cannot be read.
 	accepted []netip.Prefix
@@ -237,16 +237,16 @@ func (s *Set) rejectedRecord(c *remote.Connection, err error) {
 	s.event(m.secret, aboutRecords, corev1.EventTypeWarning, remote.ReasonInvalidRecord, err.Error())
 }
 
-// rewound is the hook for a peer whose store went back. Each kind finds that for
+// restored is the hook for a peer whose store went back. Each kind finds that for
 // itself, and it is told once.
-func (s *Set) rewound(c *remote.Connection, found *rewind.Found) {
+func (s *Set) restored(c *remote.Connection, found *restoredetect.Found) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m, now := s.of(c), s.opts.Clock.Now()
-	if m == nil || !m.rewound.IsZero() && now.Sub(m.rewound) < rewindPause {
+	if m == nil || !m.restored.IsZero() && now.Sub(m.restored) < restorePause {
 		return
 	}
-	m.rewound = now
+	m.restored = now
 	s.opts.Log.Info("peer is read anew", "cluster", m.id, "reason", ReasonStoreRestored, "message", found.Error())
 	s.event(m.secret, aboutStore, corev1.EventTypeWarning, ReasonStoreRestored, fmt.Sprintf("cluster %s: %v; what it shares is read anew and followed; "+
 		"remedy: none if that was meant; what was exported there since the backup was made must be exported again", m.id, found))

@@ -181,7 +181,7 @@ func (s *Set) dial(m *member, config *rest.Config) error {
 		Hooks: remote.Hooks{
 			Listed: s.exportsListed, Export: s.exportChanged, Slices: s.slicesChanged, Namespace: s.tellNamespace,
 			Report: s.tellReport, Heard: s.leaseSeen, State: s.stateChanged, Rejected: s.rejectedRecord,
-			Rewound: s.rewound,
+			Restored: s.restored,
 		},
 	})
 	if err != nil {

@@ -27,7 +27,7 @@ import (
 	"github.com/comity-mcs/comity/sync/home"
 	"github.com/comity-mcs/comity/sync/loop"
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/sync/rewind"
+	"github.com/comity-mcs/comity/sync/restoredetect"
 )
 
 // newScheme knows every kind that the agent reads or writes.
@@ -59,7 +59,7 @@ func newManager(cfg *rest.Config, scheme *runtime.Scheme, o Options, leading *fe
 		Logger: log,
 		Cache: cache.Options{
 			DefaultTransform: loop.Shrink,
-			NewInformer:      rewind.NewInformer(log),
+			NewInformer:      restoredetect.NewInformer(log),
 			// Secrets are read in Comity's own namespace alone.
 			ByObject: map[client.Object]cache.ByObject{
 				&corev1.Secret{}: {Namespaces: map[string]cache.Config{o.Namespace: {}}},

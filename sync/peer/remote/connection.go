@@ -20,7 +20,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/sync/rewind"
+	"github.com/comity-mcs/comity/sync/restoredetect"
 )
 
 // Bounds on what one peer can cost us.
@@ -53,8 +53,8 @@ type Hooks struct {
 	State func(*Connection)
 	// Rejected: a record was read that cannot be believed.
 	Rejected func(*Connection, error)
-	// Rewound: the peer's store went back; what one feed brought is read anew.
-	Rewound func(*Connection, *rewind.Found)
+	// Restored: the peer's store went back; what one feed brought is read anew.
+	Restored func(*Connection, *restoredetect.Found)
 }
 
 // Options configure a Connection; all fields are required but ClusterUID.

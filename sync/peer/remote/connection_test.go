@@ -20,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
-	"github.com/comity-mcs/comity/sync/rewind"
+	"github.com/comity-mcs/comity/sync/restoredetect"
 )
 
 const token = "very-secret-token"
@@ -69,7 +69,7 @@ func TestWhyAPeerCannotBeReadIsToldInOurWords(t *testing.T) {
 				Heard:     func(*Connection, string) { t.Error("told of a Lease") },
 				State:     func(c *Connection) { p, _ := c.State(); told <- p },
 				Rejected:  func(*Connection, error) { t.Error("told of a record") },
-				Rewound:   func(*Connection, *rewind.Found) { t.Error("told of a restore") },
+				Restored:  func(*Connection, *restoredetect.Found) { t.Error("told of a restore") },
 			}})
 			if err != nil {
 				t.Fatal(err)

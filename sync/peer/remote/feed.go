@@ -21,10 +21,10 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
+	"github.com/comity-mcs/comity/sync/compactslice"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/sync/packed"
-	"github.com/comity-mcs/comity/sync/rewind"
+	"github.com/comity-mcs/comity/sync/restoredetect"
 )
 
 // feed is one kind in one namespace of a peer. Feeds are plain informers rather
@@ -172,9 +172,9 @@ func (f *feed) reader(c *Connection, client rest.Interface, codec runtime.Parame
 		into := reflect.New(reflect.TypeOf(list).Elem()).Interface().(runtime.Object)
 		return into, request(&opts).Do(ctx).Into(into)
 	}
-	restored := func(found *rewind.Found) { c.opts.Hooks.Rewound(c, found) }
-	readAll := rewind.CheckedList(read, restored)
-	open := rewind.Checked(read, func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	restored := func(found *restoredetect.Found) { c.opts.Hooks.Restored(c, found) }
+	readAll := restoredetect.CheckedList(read, restored)
+	open := restoredetect.Checked(read, func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 		opts.Watch, opts.AllowWatchBookmarks = true, true
 		return request(&opts).Watch(ctx)
 	}, restored)
@@ -246,5 +246,5 @@ func trim(obj any) (any, error) {
 	if object, ok := obj.(metav1.Object); ok {
 		object.SetManagedFields(nil)
 	}
-	return packed.Transform(obj)
+	return compactslice.Transform(obj)
 }

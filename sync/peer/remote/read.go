@@ -14,10 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 
+	"github.com/comity-mcs/comity/sync/compactslice"
 	"github.com/comity-mcs/comity/sync/exchange"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/sync/packed"
 )
 
 // Export is what the peer exports as key. While an export changes its audience
@@ -186,7 +186,7 @@ func opened(item any) (*discoveryv1.EndpointSlice, bool) {
 	if !ok {
 		return nil, false
 	}
-	slice, err := packed.Open(slice)
+	slice, err := compactslice.Open(slice)
 	if err != nil {
 		return nil, false
 	}

@@ -1,7 +1,7 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rewind notices that a cluster's store was restored from the past.
+// Package restoredetect notices that a cluster's store was restored from the past.
 //
 // A watch goes on from the resourceVersion that its reader came to. After a
 // restore that version lies in the future. The API server accepts the watch all
@@ -14,7 +14,7 @@
 //
 // This asks one list of one object for each watch that goes on from a version,
 // which is one in several minutes for each kind.
-package rewind
+package restoredetect
 
 import (
 	"context"

@@ -1,14 +1,14 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package packed keeps EndpointSlices small while they lie in a cache.
+// Package compactslice keeps EndpointSlices small while they lie in a cache.
 //
 // It takes slices as they were read; it gives slices of which only what caches,
 // indexes and event handlers look at is spelled out, and turns them back into
 // what they were, bit for bit. A slice of ten endpoints is 70 objects on the heap
 // and an importing cluster holds each twice; packed, it is 5. Nothing is dropped,
 // so a field that Kubernetes adds later is kept as well.
-package packed
+package compactslice
 
 import (
 	"fmt"
