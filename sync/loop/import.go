@@ -56,8 +56,8 @@ func setupImport(mgr ctrl.Manager, b *base) error {
 	members, known := make(chan struct{}, 1), memory.NewMembers()
 	all := &wake.Keys{
 		Ready:   []<-chan struct{}{b.Peers.Listed(), b.PolicyLoaded},
-		Patient: b.HomeKnown,
-		Wakes:   []<-chan struct{}{b.policies.Listen(), b.homes.Listen(), members},
+		Patient: b.LocalClusterKnown,
+		Wakes:   []<-chan struct{}{b.policies.Listen(), b.localClusters.Listen(), members},
 		List:    i.everything,
 		Before: func(ctx context.Context, q wake.Queue) {
 			add := func(key types.NamespacedName) { q.Add(request(key)) }

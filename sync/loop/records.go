@@ -117,7 +117,7 @@ func setupMember(mgr ctrl.Manager, b *base) error {
 	h := &herald{base: b}
 	only := b.member()
 	toOnly := mapped(func(context.Context, client.Object) []types.NamespacedName { return []types.NamespacedName{only} })
-	done := &wake.Keys{Wakes: []<-chan struct{}{b.pass.Completed(), b.homes.Listen()}, List: func(context.Context) ([]types.NamespacedName, error) {
+	done := &wake.Keys{Wakes: []<-chan struct{}{b.pass.Completed(), b.localClusters.Listen()}, List: func(context.Context) ([]types.NamespacedName, error) {
 		return []types.NamespacedName{only}, nil
 	}}
 	sharedExchange := builder.WithPredicates(notInitial, predicate.Funcs{
@@ -177,7 +177,7 @@ const maxCIDRs = 64
 // as the record has it, lest every restart take it back for a moment.
 func (h *herald) describe(uid types.UID, record *exchangev1alpha1.MemberRecord) exchangev1alpha1.MemberRecordSpec {
 	spec := exchangev1alpha1.MemberRecordSpec{ClusterID: string(h.Self), ClusterSet: h.ClusterSet, Version: h.Version, ClusterUID: uid}
-	home := h.home()
+	home := h.localCluster()
 	spec.PodCIDRs, spec.ServiceCIDRs = texts(home.PodCIDRs), texts(home.ServiceCIDRs)
 	if record != nil && len(spec.PodCIDRs)+len(spec.ServiceCIDRs) == 0 {
 		spec.PodCIDRs, spec.ServiceCIDRs = record.Spec.PodCIDRs, record.Spec.ServiceCIDRs

@@ -126,8 +126,8 @@ func TestTheMemberRecordTakesBackNothingForWantOfKnowledge(t *testing.T) {
 	if diff := cmp.Diff(want, h.describe("mine", before)); diff != "" {
 		t.Errorf("while nothing is known (-want +got):\n%s", diff)
 	}
-	b.Home = func() model.Home {
-		return model.Home{ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("fd00::/112")}}
+	b.LocalCluster = func() model.LocalCluster {
+		return model.LocalCluster{ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("fd00::/112")}}
 	}
 	want.PodCIDRs, want.ServiceCIDRs = nil, []string{"fd00::/112"}
 	if diff := cmp.Diff(want, h.describe("mine", before)); diff != "" {

@@ -27,7 +27,7 @@ import (
 func (i *importer) resolve(ctx context.Context, local *localExport) (plan.ImportInput, memory.Imported, map[model.ClusterID]model.Contact) {
 	in := plan.ImportInput{
 		Key: local.key, Self: i.Self, Sources: map[model.ClusterID][]*discoveryv1.EndpointSlice{},
-		Home: i.home(), MaintainSelectors: i.MaintainSelectors, Takeover: i.Takeover,
+		LocalCluster: i.localCluster(), MaintainSelectors: i.MaintainSelectors, Takeover: i.Takeover,
 	}
 	found := memory.Imported{Exported: local.export != nil}
 	// Peers change between two calls: one that was read neither before nor after
@@ -77,11 +77,11 @@ func (i *importer) resolve(ctx context.Context, local *localExport) (plan.Import
 	return in, found, contacts
 }
 
-func (b *base) home() model.Home {
-	if b.Home == nil {
-		return model.Home{}
+func (b *base) localCluster() model.LocalCluster {
+	if b.LocalCluster == nil {
+		return model.LocalCluster{}
 	}
-	return b.Home()
+	return b.LocalCluster()
 }
 
 // own is this cluster's export, and whether it counts: NotEvaluated if policy

@@ -96,12 +96,12 @@ type Options struct {
 	// It is drained on every replica.
 	PolicyChanged <-chan event.GenericEvent
 
-	// Home is what this cluster is like; nil if that is not known. HomeChanged
-	// tells that it answers differently; HomeKnown, if not nil, is closed once
+	// LocalCluster is what this cluster is like; nil if that is not known. LocalClusterChanged
+	// tells that it answers differently; LocalClusterKnown, if not nil, is closed once
 	// it answers, which imports wait for, but not for ever.
-	Home        func() model.Home
-	HomeChanged <-chan event.GenericEvent
-	HomeKnown   <-chan struct{}
+	LocalCluster        func() model.LocalCluster
+	LocalClusterChanged <-chan event.GenericEvent
+	LocalClusterKnown   <-chan struct{}
 	// Prober probes endpoints of lost clusters; nil never finds one down.
 	Prober Prober
 
@@ -166,17 +166,17 @@ func (l *Loop) ExchangeChanged() <-chan struct{} { return l.base.exchanges.Liste
 // base is what all reconcilers share.
 type base struct {
 	Options
-	client       client.Client
-	applier      *apply.Applier
-	publishing   *apply.Applier // writes to the exchange
-	observations *memory.Observations
-	pass         *memory.Pass
-	policies     *wake.Broadcast
-	homes        *wake.Broadcast
-	exchanges    *wake.Broadcast
-	hub          bool // the exchange is another API server
-	conflicts    workqueue.TypedRateLimiter[reconcile.Request]
-	refusals     workqueue.TypedRateLimiter[reconcile.Request]
+	client        client.Client
+	applier       *apply.Applier
+	publishing    *apply.Applier // writes to the exchange
+	observations  *memory.Observations
+	pass          *memory.Pass
+	policies      *wake.Broadcast
+	localClusters *wake.Broadcast
+	exchanges     *wake.Broadcast
+	hub           bool // the exchange is another API server
+	conflicts     workqueue.TypedRateLimiter[reconcile.Request]
+	refusals      workqueue.TypedRateLimiter[reconcile.Request]
 }
 
 // SetupWithManager adds the sync reconcilers to mgr. The manager's client must
@@ -210,7 +210,7 @@ func SetupWithManager(mgr ctrl.Manager, opts Options) (*Loop, error) {
 	}
 	b := &base{
 		Options: opts, client: mgr.GetClient(), applier: applier, publishing: publishing, hub: hub,
-		observations: memory.NewObservations(), pass: memory.NewPass(), policies: &wake.Broadcast{Source: opts.PolicyChanged}, homes: &wake.Broadcast{Source: opts.HomeChanged},
+		observations: memory.NewObservations(), pass: memory.NewPass(), policies: &wake.Broadcast{Source: opts.PolicyChanged}, localClusters: &wake.Broadcast{Source: opts.LocalClusterChanged},
 		conflicts: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
 		refusals:  workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRefused, lastRefused),
 	}
@@ -224,7 +224,7 @@ func SetupWithManager(mgr ctrl.Manager, opts Options) (*Loop, error) {
 			return nil, fmt.Errorf("set up sync: %w", err)
 		}
 	}
-	for _, runnable := range []interface{ Start(context.Context) error }{b.observations, b.policies, b.homes, b.exchanges} {
+	for _, runnable := range []interface{ Start(context.Context) error }{b.observations, b.policies, b.localClusters, b.exchanges} {
 		if err := mgr.Add(runnable); err != nil {
 			return nil, fmt.Errorf("set up sync: %w", err)
 		}

@@ -73,8 +73,8 @@ type Contact struct {
 	Reason, Message string
 }
 
-// Home is what this cluster is like, as far as importing depends on it.
-type Home struct {
+// LocalCluster is what this cluster is like, as far as importing depends on it.
+type LocalCluster struct {
 	// Families are those that a Service can have here, the default one first.
 	// None means that they are not known.
 	Families []corev1.IPFamily

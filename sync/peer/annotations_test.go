@@ -22,8 +22,8 @@ import (
 
 func TestOnlyAcceptedAddressesAreGivenAndTheRestIsNamed(t *testing.T) {
 	w := newWorld(t)
-	w.set.opts.Home = func() model.Home {
-		return model.Home{PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.9.0/24")}}
+	w.set.opts.LocalCluster = func() model.LocalCluster {
+		return model.LocalCluster{PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.9.0/24")}}
 	}
 	w.server.put("exportrecords", record(shared, 1))
 	w.server.put("endpointslices", sliceOf(1, "10.1.0.1", "10.1.9.1", "10.2.0.1", "127.0.0.1"))

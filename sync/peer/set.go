@@ -41,9 +41,9 @@ type Options struct {
 	ClusterSet string
 	// Namespace is Comity's own, where the peer Secrets are.
 	Namespace string
-	// Home is what this cluster is like; its own address ranges are accepted
+	// LocalCluster is what this cluster is like; its own address ranges are accepted
 	// from no peer. Default: none are known.
-	Home func() model.Home
+	LocalCluster func() model.LocalCluster
 	// StaleAfter and LostAfter are how long a peer may be silent before it is
 	// Stale, then Lost; default 40 s and 5 min. A Lease is renewed every 10 s.
 	StaleAfter, LostAfter time.Duration
@@ -65,8 +65,8 @@ type Options struct {
 }
 
 func (o *Options) setDefaults() {
-	if o.Home == nil {
-		o.Home = func() model.Home { return model.Home{} }
+	if o.LocalCluster == nil {
+		o.LocalCluster = func() model.LocalCluster { return model.LocalCluster{} }
 	}
 	if o.StaleAfter == 0 {
 		o.StaleAfter = 40 * time.Second
@@ -206,8 +206,8 @@ func (s *Set) Slices(cluster model.ClusterID, key types.NamespacedName) ([]*disc
 		if r.id != cluster || r.from == nil {
 			continue
 		}
-		home := s.opts.Home()
-		filter := exchange.Filter{Accepted: r.accepted, PodCIDRs: home.PodCIDRs, ServiceCIDRs: home.ServiceCIDRs}
+		local := s.opts.LocalCluster()
+		filter := exchange.Filter{Accepted: r.accepted, PodCIDRs: local.PodCIDRs, ServiceCIDRs: local.ServiceCIDRs}
 		var out []*discoveryv1.EndpointSlice
 		var dropped exchange.Report
 		for _, slice := range r.from.Slices(key) {

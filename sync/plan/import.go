@@ -41,8 +41,8 @@ type ImportInput struct {
 	// namespace have reserved, whether or not the Services exist yet.
 	Taken []string
 
-	// Home is what this cluster is like: its IP families and zones.
-	Home model.Home
+	// LocalCluster is what this cluster is like: its IP families and zones.
+	LocalCluster model.LocalCluster
 	// Lost are the clusters that are lost and whose endpoints do not answer a
 	// probe either; what becomes of their endpoints, OnLost says (default
 	// model.OnLostWithdrawUnlessLast).
@@ -202,19 +202,19 @@ func newImporter(in ImportInput) *importer {
 	if !p.maintains() || !in.Desired.PreferLocal {
 		// Kubernetes gives the slices that it makes of a selector no such hints,
 		// and kube-proxy honors none unless all endpoints have some.
-		p.hints = hint.New(in.Desired, in.Self, in.Home.Zones)
+		p.hints = hint.New(in.Desired, in.Self, in.LocalCluster.Zones)
 	}
 	return p
 }
 
 func (p *importer) resolveFamilies() {
 	if p.existing == nil {
-		p.families = family.Resolve(p.Desired.IPFamilies, p.Home.Families, nil)
+		p.families = family.Resolve(p.Desired.IPFamilies, p.LocalCluster.Families, nil)
 	} else if p.kept {
 		p.families = p.existing.Spec.IPFamilies
 		return
 	} else {
-		p.families = family.Resolve(p.Desired.IPFamilies, p.Home.Families, p.existing.Spec.IPFamilies)
+		p.families = family.Resolve(p.Desired.IPFamilies, p.LocalCluster.Families, p.existing.Spec.IPFamilies)
 	}
 	p.unsupported = p.families != nil && len(p.families) == 0
 }
@@ -222,7 +222,7 @@ func (p *importer) resolveFamilies() {
 func (p *importer) tooManyZones() model.Problem {
 	return model.Problem{Reason: model.ReasonTooManyZones, Message: fmt.Sprintf(
 		"this cluster has %d zones, and an endpoint can be hinted to %d only, so local endpoints of %s are preferred in the first %d zones by name alone",
-		len(p.Home.Zones), hint.MaxZones, p.Key, hint.MaxZones)}
+		len(p.LocalCluster.Zones), hint.MaxZones, p.Key, hint.MaxZones)}
 }
 
 // unreadContributes reports whether what exists here came in part from a

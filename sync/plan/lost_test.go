@@ -76,7 +76,7 @@ func TestEndpointsOfLostClusters(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			w := imported(t, test.set)
 			in := test.set.in()
-			in.Home.Families, in.Lost, in.OnLost = nil, test.lost, test.onLost
+			in.LocalCluster.Families, in.Lost, in.OnLost = nil, test.lost, test.onLost
 			p, err := w.converge(in)
 			if err != nil {
 				t.Fatal(err)

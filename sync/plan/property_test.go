@@ -220,8 +220,8 @@ func step(t *rapid.T, w *world, set *clusterset, names map[string]string) {
 
 // drawHome draws what the cluster is like and which clusters are lost.
 func drawHome(t *rapid.T, in *plan.ImportInput) {
-	in.Home.Families = rapid.SampledFrom([][]corev1.IPFamily{nil, {"IPv4"}, {"IPv6"}, {"IPv4", "IPv6"}}).Draw(t, "home families")
-	in.Home.Zones = rapid.SampledFrom([][]string{nil, {"z1"}, {"z1", "z2"}}).Draw(t, "zones")
+	in.LocalCluster.Families = rapid.SampledFrom([][]corev1.IPFamily{nil, {"IPv4"}, {"IPv6"}, {"IPv4", "IPv6"}}).Draw(t, "home families")
+	in.LocalCluster.Zones = rapid.SampledFrom([][]string{nil, {"z1"}, {"z1", "z2"}}).Draw(t, "zones")
 	in.Lost = rapid.SampledFrom([][]model.ClusterID{nil, nil, {"b"}, {"c"}, {"b", "c"}}).Draw(t, "lost")
 	in.OnLost = rapid.SampledFrom([]model.OnLost{"", model.OnLostKeep, model.OnLostWithdraw}).Draw(t, "on lost")
 	in.MaintainSelectors = rapid.Bool().Draw(t, "maintain selectors")
@@ -256,8 +256,8 @@ func checkService(t *rapid.T, w *world, in plan.ImportInput, p plan.ImportPlan, 
 		t.Fatalf("selector %v, want %v", s.Spec.Selector, want)
 	}
 	for _, f := range s.Spec.IPFamilies {
-		if len(in.Home.Families) > 0 && !slices.Contains(in.Home.Families, f) || len(in.Desired.IPFamilies) > 0 && !slices.Contains(in.Desired.IPFamilies, f) && len(in.Home.Families) > 0 {
-			t.Fatalf("families %v; the import has %v, the cluster %v", s.Spec.IPFamilies, in.Desired.IPFamilies, in.Home.Families)
+		if len(in.LocalCluster.Families) > 0 && !slices.Contains(in.LocalCluster.Families, f) || len(in.Desired.IPFamilies) > 0 && !slices.Contains(in.Desired.IPFamilies, f) && len(in.LocalCluster.Families) > 0 {
+			t.Fatalf("families %v; the import has %v, the cluster %v", s.Spec.IPFamilies, in.Desired.IPFamilies, in.LocalCluster.Families)
 		}
 	}
 	imp, _ := w.objects["ServiceImport default/"+in.Key.Name].(*mcsv1beta1.ServiceImport)

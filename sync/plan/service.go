@@ -104,7 +104,7 @@ func (p *importer) unfit(s *corev1.Service) bool {
 	if headless != (p.Desired.Type == mcsv1beta1.Headless) {
 		return s.Spec.Type != corev1.ServiceTypeExternalName // which has no address at all
 	}
-	return !headless && family.Moves(s.Spec.IPFamilies, family.Resolve(p.Desired.IPFamilies, p.Home.Families, s.Spec.IPFamilies))
+	return !headless && family.Moves(s.Spec.IPFamilies, family.Resolve(p.Desired.IPFamilies, p.LocalCluster.Families, s.Spec.IPFamilies))
 }
 
 // chooseName is the name of the existing derived Service, else the first that
@@ -177,7 +177,7 @@ func (p *importer) typeChanged() model.Problem {
 func (p *importer) familyNotSupported() model.Problem {
 	return model.Problem{Reason: model.ReasonIPFamilyNotSupported, Message: fmt.Sprintf(
 		"the oldest export of %s has IP family %s, and Services of this cluster have only %s, so it has no clusterset IP here; export it with a family of this cluster",
-		p.Key, showFamilies(p.Desired.IPFamilies), showFamilies(p.Home.Families))}
+		p.Key, showFamilies(p.Desired.IPFamilies), showFamilies(p.LocalCluster.Families))}
 }
 
 func showFamilies(families []corev1.IPFamily) string {

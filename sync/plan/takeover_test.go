@@ -231,7 +231,7 @@ func TestAPipelinesSliceOfThisClusterGoesWhereTheSelectorTakesItsPlace(t *testin
 
 func TestWithAMaintainedSelectorEndpointsAreHintedNowhere(t *testing.T) {
 	in := maintained()
-	in.Desired.PreferLocal, in.Home.Zones = true, []string{"z1"}
+	in.Desired.PreferLocal, in.LocalCluster.Zones = true, []string{"z1"}
 	w := newWorld()
 	if _, err := w.converge(in); err != nil {
 		t.Fatal(err)

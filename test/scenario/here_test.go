@@ -62,7 +62,7 @@ func readHere(t *testing.T, archive *txtar.Archive) *here {
 func (h *here) run(t *testing.T, exports []model.Export) string {
 	t.Helper()
 	in := plan.ImportInput{
-		Key: types.NamespacedName{Namespace: "default", Name: "web"}, Self: h.Self, Home: model.Home{Families: h.Families, Zones: h.Zones},
+		Key: types.NamespacedName{Namespace: "default", Name: "web"}, Self: h.Self, LocalCluster: model.LocalCluster{Families: h.Families, Zones: h.Zones},
 		MaintainSelectors: h.MaintainSelectors, Takeover: h.Pipeline, Sources: map[model.ClusterID][]*discoveryv1.EndpointSlice{},
 	}
 	if h.Pipeline {

@@ -24,7 +24,7 @@ import (
 	"github.com/comity-mcs/comity/cmd/comity/app/fence"
 	policyv1alpha1 "github.com/comity-mcs/comity/policies/v1alpha1"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
-	"github.com/comity-mcs/comity/sync/home"
+	"github.com/comity-mcs/comity/sync/localcluster"
 	"github.com/comity-mcs/comity/sync/loop"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/restoredetect"
@@ -63,7 +63,7 @@ func newManager(cfg *rest.Config, scheme *runtime.Scheme, o Options, leading *fe
 			// Secrets are read in Comity's own namespace alone.
 			ByObject: map[client.Object]cache.ByObject{
 				&corev1.Secret{}: {Namespaces: map[string]cache.Config{o.Namespace: {}}},
-				&corev1.Node{}:   {Transform: home.TrimNode},
+				&corev1.Node{}:   {Transform: localcluster.TrimNode},
 			},
 		},
 		WebhookServer: ctrlwebhook.NewServer(ctrlwebhook.Options{

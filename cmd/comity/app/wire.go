@@ -19,8 +19,8 @@ import (
 	policycontroller "github.com/comity-mcs/comity/policies/controller"
 	"github.com/comity-mcs/comity/policies/engine"
 	"github.com/comity-mcs/comity/status"
-	"github.com/comity-mcs/comity/sync/home"
 	"github.com/comity-mcs/comity/sync/hub"
+	"github.com/comity-mcs/comity/sync/localcluster"
 	"github.com/comity-mcs/comity/sync/loop"
 	"github.com/comity-mcs/comity/sync/loop/verdict"
 	"github.com/comity-mcs/comity/sync/model"
@@ -39,7 +39,7 @@ func wire(mgr ctrl.Manager, o Options, self identity, leading *fence.Fence, read
 		return err
 	}
 	peers := peer.New(peer.Options{
-		Self: self.cluster, ClusterSet: self.set, Namespace: o.Namespace, Home: here.Get,
+		Self: self.cluster, ClusterSet: self.set, Namespace: o.Namespace, LocalCluster: here.Get,
 		StaleAfter: o.StaleAfter, LostAfter: o.LostAfter, DeletionHold: o.DeletionHold,
 		Imported: func(ctx context.Context) (map[model.ClusterID][]types.NamespacedName, error) {
 			return loop.Imported(ctx, mgr.GetClient())
@@ -65,7 +65,7 @@ func wire(mgr ctrl.Manager, o Options, self identity, leading *fence.Fence, read
 		Self: self.cluster, ClusterSet: self.set, Namespace: o.Namespace, Version: version, IdentityLabels: o.IdentityLabels,
 		Exchange: exchange, Peers: peers, Workers: o.Workers, Registry: metrics.Registry,
 		Admitter: law.verdicts, PolicyLoaded: law.loaded, PolicyChanged: law.publisher.out,
-		Home: here.Get, HomeChanged: hereChanged, HomeKnown: here.Known(), Prober: prober,
+		LocalCluster: here.Get, LocalClusterChanged: hereChanged, LocalClusterKnown: here.Known(), Prober: prober,
 		AddOn: !o.Import, MaintainSelectors: o.Selectors == selectorsMaintain, Takeover: o.Takeover == takeoverSveltos,
 	})
 	if err != nil {
@@ -102,7 +102,7 @@ func setupAgentInfo(mgr ctrl.Manager, o Options, self identity, log logr.Logger)
 }
 
 // setupHome finds out what this cluster is like, and tells when that changes.
-func setupHome(mgr ctrl.Manager, o Options) (*home.Home, <-chan event.GenericEvent, error) {
+func setupHome(mgr ctrl.Manager, o Options) (*localcluster.Watcher, <-chan event.GenericEvent, error) {
 	pods, err := prefixes(o.PodCIDRs)
 	if err != nil {
 		return nil, nil, fmt.Errorf("--pod-cidrs: %w", err)
@@ -111,7 +111,7 @@ func setupHome(mgr ctrl.Manager, o Options) (*home.Home, <-chan event.GenericEve
 	if err != nil {
 		return nil, nil, fmt.Errorf("--service-cidrs: %w", err)
 	}
-	here, err := home.SetupWithManager(mgr, home.Options{PodCIDRs: pods, ServiceCIDRs: services})
+	here, err := localcluster.SetupWithManager(mgr, localcluster.Options{PodCIDRs: pods, ServiceCIDRs: services})
 	if err != nil {
 		return nil, nil, err
 	}

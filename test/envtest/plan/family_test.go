@@ -29,7 +29,7 @@ var _ = Describe("the IP families of an import", func() {
 		func(wanted, home, want families) {
 			for _, t := range []mcsv1beta1.ServiceImportType{mcsv1beta1.ClusterSetIP, mcsv1beta1.Headless} {
 				c := importing()
-				c.Desired.Type, c.Desired.IPFamilies, c.Home.Families = t, wanted, home
+				c.Desired.Type, c.Desired.IPFamilies, c.LocalCluster.Families = t, wanted, home
 				Expect(c.bring().Problems).To(BeEmpty())
 				check(c, want)
 			}
@@ -62,19 +62,19 @@ var _ = Describe("the IP families of an import", func() {
 	)
 	It("are none here: there is an import, without an address, and it says so", func() {
 		c := importing()
-		c.Desired.IPFamilies, c.Home.Families = families{"IPv6"}, families{"IPv4"}
+		c.Desired.IPFamilies, c.LocalCluster.Families = families{"IPv6"}, families{"IPv4"}
 		p := c.bring()
 		Expect(p.Problems).To(ConsistOf(HaveField("Reason", model.ReasonIPFamilyNotSupported)))
 		Expect(c.writes).To(Equal([]string{"create ServiceImport"}))
 		Expect(c.serviceImport().Spec.IPs).To(BeEmpty())
 		Expect(c.serviceImport().Spec.Ports).To(HaveLen(1))
 
-		c.Home.Families = families{"IPv4", "IPv6"}
+		c.LocalCluster.Families = families{"IPv4", "IPv6"}
 		Expect(c.bring().Problems).To(BeEmpty())
 		check(c, families{"IPv6"})
 
 		before := c.service()
-		c.Home.Families = families{"IPv4"}
+		c.LocalCluster.Families = families{"IPv4"}
 		Expect(c.bring().Problems).To(ConsistOf(HaveField("Reason", model.ReasonIPFamilyNotSupported)))
 		Expect(c.writes).To(BeEmpty(), "what exists stays")
 		Expect(c.service()).To(Equal(before))

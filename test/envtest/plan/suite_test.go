@@ -77,7 +77,7 @@ func importing() *cluster {
 	c := &cluster{through: api}
 	ports := []mcsv1beta1.ServicePort{{Name: "http", Protocol: "TCP", Port: 80}}
 	c.Key, c.Self = types.NamespacedName{Namespace: name, Name: "web"}, "a"
-	c.Home.Families = []corev1.IPFamily{"IPv4", "IPv6"}
+	c.LocalCluster.Families = []corev1.IPFamily{"IPv4", "IPv6"}
 	c.Desired = &model.Import{
 		Key: c.Key, Type: mcsv1beta1.ClusterSetIP, Ports: ports, IPFamilies: []corev1.IPFamily{"IPv4"},
 		SessionAffinity: "None", Constituents: []model.Constituent{{Cluster: "b", Ports: ports, Declared: ports}},

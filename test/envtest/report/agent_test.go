@@ -22,7 +22,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/decision"
-	"github.com/comity-mcs/comity/sync/home"
+	"github.com/comity-mcs/comity/sync/localcluster"
 	"github.com/comity-mcs/comity/sync/loop"
 	"github.com/comity-mcs/comity/sync/peer"
 	"github.com/comity-mcs/comity/sync/report"
@@ -33,7 +33,7 @@ const beat = 500 * time.Millisecond
 
 // agent is what runs in a cluster: home, peers, loop and reports, as the program wires them.
 type agent struct {
-	home    *home.Home
+	home    *localcluster.Watcher
 	peers   *peer.Set
 	loop    *loop.Loop
 	reports *report.Reporter
@@ -70,7 +70,7 @@ func (c *cluster) start(imports bool) {
 			DefaultTransform: loop.Shrink,
 			ByObject: map[client.Object]cache.ByObject{
 				&corev1.Secret{}: {Namespaces: map[string]cache.Config{system: {}}},
-				&corev1.Node{}:   {Transform: home.TrimNode},
+				&corev1.Node{}:   {Transform: localcluster.TrimNode},
 			},
 		},
 		Metrics:    metricsserver.Options{BindAddress: "0"},
@@ -78,7 +78,7 @@ func (c *cluster) start(imports bool) {
 	})
 	Expect(err).NotTo(HaveOccurred())
 	n := &agent{changed: &keys{seen: map[types.NamespacedName]int{}}}
-	n.home, err = home.SetupWithManager(mgr, home.Options{})
+	n.home, err = localcluster.SetupWithManager(mgr, localcluster.Options{})
 	Expect(err).NotTo(HaveOccurred())
 	n.peers = peer.New(peer.Options{
 		Self: c.id, ClusterSet: clusterset, Namespace: system, Registry: registry,
@@ -87,7 +87,7 @@ func (c *cluster) start(imports bool) {
 	Expect(n.peers.SetupWithManager(mgr)).To(Succeed())
 	n.loop, err = loop.SetupWithManager(mgr, loop.Options{
 		Self: c.id, ClusterSet: clusterset, Namespace: system, Version: "test", Peers: n.peers, Admitter: everyone{}, Registry: registry,
-		Home: n.home.Get, HomeKnown: n.home.Known(), AddOn: !imports,
+		LocalCluster: n.home.Get, LocalClusterKnown: n.home.Known(), AddOn: !imports,
 	})
 	Expect(err).NotTo(HaveOccurred())
 	n.reports, err = report.SetupWithManager(mgr, report.Options{

@@ -24,7 +24,7 @@ type Sabotage struct {
 
 // plan asks package plan.
 func (p *Process) plan(in plan.ImportInput) plan.ImportPlan {
-	in.Home, in.Lost = home, p.Lost
+	in.LocalCluster, in.Lost = home, p.Lost
 	if p.Sabotage.Input != nil {
 		p.Sabotage.Input(&in)
 	}
@@ -36,7 +36,7 @@ func (p *Process) plan(in plan.ImportInput) plan.ImportPlan {
 }
 
 // home is what every cluster is like.
-var home = model.Home{Families: []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}}
+var home = model.LocalCluster{Families: []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}}
 
 // everywhere is accepted from every peer: which ranges are is for package
 // exchange's own tests.

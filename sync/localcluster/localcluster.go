@@ -1,7 +1,7 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package home
+package localcluster
 
 import (
 	"context"
@@ -24,7 +24,7 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// Options configure a Home; each of them may be left out.
+// Options configure a Watcher; each of them may be left out.
 type Options struct {
 	// PodCIDRs and ServiceCIDRs are this cluster's address ranges, if the
 	// administrator says them: not every network plugin gives Pods addresses of
@@ -37,8 +37,8 @@ type Options struct {
 // asked again.
 const discoveryRetry = time.Second
 
-// Home is what this cluster is like. All methods may be called from any goroutine.
-type Home struct {
+// Watcher is what this cluster is like. All methods may be called from any goroutine.
+type Watcher struct {
 	opts   Options
 	cache  cache.Cache
 	mapper meta.RESTMapper
@@ -46,15 +46,15 @@ type Home struct {
 	wake   chan struct{}
 
 	mu      sync.Mutex
-	now     model.Home
+	now     model.LocalCluster
 	isKnown bool
 	changed []func()
 }
 
-// SetupWithManager adds a Home to mgr, on every replica. The agent needs get,
+// SetupWithManager adds a Watcher to mgr, on every replica. The agent needs get,
 // list and watch on nodes, services and servicecidrs.networking.k8s.io.
-func SetupWithManager(mgr ctrl.Manager, opts Options) (*Home, error) {
-	h := &Home{
+func SetupWithManager(mgr ctrl.Manager, opts Options) (*Watcher, error) {
+	h := &Watcher{
 		opts: opts, cache: mgr.GetCache(), mapper: mgr.GetRESTMapper(),
 		known: make(chan struct{}), wake: make(chan struct{}, 1),
 	}
@@ -65,18 +65,18 @@ func SetupWithManager(mgr ctrl.Manager, opts Options) (*Home, error) {
 }
 
 // Get is what the cluster is like now; nothing of it before it is known.
-func (h *Home) Get() model.Home {
+func (h *Watcher) Get() model.LocalCluster {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.now
 }
 
 // Known is closed once everything was read.
-func (h *Home) Known() <-chan struct{} { return h.known }
+func (h *Watcher) Known() <-chan struct{} { return h.known }
 
 // Changed has f called whenever Get gives something else than before, the first
 // time included unless it is known already. f must not block.
-func (h *Home) Changed(f func()) {
+func (h *Watcher) Changed(f func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.changed = append(h.changed, f)
@@ -84,12 +84,12 @@ func (h *Home) Changed(f func()) {
 
 // NeedLeaderElection is false: peers are read on every replica, and their
 // addresses are checked against these.
-func (h *Home) NeedLeaderElection() bool { return false }
+func (h *Watcher) NeedLeaderElection() bool { return false }
 
-// Start keeps Home current until ctx ends. The informers are made here and not
+// Start keeps Watcher current until ctx ends. The informers are made here and not
 // before: those that exist when a manager starts are waited for, and a missing
 // right to read Nodes must not keep the whole agent from starting.
-func (h *Home) Start(ctx context.Context) error {
+func (h *Watcher) Start(ctx context.Context) error {
 	kinds := []client.Object{&corev1.Node{}}
 	hasCIDRs := false
 	if len(h.opts.ServiceCIDRs) == 0 {
@@ -128,7 +128,7 @@ func (h *Home) Start(ctx context.Context) error {
 
 // servesCIDRs reports whether the API server has ServiceCIDRs, which Kubernetes
 // has since 1.33. No answer is not a no.
-func (h *Home) servesCIDRs(ctx context.Context) bool {
+func (h *Watcher) servesCIDRs(ctx context.Context) bool {
 	kind := networkingv1.SchemeGroupVersion.WithKind("ServiceCIDR")
 	for {
 		_, err := h.mapper.RESTMapping(kind.GroupKind(), kind.Version)
@@ -144,7 +144,7 @@ func (h *Home) servesCIDRs(ctx context.Context) bool {
 }
 
 // handler wakes Start at events that may matter.
-func (h *Home) handler() toolscache.ResourceEventHandler {
+func (h *Watcher) handler() toolscache.ResourceEventHandler {
 	kick := func(obj any) {
 		if service, is := obj.(*corev1.Service); is && !isDefaultService(service) {
 			return
@@ -161,7 +161,7 @@ func isDefaultService(o metav1.Object) bool {
 	return o.GetNamespace() == metav1.NamespaceDefault && o.GetName() == "kubernetes"
 }
 
-func (h *Home) refresh(ctx context.Context, hasCIDRs bool) error {
+func (h *Watcher) refresh(ctx context.Context, hasCIDRs bool) error {
 	var f facts
 	var nodes corev1.NodeList
 	if err := h.cache.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
@@ -189,7 +189,7 @@ func (h *Home) refresh(ctx context.Context, hasCIDRs bool) error {
 	return nil
 }
 
-func (h *Home) set(now model.Home) {
+func (h *Watcher) set(now model.LocalCluster) {
 	h.mu.Lock()
 	first, same := !h.isKnown, reflect.DeepEqual(h.now, now)
 	h.now, h.isKnown = now, true
@@ -205,7 +205,7 @@ func (h *Home) set(now model.Home) {
 	}
 }
 
-// TrimNode is a cache transform that keeps of a Node only what Home looks at.
+// TrimNode is a cache transform that keeps of a Node only what Watcher looks at.
 // Most of a Node is its status, which changes every few minutes.
 func TrimNode(obj any) (any, error) {
 	node, is := obj.(*corev1.Node)

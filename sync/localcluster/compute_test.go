@@ -1,7 +1,7 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package home
+package localcluster
 
 import (
 	"fmt"
@@ -43,29 +43,29 @@ func TestCompute(t *testing.T) {
 		name string
 		opts Options
 		in   facts
-		want model.Home
+		want model.LocalCluster
 	}{
-		{"nothing is known of an empty cluster", Options{}, facts{}, model.Home{}},
+		{"nothing is known of an empty cluster", Options{}, facts{}, model.LocalCluster{}},
 		{
 			"the kubernetes ServiceCIDR gives the order of families, all of them the ranges",
 			Options{},
 			facts{cidrs: []networkingv1.ServiceCIDR{cidr("extra", "10.9.0.0/24"), cidr("kubernetes", "10.1.0.0/16", "fd01::/108")}, service: kubernetes},
-			model.Home{Families: []corev1.IPFamily{four, six}, ServiceCIDRs: prefixes("10.1.0.0/16", "10.9.0.0/24", "fd01::/108")},
+			model.LocalCluster{Families: []corev1.IPFamily{four, six}, ServiceCIDRs: prefixes("10.1.0.0/16", "10.9.0.0/24", "fd01::/108")},
 		},
 		{
 			"an extra ServiceCIDR gives no family",
 			Options{}, facts{cidrs: []networkingv1.ServiceCIDR{cidr("extra", "fd01::/108"), cidr("kubernetes", "10.1.0.0/16")}},
-			model.Home{Families: []corev1.IPFamily{four}, ServiceCIDRs: prefixes("10.1.0.0/16", "fd01::/108")},
+			model.LocalCluster{Families: []corev1.IPFamily{four}, ServiceCIDRs: prefixes("10.1.0.0/16", "fd01::/108")},
 		},
 		{
 			"without ServiceCIDRs the kubernetes Service tells the families, and no range",
-			Options{}, facts{service: kubernetes}, model.Home{Families: []corev1.IPFamily{six, four}},
+			Options{}, facts{service: kubernetes}, model.LocalCluster{Families: []corev1.IPFamily{six, four}},
 		},
 		{
 			"flags win",
 			Options{PodCIDRs: prefixes("10.128.0.0/9"), ServiceCIDRs: prefixes("10.2.0.0/16", "fd02::/108")},
 			facts{nodes: []corev1.Node{node("z", "10.244.0.0/24")}, cidrs: []networkingv1.ServiceCIDR{cidr("kubernetes", "fd01::/108")}, service: kubernetes},
-			model.Home{
+			model.LocalCluster{
 				Families: []corev1.IPFamily{four, six}, Zones: []string{"z"},
 				PodCIDRs: prefixes("10.128.0.0/9"), ServiceCIDRs: prefixes("10.2.0.0/16", "fd02::/108"),
 			},
@@ -75,11 +75,11 @@ func TestCompute(t *testing.T) {
 			Options{},
 			facts{nodes: []corev1.Node{node("b", "10.244.1.0/24", "fd00:1::/64"), node("a", "10.244.0.0/24"), node("b", "10.244.2.0/24"), node(""),
 				{Spec: corev1.NodeSpec{PodCIDR: "10.245.0.0/24"}}}},
-			model.Home{Zones: []string{"a", "b"}, PodCIDRs: prefixes("10.244.0.0/23", "10.244.2.0/24", "10.245.0.0/24", "fd00:1::/64")},
+			model.LocalCluster{Zones: []string{"a", "b"}, PodCIDRs: prefixes("10.244.0.0/23", "10.244.2.0/24", "10.245.0.0/24", "fd00:1::/64")},
 		},
 		{
 			"what is no prefix is left out",
-			Options{}, facts{nodes: []corev1.Node{node("", "garbage", "10.244.0.9/24")}}, model.Home{PodCIDRs: prefixes("10.244.0.0/24")},
+			Options{}, facts{nodes: []corev1.Node{node("", "garbage", "10.244.0.9/24")}}, model.LocalCluster{PodCIDRs: prefixes("10.244.0.0/24")},
 		},
 	}
 	for _, c := range cases {

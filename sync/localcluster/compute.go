@@ -1,7 +1,7 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package home
+package localcluster
 
 import (
 	"cmp"
@@ -29,20 +29,20 @@ type facts struct {
 }
 
 // compute is what the cluster is like; what opts say wins over what was read.
-func compute(opts Options, f facts) model.Home {
-	home := model.Home{Zones: zones(f.nodes), PodCIDRs: opts.PodCIDRs, ServiceCIDRs: opts.ServiceCIDRs}
-	if len(home.PodCIDRs) == 0 {
+func compute(opts Options, f facts) model.LocalCluster {
+	local := model.LocalCluster{Zones: zones(f.nodes), PodCIDRs: opts.PodCIDRs, ServiceCIDRs: opts.ServiceCIDRs}
+	if len(local.PodCIDRs) == 0 {
 		for i := range f.nodes {
-			home.PodCIDRs = append(home.PodCIDRs, parse(podCIDRs(&f.nodes[i]))...)
+			local.PodCIDRs = append(local.PodCIDRs, parse(podCIDRs(&f.nodes[i]))...)
 		}
 	}
-	if len(home.ServiceCIDRs) > 0 {
-		home.Families = families(home.ServiceCIDRs)
+	if len(local.ServiceCIDRs) > 0 {
+		local.Families = families(local.ServiceCIDRs)
 	} else {
-		home.ServiceCIDRs, home.Families = serviceRanges(f)
+		local.ServiceCIDRs, local.Families = serviceRanges(f)
 	}
-	home.PodCIDRs, home.ServiceCIDRs = aggregate(home.PodCIDRs), aggregate(home.ServiceCIDRs)
-	return home
+	local.PodCIDRs, local.ServiceCIDRs = aggregate(local.PodCIDRs), aggregate(local.ServiceCIDRs)
+	return local
 }
 
 // serviceRanges are those of all ServiceCIDRs. One that is being deleted may
