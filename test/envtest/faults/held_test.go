@@ -16,27 +16,27 @@ import (
 
 	"github.com/comity-mcs/comity/sync/peer"
 	"github.com/comity-mcs/comity/test/clusters/controlplane"
-	"github.com/comity-mcs/comity/test/envtest/members"
+	"github.com/comity-mcs/comity/test/envtest/clusterset"
 )
 
 var _ = Describe("FAULT: exports of a peer that vanish by accident", func() {
 	const ns, all, vanish = "held", 40, 30
 	It("are held, told, and let go when an administrator confirms", func(ctx SpecContext) {
 		healthy(ctx)
-		for _, m := range []*members.Member{a, b} {
-			m.Create(ctx, members.Namespace(ns))
+		for _, m := range []*clusterset.Member{a, b} {
+			m.Create(ctx, clusterset.Namespace(ns))
 		}
 		for i := range all {
 			exportOne(ctx, b, ns, fmt.Sprintf("web-%d", i), 8080, fmt.Sprintf("10.98.0.%d", i+1))
 		}
 		DeferCleanup(func(ctx SpecContext) { withdrawAll(ctx, ns) }, NodeTimeout(2*time.Minute))
 		Eventually(ctx, func() int { return len(a.AllBackends(ctx, ns)) }).Should(Equal(all))
-		members.AwaitQuiet(ctx, a, b)
+		clusterset.AwaitQuiet(ctx, a, b)
 		whole, from := a.AllBackends(ctx, ns), time.Now()
 
 		By("deleting 30 of 40 exports in b at once")
 		for i := range vanish {
-			Expect(b.Client.Delete(ctx, members.Export(ns, fmt.Sprintf("web-%d", i)))).To(Succeed())
+			Expect(b.Client.Delete(ctx, clusterset.Export(ns, fmt.Sprintf("web-%d", i)))).To(Succeed())
 		}
 		Eventually(ctx, func(g Gomega) {
 			var imports mcsv1beta1.ServiceImportList
@@ -56,21 +56,21 @@ var _ = Describe("FAULT: exports of a peer that vanish by accident", func() {
 
 		By("undoing one of them")
 		last := fmt.Sprintf("web-%d", vanish-1)
-		b.Create(ctx, members.Export(ns, last))
+		b.Create(ctx, clusterset.Export(ns, last))
 		Eventually(ctx, said).Should(BeEmpty())
 
 		By("starting anew, which forgets nothing that stands here")
 		kept, other := a.AllBackends(ctx, ns), a.ImportCondition(ns, fmt.Sprintf("web-%d", vanish-2), "DeletionHeld")
 		a.Restart(ctx)
-		members.AwaitQuiet(ctx, a, b)
+		clusterset.AwaitQuiet(ctx, a, b)
 		Expect(a.AllBackends(ctx, ns)).To(Equal(kept))
 		Eventually(ctx, other).Should(ContainSubstring("exports of cluster b vanished"))
 
 		By("confirming")
 		confirm(ctx, a)
 		Eventually(ctx, func() int { return len(a.AllBackends(ctx, ns)) }).Should(Equal(all - vanish + 1))
-		members.AwaitQuiet(ctx, a, b)
-		for _, m := range []*members.Member{a, b} {
+		clusterset.AwaitQuiet(ctx, a, b)
+		for _, m := range []*clusterset.Member{a, b} {
 			m.HoldInvariants(from, func(w controlplane.Write) bool {
 				return w.Namespace == ns || strings.HasPrefix(w.Namespace, "comity-"+m.ID())
 			})

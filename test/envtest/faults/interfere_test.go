@@ -16,7 +16,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/test/envtest/members"
+	"github.com/comity-mcs/comity/test/envtest/clusterset"
 )
 
 const user = client.FieldOwner("somebody")
@@ -25,8 +25,8 @@ var _ = Describe("FAULT 23: others in the namespaces of users", func() {
 	setUp := func(ctx SpecContext, ns string) {
 		GinkgoHelper()
 		healthy(ctx)
-		for _, m := range []*members.Member{a, b} {
-			m.Create(ctx, members.Namespace(ns))
+		for _, m := range []*clusterset.Member{a, b} {
+			m.Create(ctx, clusterset.Namespace(ns))
 		}
 		DeferCleanup(func(ctx SpecContext) { withdrawAll(ctx, ns) }, NodeTimeout(2*time.Minute))
 	}
@@ -51,10 +51,10 @@ var _ = Describe("FAULT 23: others in the namespaces of users", func() {
 		Eventually(ctx, a.ImportCondition(ns, "taken", "Ready")).Should(And(HavePrefix("True/"), ContainSubstring(model.ReasonNameTaken)))
 		By("importing nothing under a foreign ServiceImport")
 		Eventually(ctx, b.ExportCondition(ns, "web", "Available")).Should(And(HavePrefix("False/ForeignImport: "), ContainSubstring(" a ")))
-		members.AwaitQuiet(ctx, a, b)
+		clusterset.AwaitQuiet(ctx, a, b)
 		withdraw(ctx, ns, "web", "taken")
 		Eventually(ctx, a.Backends(ns, "taken")).Should(BeEmpty())
-		members.AwaitQuiet(ctx, a, b)
+		clusterset.AwaitQuiet(ctx, a, b)
 		Expect(contents(ctx, theirs)).To(Equal(before), "after the exports are gone")
 		for _, w := range a.AgentWrites(from) {
 			for _, o := range theirs {
@@ -68,8 +68,8 @@ var _ = Describe("FAULT 23: others in the namespaces of users", func() {
 		setUp(ctx, ns)
 		exportOne(ctx, b, ns, "web", 8080, "10.97.1.1")
 		Eventually(ctx, a.Backends(ns, "web")).Should(Equal([]string{"b/10.97.1.1"}))
-		members.AwaitQuiet(ctx, a, b)
-		derived, imported, slice := a.Derived(ctx, ns, "web"), members.Get(ctx, a, members.Import(ns, "web")), a.Slices(ctx, ns, "web")[0]
+		clusterset.AwaitQuiet(ctx, a, b)
+		derived, imported, slice := a.Derived(ctx, ns, "web"), clusterset.Get(ctx, a, clusterset.Import(ns, "web")), a.Slices(ctx, ns, "web")[0]
 
 		changed := derived.DeepCopy()
 		changed.Spec.Ports[0].Port, changed.Spec.SessionAffinity = 81, corev1.ServiceAffinityClientIP
@@ -85,7 +85,7 @@ var _ = Describe("FAULT 23: others in the namespaces of users", func() {
 			g.Expect(service.Spec.Ports).To(Equal(derived.Spec.Ports))
 			g.Expect(service.Spec.SessionAffinity).To(Equal(derived.Spec.SessionAffinity))
 			g.Expect(service.UID).To(Equal(derived.UID))
-			g.Expect(members.Get(ctx, a, members.Import(ns, "web")).Spec).To(Equal(imported.Spec))
+			g.Expect(clusterset.Get(ctx, a, clusterset.Import(ns, "web")).Spec).To(Equal(imported.Spec))
 			g.Expect(a.Backends(ns, "web")(g, ctx)).To(Equal([]string{"b/10.97.1.1"}))
 		}
 		Eventually(ctx, asBefore).Should(Succeed())
@@ -93,7 +93,7 @@ var _ = Describe("FAULT 23: others in the namespaces of users", func() {
 		By("deleting a slice")
 		Expect(a.Client.Delete(ctx, &slice)).To(Succeed())
 		Eventually(ctx, asBefore).Should(Succeed())
-		members.AwaitQuiet(ctx, a, b)
+		clusterset.AwaitQuiet(ctx, a, b)
 	}, SpecTimeout(2*time.Minute))
 
 	It("who changes the same object back again and again is answered ever more rarely, and named", func(ctx SpecContext) {
@@ -101,7 +101,7 @@ var _ = Describe("FAULT 23: others in the namespaces of users", func() {
 		setUp(ctx, ns)
 		exportOne(ctx, b, ns, "web", 8080, "10.97.2.1")
 		Eventually(ctx, a.Backends(ns, "web")).Should(Equal([]string{"b/10.97.2.1"}))
-		members.AwaitQuiet(ctx, a, b)
+		clusterset.AwaitQuiet(ctx, a, b)
 		from, fought := time.Now(), a.Derived(ctx, ns, "web").Name
 		fights := func(g Gomega) {
 			service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: fought}}
@@ -136,14 +136,14 @@ var _ = Describe("FAULT 23: others in the namespaces of users", func() {
 // foreign are objects that look like Comity's and that somebody else made: a
 // ServiceImport, and what has the name of a derived Service or the labels of its slices.
 func foreign(ns string) []client.Object {
-	service := members.Service(ns, model.DerivedName("taken"))
+	service := clusterset.Service(ns, model.DerivedName("taken"))
 	service.Labels = map[string]string{
 		model.LabelServiceName: "taken", model.LabelServiceImported: "true", "app.kubernetes.io/managed-by": model.ManagedBy,
 	}
-	slice := members.Endpoints(ns, model.DerivedName("taken"), "theirs", 8080, "10.97.0.99")
+	slice := clusterset.Endpoints(ns, model.DerivedName("taken"), "theirs", 8080, "10.97.0.99")
 	slice.Labels[model.LabelServiceName], slice.Labels[model.LabelSourceCluster] = "taken", "b"
 	slice.Labels[discoveryv1.LabelManagedBy] = "somebody"
-	imported := members.Import(ns, "web")
+	imported := clusterset.Import(ns, "web")
 	imported.Labels = map[string]string{model.LabelServiceName: "web", "app.kubernetes.io/managed-by": model.ManagedBy}
 	imported.Annotations = map[string]string{model.AnnotationDerivedName: model.DerivedName("web")}
 	imported.Spec = mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.ClusterSetIP, IPs: []string{"10.201.254.1"}, Ports: []mcsv1beta1.ServicePort{{Port: 81}}}
@@ -155,7 +155,7 @@ func contents(ctx context.Context, objects []client.Object) []client.Object {
 	GinkgoHelper()
 	var out []client.Object
 	for _, o := range objects {
-		now := members.Get(ctx, a, o.DeepCopyObject().(client.Object))
+		now := clusterset.Get(ctx, a, o.DeepCopyObject().(client.Object))
 		if imported, is := now.(*mcsv1beta1.ServiceImport); is {
 			imported.Status, imported.ResourceVersion, imported.ManagedFields = mcsv1beta1.ServiceImportStatus{}, "", nil
 		}
@@ -168,6 +168,6 @@ func contents(ctx context.Context, objects []client.Object) []client.Object {
 func withdraw(ctx context.Context, ns string, names ...string) {
 	GinkgoHelper()
 	for _, name := range names {
-		Expect(b.Client.Delete(ctx, members.Export(ns, name))).To(Succeed())
+		Expect(b.Client.Delete(ctx, clusterset.Export(ns, name))).To(Succeed())
 	}
 }

@@ -11,15 +11,15 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/comity-mcs/comity/test/clusters/controlplane"
-	"github.com/comity-mcs/comity/test/envtest/members"
+	"github.com/comity-mcs/comity/test/envtest/clusterset"
 )
 
 var _ = Describe("FAULT 10: two leaders", func() {
 	It("one that was frozen does no harm with what it still has to say", func(ctx SpecContext) {
 		const ns = "leaders"
 		healthy(ctx)
-		for _, m := range []*members.Member{a, b} {
-			m.Create(ctx, members.Namespace(ns))
+		for _, m := range []*clusterset.Member{a, b} {
+			m.Create(ctx, clusterset.Namespace(ns))
 		}
 		DeferCleanup(func(ctx SpecContext) { withdrawAll(ctx, ns) }, NodeTimeout(2*time.Minute))
 		for _, name := range []string{"stays", "goes"} {
@@ -27,7 +27,7 @@ var _ = Describe("FAULT 10: two leaders", func() {
 			Eventually(ctx, a.Backends(ns, name)).Should(Equal([]string{"b/10.95.0.1"}))
 		}
 		second := a.Replica(ctx)
-		members.AwaitQuiet(ctx, a, b)
+		clusterset.AwaitQuiet(ctx, a, b)
 		uid := a.Derived(ctx, ns, "stays").UID
 
 		By("freezing the leader in the midst of a change")
@@ -42,7 +42,7 @@ var _ = Describe("FAULT 10: two leaders", func() {
 		Eventually(ctx, a.Backends(ns, "stays")).WithTimeout(2 * time.Minute).Should(Equal([]string{"b/10.95.0.3"}))
 		Eventually(ctx, a.Backends(ns, "goes")).Should(BeEmpty())
 		Eventually(ctx, a.Backends(ns, "comes")).Should(Equal([]string{"b/10.95.0.4"}))
-		members.AwaitQuiet(ctx, a)
+		clusterset.AwaitQuiet(ctx, a)
 		truth := a.AllBackends(ctx, ns)
 
 		By("letting the old one go on")
@@ -50,7 +50,7 @@ var _ = Describe("FAULT 10: two leaders", func() {
 		Expect(syscall.Kill(old, syscall.SIGCONT)).To(Succeed())
 		Eventually(ctx, a.Agent.PID).ShouldNot(Equal(old), "it ends, and is started again")
 		a.AwaitReady(ctx)
-		members.AwaitQuiet(ctx, a)
+		clusterset.AwaitQuiet(ctx, a)
 		Expect(a.AllBackends(ctx, ns)).To(Equal(truth))
 		Expect(a.Derived(ctx, ns, "stays").UID).To(Equal(uid))
 		a.HoldInvariants(from, nil)
@@ -60,7 +60,7 @@ var _ = Describe("FAULT 10: two leaders", func() {
 				late = append(late, w)
 			}
 		}
-		Expect(late).To(BeEmpty(), "%v", members.Describe(late))
+		Expect(late).To(BeEmpty(), "%v", clusterset.Describe(late))
 		Expect(second.Kill()).To(Succeed())
 	}, SpecTimeout(3*time.Minute))
 })

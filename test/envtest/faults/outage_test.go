@@ -15,7 +15,7 @@ import (
 
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/clusters/controlplane"
-	"github.com/comity-mcs/comity/test/envtest/members"
+	"github.com/comity-mcs/comity/test/envtest/clusterset"
 )
 
 // many is how many services b alone exports.
@@ -39,9 +39,9 @@ var _ = Describe("FAULT 2 and 3: API servers that are down, with 500 services", 
 		gone := listen()
 		dead = gone.port
 		gone.close()
-		for _, m := range []*members.Member{a, b} {
-			m.Create(ctx, members.Namespace(ns))
-			namespace := members.Namespace(kept)
+		for _, m := range []*clusterset.Member{a, b} {
+			m.Create(ctx, clusterset.Namespace(ns))
+			namespace := clusterset.Namespace(kept)
 			namespace.Annotations = map[string]string{model.AnnotationOnLost: string(model.OnLostKeep)}
 			m.Create(ctx, namespace)
 		}
@@ -57,7 +57,7 @@ var _ = Describe("FAULT 2 and 3: API servers that are down, with 500 services", 
 		}
 		Eventually(ctx, a.Backends(kept, "kept")).Should(Equal([]string{"a/10.99.0.1", "b/" + hostAddress}))
 		Eventually(ctx, func() int { return len(a.AllBackends(ctx, ns)) }).WithTimeout(2 * time.Minute).Should(Equal(many + 4))
-		members.AwaitQuiet(ctx, a, b)
+		clusterset.AwaitQuiet(ctx, a, b)
 		whole, began = a.AllBackends(ctx, ns), time.Now()
 		By("freezing the API server of b")
 		Expect(b.Pause(controlplane.APIServer)).To(Succeed())
@@ -111,8 +111,8 @@ var _ = Describe("FAULT 2 and 3: API servers that are down, with 500 services", 
 			Eventually(ctx, a.ImportCondition(ns, name, "Available")).Should(HavePrefix("True/Connected: "))
 		}
 		b.AwaitReady(ctx)
-		members.AwaitQuiet(ctx, a, b)
-		for _, m := range []*members.Member{a, b} {
+		clusterset.AwaitQuiet(ctx, a, b)
+		for _, m := range []*clusterset.Member{a, b} {
 			m.HoldInvariants(began, nil)
 			Expect(m.AllBackends(ctx, ns)).To(Equal(whole))
 		}
@@ -128,10 +128,10 @@ var _ = Describe("FAULT 2 and 3: API servers that are down, with 500 services", 
 		a.AwaitReady(ctx)
 		change(ctx, b, ns, "many-7", hostAddress, "10.99.7.7")
 		Eventually(ctx, a.Backends(ns, "many-7")).Should(Equal([]string{"b/10.99.7.7", "b/" + hostAddress}))
-		members.AwaitQuiet(ctx, a, b)
+		clusterset.AwaitQuiet(ctx, a, b)
 		a.HoldInvariants(from, nil)
 		// Only conditions that told of the silence, and what was changed.
-		Expect(len(specs(a.AgentWrites(from)))).To(BeNumerically("<=", 4), "%v", members.Describe(specs(a.AgentWrites(from))))
+		Expect(len(specs(a.AgentWrites(from)))).To(BeNumerically("<=", 4), "%v", clusterset.Describe(specs(a.AgentWrites(from))))
 	}, SpecTimeout(3*time.Minute))
 })
 
@@ -140,7 +140,7 @@ func unready(backends []string) []string {
 }
 
 // exportMany exports services of which m alone has an endpoint.
-func exportMany(ctx context.Context, m *members.Member, ns string, port int32) {
+func exportMany(ctx context.Context, m *clusterset.Member, ns string, port int32) {
 	GinkgoHelper()
 	var made errgroup.Group
 	made.SetLimit(8)

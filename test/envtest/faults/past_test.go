@@ -19,20 +19,20 @@ import (
 
 	"github.com/comity-mcs/comity/sync/peer"
 	"github.com/comity-mcs/comity/test/clusters/controlplane"
-	"github.com/comity-mcs/comity/test/envtest/members"
+	"github.com/comity-mcs/comity/test/envtest/clusterset"
 )
 
 var _ = Describe("FAULT 4: the etcd of a peer is restored from the past", func() {
 	It("the restored truth is followed once it was read as a whole", func(ctx SpecContext) {
 		const ns = "restored"
 		healthy(ctx)
-		for _, m := range []*members.Member{a, b} {
-			m.Create(ctx, members.Namespace(ns))
+		for _, m := range []*clusterset.Member{a, b} {
+			m.Create(ctx, clusterset.Namespace(ns))
 		}
 		DeferCleanup(func(ctx SpecContext) { withdrawAll(ctx, ns) }, NodeTimeout(2*time.Minute))
 		exportOne(ctx, b, ns, "old", 8080, "10.96.0.1")
 		Eventually(ctx, a.Backends(ns, "old")).Should(Equal([]string{"b/10.96.0.1"}))
-		members.AwaitQuiet(ctx, a, b)
+		clusterset.AwaitQuiet(ctx, a, b)
 		uid := a.Derived(ctx, ns, "old").UID
 
 		By("taking a copy, and going on")
@@ -47,12 +47,12 @@ var _ = Describe("FAULT 4: the etcd of a peer is restored from the past", func()
 		for range 2000 {
 			Expect(store.Put(ctx, "an-hour", "of writes")).To(Succeed())
 		}
-		Eventually(ctx, func() error { return client.IgnoreAlreadyExists(b.Client.Create(ctx, members.Service(ns, "new"))) }).Should(Succeed())
-		b.Create(ctx, members.Endpoints(ns, "new", "new-x", 8080, "10.96.0.3"), members.Export(ns, "new"))
+		Eventually(ctx, func() error { return client.IgnoreAlreadyExists(b.Client.Create(ctx, clusterset.Service(ns, "new"))) }).Should(Succeed())
+		b.Create(ctx, clusterset.Endpoints(ns, "new", "new-x", 8080, "10.96.0.3"), clusterset.Export(ns, "new"))
 		change(ctx, b, ns, "old", "10.96.0.2")
 		Eventually(ctx, a.Backends(ns, "old")).Should(Equal([]string{"b/10.96.0.2"}))
 		Eventually(ctx, a.Backends(ns, "new")).Should(Equal([]string{"b/10.96.0.3"}))
-		members.AwaitQuiet(ctx, a, b)
+		clusterset.AwaitQuiet(ctx, a, b)
 
 		By("restoring it")
 		from := time.Now()
@@ -64,7 +64,7 @@ var _ = Describe("FAULT 4: the etcd of a peer is restored from the past", func()
 		Expect(b.Start(ctx, controlplane.APIServer)).To(Succeed())
 		Eventually(ctx, a.Backends(ns, "old")).Should(Equal([]string{"b/10.96.0.1"}))
 		Eventually(ctx, func() error {
-			return a.Client.Get(ctx, client.ObjectKeyFromObject(members.Import(ns, "new")), members.Import(ns, "new"))
+			return a.Client.Get(ctx, client.ObjectKeyFromObject(clusterset.Import(ns, "new")), clusterset.Import(ns, "new"))
 		}).
 			Should(Satisfy(apierrors.IsNotFound))
 		Expect(a.Derived(ctx, ns, "old").UID).To(Equal(uid))
@@ -73,7 +73,7 @@ var _ = Describe("FAULT 4: the etcd of a peer is restored from the past", func()
 		By("exporting anew")
 		exportOne(ctx, b, ns, "after", 8080, "10.96.0.4")
 		Eventually(ctx, a.Backends(ns, "after")).Should(Equal([]string{"b/10.96.0.4"}))
-		members.AwaitQuiet(ctx, a, b)
+		clusterset.AwaitQuiet(ctx, a, b)
 		a.HoldInvariants(from, func(w controlplane.Write) bool { // what the past does not have
 			return w.Namespace == ns && (w.Name == "new" || strings.HasPrefix(w.Name, "derived-")) || strings.HasPrefix(w.Namespace, "comity-a-to-b")
 		})
@@ -85,40 +85,40 @@ var _ = Describe("FAULT 24: a namespace that is deleted and made anew", func() {
 	It("gets nothing while it goes, and everything when it is back", func(ctx SpecContext) {
 		const ns = "again"
 		healthy(ctx)
-		for _, m := range []*members.Member{a, b} {
-			m.Create(ctx, members.Namespace(ns))
+		for _, m := range []*clusterset.Member{a, b} {
+			m.Create(ctx, clusterset.Namespace(ns))
 		}
 		DeferCleanup(func(ctx SpecContext) { withdrawAll(ctx, ns) }, NodeTimeout(2*time.Minute))
 		exportOne(ctx, b, ns, "web", 8080, "10.94.0.1")
 		Eventually(ctx, a.Backends(ns, "web")).Should(Equal([]string{"b/10.94.0.1"}))
-		members.AwaitQuiet(ctx, a, b)
+		clusterset.AwaitQuiet(ctx, a, b)
 		before := a.Derived(ctx, ns, "web").UID
 
 		By("deleting it, and what is in it, as the namespace controller does")
 		typed, err := kubernetes.NewForConfig(a.RESTConfig())
 		Expect(err).NotTo(HaveOccurred())
-		Expect(a.Client.Delete(ctx, members.Namespace(ns))).To(Succeed())
+		Expect(a.Client.Delete(ctx, clusterset.Namespace(ns))).To(Succeed())
 		from := time.Now()
 		change(ctx, b, ns, "web", "10.94.0.2")
 		Eventually(ctx, b.ExportCondition(ns, "web", "Available")).Should(And(HavePrefix("False/NamespaceMissing: "), ContainSubstring(" a ")))
 		empty(ctx, a, ns)
-		members.AwaitQuiet(ctx, a, b)
+		clusterset.AwaitQuiet(ctx, a, b)
 		for _, w := range specs(a.AgentWrites(from)) { // what still stands may say how it is
-			Expect(w.Namespace).NotTo(Equal(ns), "%s", members.Describe([]controlplane.Write{w})[0])
+			Expect(w.Namespace).NotTo(Equal(ns), "%s", clusterset.Describe([]controlplane.Write{w})[0])
 		}
 		Expect(a.AllBackends(ctx, ns)).To(BeEmpty())
-		gone := members.Get(ctx, a, members.Namespace(ns))
+		gone := clusterset.Get(ctx, a, clusterset.Namespace(ns))
 		gone.Spec.Finalizers = []corev1.FinalizerName{}
 		_, err = typed.CoreV1().Namespaces().Finalize(ctx, gone, metav1.UpdateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 
 		By("making it anew")
-		Eventually(ctx, func() error { return a.Client.Create(ctx, members.Namespace(ns)) }).Should(Succeed())
+		Eventually(ctx, func() error { return a.Client.Create(ctx, clusterset.Namespace(ns)) }).Should(Succeed())
 		Eventually(ctx, a.Backends(ns, "web")).Should(Equal([]string{"b/10.94.0.2"}))
 		Eventually(ctx, a.ImportCondition(ns, "web", "Ready")).Should(HavePrefix("True/"))
 		Expect(a.Derived(ctx, ns, "web").UID).NotTo(Equal(before))
 		Eventually(ctx, b.ExportCondition(ns, "web", "Available")).Should(HavePrefix("True/Imported: "))
-		members.AwaitQuiet(ctx, a, b)
+		clusterset.AwaitQuiet(ctx, a, b)
 		a.HoldInvariants(from, func(w controlplane.Write) bool { return strings.HasPrefix(w.Namespace, "comity-a") }) // what it tells of the namespace
 		b.HoldInvariants(from, nil)
 	}, SpecTimeout(2*time.Minute))

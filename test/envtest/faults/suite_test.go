@@ -12,7 +12,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/comity-mcs/comity/test/clusters/controlplane"
-	"github.com/comity-mcs/comity/test/envtest/members"
+	"github.com/comity-mcs/comity/test/envtest/clusterset"
 )
 
 // soon bounds every wait but those for a verdict of the probe.
@@ -27,13 +27,13 @@ func TestFaults(t *testing.T) {
 }
 
 var (
-	set  *members.Set
-	a, b *members.Member
+	set  *clusterset.Set
+	a, b *clusterset.Member
 )
 
 var _ = BeforeSuite(func(ctx SpecContext) {
 	// Shortened from 10 s, 40 s and 5 min; the probe keeps its 10 s.
-	set = members.New(ctx, "--heartbeat-interval=1s", "--stale-after=5s", "--lost-after=20s")
+	set = clusterset.New(ctx, "--heartbeat-interval=1s", "--stale-after=5s", "--lost-after=20s")
 	set.Add(ctx, controlplane.Options{IDs: []string{"a", "b"}, APIServerOnly: true})
 	set.Join(ctx, "a", "b")
 	a, b = set.Members["a"], set.Members["b"]

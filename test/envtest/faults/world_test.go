@@ -22,7 +22,7 @@ import (
 
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/clusters/controlplane"
-	"github.com/comity-mcs/comity/test/envtest/members"
+	"github.com/comity-mcs/comity/test/envtest/clusterset"
 	"github.com/comity-mcs/comity/test/install"
 )
 
@@ -79,12 +79,12 @@ func listen() *listener {
 // until what came of it is gone.
 func withdrawAll(ctx context.Context, ns string) {
 	GinkgoHelper()
-	for _, m := range []*members.Member{a, b} {
+	for _, m := range []*clusterset.Member{a, b} {
 		Expect(m.Client.DeleteAllOf(ctx, &mcsv1beta1.ServiceExport{}, client.InNamespace(ns))).To(Succeed())
 	}
-	for _, m := range []*members.Member{a, b} {
+	for _, m := range []*clusterset.Member{a, b} {
 		Eventually(ctx, func(g Gomega) {
-			for _, m := range []*members.Member{a, b} {
+			for _, m := range []*clusterset.Member{a, b} {
 				confirm(ctx, m)
 			}
 			var left mcsv1beta1.ServiceImportList
@@ -93,13 +93,13 @@ func withdrawAll(ctx context.Context, ns string) {
 		}).WithTimeout(2*time.Minute).WithPolling(2*time.Second).Should(Succeed(), "what is left in %s of %s", m.ID(), ns)
 		empty(ctx, m, ns)
 	}
-	for _, m := range []*members.Member{a, b} {
+	for _, m := range []*clusterset.Member{a, b} {
 		confirm(ctx, m) // so that nothing of it counts against a later spec
 	}
 }
 
 // empty deletes all Services, slices and imports of a namespace of m.
-func empty(ctx context.Context, m *members.Member, ns string) {
+func empty(ctx context.Context, m *clusterset.Member, ns string) {
 	GinkgoHelper()
 	for _, kind := range []client.Object{&corev1.Service{}, &discoveryv1.EndpointSlice{}, &mcsv1beta1.ServiceImport{}} {
 		Expect(m.Client.DeleteAllOf(ctx, kind, client.InNamespace(ns))).To(Succeed())
@@ -118,13 +118,13 @@ func awaitEvent(ctx context.Context, reason string) {
 
 // confirm says that what the peers of m withdrew until now, which has fractions
 // of a second that the annotation has not, is meant.
-func confirm(ctx context.Context, m *members.Member) {
+func confirm(ctx context.Context, m *clusterset.Member) {
 	GinkgoHelper()
 	var secrets corev1.SecretList
 	Expect(m.Client.List(ctx, &secrets, client.InNamespace(install.Namespace), client.HasLabels{model.LabelClusterID})).To(Succeed())
 	for _, s := range secrets.Items {
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name}}
-		members.Change(ctx, m, secret, func(s *corev1.Secret) {
+		clusterset.Change(ctx, m, secret, func(s *corev1.Secret) {
 			if s.Annotations == nil {
 				s.Annotations = map[string]string{}
 			}
@@ -141,15 +141,15 @@ func specs(writes []controlplane.Write) []controlplane.Write {
 }
 
 // exportOne exports a service of m with these endpoints.
-func exportOne(ctx context.Context, m *members.Member, ns, name string, port int32, addresses ...string) {
+func exportOne(ctx context.Context, m *clusterset.Member, ns, name string, port int32, addresses ...string) {
 	GinkgoHelper()
-	m.Create(ctx, members.Service(ns, name), members.Endpoints(ns, name, name+"-x", port, addresses...), members.Export(ns, name))
+	m.Create(ctx, clusterset.Service(ns, name), clusterset.Endpoints(ns, name, name+"-x", port, addresses...), clusterset.Export(ns, name))
 }
 
 // change replaces the endpoints of what exportOne made.
-func change(ctx context.Context, m *members.Member, ns, name string, addresses ...string) {
+func change(ctx context.Context, m *clusterset.Member, ns, name string, addresses ...string) {
 	GinkgoHelper()
-	members.Change(ctx, m, members.Endpoints(ns, name, name+"-x", 0), func(s *discoveryv1.EndpointSlice) {
-		s.Endpoints = members.Endpoints(ns, name, "", 0, addresses...).Endpoints
+	clusterset.Change(ctx, m, clusterset.Endpoints(ns, name, name+"-x", 0), func(s *discoveryv1.EndpointSlice) {
+		s.Endpoints = clusterset.Endpoints(ns, name, "", 0, addresses...).Endpoints
 	})
 }

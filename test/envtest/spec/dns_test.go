@@ -11,7 +11,7 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/comity-mcs/comity/test/envtest/members"
+	"github.com/comity-mcs/comity/test/envtest/clusterset"
 )
 
 // hostOf is the clusterset name of a service.
@@ -19,7 +19,7 @@ func hostOf(ns, name string) string { return name + "." + ns + ".svc.clusterset.
 
 // lookup asks m's CoreDNS: addresses, or port and target of SRV records, sorted;
 // the code if it is an error.
-func lookup(m *members.Member, name string, kind uint16) func(context.Context) ([]string, error) {
+func lookup(m *clusterset.Member, name string, kind uint16) func(context.Context) ([]string, error) {
 	return func(ctx context.Context) ([]string, error) {
 		question := new(dns.Msg)
 		question.SetQuestion(name, kind)

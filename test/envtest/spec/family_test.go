@@ -13,7 +13,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/comity-mcs/comity/test/envtest/members"
+	"github.com/comity-mcs/comity/test/envtest/clusterset"
 )
 
 const (
@@ -23,7 +23,7 @@ const (
 
 // endpoints6 is a slice of IPv6 addresses made by hand.
 func endpoints6(ns, service, name string, addresses ...string) *discoveryv1.EndpointSlice {
-	s := members.Endpoints(ns, service, name, 8080, addresses...)
+	s := clusterset.Endpoints(ns, service, name, 8080, addresses...)
 	s.AddressType = discoveryv1.AddressTypeIPv6
 	return s
 }
@@ -33,10 +33,10 @@ func isIPv6(text string) bool { return netip.MustParseAddr(text).Is6() }
 var _ = Describe("IP families", func() {
 	It("are imported in the order of the export, with addresses and DNS of both", func(ctx SpecContext) {
 		ns := namespace(ctx, "dual")
-		b.Create(ctx, selecting(ns, "web", ipv6, ipv4), pod(ns, "web", "web-1"), members.Export(ns, "web"))
+		b.Create(ctx, selecting(ns, "web", ipv6, ipv4), pod(ns, "web", "web-1"), clusterset.Export(ns, "web"))
 		ips := addresses(ctx, b, ns, "web", 1)
 		Expect(ips).To(HaveLen(2), "kwok gives a Pod an address of each family")
-		for _, m := range []*members.Member{a, b} {
+		for _, m := range []*clusterset.Member{a, b} {
 			Eventually(ctx, m.ImportCondition(ns, "web", "Ready")).Should(HavePrefix("True/"), "in %s", m.ID())
 			Eventually(ctx, m.Backends(ns, "web")).Should(ConsistOf("b/"+ips[0], "b/"+ips[1]))
 			types := map[discoveryv1.AddressType]int{}
@@ -44,7 +44,7 @@ var _ = Describe("IP families", func() {
 				types[s.AddressType]++
 			}
 			Expect(types).To(Equal(map[discoveryv1.AddressType]int{discoveryv1.AddressTypeIPv4: 1, discoveryv1.AddressTypeIPv6: 1}))
-			imported := members.Get(ctx, m, members.Import(ns, "web"))
+			imported := clusterset.Get(ctx, m, clusterset.Import(ns, "web"))
 			Expect(imported.Spec.IPFamilies).To(Equal([]corev1.IPFamily{ipv6, ipv4}))
 			Expect(imported.Spec.IPs).To(HaveExactElements(Satisfy(isIPv6), Not(Satisfy(isIPv6))))
 			Expect(m.Derived(ctx, ns, "web").Spec.ClusterIPs).To(Equal(imported.Spec.IPs))
@@ -53,52 +53,52 @@ var _ = Describe("IP families", func() {
 		}
 		By("leaving out, in a cluster without IPv6, what it cannot have")
 		Eventually(ctx, c.ImportCondition(ns, "web", "Ready")).Should(HavePrefix("True/"))
-		imported := members.Get(ctx, c, members.Import(ns, "web"))
+		imported := clusterset.Get(ctx, c, clusterset.Import(ns, "web"))
 		Expect(imported.Spec.IPFamilies).To(Equal([]corev1.IPFamily{ipv4}))
 		Expect(imported.Spec.IPs).To(HaveExactElements(Not(Satisfy(isIPv6))))
 	})
 
 	It("in conflict are told by every constituent, and the oldest decides", func(ctx SpecContext) {
 		ns := namespace(ctx, "conflict")
-		b.Create(ctx, selecting(ns, "web", ipv4, ipv6), members.Export(ns, "web"))
+		b.Create(ctx, selecting(ns, "web", ipv4, ipv6), clusterset.Export(ns, "web"))
 		Eventually(ctx, a.ImportCondition(ns, "web", "Ready")).Should(HavePrefix("True/"))
-		b1 := members.Get(ctx, b, members.Export(ns, "web"))
+		b1 := clusterset.Get(ctx, b, clusterset.Export(ns, "web"))
 		Eventually(ctx, func() bool { // times have seconds
-			late := members.Export(ns, "later")
+			late := clusterset.Export(ns, "later")
 			a.Create(ctx, late)
 			made := late.CreationTimestamp
 			Expect(a.Client.Delete(ctx, late)).To(Succeed())
 			return made.After(b1.CreationTimestamp.Time)
 		}).Should(BeTrue())
-		a.Create(ctx, selecting(ns, "web", ipv4), members.Export(ns, "web"))
-		for _, m := range []*members.Member{a, b} {
+		a.Create(ctx, selecting(ns, "web", ipv4), clusterset.Export(ns, "web"))
+		for _, m := range []*clusterset.Member{a, b} {
 			Eventually(ctx, m.ExportCondition(ns, "web", "Conflict")).Should(And(HavePrefix("True/IPFamilyConflict: "), ContainSubstring("IPv6")), "in %s", m.ID())
-			Expect(members.Get(ctx, m, members.Import(ns, "web")).Spec.IPFamilies).To(Equal([]corev1.IPFamily{ipv4, ipv6}))
+			Expect(clusterset.Get(ctx, m, clusterset.Import(ns, "web")).Spec.IPFamilies).To(Equal([]corev1.IPFamily{ipv4, ipv6}))
 		}
 		By("ending once they agree")
-		members.Change(ctx, a, members.Service(ns, "web"), func(s *corev1.Service) {
+		clusterset.Change(ctx, a, clusterset.Service(ns, "web"), func(s *corev1.Service) {
 			s.Spec.IPFamilyPolicy, s.Spec.IPFamilies = ptr.To(corev1.IPFamilyPolicyRequireDualStack), []corev1.IPFamily{ipv4, ipv6}
 		})
-		for _, m := range []*members.Member{a, b} {
+		for _, m := range []*clusterset.Member{a, b} {
 			Eventually(ctx, m.ExportCondition(ns, "web", "Conflict")).Should(HavePrefix("False/"), "in %s", m.ID())
 		}
 	})
 
 	It("that an importer does not have keep it from importing, which both sides are told", func(ctx SpecContext) {
 		ns := namespace(ctx, "ipv6")
-		b.Create(ctx, selecting(ns, "web", ipv6), pod(ns, "web", "web-1"), members.Export(ns, "web"))
+		b.Create(ctx, selecting(ns, "web", ipv6), pod(ns, "web", "web-1"), clusterset.Export(ns, "web"))
 		ips := addresses(ctx, b, ns, "web", 1)
 		six := ips[len(ips)-1]
 		Expect(isIPv6(six)).To(BeTrue())
 		Eventually(ctx, a.Backends(ns, "web")).Should(Equal([]string{"b/" + six}))
 		Eventually(ctx, a.ImportCondition(ns, "web", "Ready")).Should(HavePrefix("True/"))
-		imported := members.Get(ctx, a, members.Import(ns, "web"))
+		imported := clusterset.Get(ctx, a, clusterset.Import(ns, "web"))
 		Expect(imported.Spec.IPFamilies).To(Equal([]corev1.IPFamily{ipv6}))
 		Eventually(ctx, lookup(a, hostOf(ns, "web"), dns.TypeAAAA)).Should(Equal(imported.Spec.IPs))
 		Eventually(ctx, lookup(a, hostOf(ns, "web"), dns.TypeA)).Should(BeEmpty())
 
 		Eventually(ctx, c.ImportCondition(ns, "web", "Ready")).Should(HavePrefix("False/IPFamilyNotSupported: "))
-		Expect(members.Get(ctx, c, members.Import(ns, "web")).Spec.IPs).To(BeEmpty())
+		Expect(clusterset.Get(ctx, c, clusterset.Import(ns, "web")).Spec.IPs).To(BeEmpty())
 		Expect(c.Backends(ns, "web")(Default, ctx)).To(BeEmpty())
 		Eventually(ctx, b.ExportCondition(ns, "web", "Available")).Should(
 			And(HavePrefix("False/IPFamilyNotSupported: imported by 1 of 2 clusters"), ContainSubstring(" c ")))

@@ -9,19 +9,19 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/comity-mcs/comity/test/envtest/members"
+	"github.com/comity-mcs/comity/test/envtest/clusterset"
 )
 
 var _ = Describe("what a Service says of traffic", func() {
 	It("is said by derived Service and ServiceImport in every cluster, and follows", func(ctx SpecContext) {
 		ns := namespace(ctx, "fields")
-		s := members.Service(ns, "web")
+		s := clusterset.Service(ns, "web")
 		s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
 		s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr.To[int32](77)}}
 		s.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyLocal)
 		s.Spec.TrafficDistribution = ptr.To(corev1.ServiceTrafficDistributionPreferClose)
-		b.Create(ctx, s, members.Endpoints(ns, "web", "web-x", 8080, "10.92.0.1"))
-		export := members.Export(ns, "web")
+		b.Create(ctx, s, clusterset.Endpoints(ns, "web", "web-x", 8080, "10.92.0.1"))
+		export := clusterset.Export(ns, "web")
 		export.Spec.ExportedLabels = map[string]string{"team": "shop"}
 		export.Spec.ExportedAnnotations = map[string]string{"example.com/owner": "alice"}
 		b.Create(ctx, export)
@@ -29,7 +29,7 @@ var _ = Describe("what a Service says of traffic", func() {
 			GinkgoHelper()
 			for _, m := range all() {
 				Eventually(ctx, func(g Gomega) {
-					imported := members.Import(ns, "web")
+					imported := clusterset.Import(ns, "web")
 					g.Expect(m.Client.Get(ctx, key(imported), imported)).To(Succeed())
 					g.Expect(imported.Annotations).To(HaveKey("multicluster.kubernetes.io/derived-service"))
 					derived := &corev1.Service{}
@@ -51,11 +51,11 @@ var _ = Describe("what a Service says of traffic", func() {
 		check(s.Spec.SessionAffinity, s.Spec.SessionAffinityConfig, *s.Spec.InternalTrafficPolicy, s.Spec.TrafficDistribution, "shop")
 
 		By("changing all of it")
-		members.Change(ctx, b, members.Service(ns, "web"), func(s *corev1.Service) {
+		clusterset.Change(ctx, b, clusterset.Service(ns, "web"), func(s *corev1.Service) {
 			s.Spec.SessionAffinity, s.Spec.SessionAffinityConfig = corev1.ServiceAffinityNone, nil
 			s.Spec.InternalTrafficPolicy, s.Spec.TrafficDistribution = ptr.To(corev1.ServiceInternalTrafficPolicyCluster), nil
 		})
-		export = members.Get(ctx, b, members.Export(ns, "web"))
+		export = clusterset.Get(ctx, b, clusterset.Export(ns, "web"))
 		export.Spec.ExportedLabels["team"] = "store"
 		Expect(b.Client.Update(ctx, export)).To(Succeed())
 		check(corev1.ServiceAffinityNone, nil, corev1.ServiceInternalTrafficPolicyCluster, nil, "store")

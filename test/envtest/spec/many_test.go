@@ -13,36 +13,36 @@ import (
 
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/clusters/controlplane"
-	"github.com/comity-mcs/comity/test/envtest/members"
+	"github.com/comity-mcs/comity/test/envtest/clusterset"
 )
 
 var _ = Describe("a service of 5,000 endpoints", func() {
 	const sources, each = 5, 1000
 	It("arrives in slices of 1,000, of which one is written when one endpoint changes", func(ctx SpecContext) {
 		ns := namespace(ctx, "many")
-		b.Create(ctx, members.Service(ns, "web"))
+		b.Create(ctx, clusterset.Service(ns, "web"))
 		for i := range sources {
 			var addresses []string
 			for n := range each {
 				addresses = append(addresses, fmt.Sprintf("10.%d.%d.%d", 60+i, n/250, n%250+1))
 			}
-			b.Create(ctx, members.Endpoints(ns, "web", fmt.Sprintf("web-%d", i), 8080, addresses...))
+			b.Create(ctx, clusterset.Endpoints(ns, "web", fmt.Sprintf("web-%d", i), 8080, addresses...))
 		}
-		b.Create(ctx, members.Export(ns, "web"))
+		b.Create(ctx, clusterset.Export(ns, "web"))
 		for _, m := range all() {
 			Eventually(ctx, m.Backends(ns, "web")).Should(HaveLen(sources*each), "in %s", m.ID())
 			Expect(m.Slices(ctx, ns, "web")).To(HaveEach(HaveField("Endpoints", HaveLen(each))))
 			Eventually(ctx, m.ImportCondition(ns, "web", "Ready")).Should(HavePrefix("True/"))
 		}
-		members.AwaitQuiet(ctx, all()...)
+		clusterset.AwaitQuiet(ctx, all()...)
 
 		By("changing one endpoint")
 		from := time.Now()
-		members.Change(ctx, b, members.Endpoints(ns, "web", "web-3", 0), func(s *discoveryv1.EndpointSlice) { s.Endpoints[500].Addresses = []string{"10.70.0.1"} })
+		clusterset.Change(ctx, b, clusterset.Endpoints(ns, "web", "web-3", 0), func(s *discoveryv1.EndpointSlice) { s.Endpoints[500].Addresses = []string{"10.70.0.1"} })
 		for _, m := range all() {
 			Eventually(ctx, m.Backends(ns, "web")).Should(And(HaveLen(sources*each), ContainElement("b/10.70.0.1")))
 		}
-		members.AwaitQuiet(ctx, all()...)
+		clusterset.AwaitQuiet(ctx, all()...)
 		for _, m := range all() {
 			Expect(written(m, from, ns)).To(HaveExactElements(MatchRegexp("^(patch|update) discovery.k8s.io/endpointslices "+ns+"/derived-")), "in %s", m.ID())
 		}
@@ -51,7 +51,7 @@ var _ = Describe("a service of 5,000 endpoints", func() {
 })
 
 // written are the writes of agents to one namespace.
-func written(m *members.Member, since time.Time, ns string) []string {
+func written(m *clusterset.Member, since time.Time, ns string) []string {
 	GinkgoHelper()
 	var out []controlplane.Write
 	for _, w := range m.AgentWrites(since) {
@@ -59,5 +59,5 @@ func written(m *members.Member, since time.Time, ns string) []string {
 			out = append(out, w)
 		}
 	}
-	return members.Describe(out)
+	return clusterset.Describe(out)
 }

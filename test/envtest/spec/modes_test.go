@@ -14,7 +14,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/test/envtest/members"
+	"github.com/comity-mcs/comity/test/envtest/clusterset"
 )
 
 // Each spec gives the agent of a another mode, and the usual one back.
@@ -28,29 +28,29 @@ var _ = Describe("the agent of a", Serial, func() {
 	It("with --import=false writes the status of others' ServiceImports, and nothing else", func(ctx SpecContext) {
 		mode(ctx, "--import=false")
 		ns, from := namespace(ctx, "addon"), time.Now()
-		theirs := members.Import(ns, "web")
+		theirs := clusterset.Import(ns, "web")
 		theirs.Spec = mcsv1beta1.ServiceImportSpec{
 			Type: mcsv1beta1.ClusterSetIP, IPs: []string{"10.201.255.1"}, Ports: []mcsv1beta1.ServicePort{{Name: "http", Port: 80, Protocol: corev1.ProtocolTCP}},
 		}
 		a.Create(ctx, theirs)
-		before := members.Get(ctx, a, members.Import(ns, "web"))
-		b.Create(ctx, selecting(ns, "web"), pod(ns, "web", "web-1"), members.Export(ns, "web"))
+		before := clusterset.Get(ctx, a, clusterset.Import(ns, "web"))
+		b.Create(ctx, selecting(ns, "web"), pod(ns, "web", "web-1"), clusterset.Export(ns, "web"))
 		Eventually(ctx, a.ImportCondition(ns, "web", "Ready")).Should(
 			And(HavePrefix("True/"), ContainSubstring("made by another implementation than Comity"), ContainSubstring("b")))
 		Eventually(ctx, a.ImportCondition(ns, "web", "Available")).Should(HavePrefix("True/Connected: "))
-		after := members.Get(ctx, a, members.Import(ns, "web"))
+		after := clusterset.Get(ctx, a, clusterset.Import(ns, "web"))
 		Expect(after.Spec).To(Equal(before.Spec))
 		Expect(after.Generation).To(Equal(before.Generation))
 		Expect(after.Status.Clusters).To(ConsistOf(mcsv1beta1.ClusterStatus{Cluster: "b"}))
 		Eventually(ctx, b.ExportCondition(ns, "web", "Available")).Should(And(HavePrefix("False/ImportDisabled: "), ContainSubstring(" a ")))
-		members.AwaitQuiet(ctx, a)
+		clusterset.AwaitQuiet(ctx, a)
 		for _, w := range written(a, from, ns) {
 			Expect(w).To(HavePrefix("patch multicluster.x-k8s.io/serviceimports/status " + ns + "/web "))
 		}
 		Expect(a.Slices(ctx, ns, "web")).To(BeEmpty())
 
 		By("publishing its own exports all the same")
-		a.Create(ctx, selecting(ns, "mine"), pod(ns, "mine", "mine-1"), members.Export(ns, "mine"))
+		a.Create(ctx, selecting(ns, "mine"), pod(ns, "mine", "mine-1"), clusterset.Export(ns, "mine"))
 		own := addresses(ctx, a, ns, "mine", 1)
 		Eventually(ctx, b.Backends(ns, "mine")).Should(Equal([]string{"a/" + own[0]}))
 	}, SpecTimeout(2*time.Minute))
@@ -60,7 +60,7 @@ var _ = Describe("the agent of a", Serial, func() {
 		DeferCleanup(func(ctx SpecContext) { b.Restart(ctx) }, NodeTimeout(time.Minute))
 		b.Restart(ctx, "--selectors=maintain") // who exports tells the selector
 		ns := namespace(ctx, "maintain")
-		b.Create(ctx, selecting(ns, "web"), pod(ns, "web", "web-1"), members.Export(ns, "web"))
+		b.Create(ctx, selecting(ns, "web"), pod(ns, "web", "web-1"), clusterset.Export(ns, "web"))
 		remote := addresses(ctx, b, ns, "web", 1)
 		Eventually(ctx, a.Backends(ns, "web")).Should(Equal([]string{"b/" + remote[0]}))
 		Eventually(ctx, func() map[string]string { return a.Derived(ctx, ns, "web").Spec.Selector }).Should(Equal(map[string]string{"app": "web"}))
@@ -91,7 +91,7 @@ var _ = Describe("the agent of a", Serial, func() {
 		Eventually(ctx, lookup(a, hostOf(ns, "web"), dns.TypeA)).Should(Equal([]string{ip}), "the pipeline's import works")
 
 		By("leaving it alone unless told to take over")
-		b.Create(ctx, members.Export(ns, "web"))
+		b.Create(ctx, clusterset.Export(ns, "web"))
 		Eventually(ctx, b.ExportCondition(ns, "web", "Available")).Should(And(HavePrefix("False/ForeignImport: "), ContainSubstring(" a ")))
 		Expect(theirs.read(ctx).versions()).To(Equal(theirs.versions()))
 
@@ -108,7 +108,7 @@ var _ = Describe("the agent of a", Serial, func() {
 		Eventually(ctx, func() []string { return endpointsOf(ctx, a, now.service) }).Should(ConsistOf(remote[0]))
 		Expect(lookup(a, hostOf(ns, "web"), dns.TypeA)(ctx)).To(Equal([]string{ip}))
 		Eventually(ctx, b.ExportCondition(ns, "web", "Available")).Should(HavePrefix("True/Imported: "))
-		members.AwaitQuiet(ctx, a)
+		clusterset.AwaitQuiet(ctx, a)
 		for _, w := range written(a, from, ns) {
 			Expect(strings.HasPrefix(w, "delete")).To(BeFalse(), w)
 		}

@@ -19,7 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/test/envtest/members"
+	"github.com/comity-mcs/comity/test/envtest/clusterset"
 )
 
 var _ = Describe("names", func() {
@@ -34,14 +34,14 @@ var _ = Describe("names", func() {
 				Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}},
 				Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "db"}}, Spec: pod(ns, "db", "").Spec},
 			},
-		}, members.Export(ns, "db"))
+		}, clusterset.Export(ns, "db"))
 		addresses(ctx, b, ns, "db", 2)
 		host := hostOf(ns, "db")
-		for _, m := range []*members.Member{a, b} {
+		for _, m := range []*clusterset.Member{a, b} {
 			Eventually(ctx, m.ImportCondition(ns, "db", "Ready")).Should(HavePrefix("True/"), "in %s", m.ID())
-			Expect(members.Get(ctx, m, members.Import(ns, "db")).Spec.Type).To(BeEquivalentTo("Headless"))
+			Expect(clusterset.Get(ctx, m, clusterset.Import(ns, "db")).Spec.Type).To(BeEquivalentTo("Headless"))
 			for i := range 2 {
-				one := members.Get(ctx, b, pod(ns, "db", fmt.Sprintf("db-%d", i)))
+				one := clusterset.Get(ctx, b, pod(ns, "db", fmt.Sprintf("db-%d", i)))
 				Eventually(ctx, lookup(m, fmt.Sprintf("db-%d.b.%s", i, host), dns.TypeA)).Should(Equal([]string{one.Status.PodIPs[0].IP}), "in %s", m.ID())
 			}
 			Eventually(ctx, lookup(m, host, dns.TypeA)).Should(HaveLen(2))
@@ -53,10 +53,10 @@ var _ = Describe("names", func() {
 
 	It("of endpoints that are not addresses do not travel, and those made by hand do", func(ctx SpecContext) {
 		ns := namespace(ctx, "manual")
-		named := members.Endpoints(ns, "web", "web-named", 8080, "elsewhere.example.com")
+		named := clusterset.Endpoints(ns, "web", "web-named", 8080, "elsewhere.example.com")
 		named.AddressType = discoveryv1.AddressTypeFQDN
-		b.Create(ctx, members.Service(ns, "web"), members.Endpoints(ns, "web", "web-by-hand", 8080, "10.90.0.1", "10.90.0.2"),
-			endpoints6(ns, "web", "web-six", "fd00:90::1"), named, members.Export(ns, "web"))
+		b.Create(ctx, clusterset.Service(ns, "web"), clusterset.Endpoints(ns, "web", "web-by-hand", 8080, "10.90.0.1", "10.90.0.2"),
+			endpoints6(ns, "web", "web-six", "fd00:90::1"), named, clusterset.Export(ns, "web"))
 		for _, m := range all() {
 			Eventually(ctx, m.Backends(ns, "web")).Should(Equal([]string{"b/10.90.0.1", "b/10.90.0.2", "b/fd00:90::1"}), "in %s", m.ID())
 			for _, s := range m.Slices(ctx, ns, "web") {
@@ -68,9 +68,9 @@ var _ = Describe("names", func() {
 	It("of 63 characters work, from export to DNS", func(ctx SpecContext) {
 		ns := namespace(ctx, strings.Repeat("n", 63))
 		name := "s" + strings.Repeat("v", 62)
-		b.Create(ctx, selecting(ns, name, ipv4), pod(ns, name, "web-1"), members.Export(ns, name))
+		b.Create(ctx, selecting(ns, name, ipv4), pod(ns, name, "web-1"), clusterset.Export(ns, name))
 		ips := addresses(ctx, b, ns, name, 1)
-		for _, m := range []*members.Member{a, b} {
+		for _, m := range []*clusterset.Member{a, b} {
 			Eventually(ctx, m.Backends(ns, name)).Should(Equal([]string{"b/" + ips[0]}), "in %s", m.ID())
 			Eventually(ctx, m.ImportCondition(ns, name, "Ready")).Should(HavePrefix("True/"))
 			Eventually(ctx, lookup(m, hostOf(ns, name), dns.TypeA)).Should(Equal(m.Derived(ctx, ns, name).Spec.ClusterIPs[:1]))
@@ -83,7 +83,7 @@ var _ = Describe("names", func() {
 		names := []string{"svc-adb", "svc-bbc"}
 		Expect(model.DerivedName(names[0])).To(Equal(model.DerivedName(names[1])))
 		for i, name := range names {
-			b.Create(ctx, members.Service(ns, name), members.Endpoints(ns, name, name+"-x", 8080, fmt.Sprintf("10.91.0.%d", i+1)), members.Export(ns, name))
+			b.Create(ctx, clusterset.Service(ns, name), clusterset.Endpoints(ns, name, name+"-x", 8080, fmt.Sprintf("10.91.0.%d", i+1)), clusterset.Export(ns, name))
 		}
 		have := func() (out []string, uids []types.UID) {
 			for i, name := range names {
@@ -100,10 +100,10 @@ var _ = Describe("names", func() {
 		before, uids := have()
 		Expect(before).To(ContainElement(model.DerivedName(names[0])))
 		Expect(before[0]).NotTo(Equal(before[1]))
-		members.AwaitQuiet(ctx, a)
+		clusterset.AwaitQuiet(ctx, a)
 		from := time.Now()
 		a.Restart(ctx)
-		members.AwaitQuiet(ctx, a)
+		clusterset.AwaitQuiet(ctx, a)
 		after, now := have()
 		Expect(after).To(Equal(before))
 		Expect(now).To(Equal(uids))

@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/test/envtest/members"
+	"github.com/comity-mcs/comity/test/envtest/clusterset"
 )
 
 // formerManager is the field manager by which Sveltos applies.
@@ -30,7 +30,7 @@ const formerManager = "application/apply-patch"
 
 // pipelined is what the documented Sveltos pipeline makes of one export.
 type pipelined struct {
-	in       *members.Member
+	in       *clusterset.Member
 	service  *corev1.Service
 	imported *mcsv1beta1.ServiceImport
 	slice    *discoveryv1.EndpointSlice
@@ -38,7 +38,7 @@ type pipelined struct {
 
 // byPipeline makes in m what the pipeline renders there for a Service of
 // another cluster with one endpoint, as its three templates do.
-func byPipeline(ctx context.Context, m, source *members.Member, ns, name, address string) pipelined {
+func byPipeline(ctx context.Context, m, source *clusterset.Member, ns, name, address string) pipelined {
 	GinkgoHelper()
 	marks := fmt.Sprintf(`{projectsveltos.io/hash: "sha256:0", projectsveltos.io/owner-kind: ClusterProfile, projectsveltos.io/owner-name: %s}`, name)
 	derived := model.DerivedName(name)
@@ -63,7 +63,7 @@ spec:
 	p.service.Namespace, p.service.Name = ns, derived
 	p.imported.Namespace, p.imported.Name = ns, name
 	p.slice.Namespace, p.slice.Name = ns, derived+"-"+source.ID()
-	p.service = members.Get(ctx, m, p.service)
+	p.service = clusterset.Get(ctx, m, p.service)
 	applyAs(ctx, m, `
 apiVersion: multicluster.x-k8s.io/v1alpha1
 kind: ServiceImport
@@ -107,9 +107,9 @@ func (p pipelined) read(ctx context.Context) pipelined {
 		return metav1.ObjectMeta{Namespace: o.GetNamespace(), Name: o.GetName()}
 	}
 	return pipelined{
-		in: p.in, service: members.Get(ctx, p.in, &corev1.Service{ObjectMeta: at(p.service)}),
-		imported: members.Get(ctx, p.in, &mcsv1beta1.ServiceImport{ObjectMeta: at(p.imported)}),
-		slice:    members.Get(ctx, p.in, &discoveryv1.EndpointSlice{ObjectMeta: at(p.slice)}),
+		in: p.in, service: clusterset.Get(ctx, p.in, &corev1.Service{ObjectMeta: at(p.service)}),
+		imported: clusterset.Get(ctx, p.in, &mcsv1beta1.ServiceImport{ObjectMeta: at(p.imported)}),
+		slice:    clusterset.Get(ctx, p.in, &discoveryv1.EndpointSlice{ObjectMeta: at(p.slice)}),
 	}
 }
 
@@ -155,7 +155,7 @@ func (p pipelined) leftovers() []string {
 }
 
 // endpointsOf are the ready IPv4 addresses to which kube-proxy would lead, whoever wrote them.
-func endpointsOf(ctx context.Context, m *members.Member, service *corev1.Service) []string {
+func endpointsOf(ctx context.Context, m *clusterset.Member, service *corev1.Service) []string {
 	GinkgoHelper()
 	var list discoveryv1.EndpointSliceList
 	Expect(m.Client.List(ctx, &list, client.InNamespace(service.Namespace), client.MatchingLabels{discoveryv1.LabelServiceName: service.Name})).To(Succeed())
@@ -171,7 +171,7 @@ func endpointsOf(ctx context.Context, m *members.Member, service *corev1.Service
 }
 
 // applyAs applies YAML as Sveltos does: on the server, and by force.
-func applyAs(ctx context.Context, m *members.Member, text string) {
+func applyAs(ctx context.Context, m *clusterset.Member, text string) {
 	GinkgoHelper()
 	var o unstructured.Unstructured
 	Expect(yaml.Unmarshal([]byte(text), &o.Object)).To(Succeed())

@@ -14,7 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/comity-mcs/comity/test/envtest/members"
+	"github.com/comity-mcs/comity/test/envtest/clusterset"
 )
 
 // pod is one that listens on 8080, of app.
@@ -29,7 +29,7 @@ func pod(ns, app, name string) *corev1.Pod {
 
 // selecting is a Service of the pods of app of the same name, with these families.
 func selecting(ns, name string, families ...corev1.IPFamily) *corev1.Service {
-	s := members.Service(ns, name)
+	s := clusterset.Service(ns, name)
 	s.Spec.Selector = map[string]string{"app": name}
 	if len(families) > 0 {
 		s.Spec.IPFamilies = families
@@ -42,7 +42,7 @@ func selecting(ns, name string, families ...corev1.IPFamily) *corev1.Service {
 }
 
 // addresses are those of the running pods of an app, of both families, sorted.
-func addresses(ctx context.Context, m *members.Member, ns, app string, pods int) []string {
+func addresses(ctx context.Context, m *clusterset.Member, ns, app string, pods int) []string {
 	GinkgoHelper()
 	var out []string
 	Eventually(ctx, func(g Gomega) {

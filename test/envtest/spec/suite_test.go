@@ -12,7 +12,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/comity-mcs/comity/test/clusters/controlplane"
-	"github.com/comity-mcs/comity/test/envtest/members"
+	"github.com/comity-mcs/comity/test/envtest/clusterset"
 )
 
 // soon bounds every wait.
@@ -27,12 +27,12 @@ func TestSpec(t *testing.T) {
 }
 
 var (
-	set     *members.Set
-	a, b, c *members.Member
+	set     *clusterset.Set
+	a, b, c *clusterset.Member
 )
 
 var _ = BeforeSuite(func(ctx SpecContext) {
-	set = members.New(ctx)
+	set = clusterset.New(ctx)
 	set.Add(ctx, controlplane.Options{IDs: []string{"a", "b"}, DualStack: true})
 	set.Add(ctx, controlplane.Options{IDs: []string{"c"}, APIServerOnly: true})
 	set.Join(ctx, "a", "b", "c")
@@ -45,13 +45,13 @@ var _ = ReportAfterEach(func(report SpecReport) {
 	}
 })
 
-func all() []*members.Member { return []*members.Member{a, b, c} }
+func all() []*clusterset.Member { return []*clusterset.Member{a, b, c} }
 
 // namespace makes one in every cluster.
 func namespace(ctx context.Context, name string) string {
 	GinkgoHelper()
 	for _, m := range all() {
-		m.Create(ctx, members.Namespace(name))
+		m.Create(ctx, clusterset.Namespace(name))
 	}
 	return name
 }
