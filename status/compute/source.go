@@ -44,7 +44,7 @@ func sourceRank(reason string) int {
 
 func sourceReason(s model.Source) string {
 	reason := condition.ReasonSourcePending
-	switch s.Contact.State {
+	switch s.Liveness.State {
 	case model.Connected:
 		reason = condition.ReasonConnected
 	case model.Stale:
@@ -119,7 +119,7 @@ func (s sourceState) part(sources []model.Source) part {
 	entries := make([]string, len(sources))
 	for i, one := range sources {
 		entries[i] = string(one.Cluster)
-		if c := one.Contact; !c.Since.IsZero() {
+		if c := one.Liveness; !c.Since.IsZero() {
 			entries[i] += " (since " + moment(c.Since)
 			if !c.Confirmed.IsZero() {
 				entries[i] += ", last confirmed " + moment(c.Confirmed)
@@ -132,7 +132,7 @@ func (s sourceState) part(sources []model.Source) part {
 		verb, consequence = " are ", s.consequences
 	}
 	said := ""
-	if c := sources[0].Contact; c.Reason != "" || c.Message != "" {
+	if c := sources[0].Liveness; c.Reason != "" || c.Message != "" {
 		said = ": " + plain(strings.Trim(c.Reason+": "+c.Message, ": "))
 		if len(sources) > 1 {
 			said = " (" + string(sources[0].Cluster) + said + ")"

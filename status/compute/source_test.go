@@ -20,8 +20,8 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-func source(id model.ClusterID, state model.ContactState, since, confirmed time.Time) model.Source {
-	return model.Source{Cluster: id, Contact: model.Contact{State: state, Since: since, Confirmed: confirmed}}
+func source(id model.ClusterID, state model.LivenessState, since, confirmed time.Time) model.Source {
+	return model.Source{Cluster: id, Liveness: model.Liveness{State: state, Since: since, Confirmed: confirmed}}
 }
 
 func well(ids ...model.ClusterID) []model.Source {
@@ -34,7 +34,7 @@ func well(ids ...model.ClusterID) []model.Source {
 
 func TestSourcesAvailable(t *testing.T) {
 	told := source("b", model.Stale, eleven, ten)
-	told.Contact.Reason, told.Contact.Message = "Unauthorized", "the token expired; run kubectl comity join again"
+	told.Liveness.Reason, told.Liveness.Message = "Unauthorized", "the token expired; run kubectl comity join again"
 	dead := source("d", model.Lost, eleven, ten)
 	dead.Withdrawn = true
 	cases := []struct {
@@ -85,8 +85,8 @@ func TestSourcesAreBoundWithAHundredClusters(t *testing.T) {
 	for i := range 100 {
 		id := model.ClusterID(fmt.Sprintf("%03d-%s", i, strings.Repeat("x", 59)))
 		all = append(all, well(id)...)
-		s := source(id, []model.ContactState{model.Stale, model.Lost}[i%2], eleven, ten)
-		s.Withdrawn, s.Contact.Message = i%3 == 0, strings.Repeat("é", 400)
+		s := source(id, []model.LivenessState{model.Stale, model.Lost}[i%2], eleven, ten)
+		s.Withdrawn, s.Liveness.Message = i%3 == 0, strings.Repeat("é", 400)
 		gone = append(gone, s)
 	}
 	if got, want := heard(all).Message, "all 100 clusters that export it are connected"; got != want {

@@ -15,8 +15,8 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/comity-mcs/comity/sync/members"
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/sync/peer"
 )
 
 // placeholder stands for the hub's address in clients that are made before it
@@ -81,7 +81,7 @@ func (l *link) refuse(why string) error {
 }
 
 func newAccess(content []byte, self model.ClusterID) (*access, error) {
-	config, err := peer.RESTConfig(content)
+	config, err := members.RESTConfig(content)
 	if err != nil {
 		return nil, err
 	}

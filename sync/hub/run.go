@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/comity-mcs/comity/sync/members"
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/sync/peer"
 )
 
 const (
@@ -156,7 +156,7 @@ func (h *Hub) renew(ctx context.Context) {
 
 func (h *Hub) renewIn(ctx context.Context, now *access, secret *corev1.Secret) error {
 	// What the Secret holds may be newer than the file, which follows late.
-	config, err := peer.RESTConfig(secret.Data[kubeconfigKey])
+	config, err := members.RESTConfig(secret.Data[kubeconfigKey])
 	if err != nil {
 		return fmt.Errorf("read Secret %s/%s, key %s: %w", secret.Namespace, secret.Name, kubeconfigKey, err)
 	}
@@ -164,7 +164,7 @@ func (h *Hub) renewIn(ctx context.Context, now *access, secret *corev1.Secret) e
 		return nil
 	}
 	config.UserAgent = now.config.UserAgent
-	renewed, err := peer.Renew(ctx, config, &http.Client{Transport: now.transport}, secret, h.now())
+	renewed, err := members.Renew(ctx, config, &http.Client{Transport: now.transport}, secret, h.now())
 	if err != nil || renewed == nil {
 		return err
 	}

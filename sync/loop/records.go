@@ -106,15 +106,15 @@ func (b *base) identity(namespace *corev1.Namespace) map[string]string {
 	return out
 }
 
-// herald writes the MemberRecord, which tells readers that an absent record now
+// memberRecordController writes the MemberRecord, which tells readers that an absent record now
 // means a withdrawn export and no longer one that is still to come.
-type herald struct {
+type memberRecordController struct {
 	*base
 	told string // what was last told of another cluster with this one's id
 }
 
 func setupMember(mgr ctrl.Manager, b *base) error {
-	h := &herald{base: b}
+	h := &memberRecordController{base: b}
 	only := b.member()
 	toOnly := mapped(func(context.Context, client.Object) []types.NamespacedName { return []types.NamespacedName{only} })
 	done := &wake.Keys{Wakes: []<-chan struct{}{b.pass.Completed(), b.localClusters.Listen()}, List: func(context.Context) ([]types.NamespacedName, error) {
@@ -147,7 +147,7 @@ func relabelled(e event.UpdateEvent) bool {
 }
 
 // Reconcile brings the MemberRecord up to date once the first pass is complete.
-func (h *herald) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+func (h *memberRecordController) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	if err := h.watchOver(ctx); err != nil {
 		return reconcile.Result{}, fmt.Errorf("read MemberRecord %s: %w", req, err)
 	}
@@ -175,7 +175,7 @@ const maxCIDRs = 64
 
 // describe is what this cluster says of itself. What it does not know yet stays
 // as the record has it, lest every restart take it back for a moment.
-func (h *herald) describe(uid types.UID, record *exchangev1alpha1.MemberRecord) exchangev1alpha1.MemberRecordSpec {
+func (h *memberRecordController) describe(uid types.UID, record *exchangev1alpha1.MemberRecord) exchangev1alpha1.MemberRecordSpec {
 	spec := exchangev1alpha1.MemberRecordSpec{ClusterID: string(h.Self), ClusterSet: h.ClusterSet, Version: h.Version, ClusterUID: uid}
 	home := h.localCluster()
 	spec.PodCIDRs, spec.ServiceCIDRs = texts(home.PodCIDRs), texts(home.ServiceCIDRs)
@@ -199,7 +199,7 @@ const reasonDuplicate = "DuplicateClusterID"
 
 // watchOver tells once that another cluster has this one's id, and starts
 // everything anew when that is over.
-func (h *herald) watchOver(ctx context.Context) error {
+func (h *memberRecordController) watchOver(ctx context.Context) error {
 	problem, err := h.duplicate(ctx)
 	if err != nil || problem == h.told {
 		return err

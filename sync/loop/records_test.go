@@ -99,7 +99,7 @@ func TestADuplicateIsToldOnceAndItsEndStartsAnew(t *testing.T) {
 	b, recorder := inHub(t, record)
 	b.pass.Seed(memory.Exports, nil)
 	b.pass.Seed(memory.Namespaces, nil)
-	h := &herald{base: b}
+	h := &memberRecordController{base: b}
 	for range 3 {
 		// Nothing is set up to write: an attempt would panic.
 		if _, err := h.Reconcile(t.Context(), reconcile.Request{NamespacedName: b.member()}); err != nil {
@@ -119,7 +119,7 @@ func TestADuplicateIsToldOnceAndItsEndStartsAnew(t *testing.T) {
 
 func TestTheMemberRecordTakesBackNothingForWantOfKnowledge(t *testing.T) {
 	b, _ := inHub(t)
-	h := &herald{base: b}
+	h := &memberRecordController{base: b}
 	before := memberRecord("mine")
 	before.Spec.PodCIDRs = []string{"10.0.0.0/16"}
 	want := exchangev1alpha1.MemberRecordSpec{ClusterID: "a", ClusterSet: "prod", Version: "v1", ClusterUID: "mine", PodCIDRs: []string{"10.0.0.0/16"}}

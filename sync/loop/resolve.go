@@ -24,7 +24,7 @@ import (
 
 // resolve merges the exports that reach this cluster. Contacts say how each
 // peer is.
-func (i *importer) resolve(ctx context.Context, local *localExport) (plan.ImportInput, memory.Imported, map[model.ClusterID]model.Contact) {
+func (i *importer) resolve(ctx context.Context, local *localExport) (plan.ImportInput, memory.Imported, map[model.ClusterID]model.Liveness) {
 	in := plan.ImportInput{
 		Key: local.key, Self: i.Self, Sources: map[model.ClusterID][]*discoveryv1.EndpointSlice{},
 		LocalCluster: i.localCluster(), MaintainSelectors: i.MaintainSelectors, Takeover: i.Takeover,
@@ -32,10 +32,10 @@ func (i *importer) resolve(ctx context.Context, local *localExport) (plan.Import
 	found := memory.Imported{Exported: local.export != nil}
 	// Peers change between two calls: one that was read neither before nor after
 	// its exports were asked for may have seemed to export nothing.
-	unread, contacts := map[model.ClusterID]bool{}, map[model.ClusterID]model.Contact{i.Self: {State: model.Connected}}
+	unread, contacts := map[model.ClusterID]bool{}, map[model.ClusterID]model.Liveness{i.Self: {State: model.Connected}}
 	look := func() {
 		for _, m := range i.Peers.Members() {
-			contacts[m.ID] = m.Contact
+			contacts[m.ID] = m.Liveness
 			unread[m.ID] = unread[m.ID] || !m.Synced
 		}
 	}
@@ -118,7 +118,7 @@ func withoutHostNames(in []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSl
 
 // sourcesOf are the clusters that contribute to what stands here: those whose
 // exports were resolved, and those of which something is kept unread.
-func sourcesOf(in plan.ImportInput, contacts map[model.ClusterID]model.Contact) []model.Source {
+func sourcesOf(in plan.ImportInput, contacts map[model.ClusterID]model.Liveness) []model.Source {
 	contributes := map[model.ClusterID]bool{}
 	if in.Desired != nil {
 		for _, c := range in.Desired.Constituents {
@@ -139,7 +139,7 @@ func sourcesOf(in plan.ImportInput, contacts map[model.ClusterID]model.Contact) 
 	maps.DeleteFunc(contributes, func(_ model.ClusterID, does bool) bool { return !does })
 	var out []model.Source
 	for _, id := range slices.Sorted(maps.Keys(contributes)) {
-		out = append(out, model.Source{Cluster: id, Contact: contacts[id]})
+		out = append(out, model.Source{Cluster: id, Liveness: contacts[id]})
 	}
 	return out
 }
@@ -151,7 +151,7 @@ func (i *importer) lose(in *plan.ImportInput, sources []model.Source) {
 	}
 	var targets map[model.ClusterID][]netip.AddrPort
 	for _, s := range sources {
-		if s.Contact.State != model.Lost {
+		if s.Liveness.State != model.Lost {
 			continue
 		}
 		if targets == nil {

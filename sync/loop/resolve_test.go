@@ -50,7 +50,7 @@ func endpoint(address string, ready *bool) func(*discoveryv1.EndpointSlice) {
 func foreign(s *discoveryv1.EndpointSlice) { s.ManagedFields = nil }
 
 func TestSourcesAreWhatWasResolvedAndWhatIsKeptUnread(t *testing.T) {
-	contacts := map[model.ClusterID]model.Contact{"a": {State: model.Connected}, "b": {State: model.Lost}, "c": {State: model.Stale}}
+	contacts := map[model.ClusterID]model.Liveness{"a": {State: model.Connected}, "b": {State: model.Lost}, "c": {State: model.Stale}}
 	in := plan.ImportInput{
 		Key: web, Desired: &model.Import{Constituents: []model.Constituent{{Cluster: "b"}, {Cluster: "a"}}},
 		Unread: []model.ClusterID{"c", "e", "f"},
@@ -61,7 +61,7 @@ func TestSourcesAreWhatWasResolvedAndWhatIsKeptUnread(t *testing.T) {
 			Slices: []*discoveryv1.EndpointSlice{derivedSlice("e"), derivedSlice("f", foreign), derivedSlice("g")},
 		},
 	}
-	want := []model.Source{{Cluster: "a", Contact: contacts["a"]}, {Cluster: "b", Contact: contacts["b"]}, {Cluster: "c", Contact: contacts["c"]}, {Cluster: "e"}}
+	want := []model.Source{{Cluster: "a", Liveness: contacts["a"]}, {Cluster: "b", Liveness: contacts["b"]}, {Cluster: "c", Liveness: contacts["c"]}, {Cluster: "e"}}
 	if diff := cmp.Diff(want, sourcesOf(in, contacts)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -126,9 +126,9 @@ func TestOnlyLostClustersAreProbedAndLost(t *testing.T) {
 	i := &importer{base: &base{Options: Options{Prober: p}}}
 	in := plan.ImportInput{Key: web, Current: plan.Current{Slices: []*discoveryv1.EndpointSlice{derivedSlice("c", endpoint("10.0.0.1", nil))}}}
 	sources := []model.Source{
-		{Cluster: "a", Contact: model.Contact{State: model.Connected}},
-		{Cluster: "b", Contact: model.Contact{State: model.Stale}},
-		{Cluster: "c", Contact: model.Contact{State: model.Lost}},
+		{Cluster: "a", Liveness: model.Liveness{State: model.Connected}},
+		{Cluster: "b", Liveness: model.Liveness{State: model.Stale}},
+		{Cluster: "c", Liveness: model.Liveness{State: model.Lost}},
 	}
 	i.lose(&in, sources)
 	if diff := cmp.Diff([]model.ClusterID{"c"}, in.Lost); diff != "" || len(p.watched) != 1 || len(p.watched["c"]) != 1 {

@@ -50,7 +50,7 @@ type Peers interface {
 	Keys() []types.NamespacedName
 	// Subscribe calls key when an export, its slices or its hold changed, and
 	// member when a peer appeared, became synced, lost that, changed its
-	// Contact state, or went.
+	// Liveness state, or went.
 	Subscribe(key func(types.NamespacedName), member func(model.ClusterID)) (cancel func())
 }
 

@@ -23,15 +23,15 @@ type Member struct {
 	// which does not wait for it; until then a peer that says nothing of an
 	// export may have said it before.
 	Reported bool
-	// Contact says whether the peer is heard of now.
-	Contact Contact
+	// Liveness says whether the peer is heard of now.
+	Liveness Liveness
 	// Properties are the labels of the peer's Secret: what the local
 	// administrator says of the peer, by which scopes select clusters.
 	Properties map[string]string
 }
 
-// ContactState says whether a peer is heard of.
-type ContactState int
+// LivenessState says whether a peer is heard of.
+type LivenessState int
 
 // The zero value is invalid, so that a forgotten field is noticed. A peer is
 // heard of when its Lease in the exchange is seen to change; the clock of the
@@ -39,7 +39,7 @@ type ContactState int
 const (
 	// Connected: the peer's Lease changed lately, or the peer is still being
 	// connected to for the first time since start.
-	Connected ContactState = iota + 1
+	Connected LivenessState = iota + 1
 	// Stale: nothing was heard for a while. All that was read stays in use.
 	Stale
 	// Lost: nothing was heard for so long that the peer may be gone. Its
@@ -48,7 +48,7 @@ const (
 )
 
 // String is the word that conditions and metrics use.
-func (s ContactState) String() string {
+func (s LivenessState) String() string {
 	switch s {
 	case Connected:
 		return "Connected"
@@ -57,13 +57,13 @@ func (s ContactState) String() string {
 	case Lost:
 		return "Lost"
 	}
-	return fmt.Sprintf("ContactState(%d)", int(s))
+	return fmt.Sprintf("LivenessState(%d)", int(s))
 }
 
-// Contact is since when a peer is in a state. It changes only with the state,
+// Liveness is since when a peer is in a state. It changes only with the state,
 // so that a peer that is heard of all the time causes no change at all.
-type Contact struct {
-	State ContactState
+type Liveness struct {
+	State LivenessState
 	// Since is when the state began, and Confirmed when the peer was last heard
 	// of; zero if that was never since start. Both are this cluster's time in
 	// whole seconds; both are zero while Connected.

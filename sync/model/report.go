@@ -58,8 +58,8 @@ type Destination struct {
 
 // Source is one cluster that contributes to an import, and how it is.
 type Source struct {
-	Cluster ClusterID
-	Contact Contact
+	Cluster  ClusterID
+	Liveness Liveness
 	// Withdrawn is true while the cluster's endpoints are marked not ready
 	// here, because the cluster is lost and they do not answer either.
 	Withdrawn bool

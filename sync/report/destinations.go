@@ -75,11 +75,11 @@ func reported(m model.Member, report model.Report) model.Destination {
 	d := model.Destination{
 		Cluster: m.ID, Imported: report.Imported, Reason: report.Reason, Message: model.Bound(report.Message, maxMessage), Since: report.Since,
 	}
-	if m.Contact.State == model.Connected {
+	if m.Liveness.State == model.Connected {
 		return d
 	}
 	if d.Imported && d.Reason == model.ReasonImported {
-		d.Reason, d.Message, d.Since = m.Contact.State.String(), unheard(m), m.Contact.Since
+		d.Reason, d.Message, d.Since = m.Liveness.State.String(), unheard(m), m.Liveness.Since
 		return d
 	}
 	if d.Message != "" {
@@ -93,8 +93,8 @@ func reported(m model.Member, report model.Report) model.Destination {
 func silent(m model.Member) model.Destination {
 	d := model.Destination{Cluster: m.ID, Reason: model.ReasonPending}
 	switch {
-	case m.Contact.State != model.Connected:
-		d.Reason, d.Message, d.Since = model.ReasonUnreachable, unheard(m), m.Contact.Since
+	case m.Liveness.State != model.Connected:
+		d.Reason, d.Message, d.Since = model.ReasonUnreachable, unheard(m), m.Liveness.Since
 	case m.Reported:
 		d.Message = fmt.Sprintf("cluster %s has not said yet what came of the export", m.ID)
 	default:
@@ -107,11 +107,11 @@ func silent(m model.Member) model.Destination {
 // times stand still as long as nothing is.
 func unheard(m model.Member) string {
 	text := fmt.Sprintf("nothing was heard of cluster %s since Comity started here", m.ID)
-	if !m.Contact.Confirmed.IsZero() {
-		text = fmt.Sprintf("nothing was heard of cluster %s since %s", m.ID, m.Contact.Confirmed.UTC().Format(time.RFC3339))
+	if !m.Liveness.Confirmed.IsZero() {
+		text = fmt.Sprintf("nothing was heard of cluster %s since %s", m.ID, m.Liveness.Confirmed.UTC().Format(time.RFC3339))
 	}
-	if m.Contact.Message != "" {
-		text += ": " + m.Contact.Message
+	if m.Liveness.Message != "" {
+		text += ": " + m.Liveness.Message
 	}
 	return text
 }

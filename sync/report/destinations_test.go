@@ -21,12 +21,12 @@ var (
 	began = heard.Add(-time.Hour)
 )
 
-func member(id model.ClusterID, synced bool, state model.ContactState) model.Member {
-	m := model.Member{ID: id, Synced: synced, Reported: synced, Contact: model.Contact{State: state}}
+func member(id model.ClusterID, synced bool, state model.LivenessState) model.Member {
+	m := model.Member{ID: id, Synced: synced, Reported: synced, Liveness: model.Liveness{State: state}}
 	if state != model.Connected {
-		m.Contact.Since = lost
+		m.Liveness.Since = lost
 		if synced {
-			m.Contact.Confirmed = heard
+			m.Liveness.Confirmed = heard
 		}
 	}
 	return m
@@ -52,7 +52,7 @@ func TestDestinations(t *testing.T) {
 			model.Destination{Reason: model.ReasonPending}, "cluster b has not said yet"},
 		{"has not been read", member("b", false, model.Connected), nil,
 			model.Destination{Reason: model.ReasonPending, Unread: true}, "cluster b has not been read yet"},
-		{"has been read but for its reports", model.Member{ID: "b", Synced: true, Contact: model.Contact{State: model.Connected}}, nil,
+		{"has been read but for its reports", model.Member{ID: "b", Synced: true, Liveness: model.Liveness{State: model.Connected}}, nil,
 			model.Destination{Reason: model.ReasonPending, Unread: true}, "cluster b has not been read yet"},
 		{"is stale: what it said counts, and that is told", member("b", true, model.Stale), imported("u"),
 			model.Destination{Imported: true, Reason: "Stale", Since: lost}, "nothing was heard of cluster b since 2026-11-21T10:00:00Z"},
@@ -112,7 +112,7 @@ func TestAHundredMembersAreBounded(t *testing.T) {
 	for i := range 100 {
 		id := model.ClusterID(fmt.Sprintf("member-%02d", 99-i))
 		m := member(id, true, model.Lost)
-		m.Contact.Message = strings.Repeat("x", 200)
+		m.Liveness.Message = strings.Repeat("x", 200)
 		members = append(members, m)
 		reports = append(reports, model.Report{Cluster: id, ExportUID: "u", Reason: model.ReasonRefused, Message: strings.Repeat("y", 1<<20)})
 	}

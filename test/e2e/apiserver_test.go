@@ -31,7 +31,7 @@ var _ = Describe("While the API server of a is stopped for two minutes", kep("en
 	fromA, fromB := types.NamespacedName{Namespace: "stopped", Name: "of-a"}, types.NamespacedName{Namespace: "stopped", Name: "of-b"}
 
 	It("no request fails, b says since when nothing is heard of a, and that ends when it ends", func(ctx SpecContext) {
-		for _, m := range members() {
+		for _, m := range bothMembers() {
 			m.create(ctx, newNamespace(fromA.Namespace))
 		}
 		for key, m := range map[types.NamespacedName]*member{fromA: clusterA, fromB: clusterB} {

@@ -62,7 +62,7 @@ var _ = Describe("Addresses of a peer", Ordered, beyond(), func() {
 		accepted = current.Annotations[model.AnnotationAcceptedCIDRs]
 		Expect(accepted).NotTo(BeEmpty())
 		DeferCleanup(func(ctx SpecContext) { accept(ctx, accepted) })
-		for _, m := range members() {
+		for _, m := range bothMembers() {
 			m.create(ctx, newNamespace(key.Namespace))
 		}
 		clusterA.create(ctx, newServer(key.Namespace, key.Name, 1), newService(key.Namespace, key.Name, corev1.ServiceTypeClusterIP), newExport(key.Namespace, key.Name))

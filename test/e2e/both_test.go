@@ -20,20 +20,20 @@ var _ = Describe("A Service that both clusters export", Ordered, kep("constraint
 	pods := map[string][]string{} // by cluster id
 
 	BeforeAll(func(ctx SpecContext) {
-		for _, m := range members() {
+		for _, m := range bothMembers() {
 			m.create(ctx, newNamespace(key.Namespace))
 		}
-		for _, m := range members() {
+		for _, m := range bothMembers() {
 			m.create(ctx, newServer(key.Namespace, key.Name, 2), newService(key.Namespace, key.Name, corev1.ServiceTypeClusterIP))
 			m.create(ctx, newExport(key.Namespace, key.Name))
 		}
-		for _, m := range members() {
+		for _, m := range bothMembers() {
 			pods[m.ID()] = m.awaitPods(ctx, key.Namespace, key.Name, 2)
 		}
 	})
 
 	It("is served by the Pods of both, in both", func(ctx SpecContext) {
-		for _, m := range members() {
+		for _, m := range bothMembers() {
 			m.expectExported(ctx, key, metav1.ConditionFalse)
 			m.expectImported(ctx, key, mcsv1beta1.ClusterSetIP, "a", "b")
 			m.expectAnswers(ctx, hostOf(key), servicePort, slices.Concat(pods["a"], pods["b"])...)
@@ -43,7 +43,7 @@ var _ = Describe("A Service that both clusters export", Ordered, kep("constraint
 	It("is in conflict on both sides when the ports differ, until they agree again", func(ctx SpecContext) {
 		service := newService(key.Namespace, key.Name, corev1.ServiceTypeClusterIP)
 		Expect(clusterB.patch(ctx, service, port(9090))).To(Succeed())
-		for _, m := range members() {
+		for _, m := range bothMembers() {
 			message := m.expectExported(ctx, key, metav1.ConditionTrue)
 			step("in %s: Conflict: %s", m.ID(), message)
 			Expect(message).To(And(ContainSubstring("80/TCP"), ContainSubstring("9090/TCP"), ContainSubstring(" b")))
@@ -54,12 +54,12 @@ var _ = Describe("A Service that both clusters export", Ordered, kep("constraint
 				HaveField("Reason", string(mcsv1beta1.ServiceExportReasonPortConflict)))))
 		}
 		By("sending the port that a resolved to a alone")
-		for _, m := range members() {
+		for _, m := range bothMembers() {
 			m.expectAnswers(ctx, hostOf(key), servicePort, pods["a"]...)
 		}
 
 		Expect(clusterB.patch(ctx, service, port(servicePort))).To(Succeed())
-		for _, m := range members() {
+		for _, m := range bothMembers() {
 			m.expectExported(ctx, key, metav1.ConditionFalse)
 			m.expectAnswers(ctx, hostOf(key), servicePort, slices.Concat(pods["a"], pods["b"])...)
 		}
@@ -67,7 +67,7 @@ var _ = Describe("A Service that both clusters export", Ordered, kep("constraint
 
 	It("is served by the other alone once one stops exporting it", func(ctx SpecContext) {
 		Expect(clusterA.client.Delete(ctx, newExport(key.Namespace, key.Name))).To(Succeed())
-		for _, m := range members() {
+		for _, m := range bothMembers() {
 			m.expectImported(ctx, key, mcsv1beta1.ClusterSetIP, "b")
 			m.expectAnswers(ctx, hostOf(key), servicePort, pods["b"]...)
 		}

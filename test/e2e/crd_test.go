@@ -32,7 +32,7 @@ var _ = Describe("FAULT 36: without a CustomResourceDefinition of ours in b", Or
 	var pods []string
 
 	BeforeAll(func(ctx SpecContext) {
-		for _, m := range members() {
+		for _, m := range bothMembers() {
 			m.create(ctx, newNamespace(key.Namespace))
 		}
 		clusterA.create(ctx, newServer(key.Namespace, key.Name, 1), newService(key.Namespace, key.Name, corev1.ServiceTypeClusterIP), newExport(key.Namespace, key.Name))

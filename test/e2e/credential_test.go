@@ -22,8 +22,8 @@ import (
 	"github.com/comity-mcs/comity/status/condition"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/join"
+	"github.com/comity-mcs/comity/sync/members"
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/sync/peer"
 	"github.com/comity-mcs/comity/test/install"
 )
 
@@ -38,7 +38,7 @@ var _ = Describe("FAULT 21: the credential with which b reads a", Ordered, beyon
 	}
 
 	BeforeAll(func(ctx SpecContext) {
-		for _, m := range members() {
+		for _, m := range bothMembers() {
 			m.create(ctx, newNamespace(key.Namespace))
 		}
 		clusterA.create(ctx, newServer(key.Namespace, key.Name, 1), newService(key.Namespace, key.Name, corev1.ServiceTypeClusterIP), newExport(key.Namespace, key.Name))
@@ -75,7 +75,7 @@ var _ = Describe("FAULT 21: the credential with which b reads a", Ordered, beyon
 			Eventually(ctx, func() string {
 				return shell.quietly(ctx, "kubectl --context b -n comity-system events --for secret/peer-a")
 			}).
-				Should(And(ContainSubstring(peer.ReasonInvalidKubeconfig), ContainSubstring(bad.words)))
+				Should(And(ContainSubstring(members.ReasonInvalidKubeconfig), ContainSubstring(bad.words)))
 			step("in b: the event on Secret peer-a names %q", bad.words)
 		}
 		follows(ctx, 2)
@@ -96,7 +96,7 @@ var _ = Describe("FAULT 21: the credential with which b reads a", Ordered, beyon
 		Eventually(ctx, func() string {
 			return shell.quietly(ctx, "kubectl --context b -n comity-system events --for secret/zz-second")
 		}).
-			Should(And(ContainSubstring(peer.ReasonDuplicateClusterID), ContainSubstring("peer-a")))
+			Should(And(ContainSubstring(members.ReasonDuplicateClusterID), ContainSubstring("peer-a")))
 		follows(ctx, 1)
 	})
 
@@ -114,7 +114,7 @@ var _ = Describe("FAULT 21: the credential with which b reads a", Ordered, beyon
 		Expect(clusterB.Unblock(ctx)).To(Succeed())
 		Eventually(ctx, func() string {
 			return shell.quietly(ctx, "kubectl --context b -n comity-system events --for secret/peer-a")
-		}).Should(And(ContainSubstring(peer.ReasonUnauthorized), ContainSubstring("kubectl comity join")))
+		}).Should(And(ContainSubstring(members.ReasonUnauthorized), ContainSubstring("kubectl comity join")))
 		clusterB.expectSource(ctx, key, condition.ReasonStale)
 		Expect(clusterB.slicesFrom(ctx, key, "a")).To(Equal(imported), "slices from a stay as they are")
 		clusterB.expectAnswers(ctx, hostOf(key), servicePort, clusterA.awaitPods(ctx, key.Namespace, key.Name, 1)...)

@@ -46,7 +46,7 @@ var _ = Describe("`kubectl describe` of an export and its import", Ordered, kep(
 		other := newService(key.Namespace, key.Name, corev1.ServiceTypeClusterIP)
 		other.Spec.Ports[0].Port = 9090
 		clusterB.create(ctx, other, newExport(key.Namespace, key.Name))
-		for _, m := range members() {
+		for _, m := range bothMembers() {
 			m.expectDescribed(ctx, "serviceexport", key, reads("Conflict", "True", "PortConflict", And(ContainSubstring("80/TCP"), ContainSubstring("9090/TCP in b"))))
 		}
 	})

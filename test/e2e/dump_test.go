@@ -20,7 +20,7 @@ const dumpTimeout = 90 * time.Second
 func dump() {
 	ctx, cancel := context.WithTimeout(context.Background(), dumpTimeout)
 	defer cancel()
-	for _, m := range members() {
+	for _, m := range bothMembers() {
 		if m == nil {
 			continue
 		}

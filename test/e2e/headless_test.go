@@ -26,13 +26,13 @@ var _ = Describe("stateful-service, headless, exported from a", Ordered, kep("se
 		Expect(clusterA.awaitPods(ctx, stateful.Namespace, "stateful", 2)).To(ConsistOf("stateful-0", "stateful-1"))
 		ips = clusterA.podIPs(ctx, stateful.Namespace, "stateful")
 		clusterA.expectExported(ctx, stateful, metav1.ConditionFalse)
-		for _, m := range members() {
+		for _, m := range bothMembers() {
 			m.expectImported(ctx, stateful, mcsv1beta1.Headless, "a")
 		}
 	})
 
 	It("resolves to its Pods, together, one by one, and with ports", func(ctx SpecContext) {
-		for _, m := range members() {
+		for _, m := range bothMembers() {
 			m.expectAddresses(ctx, hostOf(stateful), slices.Concat(ips["stateful-0"], ips["stateful-1"])...)
 			m.expectAddresses(ctx, "stateful-0.a."+hostOf(stateful), ips["stateful-0"]...)
 			m.expectAddresses(ctx, "stateful-1.a."+hostOf(stateful), ips["stateful-1"]...)
@@ -44,7 +44,7 @@ var _ = Describe("stateful-service, headless, exported from a", Ordered, kep("se
 	})
 
 	It("leads to its Pods by those names", func(ctx SpecContext) {
-		for _, m := range members() {
+		for _, m := range bothMembers() {
 			m.expectAnswers(ctx, "stateful-0.a."+hostOf(stateful), servicePort, "stateful-0")
 			m.expectAnswers(ctx, "stateful-1.a."+hostOf(stateful), servicePort, "stateful-1")
 		}
@@ -54,7 +54,7 @@ var _ = Describe("stateful-service, headless, exported from a", Ordered, kep("se
 
 	It("is gone everywhere once it is no longer exported", func(ctx SpecContext) {
 		Expect(clusterA.client.Delete(ctx, newExport(stateful.Namespace, stateful.Name))).To(Succeed())
-		for _, m := range members() {
+		for _, m := range bothMembers() {
 			m.expectNoTrace(ctx, stateful)
 			m.expectNoName(ctx, "stateful-0.a."+hostOf(stateful))
 		}

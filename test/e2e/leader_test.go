@@ -30,34 +30,34 @@ var _ = Describe("When the leader's Pod is deleted in both clusters", beyond(), 
 	key := types.NamespacedName{Namespace: "leader", Name: "steady"}
 
 	It("nothing that was written changes, no request fails, and the next leader goes on", func(ctx SpecContext) {
-		for _, m := range members() {
+		for _, m := range bothMembers() {
 			m.create(ctx, newNamespace(key.Namespace))
 			m.create(ctx, newServer(key.Namespace, key.Name, 1), newService(key.Namespace, key.Name, corev1.ServiceTypeClusterIP))
 		}
-		for _, m := range members() {
+		for _, m := range bothMembers() {
 			m.create(ctx, newExport(key.Namespace, key.Name))
 		}
 		var pods []string
-		for _, m := range members() {
+		for _, m := range bothMembers() {
 			m.expectExported(ctx, key, metav1.ConditionFalse)
 			m.expectImported(ctx, key, mcsv1beta1.ClusterSetIP, "a", "b")
 			pods = append(pods, m.awaitPods(ctx, key.Namespace, key.Name, 1)...)
 		}
-		for _, m := range members() {
+		for _, m := range bothMembers() {
 			m.expectAnswers(ctx, hostOf(key), servicePort, pods...)
 		}
 		before := map[string]map[string]string{}
-		for _, m := range members() {
+		for _, m := range bothMembers() {
 			before[m.ID()] = m.atRest(ctx)
 			Expect(before[m.ID()]).To(HaveKey(ContainSubstring("ServiceImport " + key.String())))
 			step("in %s: %d objects at rest", m.ID(), len(before[m.ID()]))
 		}
 
 		stop := keepAsking(ctx, clusterB, hostOf(key))
-		for _, m := range members() {
+		for _, m := range bothMembers() {
 			m.replaceLeader(ctx)
 		}
-		for _, m := range members() {
+		for _, m := range bothMembers() {
 			Consistently(ctx, func() string { return cmp.Diff(before[m.ID()], m.written(ctx)) }).Should(BeEmpty(), "objects of cluster %s", m.ID())
 		}
 		requests, failed := stop()

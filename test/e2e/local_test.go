@@ -25,7 +25,7 @@ var _ = Describe("A Service with comity.dev/prefer: local", Ordered, beyond(), f
 	var pods map[string][]string // by cluster id
 
 	BeforeAll(func(ctx SpecContext) {
-		for _, m := range members() {
+		for _, m := range bothMembers() {
 			config, err := m.typed.CoreV1().ConfigMaps("kube-system").Get(ctx, "kube-proxy", metav1.GetOptions{})
 			Expect(err).NotTo(HaveOccurred())
 			Expect(config.Data["config.conf"]).To(MatchRegexp(`(?m)^mode: "?%s"?$`, proxyModes()[m.ID()]))
@@ -34,7 +34,7 @@ var _ = Describe("A Service with comity.dev/prefer: local", Ordered, beyond(), f
 	})
 
 	It("is answered in the cluster that asks, every time", func(ctx SpecContext) {
-		for _, m := range members() {
+		for _, m := range bothMembers() {
 			m.expectAnswers(ctx, hostOf(key), servicePort, pods[m.ID()]...)
 			for _, target := range m.targets(ctx, hostOf(key)) {
 				Expect(m.ask(ctx, target, servicePort, requests)).To(ConsistOf(pods[m.ID()]))

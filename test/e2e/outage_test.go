@@ -26,7 +26,7 @@ var _ = Describe("FAULT 20: while no replica of Comity runs in b", Ordered, beyo
 	kept, withdrawn, own, turned := named("kept"), named("withdrawn"), named("own"), named("turned")
 
 	BeforeAll(func(ctx SpecContext) {
-		for _, m := range members() {
+		for _, m := range bothMembers() {
 			m.create(ctx, newNamespace(namespace))
 		}
 		for key, m := range map[types.NamespacedName]*member{kept: clusterA, withdrawn: clusterA, own: clusterB} {
@@ -84,7 +84,7 @@ var _ = Describe("FAULT 20: while no replica of Comity runs in b", Ordered, beyo
 		clusterA.expectNoTrace(ctx, turned)
 		clusterB.expectAnswers(ctx, hostOf(kept), servicePort, pods...)
 		clusterB.expectNoTrace(ctx, withdrawn)
-		for _, m := range members() {
+		for _, m := range bothMembers() {
 			m.expectNoTrace(ctx, own)
 		}
 	})

@@ -28,7 +28,7 @@ var _ = Describe("Named ports of a Service that both export", Ordered, kep("serv
 	all := func() []string { return slices.Concat(pods["a"], pods["b"]) }
 
 	BeforeAll(func(ctx SpecContext) {
-		for _, m := range members() {
+		for _, m := range bothMembers() {
 			m.create(ctx, newNamespace(key.Namespace))
 			named := service()
 			named.Spec.Ports[0].Name = "http"
@@ -37,13 +37,13 @@ var _ = Describe("Named ports of a Service that both export", Ordered, kep("serv
 		clusterA.create(ctx, newExport(key.Namespace, key.Name))
 		clusterB.expectImported(ctx, key, mcsv1beta1.ClusterSetIP, "a")
 		clusterB.create(ctx, newExport(key.Namespace, key.Name))
-		for _, m := range members() {
+		for _, m := range bothMembers() {
 			pods[m.ID()] = m.awaitPods(ctx, key.Namespace, key.Name, 1)
 		}
 	})
 
 	It("lead to the Pods of both by clusterset IP and by name, and have SRV records", kep("clustersetip", "dns"), func(ctx SpecContext) {
-		for _, m := range members() {
+		for _, m := range bothMembers() {
 			imported := m.expectImported(ctx, key, mcsv1beta1.ClusterSetIP, "a", "b")
 			Expect(imported.Spec.IPs).NotTo(BeEmpty())
 			for _, ip := range imported.Spec.IPs {
@@ -57,7 +57,7 @@ var _ = Describe("Named ports of a Service that both export", Ordered, kep("serv
 
 	It("conflict when one name has two numbers, and only who has the number of a gets its requests", func(ctx SpecContext) {
 		Expect(clusterB.patch(ctx, service(), `{"spec": {"ports": [{"name": "http", "port": 9090, "targetPort": 8080}]}}`)).To(Succeed())
-		for _, m := range members() {
+		for _, m := range bothMembers() {
 			m.expectConflict(ctx, key, "80/TCP", "9090/TCP in b")
 			m.expectAnswers(ctx, hostOf(key), servicePort, pods["a"]...)
 		}
@@ -65,7 +65,7 @@ var _ = Describe("Named ports of a Service that both export", Ordered, kep("serv
 
 	It("conflict when one number has two names, and only who has the name of a gets its requests", func(ctx SpecContext) {
 		Expect(clusterB.patch(ctx, service(), `{"spec": {"ports": [{"name": "web", "port": 80, "targetPort": 8080}]}}`)).To(Succeed())
-		for _, m := range members() {
+		for _, m := range bothMembers() {
 			m.expectConflict(ctx, key, `port "http"`, `port "web"`)
 			m.expectAnswers(ctx, hostOf(key), servicePort, pods["a"]...)
 			imported := m.expectImported(ctx, key, mcsv1beta1.ClusterSetIP, "a", "b")
@@ -76,14 +76,14 @@ var _ = Describe("Named ports of a Service that both export", Ordered, kep("serv
 	It("are united, and one that b alone has leads to b alone", func(ctx SpecContext) {
 		Expect(clusterB.patch(ctx, service(), `{"spec": {"ports": [
 			{"name": "http", "port": 80, "targetPort": 8080}, {"name": "extra", "port": 81, "targetPort": 8080}]}}`)).To(Succeed())
-		for _, m := range members() {
+		for _, m := range bothMembers() {
 			m.expectAnswers(ctx, hostOf(key), extraPort, pods["b"]...)
 			m.expectAnswers(ctx, hostOf(key), servicePort, all()...)
 			m.expectDNS(ctx, "_extra._tcp."+hostOf(key), dns.TypeSRV, "81 "+hostOf(key)+".")
 			m.expectConflict(ctx, key, `port "extra": absent in a; 81/TCP in b (used)`)
 		}
 		Expect(clusterB.patch(ctx, service(), `{"spec": {"ports": [{"name": "http", "port": 80, "targetPort": 8080}]}}`)).To(Succeed())
-		for _, m := range members() {
+		for _, m := range bothMembers() {
 			m.expectExported(ctx, key, metav1.ConditionFalse)
 		}
 	})
@@ -112,14 +112,14 @@ var _ = Describe("A Service that both clusters have and a alone exports", kep("e
 	const requests = 10
 
 	It("is answered by a, ten of ten requests", func(ctx SpecContext) {
-		for _, m := range members() {
+		for _, m := range bothMembers() {
 			m.create(ctx, newNamespace(key.Namespace))
 			m.create(ctx, newServer(key.Namespace, key.Name, 1), newService(key.Namespace, key.Name, corev1.ServiceTypeClusterIP))
 		}
 		clusterA.create(ctx, newExport(key.Namespace, key.Name))
 		exporter := clusterA.awaitPods(ctx, key.Namespace, key.Name, 1)
 		own := clusterB.awaitPods(ctx, key.Namespace, key.Name, 1)
-		for _, m := range members() {
+		for _, m := range bothMembers() {
 			m.expectImported(ctx, key, mcsv1beta1.ClusterSetIP, "a")
 			m.expectAnswers(ctx, hostOf(key), servicePort, exporter...)
 			for _, target := range m.targets(ctx, hostOf(key)) {

@@ -26,7 +26,7 @@ var _ = Describe("The webhook in a", Ordered, kep("restricting-exports"), func()
 	const namespace = "refusals"
 
 	BeforeAll(func(ctx SpecContext) {
-		for _, m := range members() {
+		for _, m := range bothMembers() {
 			m.create(ctx, newNamespace(namespace))
 		}
 		external := &corev1.Service{

@@ -27,7 +27,7 @@ var _ = Describe("An export from a to b alone", Ordered, kep("restricting-export
 	const shared, scoped = "comity-a", "comity-a-to-b"
 
 	BeforeAll(func(ctx SpecContext) {
-		for _, m := range members() {
+		for _, m := range bothMembers() {
 			m.create(ctx, newNamespace(key.Namespace))
 		}
 		export := newExport(key.Namespace, key.Name)
@@ -40,7 +40,7 @@ var _ = Describe("An export from a to b alone", Ordered, kep("restricting-export
 		Expect(clusterA.recordNamespaces(ctx, key)).To(ConsistOf(scoped))
 		step("in a: the record of %s is in %s and not in %s", key, scoped, shared)
 		pods := clusterA.awaitPods(ctx, key.Namespace, key.Name, 1)
-		for _, m := range members() {
+		for _, m := range bothMembers() {
 			m.expectImported(ctx, key, mcsv1beta1.ClusterSetIP, "a")
 			m.expectAnswers(ctx, hostOf(key), servicePort, pods...)
 		}

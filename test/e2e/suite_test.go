@@ -113,8 +113,8 @@ func letPass(ctx context.Context, since time.Time, d time.Duration) {
 // proxyModes are those of kube-proxy that users have most; what leaves a is routed by the newer one.
 func proxyModes() map[string]string { return map[string]string{"a": "nftables", "b": "iptables"} }
 
-// members are both clusters, in order.
-func members() []*member { return []*member{clusterA, clusterB} }
+// bothMembers are both clusters, in order.
+func bothMembers() []*member { return []*member{clusterA, clusterB} }
 
 var _ = BeforeSuite(func(ctx SpecContext) {
 	defer func() {
@@ -155,7 +155,7 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 		before.Store(m.ID(), inventory)
 		return err
 	})).To(Succeed())
-	for _, m := range members() {
+	for _, m := range bothMembers() {
 		dnsBefore[m.ID()] = m.dnsConfiguration(ctx)
 	}
 	shell.follow(ctx, guide.Comity, guide.CoreDNS, guide.Join, guide.Verify)
@@ -166,12 +166,12 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 
 	step("start a client Pod in each cluster")
 	Expect(inBoth(ctx, func(ctx context.Context, m *member) error { return m.apply(ctx, clientPod) })).To(Succeed())
-	for _, m := range members() {
+	for _, m := range bothMembers() {
 		m.awaitPeer(ctx)
 		m.awaitPods(ctx, metav1.NamespaceDefault, "client", 1)
 	}
 	first := types.NamespacedName{Namespace: "shop", Name: "web"}
-	for _, m := range members() {
+	for _, m := range bothMembers() {
 		// The guide's Service has one IP family.
 		m.expectAnswersAt(ctx, hostOf(first), servicePort, clusterA.awaitPods(ctx, first.Namespace, first.Name, 1)...)
 	}
@@ -189,7 +189,7 @@ var _ = JustAfterEach(func() {
 // inBoth does the same in both clusters, side by side.
 func inBoth(ctx context.Context, do func(context.Context, *member) error) error {
 	group, ctx := errgroup.WithContext(ctx)
-	for _, m := range members() {
+	for _, m := range bothMembers() {
 		group.Go(func() error {
 			if err := do(ctx, m); err != nil {
 				return fmt.Errorf("cluster %s: %w", m.ID(), err)

@@ -26,20 +26,20 @@ import (
 // exports it; it gives the Pods by cluster id. Each cluster is one zone.
 func exportFromBoth(ctx context.Context, key types.NamespacedName, count int32, annotations map[string]string, adapt func(*corev1.ServiceSpec)) map[string][]string {
 	GinkgoHelper()
-	for _, m := range members() {
+	for _, m := range bothMembers() {
 		m.create(ctx, newNamespace(key.Namespace))
 	}
-	for _, m := range members() {
+	for _, m := range bothMembers() {
 		service, export := newService(key.Namespace, key.Name, corev1.ServiceTypeClusterIP), newExport(key.Namespace, key.Name)
 		adapt(&service.Spec)
 		export.Annotations = annotations
 		m.create(ctx, newServer(key.Namespace, key.Name, count), service, export)
 	}
 	pods := map[string][]string{}
-	for _, m := range members() {
+	for _, m := range bothMembers() {
 		pods[m.ID()] = m.awaitPods(ctx, key.Namespace, key.Name, int(count))
 	}
-	for _, m := range members() {
+	for _, m := range bothMembers() {
 		m.expectExported(ctx, key, metav1.ConditionFalse)
 		m.expectImported(ctx, key, mcsv1beta1.ClusterSetIP, "a", "b")
 	}
@@ -74,7 +74,7 @@ var _ = Describe("trafficDistribution", kep("clustersetip", "global-properties")
 	It("stands on import and derived Service, and keeps requests in the zone", func(ctx SpecContext) {
 		const wanted = corev1.ServiceTrafficDistributionPreferClose
 		pods := exportFromBoth(ctx, key, 1, nil, func(s *corev1.ServiceSpec) { s.TrafficDistribution = ptr.To(wanted) })
-		for _, m := range members() {
+		for _, m := range bothMembers() {
 			imported := m.expectImported(ctx, key, mcsv1beta1.ClusterSetIP, "a", "b")
 			Expect(imported.Spec.TrafficDistribution).To(HaveValue(Equal(wanted)))
 			Expect(m.derived(ctx, imported).Spec.TrafficDistribution).To(HaveValue(Equal(wanted)))
@@ -91,7 +91,7 @@ var _ = Describe("sessionAffinity", kep("session-affinity"), func() {
 			s.SessionAffinity = corev1.ServiceAffinityClientIP
 			s.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr.To[int32](3600)}}
 		})
-		for _, m := range members() {
+		for _, m := range bothMembers() {
 			imported := m.expectImported(ctx, key, mcsv1beta1.ClusterSetIP, "a", "b")
 			Expect(imported.Spec.SessionAffinity).To(Equal(corev1.ServiceAffinityClientIP))
 			derived := m.derived(ctx, imported)
@@ -124,7 +124,7 @@ var _ = Describe("A Service that prefers two IP families", kep("clustersetip", "
 		step("the nodes have Pod networks of %v", families)
 		AddReportEntry("IP families of the nodes", families, ReportEntryVisibilityAlways)
 		pods := exportFromBoth(ctx, key, 1, nil, func(s *corev1.ServiceSpec) { s.IPFamilyPolicy = ptr.To(corev1.IPFamilyPolicyPreferDualStack) })
-		for _, m := range members() {
+		for _, m := range bothMembers() {
 			imported := m.expectImported(ctx, key, mcsv1beta1.ClusterSetIP, "a", "b")
 			Expect(imported.Spec.IPFamilies).To(Equal(families))
 			Expect(imported.Spec.IPs).To(HaveLen(len(families)))

@@ -39,7 +39,7 @@ var _ = Describe("helm uninstall alone, in b", beyond(), func() {
 	external := types.NamespacedName{Namespace: key.Namespace, Name: "external"}
 
 	It("keeps traffic; and after it was installed again, what no webhook saw is found", func(ctx SpecContext) {
-		for _, m := range members() {
+		for _, m := range bothMembers() {
 			m.create(ctx, newNamespace(key.Namespace))
 		}
 		clusterA.create(ctx, newServer(key.Namespace, key.Name, 1), newService(key.Namespace, key.Name, corev1.ServiceTypeClusterIP), newExport(key.Namespace, key.Name))
@@ -112,7 +112,7 @@ var _ = AfterSuite(func(ctx SpecContext) {
 		return
 	}
 	out := shell.follow(ctx, guide.Uninstall)
-	for _, m := range members() {
+	for _, m := range bothMembers() {
 		Eventually(ctx, func() ([]string, error) { return m.leftovers(ctx) }).Should(BeEmpty(),
 			"what Comity left in cluster %s, beside its CustomResourceDefinitions, after\n%s", m.ID(), out)
 		Expect(m.dnsConfiguration(ctx)).To(Equal(dnsBefore[m.ID()]), "CoreDNS of cluster %s is what it was", m.ID())

@@ -87,7 +87,7 @@ func newUser(ctx context.Context, dir, image string) *user {
 // begins writes the kubeconfig of new clusters.
 func (u *user) begins() {
 	GinkgoHelper()
-	Expect(clusters.MergedKubeconfig(filepath.Join(u.dir, "kubeconfig"), members()...)).To(Succeed())
+	Expect(clusters.MergedKubeconfig(filepath.Join(u.dir, "kubeconfig"), bothMembers()...)).To(Succeed())
 }
 
 // follow does what sections of the guide say, and gives what was printed.

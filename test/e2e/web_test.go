@@ -24,7 +24,7 @@ var _ = Describe("web-service, exported from a", Ordered, kep("exporting-service
 
 	It("is imported, with status on both sides", func(ctx SpecContext) {
 		clusterA.expectExported(ctx, web, metav1.ConditionFalse)
-		for _, m := range members() {
+		for _, m := range bothMembers() {
 			imported := m.expectImported(ctx, web, mcsv1beta1.ClusterSetIP, "a")
 			Expect(imported.Spec.Ports).To(ConsistOf(And(HaveField("Name", "http"), HaveField("Port", int32(servicePort)))))
 			m.expectAddresses(ctx, hostOf(web), imported.Spec.IPs...)
@@ -47,7 +47,7 @@ var _ = Describe("web-service, exported from a", Ordered, kep("exporting-service
 
 	It("is gone everywhere once it is no longer exported", func(ctx SpecContext) {
 		Expect(clusterA.client.Delete(ctx, newExport(web.Namespace, web.Name))).To(Succeed())
-		for _, m := range members() {
+		for _, m := range bothMembers() {
 			m.expectNoTrace(ctx, web)
 		}
 		By("leaving what its owner made")
@@ -67,7 +67,7 @@ var _ = Describe("Services of other types", kep("service-types"), func() {
 	const namespace = "types"
 
 	It("are imported as ClusterSetIP and reached", func(ctx SpecContext) {
-		for _, m := range members() {
+		for _, m := range bothMembers() {
 			m.create(ctx, newNamespace(namespace))
 		}
 		for name, kind := range map[string]corev1.ServiceType{"nodeport": corev1.ServiceTypeNodePort, "balancer": corev1.ServiceTypeLoadBalancer} {
@@ -86,7 +86,7 @@ var _ = Describe("A Pod that is not ready", kep("tracking-endpoints"), func() {
 	key := types.NamespacedName{Namespace: "readiness", Name: "gated"}
 
 	It("gets no requests from another cluster until it is", func(ctx SpecContext) {
-		for _, m := range members() {
+		for _, m := range bothMembers() {
 			m.create(ctx, newNamespace(key.Namespace))
 		}
 		server := newServer(key.Namespace, key.Name, 2)

@@ -23,8 +23,8 @@ import (
 	"github.com/comity-mcs/comity/sync/localcluster"
 	"github.com/comity-mcs/comity/sync/loop"
 	"github.com/comity-mcs/comity/sync/loop/verdict"
+	"github.com/comity-mcs/comity/sync/members"
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/sync/peer"
 	"github.com/comity-mcs/comity/sync/probe"
 	"github.com/comity-mcs/comity/sync/report"
 	"github.com/comity-mcs/comity/webhook"
@@ -38,7 +38,7 @@ func wire(mgr ctrl.Manager, o Options, self identity, leading *fence.Fence, read
 	if err != nil {
 		return err
 	}
-	peers := peer.New(peer.Options{
+	peers := members.New(members.Options{
 		Self: self.cluster, ClusterSet: self.set, Namespace: o.Namespace, LocalCluster: here.Get,
 		StaleAfter: o.StaleAfter, LostAfter: o.LostAfter, DeletionHold: o.DeletionHold,
 		Imported: func(ctx context.Context) (map[model.ClusterID][]types.NamespacedName, error) {
@@ -135,7 +135,7 @@ type law struct {
 
 // setupPolicies makes policies, peers and what is stored here one judge, whom
 // the webhook asks each time and everybody else only about what is new.
-func setupPolicies(mgr ctrl.Manager, self identity, peers *peer.Set) (*law, error) {
+func setupPolicies(mgr ctrl.Manager, self identity, peers *members.Set) (*law, error) {
 	policies, err := engine.New(engine.Options{})
 	if err != nil {
 		return nil, fmt.Errorf("set up the policy engine: %w", err)
@@ -177,7 +177,7 @@ func setupPolicies(mgr ctrl.Manager, self identity, peers *peer.Set) (*law, erro
 }
 
 // setupReports tells the peers what came of their exports, and learns it of ours.
-func setupReports(mgr ctrl.Manager, o Options, self identity, peers *peer.Set, exchange *loop.Exchange, syncing *loop.Loop, conditions *recheck) (*report.Reporter, error) {
+func setupReports(mgr ctrl.Manager, o Options, self identity, peers *members.Set, exchange *loop.Exchange, syncing *loop.Loop, conditions *recheck) (*report.Reporter, error) {
 	opts := report.Options{
 		Self: self.cluster, ClusterUID: self.uid, Namespace: o.Namespace, Peers: peers, Import: o.Import,
 		Observations: syncing, Observed: syncing.Changed(), Interval: o.HeartbeatInterval,
@@ -190,7 +190,7 @@ func setupReports(mgr ctrl.Manager, o Options, self identity, peers *peer.Set, e
 }
 
 // findExchange sets up the hub if there is one; nil is this cluster's own API server.
-func findExchange(mgr ctrl.Manager, o Options, self identity, peers *peer.Set, leading *fence.Fence, log logr.Logger) (*loop.Exchange, error) {
+func findExchange(mgr ctrl.Manager, o Options, self identity, peers *members.Set, leading *fence.Fence, log logr.Logger) (*loop.Exchange, error) {
 	if o.ExchangeKubeconfig == "" {
 		return nil, nil
 	}

@@ -162,10 +162,10 @@ func TestWhatCannotBeToldApartIsNotRemembered(t *testing.T) {
 func TestAPeerThatIsHeardOfLessCostsNoEvaluation(t *testing.T) {
 	w := newWorld()
 	c := w.cache()
-	peer := model.Member{ID: "b", Synced: true, Contact: model.Contact{State: model.Connected}}
+	peer := model.Member{ID: "b", Synced: true, Liveness: model.Liveness{State: model.Connected}}
 	c.MemberChanged("b", []model.Member{peer})
 	c.Admit(t.Context(), w.export())
-	peer.Contact.State = model.Stale
+	peer.Liveness.State = model.Stale
 	if c.MemberChanged("b", []model.Member{peer}) || c.Admit(t.Context(), w.export()).Outcome != decision.Denied || w.asked != 1 {
 		t.Errorf("asked %d times, want once", w.asked)
 	}

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/comity-mcs/comity/sync/peer"
+	"github.com/comity-mcs/comity/sync/members"
 	"github.com/comity-mcs/comity/test/clusters/controlplane"
 	"github.com/comity-mcs/comity/test/envtest/clusterset"
 )
@@ -52,7 +52,7 @@ var _ = Describe("FAULT: exports of a peer that vanish by accident", func() {
 		said := a.ImportCondition(ns, fmt.Sprintf("web-%d", vanish-1), "DeletionHeld")
 		Eventually(ctx, said).Should(And(ContainSubstring("comity.dev/confirm-deletions"), ContainSubstring("exports of cluster b vanished")))
 		Expect(len(a.AllBackends(ctx, ns))).To(BeNumerically(">=", all-10), "of %d endpoints at most the budget may go", len(whole))
-		awaitEvent(ctx, peer.ReasonDeletionHeld)
+		awaitEvent(ctx, members.ReasonDeletionHeld)
 
 		By("undoing one of them")
 		last := fmt.Sprintf("web-%d", vanish-1)

@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/comity-mcs/comity/sync/peer"
+	"github.com/comity-mcs/comity/sync/members"
 	"github.com/comity-mcs/comity/test/clusters/controlplane"
 	"github.com/comity-mcs/comity/test/envtest/clusterset"
 )
@@ -68,7 +68,7 @@ var _ = Describe("FAULT 4: the etcd of a peer is restored from the past", func()
 		}).
 			Should(Satisfy(apierrors.IsNotFound))
 		Expect(a.Derived(ctx, ns, "old").UID).To(Equal(uid))
-		awaitEvent(ctx, peer.ReasonStoreRestored)
+		awaitEvent(ctx, members.ReasonStoreRestored)
 		b.AwaitReady(ctx)
 		By("exporting anew")
 		exportOne(ctx, b, ns, "after", 8080, "10.96.0.4")

@@ -15,12 +15,12 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/comity-mcs/comity/sync/members"
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/sync/peer"
 )
 
 var (
-	haveConnected = HaveField("Contact.State", model.Connected)
+	haveConnected = HaveField("Liveness.State", model.Connected)
 	haveSynced    = HaveField("Synced", true)
 )
 
@@ -45,9 +45,9 @@ var _ = Describe("a peer behind a broken network", func() {
 		kept := there.export("b", "kept-in-the-dark")
 		Eventually(exports(kept)).Should(HaveLen(1))
 		toB.toxic("dark", "timeout", `{"timeout":0}`)
-		Eventually(member("b")).Should(HaveField("Contact.State", model.Stale))
-		Expect(member("b")().Contact).To(And(HaveField("Reason", peer.ReasonUnreachable), HaveField("Confirmed", Not(BeZero()))))
-		Eventually(member("b")).Should(HaveField("Contact.State", model.Lost))
+		Eventually(member("b")).Should(HaveField("Liveness.State", model.Stale))
+		Expect(member("b")().Liveness).To(And(HaveField("Reason", members.ReasonUnreachable), HaveField("Confirmed", Not(BeZero()))))
+		Eventually(member("b")).Should(HaveField("Liveness.State", model.Lost))
 		Expect(member("b")()).To(haveSynced)
 		Expect(peers.Exports(kept)).To(HaveLen(1))
 		Expect(member("c")()).To(And(haveConnected, haveSynced), "another peer has no part in it")
@@ -120,18 +120,18 @@ var _ = Describe("the credential of a peer", Ordered, func() {
 
 		By("revoking it: Unauthorized at the next request, then Stale, and nothing is withdrawn")
 		withdraw("first")
-		Eventually(func() string { toB.hangUp(); always(); return state("b")().Reason }).WithPolling(time.Second).Should(Equal(peer.ReasonUnauthorized))
-		Eventually(member("b")).Should(HaveField("Contact", And(HaveField("State", model.Stale), HaveField("Reason", peer.ReasonUnauthorized))))
+		Eventually(func() string { toB.hangUp(); always(); return state("b")().Reason }).WithPolling(time.Second).Should(Equal(members.ReasonUnauthorized))
+		Eventually(member("b")).Should(HaveField("Liveness", And(HaveField("State", model.Stale), HaveField("Reason", members.ReasonUnauthorized))))
 		Expect(member("b")()).To(haveSynced)
 		always()
 
 		By("writing garbage, and an exec plugin: the Secret is refused, the old data stays")
 		rotate([]byte("garbage"))
-		Eventually(state("b")).Should(HaveField("Reason", peer.ReasonInvalidKubeconfig))
+		Eventually(state("b")).Should(HaveField("Reason", members.ReasonInvalidKubeconfig))
 		rotate(kubeconfig(toB.address(), &there, func(u *clientcmdapi.AuthInfo) {
 			u.Exec = &clientcmdapi.ExecConfig{Command: "/bin/sh", APIVersion: "client.authentication.k8s.io/v1", InteractiveMode: "Never"}
 		}))
-		Eventually(eventsOn("peer-b")).Should(ContainElement(And(HavePrefix(peer.ReasonInvalidKubeconfig), ContainSubstring("exec"))))
+		Eventually(eventsOn("peer-b")).Should(ContainElement(And(HavePrefix(members.ReasonInvalidKubeconfig), ContainSubstring("exec"))))
 		always()
 
 		By("giving it a good one: heard of again")
@@ -147,7 +147,7 @@ var _ = Describe("the credential of a peer", Ordered, func() {
 		second := peerSecret("zz-second", "b", kubeconfig(here.address(), &here))
 		here.create(second)
 		DeferCleanup(func() { here.delete(second) })
-		Eventually(eventsOn("zz-second")).Should(ContainElement(And(HavePrefix(peer.ReasonDuplicateClusterID), ContainSubstring("peer-b"))))
+		Eventually(eventsOn("zz-second")).Should(ContainElement(And(HavePrefix(members.ReasonDuplicateClusterID), ContainSubstring("peer-b"))))
 		Consistently(exports(key)).Should(HaveLen(1))
 	})
 
@@ -167,8 +167,8 @@ var _ = Describe("the credential of a peer", Ordered, func() {
 		})
 		here.publish("b", "uid-other")
 		rotate(kubeconfig(here.address(), &here))
-		Eventually(state("b")).Should(And(HaveField("Reason", peer.ReasonClusterIDReused), HaveField("Message", And(ContainSubstring("uid-b"), ContainSubstring("uid-other")))))
-		Eventually(eventsOn("peer-b")).Should(ContainElement(HavePrefix(peer.ReasonClusterIDReused)))
+		Eventually(state("b")).Should(And(HaveField("Reason", members.ReasonClusterIDReused), HaveField("Message", And(ContainSubstring("uid-b"), ContainSubstring("uid-other")))))
+		Eventually(eventsOn("peer-b")).Should(ContainElement(HavePrefix(members.ReasonClusterIDReused)))
 		Consistently(exports(key)).Should(HaveLen(1))
 		Expect(member("b")()).To(haveSynced)
 	})

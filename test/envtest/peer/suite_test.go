@@ -35,8 +35,8 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/members"
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/sync/peer"
 )
 
 // Times, shortened from 40 s and 5 min.
@@ -64,7 +64,7 @@ var (
 	scheme = runtime.NewScheme()
 	// here is the API server of cluster a; that of cluster c too, to save one.
 	here, there server
-	peers       *peer.Set
+	peers       *members.Set
 	registry    *prometheus.Registry
 	toB         *network
 )
@@ -115,7 +115,7 @@ func startAgent() {
 	mgr, err := ctrl.NewManager(here.config, ctrl.Options{Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"}})
 	Expect(err).NotTo(HaveOccurred())
 	registry = prometheus.NewRegistry()
-	peers = peer.New(peer.Options{
+	peers = members.New(members.Options{
 		Self: "a", ClusterSet: "prod", Namespace: "comity-system", StaleAfter: staleAfter, LostAfter: lostAfter,
 		Registry: registry, Recorder: mgr.GetEventRecorder("comity"), Log: ctrl.Log.WithName("peer"),
 	})
@@ -263,14 +263,14 @@ func member(id model.ClusterID) func() model.Member {
 	}
 }
 
-func state(id model.ClusterID) func() peer.State {
-	return func() peer.State {
+func state(id model.ClusterID) func() members.State {
+	return func() members.State {
 		for _, s := range peers.States() {
 			if s.ID == id {
 				return s
 			}
 		}
-		return peer.State{}
+		return members.State{}
 	}
 }
 

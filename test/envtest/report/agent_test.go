@@ -24,7 +24,7 @@ import (
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/sync/localcluster"
 	"github.com/comity-mcs/comity/sync/loop"
-	"github.com/comity-mcs/comity/sync/peer"
+	"github.com/comity-mcs/comity/sync/members"
 	"github.com/comity-mcs/comity/sync/report"
 )
 
@@ -34,7 +34,7 @@ const beat = 500 * time.Millisecond
 // agent is what runs in a cluster: home, peers, loop and reports, as the program wires them.
 type agent struct {
 	home    *localcluster.Watcher
-	peers   *peer.Set
+	peers   *members.Set
 	loop    *loop.Loop
 	reports *report.Reporter
 	changed *keys
@@ -80,7 +80,7 @@ func (c *cluster) start(imports bool) {
 	n := &agent{changed: &keys{seen: map[types.NamespacedName]int{}}}
 	n.home, err = localcluster.SetupWithManager(mgr, localcluster.Options{})
 	Expect(err).NotTo(HaveOccurred())
-	n.peers = peer.New(peer.Options{
+	n.peers = members.New(members.Options{
 		Self: c.id, ClusterSet: clusterset, Namespace: system, Registry: registry,
 		Recorder: mgr.GetEventRecorder("comity"), Log: ctrl.Log.WithName(c.ID()).WithName("peer"),
 	})

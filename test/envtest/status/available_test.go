@@ -124,12 +124,12 @@ var _ = Describe("Available", func() {
 		apply(ctx, model.FieldOwner, key.Namespace, importText)
 		apply(ctx, model.FieldOwner, key.Namespace, derivedText)
 		seen := published()
-		seen.Sources = []model.Source{{Cluster: "a", Contact: model.Contact{State: model.Connected}}, {Cluster: "b", Contact: model.Contact{State: model.Connected}}}
+		seen.Sources = []model.Source{{Cluster: "a", Liveness: model.Liveness{State: model.Connected}}, {Cluster: "b", Liveness: model.Liveness{State: model.Connected}}}
 		world.observe(key, seen)
 		expectMessage(read, "Available", "True/Connected: all 2 clusters that export it are connected: a, b")
 
 		By("b being lost, and its exports being held")
-		seen.Sources = []model.Source{seen.Sources[0], {Cluster: "b", Contact: model.Contact{State: model.Lost, Since: since.Add(time.Hour), Confirmed: since}}}
+		seen.Sources = []model.Source{seen.Sources[0], {Cluster: "b", Liveness: model.Liveness{State: model.Lost, Since: since.Add(time.Hour), Confirmed: since}}}
 		seen.Held = []model.Hold{{Cluster: "b", Since: since, Until: since.Add(10 * time.Minute), Message: "60 of 100 exports vanished"}}
 		world.pass(time.Minute)
 		world.observe(key, seen)
@@ -141,7 +141,7 @@ var _ = Describe("Available", func() {
 
 		By("the end of both")
 		world.pass(time.Minute)
-		seen.Sources, seen.Held = []model.Source{seen.Sources[0], {Cluster: "b", Contact: model.Contact{State: model.Connected}}}, nil
+		seen.Sources, seen.Held = []model.Source{seen.Sources[0], {Cluster: "b", Liveness: model.Liveness{State: model.Connected}}}, nil
 		world.observe(key, seen)
 		expectMessage(read, "Available", "True/Connected: all 2 clusters that export it are connected: a, b")
 		Expect(meta.FindStatusCondition(read(), "DeletionHeld")).To(BeNil())
@@ -168,7 +168,7 @@ var _ = Describe("The status of a ServiceImport of another implementation", func
 		)), client.FieldOwner("somebody"))).To(Succeed())
 
 		seen := published()
-		seen.Sources = []model.Source{{Cluster: "a", Contact: model.Contact{State: model.Connected}}, {Cluster: "b", Contact: model.Contact{State: model.Connected}}}
+		seen.Sources = []model.Source{{Cluster: "a", Liveness: model.Liveness{State: model.Connected}}, {Cluster: "b", Liveness: model.Liveness{State: model.Connected}}}
 		world.observe(key, seen)
 		expectMessage(read, "Available", "True/Connected: all 2 clusters that export it are connected: a, b")
 		expectMessage(read, "Ready", "True/Ready: theirs")
@@ -197,7 +197,7 @@ var _ = Describe("The status of a ServiceImport of another implementation", func
 
 		By("b being lost, which is news")
 		world.pass(time.Minute)
-		seen.Sources = []model.Source{seen.Sources[0], {Cluster: "b", Contact: model.Contact{State: model.Lost, Since: since}}}
+		seen.Sources = []model.Source{seen.Sources[0], {Cluster: "b", Liveness: model.Liveness{State: model.Lost, Since: since}}}
 		world.observe(key, seen)
 		Eventually(func() string { return conditionsOf(read())["Available"] }).WithTimeout(patience).Should(Equal("False/Lost"))
 		expectMessage(read, "Ready", "True/Ready: theirs")

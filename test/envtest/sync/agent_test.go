@@ -31,13 +31,13 @@ import (
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/sync/loop"
+	"github.com/comity-mcs/comity/sync/members"
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/sync/peer"
 )
 
 // agent is what runs in a cluster: the peers and the loop, as the program wires them.
 type agent struct {
-	peers    *peer.Set
+	peers    *members.Set
 	loop     *loop.Loop
 	admitter *admitter
 	writer   *writer
@@ -67,7 +67,7 @@ func (c *cluster) startWith(w *writer) {
 	Expect(err).NotTo(HaveOccurred())
 	w.Client = mgr.GetClient()
 	a := &agent{admitter: &c.admitter, writer: w, policies: make(chan event.GenericEvent)}
-	a.peers = peer.New(peer.Options{
+	a.peers = members.New(members.Options{
 		Self: c.id, ClusterSet: "prod", Namespace: "comity-system", Registry: registry,
 		// Specs end many exports at once, and what is held of one would be in the
 		// way of the next. No hold ends while a peer is Stale, and no Lease is

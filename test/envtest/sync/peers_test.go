@@ -15,8 +15,8 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/members"
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/sync/peer"
 )
 
 // eventsOn lists what was said of a Secret, reason and note in one line.
@@ -54,25 +54,25 @@ var _ = Describe("a peer Secret", func() {
 			// The events of other specs on other Secrets of this name go with it.
 			Expect(c.client.DeleteAllOf(ctx(), &eventsv1.Event{}, client.InNamespace("comity-system"))).To(Succeed())
 		},
-		Entry("garbage", "d", func() []byte { return []byte(secretText + ": [") }, peer.ReasonInvalidKubeconfig, "key kubeconfig"),
-		Entry("nothing", "d", func() []byte { return nil }, peer.ReasonInvalidKubeconfig, "missing or empty"),
+		Entry("garbage", "d", func() []byte { return []byte(secretText + ": [") }, members.ReasonInvalidKubeconfig, "key kubeconfig"),
+		Entry("nothing", "d", func() []byte { return nil }, members.ReasonInvalidKubeconfig, "missing or empty"),
 		Entry("an exec plugin", "d", func() []byte {
 			return kubeconfig(clusters["a"], func(k *clientcmdapi.Config) {
 				k.AuthInfos["peer"].Exec = &clientcmdapi.ExecConfig{Command: "/bin/sh", APIVersion: "client.authentication.k8s.io/v1", InteractiveMode: "Never"}
 			})
-		}, peer.ReasonInvalidKubeconfig, "users.user.exec"),
+		}, members.ReasonInvalidKubeconfig, "users.user.exec"),
 		Entry("a file path", "d", func() []byte {
 			return kubeconfig(clusters["a"], func(k *clientcmdapi.Config) {
 				k.AuthInfos["peer"].TokenFile = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 			})
-		}, peer.ReasonInvalidKubeconfig, "users.user.tokenFile"),
-		Entry("a duplicate id", "a", func() []byte { return kubeconfig(clusters["b"]) }, peer.ReasonDuplicateClusterID, "older Secret peer-a"),
-		Entry("our own id", "c", func() []byte { return kubeconfig(clusters["a"]) }, peer.ReasonOwnClusterID, "own id"),
-		Entry("an id that is no RFC 1123 label", "Cluster_D", func() []byte { return kubeconfig(clusters["a"]) }, peer.ReasonInvalidClusterID, "RFC 1123"),
+		}, members.ReasonInvalidKubeconfig, "users.user.tokenFile"),
+		Entry("a duplicate id", "a", func() []byte { return kubeconfig(clusters["b"]) }, members.ReasonDuplicateClusterID, "older Secret peer-a"),
+		Entry("our own id", "c", func() []byte { return kubeconfig(clusters["a"]) }, members.ReasonOwnClusterID, "own id"),
+		Entry("an id that is no RFC 1123 label", "Cluster_D", func() []byte { return kubeconfig(clusters["a"]) }, members.ReasonInvalidClusterID, "RFC 1123"),
 		Entry("an unreachable server", "d", func() []byte {
 			return kubeconfig(clusters["a"], func(k *clientcmdapi.Config) { k.Clusters["peer"].Server = "https://127.0.0.1:1" })
-		}, peer.ReasonUnreachable, "cannot be reached"),
-		Entry("a server of another cluster", "d", func() []byte { return kubeconfig(clusters["a"]) }, peer.ReasonMemberUnverified, "MemberRecord comity-d/d"),
+		}, members.ReasonUnreachable, "cannot be reached"),
+		Entry("a server of another cluster", "d", func() []byte { return kubeconfig(clusters["a"]) }, members.ReasonMemberUnverified, "MemberRecord comity-d/d"),
 	)
 
 	It("of another clusterset is no member, and that is told", func() {
@@ -81,7 +81,7 @@ var _ = Describe("a peer Secret", func() {
 		other.Labels[model.LabelClusterSet] = "staging"
 		c.create(other)
 		DeferCleanup(func() { c.delete(other) })
-		Eventually(c.eventsOn("other-set")).Should(ContainElement(HavePrefix(peer.ReasonWrongClusterSet)))
+		Eventually(c.eventsOn("other-set")).Should(ContainElement(HavePrefix(members.ReasonWrongClusterSet)))
 		Expect(c.agent.peers.Members()).NotTo(ContainElement(HaveField("ID", model.ClusterID("e"))))
 	})
 
@@ -98,9 +98,9 @@ var _ = Describe("a peer Secret", func() {
 		}
 		DeferCleanup(func() { rotate(good) })
 		rotate([]byte("garbage"))
-		Eventually(b.eventsOn("peer-a")).Should(ContainElement(HavePrefix(peer.ReasonInvalidKubeconfig)))
+		Eventually(b.eventsOn("peer-a")).Should(ContainElement(HavePrefix(members.ReasonInvalidKubeconfig)))
 		rotate(kubeconfig(clusters["a"], func(k *clientcmdapi.Config) { k.Clusters["peer"].Server = "https://127.0.0.1:1" }))
-		Eventually(b.eventsOn("peer-a")).Should(ContainElement(HavePrefix(peer.ReasonUnreachable)))
+		Eventually(b.eventsOn("peer-a")).Should(ContainElement(HavePrefix(members.ReasonUnreachable)))
 
 		clusters["a"].create(service(ns, "web"), endpoints(ns, "web", "web-x1", "10.1.0.1"), export(ns, "web"))
 		Eventually(b.backends(ns, "web")).Should(Equal([]string{"a/10.1.0.1"}))
@@ -108,7 +108,7 @@ var _ = Describe("a peer Secret", func() {
 		By("rotating to a good one, through which everything is read")
 		rotate(append([]byte("# renewed\n"), good...))
 		Eventually(b.agent.peers.States).Should(ContainElement(And(HaveField("ID", model.ClusterID("a")), HaveField("Reason", ""), HaveField("Synced", true))))
-		Eventually(b.eventsOn("peer-a")).Should(ContainElement(HavePrefix(peer.ReasonConnected)))
+		Eventually(b.eventsOn("peer-a")).Should(ContainElement(HavePrefix(members.ReasonConnected)))
 		Expect(b.backends(ns, "web")()).To(Equal([]string{"a/10.1.0.1"}))
 	})
 

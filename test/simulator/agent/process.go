@@ -6,7 +6,7 @@
 //
 // It takes caches that the simulator lets follow their servers, and a client at
 // which anything may fail; it gives the writes of package apply. It mirrors
-// sync/loop and sync/peer where those are glue, and decides nothing itself. Only
+// sync/loop and sync/members where those are glue, and decides nothing itself. Only
 // adapter.go knows what package plan and package exchange ask for.
 package agent
 

@@ -40,6 +40,6 @@ func (m *Members) LostSight(id model.ClusterID, members []model.Member) bool {
 	if !known || now.Synced != before.Synced || !maps.Equal(now.Properties, before.Properties) {
 		return false
 	}
-	return now.Contact.State > before.Contact.State ||
-		now.Contact.State == before.Contact.State && now.Contact.Reason != "" && now.Contact.Reason != before.Contact.Reason
+	return now.Liveness.State > before.Liveness.State ||
+		now.Liveness.State == before.Liveness.State && now.Liveness.Reason != "" && now.Liveness.Reason != before.Liveness.Reason
 }

@@ -11,8 +11,8 @@ import (
 
 func TestWhoIsHeardOfLessConcernsOnlyWhatItContributesTo(t *testing.T) {
 	m := NewMembers()
-	is := func(state model.ContactState, synced bool, reason string) []model.Member {
-		return []model.Member{{ID: "a"}, {ID: "b", Synced: synced, Contact: model.Contact{State: state, Reason: reason}}}
+	is := func(state model.LivenessState, synced bool, reason string) []model.Member {
+		return []model.Member{{ID: "a"}, {ID: "b", Synced: synced, Liveness: model.Liveness{State: state, Reason: reason}}}
 	}
 	for _, step := range []struct {
 		name    string

@@ -1,7 +1,7 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package peer
+package members
 
 import (
 	"cmp"
@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/sync/peer/remote"
+	"github.com/comity-mcs/comity/sync/remote"
 )
 
 // Reasons for which a peer, or a part of what it publishes, cannot be read.
@@ -39,7 +39,7 @@ type topic struct {
 const (
 	aboutSecret    = "secret"    // whether it is used at all
 	aboutReading   = "reading"   // whether the peer can be read
-	aboutContact   = "contact"   // whether the peer is heard of
+	aboutLiveness  = "contact"   // whether the peer is heard of
 	aboutRecords   = "records"   // what of the peer is not believed
 	aboutDeletions = "deletions" // what is held
 	aboutStore     = "store"     // whether the peer came from a backup
@@ -71,7 +71,7 @@ func (s *Set) event(secret *corev1.Secret, about, kind, reason, message string) 
 // of have an action of their own.
 func (s *Set) tell(n notice) {
 	action := "Connect"
-	if n.about == aboutContact {
+	if n.about == aboutLiveness {
 		action = "Listen"
 	}
 	s.opts.Recorder.Eventf(n.secret, nil, n.kind, n.reason, action, "%s", model.Bound(n.message, 1000))
@@ -121,7 +121,7 @@ func newMetrics(registry prometheus.Registerer) metrics {
 // show replaces what the metrics say of a peer that is there.
 func (m *metrics) show(r reading) {
 	m.synced.WithLabelValues(string(r.id)).Set(one(r.from != nil))
-	for _, state := range []model.ContactState{model.Connected, model.Stale, model.Lost} {
+	for _, state := range []model.LivenessState{model.Connected, model.Stale, model.Lost} {
 		m.contact.WithLabelValues(string(r.id), state.String()).Set(one(r.contact.State == state))
 	}
 	m.held.WithLabelValues(string(r.id)).Set(float64(len(r.guard.Keys())))

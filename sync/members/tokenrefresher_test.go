@@ -1,7 +1,7 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package peer
+package members
 
 import (
 	"context"
@@ -24,9 +24,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"github.com/comity-mcs/comity/sync/members/kubeconfig"
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/sync/peer/kubeconfig"
-	"github.com/comity-mcs/comity/sync/peer/remote"
+	"github.com/comity-mcs/comity/sync/remote"
 	"github.com/comity-mcs/comity/sync/restoredetect"
 )
 
@@ -79,7 +79,7 @@ func TestATokenIsRenewedForItsOwnAccountAndWrittenIntoTheSecret(t *testing.T) {
 	mu.Lock()
 	asked = nil
 	mu.Unlock()
-	k := &keeper{set: New(Options{Log: logr.Discard()}), client: local}
+	k := &tokenRefresher{set: New(Options{Log: logr.Discard()}), client: local}
 	for _, second := range []int64{1100, 1700} { // too early, then due
 		if err := k.renew(context.Background(), conn, cached, time.Unix(second, 0)); err != nil {
 			t.Fatal(err)
@@ -159,7 +159,7 @@ func TestFault29APeerThatNeverAnswersATokenRequestDelaysNoOtherPeer(t *testing.T
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second) // far less than RenewTimeout
 	defer cancel()
-	k := &keeper{set: New(Options{Log: logr.Discard()}), client: local}
+	k := &tokenRefresher{set: New(Options{Log: logr.Discard()}), client: local}
 	k.keepAll(ctx, peers)
 	now := &corev1.Secret{}
 	if err := local.Get(context.Background(), client.ObjectKey{Namespace: peers[0].secret.Namespace, Name: "peer-c"}, now); err != nil {

@@ -1,7 +1,7 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package peer
+package members
 
 import (
 	"context"
@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/sync/peer/remote"
+	"github.com/comity-mcs/comity/sync/remote"
 )
 
 // SetupWithManager makes mgr watch the peer Secrets on every replica, as the
@@ -50,7 +50,7 @@ func (s *Set) SetupWithManager(mgr ctrl.Manager) error {
 	if err != nil {
 		return fmt.Errorf("set up the peer controller: %w", err)
 	}
-	for _, runnable := range []manager.Runnable{&keeper{set: s, client: mgr.GetClient()}, teller{s}, watchman{s}} {
+	for _, runnable := range []manager.Runnable{&tokenRefresher{set: s, client: mgr.GetClient()}, teller{s}, livenessMonitor{s}} {
 		if err := mgr.Add(runnable); err != nil {
 			return fmt.Errorf("set up peers: %w", err)
 		}

@@ -1,7 +1,7 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package peer
+package members
 
 import (
 	"crypto/sha256"
@@ -15,10 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	"github.com/comity-mcs/comity/sync/members/deletionguard"
+	"github.com/comity-mcs/comity/sync/members/liveness"
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/sync/peer/contact"
-	"github.com/comity-mcs/comity/sync/peer/guard"
-	"github.com/comity-mcs/comity/sync/peer/remote"
+	"github.com/comity-mcs/comity/sync/remote"
 	"github.com/comity-mcs/comity/sync/restoredetect"
 )
 
@@ -61,7 +61,7 @@ type member struct {
 	uid types.UID
 
 	pulse pulse
-	guard *guard.Guard
+	guard *deletionguard.Guard
 }
 
 // line is a connection, what it was made with, and when.
@@ -76,7 +76,7 @@ func (l *line) is(c *remote.Connection) bool { return l != nil && l.Connection =
 
 // pulse is what is known of a peer's Lease.
 type pulse struct {
-	tracker *contact.Tracker
+	tracker *liveness.Tracker
 	stamp   string    // of the last renewal seen, by a watch or a question
 	watched time.Time // when a watch last brought anything
 	asking  bool      // a question is under way
@@ -87,10 +87,10 @@ type pulse struct {
 }
 
 func (s *Set) newMember(c claim) *member {
-	times := contact.Times{Stale: s.opts.StaleAfter, Lost: s.opts.LostAfter}
+	times := liveness.Times{Stale: s.opts.StaleAfter, Lost: s.opts.LostAfter}
 	return &member{
 		id: c.id, secret: c.secret, noted: noted(c.secret), uid: noted(c.secret), faults: map[string]remote.Failure{},
-		pulse: pulse{tracker: contact.New(times, s.opts.Clock.Now())}, guard: guard.New(s.opts.DeletionHold),
+		pulse: pulse{tracker: liveness.New(times, s.opts.Clock.Now())}, guard: deletionguard.New(s.opts.DeletionHold),
 	}
 }
 
@@ -268,7 +268,7 @@ func (s *Set) publish() {
 		m := s.members[id]
 		r := reading{
 			id: id, secret: types.NamespacedName{Namespace: m.secret.Namespace, Name: m.secret.Name},
-			contact: m.pulse.tracker.Contact(), properties: m.secret.Labels, accepted: m.accepted, guard: m.guard,
+			contact: m.pulse.tracker.Liveness(), properties: m.secret.Labels, accepted: m.accepted, guard: m.guard,
 		}
 		if m.readable {
 			r.from = m.active.Connection

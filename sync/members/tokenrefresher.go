@@ -1,7 +1,7 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package peer
+package members
 
 import (
 	"context"
@@ -18,9 +18,9 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/comity-mcs/comity/sync/members/kubeconfig"
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/sync/peer/kubeconfig"
-	"github.com/comity-mcs/comity/sync/peer/remote"
+	"github.com/comity-mcs/comity/sync/remote"
 )
 
 const (
@@ -31,19 +31,19 @@ const (
 	RenewTimeout = 10 * time.Second
 )
 
-// keeper keeps the peer Secrets current. It asks the peer for a new token of the
+// tokenRefresher keeps the peer Secrets current. It asks the peer for a new token of the
 // very account that the old one names, the only account for which joining grants
 // that, and it notes which cluster a Secret belongs to.
-type keeper struct {
+type tokenRefresher struct {
 	set    *Set
 	client client.Client
 }
 
 // NeedLeaderElection is true: two renewals of one token would be one too many.
-func (*keeper) NeedLeaderElection() bool { return true }
+func (*tokenRefresher) NeedLeaderElection() bool { return true }
 
 // Start checks all peer Secrets every keepEvery until ctx ends.
-func (k *keeper) Start(ctx context.Context) error {
+func (k *tokenRefresher) Start(ctx context.Context) error {
 	ticker := k.set.opts.Clock.NewTicker(keepEvery)
 	defer ticker.Stop()
 	for {
@@ -60,7 +60,7 @@ func (k *keeper) Start(ctx context.Context) error {
 // keepAll renews and notes all peers side by side, so that a peer that does not
 // answer delays no other peer's token. It returns after RenewTimeout at the latest,
 // and whatever our own API server takes.
-func (k *keeper) keepAll(ctx context.Context, peers []readable) {
+func (k *tokenRefresher) keepAll(ctx context.Context, peers []readable) {
 	var group sync.WaitGroup
 	for _, m := range peers {
 		group.Go(func() {
@@ -82,7 +82,7 @@ type readable struct {
 }
 
 // readable are the peers whose token works now; one on trial is left alone.
-func (k *keeper) readable() (out []readable) {
+func (k *tokenRefresher) readable() (out []readable) {
 	k.set.mu.Lock()
 	defer k.set.mu.Unlock()
 	for _, m := range k.set.members {
@@ -94,7 +94,7 @@ func (k *keeper) readable() (out []readable) {
 }
 
 // note writes into the Secret which cluster it belongs to, once.
-func (k *keeper) note(ctx context.Context, secret *corev1.Secret, uid types.UID) error {
+func (k *tokenRefresher) note(ctx context.Context, secret *corev1.Secret, uid types.UID) error {
 	if uid == "" || noted(secret) != "" {
 		return nil
 	}
@@ -105,14 +105,14 @@ func (k *keeper) note(ctx context.Context, secret *corev1.Secret, uid types.UID)
 
 // patch holds the resource version, so that a Secret that join wrote meanwhile
 // is not overwritten.
-func (k *keeper) patch(ctx context.Context, before, after *corev1.Secret) error {
+func (k *tokenRefresher) patch(ctx context.Context, before, after *corev1.Secret) error {
 	if err := k.client.Patch(ctx, after, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
 		return fmt.Errorf("write Secret %s/%s: %w", before.Namespace, before.Name, err)
 	}
 	return nil
 }
 
-func (k *keeper) renew(ctx context.Context, c *remote.Connection, secret *corev1.Secret, now time.Time) error {
+func (k *tokenRefresher) renew(ctx context.Context, c *remote.Connection, secret *corev1.Secret, now time.Time) error {
 	config, httpClient := c.Client()
 	renewed, err := Renew(ctx, config, httpClient, secret, now)
 	if err != nil {

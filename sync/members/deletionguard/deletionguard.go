@@ -1,7 +1,7 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package guard holds deletions that look like an accident.
+// Package deletionguard holds deletions that look like an accident.
 //
 // It takes which exports of one peer are seen and which vanished; it gives those
 // that are held, so that what came of them is kept until they are back, an
@@ -9,7 +9,7 @@
 // cause: many at once is all that it goes by. A process that starts anew has
 // seen nothing yet, so it says of what is here that it is Present, and then what
 // it finds instead.
-package guard
+package deletionguard
 
 import (
 	"maps"

@@ -1,7 +1,7 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package peer
+package members
 
 import (
 	"fmt"
@@ -110,7 +110,7 @@ func TestTheLeaseOfAnotherClusterIsNotThePeers(t *testing.T) {
 		w.server.put("leases", lease(s))
 		w.pass(1)
 	}
-	if c := w.member().Contact; c.State != model.Stale || c.Reason != ReasonClusterIDReused {
+	if c := w.member().Liveness; c.State != model.Stale || c.Reason != ReasonClusterIDReused {
 		t.Errorf("got %+v", c)
 	}
 }
@@ -149,7 +149,7 @@ func TestTheClusterOfASecretIsNotedOnce(t *testing.T) {
 	default:
 		t.Error("the leader is not woken")
 	}
-	k := &keeper{set: w.set, client: local}
+	k := &tokenRefresher{set: w.set, client: local}
 	m := k.readable()[0]
 	if err := k.note(t.Context(), cached, m.uid); err != nil {
 		t.Fatal(err)

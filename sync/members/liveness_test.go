@@ -1,7 +1,7 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package peer
+package members
 
 import (
 	"strings"
@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/sync/peer/remote"
+	"github.com/comity-mcs/comity/sync/remote"
 )
 
 func TestAPeerThatIsHeardOfCausesNoChange(t *testing.T) {
@@ -22,7 +22,7 @@ func TestAPeerThatIsHeardOfCausesNoChange(t *testing.T) {
 		w.pass(10)
 		w.renew(s)
 	}
-	if diff := cmp.Diff(model.Contact{State: model.Connected}, w.member().Contact); diff != "" {
+	if diff := cmp.Diff(model.Liveness{State: model.Connected}, w.member().Liveness); diff != "" {
 		t.Error(diff)
 	}
 	if got := w.times("cluster b"); got != told {
@@ -46,12 +46,12 @@ func TestAnAgentThatDoesNotRunMakesItsClusterStaleThenLostAndNothingElse(t *test
 	}
 	told := w.times("cluster b")
 	w.pass(2)
-	got := w.member().Contact
+	got := w.member().Liveness
 	if got.State != model.Stale || got.Reason != ReasonHeartbeatMissing || !got.Confirmed.Equal(begun.Add(5*time.Second)) || !strings.Contains(got.Message, "its Deployment") {
 		t.Errorf("got %+v", got)
 	}
 	w.pass(100)
-	if diff := cmp.Diff(got, w.member().Contact); diff != "" {
+	if diff := cmp.Diff(got, w.member().Liveness); diff != "" {
 		t.Errorf("it changed although the state did not:\n%s", diff)
 	}
 	w.pass(165)
@@ -65,7 +65,7 @@ func TestAnAgentThatDoesNotRunMakesItsClusterStaleThenLostAndNothingElse(t *test
 		t.Error("what was read of it is gone")
 	}
 	w.renew(3)
-	if diff := cmp.Diff(model.Contact{State: model.Connected}, w.member().Contact); diff != "" {
+	if diff := cmp.Diff(model.Liveness{State: model.Connected}, w.member().Liveness); diff != "" {
 		t.Error(diff)
 	}
 	w.says("cluster b was not heard of since 2026-01-01T00:00:05Z: HeartbeatMissing: Lease comity-b/b")
@@ -83,7 +83,7 @@ func TestARevokedTokenMakesAClusterStaleAndItsDataStays(t *testing.T) {
 	w.server.restart()
 	w.await("it is told", func() bool { return w.set.States()[0].Reason == ReasonUnauthorized })
 	w.pass(42)
-	if c := w.member(); c.Contact.State != model.Stale || c.Contact.Reason != ReasonUnauthorized || !c.Synced || len(w.set.Exports(keyOf(1))) != 1 {
+	if c := w.member(); c.Liveness.State != model.Stale || c.Liveness.Reason != ReasonUnauthorized || !c.Synced || len(w.set.Exports(keyOf(1))) != 1 {
 		t.Errorf("got %+v with %d exports", c, len(w.set.Exports(keyOf(1))))
 	}
 	if diff := cmp.Diff([]string{"Warning Unauthorized", "Warning Stale"}, w.kinds()); diff != "" {
@@ -100,7 +100,7 @@ func TestAPeerThatWasNeverReachedIsStaleAndUnread(t *testing.T) {
 		t.Errorf("%v while it is being connected to", w.state())
 	}
 	w.pass(2)
-	if c := w.member(); c.Contact.State != model.Stale || c.Contact.Reason != ReasonForbidden || !c.Contact.Confirmed.IsZero() || c.Synced {
+	if c := w.member(); c.Liveness.State != model.Stale || c.Liveness.Reason != ReasonForbidden || !c.Liveness.Confirmed.IsZero() || c.Synced {
 		t.Errorf("got %+v", c)
 	}
 }
@@ -111,7 +111,7 @@ func TestASecretThatCannotBeUsedMakesAMemberStaleWithItsReason(t *testing.T) {
 	s.Data[secretKey] = []byte("garbage")
 	w.secrets(s)
 	w.pass(41)
-	if c := w.member().Contact; c.State != model.Stale || c.Reason != ReasonInvalidKubeconfig {
+	if c := w.member().Liveness; c.State != model.Stale || c.Reason != ReasonInvalidKubeconfig {
 		t.Errorf("got %+v", c)
 	}
 }

@@ -1,7 +1,7 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package peer
+package members
 
 import (
 	"context"
@@ -22,7 +22,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/sync/peer/remote"
+	"github.com/comity-mcs/comity/sync/remote"
 )
 
 // world is a Set of cluster a that reads cluster b, with a clock that stands
@@ -136,7 +136,7 @@ func (w *world) await(what string, met func() bool) {
 	}
 }
 
-// pass lets seconds go by, as the watchman sees them. A question is answered
+// pass lets seconds go by, as the livenessMonitor sees them. A question is answered
 // before the next second.
 func (w *world) pass(seconds int) {
 	for range seconds {
@@ -197,4 +197,4 @@ func (w *world) says(words ...string) {
 	w.t.Errorf("no event says %q: %q", words, w.happened())
 }
 
-func (w *world) state() model.ContactState { return w.member().Contact.State }
+func (w *world) state() model.LivenessState { return w.member().Liveness.State }

@@ -1,14 +1,14 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package peer reads what the other members of the clusterset publish.
+// Package members reads what the other members of the clusterset publish.
 //
 // It takes the peer Secrets in Comity's namespace; it gives the members, whether
 // they are heard of, their exports, slices, namespaces and reports, what of it is
 // held, and what changed. Credentials are checked before use and never logged. It
 // writes to no cluster, save that it may renew the token in one of its own
 // Secrets and note there which cluster it belongs to. KEP-2149 names the labels.
-package peer
+package members
 
 import (
 	"context"
@@ -28,9 +28,9 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/comity-mcs/comity/sync/exchange"
+	"github.com/comity-mcs/comity/sync/members/deletionguard"
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/sync/peer/guard"
-	"github.com/comity-mcs/comity/sync/peer/remote"
+	"github.com/comity-mcs/comity/sync/remote"
 )
 
 // Options configure a Set; all fields without a default are required.
@@ -125,10 +125,10 @@ type reading struct {
 	id         model.ClusterID
 	secret     types.NamespacedName
 	from       *remote.Connection
-	contact    model.Contact
+	contact    model.Liveness
 	properties map[string]string
 	accepted   []netip.Prefix
-	guard      *guard.Guard
+	guard      *deletionguard.Guard
 }
 
 type subscriber struct {
@@ -163,7 +163,7 @@ func (s *Set) Members() []model.Member {
 	view := *s.view.Load()
 	out := make([]model.Member, len(view))
 	for i, r := range view {
-		out[i] = model.Member{ID: r.id, Synced: r.from != nil, Reported: r.from != nil && r.from.Reported(), Contact: r.contact, Properties: r.properties}
+		out[i] = model.Member{ID: r.id, Synced: r.from != nil, Reported: r.from != nil && r.from.Reported(), Liveness: r.contact, Properties: r.properties}
 	}
 	return out
 }
@@ -308,7 +308,7 @@ func (s *Set) States() []State {
 }
 
 // Subscribe calls key when an export, its slices or its hold changed, and member
-// when a peer appeared, became synced, lost that, changed its Contact state, its
+// when a peer appeared, became synced, lost that, changed its Liveness state, its
 // properties or what is accepted from it, or went. Neither may block. The
 // returned function ends the subscription.
 func (s *Set) Subscribe(key func(types.NamespacedName), member func(model.ClusterID)) func() {

@@ -1,7 +1,7 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package peer
+package members
 
 import (
 	"context"
@@ -13,9 +13,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/comity-mcs/comity/sync/members/deletionguard"
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/sync/peer/guard"
-	"github.com/comity-mcs/comity/sync/peer/remote"
+	"github.com/comity-mcs/comity/sync/remote"
 )
 
 // ReasonDeletionHeld is the reason of the event that tells of held deletions.
@@ -24,14 +24,14 @@ const ReasonDeletionHeld = "DeletionHeld"
 // maxTick is how often peers are looked at; with short times, more often.
 const maxTick = time.Second
 
-// watchman looks at the time that passes: silence, and holds that are over.
-type watchman struct{ set *Set }
+// livenessMonitor looks at the time that passes: silence, and holds that are over.
+type livenessMonitor struct{ set *Set }
 
 // NeedLeaderElection is false: every replica reads the peers for itself.
-func (watchman) NeedLeaderElection() bool { return false }
+func (livenessMonitor) NeedLeaderElection() bool { return false }
 
 // Start looks now and then until ctx ends.
-func (w watchman) Start(ctx context.Context) error {
+func (w livenessMonitor) Start(ctx context.Context) error {
 	ticker := w.set.opts.Clock.NewTicker(min(maxTick, w.set.opts.StaleAfter/20))
 	defer ticker.Stop()
 	for {
@@ -93,7 +93,7 @@ func (s *Set) listen(m *member, now time.Time) bool {
 		s.question(m, now)
 	}
 	// Before it is Stale the peer is asked; after that the last answer counts.
-	return p.tracker.Contact().State != model.Connected && s.silence(m, now, p.answer)
+	return p.tracker.Liveness().State != model.Connected && s.silence(m, now, p.answer)
 }
 
 // question asks for the peer's Lease on a connection of its own.
@@ -183,7 +183,7 @@ func (s *Set) heard(m *member, now time.Time) bool {
 		return false
 	}
 	s.opts.Log.Info("peer is heard of again", "cluster", m.id)
-	s.event(m.secret, aboutContact, corev1.EventTypeNormal, ReasonConnected, "cluster "+string(m.id)+" is heard of again")
+	s.event(m.secret, aboutLiveness, corev1.EventTypeNormal, ReasonConnected, "cluster "+string(m.id)+" is heard of again")
 	return true
 }
 
@@ -192,13 +192,13 @@ func (s *Set) silence(m *member, now time.Time, why remote.Failure) bool {
 	if !m.pulse.tracker.Judge(now, why.Reason, why.Message) {
 		return false
 	}
-	c := m.pulse.tracker.Contact()
+	c := m.pulse.tracker.Liveness()
 	since := "since this process started"
 	if !c.Confirmed.IsZero() {
 		since = "since " + c.Confirmed.Format(time.RFC3339)
 	}
 	s.opts.Log.Info("peer is not heard of", "cluster", m.id, "state", c.State.String(), "reason", why.Reason, "message", why.Message)
-	s.event(m.secret, aboutContact, corev1.EventTypeWarning, c.State.String(),
+	s.event(m.secret, aboutLiveness, corev1.EventTypeWarning, c.State.String(),
 		fmt.Sprintf("cluster %s was not heard of %s: %s: %s", m.id, since, why.Reason, why.Message))
 	return true
 }
@@ -222,7 +222,7 @@ func (s *Set) reconnect(m *member, now time.Time) {
 // release ends the holds of m that are over, and tells of new ones. Time in
 // which the peer is not heard of counts for nothing: it cannot take back then.
 func (s *Set) release(m *member, now time.Time) (keys []types.NamespacedName) {
-	if m.readable && m.pulse.tracker.Contact().State == model.Connected {
+	if m.readable && m.pulse.tracker.Liveness().State == model.Connected {
 		keys = m.guard.Expire(now)
 	}
 	held, hold, news := m.guard.News(now)
@@ -243,7 +243,7 @@ func (s *Set) release(m *member, now time.Time) (keys []types.NamespacedName) {
 
 // holdMessage says of a held export why it is held and how to end that. It is
 // the same as long as the hold stands.
-func holdMessage(id model.ClusterID, secret types.NamespacedName, hold guard.Hold) string {
+func holdMessage(id model.ClusterID, secret types.NamespacedName, hold deletionguard.Hold) string {
 	return fmt.Sprintf("more than %d of the %d exports of cluster %s vanished within a minute, which looks like an accident; what came of them is kept "+
 		"until they are back, or until %s; remedy: export them again in cluster %s, or confirm that they are meant to go: "+
 		"kubectl annotate secret -n %s %s --overwrite %s=$(date -u +%%Y-%%m-%%dT%%H:%%M:%%SZ)",

@@ -1,12 +1,12 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package contact says whether a peer is heard of: Connected, Stale or Lost.
+// Package liveness says whether a peer is heard of: Connected, Stale or Lost.
 //
 // It takes moments at which something was heard and the time now; it gives a
-// model.Contact that changes only at transitions. All times are this cluster's:
+// model.Liveness that changes only at transitions. All times are this cluster's:
 // no clock of a peer is ever compared. It waits for nothing and asks nobody.
-package contact
+package liveness
 
 import (
 	"time"
@@ -24,24 +24,24 @@ type Tracker struct {
 	// until it ever was, when it was first looked for or first read.
 	since   time.Time
 	heard   time.Time // zero if never
-	contact model.Contact
+	contact model.Liveness
 }
 
 // New returns a Tracker of a peer that is looked for from now on. It is
 // Connected until it was silent for as long as any other may be.
 func New(times Times, now time.Time) *Tracker {
-	return &Tracker{times: times, since: now, contact: model.Contact{State: model.Connected}}
+	return &Tracker{times: times, since: now, contact: model.Liveness{State: model.Connected}}
 }
 
-// Contact is the state as it was last judged.
-func (t *Tracker) Contact() model.Contact { return t.contact }
+// Liveness is the state as it was last judged.
+func (t *Tracker) Liveness() model.Liveness { return t.contact }
 
 // Heard notes that the peer was heard of, and reports whether that ends a
 // silence.
 func (t *Tracker) Heard(now time.Time) bool {
 	t.since, t.heard = now, now
 	ended := t.contact.State != model.Connected
-	t.contact = model.Contact{State: model.Connected}
+	t.contact = model.Liveness{State: model.Connected}
 	return ended
 }
 
@@ -70,11 +70,11 @@ func (t *Tracker) Judge(now time.Time, reason, message string) bool {
 	if state == t.contact.State || state == model.Connected {
 		return false // only being heard of ends a silence
 	}
-	t.contact = model.Contact{State: state, Since: seconds(now), Confirmed: seconds(t.heard), Reason: reason, Message: message}
+	t.contact = model.Liveness{State: state, Since: seconds(now), Confirmed: seconds(t.heard), Reason: reason, Message: message}
 	return true
 }
 
-func (t *Tracker) state(now time.Time) model.ContactState {
+func (t *Tracker) state(now time.Time) model.LivenessState {
 	switch silence := now.Sub(t.since); {
 	case silence >= t.times.Lost:
 		return model.Lost
