@@ -35,7 +35,7 @@ func (r *importReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 		r.others.forget(req.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	ours := model.Ours(imported)
+	ours := model.IsManaged(imported)
 	if imported.DeletionTimestamp != nil || !ours && !r.options.ForeignImports {
 		return ctrl.Result{}, nil
 	}
@@ -85,7 +85,7 @@ func (r *importReconciler) derived(ctx context.Context, imported *mcsv1beta1.Ser
 	} else if err != nil {
 		return nil, fmt.Errorf("read derived Service %s: %w", key, err)
 	}
-	if !model.Ours(service) || service.DeletionTimestamp != nil || service.Labels[model.LabelServiceName] != imported.Name {
+	if !model.IsManaged(service) || service.DeletionTimestamp != nil || service.Labels[model.LabelServiceName] != imported.Name {
 		return nil, nil
 	}
 	return service, nil

@@ -78,7 +78,7 @@ func (r *exportReconciler) exports(ctx context.Context, namespace string) []reco
 
 func (r *importReconciler) setup(mgr ctrl.Manager, changed source.Source) error {
 	err := mgr.GetFieldIndexer().IndexField(context.Background(), &discoveryv1.EndpointSlice{}, sliceIndex, func(object client.Object) []string {
-		if name := object.GetLabels()[model.LabelServiceName]; name != "" && model.Ours(object) {
+		if name := object.GetLabels()[model.LabelServiceName]; name != "" && model.IsManaged(object) {
 			return []string{name}
 		}
 		return nil
@@ -95,7 +95,7 @@ func (r *importReconciler) setup(mgr ctrl.Manager, changed source.Source) error 
 		// Only whether there are slices and endpoints matters, not which.
 		Watches(&discoveryv1.EndpointSlice{}, byLabel, builder.WithPredicates(predicate.Funcs{
 			UpdateFunc: func(e event.UpdateEvent) bool {
-				return !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) || model.Ours(e.ObjectOld) != model.Ours(e.ObjectNew) ||
+				return !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) || model.IsManaged(e.ObjectOld) != model.IsManaged(e.ObjectNew) ||
 					isEmpty(e.ObjectOld) != isEmpty(e.ObjectNew)
 			},
 		})).

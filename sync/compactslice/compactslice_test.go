@@ -72,7 +72,7 @@ func TestOfAPackedSliceCanBeReadWhatEventsAreAbout(t *testing.T) {
 				!reflect.DeepEqual(got.Labels, c.slice.Labels) || !got.DeletionTimestamp.Equal(c.slice.DeletionTimestamp) {
 				t.Errorf("got metadata %+v", got.ObjectMeta)
 			}
-			if !model.Ours(got) {
+			if !model.IsManaged(got) {
 				t.Error("it is not known as Comity's own any more")
 			}
 			if has := len(got.Endpoints) > 0; has != c.endpoints {

@@ -93,10 +93,10 @@ func (m *member) purgeImports(ctx context.Context) error {
 		corev1.SchemeGroupVersion.WithKind("Service"),
 	} {
 		err := m.eachOf(ctx, kind, func(object *metav1.PartialObjectMetadata) error {
-			if exchange[object.Namespace] || !model.Ours(object) {
+			if exchange[object.Namespace] || !model.IsManaged(object) {
 				return nil
 			}
-			return m.removeIf(ctx, object, model.Ours, "it was not made by Comity")
+			return m.removeIf(ctx, object, model.IsManaged, "it was not made by Comity")
 		})
 		if err != nil {
 			return err

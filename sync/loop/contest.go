@@ -122,7 +122,7 @@ func (i *importer) disputes(key types.NamespacedName) (problems []model.Problem,
 // is no ServiceImport of Comity's on which a reader would find it: by an event
 // on the object that is in the way.
 func (i *importer) announce(key types.NamespacedName, current plan.Current, problems []model.Problem) {
-	if current.Import != nil && model.Ours(current.Import) || len(problems) == 0 {
+	if current.Import != nil && model.IsManaged(current.Import) || len(problems) == 0 {
 		i.announced.Delete(key)
 		return
 	}
@@ -151,12 +151,12 @@ func inTheWay(reason string, current plan.Current) plan.Object {
 		}
 	case model.ReasonNameTaken:
 		for _, s := range current.Services {
-			if !model.Ours(s) {
+			if !model.IsManaged(s) {
 				return s
 			}
 		}
 		for _, s := range current.Slices {
-			if !model.Ours(s) {
+			if !model.IsManaged(s) {
 				return s
 			}
 		}

@@ -134,7 +134,7 @@ func Imported(ctx context.Context, reader client.Reader) (map[model.ClusterID][]
 	of := map[model.ClusterID][]types.NamespacedName{}
 	for n := range imports.Items {
 		i := &imports.Items[n]
-		if !model.Ours(i) {
+		if !model.IsManaged(i) {
 			continue
 		}
 		for _, c := range i.Status.Clusters {

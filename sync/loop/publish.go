@@ -255,7 +255,7 @@ func (p *publisher) decide(ctx context.Context, local *localExport) (plan.Publis
 // from finding the pods that exist now.
 func leave(in plan.PublishInput, local *localExport) plan.PublishInput {
 	for _, record := range local.records {
-		if plan.Ours(record) && record.Spec.ExportUID == local.export.UID {
+		if model.IsManaged(record) && record.Spec.ExportUID == local.export.UID {
 			in.Record = &record.Spec
 			in.Audience = append(in.Audience, record.Namespace)
 		}

@@ -126,13 +126,13 @@ func sourcesOf(in plan.ImportInput, contacts map[model.ClusterID]model.Liveness)
 		}
 	}
 	keep := func(id model.ClusterID) { contributes[id] = contributes[id] || slices.Contains(in.Unread, id) }
-	if own := in.Current.Import; own != nil && model.Ours(own) {
+	if own := in.Current.Import; own != nil && model.IsManaged(own) {
 		for _, c := range own.Status.Clusters {
 			keep(model.ClusterID(c.Cluster))
 		}
 	}
 	for _, s := range in.Current.Slices {
-		if model.Ours(s) {
+		if model.IsManaged(s) {
 			keep(model.ClusterID(s.Labels[model.LabelSourceCluster]))
 		}
 	}
@@ -177,7 +177,7 @@ func targetsOf(cluster model.ClusterID, in *plan.ImportInput) []netip.AddrPort {
 	published := in.Sources[cluster]
 	if len(published) == 0 {
 		for _, s := range in.Current.Slices {
-			if model.Ours(s) && s.Labels[model.LabelSourceCluster] == string(cluster) {
+			if model.IsManaged(s) && s.Labels[model.LabelSourceCluster] == string(cluster) {
 				published = append(published, s)
 			}
 		}

@@ -88,10 +88,6 @@ type changes struct {
 	problems      []model.Problem
 }
 
-// Ours reports whether obj is provably Comity's own, and so may be changed and
-// deleted. It is model.Ours, named here because every plan rests on it.
-func Ours(obj metav1.Object) bool { return model.Ours(obj) }
-
 func create(desired Object) Action { return Action{Verb: Create, Object: desired} }
 
 func update(desired Object, current metav1.Object) Action {
@@ -101,7 +97,7 @@ func update(desired Object, current metav1.Object) Action {
 // correct is what an object that exists still needs to become desired: nothing
 // if it is as desired and there is nothing to strip.
 func correct(desired Object, current metav1.Object, asDesired bool, strip drift.Patch) []Action {
-	if _, adopting := current.GetAnnotations()[model.AnnotationAdopting]; adopting || !Ours(current) {
+	if _, adopting := current.GetAnnotations()[model.AnnotationAdopting]; adopting || !model.IsManaged(current) {
 		return []Action{adopt(desired, current, strip)}
 	}
 	if asDesired && strip == nil {

@@ -46,7 +46,7 @@ func TestForeignObjectsAreReportedAndLeftAlone(t *testing.T) {
 			for _, o := range c.foreign {
 				w.put(o.DeepCopyObject().(plan.Object))
 			}
-			isForeign := func(o plan.Object) bool { return !plan.Ours(o) }
+			isForeign := func(o plan.Object) bool { return !model.IsManaged(o) }
 			before := w.snapshot(isForeign)
 			p, err := w.converge(twoClusters().in())
 			if err != nil {

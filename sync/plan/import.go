@@ -250,10 +250,10 @@ func (p *importer) ownImport() *mcsv1beta1.ServiceImport {
 	switch {
 	case s == nil:
 		return nil
-	case Ours(s):
+	case model.IsManaged(s):
 		return s
 	case p.takesOver && takeover.IsImport(s, p.Key) && slices.ContainsFunc(p.Current.Services, func(s *corev1.Service) bool {
-		return s.Name == model.DerivedName(p.Key.Name) && (p.adoptsService(s) || Ours(s) && s.Labels[model.LabelServiceName] == p.Key.Name)
+		return s.Name == model.DerivedName(p.Key.Name) && (p.adoptsService(s) || model.IsManaged(s) && s.Labels[model.LabelServiceName] == p.Key.Name)
 	}):
 		return s
 	}

@@ -92,7 +92,7 @@ func drawForeign(t *rapid.T, w *world, name string) {
 
 // drawEdit lets a user meddle with one of our objects.
 func drawEdit(t *rapid.T, w *world) {
-	ours := slices.Sorted(maps.Keys(w.snapshot(func(o plan.Object) bool { return plan.Ours(o) })))
+	ours := slices.Sorted(maps.Keys(w.snapshot(func(o plan.Object) bool { return model.IsManaged(o) })))
 	if len(ours) == 0 {
 		return
 	}
@@ -175,21 +175,21 @@ func step(t *rapid.T, w *world, set *clusterset, names map[string]string) {
 			in.Taken = append(in.Taken, derived)
 		}
 	}
-	foreign := func(o plan.Object) bool { return !plan.Ours(o) }
+	foreign := func(o plan.Object) bool { return !model.IsManaged(o) }
 	unread := func(o plan.Object) bool {
 		_, is := o.(*discoveryv1.EndpointSlice)
 		return is && o.GetLabels()[model.LabelServiceName] == name &&
 			slices.Contains(set.unread, model.ClusterID(o.GetLabels()[model.LabelSourceCluster]))
 	}
 	kept := func(plan.Object) bool { return false }
-	if len(w.snapshot(func(o plan.Object) bool { return unread(o) && plan.Ours(o) })) > 0 {
+	if len(w.snapshot(func(o plan.Object) bool { return unread(o) && model.IsManaged(o) })) > 0 {
 		kept = func(o plan.Object) bool {
 			_, isSlice := o.(*discoveryv1.EndpointSlice)
 			return !isSlice && (o.GetName() == name || o.GetLabels()[model.LabelServiceName] == name)
 		}
 	}
 	untouched := func(o plan.Object) bool { return foreign(o) || unread(o) || kept(o) }
-	before, had := w.snapshot(untouched), w.snapshot(func(o plan.Object) bool { _, is := o.(*corev1.Service); return is && plan.Ours(o) })
+	before, had := w.snapshot(untouched), w.snapshot(func(o plan.Object) bool { _, is := o.(*corev1.Service); return is && model.IsManaged(o) })
 	in.Current = w.current(in.Key)
 	anew := slices.ContainsFunc(plan.Import(in).Problems, func(p model.Problem) bool { return p.Reason == model.ReasonTypeChanged })
 	p, err := w.converge(in)
@@ -198,7 +198,7 @@ func step(t *rapid.T, w *world, set *clusterset, names map[string]string) {
 	}
 	for ref, o := range before {
 		after := w.objects[ref]
-		if slices.Contains(p.Withdrawn, model.ClusterID(o.GetLabels()[model.LabelSourceCluster])) && unread(o) && plan.Ours(o) && after != nil {
+		if slices.Contains(p.Withdrawn, model.ClusterID(o.GetLabels()[model.LabelSourceCluster])) && unread(o) && model.IsManaged(o) && after != nil {
 			o, after = withoutReadiness(o), withoutReadiness(after)
 		}
 		if diff := cmp.Diff(o, after); diff != "" {

@@ -140,7 +140,7 @@ func Member(exchange string, desired exchangev1alpha1.MemberRecordSpec, current 
 	switch {
 	case current == nil:
 		return []Action{create(want)}
-	case !Ours(current) || metaIsAsDesired(current, want) && equality.Semantic.DeepEqual(current.Spec, want.Spec):
+	case !model.IsManaged(current) || metaIsAsDesired(current, want) && equality.Semantic.DeepEqual(current.Spec, want.Spec):
 		return nil
 	}
 	return []Action{update(want, current)}
@@ -163,7 +163,7 @@ func Reports(key types.NamespacedName, desired map[string]exchangev1alpha1.Impor
 			ObjectMeta: exchangeMeta(exchange, model.RecordName(key.Namespace, key.Name), labels, nil),
 			Spec:       spec,
 		}
-		if old, has := existing[placeOf(r)]; has && Ours(old) && goesOn(old.Spec, spec) {
+		if old, has := existing[placeOf(r)]; has && model.IsManaged(old) && goesOn(old.Spec, spec) {
 			r.Spec.Since = old.Spec.Since
 		}
 		want[placeOf(r)] = sign(r, nil)
@@ -204,7 +204,7 @@ func compareAll[T Object](desired, current map[place]T, kind metav1.TypeMeta, as
 		switch {
 		case !exists:
 			plan.apply = append(plan.apply, create(desired[at]))
-		case !Ours(existing):
+		case !model.IsManaged(existing):
 			plan.problems = append(plan.problems, notOurRecord(kind.Kind, at))
 		case retyped(existing, desired[at]):
 			plan.apply = append(append(plan.apply, remove(existing, kind)...), create(desired[at]))
@@ -213,7 +213,7 @@ func compareAll[T Object](desired, current map[place]T, kind metav1.TypeMeta, as
 		}
 	}
 	for _, at := range slices.SortedFunc(maps.Keys(current), byPlace) {
-		if _, wanted := desired[at]; !wanted && Ours(current[at]) {
+		if _, wanted := desired[at]; !wanted && model.IsManaged(current[at]) {
 			plan.remove = append(plan.remove, remove(current[at], kind)...)
 		}
 	}

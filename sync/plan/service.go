@@ -55,7 +55,7 @@ func (p *importer) ownServices() []*corev1.Service {
 		for _, s := range p.Current.Services {
 			label := s.Labels[model.LabelServiceName]
 			ofThis := label == p.Key.Name || announced && !mayDerive(label, name)
-			if s.Name == name && ofThis && (Ours(s) || p.adoptsService(s)) {
+			if s.Name == name && ofThis && (model.IsManaged(s) || p.adoptsService(s)) {
 				own = append(own, s)
 			}
 		}
@@ -84,7 +84,7 @@ func (p *importer) surplusServices() []Action {
 	}
 	var actions []Action
 	for _, s := range own[1:] {
-		if Ours(s) {
+		if model.IsManaged(s) {
 			actions = append(actions, remove(s, serviceKind)...)
 		}
 	}
@@ -94,7 +94,7 @@ func (p *importer) surplusServices() []Action {
 // adoptsService reports whether s is the Sveltos pipeline's and to be taken
 // over. One that would have to be made anew is not: it stays foreign.
 func (p *importer) adoptsService(s *corev1.Service) bool {
-	return p.takesOver && !Ours(s) && takeover.IsService(s, p.Key) && !p.unfit(s)
+	return p.takesOver && !model.IsManaged(s) && takeover.IsService(s, p.Key) && !p.unfit(s)
 }
 
 // unfit reports whether s cannot become the derived Service in place:
@@ -139,7 +139,7 @@ func (p *importer) nameProblems() []model.Problem {
 		if name == p.name {
 			break // the names after it were not asked for
 		}
-		if s := p.occupier(name); s != nil && !Ours(s) {
+		if s := p.occupier(name); s != nil && !model.IsManaged(s) {
 			problems = append(problems, nameTaken("Service", p.Key.Namespace, name, p.name))
 		}
 	}

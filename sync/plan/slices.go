@@ -122,7 +122,7 @@ func asIs(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 // adoptedFrom is the source cluster of a slice that the Sveltos pipeline made
 // and that is to be taken over; empty for any other.
 func (p *importer) adoptedFrom(s *discoveryv1.EndpointSlice) model.ClusterID {
-	if !p.takesOver || Ours(s) {
+	if !p.takesOver || model.IsManaged(s) {
 		return ""
 	}
 	return takeover.SliceOf(s, p.Key)
@@ -144,7 +144,7 @@ func (p *importer) adoptSelf(named map[string]*discoveryv1.EndpointSlice) {
 // isSelectors reports whether Kubernetes made a slice of the derived Service's
 // selector.
 func (p *importer) isSelectors(s *discoveryv1.EndpointSlice) bool {
-	return !Ours(s) && s.Labels[discoveryv1.LabelServiceName] == p.name && s.Labels[discoveryv1.LabelManagedBy] == "endpointslice-controller.k8s.io"
+	return !model.IsManaged(s) && s.Labels[discoveryv1.LabelServiceName] == p.name && s.Labels[discoveryv1.LabelManagedBy] == "endpointslice-controller.k8s.io"
 }
 
 // mayRemove reports whether a slice is ours and the cluster that it came from
@@ -167,7 +167,7 @@ func (p *importer) mayRemove(s *discoveryv1.EndpointSlice) bool {
 func (p *importer) strays(s *discoveryv1.EndpointSlice) bool {
 	name := s.Labels[discoveryv1.LabelServiceName]
 	occupier := p.occupier(name)
-	return slices.Contains(p.Taken, name) || occupier != nil && (!Ours(occupier) || mayDerive(occupier.Labels[model.LabelServiceName], name))
+	return slices.Contains(p.Taken, name) || occupier != nil && (!model.IsManaged(occupier) || mayDerive(occupier.Labels[model.LabelServiceName], name))
 }
 
 // owns reports whether a slice is Comity's and of this import. One whose label
@@ -176,7 +176,7 @@ func (p *importer) strays(s *discoveryv1.EndpointSlice) bool {
 func (p *importer) owns(s *discoveryv1.EndpointSlice) bool {
 	service := s.Labels[model.LabelServiceName]
 	another := service != "" && service != p.Key.Name && model.DerivedName(service) == model.DerivedName(p.Key.Name)
-	return Ours(s) && !another
+	return model.IsManaged(s) && !another
 }
 
 // clusterOf is the cluster that a derived slice came from; empty if it does

@@ -70,7 +70,7 @@ func (w *world) do(a plan.Action) error {
 		return fmt.Errorf("%s is not at %q", ref, a.ResourceVersion)
 	case a.Strip != nil && current.GetResourceVersion() != a.ResourceVersion:
 		return fmt.Errorf("%s is not at %q", ref, a.ResourceVersion)
-	case a.Verb != plan.Create && a.Verb != plan.Adopt && !plan.Ours(current):
+	case a.Verb != plan.Create && a.Verb != plan.Adopt && !model.IsManaged(current):
 		return fmt.Errorf("%s is foreign", ref)
 	}
 	if a.Verb == plan.Delete {

@@ -92,7 +92,7 @@ func (k *checker) byOthers(write apiserver.Write) {
 		k.origins[write.After.GetUID()] = &origin{}
 	case write.After != nil:
 		o := k.origins[write.After.GetUID()]
-		o.ours = o.ours && model.Ours(write.After)
+		o.ours = o.ours && model.IsManaged(write.After)
 		for _, label := range []string{model.LabelServiceName, model.LabelSourceCluster} {
 			o.meddled = o.meddled || write.Before.GetLabels()[label] != write.After.GetLabels()[label]
 		}

@@ -45,7 +45,7 @@ func TestFault12Collisions(t *testing.T) {
 		for _, id := range w.ids {
 			owners := map[string]string{}
 			for _, o := range w.clusters[id].Server.List("Service", "shop") {
-				if name := o.GetLabels()[model.LabelServiceName]; model.Ours(o) {
+				if name := o.GetLabels()[model.LabelServiceName]; model.IsManaged(o) {
 					w.holds("%s has both %s and %s", owners[name] == "", name, owners[name], o.GetName())
 					owners[name] = o.GetName()
 				}
@@ -170,7 +170,7 @@ func TestFault15BadAddresses(t *testing.T) {
 		w.rounds()
 		var got []string
 		for _, o := range a.Server.List("EndpointSlice", key.Namespace) {
-			if imported, is := o.(*discoveryv1.EndpointSlice); is && model.Ours(o) {
+			if imported, is := o.(*discoveryv1.EndpointSlice); is && model.IsManaged(o) {
 				for _, e := range imported.Endpoints {
 					got = append(got, e.Addresses...)
 				}

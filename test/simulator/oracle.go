@@ -189,13 +189,13 @@ func wordEndpoints(s *discoveryv1.EndpointSlice) string {
 func (w *World) standing(c *Cluster, key types.NamespacedName) *wanted {
 	out := &wanted{Slices: map[string]string{}}
 	derived := ""
-	if s := find[mcsv1beta1.ServiceImport](c, "ServiceImport", key); s != nil && model.Ours(s) {
+	if s := find[mcsv1beta1.ServiceImport](c, "ServiceImport", key); s != nil && model.IsManaged(s) {
 		out.Import = wordImport(s)
 		derived = s.Annotations[model.AnnotationDerivedName]
 	}
 	for _, o := range c.Server.List("Service", key.Namespace) {
 		s, is := o.(*corev1.Service)
-		if !is || !model.Ours(s) || s.Labels[model.LabelServiceName] != key.Name {
+		if !is || !model.IsManaged(s) || s.Labels[model.LabelServiceName] != key.Name {
 			continue
 		}
 		if out.Service != "" {
@@ -208,7 +208,7 @@ func (w *World) standing(c *Cluster, key types.NamespacedName) *wanted {
 	}
 	for _, o := range c.Server.List("EndpointSlice", key.Namespace) {
 		s, is := o.(*discoveryv1.EndpointSlice)
-		if !is || !model.Ours(s) || s.Labels[model.LabelServiceName] != key.Name {
+		if !is || !model.IsManaged(s) || s.Labels[model.LabelServiceName] != key.Name {
 			continue
 		}
 		id := fmt.Sprintf("%s/%s/%s", s.Labels[model.LabelSourceCluster], s.Annotations[model.AnnotationSourceSlice], s.AddressType)
@@ -260,13 +260,13 @@ func wordService(s *corev1.Service) string {
 func (w *World) inTheWay(c *Cluster, key types.NamespacedName) bool {
 	foreign := func(kind, name string) bool {
 		o := c.Server.Get(apiserver.Ref{Kind: kind, Namespace: key.Namespace, Name: name})
-		return o != nil && (!model.Ours(o) || kind == "Service" && o.GetLabels()[model.LabelServiceName] != key.Name)
+		return o != nil && (!model.IsManaged(o) || kind == "Service" && o.GetLabels()[model.LabelServiceName] != key.Name)
 	}
 	if foreign("ServiceImport", key.Name) || foreign("Service", model.DerivedName(key.Name)) && foreign("Service", model.AlternateDerivedName(key.Name)) {
 		return true
 	}
 	return slices.ContainsFunc(c.Server.List("EndpointSlice", key.Namespace), func(o apiserver.Object) bool {
-		return !model.Ours(o) && strings.HasPrefix(o.GetName(), "derived-")
+		return !model.IsManaged(o) && strings.HasPrefix(o.GetName(), "derived-")
 	})
 }
 

@@ -24,7 +24,7 @@ func TestABrokenAgentIsNoticed(t *testing.T) {
 		in              func(w func() *World, p *agent.Process)
 	}{
 		{"takes foreign Services and ServiceImports for its own", "I1: ", func(_ func() *World, p *agent.Process) {
-			p.Sabotage.Input = takeAllForOurs
+			p.Sabotage.Input = takeAllForManaged
 		}},
 		{"takes unread for empty", "I2: ", func(_ func() *World, p *agent.Process) {
 			p.Sabotage.Input = func(in *plan.ImportInput) { in.Unread = nil }
@@ -67,9 +67,9 @@ func TestABrokenAgentIsNoticed(t *testing.T) {
 	}
 }
 
-// takeAllForOurs lets every Service and ServiceImport look as if Comity had
+// takeAllForManaged lets every Service and ServiceImport look as if Comity had
 // applied it.
-func takeAllForOurs(in *plan.ImportInput) {
+func takeAllForManaged(in *plan.ImportInput) {
 	ours := []metav1.ManagedFieldsEntry{{Manager: model.FieldOwner, Operation: metav1.ManagedFieldsOperationApply}}
 	var services []*corev1.Service
 	for _, s := range in.Current.Services {

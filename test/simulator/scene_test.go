@@ -84,7 +84,7 @@ func (w *World) ready(c *Cluster, key types.NamespacedName, from model.ClusterID
 	count := 0
 	for _, o := range c.Server.List("EndpointSlice", key.Namespace) {
 		s, is := o.(*discoveryv1.EndpointSlice)
-		if !is || !model.Ours(s) || s.Labels[model.LabelServiceName] != key.Name || clusterOf(s) != from {
+		if !is || !model.IsManaged(s) || s.Labels[model.LabelServiceName] != key.Name || clusterOf(s) != from {
 			continue
 		}
 		for _, e := range s.Endpoints {

@@ -219,7 +219,7 @@ func (w *World) foreign(c *Cluster) {
 	switch there := c.Server.Get(apiserver.RefOf(o)); {
 	case there == nil:
 		w.put(c, o)
-	case !model.Ours(there) || w.n(3, "in its place") == 0:
+	case !model.IsManaged(there) || w.n(3, "in its place") == 0:
 		c.Server.Remove("user", apiserver.RefOf(o))
 		if w.n(2, "again") == 0 {
 			w.put(c, o)
@@ -232,7 +232,7 @@ func (w *World) meddle(c *Cluster) {
 	var ours []client.Object
 	for _, kind := range agent.LocalKinds {
 		for _, o := range c.Server.List(kind, "") {
-			if model.Ours(o) {
+			if model.IsManaged(o) {
 				ours = append(ours, o)
 			}
 		}

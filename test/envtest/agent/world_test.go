@@ -69,7 +69,7 @@ func (s snapshot) services(ctx context.Context, m *member) {
 	s.list(ctx, m, &list, client.InNamespace(s.namespace))
 	for i := range list.Items {
 		o := &list.Items[i]
-		if !model.Ours(o) {
+		if !model.IsManaged(o) {
 			continue
 		}
 		spec := o.Spec.DeepCopy()
@@ -97,7 +97,7 @@ func (s snapshot) slices(ctx context.Context, m *member) {
 	for i := range list.Items {
 		o := &list.Items[i]
 		inExchange := o.Labels[model.LabelExportNamespace] == s.namespace
-		if !model.Ours(o) || o.Namespace != s.namespace && !inExchange {
+		if !model.IsManaged(o) || o.Namespace != s.namespace && !inExchange {
 			continue
 		}
 		// Which slice got the plain name depends on which came first.
@@ -115,7 +115,7 @@ func (s snapshot) imports(ctx context.Context, m *member) {
 	s.list(ctx, m, &list, client.InNamespace(s.namespace))
 	for i := range list.Items {
 		o := &list.Items[i]
-		if !model.Ours(o) {
+		if !model.IsManaged(o) {
 			continue
 		}
 		derived := &corev1.Service{}

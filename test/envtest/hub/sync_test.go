@@ -113,7 +113,7 @@ func (m *member) imported(ctx context.Context, namespace string) map[string]stri
 	for _, list := range []client.ObjectList{&discoveryv1.EndpointSliceList{}, &corev1.ServiceList{}, &mcsv1beta1.ServiceImportList{}} {
 		Expect(m.client.List(ctx, list, client.InNamespace(namespace))).To(Succeed())
 		for _, object := range items(list) {
-			if model.Ours(object) {
+			if model.IsManaged(object) {
 				out[fmt.Sprintf("%T %s", object, object.GetName())] = string(object.GetUID())
 			}
 		}

@@ -22,7 +22,6 @@ import (
 
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/sync/plan"
 )
 
 var namespaceNumber atomic.Int64
@@ -175,7 +174,7 @@ func (c *cluster) ownedIn(namespace string) []string {
 	for _, list := range []client.ObjectList{&corev1.ServiceList{}, &discoveryv1.EndpointSliceList{}, &mcsv1beta1.ServiceImportList{}} {
 		Expect(c.client.List(ctx(), list, client.InNamespace(namespace))).To(Succeed())
 		for _, o := range itemsOf(list) {
-			if plan.Ours(o) {
+			if model.IsManaged(o) {
 				out[fmt.Sprintf("%T %s", o, o.GetName())] = true
 			}
 		}

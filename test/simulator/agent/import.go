@@ -192,12 +192,12 @@ func without[T metav1.Object](list []T, name string) []T {
 // Status brings the status of one ServiceImport up to date, as package status does.
 func (p *Process) Status(key types.NamespacedName) error {
 	imported := get[mcsv1beta1.ServiceImport](p, "ServiceImport", key.Namespace, key.Name)
-	if imported == nil || imported.DeletionTimestamp != nil || !model.Ours(imported) {
+	if imported == nil || imported.DeletionTimestamp != nil || !model.IsManaged(imported) {
 		return nil
 	}
 	in := compute.ImportInput{Import: imported}
 	derived := get[corev1.Service](p, "Service", key.Namespace, imported.Annotations[model.AnnotationDerivedName])
-	if derived != nil && model.Ours(derived) && derived.Labels[model.LabelServiceName] == key.Name {
+	if derived != nil && model.IsManaged(derived) && derived.Labels[model.LabelServiceName] == key.Name {
 		in.Derived = derived
 	}
 	for o := range p.Local["EndpointSlice"].Each {

@@ -81,7 +81,7 @@ func scopeOf(l local) (model.Scope, error) {
 // leave keeps the records as they are and lets the endpoints follow.
 func leave(in *plan.PublishInput, l local) {
 	for _, record := range in.CurrentRecords {
-		if plan.Ours(record) && record.Spec.ExportUID == l.export.UID {
+		if model.IsManaged(record) && record.Spec.ExportUID == l.export.UID {
 			in.Record = &record.Spec
 			in.Audience = append(in.Audience, record.Namespace)
 		}

@@ -63,7 +63,7 @@ func (s *Server) apply(actor string, ref Ref, desired map[string]any, want preco
 		managers = before.object.GetManagedFields()
 	}
 	ours := metav1.ManagedFieldsEntry{Manager: model.FieldOwner, Operation: metav1.ManagedFieldsOperationApply}
-	if !model.Ours(&metav1.ObjectMeta{ManagedFields: managers}) {
+	if !model.IsManaged(&metav1.ObjectMeta{ManagedFields: managers}) {
 		managers = append(slices.Clone(managers), ours)
 	}
 	merged.SetManagedFields(managers)

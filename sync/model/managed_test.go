@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestOurs(t *testing.T) {
+func TestIsManaged(t *testing.T) {
 	apply, update := metav1.ManagedFieldsOperationApply, metav1.ManagedFieldsOperationUpdate
 	cases := []struct {
 		name    string
@@ -28,7 +28,7 @@ func TestOurs(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			object := &metav1.ObjectMeta{ManagedFields: c.entries, Labels: map[string]string{"app.kubernetes.io/managed-by": ManagedBy}}
-			if got := Ours(object); got != c.want {
+			if got := IsManaged(object); got != c.want {
 				t.Errorf("got %t, want %t", got, c.want)
 			}
 		})

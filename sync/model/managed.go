@@ -9,10 +9,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Ours reports whether Comity made the object: whether FieldOwner applied the
+// IsManaged reports whether Comity made the object: whether FieldOwner applied the
 // object itself and not merely a subresource such as its status. Labels prove
 // nothing, for anybody may set them.
-func Ours(object metav1.Object) bool {
+func IsManaged(object metav1.Object) bool {
 	return slices.ContainsFunc(object.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool {
 		return entry.Manager == FieldOwner &&
 			entry.Operation == metav1.ManagedFieldsOperationApply &&
