@@ -139,7 +139,7 @@ func TestAvailable(t *testing.T) {
 	}
 }
 
-func TestAvailableStaysWhileClustersAreUnread(t *testing.T) {
+func TestAvailableStaysWhileClustersAreUnsynced(t *testing.T) {
 	was := func(c metav1.Condition) metav1.Condition { return at(c, 2, before) }
 	all := was(condition.Available(condition.ReasonImported, "imported by all 2 clusters in scope: b, c"))
 	lacking := was(reported(list(imported("b")[0], failing("c", model.ReasonNamespaceMissing, missing404, ten))))
@@ -147,7 +147,7 @@ func TestAvailableStaysWhileClustersAreUnread(t *testing.T) {
 	unpublished := was(condition.Available(condition.ReasonNotPublished, "m"))
 	pending := &model.Observation{Publication: model.PublicationPending}
 	silent := list(imported("b")[0], failing("c", model.ReasonPending, "", ten))
-	waiting := list(imported("b")[0], model.Destination{Cluster: "c", Reason: model.ReasonPending, Unread: true})
+	waiting := list(imported("b")[0], model.Destination{Cluster: "c", Reason: model.ReasonPending, Unsynced: true})
 	cases := []struct {
 		name    string
 		old     metav1.Condition

@@ -54,7 +54,7 @@ func readinessIsSettled(in ExportInput) settled {
 // description not cut down; what is new is told at once.
 func conflictIsSettled(seen *model.Observation) settled {
 	return func(old, wanted metav1.Condition) bool {
-		if len(seen.Unread) == 0 || old.Status != metav1.ConditionTrue {
+		if len(seen.Unsynced) == 0 || old.Status != metav1.ConditionTrue {
 			return true
 		}
 		if seen.Publication == model.PublicationNone || seen.Publication == model.PublicationWithheld {
@@ -71,7 +71,7 @@ func conflictIsSettled(seen *model.Observation) settled {
 // set answered (the engine has not loaded yet), and its warnings stay while the
 // peers that they may be about are unread. A refusal always replaces.
 func admissionIsSettled(in ExportInput) settled {
-	partial := in.Observation == nil || len(in.Observation.Unread) > 0
+	partial := in.Observation == nil || len(in.Observation.Unsynced) > 0
 	return func(old, _ metav1.Condition) bool {
 		switch {
 		case old.ObservedGeneration != in.Export.Generation:
@@ -91,11 +91,11 @@ func admissionIsSettled(in ExportInput) settled {
 // problem to tell of that it told of before. Neither is one that was kept from
 // being used called pending for want of that problem.
 func importIsSettled(in ImportInput, clusters []mcsv1beta1.ClusterStatus) settled {
-	isUnread := func(c mcsv1beta1.ClusterStatus) bool {
-		return slices.Contains(in.Observation.Unread, model.ClusterID(c.Cluster))
+	isUnsynced := func(c mcsv1beta1.ClusterStatus) bool {
+		return slices.Contains(in.Observation.Unsynced, model.ClusterID(c.Cluster))
 	}
 	partial := slices.Equal(sorted(in.Import.Status.Clusters), sorted(clusters)) &&
-		(in.Observation == nil || slices.ContainsFunc(in.Import.Status.Clusters, isUnread))
+		(in.Observation == nil || slices.ContainsFunc(in.Import.Status.Clusters, isUnsynced))
 	return func(old, wanted metav1.Condition) bool {
 		return !partial || old.ObservedGeneration != in.Import.Generation || old.Status != wanted.Status ||
 			old.Status != metav1.ConditionTrue && wanted.Reason != string(condition.ReasonImportPending)
@@ -106,7 +106,7 @@ func importIsSettled(in ImportInput, clusters []mcsv1beta1.ClusterStatus) settle
 // was read, for then it is either held anew or over.
 func heldIsSettled(old metav1.Condition, seen *model.Observation) bool {
 	named := strings.FieldsFunc(old.Message, func(r rune) bool { return strings.ContainsRune(" ,:;", r) })
-	return !slices.ContainsFunc(seen.Unread, func(id model.ClusterID) bool { return slices.Contains(named, string(id)) })
+	return !slices.ContainsFunc(seen.Unsynced, func(id model.ClusterID) bool { return slices.Contains(named, string(id)) })
 }
 
 // present are those of the types that are there, as they are.
@@ -135,7 +135,7 @@ func availabilityIsSettled(in ExportInput) settled {
 			return false // as Ready, which says so
 		}
 		unheard := slices.ContainsFunc(in.Reports.Destinations, func(d model.Destination) bool {
-			return d.Unread
+			return d.Unsynced
 		})
 		if !unheard {
 			return !sameButForTimes(localTime, old, wanted)
@@ -156,7 +156,7 @@ func sourcesAreSettled(seen *model.Observation, generation int64) settled {
 	return func(old, wanted metav1.Condition) bool {
 		worse := sourceRank(old.Reason)
 		doubtful := slices.ContainsFunc(seen.Sources, func(s model.Source) bool {
-			return slices.Contains(seen.Unread, s.Cluster) && sourceRank(sourceReason(s)) < worse
+			return slices.Contains(seen.Unsynced, s.Cluster) && sourceRank(sourceReason(s)) < worse
 		})
 		if doubtful {
 			return sourceRank(wanted.Reason) > worse

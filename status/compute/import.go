@@ -67,7 +67,7 @@ func sources(in ImportInput) []mcsv1beta1.ClusterStatus {
 	var ids []string
 	seen := in.Observation
 	for _, entry := range in.Import.Status.Clusters {
-		if seen == nil || slices.Contains(seen.Unread, model.ClusterID(entry.Cluster)) {
+		if seen == nil || slices.Contains(seen.Unsynced, model.ClusterID(entry.Cluster)) {
 			ids = append(ids, entry.Cluster)
 		}
 	}

@@ -105,8 +105,8 @@ func TestImport(t *testing.T) {
 }
 
 func TestSourceClusters(t *testing.T) {
-	withUnread := func(o *model.Observation, unread ...model.ClusterID) *model.Observation {
-		o.Unread = unread
+	withUnsynced := func(o *model.Observation, unread ...model.ClusterID) *model.Observation {
+		o.Unsynced = unread
 		return o
 	}
 	cases := []struct {
@@ -117,11 +117,11 @@ func TestSourceClusters(t *testing.T) {
 	}{
 		{"the constituents, in order", nil, from("c", "a", "b"), entries("a", "b", "c")},
 		{"one that stopped exporting leaves", entries("a", "b"), from("a"), entries("a")},
-		{"one that was not read since start stays", entries("a", "b"), withUnread(from("a"), "b", "c"), entries("a", "b")},
-		{"one that was not read but never contributed does not come", nil, withUnread(from("a"), "b"), entries("a")},
+		{"one that was not read since start stays", entries("a", "b"), withUnsynced(from("a"), "b", "c"), entries("a", "b")},
+		{"one that was not read but never contributed does not come", nil, withUnsynced(from("a"), "b"), entries("a")},
 		{"nothing changes before the loop looked", entries("a", "b"), nil, entries("a", "b")},
 		{"nobody exports it any more", entries("a"), &model.Observation{}, nil},
-		{"nobody who was read exports it any more", entries("a", "b"), withUnread(&model.Observation{}, "b"), entries("b")},
+		{"nobody who was read exports it any more", entries("a", "b"), withUnsynced(&model.Observation{}, "b"), entries("b")},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -158,9 +158,9 @@ func TestImportStatusIsBoundAndStableWithAHundredClusters(t *testing.T) {
 
 func TestAProblemIsNotForgottenWhileItCannotBeSeen(t *testing.T) {
 	const told = "web.default.svc.clusterset.local resolves; Service default/derived-1 is not Comity's; rename it"
-	unread, alone := &model.Observation{Unread: []model.ClusterID{"a"}}, from("b")
+	unread, alone := &model.Observation{Unsynced: []model.ClusterID{"a"}}, from("b")
 	joined := from("b")
-	joined.Unread = []model.ClusterID{"a"}
+	joined.Unsynced = []model.ClusterID{"a"}
 	for name, c := range map[string]struct {
 		seen *model.Observation
 		kept bool

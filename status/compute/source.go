@@ -66,7 +66,7 @@ func contact(in ImportInput) []metav1.Condition {
 		return present(old, condition.TypeAvailable)
 	}
 	if len(in.Observation.Sources) == 0 {
-		if len(in.Observation.Unread) > 0 {
+		if len(in.Observation.Unsynced) > 0 {
 			return present(old, condition.TypeAvailable)
 		}
 		return nil

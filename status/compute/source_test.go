@@ -105,14 +105,14 @@ func state(seen *model.Observation, old ...metav1.Condition) ImportInput {
 	return in
 }
 
-func TestSourcesStayWhatTheyWereWhileUnread(t *testing.T) {
+func TestSourcesStayWhatTheyWereWhileUnsynced(t *testing.T) {
 	stored := func(sources ...model.Source) metav1.Condition { return at(heard(sources), 3, before) }
 	lost := stored(append(well("a"), source("b", model.Lost, ten, ten))...)
 	fine := stored(well("a", "b")...)
 	seen := func(unread model.ClusterID, sources ...model.Source) *model.Observation {
 		o := &model.Observation{Sources: sources}
 		if unread != "" {
-			o.Unread = []model.ClusterID{unread}
+			o.Unsynced = []model.ClusterID{unread}
 		}
 		return o
 	}
@@ -155,8 +155,8 @@ func TestDeletionHeld(t *testing.T) {
 		{"something is", nil, &model.Observation{Held: []model.Hold{hold}}, &told},
 		{"the hold is over", []metav1.Condition{told}, &model.Observation{}, nil},
 		{"before the loop looked", []metav1.Condition{told}, nil, &told},
-		{"the cluster was not read since", []metav1.Condition{told}, &model.Observation{Unread: []model.ClusterID{"b"}}, &told},
-		{"another cluster was not read since", []metav1.Condition{told}, &model.Observation{Unread: []model.ClusterID{"c"}}, nil},
+		{"the cluster was not read since", []metav1.Condition{told}, &model.Observation{Unsynced: []model.ClusterID{"b"}}, &told},
+		{"another cluster was not read since", []metav1.Condition{told}, &model.Observation{Unsynced: []model.ClusterID{"c"}}, nil},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

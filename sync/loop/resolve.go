@@ -50,7 +50,7 @@ func (i *importer) resolve(ctx context.Context, local *localExport) (plan.Import
 	look()
 	for _, id := range slices.Sorted(maps.Keys(unread)) {
 		if unread[id] {
-			found.Unread = append(found.Unread, id)
+			found.Unsynced = append(found.Unsynced, id)
 		}
 	}
 	switch own, admitted := i.own(ctx, local); {
@@ -62,13 +62,13 @@ func (i *importer) resolve(ctx context.Context, local *localExport) (plan.Import
 		in.Sources[i.Self] = withoutHostNames(local.sources)
 	case admitted == decision.NotEvaluated && local.export != nil:
 		// Not known is not withdrawn: what is here of our own stays.
-		found.Unread = append(found.Unread, i.Self)
+		found.Unsynced = append(found.Unsynced, i.Self)
 	}
 	// What came of a held export is kept as if the cluster had not been read.
-	in.Unread = slices.Clone(found.Unread)
+	in.Unsynced = slices.Clone(found.Unsynced)
 	for _, hold := range found.Held {
-		if !slices.Contains(in.Unread, hold.Cluster) {
-			in.Unread = append(in.Unread, hold.Cluster)
+		if !slices.Contains(in.Unsynced, hold.Cluster) {
+			in.Unsynced = append(in.Unsynced, hold.Cluster)
 		}
 	}
 	in.Desired, found.Conflicts = merge.Resolve(exports)
@@ -125,7 +125,7 @@ func sourcesOf(in plan.ImportInput, contacts map[model.ClusterID]model.Liveness)
 			contributes[c.Cluster] = true
 		}
 	}
-	keep := func(id model.ClusterID) { contributes[id] = contributes[id] || slices.Contains(in.Unread, id) }
+	keep := func(id model.ClusterID) { contributes[id] = contributes[id] || slices.Contains(in.Unsynced, id) }
 	if own := in.Current.Import; own != nil && model.IsManaged(own) {
 		for _, c := range own.Status.Clusters {
 			keep(model.ClusterID(c.Cluster))

@@ -49,11 +49,11 @@ func endpoint(address string, ready *bool) func(*discoveryv1.EndpointSlice) {
 
 func foreign(s *discoveryv1.EndpointSlice) { s.ManagedFields = nil }
 
-func TestSourcesAreWhatWasResolvedAndWhatIsKeptUnread(t *testing.T) {
+func TestSourcesAreWhatWasResolvedAndWhatIsKeptUnsynced(t *testing.T) {
 	contacts := map[model.ClusterID]model.Liveness{"a": {State: model.Connected}, "b": {State: model.Lost}, "c": {State: model.Stale}}
 	in := plan.ImportInput{
 		Key: web, Desired: &model.Import{Constituents: []model.Constituent{{Cluster: "b"}, {Cluster: "a"}}},
-		Unread: []model.ClusterID{"c", "e", "f"},
+		Unsynced: []model.ClusterID{"c", "e", "f"},
 		Current: plan.Current{
 			Import: &mcsv1beta1.ServiceImport{ObjectMeta: ours("web", nil), Status: mcsv1beta1.ServiceImportStatus{
 				Clusters: []mcsv1beta1.ClusterStatus{{Cluster: "a"}, {Cluster: "c"}, {Cluster: "d"}},

@@ -91,7 +91,7 @@ func TestARevokedTokenMakesAClusterStaleAndItsDataStays(t *testing.T) {
 	}
 }
 
-func TestAPeerThatWasNeverReachedIsStaleAndUnread(t *testing.T) {
+func TestAPeerThatWasNeverReachedIsStaleAndUnsynced(t *testing.T) {
 	w := newWorld(t)
 	w.server.change(func() { w.server.refuse = func(string) (int, string) { return 403, "Forbidden" } })
 	w.secrets(w.server.secret())

@@ -74,10 +74,10 @@ type Observation struct {
 	Scope Scope
 	// Import is the resolved import, nil when no export reaches this cluster.
 	Import *Import
-	// Unread are the peers whose exports were not read since start and that
+	// Unsynced are the peers whose exports were not read since start and that
 	// may contribute to the import, and this cluster while policy cannot say
 	// whether its own export counts.
-	Unread []ClusterID
+	Unsynced []ClusterID
 	// Conflicts are those among the exports that reach this cluster, in the
 	// order of the reasons in KEP-1645.
 	Conflicts []Conflict

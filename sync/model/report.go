@@ -51,9 +51,9 @@ type Destination struct {
 	Message string
 	// Since is when this began; zero if not known.
 	Since time.Time
-	// Unread is true while what that cluster says was not read since this
+	// Unsynced is true while what that cluster says was not read since this
 	// process started; then it has no Reason but model.ReasonPending.
-	Unread bool
+	Unsynced bool
 }
 
 // Source is one cluster that contributes to an import, and how it is.

@@ -60,7 +60,7 @@ func (s *clusterset) notRead(ids ...model.ClusterID) *clusterset {
 // in is the input as cluster a sees it, without what exists there.
 func (s *clusterset) in() plan.ImportInput {
 	desired, _ := merge.Resolve(s.exports)
-	return plan.ImportInput{Key: s.key, Self: "a", Desired: desired, Sources: s.slices, Unread: s.unread}
+	return plan.ImportInput{Key: s.key, Self: "a", Desired: desired, Sources: s.slices, Unsynced: s.unread}
 }
 
 func port(name string, number int32) mcsv1beta1.ServicePort {

@@ -112,8 +112,8 @@ func TestAnImportThatLosesItsNamesHasNoAddress(t *testing.T) {
 }
 
 // What stood before somebody's ServiceImport came follows its clusters, but not
-// while one is unread: no import of ours says whether it is one of them.
-func TestBesideAForeignImportNothingChangesWhileAClusterIsUnread(t *testing.T) {
+// while one is unsynced: no import of ours says whether it is one of them.
+func TestBesideAForeignImportNothingChangesWhileAClusterIsUnsynced(t *testing.T) {
 	set := importOf("web").
 		export("a", ports(port("", 80)), slice("web-1", []string{""}, "10.1.0.1")).
 		export("b", ports(port("http", 81)))

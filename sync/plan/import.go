@@ -32,9 +32,9 @@ type ImportInput struct {
 	// the Service, for a peer the copies in its exchange, which name the slice
 	// they were made from in model.AnnotationSourceSlice.
 	Sources map[model.ClusterID][]*discoveryv1.EndpointSlice
-	// Unread are the peers that were not read since start, in any order.
+	// Unsynced are the peers that were not read since start, in any order.
 	// Nothing that came from them is written or deleted.
-	Unread []model.ClusterID
+	Unsynced []model.ClusterID
 	// Current is what exists in this cluster.
 	Current Current
 	// Taken are the names of derived Services that other imports of the
@@ -132,7 +132,7 @@ func Import(in ImportInput) ImportPlan {
 // every cluster was read: no import of ours says which of them it is made of.
 func (p *importer) besideForeign() ImportPlan {
 	plan := ImportPlan{DerivedName: p.existingName(), Problems: []model.Problem{foreignImport(p.Key)}}
-	if p.existing == nil || p.kept || len(p.unread) > 0 {
+	if p.existing == nil || p.kept || len(p.unsynced) > 0 {
 		return plan
 	}
 	slices := p.slices()
@@ -159,7 +159,7 @@ func (p *importer) serviceProblems() []model.Problem {
 // importer holds what several steps of one plan need.
 type importer struct {
 	ImportInput
-	unread map[model.ClusterID]bool
+	unsynced map[model.ClusterID]bool
 	// kept is true if a cluster that was not read contributes to what exists
 	// here: then the existing Service and ServiceImport are not touched, since
 	// without its export they would be resolved on a guess.
@@ -184,11 +184,11 @@ type importer struct {
 }
 
 func newImporter(in ImportInput) *importer {
-	p := &importer{ImportInput: in, unread: map[model.ClusterID]bool{}, takesOver: in.Takeover && in.Desired != nil}
-	for _, id := range in.Unread {
-		p.unread[id] = true
+	p := &importer{ImportInput: in, unsynced: map[model.ClusterID]bool{}, takesOver: in.Takeover && in.Desired != nil}
+	for _, id := range in.Unsynced {
+		p.unsynced[id] = true
 	}
-	p.kept = p.unreadContributes()
+	p.kept = p.unsyncedContributes()
 	p.existing = p.ownService()
 	p.name = p.chooseName()
 	if in.Desired == nil {
@@ -225,17 +225,17 @@ func (p *importer) tooManyZones() model.Problem {
 		len(p.LocalCluster.Zones), hint.MaxZones, p.Key, hint.MaxZones)}
 }
 
-// unreadContributes reports whether what exists here came in part from a
+// unsyncedContributes reports whether what exists here came in part from a
 // cluster that was not read.
-func (p *importer) unreadContributes() bool {
+func (p *importer) unsyncedContributes() bool {
 	for _, s := range p.Current.Slices {
-		if p.owns(s) && p.unread[clusterOf(s)] || p.unread[p.adoptedFrom(s)] {
+		if p.owns(s) && p.unsynced[clusterOf(s)] || p.unsynced[p.adoptedFrom(s)] {
 			return true
 		}
 	}
 	if own := p.ownImport(); own != nil {
 		for _, c := range own.Status.Clusters {
-			if p.unread[model.ClusterID(c.Cluster)] {
+			if p.unsynced[model.ClusterID(c.Cluster)] {
 				return true
 			}
 		}

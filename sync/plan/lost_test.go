@@ -121,9 +121,9 @@ func TestAWithdrawnEndpointKeepsWhetherItTerminates(t *testing.T) {
 	}
 }
 
-// TestALostAndUnreadClusterOfAnImportNobodyElseExports: there is nothing left
+// TestALostAndUnsyncedClusterOfAnImportNobodyElseExports: there is nothing left
 // to lead traffic to, so only the user can want its endpoints withdrawn.
-func TestALostAndUnreadClusterOfAnImportNobodyElseExports(t *testing.T) {
+func TestALostAndUnsyncedClusterOfAnImportNobodyElseExports(t *testing.T) {
 	for _, onLost := range []model.OnLost{"", model.OnLostWithdraw} {
 		w := imported(t, importOf("web").export("b", http(), copyOf(slice("s", []string{"http"}, "10.2.0.1"))))
 		in := importOf("web").notRead("b").in()

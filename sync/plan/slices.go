@@ -36,7 +36,7 @@ func (p *importer) slices() changes {
 	if p.Desired != nil && p.possible() {
 		for _, c := range p.Desired.Constituents {
 			bySelector := c.Cluster == p.Self && p.maintains()
-			if !p.unread[c.Cluster] && !bySelector {
+			if !p.unsynced[c.Cluster] && !bySelector {
 				plan.problems = append(plan.problems, p.nameSlices(c.Cluster, p.wantedSlices(c), named)...)
 			}
 		}
@@ -75,7 +75,7 @@ func (p *importer) withdraw(named map[string]*discoveryv1.EndpointSlice) {
 		switch {
 		case p.isSelectors(s):
 			from[p.Self] = append(from[p.Self], s)
-		case p.owns(s) && p.unread[clusterOf(s)]:
+		case p.owns(s) && p.unsynced[clusterOf(s)]:
 			from[clusterOf(s)] = append(from[clusterOf(s)], s)
 			existing[s.Name] = s
 		}
@@ -159,7 +159,7 @@ func (p *importer) mayRemove(s *discoveryv1.EndpointSlice) bool {
 	if p.Desired != nil && cluster == p.Self && p.maintains() && p.possible() && !slices.ContainsFunc(p.Current.Slices, p.isSelectors) {
 		return false // until Kubernetes has made slices of the selector
 	}
-	return p.owns(s) && !p.unread[cluster] && (cluster != "" || len(p.unread) == 0)
+	return p.owns(s) && !p.unsynced[cluster] && (cluster != "" || len(p.unsynced) == 0)
 }
 
 // strays reports whether a slice leads the clients of a Service that is not this

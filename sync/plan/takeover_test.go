@@ -157,7 +157,7 @@ func TestAnEndedImportLeavesThePipelinesObjectsAlone(t *testing.T) {
 	}
 }
 
-func TestWhileAClusterIsUnreadOnlySlicesOfTheOthersAreAdopted(t *testing.T) {
+func TestWhileAClusterIsUnsyncedOnlySlicesOfTheOthersAreAdopted(t *testing.T) {
 	set := importOf("web").export("a", http(), slice("web-1", []string{"http"}, "10.1.0.1")).notRead("b")
 	in := takingOver(set)
 	in.Current = pipelineWorld().current(in.Key)

@@ -98,7 +98,7 @@ func silent(m model.Member) model.Destination {
 	case m.Reported:
 		d.Message = fmt.Sprintf("cluster %s has not said yet what came of the export", m.ID)
 	default:
-		d.Unread, d.Message = true, fmt.Sprintf("cluster %s has not been read yet", m.ID)
+		d.Unsynced, d.Message = true, fmt.Sprintf("cluster %s has not been read yet", m.ID)
 	}
 	return d
 }

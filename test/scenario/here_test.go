@@ -34,10 +34,10 @@ type here struct {
 	// NotReady are addresses of them that are not ready.
 	NotReady []string `json:"notReady,omitempty"`
 
-	Lost   []model.ClusterID `json:"lost,omitempty"`
-	OnLost model.OnLost      `json:"onLost,omitempty"`
-	Unread []model.ClusterID `json:"unread,omitempty"`
-	Gone   []model.ClusterID `json:"gone,omitempty"`
+	Lost     []model.ClusterID `json:"lost,omitempty"`
+	OnLost   model.OnLost      `json:"onLost,omitempty"`
+	Unsynced []model.ClusterID `json:"unread,omitempty"`
+	Gone     []model.ClusterID `json:"gone,omitempty"`
 
 	MaintainSelectors bool `json:"maintainSelectors,omitempty"`
 	// Pipeline: the Sveltos pipeline made the objects, and they are taken over.
@@ -73,11 +73,11 @@ func (h *here) run(t *testing.T, exports []model.Export) string {
 	}
 	in.Desired, _ = merge.Resolve(exports)
 	writes, last := bring(t, &in)
-	if len(h.Lost)+len(h.Unread)+len(h.Gone) > 0 {
+	if len(h.Lost)+len(h.Unsynced)+len(h.Gone) > 0 {
 		left := slices.DeleteFunc(slices.Clone(exports), func(e model.Export) bool {
-			return slices.Contains(h.Gone, e.Cluster) || slices.Contains(h.Unread, e.Cluster)
+			return slices.Contains(h.Gone, e.Cluster) || slices.Contains(h.Unsynced, e.Cluster)
 		})
-		in.Lost, in.OnLost, in.Unread = h.Lost, h.OnLost, h.Unread
+		in.Lost, in.OnLost, in.Unsynced = h.Lost, h.OnLost, h.Unsynced
 		in.Desired, _ = merge.Resolve(left)
 		writes, last = bring(t, &in)
 	}

@@ -128,14 +128,14 @@ func (k *checker) mayGo(p process, write apiserver.Write, from *origin) {
 }
 
 func (k *checker) unread(p process, cluster model.ClusterID) bool {
-	return slices.Contains(p.Seen.Unread, cluster) && (cluster == p.ID || slices.Contains(p.Seen.Members, cluster))
+	return slices.Contains(p.Seen.Unsynced, cluster) && (cluster == p.ID || slices.Contains(p.Seen.Members, cluster))
 }
 
 // published reports whether what the process saw has a place for the slice that
 // is being deleted, and no other slice has that place.
 func (k *checker) published(p process, s *discoveryv1.EndpointSlice, from *origin) bool {
 	want := expected(seen(p))
-	if p.Seen.Key != from.key || want == nil || len(p.Seen.Unread) > 0 || k.strays(p, s) {
+	if p.Seen.Key != from.key || want == nil || len(p.Seen.Unsynced) > 0 || k.strays(p, s) {
 		return false // while a cluster is unread, the ports that stand decide which slices have a place
 	}
 	for _, o := range p.cluster.Server.List("EndpointSlice", from.key.Namespace) {

@@ -27,7 +27,7 @@ func TestABrokenAgentIsNoticed(t *testing.T) {
 			p.Sabotage.Input = takeAllForManaged
 		}},
 		{"takes unread for empty", "I2: ", func(_ func() *World, p *agent.Process) {
-			p.Sabotage.Input = func(in *plan.ImportInput) { in.Unread = nil }
+			p.Sabotage.Input = func(in *plan.ImportInput) { in.Unsynced = nil }
 		}},
 		{"writes each ServiceImport again whenever it looks", "still calling", func(_ func() *World, p *agent.Process) {
 			p.Sabotage.Output = writeAgain()

@@ -222,7 +222,7 @@ var _ = Describe("the endpoints of a lost cluster", func() {
 		Expect(api.Update(ctx, labeled, client.FieldOwner("user"))).To(Succeed())
 
 		full, sources := c.Desired, c.Sources
-		c.Unread, c.Lost = []model.ClusterID{"b"}, []model.ClusterID{"b"}
+		c.Unsynced, c.Lost = []model.ClusterID{"b"}, []model.ClusterID{"b"}
 		c.Desired = &model.Import{Key: full.Key, Type: full.Type, Ports: full.Ports, Constituents: full.Constituents[1:]}
 		c.Sources = map[model.ClusterID][]*discoveryv1.EndpointSlice{"c": sources["c"]}
 		Expect(c.bring().Withdrawn).To(Equal([]model.ClusterID{"b"}))
@@ -236,7 +236,7 @@ var _ = Describe("the endpoints of a lost cluster", func() {
 		c.bring()
 		Expect(c.writes).To(BeEmpty(), "what it was before is known only when the cluster is read")
 
-		c.Unread, c.Desired, c.Sources = nil, full, sources
+		c.Unsynced, c.Desired, c.Sources = nil, full, sources
 		c.bring()
 		want := content(before)
 		want.GetLabels()["mine"] = "yes"

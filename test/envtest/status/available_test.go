@@ -74,7 +74,7 @@ var _ = Describe("Available", func() {
 		world.forget(key)
 		start()
 		unread := waiting("c")
-		unread.Unread = true
+		unread.Unsynced = true
 		world.observe(key, published())
 		world.report(key, importing("b"), unread)
 		settle(ctx, key.Namespace)

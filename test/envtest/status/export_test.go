@@ -183,7 +183,7 @@ var _ = Describe("The status of a ServiceExport", func() {
 		By("restarting while b has not been read yet and no policy is loaded")
 		stop()
 		partial := published()
-		partial.Unread = []model.ClusterID{"b"}
+		partial.Unsynced = []model.ClusterID{"b"}
 		world.decide(key, decision.Verdict{Problem: "policies are not loaded yet"})
 		writes = statusWrites.Load()
 		start()

@@ -148,7 +148,7 @@ var _ = Describe("The status of a ServiceImport", func() {
 
 		stop()
 		partial := published()
-		partial.Import.Constituents, partial.Unread = partial.Import.Constituents[:1], []model.ClusterID{"b"}
+		partial.Import.Constituents, partial.Unsynced = partial.Import.Constituents[:1], []model.ClusterID{"b"}
 		start()
 		world.observe(key, partial)
 		later := types.NamespacedName{Namespace: newNamespace(ctx), Name: "web"}

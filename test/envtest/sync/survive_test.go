@@ -96,7 +96,7 @@ var _ = Describe("an agent", Serial, func() {
 		// c, too, is unread for a moment.
 		Eventually(func() []model.ClusterID {
 			seen, _ := b.agent.loop.Observe(types.NamespacedName{Namespace: ns, Name: "web"})
-			return seen.Unread
+			return seen.Unsynced
 		}).Should(Equal([]model.ClusterID{"a"}))
 
 		clusters["c"].create(service(ns, "other"), endpoints(ns, "other", "other-x1", "10.3.0.1"), export(ns, "other"))

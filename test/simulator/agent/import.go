@@ -79,7 +79,7 @@ func (p *Process) resolve(l local) (plan.ImportInput, model.Observation) {
 	for _, id := range p.Members() {
 		peer := p.Peers[id]
 		if !peer.Synced() {
-			in.Unread = append(in.Unread, id)
+			in.Unsynced = append(in.Unsynced, id)
 			continue
 		}
 		if e, has := peer.export(l.key); has {
@@ -92,7 +92,7 @@ func (p *Process) resolve(l local) (plan.ImportInput, model.Observation) {
 		switch {
 		case err != nil || p.Policy == decision.Denied:
 		case p.Policy == decision.NotEvaluated:
-			in.Unread = append(in.Unread, p.ID)
+			in.Unsynced = append(in.Unsynced, p.ID)
 		default:
 			exports = append(exports, own)
 			in.Sources[p.ID] = slices.DeleteFunc(slices.Clone(l.sources), func(s *discoveryv1.EndpointSlice) bool {
@@ -100,8 +100,8 @@ func (p *Process) resolve(l local) (plan.ImportInput, model.Observation) {
 			})
 		}
 	}
-	p.Seen = Seen{Key: l.key, Members: p.Members(), Unread: in.Unread, Exports: exports, Sources: in.Sources}
-	observed := model.Observation{Publication: model.PublicationNone, Unread: in.Unread}
+	p.Seen = Seen{Key: l.key, Members: p.Members(), Unsynced: in.Unsynced, Exports: exports, Sources: in.Sources}
+	observed := model.Observation{Publication: model.PublicationNone, Unsynced: in.Unsynced}
 	in.Desired, observed.Conflicts = merge.Resolve(exports)
 	observed.Import = in.Desired
 	return in, observed

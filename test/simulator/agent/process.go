@@ -70,13 +70,13 @@ type Key = types.NamespacedName
 
 // Seen is what a reconcile of an import went by.
 type Seen struct {
-	Key     types.NamespacedName
-	Members []model.ClusterID // peers that are configured, sorted
-	Unread  []model.ClusterID
-	Exports []model.Export // of this cluster and of the peers that were read
-	Sources map[model.ClusterID][]*discoveryv1.EndpointSlice
-	Current plan.Current
-	Taken   []string // names of derived Services that other imports reserved
+	Key      types.NamespacedName
+	Members  []model.ClusterID // peers that are configured, sorted
+	Unsynced []model.ClusterID
+	Exports  []model.Export // of this cluster and of the peers that were read
+	Sources  map[model.ClusterID][]*discoveryv1.EndpointSlice
+	Current  plan.Current
+	Taken    []string // names of derived Services that other imports reserved
 }
 
 // Start runs a process whose local caches have listed, each up to behind(n)

@@ -35,7 +35,7 @@ type Imported struct {
 	// that contributed was not read yet.
 	Stands    bool
 	Resolved  *model.Import
-	Unread    []model.ClusterID
+	Unsynced  []model.ClusterID
 	Conflicts []model.Conflict
 	Problems  []model.Problem
 	Sources   []model.Source
@@ -97,7 +97,7 @@ func (o *Observations) Get(key types.NamespacedName) (model.Observation, bool) {
 	}
 	return model.Observation{
 		Publication: out.Publication, Detail: out.Detail, Scope: out.Scope,
-		Import: in.Resolved, Unread: in.Unread, Conflicts: in.Conflicts, Problems: in.Problems,
+		Import: in.Resolved, Unsynced: in.Unsynced, Conflicts: in.Conflicts, Problems: in.Problems,
 		Sources: in.Sources, Held: in.Held,
 	}, true
 }
