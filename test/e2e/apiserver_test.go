@@ -40,8 +40,7 @@ var _ = Describe("While the API server of a is stopped for two minutes", kep("en
 		clusterB.expectAnswers(ctx, hostOf(fromA), servicePort, clusterA.awaitPods(ctx, fromA.Namespace, fromA.Name, 2)...)
 		clusterB.expectSource(ctx, fromA, condition.ReasonConnected)
 		clusterB.expectAvailable(ctx, fromB, metav1.ConditionTrue, model.ReasonImported)
-		before := clusterB.slicesFrom(ctx, fromA, "a")
-		Expect(before).NotTo(BeEmpty())
+		before := clusterB.settledSlicesFrom(ctx, fromA, clusterA, 2)
 		clusterA.awaitHeartbeats(ctx, 2) // the first that b sees confirms nothing
 
 		stop := keepAsking(ctx, clusterB, hostOf(fromA))

@@ -47,7 +47,7 @@ var _ = Describe("FAULT 21: the credential with which b reads a", Ordered, beyon
 	})
 
 	It("is rotated: the old one is useless, and no request fails", func(ctx SpecContext) {
-		imported = clusterB.slicesFrom(ctx, key, "a")
+		imported = clusterB.settledSlicesFrom(ctx, key, clusterA, 2)
 		old := clusterB.credentialFor(ctx, clusterA)
 		Expect(clusterA.admits(ctx, old)).To(Succeed())
 		stop := keepAsking(ctx, clusterB, hostOf(key))
@@ -101,7 +101,8 @@ var _ = Describe("FAULT 21: the credential with which b reads a", Ordered, beyon
 	})
 
 	It("that is revoked makes a Stale and removes nothing, and join repairs it", func(ctx SpecContext) {
-		imported = clusterB.slicesFrom(ctx, key, "a")
+		follows(ctx, 1)
+		imported = clusterB.settledSlicesFrom(ctx, key, clusterA, 1)
 		DeferCleanup(func(ctx SpecContext) { // whatever failed here shall fail here alone
 			shell.run(ctx, "kubectl comity join a b")
 			clusterB.awaitPeer(ctx)

@@ -46,8 +46,7 @@ var _ = Describe("A Service with comity.dev/prefer: local", Ordered, beyond(), f
 	It("is answered by the other cluster while the local Pods are gone, and Comity runs in a alone and writes nothing of b", func(ctx SpecContext) {
 		DeferCleanup(func(ctx SpecContext) { clusterB.scaleComity(ctx, 2) })
 		clusterB.scaleComity(ctx, 0)
-		ofB := clusterA.slicesFrom(ctx, key, "b")
-		Expect(ofB).NotTo(BeEmpty())
+		ofB := clusterA.settledSlicesFrom(ctx, key, clusterB, 2)
 		server := newServer(key.Namespace, key.Name, 2)
 
 		Expect(clusterA.patch(ctx, server.DeepCopy(), replicas(0))).To(Succeed())

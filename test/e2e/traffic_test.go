@@ -58,14 +58,39 @@ func (m *member) derived(ctx context.Context, imported *mcsv1beta1.ServiceImport
 // slicesFrom are the resource versions of what m imports of key from source, by name.
 func (m *member) slicesFrom(ctx context.Context, key types.NamespacedName, source string) map[string]string {
 	GinkgoHelper()
-	var list discoveryv1.EndpointSliceList
-	Expect(m.client.List(ctx, &list, client.InNamespace(key.Namespace),
-		client.MatchingLabels{model.LabelServiceName: key.Name, model.LabelSourceCluster: source})).To(Succeed())
 	found := map[string]string{}
-	for _, s := range list.Items {
+	for _, s := range m.listSlices(ctx, key, client.MatchingLabels{model.LabelServiceName: key.Name, model.LabelSourceCluster: source}) {
 		found[s.Name] = s.ResourceVersion
 	}
 	return found
+}
+
+// settledSlicesFrom is slicesFrom once every slice of the Service in source, and
+// every copy of it in m, holds count endpoints that are all ready. From then on
+// no write is due: a Pod that starts or ends changes the slices of the two IP
+// families one after the other, and several times.
+func (m *member) settledSlicesFrom(ctx context.Context, key types.NamespacedName, source *member, count int) map[string]string {
+	GinkgoHelper()
+	imported := client.MatchingLabels{model.LabelServiceName: key.Name, model.LabelSourceCluster: source.ID()}
+	Eventually(ctx, func(g Gomega) {
+		all := slices.Concat(
+			source.listSlices(ctx, key, client.MatchingLabels{discoveryv1.LabelServiceName: key.Name}), m.listSlices(ctx, key, imported))
+		g.Expect(all).To(HaveLen(4), "one slice of each IP family on both sides")
+		for _, s := range all {
+			g.Expect(s.Endpoints).To(HaveLen(count), s.Name)
+			for _, e := range s.Endpoints {
+				g.Expect(e.Conditions.Ready).To(HaveValue(BeTrue()), s.Name)
+			}
+		}
+	}).Should(Succeed())
+	return m.slicesFrom(ctx, key, source.ID())
+}
+
+func (m *member) listSlices(ctx context.Context, key types.NamespacedName, labels client.MatchingLabels) []discoveryv1.EndpointSlice {
+	GinkgoHelper()
+	var list discoveryv1.EndpointSliceList
+	Expect(m.client.List(ctx, &list, client.InNamespace(key.Namespace), labels)).To(Succeed())
+	return list.Items
 }
 
 var _ = Describe("trafficDistribution", kep("clustersetip", "global-properties"), func() {

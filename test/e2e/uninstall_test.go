@@ -45,7 +45,7 @@ var _ = Describe("helm uninstall alone, in b", beyond(), func() {
 		clusterA.create(ctx, newServer(key.Namespace, key.Name, 1), newService(key.Namespace, key.Name, corev1.ServiceTypeClusterIP), newExport(key.Namespace, key.Name))
 		pods := clusterA.awaitPods(ctx, key.Namespace, key.Name, 1)
 		clusterB.expectAnswers(ctx, hostOf(key), servicePort, pods...)
-		before := clusterB.slicesFrom(ctx, key, "a")
+		before := clusterB.settledSlicesFrom(ctx, key, clusterA, 1)
 
 		stop := keepAsking(ctx, clusterB, hostOf(key))
 		DeferCleanup(func(ctx SpecContext) { clusterB.awaitComity(ctx) })
