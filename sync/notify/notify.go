@@ -1,0 +1,159 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package notify passes changes from the part of the agent that detects them to
+// the workqueues of the controllers that react to them.
+//
+// It takes a key, or "every key"; it gives both to each subscriber at once. A
+// workqueue coalesces, so neither side waits for the other and no notification
+// is lost. It decides nothing and stores nothing.
+package notify
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+)
+
+// Notifier notifies any number of subscribers that something changed. The zero
+// value has no subscriber and is ready for use. All methods may be called from
+// any goroutine.
+type Notifier struct {
+	mu          sync.RWMutex
+	next        int
+	subscribers map[int]subscriber
+}
+
+type subscriber struct {
+	key func(types.NamespacedName)
+	all func()
+}
+
+// Key notifies all subscribers that key may be different now.
+func (n *Notifier) Key(key types.NamespacedName) {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	for _, s := range n.subscribers {
+		s.key(key)
+	}
+}
+
+// All notifies all subscribers that any key may be different now.
+func (n *Notifier) All() {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	for _, s := range n.subscribers {
+		s.all()
+	}
+}
+
+// Subscribe has key and all called by Key and All. Neither may block or call the
+// Notifier. The returned function ends the subscription.
+func (n *Notifier) Subscribe(key func(types.NamespacedName), all func()) (cancel func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.subscribers == nil {
+		n.subscribers = map[int]subscriber{}
+	}
+	id := n.next
+	n.next++
+	n.subscribers[id] = subscriber{key, all}
+	return func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		delete(n.subscribers, id)
+	}
+}
+
+// Queue is that of a controller.
+type Queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// optionalWait is how long a Source waits for what it can do without.
+const optionalWait = 30 * time.Second
+
+// Source is a source of a controller. It enqueues the keys that List returns, at
+// start and after each All of a Notifier, and the key of each Key.
+type Source struct {
+	Notifiers []*Notifier
+	// List returns every key that the controller has to reconcile. Its error is
+	// logged, and the keys wait for the next All.
+	List func(context.Context) ([]types.NamespacedName, error)
+	// Required channels are closed once the controller may start; nil ones are
+	// left out. Optional is waited for 30 s at most; nil for nothing.
+	Required []<-chan struct{}
+	Optional <-chan struct{}
+	// Subscribe, unless nil, is called once before the first List, for whatever is
+	// no Notifier: key enqueues one key and all lists again. Neither blocks.
+	Subscribe func(key func(types.NamespacedName), all func()) (cancel func())
+}
+
+var _ source.SyncingSource = (*Source)(nil)
+
+// WaitForSync returns once the workers of the controller may start.
+func (s *Source) WaitForSync(ctx context.Context) error {
+	for _, ready := range s.Required {
+		if ready == nil {
+			continue
+		}
+		select {
+		case <-ready:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if s.Optional == nil {
+		return nil
+	}
+	timer := time.NewTimer(optionalWait)
+	defer timer.Stop()
+	select {
+	case <-s.Optional:
+	case <-timer.C:
+		ctrl.LoggerFrom(ctx).Info("the properties of this cluster are still unknown, starting without them; check that the agent can read Nodes and ServiceCIDRs")
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
+}
+
+// Start does not block.
+func (s *Source) Start(ctx context.Context, queue Queue) error {
+	list := make(chan struct{}, 1)
+	key := func(key types.NamespacedName) { queue.Add(reconcile.Request{NamespacedName: key}) }
+	all := func() {
+		select {
+		case list <- struct{}{}:
+		default: // a listing is due already
+		}
+	}
+	if s.Subscribe != nil {
+		context.AfterFunc(ctx, s.Subscribe(key, all))
+	}
+	for _, n := range s.Notifiers {
+		context.AfterFunc(ctx, n.Subscribe(key, all))
+	}
+	all()
+	go func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-list:
+			}
+			keys, err := s.List(ctx)
+			if err != nil && ctx.Err() == nil {
+				ctrl.LoggerFrom(ctx).Error(err, "list the keys to reconcile")
+			}
+			for _, k := range keys {
+				key(k)
+			}
+		}
+	}()
+	return nil
+}

@@ -1,0 +1,120 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package notify
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+func key(name string) types.NamespacedName { return types.NamespacedName{Namespace: "shop", Name: name} }
+
+// next takes the next key from the queue; it fails the test if none comes.
+func next(t *testing.T, queue Queue) string {
+	t.Helper()
+	timer := time.AfterFunc(10*time.Second, queue.ShutDown)
+	defer timer.Stop()
+	request, ended := queue.Get()
+	if ended {
+		t.Fatal("no key was enqueued")
+	}
+	queue.Done(request)
+	return request.Name
+}
+
+func TestASourceEnqueuesEveryListedKeyAtStartAndWhenAllMayBeDifferent(t *testing.T) {
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	var changed, never Notifier
+	var others []func()
+	var listed atomic.Int32
+	source := Source{
+		Notifiers: []*Notifier{&changed, &never},
+		List: func(context.Context) ([]types.NamespacedName, error) {
+			listed.Add(1)
+			return []types.NamespacedName{key("a"), key("b")}, nil
+		},
+		Subscribe: func(one func(types.NamespacedName), all func()) func() {
+			others = append(others, func() { one(key("c")) }, all)
+			return func() { others = nil }
+		},
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	if err := source.Start(ctx, queue); err != nil {
+		t.Fatal(err)
+	}
+	want := func(names ...string) {
+		t.Helper()
+		var got []string
+		for range names {
+			got = append(got, next(t, queue))
+		}
+		if slices.Sort(got); !slices.Equal(got, names) {
+			t.Fatalf("got %v; want %v", got, names)
+		}
+	}
+	want("a", "b")
+	changed.Key(key("z"))
+	want("z")
+	changed.All()
+	want("a", "b")
+	others[0]()
+	want("c")
+	others[1]()
+	want("a", "b")
+	if n := listed.Load(); n != 3 {
+		t.Errorf("listed %d times; want once at start and once for each of the two changes of all keys", n)
+	}
+}
+
+func TestNobodyIsNotifiedAfterTheEndOfTheSubscription(t *testing.T) {
+	var n Notifier
+	calls := 0
+	cancel := n.Subscribe(func(types.NamespacedName) { calls++ }, func() { calls++ })
+	n.Key(key("a"))
+	n.All()
+	cancel()
+	n.Key(key("a"))
+	n.All()
+	if calls != 2 {
+		t.Errorf("%d calls; want the two from before the end", calls)
+	}
+}
+
+// Without this a restart called every export pending until the policies were
+// loaded, and exported again a moment later: two writes and two events for each.
+func TestNoWorkerStartsBeforeEverythingThatItsSourceRequires(t *testing.T) {
+	peers, policies := make(chan struct{}), make(chan struct{})
+	s := &Source{Required: []<-chan struct{}{peers, nil, policies}}
+	synced := make(chan error, 1)
+	go func() { synced <- s.WaitForSync(t.Context()) }()
+	for _, one := range []chan struct{}{policies, peers} {
+		select {
+		case err := <-synced:
+			t.Fatalf("got %v, want it to wait for both", err)
+		case <-time.After(20 * time.Millisecond):
+		}
+		close(one)
+	}
+	select {
+	case err := <-synced:
+		if err != nil {
+			t.Errorf("got error %v once both are closed", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("still waits once both are closed")
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := (&Source{Required: []<-chan struct{}{make(chan struct{})}}).WaitForSync(ended); err == nil {
+		t.Error("got no error from a wait that was given up")
+	}
+}
