@@ -236,7 +236,7 @@ func (i *importer) bring(ctx context.Context, in *plan.ImportInput) (plan.Import
 		if !planned.AwaitsService || len(actions) == 0 {
 			return planned, nil
 		}
-		fold(&in.Current, actions, applied)
+		in.Current = in.Current.After(actions, applied)
 	}
 	return planned, nil // the next event goes on from here
 }
@@ -328,42 +328,4 @@ func (i *importer) tell(key types.NamespacedName, found memory.Imported) {
 		i.met.Delete(key)
 	}
 	i.observations.Import(key, &found)
-}
-
-// fold puts what was just written into what is known to exist, as the cache
-// will only show it some milliseconds later.
-func fold(current *plan.Current, done []plan.Action, applied []plan.Object) {
-	for _, action := range done {
-		if action.Verb != plan.Delete {
-			continue
-		}
-		switch o := action.Object.(type) {
-		case *corev1.Service:
-			current.Services = without(current.Services, o.Name)
-		case *discoveryv1.EndpointSlice:
-			current.Slices = without(current.Slices, o.Name)
-		case *mcsv1beta1.ServiceImport:
-			current.Import = nil
-		}
-	}
-	for _, object := range applied {
-		switch o := object.(type) {
-		case *corev1.Service:
-			current.Services = append(without(current.Services, o.Name), o)
-		case *discoveryv1.EndpointSlice:
-			current.Slices = append(without(current.Slices, o.Name), o)
-		case *mcsv1beta1.ServiceImport:
-			current.Import = o
-		}
-	}
-}
-
-func without[T client.Object](list []T, name string) []T {
-	out := make([]T, 0, len(list))
-	for _, o := range list {
-		if o.GetName() != name {
-			out = append(out, o)
-		}
-	}
-	return out
 }

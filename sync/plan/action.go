@@ -11,8 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/sync/plan/drift"
-	"github.com/comity-mcs/comity/sync/plan/takeover"
 )
 
 // Object is any Kubernetes object; its TypeMeta is always filled in here.
@@ -96,7 +94,7 @@ func update(desired Object, current metav1.Object) Action {
 
 // correct is what an object that exists still needs to become desired: nothing
 // if it is as desired and there is nothing to strip.
-func correct(desired Object, current metav1.Object, asDesired bool, strip drift.Patch) []Action {
+func correct(desired Object, current metav1.Object, asDesired bool, strip mergePatch) []Action {
 	if _, adopting := current.GetAnnotations()[model.AnnotationAdopting]; adopting || !model.IsManaged(current) {
 		return []Action{adopt(desired, current, strip)}
 	}
@@ -112,14 +110,14 @@ func correct(desired Object, current metav1.Object, asDesired bool, strip drift.
 
 // adopt applies desired with the mark of adopting, which Release takes off
 // last: if Comity stops in between, the next plan goes on from there.
-func adopt(desired Object, current metav1.Object, strip drift.Patch) Action {
+func adopt(desired Object, current metav1.Object, strip mergePatch) Action {
 	marked, _ := desired.DeepCopyObject().(Object)
 	annotations := marked.GetAnnotations()
 	annotations[model.AnnotationAdopting] = "true"
 	marked.SetAnnotations(annotations)
 	return Action{
 		Verb: Adopt, Object: marked, UID: current.GetUID(), ResourceVersion: current.GetResourceVersion(),
-		Strip: strip, Release: takeover.Release(current),
+		Strip: strip, Release: releaseFromSveltos(current),
 	}
 }
 

@@ -13,9 +13,6 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/sync/plan/family"
-	"github.com/comity-mcs/comity/sync/plan/hint"
-	"github.com/comity-mcs/comity/sync/plan/takeover"
 )
 
 // ImportInput is everything that decides what one import looks like here.
@@ -56,20 +53,6 @@ type ImportInput struct {
 	Takeover bool
 }
 
-// Current is what exists of an import, whoever made it.
-type Current struct {
-	// Services are those of the namespace that are called
-	// model.DerivedName(name) or model.AlternateDerivedName(name) and those
-	// labeled model.LabelServiceName=name, in any order, each once.
-	Services []*corev1.Service
-	// Import is the ServiceImport called name; nil if there is none.
-	Import *mcsv1beta1.ServiceImport
-	// Slices are those of the namespace labeled model.LabelServiceName=name,
-	// and any other whose name a Create of an earlier plan met: a user may have
-	// taken the label off one of ours, or given the name to another object.
-	Slices []*discoveryv1.EndpointSlice
-}
-
 // ImportPlan is what is outstanding for one import.
 type ImportPlan struct {
 	// Actions are to be made in this order; when one fails, those after it wait.
@@ -103,10 +86,10 @@ func Import(in ImportInput) ImportPlan {
 	if in.Desired == nil {
 		return p.remove()
 	}
-	if in.Current.Import != nil && p.ownImport() == nil {
-		return p.besideForeign()
+	if p.besideForeign() {
+		return p.foreignImportPlan()
 	}
-	plan := ImportPlan{DerivedName: p.name, Problems: p.nameProblems()}
+	plan := ImportPlan{DerivedName: p.derivedName(), Problems: p.nameProblems()}
 	service, awaited := p.service()
 	slices := p.slices()
 	plan.AwaitsService, plan.Withdrawn = awaited, p.withdrawn
@@ -126,12 +109,33 @@ func Import(in ImportInput) ImportPlan {
 	return plan
 }
 
-// besideForeign adds nothing to somebody else's ServiceImport: our endpoints
-// would be mixed into answers that are not ours to give. But what stood here
-// before it came may be in use by its address, so its endpoints follow, once
-// every cluster was read: no import of ours says which of them it is made of.
-func (p *importer) besideForeign() ImportPlan {
-	plan := ImportPlan{DerivedName: p.existingName(), Problems: []model.Problem{foreignImport(p.Key)}}
+// Name returns the DerivedName of Import(in) without planning any object, so
+// that a caller can reserve the name under a lock and plan outside of it.
+func Name(in ImportInput) string { return newImporter(in).derivedName() }
+
+// derivedName is the name of the derived Service that exists after the plan, or
+// is to be created by it; empty if there is none.
+func (p *importer) derivedName() string {
+	switch {
+	case p.Desired == nil && !p.kept:
+		return ""
+	case p.Desired == nil || p.besideForeign():
+		return p.existingName()
+	}
+	return p.name
+}
+
+// besideForeign reports whether somebody else's ServiceImport has the name.
+func (p *importer) besideForeign() bool { return p.Current.Import != nil && p.ownImport() == nil }
+
+// foreignImportPlan plans an import whose name a foreign ServiceImport has.
+// Nothing is created for it: the endpoints of Comity would be mixed with those
+// of the other implementation. But clients may still use the address of a
+// derived Service that existed before, so its slices are kept up to date, once
+// every cluster was read: without a ServiceImport of Comity it is not known
+// which clusters contribute to it.
+func (p *importer) foreignImportPlan() ImportPlan {
+	plan := ImportPlan{DerivedName: p.derivedName(), Problems: []model.Problem{foreignImport(p.Key)}}
 	if p.existing == nil || p.kept || len(p.unsynced) > 0 {
 		return plan
 	}
@@ -150,7 +154,7 @@ func (p *importer) serviceProblems() []model.Problem {
 	if p.unsupported {
 		problems = append(problems, p.familyNotSupported())
 	}
-	if p.hints.TooManyZones() {
+	if p.hints.tooManyZones() {
 		problems = append(problems, p.tooManyZones())
 	}
 	return problems
@@ -175,7 +179,7 @@ type importer struct {
 	// server, and none at all is unsupported.
 	families    []corev1.IPFamily
 	unsupported bool
-	hints       hint.Rule
+	hints       hintRule
 	// takesOver is true if objects of the Sveltos pipeline are adopted.
 	takesOver bool
 	// withdrawn are the clusters whose endpoints are withdrawn, once slices
@@ -202,19 +206,19 @@ func newImporter(in ImportInput) *importer {
 	if !p.maintains() || !in.Desired.PreferLocal {
 		// Kubernetes gives the slices that it makes of a selector no such hints,
 		// and kube-proxy honors none unless all endpoints have some.
-		p.hints = hint.New(in.Desired, in.Self, in.LocalCluster.Zones)
+		p.hints = newHintRule(in.Desired, in.Self, in.LocalCluster.Zones)
 	}
 	return p
 }
 
 func (p *importer) resolveFamilies() {
 	if p.existing == nil {
-		p.families = family.Resolve(p.Desired.IPFamilies, p.LocalCluster.Families, nil)
+		p.families = supportedFamilies(p.Desired.IPFamilies, p.LocalCluster.Families, nil)
 	} else if p.kept {
 		p.families = p.existing.Spec.IPFamilies
 		return
 	} else {
-		p.families = family.Resolve(p.Desired.IPFamilies, p.LocalCluster.Families, p.existing.Spec.IPFamilies)
+		p.families = supportedFamilies(p.Desired.IPFamilies, p.LocalCluster.Families, p.existing.Spec.IPFamilies)
 	}
 	p.unsupported = p.families != nil && len(p.families) == 0
 }
@@ -222,7 +226,7 @@ func (p *importer) resolveFamilies() {
 func (p *importer) tooManyZones() model.Problem {
 	return model.Problem{Reason: model.ReasonTooManyZones, Message: fmt.Sprintf(
 		"this cluster has %d zones, and an endpoint can be hinted to %d only, so local endpoints of %s are preferred in the first %d zones by name alone",
-		len(p.LocalCluster.Zones), hint.MaxZones, p.Key, hint.MaxZones)}
+		len(p.LocalCluster.Zones), maxHintedZones, p.Key, maxHintedZones)}
 }
 
 // unsyncedContributes reports whether what exists here came in part from a
@@ -252,7 +256,7 @@ func (p *importer) ownImport() *mcsv1beta1.ServiceImport {
 		return nil
 	case model.IsManaged(s):
 		return s
-	case p.takesOver && takeover.IsImport(s, p.Key) && slices.ContainsFunc(p.Current.Services, func(s *corev1.Service) bool {
+	case p.takesOver && maybeSveltosImport(s, p.Key) && slices.ContainsFunc(p.Current.Services, func(s *corev1.Service) bool {
 		return s.Name == model.DerivedName(p.Key.Name) && (p.adoptsService(s) || model.IsManaged(s) && s.Labels[model.LabelServiceName] == p.Key.Name)
 	}):
 		return s
@@ -270,7 +274,7 @@ func (p *importer) existingName() string {
 // remove plans the end of an import. As long as an unread cluster contributes,
 // only what came from the clusters that were read goes.
 func (p *importer) remove() ImportPlan {
-	plan := ImportPlan{}
+	plan := ImportPlan{DerivedName: p.derivedName()}
 	if own := p.ownImport(); own != nil && !p.kept {
 		plan.Actions = append(plan.Actions, remove(own, importKind)...)
 	}
@@ -279,7 +283,6 @@ func (p *importer) remove() ImportPlan {
 	plan.Actions = append(plan.Actions, slices.remove...)
 	plan.Withdrawn = p.withdrawn
 	if p.kept {
-		plan.DerivedName = p.existingName()
 		return plan
 	}
 	if p.existing != nil {

@@ -191,6 +191,7 @@ func step(t *rapid.T, w *world, set *clusterset, names map[string]string) {
 	untouched := func(o plan.Object) bool { return foreign(o) || unread(o) || kept(o) }
 	before, had := w.snapshot(untouched), w.snapshot(func(o plan.Object) bool { _, is := o.(*corev1.Service); return is && model.IsManaged(o) })
 	in.Current = w.current(in.Key)
+	checkName(t, in)
 	anew := slices.ContainsFunc(plan.Import(in).Problems, func(p model.Problem) bool { return p.Reason == model.ReasonTypeChanged })
 	p, err := w.converge(in)
 	if err != nil {
@@ -214,6 +215,18 @@ func step(t *rapid.T, w *world, set *clusterset, names map[string]string) {
 	for other, derived := range names {
 		if other != name && derived != "" && derived == p.DerivedName {
 			t.Fatalf("%s and %s share %s", name, other, derived)
+		}
+	}
+}
+
+// checkName compares Name with the plan, and with the plan of each input that
+// differs in one thing that the name depends on.
+func checkName(t *rapid.T, in plan.ImportInput) {
+	withdrawn, takeover := in, in
+	withdrawn.Desired, takeover.Takeover = nil, true
+	for _, in := range []plan.ImportInput{in, withdrawn, takeover} {
+		if name, planned := plan.Name(in), plan.Import(in).DerivedName; name != planned {
+			t.Fatalf("%s: the name is %q, and %q in the plan", in.Key, name, planned)
 		}
 	}
 }

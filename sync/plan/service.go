@@ -17,9 +17,6 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/sync/plan/drift"
-	"github.com/comity-mcs/comity/sync/plan/family"
-	"github.com/comity-mcs/comity/sync/plan/takeover"
 )
 
 var serviceKind = metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}
@@ -94,7 +91,7 @@ func (p *importer) surplusServices() []Action {
 // adoptsService reports whether s is the Sveltos pipeline's and to be taken
 // over. One that would have to be made anew is not: it stays foreign.
 func (p *importer) adoptsService(s *corev1.Service) bool {
-	return p.takesOver && !model.IsManaged(s) && takeover.IsService(s, p.Key) && !p.unfit(s)
+	return p.takesOver && !model.IsManaged(s) && isSveltosService(s, p.Key) && !p.unfit(s)
 }
 
 // unfit reports whether s cannot become the derived Service in place:
@@ -104,7 +101,7 @@ func (p *importer) unfit(s *corev1.Service) bool {
 	if headless != (p.Desired.Type == mcsv1beta1.Headless) {
 		return s.Spec.Type != corev1.ServiceTypeExternalName // which has no address at all
 	}
-	return !headless && family.Moves(s.Spec.IPFamilies, family.Resolve(p.Desired.IPFamilies, p.LocalCluster.Families, s.Spec.IPFamilies))
+	return !headless && losesFirstFamily(s.Spec.IPFamilies, supportedFamilies(p.Desired.IPFamilies, p.LocalCluster.Families, s.Spec.IPFamilies))
 }
 
 // chooseName is the name of the existing derived Service, else the first that
@@ -206,7 +203,7 @@ func (p *importer) service() (actions []Action, awaited bool) {
 		return nil, !p.hasAddress()
 	}
 	desired := p.desiredService()
-	actions = correct(desired, p.existing, serviceIsAsDesired(p.existing, desired), drift.Service(p.existing, desired))
+	actions = correct(desired, p.existing, serviceIsAsDesired(p.existing, desired), serviceDrift(p.existing, desired))
 	c, d := p.existing.Spec, desired.Spec
 	readdressed := !same(c.IPFamilyPolicy, d.IPFamilyPolicy) || len(d.IPFamilies) > 0 && !slices.Equal(c.IPFamilies, d.IPFamilies)
 	return actions, readdressed || !p.hasAddress()
@@ -220,7 +217,7 @@ func (p *importer) hasAddress() bool {
 
 func (p *importer) desiredService() *corev1.Service {
 	d := p.Desired
-	policy := family.Policy(p.families, d.IPFamilies)
+	policy := familyPolicy(p.families, d.IPFamilies)
 	s := &corev1.Service{
 		TypeMeta:   serviceKind,
 		ObjectMeta: p.meta(p.name),

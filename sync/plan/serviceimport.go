@@ -12,7 +12,6 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/sync/plan/drift"
 )
 
 var importKind = metav1.TypeMeta{APIVersion: mcsv1beta1.GroupVersion.String(), Kind: mcsv1beta1.ServiceImportKindName}
@@ -28,7 +27,7 @@ func (p *importer) serviceImport() []Action {
 	case p.kept:
 		return nil
 	}
-	return correct(desired, existing, importIsAsDesired(existing, desired), drift.Import(existing, desired))
+	return correct(desired, existing, importIsAsDesired(existing, desired), importDrift(existing, desired))
 }
 
 func (p *importer) desiredImport() *mcsv1beta1.ServiceImport {

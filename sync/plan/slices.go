@@ -14,9 +14,6 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/sync/plan/drift"
-	"github.com/comity-mcs/comity/sync/plan/takeover"
-	"github.com/comity-mcs/comity/sync/plan/withdraw"
 )
 
 var sliceKind = metav1.TypeMeta{APIVersion: discoveryv1.SchemeGroupVersion.String(), Kind: "EndpointSlice"}
@@ -42,7 +39,7 @@ func (p *importer) slices() changes {
 		}
 		p.adoptSelf(named)
 	}
-	p.withdraw(named)
+	p.markLostEndpoints(named)
 	current := byName(p.Current.Slices)
 	for _, name := range slices.Sorted(maps.Keys(named)) {
 		desired, existing := named[name], current[name]
@@ -50,7 +47,7 @@ func (p *importer) slices() changes {
 			plan.apply = append(plan.apply, create(desired))
 			continue
 		}
-		plan.apply = append(plan.apply, correct(desired, existing, sliceIsAsDesired(existing, desired), drift.Slice(existing, desired))...)
+		plan.apply = append(plan.apply, correct(desired, existing, sliceIsAsDesired(existing, desired), sliceDrift(existing, desired))...)
 	}
 	for _, name := range slices.Sorted(maps.Keys(current)) {
 		if existing := current[name]; named[name] == nil && p.mayRemove(existing) {
@@ -58,47 +55,6 @@ func (p *importer) slices() changes {
 		}
 	}
 	return plan
-}
-
-// withdraw marks the endpoints of lost clusters in named. Those of a cluster
-// that is lost and was not read since start stand here from before; they are
-// marked as they are, and are as they were only when that cluster is read again.
-func (p *importer) withdraw(named map[string]*discoveryv1.EndpointSlice) {
-	if len(p.Lost) == 0 {
-		return
-	}
-	from, existing := map[model.ClusterID][]*discoveryv1.EndpointSlice{}, map[string]*discoveryv1.EndpointSlice{}
-	for _, s := range named {
-		from[clusterOf(s)] = append(from[clusterOf(s)], s)
-	}
-	for _, s := range p.Current.Slices {
-		switch {
-		case p.isSelectors(s):
-			from[p.Self] = append(from[p.Self], s)
-		case p.owns(s) && p.unsynced[clusterOf(s)]:
-			from[clusterOf(s)] = append(from[clusterOf(s)], s)
-			existing[s.Name] = s
-		}
-	}
-	p.withdrawn = withdraw.Choose(p.Lost, p.OnLost, from, p.serves)
-	for _, id := range p.withdrawn {
-		for _, s := range from[id] {
-			if existing[s.Name] == s {
-				s = sign(asIs(s), nil)
-				named[s.Name] = s
-			}
-			withdraw.Mark(s)
-		}
-	}
-}
-
-// serves reports whether traffic can reach the endpoints of a derived slice.
-func (p *importer) serves(s *discoveryv1.EndpointSlice) bool {
-	known := p.existing != nil && len(p.existing.Spec.IPFamilies) > 0
-	if known && !slices.Contains(p.existing.Spec.IPFamilies, corev1.IPFamily(s.AddressType)) {
-		return false
-	}
-	return len(s.Ports) > 0 || len(p.ports) == 0
 }
 
 // asIs is an existing slice as one that is applied. Labels and annotations that
@@ -125,7 +81,7 @@ func (p *importer) adoptedFrom(s *discoveryv1.EndpointSlice) model.ClusterID {
 	if !p.takesOver || model.IsManaged(s) {
 		return ""
 	}
-	return takeover.SliceOf(s, p.Key)
+	return sveltosSourceCluster(s, p.Key)
 }
 
 // adoptSelf takes over the pipeline's slice of this cluster where the selector
@@ -362,7 +318,7 @@ func (p *importer) mirror(cluster model.ClusterID, source *discoveryv1.EndpointS
 	}
 	for i, e := range source.Endpoints {
 		s.Endpoints[i] = discoveryv1.Endpoint{
-			Addresses: e.Addresses, Conditions: e.Conditions, Hostname: e.Hostname, Zone: e.Zone, Hints: p.hints.Of(cluster, e.Zone),
+			Addresses: e.Addresses, Conditions: e.Conditions, Hostname: e.Hostname, Zone: e.Zone, Hints: p.hints.hints(cluster, e.Zone),
 		}
 		if cluster == p.Self {
 			s.Endpoints[i].NodeName = e.NodeName

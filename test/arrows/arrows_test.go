@@ -42,8 +42,7 @@ type rule struct {
 }
 
 var pure = []string{
-	"policies/decision", "sync/model", "sync/merge", "sync/plan", "sync/plan/drift", "sync/plan/family",
-	"sync/plan/hint", "sync/plan/takeover", "sync/plan/withdraw",
+	"policies/decision", "sync/model", "sync/merge", "sync/plan",
 	"status/condition", "status/compute", "status/pace", "webhook/admit",
 }
 

@@ -67,7 +67,7 @@ func (p *Process) bring(in *plan.ImportInput) (plan.ImportPlan, error) {
 		if err != nil || !planned.AwaitsService || len(planned.Actions) == 0 {
 			return planned, err
 		}
-		fold(&in.Current, planned.Actions, applied)
+		in.Current = in.Current.After(planned.Actions, applied)
 	}
 	return planned, nil
 }
@@ -155,38 +155,6 @@ func (p *Process) hold(key types.NamespacedName, name string) {
 		return
 	}
 	p.names[key] = name
-}
-
-// fold puts what was just written into what is known to exist.
-func fold(current *plan.Current, done []plan.Action, applied []plan.Object) {
-	for _, action := range done {
-		if action.Verb != plan.Delete {
-			continue
-		}
-		kind, name := action.Object.GetObjectKind().GroupVersionKind().Kind, action.Object.GetName()
-		switch kind {
-		case "Service":
-			current.Services = without(current.Services, name)
-		case "EndpointSlice":
-			current.Slices = without(current.Slices, name)
-		case "ServiceImport":
-			current.Import = nil
-		}
-	}
-	for _, object := range applied {
-		switch o := object.(type) {
-		case *corev1.Service:
-			current.Services = append(without(current.Services, o.Name), o)
-		case *discoveryv1.EndpointSlice:
-			current.Slices = append(without(current.Slices, o.Name), o)
-		case *mcsv1beta1.ServiceImport:
-			current.Import = o
-		}
-	}
-}
-
-func without[T metav1.Object](list []T, name string) []T {
-	return slices.DeleteFunc(slices.Clone(list), func(o T) bool { return o.GetName() == name })
 }
 
 // Status brings the status of one ServiceImport up to date, as package status does.

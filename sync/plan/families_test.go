@@ -1,7 +1,7 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package family
+package plan
 
 import (
 	"slices"
@@ -18,7 +18,7 @@ func TestFamilies(t *testing.T) {
 		wanted, supported, existing list
 		want                        list
 		policy                      corev1.IPFamilyPolicy
-		moves                       bool
+		loses                       bool
 	}{
 		{"both, in the import's order", list{v6, v4}, list{v4, v6}, nil, list{v6, v4}, "PreferDualStack", false},
 		{"only what the cluster has", list{v6, v4}, list{v4}, nil, list{v4}, "SingleStack", false},
@@ -32,15 +32,15 @@ func TestFamilies(t *testing.T) {
 		{"the first family goes", list{v6}, list{v4, v6}, list{v4, v6}, list{v6}, "SingleStack", true},
 		{"another family", list{v6}, list{v4, v6}, list{v4}, list{v6}, "SingleStack", true},
 	} {
-		got := Resolve(c.wanted, c.supported, c.existing)
+		got := supportedFamilies(c.wanted, c.supported, c.existing)
 		if !slices.Equal(got, c.want) || (got == nil) != (c.want == nil) {
 			t.Errorf("%s: got %v, want %v", c.name, got, c.want)
 		}
-		if p := Policy(got, c.wanted); p != c.policy {
+		if p := familyPolicy(got, c.wanted); p != c.policy {
 			t.Errorf("%s: policy %s, want %s", c.name, p, c.policy)
 		}
-		if moves := Moves(c.existing, got); moves != c.moves {
-			t.Errorf("%s: moves %t, want %t", c.name, moves, c.moves)
+		if loses := losesFirstFamily(c.existing, got); loses != c.loses {
+			t.Errorf("%s: loses %t, want %t", c.name, loses, c.loses)
 		}
 	}
 }

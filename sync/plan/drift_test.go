@@ -1,7 +1,7 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package drift
+package plan
 
 import (
 	"testing"
@@ -13,7 +13,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
-func desired() *corev1.Service {
+func driftless() *corev1.Service {
 	return &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"multicluster.kubernetes.io/service-name": "web"}},
 		Spec: corev1.ServiceSpec{
@@ -23,12 +23,12 @@ func desired() *corev1.Service {
 	}
 }
 
-func TestService(t *testing.T) {
+func TestDriftOfService(t *testing.T) {
 	app := "http"
 	for _, c := range []struct {
 		name   string
 		change func(s *corev1.Service)
-		want   Patch
+		want   mergePatch
 	}{
 		{"nothing", func(*corev1.Service) {}, nil},
 		{"what an apply reverts", func(s *corev1.Service) {
@@ -37,44 +37,44 @@ func TestService(t *testing.T) {
 		{"labels of users, and ours", func(s *corev1.Service) { s.Labels["mine"], s.Labels["comity.dev/x"] = "", "" }, nil},
 		{"labels that are read", func(s *corev1.Service) {
 			s.Labels["kubernetes.io/service-name"], s.Labels["service.kubernetes.io/headless"], s.Labels["multicluster.kubernetes.io/source-cluster"] = "", "", ""
-		}, Patch{"metadata": map[string]any{"labels": map[string]any{
+		}, mergePatch{"metadata": map[string]any{"labels": map[string]any{
 			"kubernetes.io/service-name": nil, "service.kubernetes.io/headless": nil, "multicluster.kubernetes.io/source-cluster": nil,
 		}}}},
 		{"a port more", func(s *corev1.Service) {
 			s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: "x", Port: 80, Protocol: "UDP"})
-		}, Patch{"spec": map[string]any{"ports": desired().Spec.Ports}}},
-		{"an appProtocol", func(s *corev1.Service) { s.Spec.Ports[0].AppProtocol = &app }, Patch{"spec": map[string]any{"ports": desired().Spec.Ports}}},
+		}, mergePatch{"spec": map[string]any{"ports": driftless().Spec.Ports}}},
+		{"an appProtocol", func(s *corev1.Service) { s.Spec.Ports[0].AppProtocol = &app }, mergePatch{"spec": map[string]any{"ports": driftless().Spec.Ports}}},
 		{"a config goes with the affinity that it needs", func(s *corev1.Service) {
 			s.Spec.SessionAffinity, s.Spec.SessionAffinityConfig = "ClientIP", &corev1.SessionAffinityConfig{}
-		}, Patch{"spec": map[string]any{"sessionAffinity": corev1.ServiceAffinityNone, "sessionAffinityConfig": nil}}},
+		}, mergePatch{"spec": map[string]any{"sessionAffinity": corev1.ServiceAffinityNone, "sessionAffinityConfig": nil}}},
 		{"source ranges go with the type that they need", func(s *corev1.Service) {
 			s.Spec.Type, s.Spec.LoadBalancerSourceRanges = corev1.ServiceTypeLoadBalancer, []string{"192.0.2.0/24"}
-		}, Patch{"spec": map[string]any{"type": corev1.ServiceTypeClusterIP, "loadBalancerSourceRanges": nil}}},
+		}, mergePatch{"spec": map[string]any{"type": corev1.ServiceTypeClusterIP, "loadBalancerSourceRanges": nil}}},
 		{"an ExternalName is applied first", func(s *corev1.Service) {
 			s.Spec.Type, s.Spec.ExternalName = corev1.ServiceTypeExternalName, "example.com"
 		}, nil},
 	} {
-		current := desired()
+		current := driftless()
 		c.change(current)
-		if diff := cmp.Diff(c.want, Service(current, desired())); diff != "" {
+		if diff := cmp.Diff(c.want, serviceDrift(current, driftless())); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", c.name, diff)
 		}
 	}
 }
 
-func TestImportAndSlice(t *testing.T) {
+func TestDriftOfImportAndSlice(t *testing.T) {
 	headless := &mcsv1beta1.ServiceImport{}
 	edited := &mcsv1beta1.ServiceImport{Spec: mcsv1beta1.ServiceImportSpec{IPs: []string{"10.0.0.1"}, SessionAffinity: "ClientIP"}}
-	want := Patch{"spec": map[string]any{"ips": nil, "sessionAffinity": nil}}
-	if diff := cmp.Diff(want, Import(edited, headless)); diff != "" {
+	want := mergePatch{"spec": map[string]any{"ips": nil, "sessionAffinity": nil}}
+	if diff := cmp.Diff(want, importDrift(edited, headless)); diff != "" {
 		t.Errorf("import (-want +got):\n%s", diff)
 	}
-	if p := Import(headless, edited); p != nil {
+	if p := importDrift(headless, edited); p != nil {
 		t.Errorf("what is missing is applied, not stripped: %v", p)
 	}
 	s := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"service.kubernetes.io/service-proxy-name": "x", "mine": "y"}}}
-	want = Patch{"metadata": map[string]any{"labels": map[string]any{"service.kubernetes.io/service-proxy-name": nil}}}
-	if diff := cmp.Diff(want, Slice(s, &discoveryv1.EndpointSlice{})); diff != "" {
+	want = mergePatch{"metadata": map[string]any{"labels": map[string]any{"service.kubernetes.io/service-proxy-name": nil}}}
+	if diff := cmp.Diff(want, sliceDrift(s, &discoveryv1.EndpointSlice{})); diff != "" {
 		t.Errorf("slice (-want +got):\n%s", diff)
 	}
 }

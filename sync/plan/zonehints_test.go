@@ -1,7 +1,7 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package hint
+package plan
 
 import (
 	"fmt"
@@ -15,7 +15,7 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-func names(h *discoveryv1.EndpointHints) []string {
+func zonesOf(h *discoveryv1.EndpointHints) []string {
 	if h == nil {
 		return nil
 	}
@@ -26,7 +26,7 @@ func names(h *discoveryv1.EndpointHints) []string {
 	return list
 }
 
-func TestHints(t *testing.T) {
+func TestZoneHints(t *testing.T) {
 	text := func(s string) *string { return &s }
 	for _, c := range []struct {
 		name         string
@@ -50,8 +50,8 @@ func TestHints(t *testing.T) {
 		{"a zone that is no legal hint is none", false, text("PreferSameZone"), nil, "b", text("not a zone"), nil},
 		{"an unknown distribution asks for nothing", false, text("example.com/close"), nil, "b", text("z1"), nil},
 	} {
-		r := New(&model.Import{PreferLocal: c.local, TrafficDistribution: c.distribution}, "a", c.zones)
-		if diff := cmp.Diff(c.want, names(r.Of(c.cluster, c.zone))); diff != "" {
+		r := newHintRule(&model.Import{PreferLocal: c.local, TrafficDistribution: c.distribution}, "a", c.zones)
+		if diff := cmp.Diff(c.want, zonesOf(r.hints(c.cluster, c.zone))); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", c.name, diff)
 		}
 	}
@@ -62,13 +62,13 @@ func TestHintsAreLegalHoweverLongTheIdAndManyTheZones(t *testing.T) {
 	for i := range 9 {
 		zones = append(zones, fmt.Sprint("zone-", i))
 	}
-	r := New(&model.Import{PreferLocal: true}, "a", zones)
-	if got := names(r.Of("a", nil)); len(got) != MaxZones || !r.TooManyZones() {
-		t.Errorf("%d hints, too many zones: %t", len(got), r.TooManyZones())
+	r := newHintRule(&model.Import{PreferLocal: true}, "a", zones)
+	if got := zonesOf(r.hints("a", nil)); len(got) != maxHintedZones || !r.tooManyZones() {
+		t.Errorf("%d hints, too many zones: %t", len(got), r.tooManyZones())
 	}
 	seen := map[string]bool{}
 	for _, id := range []string{"b", strings.Repeat("b", 46), strings.Repeat("b", 47), strings.Repeat("b", 62) + "c", strings.Repeat("b", 63)} {
-		for _, zone := range names(r.Of(model.ClusterID(id), nil)) {
+		for _, zone := range zonesOf(r.hints(model.ClusterID(id), nil)) {
 			if problems := validation.IsValidLabelValue(zone); len(problems) > 0 || seen[zone] {
 				t.Errorf("%s: hint %q, problems %v, seen before: %t", id, zone, problems, seen[zone])
 			}

@@ -1,16 +1,7 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package drift finds what others put into a derived object and an apply would
-// leave there.
-//
-// Server-side apply sets what Comity wants and leaves alone what it never
-// mentioned: a selector is replaced, but an extra port or an external IP stays
-// and takes traffic where no export sent it. This package compares an object
-// with the desired one and gives a JSON merge patch that takes such things off;
-// nil if there are none. Labels and annotations of users stay, except labels
-// by which kube-proxy and DNS read an object.
-package drift
+package plan
 
 import (
 	"slices"
@@ -22,19 +13,27 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
-// Patch is a JSON merge patch: null removes.
-type Patch map[string]any
+// What others added to an object of Comity's, and an apply would not remove.
+// Server-side apply sets the fields that Comity applies and leaves alone those
+// that it never applied. It replaces a changed selector, but an added port or
+// external IP stays, and takes traffic where no export sent it. So an object is
+// compared with the desired one, and a JSON merge patch removes such fields.
+// Labels and annotations of users stay, except labels by which kube-proxy and
+// DNS read an object.
+
+// mergePatch is a JSON merge patch: null removes.
+type mergePatch map[string]any
 
 // Slice compares the labels; all else in a slice is one list each, which an
 // apply replaces as a whole.
-func Slice(current, desired *discoveryv1.EndpointSlice) Patch {
-	return patch(current, desired, nil)
+func sliceDrift(current, desired *discoveryv1.EndpointSlice) mergePatch {
+	return driftPatch(current, desired, nil)
 }
 
 // Import compares a ServiceImport.
-func Import(current, desired *mcsv1beta1.ServiceImport) Patch {
+func importDrift(current, desired *mcsv1beta1.ServiceImport) mergePatch {
 	c, d := current.Spec, desired.Spec
-	return patch(current, desired, unwanted(map[string]bool{
+	return driftPatch(current, desired, unwanted(map[string]bool{
 		"ips":                   len(c.IPs) > 0 && len(d.IPs) == 0,
 		"ipFamilies":            len(c.IPFamilies) > 0 && len(d.IPFamilies) == 0,
 		"sessionAffinity":       c.SessionAffinity != "" && d.SessionAffinity == "",
@@ -48,7 +47,7 @@ func Import(current, desired *mcsv1beta1.ServiceImport) Patch {
 // goes, because the API server takes the one only with the other, is in the
 // patch as well. A Service of type ExternalName is first applied: only then are
 // its families its own to say.
-func Service(current, desired *corev1.Service) Patch {
+func serviceDrift(current, desired *corev1.Service) mergePatch {
 	c, d := current.Spec, desired.Spec
 	if c.Type == corev1.ServiceTypeExternalName {
 		return nil
@@ -73,7 +72,7 @@ func Service(current, desired *corev1.Service) Patch {
 	if slices.ContainsFunc(c.Ports, func(p corev1.ServicePort) bool { return !asApplied(p, d.Ports) }) {
 		spec["ports"] = d.Ports // a merge patch replaces a list as a whole
 	}
-	return patch(current, desired, spec)
+	return driftPatch(current, desired, spec)
 }
 
 // asApplied reports whether an apply of wanted leaves port as it should be.
@@ -94,14 +93,14 @@ func unwanted(is map[string]bool) map[string]any {
 	return spec
 }
 
-func patch(current, desired metav1.Object, spec map[string]any) Patch {
+func driftPatch(current, desired metav1.Object, spec map[string]any) mergePatch {
 	labels := map[string]any{}
 	for key := range current.GetLabels() {
 		if _, wanted := desired.GetLabels()[key]; !wanted && isRead(key) {
 			labels[key] = nil
 		}
 	}
-	p := Patch{}
+	p := mergePatch{}
 	if len(spec) > 0 {
 		p["spec"] = spec
 	}

@@ -1,0 +1,100 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// Objects of the Sveltos pipeline: the three event triggers that Sveltos
+// documents for KEP-1645, which create a derived Service, a ServiceImport and
+// EndpointSlices. An object is the pipeline's if it has the name and all the
+// labels that the templates set; if one differs, the object is foreign.
+
+const (
+	sveltos       = "sveltos" // the value of the managed-by labels
+	sveltosDomain = "projectsveltos.io"
+)
+
+// isSveltosService reports whether s is the pipeline's derived Service of key.
+func isSveltosService(s *corev1.Service, key types.NamespacedName) bool {
+	return s.Namespace == key.Namespace && s.Name == model.DerivedName(key.Name) &&
+		s.Labels[model.LabelServiceName] == key.Name && s.Labels[model.LabelServiceImported] == "true" &&
+		s.Labels[labelManagedBy] == sveltos
+}
+
+// sveltosSourceCluster returns the source cluster of a slice that the pipeline
+// created for key, and "" for any other slice. The pipeline's slices carry the
+// cluster only in their name.
+func sveltosSourceCluster(s *discoveryv1.EndpointSlice, key types.NamespacedName) model.ClusterID {
+	derived := model.DerivedName(key.Name)
+	text, named := strings.CutPrefix(s.Name, derived+"-")
+	id, err := model.ParseClusterID(text)
+	if !named || err != nil || s.Namespace != key.Namespace || s.Labels[model.LabelServiceName] != key.Name ||
+		s.Labels[discoveryv1.LabelServiceName] != derived || s.Labels[discoveryv1.LabelManagedBy] != sveltos {
+		return ""
+	}
+	if source, has := s.Labels[model.LabelSourceCluster]; has && source != text {
+		return ""
+	}
+	return id
+}
+
+// maybeSveltosImport reports whether s can be the pipeline's ServiceImport of
+// key. Such an import has no mark of the pipeline but the derived Service's
+// name, so the caller also has to check that Service.
+func maybeSveltosImport(s *mcsv1beta1.ServiceImport, key types.NamespacedName) bool {
+	return s.Namespace == key.Namespace && s.Name == key.Name &&
+		s.Annotations[model.AnnotationDerivedName] == model.DerivedName(key.Name)
+}
+
+// releaseFromSveltos returns a JSON merge patch that removes the pipeline's
+// labels, annotations and owner references, by which Sveltos finds what to
+// delete when the pipeline is removed. It also removes the annotation
+// model.AnnotationAdopting.
+func releaseFromSveltos(obj metav1.Object) map[string]any {
+	metadata := map[string]any{"annotations": withoutSveltosKeys(obj.GetAnnotations(), model.AnnotationAdopting)}
+	if labels := withoutSveltosKeys(obj.GetLabels()); len(labels) > 0 {
+		metadata["labels"] = labels
+	}
+	var owners []metav1.OwnerReference
+	for _, owner := range obj.GetOwnerReferences() {
+		if group, _, _ := strings.Cut(owner.APIVersion, "/"); !inSveltosDomain(group) {
+			owners = append(owners, owner)
+		}
+	}
+	if len(owners) < len(obj.GetOwnerReferences()) {
+		metadata["ownerReferences"] = owners
+	}
+	return map[string]any{"metadata": metadata}
+}
+
+// withoutSveltosKeys returns a merge patch that removes the pipeline's keys
+// that present has, and the keys in also.
+func withoutSveltosKeys(present map[string]string, also ...string) map[string]any {
+	patch := map[string]any{}
+	for _, key := range also {
+		patch[key] = nil
+	}
+	for key := range present {
+		prefix, _, _ := strings.Cut(key, "/")
+		// The pipeline's templates use the last two as helpers.
+		if inSveltosDomain(prefix) || key == "service-export-name" || key == "service-export-namespace" {
+			patch[key] = nil
+		}
+	}
+	return patch
+}
+
+func inSveltosDomain(text string) bool {
+	return text == sveltosDomain || strings.HasSuffix(text, "."+sveltosDomain)
+}
