@@ -5,50 +5,127 @@ package result
 
 import (
 	"fmt"
+	"image/color"
 	"strings"
-	"time"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// Measures of the plot, in pixels.
+// Measures of the plot.
 const (
-	barHeight, barGap, groupGap = 16, 3, 18
-	labelWidth, plotWidth       = 190, 470
-	top                         = 46
+	plotWidth vg.Length = 8 * vg.Inch
+	// rowHeight is for one measurement, with the bars of Comity and of the relay.
+	rowHeight vg.Length = 36
+	barHeight vg.Length = 11
+	// headHeight is for the title and the axis.
+	headHeight vg.Length = 80
+	// margin is kept free on every side.
+	margin vg.Length = 6
+	// halfRow is from the middle of a row to the middle of a bar, in rows.
+	halfRow = 0.18
 )
 
-// SVG plots propagation: for Comity and relay a bar to p50, and a line from
+var (
+	comityColor = color.RGBA{R: 0x2b, G: 0x6c, B: 0xb0, A: 0xff}
+	relayColor  = color.RGBA{R: 0xa0, G: 0xae, B: 0xc0, A: 0xff}
+)
+
+// SVG plots propagation: for Comity and the relay a bar to p50, and a line from
 // there to p99.
-func (r *Results) SVG() string {
-	all := r.sorted()
-	height := top + len(all)*(2*barHeight+barGap+groupGap) + 30
-	longest := time.Millisecond
-	for _, p := range all {
-		longest = max(longest, p.Comity.P99, p.Relay.P99)
+func (r *Results) SVG() (string, error) {
+	p, height, err := r.plot()
+	if err != nil {
+		return "", err
 	}
-	x := func(d time.Duration) float64 { return labelWidth + plotWidth*float64(d)/float64(longest) }
-	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">`+"\n", labelWidth+plotWidth+70, height)
-	b.WriteString(`<rect width="100%" height="100%" fill="#fff"/>` + "\n")
-	b.WriteString(`<text x="10" y="20" font-size="14">From a change of an endpoint to the last other cluster: bar to p50, line to p99</text>` + "\n")
-	y := top
-	for _, p := range all {
-		fmt.Fprintf(&b, `<text x="10" y="%d">%d clusters, %d %s</text>`+"\n", y+barHeight+6, p.Clusters, p.Exports, plural(p.Exports))
-		for _, bar := range []struct {
-			name, color string
-			q           Quantiles
-		}{{"Comity", "#2b6cb0", p.Comity}, {"relay", "#a0aec0", p.Relay}} {
-			middle := float64(y) + barHeight/2
-			fmt.Fprintf(&b, `<text x="%d" y="%.0f" text-anchor="end" fill="#555">%s</text>`+"\n", labelWidth-6, middle+4, bar.name)
-			fmt.Fprintf(&b, `<rect x="%d" y="%d" width="%.1f" height="%d" fill="%s"/>`+"\n", labelWidth, y, x(bar.q.P50)-labelWidth, barHeight, bar.color)
-			fmt.Fprintf(&b, `<path d="M%.1f %.1fH%.1fM%.1f %.1fv8" stroke="%s" stroke-width="2" fill="none"/>`+"\n",
-				x(bar.q.P50), middle, x(bar.q.P99), x(bar.q.P99), middle-4, bar.color)
-			fmt.Fprintf(&b, `<text x="%.1f" y="%.0f" font-size="10">%.1f / %.1f ms</text>`+"\n", x(bar.q.P99)+5, middle+4, milliseconds(bar.q.P50), milliseconds(bar.q.P99))
-			y += barHeight + barGap
+	canvas := vgsvg.New(plotWidth, height)
+	picture := draw.New(canvas)
+	picture.SetColor(p.BackgroundColor)
+	picture.Fill(picture.Path())
+	p.Draw(inner(picture))
+	var out strings.Builder
+	if _, err := canvas.WriteTo(&out); err != nil {
+		return "", err
+	}
+	// Where the font is missing, one of the same widths.
+	return strings.ReplaceAll(out.String(), "font-family:Liberation Sans;", "font-family:Liberation Sans,Arial,Helvetica,sans-serif;"), nil
+}
+
+// inner is the part of the picture that the plot fills.
+func inner(c draw.Canvas) draw.Canvas { return draw.Crop(c, margin, -margin, margin, -margin) }
+
+// plot gives the plot and its height.
+func (r *Results) plot() (*plot.Plot, vg.Length, error) {
+	p := plot.New()
+	p.Title.Text = "From a change of an endpoint to the last other cluster: bar to p50, line to p99"
+	p.Title.Padding, p.X.Label.Padding, p.Legend.Padding = 4, 4, 4
+	p.X.Label.Text = "milliseconds"
+	p.X.Min = 0
+	p.Y.Width, p.Y.Tick.Length = 0, 0
+	p.Legend.Top = true
+	var names plot.ConstantTicks
+	for i, m := range r.sorted() {
+		row := -float64(i)
+		names = append(names, plot.Tick{Value: row, Label: fmt.Sprintf("%d clusters, %d %s", m.Clusters, m.Exports, plural(m.Exports))})
+		comity, err := addBar(p, row+halfRow, m.Comity, comityColor)
+		if err != nil {
+			return nil, 0, err
 		}
-		y += groupGap - barGap
+		relay, err := addBar(p, row-halfRow, m.Relay, relayColor)
+		if err != nil {
+			return nil, 0, err
+		}
+		if i == 0 {
+			p.Legend.Add("Comity", comity)
+			p.Legend.Add("relay", relay)
+		}
 	}
-	b.WriteString("</svg>\n")
-	return b.String()
+	p.Y.Tick.Marker = names
+	// The legend is above the first row.
+	p.Y.Min, p.Y.Max = 0.5-float64(len(names)), 1
+	useSans(p)
+	return p, headHeight + rowHeight*vg.Length(len(names)+1), nil
+}
+
+// addBar adds a bar to p50, a line to p99 and a label with both, and gives the bar.
+func addBar(p *plot.Plot, y float64, q Quantiles, fill color.Color) (*plotter.BarChart, error) {
+	p50, p99 := milliseconds(q.P50), milliseconds(q.P99)
+	bar, err := plotter.NewBarChart(plotter.Values{p50}, barHeight)
+	if err != nil {
+		return nil, err
+	}
+	bar.Horizontal, bar.XMin, bar.Color, bar.LineStyle.Width = true, y, fill, 0
+	line, err := plotter.NewXErrorBars(struct {
+		plotter.XYs
+		plotter.XErrors
+	}{plotter.XYs{{X: p50, Y: y}}, plotter.XErrors{{High: p99 - p50}}})
+	if err != nil {
+		return nil, err
+	}
+	line.LineStyle = draw.LineStyle{Color: fill, Width: 2}
+	label, err := plotter.NewLabels(plotter.XYLabels{
+		XYs: plotter.XYs{{X: p99, Y: y}}, Labels: []string{fmt.Sprintf("%.1f / %.1f ms", p50, p99)},
+	})
+	if err != nil {
+		return nil, err
+	}
+	label.Offset.X = 5
+	label.TextStyle[0].YAlign = draw.YCenter
+	label.TextStyle[0].Font.Variant, label.TextStyle[0].Font.Size = "Sans", 8
+	p.Add(bar, line, label)
+	return bar, nil
+}
+
+// useSans sets all texts of the plot in a font without serifs.
+func useSans(p *plot.Plot) {
+	for style, size := range map[*draw.TextStyle]vg.Length{
+		&p.Title.TextStyle: 12, &p.X.Label.TextStyle: 10, &p.X.Tick.Label: 9, &p.Y.Tick.Label: 10, &p.Legend.TextStyle: 10,
+	} {
+		style.Font.Variant, style.Font.Size = "Sans", size
+	}
 }
 
 func plural(exports int) string {

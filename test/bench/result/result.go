@@ -144,11 +144,16 @@ func (r *Results) Save(dir string) error {
 	if err != nil {
 		return err
 	}
+	files := map[string]string{".json": string(text) + "\n"}
 	page := "# Benchmarks\n\nMade by `make bench ARGS=\"--write docs\"`; do not edit.\n\n" + r.Markdown()
 	if len(r.Propagation) > 0 {
 		page += "\n![Time from a change to the other clusters, Comity and relay](" + fileName + ".svg)\n"
+		if files[".svg"], err = r.SVG(); err != nil {
+			return err
+		}
 	}
-	for ending, content := range map[string]string{".json": string(text) + "\n", ".md": page, ".svg": r.SVG()} {
+	files[".md"] = page
+	for ending, content := range files {
 		if err := os.WriteFile(filepath.Join(dir, fileName+ending), []byte(content), 0o644); err != nil {
 			return err
 		}
