@@ -1,0 +1,106 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package decide
+
+import (
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Part is one part of what a cluster publishes.
+type Part string
+
+// Parts of the first pass.
+const (
+	Exports    Part = "exports"
+	Namespaces Part = "namespaces"
+)
+
+// maxAttempts is how often an export is tried before the first pass is complete
+// without it. An export that fails so often was never published, so no reader can
+// take its absence for a withdrawal; and it must not hold up the others.
+const maxAttempts = 3
+
+// FirstPass knows whether everything that this cluster publishes was published
+// once since the process started, or since its exchange namespace was made. Only
+// then the MemberRecord is written: to a reader it means that an absent record is
+// a withdrawn export. All methods may be called from any goroutine.
+type FirstPass struct {
+	mu       sync.Mutex
+	pending  map[Part]map[types.NamespacedName]int // attempts
+	complete bool
+}
+
+// NewFirstPass returns a FirstPass of which no part was seeded.
+func NewFirstPass() *FirstPass {
+	return &FirstPass{pending: map[Part]map[types.NamespacedName]int{}}
+}
+
+// Restart begins the pass again: each part has to be seeded once more.
+func (f *FirstPass) Restart() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.complete = false
+	clear(f.pending)
+}
+
+// Seed names the keys of a part; they have to be reconciled after it. Once a pass
+// is complete it stays so until Restart. It reports whether this completed it.
+func (f *FirstPass) Seed(part Part, keys []types.NamespacedName) (completed bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.complete {
+		return false
+	}
+	f.pending[part] = make(map[types.NamespacedName]int, len(keys))
+	for _, key := range keys {
+		f.pending[part][key] = 0
+	}
+	return f.check()
+}
+
+// Attempted counts one attempt at key. It reports whether this completed the pass.
+func (f *FirstPass) Attempted(part Part, key types.NamespacedName, succeeded bool) (completed bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	attempts, waiting := f.pending[part][key]
+	if !waiting {
+		return false
+	}
+	if attempts+1 < maxAttempts && !succeeded {
+		f.pending[part][key]++
+		return false
+	}
+	delete(f.pending[part], key)
+	return f.check()
+}
+
+func (f *FirstPass) check() (completed bool) {
+	exports, haveExports := f.pending[Exports]
+	namespaces, haveNamespaces := f.pending[Namespaces]
+	if f.complete || !haveExports || !haveNamespaces || len(exports)+len(namespaces) > 0 {
+		return false
+	}
+	f.complete = true
+	return true
+}
+
+// IsComplete reports whether everything was published, or attempted three times.
+func (f *FirstPass) IsComplete() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.complete
+}
+
+// Pending lists the keys of a part that were not published yet, in no order.
+func (f *FirstPass) Pending(part Part) []types.NamespacedName {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var out []types.NamespacedName
+	for key := range f.pending[part] {
+		out = append(out, key)
+	}
+	return out
+}

@@ -1,0 +1,133 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package decide
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/plan"
+)
+
+// sources are the clusters that contribute to what exists here: those whose
+// exports were resolved, and those of which something is kept while they are
+// unsynced.
+func sources(in plan.ImportInput, liveness map[model.ClusterID]model.Liveness) []model.Source {
+	contributes := map[model.ClusterID]bool{}
+	if in.Desired != nil {
+		for _, c := range in.Desired.Constituents {
+			contributes[c.Cluster] = true
+		}
+	}
+	keep := func(id model.ClusterID) {
+		if slices.Contains(in.Unsynced, id) {
+			contributes[id] = true
+		}
+	}
+	if own := in.Current.Import; own != nil && model.IsManaged(own) {
+		for _, c := range own.Status.Clusters {
+			keep(model.ClusterID(c.Cluster))
+		}
+	}
+	for _, s := range in.Current.Slices {
+		if model.IsManaged(s) {
+			keep(model.ClusterID(s.Labels[model.LabelSourceCluster]))
+		}
+	}
+	var out []model.Source
+	for _, id := range slices.Sorted(maps.Keys(contributes)) {
+		out = append(out, model.Source{Cluster: id, Liveness: liveness[id]})
+	}
+	return out
+}
+
+// probeTargets are the endpoints of the lost clusters among the sources; nil if
+// none is lost.
+func probeTargets(in plan.ImportInput, sources []model.Source) map[model.ClusterID][]netip.AddrPort {
+	var out map[model.ClusterID][]netip.AddrPort
+	for _, s := range sources {
+		if s.Liveness.State != model.Lost {
+			continue
+		}
+		if out == nil {
+			out = map[model.ClusterID][]netip.AddrPort{}
+		}
+		out[s.Cluster] = targetsOf(s.Cluster, in)
+	}
+	return out
+}
+
+// targetsOf are the TCP addresses of what cluster contributes. What it published
+// says which endpoints were ready before any was withdrawn here. After a restart
+// a lost cluster was not read, and what is applied here says it.
+func targetsOf(cluster model.ClusterID, in plan.ImportInput) []netip.AddrPort {
+	published := in.Sources[cluster]
+	if len(published) == 0 {
+		for _, s := range in.Current.Slices {
+			if model.IsManaged(s) && s.Labels[model.LabelSourceCluster] == string(cluster) {
+				published = append(published, s)
+			}
+		}
+	}
+	var ready, others []netip.AddrPort
+	for _, s := range published {
+		port := tcpPort(s)
+		if port == 0 {
+			continue
+		}
+		for _, e := range s.Endpoints {
+			for _, text := range e.Addresses {
+				address, err := netip.ParseAddr(text)
+				if err != nil {
+					continue
+				}
+				if e.Conditions.Ready == nil || *e.Conditions.Ready {
+					ready = append(ready, netip.AddrPortFrom(address, port))
+				} else {
+					others = append(others, netip.AddrPortFrom(address, port))
+				}
+			}
+		}
+	}
+	if len(ready) > 0 {
+		return ready
+	}
+	return others
+}
+
+// tcpPort is a port on which endpoints of the slice accept connections; 0 if
+// none is known.
+func tcpPort(s *discoveryv1.EndpointSlice) uint16 {
+	for _, p := range s.Ports {
+		isTCP := p.Protocol == nil || *p.Protocol == corev1.ProtocolTCP
+		if isTCP && p.Port != nil && *p.Port > 0 && *p.Port <= 65535 {
+			return uint16(*p.Port)
+		}
+	}
+	return 0
+}
+
+// onLost is what happens to the endpoints of lost clusters: the annotation of
+// the ServiceImport says it, else that of its Namespace.
+func onLost(key types.NamespacedName, current plan.Current, namespace *corev1.Namespace) (model.OnLost, []model.Problem) {
+	where, text := "Namespace "+namespace.Name, namespace.Annotations[model.AnnotationOnLost]
+	if current.Import != nil {
+		if value, set := current.Import.Annotations[model.AnnotationOnLost]; set {
+			where, text = "ServiceImport "+key.String(), value
+		}
+	}
+	value, err := model.ParseOnLost(text)
+	if err != nil {
+		return value, []model.Problem{{Reason: model.ReasonInvalidAnnotation, Message: fmt.Sprintf(
+			"%s, annotation %s: %v; %s holds until that is corrected", where, model.AnnotationOnLost, err, value)}}
+	}
+	return value, nil
+}

@@ -1,0 +1,98 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package decide
+
+import (
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/comity-mcs/comity/sync/exchange"
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// NamespaceState says whether something can be imported into a namespace.
+type NamespaceState int
+
+// The zero value is invalid, so that a forgotten field is noticed.
+const (
+	NamespaceReady NamespaceState = iota + 1
+	NamespaceMissing
+	NamespaceTerminating
+	// NamespaceReserved is that of the cluster's own, Comity's and the exchange's
+	// namespaces.
+	NamespaceReserved
+)
+
+// Namespace is the state of the namespace called name, nil if it does not exist.
+// own is the namespace of Comity.
+func Namespace(name string, namespace *corev1.Namespace, own string) NamespaceState {
+	switch {
+	case name == own || exchange.ReservedNamespace(name):
+		return NamespaceReserved
+	case namespace == nil:
+		return NamespaceMissing
+	}
+	if _, isExchange := namespace.Labels[model.LabelExchangeFrom]; isExchange {
+		return NamespaceReserved
+	}
+	if namespace.DeletionTimestamp != nil {
+		return NamespaceTerminating
+	}
+	return NamespaceReady
+}
+
+// NamespaceRecords are the records of one namespace: the identity labels of a
+// namespace that can be imported into, by name; none of any other. Only the
+// identity labels leave the cluster.
+func NamespaceRecords(name string, namespace *corev1.Namespace, own string, identityLabels []string) map[string]map[string]string {
+	if Namespace(name, namespace, own) != NamespaceReady {
+		return nil
+	}
+	identity := map[string]string{}
+	for _, label := range identityLabels {
+		if value, has := namespace.Labels[label]; has {
+			identity[label] = value
+		}
+	}
+	return map[string]map[string]string{name: identity}
+}
+
+// MemberView is what this cluster knows of itself.
+type MemberView struct {
+	Self       model.ClusterID
+	ClusterSet string
+	Version    string
+	// ClusterUID is that of the kube-system Namespace.
+	ClusterUID   types.UID
+	LocalCluster model.LocalCluster
+	// Current is the MemberRecord in the exchange; nil if there is none.
+	Current *exchangev1alpha1.MemberRecord
+}
+
+// maxCIDRs is how many ranges of a kind a MemberRecord may hold.
+const maxCIDRs = 64
+
+// Member is the MemberRecord of this cluster. Address ranges that are not known
+// yet stay as they were, so that a restart does not remove them for a moment.
+func Member(v MemberView) exchangev1alpha1.MemberRecordSpec {
+	spec := exchangev1alpha1.MemberRecordSpec{
+		ClusterID: string(v.Self), ClusterSet: v.ClusterSet, Version: v.Version, ClusterUID: v.ClusterUID,
+		PodCIDRs: texts(v.LocalCluster.PodCIDRs), ServiceCIDRs: texts(v.LocalCluster.ServiceCIDRs),
+	}
+	if v.Current != nil && len(spec.PodCIDRs)+len(spec.ServiceCIDRs) == 0 {
+		spec.PodCIDRs, spec.ServiceCIDRs = v.Current.Spec.PodCIDRs, v.Current.Spec.ServiceCIDRs
+	}
+	return spec
+}
+
+func texts(prefixes []netip.Prefix) []string {
+	var out []string
+	for _, p := range prefixes[:min(len(prefixes), maxCIDRs)] {
+		out = append(out, p.String())
+	}
+	return out
+}

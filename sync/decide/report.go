@@ -1,0 +1,214 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package decide
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/comity-mcs/comity/sync/exchange"
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// ReportView is what this cluster knows when it reports to the other members
+// how it imports their exports of one namespace and name.
+type ReportView struct {
+	Key  types.NamespacedName
+	Self model.ClusterID
+	// ImportDisabled: another implementation imports here.
+	ImportDisabled bool
+	// Namespace is the state of the namespace to import into.
+	Namespace NamespaceState
+	Members   []model.Member
+	// Exports, Refusals and Held are what the members export under that name: what
+	// is valid, what is not, and what is gone and held.
+	Exports  []model.Export
+	Refusals []model.Refusal
+	Held     []model.Hold
+	// Observation is what was found of the import; nil as long as it was not reconciled.
+	Observation *model.Observation
+	// PartlyImported are the clusters of which at least one endpoint is imported.
+	PartlyImported map[model.ClusterID]bool
+	// Records are the reports of that name that exist, in all exchange namespaces.
+	Records []*exchangev1alpha1.ImportRecord
+	// Unavailable says of exchange namespaces why nothing can be written there.
+	Unavailable map[string]string
+	// Now is the time of a report that is new.
+	Now time.Time
+}
+
+// ReportDecision is what to report.
+type ReportDecision struct {
+	// Desired is the report in each exchange namespace; those in Current that are
+	// not desired are to be removed.
+	Desired map[string]exchangev1alpha1.ImportRecordSpec
+	Current []*exchangev1alpha1.ImportRecord
+}
+
+// maxMessage is what an ImportRecord may hold, in bytes.
+const maxMessage = 1024
+
+// Report decides what is reported to each member. A report stays as it is while
+// the member is unsynced, its export is held, its exchange namespace cannot be
+// written, or the import was not reconciled yet.
+func Report(v ReportView) ReportDecision {
+	keep := map[string]bool{}
+	for _, m := range v.Members {
+		at := v.namespaceOf(m.ID)
+		keep[at] = !m.Synced || v.Unavailable[at] != ""
+	}
+	for _, hold := range v.Held {
+		keep[v.namespaceOf(hold.Cluster)] = true
+	}
+	d := ReportDecision{Desired: map[string]exchangev1alpha1.ImportRecordSpec{}}
+	for _, refusal := range v.Refusals {
+		if at := v.namespaceOf(refusal.Cluster); !keep[at] {
+			d.Desired[at] = v.spec(refusal.ExportUID, refused(v.Self, refusal))
+		}
+	}
+	for _, export := range v.Exports {
+		at := v.namespaceOf(export.Cluster)
+		if keep[at] {
+			continue
+		}
+		result, known := v.result(export.Cluster)
+		if !known {
+			keep[at] = true
+			continue
+		}
+		d.Desired[at] = v.spec(export.UID, result)
+	}
+	for _, record := range v.Records {
+		stays, isMember := keep[record.Namespace]
+		if !isMember { // of a peer that was removed; or, in a hub, another member's
+			stays = v.Unavailable[record.Namespace] != ""
+		}
+		if !stays {
+			d.Current = append(d.Current, record)
+		}
+	}
+	return d
+}
+
+func (v ReportView) namespaceOf(id model.ClusterID) string {
+	return model.ScopedExchangeNamespace(v.Self, id)
+}
+
+func (v ReportView) spec(export types.UID, r result) exchangev1alpha1.ImportRecordSpec {
+	return exchange.ImportRecordSpec(v.Key, model.Report{
+		ExportUID: export, Imported: r.imported, Reason: r.reason, Message: r.message, Since: v.Now,
+	})
+}
+
+// result is the result of importing the export of one cluster.
+type result struct {
+	imported        bool
+	reason, message string
+}
+
+// result is that of the export of source; false if it is not known yet. First
+// match wins:
+//
+//	importing is disabled                         no    ImportDisabled
+//	namespace is the cluster's or Comity's        no    NamespaceReserved
+//	namespace does not exist, or is terminating   no    NamespaceMissing
+//	the import was not reconciled yet             not known yet
+//	an object of this cluster prevents it         no    the reason of that problem
+//	some endpoints of source are left out         yes   the reason of that problem
+//	all of them are                               no    the reason of that problem
+//	otherwise                                     yes   Imported
+func (v ReportView) result(source model.ClusterID) (result, bool) {
+	switch {
+	case v.ImportDisabled:
+		return result{reason: model.ReasonImportDisabled, message: fmt.Sprintf(
+			"cluster %s runs Comity without importing, since another implementation propagates Services there", v.Self)}, true
+	case v.Namespace == NamespaceReserved:
+		return result{reason: model.ReasonNamespaceReserved, message: fmt.Sprintf(
+			"nothing is imported into namespace %s of cluster %s, which is its own or Comity's; export from another namespace", v.Key.Namespace, v.Self)}, true
+	case v.Namespace == NamespaceMissing:
+		return result{reason: model.ReasonNamespaceMissing, message: fmt.Sprintf(
+			"cluster %s has no namespace %s; create it there", v.Self, v.Key.Namespace)}, true
+	case v.Namespace == NamespaceTerminating:
+		return result{reason: model.ReasonNamespaceMissing, message: fmt.Sprintf(
+			"namespace %s of cluster %s is being deleted; create it anew there", v.Key.Namespace, v.Self)}, true
+	case !v.reconciled(source):
+		return result{}, false
+	}
+	var leftOut []model.Problem
+	for _, p := range v.Observation.Problems {
+		switch {
+		case p.Cluster == source:
+			leftOut = append(leftOut, p)
+		case p.Cluster == "" && v.prevents(p.Reason, source):
+			return result{reason: p.Reason, message: v.prevented(p.Reason)}, true
+		}
+	}
+	if len(leftOut) == 0 {
+		return result{imported: true, reason: model.ReasonImported}, true
+	}
+	return result{imported: v.PartlyImported[source], reason: leftOut[0].Reason, message: v.leftOut(source, leftOut)}, true
+}
+
+// reconciled reports whether the import was reconciled with the export of source.
+func (v ReportView) reconciled(source model.ClusterID) bool {
+	return v.Observation != nil && v.Observation.Import != nil &&
+		slices.ContainsFunc(v.Observation.Import.Constituents, func(c model.Constituent) bool { return c.Cluster == source })
+}
+
+// refused is the result of an export whose record is not valid.
+func refused(self model.ClusterID, refusal model.Refusal) result {
+	return result{reason: model.ReasonInvalidRecord, message: fmt.Sprintf(
+		"cluster %s cannot use what cluster %s publishes: field %s is not valid; run the same version of Comity in both, and see the events of the peer Secret of %s there",
+		self, refusal.Cluster, refusal.Field, refusal.Cluster)}
+}
+
+// prevents reports whether a problem with this cluster's own objects keeps the
+// export of source from being imported. A name that is taken need not: a derived
+// Service has a second one.
+func (v ReportView) prevents(reason string, source model.ClusterID) bool {
+	switch reason {
+	case model.ReasonForeignImport, model.ReasonRefused, model.ReasonIPFamilyNotSupported:
+		return true
+	case model.ReasonNameTaken:
+		return !slices.ContainsFunc(v.Observation.Sources, func(s model.Source) bool { return s.Cluster == source })
+	}
+	return false
+}
+
+// prevented is the message for a problem of this cluster's own objects. It does
+// not repeat the message of the problem, which may name objects and clusters that
+// the reader of the report must not learn of.
+func (v ReportView) prevented(reason string) string {
+	switch reason {
+	case model.ReasonForeignImport:
+		return fmt.Sprintf("cluster %s has a ServiceImport %s that Comity did not make; rename the Service, or delete that ServiceImport", v.Self, v.Key)
+	case model.ReasonNameTaken:
+		return fmt.Sprintf("in namespace %s of cluster %s other objects have the names that the derived Service could have; the events of ServiceImport %s there name them",
+			v.Key.Namespace, v.Self, v.Key)
+	case model.ReasonIPFamilyNotSupported:
+		return fmt.Sprintf("cluster %s has none of the IP families of Service %s; export it with a family that the cluster has", v.Self, v.Key)
+	}
+	return fmt.Sprintf("the API server of cluster %s refuses what importing %s needs; the log of Comity there says why", v.Self, v.Key)
+}
+
+// leftOut joins the messages about endpoints of source that are not imported. A
+// message that names a third cluster is replaced: source must not learn of it.
+func (v ReportView) leftOut(source model.ClusterID, problems []model.Problem) string {
+	parts := make([]string, 0, len(problems))
+	for _, p := range problems {
+		text := p.Message
+		if slices.ContainsFunc(p.Others, func(id model.ClusterID) bool { return id != source && id != v.Self }) {
+			text = fmt.Sprintf("parts of the export are left out in cluster %s (%s); the events of ServiceImport %s there say which", v.Self, p.Reason, v.Key)
+		}
+		if !slices.Contains(parts, text) {
+			parts = append(parts, text)
+		}
+	}
+	return model.Bound(strings.Join(parts, "; "), maxMessage)
+}
