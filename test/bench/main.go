@@ -1,13 +1,14 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command bench measures Comity: how long a change of an endpoint in one cluster
-// takes to the others, what a mirrored slice costs in memory, how much is written
-// for one change, and how a start goes with thousands of imports.
+// Command bench measures Comity: how long a change of an endpoint takes to the
+// other clusters and to the cluster's own import, how much memory a mirrored slice
+// takes, how many writes a change causes, and how long a start with thousands of
+// imports takes.
 //
 // It takes the names of the parts to measure, all by default, and starts control
-// planes with Comity beside them for each; it gives a table, and with --write a
-// page and a plot. It never judges: times of a busy machine are no test.
+// planes with an agent each; it gives tables, and with --write a page and a plot.
+// It has no limits to pass or fail: times on a busy machine are no test.
 package main
 
 import (

@@ -16,9 +16,9 @@ import (
 
 const (
 	namespace = "bench"
-	// throughComity and throughRelay are the Services whose slices travel on
-	// either way.
-	throughComity, throughRelay = "comity", "relay"
+	// These are the Services whose slices are copied: by Comity to the other
+	// clusters and to the own import, by the relay to either.
+	throughComity, throughRelay, throughLocalRelay = "comity", "relay", "local-relay"
 )
 
 // propagation measures with more and more exports between two clusters, then
@@ -50,7 +50,8 @@ func (b *bench) carry(ctx context.Context, f *fleet.Fleet, exports []int) error 
 	if err != nil {
 		return err
 	}
-	ways := []*way{{service: throughComity}, {service: throughRelay}}
+	comity, relay, local := &way{service: throughComity}, &way{service: throughRelay}, &way{service: throughLocalRelay}
+	ways := []*way{comity, relay, local}
 	for _, w := range ways {
 		if err := w.open(ctx, f); err != nil {
 			return err
@@ -62,12 +63,12 @@ func (b *bench) carry(ctx context.Context, f *fleet.Fleet, exports []int) error 
 			return err
 		}
 		loaded = n
-		b.say("%d changes on each way, %d exports, %d clusters", b.warmup+changes, n, len(f.Members))
-		if err := b.warm(ctx, r, ways, b.warmup); err != nil {
+		b.say("%d changes in each way, %d exports, %d clusters", b.warmup+changes, n, len(f.Members))
+		if err := b.changeAll(ctx, r, ways, b.warmup); err != nil {
 			return err
 		}
 		load, begun := result.Load1(), time.Now()
-		if err := b.warm(ctx, r, ways, changes); err != nil {
+		if err := b.changeAll(ctx, r, ways, changes); err != nil {
 			return err
 		}
 		writes, err := writesOf(f, begun)
@@ -76,7 +77,8 @@ func (b *bench) carry(ctx context.Context, f *fleet.Fleet, exports []int) error 
 		}
 		b.results.AddPropagation(result.Propagation{
 			Clusters: len(f.Members), Exports: n, Changes: changes, Load: load,
-			Comity: result.Distribution(ways[0].took), Relay: result.Distribution(ways[1].took),
+			Remote: result.Comparison{Comity: result.Distribution(comity.remote.took), Relay: result.Distribution(relay.remote.took)},
+			Local:  result.Comparison{Comity: result.Distribution(comity.local.took), Relay: result.Distribution(local.local.took)},
 			Writes: float64(len(writes)) / float64(changes),
 		})
 		b.say("%s", b.results.Propagation[len(b.results.Propagation)-1])
@@ -87,25 +89,22 @@ func (b *bench) carry(ctx context.Context, f *fleet.Fleet, exports []int) error 
 	return nil
 }
 
-// warm makes changes on one way and the other in turn, so that what else the
-// machine does meets both, and lets the writes that nobody waits for end in
-// between, so that they meet neither.
-func (b *bench) warm(ctx context.Context, r *relay, ways []*way, changes int) error {
+// changeAll makes changes on all ways in turn, so that the other load of the machine
+// meets all of them. The pause lets writes that nobody waits for end.
+func (b *bench) changeAll(ctx context.Context, r *relay, ways []*way, changes int) error {
 	for _, w := range ways {
-		w.took = nil
+		w.remote.took, w.local.took = nil, nil
 	}
-	told := time.Now()
+	said := time.Now()
 	for n := range changes {
 		for _, w := range ways {
-			took, err := w.change(ctx)
-			if err := errors.Join(err, r.failure()); err != nil {
+			if err := errors.Join(w.change(ctx), r.failure()); err != nil {
 				return fmt.Errorf("change %d through %s: %w", n+1, w.service, err)
 			}
-			w.took = append(w.took, took)
 			time.Sleep(b.pause)
 		}
-		if time.Since(told) > 10*time.Second {
-			told = time.Now()
+		if time.Since(said) > 10*time.Second {
+			said = time.Now()
 			b.say("%d of %d", n+1, changes)
 		}
 	}

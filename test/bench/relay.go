@@ -24,9 +24,10 @@ const (
 	relayedName    = "relayed"
 )
 
-// relay is the least that does what Comity does for an endpoint: watch the slice
-// in a, apply a copy of it there, watch that, apply it in every other cluster.
-// It has no cache, no queue, no policy and no status, and it knows one slice.
+// relay is the least that does what Comity does for an endpoint. Remote: watch the
+// slice in a, apply a copy of it there, watch that, apply it in every other
+// cluster. Local: watch another slice in a, apply a copy of it there.
+// It has no cache, no queue, no policy and no status, and it knows two slices.
 // Its credentials are those of the agents: a cluster's administrator, whose
 // requests are neither authorized nor queued, would compare with nothing that
 // anybody could deploy.
@@ -41,25 +42,27 @@ func startRelay(ctx context.Context, f *fleet.Fleet) (*relay, error) {
 		return nil, err
 	}
 	r := &relay{}
-	source, err := watch(ctx, a.AsAgent, namespace, discoveryv1.LabelServiceName+"="+throughRelay)
-	if err != nil {
-		return nil, err
+	for service, to := range map[string]string{throughRelay: relayNamespace, throughLocalRelay: namespace} {
+		source, err := watch(ctx, a.AsAgent, namespace, discoveryv1.LabelServiceName+"="+service)
+		if err != nil {
+			return nil, err
+		}
+		go r.carry(ctx, source, service, a, to)
 	}
-	go r.carry(ctx, source, a, relayNamespace)
 	for _, m := range f.Members[1:] {
 		copies, err := watch(ctx, a.AsAgent, relayNamespace, labelRelayed+"="+throughRelay)
 		if err != nil {
 			return nil, err
 		}
-		go r.carry(ctx, copies, m, namespace)
+		go r.carry(ctx, copies, throughRelay, m, namespace)
 	}
 	return r, nil
 }
 
-// carry writes every slice that arrives into a namespace of a cluster.
-func (r *relay) carry(ctx context.Context, from <-chan arrival, to *fleet.Member, namespace string) {
+// carry writes every slice of a Service that arrives into a namespace of a cluster.
+func (r *relay) carry(ctx context.Context, from <-chan arrival, service string, to *fleet.Member, namespace string) {
 	for got := range from {
-		if err := apply(ctx, to, relayed(got.slice, namespace)); err != nil && ctx.Err() == nil {
+		if err := apply(ctx, to, relayed(got.slice, service, namespace)); err != nil && ctx.Err() == nil {
 			r.mu.Lock()
 			r.err = fmt.Errorf("the relay's write into %s of %s: %w", namespace, to.ID(), err)
 			r.mu.Unlock()
@@ -75,11 +78,11 @@ func (r *relay) failure() error {
 	return r.err
 }
 
-func relayed(from *discoveryv1.EndpointSlice, namespace string) *discoveryv1.EndpointSlice {
+func relayed(from *discoveryv1.EndpointSlice, service, namespace string) *discoveryv1.EndpointSlice {
 	return &discoveryv1.EndpointSlice{
 		TypeMeta: metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: relayedName, Labels: map[string]string{
-			labelRelayed: throughRelay, discoveryv1.LabelManagedBy: "bench",
+			labelRelayed: service, discoveryv1.LabelManagedBy: "bench",
 		}},
 		AddressType: from.AddressType, Endpoints: from.Endpoints, Ports: from.Ports,
 	}

@@ -20,18 +20,25 @@ import (
 // changeTimeout bounds one change; a hundredth of it is slow.
 const changeTimeout = 30 * time.Second
 
-// way is one way from the first cluster to all others: the slice that changes,
-// and what of it arrives.
+// way is the slice of one Service that changes in the first cluster, and where
+// copies of it arrive.
 type way struct {
 	service string
 	from    *fleet.Member
 	source  *discoveryv1.EndpointSlice
-	arrived []<-chan arrival // one for each other cluster
 	next    int
+	// remote is every other cluster, local the first one itself. Comity writes to
+	// both, each relay to one.
+	remote, local route
+}
+
+// route is where copies arrive, and how long they took until the last one did.
+type route struct {
+	arrived []<-chan arrival
 	took    []time.Duration
 }
 
-// arrival is a slice of a way as a watch delivered it.
+// arrival is a slice as a watch delivered it.
 type arrival struct {
 	slice *discoveryv1.EndpointSlice
 	at    time.Time
@@ -42,15 +49,22 @@ type arrival struct {
 func (w *way) open(ctx context.Context, f *fleet.Fleet) error {
 	w.from = f.Members[0]
 	selector := model.LabelServiceName + "=" + w.service
-	if w.service == throughRelay {
+	if w.service != throughComity {
 		selector = labelRelayed + "=" + w.service
 	}
-	for _, m := range f.Members[1:] {
+	for i, m := range f.Members {
+		to, skip := &w.remote, throughLocalRelay
+		if i == 0 {
+			to, skip = &w.local, throughRelay
+		}
+		if w.service == skip {
+			continue
+		}
 		arrived, err := watch(ctx, m.Typed, namespace, selector)
 		if err != nil {
 			return err
 		}
-		w.arrived = append(w.arrived, arrived)
+		to.arrived = append(to.arrived, arrived)
 	}
 	if w.service == throughComity {
 		if err := w.from.Export(ctx, namespace, w.service); err != nil {
@@ -62,48 +76,57 @@ func (w *way) open(ctx context.Context, f *fleet.Fleet) error {
 	if err != nil {
 		return err
 	}
-	_, err = w.await(ctx)
-	return err
+	return w.await(ctx, time.Now())
 }
 
-// change replaces the address of the endpoint and gives the time from the
-// answer of the API server to the moment at which all other clusters show it.
-func (w *way) change(ctx context.Context) (time.Duration, error) {
+// change replaces the address of the endpoint, and measures from the answer of
+// the API server to the moment at which the last copy shows it.
+func (w *way) change(ctx context.Context) error {
 	w.next++
 	w.source.Endpoints[0].Addresses[0] = fleet.Address(w.next)
 	written, err := w.from.Typed.DiscoveryV1().EndpointSlices(namespace).Update(ctx, w.source, metav1.UpdateOptions{})
 	if err != nil {
-		return 0, err
+		return err
 	}
 	answered := time.Now()
 	w.source = written
-	at, err := w.await(ctx)
-	return at.Sub(answered), err
+	return w.await(ctx, answered)
 }
 
-// await waits until every cluster has the current address, and gives when the
-// last one showed it.
-func (w *way) await(ctx context.Context) (time.Time, error) {
-	timeout := time.NewTimer(changeTimeout)
-	defer timeout.Stop()
-	var last time.Time
-	for i := 0; i < len(w.arrived); {
+// await waits until every copy has the current address.
+func (w *way) await(ctx context.Context, since time.Time) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, changeTimeout, fmt.Errorf("not copied within %v", changeTimeout))
+	defer cancel()
+	for _, to := range []*route{&w.remote, &w.local} {
+		if len(to.arrived) == 0 {
+			continue
+		}
+		last, err := to.await(ctx, fleet.Address(w.next))
+		if err != nil {
+			return err
+		}
+		to.took = append(to.took, last.Sub(since))
+	}
+	return nil
+}
+
+// await gives when the last copy had an address.
+func (r *route) await(ctx context.Context, address string) (last time.Time, err error) {
+	for i := 0; i < len(r.arrived); {
 		select {
-		case got, open := <-w.arrived[i]:
+		case got, open := <-r.arrived[i]:
 			if !open {
 				return last, errors.New("a watch ended")
 			}
-			if len(got.slice.Endpoints) != 1 || got.slice.Endpoints[0].Addresses[0] != fleet.Address(w.next) {
+			if len(got.slice.Endpoints) != 1 || got.slice.Endpoints[0].Addresses[0] != address {
 				continue
 			}
 			if got.at.After(last) {
 				last = got.at
 			}
 			i++
-		case <-timeout.C:
-			return last, fmt.Errorf("not in cluster %d after %v", i+2, changeTimeout)
 		case <-ctx.Done():
-			return last, context.Cause(ctx)
+			return last, fmt.Errorf("copy %d of %d: %w", i+1, len(r.arrived), context.Cause(ctx))
 		}
 	}
 	return last, nil

@@ -48,16 +48,24 @@ func (r *Results) propagation(page *strings.Builder) {
 	if len(r.Propagation) == 0 {
 		return
 	}
-	page.WriteString("\n## Propagation\n\nFrom the answer to a change of one endpoint in one cluster until the last other cluster shows it. " +
-		"The relay is a bare client-go program with the agent's credentials that makes the same writes (one apply in the first cluster, one in each other) " +
-		"without cache, queue, policy or status; both are measured in turn in the same run.\n\n" +
-		"| clusters | exports | changes | | p50 | p90 | p99 | max | writes/change | load |\n|---:|---:|---:|---|---:|---:|---:|---:|---:|---:|\n")
+	page.WriteString("\n## Propagation\n\nFrom the answer to a change of one endpoint in one cluster until it is written elsewhere: *remote* until the last other cluster shows it, " +
+		"*local* until the import of the cluster itself shows it. The relay is a bare client-go program with the agent's credentials, without cache, queue, policy or status. " +
+		"Its remote way is one apply in the first cluster and one in each other, its local way one apply. All ways are measured in turn in the same run.\n\n" +
+		"| clusters | exports | changes | way | | p50 | p90 | p99 | max | writes/change | load |\n|---:|---:|---:|---|---|---:|---:|---:|---:|---:|---:|\n")
 	for _, p := range r.sorted() {
-		fmt.Fprintf(page, "| %d | %d | %d | Comity | %s | %.2f | %.1f |\n", p.Clusters, p.Exports, p.Changes, times(p.Comity), p.Writes, p.Load)
-		fmt.Fprintf(page, "| | | | relay | %s | %d | |\n", times(p.Relay), p.Clusters)
-		fmt.Fprintf(page, "| | | | **ratio** | **%.2f** | %.2f | **%.2f** | %.2f | | |\n", ratio(p.Comity.P50, p.Relay.P50),
-			ratio(p.Comity.P90, p.Relay.P90), ratio(p.Comity.P99, p.Relay.P99), ratio(p.Comity.Max, p.Relay.Max))
+		p.Remote.rows(page, fmt.Sprintf("%d | %d | %d | remote", p.Clusters, p.Exports, p.Changes), fmt.Sprintf("%.2f | %.1f", p.Writes, p.Load), p.Clusters)
+		if p.Local != (Comparison{}) {
+			p.Local.rows(page, "| | | local", "|", 1)
+		}
 	}
+}
+
+// rows are those of one way: Comity, relay and ratio.
+func (c Comparison) rows(page *strings.Builder, first, last string, relayWrites int) {
+	fmt.Fprintf(page, "| %s | Comity | %s | %s |\n", first, times(c.Comity), last)
+	fmt.Fprintf(page, "| | | | | relay | %s | %d | |\n", times(c.Relay), relayWrites)
+	fmt.Fprintf(page, "| | | | | **ratio** | **%.2f** | %.2f | **%.2f** | %.2f | | |\n", ratio(c.Comity.P50, c.Relay.P50),
+		ratio(c.Comity.P90, c.Relay.P90), ratio(c.Comity.P99, c.Relay.P99), ratio(c.Comity.Max, c.Relay.Max))
 }
 
 func times(q Quantiles) string {

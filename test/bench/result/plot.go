@@ -18,7 +18,7 @@ import (
 // Measures of the plot.
 const (
 	plotWidth vg.Length = 8 * vg.Inch
-	// rowHeight is for one measurement, with the bars of Comity and of the relay.
+	// rowHeight is for one way of one measurement, with the bars of Comity and of the relay.
 	rowHeight vg.Length = 36
 	barHeight vg.Length = 11
 	// headHeight is for the title and the axis.
@@ -60,21 +60,21 @@ func inner(c draw.Canvas) draw.Canvas { return draw.Crop(c, margin, -margin, mar
 // plot gives the plot and its height.
 func (r *Results) plot() (*plot.Plot, vg.Length, error) {
 	p := plot.New()
-	p.Title.Text = "From a change of an endpoint to the last other cluster: bar to p50, line to p99"
+	p.Title.Text = "From a change of an endpoint until it is written elsewhere: bar to p50, line to p99"
 	p.Title.Padding, p.X.Label.Padding, p.Legend.Padding = 4, 4, 4
 	p.X.Label.Text = "milliseconds"
 	p.X.Min = 0
 	p.Y.Width, p.Y.Tick.Length = 0, 0
 	p.Legend.Top = true
 	var names plot.ConstantTicks
-	for i, m := range r.sorted() {
-		row := -float64(i)
-		names = append(names, plot.Tick{Value: row, Label: fmt.Sprintf("%d clusters, %d %s", m.Clusters, m.Exports, plural(m.Exports))})
-		comity, err := addBar(p, row+halfRow, m.Comity, comityColor)
+	for i, row := range r.rows() {
+		y := -float64(i)
+		names = append(names, plot.Tick{Value: y, Label: row.name})
+		comity, err := addBar(p, y+halfRow, row.Comity, comityColor)
 		if err != nil {
 			return nil, 0, err
 		}
-		relay, err := addBar(p, row-halfRow, m.Relay, relayColor)
+		relay, err := addBar(p, y-halfRow, row.Relay, relayColor)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -88,6 +88,23 @@ func (r *Results) plot() (*plot.Plot, vg.Length, error) {
 	p.Y.Min, p.Y.Max = 0.5-float64(len(names)), 1
 	useSans(p)
 	return p, headHeight + rowHeight*vg.Length(len(names)+1), nil
+}
+
+// row is one way of one measurement.
+type row struct {
+	name string
+	Comparison
+}
+
+func (r *Results) rows() (rows []row) {
+	for _, p := range r.sorted() {
+		name := fmt.Sprintf("%d clusters, %d %s", p.Clusters, p.Exports, plural(p.Exports))
+		rows = append(rows, row{name + ", remote", p.Remote})
+		if p.Local != (Comparison{}) {
+			rows = append(rows, row{name + ", local", p.Local})
+		}
+	}
+	return rows
 }
 
 // addBar adds a bar to p50, a line to p99 and a label with both, and gives the bar.

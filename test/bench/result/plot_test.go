@@ -48,14 +48,14 @@ func labels(t *testing.T, r *Results) (all []label, picture vg.Rectangle) {
 
 func TestEveryLabelIsInThePictureAndApart(t *testing.T) {
 	slow := sample()
-	slow.AddPropagation(Propagation{Clusters: 20, Exports: 100_000, Changes: 1, Comity: Quantiles{P50: 9 * time.Second, P99: 100 * time.Second}, Relay: Quantiles{P50: 1, P99: 2}})
+	slow.AddPropagation(Propagation{Clusters: 20, Exports: 100_000, Changes: 1, Remote: Comparison{Comity: Quantiles{P50: 9 * time.Second, P99: 100 * time.Second}, Relay: Quantiles{P50: 1, P99: 2}}})
 	equal := &Results{}
-	equal.AddPropagation(Propagation{Clusters: 2, Exports: 1, Comity: Quantiles{P50: 1, P99: 1}, Relay: Quantiles{P50: 1, P99: 1}})
+	equal.AddPropagation(Propagation{Clusters: 2, Exports: 1, Remote: Comparison{Comity: Quantiles{P50: 1, P99: 1}, Relay: Quantiles{P50: 1, P99: 1}}})
 	for name, r := range map[string]*Results{"usual": sample(), "one slow measurement": slow, "one measurement": equal} {
 		t.Run(name, func(t *testing.T) {
 			all, picture := labels(t, r)
-			if want := 3 * len(r.Propagation); len(all) < want {
-				t.Fatalf("got %d labels, want at least %d: a name and two times for each measurement", len(all), want)
+			if want := 3 * len(r.rows()); len(all) < want {
+				t.Fatalf("got %d labels, want at least %d: a name and two times for each row", len(all), want)
 			}
 			for i, a := range all {
 				if a.room.Min.X < picture.Min.X || a.room.Max.X > picture.Max.X || a.room.Min.Y < picture.Min.Y || a.room.Max.Y > picture.Max.Y {

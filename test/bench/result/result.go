@@ -28,16 +28,22 @@ type Results struct {
 	Restart     *Restart      `json:",omitempty"`
 }
 
-// Propagation is the time from a change of an endpoint in one cluster to the
-// last other cluster that has it, on both ways.
+// Propagation is the time from a change of an endpoint in one cluster until it
+// is written elsewhere.
 type Propagation struct {
 	Clusters, Exports, Changes int
-	Comity, Relay              Quantiles
+	// Remote is until the last other cluster has it, Local until the import of
+	// the cluster itself has it.
+	Remote Comparison
+	Local  Comparison `json:",omitzero"`
 	// Writes of all agents for one change.
 	Writes float64
 	// Load is the machine's one-minute average before.
 	Load float64
 }
+
+// Comparison is the same way through Comity and through the relay.
+type Comparison struct{ Comity, Relay Quantiles }
 
 // Quantiles are some of many times.
 type Quantiles struct{ P50, P90, P99, Max time.Duration }
@@ -104,9 +110,13 @@ func (r *Results) AddPropagation(p Propagation) {
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 func (p Propagation) String() string {
+	return fmt.Sprintf("remote: %s; local: %s", p.Remote, p.Local)
+}
+
+func (c Comparison) String() string {
 	return fmt.Sprintf("p50 %.1f ms (relay %.1f, ×%.2f), p99 %.1f ms (relay %.1f, ×%.2f)",
-		milliseconds(p.Comity.P50), milliseconds(p.Relay.P50), ratio(p.Comity.P50, p.Relay.P50),
-		milliseconds(p.Comity.P99), milliseconds(p.Relay.P99), ratio(p.Comity.P99, p.Relay.P99))
+		milliseconds(c.Comity.P50), milliseconds(c.Relay.P50), ratio(c.Comity.P50, c.Relay.P50),
+		milliseconds(c.Comity.P99), milliseconds(c.Relay.P99), ratio(c.Comity.P99, c.Relay.P99))
 }
 
 func ratio(a, b time.Duration) float64 { return float64(a) / float64(b) }
@@ -147,7 +157,7 @@ func (r *Results) Save(dir string) error {
 	files := map[string]string{".json": string(text) + "\n"}
 	page := "# Benchmarks\n\nMade by `make bench ARGS=\"--write docs\"`; do not edit.\n\n" + r.Markdown()
 	if len(r.Propagation) > 0 {
-		page += "\n![Time from a change to the other clusters, Comity and relay](" + fileName + ".svg)\n"
+		page += "\n![Time from a change until it is written elsewhere, Comity and relay](" + fileName + ".svg)\n"
 		if files[".svg"], err = r.SVG(); err != nil {
 			return err
 		}
