@@ -4,7 +4,6 @@
 package plan
 
 import (
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,73 +23,28 @@ import (
 // mergePatch is a JSON merge patch: null removes.
 type mergePatch map[string]any
 
-// Slice compares the labels; all else in a slice is one list each, which an
+// sliceDrift compares the labels only: all else in a slice are lists that an
 // apply replaces as a whole.
 func sliceDrift(current, desired *discoveryv1.EndpointSlice) mergePatch {
 	return driftPatch(current, desired, nil)
 }
 
-// Import compares a ServiceImport.
 func importDrift(current, desired *mcsv1beta1.ServiceImport) mergePatch {
-	c, d := current.Spec, desired.Spec
-	return driftPatch(current, desired, unwanted(map[string]bool{
-		"ips":                   len(c.IPs) > 0 && len(d.IPs) == 0,
-		"ipFamilies":            len(c.IPFamilies) > 0 && len(d.IPFamilies) == 0,
-		"sessionAffinity":       c.SessionAffinity != "" && d.SessionAffinity == "",
-		"sessionAffinityConfig": c.SessionAffinityConfig != nil && d.SessionAffinityConfig == nil,
-		"internalTrafficPolicy": c.InternalTrafficPolicy != nil && d.InternalTrafficPolicy == nil,
-		"trafficDistribution":   c.TrafficDistribution != nil && d.TrafficDistribution == nil,
-	}))
+	return driftPatch(current, desired, strippedSpec(importFields, &current.Spec, &desired.Spec))
 }
 
-// Service compares a derived Service. What has to change together with what
-// goes, because the API server takes the one only with the other, is in the
-// patch as well. A Service of type ExternalName is first applied: only then are
-// its families its own to say.
+// serviceDrift also sets what has to change together with what is removed,
+// because the API server accepts one only with the other. A Service of type
+// ExternalName is applied first: its IP families can be compared only then.
 func serviceDrift(current, desired *corev1.Service) mergePatch {
-	c, d := current.Spec, desired.Spec
-	if c.Type == corev1.ServiceTypeExternalName {
+	if current.Spec.Type == corev1.ServiceTypeExternalName {
 		return nil
 	}
-	spec := unwanted(map[string]bool{
-		"externalIPs":                   len(c.ExternalIPs) > 0,
-		"externalName":                  c.ExternalName != "",
-		"loadBalancerIP":                c.LoadBalancerIP != "",
-		"loadBalancerSourceRanges":      len(c.LoadBalancerSourceRanges) > 0,
-		"loadBalancerClass":             c.LoadBalancerClass != nil,
-		"allocateLoadBalancerNodePorts": c.AllocateLoadBalancerNodePorts != nil,
-		"publishNotReadyAddresses":      c.PublishNotReadyAddresses,
-		"sessionAffinityConfig":         c.SessionAffinityConfig != nil && d.SessionAffinityConfig == nil,
-		"trafficDistribution":           c.TrafficDistribution != nil && d.TrafficDistribution == nil,
-	})
-	if c.Type != d.Type {
-		spec["type"] = d.Type
-	}
-	if _, goes := spec["sessionAffinityConfig"]; goes {
-		spec["sessionAffinity"] = d.SessionAffinity
-	}
-	if slices.ContainsFunc(c.Ports, func(p corev1.ServicePort) bool { return !asApplied(p, d.Ports) }) {
-		spec["ports"] = d.Ports // a merge patch replaces a list as a whole
+	spec := strippedSpec(serviceFields, &current.Spec, &desired.Spec)
+	if _, strips := spec["sessionAffinityConfig"]; strips {
+		spec["sessionAffinity"] = desired.Spec.SessionAffinity
 	}
 	return driftPatch(current, desired, spec)
-}
-
-// asApplied reports whether an apply of wanted leaves port as it should be.
-func asApplied(port corev1.ServicePort, wanted []corev1.ServicePort) bool {
-	return slices.ContainsFunc(wanted, func(w corev1.ServicePort) bool {
-		return w.Port == port.Port && w.Protocol == port.Protocol && (port.AppProtocol == nil || w.AppProtocol != nil)
-	})
-}
-
-// unwanted is a patch that removes the fields of which is holds.
-func unwanted(is map[string]bool) map[string]any {
-	spec := map[string]any{}
-	for field, goes := range is {
-		if goes {
-			spec[field] = nil
-		}
-	}
-	return spec
 }
 
 func driftPatch(current, desired metav1.Object, spec map[string]any) mergePatch {

@@ -4,7 +4,6 @@
 package plan
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -205,7 +204,7 @@ func (p *importer) service() (actions []Action, awaited bool) {
 	desired := p.desiredService()
 	actions = correct(desired, p.existing, serviceIsAsDesired(p.existing, desired), serviceDrift(p.existing, desired))
 	c, d := p.existing.Spec, desired.Spec
-	readdressed := !same(c.IPFamilyPolicy, d.IPFamilyPolicy) || len(d.IPFamilies) > 0 && !slices.Equal(c.IPFamilies, d.IPFamilies)
+	readdressed := c.IPFamilyPolicy == nil || *c.IPFamilyPolicy != *d.IPFamilyPolicy || len(d.IPFamilies) > 0 && !slices.Equal(c.IPFamilies, d.IPFamilies)
 	return actions, readdressed || !p.hasAddress()
 }
 
@@ -215,32 +214,12 @@ func (p *importer) hasAddress() bool {
 	return len(p.existing.Spec.ClusterIPs) > 0 && len(p.existing.Spec.IPFamilies) > 0
 }
 
+func serviceIsAsDesired(current, desired *corev1.Service) bool {
+	return metaIsAsDesired(current, desired) && specIsAsDesired(serviceFields, &current.Spec, &desired.Spec)
+}
+
 func (p *importer) desiredService() *corev1.Service {
-	d := p.Desired
-	policy := familyPolicy(p.families, d.IPFamilies)
-	s := &corev1.Service{
-		TypeMeta:   serviceKind,
-		ObjectMeta: p.meta(p.name),
-		Spec: corev1.ServiceSpec{
-			Type:                  corev1.ServiceTypeClusterIP,
-			IPFamilyPolicy:        &policy,
-			IPFamilies:            p.families,
-			Selector:              p.selector(),
-			SessionAffinity:       cmp.Or(d.SessionAffinity, corev1.ServiceAffinityNone),
-			SessionAffinityConfig: d.SessionAffinityConfig,
-			InternalTrafficPolicy: d.InternalTrafficPolicy,
-			TrafficDistribution:   d.TrafficDistribution,
-		},
-	}
-	if d.Type == mcsv1beta1.Headless {
-		s.Spec.ClusterIP = corev1.ClusterIPNone
-	}
-	for _, port := range p.ports {
-		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{
-			Name: proxyName(port, p.ports), Protocol: port.Protocol, AppProtocol: port.AppProtocol,
-			Port: port.Port, TargetPort: p.target(port),
-		})
-	}
+	s := &corev1.Service{TypeMeta: serviceKind, ObjectMeta: p.meta(p.name), Spec: desiredSpec(serviceFields, p)}
 	s.Labels[model.LabelServiceImported] = "true"
 	s.Labels[labelManagedBy] = model.ManagedBy
 	if p.maintains() {
@@ -248,7 +227,15 @@ func (p *importer) desiredService() *corev1.Service {
 		// the selector, and DNS tells clusters by this one.
 		s.Labels[model.LabelSourceCluster] = string(p.Self)
 	}
-	return sign(s, serviceFields(s))
+	return sign(s, appliedNames(serviceFields, &s.Spec))
+}
+
+// clusterIP is None for a headless import; otherwise the API server assigns one.
+func (p *importer) clusterIP() string {
+	if p.Desired.Type == mcsv1beta1.Headless {
+		return corev1.ClusterIPNone
+	}
+	return ""
 }
 
 // maintains reports whether the derived Service selects pods of this cluster,

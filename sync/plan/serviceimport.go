@@ -30,50 +30,54 @@ func (p *importer) serviceImport() []Action {
 	return correct(desired, existing, importIsAsDesired(existing, desired), importDrift(existing, desired))
 }
 
+func importIsAsDesired(current, desired *mcsv1beta1.ServiceImport) bool {
+	return metaIsAsDesired(current, desired) && specIsAsDesired(importFields, &current.Spec, &desired.Spec)
+}
+
 func (p *importer) desiredImport() *mcsv1beta1.ServiceImport {
-	d := p.Desired
-	s := &mcsv1beta1.ServiceImport{
-		TypeMeta:   importKind,
-		ObjectMeta: p.meta(p.Key.Name),
-		Spec: mcsv1beta1.ServiceImportSpec{
-			Type: mcsv1beta1.ClusterSetIP,
-			// The field is required: no ports is an empty list, not none at all.
-			Ports:                 append([]mcsv1beta1.ServicePort{}, p.ports...),
-			SessionAffinity:       d.SessionAffinity,
-			SessionAffinityConfig: d.SessionAffinityConfig,
-			InternalTrafficPolicy: d.InternalTrafficPolicy,
-			TrafficDistribution:   d.TrafficDistribution,
-		},
-	}
-	// Ours last: what a user exports must not pass for what Comity says.
-	s.Labels = maps.Clone(d.Labels)
+	s := &mcsv1beta1.ServiceImport{TypeMeta: importKind, ObjectMeta: p.meta(p.Key.Name), Spec: desiredSpec(importFields, p)}
+	// Comity's labels and annotations overwrite those that a user exports.
+	s.Labels = maps.Clone(p.Desired.Labels)
 	if s.Labels == nil {
 		s.Labels = map[string]string{}
 	}
 	s.Labels[model.LabelServiceName] = p.Key.Name
 	s.Labels[labelManagedBy] = model.ManagedBy
-	maps.Copy(s.Annotations, d.Annotations)
-	p.announce(s)
-	return sign(s, importFields(s))
+	maps.Copy(s.Annotations, p.Desired.Annotations)
+	if p.existing != nil {
+		s.Annotations[model.AnnotationDerivedName] = p.name
+	}
+	return sign(s, appliedNames(importFields, &s.Spec))
 }
 
-// announce copies from the derived Service what clients are to find. The
-// Service is what answers: it differs from the desired type only where it is
-// kept because a cluster was not read. Where there is none, because this
-// cluster has none of the import's IP families or others hold its names, the
-// import says that it is there and has no address: DNS then answers with no
-// data, which is the truth, and not that the name does not exist, which would be
-// cached as such.
-func (p *importer) announce(s *mcsv1beta1.ServiceImport) {
+// importType is the type of the derived Service, which clients use. It differs
+// from the desired type only where the Service is kept because a cluster was not
+// read. Without a Service, because this cluster supports none of the import's IP
+// families or no name is free, the ServiceImport has the desired type and no
+// address. DNS then answers that the name has no addresses. Without the
+// ServiceImport it would answer that the name does not exist, and resolvers
+// would cache that.
+func (p *importer) importType() mcsv1beta1.ServiceImportType {
+	switch {
+	case p.existing == nil:
+		return p.Desired.Type
+	case p.existing.Spec.ClusterIP == corev1.ClusterIPNone:
+		return mcsv1beta1.Headless
+	}
+	return mcsv1beta1.ClusterSetIP
+}
+
+// importIPs are the cluster IPs of the derived Service; none if it is headless.
+func (p *importer) importIPs() []string {
+	if p.existing == nil || p.existing.Spec.ClusterIP == corev1.ClusterIPNone {
+		return nil
+	}
+	return slices.Clone(p.existing.Spec.ClusterIPs)
+}
+
+func (p *importer) importFamilies() []corev1.IPFamily {
 	if p.existing == nil {
-		s.Spec.Type = p.Desired.Type
-		return
+		return nil
 	}
-	s.Annotations[model.AnnotationDerivedName] = p.name
-	s.Spec.IPFamilies = slices.Clone(p.existing.Spec.IPFamilies)
-	if p.existing.Spec.ClusterIP == corev1.ClusterIPNone {
-		s.Spec.Type = mcsv1beta1.Headless
-		return
-	}
-	s.Spec.IPs = slices.Clone(p.existing.Spec.ClusterIPs)
+	return slices.Clone(p.existing.Spec.IPFamilies)
 }
