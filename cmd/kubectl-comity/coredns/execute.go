@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
-	"github.com/comity-mcs/comity/cmd/kubectl-comity/coredns/corefile"
+	"github.com/comity-mcs/comity/sync/join/corefile"
 )
 
 // pollInterval is the pause between two questions to a cluster.

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
-	"github.com/comity-mcs/comity/cmd/kubectl-comity/coredns/corefile"
+	"github.com/comity-mcs/comity/sync/join/corefile"
 )
 
 // plan is what is to be done in one cluster.

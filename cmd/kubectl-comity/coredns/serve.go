@@ -11,7 +11,7 @@ import (
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
-	"github.com/comity-mcs/comity/cmd/kubectl-comity/coredns/corefile"
+	"github.com/comity-mcs/comity/sync/join/corefile"
 )
 
 // askTimeout bounds one question to one replica. A server that forwards the zone

@@ -18,6 +18,7 @@ import (
 	appsclient "k8s.io/client-go/kubernetes/typed/apps/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/comity-mcs/comity/sync/join/corefile"
 	"github.com/comity-mcs/comity/test/clusters"
 )
 
@@ -107,8 +108,9 @@ func (c *Cluster) serveClusterSet(ctx context.Context, client kubernetes.Interfa
 	if err != nil {
 		return fmt.Errorf("read CoreDNS's configuration: %w", err)
 	}
-	if config.Data["Corefile"], err = withClusterSet(config.Data["Corefile"]); err != nil {
-		return err
+	before := config.Data["Corefile"]
+	if config.Data["Corefile"], err = corefile.Enable(before); err != nil {
+		return fmt.Errorf("CoreDNS's configuration: %w\n%s", err, before)
 	}
 	if _, err := configMaps.Update(ctx, config, metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("change CoreDNS's configuration: %w", err)
@@ -160,23 +162,4 @@ func explain(ctx context.Context, client kubernetes.Interface) string {
 		fmt.Fprintf(&out, "event of %s %s, %d times: %s: %s\n", event.InvolvedObject.Kind, event.InvolvedObject.Name, event.Count, event.Reason, event.Message)
 	}
 	return out.String()
-}
-
-// withClusterSet adds the multicluster zone to the Corefile that kubeadm writes, and keeps it out of the cache.
-func withClusterSet(corefile string) (string, error) {
-	const zone = "kubernetes cluster.local "
-	if strings.Contains(corefile, "multicluster clusterset.local") {
-		return corefile, nil
-	}
-	before, after, found := strings.Cut(corefile, zone)
-	head, body, opened := strings.Cut(after, "{\n")
-	if !found || !opened {
-		return "", fmt.Errorf("CoreDNS's Corefile has no block %q to add clusterset.local to:\n%s", zone+"... {", corefile)
-	}
-	changed := before + zone + "clusterset.local " + head + "{\n        multicluster clusterset.local\n" + body
-	for _, what := range []string{"success", "denial"} {
-		line := "disable " + what + " cluster.local\n"
-		changed = strings.Replace(changed, line, line+"       disable "+what+" clusterset.local\n", 1)
-	}
-	return changed, nil
 }

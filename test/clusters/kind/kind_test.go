@@ -16,51 +16,6 @@ import (
 	"github.com/comity-mcs/comity/test/clusters"
 )
 
-func TestTheZoneIsAddedToTheCorefileOfKubeadm(t *testing.T) {
-	const before = `.:53 {
-    errors
-    kubernetes cluster.local in-addr.arpa ip6.arpa {
-       pods insecure
-       ttl 30
-    }
-    cache 30 {
-       disable success cluster.local
-       disable denial cluster.local
-    }
-}
-`
-	const after = `.:53 {
-    errors
-    kubernetes cluster.local clusterset.local in-addr.arpa ip6.arpa {
-        multicluster clusterset.local
-       pods insecure
-       ttl 30
-    }
-    cache 30 {
-       disable success cluster.local
-       disable success clusterset.local
-       disable denial cluster.local
-       disable denial clusterset.local
-    }
-}
-`
-	for range 2 { // the second time nothing is left to do
-		have, err := withClusterSet(before)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if have, err = withClusterSet(have); err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(after, have); diff != "" {
-			t.Error(diff)
-		}
-	}
-	if _, err := withClusterSet(".:53 {\n    forward . 1.1.1.1\n}\n"); err == nil || !strings.Contains(err.Error(), "forward . 1.1.1.1") {
-		t.Errorf("a Corefile without the block gives %v, want an error that shows it", err)
-	}
-}
-
 func newNode(name string, links ...string) node {
 	n := node{name: name}
 	for i := 0; i < len(links); i += 2 {

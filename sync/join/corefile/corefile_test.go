@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/comity-mcs/comity/cmd/kubectl-comity/coredns/corefile"
+	"github.com/comity-mcs/comity/sync/join/corefile"
 )
 
 // kubeadm is what kubeadm 1.34 writes.

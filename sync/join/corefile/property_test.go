@@ -11,7 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/comity-mcs/comity/cmd/kubectl-comity/coredns/corefile"
+	"github.com/comity-mcs/comity/sync/join/corefile"
 )
 
 // drawCorefile gives files as people write them: comments, tabs, quotes, blank
