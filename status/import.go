@@ -6,11 +6,13 @@ package status
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -26,6 +28,9 @@ type importReconciler struct {
 	options Options
 	pacer   *pace.Pacer
 	others  foreigners
+	// holds are the clusters whose holds this process wrote into the status of an
+	// import: types.NamespacedName → []model.ClusterID.
+	holds sync.Map
 }
 
 // Reconcile makes the status of one ServiceImport what it should be now.
@@ -33,6 +38,7 @@ func (r *importReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 	imported := &mcsv1beta1.ServiceImport{}
 	if err := r.client.Get(ctx, req.NamespacedName, imported); err != nil {
 		r.others.forget(req.NamespacedName)
+		r.holds.Delete(req.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	ours := model.IsManaged(imported)
@@ -42,6 +48,9 @@ func (r *importReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 	in := compute.ImportInput{Import: imported, Foreign: !ours}
 	if seen, ok := r.options.Observations.Observe(req.NamespacedName); ok {
 		in.Observation = &seen
+	}
+	if shown, ok := r.holds.Load(req.NamespacedName); ok {
+		in.ShownHolds, _ = shown.([]model.ClusterID)
 	}
 	if in.Foreign {
 		return r.reconcileForeign(ctx, in)
@@ -56,6 +65,7 @@ func (r *importReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 	old, now := imported.Status, r.options.Now()
 	wanted := compute.Import(in, metav1.NewTime(now))
 	if compute.SameImport(old, wanted) {
+		r.rememberHolds(req.NamespacedName, in.Observation)
 		return ctrl.Result{}, nil
 	}
 	change := compute.ImportPace(old, wanted)
@@ -64,11 +74,24 @@ func (r *importReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 	}
 	written, err := write(ctx, r.client, imported, mcsv1beta1.ServiceImportKindName, wanted, client.ForceOwnership)
 	if written {
+		r.rememberHolds(req.NamespacedName, in.Observation)
 		r.pacer.Wrote(imported.UID, change.Calm, now)
 		tell(ctx, r.options.Recorder, imported, mcsv1beta1.ServiceImportKindName,
 			compute.Transitions(mcsv1beta1.ServiceImportKindName, old.Conditions, wanted.Conditions))
 	}
 	return ctrl.Result{}, err
+}
+
+// rememberHolds notes which clusters the stored condition DeletionHeld is about.
+func (r *importReconciler) rememberHolds(key types.NamespacedName, seen *model.Observation) {
+	if seen == nil || len(seen.Held) == 0 {
+		return
+	}
+	ids := make([]model.ClusterID, len(seen.Held))
+	for i, hold := range seen.Held {
+		ids[i] = hold.Cluster
+	}
+	r.holds.Store(key, ids)
 }
 
 // derived is the derived Service of the import; nil if there is none, or one

@@ -166,8 +166,14 @@ func (g group) part() part {
 	return part{either(g.reason, "unknown reason") + " in " + list + g.since() + model.Bound(said, maxSaid), len(clusters)}
 }
 
-// since is when the first of the group began.
+// since is when the first of the group began, as the clusters report it. What
+// this cluster itself sees of them begins anew with each process here: since when
+// is then lastTransitionTime's to say, and the message stays as it is.
 func (g group) since() string {
+	switch g.reason {
+	case model.ReasonUnreachable, string(condition.ReasonStale), string(condition.ReasonLost):
+		return ""
+	}
 	first := g.members[0].Since
 	same := true
 	for _, d := range g.members[1:] {

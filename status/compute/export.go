@@ -39,6 +39,7 @@ type ExportInput struct {
 //	                    Valid      Ready            Conflict      Admitted
 //	no Service          NoService  Pending          NoConflicts   by verdict
 //	ExternalName        Invalid…   Failed           NoConflicts   by verdict
+//	itself an import    Invalid…   Failed           NoConflicts   by verdict
 //	policy withholds it Valid      Failed           NoConflicts   PolicyDenied
 //	published           Valid      Exported         by conflicts  Admitted…
 //	not observed yet    by Service as it is         as it is      by verdict
@@ -66,16 +67,8 @@ func Export(in ExportInput, now metav1.Time) []metav1.Condition {
 }
 
 func validity(key types.NamespacedName, service *corev1.Service) metav1.Condition {
-	switch {
-	case service == nil:
-		return condition.Valid(condition.ReasonNoService, fmt.Sprintf(
-			"Service %s does not exist in this cluster; create it or delete this ServiceExport", key))
-	case service.DeletionTimestamp != nil:
-		return condition.Valid(condition.ReasonNoService, fmt.Sprintf(
-			"Service %s is being deleted; create it anew or delete this ServiceExport", key))
-	case service.Spec.Type == corev1.ServiceTypeExternalName:
-		return condition.Valid(condition.ReasonInvalidServiceType, fmt.Sprintf(
-			"Service %s: spec.type is ExternalName, which cannot be exported; make it ClusterIP, NodePort or LoadBalancer, or delete this ServiceExport", key))
+	if refused := model.CheckExportable(key, service); refused != nil {
+		return condition.Valid(condition.ValidReason(refused.Reason), refused.Message)
 	}
 	return condition.Valid(condition.ReasonValid, fmt.Sprintf("Service %s exists and can be exported", key))
 }

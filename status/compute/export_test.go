@@ -72,6 +72,8 @@ const (
 func TestExport(t *testing.T) {
 	deleted := service(corev1.ServiceTypeClusterIP)
 	deleted.DeletionTimestamp = &now
+	derived := service(corev1.ServiceTypeClusterIP)
+	derived.Labels = map[string]string{model.LabelServiceImported: "true"}
 	cases := []struct {
 		name string
 		in   ExportInput
@@ -104,7 +106,16 @@ func TestExport(t *testing.T) {
 			"an ExternalName Service",
 			ExportInput{Service: service(corev1.ServiceTypeExternalName), Verdict: allowed, Observation: &model.Observation{Publication: model.PublicationNone}},
 			[]string{
-				"Valid=False/InvalidServiceType: Service default/web: spec.type is ExternalName, which cannot be exported; make it ClusterIP, NodePort or LoadBalancer, or delete this ServiceExport",
+				"Valid=False/InvalidServiceType: Service default/web has spec.type ExternalName, which cannot be exported; make it ClusterIP, NodePort or LoadBalancer, or delete this ServiceExport",
+				"Ready=False/Failed: Service default/web cannot be exported; see condition Valid", isApart, isAdmitted,
+			},
+		},
+		{
+			"a Service that is itself an import, which the sync loop refuses to export",
+			ExportInput{Service: derived, Verdict: allowed, Observation: &model.Observation{Publication: model.PublicationNone, Detail: "the same words"}},
+			[]string{
+				"Valid=False/InvalidServiceType: Service default/web has the label multicluster.kubernetes.io/service-imported, so it is the import of another Service; " +
+					"export the original Service, or delete this ServiceExport",
 				"Ready=False/Failed: Service default/web cannot be exported; see condition Valid", isApart, isAdmitted,
 			},
 		},

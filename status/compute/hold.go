@@ -102,13 +102,6 @@ func importIsSettled(in ImportInput, clusters []mcsv1beta1.ClusterStatus) settle
 	}
 }
 
-// heldIsSettled: a hold that was told of stays until every cluster that it names
-// was read, for then it is either held anew or over.
-func heldIsSettled(old metav1.Condition, seen *model.Observation) bool {
-	named := strings.FieldsFunc(old.Message, func(r rune) bool { return strings.ContainsRune(" ,:;", r) })
-	return !slices.ContainsFunc(seen.Unsynced, func(id model.ClusterID) bool { return slices.Contains(named, string(id)) })
-}
-
 // present are those of the types that are there, as they are.
 func present(old []metav1.Condition, types ...string) []metav1.Condition {
 	var found []metav1.Condition
@@ -138,7 +131,7 @@ func availabilityIsSettled(in ExportInput) settled {
 			return d.Unsynced
 		})
 		if !unheard {
-			return !sameButForTimes(localTime, old, wanted)
+			return true
 		}
 		return wanted.Status == metav1.ConditionFalse &&
 			(old.Status == metav1.ConditionTrue || condition.ProblemRank(wanted.Reason) < condition.ProblemRank(old.Reason))
@@ -161,22 +154,32 @@ func sourcesAreSettled(seen *model.Observation, generation int64) settled {
 		if doubtful {
 			return sourceRank(wanted.Reason) > worse
 		}
-		return old.ObservedGeneration != generation || !sameButForTimes(anyTime, old, wanted)
+		return old.ObservedGeneration != generation || !equalButForTimes(old, wanted)
 	}
 }
 
-// Times that start anew with this process, and when a cluster was last heard of,
-// which this process may not know.
-var (
-	localTime = regexp.MustCompile(`\b((?:Unreachable|UnknownCluster|Stale|Lost) in [^:;]*?,? (?:first )?since )` + timePattern)
-	anyTime   = regexp.MustCompile(`(since )` + timePattern + `(?:, last confirmed ` + timePattern + `)?`)
-)
+// localTimes are the times in the message of a ServiceImport's Available. They
+// are of this process's clock, and it does not know those before its start.
+var localTimes = regexp.MustCompile(` \(since [^)]*\)`)
 
-const timePattern = `\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`
-
-// sameButForTimes reports whether the conditions say the same but for times.
-// Then the older one is right: nothing happened since but a restart.
-func sameButForTimes(times *regexp.Regexp, old, wanted metav1.Condition) bool {
+// equalButForTimes reports whether the conditions differ in localTimes alone.
+// Then the older times are right, and a restart writes nothing. It compares whole
+// messages and reads nothing out of them.
+func equalButForTimes(old, wanted metav1.Condition) bool {
 	return old.Status == wanted.Status && old.Reason == wanted.Reason &&
-		times.ReplaceAllString(old.Message, "$1") == times.ReplaceAllString(wanted.Message, "$1")
+		localTimes.ReplaceAllString(old.Message, "") == localTimes.ReplaceAllString(wanted.Message, "")
+}
+
+// holdMayContinue reports whether a hold that DeletionHeld shows may still hold,
+// although none is observed: a cluster that it may be about was not read since
+// start. A hold keeps its cluster among the sources of the import, so that without
+// a memory of this process those are the ones to ask.
+func holdMayContinue(in ImportInput) bool {
+	about := in.ShownHolds
+	if about == nil {
+		for _, entry := range in.Import.Status.Clusters {
+			about = append(about, model.ClusterID(entry.Cluster))
+		}
+	}
+	return slices.ContainsFunc(about, func(id model.ClusterID) bool { return slices.Contains(in.Observation.Unsynced, id) })
 }

@@ -32,6 +32,9 @@ type ImportInput struct {
 	Foreign bool
 	// Observation is what the sync loop found; nil if it did not get there yet.
 	Observation *model.Observation
+	// ShownHolds are the clusters that the condition DeletionHeld is about, if this
+	// process wrote it; nil if an earlier one did.
+	ShownHolds []model.ClusterID
 }
 
 // Import is what Comity owns of the status of a ServiceImport, as it should be:
@@ -103,13 +106,13 @@ func importReadiness(in ImportInput, clusters []mcsv1beta1.ClusterStatus) metav1
 		return condition.ImportReady(condition.ReasonImportPending, missing)
 	}
 	ids := sorted(clusters)
+	if len(ids) == 0 {
+		return condition.ImportReady(condition.ReasonImportPending, "it is not known yet which clusters export this Service"+troubles("; ", problems))
+	}
 	name := fmt.Sprintf("%s.%s.svc.clusterset.local", in.Import.Name, in.Import.Namespace)
 	message := fmt.Sprintf("%s resolves to the endpoints of %s", name, clusterList(ids))
 	if in.Import.Spec.Type != mcsv1beta1.Headless {
 		message = fmt.Sprintf("%s resolves to %s and leads to %s", name, strings.Join(in.Import.Spec.IPs, ", "), clusterList(ids))
-	}
-	if len(ids) == 0 {
-		message = fmt.Sprintf("%s resolves, but which clusters export it is not known yet", name)
 	}
 	return condition.ImportReady(condition.ReasonImportReady, message+troubles("; ", problems))
 }

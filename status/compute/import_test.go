@@ -88,7 +88,7 @@ func TestImport(t *testing.T) {
 		{
 			"an import of which nothing was observed yet",
 			ImportInput{Import: serviceImport(mcsv1beta1.ClusterSetIP, "10.0.0.9"), Derived: &corev1.Service{}, Slices: true},
-			"Ready=True/Ready: web.default.svc.clusterset.local resolves, but which clusters export it is not known yet", "Present",
+			"Ready=False/Pending: it is not known yet which clusters export this Service", "Present",
 		},
 	}
 	for _, c := range cases {
@@ -101,6 +101,21 @@ func TestImport(t *testing.T) {
 				t.Errorf("got %+v", got)
 			}
 		})
+	}
+}
+
+func TestANewImportIsAnnouncedOnceWithItsClusters(t *testing.T) {
+	in := ImportInput{Import: serviceImport(mcsv1beta1.ClusterSetIP, "10.0.0.9"), Derived: &corev1.Service{}, Slices: true}
+	var announced []string
+	for _, seen := range []*model.Observation{nil, from("b"), from("b")} {
+		in.Observation = seen
+		old := in.Import.Status
+		in.Import.Status = Import(in, now)
+		announced = append(announced, short(Transitions(mcsv1beta1.ServiceImportKindName, old.Conditions, in.Import.Status.Conditions))...)
+	}
+	want := []string{"Ready=True/Ready: web.default.svc.clusterset.local resolves to 10.0.0.9 and leads to cluster b"}
+	if diff := cmp.Diff(want, announced); diff != "" {
+		t.Error(diff)
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/comity-mcs/comity/status/condition"
@@ -150,8 +149,8 @@ func held(in ImportInput) []metav1.Condition {
 		return present(old, condition.TypeDeletionHeld)
 	}
 	if len(in.Observation.Held) == 0 {
-		if was := meta.FindStatusCondition(old, condition.TypeDeletionHeld); was != nil && !heldIsSettled(*was, in.Observation) {
-			return []metav1.Condition{*was}
+		if holdMayContinue(in) {
+			return present(old, condition.TypeDeletionHeld)
 		}
 		return nil
 	}

@@ -143,24 +143,34 @@ func TestSourcesStayWhatTheyWereWhileUnsynced(t *testing.T) {
 }
 
 func TestDeletionHeld(t *testing.T) {
-	hold := model.Hold{Cluster: "b", Since: ten, Until: eleven, Message: "60 of 100 exports of b vanished; annotate Secret comity/b"}
+	hold := model.Hold{Cluster: "b", Since: ten, Until: eleven, Message: "60 of 100 exports of b vanished within a minute; annotate Secret comity/b"}
 	told := at(condition.DeletionHeld("what b exported is kept since 2026-11-21T10:02:11Z, until 2026-11-21T11:02:11Z at the latest: "+hold.Message), 3, now)
+	const unknown, ofB = model.ClusterID(""), model.ClusterID("b")
 	cases := []struct {
-		name string
-		old  []metav1.Condition
-		seen *model.Observation
-		want *metav1.Condition
+		name  string
+		old   []metav1.Condition
+		shown model.ClusterID
+		seen  *model.Observation
+		want  *metav1.Condition
 	}{
-		{"nothing is held", nil, &model.Observation{}, nil},
-		{"something is", nil, &model.Observation{Held: []model.Hold{hold}}, &told},
-		{"the hold is over", []metav1.Condition{told}, &model.Observation{}, nil},
-		{"before the loop looked", []metav1.Condition{told}, nil, &told},
-		{"the cluster was not read since", []metav1.Condition{told}, &model.Observation{Unsynced: []model.ClusterID{"b"}}, &told},
-		{"another cluster was not read since", []metav1.Condition{told}, &model.Observation{Unsynced: []model.ClusterID{"c"}}, nil},
+		{"nothing is held", nil, unknown, &model.Observation{}, nil},
+		{"something is", nil, unknown, &model.Observation{Held: []model.Hold{hold}}, &told},
+		{"the hold is over", []metav1.Condition{told}, unknown, &model.Observation{}, nil},
+		{"before the loop looked", []metav1.Condition{told}, unknown, nil, &told},
+		{"the cluster was not read since", []metav1.Condition{told}, unknown, &model.Observation{Unsynced: []model.ClusterID{"b"}}, &told},
+		{"another cluster was not read since", []metav1.Condition{told}, unknown, &model.Observation{Unsynced: []model.ClusterID{"c"}}, nil},
+		{"another cluster was not read since, whose id is a word of the message", []metav1.Condition{told}, unknown, &model.Observation{Unsynced: []model.ClusterID{"a"}}, nil},
+		{"a source was not read since, and the hold may be its own", []metav1.Condition{told}, unknown, &model.Observation{Unsynced: []model.ClusterID{"c", "z"}}, &told},
+		{"a source was not read since, and the hold was another's", []metav1.Condition{told}, ofB, &model.Observation{Unsynced: []model.ClusterID{"z"}}, nil},
+		{"the cluster was connected to anew and is not read yet", []metav1.Condition{told}, ofB, &model.Observation{Unsynced: []model.ClusterID{"b"}}, &told},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			in := state(c.seen, c.old...)
+			in.Import.Status.Clusters = entries("b", "z")
+			if c.shown != unknown {
+				in.ShownHolds = []model.ClusterID{c.shown}
+			}
 			status := Import(in, now)
 			if diff := cmp.Diff(c.want, meta.FindStatusCondition(status.Conditions, condition.TypeDeletionHeld)); diff != "" {
 				t.Error(diff)

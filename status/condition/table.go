@@ -41,7 +41,7 @@ func exportTable() []Entry {
 	return []Entry{
 		{kindExport, TypeValid, yes, string(ReasonValid), "The Service exists and has a type that can be exported.", "", true},
 		{kindExport, TypeValid, no, string(ReasonNoService), "There is no Service of that name in this cluster.", "Create the Service or delete the ServiceExport.", false},
-		{kindExport, TypeValid, no, string(ReasonInvalidServiceType), "The Service is of type ExternalName.", "Give the Service another type or delete the ServiceExport.", false},
+		{kindExport, TypeValid, no, string(ReasonInvalidServiceType), "The Service is of type ExternalName, or is itself an import of another Service.", "Give the Service another type, export the original Service, or delete the ServiceExport.", false},
 		{kindExport, TypeReady, yes, string(ReasonExported), "The clusters in the export's scope can read it.", "", false},
 		{kindExport, TypeReady, no, string(ReasonPending), "Nothing is known to be wrong, but it is not published yet.", "", true},
 		{kindExport, TypeReady, no, string(ReasonFailed), "It is not published; the message says why.", "Do what the message says.", false},
@@ -85,7 +85,7 @@ func availableTable() []Entry {
 func importTable() []Entry {
 	table := []Entry{
 		{kindImport, TypeImportReady, yes, string(ReasonImportReady), "The name resolves and leads to the exporting clusters.", "", false},
-		{kindImport, TypeImportReady, no, string(ReasonImportPending), "The derived Service or its addresses are not there yet.", "", true},
+		{kindImport, TypeImportReady, no, string(ReasonImportPending), "The derived Service or its addresses do not exist yet, or it is not known yet which clusters export the Service.", "", true},
 	}
 	here := []ImportReason{
 		ReasonNameTaken, ReasonForeignImport, ReasonAddressOverlap, ReasonAddressNotAccepted, ReasonIPFamilyNotSupported,

@@ -14,41 +14,12 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// NotExportableError says why a ServiceExport exports nothing. Reason is one of
-// those that KEP-1645 defines for Valid=False.
-type NotExportableError struct {
-	Reason  mcsv1beta1.ServiceExportConditionReason
-	Message string
-}
-
-// Error is the message, which names the object and what to do.
-func (e *NotExportableError) Error() string { return e.Message }
-
 // LocalExport is what export and service, its Service or nil, amount to in
-// cluster self. The error is always a *NotExportableError: NoService, or
-// InvalidServiceType for an ExternalName Service (KEP-1645, "Service Types").
+// cluster self. The error is always a *model.NotExportableError.
 func LocalExport(self model.ClusterID, export *mcsv1beta1.ServiceExport, service *corev1.Service) (model.Export, error) {
 	key := types.NamespacedName{Namespace: export.Namespace, Name: export.Name}
-	if service == nil || service.DeletionTimestamp != nil {
-		return model.Export{}, &NotExportableError{
-			Reason: mcsv1beta1.ServiceExportReasonNoService,
-			Message: fmt.Sprintf("Service %s: does not exist; expected a Service of the ServiceExport's name and namespace; "+
-				"create it, or delete the ServiceExport", key),
-		}
-	}
-	if service.Spec.Type == corev1.ServiceTypeExternalName {
-		return model.Export{}, &NotExportableError{
-			Reason: mcsv1beta1.ServiceExportReasonInvalidServiceType,
-			Message: fmt.Sprintf("Service %s: spec.type is ExternalName, which KEP-1645 does not export; "+
-				"expected ClusterIP (headless included), NodePort or LoadBalancer; change the type, or delete the ServiceExport", key),
-		}
-	}
-	if service.Labels[model.LabelServiceImported] == "true" {
-		return model.Export{}, &NotExportableError{
-			Reason: mcsv1beta1.ServiceExportReasonInvalidServiceType,
-			Message: fmt.Sprintf("Service %s: has the label %s, so it is what another export was imported as; "+
-				"expected a Service of this cluster; export the original, or delete the ServiceExport", key, model.LabelServiceImported),
-		}
+	if refused := model.CheckExportable(key, service); refused != nil {
+		return model.Export{}, refused
 	}
 	return fromService(self, key, export, &service.Spec), nil
 }

@@ -109,7 +109,7 @@ func TestLocalExport(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			export, err := LocalExport("a", anExport(), c.change(aService()))
 			var reason mcsv1beta1.ServiceExportConditionReason
-			var no *NotExportableError
+			var no *model.NotExportableError
 			if errors.As(err, &no) {
 				reason = no.Reason
 			}
