@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/sync/exchange"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/simulator/agent"
 	"github.com/comity-mcs/comity/test/simulator/apiserver"
@@ -108,7 +110,7 @@ func (k *checker) mayGo(p process, write apiserver.Write, from *origin) {
 	switch o := write.Before.(type) {
 	case *discoveryv1.EndpointSlice:
 		switch {
-		case k.unread(p, from.cluster):
+		case slices.Contains(unread(p), from.cluster):
 			bad = fmt.Sprintf("cluster %s was not read", from.cluster)
 		case write.After == nil && k.published(p, o, from):
 			bad = fmt.Sprintf("cluster %s publishes it", from.cluster)
@@ -127,15 +129,55 @@ func (k *checker) mayGo(p process, write apiserver.Write, from *origin) {
 	}
 }
 
-func (k *checker) unread(p process, cluster model.ClusterID) bool {
-	return slices.Contains(p.Seen.Unsynced, cluster) && (cluster == p.ID || slices.Contains(p.Seen.Members, cluster))
+// unread are the clusters that the process had not read, and its own while
+// policies could not be evaluated for its export.
+func unread(p process) (out []model.ClusterID) {
+	v := p.Seen.View
+	for _, m := range v.Members {
+		if !m.Synced {
+			out = append(out, m.ID)
+		}
+	}
+	if _, exports := ownExport(p); exports && v.Local.Verdict.Outcome == decision.NotEvaluated {
+		out = append(out, p.ID)
+	}
+	return out
+}
+
+// ownExport is what the process saw of its own cluster's export; false if there
+// is nothing that can be exported.
+func ownExport(p process) (model.Export, bool) {
+	if p.Seen.View.Local.Export == nil {
+		return model.Export{}, false
+	}
+	export, err := exchange.LocalExport(p.ID, p.Seen.View.Local.Export, p.Seen.View.Local.Service)
+	return export, err == nil
+}
+
+// exportsSeen are the exports of all clusters that the process saw and that count.
+func exportsSeen(p process) []model.Export {
+	out := slices.Clone(p.Seen.View.Exports)
+	if own, exports := ownExport(p); exports && p.Seen.View.Local.Verdict.Outcome == decision.Allowed {
+		out = append(out, own)
+	}
+	return out
+}
+
+// slicesSeen are the slices that the process saw of one cluster.
+func slicesSeen(p process, cluster model.ClusterID) []*discoveryv1.EndpointSlice {
+	if cluster != p.ID {
+		return p.Seen.View.Slices[cluster]
+	}
+	return slices.DeleteFunc(slices.Clone(p.Seen.View.Local.Slices), func(s *discoveryv1.EndpointSlice) bool {
+		return s.AddressType == discoveryv1.AddressTypeFQDN
+	})
 }
 
 // published reports whether what the process saw has a place for the slice that
 // is being deleted, and no other slice has that place.
 func (k *checker) published(p process, s *discoveryv1.EndpointSlice, from *origin) bool {
 	want := expected(seen(p))
-	if p.Seen.Key != from.key || want == nil || len(p.Seen.Unsynced) > 0 || k.strays(p, s) {
+	if p.Seen.Key != from.key || want == nil || len(unread(p)) > 0 || k.strays(p, s) {
 		return false // while a cluster is unread, the ports that stand decide which slices have a place
 	}
 	for _, o := range p.cluster.Server.List("EndpointSlice", from.key.Namespace) {
@@ -153,7 +195,7 @@ func (k *checker) published(p process, s *discoveryv1.EndpointSlice, from *origi
 // saw, and that is not the import's, to endpoints that are not its own.
 func (k *checker) strays(p process, s *discoveryv1.EndpointSlice) bool {
 	into := s.Labels[discoveryv1.LabelServiceName]
-	return slices.Contains(p.Seen.Taken, into) || slices.ContainsFunc(p.Seen.Current.Services, func(o *corev1.Service) bool {
+	return slices.Contains(p.Seen.Taken, into) || slices.ContainsFunc(p.Seen.View.Current.Services, func(o *corev1.Service) bool {
 		from := k.origins[o.UID]
 		return o.Name == into && (!from.ours || from.key != p.Seen.Key)
 	})
@@ -161,18 +203,18 @@ func (k *checker) strays(p process, s *discoveryv1.EndpointSlice) bool {
 
 // importMayGo says why an import may not be deleted; empty if it may.
 func (k *checker) importMayGo(p process, s *mcsv1beta1.ServiceImport) string {
-	if len(p.Seen.Exports) > 0 {
-		return fmt.Sprintf("cluster %s exports it", p.Seen.Exports[0].Cluster)
+	if exports := exportsSeen(p); len(exports) > 0 {
+		return fmt.Sprintf("cluster %s exports it", exports[0].Cluster)
 	}
 	if s != nil {
 		for _, c := range s.Status.Clusters {
-			if k.unread(p, model.ClusterID(c.Cluster)) {
+			if slices.Contains(unread(p), model.ClusterID(c.Cluster)) {
 				return fmt.Sprintf("cluster %s, which exported it, was not read", c.Cluster)
 			}
 		}
 	}
-	for _, t := range p.Seen.Current.Slices {
-		if from := k.origins[t.UID]; from.ours && !from.meddled && from.key == p.Seen.Key && k.unread(p, from.cluster) {
+	for _, t := range p.Seen.View.Current.Slices {
+		if from := k.origins[t.UID]; from.ours && !from.meddled && from.key == p.Seen.Key && slices.Contains(unread(p), from.cluster) {
 			return fmt.Sprintf("cluster %s, whose endpoints it has, was not read", from.cluster)
 		}
 	}
@@ -182,14 +224,14 @@ func (k *checker) importMayGo(p process, s *mcsv1beta1.ServiceImport) string {
 // replaced reports whether a derived Service goes because it is of the wrong
 // type, or because there is another.
 func (k *checker) replaced(p process, s *corev1.Service, from *origin) bool {
-	if len(p.Seen.Exports) == 0 {
+	if len(exportsSeen(p)) == 0 {
 		return false
 	}
 	oldest := seen(p)[0]
 	if (oldest.service.Spec.ClusterIP == corev1.ClusterIPNone) != (s.Spec.ClusterIP == corev1.ClusterIPNone) {
 		return true
 	}
-	return slices.ContainsFunc(p.Seen.Current.Services, func(o *corev1.Service) bool {
+	return slices.ContainsFunc(p.Seen.View.Current.Services, func(o *corev1.Service) bool {
 		other := k.origins[o.GetUID()]
 		return o.GetUID() != s.UID && other.ours && other.key == from.key
 	})
@@ -198,7 +240,7 @@ func (k *checker) replaced(p process, s *corev1.Service, from *origin) bool {
 // seen is what a process saw, in the words of the oracle.
 func seen(p process) []constituent {
 	var all []constituent
-	for _, e := range p.Seen.Exports {
+	for _, e := range exportsSeen(p) {
 		service := &corev1.Service{Spec: corev1.ServiceSpec{IPFamilies: e.IPFamilies, SessionAffinity: corev1.ServiceAffinityNone}}
 		if e.Type == mcsv1beta1.Headless {
 			service.Spec.ClusterIP = corev1.ClusterIPNone
@@ -207,7 +249,7 @@ func seen(p process) []constituent {
 			service.Spec.Ports = append(service.Spec.Ports, corev1.ServicePort{Name: port.Name, Protocol: port.Protocol, Port: port.Port})
 		}
 		one := constituent{e.Cluster, e.CreatedAt.Unix(), service, e.Labels, map[string]*discoveryv1.EndpointSlice{}}
-		for _, s := range p.Seen.Sources[e.Cluster] {
+		for _, s := range slicesSeen(p, e.Cluster) {
 			name := s.Name
 			if source := s.Annotations[model.AnnotationSourceSlice]; source != "" && e.Cluster != p.ID {
 				name = source

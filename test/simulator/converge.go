@@ -173,7 +173,8 @@ func (w *World) compareExchange(c *Cluster) {
 func (w *World) lastSeen(c *Cluster, key types.NamespacedName) string {
 	p := c.Agents[0]
 	err := p.Import(key)
-	return fmt.Sprintf("%s, unread %v, error %v", wordConstituents(seen(process{p, c})), p.Seen.Unsynced, err)
+	saw := process{p, c}
+	return fmt.Sprintf("%s, unread %v, error %v", wordConstituents(seen(saw)), unread(saw), err)
 }
 
 func wordConstituents(all []constituent) string {

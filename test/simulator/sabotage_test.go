@@ -24,19 +24,19 @@ func TestABrokenAgentIsNoticed(t *testing.T) {
 		in              func(w func() *World, p *agent.Process)
 	}{
 		{"takes foreign Services and ServiceImports for its own", "I1: ", func(_ func() *World, p *agent.Process) {
-			p.Sabotage.Input = takeAllForManaged
+			p.Sabotage.PlanInput = takeAllForManaged
 		}},
 		{"takes unread for empty", "I2: ", func(_ func() *World, p *agent.Process) {
-			p.Sabotage.Input = func(in *plan.ImportInput) { in.Unsynced = nil }
+			p.Sabotage.PlanInput = func(in *plan.ImportInput) { in.Unsynced = nil }
 		}},
 		{"writes each ServiceImport again whenever it looks", "still calling", func(_ func() *World, p *agent.Process) {
-			p.Sabotage.Output = writeAgain()
+			p.Sabotage.Plan = writeAgain()
 		}},
 		{"writes to another cluster", "I4: ", func(w func() *World, p *agent.Process) {
 			p.Client.Server = w().clusters["a"].Server
 		}},
 		{"forgets the last source cluster", "not as it should be", func(_ func() *World, p *agent.Process) {
-			p.Sabotage.Input = func(in *plan.ImportInput) {
+			p.Sabotage.PlanInput = func(in *plan.ImportInput) {
 				if d := in.Desired; d != nil && len(d.Constituents) > 1 {
 					cut := *d
 					cut.Constituents = d.Constituents[:len(d.Constituents)-1]

@@ -211,10 +211,8 @@ func (w *World) importAndTell(p *agent.Process, key agent.Key) {
 }
 
 func (w *World) publishSelf(p *agent.Process) {
-	for _, name := range p.Namespaces() {
-		_ = p.Namespace(name)
-	}
-	_ = p.Member()
+	p.PublishNamespaces()
+	_ = p.PublishMember()
 }
 
 // work does something that may crash the process.

@@ -103,7 +103,7 @@ func New(opts Options) *World {
 		c.Server = apiserver.New(string(id), func() time.Time { return w.now.Add(c.Skew) })
 		c.Server.Audit = func(write apiserver.Write) { w.audit(c, write) }
 		w.clusters[id] = c
-		w.namespace(c, "comity-system", "")
+		w.namespace(c, agent.Namespace, "")
 		w.namespace(c, model.ExchangeNamespace(id), string(id))
 		for _, other := range w.ids {
 			if other != id {

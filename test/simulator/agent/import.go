@@ -13,56 +13,71 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/status/compute"
 	"github.com/comity-mcs/comity/sync/apply"
-	"github.com/comity-mcs/comity/sync/exchange"
-	"github.com/comity-mcs/comity/sync/merge"
+	"github.com/comity-mcs/comity/sync/decide"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/plan"
 )
 
-// maxRounds is sync/loop's.
+// maxRounds is how often one import is planned in a row.
 const maxRounds = 4
 
 // Import brings one import up to date.
 func (p *Process) Import(key types.NamespacedName) error {
-	l := p.read(key)
-	in, observed := p.resolve(l)
-	if l.namespace == nil || !userNamespace(l.namespace) {
-		observed.Import = nil
-		p.observed[key] = observed
-		p.hold(key, "") // with the namespace went the Service that had the name
+	v := p.importView(key)
+	p.Seen = Seen{Key: key, View: v}
+	d := sabotage(p.Sabotage.Import, decide.Import(sabotage(p.Sabotage.View, v)))
+	if !d.Write {
+		if !d.HasNamespace {
+			p.names.Release(key)
+		}
+		p.findings[key] = d.Finding
 		return nil
 	}
-	in.Current = p.current(key)
-	p.Seen.Current = in.Current
-	planned, err := p.bring(&in)
-	observed.Problems = planned.Problems
-	if err == nil || apply.ClassOf(err) == apply.Refused {
-		p.tell(key, observed, planned.DerivedName != "", l.export != nil)
+	planned, err := p.bring(d.Plan)
+	refused := ""
+	if apply.ClassOf(err) == apply.Refused {
+		refused = err.Error()
+	}
+	if err == nil || refused != "" {
+		p.store(key, d.Finding.AfterPlan(key, planned, refused, nil))
 	}
 	p.remember(key, err)
 	return err
 }
 
-func (p *Process) tell(key types.NamespacedName, observed model.Observation, stands, exported bool) {
-	if !exported && !stands && observed.Import == nil && len(observed.Problems) == 0 {
+func (p *Process) store(key types.NamespacedName, found decide.ImportFinding) {
+	if found.IsEmpty() {
 		delete(p.met, key)
-		delete(p.observed, key)
+		delete(p.findings, key)
 		return
 	}
-	p.observed[key] = observed
+	p.findings[key] = found
+}
+
+// remember keeps the name of a slice that a create met.
+func (p *Process) remember(key types.NamespacedName, err error) {
+	var failed *apply.Error
+	if !errors.As(err, &failed) || failed.Class != apply.NameTaken {
+		return
+	}
+	if _, is := failed.Action.Object.(*discoveryv1.EndpointSlice); is {
+		p.met[key] = append(p.met[key], failed.Action.Object.GetName())
+	}
 }
 
 // bring plans and applies until nothing is outstanding.
-func (p *Process) bring(in *plan.ImportInput) (plan.ImportPlan, error) {
+func (p *Process) bring(in plan.ImportInput) (plan.ImportPlan, error) {
 	var planned plan.ImportPlan
 	for range maxRounds {
-		in.Taken = p.taken(in.Key)
-		p.Seen.Taken = in.Taken
-		planned = p.plan(*in)
-		p.hold(in.Key, planned.DerivedName)
+		in = sabotage(p.Sabotage.PlanInput, in)
+		p.names.Choose(in.Key, func(taken []string) string {
+			in.Taken, p.Seen.Taken = taken, taken
+			return plan.Name(in)
+		})
+		p.Seen.View.Current = in.Current
+		planned = sabotage(p.Sabotage.Plan, plan.Import(in))
 		applied, err := p.write(planned.Actions)
 		if err != nil || !planned.AwaitsService || len(planned.Actions) == 0 {
 			return planned, err
@@ -72,39 +87,25 @@ func (p *Process) bring(in *plan.ImportInput) (plan.ImportPlan, error) {
 	return planned, nil
 }
 
-// resolve merges the exports that reach this cluster.
-func (p *Process) resolve(l local) (plan.ImportInput, model.Observation) {
-	in := plan.ImportInput{Key: l.key, Self: p.ID, Sources: map[model.ClusterID][]*discoveryv1.EndpointSlice{}}
-	var exports []model.Export
-	for _, id := range p.Members() {
-		peer := p.Peers[id]
-		if !peer.Synced() {
-			in.Unsynced = append(in.Unsynced, id)
+// importView reads everything that decides about one import.
+func (p *Process) importView(key types.NamespacedName) decide.ImportView {
+	v := decide.ImportView{
+		Local: p.localExport(key), Self: p.ID, ComityNamespace: Namespace, Members: p.members(),
+		LocalCluster: model.LocalCluster{Families: []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}},
+		Slices:       map[model.ClusterID][]*discoveryv1.EndpointSlice{}, Unanswered: p.Lost,
+	}
+	for _, m := range v.Members {
+		peer := p.Peers[m.ID]
+		if !m.Synced {
 			continue
 		}
-		if e, has := peer.export(l.key); has {
-			exports = append(exports, e)
-			in.Sources[id] = peer.copies(l.key)
+		if e, has := peer.export(key); has {
+			v.Exports = append(v.Exports, e)
+			v.Slices[m.ID] = peer.copies(key)
 		}
 	}
-	if l.export != nil {
-		own, err := exchange.LocalExport(p.ID, l.export, l.service)
-		switch {
-		case err != nil || p.Policy == decision.Denied:
-		case p.Policy == decision.NotEvaluated:
-			in.Unsynced = append(in.Unsynced, p.ID)
-		default:
-			exports = append(exports, own)
-			in.Sources[p.ID] = slices.DeleteFunc(slices.Clone(l.sources), func(s *discoveryv1.EndpointSlice) bool {
-				return s.AddressType == discoveryv1.AddressTypeFQDN
-			})
-		}
-	}
-	p.Seen = Seen{Key: l.key, Members: p.Members(), Unsynced: in.Unsynced, Exports: exports, Sources: in.Sources}
-	observed := model.Observation{Publication: model.PublicationNone, Unsynced: in.Unsynced}
-	in.Desired, observed.Conflicts = merge.Resolve(exports)
-	observed.Import = in.Desired
-	return in, observed
+	v.Current = p.current(key)
+	return v
 }
 
 // current reads what exists of an import, whoever made it.
@@ -126,37 +127,6 @@ func (p *Process) current(key types.NamespacedName) plan.Current {
 	return current
 }
 
-// remember keeps the name of a slice that a create met.
-func (p *Process) remember(key types.NamespacedName, err error) {
-	var failed *apply.Error
-	if !errors.As(err, &failed) || failed.Class != apply.NameTaken {
-		return
-	}
-	if _, is := failed.Action.Object.(*discoveryv1.EndpointSlice); is {
-		p.met[key] = append(p.met[key], failed.Action.Object.GetName())
-	}
-}
-
-// taken are the names that other imports of the namespace hold; hold keeps one.
-func (p *Process) taken(key types.NamespacedName) []string {
-	names := map[string]bool{}
-	for other, name := range p.names {
-		if other != key && other.Namespace == key.Namespace &&
-			(name == model.DerivedName(key.Name) || name == model.AlternateDerivedName(key.Name)) {
-			names[name] = true
-		}
-	}
-	return sorted(names)
-}
-
-func (p *Process) hold(key types.NamespacedName, name string) {
-	if name == "" {
-		delete(p.names, key)
-		return
-	}
-	p.names[key] = name
-}
-
 // Status brings the status of one ServiceImport up to date, as package status does.
 func (p *Process) Status(key types.NamespacedName) error {
 	imported := get[mcsv1beta1.ServiceImport](p, "ServiceImport", key.Namespace, key.Name)
@@ -171,8 +141,11 @@ func (p *Process) Status(key types.NamespacedName) error {
 	for o := range p.Local["EndpointSlice"].Each {
 		in.Slices = in.Slices || o.GetNamespace() == key.Namespace && o.GetLabels()[model.LabelServiceName] == key.Name
 	}
-	if seen, has := p.observed[key]; has {
-		in.Observation = &seen
+	if f, has := p.findings[key]; has {
+		in.Observation = &model.Observation{
+			Publication: model.PublicationNone, Import: f.Resolved, Unsynced: f.Unsynced, Conflicts: f.Conflicts,
+			Problems: f.Problems, Sources: f.Sources, Held: f.Held,
+		}
 	}
 	wanted := compute.Import(in, metav1.NewTime(p.Now().Truncate(1e9)))
 	if compute.SameImport(imported.Status, wanted) {

@@ -5,6 +5,7 @@ package agent
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -15,6 +16,10 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/simulator/apiserver"
 )
+
+// everywhere is accepted from every peer: the tests of sync/exchange are about
+// address ranges.
+var everywhere = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 
 // Peer is what a process reads of another cluster. Element 0 of a pair is what
 // every member may read, element 1 what this cluster alone may.
@@ -90,7 +95,7 @@ func (r *Peer) copies(key types.NamespacedName) []*discoveryv1.EndpointSlice {
 	}
 	var out []*discoveryv1.EndpointSlice
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
-		if s := clean(byName[name]); s != nil {
+		if s, _ := exchange.CleanSlice(byName[name], exchange.Filter{Accepted: everywhere}); s != nil {
 			out = append(out, s)
 		}
 	}
@@ -99,10 +104,6 @@ func (r *Peer) copies(key types.NamespacedName) []*discoveryv1.EndpointSlice {
 
 func (r *Peer) addKeys(keys map[types.NamespacedName]bool) {
 	for _, cache := range r.exports {
-		for o := range cache.Each {
-			if key, is := recordKey(o.GetName()); is {
-				keys[key] = true
-			}
-		}
+		addRecords(keys, cache)
 	}
 }

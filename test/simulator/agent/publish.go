@@ -4,10 +4,13 @@
 package agent
 
 import (
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/decision"
-	"github.com/comity-mcs/comity/sync/exchange"
+	"github.com/comity-mcs/comity/sync/decide"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/plan"
@@ -16,101 +19,91 @@ import (
 // Publish brings the records and slice copies of one export up to date.
 func (p *Process) Publish(key types.NamespacedName) error {
 	p.Seen = Seen{Key: key}
-	l := p.read(key)
-	in := plan.PublishInput{Key: key}
-	name := model.RecordName(key.Namespace, key.Name)
-	for o := range p.Local["ExportRecord"].Each {
-		if record, is := o.(*exchangev1alpha1.ExportRecord); is && record.Name == name {
-			in.CurrentRecords = append(in.CurrentRecords, record)
-		}
-	}
-	for o := range p.Local["EndpointSlice"].Each {
-		labels := o.GetLabels()
-		if labels[model.LabelExportNamespace] == key.Namespace && labels[model.LabelExportName] == key.Name {
-			in.CurrentSlices = append(in.CurrentSlices, asSlice(o))
-		}
-	}
-	settled := p.decide(&in, l)
-	planned := plan.Publish(in)
+	v := p.exportView(key)
+	d := sabotage(p.Sabotage.Export, decide.Export(v))
+	planned := plan.Publish(d.Plan)
 	_, err := p.write(planned.Actions)
-	p.attempted(passExport+key.Namespace+"/"+key.Name, l.export == nil || settled && err == nil && len(planned.Problems) == 0)
+	p.pass.Attempted(decide.Exports, key, v.Local.Export == nil || d.Finding.AfterWrite(planned.Problems, err).IsFinal())
 	return err
 }
 
-// decide works out what is to stand in the exchange, and whether that is final.
-func (p *Process) decide(in *plan.PublishInput, l local) (settled bool) {
-	if l.export == nil {
-		return true
-	}
-	export, err := exchange.LocalExport(p.ID, l.export, l.service)
-	if err != nil || exchange.ReservedNamespace(l.key.Namespace) {
-		return true
-	}
-	scope, err := scopeOf(l)
-	if err != nil || scope.Empty() {
-		return true
-	}
-	for _, source := range l.sources {
-		if s, ok := exchange.CopySlice(l.key, source); ok {
-			in.Slices = append(in.Slices, s)
+func (p *Process) exportView(key types.NamespacedName) decide.ExportView {
+	v := decide.ExportView{Local: p.localExport(key), Self: p.ID, Members: p.members(), Unavailable: map[string]string{}}
+	for o := range p.Local["ExportRecord"].Each {
+		if record, is := o.(*exchangev1alpha1.ExportRecord); is && record.Name == model.RecordName(key.Namespace, key.Name) {
+			v.Records = append(v.Records, record)
 		}
 	}
-	switch p.Policy {
-	case decision.Denied:
-		in.Slices = nil
-		return true
-	case decision.NotEvaluated:
-		leave(in, l)
-		return false
+	for o := range p.Local["EndpointSlice"].Each {
+		if of, is := model.LabeledExport(o.GetLabels()); is && of == key {
+			v.Copies = append(v.Copies, asSlice(o))
+		}
 	}
-	record := exchange.Record(export)
-	in.Record = &record
-	in.Audience, settled = p.audience(scope)
-	return settled
+	for _, name := range decide.ExchangeNamespaces(p.ID, v.Local, v.Members) {
+		if !p.exchangeExists(name) {
+			v.Unavailable[name] = "exchange namespace " + name + " does not exist"
+		}
+	}
+	return v
 }
 
-func scopeOf(l local) (model.Scope, error) {
-	scope, err := model.ScopeOfExport(l.export)
-	if err != nil || l.namespace == nil {
-		return scope, err
+// localExport reads one export as this cluster has it.
+func (p *Process) localExport(key types.NamespacedName) decide.LocalExport {
+	l := decide.LocalExport{Key: key, Namespace: p.namespace(key.Namespace)}
+	l.Export = get[mcsv1beta1.ServiceExport](p, "ServiceExport", key.Namespace, key.Name)
+	if l.Export == nil || l.Export.DeletionTimestamp != nil {
+		l.Export = nil
+		return l
 	}
-	limit, err := model.ScopeOfNamespace(l.namespace)
-	return scope.Intersect(limit), err
+	l.Verdict = decision.Verdict{Outcome: p.Policy}
+	l.Service = get[corev1.Service](p, "Service", key.Namespace, key.Name)
+	for o := range p.Local["EndpointSlice"].Each {
+		if s := asSlice(o); s.Namespace == key.Namespace && s.Labels[discoveryv1.LabelServiceName] == key.Name {
+			l.Slices = append(l.Slices, s)
+		}
+	}
+	return l
 }
 
-// leave keeps the records as they are and lets the endpoints follow.
-func leave(in *plan.PublishInput, l local) {
-	for _, record := range in.CurrentRecords {
-		if model.IsManaged(record) && record.Spec.ExportUID == l.export.UID {
-			in.Record = &record.Spec
-			in.Audience = append(in.Audience, record.Namespace)
+// exchangeExists reports whether an exchange namespace can be written to.
+func (p *Process) exchangeExists(name string) bool {
+	namespace := p.namespace(name)
+	return namespace != nil && namespace.DeletionTimestamp == nil && namespace.Labels[model.LabelExchangeFrom] == string(p.ID)
+}
+
+// PublishNamespaces brings the NamespaceRecords up to date, each by itself.
+func (p *Process) PublishNamespaces() {
+	keys := map[types.NamespacedName]bool{}
+	for _, kind := range []string{"Namespace", "NamespaceRecord"} {
+		for o := range p.Local[kind].Each {
+			keys[types.NamespacedName{Name: o.GetName()}] = true
 		}
 	}
-	if in.Record == nil {
-		in.CurrentRecords, in.CurrentSlices, in.Slices = nil, nil, nil
+	for _, key := range p.pass.Pending(decide.Namespaces) {
+		keys[key] = true
+	}
+	shared := model.ExchangeNamespace(p.ID)
+	for _, key := range sorted(keys) {
+		if !p.exchangeExists(shared) {
+			return
+		}
+		var current []*exchangev1alpha1.NamespaceRecord
+		if record := get[exchangev1alpha1.NamespaceRecord](p, "NamespaceRecord", shared, key.Name); record != nil {
+			current = append(current, record)
+		}
+		_, err := p.write(plan.Namespaces(shared, decide.NamespaceRecords(key.Name, p.namespace(key.Name), Namespace, nil), current))
+		p.pass.Attempted(decide.Namespaces, key, err == nil)
 	}
 }
 
-// audience lists the exchange namespaces for a scope that are there.
-func (p *Process) audience(scope model.Scope) (namespaces []string, complete bool) {
-	wanted := []string{model.ExchangeNamespace(p.ID)}
-	complete = true
-	if !scope.All() {
-		wanted = nil
-		for _, id := range scope.Clusters() {
-			if _, member := p.Peers[id]; member {
-				wanted = append(wanted, model.ScopedExchangeNamespace(p.ID, id))
-			} else if id != p.ID {
-				complete = false
-			}
-		}
+// PublishMember writes the MemberRecord once everything was published.
+func (p *Process) PublishMember() error {
+	shared := model.ExchangeNamespace(p.ID)
+	if !p.pass.IsComplete() || !p.exchangeExists(shared) {
+		return nil
 	}
-	for _, name := range wanted {
-		if p.exchangeExists(name) {
-			namespaces = append(namespaces, name)
-		} else {
-			complete = false
-		}
-	}
-	return namespaces, complete
+	current := get[exchangev1alpha1.MemberRecord](p, "MemberRecord", shared, string(p.ID))
+	desired := decide.Member(decide.MemberView{Self: p.ID, ClusterSet: ClusterSet, Version: "simulated", Current: current})
+	_, err := p.write(plan.Member(shared, desired, current))
+	return err
 }
