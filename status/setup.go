@@ -13,12 +13,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/status/pace"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/notify"
 )
 
 // Observations is what the sync loop knows.
@@ -44,21 +44,18 @@ type Destinations interface {
 type Options struct {
 	Observations Observations
 	Verdicts     Verdicts
-	// Destinations may be nil; then Available is set on no ServiceExport. That
-	// they changed for an export is told through Recheck.
+	// Destinations may be nil; then Available is set on no ServiceExport.
 	Destinations Destinations
 	// ForeignImports lets Comity add what it knows to ServiceImports that another
 	// implementation made, on fields that nobody else owns: for clusters in which
 	// Comity does not import. Otherwise they are left alone.
 	ForeignImports bool
-	// Changed tells of namespace/names whose observation differs from before,
-	// by an object of that namespace and name. It is read on the leader only.
-	Changed <-chan event.GenericEvent
-	// Recheck tells that verdicts may differ now: of one export if the object
-	// has namespace and name, of a namespace's if it has no name, of all if it
-	// has neither or there is no object. Optional; read on the leader only, so
-	// the sender must not wait for it.
-	Recheck <-chan event.GenericEvent
+	// Changed notifies of namespace/names for which Observations or Destinations
+	// may return something else.
+	Changed *notify.Notifier
+	// PoliciesChanged notifies of exports for which the policies may decide
+	// something else; default never.
+	PoliciesChanged *notify.Notifier
 	// Interval is the least time between two writes of one object's status that
 	// other clusters caused; default 5 s.
 	Interval time.Duration
@@ -103,14 +100,16 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	if o.Recorder == nil {
 		o.Recorder = mgr.GetEventRecorder(reportingController)
 	}
-	changed := fanOut(o.Changed)
+	if o.PoliciesChanged == nil {
+		o.PoliciesChanged = &notify.Notifier{}
+	}
 	pacer := pace.New(pace.Options{Interval: o.Interval, Burst: burst})
 	exports := &exportReconciler{client: mgr.GetClient(), options: o, pacer: pacer}
-	if err := exports.setup(mgr, changed); err != nil {
+	if err := exports.setup(mgr); err != nil {
 		return fmt.Errorf("status of ServiceExports: %w", err)
 	}
 	imports := &importReconciler{client: mgr.GetClient(), options: o, pacer: pacer}
-	if err := imports.setup(mgr, changed); err != nil {
+	if err := imports.setup(mgr); err != nil {
 		return fmt.Errorf("status of ServiceImports: %w", err)
 	}
 	return nil

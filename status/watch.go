@@ -18,65 +18,67 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/notify"
 )
 
 // sliceIndex finds derived EndpointSlices by the import that they belong to.
 const sliceIndex = "comity.dev/status-import"
 
-// fanOut is a source that hands every event to both controllers; two sources
-// on one channel would share the events out between them. The default size of its
-// buffer would be set by both while they start.
-func fanOut(changed <-chan event.GenericEvent) source.Source {
-	return source.Channel(changed, &handler.EnqueueRequestForObject{}, source.WithBufferSize[client.Object, reconcile.Request](1024))
-}
-
-func (r *exportReconciler) setup(mgr ctrl.Manager, changed source.Source) error {
-	b := ctrl.NewControllerManagedBy(mgr).
+func (r *exportReconciler) setup(mgr ctrl.Manager) error {
+	changed := &notify.Source{
+		Notifiers: []*notify.Notifier{r.options.Changed, r.options.PoliciesChanged},
+		List:      func(ctx context.Context) ([]types.NamespacedName, error) { return r.exports(ctx, "") },
+	}
+	return ctrl.NewControllerManagedBy(mgr).
 		Named("status-serviceexport").
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.options.Workers}).
 		For(&mcsv1beta1.ServiceExport{}).
 		Watches(&corev1.Service{}, &handler.EnqueueRequestForObject{}).
 		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, namespace client.Object) []reconcile.Request {
-			return r.exports(ctx, namespace.GetName())
+			keys, err := r.exports(ctx, namespace.GetName())
+			if err != nil { // the cache fails only before it has synced, and then everything is new
+				return nil
+			}
+			requests := make([]reconcile.Request, len(keys))
+			for i, key := range keys {
+				requests[i].NamespacedName = key
+			}
+			return requests
 		}), builder.WithPredicates(predicate.Or(predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
-		WatchesRawSource(changed)
-	if r.options.Recheck != nil {
-		b = b.WatchesRawSource(source.Channel(r.options.Recheck, handler.EnqueueRequestsFromMapFunc(r.recheck)))
-	}
-	return b.Complete(r)
-}
-
-// recheck lists the exports that an event of Options.Recheck is about.
-func (r *exportReconciler) recheck(ctx context.Context, object client.Object) []reconcile.Request {
-	if object == nil {
-		return r.exports(ctx, "")
-	}
-	if object.GetName() != "" && object.GetNamespace() != "" {
-		return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(object)}}
-	}
-	return r.exports(ctx, object.GetNamespace())
+		WatchesRawSource(changed).
+		Complete(r)
 }
 
 // exports lists the ServiceExports of a namespace, of all if it is empty.
-func (r *exportReconciler) exports(ctx context.Context, namespace string) []reconcile.Request {
+func (r *exportReconciler) exports(ctx context.Context, namespace string) ([]types.NamespacedName, error) {
 	var list mcsv1beta1.ServiceExportList
 	if err := r.client.List(ctx, &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
-		// The cache fails only before it has synced, and then everything is new.
-		logger(ctx).Error(err, "list the ServiceExports to look at again")
-		return nil
+		return nil, err
 	}
-	requests := make([]reconcile.Request, len(list.Items))
+	keys := make([]types.NamespacedName, len(list.Items))
 	for i := range list.Items {
-		requests[i].NamespacedName = client.ObjectKeyFromObject(&list.Items[i])
+		keys[i] = client.ObjectKeyFromObject(&list.Items[i])
 	}
-	return requests
+	return keys, nil
 }
 
-func (r *importReconciler) setup(mgr ctrl.Manager, changed source.Source) error {
+// imports lists the ServiceImports.
+func (r *importReconciler) imports(ctx context.Context) ([]types.NamespacedName, error) {
+	var list mcsv1beta1.ServiceImportList
+	if err := r.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, err
+	}
+	keys := make([]types.NamespacedName, len(list.Items))
+	for i := range list.Items {
+		keys[i] = client.ObjectKeyFromObject(&list.Items[i])
+	}
+	return keys, nil
+}
+
+func (r *importReconciler) setup(mgr ctrl.Manager) error {
 	err := mgr.GetFieldIndexer().IndexField(context.Background(), &discoveryv1.EndpointSlice{}, sliceIndex, func(object client.Object) []string {
 		if name := object.GetLabels()[model.LabelServiceName]; name != "" && model.IsManaged(object) {
 			return []string{name}
@@ -99,7 +101,7 @@ func (r *importReconciler) setup(mgr ctrl.Manager, changed source.Source) error 
 					isEmpty(e.ObjectOld) != isEmpty(e.ObjectNew)
 			},
 		})).
-		WatchesRawSource(changed).
+		WatchesRawSource(&notify.Source{Notifiers: []*notify.Notifier{r.options.Changed}, List: r.imports}).
 		Complete(r)
 }
 

@@ -5,7 +5,6 @@ package hub
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -24,9 +23,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/comity-mcs/comity/sync/compactslice"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
-	"github.com/comity-mcs/comity/sync/loop"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/notify"
 	"github.com/comity-mcs/comity/sync/restoredetect"
 )
 
@@ -65,7 +65,7 @@ type Hub struct {
 	spaces     *spaces
 	client     client.Client // reads from spaces
 	local      client.Client // of this member's own cluster
-	changes    *changes
+	changed    notify.Notifier
 	wake       chan struct{}
 	now        func() time.Time
 }
@@ -83,7 +83,7 @@ func New(opts Options) (*Hub, error) {
 		return nil, fmt.Errorf("client of the hub: %w", err)
 	}
 	h := &Hub{
-		opts: opts, link: link, changes: newChanges(), wake: make(chan struct{}, 1), now: time.Now,
+		opts: opts, link: link, wake: make(chan struct{}, 1), now: time.Now,
 		namespaces: &namespaces{self: opts.Self, reader: live, now: time.Now, known: map[string]standing{}},
 		spaces: newSpaces(opts.Scheme, func(namespace string) (cache.Cache, error) {
 			return newCache(link, httpClient, opts, mapper, namespace)
@@ -102,7 +102,7 @@ func New(opts Options) (*Hub, error) {
 
 func newCache(link *link, httpClient *http.Client, opts Options, mapper apimeta.RESTMapper, namespace string) (cache.Cache, error) {
 	return cache.New(link.restConfig(), cache.Options{
-		HTTPClient: httpClient, Scheme: opts.Scheme, Mapper: mapper, DefaultTransform: loop.Shrink,
+		HTTPClient: httpClient, Scheme: opts.Scheme, Mapper: mapper, DefaultTransform: compactslice.Shrink,
 		NewInformer:       restoredetect.NewInformer(opts.Log),
 		DefaultNamespaces: map[string]cache.Config{namespace: {}},
 	})
@@ -145,10 +145,16 @@ func (h *Hub) doubtWithoutMember() error {
 	return err
 }
 
-// Exchange is the hub as the loop knows an exchange.
-func (h *Hub) Exchange() *loop.Exchange {
-	return &loop.Exchange{Client: h.client, Cache: h.spaces, Problem: h.Problem, Changed: h.changes.out}
-}
+// Client reads the records and EndpointSlices in this member's exchange namespaces
+// from Cache, and Leases from the hub; it writes to the hub.
+func (h *Hub) Client() client.Client { return h.client }
+
+// Cache holds the records and EndpointSlices in this member's exchange namespaces.
+func (h *Hub) Cache() cache.Cache { return h.spaces }
+
+// Changed notifies that Problem may return something else, or that an exchange
+// namespace was made anew.
+func (h *Hub) Changed() *notify.Notifier { return &h.changed }
 
 // Problem says why nothing can be published in a namespace now; "" if it can.
 // While the hub does not answer, that is what it was before: what is published
@@ -175,7 +181,7 @@ func (h *Hub) Problem(ctx context.Context, name string) string {
 // uses it does.
 func (h *Hub) SetupWithManager(mgr ctrl.Manager) error {
 	h.local = mgr.GetClient()
-	return errors.Join(mgr.Add(h), mgr.Add(h.changes))
+	return mgr.Add(h)
 }
 
 func (h *Hub) kick() {

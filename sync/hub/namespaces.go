@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/comity-mcs/comity/sync/loop"
+	"github.com/comity-mcs/comity/sync/exchange"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
@@ -102,9 +102,9 @@ func (n *namespaces) judge(name string, before standing, found *corev1.Namespace
 	now.checked = n.now()
 	switch {
 	case err == nil:
-		now.known, now.uid, now.problem = true, found.UID, loop.ExchangeNamespaceProblem(n.self, name, found)
+		now.known, now.uid, now.problem = true, found.UID, exchange.NamespaceProblem(n.self, name, found)
 	case apierrors.IsNotFound(err):
-		now.known, now.uid, now.problem = true, "", loop.ExchangeNamespaceProblem(n.self, name, nil)
+		now.known, now.uid, now.problem = true, "", exchange.NamespaceProblem(n.self, name, nil)
 	case apierrors.IsForbidden(err):
 		now.unread = fmt.Sprintf("exchange namespace %s in the hub may not be read by this cluster; run kubectl comity join", name)
 	default:

@@ -118,11 +118,11 @@ func (h *Hub) lookAtAll(ctx context.Context) {
 		}
 		switch now := h.namespaces.look(ctx, name); {
 		case now.usable():
-			if err := h.spaces.add(ctx, name, now.uid, func() { h.changes.add(name) }); err != nil {
+			if err := h.spaces.add(ctx, name, now.uid, h.changed.All); err != nil {
 				h.opts.Log.Error(err, "namespace of the exchange")
 			}
 		case now.known && h.spaces.remove(name):
-			h.changes.add(name)
+			h.changed.All()
 		}
 	}
 	for _, name := range h.spaces.names() {

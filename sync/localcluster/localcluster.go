@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/notify"
 )
 
 // Options configure a Watcher; each of them may be left out.
@@ -48,7 +49,7 @@ type Watcher struct {
 	mu      sync.Mutex
 	now     model.LocalCluster
 	isKnown bool
-	changed []func()
+	changed notify.Notifier
 }
 
 // SetupWithManager adds a Watcher to mgr, on every replica. The agent needs get,
@@ -74,13 +75,9 @@ func (h *Watcher) Get() model.LocalCluster {
 // Known is closed once everything was read.
 func (h *Watcher) Known() <-chan struct{} { return h.known }
 
-// Changed has f called whenever Get gives something else than before, the first
-// time included unless it is known already. f must not block.
-func (h *Watcher) Changed(f func()) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.changed = append(h.changed, f)
-}
+// Changed notifies whenever Get returns something else than before, the first time
+// included.
+func (h *Watcher) Changed() *notify.Notifier { return &h.changed }
 
 // NeedLeaderElection is false: peers are read on every replica, and their
 // addresses are checked against these.
@@ -193,15 +190,12 @@ func (h *Watcher) set(now model.LocalCluster) {
 	h.mu.Lock()
 	first, same := !h.isKnown, reflect.DeepEqual(h.now, now)
 	h.now, h.isKnown = now, true
-	tell := h.changed
 	h.mu.Unlock()
 	if first {
 		close(h.known)
 	}
 	if first || !same {
-		for _, f := range tell {
-			f()
-		}
+		h.changed.All()
 	}
 }
 

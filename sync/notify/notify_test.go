@@ -15,7 +15,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-func key(name string) types.NamespacedName { return types.NamespacedName{Namespace: "shop", Name: name} }
+func key(name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: "shop", Name: name}
+}
 
 // next takes the next key from the queue; it fails the test if none comes.
 func next(t *testing.T, queue Queue) string {

@@ -42,7 +42,7 @@ type rule struct {
 }
 
 var pure = []string{
-	"policies/decision", "sync/model", "sync/merge", "sync/plan",
+	"policies/decision", "sync/model", "sync/merge", "sync/decide", "sync/plan",
 	"status/condition", "status/compute", "status/pace", "webhook/admit",
 }
 
@@ -82,14 +82,34 @@ func rules() []rule {
 			forbidden: oursExcept("webhook", "sync/model", "policies/decision", "policies/v1alpha1"),
 		},
 		{
-			sentence:  "status imports of Comity only itself, sync/model and policies/decision",
+			sentence:  "status imports of Comity only itself, sync/model, sync/notify and policies/decision",
 			from:      under("status"),
-			forbidden: oursExcept("status", "sync/model", "policies/decision"),
+			forbidden: oursExcept("status", "sync/model", "sync/notify", "policies/decision"),
 		},
 		{
 			sentence:  "sync imports of Comity only itself and policies/decision",
 			from:      under("sync"),
 			forbidden: oursExcept("sync", "policies/decision"),
+		},
+		{
+			sentence:  "sync/decide takes plain values: it reaches no controller, no cache and no connection",
+			from:      among("sync/decide"),
+			forbidden: oursExcept("sync/decide", "sync/plan", "sync/merge", "sync/exchange", "sync/model", "policies/decision"),
+		},
+		{
+			sentence:  "only sync/apply writes: sync/controllers hands actions to it, and nothing else of sync reaches it",
+			from:      func(n string) bool { return under("sync")(n) && !among("sync/apply", "sync/controllers")(n) },
+			forbidden: reaches(module + "/sync/apply"),
+		},
+		{
+			sentence:  "only sync/controllers reads the cache of objects and decides with it: no other package of sync reaches sync/decide",
+			from:      func(n string) bool { return under("sync")(n) && !among("sync/decide", "sync/controllers")(n) },
+			forbidden: reaches(module + "/sync/decide"),
+		},
+		{
+			sentence:  "sync/notify knows no other part of Comity",
+			from:      among("sync/notify"),
+			forbidden: oursExcept("sync/notify"),
 		},
 		{
 			sentence:  "sync/model imports nothing else of Comity",

@@ -21,11 +21,10 @@ import (
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/comity-mcs/comity/cmd/comity/app/fence"
 	policyv1alpha1 "github.com/comity-mcs/comity/policies/v1alpha1"
+	"github.com/comity-mcs/comity/sync/compactslice"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/localcluster"
-	"github.com/comity-mcs/comity/sync/loop"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/restoredetect"
 )
@@ -46,19 +45,19 @@ func newScheme() (*runtime.Scheme, error) {
 
 // newManager is the manager whose cache all parts read and whose lease makes
 // one replica the writer; leading keeps one that lost it from writing.
-func newManager(cfg *rest.Config, scheme *runtime.Scheme, o Options, leading *fence.Fence, log logr.Logger) (ctrl.Manager, error) {
+func newManager(cfg *rest.Config, scheme *runtime.Scheme, o Options, leading *leaderFence, log logr.Logger) (ctrl.Manager, error) {
 	host, port, err := splitAddress(o.WebhookAddress)
 	if err != nil {
 		return nil, err
 	}
 	election, guarded := rest.CopyConfig(cfg), rest.CopyConfig(cfg)
-	election.Wrap(leading.Election)
-	guarded.Wrap(leading.Guard)
+	election.Wrap(leading.election)
+	guarded.Wrap(leading.guard)
 	mgr, err := ctrl.NewManager(guarded, ctrl.Options{
 		Scheme: scheme,
 		Logger: log,
 		Cache: cache.Options{
-			DefaultTransform: loop.Shrink,
+			DefaultTransform: compactslice.Shrink,
 			NewInformer:      restoredetect.NewInformer(log),
 			// Secrets are read in Comity's own namespace alone.
 			ByObject: map[client.Object]cache.ByObject{
@@ -76,9 +75,9 @@ func newManager(cfg *rest.Config, scheme *runtime.Scheme, o Options, leading *fe
 		LeaderElectionID:        model.LeaderLease,
 		LeaderElectionNamespace: o.Namespace,
 		LeaderElectionConfig:    election,
-		LeaseDuration:           ptr.To(fence.LeaseDuration),
-		RenewDeadline:           ptr.To(fence.RenewDeadline),
-		RetryPeriod:             ptr.To(fence.RetryPeriod),
+		LeaseDuration:           ptr.To(leaseDuration),
+		RenewDeadline:           ptr.To(renewDeadline),
+		RetryPeriod:             ptr.To(retryPeriod),
 		// The process ends when the manager does, so the next leader need not wait.
 		LeaderElectionReleaseOnCancel: true,
 		GracefulShutdownTimeout:       ptr.To(o.ShutdownTimeout),

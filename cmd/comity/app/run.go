@@ -22,8 +22,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/comity-mcs/comity/cmd/comity/app/fence"
 )
 
 // errStarting is why a process is not ready that waits for nothing in particular.
@@ -75,7 +73,7 @@ func start(ctx context.Context, cfg *rest.Config, o Options, ready *health, star
 	// Not under "cluster", which in a line about a peer is the peer.
 	log = log.WithValues("self", self.cluster)
 	log.Info("starting", "clusterset", self.set, "version", version)
-	leading := fence.New()
+	leading := newLeaderFence()
 	mgr, err := newManager(cfg, scheme, o, leading, log)
 	if err != nil {
 		return err

@@ -12,48 +12,46 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
-	"github.com/comity-mcs/comity/cmd/comity/app/fence"
 	policycontroller "github.com/comity-mcs/comity/policies/controller"
 	"github.com/comity-mcs/comity/policies/engine"
 	"github.com/comity-mcs/comity/status"
+	"github.com/comity-mcs/comity/sync/controllers"
 	"github.com/comity-mcs/comity/sync/hub"
 	"github.com/comity-mcs/comity/sync/localcluster"
-	"github.com/comity-mcs/comity/sync/loop"
-	"github.com/comity-mcs/comity/sync/loop/verdict"
 	"github.com/comity-mcs/comity/sync/members"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/notify"
 	"github.com/comity-mcs/comity/sync/probe"
-	"github.com/comity-mcs/comity/sync/report"
 	"github.com/comity-mcs/comity/webhook"
 	"github.com/comity-mcs/comity/webhook/facts"
 )
 
-// wire joins the parts: peers and policies give facts to the judge, the judge's
-// verdicts go to webhook, publisher and status, and what came of it to the peers.
-func wire(mgr ctrl.Manager, o Options, self identity, leading *fence.Fence, ready *health, log logr.Logger) error {
-	here, hereChanged, err := setupHome(mgr, o)
+// wire connects the parts of the agent: policies are evaluated with what the peers
+// publish, the webhook and the controllers use the answers, and the status
+// controller writes what the controllers found.
+func wire(mgr ctrl.Manager, o Options, self identity, leading *leaderFence, ready *health, log logr.Logger) error {
+	local, err := setupLocalCluster(mgr, o)
 	if err != nil {
 		return err
 	}
 	peers := members.New(members.Options{
-		Self: self.cluster, ClusterSet: self.set, Namespace: o.Namespace, LocalCluster: here.Get,
+		Self: self.cluster, ClusterSet: self.set, Namespace: o.Namespace, LocalCluster: local.Get,
 		StaleAfter: o.StaleAfter, LostAfter: o.LostAfter, DeletionHold: o.DeletionHold,
 		Imported: func(ctx context.Context) (map[model.ClusterID][]types.NamespacedName, error) {
-			return loop.Imported(ctx, mgr.GetClient())
+			return controllers.Imported(ctx, mgr.GetClient())
 		},
 		Recorder: mgr.GetEventRecorder(model.FieldOwner), Registry: metrics.Registry, Log: log.WithName("peer"),
 	})
 	if err := peers.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("set up peers: %w", err)
 	}
-	law, err := setupPolicies(mgr, self, peers)
+	evaluation, err := setupPolicies(mgr, self, peers)
 	if err != nil {
 		return err
 	}
-	exchange, err := findExchange(mgr, o, self, peers, leading, log)
+	exchange, err := setupExchange(mgr, o, self, peers, leading, log)
 	if err != nil {
 		return err
 	}
@@ -61,28 +59,24 @@ func wire(mgr ctrl.Manager, o Options, self identity, leading *fence.Fence, read
 	if err := mgr.Add(prober); err != nil {
 		return fmt.Errorf("set up probes: %w", err)
 	}
-	syncing, err := loop.SetupWithManager(mgr, loop.Options{
-		Self: self.cluster, ClusterSet: self.set, Namespace: o.Namespace, Version: version, IdentityLabels: o.IdentityLabels,
-		Exchange: exchange, Peers: peers, Workers: o.Workers, Registry: metrics.Registry,
-		Admitter: law.verdicts, PolicyLoaded: law.loaded, PolicyChanged: law.publisher.out,
-		LocalCluster: here.Get, LocalClusterChanged: hereChanged, LocalClusterKnown: here.Known(), Prober: prober,
-		AddOn: !o.Import, MaintainSelectors: o.Selectors == selectorsMaintain, Takeover: o.Takeover == takeoverSveltos,
+	running, err := controllers.SetupWithManager(mgr, controllers.Options{
+		Self: self.cluster, ClusterSet: self.set, ClusterUID: self.uid, Namespace: o.Namespace, Version: version, IdentityLabels: o.IdentityLabels,
+		Exchange: exchange, Peers: peers, Workers: o.Workers, HeartbeatInterval: o.HeartbeatInterval, Registry: metrics.Registry,
+		Admitter: evaluation.cache, PoliciesLoaded: evaluation.loaded, PoliciesChanged: evaluation.changed,
+		LocalCluster: local.Get, LocalClusterChanged: local.Changed(), LocalClusterKnown: local.Known(), Prober: prober,
+		ImportDisabled: !o.Import, MaintainSelectors: o.Selectors == selectorsMaintain, Takeover: o.Takeover == takeoverSveltos,
 	})
-	if err != nil {
-		return err
-	}
-	reports, err := setupReports(mgr, o, self, peers, exchange, syncing, law.conditions)
 	if err != nil {
 		return err
 	}
 	err = status.SetupWithManager(mgr, status.Options{
-		Observations: syncing, Verdicts: law.verdicts, Destinations: reports, ForeignImports: !o.Import,
-		Changed: syncing.Changed(), Recheck: law.conditions.out,
+		Observations: running, Verdicts: evaluation.cache, Destinations: running, ForeignImports: !o.Import,
+		Changed: running.Changed(), PoliciesChanged: evaluation.changed,
 	})
 	if err != nil {
 		return err
 	}
-	requireServing(mgr, law.policies, ready)
+	requireServing(mgr, evaluation.engine, ready)
 	return setupAgentInfo(mgr, o, self, log)
 }
 
@@ -101,41 +95,31 @@ func setupAgentInfo(mgr ctrl.Manager, o Options, self identity, log logr.Logger)
 	})
 }
 
-// setupHome finds out what this cluster is like, and tells when that changes.
-func setupHome(mgr ctrl.Manager, o Options) (*localcluster.Watcher, <-chan event.GenericEvent, error) {
+// setupLocalCluster watches the properties of this cluster.
+func setupLocalCluster(mgr ctrl.Manager, o Options) (*localcluster.Watcher, error) {
 	pods, err := prefixes(o.PodCIDRs)
 	if err != nil {
-		return nil, nil, fmt.Errorf("--pod-cidrs: %w", err)
+		return nil, fmt.Errorf("--pod-cidrs: %w", err)
 	}
 	services, err := prefixes(o.ServiceCIDRs)
 	if err != nil {
-		return nil, nil, fmt.Errorf("--service-cidrs: %w", err)
+		return nil, fmt.Errorf("--service-cidrs: %w", err)
 	}
-	here, err := localcluster.SetupWithManager(mgr, localcluster.Options{PodCIDRs: pods, ServiceCIDRs: services})
-	if err != nil {
-		return nil, nil, err
-	}
-	changed := make(chan event.GenericEvent, 1)
-	here.Changed(func() {
-		select {
-		case changed <- event.GenericEvent{}:
-		default: // it was told and is not read yet
-		}
-	})
-	return here, changed, nil
+	return localcluster.SetupWithManager(mgr, localcluster.Options{PodCIDRs: pods, ServiceCIDRs: services})
 }
 
-// law is what decides about exports, and who has to ask again when it changes.
-type law struct {
-	policies              *engine.Engine
-	loaded                <-chan struct{}
-	verdicts              *verdict.Cache
-	publisher, conditions *recheck
+// policyEvaluation is what evaluates policies, and notifies when they may decide
+// something else.
+type policyEvaluation struct {
+	engine  *engine.Engine
+	loaded  <-chan struct{} // closed once the engine can answer
+	cache   *controllers.PolicyCache
+	changed *notify.Notifier
 }
 
-// setupPolicies makes policies, peers and what is stored here one judge, whom
-// the webhook asks each time and everybody else only about what is new.
-func setupPolicies(mgr ctrl.Manager, self identity, peers *members.Set) (*law, error) {
+// setupPolicies joins policies, peers and stored objects. The webhook evaluates
+// each request; everything else evaluates only what changed.
+func setupPolicies(mgr ctrl.Manager, self identity, peers *members.Set) (*policyEvaluation, error) {
 	policies, err := engine.New(engine.Options{})
 	if err != nil {
 		return nil, fmt.Errorf("set up the policy engine: %w", err)
@@ -144,28 +128,21 @@ func setupPolicies(mgr ctrl.Manager, self identity, peers *members.Set) (*law, e
 		Reader:    facts.Reader{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Cluster: self.cluster, Peers: peers},
 		Evaluator: policies,
 	}
-	verdicts := verdict.New(verdict.Options{Admitter: judge, Reader: mgr.GetClient(), Policies: policies.Digest})
-	publisher, conditions := newRecheck(), newRecheck()
-	for _, r := range []*recheck{publisher, conditions} {
-		if err := mgr.Add(r); err != nil {
-			return nil, err
-		}
-	}
-	again := func(namespace string) {
-		verdicts.PeersChanged() // before anybody asks again
-		publisher.namespace(namespace)
-		conditions.namespace(namespace)
-	}
-	peers.SubscribeNamespaces(again, func(id model.ClusterID) {
-		if verdicts.MemberChanged(id, peers.Members()) {
-			again("")
+	changed := &notify.Notifier{}
+	cache := controllers.NewPolicyCache(controllers.PolicyCacheOptions{Evaluate: judge.Admit, Reader: mgr.GetClient(), Policies: policies.Digest})
+	peers.SubscribeNamespaces(func(string) {
+		cache.PeersChanged() // before anybody evaluates again
+		changed.All()
+	}, func(id model.ClusterID) {
+		if cache.MemberChanged(id, peers.Members()) {
+			changed.All()
 		}
 	})
 	loaded := make(chan struct{})
 	load := sync.OnceFunc(func() { close(loaded) })
 	err = policycontroller.SetupWithManager(mgr, policycontroller.Options{
-		// The first load, be it of no policy at all, is a change too.
-		Engine: policies, Changed: func() { load(); publisher.all(); conditions.all() },
+		// The first load, possibly of no policy at all, is a change too.
+		Engine: policies, Changed: func() { load(); changed.All() },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("set up policies: %w", err)
@@ -173,30 +150,17 @@ func setupPolicies(mgr ctrl.Manager, self identity, peers *members.Set) (*law, e
 	if err := webhook.Register(mgr, webhook.Options{Judge: judge, Policies: policycontroller.Checker{Engine: policies}}); err != nil {
 		return nil, fmt.Errorf("set up the webhook: %w", err)
 	}
-	return &law{policies: policies, loaded: loaded, verdicts: verdicts, publisher: publisher, conditions: conditions}, nil
+	return &policyEvaluation{engine: policies, loaded: loaded, cache: cache, changed: changed}, nil
 }
 
-// setupReports tells the peers what came of their exports, and learns it of ours.
-func setupReports(mgr ctrl.Manager, o Options, self identity, peers *members.Set, exchange *loop.Exchange, syncing *loop.Loop, conditions *recheck) (*report.Reporter, error) {
-	opts := report.Options{
-		Self: self.cluster, ClusterUID: self.uid, Namespace: o.Namespace, Peers: peers, Import: o.Import,
-		Observations: syncing, Observed: syncing.Changed(), Interval: o.HeartbeatInterval,
-		Registry: metrics.Registry, Changed: conditions.export,
-	}
-	if exchange != nil {
-		opts.Exchange = report.Exchange{Client: exchange.Client, Cache: exchange.Cache, Problem: syncing.Problem, Changed: syncing.ExchangeChanged()}
-	}
-	return report.SetupWithManager(mgr, opts)
-}
-
-// findExchange sets up the hub if there is one; nil is this cluster's own API server.
-func findExchange(mgr ctrl.Manager, o Options, self identity, peers *members.Set, leading *fence.Fence, log logr.Logger) (*loop.Exchange, error) {
+// setupExchange sets up the hub if there is one; nil is this cluster's own API server.
+func setupExchange(mgr ctrl.Manager, o Options, self identity, peers *members.Set, leading *leaderFence, log logr.Logger) (*controllers.Exchange, error) {
 	if o.ExchangeKubeconfig == "" {
 		return nil, nil
 	}
 	shared, err := hub.New(hub.Options{
 		Self: self.cluster, Kubeconfig: o.ExchangeKubeconfig, Namespace: o.Namespace,
-		Scheme: mgr.GetScheme(), Peers: peers, Wrap: leading.Guard, Log: log.WithName("hub"),
+		Scheme: mgr.GetScheme(), Peers: peers, Wrap: leading.guard, Log: log.WithName("hub"),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("set up the exchange: %w", err)
@@ -204,7 +168,7 @@ func findExchange(mgr ctrl.Manager, o Options, self identity, peers *members.Set
 	if err := shared.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the exchange: %w", err)
 	}
-	return shared.Exchange(), nil
+	return &controllers.Exchange{Client: shared.Client(), Cache: shared.Cache(), Problem: shared.Problem, Changed: shared.Changed()}, nil
 }
 
 // requireServing makes readiness mean that an admission request would be answered.

@@ -22,10 +22,10 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/sync/compactslice"
+	"github.com/comity-mcs/comity/sync/controllers"
 	"github.com/comity-mcs/comity/sync/localcluster"
-	"github.com/comity-mcs/comity/sync/loop"
 	"github.com/comity-mcs/comity/sync/members"
-	"github.com/comity-mcs/comity/sync/report"
 )
 
 // beat is how often the Lease is renewed here.
@@ -35,8 +35,7 @@ const beat = 500 * time.Millisecond
 type agent struct {
 	home    *localcluster.Watcher
 	peers   *members.Set
-	loop    *loop.Loop
-	reports *report.Reporter
+	running *controllers.Controllers
 	changed *keys
 	end     func()
 }
@@ -59,6 +58,8 @@ func (everyone) Admit(context.Context, *mcsv1beta1.ServiceExport) decision.Verdi
 	return decision.Verdict{Outcome: decision.Allowed}
 }
 
+func (everyone) Forget(types.NamespacedName) {}
+
 // start runs a new agent; stop ends it. Both may be called again and again.
 func (c *cluster) start(imports bool) {
 	GinkgoHelper()
@@ -67,7 +68,7 @@ func (c *cluster) start(imports bool) {
 		Scheme: scheme,
 		Logger: ctrl.Log.WithName(c.ID()),
 		Cache: cache.Options{
-			DefaultTransform: loop.Shrink,
+			DefaultTransform: compactslice.Shrink,
 			ByObject: map[client.Object]cache.ByObject{
 				&corev1.Secret{}: {Namespaces: map[string]cache.Config{system: {}}},
 				&corev1.Node{}:   {Transform: localcluster.TrimNode},
@@ -85,16 +86,12 @@ func (c *cluster) start(imports bool) {
 		Recorder: mgr.GetEventRecorder("comity"), Log: ctrl.Log.WithName(c.ID()).WithName("peer"),
 	})
 	Expect(n.peers.SetupWithManager(mgr)).To(Succeed())
-	n.loop, err = loop.SetupWithManager(mgr, loop.Options{
-		Self: c.id, ClusterSet: clusterset, Namespace: system, Version: "test", Peers: n.peers, Admitter: everyone{}, Registry: registry,
-		LocalCluster: n.home.Get, LocalClusterKnown: n.home.Known(), AddOn: !imports,
+	n.running, err = controllers.SetupWithManager(mgr, controllers.Options{
+		Self: c.id, ClusterUID: c.uid(), HeartbeatInterval: beat, ClusterSet: clusterset, Namespace: system, Version: "test", Peers: n.peers, Admitter: everyone{}, Registry: registry,
+		LocalCluster: n.home.Get, LocalClusterKnown: n.home.Known(), ImportDisabled: !imports,
 	})
 	Expect(err).NotTo(HaveOccurred())
-	n.reports, err = report.SetupWithManager(mgr, report.Options{
-		Self: c.id, ClusterUID: c.uid(), Namespace: system, Peers: n.peers, Observations: n.loop, Observed: n.loop.Changed(),
-		Import: imports, Interval: beat, Registry: registry, Changed: n.changed.add,
-	})
-	Expect(err).NotTo(HaveOccurred())
+	n.running.Changed().Subscribe(n.changed.add, func() { n.changed.add(types.NamespacedName{}) })
 	c.run(n, mgr)
 }
 

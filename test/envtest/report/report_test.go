@@ -128,7 +128,7 @@ var _ = Describe("a cluster", func() {
 		Expect(home.ServiceCIDRs).To(Equal(a.Network().ServiceCIDRs[:1]))
 
 		told := make(chan struct{}, 1)
-		a.agent.home.Changed(func() { told <- struct{}{} })
+		a.agent.home.Changed().Subscribe(func(types.NamespacedName) {}, func() { told <- struct{}{} })
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "late", Labels: map[string]string{corev1.LabelTopologyZone: "z"}}}
 		a.create(node)
 		Eventually(told).Should(Receive())
@@ -222,7 +222,7 @@ var _ = Describe("a cluster", func() {
 		a.export(ns, "web")
 		key := types.NamespacedName{Namespace: ns, Name: "web"}
 		destinations := func() []model.Destination {
-			out, _ := a.agent.reports.Destinations(key)
+			out, _ := a.agent.running.Destinations(key)
 			return out
 		}
 		Eventually(destinations).Should(ConsistOf(And(HaveField("Cluster", model.ClusterID("b")), HaveField("Reason", model.ReasonNamespaceMissing))))
@@ -284,7 +284,7 @@ var _ = Describe("a cluster that is restarted", Ordered, Serial, func() {
 		b.awaitPeer()
 		for n := range 10 {
 			Eventually(func() bool {
-				_, ok := b.agent.loop.Observe(types.NamespacedName{Namespace: ns, Name: fmt.Sprintf("web-%d", n)})
+				_, ok := b.agent.running.Observe(types.NamespacedName{Namespace: ns, Name: fmt.Sprintf("web-%d", n)})
 				return ok
 			}).Should(BeTrue())
 		}

@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/decision"
@@ -202,7 +201,7 @@ var _ = Describe("The status of a ServiceExport", func() {
 		world.decide(key, decision.Verdict{Outcome: decision.Denied, Digest: "d", Violations: []decision.Violation{{
 			Policy: "no-shop", Field: "metadata.name", Message: "the name is taken", Remedy: "Choose another.",
 		}}})
-		world.recheck <- event.GenericEvent{}
+		world.policies.All()
 		expectConditions(ctx, key, map[string]string{"Valid": "True/Valid", "Admitted": "False/PolicyDenied"})
 		admitted := meta.FindStatusCondition(getExport(ctx, key).Status.Conditions, "Admitted")
 		Expect(admitted.Message).To(SatisfyAll(ContainSubstring("no-shop"), ContainSubstring("metadata.name"), ContainSubstring("Choose another.")))

@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/notify"
 )
 
 // fakes stand for the sync loop and for policy.
@@ -23,8 +23,8 @@ type fakes struct {
 	seen     map[types.NamespacedName]model.Observation
 	verdicts map[types.NamespacedName]decision.Verdict
 	reports  map[types.NamespacedName][]model.Destination
-	changed  chan event.GenericEvent
-	recheck  chan event.GenericEvent
+	changed  notify.Notifier // observations and destinations
+	policies notify.Notifier
 	// ahead is how much later it is in this world; frozen, if set, is the time
 	// at which it stands still.
 	ahead  time.Duration
@@ -36,16 +36,7 @@ func newFakes() *fakes {
 		seen:     map[types.NamespacedName]model.Observation{},
 		verdicts: map[types.NamespacedName]decision.Verdict{},
 		reports:  map[types.NamespacedName][]model.Destination{},
-		recheck:  make(chan event.GenericEvent, 10),
 	}
-}
-
-// reset gives a fresh channel of changes, for a controller of its own.
-func (f *fakes) reset() <-chan event.GenericEvent {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.changed = make(chan event.GenericEvent, 10)
-	return f.changed
 }
 
 func (f *fakes) Observe(key types.NamespacedName) (model.Observation, bool) {
@@ -76,9 +67,7 @@ func (f *fakes) report(key types.NamespacedName, list ...model.Destination) {
 	f.mu.Lock()
 	f.reports[key] = list
 	f.mu.Unlock()
-	object := &mcsv1beta1.ServiceExport{}
-	object.Namespace, object.Name = key.Namespace, key.Name
-	f.recheck <- event.GenericEvent{Object: object}
+	f.changed.Key(key)
 }
 
 // forget is a restart: nobody has reported anything.
@@ -130,11 +119,8 @@ func (f *fakes) thaw() {
 func (f *fakes) observe(key types.NamespacedName, seen model.Observation) {
 	f.mu.Lock()
 	f.seen[key] = seen
-	changed := f.changed
 	f.mu.Unlock()
-	object := &mcsv1beta1.ServiceExport{}
-	object.Namespace, object.Name = key.Namespace, key.Name
-	changed <- event.GenericEvent{Object: object}
+	f.changed.Key(key)
 }
 
 // decide changes what policy says, without telling anybody.

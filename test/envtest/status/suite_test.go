@@ -94,7 +94,7 @@ func startWith(foreign bool) {
 	})
 	Expect(err).NotTo(HaveOccurred())
 	Expect(status.SetupWithManager(mgr, status.Options{
-		Observations: world, Verdicts: world, Destinations: world, Changed: world.reset(), Recheck: world.recheck,
+		Observations: world, Verdicts: world, Destinations: world, Changed: &world.changed, PoliciesChanged: &world.policies,
 		ForeignImports: foreign, Workers: 1, Now: world.now,
 	})).To(Succeed())
 	ctx, cancel := context.WithCancel(context.Background())

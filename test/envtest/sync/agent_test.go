@@ -25,23 +25,24 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/decision"
-	"github.com/comity-mcs/comity/sync/loop"
+	"github.com/comity-mcs/comity/sync/compactslice"
+	"github.com/comity-mcs/comity/sync/controllers"
 	"github.com/comity-mcs/comity/sync/members"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/notify"
 )
 
-// agent is what runs in a cluster: the peers and the loop, as the program wires them.
+// agent is what runs in a cluster: the members and the controllers, as the program wires them.
 type agent struct {
 	peers    *members.Set
-	loop     *loop.Loop
+	running  *controllers.Controllers
 	admitter *admitter
 	writer   *writer
-	policies chan event.GenericEvent
+	policies *notify.Notifier
 	end      func()
 }
 
@@ -58,7 +59,7 @@ func (c *cluster) startWith(w *writer) {
 		Scheme: scheme,
 		Logger: ctrl.Log.WithName(string(c.id)),
 		Cache: cache.Options{
-			DefaultTransform: loop.Shrink,
+			DefaultTransform: compactslice.Shrink,
 			ByObject:         map[client.Object]cache.ByObject{&corev1.Secret{}: {Namespaces: map[string]cache.Config{"comity-system": {}}}},
 		},
 		Metrics:    metricsserver.Options{BindAddress: "0"},
@@ -66,7 +67,7 @@ func (c *cluster) startWith(w *writer) {
 	})
 	Expect(err).NotTo(HaveOccurred())
 	w.Client = mgr.GetClient()
-	a := &agent{admitter: &c.admitter, writer: w, policies: make(chan event.GenericEvent)}
+	a := &agent{admitter: &c.admitter, writer: w, policies: &notify.Notifier{}}
 	a.peers = members.New(members.Options{
 		Self: c.id, ClusterSet: "prod", Namespace: "comity-system", Registry: registry,
 		// Specs end many exports at once, and what is held of one would be in the
@@ -76,9 +77,9 @@ func (c *cluster) startWith(w *writer) {
 		Recorder: mgr.GetEventRecorder("comity"), Log: ctrl.Log.WithName(string(c.id)).WithName("peer"),
 	})
 	Expect(a.peers.SetupWithManager(mgr)).To(Succeed())
-	a.loop, err = loop.SetupWithManager(mgr, loop.Options{
-		Self: c.id, ClusterSet: "prod", Namespace: "comity-system", Version: "test",
-		Peers: a.peers, Admitter: a.admitter, PolicyChanged: a.policies, Registry: registry, Writer: w,
+	a.running, err = controllers.SetupWithManager(mgr, controllers.Options{
+		Self: c.id, ClusterUID: c.uid(), ClusterSet: "prod", Namespace: "comity-system", Version: "test",
+		Peers: a.peers, Admitter: a.admitter, PoliciesChanged: a.policies, Registry: registry, Writer: w,
 	})
 	Expect(err).NotTo(HaveOccurred())
 
@@ -87,16 +88,6 @@ func (c *cluster) startWith(w *writer) {
 	ended.Go(func() {
 		defer GinkgoRecover()
 		Expect(mgr.Start(running)).To(Succeed(), "the agent of cluster %s", c.id)
-	})
-	changed := a.loop.Changed()
-	ended.Go(func() {
-		for {
-			select {
-			case <-changed:
-			case <-running.Done():
-				return
-			}
-		}
 	})
 	w.kill = cancel
 	a.end = func() { cancel(); ended.Wait() }
@@ -108,6 +99,14 @@ func (c *cluster) stop() {
 		c.agent.end()
 		c.agent = nil
 	}
+}
+
+// uid is that of the kube-system Namespace.
+func (c *cluster) uid() types.UID {
+	GinkgoHelper()
+	namespace := &corev1.Namespace{}
+	Expect(c.client.Get(context.Background(), types.NamespacedName{Name: metav1.NamespaceSystem}, namespace)).To(Succeed())
+	return namespace.UID
 }
 
 // admitter answers as told, Allowed unless told otherwise.
@@ -125,6 +124,9 @@ func (a *admitter) Admit(_ context.Context, export *mcsv1beta1.ServiceExport) de
 	return decision.Verdict{Outcome: decision.Allowed}
 }
 
+// Forget does nothing: a test's answers stay.
+func (a *admitter) Forget(types.NamespacedName) {}
+
 // rule makes the policies of a cluster answer differently from now on.
 func (a *agent) rule(key types.NamespacedName, verdict decision.Verdict) {
 	a.admitter.mu.Lock()
@@ -133,7 +135,7 @@ func (a *agent) rule(key types.NamespacedName, verdict decision.Verdict) {
 	}
 	a.admitter.answers[key] = verdict
 	a.admitter.mu.Unlock()
-	a.policies <- event.GenericEvent{}
+	a.policies.All()
 }
 
 // writer counts the agent's writes and can kill the agent at one of them,

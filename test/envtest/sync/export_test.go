@@ -107,7 +107,7 @@ var _ = Describe("an exported Service", func() {
 		key := types.NamespacedName{Namespace: ns, Name: "web"}
 		for _, id := range ids {
 			Eventually(func() []model.Conflict {
-				seen, _ := clusters[id].agent.loop.Observe(key)
+				seen, _ := clusters[id].agent.running.Observe(key)
 				return seen.Conflicts
 			}).Should(ContainElement(HaveField("Reason", mcsv1beta1.ServiceExportReasonPortConflict)), "conflicts as %s sees them", id)
 		}
@@ -138,7 +138,7 @@ var _ = Describe("an exported Service", func() {
 		Eventually(func() []string { return a.records(ns, "web") }).Should(BeEmpty())
 		// What was done is told a moment after it was done.
 		Eventually(func(g Gomega) {
-			seen, _ := a.agent.loop.Observe(types.NamespacedName{Namespace: ns, Name: "web"})
+			seen, _ := a.agent.running.Observe(types.NamespacedName{Namespace: ns, Name: "web"})
 			g.Expect(seen.Publication).To(Equal(model.PublicationWithheld))
 			g.Expect(seen.Detail).To(ContainSubstring(model.AnnotationExportTo))
 		}).Should(Succeed())
@@ -163,7 +163,7 @@ var _ = Describe("an exported Service", func() {
 			Eventually(func() []string { return c.ownedIn(ns) }).Should(BeEmpty())
 		}
 		Eventually(func() model.Publication {
-			seen, _ := a.agent.loop.Observe(key)
+			seen, _ := a.agent.running.Observe(key)
 			return seen.Publication
 		}).Should(Equal(model.PublicationWithheld))
 	})
@@ -186,7 +186,7 @@ var _ = Describe("an exported Service", func() {
 		key := types.NamespacedName{Namespace: ns, Name: "web"}
 		clusters["a"].create(export(ns, "web"))
 		Eventually(func() string {
-			seen, _ := clusters["a"].agent.loop.Observe(key)
+			seen, _ := clusters["a"].agent.running.Observe(key)
 			return seen.Detail
 		}).Should(ContainSubstring("does not exist"))
 		clusters["a"].create(service(ns, "web"), endpoints(ns, "web", "web-x1", "10.1.0.1"))
@@ -228,7 +228,7 @@ var _ = Describe("names", func() {
 		Expect(b.serviceImport(ns, "web").Annotations).To(HaveKeyWithValue(model.AnnotationDerivedName, model.AlternateDerivedName("web")))
 		Expect(read[corev1.Service](b, ns, foreign.Name).ResourceVersion).To(Equal(foreign.ResourceVersion))
 		Eventually(func() []model.Problem {
-			seen, _ := b.agent.loop.Observe(types.NamespacedName{Namespace: ns, Name: "web"})
+			seen, _ := b.agent.running.Observe(types.NamespacedName{Namespace: ns, Name: "web"})
 			return seen.Problems
 		}).Should(ContainElement(HaveField("Reason", model.ReasonNameTaken)))
 	})
@@ -241,7 +241,7 @@ var _ = Describe("names", func() {
 		b.create(foreign)
 		clusters["a"].create(service(ns, "web"), endpoints(ns, "web", "web-x1", "10.1.0.1"), export(ns, "web"))
 		Eventually(func() []model.Problem {
-			seen, _ := b.agent.loop.Observe(types.NamespacedName{Namespace: ns, Name: "web"})
+			seen, _ := b.agent.running.Observe(types.NamespacedName{Namespace: ns, Name: "web"})
 			return seen.Problems
 		}).Should(ContainElement(HaveField("Reason", model.ReasonForeignImport)))
 		Consistently(func() string { return b.serviceImport(ns, "web").ResourceVersion }).Should(Equal(foreign.ResourceVersion))

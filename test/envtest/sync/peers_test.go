@@ -147,13 +147,13 @@ var _ = Describe("an exchange", func() {
 		a.create(service(ns, "web"), endpoints(ns, "web", "web-x1", "10.1.0.1"), export(ns, "web", "b", "d"))
 		Eventually(clusters["b"].backends(ns, "web")).Should(Equal([]string{"a/10.1.0.1"}))
 		Eventually(func() string {
-			seen, _ := a.agent.loop.Observe(key)
+			seen, _ := a.agent.running.Observe(key)
 			return seen.Detail
 		}).Should(And(ContainSubstring("comity-a-to-d"), ContainSubstring("kubectl comity join")))
 		a.create(namespaced("comity-a-to-d", map[string]string{model.LabelExchangeFrom: "a", model.LabelExchangeTo: "d"}))
 		Eventually(func() []string { return a.records(ns, "web") }).Should(ContainElement("record in comity-a-to-d"))
 		Eventually(func() model.Publication {
-			seen, _ := a.agent.loop.Observe(key)
+			seen, _ := a.agent.running.Observe(key)
 			return seen.Publication
 		}).Should(Equal(model.Published))
 	})

@@ -35,7 +35,7 @@ func restartAll() {
 func (c *cluster) looked(namespace, name string) {
 	GinkgoHelper()
 	Eventually(func() bool {
-		_, ok := c.agent.loop.Observe(types.NamespacedName{Namespace: namespace, Name: name})
+		_, ok := c.agent.running.Observe(types.NamespacedName{Namespace: namespace, Name: name})
 		return ok
 	}).Should(BeTrue(), "%s has not looked at %s/%s", c.id, namespace, name)
 }
@@ -95,7 +95,7 @@ var _ = Describe("an agent", Serial, func() {
 		b.looked(ns, "web")
 		// c, too, is unread for a moment.
 		Eventually(func() []model.ClusterID {
-			seen, _ := b.agent.loop.Observe(types.NamespacedName{Namespace: ns, Name: "web"})
+			seen, _ := b.agent.running.Observe(types.NamespacedName{Namespace: ns, Name: "web"})
 			return seen.Unsynced
 		}).Should(Equal([]model.ClusterID{"a"}))
 

@@ -1,0 +1,263 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/json"
+	"slices"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/comity-mcs/comity/sync/decide"
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/plan"
+)
+
+const (
+	// driftLimit is how often, within driftWindow, a derived object that something
+	// else changed is corrected at once. A user who edits by hand is slower.
+	driftLimit  = 5
+	driftWindow = time.Minute
+	// firstDriftDelay and lastDriftDelay bound the delay of each further correction
+	// of that object. It doubles each time.
+	firstDriftDelay = 10 * time.Second
+	lastDriftDelay  = 5 * time.Minute
+	// sweepSize is how many objects are remembered at least before expired ones
+	// are dropped.
+	sweepSize = 1024
+)
+
+// driftLimiter limits how often Comity corrects a derived object that something
+// else keeps changing back, another controller for example. To correct it at once
+// each time would load both controllers and the API server without end.
+type driftLimiter struct {
+	now    func() time.Time
+	delays workqueue.TypedRateLimiter[driftKey]
+
+	mu      sync.Mutex
+	objects map[types.NamespacedName]map[driftObject]*drift // by import
+	size    int
+	sweepAt int // the size at which expired objects are dropped
+}
+
+// driftObject is one derived object of an import, in the import's namespace.
+type driftObject struct{ kind, name string }
+
+type driftKey struct {
+	owner  types.NamespacedName
+	object driftObject
+}
+
+// drift is what is remembered of one object that was applied.
+type drift struct {
+	digest      string      // of what was applied last
+	replaced    string      // the resourceVersion of the object that this replaced
+	corrections []time.Time // the last few
+	delay       time.Duration
+	last        time.Time
+	by          string // the field manager that changed the object last
+}
+
+func newDriftLimiter(now func() time.Time) *driftLimiter {
+	return &driftLimiter{
+		now: now, objects: map[types.NamespacedName]map[driftObject]*drift{}, sweepAt: sweepSize,
+		delays: workqueue.NewTypedItemExponentialFailureRateLimiter[driftKey](firstDriftDelay, lastDriftDelay),
+	}
+}
+
+// allowed leaves out the actions on objects whose correction has to wait. An
+// action that applies something new never waits.
+func (l *driftLimiter) allowed(owner types.NamespacedName, actions []plan.Action) []plan.Action {
+	var out []plan.Action
+	for _, a := range actions {
+		if a.Verb == plan.Delete || l.wait(owner, objectOf(a.Object), digest(a.Object)) == 0 {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+func (l *driftLimiter) wait(owner types.NamespacedName, object driftObject, digest string) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	d := l.objects[owner][object]
+	if d == nil || d.delay == 0 || d.digest != digest {
+		return 0
+	}
+	return max(0, d.last.Add(d.delay).Sub(l.now()))
+}
+
+// applied notes which of the actions were applied, in order.
+func (l *driftLimiter) applied(in *plan.ImportInput, actions []plan.Action, applied []plan.Object) {
+	for _, a := range actions {
+		object := objectOf(a.Object)
+		if a.Verb == plan.Delete {
+			l.forget(in.Key, object)
+			continue
+		}
+		if len(applied) == 0 {
+			return // this one failed, and those after it were not tried
+		}
+		applied = applied[1:]
+		version, by := lastChange(in.Current, object)
+		l.note(in.Key, object, digest(a.Object), version, by)
+	}
+}
+
+// note remembers that digest was applied to an object of which version existed
+// (empty if it was created), changed last by a field manager. The same version
+// twice is a cache that lags behind, not a change.
+func (l *driftLimiter) note(owner types.NamespacedName, object driftObject, digest, version, by string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.now()
+	d := l.objects[owner][object]
+	switch {
+	case d == nil || d.digest != digest || d.expired(now):
+		l.put(owner, object, &drift{digest: digest, replaced: version, last: now})
+		return
+	case version != "" && version == d.replaced:
+		return
+	}
+	d.replaced, d.last, d.by = version, now, by
+	d.corrections = append(slices.DeleteFunc(d.corrections, func(t time.Time) bool { return now.Sub(t) > driftWindow }), now)
+	if d.delay > 0 || len(d.corrections) > driftLimit {
+		d.delay = l.delays.When(driftKey{owner, object})
+		d.corrections = nil
+	}
+}
+
+// contested are the objects of an import whose correction is delayed, sorted, and
+// how soon that may be different; 0 if there are none.
+func (l *driftLimiter) contested(owner types.NamespacedName) (contested []decide.Contested, again time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.now()
+	for object, d := range l.objects[owner] {
+		if d.delay == 0 || d.expired(now) {
+			continue
+		}
+		contested = append(contested, decide.Contested{Kind: object.kind, Name: object.name, By: d.by})
+		next := d.last.Add(d.delay).Sub(now)
+		if next <= 0 {
+			next = d.expires().Sub(now)
+		}
+		if again == 0 || next < again {
+			again = next
+		}
+	}
+	slices.SortFunc(contested, func(a, b decide.Contested) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
+	})
+	return contested, again
+}
+
+// expires is when nothing has changed the object for long enough.
+func (d *drift) expires() time.Time { return d.last.Add(d.delay + driftWindow) }
+
+func (d *drift) expired(now time.Time) bool { return !now.Before(d.expires()) }
+
+// forget drops an object that Comity itself deleted.
+func (l *driftLimiter) forget(owner types.NamespacedName, object driftObject) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.drop(owner, object)
+}
+
+func (l *driftLimiter) put(owner types.NamespacedName, object driftObject, d *drift) {
+	if l.size >= l.sweepAt {
+		l.sweep()
+	}
+	l.drop(owner, object)
+	if l.objects[owner] == nil {
+		l.objects[owner] = map[driftObject]*drift{}
+	}
+	l.size++
+	l.objects[owner][object] = d
+}
+
+func (l *driftLimiter) drop(owner types.NamespacedName, object driftObject) {
+	if l.objects[owner][object] == nil {
+		return
+	}
+	l.size--
+	l.delays.Forget(driftKey{owner, object})
+	delete(l.objects[owner], object)
+	if len(l.objects[owner]) == 0 {
+		delete(l.objects, owner)
+	}
+}
+
+// sweep drops what expired, so that memory is bounded by what was written lately.
+func (l *driftLimiter) sweep() {
+	now := l.now()
+	for owner, objects := range l.objects {
+		for object, d := range objects {
+			if d.expired(now) {
+				l.drop(owner, object)
+			}
+		}
+	}
+	l.sweepAt = max(sweepSize, 2*l.size)
+}
+
+func objectOf(o plan.Object) driftObject {
+	return driftObject{kind: o.GetObjectKind().GroupVersionKind().Kind, name: o.GetName()}
+}
+
+// digest changes with anything that is desired of an object.
+func digest(o plan.Object) string {
+	content, err := json.Marshal(o)
+	if err != nil {
+		return "" // apply reports what is wrong with it
+	}
+	sum := sha256.Sum256(content)
+	return string(sum[:8])
+}
+
+// lastChange is the resourceVersion of an object as it was planned for, and the
+// field manager that changed it last beside Comity; both empty if it did not exist.
+func lastChange(current plan.Current, object driftObject) (version, by string) {
+	var found metav1.Object
+	switch object.kind {
+	case "Service":
+		for _, s := range current.Services {
+			if s.Name == object.name {
+				found = s
+			}
+		}
+	case "EndpointSlice":
+		for _, s := range current.Slices {
+			if s.Name == object.name {
+				found = s
+			}
+		}
+	default:
+		if current.Import != nil {
+			found = current.Import
+		}
+	}
+	if found == nil {
+		return "", ""
+	}
+	var latest metav1.Time
+	for _, entry := range found.GetManagedFields() {
+		if entry.Manager == model.FieldOwner || entry.Subresource != "" {
+			continue
+		}
+		if at := entry.Time; by == "" || at != nil && latest.Before(at) {
+			by = entry.Manager
+			if at != nil {
+				latest = *at
+			}
+		}
+	}
+	return found.GetResourceVersion(), by
+}

@@ -1,0 +1,123 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/comity-mcs/comity/sync/exchange"
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/notify"
+)
+
+// Exchange is the API server in which this cluster publishes: its own, or a
+// hub. All records and slice copies are read, written and watched through it
+// and nothing else is; what is imported, and what is exported, stays with the
+// manager's client.
+//
+// Only this cluster's own exchange namespaces are ever asked for
+// (model.ExchangeNamespace(self) and model.ScopedExchangeNamespace(self, peer)),
+// but some reads name no namespace and find an object in whichever of them by
+// an index, so Client may answer for those namespaces alone.
+type Exchange struct {
+	// Client reads from Cache, with the fields indexed that were asked of Cache,
+	// and writes to the API server. The kinds are ExportRecord,
+	// NamespaceRecord, MemberRecord and EndpointSlice.
+	Client client.Client
+	// Cache tells of changes of these kinds. Used are GetInformer,
+	// WaitForCacheSync and IndexField, the latter before the manager starts.
+	// It must keep manager, operation and subresource of managedFields
+	// (TrimManagedFields does), by which ownership is proven. It must not be
+	// one that the manager waits for before it starts: a hub that does not
+	// answer must not keep this cluster from importing.
+	Cache cache.Cache
+	// Problem says why nothing can be published in one of the exchange
+	// namespaces now, and what to do about it; "" if it can.
+	Problem func(ctx context.Context, namespace string) string
+	// Changed notifies that Problem may return something else, or that an exchange
+	// namespace was made anew. Required, unless the exchange is the manager's API
+	// server, whose Namespaces are watched.
+	Changed *notify.Notifier
+	// Live reads Leases without a cache; default the manager's reader, or Client.
+	Live client.Reader
+}
+
+// ownExchange is the manager's API server as exchange.
+func ownExchange(mgr ctrl.Manager, self model.ClusterID) *Exchange {
+	reader := mgr.GetClient()
+	problem := func(ctx context.Context, name string) string {
+		namespace, err := get[corev1.Namespace](ctx, reader, types.NamespacedName{Name: name})
+		if err != nil {
+			return fmt.Sprintf("exchange namespace %s cannot be read: %v", name, err)
+		}
+		return exchange.NamespaceProblem(self, name, namespace)
+	}
+	return &Exchange{Client: reader, Cache: mgr.GetCache(), Live: mgr.GetAPIReader(), Problem: problem, Changed: &notify.Notifier{}}
+}
+
+// watchExchange is a source of the keys that objects of one kind in the exchange name.
+func watchExchange(b *base, kind client.Object, keys handler.EventHandler, predicates ...predicate.Predicate) source.Source {
+	return source.Kind(b.Exchange.Cache, kind, keys, predicates...)
+}
+
+// member is where the MemberRecord stands.
+func (b *base) member() types.NamespacedName {
+	return types.NamespacedName{Namespace: model.ExchangeNamespace(b.Self), Name: string(b.Self)}
+}
+
+// readMember is the MemberRecord that stands in the exchange; nil if there is none.
+func (b *base) readMember(ctx context.Context) (*exchangev1alpha1.MemberRecord, error) {
+	return get[exchangev1alpha1.MemberRecord](ctx, b.Exchange.Client, b.member())
+}
+
+// duplicate says that another cluster publishes in this cluster's exchange
+// namespaces; "" if none does. In a hub two clusters with one id have one place,
+// and what is there was made by the same field manager, so nothing else shows
+// whose it is: the first to write its MemberRecord keeps the place.
+func (b *base) duplicate(ctx context.Context) (string, error) {
+	if !b.hub { // nobody else can write there, and a restored cluster may have another UID
+		return "", nil
+	}
+	record, err := b.readMember(ctx)
+	if err != nil || record == nil || record.Spec.ClusterUID == "" || record.Spec.ClusterUID == b.ClusterUID {
+		return "", err
+	}
+	return fmt.Sprintf("MemberRecord %s in the hub is of another cluster with this cluster's id %s (its kube-system namespace has the UID %s, this one's %s), "+
+		"so nothing is published; give one of the two another id, or delete the record if that cluster is gone",
+		b.member(), b.Self, record.Spec.ClusterUID, b.ClusterUID), nil
+}
+
+// problem says why this cluster cannot publish in one of its exchange namespaces
+// now, another cluster with its id included; "" if it can.
+func (b *base) problem(ctx context.Context, namespace string) string {
+	if problem := b.Exchange.Problem(ctx, namespace); problem != "" {
+		return problem
+	}
+	duplicate, err := b.duplicate(ctx)
+	if err != nil {
+		return fmt.Sprintf("MemberRecord %s cannot be read: %v", b.member(), err)
+	}
+	return duplicate
+}
+
+// mayPublish reports whether nothing keeps this cluster from publishing in its
+// shared exchange namespace.
+func (b *base) mayPublish(ctx context.Context) (bool, error) {
+	if b.Exchange.Problem(ctx, model.ExchangeNamespace(b.Self)) != "" {
+		return false, nil
+	}
+	duplicate, err := b.duplicate(ctx)
+	return duplicate == "", err
+}

@@ -1,0 +1,184 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// heartbeat renews the Lease by which the others know that this cluster's Comity
+// works. Readers judge by the changes that they see and never by a time in it,
+// so no two clocks are compared.
+//
+// It remembers the Lease that it wrote and writes only over that: one request a
+// beat, and whoever else writes to it is noticed by a conflict.
+type heartbeat struct {
+	*base
+	log logr.Logger
+
+	lease    *coordinationv1.Lease // as last written; nil if not known
+	reported string                // the problem that was logged last; empty if none
+
+	renewals    *prometheus.CounterVec
+	duplicateID prometheus.Gauge
+}
+
+// leaseBeats is how many beats may be missed before the Lease calls itself expired.
+const leaseBeats = 4
+
+func setupHeartbeat(mgr ctrl.Manager, b *base) error {
+	h, err := newHeartbeat(b)
+	if err != nil {
+		return fmt.Errorf("set up the heartbeat: %w", err)
+	}
+	return mgr.Add(h)
+}
+
+func newHeartbeat(b *base) (*heartbeat, error) {
+	h := &heartbeat{
+		base: b, log: ctrl.Log.WithName("heartbeat"),
+		renewals: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "comity_heartbeat_renewals_total",
+			Help: "Renewals of the Lease by which the other members hear of this one, by result (ok, failed, duplicate).",
+		}, []string{"result"}),
+		duplicateID: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "comity_duplicate_cluster_id",
+			Help: "1 if another cluster holds the Lease of this cluster's id.",
+		}),
+	}
+	if b.Registry == nil {
+		return h, nil
+	}
+	return h, errors.Join(b.Registry.Register(h.renewals), b.Registry.Register(h.duplicateID))
+}
+
+// NeedLeaderElection is true: a heartbeat of a cluster that nobody leads would be a lie.
+func (h *heartbeat) NeedLeaderElection() bool { return true }
+
+// Start beats until ctx ends. After a failure it tries again sooner, so that one
+// lost request is not a missed beat.
+func (h *heartbeat) Start(ctx context.Context) error {
+	for {
+		pause := h.HeartbeatInterval
+		if !h.beat(ctx) {
+			pause /= leaseBeats
+		}
+		timer := h.Clock.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-timer.C():
+		}
+	}
+}
+
+// errDuplicate is that of an id that another cluster uses.
+var errDuplicate = errors.New("another cluster has the same id")
+
+// beat renews once; false if that should be tried again soon.
+func (h *heartbeat) beat(ctx context.Context) bool {
+	namespace := model.ExchangeNamespace(h.Self)
+	if problem := h.problem(ctx, namespace); problem != "" {
+		h.lease = nil
+		h.log.V(1).Info("no heartbeat yet", "reason", problem)
+		return true // a cluster that is not joined yet is nobody's worry
+	}
+	bounded, cancel := context.WithTimeout(ctx, h.HeartbeatInterval)
+	defer cancel()
+	err := h.renew(bounded, types.NamespacedName{Namespace: namespace, Name: string(h.Self)})
+	if ctx.Err() != nil {
+		return true
+	}
+	result, isDuplicate := "ok", 0.0
+	switch {
+	case errors.Is(err, errDuplicate):
+		result, isDuplicate = "duplicate", 1
+	case err != nil:
+		result = "failed"
+	}
+	h.renewals.WithLabelValues(result).Inc()
+	h.duplicateID.Set(isDuplicate)
+	h.logChange(err, result)
+	return result != "failed"
+}
+
+// logChange logs each problem once, and its end.
+func (h *heartbeat) logChange(err error, result string) {
+	switch {
+	case err == nil && h.reported != "":
+		h.log.Info("the heartbeat goes on")
+		h.reported = ""
+	case err != nil && h.reported != result:
+		h.log.Error(err, "the other members do not hear of this cluster", "reason", result)
+		h.reported = result
+	}
+}
+
+// renew writes the Lease once, after reading it if it is not known.
+func (h *heartbeat) renew(ctx context.Context, key types.NamespacedName) error {
+	if h.lease == nil {
+		existing := &coordinationv1.Lease{}
+		err := h.Exchange.Live.Get(ctx, key, existing)
+		switch {
+		case apierrors.IsNotFound(err):
+			return h.create(ctx, key)
+		case err != nil:
+			return fmt.Errorf("read Lease %s: %w", key, err)
+		}
+		if holder := existing.Annotations[model.AnnotationClusterUID]; holder != string(h.ClusterUID) {
+			return fmt.Errorf("the Lease %s is held by the cluster whose kube-system namespace has UID %q, ours has %q: %w; "+
+				"give one of the two another id, or delete the Lease if that cluster is gone", key, holder, h.ClusterUID, errDuplicate)
+		}
+		h.lease = existing
+	}
+	before := h.lease
+	now := before.DeepCopy()
+	h.fill(now)
+	h.lease = nil // unless the write succeeds it is not known how the Lease is
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	err := h.Exchange.Client.Patch(ctx, now, patch, client.FieldOwner(model.FieldOwner))
+	if err != nil {
+		return fmt.Errorf("renew Lease %s: %w", key, err)
+	}
+	h.lease = now
+	return nil
+}
+
+func (h *heartbeat) create(ctx context.Context, key types.NamespacedName) error {
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+		Namespace: key.Namespace, Name: key.Name,
+		Labels:      map[string]string{"app.kubernetes.io/managed-by": model.ManagedBy},
+		Annotations: map[string]string{model.AnnotationClusterUID: string(h.ClusterUID)},
+	}}
+	h.fill(lease)
+	lease.Spec.AcquireTime = lease.Spec.RenewTime
+	if err := h.Exchange.Client.Create(ctx, lease, client.FieldOwner(model.FieldOwner)); err != nil {
+		return fmt.Errorf("create Lease %s: %w", key, err)
+	}
+	h.lease = lease
+	return nil
+}
+
+func (h *heartbeat) fill(lease *coordinationv1.Lease) {
+	seconds := max(1, int32(leaseBeats*h.HeartbeatInterval/time.Second)) //nolint:gosec // an interval of centuries is no interval
+	lease.Spec.HolderIdentity = ptr.To(string(h.Self))
+	lease.Spec.LeaseDurationSeconds = &seconds
+	lease.Spec.RenewTime = ptr.To(metav1.NewMicroTime(h.Clock.Now()))
+}

@@ -1,0 +1,176 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// Indexes of the manager's cache. With them the work for one key is
+// proportional to that Service's objects and to nothing else.
+const (
+	// indexService finds slices by the Service that they belong to.
+	indexService = "comity.service"
+	// indexImport finds derived slices and Services by the import's name.
+	indexImport = "comity.import"
+	// indexExport finds records and slice copies by the export's namespace/name,
+	// in whatever exchange namespace.
+	indexExport = "comity.export"
+	// indexDerived finds ServiceImports by the name that their derived Service
+	// would like to have.
+	indexDerived = "comity.derived"
+)
+
+func addIndexes(ctx context.Context, indexer client.FieldIndexer) error {
+	byLabel := func(label string) client.IndexerFunc {
+		return func(o client.Object) []string {
+			if value := o.GetLabels()[label]; value != "" {
+				return []string{value}
+			}
+			return nil
+		}
+	}
+	return errors.Join(
+		indexer.IndexField(ctx, &discoveryv1.EndpointSlice{}, indexService, byLabel(discoveryv1.LabelServiceName)),
+		indexer.IndexField(ctx, &discoveryv1.EndpointSlice{}, indexImport, byLabel(model.LabelServiceName)),
+		indexer.IndexField(ctx, &corev1.Service{}, indexImport, byLabel(model.LabelServiceName)),
+		indexer.IndexField(ctx, &mcsv1beta1.ServiceImport{}, indexDerived, func(o client.Object) []string {
+			return []string{model.DerivedName(o.GetName())}
+		}),
+	)
+}
+
+// addExchangeIndexes adds those of the cache of the exchange.
+func addExchangeIndexes(ctx context.Context, indexer client.FieldIndexer) error {
+	return errors.Join(
+		indexer.IndexField(ctx, &discoveryv1.EndpointSlice{}, indexExport, exportIndex),
+		indexer.IndexField(ctx, &exchangev1alpha1.ExportRecord{}, indexExport, func(o client.Object) []string {
+			return []string{o.GetName()}
+		}),
+	)
+}
+
+func exportIndex(o client.Object) []string {
+	if key, ok := model.LabeledExport(o.GetLabels()); ok {
+		return []string{key.String()}
+	}
+	return nil
+}
+
+func request(key types.NamespacedName) reconcile.Request {
+	return reconcile.Request{NamespacedName: key}
+}
+
+// exports lists the keys of all ServiceExports, or of those of one namespace.
+func (b *base) exports(ctx context.Context, opts ...client.ListOption) ([]types.NamespacedName, error) {
+	var list mcsv1beta1.ServiceExportList
+	if err := b.client.List(ctx, &list, append(opts, client.UnsafeDisableDeepCopy)...); err != nil {
+		return nil, err
+	}
+	out := make([]types.NamespacedName, 0, len(list.Items))
+	for i := range list.Items {
+		out = append(out, client.ObjectKeyFromObject(&list.Items[i]))
+	}
+	return out, nil
+}
+
+func (b *base) isExported(ctx context.Context, key types.NamespacedName) bool {
+	return b.client.Get(ctx, key, &mcsv1beta1.ServiceExport{}) == nil
+}
+
+// mapped makes a handler of a function that names keys.
+func mapped(keys func(context.Context, client.Object) []types.NamespacedName) handler.EventHandler {
+	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
+		found := keys(ctx, o)
+		out := make([]reconcile.Request, len(found))
+		for i, key := range found {
+			out[i] = request(key)
+		}
+		return out
+	})
+}
+
+// exportedService names the export that a Service belongs to, if it is exported.
+func (b *base) exportedService(ctx context.Context, o client.Object) []types.NamespacedName {
+	if key := client.ObjectKeyFromObject(o); b.isExported(ctx, key) {
+		return []types.NamespacedName{key}
+	}
+	return nil
+}
+
+// exportedSlice names the export that a slice belongs to, if it is exported.
+func (b *base) exportedSlice(ctx context.Context, o client.Object) []types.NamespacedName {
+	key := types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetLabels()[discoveryv1.LabelServiceName]}
+	if key.Name != "" && b.isExported(ctx, key) {
+		return []types.NamespacedName{key}
+	}
+	return nil
+}
+
+// exchangeObject names the export that a record or a slice copy is of.
+func exchangeObject(_ context.Context, o client.Object) []types.NamespacedName {
+	key, ok := model.LabeledExport(o.GetLabels())
+	if record, isRecord := o.(*exchangev1alpha1.ExportRecord); isRecord {
+		key, ok = model.RecordKey(record.Name)
+	}
+	if !ok {
+		return nil
+	}
+	return []types.NamespacedName{key}
+}
+
+// importedObject names the import that a derived object is of; and, for a
+// Service that has or had a derived name without being one, the imports that
+// would like to have that name.
+func (b *base) importedObject(ctx context.Context, o client.Object) []types.NamespacedName {
+	if name := o.GetLabels()[model.LabelServiceName]; name != "" {
+		return []types.NamespacedName{{Namespace: o.GetNamespace(), Name: name}}
+	}
+	if _, isService := o.(*corev1.Service); !isService || !strings.HasPrefix(o.GetName(), "derived-") {
+		return nil
+	}
+	plain := strings.Join(strings.SplitN(o.GetName(), "-", 3)[:2], "-")
+	var list mcsv1beta1.ServiceImportList
+	if err := b.client.List(ctx, &list, client.InNamespace(o.GetNamespace()), client.MatchingFields{indexDerived: plain}); err != nil {
+		return nil
+	}
+	var out []types.NamespacedName
+	for i := range list.Items {
+		out = append(out, client.ObjectKeyFromObject(&list.Items[i]))
+	}
+	return out
+}
+
+// namespaceLifecycle lets pass what decides whether a namespace can be written
+// to, and what becomes there of lost endpoints.
+var namespaceLifecycle = predicate.Funcs{
+	// What exists at start is enqueued by other means.
+	CreateFunc: func(e event.CreateEvent) bool { return !e.IsInInitialList },
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		return terminating(e.ObjectOld) != terminating(e.ObjectNew) ||
+			e.ObjectOld.GetAnnotations()[model.AnnotationOnLost] != e.ObjectNew.GetAnnotations()[model.AnnotationOnLost]
+	},
+	DeleteFunc:  func(event.DeleteEvent) bool { return true },
+	GenericFunc: func(event.GenericEvent) bool { return false },
+}
+
+// notInitial skips what exists at start, which is enqueued by other means.
+var notInitial = predicate.Funcs{CreateFunc: func(e event.CreateEvent) bool { return !e.IsInInitialList }}
+
+func terminating(o client.Object) bool { return o.GetDeletionTimestamp() != nil }

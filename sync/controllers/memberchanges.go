@@ -1,0 +1,60 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"maps"
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// memberChanges remembers each member as it was, to distinguish a change that may
+// concern every key from one of its liveness, which concerns only the imports that
+// the member contributes to.
+type memberChanges struct {
+	mu   sync.Mutex
+	last map[model.ClusterID]model.Member
+}
+
+func newMemberChanges() *memberChanges {
+	return &memberChanges{last: map[model.ClusterID]model.Member{}}
+}
+
+// onlyLivenessWorsened reports whether the only change of a member is a worse
+// liveness, or the reason of one that is known now. Any other change, a heartbeat
+// that is back included, may come together with changes of its exports.
+func (m *memberChanges) onlyLivenessWorsened(id model.ClusterID, members []model.Member) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	before, known := m.last[id]
+	at := slices.IndexFunc(members, func(member model.Member) bool { return member.ID == id })
+	if at < 0 {
+		delete(m.last, id)
+		return false
+	}
+	now := members[at]
+	m.last[id] = now
+	if !known || now.Synced != before.Synced || !maps.Equal(now.Properties, before.Properties) {
+		return false
+	}
+	return now.Liveness.State > before.Liveness.State ||
+		now.Liveness.State == before.Liveness.State && now.Liveness.Reason != "" && now.Liveness.Reason != before.Liveness.Reason
+}
+
+// subscribeMembers calls key for changed exports, worse for a member of which only
+// the liveness worsened, and all for any other change of a member.
+func (b *base) subscribeMembers(key func(types.NamespacedName), all func(), worse func(model.ClusterID)) (cancel func()) {
+	changes := newMemberChanges()
+	return b.Peers.Subscribe(key, func(id model.ClusterID) {
+		if changes.onlyLivenessWorsened(id, b.Peers.Members()) {
+			worse(id)
+			return
+		}
+		all()
+	})
+}

@@ -1,0 +1,114 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/comity-mcs/comity/sync/decide"
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/notify"
+	"github.com/comity-mcs/comity/sync/plan"
+)
+
+// memberRecordController writes the MemberRecord, by which readers know that an
+// absent record is a withdrawn export and not one that is still to be published.
+type memberRecordController struct {
+	*base
+	reported string // the problem of a duplicate id that was reported last
+}
+
+func setupMemberRecord(mgr ctrl.Manager, b *base) error {
+	m := &memberRecordController{base: b}
+	only := []types.NamespacedName{b.member()}
+	toOnly := mapped(func(context.Context, client.Object) []types.NamespacedName { return only })
+	complete := &notify.Source{
+		Notifiers: []*notify.Notifier{&b.passComplete, b.LocalClusterChanged},
+		List:      func(context.Context) ([]types.NamespacedName, error) { return only, nil },
+	}
+	controller := ctrl.NewControllerManagedBy(mgr).Named("member-record")
+	if !b.hub { // there, a namespace of that name in this cluster is no exchange namespace
+		anew := mapped(func(context.Context, client.Object) []types.NamespacedName {
+			b.restartPass()
+			return nil
+		})
+		controller = controller.Watches(&corev1.Namespace{}, anew, builder.WithPredicates(notInitial, madeAnew(only[0].Namespace)))
+	}
+	return controller.
+		WatchesRawSource(watchExchange(b, &exchangev1alpha1.MemberRecord{}, toOnly, b.inSharedExchange())).
+		WatchesRawSource(complete).
+		WithOptions(b.controllerOptions()).
+		Complete(m)
+}
+
+// madeAnew passes events after which the exchange namespace called name may be
+// another one, which is empty.
+func madeAnew(name string) predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc: func(e event.CreateEvent) bool { return e.Object.GetName() == name },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			return e.ObjectNew.GetName() == name &&
+				e.ObjectOld.GetLabels()[model.LabelExchangeFrom] != e.ObjectNew.GetLabels()[model.LabelExchangeFrom]
+		},
+		DeleteFunc:  func(event.DeleteEvent) bool { return false },
+		GenericFunc: func(event.GenericEvent) bool { return false },
+	}
+}
+
+// Reconcile brings the MemberRecord up to date once the first pass is complete.
+func (m *memberRecordController) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	if err := m.reportDuplicate(ctx); err != nil {
+		return reconcile.Result{}, fmt.Errorf("read MemberRecord %s: %w", req, err)
+	}
+	if may, err := m.mayPublish(ctx); !m.pass.IsComplete() || !may || err != nil {
+		return reconcile.Result{}, err
+	}
+	record, err := m.readMember(ctx)
+	if err != nil {
+		return reconcile.Result{}, fmt.Errorf("read MemberRecord %s: %w", req, err)
+	}
+	desired := decide.Member(decide.MemberView{
+		Self: m.Self, ClusterSet: m.ClusterSet, Version: m.Version, ClusterUID: m.ClusterUID, LocalCluster: m.LocalCluster(), Current: record,
+	})
+	if _, err = m.publishing.Apply(ctx, plan.Member(req.Namespace, desired, record)); err != nil {
+		return m.retry(ctx, req, err)
+	}
+	m.succeeded(req)
+	return reconcile.Result{}, nil
+}
+
+// reasonDuplicate is that of the event on Comity's Namespace.
+const reasonDuplicate = "DuplicateClusterID"
+
+// reportDuplicate reports once that another cluster has this one's id, and
+// publishes everything again when that is over.
+func (m *memberRecordController) reportDuplicate(ctx context.Context) error {
+	problem, err := m.duplicate(ctx)
+	if err != nil || problem == m.reported {
+		return err
+	}
+	m.reported = problem
+	if problem == "" {
+		ctrl.LoggerFrom(ctx).Info("no other cluster has this cluster's id any more, publishing again")
+		m.restartPass()
+		return nil
+	}
+	ctrl.LoggerFrom(ctx).Info("nothing is published", "reason", reasonDuplicate, "message", problem)
+	own, err := get[corev1.Namespace](ctx, m.client, types.NamespacedName{Name: m.Namespace})
+	if err == nil && own != nil {
+		m.Recorder.Eventf(own, nil, corev1.EventTypeWarning, reasonDuplicate, "Publish", "%s", model.Bound(problem, 1000))
+	}
+	return err
+}

@@ -1,0 +1,142 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/comity-mcs/comity/sync/decide"
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// inHub is what cluster a's reconcilers share where it publishes in a hub that
+// holds these objects.
+func inHub(t *testing.T, objects ...client.Object) (*base, *events.FakeRecorder) {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, exchangev1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	local := fake.NewClientBuilder().WithScheme(scheme).WithObjects(
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "comity-system"}},
+	).Build()
+	recorder := events.NewFakeRecorder(10)
+	return &base{
+		hub: true, client: local, pass: decide.NewFirstPass(), observations: NewObservations(),
+		Options: Options{
+			Self: "a", ClusterUID: "mine", ClusterSet: "prod", Namespace: "comity-system", Version: "v1", Recorder: recorder,
+			Exchange: &Exchange{
+				Client:  fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(),
+				Problem: func(context.Context, string) string { return "" },
+			},
+		},
+	}, recorder
+}
+
+func memberRecord(uid types.UID) *exchangev1alpha1.MemberRecord {
+	return &exchangev1alpha1.MemberRecord{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "comity-a", Name: "a"},
+		Spec:       exchangev1alpha1.MemberRecordSpec{ClusterID: "a", ClusterSet: "prod", ClusterUID: uid},
+	}
+}
+
+func TestAnotherClusterWithThisOnesIDKeepsItsPlace(t *testing.T) {
+	for name, tc := range map[string]struct {
+		stands []client.Object
+		own    bool // the exchange is this cluster's own API server
+		want   bool
+	}{
+		"nobody published yet":                             {want: false},
+		"this cluster did":                                 {stands: []client.Object{memberRecord("mine")}},
+		"this cluster did, before UIDs were told":          {stands: []client.Object{memberRecord("")}},
+		"another cluster did":                              {stands: []client.Object{memberRecord("theirs")}, want: true},
+		"this cluster was restored, in its own API server": {stands: []client.Object{memberRecord("theirs")}, own: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, _ := inHub(t, tc.stands...)
+			b.hub = !tc.own
+			problem, err := b.duplicate(t.Context())
+			if err != nil || (problem != "") != tc.want {
+				t.Fatalf("got %q and error %v", problem, err)
+			}
+			for _, part := range []string{"MemberRecord comity-a/a", "theirs", "mine", "give one of the two another id"} {
+				if tc.want && !strings.Contains(problem, part) {
+					t.Errorf("got %q, want it to say %q", problem, part)
+				}
+			}
+			if may, err := b.mayPublish(t.Context()); err != nil || may == tc.want {
+				t.Errorf("may publish: %v, error %v", may, err)
+			}
+			if told := b.problem(t.Context(), "comity-a-to-b"); told != problem {
+				t.Errorf("told others %q", told)
+			}
+		})
+	}
+}
+
+func TestADuplicateIsToldOnceAndItsEndStartsAnew(t *testing.T) {
+	record := memberRecord("theirs")
+	b, recorder := inHub(t, record)
+	b.pass.Seed(decide.Exports, nil)
+	b.pass.Seed(decide.Namespaces, nil)
+	h := &memberRecordController{base: b}
+	for range 3 {
+		// Nothing is set up to write: an attempt would panic.
+		if _, err := h.Reconcile(t.Context(), reconcile.Request{NamespacedName: b.member()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(recorder.Events) != 1 {
+		t.Errorf("told %d times, want once", len(recorder.Events))
+	}
+	if err := b.Exchange.Client.Delete(t.Context(), record); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Reconcile(t.Context(), reconcile.Request{NamespacedName: b.member()}); err != nil || b.pass.IsComplete() {
+		t.Errorf("error %v; everything counts as published although nothing was: %v", err, b.pass.IsComplete())
+	}
+}
+
+// FAULTS.md 24: a namespace that is deleted, or made late or anew.
+func TestWhichNamespaceEventsReconcileImports(t *testing.T) {
+	gone := metav1.Now()
+	shop := func(change func(*corev1.Namespace)) *corev1.Namespace {
+		n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}
+		change(n)
+		return n
+	}
+	same, going := shop(func(*corev1.Namespace) {}), shop(func(n *corev1.Namespace) { n.DeletionTimestamp = &gone })
+	for name, tc := range map[string]struct{ passes, want bool }{
+		"made late or anew": {namespaceLifecycle.Create(event.CreateEvent{Object: same}), true},
+		"there at start":    {namespaceLifecycle.Create(event.CreateEvent{Object: same, IsInInitialList: true}), false},
+		"going":             {namespaceLifecycle.Update(event.UpdateEvent{ObjectOld: same, ObjectNew: going}), true},
+		"gone":              {namespaceLifecycle.Delete(event.DeleteEvent{Object: going}), true},
+		"changed in nothing that matters": {namespaceLifecycle.Update(event.UpdateEvent{ObjectOld: same, ObjectNew: shop(func(n *corev1.Namespace) {
+			n.Labels = map[string]string{"team": "x"}
+		})}), false},
+		"told what becomes of lost endpoints": {namespaceLifecycle.Update(event.UpdateEvent{ObjectOld: same, ObjectNew: shop(func(n *corev1.Namespace) {
+			n.Annotations = map[string]string{model.AnnotationOnLost: "keep"}
+		})}), true},
+	} {
+		if tc.passes != tc.want {
+			t.Errorf("a namespace %s: imports are looked at: %v", name, tc.passes)
+		}
+	}
+}

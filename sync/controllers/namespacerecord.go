@@ -1,0 +1,93 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/comity-mcs/comity/sync/decide"
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/notify"
+	"github.com/comity-mcs/comity/sync/plan"
+)
+
+// namespaceRecordController publishes which user namespaces exist here, and their
+// identity labels.
+type namespaceRecordController struct{ *base }
+
+func setupNamespaceRecords(mgr ctrl.Manager, b *base) error {
+	n := &namespaceRecordController{b}
+	byName := mapped(func(_ context.Context, o client.Object) []types.NamespacedName {
+		return []types.NamespacedName{{Name: o.GetName()}}
+	})
+	all := &notify.Source{Notifiers: []*notify.Notifier{&b.passChanged}, List: n.seed}
+	return ctrl.NewControllerManagedBy(mgr).Named("namespace-records").
+		Watches(&corev1.Namespace{}, byName).
+		WatchesRawSource(watchExchange(b, &exchangev1alpha1.NamespaceRecord{}, byName, b.inSharedExchange())).
+		WatchesRawSource(all).
+		WithOptions(b.controllerOptions()).
+		Complete(n)
+}
+
+func (b *base) inSharedExchange() predicate.Predicate {
+	return predicate.NewPredicateFuncs(func(o client.Object) bool {
+		return o.GetNamespace() == model.ExchangeNamespace(b.Self)
+	})
+}
+
+// seed lists all namespaces, which the first pass then waits for.
+func (n *namespaceRecordController) seed(ctx context.Context) ([]types.NamespacedName, error) {
+	var list corev1.NamespaceList
+	if err := n.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, err
+	}
+	var keys []types.NamespacedName
+	for i := range list.Items {
+		keys = append(keys, types.NamespacedName{Name: list.Items[i].Name})
+	}
+	if n.pass.Seed(decide.Namespaces, keys) {
+		n.passComplete.All()
+	}
+	return keys, nil
+}
+
+// Reconcile brings the record of one namespace up to date.
+func (n *namespaceRecordController) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	shared, key := model.ExchangeNamespace(n.Self), types.NamespacedName{Name: req.Name}
+	if may, err := n.mayPublish(ctx); err != nil || !may {
+		// The change that ends this lists all namespaces again.
+		return reconcile.Result{}, err
+	}
+	namespace, err := get[corev1.Namespace](ctx, n.client, key)
+	if err != nil {
+		return reconcile.Result{}, fmt.Errorf("read Namespace %s: %w", req.Name, err)
+	}
+	record, err := get[exchangev1alpha1.NamespaceRecord](ctx, n.Exchange.Client, types.NamespacedName{Namespace: shared, Name: req.Name})
+	if err != nil {
+		return reconcile.Result{}, fmt.Errorf("read NamespaceRecord %s/%s: %w", shared, req.Name, err)
+	}
+	var current []*exchangev1alpha1.NamespaceRecord
+	if record != nil {
+		current = append(current, record)
+	}
+	desired := decide.NamespaceRecords(req.Name, namespace, n.Namespace, n.IdentityLabels)
+	_, err = n.publishing.Apply(ctx, plan.Namespaces(shared, desired, current))
+	if n.pass.Attempted(decide.Namespaces, key, err == nil) {
+		n.passComplete.All()
+	}
+	if err != nil {
+		return n.retry(ctx, req, err)
+	}
+	n.succeeded(req)
+	return reconcile.Result{}, nil
+}

@@ -1,0 +1,122 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/conversion"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/comity-mcs/comity/sync/decide"
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/notify"
+)
+
+// equalities compare findings as Kubernetes does, and times by instant.
+var equalities = func() conversion.Equalities {
+	e := equality.Semantic.Copy()
+	if err := e.AddFunc(func(a, b time.Time) bool { return a.Equal(b) }); err != nil {
+		panic(err) // the function has the wrong shape, whatever it is given
+	}
+	return e
+}()
+
+// Observations hold the findings of the publish and of the import controller for
+// every key.
+type Observations struct {
+	// Changed notifies of keys whose Observation differs from before.
+	Changed notify.Notifier
+
+	mu        sync.Mutex
+	published map[types.NamespacedName]decide.ExportFinding
+	imported  map[types.NamespacedName]decide.ImportFinding
+}
+
+// NewObservations returns Observations of nothing.
+func NewObservations() *Observations {
+	return &Observations{published: map[types.NamespacedName]decide.ExportFinding{}, imported: map[types.NamespacedName]decide.ImportFinding{}}
+}
+
+// Get joins both findings. Without one of them it returns false, so that no
+// condition is computed from half of the findings after a restart.
+func (o *Observations) Get(key types.NamespacedName) (model.Observation, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	in, ok := o.imported[key]
+	if !ok {
+		return model.Observation{}, false
+	}
+	out, known := o.published[key]
+	if !known {
+		if in.Exported {
+			return model.Observation{}, false
+		}
+		out.Publication = model.PublicationNone
+	}
+	return model.Observation{
+		Publication: out.Publication, Detail: out.Detail, Scope: out.Scope,
+		Import: in.Resolved, Unsynced: in.Unsynced, Conflicts: in.Conflicts, Problems: in.Problems,
+		Sources: in.Sources, Held: in.Held,
+	}, true
+}
+
+// From are the keys to which a cluster was last found to contribute.
+func (o *Observations) From(cluster model.ClusterID) []types.NamespacedName {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var keys []types.NamespacedName
+	for key, in := range o.imported {
+		if slices.ContainsFunc(in.Sources, func(s model.Source) bool { return s.Cluster == cluster }) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// Publish stores what the publish controller found; nil forgets it.
+func (o *Observations) Publish(key types.NamespacedName, found *decide.ExportFinding) {
+	store(o, o.published, key, found, func(a, b decide.ExportFinding) bool {
+		// A Scope has no exported field, and different ones have different words.
+		return a.Publication == b.Publication && a.Detail == b.Detail && a.Scope.String() == b.Scope.String()
+	})
+}
+
+// Import stores what the import controller found; nil or an empty finding forgets it.
+func (o *Observations) Import(key types.NamespacedName, found *decide.ImportFinding) {
+	if found != nil && found.IsEmpty() {
+		found = nil
+	}
+	store(o, o.imported, key, found, func(a, b decide.ImportFinding) bool { return equalities.DeepEqual(a, b) })
+}
+
+func store[T any](o *Observations, all map[types.NamespacedName]T, key types.NamespacedName, found *T, same func(a, b T) bool) {
+	o.mu.Lock()
+	before, known := all[key]
+	unchanged := found == nil && !known || found != nil && known && same(before, *found)
+	switch {
+	case unchanged:
+	case found == nil:
+		delete(all, key)
+	default:
+		all[key] = *found
+	}
+	o.mu.Unlock()
+	if !unchanged {
+		o.Changed.Key(key)
+	}
+}
+
+// notify notifies that the Observation of key, or with the zero key of any, or
+// what other members report of it, may be different.
+func (o *Observations) notify(key types.NamespacedName) {
+	if key == (types.NamespacedName{}) {
+		o.Changed.All()
+		return
+	}
+	o.Changed.Key(key)
+}

@@ -1,0 +1,71 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/comity-mcs/comity/sync/decide"
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+func key(name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: "shop", Name: name}
+}
+
+func TestAnObservationIsWholeOrNotThere(t *testing.T) {
+	o := NewObservations()
+	if _, ok := o.Get(key("web")); ok {
+		t.Error("known before anything was found")
+	}
+	o.Import(key("web"), &decide.ImportFinding{Exported: true})
+	if _, ok := o.Get(key("web")); ok {
+		t.Error("known although nothing is known of its publication")
+	}
+	o.Publish(key("web"), &decide.ExportFinding{Publication: model.Published, Scope: model.ScopeAll()})
+	if seen, ok := o.Get(key("web")); !ok || seen.Publication != model.Published || !seen.Scope.All() {
+		t.Errorf("got %+v, %v", seen, ok)
+	}
+	o.Publish(key("web"), nil)
+	o.Import(key("web"), &decide.ImportFinding{Resolved: &model.Import{}})
+	if seen, ok := o.Get(key("web")); !ok || seen.Publication != model.PublicationNone {
+		t.Errorf("an import without local export: %+v, %v", seen, ok)
+	}
+}
+
+func TestOnlyADifferentObservationIsNotified(t *testing.T) {
+	o := NewObservations()
+	var notified []string
+	o.Changed.Subscribe(func(k types.NamespacedName) { notified = append(notified, k.Name) }, func() { notified = append(notified, "all") })
+	since := time.Now()
+	found := func(in *time.Location) *decide.ImportFinding {
+		return &decide.ImportFinding{Exported: true, Held: []model.Hold{{Cluster: "b", Since: since.In(in)}}, Sources: []model.Source{{Cluster: "b"}}}
+	}
+	for _, step := range []struct {
+		name string
+		do   func()
+		want []string
+	}{
+		{"a first finding", func() { o.Import(key("web"), found(time.UTC)) }, []string{"web"}},
+		{"the same finding, its time in another zone", func() { o.Import(key("web"), found(time.FixedZone("x", 3600))) }, nil},
+		{"another finding of the same key", func() { o.Publish(key("web"), &decide.ExportFinding{Publication: model.Published}) }, []string{"web"}},
+		{"nothing found where nothing was known", func() { o.Import(key("none"), &decide.ImportFinding{}) }, nil},
+		{"a finding that is gone", func() { o.Publish(key("web"), nil) }, []string{"web"}},
+		{"a report of another member", func() { o.notify(key("web")) }, []string{"web"}},
+		{"reports that were read", func() { o.notify(types.NamespacedName{}) }, []string{"all"}},
+	} {
+		notified = nil
+		step.do()
+		if diff := cmp.Diff(step.want, notified); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", step.name, diff)
+		}
+	}
+	if got := o.From("b"); len(got) != 1 || got[0] != key("web") {
+		t.Errorf("b contributes to %v, want to web alone", got)
+	}
+}

@@ -1,0 +1,333 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package controllers reconciles what this cluster publishes, imports and reports.
+//
+// Each controller reads a view from caches, lets package decide say what should
+// exist and package plan what to change, has package apply write it, and stores
+// what was found for the status controller. It takes events and writes only to
+// this cluster and to its own exchange namespaces. It runs on the leader only and
+// follows KEP-1645.
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/sync/apply"
+	"github.com/comity-mcs/comity/sync/decide"
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/notify"
+)
+
+// Peers is what the controllers read of the other members.
+type Peers interface {
+	// Listed is closed once every peer configured at start is in Members.
+	Listed() <-chan struct{}
+	Members() []model.Member
+	// Keys are what the members export, valid or not, held or not.
+	Keys() []types.NamespacedName
+	Exports(key types.NamespacedName) []model.Export
+	// Refusals are the exports whose records are not valid.
+	Refusals(key types.NamespacedName) []model.Refusal
+	// Slices are what may be imported, and what was left out and why.
+	Slices(cluster model.ClusterID, key types.NamespacedName) ([]*discoveryv1.EndpointSlice, []model.Problem)
+	// Held are the clusters whose export of key is gone, together with so many
+	// others that what was imported of it is kept for now.
+	Held(key types.NamespacedName) []model.Hold
+	// Reports are what the members report of importing this cluster's export.
+	Reports(key types.NamespacedName) []model.Report
+	// Subscribe calls key when an export, its slices or its hold changed, and
+	// member when a peer appeared, became synced or unsynced, changed its Liveness,
+	// or was removed.
+	Subscribe(key func(types.NamespacedName), member func(model.ClusterID)) (cancel func())
+	// SubscribeReports calls report when a report changed, with the zero key if any
+	// may have, and member as Subscribe does.
+	SubscribeReports(report func(types.NamespacedName), member func(model.ClusterID)) (cancel func())
+}
+
+// Admitter evaluates the policies for a stored export.
+type Admitter interface {
+	Admit(ctx context.Context, export *mcsv1beta1.ServiceExport) decision.Verdict
+	// Forget drops what is remembered of an export that is gone.
+	Forget(key types.NamespacedName)
+}
+
+// Prober probes the endpoints of lost clusters. A probe that fails is the second
+// signal, beside a missing heartbeat, that a cluster is lost.
+type Prober interface {
+	// Watch replaces the addresses that are probed for key; none ends it. The
+	// results of a cluster that is still among them stay.
+	Watch(key types.NamespacedName, targets map[model.ClusterID][]netip.AddrPort)
+	// Down are the watched clusters of key of which no endpoint answers.
+	Down(key types.NamespacedName) []model.ClusterID
+	// Subscribe calls changed when Down returns something else for a key.
+	Subscribe(changed func(types.NamespacedName)) (cancel func())
+}
+
+// Options configure the controllers; all fields without a default are required.
+type Options struct {
+	// Self is this cluster's id, ClusterSet the set that it belongs to, ClusterUID
+	// the UID of its kube-system namespace.
+	Self       model.ClusterID
+	ClusterSet string
+	ClusterUID types.UID
+	// Namespace is Comity's own; nothing is ever imported into it.
+	Namespace string
+	// Version is Comity's, published in the MemberRecord.
+	Version string
+	// IdentityLabels are the namespace labels published for namespace
+	// sameness; default model.LabelIdentity.
+	IdentityLabels []string
+
+	Peers    Peers
+	Admitter Admitter
+	// PoliciesLoaded is closed once Admitter can answer. No export is reconciled
+	// before: every restart would report what is published as pending for a moment.
+	// nil if it always can.
+	PoliciesLoaded <-chan struct{}
+	// PoliciesChanged notifies of exports for which Admitter may answer something
+	// else; nil if it never does.
+	PoliciesChanged *notify.Notifier
+
+	// LocalCluster is what is known of this cluster; nil if nothing is.
+	// LocalClusterChanged notifies of changes. LocalClusterKnown, if not nil, is
+	// closed once it is known, which imports wait for, but not for ever.
+	LocalCluster        func() model.LocalCluster
+	LocalClusterChanged *notify.Notifier
+	LocalClusterKnown   <-chan struct{}
+	// Prober probes endpoints of lost clusters; nil never finds one down.
+	Prober Prober
+
+	// ImportDisabled leaves importing to another implementation: exports are
+	// published, and imports resolved and observed, but nothing is written to a
+	// user's namespace and nothing is removed there.
+	ImportDisabled bool
+	// MaintainSelectors publishes the selectors of exported Services and gives
+	// derived Services theirs; Takeover adopts what the Sveltos pipeline made.
+	MaintainSelectors, Takeover bool
+
+	// Exchange is where this cluster publishes; nil is its own API server. See
+	// sync/hub for the other.
+	Exchange *Exchange
+
+	// HeartbeatInterval is how often the Lease is renewed; default 10 s.
+	HeartbeatInterval time.Duration
+	// Workers is how many keys each controller reconciles at once; default 8.
+	Workers int
+	// Recorder takes events; default one of the manager's.
+	Recorder events.EventRecorder
+	// Registry takes the package's metrics; nil registers none.
+	Registry prometheus.Registerer
+	// Writer makes the writes; default the manager's client. Tests inject
+	// faults here.
+	Writer client.Client
+	// Clock is the system's by default.
+	Clock clock.WithTicker
+}
+
+// Retries and their bounds.
+const (
+	// firstRetry and lastRetry bound the back-off of a failing key. The last is
+	// short, so that an API server that is back is used soon.
+	firstRetry = 20 * time.Millisecond
+	lastRetry  = 30 * time.Second
+	// missingRetry is how soon a key is reconciled again whose exchange namespace
+	// is missing, or whose policies could not be evaluated.
+	missingRetry = 10 * time.Second
+	// firstRefused and lastRefused bound the back-off of what only a change of
+	// rights or rules can cure. No event announces one, and a join makes the
+	// exchange namespace moments before the right to write to it.
+	firstRefused = 100 * time.Millisecond
+	lastRefused  = time.Minute
+	// neverTimeout lets a controller wait for the caches of a hub for as long as
+	// they take; ending the process would end the webhook and the imports with it.
+	neverTimeout = 10 * 365 * 24 * time.Hour
+)
+
+// Controllers is what other parts of the agent may read of the running controllers.
+type Controllers struct{ base *base }
+
+// Observe returns what was last found for a namespace/name; false if it was not
+// reconciled completely since this process became the leader.
+func (c *Controllers) Observe(key types.NamespacedName) (model.Observation, bool) {
+	return c.base.observations.Get(key)
+}
+
+// Destinations are the clusters in the scope of the local export key, sorted,
+// without this one, and what each reports of importing it; false as long as it is
+// not known where the export goes.
+func (c *Controllers) Destinations(key types.NamespacedName) ([]model.Destination, bool) {
+	seen, ok := c.Observe(key)
+	if !ok {
+		return nil, false
+	}
+	export := &mcsv1beta1.ServiceExport{}
+	if err := c.base.client.Get(context.Background(), key, export); err != nil { // a cache: it does not wait
+		return nil, false
+	}
+	return decide.Destinations(c.base.Self, seen, c.base.Peers.Members(), c.base.Peers.Reports(key), export.UID)
+}
+
+// Changed notifies when Observe or Destinations may return something else.
+func (c *Controllers) Changed() *notify.Notifier { return &c.base.observations.Changed }
+
+// base is what all controllers share.
+type base struct {
+	Options
+	client       client.Client
+	applier      *apply.Applier
+	publishing   *apply.Applier // writes to the exchange
+	observations *Observations
+	pass         *decide.FirstPass
+	passChanged  notify.Notifier // All: the first pass began again
+	passComplete notify.Notifier // All: the first pass is complete
+	hub          bool            // the exchange is another API server
+	conflicts    workqueue.TypedRateLimiter[reconcile.Request]
+	refusals     workqueue.TypedRateLimiter[reconcile.Request]
+}
+
+// SetupWithManager adds the controllers to mgr. The manager's client must read
+// from its cache, whose EndpointSlices, Services, ServiceExports, ServiceImports,
+// Namespaces and exchange records cover all namespaces, with Shrink,
+// TrimManagedFields or something gentler as transform.
+//
+// In its exchange namespaces the agent needs get, list, watch, create, patch and
+// delete on the records and EndpointSlices, and get, create and patch on leases.
+func SetupWithManager(mgr ctrl.Manager, opts Options) (*Controllers, error) {
+	if opts.Self == "" || opts.ClusterUID == "" || opts.Peers == nil || opts.Admitter == nil {
+		return nil, errors.New("set up sync: Self, ClusterUID, Peers and Admitter are required")
+	}
+	b, err := newBase(mgr, opts)
+	if err != nil {
+		return nil, fmt.Errorf("set up sync: %w", err)
+	}
+	for _, setup := range []func(ctrl.Manager, *base) error{
+		setupPublish, setupImport, setupNamespaceRecords, setupMemberRecord, setupImportRecords, setupHeartbeat,
+	} {
+		if err := setup(mgr, b); err != nil {
+			return nil, fmt.Errorf("set up sync: %w", err)
+		}
+	}
+	b.Peers.SubscribeReports(b.observations.notify, func(model.ClusterID) { b.observations.Changed.All() })
+	return &Controllers{base: b}, nil
+}
+
+func newBase(mgr ctrl.Manager, opts Options) (*base, error) {
+	setDefaults(mgr, &opts)
+	applier := apply.New(opts.Writer, opts.Registry)
+	publishing, hub := applier, opts.Exchange != nil
+	if !hub {
+		opts.Exchange = ownExchange(mgr, opts.Self)
+	} else {
+		publishing = applier.Through(opts.Exchange.Client)
+	}
+	if err := errors.Join(
+		addIndexes(context.Background(), mgr.GetFieldIndexer()), addExchangeIndexes(context.Background(), opts.Exchange.Cache),
+	); err != nil {
+		return nil, fmt.Errorf("set up indexes: %w", err)
+	}
+	b := &base{
+		Options: opts, client: mgr.GetClient(), applier: applier, publishing: publishing, hub: hub,
+		observations: NewObservations(), pass: decide.NewFirstPass(),
+		conflicts: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
+		refusals:  workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRefused, lastRefused),
+	}
+	// An exchange namespace that was made anew is empty: the MemberRecord must not
+	// return to it before everything was published there.
+	opts.Exchange.Changed.Subscribe(func(types.NamespacedName) { b.restartPass() }, b.restartPass)
+	return b, nil
+}
+
+func setDefaults(mgr ctrl.Manager, opts *Options) {
+	if opts.Workers == 0 {
+		opts.Workers = 8
+	}
+	if len(opts.IdentityLabels) == 0 {
+		opts.IdentityLabels = []string{model.LabelIdentity}
+	}
+	if opts.Writer == nil {
+		opts.Writer = mgr.GetClient()
+	}
+	if opts.Recorder == nil {
+		opts.Recorder = mgr.GetEventRecorder(model.FieldOwner)
+	}
+	if opts.PoliciesChanged == nil {
+		opts.PoliciesChanged = &notify.Notifier{}
+	}
+	if opts.LocalCluster == nil {
+		opts.LocalCluster = func() model.LocalCluster { return model.LocalCluster{} }
+	}
+	if opts.LocalClusterChanged == nil {
+		opts.LocalClusterChanged = &notify.Notifier{}
+	}
+	if opts.HeartbeatInterval == 0 {
+		opts.HeartbeatInterval = 10 * time.Second
+	}
+	if opts.Clock == nil {
+		opts.Clock = clock.RealClock{}
+	}
+	if e := opts.Exchange; e != nil && e.Live == nil {
+		e.Live = e.Client
+	}
+}
+
+// restartPass makes everything be published before the MemberRecord is written.
+func (b *base) restartPass() {
+	b.pass.Restart()
+	b.passChanged.All()
+}
+
+func (b *base) controllerOptions() controller.Options {
+	return controller.Options{
+		MaxConcurrentReconciles: b.Workers,
+		CacheSyncTimeout:        neverTimeout,
+		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
+	}
+}
+
+// retry turns the class of a failed write into when to try again.
+func (b *base) retry(ctx context.Context, req reconcile.Request, err error) (reconcile.Result, error) {
+	log := ctrl.LoggerFrom(ctx)
+	switch apply.ClassOf(err) {
+	case apply.Conflict, apply.NameTaken:
+		// The cache is behind what was written; its next event corrects that. This
+		// is no error, and the queue's own retry would log it as one.
+		log.V(1).Info("an object was written meanwhile, retrying", "reason", err.Error())
+		return reconcile.Result{RequeueAfter: b.conflicts.When(req)}, nil
+	case apply.NamespaceMissing:
+		log.V(1).Info("the namespace is missing or terminating, nothing written", "reason", err.Error())
+		return reconcile.Result{RequeueAfter: missingRetry}, nil
+	case apply.Refused:
+		log.Info("the API server refuses a write", "reason", err.Error())
+		return reconcile.Result{RequeueAfter: b.refusals.When(req)}, nil
+	}
+	select {
+	case <-ctx.Done(): // shutting down, which is no failure of this key
+		return reconcile.Result{}, nil
+	default:
+		return reconcile.Result{}, err
+	}
+}
+
+// succeeded ends the back-off of req.
+func (b *base) succeeded(req reconcile.Request) {
+	b.conflicts.Forget(req)
+	b.refusals.Forget(req)
+}

@@ -1,0 +1,68 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package decide
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+func TestTheMemberRecordKeepsRangesThatAreNotKnownYet(t *testing.T) {
+	before := &exchangev1alpha1.MemberRecord{Spec: exchangev1alpha1.MemberRecordSpec{PodCIDRs: []string{"10.0.0.0/16"}}}
+	view := MemberView{Self: "a", ClusterSet: "prod", Version: "v1", ClusterUID: "mine", Current: before}
+	want := exchangev1alpha1.MemberRecordSpec{ClusterID: "a", ClusterSet: "prod", Version: "v1", ClusterUID: "mine", PodCIDRs: []string{"10.0.0.0/16"}}
+	if diff := cmp.Diff(want, Member(view)); diff != "" {
+		t.Errorf("while nothing is known (-want +got):\n%s", diff)
+	}
+	view.LocalCluster.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("fd00::/112")}
+	want.PodCIDRs, want.ServiceCIDRs = nil, []string{"fd00::/112"}
+	if diff := cmp.Diff(want, Member(view)); diff != "" {
+		t.Errorf("once it is known (-want +got):\n%s", diff)
+	}
+	view.LocalCluster.PodCIDRs = make([]netip.Prefix, 100)
+	if got := Member(view).PodCIDRs; len(got) != maxCIDRs {
+		t.Errorf("got %d ranges, which the API server would refuse", len(got))
+	}
+}
+
+// FAULTS.md 24: a namespace that is deleted, or made late or anew.
+func TestTheStateOfANamespaceDecidesWhatIsPublishedOfIt(t *testing.T) {
+	gone := metav1.Now()
+	for name, tc := range map[string]struct {
+		name      string
+		namespace metav1.ObjectMeta
+		missing   bool
+		want      NamespaceState
+	}{
+		"none":                       {name: "shop", missing: true, want: NamespaceMissing},
+		"a user's":                   {name: "shop", namespace: metav1.ObjectMeta{Labels: map[string]string{"team": "x", "other": "y"}}, want: NamespaceReady},
+		"one that is being deleted":  {name: "shop", namespace: metav1.ObjectMeta{DeletionTimestamp: &gone}, want: NamespaceTerminating},
+		"Comity's own":               {name: "comity-system", want: NamespaceReserved},
+		"Comity's own, not read yet": {name: "comity-system", missing: true, want: NamespaceReserved},
+		"the cluster's own":          {name: "kube-system", want: NamespaceReserved},
+		"one of the exchange":        {name: "comity-a", namespace: metav1.ObjectMeta{Labels: map[string]string{model.LabelExchangeFrom: "a"}}, want: NamespaceReserved},
+	} {
+		var namespace *corev1.Namespace
+		if !tc.missing {
+			namespace = &corev1.Namespace{ObjectMeta: tc.namespace}
+		}
+		if got := Namespace(tc.name, namespace, "comity-system"); got != tc.want {
+			t.Errorf("%s: got %v, want %v", name, got, tc.want)
+		}
+		var want map[string]map[string]string
+		if tc.want == NamespaceReady {
+			want = map[string]map[string]string{"shop": {"team": "x"}}
+		}
+		if diff := cmp.Diff(want, NamespaceRecords(tc.name, namespace, "comity-system", []string{"team", "zone"})); diff != "" {
+			t.Errorf("%s: records (-want +got):\n%s", name, diff)
+		}
+	}
+}
