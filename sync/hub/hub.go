@@ -27,6 +27,7 @@ import (
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/notify"
+	"github.com/comity-mcs/comity/sync/remote"
 	"github.com/comity-mcs/comity/sync/restoredetect"
 )
 
@@ -72,9 +73,9 @@ type Hub struct {
 
 // New prepares the exchange; it sends no request and reads no file.
 func New(opts Options) (*Hub, error) {
-	link := &link{path: opts.Kubeconfig, self: opts.Self}
+	link := newLink(opts.Kubeconfig, opts.Self)
 	mapper := newMapper()
-	httpClient := link.client()
+	httpClient := remote.NewClient(link)
 	if opts.Wrap != nil {
 		httpClient.Transport = opts.Wrap(httpClient.Transport)
 	}

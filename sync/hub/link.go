@@ -17,6 +17,7 @@ import (
 
 	"github.com/comity-mcs/comity/sync/members"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/remote"
 )
 
 // placeholder stands for the hub's address in clients that are made before it
@@ -24,23 +25,22 @@ import (
 const placeholder = "https://exchange.invalid"
 
 // link sends every request to the hub as the kubeconfig in the file says now.
-// Clients and caches thus outlive their credentials: a new token or a new
-// authority is used by the next request, and no watch starts over for it.
 type link struct {
-	path string
-	self model.ClusterID
-	// current is nil until the file was there and good.
-	current atomic.Pointer[access]
+	path      string
+	transport *remote.Transport
+	// current is the content of the file in use; nil until it was there and good.
+	current atomic.Pointer[content]
 	// wrong is why the file is not used as it is now; nil if it is.
 	wrong atomic.Pointer[string]
 }
 
-// access is one content of the file.
-type access struct {
-	content   []byte
-	config    *rest.Config
-	server    *url.URL
-	transport http.RoundTripper
+type content struct {
+	bytes  []byte
+	server *url.URL
+}
+
+func newLink(path string, self model.ClusterID) *link {
+	return &link{path: path, transport: remote.NewTransport(self)}
 }
 
 // errServerChanged ends the process: another server may hold other data, and
@@ -50,25 +50,32 @@ var errServerChanged = errors.New("the kubeconfig of the exchange names another 
 // read takes over what the file holds now; changed tells whether that is new.
 // A file that cannot be used leaves in place what was used before.
 func (l *link) read() (changed bool, err error) {
-	content, err := os.ReadFile(l.path)
+	data, err := os.ReadFile(l.path)
 	if errors.Is(err, os.ErrNotExist) {
 		return false, l.refuse("the file does not exist; run kubectl comity join, and mount the Secret that it makes")
 	} else if err != nil {
 		return false, l.refuse(err.Error())
 	}
 	before := l.current.Load()
-	if before != nil && bytes.Equal(before.content, content) {
+	if before != nil && bytes.Equal(before.bytes, data) {
 		l.wrong.Store(nil)
 		return false, nil
 	}
-	next, err := newAccess(content, l.self)
+	config, err := members.RESTConfig(data)
 	if err != nil {
 		return false, l.refuse(err.Error())
 	}
-	if before != nil && *before.server != *next.server {
+	server, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return false, l.refuse("clusters.cluster.server: expected the URL of an API server")
+	}
+	if before != nil && *before.server != *server {
 		return false, errServerChanged
 	}
-	l.current.Store(next)
+	if err := l.transport.Use(config); err != nil {
+		return false, l.refuse(err.Error())
+	}
+	l.current.Store(&content{data, server})
 	l.wrong.Store(nil)
 	return true, nil
 }
@@ -78,23 +85,6 @@ func (l *link) refuse(why string) error {
 	text := fmt.Sprintf("the kubeconfig of the exchange, %s: %s", l.path, why)
 	l.wrong.Store(&text)
 	return errors.New(text)
-}
-
-func newAccess(content []byte, self model.ClusterID) (*access, error) {
-	config, err := members.RESTConfig(content)
-	if err != nil {
-		return nil, err
-	}
-	config.UserAgent = "comity/" + string(self)
-	server, _, err := rest.DefaultServerUrlFor(config)
-	if err != nil {
-		return nil, errors.New("clusters.cluster.server: expected the URL of an API server")
-	}
-	transport, err := rest.TransportFor(config)
-	if err != nil {
-		return nil, errors.New("the credentials cannot be used")
-	}
-	return &access{content: content, config: config, server: server, transport: transport}, nil
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -110,7 +100,7 @@ func (l *link) RoundTrip(request *http.Request) (*http.Response, error) {
 	request.URL.Scheme, request.URL.Host = now.server.Scheme, now.server.Host
 	request.URL.Path = strings.TrimRight(now.server.Path, "/") + request.URL.Path
 	request.Host = ""
-	return now.transport.RoundTrip(request)
+	return l.transport.RoundTrip(request)
 }
 
 // problem is why there is no access at all; nil if there is.
@@ -124,17 +114,7 @@ func (l *link) problem() error {
 	return fmt.Errorf("the kubeconfig of the exchange, %s, was not read yet", l.path)
 }
 
-// client has the link as its transport.
-func (l *link) client() *http.Client {
-	return &http.Client{
-		Transport: l,
-		// An API server does not redirect; one that does would make this pod
-		// ask servers of its choosing, with the token attached.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-}
-
-// restConfig is for clients that get client() as well.
+// restConfig is for clients whose transport is the link.
 func (l *link) restConfig() *rest.Config {
 	// The hub's own priority and fairness is the limit, as at home.
 	return &rest.Config{Host: placeholder, QPS: -1}

@@ -17,6 +17,8 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/comity-mcs/comity/sync/remote"
 )
 
 // server answers with the token, the path and the name that it was asked with.
@@ -53,7 +55,7 @@ func write(t *testing.T, l *link, content []byte) {
 
 func ask(t *testing.T, l *link) (string, error) {
 	t.Helper()
-	answer, err := l.client().Get(placeholder + "/api/v1")
+	answer, err := remote.NewClient(l).Get(placeholder + "/api/v1")
 	if err != nil {
 		return "", err
 	}
@@ -67,7 +69,7 @@ func ask(t *testing.T, l *link) (string, error) {
 
 func TestRequestsGoWhereTheFileSays(t *testing.T) {
 	s := server(t)
-	l := &link{path: filepath.Join(t.TempDir(), "exchange"), self: "a"}
+	l := newLink(filepath.Join(t.TempDir(), "exchange"), "a")
 
 	if changed, err := l.read(); changed || err == nil || !strings.Contains(err.Error(), "the file does not exist; run kubectl comity join") {
 		t.Errorf("without the file: %t, %v", changed, err)
@@ -98,7 +100,7 @@ func TestRequestsGoWhereTheFileSays(t *testing.T) {
 
 func TestAFileThatCannotBeUsedChangesNothing(t *testing.T) {
 	s := server(t)
-	l := &link{path: filepath.Join(t.TempDir(), "exchange"), self: "a"}
+	l := newLink(filepath.Join(t.TempDir(), "exchange"), "a")
 	write(t, l, kubeconfig(t, s, "", "one"))
 	if _, err := l.read(); err != nil {
 		t.Fatal(err)
@@ -123,7 +125,7 @@ func TestAFileThatCannotBeUsedChangesNothing(t *testing.T) {
 
 func TestAnotherServerIsNotTakenForTheSameHub(t *testing.T) {
 	one, other := server(t), server(t)
-	l := &link{path: filepath.Join(t.TempDir(), "exchange"), self: "a"}
+	l := newLink(filepath.Join(t.TempDir(), "exchange"), "a")
 	write(t, l, kubeconfig(t, one, "", "one"))
 	if _, err := l.read(); err != nil {
 		t.Fatal(err)

@@ -47,7 +47,7 @@ func TestTheTokenIsRenewedInTheSecret(t *testing.T) {
 	secret.Namespace, secret.Name = "comity-system", model.ExchangeSecret
 	h := &Hub{
 		opts:  Options{Namespace: "comity-system", Log: logr.Discard()},
-		link:  &link{path: filepath.Join(t.TempDir(), "exchange"), self: "a"},
+		link:  newLink(filepath.Join(t.TempDir(), "exchange"), "a"),
 		local: fake.NewClientBuilder().WithObjects(secret).Build(),
 	}
 	write(t, h.link, old)
@@ -82,7 +82,7 @@ func TestAFileThatIsNoSecretsIsLeftToWhoeverWroteIt(t *testing.T) {
 	s := server(t)
 	h := &Hub{
 		opts:  Options{Namespace: "comity-system", Log: logr.Discard()},
-		link:  &link{path: filepath.Join(t.TempDir(), "exchange"), self: "a"},
+		link:  newLink(filepath.Join(t.TempDir(), "exchange"), "a"),
 		local: fake.NewClientBuilder().Build(),
 		now:   time.Now,
 	}

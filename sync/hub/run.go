@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 
 	"github.com/comity-mcs/comity/sync/members"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/remote"
 )
 
 const (
@@ -137,10 +137,6 @@ func (h *Hub) lookAtAll(ctx context.Context) {
 // in use has lived long enough. Where the file comes from elsewhere, whoever
 // wrote it renews it.
 func (h *Hub) renew(ctx context.Context) {
-	now := h.link.current.Load()
-	if now == nil {
-		return
-	}
 	var secret corev1.Secret
 	key := client.ObjectKey{Namespace: h.opts.Namespace, Name: model.ExchangeSecret}
 	if err := h.local.Get(ctx, key, &secret); err != nil {
@@ -149,22 +145,21 @@ func (h *Hub) renew(ctx context.Context) {
 		}
 		return
 	}
-	if err := h.renewIn(ctx, now, &secret); err != nil && ctx.Err() == nil {
+	if err := h.renewIn(ctx, &secret); err != nil && ctx.Err() == nil {
 		h.opts.Log.Info("token not renewed, trying again", "reason", err.Error())
 	}
 }
 
-func (h *Hub) renewIn(ctx context.Context, now *access, secret *corev1.Secret) error {
+func (h *Hub) renewIn(ctx context.Context, secret *corev1.Secret) error {
 	// What the Secret holds may be newer than the file, which follows late.
 	config, err := members.RESTConfig(secret.Data[kubeconfigKey])
 	if err != nil {
 		return fmt.Errorf("read Secret %s/%s, key %s: %w", secret.Namespace, secret.Name, kubeconfigKey, err)
 	}
-	if config.Host != now.config.Host {
+	if config.Host != h.link.transport.Config().Host {
 		return nil
 	}
-	config.UserAgent = now.config.UserAgent
-	renewed, err := members.Renew(ctx, config, &http.Client{Transport: now.transport}, secret, h.now())
+	renewed, err := members.Renew(ctx, config, remote.NewClient(h.link.transport), secret, h.now())
 	if err != nil || renewed == nil {
 		return err
 	}

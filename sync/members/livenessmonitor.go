@@ -99,7 +99,7 @@ func (s *Set) listen(m *member, now time.Time) bool {
 // question asks for the peer's Lease on a connection of its own.
 func (s *Set) question(m *member, now time.Time) {
 	m.pulse.asking, m.pulse.asked = true, now
-	config := m.listening().config
+	config := m.listening().Config()
 	s.ending.Go(func() {
 		stamp, failure := s.ask(s.ctx, m.id, s.opts.Self, config)
 		s.answered(m, stamp, failure)
@@ -208,10 +208,10 @@ func (s *Set) silence(m *member, now time.Time, why remote.Failure) bool {
 // has on trial is not given up for that: it is what the administrator wants.
 func (s *Set) reconnect(m *member, now time.Time) {
 	dead := m.listening()
-	if m.next != nil && (m.next.config != dead.config || now.Sub(m.next.dialed) < s.opts.StaleAfter) {
+	if m.next != nil && (!m.next.again || now.Sub(m.next.dialed) < s.opts.StaleAfter) {
 		return
 	}
-	if err := s.dial(m, dead.config); err != nil {
+	if err := s.dial(m, dead.Config(), line{rest: dead.rest, again: true}); err != nil {
 		s.opts.Log.Info("peer not connected anew", "cluster", m.id, "reason", err.Error())
 		return
 	}

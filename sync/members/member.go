@@ -13,7 +13,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 
 	"github.com/comity-mcs/comity/sync/members/deletionguard"
 	"github.com/comity-mcs/comity/sync/members/liveness"
@@ -41,7 +40,7 @@ const maxRejected = 10
 type member struct {
 	id     model.ClusterID
 	secret *corev1.Secret
-	digest [sha256.Size]byte
+	claim  claim // what the Secret holds
 	active *line
 	next   *line
 	// readable: active is verified, and guard has seen what it holds.
@@ -64,11 +63,19 @@ type member struct {
 	guard *deletionguard.Guard
 }
 
-// line is a connection, what it was made with, and when.
+// line is a connection, and when it was made.
 type line struct {
 	*remote.Connection
-	config *rest.Config
+	rest   [sha256.Size]byte // as in the claim that it was made for
 	dialed time.Time
+	// again: it replaces one that is dead, and was not made for a rotated Secret.
+	again bool
+}
+
+// renew uses the token of c from now on; false if c differs in more than that, or
+// nothing was read yet.
+func (l *line) renew(c claim) bool {
+	return l != nil && c.config != nil && l.rest == c.rest && l.Renew(c.config)
 }
 
 // is reports whether the line has this connection.
@@ -95,7 +102,8 @@ func (s *Set) newMember(c claim) *member {
 }
 
 func (m *member) state() State {
-	out := State{ID: m.id, Secret: types.NamespacedName{Namespace: m.secret.Namespace, Name: m.secret.Name}, Synced: m.readable, Trying: m.next != nil}
+	out := State{ID: m.id, Secret: types.NamespacedName{Namespace: m.secret.Namespace, Name: m.secret.Name}, Synced: m.readable,
+		Trying: m.next != nil || m.active != nil && m.active.Renewing()}
 	newest := m.next
 	if newest == nil {
 		newest = m.active
@@ -150,6 +158,7 @@ func (s *Set) stateChanged(c *remote.Connection) {
 	if m.next.is(c) && verified {
 		s.retire(m.active)
 		m.active, m.next, m.readable = m.next, nil, false
+		m.active.renew(m.claim) // the token may have been replaced since
 	}
 	// Of a connection on trial and one in use, the one on trial is what the
 	// Secret says now, so its problems are the ones to tell.

@@ -137,11 +137,10 @@ func (s *Set) adopt(claims []claim, imported map[model.ClusterID][]types.Namespa
 			after.members = append(after.members, c.id)
 		}
 		s.follow(m, c.secret, &after)
-		if known && m.digest == c.digest {
-			continue
+		if !known || m.claim.digest != c.digest {
+			m.claim = c
+			s.try(m)
 		}
-		m.digest = c.digest
-		s.try(m, c)
 	}
 	for id, m := range s.members {
 		if !claimed[id] {
@@ -157,25 +156,48 @@ func (s *Set) adopt(claims []claim, imported map[model.ClusterID][]types.Namespa
 	return after
 }
 
-// try connects with what the Secret holds now. The connection in use, if any,
-// stays until the new one is synced; a bad kubeconfig replaces nothing.
-func (s *Set) try(m *member, c claim) {
+// try takes over what the Secret holds now. A new token is used by the connection
+// that there is. Anything else makes a new one, and the one in use stays until
+// that is synced; a bad kubeconfig replaces nothing.
+func (s *Set) try(m *member) {
 	m.refused = ""
-	if c.config == nil {
-		m.refused = s.reported[c.secret.UID]
+	if m.claim.config == nil {
+		m.refused = s.reported[m.secret.UID]
 		return
 	}
-	if err := s.dial(m, c.config); err != nil {
+	if s.renew(m) {
+		return
+	}
+	if err := s.dial(m, m.claim.config, line{rest: m.claim.rest}); err != nil {
 		m.refused = err.Error()
-		s.event(c.secret, aboutReading, corev1.EventTypeWarning, ReasonInvalidKubeconfig, err.Error())
+		s.event(m.secret, aboutReading, corev1.EventTypeWarning, ReasonInvalidKubeconfig, err.Error())
 		return
 	}
-	s.opts.Log.Info("connecting to peer", "cluster", c.id)
+	s.opts.Log.Info("connecting to peer", "cluster", m.id)
 	m.rejected = 0
 }
 
-// dial makes a connection that takes the place of the one in use once it is synced.
-func (s *Set) dial(m *member, config *rest.Config) error {
+// renew gives the connection of m the token of its Secret, and reports false if
+// that takes a new connection.
+func (s *Set) renew(m *member) bool {
+	switch {
+	case m.active.renew(m.claim):
+		if m.next != nil && !m.next.again {
+			s.retire(m.next)
+			m.next = nil
+			problem, verified := m.active.State()
+			s.tellProblem(m, problem, verified)
+		}
+	case !m.next.renew(m.claim):
+		return false
+	}
+	s.opts.Log.Info("the Secret of a peer holds another token", "cluster", m.id)
+	return true
+}
+
+// dial makes a connection that takes the place of the one in use once it is
+// synced; as says what it is made for.
+func (s *Set) dial(m *member, config *rest.Config, as line) error {
 	next, err := s.connect(s.ctx, remote.Options{
 		ID: m.id, Self: s.opts.Self, ClusterSet: s.opts.ClusterSet, ClusterUID: m.uid, Config: config, Log: s.opts.Log,
 		Hooks: remote.Hooks{
@@ -188,7 +210,8 @@ func (s *Set) dial(m *member, config *rest.Config) error {
 		return err
 	}
 	s.retire(m.next)
-	m.next = &line{next, config, s.opts.Clock.Now()}
+	as.Connection, as.dialed = next, s.opts.Clock.Now()
+	m.next = &as
 	return nil
 }
 

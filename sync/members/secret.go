@@ -4,6 +4,7 @@
 package members
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"errors"
@@ -43,8 +44,8 @@ type claim struct {
 	// config is nil if the kubeconfig was refused: the member exists, so
 	// nothing of it may be drained, but it cannot be reached with this Secret.
 	config *rest.Config
-	// digest changes with the kubeconfig.
-	digest [sha256.Size]byte
+	// digest changes with the kubeconfig, rest with all of it but the token.
+	digest, rest [sha256.Size]byte
 }
 
 // judge decides which Secrets stand for which members. Of two that claim one
@@ -73,7 +74,9 @@ func judge(secrets []corev1.Secret, self model.ClusterID, set string) (claims []
 		if f != nil {
 			refusals = append(refusals, refusal{s, ReasonInvalidKubeconfig, fmt.Sprintf("Secret %s/%s, key %s: %s", s.Namespace, s.Name, secretKey, f)})
 		}
-		c.config = config
+		if c.config = config; config != nil {
+			c.rest = sha256.Sum256(bytes.ReplaceAll(s.Data[secretKey], []byte(config.BearerToken), nil))
+		}
 		claims = append(claims, c)
 	}
 	return claims, refusals

@@ -11,12 +11,14 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -194,3 +196,74 @@ func TestARequestForATokenEndsWithoutAnAnswer(t *testing.T) {
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// withToken is the peer Secret with another token.
+func (w *world) withToken(token string) corev1.Secret {
+	w.t.Helper()
+	s := w.server.secret()
+	var err error
+	if s.Data[secretKey], err = kubeconfig.WithToken(s.Data[secretKey], token); err != nil {
+		w.t.Fatal(err)
+	}
+	return s
+}
+
+func TestANewTokenInTheSecretIsUsedByTheConnectionThatThereIs(t *testing.T) {
+	w := exporting(t, 1)
+	before := w.active()
+	w.secrets(w.withToken("renewed"))
+	w.await("the token is in use", func() bool { return before.Config().BearerToken == "renewed" && !w.set.States()[0].Trying })
+	if w.active() != before {
+		t.Error("it made a new connection")
+	}
+	w.server.change(func() {
+		if n := w.server.lists["exportrecords/"+shared]; n != 1 {
+			t.Errorf("the exports were listed %d times", n)
+		}
+	})
+	s := w.withToken("renewed")
+	s.Data[secretKey] = append([]byte("# changed\n"), s.Data[secretKey]...)
+	w.secrets(s)
+	w.await("any other change makes a new connection", func() bool { return w.active() != before && w.member().Synced })
+}
+
+func TestATokenThatIsRefusedLeavesTheOldOneInUseAndIsReported(t *testing.T) {
+	w := exporting(t, 1)
+	before := w.active()
+	refuse := func(f func(string) (int, string)) { w.server.change(func() { w.server.refuse = f }) }
+	refuse(func(string) (int, string) { return 401, "Unauthorized" }) // requests; the watches stay open
+	w.secrets(w.withToken("refused"))
+	w.await("it is reported", func() bool { s := w.set.States()[0]; return s.Reason == ReasonUnauthorized && s.Trying && s.Synced })
+	w.says("Warning Unauthorized", "the token is not accepted")
+	if before.Config().BearerToken != token || w.active() != before {
+		t.Error("it is in use")
+	}
+	w.server.put("exportrecords", record(shared, 7))
+	w.await("the watches go on", func() bool { return len(w.set.Exports(keyOf(7))) == 1 })
+	k := &tokenRefresher{set: w.set}
+	if len(k.readable()) > 0 {
+		t.Error("a token that may not work is renewed")
+	}
+	refuse(nil)
+	w.secrets(w.withToken("accepted"))
+	w.await("a better one is in use", func() bool { s := w.set.States()[0]; return s.Reason == "" && !s.Trying })
+	w.await("that is an event", func() bool {
+		return slices.ContainsFunc(w.happened(), func(e string) bool { return strings.HasPrefix(e, "Normal Connected") })
+	})
+}
+
+func TestASecretThatIsTurnedBackLeavesTheConnectionInUse(t *testing.T) {
+	w := exporting(t, 1)
+	before, elsewhere := w.active(), w.server.secret()
+	elsewhere.Data[secretKey] = kubeconfigOf(t, "https://127.0.0.1:1", w.server.ca(), token)
+	w.secrets(elsewhere)
+	w.await("another server is on trial", func() bool { s := w.set.States()[0]; return s.Reason == ReasonUnreachable && s.Trying })
+	w.secrets(w.withToken("renewed"))
+	w.await("nothing is on trial", func() bool { s := w.set.States()[0]; return s.Reason == "" && !s.Trying })
+	if w.active() != before || !w.member().Synced {
+		t.Error("the connection was replaced")
+	}
+	if diff := cmp.Diff([]string{"Warning Unreachable", "Normal Connected"}, w.kinds()); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}

@@ -6,7 +6,6 @@ package remote
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -15,8 +14,8 @@ import (
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 
 	"github.com/comity-mcs/comity/sync/model"
@@ -25,7 +24,6 @@ import (
 
 // Bounds on what one peer can cost us.
 const (
-	dialTimeout = 10 * time.Second
 	// listTimeout bounds one page of a list; watches have none, and are ended
 	// by the HTTP/2 health check when the peer falls silent.
 	listTimeout = 60 * time.Second
@@ -72,12 +70,13 @@ type Options struct {
 // Connection reads one peer. All methods may be called from any goroutine; what
 // they return is read-only.
 type Connection struct {
-	opts   Options
-	config *rest.Config
-	http   *http.Client
-	feeds  feeds
-	cancel context.CancelFunc
-	done   sync.WaitGroup
+	opts      Options
+	transport *Transport
+	http      *http.Client
+	feeds     feeds
+	cancel    context.CancelFunc
+	done      sync.WaitGroup
+	tokens    chan *rest.Config // holds one at most, the newest
 
 	// verified: everything was read, and the MemberRecord is what it should be.
 	verified atomic.Bool
@@ -90,24 +89,24 @@ type Connection struct {
 	// reported is what Reported gives, as refresh last found and told it.
 	reported bool
 	member   Failure // what is wrong with the MemberRecord
+	renewing bool    // a token is on trial
+	refused  Failure // why that token is not in use
 	problem  Failure
 }
 
 // Connect starts reading a peer. It returns at once; whether the peer can be
 // reached shows in the hooks.
 func Connect(ctx context.Context, opts Options) (*Connection, error) {
-	config := rest.CopyConfig(opts.Config)
-	config.UserAgent = "comity/" + string(opts.Self)
-	config.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(peerQPS, peerBurst)
-	config.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext
-	httpClient, err := rest.HTTPClientFor(config)
-	if err != nil {
-		return nil, fmt.Errorf("cluster %s: the credentials cannot be used", opts.ID)
+	transport := NewTransport(opts.Self)
+	if err := transport.Use(opts.Config); err != nil {
+		return nil, fmt.Errorf("cluster %s: %w", opts.ID, err)
 	}
-	httpClient.CheckRedirect = noRedirect
-
 	ctx, cancel := context.WithCancel(klog.NewContext(ctx, opts.Log))
-	c := &Connection{opts: opts, config: config, http: httpClient, cancel: cancel, uid: opts.ClusterUID, failing: map[*feed]Failure{}}
+	c := &Connection{
+		opts: opts, transport: transport, http: NewClient(transport), cancel: cancel,
+		tokens: make(chan *rest.Config, 1), uid: opts.ClusterUID, failing: map[*feed]Failure{},
+	}
+	var err error
 	if c.feeds, err = newFeeds(c); err != nil {
 		cancel()
 		return nil, fmt.Errorf("cluster %s: %w", opts.ID, err)
@@ -117,24 +116,24 @@ func Connect(ctx context.Context, opts Options) (*Connection, error) {
 	}
 	c.done.Go(func() { c.awaitLists(ctx) })
 	c.done.Go(func() { c.awaitReports(ctx) })
+	c.done.Go(func() { c.useTokens(ctx) })
 	return c, nil
 }
-
-// An API server does not redirect; one that does would make this pod ask
-// servers of its choosing, with the token attached.
-func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // ID is the peer's id.
 func (c *Connection) ID() model.ClusterID { return c.opts.ID }
 
 // Client is the configuration and the client of this connection, for the one
 // request that is no reading: the renewal of its own token.
-func (c *Connection) Client() (*rest.Config, *http.Client) { return c.config, c.http }
+func (c *Connection) Client() (*rest.Config, *http.Client) { return c.Config(), c.http }
+
+// Config is the configuration whose credentials are in use.
+func (c *Connection) Config() *rest.Config { return c.transport.Config() }
 
 // Stop ends all reading; Wait returns when nothing runs any more.
 func (c *Connection) Stop() {
 	c.cancel()
-	c.http.CloseIdleConnections()
+	utilnet.CloseIdleConnectionsFor(c.transport)
 }
 
 // Wait returns when everything that Connect started has ended.
@@ -232,9 +231,12 @@ func (c *Connection) refresh() {
 	}
 }
 
-// currentProblem is the first that there is: what keeps everything from being
+// currentProblem is the first that there is: a token that is refused, what keeps everything from being
 // read, then who the peer is, then what keeps only a part from being read.
 func (c *Connection) currentProblem() Failure {
+	if c.refused != (Failure{}) {
+		return c.refused
+	}
 	for _, f := range c.feeds.required() {
 		if p, bad := c.failing[f]; bad {
 			return p

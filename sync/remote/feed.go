@@ -13,12 +13,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/flowcontrol"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/comity-mcs/comity/sync/compactslice"
@@ -81,7 +81,9 @@ func newFeeds(c *Connection) (feeds, error) {
 	if err := errors.Join(discoveryv1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme), exchangev1alpha1.AddToScheme(scheme)); err != nil {
 		return feeds{}, err
 	}
-	open := opener{connection: c, scheme: scheme}
+	config := withoutToken(c.opts.Config)
+	config.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(peerQPS, peerBurst)
+	open := opener{connection: c, config: config, scheme: scheme}
 	shared, scoped := model.ExchangeNamespace(c.opts.ID), model.ScopedExchangeNamespace(c.opts.ID, c.opts.Self)
 	out := feeds{
 		namespaces: &feed{kind: "NamespaceRecords", resource: "namespacerecords", namespace: shared},
@@ -109,6 +111,7 @@ func newFeeds(c *Connection) (feeds, error) {
 // opener makes the informers of feeds and keeps the first thing that went wrong.
 type opener struct {
 	connection *Connection
+	config     *rest.Config
 	scheme     *runtime.Scheme
 	err        error
 }
@@ -122,18 +125,14 @@ func (o *opener) feed(f *feed, object, list runtime.Object, handler toolscache.R
 		o.err = err
 		return
 	}
-	client, err := clientFor(o.connection, o.scheme, kinds[0])
+	// Protobuf where the type has it. Kinds are known beforehand, so nothing is
+	// discovered: a peer whose discovery is broken can still be read.
+	client, err := apiutil.RESTClientForGVK(kinds[0], false, false, o.config, serializer.NewCodecFactory(o.scheme), o.connection.http)
 	if err != nil {
 		o.err = err
 		return
 	}
 	o.err = f.open(o.connection, client, runtime.NewParameterCodec(o.scheme), object, list, handler)
-}
-
-// clientFor speaks protobuf where the type has it. Kinds are known beforehand,
-// so nothing is discovered: a peer whose discovery is broken can still be read.
-func clientFor(c *Connection, scheme *runtime.Scheme, gvk schema.GroupVersionKind) (rest.Interface, error) {
-	return apiutil.RESTClientForGVK(gvk, false, false, c.config, serializer.NewCodecFactory(scheme), c.http)
 }
 
 func (f *feed) open(c *Connection, client rest.Interface, codec runtime.ParameterCodec, object, list runtime.Object, handler toolscache.ResourceEventHandler) error {

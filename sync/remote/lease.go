@@ -90,6 +90,8 @@ func freshClient(config *rest.Config, self model.ClusterID) (coordinationclient.
 	if err != nil {
 		return nil, nil, err
 	}
-	client, err := coordinationclient.NewForConfigAndClient(config, &http.Client{Transport: wrapped, Timeout: askTimeout, CheckRedirect: noRedirect})
+	httpClient := NewClient(wrapped)
+	httpClient.Timeout = askTimeout
+	client, err := coordinationclient.NewForConfigAndClient(config, httpClient)
 	return client, transport.CloseIdleConnections, err
 }

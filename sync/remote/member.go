@@ -73,16 +73,9 @@ func (c *Connection) confirm(ctx context.Context) error {
 	if !c.verified.Load() {
 		return nil // nothing is concluded from what it lacks
 	}
-	f := c.feeds.members
-	var list exchangev1alpha1.MemberRecordList
-	if err := f.client.Get().Namespace(f.namespace).Resource(f.resource).MaxRetries(1).Do(ctx).Into(&list); err != nil {
+	record, err := c.readMember(ctx)
+	if err != nil {
 		return err
-	}
-	var record *exchangev1alpha1.MemberRecord
-	for i := range list.Items {
-		if list.Items[i].Name == string(c.opts.ID) {
-			record = &list.Items[i]
-		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,6 +83,21 @@ func (c *Connection) confirm(ctx context.Context) error {
 		return errors.New(p.Message)
 	}
 	return nil
+}
+
+// readMember reads from the peer's API server what memberRecord reads from the cache.
+func (c *Connection) readMember(ctx context.Context) (*exchangev1alpha1.MemberRecord, error) {
+	f := c.feeds.members
+	var list exchangev1alpha1.MemberRecordList
+	if err := f.client.Get().Namespace(f.namespace).Resource(f.resource).MaxRetries(1).Do(ctx).Into(&list); err != nil {
+		return nil, err
+	}
+	for i := range list.Items {
+		if list.Items[i].Name == string(c.opts.ID) {
+			return &list.Items[i], nil
+		}
+	}
+	return nil, nil
 }
 
 // plausibleUID reports whether a peer's word may stand in an annotation and in

@@ -1,0 +1,116 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package remote
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"reflect"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// dialTimeout bounds how long a connection takes to open.
+const dialTimeout = 10 * time.Second
+
+// Transport sends requests to one API server with the credentials that it was
+// given last. Clients, caches and open watches outlive their credentials: the
+// next request uses the new ones. All methods may be called from any goroutine.
+type Transport struct {
+	self    model.ClusterID
+	current atomic.Pointer[credentials]
+}
+
+// credentials are a configuration and a transport that verifies its server and
+// sends everything but its token.
+type credentials struct {
+	config *rest.Config
+	base   http.RoundTripper
+}
+
+// NewTransport returns a Transport of cluster self that has no credentials yet.
+func NewTransport(self model.ClusterID) *Transport { return &Transport{self: self} }
+
+// Use has every further request sent with the credentials of config. Its error
+// never holds a credential.
+func (t *Transport) Use(config *rest.Config) error {
+	next, err := t.prepare(config)
+	if err == nil {
+		t.current.Store(next)
+	}
+	return err
+}
+
+// prepare keeps the open TCP connections if config brings no more than a token.
+func (t *Transport) prepare(config *rest.Config) (*credentials, error) {
+	if now := t.current.Load(); now != nil && t.DiffersInToken(config) {
+		return &credentials{config, now.base}, nil
+	}
+	without := withoutToken(config)
+	without.UserAgent = "comity/" + string(t.self)
+	without.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext
+	base, err := rest.TransportFor(without)
+	if err != nil {
+		return nil, errors.New("the credentials cannot be used")
+	}
+	return &credentials{config, base}, nil
+}
+
+// DiffersInToken reports whether config is what is in use, but for the token.
+func (t *Transport) DiffersInToken(config *rest.Config) bool {
+	return reflect.DeepEqual(withoutToken(t.current.Load().config), withoutToken(config))
+}
+
+func withoutToken(config *rest.Config) *rest.Config {
+	out := rest.CopyConfig(config)
+	out.BearerToken = ""
+	return out
+}
+
+// Config is what was given to Use last; nil before.
+func (t *Transport) Config() *rest.Config {
+	if now := t.current.Load(); now != nil {
+		return now.config
+	}
+	return nil
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
+	use := t.current.Load()
+	if trial, is := request.Context().Value(trialKey{}).(*credentials); is {
+		use = trial
+	}
+	if use.config.BearerToken != "" {
+		request = request.Clone(request.Context())
+		request.Header.Set("Authorization", "Bearer "+use.config.BearerToken)
+	}
+	return use.base.RoundTrip(request)
+}
+
+// WrappedRoundTripper lets idle connections be closed through a Transport.
+func (t *Transport) WrappedRoundTripper() http.RoundTripper { return t.current.Load().base }
+
+type trialKey struct{}
+
+// onTrial is a context whose requests, and no others, are sent with config.
+func (t *Transport) onTrial(ctx context.Context, config *rest.Config) (context.Context, error) {
+	trial, err := t.prepare(config)
+	return context.WithValue(ctx, trialKey{}, trial), err
+}
+
+// NewClient returns a client that follows no redirect. An API server does not
+// redirect; one that does would have this pod send its token to any server.
+func NewClient(transport http.RoundTripper) *http.Client {
+	return &http.Client{
+		Transport:     transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
