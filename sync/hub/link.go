@@ -15,9 +15,9 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/comity-mcs/comity/sync/members"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/remote"
+	"github.com/comity-mcs/comity/sync/remote/kubeconfig"
 )
 
 // placeholder stands for the hub's address in clients that are made before it
@@ -61,9 +61,9 @@ func (l *link) read() (changed bool, err error) {
 		l.wrong.Store(nil)
 		return false, nil
 	}
-	config, err := members.RESTConfig(data)
-	if err != nil {
-		return false, l.refuse(err.Error())
+	config, fault := kubeconfig.Sanitize(data)
+	if fault != nil {
+		return false, l.refuse(fault.String())
 	}
 	server, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {

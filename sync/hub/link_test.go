@@ -31,8 +31,8 @@ func server(t *testing.T) *httptest.Server {
 	return s
 }
 
-// kubeconfig leads to a path of s with token.
-func kubeconfig(t *testing.T, s *httptest.Server, path, token string) []byte {
+// kubeconfigFor leads to a path of s with token.
+func kubeconfigFor(t *testing.T, s *httptest.Server, path, token string) []byte {
 	t.Helper()
 	config := clientcmdapi.NewConfig()
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
@@ -78,7 +78,7 @@ func TestRequestsGoWhereTheFileSays(t *testing.T) {
 		t.Errorf("asked without the file: %v", err)
 	}
 
-	write(t, l, kubeconfig(t, s, "/clusters/hub", "one"))
+	write(t, l, kubeconfigFor(t, s, "/clusters/hub", "one"))
 	if changed, err := l.read(); !changed || err != nil {
 		t.Fatalf("with the file: %t, %v", changed, err)
 	}
@@ -89,7 +89,7 @@ func TestRequestsGoWhereTheFileSays(t *testing.T) {
 		t.Errorf("nothing changed, but: %t, %v", changed, err)
 	}
 
-	write(t, l, kubeconfig(t, s, "/clusters/hub", "two"))
+	write(t, l, kubeconfigFor(t, s, "/clusters/hub", "two"))
 	if changed, err := l.read(); !changed || err != nil {
 		t.Fatalf("with a new token: %t, %v", changed, err)
 	}
@@ -101,14 +101,14 @@ func TestRequestsGoWhereTheFileSays(t *testing.T) {
 func TestAFileThatCannotBeUsedChangesNothing(t *testing.T) {
 	s := server(t)
 	l := newLink(filepath.Join(t.TempDir(), "exchange"), "a")
-	write(t, l, kubeconfig(t, s, "", "one"))
+	write(t, l, kubeconfigFor(t, s, "", "one"))
 	if _, err := l.read(); err != nil {
 		t.Fatal(err)
 	}
 	for name, content := range map[string][]byte{
 		"nothing":  nil,
 		"no YAML":  []byte("{secret-text"),
-		"a plugin": []byte(strings.Replace(string(kubeconfig(t, s, "", "secret-text")), "token: secret-text", "exec: {apiVersion: v1, command: /bin/sh}", 1)),
+		"a plugin": []byte(strings.Replace(string(kubeconfigFor(t, s, "", "secret-text")), "token: secret-text", "exec: {apiVersion: v1, command: /bin/sh}", 1)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			write(t, l, content)
@@ -126,11 +126,11 @@ func TestAFileThatCannotBeUsedChangesNothing(t *testing.T) {
 func TestAnotherServerIsNotTakenForTheSameHub(t *testing.T) {
 	one, other := server(t), server(t)
 	l := newLink(filepath.Join(t.TempDir(), "exchange"), "a")
-	write(t, l, kubeconfig(t, one, "", "one"))
+	write(t, l, kubeconfigFor(t, one, "", "one"))
 	if _, err := l.read(); err != nil {
 		t.Fatal(err)
 	}
-	write(t, l, kubeconfig(t, other, "", "one"))
+	write(t, l, kubeconfigFor(t, other, "", "one"))
 	if changed, err := l.read(); changed || !errors.Is(err, errServerChanged) {
 		t.Errorf("got %t, %v; what was read from the one says nothing about the other", changed, err)
 	}

@@ -42,8 +42,8 @@ func TestTheTokenIsRenewedInTheSecret(t *testing.T) {
 	}))
 	defer s.Close()
 
-	old := kubeconfig(t, s, "", token(issued))
-	secret := &corev1.Secret{Data: map[string][]byte{kubeconfigKey: old}}
+	old := kubeconfigFor(t, s, "", token(issued))
+	secret := &corev1.Secret{Data: map[string][]byte{"kubeconfig": old}}
 	secret.Namespace, secret.Name = "comity-system", model.ExchangeSecret
 	h := &Hub{
 		opts:  Options{Namespace: "comity-system", Log: logr.Discard()},
@@ -59,7 +59,7 @@ func TestTheTokenIsRenewedInTheSecret(t *testing.T) {
 		if err := h.local.Get(t.Context(), client.ObjectKeyFromObject(secret), &now); err != nil {
 			t.Fatal(err)
 		}
-		return string(now.Data[kubeconfigKey])
+		return string(now.Data["kubeconfig"])
 	}
 
 	h.now = func() time.Time { return issued.Add(30 * time.Minute) }
@@ -86,7 +86,7 @@ func TestAFileThatIsNoSecretsIsLeftToWhoeverWroteIt(t *testing.T) {
 		local: fake.NewClientBuilder().Build(),
 		now:   time.Now,
 	}
-	write(t, h.link, kubeconfig(t, s, "", token(time.Unix(0, 0))))
+	write(t, h.link, kubeconfigFor(t, s, "", token(time.Unix(0, 0))))
 	if _, err := h.link.read(); err != nil {
 		t.Fatal(err)
 	}

@@ -15,9 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/comity-mcs/comity/sync/members"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/remote"
+	"github.com/comity-mcs/comity/sync/remote/kubeconfig"
 )
 
 const (
@@ -26,8 +26,6 @@ const (
 	lookEvery = 5 * time.Second
 	// renewEvery is how often the token's age is looked at.
 	renewEvery = time.Minute
-	// kubeconfigKey is the key of the Secret, as in those of peers.
-	kubeconfigKey = "kubeconfig"
 )
 
 // Start follows the file, the peers and the namespaces until ctx ends. Its
@@ -152,14 +150,14 @@ func (h *Hub) renew(ctx context.Context) {
 
 func (h *Hub) renewIn(ctx context.Context, secret *corev1.Secret) error {
 	// What the Secret holds may be newer than the file, which follows late.
-	config, err := members.RESTConfig(secret.Data[kubeconfigKey])
-	if err != nil {
-		return fmt.Errorf("read Secret %s/%s, key %s: %w", secret.Namespace, secret.Name, kubeconfigKey, err)
+	config, fault := kubeconfig.Sanitize(secret.Data[kubeconfig.SecretKey])
+	if fault != nil {
+		return fmt.Errorf("read Secret %s/%s, key %s: %s", secret.Namespace, secret.Name, kubeconfig.SecretKey, fault)
 	}
 	if config.Host != h.link.transport.Config().Host {
 		return nil
 	}
-	renewed, err := members.Renew(ctx, config, remote.NewClient(h.link.transport), secret, h.now())
+	renewed, err := remote.RenewSecret(ctx, config, remote.NewClient(h.link.transport), secret, h.now())
 	if err != nil || renewed == nil {
 		return err
 	}

@@ -88,7 +88,7 @@ func TestATokenIsKeptWhileMoreThanHalfOfItIsLeft(t *testing.T) {
 	token := func(payload string) string {
 		return "e30." + base64.RawURLEncoding.EncodeToString([]byte(payload)) + ".sig"
 	}
-	day := token(fmt.Sprintf(`{"iat":%d,"exp":%d}`, issued.Unix(), issued.Add(24*time.Hour).Unix()))
+	day := token(fmt.Sprintf(`{"sub":"system:serviceaccount:comity-system:peer-a","iat":%d,"exp":%d}`, issued.Unix(), issued.Add(24*time.Hour).Unix()))
 	cases := []struct {
 		name  string
 		token string

@@ -18,13 +18,14 @@ import (
 
 	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/remote/kubeconfig"
 )
 
 // FieldOwner is the field manager of every object that this package applies.
 const FieldOwner = "comity-join"
 
 // KubeconfigKey is the key of a peer Secret that holds the kubeconfig.
-const KubeconfigKey = "kubeconfig"
+const KubeconfigKey = kubeconfig.SecretKey
 
 // Names of the Roles in every exchange namespace.
 const (

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/remote/kubeconfig"
 )
 
 // exporting is a world in which b exports n Services and was read.
@@ -245,7 +246,7 @@ func TestARotatedConnectionThatLacksManyIsJudgedBeforeItIsRead(t *testing.T) {
 	w.server.change(func() { w.server.deaf = true })
 	w.server.remove("exportrecords", shared, names(0, 60)...)
 	s := w.server.secret()
-	s.Data[secretKey] = append([]byte("# rotated\n"), s.Data[secretKey]...)
+	s.Data[kubeconfig.SecretKey] = append([]byte("# rotated\n"), s.Data[kubeconfig.SecretKey]...)
 	before := w.active()
 	w.secrets(s)
 	w.await("the new connection is read", func() bool {

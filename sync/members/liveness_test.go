@@ -12,6 +12,7 @@ import (
 
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/remote"
+	"github.com/comity-mcs/comity/sync/remote/kubeconfig"
 )
 
 func TestAPeerThatIsHeardOfCausesNoChange(t *testing.T) {
@@ -108,7 +109,7 @@ func TestAPeerThatWasNeverReachedIsStaleAndUnsynced(t *testing.T) {
 func TestASecretThatCannotBeUsedMakesAMemberStaleWithItsReason(t *testing.T) {
 	w := newWorld(t)
 	s := w.server.secret()
-	s.Data[secretKey] = []byte("garbage")
+	s.Data[kubeconfig.SecretKey] = []byte("garbage")
 	w.secrets(s)
 	w.pass(41)
 	if c := w.member().Liveness; c.State != model.Stale || c.Reason != ReasonInvalidKubeconfig {

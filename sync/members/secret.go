@@ -7,19 +7,15 @@ import (
 	"bytes"
 	"cmp"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/comity-mcs/comity/sync/members/kubeconfig"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/remote/kubeconfig"
 )
-
-// secretKey is the key of a peer Secret that holds the kubeconfig.
-const secretKey = "kubeconfig"
 
 // Reasons for which a peer Secret is refused.
 const (
@@ -69,13 +65,13 @@ func judge(secrets []corev1.Secret, self model.ClusterID, set string) (claims []
 			continue
 		}
 		holders[id] = s
-		c := claim{id: id, secret: s, digest: sha256.Sum256(s.Data[secretKey])}
-		config, f := kubeconfig.Sanitize(s.Data[secretKey])
+		c := claim{id: id, secret: s, digest: sha256.Sum256(s.Data[kubeconfig.SecretKey])}
+		config, f := kubeconfig.Sanitize(s.Data[kubeconfig.SecretKey])
 		if f != nil {
-			refusals = append(refusals, refusal{s, ReasonInvalidKubeconfig, fmt.Sprintf("Secret %s/%s, key %s: %s", s.Namespace, s.Name, secretKey, f)})
+			refusals = append(refusals, refusal{s, ReasonInvalidKubeconfig, fmt.Sprintf("Secret %s/%s, key %s: %s", s.Namespace, s.Name, kubeconfig.SecretKey, f)})
 		}
 		if c.config = config; config != nil {
-			c.rest = sha256.Sum256(bytes.ReplaceAll(s.Data[secretKey], []byte(config.BearerToken), nil))
+			c.rest = sha256.Sum256(bytes.ReplaceAll(s.Data[kubeconfig.SecretKey], []byte(config.BearerToken), nil))
 		}
 		claims = append(claims, c)
 	}
@@ -102,14 +98,4 @@ func identify(s *corev1.Secret, self model.ClusterID, set string, holders map[mo
 			where, model.LabelClusterID, id, older.Name)}
 	}
 	return id, nil
-}
-
-// RESTConfig is for kubeconfigs that are no peer Secret's: that of a hub is held
-// to the same rules.
-func RESTConfig(data []byte) (*rest.Config, error) {
-	config, f := kubeconfig.Sanitize(data)
-	if f != nil {
-		return nil, errors.New(f.String())
-	}
-	return config, nil
 }

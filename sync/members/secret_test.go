@@ -15,6 +15,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/remote/kubeconfig"
 )
 
 const token = "very-secret-token"
@@ -40,7 +41,7 @@ func secret(name string, age time.Duration, id, set string, data []byte) corev1.
 			Namespace: "comity-system", Name: name, CreationTimestamp: metav1.NewTime(time.Unix(1_000_000, 0).Add(-age)),
 			Labels: map[string]string{model.LabelClusterID: id, model.LabelClusterSet: set},
 		},
-		Data: map[string][]byte{secretKey: data},
+		Data: map[string][]byte{kubeconfig.SecretKey: data},
 	}
 }
 

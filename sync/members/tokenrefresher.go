@@ -6,30 +6,20 @@ package members
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"sync"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/comity-mcs/comity/sync/members/kubeconfig"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/remote"
 )
 
-const (
-	// keepEvery is how often the age of each token is checked.
-	keepEvery = time.Minute
-	// RenewTimeout bounds one request for a new token. A token is renewed when
-	// half of its lifetime is left, so a request that fails is repeated in time.
-	RenewTimeout = 10 * time.Second
-)
+// keepEvery is how often the age of each token is checked.
+const keepEvery = time.Minute
 
 // tokenRefresher keeps the peer Secrets current. It asks the peer for a new token of the
 // very account that the old one names, the only account for which joining grants
@@ -58,7 +48,7 @@ func (k *tokenRefresher) Start(ctx context.Context) error {
 }
 
 // keepAll renews and notes all peers side by side, so that a peer that does not
-// answer delays no other peer's token. It returns after RenewTimeout at the latest,
+// answer delays no other peer's token. It returns after remote.RenewTimeout at the latest,
 // and whatever our own API server takes.
 func (k *tokenRefresher) keepAll(ctx context.Context, peers []readable) {
 	var group sync.WaitGroup
@@ -114,7 +104,7 @@ func (k *tokenRefresher) patch(ctx context.Context, before, after *corev1.Secret
 
 func (k *tokenRefresher) renew(ctx context.Context, c *remote.Connection, secret *corev1.Secret, now time.Time) error {
 	config, httpClient := c.Client()
-	renewed, err := Renew(ctx, config, httpClient, secret, now)
+	renewed, err := remote.RenewSecret(ctx, config, httpClient, secret, now)
 	if err != nil {
 		return fmt.Errorf("cluster %s: %w", c.ID(), err)
 	}
@@ -126,32 +116,4 @@ func (k *tokenRefresher) renew(ctx context.Context, c *remote.Connection, secret
 	}
 	k.set.opts.Log.Info("token renewed", "cluster", c.ID())
 	return nil
-}
-
-// Renew asks the API server of config for a new token of the very account that
-// config's token names, and gives secret with that token in its kubeconfig. It
-// gives nil if the token is no ServiceAccount's or not old enough yet. It
-// waits RenewTimeout at most and stores nothing.
-func Renew(ctx context.Context, config *rest.Config, httpClient *http.Client, secret *corev1.Secret, now time.Time) (*corev1.Secret, error) {
-	claims, ok := kubeconfig.ReadToken(config.BearerToken)
-	if !ok || !claims.Due(now) {
-		return nil, nil
-	}
-	clients, err := kubernetes.NewForConfigAndClient(config, httpClient)
-	if err != nil {
-		return nil, fmt.Errorf("client for renewal: %w", err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, RenewTimeout)
-	defer cancel()
-	seconds := claims.Expires - claims.Issued
-	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds, Audiences: claims.Audience}}
-	answer, err := clients.CoreV1().ServiceAccounts(claims.Namespace).CreateToken(ctx, claims.Name, request, metav1.CreateOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("TokenRequest for ServiceAccount %s/%s: %s", claims.Namespace, claims.Name, remote.Shorten(err.Error()))
-	}
-	renewed := secret.DeepCopy()
-	if renewed.Data[secretKey], err = kubeconfig.WithToken(secret.Data[secretKey], answer.Status.Token); err != nil {
-		return nil, fmt.Errorf("secret %s/%s, key %s: %w", secret.Namespace, secret.Name, secretKey, err)
-	}
-	return renewed, nil
 }

@@ -26,9 +26,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
-	"github.com/comity-mcs/comity/sync/members/kubeconfig"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/remote"
+	"github.com/comity-mcs/comity/sync/remote/kubeconfig"
 	"github.com/comity-mcs/comity/sync/restoredetect"
 )
 
@@ -94,7 +94,7 @@ func TestATokenIsRenewedForItsOwnAccountAndWrittenIntoTheSecret(t *testing.T) {
 	if err := local.Get(context.Background(), client.ObjectKeyFromObject(&stored), cached); err != nil {
 		t.Fatal(err)
 	}
-	if now, f := kubeconfig.Sanitize(cached.Data[secretKey]); f != nil || now.BearerToken != "renewed" {
+	if now, f := kubeconfig.Sanitize(cached.Data[kubeconfig.SecretKey]); f != nil || now.BearerToken != "renewed" {
 		t.Errorf("the Secret holds %v, %v", now, f)
 	}
 }
@@ -159,7 +159,7 @@ func TestFault29APeerThatNeverAnswersATokenRequestDelaysNoOtherPeer(t *testing.T
 		}
 		peers[i].secret = cached
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second) // far less than RenewTimeout
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second) // far less than remote.RenewTimeout
 	defer cancel()
 	k := &tokenRefresher{set: New(Options{Log: logr.Discard()}), client: local}
 	k.keepAll(ctx, peers)
@@ -167,7 +167,7 @@ func TestFault29APeerThatNeverAnswersATokenRequestDelaysNoOtherPeer(t *testing.T
 	if err := local.Get(context.Background(), client.ObjectKey{Namespace: peers[0].secret.Namespace, Name: "peer-c"}, now); err != nil {
 		t.Fatal(err)
 	}
-	if config, f := kubeconfig.Sanitize(now.Data[secretKey]); f != nil || config.BearerToken != "renewed" {
+	if config, f := kubeconfig.Sanitize(now.Data[kubeconfig.SecretKey]); f != nil || config.BearerToken != "renewed" {
 		t.Errorf("the token for c was not renewed beside a peer that does not answer: %v", f)
 	}
 }
@@ -185,11 +185,11 @@ func TestARequestForATokenEndsWithoutAnAnswer(t *testing.T) {
 		return nil, context.DeadlineExceeded
 	})}
 	begin := time.Now()
-	if _, err := Renew(context.Background(), config, httpClient, &corev1.Secret{}, time.Unix(1900, 0)); err == nil {
+	if _, err := remote.RenewSecret(context.Background(), config, httpClient, &corev1.Secret{}, time.Unix(1900, 0)); err == nil {
 		t.Fatal("expected an error")
 	}
-	if deadline.IsZero() || deadline.After(begin.Add(2*RenewTimeout)) {
-		t.Errorf("the request has the deadline %v, expected one within %s", deadline, RenewTimeout)
+	if deadline.IsZero() || deadline.After(begin.Add(2*remote.RenewTimeout)) {
+		t.Errorf("the request has the deadline %v, expected one within %s", deadline, remote.RenewTimeout)
 	}
 }
 
@@ -202,7 +202,7 @@ func (w *world) withToken(token string) corev1.Secret {
 	w.t.Helper()
 	s := w.server.secret()
 	var err error
-	if s.Data[secretKey], err = kubeconfig.WithToken(s.Data[secretKey], token); err != nil {
+	if s.Data[kubeconfig.SecretKey], err = kubeconfig.WithToken(s.Data[kubeconfig.SecretKey], token); err != nil {
 		w.t.Fatal(err)
 	}
 	return s
@@ -222,7 +222,7 @@ func TestANewTokenInTheSecretIsUsedByTheConnectionThatThereIs(t *testing.T) {
 		}
 	})
 	s := w.withToken("renewed")
-	s.Data[secretKey] = append([]byte("# changed\n"), s.Data[secretKey]...)
+	s.Data[kubeconfig.SecretKey] = append([]byte("# changed\n"), s.Data[kubeconfig.SecretKey]...)
 	w.secrets(s)
 	w.await("any other change makes a new connection", func() bool { return w.active() != before && w.member().Synced })
 }
@@ -255,7 +255,7 @@ func TestATokenThatIsRefusedLeavesTheOldOneInUseAndIsReported(t *testing.T) {
 func TestASecretThatIsTurnedBackLeavesTheConnectionInUse(t *testing.T) {
 	w := exporting(t, 1)
 	before, elsewhere := w.active(), w.server.secret()
-	elsewhere.Data[secretKey] = kubeconfigOf(t, "https://127.0.0.1:1", w.server.ca(), token)
+	elsewhere.Data[kubeconfig.SecretKey] = kubeconfigOf(t, "https://127.0.0.1:1", w.server.ca(), token)
 	w.secrets(elsewhere)
 	w.await("another server is on trial", func() bool { s := w.set.States()[0]; return s.Reason == ReasonUnreachable && s.Trying })
 	w.secrets(w.withToken("renewed"))

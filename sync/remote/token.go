@@ -5,9 +5,17 @@ package remote
 
 import (
 	"context"
+	"fmt"
+	"net/http"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/comity-mcs/comity/sync/remote/kubeconfig"
 )
 
 const (
@@ -15,6 +23,9 @@ const (
 	tokenTimeout = 10 * time.Second
 	// tokenRetry is how soon a token that was refused is tried again.
 	tokenRetry = 10 * time.Second
+	// RenewTimeout bounds one request for a new token. A token is renewed when two
+	// fifths of its lifetime are left, so a request that fails is repeated in time.
+	RenewTimeout = 10 * time.Second
 )
 
 // Renew uses the token of config from now on, for every further request; open
@@ -95,4 +106,32 @@ func (c *Connection) tryToken(ctx context.Context, config *rest.Config) error {
 	}
 	_, err = c.readMember(ctx)
 	return err
+}
+
+// RenewSecret requests a new token for the ServiceAccount that the token of
+// config names, and returns secret with the new token in its kubeconfig. It returns
+// nil if the token belongs to no ServiceAccount or is not old enough yet. It waits
+// RenewTimeout at most and stores nothing.
+func RenewSecret(ctx context.Context, config *rest.Config, httpClient *http.Client, secret *corev1.Secret, now time.Time) (*corev1.Secret, error) {
+	claims, ok := kubeconfig.ReadToken(config.BearerToken)
+	if !ok || !claims.Due(now) {
+		return nil, nil
+	}
+	clients, err := kubernetes.NewForConfigAndClient(config, httpClient)
+	if err != nil {
+		return nil, fmt.Errorf("client for renewal: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, RenewTimeout)
+	defer cancel()
+	seconds := claims.Expires - claims.Issued
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds, Audiences: claims.Audience}}
+	answer, err := clients.CoreV1().ServiceAccounts(claims.Namespace).CreateToken(ctx, claims.Name, request, metav1.CreateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("TokenRequest for ServiceAccount %s/%s: %s", claims.Namespace, claims.Name, Shorten(err.Error()))
+	}
+	renewed := secret.DeepCopy()
+	if renewed.Data[kubeconfig.SecretKey], err = kubeconfig.WithToken(secret.Data[kubeconfig.SecretKey], answer.Status.Token); err != nil {
+		return nil, fmt.Errorf("secret %s/%s, key %s: %w", secret.Namespace, secret.Name, kubeconfig.SecretKey, err)
+	}
+	return renewed, nil
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/sync/join"
-	"github.com/comity-mcs/comity/sync/members/kubeconfig"
+	"github.com/comity-mcs/comity/sync/remote/kubeconfig"
 	"github.com/comity-mcs/comity/sync/model"
 )
 

@@ -1,12 +1,12 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kubeconfig takes from the kubeconfig of a peer Secret what may be used.
+// Package kubeconfig reads the kubeconfig of a peer or a hub, and the token in it.
 //
 // It takes bytes; it gives a client configuration that runs no program, reads no
-// file and verifies its server, or the field that stands in the way, and it
-// renews the token in such bytes. It never passes on a value that it was given,
-// which may be a credential. It answers CVE-2022-24817 (kubeconfig exec).
+// file and verifies its server, or the field for which it is refused. It also reads
+// and replaces the token. It guards a secret: no error holds a value from the
+// kubeconfig. It follows from CVE-2022-24817 (kubeconfig exec).
 package kubeconfig
 
 import (
@@ -21,6 +21,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
+
+// SecretKey is the key of a Secret that holds a kubeconfig.
+const SecretKey = "kubeconfig"
 
 // Fault is why a kubeconfig is refused: the field, what was expected, and what
 // to do. It never holds a value from the kubeconfig, which may be a credential.
