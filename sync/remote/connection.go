@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,11 +23,8 @@ import (
 
 // Bounds on what one peer can cost us.
 const (
-	// listTimeout bounds one page of a list; watches have none, and are ended
-	// by the HTTP/2 health check when the peer falls silent.
-	listTimeout = 60 * time.Second
-	peerQPS     = 20
-	peerBurst   = 40
+	peerQPS   = 20
+	peerBurst = 40
 )
 
 // Hooks are what a connection tells its owner. None may block.

@@ -179,9 +179,7 @@ func (f *feed) reader(c *Connection, client rest.Interface, codec runtime.Parame
 	}, restored)
 	return &toolscache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-			bounded, cancel := context.WithTimeout(ctx, listTimeout)
-			defer cancel()
-			into, err := readAll(bounded, opts)
+			into, err := readAll(ctx, opts)
 			// Success is only noted by the watch: where lists are allowed and
 			// watches are not, the state must not flap.
 			if err != nil {
@@ -189,7 +187,7 @@ func (f *feed) reader(c *Connection, client rest.Interface, codec runtime.Parame
 				return nil, err
 			}
 			if f.listed != nil {
-				if err := c.confirm(bounded); err != nil {
+				if err := c.confirm(ctx); err != nil {
 					return nil, err // the feed of MemberRecords tells why
 				}
 				f.listed(into, opts.Continue != "")

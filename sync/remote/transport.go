@@ -6,6 +6,7 @@ package remote
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"reflect"
@@ -17,14 +18,20 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// dialTimeout bounds how long a connection takes to open.
-const dialTimeout = 10 * time.Second
+const (
+	// dialTimeout bounds how long a connection takes to open.
+	dialTimeout = 10 * time.Second
+	// requestTimeout bounds every request but a watch. A watch ends by the HTTP/2
+	// health check, or because the Lease of the peer is not read any more.
+	requestTimeout = 60 * time.Second
+)
 
 // Transport sends requests to one API server with the credentials that it was
 // given last. Clients, caches and open watches outlive their credentials: the
 // next request uses the new ones. All methods may be called from any goroutine.
 type Transport struct {
 	self    model.ClusterID
+	timeout time.Duration
 	current atomic.Pointer[credentials]
 }
 
@@ -36,7 +43,9 @@ type credentials struct {
 }
 
 // NewTransport returns a Transport of cluster self that has no credentials yet.
-func NewTransport(self model.ClusterID) *Transport { return &Transport{self: self} }
+func NewTransport(self model.ClusterID) *Transport {
+	return &Transport{self: self, timeout: requestTimeout}
+}
 
 // Use has every further request sent with the credentials of config. Its error
 // never holds a credential.
@@ -88,11 +97,32 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	if trial, is := request.Context().Value(trialKey{}).(*credentials); is {
 		use = trial
 	}
+	ctx, cancel := request.Context(), context.CancelFunc(func() {})
+	if request.URL.Query().Get("watch") == "" {
+		ctx, cancel = context.WithTimeout(ctx, t.timeout)
+	}
+	request = request.Clone(ctx)
 	if use.config.BearerToken != "" {
-		request = request.Clone(request.Context())
 		request.Header.Set("Authorization", "Bearer "+use.config.BearerToken)
 	}
-	return use.base.RoundTrip(request)
+	response, err := use.base.RoundTrip(request)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	response.Body = body{response.Body, cancel}
+	return response, nil
+}
+
+// body ends the deadline of its request when it was read.
+type body struct {
+	io.ReadCloser
+	cancel context.CancelFunc
+}
+
+func (b body) Close() error {
+	defer b.cancel()
+	return b.ReadCloser.Close()
 }
 
 // WrappedRoundTripper lets idle connections be closed through a Transport.

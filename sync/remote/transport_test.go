@@ -1,0 +1,57 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package remote
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+func TestEveryRequestButAWatchHasADeadline(t *testing.T) {
+	released := make(chan struct{})
+	server, ca := apiServer(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/begins" {
+			w.(http.Flusher).Flush()
+		}
+		if r.URL.Query().Get("watch") != "" {
+			time.Sleep(200 * time.Millisecond) // longer than the deadline
+			_, _ = io.WriteString(w, "event")
+			return
+		}
+		select {
+		case <-released:
+		case <-r.Context().Done():
+		}
+	})
+	defer server.Close()
+	defer close(released)
+	transport := NewTransport("a")
+	transport.timeout = 100 * time.Millisecond
+	if err := transport.Use(&rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}); err != nil {
+		t.Fatal(err)
+	}
+	get := func(path string) (string, error) {
+		answer, err := NewClient(transport).Get(server.URL + path)
+		if err != nil {
+			return "", err
+		}
+		defer func() { _ = answer.Body.Close() }()
+		text, err := io.ReadAll(answer.Body)
+		return string(text), err
+	}
+	for _, path := range []string{"/never", "/begins"} {
+		if _, err := get(path); !errors.Is(err, os.ErrDeadlineExceeded) && !os.IsTimeout(err) {
+			t.Errorf("%s: got %v, want that the deadline is exceeded", path, err)
+		}
+	}
+	if text, err := get("/begins?watch=true"); err != nil || text != "event" {
+		t.Errorf("watch: got %q, %v", text, err)
+	}
+}
