@@ -22,12 +22,12 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// heartbeat renews the Lease by which the others know that this cluster's Comity
-// works. Readers judge by the changes that they see and never by a time in it,
+// heartbeat renews the Lease that shows the other members that this cluster's
+// Comity runs. Readers notice that the Lease changes and never read a time in it,
 // so no two clocks are compared.
 //
-// It remembers the Lease that it wrote and writes only over that: one request a
-// beat, and whoever else writes to it is noticed by a conflict.
+// It remembers the Lease that it wrote and replaces only that one. So a renewal is
+// one request, and another writer shows as a conflict.
 type heartbeat struct {
 	*base
 	log logr.Logger
@@ -39,7 +39,7 @@ type heartbeat struct {
 	duplicateID prometheus.Gauge
 }
 
-// leaseBeats is how many beats may be missed before the Lease calls itself expired.
+// leaseBeats is how many intervals the Lease is valid for.
 const leaseBeats = 4
 
 func setupHeartbeat(mgr ctrl.Manager, b *base) error {
@@ -68,11 +68,11 @@ func newHeartbeat(b *base) (*heartbeat, error) {
 	return h, errors.Join(b.Registry.Register(h.renewals), b.Registry.Register(h.duplicateID))
 }
 
-// NeedLeaderElection is true: a heartbeat of a cluster that nobody leads would be a lie.
+// NeedLeaderElection is true: without a leader nothing is published or imported.
 func (h *heartbeat) NeedLeaderElection() bool { return true }
 
-// Start beats until ctx ends. After a failure it tries again sooner, so that one
-// lost request is not a missed beat.
+// Start renews the Lease until ctx ends. It retries a failure sooner, so that one
+// lost request is not a missed renewal.
 func (h *heartbeat) Start(ctx context.Context) error {
 	for {
 		pause := h.HeartbeatInterval
@@ -98,7 +98,7 @@ func (h *heartbeat) beat(ctx context.Context) bool {
 	if problem := h.problem(ctx, namespace); problem != "" {
 		h.lease = nil
 		h.log.V(1).Info("no heartbeat yet", "reason", problem)
-		return true // a cluster that is not joined yet is nobody's worry
+		return true // the cluster is not joined yet
 	}
 	bounded, cancel := context.WithTimeout(ctx, h.HeartbeatInterval)
 	defer cancel()
@@ -123,10 +123,10 @@ func (h *heartbeat) beat(ctx context.Context) bool {
 func (h *heartbeat) logChange(err error, result string) {
 	switch {
 	case err == nil && h.reported != "":
-		h.log.Info("the heartbeat goes on")
+		h.log.Info("the heartbeat is renewed again")
 		h.reported = ""
 	case err != nil && h.reported != result:
-		h.log.Error(err, "the other members do not hear of this cluster", "reason", result)
+		h.log.Error(err, "the heartbeat cannot be renewed", "reason", result)
 		h.reported = result
 	}
 }

@@ -32,8 +32,8 @@ const (
 	// indexExport finds records and slice copies by the export's namespace/name,
 	// in whatever exchange namespace.
 	indexExport = "comity.export"
-	// indexDerived finds ServiceImports by the name that their derived Service
-	// would like to have.
+	// indexDerived finds ServiceImports by the first choice of a name for their
+	// derived Service.
 	indexDerived = "comity.derived"
 )
 
@@ -94,7 +94,7 @@ func (b *base) isExported(ctx context.Context, key types.NamespacedName) bool {
 	return b.client.Get(ctx, key, &mcsv1beta1.ServiceExport{}) == nil
 }
 
-// mapped makes a handler of a function that names keys.
+// mapped makes a handler of a function that returns keys.
 func mapped(keys func(context.Context, client.Object) []types.NamespacedName) handler.EventHandler {
 	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
 		found := keys(ctx, o)
@@ -106,7 +106,7 @@ func mapped(keys func(context.Context, client.Object) []types.NamespacedName) ha
 	})
 }
 
-// exportedService names the export that a Service belongs to, if it is exported.
+// exportedService returns the key of the export that a Service belongs to, if it is exported.
 func (b *base) exportedService(ctx context.Context, o client.Object) []types.NamespacedName {
 	if key := client.ObjectKeyFromObject(o); b.isExported(ctx, key) {
 		return []types.NamespacedName{key}
@@ -114,7 +114,7 @@ func (b *base) exportedService(ctx context.Context, o client.Object) []types.Nam
 	return nil
 }
 
-// exportedSlice names the export that a slice belongs to, if it is exported.
+// exportedSlice returns the key of the export that a slice belongs to, if it is exported.
 func (b *base) exportedSlice(ctx context.Context, o client.Object) []types.NamespacedName {
 	key := types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetLabels()[discoveryv1.LabelServiceName]}
 	if key.Name != "" && b.isExported(ctx, key) {
@@ -123,7 +123,7 @@ func (b *base) exportedSlice(ctx context.Context, o client.Object) []types.Names
 	return nil
 }
 
-// exchangeObject names the export that a record or a slice copy is of.
+// exchangeObject returns the key of the export that a record or a slice copy belongs to.
 func exchangeObject(_ context.Context, o client.Object) []types.NamespacedName {
 	key, ok := model.LabeledExport(o.GetLabels())
 	if record, isRecord := o.(*exchangev1alpha1.ExportRecord); isRecord {
@@ -135,9 +135,9 @@ func exchangeObject(_ context.Context, o client.Object) []types.NamespacedName {
 	return []types.NamespacedName{key}
 }
 
-// importedObject names the import that a derived object is of; and, for a
-// Service that has or had a derived name without being one, the imports that
-// would like to have that name.
+// importedObject returns the key of the import that a derived object belongs to.
+// For a Service that has or had a derived name without being derived, it returns
+// the imports that this name is the first choice of.
 func (b *base) importedObject(ctx context.Context, o client.Object) []types.NamespacedName {
 	if name := o.GetLabels()[model.LabelServiceName]; name != "" {
 		return []types.NamespacedName{{Namespace: o.GetNamespace(), Name: name}}
@@ -157,10 +157,10 @@ func (b *base) importedObject(ctx context.Context, o client.Object) []types.Name
 	return out
 }
 
-// namespaceLifecycle lets pass what decides whether a namespace can be written
-// to, and what becomes there of lost endpoints.
+// namespaceLifecycle passes events that decide whether a namespace can be written
+// to, and what happens there to endpoints of lost clusters.
 var namespaceLifecycle = predicate.Funcs{
-	// What exists at start is enqueued by other means.
+	// What exists at start is listed.
 	CreateFunc: func(e event.CreateEvent) bool { return !e.IsInInitialList },
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		return terminating(e.ObjectOld) != terminating(e.ObjectNew) ||
@@ -170,7 +170,7 @@ var namespaceLifecycle = predicate.Funcs{
 	GenericFunc: func(event.GenericEvent) bool { return false },
 }
 
-// notInitial skips what exists at start, which is enqueued by other means.
+// notInitial leaves out what exists at start, which is listed.
 var notInitial = predicate.Funcs{CreateFunc: func(e event.CreateEvent) bool { return !e.IsInInitialList }}
 
 func terminating(o client.Object) bool { return o.GetDeletionTimestamp() != nil }

@@ -11,8 +11,8 @@
 // converged is not written, I4 no write across clusters; and to an oracle.
 //
 // What runs is the decision code (exchange, merge, plan, status/compute) and
-// apply with its preconditions, under a thin agent. The reconcilers of sync/loop
-// are not run: they live in controller-runtime's goroutines, queues and
+// apply with its preconditions, under a thin agent. The reconcilers of
+// sync/controllers are not run: they live in controller-runtime's goroutines, queues and
 // timers, so that no run could be repeated, and a thousand seeds would take an
 // hour. Which event wakes which key is therefore not tested here; the agent may
 // work on any key at any time, of which every order of events is a special case.
