@@ -4,9 +4,7 @@
 package exchange
 
 import (
-	"fmt"
 	"net/netip"
-	"strings"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
@@ -126,45 +124,4 @@ func parseAddress(family discoveryv1.AddressType, address string) (netip.Addr, A
 func canonical(ip netip.Addr, address string) bool {
 	var buffer [64]byte
 	return string(ip.AppendTo(buffer[:0])) == address
-}
-
-// ParseAcceptedCIDRs reads the value of model.AnnotationAcceptedCIDRs: prefixes
-// separated by commas, white space around them ignored. Empty text is no prefix
-// and no error. The error names the item that is wrong and the form it should
-// have; it does not say where the text came from, which is the caller's to add.
-func ParseAcceptedCIDRs(text string) ([]netip.Prefix, error) {
-	if strings.TrimSpace(text) == "" {
-		return nil, nil
-	}
-	var out []netip.Prefix
-	for i, item := range strings.Split(text, ",") {
-		item = strings.TrimSpace(item)
-		if item == "" {
-			return nil, fmt.Errorf("item %d is empty; expected CIDRs separated by single commas, such as \"10.1.0.0/16,fd00:1::/48\"", i+1)
-		}
-		prefix, err := parsePrefix(item)
-		if err != nil {
-			return nil, fmt.Errorf("item %d: %w", i+1, err)
-		}
-		out = append(out, prefix)
-	}
-	return out, nil
-}
-
-// parsePrefix refuses a prefix with host bits instead of masking it: whoever
-// wrote 10.1.2.3/8 meant something else than 10.0.0.0/8.
-func parsePrefix(text string) (netip.Prefix, error) {
-	if ip, err := netip.ParseAddr(text); err == nil && ip.Zone() == "" && !ip.Is4In6() {
-		return netip.Prefix{}, fmt.Errorf("%s is an address; expected a CIDR, such as \"%s/%d\"", quoteShort(text), ip, ip.BitLen())
-	}
-	prefix, err := netip.ParsePrefix(text)
-	switch {
-	case err != nil:
-		return netip.Prefix{}, fmt.Errorf("%s is no CIDR; expected one such as \"10.1.0.0/16\" or \"fd00:1::/48\"", quoteShort(text))
-	case prefix.Addr().Is4In6():
-		return netip.Prefix{}, fmt.Errorf("%s is IPv4 dressed as IPv6; expected the IPv4 form, such as \"10.1.0.0/16\"", quoteShort(text))
-	case prefix != prefix.Masked():
-		return netip.Prefix{}, fmt.Errorf("%s has bits beyond its length; expected \"%s\", or a longer prefix", quoteShort(text), prefix.Masked())
-	}
-	return prefix, nil
 }

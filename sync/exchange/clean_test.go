@@ -249,26 +249,3 @@ func TestASliceThatCannotBeImportedAtAll(t *testing.T) {
 		}
 	}
 }
-
-func TestParseAcceptedCIDRs(t *testing.T) {
-	for text, want := range map[string]string{
-		"": "[]", "  ": "[]", "10.1.0.0/16": "[10.1.0.0/16]", " 10.1.0.0/16 ,fd00:1::/48": "[10.1.0.0/16 fd00:1::/48]", "0.0.0.0/0": "[0.0.0.0/0]",
-	} {
-		if got, err := ParseAcceptedCIDRs(text); err != nil || fmt.Sprint(got) != want {
-			t.Errorf("%q: got %v, %v; want %s", text, got, err, want)
-		}
-	}
-	for text, want := range map[string]string{
-		"10.1.2.3/16":                 `item 1: "10.1.2.3/16" has bits beyond its length; expected "10.1.0.0/16", or a longer prefix`,
-		"10.1.0.0/16,":                `item 2 is empty; expected CIDRs separated by single commas, such as "10.1.0.0/16,fd00:1::/48"`,
-		"10.1.0.0/16,fd00::1":         `item 2: "fd00::1" is an address; expected a CIDR, such as "fd00::1/128"`,
-		"10.1.0.0/33":                 `item 1: "10.1.0.0/33" is no CIDR; expected one such as "10.1.0.0/16" or "fd00:1::/48"`,
-		"::ffff:10.1.0.0/112":         `item 1: "::ffff:10.1.0.0/112" is IPv4 dressed as IPv6; expected the IPv4 form, such as "10.1.0.0/16"`,
-		"fe80::%eth0/64":              `item 1: "fe80::%eth0/64" is no CIDR; expected one such as "10.1.0.0/16" or "fd00:1::/48"`,
-		"10.1.0.0/16 10.2.0.0/16\x1b": `item 1: "10.1.0.0/16 10.2.0.0/16\x1b" is no CIDR; expected one such as "10.1.0.0/16" or "fd00:1::/48"`,
-	} {
-		if got, err := ParseAcceptedCIDRs(text); err == nil || err.Error() != want || got != nil {
-			t.Errorf("%q: got %v, %v; want %s", text, got, err, want)
-		}
-	}
-}

@@ -62,7 +62,7 @@ func Prefer(export *mcsv1beta1.ServiceExport) (local bool, err error) {
 	value, set := export.Annotations[model.AnnotationPrefer]
 	if set && value != model.PreferLocal {
 		return false, fmt.Errorf("ServiceExport %s/%s, annotation %s: %s is unknown and ignored; expected %q, or no such annotation",
-			export.Namespace, export.Name, model.AnnotationPrefer, quoteShort(value), model.PreferLocal)
+			export.Namespace, export.Name, model.AnnotationPrefer, model.Quote(value), model.PreferLocal)
 	}
 	return set, nil
 }

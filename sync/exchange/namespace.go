@@ -5,15 +5,16 @@ package exchange
 
 import (
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// NamespaceProblem says why self cannot publish in the namespace called name, nil
-// if it does not exist; empty if it can. The agent may not create it: whoever
-// joins clusters does, with its Roles.
+// NamespaceProblem says why self cannot publish in the exchange namespace called
+// name, nil if it does not exist; "" if it can. The agent may not create it:
+// kubectl comity join does, together with its Roles.
 func NamespaceProblem(self model.ClusterID, name string, namespace *corev1.Namespace) string {
 	switch {
 	case namespace == nil:
@@ -26,3 +27,7 @@ func NamespaceProblem(self model.ClusterID, name string, namespace *corev1.Names
 	}
 	return ""
 }
+
+// ReservedNamespace reports whether nothing is imported into the namespace,
+// whatever a peer publishes: it is one of Kubernetes' own.
+func ReservedNamespace(name string) bool { return strings.HasPrefix(name, "kube-") }

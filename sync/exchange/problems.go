@@ -53,7 +53,7 @@ func (r *Report) add(slice *discoveryv1.EndpointSlice, reason, value, format str
 		return
 	}
 	r.Dropped = append(r.Dropped, Dropped{
-		Slice: shortName(slice.Name), Field: fmt.Sprintf(format, args...), Value: quoteShort(value), Reason: reason,
+		Slice: model.OneLine(slice.Name, 64), Field: fmt.Sprintf(format, args...), Value: model.Quote(value), Reason: reason,
 	})
 }
 
@@ -85,10 +85,11 @@ func (r *Report) Add(other Report) {
 	}
 }
 
-// Problems tell the reader of an import what was left out of the slices of
-// cluster, at most one problem of each reason. The filter is the one that was
-// used, and secret the one that describes the peer. The messages are bounded
-// and the same for the same slices.
+// Problems are what the reader of an import should know of the parts that were
+// left out of the slices of cluster, at most one problem of each reason. The
+// filter is the one that was used, and secret is that of the peer. The messages
+// are bounded, the same for the same slices, and name no cluster but cluster:
+// Others of each problem is empty, so cluster may be shown them.
 func (r *Report) Problems(cluster model.ClusterID, secret types.NamespacedName, filter Filter) []model.Problem {
 	if r.Total == 0 {
 		return nil
@@ -174,12 +175,6 @@ func (r *Report) example(reason string) string {
 
 // String is for a message: what, and where.
 func (d Dropped) String() string { return fmt.Sprintf("%s (%s, %s)", d.Value, d.Slice, d.Field) }
-
-// shortName makes a name that nobody checked fit for a message.
-func shortName(name string) string {
-	quoted := quoteShort(name)
-	return strings.Trim(quoted, `"`)
-}
 
 func plural(n int, one, many string) string { return fmt.Sprintf("%d %s", n, verb(n, one, many)) }
 

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -75,13 +74,13 @@ func checkRecord(record *exchangev1alpha1.ExportRecord) *problem {
 // cluster's own, and agree with the record's name, by which it is looked up.
 func checkReference(recordName string, ref exchangev1alpha1.ServiceReference) *problem {
 	if errs := validation.IsDNS1123Label(ref.Namespace); len(errs) > 0 {
-		return problemf("spec.service.namespace", "%s is no namespace name; expected an RFC 1123 label", quoteShort(ref.Namespace))
+		return problemf("spec.service.namespace", "%s is no namespace name; expected an RFC 1123 label", model.Quote(ref.Namespace))
 	}
 	if ReservedNamespace(ref.Namespace) {
 		return problemf("spec.service.namespace", "%q belongs to the cluster itself; expected a user's namespace", ref.Namespace)
 	}
 	if errs := validation.IsDNS1123Label(ref.Name); len(errs) > 0 {
-		return problemf("spec.service.name", "%s is no Service name; expected an RFC 1123 label", quoteShort(ref.Name))
+		return problemf("spec.service.name", "%s is no Service name; expected an RFC 1123 label", model.Quote(ref.Name))
 	}
 	if want := model.RecordName(ref.Namespace, ref.Name); recordName != want {
 		return problemf("metadata.name", "does not belong to Service %s/%s; expected %q", ref.Namespace, ref.Name, want)
@@ -89,13 +88,15 @@ func checkReference(recordName string, ref exchangev1alpha1.ServiceReference) *p
 	return nil
 }
 
-// ReservedNamespace reports whether nothing may ever be imported into the
-// namespace, whatever a peer says.
-func ReservedNamespace(name string) bool { return strings.HasPrefix(name, "kube-") }
+// ValidUID reports whether a peer's UID may be stored in an annotation and shown
+// in a message. The API server assigns UIDs of 36 characters; other forms pass.
+func ValidUID(uid types.UID) bool {
+	return len(uid) <= maxUIDLength && uidPattern.MatchString(string(uid))
+}
 
 func checkUID(field string, uid types.UID) *problem {
-	if len(uid) > maxUIDLength || !uidPattern.MatchString(string(uid)) {
-		return problemf(field, "%s is no UID; expected 1 to %d letters, digits, '.', '_' or '-'", quoteShort(string(uid)), maxUIDLength)
+	if !ValidUID(uid) {
+		return problemf(field, "%s is no UID; expected 1 to %d letters, digits, '.', '_' or '-'", model.Quote(string(uid)), maxUIDLength)
 	}
 	return nil
 }
@@ -108,7 +109,7 @@ func checkIdentity(spec *exchangev1alpha1.ExportRecordSpec) *problem {
 		return problemf("spec.exportedAt", "is missing; expected the creation time of the ServiceExport")
 	}
 	if spec.Type != mcsv1beta1.ClusterSetIP && spec.Type != mcsv1beta1.Headless {
-		return problemf("spec.type", "%s is unknown; expected ClusterSetIP or Headless", quoteShort(string(spec.Type)))
+		return problemf("spec.type", "%s is unknown; expected ClusterSetIP or Headless", model.Quote(string(spec.Type)))
 	}
 	return nil
 }
@@ -150,7 +151,7 @@ func checkPort(field string, port *mcsv1beta1.ServicePort, only bool) *problem {
 		return problemf(field+".name", "is empty; expected a name, as there are several ports")
 	}
 	if port.Name != "" && len(validation.IsDNS1123Label(port.Name)) > 0 {
-		return problemf(field+".name", "%s is no port name; expected an RFC 1123 label", quoteShort(port.Name))
+		return problemf(field+".name", "%s is no port name; expected an RFC 1123 label", model.Quote(port.Name))
 	}
 	if port.Port < 1 || port.Port > 65535 {
 		return problemf(field+".port", "%d is no port number; expected 1 to 65535", port.Port)
@@ -158,10 +159,10 @@ func checkPort(field string, port *mcsv1beta1.ServicePort, only bool) *problem {
 	switch port.Protocol {
 	case "", corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP:
 	default:
-		return problemf(field+".protocol", "%s is unknown; expected TCP, UDP or SCTP", quoteShort(string(port.Protocol)))
+		return problemf(field+".protocol", "%s is unknown; expected TCP, UDP or SCTP", model.Quote(string(port.Protocol)))
 	}
 	if port.AppProtocol != nil && len(validation.IsQualifiedName(*port.AppProtocol)) > 0 {
-		return problemf(field+".appProtocol", "%s is no qualified name; expected one such as \"http\" or \"example.com/proto\"", quoteShort(*port.AppProtocol))
+		return problemf(field+".appProtocol", "%s is no qualified name; expected one such as \"http\" or \"example.com/proto\"", model.Quote(*port.AppProtocol))
 	}
 	return nil
 }
@@ -180,12 +181,12 @@ func checkTargets(spec *exchangev1alpha1.ExportRecordSpec) *problem {
 		field := fmt.Sprintf("spec.targets[%d]", i)
 		n := portNumber{protocolOrTCP(t.Protocol), t.Port}
 		if !open[n] {
-			return problemf(field, "is for port %d of protocol %s; expected each of spec.ports at most once", t.Port, quoteShort(string(t.Protocol)))
+			return problemf(field, "is for port %d of protocol %s; expected each of spec.ports at most once", t.Port, model.Quote(string(t.Protocol)))
 		}
 		open[n] = false
 		switch named := t.TargetPort.Type == intstr.String; {
 		case named && len(validation.IsValidPortName(t.TargetPort.StrVal)) > 0:
-			return problemf(field+".targetPort", "%s is no name of a container's port; expected an IANA service name", quoteShort(t.TargetPort.StrVal))
+			return problemf(field+".targetPort", "%s is no name of a container's port; expected an IANA service name", model.Quote(t.TargetPort.StrVal))
 		case !named && (t.TargetPort.IntVal < 1 || t.TargetPort.IntVal > 65535):
 			return problemf(field+".targetPort", "%d is no port number; expected 1 to 65535", t.TargetPort.IntVal)
 		}
@@ -200,7 +201,7 @@ func checkFamilies(families []corev1.IPFamily) *problem {
 	for i, family := range families {
 		field := fmt.Sprintf("spec.ipFamilies[%d]", i)
 		if family != corev1.IPv4Protocol && family != corev1.IPv6Protocol {
-			return problemf(field, "%s is unknown; expected IPv4 or IPv6", quoteShort(string(family)))
+			return problemf(field, "%s is unknown; expected IPv4 or IPv6", model.Quote(string(family)))
 		}
 		if slices.Contains(families[:i], family) {
 			return problemf(field, "%s is there twice; expected each family once (KEP-1645)", family)
@@ -213,7 +214,7 @@ func checkAffinity(affinity corev1.ServiceAffinity, config *corev1.SessionAffini
 	switch affinity {
 	case "", corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP:
 	default:
-		return problemf("spec.sessionAffinity", "%s is unknown; expected None or ClientIP", quoteShort(string(affinity)))
+		return problemf("spec.sessionAffinity", "%s is unknown; expected None or ClientIP", model.Quote(string(affinity)))
 	}
 	if config == nil {
 		return nil
@@ -232,11 +233,11 @@ func checkAffinity(affinity corev1.ServiceAffinity, config *corev1.SessionAffini
 
 func checkTraffic(policy *corev1.ServiceInternalTrafficPolicy, distribution *string) *problem {
 	if policy != nil && *policy != corev1.ServiceInternalTrafficPolicyCluster && *policy != corev1.ServiceInternalTrafficPolicyLocal {
-		return problemf("spec.internalTrafficPolicy", "%s is unknown; expected Cluster or Local", quoteShort(string(*policy)))
+		return problemf("spec.internalTrafficPolicy", "%s is unknown; expected Cluster or Local", model.Quote(string(*policy)))
 	}
 	known := []string{corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferSameNode}
 	if distribution != nil && !slices.Contains(known, *distribution) {
-		return problemf("spec.trafficDistribution", "%s is unknown; expected %s", quoteShort(*distribution), strings.Join(known, ", "))
+		return problemf("spec.trafficDistribution", "%s is unknown; expected %s", model.Quote(*distribution), strings.Join(known, ", "))
 	}
 	return nil
 }
@@ -253,29 +254,19 @@ func checkMap(field string, m map[string]string, checkKey, checkValue func(strin
 		value := m[key]
 		size += len(key) + len(value)
 		if len(checkKey(key)) > 0 {
-			return problemf(field, "key %s is no qualified name; expected one such as \"example.com/team\"", quoteShort(key))
+			return problemf(field, "key %s is no qualified name; expected one such as \"example.com/team\"", model.Quote(key))
 		}
 		if !utf8.ValidString(value) {
 			return problemf(field, "the value of %q is not UTF-8", key)
 		}
 		if checkValue != nil && len(checkValue(value)) > 0 {
-			return problemf(field, "the value %s of %q is no label value; expected at most 63 letters, digits, '-', '_' or '.'", quoteShort(value), key)
+			return problemf(field, "the value %s of %q is no label value; expected at most 63 letters, digits, '-', '_' or '.'", model.Quote(value), key)
 		}
 	}
 	if size > maxMapBytes {
 		return problemf(field, "holds %d bytes; expected at most %d", size, maxMapBytes)
 	}
 	return nil
-}
-
-// quoteShort makes a peer's string fit for a message: quoted, so that no control
-// character reaches a terminal, and short, so that it fits into a condition.
-func quoteShort(s string) string {
-	const limit = 64
-	if len(s) > limit {
-		return strconv.Quote(strings.ToValidUTF8(s[:limit], "?")) + "…"
-	}
-	return strconv.Quote(s)
 }
 
 // isAnnotationKey checks as the API server does, which does not mind the case.

@@ -3,7 +3,12 @@
 
 package model
 
-import "unicode/utf8"
+import (
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
 
 // Bound shortens text to at most that many bytes, at the end of a rune.
 func Bound(text string, bytes int) string {
@@ -16,4 +21,33 @@ func Bound(text string, bytes int) string {
 		end--
 	}
 	return text[:end] + ellipsis
+}
+
+// OneLine makes text from elsewhere safe to show in a condition, an event or a
+// terminal: one line of printable UTF-8 of at most that many bytes. It replaces
+// characters that could move the cursor, or hide or reorder other characters.
+func OneLine(text string, bytes int) string {
+	if len(text) > 4*bytes { // no rune has more bytes
+		text = text[:4*bytes]
+	}
+	text = strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsSpace(r):
+			return ' '
+		case !unicode.IsPrint(r):
+			return unicode.ReplacementChar
+		}
+		return r
+	}, strings.ToValidUTF8(text, string(unicode.ReplacementChar)))
+	return Bound(strings.TrimSpace(text), bytes)
+}
+
+// Quote quotes a value from elsewhere for a message. It shows at most the first
+// 64 bytes, and escapes what is not printable.
+func Quote(value string) string {
+	const limit = 64
+	if len(value) > limit {
+		return strconv.Quote(strings.ToValidUTF8(value[:limit], "?")) + "…"
+	}
+	return strconv.Quote(value)
 }

@@ -7,8 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -59,16 +57,5 @@ func describe(id model.ClusterID, f *feed, err error) Failure {
 		return Failure{ReasonUnreachable, fmt.Sprintf("%sthe server answers %d; expected a list; %s; remedy: check that API server", what, status.Status().Code, kept)}
 	}
 	return Failure{ReasonUnreachable, fmt.Sprintf("%sthe server cannot be reached (%s); %s; remedy: check the address in the peer Secret and the network",
-		what, Shorten(err.Error()), kept)}
+		what, model.OneLine(err.Error(), 200), kept)}
 }
-
-// Shorten makes a text fit for a message: bounded and without control characters.
-func Shorten(s string) string {
-	if len(s) > 200 {
-		s = s[:200] + "…"
-	}
-	return strings.Trim(strconv.Quote(strings.ToValidUTF8(s, "?")), `"`)
-}
-
-// quoteShort makes a peer's string fit for a message.
-func quoteShort(s string) string { return `"` + Shorten(s) + `"` }

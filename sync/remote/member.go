@@ -6,10 +6,10 @@ package remote
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/comity-mcs/comity/sync/exchange"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 )
@@ -27,41 +27,24 @@ func (c *Connection) memberRecord() *exchangev1alpha1.MemberRecord {
 // cannot be believed.
 func (c *Connection) ClusterUID() types.UID {
 	record := c.memberRecord()
-	if record == nil || !c.Verified() || !plausibleUID(record.Spec.ClusterUID) {
+	if record == nil || !c.Verified() || !exchange.ValidUID(record.Spec.ClusterUID) {
 		return ""
 	}
 	return record.Spec.ClusterUID
 }
 
-// checkMember says what is wrong with the peer's record of itself. A record of
-// another id or set means that the Secret leads to the wrong cluster, one of
-// another UID that the id now belongs to another cluster, whose exports must
-// not be taken for what the first one left. It needs mu.
+// checkMember compares the peer's record of itself with what is expected. It
+// needs mu.
 func (c *Connection) checkMember(record *exchangev1alpha1.MemberRecord) Failure {
-	id := c.opts.ID
-	name := fmt.Sprintf("MemberRecord %s/%s", model.ExchangeNamespace(id), id)
-	switch {
-	case record == nil:
-		return Failure{ReasonMemberUnverified, fmt.Sprintf("%s: does not exist in the peer; expected it once the peer has published all its exports; "+
-			"remedy: check that Comity runs there with cluster id %q", name, id)}
-	case record.Spec.ClusterID != string(id):
-		return Failure{ReasonMemberUnverified, fmt.Sprintf("%s, spec.clusterID: is %s; expected %q; remedy: correct the label %s of the peer Secret, or its kubeconfig",
-			name, quoteShort(record.Spec.ClusterID), id, model.LabelClusterID)}
-	case record.Spec.ClusterSet != c.opts.ClusterSet:
-		return Failure{ReasonMemberUnverified, fmt.Sprintf("%s, spec.clusterSet: is %s; expected %q; remedy: join clusters of one set only",
-			name, quoteShort(record.Spec.ClusterSet), c.opts.ClusterSet)}
-	case record.Spec.ClusterUID != "" && !plausibleUID(record.Spec.ClusterUID):
-		return Failure{ReasonMemberUnverified, fmt.Sprintf("%s, spec.clusterUID: is %s; expected the UID of namespace kube-system there; remedy: check Comity in cluster %s",
-			name, quoteShort(string(record.Spec.ClusterUID)), id)}
-	case c.uid != "" && record.Spec.ClusterUID == "":
-		return Failure{ReasonMemberUnverified, fmt.Sprintf("%s, spec.clusterUID: is missing; expected %s, the cluster that has been read so far; remedy: upgrade Comity in cluster %s",
-			name, c.uid, id)}
-	case c.uid != "" && record.Spec.ClusterUID != c.uid:
-		return Failure{ReasonClusterIDReused, fmt.Sprintf("%s, spec.clusterUID: is %s; expected %s, the cluster that had id %q so far; all that was imported from it is kept; "+
-			"remedy: give the new cluster another id, or, if it takes the place of the old one, remove annotation %s from the peer Secret",
-			name, record.Spec.ClusterUID, c.uid, id, model.AnnotationClusterUID)}
+	expected := exchange.Member{ID: c.opts.ID, ClusterSet: c.opts.ClusterSet, ClusterUID: c.uid}
+	switch message, reused := expected.Problem(record); {
+	case message == "":
+		return Failure{}
+	case reused:
+		return Failure{ReasonClusterIDReused, message}
+	default:
+		return Failure{ReasonMemberUnverified, message}
 	}
-	return Failure{}
 }
 
 // confirm reads who the peer is once more, before a list of its exports takes
@@ -98,18 +81,4 @@ func (c *Connection) readMember(ctx context.Context) (*exchangev1alpha1.MemberRe
 		}
 	}
 	return nil, nil
-}
-
-// plausibleUID reports whether a peer's word may stand in an annotation and in
-// a message. The API server gives UIDs of 36 characters; others are let pass.
-func plausibleUID(uid types.UID) bool {
-	if uid == "" || len(uid) > 128 {
-		return false
-	}
-	for _, r := range uid {
-		if (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_' && r != '.' {
-			return false
-		}
-	}
-	return true
 }

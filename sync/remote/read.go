@@ -4,10 +4,6 @@
 package remote
 
 import (
-	"cmp"
-	"maps"
-	"slices"
-
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -20,10 +16,7 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// Export is what the peer exports as key. While an export changes its audience
-// it stands in both namespaces for a moment; then the younger record counts,
-// because it was made by the move, and between two of one second the one that
-// only we can read.
+// Export is what the peer exports as key.
 func (c *Connection) Export(key types.NamespacedName) (model.Export, bool) {
 	return c.read(c.record(key), key)
 }
@@ -39,14 +32,7 @@ func (c *Connection) Refusal(key types.NamespacedName) (model.Refusal, bool) {
 
 // record is the one that counts for key; nil if there is none.
 func (c *Connection) record(key types.NamespacedName) *exchangev1alpha1.ExportRecord {
-	var best *exchangev1alpha1.ExportRecord
-	for _, f := range c.feeds.exports {
-		record := f.record(key)
-		if record != nil && (best == nil || !record.CreationTimestamp.Before(&best.CreationTimestamp)) {
-			best = record
-		}
-	}
-	return best
+	return exchange.Newest(c.feeds.exports[0].record(key), c.feeds.exports[1].record(key))
 }
 
 // read is what record exports as key.
@@ -109,27 +95,23 @@ func (c *Connection) Report(key types.NamespacedName) (model.Report, bool) {
 	return report, err == nil && of == key
 }
 
-// Slices are the copies that the peer publishes for key. Those of both
-// namespaces count, each name once, so that no endpoint is lost while an export
-// moves from one audience to another.
+// Slices are the copies that the peer publishes for key.
 func (c *Connection) Slices(key types.NamespacedName) []*discoveryv1.EndpointSlice {
-	byName := map[string]*discoveryv1.EndpointSlice{}
-	for _, f := range c.feeds.slices {
-		items, err := f.informer.GetIndexer().ByIndex(indexExport, key.String())
-		if err != nil {
-			continue
-		}
-		for _, item := range items {
-			slice, ok := opened(item)
-			if !ok {
-				continue
-			}
-			if other := byName[slice.Name]; other == nil || !slice.CreationTimestamp.Before(&other.CreationTimestamp) {
-				byName[slice.Name] = slice
-			}
+	return exchange.MergeCopies(c.feeds.slices[0].copies(key), c.feeds.slices[1].copies(key))
+}
+
+func (f *feed) copies(key types.NamespacedName) []*discoveryv1.EndpointSlice {
+	items, err := f.informer.GetIndexer().ByIndex(indexExport, key.String())
+	if err != nil {
+		return nil
+	}
+	var out []*discoveryv1.EndpointSlice
+	for _, item := range items {
+		if slice, ok := opened(item); ok {
+			out = append(out, slice)
 		}
 	}
-	return slices.SortedFunc(maps.Values(byName), func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
+	return out
 }
 
 // Keys lists what the peer's records are called; whether they are valid is

@@ -4,9 +4,7 @@
 package agent
 
 import (
-	"maps"
 	"net/netip"
-	"slices"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -54,24 +52,22 @@ func (r *Peer) Synced() bool {
 			return false
 		}
 	}
-	record, is := r.members.Get(model.ExchangeNamespace(r.ID), string(r.ID)).(*exchangev1alpha1.MemberRecord)
-	return is && record.Spec.ClusterID == string(r.ID) && record.Spec.ClusterSet == ClusterSet
+	record, _ := r.members.Get(model.ExchangeNamespace(r.ID), string(r.ID)).(*exchangev1alpha1.MemberRecord)
+	problem, _ := exchange.Member{ID: r.ID, ClusterSet: ClusterSet}.Problem(record)
+	return problem == ""
 }
 
-// export is what the peer exports as key; the younger of two records counts,
-// and of two of one second the one that only we can read.
+// export is what the peer exports as key.
 func (r *Peer) export(key types.NamespacedName) (model.Export, bool) {
-	var best *exchangev1alpha1.ExportRecord
+	var records [2]*exchangev1alpha1.ExportRecord
 	for i, namespace := range r.exchanges() {
-		record, is := r.exports[i].Get(namespace, model.RecordName(key.Namespace, key.Name)).(*exchangev1alpha1.ExportRecord)
-		if is && (best == nil || !record.CreationTimestamp.Before(&best.CreationTimestamp)) {
-			best = record
-		}
+		records[i], _ = r.exports[i].Get(namespace, model.RecordName(key.Namespace, key.Name)).(*exchangev1alpha1.ExportRecord)
 	}
-	if best == nil {
+	record := exchange.Newest(records[:]...)
+	if record == nil {
 		return model.Export{}, false
 	}
-	out, err := exchange.FromRecord(r.ID, best)
+	out, err := exchange.FromRecord(r.ID, record)
 	return out, err == nil && out.Key == key
 }
 
@@ -79,24 +75,20 @@ func (r *Peer) exchanges() [2]string {
 	return [2]string{r.exports[0].Namespace(), r.exports[1].Namespace()}
 }
 
-// copies are the slices that the peer publishes for key, each name once.
+// copies are the slices that the peer publishes for key.
 func (r *Peer) copies(key types.NamespacedName) []*discoveryv1.EndpointSlice {
-	byName := map[string]*discoveryv1.EndpointSlice{}
-	for _, cache := range r.slices {
+	var read [2][]*discoveryv1.EndpointSlice
+	for i, cache := range r.slices {
 		for o := range cache.Each {
-			s := asSlice(o)
-			if of, _, is := exchange.SliceKey(s); !is || of != key {
-				continue
-			}
-			if other := byName[s.Name]; other == nil || !s.CreationTimestamp.Before(&other.CreationTimestamp) {
-				byName[s.Name] = s
+			if of, _, is := exchange.SliceKey(asSlice(o)); is && of == key {
+				read[i] = append(read[i], asSlice(o))
 			}
 		}
 	}
 	var out []*discoveryv1.EndpointSlice
-	for _, name := range slices.Sorted(maps.Keys(byName)) {
-		if s, _ := exchange.CleanSlice(byName[name], exchange.Filter{Accepted: everywhere}); s != nil {
-			out = append(out, s)
+	for _, s := range exchange.MergeCopies(read[:]...) {
+		if good, _ := exchange.CleanSlice(s, exchange.Filter{Accepted: everywhere}); good != nil {
+			out = append(out, good)
 		}
 	}
 	return out

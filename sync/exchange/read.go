@@ -1,0 +1,91 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package exchange
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// What a member publishes for one export is in its shared exchange namespace or
+// in the namespace for one reader, and for a moment in both while the audience
+// of the export changes. The functions below are given what was read of each,
+// the shared namespace first.
+
+// Newest returns the record that counts, the one created last: the change of
+// audience created it. Of two created in the same second, the last one given
+// counts, which only this cluster can read. Nil records are skipped.
+func Newest(records ...*exchangev1alpha1.ExportRecord) *exchangev1alpha1.ExportRecord {
+	var newest *exchangev1alpha1.ExportRecord
+	for _, r := range records {
+		if r != nil && (newest == nil || !r.CreationTimestamp.Before(&newest.CreationTimestamp)) {
+			newest = r
+		}
+	}
+	return newest
+}
+
+// MergeCopies returns the slice copies of all lists, sorted by name. The copies
+// of both namespaces count, so that no endpoint is missing while the audience of
+// an export changes. Of two with one name, the rule of Newest chooses.
+func MergeCopies(lists ...[]*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
+	byName := map[string]*discoveryv1.EndpointSlice{}
+	for _, s := range slices.Concat(lists...) {
+		if other := byName[s.Name]; other == nil || !s.CreationTimestamp.Before(&other.CreationTimestamp) {
+			byName[s.Name] = s
+		}
+	}
+	return slices.SortedFunc(maps.Values(byName), func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
+}
+
+// Member is the cluster that a peer is expected to be.
+type Member struct {
+	ID         model.ClusterID
+	ClusterSet string
+	// ClusterUID is that of the cluster read so far; empty if none was.
+	ClusterUID types.UID
+}
+
+// Problem says why record, the MemberRecord in the exchange of the peer (nil if
+// there is none), is not that of the expected member; "" if it is. Another id or
+// set means that the peer Secret leads to another cluster. Another UID means
+// that another cluster took over the id (reused), whose exports must not replace
+// those of the first one.
+func (m Member) Problem(record *exchangev1alpha1.MemberRecord) (message string, reused bool) {
+	problem := func(format string, args ...any) string {
+		return fmt.Sprintf("MemberRecord %s/%s", model.ExchangeNamespace(m.ID), m.ID) + fmt.Sprintf(format, args...)
+	}
+	if record == nil {
+		return problem(": does not exist in the peer; expected it once the peer has published all its exports; "+
+			"remedy: check that Comity runs there with cluster id %q", m.ID), false
+	}
+	spec := &record.Spec
+	switch {
+	case spec.ClusterID != string(m.ID):
+		return problem(", spec.clusterID: is %s; expected %q; remedy: correct the label %s of the peer Secret, or its kubeconfig",
+			model.Quote(spec.ClusterID), m.ID, model.LabelClusterID), false
+	case spec.ClusterSet != m.ClusterSet:
+		return problem(", spec.clusterSet: is %s; expected %q; remedy: join clusters of one set only",
+			model.Quote(spec.ClusterSet), m.ClusterSet), false
+	case spec.ClusterUID != "" && !ValidUID(spec.ClusterUID):
+		return problem(", spec.clusterUID: is %s; expected the UID of namespace kube-system there; remedy: check Comity in cluster %s",
+			model.Quote(string(spec.ClusterUID)), m.ID), false
+	case m.ClusterUID != "" && spec.ClusterUID == "":
+		return problem(", spec.clusterUID: is missing; expected %s, the cluster that has been read so far; remedy: upgrade Comity in cluster %s",
+			m.ClusterUID, m.ID), false
+	case m.ClusterUID != "" && spec.ClusterUID != m.ClusterUID:
+		return problem(", spec.clusterUID: is %s; expected %s, the cluster that had id %q so far; all that was imported from it is kept; "+
+			"remedy: give the new cluster another id, or, if it replaces the old one, remove annotation %s from the peer Secret",
+			spec.ClusterUID, m.ClusterUID, m.ID, model.AnnotationClusterUID), true
+	}
+	return "", false
+}
