@@ -13,7 +13,7 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// Object is any Kubernetes object; its TypeMeta is always filled in here.
+// Object is any Kubernetes object. Its TypeMeta is always set in this package.
 type Object interface {
 	metav1.Object
 	runtime.Object
@@ -25,16 +25,16 @@ type Verb int
 // The zero value is invalid, so that a forgotten field is noticed.
 const (
 	// Create applies an object that should not exist yet: server-side apply
-	// without force, so that a foreign object that appeared meanwhile answers
-	// with a conflict.
+	// without force, which fails with a conflict if a foreign object was created
+	// meanwhile.
 	Create Verb = iota + 1
 	// Update applies an object that is Comity's own: server-side apply with
 	// force, for the object with Action.UID only.
 	Update
-	// Adopt makes an object of the Sveltos pipeline Comity's own in place:
-	// server-side apply with force, for the object with Action.UID only; then
-	// what the former owner left goes, its field ownership included, so that
-	// nothing of the object goes with what that owner removes later.
+	// Adopt takes over an object of the Sveltos pipeline in place: server-side
+	// apply with force, for the object with Action.UID only. Then the labels,
+	// annotations and field ownership of the pipeline are removed, so that
+	// nothing is deleted from the object when the pipeline is removed.
 	Adopt
 	// Delete deletes the object with Action.UID at Action.ResourceVersion only.
 	Delete
@@ -58,29 +58,30 @@ func (v Verb) String() string {
 // Action is one outstanding write.
 type Action struct {
 	Verb Verb
-	// Object is, for all but Delete, all that Comity owns of the object and
-	// nothing else (no UID, no resourceVersion, empty status); for Delete, only
-	// the type, namespace and name.
+	// Object has, for all verbs but Delete, exactly the fields that Comity owns
+	// (no UID, no resourceVersion, empty status); for Delete, only the kind, the
+	// namespace and the name.
 	Object Object
 	// UID is a precondition: empty for Create, set otherwise.
 	UID types.UID
 	// ResourceVersion is a precondition of Delete and of Strip.
 	ResourceVersion string
-	// Strip, of an Update or Adopt, is a JSON merge patch that is made before
-	// the apply and takes off what an apply would leave; nil for none.
+	// Strip, of an Update or Adopt, is a JSON merge patch to be made before the
+	// apply. It removes what the apply would leave; nil for none.
 	Strip map[string]any
-	// Release, of an Adopt, is a JSON merge patch of the metadata that is made
-	// after the apply, together with dropping the field ownership of all others.
+	// Release, of an Adopt, is a JSON merge patch of the metadata to be made
+	// after the apply, together with the removal of all other field owners.
 	Release map[string]any
 }
 
-// String names the verb and the object: "create Service default/derived-1".
+// String returns the verb and the object: "create Service default/derived-1".
 func (a Action) String() string {
 	return fmt.Sprintf("%s %s %s/%s", a.Verb, a.Object.GetObjectKind().GroupVersionKind().Kind,
 		a.Object.GetNamespace(), a.Object.GetName())
 }
 
-// changes are the outstanding writes to objects of one kind, in order.
+// changes are the outstanding writes to objects of one kind, in the order in
+// which they are to be made.
 type changes struct {
 	apply, remove []Action
 	problems      []model.Problem
@@ -92,9 +93,9 @@ func update(desired Object, current metav1.Object) Action {
 	return Action{Verb: Update, Object: desired, UID: current.GetUID()}
 }
 
-// correct is what an object that exists still needs to become desired: nothing
-// if it is as desired and there is nothing to strip.
-func correct(desired Object, current metav1.Object, asDesired bool, strip mergePatch) []Action {
+// updateOrAdopt returns the action that makes an existing object equal to
+// desired; none if it is as desired and there is nothing to strip.
+func updateOrAdopt(desired Object, current metav1.Object, asDesired bool, strip mergePatch) []Action {
 	if _, adopting := current.GetAnnotations()[model.AnnotationAdopting]; adopting || !model.IsManaged(current) {
 		return []Action{adopt(desired, current, strip)}
 	}
@@ -108,8 +109,9 @@ func correct(desired Object, current metav1.Object, asDesired bool, strip mergeP
 	return []Action{a}
 }
 
-// adopt applies desired with the mark of adopting, which Release takes off
-// last: if Comity stops in between, the next plan goes on from there.
+// adopt applies desired with the annotation model.AnnotationAdopting, which
+// Release removes last. If Comity stops in between, the next plan finds the
+// annotation and adopts the object again.
 func adopt(desired Object, current metav1.Object, strip mergePatch) Action {
 	marked, _ := desired.DeepCopyObject().(Object)
 	annotations := marked.GetAnnotations()
@@ -121,7 +123,7 @@ func adopt(desired Object, current metav1.Object, strip mergePatch) Action {
 	}
 }
 
-// remove deletes obj, unless it is being deleted already.
+// remove deletes obj, unless it is already being deleted.
 func remove(obj metav1.Object, kind metav1.TypeMeta) []Action {
 	if obj.GetDeletionTimestamp() != nil {
 		return nil

@@ -16,19 +16,19 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// How an object is compared. Server-side apply removes what Comity applied
-// before and no longer applies, and leaves alone what others added. So an
-// object is as desired if
+// How an object is compared. Server-side apply removes fields that Comity applied
+// before and no longer applies, and leaves alone what others added. So an object
+// is as desired if
 //
-//	everything that is desired is there        (drift: a user's edit), and
-//	nothing that was applied before is left    (what is no longer desired).
+//	it has every desired value                        (no user changed one), and
+//	it has no field left that Comity applied before   (but no longer desires).
 //
-// The second cannot be seen from the object: a label that is there and not
-// desired may be ours from yesterday or a user's. Therefore each applied object
-// is signed with a digest of the names, not the values, of all that Comity
-// applied to it and that the API server would keep apart by name.
+// The object does not show the second: a label that exists and is not desired
+// may have been applied by Comity, or added by a user. So each applied object is
+// signed: an annotation holds a digest of the names, not the values, of all
+// fields that Comity applied and may later not apply.
 
-// sign adds the digest of names, and of those of the labels and annotations.
+// sign adds the digest of names, labels and annotations to obj.
 func sign[T metav1.Object](obj T, names []string) T {
 	all := slices.Clone(names)
 	for key := range obj.GetLabels() {
@@ -63,8 +63,8 @@ func covers(current, desired map[string]string) bool {
 	return true
 }
 
-// sliceIsAsDesired compares endpoints exactly, in their order: the source's
-// order is kept, so another order is a change of the source.
+// sliceIsAsDesired compares endpoints in their order. A derived slice has the
+// order of its source, so another order means that the source changed.
 func sliceIsAsDesired(current, desired *discoveryv1.EndpointSlice) bool {
 	return metaIsAsDesired(current, desired) &&
 		current.AddressType == desired.AddressType &&

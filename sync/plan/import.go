@@ -15,8 +15,8 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// ImportInput is everything that decides what one import looks like here.
-// Nothing in it is changed.
+// ImportInput is everything that the plan of one import depends on. Nothing in
+// it is changed.
 type ImportInput struct {
 	// Key is the namespace and name of the exported Service. The namespace
 	// must exist in this cluster.
@@ -26,61 +26,61 @@ type ImportInput struct {
 	// Desired is the resolved import; nil if no export reaches this cluster.
 	Desired *model.Import
 	// Sources are the slices of each constituent: for Self the local slices of
-	// the Service, for a peer the copies in its exchange, which name the slice
-	// they were made from in model.AnnotationSourceSlice.
+	// the Service, for a peer the copies in its exchange, whose annotation
+	// model.AnnotationSourceSlice names the slice that was copied.
 	Sources map[model.ClusterID][]*discoveryv1.EndpointSlice
-	// Unsynced are the peers that were not read since start, in any order.
-	// Nothing that came from them is written or deleted.
+	// Unsynced are the peers that were not read since the start, in any order.
+	// Nothing that came from them is written or deleted, but the endpoints of
+	// those that are lost are marked not ready.
 	Unsynced []model.ClusterID
 	// Current is what exists in this cluster.
 	Current Current
 	// Taken are the names of derived Services that other imports of the
-	// namespace have reserved, whether or not the Services exist yet.
+	// namespace have reserved, whether the Services exist yet or not.
 	Taken []string
 
-	// LocalCluster is what this cluster is like: its IP families and zones.
+	// LocalCluster has the IP families and zones of this cluster.
 	LocalCluster model.LocalCluster
-	// Lost are the clusters that are lost and whose endpoints do not answer a
-	// probe either; what becomes of their endpoints, OnLost says (default
+	// Lost are the clusters that are lost and whose endpoints do not answer
+	// probes. OnLost says whether their endpoints are marked not ready (default
 	// model.OnLostWithdrawUnlessLast).
 	Lost   []model.ClusterID
 	OnLost model.OnLost
 	// MaintainSelectors gives the derived Service the selector of the exported
-	// one, so that pods of this cluster join by themselves.
+	// Service, so that Kubernetes adds the pods of this cluster to it.
 	MaintainSelectors bool
-	// Takeover lets objects that the Sveltos pipeline made for this import be
-	// adopted in place; otherwise they are foreign like any other.
+	// Takeover adopts, in place, objects that the Sveltos pipeline created for
+	// this import; otherwise they are foreign like any other object.
 	Takeover bool
 }
 
 // ImportPlan is what is outstanding for one import.
 type ImportPlan struct {
-	// Actions are to be made in this order; when one fails, those after it wait.
-	// None means that the import is as it should be, unless there are problems.
+	// Actions are to be made in this order; if one fails, the rest wait for the
+	// next plan. None means that the import is as desired, unless there are
+	// problems.
 	Actions []Action
-	// DerivedName is the name of the derived Service, which the caller keeps
-	// reserved (ImportInput.Taken of other imports) while the import exists.
-	// Empty if there is nothing to derive or no name is free.
+	// DerivedName is the name of the derived Service. The caller reserves it
+	// (ImportInput.Taken of other imports) while the import exists. Empty if
+	// there is no derived Service or no name is free.
 	DerivedName string
-	// AwaitsService is true if the ServiceImport cannot be written before the
-	// API server has answered the actions on the derived Service, because its
-	// cluster IPs are not known or because it is being replaced. Apply the
-	// actions, put the returned Service into Current (or take a deleted one
-	// out) and plan again. Without an action on the Service there is nothing to
-	// do but to wait for its next event.
+	// AwaitsService is true if the ServiceImport can be planned only after the
+	// actions on the derived Service were made, because its cluster IPs are
+	// unknown or it is being replaced. Apply the actions and plan again with
+	// Current.After. If no action is on the Service, wait for its next event.
 	AwaitsService bool
 	// Withdrawn are those of Lost whose endpoints are marked not ready, sorted.
 	Withdrawn []model.ClusterID
-	// Problems are for the reader of the import, in a fixed order.
+	// Problems are shown on the ServiceImport, in a fixed order.
 	Problems []model.Problem
 }
 
 // Import plans one import.
 //
-// Order: the derived Service, so that slices have something to belong to; the
-// slices, so that nobody is led to a name without endpoints; the ServiceImport,
-// which makes the name known; then what leaves. A removed import goes the other
-// way round: first the name, then the endpoints, then the address.
+// The order of creation is: the derived Service, to which the slices belong; the
+// slices, so that the name has endpoints when it is published; the ServiceImport,
+// with which DNS publishes the name; then the deletions. The order of removal is
+// the reverse: the ServiceImport, the slices, the derived Service.
 func Import(in ImportInput) ImportPlan {
 	p := newImporter(in)
 	if in.Desired == nil {
@@ -96,7 +96,8 @@ func Import(in ImportInput) ImportPlan {
 	plan.Problems = append(plan.Problems, p.serviceProblems()...)
 	plan.Problems = append(plan.Problems, slices.problems...)
 	if p.dropsSelector() {
-		// The slices that the selector made go with it: ours come first.
+		// Kubernetes empties its slices of the selector when the selector
+		// changes, so Comity's slices are created before.
 		plan.Actions = append(slices.apply, service...)
 	} else {
 		plan.Actions = append(service, slices.apply...)
@@ -145,7 +146,8 @@ func (p *importer) foreignImportPlan() ImportPlan {
 	return plan
 }
 
-// serviceProblems tells of a derived Service that is not as the exports ask.
+// serviceProblems are the ways in which the derived Service differs from what
+// the exports ask for.
 func (p *importer) serviceProblems() []model.Problem {
 	var problems []model.Problem
 	if p.replaces() {
@@ -160,30 +162,30 @@ func (p *importer) serviceProblems() []model.Problem {
 	return problems
 }
 
-// importer holds what several steps of one plan need.
+// importer holds values that several steps of one plan need.
 type importer struct {
 	ImportInput
 	unsynced map[model.ClusterID]bool
-	// kept is true if a cluster that was not read contributes to what exists
-	// here: then the existing Service and ServiceImport are not touched, since
-	// without its export they would be resolved on a guess.
+	// kept is true if a cluster that was not read contributes to the existing
+	// objects. Then the existing Service and ServiceImport are not changed,
+	// because the import was resolved without the export of that cluster.
 	kept bool
 	// existing is the derived Service; nil if there is none.
 	existing *corev1.Service
-	// name is the derived Service's name; empty if none is free. Then nothing
-	// but the ServiceImport is made, as if unsupported.
+	// name is the name of the derived Service; empty if none is free. Then only
+	// the ServiceImport is created, as for an unsupported IP family.
 	name string
-	// ports are those of the import that traffic is measured against.
+	// ports are the ports of the import that slices may serve.
 	ports []mcsv1beta1.ServicePort
-	// families are those of the derived Service; nil leaves them to the API
-	// server, and none at all is unsupported.
+	// families are those of the derived Service. If they are nil, the API server
+	// chooses; if they are empty but not nil, unsupported is true.
 	families    []corev1.IPFamily
 	unsupported bool
 	hints       hintRule
 	// takesOver is true if objects of the Sveltos pipeline are adopted.
 	takesOver bool
-	// withdrawn are the clusters whose endpoints are withdrawn, once slices
-	// were planned.
+	// withdrawn are the lost clusters whose endpoints are marked not ready, once
+	// the slices were planned.
 	withdrawn []model.ClusterID
 }
 
@@ -204,8 +206,8 @@ func newImporter(in ImportInput) *importer {
 	}
 	p.resolveFamilies()
 	if !p.maintains() || !in.Desired.PreferLocal {
-		// Kubernetes gives the slices that it makes of a selector no such hints,
-		// and kube-proxy honors none unless all endpoints have some.
+		// The slices that Kubernetes creates for a selector have no such hints,
+		// and kube-proxy uses hints only if every endpoint has one.
 		p.hints = newHintRule(in.Desired, in.Self, in.LocalCluster.Zones)
 	}
 	return p
@@ -229,8 +231,8 @@ func (p *importer) tooManyZones() model.Problem {
 		len(p.LocalCluster.Zones), maxHintedZones, p.Key, maxHintedZones)}
 }
 
-// unsyncedContributes reports whether what exists here came in part from a
-// cluster that was not read.
+// unsyncedContributes reports whether a cluster that was not read contributes to
+// the existing objects.
 func (p *importer) unsyncedContributes() bool {
 	for _, s := range p.Current.Slices {
 		if p.owns(s) && p.unsynced[clusterOf(s)] || p.unsynced[p.adoptedFrom(s)] {
@@ -247,8 +249,8 @@ func (p *importer) unsyncedContributes() bool {
 	return false
 }
 
-// ownImport is the ServiceImport if it is Comity's, or the Sveltos pipeline's
-// and to be taken over; nil otherwise.
+// ownImport is the existing ServiceImport if Comity manages it, or if the Sveltos
+// pipeline created it and it is to be adopted; nil otherwise.
 func (p *importer) ownImport() *mcsv1beta1.ServiceImport {
 	s := p.Current.Import
 	switch {
@@ -271,8 +273,8 @@ func (p *importer) existingName() string {
 	return p.existing.Name
 }
 
-// remove plans the end of an import. As long as an unread cluster contributes,
-// only what came from the clusters that were read goes.
+// remove plans the removal of an import. While a cluster that was not read
+// contributes, it removes only the slices of clusters that were read.
 func (p *importer) remove() ImportPlan {
 	plan := ImportPlan{DerivedName: p.derivedName()}
 	if own := p.ownImport(); own != nil && !p.kept {

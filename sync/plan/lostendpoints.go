@@ -43,7 +43,7 @@ func (p *importer) markLostEndpoints(named map[string]*discoveryv1.EndpointSlice
 	for _, id := range p.withdrawn {
 		for _, s := range from[id] {
 			if existing[s.Name] == s {
-				s = sign(asIs(s), nil)
+				s = sign(applied(s), nil)
 				named[s.Name] = s
 			}
 			markNotReady(s)

@@ -18,15 +18,15 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// PublishInput is everything that decides what stands in the exchange for one
-// local ServiceExport. Nothing in it is changed.
+// PublishInput is everything that decides what is published for one local
+// ServiceExport. Nothing in it is changed.
 type PublishInput struct {
 	// Key is the namespace and name of the ServiceExport.
 	Key types.NamespacedName
 	// Record is what is to be published (exchange.Record); nil to withdraw.
 	Record *exchangev1alpha1.ExportRecordSpec
-	// Slices are the copies to publish as package exchange made them, named and
-	// labeled; their namespace is ignored. Not looked at if Record is nil.
+	// Slices are the copies to publish (exchange.CopySlice); their namespace is
+	// ignored. If Record is nil, they are not read.
 	Slices []*discoveryv1.EndpointSlice
 	// Audience are the exchange namespaces to publish in, in any order.
 	Audience []string
@@ -40,10 +40,10 @@ type PublishInput struct {
 // PublishPlan is what is outstanding in the exchange for one export.
 type PublishPlan struct {
 	// Actions are to be made in this order: slices, then records, so that a
-	// reader of a record finds the slices; then what leaves, records first.
+	// reader of a record finds the slices; then the deletions, records first.
 	Actions []Action
-	// Problems name foreign objects in the way. With any, the export does not
-	// stand in the exchange as it should.
+	// Problems name foreign objects that have the names of objects to publish. If
+	// there is one, the export is not completely published.
 	Problems []model.Problem
 }
 
@@ -58,18 +58,17 @@ func recordMeta(kind string) metav1.TypeMeta {
 	return metav1.TypeMeta{APIVersion: exchangev1alpha1.GroupVersion.String(), Kind: kind}
 }
 
-// place is where an object stands in the exchange.
-type place struct{ namespace, name string }
-
-func placeOf(obj metav1.Object) place { return place{obj.GetNamespace(), obj.GetName()} }
-
-func byPlace(a, b place) int {
-	return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name))
+func keyOf(obj metav1.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: obj.GetNamespace(), Name: obj.GetName()}
 }
 
-// Publish plans the records and slices of one export. An export that moves
-// from one audience to another is added to the new one before it leaves the
-// old one, so that no reader of both loses sight of it.
+func compareKeys(a, b types.NamespacedName) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+}
+
+// Publish plans the records and slices of one export. If its audience changes, it
+// is added to the new namespaces before it is removed from the old ones, so that
+// a reader of both always finds it.
 func Publish(in PublishInput) PublishPlan {
 	wantSlices, wantRecords := in.desired()
 	copies := compareAll(wantSlices, indexed(in.CurrentSlices), sliceKind, sliceIsAsDesired)
@@ -80,10 +79,10 @@ func Publish(in PublishInput) PublishPlan {
 	}
 }
 
-// desired gives the slices and records that should stand in the exchange.
-func (in PublishInput) desired() (map[place]*discoveryv1.EndpointSlice, map[place]*exchangev1alpha1.ExportRecord) {
-	copies := map[place]*discoveryv1.EndpointSlice{}
-	records := map[place]*exchangev1alpha1.ExportRecord{}
+// desired returns the slices and records to publish.
+func (in PublishInput) desired() (map[types.NamespacedName]*discoveryv1.EndpointSlice, map[types.NamespacedName]*exchangev1alpha1.ExportRecord) {
+	copies := map[types.NamespacedName]*discoveryv1.EndpointSlice{}
+	records := map[types.NamespacedName]*exchangev1alpha1.ExportRecord{}
 	if in.Record == nil {
 		return copies, records
 	}
@@ -94,7 +93,7 @@ func (in PublishInput) desired() (map[place]*discoveryv1.EndpointSlice, map[plac
 				ObjectMeta:  exchangeMeta(exchange, source.Name, source.Labels, source.Annotations),
 				AddressType: source.AddressType, Endpoints: source.Endpoints, Ports: source.Ports,
 			}
-			copies[placeOf(s)] = sign(s, nil)
+			copies[keyOf(s)] = sign(s, nil)
 		}
 		labels := map[string]string{
 			model.LabelExportNamespace: in.Key.Namespace, model.LabelExportName: in.Key.Name, labelManagedBy: model.ManagedBy,
@@ -104,23 +103,23 @@ func (in PublishInput) desired() (map[place]*discoveryv1.EndpointSlice, map[plac
 			ObjectMeta: exchangeMeta(exchange, model.RecordName(in.Key.Namespace, in.Key.Name), labels, nil),
 			Spec:       *in.Record,
 		}
-		records[placeOf(r)] = sign(r, nil)
+		records[keyOf(r)] = sign(r, nil)
 	}
 	return copies, records
 }
 
-// Namespaces plans the NamespaceRecords in one exchange namespace. desired
-// holds the identity labels (possibly none) of every namespace to publish;
-// current are the records that exist there.
+// Namespaces plans the NamespaceRecords in one exchange namespace. desired has the
+// identity labels (possibly none) of every namespace to publish, by name; current
+// are the records that exist there.
 func Namespaces(exchange string, desired map[string]map[string]string, current []*exchangev1alpha1.NamespaceRecord) []Action {
-	want := map[place]*exchangev1alpha1.NamespaceRecord{}
+	want := map[types.NamespacedName]*exchangev1alpha1.NamespaceRecord{}
 	for name, identity := range desired {
 		r := &exchangev1alpha1.NamespaceRecord{
 			TypeMeta:   namespaceKind,
 			ObjectMeta: exchangeMeta(exchange, name, map[string]string{labelManagedBy: model.ManagedBy}, nil),
 			Spec:       exchangev1alpha1.NamespaceRecordSpec{Labels: identity},
 		}
-		want[placeOf(r)] = sign(r, nil)
+		want[keyOf(r)] = sign(r, nil)
 	}
 	plan := compareAll(want, indexed(current), namespaceKind, func(c, d *exchangev1alpha1.NamespaceRecord) bool {
 		return metaIsAsDesired(c, d) && equality.Semantic.DeepEqual(c.Spec, d.Spec)
@@ -147,13 +146,13 @@ func Member(exchange string, desired exchangev1alpha1.MemberRecordSpec, current 
 }
 
 // Reports plans the ImportRecords about the exports of one namespace/name.
-// desired holds, by exchange namespace, what is to be said there; current are
-// the records of that name in all exchange namespaces. Since is what desired
-// says only where something began: it stays what it was as long as the same
-// export is imported, or not imported for the same reason.
+// desired has the records to publish, by exchange namespace; current are the
+// records of that name in all exchange namespaces. An existing record keeps its
+// Since as long as the same export is imported, or is not imported for the same
+// reason.
 func Reports(key types.NamespacedName, desired map[string]exchangev1alpha1.ImportRecordSpec, current []*exchangev1alpha1.ImportRecord) PublishPlan {
 	existing := indexed(current)
-	want := map[place]*exchangev1alpha1.ImportRecord{}
+	want := map[types.NamespacedName]*exchangev1alpha1.ImportRecord{}
 	for exchange, spec := range desired {
 		labels := map[string]string{
 			model.LabelExportNamespace: key.Namespace, model.LabelExportName: key.Name, labelManagedBy: model.ManagedBy,
@@ -163,10 +162,10 @@ func Reports(key types.NamespacedName, desired map[string]exchangev1alpha1.Impor
 			ObjectMeta: exchangeMeta(exchange, model.RecordName(key.Namespace, key.Name), labels, nil),
 			Spec:       spec,
 		}
-		if old, has := existing[placeOf(r)]; has && model.IsManaged(old) && goesOn(old.Spec, spec) {
+		if old, has := existing[keyOf(r)]; has && model.IsManaged(old) && sameResult(old.Spec, spec) {
 			r.Spec.Since = old.Spec.Since
 		}
-		want[placeOf(r)] = sign(r, nil)
+		want[keyOf(r)] = sign(r, nil)
 	}
 	plan := compareAll(want, existing, reportKind, func(c, d *exchangev1alpha1.ImportRecord) bool {
 		return metaIsAsDesired(c, d) && equality.Semantic.DeepEqual(c.Spec, d.Spec)
@@ -174,8 +173,8 @@ func Reports(key types.NamespacedName, desired map[string]exchangev1alpha1.Impor
 	return PublishPlan{Actions: slices.Concat(plan.apply, plan.remove), Problems: plan.problems}
 }
 
-// goesOn reports whether what is said now was said before of the same export.
-func goesOn(before, now exchangev1alpha1.ImportRecordSpec) bool {
+// sameResult reports whether two records have the same result for the same export.
+func sameResult(before, now exchangev1alpha1.ImportRecordSpec) bool {
 	return before.ExportUID == now.ExportUID && before.Imported == now.Imported && before.Reason == now.Reason
 }
 
@@ -187,32 +186,32 @@ func exchangeMeta(namespace, name string, labels, annotations map[string]string)
 	return metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: maps.Clone(labels), Annotations: maps.Clone(annotations)}
 }
 
-func indexed[T metav1.Object](list []T) map[place]T {
-	index := make(map[place]T, len(list))
+func indexed[T metav1.Object](list []T) map[types.NamespacedName]T {
+	index := make(map[types.NamespacedName]T, len(list))
 	for _, obj := range list {
-		index[placeOf(obj)] = obj
+		index[keyOf(obj)] = obj
 	}
 	return index
 }
 
-// compareAll compares objects of one kind, by place, so that the same input
-// always gives the same actions.
-func compareAll[T Object](desired, current map[place]T, kind metav1.TypeMeta, asDesired func(current, desired T) bool) changes {
+// compareAll compares objects of one kind in the order of their names, so that the
+// same input always gives the same actions.
+func compareAll[T Object](desired, current map[types.NamespacedName]T, kind metav1.TypeMeta, asDesired func(current, desired T) bool) changes {
 	var plan changes
-	for _, at := range slices.SortedFunc(maps.Keys(desired), byPlace) {
+	for _, at := range slices.SortedFunc(maps.Keys(desired), compareKeys) {
 		existing, exists := current[at]
 		switch {
 		case !exists:
 			plan.apply = append(plan.apply, create(desired[at]))
 		case !model.IsManaged(existing):
 			plan.problems = append(plan.problems, notOurRecord(kind.Kind, at))
-		case retyped(existing, desired[at]):
+		case changesAddressType(existing, desired[at]):
 			plan.apply = append(append(plan.apply, remove(existing, kind)...), create(desired[at]))
 		case !asDesired(existing, desired[at]):
 			plan.apply = append(plan.apply, update(desired[at], existing))
 		}
 	}
-	for _, at := range slices.SortedFunc(maps.Keys(current), byPlace) {
+	for _, at := range slices.SortedFunc(maps.Keys(current), compareKeys) {
 		if _, wanted := desired[at]; !wanted && model.IsManaged(current[at]) {
 			plan.remove = append(plan.remove, remove(current[at], kind)...)
 		}
@@ -220,14 +219,14 @@ func compareAll[T Object](desired, current map[place]T, kind metav1.TypeMeta, as
 	return plan
 }
 
-func notOurRecord(kind string, at place) model.Problem {
+func notOurRecord(kind string, at types.NamespacedName) model.Problem {
 	return model.Problem{Reason: model.ReasonNameTaken, Message: fmt.Sprintf(
-		"%s %s/%s was not made by Comity, so nothing is published under that name there; delete it", kind, at.namespace, at.name)}
+		"%s %s/%s was not created by Comity, so nothing is published under that name there; delete it", kind, at.Namespace, at.Name)}
 }
 
-// retyped reports whether a slice came back under its name with another address
-// type, which cannot be changed.
-func retyped(existing, desired any) bool {
+// changesAddressType reports whether a desired slice has another address type than
+// the existing slice of its name. The API server does not allow that change.
+func changesAddressType(existing, desired any) bool {
 	was, is := existing.(*discoveryv1.EndpointSlice)
 	now, _ := desired.(*discoveryv1.EndpointSlice)
 	return is && was.AddressType != now.AddressType

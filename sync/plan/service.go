@@ -22,9 +22,9 @@ var serviceKind = metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}
 
 const labelManagedBy = "app.kubernetes.io/managed-by"
 
-// names are those that the derived Service may have, the preferred one first.
-// One that our ServiceImport already announces comes before all: a clusterset
-// IP that was once given out is never given up for a nicer name.
+// names are the names that the derived Service may have, the preferred one first.
+// The name in the annotation of the existing ServiceImport is preferred to the
+// other: a rename would change the clusterset IP.
 func (p *importer) names() []string {
 	names := []string{model.DerivedName(p.Key.Name), model.AlternateDerivedName(p.Key.Name)}
 	if p.announced() == names[1] {
@@ -33,7 +33,8 @@ func (p *importer) names() []string {
 	return names
 }
 
-// announced is the derived Service's name as our own ServiceImport tells it.
+// announced is the derived Service's name in the annotation of the existing
+// ServiceImport; empty if there is none.
 func (p *importer) announced() string {
 	if own := p.ownImport(); own != nil {
 		return own.Annotations[model.AnnotationDerivedName]
@@ -42,15 +43,16 @@ func (p *importer) announced() string {
 }
 
 // ownServices are the derived Services of this import, preferred names first.
-// A Service is recognized by its label, or, if a user took that off or put
-// nonsense there, by our ServiceImport, unless another import holds the name.
+// A Service is recognized by its label. If a user removed the label or gave it
+// another value, it is recognized by the annotation of the ServiceImport, unless
+// another import has reserved the name.
 func (p *importer) ownServices() []*corev1.Service {
 	var own []*corev1.Service
 	for _, name := range p.names() {
 		announced := p.announced() == name && !slices.Contains(p.Taken, name)
 		for _, s := range p.Current.Services {
 			label := s.Labels[model.LabelServiceName]
-			ofThis := label == p.Key.Name || announced && !mayDerive(label, name)
+			ofThis := label == p.Key.Name || announced && !canDerive(label, name)
 			if s.Name == name && ofThis && (model.IsManaged(s) || p.adoptsService(s)) {
 				own = append(own, s)
 			}
@@ -59,8 +61,9 @@ func (p *importer) ownServices() []*corev1.Service {
 	return own
 }
 
-// mayDerive reports whether an import called service could own that name.
-func mayDerive(service, name string) bool {
+// canDerive reports whether name is one that the derived Service of an import
+// called service can have.
+func canDerive(service, name string) bool {
 	return service != "" && (model.DerivedName(service) == name || model.AlternateDerivedName(service) == name)
 }
 
@@ -71,8 +74,8 @@ func (p *importer) ownService() *corev1.Service {
 	return nil
 }
 
-// surplusServices deletes derived Services beside the one in use, which only a
-// crash between two writes leaves behind.
+// surplusServices deletes derived Services other than the one in use. They exist
+// only after a crash between two writes.
 func (p *importer) surplusServices() []Action {
 	own := p.ownServices()
 	if len(own) < 2 || p.kept {
@@ -87,24 +90,24 @@ func (p *importer) surplusServices() []Action {
 	return actions
 }
 
-// adoptsService reports whether s is the Sveltos pipeline's and to be taken
-// over. One that would have to be made anew is not: it stays foreign.
+// adoptsService reports whether s is a Service of the Sveltos pipeline that is to
+// be adopted. One that would have to be replaced stays foreign.
 func (p *importer) adoptsService(s *corev1.Service) bool {
-	return p.takesOver && !model.IsManaged(s) && isSveltosService(s, p.Key) && !p.unfit(s)
+	return p.takesOver && !model.IsManaged(s) && isSveltosService(s, p.Key) && !p.mustReplace(s)
 }
 
-// unfit reports whether s cannot become the derived Service in place:
-// Kubernetes lets clusterIP change neither from None nor to it, nor its family.
-func (p *importer) unfit(s *corev1.Service) bool {
+// mustReplace reports whether s cannot be changed into the derived Service:
+// Kubernetes allows no change of clusterIP from or to None, or to another family.
+func (p *importer) mustReplace(s *corev1.Service) bool {
 	headless := s.Spec.ClusterIP == corev1.ClusterIPNone
 	if headless != (p.Desired.Type == mcsv1beta1.Headless) {
-		return s.Spec.Type != corev1.ServiceTypeExternalName // which has no address at all
+		return s.Spec.Type != corev1.ServiceTypeExternalName // which has no cluster IP
 	}
 	return !headless && losesFirstFamily(s.Spec.IPFamilies, supportedFamilies(p.Desired.IPFamilies, p.LocalCluster.Families, s.Spec.IPFamilies))
 }
 
-// chooseName is the name of the existing derived Service, else the first that
-// is free; empty if none is.
+// chooseName is the name of the existing derived Service, or else the first free
+// name; empty if none is free.
 func (p *importer) chooseName() string {
 	if p.existing != nil {
 		return p.existing.Name
@@ -117,7 +120,7 @@ func (p *importer) chooseName() string {
 	return ""
 }
 
-// occupier is the Service called name that is not this import's; nil if none.
+// occupier is the Service called name if it is not this import's; nil if none is.
 func (p *importer) occupier(name string) *corev1.Service {
 	for _, s := range p.Current.Services {
 		if s.Name == name && s != p.existing {
@@ -127,13 +130,13 @@ func (p *importer) occupier(name string) *corev1.Service {
 	return nil
 }
 
-// nameProblems tells of names that foreign Services hold. That another import
-// holds one is how adler32 collisions are resolved, and nobody's problem.
+// nameProblems are the names that foreign Services have. A name that another
+// import has is no problem: that is how adler32 collisions are resolved.
 func (p *importer) nameProblems() []model.Problem {
 	var problems []model.Problem
 	for _, name := range []string{model.DerivedName(p.Key.Name), model.AlternateDerivedName(p.Key.Name)} {
 		if name == p.name {
-			break // the names after it were not asked for
+			break // the other name was not needed
 		}
 		if s := p.occupier(name); s != nil && !model.IsManaged(s) {
 			problems = append(problems, nameTaken("Service", p.Key.Namespace, name, p.name))
@@ -141,7 +144,7 @@ func (p *importer) nameProblems() []model.Problem {
 	}
 	if p.name == "" && len(problems) == 0 {
 		problems = append(problems, model.Problem{Reason: model.ReasonNameTaken, Message: fmt.Sprintf(
-			"both names that the derived Service of %s could have are in use by other imports of the namespace; rename the exported Service", p.Key)})
+			"other imports of the namespace use both names that the derived Service of %s can have; rename the exported Service", p.Key)})
 	}
 	return problems
 }
@@ -152,12 +155,12 @@ func nameTaken(kind, namespace, name, instead string) model.Problem {
 		consequence = "nothing is imported"
 	}
 	return model.Problem{Reason: model.ReasonNameTaken, Message: fmt.Sprintf(
-		"%s %s/%s was not made by Comity but has the name of a derived object, so %s; rename or delete it", kind, namespace, name, consequence)}
+		"%s %s/%s was not created by Comity but has the name of a derived object, so %s; rename or delete it", kind, namespace, name, consequence)}
 }
 
-// replaces reports whether the derived Service has to be made anew.
+// replaces reports whether the derived Service has to be deleted and created again.
 func (p *importer) replaces() bool {
-	return p.existing != nil && !p.kept && !p.unsupported && p.unfit(p.existing)
+	return p.existing != nil && !p.kept && !p.unsupported && p.mustReplace(p.existing)
 }
 
 func (p *importer) typeChanged() model.Problem {
@@ -166,13 +169,13 @@ func (p *importer) typeChanged() model.Problem {
 		what = "of IP family " + showFamilies(p.families)
 	}
 	return model.Problem{Reason: model.ReasonTypeChanged, Message: fmt.Sprintf(
-		"the oldest export of %s is now %s, so derived Service %q is deleted and made again; clients have to resolve the name anew",
+		"the oldest export of %s is now %s, so derived Service %q is deleted and created again; clients have to resolve the name again",
 		p.Key, what, p.name)}
 }
 
 func (p *importer) familyNotSupported() model.Problem {
 	return model.Problem{Reason: model.ReasonIPFamilyNotSupported, Message: fmt.Sprintf(
-		"the oldest export of %s has IP family %s, and Services of this cluster have only %s, so it has no clusterset IP here; export it with a family of this cluster",
+		"the oldest export of %s has IP family %s, and Services of this cluster can have only %s, so it has no clusterset IP here; export it with a family of this cluster",
 		p.Key, showFamilies(p.Desired.IPFamilies), showFamilies(p.LocalCluster.Families))}
 }
 
@@ -189,7 +192,8 @@ func (p *importer) possible() bool {
 	return p.existing != nil || !p.unsupported && p.name != ""
 }
 
-// service plans the derived Service and says whether its answer is awaited.
+// service plans the derived Service, and reports whether the ServiceImport has to
+// wait for it (ImportPlan.AwaitsService).
 func (p *importer) service() (actions []Action, awaited bool) {
 	switch {
 	case !p.possible():
@@ -202,14 +206,14 @@ func (p *importer) service() (actions []Action, awaited bool) {
 		return nil, !p.hasAddress()
 	}
 	desired := p.desiredService()
-	actions = correct(desired, p.existing, serviceIsAsDesired(p.existing, desired), serviceDrift(p.existing, desired))
+	actions = updateOrAdopt(desired, p.existing, serviceIsAsDesired(p.existing, desired), serviceDrift(p.existing, desired))
 	c, d := p.existing.Spec, desired.Spec
 	readdressed := c.IPFamilyPolicy == nil || *c.IPFamilyPolicy != *d.IPFamilyPolicy || len(d.IPFamilies) > 0 && !slices.Equal(c.IPFamilies, d.IPFamilies)
 	return actions, readdressed || !p.hasAddress()
 }
 
-// hasAddress reports whether the API server has filled in what the
-// ServiceImport copies.
+// hasAddress reports whether the API server has assigned what the ServiceImport
+// copies.
 func (p *importer) hasAddress() bool {
 	return len(p.existing.Spec.ClusterIPs) > 0 && len(p.existing.Spec.IPFamilies) > 0
 }
@@ -223,8 +227,8 @@ func (p *importer) desiredService() *corev1.Service {
 	s.Labels[model.LabelServiceImported] = "true"
 	s.Labels[labelManagedBy] = model.ManagedBy
 	if p.maintains() {
-		// Kubernetes copies the Service's labels to the slices that it makes of
-		// the selector, and DNS tells clusters by this one.
+		// Kubernetes copies the Service's labels to the slices that it creates
+		// for the selector, and DNS reads the cluster from this label.
 		s.Labels[model.LabelSourceCluster] = string(p.Self)
 	}
 	return sign(s, appliedNames(serviceFields, &s.Spec))
@@ -238,24 +242,25 @@ func (p *importer) clusterIP() string {
 	return ""
 }
 
-// maintains reports whether the derived Service selects pods of this cluster,
-// which then join by themselves instead of through mirrored slices.
+// maintains reports whether the derived Service selects pods of this cluster.
+// Kubernetes then creates their slices, and Comity mirrors none of this cluster.
 func (p *importer) maintains() bool {
-	if p.kept && p.existing != nil { // as it is, it stays
+	if p.kept && p.existing != nil { // the existing Service is not changed
 		return p.MaintainSelectors && len(p.existing.Spec.Selector) > 0 && !selectsNothing(p.existing)
 	}
 	return p.MaintainSelectors && len(p.Desired.Selector) > 0
 }
 
-// dropsSelector reports whether a selector is there that must go.
+// dropsSelector reports whether the existing Service has a selector that has to
+// be removed.
 func (p *importer) dropsSelector() bool {
 	return p.existing != nil && len(p.existing.Spec.Selector) > 0 && !p.maintains()
 }
 
-// selector is what the derived Service selects. One that must go is first
-// replaced by one that matches no pod, and taken off when the slices that
-// Kubernetes made of it are empty: it never looks again at those of a Service
-// that has no selector, and their endpoints would stay for ever.
+// selector is the selector of the derived Service. A selector is removed in two
+// steps: first it is replaced by one that matches no pod, and, once Kubernetes has
+// emptied the slices of the old one, it is removed. Kubernetes does not update the
+// slices of a Service without a selector, so their endpoints would stay for ever.
 func (p *importer) selector() map[string]string {
 	switch {
 	case p.maintains():
@@ -275,8 +280,8 @@ func selectsNothing(s *corev1.Service) bool {
 	return is && len(s.Spec.Selector) == 1
 }
 
-// target is where the traffic to port goes: in slices of ours the port is
-// written out, and the target means nothing.
+// target is the target port of port. It matters only with a selector: Comity's
+// slices hold port numbers.
 func (p *importer) target(port mcsv1beta1.ServicePort) intstr.IntOrString {
 	for _, t := range p.Desired.Targets {
 		if p.maintains() && t.Port == port.Port && t.Protocol == port.Protocol {
@@ -286,7 +291,7 @@ func (p *importer) target(port mcsv1beta1.ServicePort) intstr.IntOrString {
 	return intstr.FromInt32(port.Port)
 }
 
-// meta is what all objects of the import have in common.
+// meta is the metadata that all objects of the import share.
 func (p *importer) meta(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Namespace: p.Key.Namespace, Name: name,
@@ -295,9 +300,9 @@ func (p *importer) meta(name string) metav1.ObjectMeta {
 	}
 }
 
-// proxyName is the name under which port stands in the derived Service and its
-// slices. A Service with several ports must name them all, but the union of an
-// unnamed port of one cluster and a named one of another has an unnamed port.
+// proxyName is the name of port in the derived Service and its slices. A Service
+// with several ports must name each of them, but the union of the unnamed port of
+// one cluster and a named port of another contains an unnamed port.
 func proxyName(port mcsv1beta1.ServicePort, all []mcsv1beta1.ServicePort) string {
 	if port.Name != "" || len(all) < 2 {
 		return port.Name
@@ -311,5 +316,5 @@ func proxyName(port mcsv1beta1.ServicePort, all []mcsv1beta1.ServicePort) string
 
 func foreignImport(key types.NamespacedName) model.Problem {
 	return model.Problem{Reason: model.ReasonForeignImport, Message: fmt.Sprintf(
-		"ServiceImport %s was not made by Comity, so the exports of that name are not imported here; delete it to let Comity make its own", key)}
+		"ServiceImport %s was not created by Comity, so the exports of that name are not imported here; delete it to let Comity create its own", key)}
 }

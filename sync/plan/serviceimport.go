@@ -16,8 +16,8 @@ import (
 
 var importKind = metav1.TypeMeta{APIVersion: mcsv1beta1.GroupVersion.String(), Kind: mcsv1beta1.ServiceImportKindName}
 
-// serviceImport plans the ServiceImport, once the derived Service's addresses
-// are known.
+// serviceImport plans the ServiceImport. The addresses of the derived Service
+// have to be known.
 func (p *importer) serviceImport() []Action {
 	desired := p.desiredImport()
 	existing := p.ownImport()
@@ -27,7 +27,7 @@ func (p *importer) serviceImport() []Action {
 	case p.kept:
 		return nil
 	}
-	return correct(desired, existing, importIsAsDesired(existing, desired), importDrift(existing, desired))
+	return updateOrAdopt(desired, existing, importIsAsDesired(existing, desired), importDrift(existing, desired))
 }
 
 func importIsAsDesired(current, desired *mcsv1beta1.ServiceImport) bool {

@@ -18,13 +18,13 @@ import (
 
 var sliceKind = metav1.TypeMeta{APIVersion: discoveryv1.SchemeGroupVersion.String(), Kind: "EndpointSlice"}
 
-// wanted is one slice as it should be, all but its name.
+// wanted is one desired slice without its name.
 type wanted struct {
-	source string // the name of the slice that it is made from
+	source string // the name of the slice that it mirrors
 	slice  *discoveryv1.EndpointSlice
 }
 
-// slices plans the slices of all clusters that were read, and withdraws those
+// slices plans the slices of all clusters that were read, and marks the endpoints
 // of clusters that are lost. Each source slice is mirrored by one slice, so that
 // one changed endpoint is one write.
 func (p *importer) slices() changes {
@@ -47,7 +47,7 @@ func (p *importer) slices() changes {
 			plan.apply = append(plan.apply, create(desired))
 			continue
 		}
-		plan.apply = append(plan.apply, correct(desired, existing, sliceIsAsDesired(existing, desired), sliceDrift(existing, desired))...)
+		plan.apply = append(plan.apply, updateOrAdopt(desired, existing, sliceIsAsDesired(existing, desired), sliceDrift(existing, desired))...)
 	}
 	for _, name := range slices.Sorted(maps.Keys(current)) {
 		if existing := current[name]; named[name] == nil && p.mayRemove(existing) {
@@ -57,10 +57,10 @@ func (p *importer) slices() changes {
 	return plan
 }
 
-// asIs is an existing slice as one that is applied. Labels and annotations that
-// a user added are applied with the rest: which are whose cannot be told here,
-// and they remain the user's as well.
-func asIs(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+// applied is an existing slice in the form of one to apply. It includes the labels
+// and annotations that a user added, because the slice does not show who added
+// which. The user's field manager keeps owning them, too.
+func applied(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	c := &discoveryv1.EndpointSlice{
 		TypeMeta: sliceKind,
 		ObjectMeta: metav1.ObjectMeta{
@@ -75,8 +75,8 @@ func asIs(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	return c
 }
 
-// adoptedFrom is the source cluster of a slice that the Sveltos pipeline made
-// and that is to be taken over; empty for any other.
+// adoptedFrom is the source cluster of a slice that the Sveltos pipeline created
+// and that is to be adopted; empty for any other slice.
 func (p *importer) adoptedFrom(s *discoveryv1.EndpointSlice) model.ClusterID {
 	if !p.takesOver || model.IsManaged(s) {
 		return ""
@@ -84,59 +84,61 @@ func (p *importer) adoptedFrom(s *discoveryv1.EndpointSlice) model.ClusterID {
 	return sveltosSourceCluster(s, p.Key)
 }
 
-// adoptSelf takes over the pipeline's slice of this cluster where the selector
-// takes its place: once it is Comity's, it is removed like any other.
+// adoptSelf adopts the pipeline's slice of this cluster if the derived Service has
+// a selector. The slice is not desired then: once Comity manages it, the next
+// plans remove it like any other.
 func (p *importer) adoptSelf(named map[string]*discoveryv1.EndpointSlice) {
 	for _, s := range p.Current.Slices {
 		if !p.maintains() || p.adoptedFrom(s) != p.Self {
 			continue
 		}
-		c := asIs(s)
+		c := applied(s)
 		c.Labels[model.LabelSourceCluster], c.Labels[discoveryv1.LabelManagedBy] = string(p.Self), model.ManagedBy
 		named[s.Name] = sign(c, nil)
 	}
 }
 
-// isSelectors reports whether Kubernetes made a slice of the derived Service's
-// selector.
+// isSelectors reports whether Kubernetes created a slice for the selector of the
+// derived Service.
 func (p *importer) isSelectors(s *discoveryv1.EndpointSlice) bool {
 	return !model.IsManaged(s) && s.Labels[discoveryv1.LabelServiceName] == p.name && s.Labels[discoveryv1.LabelManagedBy] == "endpointslice-controller.k8s.io"
 }
 
-// mayRemove reports whether a slice is ours and the cluster that it came from
-// was read. One that no longer tells where it came from may go only when
-// nothing is unread. Where no name is free for the derived Service, only what
-// strays goes: a label that a user took off may be all that hides our Service.
+// mayRemove reports whether Comity manages a slice and its source cluster was
+// read. A slice without the label of its source cluster is removed only if every
+// cluster was read. If the derived Service has no name, only slices that serve
+// another Service are removed: the derived Service may exist, but without the
+// label by which it is found, because a user removed it.
 func (p *importer) mayRemove(s *discoveryv1.EndpointSlice) bool {
 	cluster := clusterOf(s)
-	if p.Desired != nil && p.name == "" && !p.strays(s) {
+	if p.Desired != nil && p.name == "" && !p.servesAnother(s) {
 		return false
 	}
 	if p.Desired != nil && cluster == p.Self && p.maintains() && p.possible() && !slices.ContainsFunc(p.Current.Slices, p.isSelectors) {
-		return false // until Kubernetes has made slices of the selector
+		return false // until Kubernetes has created slices for the selector
 	}
 	return p.owns(s) && !p.unsynced[cluster] && (cluster != "" || len(p.unsynced) == 0)
 }
 
-// strays reports whether a slice leads the clients of a Service that is not this
-// import's to endpoints that are not its own.
-func (p *importer) strays(s *discoveryv1.EndpointSlice) bool {
+// servesAnother reports whether a slice belongs to a Service that is not this
+// import's, so that clients of that Service reach endpoints of this import.
+func (p *importer) servesAnother(s *discoveryv1.EndpointSlice) bool {
 	name := s.Labels[discoveryv1.LabelServiceName]
 	occupier := p.occupier(name)
-	return slices.Contains(p.Taken, name) || occupier != nil && (!model.IsManaged(occupier) || mayDerive(occupier.Labels[model.LabelServiceName], name))
+	return slices.Contains(p.Taken, name) || occupier != nil && (!model.IsManaged(occupier) || canDerive(occupier.Labels[model.LabelServiceName], name))
 }
 
-// owns reports whether a slice is Comity's and of this import. One whose label
-// was taken off or changed to nonsense is recognized by having the name of one
-// of this import's; only an import whose name collides in adler32 has such, too.
+// owns reports whether Comity manages a slice for this import. The slices that are
+// read have the label or a name of this import. So a slice with another value of
+// the label is this import's slice, which a user changed, unless the value is the
+// name of an import whose adler32 sum is the same.
 func (p *importer) owns(s *discoveryv1.EndpointSlice) bool {
 	service := s.Labels[model.LabelServiceName]
 	another := service != "" && service != p.Key.Name && model.DerivedName(service) == model.DerivedName(p.Key.Name)
 	return model.IsManaged(s) && !another
 }
 
-// clusterOf is the cluster that a derived slice came from; empty if it does
-// not tell.
+// clusterOf is the source cluster of a derived slice; empty without the label.
 func clusterOf(s *discoveryv1.EndpointSlice) model.ClusterID {
 	return model.ClusterID(s.Labels[model.LabelSourceCluster])
 }
@@ -149,8 +151,8 @@ func byName(list []*discoveryv1.EndpointSlice) map[string]*discoveryv1.EndpointS
 	return index
 }
 
-// nameSlices adds the wanted slices of one cluster to named, under the names
-// that they have already or, if they are new, under free ones.
+// nameSlices adds the wanted slices of one cluster to named: under the names of
+// the existing slices of the same sources, or, if they are new, under free names.
 func (p *importer) nameSlices(cluster model.ClusterID, want []wanted, named map[string]*discoveryv1.EndpointSlice) []model.Problem {
 	assigned := p.assigned(cluster)
 	var unnamed []wanted
@@ -160,27 +162,27 @@ func (p *importer) nameSlices(cluster model.ClusterID, want []wanted, named map[
 			unnamed = append(unnamed, w)
 			continue
 		}
-		named[name] = p.finish(w, name)
+		w.slice.Name, named[name] = name, w.slice
 	}
 	var problems []model.Problem
 	for _, w := range unnamed {
 		plain, dotted := model.SliceName(p.name, true, cluster, w.source), model.SliceName(p.name, false, cluster, w.source)
 		switch {
 		case named[plain] == nil && p.fits(plain, cluster, w):
-			named[plain] = p.finish(w, plain)
+			w.slice.Name, named[plain] = plain, w.slice
 		case named[dotted] == nil && p.fits(dotted, cluster, w):
-			named[dotted] = p.finish(w, dotted)
+			w.slice.Name, named[dotted] = dotted, w.slice
 		case p.foreignSlice(dotted):
 			problems = append(problems, nameTaken("EndpointSlice", p.Key.Namespace, dotted, ""))
 		}
-		// Otherwise the name is that of a slice of ours whose address type,
-		// which cannot be changed, is another: it goes now, this one comes next.
+		// Otherwise Comity's slice of that name has another address type, which
+		// cannot be changed: it is deleted now, and created by the next plan.
 	}
 	return problems
 }
 
-// assigned gives the names of the slices that exist for one cluster, by the
-// slices that they were made from. Of two for the same, the first by name.
+// assigned returns the names of the existing slices of one cluster, by the slices
+// that they mirror. Of two for the same source, the first by name counts.
 func (p *importer) assigned(cluster model.ClusterID) map[string]string {
 	names := map[string]string{}
 	for _, s := range p.Current.Slices {
@@ -195,9 +197,9 @@ func (p *importer) assigned(cluster model.ClusterID) map[string]string {
 	return names
 }
 
-// fits reports whether name is free for w, or that of a slice which may become
-// w: ours, of the same cluster (or of none, if a user took its label off), of
-// the same address type.
+// fits reports whether name is free, or is that of a slice that can be updated to
+// w: managed by Comity or to be adopted, of the same cluster (or of none, if a
+// user removed the label), and of the same address type.
 func (p *importer) fits(name string, cluster model.ClusterID, w wanted) bool {
 	for _, s := range p.Current.Slices {
 		if s.Name == name {
@@ -212,11 +214,6 @@ func (p *importer) foreignSlice(name string) bool {
 	return slices.ContainsFunc(p.Current.Slices, func(s *discoveryv1.EndpointSlice) bool {
 		return s.Name == name && !p.owns(s) && p.adoptedFrom(s) == ""
 	})
-}
-
-func (p *importer) finish(w wanted, name string) *discoveryv1.EndpointSlice {
-	w.slice.Name = name
-	return w.slice
 }
 
 // wantedSlices are the slices that one constituent contributes, by source name.
@@ -234,13 +231,13 @@ func (p *importer) wantedSlices(c model.Constituent) []wanted {
 		list = append(list, wanted{source: p.sourceName(c.Cluster, source), slice: p.mirror(c.Cluster, source, ports)})
 	}
 	slices.SortStableFunc(list, func(a, b wanted) int { return cmp.Compare(a.source, b.source) })
-	// While an export moves between audiences its copies are there twice.
+	// While the audience of an export changes, there are two copies of a source.
 	return slices.CompactFunc(list, func(a, b wanted) bool { return a.source == b.source })
 }
 
-// carries reports whether slices of the type belong to the import. A headless
-// import has no address of its own to choose the family, so endpoints of a
-// family that is not the import's would show in DNS.
+// carries reports whether slices of the address type are part of the import. A
+// headless import has no clusterset IP that decides the family, so DNS would also
+// return endpoints of a family that is not the import's.
 func (p *importer) carries(t discoveryv1.AddressType) bool {
 	switch t {
 	case discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6:
@@ -249,7 +246,7 @@ func (p *importer) carries(t discoveryv1.AddressType) bool {
 			families = p.Desired.IPFamilies
 		}
 		headless := p.Desired.Type == mcsv1beta1.Headless
-		if p.kept && p.existing != nil { // what stands counts, not what can be read
+		if p.kept && p.existing != nil { // the existing Service is not changed
 			headless = p.existing.Spec.ClusterIP == corev1.ClusterIPNone
 		}
 		return !headless || len(families) == 0 || slices.Contains(families, corev1.IPFamily(t))
@@ -257,7 +254,7 @@ func (p *importer) carries(t discoveryv1.AddressType) bool {
 	return false // FQDN: kube-proxy serves none
 }
 
-// sourceName is the name of the slice in the cluster that it came from.
+// sourceName is the name of the slice in its source cluster.
 func (p *importer) sourceName(cluster model.ClusterID, s *discoveryv1.EndpointSlice) string {
 	if name := s.Annotations[model.AnnotationSourceSlice]; name != "" && cluster != p.Self {
 		return name
@@ -265,14 +262,14 @@ func (p *importer) sourceName(cluster model.ClusterID, s *discoveryv1.EndpointSl
 	return s.Name
 }
 
-// portID is what a port of a slice and one of a Service have in common.
+// portID identifies a port both in a slice and in a Service.
 type portID struct {
 	name     string
 	protocol corev1.Protocol
 }
 
-// allowedPorts are the ports to which traffic may reach this constituent, with
-// the name under which they stand in the derived Service.
+// allowedPorts are the ports on which this constituent may receive traffic, with
+// their names in the derived Service.
 func (p *importer) allowedPorts(c model.Constituent) map[portID]string {
 	allowed := map[portID]string{}
 	for _, declared := range c.Declared {
@@ -285,8 +282,9 @@ func (p *importer) allowedPorts(c model.Constituent) map[portID]string {
 	return allowed
 }
 
-// strictPorts keeps the allowed ports, under the derived Service's names. What
-// the API server defaults is written out, so that it never shows as a change.
+// strictPorts returns the allowed ports with their names in the derived Service.
+// It sets the fields that the API server would default, so that the defaults do
+// not differ from what is desired.
 func strictPorts(source []discoveryv1.EndpointPort, allowed map[portID]string) []discoveryv1.EndpointPort {
 	kept := []discoveryv1.EndpointPort{}
 	for _, port := range source {
@@ -305,9 +303,10 @@ func strictPorts(source []discoveryv1.EndpointPort, allowed map[portID]string) [
 	return kept
 }
 
-// mirror is the derived slice, without its name. Nodes, pods and hints of
-// another cluster mean nothing here; hostnames, zones and conditions do. The
-// nodes of this cluster stay: internalTrafficPolicy Local goes by them.
+// mirror is the derived slice without its name. It has the hostnames, zones and
+// conditions of the endpoints, but no references to nodes and pods, which do not
+// exist here. Endpoints of this cluster keep their nodes, which kube-proxy needs
+// for internalTrafficPolicy Local.
 func (p *importer) mirror(cluster model.ClusterID, source *discoveryv1.EndpointSlice, ports []discoveryv1.EndpointPort) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{
 		TypeMeta:    sliceKind,
