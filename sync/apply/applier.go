@@ -24,11 +24,10 @@ import (
 	"github.com/comity-mcs/comity/sync/plan"
 )
 
-// neverVersion is a resource version that no object has: etcd counts from 1
-// and gives its first key 2. Sent with an apply, it lets the API server create
-// the object and makes it answer 409 if there is one already, in one atomic
-// step. Without it an apply would merge into a foreign object with which it
-// happens to disagree in no field.
+// neverVersion is a resource version that no object has: etcd counts from 1, and
+// its first key has version 2. With it in an apply, the API server creates the
+// object, or answers 409 if the object exists, in one atomic step. Without it the
+// apply would be merged into a foreign object if no field conflicts.
 const neverVersion = "1"
 
 // Applier executes actions. It is safe for use from many goroutines.
@@ -37,9 +36,9 @@ type Applier struct {
 	writes *prometheus.CounterVec
 }
 
-// New returns an Applier that writes through c and counts in registry
-// (comity_sync_writes_total by kind, verb and result); a nil registry counts
-// nowhere. Several Appliers of one registry count together.
+// New returns an Applier that writes with c and counts the writes in registry
+// (comity_sync_writes_total by kind, verb and result), or nowhere if registry is
+// nil. Several Appliers with one registry share the metric.
 func New(c client.Client, registry prometheus.Registerer) *Applier {
 	writes := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "comity_sync_writes_total",
@@ -53,17 +52,17 @@ func New(c client.Client, registry prometheus.Registerer) *Applier {
 	case errors.As(err, &already):
 		writes = already.ExistingCollector.(*prometheus.CounterVec) // it describes the same metric
 	case err != nil:
-		panic(err) // another metric of that name, which is a mistake of a programmer
+		panic(err) // another metric has that name: a programming error
 	}
 	return &Applier{client: c, writes: writes}
 }
 
-// Through is an Applier that writes through c and counts with a.
+// Through returns an Applier that writes with c and shares the metric of a.
 func (a *Applier) Through(c client.Client) *Applier { return &Applier{client: c, writes: a.writes} }
 
 // Apply makes the writes in order and stops at the first that fails. It returns
-// the objects that were created or updated as the API server stored them, in
-// order, also beside an error. The error is an *Error, or ctx's.
+// the objects that were created or updated, in order and as the API server stored
+// them, also if there is an error. The error is an *Error, or wraps that of ctx.
 func (a *Applier) Apply(ctx context.Context, actions []plan.Action) ([]plan.Object, error) {
 	var applied []plan.Object
 	for _, action := range actions {
@@ -97,16 +96,15 @@ func (a *Applier) one(ctx context.Context, action plan.Action) (plan.Object, err
 	return nil, fmt.Errorf("unknown verb %d", int(action.Verb))
 }
 
-// update strips, applies and releases, each only of the object that was planned
-// for. Whatever was done when it stops is not done again: the next plan asks
-// for the rest.
+// update makes the writes of an Update or Adopt: strip, apply and release. If one
+// of them fails, the next plan contains only the writes that are still outstanding.
 func (a *Applier) update(ctx context.Context, action plan.Action) (plan.Object, error) {
 	if action.UID == "" {
-		return nil, fmt.Errorf("the plan gives no UID, without which the wrong object could be changed")
+		return nil, fmt.Errorf("the action has no UID, without which the wrong object could be changed")
 	}
 	if action.Strip != nil {
 		if _, err := a.merge(ctx, action, action.Strip, action.ResourceVersion); err != nil {
-			return nil, fmt.Errorf("take off what is not wanted: %w", err)
+			return nil, fmt.Errorf("strip: %w", err)
 		}
 	}
 	applied, err := a.patch(ctx, action, "uid", string(action.UID), client.ForceOwnership)
@@ -117,24 +115,24 @@ func (a *Applier) update(ctx context.Context, action plan.Action) (plan.Object, 
 	left, _ := action.Release["metadata"].(map[string]any)
 	maps.Copy(metadata, left)
 	if applied, err = a.merge(ctx, action, map[string]any{"metadata": metadata}, applied.GetResourceVersion()); err != nil {
-		return nil, fmt.Errorf("release it from its former owner: %w", err)
+		return nil, fmt.Errorf("remove its former owner: %w", err)
 	}
 	return applied, nil
 }
 
-// owned are the field ownerships that stay on an adopted object: Comity's, and
-// those of subresources, which are not what is adopted.
+// owned are the field owners that an adopted object keeps: Comity, and the owners
+// of subresources, which are not adopted.
 func owned(entries []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
 	return slices.DeleteFunc(slices.Clone(entries), func(e metav1.ManagedFieldsEntry) bool {
 		return e.Manager != model.FieldOwner && e.Subresource == ""
 	})
 }
 
-// merge makes a JSON merge patch of the object with the action's UID at one
-// version, or none.
+// merge sends a JSON merge patch, with the action's UID and version as
+// preconditions.
 func (a *Applier) merge(ctx context.Context, action plan.Action, patch map[string]any, version string) (plan.Object, error) {
 	if version == "" {
-		return nil, fmt.Errorf("the plan gives no resource version, without which the wrong object could be changed")
+		return nil, fmt.Errorf("the action has no resource version, without which the wrong object could be changed")
 	}
 	metadata, _ := patch["metadata"].(map[string]any)
 	guarded := map[string]any{"uid": action.UID, "resourceVersion": version}
@@ -148,8 +146,9 @@ func (a *Applier) merge(ctx context.Context, action plan.Action, patch map[strin
 	return a.send(ctx, action, client.RawPatch(types.MergePatchType, data))
 }
 
-// patch applies the object with one precondition in its metadata. It sends JSON
-// of its own making, because a typed object would claim status and creationTimestamp.
+// patch applies the object with one precondition in its metadata. It encodes the
+// object itself, because the usual encoding would apply status and
+// creationTimestamp, too.
 func (a *Applier) patch(ctx context.Context, action plan.Action, precondition, value string, opts ...client.PatchOption) (plan.Object, error) {
 	body, err := encode(action.Object, precondition, value)
 	if err != nil {
@@ -158,13 +157,13 @@ func (a *Applier) patch(ctx context.Context, action plan.Action, precondition, v
 	return a.send(ctx, action, client.RawPatch(types.ApplyPatchType, body), opts...)
 }
 
-// send patches the object of an action and gives it as the API server stored it.
+// send sends a patch of the object of an action, and returns the stored object.
 func (a *Applier) send(ctx context.Context, action plan.Action, patch client.Patch, opts ...client.PatchOption) (plan.Object, error) {
-	// The answer is decoded into an object of the same type: protobuf where the
-	// type has it, and nothing of the request is changed.
+	// The answer is decoded into a new object of the same type, so that protobuf
+	// is used where the type supports it, and the action is not changed.
 	into, ok := reflect.New(reflect.TypeOf(action.Object).Elem()).Interface().(client.Object)
 	if !ok {
-		return nil, fmt.Errorf("%T is no Kubernetes object", action.Object)
+		return nil, fmt.Errorf("%T is not a Kubernetes object", action.Object)
 	}
 	into.SetNamespace(action.Object.GetNamespace())
 	into.SetName(action.Object.GetName())
@@ -206,8 +205,9 @@ func encodeAny(object plan.Object, precondition, value string) ([]byte, error) {
 	return json.Marshal(content)
 }
 
-// encodeSlice is encode for the kind that is written most and may hold hundreds
-// of endpoints. It has no status, so its own encoding says no more than it should.
+// encodeSlice does the same faster for EndpointSlices, which are written most often
+// and may have hundreds of endpoints. Their usual encoding can be used, because
+// they have no status.
 func encodeSlice(slice *discoveryv1.EndpointSlice, precondition, value string) ([]byte, error) {
 	out := *slice
 	out.CreationTimestamp, out.ManagedFields, out.UID, out.ResourceVersion, out.Generation = metav1.Time{}, nil, "", "", 0
@@ -219,7 +219,7 @@ func encodeSlice(slice *discoveryv1.EndpointSlice, precondition, value string) (
 	default:
 		return nil, fmt.Errorf("encode: unknown precondition %q", precondition)
 	}
-	if out.Endpoints == nil { // which may not be null
+	if out.Endpoints == nil { // the API server refuses null
 		out.Endpoints = []discoveryv1.Endpoint{}
 	}
 	if out.Ports == nil {
@@ -228,8 +228,8 @@ func encodeSlice(slice *discoveryv1.EndpointSlice, precondition, value string) (
 	return json.Marshal(&out)
 }
 
-// dropNulls turns null lists into absent ones where that means the same, and
-// into empty ones where the API requires the field to be there.
+// dropNulls removes fields that are null, or makes them empty lists if the API
+// requires them.
 func dropNulls(m map[string]any) {
 	for key, v := range m {
 		if v != nil {
@@ -245,16 +245,16 @@ func dropNulls(m map[string]any) {
 
 func (a *Applier) remove(ctx context.Context, action plan.Action) error {
 	if action.UID == "" || action.ResourceVersion == "" {
-		return fmt.Errorf("the plan gives no UID and resource version, without which the wrong object could be deleted")
+		return fmt.Errorf("the action has no UID or no resource version, without which the wrong object could be deleted")
 	}
 	object, ok := action.Object.(client.Object)
 	if !ok {
-		return fmt.Errorf("%T is no Kubernetes object", action.Object)
+		return fmt.Errorf("%T is not a Kubernetes object", action.Object)
 	}
 	uid, version := action.UID, action.ResourceVersion
 	err := a.client.Delete(ctx, object, client.Preconditions{UID: &uid, ResourceVersion: &version})
 	if apierrors.IsNotFound(err) {
-		return nil // gone already, which is all that was wanted
+		return nil // already deleted
 	}
 	return err
 }

@@ -15,24 +15,24 @@ import (
 	"github.com/comity-mcs/comity/sync/plan"
 )
 
-// Class says what an error calls for. It is the result label of the metric.
+// Class says how to handle an error. It is the result label of the metric.
 type Class string
 
 const (
-	// Conflict means that the object is not the one that was planned for. Read again, plan
-	// again, at once.
+	// Conflict means that the object is not the one that was planned for. Read and
+	// plan again at once.
 	Conflict Class = "conflict"
-	// NameTaken means that an object of the name exists that the plan did not know of,
-	// foreign or our own and not yet in the cache. Read again; if it is foreign,
-	// the next plan says so.
+	// NameTaken means that an object to create exists. It is foreign, or Comity
+	// created it and the cache does not show it yet. Read and plan again; if it is
+	// foreign, the next plan has a problem for it.
 	NameTaken Class = "taken"
 	// NamespaceMissing means that the namespace does not exist or is being deleted.
-	// Nothing to do until that changes.
+	// Wait for an event of the namespace.
 	NamespaceMissing Class = "namespace"
-	// Refused means that the API server will answer the same until the object, a right or
-	// an admission rule changes. Report it; do not retry hot.
+	// Refused means that the API server refuses the object until it, a permission or
+	// an admission rule changes. Report it and retry rarely.
 	Refused Class = "refused"
-	// Unavailable is anything else. Back off.
+	// Unavailable is any other error. Retry with backoff.
 	Unavailable Class = "unavailable"
 )
 
@@ -47,11 +47,11 @@ type Error struct {
 // Error names the action and the cause.
 func (e *Error) Error() string { return fmt.Sprintf("%s: %v", e.Action, e.err) }
 
-// Unwrap is the API server's answer.
+// Unwrap returns the API server's error.
 func (e *Error) Unwrap() error { return e.err }
 
-// ClassOf is the class of the first Error in err's chain; Unavailable for an
-// error that is none.
+// ClassOf returns the class of the first Error in err's chain, and Unavailable if
+// there is none.
 func ClassOf(err error) Class {
 	var e *Error
 	if errors.As(err, &e) {
@@ -60,7 +60,7 @@ func ClassOf(err error) Class {
 	return Unavailable
 }
 
-// classify draws this table, first match wins:
+// classify follows this table; the first match wins:
 //
 //	answer                               class
 //	409, or 404 on update                Conflict (NameTaken on create)
@@ -82,8 +82,8 @@ func classify(verb plan.Verb, err error) Class {
 		// Somebody deleted the object after the plan was made.
 		return Conflict
 	case apierrors.IsNotFound(err):
-		// The kind itself is unknown: its CRD is gone or not there yet. The path
-		// has no handler then, so the answer is not a Status of the API.
+		// The CRD of the kind does not exist. Then no handler serves the path, and
+		// the answer is not a Status of the API.
 		return Unavailable
 	case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
 		return Refused
@@ -91,8 +91,8 @@ func classify(verb plan.Verb, err error) Class {
 	return Unavailable
 }
 
-// namesNamespace tells the absence of a namespace from that of a kind: both
-// are 404, and only the former names what it misses.
+// namesNamespace reports whether a 404 is about a missing namespace. One about a
+// missing kind names no object.
 func namesNamespace(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {

@@ -15,11 +15,11 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// disagreement is one property that has several values.
+// disagreement is one property with several values.
 type disagreement struct {
 	title  string
 	values []value // those of older exports first
-	// used is the text of the value in use, note is why it is.
+	// used is the text of the value in use, and note says why it is used.
 	used, note string
 }
 
@@ -29,8 +29,8 @@ type value struct {
 	clusters []model.ClusterID
 }
 
-// compare groups the exports by the text of one property. The text must hold
-// everything that makes a difference.
+// compare groups the exports by the text of one property. Exports with the same
+// text agree.
 func compare(title string, exports []model.Export, text func(model.Export) string) disagreement {
 	d := disagreement{title: title}
 	index := map[string]int{}
@@ -47,17 +47,17 @@ func compare(title string, exports []model.Export, text func(model.Export) strin
 	return d
 }
 
-// property is one that the oldest export decides.
+// property is one whose value is that of the oldest export.
 type property struct {
 	reason mcsv1beta1.ServiceExportConditionReason
 	title  string
-	// has says whether the property means anything for this export.
+	// has reports whether the property is meaningful for this export.
 	has  func(e model.Export, resolved *model.Import) bool
 	text func(model.Export) string
 }
 
-// properties lists, in the order of the reasons in KEP-1645, those of which the
-// oldest export's value is used as it is.
+// properties are those whose value is that of the oldest export, in the order of
+// the reasons in KEP-1645.
 func properties(exports []model.Export) []property {
 	labels := func(e model.Export) map[string]string { return e.Labels }
 	annotations := func(e model.Export) map[string]string { return e.Annotations }
@@ -77,21 +77,21 @@ func properties(exports []model.Export) []property {
 
 func always(model.Export, *model.Import) bool { return true }
 
-// isServed: a headless Service is not served by a proxy, so it neither has nor
-// contradicts what tells a proxy how to serve it. That the types differ is told
-// by TypeConflict.
+// isServed reports whether kube-proxy serves the export and the import. It does not
+// serve headless Services, so properties that configure it do not conflict there.
+// If only the types differ, the conflict is TypeConflict.
 func isServed(e model.Export, resolved *model.Import) bool {
 	return resolved.Type != mcsv1beta1.Headless && e.Type != mcsv1beta1.Headless
 }
 
-// hasAffinity: a timeout means nothing without the affinity. That only some
-// exports have one is told by SessionAffinityConflict.
+// hasAffinity reports whether the affinity timeout of an export is used. If only
+// some exports have an affinity, the conflict is SessionAffinityConflict.
 func hasAffinity(e model.Export, resolved *model.Import) bool {
 	return isServed(e, resolved) && resolved.SessionAffinity == e.SessionAffinity &&
 		e.SessionAffinity != corev1.ServiceAffinityNone
 }
 
-// conflicts tells what the exports disagree about, in KEP-1645's order.
+// conflicts returns the conflicts among the exports, in the order of KEP-1645.
 func conflicts(ordered []model.Export, resolved *model.Import) []model.Conflict {
 	var found []finding
 	if ports := portsDisagree(ordered, resolved); len(ports) > 0 {
@@ -112,20 +112,19 @@ func conflicts(ordered []model.Export, resolved *model.Import) []model.Conflict 
 	return render(found)
 }
 
-// familiesDisagree reports whether traffic of one of the import's IP families
-// could not reach every constituent. A constituent that has more families than
-// the import is no conflict: no traffic of those reaches anyone. One that does
-// not tell its families is not counted.
+// familiesDisagree reports whether a constituent lacks one of the import's IP
+// families, so that it gets no traffic of that family. A constituent with more
+// families than the import is no conflict. One with unknown families is ignored.
 func familiesDisagree(ordered []model.Export, resolved *model.Import) (disagreement, bool) {
-	telling := slices.DeleteFunc(slices.Clone(ordered), func(e model.Export) bool { return len(e.IPFamilies) == 0 })
+	known := slices.DeleteFunc(slices.Clone(ordered), func(e model.Export) bool { return len(e.IPFamilies) == 0 })
 	misses := func(e model.Export) bool {
 		return slices.ContainsFunc(resolved.IPFamilies, func(f corev1.IPFamily) bool { return !slices.Contains(e.IPFamilies, f) })
 	}
-	if !slices.ContainsFunc(telling, misses) {
+	if !slices.ContainsFunc(known, misses) {
 		return disagreement{}, false
 	}
-	d := compare("IP families", telling, func(e model.Export) string { return showFamilies(e.IPFamilies) })
-	d.used, d.note = d.values[0].text, oldestNote(telling[0])
+	d := compare("IP families", known, func(e model.Export) string { return showFamilies(e.IPFamilies) })
+	d.used, d.note = d.values[0].text, oldestNote(known[0])
 	return d, true
 }
 
@@ -133,8 +132,8 @@ func oldestNote(e model.Export) string {
 	return fmt.Sprintf("used: %s has the oldest export", e.Cluster)
 }
 
-// showFamilies ignores the order: it decides which address is first, and no
-// traffic is lost by it.
+// showFamilies sorts the families: another order is no conflict, because it only
+// decides which address is the first.
 func showFamilies(families []corev1.IPFamily) string {
 	sorted := slices.Compact(slices.Sorted(slices.Values(families)))
 	names := make([]string, len(sorted))
@@ -148,8 +147,8 @@ func showTimeout(e model.Export) string {
 	return fmt.Sprintf("%d s", *timeout(e.SessionAffinityConfig))
 }
 
-// showDistribution treats PreferClose as what Kubernetes made it: another word
-// for PreferSameZone.
+// showDistribution treats PreferClose as PreferSameZone: in Kubernetes one is an
+// alias of the other.
 func showDistribution(e model.Export) string {
 	switch {
 	case e.TrafficDistribution == nil:
@@ -160,9 +159,9 @@ func showDistribution(e model.Export) string {
 	return *e.TrafficDistribution
 }
 
-// showDifference shows of a map only the keys in which the exports differ, so
-// that the little that differs is not lost among what does not. Values are
-// quoted: two maps that differ never look the same.
+// showDifference returns a function that shows only those keys of an export's map
+// in which the exports differ. Values are quoted, so that different maps never
+// have the same text.
 func showDifference(exports []model.Export, of func(model.Export) map[string]string) func(model.Export) string {
 	differs := map[string]bool{}
 	for _, e := range exports {

@@ -13,25 +13,24 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// MaxMessages is the most bytes that the messages of one Resolve have together,
-// joined with up to separatorSize bytes between them, however many clusters
-// there are.
+// MaxMessages is the limit, in bytes, on all messages of one Resolve together,
+// joined with separators of up to separatorSize bytes.
 const MaxMessages = 1024
 
 const separatorSize = 3
 
-// finding is all that is to be said for one reason.
+// finding is everything that the exports disagree about under one reason.
 type finding struct {
 	reason        mcsv1beta1.ServiceExportConditionReason
 	disagreements []disagreement
 }
 
-// detail says how much of a finding is written out.
+// detail limits how much of a finding a message shows.
 type detail struct {
 	disagreements, values, clusters, runes int
 }
 
-// details go from all that a person would read to the least that helps.
+// details are the limits to try, from the most to the least detail.
 func details() []detail {
 	return []detail{
 		{disagreements: 8, values: 8, clusters: 12, runes: 80},
@@ -42,8 +41,9 @@ func details() []detail {
 	}
 }
 
-// render writes the messages. As long as they do not fit, the longest one is
-// written in less detail; what then is still too long is cut to an equal share.
+// render writes the messages. While they are too long together, the longest one is
+// written again with less detail. If they still do not fit with the least detail,
+// each is cut to an equal share.
 func render(found []finding) []model.Conflict {
 	room := MaxMessages - separatorSize*(len(found)-1)
 	level := make([]int, len(found))
@@ -83,7 +83,7 @@ func size(conflicts []model.Conflict) int {
 	return sum
 }
 
-// write gives sentences such as:
+// write returns sentences such as:
 //
 //	port "http": 80/TCP in a, b (used: a has the oldest export); 8080/TCP in c.
 func (f finding) write(limit detail) string {

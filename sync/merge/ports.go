@@ -13,7 +13,8 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// endpoint is what two ports of one Service may not share.
+// endpoint is the protocol and number of a port, which have to be unique in a
+// Service.
 type endpoint struct {
 	protocol corev1.Protocol
 	number   int32
@@ -26,9 +27,9 @@ func endpointOf(p mcsv1beta1.ServicePort) endpoint {
 // unionOfPorts merges ports by name and then by protocol and number, in each
 // step the oldest first (KEP-1645, "Service Port").
 //
-// The two steps are not one: a name first belongs to its oldest definition, and
-// only then do names with the same protocol and number compete. So a name never
-// means a younger definition merely because its oldest one lost its number.
+// The steps are separate: first the oldest definition of each name is chosen, then
+// the oldest name of each protocol and number. In one step, a name could get a
+// younger definition because its oldest one lost to a port of another name.
 func unionOfPorts(ordered []model.Export) []mcsv1beta1.ServicePort {
 	var named []mcsv1beta1.ServicePort
 	names := map[string]bool{}
@@ -51,9 +52,9 @@ func unionOfPorts(ordered []model.Export) []mcsv1beta1.ServicePort {
 	return union
 }
 
-// strictPorts are the declared ports that stand in resolved with the same name,
-// protocol and number: those to which traffic may be sent to this constituent.
-// appProtocol is a hint and withholds no traffic.
+// strictPorts are the declared ports that are also resolved, with the same name,
+// protocol and number. Only on these may the constituent receive traffic. A
+// different appProtocol is allowed: it is a hint.
 func strictPorts(declared, resolved []mcsv1beta1.ServicePort) []mcsv1beta1.ServicePort {
 	var strict []mcsv1beta1.ServicePort
 	for _, p := range declared {
@@ -66,8 +67,8 @@ func strictPorts(declared, resolved []mcsv1beta1.ServicePort) []mcsv1beta1.Servi
 	return strict
 }
 
-// portsDisagree gives one disagreement for each name of a port that does not
-// mean the same in every export, in the order in which the names come up.
+// portsDisagree returns one disagreement for each port name whose definition is not
+// the same in all exports, in the order in which the names first occur.
 func portsDisagree(ordered []model.Export, resolved *model.Import) []disagreement {
 	var found []disagreement
 	seen := map[string]bool{}
@@ -88,8 +89,8 @@ func portsDisagree(ordered []model.Export, resolved *model.Import) []disagreemen
 	return found
 }
 
-// portInUse gives the value in use of the port that first defined a name, and
-// why; or, where its number belongs to another name, which.
+// portInUse returns the value in use of the name that first defines, and why it is
+// used; or, if another name has its number, which name.
 func portInUse(first mcsv1beta1.ServicePort, oldest model.Export, resolved []mcsv1beta1.ServicePort) (used, note string) {
 	for _, r := range resolved {
 		switch {
@@ -106,11 +107,11 @@ func portInUse(first mcsv1beta1.ServicePort, oldest model.Export, resolved []mcs
 	return showPort([]mcsv1beta1.ServicePort{first}, first.Name), note
 }
 
-// absent is shown for an export that has no port of a name. No port can look
-// like it: ports begin with a number.
+// absent is the text for an export that has no port of a name. It differs from that
+// of every port, because those begin with a number.
 const absent = "absent"
 
-// showPort is the port called name as a person reads it, every property in it.
+// showPort is the text of the port called name, with all of its properties.
 func showPort(ports []mcsv1beta1.ServicePort, name string) string {
 	for _, p := range ports {
 		if p.Name != name {

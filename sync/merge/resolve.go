@@ -14,9 +14,9 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// Resolve gives the import that the exports of one Service make, and what they
-// disagree about. The import is nil if there is no export. The messages of all
-// conflicts together have at most MaxMessages bytes.
+// Resolve returns the import that results from the exports of one Service, and the
+// conflicts among them. The import is nil if there is no export. The messages of
+// all conflicts together have at most MaxMessages bytes.
 func Resolve(exports []model.Export) (*model.Import, []model.Conflict) {
 	if len(exports) == 0 {
 		return nil, nil
@@ -30,14 +30,14 @@ func Resolve(exports []model.Export) (*model.Import, []model.Conflict) {
 		IPFamilies:  firstFamilies(ordered),
 		Labels:      oldest.Labels,
 		Annotations: oldest.Annotations,
-		// Not of KEP-1645, so no conflict of it either; where exports differ,
-		// the oldest decides as of all else.
+		// KEP-1645 does not define these, so it has no conflict reason for them.
+		// The value of the oldest export is used, too.
 		PreferLocal: oldest.PreferLocal,
 		Selector:    oldest.Selector,
 		Targets:     oldest.Targets,
 	}
-	// A headless Service has no address for a proxy to serve, so nothing that
-	// tells a proxy how to serve it belongs to its import.
+	// kube-proxy does not serve headless Services, so their import has none of the
+	// properties that configure it.
 	if resolved.Type != mcsv1beta1.Headless {
 		resolved.SessionAffinity = oldest.SessionAffinity
 		resolved.SessionAffinityConfig = oldest.SessionAffinityConfig
@@ -52,10 +52,9 @@ func Resolve(exports []model.Export) (*model.Import, []model.Conflict) {
 	return resolved, conflicts(ordered, resolved)
 }
 
-// oldestFirst orders the exports by precedence, with defaults filled in, one
-// per cluster. A cluster shows twice only while its export moves from one
-// audience to another; the two are the same export, so either will do, but it
-// has to be the same one every time.
+// oldestFirst sorts the exports by precedence, sets defaults, and keeps one export
+// per cluster. A cluster has two only while the audience of its export changes.
+// Either can be used, but it has to be the same one every time.
 func oldestFirst(exports []model.Export) []model.Export {
 	ordered := make([]model.Export, len(exports))
 	for i, e := range exports {
@@ -85,8 +84,8 @@ func compareContent(a, b model.Export) int {
 	return slices.Compare(left, right)
 }
 
-// withDefaults fills in what the API server would, so that a value that is
-// written out never differs from the same value left out.
+// withDefaults sets the defaults of the API, so that an export that omits a value
+// agrees with one that sets it to the default.
 func withDefaults(e model.Export) model.Export {
 	e.Ports = slices.Clone(e.Ports)
 	for i := range e.Ports {
@@ -117,14 +116,14 @@ func timeout(config *corev1.SessionAffinityConfig) *int32 {
 	return config.ClientIP.TimeoutSeconds
 }
 
-// firstFamilies are the IP families of the oldest export that tells any,
-// without repetition (KEP-1645: ipFamilies must not have duplicates).
+// firstFamilies are the IP families of the oldest export that has any, without
+// duplicates, which KEP-1645 does not allow.
 //
-// KEP-1645 leaves the choice to implementations. What all exports have in
-// common would reach every cluster, but then a younger export could take an
-// address away from clients that use it; a conflict must leave traffic as it
-// is. So the oldest decides here too, and IPFamilyConflict says where traffic
-// of one of its families does not reach everybody.
+// KEP-1645 leaves the choice to implementations. The families that all exports have
+// in common would reach every cluster. But then a younger export could remove an
+// address that clients use, and a conflict must not interrupt traffic. So the oldest
+// export decides here, too, and IPFamilyConflict names the clusters that do not get
+// traffic of one of its families.
 func firstFamilies(ordered []model.Export) []corev1.IPFamily {
 	for _, e := range ordered {
 		var families []corev1.IPFamily

@@ -175,7 +175,7 @@ func (p *importer) typeChanged() model.Problem {
 
 func (p *importer) familyNotSupported() model.Problem {
 	return model.Problem{Reason: model.ReasonIPFamilyNotSupported, Message: fmt.Sprintf(
-		"the oldest export of %s has IP family %s, and Services of this cluster can have only %s, so it has no clusterset IP here; export it with a family of this cluster",
+		"the oldest export of %s has IP family %s, and Services of this cluster have only %s, so it has no clusterset IP here; export it with a family of this cluster",
 		p.Key, showFamilies(p.Desired.IPFamilies), showFamilies(p.LocalCluster.Families))}
 }
 
