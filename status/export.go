@@ -17,7 +17,6 @@ import (
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/status/compute"
-	"github.com/comity-mcs/comity/status/pace"
 )
 
 // reevaluation is how long to wait before policy is asked again that could not
@@ -28,7 +27,7 @@ const reevaluation = 30 * time.Second
 type exportReconciler struct {
 	client  client.Client
 	options Options
-	pacer   *pace.Pacer
+	limiter *rateLimiter
 }
 
 // Reconcile makes the conditions of one ServiceExport what they should be now.
@@ -61,8 +60,8 @@ func (r *exportReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 	if compute.SameConditions(old, wanted) {
 		return result, nil
 	}
-	change := compute.ExportPace(old, wanted)
-	if wait := r.pacer.Wait(export.UID, change.Urgent, now); wait > 0 {
+	change := compute.ExportUrgency(old, wanted)
+	if wait := r.limiter.delay(export.UID, change.Urgent, now); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	written, err := write(ctx, r.client, export, mcsv1beta1.ServiceExportKindName, mcsv1beta1.ServiceExportStatus{Conditions: wanted}, client.ForceOwnership)
@@ -70,7 +69,7 @@ func (r *exportReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 		return ctrl.Result{}, err
 	}
 	if written {
-		r.pacer.Wrote(export.UID, change.Calm, now)
+		r.limiter.wrote(export.UID, change.Deferrable, now)
 		tell(ctx, r.options.Recorder, export, mcsv1beta1.ServiceExportKindName,
 			compute.Transitions(mcsv1beta1.ServiceExportKindName, old, wanted))
 	}

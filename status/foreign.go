@@ -82,14 +82,14 @@ func (r *importReconciler) reconcileForeign(ctx context.Context, in compute.Impo
 		r.others.remember(key, mine)
 		return ctrl.Result{}, nil
 	}
-	if wait := r.pacer.Wait(imported.UID, false, now); wait > 0 {
+	if wait := r.limiter.delay(imported.UID, false, now); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	wanted, written, err := r.offer(ctx, imported, wanted)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	r.pacer.Wrote(imported.UID, true, now)
+	r.limiter.wrote(imported.UID, true, now)
 	if written {
 		r.others.remember(key, mine)
 		tell(ctx, r.options.Recorder, imported, mcsv1beta1.ServiceImportKindName,

@@ -18,7 +18,6 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/status/compute"
-	"github.com/comity-mcs/comity/status/pace"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
@@ -26,7 +25,7 @@ import (
 type importReconciler struct {
 	client  client.Client
 	options Options
-	pacer   *pace.Pacer
+	limiter *rateLimiter
 	others  foreigners
 	// holds are the clusters whose holds this process wrote into the status of an
 	// import: types.NamespacedName → []model.ClusterID.
@@ -68,14 +67,14 @@ func (r *importReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 		r.rememberHolds(req.NamespacedName, in.Observation)
 		return ctrl.Result{}, nil
 	}
-	change := compute.ImportPace(old, wanted)
-	if wait := r.pacer.Wait(imported.UID, change.Urgent, now); wait > 0 {
+	change := compute.ImportUrgency(old, wanted)
+	if wait := r.limiter.delay(imported.UID, change.Urgent, now); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	written, err := write(ctx, r.client, imported, mcsv1beta1.ServiceImportKindName, wanted, client.ForceOwnership)
 	if written {
 		r.rememberHolds(req.NamespacedName, in.Observation)
-		r.pacer.Wrote(imported.UID, change.Calm, now)
+		r.limiter.wrote(imported.UID, change.Deferrable, now)
 		tell(ctx, r.options.Recorder, imported, mcsv1beta1.ServiceImportKindName,
 			compute.Transitions(mcsv1beta1.ServiceImportKindName, old.Conditions, wanted.Conditions))
 	}

@@ -16,7 +16,6 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/decision"
-	"github.com/comity-mcs/comity/status/pace"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/notify"
 )
@@ -103,12 +102,12 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	if o.PoliciesChanged == nil {
 		o.PoliciesChanged = &notify.Notifier{}
 	}
-	pacer := pace.New(pace.Options{Interval: o.Interval, Burst: burst})
-	exports := &exportReconciler{client: mgr.GetClient(), options: o, pacer: pacer}
+	limiter := newRateLimiter(o.Interval, burst)
+	exports := &exportReconciler{client: mgr.GetClient(), options: o, limiter: limiter}
 	if err := exports.setup(mgr); err != nil {
 		return fmt.Errorf("status of ServiceExports: %w", err)
 	}
-	imports := &importReconciler{client: mgr.GetClient(), options: o, pacer: pacer}
+	imports := &importReconciler{client: mgr.GetClient(), options: o, limiter: limiter}
 	if err := imports.setup(mgr); err != nil {
 		return fmt.Errorf("status of ServiceImports: %w", err)
 	}

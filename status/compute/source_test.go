@@ -240,7 +240,7 @@ func TestAForeignImportIsGivenWhatComityKnows(t *testing.T) {
 	}
 }
 
-func TestWhatIsOthersDoingIsCalm(t *testing.T) {
+func TestWhatOtherClustersCauseIsDeferrable(t *testing.T) {
 	old := []metav1.Condition{condition.Valid(condition.ReasonValid, "m"), condition.NoConflicts("m"), condition.Available(condition.ReasonImported, "m")}
 	with := func(changed ...metav1.Condition) []metav1.Condition {
 		all := append([]metav1.Condition(nil), old...)
@@ -252,17 +252,17 @@ func TestWhatIsOthersDoingIsCalm(t *testing.T) {
 	conflicting := condition.Conflict([]mcsv1beta1.ServiceExportConditionReason{"PortConflict"}, "m")
 	for name, c := range map[string]struct {
 		wanted []metav1.Condition
-		want   Pace
+		want   Urgency
 	}{
-		"nothing":                     {with(), Pace{}},
-		"a conflict":                  {with(conflicting), Pace{Calm: true}},
-		"a report":                    {with(condition.Available("Lost", "m")), Pace{Calm: true}},
-		"a Service that went":         {with(condition.Valid(condition.ReasonNoService, "m")), Pace{Urgent: true}},
-		"something new":               {with(condition.Admitted(condition.ReasonAdmitted, "m")), Pace{Urgent: true}},
-		"a conflict and a Service":    {with(conflicting, condition.Valid(condition.ReasonNoService, "m")), Pace{Urgent: true, Calm: true}},
-		"a conflict in another shape": {with(condition.NoConflicts("other words")), Pace{Calm: true}},
+		"nothing":                     {with(), Urgency{}},
+		"a conflict":                  {with(conflicting), Urgency{Deferrable: true}},
+		"a report":                    {with(condition.Available("Lost", "m")), Urgency{Deferrable: true}},
+		"a Service that went":         {with(condition.Valid(condition.ReasonNoService, "m")), Urgency{Urgent: true}},
+		"something new":               {with(condition.Admitted(condition.ReasonAdmitted, "m")), Urgency{Urgent: true}},
+		"a conflict and a Service":    {with(conflicting, condition.Valid(condition.ReasonNoService, "m")), Urgency{Urgent: true, Deferrable: true}},
+		"a conflict in another shape": {with(condition.NoConflicts("other words")), Urgency{Deferrable: true}},
 	} {
-		if got := ExportPace(old, c.wanted); got != c.want {
+		if got := ExportUrgency(old, c.wanted); got != c.want {
 			t.Errorf("%s: got %+v, want %+v", name, got, c.want)
 		}
 	}
@@ -271,18 +271,18 @@ func TestWhatIsOthersDoingIsCalm(t *testing.T) {
 	}}
 	for name, c := range map[string]struct {
 		change func(*mcsv1beta1.ServiceImportStatus)
-		want   Pace
+		want   Urgency
 	}{
-		"other words":           {func(s *mcsv1beta1.ServiceImportStatus) { s.Conditions[0].Message = "n" }, Pace{Calm: true}},
-		"no use any more":       {func(s *mcsv1beta1.ServiceImportStatus) { s.Conditions[0].Status = "False" }, Pace{Urgent: true}},
-		"a lost cluster":        {func(s *mcsv1beta1.ServiceImportStatus) { s.Conditions[1].Reason = "Lost" }, Pace{Calm: true}},
-		"the end of a hold":     {func(s *mcsv1beta1.ServiceImportStatus) { s.Conditions = s.Conditions[:2] }, Pace{Calm: true}},
-		"another source":        {func(s *mcsv1beta1.ServiceImportStatus) { s.Clusters = entries("b") }, Pace{Urgent: true}},
-		"the first slice of it": {func(s *mcsv1beta1.ServiceImportStatus) { s.EndpointSliceObjects = "Present" }, Pace{Urgent: true}},
+		"other words":           {func(s *mcsv1beta1.ServiceImportStatus) { s.Conditions[0].Message = "n" }, Urgency{Deferrable: true}},
+		"no use any more":       {func(s *mcsv1beta1.ServiceImportStatus) { s.Conditions[0].Status = "False" }, Urgency{Urgent: true}},
+		"a lost cluster":        {func(s *mcsv1beta1.ServiceImportStatus) { s.Conditions[1].Reason = "Lost" }, Urgency{Deferrable: true}},
+		"the end of a hold":     {func(s *mcsv1beta1.ServiceImportStatus) { s.Conditions = s.Conditions[:2] }, Urgency{Deferrable: true}},
+		"another source":        {func(s *mcsv1beta1.ServiceImportStatus) { s.Clusters = entries("b") }, Urgency{Urgent: true}},
+		"the first slice of it": {func(s *mcsv1beta1.ServiceImportStatus) { s.EndpointSliceObjects = "Present" }, Urgency{Urgent: true}},
 	} {
 		wanted := was.DeepCopy()
 		c.change(wanted)
-		if got := ImportPace(was, *wanted); got != c.want {
+		if got := ImportUrgency(was, *wanted); got != c.want {
 			t.Errorf("%s: got %+v, want %+v", name, got, c.want)
 		}
 	}

@@ -53,45 +53,45 @@ func SameConditions(old, wanted []metav1.Condition) bool {
 	})
 }
 
-// Pace says what kinds of change there are between two states of an object. What
-// other clusters do, and do again, is calm: a reader loses nothing if it is
-// written a little later. What concerns the object's own life is urgent, and so
-// is what is said for the first time.
-type Pace struct{ Urgent, Calm bool }
+// Urgency says what kinds of change there are between two states of an object.
+// What other clusters do, and may do again soon, is deferrable: a reader loses
+// nothing if it is written a little later. What concerns the object itself is
+// urgent, and so is a condition that is new.
+type Urgency struct{ Urgent, Deferrable bool }
 
-// ExportPace takes what Conflict and Available say for calm: it depends on other
-// clusters.
-func ExportPace(old, wanted []metav1.Condition) Pace {
-	return conditionPace(old, wanted, func(_, c metav1.Condition) bool {
+// ExportUrgency takes changes of Conflict and Available for deferrable: they
+// depend on other clusters.
+func ExportUrgency(old, wanted []metav1.Condition) Urgency {
+	return urgency(old, wanted, func(_, c metav1.Condition) bool {
 		return c.Type == condition.TypeConflict || c.Type == condition.TypeAvailable
 	})
 }
 
-// ImportPace takes everything for calm but whether the import can be used, whose it
-// is, and whether there are slices.
-func ImportPace(old, wanted mcsv1beta1.ServiceImportStatus) Pace {
-	pace := conditionPace(old.Conditions, wanted.Conditions, func(was, c metav1.Condition) bool {
+// ImportUrgency takes every change for deferrable but whether the import can be
+// used, its clusters, and whether there are EndpointSlices.
+func ImportUrgency(old, wanted mcsv1beta1.ServiceImportStatus) Urgency {
+	change := urgency(old.Conditions, wanted.Conditions, func(was, c metav1.Condition) bool {
 		return c.Type != condition.TypeImportReady || (was.Status == c.Status && was.Reason == c.Reason)
 	})
 	if old.EndpointSliceObjects != wanted.EndpointSliceObjects || !slices.Equal(sorted(old.Clusters), sorted(wanted.Clusters)) {
-		pace.Urgent = true
+		change.Urgent = true
 	}
 	if len(gone(old.Conditions, wanted.Conditions)) > 0 {
-		pace.Calm = true
+		change.Deferrable = true
 	}
-	return pace
+	return change
 }
 
-func conditionPace(old, wanted []metav1.Condition, calm func(was, c metav1.Condition) bool) Pace {
-	pace := Pace{}
+func urgency(old, wanted []metav1.Condition, deferrable func(was, c metav1.Condition) bool) Urgency {
+	change := Urgency{}
 	for _, c := range wanted {
 		switch was := meta.FindStatusCondition(old, c.Type); {
 		case was != nil && SameConditions(old, []metav1.Condition{c}):
-		case was != nil && calm(*was, c):
-			pace.Calm = true
+		case was != nil && deferrable(*was, c):
+			change.Deferrable = true
 		default:
-			pace.Urgent = true
+			change.Urgent = true
 		}
 	}
-	return pace
+	return change
 }

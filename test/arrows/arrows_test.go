@@ -43,7 +43,7 @@ type rule struct {
 
 var pure = []string{
 	"policies/decision", "sync/model", "sync/merge", "sync/decide", "sync/plan",
-	"status/condition", "status/compute", "status/pace", "webhook/admit",
+	"status/condition", "status/compute", "webhook/admit",
 }
 
 func rules() []rule {
