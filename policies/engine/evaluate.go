@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"time"
 
@@ -63,7 +62,7 @@ func (s *snapshot) concerned(in decision.Input) map[string]*version {
 // every builtin of OPA can be interrupted: then the answer does not wait for it,
 // while it holds its slot for as long as it runs.
 func (e *Engine) ask(ctx context.Context, snap *snapshot, in decision.Input, at *progress) ([]answer, error) {
-	input, err := e.input(in)
+	input, err := inputValue(in)
 	if err != nil {
 		return nil, err
 	}
@@ -115,16 +114,6 @@ func (e *Engine) acquire(ctx context.Context) error {
 	case <-timer.C:
 		return fmt.Errorf("%d evaluations are running and none ended within %s", cap(e.slots), e.timeout)
 	}
-}
-
-// input is in as policies see it.
-func (e *Engine) input(in decision.Input) (value ast.Value, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("the input cannot be shown to policies: %v", r)
-		}
-	}()
-	return e.sandbox.input.term(reflect.ValueOf(in)).Value, nil
 }
 
 // answer is what one policy said.

@@ -20,16 +20,14 @@ type sandbox struct {
 	capabilities *ast.Capabilities
 	together     *ast.Capabilities
 	schemas      *ast.SchemaSet
-	input        shape
 }
 
 func newSandbox() sandbox {
-	input := shapeOf(reflect.TypeFor[decision.Input]())
 	schemas := ast.NewSchemaSet()
-	schemas.Put(ast.SchemaRootRef, input.schema)
+	schemas.Put(ast.SchemaRootRef, schemaOf(reflect.TypeFor[decision.Input]()))
 	together := capabilities()
 	together.Builtins = append(together.Builtins, asked)
-	return sandbox{capabilities: capabilities(), together: together, schemas: schemas, input: input}
+	return sandbox{capabilities: capabilities(), together: together, schemas: schemas}
 }
 
 // forbidden are builtins that OPA does not mark as nondeterministic but that

@@ -6,7 +6,6 @@ package engine
 import (
 	"bytes"
 	"encoding/json"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -75,7 +74,6 @@ func TestPoliciesSeeTheJSON(t *testing.T) {
 		Scope:  decision.Scope{Clusters: []string{}}, NamespaceScope: decision.Scope{Clusters: []string{}},
 		Peers: map[string]decision.Peer{"b": {Namespace: decision.PeerNamespace{Labels: map[string]string{}}}},
 	}
-	input := newSandbox().input
 	for name, in := range map[string]decision.Input{"full": full(), "bare": bare} {
 		t.Run(name, func(t *testing.T) {
 			text, err := json.Marshal(in)
@@ -86,15 +84,21 @@ func TestPoliciesSeeTheJSON(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := input.term(reflect.ValueOf(in))
-			if diff := cmp.Diff(pretty(t, want), pretty(t, got.Value)); diff != "" {
-				t.Errorf("-JSON +term:\n%s", diff)
-			}
-			if got.Value.Compare(want) != 0 {
-				t.Error("the terms print alike and are not equal")
+			if diff := cmp.Diff(pretty(t, want), shown(t, in)); diff != "" {
+				t.Errorf("-JSON +input:\n%s", diff)
 			}
 		})
 	}
+}
+
+// shown is the JSON of what policies see.
+func shown(t *testing.T, in decision.Input) string {
+	t.Helper()
+	value, err := inputValue(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pretty(t, value)
 }
 
 func pretty(t *testing.T, value ast.Value) string {
@@ -111,18 +115,28 @@ func pretty(t *testing.T, value ast.Value) string {
 }
 
 func TestPoliciesSeeNoNullWhereThereIsNothing(t *testing.T) {
+	meta := metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}}
 	in := decision.Input{
-		Object:   &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}}},
-		Peers:    map[string]decision.Peer{"b": {}},
-		UserInfo: &decision.UserInfo{},
+		Object:    &mcsv1beta1.ServiceExport{ObjectMeta: meta},
+		OldObject: &mcsv1beta1.ServiceExport{ObjectMeta: meta},
+		Service:   &corev1.Service{ObjectMeta: meta},
+		Namespace: &corev1.Namespace{ObjectMeta: meta},
+		Peers:     map[string]decision.Peer{"b": {}},
+		UserInfo:  &decision.UserInfo{},
 	}
-	got := pretty(t, newSandbox().input.term(reflect.ValueOf(in)).Value)
+	got := shown(t, in)
 	for _, absent := range []string{"managedFields", `"clusters": null`, `"labels": null`, `"groups": null`} {
 		if strings.Contains(got, absent) {
 			t.Errorf("a policy sees %s in\n%s", absent, got)
 		}
 	}
-	nobody := pretty(t, newSandbox().input.term(reflect.ValueOf(decision.Input{})).Value)
+	if strings.Count(got, "null") != strings.Count(got, `"creationTimestamp": null`) {
+		t.Errorf("a policy sees a null that is no time in\n%s", got)
+	}
+	if len(in.Service.ManagedFields) == 0 || in.Peers["b"].Namespace.Labels != nil {
+		t.Error("what the caller gave was changed")
+	}
+	nobody := shown(t, decision.Input{})
 	if !strings.Contains(nobody, `"peers": {}`) || !strings.Contains(nobody, `"service": null`) {
 		t.Errorf("a policy sees\n%s", nobody)
 	}
