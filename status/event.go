@@ -18,20 +18,20 @@ import (
 // maxEventReason is the API's limit on the reason of an event, in characters.
 const maxEventReason = 128
 
-// tell records one event per transition of an object of that kind. The reason is
-// the condition's, the action its type, which the events API demands.
-func tell(ctx context.Context, recorder events.EventRecorder, object client.Object, kind string, moved []metav1.Condition) {
+// recordEvents records one event per transition of an object of that kind. Reason
+// and message are the condition's; the events API also wants an action, its type.
+func recordEvents(ctx context.Context, recorder events.EventRecorder, object client.Object, kind string, moved []metav1.Condition) {
 	for _, c := range moved {
 		logger(ctx).Info("condition changed", "condition", c.Type, "status", c.Status, logReason, c.Reason)
 		recorder.Eventf(object, nil, eventType(kind, c), eventReason(c.Reason), c.Type, "%s", c.Message)
 	}
 }
 
-// eventType is Warning for what somebody should look at.
+// eventType is Warning for a state that needs attention.
 func eventType(kind string, c metav1.Condition) string {
 	bad := c.Status != metav1.ConditionTrue
 	switch {
-	case condition.Resting(kind, c):
+	case condition.Quiet(kind, c):
 		bad = false
 	case c.Type == condition.TypeConflict, c.Type == condition.TypeDeletionHeld, c.Reason == string(condition.ReasonAdmittedWithWarnings):
 		bad = c.Status == metav1.ConditionTrue

@@ -19,8 +19,8 @@ import (
 	"github.com/comity-mcs/comity/status/compute"
 )
 
-// reevaluation is how long to wait before policy is asked again that could not
-// answer: what kept it from that, such as a deadline, announces no end.
+// reevaluation is how long to wait before the policies are evaluated again when
+// they could not be: no event says that the cause, such as a deadline, is over.
 const reevaluation = 30 * time.Second
 
 // exportReconciler writes the conditions of ServiceExports.
@@ -70,7 +70,7 @@ func (r *exportReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 	}
 	if written {
 		r.limiter.wrote(export.UID, change.Deferrable, now)
-		tell(ctx, r.options.Recorder, export, mcsv1beta1.ServiceExportKindName,
+		recordEvents(ctx, r.options.Recorder, export, mcsv1beta1.ServiceExportKindName,
 			compute.Transitions(mcsv1beta1.ServiceExportKindName, old, wanted))
 	}
 	return result, nil

@@ -22,44 +22,44 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// foreigners remembers what was last offered to each ServiceImport that another
-// implementation made. The same is not offered twice: what is not there any more
-// somebody took away, or never let in, and insisting would be a quarrel.
-type foreigners struct {
+// foreignStatuses remembers the status that was last applied to each ServiceImport
+// that another implementation made. The same status is not applied twice: a field
+// that is missing was removed or refused there, and would be again.
+type foreignStatuses struct {
 	mu      sync.Mutex
-	offered map[types.NamespacedName]offer
+	applied map[types.NamespacedName]statusDigest
 }
 
-// offer is a status without its times, for the object of that UID.
-type offer struct {
+// statusDigest identifies a status without its times, of the object of that UID.
+type statusDigest struct {
 	uid    types.UID
 	digest [sha256.Size]byte
 }
 
-func (f *foreigners) forget(key types.NamespacedName) {
+func (f *foreignStatuses) forget(key types.NamespacedName) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.offered, key)
+	delete(f.applied, key)
 }
 
-// isNew reports whether the offer differs from the last one to that object.
-func (f *foreigners) isNew(key types.NamespacedName, o offer) bool {
+// isNew reports whether the status differs from the last one applied to that object.
+func (f *foreignStatuses) isNew(key types.NamespacedName, d statusDigest) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.offered[key] != o
+	return f.applied[key] != d
 }
 
-func (f *foreigners) remember(key types.NamespacedName, o offer) {
+func (f *foreignStatuses) remember(key types.NamespacedName, d statusDigest) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.offered == nil {
-		f.offered = map[types.NamespacedName]offer{}
+	if f.applied == nil {
+		f.applied = map[types.NamespacedName]statusDigest{}
 	}
-	f.offered[key] = o
+	f.applied[key] = d
 }
 
 // reconcileForeign adds what Comity knows to the status of a ServiceImport that
-// another implementation made, on fields that nobody else owns.
+// another implementation made, on fields that have no other owner.
 func (r *importReconciler) reconcileForeign(ctx context.Context, in compute.ImportInput) (ctrl.Result, error) {
 	imported := in.Import
 	if in.Observation == nil {
@@ -71,37 +71,37 @@ func (r *importReconciler) reconcileForeign(ctx context.Context, in compute.Impo
 		return ctrl.Result{}, nil
 	}
 	key := client.ObjectKeyFromObject(imported)
-	mine, err := offerOf(imported.UID, wanted)
+	digest, err := digestOf(imported.UID, wanted)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if !r.others.isNew(key, mine) {
+	if !r.foreign.isNew(key, digest) {
 		return ctrl.Result{}, nil
 	}
 	if len(wanted.Conditions) > 0 && compute.Covers(imported.Status, wanted) {
-		r.others.remember(key, mine)
+		r.foreign.remember(key, digest)
 		return ctrl.Result{}, nil
 	}
 	if wait := r.limiter.delay(imported.UID, false, now); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
-	wanted, written, err := r.offer(ctx, imported, wanted)
+	wanted, written, err := r.applyUnowned(ctx, imported, wanted)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 	r.limiter.wrote(imported.UID, true, now)
 	if written {
-		r.others.remember(key, mine)
-		tell(ctx, r.options.Recorder, imported, mcsv1beta1.ServiceImportKindName,
+		r.foreign.remember(key, digest)
+		recordEvents(ctx, r.options.Recorder, imported, mcsv1beta1.ServiceImportKindName,
 			compute.Transitions(mcsv1beta1.ServiceImportKindName, imported.Status.Conditions, wanted.Conditions))
 	}
 	return ctrl.Result{}, nil
 }
 
-// offer applies status without force. What the API server says is somebody
-// else's is left out, and the rest applied. It gives what was applied in the
-// end, and false if the object changed meanwhile and will be back.
-func (r *importReconciler) offer(
+// applyUnowned applies status without force. Fields that have another owner are
+// left out, and the rest is applied. It gives what was applied in the end, and false
+// if the object changed meanwhile, which brings it back to the queue.
+func (r *importReconciler) applyUnowned(
 	ctx context.Context, imported *mcsv1beta1.ServiceImport, status mcsv1beta1.ServiceImportStatus,
 ) (mcsv1beta1.ServiceImportStatus, bool, error) {
 	written, err := write(ctx, r.client, imported, mcsv1beta1.ServiceImportKindName, status)
@@ -116,13 +116,13 @@ func (r *importReconciler) offer(
 	}
 	written, err = write(ctx, r.client, imported, mcsv1beta1.ServiceImportKindName, rest)
 	if len(owned(err)) > 0 {
-		// Something took another field in between. The next change tries again.
+		// Another field got an owner in between. The next change tries again.
 		return mcsv1beta1.ServiceImportStatus{}, true, nil
 	}
 	return rest, written, err
 }
 
-// without leaves out the conditions to which the fields belong; paths look like
+// without leaves out the conditions to which the fields belong; a path is like
 // .status.conditions[type="Ready"].reason.
 func without(status mcsv1beta1.ServiceImportStatus, fields []string) mcsv1beta1.ServiceImportStatus {
 	about := func(part string) bool {
@@ -147,14 +147,14 @@ func wroteStatus(object client.Object) bool {
 	})
 }
 
-func offerOf(uid types.UID, status mcsv1beta1.ServiceImportStatus) (offer, error) {
+func digestOf(uid types.UID, status mcsv1beta1.ServiceImportStatus) (statusDigest, error) {
 	timeless := *status.DeepCopy()
 	for i := range timeless.Conditions {
 		timeless.Conditions[i].LastTransitionTime = metav1.Time{}
 	}
 	text, err := json.Marshal(timeless)
 	if err != nil {
-		return offer{}, fmt.Errorf("digest a status: %w", err)
+		return statusDigest{}, fmt.Errorf("digest a status: %w", err)
 	}
-	return offer{uid, sha256.Sum256(text)}, nil
+	return statusDigest{uid, sha256.Sum256(text)}, nil
 }

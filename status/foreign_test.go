@@ -18,7 +18,7 @@ import (
 	"github.com/comity-mcs/comity/status/condition"
 )
 
-func offered() mcsv1beta1.ServiceImportStatus {
+func wantedStatus() mcsv1beta1.ServiceImportStatus {
 	return mcsv1beta1.ServiceImportStatus{
 		Clusters: []mcsv1beta1.ClusterStatus{{Cluster: "b"}},
 		Conditions: []metav1.Condition{
@@ -39,11 +39,11 @@ func TestWhatBelongsToOthersIsLeftOut(t *testing.T) {
 		{"the list of clusters", []string{".status.clusters"}, []string{"Ready", "Available"}, 0},
 		{"one of the clusters", []string{`.status.clusters[cluster="b"].cluster`}, []string{"Ready", "Available"}, 0},
 		{"everything", []string{ready + ".status", available + ".status", ".status.clusters"}, nil, 0},
-		{"something that Comity says nothing of", []string{".status.endpointSliceObjects"}, []string{"Ready", "Available"}, 1},
+		{"a field that Comity does not set", []string{".status.endpointSliceObjects"}, []string{"Ready", "Available"}, 1},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			rest := without(offered(), c.fields)
+			rest := without(wantedStatus(), c.fields)
 			var types []string
 			for _, one := range rest.Conditions {
 				types = append(types, one.Type)
@@ -79,37 +79,37 @@ func TestOnlyTheConflictOfManagersNamesFields(t *testing.T) {
 	}
 }
 
-func TestTheSameIsNotOfferedTwice(t *testing.T) {
+func TestTheSameStatusIsNotAppliedTwice(t *testing.T) {
 	key := types.NamespacedName{Namespace: "default", Name: "web"}
-	var others foreigners
-	newOffer := func(uid types.UID, change func(*mcsv1beta1.ServiceImportStatus)) offer {
-		status := offered()
+	var applied foreignStatuses
+	digest := func(uid types.UID, change func(*mcsv1beta1.ServiceImportStatus)) statusDigest {
+		status := wantedStatus()
 		change(&status)
-		o, err := offerOf(uid, status)
+		o, err := digestOf(uid, status)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return o
 	}
-	first := newOffer("u", func(*mcsv1beta1.ServiceImportStatus) {})
-	if !others.isNew(key, first) {
-		t.Error("the first offer is none")
+	first := digest("u", func(*mcsv1beta1.ServiceImportStatus) {})
+	if !applied.isNew(key, first) {
+		t.Error("the first status is not new")
 	}
-	others.remember(key, first)
+	applied.remember(key, first)
 	for name, c := range map[string]struct {
-		offer offer
-		want  bool
+		digest statusDigest
+		want   bool
 	}{
 		"the same":                 {first, false},
-		"the same at another time": {newOffer("u", func(s *mcsv1beta1.ServiceImportStatus) { s.Conditions[0].LastTransitionTime = metav1.Now() }), false},
-		"other words":              {newOffer("u", func(s *mcsv1beta1.ServiceImportStatus) { s.Conditions[0].Message = "n" }), true},
-		"another object":           {newOffer("v", func(*mcsv1beta1.ServiceImportStatus) {}), true},
+		"the same at another time": {digest("u", func(s *mcsv1beta1.ServiceImportStatus) { s.Conditions[0].LastTransitionTime = metav1.Now() }), false},
+		"other words":              {digest("u", func(s *mcsv1beta1.ServiceImportStatus) { s.Conditions[0].Message = "n" }), true},
+		"another object":           {digest("v", func(*mcsv1beta1.ServiceImportStatus) {}), true},
 	} {
-		if got := others.isNew(key, c.offer); got != c.want {
+		if got := applied.isNew(key, c.digest); got != c.want {
 			t.Errorf("%s: new is %t, want %t", name, got, c.want)
 		}
 	}
-	if others.forget(key); !others.isNew(key, first) {
+	if applied.forget(key); !applied.isNew(key, first) {
 		t.Error("what is gone is remembered")
 	}
 }

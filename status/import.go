@@ -26,7 +26,7 @@ type importReconciler struct {
 	client  client.Client
 	options Options
 	limiter *rateLimiter
-	others  foreigners
+	foreign foreignStatuses
 	// holds are the clusters whose holds this process wrote into the status of an
 	// import: types.NamespacedName → []model.ClusterID.
 	holds sync.Map
@@ -36,7 +36,7 @@ type importReconciler struct {
 func (r *importReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	imported := &mcsv1beta1.ServiceImport{}
 	if err := r.client.Get(ctx, req.NamespacedName, imported); err != nil {
-		r.others.forget(req.NamespacedName)
+		r.foreign.forget(req.NamespacedName)
 		r.holds.Delete(req.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
@@ -75,7 +75,7 @@ func (r *importReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 	if written {
 		r.rememberHolds(req.NamespacedName, in.Observation)
 		r.limiter.wrote(imported.UID, change.Deferrable, now)
-		tell(ctx, r.options.Recorder, imported, mcsv1beta1.ServiceImportKindName,
+		recordEvents(ctx, r.options.Recorder, imported, mcsv1beta1.ServiceImportKindName,
 			compute.Transitions(mcsv1beta1.ServiceImportKindName, old.Conditions, wanted.Conditions))
 	}
 	return ctrl.Result{}, err
@@ -113,8 +113,8 @@ func (r *importReconciler) derived(ctx context.Context, imported *mcsv1beta1.Ser
 	return service, nil
 }
 
-// slices tells whether any derived EndpointSlice of the import exists, and
-// whether any has an endpoint.
+// slices reports whether a derived EndpointSlice of the import exists, and whether
+// one of them has an endpoint.
 func (r *importReconciler) slices(ctx context.Context, imported *mcsv1beta1.ServiceImport) (exist, endpoints bool, err error) {
 	var found discoveryv1.EndpointSliceList
 	err = r.client.List(ctx, &found,

@@ -20,19 +20,19 @@ import (
 	"github.com/comity-mcs/comity/sync/notify"
 )
 
-// Observations is what the sync loop knows.
+// Observations has the results of the sync loop.
 type Observations interface {
 	// Observe is the last observation of a namespace/name; false if the loop
 	// has not worked on it since it started.
 	Observe(key types.NamespacedName) (model.Observation, bool)
 }
 
-// Verdicts is what policy says of a stored export.
+// Verdicts has the answer of the policies on a stored export.
 type Verdicts interface {
 	Admit(ctx context.Context, export *mcsv1beta1.ServiceExport) decision.Verdict
 }
 
-// Destinations is what the clusters in the scope of an export say of importing it.
+// Destinations has what the clusters in the scope of an export report about importing it.
 type Destinations interface {
 	// Destinations are those of one local export, sorted by cluster, without
 	// this cluster; false as long as it is not known where the export goes.
@@ -46,7 +46,7 @@ type Options struct {
 	// Destinations may be nil; then Available is set on no ServiceExport.
 	Destinations Destinations
 	// ForeignImports lets Comity add what it knows to ServiceImports that another
-	// implementation made, on fields that nobody else owns: for clusters in which
+	// implementation made, on fields without another owner: for clusters in which
 	// Comity does not import. Otherwise they are left alone.
 	ForeignImports bool
 	// Changed notifies of namespace/names for which Observations or Destinations

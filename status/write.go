@@ -22,9 +22,9 @@ import (
 // and reports whether it was written.
 //
 // Without that precondition a stale cache would make the same transition twice,
-// with another time and a second event. When the object moved on or is gone,
-// its watch event brings it back here, so that is no error. That a field belongs
-// to somebody else is one, unless options force it.
+// with another time and a second event. If the object changed or is gone, that is
+// no error: its watch event brings it back to the queue. A field of another owner
+// is an error, unless options force the apply.
 func write[Status mcsv1beta1.ServiceExportStatus | mcsv1beta1.ServiceImportStatus](
 	ctx context.Context, c client.Client, object client.Object, kind string, status Status, options ...client.SubResourceApplyOption,
 ) (bool, error) {
@@ -51,8 +51,8 @@ func write[Status mcsv1beta1.ServiceExportStatus | mcsv1beta1.ServiceImportStatu
 	return true, nil
 }
 
-// owned lists the fields that somebody else owns, by an answer of the API server
-// to an apply without force; none if it failed for another reason.
+// owned lists the fields that have another owner, from the error of an apply
+// without force; none if it failed for another reason.
 func owned(err error) []string {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || status.Status().Details == nil {

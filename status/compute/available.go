@@ -14,7 +14,7 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// Reports is what the clusters in the scope of an export say of importing it.
+// Reports is what the clusters in the scope of an export report about importing it.
 type Reports struct {
 	// Destinations are those clusters, without this one.
 	Destinations []model.Destination
@@ -22,15 +22,15 @@ type Reports struct {
 	Known bool
 }
 
-// maxReason bounds the word that a cluster of another version gives as a reason,
-// maxSaid what one says in the message of a condition that tells of many.
+// maxReason bounds a reason that a cluster of another version reports, maxQuoted
+// the message of one cluster in a condition about many.
 const (
 	maxReason = 64 // bytes
-	maxSaid   = 240
+	maxQuoted = 240
 )
 
-// availability says which clusters in scope import the export: one condition, or
-// none if there is nothing to go by.
+// availability is Available of a ServiceExport: which clusters in scope import it.
+// One condition, or none if nothing is known.
 //
 //	not published               False    NotPublished
 //	about to be                 Unknown  Pending
@@ -50,7 +50,7 @@ func availability(in ExportInput) []metav1.Condition {
 	var wanted metav1.Condition
 	switch {
 	case in.Observation.Publication == model.PublicationNone, in.Observation.Publication == model.PublicationWithheld,
-		// What could not be brought up to date may stand there as it was.
+		// An earlier version may still be published and imported.
 		in.Observation.Publication == model.PublicationFailed && !slices.ContainsFunc(destinations, imports):
 		wanted = condition.Available(condition.ReasonNotPublished, "no cluster can import what is not published; see condition Ready")
 	case in.Observation.Publication == model.PublicationPending:
@@ -68,7 +68,7 @@ func availability(in ExportInput) []metav1.Condition {
 
 func imports(d model.Destination) bool { return d.Imported }
 
-// reported is what all destinations say together.
+// reported puts the reports of all destinations together.
 func reported(destinations []model.Destination) metav1.Condition {
 	var imported []model.ClusterID
 	for _, d := range destinations {
@@ -108,9 +108,8 @@ type group struct {
 	members  []model.Destination
 }
 
-// grouped gives what there is to tell, in this order: problems by their rank,
-// what is pending, and what is imported but not quite well. That a cluster
-// imports and is well needs no telling.
+// grouped lists, in this order: problems by their rank, pending clusters, and
+// clusters that import with a problem. Clusters that import without one are left out.
 func grouped(destinations []model.Destination) []group {
 	sorted := slices.SortedStableFunc(slices.Values(destinations), func(a, b model.Destination) int {
 		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Reason, b.Reason))
@@ -133,8 +132,7 @@ func grouped(destinations []model.Destination) []group {
 	return groups
 }
 
-// rank puts groups in order. No problem ranks as high as what is pending, nor
-// that as high as what is imported.
+// rank orders groups: problems, then pending clusters, then those that import.
 func (g group) rank() int {
 	const pending, imported = 1000, 2000
 	switch {
@@ -156,19 +154,19 @@ func (g group) part() part {
 	if g.reason == model.ReasonPending && !g.imported {
 		return part{"not reported yet by " + list, len(clusters)}
 	}
-	said := plain(g.members[0].Message)
-	if said != "" && slices.ContainsFunc(g.members, func(d model.Destination) bool { return d.Message != g.members[0].Message }) {
-		said = string(clusters[0]) + " says: " + said
+	quoted := plain(g.members[0].Message)
+	if quoted != "" && slices.ContainsFunc(g.members, func(d model.Destination) bool { return d.Message != g.members[0].Message }) {
+		quoted = string(clusters[0]) + " reports: " + quoted
 	}
-	if said != "" {
-		said = ": " + said
+	if quoted != "" {
+		quoted = ": " + quoted
 	}
-	return part{either(g.reason, "unknown reason") + " in " + list + g.since() + model.Bound(said, maxSaid), len(clusters)}
+	return part{either(g.reason, "unknown reason") + " in " + list + g.since() + model.Bound(quoted, maxQuoted), len(clusters)}
 }
 
-// since is when the first of the group began, as the clusters report it. What
-// this cluster itself sees of them begins anew with each process here: since when
-// is then lastTransitionTime's to say, and the message stays as it is.
+// since is when the first problem of the group began, as the clusters report it.
+// States that this cluster observes itself, such as Lost, have no time here: it would
+// be another one after each restart. lastTransitionTime has it.
 func (g group) since() string {
 	switch g.reason {
 	case model.ReasonUnreachable, string(condition.ReasonStale), string(condition.ReasonLost):

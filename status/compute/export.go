@@ -23,17 +23,17 @@ type ExportInput struct {
 	Export *mcsv1beta1.ServiceExport
 	// Service is the Service of its name; nil if there is none.
 	Service *corev1.Service
-	// Observation is what the sync loop found; nil if it did not get there yet.
+	// Observation is what the sync loop found; nil before its first result.
 	Observation *model.Observation
-	// Verdict is what policy says of the export as it is stored.
+	// Verdict is the answer of the policies on the export as it is stored.
 	Verdict decision.Verdict
-	// Reports is what the clusters in scope say; nil if nobody asks them, and
+	// Reports is what the clusters in scope report; nil if no reports are read, and
 	// then Available is not set.
 	Reports *Reports
 }
 
 // Export is the conditions that Comity owns on a ServiceExport, as they should
-// be: Valid, Ready, Conflict, Admitted, Available, in this order. Of Available,
+// be: Valid, Ready, Conflict, Admitted, Available, in this order. For Available
 // see availability.
 //
 //	                    Valid      Ready            Conflict      Admitted
@@ -45,8 +45,8 @@ type ExportInput struct {
 //	not observed yet    by Service as it is         as it is      by verdict
 //
 // An export that is not valid, or withheld, is no constituent of any import: it
-// conflicts with none, and Conflict says so rather than disappear. A condition
-// that has nothing to go by is left out if it was not there before.
+// conflicts with none, and Conflict=False says so. A condition about which nothing
+// is known yet is left out, or stays as it is stored.
 func Export(in ExportInput, now metav1.Time) []metav1.Condition {
 	old := in.Export.Status.Conditions
 	key := types.NamespacedName{Namespace: in.Export.Namespace, Name: in.Export.Name}
@@ -137,7 +137,7 @@ func admission(verdict decision.Verdict) metav1.Condition {
 	return condition.Admitted(condition.ReasonAdmitted, "every policy lets this export be published")
 }
 
-// complaints lists violations until there is no room, and says how many follow.
+// complaints lists violations as far as they fit, and counts the rest.
 func complaints(intro string, violations []decision.Violation) string {
 	const reserve = len("; and 1000 more")
 	text := intro

@@ -17,13 +17,13 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// settled says whether a condition computed from a partial view may take the
-// place of the one that is there.
+// settled reports whether a condition that was computed from a partial view may
+// replace the stored one.
 type settled func(old, wanted metav1.Condition) bool
 
-// hold gives the condition wanted, or the one that is there while the view is
-// too partial to replace it. After a restart peers are read one by one; without
-// this a conflict or a warning would clear and come back each time.
+// hold gives the condition wanted, or the stored one while too little is known to
+// replace it. After a restart peers are read one by one; without this a conflict or
+// a warning would be cleared and set again each time.
 func hold(old []metav1.Condition, wanted metav1.Condition, replaces settled) metav1.Condition {
 	was := meta.FindStatusCondition(old, wanted.Type)
 	if was == nil || replaces(*was, wanted) {
@@ -32,14 +32,14 @@ func hold(old []metav1.Condition, wanted metav1.Condition, replaces settled) met
 	return *was
 }
 
-// unanswered reports whether no policy set was asked: the engine has not loaded
-// one yet, or the facts could not be read.
+// unanswered reports whether no policy was evaluated: the engine has not loaded
+// any yet, or the facts could not be read.
 func unanswered(verdict decision.Verdict) bool {
 	return verdict.Outcome == decision.NotEvaluated && verdict.Digest == ""
 }
 
-// readinessIsSettled: without an answer of policy what is published stays, so
-// that an export is not called pending which was published before a restart.
+// readinessIsSettled: without an answer of the policies what is published stays,
+// so Ready stays True.
 func readinessIsSettled(in ExportInput) settled {
 	return func(old, wanted metav1.Condition) bool {
 		return !unanswered(in.Verdict) ||
@@ -50,15 +50,15 @@ func readinessIsSettled(in ExportInput) settled {
 	}
 }
 
-// conflictIsSettled: while peers are unread, a conflict is not cleared and its
-// description not cut down; what is new is told at once.
+// conflictIsSettled: while peers are unsynced, a stored conflict is neither cleared
+// nor shortened. A new kind of conflict is reported at once.
 func conflictIsSettled(seen *model.Observation) settled {
 	return func(old, wanted metav1.Condition) bool {
 		if len(seen.Unsynced) == 0 || old.Status != metav1.ConditionTrue {
 			return true
 		}
 		if seen.Publication == model.PublicationNone || seen.Publication == model.PublicationWithheld {
-			return true // no constituent, whoever else there is
+			return true // the export takes part in no import
 		}
 		known := strings.Split(old.Reason, ",")
 		return slices.ContainsFunc(strings.Split(wanted.Reason, ","), func(reason string) bool {
@@ -67,9 +67,9 @@ func conflictIsSettled(seen *model.Observation) settled {
 	}
 }
 
-// admissionIsSettled: a verdict on this very generation stays while no policy
-// set answered (the engine has not loaded yet), and its warnings stay while the
-// peers that they may be about are unread. A refusal always replaces.
+// admissionIsSettled: a verdict on the same generation stays until the policies
+// are loaded, and its warnings stay while a peer that they may be about is unsynced.
+// A refusal always replaces.
 func admissionIsSettled(in ExportInput) settled {
 	partial := in.Observation == nil || len(in.Observation.Unsynced) > 0
 	return func(old, _ metav1.Condition) bool {
@@ -85,11 +85,10 @@ func admissionIsSettled(in ExportInput) settled {
 	}
 }
 
-// importIsSettled: an import that was ready and is, with the same source
-// clusters, stays described as it was until the loop has looked at it and each of
-// them was read. Before that the loop touches nothing of it, and so has no
-// problem to tell of that it told of before. Neither is one that was kept from
-// being used called pending for want of that problem.
+// importIsSettled: while the sync loop has no result, or a source cluster is
+// unsynced, the problems of an import are not known. With the same source clusters
+// and status, the stored condition stays: it may name problems. An import that
+// such a problem kept from being used does not become Pending either.
 func importIsSettled(in ImportInput, clusters []mcsv1beta1.ClusterStatus) settled {
 	isUnsynced := func(c mcsv1beta1.ClusterStatus) bool {
 		return slices.Contains(in.Observation.Unsynced, model.ClusterID(c.Cluster))
@@ -102,7 +101,7 @@ func importIsSettled(in ImportInput, clusters []mcsv1beta1.ClusterStatus) settle
 	}
 }
 
-// present are those of the types that are there, as they are.
+// present are the stored conditions of these types.
 func present(old []metav1.Condition, types ...string) []metav1.Condition {
 	var found []metav1.Condition
 	for _, typ := range types {
@@ -113,24 +112,21 @@ func present(old []metav1.Condition, types ...string) []metav1.Condition {
 	return found
 }
 
-// availabilityIsSettled: while a cluster in scope has not been read since start,
-// it has not said what it said before. What stands is replaced only when another
-// cluster has a problem that was not told of.
+// availabilityIsSettled: a cluster in scope that is unsynced has not repeated its
+// report yet. Until then the stored condition is replaced only if another cluster
+// has a problem of higher rank.
 func availabilityIsSettled(in ExportInput) settled {
 	return func(old, wanted metav1.Condition) bool {
 		if old.ObservedGeneration != in.Export.Generation || old.Status == metav1.ConditionUnknown {
 			return true
 		}
 		if !reports(old) || wanted.Reason == string(condition.ReasonNotPublished) {
-			return true // whoever reports what
+			return true // no report is repeated
 		}
 		if in.Observation.Publication == model.PublicationPending {
-			return false // as Ready, which says so
+			return false // as Ready does
 		}
-		unheard := slices.ContainsFunc(in.Reports.Destinations, func(d model.Destination) bool {
-			return d.Unsynced
-		})
-		if !unheard {
+		if !slices.ContainsFunc(in.Reports.Destinations, func(d model.Destination) bool { return d.Unsynced }) {
 			return true
 		}
 		return wanted.Status == metav1.ConditionFalse &&
@@ -138,13 +134,13 @@ func availabilityIsSettled(in ExportInput) settled {
 	}
 }
 
-// reports tells whether Available says what other clusters report.
+// reports is true of an Available that contains the reports of other clusters.
 func reports(c metav1.Condition) bool {
 	return c.Reason != string(condition.ReasonNotPublished) && c.Reason != string(condition.ReasonNoDestinations)
 }
 
-// sourcesAreSettled: a cluster that was worse off before a restart than it is
-// known to be now, and was not read since, is not called better for it.
+// sourcesAreSettled: while a source is unsynced, and its state may still be as bad
+// as the stored reason, only a worse reason replaces that.
 func sourcesAreSettled(seen *model.Observation, generation int64) settled {
 	return func(old, wanted metav1.Condition) bool {
 		worse := sourceRank(old.Reason)
@@ -158,28 +154,28 @@ func sourcesAreSettled(seen *model.Observation, generation int64) settled {
 	}
 }
 
-// localTimes are the times in the message of a ServiceImport's Available. They
-// are of this process's clock, and it does not know those before its start.
+// localTimes are the times in the message of a ServiceImport's Available. A process
+// knows only those since its start.
 var localTimes = regexp.MustCompile(` \(since [^)]*\)`)
 
-// equalButForTimes reports whether the conditions differ in localTimes alone.
-// Then the older times are right, and a restart writes nothing. It compares whole
-// messages and reads nothing out of them.
+// equalButForTimes reports whether the conditions differ in localTimes alone. Then
+// the stored times are right, and a restart writes nothing. It compares whole
+// messages and takes nothing from them.
 func equalButForTimes(old, wanted metav1.Condition) bool {
 	return old.Status == wanted.Status && old.Reason == wanted.Reason &&
 		localTimes.ReplaceAllString(old.Message, "") == localTimes.ReplaceAllString(wanted.Message, "")
 }
 
-// holdMayContinue reports whether a hold that DeletionHeld shows may still hold,
-// although none is observed: a cluster that it may be about was not read since
-// start. A hold keeps its cluster among the sources of the import, so that without
-// a memory of this process those are the ones to ask.
+// holdMayContinue reports whether a hold that the stored DeletionHeld shows may
+// continue although none is observed: a cluster that it may be about is unsynced. A
+// held cluster stays a source of the import, so if an earlier process wrote the
+// condition, the sources are the candidates.
 func holdMayContinue(in ImportInput) bool {
-	about := in.ShownHolds
-	if about == nil {
+	candidates := in.ShownHolds
+	if candidates == nil {
 		for _, entry := range in.Import.Status.Clusters {
-			about = append(about, model.ClusterID(entry.Cluster))
+			candidates = append(candidates, model.ClusterID(entry.Cluster))
 		}
 	}
-	return slices.ContainsFunc(about, func(id model.ClusterID) bool { return slices.Contains(in.Observation.Unsynced, id) })
+	return slices.ContainsFunc(candidates, func(id model.ClusterID) bool { return slices.Contains(in.Observation.Unsynced, id) })
 }

@@ -24,13 +24,13 @@ type ImportInput struct {
 	Import *mcsv1beta1.ServiceImport
 	// Derived is its derived Service if Comity made it; nil otherwise.
 	Derived *corev1.Service
-	// Slices tells whether any derived EndpointSlice of the import exists, and
-	// Endpoints whether any of them has an endpoint.
+	// Slices is true if a derived EndpointSlice of the import exists, Endpoints if
+	// one of them has an endpoint.
 	Slices, Endpoints bool
 	// Foreign is true of an import that another implementation made, to which
 	// Comity adds what it knows.
 	Foreign bool
-	// Observation is what the sync loop found; nil if it did not get there yet.
+	// Observation is what the sync loop found; nil before its first result.
 	Observation *model.Observation
 	// ShownHolds are the clusters that the condition DeletionHeld is about, if this
 	// process wrote it; nil if an earlier one did.
@@ -56,7 +56,7 @@ func Import(in ImportInput, now metav1.Time) mcsv1beta1.ServiceImportStatus {
 		}
 		status.Conditions = []metav1.Condition{hold(old, importReadiness(in, status.Clusters), importIsSettled(in, status.Clusters))}
 	}
-	status.Conditions = append(status.Conditions, contact(in)...)
+	status.Conditions = append(status.Conditions, sourcesAvailable(in)...)
 	status.Conditions = append(status.Conditions, held(in)...)
 	for i := range status.Conditions {
 		stamp(&status.Conditions[i], old, in.Import.Generation, now)
@@ -65,7 +65,7 @@ func Import(in ImportInput, now metav1.Time) mcsv1beta1.ServiceImportStatus {
 }
 
 // sources are the clusters whose exports make up the import: those that
-// contribute, and those that did and were not read since.
+// contribute, and those that did before a restart and are unsynced since.
 func sources(in ImportInput) []mcsv1beta1.ClusterStatus {
 	var ids []string
 	seen := in.Observation
@@ -117,9 +117,9 @@ func importReadiness(in ImportInput, clusters []mcsv1beta1.ClusterStatus) metav1
 	return condition.ImportReady(condition.ReasonImportReady, message+troubles("; ", problems))
 }
 
-// stopper finds, among problems in order, the one that keeps the import from
-// being used, and the reason that it gives; -1 if none does. What is left out of
-// an import that otherwise works does not.
+// stopper finds, among problems in order, the first that keeps the import from
+// being used, and its reason; -1 if none does. Endpoints that are left out of an
+// import which otherwise works do not.
 func stopper(in ImportInput, problems []model.Problem) (int, condition.ImportReason) {
 	incomplete := missing(in) != ""
 	i := slices.IndexFunc(problems, func(p model.Problem) bool {
@@ -137,8 +137,8 @@ func stopper(in ImportInput, problems []model.Problem) (int, condition.ImportRea
 	return i, condition.ImportReason(problems[i].Reason)
 }
 
-// foreignReadiness goes by what the implementation that made the import says of
-// it: Comity made nothing that it could look at.
+// foreignReadiness follows the spec that the other implementation wrote: Comity
+// made no derived objects to check.
 func foreignReadiness(imported *mcsv1beta1.ServiceImport, clusters []mcsv1beta1.ClusterStatus) metav1.Condition {
 	list := clusterList(sorted(clusters))
 	if imported.Spec.Type != mcsv1beta1.Headless && len(imported.Spec.IPs) == 0 {
@@ -148,7 +148,7 @@ func foreignReadiness(imported *mcsv1beta1.ServiceImport, clusters []mcsv1beta1.
 	return condition.ImportReady(condition.ReasonImportReady, "made by another implementation than Comity; exported by "+list)
 }
 
-// missing says what keeps the import from being used; empty if nothing does.
+// missing names what the import still needs before it can be used; empty if nothing.
 func missing(in ImportInput) string {
 	derived := in.Import.Annotations[model.AnnotationDerivedName]
 	switch {
@@ -170,7 +170,7 @@ func SameImport(old, wanted mcsv1beta1.ServiceImportStatus) bool {
 		SameConditions(old.Conditions, wanted.Conditions) && len(gone(old.Conditions, wanted.Conditions)) == 0
 }
 
-// gone are the conditions of ours that come and go, and should go.
+// gone are the conditions of ours that are not always set, and should be removed.
 func gone(old, wanted []metav1.Condition) []string {
 	var types []string
 	for _, typ := range []string{condition.TypeAvailable, condition.TypeDeletionHeld} {

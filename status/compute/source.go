@@ -26,7 +26,7 @@ type sourceState struct {
 func sourceStates() []sourceState {
 	return []sourceState{
 		{reason: condition.ReasonConnected},
-		{condition.ReasonSourcePending, "whether it is heard of is not known yet", "whether they are heard of is not known yet"},
+		{condition.ReasonSourcePending, "whether it is connected is not known yet", "whether they are connected is not known yet"},
 		{condition.ReasonStale, "its endpoints stay in use", "their endpoints stay in use"},
 		{condition.ReasonLost, "its endpoints stay in use as long as they answer; bring the cluster back or remove it", "their endpoints stay in use as long as they answer; bring the clusters back or remove them"},
 		{
@@ -57,9 +57,9 @@ func sourceReason(s model.Source) string {
 	return string(reason)
 }
 
-// contact says whether every cluster that contributes to the import is heard of:
-// one condition, or none if none contributes.
-func contact(in ImportInput) []metav1.Condition {
+// sourcesAvailable is Available of a ServiceImport: whether every cluster that
+// contributes to it is connected. One condition, or none if none contributes.
+func sourcesAvailable(in ImportInput) []metav1.Condition {
 	old := in.Import.Status.Conditions
 	if in.Observation == nil {
 		return present(old, condition.TypeAvailable)
@@ -70,12 +70,13 @@ func contact(in ImportInput) []metav1.Condition {
 		}
 		return nil
 	}
-	wanted := heard(in.Observation.Sources)
+	wanted := worstSource(in.Observation.Sources)
 	return []metav1.Condition{hold(old, wanted, sourcesAreSettled(in.Observation, in.Import.Generation))}
 }
 
-// heard is the worst state, and every cluster in another one than Connected.
-func heard(sources []model.Source) metav1.Condition {
+// worstSource gives the worst state as reason, and names every cluster that is not
+// Connected.
+func worstSource(sources []model.Source) metav1.Condition {
 	sorted := slices.SortedStableFunc(slices.Values(sources), func(a, b model.Source) int { return cmp.Compare(a.Cluster, b.Cluster) })
 	states := sourceStates()
 	byState := make([][]model.Source, len(states))
@@ -130,19 +131,19 @@ func (s sourceState) part(sources []model.Source) part {
 	if len(sources) > 1 {
 		verb, consequence = " are ", s.consequences
 	}
-	said := ""
+	cause := ""
 	if c := sources[0].Liveness; c.Reason != "" || c.Message != "" {
-		said = ": " + plain(strings.Trim(c.Reason+": "+c.Message, ": "))
+		cause = ": " + plain(strings.Trim(c.Reason+": "+c.Message, ": "))
 		if len(sources) > 1 {
-			said = " (" + string(sources[0].Cluster) + said + ")"
+			cause = " (" + string(sources[0].Cluster) + cause + ")"
 		}
 	}
-	return part{some(entries, maxNamed) + verb + string(s.reason) + model.Bound(said, maxSaid) + "; " + consequence, len(sources)}
+	return part{some(entries, maxNamed) + verb + string(s.reason) + model.Bound(cause, maxQuoted) + "; " + consequence, len(sources)}
 }
 
-// held says what is kept that its cluster does not export any more: one
-// condition while something is, none otherwise. It goes rather than turn False:
-// most imports never have it, and one that had it should look like them again.
+// held is DeletionHeld: what is kept although its cluster no longer exports it. It
+// is one condition while something is held, and none otherwise, rather than False:
+// most imports never have it.
 func held(in ImportInput) []metav1.Condition {
 	old := in.Import.Status.Conditions
 	if in.Observation == nil {
@@ -159,7 +160,7 @@ func held(in ImportInput) []metav1.Condition {
 	for i, h := range sorted {
 		text := fmt.Sprintf("what %s exported is kept since %s, until %s at the latest", h.Cluster, moment(h.Since), moment(h.Until))
 		if h.Message != "" {
-			text += ": " + model.Bound(plain(h.Message), 2*maxSaid)
+			text += ": " + model.Bound(plain(h.Message), 2*maxQuoted)
 		}
 		parts[i] = part{text, 1}
 	}

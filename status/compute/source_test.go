@@ -63,14 +63,14 @@ func TestSourcesAvailable(t *testing.T) {
 		},
 		{
 			"a state that nobody set", []model.Source{{Cluster: "b"}},
-			"Unknown/Pending: 0 of 1 clusters that export it are connected; b is Pending; whether it is heard of is not known yet",
+			"Unknown/Pending: 0 of 1 clusters that export it are connected; b is Pending; whether it is connected is not known yet",
 		},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			for range 10 {
 				rand.Shuffle(len(c.sources), func(i, j int) { c.sources[i], c.sources[j] = c.sources[j], c.sources[i] })
-				if diff := cmp.Diff("Available="+c.want, short([]metav1.Condition{heard(c.sources)})[0]); diff != "" {
+				if diff := cmp.Diff("Available="+c.want, short([]metav1.Condition{worstSource(c.sources)})[0]); diff != "" {
 					t.Fatal(diff)
 				}
 			}
@@ -89,10 +89,10 @@ func TestSourcesAreBoundWithAHundredClusters(t *testing.T) {
 		s.Withdrawn, s.Liveness.Message = i%3 == 0, strings.Repeat("é", 400)
 		gone = append(gone, s)
 	}
-	if got, want := heard(all).Message, "all 100 clusters that export it are connected"; got != want {
+	if got, want := worstSource(all).Message, "all 100 clusters that export it are connected"; got != want {
 		t.Errorf("got %q", got)
 	}
-	got := heard(gone).Message
+	got := worstSource(gone).Message
 	if len(got) > condition.MaxMessage || !strings.Contains(got, "0 of 100") || !strings.HasSuffix(got, "more clusters") {
 		t.Errorf("%d bytes: %q", len(got), got)
 	}
@@ -106,7 +106,7 @@ func state(seen *model.Observation, old ...metav1.Condition) ImportInput {
 }
 
 func TestSourcesStayWhatTheyWereWhileUnsynced(t *testing.T) {
-	stored := func(sources ...model.Source) metav1.Condition { return at(heard(sources), 3, before) }
+	stored := func(sources ...model.Source) metav1.Condition { return at(worstSource(sources), 3, before) }
 	lost := stored(append(well("a"), source("b", model.Lost, ten, ten))...)
 	fine := stored(well("a", "b")...)
 	seen := func(unread model.ClusterID, sources ...model.Source) *model.Observation {

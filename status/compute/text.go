@@ -51,8 +51,8 @@ type part struct {
 	clusters int
 }
 
-// fit joins head and parts as long as there is room, and counts the clusters of
-// those for which there is none. Of the first there is always some.
+// fit joins head and parts as long as they fit into a message, and counts the
+// clusters of the parts that do not. The first part is cut rather than left out.
 func fit(head string, parts []part) string {
 	const reserve = len("; and 10000 more clusters")
 	text := head
@@ -90,7 +90,7 @@ func fit(head string, parts []part) string {
 	return text
 }
 
-// troubles lists problems behind intro, sorted; empty if there are none.
+// troubles lists problems after intro, sorted; empty if there are none.
 func troubles(intro string, problems []model.Problem) string {
 	if len(problems) == 0 {
 		return ""
@@ -110,7 +110,7 @@ func describe(problem model.Problem) string {
 	return problem.Reason + " in " + string(problem.Cluster) + ": " + plain(problem.Message)
 }
 
-// ranked sorts problems: what somebody can mend first, then by cluster.
+// ranked sorts problems: first those that a user can correct, then by cluster.
 func ranked(problems []model.Problem) []model.Problem {
 	return slices.SortedStableFunc(slices.Values(problems), func(a, b model.Problem) int {
 		return cmp.Or(
@@ -120,8 +120,8 @@ func ranked(problems []model.Problem) []model.Problem {
 	})
 }
 
-// plain is text from elsewhere as one line that a terminal shows as it is: a
-// peer could otherwise move the cursor of whoever reads a condition.
+// plain is text of another cluster as one line without control characters: a
+// peer could otherwise send escape sequences to the reader's terminal.
 func plain(text string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

@@ -26,15 +26,14 @@ func stamp(c *metav1.Condition, old []metav1.Condition, generation int64, now me
 	}
 }
 
-// Transitions are those of the conditions wanted that an event should tell of,
-// in their order: status or reason differ from before, or it is new and has
-// something to tell.
+// Transitions are the conditions wanted that need an event, in their order: those
+// whose status or reason changed, and new ones that are not quiet.
 func Transitions(kind string, old, wanted []metav1.Condition) []metav1.Condition {
 	var moved []metav1.Condition
 	for _, c := range wanted {
 		was := meta.FindStatusCondition(old, c.Type)
 		switch {
-		case was == nil && !condition.Resting(kind, c):
+		case was == nil && !condition.Quiet(kind, c):
 			moved = append(moved, c)
 		case was != nil && (was.Status != c.Status || was.Reason != c.Reason):
 			moved = append(moved, c)
@@ -43,8 +42,8 @@ func Transitions(kind string, old, wanted []metav1.Condition) []metav1.Condition
 	return moved
 }
 
-// SameConditions reports whether every condition wanted is there as it should
-// be. Conditions of others are none of its business.
+// SameConditions reports whether every condition wanted is stored as wanted.
+// Conditions of other owners are ignored.
 func SameConditions(old, wanted []metav1.Condition) bool {
 	return !slices.ContainsFunc(wanted, func(c metav1.Condition) bool {
 		was := meta.FindStatusCondition(old, c.Type)

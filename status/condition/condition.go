@@ -18,20 +18,20 @@ const (
 	TypeValid    = string(mcsv1beta1.ServiceExportConditionValid)
 	TypeReady    = string(mcsv1beta1.ServiceExportConditionReady)
 	TypeConflict = string(mcsv1beta1.ServiceExportConditionConflict)
-	// TypeAdmitted tells what policy says of the export as it is stored now.
+	// TypeAdmitted: whether the policies allow the export as it is stored now.
 	TypeAdmitted = "Admitted"
 )
 
 // Types of the conditions of a ServiceImport.
 const (
 	TypeImportReady = string(mcsv1beta1.ServiceImportConditionReady)
-	// TypeDeletionHeld tells that a deletion waits; it is there only then.
+	// TypeDeletionHeld: a deletion is held. The condition exists only then.
 	TypeDeletionHeld = "DeletionHeld"
 )
 
-// TypeAvailable tells, on a ServiceExport, whether every cluster in its scope
-// imports it, and on a ServiceImport, whether every cluster that contributes to
-// it is heard of. Whether the import can be used here is Ready's to say.
+// TypeAvailable: on a ServiceExport, whether every cluster in its scope imports
+// it; on a ServiceImport, whether every cluster that contributes to it is connected.
+// Whether the import can be used in this cluster is in Ready.
 const TypeAvailable = "Available"
 
 // Limits of the API: metav1.Condition takes a reason of 1024 characters; a
@@ -79,7 +79,7 @@ func Conflict(reasons []mcsv1beta1.ServiceExportConditionReason, message string)
 	return build(TypeConflict, metav1.ConditionTrue, joined, message)
 }
 
-// Admitted says whether policy lets a ServiceExport be published.
+// Admitted says whether the policies allow a ServiceExport to be published.
 func Admitted(reason AdmittedReason, message string) metav1.Condition {
 	status := boolean(reason == ReasonAdmitted || reason == ReasonAdmittedWithWarnings)
 	if reason == ReasonNotEvaluated {
@@ -114,7 +114,7 @@ func Available(reason AvailableReason, message string) metav1.Condition {
 }
 
 // SourcesAvailable says whether every cluster that contributes to a
-// ServiceImport is heard of: the worst of their states.
+// ServiceImport is connected: the worst of their states.
 func SourcesAvailable(reason SourceReason, message string) metav1.Condition {
 	status := metav1.ConditionUnknown
 	switch reason {
@@ -126,7 +126,7 @@ func SourcesAvailable(reason SourceReason, message string) metav1.Condition {
 	return build(TypeAvailable, status, string(reason), message)
 }
 
-// DeletionHeld says that what a cluster does not export any more is kept.
+// DeletionHeld says that objects are kept although their cluster no longer exports them.
 func DeletionHeld(message string) metav1.Condition {
 	return build(TypeDeletionHeld, metav1.ConditionTrue, ReasonDeletionHeld, message)
 }

@@ -33,7 +33,7 @@ func TestEveryReasonIsOneWordAndHasOneMeaning(t *testing.T) {
 		if !strings.HasSuffix(entry.Meaning, ".") {
 			t.Errorf("%s: meaning %q is no sentence", where, entry.Meaning)
 		}
-		if entry.Remedy == "" && !entry.Resting && entry.Status != metav1.ConditionTrue {
+		if entry.Remedy == "" && !entry.Quiet && entry.Status != metav1.ConditionTrue {
 			t.Errorf("%s: nothing tells what to do about it", where)
 		}
 		if entry.Remedy != "" && !strings.HasSuffix(entry.Remedy, ".") {
@@ -137,7 +137,7 @@ func TestMessagesAreBoundAndStayText(t *testing.T) {
 	})
 }
 
-func TestRestingTellsBoringFromNotable(t *testing.T) {
+func TestQuietStatesAreNeitherNewsNorWarnings(t *testing.T) {
 	cases := []struct {
 		name      string
 		kind      string
@@ -153,7 +153,7 @@ func TestRestingTellsBoringFromNotable(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			if got := Resting(c.kind, c.condition); got != c.want {
+			if got := Quiet(c.kind, c.condition); got != c.want {
 				t.Errorf("got %t, want %t", got, c.want)
 			}
 		})

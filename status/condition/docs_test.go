@@ -16,18 +16,18 @@ import (
 
 var update = flag.Bool("update", false, "write docs/conditions.md anew")
 
-// intro tells what each condition answers, in the order of the document.
+// intro is the question that each condition answers, in the order of the document.
 var intro = []struct{ kind, typ, text string }{
 	{kindExport, TypeValid, "Is there something to export?"},
 	{kindExport, TypeReady, "Is it published for the clusters in its scope?"},
 	{kindExport, TypeConflict, "Do the clusters that export the Service agree? Several reasons are joined by commas."},
-	{kindExport, TypeAdmitted, "What do the policies of this cluster say of the export as it is stored now?"},
+	{kindExport, TypeAdmitted, "Do the policies of this cluster allow the export as it is stored now?"},
 	{kindExport, TypeAvailable, "Does every cluster in its scope import it? The reason is the first problem in the order of this table; " +
-		"the message names every problem, where it is, and since when."},
-	{kindImport, TypeImportReady, "Can it be used in this cluster? What was left out of it stands in the message."},
-	{kindImport, TypeAvailable, "Is every cluster heard of that contributes to it? The reason is the worst state; the message names the clusters, " +
-		"and when they were last heard of. Whether the import can be used is `Ready`'s to say."},
-	{kindImport, TypeDeletionHeld, "Does a deletion wait? The condition is there only while one does."},
+		"the message names every problem, its cluster and, where that cluster reported it, its start."},
+	{kindImport, TypeImportReady, "Can it be used in this cluster? What was left out of it is in the message."},
+	{kindImport, TypeAvailable, "Is every cluster connected that contributes to it? The reason is the worst state; the message names the clusters, " +
+		"and the time of their last heartbeat. Whether the import can be used is in `Ready`."},
+	{kindImport, TypeDeletionHeld, "Is a deletion held? The condition exists only while one is."},
 }
 
 func TestTheDocumentationSaysWhatTheTableSays(t *testing.T) {
@@ -35,11 +35,11 @@ func TestTheDocumentationSaysWhatTheTableSays(t *testing.T) {
 	text.WriteString(`# Conditions
 
 What Comity writes into the status of a ServiceExport and a ServiceImport, and what to do about it.
-A reason is one word, the same in the condition, in the event that tells of it, and in this table, which is
-made from the one in the program: ` + "`go test ./status/condition -update`" + `.
+A reason is one word, the same in the condition, in its event, and in this table, which is generated from
+the one in the program: ` + "`go test ./status/condition -update`" + `.
 
-A condition is written when it changes, and its message names no time that moves: a clusterset in which nothing
-happens writes nothing. While a cluster has not been read since Comity started, what stood there stays.
+A condition is written only when it changes, and no time in its message changes by itself: while nothing happens,
+nothing is written. After a restart, conditions stay as they are until the clusters that they depend on have been read.
 `)
 	listed := 0
 	for _, section := range intro {

@@ -22,8 +22,8 @@ const (
 // ReadyReason is a reason of a ServiceExport's Ready.
 type ReadyReason mcsv1beta1.ServiceExportConditionReason
 
-// Reasons of a ServiceExport's Ready. The API's reason Ready is not used: what
-// Comity can vouch for here is that the records stand in the exchange.
+// Reasons of a ServiceExport's Ready. The API's reason Ready is not used:
+// Comity only knows that the records are in the exchange.
 const (
 	ReasonExported = ReadyReason(mcsv1beta1.ServiceExportReasonExported)
 	ReasonPending  = ReadyReason(mcsv1beta1.ServiceExportReasonPending)
@@ -49,12 +49,12 @@ type AvailableReason string
 const (
 	ReasonImported         = AvailableReason(model.ReasonImported)
 	ReasonAvailablePending = AvailableReason(model.ReasonPending)
-	// ReasonNotPublished: there is nothing that another cluster could import.
+	// ReasonNotPublished: no other cluster could import it.
 	ReasonNotPublished AvailableReason = "NotPublished"
 	// ReasonNoDestinations: no other cluster is in the export's scope.
 	ReasonNoDestinations AvailableReason = "NoDestinations"
-	// ReasonNotImported stands for what a cluster reports in a word that is
-	// none of this version's.
+	// ReasonNotImported replaces a reason that this version does not know, reported
+	// by a cluster of another version.
 	ReasonNotImported AvailableReason = "NotImported"
 )
 
@@ -94,40 +94,40 @@ const (
 // ReasonDeletionHeld is the one reason of DeletionHeld.
 const ReasonDeletionHeld = "DeletionHeld"
 
-// problem is what keeps an export from being imported somewhere, or an import
-// from being used.
+// problem is a cause why a cluster does not import an export, or why an import
+// cannot be used.
 type problem struct {
 	reason string
-	// meaning and remedy are sentences of the documentation. They hold in the
-	// cluster that has the problem, which is another one than the exporter.
+	// meaning and remedy are sentences of the documentation, seen from the cluster
+	// that has the problem, which is not the exporter.
 	meaning, remedy string
 }
 
-// problems lists them, what somebody can mend first: the first problem that
-// there is becomes the reason of a condition, whatever order they come in.
+// problems lists them by rank: first those that a user can correct. Of several
+// problems, the one of the highest rank becomes the reason of a condition.
 func problems() []problem {
 	return []problem{
 		{model.ReasonNamespaceMissing, "The importing cluster has no namespace of that name.", "Create the namespace there, or leave the cluster out of comity.dev/export-to."},
-		{string(ReasonPolicyDenied), "A policy of the importing cluster forbids it.", "Do what the message says, or ask the administrator of that cluster."},
+		{string(ReasonPolicyDenied), "A policy of the importing cluster forbids it.", "Follow the message, or ask the administrator of that cluster."},
 		{model.ReasonNameTaken, "An object that is not Comity's has the name of a derived one.", "Rename or delete the object that the message names."},
-		{model.ReasonForeignImport, "A ServiceImport that Comity did not make is in the way.", "Delete it, or let the implementation that made it propagate (--import=false)."},
+		{model.ReasonForeignImport, "A ServiceImport of that name exists that Comity did not make.", "Delete it, or let the implementation that made it propagate (--import=false)."},
 		{model.ReasonAddressOverlap, "Endpoints of a cluster lie in the importing cluster's own address ranges; they are left out.", "Give the clusters address ranges that do not overlap."},
 		{model.ReasonAddressNotAccepted, "Endpoints of a cluster lie outside the ranges accepted from it; they are left out.", "Add the range to comity.dev/accepted-cidrs on the Secret that the message names, if it is right."},
 		{model.ReasonIPFamilyNotSupported, "The importing cluster has none of the export's IP families.", "Export the Service with a family that the cluster has."},
-		{model.ReasonRefused, "The importing cluster's API server does not accept a derived object.", "Read in the message what it objects to: a quota, an admission policy, a limit."},
-		{model.ReasonImportDisabled, "The cluster runs Comity without importing; another implementation propagates there.", "Look at the ServiceImport there, or run Comity with --import=true."},
+		{model.ReasonRefused, "The importing cluster's API server does not accept a derived object.", "Read in the message what refuses it: a quota, an admission policy, a limit."},
+		{model.ReasonImportDisabled, "The cluster runs Comity without importing; another implementation propagates there.", "Check the ServiceImport there, or run Comity with --import=true."},
 		{model.ReasonInvalidRecord, "The importing cluster refuses what the exporting one published.", "Run the same version of Comity in both clusters; the message names the field."},
-		{model.ReasonUnreachable, "The cluster is not heard of and has not reported since Comity started here.", "Look at the events on the cluster's peer Secret, and whether its API server can be reached."},
-		{string(ReasonStale), "Nothing was heard of the cluster for a while; what it reported last may be out of date.", "See whether Comity runs there and its API server can be reached from here."},
-		{string(ReasonLost), "Nothing was heard of the cluster for long; it may be gone.", "Bring it back, or remove it from the clusterset with kubectl comity leave."},
+		{model.ReasonUnreachable, "The cluster sends no heartbeat and has not reported since Comity started here.", "Check the events on the cluster's peer Secret, and whether its API server can be reached."},
+		{string(ReasonStale), "The cluster has sent no heartbeat for a while; its last report may be out of date.", "Check that Comity runs there and that its API server can be reached from here."},
+		{string(ReasonLost), "The cluster has sent no heartbeat for a long time; it may be gone.", "Bring it back, or remove it from the clusterset with kubectl comity leave."},
 		{model.ReasonUnknownCluster, "The export names a cluster that is no peer of this one.", "Join the cluster, or correct comity.dev/export-to."},
 		{model.ReasonNamespaceReserved, "Nothing is imported into a namespace of Kubernetes or Comity.", "Move the Service to another namespace."},
-		{model.ReasonTypeChanged, "The derived Service is replaced, since neither its being headless nor its first IP family can be changed.", "Wait; if it stays, see what keeps the old Service from being deleted."},
-		{model.ReasonInvalidEndpoints, "Endpoints of a cluster are malformed or can be no pod's; they are left out.", "Correct the EndpointSlices in the cluster that the message names."},
-		{model.ReasonContested, "Something else keeps changing a derived object back.", "Stop the controller or person that the message names from writing it."},
-		{model.ReasonInvalidAnnotation, "An annotation of Comity's cannot be read; what holds without it holds.", "Correct the annotation that the message names."},
+		{model.ReasonTypeChanged, "The derived Service is replaced: a Service cannot change between headless and not, nor its first IP family.", "Wait; if this stays, find out what keeps the old Service from being deleted."},
+		{model.ReasonInvalidEndpoints, "Endpoints of a cluster are malformed, or have addresses that no pod can have; they are left out.", "Correct the EndpointSlices in the cluster that the message names."},
+		{model.ReasonContested, "Another client keeps changing a derived object back.", "Stop the client that the message names from writing it."},
+		{model.ReasonInvalidAnnotation, "An annotation of Comity's is not valid; its default applies.", "Correct the annotation that the message names."},
 		{model.ReasonTooManyZones, "The cluster has more zones than an endpoint can be hinted to; in some, local endpoints are not preferred.", "Nothing, or leave comity.dev/prefer off."},
-		{string(ReasonNotImported), "The cluster does not import it for a reason that this version does not know.", "Read the message; upgrade Comity here."},
+		{string(ReasonNotImported), "The cluster does not import it, for a reason that this version does not know.", "Read the message; upgrade Comity here."},
 	}
 }
 

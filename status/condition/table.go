@@ -12,16 +12,16 @@ import (
 
 // Entry is one reason and what it means.
 type Entry struct {
-	// Kind and Type say where the reason occurs.
+	// Kind and Type are those of the condition that can have the reason.
 	Kind, Type string
 	Status     metav1.ConditionStatus
 	Reason     string
 	// Meaning and Remedy are for the reader of the documentation: what it
 	// means, and what to do about it; no remedy where nothing is to be done.
 	Meaning, Remedy string
-	// Resting is true for what a condition says when there is nothing to tell.
-	// No event marks the start of a life in that state.
-	Resting bool
+	// Quiet is true of a state that gets no event if an object starts in it, and
+	// never a warning.
+	Quiet bool
 }
 
 const (
@@ -44,7 +44,7 @@ func exportTable() []Entry {
 		{kindExport, TypeValid, no, string(ReasonInvalidServiceType), "The Service is of type ExternalName, or is itself an import of another Service.", "Give the Service another type, export the original Service, or delete the ServiceExport.", false},
 		{kindExport, TypeReady, yes, string(ReasonExported), "The clusters in the export's scope can read it.", "", false},
 		{kindExport, TypeReady, no, string(ReasonPending), "Nothing is known to be wrong, but it is not published yet.", "", true},
-		{kindExport, TypeReady, no, string(ReasonFailed), "It is not published; the message says why.", "Do what the message says.", false},
+		{kindExport, TypeReady, no, string(ReasonFailed), "It is not published; the message has the cause.", "Follow the message.", false},
 	}
 }
 
@@ -62,9 +62,9 @@ func conflictTable() []Entry {
 func admittedTable() []Entry {
 	return []Entry{
 		{kindExport, TypeAdmitted, yes, string(ReasonAdmitted), "Every policy lets the export be published.", "", true},
-		{kindExport, TypeAdmitted, yes, string(ReasonAdmittedWithWarnings), "It may be published, but a policy has something to say.", "Read the message.", false},
-		{kindExport, TypeAdmitted, no, string(ReasonPolicyDenied), "A policy forbids it; the message names policy, field and remedy.", "Do what the message says, or ask for another policy.", false},
-		{kindExport, TypeAdmitted, unknown, string(ReasonNotEvaluated), "The policies could not be asked; what is published stays.", "See whether each ExportPolicy compiled, in its status.", false},
+		{kindExport, TypeAdmitted, yes, string(ReasonAdmittedWithWarnings), "It may be published, but a policy warns.", "Read the message.", false},
+		{kindExport, TypeAdmitted, no, string(ReasonPolicyDenied), "A policy forbids it; the message names policy, field and remedy.", "Follow the message, or ask for another policy.", false},
+		{kindExport, TypeAdmitted, unknown, string(ReasonNotEvaluated), "The policies could not be evaluated; what is published stays.", "Check in the status of each ExportPolicy whether it compiled.", false},
 	}
 }
 
@@ -81,7 +81,7 @@ func availableTable() []Entry {
 	return table
 }
 
-// importTable has of the problems those that an import can have here.
+// importTable has those problems that an import can have in its own cluster.
 func importTable() []Entry {
 	table := []Entry{
 		{kindImport, TypeImportReady, yes, string(ReasonImportReady), "The name resolves and leads to the exporting clusters.", "", false},
@@ -101,19 +101,19 @@ func importTable() []Entry {
 
 func sourceTable() []Entry {
 	return []Entry{
-		{kindImport, TypeAvailable, yes, string(ReasonConnected), "Every cluster that exports the Service is heard of.", "", true},
-		{kindImport, TypeAvailable, unknown, string(ReasonSourcePending), "It is not known yet whether every cluster that exports the Service is heard of.", "", true},
-		{kindImport, TypeAvailable, unknown, string(ReasonStale), "Nothing was heard of a cluster for a while; its endpoints stay in use.", "See whether Comity runs there and its API server can be reached from here.", false},
-		{kindImport, TypeAvailable, no, string(ReasonLost), "Nothing was heard of a cluster for long; its endpoints stay in use as long as they answer.", "Bring the cluster back, or remove it from the clusterset.", false},
-		{kindImport, TypeAvailable, no, string(ReasonWithdrawn), "A cluster is lost and its endpoints do not answer; they get no traffic until one of the two changes.", "Bring the cluster back, or remove it; comity.dev/on-lost says what becomes of its endpoints.", false},
-		{kindImport, TypeDeletionHeld, yes, ReasonDeletionHeld, "So many exports of a cluster vanished at once that it looks like an accident; the import is kept. The condition goes when the hold ends.", "Restore the exports, or confirm with comity.dev/confirm-deletions on the cluster's peer Secret.", false},
+		{kindImport, TypeAvailable, yes, string(ReasonConnected), "Every cluster that exports the Service is connected.", "", true},
+		{kindImport, TypeAvailable, unknown, string(ReasonSourcePending), "It is not known yet whether every cluster that exports the Service is connected.", "", true},
+		{kindImport, TypeAvailable, unknown, string(ReasonStale), "A cluster has sent no heartbeat for a while; its endpoints stay in use.", "Check that Comity runs there and that its API server can be reached from here.", false},
+		{kindImport, TypeAvailable, no, string(ReasonLost), "A cluster has sent no heartbeat for a long time; its endpoints stay in use as long as they answer.", "Bring the cluster back, or remove it from the clusterset.", false},
+		{kindImport, TypeAvailable, no, string(ReasonWithdrawn), "A cluster is lost and its endpoints do not answer; they get no traffic until one of the two changes.", "Bring the cluster back, or remove it; comity.dev/on-lost sets what happens to its endpoints.", false},
+		{kindImport, TypeDeletionHeld, yes, ReasonDeletionHeld, "So many exports of a cluster vanished at once that it may be an accident; the import is kept. The condition is removed when the hold ends.", "Restore the exports, or confirm with comity.dev/confirm-deletions on the cluster's peer Secret.", false},
 	}
 }
 
-// Resting reports whether c says that there is nothing to tell.
-func Resting(kind string, c metav1.Condition) bool {
+// Quiet reports whether the state of c is a quiet one; see Entry.
+func Quiet(kind string, c metav1.Condition) bool {
 	return slices.ContainsFunc(Table(), func(e Entry) bool {
-		return e.Resting && e.Kind == kind && e.Type == c.Type && e.Status == c.Status && e.Reason == c.Reason
+		return e.Quiet && e.Kind == kind && e.Type == c.Type && e.Status == c.Status && e.Reason == c.Reason
 	})
 }
 
