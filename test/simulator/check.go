@@ -15,6 +15,7 @@ import (
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/sync/exchange"
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/simulator/agent"
 	"github.com/comity-mcs/comity/test/simulator/apiserver"
@@ -73,7 +74,10 @@ func (k *checker) wrote(c *Cluster, write apiserver.Write) {
 	if !from.ours {
 		k.world.fail("I1: %s wrote %s (%s), which is not Comity's", write.Actor, write.Ref, write.Verb())
 	}
-	if !strings.HasPrefix(write.Ref.Namespace, "comity-") && !from.meddled && !write.Status {
+	switch {
+	case strings.HasPrefix(write.Ref.Namespace, "comity-"):
+		k.mayWithdraw(p, write)
+	case !from.meddled && !write.Status:
 		k.mayGo(p, write, from)
 	}
 	k.made(write)
@@ -99,6 +103,20 @@ func (k *checker) byOthers(write apiserver.Write) {
 			o.meddled = o.meddled || write.Before.GetLabels()[label] != write.After.GetLabels()[label]
 		}
 		o.meddled = o.meddled || write.Before.GetAnnotations()[model.AnnotationSourceSlice] != write.After.GetAnnotations()[model.AnnotationSourceSlice]
+	}
+}
+
+// mayWithdraw is I2 in the exchange: while policies could not be evaluated, an
+// export that goes to every member is not withdrawn.
+func (k *checker) mayWithdraw(p process, write apiserver.Write) {
+	record, is := write.Before.(*exchangev1alpha1.ExportRecord)
+	own, exports := ownExport(p)
+	if !is || write.After != nil || !exports || record.Spec.ExportUID != own.UID || record.Namespace != model.ExchangeNamespace(p.ID) {
+		return
+	}
+	_, scoped := p.Seen.Local.Export.Annotations[model.AnnotationExportTo]
+	if p.Seen.Local.Verdict.Outcome == decision.NotEvaluated && !scoped {
+		k.world.fail("I2: %s withdrew %s, but policies could not be evaluated", write.Actor, write.Ref)
 	}
 }
 
@@ -129,16 +147,18 @@ func (k *checker) mayGo(p process, write apiserver.Write, from *origin) {
 	}
 }
 
-// unread are the clusters that the process had not read, and its own while
-// policies could not be evaluated for its export.
+// unread are the clusters that the process had not read or of which it held the
+// deletion, and its own while policies could not be evaluated for its export.
 func unread(p process) (out []model.ClusterID) {
-	v := p.Seen.View
-	for _, m := range v.Members {
+	for _, m := range p.Seen.View.Members {
 		if !m.Synced {
 			out = append(out, m.ID)
 		}
 	}
-	if _, exports := ownExport(p); exports && v.Local.Verdict.Outcome == decision.NotEvaluated {
+	for _, hold := range p.Seen.View.Held {
+		out = append(out, hold.Cluster)
+	}
+	if _, exports := ownExport(p); exports && p.Seen.Local.Verdict.Outcome == decision.NotEvaluated {
 		out = append(out, p.ID)
 	}
 	return out
@@ -147,17 +167,17 @@ func unread(p process) (out []model.ClusterID) {
 // ownExport is what the process saw of its own cluster's export; false if there
 // is nothing that can be exported.
 func ownExport(p process) (model.Export, bool) {
-	if p.Seen.View.Local.Export == nil {
+	if p.Seen.Local.Export == nil {
 		return model.Export{}, false
 	}
-	export, err := exchange.LocalExport(p.ID, p.Seen.View.Local.Export, p.Seen.View.Local.Service)
+	export, err := exchange.LocalExport(p.ID, p.Seen.Local.Export, p.Seen.Local.Service)
 	return export, err == nil
 }
 
 // exportsSeen are the exports of all clusters that the process saw and that count.
 func exportsSeen(p process) []model.Export {
 	out := slices.Clone(p.Seen.View.Exports)
-	if own, exports := ownExport(p); exports && p.Seen.View.Local.Verdict.Outcome == decision.Allowed {
+	if own, exports := ownExport(p); exports && p.Seen.Local.Verdict.Outcome == decision.Allowed {
 		out = append(out, own)
 	}
 	return out
@@ -168,7 +188,7 @@ func slicesSeen(p process, cluster model.ClusterID) []*discoveryv1.EndpointSlice
 	if cluster != p.ID {
 		return p.Seen.View.Slices[cluster]
 	}
-	return slices.DeleteFunc(slices.Clone(p.Seen.View.Local.Slices), func(s *discoveryv1.EndpointSlice) bool {
+	return slices.DeleteFunc(slices.Clone(p.Seen.Local.Slices), func(s *discoveryv1.EndpointSlice) bool {
 		return s.AddressType == discoveryv1.AddressTypeFQDN
 	})
 }

@@ -111,11 +111,8 @@ func (w *World) follow() {
 				p.Local[kind].Follow(1 << 30)
 			}
 			for _, member := range p.Members() {
-				if !w.reaches(id, member) {
-					continue
-				}
-				for _, feed := range p.Peers[member].Feeds() {
-					feed.Follow(1 << 30)
+				if w.reaches(id, member) {
+					p.Follow(member, func() int { return 1 << 30 })
 				}
 			}
 		}

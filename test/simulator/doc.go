@@ -1,19 +1,19 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package simulator lets clusters live in memory, with users and faults of all
-// kinds, and asks after every single write whether it may be made.
+// Package simulator runs clusters in memory, with users and faults of all kinds,
+// and checks every single write.
 //
 // It takes a Source of choices, most often a seed; it gives the invariant that
-// does not hold, with what led to it. It opens no connection, reads no clock and
-// starts no goroutine, so that one seed is always one run. It holds Comity to
-// FAULTS: I1 no foreign object is touched, I2 nothing is deleted unread, I3 what
-// converged is not written, I4 no write across clusters; and to an oracle.
+// does not hold, with the events that led to it. It opens no connection, reads no
+// clock and starts no goroutine, so that one seed is always one run. It checks the
+// invariants I1 no foreign object is touched, I2 nothing is deleted unread, I3 what
+// converged is not written, I4 no write across clusters; and compares with an oracle.
 //
-// What runs is the decision code (exchange, merge, plan, status/compute) and
-// apply with its preconditions, under a thin agent. The reconcilers of
-// sync/controllers are not run: they live in controller-runtime's goroutines, queues and
-// timers, so that no run could be repeated, and a thousand seeds would take an
-// hour. Which event wakes which key is therefore not tested here; the agent may
-// work on any key at any time, of which every order of events is a special case.
+// The code under test is that of the product: decide, merge, plan, apply, exchange,
+// the deletion guard and status/compute. Package agent is only wiring. The
+// controllers of Comity are not run: controller-runtime's goroutines, queues and
+// timers would make no run repeatable, and a thousand seeds would take an hour.
+// So it is not tested here which event enqueues which key; an agent may work on any
+// key at any time, of which every order of events is a special case.
 package simulator

@@ -4,12 +4,14 @@
 package simulator
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/comity-mcs/comity/sync/decide"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/plan"
 	"github.com/comity-mcs/comity/test/simulator/agent"
@@ -19,6 +21,7 @@ import (
 // seeds are enough to see it, and that it is called by its name.
 func TestABrokenAgentIsNoticed(t *testing.T) {
 	t.Parallel()
+	const different = "not as it should be"
 	for _, c := range []struct {
 		breaks, notices string
 		in              func(w func() *World, p *agent.Process)
@@ -26,28 +29,58 @@ func TestABrokenAgentIsNoticed(t *testing.T) {
 		{"takes foreign Services and ServiceImports for its own", "I1: ", func(_ func() *World, p *agent.Process) {
 			p.Sabotage.PlanInput = takeAllForManaged
 		}},
-		{"takes unread for empty", "I2: ", func(_ func() *World, p *agent.Process) {
-			p.Sabotage.PlanInput = func(in *plan.ImportInput) { in.Unsynced = nil }
-		}},
 		{"writes each ServiceImport again whenever it looks", "still calling", func(_ func() *World, p *agent.Process) {
 			p.Sabotage.Plan = writeAgain()
 		}},
 		{"writes to another cluster", "I4: ", func(w func() *World, p *agent.Process) {
 			p.Client.Server = w().clusters["a"].Server
 		}},
-		{"forgets the last source cluster", "not as it should be", func(_ func() *World, p *agent.Process) {
-			p.Sabotage.PlanInput = func(in *plan.ImportInput) {
-				if d := in.Desired; d != nil && len(d.Constituents) > 1 {
-					cut := *d
-					cut.Constituents = d.Constituents[:len(d.Constituents)-1]
-					in.Desired = &cut
+		{"decides as if every member had been read", "I2: ", func(_ func() *World, p *agent.Process) {
+			p.Sabotage.View = func(v *decide.ImportView) {
+				v.Members = slices.Clone(v.Members)
+				for i := range v.Members {
+					v.Members[i].Synced = true
+				}
+			}
+		}},
+		{"decides that nothing is unsynced", "I2: ", func(_ func() *World, p *agent.Process) {
+			p.Sabotage.Import = func(d *decide.ImportDecision) { d.Plan.Unsynced = nil }
+		}},
+		{"decides without the last source cluster", different, func(_ func() *World, p *agent.Process) {
+			p.Sabotage.Import = func(d *decide.ImportDecision) {
+				if desired := d.Plan.Desired; desired != nil && len(desired.Constituents) > 1 {
+					cut := *desired
+					cut.Constituents = desired.Constituents[:len(desired.Constituents)-1]
+					d.Plan.Desired = &cut
+				}
+			}
+		}},
+		{"decides that some imports are not to be written", different, func(_ func() *World, p *agent.Process) {
+			p.Sabotage.Import = func(d *decide.ImportDecision) { d.Write = d.Write && d.Plan.Key.Name != "svc-adb" }
+		}},
+		{"decides that a member is lost that answers", different, func(_ func() *World, p *agent.Process) {
+			p.Sabotage.Import = func(d *decide.ImportDecision) { d.Plan.Lost = []model.ClusterID{"b"} }
+		}},
+		{"decides to publish nothing", different, func(_ func() *World, p *agent.Process) {
+			p.Sabotage.Export = func(d *decide.ExportDecision) { d.Plan.Record = nil }
+		}},
+		{"decides to withdraw while policies cannot be evaluated", "I2: ", func(_ func() *World, p *agent.Process) {
+			p.Sabotage.Export = func(d *decide.ExportDecision) {
+				if d.Finding.Publication == model.PublicationPending {
+					d.Plan.Record = nil
+				}
+			}
+		}},
+		{"decides to publish for every member what is for some", different, func(_ func() *World, p *agent.Process) {
+			p.Sabotage.Export = func(d *decide.ExportDecision) {
+				if d.Finding.Publication == model.Published {
+					d.Plan.Audience = []string{model.ExchangeNamespace(p.ID)}
 				}
 			}
 		}},
 	} {
 		t.Run(c.breaks, func(t *testing.T) {
-			const enough = 40
-			for seed := range uint64(enough) {
+			noticed(t, c.notices, func(seed uint64) error {
 				var w *World
 				o := random(Seed(seed))
 				o.Started = func(p *agent.Process) {
@@ -56,15 +89,33 @@ func TestABrokenAgentIsNoticed(t *testing.T) {
 					}
 				}
 				w = New(o)
-				err := w.Run(func() { w.Live(150); w.Check() })
-				if err != nil && strings.Contains(err.Error(), c.notices) {
-					t.Logf("noticed after %d seeds: %s", seed+1, strings.Split(err.Error(), "\n")[0])
-					return
-				}
-			}
-			t.Errorf("an agent that %s was not noticed in %d seeds", c.breaks, enough)
+				return w.Run(func() { w.Live(150); w.Check() })
+			})
 		})
 	}
+}
+
+// TestAnUnheldDeletionIsNoticed breaks the decision that held deletions wait.
+func TestAnUnheldDeletionIsNoticed(t *testing.T) {
+	t.Parallel()
+	noticed(t, "I2: ", func(seed uint64) error {
+		w := manyExports(seed)
+		w.clusters["a"].Agents[0].Sabotage.View = func(v *decide.ImportView) { v.Held = nil }
+		return w.Run(w.deleteMany)
+	})
+}
+
+// noticed runs a broken world until a seed fails as it should.
+func noticed(t *testing.T, notices string, run func(seed uint64) error) {
+	t.Helper()
+	const enough = 40
+	for seed := range uint64(enough) {
+		if err := run(seed); err != nil && strings.Contains(err.Error(), notices) {
+			t.Logf("noticed after %d seeds: %s", seed+1, strings.Split(err.Error(), "\n")[0])
+			return
+		}
+	}
+	t.Errorf("not noticed in %d seeds", enough)
 }
 
 // takeAllForManaged lets every Service and ServiceImport look as if Comity had

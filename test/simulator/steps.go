@@ -131,10 +131,8 @@ func (w *World) disturb(name string, c *Cluster) {
 			}
 		}
 		for _, id := range p.Members() {
-			if w.reaches(c.ID, id) && p.Peers[id].Feeds()[0].Listed() {
-				for _, f := range p.Peers[id].Feeds() {
-					f.Relist(w.stale("a relist is behind by"))
-				}
+			if w.reaches(c.ID, id) {
+				p.Relist(id, func() int { return w.stale("a relist is behind by") })
 			}
 		}
 	case "skew":
@@ -162,11 +160,7 @@ func (w *World) read(c *Cluster) {
 	if !w.reaches(c.ID, members[at]) {
 		return
 	}
-	for _, feed := range p.Peers[members[at]].Feeds() {
-		if most := w.amount(); most > 0 {
-			feed.Follow(most)
-		}
-	}
+	p.Follow(members[at], w.amount)
 }
 
 // amount is how many changes are read: mostly all.

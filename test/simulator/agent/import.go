@@ -26,7 +26,7 @@ const maxRounds = 4
 // Import brings one import up to date.
 func (p *Process) Import(key types.NamespacedName) error {
 	v := p.importView(key)
-	p.Seen = Seen{Key: key, View: v}
+	p.Seen = Seen{Key: key, Local: v.Local, View: v}
 	d := sabotage(p.Sabotage.Import, decide.Import(sabotage(p.Sabotage.View, v)))
 	if !d.Write {
 		if !d.HasNamespace {
@@ -96,12 +96,11 @@ func (p *Process) importView(key types.NamespacedName) decide.ImportView {
 	}
 	for _, m := range v.Members {
 		peer := p.Peers[m.ID]
-		if !m.Synced {
-			continue
-		}
-		if e, has := peer.export(key); has {
+		if e, has := peer.export(key); m.Synced && has {
 			v.Exports = append(v.Exports, e)
 			v.Slices[m.ID] = peer.copies(key)
+		} else if hold, held := peer.guard.Held(key); held {
+			v.Held = append(v.Held, model.Hold{Cluster: m.ID, Since: hold.Since, Until: hold.Until})
 		}
 	}
 	v.Current = p.current(key)

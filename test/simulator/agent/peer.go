@@ -5,12 +5,17 @@ package agent
 
 import (
 	"net/netip"
+	"slices"
+	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/exchange"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/members/deletionguard"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/simulator/apiserver"
 )
@@ -26,28 +31,74 @@ type Peer struct {
 	exports, slices [2]*apiserver.Cache
 	members         *apiserver.Cache
 	namespaces      *apiserver.Cache
+	guard           *deletionguard.Guard
 }
 
-// Connect begins to read a peer; nothing is read before Feeds are followed.
+// DeletionHold is how long a deletion is held.
+const DeletionHold = 10 * time.Minute
+
+// Connect begins to read a peer; nothing is read before Follow.
 func (p *Process) Connect(id model.ClusterID, server *apiserver.Server) *Peer {
 	shared := model.ExchangeNamespace(id)
-	peer := &Peer{ID: id, members: server.Watch("MemberRecord", shared), namespaces: server.Watch("NamespaceRecord", shared)}
+	peer := &Peer{ID: id, guard: deletionguard.New(DeletionHold), members: server.Watch("MemberRecord", shared), namespaces: server.Watch("NamespaceRecord", shared)}
 	for i, namespace := range []string{shared, model.ScopedExchangeNamespace(id, p.ID)} {
 		peer.exports[i], peer.slices[i] = server.Watch("ExportRecord", namespace), server.Watch("EndpointSlice", namespace)
+	}
+	for o := range p.Local["ServiceImport"].Each { // what an earlier process imported from it
+		i, _ := o.(*mcsv1beta1.ServiceImport)
+		if model.IsManaged(i) && slices.ContainsFunc(i.Status.Clusters, func(c mcsv1beta1.ClusterStatus) bool { return c.Cluster == string(id) }) {
+			peer.guard.Present(client.ObjectKeyFromObject(i))
+		}
 	}
 	p.Peers[id] = peer
 	return peer
 }
 
-// Feeds are all that is read of the peer, each at its own pace.
-func (r *Peer) Feeds() []*apiserver.Cache {
+// Follow reads at most as many changes of each feed of a peer as most gives.
+func (p *Process) Follow(id model.ClusterID, most func() int) {
+	for _, feed := range p.Peers[id].feeds() {
+		if n := most(); n > 0 {
+			feed.Follow(n)
+		}
+	}
+	p.Peers[id].watchDeletions(p.Now())
+}
+
+// Relist reads a peer that was read before again, each feed up to as many changes
+// late as behind gives.
+func (p *Process) Relist(id model.ClusterID, behind func() int) {
+	if !p.Peers[id].members.Listed() {
+		return
+	}
+	for _, feed := range p.Peers[id].feeds() {
+		feed.Relist(behind())
+	}
+	p.Peers[id].watchDeletions(p.Now())
+}
+
+// watchDeletions lets the guard see which exports came and went. All that went in
+// one read went at once.
+func (r *Peer) watchDeletions(now time.Time) {
+	r.guard.Expire(now)
+	if !r.Synced() {
+		return
+	}
+	keys := map[types.NamespacedName]bool{}
+	r.addKeys(keys)
+	there := func(key types.NamespacedName) bool { _, has := r.export(key); return has }
+	r.guard.Retain(there, now)
+	r.guard.Present(slices.DeleteFunc(sorted(keys), func(key types.NamespacedName) bool { return !there(key) })...)
+}
+
+// feeds are all that is read of the peer, each at its own pace.
+func (r *Peer) feeds() []*apiserver.Cache {
 	return []*apiserver.Cache{r.members, r.namespaces, r.exports[0], r.exports[1], r.slices[0], r.slices[1]}
 }
 
 // Synced is true once everything was read and the peer says that it has
 // published everything.
 func (r *Peer) Synced() bool {
-	for _, f := range r.Feeds() {
+	for _, f := range r.feeds() {
 		if !f.Listed() {
 			return false
 		}

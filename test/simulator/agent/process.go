@@ -74,7 +74,9 @@ type Key = types.NamespacedName
 
 // Seen is what a reconcile read, before any sabotage.
 type Seen struct {
-	Key  types.NamespacedName
+	Key   types.NamespacedName
+	Local decide.LocalExport
+	// View is that of an import; empty while an export is published.
 	View decide.ImportView
 	// Taken are the names of derived Services that other imports reserve.
 	Taken []string

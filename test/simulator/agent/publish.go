@@ -18,8 +18,8 @@ import (
 
 // Publish brings the records and slice copies of one export up to date.
 func (p *Process) Publish(key types.NamespacedName) error {
-	p.Seen = Seen{Key: key}
 	v := p.exportView(key)
+	p.Seen = Seen{Key: key, Local: v.Local}
 	d := sabotage(p.Sabotage.Export, decide.Export(v))
 	planned := plan.Publish(d.Plan)
 	_, err := p.write(planned.Actions)
