@@ -164,7 +164,7 @@ func (r *importRecordController) view(ctx context.Context, key types.NamespacedN
 	if err != nil {
 		return v, fmt.Errorf("read Namespace %s: %w", key.Namespace, err)
 	}
-	v.Namespace = decide.Namespace(key.Namespace, namespace, r.base.Namespace)
+	v.Namespace = decide.Namespace(key.Namespace, namespace, r.Namespace)
 	if seen, ok := r.observations.Get(key); ok {
 		v.Observation = &seen
 		for _, p := range seen.Problems {
