@@ -4,8 +4,8 @@ SPDX-License-Identifier: Apache-2.0
 */}}
 
 {{/*
-What must hold before anything is installed. Each failure names the value or object, what was expected and what to do.
-What depends on the cluster is checked where there is one: `helm template` has none.
+Checks before anything is installed. Each failure names the value or object, what was expected and what to do.
+Checks of the cluster run only if Helm has access to one; `helm template` has none.
 */}}
 {{- define "comity.check" -}}
 {{- include "comity.checkIdentity" . -}}
@@ -55,7 +55,7 @@ What depends on the cluster is checked where there is one: `helm template` has n
 {{- fail (printf "leaderElect is false and replicaCount is %d: expected one replica without an election, or all of them write; set leaderElect=true or replicaCount=1" (int .Values.replicaCount)) -}}
 {{- end -}}
 {{- if and (eq .Values.sync.takeover "sveltos") (not .Values.sync.import) -}}
-{{- fail "sync.takeover is sveltos and sync.import is false, which leaves the objects to whoever made them: expected takeover=none or import=true" -}}
+{{- fail "sync.takeover is sveltos and sync.import is false, with which Comity does not write these objects: expected takeover=none or import=true" -}}
 {{- end -}}
 {{- range .Values.networkPolicy.apiServerCIDRs -}}
 {{- if not (contains "/" .) -}}
@@ -95,7 +95,7 @@ What depends on the cluster is checked where there is one: `helm template` has n
 {{- end -}}
 {{- end }}
 
-{{/* The Job would refuse them as well, after its image was pulled; and nothing would with crds.enabled=false. */}}
+{{/* The Job also refuses them, but later, and with crds.enabled=false there is no Job. */}}
 {{- define "comity.checkDefinitions" -}}
 {{- range $name := list "serviceexports.multicluster.x-k8s.io" "serviceimports.multicluster.x-k8s.io" -}}
 {{- with lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" $name -}}

@@ -34,7 +34,7 @@ SPDX-License-Identifier: Apache-2.0
 {{- end -}}
 {{- end }}
 
-{{/* What selects the agent's Pods: never on the Pods of Jobs, or the webhook's Service would send requests there. */}}
+{{/* Selector labels of the agent's Pods. Pods of Jobs must not have them: the Service of the webhook would select these Pods. */}}
 {{- define "comity.selectorLabels" -}}
 app.kubernetes.io/name: comity
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -55,7 +55,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{ include "comity.commonLabels" . }}
 {{- end }}
 
-{{/* Labels of what installs and tests: its Pods are no endpoints of the webhook. */}}
+{{/* Selector labels of the Pods that install and test. They are not endpoints of the webhook. */}}
 {{- define "comity.jobSelectorLabels" -}}
 app.kubernetes.io/name: comity-install
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -109,7 +109,7 @@ capabilities:
 {{- define "comity.webhookAnnotations" -}}
 {{- if not .Values.webhook.certificate.existingSecret }}
   annotations:
-    # Of the CA, not of the serving certificate: a new CA is trusted before a certificate of it is served.
+    # Inject the CA, not the serving certificate, so that the API server trusts a new CA before a replica uses it.
     cert-manager.io/inject-ca-from: {{ .Release.Namespace }}/{{ include "comity.fullname" . }}-webhook-ca
 {{- end }}
 {{- end }}

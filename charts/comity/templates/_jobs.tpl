@@ -3,7 +3,7 @@ Copyright The Comity Authors
 SPDX-License-Identifier: Apache-2.0
 */}}
 
-{{/* Annotations of a hook: events and weight. Nothing of a hook stays that is not a failed Job, whose log is of use. */}}
+{{/* Annotations of a hook: events and weight. Helm deletes the objects of a hook, except for a failed Job with its log. */}}
 {{- define "comity.hookAnnotations" -}}
 helm.sh/hook: {{ .events }}
 helm.sh/hook-weight: {{ .weight | quote }}
@@ -62,7 +62,7 @@ subjects:
 apiVersion: batch/v1
 kind: Job
 metadata:
-  # A Job cannot be changed. With another spec it is another Job, so that the manifests can be applied again.
+  # A Job is immutable. Another spec has another name, so that the manifests can be applied again.
   name: {{ $name }}-{{ printf "%s%s" $spec (.content | default "") | sha256sum | trunc 8 }}
   namespace: {{ .root.Release.Namespace }}
   labels: {{- $labels | nindent 4 }}
@@ -105,7 +105,7 @@ template:
     {{- end }}
 {{- end }}
 
-{{/* Where and as whom a Pod runs that installs or tests. */}}
+{{/* Placement and security context of a Pod that installs or tests. */}}
 {{- define "comity.jobPod" -}}
 {{- with .Values.imagePullSecrets }}
 imagePullSecrets: {{- toYaml . | nindent 2 }}
