@@ -9,11 +9,11 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// AddressProblem is why an endpoint address is not imported, in one word.
+// AddressProblem is the reason, one word, why an endpoint address is not imported.
 type AddressProblem string
 
-// Reasons for which an address is dropped. The API server refuses a whole slice
-// for some of them; the rest would send traffic where no pod of a peer can be.
+// Reasons for which an address is left out. For some of them the API server would
+// refuse the whole slice; for the others no pod of a peer can have the address.
 const (
 	AddressFine        AddressProblem = ""
 	AddressMalformed   AddressProblem = "Malformed"
@@ -23,25 +23,26 @@ const (
 	AddressLinkLocal   AddressProblem = "LinkLocal"
 	AddressMulticast   AddressProblem = "Multicast"
 	AddressBroadcast   AddressProblem = "Broadcast"
-	// AddressOverlap: this cluster itself has pods or Services there.
+	// AddressOverlap: it is in a pod or Service CIDR of this cluster.
 	AddressOverlap AddressProblem = "Overlap"
-	// AddressNotAccepted: outside of what the local administrator accepts.
+	// AddressNotAccepted: it is in no CIDR that the local administrator accepts.
 	AddressNotAccepted AddressProblem = "NotAccepted"
 )
 
-// Filter says where the endpoints of one peer may be, in the words of the local
-// administrator and never of the peer. The zero value accepts no address. The
-// prefixes are masked, and none is IPv4 dressed as IPv6.
+// Filter holds the CIDRs in which the endpoints of one peer may be. They come from
+// the local administrator, never from the peer. The zero value accepts no address.
+// The prefixes have no host bits, and none is an IPv4-mapped IPv6 prefix.
 type Filter struct {
-	// Accepted are the ranges that the local administrator accepts from the
-	// peer; none of them means no address.
+	// Accepted are the CIDRs that the local administrator accepts from the peer.
+	// Without any, no address is accepted.
 	Accepted []netip.Prefix
-	// PodCIDRs and ServiceCIDRs are this cluster's own. They win over Accepted:
-	// an address in them would be routed to a pod or a Service of this cluster.
+	// PodCIDRs and ServiceCIDRs are those of this cluster. An address in them is
+	// refused even if it is accepted: traffic to it would reach a pod or a Service
+	// of this cluster.
 	PodCIDRs, ServiceCIDRs []netip.Prefix
 }
 
-// CheckAddress says whether a pod of the peer can have this address.
+// CheckAddress returns why no pod of the peer can have this address, or AddressFine.
 func (f *Filter) CheckAddress(family discoveryv1.AddressType, address string) AddressProblem {
 	ip, problem := parseAddress(family, address)
 	if problem != AddressFine {
@@ -56,7 +57,7 @@ func (f *Filter) CheckAddress(family discoveryv1.AddressType, address string) Ad
 	return AddressFine
 }
 
-// own finds the range of this cluster that holds ip, and what it is for.
+// own returns the CIDR of this cluster that contains ip, and its use.
 func (f *Filter) own(ip netip.Addr) (use string, prefix netip.Prefix, found bool) {
 	for _, p := range f.PodCIDRs {
 		if p.Contains(ip) {
@@ -80,15 +81,16 @@ func containsAddr(prefixes []netip.Prefix, ip netip.Addr) bool {
 	return false
 }
 
-// CheckAddress says whether a pod of any cluster can have this address.
+// CheckAddress returns why no pod of any cluster can have this address, or
+// AddressFine.
 func CheckAddress(family discoveryv1.AddressType, address string) AddressProblem {
 	_, problem := parseAddress(family, address)
 	return problem
 }
 
-// Ranges in which an IPv6 address stands for an IPv4 one, beside IPv4-mapped
-// addresses: such an address would pass every check of IPv6 and yet be routed,
-// or translated by a gateway, to an IPv4 address that nobody checked.
+// Ranges in which an IPv6 address contains an IPv4 address, besides IPv4-mapped
+// addresses. The checks of IPv6 addresses would pass, but the traffic could be
+// routed or translated to an IPv4 address that was not checked.
 var (
 	ipv4Compatible = netip.MustParsePrefix("::/96")        // RFC 4291, 2.5.5.1
 	nat64          = netip.MustParsePrefix("64:ff9b::/96") // RFC 6052
@@ -119,8 +121,8 @@ func parseAddress(family discoveryv1.AddressType, address string) (netip.Addr, A
 	return ip, AddressFine
 }
 
-// canonical reports whether address is ip in the one form that the API server
-// accepts for IPv6. It makes no garbage: this runs for every endpoint.
+// canonical reports whether address is ip in canonical form, the only one that the
+// API server accepts for IPv6. It runs for every endpoint, so it allocates nothing.
 func canonical(ip netip.Addr, address string) bool {
 	var buffer [64]byte
 	return string(ip.AppendTo(buffer[:0])) == address

@@ -151,12 +151,12 @@ func TestProblemsNameWhatToEdit(t *testing.T) {
 	got := all.Problems("b", peerSecret, aFilter())
 	want := []model.Problem{
 		{Reason: "AddressOverlap", Cluster: "b", Message: "2 endpoint addresses of cluster b lie in address ranges of this cluster (pod CIDR 10.9.0.0/16) and are left out; " +
-			"two clusters of a set cannot share addresses, so give one of them other ranges: " +
+			"clusters that import from each other cannot have the same addresses, so give one of them other ranges: " +
 			`"10.9.0.1" (shop.web-x1, endpoints[0].addresses[1]), "10.9.0.1" (shop.web-x1, endpoints[0].addresses[1])`},
-		{Reason: "AddressNotAccepted", Cluster: "b", Message: "2 endpoint addresses of cluster b are left out, because what is accepted from it is only 10.0.0.0/8,fd00::/8; " +
-			"if the addresses are its own, add their CIDR to annotation comity.dev/accepted-cidrs of Secret comity-system/peer-b: " +
+		{Reason: "AddressNotAccepted", Cluster: "b", Message: "2 endpoint addresses of cluster b are left out, because only 10.0.0.0/8,fd00::/8 are accepted from it; " +
+			"if the addresses are those of its pods, add their CIDR to annotation comity.dev/accepted-cidrs of Secret comity-system/peer-b: " +
 			`"192.0.2.1" (shop.web-x1, endpoints[0].addresses[2]), "192.0.2.1" (shop.web-x1, endpoints[0].addresses[2])`},
-		{Reason: "InvalidEndpoints", Cluster: "b", Message: "2 parts of the EndpointSlices that cluster b publishes are left out (2 Loopback), because no endpoint there can have them; " +
+		{Reason: "InvalidEndpoints", Cluster: "b", Message: "2 parts of the EndpointSlices that cluster b publishes are left out (2 Loopback), because they are not valid; " +
 			"correct the EndpointSlices in cluster b: " +
 			`"127.0.0.1" (shop.web-x1, endpoints[0].addresses[3])`},
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// LocalExport is what export and service, its Service or nil, amount to in
-// cluster self. The error is always a *model.NotExportableError.
+// LocalExport returns the export of cluster self that results from export and its
+// Service, nil if there is none. The error is always a *model.NotExportableError.
 func LocalExport(self model.ClusterID, export *mcsv1beta1.ServiceExport, service *corev1.Service) (model.Export, error) {
 	key := types.NamespacedName{Namespace: export.Namespace, Name: export.Name}
 	if refused := model.CheckExportable(key, service); refused != nil {
@@ -38,7 +38,7 @@ func fromService(self model.ClusterID, key types.NamespacedName, export *mcsv1be
 		Labels:                unreserved(export.Spec.ExportedLabels),
 		Annotations:           unreserved(export.Spec.ExportedAnnotations),
 	}
-	// A preference that cannot be read is none; who asks Prefer learns why.
+	// An invalid preference is ignored. Callers of Prefer report it.
 	out.PreferLocal, _ = Prefer(export)
 	if spec.ClusterIP == corev1.ClusterIPNone {
 		out.Type = mcsv1beta1.Headless
@@ -55,9 +55,9 @@ func fromService(self model.ClusterID, key types.NamespacedName, export *mcsv1be
 	return out
 }
 
-// Prefer reports whether export asks importers to route to endpoints of their
-// own cluster first. The error names the annotation and what was expected; such
-// a preference is ignored, for it stops no traffic.
+// Prefer reports whether export asks importers to prefer endpoints of their own
+// cluster. The error names the annotation and the expected value; the export is
+// still valid, without the preference.
 func Prefer(export *mcsv1beta1.ServiceExport) (local bool, err error) {
 	value, set := export.Annotations[model.AnnotationPrefer]
 	if set && value != model.PreferLocal {
@@ -67,9 +67,8 @@ func Prefer(export *mcsv1beta1.ServiceExport) (local bool, err error) {
 	return set, nil
 }
 
-// AddSelector adds to export what importers need that maintain selectors: the
-// selector of its Service, and where in a pod the traffic to each port goes. A
-// Service without a selector has neither.
+// AddSelector adds the selector and the target ports of service to export. Importers
+// that maintain selectors need them. It adds nothing if service has no selector.
 func AddSelector(export *model.Export, service *corev1.Service) {
 	if len(service.Spec.Selector) == 0 {
 		return
@@ -86,8 +85,8 @@ func AddSelector(export *model.Export, service *corev1.Service) {
 	}
 }
 
-// protocolOrTCP gives the API's default, so that a port left without a protocol
-// equals one that says TCP.
+// protocolOrTCP sets the API's default, so that a port without a protocol equals one
+// with TCP.
 func protocolOrTCP(p corev1.Protocol) corev1.Protocol {
 	if p == "" {
 		return corev1.ProtocolTCP

@@ -16,34 +16,35 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// maxExamples bounds what is told of one reason; the rest is only counted. One
-// reason never takes the place of another: who sends a thousand malformed
-// addresses must not hide the one that overlaps.
+// maxExamples is how many parts are named for each reason; the rest is counted. The
+// limit is per reason, so that a thousand malformed addresses do not hide one that
+// overlaps.
 const maxExamples = 3
 
-// maxMessage is how long a message may be: as long as the note of an event.
+// maxMessage is the maximal length of a message, that of the note of an event.
 const maxMessage = 1024
 
-// reasonInvalid stands for a part that the EndpointSlice API does not allow.
+// reasonInvalid is the reason of a part that the EndpointSlice API does not allow.
 const reasonInvalid = "Invalid"
 
-// Dropped is one part of a peer's slice that is not imported.
+// Dropped is a part of a peer's slice that was left out.
 type Dropped struct {
-	// Slice is the name of the slice as the peer publishes it, shortened.
+	// Slice is the name of the published slice, shortened.
 	Slice string
 	// Field is its path in the slice, such as endpoints[3].addresses[0].
 	Field string
-	// Value is what stood there, quoted and shortened.
+	// Value is the value of the field, quoted and shortened.
 	Value string
 	// Reason is one word: an AddressProblem, or Invalid for any other part.
 	Reason string
 }
 
-// Report is what CleanSlice left out. The zero value is nothing.
+// Report lists what CleanSlice left out. The zero value is an empty report.
 type Report struct {
-	// Dropped are the first parts of each reason, in the order of the slices.
+	// Dropped are the first maxExamples parts of each reason, in the order of the
+	// slices.
 	Dropped []Dropped
-	// Counts are how many parts were left out, by reason; Total is their sum.
+	// Counts are the numbers of parts left out by reason, and Total is their sum.
 	Counts map[string]int
 	Total  int
 }
@@ -57,7 +58,7 @@ func (r *Report) add(slice *discoveryv1.EndpointSlice, reason, value, format str
 	})
 }
 
-// count returns how many there were with this reason, these included.
+// count adds n parts with this reason and returns the new count.
 func (r *Report) count(reason string, n int) int {
 	if r.Counts == nil {
 		r.Counts = map[string]int{}
@@ -67,16 +68,16 @@ func (r *Report) count(reason string, n int) int {
 	return r.Counts[reason]
 }
 
-// Add makes r the report of several slices.
+// Add adds the report on another slice to r.
 func (r *Report) Add(other Report) {
 	for _, d := range other.Dropped {
-		told := 0
+		examples := 0
 		for i := range r.Dropped {
 			if r.Dropped[i].Reason == d.Reason {
-				told++
+				examples++
 			}
 		}
-		if told < maxExamples {
+		if examples < maxExamples {
 			r.Dropped = append(r.Dropped, d)
 		}
 	}
@@ -95,17 +96,17 @@ func (r *Report) Problems(cluster model.ClusterID, secret types.NamespacedName, 
 		return nil
 	}
 	var out []model.Problem
-	tell := func(reason, message string) {
+	add := func(reason, message string) {
 		out = append(out, model.Problem{Reason: reason, Cluster: cluster, Message: model.Bound(message, maxMessage)})
 	}
 	if n := r.Counts[string(AddressOverlap)]; n > 0 {
-		tell(model.ReasonAddressOverlap, fmt.Sprintf("%s of cluster %s %s in address ranges of this cluster (%s) and %s left out; "+
-			"two clusters of a set cannot share addresses, so give one of them other ranges: %s",
+		add(model.ReasonAddressOverlap, fmt.Sprintf("%s of cluster %s %s in address ranges of this cluster (%s) and %s left out; "+
+			"clusters that import from each other cannot have the same addresses, so give one of them other ranges: %s",
 			plural(n, "endpoint address", "endpoint addresses"), cluster, verb(n, "lies", "lie"), r.overlapped(filter), verb(n, "is", "are"),
 			r.examples(string(AddressOverlap))))
 	}
 	if n := r.Counts[string(AddressNotAccepted)]; n > 0 {
-		tell(model.ReasonAddressNotAccepted, fmt.Sprintf("%s of cluster %s %s left out, because %s: %s",
+		add(model.ReasonAddressNotAccepted, fmt.Sprintf("%s of cluster %s %s left out, because %s: %s",
 			plural(n, "endpoint address", "endpoint addresses"), cluster, verb(n, "is", "are"), notAccepted(secret, filter.Accepted),
 			r.examples(string(AddressNotAccepted))))
 	}
@@ -117,15 +118,15 @@ func (r *Report) Problems(cluster model.ClusterID, secret types.NamespacedName, 
 				examples = append(examples, r.example(reason))
 			}
 		}
-		tell(model.ReasonInvalidEndpoints, fmt.Sprintf("%s of the EndpointSlices that cluster %s publishes %s left out (%s), because no endpoint there can have them; "+
+		add(model.ReasonInvalidEndpoints, fmt.Sprintf("%s of the EndpointSlices that cluster %s publishes %s left out (%s), because they are not valid; "+
 			"correct the EndpointSlices in cluster %s: %s",
 			plural(n, "part", "parts"), cluster, verb(n, "is", "are"), strings.Join(counts, ", "), cluster, strings.Join(examples, ", ")))
 	}
 	return out
 }
 
-// notAccepted says what the administrator of this cluster accepts and where to
-// change that.
+// notAccepted names the CIDRs that are accepted from the peer, and the annotation
+// that lists them.
 func notAccepted(secret types.NamespacedName, accepted []netip.Prefix) string {
 	if len(accepted) == 0 {
 		return fmt.Sprintf("no address of it is accepted here; list its pod CIDRs in annotation %s of Secret %s", model.AnnotationAcceptedCIDRs, secret)
@@ -134,11 +135,11 @@ func notAccepted(secret types.NamespacedName, accepted []netip.Prefix) string {
 	for i, p := range accepted {
 		texts[i] = p.String()
 	}
-	return fmt.Sprintf("what is accepted from it is only %s; if the addresses are its own, add their CIDR to annotation %s of Secret %s",
+	return fmt.Sprintf("only %s are accepted from it; if the addresses are those of its pods, add their CIDR to annotation %s of Secret %s",
 		model.Bound(strings.Join(texts, ","), 256), model.AnnotationAcceptedCIDRs, secret)
 }
 
-// overlapped names the ranges of this cluster that the examples lie in.
+// overlapped names the CIDRs of this cluster that contain the examples.
 func (r *Report) overlapped(filter Filter) string {
 	var ranges []string
 	for _, d := range r.Dropped {
@@ -173,7 +174,7 @@ func (r *Report) example(reason string) string {
 	return ""
 }
 
-// String is for a message: what, and where.
+// String returns the value, the slice and the field, for a message.
 func (d Dropped) String() string { return fmt.Sprintf("%s (%s, %s)", d.Value, d.Slice, d.Field) }
 
 func plural(n int, one, many string) string { return fmt.Sprintf("%d %s", n, verb(n, one, many)) }

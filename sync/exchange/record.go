@@ -16,8 +16,8 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// Record is what is published of export. The cluster is left out: a reader
-// knows it from the credential with which it reads.
+// Record returns the record to publish of export. It does not name the cluster,
+// because readers know it from the peer Secret.
 func Record(export model.Export) exchangev1alpha1.ExportRecordSpec {
 	return exchangev1alpha1.ExportRecordSpec{
 		Service:               exchangev1alpha1.ServiceReference{Namespace: export.Key.Namespace, Name: export.Key.Name},
@@ -46,14 +46,14 @@ func recordTargets(targets []model.Target) []exchangev1alpha1.Target {
 	return out
 }
 
-// FromRecord is what record, read from cluster, exports. The error names the
-// record, the field, what was expected and who has to act. What the result
-// refers to is shared with record.
+// FromRecord returns the export in record, which was read from cluster. The error
+// names the record, the field, the expected value and who has to act. The result
+// shares maps and slices with record.
 //
-// A peer may lie about the age of its exports, as it may about everything else
-// that it exports: KEP-1645 lets the oldest win, and no reader can know better.
-// Every member reaches the same verdict from the same record, which no
-// comparison with a local clock could give.
+// A peer can publish a false age of its exports, and so win conflicts with other
+// exports (KEP-1645: the oldest wins). A reader cannot detect that. Comparing the
+// age with the local clock would not help, and clusters would resolve the same
+// records differently.
 func FromRecord(cluster model.ClusterID, record *exchangev1alpha1.ExportRecord) (model.Export, error) {
 	if problem := checkRecord(record); problem != nil {
 		return model.Export{}, recordError("ExportRecord", cluster, record, problem)
@@ -84,10 +84,9 @@ func FromRecord(cluster model.ClusterID, record *exchangev1alpha1.ExportRecord) 
 	}, nil
 }
 
-// Refusal is what to tell cluster of record, if FromRecord refuses it. It holds
-// nothing of what the record says but the UID, because it comes to stand in an
-// object of ours. False for a valid record, and for one of which it cannot be
-// told what it is about.
+// Refusal returns what to report to cluster if FromRecord refuses record. Of the
+// record it holds only the UID, because it is published in an object of this
+// cluster. It is false if record is valid, or does not name its export.
 func Refusal(cluster model.ClusterID, record *exchangev1alpha1.ExportRecord) (model.Refusal, bool) {
 	problem := checkRecord(record)
 	if problem == nil || checkReference(record.Name, record.Spec.Service) != nil || checkUID("", record.Spec.ExportUID) != nil {
@@ -112,17 +111,16 @@ func targets(in []exchangev1alpha1.Target) []model.Target {
 }
 
 var (
-	// firstExport is before the first ServiceExport that ever was (KEP-1645 is
-	// of 2020).
+	// firstExport is before any ServiceExport can have been created: KEP-1645 is
+	// of 2020.
 	firstExport = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
-	// ageUnknown is younger than every other.
+	// ageUnknown is after every other time.
 	ageUnknown = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 )
 
-// age is the creation time by which conflicts are resolved. A time before there
-// were ServiceExports is that of a clock that was not set, or forged, and must
-// not win: such an export counts as the youngest. A time in the future needs no
-// such rule, for it wins against nobody.
+// age is the creation time with which conflicts are resolved. A time before
+// firstExport comes from a clock that was not set, or is forged. It must not win, so
+// such an export counts as the youngest. A time in the future wins no conflict.
 func age(created time.Time) time.Time {
 	created = created.UTC().Truncate(time.Second)
 	if created.Before(firstExport) || created.After(ageUnknown) {
@@ -131,9 +129,9 @@ func age(created time.Time) time.Time {
 	return created
 }
 
-// unreserved leaves out the exported labels or annotations that would speak to
-// Kubernetes, to the MCS API or to Comity in the importing cluster: only that
-// cluster's administrator says how it treats an import.
+// unreserved removes the exported labels or annotations that Kubernetes, the MCS API
+// or Comity read in the importing cluster. Only the administrator of that cluster
+// may configure how it treats an import.
 func unreserved(in map[string]string) map[string]string {
 	reserved := func(key, _ string) bool { return model.ReservedLabel(key) }
 	for key := range in {

@@ -16,10 +16,11 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// reasonPattern is one word, as the reason of a condition is here.
+// reasonPattern matches one word, which every reason of Comity is.
 var reasonPattern = regexp.MustCompile(`^[A-Za-z]{1,64}$`)
 
-// ImportRecordSpec is what is published of report, which is about the export key.
+// ImportRecordSpec returns the record to publish of report, which is about the
+// export key.
 func ImportRecordSpec(key types.NamespacedName, report model.Report) exchangev1alpha1.ImportRecordSpec {
 	return exchangev1alpha1.ImportRecordSpec{
 		Service:   exchangev1alpha1.ServiceReference{Namespace: key.Namespace, Name: key.Name},
@@ -31,10 +32,10 @@ func ImportRecordSpec(key types.NamespacedName, report model.Report) exchangev1a
 	}
 }
 
-// FromImportRecord is what record, read from cluster, says of importing an
-// export of this cluster. The error names the record, the field, what was
-// expected and who has to act. The message of a report remains the peer's text:
-// it is made fit for a condition here, and true only as far as the peer is.
+// FromImportRecord returns the report in record, which was read from cluster, and
+// the export of this cluster that it is about. The error names the record, the
+// field, the expected value and who has to act. The message of the report is the
+// peer's text, made safe to show (model.OneLine); whether it is true is unknown.
 func FromImportRecord(cluster model.ClusterID, record *exchangev1alpha1.ImportRecord) (types.NamespacedName, model.Report, error) {
 	spec := &record.Spec
 	problem := checkReference(record.Name, spec.Service)
@@ -56,24 +57,24 @@ func FromImportRecord(cluster model.ClusterID, record *exchangev1alpha1.ImportRe
 
 func checkReason(spec *exchangev1alpha1.ImportRecordSpec) *problem {
 	if !reasonPattern.MatchString(spec.Reason) {
-		return problemf("spec.reason", "%s is no reason; expected one word of 1 to 64 letters", model.Quote(spec.Reason))
+		return problemf("spec.reason", "%s is not a reason; expected one word of 1 to 64 letters", model.Quote(spec.Reason))
 	}
-	// The other way round there is nothing to say against: an export is imported
-	// with a reason of another name when some of its endpoints are not.
+	// An imported export can have another reason: some of its endpoints are left
+	// out.
 	if !spec.Imported && spec.Reason == model.ReasonImported {
 		return problemf("spec.reason", "is %s while spec.imported is false; expected why the export is not imported", spec.Reason)
 	}
 	return nil
 }
 
-// recordError is how a record of a peer that cannot be used is told of.
+// recordError is the error of a peer's record that is not valid.
 func recordError(kind string, cluster model.ClusterID, record metav1.Object, p *problem) error {
 	return fmt.Errorf("%s %s/%s of cluster %s: %s: %s; it is ignored until cluster %s publishes a valid one",
 		kind, model.Quote(record.GetNamespace()), model.Quote(record.GetName()), cluster, p.field, p.message, cluster)
 }
 
-// plausible leaves out a time that is no time at which Comity ran. It is only
-// ever shown, never compared.
+// plausible returns the zero time for a time at which Comity cannot have run. The
+// time is only shown, never compared.
 func plausible(t time.Time) time.Time {
 	if y := t.UTC().Year(); y < 2000 || y > 2098 {
 		return time.Time{}
@@ -81,9 +82,9 @@ func plausible(t time.Time) time.Time {
 	return t.UTC().Truncate(time.Second)
 }
 
-// FromNamespaceRecord is the identity labels that record, read from cluster, says
-// its namespace has. The error names the record, the field, what was expected and
-// who has to act.
+// FromNamespaceRecord returns the identity labels of a namespace in record, which
+// was read from cluster. The error names the record, the field, the expected value
+// and who has to act.
 func FromNamespaceRecord(cluster model.ClusterID, record *exchangev1alpha1.NamespaceRecord) (map[string]string, error) {
 	labels := record.Spec.Labels
 	if p := checkMap("spec.labels", labels, validation.IsQualifiedName, validation.IsValidLabelValue); p != nil {

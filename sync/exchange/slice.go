@@ -17,14 +17,14 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// labelHeadless is the one label by which kube-proxy leaves a slice out of its
-// watch; a copy in the exchange serves nobody in the cluster that holds it.
+// labelHeadless excludes a slice from the watch of kube-proxy, which needs no copies
+// in the exchange. No other label does.
 const labelHeadless = "service.kubernetes.io/headless"
 
-// CopySlice is source, a slice of the exported Service key, as it is published:
-// without what only its own cluster understands (node names, object references,
-// hints) and without any label that another controller reads; other labels stay.
-// False for a slice of host names, which a clusterset cannot serve (KEP-1645).
+// CopySlice returns the copy to publish of source, a slice of the exported Service
+// key. It has no node names, object references and hints, which are meaningless in
+// other clusters, and no labels that other controllers read. It is false for a slice
+// of host names, which KEP-1645 does not export.
 func CopySlice(key types.NamespacedName, source *discoveryv1.EndpointSlice) (*discoveryv1.EndpointSlice, bool) {
 	if source.AddressType != discoveryv1.AddressTypeIPv4 && source.AddressType != discoveryv1.AddressTypeIPv6 {
 		return nil, false
@@ -66,9 +66,9 @@ func copyEndpoints(in []discoveryv1.Endpoint) []discoveryv1.Endpoint {
 	return out
 }
 
-// SliceKey reads which export a published slice belongs to and which slice it
-// was made from. False if a label is missing or is no name: such a slice belongs
-// to nothing.
+// SliceKey returns the export that a published slice belongs to, and the name of the
+// slice that was copied. It is false if one of them is missing or is not a valid
+// name: such a slice belongs to no export.
 func SliceKey(slice *discoveryv1.EndpointSlice) (key types.NamespacedName, source string, ok bool) {
 	key = types.NamespacedName{
 		Namespace: slice.Labels[model.LabelExportNamespace],
@@ -88,10 +88,10 @@ const (
 	maxAddresses = 100
 )
 
-// CleanSlice is what may be imported of a slice that a peer published. The API
-// server refuses a whole slice for one bad address, so the bad parts are
-// dropped and named and the good ones kept. A slice without a fault is returned
-// as it is; nil means that nothing of it can be imported. Nothing is changed.
+// CleanSlice returns the parts of a peer's slice that may be imported, and a report
+// on the rest. The API server would refuse the whole slice for one invalid address.
+// A slice that is valid is returned itself; nil means that nothing of it can be
+// imported. The slice is not changed.
 func CleanSlice(slice *discoveryv1.EndpointSlice, filter Filter) (*discoveryv1.EndpointSlice, Report) {
 	c := cleaner{filter: &filter, slice: slice}
 	if slice.AddressType != discoveryv1.AddressTypeIPv4 && slice.AddressType != discoveryv1.AddressTypeIPv6 {
@@ -115,20 +115,21 @@ func CleanSlice(slice *discoveryv1.EndpointSlice, filter Filter) (*discoveryv1.E
 	return &clean, c.report
 }
 
-// cleaner walks through one slice. What has no fault it gives back as it is.
+// cleaner cleans one slice. Its methods return lists and maps that are valid
+// without copying them.
 type cleaner struct {
 	filter *Filter
 	slice  *discoveryv1.EndpointSlice
 	report Report
-	zone   string // the last good one, as most endpoints share a few
+	zone   string // the last valid one: most endpoints share a few zones
 }
 
 func (c *cleaner) bad(reason, value, format string, args ...any) {
 	c.report.add(c.slice, reason, value, format, args...)
 }
 
-// labels keeps the labels that the API server accepts. Those that say which
-// export the slice belongs to were checked before.
+// labels keeps the labels that the API server accepts. The labels that name the
+// export were checked before.
 func (c *cleaner) labels() map[string]string {
 	in := c.slice.Labels
 	if checkMap("", in, validation.IsQualifiedName, validation.IsValidLabelValue) == nil {
@@ -152,12 +153,12 @@ func (c *cleaner) labels() map[string]string {
 	return out
 }
 
-// endpoints keeps every endpoint that has a usable address left.
+// endpoints keeps every endpoint that has a valid address.
 func (c *cleaner) endpoints() []discoveryv1.Endpoint {
 	out, copied := c.slice.Endpoints, false
 	for i := range c.slice.Endpoints {
 		endpoint, found := c.endpoint(i), c.report.Total > 0
-		if found && !copied { // the first fault
+		if found && !copied { // the first invalid part
 			out, copied = append([]discoveryv1.Endpoint{}, c.slice.Endpoints[:i]...), true
 		}
 		if copied && len(endpoint.Addresses) > 0 {
@@ -201,7 +202,7 @@ func (c *cleaner) addresses(endpoint int, in []string) []string {
 			out = append(out, address)
 		case p != AddressFine:
 			c.bad(string(p), address, "endpoints[%d].addresses[%d]", endpoint, i)
-			if !copied { // nothing before was dropped
+			if !copied { // the first invalid address
 				out, copied = append([]string{}, in[:i]...), true
 			}
 		}

@@ -21,8 +21,8 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// Bounds on what one record may hold. They are far above what people use and
-// keep a hostile record from becoming an object that etcd or a condition cannot hold.
+// Limits on one record. They are far above what people need, and keep an object that
+// results from a hostile record small enough for etcd.
 const (
 	maxPorts         = 1000
 	maxMapEntries    = 200
@@ -33,16 +33,16 @@ const (
 
 var uidPattern = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
 
-// problem is one field and what is wrong with it.
+// problem is a field that is not valid, and why.
 type problem struct{ field, message string }
 
 func problemf(field, format string, args ...any) *problem {
 	return &problem{field: field, message: fmt.Sprintf(format, args...)}
 }
 
-// checkRecord returns the first problem of a record that a peer wrote.
-// Everything that reaches an object of ours later is checked here, since the
-// API server that stored the record is the peer's too.
+// checkRecord returns the first problem of a peer's record. It checks every value
+// that is later written to an object of this cluster: the API server of the peer is
+// not trusted to have validated the record.
 func checkRecord(record *exchangev1alpha1.ExportRecord) *problem {
 	spec := &record.Spec
 	checks := []func() *problem{
@@ -69,18 +69,18 @@ func checkRecord(record *exchangev1alpha1.ExportRecord) *problem {
 	return nil
 }
 
-// checkReference guards the destination: the namespace that we would write to
-// is a peer's word (CVE-2026-66788), so it must be a plain name, not one of the
-// cluster's own, and agree with the record's name, by which it is looked up.
+// checkReference checks the namespace to import into, which the peer chose
+// (CVE-2026-66788). It has to be a valid name, not one of Kubernetes' own namespaces,
+// and to match the name of the record, by which the record is looked up.
 func checkReference(recordName string, ref exchangev1alpha1.ServiceReference) *problem {
 	if errs := validation.IsDNS1123Label(ref.Namespace); len(errs) > 0 {
-		return problemf("spec.service.namespace", "%s is no namespace name; expected an RFC 1123 label", model.Quote(ref.Namespace))
+		return problemf("spec.service.namespace", "%s is not a namespace name; expected an RFC 1123 label", model.Quote(ref.Namespace))
 	}
 	if ReservedNamespace(ref.Namespace) {
-		return problemf("spec.service.namespace", "%q belongs to the cluster itself; expected a user's namespace", ref.Namespace)
+		return problemf("spec.service.namespace", "%q is a namespace of Kubernetes itself; expected a user's namespace", ref.Namespace)
 	}
 	if errs := validation.IsDNS1123Label(ref.Name); len(errs) > 0 {
-		return problemf("spec.service.name", "%s is no Service name; expected an RFC 1123 label", model.Quote(ref.Name))
+		return problemf("spec.service.name", "%s is not a Service name; expected an RFC 1123 label", model.Quote(ref.Name))
 	}
 	if want := model.RecordName(ref.Namespace, ref.Name); recordName != want {
 		return problemf("metadata.name", "does not belong to Service %s/%s; expected %q", ref.Namespace, ref.Name, want)
@@ -96,7 +96,7 @@ func ValidUID(uid types.UID) bool {
 
 func checkUID(field string, uid types.UID) *problem {
 	if !ValidUID(uid) {
-		return problemf(field, "%s is no UID; expected 1 to %d letters, digits, '.', '_' or '-'", model.Quote(string(uid)), maxUIDLength)
+		return problemf(field, "%s is not a UID; expected 1 to %d letters, digits, '.', '_' or '-'", model.Quote(string(uid)), maxUIDLength)
 	}
 	return nil
 }
@@ -114,7 +114,7 @@ func checkIdentity(spec *exchangev1alpha1.ExportRecordSpec) *problem {
 	return nil
 }
 
-// portNumber is what no two ports of a Service have in common.
+// portNumber is the protocol and number of a port, unique in a Service.
 type portNumber struct {
 	protocol corev1.Protocol
 	port     int32
@@ -137,9 +137,9 @@ func checkPorts(kind mcsv1beta1.ServiceImportType, ports []mcsv1beta1.ServicePor
 		n := portNumber{protocolOrTCP(port.Protocol), port.Port}
 		switch {
 		case names[port.Name]:
-			return problemf(field+".name", "%q is there twice; expected different names (KEP-1645)", port.Name)
+			return problemf(field+".name", "%q occurs twice; expected different names (KEP-1645)", port.Name)
 		case numbers[n]:
-			return problemf(field+".port", "%s %d is there twice; expected each protocol and port once (KEP-1645)", n.protocol, n.port)
+			return problemf(field+".port", "%s %d occurs twice; expected each protocol and port once (KEP-1645)", n.protocol, n.port)
 		}
 		names[port.Name], numbers[n] = true, true
 	}
@@ -151,10 +151,10 @@ func checkPort(field string, port *mcsv1beta1.ServicePort, only bool) *problem {
 		return problemf(field+".name", "is empty; expected a name, as there are several ports")
 	}
 	if port.Name != "" && len(validation.IsDNS1123Label(port.Name)) > 0 {
-		return problemf(field+".name", "%s is no port name; expected an RFC 1123 label", model.Quote(port.Name))
+		return problemf(field+".name", "%s is not a port name; expected an RFC 1123 label", model.Quote(port.Name))
 	}
 	if port.Port < 1 || port.Port > 65535 {
-		return problemf(field+".port", "%d is no port number; expected 1 to 65535", port.Port)
+		return problemf(field+".port", "%d is not a port number; expected 1 to 65535", port.Port)
 	}
 	switch port.Protocol {
 	case "", corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP:
@@ -162,12 +162,13 @@ func checkPort(field string, port *mcsv1beta1.ServicePort, only bool) *problem {
 		return problemf(field+".protocol", "%s is unknown; expected TCP, UDP or SCTP", model.Quote(string(port.Protocol)))
 	}
 	if port.AppProtocol != nil && len(validation.IsQualifiedName(*port.AppProtocol)) > 0 {
-		return problemf(field+".appProtocol", "%s is no qualified name; expected one such as \"http\" or \"example.com/proto\"", model.Quote(*port.AppProtocol))
+		return problemf(field+".appProtocol", "%s is not a qualified name; expected one such as \"http\" or \"example.com/proto\"", model.Quote(*port.AppProtocol))
 	}
 	return nil
 }
 
-// checkTargets makes sure that every target is that of one port, and a legal one.
+// checkTargets checks that every target is valid and belongs to one port, and that no
+// port has two.
 func checkTargets(spec *exchangev1alpha1.ExportRecordSpec) *problem {
 	if len(spec.Targets) > 0 && len(spec.Selector) == 0 {
 		return problemf("spec.targets", "are set although spec.selector is empty; expected none")
@@ -186,9 +187,9 @@ func checkTargets(spec *exchangev1alpha1.ExportRecordSpec) *problem {
 		open[n] = false
 		switch named := t.TargetPort.Type == intstr.String; {
 		case named && len(validation.IsValidPortName(t.TargetPort.StrVal)) > 0:
-			return problemf(field+".targetPort", "%s is no name of a container's port; expected an IANA service name", model.Quote(t.TargetPort.StrVal))
+			return problemf(field+".targetPort", "%s is not the name of a container port; expected an IANA service name", model.Quote(t.TargetPort.StrVal))
 		case !named && (t.TargetPort.IntVal < 1 || t.TargetPort.IntVal > 65535):
-			return problemf(field+".targetPort", "%d is no port number; expected 1 to 65535", t.TargetPort.IntVal)
+			return problemf(field+".targetPort", "%d is not a port number; expected 1 to 65535", t.TargetPort.IntVal)
 		}
 	}
 	return nil
@@ -204,7 +205,7 @@ func checkFamilies(families []corev1.IPFamily) *problem {
 			return problemf(field, "%s is unknown; expected IPv4 or IPv6", model.Quote(string(family)))
 		}
 		if slices.Contains(families[:i], family) {
-			return problemf(field, "%s is there twice; expected each family once (KEP-1645)", family)
+			return problemf(field, "%s occurs twice; expected each family once (KEP-1645)", family)
 		}
 	}
 	return nil
@@ -242,9 +243,9 @@ func checkTraffic(policy *corev1.ServiceInternalTrafficPolicy, distribution *str
 	return nil
 }
 
-// checkMap bounds labels or annotations and checks keys and, where a checker is
-// given, values. Keys are visited in order, so that the message is the same on
-// every run.
+// checkMap checks the size of labels or annotations, their keys and, if checkValue is
+// not nil, their values. It visits the keys in order, so that the first problem is
+// always the same.
 func checkMap(field string, m map[string]string, checkKey, checkValue func(string) []string) *problem {
 	if len(m) > maxMapEntries {
 		return problemf(field, "holds %d entries; expected at most %d", len(m), maxMapEntries)
@@ -254,13 +255,13 @@ func checkMap(field string, m map[string]string, checkKey, checkValue func(strin
 		value := m[key]
 		size += len(key) + len(value)
 		if len(checkKey(key)) > 0 {
-			return problemf(field, "key %s is no qualified name; expected one such as \"example.com/team\"", model.Quote(key))
+			return problemf(field, "key %s is not a qualified name; expected one such as \"example.com/team\"", model.Quote(key))
 		}
 		if !utf8.ValidString(value) {
 			return problemf(field, "the value of %q is not UTF-8", key)
 		}
 		if checkValue != nil && len(checkValue(value)) > 0 {
-			return problemf(field, "the value %s of %q is no label value; expected at most 63 letters, digits, '-', '_' or '.'", model.Quote(value), key)
+			return problemf(field, "the value %s of %q is not a label value; expected at most 63 letters, digits, '-', '_' or '.'", model.Quote(value), key)
 		}
 	}
 	if size > maxMapBytes {
@@ -269,5 +270,5 @@ func checkMap(field string, m map[string]string, checkKey, checkValue func(strin
 	return nil
 }
 
-// isAnnotationKey checks as the API server does, which does not mind the case.
+// isAnnotationKey checks as the API server does, which ignores the case.
 func isAnnotationKey(key string) []string { return validation.IsQualifiedName(strings.ToLower(key)) }
