@@ -36,7 +36,7 @@ type Exchange struct {
 	// and writes to the API server. The kinds are ExportRecord,
 	// NamespaceRecord, MemberRecord and EndpointSlice.
 	Client client.Client
-	// Cache tells of changes of these kinds. Used are GetInformer,
+	// Cache holds objects of these kinds. Used are GetInformer,
 	// WaitForCacheSync and IndexField, the latter before the manager starts.
 	// It must keep manager, operation and subresource of managedFields
 	// (TrimManagedFields does), by which ownership is proven. It must not be

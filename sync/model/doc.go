@@ -1,7 +1,7 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package model is the vocabulary of the sync loop: clusters, scopes, exports,
+// Package model is the vocabulary of package sync: clusters, scopes, exports,
 // imports, conflicts, and the names and labels of the objects made of them.
 //
 // It takes and gives values only: no client, clock, logger, metric or context.

@@ -5,8 +5,8 @@ package model
 
 import "fmt"
 
-// OnLost is what becomes of the endpoints of a lost cluster that do not answer
-// a probe either. A cluster that is heard of is never subject to it.
+// OnLost is what happens to the endpoints of a lost cluster that do not answer a
+// probe either. It never applies to a cluster that is not Lost.
 type OnLost string
 
 // The values of AnnotationOnLost.

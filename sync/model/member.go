@@ -18,31 +18,29 @@ type Member struct {
 	// was read successfully since this process started. Until then what the
 	// peer exports is unknown, which is not the same as nothing.
 	Synced bool
-	// Reported is true once what the peer says of importing from this cluster
-	// was read, or it is known that it cannot be. That may come after Synced,
-	// which does not wait for it; until then a peer that says nothing of an
-	// export may have said it before.
+	// Reported is true once the peer's ImportRecords were read, or are known not to
+	// be readable. It may become true after Synced. Until then, a missing report of
+	// an export means nothing.
 	Reported bool
-	// Liveness says whether the peer is heard of now.
+	// Liveness is the state of the peer's heartbeat.
 	Liveness Liveness
-	// Properties are the labels of the peer's Secret: what the local
-	// administrator says of the peer, by which scopes select clusters.
+	// Properties are the labels of the peer's Secret, which the local administrator
+	// sets. Scopes select clusters by them.
 	Properties map[string]string
 }
 
-// LivenessState says whether a peer is heard of.
+// LivenessState is the state of a peer's heartbeat, its Lease in the exchange.
 type LivenessState int
 
-// The zero value is invalid, so that a forgotten field is noticed. A peer is
-// heard of when its Lease in the exchange is seen to change; the clock of the
-// peer plays no part in it.
+// The zero value is invalid, so that a forgotten field is noticed. A change of the
+// Lease, seen by this cluster, is a heartbeat; the peer's clock plays no part in it.
 const (
 	// Connected: the peer's Lease changed lately, or the peer is still being
 	// connected to for the first time since start.
 	Connected LivenessState = iota + 1
-	// Stale: nothing was heard for a while. All that was read stays in use.
+	// Stale: no heartbeat was seen for a while. All that was read stays in use.
 	Stale
-	// Lost: nothing was heard for so long that the peer may be gone. Its
+	// Lost: no heartbeat was seen for so long that the peer may be gone. Its
 	// endpoints are withdrawn where a probe fails as well.
 	Lost
 )
@@ -60,20 +58,20 @@ func (s LivenessState) String() string {
 	return fmt.Sprintf("LivenessState(%d)", int(s))
 }
 
-// Liveness is since when a peer is in a state. It changes only with the state,
-// so that a peer that is heard of all the time causes no change at all.
+// Liveness is the state of a peer, and since when. It changes only with the state,
+// so that a heartbeat of a Connected peer causes no change.
 type Liveness struct {
 	State LivenessState
-	// Since is when the state began, and Confirmed when the peer was last heard
-	// of; zero if that was never since start. Both are this cluster's time in
-	// whole seconds; both are zero while Connected.
+	// Since is when the state began. Confirmed is when the last heartbeat was seen;
+	// zero if none was since start. Both are this cluster's time in whole seconds,
+	// and zero while Connected.
 	Since, Confirmed time.Time
 	// Reason and Message say what keeps the peer from being read, in the words
 	// of the events on its Secret; empty if nothing is known to.
 	Reason, Message string
 }
 
-// LocalCluster is what this cluster is like, as far as importing depends on it.
+// LocalCluster holds the properties of this cluster that importing depends on.
 type LocalCluster struct {
 	// Families are those that a Service can have here, the default one first.
 	// None means that they are not known.

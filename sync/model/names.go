@@ -45,15 +45,16 @@ const (
 	// LabelExportTo is what users write as a label although a comma is no legal
 	// label value; the mutating webhook moves it to AnnotationExportTo.
 	LabelExportTo = "export-to"
-	// LabelExportNamespace and LabelExportName tell, on a slice in an exchange
-	// namespace, which export it belongs to.
+	// LabelExportNamespace and LabelExportName name, on a slice in an exchange
+	// namespace, the export that it belongs to.
 	LabelExportNamespace = "comity.dev/export-namespace"
 	LabelExportName      = "comity.dev/export-name"
 	// AnnotationSourceSlice holds the name of the slice that one was made from.
 	AnnotationSourceSlice = "comity.dev/source-slice"
 	// AnnotationApplied, on every object that Comity applies to a user's
-	// namespace, is a digest of what it applied last. What was applied and is
-	// wanted no longer shows by it; what others added does not.
+	// namespace, is a digest of what it applied last. It differs from what is
+	// desired now exactly if Comity has to apply again; fields that others added
+	// do not change it.
 	AnnotationApplied = "comity.dev/applied"
 	// LabelExchangeFrom and LabelExchangeTo mark exchange namespaces: who
 	// publishes there, and who alone reads it (absent: every peer).
@@ -67,8 +68,8 @@ const (
 	// first. PreferLocal is its only value.
 	AnnotationPrefer = "comity.dev/prefer"
 	PreferLocal      = "local"
-	// AnnotationOnLost, on a ServiceImport or its Namespace, says what becomes
-	// of the endpoints of a lost cluster: one of the values of OnLost.
+	// AnnotationOnLost, on a ServiceImport or its Namespace, says what happens
+	// to the endpoints of a lost cluster: one of the values of OnLost.
 	AnnotationOnLost = "comity.dev/on-lost"
 	// AnnotationAcceptedCIDRs lists, on a peer Secret, the address ranges that
 	// the local administrator accepts from that peer, separated by commas.
@@ -76,18 +77,18 @@ const (
 	AnnotationAcceptedCIDRs = "comity.dev/accepted-cidrs"
 	// AnnotationClusterUID, on a peer Secret, is the UID of the kube-system
 	// namespace of the cluster that was first read with it. Another cluster
-	// with the same id is refused as long as the Secret stands.
+	// with the same id is refused as long as the Secret exists.
 	AnnotationClusterUID = "comity.dev/cluster-uid"
 	// AnnotationConfirmDeletions, on a peer Secret, is set by an administrator
-	// to let held deletions of that peer go on: an RFC 3339 time, which
-	// confirms what vanished before it.
+	// to end held deletions of that peer: an RFC 3339 time, which confirms the
+	// exports that disappeared before it.
 	AnnotationConfirmDeletions = "comity.dev/confirm-deletions"
 	// AnnotationAdopting, on an object that another pipeline made, says that
 	// Comity is taking it over: it is Comity's already, and what the former
 	// owner left on it is still to be taken off.
 	AnnotationAdopting = "comity.dev/adopting"
 	// LabelSelectsNothing, as the only key of a Service's selector, matches no
-	// pod. It stands there while a selector is on its way out.
+	// pod. Comity sets it while it removes a selector.
 	LabelSelectsNothing = "comity.dev/selects-nothing"
 	// LabelIdentity is the namespace label compared by namespace sameness
 	// unless other keys are configured.

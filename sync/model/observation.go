@@ -3,7 +3,7 @@
 
 package model
 
-// Publication says whether a local ServiceExport stands in the exchange.
+// Publication says whether a local ServiceExport is published.
 type Publication int
 
 // The zero value is invalid, so that a forgotten field is noticed.
@@ -14,14 +14,14 @@ const (
 	Published
 	// PublicationWithheld: policy does not let it be published.
 	PublicationWithheld
-	// PublicationPending: nothing is known to be wrong, but it is not done yet.
+	// PublicationPending: policies could not be evaluated yet.
 	PublicationPending
 	// PublicationFailed: it could not be written; Detail says why and what to do.
 	PublicationFailed
 )
 
-// Problem is something about an import that its reader should know and that
-// stopped nothing else: a foreign object in the way, say.
+// Problem is a problem with one part of an import: an object of somebody else that
+// has its name, for example. The other parts are imported all the same.
 type Problem struct {
 	// Reason is one word, used as the reason of an event.
 	Reason string
@@ -62,12 +62,12 @@ const (
 	// ReasonInvalidAnnotation: an annotation of Comity's cannot be read, and its
 	// default holds.
 	ReasonInvalidAnnotation = "InvalidAnnotation"
-	// ReasonContested: something else keeps changing a derived object back.
+	// ReasonContested: something else keeps changing a derived object.
 	ReasonContested = "Contested"
 )
 
-// Observation is what the sync loop found and did for one namespace/name. It
-// is all that the status controller needs to know of the loop.
+// Observation is what the controllers of package sync/controllers found for one
+// namespace/name. The status controller needs nothing else of them.
 type Observation struct {
 	Publication Publication
 	// Detail explains a publication that is not Published; empty otherwise.
@@ -76,17 +76,17 @@ type Observation struct {
 	Scope Scope
 	// Import is the resolved import, nil when no export reaches this cluster.
 	Import *Import
-	// Unsynced are the peers whose exports were not read since start and that
-	// may contribute to the import, and this cluster while policy cannot say
-	// whether its own export counts.
+	// Unsynced are the peers whose exports were not read since start, and which may
+	// contribute to the import; and this cluster while policies could not be
+	// evaluated for its own export.
 	Unsynced []ClusterID
 	// Conflicts are those among the exports that reach this cluster, in the
 	// order of the reasons in KEP-1645.
 	Conflicts []Conflict
 	Problems  []Problem
 
-	// Sources are the clusters that contribute to what stands here, sorted.
+	// Sources are the clusters that contribute to what exists here, sorted.
 	Sources []Source
-	// Held are the clusters whose vanished exports of this name are kept, sorted.
+	// Held are the held deletions of exports of this name, sorted by cluster.
 	Held []Hold
 }

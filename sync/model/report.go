@@ -9,12 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Report is what one cluster says of importing one export of another.
+// Report is the report of one cluster about importing one export of another.
 type Report struct {
 	// Cluster is who reports.
 	Cluster ClusterID
-	// ExportUID is the ServiceExport that the report is about. A report about
-	// one that was deleted and made anew says nothing of the new one.
+	// ExportUID is the ServiceExport that the report is about. It does not apply to
+	// a later ServiceExport of the same name.
 	ExportUID types.UID
 	// Imported is true if the export contributes to an import there.
 	Imported bool
@@ -38,12 +38,12 @@ type Refusal struct {
 	Field string
 }
 
-// Destination is one cluster in the scope of a local export, and what came of
-// the export there.
+// Destination is one cluster in the scope of a local export, and whether it
+// imports the export.
 type Destination struct {
 	Cluster ClusterID
-	// Imported is true if that cluster imports the export, as far as is known:
-	// what a peer last reported counts until it reports anew.
+	// Imported is true if that cluster imports the export, according to its last
+	// report.
 	Imported bool
 	// Reason is one word; see the reasons below.
 	Reason string
@@ -51,12 +51,12 @@ type Destination struct {
 	Message string
 	// Since is when this began; zero if not known.
 	Since time.Time
-	// Unsynced is true while what that cluster says was not read since this
-	// process started; then it has no Reason but model.ReasonPending.
+	// Unsynced is true while the reports of that cluster were not read since this
+	// process started; then its Reason is ReasonPending.
 	Unsynced bool
 }
 
-// Source is one cluster that contributes to an import, and how it is.
+// Source is one cluster that contributes to an import, and its liveness.
 type Source struct {
 	Cluster  ClusterID
 	Liveness Liveness
@@ -65,15 +65,14 @@ type Source struct {
 	Withdrawn bool
 }
 
-// Hold is a deletion that waits: so many exports of one cluster vanished at
-// once that it looks like an accident, and what came of them is kept.
+// Hold is a held deletion: so many exports of one cluster disappeared at once that
+// it looks like an accident, and what was imported of them is kept.
 type Hold struct {
 	Cluster ClusterID
-	// Since is when they vanished, Until when they are believed to be gone
-	// unless they are back; both in this cluster's time.
+	// Since is when they disappeared. At Until the hold ends, and what was imported
+	// of them is removed unless they are back. Both are this cluster's time.
 	Since, Until time.Time
-	// Message says how many of how many vanished, and how to confirm or to
-	// undo it.
+	// Message says how many of how many disappeared, and how to confirm or undo it.
 	Message string
 }
 
@@ -91,8 +90,8 @@ const (
 	// ReasonImportDisabled: the cluster runs Comity without importing, since
 	// another implementation propagates there.
 	ReasonImportDisabled = "ImportDisabled"
-	// ReasonUnreachable: the cluster is not heard of, and has not reported
-	// since this cluster's Comity started.
+	// ReasonUnreachable: the heartbeat of the cluster is missing, and no report was
+	// read since this cluster's Comity started.
 	ReasonUnreachable = "Unreachable"
 	// ReasonUnknownCluster: no peer of that id is joined.
 	ReasonUnknownCluster = "UnknownCluster"
