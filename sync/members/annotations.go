@@ -27,9 +27,9 @@ const (
 // maxAccepted bounds the list that every address is compared with.
 const maxAccepted = 256
 
-// follow takes over what the Secret says beside its credential. All of it takes
-// effect at once, on the connection that is in use.
-func (s *Set) follow(m *member, secret *corev1.Secret, after *afterwards) {
+// readAnnotations applies the annotations and labels of the Secret. They take effect
+// at once, on the connection that is in use.
+func (s *Set) readAnnotations(m *member, secret *corev1.Secret, after *followUp) {
 	before := m.secret
 	m.secret = secret
 	accepted, err := parseAccepted(secret.Annotations[model.AnnotationAcceptedCIDRs])
@@ -46,22 +46,22 @@ func (s *Set) follow(m *member, secret *corev1.Secret, after *afterwards) {
 		after.keys = append(after.keys, keys...)
 	}
 
-	// An annotation that was removed, and a Secret that was made anew, let the
-	// id belong to another cluster from now on.
-	now := noted(secret)
-	if now != m.noted || before.UID != secret.UID {
-		m.noted, m.uid = now, now
-		for _, l := range m.lines() {
+	// After the annotation was removed, or the Secret replaced, the id may belong to
+	// another cluster.
+	now := recordedUID(secret)
+	if now != m.recorded || before.UID != secret.UID {
+		m.recorded, m.uid = now, now
+		for _, l := range m.connections() {
 			after.pins = append(after.pins, pin{l.Connection, m.uid})
 		}
 	}
 }
 
-// fault tells of an annotation that cannot be read, once until that changes.
+// fault reports an annotation that cannot be read, once until that changes.
 func (s *Set) fault(m *member, annotation, reason string, err error) {
 	if err == nil {
 		delete(m.faults, annotation)
-		delete(s.untold, topic{m.secret.UID, annotation})
+		delete(s.pending, topic{m.secret.UID, annotation})
 		return
 	}
 	message := fmt.Sprintf("Secret %s/%s, annotation %s: %v", m.secret.Namespace, m.secret.Name, annotation, err)
@@ -73,9 +73,9 @@ func (s *Set) fault(m *member, annotation, reason string, err error) {
 	s.event(m.secret, annotation, corev1.EventTypeWarning, reason, message)
 }
 
-// learn takes the first cluster that was read for the only one, and returns the
-// connections to hold to that.
-func (s *Set) learn(m *member) (pins []pin) {
+// pinCluster makes the first cluster that was read the only one that may be the
+// peer, and returns the connections to restrict to it.
+func (s *Set) pinCluster(m *member) (pins []pin) {
 	if !m.readable {
 		return nil
 	}
@@ -83,26 +83,26 @@ func (s *Set) learn(m *member) (pins []pin) {
 		if m.uid = m.active.ClusterUID(); m.uid == "" {
 			return nil
 		}
-		for _, l := range m.lines() {
+		for _, l := range m.connections() {
 			pins = append(pins, pin{l.Connection, m.uid})
 		}
 	}
-	if m.noted == "" {
+	if m.recorded == "" {
 		select {
-		case s.unnoted <- struct{}{}:
+		case s.unrecorded <- struct{}{}:
 		default:
 		}
 	}
 	return pins
 }
 
-// noted is the cluster that a Secret belongs to; empty if it does not say.
-func noted(secret *corev1.Secret) types.UID {
+// recordedUID is the UID of the cluster in a Secret; empty if there is none.
+func recordedUID(secret *corev1.Secret) types.UID {
 	return types.UID(secret.Annotations[model.AnnotationClusterUID])
 }
 
 // parseAccepted reads prefixes separated by commas; none if any cannot be read,
-// because what stands between two typing errors is not what was meant.
+// because a part of a mistyped list is not what was meant.
 func parseAccepted(text string) ([]netip.Prefix, error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil

@@ -145,16 +145,16 @@ func TestTheClusterOfASecretIsNotedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	select {
-	case <-w.set.unnoted:
+	case <-w.set.unrecorded:
 	default:
 		t.Error("the leader is not woken")
 	}
 	k := &tokenRefresher{set: w.set, client: local}
 	m := k.readable()[0]
-	if err := k.note(t.Context(), cached, m.uid); err != nil {
+	if err := k.recordCluster(t.Context(), cached, m.uid); err != nil {
 		t.Fatal(err)
 	}
-	if err := k.note(t.Context(), cached, "uid-other"); err == nil {
+	if err := k.recordCluster(t.Context(), cached, "uid-other"); err == nil {
 		t.Error("a Secret that changed meanwhile was written")
 	}
 	if err := local.Get(t.Context(), client.ObjectKeyFromObject(&s), cached); err != nil {
@@ -164,7 +164,7 @@ func TestTheClusterOfASecretIsNotedOnce(t *testing.T) {
 		t.Errorf("noted %q", got)
 	}
 	version := cached.ResourceVersion
-	if err := k.note(t.Context(), cached, "uid-other"); err != nil {
+	if err := k.recordCluster(t.Context(), cached, "uid-other"); err != nil {
 		t.Fatal(err)
 	}
 	if cached.ResourceVersion != version || cached.Annotations[model.AnnotationClusterUID] != "uid-b" {

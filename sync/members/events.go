@@ -28,8 +28,8 @@ const (
 	ReasonHeartbeatMissing = remote.ReasonHeartbeatMissing
 )
 
-// topic is what an event is about. A later event on a topic takes the place of
-// an earlier one that nobody has told yet.
+// topic is what an event is about. A later event on a topic replaces an earlier
+// one that is still pending.
 type topic struct {
 	secret types.UID
 	about  string
@@ -39,37 +39,37 @@ type topic struct {
 const (
 	aboutSecret    = "secret"    // whether it is used at all
 	aboutReading   = "reading"   // whether the peer can be read
-	aboutLiveness  = "contact"   // whether the peer is heard of
-	aboutRecords   = "records"   // what of the peer is not believed
+	aboutLiveness  = "contact"   // the liveness of the peer
+	aboutRecords   = "records"   // which records of the peer are invalid
 	aboutDeletions = "deletions" // what is held
-	aboutStore     = "store"     // whether the peer came from a backup
+	aboutStore     = "store"     // whether the peer was restored from a backup
 )
 
-// notice is what an event says about a Secret.
-type notice struct {
+// pendingEvent is an event about a Secret.
+type pendingEvent struct {
 	secret                       *corev1.Secret
 	about, kind, reason, message string
 }
 
-// event tells about a Secret. Every replica sees the same and only the leader
-// tells, so that each thing is told once; what was wrong last is kept for the
-// moment in which this replica becomes the leader. It needs mu.
+// event writes an event about a Secret. All replicas observe the same and only the
+// leader writes, so that each event is written once. Other replicas keep the last
+// warning on each topic for when they become the leader. It needs mu.
 func (s *Set) event(secret *corev1.Secret, about, kind, reason, message string) {
-	n, of := notice{secret, about, kind, reason, message}, topic{secret.UID, about}
+	n, of := pendingEvent{secret, about, kind, reason, message}, topic{secret.UID, about}
 	switch {
-	case s.leads:
-		s.tell(n)
+	case s.isLeader:
+		s.writeEvent(n)
 	case kind == corev1.EventTypeWarning:
-		s.untold[of] = n
+		s.pending[of] = n
 	default:
-		delete(s.untold, of) // it is right again
+		delete(s.pending, of) // the problem is over
 	}
 }
 
-// tell writes an event; the API allows 1,024 bytes of message. Events of one
-// reason and action become one, whatever their messages, so those on being heard
-// of have an action of their own.
-func (s *Set) tell(n notice) {
+// writeEvent writes an event; the API allows 1,024 bytes of message. Events of one
+// reason and action are merged, whatever their messages, so those on liveness have
+// an action of their own.
+func (s *Set) writeEvent(n pendingEvent) {
 	action := "Connect"
 	if n.about == aboutLiveness {
 		action = "Listen"
@@ -77,23 +77,23 @@ func (s *Set) tell(n notice) {
 	s.opts.Recorder.Eventf(n.secret, nil, n.kind, n.reason, action, "%s", model.Bound(n.message, 1000))
 }
 
-// lead makes this replica the one that tells.
-func (s *Set) lead() {
+// becomeLeader makes this replica the one that writes events.
+func (s *Set) becomeLeader() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.leads = true
-	for _, of := range slices.SortedFunc(maps.Keys(s.untold), func(a, b topic) int {
+	s.isLeader = true
+	for _, of := range slices.SortedFunc(maps.Keys(s.pending), func(a, b topic) int {
 		return cmp.Or(cmp.Compare(a.secret, b.secret), cmp.Compare(a.about, b.about))
 	}) {
-		s.tell(s.untold[of])
+		s.writeEvent(s.pending[of])
 	}
-	clear(s.untold)
+	clear(s.pending)
 }
 
 // metrics of peers carry the label peer: federated Prometheus sets cluster itself.
 type metrics struct {
 	synced      *prometheus.GaugeVec
-	contact     *prometheus.GaugeVec
+	liveness    *prometheus.GaugeVec
 	held        *prometheus.GaugeVec
 	refused     *prometheus.GaugeVec
 	rejected    *prometheus.CounterVec
@@ -110,7 +110,7 @@ func newMetrics(registry prometheus.Registerer) metrics {
 	}
 	return metrics{
 		synced:      gauge("comity_peer_synced", "1 if everything that the peer shares was read since start.", "peer"),
-		contact:     gauge("comity_peer_contact", "1 for the state that the peer is in: Connected, Stale or Lost.", "peer", "state"),
+		liveness:    gauge("comity_peer_contact", "1 for the state that the peer is in: Connected, Stale or Lost.", "peer", "state"),
 		held:        gauge("comity_peer_deletions_held", "Exports of the peer that vanished and are kept, because so many did at once.", "peer"),
 		refused:     gauge("comity_peer_secrets_refused", "Peer Secrets that are not used, by reason.", "reason"),
 		rejected:    counter("comity_peer_records_rejected_total", "Records of a peer that were read and are not valid.", "peer"),
@@ -118,19 +118,19 @@ func newMetrics(registry prometheus.Registerer) metrics {
 	}
 }
 
-// show replaces what the metrics say of a peer that is there.
-func (m *metrics) show(r reading) {
+// set sets the gauges of a peer.
+func (m *metrics) set(r snapshot) {
 	m.synced.WithLabelValues(string(r.id)).Set(one(r.from != nil))
 	for _, state := range []model.LivenessState{model.Connected, model.Stale, model.Lost} {
-		m.contact.WithLabelValues(string(r.id), state.String()).Set(one(r.contact.State == state))
+		m.liveness.WithLabelValues(string(r.id), state.String()).Set(one(r.liveness.State == state))
 	}
 	m.held.WithLabelValues(string(r.id)).Set(float64(len(r.guard.Keys())))
 }
 
-// forget removes a peer that is gone.
+// forget removes the gauges of a peer that was removed.
 func (m *metrics) forget(id model.ClusterID) {
 	of := prometheus.Labels{"peer": string(id)}
-	for _, gauge := range []*prometheus.GaugeVec{m.synced, m.contact, m.held} {
+	for _, gauge := range []*prometheus.GaugeVec{m.synced, m.liveness, m.held} {
 		gauge.DeletePartialMatch(of)
 	}
 }

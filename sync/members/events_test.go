@@ -25,7 +25,7 @@ func secretOf(id string, uid types.UID) corev1.Secret {
 
 // reportAll judges Secrets as the reconciler does.
 func reportAll(s *Set, secrets ...corev1.Secret) {
-	_, refusals := judge(secrets, "a", "prod")
+	_, refusals := assign(secrets, "a", "prod")
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.report(secrets, refusals)
@@ -41,7 +41,7 @@ func TestOnlyTheLeaderTellsAndNothingIsLost(t *testing.T) {
 		t.Fatalf("a replica that does not lead told %q", <-recorder.Events)
 	}
 
-	s.lead()
+	s.becomeLeader()
 	reportAll(s, own, dotted)
 	reportAll(s, own)
 	var told []string

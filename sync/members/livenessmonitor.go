@@ -18,19 +18,19 @@ import (
 	"github.com/comity-mcs/comity/sync/remote"
 )
 
-// ReasonDeletionHeld is the reason of the event that tells of held deletions.
+// ReasonDeletionHeld is the reason of the event about held deletions.
 const ReasonDeletionHeld = "DeletionHeld"
 
-// maxTick is how often peers are looked at; with short times, more often.
+// maxTick is how often peers are checked; with a short StaleAfter, more often.
 const maxTick = time.Second
 
-// livenessMonitor looks at the time that passes: silence, and holds that are over.
+// livenessMonitor does what depends on time: it updates liveness and ends holds.
 type livenessMonitor struct{ set *Set }
 
 // NeedLeaderElection is false: every replica reads the peers for itself.
 func (livenessMonitor) NeedLeaderElection() bool { return false }
 
-// Start looks now and then until ctx ends.
+// Start checks all peers at each tick until ctx ends.
 func (w livenessMonitor) Start(ctx context.Context) error {
 	ticker := w.set.opts.Clock.NewTicker(min(maxTick, w.set.opts.StaleAfter/20))
 	defer ticker.Stop()
@@ -44,132 +44,133 @@ func (w livenessMonitor) Start(ctx context.Context) error {
 	}
 }
 
-// tick judges what the time since the last tick has changed.
+// tick checks all peers once.
 func (s *Set) tick() {
 	s.mu.Lock()
 	now := s.opts.Clock.Now()
-	// A process that was stopped, or starved, heard nothing and may not call
-	// that the silence of others.
-	gap := now.Sub(s.ticked)
-	s.ticked = now
-	var after afterwards
+	// A process that was stopped, or got no CPU time, could not see a renewal.
+	gap := now.Sub(s.lastTick)
+	s.lastTick = now
+	var after followUp
 	for _, id := range slices.Sorted(maps.Keys(s.members)) {
 		m := s.members[id]
 		if gap > s.opts.StaleAfter/4 {
-			m.pulse.tracker.Excuse(gap)
+			m.heartbeat.tracker.Skip(gap)
 		}
-		if s.listen(m, now) {
+		if s.checkHeartbeat(m, now) {
 			after.members = append(after.members, id)
 		}
 		after.keys = append(after.keys, s.release(m, now)...)
-		after.pins = append(after.pins, s.learn(m)...)
+		after.pins = append(after.pins, s.pinCluster(m)...)
 	}
 	if len(after.members) > 0 || len(after.keys) > 0 {
-		s.publish()
+		s.updateView()
 	}
 	s.mu.Unlock()
 	after.do(s)
 }
 
-// listen follows the silence of m, and reports whether its contact changed.
-func (s *Set) listen(m *member, now time.Time) bool {
-	p := &m.pulse
-	// The question may only have been quicker than the watch, so the watch is
-	// given a moment before it is called dead. One that failed comes back by
-	// itself, and a new connection would read everything once more.
-	if !p.doubted.IsZero() && now.Sub(p.doubted) >= s.opts.StaleAfter/20 {
-		if p.watched.Before(p.doubted) && m.listening().Watching() {
+// checkHeartbeat updates the liveness of m, and reports whether it changed.
+func (s *Set) checkHeartbeat(m *member, now time.Time) bool {
+	p := &m.heartbeat
+	// checkLease may only have been faster than the watch, so the watch is given a
+	// moment before its connection is replaced. A watch that failed is restarted by
+	// its informer, and needs no new connection, which would list everything.
+	if !p.unseen.IsZero() && now.Sub(p.unseen) >= s.opts.StaleAfter/20 {
+		if p.lastEvent.Before(p.unseen) && m.inUse().Watching() {
 			s.reconnect(m, now)
 		}
-		p.doubted = time.Time{}
+		p.unseen = time.Time{}
 	}
 	switch {
-	case !p.tracker.Silent(now):
+	case !p.tracker.Overdue(now):
 		return false
-	case m.listening() == nil:
-		return s.silence(m, now, remote.Failure{Reason: ReasonInvalidKubeconfig, Message: m.refused})
+	case m.inUse() == nil:
+		return s.leaseOverdue(m, now, remote.Failure{Reason: ReasonInvalidKubeconfig, Message: m.refused})
 	}
-	if !p.asking && now.Sub(p.asked) >= s.opts.StaleAfter/2 {
-		s.question(m, now)
+	if !p.requesting && now.Sub(p.requested) >= s.opts.StaleAfter/2 {
+		s.checkLease(m, now)
 	}
-	// Before it is Stale the peer is asked; after that the last answer counts.
-	return p.tracker.Liveness().State != model.Connected && s.silence(m, now, p.answer)
+	// The Lease is checked before the peer becomes Stale; after that the result of
+	// the last check counts.
+	return p.tracker.Liveness().State != model.Connected && s.leaseOverdue(m, now, p.failure)
 }
 
-// question asks for the peer's Lease on a connection of its own.
-func (s *Set) question(m *member, now time.Time) {
-	m.pulse.asking, m.pulse.asked = true, now
-	config := m.listening().Config()
+// checkLease reads the peer's Lease over a connection of its own, which works even
+// where the watches of the present connection deliver nothing any more.
+func (s *Set) checkLease(m *member, now time.Time) {
+	m.heartbeat.requesting, m.heartbeat.requested = true, now
+	config := m.inUse().Config()
 	s.ending.Go(func() {
-		stamp, failure := s.ask(s.ctx, m.id, s.opts.Self, config)
-		s.answered(m, stamp, failure)
+		renewal, failure := s.requestLease(s.ctx, m.id, s.opts.Self, config)
+		s.leaseChecked(m, renewal, failure)
 	})
 }
 
-// answered judges the answer to a question.
-func (s *Set) answered(m *member, stamp string, failure remote.Failure) {
+// leaseChecked takes the result of checkLease.
+func (s *Set) leaseChecked(m *member, renewal string, failure remote.Failure) {
 	s.mu.Lock()
-	p, now := &m.pulse, s.opts.Clock.Now()
-	p.asking = false
+	p, now := &m.heartbeat, s.opts.Clock.Now()
+	p.requesting = false
 	if s.members[m.id] != m || s.ctx.Err() != nil {
 		s.mu.Unlock()
 		return
 	}
-	if problem, strange := stranger(m); strange {
+	if problem, other := otherCluster(m); other {
 		failure = problem
 	}
 	var changed bool
-	switch first := p.stamp == ""; {
+	switch first := p.renewal == ""; {
 	case failure != remote.Failure{}:
-		p.answer = failure
-		changed = s.silence(m, now, failure)
-	case stamp == p.stamp || first:
-		p.stamp, p.answer = stamp, remote.Silent(m.id)
-		changed = s.silence(m, now, p.answer)
+		p.failure = failure
+		changed = s.leaseOverdue(m, now, failure)
+	case renewal == p.renewal || first:
+		p.renewal, p.failure = renewal, remote.LeaseNotRenewed(m.id)
+		changed = s.leaseOverdue(m, now, p.failure)
 	default:
-		p.stamp, p.doubted = stamp, now
-		changed = s.heard(m, now)
+		p.renewal, p.unseen = renewal, now
+		changed = s.leaseRenewed(m, now)
 	}
 	if changed {
-		s.publish()
+		s.updateView()
 	}
 	s.mu.Unlock()
 	if changed {
-		s.tellMember(m.id)
+		s.notifyMember(m.id)
 	}
 }
 
-// leaseSeen is the hook for the peer's Lease, read by a watch.
-func (s *Set) leaseSeen(c *remote.Connection, stamp string) {
+// leaseRead is the LeaseRead hook: a watch delivered the Lease.
+func (s *Set) leaseRead(c *remote.Connection, renewal string) {
 	s.mu.Lock()
 	m := s.of(c)
-	if m == nil || !m.listening().is(c) {
+	if m == nil || !m.inUse().is(c) {
 		s.mu.Unlock()
 		return
 	}
-	if _, strange := stranger(m); strange {
+	if _, other := otherCluster(m); other {
 		s.mu.Unlock()
 		return
 	}
-	p, now := &m.pulse, s.opts.Clock.Now()
-	p.watched = now
-	// The first sight of a Lease says nothing: it may be years old.
-	renewed := p.stamp != "" && p.stamp != stamp
-	p.stamp = stamp
-	changed := renewed && s.heard(m, now)
+	p, now := &m.heartbeat, s.opts.Clock.Now()
+	p.lastEvent = now
+	// The first Lease that is read proves nothing: it may be years old.
+	renewed := p.renewal != "" && p.renewal != renewal
+	p.renewal = renewal
+	changed := renewed && s.leaseRenewed(m, now)
 	if changed {
-		s.publish()
+		s.updateView()
 	}
 	s.mu.Unlock()
 	if changed {
-		s.tellMember(m.id)
+		s.notifyMember(m.id)
 	}
 }
 
-// stranger reports whether another cluster answers where the peer did. Its Lease
-// says nothing of the peer.
-func stranger(m *member) (remote.Failure, bool) {
-	l := m.listening()
+// otherCluster reports whether the server of the peer belongs to another cluster
+// now, whose Lease does not count for the peer.
+func otherCluster(m *member) (remote.Failure, bool) {
+	l := m.inUse()
 	if l == nil {
 		return remote.Failure{}, false
 	}
@@ -177,9 +178,9 @@ func stranger(m *member) (remote.Failure, bool) {
 	return problem, problem.Reason == ReasonClusterIDReused
 }
 
-// heard ends a silence, and tells of that if it was one.
-func (s *Set) heard(m *member, now time.Time) bool {
-	if !m.pulse.tracker.Heard(now) {
+// leaseRenewed records a renewal, and reports whether the liveness changed.
+func (s *Set) leaseRenewed(m *member, now time.Time) bool {
+	if !m.heartbeat.tracker.Renewed(now) {
 		return false
 	}
 	s.opts.Log.Info("peer is heard of again", "cluster", m.id)
@@ -187,12 +188,13 @@ func (s *Set) heard(m *member, now time.Time) bool {
 	return true
 }
 
-// silence moves to the state that the silence has come to, and tells of that.
-func (s *Set) silence(m *member, now time.Time, why remote.Failure) bool {
-	if !m.pulse.tracker.Judge(now, why.Reason, why.Message) {
+// leaseOverdue makes the peer Stale or Lost if it is time, and reports whether the
+// liveness changed.
+func (s *Set) leaseOverdue(m *member, now time.Time, why remote.Failure) bool {
+	if !m.heartbeat.tracker.Update(now, why.Reason, why.Message) {
 		return false
 	}
-	c := m.pulse.tracker.Liveness()
+	c := m.heartbeat.tracker.Liveness()
 	since := "since this process started"
 	if !c.Confirmed.IsZero() {
 		since = "since " + c.Confirmed.Format(time.RFC3339)
@@ -203,15 +205,15 @@ func (s *Set) silence(m *member, now time.Time, why remote.Failure) bool {
 	return true
 }
 
-// reconnect replaces a connection whose watches bring nothing although the peer
-// has news. The old one stays until the new one is synced. What a rotated Secret
-// has on trial is not given up for that: it is what the administrator wants.
+// reconnect replaces a connection whose watches deliver nothing although the peer
+// renewed its Lease. The old one stays until the new one is synced. A connection
+// that a change of the Secret has made is not replaced.
 func (s *Set) reconnect(m *member, now time.Time) {
-	dead := m.listening()
+	dead := m.inUse()
 	if m.next != nil && (!m.next.again || now.Sub(m.next.dialed) < s.opts.StaleAfter) {
 		return
 	}
-	if err := s.dial(m, dead.Config(), line{rest: dead.rest, again: true}); err != nil {
+	if err := s.dial(m, dead.Config(), connection{rest: dead.rest, again: true}); err != nil {
 		s.opts.Log.Info("peer not connected anew", "cluster", m.id, "reason", err.Error())
 		return
 	}
@@ -219,20 +221,20 @@ func (s *Set) reconnect(m *member, now time.Time) {
 	s.metrics.reconnected.WithLabelValues(string(m.id)).Inc()
 }
 
-// release ends the holds of m that are over, and tells of new ones. Time in
-// which the peer is not heard of counts for nothing: it cannot take back then.
+// release ends the holds of m that expired, and reports new ones. No hold expires
+// while the peer is not Connected: it could not publish its exports again.
 func (s *Set) release(m *member, now time.Time) (keys []types.NamespacedName) {
-	if m.readable && m.pulse.tracker.Liveness().State == model.Connected {
+	if m.readable && m.heartbeat.tracker.Liveness().State == model.Connected {
 		keys = m.guard.Expire(now)
 	}
-	held, hold, news := m.guard.News(now)
-	if news {
+	held, hold, isNew := m.guard.NewHolds(now)
+	if isNew {
 		secret := types.NamespacedName{Namespace: m.secret.Namespace, Name: m.secret.Name}
 		message := fmt.Sprintf("%d of %d exports of cluster %s are gone: %s", held, hold.Of, m.id, holdMessage(m.id, secret, hold))
 		s.opts.Log.Info("deletions held", "cluster", m.id, "reason", ReasonDeletionHeld, "message", message)
 		s.event(m.secret, aboutDeletions, corev1.EventTypeWarning, ReasonDeletionHeld, message)
 	}
-	if news || len(keys) > 0 {
+	if isNew || len(keys) > 0 {
 		s.metrics.held.WithLabelValues(string(m.id)).Set(float64(len(m.guard.Keys())))
 	}
 	if len(keys) > 0 {
@@ -241,8 +243,8 @@ func (s *Set) release(m *member, now time.Time) (keys []types.NamespacedName) {
 	return keys
 }
 
-// holdMessage says of a held export why it is held and how to end that. It is
-// the same as long as the hold stands.
+// holdMessage says why an export is held and how to end that. It does not change
+// as long as the export is held.
 func holdMessage(id model.ClusterID, secret types.NamespacedName, hold deletionguard.Hold) string {
 	return fmt.Sprintf("more than %d of the %d exports of cluster %s vanished within a minute, which looks like an accident; what came of them is kept "+
 		"until they are back, or until %s; remedy: export them again in cluster %s, or confirm that they are meant to go: "+

@@ -24,47 +24,47 @@ import (
 // ReasonConnected is the reason of the event that ends a peer's problem.
 const ReasonConnected = "Connected"
 
-// ReasonStoreRestored is the reason of the event that tells of a peer that was
-// restored from a backup.
+// ReasonStoreRestored is the reason of the event about a peer that was restored
+// from a backup.
 const ReasonStoreRestored = "StoreRestored"
 
-// restorePause is the time within which the kinds of a peer find one restore.
+// restorePause is the time within which all informers of a peer detect one restore.
 const restorePause = 2 * time.Minute
 
-// maxRejected bounds how many bad records of one connection are told of; the
+// maxRejected bounds the events about invalid records of one connection; the
 // metric counts all.
 const maxRejected = 10
 
-// member is one peer: the connection that is read from, and, while a rotated
-// Secret is being tried or the old connection is dead, the one to replace it.
+// member is one peer: the connection that is read, and the one that replaces it
+// once it is synced, after a change of the Secret or because the first is dead.
 type member struct {
 	id     model.ClusterID
 	secret *corev1.Secret
 	claim  claim // what the Secret holds
-	active *line
-	next   *line
-	// readable: active is verified, and guard has seen what it holds.
+	active *connection
+	next   *connection
+	// readable: active is verified, and its exports were given to guard.
 	readable bool
 	// refused is why the Secret's kubeconfig is not used; empty if it is.
 	refused  string
-	told     remote.Failure // the problem of the last event
+	reported remote.Failure // the problem of the last event
 	rejected int
-	restored time.Time // when a restore was told of
+	restored time.Time // when the last restore was reported
 
 	// What the Secret's annotations say; faults are those that cannot be read.
 	accepted []netip.Prefix
-	noted    types.UID // the cluster that the Secret names
+	recorded types.UID // the cluster that the Secret names
 	faults   map[string]remote.Failure
-	// uid is the only cluster that may be the peer: the noted one, else the
+	// uid is the only cluster that may be the peer: the recorded one, else the
 	// first that was read.
 	uid types.UID
 
-	pulse pulse
-	guard *deletionguard.Guard
+	heartbeat heartbeat
+	guard     *deletionguard.Guard
 }
 
-// line is a connection, and when it was made.
-type line struct {
+// connection is a remote.Connection and what it was made for.
+type connection struct {
 	*remote.Connection
 	rest   [sha256.Size]byte // as in the claim that it was made for
 	dialed time.Time
@@ -72,32 +72,33 @@ type line struct {
 	again bool
 }
 
-// renew uses the token of c from now on; false if c differs in more than that, or
-// nothing was read yet.
-func (l *line) renew(c claim) bool {
+// renew has the connection use the token of c. It reports false if c differs in more
+// than the token, or if not everything was listed yet.
+func (l *connection) renew(c claim) bool {
 	return l != nil && c.config != nil && l.rest == c.rest && l.Renew(c.config)
 }
 
-// is reports whether the line has this connection.
-func (l *line) is(c *remote.Connection) bool { return l != nil && l.Connection == c }
+// is reports whether c is the connection.
+func (l *connection) is(c *remote.Connection) bool { return l != nil && l.Connection == c }
 
-// pulse is what is known of a peer's Lease.
-type pulse struct {
-	tracker *liveness.Tracker
-	stamp   string    // of the last renewal seen, by a watch or a question
-	watched time.Time // when a watch last brought anything
-	asking  bool      // a question is under way
-	asked   time.Time // when the last one was put
-	answer  remote.Failure
-	// doubted is when a question brought what no watch had; zero if none did.
-	doubted time.Time
+// heartbeat is what is known about the Lease of a peer.
+type heartbeat struct {
+	tracker    *liveness.Tracker
+	renewal    string    // the last one that was read
+	lastEvent  time.Time // of the watch
+	requesting bool      // checkLease is running
+	requested  time.Time // when it last started
+	failure    remote.Failure
+	// unseen is when checkLease read a renewal that the watch had not delivered;
+	// zero if the watch delivered all.
+	unseen time.Time
 }
 
 func (s *Set) newMember(c claim) *member {
 	times := liveness.Times{Stale: s.opts.StaleAfter, Lost: s.opts.LostAfter}
 	return &member{
-		id: c.id, secret: c.secret, noted: noted(c.secret), uid: noted(c.secret), faults: map[string]remote.Failure{},
-		pulse: pulse{tracker: liveness.New(times, s.opts.Clock.Now())}, guard: deletionguard.New(s.opts.DeletionHold),
+		id: c.id, secret: c.secret, recorded: recordedUID(c.secret), uid: recordedUID(c.secret), faults: map[string]remote.Failure{},
+		heartbeat: heartbeat{tracker: liveness.New(times, s.opts.Clock.Now())}, guard: deletionguard.New(s.opts.DeletionHold),
 	}
 }
 
@@ -124,20 +125,20 @@ func (m *member) state() State {
 	return out
 }
 
-func (m *member) lines() []*line {
-	return slices.DeleteFunc([]*line{m.active, m.next}, func(l *line) bool { return l == nil })
+func (m *member) connections() []*connection {
+	return slices.DeleteFunc([]*connection{m.active, m.next}, func(l *connection) bool { return l == nil })
 }
 
-// listening is the line by which the peer is heard of: the one in use. What is
-// on trial may lead to another cluster. Nil if there is none at all.
-func (m *member) listening() *line {
+// inUse is the connection whose Lease counts: the active one, because the next one
+// may lead to another cluster. Before the first is synced it is the next one.
+func (m *member) inUse() *connection {
 	if m.active != nil {
 		return m.active
 	}
 	return m.next
 }
 
-// of is the member that c reads; nil if c was replaced or removed. It needs mu.
+// of returns the member that c reads; nil if c was replaced or removed. It needs mu.
 func (s *Set) of(c *remote.Connection) *member {
 	if m := s.members[c.ID()]; m != nil && (m.active.is(c) || m.next.is(c)) {
 		return m
@@ -145,8 +146,8 @@ func (s *Set) of(c *remote.Connection) *member {
 	return nil
 }
 
-// stateChanged is the hook of a connection whose state changed: a new one that
-// is synced takes the old one's place, and transitions are told.
+// stateChanged is the State hook: a new connection that is synced replaces the
+// active one, and transitions become events.
 func (s *Set) stateChanged(c *remote.Connection) {
 	s.mu.Lock()
 	m := s.of(c)
@@ -160,34 +161,33 @@ func (s *Set) stateChanged(c *remote.Connection) {
 		m.active, m.next, m.readable = m.next, nil, false
 		m.active.renew(m.claim) // the token may have been replaced since
 	}
-	// Of a connection on trial and one in use, the one on trial is what the
-	// Secret says now, so its problems are the ones to tell.
+	// The next connection is what the Secret says now, so its problems are
+	// reported rather than those of the active one.
 	if m.next == nil || m.next.is(c) {
-		s.tellProblem(m, problem, verified)
+		s.reportProblem(m, problem, verified)
 	}
-	s.look(m)
-	after := afterwards{members: []model.ClusterID{m.id}, pins: s.learn(m)}
-	s.publish()
+	s.updateReadable(m)
+	after := followUp{members: []model.ClusterID{m.id}, pins: s.pinCluster(m)}
+	s.updateView()
 	s.mu.Unlock()
 	after.do(s)
 }
 
-// look works out whether the active connection may be read from now on. What it
-// lacks of what was read before is judged at once, before anybody can read it.
-func (s *Set) look(m *member) {
+// updateReadable determines whether the active connection may be read. The deletion
+// guard gets all its exports first, so that no reader sees an unchecked deletion.
+func (s *Set) updateReadable(m *member) {
 	verified := m.active != nil && m.active.Verified()
 	if verified && !m.readable {
 		now := s.opts.Clock.Now()
 		there := func(key types.NamespacedName) bool { _, ok := m.active.Export(key); return ok }
 		m.guard.Retain(there, now)
 		m.guard.Present(slices.DeleteFunc(m.active.Keys(), func(key types.NamespacedName) bool { return !there(key) })...)
-		m.pulse.tracker.Reached(now)
+		m.heartbeat.tracker.Reached(now)
 	}
 	m.readable = verified
 }
 
-// exportsListed is the hook for a list of exports that is about to replace what
-// was read before.
+// exportsListed is the Listed hook.
 func (s *Set) exportsListed(c *remote.Connection, present func(types.NamespacedName) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -196,13 +196,13 @@ func (s *Set) exportsListed(c *remote.Connection, present func(types.NamespacedN
 	}
 }
 
-// exportChanged is the hook for one export of a verified peer.
+// exportChanged is the Export hook.
 func (s *Set) exportChanged(c *remote.Connection, key types.NamespacedName) {
 	s.mu.Lock()
 	m := s.of(c)
 	if m == nil || !m.active.is(c) || !m.readable {
 		s.mu.Unlock()
-		return // all is told of once it may be read
+		return // subscribers are notified of the member once it is readable
 	}
 	if _, there := c.Export(key); there {
 		m.guard.Present(key)
@@ -210,29 +210,29 @@ func (s *Set) exportChanged(c *remote.Connection, key types.NamespacedName) {
 		m.guard.Absent(key, s.opts.Clock.Now())
 	}
 	s.mu.Unlock()
-	s.tellKey(key)
+	s.notifyKey(key)
 }
 
-func (s *Set) slicesChanged(_ *remote.Connection, key types.NamespacedName) { s.tellKey(key) }
+func (s *Set) slicesChanged(_ *remote.Connection, key types.NamespacedName) { s.notifyKey(key) }
 
-// tellProblem writes one event for each transition.
-func (s *Set) tellProblem(m *member, problem remote.Failure, verified bool) {
-	if problem.Reason == m.told.Reason {
+// reportProblem writes one event for each transition.
+func (s *Set) reportProblem(m *member, problem remote.Failure, verified bool) {
+	if problem.Reason == m.reported.Reason {
 		return
 	}
 	switch {
 	case problem.Reason != "":
-		m.told = problem
+		m.reported = problem
 		s.opts.Log.Info("peer cannot be read", "cluster", m.id, "reason", problem.Reason, "message", problem.Message)
 		s.event(m.secret, aboutReading, corev1.EventTypeWarning, problem.Reason, problem.Message)
 	case verified:
-		m.told = remote.Failure{}
+		m.reported = remote.Failure{}
 		s.opts.Log.Info("peer can be read", "cluster", m.id)
 		s.event(m.secret, aboutReading, corev1.EventTypeNormal, ReasonConnected, "everything that cluster "+string(m.id)+" shares was read")
 	}
 }
 
-// rejectedRecord is the hook for a record that cannot be believed.
+// rejectedRecord is the Rejected hook.
 func (s *Set) rejectedRecord(c *remote.Connection, err error) {
 	s.metrics.rejected.WithLabelValues(string(c.ID())).Inc()
 	s.mu.Lock()
@@ -246,8 +246,8 @@ func (s *Set) rejectedRecord(c *remote.Connection, err error) {
 	s.event(m.secret, aboutRecords, corev1.EventTypeWarning, remote.ReasonInvalidRecord, err.Error())
 }
 
-// restored is the hook for a peer whose store went back. Each kind finds that for
-// itself, and it is told once.
+// restored is the Restored hook. Each informer detects a restore by itself; one
+// event reports it.
 func (s *Set) restored(c *remote.Connection, found *restoredetect.Found) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -261,8 +261,8 @@ func (s *Set) restored(c *remote.Connection, found *restoredetect.Found) {
 		"remedy: none if that was meant; what was exported there since the backup was made must be exported again", m.id, found))
 }
 
-// retire stops a connection that nobody reads any more.
-func (s *Set) retire(l *line) {
+// retire stops a connection that is not used any more.
+func (s *Set) retire(l *connection) {
 	if l == nil {
 		return
 	}
@@ -270,19 +270,19 @@ func (s *Set) retire(l *line) {
 	s.ending.Go(l.Wait)
 }
 
-// publish replaces what readers see.
-func (s *Set) publish() {
-	view := make([]reading, 0, len(s.members))
+// updateView replaces the view.
+func (s *Set) updateView() {
+	view := make([]snapshot, 0, len(s.members))
 	for _, id := range slices.Sorted(maps.Keys(s.members)) {
 		m := s.members[id]
-		r := reading{
+		r := snapshot{
 			id: id, secret: types.NamespacedName{Namespace: m.secret.Namespace, Name: m.secret.Name},
-			contact: m.pulse.tracker.Liveness(), properties: m.secret.Labels, accepted: m.accepted, guard: m.guard,
+			liveness: m.heartbeat.tracker.Liveness(), properties: m.secret.Labels, accepted: m.accepted, guard: m.guard,
 		}
 		if m.readable {
 			r.from = m.active.Connection
 		}
-		s.metrics.show(r)
+		s.metrics.set(r)
 		view = append(view, r)
 	}
 	s.view.Store(&view)

@@ -29,8 +29,8 @@ import (
 // restricted to Options.Namespace.
 func (s *Set) SetupWithManager(mgr ctrl.Manager) error {
 	everyReplica := false
-	// All Secrets are judged together, because which of two duplicates counts
-	// depends on both; so there is one request, and it needs no name.
+	// All Secrets are reconciled together, because which of two duplicates is used
+	// depends on both. So there is one request, and it needs no name.
 	all := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: s.opts.Namespace}}
 	toAll := handler.TypedEnqueueRequestsFromMapFunc(func(context.Context, *corev1.Secret) []reconcile.Request {
 		return []reconcile.Request{all}
@@ -50,12 +50,12 @@ func (s *Set) SetupWithManager(mgr ctrl.Manager) error {
 	if err != nil {
 		return fmt.Errorf("set up the peer controller: %w", err)
 	}
-	for _, runnable := range []manager.Runnable{&tokenRefresher{set: s, client: mgr.GetClient()}, teller{s}, livenessMonitor{s}} {
+	for _, runnable := range []manager.Runnable{&tokenRefresher{set: s, client: mgr.GetClient()}, eventWriter{s}, livenessMonitor{s}} {
 		if err := mgr.Add(runnable); err != nil {
 			return fmt.Errorf("set up peers: %w", err)
 		}
 	}
-	return mgr.Add(closer{s})
+	return mgr.Add(connectionCloser{s})
 }
 
 func (s *Set) reconcile(ctx context.Context, reader client.Reader) error {
@@ -64,15 +64,15 @@ func (s *Set) reconcile(ctx context.Context, reader client.Reader) error {
 	if err != nil {
 		return fmt.Errorf("list peer Secrets: %w", err)
 	}
-	claims, refusals := judge(secrets.Items, s.opts.Self, s.opts.ClusterSet)
+	claims, refusals := assign(secrets.Items, s.opts.Self, s.opts.ClusterSet)
 	imported, err := s.importedOf(ctx, claims)
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
 	s.report(secrets.Items, refusals)
-	after := s.adopt(claims, imported)
-	s.publish()
+	after := s.apply(claims, imported)
+	s.updateView()
 	s.mu.Unlock()
 	after.do(s)
 	select {
@@ -83,12 +83,12 @@ func (s *Set) reconcile(ctx context.Context, reader client.Reader) error {
 	return nil
 }
 
-// importedOf is what stands here of the clusters, if one of them is no member yet.
+// importedOf lists what was imported from the clusters, if one of them is no member yet.
 func (s *Set) importedOf(ctx context.Context, claims []claim) (map[model.ClusterID][]types.NamespacedName, error) {
 	s.mu.Lock()
-	news := slices.ContainsFunc(claims, func(c claim) bool { return s.members[c.id] == nil })
+	isNew := slices.ContainsFunc(claims, func(c claim) bool { return s.members[c.id] == nil })
 	s.mu.Unlock()
-	if !news {
+	if !isNew {
 		return nil, nil
 	}
 	imported, err := s.opts.Imported(ctx)
@@ -98,34 +98,34 @@ func (s *Set) importedOf(ctx context.Context, claims []claim) (map[model.Cluster
 	return imported, nil
 }
 
-// afterwards is what is done without the lock: each of it may come back to take it.
-type afterwards struct {
+// followUp is what is done once mu is released, because it may take mu again.
+type followUp struct {
 	members []model.ClusterID
 	keys    []types.NamespacedName
 	pins    []pin
 }
 
-// pin is a connection that may be to one cluster only.
+// pin restricts a connection to one cluster.
 type pin struct {
 	connection *remote.Connection
 	uid        types.UID
 }
 
-func (a afterwards) do(s *Set) {
-	for _, p := range a.pins {
+func (f followUp) do(s *Set) {
+	for _, p := range f.pins {
 		p.connection.Pin(p.uid)
 	}
-	for _, id := range a.members {
-		s.tellMember(id)
+	for _, id := range f.members {
+		s.notifyMember(id)
 	}
-	for _, key := range a.keys {
-		s.tellKey(key)
+	for _, key := range f.keys {
+		s.notifyKey(key)
 	}
 }
 
-// adopt brings the members in line with the claims. What was imported of one that
-// is new is what its exports are compared with once they are read.
-func (s *Set) adopt(claims []claim, imported map[model.ClusterID][]types.NamespacedName) (after afterwards) {
+// apply adds, updates and removes members as the claims say. What was imported
+// from a new member is compared with its exports once they are read.
+func (s *Set) apply(claims []claim, imported map[model.ClusterID][]types.NamespacedName) (after followUp) {
 	claimed := map[model.ClusterID]bool{}
 	for _, c := range claims {
 		claimed[c.id] = true
@@ -136,10 +136,10 @@ func (s *Set) adopt(claims []claim, imported map[model.ClusterID][]types.Namespa
 			s.members[c.id] = m
 			after.members = append(after.members, c.id)
 		}
-		s.follow(m, c.secret, &after)
+		s.readAnnotations(m, c.secret, &after)
 		if !known || m.claim.digest != c.digest {
 			m.claim = c
-			s.try(m)
+			s.connectTo(m)
 		}
 	}
 	for id, m := range s.members {
@@ -156,10 +156,10 @@ func (s *Set) adopt(claims []claim, imported map[model.ClusterID][]types.Namespa
 	return after
 }
 
-// try takes over what the Secret holds now. A new token is used by the connection
-// that there is. Anything else makes a new one, and the one in use stays until
-// that is synced; a bad kubeconfig replaces nothing.
-func (s *Set) try(m *member) {
+// connectTo uses the kubeconfig that the Secret holds now. The present connection
+// uses a new token. Any other change makes a new connection, and the present one
+// stays until the new one is synced. A kubeconfig that is refused replaces nothing.
+func (s *Set) connectTo(m *member) {
 	m.refused = ""
 	if m.claim.config == nil {
 		m.refused = s.reported[m.secret.UID]
@@ -168,7 +168,7 @@ func (s *Set) try(m *member) {
 	if s.renew(m) {
 		return
 	}
-	if err := s.dial(m, m.claim.config, line{rest: m.claim.rest}); err != nil {
+	if err := s.dial(m, m.claim.config, connection{rest: m.claim.rest}); err != nil {
 		m.refused = err.Error()
 		s.event(m.secret, aboutReading, corev1.EventTypeWarning, ReasonInvalidKubeconfig, err.Error())
 		return
@@ -177,8 +177,8 @@ func (s *Set) try(m *member) {
 	m.rejected = 0
 }
 
-// renew gives the connection of m the token of its Secret, and reports false if
-// that takes a new connection.
+// renew has the connection of m use the token of its Secret, and reports false if
+// a new connection is needed.
 func (s *Set) renew(m *member) bool {
 	switch {
 	case m.active.renew(m.claim):
@@ -186,7 +186,7 @@ func (s *Set) renew(m *member) bool {
 			s.retire(m.next)
 			m.next = nil
 			problem, verified := m.active.State()
-			s.tellProblem(m, problem, verified)
+			s.reportProblem(m, problem, verified)
 		}
 	case !m.next.renew(m.claim):
 		return false
@@ -195,14 +195,14 @@ func (s *Set) renew(m *member) bool {
 	return true
 }
 
-// dial makes a connection that takes the place of the one in use once it is
-// synced; as says what it is made for.
-func (s *Set) dial(m *member, config *rest.Config, as line) error {
+// dial makes a connection that replaces the one in use once it is synced; as
+// says what it is made for.
+func (s *Set) dial(m *member, config *rest.Config, as connection) error {
 	next, err := s.connect(s.ctx, remote.Options{
 		ID: m.id, Self: s.opts.Self, ClusterSet: s.opts.ClusterSet, ClusterUID: m.uid, Config: config, Log: s.opts.Log,
 		Hooks: remote.Hooks{
-			Listed: s.exportsListed, Export: s.exportChanged, Slices: s.slicesChanged, Namespace: s.tellNamespace,
-			Report: s.tellReport, Heard: s.leaseSeen, State: s.stateChanged, Rejected: s.rejectedRecord,
+			Listed: s.exportsListed, Export: s.exportChanged, Slices: s.slicesChanged, Namespace: s.notifyNamespace,
+			Report: s.notifyReport, LeaseRead: s.leaseRead, State: s.stateChanged, Rejected: s.rejectedRecord,
 			Restored: s.restored,
 		},
 	})
@@ -215,7 +215,7 @@ func (s *Set) dial(m *member, config *rest.Config, as line) error {
 	return nil
 }
 
-// report tells of each refused Secret once, until what there is to tell changes.
+// report writes an event for each refused Secret, once until the reason changes.
 func (s *Set) report(secrets []corev1.Secret, refusals []refusal) {
 	present := map[types.UID]bool{}
 	for i := range secrets {
@@ -236,42 +236,42 @@ func (s *Set) report(secrets []corev1.Secret, refusals []refusal) {
 	for uid := range s.reported {
 		if !present[uid] || !refused[uid] {
 			delete(s.reported, uid)
-			delete(s.untold, topic{uid, aboutSecret})
+			delete(s.pending, topic{uid, aboutSecret})
 		}
 	}
-	for of := range s.untold {
+	for of := range s.pending {
 		if !present[of.secret] {
-			delete(s.untold, of)
+			delete(s.pending, of)
 		}
 	}
 }
 
-// teller starts when this replica leads.
-type teller struct{ set *Set }
+// eventWriter starts when this replica becomes the leader.
+type eventWriter struct{ set *Set }
 
-// NeedLeaderElection is true: the leader tells.
-func (teller) NeedLeaderElection() bool { return true }
+// NeedLeaderElection is true: the leader writes the events.
+func (eventWriter) NeedLeaderElection() bool { return true }
 
-// Start does not stay: whoever leads does so until the process ends.
-func (t teller) Start(context.Context) error {
-	t.set.lead()
+// Start returns at once: the leader leads until its process ends.
+func (w eventWriter) Start(context.Context) error {
+	w.set.becomeLeader()
 	return nil
 }
 
-// closer ends all connections with the process.
-type closer struct{ set *Set }
+// connectionCloser ends all connections with the process.
+type connectionCloser struct{ set *Set }
 
 // NeedLeaderElection is false: every replica has connections.
-func (closer) NeedLeaderElection() bool { return false }
+func (connectionCloser) NeedLeaderElection() bool { return false }
 
 // Start waits for the end of ctx, then for the end of everything that Set started.
-func (c closer) Start(ctx context.Context) error {
+func (c connectionCloser) Start(ctx context.Context) error {
 	<-ctx.Done()
 	c.set.cancel()
 	c.set.mu.Lock()
-	var waiting []*line
+	var waiting []*connection
 	for _, m := range c.set.members {
-		waiting = append(waiting, m.lines()...)
+		waiting = append(waiting, m.connections()...)
 	}
 	c.set.mu.Unlock()
 	for _, l := range waiting {

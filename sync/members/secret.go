@@ -33,20 +33,20 @@ type refusal struct {
 	message string
 }
 
-// claim is the Secret that stands for one member.
+// claim is the Secret that is used for one member.
 type claim struct {
 	id     model.ClusterID
 	secret *corev1.Secret
-	// config is nil if the kubeconfig was refused: the member exists, so
-	// nothing of it may be drained, but it cannot be reached with this Secret.
+	// config is nil if the kubeconfig was refused: the member exists, so nothing
+	// imported from it may be deleted, but this Secret does not reach it.
 	config *rest.Config
 	// digest changes with the kubeconfig, rest with all of it but the token.
 	digest, rest [sha256.Size]byte
 }
 
-// judge decides which Secrets stand for which members. Of two that claim one
-// id, the older keeps it: a new Secret must not be able to take over a member.
-func judge(secrets []corev1.Secret, self model.ClusterID, set string) (claims []claim, refusals []refusal) {
+// assign decides which Secret is used for which member. Of two with one id, the
+// older is used: a new Secret must not be able to take over a member.
+func assign(secrets []corev1.Secret, self model.ClusterID, set string) (claims []claim, refusals []refusal) {
 	sorted := make([]*corev1.Secret, 0, len(secrets))
 	for i := range secrets {
 		s := &secrets[i]

@@ -51,7 +51,7 @@ func TestJudge(t *testing.T) {
 	unrelated.Labels = nil
 	going := secret("going", 0, "e", "prod", good)
 	going.DeletionTimestamp = &metav1.Time{}
-	claims, refusals := judge([]corev1.Secret{
+	claims, refusals := assign([]corev1.Secret{
 		secret("younger", time.Hour, "b", "prod", good),
 		secret("older", 2*time.Hour, "b", "prod", good),
 		secret("own", 0, "a", "prod", good),

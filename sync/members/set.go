@@ -3,11 +3,10 @@
 
 // Package members reads what the other members of the clusterset publish.
 //
-// It takes the peer Secrets in Comity's namespace; it gives the members, whether
-// they are heard of, their exports, slices, namespaces and reports, what of it is
-// held, and what changed. Credentials are checked before use and never logged. It
-// writes to no cluster, save that it may renew the token in one of its own
-// Secrets and note there which cluster it belongs to. KEP-2149 names the labels.
+// It takes the peer Secrets in Comity's namespace; it gives the members, their
+// liveness, exports, slices, namespaces and reports, the held deletions, and a
+// notification of each change. It never logs a credential and writes nothing but
+// renewed tokens and the UID of the peer into those Secrets. Labels: KEP-2149.
 package members
 
 import (
@@ -44,15 +43,15 @@ type Options struct {
 	// LocalCluster is what this cluster is like; its own address ranges are accepted
 	// from no peer. Default: none are known.
 	LocalCluster func() model.LocalCluster
-	// StaleAfter and LostAfter are how long a peer may be silent before it is
-	// Stale, then Lost; default 40 s and 5 min. A Lease is renewed every 10 s.
+	// StaleAfter and LostAfter are how long the Lease of a peer may lack a renewal
+	// before the peer is Stale, then Lost; default 40 s and 5 min. A Lease is renewed
+	// every 10 s.
 	StaleAfter, LostAfter time.Duration
 	// DeletionHold is how long a deletion is held that looks like an accident;
 	// default 10 min.
 	DeletionHold time.Duration
-	// Imported lists what stands here of the exports of each cluster. A process
-	// has seen no export go that went before it started, and holds what it finds
-	// missing all the same. Default: nothing stands here.
+	// Imported lists what is imported from each cluster. An export that was deleted
+	// before this process started is held by comparison with it. Default: nothing.
 	Imported func(context.Context) (map[model.ClusterID][]types.NamespacedName, error)
 	// Clock is this cluster's; default the real one.
 	Clock clock.WithTicker
@@ -88,44 +87,44 @@ func (o *Options) setDefaults() {
 // Set is every peer of this cluster. All methods may be called from any
 // goroutine; what they return is read-only.
 //
-// What it says of one peer may change between two calls. Who concludes that
-// something is gone calls Members before and after Exports, and takes for unread
-// what either says, and Held after Exports.
+// A peer may change between two calls. A caller that deletes what is not exported
+// calls Members before and after Exports, treats a peer as unsynced if either says
+// so, and calls Held after Exports.
 type Set struct {
-	opts    Options
-	metrics metrics
-	ctx     context.Context // ends when the process does; connections live in it
-	cancel  context.CancelFunc
-	listed  chan struct{}
-	unnoted chan struct{} // holds one if a Secret does not name its cluster yet
+	opts       Options
+	metrics    metrics
+	ctx        context.Context // ends when the process does; connections live in it
+	cancel     context.CancelFunc
+	listed     chan struct{}
+	unrecorded chan struct{} // holds one if a Secret lacks the UID of its cluster
 
-	// view is what readers see: sorted by id, replaced as a whole, so that
-	// reading takes no lock.
-	view atomic.Pointer[[]reading]
+	// view is what the exported methods read: sorted by id, replaced as a whole, so
+	// that reading takes no lock.
+	view atomic.Pointer[[]snapshot]
 
-	// connect and ask reach peers; tests replace them.
-	connect func(context.Context, remote.Options) (*remote.Connection, error)
-	ask     func(ctx context.Context, id, self model.ClusterID, config *rest.Config) (string, remote.Failure)
+	// connect and requestLease reach peers; tests replace them.
+	connect      func(context.Context, remote.Options) (*remote.Connection, error)
+	requestLease func(ctx context.Context, id, self model.ClusterID, config *rest.Config) (string, remote.Failure)
 
 	mu       sync.Mutex
 	members  map[model.ClusterID]*member
-	reported map[types.UID]string // what was last said of a Secret
-	leads    bool                 // this replica writes the events
-	untold   map[topic]notice     // what the leader would have told
-	ticked   time.Time            // when the silence of peers was last judged
-	ending   sync.WaitGroup       // what ends by itself: retired connections, questions
+	reported map[types.UID]string   // the last message about a refused Secret
+	isLeader bool                   // and writes the events
+	pending  map[topic]pendingEvent // events to write once this replica leads
+	lastTick time.Time              // when tick last ran
+	ending   sync.WaitGroup         // retired connections and running checks of Leases
 
 	subMu sync.RWMutex
 	subs  map[int]subscriber
 	next  int
 }
 
-// reading is one member as readers see it; from is nil unless it is synced.
-type reading struct {
+// snapshot is one member in the view; from is nil unless it is synced.
+type snapshot struct {
 	id         model.ClusterID
 	secret     types.NamespacedName
 	from       *remote.Connection
-	contact    model.Liveness
+	liveness   model.Liveness
 	properties map[string]string
 	accepted   []netip.Prefix
 	guard      *deletionguard.Guard
@@ -144,26 +143,26 @@ func New(opts Options) *Set {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Set{
 		opts: opts, metrics: newMetrics(opts.Registry), ctx: ctx, cancel: cancel,
-		listed: make(chan struct{}), unnoted: make(chan struct{}, 1),
-		connect: remote.Connect, ask: remote.Ask, ticked: opts.Clock.Now(),
-		members: map[model.ClusterID]*member{}, reported: map[types.UID]string{}, untold: map[topic]notice{}, subs: map[int]subscriber{},
+		listed: make(chan struct{}), unrecorded: make(chan struct{}, 1),
+		connect: remote.Connect, requestLease: remote.ReadLease, lastTick: opts.Clock.Now(),
+		members: map[model.ClusterID]*member{}, reported: map[types.UID]string{}, pending: map[topic]pendingEvent{}, subs: map[int]subscriber{},
 	}
-	s.view.Store(&[]reading{})
+	s.view.Store(&[]snapshot{})
 	return s
 }
 
-// Listed is closed once every peer Secret present at start was looked at.
-// Before that Members is incomplete and nothing may be concluded from it.
+// Listed is closed once every peer Secret present at start was read. Before that
+// Members is incomplete, and nothing may be deleted because of it.
 func (s *Set) Listed() <-chan struct{} { return s.listed }
 
 // Members lists the other members by id, connected or not. A peer whose
-// credential was revoked, or that cannot be reached, stays Synced: it is Stale,
-// and what it said last counts.
+// credential was revoked, or that cannot be reached, stays Synced: it becomes Stale,
+// and what was read last counts.
 func (s *Set) Members() []model.Member {
 	view := *s.view.Load()
 	out := make([]model.Member, len(view))
 	for i, r := range view {
-		out[i] = model.Member{ID: r.id, Synced: r.from != nil, Reported: r.from != nil && r.from.Reported(), Liveness: r.contact, Properties: r.properties}
+		out[i] = model.Member{ID: r.id, Synced: r.from != nil, Reported: r.from != nil && r.from.Reported(), Liveness: r.liveness, Properties: r.properties}
 	}
 	return out
 }
@@ -222,8 +221,8 @@ func (s *Set) Slices(cluster model.ClusterID, key types.NamespacedName) ([]*disc
 	return nil, nil
 }
 
-// Held are the clusters whose export of key vanished together with so many
-// others that it looks like an accident, sorted. What came of it is kept.
+// Held are the clusters whose export of key disappeared together with so many
+// others that it looks like an accident, sorted. What was imported from them is kept.
 func (s *Set) Held(key types.NamespacedName) []model.Hold {
 	var out []model.Hold
 	for _, r := range *s.view.Load() {
@@ -231,7 +230,7 @@ func (s *Set) Held(key types.NamespacedName) []model.Hold {
 			if _, there := r.from.Export(key); there {
 				continue
 			}
-			// Whoever asks may do so before the informer has told.
+			// The informer may not have called its handler yet.
 			r.guard.Absent(key, s.opts.Clock.Now())
 		}
 		if hold, held := r.guard.Held(key); held {
@@ -241,8 +240,8 @@ func (s *Set) Held(key types.NamespacedName) []model.Hold {
 	return out
 }
 
-// Reports are what the synced peers say of importing this cluster's export of
-// key, sorted by cluster.
+// Reports are the reports of the synced peers on importing this cluster's export
+// of key, sorted by cluster.
 func (s *Set) Reports(key types.NamespacedName) []model.Report {
 	var out []model.Report
 	for _, r := range *s.view.Load() {
@@ -284,13 +283,13 @@ func (s *Set) Keys() []types.NamespacedName {
 	return slices.Collect(maps.Keys(keys))
 }
 
-// State is how one peer is, in the words of the events on its Secret.
+// State is the state of one peer, in the words of the events on its Secret.
 type State struct {
 	ID     model.ClusterID
 	Secret types.NamespacedName
 	Synced bool
-	// Trying is true while a newer connection, made from what the Secret holds
-	// now, is not synced yet.
+	// Trying is true while the credentials that the Secret holds now are not in use
+	// yet: a new connection is not synced, or a new token not accepted.
 	Trying bool
 	// Reason and Message say what is wrong; empty if nothing is.
 	Reason, Message string
@@ -342,7 +341,7 @@ func (s *Set) subscribe(sub subscriber) func() {
 	}
 }
 
-func (s *Set) tellKey(key types.NamespacedName) {
+func (s *Set) notifyKey(key types.NamespacedName) {
 	s.subMu.RLock()
 	defer s.subMu.RUnlock()
 	for _, sub := range s.subs {
@@ -350,7 +349,7 @@ func (s *Set) tellKey(key types.NamespacedName) {
 	}
 }
 
-func (s *Set) tellReport(key types.NamespacedName) {
+func (s *Set) notifyReport(key types.NamespacedName) {
 	s.subMu.RLock()
 	defer s.subMu.RUnlock()
 	for _, sub := range s.subs {
@@ -358,7 +357,7 @@ func (s *Set) tellReport(key types.NamespacedName) {
 	}
 }
 
-func (s *Set) tellNamespace(name string) {
+func (s *Set) notifyNamespace(name string) {
 	s.subMu.RLock()
 	defer s.subMu.RUnlock()
 	for _, sub := range s.subs {
@@ -366,7 +365,7 @@ func (s *Set) tellNamespace(name string) {
 	}
 }
 
-func (s *Set) tellMember(id model.ClusterID) {
+func (s *Set) notifyMember(id model.ClusterID) {
 	s.subMu.RLock()
 	defer s.subMu.RUnlock()
 	for _, sub := range s.subs {

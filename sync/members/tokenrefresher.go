@@ -18,12 +18,12 @@ import (
 	"github.com/comity-mcs/comity/sync/remote"
 )
 
-// keepEvery is how often the age of each token is checked.
-const keepEvery = time.Minute
+// refreshEvery is how often the age of each token is checked.
+const refreshEvery = time.Minute
 
-// tokenRefresher keeps the peer Secrets current. It asks the peer for a new token of the
-// very account that the old one names, the only account for which joining grants
-// that, and it notes which cluster a Secret belongs to.
+// tokenRefresher renews the tokens in the peer Secrets, and records there which
+// cluster each belongs to. A token is renewed for the ServiceAccount that it names,
+// the only one for which joining grants that.
 type tokenRefresher struct {
 	set    *Set
 	client client.Client
@@ -32,32 +32,32 @@ type tokenRefresher struct {
 // NeedLeaderElection is true: two renewals of one token would be one too many.
 func (*tokenRefresher) NeedLeaderElection() bool { return true }
 
-// Start checks all peer Secrets every keepEvery until ctx ends.
+// Start checks all peer Secrets every refreshEvery until ctx ends.
 func (k *tokenRefresher) Start(ctx context.Context) error {
-	ticker := k.set.opts.Clock.NewTicker(keepEvery)
+	ticker := k.set.opts.Clock.NewTicker(refreshEvery)
 	defer ticker.Stop()
 	for {
-		k.keepAll(ctx, k.readable())
+		k.refreshAll(ctx, k.readable())
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C():
-		case <-k.set.unnoted:
+		case <-k.set.unrecorded:
 		}
 	}
 }
 
-// keepAll renews and notes all peers side by side, so that a peer that does not
+// refreshAll handles all peers concurrently, so that a peer that does not
 // answer delays no other peer's token. It returns after remote.RenewTimeout at the latest,
 // and whatever our own API server takes.
-func (k *tokenRefresher) keepAll(ctx context.Context, peers []readable) {
+func (k *tokenRefresher) refreshAll(ctx context.Context, peers []readable) {
 	var group sync.WaitGroup
 	for _, m := range peers {
 		group.Go(func() {
 			if err := k.renew(ctx, m.connection, m.secret, k.set.opts.Clock.Now()); err != nil && ctx.Err() == nil {
 				k.set.opts.Log.Info("token not renewed, trying again", "cluster", m.connection.ID(), "reason", err.Error())
 			}
-			if err := k.note(ctx, m.secret, m.uid); err != nil && ctx.Err() == nil {
+			if err := k.recordCluster(ctx, m.secret, m.uid); err != nil && ctx.Err() == nil {
 				k.set.opts.Log.Info("cluster not noted, trying again", "cluster", m.connection.ID(), "reason", err.Error())
 			}
 		})
@@ -71,7 +71,7 @@ type readable struct {
 	uid        types.UID
 }
 
-// readable are the peers whose token works now; one on trial is left alone.
+// readable are the peers whose token is in use, and not one that is being tried.
 func (k *tokenRefresher) readable() (out []readable) {
 	k.set.mu.Lock()
 	defer k.set.mu.Unlock()
@@ -83,9 +83,9 @@ func (k *tokenRefresher) readable() (out []readable) {
 	return out
 }
 
-// note writes into the Secret which cluster it belongs to, once.
-func (k *tokenRefresher) note(ctx context.Context, secret *corev1.Secret, uid types.UID) error {
-	if uid == "" || noted(secret) != "" {
+// recordCluster writes the UID of the cluster into the Secret, once.
+func (k *tokenRefresher) recordCluster(ctx context.Context, secret *corev1.Secret, uid types.UID) error {
+	if uid == "" || recordedUID(secret) != "" {
 		return nil
 	}
 	marked := secret.DeepCopy()

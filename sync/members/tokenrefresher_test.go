@@ -40,7 +40,7 @@ func jwt(payload string) string {
 var deaf = remote.Hooks{
 	Listed: func(*remote.Connection, func(types.NamespacedName) bool) {}, Export: func(*remote.Connection, types.NamespacedName) {},
 	Slices: func(*remote.Connection, types.NamespacedName) {}, Namespace: func(string) {}, Report: func(types.NamespacedName) {},
-	Heard: func(*remote.Connection, string) {}, State: func(*remote.Connection) {}, Rejected: func(*remote.Connection, error) {},
+	LeaseRead: func(*remote.Connection, string) {}, State: func(*remote.Connection) {}, Rejected: func(*remote.Connection, error) {},
 	Restored: func(*remote.Connection, *restoredetect.Found) {},
 }
 
@@ -162,7 +162,7 @@ func TestFault29APeerThatNeverAnswersATokenRequestDelaysNoOtherPeer(t *testing.T
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second) // far less than remote.RenewTimeout
 	defer cancel()
 	k := &tokenRefresher{set: New(Options{Log: logr.Discard()}), client: local}
-	k.keepAll(ctx, peers)
+	k.refreshAll(ctx, peers)
 	now := &corev1.Secret{}
 	if err := local.Get(context.Background(), client.ObjectKey{Namespace: peers[0].secret.Namespace, Name: "peer-c"}, now); err != nil {
 		t.Fatal(err)

@@ -52,11 +52,11 @@ func newWorld(t *testing.T) *world {
 		Self: "a", ClusterSet: "prod", Namespace: "comity-system", Recorder: w.recorder, Log: logr.Discard(),
 		Clock: w.clock, Registry: prometheus.NewRegistry(),
 	})
-	w.set.ask = func(ctx context.Context, id, self model.ClusterID, config *rest.Config) (string, remote.Failure) {
+	w.set.requestLease = func(ctx context.Context, id, self model.ClusterID, config *rest.Config) (string, remote.Failure) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if w.answer == nil {
-			return remote.Ask(ctx, id, self, config)
+			return remote.ReadLease(ctx, id, self, config)
 		}
 		return w.answer()
 	}
@@ -65,11 +65,11 @@ func newWorld(t *testing.T) *world {
 		func(id model.ClusterID) { w.note("cluster " + string(id)) },
 	)
 	w.set.SubscribeReports(func(key types.NamespacedName) { w.note("report " + key.String()) }, func(model.ClusterID) {})
-	w.set.lead()
+	w.set.becomeLeader()
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(func() {
 		cancel()
-		if err := (closer{w.set}).Start(ctx); err != nil {
+		if err := (connectionCloser{w.set}).Start(ctx); err != nil {
 			t.Error(err)
 		}
 	})
@@ -91,15 +91,15 @@ func (w *world) times(what string) int {
 
 // secrets does what the reconciler does with these Secrets.
 func (w *world) secrets(secrets ...corev1.Secret) {
-	claims, refusals := judge(secrets, "a", "prod")
+	claims, refusals := assign(secrets, "a", "prod")
 	imported, err := w.set.importedOf(w.t.Context(), claims)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	w.set.mu.Lock()
 	w.set.report(secrets, refusals)
-	after := w.set.adopt(claims, imported)
-	w.set.publish()
+	after := w.set.apply(claims, imported)
+	w.set.updateView()
 	w.set.mu.Unlock()
 	after.do(w.set)
 }
@@ -114,7 +114,7 @@ func (w *world) join() {
 	w.await("its Lease, which is not waited for, was seen too", func() bool {
 		w.set.mu.Lock()
 		defer w.set.mu.Unlock()
-		return leases == 0 || w.set.members["b"].pulse.stamp != ""
+		return leases == 0 || w.set.members["b"].heartbeat.renewal != ""
 	})
 }
 
@@ -145,7 +145,7 @@ func (w *world) pass(seconds int) {
 		w.await("the question is answered", func() bool {
 			w.set.mu.Lock()
 			defer w.set.mu.Unlock()
-			return !slices.ContainsFunc(slices.Collect(maps.Values(w.set.members)), func(m *member) bool { return m.pulse.asking })
+			return !slices.ContainsFunc(slices.Collect(maps.Values(w.set.members)), func(m *member) bool { return m.heartbeat.requesting })
 		})
 	}
 }
@@ -157,8 +157,8 @@ func (w *world) renew(second int) {
 	w.await("the Lease is seen", func() bool {
 		w.set.mu.Lock()
 		defer w.set.mu.Unlock()
-		p := w.set.members["b"].pulse
-		return p.stamp == stamp(second) && p.watched.Equal(w.clock.Now())
+		p := w.set.members["b"].heartbeat
+		return p.renewal == stamp(second) && p.lastEvent.Equal(w.clock.Now())
 	})
 }
 

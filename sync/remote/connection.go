@@ -41,8 +41,8 @@ type Hooks struct {
 	// Report: what the peer says of importing an export changed; or, with the
 	// zero key, Reported did.
 	Report func(types.NamespacedName)
-	// Heard: the peer's Lease was read. It was renewed if the stamp is another one.
-	Heard func(c *Connection, stamp string)
+	// LeaseRead: the peer's Lease was read. It was renewed if the stamp is another one.
+	LeaseRead func(c *Connection, renewal string)
 	// State: what State returns changed.
 	State func(*Connection)
 	// Rejected: a record was read that cannot be believed.
@@ -77,11 +77,11 @@ type Connection struct {
 	// verified: everything was read, and the MemberRecord is what it should be.
 	verified atomic.Bool
 
-	mu      sync.Mutex
-	uid     types.UID // the only cluster that may be the peer; empty: any
-	listed  bool      // every required feed delivered its first list
-	told    bool      // the reports did
-	failing map[*feed]Failure
+	mu            sync.Mutex
+	uid           types.UID // the only cluster that may be the peer; empty: any
+	listed        bool      // every required feed delivered its first list
+	reportsListed bool      // the reports did
+	failing       map[*feed]Failure
 	// reported is what Reported gives, as refresh last found and told it.
 	reported bool
 	member   Failure // what is wrong with the MemberRecord
@@ -192,7 +192,7 @@ func (c *Connection) awaitReports(ctx context.Context) {
 		return
 	}
 	c.mu.Lock()
-	c.told = true
+	c.reportsListed = true
 	c.mu.Unlock()
 	c.refresh()
 }
@@ -214,12 +214,12 @@ func (c *Connection) refresh() {
 	now := c.listed && c.member == Failure{}
 	c.verified.Store(now)
 	changed := was != now || before.Reason != c.problem.Reason
-	_, mute := c.failing[c.feeds.reports]
-	reported := c.told || mute
-	news := now && reported != c.reported // before, nobody can ask
+	_, failed := c.failing[c.feeds.reports]
+	reported := c.reportsListed || failed
+	notify := now && reported != c.reported // before, nobody can ask
 	c.reported = reported
 	c.mu.Unlock()
-	if news {
+	if notify {
 		c.opts.Hooks.Report(types.NamespacedName{})
 	}
 	if changed {

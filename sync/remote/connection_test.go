@@ -66,7 +66,7 @@ func TestWhyAPeerCannotBeReadIsToldInOurWords(t *testing.T) {
 				Slices:    func(*Connection, types.NamespacedName) { t.Error("told of slices") },
 				Namespace: func(string) { t.Error("told of a namespace") },
 				Report:    func(types.NamespacedName) { t.Error("told of a report") },
-				Heard:     func(*Connection, string) { t.Error("told of a Lease") },
+				LeaseRead: func(*Connection, string) { t.Error("told of a Lease") },
 				State:     func(c *Connection) { p, _ := c.State(); told <- p },
 				Rejected:  func(*Connection, error) { t.Error("told of a record") },
 				Restored:  func(*Connection, *restoredetect.Found) { t.Error("told of a restore") },

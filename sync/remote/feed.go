@@ -150,8 +150,8 @@ func (f *feed) open(c *Connection, client rest.Interface, codec runtime.Paramete
 		toolscache.SharedIndexInformerOptions{Indexers: indexers, ObjectDescription: f.kind + " of cluster " + string(c.opts.ID)})
 
 	// Failures are told by feedResult; the default handler would log each retry.
-	silent := func(context.Context, *toolscache.Reflector, error) {}
-	if err := errors.Join(f.informer.SetWatchErrorHandlerWithContext(silent), f.informer.SetTransform(trim)); err != nil {
+	ignore := func(context.Context, *toolscache.Reflector, error) {}
+	if err := errors.Join(f.informer.SetWatchErrorHandlerWithContext(ignore), f.informer.SetTransform(trim)); err != nil {
 		return err
 	}
 	var err error
@@ -187,7 +187,7 @@ func (f *feed) reader(c *Connection, client rest.Interface, codec runtime.Parame
 				return nil, err
 			}
 			if f.listed != nil {
-				if err := c.confirm(ctx); err != nil {
+				if err := c.confirmMember(ctx); err != nil {
 					return nil, err // the feed of MemberRecords tells why
 				}
 				f.listed(into, opts.Continue != "")
@@ -197,7 +197,7 @@ func (f *feed) reader(c *Connection, client rest.Interface, codec runtime.Parame
 		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 			w, err := open(ctx, opts)
 			if err == nil && reflect.TypeOf(w) == emptyWatch {
-				err = errHungUp
+				err = errClosedEarly
 			}
 			c.feedResult(ctx, f, err)
 			if err != nil {
@@ -233,8 +233,8 @@ func (plainLists) IsWatchListSemanticsUnSupported() bool { return true }
 // client-go takes a connection that is closed before the answer for a watch
 // that ended early, and hides it behind a watch without events.
 var (
-	emptyWatch = reflect.TypeOf(watch.NewEmptyWatch())
-	errHungUp  = errors.New("the connection is closed before there is an answer")
+	emptyWatch     = reflect.TypeOf(watch.NewEmptyWatch())
+	errClosedEarly = errors.New("the connection is closed before there is an answer")
 )
 
 // trim drops what a reader never looks at and what makes up much of an object,

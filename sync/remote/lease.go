@@ -21,13 +21,13 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// askTimeout bounds a question to a peer that is not heard of, from the first
+// leaseTimeout bounds a question to a peer that is not heard of, from the first
 // packet on.
-const askTimeout = 5 * time.Second
+const leaseTimeout = 5 * time.Second
 
-// stampOf tells one renewal of a Lease from the next. Only whether two are equal
+// renewalOf tells one renewal of a Lease from the next. Only whether two are equal
 // means anything: no clock but our own is ever read.
-func stampOf(lease *coordinationv1.Lease) string {
+func renewalOf(lease *coordinationv1.Lease) string {
 	if lease.Spec.RenewTime == nil {
 		return string(lease.UID)
 	}
@@ -35,26 +35,26 @@ func stampOf(lease *coordinationv1.Lease) string {
 }
 
 func (c *Connection) leaseHandler() toolscache.ResourceEventHandler {
-	heard := func(obj any) {
+	read := func(obj any) {
 		if lease, ok := obj.(*coordinationv1.Lease); ok && lease.Name == string(c.opts.ID) {
-			c.opts.Hooks.Heard(c, stampOf(lease))
+			c.opts.Hooks.LeaseRead(c, renewalOf(lease))
 		}
 	}
-	return c.handler(func(_, now any) { heard(now) }, func(any) {})
+	return c.handler(func(_, now any) { read(now) }, func(any) {})
 }
 
-// Ask reads the peer's Lease once, over a connection of its own: where the
+// ReadLease reads the peer's Lease once, over a connection of its own: where the
 // network swallows what the watches should bring, an old connection tells
 // nothing. The failure says why there is no stamp.
-func Ask(ctx context.Context, id, self model.ClusterID, config *rest.Config) (stamp string, failure Failure) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+func ReadLease(ctx context.Context, id, self model.ClusterID, config *rest.Config) (renewal string, failure Failure) {
+	ctx, cancel := context.WithTimeout(ctx, leaseTimeout)
 	defer cancel()
 	f := &feed{kind: "Leases", namespace: model.ExchangeNamespace(id)}
-	client, hangUp, err := freshClient(config, self)
+	client, closeIdle, err := freshClient(config, self)
 	if err != nil {
 		return "", describe(id, f, err)
 	}
-	defer hangUp()
+	defer closeIdle()
 	lease, err := client.Leases(f.namespace).Get(ctx, string(id), metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -63,12 +63,12 @@ func Ask(ctx context.Context, id, self model.ClusterID, config *rest.Config) (st
 	case err != nil:
 		return "", describe(id, f, err)
 	}
-	return stampOf(lease), Failure{}
+	return renewalOf(lease), Failure{}
 }
 
-// Silent is the failure of a peer whose API server answers and whose Lease is
+// LeaseNotRenewed is the failure of a peer whose API server answers and whose Lease is
 // not renewed.
-func Silent(id model.ClusterID) Failure {
+func LeaseNotRenewed(id model.ClusterID) Failure {
 	return Failure{ReasonHeartbeatMissing, fmt.Sprintf("Lease %s/%s: is not renewed, although the peer's API server answers; expected a renewal every few seconds; "+
 		"what was read before is kept; remedy: Comity does not run in cluster %s, or may not write there; check its Deployment and its log",
 		model.ExchangeNamespace(id), id, id)}
@@ -77,21 +77,21 @@ func Silent(id model.ClusterID) Failure {
 // freshClient shares no connection with any other client.
 func freshClient(config *rest.Config, self model.ClusterID) (coordinationclient.CoordinationV1Interface, func(), error) {
 	config = rest.CopyConfig(config)
-	config.UserAgent, config.Timeout = "comity/"+string(self), askTimeout
+	config.UserAgent, config.Timeout = "comity/"+string(self), leaseTimeout
 	tlsConfig, err := rest.TLSConfigFor(config)
 	if err != nil {
 		return nil, nil, err
 	}
 	transport := &http.Transport{
-		TLSClientConfig: tlsConfig, TLSHandshakeTimeout: askTimeout, DisableKeepAlives: true,
-		DialContext: (&net.Dialer{Timeout: askTimeout}).DialContext,
+		TLSClientConfig: tlsConfig, TLSHandshakeTimeout: leaseTimeout, DisableKeepAlives: true,
+		DialContext: (&net.Dialer{Timeout: leaseTimeout}).DialContext,
 	}
 	wrapped, err := rest.HTTPWrappersForConfig(config, transport)
 	if err != nil {
 		return nil, nil, err
 	}
 	httpClient := NewClient(wrapped)
-	httpClient.Timeout = askTimeout
+	httpClient.Timeout = leaseTimeout
 	client, err := coordinationclient.NewForConfigAndClient(config, httpClient)
 	return client, transport.CloseIdleConnections, err
 }

@@ -47,12 +47,12 @@ func (c *Connection) checkMember(record *exchangev1alpha1.MemberRecord) Failure 
 	}
 }
 
-// confirm reads who the peer is once more, before a list of its exports takes
+// confirmMember reads who the peer is once more, before a list of its exports takes
 // the place of an earlier one. The two are read apart from each other, so where
 // an exchange was emptied, or the address leads to another cluster now, the
 // exports could seem withdrawn a moment before the peer is known to be no longer
 // itself. An error keeps the list from being taken.
-func (c *Connection) confirm(ctx context.Context) error {
+func (c *Connection) confirmMember(ctx context.Context) error {
 	if !c.verified.Load() {
 		return nil // nothing is concluded from what it lacks
 	}

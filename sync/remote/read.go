@@ -107,7 +107,7 @@ func (f *feed) copies(key types.NamespacedName) []*discoveryv1.EndpointSlice {
 	}
 	var out []*discoveryv1.EndpointSlice
 	for _, item := range items {
-		if slice, ok := opened(item); ok {
+		if slice, ok := unpack(item); ok {
 			out = append(out, slice)
 		}
 	}
@@ -162,8 +162,8 @@ func sliceKey(obj any) (types.NamespacedName, bool) {
 	return model.LabeledExport(slice.Labels)
 }
 
-// opened is a slice of the informer; false for one that belongs to nothing.
-func opened(item any) (*discoveryv1.EndpointSlice, bool) {
+// unpack is a slice of the informer; false for one that belongs to nothing.
+func unpack(item any) (*discoveryv1.EndpointSlice, bool) {
 	slice, ok := item.(*discoveryv1.EndpointSlice)
 	if !ok {
 		return nil, false
@@ -179,19 +179,19 @@ func opened(item any) (*discoveryv1.EndpointSlice, bool) {
 // handler tells of objects that came or changed, and of those that went. Until
 // what is read may be used nothing is told of: the owner reads everything when
 // that moment comes.
-func (c *Connection) handler(came func(before, now any), went func(any)) toolscache.ResourceEventHandler {
+func (c *Connection) handler(changed func(before, now any), removed func(any)) toolscache.ResourceEventHandler {
 	return toolscache.ResourceEventHandlerFuncs{
-		AddFunc: func(now any) { came(now, now) },
+		AddFunc: func(now any) { changed(now, now) },
 		UpdateFunc: func(before, now any) {
-			if !same(before, now) {
-				came(before, now)
+			if !isSameVersion(before, now) {
+				changed(before, now)
 			}
 		},
 		DeleteFunc: func(obj any) {
 			if tombstone, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
 				obj = tombstone.Obj
 			}
-			went(obj)
+			removed(obj)
 		},
 	}
 }
@@ -199,7 +199,7 @@ func (c *Connection) handler(came func(before, now any), went func(any)) toolsca
 // recordHandler tells changed of the keys of records, and that one is refused
 // whose content check finds wrong.
 func (c *Connection) recordHandler(check func(any) error, changed func(types.NamespacedName)) toolscache.ResourceEventHandler {
-	tell := func(obj any) {
+	notify := func(obj any) {
 		record, ok := obj.(metav1.Object)
 		if !ok || !c.verified.Load() {
 			return
@@ -212,8 +212,8 @@ func (c *Connection) recordHandler(check func(any) error, changed func(types.Nam
 		if err := check(now); err != nil {
 			c.opts.Hooks.Rejected(c, err)
 		}
-		tell(now)
-	}, tell)
+		notify(now)
+	}, notify)
 }
 
 func (c *Connection) exportHandler() toolscache.ResourceEventHandler {
@@ -241,21 +241,21 @@ func (c *Connection) reportHandler() toolscache.ResourceEventHandler {
 }
 
 func (c *Connection) sliceHandler() toolscache.ResourceEventHandler {
-	tell := func(obj any) {
+	notify := func(obj any) {
 		if key, ok := sliceKey(obj); ok && c.verified.Load() {
 			c.opts.Hooks.Slices(c, key)
 		}
 	}
 	return c.handler(func(before, now any) {
 		if before != now { // labels may have moved it to another export
-			tell(before)
+			notify(before)
 		}
-		tell(now)
-	}, tell)
+		notify(now)
+	}, notify)
 }
 
 func (c *Connection) namespaceHandler() toolscache.ResourceEventHandler {
-	tell := func(obj any) {
+	notify := func(obj any) {
 		if record, ok := obj.(*exchangev1alpha1.NamespaceRecord); ok && c.verified.Load() {
 			c.opts.Hooks.Namespace(record.Name)
 		}
@@ -266,8 +266,8 @@ func (c *Connection) namespaceHandler() toolscache.ResourceEventHandler {
 				c.opts.Hooks.Rejected(c, err)
 			}
 		}
-		tell(now)
-	}, tell)
+		notify(now)
+	}, notify)
 }
 
 func (c *Connection) memberHandler() toolscache.ResourceEventHandler {
@@ -278,8 +278,8 @@ func (c *Connection) memberHandler() toolscache.ResourceEventHandler {
 	}
 }
 
-// same reports whether an update is only the echo of a list after a reconnect.
-func same(before, now any) bool {
+// isSameVersion reports whether an update is only the echo of a list after a reconnect.
+func isSameVersion(before, now any) bool {
 	a, okA := before.(metav1.Object)
 	b, okB := now.(metav1.Object)
 	return okA && okB && a.GetResourceVersion() == b.GetResourceVersion()

@@ -123,7 +123,7 @@ func reading(t *testing.T) (*peer, *Connection, func(token string) *rest.Config,
 	c, err := Connect(context.Background(), Options{ID: "b", Self: "a", ClusterSet: "prod", Config: with("one"), Log: logr.Discard(), Hooks: Hooks{
 		Listed: func(*Connection, func(types.NamespacedName) bool) {}, Export: func(*Connection, types.NamespacedName) {},
 		Slices: func(*Connection, types.NamespacedName) {}, Namespace: func(name string) { namespaces <- name }, Report: func(types.NamespacedName) {},
-		Heard: func(*Connection, string) {}, State: func(*Connection) {}, Rejected: func(*Connection, error) {},
+		LeaseRead: func(*Connection, string) {}, State: func(*Connection) {}, Rejected: func(*Connection, error) {},
 		Restored: func(*Connection, *restoredetect.Found) {},
 	}})
 	if err != nil {

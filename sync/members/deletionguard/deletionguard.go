@@ -1,14 +1,13 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package deletionguard holds deletions that look like an accident.
+// Package deletionguard holds back deletions that look like an accident.
 //
-// It takes which exports of one peer are seen and which vanished; it gives those
-// that are held, so that what came of them is kept until they are back, an
-// administrator confirms, or the hold is over. It knows no clock, no peer and no
-// cause: many at once is all that it goes by. A process that starts anew has
-// seen nothing yet, so it says of what is here that it is Present, and then what
-// it finds instead.
+// It takes which exports of one peer exist and which disappeared, with the time of
+// each observation; it gives the ones that are held: too many disappeared at once,
+// so what was imported from them is kept until they return, an administrator
+// confirms the deletion, or the hold expires. It is kept apart because it is pure:
+// no clock, no client, no peer; the caller passes the time.
 package deletionguard
 
 import (
@@ -21,133 +20,135 @@ import (
 )
 
 const (
-	// window is the time within which vanished exports count together.
+	// window is the time within which deletions count together.
 	window = time.Minute
-	// least and share are the budget: by so many may the exports become fewer
-	// within a window, or one in so many, whichever is more.
-	least = 10
-	share = 4
-	// settled is how long nothing more may vanish before the number is told,
-	// and longest how long that may be put off.
-	settled = 2 * time.Second
-	longest = 10 * time.Second
+	// minBudget and budgetShare are how many exports may disappear within a window:
+	// minBudget, or one in budgetShare, whichever is more.
+	minBudget   = 10
+	budgetShare = 4
+	// settleTime is how long no further export may disappear before NewHolds counts
+	// them, and maxSettleTime how long that may be put off.
+	settleTime    = 2 * time.Second
+	maxSettleTime = 10 * time.Second
 )
 
 // Hold is one held deletion.
 type Hold struct {
-	// Since is when the export vanished, Until when that is believed; whole seconds.
+	// Since is when the export disappeared, Until when the hold expires; whole seconds.
 	Since, Until time.Time
-	// Budget is how many may vanish at once, Of how many exports there were. They
-	// are those of the first moment, so that a hold never changes.
+	// Budget is how many exports were allowed to disappear at once, Of how many there
+	// were. Both are those of the first moment, so that a hold never changes.
 	Budget, Of int
 }
 
 // Guard follows the exports of one peer. All methods may be called from any
 // goroutine.
 type Guard struct {
-	lasts time.Duration
+	holdTime time.Duration
 
-	mu        sync.Mutex
-	known     map[types.NamespacedName]struct{}
-	gone      map[types.NamespacedName]time.Time // believed, within the window, and not replaced
+	mu      sync.Mutex
+	present map[types.NamespacedName]struct{}
+	// deleted are the deletions within the window that were let through, and when,
+	// except those that a new export made up for.
+	deleted   map[types.NamespacedName]time.Time
 	held      map[types.NamespacedName]Hold
-	confirmed time.Time
+	confirmed time.Time // as given to Confirm
 
-	first, last time.Time // of what is held now
-	told        bool
+	firstHold, lastHold time.Time // of what is held now
+	reported            bool      // NewHolds has returned what is held now
 }
 
-// New returns a Guard that holds a deletion for so long.
-func New(lasts time.Duration) *Guard {
+// New returns a Guard that holds a deletion for holdTime.
+func New(holdTime time.Duration) *Guard {
 	return &Guard{
-		lasts: lasts, known: map[types.NamespacedName]struct{}{},
-		gone: map[types.NamespacedName]time.Time{}, held: map[types.NamespacedName]Hold{},
+		holdTime: holdTime, present: map[types.NamespacedName]struct{}{},
+		deleted: map[types.NamespacedName]time.Time{}, held: map[types.NamespacedName]Hold{},
 	}
 }
 
-// Present notes exports that are there; one that was held is so no longer. One
-// that is new takes the place of one that vanished: where exports come and go
-// as fast, as with namespaces that are made for a test, nothing is an accident.
+// Present records exports that exist, and ends their holds. A new export makes up
+// for the latest deletion: namespaces that are created and deleted all the time,
+// as by tests, are no accident.
 func (g *Guard) Present(keys ...types.NamespacedName) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, key := range keys {
-		_, known := g.known[key]
-		_, gone := g.gone[key]
+		_, present := g.present[key]
+		_, deleted := g.deleted[key]
 		_, held := g.held[key]
-		if !known && !gone && !held {
-			g.replace()
+		if !present && !deleted && !held {
+			g.dropLatestDeletion()
 		}
-		g.known[key] = struct{}{}
-		delete(g.gone, key)
+		g.present[key] = struct{}{}
+		delete(g.deleted, key)
 		delete(g.held, key)
 	}
-	g.reset()
+	g.resetReported()
 }
 
-// replace forgets what vanished last. It needs mu.
-func (g *Guard) replace() {
-	var last types.NamespacedName
-	for key, when := range g.gone {
-		if when.After(g.gone[last]) {
-			last = key
+// dropLatestDeletion needs mu.
+func (g *Guard) dropLatestDeletion() {
+	var latest types.NamespacedName
+	for key, when := range g.deleted {
+		if when.After(g.deleted[latest]) {
+			latest = key
 		}
 	}
-	delete(g.gone, last)
+	delete(g.deleted, latest)
 }
 
-// Absent notes that one export is not there. One that was not known to be, or
-// that was judged before, changes nothing.
+// Absent records that one export does not exist. It has no effect on an export
+// that was not Present since it was last Absent.
 func (g *Guard) Absent(key types.NamespacedName, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if _, known := g.known[key]; known {
-		g.judge([]types.NamespacedName{key}, now)
+	if _, present := g.present[key]; present {
+		g.decide([]types.NamespacedName{key}, now)
 	}
 }
 
-// Retain notes what a complete list holds: all that it lacks vanished at once
-// and is judged as a whole. What it holds beyond what is known is left to
-// Present, for when it can be read.
+// Retain records a complete list: every known export for which present is false
+// disappeared at once, and all of them are held or none. An export that is in the
+// list and not known yet is recorded by Present, once it can be read.
 func (g *Guard) Retain(present func(types.NamespacedName) bool, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	var lacking []types.NamespacedName
-	for key := range g.known {
+	var absent []types.NamespacedName
+	for key := range g.present {
 		if !present(key) {
-			lacking = append(lacking, key)
+			absent = append(absent, key)
 		}
 	}
-	if len(lacking) > 0 {
-		g.judge(lacking, now)
+	if len(absent) > 0 {
+		g.decide(absent, now)
 	}
 }
 
-// judge believes that all of these are gone, or holds all of them.
-func (g *Guard) judge(vanished []types.NamespacedName, now time.Time) {
-	maps.DeleteFunc(g.gone, func(_ types.NamespacedName, when time.Time) bool { return now.Sub(when) >= window })
-	of := len(g.known) + len(g.gone) + len(g.held)
-	budget := max(least, of/share)
-	// What is held counts as long as it is: while one accident is looked into,
-	// more of the same is no news.
-	fits := len(g.gone)+len(g.held)+len(vanished) <= budget
+// decide lets all of these deletions through, or holds all of them. It needs mu.
+func (g *Guard) decide(absent []types.NamespacedName, now time.Time) {
+	maps.DeleteFunc(g.deleted, func(_ types.NamespacedName, when time.Time) bool { return now.Sub(when) >= window })
+	of := len(g.present) + len(g.deleted) + len(g.held)
+	budget := max(minBudget, of/budgetShare)
+	// Held deletions use up the budget as long as they are held: until an accident
+	// is over, further deletions are part of it.
+	fits := len(g.deleted)+len(g.held)+len(absent) <= budget
 	since := now.UTC().Truncate(time.Second)
-	for _, key := range vanished {
-		delete(g.known, key)
+	for _, key := range absent {
+		delete(g.present, key)
 		switch {
 		case !g.confirmed.Before(since):
 		case fits:
-			g.gone[key] = now
+			g.deleted[key] = now
 		default:
 			if len(g.held) == 0 {
-				g.first = now
+				g.firstHold = now
 			}
-			g.held[key], g.last = Hold{Since: since, Until: since.Add(g.lasts), Budget: budget, Of: of}, now
+			g.held[key], g.lastHold = Hold{Since: since, Until: since.Add(g.holdTime), Budget: budget, Of: of}, now
 		}
 	}
 }
 
-// Held is the hold of key, if there is one.
+// Held returns the hold of key, if there is one.
 func (g *Guard) Held(key types.NamespacedName) (Hold, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -162,18 +163,18 @@ func (g *Guard) Keys() []types.NamespacedName {
 	return slices.Collect(maps.Keys(g.held))
 }
 
-// Expire ends the holds whose time is over, and lists them.
+// Expire ends the holds that have lasted long enough, and lists them.
 func (g *Guard) Expire(now time.Time) []types.NamespacedName {
 	return g.release(func(h Hold) bool { return !now.Before(h.Until) })
 }
 
-// Confirm ends the holds of what vanished up to then, and lists them; what
-// vanished unheld up to then was meant as well, and counts for nothing more. A
-// time to come confirms beforehand; the zero time confirms nothing.
+// Confirm ends the holds of exports that disappeared up to then, and lists them.
+// Deletions up to then that were not held no longer count. A time in the future
+// confirms in advance; the zero time confirms nothing.
 func (g *Guard) Confirm(then time.Time) []types.NamespacedName {
 	g.mu.Lock()
 	g.confirmed = then
-	maps.DeleteFunc(g.gone, func(_ types.NamespacedName, when time.Time) bool { return !when.After(then) })
+	maps.DeleteFunc(g.deleted, func(_ types.NamespacedName, when time.Time) bool { return !when.After(then) })
 	g.mu.Unlock()
 	return g.release(func(h Hold) bool { return !h.Since.After(then) })
 }
@@ -187,30 +188,30 @@ func (g *Guard) release(over func(Hold) bool) (out []types.NamespacedName) {
 			out = append(out, key)
 		}
 	}
-	g.reset()
+	g.resetReported()
 	return out
 }
 
-// reset ends the telling once nothing is held. It needs mu.
-func (g *Guard) reset() {
+// resetReported needs mu.
+func (g *Guard) resetReported() {
 	if len(g.held) == 0 {
-		g.told = false
+		g.reported = false
 	}
 }
 
-// News is true once for each accident, as soon as its extent is known: how many
-// are held, and the first of the holds.
-func (g *Guard) News(now time.Time) (held int, hold Hold, news bool) {
+// NewHolds is true once for each accident, after settleTime: it returns how many
+// exports are held, and the first of the holds.
+func (g *Guard) NewHolds(now time.Time) (held int, first Hold, isNew bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.held) == 0 || g.told || (now.Sub(g.last) < settled && now.Sub(g.first) < longest) {
+	if len(g.held) == 0 || g.reported || (now.Sub(g.lastHold) < settleTime && now.Sub(g.firstHold) < maxSettleTime) {
 		return 0, Hold{}, false
 	}
-	g.told = true
+	g.reported = true
 	for _, h := range g.held {
-		if hold.Since.IsZero() || h.Since.Before(hold.Since) {
-			hold = h
+		if first.Since.IsZero() || h.Since.Before(first.Since) {
+			first = h
 		}
 	}
-	return len(g.held), hold, true
+	return len(g.held), first, true
 }

@@ -141,7 +141,7 @@ func TestAnAccidentIsNewsOnceItsExtentIsKnown(t *testing.T) {
 		if s < 5 {
 			stream(g, s*10, s*10+10, at(s))
 		}
-		if held, hold, news := g.News(at(s)); news {
+		if held, hold, isNew := g.NewHolds(at(s)); isNew {
 			got = append(got, fmt.Sprint(s, ": ", held, " of ", hold.Of))
 		}
 	}
@@ -150,8 +150,8 @@ func TestAnAccidentIsNewsOnceItsExtentIsKnown(t *testing.T) {
 	}
 	g.Expire(at(700))
 	relist(g, 50, 100, at(800))
-	if held, _, news := g.News(at(802)); !news || held != 50 {
-		t.Errorf("the next accident: %d, %v", held, news)
+	if held, _, isNew := g.NewHolds(at(802)); !isNew || held != 50 {
+		t.Errorf("the next accident: %d, %v", held, isNew)
 	}
 }
 

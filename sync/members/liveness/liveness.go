@@ -1,11 +1,12 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package liveness says whether a peer is heard of: Connected, Stale or Lost.
+// Package liveness computes whether a peer is Connected, Stale or Lost.
 //
-// It takes moments at which something was heard and the time now; it gives a
-// model.Liveness that changes only at transitions. All times are this cluster's:
-// no clock of a peer is ever compared. It waits for nothing and asks nobody.
+// It takes the times at which the Lease of the peer was seen renewed, and the
+// present time; it gives a model.Liveness that changes only at transitions. It is
+// kept apart because it is pure: no clock, no client and no wait. All times are
+// those of this cluster; no clock of a peer is compared with another.
 package liveness
 
 import (
@@ -14,77 +15,74 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// Times are how long a peer may be silent before it is Stale, and then Lost.
+// Times are how long a Lease may lack a renewal before its peer is Stale, and then Lost.
 type Times struct{ Stale, Lost time.Duration }
 
 // Tracker follows one peer. It is not safe for concurrent use.
 type Tracker struct {
 	times Times
-	// since is from when silence counts: when the peer was last heard of, or,
-	// until it ever was, when it was first looked for or first read.
-	since   time.Time
-	heard   time.Time // zero if never
-	contact model.Liveness
+	// since is the start of the time without a renewal: the last renewal, or,
+	// before the first, when the Tracker was made or the peer was first read.
+	since       time.Time
+	lastRenewal time.Time // zero if none was seen
+	liveness    model.Liveness
 }
 
-// New returns a Tracker of a peer that is looked for from now on. It is
-// Connected until it was silent for as long as any other may be.
+// New returns a Tracker of a peer whose Lease is watched from now on. The peer is
+// Connected at first, and has as long as any other to renew its Lease.
 func New(times Times, now time.Time) *Tracker {
-	return &Tracker{times: times, since: now, contact: model.Liveness{State: model.Connected}}
+	return &Tracker{times: times, since: now, liveness: model.Liveness{State: model.Connected}}
 }
 
-// Liveness is the state as it was last judged.
-func (t *Tracker) Liveness() model.Liveness { return t.contact }
+// Liveness is the state as of the last Renewed or Update.
+func (t *Tracker) Liveness() model.Liveness { return t.liveness }
 
-// Heard notes that the peer was heard of, and reports whether that ends a
-// silence.
-func (t *Tracker) Heard(now time.Time) bool {
-	t.since, t.heard = now, now
-	ended := t.contact.State != model.Connected
-	t.contact = model.Liveness{State: model.Connected}
-	return ended
+// Renewed records a renewal of the Lease, and reports whether the peer was not
+// Connected before.
+func (t *Tracker) Renewed(now time.Time) bool {
+	t.since, t.lastRenewal = now, now
+	changed := t.liveness.State != model.Connected
+	t.liveness = model.Liveness{State: model.Connected}
+	return changed
 }
 
-// Reached notes that the peer's API server was read for the first time. It
-// proves nothing of the agent there, but gives that time to be heard of.
+// Reached records that the API server of the peer was read for the first time. It
+// proves nothing about the agent there, but gives it time for a renewal.
 func (t *Tracker) Reached(now time.Time) {
-	if t.heard.IsZero() && t.contact.State == model.Connected {
+	if t.lastRenewal.IsZero() && t.liveness.State == model.Connected {
 		t.since = now
 	}
 }
 
-// Excuse takes d out of the silence: this process did not run for so long, and
-// could not have heard anything.
-func (t *Tracker) Excuse(d time.Duration) { t.since = t.since.Add(d) }
+// Skip leaves d out of the time without a renewal: this process did not run for
+// so long, and could not have seen one.
+func (t *Tracker) Skip(d time.Duration) { t.since = t.since.Add(d) }
 
-// Due reports whether the silence is long enough for a worse state.
-func (t *Tracker) Due(now time.Time) bool { return t.state(now) != t.contact.State }
+// Overdue reports whether there was no renewal for as long as makes a peer Stale.
+func (t *Tracker) Overdue(now time.Time) bool { return now.Sub(t.since) >= t.times.Stale }
 
-// Silent reports whether nothing was heard for as long as makes a peer Stale.
-func (t *Tracker) Silent(now time.Time) bool { return now.Sub(t.since) >= t.times.Stale }
-
-// Judge moves to the state that the silence has come to, and reports whether
-// that is another one. Reason and message say what keeps the peer from being heard.
-func (t *Tracker) Judge(now time.Time, reason, message string) bool {
+// Update sets the state that follows from the time without a renewal, and reports
+// whether it changed. Reason and message say why there was none.
+func (t *Tracker) Update(now time.Time, reason, message string) bool {
 	state := t.state(now)
-	if state == t.contact.State || state == model.Connected {
-		return false // only being heard of ends a silence
+	if state == t.liveness.State || state == model.Connected {
+		return false // only a renewal makes a peer Connected
 	}
-	t.contact = model.Liveness{State: state, Since: seconds(now), Confirmed: seconds(t.heard), Reason: reason, Message: message}
+	t.liveness = model.Liveness{State: state, Since: seconds(now), Confirmed: seconds(t.lastRenewal), Reason: reason, Message: message}
 	return true
 }
 
 func (t *Tracker) state(now time.Time) model.LivenessState {
-	switch silence := now.Sub(t.since); {
-	case silence >= t.times.Lost:
+	switch without := now.Sub(t.since); {
+	case without >= t.times.Lost:
 		return model.Lost
-	case silence >= t.times.Stale:
+	case without >= t.times.Stale:
 		return model.Stale
 	}
 	return model.Connected
 }
 
-// seconds is what a condition shows of a time.
+// seconds is the precision of times in conditions.
 func seconds(t time.Time) time.Time {
 	if t.IsZero() {
 		return time.Time{}
