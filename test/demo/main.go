@@ -1,12 +1,12 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command demo plays Comity's whole story on three real clusters, with the real
-// output of every command, and fails at the first thing that is not as told.
+// Command demo shows what Comity does on three real clusters, with the real output
+// of every command, and fails at the first difference from what it expects.
 //
 // It takes the kind of clusters and where to stop, and gives an exit code: 0
-// when all was as it should be. It ends all that it started, unless asked to
-// keep it until Ctrl-C, and touches no cluster of the user's.
+// when everything was as expected. It ends all that it started, unless asked to
+// keep it until Ctrl-C, and changes no cluster of the user.
 package main
 
 import (
@@ -23,8 +23,8 @@ import (
 	"github.com/spf13/pflag"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/comity-mcs/comity/test/demo/story"
-	"github.com/comity-mcs/comity/test/demo/tell"
+	"github.com/comity-mcs/comity/test/demo/output"
+	"github.com/comity-mcs/comity/test/demo/steps"
 	"github.com/comity-mcs/comity/test/demo/world"
 )
 
@@ -42,7 +42,7 @@ func parse(args []string) (options, error) {
 	flags := pflag.NewFlagSet("demo", pflag.ContinueOnError)
 	flags.Var(&o.clusters, "clusters", "control-planes (processes; no Docker, no root) or kind (needs Docker)")
 	flags.StringVar(&o.stopAfter, "stop-after", "", "end after this step: "+strings.Join(stepNames(world.InDocker), ", "))
-	flags.BoolVar(&o.keep, "keep", false, "leave everything running until Ctrl-C, and tell how to look around")
+	flags.BoolVar(&o.keep, "keep", false, "leave everything running until Ctrl-C, and say how to look around")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -60,7 +60,7 @@ func parse(args []string) (options, error) {
 
 func stepNames(kind world.Kind) []string {
 	var names []string
-	for _, step := range story.Steps(kind) {
+	for _, step := range steps.Steps(kind) {
 		names = append(names, step.Name)
 	}
 	return names
@@ -79,7 +79,7 @@ func run(args []string, out io.Writer) int {
 	log.SetLogger(logr.Discard()) // else controller-runtime complains after 30 s that no one did
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	if err := demo(ctx, o, tell.New(out)); err != nil {
+	if err := demo(ctx, o, output.New(out)); err != nil {
 		fmt.Fprintf(os.Stderr, "\ndemo: %v\n", err)
 		if !o.keep && ctx.Err() == nil {
 			fmt.Fprintln(os.Stderr, "\ndemo: everything was ended; --keep leaves it running to look around")
@@ -89,8 +89,8 @@ func run(args []string, out io.Writer) int {
 	return 0
 }
 
-// demo plays the story and ends what it started.
-func demo(ctx context.Context, o options, t *tell.Teller) (err error) {
+// demo runs the steps and ends what it started.
+func demo(ctx context.Context, o options, t *output.Printer) (err error) {
 	w, err := world.New(t, o.clusters)
 	if err != nil {
 		return err
@@ -104,7 +104,7 @@ func demo(ctx context.Context, o options, t *tell.Teller) (err error) {
 	t.Times()
 	if o.keep && ctx.Err() == nil {
 		if err != nil {
-			t.Say("\nIt FAILED: %v", err)
+			t.Print("\nIt FAILED: %v", err)
 		}
 		w.LookAround()
 		<-ctx.Done()
@@ -112,10 +112,10 @@ func demo(ctx context.Context, o options, t *tell.Teller) (err error) {
 	return err
 }
 
-// play plays the steps up to the one to stop after.
+// play runs the steps up to the one to stop after.
 func play(ctx context.Context, o options, w *world.World) error {
-	for _, step := range story.Steps(o.clusters) {
-		if err := w.Tell.Step(step.Title, func() error { return step.Play(ctx, w) }); err != nil {
+	for _, step := range steps.Steps(o.clusters) {
+		if err := w.Out.Step(step.Title, func() error { return step.Play(ctx, w) }); err != nil {
 			return fmt.Errorf("step %s: %w", step.Name, err)
 		}
 		if step.Name == o.stopAfter {

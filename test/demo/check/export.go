@@ -1,7 +1,7 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package check tells whether a cluster holds what the demo says it does.
+// Package check checks whether a cluster holds what the demo says it does.
 //
 // It takes members and what is exported, reads the objects behind it, and gives
 // nil or an error with what was expected and what was found instead. The truth
@@ -52,7 +52,7 @@ func (e Export) Host() string { return e.Name + "." + e.Namespace + ".svc.cluste
 // Sources are the clusters that export it, in order.
 func (e Export) Sources() []string { return slices.Sorted(maps.Keys(e.Pods)) }
 
-// Reaches tells whether a cluster imports it.
+// Reaches reports whether a cluster imports it.
 func (e Export) Reaches(cluster string) bool {
 	_, exports := e.Pods[cluster]
 	return exports || e.Scope == nil || slices.Contains(e.Scope, cluster)

@@ -10,7 +10,7 @@ import (
 	"github.com/comity-mcs/comity/test/install"
 )
 
-// Kind tells how clusters are made. It is a flag's value.
+// Kind is how clusters are made. It is a flag's value.
 type Kind string
 
 // The kinds of clusters.

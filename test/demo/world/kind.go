@@ -42,12 +42,12 @@ func (k *inDocker) build(ctx context.Context) error {
 		return err
 	}
 	image := repository + ":" + tag
-	k.world.Tell.Command("make", "image", "IMAGE="+image)
-	if err := k.world.Tell.Wait("make image", func() error { return source.LoadImage(ctx, image) }); err != nil {
+	k.world.Out.Command("make", "image", "IMAGE="+image)
+	if err := k.world.Out.Wait("make image", func() error { return source.LoadImage(ctx, image) }); err != nil {
 		return err
 	}
-	k.world.Tell.Command("go", "build", "./cmd/kubectl-comity")
-	return k.world.Tell.Wait("go build", func() error {
+	k.world.Out.Command("go", "build", "./cmd/kubectl-comity")
+	return k.world.Out.Wait("go build", func() error {
 		platform := release.Platform{OS: runtime.GOOS, Arch: runtime.GOARCH}
 		return source.Compile(ctx, release.Plugin, platform, k.world.path("bin", "kubectl-comity"))
 	})
@@ -61,7 +61,7 @@ func (k *inDocker) start(ctx context.Context, ids []string) ([]clusters.Cluster,
 			images = append(images, used)
 		}
 	}
-	started, err := kind.Start(ctx, kind.Options{IDs: ids, Dir: k.world.path("clusters"), Images: images, Fresh: true, Out: k.world.Tell.Lines()})
+	started, err := kind.Start(ctx, kind.Options{IDs: ids, Dir: k.world.path("clusters"), Images: images, Fresh: true, Out: k.world.Out.Lines()})
 	if err != nil {
 		return nil, err
 	}
@@ -93,9 +93,9 @@ func (k *inDocker) helm(ctx context.Context, release string, args func(id string
 	for _, id := range IDs() {
 		command := append([]string{"helm", "upgrade", "--install", release}, args(id)...)
 		commands[id] = append(command, "--kube-context", id, "--wait", "--timeout", "5m")
-		k.world.Tell.Command(commands[id]...)
+		k.world.Out.Command(commands[id]...)
 	}
-	return k.world.Tell.Wait("helm upgrade --install "+release, func() error {
+	return k.world.Out.Wait("helm upgrade --install "+release, func() error {
 		group, ctx := errgroup.WithContext(ctx)
 		for _, id := range IDs() {
 			group.Go(func() error {
@@ -113,13 +113,13 @@ func (k *inDocker) helm(ctx context.Context, release string, args func(id string
 func (k *inDocker) join(ctx context.Context) error {
 	for _, command := range [][]string{{"coredns", "enable"}, {"join"}} {
 		words := append(append([]string{"kubectl", "comity"}, command...), IDs()...)
-		k.world.Tell.Command(words...)
+		k.world.Out.Command(words...)
 		var out string
-		err := k.world.Tell.Wait(strings.Join(command, " "), func() (err error) {
+		err := k.world.Out.Wait(strings.Join(command, " "), func() (err error) {
 			out, err = k.world.run(ctx, installTimeout, words...)
 			return err
 		})
-		k.world.Tell.Output(out)
+		k.world.Out.Output(out)
 		if err != nil {
 			return fmt.Errorf("%s: %w", strings.Join(words, " "), err)
 		}

@@ -37,19 +37,19 @@ func (w *World) run(ctx context.Context, timeout time.Duration, command ...strin
 	return string(out), err
 }
 
-// Show tells a command and what it printed, and expects that it succeeds.
+// Show prints a command and its output, and expects that it succeeds.
 func (w *World) Show(ctx context.Context, cluster string, args ...string) (string, error) {
-	out, err := w.tell(ctx, cluster, args...)
+	out, err := w.show(ctx, cluster, args...)
 	if err != nil {
 		return out, fmt.Errorf("expected that `%s` succeeds: %w", commandLine(cluster, args), err)
 	}
 	return out, nil
 }
 
-// ShowRefused tells a command and what it printed, and expects that it fails
+// ShowRefused prints a command and its output, and expects that it fails
 // with each of these texts.
 func (w *World) ShowRefused(ctx context.Context, expected []string, cluster string, args ...string) error {
-	out, err := w.tell(ctx, cluster, args...)
+	out, err := w.show(ctx, cluster, args...)
 	var exit *exec.ExitError
 	switch {
 	case err == nil:
@@ -60,10 +60,10 @@ func (w *World) ShowRefused(ctx context.Context, expected []string, cluster stri
 	return Contains(out, expected...)
 }
 
-func (w *World) tell(ctx context.Context, cluster string, args ...string) (string, error) {
-	w.Tell.Command(append([]string{"kubectl", "--context", cluster}, args...)...)
+func (w *World) show(ctx context.Context, cluster string, args ...string) (string, error) {
+	w.Out.Command(append([]string{"kubectl", "--context", cluster}, args...)...)
 	out, err := w.Kubectl(ctx, cluster, args...)
-	w.Tell.Output(out)
+	w.Out.Output(out)
 	return out, err
 }
 

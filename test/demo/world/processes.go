@@ -37,12 +37,12 @@ type processes struct {
 func (p *processes) binary() string { return p.world.path("bin", "comity") }
 
 func (p *processes) build(ctx context.Context) error {
-	p.world.Tell.Command("go", "build", "-o", p.binary(), "./cmd/comity")
-	return p.world.Tell.Wait("go build ./cmd/comity", func() error { return install.Build(ctx, p.binary()) })
+	p.world.Out.Command("go", "build", "-o", p.binary(), "./cmd/comity")
+	return p.world.Out.Wait("go build ./cmd/comity", func() error { return install.Build(ctx, p.binary()) })
 }
 
 func (p *processes) start(ctx context.Context, ids []string) ([]clusters.Cluster, error) {
-	err := p.world.Tell.Wait("the clusters start", func() (err error) {
+	err := p.world.Out.Wait("the clusters start", func() (err error) {
 		p.clusters, err = controlplane.Start(ctx, controlplane.Options{IDs: ids, Dir: p.world.path("clusters")})
 		return err
 	})
@@ -62,7 +62,7 @@ func (p *processes) start(ctx context.Context, ids []string) ([]clusters.Cluster
 }
 
 func (p *processes) install(ctx context.Context) error {
-	return p.world.Tell.Wait("Comity is installed", func() error {
+	return p.world.Out.Wait("Comity is installed", func() error {
 		group, ctx := errgroup.WithContext(ctx)
 		for _, m := range p.world.Members {
 			group.Go(func() error {
@@ -103,11 +103,11 @@ func (p *processes) join(ctx context.Context) error {
 					made++
 				}
 			}}
-			err := w.Tell.Wait("join", func() error { return join.Connect(ctx, side(a, b), side(b, a), opts) })
+			err := w.Out.Wait("join", func() error { return join.Connect(ctx, side(a, b), side(b, a), opts) })
 			if err != nil {
 				return fmt.Errorf("join %s and %s: %w", a.ID(), b.ID(), err)
 			}
-			w.Tell.Output(fmt.Sprintf("%s and %s joined: %d objects made", a.ID(), b.ID(), made))
+			w.Out.Output(fmt.Sprintf("%s and %s joined: %d objects made", a.ID(), b.ID(), made))
 		}
 	}
 	return nil

@@ -63,14 +63,14 @@ func (w *World) Install(ctx context.Context) error {
 	if err := w.backend.install(ctx); err != nil {
 		return err
 	}
-	w.Tell.Say("It runs %s, with the rights of its service account. Its policies:", w.backend.place())
+	w.Out.Print("It runs %s, with the rights of its service account. Its policies:", w.backend.place())
 	_, err := w.Show(ctx, "cluster-1", "get", "exportpolicies")
 	return err
 }
 
 // Join joins every two members, and waits until each knows all others.
 func (w *World) Join(ctx context.Context) error {
-	w.Tell.Say("Each gets exchange namespaces, an account for each other one that may read two of them, and a credential for each other one:")
+	w.Out.Print("Each gets exchange namespaces, an account for each other one that may read two of them, and a credential for each other one:")
 	if err := w.backend.join(ctx); err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ import (
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/test/clusters"
 	"github.com/comity-mcs/comity/test/clusters/binaries"
-	"github.com/comity-mcs/comity/test/demo/tell"
+	"github.com/comity-mcs/comity/test/demo/output"
 )
 
 // Set is the name of the clusterset.
@@ -45,8 +45,8 @@ type Member struct {
 
 // World is where the demo plays. Use New.
 type World struct {
-	Tell *tell.Teller
-	// Kind tells how clusters are made.
+	Out *output.Printer
+	// Kind is how clusters are made.
 	Kind Kind
 	// Dir keeps kubeconfigs, logs and data until Close.
 	Dir     string
@@ -80,7 +80,7 @@ type backend interface {
 }
 
 // New prepares a world; it starts nothing yet.
-func New(t *tell.Teller, kind Kind) (*World, error) {
+func New(t *output.Printer, kind Kind) (*World, error) {
 	provider, err := binaries.New()
 	if err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func New(t *tell.Teller, kind Kind) (*World, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a directory for the demo: %w", err)
 	}
-	w := &World{Tell: t, Kind: kind, Dir: dir, root: provider.Root, programs: provider}
+	w := &World{Out: t, Kind: kind, Dir: dir, root: provider.Root, programs: provider}
 	w.backend = newBackend(w)
 	return w, nil
 }
@@ -120,7 +120,7 @@ func (w *World) Others(id string) []*Member {
 func (w *World) Await(ctx context.Context, what string, check func(context.Context) error) error {
 	limited, cancel := context.WithTimeout(ctx, w.Kind.patience())
 	defer cancel()
-	return w.Tell.Wait(what, func() error {
+	return w.Out.Wait(what, func() error {
 		tick := time.NewTicker(50 * time.Millisecond)
 		defer tick.Stop()
 		var wrong error

@@ -1,7 +1,7 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package story
+package steps
 
 import (
 	"context"
@@ -37,7 +37,7 @@ func imports(ctx context.Context, w *world.World) error {
 	if err := w.Await(ctx, "every cluster in scope imports every export", func(ctx context.Context) error { return settled(ctx, w, exports()) }); err != nil {
 		return err
 	}
-	w.Tell.Say("Every import is there, answered for by a derived Service, with one slice or more per source cluster:")
+	w.Out.Print("Every import is there, answered for by a derived Service, with one slice or more per source cluster:")
 	for _, m := range w.Members {
 		for _, args := range [][]string{
 			{"get", "serviceimports", "-A", "-o", "wide"},
@@ -49,7 +49,7 @@ func imports(ctx context.Context, w *world.World) error {
 			}
 		}
 	}
-	w.Tell.Say("The exporting clusters are told so:")
+	w.Out.Print("The exporting clusters are told so:")
 	_, err := w.Show(ctx, one, "get", "serviceexports", "-A", "-o",
 		`custom-columns=NAMESPACE:.metadata.namespace,NAME:.metadata.name,VALID:.status.conditions[?(@.type=="Valid")].status,`+
 			`READY:.status.conditions[?(@.type=="Ready")].message,CONFLICT:.status.conditions[?(@.type=="Conflict")].status`)

@@ -1,7 +1,7 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package story
+package steps
 
 import (
 	"context"
@@ -22,7 +22,7 @@ func reach(ctx context.Context, w *world.World) error {
 	if _, err := w.Show(ctx, three, "wait", "pod/client", "--for=condition=Ready", "--timeout=50s"); err != nil {
 		return err
 	}
-	w.Tell.Say("web-service runs in cluster-1 alone. From a Pod in cluster-3, by name and by clusterset IP:")
+	w.Out.Print("web-service runs in cluster-1 alone. From a Pod in cluster-3, by name and by clusterset IP:")
 	imported, err := check.Import(ctx, w.Member(three), web)
 	if err != nil {
 		return err
@@ -32,7 +32,7 @@ func reach(ctx context.Context, w *world.World) error {
 			return err
 		}
 	}
-	w.Tell.Say("One Pod of many, by a name of its own:")
+	w.Out.Print("One Pod of many, by a name of its own:")
 	if err := answered(ctx, w, "http://cassandra-0.cluster-2."+rings.Host()+":9042/hostname", "cassandra-0"); err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ const requests = 36
 
 // balanced shows that kube-proxy spreads requests over the Pods of all clusters.
 func balanced(ctx context.Context, w *world.World) error {
-	w.Tell.Say("api runs in all three. Who answers %d requests from cluster-3:", requests)
+	w.Out.Print("api runs in all three. Who answers %d requests from cluster-3:", requests)
 	script := fmt.Sprintf(`curl -sS --max-time 5 -H "Connection: close" -w "\n" "http://%s:8080/hostname?[1-%d]" | sort | uniq -c`, api.Host(), requests)
 	out, err := w.Show(ctx, three, "exec", "client", "--", "sh", "-c", script)
 	if err != nil {
@@ -99,6 +99,6 @@ func balanced(ctx context.Context, w *world.World) error {
 		}
 		rows = append(rows, []string{source, strconv.Itoa(sum)})
 	}
-	w.Tell.Table(rows)
+	w.Out.Table(rows)
 	return nil
 }

@@ -1,7 +1,7 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package story
+package steps
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 // scope narrows an export to one cluster, and lets the cluster outside try to
 // read it nevertheless.
 func scope(ctx context.Context, w *world.World) error {
-	w.Tell.Say("internal-api was applied with the label export-to: \"cluster-2,cluster-3\". A label cannot hold a comma, so the webhook made an annotation of it:")
+	w.Out.Print("internal-api was applied with the label export-to: \"cluster-2,cluster-3\". A label cannot hold a comma, so the webhook made an annotation of it:")
 	out, err := w.Show(ctx, one, "-n", production, "get", "serviceexport", internal.Name, "-o",
 		`custom-columns=NAME:.metadata.name,LABELS:.metadata.labels,EXPORT TO:.metadata.annotations.comity\.dev/export-to`)
 	if err != nil {
@@ -24,14 +24,14 @@ func scope(ctx context.Context, w *world.World) error {
 	if err := world.Contains(out, "<none> cluster-2,cluster-3"); err != nil {
 		return err
 	}
-	w.Tell.Say("Each of the two has an exchange namespace of its own for it:")
+	w.Out.Print("Each of the two has an exchange namespace of its own for it:")
 	if err := published(ctx, w, two, three); err != nil {
 		return err
 	}
 	if _, err := w.Show(ctx, one, "get", "exportrecords", "-A"); err != nil {
 		return err
 	}
-	w.Tell.Say("Now to cluster-2 alone:")
+	w.Out.Print("Now to cluster-2 alone:")
 	if _, err := w.Show(ctx, one, "-n", production, "annotate", "serviceexport", internal.Name, "--overwrite", model.AnnotationExportTo+"="+two); err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func published(ctx context.Context, w *world.World, readers ...string) error {
 // strangers uses the credentials that cluster-2 and cluster-3 have for cluster-1.
 func strangers(ctx context.Context, w *world.World) error {
 	place := scoped(two)
-	w.Tell.Say("What cluster-3 may do in cluster-1, with the credential in its Secret comity-system/peer-cluster-1 (context cluster-3@cluster-1):")
+	w.Out.Print("What cluster-3 may do in cluster-1, with the credential in its Secret comity-system/peer-cluster-1 (context cluster-3@cluster-1):")
 	outside, err := w.AsPeer(ctx, three, one)
 	if err != nil {
 		return err
@@ -88,7 +88,7 @@ func strangers(ctx context.Context, w *world.World) error {
 	if err := w.ShowRefused(ctx, []string{"Forbidden"}, outside, "-n", production, "get", "services"); err != nil {
 		return err
 	}
-	w.Tell.Say("And cluster-2:")
+	w.Out.Print("And cluster-2:")
 	inside, err := w.AsPeer(ctx, two, one)
 	if err != nil {
 		return err

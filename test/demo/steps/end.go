@@ -1,7 +1,7 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package story
+package steps
 
 import (
 	"context"
@@ -49,7 +49,7 @@ func end(ctx context.Context, w *world.World) error {
 			}
 		}
 	}
-	w.Tell.Say("The Services themselves are as they were:")
+	w.Out.Print("The Services themselves are as they were:")
 	_, err = w.Show(ctx, one, "get", "services", "-A")
 	return err
 }

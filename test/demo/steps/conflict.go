@@ -1,7 +1,7 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package story
+package steps
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 
 // conflict makes one cluster disagree about a port, and agree again.
 func conflict(ctx context.Context, w *world.World) error {
-	w.Tell.Say("cluster-2 moves api to another port than the others have:")
+	w.Out.Print("cluster-2 moves api to another port than the others have:")
 	if err := setPort(ctx, w, `{"spec":{"ports":[{"port":9090,"targetPort":8080}]}}`); err != nil {
 		return err
 	}
@@ -31,7 +31,7 @@ func conflict(ctx context.Context, w *world.World) error {
 	if err := w.Await(ctx, "all who export api have Conflict=True", conflicting(metav1.ConditionTrue)); err != nil {
 		return err
 	}
-	w.Tell.Say("The oldest export decides (KEP-1645), and everybody who exports it is told:")
+	w.Out.Print("The oldest export decides (KEP-1645), and everybody who exports it is told:")
 	for _, cluster := range []string{one, two} {
 		out, err := w.Show(ctx, cluster, "-n", api.Namespace, "describe", "serviceexport", api.Name)
 		if err != nil {
@@ -41,7 +41,7 @@ func conflict(ctx context.Context, w *world.World) error {
 			return err
 		}
 	}
-	w.Tell.Say("Back to the port of the others:")
+	w.Out.Print("Back to the port of the others:")
 	if err := setPort(ctx, w, `{"spec":{"ports":[{"port":8080,"targetPort":8080}]}}`); err != nil {
 		return err
 	}

@@ -1,7 +1,7 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package story
+package steps
 
 import (
 	"context"
@@ -27,7 +27,7 @@ type question struct {
 
 // names asks CoreDNS of every cluster for every export that reaches it.
 func names(ctx context.Context, w *world.World) error {
-	w.Tell.Say("What each cluster's CoreDNS says, and what it should say by the objects of the clusters:")
+	w.Out.Print("What each cluster's CoreDNS says, and what it should say by the objects of the clusters:")
 	for _, m := range w.Members {
 		questions, err := questionsFor(ctx, w, m)
 		if err != nil {
@@ -53,7 +53,7 @@ func names(ctx context.Context, w *world.World) error {
 		if err != nil {
 			return err
 		}
-		w.Tell.Table(rows)
+		w.Out.Table(rows)
 	}
 	return nil
 }

@@ -1,13 +1,13 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package story is what the demo shows, one function a step.
+// Package steps holds the steps of the demo, one function each.
 //
-// It takes a world and plays six steps in it: a refusal, imports, names, a
-// conflict, a scope, and the end of all exports. What a step shows it also
-// checks, awaited and bounded, and fails with what was expected. It makes no
-// object that a user could not make with kubectl and test/demo/manifests.
-package story
+// It takes a world and runs six steps in it: a refusal, imports, names, a
+// conflict, a scope, and the end of all exports. A step checks what it shows,
+// with bounded waits, and fails with what was expected. It creates only objects
+// that a user can create with kubectl and test/demo/manifests.
+package steps
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 	"github.com/comity-mcs/comity/test/demo/world"
 )
 
-// Step is one part of the story.
+// Step is one step.
 type Step struct {
 	// Name is what --stop-after takes, Title what is printed.
 	Name, Title string

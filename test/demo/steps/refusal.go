@@ -1,7 +1,7 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package story
+package steps
 
 import (
 	"context"
@@ -11,17 +11,17 @@ import (
 
 // refusal shows the webhook's message for an export that policy forbids.
 func refusal(ctx context.Context, w *world.World) error {
-	w.Tell.Say("The namespaces of all that follows, the same in every cluster:")
+	w.Out.Print("The namespaces of all that follows, the same in every cluster:")
 	for _, m := range w.Members {
 		if _, err := w.Show(ctx, m.ID(), "apply", "-f", folder+"namespaces.yaml"); err != nil {
 			return err
 		}
 	}
-	w.Tell.Say("A Service of type ExternalName, and a ServiceExport of its name:")
+	w.Out.Print("A Service of type ExternalName, and a ServiceExport of its name:")
 	expected := []string{"no-external-name", "production/payments", "ExternalName"}
 	if err := w.ShowRefused(ctx, expected, one, "apply", "-f", folder+"external.yaml"); err != nil {
 		return err
 	}
-	w.Tell.Say("It was never stored:")
+	w.Out.Print("It was never stored:")
 	return w.ShowRefused(ctx, []string{"NotFound"}, one, "-n", production, "get", "serviceexport", "payments")
 }

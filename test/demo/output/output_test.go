@@ -1,7 +1,7 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package tell
+package output
 
 import (
 	"bytes"
@@ -38,21 +38,21 @@ func TestColumnsLineUp(t *testing.T) {
 	}
 }
 
-func TestAStoryReadsTheSameInALog(t *testing.T) {
+func TestOutputReadsTheSameInALog(t *testing.T) {
 	var out bytes.Buffer
-	teller := New(&out)
+	printer := New(&out)
 	failure := errors.New("broken")
-	err := teller.Step("First", func() error {
-		teller.Say("A sentence.")
-		teller.Command("kubectl", "get", "pods")
-		teller.Output("NAME\nweb\n")
-		teller.Command("kubectl", "version")
+	err := printer.Step("First", func() error {
+		printer.Print("A sentence.")
+		printer.Command("kubectl", "get", "pods")
+		printer.Output("NAME\nweb\n")
+		printer.Command("kubectl", "version")
 		return failure
 	})
 	if !errors.Is(err, failure) {
 		t.Errorf("got error %v, want what the step returned", err)
 	}
-	teller.Times()
+	printer.Times()
 	want := `
 [   0s] First
   A sentence.
