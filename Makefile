@@ -116,8 +116,7 @@ generate: $(CONTROLLER_GEN) $(HELM_DOCS) ## Generate deep copies, CRDs, ExportPo
 	$(CONTROLLER_GEN) object:headerFile=.boilerplate.go.txt paths=./policies/v1alpha1/... paths=./sync/exchange/v1alpha1/...
 	$(CONTROLLER_GEN) crd:allowDangerousTypes=false paths=./policies/v1alpha1/... paths=./sync/exchange/v1alpha1/... output:crd:dir=config/crd
 	$(GO) run ./policies/gen
-	$(GO) run ./cmd/kubectl-comity/docs docs/kubectl-comity.md
-	$(GO) run ./cmd/comity/docs docs/comity.md
+	$(GO) run ./cmd/reference docs
 	$(GO) run ./charts/gen
 	$(HELM_README)
 

@@ -1,40 +1,50 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reference writes pages of documentation from cobra commands, so that
-// no command or flag is missing there or explained in two ways.
+// Command reference writes docs/comity.md and docs/kubectl-comity.md, the
+// references of both command lines, from the cobra commands themselves, so that no
+// command or flag is missing there or explained in two ways.
 //
-// It takes commands and gives Markdown. It knows no command by name, and neither
-// program imports it: it is for the generators of docs.
-package reference
+// It takes the folder to write to. It is a program of its own so that neither
+// comity nor kubectl-comity carries it.
+package main
 
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
 
-// Write writes a page to the file that the first argument of the process names,
-// without one to standard output.
-func Write(page string) error {
-	if len(os.Args) < 2 {
-		_, err := os.Stdout.WriteString(page)
-		return err
+func main() {
+	if len(os.Args) != 2 {
+		fmt.Fprintln(os.Stderr, "usage: reference FOLDER")
+		os.Exit(2)
 	}
-	return os.WriteFile(os.Args[1], []byte(page), 0o644)
+	for name, page := range pages() {
+		if err := os.WriteFile(filepath.Join(os.Args[1], name), []byte(page), 0o644); err != nil {
+			fmt.Fprintln(os.Stderr, "reference:", err)
+			os.Exit(1)
+		}
+	}
 }
 
-// Leaves are the commands that do something, in the order of their names.
-func Leaves(cmd *cobra.Command) []*cobra.Command {
+// pages are all pages, by file name.
+func pages() map[string]string {
+	return map[string]string{"comity.md": comityPage(), "kubectl-comity.md": pluginPage()}
+}
+
+// leaves are the commands that do something, in the order of their names.
+func leaves(cmd *cobra.Command) []*cobra.Command {
 	var all []*cobra.Command
 	for _, child := range cmd.Commands() {
 		switch {
 		case !child.IsAvailableCommand():
 		case child.HasAvailableSubCommands():
-			all = append(all, Leaves(child)...)
+			all = append(all, leaves(child)...)
 		default:
 			all = append(all, child)
 		}
@@ -42,8 +52,8 @@ func Leaves(cmd *cobra.Command) []*cobra.Command {
 	return all
 }
 
-// Index is a table of commands with links to their sections.
-func Index(commands []*cobra.Command) string {
+// index is a table of commands with links to their sections.
+func index(commands []*cobra.Command) string {
 	var out strings.Builder
 	out.WriteString("| command | what it does |\n|---|---|\n")
 	for _, cmd := range commands {
@@ -52,8 +62,8 @@ func Index(commands []*cobra.Command) string {
 	return out.String()
 }
 
-// Section explains one command, with the flags that its parents do not have.
-func Section(cmd *cobra.Command) string {
+// section explains one command, with the flags that its parents do not have.
+func section(cmd *cobra.Command) string {
 	var out strings.Builder
 	out.WriteString("## " + cmd.CommandPath() + "\n\n")
 	fmt.Fprintf(&out, "```console\n%s\n```\n\n", cmd.UseLine())
@@ -61,18 +71,18 @@ func Section(cmd *cobra.Command) string {
 	if text == "" {
 		text = cmd.Short + "."
 	}
-	out.WriteString(Block(text))
+	out.WriteString(block(text))
 	if cmd.Example != "" {
 		fmt.Fprintf(&out, "\n```console\n%s\n```\n", unindented(cmd.Example))
 	}
 	if own := cmd.NonInheritedFlags(); own.HasAvailableFlags() {
-		out.WriteString("\n" + Flags(own))
+		out.WriteString("\n" + flagTable(own))
 	}
 	return out.String()
 }
 
-// Block keeps the lines of a help text, which lists and examples depend on.
-func Block(text string) string { return "```text\n" + strings.TrimSpace(text) + "\n```\n" }
+// block keeps the lines of a help text, which lists and examples depend on.
+func block(text string) string { return "```text\n" + strings.TrimSpace(text) + "\n```\n" }
 
 func unindented(text string) string {
 	lines := strings.Split(text, "\n")
@@ -82,8 +92,8 @@ func unindented(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// Flags is a table of flags.
-func Flags(set *pflag.FlagSet) string {
+// flagTable is a table of flags.
+func flagTable(set *pflag.FlagSet) string {
 	var out strings.Builder
 	out.WriteString("| flag | default | what it does |\n|---|---|---|\n")
 	set.VisitAll(func(f *pflag.Flag) {

@@ -23,7 +23,6 @@ import (
 	agent "github.com/comity-mcs/comity/cmd/comity/app"
 	plugin "github.com/comity-mcs/comity/cmd/kubectl-comity/app"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
-	"github.com/comity-mcs/comity/cmd/reference"
 )
 
 var (
@@ -143,26 +142,6 @@ func lookup(cmd *cobra.Command, name string) *pflag.Flag {
 		return f
 	}
 	return cmd.InheritedFlags().Lookup(name)
-}
-
-func TestEveryCommandAndFlagIsDocumented(t *testing.T) {
-	kubectl, binary := trees()
-	for _, program := range []struct {
-		root *cobra.Command
-		page string
-	}{{kubectl, "docs/kubectl-comity.md"}, {binary, "docs/comity.md"}} {
-		page := read(t, program.page)
-		for _, cmd := range append(reference.Leaves(program.root), program.root) {
-			if cmd != program.root && !strings.Contains(page, "## "+cmd.CommandPath()+"\n") {
-				t.Errorf("%s does not document %s; run make generate", program.page, cmd.CommandPath())
-			}
-			cmd.Flags().VisitAll(func(f *pflag.Flag) {
-				if !f.Hidden && f.Name != "help" && !strings.Contains(page, "`--"+f.Name+"`") {
-					t.Errorf("%s does not document --%s of %s; run make generate", program.page, f.Name, cmd.CommandPath())
-				}
-			})
-		}
-	}
 }
 
 func TestEveryMetricIsDocumentedAndExists(t *testing.T) {
