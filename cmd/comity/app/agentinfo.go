@@ -21,17 +21,17 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// agentInfoInterval is how often the Lease is read. It is written only when an
-// annotation is missing or differs, as on a Lease that was deleted and that
-// leader election created again.
+// agentInfoInterval is how often the Lease is read. It is patched only if an
+// annotation is missing or differs, for example after the Lease was deleted and
+// leader election created it again.
 const agentInfoInterval = 10 * time.Second
 
-// agentInfo keeps the annotations of the leader Lease at what this agent is, for
-// `kubectl comity`. It runs on the leader. Leader election writes the same
-// object; this patches the annotations alone, and election reads them back after
-// its next update conflicts.
+// agentInfo publishes the properties of this agent as annotations of the leader
+// Lease, for `kubectl comity`. It runs on the leader. Leader election updates the
+// same object. This patches only the annotations; leader election reads them
+// after its next update conflicts.
 type agentInfo struct {
-	// reader is not cached: nothing else needs to watch Leases.
+	// reader has no cache, because nothing else watches Leases.
 	reader client.Reader
 	writer client.Writer
 	lease  types.NamespacedName
@@ -52,7 +52,7 @@ func (a *agentInfo) Start(ctx context.Context) error {
 			said = ""
 		} else if ctx.Err() == nil && err.Error() != said {
 			said = err.Error()
-			a.log.Info("annotations of the leader Lease are not up to date, trying again", "namespace", a.lease.Namespace, "name", a.lease.Name, "reason", said)
+			a.log.Info("annotations of the leader Lease are not up to date, retrying", "namespace", a.lease.Namespace, "name", a.lease.Name, "reason", said)
 		}
 		select {
 		case <-ctx.Done():
@@ -62,7 +62,7 @@ func (a *agentInfo) Start(ctx context.Context) error {
 	}
 }
 
-// update makes the annotations what they have to be.
+// update patches the annotations that are missing or differ.
 func (a *agentInfo) update(ctx context.Context) error {
 	if a.info.ServiceAccount == "" {
 		var err error
@@ -95,7 +95,7 @@ func (a *agentInfo) update(ctx context.Context) error {
 	return nil
 }
 
-// describe is what this agent states of itself.
+// describe returns the properties of this agent.
 func describe(o Options, self identity) (model.AgentInfo, error) {
 	pods, err := prefixes(o.PodCIDRs)
 	if err != nil {
@@ -115,18 +115,18 @@ func describe(o Options, self identity) (model.AgentInfo, error) {
 	}, nil
 }
 
-// findServiceAccount asks the API server as whom it knows this agent, where the
-// Pod does not say so.
+// findServiceAccount asks the API server for the service account of this agent,
+// if the environment of the Pod does not name it.
 func findServiceAccount(ctx context.Context, c client.Writer) (string, error) {
 	review := &authenticationv1.SelfSubjectReview{}
 	if err := c.Create(ctx, review); err != nil {
-		return "", fmt.Errorf("find out the service account (environment variable POD_SERVICE_ACCOUNT is not set): %w", err)
+		return "", fmt.Errorf("get the name of the service account (environment variable POD_SERVICE_ACCOUNT is not set): %w", err)
 	}
 	user := review.Status.UserInfo.Username
 	account, found := strings.CutPrefix(user, "system:serviceaccount:")
 	_, name, hasName := strings.Cut(account, ":")
 	if !found || !hasName {
-		return "", fmt.Errorf("the agent runs as %q, which is no service account: `kubectl comity join` cannot give it rights;"+
+		return "", fmt.Errorf("the agent runs as %q, which is no service account: `kubectl comity join` cannot grant it permissions;"+
 			" run it as a service account of its namespace", user)
 	}
 	return name, nil

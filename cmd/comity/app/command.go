@@ -21,7 +21,7 @@ import (
 	"github.com/comity-mcs/comity/cmd/comity/traffic"
 )
 
-// version is set when linking.
+// version is set by the linker.
 var version = "dev"
 
 // Exit codes of the binary.
@@ -31,15 +31,15 @@ const (
 )
 
 var (
-	// errUsage marks an error of the command line: nothing was done.
+	// errUsage marks an error of the command line. Nothing was changed.
 	errUsage = errors.New("usage")
-	// errLogged is an error that is in the agent's log already.
+	// errLogged replaces an error that the agent has logged.
 	errLogged = errors.New("stopped")
 )
 
-// Main runs the agent, or the subcommand that args name, until it is done or
-// SIGTERM or SIGINT arrives, and returns the exit code: 0 after success or a
-// requested stop, 2 for flags that cannot work, 1 for everything else.
+// Main runs the agent, or the subcommand in args, until it ends or the process
+// receives SIGTERM or SIGINT. It returns the exit code: 0 after success or a
+// requested stop, 2 for invalid flags or arguments, 1 for other errors.
 func Main(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
@@ -59,13 +59,13 @@ func Main(args []string) int {
 	return exitFailed
 }
 
-// NewCommand is the command line of the binary: without a subcommand it runs
-// the agent.
+// NewCommand returns the command line of the binary. Without a subcommand it
+// runs the agent.
 func NewCommand() *cobra.Command {
 	o := DefaultOptions()
 	root := &cobra.Command{
 		Use:   "comity",
-		Short: "Run the agent of a member cluster: webhook, status controller and sync loop in one process",
+		Short: "Run the agent of a member cluster: webhook, status controller and sync controllers in one process",
 		Args:  noWords,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.Validate(); err != nil {
@@ -106,7 +106,7 @@ func newVersionCommand() *cobra.Command {
 	}
 }
 
-// noWords refuses a word where the agent takes flags alone.
+// noWords refuses arguments, because the agent takes only flags.
 func noWords(_ *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("%q is neither a flag nor a subcommand; see comity --help", args[0])
@@ -114,8 +114,8 @@ func noWords(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// refuseBadUsage makes every command give back errUsage for flags and arguments
-// that cannot work.
+// refuseBadUsage makes every command return errUsage for invalid flags and
+// arguments.
 func refuseBadUsage(cmd *cobra.Command) {
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
 	if check := cmd.Args; check != nil {
@@ -126,7 +126,7 @@ func refuseBadUsage(cmd *cobra.Command) {
 	}
 }
 
-// usageError is an error that is also errUsage, in its own words alone.
+// usageError is an error that is also errUsage, with its own message only.
 type usageError struct{ error }
 
 func (e usageError) Is(target error) bool { return target == errUsage }

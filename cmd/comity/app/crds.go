@@ -22,15 +22,15 @@ import (
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 )
 
-// crdInterval is how often missing definitions are looked for. The API server
-// serves a new one within a second; two bound the load of a long wait.
+// crdInterval is how often a starting agent checks for missing definitions. The
+// API server serves a new one within a second; two seconds bound the load.
 const crdInterval = 2 * time.Second
 
-// crdWatchInterval is how often a running agent looks whether all is still served.
+// crdWatchInterval is how often a running agent checks that all are still served.
 const crdWatchInterval = 5 * time.Second
 
-// required is what must be served before a controller can start. The status
-// subresources tell an old definition from a current one.
+// required returns the resources that must be served before a controller can
+// start. An outdated definition lacks the status subresource.
 func required() map[string][]string {
 	return map[string][]string{
 		mcsv1beta1.GroupVersion.String():       {"serviceexports", "serviceexports/status", "serviceimports", "serviceimports/status"},
@@ -39,11 +39,11 @@ func required() map[string][]string {
 	}
 }
 
-// crdWait waits until all required kinds are served, and says what it waits for.
+// crdWait waits until all required resources are served, and logs what is missing.
 type crdWait struct {
 	discovery discovery.DiscoveryInterface
 	log       logr.Logger
-	// report is told why it still waits, and nil once it does not.
+	// report receives the reason for the wait, and nil at its end.
 	report func(error)
 }
 
@@ -69,15 +69,16 @@ func (w crdWait) wait(ctx context.Context) error {
 	}
 }
 
-// missing names what is not served, nil when nothing is missing.
+// missing returns an error that names what is not served, nil if nothing is
+// missing.
 func missing(d discovery.DiscoveryInterface) error {
 	var absent []string
 	kinds := required()
-	// In order, lest one outage be told in the words of one kind and then another.
+	// Sorted, so that one outage always gives the same message.
 	for _, gv := range slices.Sorted(maps.Keys(kinds)) {
 		list, err := d.ServerResourcesForGroupVersion(gv)
 		if err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("the API server does not answer: %w", err)
+			return fmt.Errorf("the API server does not respond: %w", err)
 		}
 		for _, name := range kinds[gv] {
 			served := list != nil && slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == name })
@@ -93,28 +94,28 @@ func missing(d discovery.DiscoveryInterface) error {
 	return &undefined{names: absent}
 }
 
-// undefined is the error of an API server that answers and lacks definitions.
+// undefined is the error of an API server that responds and lacks definitions.
 type undefined struct{ names []string }
 
-// Error names what is not served, and what to do.
+// Error names what is not served, and the remedy.
 func (u *undefined) Error() string {
 	return fmt.Sprintf("CustomResourceDefinitions are missing or older than mcs-api v0.5.2: %s: install those of the MCS API"+
 		" (sigs.k8s.io/mcs-api/config/crd) and Comity's own (config/crd), as the chart does (`comity install crds`);"+
-		" Comity goes on by itself once they are served", strings.Join(u.names, ", "))
+		" Comity continues when they are served, without a restart", strings.Join(u.names, ", "))
 }
 
-// crdWatch makes an agent that runs not ready while a definition is missing, so
-// that whoever deleted one sees which. Everything else goes on: informers list
-// again and queues retry until the kind is served.
+// crdWatch makes a running agent not ready while a definition is missing, so that
+// users see which one. Nothing else stops: informers list again and queues retry
+// until the kind is served.
 type crdWatch struct {
 	discovery discovery.DiscoveryInterface
 	log       logr.Logger
-	// report is given what is missing, and nil once nothing is.
+	// report receives what is missing, and nil if nothing is.
 	report func(error)
 }
 
-// NeedLeaderElection implements manager.LeaderElectionRunnable: each replica is
-// ready or not for itself.
+// NeedLeaderElection implements manager.LeaderElectionRunnable: each replica
+// reports its own readiness.
 func (crdWatch) NeedLeaderElection() bool { return false }
 
 // Start implements manager.Runnable.
@@ -135,7 +136,7 @@ func (w crdWatch) Start(ctx context.Context) error {
 			w.log.Info("all CustomResourceDefinitions are served again")
 			said = ""
 			w.report(nil)
-		case errors.As(err, &absent) && err.Error() != said: // an API server that does not answer says nothing of definitions
+		case errors.As(err, &absent) && err.Error() != said: // an error of another kind does not show that a definition is missing
 			said = err.Error()
 			w.log.Info("not ready", "reason", said)
 			w.report(err)

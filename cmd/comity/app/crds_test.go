@@ -50,7 +50,7 @@ func TestMissingNamesWhatIsNotServed(t *testing.T) {
 		not    string
 	}{
 		{"all is served", serving(), nil, ""},
-		{"a whole group is not", serving(allOfIt...), []string{"serviceexports." + mcs, "serviceimports." + mcs, "config/crd", "goes on by itself"}, "exportpolicies"},
+		{"a whole group is not", serving(allOfIt...), []string{"serviceexports." + mcs, "serviceimports." + mcs, "config/crd", "continues when they are served"}, "exportpolicies"},
 		{"one kind of a group is not", serving("serviceimports."+mcs, "serviceimports/status."+mcs), []string{"serviceimports." + mcs}, "serviceexports"},
 		{"a definition is too old to have a status", serving("serviceexports/status." + mcs), []string{"serviceexports/status." + mcs, "older than"}, "serviceimports"},
 	} {

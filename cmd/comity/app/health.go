@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// health serves /healthz and /readyz from the first moment on, so that the
-// kubelet sees a process that waits for a CRD as alive and not ready, with the
-// reason in the answer, and does not restart it.
+// health serves /healthz and /readyz from the start of the process. A process that
+// waits for a CRD is alive and not ready, with the reason in the response, so the
+// kubelet does not restart it.
 type health struct {
 	mu     sync.Mutex
 	checks []func() error
@@ -28,7 +28,7 @@ func (h *health) require(check func() error) {
 	h.checks = append(h.checks, check)
 }
 
-// notReady is the first reason why the process cannot serve, nil if it can.
+// notReady returns the error of the first check that fails, nil if none does.
 func (h *health) notReady() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -58,7 +58,7 @@ func (h *health) serve(ctx context.Context, address string) error {
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	go func() {
 		<-ctx.Done()
-		// A probe is answered in no time; what is left after a second is not one.
+		// A response to a probe takes much less than a second.
 		stop, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		_ = server.Shutdown(stop)
@@ -69,10 +69,10 @@ func (h *health) serve(ctx context.Context, address string) error {
 	return nil
 }
 
-// answer says ok; a probe that has hung up meanwhile is nobody's loss.
+// answer writes ok. A client that closed the connection needs no response.
 func answer(w http.ResponseWriter) { _, _ = fmt.Fprintln(w, "ok") }
 
-// cell holds an error that others may read while it changes.
+// cell holds an error for concurrent use.
 type cell struct {
 	mu  sync.Mutex
 	err error

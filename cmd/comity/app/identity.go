@@ -19,19 +19,19 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// clusterProperty is read unstructured: its Go module is not published.
+// clusterProperty is read as unstructured, because its Go module is not published.
 var clusterProperty = schema.GroupVersionKind{Group: "about.k8s.io", Version: "v1beta1", Kind: "ClusterProperty"}
 
-// identity is who this member is.
+// identity identifies this member.
 type identity struct {
 	cluster model.ClusterID
 	set     string
 	uid     types.UID
 }
 
-// findIdentity takes the id and the set from ClusterProperty (KEP-2149) where it
-// is served, else from the options, and refuses to choose when both are given
-// and differ.
+// findIdentity reads the id and the clusterset from ClusterProperty (KEP-2149) if
+// it exists, else from the options. It returns an error if both are set and
+// differ.
 func findIdentity(ctx context.Context, c client.Reader, o Options) (identity, error) {
 	id, err := agree(ctx, c, model.LabelClusterID, "--cluster-id", o.ClusterID)
 	if err != nil {
@@ -51,33 +51,34 @@ func findIdentity(ctx context.Context, c client.Reader, o Options) (identity, er
 	return identity{cluster: cluster, set: set}, nil
 }
 
-// findUID is the UID of the kube-system namespace, by which others tell this
-// cluster from another that has or had its id.
+// findUID returns the UID of the kube-system namespace. It distinguishes this
+// cluster from another one that has or had the same id.
 func findUID(ctx context.Context, c client.Reader) (types.UID, error) {
 	system := &corev1.Namespace{}
 	if err := c.Get(ctx, types.NamespacedName{Name: metav1.NamespaceSystem}, system); err != nil {
-		return "", fmt.Errorf("read Namespace %s, by whose UID this cluster is known: %w", metav1.NamespaceSystem, err)
+		return "", fmt.Errorf("read Namespace %s, whose UID identifies this cluster: %w", metav1.NamespaceSystem, err)
 	}
 	return system.UID, nil
 }
 
-// agree is the value of a ClusterProperty and of a flag, which must not differ.
+// agree returns the value of a ClusterProperty and of a flag, which must not
+// differ.
 func agree(ctx context.Context, c client.Reader, property, flag, given string) (string, error) {
 	stored, err := readProperty(ctx, c, property)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("read ClusterProperty %s: %w", property, err)
 	case stored == "" && given == "":
-		return "", fmt.Errorf("%s is not set and there is no ClusterProperty %s to take it from: set one of them", flag, property)
+		return "", fmt.Errorf("%s is not set and ClusterProperty %s does not exist: set one of them", flag, property)
 	case stored == "":
 		return given, nil
 	case given != "" && given != stored:
-		return "", fmt.Errorf("%s is %q but ClusterProperty %s says %q: leave the flag out, or correct the one that is wrong", flag, given, property, stored)
+		return "", fmt.Errorf("%s is %q but ClusterProperty %s is %q: leave the flag out, or correct the value that is wrong", flag, given, property, stored)
 	}
 	return stored, nil
 }
 
-// readProperty is the value of a ClusterProperty, "" where there is none.
+// readProperty returns the value of a ClusterProperty, "" if it does not exist.
 func readProperty(ctx context.Context, c client.Reader, name string) (string, error) {
 	property := &unstructured.Unstructured{}
 	property.SetGroupVersionKind(clusterProperty)

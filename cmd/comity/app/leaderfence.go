@@ -11,32 +11,32 @@ import (
 	"time"
 )
 
-// Times of leader election. A leader renews its Lease every retryPeriod and may
-// go on for renewDeadline without; the next one leads after leaseDuration at the
-// earliest, so that never two write at once, whatever froze the first.
+// Times of leader election. A leader renews its Lease every retryPeriod, and stops
+// writing if it could not renew it for renewDeadline. Another replica leads after
+// leaseDuration at the earliest, so two replicas never write at the same time.
 const (
 	leaseDuration = 15 * time.Second
 	renewDeadline = 10 * time.Second
 	retryPeriod   = 2 * time.Second
 )
 
-// errFenced is the error of a write that was not sent.
-var errFenced = errors.New("not written: this replica has not renewed its leadership in time, and another one may lead")
+// errFenced is the error of a write that leaderFence refused.
+var errFenced = errors.New("not written: this replica has not renewed its Lease in time, and another replica may lead")
 
-// leaderFence keeps a replica that led from writing once it may lead no longer. A
-// process that was frozen finds its work queued and its view of the peers old,
-// and would do it before it notices that its Lease went to another.
+// leaderFence refuses writes of a replica that may no longer be the leader. A
+// process that was suspended has queued work and outdated caches. Without the
+// fence it would write before it notices that another replica holds the Lease.
 type leaderFence struct {
 	now func() time.Time
 	// renewed is when the last successful renewal was sent; nil before this
-	// replica leads. What all replicas write needs no leadership.
+	// replica leads. A replica that never led may write, as all replicas do.
 	renewed atomic.Pointer[time.Time]
 }
 
-// newLeaderFence returns the fence of a replica that does not lead yet.
+// newLeaderFence returns the fence of a replica that does not lead.
 func newLeaderFence() *leaderFence { return &leaderFence{now: time.Now} }
 
-// election notes successful renewals. It is for the client of leader election.
+// election wraps the transport of leader election and records renewals.
 func (f *leaderFence) election(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		sent := f.now()
@@ -48,12 +48,13 @@ func (f *leaderFence) election(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// guard refuses writes of a replica that led and may do so no longer.
+// guard wraps the transport of all other clients and refuses writes if the last
+// renewal is older than renewDeadline.
 func (f *leaderFence) guard(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		if renewed := f.renewed.Load(); mutates(r) && renewed != nil && f.now().Sub(*renewed) > renewDeadline {
 			if r.Body != nil {
-				_ = r.Body.Close() // a RoundTripper closes what it is given; nothing was read of it
+				_ = r.Body.Close() // a RoundTripper must close the body, also on an error
 			}
 			return nil, errFenced
 		}

@@ -29,7 +29,7 @@ import (
 	"github.com/comity-mcs/comity/sync/restoredetect"
 )
 
-// newScheme knows every kind that the agent reads or writes.
+// newScheme returns a scheme with every kind that the agent reads or writes.
 func newScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
@@ -43,8 +43,8 @@ func newScheme() (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-// newManager is the manager whose cache all parts read and whose lease makes
-// one replica the writer; leading keeps one that lost it from writing.
+// newManager returns the manager. All parts read its cache, and its Lease selects
+// the replica that writes. leading refuses writes of a replica that lost the Lease.
 func newManager(cfg *rest.Config, scheme *runtime.Scheme, o Options, leading *leaderFence, log logr.Logger) (ctrl.Manager, error) {
 	host, port, err := splitAddress(o.WebhookAddress)
 	if err != nil {
@@ -59,7 +59,7 @@ func newManager(cfg *rest.Config, scheme *runtime.Scheme, o Options, leading *le
 		Cache: cache.Options{
 			DefaultTransform: compactslice.Shrink,
 			NewInformer:      restoredetect.NewInformer(log),
-			// Secrets are read in Comity's own namespace alone.
+			// The agent reads Secrets only in its own namespace.
 			ByObject: map[client.Object]cache.ByObject{
 				&corev1.Secret{}: {Namespaces: map[string]cache.Config{o.Namespace: {}}},
 				&corev1.Node{}:   {Transform: localcluster.TrimNode},
@@ -70,7 +70,7 @@ func newManager(cfg *rest.Config, scheme *runtime.Scheme, o Options, leading *le
 			TLSOpts: []func(*tls.Config){func(c *tls.Config) { c.MinVersion = tls.VersionTLS13 }},
 		}),
 		Metrics:                 metricsserver.Options{BindAddress: o.MetricsAddress},
-		HealthProbeBindAddress:  "0", // served by health, which is there before the manager
+		HealthProbeBindAddress:  "0", // served by health, which starts before the manager
 		LeaderElection:          o.LeaderElect,
 		LeaderElectionID:        model.LeaderLease,
 		LeaderElectionNamespace: o.Namespace,
@@ -78,7 +78,7 @@ func newManager(cfg *rest.Config, scheme *runtime.Scheme, o Options, leading *le
 		LeaseDuration:           ptr.To(leaseDuration),
 		RenewDeadline:           ptr.To(renewDeadline),
 		RetryPeriod:             ptr.To(retryPeriod),
-		// The process ends when the manager does, so the next leader need not wait.
+		// The process ends with the manager, so another replica may lead at once.
 		LeaderElectionReleaseOnCancel: true,
 		GracefulShutdownTimeout:       ptr.To(o.ShutdownTimeout),
 	})

@@ -19,60 +19,61 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// Options is what an administrator may set. Its zero value is not usable:
-// start from DefaultOptions.
+// Options are the settings of the agent. The zero value is not valid: start
+// from DefaultOptions.
 type Options struct {
-	// Kubeconfig is a file; empty means the Pod's own service account.
+	// Kubeconfig is a file; empty means the service account of the Pod.
 	Kubeconfig string
-	// Namespace is Comity's own, where the peers' Secrets are.
+	// Namespace is the namespace of Comity and of the peer Secrets.
 	Namespace string
-	// ClusterID and ClusterSet name this member. Where the ClusterProperty CRD
-	// (about.k8s.io, KEP-2149) exists they may be left empty, and must agree
-	// with it when they are not.
+	// ClusterID and ClusterSet identify this member. They may be empty if the
+	// ClusterProperty objects (about.k8s.io, KEP-2149) exist, and must not
+	// differ from them.
 	ClusterID, ClusterSet string
-	// ExchangeKubeconfig is a file with access to the hub, where all members
-	// publish in one; empty means that each publishes in its own API server.
+	// ExchangeKubeconfig is the kubeconfig file of the hub; empty means that
+	// each member publishes in its own API server.
 	ExchangeKubeconfig string
-	// IdentityLabels are the namespace labels that peers may know and that
-	// namespace sameness compares.
+	// IdentityLabels are the namespace labels that are published to peers, for
+	// the policy of namespace sameness.
 	IdentityLabels []string
-	// PodCIDRs and ServiceCIDRs are this cluster's address ranges, where they
-	// cannot be read from its Nodes and ServiceCIDRs.
+	// PodCIDRs and ServiceCIDRs are the address ranges of this cluster; empty
+	// means those of its Nodes and ServiceCIDRs.
 	PodCIDRs, ServiceCIDRs []string
-	// Workers is how many Services are synced at once.
+	// Workers is the number of Services that are synced concurrently.
 	Workers int
 
-	// Import is false where another implementation imports: then exports are
-	// published, judged and reported on, and nothing is written to a user's
-	// namespace.
+	// Import is false if another implementation imports. Then Comity publishes
+	// exports, evaluates policies and writes status, and creates no object in
+	// users' namespaces.
 	Import bool
-	// Selectors says whether derived Services keep the exported one's selector,
-	// so that local pods join by themselves: maintain or drop.
+	// Selectors is maintain if derived Services keep the selector of the
+	// exported Service, so that matching local pods become endpoints, or drop.
 	Selectors string
-	// Takeover names the pipeline whose objects are adopted in place: sveltos or none.
+	// Takeover is the pipeline whose objects are adopted: sveltos or none.
 	Takeover string
 
-	// HeartbeatInterval is how often this member is heard of; StaleAfter and
-	// LostAfter are how long a peer may be silent until it is Stale, then Lost.
+	// HeartbeatInterval is how often this member renews its Lease. StaleAfter
+	// and LostAfter are how long after the last renewal a peer becomes Stale,
+	// then Lost.
 	HeartbeatInterval, StaleAfter, LostAfter time.Duration
-	// DeletionHold is how long exports of a peer are kept that vanished together
-	// with so many others that it looks like an accident.
+	// DeletionHold is how long deletions are held if many exports of a peer
+	// disappear at once.
 	DeletionHold time.Duration
 
 	// WebhookAddress is host:port; an empty host means every interface.
 	WebhookAddress string
-	// CertDir holds tls.crt and tls.key of the webhook. They are read again
+	// CertDir has tls.crt and tls.key of the webhook. They are loaded again
 	// when they change.
 	CertDir string
-	// HealthAddress serves /healthz and /readyz, MetricsAddress /metrics; "0"
-	// turns metrics off.
+	// HealthAddress serves /healthz and /readyz. MetricsAddress serves /metrics;
+	// "0" disables metrics.
 	HealthAddress, MetricsAddress string
 
-	// LeaderElect lets several replicas run; only one of them writes.
+	// LeaderElect allows several replicas, of which only the leader writes.
 	LeaderElect bool
-	// ShutdownTimeout is how long work under way may take to end.
+	// ShutdownTimeout is how long current work may take when the agent stops.
 	ShutdownTimeout time.Duration
-	// Verbosity of the log: 0 tells what changed, 1 also what was looked at.
+	// Verbosity of the log: 0 logs changes, 1 also details such as retries.
 	Verbosity int
 }
 
@@ -84,7 +85,7 @@ const (
 	takeoverNone      = "none"
 )
 
-// DefaultOptions are those of the Deployment.
+// DefaultOptions are the options of the Deployment.
 func DefaultOptions() Options {
 	return Options{
 		Namespace:  namespaceFromPod(),
@@ -111,38 +112,39 @@ func DefaultOptions() Options {
 	}
 }
 
-// AddFlags makes every option a flag; the defaults are what o holds.
+// AddFlags adds a flag for every option. The values of o are the defaults.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "kubeconfig file; empty: the Pod's service account")
-	fs.StringVar(&o.Namespace, "namespace", o.Namespace, "Comity's own namespace, where the peers' Secrets are")
-	fs.StringVar(&o.ClusterID, "cluster-id", o.ClusterID, "id of this cluster, one RFC 1123 label (env COMITY_CLUSTER_ID); empty: from ClusterProperty")
-	fs.StringVar(&o.ClusterSet, "clusterset", o.ClusterSet, "clusterset that this cluster belongs to (env COMITY_CLUSTERSET); empty: from ClusterProperty")
-	fs.StringVar(&o.ExchangeKubeconfig, "exchange-kubeconfig", o.ExchangeKubeconfig, "kubeconfig file of the hub in which all members publish (env COMITY_EXCHANGE_KUBECONFIG); empty: each in its own API server")
-	fs.StringSliceVar(&o.IdentityLabels, "namespace-identity-labels", o.IdentityLabels, "namespace labels that peers may know and namespace sameness compares")
-	fs.StringSliceVar(&o.PodCIDRs, "pod-cidrs", o.PodCIDRs, "this cluster's pod address ranges; empty: those of its Nodes")
-	fs.StringSliceVar(&o.ServiceCIDRs, "service-cidrs", o.ServiceCIDRs, "this cluster's Service address ranges, that of the default IP family first; empty: those of its ServiceCIDRs")
-	fs.BoolVar(&o.Import, "import", o.Import, "import what peers export; false leaves that to another implementation, and writes nothing to users' namespaces")
-	fs.StringVar(&o.Selectors, "selectors", o.Selectors, "maintain: derived Services keep the selector of the exported one, so that local pods join by themselves; drop: they have none")
-	fs.StringVar(&o.Takeover, "takeover", o.Takeover, "sveltos: adopt what the Sveltos pipeline made, in place; none: leave it alone")
-	fs.DurationVar(&o.HeartbeatInterval, "heartbeat-interval", o.HeartbeatInterval, "how often peers hear of this cluster")
-	fs.DurationVar(&o.StaleAfter, "stale-after", o.StaleAfter, "how long a peer may be silent until it is called Stale")
-	fs.DurationVar(&o.LostAfter, "lost-after", o.LostAfter, "how long a peer may be silent until it is Lost and its endpoints are probed")
-	fs.DurationVar(&o.DeletionHold, "deletion-hold", o.DeletionHold, "how long exports of a peer are kept that vanished with so many others that it looks like an accident")
-	fs.IntVar(&o.Workers, "workers", o.Workers, "how many Services are synced at once")
+	fs.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "kubeconfig file; empty: the service account of the Pod")
+	fs.StringVar(&o.Namespace, "namespace", o.Namespace, "namespace of Comity and of the peer Secrets")
+	fs.StringVar(&o.ClusterID, "cluster-id", o.ClusterID, "id of this cluster, one RFC 1123 label (env COMITY_CLUSTER_ID); empty: read from ClusterProperty")
+	fs.StringVar(&o.ClusterSet, "clusterset", o.ClusterSet, "name of the clusterset (env COMITY_CLUSTERSET); empty: read from ClusterProperty")
+	fs.StringVar(&o.ExchangeKubeconfig, "exchange-kubeconfig", o.ExchangeKubeconfig, "kubeconfig file of the hub in which all members publish (env COMITY_EXCHANGE_KUBECONFIG); empty: each member publishes in its own API server")
+	fs.StringSliceVar(&o.IdentityLabels, "namespace-identity-labels", o.IdentityLabels, "namespace labels that are published to peers, for the policy of namespace sameness")
+	fs.StringSliceVar(&o.PodCIDRs, "pod-cidrs", o.PodCIDRs, "pod address ranges of this cluster; empty: those of its Nodes")
+	fs.StringSliceVar(&o.ServiceCIDRs, "service-cidrs", o.ServiceCIDRs, "Service address ranges of this cluster, the range of the default IP family first; empty: those of its ServiceCIDRs")
+	fs.BoolVar(&o.Import, "import", o.Import, "import what peers export; with false, another implementation imports, and Comity creates no objects in users' namespaces")
+	fs.StringVar(&o.Selectors, "selectors", o.Selectors, "maintain: derived Services keep the selector of the exported Service, so that matching local pods become endpoints; drop: they have no selector")
+	fs.StringVar(&o.Takeover, "takeover", o.Takeover, "sveltos: adopt the objects that the Sveltos pipeline created; none: do not change them")
+	fs.DurationVar(&o.HeartbeatInterval, "heartbeat-interval", o.HeartbeatInterval, "how often this member renews its Lease; the same in every member")
+	fs.DurationVar(&o.StaleAfter, "stale-after", o.StaleAfter, "how long after the last renewal of its Lease a peer becomes Stale")
+	fs.DurationVar(&o.LostAfter, "lost-after", o.LostAfter, "how long after the last renewal of its Lease a peer becomes Lost and its endpoints are probed")
+	fs.DurationVar(&o.DeletionHold, "deletion-hold", o.DeletionHold, "how long deletions are held if many exports of a peer disappear at once")
+	fs.IntVar(&o.Workers, "workers", o.Workers, "number of Services that are synced concurrently")
 	fs.StringVar(&o.WebhookAddress, "webhook-bind-address", o.WebhookAddress, "host:port of the webhook")
 	fs.StringVar(&o.CertDir, "cert-dir", o.CertDir, "directory with tls.crt and tls.key of the webhook")
 	fs.StringVar(&o.HealthAddress, "health-probe-bind-address", o.HealthAddress, "host:port of /healthz and /readyz")
-	fs.StringVar(&o.MetricsAddress, "metrics-bind-address", o.MetricsAddress, "host:port of /metrics; 0 turns it off")
-	fs.BoolVar(&o.LeaderElect, "leader-elect", o.LeaderElect, "elect the one replica that writes; without it the kubectl plugin does not find the agent")
-	fs.DurationVar(&o.ShutdownTimeout, "shutdown-timeout", o.ShutdownTimeout, "how long work under way may take to end")
-	fs.IntVarP(&o.Verbosity, "verbosity", "v", o.Verbosity, "0: what changed; 1: also what was looked at")
+	fs.StringVar(&o.MetricsAddress, "metrics-bind-address", o.MetricsAddress, "host:port of /metrics; 0 disables it")
+	fs.BoolVar(&o.LeaderElect, "leader-elect", o.LeaderElect, "elect a leader, the replica that writes; without it the kubectl plugin does not find the agent")
+	fs.DurationVar(&o.ShutdownTimeout, "shutdown-timeout", o.ShutdownTimeout, "how long current work may take when the agent stops")
+	fs.IntVarP(&o.Verbosity, "verbosity", "v", o.Verbosity, "0 logs changes; 1 also logs details such as retries")
 }
 
-// Validate names the first flag that cannot work, with what was expected.
+// Validate returns an error that names the first invalid flag and what was
+// expected.
 func (o *Options) Validate() error {
 	if o.ClusterID != "" {
 		if _, err := model.ParseClusterID(o.ClusterID); err != nil {
-			return fmt.Errorf("--cluster-id: %w; choose another id, it also becomes part of DNS names", err)
+			return fmt.Errorf("--cluster-id: %w; choose another id; it is also part of DNS names", err)
 		}
 	}
 	if o.ClusterSet != "" {
@@ -151,11 +153,11 @@ func (o *Options) Validate() error {
 		}
 	}
 	if p := validation.IsDNS1123Label(o.Namespace); len(p) > 0 {
-		return fmt.Errorf("--namespace: %q is no namespace: %s", o.Namespace, strings.Join(p, "; "))
+		return fmt.Errorf("--namespace: %q is not a namespace name: %s", o.Namespace, strings.Join(p, "; "))
 	}
 	for _, key := range o.IdentityLabels {
 		if p := validation.IsQualifiedName(key); len(p) > 0 {
-			return fmt.Errorf("--namespace-identity-labels: %q is no label key: %s", key, strings.Join(p, "; "))
+			return fmt.Errorf("--namespace-identity-labels: %q is not a label key: %s", key, strings.Join(p, "; "))
 		}
 	}
 	if o.Workers < 1 {
@@ -178,7 +180,7 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// validateModes checks the flags that say what this cluster takes part in.
+// validateModes checks the address ranges and the flags that select a mode.
 func (o *Options) validateModes() error {
 	for _, given := range []struct {
 		flag  string
@@ -194,16 +196,16 @@ func (o *Options) validateModes() error {
 	case o.Takeover != takeoverSveltos && o.Takeover != takeoverNone:
 		return fmt.Errorf("--takeover: %q given, expected %s or %s", o.Takeover, takeoverSveltos, takeoverNone)
 	case o.Takeover == takeoverSveltos && !o.Import:
-		return fmt.Errorf("--takeover: %s given with --import=false, which leaves the objects to whoever made them; expected %s, or --import", takeoverSveltos, takeoverNone)
+		return fmt.Errorf("--takeover: %s given with --import=false, with which Comity does not write these objects; expected %s, or --import", takeoverSveltos, takeoverNone)
 	}
 	return nil
 }
 
-// minHeartbeats is how many heartbeats must be missed before a peer is stale;
-// with fewer, one lost request would make it so.
+// minHeartbeats is how many renewals a peer must miss before it is Stale. With
+// fewer, a single lost request would make it Stale.
 const minHeartbeats = 2
 
-// validateTimes checks the flags that say when a peer is given up.
+// validateTimes checks the flags for Stale and Lost peers and held deletions.
 func (o *Options) validateTimes() error {
 	switch {
 	case o.HeartbeatInterval < time.Second:
@@ -219,29 +221,29 @@ func (o *Options) validateTimes() error {
 	return nil
 }
 
-// prefixes reads address ranges such as 10.0.0.0/8.
+// prefixes parses address ranges such as 10.0.0.0/8.
 func prefixes(texts []string) ([]netip.Prefix, error) {
 	var out []netip.Prefix
 	for _, text := range texts {
 		prefix, err := netip.ParsePrefix(text)
 		if err != nil || prefix != prefix.Masked() {
-			return nil, fmt.Errorf("%q is no address range; expected one such as \"10.244.0.0/16\", without bits beyond its length", text)
+			return nil, fmt.Errorf("%q is not an address range; expected one such as \"10.244.0.0/16\", with no bits set after the prefix", text)
 		}
 		out = append(out, prefix)
 	}
 	return out, nil
 }
 
-// validateClusterSet demands what a DNS subdomain and the label that peer
-// Secrets carry both allow: with another name no peer could be joined.
+// validateClusterSet checks that name is valid as a DNS subdomain and as the
+// value of a label of peer Secrets, because peers could not be joined otherwise.
 func validateClusterSet(name string) error {
 	if p := append(validation.IsDNS1123Subdomain(name), validation.IsValidLabelValue(name)...); len(p) > 0 {
-		return fmt.Errorf("%q is not one DNS subdomain of at most 63 characters: %s", name, strings.Join(p, "; "))
+		return fmt.Errorf("%q is not a DNS subdomain of at most 63 characters: %s", name, strings.Join(p, "; "))
 	}
 	return nil
 }
 
-// splitAddress takes host:port apart; an empty host is every interface.
+// splitAddress splits host:port; an empty host means all interfaces.
 func splitAddress(address string) (string, int, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -254,8 +256,8 @@ func splitAddress(address string) (string, int, error) {
 	return host, int(number), nil
 }
 
-// namespaceFromPod is the namespace of the Pod that this runs in, comity-system
-// elsewhere.
+// namespaceFromPod returns the namespace of this Pod, and comity-system if it is
+// not known.
 func namespaceFromPod() string {
 	if ns := os.Getenv("POD_NAMESPACE"); ns != "" {
 		return ns

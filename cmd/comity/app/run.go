@@ -1,13 +1,13 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package app turns options into a running agent: it reads flags, waits for the
-// CustomResourceDefinitions, finds out which cluster this is, and joins the
+// Package app runs the agent. It reads flags, waits for the
+// CustomResourceDefinitions, reads the identity of the cluster, and connects the
 // packages of Comity in one controller-runtime manager.
 //
-// It is the only package that may import all others. Run returns when its
-// context ends or when something failed that a restart may mend, and never exits
-// the process. A process runs it once: metrics and controller names are the process's.
+// It is the only package that may import all others. Run returns when its context
+// ends, or after an error that a restart may resolve. It never exits the process.
+// Call it once in a process, because metrics and controller names are global.
 package app
 
 import (
@@ -24,11 +24,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// errStarting is why a process is not ready that waits for nothing in particular.
+// errStarting is the reason why a process is not ready that waits for nothing else.
 var errStarting = errors.New("starting")
 
-// Run serves health probes at once, waits for the CustomResourceDefinitions, and
-// then runs every part of the agent until ctx ends, which is no error.
+// Run serves health probes, waits for the CustomResourceDefinitions, and then runs
+// all parts of the agent until ctx ends. The end of ctx is not an error.
 func Run(ctx context.Context, o Options, log logr.Logger) error {
 	cfg, err := restConfig(o)
 	if err != nil {
@@ -37,7 +37,7 @@ func Run(ctx context.Context, o Options, log logr.Logger) error {
 	group, ctx := errgroup.WithContext(ctx)
 	ready := &health{}
 	starting := newCell(errStarting)
-	ready.require(starting.get) // until all that has to be ready has said so
+	ready.require(starting.get) // until start has set up the manager
 	group.Go(func() error { return ready.serve(ctx, o.HealthAddress) })
 	group.Go(func() error { return start(ctx, cfg, o, ready, starting, log) })
 	if err := group.Wait(); err != nil && !errors.Is(err, context.Canceled) {
@@ -46,7 +46,7 @@ func Run(ctx context.Context, o Options, log logr.Logger) error {
 	return nil
 }
 
-// start brings up the manager once there is something to manage.
+// start waits for the CustomResourceDefinitions, sets up the manager and runs it.
 func start(ctx context.Context, cfg *rest.Config, o Options, ready *health, starting *cell, log logr.Logger) error {
 	served, err := discovery.NewDiscoveryClientForConfig(cfg)
 	if err != nil {
@@ -70,7 +70,7 @@ func start(ctx context.Context, cfg *rest.Config, o Options, ready *health, star
 	if self.uid, err = findUID(ctx, reader); err != nil {
 		return err
 	}
-	// Not under "cluster", which in a line about a peer is the peer.
+	// The key is not "cluster", because that is the id of a peer in other lines.
 	log = log.WithValues("self", self.cluster)
 	log.Info("starting", "clusterset", self.set, "version", version)
 	leading := newLeaderFence()
@@ -90,16 +90,17 @@ func start(ctx context.Context, cfg *rest.Config, o Options, ready *health, star
 	return mgr.Start(ctx)
 }
 
-// waitForCRDs keeps the process alive and not ready while kinds are missing, and
-// not ready after that.
+// waitForCRDs waits until no definition is missing. The process is not ready
+// meanwhile, nor directly after.
 func waitForCRDs(ctx context.Context, served discovery.DiscoveryInterface, starting *cell, log logr.Logger) error {
-	starting.set(errors.New("looking for the CustomResourceDefinitions"))
+	starting.set(errors.New("checking for the CustomResourceDefinitions"))
 	return crdWait{discovery: served, log: log, report: func(missing error) {
 		starting.set(cmp.Or(missing, errStarting))
 	}}.wait(ctx)
 }
 
-// restConfig reads --kubeconfig, or the Pod's service account.
+// restConfig returns the configuration of --kubeconfig, or of the service account
+// of the Pod.
 func restConfig(o Options) (*rest.Config, error) {
 	var (
 		cfg *rest.Config
@@ -107,14 +108,14 @@ func restConfig(o Options) (*rest.Config, error) {
 	)
 	if o.Kubeconfig == "" {
 		if cfg, err = rest.InClusterConfig(); err != nil {
-			return nil, fmt.Errorf("no --kubeconfig given and not running in a Pod: %w", err)
+			return nil, fmt.Errorf("--kubeconfig is not set and the process does not run in a Pod: %w", err)
 		}
 	} else if cfg, err = clientcmd.BuildConfigFromFlags("", o.Kubeconfig); err != nil {
 		return nil, fmt.Errorf("--kubeconfig %s: %w", o.Kubeconfig, err)
 	}
 	cfg.UserAgent = "comity/" + version
-	// The API server's priority and fairness is the limit; a client-side one
-	// would only delay the first pass over a large cluster.
+	// API priority and fairness limits the requests. A limit of the client would
+	// only delay the first reconciliation of a large cluster.
 	cfg.QPS = -1
 	return cfg, nil
 }

@@ -28,9 +28,9 @@ import (
 	"github.com/comity-mcs/comity/webhook/facts"
 )
 
-// wire connects the parts of the agent: policies are evaluated with what the peers
-// publish, the webhook and the controllers use the answers, and the status
-// controller writes what the controllers found.
+// wire connects the parts of the agent. Policies are evaluated with what the peers
+// publish. The webhook and the controllers use the results. The status controller
+// writes what the controllers report.
 func wire(mgr ctrl.Manager, o Options, self identity, leading *leaderFence, ready *health, log logr.Logger) error {
 	local, err := setupLocalCluster(mgr, o)
 	if err != nil {
@@ -80,7 +80,8 @@ func wire(mgr ctrl.Manager, o Options, self identity, leading *leaderFence, read
 	return setupAgentInfo(mgr, o, self, log)
 }
 
-// setupAgentInfo has the leader describe itself on its Lease, if there is one.
+// setupAgentInfo makes the leader publish its properties on the leader Lease, if
+// leader election is enabled.
 func setupAgentInfo(mgr ctrl.Manager, o Options, self identity, log logr.Logger) error {
 	if !o.LeaderElect {
 		return nil
@@ -108,17 +109,17 @@ func setupLocalCluster(mgr ctrl.Manager, o Options) (*localcluster.Watcher, erro
 	return localcluster.SetupWithManager(mgr, localcluster.Options{PodCIDRs: pods, ServiceCIDRs: services})
 }
 
-// policyEvaluation is what evaluates policies, and notifies when they may decide
-// something else.
+// policyEvaluation evaluates policies, and notifies when their results may have
+// changed.
 type policyEvaluation struct {
 	engine  *engine.Engine
-	loaded  <-chan struct{} // closed once the engine can answer
+	loaded  <-chan struct{} // closed after the first load of the policies
 	cache   *controllers.PolicyCache
 	changed *notify.Notifier
 }
 
-// setupPolicies joins policies, peers and stored objects. The webhook evaluates
-// each request; everything else evaluates only what changed.
+// setupPolicies connects policies, peers and stored objects. The webhook evaluates
+// each request; the controllers evaluate an export again only after a change.
 func setupPolicies(mgr ctrl.Manager, self identity, peers *members.Set) (*policyEvaluation, error) {
 	policies, err := engine.New(engine.Options{})
 	if err != nil {
@@ -131,7 +132,7 @@ func setupPolicies(mgr ctrl.Manager, self identity, peers *members.Set) (*policy
 	changed := &notify.Notifier{}
 	cache := controllers.NewPolicyCache(controllers.PolicyCacheOptions{Evaluate: judge.Admit, Reader: mgr.GetClient(), Policies: policies.Digest})
 	peers.SubscribeNamespaces(func(string) {
-		cache.PeersChanged() // before anybody evaluates again
+		cache.PeersChanged() // before any controller evaluates again
 		changed.All()
 	}, func(id model.ClusterID) {
 		if cache.MemberChanged(id, peers.Members()) {
@@ -141,7 +142,7 @@ func setupPolicies(mgr ctrl.Manager, self identity, peers *members.Set) (*policy
 	loaded := make(chan struct{})
 	load := sync.OnceFunc(func() { close(loaded) })
 	err = policycontroller.SetupWithManager(mgr, policycontroller.Options{
-		// The first load, possibly of no policy at all, is a change too.
+		// The first load is also a change, even if it loads no policy.
 		Engine: policies, Changed: func() { load(); changed.All() },
 	})
 	if err != nil {
@@ -153,7 +154,8 @@ func setupPolicies(mgr ctrl.Manager, self identity, peers *members.Set) (*policy
 	return &policyEvaluation{engine: policies, loaded: loaded, cache: cache, changed: changed}, nil
 }
 
-// setupExchange sets up the hub if there is one; nil is this cluster's own API server.
+// setupExchange sets up the hub, if there is one. nil means that this cluster
+// publishes in its own API server.
 func setupExchange(mgr ctrl.Manager, o Options, self identity, peers *members.Set, leading *leaderFence, log logr.Logger) (*controllers.Exchange, error) {
 	if o.ExchangeKubeconfig == "" {
 		return nil, nil
@@ -171,7 +173,7 @@ func setupExchange(mgr ctrl.Manager, o Options, self identity, peers *members.Se
 	return &controllers.Exchange{Client: shared.Client(), Cache: shared.Cache(), Problem: shared.Problem, Changed: shared.Changed()}, nil
 }
 
-// requireServing makes readiness mean that an admission request would be answered.
+// requireServing makes the agent ready only if it can respond to admission requests.
 func requireServing(mgr ctrl.Manager, policies *engine.Engine, ready *health) {
 	serving := mgr.GetWebhookServer().StartedChecker()
 	ready.require(func() error { return serving(nil) })
