@@ -8,7 +8,6 @@ package install
 import (
 	"bytes"
 	"context"
-	"os"
 	"sync"
 	"testing"
 	"time"
@@ -16,15 +15,12 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
-	"github.com/comity-mcs/comity/policies/v1alpha1"
+	"github.com/comity-mcs/comity/test/envtest/suite"
 )
 
 // Bounds of waits.
@@ -44,30 +40,18 @@ var (
 )
 
 var (
-	scheme = runtime.NewScheme()
+	scheme = suite.Scheme()
 	// admin may do everything; crdJob and policyJob are the accounts of the Jobs.
 	admin, crdJob, policyJob client.Client
 )
 
 func TestInstall(t *testing.T) {
-	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		t.Fatal("KUBEBUILDER_ASSETS is not set; it must name the directory with etcd, kube-apiserver and kubectl (make test sets it)")
-	}
-	RegisterFailHandler(Fail)
-	SetDefaultEventuallyTimeout(soon)
-	RunSpecs(t, "install")
+	suite.Run(t, "install", suite.Waits{Soon: soon})
 }
 
 var _ = BeforeSuite(func(ctx SpecContext) {
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, v1alpha1.AddToScheme} {
-		Expect(add(scheme)).To(Succeed())
-	}
-	env := &envtest.Environment{}
-	server, err := env.Start()
-	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(func() { Expect(env.Stop()).To(Succeed()) })
-	admin, err = client.New(server, client.Options{Scheme: scheme})
-	Expect(err).NotTo(HaveOccurred())
+	server := suite.Start(&envtest.Environment{})[0] // without the definitions
+	admin = suite.Client(server)
 	crdJob = account(ctx, server, "crds", rbacv1.PolicyRule{
 		APIGroups: []string{"apiextensions.k8s.io"}, Resources: []string{"customresourcedefinitions"},
 		ResourceNames: append(append([]string{}, mcsDefinitions...), ownDefinitions...), Verbs: []string{"get", "create", "patch"},

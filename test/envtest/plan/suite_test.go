@@ -6,8 +6,6 @@ package plan
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -15,25 +13,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
-	mcscrd "sigs.k8s.io/mcs-api/config/crd"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/apply"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/plan"
+	"github.com/comity-mcs/comity/test/envtest/suite"
 )
 
 func TestPlan(t *testing.T) {
-	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		t.Fatal("KUBEBUILDER_ASSETS is not set; it must name the directory with etcd, kube-apiserver and kubectl (make test sets it)")
-	}
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "plan")
+	suite.Run(t, "plan", suite.Waits{})
 }
 
 var (
@@ -42,19 +33,9 @@ var (
 )
 
 var _ = BeforeSuite(func() {
-	scheme := runtime.NewScheme()
-	Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
-	Expect(mcsv1beta1.Install(scheme)).To(Succeed())
-	crds := GinkgoT().TempDir()
-	Expect(os.WriteFile(filepath.Join(crds, "imports.yaml"), mcscrd.ServiceImportCRD, 0o600)).To(Succeed())
-	env := &envtest.Environment{CRDDirectoryPaths: []string{crds}, ErrorIfCRDPathMissing: true}
-	env.ControlPlane.GetAPIServer().Configure().Set("service-cluster-ip-range", "10.0.0.0/16,fd00:10::/112")
-	DeferCleanup(func() { Expect(env.Stop()).To(Succeed()) })
-	config, err := env.Start()
-	Expect(err).NotTo(HaveOccurred())
-	config.QPS = -1
-	api, err = client.New(config, client.Options{Scheme: scheme})
-	Expect(err).NotTo(HaveOccurred())
+	server := suite.APIServer()
+	server.ControlPlane.GetAPIServer().Configure().Set("service-cluster-ip-range", "10.0.0.0/16,fd00:10::/112")
+	api = suite.Client(suite.Start(server)[0])
 })
 
 // cluster is what one import needs, in a namespace of its own.

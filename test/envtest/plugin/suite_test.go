@@ -6,7 +6,6 @@ package plugin
 import (
 	"bytes"
 	"context"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -20,21 +19,14 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/app"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
-	"github.com/comity-mcs/comity/test/clusters"
+	"github.com/comity-mcs/comity/test/envtest/suite"
 )
 
 func TestPlugin(t *testing.T) {
-	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		t.Fatal("KUBEBUILDER_ASSETS is not set; it must name the directory with etcd, kube-apiserver and kubectl (make test sets it)")
-	}
-	RegisterFailHandler(Fail)
-	SetDefaultEventuallyTimeout(20 * time.Second)
-	SetDefaultEventuallyPollingInterval(100 * time.Millisecond)
-	RunSpecs(t, "plugin")
+	suite.Run(t, "plugin", suite.Waits{Soon: 20 * time.Second, Poll: 100 * time.Millisecond})
 }
 
 var (
@@ -46,12 +38,9 @@ var (
 )
 
 var _ = BeforeSuite(func() {
-	env := &envtest.Environment{CRDDirectoryPaths: []string{filepath.Join("..", "..", "..", "config", "crd")}, ErrorIfCRDPathMissing: true}
-	config, err := env.Start()
-	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(func() { Expect(env.Stop()).To(Succeed()) })
+	config := suite.Start(suite.APIServer())[0]
 	scratch = context.Background()
-	Expect(clusters.Apply(scratch, config, clusters.MCSDefinitions()...)).To(Succeed())
+	var err error
 	target, err = command.NewTarget("a", config)
 	Expect(err).NotTo(HaveOccurred())
 

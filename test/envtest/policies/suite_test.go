@@ -6,51 +6,36 @@ package policies
 import (
 	"context"
 	"net/http"
-	"os"
 	"sync/atomic"
 	"testing"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/comity-mcs/comity/policies/controller"
 	"github.com/comity-mcs/comity/policies/engine"
-	"github.com/comity-mcs/comity/policies/v1alpha1"
+	"github.com/comity-mcs/comity/test/envtest/suite"
 )
 
 func TestPolicies(t *testing.T) {
-	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		t.Fatal("KUBEBUILDER_ASSETS is not set; it must name the directory with etcd, kube-apiserver and kubectl (make test sets it)")
-	}
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "policies")
+	suite.Run(t, "policies", suite.Waits{})
 }
 
 var (
-	scheme = runtime.NewScheme()
+	scheme = suite.Scheme()
 	server *rest.Config
 	// direct reads and writes without a cache.
 	direct client.Client
 )
 
 var _ = BeforeSuite(func() {
-	Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
-	Expect(v1alpha1.AddToScheme(scheme)).To(Succeed())
-	env := &envtest.Environment{CRDDirectoryPaths: []string{"../../../config/crd"}, ErrorIfCRDPathMissing: true}
-	var err error
-	server, err = env.Start()
-	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(func() { Expect(env.Stop()).To(Succeed()) })
-	direct, err = client.New(server, client.Options{Scheme: scheme})
-	Expect(err).NotTo(HaveOccurred())
+	server = suite.Start(suite.APIServer())[0]
+	direct = suite.Client(server)
 })
 
 // replica is one replica of the agent, as far as policies go.

@@ -11,7 +11,6 @@ package webhook_test
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -20,25 +19,18 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
-	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
-
-	mcscrd "sigs.k8s.io/mcs-api/config/crd"
-	"sigs.k8s.io/yaml"
 
 	"github.com/comity-mcs/comity/policies/controller"
-	policyv1alpha1 "github.com/comity-mcs/comity/policies/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/test/envtest/suite"
 	"github.com/comity-mcs/comity/webhook"
 	"github.com/comity-mcs/comity/webhook/facts"
 )
@@ -76,30 +68,21 @@ var (
 )
 
 func TestWebhook(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Webhook")
+	suite.Run(t, "webhook", suite.Waits{})
 }
 
 var _ = BeforeSuite(func() {
-	Expect(os.Getenv("KUBEBUILDER_ASSETS")).NotTo(BeEmpty(),
-		"KUBEBUILDER_ASSETS is not set; it must name a directory with etcd, kube-apiserver and kubectl (make envtest sets it)")
 	ctrl.SetLogger(GinkgoLogr)
 
-	scheme := newScheme()
-	root := filepath.Join("..", "..", "..")
-	environment = &envtest.Environment{
-		Scheme:                scheme,
-		CRDs:                  []*apiextensionsv1.CustomResourceDefinition{definition(mcscrd.ServiceExportCRD), definition(mcscrd.ServiceImportCRD)},
-		CRDDirectoryPaths:     []string{filepath.Join(root, "config", "crd")},
-		ErrorIfCRDPathMissing: true,
-		WebhookInstallOptions: envtest.WebhookInstallOptions{Paths: []string{filepath.Join(root, "config", "webhook")}},
-	}
-	cfg, err := environment.Start()
-	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(func() { Expect(environment.Stop()).To(Succeed()) })
+	scheme := suite.Scheme()
+	environment = suite.APIServer()
+	environment.Scheme = scheme
+	environment.WebhookInstallOptions.Paths = []string{filepath.Join("..", "..", "..", "config", "webhook")}
+	cfg := suite.Start(environment)[0]
 
 	noted := rest.CopyConfig(cfg)
 	noted.WarningHandlerWithContext = warnings
+	var err error
 	k8s, err = client.New(noted, client.Options{Scheme: scheme})
 	Expect(err).NotTo(HaveOccurred())
 	judges = newBench()
@@ -139,22 +122,6 @@ func serve(cfg *rest.Config, scheme *runtime.Scheme) {
 		_, err := mgr.GetCache().GetInformer(ctx, object)
 		Expect(err).NotTo(HaveOccurred())
 	}
-}
-
-func newScheme() *runtime.Scheme {
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{
-		clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, mcsv1alpha1.Install, mcsv1beta1.Install, policyv1alpha1.AddToScheme,
-	} {
-		Expect(add(scheme)).To(Succeed())
-	}
-	return scheme
-}
-
-func definition(text []byte) *apiextensionsv1.CustomResourceDefinition {
-	crd := &apiextensionsv1.CustomResourceDefinition{}
-	Expect(yaml.Unmarshal(text, crd)).To(Succeed())
-	return crd
 }
 
 // newNamespace makes a namespace of a name of its own and returns the name.
