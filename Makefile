@@ -6,15 +6,15 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 
 GO ?= go
-# Everything fetched or compiled once lives here, by name and version.
+# Cache of fetched and compiled files, by name and version.
 CACHE := $(abspath $(or $(COMITY_CACHE),.cache))
 export COMITY_CACHE := $(CACHE)
-# How long an API server may take to start; the 20 seconds of envtest are too short beside compilers.
+# How long an API server may take to start. The default of envtest, 20 s, is too short while compilers run.
 export KUBEBUILDER_CONTROLPLANE_START_TIMEOUT ?= 90s
-# What the programs print; the commit's by default.
+# Version that the programs print; by default that of the commit.
 VERSION ?=
 IMAGE ?= comity:dev
-# demo: control planes as processes by default, or kind (needs Docker).
+# Clusters of the demo: control planes as processes, or kind (needs Docker).
 CLUSTERS ?= control-planes
 ARGS ?=
 
@@ -35,47 +35,47 @@ help: ## List every target.
 	@awk 'BEGIN {FS = ":.*## "} /^## / {printf "\n%s\n", substr($$0, 4)} /^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: ## Three clusters, the whole story with real output (CLUSTERS=kind, ARGS=--keep).
+demo: ## Run the demo with three clusters (CLUSTERS=kind, ARGS=--keep).
 	$(GO) run ./test/demo --clusters $(CLUSTERS) $(ARGS)
 
 .PHONY: check
-check: lint unit ## Format, lint, unit, Rego and scenario tests: no cluster, no network.
+check: lint unit ## Check format, lint, and run unit, Rego and scenario tests, without cluster or network.
 
 .PHONY: unit
-unit: ## Unit, Rego and scenario tests alone.
+unit: ## Run unit, Rego and scenario tests.
 	$(GO) test -timeout 5m $(UNIT)
 
 .PHONY: test
-test: unit chart envtest ## All that needs no root: unit tests, then the suites on real control planes.
+test: unit chart envtest ## Run all tests that need no root: unit, chart, and envtest.
 
 .PHONY: chart
-chart: $(HELM) $(HELM_UNITTEST) $(HELM_DOCS) ## The chart: lint, unit tests, README, and comparison with config.
+chart: $(HELM) $(HELM_UNITTEST) $(HELM_DOCS) ## Test the chart: lint, unit tests, README, and comparison with config.
 	$(HELM) lint --strict --quiet charts/comity --set clusterID=cluster-1,clusterset=example
 	$(HELM_UNITTEST) charts/comity
 	@$(HELM_README) --dry-run | diff charts/comity/README.md - || { echo "charts/comity/README.md is not up to date; run make generate"; exit 1; }
 	$(GO) test -timeout 25m ./test/chart/...
 
 .PHONY: envtest
-envtest: ## The suites on real API servers; binaries are fetched or built once.
+envtest: ## Run the suites on real API servers; the first run fetches or builds the binaries.
 	$(GO) run ./test/clusters/cmd/binaries
 	KUBEBUILDER_ASSETS="$${KUBEBUILDER_ASSETS:-$$($(GO) run ./test/clusters/cmd/binaries --print-assets)}" \
 		$(GO) test -timeout 20m -p 2 $(ARGS) ./test/envtest/...
 
-# The suites of what depends most on the API server: admission, definitions, server-side apply, watches.
+# The suites that depend most on the API server: admission, definitions, server-side apply, watches.
 OLDEST := manifests webhook status sync policies plan peer join
 
 .PHONY: test-oldest
 test-oldest: export COMITY_KUBERNETES := oldest
-test-oldest: ## The suites of admission, status and sync on the oldest supported Kubernetes; compiled once, in 15 minutes.
+test-oldest: ## Run some suites on the oldest supported Kubernetes; the first run compiles it in 15 minutes.
 	KUBEBUILDER_ASSETS="$$(env -u KUBEBUILDER_ASSETS $(GO) run ./test/clusters/cmd/binaries --print-assets)" \
 		$(GO) test -timeout 20m -p 2 $(ARGS) $(addprefix ./test/envtest/,$(OLDEST))
 
 .PHONY: e2e
-e2e: ## kind clusters with Comity installed as docs/install.md says (needs Docker).
+e2e: ## Follow docs/install.md in kind clusters and run the end-to-end tests (needs Docker).
 	$(GO) test -p 1 -timeout 45m -v ./test/e2e/... $(ARGS)
 
 .PHONY: bench
-bench: ## Propagation, memory, writes and restarts (ARGS="propagation --changes 200", "--write docs", ...).
+bench: ## Measure propagation, memory, writes and restarts (ARGS="propagation --changes 200", "--write docs", ...).
 	$(GO) run ./test/bench $(ARGS)
 
 ## Code
@@ -85,30 +85,30 @@ build: ## Compile bin/comity and bin/kubectl-comity.
 	$(RELEASE) build
 
 .PHONY: image
-image: ## The container image, in dist for all platforms, and as $(IMAGE) where Docker runs.
+image: ## Build the container image in dist for all platforms, and load it as $(IMAGE) if Docker runs.
 	$(RELEASE) image --load $(IMAGE)
 
 .PHONY: dist
-dist: ## All files of a release, in dist: image, kubectl plugin, krew manifest, chart, SHA256SUMS.
+dist: ## Build all files of a release in dist: image, kubectl plugin, krew manifest, chart, SHA256SUMS.
 	$(RELEASE) dist
 
 .PHONY: reproducible
-reproducible: ## Make a release twice, here and in a clone elsewhere, and compare.
-	@test -z "$$(git status --porcelain)" || { echo "there are changes that no commit has: commit or stash them"; exit 1; }
+reproducible: ## Build a release twice, here and in a clone, and compare the checksums.
+	@test -z "$$(git status --porcelain)" || { echo "there are uncommitted changes: commit or stash them"; exit 1; }
 	$(RELEASE) dist
 	@set -e; clone=$$(mktemp -d); trap 'rm -rf "$$clone"' EXIT; \
 		git clone --quiet . "$$clone/comity"; \
 		$(RELEASE) --root "$$clone/comity" dist >/dev/null; \
 		diff dist/SHA256SUMS "$$clone/comity/dist/SHA256SUMS"; \
-		echo "both times the same bytes"
+		echo "both releases are identical"
 
 .PHONY: lint
-lint: $(GOLANGCI_LINT) ## Format and lint.
+lint: $(GOLANGCI_LINT) ## Check format and lint.
 	$(GOLANGCI_LINT) run
 	$(GOLANGCI_LINT) fmt --diff
 
 .PHONY: fmt
-fmt: $(GOLANGCI_LINT) ## Rewrite the sources in the project's format.
+fmt: $(GOLANGCI_LINT) ## Format the source files.
 	$(GOLANGCI_LINT) fmt
 
 .PHONY: generate
@@ -121,16 +121,16 @@ generate: $(CONTROLLER_GEN) $(HELM_DOCS) ## Generate deep copies, CRDs, ExportPo
 	$(HELM_README)
 
 .PHONY: verify
-verify: generate ## Generated files are up to date, modules are tidy, lint and tests pass.
+verify: generate ## Check that generated files and modules are up to date, lint, and run the tests.
 	$(GO) mod tidy
 	git diff --exit-code
 	$(MAKE) lint test
 
 .PHONY: clean
-clean: ## Remove everything fetched or compiled.
+clean: ## Delete all fetched and compiled files.
 	rm -rf .cache bin dist
 
-## Tools, compiled once from the module proxy with pinned versions
+## Tools with pinned versions, compiled once from the module proxy
 
 $(CONTROLLER_GEN):
 	@echo "building $(@F)"
