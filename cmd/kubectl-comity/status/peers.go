@@ -21,8 +21,8 @@ import (
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/sync/join"
-	"github.com/comity-mcs/comity/sync/remote/kubeconfig"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/remote/kubeconfig"
 )
 
 // metricsTimeout bounds reading the metrics of one agent.

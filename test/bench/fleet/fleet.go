@@ -7,7 +7,7 @@
 // It takes cluster ids and a directory of its own; it gives members that make
 // exports, count the agent's writes and read its metrics. Only etcd and the API
 // server of a cluster run, so nothing but agents and benchmark write to it. It
-// measures and judges nothing.
+// measures nothing.
 package fleet
 
 import (

@@ -26,18 +26,18 @@ func (r *Results) Markdown() string {
 	return page.String()
 }
 
-// bounds is what the figures cannot say themselves.
+// bounds explains what limits the figures.
 const bounds = `
 ## What bounds these figures
 
-* **Propagation** is one apply at the API server of the first cluster and, after its watch event, one at that of each other.
-  Of Comity's time between two clusters some six sevenths are those two. The rest, well under a millisecond in each of the two
-  agents, is a wake-up of a queue, reading the caches, planning and encoding. The copy in the first cluster's own import is a
-  third write; it waits 20 ms, so that it does not compete with the one in the exchange. Policies are not asked again for a
-  change of endpoints. The p99 of 1,000 changes is the tenth slowest, and the ratio of two such differs by a third from run to run.
+* **Propagation** to other clusters is one apply at the API server of the first cluster and, after its watch event, one at that of
+  each other. About six sevenths of Comity's time between two clusters are those two. The rest, well under a millisecond in each of
+  the two agents, is the workqueue, reading the caches, planning and encoding. The slice of the first cluster's own import is a third
+  write, which is made at the same time as the one in the exchange. Policies are not evaluated again for a change of endpoints.
+  The p99 of 1,000 changes is the tenth slowest, and the ratio of two such differs by a third from run to run.
 * **Among more clusters** on one machine, the last write waits for the CPUs that all API servers and agents share. The relay is one
   process, and Comity one in each cluster: what an agent does before its write is done on those CPUs once for every cluster.
-* **Memory**: slices lie packed (as protobuf) in the cache of what is imported and in that of what peers publish. They are opened
+* **Memory**: the caches of imported and of published slices hold each slice as protobuf. It is decoded
   when an import is reconciled, which costs some 15 µs for a slice of 10 endpoints and 70 to 150 µs for one of 100.
   Resident memory is about twice the live heap, since Go's collector lets the heap double before it runs; GOGC or GOMEMLIMIT in the
   Deployment trade that for CPU time.
@@ -120,7 +120,7 @@ func (r *Results) restart(page *strings.Builder) {
 		if c.Exporting {
 			who = "exporting"
 		}
-		fmt.Fprintf(page, "| converged restart of the %s agent, until it has looked at everything | %s | **%d** |\n", who, seconds(c.Took), c.Writes)
+		fmt.Fprintf(page, "| converged restart of the %s agent, until it has reconciled everything | %s | **%d** |\n", who, seconds(c.Took), c.Writes)
 	}
 	fmt.Fprintf(page, "\nHeartbeats, leader election and events are not counted as writes. In the end the importing agent holds %.0f MiB (live heap), %.0f MiB resident. Load before: %.1f.\n",
 		mib(s.Live), mib(s.Resident), s.Load)

@@ -49,13 +49,13 @@ func TestNothingMeasuredYetIsNoError(t *testing.T) {
 	}
 }
 
-func TestThePageTellsEachFigure(t *testing.T) {
+func TestThePageHasEachFigure(t *testing.T) {
 	page := sample().Markdown()
 	for _, want := range []string{
 		"| 2 | 100 | 10 | remote | Comity | 8.0 ms | 10.0 ms | 20.0 ms | 30.0 ms |", "**ratio** | **1.00**",
 		"| | | | local | Comity | 8.0 ms |", "| relay | 4.0 ms |", "**ratio** | **2.00** | 2.00 | **2.00** |",
 		"**2000 bytes** | 4000 bytes", // between the points that hold any
-		"b: patch (import) | 1.00", "cold start, until the last slice is written | 60.0 s | 0", "importing agent, until it has looked at everything | 1.0 s | **0**",
+		"b: patch (import) | 1.00", "cold start, until the last slice is written | 60.0 s | 0", "importing agent, until it has reconciled everything | 1.0 s | **0**",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q:\n%s", want, page)

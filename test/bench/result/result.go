@@ -5,7 +5,7 @@
 //
 // It takes measurements, each with the load that the machine had before it; it
 // gives a table, a plot, and a file from which the next run takes what it does
-// not measure itself. It measures and judges nothing.
+// not measure itself. It measures nothing.
 package result
 
 import (

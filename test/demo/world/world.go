@@ -1,12 +1,12 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package world brings up what the demo plays in: clusters, Comity in each of
-// them, and every two of them joined.
+// Package world starts the clusters of the demo, installs Comity in each of them,
+// and joins every two of them.
 //
 // It takes the kind of clusters and gives members with clients, a kubectl that
 // knows them all by their ids, and questions to their CoreDNS. Whatever a user
-// could type is run as that command and told with its real output. It leaves
+// could type is run as that command and printed with its real output. It leaves
 // nothing behind once it is closed, and needs root only where Docker does.
 package world
 

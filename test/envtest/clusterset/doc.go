@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package clusterset starts control planes with the real agent beside each, all
-// joined, for suites that look at a clusterset from outside.
+// joined, for suites that test a clusterset from outside.
 //
 // It takes options of clusters and flags of agents; it gives members whose
 // objects, endpoints, conditions and writes can be awaited. What it starts ends

@@ -4,7 +4,7 @@
 // Package faults breaks real clusters under the real agent: API servers that
 // freeze or die, an etcd from the past, objects of others, users who interfere.
 // Each spec names the fault that it injects, and holds the agent to four
-// invariants: it touches nothing that is not its own (I1), deletes nothing of a
-// source that it did not read (I2), rests when all is said (I3), and writes in
-// no other cluster (I4).
+// invariants: it changes only its own objects (I1), deletes nothing of a source
+// that it did not read (I2), writes nothing once everything converged (I3), and
+// writes to no other cluster (I4).
 package faults

@@ -5,8 +5,8 @@
 //
 // Cluster b publishes whatever it likes, past the validation of its own API
 // server; a is the victim, and c an honest neighbor of both; a and c run the
-// agent as a process. After every attack nothing of it stands in a, what was
-// wrong is named where a user looks, a wrote nothing elsewhere and soon nothing
-// at all, and what c and b honestly export works. DESIGN.md, section 2, and
-// KEP-1645, "Constraints and Conflict Resolution", are what is tested.
+// agent as a process. After every attack: nothing of it is imported into a, a
+// condition or event names the problem, a wrote to no other cluster and soon writes
+// nothing at all, and the valid exports of b and c work. It tests DESIGN.md,
+// section 2, and KEP-1645, "Constraints and Conflict Resolution".
 package hostile

@@ -2,6 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package peer proves, on real API servers behind a network that can be broken,
-// that a peer which fails is noticed, named, and never taken for one that has
-// withdrawn what it shares. Each spec names the fault that it injects.
+// that a peer which fails is reported with the reason, and that its exports are
+// never taken for withdrawn. Each spec names the fault that it injects.
 package peer

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package report proves, on two real API servers and with the rights of
-// config/rbac and of a join, that clusters tell each other what came of their
-// exports and that they are there, to whom they tell it, and that they then stay quiet.
+// config/rbac and of a join, that each cluster reports to an exporter, and to
+// nobody else, how it imports the export, that it renews its heartbeat, and that it
+// writes nothing else once everything converged.
 package report

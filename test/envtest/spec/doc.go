@@ -1,7 +1,7 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package spec follows KEP-1645 where it takes a whole control plane to tell:
+// Package spec tests the parts of KEP-1645 that need a whole control plane:
 // two IP families, thousands of endpoints, names in DNS, and the modes in which
 // Comity works beside or after another implementation.
 //

@@ -1,13 +1,12 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package apiserver is a Kubernetes API server small enough to see through, for
-// the simulator: objects with UIDs and resource versions, server-side apply,
+// Package apiserver is a small Kubernetes API server in memory, for the simulator: objects with UIDs and resource versions, server-side apply,
 // preconditions, namespaces that end, cluster IPs, and a log that caches follow
 // as late as the simulator likes.
 //
 // It takes the kinds that Comity reads and writes; it gives what a real server
-// would answer, and tells Audit of every write that took effect. It is used by
+// would answer, and calls Audit for every write that took effect. It is used by
 // one goroutine, reads no clock but Clock, and keeps every object as it was:
 // what it hands out is read-only. It follows the Kubernetes API conventions.
 package apiserver
