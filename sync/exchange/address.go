@@ -81,13 +81,6 @@ func containsAddr(prefixes []netip.Prefix, ip netip.Addr) bool {
 	return false
 }
 
-// CheckAddress returns why no pod of any cluster can have this address, or
-// AddressFine.
-func CheckAddress(family discoveryv1.AddressType, address string) AddressProblem {
-	_, problem := parseAddress(family, address)
-	return problem
-}
-
 // Ranges in which an IPv6 address contains an IPv4 address, besides IPv4-mapped
 // addresses. The checks of IPv6 addresses would pass, but the traffic could be
 // routed or translated to an IPv4 address that was not checked.
@@ -97,6 +90,8 @@ var (
 	thisNetwork    = netip.MustParsePrefix("0.0.0.0/8")    // RFC 1122, 3.2.1.3
 )
 
+// parseAddress returns AddressFine if a pod of any cluster can have the address, and
+// else why not.
 func parseAddress(family discoveryv1.AddressType, address string) (netip.Addr, AddressProblem) {
 	ip, err := netip.ParseAddr(address)
 	if err != nil || ip.Zone() != "" || (ip.Is6() && !ip.Is4In6() && !canonical(ip, address)) {

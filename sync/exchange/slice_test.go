@@ -88,7 +88,7 @@ func TestCheckAddress(t *testing.T) {
 		"0.0.0.0": AddressUnspecified, "0.1.2.3": AddressUnspecified, "127.0.0.1": AddressLoopback, "127.255.0.9": AddressLoopback,
 		"169.254.169.254": AddressLinkLocal, "224.0.0.1": AddressMulticast, "239.1.2.3": AddressMulticast, "255.255.255.255": AddressBroadcast,
 	} {
-		if got := CheckAddress(discoveryv1.AddressTypeIPv4, address); got != want {
+		if _, got := parseAddress(discoveryv1.AddressTypeIPv4, address); got != want {
 			t.Errorf("IPv4 %q: got %q, want %q", address, got, want)
 		}
 	}
@@ -98,7 +98,7 @@ func TestCheckAddress(t *testing.T) {
 		"10.1.0.1": AddressWrongFamily, "::ffff:10.1.0.1": AddressWrongFamily, "::a01:1": AddressWrongFamily, "64:ff9b::a9fe:a9fe": AddressWrongFamily,
 		"::": AddressUnspecified, "::1": AddressLoopback, "fe80::1": AddressLinkLocal, "ff02::1": AddressMulticast,
 	} {
-		if got := CheckAddress(discoveryv1.AddressTypeIPv6, address); got != want {
+		if _, got := parseAddress(discoveryv1.AddressTypeIPv6, address); got != want {
 			t.Errorf("IPv6 %q: got %q, want %q", address, got, want)
 		}
 	}

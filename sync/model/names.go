@@ -15,8 +15,8 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
-// FieldOwner is the field manager of every object that Comity applies. An
-// object in a user's namespace is Comity's own only if this manager applied it.
+// FieldOwner is the field manager of every object that Comity applies. Comity
+// manages an object in a user's namespace only if this manager applied it.
 const FieldOwner = "comity"
 
 // Labels and annotations that KEP-1645 or the original Sveltos pipeline define.
@@ -37,39 +37,39 @@ const (
 // by which a member reaches the hub, where there is one.
 const ExchangeSecret = "comity-exchange"
 
-// Labels and annotations of our own.
+// Labels and annotations of Comity.
 const (
 	// AnnotationExportTo, on a ServiceExport, limits the export to the listed
 	// clusters; on a Namespace, it limits every export of that namespace.
 	AnnotationExportTo = "comity.dev/export-to"
-	// LabelExportTo is what users write as a label although a comma is no legal
-	// label value; the mutating webhook moves it to AnnotationExportTo.
+	// LabelExportTo is a label that users set instead of AnnotationExportTo. A label
+	// value cannot have commas, so the mutating webhook moves it to the annotation.
 	LabelExportTo = "export-to"
-	// LabelExportNamespace and LabelExportName name, on a slice in an exchange
-	// namespace, the export that it belongs to.
+	// LabelExportNamespace and LabelExportName, on a slice in an exchange namespace,
+	// name the export that it belongs to.
 	LabelExportNamespace = "comity.dev/export-namespace"
 	LabelExportName      = "comity.dev/export-name"
-	// AnnotationSourceSlice holds the name of the slice that one was made from.
+	// AnnotationSourceSlice is the name of the slice that was copied or mirrored.
 	AnnotationSourceSlice = "comity.dev/source-slice"
-	// AnnotationApplied, on every object that Comity applies to a user's
-	// namespace, is a digest of what it applied last. It differs from what is
-	// desired now exactly if Comity has to apply again; fields that others added
-	// do not change it.
+	// AnnotationApplied, on every object that Comity applies, is a digest of the
+	// names of the fields that it applied last. It changes if a field is no longer
+	// applied, and does not if others add fields.
 	AnnotationApplied = "comity.dev/applied"
-	// LabelExchangeFrom and LabelExchangeTo mark exchange namespaces: who
-	// publishes there, and who alone reads it (absent: every peer).
+	// LabelExchangeFrom and LabelExchangeTo, on an exchange namespace, are the
+	// cluster that publishes there and the only one that reads it (absent: every
+	// peer).
 	LabelExchangeFrom = "comity.dev/exchange-from"
 	LabelExchangeTo   = "comity.dev/exchange-to"
 	// AnnotationExportToSelector, on a ServiceExport, limits the export to the
 	// peers whose Secret carries matching labels; with AnnotationExportTo, to
 	// those that both allow.
 	AnnotationExportToSelector = "comity.dev/export-to-selector"
-	// AnnotationPrefer, on a ServiceExport, says where importers are to route
-	// first. PreferLocal is its only value.
+	// AnnotationPrefer, on a ServiceExport, says which endpoints importers prefer.
+	// PreferLocal is its only value.
 	AnnotationPrefer = "comity.dev/prefer"
 	PreferLocal      = "local"
-	// AnnotationOnLost, on a ServiceImport or its Namespace, says what happens
-	// to the endpoints of a lost cluster: one of the values of OnLost.
+	// AnnotationOnLost, on a ServiceImport or its Namespace, says what to do with
+	// the endpoints of a lost cluster: one of the values of OnLost.
 	AnnotationOnLost = "comity.dev/on-lost"
 	// AnnotationAcceptedCIDRs lists, on a peer Secret, the address ranges that
 	// the local administrator accepts from that peer, separated by commas.
@@ -80,15 +80,15 @@ const (
 	// with the same id is refused as long as the Secret exists.
 	AnnotationClusterUID = "comity.dev/cluster-uid"
 	// AnnotationConfirmDeletions, on a peer Secret, is set by an administrator
-	// to end held deletions of that peer: an RFC 3339 time, which confirms the
-	// exports that disappeared before it.
+	// to confirm held deletions of that peer: an RFC 3339 time. The exports that
+	// disappeared before it are withdrawn.
 	AnnotationConfirmDeletions = "comity.dev/confirm-deletions"
-	// AnnotationAdopting, on an object that another pipeline made, says that
-	// Comity is taking it over: it is Comity's already, and what the former
-	// owner left on it is still to be taken off.
+	// AnnotationAdopting, on an object that another pipeline created, means that
+	// Comity is adopting it: Comity manages it already, but labels, annotations
+	// and field ownership of the former owner are still to be removed.
 	AnnotationAdopting = "comity.dev/adopting"
 	// LabelSelectsNothing, as the only key of a Service's selector, matches no
-	// pod. Comity sets it while it removes a selector.
+	// pod. It is set while a selector is being removed.
 	LabelSelectsNothing = "comity.dev/selects-nothing"
 	// LabelIdentity is the namespace label compared by namespace sameness
 	// unless other keys are configured.
@@ -96,12 +96,12 @@ const (
 )
 
 // ManagedBy is the value of app.kubernetes.io/managed-by and
-// endpointslice.kubernetes.io/managed-by on objects that Comity makes.
+// endpointslice.kubernetes.io/managed-by on objects that Comity creates.
 const ManagedBy = "comity"
 
 // ReservedLabel reports whether a label of a source EndpointSlice is read by
-// Kubernetes, by the MCS API or by Comity, and therefore must not be carried over
-// to another cluster. kube-proxy, for one, ignores slices with certain labels of
+// Kubernetes, by the MCS API or by Comity, and therefore must not be copied to
+// another cluster. kube-proxy, for one, ignores slices with certain labels of
 // service.kubernetes.io.
 func ReservedLabel(key string) bool {
 	domain, _, _ := strings.Cut(key, "/")
@@ -113,14 +113,14 @@ func ReservedLabel(key string) bool {
 }
 
 // DerivedName is the name that the derived Service of an import called name
-// has, unless another import of the namespace already took it: "derived-" and
+// has, unless another import of the namespace already has it: "derived-" and
 // the Adler-32 sum of the name in decimal, as Sprig's adler32sum prints it.
 func DerivedName(name string) string {
 	return fmt.Sprintf("derived-%d", adler32.Checksum([]byte(name)))
 }
 
-// AlternateDerivedName is the name taken instead when DerivedName is not free.
-// It depends on name alone, so that every restart finds the same one.
+// AlternateDerivedName is the name used if DerivedName is not free. It depends on
+// name alone, so that it is the same after a restart.
 func AlternateDerivedName(name string) string {
 	return DerivedName(name) + "-" + shortHash(name)
 }
@@ -128,7 +128,7 @@ func AlternateDerivedName(name string) string {
 // SliceName is the name of the mirrored EndpointSlice of one source slice of
 // cluster. The first slice of a derived Service that has its plain name is
 // called <derived>-<cluster>, as the Sveltos pipeline calls it; all others are
-// joined with dots, which occur in neither part, so that no two can meet.
+// joined with dots, which occur in neither part, so that no two are equal.
 func SliceName(derived string, plain bool, cluster ClusterID, sourceSlice string) string {
 	if plain && strings.Count(derived, "-") == 1 {
 		return derived + "-" + string(cluster)
@@ -146,15 +146,15 @@ func RecordKey(record string) (types.NamespacedName, bool) {
 	return types.NamespacedName{Namespace: namespace, Name: name}, ok && name != "" && namespace != ""
 }
 
-// LabeledExport is the export that a published slice says by its labels that it belongs to. False if one is missing.
+// LabeledExport is the export in the labels of a published slice. False if a label is missing.
 func LabeledExport(labels map[string]string) (types.NamespacedName, bool) {
 	key := types.NamespacedName{Namespace: labels[LabelExportNamespace], Name: labels[LabelExportName]}
 	return key, key.Namespace != "" && key.Name != ""
 }
 
 // RecordSliceName is the name, in an exchange namespace, of the copy of an
-// EndpointSlice. A namespace holds no dot, so the first dot ends it. Names that
-// would pass the limit of 253 characters are shortened to a hash.
+// EndpointSlice. A namespace has no dot, so the first dot ends it. Names that
+// would exceed the limit of 253 characters are shortened to a hash.
 func RecordSliceName(namespace, slice string) string {
 	if full := namespace + "." + slice; len(full) <= 253 {
 		return full

@@ -95,12 +95,9 @@ func (in PublishInput) desired() (map[types.NamespacedName]*discoveryv1.Endpoint
 			}
 			copies[keyOf(s)] = sign(s, nil)
 		}
-		labels := map[string]string{
-			model.LabelExportNamespace: in.Key.Namespace, model.LabelExportName: in.Key.Name, labelManagedBy: model.ManagedBy,
-		}
 		r := &exchangev1alpha1.ExportRecord{
 			TypeMeta:   recordKind,
-			ObjectMeta: exchangeMeta(exchange, model.RecordName(in.Key.Namespace, in.Key.Name), labels, nil),
+			ObjectMeta: exchangeMeta(exchange, model.RecordName(in.Key.Namespace, in.Key.Name), recordLabels(in.Key), nil),
 			Spec:       *in.Record,
 		}
 		records[keyOf(r)] = sign(r, nil)
@@ -154,12 +151,9 @@ func Reports(key types.NamespacedName, desired map[string]exchangev1alpha1.Impor
 	existing := indexed(current)
 	want := map[types.NamespacedName]*exchangev1alpha1.ImportRecord{}
 	for exchange, spec := range desired {
-		labels := map[string]string{
-			model.LabelExportNamespace: key.Namespace, model.LabelExportName: key.Name, labelManagedBy: model.ManagedBy,
-		}
 		r := &exchangev1alpha1.ImportRecord{
 			TypeMeta:   reportKind,
-			ObjectMeta: exchangeMeta(exchange, model.RecordName(key.Namespace, key.Name), labels, nil),
+			ObjectMeta: exchangeMeta(exchange, model.RecordName(key.Namespace, key.Name), recordLabels(key), nil),
 			Spec:       spec,
 		}
 		if old, has := existing[keyOf(r)]; has && model.IsManaged(old) && sameResult(old.Spec, spec) {
@@ -180,6 +174,12 @@ func sameResult(before, now exchangev1alpha1.ImportRecordSpec) bool {
 
 func recordIsAsDesired(current, desired *exchangev1alpha1.ExportRecord) bool {
 	return metaIsAsDesired(current, desired) && equality.Semantic.DeepEqual(current.Spec, desired.Spec)
+}
+
+func recordLabels(export types.NamespacedName) map[string]string {
+	return map[string]string{
+		model.LabelExportNamespace: export.Namespace, model.LabelExportName: export.Name, labelManagedBy: model.ManagedBy,
+	}
 }
 
 func exchangeMeta(namespace, name string, labels, annotations map[string]string) metav1.ObjectMeta {
