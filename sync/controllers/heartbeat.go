@@ -55,7 +55,7 @@ func newHeartbeat(b *base) (*heartbeat, error) {
 		base: b, log: ctrl.Log.WithName("heartbeat"),
 		renewals: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "comity_heartbeat_renewals_total",
-			Help: "Renewals of the Lease by which the other members hear of this one, by result (ok, failed, duplicate).",
+			Help: "Renewals of the Lease that is this member's heartbeat, by result (ok, failed, duplicate).",
 		}, []string{"result"}),
 		duplicateID: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "comity_duplicate_cluster_id",
