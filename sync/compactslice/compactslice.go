@@ -1,13 +1,13 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package compactslice keeps EndpointSlices small while they lie in a cache.
+// Package compactslice packs EndpointSlices while they are in a cache.
 //
-// It takes slices as they were read; it gives slices of which only what caches,
-// indexes and event handlers look at is spelled out, and turns them back into
-// what they were, bit for bit. A slice of ten endpoints is 70 objects on the heap
-// and an importing cluster holds each twice; packed, it is 5. Nothing is dropped,
-// so a field that Kubernetes adds later is kept as well.
+// It takes slices as they were read; it gives slices with only the fields that
+// caches, indexes and event handlers use, and restores the originals bit for bit. A
+// slice of ten endpoints is 70 objects on the heap; packed, it is 5. A packed slice
+// is an EndpointSlice too, because the cache of controller-runtime returns no other
+// type to a client that reads EndpointSlices. Informers of remote use the same form.
 package compactslice
 
 import (

@@ -21,33 +21,34 @@ import (
 	"github.com/comity-mcs/comity/sync/restoredetect"
 )
 
-// Bounds on what one peer can cost us.
+// Limits on requests to one peer.
 const (
 	peerQPS   = 20
 	peerBurst = 40
 )
 
-// Hooks are what a connection tells its owner. None may block.
+// Hooks are how a connection notifies its owner. None may block.
 type Hooks struct {
-	// Listed: the exports were listed, and present is what the list holds. It
-	// is told before anything of the list can be read.
+	// Listed: the exports were listed, and present says what the list holds. It is
+	// called before anything of the list can be read.
 	Listed func(c *Connection, present func(types.NamespacedName) bool)
-	// Export: an export came, changed or went.
+	// Export: an export was added, changed or removed.
 	Export func(*Connection, types.NamespacedName)
 	// Slices: the slices of an export changed.
 	Slices func(*Connection, types.NamespacedName)
-	// Namespace: a namespace of the peer came, went, or changed its identity.
+	// Namespace: a namespace of the peer was added, removed, or changed its identity.
 	Namespace func(string)
-	// Report: what the peer says of importing an export changed; or, with the
-	// zero key, Reported did.
+	// Report: the peer's report on importing an export changed; or, with the zero
+	// key, Reported did.
 	Report func(types.NamespacedName)
-	// LeaseRead: the peer's Lease was read. It was renewed if the stamp is another one.
+	// LeaseRead: the peer's Lease was read. It was renewed if renewal differs from
+	// the last one.
 	LeaseRead func(c *Connection, renewal string)
 	// State: what State returns changed.
 	State func(*Connection)
-	// Rejected: a record was read that cannot be believed.
+	// Rejected: a record was read that is not valid.
 	Rejected func(*Connection, error)
-	// Restored: the peer's store went back; what one feed brought is read anew.
+	// Restored: the peer's store was restored from a backup; one kind is listed anew.
 	Restored func(*Connection, *restoredetect.Found)
 }
 
@@ -82,7 +83,7 @@ type Connection struct {
 	listed        bool      // every required feed delivered its first list
 	reportsListed bool      // the reports did
 	failing       map[*feed]Failure
-	// reported is what Reported gives, as refresh last found and told it.
+	// reported is what Reported returns, as of the last refresh.
 	reported bool
 	member   Failure // what is wrong with the MemberRecord
 	renewing bool    // a token is on trial
@@ -119,14 +120,14 @@ func Connect(ctx context.Context, opts Options) (*Connection, error) {
 // ID is the peer's id.
 func (c *Connection) ID() model.ClusterID { return c.opts.ID }
 
-// Client is the configuration and the client of this connection, for the one
-// request that is no reading: the renewal of its own token.
+// Client returns the configuration and the client of this connection, for the only
+// request that writes: the one for a new token.
 func (c *Connection) Client() (*rest.Config, *http.Client) { return c.Config(), c.http }
 
 // Config is the configuration whose credentials are in use.
 func (c *Connection) Config() *rest.Config { return c.transport.Config() }
 
-// Stop ends all reading; Wait returns when nothing runs any more.
+// Stop ends all reading; Wait waits for that.
 func (c *Connection) Stop() {
 	c.cancel()
 	utilnet.CloseIdleConnectionsFor(c.transport)
@@ -135,20 +136,20 @@ func (c *Connection) Stop() {
 // Wait returns when everything that Connect started has ended.
 func (c *Connection) Wait() { c.done.Wait() }
 
-// Verified reports whether everything was read and the peer is who it should
-// be. It stays true when the peer can no longer be read, its token revoked for
-// one: what was read remains what the peer said last.
+// Verified reports whether everything was listed and the MemberRecord is the
+// expected one. It stays true when the peer can no longer be read, as after its
+// token was revoked: what was read last remains valid.
 func (c *Connection) Verified() bool { return c.verified.Load() }
 
-// State is what is wrong with the peer, and Verified at the same moment.
+// State returns the problem of the peer, and Verified at the same moment.
 func (c *Connection) State() (problem Failure, verified bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.problem, c.verified.Load()
 }
 
-// Watching reports whether, as far as is known, a watch of the peer's Lease
-// stands. One that is known to have failed is being made anew.
+// Watching reports whether a watch of the peer's Lease is open, as far as known. A
+// watch that failed is restarted by its informer.
 func (c *Connection) Watching() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -156,7 +157,7 @@ func (c *Connection) Watching() bool {
 	return !failing
 }
 
-// Pin says which cluster alone may be the peer; empty lets it be any.
+// Pin sets the only cluster that may be the peer; empty allows any.
 func (c *Connection) Pin(uid types.UID) {
 	c.mu.Lock()
 	changed := c.uid != uid
@@ -167,8 +168,8 @@ func (c *Connection) Pin(uid types.UID) {
 	}
 }
 
-// awaitLists marks the moment from which an absent record means a withdrawn
-// one. A feed that is optional is not waited for: see feeds.
+// awaitLists sets listed: from then on an absent record is a withdrawn one. It does
+// not wait for an optional feed; see feeds.
 func (c *Connection) awaitLists(ctx context.Context) {
 	for _, f := range c.feeds.required() {
 		select {
@@ -183,8 +184,8 @@ func (c *Connection) awaitLists(ctx context.Context) {
 	c.refresh()
 }
 
-// awaitReports marks the moment from which an absent report means that the peer
-// has not said anything.
+// awaitReports sets reportsListed: from then on an absent report means that the
+// peer has published none.
 func (c *Connection) awaitReports(ctx context.Context) {
 	select {
 	case <-c.feeds.reports.registration.HasSyncedChecker().Done():
@@ -197,15 +198,15 @@ func (c *Connection) awaitReports(ctx context.Context) {
 	c.refresh()
 }
 
-// Reported reports whether all that the peer says of importing was read, or it
-// is known why it cannot be.
+// Reported reports whether all reports of the peer were read, or it is known why
+// they cannot be.
 func (c *Connection) Reported() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.reported
 }
 
-// refresh works out verified and problem, and tells the owner of a change.
+// refresh computes verified and problem, and notifies the owner of a change.
 func (c *Connection) refresh() {
 	c.mu.Lock()
 	c.member = c.checkMember(c.memberRecord())
@@ -216,7 +217,7 @@ func (c *Connection) refresh() {
 	changed := was != now || before.Reason != c.problem.Reason
 	_, failed := c.failing[c.feeds.reports]
 	reported := c.reportsListed || failed
-	notify := now && reported != c.reported // before, nobody can ask
+	notify := now && reported != c.reported // before, no report is readable
 	c.reported = reported
 	c.mu.Unlock()
 	if notify {
@@ -249,10 +250,10 @@ func (c *Connection) currentProblem() Failure {
 	return Failure{}
 }
 
-// feedResult notes how a list or watch of f went.
+// feedResult records the result of a list or watch of f.
 func (c *Connection) feedResult(ctx context.Context, f *feed, err error) {
 	if ctx.Err() != nil {
-		return // we hung up ourselves
+		return // the connection was stopped
 	}
 	// A version that the server has forgotten, or a streamed list that it does
 	// not know, makes the informer start over; neither is a failure of the peer.

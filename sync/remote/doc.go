@@ -1,10 +1,10 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package remote reads one peer with one set of credentials.
+// Package remote is a connection to another API server, of a peer or a hub.
 //
-// It takes a client configuration that package kubeconfig has passed; it gives
-// what the peer publishes, whether that was read completely, what keeps it from
-// being read, and each change. It believes nothing that package exchange has not
-// validated, passes on no text that a peer's server wrote, and writes nothing.
+// It takes a client configuration that package kubeconfig has accepted; it gives
+// what the peer publishes, whether all of it was read, why not, and a notification
+// of each change. It passes on no record that package exchange has not validated
+// and no text of the peer's server. It writes nothing but requests for tokens.
 package remote

@@ -26,12 +26,12 @@ const (
 	ReasonInvalidRecord    = model.ReasonInvalidRecord
 )
 
-// Failure is what keeps a peer from being read or heard of. Reason is one word;
-// the zero value is none.
+// Failure is why a peer cannot be read, or is not Connected. Reason is one word;
+// the zero value is no failure.
 type Failure struct{ Reason, Message string }
 
-// describe says why f cannot be read, without passing on text that the peer's
-// server wrote: that would let a peer write into our events.
+// describe says why f cannot be read. It passes on no text of the peer's server,
+// which would let a peer write into the events of this cluster.
 func describe(id model.ClusterID, f *feed, err error) Failure {
 	what := fmt.Sprintf("%s in namespace %s of cluster %s: ", f.kind, f.namespace, id)
 	kept := "what was read before is kept"

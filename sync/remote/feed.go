@@ -27,17 +27,17 @@ import (
 	"github.com/comity-mcs/comity/sync/restoredetect"
 )
 
-// feed is one kind in one namespace of a peer. Feeds are plain informers rather
-// than one cache, so that it is known of each whether it was read, and why not.
+// feed is one kind in one namespace of a peer. Each feed has an
+// informer of its own, so that its state and its error are known.
 type feed struct {
 	kind, resource, namespace string
 	// name limits the feed to one object.
 	name string
-	// without says what is not known as long as this feed alone cannot be read;
-	// empty if nothing may be concluded without it.
+	// without is what is unknown while this feed cannot be read; empty if the feed
+	// is required.
 	without string
-	// listed is told of each page of a list, before anything of it can be read;
-	// page is what it gathers until the list is complete.
+	// listed gets each page of a list, before anything of it can be read; page
+	// collects them until the list is complete.
 	listed       func(page runtime.Object, continued bool)
 	page         map[types.NamespacedName]struct{}
 	client       rest.Interface
@@ -45,13 +45,12 @@ type feed struct {
 	registration toolscache.ResourceEventHandlerRegistration
 }
 
-// feeds are what is read of a peer. Element 0 is what every member may read,
-// element 1 what this cluster alone may.
+// feeds are what is read from a peer. Element 0 is what every member may read,
+// element 1 what only this cluster may.
 //
-// The Lease and the reports say nothing of what the peer exports, and a peer
-// that runs an older version, or was joined by one, has no such kind or does
-// not let us read it. So these two are optional: the peer counts as read
-// without them, whatever the cause, and the cause is its problem all the same.
+// The Lease and the reports are optional: exports do not depend on them, and a peer
+// of an older version does not have them or does not let this cluster read them. The
+// peer is synced without them, and State still returns why they cannot be read.
 type feeds struct {
 	exports    [2]*feed
 	slices     [2]*feed
@@ -108,7 +107,7 @@ func newFeeds(c *Connection) (feeds, error) {
 	return out, open.err
 }
 
-// opener makes the informers of feeds and keeps the first thing that went wrong.
+// opener makes the informers of feeds and keeps the first error.
 type opener struct {
 	connection *Connection
 	config     *rest.Config
@@ -149,7 +148,7 @@ func (f *feed) open(c *Connection, client rest.Interface, codec runtime.Paramete
 	f.informer = toolscache.NewSharedIndexInformerWithOptions(source, object,
 		toolscache.SharedIndexInformerOptions{Indexers: indexers, ObjectDescription: f.kind + " of cluster " + string(c.opts.ID)})
 
-	// Failures are told by feedResult; the default handler would log each retry.
+	// feedResult reports failures; the default handler would log each retry.
 	ignore := func(context.Context, *toolscache.Reflector, error) {}
 	if err := errors.Join(f.informer.SetWatchErrorHandlerWithContext(ignore), f.informer.SetTransform(trim)); err != nil {
 		return err
@@ -159,12 +158,12 @@ func (f *feed) open(c *Connection, client rest.Interface, codec runtime.Paramete
 	return err
 }
 
-// reader lists and watches, and tells c how that goes.
+// reader lists and watches, and gives each result to c.
 func (f *feed) reader(c *Connection, client rest.Interface, codec runtime.ParameterCodec, list runtime.Object) *toolscache.ListWatch {
 	request := func(opts *metav1.ListOptions) *rest.Request {
 		f.limit(opts)
-		// The informer tries again by itself, and later each time; a request that
-		// does so too would only put off the news.
+		// The informer retries with its own backoff; retries of the request would only
+		// delay the report of the failure.
 		return client.Get().Namespace(f.namespace).Resource(f.resource).VersionedParams(opts, codec).MaxRetries(1)
 	}
 	read := func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
@@ -173,7 +172,7 @@ func (f *feed) reader(c *Connection, client rest.Interface, codec runtime.Parame
 	}
 	restored := func(found *restoredetect.Found) { c.opts.Hooks.Restored(c, found) }
 	readAll := restoredetect.CheckedList(read, restored)
-	open := restoredetect.Checked(read, func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	open := restoredetect.CheckedWatch(read, func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 		opts.Watch, opts.AllowWatchBookmarks = true, true
 		return request(&opts).Watch(ctx)
 	}, restored)
@@ -188,7 +187,7 @@ func (f *feed) reader(c *Connection, client rest.Interface, codec runtime.Parame
 			}
 			if f.listed != nil {
 				if err := c.confirmMember(ctx); err != nil {
-					return nil, err // the feed of MemberRecords tells why
+					return nil, err // the feed of MemberRecords reports why
 				}
 				f.listed(into, opts.Continue != "")
 			}
@@ -208,7 +207,7 @@ func (f *feed) reader(c *Connection, client rest.Interface, codec runtime.Parame
 	}
 }
 
-// limit narrows what is asked for.
+// limit restricts opts to what the feed reads.
 func (f *feed) limit(opts *metav1.ListOptions) {
 	if f.name != "" {
 		opts.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, f.name).String()
@@ -216,29 +215,29 @@ func (f *feed) limit(opts *metav1.ListOptions) {
 	if f.resource == "endpointslices" {
 		opts.LabelSelector = discoveryv1.LabelManagedBy + "=" + model.ManagedBy
 	}
-	// Version 0 is whatever the server has at hand. From one that lags behind
-	// another, exports that were just read would seem to have vanished.
+	// Version 0 is whatever the server has cached. If that lags behind another
+	// server, exports that were just read would seem to be deleted.
 	if f.listed != nil && opts.ResourceVersion == "0" {
 		opts.ResourceVersion, opts.ResourceVersionMatch = "", ""
 	}
 }
 
-// plainLists makes an informer list what it could also stream, so that a list
-// can be looked at as a whole before it replaces anything.
+// plainLists makes an informer list rather than stream, so that a list is checked
+// as a whole before it replaces anything.
 type plainLists struct{ *toolscache.ListWatch }
 
 // IsWatchListSemanticsUnSupported is what client-go asks.
 func (plainLists) IsWatchListSemanticsUnSupported() bool { return true }
 
-// client-go takes a connection that is closed before the answer for a watch
-// that ended early, and hides it behind a watch without events.
+// client-go treats a connection that was closed before the response as a watch
+// that ended early, and returns a watch without events.
 var (
 	emptyWatch     = reflect.TypeOf(watch.NewEmptyWatch())
 	errClosedEarly = errors.New("the connection is closed before there is an answer")
 )
 
-// trim drops what a reader never looks at and what makes up much of an object,
-// and packs the slices, which are most of what a peer publishes.
+// trim drops the managed fields, which no reader uses, and packs EndpointSlices,
+// which are most of what a peer publishes.
 func trim(obj any) (any, error) {
 	if object, ok := obj.(metav1.Object); ok {
 		object.SetManagedFields(nil)

@@ -21,12 +21,11 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// leaseTimeout bounds a question to a peer that is not heard of, from the first
-// packet on.
+// leaseTimeout bounds ReadLease, opening the connection included.
 const leaseTimeout = 5 * time.Second
 
-// renewalOf tells one renewal of a Lease from the next. Only whether two are equal
-// means anything: no clock but our own is ever read.
+// renewalOf identifies one renewal of a Lease. Two are compared for equality only,
+// because the clocks of two clusters may differ.
 func renewalOf(lease *coordinationv1.Lease) string {
 	if lease.Spec.RenewTime == nil {
 		return string(lease.UID)
@@ -43,9 +42,9 @@ func (c *Connection) leaseHandler() toolscache.ResourceEventHandler {
 	return c.handler(func(_, now any) { read(now) }, func(any) {})
 }
 
-// ReadLease reads the peer's Lease once, over a connection of its own: where the
-// network swallows what the watches should bring, an old connection tells
-// nothing. The failure says why there is no stamp.
+// ReadLease reads the peer's Lease once, over a connection of its own: an open
+// connection may be one whose packets are lost. The failure says why there is no
+// renewal.
 func ReadLease(ctx context.Context, id, self model.ClusterID, config *rest.Config) (renewal string, failure Failure) {
 	ctx, cancel := context.WithTimeout(ctx, leaseTimeout)
 	defer cancel()
@@ -66,8 +65,8 @@ func ReadLease(ctx context.Context, id, self model.ClusterID, config *rest.Confi
 	return renewalOf(lease), Failure{}
 }
 
-// LeaseNotRenewed is the failure of a peer whose API server answers and whose Lease is
-// not renewed.
+// LeaseNotRenewed is the failure of a peer whose API server responds and whose Lease
+// is not renewed.
 func LeaseNotRenewed(id model.ClusterID) Failure {
 	return Failure{ReasonHeartbeatMissing, fmt.Sprintf("Lease %s/%s: is not renewed, although the peer's API server answers; expected a renewal every few seconds; "+
 		"what was read before is kept; remedy: Comity does not run in cluster %s, or may not write there; check its Deployment and its log",

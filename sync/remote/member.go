@@ -14,7 +14,7 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// memberRecord is what the peer says of itself; nil if it says nothing.
+// memberRecord is the MemberRecord of the peer; nil if there is none.
 func (c *Connection) memberRecord() *exchangev1alpha1.MemberRecord {
 	item, found, err := c.feeds.members.informer.GetIndexer().GetByKey(model.ExchangeNamespace(c.opts.ID) + "/" + string(c.opts.ID))
 	if record, ok := item.(*exchangev1alpha1.MemberRecord); err == nil && found && ok {
@@ -23,8 +23,8 @@ func (c *Connection) memberRecord() *exchangev1alpha1.MemberRecord {
 	return nil
 }
 
-// ClusterUID is which cluster the peer says it is; empty if it does not say, or
-// cannot be believed.
+// ClusterUID is the UID in the peer's MemberRecord; empty if there is none, or the
+// record is not valid.
 func (c *Connection) ClusterUID() types.UID {
 	record := c.memberRecord()
 	if record == nil || !c.Verified() || !exchange.ValidUID(record.Spec.ClusterUID) {
@@ -47,11 +47,10 @@ func (c *Connection) checkMember(record *exchangev1alpha1.MemberRecord) Failure 
 	}
 }
 
-// confirmMember reads who the peer is once more, before a list of its exports takes
-// the place of an earlier one. The two are read apart from each other, so where
-// an exchange was emptied, or the address leads to another cluster now, the
-// exports could seem withdrawn a moment before the peer is known to be no longer
-// itself. An error keeps the list from being taken.
+// confirmMember reads the MemberRecord again before a list of exports replaces an
+// earlier one. If the exchange was emptied, or the address leads to another cluster
+// now, the exports would otherwise seem withdrawn before the MemberRecord is found to
+// be missing or another one. An error keeps the list from being used.
 func (c *Connection) confirmMember(ctx context.Context) error {
 	if !c.verified.Load() {
 		return nil // nothing is concluded from what it lacks

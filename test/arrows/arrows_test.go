@@ -43,6 +43,7 @@ type rule struct {
 
 var pure = []string{
 	"policies/decision", "sync/model", "sync/merge", "sync/decide", "sync/plan",
+	"sync/members/deletionguard", "sync/members/liveness",
 	"status/condition", "status/compute", "webhook/admit",
 }
 
