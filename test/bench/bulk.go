@@ -21,7 +21,7 @@ import (
 const makers = 16
 
 // each calls make for every number from first up to but not including end, some
-// at once, and tells how far it is.
+// at once, and reports the progress.
 func (b *bench) each(ctx context.Context, first, end int, what string, do func(ctx context.Context, n int) error) error {
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(makers)

@@ -155,7 +155,7 @@ func (b *bench) save() error {
 	return b.results.Save(b.write)
 }
 
-// say tells progress with the time since the start.
+// say prints progress with the time since the start.
 func (b *bench) say(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "%6.1f s  %s\n", time.Since(b.begun).Seconds(), fmt.Sprintf(format, args...))
 }

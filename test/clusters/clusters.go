@@ -28,7 +28,7 @@ type Cluster interface {
 	// PeerServer is the URL at which Comity in another cluster of the set reaches the API server,
 	// with the certificate authority of RESTConfig.
 	PeerServer() string
-	// Network tells which addresses Pods and Services get; disjoint among the clusters of a set.
+	// Network says which addresses Pods and Services get; disjoint among the clusters of a set.
 	Network() Network
 	// DNSAddress is host:port, UDP and TCP, of the cluster's CoreDNS as seen from this machine; empty without CoreDNS.
 	DNSAddress() string

@@ -166,7 +166,7 @@ func (w *World) compareExchange(c *Cluster) {
 	}
 }
 
-// lastSeen lets the agent look once more, to tell what it goes by.
+// lastSeen lets the agent import once more, to report what it reads.
 func (w *World) lastSeen(c *Cluster, key types.NamespacedName) string {
 	p := c.Agents[0]
 	err := p.Import(key)

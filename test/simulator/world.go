@@ -168,7 +168,7 @@ func (w *World) Run(do func()) (err error) {
 	return nil
 }
 
-// audit hears of every write in a cluster.
+// audit records and checks every write in a cluster.
 func (w *World) audit(c *Cluster, write apiserver.Write) {
 	w.log("%s: %s %s %s", c.ID, write.Actor, write.Verb(), write.Ref)
 	if strings.HasPrefix(write.Actor, agentPrefix) {

@@ -28,7 +28,7 @@ import (
 // metricsTimeout bounds reading the metrics of one agent.
 const metricsTimeout = 10 * time.Second
 
-// peers reads how the agent hears of each peer: whether its credential is still
+// peers reads the state of the connection to each peer: whether its credential is still
 // valid, what the agent's metrics say, and why and since when by the events.
 func (p *part) peers(ctx context.Context, r Reader, target *command.Target) {
 	secrets, err := target.Clientset.CoreV1().Secrets(p.agent.Namespace).List(ctx, metav1.ListOptions{})

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// Metrics are the agent's, by name with labels, as it tells them.
+// Metrics are the agent's, by name with labels, as it serves them.
 type Metrics map[string]float64
 
 // Metrics reads those of the agent.

@@ -133,7 +133,7 @@ func available(ctx context.Context, deployments appsclient.DeploymentInterface) 
 	return status, err
 }
 
-// explain tells what can be known of CoreDNS's Pods, and of kube-proxy's, by
+// explain describes the state of CoreDNS's Pods, and of kube-proxy's, by
 // which they reach the API server. The cluster is deleted before anybody could look.
 func explain(ctx context.Context, client kubernetes.Interface) string {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), explainTimeout)

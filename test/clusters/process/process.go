@@ -91,7 +91,7 @@ func (p *Process) running() bool {
 	}
 }
 
-// Running tells whether the program was started and has not ended; a paused one runs.
+// Running reports whether the program was started and has not ended; a paused one runs.
 func (p *Process) Running() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

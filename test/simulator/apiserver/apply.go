@@ -191,7 +191,7 @@ func keyPorts(content map[string]any, kind string) {
 	spec["ports"] = keyed
 }
 
-// portOrder takes the marks of keyPorts off and gives the order they tell.
+// portOrder takes the marks of keyPorts off and gives the order that they hold.
 func portOrder(content map[string]any) []string {
 	spec, _ := content["spec"].(map[string]any)
 	keyed, is := spec["ports"].(map[string]any)

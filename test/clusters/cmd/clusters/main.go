@@ -161,7 +161,7 @@ func down(ctx context.Context) error {
 	return os.RemoveAll(dir)
 }
 
-// state tells down what up did.
+// state is what up did, for down.
 type state struct {
 	pid  int
 	kind bool
@@ -194,7 +194,7 @@ func readState(dir string) (state, error) {
 	return state{pid: pid, kind: fields[1] == "true", ids: fields[2:]}, err
 }
 
-// alive tells whether the process is there and still this command: ids are reused.
+// alive reports whether the process is there and still this command: ids are reused.
 func (s state) alive() bool {
 	if syscall.Kill(s.pid, 0) != nil {
 		return false
