@@ -1,12 +1,10 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hub makes an API server that all members share the exchange of this one.
+// Package hub lets all members publish in the API server of a hub, instead of each in its own.
 //
-// It takes the file of a kubeconfig and the peers; it gives what the controllers
-// need of an exchange: a client, a cache of this member's own namespaces in the hub,
-// and why one of them cannot be used. It needs no right beyond those namespaces,
-// each of which is asked for by its name. A hub that does not answer changes
-// nothing: what was known stays, and everything waits. A new token is taken over
-// from the file, and asked for in time; joining (sync/join) makes all the rest.
+// It takes the file of a kubeconfig and the peers; it gives a client, a cache of this
+// member's own namespaces in the hub, and why one of them cannot be used. It needs no
+// right beyond those namespaces, and reads each by its name. While the hub does not
+// respond, what was read stays. It uses a new token from the file, and renews it.
 package hub

@@ -1,11 +1,10 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package probe tells whether the endpoints of a cluster answer from here, as
-// the second signal beside its heartbeat that the cluster is lost.
+// Package probe checks by TCP whether the endpoints of a cluster are reachable from here.
 //
-// It takes TCP addresses by import and cluster; it gives the clusters of an
-// import of which none answers. A verdict changes after several rounds that
-// agree, never after one. It sends no byte over a connection, opens each
-// address once in a round, a bounded number at once, and decides nothing about endpoints.
+// It takes addresses by import and cluster; it gives the clusters of an import of
+// which none accepts a connection, the second signal beside the Lease that a cluster
+// is lost. A result changes only after several rounds that agree. It sends no byte,
+// opens each address once in a round, and a bounded number at once.
 package probe
