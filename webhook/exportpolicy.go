@@ -14,8 +14,9 @@ import (
 	"github.com/comity-mcs/comity/webhook/admit"
 )
 
-// policyValidator refuses an ExportPolicy that cannot be used, as a rule because
-// its module does not compile. The engine would keep the last good version, but its author is here now.
+// policyValidator refuses an ExportPolicy that cannot be used, usually because its
+// module does not compile. The engine would keep the last good version, but the
+// author should learn of the error at once.
 type policyValidator struct{ policies PolicyChecker }
 
 func (v policyValidator) handle(_ context.Context, req admission.Request) admission.Response {
@@ -30,7 +31,7 @@ func (v policyValidator) handle(_ context.Context, req admission.Request) admiss
 	if err := v.policies.Check(now); err != nil {
 		// The compiler names places as file:row:column; users have no such file.
 		return respond(admit.Malformed(fmt.Sprintf("ExportPolicy %[1]s cannot be used:\n%[2]v\nRemedy: correct what the lines above name"+
-			" (%[1]s.rego:row:column is a place in spec.rego); a version that is in force stays so", now.Name, err)))
+			" (%[1]s.rego:row:column is a place in spec.rego); the version in use stays in use", now.Name, err)))
 	}
 	return respond(admit.Allow())
 }

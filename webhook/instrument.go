@@ -26,14 +26,14 @@ const (
 	// defaultTimeout holds when the API server does not say how long it waits;
 	// it is timeoutSeconds in config/webhook.
 	defaultTimeout = 3 * time.Second
-	// margin is left of the API server's timeout for the way back: an answer
-	// that says what is the matter is worth more than a timeout, which says nothing.
+	// margin of the API server's timeout is kept for sending the answer: an answer
+	// names the cause, and a timeout does not.
 	margin = 250 * time.Millisecond
 )
 
 // newDuration makes and registers the histogram of answer times. Its buckets
-// are fine enough to tell 8 ms from 12 ms, which those of controller-runtime,
-// a factor of ten apart, are not.
+// are fine enough to distinguish 8 ms from 12 ms; those of controller-runtime are a
+// factor of ten apart.
 func newDuration(reg prometheus.Registerer) (*prometheus.HistogramVec, error) {
 	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "comity_webhook_duration_seconds",
@@ -73,8 +73,8 @@ func instrument(name string, next admission.Handler, seconds *prometheus.Histogr
 	})
 }
 
-// outcomeOf reads the outcome off the answer itself, so that no handler can
-// report another one than it gave.
+// outcomeOf derives the outcome from the answer itself, so that the metric always
+// matches the answer.
 func outcomeOf(response admission.Response) string {
 	switch {
 	case response.Allowed:
@@ -90,8 +90,8 @@ func outcomeOf(response admission.Response) string {
 
 type budgetKey struct{}
 
-// withBudget notes how long the API server waits for the answer, which it says
-// in the query of the URL ("?timeout=3s").
+// withBudget stores how long the API server waits for the answer, which is in the
+// query of the URL ("?timeout=3s").
 func withBudget(ctx context.Context, r *http.Request) context.Context {
 	timeout, err := time.ParseDuration(r.URL.Query().Get("timeout"))
 	if err != nil || timeout <= 0 {

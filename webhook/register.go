@@ -29,26 +29,26 @@ const (
 	PathValidateExportPolicy  = "/validate-exportpolicy"
 )
 
-// Judge gives the verdict of all policies on a request; facts.Judge is one.
-type Judge interface {
-	Decide(ctx context.Context, req facts.Request) decision.Verdict
+// Reviewer gives the verdict of all policies on a request; facts.Reviewer is one.
+type Reviewer interface {
+	Review(ctx context.Context, req facts.Request) decision.Verdict
 }
 
-// PolicyChecker tells whether a policy could be used. The error says in which
+// PolicyChecker checks whether a policy could be used. The error says in which
 // field, or at which file:row:column of its module, it could not.
 type PolicyChecker interface {
 	Check(policy *policyv1alpha1.ExportPolicy) error
 }
 
-// Options of Register. Judge is required.
+// Options of Register. Reviewer is required.
 type Options struct {
-	Judge Judge
+	Reviewer Reviewer
 	// Policies checks ExportPolicies before they are stored. When nil, every
-	// one is stored, and its Compiled condition tells.
+	// one is stored, and its condition Compiled has the result.
 	Policies PolicyChecker
 	// Exports finds the ServiceExport of a Service. The manager's uncached
-	// reader when nil: the question is rare, and an export that was created a
-	// moment ago must count.
+	// reader when nil: such requests are rare, and an export that was created a
+	// moment ago must be found.
 	Exports client.Reader
 	// Registerer takes the metrics; controller-runtime's when nil.
 	Registerer prometheus.Registerer
@@ -77,10 +77,10 @@ func Register(mgr ctrl.Manager, opts Options) error {
 	return nil
 }
 
-// hooks are the webhooks by path.
+// hooks lists the webhooks by path.
 func hooks(opts Options) (map[string]http.Handler, error) {
-	if opts.Judge == nil {
-		return nil, errors.New("webhook.Options.Judge is nil; expected a facts.Judge")
+	if opts.Reviewer == nil {
+		return nil, errors.New("webhook.Options.Reviewer is nil; expected a facts.Reviewer")
 	}
 	if opts.Registerer == nil {
 		opts.Registerer = metrics.Registry
@@ -94,8 +94,8 @@ func hooks(opts Options) (map[string]http.Handler, error) {
 	}
 	handlers := map[string]admission.HandlerFunc{
 		PathMutateServiceExport:   mutateServiceExport,
-		PathValidateServiceExport: exportValidator{opts.Judge}.handle,
-		PathValidateService:       serviceValidator{opts.Judge, opts.Exports}.handle,
+		PathValidateServiceExport: exportValidator{opts.Reviewer}.handle,
+		PathValidateService:       serviceValidator{opts.Reviewer, opts.Exports}.handle,
 		PathValidateExportPolicy:  policyValidator{opts.Policies}.handle,
 	}
 	hooks := make(map[string]http.Handler, len(handlers))

@@ -19,11 +19,11 @@ import (
 	"github.com/comity-mcs/comity/webhook/facts"
 )
 
-// serviceValidator asks the policies about the export of a Service that turns
-// ExternalName, since that would be a way around them: export first, then change.
+// serviceValidator has the policies review the export of a Service that becomes
+// ExternalName. Otherwise one could bypass them: export first, then change.
 type serviceValidator struct {
-	judge   Judge
-	exports client.Reader
+	reviewer Reviewer
+	exports  client.Reader
 }
 
 func (v serviceValidator) handle(ctx context.Context, req admission.Request) admission.Response {
@@ -32,9 +32,9 @@ func (v serviceValidator) handle(ctx context.Context, req admission.Request) adm
 	if err != nil {
 		return respond(admit.Malformed(err.Error()))
 	}
-	// config/webhook sends no other request here; ask nothing about one that comes.
-	turned := now.Spec.Type == corev1.ServiceTypeExternalName && was.Spec.Type != corev1.ServiceTypeExternalName
-	if !updated || !turned {
+	// config/webhook sends no other requests here; any other is allowed.
+	becomes := now.Spec.Type == corev1.ServiceTypeExternalName && was.Spec.Type != corev1.ServiceTypeExternalName
+	if !updated || !becomes {
 		return respond(admit.Allow())
 	}
 	subject := admit.Subject{Kind: decision.SubjectService, Key: client.ObjectKeyFromObject(now)}
@@ -49,7 +49,7 @@ func (v serviceValidator) handle(ctx context.Context, req admission.Request) adm
 	case export.DeletionTimestamp != nil:
 		return respond(admit.Allow())
 	}
-	return respond(admit.FromVerdict(subject, v.judge.Decide(ctx, facts.Request{
+	return respond(admit.FromVerdict(subject, v.reviewer.Review(ctx, facts.Request{
 		Operation: decision.Update,
 		Subject:   decision.SubjectService,
 		User:      user(req),

@@ -22,8 +22,8 @@ import (
 	"github.com/comity-mcs/comity/webhook/facts"
 )
 
-// mutateServiceExport moves the export-to label to the annotation. It reads
-// metadata only, so that it does not care for the version of the object.
+// mutateServiceExport moves the export-to label to the annotation. It reads only
+// metadata, which is the same in every version of the object.
 func mutateServiceExport(_ context.Context, req admission.Request) admission.Response {
 	now, was := &metav1.PartialObjectMetadata{}, &metav1.PartialObjectMetadata{}
 	updated, err := decode(req, now, was)
@@ -46,8 +46,8 @@ func mutateServiceExport(_ context.Context, req admission.Request) admission.Res
 	return response
 }
 
-// exportValidator asks the policies about a ServiceExport.
-type exportValidator struct{ judge Judge }
+// exportValidator has the policies review a ServiceExport.
+type exportValidator struct{ reviewer Reviewer }
 
 func (v exportValidator) handle(ctx context.Context, req admission.Request) admission.Response {
 	now, was := &mcsv1beta1.ServiceExport{}, &mcsv1beta1.ServiceExport{}
@@ -55,7 +55,7 @@ func (v exportValidator) handle(ctx context.Context, req admission.Request) admi
 	if err != nil {
 		return respond(admit.Malformed(err.Error()))
 	}
-	if passes(req, now) || updated && judgedAlike(now, was) {
+	if passes(req, now) || updated && sameToPolicies(now, was) {
 		return respond(admit.Allow())
 	}
 	question := facts.Request{Operation: decision.Create, User: user(req), Export: now}
@@ -63,28 +63,28 @@ func (v exportValidator) handle(ctx context.Context, req admission.Request) admi
 		question.Operation, question.OldExport = decision.Update, was
 	}
 	subject := admit.Subject{Kind: decision.SubjectServiceExport, Key: client.ObjectKeyFromObject(now)}
-	return respond(admit.FromVerdict(subject, v.judge.Decide(ctx, question)))
+	return respond(admit.FromVerdict(subject, v.reviewer.Review(ctx, question)))
 }
 
-// judgedAlike reports whether an update touches nothing that a user decides
-// on. An export that a later policy forbids can then still lose its finalizers
-// or get an owner; what is stored is judged by the audit.
-func judgedAlike(a, b *mcsv1beta1.ServiceExport) bool {
+// sameToPolicies reports whether an update changes no field that policies decide
+// on. An export that a later policy forbids can then still lose its finalizers or
+// get an owner; what is stored is reviewed by the audit.
+func sameToPolicies(a, b *mcsv1beta1.ServiceExport) bool {
 	return equality.Semantic.DeepEqual(a.Spec, b.Spec) &&
 		equality.Semantic.DeepEqual(a.Labels, b.Labels) &&
 		equality.Semantic.DeepEqual(a.Annotations, b.Annotations)
 }
 
-// passes reports whether the request is none to judge: it does not write the
-// object, or the object is on its way out and only its finalizers keep it.
+// passes reports whether the request needs no review: it does not write the object,
+// or the object is being deleted and only its finalizers keep it.
 func passes(req admission.Request, subject metav1.Object) bool {
 	writes := req.Operation == admissionv1.Create || req.Operation == admissionv1.Update
 	return !writes || subject.GetDeletionTimestamp() != nil
 }
 
-// decode reads the object, and the one it replaces if the request is an
-// update. Raw JSON is read leniently: versions of one kind differ in nothing
-// that is read here, and a label that Kubernetes will refuse is no error yet.
+// decode reads the object, and the one that it replaces if the request is an
+// update. Unknown fields are ignored: the fields that are read here are the same in
+// all versions, and a label that Kubernetes will refuse is no error yet.
 func decode(req admission.Request, now, was metav1.Object) (updated bool, err error) {
 	if req.Operation != admissionv1.Create && req.Operation != admissionv1.Update {
 		return false, nil
@@ -98,7 +98,7 @@ func decode(req admission.Request, now, was metav1.Object) (updated bool, err er
 		return false, nil
 	}
 	if err := json.Unmarshal(req.OldObject.Raw, was); err != nil {
-		return false, fmt.Errorf("%s as it is stored could not be read: %w. Remedy: delete it and create it anew", object(req), err)
+		return false, fmt.Errorf("%s as it is stored could not be read: %w. Remedy: delete it and create it again", object(req), err)
 	}
 	return true, nil
 }
@@ -116,7 +116,7 @@ func user(req admission.Request) *decision.UserInfo {
 	return &decision.UserInfo{Username: req.UserInfo.Username, Groups: groups}
 }
 
-// respond puts an answer in the form of controller-runtime.
+// respond is an answer as controller-runtime expects it.
 func respond(answer admit.Answer) admission.Response {
 	return admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{
 		Allowed:  answer.Allowed,

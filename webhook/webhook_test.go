@@ -31,19 +31,19 @@ import (
 	"github.com/comity-mcs/comity/webhook/facts"
 )
 
-// judge denies everything and notes what it was asked and how long it had.
-type judge struct {
+// reviewer denies everything, and records its requests and how long it had.
+type reviewer struct {
 	verdict decision.Verdict
 	asked   []facts.Request
 	left    time.Duration
 }
 
-func (j *judge) Decide(ctx context.Context, req facts.Request) decision.Verdict {
-	j.asked = append(j.asked, req)
+func (r *reviewer) Review(ctx context.Context, req facts.Request) decision.Verdict {
+	r.asked = append(r.asked, req)
 	if deadline, ok := ctx.Deadline(); ok {
-		j.left = time.Until(deadline)
+		r.left = time.Until(deadline)
 	}
-	return j.verdict
+	return r.verdict
 }
 
 type checker struct{ err error }
@@ -52,9 +52,9 @@ func (c checker) Check(*policyv1alpha1.ExportPolicy) error { return c.err }
 
 var denied = decision.Verdict{Outcome: decision.Denied, Violations: []decision.Violation{{Policy: "p", Message: "no."}}}
 
-// fixture is the webhooks with a judge of the test's own.
+// fixture is the webhooks with a reviewer of the test's own.
 type fixture struct {
-	judge    *judge
+	reviewer *reviewer
 	exports  client.Reader
 	checker  PolicyChecker
 	registry *prometheus.Registry
@@ -62,13 +62,13 @@ type fixture struct {
 
 func (f *fixture) ask(t *testing.T, path, query string, req admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 	t.Helper()
-	if f.judge == nil {
-		f.judge = &judge{verdict: denied}
+	if f.reviewer == nil {
+		f.reviewer = &reviewer{verdict: denied}
 	}
 	if f.registry == nil {
 		f.registry = prometheus.NewRegistry()
 	}
-	all, err := hooks(Options{Judge: f.judge, Exports: f.exports, Policies: f.checker, Registerer: f.registry})
+	all, err := hooks(Options{Reviewer: f.reviewer, Exports: f.exports, Policies: f.checker, Registerer: f.registry})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,35 +129,35 @@ const (
 	unreadable = `{"metadata":{"name":7}}`
 )
 
-func TestWhichServiceExportsAreJudged(t *testing.T) {
+func TestWhichServiceExportsAreReviewed(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
 		op       admissionv1.Operation
 		now, was any
-		judged   bool
+		reviewed bool
 	}{
-		{"a creation is judged", admissionv1.Create, plain, nil, true},
-		{"a changed annotation is judged", admissionv1.Update, annotated, plain, true},
-		{"a changed spec is judged", admissionv1.Update, exporting, plain, true},
+		{"a creation is reviewed", admissionv1.Create, plain, nil, true},
+		{"a changed annotation is reviewed", admissionv1.Update, annotated, plain, true},
+		{"a changed spec is reviewed", admissionv1.Update, exporting, plain, true},
 		{"a finalizer is no business of a policy", admissionv1.Update, finalizer, plain, false},
 		{"removing one neither", admissionv1.Update, plain, finalizer, false},
-		{"an export that is being deleted is not judged any more", admissionv1.Update, dying, annotated, false},
-		{"a deletion is never judged", admissionv1.Delete, nil, plain, false},
+		{"an export that is being deleted is not reviewed any more", admissionv1.Update, dying, annotated, false},
+		{"a deletion is never reviewed", admissionv1.Delete, nil, plain, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			f := &fixture{}
 			got := f.ask(t, PathValidateServiceExport, "", request(t, tc.op, "ServiceExport", tc.now, tc.was))
-			if judged := len(f.judge.asked) == 1; judged != tc.judged {
-				t.Errorf("judged: %v, want %v", judged, tc.judged)
+			if reviewed := len(f.reviewer.asked) == 1; reviewed != tc.reviewed {
+				t.Errorf("reviewed: %v, want %v", reviewed, tc.reviewed)
 			}
-			if got.Allowed == tc.judged {
+			if got.Allowed == tc.reviewed {
 				t.Errorf("allowed is %v though every verdict is a denial", got.Allowed)
 			}
 		})
 	}
 }
 
-func TestTheJudgeHearsTheWholeRequest(t *testing.T) {
+func TestTheReviewerGetsTheWholeRequest(t *testing.T) {
 	f := &fixture{}
 	f.ask(t, PathValidateServiceExport, "", request(t, admissionv1.Update, "ServiceExport", annotated, plain))
 	meta := metav1.ObjectMeta{Namespace: "shop", Name: "web"}
@@ -167,7 +167,7 @@ func TestTheJudgeHearsTheWholeRequest(t *testing.T) {
 	want := []facts.Request{{
 		Operation: decision.Update, User: &decision.UserInfo{Username: "eve", Groups: []string{}}, Export: now, OldExport: was,
 	}}
-	if diff := cmp.Diff(want, f.judge.asked); diff != "" {
+	if diff := cmp.Diff(want, f.reviewer.asked); diff != "" {
 		t.Errorf("request (-want +got):\n%s", diff)
 	}
 }
@@ -243,9 +243,9 @@ func TestServiceTurningExternalName(t *testing.T) {
 		now, was corev1.ServiceType
 		exports  client.Reader
 		wantCode int32
-		judged   bool
+		reviewed bool
 	}{
-		{"while exported it is judged", corev1.ServiceTypeExternalName, corev1.ServiceTypeClusterIP, reader(t, nil, exported), http.StatusForbidden, true},
+		{"while exported it is reviewed", corev1.ServiceTypeExternalName, corev1.ServiceTypeClusterIP, reader(t, nil, exported), http.StatusForbidden, true},
 		{"while not exported it passes", corev1.ServiceTypeExternalName, corev1.ServiceTypeClusterIP, reader(t, nil), http.StatusOK, false},
 		{"while its export is being deleted it passes", corev1.ServiceTypeExternalName, corev1.ServiceTypeClusterIP, reader(t, nil, leaving), http.StatusOK, false},
 		{"one that is ExternalName already passes", corev1.ServiceTypeExternalName, corev1.ServiceTypeExternalName, reader(t, nil, exported), http.StatusOK, false},
@@ -258,11 +258,11 @@ func TestServiceTurningExternalName(t *testing.T) {
 			if got.Result.Code != tc.wantCode || got.Allowed != (tc.wantCode == http.StatusOK) {
 				t.Errorf("answer is %+v, want code %d", got.Result, tc.wantCode)
 			}
-			if judged := len(f.judge.asked) == 1; judged != tc.judged {
-				t.Fatalf("judged: %v, want %v", judged, tc.judged)
+			if reviewed := len(f.reviewer.asked) == 1; reviewed != tc.reviewed {
+				t.Fatalf("reviewed: %v, want %v", reviewed, tc.reviewed)
 			}
-			if tc.judged {
-				asked := f.judge.asked[0]
+			if tc.reviewed {
+				asked := f.reviewer.asked[0]
 				if asked.Subject != decision.SubjectService || asked.Service.Spec.Type != tc.now || asked.Export.Name != "web" || asked.Operation != decision.Update {
 					t.Errorf("asked %+v", asked)
 				}
@@ -287,7 +287,7 @@ func TestExportPolicyMustCompile(t *testing.T) {
 		{"without a checker all are stored", admissionv1.Create, policy("x"), nil, nil, ""},
 		{
 			"one that does not is refused, with the place", admissionv1.Create, policy("x"), nil, bad,
-			"ExportPolicy mine cannot be used:\nmine.rego:3:1: unexpected token\nRemedy: correct what the lines above name (mine.rego:row:column is a place in spec.rego); a version that is in force stays so",
+			"ExportPolicy mine cannot be used:\nmine.rego:3:1: unexpected token\nRemedy: correct what the lines above name (mine.rego:row:column is a place in spec.rego); the version in use stays in use",
 		},
 		{"an update that leaves the spec alone passes", admissionv1.Update, policy("x"), policy("x"), bad, ""},
 		{"a deletion passes", admissionv1.Delete, nil, policy("x"), bad, ""},
@@ -317,8 +317,8 @@ func TestAnswersComeBeforeTheAPIServerGivesUp(t *testing.T) {
 		t.Run("timeout "+tc.query, func(t *testing.T) {
 			f := &fixture{}
 			f.ask(t, PathValidateServiceExport, tc.query, request(t, admissionv1.Create, "ServiceExport", plain, nil))
-			if f.judge.left <= tc.at || f.judge.left > tc.most {
-				t.Errorf("the policies had %v, want more than %v and at most %v", f.judge.left, tc.at, tc.most)
+			if f.reviewer.left <= tc.at || f.reviewer.left > tc.most {
+				t.Errorf("the policies had %v, want more than %v and at most %v", f.reviewer.left, tc.at, tc.most)
 			}
 		})
 	}
@@ -327,7 +327,7 @@ func TestAnswersComeBeforeTheAPIServerGivesUp(t *testing.T) {
 func TestAnswersAreMeasuredByOutcome(t *testing.T) {
 	f := &fixture{registry: prometheus.NewRegistry()}
 	for _, verdict := range []decision.Verdict{{Outcome: decision.Allowed}, denied, denied, {}} {
-		f.judge = &judge{verdict: verdict}
+		f.reviewer = &reviewer{verdict: verdict}
 		f.ask(t, PathValidateServiceExport, "", request(t, admissionv1.Create, "ServiceExport", plain, nil))
 	}
 	f.ask(t, PathValidateServiceExport, "", request(t, admissionv1.Create, "ServiceExport", unreadable, nil))
@@ -357,7 +357,7 @@ func TestAnswersAreMeasuredByOutcome(t *testing.T) {
 	}
 }
 
-func TestWithoutAJudgeThereAreNoWebhooks(t *testing.T) {
+func TestWithoutAReviewerThereAreNoWebhooks(t *testing.T) {
 	if _, err := hooks(Options{}); err == nil {
 		t.Error("no error; a webhook that asks nobody would have to guess")
 	}

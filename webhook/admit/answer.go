@@ -14,21 +14,21 @@ import (
 	"github.com/comity-mcs/comity/policies/decision"
 )
 
-// Answer is what the API server is told.
+// Answer is what the API server gets.
 type Answer struct {
 	Allowed bool
-	// Reason is the API server's word for the kind of refusal; empty when Allowed.
+	// Reason is the kind of refusal, as the API server names it; empty when Allowed.
 	Reason metav1.StatusReason
-	// Message says why not, and what to do; empty when Allowed.
+	// Message has the cause of a refusal, and what to do; empty when Allowed.
 	Message string
-	// Warnings reach whoever made the request, one line each.
+	// Warnings are shown to the user who made the request, one line each.
 	Warnings []string
 }
 
-// Allow is the answer to what no policy has to be asked about.
+// Allow is the answer to a request that needs no review.
 func Allow() Answer { return Answer{Allowed: true} }
 
-// Subject is the object that an answer speaks of.
+// Subject is the object that an answer is about.
 type Subject struct {
 	Kind decision.Subject
 	Key  types.NamespacedName
@@ -37,14 +37,14 @@ type Subject struct {
 // String is kind, namespace and name.
 func (s Subject) String() string { return fmt.Sprintf("%s %s", s.Kind, s.Key) }
 
-// FromVerdict answers for the policies:
+// FromVerdict is the answer that follows from a verdict:
 //
-//	Allowed       let it pass, with the warnings
+//	Allowed       allowed, with the warnings
 //	Denied        Forbidden: one line on the object, then one per violation
-//	NotEvaluated  ServiceUnavailable: nothing is wrong that the author could mend
+//	NotEvaluated  ServiceUnavailable: the user has nothing to correct
 //
-// A verdict of any other outcome counts as NotEvaluated: who was not asked has
-// not agreed.
+// Any other outcome counts as NotEvaluated: without an answer of the policies
+// nothing is allowed.
 func FromVerdict(subject Subject, verdict decision.Verdict) Answer {
 	switch verdict.Outcome {
 	case decision.Allowed:
@@ -70,8 +70,8 @@ func FromVerdict(subject Subject, verdict decision.Verdict) Answer {
 	}
 }
 
-// Malformed answers to an object that contradicts itself or cannot be read,
-// before any policy is asked.
+// Malformed is the answer to an object that contradicts itself or cannot be read,
+// before any policy is evaluated.
 func Malformed(message string) Answer {
 	return Answer{Reason: metav1.StatusReasonBadRequest, Message: message}
 }
@@ -87,7 +87,7 @@ func refusal(subject Subject, violations []decision.Violation) string {
 	}
 	because := ""
 	if subject.Kind == decision.SubjectService {
-		// Its author may not know that somebody else exported it.
+		// The user may not know of the ServiceExport.
 		because = fmt.Sprintf(", because ServiceExport %s exports it", subject.Key)
 	}
 	first := fmt.Sprintf("%s was refused by %d %s%s:", subject, len(policies), noun, because)
@@ -103,8 +103,8 @@ func lines(violations []decision.Violation) []string {
 	return out
 }
 
-// oneLine keeps a message of a policy author from breaking out of its line:
-// the API server drops a warning that holds a control character.
+// oneLine removes control characters from a policy's message: the API server drops
+// a warning that has one.
 func oneLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {

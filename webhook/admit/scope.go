@@ -21,13 +21,13 @@ import (
 // was is the metadata that an update replaces, nil for a creation. The
 // annotation on a stored object is usually what an earlier label became:
 //
-//	annotation              label        then
+//	annotation              label        result
 //	none                    any          becomes the annotation
-//	same value              same value   goes
-//	other, written now      any          an error: two scopes, and no way to tell
+//	same value              same value   is removed
+//	other, written now      any          an error: it is not clear which scope is meant
 //	other, as stored        written now  replaces the annotation ("kubectl apply"
 //	                                     of a manifest whose label was edited)
-//	other, as stored        as stored    both stay: not this request's doing
+//	other, as stored        as stored    both stay: this request changed neither
 func MoveScope(now, was *metav1.ObjectMeta) ([]jsonpatch.Operation, error) {
 	label, labeled := now.Labels[model.LabelExportTo]
 	if !labeled {

@@ -1,11 +1,12 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package facts gathers what a policy may know of an export, and asks it.
+// Package facts reads what policies may know of an export, and has them evaluate it.
 //
-// It takes a Request (who wants what, or nobody: an audit), reads the Service
-// and Namespace through a client and the other members through Peers, and gives
-// a decision.Input; Judge hands that to the policies and gives their Verdict.
-// It never writes, and never guesses: what could not be read makes the verdict
-// NotEvaluated. The input is described in policies/INPUT.md.
+// It takes a Request (of a user, or an audit without one), reads the Service and
+// Namespace through a client and the other members through Peers, and gives a
+// decision.Input; Reviewer passes that to the policies and gives their Verdict. It
+// never writes and never guesses: if something could not be read, the verdict is
+// NotEvaluated. policies/INPUT.md describes the input. It is apart from package
+// webhook because stored exports are reviewed without an admission request.
 package facts

@@ -207,10 +207,10 @@ func (e *evaluator) Evaluate(_ context.Context, in decision.Input) decision.Verd
 	return decision.Verdict{Outcome: decision.Allowed, Digest: "d"}
 }
 
-func TestJudgeAuditsWhatIsStored(t *testing.T) {
+func TestReviewerAuditsWhatIsStored(t *testing.T) {
 	policies := &evaluator{}
-	judge := facts.Judge{Reader: facts.Reader{Client: reader(namespace(nil)), Cluster: "a", Peers: peers{}}, Evaluator: policies}
-	got := judge.Admit(t.Context(), export(nil))
+	reviewer := facts.Reviewer{Reader: facts.Reader{Client: reader(namespace(nil)), Cluster: "a", Peers: peers{}}, Evaluator: policies}
+	got := reviewer.Admit(t.Context(), export(nil))
 	if diff := cmp.Diff(decision.Verdict{Outcome: decision.Allowed, Digest: "d"}, got); diff != "" {
 		t.Errorf("verdict (-want +got):\n%s", diff)
 	}
@@ -219,10 +219,10 @@ func TestJudgeAuditsWhatIsStored(t *testing.T) {
 	}
 }
 
-func TestJudgeGivesNoVerdictWithoutFacts(t *testing.T) {
+func TestReviewerGivesNoVerdictWithoutFacts(t *testing.T) {
 	policies := &evaluator{}
-	judge := facts.Judge{Reader: facts.Reader{Client: reader(), Cluster: "a", Peers: peers{}}, Evaluator: policies}
-	got := judge.Admit(t.Context(), export(nil))
+	reviewer := facts.Reviewer{Reader: facts.Reader{Client: reader(), Cluster: "a", Peers: peers{}}, Evaluator: policies}
+	got := reviewer.Admit(t.Context(), export(nil))
 	want := decision.Verdict{
 		Outcome: decision.NotEvaluated,
 		Problem: "the facts about ServiceExport shop/web could not be read: namespace shop is not known here (yet), so the limits that it may set are not known either",

@@ -17,22 +17,22 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// Peers is what is known of the other members of the clusterset.
+// Peers has what is known of the other members of the clusterset.
 type Peers interface {
 	// Members lists the peers, without this cluster.
 	Members() []model.Member
-	// Namespace tells what each peer publishes about the namespace of that name.
+	// Namespace lists what each peer publishes about the namespace of that name.
 	Namespace(name string) []model.MemberNamespace
 }
 
-// Request is what is to be decided. The zero value of every field but Export
-// is usable, and a Request of an Export alone is an audit of it.
+// Request is what the policies decide on. Export is required; a Request with only
+// an Export is an audit of it.
 type Request struct {
 	// Operation is decision.Audit when empty.
 	Operation decision.Operation
 	// Subject is decision.SubjectServiceExport when empty.
 	Subject decision.Subject
-	// User is who asks; nil in an audit.
+	// User made the request; nil in an audit.
 	User *decision.UserInfo
 	// Export is the ServiceExport as it would be stored, or is.
 	Export *mcsv1beta1.ServiceExport
@@ -46,30 +46,30 @@ type Request struct {
 type Reader struct {
 	// Client reads Services and Namespaces, from a cache as a rule.
 	Client client.Reader
-	// Live, if set, is asked at admission for what Client does not have: with
-	// "kubectl apply" of one file, the Service or Namespace is often younger
-	// than the cache. Audits are repeated when the cache catches up instead.
+	// Live, if set, is read at admission for what Client does not have: with
+	// "kubectl apply" of one file, the Service or Namespace is often newer than the
+	// cache. Audits are repeated when the cache catches up instead.
 	Live client.Reader
 	// Cluster is the id of this cluster.
 	Cluster model.ClusterID
 	Peers   Peers
 }
 
-// Input is everything that a policy may look at for the request. An error
-// names the object that could not be read. A missing Service is no error, as an
-// export may come before its Service; a missing Namespace is one, because its
-// limit on the scope would go unheard.
+// Input is everything that a policy may use for the request. An error names the
+// object that could not be read. A missing Service is no error, as an export may be
+// created before its Service; a missing Namespace is one, because its limit on the
+// scope would be ignored.
 func (r Reader) Input(ctx context.Context, req Request) (decision.Input, error) {
 	in := decision.Input{
 		APIVersion: decision.InputVersion,
 		Operation:  req.Operation,
 		Subject:    req.Subject,
 		UserInfo:   req.User,
-		Object:     presentable(req.Export),
-		OldObject:  presentable(req.OldExport),
+		Object:     inputExport(req.Export),
+		OldObject:  inputExport(req.OldExport),
 		Service:    req.Service,
 		Cluster:    string(r.Cluster),
-		Scope:      shown(model.ScopeOfExport(req.Export)),
+		Scope:      inputScope(model.ScopeOfExport(req.Export)),
 		Peers:      r.peers(req.Export.Namespace),
 	}
 	if in.Operation == "" {
@@ -92,7 +92,7 @@ func (r Reader) Input(ctx context.Context, req Request) (decision.Input, error) 
 		return decision.Input{}, fmt.Errorf("namespace %s is not known here (yet), so the limits that it may set are not known either", req.Export.Namespace)
 	}
 	in.Namespace = namespace
-	in.NamespaceScope = shown(model.ScopeOfNamespace(namespace))
+	in.NamespaceScope = inputScope(model.ScopeOfNamespace(namespace))
 
 	if in.Service == nil {
 		service := &corev1.Service{}
@@ -108,8 +108,8 @@ func (r Reader) Input(ctx context.Context, req Request) (decision.Input, error) 
 	return in, nil
 }
 
-// peers describes the members by id. One whose namespaces were not read is
-// there too, as unknown: its id is a legal target all the same.
+// peers describes the members by id. A member whose namespaces were not read is
+// included as unknown: its id is a valid target too.
 func (r Reader) peers(namespace string) map[string]decision.Peer {
 	members := r.Peers.Members()
 	peers := make(map[string]decision.Peer, len(members))
@@ -120,7 +120,7 @@ func (r Reader) peers(namespace string) map[string]decision.Peer {
 	}
 	for _, ns := range r.Peers.Namespace(namespace) {
 		if _, known := peers[string(ns.Cluster)]; !known {
-			continue // The peer went between the two calls.
+			continue // The peer was removed between the two calls.
 		}
 		labels := ns.Labels
 		if labels == nil {
@@ -144,9 +144,9 @@ func presence(p model.NamespacePresence) decision.Presence {
 	}
 }
 
-// shown is a scope as policies see it. What cannot be read is a scope of no
-// cluster with a problem, never a wider one.
-func shown(parsed model.Scope, err error) decision.Scope {
+// inputScope is a scope as policies see it. A scope that cannot be parsed has no
+// cluster and a problem; it is never taken for a wider one.
+func inputScope(parsed model.Scope, err error) decision.Scope {
 	if err != nil {
 		return decision.Scope{Clusters: []string{}, Problem: err.Error()}
 	}
@@ -160,10 +160,9 @@ func shown(parsed model.Scope, err error) decision.Scope {
 	return decision.Scope{Clusters: clusters}
 }
 
-// presentable is the export as policies see it: in the one version that they
-// know, whichever it was written through, and without the bookkeeping of field
-// managers, which is most of a small object and no policy's business.
-func presentable(export *mcsv1beta1.ServiceExport) *mcsv1beta1.ServiceExport {
+// inputExport is the export as policies see it: in the one version that they know,
+// whichever version it was written in, without managedFields.
+func inputExport(export *mcsv1beta1.ServiceExport) *mcsv1beta1.ServiceExport {
 	if export == nil {
 		return nil
 	}
@@ -174,7 +173,7 @@ func presentable(export *mcsv1beta1.ServiceExport) *mcsv1beta1.ServiceExport {
 	return &out
 }
 
-// get reads from first and, if the object is not there, from second unless that is nil.
+// get reads from first and, if the object does not exist there, from second unless that is nil.
 func get(ctx context.Context, first, second client.Reader, key types.NamespacedName, into client.Object) (found bool, err error) {
 	err = first.Get(ctx, key, into)
 	if apierrors.IsNotFound(err) && second != nil {

@@ -125,12 +125,12 @@ func setupPolicies(mgr ctrl.Manager, self identity, peers *members.Set) (*policy
 	if err != nil {
 		return nil, fmt.Errorf("set up the policy engine: %w", err)
 	}
-	judge := facts.Judge{
+	reviewer := facts.Reviewer{
 		Reader:    facts.Reader{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Cluster: self.cluster, Peers: peers},
 		Evaluator: policies,
 	}
 	changed := &notify.Notifier{}
-	cache := controllers.NewPolicyCache(controllers.PolicyCacheOptions{Evaluate: judge.Admit, Reader: mgr.GetClient(), Policies: policies.Digest})
+	cache := controllers.NewPolicyCache(controllers.PolicyCacheOptions{Evaluate: reviewer.Admit, Reader: mgr.GetClient(), Policies: policies.Digest})
 	peers.SubscribeNamespaces(func(string) {
 		cache.PeersChanged() // before any controller evaluates again
 		changed.All()
@@ -148,7 +148,7 @@ func setupPolicies(mgr ctrl.Manager, self identity, peers *members.Set) (*policy
 	if err != nil {
 		return nil, fmt.Errorf("set up policies: %w", err)
 	}
-	if err := webhook.Register(mgr, webhook.Options{Judge: judge, Policies: policycontroller.Checker{Engine: policies}}); err != nil {
+	if err := webhook.Register(mgr, webhook.Options{Reviewer: reviewer, Policies: policycontroller.Checker{Engine: policies}}); err != nil {
 		return nil, fmt.Errorf("set up the webhook: %w", err)
 	}
 	return &policyEvaluation{engine: policies, loaded: loaded, cache: cache, changed: changed}, nil

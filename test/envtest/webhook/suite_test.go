@@ -101,7 +101,7 @@ func serve(cfg *rest.Config, scheme *runtime.Scheme) {
 	})
 	Expect(err).NotTo(HaveOccurred())
 	Expect(webhook.Register(mgr, webhook.Options{
-		Judge: facts.Judge{
+		Reviewer: facts.Reviewer{
 			Reader:    facts.Reader{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Cluster: self, Peers: table{}},
 			Evaluator: judges,
 		},
