@@ -1,12 +1,13 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package controller keeps the engine in step with the ExportPolicies.
+// Package controller loads the ExportPolicies into the engine.
 //
 // It takes ExportPolicies from the manager's cache, loads all of them into the
 // engine on every replica, and gives each a condition Compiled, written by the
 // leader alone and only on change, with an event for each transition. It decides
-// nothing on exports; it tells when verdicts may differ. DESIGN.md, section 3.
+// nothing on exports; it calls Options.Changed when verdicts may change. It is apart
+// from package engine because the engine knows no cluster. DESIGN.md, section 3.
 package controller
 
 import (
@@ -48,7 +49,7 @@ type Options struct {
 	// Engine is loaded. It is ready (Engine.Loaded) once the first list was.
 	Engine *engine.Engine
 	// Changed is called after the policies in use have changed, so that stored
-	// exports are judged anew; none when nil. It must not wait.
+	// exports are reviewed again; none when nil. It must not wait.
 	Changed func()
 	// Elected is closed when this replica leads; the manager's when nil.
 	Elected <-chan struct{}
@@ -91,8 +92,8 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 // that come at once are one load.
 var all = reconcile.Request{NamespacedName: types.NamespacedName{Name: "all"}}
 
-// begin asks for the first load, which is due even where there is no policy, and
-// for one more when this replica becomes the leader and has statuses to write.
+// begin requests the first load, which is needed even without any policy, and one
+// more when this replica becomes the leader and has to write statuses.
 func (o Options) begin(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	queue.Add(all)
 	go func() {
@@ -119,14 +120,14 @@ type reconciler struct {
 	options Options
 }
 
-// Reconcile loads all policies and, on the leader, reports what came of each.
+// Reconcile loads all policies and, on the leader, writes the result of each.
 func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	var list v1alpha1.ExportPolicyList
 	if err := r.client.List(ctx, &list); err != nil {
 		return reconcile.Result{}, fmt.Errorf("list ExportPolicies: %w", err)
 	}
-	// The oldest first: where two claim one package, every replica that starts
-	// anew gives it to the same one.
+	// The oldest first: if two use one package, every replica that starts assigns
+	// it to the same one.
 	slices.SortFunc(list.Items, func(a, b v1alpha1.ExportPolicy) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
@@ -164,11 +165,11 @@ func fromObject(policy *v1alpha1.ExportPolicy) engine.Policy {
 	return p
 }
 
-// Checker tells the webhook whether a policy would be in use, were it stored.
+// Checker checks for the webhook whether a policy could be used.
 type Checker struct{ Engine *engine.Engine }
 
-// Check is nil for a policy that compiles. Otherwise the error says where not,
-// and is one of file:row:column as in the condition Compiled.
+// Check is nil for a policy that compiles. Otherwise the error has lines of
+// file:row:column and message, as in the condition Compiled.
 func (c Checker) Check(policy *v1alpha1.ExportPolicy) error {
 	return c.Engine.Check(fromObject(policy))
 }

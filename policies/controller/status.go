@@ -22,13 +22,13 @@ import (
 )
 
 const (
-	// maxNote is how long the API server lets the note of an event be, in bytes;
-	// maxMessage the same of a condition.
+	// maxNote is the API server's limit on the note of an event, in bytes, and
+	// maxMessage its limit on the message of a condition.
 	maxNote    = 1024
 	maxMessage = 32768
 )
 
-// report writes what came of a policy, if that differs from what is written.
+// report writes the status of a policy if it changed.
 func (r *reconciler) report(ctx context.Context, policy *v1alpha1.ExportPolicy, result engine.Result) error {
 	log := ctrl.LoggerFrom(ctx).WithValues(logPolicy, policy.Name)
 	status := r.status(policy, result)
@@ -42,8 +42,8 @@ func (r *reconciler) report(ctx context.Context, policy *v1alpha1.ExportPolicy, 
 	u := &unstructured.Unstructured{Object: map[string]any{"status": content}}
 	u.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ExportPolicy"))
 	u.SetName(policy.Name)
-	// What is said is of this very version: a cache that lags must not make the
-	// same transition, and its event, twice.
+	// The status belongs to exactly this version of the object: an outdated cache
+	// must not cause the same transition, and its event, twice.
 	u.SetUID(policy.UID)
 	u.SetResourceVersion(policy.ResourceVersion)
 	err = r.client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(fieldOwner), client.ForceOwnership)
@@ -54,12 +54,13 @@ func (r *reconciler) report(ctx context.Context, policy *v1alpha1.ExportPolicy, 
 	case err != nil:
 		return fmt.Errorf("apply the status of ExportPolicy %s: %w", policy.Name, err)
 	}
-	r.tell(policy, status.Conditions[0])
+	r.recordEvent(policy, status.Conditions[0])
 	log.Info("policy status changed", logReason, status.Conditions[0].Reason, logDigest, status.Digest)
 	return nil
 }
 
-// status is what came of a policy. A condition whose status stays keeps its time.
+// status is the status that a policy should have. A condition whose status stays
+// keeps its time.
 func (r *reconciler) status(policy *v1alpha1.ExportPolicy, result engine.Result) v1alpha1.ExportPolicyStatus {
 	compiled := metav1.Condition{
 		Type:               v1alpha1.ConditionCompiled,
@@ -85,8 +86,8 @@ func (r *reconciler) status(policy *v1alpha1.ExportPolicy, result engine.Result)
 	return v1alpha1.ExportPolicyStatus{Conditions: []metav1.Condition{compiled}, Digest: result.Digest}
 }
 
-// tell makes an event of a transition.
-func (r *reconciler) tell(policy *v1alpha1.ExportPolicy, now metav1.Condition) {
+// recordEvent records an event if the condition changed its status.
+func (r *reconciler) recordEvent(policy *v1alpha1.ExportPolicy, now metav1.Condition) {
 	old := meta.FindStatusCondition(policy.Status.Conditions, now.Type)
 	if old != nil && old.Status == now.Status {
 		return

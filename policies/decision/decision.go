@@ -1,12 +1,12 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package decision holds what a policy is asked and what it answers: Input,
+// Package decision has the input and the output of a policy evaluation: Input,
 // Verdict and Violation.
 //
-// It is the root of the import graph: it knows Kubernetes and MCS API types,
-// nothing else of Comity, and neither Rego nor a cluster. The JSON form of Input
-// is the contract with policy authors and is described in policies/INPUT.md.
+// It is pure and the root of the import graph: it knows Kubernetes and MCS API
+// types, nothing else of Comity, and neither Rego nor a cluster. The JSON form of
+// Input is the contract with policy authors, which policies/INPUT.md describes.
 package decision
 
 import (
@@ -20,15 +20,15 @@ import (
 // InputVersion is Input.APIVersion; it changes when a field changes its meaning.
 const InputVersion = "policy.comity.dev/v1alpha1"
 
-// Operation is what is being decided on.
+// Operation is the kind of request that is decided on.
 type Operation string
 
 const (
-	// Create is somebody's wish to store a new object.
+	// Create is a request to store a new object.
 	Create Operation = "CREATE"
-	// Update is somebody's wish to store an object in place of the one there.
+	// Update is a request to replace a stored object.
 	Update Operation = "UPDATE"
-	// Audit is another look at what is stored already.
+	// Audit is a review of what is stored, without a request.
 	Audit Operation = "AUDIT"
 )
 
@@ -42,12 +42,12 @@ const (
 	SubjectService Subject = "Service"
 )
 
-// Input is everything that a policy may look at.
+// Input is everything that a policy may use.
 type Input struct {
 	APIVersion string    `json:"apiVersion"`
 	Operation  Operation `json:"operation"`
 	Subject    Subject   `json:"subject"`
-	// UserInfo is who asks; nil in an audit.
+	// UserInfo is the user who made the request; nil in an audit.
 	UserInfo *UserInfo `json:"userInfo,omitempty"`
 	// Object is the ServiceExport as it would be stored; never nil.
 	Object *mcsv1beta1.ServiceExport `json:"object"`
@@ -59,14 +59,14 @@ type Input struct {
 	Namespace *corev1.Namespace `json:"namespace"`
 	// Cluster is the id of the cluster that decides.
 	Cluster string `json:"cluster"`
-	// Scope is where the export asks to go; NamespaceScope how far its namespace lets it.
+	// Scope is the scope that the export asks for, NamespaceScope the limit of its namespace.
 	Scope          Scope `json:"scope"`
 	NamespaceScope Scope `json:"namespaceScope"`
 	// Peers are the other members of the clusterset by cluster id.
 	Peers map[string]Peer `json:"peers"`
 }
 
-// UserInfo is the requester.
+// UserInfo is the user who made the request.
 type UserInfo struct {
 	Username string   `json:"username"`
 	Groups   []string `json:"groups"`
@@ -88,15 +88,15 @@ type Peer struct {
 	Namespace PeerNamespace `json:"namespace"`
 }
 
-// Presence of a namespace in another cluster, in words that read well in Rego.
+// Presence says whether another cluster has a namespace, in words for Rego.
 type Presence string
 
 const (
-	// Unknown is that of a peer that has not been read yet.
+	// Unknown: the peer has not been read yet.
 	Unknown Presence = "unknown"
-	// Present is that of a namespace that the peer publishes.
+	// Present: the peer publishes the namespace.
 	Present Presence = "present"
-	// Absent is that of a namespace that the peer, which was read, does not publish.
+	// Absent: the peer was read and does not publish the namespace.
 	Absent Presence = "absent"
 )
 
@@ -107,18 +107,18 @@ type PeerNamespace struct {
 	Labels map[string]string `json:"labels"`
 }
 
-// Outcome is what a policy evaluation came to.
+// Outcome is the result of a policy evaluation.
 type Outcome int
 
-// The zero value is NotEvaluated: who forgets to ask, or could not, has no
-// permission and no refusal either.
+// The zero value is NotEvaluated: without an evaluation an export is neither allowed
+// nor denied.
 const (
 	NotEvaluated Outcome = iota
 	Allowed
 	Denied
 )
 
-// String is the outcome in one word.
+// String is the outcome as one word.
 func (o Outcome) String() string {
 	switch o {
 	case Allowed:
@@ -135,15 +135,15 @@ type Verdict struct {
 	Outcome Outcome
 	// Violations are why the outcome is Denied, sorted by policy, field, message.
 	Violations []Violation
-	// Warnings forbid nothing; sorted alike.
+	// Warnings deny nothing; sorted in the same way.
 	Warnings []Violation
 	// Problem says why the outcome is NotEvaluated; empty otherwise.
 	Problem string
-	// Digest names the set of policies that answered.
+	// Digest identifies the set of policies that were evaluated.
 	Digest string
 }
 
-// Violation is one complaint of one policy.
+// Violation is one objection of one policy.
 type Violation struct {
 	// Policy is the name of the ExportPolicy.
 	Policy string
@@ -157,7 +157,7 @@ type Violation struct {
 	Remedy  string
 }
 
-// String is the complaint as a user reads it: policy, field, what is wrong, remedy.
+// String is the violation for users: policy, field, what is wrong, remedy.
 func (v Violation) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "[%s] ", v.Policy)

@@ -16,7 +16,7 @@ import (
 const (
 	// maxModule is the size of the largest module, in bytes: as in the CRD.
 	maxModule = 256 << 10
-	// maxErrors of one module are told; more help nobody and do not fit a condition.
+	// maxErrors is how many errors of one module are listed; more do not fit a condition.
 	maxErrors = 10
 
 	packagePrefix = "comity.policies."
@@ -63,8 +63,8 @@ func (e *Engine) readModule(v *version, p Policy) error {
 	return checkRules(compiler, v)
 }
 
-// readable refuses text that would confuse the parser or its reader, with the
-// position of what is wrong.
+// readable refuses text that the parser or a reader could misunderstand, with the
+// position of the error.
 func readable(file, text string) error {
 	position := func(offset int) string {
 		before := text[:offset]
@@ -90,7 +90,7 @@ func readable(file, text string) error {
 	return nil
 }
 
-// parse never panics: a fault of the parser's is an error of the module's.
+// parse never panics: a panic of the parser becomes an error of the module.
 func (e *Engine) parse(file, text string) (module *ast.Module, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -134,7 +134,7 @@ func (e *Engine) compile(modules map[string]*ast.Module, capabilities *ast.Capab
 	return compiler, nil
 }
 
-// describe is an error of OPA's in lines of file:row:column and message.
+// describe is an error of OPA as lines of file:row:column and message.
 func describe(file string, err error) error {
 	var list ast.Errors
 	if !errors.As(err, &list) {
@@ -175,8 +175,8 @@ func packageName(pkg *ast.Package) (string, error) {
 	return name, nil
 }
 
-// reason is custom.reason of the package's METADATA, so that no rule can forge
-// it. A policy without one has its name for a reason.
+// reason is custom.reason of the package's METADATA, so that no rule can change it.
+// Without one it is made from the policy's name.
 func reason(policy string, module *ast.Module) (string, error) {
 	for _, annotations := range module.Annotations {
 		given, has := annotations.Custom["reason"]
@@ -192,8 +192,8 @@ func reason(policy string, module *ast.Module) (string, error) {
 	return camelCase(policy), nil
 }
 
-// camelCase is no-external-name as NoExternalName. A name that begins with a
-// digit, which no reason may, is given a word in front.
+// camelCase is no-external-name as NoExternalName. A name that begins with a digit,
+// which a reason cannot, gets a prefix.
 func camelCase(name string) string {
 	var b strings.Builder
 	for _, part := range strings.FieldsFunc(name, func(r rune) bool { return r == '-' || r == '.' }) {

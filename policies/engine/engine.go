@@ -1,12 +1,12 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package engine compiles policies, swaps them atomically and asks them; only
-// it knows Rego and OPA.
+// Package engine compiles policies, swaps them atomically and evaluates them. No
+// other package uses Rego or OPA.
 //
 // It takes Policies and decision.Inputs and gives Results and Verdicts. It fails
-// closed: what cannot be evaluated is NotEvaluated and never Allowed, and a
-// policy that does not compile keeps its last good version and harms no other.
+// closed: an export that cannot be evaluated is NotEvaluated and never Allowed. A
+// policy that does not compile keeps its last good version and affects no other.
 // It reads and writes no cluster, logs nothing and has no network. What policies
 // may rely on is in policies/INPUT.md.
 package engine
@@ -26,13 +26,13 @@ import (
 
 // Defaults of Options.
 const (
-	// DefaultTimeout is a thousand times what the baseline policies need, so that
-	// a busy machine refuses nobody, and still answers within a second when
-	// every slot is taken by a policy that is too slow: once for the wait, once
-	// for the evaluation, half of it for one that does not stop.
+	// DefaultTimeout is hundreds of times what the baseline policies need, so that
+	// no request is refused on a busy machine. It still gives an answer within a
+	// second when slow policies take every slot: once for the wait, once for the
+	// evaluation, half of it for one that does not stop.
 	DefaultTimeout = 400 * time.Millisecond
-	// perCPU evaluations at once: each is bound by the CPU, and more would only
-	// make all of them late.
+	// perCPU evaluations run at once: each is bound by the CPU, and more would only
+	// slow down all of them.
 	perCPU = 2
 )
 
@@ -92,7 +92,7 @@ func New(opts Options) (*Engine, error) {
 	return e, nil
 }
 
-// Loaded reports whether policies were loaded, be it an empty list.
+// Loaded reports whether policies, or an empty list of them, were loaded.
 func (e *Engine) Loaded() bool { return e.current.Load() != nil }
 
 // Digest names the set of policies in use; empty until the first Load. Two
@@ -124,7 +124,7 @@ func (e *Engine) Load(list []Policy) []Result {
 		// A name that comes twice must not lend its last good version twice.
 		delete(last, policy.Name)
 	}
-	settle(candidates)
+	assignPackages(candidates)
 	err := e.swap(candidates)
 
 	results := make([]Result, len(candidates))
@@ -158,8 +158,8 @@ func (e *Engine) swap(candidates []*candidate) error {
 	return err
 }
 
-// Check tells what Load would say of a policy that joins, or replaces the one
-// of its name among, the policies in use. It changes nothing.
+// Check gives the error that Load would give for a policy that is added to the
+// policies in use, or replaces the one of its name. It changes nothing.
 func (e *Engine) Check(policy Policy) error {
 	e.loading.Lock()
 	defer e.loading.Unlock()
@@ -177,14 +177,14 @@ func (e *Engine) Check(policy Policy) error {
 	return nil
 }
 
-// candidate is what Load decides on for one policy.
+// candidate is one policy while Load decides which version of it to use.
 type candidate struct {
 	name string
 	// last is the version in use until now; nil if none.
 	last *version
 	// use is the version to be used from now on; nil if none.
 	use *version
-	// err says why use is not what was asked for.
+	// err says why use is not the version that was given.
 	err error
 }
 
@@ -208,9 +208,9 @@ func (c *candidate) result() Result {
 	return result
 }
 
-// rank is the order in which packages are given out: to those that hold theirs
-// already, to those that move from one package to another, to newcomers.
-func (c *candidate) rank() int {
+// precedence is the order in which packages are assigned: first to policies that
+// have theirs already, then to those that change their package, then to new ones.
+func (c *candidate) precedence() int {
 	switch {
 	case c.last != nil && c.use.pkg == c.last.pkg:
 		return 0
@@ -221,20 +221,20 @@ func (c *candidate) rank() int {
 	}
 }
 
-// settle gives every package to one policy. Who loses falls back to its last
-// version, which holds a package again, so giving out starts anew; as that
-// happens once to each at most, it ends.
-func settle(candidates []*candidate) {
+// assignPackages assigns every package to one policy. A policy that loses its
+// package falls back to its last version, which needs a package too, so the
+// assignment starts again. That happens at most once to each policy, so it ends.
+func assignPackages(candidates []*candidate) {
 	for again := true; again; {
-		again = giveOut(candidates)
+		again = assignOnce(candidates)
 	}
 }
 
-func giveOut(candidates []*candidate) (again bool) {
+func assignOnce(candidates []*candidate) (again bool) {
 	holders := map[string]*candidate{}
-	for rank := range 3 {
+	for precedence := range 3 {
 		for _, c := range candidates {
-			if c.use == nil || c.rank() != rank {
+			if c.use == nil || c.precedence() != precedence {
 				continue
 			}
 			if holder, taken := holders[c.use.pkg]; taken {

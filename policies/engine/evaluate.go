@@ -17,11 +17,12 @@ import (
 	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
-// Evaluate asks all policies that speak of the export. It is NotEvaluated, with
-// a Problem that names the policy if it is one's, when nothing was loaded yet,
-// when a policy fails or answers in another form than agreed, when the deadline
-// of the engine or of ctx passes, and when no slot becomes free in time. It
-// returns within two and a half times Options.Timeout, even if a policy cannot be stopped.
+// Evaluate evaluates all policies that match the export. The verdict is
+// NotEvaluated, with a Problem that names the policy if one is the cause, when
+// nothing was loaded yet, when a policy fails or its answer has another form than
+// INPUT.md says, when the deadline of the engine or of ctx passes, and when no slot
+// becomes free in time. It returns within two and a half times Options.Timeout, even
+// if a policy cannot be stopped.
 func (e *Engine) Evaluate(ctx context.Context, in decision.Input) decision.Verdict {
 	snap := e.current.Load()
 	if snap == nil {
@@ -29,15 +30,15 @@ func (e *Engine) Evaluate(ctx context.Context, in decision.Input) decision.Verdi
 	}
 	verdict := decision.Verdict{Digest: snap.digest}
 	if in.Object == nil {
-		verdict.Problem = "there is no ServiceExport to ask about"
+		verdict.Problem = "there is no ServiceExport to evaluate"
 		return verdict
 	}
-	at := &progress{policies: snap.concerned(in)}
+	at := &progress{policies: snap.matching(in)}
 	if len(at.policies) == 0 {
 		verdict.Outcome = decision.Allowed
 		return verdict
 	}
-	answers, err := e.ask(ctx, snap, in, at)
+	answers, err := e.run(ctx, snap, in, at)
 	if err != nil {
 		verdict.Problem = err.Error()
 		return verdict
@@ -46,22 +47,22 @@ func (e *Engine) Evaluate(ctx context.Context, in decision.Input) decision.Verdi
 	return verdict
 }
 
-// concerned are the policies that speak of the export, by package.
-func (s *snapshot) concerned(in decision.Input) map[string]*version {
-	concerned := make(map[string]*version, len(s.order))
+// matching are the policies that match the export, by package.
+func (s *snapshot) matching(in decision.Input) map[string]*version {
+	matching := make(map[string]*version, len(s.order))
 	for pkg, v := range s.byPackage {
 		if v.matches(in) {
-			concerned[pkg] = v
+			matching[pkg] = v
 		}
 	}
-	return concerned
+	return matching
 }
 
-// ask waits for a slot and evaluates. Only the evaluation runs beside (in is the
-// caller's again as soon as this returns), because not
-// every builtin of OPA can be interrupted: then the answer does not wait for it,
-// while it holds its slot for as long as it runs.
-func (e *Engine) ask(ctx context.Context, snap *snapshot, in decision.Input, at *progress) ([]answer, error) {
+// run waits for a slot and evaluates in another goroutine, because not every
+// builtin of OPA can be interrupted: then the answer does not wait for it, and it
+// keeps its slot for as long as it runs. The goroutine does not use in, which belongs
+// to the caller again once run returns.
+func (e *Engine) run(ctx context.Context, snap *snapshot, in decision.Input, at *progress) ([]answer, error) {
 	input, err := inputValue(in)
 	if err != nil {
 		return nil, err
@@ -78,7 +79,7 @@ func (e *Engine) ask(ctx context.Context, snap *snapshot, in decision.Input, at 
 	go func() {
 		defer cancel()
 		defer func() { <-e.slots }()
-		answers, err := snap.ask(ctx, input, at)
+		answers, err := snap.evaluate(ctx, input, at)
 		done <- outcome{answers, err}
 	}()
 	select {
@@ -86,7 +87,7 @@ func (e *Engine) ask(ctx context.Context, snap *snapshot, in decision.Input, at 
 		return o.answers, o.err
 	case <-ctx.Done():
 	}
-	// OPA notices the deadline a little later, and then knows more.
+	// OPA notices the deadline a little later, and then names the policy.
 	grace := time.NewTimer(e.timeout / 2)
 	defer grace.Stop()
 	select {
@@ -97,7 +98,7 @@ func (e *Engine) ask(ctx context.Context, snap *snapshot, in decision.Input, at 
 	}
 }
 
-// acquire takes a slot, which whoever evaluates gives back.
+// acquire takes a slot; the evaluation releases it.
 func (e *Engine) acquire(ctx context.Context) error {
 	select {
 	case e.slots <- struct{}{}:
@@ -110,23 +111,23 @@ func (e *Engine) acquire(ctx context.Context) error {
 	case e.slots <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("the request ended before the policies could be asked: %w", context.Cause(ctx))
+		return fmt.Errorf("the request ended before the policies could be evaluated: %w", context.Cause(ctx))
 	case <-timer.C:
 		return fmt.Errorf("%d evaluations are running and none ended within %s", cap(e.slots), e.timeout)
 	}
 }
 
-// answer is what one policy said.
+// answer is the answer of one policy.
 type answer struct {
 	policy     *version
 	deny, warn []decision.Violation
 }
 
-// read reads ["<package>", deny, warn] of every policy that was asked.
+// read reads ["<package>", deny, warn] of every policy that was evaluated.
 func (s *snapshot) read(set *ast.Term, at *progress) ([]answer, error) {
 	given, ok := set.Value.(ast.Set)
 	if !ok || given.Len() != len(at.policies) {
-		return nil, fmt.Errorf("%d policies were asked, and not every one answered", len(at.policies))
+		return nil, fmt.Errorf("%d policies were evaluated, and not every one gave an answer", len(at.policies))
 	}
 	var answers []answer
 	err := given.Iter(func(term *ast.Term) error {
@@ -137,7 +138,7 @@ func (s *snapshot) read(set *ast.Term, at *progress) ([]answer, error) {
 		pkg, _ := triple.Elem(0).Value.(ast.String)
 		a := answer{policy: at.policies[string(pkg)]}
 		if a.policy == nil {
-			return fmt.Errorf("package %s%s answered without being asked", packagePrefix, pkg)
+			return fmt.Errorf("package %s%s gave an answer without being evaluated", packagePrefix, pkg)
 		}
 		var err error
 		if a.deny, err = a.policy.violations(denySet, triple.Elem(1)); err != nil {
@@ -183,7 +184,7 @@ func (v *version) violations(name string, term *ast.Term) ([]decision.Violation,
 	return violations, err
 }
 
-// conclude puts the answers together:
+// conclude combines the answers into the verdict:
 //
 //	enforcement   deny becomes             warn becomes
 //	Deny          a violation              a warning
@@ -209,7 +210,7 @@ func conclude(verdict *decision.Verdict, operation decision.Operation, answers [
 	}
 }
 
-// sorted is by policy, field and message, without repetitions.
+// sorted sorts by policy, field and message, and removes repetitions.
 func sorted(violations []decision.Violation) []decision.Violation {
 	slices.SortFunc(violations, func(a, b decision.Violation) int {
 		return cmp.Or(

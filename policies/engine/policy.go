@@ -21,7 +21,7 @@ import (
 
 // Policy is one policy as its author wrote it.
 type Policy struct {
-	// Name is unique, and the policy's in violations and errors.
+	// Name is unique; violations and errors contain it.
 	Name string
 	// Module is Rego v1 in a package comity.policies.<name>.
 	Module string
@@ -30,11 +30,11 @@ type Policy struct {
 	Params []byte
 	// Enforcement is Deny when empty.
 	Enforcement v1alpha1.Enforcement
-	// Match limits the exports that are asked about; all when nil.
+	// Match limits the exports that the policy is evaluated for; all when nil.
 	Match *v1alpha1.Match
 }
 
-// Result is what came of loading one policy.
+// Result is the result of loading one policy.
 type Result struct {
 	Name string
 	// Err is nil when the policy is in use as given. Otherwise it says where and
@@ -45,7 +45,7 @@ type Result struct {
 	Digest string
 }
 
-// file is the name under which the module's errors are told.
+// file is the file name in the errors of the module.
 func (p Policy) file() string { return p.Name + ".rego" }
 
 // source is everything that a version is made of; equal sources, equal versions.
@@ -158,8 +158,8 @@ func (v *version) readParams(params []byte) error {
 	return nil
 }
 
-// matches reports whether the policy speaks of the export. What is not known
-// cannot exempt it: an export whose namespace vanished is asked about.
+// matches reports whether the policy is to be evaluated for the export. An export
+// whose namespace is not known is never exempt.
 func (v *version) matches(in decision.Input) bool {
 	if v.objects != nil && !v.objects.Matches(labels.Set(in.Object.Labels)) {
 		return false

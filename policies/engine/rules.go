@@ -18,9 +18,9 @@ const (
 	warnSet = "warn"
 )
 
-// answerSets tells which of deny and warn the module has, and insists that they
+// answerSets finds which of deny and warn the module has, and requires that they
 // are sets: a set is always defined, if empty, while `deny := ...` could be
-// undefined, which would read as no objection.
+// undefined, which would count as no objection.
 func answerSets(module *ast.Module) (map[string]bool, error) {
 	found := map[string]bool{}
 	for _, rule := range module.Rules {
@@ -36,17 +36,17 @@ func answerSets(module *ast.Module) (map[string]bool, error) {
 		found[name] = true
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("%s: the module has neither deny nor warn, so it says nothing; expected deny contains {\"msg\": ..., \"field\": ..., \"remedy\": ...} if { ... }",
+		return nil, fmt.Errorf("%s: the module has neither deny nor warn, so it has no answer; expected deny contains {\"msg\": ..., \"field\": ..., \"remedy\": ...} if { ... }",
 			place(module.Package.Location))
 	}
 	return found, nil
 }
 
-// checkRules looks at the compiled module, in which every reference is spelled out:
+// checkRules checks the compiled module, in which every reference is absolute:
 //
-//	a rule that neither deny nor warn uses     misspelled, as a rule
+//	a rule that neither deny nor warn uses     is usually misspelled
 //	a reference to another policy's data       would make policies fail together
-//	a parameter that is not set                undefined, so its rule says nothing
+//	a parameter that is not set                would make its rule undefined
 func checkRules(compiler *ast.Compiler, v *version) error {
 	module := compiler.Modules[v.file()]
 	used := usedRules(compiler, module)
@@ -103,7 +103,7 @@ func usedRules(compiler *ast.Compiler, module *ast.Module) map[string]bool {
 	return used
 }
 
-// checkRef looks at a reference into data.
+// checkRef checks a reference into data.
 func (v *version) checkRef(ref ast.Ref, location *ast.Location, defaulted bool) error {
 	if len(ref) > 0 && ref[0].Location != nil && ref[0].Location.Row > 0 {
 		location = ref[0].Location

@@ -30,8 +30,8 @@ func newSandbox() sandbox {
 	return sandbox{capabilities: capabilities(), together: together, schemas: schemas}
 }
 
-// forbidden are builtins that OPA does not mark as nondeterministic but that
-// have no place in a webhook all the same.
+// forbidden are builtins that OPA does not mark as nondeterministic but that a
+// webhook must not run.
 var forbidden = map[string]string{
 	"strings.render_template":                   "no deadline interrupts it, and a template can loop",
 	"graph.reachable_paths":                     "no deadline interrupts it, and there may be exponentially many paths",
@@ -44,9 +44,9 @@ var forbidden = map[string]string{
 	"json.verify_schema": "a schema may refer to another by URL",
 }
 
-// capabilities are those of this OPA without whatever reaches out, differs from
-// one call to the next, or cannot be stopped. A policy that calls such a builtin
-// does not compile; replicas and repetitions answer alike.
+// capabilities are those of this OPA without the builtins that use the network,
+// differ from one call to the next, or cannot be stopped. A policy that calls one
+// does not compile, so all replicas give the same answer every time.
 func capabilities() *ast.Capabilities {
 	c := ast.CapabilitiesForThisVersion()
 	c.Builtins = slices.DeleteFunc(c.Builtins, func(b *ast.Builtin) bool {
@@ -58,9 +58,9 @@ func capabilities() *ast.Capabilities {
 	return c
 }
 
-// asked is called once per policy and evaluation, before the policy's rules are:
-// it tells who is at work, so that a failure can name its policy, and whether
-// the policy speaks of this export at all. Only generated Rego calls it.
+// asked is called once per policy and evaluation, before the policy's rules. It
+// records which policy runs, so that a failure can name it, and returns whether the
+// policy matches this export. Only generated Rego calls it.
 var asked = &ast.Builtin{
 	Name:             "comity.asked",
 	Decl:             types.NewFunction(types.Args(types.S), types.B),

@@ -17,7 +17,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/topdown"
 )
 
-// snapshot is a set of policies that answer together. It never changes.
+// snapshot is a set of policies that are evaluated together. It never changes.
 type snapshot struct {
 	// versions are the policies by name; order are their packages, sorted.
 	versions map[string]*version
@@ -28,12 +28,12 @@ type snapshot struct {
 	query     rego.PreparedEvalQuery
 }
 
-// The generated module collects what all policies say:
+// The generated module collects the answers of all policies:
 //
 //	answers contains ["<package>", <deny>, <warn>] if comity.asked("<package>")
 //
-// so that one query asks all of them, each only once it was found to speak of
-// the export, and one that gives no answer can be told from one without objection.
+// so that one query evaluates all of them, each only if it matches the export, and
+// a policy without an answer differs from one without an objection.
 const (
 	answersFile   = "comity/engine.rego"
 	answersModule = "package comity.engine\n\n"
@@ -102,9 +102,9 @@ func (s *snapshot) prepare(compiler *ast.Compiler, params map[string]any) (err e
 	return err
 }
 
-// progress is who is at work in one evaluation. It travels in the context.
+// progress is which policy runs in one evaluation. It is passed in the context.
 type progress struct {
-	policies map[string]*version // those that speak of the export, by package
+	policies map[string]*version // those that match the export, by package
 	current  atomic.Pointer[version]
 }
 
@@ -114,7 +114,7 @@ type progressKey struct{}
 func askedFunc(bctx rego.BuiltinContext, pkg *ast.Term) (*ast.Term, error) {
 	at, ok := bctx.Context.Value(progressKey{}).(*progress)
 	if !ok {
-		return nil, errors.New("comity.asked: no evaluation of the engine's")
+		return nil, errors.New("comity.asked: not called by the engine")
 	}
 	name, _ := pkg.Value.(ast.String)
 	v, concerned := at.policies[string(name)]
@@ -124,8 +124,8 @@ func askedFunc(bctx rego.BuiltinContext, pkg *ast.Term) (*ast.Term, error) {
 	return ast.InternedTerm(concerned), nil
 }
 
-// ask evaluates the query until ctx ends. The error says which policy failed.
-func (s *snapshot) ask(ctx context.Context, input ast.Value, at *progress) (answers []answer, err error) {
+// evaluate evaluates the query until ctx ends. The error names the policy that failed.
+func (s *snapshot) evaluate(ctx context.Context, input ast.Value, at *progress) (answers []answer, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			answers, err = nil, at.blame(fmt.Errorf("the evaluation failed: %v", r))
@@ -153,7 +153,7 @@ func (s *snapshot) ask(ctx context.Context, input ast.Value, at *progress) (answ
 
 var errTooSlow = errors.New("it took too long and was stopped")
 
-// blame names the policy that was at work.
+// blame adds the name of the policy that was running.
 func (p *progress) blame(err error) error {
 	if v := p.current.Load(); v != nil {
 		return fmt.Errorf("policy %s: %w", v.name, err)
@@ -162,17 +162,17 @@ func (p *progress) blame(err error) error {
 }
 
 // located is an evaluation error as policy, file:row:column and message. OPA
-// tells of a failed builtin only at the end, when another policy is at work, so
-// the file decides; one of the library's says for itself where it is.
+// reports a failed builtin only at the end, when another policy runs, so the policy
+// is found by its file. An error in the library names no policy.
 func (s *snapshot) located(err error, at *progress) error {
 	var failed *topdown.Error
 	if !errors.As(err, &failed) || failed.Location == nil {
 		return at.blame(err)
 	}
-	told := fmt.Errorf("%s: %s", place(failed.Location), strings.TrimSpace(failed.Message))
+	located := fmt.Errorf("%s: %s", place(failed.Location), strings.TrimSpace(failed.Message))
 	name, _ := strings.CutSuffix(failed.Location.File, ".rego")
 	if v := s.versions[name]; v != nil {
-		return fmt.Errorf("policy %s: %w", v.name, told)
+		return fmt.Errorf("policy %s: %w", v.name, located)
 	}
-	return told
+	return located
 }

@@ -5,8 +5,8 @@
 //
 // It takes the folders of policies and writes config/policies: one YAML file per
 // policy and a kustomization of them all. It runs in the root of the repository
-// (`go run ./policies/gen`), removes what is no policy's any more, and touches no
-// cluster. Its test fails when the files are not up to date.
+// (`go run ./policies/gen`), removes the files of policies that no longer exist, and
+// uses no cluster. Its test fails when the files are not up to date.
 package main
 
 import (
@@ -51,7 +51,7 @@ func write(folder string) error {
 			continue
 		}
 		if err := os.Remove(path); err != nil {
-			return fmt.Errorf("remove what is no policy's any more: %w", err)
+			return fmt.Errorf("remove the file of a policy that no longer exists: %w", err)
 		}
 	}
 	for name, text := range files {
@@ -112,8 +112,8 @@ func object(b policies.Baseline) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("write as YAML: %w", err)
 	}
-	// The module last, as a block: a marshaler would put it on one quoted line,
-	// because of the tabs in it, and nobody could review it.
+	// The module comes last, as a block: a marshaler would write it as one quoted
+	// line, because of the tabs in it, which is hard to review.
 	return string(text) + block("  rego", b.Module), nil
 }
 
