@@ -32,12 +32,13 @@ const (
 // Renew uses the token of config from now on, for every further request; open
 // watches stay open. The token is tried first: as long as the peer refuses it, the
 // present one stays in use, and State says why. Renew reports false, and does
-// nothing, if config differs in more than the token, or if not everything was
-// listed yet: then a new Connection is quicker.
+// nothing, if config differs in more than the token, if not everything was listed
+// yet, or if something cannot be read now: then a new Connection is quicker, since
+// an informer waits for up to a minute before it tries again.
 func (c *Connection) Renew(config *rest.Config) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.listed || !c.transport.DiffersInToken(config) {
+	if !c.listed || len(c.failing) > 0 || !c.transport.DiffersInToken(config) {
 		return false
 	}
 	select {
