@@ -17,19 +17,13 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
-	"sigs.k8s.io/controller-runtime/pkg/log/zap"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	policyv1alpha1 "github.com/comity-mcs/comity/policies/v1alpha1"
-	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/join"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/clusters"
 	"github.com/comity-mcs/comity/test/clusters/controlplane"
+	"github.com/comity-mcs/comity/test/envtest/suite"
 	"github.com/comity-mcs/comity/test/install"
 )
 
@@ -43,11 +37,7 @@ const (
 const clusterset = "test"
 
 func TestAgent(t *testing.T) {
-	RegisterFailHandler(Fail)
-	SetDefaultEventuallyTimeout(soon)
-	SetDefaultEventuallyPollingInterval(50 * time.Millisecond)
-	SetDefaultConsistentlyPollingInterval(50 * time.Millisecond)
-	RunSpecs(t, "agent")
+	suite.Run(t, "agent", suite.Waits{Soon: soon, Poll: 50 * time.Millisecond})
 }
 
 // member is one cluster of the set and its agent.
@@ -61,18 +51,13 @@ type member struct {
 var (
 	ids     = []string{"a", "b", "c"}
 	members = map[string]*member{}
-	scheme  = runtime.NewScheme()
+	scheme  = suite.Scheme()
 	// programs: what is tested, and what renders its manifests.
 	binary, kubectl string
 )
 
 var _ = BeforeSuite(func(ctx SpecContext) {
-	log.SetLogger(zap.New(zap.WriteTo(GinkgoWriter), zap.UseDevMode(true)))
-	for _, add := range []func(*runtime.Scheme) error{
-		clientgoscheme.AddToScheme, mcsv1beta1.Install, policyv1alpha1.AddToScheme, exchangev1alpha1.AddToScheme,
-	} {
-		Expect(add(scheme)).To(Succeed())
-	}
+	suite.LogToGinkgo()
 	dir := GinkgoT().TempDir()
 	var err error
 	kubectl, err = install.Kubectl(ctx)

@@ -15,19 +15,14 @@ import (
 	"github.com/onsi/ginkgo/v2"
 	"github.com/onsi/gomega"
 	"golang.org/x/sync/errgroup"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
-	"sigs.k8s.io/controller-runtime/pkg/log/zap"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/join"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/clusters"
 	"github.com/comity-mcs/comity/test/clusters/controlplane"
 	"github.com/comity-mcs/comity/test/clusters/ports"
+	"github.com/comity-mcs/comity/test/envtest/suite"
 	"github.com/comity-mcs/comity/test/install"
 )
 
@@ -64,7 +59,7 @@ type Member struct {
 // New builds the agent; every agent of the set gets flags.
 func New(ctx context.Context, flags ...string) *Set {
 	ginkgo.GinkgoHelper()
-	log.SetLogger(zap.New(zap.WriteTo(ginkgo.GinkgoWriter), zap.UseDevMode(true)))
+	suite.LogToGinkgo()
 	kubectl, err := install.Kubectl(ctx)
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
 	dir := ginkgo.GinkgoT().TempDir()
@@ -87,10 +82,8 @@ func (s *Set) Add(ctx context.Context, options controlplane.Options) {
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
 	var installed errgroup.Group
 	for i, c := range started {
-		direct, err := client.New(c.RESTConfig(), client.Options{Scheme: newScheme()})
-		gomega.Expect(err).NotTo(gomega.HaveOccurred())
 		m := &Member{
-			Cluster: c, Client: direct, set: s, dir: filepath.Join(s.dir, "agents", c.ID()),
+			Cluster: c, Client: suite.Client(c.RESTConfig()), set: s, dir: filepath.Join(s.dir, "agents", c.ID()),
 			ports: free[i*install.PortsPerAgent : (i+1)*install.PortsPerAgent],
 		}
 		s.Members[c.ID()] = m
@@ -143,14 +136,6 @@ func (s *Set) Report() {
 			ginkgo.GinkgoWriter.Printf("\ncomity in %s:\n%s\n", id, m.Agent.LogTail(30))
 		}
 	}
-}
-
-func newScheme() *runtime.Scheme {
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, mcsv1beta1.Install, exchangev1alpha1.AddToScheme} {
-		gomega.Expect(add(scheme)).To(gomega.Succeed())
-	}
-	return scheme
 }
 
 func (m *Member) install(ctx context.Context) error {

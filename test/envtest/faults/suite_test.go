@@ -13,17 +13,15 @@ import (
 
 	"github.com/comity-mcs/comity/test/clusters/controlplane"
 	"github.com/comity-mcs/comity/test/envtest/clusterset"
+	"github.com/comity-mcs/comity/test/envtest/suite"
 )
 
 // soon bounds every wait but those for a verdict of the probe.
 const soon = 45 * time.Second
 
 func TestFaults(t *testing.T) {
-	RegisterFailHandler(Fail)
-	SetDefaultEventuallyTimeout(soon)
-	SetDefaultEventuallyPollingInterval(100 * time.Millisecond)
 	EnforceDefaultTimeoutsWhenUsingContexts()
-	RunSpecs(t, "faults")
+	suite.Run(t, "faults", suite.Waits{Soon: soon, Poll: 100 * time.Millisecond})
 }
 
 var (

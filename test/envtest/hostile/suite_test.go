@@ -17,17 +17,12 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
-	"sigs.k8s.io/controller-runtime/pkg/log/zap"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/join"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/clusters/controlplane"
+	"github.com/comity-mcs/comity/test/envtest/suite"
 	"github.com/comity-mcs/comity/test/install"
 )
 
@@ -42,11 +37,8 @@ const (
 const clusterset = "test"
 
 func TestHostile(t *testing.T) {
-	RegisterFailHandler(Fail)
 	EnforceDefaultTimeoutsWhenUsingContexts()
-	SetDefaultEventuallyTimeout(soon)
-	SetDefaultEventuallyPollingInterval(50 * time.Millisecond)
-	RunSpecs(t, "hostile")
+	suite.Run(t, "hostile", suite.Waits{Soon: soon, Poll: 50 * time.Millisecond})
 }
 
 // member is one cluster; agent is nil for the attacker, who runs none.
@@ -59,15 +51,11 @@ type member struct {
 var (
 	victim, attacker, neighbor *member
 	// store is how the attacker writes.
-	store  *controlplane.Store
-	scheme = runtime.NewScheme()
+	store *controlplane.Store
 )
 
 var _ = BeforeSuite(func(ctx SpecContext) {
-	log.SetLogger(zap.New(zap.WriteTo(GinkgoWriter), zap.UseDevMode(true)))
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, mcsv1beta1.Install, exchangev1alpha1.AddToScheme} {
-		Expect(add(scheme)).To(Succeed())
-	}
+	suite.LogToGinkgo()
 	dir := GinkgoT().TempDir()
 	binary := filepath.Join(dir, "comity")
 	Expect(install.Build(ctx, binary)).To(Succeed())
@@ -110,8 +98,7 @@ var _ = ReportAfterEach(func(report SpecReport) {
 
 func newMember(c *controlplane.Cluster) *member {
 	GinkgoHelper()
-	direct, err := client.New(c.RESTConfig(), client.Options{Scheme: scheme})
-	Expect(err).NotTo(HaveOccurred())
+	direct := suite.Client(c.RESTConfig())
 	return &member{Cluster: c, client: direct}
 }
 

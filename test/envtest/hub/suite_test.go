@@ -16,21 +16,16 @@ import (
 	. "github.com/onsi/gomega"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
-	"sigs.k8s.io/controller-runtime/pkg/log/zap"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/config/crd"
-	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/join"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/clusters"
 	"github.com/comity-mcs/comity/test/clusters/controlplane"
+	"github.com/comity-mcs/comity/test/envtest/suite"
 	"github.com/comity-mcs/comity/test/install"
 )
 
@@ -43,11 +38,8 @@ const (
 const clusterset = "test"
 
 func TestHub(t *testing.T) {
-	RegisterFailHandler(Fail)
-	SetDefaultEventuallyTimeout(soon)
-	SetDefaultEventuallyPollingInterval(50 * time.Millisecond)
 	EnforceDefaultTimeoutsWhenUsingContexts()
-	RunSpecs(t, "hub")
+	suite.Run(t, "hub", suite.Waits{Soon: soon, Poll: 50 * time.Millisecond})
 }
 
 // member is a cluster of the set, or the hub, which has no agent.
@@ -62,14 +54,11 @@ var (
 	ids     = []string{"a", "b", "c"}
 	members = map[string]*member{}
 	theHub  *member
-	scheme  = runtime.NewScheme()
+	scheme  = suite.Scheme()
 )
 
 var _ = BeforeSuite(func(ctx SpecContext) {
-	log.SetLogger(zap.New(zap.WriteTo(GinkgoWriter), zap.UseDevMode(true)))
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, mcsv1beta1.Install, exchangev1alpha1.AddToScheme} {
-		Expect(add(scheme)).To(Succeed())
-	}
+	suite.LogToGinkgo()
 	dir := GinkgoT().TempDir()
 	binary := filepath.Join(dir, "comity")
 	kubectl, err := install.Kubectl(ctx)

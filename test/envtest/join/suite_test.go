@@ -7,67 +7,37 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
-	"sync"
 	"testing"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/client-go/discovery"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/join"
 	"github.com/comity-mcs/comity/sync/model"
-	testclusters "github.com/comity-mcs/comity/test/clusters"
+	"github.com/comity-mcs/comity/test/envtest/suite"
 )
 
 func TestJoin(t *testing.T) {
-	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		t.Fatal("KUBEBUILDER_ASSETS is not set; it must name the directory with etcd, kube-apiserver and kubectl (make test sets it)")
-	}
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "join")
+	suite.Run(t, "join", suite.Waits{})
 }
 
-var scheme = runtime.NewScheme()
+var scheme = suite.Scheme()
 
 // clusters are a, b and c: API servers of their own, started once.
 var clusters = map[model.ClusterID]*rest.Config{}
 
 var _ = BeforeSuite(func() {
-	Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
-	Expect(apiextensionsv1.AddToScheme(scheme)).To(Succeed())
-	Expect(v1alpha1.AddToScheme(scheme)).To(Succeed())
-	ids := []model.ClusterID{"a", "b", "c"}
-	configs := make([]*rest.Config, len(ids))
-	errs := make([]error, len(ids))
-	var started sync.WaitGroup
-	for i := range ids {
-		env := &envtest.Environment{
-			CRDDirectoryPaths:     []string{filepath.Join("..", "..", "..", "config", "crd")},
-			ErrorIfCRDPathMissing: true,
-		}
-		DeferCleanup(func() { Expect(env.Stop()).To(Succeed()) })
-		started.Go(func() { configs[i], errs[i] = env.Start() })
-	}
-	started.Wait()
-	for i, id := range ids {
-		Expect(errs[i]).NotTo(HaveOccurred(), "start cluster %s", id)
-		clusters[id] = configs[i]
-		Expect(testclusters.Apply(context.Background(), configs[i], testclusters.MCSDefinitions()...)).To(Succeed())
-		stateServiceRange(configs[i])
+	for i, config := range suite.Start(suite.APIServer(), suite.APIServer(), suite.APIServer()) {
+		clusters[[]model.ClusterID{"a", "b", "c"}[i]] = config
+		stateServiceRange(config)
 	}
 })
 

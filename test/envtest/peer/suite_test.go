@@ -5,8 +5,6 @@ package peer
 
 import (
 	"context"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -20,23 +18,19 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
-	"sigs.k8s.io/controller-runtime/pkg/log"
-	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/members"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/test/envtest/suite"
 )
 
 // Times, shortened from 40 s and 5 min.
@@ -48,20 +42,12 @@ const (
 )
 
 func TestPeer(t *testing.T) {
-	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		t.Fatal("KUBEBUILDER_ASSETS is not set; it must name the directory with etcd, kube-apiserver and kubectl (make test sets it)")
-	}
-	RegisterFailHandler(Fail)
-	SetDefaultEventuallyTimeout(soon)
-	SetDefaultEventuallyPollingInterval(50 * time.Millisecond)
-	SetDefaultConsistentlyDuration(2 * time.Second)
-	SetDefaultConsistentlyPollingInterval(50 * time.Millisecond)
 	toxics.Register("mute", new(mute))
-	RunSpecs(t, "peer")
+	suite.Run(t, "peer", suite.Waits{Soon: soon, Quiet: 2 * time.Second, Poll: 50 * time.Millisecond})
 }
 
 var (
-	scheme = runtime.NewScheme()
+	scheme = suite.Scheme()
 	// here is the API server of cluster a; that of cluster c too, to save one.
 	here, there server
 	peers       *members.Set
@@ -81,24 +67,10 @@ func (s *server) address() string {
 }
 
 var _ = BeforeSuite(func() {
-	log.SetLogger(zap.New(zap.WriteTo(GinkgoWriter), zap.UseDevMode(true)))
-	Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
-	Expect(exchangev1alpha1.AddToScheme(scheme)).To(Succeed())
-	var started sync.WaitGroup
-	for _, s := range []*server{&here, &there} {
-		env := &envtest.Environment{CRDDirectoryPaths: []string{filepath.Join("..", "..", "..", "config", "crd")}, ErrorIfCRDPathMissing: true}
-		DeferCleanup(func() { Expect(env.Stop()).To(Succeed()) })
-		started.Go(func() {
-			defer GinkgoRecover()
-			config, err := env.Start()
-			Expect(err).NotTo(HaveOccurred())
-			config.QPS = -1
-			s.config = config
-			s.client, err = client.New(config, client.Options{Scheme: scheme})
-			Expect(err).NotTo(HaveOccurred())
-		})
+	suite.LogToGinkgo()
+	for i, config := range suite.Start(suite.APIServer(), suite.APIServer()) {
+		*[]*server{&here, &there}[i] = server{config: config, client: suite.Client(config)}
 	}
-	started.Wait()
 	here.create(namespaced("comity-system"))
 	there.create(namespaced("comity-system"))
 	there.publish("b", "uid-b")

@@ -15,20 +15,15 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
-	"sigs.k8s.io/controller-runtime/pkg/log/zap"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/config/crd"
-	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/join"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/clusters"
 	"github.com/comity-mcs/comity/test/clusters/controlplane"
+	"github.com/comity-mcs/comity/test/envtest/suite"
 )
 
 // Bounds of every wait.
@@ -45,16 +40,11 @@ const (
 )
 
 func TestReport(t *testing.T) {
-	RegisterFailHandler(Fail)
-	SetDefaultEventuallyTimeout(soon)
-	SetDefaultEventuallyPollingInterval(50 * time.Millisecond)
-	SetDefaultConsistentlyDuration(settled)
-	SetDefaultConsistentlyPollingInterval(50 * time.Millisecond)
-	RunSpecs(t, "report")
+	suite.Run(t, "report", suite.Waits{Soon: soon, Quiet: settled, Poll: 50 * time.Millisecond})
 }
 
 var (
-	scheme = runtime.NewScheme()
+	scheme = suite.Scheme()
 	a, b   *cluster
 )
 
@@ -68,10 +58,7 @@ type cluster struct {
 }
 
 var _ = BeforeSuite(func(ctx SpecContext) {
-	log.SetLogger(zap.New(zap.WriteTo(GinkgoWriter), zap.UseDevMode(true)))
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, mcsv1beta1.Install, exchangev1alpha1.AddToScheme} {
-		Expect(add(scheme)).To(Succeed())
-	}
+	suite.LogToGinkgo()
 	dir := GinkgoT().TempDir()
 	started, err := controlplane.Start(ctx, controlplane.Options{
 		IDs: []string{"a", "b"}, Dir: dir, APIServerOnly: true, Manifests: manifests(),
@@ -110,8 +97,7 @@ func manifests() [][]byte {
 
 func newCluster(c *controlplane.Cluster) *cluster {
 	GinkgoHelper()
-	direct, err := client.New(c.RESTConfig(), client.Options{Scheme: scheme})
-	Expect(err).NotTo(HaveOccurred())
+	direct := suite.Client(c.RESTConfig())
 	out := &cluster{Cluster: c, id: model.ClusterID(c.ID()), client: direct}
 	out.create(&corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: c.ID() + "-1", Labels: map[string]string{corev1.LabelTopologyZone: c.ID() + "-zone"}},

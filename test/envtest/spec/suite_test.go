@@ -13,17 +13,15 @@ import (
 
 	"github.com/comity-mcs/comity/test/clusters/controlplane"
 	"github.com/comity-mcs/comity/test/envtest/clusterset"
+	"github.com/comity-mcs/comity/test/envtest/suite"
 )
 
 // soon bounds every wait.
 const soon = 45 * time.Second
 
 func TestSpec(t *testing.T) {
-	RegisterFailHandler(Fail)
-	SetDefaultEventuallyTimeout(soon)
-	SetDefaultEventuallyPollingInterval(100 * time.Millisecond)
 	EnforceDefaultTimeoutsWhenUsingContexts()
-	RunSpecs(t, "spec")
+	suite.Run(t, "spec", suite.Waits{Soon: soon, Poll: 100 * time.Millisecond})
 }
 
 var (

@@ -6,7 +6,6 @@ package status
 import (
 	"context"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,35 +13,25 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
-	"sigs.k8s.io/mcs-api/config/crd"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/comity-mcs/comity/status"
+	"github.com/comity-mcs/comity/test/envtest/suite"
 )
 
 func TestStatus(t *testing.T) {
-	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		t.Fatal("KUBEBUILDER_ASSETS is not set; it must name the directory with etcd, kube-apiserver and kubectl (make test sets it)")
-	}
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "status")
+	suite.Run(t, "status", suite.Waits{})
 }
 
 var (
-	scheme = runtime.NewScheme()
+	scheme = suite.Scheme()
 	server *rest.Config
 	// direct reads and writes without a cache.
 	direct client.Client
@@ -53,21 +42,8 @@ var (
 )
 
 var _ = BeforeSuite(func() {
-	Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
-	Expect(mcsv1beta1.Install(scheme)).To(Succeed())
-	var definitions []*apiextensionsv1.CustomResourceDefinition
-	for _, text := range [][]byte{crd.ServiceExportCRD, crd.ServiceImportCRD} {
-		definition := &apiextensionsv1.CustomResourceDefinition{}
-		Expect(yaml.Unmarshal(text, definition)).To(Succeed())
-		definitions = append(definitions, definition)
-	}
-	env := &envtest.Environment{CRDs: definitions}
-	var err error
-	server, err = env.Start()
-	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(func() { Expect(env.Stop()).To(Succeed()) })
-	direct, err = client.New(server, client.Options{Scheme: scheme})
-	Expect(err).NotTo(HaveOccurred())
+	server = suite.Start(suite.APIServer())[0]
+	direct = suite.Client(server)
 	world = newFakes()
 	start()
 	DeferCleanup(func() { stop() })

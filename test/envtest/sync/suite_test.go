@@ -5,9 +5,6 @@ package sync
 
 import (
 	"context"
-	"os"
-	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,19 +12,11 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
-	"sigs.k8s.io/controller-runtime/pkg/log"
-	"sigs.k8s.io/controller-runtime/pkg/log/zap"
-	mcscrd "sigs.k8s.io/mcs-api/config/crd"
-	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/test/envtest/suite"
 )
 
 // Bounds of every wait.
@@ -37,18 +26,10 @@ const (
 )
 
 func TestSync(t *testing.T) {
-	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		t.Fatal("KUBEBUILDER_ASSETS is not set; it must name the directory with etcd, kube-apiserver and kubectl (make test sets it)")
-	}
-	RegisterFailHandler(Fail)
-	SetDefaultEventuallyTimeout(soon)
-	SetDefaultEventuallyPollingInterval(50 * time.Millisecond)
-	SetDefaultConsistentlyDuration(settled)
-	SetDefaultConsistentlyPollingInterval(50 * time.Millisecond)
-	RunSpecs(t, "sync")
+	suite.Run(t, "sync", suite.Waits{Soon: soon, Quiet: settled, Poll: 50 * time.Millisecond})
 }
 
-var scheme = runtime.NewScheme()
+var scheme = suite.Scheme()
 
 // cluster is one real API server, with an agent that can be stopped and started.
 type cluster struct {
@@ -66,33 +47,10 @@ var clusters = map[model.ClusterID]*cluster{}
 var ids = []model.ClusterID{"a", "b", "c"}
 
 var _ = BeforeSuite(func() {
-	log.SetLogger(zap.New(zap.WriteTo(GinkgoWriter), zap.UseDevMode(true)))
-	for _, add := range []func(*runtime.Scheme) error{
-		clientgoscheme.AddToScheme, mcsv1alpha1.Install, mcsv1beta1.Install, exchangev1alpha1.AddToScheme,
-	} {
-		Expect(add(scheme)).To(Succeed())
-	}
-	mcs := GinkgoT().TempDir()
-	Expect(os.WriteFile(filepath.Join(mcs, "exports.yaml"), mcscrd.ServiceExportCRD, 0o600)).To(Succeed())
-	Expect(os.WriteFile(filepath.Join(mcs, "imports.yaml"), mcscrd.ServiceImportCRD, 0o600)).To(Succeed())
-
-	configs, errs := make([]*rest.Config, len(ids)), make([]error, len(ids))
-	var started sync.WaitGroup
-	for i := range ids {
-		env := &envtest.Environment{
-			CRDDirectoryPaths:     []string{filepath.Join("..", "..", "..", "config", "crd"), mcs},
-			ErrorIfCRDPathMissing: true,
-		}
-		DeferCleanup(func() { Expect(env.Stop()).To(Succeed()) })
-		started.Go(func() { configs[i], errs[i] = env.Start() })
-	}
-	started.Wait()
-	for i, id := range ids {
-		Expect(errs[i]).NotTo(HaveOccurred(), "start cluster %s", id)
-		configs[i].QPS = -1
-		c, err := client.New(configs[i], client.Options{Scheme: scheme})
-		Expect(err).NotTo(HaveOccurred())
-		clusters[id] = &cluster{id: id, config: configs[i], client: c, proxy: newProxy(hostPort(configs[i].Host))}
+	suite.LogToGinkgo()
+	for i, config := range suite.Start(suite.APIServer(), suite.APIServer(), suite.APIServer()) {
+		id := ids[i]
+		clusters[id] = &cluster{id: id, config: config, client: suite.Client(config), proxy: newProxy(hostPort(config.Host))}
 	}
 	for _, c := range clusters {
 		c.prepare()
