@@ -92,11 +92,11 @@ type Peer struct {
 type Presence string
 
 const (
-	// Unknown: the peer has not been read yet.
+	// Unknown means that the peer has not been read yet.
 	Unknown Presence = "unknown"
-	// Present: the peer publishes the namespace.
+	// Present means that the peer publishes the namespace.
 	Present Presence = "present"
-	// Absent: the peer was read and does not publish the namespace.
+	// Absent means that the peer was read and does not publish the namespace.
 	Absent Presence = "absent"
 )
 

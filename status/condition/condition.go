@@ -29,7 +29,7 @@ const (
 	TypeDeletionHeld = "DeletionHeld"
 )
 
-// TypeAvailable: on a ServiceExport, whether every cluster in its scope imports
+// TypeAvailable says, on a ServiceExport, whether every cluster in its scope imports
 // it; on a ServiceImport, whether every cluster that contributes to it is connected.
 // Whether the import can be used in this cluster is in Ready.
 const TypeAvailable = "Available"
