@@ -21,11 +21,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
-// spaces is a cache of a set of namespaces that may change at any time:
-// controller-runtime's own takes namespaces only when it is made, and asks for
-// all of them or none. Each namespace has a cache of its own, and what was asked
-// of the whole (indexes, informers, handlers) is asked of each that is added.
-type spaces struct {
+// namespaceCaches is a cache of a set of namespaces that may change at any time.
+// That of controller-runtime takes its namespaces only when it is created. Here
+// each namespace has a cache of its own, and every index, informer and handler is
+// added to each of them.
+type namespaceCaches struct {
 	scheme *runtime.Scheme
 	// make gives the cache of one namespace, not started yet.
 	make func(namespace string) (cache.Cache, error)
@@ -33,14 +33,14 @@ type spaces struct {
 	ready chan struct{}
 
 	mu        sync.RWMutex
-	all       map[string]*space
+	all       map[string]*namespaceCache
 	indexes   []index
 	informers map[schema.GroupVersionKind]*informer
 	running   sync.WaitGroup
 }
 
-// space is one namespace. Until it is synced, nothing is read from it.
-type space struct {
+// namespaceCache is that of one namespace. Until it is synced, nothing is read from it.
+type namespaceCache struct {
 	uid    types.UID
 	cache  cache.Cache
 	ctx    context.Context // ends when the namespace is removed
@@ -54,18 +54,18 @@ type index struct {
 	extract client.IndexerFunc
 }
 
-var _ cache.Cache = &spaces{}
+var _ cache.Cache = &namespaceCaches{}
 
-func newSpaces(scheme *runtime.Scheme, newCache func(namespace string) (cache.Cache, error)) *spaces {
-	return &spaces{
+func newNamespaceCaches(scheme *runtime.Scheme, newCache func(namespace string) (cache.Cache, error)) *namespaceCaches {
+	return &namespaceCaches{
 		scheme: scheme, make: newCache, ready: make(chan struct{}),
-		all: map[string]*space{}, informers: map[schema.GroupVersionKind]*informer{},
+		all: map[string]*namespaceCache{}, informers: map[schema.GroupVersionKind]*informer{},
 	}
 }
 
 // add starts to watch a namespace unless it is watched; synced is called once
-// all of it was read. One of the same name that was made anew is read anew.
-func (s *spaces) add(ctx context.Context, namespace string, uid types.UID, synced func()) error {
+// all of it was read. A namespace of the same name with another UID is read again.
+func (s *namespaceCaches) add(ctx context.Context, namespace string, uid types.UID, synced func()) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if old := s.all[namespace]; old != nil && old.uid == uid {
@@ -82,7 +82,7 @@ func (s *spaces) add(ctx context.Context, namespace string, uid types.UID, synce
 		}
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	added := &space{uid: uid, cache: one, ctx: ctx, cancel: cancel}
+	added := &namespaceCache{uid: uid, cache: one, ctx: ctx, cancel: cancel}
 	for _, i := range s.informers {
 		if err := i.extend(ctx, namespace, one); err != nil {
 			cancel()
@@ -104,14 +104,14 @@ func (s *spaces) add(ctx context.Context, namespace string, uid types.UID, synce
 }
 
 // remove forgets a namespace and all that was read there; it reports whether it
-// was watched. Handlers are not told of each object: the whole is what went.
-func (s *spaces) remove(namespace string) bool {
+// was watched. Handlers get no event for each object.
+func (s *namespaceCaches) remove(namespace string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.drop(namespace)
 }
 
-func (s *spaces) drop(namespace string) bool {
+func (s *namespaceCaches) drop(namespace string) bool {
 	gone := s.all[namespace]
 	if gone == nil {
 		return false
@@ -125,14 +125,14 @@ func (s *spaces) drop(namespace string) bool {
 }
 
 // names are the namespaces that are watched.
-func (s *spaces) names() []string {
+func (s *namespaceCaches) names() []string {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return slices.Sorted(maps.Keys(s.all))
 }
 
 // isSynced reports whether all of a namespace was read.
-func (s *spaces) isSynced(namespace string, uid types.UID) bool {
+func (s *namespaceCaches) isSynced(namespace string, uid types.UID) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	one := s.all[namespace]
@@ -140,7 +140,7 @@ func (s *spaces) isSynced(namespace string, uid types.UID) bool {
 }
 
 // synced are the caches to read from, by namespace.
-func (s *spaces) synced() map[string]cache.Cache {
+func (s *namespaceCaches) synced() map[string]cache.Cache {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	out := map[string]cache.Cache{}
@@ -154,7 +154,7 @@ func (s *spaces) synced() map[string]cache.Cache {
 
 // Get implements client.Reader. Nothing is found in a namespace that is not
 // watched, or not yet.
-func (s *spaces) Get(ctx context.Context, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
+func (s *namespaceCaches) Get(ctx context.Context, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
 	one := s.synced()[key.Namespace]
 	if one == nil {
 		gvk, err := apiutil.GVKForObject(object, s.scheme)
@@ -167,7 +167,7 @@ func (s *spaces) Get(ctx context.Context, key client.ObjectKey, object client.Ob
 }
 
 // List implements client.Reader; without a namespace, it lists all that are watched.
-func (s *spaces) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+func (s *namespaceCaches) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	options := client.ListOptions{}
 	options.ApplyOptions(opts)
 	if options.Continue != "" || options.Limit != 0 {
@@ -196,7 +196,7 @@ func (s *spaces) List(ctx context.Context, list client.ObjectList, opts ...clien
 }
 
 // IndexField implements client.FieldIndexer.
-func (s *spaces) IndexField(ctx context.Context, object client.Object, field string, extract client.IndexerFunc) error {
+func (s *namespaceCaches) IndexField(ctx context.Context, object client.Object, field string, extract client.IndexerFunc) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.indexes = append(s.indexes, index{object, field, extract})
@@ -209,7 +209,7 @@ func (s *spaces) IndexField(ctx context.Context, object client.Object, field str
 }
 
 // GetInformer implements cache.Informers. It never waits.
-func (s *spaces) GetInformer(ctx context.Context, object client.Object, _ ...cache.InformerGetOption) (cache.Informer, error) {
+func (s *namespaceCaches) GetInformer(ctx context.Context, object client.Object, _ ...cache.InformerGetOption) (cache.Informer, error) {
 	gvk, err := apiutil.GVKForObject(object, s.scheme)
 	if err != nil {
 		return nil, err
@@ -230,7 +230,7 @@ func (s *spaces) GetInformer(ctx context.Context, object client.Object, _ ...cac
 }
 
 // GetInformerForKind implements cache.Informers.
-func (s *spaces) GetInformerForKind(ctx context.Context, gvk schema.GroupVersionKind, opts ...cache.InformerGetOption) (cache.Informer, error) {
+func (s *namespaceCaches) GetInformerForKind(ctx context.Context, gvk schema.GroupVersionKind, opts ...cache.InformerGetOption) (cache.Informer, error) {
 	object, err := s.scheme.New(gvk)
 	if err != nil {
 		return nil, err
@@ -243,13 +243,13 @@ func (s *spaces) GetInformerForKind(ctx context.Context, gvk schema.GroupVersion
 }
 
 // RemoveInformer implements cache.Informers; nobody asks for it.
-func (s *spaces) RemoveInformer(context.Context, client.Object) error {
+func (s *namespaceCaches) RemoveInformer(context.Context, client.Object) error {
 	return errors.New("informers of the exchange cannot be removed")
 }
 
 // Start implements cache.Informers: the namespaces start one by one, so this
 // only ends with them.
-func (s *spaces) Start(ctx context.Context) error {
+func (s *namespaceCaches) Start(ctx context.Context) error {
 	<-ctx.Done()
 	s.running.Wait()
 	return nil
@@ -257,7 +257,7 @@ func (s *spaces) Start(ctx context.Context) error {
 
 // WaitForCacheSync waits until the namespaces that are watched now were read. A
 // namespace that goes meanwhile is not waited for.
-func (s *spaces) WaitForCacheSync(ctx context.Context) bool {
+func (s *namespaceCaches) WaitForCacheSync(ctx context.Context) bool {
 	select {
 	case <-s.ready:
 	case <-ctx.Done():

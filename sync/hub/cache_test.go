@@ -77,15 +77,15 @@ func (f *fakeCache) create(t *testing.T) {
 	informer.Add(f.record(""))
 }
 
-// fixture makes spaces whose caches are named one after the other.
-func fixture(t *testing.T, names ...string) (*spaces, func(n int) *fakeCache) {
+// fixture makes caches whose caches are named one after the other.
+func fixture(t *testing.T, names ...string) (*namespaceCaches, func(n int) *fakeCache) {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	if err := exchangev1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
 	var made []*fakeCache
-	s := newSpaces(scheme, func(string) (cache.Cache, error) {
+	s := newNamespaceCaches(scheme, func(string) (cache.Cache, error) {
 		f := &fakeCache{name: names[len(made)], release: make(chan struct{}), ended: make(chan struct{}), waits: make(chan struct{}, 10)}
 		f.Scheme = scheme
 		made = append(made, f)
@@ -94,7 +94,7 @@ func fixture(t *testing.T, names ...string) (*spaces, func(n int) *fakeCache) {
 	return s, func(n int) *fakeCache { return made[n] }
 }
 
-func add(t *testing.T, s *spaces, namespace string, uid types.UID) (synced chan struct{}) {
+func add(t *testing.T, s *namespaceCaches, namespace string, uid types.UID) (synced chan struct{}) {
 	t.Helper()
 	synced = make(chan struct{})
 	if err := s.add(t.Context(), namespace, uid, func() { close(synced) }); err != nil {
@@ -112,7 +112,7 @@ func await(t *testing.T, what string, c <-chan struct{}) {
 	}
 }
 
-func list(t *testing.T, s *spaces, opts ...client.ListOption) []string {
+func list(t *testing.T, s *namespaceCaches, opts ...client.ListOption) []string {
 	t.Helper()
 	var found exchangev1alpha1.ExportRecordList
 	if err := s.List(t.Context(), &found, opts...); err != nil {

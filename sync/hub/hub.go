@@ -63,8 +63,8 @@ type Hub struct {
 	opts       Options
 	link       *link
 	namespaces *namespaces
-	spaces     *spaces
-	client     client.Client // reads from spaces
+	caches     *namespaceCaches
+	client     client.Client // reads from caches
 	local      client.Client // of this member's own cluster
 	changed    notify.Notifier
 	wake       chan struct{}
@@ -85,20 +85,20 @@ func New(opts Options) (*Hub, error) {
 	}
 	h := &Hub{
 		opts: opts, link: link, wake: make(chan struct{}, 1), now: time.Now,
-		namespaces: &namespaces{self: opts.Self, reader: live, now: time.Now, known: map[string]standing{}},
-		spaces: newSpaces(opts.Scheme, func(namespace string) (cache.Cache, error) {
+		namespaces: &namespaces{self: opts.Self, reader: live, now: time.Now, known: map[string]namespaceState{}},
+		caches: newNamespaceCaches(opts.Scheme, func(namespace string) (cache.Cache, error) {
 			return newCache(link, httpClient, opts, mapper, namespace)
 		}),
 	}
 	h.client, err = client.New(link.restConfig(), client.Options{
 		HTTPClient: httpClient, Scheme: opts.Scheme, Mapper: mapper,
-		// Of Leases there is one, and nobody is told of its changes.
-		Cache: &client.CacheOptions{Reader: h.spaces, DisableFor: []client.Object{&coordinationv1.Lease{}}},
+		// There is one Lease, and no one needs its changes.
+		Cache: &client.CacheOptions{Reader: h.caches, DisableFor: []client.Object{&coordinationv1.Lease{}}},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("client of the hub: %w", err)
 	}
-	return h, h.doubtWithoutMember()
+	return h, h.checkWithoutMember()
 }
 
 func newCache(link *link, httpClient *http.Client, opts Options, mapper apimeta.RESTMapper, namespace string) (cache.Cache, error) {
@@ -126,11 +126,11 @@ func newMapper() apimeta.RESTMapper {
 	return mapper
 }
 
-// doubtWithoutMember has a namespace looked at again when a MemberRecord goes:
-// the namespace may be going with it. Made anew it is empty, and must not say
-// that everything was published before it was.
-func (h *Hub) doubtWithoutMember() error {
-	informer, err := h.spaces.GetInformer(context.Background(), &exchangev1alpha1.MemberRecord{})
+// checkWithoutMember has a namespace read again when its MemberRecord is deleted:
+// the namespace may be deleted too. One of the same name that is created later is
+// empty, and its MemberRecord must wait until everything was published there.
+func (h *Hub) checkWithoutMember() error {
+	informer, err := h.caches.GetInformer(context.Background(), &exchangev1alpha1.MemberRecord{})
 	if err != nil {
 		return err
 	}
@@ -139,8 +139,8 @@ func (h *Hub) doubtWithoutMember() error {
 			obj = last.Obj
 		}
 		if record, is := obj.(*exchangev1alpha1.MemberRecord); is {
-			h.namespaces.doubt(record.Namespace)
-			h.kick()
+			h.namespaces.expire(record.Namespace)
+			h.wakeUp()
 		}
 	}})
 	return err
@@ -151,28 +151,27 @@ func (h *Hub) doubtWithoutMember() error {
 func (h *Hub) Client() client.Client { return h.client }
 
 // Cache holds the records and EndpointSlices in this member's exchange namespaces.
-func (h *Hub) Cache() cache.Cache { return h.spaces }
+func (h *Hub) Cache() cache.Cache { return h.caches }
 
 // Changed notifies that Problem may return something else, or that an exchange
 // namespace was made anew.
 func (h *Hub) Changed() *notify.Notifier { return &h.changed }
 
-// Problem says why nothing can be published in a namespace now; "" if it can.
-// While the hub does not answer, that is what it was before: what is published
-// must not seem to have lost its place.
+// Problem says why nothing can be published in a namespace now; empty if it can.
+// While the hub does not answer, the last answer stays valid.
 func (h *Hub) Problem(ctx context.Context, name string) string {
 	if err := h.link.problem(); err != nil {
 		return err.Error()
 	}
-	now := h.namespaces.look(ctx, name)
+	now := h.namespaces.read(ctx, name)
 	switch {
 	case !now.known:
 		return now.unread
 	case now.problem != "":
-		h.kick()
+		h.wakeUp()
 		return now.problem
-	case !h.spaces.isSynced(name, now.uid):
-		h.kick()
+	case !h.caches.isSynced(name, now.uid):
+		h.wakeUp()
 		return fmt.Sprintf("exchange namespace %s in the hub was not read yet, or was made anew; that is being done", name)
 	}
 	return ""
@@ -185,9 +184,9 @@ func (h *Hub) SetupWithManager(mgr ctrl.Manager) error {
 	return mgr.Add(h)
 }
 
-func (h *Hub) kick() {
+func (h *Hub) wakeUp() {
 	select {
 	case h.wake <- struct{}{}:
-	default: // it is about to look anyway
+	default: // it is about to read them anyway
 	}
 }

@@ -38,7 +38,7 @@ type registration struct {
 	parts   map[string]toolscache.ResourceEventHandlerRegistration
 }
 
-// extend adds a namespace. Handlers are told of what is there.
+// extend adds a namespace. Handlers get an event for each object in it.
 func (i *informer) extend(ctx context.Context, namespace string, from cache.Cache) error {
 	part, err := from.GetInformer(ctx, i.object, cache.BlockUntilSynced(false))
 	if err != nil {
@@ -103,7 +103,7 @@ func (i *informer) RemoveEventHandler(toolscache.ResourceEventHandlerRegistratio
 	return errors.New("handlers of the exchange cannot be removed")
 }
 
-// AddIndexers implements cache.Informer; spaces.IndexField is what is used.
+// AddIndexers implements cache.Informer; caches.IndexField is what is used.
 func (i *informer) AddIndexers(toolscache.Indexers) error {
 	return errors.New("expected an index by IndexField")
 }

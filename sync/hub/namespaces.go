@@ -18,21 +18,21 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// How long an answer about a namespace counts. A watch would need a right over
-// all namespaces, so they are asked for; one that is there is asked for seldom.
+// How long the state of a namespace is used before the hub is asked again. A watch
+// would need a right on all namespaces, so each is read by its name.
 const (
 	presentFor  = time.Minute
 	absentFor   = 10 * time.Second
-	lookTimeout = 10 * time.Second
+	readTimeout = 10 * time.Second
 )
 
-// standing is what is known of one namespace in the hub.
-type standing struct {
+// namespaceState is the state of one namespace in the hub.
+type namespaceState struct {
 	// known is false until the hub gave a definite answer.
 	known bool
-	// uid and problem are those of the last definite answer: a hub that does
-	// not answer, or refuses for a moment while it starts, does not change what
-	// it said. "" is no problem, and then uid is set.
+	// uid and problem are those of the last definite answer. A hub that does not
+	// answer, or that denies a request while it starts, does not change them. An
+	// empty problem is none, and then uid is set.
 	uid     types.UID
 	problem string
 	// unread is why there is no definite answer yet.
@@ -40,27 +40,27 @@ type standing struct {
 	checked time.Time
 }
 
-func (s standing) usable() bool { return s.known && s.problem == "" }
+func (s namespaceState) usable() bool { return s.known && s.problem == "" }
 
-// namespaces asks for single namespaces in the hub and remembers the answers.
+// namespaces reads single namespaces in the hub and remembers their state.
 type namespaces struct {
 	self   model.ClusterID
 	reader client.Reader // not cached
 	now    func() time.Time
 
 	mu    sync.Mutex
-	known map[string]standing
+	known map[string]namespaceState
 }
 
-// last is what is known of a namespace without asking.
-func (n *namespaces) last(name string) standing {
+// last is the state of a namespace as it was read last.
+func (n *namespaces) last(name string) namespaceState {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.known[name]
 }
 
-// doubt makes the next look ask anew.
-func (n *namespaces) doubt(name string) {
+// expire makes the next read ask the hub.
+func (n *namespaces) expire(name string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if s, has := n.known[name]; has {
@@ -75,8 +75,8 @@ func (n *namespaces) forget(name string) {
 	delete(n.known, name)
 }
 
-// look asks for a namespace unless the last answer still counts.
-func (n *namespaces) look(ctx context.Context, name string) standing {
+// read reads a namespace, unless its last state is recent enough.
+func (n *namespaces) read(ctx context.Context, name string) namespaceState {
 	before := n.last(name)
 	age, limit := n.now().Sub(before.checked), absentFor
 	if before.usable() {
@@ -85,19 +85,19 @@ func (n *namespaces) look(ctx context.Context, name string) standing {
 	if !before.checked.IsZero() && age < limit {
 		return before
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	var found corev1.Namespace
 	err := n.reader.Get(ctx, client.ObjectKey{Name: name}, &found)
-	now := n.judge(name, before, &found, err)
+	now := n.after(name, before, &found, err)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.known[name] = now
 	return now
 }
 
-// judge is what is known after an answer.
-func (n *namespaces) judge(name string, before standing, found *corev1.Namespace, err error) standing {
+// after is the state after an answer of the hub.
+func (n *namespaces) after(name string, before namespaceState, found *corev1.Namespace, err error) namespaceState {
 	now := before
 	now.checked = n.now()
 	switch {

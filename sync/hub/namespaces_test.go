@@ -68,12 +68,12 @@ func TestOnlyADefiniteAnswerChangesWhatIsKnown(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			now := time.Unix(1000, 0)
-			n := &namespaces{self: "a", now: func() time.Time { return now }, known: map[string]standing{}}
+			n := &namespaces{self: "a", now: func() time.Time { return now }, known: map[string]namespaceState{}}
 			n.reader = &c.first
-			n.look(t.Context(), "comity-a")
+			n.read(t.Context(), "comity-a")
 			now = now.Add(presentFor)
 			n.reader = &c.then
-			got := n.look(t.Context(), "comity-a")
+			got := n.read(t.Context(), "comity-a")
 			if got.usable() != c.usable || got.uid != c.uid {
 				t.Errorf("got %+v, want usable %t and UID %q", got, c.usable, c.uid)
 			}
@@ -87,23 +87,23 @@ func TestOnlyADefiniteAnswerChangesWhatIsKnown(t *testing.T) {
 func TestTheHubIsAskedSeldom(t *testing.T) {
 	now := time.Unix(1000, 0)
 	hub := &answers{found: exchangeNamespace("1", "a")}
-	n := &namespaces{self: "a", reader: hub, now: func() time.Time { return now }, known: map[string]standing{}}
+	n := &namespaces{self: "a", reader: hub, now: func() time.Time { return now }, known: map[string]namespaceState{}}
 	for range 100 {
-		n.look(t.Context(), "comity-a")
+		n.read(t.Context(), "comity-a")
 	}
 	if hub.asked != 1 {
 		t.Errorf("asked %d times", hub.asked)
 	}
-	n.doubt("comity-a")
-	n.look(t.Context(), "comity-a")
+	n.expire("comity-a")
+	n.read(t.Context(), "comity-a")
 	if hub.asked != 2 {
 		t.Errorf("in doubt, asked %d times", hub.asked)
 	}
 	hub.err = apierrors.NewNotFound(schema.GroupResource{}, "comity-a")
 	now = now.Add(presentFor)
-	n.look(t.Context(), "comity-a")
+	n.read(t.Context(), "comity-a")
 	now = now.Add(absentFor)
-	n.look(t.Context(), "comity-a")
+	n.read(t.Context(), "comity-a")
 	if hub.asked != 4 {
 		t.Errorf("of one that is not there, asked %d times", hub.asked)
 	}

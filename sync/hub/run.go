@@ -21,41 +21,41 @@ import (
 )
 
 const (
-	// lookEvery is how often the file and the namespaces are looked at. A
-	// mounted Secret takes the kubelet about a minute to change anyway.
-	lookEvery = 5 * time.Second
-	// renewEvery is how often the token's age is looked at.
-	renewEvery = time.Minute
+	// checkInterval is how often the file and the namespaces are read. The kubelet
+	// takes about a minute to change a mounted Secret anyway.
+	checkInterval = 5 * time.Second
+	// renewCheckInterval is how often the age of the token is checked.
+	renewCheckInterval = time.Minute
 )
 
-// Start follows the file, the peers and the namespaces until ctx ends. Its
-// error means that the process must start over.
+// Start reads the file, and watches the namespaces of this member and its peers,
+// until ctx ends. After an error the process must restart.
 func (h *Hub) Start(ctx context.Context) error {
-	defer h.spaces.running.Wait()
+	defer h.caches.running.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	unsubscribe := h.opts.Peers.Subscribe(func(types.NamespacedName) {}, func(model.ClusterID) { h.kick() })
+	unsubscribe := h.opts.Peers.Subscribe(func(types.NamespacedName) {}, func(model.ClusterID) { h.wakeUp() })
 	defer unsubscribe()
 	select {
 	case <-h.opts.Peers.Listed():
 	case <-ctx.Done():
 		return nil
 	}
-	tick := time.NewTicker(lookEvery)
+	tick := time.NewTicker(checkInterval)
 	defer tick.Stop()
 	var renewed time.Time
-	told := ""
+	logged := ""
 	for first := true; ; {
-		if err := h.follow(&told); err != nil {
+		if err := h.follow(&logged); err != nil {
 			return err
 		}
 		if h.link.problem() == nil {
-			h.lookAtAll(ctx)
+			h.watchNamespaces(ctx)
 			if first && h.allKnown() {
-				close(h.spaces.ready)
+				close(h.caches.ready)
 				first = false
 			}
-			if h.now().Sub(renewed) >= renewEvery {
+			if h.now().Sub(renewed) >= renewCheckInterval {
 				renewed = h.now()
 				h.renew(ctx)
 			}
@@ -69,17 +69,17 @@ func (h *Hub) Start(ctx context.Context) error {
 	}
 }
 
-// follow reads the file and tells, once, what is wrong with it.
-func (h *Hub) follow(told *string) error {
+// follow reads the file and logs once what is wrong with it.
+func (h *Hub) follow(logged *string) error {
 	changed, err := h.link.read()
 	switch {
 	case errors.Is(err, errServerChanged):
 		return err
-	case err != nil && err.Error() != *told:
-		*told = err.Error()
+	case err != nil && err.Error() != *logged:
+		*logged = err.Error()
 		h.opts.Log.Info("the kubeconfig of the exchange is not used", "reason", err.Error())
 	case err == nil:
-		*told = ""
+		*logged = ""
 	}
 	if changed {
 		h.opts.Log.Info("the kubeconfig of the exchange was read")
@@ -96,8 +96,8 @@ func (h *Hub) wanted() map[string]bool {
 	return out
 }
 
-// allKnown reports whether the hub told of every namespace whether it is there,
-// so that what is in none of them is nowhere.
+// allKnown reports whether it is known of every namespace whether it exists. From
+// then on, an object that is in none of them does not exist.
 func (h *Hub) allKnown() bool {
 	for name := range h.wanted() {
 		if s := h.namespaces.last(name); !s.known && s.unread == "" {
@@ -107,25 +107,25 @@ func (h *Hub) allKnown() bool {
 	return h.namespaces.last(model.ExchangeNamespace(h.opts.Self)).known
 }
 
-// lookAtAll brings the watched namespaces in line with peers and hub.
-func (h *Hub) lookAtAll(ctx context.Context) {
+// watchNamespaces watches those of this member's namespaces that exist.
+func (h *Hub) watchNamespaces(ctx context.Context) {
 	wanted := h.wanted()
 	for _, name := range slices.Sorted(maps.Keys(wanted)) {
 		if ctx.Err() != nil {
 			return
 		}
-		switch now := h.namespaces.look(ctx, name); {
+		switch now := h.namespaces.read(ctx, name); {
 		case now.usable():
-			if err := h.spaces.add(ctx, name, now.uid, h.changed.All); err != nil {
+			if err := h.caches.add(ctx, name, now.uid, h.changed.All); err != nil {
 				h.opts.Log.Error(err, "namespace of the exchange")
 			}
-		case now.known && h.spaces.remove(name):
+		case now.known && h.caches.remove(name):
 			h.changed.All()
 		}
 	}
-	for _, name := range h.spaces.names() {
+	for _, name := range h.caches.names() {
 		if !wanted[name] {
-			h.spaces.remove(name)
+			h.caches.remove(name)
 			h.namespaces.forget(name)
 		}
 	}

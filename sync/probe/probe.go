@@ -36,11 +36,11 @@ type Options struct {
 	Interval    time.Duration
 	Timeout     time.Duration
 	Concurrency int
-	// Log is told when a verdict changes.
+	// Log gets a line when a cluster starts or ceases to answer.
 	Log logr.Logger
 }
 
-// Prober probes what it is told to watch. All methods may be called from any goroutine.
+// Prober probes the addresses that it watches. All methods may be called from any goroutine.
 type Prober struct {
 	opts Options
 
@@ -79,9 +79,9 @@ func New(opts Options) *Prober {
 	}
 }
 
-// Watch replaces what is watched for key; nothing ends it. A cluster without a
-// target is not watched, and so never down. One that was watched before keeps
-// its verdict, also with other targets: then rounds are counted anew.
+// Watch replaces the targets of key; without targets nothing is watched for it. A
+// cluster without a target is not watched, and so never down. A cluster that was
+// watched before stays down or up; with other targets its rounds are counted anew.
 func (p *Prober) Watch(key types.NamespacedName, targets map[model.ClusterID][]netip.AddrPort) {
 	samples := make(map[model.ClusterID][]netip.AddrPort, len(targets))
 	for id, all := range targets { // may be thousands; not under the lock
@@ -124,8 +124,8 @@ func (p *Prober) Down(key types.NamespacedName) []model.ClusterID {
 	return out
 }
 
-// Subscribe calls f after a round in which a verdict about that key changed. It
-// must not block. The returned function ends the subscription.
+// Subscribe calls f after a round that changed Down for that key. It must not
+// block. The returned function ends the subscription.
 func (p *Prober) Subscribe(f func(types.NamespacedName)) (cancel func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -153,8 +153,8 @@ func (p *Prober) Start(ctx context.Context) error {
 		case <-timer.C():
 		}
 		answers := p.dialAll(ctx, p.targets())
-		if ctx.Err() == nil { // else connections were given up, which says nothing
-			p.judge(answers)
+		if ctx.Err() == nil { // else the connections were cancelled
+			p.count(answers)
 		}
 	}
 }
@@ -208,18 +208,18 @@ func (p *Prober) dial(ctx context.Context, target netip.AddrPort) bool {
 	if err != nil {
 		return false
 	}
-	_ = connection.Close() // it was open, which is all that was asked
+	_ = connection.Close() // it was open, and nothing is sent
 	return true
 }
 
-// judge counts one round and tells of the verdicts that it changed.
-func (p *Prober) judge(answers map[netip.AddrPort]bool) {
+// count counts one round and notifies of the clusters that it changed.
+func (p *Prober) count(answers map[netip.AddrPort]bool) {
 	p.mu.Lock()
 	var flipped []types.NamespacedName
 	for key, clusters := range p.watched {
 		changed := false
 		for id, s := range clusters {
-			if s.count(answers) {
+			if s.add(answers) {
 				changed = true
 				p.opts.Log.Info("endpoints changed their answer", "namespace", key.Namespace, "name", key.Name, "cluster", id, "down", s.down)
 			}
@@ -231,15 +231,15 @@ func (p *Prober) judge(answers map[netip.AddrPort]bool) {
 	subscribers := slices.Collect(maps.Values(p.subs))
 	p.mu.Unlock()
 	for _, key := range flipped {
-		for _, tell := range subscribers {
-			tell(key)
+		for _, notify := range subscribers {
+			notify(key)
 		}
 	}
 }
 
-// count adds one round; true if the verdict changed. What came to be watched
-// during the round was not probed and is not counted.
-func (s *state) count(answers map[netip.AddrPort]bool) bool {
+// add adds one round; true if down changed. A sample that was added during the
+// round was not probed, and is not counted.
+func (s *state) add(answers map[netip.AddrPort]bool) bool {
 	answered := false
 	for _, target := range s.sample {
 		answer, probed := answers[target]

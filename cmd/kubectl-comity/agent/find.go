@@ -6,7 +6,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -159,6 +158,3 @@ func describe(target *command.Target, lease coordinationv1.Lease, pod *corev1.Po
 	}
 	return found, nil
 }
-
-// String names the agent in messages.
-func (a Agent) String() string { return fmt.Sprintf("cluster %s (Comity %s)", a.ID, a.Version) }

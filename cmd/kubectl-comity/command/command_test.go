@@ -26,7 +26,7 @@ func TestCodeOf(t *testing.T) {
 		{Refused(nil), ExitDone},
 		{Problem(cause), ExitProblem},
 		{Incomplete(fmt.Errorf("more: %w", cause)), ExitIncomplete},
-		{fmt.Errorf("around: %w", Problemf("x")), ExitProblem},
+		{fmt.Errorf("around: %w", Problem(cause)), ExitProblem},
 		{Printed(ExitProblem), ExitProblem},
 	} {
 		if got := CodeOf(test.err); got != test.want {

@@ -46,9 +46,6 @@ func Refusedf(format string, args ...any) error { return Refused(fmt.Errorf(form
 // Problem says that the command ran and found a problem. err may be nil.
 func Problem(err error) error { return withCode(ExitProblem, err) }
 
-// Problemf is Problem with a message.
-func Problemf(format string, args ...any) error { return Problem(fmt.Errorf(format, args...)) }
-
 // Incomplete says that the command failed while it wrote. err may be nil.
 func Incomplete(err error) error { return withCode(ExitIncomplete, err) }
 

@@ -97,11 +97,6 @@ func Reloads(text string) bool {
 	return slices.ContainsFunc(parse(text), func(server *statement) bool { return server.has("reload") })
 }
 
-// Imports is true if text includes other files, as that of a cloud provider does.
-func Imports(text string) bool {
-	return slices.ContainsFunc(parse(text), func(server *statement) bool { return server.name() == "import" || server.has("import") })
-}
-
 func (s *statement) has(plugin string) bool {
 	return slices.ContainsFunc(s.inner, func(p *statement) bool { return p.name() == plugin })
 }
