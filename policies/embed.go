@@ -6,7 +6,7 @@
 //
 // It gives the files as they are and knows neither Rego nor a cluster: the
 // engine compiles them, gen turns them into ExportPolicies. Tests beside a
-// policy are left out. What a policy is asked and answers is in INPUT.md.
+// policy are left out. INPUT.md describes the input and the answer of a policy.
 package policies
 
 import (

@@ -8,16 +8,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Enforcement says what a violation does.
+// Enforcement is the effect of a violation.
 // +kubebuilder:validation:Enum=Deny;Warn;Audit
 type Enforcement string
 
 const (
-	// Deny refuses the request, and keeps what is stored from being published.
+	// Deny refuses the request. A stored export that violates the policy is not published.
 	Deny Enforcement = "Deny"
-	// Warn lets the request pass with a warning to whoever made it.
+	// Warn accepts the request and returns a warning to the requester.
 	Warn Enforcement = "Warn"
-	// Audit lets the request pass silently; the violation shows in conditions only.
+	// Audit accepts the request; only conditions show the violation.
 	Audit Enforcement = "Audit"
 )
 
@@ -28,7 +28,7 @@ type ExportPolicySpec struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=262144
 	Rego string `json:"rego"`
-	// parameters is what the module, in package comity.policies.<name>, reads as
+	// parameters are available to the module, in package comity.policies.<name>, as
 	// data.comity.params.<name>.
 	// +optional
 	// +kubebuilder:pruning:PreserveUnknownFields
@@ -39,12 +39,12 @@ type ExportPolicySpec struct {
 	// +optional
 	// +kubebuilder:default=Deny
 	Enforcement Enforcement `json:"enforcement,omitempty"`
-	// match limits the exports that the policy speaks of; all by default.
+	// match limits the exports that the policy applies to; all by default.
 	// +optional
 	Match *Match `json:"match,omitempty"`
 }
 
-// Match selects exports. What is not set selects all.
+// Match selects exports. A selector that is not set selects all.
 type Match struct {
 	// namespaceSelector is matched with the labels of the export's namespace.
 	// +optional
@@ -64,7 +64,7 @@ const (
 	ReasonCompileError = "CompileError"
 )
 
-// ExportPolicyStatus tells what came of a policy.
+// ExportPolicyStatus is the observed state of a policy.
 type ExportPolicyStatus struct {
 	// conditions holds Compiled; its message is file:row:column and the error.
 	// +optional
