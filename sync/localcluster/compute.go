@@ -28,7 +28,7 @@ type facts struct {
 	service *corev1.Service
 }
 
-// compute is what the cluster is like; what opts say wins over what was read.
+// compute returns the properties of the cluster; opts override what was read.
 func compute(opts Options, f facts) model.LocalCluster {
 	local := model.LocalCluster{Zones: zones(f.nodes), PodCIDRs: opts.PodCIDRs, ServiceCIDRs: opts.ServiceCIDRs}
 	if len(local.PodCIDRs) == 0 {
@@ -102,8 +102,8 @@ func podCIDRs(node *corev1.Node) []string {
 	return node.Spec.PodCIDRs
 }
 
-// parse leaves out what is no prefix: the API server checks these fields, so
-// there is nobody to tell.
+// parse leaves out what is no prefix. The API server validates these fields, so
+// that does not happen.
 func parse(texts []string) []netip.Prefix {
 	var out []netip.Prefix
 	for _, text := range texts {

@@ -28,17 +28,16 @@ import (
 // Options configure a Watcher; each of them may be left out.
 type Options struct {
 	// PodCIDRs and ServiceCIDRs are this cluster's address ranges, if the
-	// administrator says them: not every network plugin gives Pods addresses of
+	// administrator sets them: not every network plugin gives Pods addresses of
 	// their Node's range, and old clusters have no ServiceCIDR. The order of
 	// ServiceCIDRs is that of the families.
 	PodCIDRs, ServiceCIDRs []netip.Prefix
 }
 
-// discoveryRetry is how soon an API server that did not say what it serves is
-// asked again.
+// discoveryRetry is how soon discovery is tried again after it failed.
 const discoveryRetry = time.Second
 
-// Watcher is what this cluster is like. All methods may be called from any goroutine.
+// Watcher watches the properties of this cluster. All methods may be called from any goroutine.
 type Watcher struct {
 	opts   Options
 	cache  cache.Cache
@@ -60,12 +59,12 @@ func SetupWithManager(mgr ctrl.Manager, opts Options) (*Watcher, error) {
 		known: make(chan struct{}), wake: make(chan struct{}, 1),
 	}
 	if err := mgr.Add(h); err != nil {
-		return nil, fmt.Errorf("set up home: %w", err)
+		return nil, fmt.Errorf("set up the watch of Nodes and ServiceCIDRs: %w", err)
 	}
 	return h, nil
 }
 
-// Get is what the cluster is like now; nothing of it before it is known.
+// Get returns the current properties; none before Known is closed.
 func (h *Watcher) Get() model.LocalCluster {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -124,7 +123,7 @@ func (h *Watcher) Start(ctx context.Context) error {
 }
 
 // servesCIDRs reports whether the API server has ServiceCIDRs, which Kubernetes
-// has since 1.33. No answer is not a no.
+// has since 1.33. It repeats a request that fails.
 func (h *Watcher) servesCIDRs(ctx context.Context) bool {
 	kind := networkingv1.SchemeGroupVersion.WithKind("ServiceCIDR")
 	for {
@@ -199,7 +198,7 @@ func (h *Watcher) set(now model.LocalCluster) {
 	}
 }
 
-// TrimNode is a cache transform that keeps of a Node only what Watcher looks at.
+// TrimNode is a cache transform that keeps only the fields of a Node that Watcher reads.
 // Most of a Node is its status, which changes every few minutes.
 func TrimNode(obj any) (any, error) {
 	node, is := obj.(*corev1.Node)
