@@ -69,7 +69,7 @@ func TestAnAgentThatDoesNotRunMakesItsClusterStaleThenLostAndNothingElse(t *test
 	if diff := cmp.Diff(model.Liveness{State: model.Connected}, w.member().Liveness); diff != "" {
 		t.Error(diff)
 	}
-	w.says("cluster b was not heard of since 2026-01-01T00:00:05Z: HeartbeatMissing: Lease comity-b/b")
+	w.says("no heartbeat of cluster b was seen since 2026-01-01T00:00:05Z: HeartbeatMissing: Lease comity-b/b")
 	if diff := cmp.Diff([]string{"Warning Stale", "Warning Lost", "Normal Connected"}, w.kinds()); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}

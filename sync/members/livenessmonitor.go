@@ -183,8 +183,8 @@ func (s *Set) leaseRenewed(m *member, now time.Time) bool {
 	if !m.heartbeat.tracker.Renewed(now) {
 		return false
 	}
-	s.opts.Log.Info("peer is heard of again", "cluster", m.id)
-	s.event(m.secret, aboutLiveness, corev1.EventTypeNormal, ReasonConnected, "cluster "+string(m.id)+" is heard of again")
+	s.opts.Log.Info("the heartbeat of a peer is seen again", "cluster", m.id)
+	s.event(m.secret, aboutLiveness, corev1.EventTypeNormal, ReasonConnected, "the heartbeat of cluster "+string(m.id)+" is seen again")
 	return true
 }
 
@@ -201,7 +201,7 @@ func (s *Set) leaseOverdue(m *member, now time.Time, why remote.Failure) bool {
 	}
 	s.opts.Log.Info("peer is not heard of", "cluster", m.id, "state", c.State.String(), "reason", why.Reason, "message", why.Message)
 	s.event(m.secret, aboutLiveness, corev1.EventTypeWarning, c.State.String(),
-		fmt.Sprintf("cluster %s was not heard of %s: %s: %s", m.id, since, why.Reason, why.Message))
+		fmt.Sprintf("no heartbeat of cluster %s was seen %s: %s: %s", m.id, since, why.Reason, why.Message))
 	return true
 }
 

@@ -55,7 +55,7 @@ var _ = Describe("While the API server of a is stopped for two minutes", kep("en
 		stale := time.Since(stopped)
 		step("in b: told after %.0fs", stale.Seconds())
 		Eventually(ctx, func() string { return clusterB.expectAvailable(ctx, fromB, metav1.ConditionTrue, model.ReasonImported) }).
-			Should(ContainSubstring("nothing was heard of cluster a since"))
+			Should(ContainSubstring("no heartbeat of cluster a was seen since"))
 		letPass(ctx, stopped, outage)
 		Expect(clusterB.slicesFrom(ctx, fromA, "a")).To(Equal(before), "slices from a stay as they are")
 
@@ -66,9 +66,9 @@ var _ = Describe("While the API server of a is stopped for two minutes", kep("en
 			Should(HaveField("Reason", string(condition.ReasonConnected)))
 		step("in b: a is Connected again, %.0fs after its API server was", time.Since(back).Seconds())
 		Eventually(ctx, func() string { return clusterB.expectAvailable(ctx, fromB, metav1.ConditionTrue, model.ReasonImported) }).
-			ShouldNot(ContainSubstring("nothing was heard"))
+			ShouldNot(ContainSubstring("no heartbeat"))
 		requests, failed := stop()
-		AddReportEntry("requests while the API server of a was stopped, and until it was heard of again",
+		AddReportEntry("requests while the API server of a was stopped, and until its heartbeat was seen again",
 			map[string]any{"sent": requests, "failed": len(failed), "stale after": stale.Round(time.Second).String()}, ReportEntryVisibilityAlways)
 		Expect(failed).To(BeEmpty(), "of %d requests", requests)
 		Expect(requests).To(BeNumerically(">", 100))

@@ -53,7 +53,7 @@ var _ = Describe("a peer behind a broken network", func() {
 		Expect(member("c")()).To(And(haveConnected, haveSynced), "another peer has no part in it")
 		toB.cure("dark")
 		Eventually(member("b")).Should(haveConnected)
-		Eventually(eventsOn("peer-b")).Should(ContainElements(HavePrefix("Stale: "), HavePrefix("Lost: "), HavePrefix("Connected: cluster b is heard of again")))
+		Eventually(eventsOn("peer-b")).Should(ContainElements(HavePrefix("Stale: "), HavePrefix("Lost: "), HavePrefix("Connected: the heartbeat of cluster b is seen again")))
 	})
 
 	It("FAULT 5: connections that break cause no wrong withdrawal, and what was withdrawn meanwhile goes", func() {
