@@ -199,7 +199,7 @@ func (s *Set) leaseOverdue(m *member, now time.Time, why remote.Failure) bool {
 	if !c.Confirmed.IsZero() {
 		since = "since " + c.Confirmed.Format(time.RFC3339)
 	}
-	s.opts.Log.Info("peer is not heard of", "cluster", m.id, "state", c.State.String(), "reason", why.Reason, "message", why.Message)
+	s.opts.Log.Info("the heartbeat of a peer is missing", "cluster", m.id, "state", c.State.String(), "reason", why.Reason, "message", why.Message)
 	s.event(m.secret, aboutLiveness, corev1.EventTypeWarning, c.State.String(),
 		fmt.Sprintf("no heartbeat of cluster %s was seen %s: %s: %s", m.id, since, why.Reason, why.Message))
 	return true
