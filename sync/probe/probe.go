@@ -153,7 +153,7 @@ func (p *Prober) Start(ctx context.Context) error {
 		case <-timer.C():
 		}
 		answers := p.dialAll(ctx, p.targets())
-		if ctx.Err() == nil { // else the connections were cancelled
+		if ctx.Err() == nil { // else the connections were canceled
 			p.count(answers)
 		}
 	}
