@@ -73,8 +73,12 @@ func newDriftLimiter(now func() time.Time) *driftLimiter {
 }
 
 // allowed leaves out the actions on objects whose correction has to wait. An
-// action that applies something new never waits.
+// action that applies something new never waits. Most imports have no such object,
+// and then no digest is computed.
 func (l *driftLimiter) allowed(owner types.NamespacedName, actions []plan.Action) []plan.Action {
+	if contested, _ := l.contested(owner); len(contested) == 0 {
+		return actions
+	}
 	var out []plan.Action
 	for _, a := range actions {
 		if a.Verb == plan.Delete || l.wait(owner, objectOf(a.Object), digest(a.Object)) == 0 {
