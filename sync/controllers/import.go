@@ -66,8 +66,7 @@ func setupImport(mgr ctrl.Manager, b *base) error {
 			if b.Prober == nil {
 				return cancel
 			}
-			cancelProbes := b.Prober.Subscribe(key)
-			return func() { cancel(); cancelProbes() }
+			return notify.Both(cancel, b.Prober.Subscribe(key))
 		},
 	}
 	return ctrl.NewControllerManagedBy(mgr).Named("import").

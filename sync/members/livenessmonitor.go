@@ -136,7 +136,7 @@ func (s *Set) leaseChecked(m *member, renewal string, failure remote.Failure) {
 	}
 	s.mu.Unlock()
 	if changed {
-		s.notifyMember(m.id)
+		s.changedMembers.Publish(m.id)
 	}
 }
 
@@ -163,7 +163,7 @@ func (s *Set) leaseRead(c *remote.Connection, renewal string) {
 	}
 	s.mu.Unlock()
 	if changed {
-		s.notifyMember(m.id)
+		s.changedMembers.Publish(m.id)
 	}
 }
 

@@ -210,10 +210,10 @@ func (s *Set) exportChanged(c *remote.Connection, key types.NamespacedName) {
 		m.guard.Absent(key, s.opts.Clock.Now())
 	}
 	s.mu.Unlock()
-	s.notifyKey(key)
+	s.keys.Publish(key)
 }
 
-func (s *Set) slicesChanged(_ *remote.Connection, key types.NamespacedName) { s.notifyKey(key) }
+func (s *Set) slicesChanged(_ *remote.Connection, key types.NamespacedName) { s.keys.Publish(key) }
 
 // reportProblem writes one event for each transition.
 func (s *Set) reportProblem(m *member, problem remote.Failure, verified bool) {

@@ -116,10 +116,10 @@ func (f followUp) do(s *Set) {
 		p.connection.Pin(p.uid)
 	}
 	for _, id := range f.members {
-		s.notifyMember(id)
+		s.changedMembers.Publish(id)
 	}
 	for _, key := range f.keys {
-		s.notifyKey(key)
+		s.keys.Publish(key)
 	}
 }
 
@@ -201,8 +201,8 @@ func (s *Set) dial(m *member, config *rest.Config, as connection) error {
 	next, err := s.connect(s.ctx, remote.Options{
 		ID: m.id, Self: s.opts.Self, ClusterSet: s.opts.ClusterSet, ClusterUID: m.uid, Config: config, Log: s.opts.Log,
 		Hooks: remote.Hooks{
-			Listed: s.exportsListed, Export: s.exportChanged, Slices: s.slicesChanged, Namespace: s.notifyNamespace,
-			Report: s.notifyReport, LeaseRead: s.leaseRead, State: s.stateChanged, Rejected: s.rejectedRecord,
+			Listed: s.exportsListed, Export: s.exportChanged, Slices: s.slicesChanged, Namespace: s.namespaces.Publish,
+			Report: s.reports.Publish, LeaseRead: s.leaseRead, State: s.stateChanged, Rejected: s.rejectedRecord,
 			Restored: s.restored,
 		},
 	})

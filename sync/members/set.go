@@ -29,6 +29,7 @@ import (
 	"github.com/comity-mcs/comity/sync/exchange"
 	"github.com/comity-mcs/comity/sync/members/deletionguard"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/notify"
 	"github.com/comity-mcs/comity/sync/remote"
 )
 
@@ -114,9 +115,10 @@ type Set struct {
 	lastTick time.Time              // when tick last ran
 	ending   sync.WaitGroup         // retired connections and running checks of Leases
 
-	subMu sync.RWMutex
-	subs  map[int]subscriber
-	next  int
+	// What the Subscribe methods subscribe to.
+	keys, reports  notify.Topic[types.NamespacedName]
+	namespaces     notify.Topic[string]
+	changedMembers notify.Topic[model.ClusterID]
 }
 
 // snapshot is one member in the view; from is nil unless it is synced.
@@ -130,13 +132,6 @@ type snapshot struct {
 	guard      *deletionguard.Guard
 }
 
-type subscriber struct {
-	key       func(types.NamespacedName)
-	member    func(model.ClusterID)
-	namespace func(string)
-	report    func(types.NamespacedName)
-}
-
 // New returns a Set without any peer.
 func New(opts Options) *Set {
 	opts.setDefaults()
@@ -145,7 +140,7 @@ func New(opts Options) *Set {
 		opts: opts, metrics: newMetrics(opts.Registry), ctx: ctx, cancel: cancel,
 		listed: make(chan struct{}), unrecorded: make(chan struct{}, 1),
 		connect: remote.Connect, requestLease: remote.ReadLease, lastTick: opts.Clock.Now(),
-		members: map[model.ClusterID]*member{}, reported: map[types.UID]string{}, pending: map[topic]pendingEvent{}, subs: map[int]subscriber{},
+		members: map[model.ClusterID]*member{}, reported: map[types.UID]string{}, pending: map[topic]pendingEvent{},
 	}
 	s.view.Store(&[]snapshot{})
 	return s
@@ -311,64 +306,19 @@ func (s *Set) States() []State {
 // properties or what is accepted from it, or went. Neither may block. The
 // returned function ends the subscription.
 func (s *Set) Subscribe(key func(types.NamespacedName), member func(model.ClusterID)) func() {
-	return s.subscribe(subscriber{key: key, member: member, namespace: func(string) {}, report: func(types.NamespacedName) {}})
+	return notify.Both(s.keys.Subscribe(key), s.changedMembers.Subscribe(member))
 }
 
 // SubscribeNamespaces calls namespace when what Namespace answers for that name
 // may have changed in one peer, and member as Subscribe does. Neither may block.
 // The returned function ends the subscription.
 func (s *Set) SubscribeNamespaces(namespace func(string), member func(model.ClusterID)) func() {
-	return s.subscribe(subscriber{key: func(types.NamespacedName) {}, member: member, namespace: namespace, report: func(types.NamespacedName) {}})
+	return notify.Both(s.namespaces.Subscribe(namespace), s.changedMembers.Subscribe(member))
 }
 
 // SubscribeReports calls report when what Reports answers for that key may have
-// changed, with the zero key if it may have for all, and member as Subscribe does. Neither may block. The returned
-// function ends the subscription.
+// changed, with the zero key if it may have for all, and member as Subscribe does.
+// Neither may block. The returned function ends the subscription.
 func (s *Set) SubscribeReports(report func(types.NamespacedName), member func(model.ClusterID)) func() {
-	return s.subscribe(subscriber{key: func(types.NamespacedName) {}, member: member, namespace: func(string) {}, report: report})
-}
-
-func (s *Set) subscribe(sub subscriber) func() {
-	s.subMu.Lock()
-	defer s.subMu.Unlock()
-	n := s.next
-	s.next++
-	s.subs[n] = sub
-	return func() {
-		s.subMu.Lock()
-		defer s.subMu.Unlock()
-		delete(s.subs, n)
-	}
-}
-
-func (s *Set) notifyKey(key types.NamespacedName) {
-	s.subMu.RLock()
-	defer s.subMu.RUnlock()
-	for _, sub := range s.subs {
-		sub.key(key)
-	}
-}
-
-func (s *Set) notifyReport(key types.NamespacedName) {
-	s.subMu.RLock()
-	defer s.subMu.RUnlock()
-	for _, sub := range s.subs {
-		sub.report(key)
-	}
-}
-
-func (s *Set) notifyNamespace(name string) {
-	s.subMu.RLock()
-	defer s.subMu.RUnlock()
-	for _, sub := range s.subs {
-		sub.namespace(name)
-	}
-}
-
-func (s *Set) notifyMember(id model.ClusterID) {
-	s.subMu.RLock()
-	defer s.subMu.RUnlock()
-	for _, sub := range s.subs {
-		sub.member(id)
-	}
+	return notify.Both(s.reports.Subscribe(report), s.changedMembers.Subscribe(member))
 }

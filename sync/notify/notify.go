@@ -4,9 +4,9 @@
 // Package notify passes changes from the part of the agent that detects them to
 // the workqueues of the controllers that react to them.
 //
-// It takes a key, or "every key"; it gives both to each subscriber at once. A
-// workqueue coalesces, so neither side waits for the other and no notification
-// is lost. It decides nothing and stores nothing.
+// It takes a value, such as a key or "every key"; it gives it to each subscriber at
+// once. A workqueue coalesces, so neither side waits for the other and no
+// notification is lost. It decides nothing and stores nothing.
 package notify
 
 import (
@@ -21,54 +21,67 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
+// Topic passes each published value to any number of subscribers. The zero value
+// has no subscriber and is ready for use. All methods may be called from any goroutine.
+type Topic[T any] struct {
+	mu          sync.RWMutex
+	next        int
+	subscribers map[int]func(T)
+}
+
+// Publish calls every subscriber with value.
+func (t *Topic[T]) Publish(value T) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	for _, subscriber := range t.subscribers {
+		subscriber(value)
+	}
+}
+
+// Subscribe has subscriber called by Publish. It may neither block nor use the
+// Topic. The returned function ends the subscription.
+func (t *Topic[T]) Subscribe(subscriber func(T)) (cancel func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.subscribers == nil {
+		t.subscribers = map[int]func(T){}
+	}
+	id := t.next
+	t.next++
+	t.subscribers[id] = subscriber
+	return func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		delete(t.subscribers, id)
+	}
+}
+
+// Both is a function that calls both, the first one first.
+func Both(first, second func()) func() {
+	return func() {
+		first()
+		second()
+	}
+}
+
 // Notifier notifies any number of subscribers that something changed. The zero
 // value has no subscriber and is ready for use. All methods may be called from
 // any goroutine.
 type Notifier struct {
-	mu          sync.RWMutex
-	next        int
-	subscribers map[int]subscriber
-}
-
-type subscriber struct {
-	key func(types.NamespacedName)
-	all func()
+	keys Topic[types.NamespacedName]
+	all  Topic[struct{}]
 }
 
 // Key notifies all subscribers that key may be different now.
-func (n *Notifier) Key(key types.NamespacedName) {
-	n.mu.RLock()
-	defer n.mu.RUnlock()
-	for _, s := range n.subscribers {
-		s.key(key)
-	}
-}
+func (n *Notifier) Key(key types.NamespacedName) { n.keys.Publish(key) }
 
 // All notifies all subscribers that any key may be different now.
-func (n *Notifier) All() {
-	n.mu.RLock()
-	defer n.mu.RUnlock()
-	for _, s := range n.subscribers {
-		s.all()
-	}
-}
+func (n *Notifier) All() { n.all.Publish(struct{}{}) }
 
-// Subscribe has key and all called by Key and All. Neither may block or call the
+// Subscribe has key and all called by Key and All. Neither may block or use the
 // Notifier. The returned function ends the subscription.
 func (n *Notifier) Subscribe(key func(types.NamespacedName), all func()) (cancel func()) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.subscribers == nil {
-		n.subscribers = map[int]subscriber{}
-	}
-	id := n.next
-	n.next++
-	n.subscribers[id] = subscriber{key, all}
-	return func() {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		delete(n.subscribers, id)
-	}
+	return Both(n.keys.Subscribe(key), n.all.Subscribe(func(struct{}) { all() }))
 }
 
 // Queue is that of a controller.

@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/notify"
 )
 
 // Damping: how many rounds in a row must agree.
@@ -46,8 +47,7 @@ type Prober struct {
 
 	mu      sync.Mutex
 	watched map[types.NamespacedName]map[model.ClusterID]*state
-	subs    map[int]func(types.NamespacedName)
-	next    int
+	changed notify.Topic[types.NamespacedName]
 }
 
 // state is what is known of the endpoints of one cluster for one import.
@@ -75,7 +75,7 @@ func New(opts Options) *Prober {
 		opts.Concurrency = 64
 	}
 	return &Prober{
-		opts: opts, watched: map[types.NamespacedName]map[model.ClusterID]*state{}, subs: map[int]func(types.NamespacedName){},
+		opts: opts, watched: map[types.NamespacedName]map[model.ClusterID]*state{},
 	}
 }
 
@@ -127,16 +127,7 @@ func (p *Prober) Down(key types.NamespacedName) []model.ClusterID {
 // Subscribe calls f after a round that changed Down for that key. It must not
 // block. The returned function ends the subscription.
 func (p *Prober) Subscribe(f func(types.NamespacedName)) (cancel func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	n := p.next
-	p.next++
-	p.subs[n] = f
-	return func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		delete(p.subs, n)
-	}
+	return p.changed.Subscribe(f)
 }
 
 // NeedLeaderElection is true: only the leader changes endpoints.
@@ -228,12 +219,9 @@ func (p *Prober) count(answers map[netip.AddrPort]bool) {
 			flipped = append(flipped, key)
 		}
 	}
-	subscribers := slices.Collect(maps.Values(p.subs))
 	p.mu.Unlock()
 	for _, key := range flipped {
-		for _, notify := range subscribers {
-			notify(key)
-		}
+		p.changed.Publish(key)
 	}
 }
 
