@@ -49,9 +49,12 @@ type Options struct {
 	// implementation made, on fields without another owner: for clusters in which
 	// Comity does not import. Otherwise they are left alone.
 	ForeignImports bool
-	// Changed notifies of namespace/names for which Observations or Destinations
-	// may return something else.
+	// Changed notifies of namespace/names for which Observations may return
+	// something else.
 	Changed *notify.Notifier
+	// DestinationsChanged notifies of exports for which Destinations may return
+	// something else though Changed does not notify of them; default never.
+	DestinationsChanged *notify.Notifier
 	// PoliciesChanged notifies of exports for which the policies may decide
 	// something else; default never.
 	PoliciesChanged *notify.Notifier
@@ -98,6 +101,9 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	}
 	if o.Recorder == nil {
 		o.Recorder = mgr.GetEventRecorder(reportingController)
+	}
+	if o.DestinationsChanged == nil {
+		o.DestinationsChanged = &notify.Notifier{}
 	}
 	if o.PoliciesChanged == nil {
 		o.PoliciesChanged = &notify.Notifier{}

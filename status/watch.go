@@ -29,7 +29,7 @@ const sliceIndex = "comity.dev/status-import"
 
 func (r *exportReconciler) setup(mgr ctrl.Manager) error {
 	changed := &notify.Source{
-		Notifiers: []*notify.Notifier{r.options.Changed, r.options.PoliciesChanged},
+		Notifiers: []*notify.Notifier{r.options.Changed, r.options.DestinationsChanged, r.options.PoliciesChanged},
 		List:      func(ctx context.Context) ([]types.NamespacedName, error) { return r.exports(ctx, "") },
 	}
 	return ctrl.NewControllerManagedBy(mgr).
@@ -54,28 +54,12 @@ func (r *exportReconciler) setup(mgr ctrl.Manager) error {
 
 // exports lists the ServiceExports of a namespace, of all if it is empty.
 func (r *exportReconciler) exports(ctx context.Context, namespace string) ([]types.NamespacedName, error) {
-	var list mcsv1beta1.ServiceExportList
-	if err := r.client.List(ctx, &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return nil, err
-	}
-	keys := make([]types.NamespacedName, len(list.Items))
-	for i := range list.Items {
-		keys[i] = client.ObjectKeyFromObject(&list.Items[i])
-	}
-	return keys, nil
+	return notify.ListKeys(ctx, r.client, &mcsv1beta1.ServiceExportList{}, client.InNamespace(namespace))
 }
 
 // imports lists the ServiceImports.
 func (r *importReconciler) imports(ctx context.Context) ([]types.NamespacedName, error) {
-	var list mcsv1beta1.ServiceImportList
-	if err := r.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, err
-	}
-	keys := make([]types.NamespacedName, len(list.Items))
-	for i := range list.Items {
-		keys[i] = client.ObjectKeyFromObject(&list.Items[i])
-	}
-	return keys, nil
+	return notify.ListKeys(ctx, r.client, &mcsv1beta1.ServiceImportList{})
 }
 
 func (r *importReconciler) setup(mgr ctrl.Manager) error {

@@ -90,13 +90,11 @@ func (i *importController) everything(ctx context.Context) ([]types.NamespacedNa
 		return nil, err
 	}
 	keys = append(keys, i.Peers.Keys()...)
-	var imports mcsv1beta1.ServiceImportList
-	if err := i.client.List(ctx, &imports, client.UnsafeDisableDeepCopy); err != nil {
+	imports, err := notify.ListKeys(ctx, i.client, &mcsv1beta1.ServiceImportList{})
+	if err != nil {
 		return nil, err
 	}
-	for n := range imports.Items {
-		keys = append(keys, client.ObjectKeyFromObject(&imports.Items[n]))
-	}
+	keys = append(keys, imports...)
 	// An import may have left slices or a Service without a ServiceImport.
 	slices, err := listCompact(ctx, i.client, client.HasLabels{model.LabelServiceName})
 	if err != nil {
@@ -148,14 +146,11 @@ func (i *importController) inNamespace(ctx context.Context, o client.Object) []t
 		}
 	}
 	// What is kept of a cluster that was not read is among neither.
-	var imports mcsv1beta1.ServiceImportList
-	if err := i.client.List(ctx, &imports, client.InNamespace(o.GetName()), client.UnsafeDisableDeepCopy); err != nil {
+	imports, err := notify.ListKeys(ctx, i.client, &mcsv1beta1.ServiceImportList{}, client.InNamespace(o.GetName()))
+	if err != nil {
 		return keys
 	}
-	for n := range imports.Items {
-		keys = append(keys, client.ObjectKeyFromObject(&imports.Items[n]))
-	}
-	return keys
+	return append(keys, imports...)
 }
 
 // Reconcile brings one import up to date.

@@ -20,6 +20,7 @@ import (
 
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/notify"
 )
 
 // Indexes of the manager's cache. With them the work for one key is
@@ -79,15 +80,7 @@ func request(key types.NamespacedName) reconcile.Request {
 
 // exports lists the keys of all ServiceExports, or of those of one namespace.
 func (b *base) exports(ctx context.Context, opts ...client.ListOption) ([]types.NamespacedName, error) {
-	var list mcsv1beta1.ServiceExportList
-	if err := b.client.List(ctx, &list, append(opts, client.UnsafeDisableDeepCopy)...); err != nil {
-		return nil, err
-	}
-	out := make([]types.NamespacedName, 0, len(list.Items))
-	for i := range list.Items {
-		out = append(out, client.ObjectKeyFromObject(&list.Items[i]))
-	}
-	return out, nil
+	return notify.ListKeys(ctx, b.client, &mcsv1beta1.ServiceExportList{}, opts...)
 }
 
 func (b *base) isExported(ctx context.Context, key types.NamespacedName) bool {
@@ -146,15 +139,11 @@ func (b *base) importedObject(ctx context.Context, o client.Object) []types.Name
 		return nil
 	}
 	plain := strings.Join(strings.SplitN(o.GetName(), "-", 3)[:2], "-")
-	var list mcsv1beta1.ServiceImportList
-	if err := b.client.List(ctx, &list, client.InNamespace(o.GetNamespace()), client.MatchingFields{indexDerived: plain}); err != nil {
+	keys, err := notify.ListKeys(ctx, b.client, &mcsv1beta1.ServiceImportList{}, client.InNamespace(o.GetNamespace()), client.MatchingFields{indexDerived: plain})
+	if err != nil {
 		return nil
 	}
-	var out []types.NamespacedName
-	for i := range list.Items {
-		out = append(out, client.ObjectKeyFromObject(&list.Items[i]))
-	}
-	return out
+	return keys
 }
 
 // namespaceLifecycle passes events that decide whether a namespace can be written

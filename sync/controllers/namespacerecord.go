@@ -47,18 +47,11 @@ func (b *base) inSharedExchange() predicate.Predicate {
 
 // seed lists all namespaces, which the first pass then waits for.
 func (n *namespaceRecordController) seed(ctx context.Context) ([]types.NamespacedName, error) {
-	var list corev1.NamespaceList
-	if err := n.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, err
-	}
-	var keys []types.NamespacedName
-	for i := range list.Items {
-		keys = append(keys, types.NamespacedName{Name: list.Items[i].Name})
-	}
-	if n.pass.Seed(decide.Namespaces, keys) {
+	keys, err := notify.ListKeys(ctx, n.client, &corev1.NamespaceList{})
+	if err == nil && n.pass.Seed(decide.Namespaces, keys) {
 		n.passComplete.All()
 	}
-	return keys, nil
+	return keys, err
 }
 
 // Reconcile brings the record of one namespace up to date.

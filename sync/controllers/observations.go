@@ -110,13 +110,3 @@ func store[T any](o *Observations, all map[types.NamespacedName]T, key types.Nam
 		o.Changed.Key(key)
 	}
 }
-
-// notify notifies that the Observation of key, or with the zero key of any, or
-// what other members report of it, may be different.
-func (o *Observations) notify(key types.NamespacedName) {
-	if key == (types.NamespacedName{}) {
-		o.Changed.All()
-		return
-	}
-	o.Changed.Key(key)
-}

@@ -56,8 +56,6 @@ func TestOnlyADifferentObservationIsNotified(t *testing.T) {
 		{"another finding of the same key", func() { o.Publish(key("web"), &decide.ExportFinding{Publication: model.Published}) }, []string{"web"}},
 		{"nothing found where nothing was known", func() { o.Import(key("none"), &decide.ImportFinding{}) }, nil},
 		{"a finding that is gone", func() { o.Publish(key("web"), nil) }, []string{"web"}},
-		{"a report of another member", func() { o.notify(key("web")) }, []string{"web"}},
-		{"reports that were read", func() { o.notify(types.NamespacedName{}) }, []string{"all"}},
 	} {
 		notified = nil
 		step.do()
@@ -67,5 +65,16 @@ func TestOnlyADifferentObservationIsNotified(t *testing.T) {
 	}
 	if got := o.From("b"); len(got) != 1 || got[0] != key("web") {
 		t.Errorf("b contributes to %v, want to web alone", got)
+	}
+}
+
+func TestAReportConcernsItsExportOrAll(t *testing.T) {
+	var b base
+	var notified []string
+	b.reportsChanged.Subscribe(func(k types.NamespacedName) { notified = append(notified, k.Name) }, func() { notified = append(notified, "all") })
+	b.reportChanged(key("web"))
+	b.reportChanged(types.NamespacedName{})
+	if diff := cmp.Diff([]string{"web", "all"}, notified); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

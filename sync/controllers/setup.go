@@ -185,8 +185,12 @@ func (c *Controllers) Destinations(key types.NamespacedName) ([]model.Destinatio
 	return decide.Destinations(c.base.Self, seen, c.base.Peers.Members(), c.base.Peers.Reports(key), export.UID)
 }
 
-// Changed notifies when Observe or Destinations may return something else.
+// Changed notifies when Observe may return something else.
 func (c *Controllers) Changed() *notify.Notifier { return &c.base.observations.Changed }
+
+// DestinationsChanged notifies when Destinations may return something else though
+// Observe does not.
+func (c *Controllers) DestinationsChanged() *notify.Notifier { return &c.base.reportsChanged }
 
 // base is what all controllers share.
 type base struct {
@@ -198,9 +202,11 @@ type base struct {
 	pass         *decide.FirstPass
 	passChanged  notify.Notifier // All: the first pass began again
 	passComplete notify.Notifier // All: the first pass is complete
-	hub          bool            // the exchange is another API server
-	conflicts    workqueue.TypedRateLimiter[reconcile.Request]
-	refusals     workqueue.TypedRateLimiter[reconcile.Request]
+	// reportsChanged: other members, or what they report of local exports, changed.
+	reportsChanged notify.Notifier
+	hub            bool // the exchange is another API server
+	conflicts      workqueue.TypedRateLimiter[reconcile.Request]
+	refusals       workqueue.TypedRateLimiter[reconcile.Request]
 }
 
 // SetupWithManager adds the controllers to mgr. The manager's client must read
@@ -225,7 +231,7 @@ func SetupWithManager(mgr ctrl.Manager, opts Options) (*Controllers, error) {
 			return nil, fmt.Errorf("set up sync: %w", err)
 		}
 	}
-	b.Peers.SubscribeReports(b.observations.notify, func(model.ClusterID) { b.observations.Changed.All() })
+	b.Peers.SubscribeReports(b.reportChanged, func(model.ClusterID) { b.reportsChanged.All() })
 	return &Controllers{base: b}, nil
 }
 
@@ -286,6 +292,15 @@ func setDefaults(mgr ctrl.Manager, opts *Options) {
 	if e := opts.Exchange; e != nil && e.Live == nil {
 		e.Live = e.Client
 	}
+}
+
+// reportChanged notifies of a report on the export key, or of all if key is empty.
+func (b *base) reportChanged(key types.NamespacedName) {
+	if key == (types.NamespacedName{}) {
+		b.reportsChanged.All()
+		return
+	}
+	b.reportsChanged.Key(key)
 }
 
 // restartPass makes everything be published before the MemberRecord is written.

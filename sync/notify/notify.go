@@ -14,9 +14,12 @@ import (
 	"sync"
 	"time"
 
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
@@ -82,6 +85,23 @@ func (n *Notifier) All() { n.all.Publish(struct{}{}) }
 // Notifier. The returned function ends the subscription.
 func (n *Notifier) Subscribe(key func(types.NamespacedName), all func()) (cancel func()) {
 	return Both(n.keys.Subscribe(key), n.all.Subscribe(func(struct{}) { all() }))
+}
+
+// ListKeys returns the keys of all objects that reader lists into list, an empty
+// list of their kind. It reads them without copying.
+func ListKeys(ctx context.Context, reader client.Reader, list client.ObjectList, opts ...client.ListOption) ([]types.NamespacedName, error) {
+	if err := reader.List(ctx, list, append(opts, client.UnsafeDisableDeepCopy)...); err != nil {
+		return nil, err
+	}
+	keys := make([]types.NamespacedName, 0, apimeta.LenList(list))
+	err := apimeta.EachListItem(list, func(object runtime.Object) error {
+		accessor, err := apimeta.Accessor(object)
+		if err == nil {
+			keys = append(keys, types.NamespacedName{Namespace: accessor.GetNamespace(), Name: accessor.GetName()})
+		}
+		return err
+	})
+	return keys, err
 }
 
 // Queue is that of a controller.

@@ -6,12 +6,17 @@ package notify
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
@@ -118,5 +123,28 @@ func TestNoWorkerStartsBeforeEverythingThatItsSourceRequires(t *testing.T) {
 	cancel()
 	if err := (&Source{Required: []<-chan struct{}{make(chan struct{})}}).WaitForSync(ended); err == nil {
 		t.Error("got no error from a wait that was given up")
+	}
+}
+
+func TestTheKeysOfAListAreThoseOfItsObjects(t *testing.T) {
+	service := func(namespace string) *corev1.Service {
+		return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web"}}
+	}
+	reader := fake.NewClientBuilder().WithObjects(service("shop"), service("bank"), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}).Build()
+	for name, c := range map[string]struct {
+		list client.ObjectList
+		opts []client.ListOption
+		want []types.NamespacedName
+	}{
+		"of all namespaces":              {&corev1.ServiceList{}, nil, []types.NamespacedName{{Namespace: "bank", Name: "web"}, {Namespace: "shop", Name: "web"}}},
+		"of one":                         {&corev1.ServiceList{}, []client.ListOption{client.InNamespace("shop")}, []types.NamespacedName{{Namespace: "shop", Name: "web"}}},
+		"of none":                        {&corev1.PodList{}, nil, nil},
+		"of objects without a namespace": {&corev1.NamespaceList{}, nil, []types.NamespacedName{{Name: "shop"}}},
+	} {
+		keys, err := ListKeys(t.Context(), reader, c.list, c.opts...)
+		slices.SortFunc(keys, func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) })
+		if err != nil || !slices.Equal(keys, c.want) {
+			t.Errorf("%s: got %v and error %v; want %v", name, keys, err, c.want)
+		}
 	}
 }

@@ -71,7 +71,7 @@ func wire(mgr ctrl.Manager, o Options, self identity, leading *leaderFence, read
 	}
 	err = status.SetupWithManager(mgr, status.Options{
 		Observations: running, Verdicts: evaluation.cache, Destinations: running, ForeignImports: !o.Import,
-		Changed: running.Changed(), PoliciesChanged: evaluation.changed,
+		Changed: running.Changed(), DestinationsChanged: running.DestinationsChanged(), PoliciesChanged: evaluation.changed,
 	})
 	if err != nil {
 		return err

@@ -91,7 +91,7 @@ func (c *cluster) start(imports bool) {
 		LocalCluster: n.home.Get, LocalClusterKnown: n.home.Known(), ImportDisabled: !imports,
 	})
 	Expect(err).NotTo(HaveOccurred())
-	n.running.Changed().Subscribe(n.changed.add, func() { n.changed.add(types.NamespacedName{}) })
+	n.running.DestinationsChanged().Subscribe(n.changed.add, func() { n.changed.add(types.NamespacedName{}) })
 	c.run(n, mgr)
 }
 

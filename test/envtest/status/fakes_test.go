@@ -23,7 +23,8 @@ type fakes struct {
 	seen     map[types.NamespacedName]model.Observation
 	verdicts map[types.NamespacedName]decision.Verdict
 	reports  map[types.NamespacedName][]model.Destination
-	changed  notify.Notifier // observations and destinations
+	changed  notify.Notifier // observations
+	reported notify.Notifier // destinations
 	policies notify.Notifier
 	// ahead is how much later it is in this world; frozen, if set, is the time
 	// at which it stands still.
@@ -67,7 +68,7 @@ func (f *fakes) report(key types.NamespacedName, list ...model.Destination) {
 	f.mu.Lock()
 	f.reports[key] = list
 	f.mu.Unlock()
-	f.changed.Key(key)
+	f.reported.Key(key)
 }
 
 // forget is a restart: nobody has reported anything.
