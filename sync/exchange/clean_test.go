@@ -222,7 +222,7 @@ func sliceOf(t testing.TB, n int) *discoveryv1.EndpointSlice {
 	for i := range n {
 		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("fd00::1:%x", i+1)}, Zone: ptr.To("zone-1")})
 	}
-	out, _ := CopySlice(web, s)
+	out, _ := CopySlice(web, s, model.AllPorts())
 	return out
 }
 

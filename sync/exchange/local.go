@@ -4,7 +4,9 @@
 package exchange
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -15,13 +17,36 @@ import (
 )
 
 // LocalExport returns the export of cluster self that results from export and its
-// Service, nil if there is none. The error is always a *model.NotExportableError.
+// Service, nil if there is none, with the ports that export selects. The error is a
+// *model.NotExportableError, or that of Ports.
 func LocalExport(self model.ClusterID, export *mcsv1beta1.ServiceExport, service *corev1.Service) (model.Export, error) {
 	key := types.NamespacedName{Namespace: export.Namespace, Name: export.Name}
 	if refused := model.CheckExportable(key, service); refused != nil {
 		return model.Export{}, refused
 	}
-	return fromService(self, key, export, &service.Spec), nil
+	ports, _, err := Ports(export, service)
+	if err != nil {
+		return model.Export{}, err
+	}
+	out := fromService(self, key, export, &service.Spec)
+	out.Ports = ports.Exported(service)
+	return out, nil
+}
+
+// Ports are those of service that export shares (model.AnnotationExportPorts). It
+// fails if the annotation cannot be read, or names no port that the Service has: then
+// nothing may be exported, because what is not named is never shared. missing says
+// which of the names no port has.
+func Ports(export *mcsv1beta1.ServiceExport, service *corev1.Service) (selection model.PortSelection, missing string, err error) {
+	const consequence = "; it is exported nowhere until that is corrected"
+	if selection, err = model.PortsOfExport(export); err != nil {
+		return model.PortSelection{}, "", fmt.Errorf("%w"+consequence, err)
+	}
+	missing = selection.Missing(types.NamespacedName{Namespace: export.Namespace, Name: export.Name}, service)
+	if missing != "" && len(selection.Of(service)) == 0 {
+		return model.PortSelection{}, "", errors.New(missing + consequence)
+	}
+	return selection, missing, nil
 }
 
 func fromService(self model.ClusterID, key types.NamespacedName, export *mcsv1beta1.ServiceExport, spec *corev1.ServiceSpec) model.Export {
@@ -46,12 +71,6 @@ func fromService(self model.ClusterID, key types.NamespacedName, export *mcsv1be
 	if spec.SessionAffinity == corev1.ServiceAffinityClientIP {
 		out.SessionAffinityConfig = spec.SessionAffinityConfig
 	}
-	for i := range spec.Ports {
-		port := &spec.Ports[i]
-		out.Ports = append(out.Ports, mcsv1beta1.ServicePort{
-			Name: port.Name, Protocol: protocolOrTCP(port.Protocol), AppProtocol: port.AppProtocol, Port: port.Port,
-		})
-	}
 	return out
 }
 
@@ -67,8 +86,9 @@ func Prefer(export *mcsv1beta1.ServiceExport) (local bool, err error) {
 	return set, nil
 }
 
-// AddSelector adds the selector and the target ports of service to export. Importers
-// that maintain selectors need them. It adds nothing if service has no selector.
+// AddSelector adds the selector of service and the targets of those ports that export
+// shares. Importers that maintain selectors need them. It adds nothing if service has no
+// selector.
 func AddSelector(export *model.Export, service *corev1.Service) {
 	if len(service.Spec.Selector) == 0 {
 		return
@@ -77,6 +97,9 @@ func AddSelector(export *model.Export, service *corev1.Service) {
 	export.Targets = make([]model.Target, 0, len(service.Spec.Ports))
 	for i := range service.Spec.Ports {
 		port := &service.Spec.Ports[i]
+		if !slices.ContainsFunc(export.Ports, func(p mcsv1beta1.ServicePort) bool { return p.Name == port.Name }) {
+			continue
+		}
 		target := port.TargetPort
 		if target == (intstr.IntOrString{}) { // the API's default
 			target = intstr.FromInt32(port.Port)

@@ -27,6 +27,9 @@ const maxMessage = 1024
 // reasonInvalid is the reason of a part that the EndpointSlice API does not allow.
 const reasonInvalid = "Invalid"
 
+// reasonTooLarge is the reason of endpoints for which a slice has no room.
+const reasonTooLarge = "TooLarge"
+
 // Dropped is a part of a peer's slice that was left out.
 type Dropped struct {
 	// Slice is the name of the published slice, shortened.
@@ -35,7 +38,7 @@ type Dropped struct {
 	Field string
 	// Value is the value of the field, quoted and shortened.
 	Value string
-	// Reason is one word: an AddressProblem, or Invalid for any other part.
+	// Reason is one word: an AddressProblem, TooLarge, or Invalid for any other part.
 	Reason string
 }
 
@@ -110,10 +113,16 @@ func (r *Report) Problems(cluster model.ClusterID, secret types.NamespacedName, 
 			plural(n, "endpoint address", "endpoint addresses"), cluster, verb(n, "is", "are"), notAccepted(secret, filter.Accepted),
 			r.examples(string(AddressNotAccepted))))
 	}
-	if n := r.Total - r.Counts[string(AddressOverlap)] - r.Counts[string(AddressNotAccepted)]; n > 0 {
+	if n := r.Counts[reasonTooLarge]; n > 0 {
+		add(model.ReasonLimitExceeded, fmt.Sprintf("%s of cluster %s %s only in part, because at most %d bytes and %d addresses of one are; split %s in cluster %s: %s",
+			plural(n, "EndpointSlice", "EndpointSlices"), cluster, verb(n, "is imported", "are imported"), maxSliceBytes, maxSliceAddresses, verb(n, "it", "them"), cluster,
+			r.examples(reasonTooLarge)))
+	}
+	special := []string{string(AddressOverlap), string(AddressNotAccepted), reasonTooLarge}
+	if n := r.Total - r.sum(special); n > 0 {
 		var counts, examples []string
 		for _, reason := range slices.Sorted(maps.Keys(r.Counts)) {
-			if reason != string(AddressOverlap) && reason != string(AddressNotAccepted) {
+			if !slices.Contains(special, reason) {
 				counts = append(counts, fmt.Sprintf("%d %s", r.Counts[reason], reason))
 				examples = append(examples, r.example(reason))
 			}
@@ -123,6 +132,15 @@ func (r *Report) Problems(cluster model.ClusterID, secret types.NamespacedName, 
 			plural(n, "part", "parts"), cluster, verb(n, "is", "are"), strings.Join(counts, ", "), cluster, strings.Join(examples, ", ")))
 	}
 	return out
+}
+
+// sum is the number of parts with one of the reasons.
+func (r *Report) sum(reasons []string) int {
+	n := 0
+	for _, reason := range reasons {
+		n += r.Counts[reason]
+	}
+	return n
 }
 
 // notAccepted names the CIDRs that are accepted from the peer, and the annotation

@@ -21,13 +21,20 @@ import (
 // of the export changes. The functions below are given what was read of each,
 // the shared namespace first.
 
-// Newest returns the record that counts, the one created last: the change of
-// audience created it. Of two created in the same second, the last one given
-// counts, which only this cluster can read. Nil records are skipped.
+// Newest returns the record that counts. One that publishes an export counts before
+// one that states its withdrawal, because an export whose audience changed is
+// withdrawn from one namespace and published in the other. Of two that publish it,
+// the one created last counts: the change of audience created it. Of two created in
+// the same second, the last one given counts, which only this cluster can read. Nil
+// records are skipped.
 func Newest(records ...*exchangev1alpha1.ExportRecord) *exchangev1alpha1.ExportRecord {
 	var newest *exchangev1alpha1.ExportRecord
 	for _, r := range records {
-		if r != nil && (newest == nil || !r.CreationTimestamp.Before(&newest.CreationTimestamp)) {
+		switch {
+		case r == nil:
+		case newest == nil, newest.Spec.Withdrawn && !r.Spec.Withdrawn:
+			newest = r
+		case newest.Spec.Withdrawn == r.Spec.Withdrawn && !r.CreationTimestamp.Before(&newest.CreationTimestamp):
 			newest = r
 		}
 	}

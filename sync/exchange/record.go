@@ -4,6 +4,7 @@
 package exchange
 
 import (
+	"errors"
 	"maps"
 	"time"
 
@@ -35,7 +36,26 @@ func Record(export model.Export) exchangev1alpha1.ExportRecordSpec {
 		PreferLocal:           export.PreferLocal,
 		Selector:              export.Selector,
 		Targets:               recordTargets(export.Targets),
+		Slices:                export.Slices,
+		Namespace:             recordIdentity(export.Identity),
 	}
+}
+
+// WithdrawnRecord returns the record that states the withdrawal of the export that
+// record published.
+func WithdrawnRecord(record exchangev1alpha1.ExportRecordSpec) exchangev1alpha1.ExportRecordSpec {
+	return exchangev1alpha1.ExportRecordSpec{
+		Service: record.Service, ExportUID: record.ExportUID, ExportedAt: record.ExportedAt,
+		Type:      mcsv1beta1.ClusterSetIP, // without ports, which earlier versions refuse
+		Withdrawn: true,
+	}
+}
+
+func recordIdentity(identity map[string]string) *exchangev1alpha1.NamespaceRecordSpec {
+	if identity == nil {
+		return nil
+	}
+	return &exchangev1alpha1.NamespaceRecordSpec{Labels: identity}
 }
 
 func recordTargets(targets []model.Target) []exchangev1alpha1.Target {
@@ -55,6 +75,9 @@ func recordTargets(targets []model.Target) []exchangev1alpha1.Target {
 // age with the local clock would not help, and clusters would resolve the same
 // records differently.
 func FromRecord(cluster model.ClusterID, record *exchangev1alpha1.ExportRecord) (model.Export, error) {
+	if record.Spec.Withdrawn {
+		return model.Export{}, errWithdrawn
+	}
 	if problem := checkRecord(record); problem != nil {
 		return model.Export{}, recordError("ExportRecord", cluster, record, problem)
 	}
@@ -81,18 +104,54 @@ func FromRecord(cluster model.ClusterID, record *exchangev1alpha1.ExportRecord) 
 		PreferLocal:           spec.PreferLocal,
 		Selector:              spec.Selector,
 		Targets:               targets(spec.Targets),
+		Identity:              identity(spec.Namespace),
+		Slices:                spec.Slices,
 	}, nil
+}
+
+// errWithdrawn is the error of FromRecord for a record that states a withdrawal.
+var errWithdrawn = errors.New("the record states that the export is withdrawn")
+
+// identity is not nil if namespace is not: no labels are an identity, too.
+func identity(namespace *exchangev1alpha1.NamespaceRecordSpec) map[string]string {
+	switch {
+	case namespace == nil:
+		return nil
+	case namespace.Labels == nil:
+		return map[string]string{}
+	}
+	return namespace.Labels
+}
+
+// FromWithdrawn returns the withdrawal that record, read from cluster, states. It is
+// false for a record that states none. The error is that of FromRecord.
+func FromWithdrawn(cluster model.ClusterID, record *exchangev1alpha1.ExportRecord) (model.Withdrawal, bool, error) {
+	if !record.Spec.Withdrawn {
+		return model.Withdrawal{}, false, nil
+	}
+	spec := &record.Spec
+	problem := checkReference(record.Name, spec.Service)
+	if problem == nil {
+		problem = checkUID("spec.exportUID", spec.ExportUID)
+	}
+	if problem != nil {
+		return model.Withdrawal{}, false, recordError("ExportRecord", cluster, record, problem)
+	}
+	return model.Withdrawal{Cluster: cluster, UID: spec.ExportUID, CreatedAt: spec.ExportedAt.UTC().Truncate(time.Second)}, true, nil
 }
 
 // Refusal returns what to report to cluster if FromRecord refuses record. Of the
 // record it holds only the UID, because it is published in an object of this
 // cluster. It is false if record is valid, or does not name its export.
 func Refusal(cluster model.ClusterID, record *exchangev1alpha1.ExportRecord) (model.Refusal, bool) {
+	if record.Spec.Withdrawn {
+		return model.Refusal{}, false
+	}
 	problem := checkRecord(record)
 	if problem == nil || checkReference(record.Name, record.Spec.Service) != nil || checkUID("", record.Spec.ExportUID) != nil {
 		return model.Refusal{}, false
 	}
-	return model.Refusal{Cluster: cluster, ExportUID: record.Spec.ExportUID, Field: problem.field}, true
+	return model.Refusal{Cluster: cluster, ExportUID: record.Spec.ExportUID, Reason: model.ReasonInvalidRecord, Field: problem.field}, true
 }
 
 func affinityOrNone(a corev1.ServiceAffinity) corev1.ServiceAffinity {

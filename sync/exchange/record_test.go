@@ -206,7 +206,7 @@ func TestARecordIsNotBelieved(t *testing.T) {
 			fitForATerminal(t, err.Error(), 700)
 
 			// Its writer hears which field it is, unless it cannot be told what the record is about.
-			want := model.Refusal{Cluster: "b", ExportUID: record.Spec.ExportUID, Field: c.field}
+			want := model.Refusal{Cluster: "b", ExportUID: record.Spec.ExportUID, Reason: model.ReasonInvalidRecord, Field: c.field}
 			nameless := strings.HasPrefix(c.field, "spec.service.") || c.field == "metadata.name" || c.field == "spec.exportUID"
 			got, refused := Refusal("b", record)
 			if refused == nameless || refused && got != want {

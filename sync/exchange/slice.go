@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -22,11 +23,16 @@ import (
 const labelHeadless = "service.kubernetes.io/headless"
 
 // CopySlice returns the copy to publish of source, a slice of the exported Service
-// key. It has no node names, object references and hints, which are meaningless in
-// other clusters, and no labels that other controllers read. It is false for a slice
-// of host names, which KEP-1645 does not export.
-func CopySlice(key types.NamespacedName, source *discoveryv1.EndpointSlice) (*discoveryv1.EndpointSlice, bool) {
+// key, with the ports that the export shares. It has no node names, object references
+// and hints, which are meaningless in other clusters, and no labels that other
+// controllers read. It is false for a slice of host names, which KEP-1645 does not
+// export, and for one without a port that is shared.
+func CopySlice(key types.NamespacedName, source *discoveryv1.EndpointSlice, shared model.PortSelection) (*discoveryv1.EndpointSlice, bool) {
 	if source.AddressType != discoveryv1.AddressTypeIPv4 && source.AddressType != discoveryv1.AddressTypeIPv6 {
+		return nil, false
+	}
+	ports, ok := sharedPorts(source, shared)
+	if !ok {
 		return nil, false
 	}
 	labels := map[string]string{
@@ -49,8 +55,36 @@ func CopySlice(key types.NamespacedName, source *discoveryv1.EndpointSlice) (*di
 		},
 		AddressType: source.AddressType,
 		Endpoints:   copyEndpoints(source.Endpoints),
-		Ports:       source.Ports,
+		Ports:       ports,
 	}, true
+}
+
+// sharedPorts are the ports of a slice that are shared. It is false if a selection
+// leaves none: to a reader, the addresses of a slice without ports are part of the
+// export all the same.
+func sharedPorts(source *discoveryv1.EndpointSlice, shared model.PortSelection) ([]discoveryv1.EndpointPort, bool) {
+	if shared.All() {
+		return source.Ports, true
+	}
+	ports := slices.DeleteFunc(slices.Clone(source.Ports), func(p discoveryv1.EndpointPort) bool {
+		return p.Name == nil && !shared.Contains("") || p.Name != nil && !shared.Contains(*p.Name)
+	})
+	return ports, len(ports) > 0
+}
+
+// ShareSlice is source as this cluster itself imports it, with the ports that the export
+// shares. It is false where CopySlice is. The slice is not changed.
+func ShareSlice(source *discoveryv1.EndpointSlice, shared model.PortSelection) (*discoveryv1.EndpointSlice, bool) {
+	ports, ok := sharedPorts(source, shared)
+	if !ok || source.AddressType == discoveryv1.AddressTypeFQDN {
+		return nil, false
+	}
+	if shared.All() {
+		return source, true
+	}
+	out := *source
+	out.Ports = ports
+	return &out, true
 }
 
 func copyEndpoints(in []discoveryv1.Endpoint) []discoveryv1.Endpoint {
@@ -88,8 +122,71 @@ const (
 	maxAddresses = 100
 )
 
+const (
+	// maxSliceBytes is the maximal size of what is imported of one slice, in the form
+	// in which etcd stores it. A slice of 1,000 endpoints with one address each has at
+	// most 300 kB. etcd accepts objects of 1.5 MB, but the API server takes long for them.
+	maxSliceBytes = 384 << 10
+	// maxSliceAddresses is how many addresses are imported of one slice. Kubernetes
+	// writes one for each endpoint, and kube-proxy uses only the first.
+	maxSliceAddresses = 2 * maxEndpoints
+	// maxSliceMetadata is what is read of a slice besides: names, and annotations, of
+	// which those of others are left out if they are larger.
+	maxSliceMetadata = 16 << 10
+)
+
+// BoundSlice returns a peer's slice with its first endpoints, as many as
+// maxSliceBytes and maxSliceAddresses allow, and with how many it left out in
+// model.AnnotationEndpointsLeftOut. A slice that is within both limits is returned
+// itself. So what a peer publishes costs no more than that in a cache, and whenever
+// it is read.
+func BoundSlice(slice *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+	if slice.AddressType != discoveryv1.AddressTypeIPv4 && slice.AddressType != discoveryv1.AddressTypeIPv6 {
+		return slice // nothing of it is imported, or it was bounded and is compact
+	}
+	fit := fitting(slice)
+	left := len(slice.Endpoints) - fit
+	if left == 0 && slice.Size() <= maxSliceBytes+maxSliceMetadata {
+		return slice
+	}
+	out := *slice
+	out.Endpoints = slices.Clone(slice.Endpoints[:fit]) // the others can be collected
+	out.Annotations = map[string]string{model.AnnotationSourceSlice: slice.Annotations[model.AnnotationSourceSlice]}
+	if left += leftOut(slice); left > 0 {
+		out.Annotations[model.AnnotationEndpointsLeftOut] = strconv.Itoa(left)
+	}
+	return &out
+}
+
+// fitting is how many of the endpoints are within the limits. Annotations, which are
+// not imported, do not count.
+func fitting(slice *discoveryv1.EndpointSlice) int {
+	others := discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Labels: slice.Labels}, Ports: slice.Ports}
+	size, addresses := others.Size(), 0
+	for i := range slice.Endpoints {
+		const frame = 8 // at most, around one element of a list
+		size += slice.Endpoints[i].Size() + frame
+		addresses += len(slice.Endpoints[i].Addresses)
+		if size > maxSliceBytes || addresses > maxSliceAddresses {
+			return i
+		}
+	}
+	return len(slice.Endpoints)
+}
+
+// leftOut is how many endpoints BoundSlice left out of a slice; 0 if a peer wrote
+// something else into the annotation.
+func leftOut(slice *discoveryv1.EndpointSlice) int {
+	n, err := strconv.ParseUint(slice.Annotations[model.AnnotationEndpointsLeftOut], 10, 16)
+	if err != nil {
+		return 0
+	}
+	return int(n)
+}
+
 // CleanSlice returns the parts of a peer's slice that may be imported, and a report
-// on the rest. The API server would refuse the whole slice for one invalid address.
+// on the rest, what BoundSlice left out of it included. The API server would refuse
+// the whole slice for one invalid address.
 // A slice that is valid is returned itself; nil means that nothing of it can be
 // imported. The slice is not changed.
 func CleanSlice(slice *discoveryv1.EndpointSlice, filter Filter) (*discoveryv1.EndpointSlice, Report) {
@@ -106,12 +203,17 @@ func CleanSlice(slice *discoveryv1.EndpointSlice, filter Filter) (*discoveryv1.E
 		c.report.add(slice, reasonInvalid, slice.Annotations[model.AnnotationSourceSlice], "metadata")
 		return nil, c.report
 	}
+	if left := leftOut(slice); left > 0 {
+		c.report.add(slice, reasonTooLarge, fmt.Sprintf("%d of %d endpoints", left, left+len(slice.Endpoints)), "endpoints")
+	}
 	labels, endpoints, ports := c.labels(), c.endpoints(), c.ports()
 	if c.report.Total == 0 {
 		return slice, c.report
 	}
 	clean := *slice
 	clean.Labels, clean.Endpoints, clean.Ports = labels, endpoints, ports
+	clean.Annotations = maps.Clone(slice.Annotations)
+	delete(clean.Annotations, model.AnnotationEndpointsLeftOut)
 	return &clean, c.report
 }
 

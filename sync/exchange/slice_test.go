@@ -4,6 +4,8 @@
 package exchange
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -37,7 +39,7 @@ func aSlice(addresses ...string) *discoveryv1.EndpointSlice {
 
 func copyOf(t *testing.T, source *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	t.Helper()
-	out, ok := CopySlice(web, source)
+	out, ok := CopySlice(web, source, model.AllPorts())
 	if !ok {
 		t.Fatal("not copied")
 	}
@@ -75,7 +77,7 @@ func TestACopyHoldsWhatAnotherClusterUnderstandsAndNothingElse(t *testing.T) {
 func TestASliceOfHostNamesIsNotCopied(t *testing.T) {
 	s := aSlice("example.com")
 	s.AddressType = discoveryv1.AddressTypeFQDN
-	if _, ok := CopySlice(web, s); ok {
+	if _, ok := CopySlice(web, s, model.AllPorts()); ok {
 		t.Error("copied")
 	}
 }
@@ -100,6 +102,83 @@ func TestCheckAddress(t *testing.T) {
 	} {
 		if _, got := parseAddress(discoveryv1.AddressTypeIPv6, address); got != want {
 			t.Errorf("IPv6 %q: got %q, want %q", address, got, want)
+		}
+	}
+}
+
+// withAddresses is a slice of as many endpoints as can be, with n addresses each and a
+// host name of so many characters.
+func withAddresses(t *testing.T, n, hostname int) *discoveryv1.EndpointSlice {
+	s := copyOf(t, aSlice())
+	s.Endpoints = nil
+	for i := range maxEndpoints {
+		e := discoveryv1.Endpoint{Hostname: ptr.To(strings.Repeat("h", hostname)), Zone: ptr.To(strings.Repeat("z", hostname))}
+		for j := range n {
+			e.Addresses = append(e.Addresses, fmt.Sprintf("10.%d.1%02d.1%02d", 100+i/100, i%100, j))
+		}
+		s.Endpoints = append(s.Endpoints, e)
+	}
+	return s
+}
+
+// FAULT 30: a slice that etcd, or the API server, could not take is imported as far as
+// it fits, and what does not fit is not even kept in memory.
+func TestFault30ASliceIsBounded(t *testing.T) {
+	manyBytes := withAddresses(t, 2, 63)
+	for i := range manyBytes.Endpoints {
+		manyBytes.Endpoints[i].NodeName = ptr.To(strings.Repeat("n", 253))
+	}
+	for name, c := range map[string]struct {
+		slice    *discoveryv1.EndpointSlice
+		min, max int // endpoints that are left
+	}{
+		"many addresses":         {withAddresses(t, maxAddresses, 10), maxSliceAddresses / maxAddresses, maxSliceAddresses / maxAddresses},
+		"many bytes":             {manyBytes, maxSliceBytes / 500, maxSliceBytes / 400},
+		"as Kubernetes makes it": {withAddresses(t, 1, 63), maxEndpoints, maxEndpoints},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bounded := BoundSlice(c.slice)
+			n := len(bounded.Endpoints)
+			if n < c.min || n > c.max {
+				t.Errorf("%d endpoints are left; want %d to %d", n, c.min, c.max)
+			}
+			if n == maxEndpoints && bounded != c.slice {
+				t.Error("a slice within the limits is copied")
+			}
+			if bounded.Size() > maxSliceBytes+1024 {
+				t.Errorf("%d bytes", bounded.Size())
+			}
+			if again := BoundSlice(bounded); again != bounded {
+				t.Error("it is bounded twice")
+			}
+		})
+	}
+
+	s := withAddresses(t, maxAddresses, 10)
+	s.Annotations["large"] = strings.Repeat("x", 1<<20) // is not imported
+	clean, report := CleanSlice(BoundSlice(s), aFilter())
+	if size := clean.Size(); size > maxSliceBytes {
+		t.Errorf("what is imported has %d bytes, want at most %d", size, maxSliceBytes)
+	}
+	if len(s.Endpoints) != maxEndpoints || s.Annotations["large"] == "" {
+		t.Error("what was read is changed")
+	}
+	problems := report.Problems("b", types.NamespacedName{Namespace: "comity-system", Name: "peer-b"}, aFilter())
+	if len(problems) != 1 || problems[0].Reason != model.ReasonLimitExceeded || problems[0].Cluster != "b" ||
+		!strings.Contains(problems[0].Message, fmt.Sprintf("%d of 1000 endpoints", 1000-len(clean.Endpoints))) {
+		t.Errorf("problems %+v", problems)
+	}
+	if again, none := CleanSlice(clean, aFilter()); again != clean || none.Total != 0 {
+		t.Errorf("cleaned twice: %+v", none)
+	}
+	usual := withAddresses(t, 1, 63)
+	if same, none := CleanSlice(BoundSlice(usual), aFilter()); same != usual || none.Total != 0 {
+		t.Errorf("a slice as Kubernetes makes it loses %+v", none)
+	}
+	for _, forged := range []string{"-1", "x", "99999999"} {
+		usual.Annotations[model.AnnotationEndpointsLeftOut] = forged
+		if _, none := CleanSlice(usual, aFilter()); none.Total != 0 {
+			t.Errorf("%q: %+v", forged, none)
 		}
 	}
 }

@@ -31,6 +31,9 @@ const (
 	maxTimeoutSecond = 86400 // one day, as the Service API has it
 )
 
+// MaxSliceNames is how many slices one record may name.
+const MaxSliceNames = 2000
+
 var uidPattern = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
 
 // problem is a field that is not valid, and why.
@@ -60,6 +63,8 @@ func checkRecord(record *exchangev1alpha1.ExportRecord) *problem {
 			return checkMap("spec.selector", spec.Selector, validation.IsQualifiedName, validation.IsValidLabelValue)
 		},
 		func() *problem { return checkTargets(spec) },
+		func() *problem { return checkSliceNames(spec.Slices) },
+		func() *problem { return checkNamespaceLabels("spec.namespace.labels", spec.Namespace) },
 	}
 	for _, check := range checks {
 		if p := check(); p != nil {
@@ -241,6 +246,25 @@ func checkTraffic(policy *corev1.ServiceInternalTrafficPolicy, distribution *str
 		return problemf("spec.trafficDistribution", "%s is unknown; expected %s", model.Quote(*distribution), strings.Join(known, ", "))
 	}
 	return nil
+}
+
+func checkSliceNames(names []string) *problem {
+	if len(names) > MaxSliceNames {
+		return problemf("spec.slices", "holds %d names; expected at most %d", len(names), MaxSliceNames)
+	}
+	for i, name := range names {
+		if len(validation.IsDNS1123Subdomain(name)) > 0 {
+			return problemf(fmt.Sprintf("spec.slices[%d]", i), "%s is not the name of an EndpointSlice; expected an RFC 1123 subdomain", model.Quote(name))
+		}
+	}
+	return nil
+}
+
+func checkNamespaceLabels(field string, namespace *exchangev1alpha1.NamespaceRecordSpec) *problem {
+	if namespace == nil {
+		return nil
+	}
+	return checkMap(field, namespace.Labels, validation.IsQualifiedName, validation.IsValidLabelValue)
 }
 
 // checkMap checks the size of labels or annotations, their keys and, if checkValue is

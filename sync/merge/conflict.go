@@ -103,7 +103,7 @@ func conflicts(ordered []model.Export, resolved *model.Import) []model.Conflict 
 		if len(d.values) < 2 {
 			continue
 		}
-		d.used, d.note = d.values[0].text, oldestNote(concerned[0])
+		d.used, d.note = d.values[0].text, usedNote(concerned)
 		found = append(found, finding{p.reason, []disagreement{d}})
 	}
 	if d, is := familiesDisagree(ordered, resolved); is {
@@ -124,12 +124,18 @@ func familiesDisagree(ordered []model.Export, resolved *model.Import) (disagreem
 		return disagreement{}, false
 	}
 	d := compare("IP families", known, func(e model.Export) string { return showFamilies(e.IPFamilies) })
-	d.used, d.note = d.values[0].text, oldestNote(known[0])
+	d.used, d.note = d.values[0].text, usedNote(known)
 	return d, true
 }
 
-func oldestNote(e model.Export) string {
-	return fmt.Sprintf("used: %s has the oldest export", e.Cluster)
+// usedNote says why the value of the first export is used. An older one is behind it
+// only where a takeover is held.
+func usedNote(ordered []model.Export) string {
+	first := ordered[0]
+	if slices.ContainsFunc(ordered, func(e model.Export) bool { return e.CreatedAt.Unix() < first.CreatedAt.Unix() }) {
+		return fmt.Sprintf("used: %s decides unless a takeover is confirmed", first.Cluster)
+	}
+	return fmt.Sprintf("used: %s has the oldest export", first.Cluster)
 }
 
 // showFamilies sorts the families: another order is no conflict, because it only

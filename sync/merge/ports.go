@@ -82,7 +82,7 @@ func portsDisagree(ordered []model.Export, resolved *model.Import) []disagreemen
 			if len(d.values) < 2 {
 				continue
 			}
-			d.used, d.note = portInUse(p, ordered[0], resolved.Ports)
+			d.used, d.note = portInUse(p, ordered, resolved.Ports)
 			found = append(found, d)
 		}
 	}
@@ -91,13 +91,13 @@ func portsDisagree(ordered []model.Export, resolved *model.Import) []disagreemen
 
 // portInUse returns the value in use of the name that first defines, and why it is
 // used; or, if another name has its number, which name.
-func portInUse(first mcsv1beta1.ServicePort, oldest model.Export, resolved []mcsv1beta1.ServicePort) (used, note string) {
+func portInUse(first mcsv1beta1.ServicePort, ordered []model.Export, resolved []mcsv1beta1.ServicePort) (used, note string) {
 	for _, r := range resolved {
 		switch {
 		case r.Name == first.Name:
 			used = showPort([]mcsv1beta1.ServicePort{r}, r.Name)
-			if showPort(oldest.Ports, r.Name) == used {
-				return used, oldestNote(oldest)
+			if showPort(ordered[0].Ports, r.Name) == used {
+				return used, usedNote(ordered)
 			}
 			return used, "used"
 		case endpointOf(r) == endpointOf(first):

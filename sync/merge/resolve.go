@@ -18,10 +18,21 @@ import (
 // conflicts among them. The import is nil if there is no export. The messages of
 // all conflicts together have at most MaxMessages bytes.
 func Resolve(exports []model.Export) (*model.Import, []model.Conflict) {
-	if len(exports) == 0 {
+	return ResolveInOrder(OldestFirst(exports))
+}
+
+// ResolveInOrder is Resolve with another precedence than age: each export counts as
+// older than those behind it. The exports are those of OldestFirst, in any order.
+func ResolveInOrder(ordered []model.Export) (*model.Import, []model.Conflict) {
+	if len(ordered) == 0 {
 		return nil, nil
 	}
-	ordered := oldestFirst(exports)
+	resolved := resolve(ordered)
+	return resolved, conflicts(ordered, resolved)
+}
+
+// resolve is the import without the conflicts.
+func resolve(ordered []model.Export) *model.Import {
 	oldest := ordered[0]
 	resolved := &model.Import{
 		Key:         oldest.Key,
@@ -46,16 +57,16 @@ func Resolve(exports []model.Export) (*model.Import, []model.Conflict) {
 	}
 	for _, e := range ordered {
 		resolved.Constituents = append(resolved.Constituents, model.Constituent{
-			Cluster: e.Cluster, Ports: strictPorts(e.Ports, resolved.Ports), Declared: e.Ports,
+			Cluster: e.Cluster, UID: e.UID, CreatedAt: e.CreatedAt, Ports: strictPorts(e.Ports, resolved.Ports), Declared: e.Ports,
 		})
 	}
-	return resolved, conflicts(ordered, resolved)
+	return resolved
 }
 
-// oldestFirst sorts the exports by precedence, sets defaults, and keeps one export
+// OldestFirst sorts the exports by precedence, sets defaults, and keeps one export
 // per cluster. A cluster has two only while the audience of its export changes.
 // Either can be used, but it has to be the same one every time.
-func oldestFirst(exports []model.Export) []model.Export {
+func OldestFirst(exports []model.Export) []model.Export {
 	ordered := make([]model.Export, len(exports))
 	for i, e := range exports {
 		ordered[i] = withDefaults(e)

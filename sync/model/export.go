@@ -40,6 +40,23 @@ type Export struct {
 	// selectors; empty unless the exporter publishes them.
 	Selector map[string]string
 	Targets  []Target
+
+	// Identity are the identity labels of the Service's namespace, as published
+	// with the export; nil if they were not.
+	Identity map[string]string
+	// Slices are the names of the EndpointSlices of the Service of which a copy is
+	// published.
+	Slices []string
+}
+
+// Withdrawal is the statement of a cluster that it exports a Service no longer.
+type Withdrawal struct {
+	Cluster ClusterID
+	// UID and CreatedAt are those of the ServiceExport. An empty UID means
+	// every export of that name: if a member does not publish withdrawals, the absence
+	// of an export is treated as one.
+	UID       types.UID
+	CreatedAt time.Time
 }
 
 // Target is where in a pod the traffic to one Service port goes.
@@ -64,18 +81,22 @@ type Import struct {
 	Labels                map[string]string
 	Annotations           map[string]string
 
-	// PreferLocal, Selector and Targets are those of the oldest export.
+	// PreferLocal, Selector and Targets are those of the deciding export.
 	PreferLocal bool
 	Selector    map[string]string
 	Targets     []Target
 
-	// Constituents are the contributing exports, oldest first.
+	// Constituents are the contributing exports, the deciding one first: oldest
+	// first, but for takeovers that are held.
 	Constituents []Constituent
 }
 
 // Constituent is one cluster's part in an Import.
 type Constituent struct {
 	Cluster ClusterID
+	// UID and CreatedAt are those of the ServiceExport.
+	UID       types.UID
+	CreatedAt time.Time
 	// Ports are those of the export that equal the resolved ones by name,
 	// protocol and number. Traffic to any other port must not reach this cluster.
 	Ports []mcsv1beta1.ServicePort

@@ -32,7 +32,7 @@ func CheckExportable(key types.NamespacedName, service *corev1.Service) *NotExpo
 	case service == nil:
 		return refuse(mcsv1beta1.ServiceExportReasonNoService, "does not exist in this cluster; create it or delete this ServiceExport")
 	case service.DeletionTimestamp != nil:
-		return refuse(mcsv1beta1.ServiceExportReasonNoService, "is being deleted; create it anew or delete this ServiceExport")
+		return refuse(mcsv1beta1.ServiceExportReasonNoService, "is being deleted; create it again or delete this ServiceExport")
 	case service.Spec.Type == corev1.ServiceTypeExternalName:
 		return refuse(mcsv1beta1.ServiceExportReasonInvalidServiceType,
 			"has spec.type ExternalName, which cannot be exported; make it ClusterIP, NodePort or LoadBalancer, or delete this ServiceExport")

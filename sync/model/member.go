@@ -24,6 +24,10 @@ type Member struct {
 	Reported bool
 	// Liveness is the state of the peer's heartbeat.
 	Liveness Liveness
+	// StatesWithdrawals is true if the peer states which exports it withdraws and
+	// names the slices of each export (exchangev1alpha1.FeatureWithdrawals), so that
+	// what is merely missing was lost.
+	StatesWithdrawals bool
 	// Properties are the labels of the peer's Secret, which the local administrator
 	// sets. Scopes select clusters by them.
 	Properties map[string]string

@@ -51,6 +51,9 @@ const (
 	LabelExportName      = "comity.dev/export-name"
 	// AnnotationSourceSlice is the name of the slice that was copied or mirrored.
 	AnnotationSourceSlice = "comity.dev/source-slice"
+	// AnnotationEndpointsLeftOut, on a peer's slice in the cache, is how many of its
+	// endpoints were not read because it exceeds a limit. It is never written.
+	AnnotationEndpointsLeftOut = "comity.dev/endpoints-left-out"
 	// AnnotationApplied, on every object that Comity applies, is a digest of the
 	// names of the fields that it applied last. It changes if a field is no longer
 	// applied, and does not if others add fields.
@@ -64,6 +67,16 @@ const (
 	// peers whose Secret carries matching labels; with AnnotationExportTo, to
 	// those that both allow.
 	AnnotationExportToSelector = "comity.dev/export-to-selector"
+	// AnnotationExportPorts, on a ServiceExport, names the ports of the Service that
+	// are exported, separated by commas; all are without it.
+	AnnotationExportPorts = "comity.dev/export-ports"
+	// AnnotationImportFrom, on a Namespace, limits what is imported into it to the
+	// listed clusters; without it, it is imported from every member.
+	AnnotationImportFrom = "comity.dev/import-from"
+	// AnnotationDeniedSince, on an ExportRecord, is since when policies with a grace
+	// period deny the export that is still published: policy=RFC 3339 time, sorted,
+	// separated by commas.
+	AnnotationDeniedSince = "comity.dev/denied-since"
 	// AnnotationPrefer, on a ServiceExport, says which endpoints importers prefer.
 	// PreferLocal is its only value.
 	AnnotationPrefer = "comity.dev/prefer"
@@ -80,9 +93,38 @@ const (
 	// with the same id is refused as long as the Secret exists.
 	AnnotationClusterUID = "comity.dev/cluster-uid"
 	// AnnotationConfirmDeletions, on a peer Secret, is set by an administrator
-	// to confirm held deletions of that peer: an RFC 3339 time. The exports that
-	// disappeared before it are withdrawn.
+	// to confirm held deletions of that peer: an RFC 3339 time. What is held since
+	// before it is removed.
 	AnnotationConfirmDeletions = "comity.dev/confirm-deletions"
+	// AnnotationAcceptedNamespaces lists, on a peer Secret, the namespaces whose
+	// exports are imported from that peer: names and globs, separated by commas.
+	// Without it those of all namespaces are.
+	AnnotationAcceptedNamespaces = "comity.dev/accepted-namespaces"
+	// AnnotationLeaving, on a peer Secret, is set to "true" by `kubectl comity leave`
+	// before it deletes the Secret: what was imported from that peer is removed at
+	// once. What was imported from a peer whose Secret is deleted without it is
+	// kept for a while.
+	AnnotationLeaving = "comity.dev/leaving"
+	// AnnotationExports, on a ServiceImport, lists the exports of which the import
+	// consists, in the order of their precedence, the deciding one first (see
+	// FormatSourceExports).
+	AnnotationExports = "comity.dev/exports"
+	// AnnotationFormerDeciders, on a ServiceImport, lists the exports that decided it
+	// before, in the same form, the last one first.
+	AnnotationFormerDeciders = "comity.dev/former-deciders"
+	// AnnotationWithdrawn, on a derived slice whose endpoints Comity marked not ready
+	// because they do not answer, lists the positions of those that were not ready
+	// before, separated by commas.
+	AnnotationWithdrawn = "comity.dev/withdrawn"
+	// AnnotationConfirmTakeover, on a ServiceImport, is set by an administrator to
+	// the UID of the ServiceExport that may become the deciding one.
+	AnnotationConfirmTakeover = "comity.dev/confirm-takeover"
+	// AnnotationTokenExpiry and AnnotationTokenAudiences, on the ServiceAccount of a
+	// peer, are the lifetime (a Go duration) and the audiences, separated by commas,
+	// of the token that `kubectl comity join` issued for it. A policy of the API
+	// server (config/admission) allows the account no others.
+	AnnotationTokenExpiry    = "comity.dev/token-expiry"
+	AnnotationTokenAudiences = "comity.dev/token-audiences"
 	// AnnotationAdopting, on an object that another pipeline created, means that
 	// Comity is adopting it: Comity manages it already, but labels, annotations
 	// and field ownership of the former owner are still to be removed.

@@ -3,6 +3,8 @@
 
 package model
 
+import "time"
+
 // Publication says whether a local ServiceExport is published.
 type Publication int
 
@@ -62,6 +64,26 @@ const (
 	// ReasonInvalidAnnotation: an annotation of Comity's cannot be read, and its
 	// default holds.
 	ReasonInvalidAnnotation = "InvalidAnnotation"
+	// ReasonTakeoverHeld: another export would become the deciding one and change
+	// the import; it waits for the confirmation of an administrator.
+	ReasonTakeoverHeld = "TakeoverHeld"
+	// ReasonExportJoined is that of an event: an export that is older than the
+	// deciding one agrees with it, and is used.
+	ReasonExportJoined = "ExportJoined"
+	// ReasonDeletionHeld: an export, or one of its slices, was lost by its publisher,
+	// which did not withdraw it; what was imported of it is kept.
+	ReasonDeletionHeld = "DeletionHeld"
+	// ReasonLimitExceeded: a peer publishes more than this cluster reads or writes
+	// of one member; what exists stays as it is.
+	ReasonLimitExceeded = "LimitExceeded"
+	// ReasonPolicyDenied: a policy of the importing cluster denies the import from one
+	// cluster, or annotation comity.dev/import-from of the Namespace does.
+	ReasonPolicyDenied = "PolicyDenied"
+	// ReasonNotEvaluated: the policies could not be evaluated for the import from one
+	// cluster; what was imported stays.
+	ReasonNotEvaluated = "NotEvaluated"
+	// ReasonPolicyWarning: a policy has a warning about the import from one cluster.
+	ReasonPolicyWarning = "PolicyWarning"
 	// ReasonContested: something else keeps changing a derived object.
 	ReasonContested = "Contested"
 )
@@ -74,6 +96,9 @@ type Observation struct {
 	Detail string
 	// Scope is where the local export goes, once published.
 	Scope Scope
+	// WithdrawnAt is when the local export will be withdrawn, which policies deny though
+	// it is still published, or from some clusters; zero otherwise.
+	WithdrawnAt time.Time
 	// Import is the resolved import, nil when no export reaches this cluster.
 	Import *Import
 	// Unsynced are the peers whose exports were not read since start, and which may
@@ -89,4 +114,6 @@ type Observation struct {
 	Sources []Source
 	// Held are the held deletions of exports of this name, sorted by cluster.
 	Held []Hold
+	// Takeover is the one that is held; nil if none is.
+	Takeover *Takeover
 }

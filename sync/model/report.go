@@ -28,13 +28,17 @@ type Report struct {
 	Since time.Time
 }
 
-// Refusal is an export of a cluster that cannot be read here.
+// Refusal is an export of a cluster that is not imported here, whatever the others
+// export.
 type Refusal struct {
 	// Cluster is the exporter.
 	Cluster ClusterID
 	// ExportUID is the ServiceExport that it says it exports.
 	ExportUID types.UID
-	// Field is the first field of its record that is not valid, as a path.
+	// Reason is ReasonInvalidRecord or ReasonNamespaceNotAccepted.
+	Reason string
+	// Field is the first field of its record that is not valid, as a path; empty
+	// for another Reason.
 	Field string
 }
 
@@ -65,14 +69,15 @@ type Source struct {
 	Withdrawn bool
 }
 
-// Hold is a held deletion: so many exports of one cluster disappeared at once that
-// it looks like an accident, and what was imported of them is kept.
+// Hold is a held deletion: the export of one cluster disappeared although that
+// cluster did not withdraw it, and what was imported of it is kept.
 type Hold struct {
 	Cluster ClusterID
-	// Since is when they disappeared. At Until the hold ends, and what was imported
-	// of them is removed unless they are back. Both are this cluster's time.
+	// Since is when this process first found it missing, in this cluster's time. At
+	// Until the hold ends by itself; zero, and thus never, if the cluster states its
+	// withdrawals.
 	Since, Until time.Time
-	// Message says how many of how many disappeared, and how to confirm or undo it.
+	// Message says what disappeared, and how to confirm or undo it.
 	Message string
 }
 
@@ -97,4 +102,10 @@ const (
 	ReasonUnknownCluster = "UnknownCluster"
 	// ReasonInvalidRecord: the importing cluster refuses the record.
 	ReasonInvalidRecord = "InvalidRecord"
+	// ReasonNamespaceNotAccepted: the administrator of the importing cluster accepts
+	// no exports of that namespace from the exporting cluster.
+	ReasonNamespaceNotAccepted = "NamespaceNotAccepted"
+	// ReasonNamespaceMismatch: the namespaces of the two clusters have different
+	// identity labels.
+	ReasonNamespaceMismatch = "NamespaceMismatch"
 )

@@ -75,6 +75,15 @@ func ScopeOfNamespace(namespace metav1.Object) (Scope, error) {
 	return ScopeAll(), nil
 }
 
+// SourcesOfNamespace are the clusters from which is imported into a namespace: those
+// of its annotation comity.dev/import-from, or every cluster.
+func SourcesOfNamespace(namespace metav1.Object) (Scope, error) {
+	if text, set := namespace.GetAnnotations()[AnnotationImportFrom]; set {
+		return ParseScope(text)
+	}
+	return ScopeAll(), nil
+}
+
 // ScopeOfSelector is the scope of the members whose properties match a label
 // selector (comity.dev/export-to-selector): the members there are now, so that
 // it has to be read again when they change. It fails on an empty selector, which
@@ -86,7 +95,7 @@ func ScopeOfSelector(text string, members []Member) (Scope, error) {
 	}
 	selector, err := labels.Parse(text)
 	if err != nil {
-		return Scope{}, fmt.Errorf("%q is no label selector such as \"region=eu,tier!=test\": %w", text, err)
+		return Scope{}, fmt.Errorf("%q is not a label selector such as \"region=eu,tier!=test\": %w", text, err)
 	}
 	var ids []ClusterID
 	for _, m := range members {

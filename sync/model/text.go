@@ -10,13 +10,17 @@ import (
 	"unicode/utf8"
 )
 
-// Bound shortens text to at most that many bytes, at the end of a rune.
+// MaxEventNote is the API server's limit on the note of an event, in bytes.
+const MaxEventNote = 1024
+
+// Bound shortens text to at most that many bytes, at the end of a rune. What is shortened
+// ends with an ellipsis, which has three bytes.
 func Bound(text string, bytes int) string {
 	const ellipsis = "…"
 	if len(text) <= bytes {
 		return text
 	}
-	end := bytes - len(ellipsis)
+	end := max(bytes-len(ellipsis), 0)
 	for end > 0 && !utf8.RuneStart(text[end]) {
 		end--
 	}

@@ -37,6 +37,14 @@ func TestOneLineAndQuoteAreSafeToShow(t *testing.T) {
 			t.Errorf("%d bytes", len(out))
 		}
 	}
+	for _, in := range []string{strings.Repeat("x", 200), strings.Repeat("é", 100), strings.Repeat("x", 199) + "é", strings.Repeat("日本", 100)} {
+		for limit := range 210 {
+			got := Bound(in, limit)
+			if len(got) > max(limit, len("…")) || !utf8.ValidString(got) || (got == in) != (len(in) <= limit) || got != in && !strings.HasSuffix(got, "…") {
+				t.Errorf("at most %d bytes of %q: %q", limit, in, got)
+			}
+		}
+	}
 	if got, want := Quote("a\"\x1b"), `"a\"\x1b"`; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}

@@ -4,9 +4,9 @@
 // Package v1alpha1 holds the records that members publish in their exchange
 // namespaces, exchange.comity.dev/v1alpha1.
 //
-// A record says what its publisher chose to share and nothing about the cluster
-// that wrote it: a reader knows whose record it is from the credential with
-// which it was read. The types hold no behaviour.
+// A record contains what its publisher chose to share. It does not identify the
+// publisher: a reader identifies the cluster by the credential with which it read
+// the record. The types hold no behaviour.
 //
 // +kubebuilder:object:generate=true
 // +groupName=exchange.comity.dev

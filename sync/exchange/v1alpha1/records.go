@@ -11,8 +11,8 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
-// ExportRecordSpec is one exported Service as every reader of the record's
-// namespace may know it.
+// ExportRecordSpec describes one exported Service to the readers of the record's
+// namespace.
 type ExportRecordSpec struct {
 	// service is the namespace and name of the exported Service.
 	Service ServiceReference `json:"service"`
@@ -33,16 +33,16 @@ type ExportRecordSpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=2
 	IPFamilies []corev1.IPFamily `json:"ipFamilies,omitempty"`
-	// sessionAffinity is the Service's.
+	// sessionAffinity is that of the Service.
 	// +optional
 	SessionAffinity corev1.ServiceAffinity `json:"sessionAffinity,omitempty"`
-	// sessionAffinityConfig is the Service's.
+	// sessionAffinityConfig is that of the Service.
 	// +optional
 	SessionAffinityConfig *corev1.SessionAffinityConfig `json:"sessionAffinityConfig,omitempty"`
-	// internalTrafficPolicy is the Service's.
+	// internalTrafficPolicy is that of the Service.
 	// +optional
 	InternalTrafficPolicy *corev1.ServiceInternalTrafficPolicy `json:"internalTrafficPolicy,omitempty"`
-	// trafficDistribution is the Service's.
+	// trafficDistribution is that of the Service.
 	// +optional
 	TrafficDistribution *string `json:"trafficDistribution,omitempty"`
 	// labels are ServiceExport.spec.exportedLabels.
@@ -55,18 +55,37 @@ type ExportRecordSpec struct {
 	// first (annotation comity.dev/prefer: local on the ServiceExport).
 	// +optional
 	PreferLocal bool `json:"preferLocal,omitempty"`
-	// selector is the Service's, for importers that maintain selectors. It is
-	// published only where the exporter maintains them too.
+	// selector is that of the Service, for importers with --selectors=maintain. It is
+	// published only if the exporter has this setting too.
 	// +optional
 	Selector map[string]string `json:"selector,omitempty"`
-	// targets say where in a pod the traffic to each port goes; published with
-	// selector only.
+	// targets are the target ports in the pods; published only with selector.
 	// +optional
 	// +listType=atomic
 	Targets []Target `json:"targets,omitempty"`
+	// withdrawn states that the ServiceExport exportUID is no longer exported to
+	// the readers of the record's namespace. Such a record has no ports and no
+	// properties, and is deleted once no member imports the export any more. A
+	// record that is missing states nothing. Readers that do not know the field
+	// refuse the record, because it has no ports.
+	// +optional
+	Withdrawn bool `json:"withdrawn,omitempty"`
+	// slices are the names of the EndpointSlices of the Service of which a copy
+	// is published. A copy that is named here and missing was lost; one that is not
+	// named was removed by the publisher.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=2000
+	// +kubebuilder:validation:items:MaxLength=253
+	Slices []string `json:"slices,omitempty"`
+	// namespace is what the NamespaceRecord of the Service's namespace says, for
+	// readers that compare namespaces before they import. If it is not set, the
+	// NamespaceRecord applies.
+	// +optional
+	Namespace *NamespaceRecordSpec `json:"namespace,omitempty"`
 }
 
-// Target is where in a pod the traffic to one port goes.
+// Target is the target port in the pods of one port of the Service.
 type Target struct {
 	Port int32 `json:"port"`
 	// +kubebuilder:validation:Enum=TCP;UDP;SCTP
@@ -91,6 +110,7 @@ type ServiceReference struct {
 // +kubebuilder:printcolumn:name="Namespace",type=string,JSONPath=`.spec.service.namespace`
 // +kubebuilder:printcolumn:name="Service",type=string,JSONPath=`.spec.service.name`
 // +kubebuilder:printcolumn:name="Type",type=string,JSONPath=`.spec.type`
+// +kubebuilder:printcolumn:name="Withdrawn",type=boolean,JSONPath=`.spec.withdrawn`
 type ExportRecord struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -107,8 +127,8 @@ type ExportRecordList struct {
 	Items []ExportRecord `json:"items"`
 }
 
-// ImportRecordSpec is what the publisher says of importing one export of one
-// other cluster, the only reader of the record's namespace.
+// ImportRecordSpec describes how the publisher imports one export of one other
+// cluster, which is the only reader of the record's namespace.
 type ImportRecordSpec struct {
 	// service is the namespace and name of the exported Service.
 	Service ServiceReference `json:"service"`
@@ -116,13 +136,14 @@ type ImportRecordSpec struct {
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=128
 	ExportUID types.UID `json:"exportUID"`
-	// imported is true if the export contributes to the import there.
+	// imported is true if the export contributes to the import of the publisher.
 	Imported bool `json:"imported"`
-	// reason is Imported, or why the export is not, or why only in part, in one word.
+	// reason is Imported, or one word for why the export is not imported, or only in
+	// part.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
 	Reason string `json:"reason"`
-	// message says more; empty if reason is Imported.
+	// message explains the reason; empty if it is Imported.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
@@ -130,9 +151,9 @@ type ImportRecordSpec struct {
 	Since metav1.Time `json:"since"`
 }
 
-// ImportRecord is what one cluster says of importing one export of another. It
-// stands in the exchange namespace that the exporter alone reads, and has the
-// name of the ExportRecord.
+// ImportRecord describes how one cluster imports one export of another. It is in the
+// exchange namespace that only the exporter reads, and has the name of the
+// ExportRecord.
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:shortName=imprec
 // +kubebuilder:printcolumn:name="Namespace",type=string,JSONPath=`.spec.service.namespace`
@@ -155,7 +176,8 @@ type ImportRecordList struct {
 	Items []ImportRecord `json:"items"`
 }
 
-// NamespaceRecordSpec says that the publisher has a namespace of the record's name.
+// NamespaceRecordSpec describes a namespace of the publisher that has the record's
+// name.
 type NamespaceRecordSpec struct {
 	// labels are the namespace's identity labels, by which namespace sameness is checked.
 	// +optional
@@ -181,7 +203,7 @@ type NamespaceRecordList struct {
 	Items []NamespaceRecord `json:"items"`
 }
 
-// MemberRecordSpec is what a member says of itself.
+// MemberRecordSpec describes a member.
 type MemberRecordSpec struct {
 	// clusterID is the member's id. A reader that expects another refuses the peer.
 	// +kubebuilder:validation:MinLength=1
@@ -190,17 +212,17 @@ type MemberRecordSpec struct {
 	// clusterSet is the set that the member belongs to.
 	// +kubebuilder:validation:MinLength=1
 	ClusterSet string `json:"clusterSet"`
-	// version is Comity's.
+	// version is that of Comity.
 	// +optional
 	Version string `json:"version,omitempty"`
 	// clusterUID is the UID of the member's kube-system namespace. A reader
-	// that knows the member by another one refuses it: the id was reused.
+	// that has recorded another UID for the member refuses it: the id was reused.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=128
 	ClusterUID types.UID `json:"clusterUID,omitempty"`
 	// podCIDRs and serviceCIDRs are the member's address ranges, as far as it
-	// knows them. They are its claim: what is accepted, readers decide.
+	// knows them. Each reader decides which ranges it accepts.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
@@ -209,11 +231,24 @@ type MemberRecordSpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	ServiceCIDRs []string `json:"serviceCIDRs,omitempty"`
+	// features are capabilities that the first version of Comity did not have.
+	// Readers ignore those that they do not know.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MaxLength=64
+	Features []string `json:"features,omitempty"`
 }
 
-// MemberRecord is written once everything that a member shares at start is
-// published: where it is missing, an empty exchange means "not known yet" and
-// not "nothing is exported". Its name is the member's id.
+// FeatureWithdrawals is an entry of MemberRecordSpec.Features: the member states the
+// withdrawal of an export (ExportRecordSpec.Withdrawn) and names the slices of an
+// export (ExportRecordSpec.Slices), so that an object that is merely missing was
+// lost.
+const FeatureWithdrawals = "Withdrawals"
+
+// MemberRecord is written once a member has published everything that it shared when
+// it started. While it is missing, an empty exchange means that the exports are not
+// known yet, and not that nothing is exported. Its name is the member's id.
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:shortName=memrec
 // +kubebuilder:printcolumn:name="Set",type=string,JSONPath=`.spec.clusterSet`

@@ -1,0 +1,51 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// SourceExport is one export of which an import that exists here consists.
+type SourceExport struct {
+	Cluster ClusterID
+	// UID and CreatedAt are those of the ServiceExport; empty if they are not known,
+	// as of an import that an earlier version of Comity made.
+	UID       types.UID
+	CreatedAt time.Time
+}
+
+// FormatSourceExports is the value of AnnotationExports: "a/<uid>/<creation time>",
+// separated by commas, in the order given.
+func FormatSourceExports(exports []SourceExport) string {
+	parts := make([]string, len(exports))
+	for i, e := range exports {
+		parts[i] = fmt.Sprintf("%s/%s/%s", e.Cluster, e.UID, e.CreatedAt.UTC().Format(time.RFC3339))
+	}
+	return strings.Join(parts, ",")
+}
+
+// ParseSourceExports reads the value of AnnotationExports. The items that cannot be
+// read, because somebody changed them, are left out: of what they named, nothing
+// but its cluster is known, from the objects that exist.
+func ParseSourceExports(text string) []SourceExport {
+	var out []SourceExport
+	for item := range strings.SplitSeq(text, ",") {
+		parts := strings.Split(item, "/")
+		if len(parts) != 3 || parts[1] == "" {
+			continue
+		}
+		id, err := ParseClusterID(parts[0])
+		created, bad := time.Parse(time.RFC3339, parts[2])
+		if err != nil || bad != nil {
+			continue
+		}
+		out = append(out, SourceExport{Cluster: id, UID: types.UID(parts[1]), CreatedAt: created.UTC()})
+	}
+	return out
+}
