@@ -60,34 +60,45 @@ func New(c client.Client, registry prometheus.Registerer) *Applier {
 // Through returns an Applier that writes with c and shares the metric of a.
 func (a *Applier) Through(c client.Client) *Applier { return &Applier{client: c, writes: a.writes} }
 
-// Apply makes the writes in order and stops at the first that fails. It returns
-// the objects that were created or updated, in order and as the API server stored
-// them, also if there is an error. The error is an *Error, or wraps that of ctx.
+// Apply makes the writes in order and stops at the first that fails, unless the API
+// server refuses it and it has a plan.Action.Source: such a one costs only that
+// source. After it, only the actions with plan.Action.AfterAll are left out. Apply
+// returns the objects that were created or updated, in order and as the API server
+// stored them, also if there is an error. The error joins one *Error for each write
+// that failed, that at which Apply stopped first; or it wraps that of ctx.
 func (a *Applier) Apply(ctx context.Context, actions []plan.Action) ([]plan.Object, error) {
 	var applied []plan.Object
+	var refused []error
 	for _, action := range actions {
 		if err := ctx.Err(); err != nil {
 			return applied, fmt.Errorf("%s: %w", action, err)
 		}
+		if action.AfterAll && len(refused) > 0 {
+			continue
+		}
 		object, err := a.one(ctx, action)
 		kind := action.Object.GetObjectKind().GroupVersionKind().Kind
-		if err != nil {
-			class := classify(action.Verb, err)
-			a.writes.WithLabelValues(kind, action.Verb.String(), string(class)).Inc()
-			return applied, &Error{Action: action, Class: class, err: err}
+		if err == nil {
+			a.writes.WithLabelValues(kind, action.Verb.String(), "ok").Inc()
+			if object != nil {
+				applied = append(applied, object)
+			}
+			continue
 		}
-		a.writes.WithLabelValues(kind, action.Verb.String(), "ok").Inc()
-		if object != nil {
-			applied = append(applied, object)
+		failed := &Error{Action: action, Class: classify(action.Verb, err), err: err}
+		a.writes.WithLabelValues(kind, action.Verb.String(), string(failed.Class)).Inc()
+		if failed.Class != Refused || action.Source == "" {
+			return applied, errors.Join(append([]error{failed}, refused...)...)
 		}
+		refused = append(refused, failed)
 	}
-	return applied, nil
+	return applied, errors.Join(refused...)
 }
 
 func (a *Applier) one(ctx context.Context, action plan.Action) (plan.Object, error) {
 	switch action.Verb {
 	case plan.Create:
-		return a.patch(ctx, action, "resourceVersion", neverVersion)
+		return a.patch(ctx, action, precondition{version: neverVersion})
 	case plan.Update, plan.Adopt:
 		return a.update(ctx, action)
 	case plan.Delete:
@@ -107,7 +118,11 @@ func (a *Applier) update(ctx context.Context, action plan.Action) (plan.Object, 
 			return nil, fmt.Errorf("strip: %w", err)
 		}
 	}
-	applied, err := a.patch(ctx, action, "uid", string(action.UID), client.ForceOwnership)
+	as := precondition{uid: action.UID}
+	if action.Verb == plan.Update && action.Strip == nil {
+		as.version = action.ResourceVersion
+	}
+	applied, err := a.patch(ctx, action, as, client.ForceOwnership)
 	if err != nil || action.Verb != plan.Adopt {
 		return applied, err
 	}
@@ -146,11 +161,18 @@ func (a *Applier) merge(ctx context.Context, action plan.Action, patch map[strin
 	return a.send(ctx, action, client.RawPatch(types.MergePatchType, data))
 }
 
-// patch applies the object with one precondition in its metadata. It encodes the
+// precondition is which object a write is for. A version without a UID does not keep an
+// apply from creating an object that is not there.
+type precondition struct {
+	uid     types.UID
+	version string // any if empty
+}
+
+// patch applies the object with the precondition in its metadata. It encodes the
 // object itself, because the usual encoding would apply status and
 // creationTimestamp, too.
-func (a *Applier) patch(ctx context.Context, action plan.Action, precondition, value string, opts ...client.PatchOption) (plan.Object, error) {
-	body, err := encode(action.Object, precondition, value)
+func (a *Applier) patch(ctx context.Context, action plan.Action, as precondition, opts ...client.PatchOption) (plan.Object, error) {
+	body, err := encode(action.Object, as)
 	if err != nil {
 		return nil, err
 	}
@@ -177,14 +199,14 @@ func (a *Applier) send(ctx context.Context, action plan.Action, patch client.Pat
 	return into, nil
 }
 
-func encode(object plan.Object, precondition, value string) ([]byte, error) {
+func encode(object plan.Object, as precondition) ([]byte, error) {
 	if slice, ok := object.(*discoveryv1.EndpointSlice); ok {
-		return encodeSlice(slice, precondition, value)
+		return encodeSlice(slice, as)
 	}
-	return encodeAny(object, precondition, value)
+	return encodeAny(object, as)
 }
 
-func encodeAny(object plan.Object, precondition, value string) ([]byte, error) {
+func encodeAny(object plan.Object, as precondition) ([]byte, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 	if err != nil {
 		return nil, fmt.Errorf("encode: %w", err)
@@ -197,7 +219,12 @@ func encodeAny(object plan.Object, precondition, value string) ([]byte, error) {
 	for _, field := range []string{"creationTimestamp", "managedFields", "uid", "resourceVersion", "generation"} {
 		delete(metadata, field)
 	}
-	metadata[precondition] = value
+	if as.uid != "" {
+		metadata["uid"] = string(as.uid)
+	}
+	if as.version != "" {
+		metadata["resourceVersion"] = as.version
+	}
 	dropNulls(content)
 	if spec, ok := content["spec"].(map[string]any); ok {
 		dropNulls(spec)
@@ -208,17 +235,9 @@ func encodeAny(object plan.Object, precondition, value string) ([]byte, error) {
 // encodeSlice does the same faster for EndpointSlices, which are written most often
 // and may have hundreds of endpoints. Their usual encoding can be used, because
 // they have no status.
-func encodeSlice(slice *discoveryv1.EndpointSlice, precondition, value string) ([]byte, error) {
+func encodeSlice(slice *discoveryv1.EndpointSlice, as precondition) ([]byte, error) {
 	out := *slice
-	out.CreationTimestamp, out.ManagedFields, out.UID, out.ResourceVersion, out.Generation = metav1.Time{}, nil, "", "", 0
-	switch precondition {
-	case "uid":
-		out.UID = types.UID(value)
-	case "resourceVersion":
-		out.ResourceVersion = value
-	default:
-		return nil, fmt.Errorf("encode: unknown precondition %q", precondition)
-	}
+	out.CreationTimestamp, out.ManagedFields, out.UID, out.ResourceVersion, out.Generation = metav1.Time{}, nil, as.uid, as.version, 0
 	if out.Endpoints == nil { // the API server refuses null
 		out.Endpoints = []discoveryv1.Endpoint{}
 	}

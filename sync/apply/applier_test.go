@@ -158,6 +158,7 @@ func TestEveryWriteCarriesAPrecondition(t *testing.T) {
 	applied, err := New(s, nil).Apply(context.Background(), []plan.Action{
 		{Verb: plan.Create, Object: slice("new")},
 		{Verb: plan.Update, Object: service("old"), UID: "u-1"},
+		{Verb: plan.Update, Object: service("read"), UID: "u-3", ResourceVersion: "8"},
 		{Verb: plan.Delete, Object: slice("gone"), UID: "u-2", ResourceVersion: "7"},
 	})
 	if err != nil {
@@ -172,12 +173,17 @@ func TestEveryWriteCarriesAPrecondition(t *testing.T) {
 			"apiVersion": "v1", "kind": "Service", "spec": map[string]any{"type": "ClusterIP"},
 			"metadata": map[string]any{"namespace": "shop", "name": "old", "uid": "u-1"},
 		}},
+		{Verb: applyPatch, Name: "read", Owner: "comity", Force: true, Body: map[string]any{
+			"apiVersion": "v1", "kind": "Service", "spec": map[string]any{"type": "ClusterIP"},
+			// The version alone would let the apply create what is not there any more.
+			"metadata": map[string]any{"namespace": "shop", "name": "read", "uid": "u-3", "resourceVersion": "8"},
+		}},
 		{Verb: "delete", Name: "gone", UID: "u-2", Version: "7"},
 	}
 	if diff := cmp.Diff(want, s.sent); diff != "" {
 		t.Errorf("(-want +sent):\n%s", diff)
 	}
-	if len(applied) != 2 || applied[1].GetUID() != "given-by-the-server" || applied[1].GetObjectKind().GroupVersionKind().Kind != "Service" {
+	if len(applied) != 3 || applied[1].GetUID() != "given-by-the-server" || applied[1].GetObjectKind().GroupVersionKind().Kind != "Service" {
 		t.Errorf("applied %v", applied)
 	}
 }

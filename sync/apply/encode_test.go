@@ -38,20 +38,21 @@ func full(endpoints int) *discoveryv1.EndpointSlice {
 
 func TestASliceIsEncodedAsAnyObjectIs(t *testing.T) {
 	for _, c := range []struct {
-		name                string
-		slice               *discoveryv1.EndpointSlice
-		precondition, value string
+		name  string
+		slice *discoveryv1.EndpointSlice
+		as    precondition
 	}{
-		{"an update of all that there is", full(2), "uid", "u-1"},
-		{"a create of all that there is", full(2), "resourceVersion", "1"},
-		{"no endpoints and no ports", slice("empty"), "uid", "u-1"},
+		{"an update of all that there is", full(2), precondition{uid: "u-1"}},
+		{"an update of one version", full(2), precondition{"u-1", "7"}},
+		{"a create of all that there is", full(2), precondition{version: "1"}},
+		{"no endpoints and no ports", slice("empty"), precondition{uid: "u-1"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			want, err := encodeAny(c.slice, c.precondition, c.value)
+			want, err := encodeAny(c.slice, c.as)
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := encode(c.slice, c.precondition, c.value)
+			got, err := encode(c.slice, c.as)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -74,8 +75,8 @@ func fields(t *testing.T, text []byte) map[string]any {
 func BenchmarkEncode(b *testing.B) {
 	s := full(100)
 	for name, encoder := range map[string]func() ([]byte, error){
-		"slice": func() ([]byte, error) { return encode(s, "uid", "u-1") },
-		"any":   func() ([]byte, error) { return encodeAny(s, "uid", "u-1") },
+		"slice": func() ([]byte, error) { return encode(s, precondition{uid: "u-1"}) },
+		"any":   func() ([]byte, error) { return encodeAny(s, precondition{uid: "u-1"}) },
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()

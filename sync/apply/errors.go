@@ -6,12 +6,15 @@ package apply
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/plan"
 )
 
@@ -51,13 +54,60 @@ func (e *Error) Error() string { return fmt.Sprintf("%s: %v", e.Action, e.err) }
 func (e *Error) Unwrap() error { return e.err }
 
 // ClassOf returns the class of the first Error in err's chain, and Unavailable if
-// there is none.
+// there is none. Of the error of Apply that is the class of the write at which it
+// stopped, if it did.
 func ClassOf(err error) Class {
 	var e *Error
 	if errors.As(err, &e) {
 		return e.Class
 	}
 	return Unavailable
+}
+
+// Errors returns the Errors that the errors of Apply join, in order; none if there is
+// none among them.
+func Errors(err error) []*Error {
+	if joined, is := err.(interface{ Unwrap() []error }); is {
+		var out []*Error
+		for _, one := range joined.Unwrap() {
+			out = append(out, Errors(one)...)
+		}
+		return out
+	}
+	var failed *Error
+	if errors.As(err, &failed) {
+		return []*Error{failed}
+	}
+	return nil
+}
+
+// Refusals returns the problems with an import that the refused writes in the error
+// of Apply are. Of each source cluster there is one, sorted by cluster.
+func Refusals(err error) []model.Problem {
+	refused := map[model.ClusterID][]string{}
+	for _, e := range Errors(err) {
+		if e.Class == Refused {
+			refused[e.Action.Source] = append(refused[e.Action.Source], e.Error())
+		}
+	}
+	var out []model.Problem
+	for _, source := range slices.Sorted(maps.Keys(refused)) {
+		texts := refused[source]
+		message := texts[0]
+		if source != "" {
+			message = fmt.Sprintf("the API server refuses %s of cluster %s, whose endpoints in it are missing or as they were: %s",
+				plural(len(texts)), source, texts[0])
+		}
+		out = append(out, model.Problem{Reason: model.ReasonRefused, Cluster: source, Message: message})
+	}
+	return out
+}
+
+func plural(n int) string {
+	if n == 1 {
+		return "an EndpointSlice"
+	}
+	return fmt.Sprintf("%d EndpointSlices", n)
 }
 
 // classify follows this table; the first match wins:

@@ -14,9 +14,10 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// Destinations are the clusters in the scope of a local export, sorted, without
-// this one, and what each reports of importing it; false as long as it is not
-// known where the export goes. Reports about an earlier export of the same name,
+// Destinations are the clusters in the scope of a local export, sorted, and what each
+// reports of importing it. This cluster is among them only if a takeover that concerns
+// the export is on hold here. The result is false as long as it is not known where the
+// export goes. Reports about an earlier export of the same name,
 // one with another UID, are ignored.
 func Destinations(self model.ClusterID, seen model.Observation, members []model.Member, reports []model.Report, uid types.UID) ([]model.Destination, bool) {
 	if seen.Publication != model.Published && (seen.Publication != model.PublicationFailed || seen.Scope.Empty()) {
@@ -44,7 +45,13 @@ func Destinations(self model.ClusterID, seen model.Observation, members []model.
 	for _, id := range seen.Scope.Clusters() {
 		if id != self && !known[id] {
 			out = append(out, model.Destination{Cluster: id, Reason: model.ReasonUnknownCluster, Message: fmt.Sprintf(
-				"no cluster %s is joined; join it, or take it out of the scope of the export", id)})
+				"no cluster %s is joined; join it, or remove it from the scope of the export", id)})
+		}
+	}
+	if seen.Takeover != nil && seen.Import != nil {
+		// Here no ImportRecord says it.
+		if message := seen.Takeover.ReportTo(self, self, seen.Import.Key); message != "" {
+			out = append(out, model.Destination{Cluster: self, Imported: true, Reason: model.ReasonTakeoverHeld, Message: message})
 		}
 	}
 	slices.SortFunc(out, func(a, b model.Destination) int { return cmp.Compare(a.Cluster, b.Cluster) })

@@ -6,6 +6,6 @@
 // It takes a view: plain values that were read of one export, one import or one
 // report. It gives the input of package plan, and what to report of the key. The
 // controllers and the simulator call the same functions. It is pure: the same
-// view always gives the same decision. It follows KEP-1645 and DESIGN's rule that
-// what was not read is never taken for absent.
+// view always gives the same decision. It follows KEP-1645 and the rule
+// that what was not read is never treated as absent.
 package decide

@@ -4,6 +4,7 @@
 package decide
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -109,11 +110,31 @@ func TestWhatIsPublishedOfAnExport(t *testing.T) {
 
 func TestAWriteThatFailedIsNoPublication(t *testing.T) {
 	published := ExportFinding{Publication: model.Published}
-	if got := published.AfterWrite(nil, nil); got.Publication != model.Published || got.Detail != "" || !got.IsFinal() {
+	if got := published.AfterWrite(nil, nil); got.Publication != model.Published || got.Detail != "" {
 		t.Errorf("without a problem: %+v", got)
 	}
 	obstacle := published.AfterWrite([]model.Problem{{Message: "in the way"}}, nil)
-	if obstacle.Publication != model.PublicationFailed || obstacle.Detail != "in the way" || obstacle.IsFinal() {
+	if obstacle.Publication != model.PublicationFailed || obstacle.Detail != "in the way" {
 		t.Errorf("with an object in the way: %+v", obstacle)
+	}
+}
+
+func TestTheFirstPassWaitsForWhatMayStillBePublished(t *testing.T) {
+	missing := func(v *ExportView) { v.Unavailable = map[string]string{"comity-a-to-b": "missing"} }
+	for name, tc := range map[string]struct {
+		decided  ExportDecision
+		problems []model.Problem
+		err      error
+		done     bool
+	}{
+		"published":                           {Export(exported()), nil, nil, true},
+		"a write failed":                      {Export(exported()), nil, errors.New("down"), false},
+		"a foreign object is in the way":      {Export(exported()), []model.Problem{{}}, nil, false},
+		"an exchange namespace is missing":    {Export(exported(to("b"), missing)), nil, nil, false},
+		"a cluster in the scope never joined": {Export(exported(to("b,mars"))), nil, nil, true},
+	} {
+		if got := tc.decided.IsDone(tc.problems, tc.err); got != tc.done {
+			t.Errorf("%s: done: %v, want %v", name, got, tc.done)
+		}
 	}
 }

@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/sync/exchange"
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/merge"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/plan"
@@ -38,12 +40,40 @@ type ImportView struct {
 	Exports       []model.Export
 	Slices        map[model.ClusterID][]*discoveryv1.EndpointSlice
 	SliceProblems []model.Problem
-	// Held are the deletions that are held.
+	// NotAccepted are the members, synced or not, whose exports the administrator
+	// does not accept.
+	NotAccepted []model.ClusterID
+	// Verdicts are what the policies with stage Import answer, by source cluster: for
+	// Exports, and for the clusters that contribute. One that is missing is
+	// NotEvaluated. nil: there are no such policies.
+	Verdicts map[model.ClusterID]decision.Verdict
+	// Namespaces are the namespaces of that name of the members. IdentityLabels are
+	// the labels that must be the same on both sides; none compares nothing.
+	Namespaces     []model.MemberNamespace
+	IdentityLabels []string
+	// Held are the deletions that are held, those of Missing of which the
+	// administrator has not confirmed the deletion.
 	Held []model.Hold
 	// Current is what exists of the import, whoever made it.
 	Current plan.Current
-	// Unanswered are the lost clusters of which no endpoint answers a probe.
-	Unanswered []model.ClusterID
+	// OwnRecords are what the exchange holds of the own export; read only if
+	// NeedsOwnRecords.
+	OwnRecords []*exchangev1alpha1.ExportRecord
+	// Definition is that of ServiceExports; read only if NeedsOwnDefinition.
+	Definition Definition
+	// TakeoverHold is how long a takeover is held: see model.HoldUntilConfirmed.
+	// TakeoverSince is when this process first held the one by an export.
+	// FormedWithout are the members that were not read when the import was made, and
+	// of which nothing has been imported since.
+	TakeoverHold  time.Duration
+	TakeoverSince map[ExportID]time.Time
+	FormedWithout []model.ClusterID
+	Now           time.Time
+	// Unanswered are the probed clusters of which no endpoint answers, Answered those
+	// of which one does.
+	Unanswered, Answered []model.ClusterID
+	// Accepted are the addresses that are accepted from members now, as far as known.
+	Accepted map[model.ClusterID]exchange.Filter
 }
 
 // Contested is a derived object that something else keeps changing back.
@@ -66,6 +96,8 @@ type ImportFinding struct {
 	Problems  []model.Problem
 	Sources   []model.Source
 	Held      []model.Hold
+	// Takeover is the one that is held; nil if none is.
+	Takeover *model.Takeover
 }
 
 // IsEmpty reports whether there is nothing to report of the key.
@@ -80,11 +112,28 @@ type ImportDecision struct {
 	// Write is false where nothing may be written: the namespace is missing,
 	// going or reserved, or another implementation imports.
 	Write bool
+	// OwnExportLost is true if what this cluster itself contributes is kept though its
+	// ServiceExport was not found.
+	OwnExportLost bool
 	// HasNamespace is false if what existed here went with its namespace.
 	HasNamespace bool
 	Finding      ImportFinding
-	// Probe are the endpoints to probe of lost clusters.
+	// Probe are the endpoints to probe: of lost clusters, of held exports and of
+	// lost slices.
 	Probe map[model.ClusterID][]netip.AddrPort
+	// Joined are exports that serve from now on, although KEP-1645 would let them
+	// decide: they agree with those of which the import consists.
+	Joined []model.SourceExport
+	// TakeoverSince and FormedWithout are for the view of the next decision, once
+	// this one was applied. At Takeover.Until it is to be decided again.
+	TakeoverSince map[ExportID]time.Time
+	FormedWithout []model.ClusterID
+	// NotEvaluated is true if policies could not be evaluated for a source, so that it
+	// is to be decided again.
+	NotEvaluated bool
+	// WithdrawnAt is when the own export will be withdrawn, which policies deny; zero
+	// if it is not denied, or does not count any more.
+	WithdrawnAt time.Time
 }
 
 // ReadTwice are the members as two reads found them, one before and one after
@@ -106,22 +155,29 @@ func ReadTwice(before, after []model.Member) []model.Member {
 // Import decides what one import should be. Whether this cluster's own export
 // counts, policies decide; while they could not be evaluated, what exists here of
 // it stays. The same holds for members that were not read, and for held deletions.
+// Of members of which the namespace is not accepted, or which policies deny, nothing
+// stays.
 func Import(v ImportView) ImportDecision {
+	problems := v.policyProblems()
+	v.NotAccepted = v.Refused()
+	v.Held = slices.DeleteFunc(slices.Clone(v.Held), func(h model.Hold) bool { return slices.Contains(v.NotAccepted, h.Cluster) })
 	local := v.Local
 	in := plan.ImportInput{
 		Key: local.Key, Self: v.Self, Sources: map[model.ClusterID][]*discoveryv1.EndpointSlice{},
 		LocalCluster: v.LocalCluster, MaintainSelectors: v.MaintainSelectors, Takeover: v.Takeover,
 	}
-	found := ImportFinding{Exported: local.Export != nil, Held: v.Held, Problems: slices.Clone(v.SliceProblems)}
+	found := ImportFinding{Exported: local.Export != nil, Held: v.Held, Problems: v.sliceProblems()}
 	liveness := map[model.ClusterID]model.Liveness{v.Self: {State: model.Connected}}
 	for _, m := range v.Members {
 		liveness[m.ID] = m.Liveness
-		if !m.Synced {
+		if !m.Synced && !slices.Contains(v.NotAccepted, m.ID) {
 			found.Unsynced = append(found.Unsynced, m.ID)
 		}
 	}
 	slices.Sort(found.Unsynced)
-	exports := slices.Clone(v.Exports)
+	others := v.importable()
+	exports := others.exports
+	found.Problems = slices.Concat(found.Problems, problems, others.problems)
 	for _, e := range exports {
 		in.Sources[e.Cluster] = v.Slices[e.Cluster]
 	}
@@ -130,20 +186,53 @@ func Import(v ImportView) ImportDecision {
 		if _, err := exchange.Prefer(local.Export); err != nil {
 			found.Problems = append(found.Problems, model.Problem{Reason: model.ReasonInvalidAnnotation, Message: err.Error()})
 		}
+		shared, missing, _ := exchange.Ports(local.Export, local.Service) // ownExport has found no error
+		if missing != "" {
+			found.Problems = append(found.Problems, model.Problem{Reason: model.ReasonInvalidAnnotation, Message: missing})
+		}
 		exports = append(exports, own)
-		in.Sources[v.Self] = withoutHostNames(local.Slices)
+		in.Sources[v.Self] = sharedSlices(local.Slices, shared)
 	case decision.NotEvaluated:
 		found.Unsynced = append(found.Unsynced, v.Self)
 	}
-	in.Unsynced = slices.Clone(found.Unsynced)
-	for _, hold := range v.Held {
-		if !slices.Contains(in.Unsynced, hold.Cluster) {
-			in.Unsynced = append(in.Unsynced, hold.Cluster)
+	in.Unsynced = union(found.Unsynced, v.heldClusters(), others.kept)
+	ordered := v.precedence(exports, in.Unsynced)
+	in.Desired, found.Conflicts = merge.ResolveInOrder(ordered.ordered)
+	in.History, found.Takeover = ordered.history, ordered.held
+	found.Problems = append(found.Problems, ordered.problems...)
+	found.Resolved = in.Desired
+	d := v.complete(in, found, liveness)
+	d.NotEvaluated = slices.ContainsFunc(problems, func(p model.Problem) bool { return p.Reason == model.ReasonNotEvaluated })
+	d.WithdrawnAt = v.ownWithdrawnAt()
+	d.OwnExportLost = local.Export == nil && slices.Contains(found.Unsynced, v.Self)
+	if d.Write && !v.isKept(in) {
+		d.Joined = ordered.joined
+	}
+	return d
+}
+
+// sliceProblems are those of members of which something may be imported.
+func (v ImportView) sliceProblems() []model.Problem {
+	return slices.DeleteFunc(slices.Clone(v.SliceProblems), func(p model.Problem) bool { return slices.Contains(v.NotAccepted, p.Cluster) })
+}
+
+func (v ImportView) heldClusters() []model.ClusterID {
+	out := make([]model.ClusterID, len(v.Held))
+	for i, hold := range v.Held {
+		out[i] = hold.Cluster
+	}
+	return out
+}
+
+// union is every cluster of the lists once, in their order.
+func union(lists ...[]model.ClusterID) []model.ClusterID {
+	var out []model.ClusterID
+	for _, id := range slices.Concat(lists...) {
+		if !slices.Contains(out, id) {
+			out = append(out, id)
 		}
 	}
-	in.Desired, found.Conflicts = merge.Resolve(exports)
-	found.Resolved = in.Desired
-	return v.complete(in, found, liveness)
+	return out
 }
 
 // complete adds what depends on what exists here.
@@ -162,35 +251,62 @@ func (v ImportView) complete(in plan.ImportInput, found ImportFinding, liveness 
 	d.Finding.Sources = sources(in, liveness)
 	var problems []model.Problem
 	in.OnLost, problems = onLost(in.Key, v.Current, v.Local.Namespace)
-	d.Probe = probeTargets(in, d.Finding.Sources)
+	in.LostSlices = v.lostSlices(in)
+	d.Finding.Problems = append(d.Finding.Problems, lostSliceProblems(in)...)
+	whole := wholeTargets(in, d.Finding.Sources, v.heldClusters())
+	d.Probe = withLostSlices(whole, in)
 	for _, id := range v.Unanswered {
-		if _, lost := d.Probe[id]; lost {
+		if _, lost := whole[id]; lost {
 			in.Lost = append(in.Lost, id)
+		} else if _, lost := d.Probe[id]; lost {
+			in.LostSlicesDown = append(in.LostSlicesDown, id)
 		}
 	}
+	in.Answers, in.Accepted = v.Answered, v.Accepted
 	d.Finding.Problems = append(d.Finding.Problems, problems...)
 	d.Plan, d.Write = in, true
+	d.FormedWithout = v.formedWithout(in, found.Unsynced)
+	if held := found.Takeover; held != nil && !held.Until.IsZero() {
+		d.TakeoverSince = map[ExportID]time.Time{{held.By.Cluster, held.By.UID}: held.Until.Add(-v.TakeoverHold)}
+	}
 	return d
 }
 
 // ownExport is this cluster's export, and whether it counts: NotEvaluated if
-// policies could not be evaluated, Denied also if there is nothing to export.
+// policies could not be evaluated or the ServiceExport was lost, Denied also if there
+// is nothing to export. One that is denied counts for as long as it is published.
 func ownExport(v ImportView) (model.Export, decision.Outcome) {
-	if v.Local.Export == nil {
+	switch {
+	case v.Local.Export == nil && v.ownExportIsLost():
+		return model.Export{}, decision.NotEvaluated
+	case v.Local.Export == nil:
 		return model.Export{}, decision.Denied
 	}
 	export, err := modelExport(v.Self, v.MaintainSelectors, v.Local)
 	if err != nil {
 		return model.Export{}, decision.Denied
 	}
+	if !v.ownWithdrawnAt().IsZero() {
+		return export, decision.Allowed
+	}
 	return export, v.Local.Verdict.Outcome
 }
 
-func withoutHostNames(in []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
+// ownWithdrawnAt is when the own export ceases to count, which policies deny; zero if
+// they do not, or if it does not count any more.
+func (v ImportView) ownWithdrawnAt() time.Time {
+	if g, ok := graceOf(v.Local, v.OwnRecords, v.Now); ok {
+		return g.until
+	}
+	return time.Time{}
+}
+
+// sharedSlices are the slices that this cluster contributes to its own import.
+func sharedSlices(in []*discoveryv1.EndpointSlice, shared model.PortSelection) []*discoveryv1.EndpointSlice {
 	var out []*discoveryv1.EndpointSlice
 	for _, s := range in {
-		if s.AddressType != discoveryv1.AddressTypeFQDN {
-			out = append(out, s)
+		if slice, ok := exchange.ShareSlice(s, shared); ok {
+			out = append(out, slice)
 		}
 	}
 	return out
@@ -202,19 +318,15 @@ func contested(key types.NamespacedName, c Contested) model.Problem {
 		who = fmt.Sprintf("field manager %q", c.By)
 	}
 	return model.Problem{Reason: model.ReasonContested, Message: fmt.Sprintf(
-		"%s %s/%s is changed again and again by %s, so it is put right ever more rarely, at least every 5 minutes; let only Comity write to it",
+		"%s %s/%s is repeatedly changed by %s, so Comity corrects it less and less often, but at least every 5 minutes; let only Comity write to it",
 		c.Kind, key.Namespace, c.Name, who)}
 }
 
 // AfterPlan is the finding once the import was planned, and applied as far as the
-// API server accepted it: refused says what it did not accept, empty if nothing;
+// API server accepted it: refused are the problems with what it did not accept;
 // others are the derived objects that something else keeps changing.
-func (f ImportFinding) AfterPlan(key types.NamespacedName, planned plan.ImportPlan, refused string, others []Contested) ImportFinding {
-	problems := slices.Clone(planned.Problems)
-	if refused != "" {
-		problems = append(problems, model.Problem{Reason: model.ReasonRefused, Message: refused})
-	}
-	problems = append(problems, f.Problems...)
+func (f ImportFinding) AfterPlan(key types.NamespacedName, planned plan.ImportPlan, refused []model.Problem, others []Contested) ImportFinding {
+	problems := slices.Concat(planned.Problems, refused, f.Problems)
 	for _, c := range others {
 		problems = append(problems, contested(key, c))
 	}

@@ -85,7 +85,7 @@ func TestWhatIsImported(t *testing.T) {
 func TestTheFindingSaysWhatWasPlannedAndRefused(t *testing.T) {
 	f := ImportFinding{Problems: []model.Problem{{Message: "left out"}}, Sources: []model.Source{{Cluster: "a"}, {Cluster: "b"}}}
 	planned := plan.ImportPlan{DerivedName: "derived-1", Withdrawn: []model.ClusterID{"b"}, Problems: []model.Problem{{Message: "planned"}}}
-	got := f.AfterPlan(web, planned, "refused", []Contested{{Kind: "Service", Name: "derived-1", By: "argocd"}})
+	got := f.AfterPlan(web, planned, []model.Problem{{Reason: model.ReasonRefused, Message: "refused"}}, []Contested{{Kind: "Service", Name: "derived-1", By: "argocd"}})
 	var messages []string
 	for _, p := range got.Problems {
 		messages = append(messages, p.Reason+" "+p.Message[:min(len(p.Message), 25)])

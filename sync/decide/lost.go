@@ -37,6 +37,9 @@ func sources(in plan.ImportInput, liveness map[model.ClusterID]model.Liveness) [
 			keep(model.ClusterID(c.Cluster))
 		}
 	}
+	for _, e := range recorded(in.Current.Import) {
+		keep(e.Cluster)
+	}
 	for _, s := range in.Current.Slices {
 		if model.IsManaged(s) {
 			keep(model.ClusterID(s.Labels[model.LabelSourceCluster]))
@@ -49,12 +52,11 @@ func sources(in plan.ImportInput, liveness map[model.ClusterID]model.Liveness) [
 	return out
 }
 
-// probeTargets are the endpoints of the lost clusters among the sources; nil if
-// none is lost.
-func probeTargets(in plan.ImportInput, sources []model.Source) map[model.ClusterID][]netip.AddrPort {
+// wholeTargets are the endpoints of the sources that are lost or held; nil if none is.
+func wholeTargets(in plan.ImportInput, sources []model.Source, held []model.ClusterID) map[model.ClusterID][]netip.AddrPort {
 	var out map[model.ClusterID][]netip.AddrPort
 	for _, s := range sources {
-		if s.Liveness.State != model.Lost {
+		if s.Liveness.State != model.Lost && !slices.Contains(held, s.Cluster) {
 			continue
 		}
 		if out == nil {
@@ -65,18 +67,50 @@ func probeTargets(in plan.ImportInput, sources []model.Source) map[model.Cluster
 	return out
 }
 
+// withLostSlices adds the endpoints of the lost slices of other clusters.
+func withLostSlices(whole map[model.ClusterID][]netip.AddrPort, in plan.ImportInput) map[model.ClusterID][]netip.AddrPort {
+	if len(in.LostSlices) == 0 {
+		return whole
+	}
+	out := maps.Clone(whole)
+	if out == nil {
+		out = map[model.ClusterID][]netip.AddrPort{}
+	}
+	for id, names := range in.LostSlices {
+		if _, has := out[id]; has {
+			continue
+		}
+		out[id] = targetsIn(slices.DeleteFunc(derivedOf(id, in), func(s *discoveryv1.EndpointSlice) bool {
+			return !slices.Contains(names, s.Annotations[model.AnnotationSourceSlice])
+		}))
+	}
+	return out
+}
+
+// derivedOf are the slices that Comity made of those of cluster.
+func derivedOf(cluster model.ClusterID, in plan.ImportInput) []*discoveryv1.EndpointSlice {
+	var out []*discoveryv1.EndpointSlice
+	for _, s := range in.Current.Slices {
+		if model.IsManaged(s) && s.Labels[model.LabelSourceCluster] == string(cluster) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
 // targetsOf are the TCP addresses of what cluster contributes. What it published
 // says which endpoints were ready before any was withdrawn here. After a restart
 // a lost cluster was not read, and what is applied here says it.
 func targetsOf(cluster model.ClusterID, in plan.ImportInput) []netip.AddrPort {
 	published := in.Sources[cluster]
 	if len(published) == 0 {
-		for _, s := range in.Current.Slices {
-			if model.IsManaged(s) && s.Labels[model.LabelSourceCluster] == string(cluster) {
-				published = append(published, s)
-			}
-		}
+		published = derivedOf(cluster, in)
 	}
+	return targetsIn(published)
+}
+
+// targetsIn are those of the ready endpoints, or of all if none is ready.
+func targetsIn(published []*discoveryv1.EndpointSlice) []netip.AddrPort {
 	var ready, others []netip.AddrPort
 	for _, s := range published {
 		port := tcpPort(s)
@@ -127,7 +161,7 @@ func onLost(key types.NamespacedName, current plan.Current, namespace *corev1.Na
 	value, err := model.ParseOnLost(text)
 	if err != nil {
 		return value, []model.Problem{{Reason: model.ReasonInvalidAnnotation, Message: fmt.Sprintf(
-			"%s, annotation %s: %v; %s holds until that is corrected", where, model.AnnotationOnLost, err, value)}}
+			"%s, annotation %s: %v; %s applies until that is corrected", where, model.AnnotationOnLost, err, value)}}
 	}
 	return value, nil
 }

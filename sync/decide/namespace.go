@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/comity-mcs/comity/sync/exchange"
@@ -46,19 +47,29 @@ func Namespace(name string, namespace *corev1.Namespace, own string) NamespaceSt
 }
 
 // NamespaceRecords are the records of one namespace: the identity labels of a
-// namespace that can be imported into, by name; none of any other. Only the
-// identity labels leave the cluster.
-func NamespaceRecords(name string, namespace *corev1.Namespace, own string, identityLabels []string) map[string]map[string]string {
-	if Namespace(name, namespace, own) != NamespaceReady {
+// namespace that can be imported into, by name; none of any other, nor of one whose
+// labels published does not select (nil selects all). Only the identity labels leave
+// the cluster.
+func NamespaceRecords(name string, namespace *corev1.Namespace, own string, identityLabels []string, published labels.Selector) map[string]map[string]string {
+	if Namespace(name, namespace, own) != NamespaceReady || published != nil && !published.Matches(labels.Set(namespace.Labels)) {
 		return nil
 	}
-	identity := map[string]string{}
+	return map[string]map[string]string{name: identity(namespace, identityLabels)}
+}
+
+// identity are the identity labels of a namespace, which may be none; nil if the
+// namespace is not known.
+func identity(namespace *corev1.Namespace, identityLabels []string) map[string]string {
+	if namespace == nil {
+		return nil
+	}
+	out := map[string]string{}
 	for _, label := range identityLabels {
 		if value, has := namespace.Labels[label]; has {
-			identity[label] = value
+			out[label] = value
 		}
 	}
-	return map[string]map[string]string{name: identity}
+	return out
 }
 
 // MemberView is what this cluster knows of itself.
@@ -82,6 +93,7 @@ func Member(v MemberView) exchangev1alpha1.MemberRecordSpec {
 	spec := exchangev1alpha1.MemberRecordSpec{
 		ClusterID: string(v.Self), ClusterSet: v.ClusterSet, Version: v.Version, ClusterUID: v.ClusterUID,
 		PodCIDRs: texts(v.LocalCluster.PodCIDRs), ServiceCIDRs: texts(v.LocalCluster.ServiceCIDRs),
+		Features: []string{exchangev1alpha1.FeatureWithdrawals},
 	}
 	if v.Current != nil && len(spec.PodCIDRs)+len(spec.ServiceCIDRs) == 0 {
 		spec.PodCIDRs, spec.ServiceCIDRs = v.Current.Spec.PodCIDRs, v.Current.Spec.ServiceCIDRs

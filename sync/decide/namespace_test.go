@@ -5,11 +5,13 @@ package decide
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
@@ -18,7 +20,10 @@ import (
 func TestTheMemberRecordKeepsRangesThatAreNotKnownYet(t *testing.T) {
 	before := &exchangev1alpha1.MemberRecord{Spec: exchangev1alpha1.MemberRecordSpec{PodCIDRs: []string{"10.0.0.0/16"}}}
 	view := MemberView{Self: "a", ClusterSet: "prod", Version: "v1", ClusterUID: "mine", Current: before}
-	want := exchangev1alpha1.MemberRecordSpec{ClusterID: "a", ClusterSet: "prod", Version: "v1", ClusterUID: "mine", PodCIDRs: []string{"10.0.0.0/16"}}
+	want := exchangev1alpha1.MemberRecordSpec{
+		ClusterID: "a", ClusterSet: "prod", Version: "v1", ClusterUID: "mine", PodCIDRs: []string{"10.0.0.0/16"},
+		Features: []string{exchangev1alpha1.FeatureWithdrawals},
+	}
 	if diff := cmp.Diff(want, Member(view)); diff != "" {
 		t.Errorf("while nothing is known (-want +got):\n%s", diff)
 	}
@@ -61,8 +66,27 @@ func TestTheStateOfANamespaceDecidesWhatIsPublishedOfIt(t *testing.T) {
 		if tc.want == NamespaceReady {
 			want = map[string]map[string]string{"shop": {"team": "x"}}
 		}
-		if diff := cmp.Diff(want, NamespaceRecords(tc.name, namespace, "comity-system", []string{"team", "zone"})); diff != "" {
+		if diff := cmp.Diff(want, NamespaceRecords(tc.name, namespace, "comity-system", []string{"team", "zone"}, nil)); diff != "" {
 			t.Errorf("%s: records (-want +got):\n%s", name, diff)
 		}
+	}
+}
+
+func TestOnlySelectedNamespacesArePublished(t *testing.T) {
+	shop := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{"shared": "true"}}}
+	for text, want := range map[string]int{"": 1, "shared=true": 1, "shared!=true": 0, "other": 0} {
+		selector, err := labels.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := NamespaceRecords("shop", shop, "comity-system", nil, selector); len(got) != want {
+			t.Errorf("selector %q: %d records, want %d", text, len(got), want)
+		}
+	}
+}
+
+func TestAMemberSaysThatItStatesWithdrawals(t *testing.T) {
+	if got := Member(MemberView{Self: "a"}).Features; !slices.Contains(got, exchangev1alpha1.FeatureWithdrawals) {
+		t.Errorf("features %v", got)
 	}
 }

@@ -69,12 +69,12 @@ func Report(v ReportView) ReportDecision {
 	d := ReportDecision{Desired: map[string]exchangev1alpha1.ImportRecordSpec{}}
 	for _, refusal := range v.Refusals {
 		if at := v.namespaceOf(refusal.Cluster); !keep[at] {
-			d.Desired[at] = v.spec(refusal.ExportUID, refused(v.Self, refusal))
+			d.Desired[at] = v.spec(refusal.ExportUID, v.refused(refusal))
 		}
 	}
 	for _, export := range v.Exports {
 		at := v.namespaceOf(export.Cluster)
-		if keep[at] {
+		if _, refused := d.Desired[at]; refused || keep[at] {
 			continue
 		}
 		result, known := v.result(export.Cluster)
@@ -118,10 +118,16 @@ type result struct {
 //	importing is disabled                         no    ImportDisabled
 //	namespace is the cluster's or Comity's        no    NamespaceReserved
 //	namespace does not exist, or is terminating   no    NamespaceMissing
+//	the namespaces have different identities      no    NamespaceMismatch
+//	policies of this cluster deny it              no    PolicyDenied
+//	they could not be evaluated                   if it exists already: NotEvaluated
 //	the import was not reconciled yet             not known yet
 //	an object of this cluster prevents it         no    the reason of that problem
-//	some endpoints of source are left out         yes   the reason of that problem
+//	some endpoints of source are left out,
+//	or slices of it are refused                   yes   the reason of that problem
 //	all of them are                               no    the reason of that problem
+//	it waits to become the deciding export, or
+//	another one waits to replace it as such       yes   TakeoverHeld
 //	otherwise                                     yes   Imported
 func (v ReportView) result(source model.ClusterID) (result, bool) {
 	switch {
@@ -136,8 +142,15 @@ func (v ReportView) result(source model.ClusterID) (result, bool) {
 			"cluster %s has no namespace %s; create it there", v.Self, v.Key.Namespace)}, true
 	case v.Namespace == NamespaceTerminating:
 		return result{reason: model.ReasonNamespaceMissing, message: fmt.Sprintf(
-			"namespace %s of cluster %s is being deleted; create it anew there", v.Key.Namespace, v.Self)}, true
-	case !v.reconciled(source):
+			"namespace %s of cluster %s is being deleted; create it again there", v.Key.Namespace, v.Self)}, true
+	}
+	if at := slices.IndexFunc(v.problems(), func(p model.Problem) bool { return p.Cluster == source && p.Reason == model.ReasonNamespaceMismatch }); at >= 0 {
+		return result{reason: model.ReasonNamespaceMismatch, message: v.problems()[at].Message}, true
+	}
+	if denied, is := v.byPolicy(source); is {
+		return denied, true
+	}
+	if !v.reconciled(source) {
 		return result{}, false
 	}
 	var leftOut []model.Problem
@@ -149,10 +162,15 @@ func (v ReportView) result(source model.ClusterID) (result, bool) {
 			return result{reason: p.Reason, message: v.prevented(p.Reason)}, true
 		}
 	}
-	if len(leftOut) == 0 {
+	held := v.Observation.Takeover.ReportTo(source, v.Self, v.Key)
+	switch {
+	case len(leftOut) == 0 && held != "":
+		return result{imported: true, reason: model.ReasonTakeoverHeld, message: model.Bound(held, maxMessage)}, true
+	case len(leftOut) == 0:
 		return result{imported: true, reason: model.ReasonImported}, true
 	}
-	return result{imported: v.PartlyImported[source], reason: leftOut[0].Reason, message: v.leftOut(source, leftOut)}, true
+	kept := slices.ContainsFunc(leftOut, func(p model.Problem) bool { return p.Reason == model.ReasonDeletionHeld })
+	return result{imported: kept || v.PartlyImported[source], reason: leftOut[0].Reason, message: v.leftOut(source, leftOut)}, true
 }
 
 // reconciled reports whether the import was reconciled with the export of source.
@@ -161,8 +179,22 @@ func (v ReportView) reconciled(source model.ClusterID) bool {
 		slices.ContainsFunc(v.Observation.Import.Constituents, func(c model.Constituent) bool { return c.Cluster == source })
 }
 
-// refused is the result of an export whose record is not valid.
-func refused(self model.ClusterID, refusal model.Refusal) result {
+func (v ReportView) problems() []model.Problem {
+	if v.Observation == nil {
+		return nil
+	}
+	return v.Observation.Problems
+}
+
+// refused is the result of an export whose record is not valid, or whose namespace
+// is not accepted.
+func (v ReportView) refused(refusal model.Refusal) result {
+	self := v.Self
+	if refusal.Reason == model.ReasonNamespaceNotAccepted {
+		return result{reason: refusal.Reason, message: fmt.Sprintf(
+			"cluster %s accepts no exports of namespace %s from cluster %s; its administrator lists the accepted namespaces in annotation %s of the peer Secret of %s there",
+			self, v.Key.Namespace, refusal.Cluster, model.AnnotationAcceptedNamespaces, refusal.Cluster)}
+	}
 	return result{reason: model.ReasonInvalidRecord, message: fmt.Sprintf(
 		"cluster %s cannot use what cluster %s publishes: field %s is not valid; run the same version of Comity in both, and see the events of the peer Secret of %s there",
 		self, refusal.Cluster, refusal.Field, refusal.Cluster)}
@@ -203,6 +235,9 @@ func (v ReportView) leftOut(source model.ClusterID, problems []model.Problem) st
 	parts := make([]string, 0, len(problems))
 	for _, p := range problems {
 		text := p.Message
+		if p.Reason == model.ReasonRefused { // it quotes this cluster's API server and policies
+			text = fmt.Sprintf("the API server of cluster %s refuses EndpointSlices of cluster %s; the events of ServiceImport %s there say why", v.Self, source, v.Key)
+		}
 		if slices.ContainsFunc(p.Others, func(id model.ClusterID) bool { return id != source && id != v.Self }) {
 			text = fmt.Sprintf("parts of the export are left out in cluster %s (%s); the events of ServiceImport %s there say which", v.Self, p.Reason, v.Key)
 		}

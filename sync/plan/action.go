@@ -64,7 +64,8 @@ type Action struct {
 	Object Object
 	// UID is a precondition: empty for Create, set otherwise.
 	UID types.UID
-	// ResourceVersion is a precondition of Delete and of Strip.
+	// ResourceVersion is a precondition of Delete and of Strip, and of an Update
+	// without Strip unless it is empty.
 	ResourceVersion string
 	// Strip, of an Update or Adopt, is a JSON merge patch to be made before the
 	// apply. It removes what the apply would leave; nil for none.
@@ -72,12 +73,27 @@ type Action struct {
 	// Release, of an Adopt, is a JSON merge patch of the metadata to be made
 	// after the apply, together with the removal of all other field owners.
 	Release map[string]any
+	// Source, of an action on a derived slice, is the cluster that the endpoints
+	// come from. If the API server refuses the action, those after it are made all
+	// the same, because none depends on it. It is empty for an action on which the
+	// later ones depend.
+	Source model.ClusterID
+	// AfterAll is true of an action that is made only if none before it was refused.
+	AfterAll bool
 }
 
 // String returns the verb and the object: "create Service default/derived-1".
 func (a Action) String() string {
 	return fmt.Sprintf("%s %s %s/%s", a.Verb, a.Object.GetObjectKind().GroupVersionKind().Kind,
 		a.Object.GetNamespace(), a.Object.GetName())
+}
+
+// afterAll marks actions that are made only if none before them was refused.
+func afterAll(actions []Action) []Action {
+	for i := range actions {
+		actions[i].AfterAll = true
+	}
+	return actions
 }
 
 // changes are the outstanding writes to objects of one kind, in the order in

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/comity-mcs/comity/sync/exchange"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
@@ -29,9 +30,11 @@ type ImportInput struct {
 	// the Service, for a peer the copies in its exchange, whose annotation
 	// model.AnnotationSourceSlice names the slice that was copied.
 	Sources map[model.ClusterID][]*discoveryv1.EndpointSlice
-	// Unsynced are the peers that were not read since the start, in any order.
-	// Nothing that came from them is written or deleted, but the endpoints of
-	// those that are lost are marked not ready.
+	// History are annotations of the ServiceImport that say what it was before.
+	History map[string]string
+	// Unsynced are the peers that were not read since the start, or of which the
+	// export is held, in any order. Nothing that came from them is written or
+	// deleted, but the endpoints of those that are lost are marked not ready.
 	Unsynced []model.ClusterID
 	// Current is what exists in this cluster.
 	Current Current
@@ -41,11 +44,22 @@ type ImportInput struct {
 
 	// LocalCluster has the IP families and zones of this cluster.
 	LocalCluster model.LocalCluster
-	// Lost are the clusters that are lost and whose endpoints do not answer
-	// probes. OnLost says whether their endpoints are marked not ready (default
+	// Lost are the clusters that are lost, or whose export is held, and whose
+	// endpoints do not answer probes. OnLost says whether their endpoints are marked not ready (default
 	// model.OnLostWithdrawUnlessLast).
 	Lost   []model.ClusterID
 	OnLost model.OnLost
+	// LostSlices are, by cluster, the source slices that the cluster lost without
+	// removing them: what was mirrored of them stays. LostSlicesDown are the clusters
+	// of which the endpoints in these do not answer probes.
+	LostSlices     map[model.ClusterID][]string
+	LostSlicesDown []model.ClusterID
+	// Answers are the clusters of which an endpoint answers a probe: what an earlier
+	// plan marked of them, and is kept, is ready again.
+	Answers []model.ClusterID
+	// Accepted are the addresses that are accepted now from clusters that were not
+	// read, as far as known. Others go from what is kept of them.
+	Accepted map[model.ClusterID]exchange.Filter
 	// MaintainSelectors gives the derived Service the selector of the exported
 	// Service, so that Kubernetes adds the pods of this cluster to it.
 	MaintainSelectors bool
@@ -57,8 +71,8 @@ type ImportInput struct {
 // ImportPlan is what is outstanding for one import.
 type ImportPlan struct {
 	// Actions are to be made in this order; if one fails, the rest wait for the
-	// next plan. None means that the import is as desired, unless there are
-	// problems.
+	// next plan, unless Action.Source says otherwise. None means that the import is
+	// as desired, unless there are problems.
 	Actions []Action
 	// DerivedName is the name of the derived Service. The caller reserves it
 	// (ImportInput.Taken of other imports) while the import exists. Empty if
@@ -81,6 +95,11 @@ type ImportPlan struct {
 // slices, so that the name has endpoints when it is published; the ServiceImport,
 // with which DNS publishes the name; then the deletions. The order of removal is
 // the reverse: the ServiceImport, the slices, the derived Service.
+//
+// A slice that the API server refuses costs its source cluster only: everything
+// else does not depend on it. There are two exceptions. A derived Service is deleted
+// only after all its slices, because those that stay would serve the next Service of
+// that name. Its selector is removed only after the slices of this cluster exist.
 func Import(in ImportInput) ImportPlan {
 	p := newImporter(in)
 	if in.Desired == nil {
@@ -98,6 +117,11 @@ func Import(in ImportInput) ImportPlan {
 	if p.dropsSelector() {
 		// Kubernetes empties its slices of the selector when the selector
 		// changes, so Comity's slices are created before.
+		for i := range slices.apply {
+			if slices.apply[i].Source == p.Self {
+				slices.apply[i].Source = ""
+			}
+		}
 		plan.Actions = append(slices.apply, service...)
 	} else {
 		plan.Actions = append(service, slices.apply...)
@@ -106,7 +130,7 @@ func Import(in ImportInput) ImportPlan {
 		plan.Actions = append(plan.Actions, p.serviceImport()...)
 	}
 	plan.Actions = append(plan.Actions, slices.remove...)
-	plan.Actions = append(plan.Actions, p.surplusServices()...)
+	plan.Actions = append(plan.Actions, afterAll(p.surplusServices())...)
 	return plan
 }
 
@@ -239,14 +263,19 @@ func (p *importer) unsyncedContributes() bool {
 			return true
 		}
 	}
-	if own := p.ownImport(); own != nil {
-		for _, c := range own.Status.Clusters {
-			if p.unsynced[model.ClusterID(c.Cluster)] {
-				return true
-			}
+	own := p.ownImport()
+	if own == nil {
+		return false
+	}
+	for _, c := range own.Status.Clusters {
+		if p.unsynced[model.ClusterID(c.Cluster)] {
+			return true
 		}
 	}
-	return false
+	// The status is written after the object.
+	return slices.ContainsFunc(model.ParseSourceExports(own.Annotations[model.AnnotationExports]), func(e model.SourceExport) bool {
+		return p.unsynced[e.Cluster]
+	})
 }
 
 // ownImport is the existing ServiceImport if Comity manages it, or if the Sveltos
@@ -288,8 +317,8 @@ func (p *importer) remove() ImportPlan {
 		return plan
 	}
 	if p.existing != nil {
-		plan.Actions = append(plan.Actions, remove(p.existing, serviceKind)...)
+		plan.Actions = append(plan.Actions, afterAll(remove(p.existing, serviceKind))...)
 	}
-	plan.Actions = append(plan.Actions, p.surplusServices()...)
+	plan.Actions = append(plan.Actions, afterAll(p.surplusServices())...)
 	return plan
 }

@@ -4,6 +4,7 @@
 package plan_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -107,7 +108,9 @@ func TestTheServiceImport(t *testing.T) {
 			Labels: map[string]string{
 				"team": "red", "multicluster.kubernetes.io/service-name": "web", "app.kubernetes.io/managed-by": "comity",
 			},
-			Annotations: map[string]string{"note": "hello", "multicluster.kubernetes.io/derived-service": "derived-43254079"},
+			Annotations: map[string]string{
+				"note": "hello", "multicluster.kubernetes.io/derived-service": "derived-43254079", "comity.dev/exports": "b/b/1970-01-01T00:16:40Z",
+			},
 		},
 		Spec: mcsv1beta1.ServiceImportSpec{
 			Type: mcsv1beta1.ClusterSetIP, Ports: http(), IPs: []string{"10.0.0.2"}, IPFamilies: []corev1.IPFamily{"IPv4"},
@@ -185,7 +188,7 @@ var outstanding = []struct {
 		then: func() *clusterset {
 			return importOf("web").export("a", http(), slice("web-1", []string{"http"}, "10.1.0.1"))
 		},
-		want: []string{"delete EndpointSlice default/" + web + "-b"},
+		want: []string{"update ServiceImport default/web", "delete EndpointSlice default/" + web + "-b"},
 	},
 	{
 		name: "no cluster exports: the name goes first, the address last",
@@ -217,7 +220,7 @@ var outstanding = []struct {
 		then: func() *clusterset {
 			return importOf("web").export("a", http(), slice("web-1", []string{"http"}, "10.1.0.1")).notRead("c")
 		},
-		want: []string{"delete EndpointSlice default/" + web + "-b"},
+		want: []string{"update ServiceImport default/web", "delete EndpointSlice default/" + web + "-b"},
 	},
 	{
 		name: "the oldest export turns headless: the Service is replaced before anything else is said",
@@ -266,6 +269,25 @@ var outstanding = []struct {
 		world: func(w *world) {
 			w.objects["EndpointSlice default/"+web+"-b"].SetDeletionTimestamp(ptr(metav1.Unix(1, 0)))
 		},
+		want: []string{"update ServiceImport default/web"}, // b is not listed any more
+	},
+	{
+		name: "the ServiceImport of an earlier version does not list the exports: once",
+		world: func(w *world) {
+			annotations := w.objects["ServiceImport default/web"].GetAnnotations()
+			delete(annotations, model.AnnotationExports)
+		},
+		want: []string{"update ServiceImport default/web"},
+	},
+	{
+		name: "c is listed, was not read, and has no endpoint: what it decided stays",
+		world: func(w *world) {
+			set := twoClusters().export("c", []mcsv1beta1.ServicePort{{Name: "more", Protocol: "TCP", Port: 90}})
+			if _, err := w.converge(set.in()); err != nil {
+				panic(err)
+			}
+		},
+		then: func() *clusterset { return twoClusters().notRead("c") },
 	},
 	{
 		name: "a slice of another family takes a name of its own, and the old one goes after it came",
@@ -334,5 +356,17 @@ func TestWhatIsOutstanding(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// What a member exports as annotations must not confirm a takeover, nor say of
+// which exports the import consists.
+func TestAnExportedAnnotationIsNoneOfComity(t *testing.T) {
+	set := twoClusters()
+	set.exports[0].Annotations = map[string]string{model.AnnotationConfirmTakeover: "uid", model.AnnotationExports: "c/uid/2020-01-01T00:00:00Z"}
+	w := imported(t, set)
+	got := w.objects["ServiceImport default/web"].GetAnnotations()
+	if _, has := got[model.AnnotationConfirmTakeover]; has || strings.HasPrefix(got[model.AnnotationExports], "c/") {
+		t.Errorf("annotations %v", got)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/comity-mcs/comity/sync/exchange"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 )
@@ -25,11 +26,20 @@ type PublishInput struct {
 	Key types.NamespacedName
 	// Record is what is to be published (exchange.Record); nil to withdraw.
 	Record *exchangev1alpha1.ExportRecordSpec
+	// Annotations are those of the records that publish Record.
+	Annotations map[string]string
 	// Slices are the copies to publish (exchange.CopySlice); their namespace is
 	// ignored. If Record is nil, they are not read.
 	Slices []*discoveryv1.EndpointSlice
 	// Audience are the exchange namespaces to publish in, in any order.
 	Audience []string
+	// Moved is true if the readers of all other exchange namespaces find Record in
+	// Audience. Then it is deleted from the others, which states nothing, once it is
+	// in Audience; otherwise the others state its withdrawal.
+	Moved bool
+	// Collect are the exchange namespaces in which nobody needs the statement of a
+	// withdrawal any more.
+	Collect []string
 	// CurrentRecords and CurrentSlices are those of this export in all exchange
 	// namespaces: records called model.RecordName(key), slices labeled
 	// model.LabelExportNamespace and model.LabelExportName.
@@ -37,13 +47,31 @@ type PublishInput struct {
 	CurrentSlices  []*discoveryv1.EndpointSlice
 }
 
-// PublishPlan is what is outstanding in the exchange for one export.
+// PublishPlan is what is outstanding in the exchange for one export. Each list of
+// actions is for one exchange namespace. It is made in its order, up to the first
+// action that fails, and whatever came of the other lists.
 type PublishPlan struct {
-	// Actions are to be made in this order: slices, then records, so that a
-	// reader of a record finds the slices; then the deletions, records first.
-	Actions []Action
+	// Publish are new slices, the record that names them, then the deletion of the
+	// slices that it no longer names.
+	Publish [][]Action
+	// Withdraw are the record that states the withdrawal, then the deletion of its
+	// slices. To be made after Publish, so that who stays in the scope of the export
+	// finds it in another namespace first.
+	Withdraw [][]Action
+	// Leave are deletions in namespaces whose readers find the export in another
+	// one. To be made only if all of Publish succeeded.
+	Leave [][]Action
 	// Problems name foreign objects that have the names of objects to publish. If
 	// there is one, the export is not completely published.
+	Problems []model.Problem
+}
+
+// ReportsPlan is what is outstanding in the exchange for the reports on one
+// namespace/name.
+type ReportsPlan struct {
+	// Actions may be made in any order.
+	Actions []Action
+	// Problems name foreign objects that have the names of reports.
 	Problems []model.Problem
 }
 
@@ -66,43 +94,91 @@ func compareKeys(a, b types.NamespacedName) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// Publish plans the records and slices of one export. If its audience changes, it
-// is added to the new namespaces before it is removed from the old ones, so that
-// a reader of both always finds it.
+// Publish plans the records and slices of one export.
+//
+// A record that is no longer published is not deleted: it is replaced by the
+// statement that the export is withdrawn, because to a reader a record that is
+// missing was lost.
 func Publish(in PublishInput) PublishPlan {
 	wantSlices, wantRecords := in.desired()
 	copies := compareAll(wantSlices, indexed(in.CurrentSlices), sliceKind, sliceIsAsDesired)
-	records := compareAll(wantRecords, indexed(in.CurrentRecords), recordKind, recordIsAsDesired)
-	return PublishPlan{
-		Actions:  slices.Concat(copies.apply, records.apply, records.remove, copies.remove),
-		Problems: append(copies.problems, records.problems...),
+	currentRecords := indexed(in.CurrentRecords)
+	records := compareAll(wantRecords, currentRecords, recordKind, recordIsAsDesired)
+	for i, action := range records.apply {
+		if record, is := action.Object.(*exchangev1alpha1.ExportRecord); is && record.Spec.Withdrawn && action.Verb == Update {
+			// The withdrawal is built from the record that was read. If there is a newer one,
+			// of an export that was created again, it would name the wrong ServiceExport.
+			records.apply[i].ResourceVersion = currentRecords[keyOf(record)].ResourceVersion
+		}
 	}
+	plan := PublishPlan{Problems: append(copies.problems, records.problems...)}
+	all := slices.Concat(copies.apply, records.apply, records.remove, copies.remove)
+	for _, namespace := range namespacesOf(all) {
+		actions := slices.DeleteFunc(slices.Clone(all), func(a Action) bool { return a.Object.GetNamespace() != namespace })
+		switch {
+		case in.Record != nil && slices.Contains(in.Audience, namespace):
+			plan.Publish = append(plan.Publish, actions)
+		case !in.Moved:
+			plan.Withdraw = append(plan.Withdraw, actions)
+		case len(plan.Problems) == 0: // a record that is not published yet cannot replace another
+			plan.Leave = append(plan.Leave, actions)
+		}
+	}
+	return plan
 }
 
-// desired returns the slices and records to publish.
+// namespacesOf lists the namespaces of the objects of actions, sorted, each once.
+func namespacesOf(actions []Action) []string {
+	var out []string
+	for _, a := range actions {
+		out = append(out, a.Object.GetNamespace())
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// desired returns the slices and records that are to exist.
 func (in PublishInput) desired() (map[types.NamespacedName]*discoveryv1.EndpointSlice, map[types.NamespacedName]*exchangev1alpha1.ExportRecord) {
 	copies := map[types.NamespacedName]*discoveryv1.EndpointSlice{}
 	records := map[types.NamespacedName]*exchangev1alpha1.ExportRecord{}
+	if !in.Moved {
+		in.withdraw(records)
+	}
 	if in.Record == nil {
 		return copies, records
 	}
-	for _, exchange := range in.Audience {
+	for _, namespace := range in.Audience {
 		for _, source := range in.Slices {
 			s := &discoveryv1.EndpointSlice{
 				TypeMeta:    sliceKind,
-				ObjectMeta:  exchangeMeta(exchange, source.Name, source.Labels, source.Annotations),
+				ObjectMeta:  exchangeMeta(namespace, source.Name, source.Labels, source.Annotations),
 				AddressType: source.AddressType, Endpoints: source.Endpoints, Ports: source.Ports,
 			}
 			copies[keyOf(s)] = sign(s, nil)
 		}
-		r := &exchangev1alpha1.ExportRecord{
-			TypeMeta:   recordKind,
-			ObjectMeta: exchangeMeta(exchange, model.RecordName(in.Key.Namespace, in.Key.Name), recordLabels(in.Key), nil),
-			Spec:       *in.Record,
-		}
-		records[keyOf(r)] = sign(r, nil)
+		r := in.record(namespace, *in.Record, in.Annotations)
+		records[keyOf(r)] = r
 	}
 	return copies, records
+}
+
+// withdraw adds the statements of withdrawal that replace current records.
+func (in PublishInput) withdraw(records map[types.NamespacedName]*exchangev1alpha1.ExportRecord) {
+	for _, current := range in.CurrentRecords {
+		if model.IsManaged(current) && current.DeletionTimestamp == nil && !slices.Contains(in.Collect, current.Namespace) {
+			r := in.record(current.Namespace, exchange.WithdrawnRecord(current.Spec), nil)
+			records[keyOf(r)] = r
+		}
+	}
+}
+
+// record is the record of the export in one exchange namespace.
+func (in PublishInput) record(namespace string, spec exchangev1alpha1.ExportRecordSpec, annotations map[string]string) *exchangev1alpha1.ExportRecord {
+	return sign(&exchangev1alpha1.ExportRecord{
+		TypeMeta:   recordKind,
+		ObjectMeta: exchangeMeta(namespace, model.RecordName(in.Key.Namespace, in.Key.Name), recordLabels(in.Key), annotations),
+		Spec:       spec,
+	}, nil)
 }
 
 // Namespaces plans the NamespaceRecords in one exchange namespace. desired has the
@@ -147,7 +223,7 @@ func Member(exchange string, desired exchangev1alpha1.MemberRecordSpec, current 
 // records of that name in all exchange namespaces. An existing record keeps its
 // Since as long as the same export is imported, or is not imported for the same
 // reason.
-func Reports(key types.NamespacedName, desired map[string]exchangev1alpha1.ImportRecordSpec, current []*exchangev1alpha1.ImportRecord) PublishPlan {
+func Reports(key types.NamespacedName, desired map[string]exchangev1alpha1.ImportRecordSpec, current []*exchangev1alpha1.ImportRecord) ReportsPlan {
 	existing := indexed(current)
 	want := map[types.NamespacedName]*exchangev1alpha1.ImportRecord{}
 	for exchange, spec := range desired {
@@ -164,7 +240,7 @@ func Reports(key types.NamespacedName, desired map[string]exchangev1alpha1.Impor
 	plan := compareAll(want, existing, reportKind, func(c, d *exchangev1alpha1.ImportRecord) bool {
 		return metaIsAsDesired(c, d) && equality.Semantic.DeepEqual(c.Spec, d.Spec)
 	})
-	return PublishPlan{Actions: slices.Concat(plan.apply, plan.remove), Problems: plan.problems}
+	return ReportsPlan{Actions: slices.Concat(plan.apply, plan.remove), Problems: plan.problems}
 }
 
 // sameResult reports whether two records have the same result for the same export.

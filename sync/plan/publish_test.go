@@ -4,6 +4,7 @@
 package plan_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/comity-mcs/comity/sync/exchange"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/plan"
@@ -24,7 +26,7 @@ func publication(audience ...string) plan.PublishInput {
 		Record: &exchangev1alpha1.ExportRecordSpec{
 			Service: exchangev1alpha1.ServiceReference{Namespace: "default", Name: "web"}, ExportUID: "uid",
 			ExportedAt: metav1.NewTime(time.Unix(1000, 0)), Type: "ClusterSetIP", Ports: http(),
-			Labels: map[string]string{"team": "red"},
+			Labels: map[string]string{"team": "red"}, Slices: []string{"web-1", "web-2"},
 		},
 		Slices:   []*discoveryv1.EndpointSlice{published("web-1"), published("web-2")},
 		Audience: audience,
@@ -43,13 +45,18 @@ func published(name string) *discoveryv1.EndpointSlice {
 // publish applies the plan and returns what it wrote.
 func (w *world) publish(in plan.PublishInput) ([]string, error) {
 	in.CurrentRecords, in.CurrentSlices = byPublisher(w)
-	p := plan.Publish(in)
-	for _, a := range p.Actions {
+	actions := everything(plan.Publish(in))
+	for _, a := range actions {
 		if err := w.do(a); err != nil {
 			return nil, err
 		}
 	}
-	return verbs(p.Actions), nil
+	return verbs(actions), nil
+}
+
+// everything are the actions of a plan in the order in which they are made.
+func everything(p plan.PublishPlan) []plan.Action {
+	return slices.Concat(slices.Concat(p.Publish...), slices.Concat(p.Withdraw...), slices.Concat(p.Leave...))
 }
 
 func TestPublish(t *testing.T) {
@@ -57,11 +64,15 @@ func TestPublish(t *testing.T) {
 	withdrawn := publication("comity-a")
 	withdrawn.Record = nil
 	fewer := publication("comity-a")
-	fewer.Slices = fewer.Slices[:1]
+	fewer.Slices, fewer.Record.Slices = fewer.Slices[:1], fewer.Record.Slices[:1]
 	unlabeled := publication("comity-a")
 	spec := *unlabeled.Record
 	spec.Labels = nil
 	unlabeled.Record = &spec
+	moved := publication("comity-a")
+	moved.Slices[0].Endpoints[0].Addresses = []string{"10.1.0.9"}
+	narrow, wide := publication("comity-a-to-b"), publication("comity-a")
+	wide.Moved = true
 	cases := []struct {
 		name  string
 		first *plan.PublishInput
@@ -73,22 +84,35 @@ func TestPublish(t *testing.T) {
 			"create ExportRecord comity-a/web.default",
 		}},
 		{"nothing changed: no write", &all, publication("comity-a"), nil},
-		{"withdrawn: the record, then its slices", &all, withdrawn, []string{
-			"delete ExportRecord comity-a/web.default",
+		{"withdrawn: the statement, then its slices", &all, withdrawn, []string{
+			"update ExportRecord comity-a/web.default",
 			"delete EndpointSlice comity-a/default.web-1", "delete EndpointSlice comity-a/default.web-2",
 		}},
 		{"no audience: the same as withdrawn", &all, publication(), []string{
-			"delete ExportRecord comity-a/web.default",
+			"update ExportRecord comity-a/web.default",
 			"delete EndpointSlice comity-a/default.web-1", "delete EndpointSlice comity-a/default.web-2",
 		}},
-		{"one slice less: one write", &all, fewer, []string{"delete EndpointSlice comity-a/default.web-2"}},
+		{"one slice less: the record that no longer names it, then the slice", &all, fewer, []string{
+			"update ExportRecord comity-a/web.default", "delete EndpointSlice comity-a/default.web-2",
+		}},
+		{"one slice more: the slice, then the record that names it", &fewer, all, []string{
+			"create EndpointSlice comity-a/default.web-2", "update ExportRecord comity-a/web.default",
+		}},
+		{"an endpoint changed: its slice, and not the record", &all, moved, []string{"update EndpointSlice comity-a/default.web-1"}},
 		{"a label is no longer exported: the record changes", &all, unlabeled, []string{"update ExportRecord comity-a/web.default"}},
 		{"narrowed to two peers: there first, and then no longer everywhere", &all, publication("comity-a-to-c", "comity-a-to-b"), []string{
 			"create EndpointSlice comity-a-to-b/default.web-1", "create EndpointSlice comity-a-to-b/default.web-2",
+			"create ExportRecord comity-a-to-b/web.default",
 			"create EndpointSlice comity-a-to-c/default.web-1", "create EndpointSlice comity-a-to-c/default.web-2",
-			"create ExportRecord comity-a-to-b/web.default", "create ExportRecord comity-a-to-c/web.default",
-			"delete ExportRecord comity-a/web.default",
+			"create ExportRecord comity-a-to-c/web.default",
+			"update ExportRecord comity-a/web.default",
 			"delete EndpointSlice comity-a/default.web-1", "delete EndpointSlice comity-a/default.web-2",
+		}},
+		{"widened: the one peer finds it where all do, so nothing is withdrawn from it", &narrow, wide, []string{
+			"create EndpointSlice comity-a/default.web-1", "create EndpointSlice comity-a/default.web-2",
+			"create ExportRecord comity-a/web.default",
+			"delete ExportRecord comity-a-to-b/web.default",
+			"delete EndpointSlice comity-a-to-b/default.web-1", "delete EndpointSlice comity-a-to-b/default.web-2",
 		}},
 	}
 	for _, c := range cases {
@@ -119,12 +143,109 @@ func TestPublishLeavesForeignRecordsAlone(t *testing.T) {
 	in.CurrentRecords = []*exchangev1alpha1.ExportRecord{foreign}
 	p := plan.Publish(in)
 	want := []string{"create EndpointSlice comity-a/default.web-1", "create EndpointSlice comity-a/default.web-2"}
-	if diff := cmp.Diff(want, verbs(p.Actions)); diff != "" || len(p.Problems) != 1 || p.Problems[0].Reason != model.ReasonNameTaken {
+	if diff := cmp.Diff(want, verbs(everything(p))); diff != "" || len(p.Problems) != 1 || p.Problems[0].Reason != model.ReasonNameTaken {
 		t.Errorf("problems %v (-want +got):\n%s", p.Problems, diff)
 	}
 	in.Record = nil
-	if p := plan.Publish(in); len(p.Actions) > 0 {
-		t.Errorf("a withdrawal touches it: %v", verbs(p.Actions))
+	if actions := everything(plan.Publish(in)); len(actions) > 0 {
+		t.Errorf("a withdrawal touches it: %v", verbs(actions))
+	}
+}
+
+func TestAPeerLosesNoRecordAsLongAsAForeignOneHasThePlaceOfItsNewOne(t *testing.T) {
+	w := newWorld()
+	if _, err := w.publish(publication("comity-a-to-b")); err != nil {
+		t.Fatal(err)
+	}
+	w.put(&exchangev1alpha1.ExportRecord{TypeMeta: metav1.TypeMeta{Kind: "ExportRecord"}, ObjectMeta: metav1.ObjectMeta{Namespace: "comity-a", Name: "web.default"}})
+	in := publication("comity-a")
+	in.Moved = true
+	in.CurrentRecords, in.CurrentSlices = byPublisher(w)
+	if p := plan.Publish(in); len(p.Problems) != 1 || len(p.Leave)+len(p.Withdraw) > 0 {
+		t.Errorf("problems %v, and it takes away what b reads: %v", p.Problems, verbs(everything(p)))
+	}
+}
+
+func TestAWithdrawalIsStatedOnceAndCollectedOrOverwritten(t *testing.T) {
+	w := newWorld()
+	withdrawn := publication("comity-a")
+	withdrawn.Record = nil
+	for _, in := range []plan.PublishInput{publication("comity-a"), withdrawn} {
+		if _, err := w.publish(in); err != nil {
+			t.Fatal(err)
+		}
+	}
+	records, copies := byPublisher(w)
+	if len(records) != 1 || len(copies) != 0 {
+		t.Fatalf("%d records and %d slices stand, want a record alone", len(records), len(copies))
+	}
+	if diff := cmp.Diff(exchange.WithdrawnRecord(*publication().Record), records[0].Spec); diff != "" {
+		t.Errorf("the statement (-want +got):\n%s", diff)
+	}
+
+	again := publication("comity-a")
+	again.Record.ExportUID = "another"
+	again.CurrentRecords, again.CurrentSlices = byPublisher(w)
+	want := []string{
+		"create EndpointSlice comity-a/default.web-1", "create EndpointSlice comity-a/default.web-2", "update ExportRecord comity-a/web.default",
+	}
+	if diff := cmp.Diff(want, verbs(everything(plan.Publish(again)))); diff != "" {
+		t.Errorf("exported again (-want +got):\n%s", diff)
+	}
+
+	withdrawn.Collect = []string{"comity-a"}
+	got, err := w.publish(withdrawn)
+	if diff := cmp.Diff([]string{"delete ExportRecord comity-a/web.default"}, got); diff != "" || err != nil {
+		t.Errorf("error %v (-want +got):\n%s", err, diff)
+	}
+}
+
+// When the grace of a denied export began is kept on its records, and nowhere else.
+func TestAnnotationsAreThoseOfRecordsThatPublish(t *testing.T) {
+	w := newWorld()
+	kept := func() []string {
+		var out []string
+		records, copies := byPublisher(w)
+		for _, r := range records {
+			out = append(out, r.Annotations[model.AnnotationDeniedSince])
+		}
+		for _, c := range copies {
+			if since, has := c.Annotations[model.AnnotationDeniedSince]; has {
+				t.Errorf("a copy has %q", since)
+			}
+		}
+		return out
+	}
+	in := publication("comity-a")
+	for _, step := range []struct {
+		name, since string
+	}{
+		{"none", ""}, {"one is added", "owner=2026-06-01T12:00:00Z"}, {"it changes", "owner=2026-06-01T13:00:00Z"}, {"it is no longer desired", ""},
+	} {
+		in.Annotations = nil
+		if step.since != "" {
+			in.Annotations = map[string]string{model.AnnotationDeniedSince: step.since}
+		}
+		if _, err := w.publish(in); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]string{step.since}, kept()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", step.name, diff)
+		}
+		if again, err := w.publish(in); err != nil || len(again) > 0 {
+			t.Errorf("%s: not done after one plan: %v, error %v", step.name, again, err)
+		}
+	}
+	in.Annotations = map[string]string{model.AnnotationDeniedSince: "owner=2026-06-01T12:00:00Z"}
+	if _, err := w.publish(in); err != nil {
+		t.Fatal(err)
+	}
+	in.Record, in.Audience = nil, nil
+	if _, err := w.publish(in); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{""}, kept()); diff != "" {
+		t.Errorf("the statement of the withdrawal (-want +got):\n%s", diff)
 	}
 }
 
@@ -136,23 +257,39 @@ func TestPublicationsConvergeWhateverTheyWereBefore(t *testing.T) {
 				func(s string) string { return s }).Draw(t, "audience")...)
 			in.Slices = in.Slices[:rapid.IntRange(0, 2).Draw(t, "slices")]
 			if rapid.Bool().Draw(t, "withdrawn") {
-				in.Record = nil
+				in.Record, in.Audience = nil, nil
 			}
+			in.Moved = in.Record != nil && len(in.Audience) > 0 && rapid.Bool().Draw(t, "moved")
 			if _, err := w.publish(in); err != nil {
 				t.Fatal(err)
 			}
 			if again, err := w.publish(in); err != nil || len(again) > 0 {
 				t.Fatalf("not done after one plan: %v, error %v", again, err)
 			}
-			want := len(in.Audience) * (1 + len(in.Slices))
-			if in.Record == nil {
-				want = 0
-			}
-			if len(w.objects) != want {
-				t.Fatalf("%d objects stand in the exchange, want %d", len(w.objects), want)
-			}
+			stand(t, w, in)
 		}
 	})
+}
+
+// stand checks that what is in the exchange is what in publishes, and statements of
+// withdrawal beside it unless what was there moved.
+func stand(t *rapid.T, w *world, in plan.PublishInput) {
+	records, copies := byPublisher(w)
+	if want := len(in.Audience) * len(in.Slices); len(copies) != want {
+		t.Fatalf("%d slices stand in the exchange, want %d", len(copies), want)
+	}
+	live := 0
+	for _, r := range records {
+		switch published := slices.Contains(in.Audience, r.Namespace); {
+		case published == r.Spec.Withdrawn, !published && in.Moved:
+			t.Fatalf("the record in %s is withdrawn: %v", r.Namespace, r.Spec.Withdrawn)
+		case published:
+			live++
+		}
+	}
+	if live != len(in.Audience) {
+		t.Fatalf("%d records publish it, want %d", live, len(in.Audience))
+	}
 }
 
 func TestNamespacesAndMember(t *testing.T) {

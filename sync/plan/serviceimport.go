@@ -44,10 +44,28 @@ func (p *importer) desiredImport() *mcsv1beta1.ServiceImport {
 	s.Labels[model.LabelServiceName] = p.Key.Name
 	s.Labels[labelManagedBy] = model.ManagedBy
 	maps.Copy(s.Annotations, p.Desired.Annotations)
+	delete(s.Annotations, model.AnnotationConfirmTakeover) // only users of this cluster confirm
+	if exports := p.sourceExports(); len(exports) > 0 {
+		s.Annotations[model.AnnotationExports] = model.FormatSourceExports(exports)
+	}
+	maps.Copy(s.Annotations, p.History)
 	if p.existing != nil {
 		s.Annotations[model.AnnotationDerivedName] = p.name
 	}
 	return sign(s, appliedNames(importFields, &s.Spec))
+}
+
+// sourceExports are the exports of which the import consists, in the order of
+// their precedence. Clusters that were not read stay in the annotation, because a
+// ServiceImport to which one of them contributes is not changed.
+func (p *importer) sourceExports() []model.SourceExport {
+	var exports []model.SourceExport
+	for _, c := range p.Desired.Constituents {
+		if c.UID != "" {
+			exports = append(exports, model.SourceExport{Cluster: c.Cluster, UID: c.UID, CreatedAt: c.CreatedAt})
+		}
+	}
+	return exports
 }
 
 // importType is the type of the derived Service, which clients use. It differs

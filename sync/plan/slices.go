@@ -24,12 +24,13 @@ type wanted struct {
 	slice  *discoveryv1.EndpointSlice
 }
 
-// slices plans the slices of all clusters that were read, and marks the endpoints
-// of clusters that are lost. Each source slice is mirrored by one slice, so that
+// slices plans the slices of all clusters that were read, keeps those that were not,
+// and marks the endpoints of what is lost. Each source slice is mirrored by one slice, so that
 // one changed endpoint is one write.
 func (p *importer) slices() changes {
 	var plan changes
 	named := map[string]*discoveryv1.EndpointSlice{}
+	p.keepSlices(named)
 	if p.Desired != nil && p.possible() {
 		for _, c := range p.Desired.Constituents {
 			bySelector := c.Cluster == p.Self && p.maintains()
@@ -44,17 +45,29 @@ func (p *importer) slices() changes {
 	for _, name := range slices.Sorted(maps.Keys(named)) {
 		desired, existing := named[name], current[name]
 		if existing == nil {
-			plan.apply = append(plan.apply, create(desired))
+			plan.apply = append(plan.apply, from(clusterOf(desired), []Action{create(desired)})...)
 			continue
 		}
-		plan.apply = append(plan.apply, updateOrAdopt(desired, existing, sliceIsAsDesired(existing, desired), sliceDrift(existing, desired))...)
+		if desired == existing { // kept as it is
+			continue
+		}
+		actions := updateOrAdopt(desired, existing, sliceIsAsDesired(existing, desired), sliceDrift(existing, desired))
+		plan.apply = append(plan.apply, from(clusterOf(desired), actions)...)
 	}
 	for _, name := range slices.Sorted(maps.Keys(current)) {
 		if existing := current[name]; named[name] == nil && p.mayRemove(existing) {
-			plan.remove = append(plan.remove, remove(existing, sliceKind)...)
+			plan.remove = append(plan.remove, from(clusterOf(existing), remove(existing, sliceKind))...)
 		}
 	}
 	return plan
+}
+
+// from marks actions as those on slices of one source cluster.
+func from(source model.ClusterID, actions []Action) []Action {
+	for i := range actions {
+		actions[i].Source = source
+	}
+	return actions
 }
 
 // applied is an existing slice in the form of one to apply. It includes the labels

@@ -1,0 +1,115 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package decide
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/comity-mcs/comity/policies/decision"
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// grace is the time for which an export that policies deny stays published. It is
+// announced in the conditions of the ServiceExport, so that its owner can act first.
+type grace struct {
+	// since is when each policy that denies the export was first found to, to the
+	// second; recorded in the exchange, so that a restart does not begin it again.
+	since map[string]time.Time
+	// until is when the export is withdrawn: when the first grace period ends.
+	until time.Time
+}
+
+// graceOf is the grace of a denied export; false if it is withdrawn now: it is not
+// published, a violation of it has no grace period, or one has ended. Records are what
+// the exchange holds of the export.
+func graceOf(local LocalExport, records []*exchangev1alpha1.ExportRecord, now time.Time) (grace, bool) {
+	recorded, published := deniedSince(local, records)
+	if !published || !allHaveGrace(local.Verdict) {
+		return grace{}, false
+	}
+	g := grace{since: map[string]time.Time{}}
+	for _, v := range local.Verdict.Violations {
+		since, known := recorded[v.Policy]
+		if !known || since.After(now) { // a clock that went back prolongs nothing
+			since = now.UTC().Truncate(time.Second)
+		}
+		g.since[v.Policy] = since
+		if end := since.Add(v.Grace); g.until.IsZero() || end.Before(g.until) {
+			g.until = end
+		}
+	}
+	return g, now.Before(g.until)
+}
+
+func allHaveGrace(verdict decision.Verdict) bool {
+	return verdict.Outcome == decision.Denied && len(verdict.Violations) > 0 &&
+		!slices.ContainsFunc(verdict.Violations, func(v decision.Violation) bool { return v.Grace <= 0 })
+}
+
+// deniedSince is what the live records of the export say about its grace, and whether
+// there is one. Of two times of one policy the earlier counts.
+func deniedSince(local LocalExport, records []*exchangev1alpha1.ExportRecord) (since map[string]time.Time, published bool) {
+	since = map[string]time.Time{}
+	for _, record := range records {
+		if local.Export == nil || !isLive(record) || record.Spec.ExportUID != local.Export.UID {
+			continue
+		}
+		published = true
+		for policy, at := range parseSince(record.Annotations[model.AnnotationDeniedSince]) {
+			if known, has := since[policy]; !has || at.Before(known) {
+				since[policy] = at
+			}
+		}
+	}
+	return since, published
+}
+
+// sinceAnnotations are the annotations of a record that keep when its export was first
+// denied; nil if it is not denied.
+func sinceAnnotations(since map[string]time.Time) map[string]string {
+	if len(since) == 0 {
+		return nil
+	}
+	var items []string
+	for _, policy := range slices.Sorted(maps.Keys(since)) {
+		items = append(items, fmt.Sprintf("%s=%s", policy, since[policy].UTC().Format(time.RFC3339)))
+	}
+	return map[string]string{model.AnnotationDeniedSince: strings.Join(items, ",")}
+}
+
+// parseSince reads the value of model.AnnotationDeniedSince. Items that cannot be read,
+// because somebody changed them, are left out.
+func parseSince(text string) map[string]time.Time {
+	since := map[string]time.Time{}
+	for item := range strings.SplitSeq(text, ",") {
+		policy, at, _ := strings.Cut(item, "=")
+		if parsed, err := time.Parse(time.RFC3339, at); err == nil && policy != "" {
+			since[policy] = parsed.UTC()
+		}
+	}
+	return since
+}
+
+// publishInGrace publishes an export that is denied as it is now, but to nobody who
+// cannot read it already, and decides again when its grace ends.
+func publishInGrace(d *ExportDecision, v ExportView, export model.Export, scope model.Scope, g grace) {
+	keepPublished(d, v, scope)
+	d.Plan.Annotations = sinceAnnotations(g.since)
+	if d.Plan.Record != nil {
+		planRecord(d, v, export)
+	}
+	d.Again = g.until.Sub(v.Now)
+	d.Finding = ExportFinding{Publication: model.Published, Scope: scope, WithdrawnAt: g.until}
+}
+
+// NeedsOwnRecords reports whether the own export may still count in the own import
+// although policies deny it. Then v.OwnRecords have to be read.
+func NeedsOwnRecords(v ImportView) bool {
+	return v.Local.Export != nil && allHaveGrace(v.Local.Verdict)
+}

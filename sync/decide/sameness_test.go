@@ -1,0 +1,137 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package decide
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// FAULT 35: the webhook of the exporter did not compare the namespaces.
+func TestOnlyOfTheSameNamespaceIsImportedFAULT35(t *testing.T) {
+	const label, other = "comity.dev/identity", "example.com/team"
+	for name, tc := range map[string]struct {
+		here     map[string]string
+		exported map[string]string // nil: the record says nothing
+		record   map[string]string // nil: there is no NamespaceRecord
+		stands   bool
+		accepted bool
+		imported bool
+		kept     bool
+		reason   string
+	}{
+		"the same":                               {here: map[string]string{label: "x"}, exported: map[string]string{label: "x"}, imported: true},
+		"neither has one":                        {exported: map[string]string{}, imported: true},
+		"another":                                {here: map[string]string{label: "x"}, exported: map[string]string{label: "y"}, reason: "NamespaceMismatch"},
+		"only here":                              {here: map[string]string{label: "x"}, exported: map[string]string{}, reason: "NamespaceMismatch"},
+		"only there":                             {exported: map[string]string{label: "y"}, reason: "NamespaceMismatch"},
+		"another, and it stands: it goes":        {exported: map[string]string{label: "y"}, stands: true, reason: "NamespaceMismatch"},
+		"another label of theirs does not count": {here: map[string]string{label: "x"}, exported: map[string]string{label: "x", other: "y"}, imported: true},
+		"the record of the namespace says it":    {here: map[string]string{label: "x"}, record: map[string]string{label: "x"}, imported: true},
+		"it says another":                        {here: map[string]string{label: "x"}, record: map[string]string{label: "y"}, reason: "NamespaceMismatch"},
+		"the export counts before it":            {here: map[string]string{label: "x"}, exported: map[string]string{label: "x"}, record: map[string]string{label: "y"}, imported: true},
+		"unknown, and new":                       {here: map[string]string{label: "x"}},
+		"unknown, and it stands":                 {here: map[string]string{label: "x"}, stands: true, kept: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := publishedBy("c", 10, "http")
+			c.Identity = tc.exported
+			v := takeoverView(nil, c)
+			v.IdentityLabels, v.Local.Namespace.Labels = []string{label}, tc.here
+			if tc.record != nil {
+				v.Namespaces = []model.MemberNamespace{{Cluster: "c", Presence: model.NamespacePresent, Labels: tc.record}}
+			} else {
+				v.Namespaces = []model.MemberNamespace{{Cluster: "c", Presence: model.NamespaceAbsent}}
+			}
+			if tc.stands {
+				v.Current.Import = importedFrom(c)
+			}
+			d := Import(v)
+			if (d.Finding.Resolved != nil) != tc.imported || (len(d.Plan.Unsynced) == 1) != tc.kept {
+				t.Errorf("resolved %+v, kept %v", d.Finding.Resolved, d.Plan.Unsynced)
+			}
+			reason := ""
+			for _, p := range d.Finding.Problems {
+				reason += p.Reason
+			}
+			if reason != tc.reason {
+				t.Errorf("problems %+v", d.Finding.Problems)
+			}
+			if tc.reason == "" {
+				return
+			}
+			report, known := ReportView{Key: web, Self: "b", Namespace: NamespaceReady, PartlyImported: map[model.ClusterID]bool{"c": true},
+				Observation: &model.Observation{Problems: d.Finding.Problems}}.result("c")
+			if !known || report.imported || report.reason != tc.reason || !strings.Contains(report.message, "label comity.dev/identity of Namespace shop") {
+				t.Errorf("reported %+v", report)
+			}
+		})
+	}
+}
+
+// FAULT 32: nothing stays of a member whose namespace is not accepted, read or not.
+func TestWhatIsNotAcceptedGoesFAULT32(t *testing.T) {
+	c := publishedBy("c", 10, "http")
+	v := takeoverView(importedFrom(c), c)
+	v.NotAccepted = []model.ClusterID{"c"}
+	v.Members[1].Synced = false
+	if d := Import(v); d.Finding.Resolved != nil || len(d.Plan.Unsynced) > 0 || len(d.Finding.Unsynced) > 0 {
+		t.Errorf("resolved %+v, kept %v", d.Finding.Resolved, d.Plan.Unsynced)
+	}
+	refusals := []model.Refusal{{Cluster: "c", ExportUID: "of-c", Reason: model.ReasonNamespaceNotAccepted}}
+	report := Report(ReportView{Key: web, Self: "b", Namespace: NamespaceReady, Members: []model.Member{{ID: "c", Synced: true}}, Exports: []model.Export{c}, Refusals: refusals,
+		Observation: &model.Observation{}})
+	got := report.Desired["comity-b-to-c"]
+	if got.Imported || got.Reason != "NamespaceNotAccepted" || !strings.Contains(got.Message, "accepts no exports of namespace shop from cluster c") {
+		t.Errorf("reported %+v", got)
+	}
+}
+
+func TestLostSlicesAreThoseStillNamed(t *testing.T) {
+	derived := func(source string) *discoveryv1.EndpointSlice {
+		return derivedSlice("c", func(s *discoveryv1.EndpointSlice) {
+			s.Name += source
+			s.Annotations = map[string]string{model.AnnotationSourceSlice: source}
+		}, endpoint("10.3.0.1", nil))
+	}
+	published := func(source string) *discoveryv1.EndpointSlice {
+		s := &discoveryv1.EndpointSlice{}
+		s.Annotations = map[string]string{model.AnnotationSourceSlice: source}
+		return s
+	}
+	c := publishedBy("c", 10, "http", func(e *model.Export) { e.Slices = []string{"lost", "there", "new"} })
+	v := takeoverView(importedFrom(c), c)
+	v.Current.Slices = []*discoveryv1.EndpointSlice{derived("lost"), derived("there"), derived("removed"), derivedSlice("d")}
+	v.Slices = map[model.ClusterID][]*discoveryv1.EndpointSlice{"c": {published("there")}} // nothing of it is accepted
+	v.Unanswered = []model.ClusterID{"c"}
+	d := Import(v)
+	if diff := cmp.Diff(map[model.ClusterID][]string{"c": {"lost"}}, d.Plan.LostSlices); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if len(d.Probe["c"]) != 1 || len(d.Plan.Lost) > 0 || len(d.Plan.LostSlicesDown) != 1 {
+		t.Errorf("probed are %v, lost %v and %v", d.Probe, d.Plan.Lost, d.Plan.LostSlicesDown)
+	}
+	if len(d.Finding.Problems) != 1 || d.Finding.Problems[0].Reason != model.ReasonDeletionHeld || !strings.Contains(d.Finding.Problems[0].Message, "shop/lost") {
+		t.Errorf("problems %+v", d.Finding.Problems)
+	}
+	v.Members[1].StatesWithdrawals = false
+	if d := Import(v); d.Plan.LostSlices != nil {
+		t.Error("a member that names no slices lost some")
+	}
+}
+
+func TestAHeldExportIsProbed(t *testing.T) {
+	c := publishedBy("c", 10, "http")
+	v := takeoverView(importedFrom(c))
+	v.Current.Slices = []*discoveryv1.EndpointSlice{derivedSlice("c", endpoint("10.3.0.1", nil))}
+	v.Held, v.Unanswered = []model.Hold{{Cluster: "c"}}, []model.ClusterID{"c"}
+	if d := Import(v); len(d.Probe["c"]) != 1 || len(d.Plan.Lost) != 1 {
+		t.Errorf("probed are %v, lost %v", d.Probe, d.Plan.Lost)
+	}
+}

@@ -1,0 +1,324 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package decide
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/comity-mcs/comity/sync/merge"
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/plan"
+)
+
+// settling is how old an import must be before a takeover of it is held: GitOps
+// creates one export in many clusters at once, in any order.
+const settling = 2 * time.Minute
+
+// maxFormer is how many former deciding exports a ServiceImport lists.
+const maxFormer = 3
+
+// precedence is the order in which the exports of one import are resolved, and what
+// follows from it.
+type precedence struct {
+	ordered  []model.Export
+	held     *model.Takeover
+	problems []model.Problem
+	// joined are exports that are new and older than the deciding one, and agree.
+	joined []model.SourceExport
+	// history are the annotations of the ServiceImport about the past.
+	history map[string]string
+}
+
+// precedence orders exports. KEP-1645 says oldest first. That lets any member, by a
+// creation time in the past, decide the properties of an import that others serve.
+// So an export that is not among those of which the import consists (the stored
+// ones, which its annotation lists) comes behind all of these, whatever its age, and
+// the stored ones keep their order, whatever age they claim now. First match wins:
+//
+//	--takeover-hold=0, or no export is stored           oldest first
+//	the import is younger than two minutes              oldest first
+//	the deciding export is gone: withdrawn, replaced,
+//	  not accepted, or its deletion was confirmed       oldest first
+//	otherwise the stored ones in their order, then the others, oldest first; and at
+//	the place that its age gives it
+//	  a former deciding export that is back, unchanged in UID and age
+//	  an export of a member that was not read when the import formed
+//	  one that an administrator confirmed, or whose hold has ended
+//
+// While the deciding export is only missing or unread, nothing of the import
+// changes, and the order counts for nothing.
+//
+// An export at another place than its age gives it is held if its own place would
+// change the import. One that agrees is not: it serves, and decides nothing. If it
+// were made the deciding one because it agrees, it could change its mind later.
+func (v ImportView) precedence(exports []model.Export, unsynced []model.ClusterID) precedence {
+	byAge := merge.OldestFirst(exports)
+	stored := recorded(v.Current.Import)
+	if v.TakeoverHold == 0 || len(stored) == 0 || v.isYoung() || isGone(stored[0], exports, unsynced) {
+		return v.confirmedNothing(v.remember(precedence{ordered: byAge}, stored))
+	}
+	ordered := v.storedFirst(byAge, stored)
+	if slices.Contains(unsynced, stored[0].Cluster) {
+		return v.remember(precedence{ordered: ordered}, stored)
+	}
+	return v.remember(v.hold(ordered, byAge), stored)
+}
+
+func (v ImportView) isYoung() bool {
+	age := v.Now.Sub(v.Current.Import.CreationTimestamp.Time)
+	return age.Abs() < settling
+}
+
+// isGone reports whether an export is not read although its cluster was.
+func isGone(decider model.SourceExport, exports []model.Export, unsynced []model.ClusterID) bool {
+	return !slices.Contains(unsynced, decider.Cluster) && !slices.ContainsFunc(exports, func(e model.Export) bool { return isSame(e, decider) })
+}
+
+func isSame(e model.Export, s model.SourceExport) bool {
+	return e.Cluster == s.Cluster && e.UID == s.UID
+}
+
+// storedFirst is the order without any confirmation.
+func (v ImportView) storedFirst(byAge []model.Export, stored []model.SourceExport) []model.Export {
+	var ordered, others, exempt []model.Export
+	for _, s := range stored {
+		at := slices.IndexFunc(byAge, func(e model.Export) bool { return isSame(e, s) })
+		if at >= 0 && position(ordered, s.Cluster) < 0 {
+			ordered = append(ordered, byAge[at])
+		}
+	}
+	former := v.former()
+	for _, e := range byAge {
+		switch {
+		case slices.ContainsFunc(stored, func(s model.SourceExport) bool { return isSame(e, s) }):
+		case slices.Contains(v.FormedWithout, e.Cluster),
+			slices.ContainsFunc(former, func(s model.SourceExport) bool { return isSame(e, s) && e.CreatedAt.Unix() == s.CreatedAt.Unix() }):
+			exempt = append(exempt, e)
+		default:
+			others = append(others, e)
+		}
+	}
+	ordered = append(ordered, others...)
+	for _, e := range exempt {
+		ordered = moved(append(ordered, e), byAge, e)
+	}
+	return ordered
+}
+
+// position is that of the export of cluster in list.
+func position(list []model.Export, cluster model.ClusterID) int {
+	return slices.IndexFunc(list, func(e model.Export) bool { return e.Cluster == cluster })
+}
+
+// isBehindYounger reports whether a younger export comes before e.
+func isBehindYounger(ordered, byAge []model.Export, e model.Export) bool {
+	return slices.ContainsFunc(ordered[:position(ordered, e.Cluster)], func(other model.Export) bool {
+		return position(byAge, other.Cluster) > position(byAge, e.Cluster)
+	})
+}
+
+// moved is ordered with e before the first export that is younger.
+func moved(ordered, byAge []model.Export, e model.Export) []model.Export {
+	out := slices.DeleteFunc(slices.Clone(ordered), func(other model.Export) bool { return other.Cluster == e.Cluster })
+	at := slices.IndexFunc(out, func(other model.Export) bool {
+		return position(byAge, other.Cluster) > position(byAge, e.Cluster)
+	})
+	if at < 0 {
+		return append(out, e)
+	}
+	return slices.Insert(out, at, e)
+}
+
+// hold finds the exports that wait, and gives those their place that may have it.
+func (v ImportView) hold(ordered, byAge []model.Export) precedence {
+	confirmed, wasConfirmed := v.confirmation(), false
+	known := slices.Concat(recorded(v.Current.Import), v.former(), sourceExports(byAge))
+	var held *model.Takeover
+	var joined []model.SourceExport
+	for _, e := range byAge {
+		if !isBehindYounger(ordered, byAge, e) {
+			wasConfirmed = wasConfirmed || e.UID == confirmed
+			continue
+		}
+		own := moved(ordered, byAge, e)
+		changes := merge.Changes(ordered, own)
+		until, ended := v.holdEnds(e)
+		switch {
+		case len(changes) == 0:
+			if !slices.ContainsFunc(recorded(v.Current.Import), func(s model.SourceExport) bool { return isSame(e, s) }) {
+				joined = append(joined, sourceExport(e))
+			}
+		case e.UID == confirmed && isUnique(e, known):
+			ordered, wasConfirmed = own, true
+		case ended:
+			ordered = own
+		case held != nil:
+			held.Others++
+		default:
+			held = &model.Takeover{Decider: sourceExport(ordered[position(own, e.Cluster)]), By: sourceExport(e), Until: until}
+			held.Fields, held.Changes = describe(changes)
+		}
+	}
+	p := precedence{ordered: ordered, held: held, joined: joined}
+	if confirmed != "" && !wasConfirmed {
+		p.problems = append(p.problems, v.notHeld(confirmed))
+	}
+	return p
+}
+
+// formedWithout are the members that were not read when the import was made, and
+// whose exports have not been given the place of their age since.
+func (v ImportView) formedWithout(in plan.ImportInput, unsynced []model.ClusterID) []model.ClusterID {
+	own := v.Current.Import
+	switch {
+	case own == nil || !model.IsManaged(own):
+		return slices.DeleteFunc(slices.Clone(unsynced), func(id model.ClusterID) bool { return id == v.Self })
+	case v.isKept(in):
+		return v.FormedWithout
+	}
+	return slices.DeleteFunc(slices.Clone(v.FormedWithout), func(id model.ClusterID) bool { return !slices.Contains(unsynced, id) })
+}
+
+// isKept reports whether the plan changes no property of the import, because a
+// cluster that contributes was not read, or is held.
+func (v ImportView) isKept(in plan.ImportInput) bool {
+	return slices.ContainsFunc(Standing(v.Current, v.Self), func(s model.SourceExport) bool { return slices.Contains(in.Unsynced, s.Cluster) })
+}
+
+// ownRetry is how soon an import is decided again of which the own export was lost:
+// the end of that need not be an event.
+const ownRetry = 10 * time.Second
+
+// Again is how long to wait until a hold ends by itself, the grace period of the own
+// export does, or policies are to be evaluated again; zero if there is nothing to wait
+// for.
+func (d ImportDecision) Again(now time.Time) (wait time.Duration) {
+	if d.OwnExportLost {
+		return ownRetry
+	}
+	ends := []time.Time{d.WithdrawnAt}
+	if held := d.Finding.Takeover; held != nil {
+		ends = append(ends, held.Until)
+	}
+	if d.NotEvaluated {
+		ends = append(ends, now.Add(policyRetry))
+	}
+	for _, end := range ends {
+		if in := max(end.Sub(now), time.Millisecond); !end.IsZero() && (wait == 0 || in < wait) {
+			wait = in
+		}
+	}
+	return wait
+}
+
+// ExportID names one export of one cluster. A member chooses the UID that it publishes:
+// it may be that of another one's export.
+type ExportID struct {
+	Cluster model.ClusterID
+	UID     types.UID
+}
+
+// holdEnds is when the hold of an export ends by itself, and whether it has; zero if it
+// never does.
+func (v ImportView) holdEnds(e model.Export) (time.Time, bool) {
+	if v.TakeoverHold == model.HoldUntilConfirmed {
+		return time.Time{}, false
+	}
+	since, known := v.TakeoverSince[ExportID{e.Cluster, e.UID}]
+	if !known {
+		since = v.Now
+	}
+	until := since.Add(v.TakeoverHold)
+	return until, !v.Now.Before(until)
+}
+
+// confirmation is what the annotation of the ServiceImport confirms; empty if
+// nothing.
+func (v ImportView) confirmation() types.UID {
+	if own := v.Current.Import; own != nil && model.IsManaged(own) {
+		return types.UID(own.Annotations[model.AnnotationConfirmTakeover])
+	}
+	return ""
+}
+
+// confirmedNothing adds a problem if a confirmation is not needed: no takeover is
+// held, and the confirmed export does not decide.
+func (v ImportView) confirmedNothing(p precedence) precedence {
+	confirmed := v.confirmation()
+	if confirmed != "" && !slices.ContainsFunc(p.ordered, func(e model.Export) bool { return e.UID == confirmed }) {
+		p.problems = append(p.problems, v.notHeld(confirmed))
+	}
+	return p
+}
+
+func (v ImportView) notHeld(confirmed types.UID) model.Problem {
+	return model.Problem{Reason: model.ReasonInvalidAnnotation, Message: fmt.Sprintf(
+		"ServiceImport %s, annotation %s: no takeover by the export with UID %s waits for a confirmation, so the annotation has no effect; "+
+			"set it to the UID that condition TakeoverHeld names, or remove it",
+		v.Local.Key, model.AnnotationConfirmTakeover, model.Quote(string(confirmed)))}
+}
+
+// former are the exports that decided the import before, the last one first.
+func (v ImportView) former() []model.SourceExport {
+	if own := v.Current.Import; own != nil && model.IsManaged(own) {
+		return model.ParseSourceExports(own.Annotations[model.AnnotationFormerDeciders])
+	}
+	return nil
+}
+
+// remember adds the deciding export to the former ones if another one is to decide.
+func (v ImportView) remember(p precedence, stored []model.SourceExport) precedence {
+	former := v.former()
+	if v.TakeoverHold != 0 && len(stored) > 0 && len(p.ordered) > 0 && !isSame(p.ordered[0], stored[0]) {
+		former = append([]model.SourceExport{stored[0]}, former...)
+	}
+	seen := map[types.UID]bool{}
+	former = slices.DeleteFunc(former, func(s model.SourceExport) bool {
+		drop := seen[s.UID] || len(p.ordered) > 0 && isSame(p.ordered[0], s)
+		seen[s.UID] = true
+		return drop
+	})
+	if len(former) > 0 {
+		p.history = map[string]string{model.AnnotationFormerDeciders: model.FormatSourceExports(former[:min(len(former), maxFormer)])}
+	}
+	return p
+}
+
+// isUnique reports whether no other cluster has, or had, the UID of e: a member
+// chooses the UID that it publishes, and must not choose one that was confirmed.
+func isUnique(e model.Export, known []model.SourceExport) bool {
+	return !slices.ContainsFunc(known, func(s model.SourceExport) bool { return s.UID == e.UID && s.Cluster != e.Cluster })
+}
+
+func sourceExports(exports []model.Export) []model.SourceExport {
+	out := make([]model.SourceExport, len(exports))
+	for i, e := range exports {
+		out[i] = sourceExport(e)
+	}
+	return out
+}
+
+func sourceExport(e model.Export) model.SourceExport {
+	return model.SourceExport{Cluster: e.Cluster, UID: e.UID, CreatedAt: e.CreatedAt}
+}
+
+// maxChanges bounds how much of the changes is shown, in bytes: the values are text
+// of a member.
+const maxChanges = 300
+
+func describe(changes []merge.Change) (fields []string, text string) {
+	parts := make([]string, len(changes))
+	for i, c := range changes {
+		parts[i] = model.OneLine(c.String(), 120)
+		if !slices.Contains(fields, c.Field) {
+			fields = append(fields, c.Field)
+		}
+	}
+	return fields, model.Bound(strings.Join(parts, "; "), maxChanges)
+}

@@ -1,0 +1,283 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package decide
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	corev1 "k8s.io/api/core/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/sync/exchange"
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/plan"
+)
+
+var noon = time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
+
+// recordIn is this cluster's record of shop/web in an exchange namespace, written at
+// a time.
+func recordIn(namespace string, uid types.UID, withdrawn bool, written time.Time) *exchangev1alpha1.ExportRecord {
+	r := &exchangev1alpha1.ExportRecord{ObjectMeta: ours(model.RecordName("shop", "web"), nil)}
+	r.Namespace, r.UID, r.ManagedFields[0].Time = namespace, "record", &metav1.Time{Time: written}
+	r.Spec.ExportUID, r.Spec.Withdrawn, r.Spec.ExportedAt = uid, withdrawn, metav1.NewTime(noon.Add(-48*time.Hour))
+	return r
+}
+
+// outcome is what the plan of a decision does in each exchange namespace.
+func outcome(d ExportDecision) map[string]string {
+	out := map[string]string{}
+	planned := plan.Publish(d.Plan)
+	for word, lists := range map[string][][]plan.Action{"published": planned.Publish, "withdrawn": planned.Withdraw, "left": planned.Leave} {
+		for _, actions := range lists {
+			for _, a := range actions {
+				record, is := a.Object.(*exchangev1alpha1.ExportRecord)
+				switch {
+				case is && record.Spec.Withdrawn != (word == "withdrawn"):
+					word = fmt.Sprintf("%s, but the record says withdrawn: %v", word, record.Spec.Withdrawn)
+				case a.Verb == plan.Delete && word == "withdrawn":
+					word = "collected"
+				}
+			}
+			out[actions[0].Object.GetNamespace()] = word
+		}
+	}
+	return out
+}
+
+func TestWhatIsNoLongerPublishedIsWithdrawn(t *testing.T) {
+	in := func(namespaces ...string) func(*ExportView) {
+		return func(v *ExportView) {
+			v.Records = nil
+			for _, namespace := range namespaces {
+				v.Records = append(v.Records, recordIn(namespace, "u", false, noon))
+			}
+		}
+	}
+	unavailable := func(namespace string) func(*ExportView) {
+		return func(v *ExportView) { v.Unavailable = map[string]string{namespace: namespace + " is missing"} }
+	}
+	notEvaluated := func(v *ExportView) { v.Local.Verdict = decision.Verdict{Problem: "deadline"} }
+	for name, tc := range map[string]struct {
+		view ExportView
+		want map[string]string
+	}{
+		"the ServiceExport is deleted": {exported(in("comity-a"), func(v *ExportView) { v.Local.Export = nil }),
+			map[string]string{"comity-a": "withdrawn"}},
+		"its Service is deleted": {exported(in("comity-a"), func(v *ExportView) { v.Local.Service = nil }),
+			map[string]string{"comity-a": "withdrawn"}},
+		"policies deny it": {exported(in("comity-a"), func(v *ExportView) { v.Local.Verdict.Outcome = decision.Denied }),
+			map[string]string{"comity-a": "withdrawn"}},
+		"its scope becomes narrower": {exported(in("comity-a"), to("b")),
+			map[string]string{"comity-a": "withdrawn", "comity-a-to-b": "published"}},
+		"its scope becomes this cluster": {exported(in("comity-a"), to("a")),
+			map[string]string{"comity-a": "withdrawn"}},
+		"FAULT 33: its scope becomes narrower, and that exchange namespace is missing": {exported(in("comity-a"), to("b"), unavailable("comity-a-to-b")),
+			map[string]string{"comity-a": "withdrawn"}},
+		"FAULT 33: its scope becomes narrower while policies cannot be evaluated": {exported(in("comity-a"), to("b"), notEvaluated),
+			map[string]string{"comity-a": "withdrawn", "comity-a-to-b": "published"}},
+		"FAULT 33: the same, and the exchange namespace is missing": {exported(in("comity-a"), to("b"), notEvaluated, unavailable("comity-a-to-b")),
+			map[string]string{"comity-a": "withdrawn"}},
+		"one of two peers is taken off the list while policies cannot be evaluated": {exported(in("comity-a-to-b", "comity-a-to-c"), to("b"), notEvaluated),
+			map[string]string{"comity-a-to-b": "published", "comity-a-to-c": "withdrawn"}},
+		"an earlier export of the name is out of scope while policies cannot be evaluated": {exported(in("comity-a"), to("b"), notEvaluated, func(v *ExportView) { v.Local.Export.UID = "new" }),
+			map[string]string{"comity-a": "withdrawn"}},
+		"another peer is put on the list while policies cannot be evaluated": {exported(in("comity-a-to-b"), to("b,c"), notEvaluated),
+			map[string]string{"comity-a-to-b": "published"}},
+		"its scope becomes wider": {exported(in("comity-a-to-b")),
+			map[string]string{"comity-a": "published", "comity-a-to-b": "left"}},
+		"its scope becomes wider, and the exchange namespace of all members is missing": {exported(in("comity-a-to-b"), unavailable("comity-a")),
+			map[string]string{}},
+		"its scope becomes wider while policies cannot be evaluated": {exported(in("comity-a-to-b"), notEvaluated),
+			map[string]string{"comity-a-to-b": "published"}},
+		"a namespace states its withdrawal, and the scope becomes wider": {exported(in("comity-a"), func(v *ExportView) {
+			v.Records = append(v.Records, recordIn("comity-a-to-b", "u", true, noon))
+		}), map[string]string{"comity-a": "published", "comity-a-to-b": "left"}},
+		"exported again after a withdrawal": {exported(in(), func(v *ExportView) { v.Records = append(v.Records, recordIn("comity-a", "old", true, noon)) }),
+			map[string]string{"comity-a": "published"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, outcome(Export(tc.view))); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestNothingIsWithdrawnBecauseOfTheDefinitionOfServiceExports(t *testing.T) {
+	for name, tc := range map[string]struct {
+		definition Definition
+		withdrawn  bool
+		retry      bool
+		says       string
+	}{
+		"it exists":                                 {Definition{Created: noon.Add(-72 * time.Hour)}, true, false, ""},
+		"it is missing, or is being deleted":        {Definition{Problem: "it does not exist"}, false, true, "it does not exist"},
+		"it was created again after the export was": {Definition{Created: noon}, false, false, "create it again, and to withdraw the export delete it then"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := exported(func(v *ExportView) {
+				v.Local.Export, v.Definition = nil, tc.definition
+				v.Records = []*exchangev1alpha1.ExportRecord{recordIn("comity-a", "u", false, noon)}
+			})
+			if !NeedsDefinition(v) {
+				t.Fatal("the definition is not read")
+			}
+			d := Export(v)
+			if got := len(outcome(d)) > 0; got != tc.withdrawn || d.Retry != tc.retry || !strings.Contains(d.Finding.Detail, tc.says) {
+				t.Errorf("withdrawn: %v, retry: %v, says %q", got, d.Retry, d.Finding.Detail)
+			}
+			if pending := d.Finding.Publication == model.PublicationPending; pending == tc.withdrawn {
+				t.Errorf("publication %d", d.Finding.Publication)
+			}
+		})
+	}
+	for name, v := range map[string]ExportView{
+		"an export that exists": exported(),
+		"an export that is withdrawn": exported(func(v *ExportView) {
+			v.Local.Export, v.Records = nil, []*exchangev1alpha1.ExportRecord{recordIn("comity-a", "u", true, noon)}
+		}),
+		"an export that is not published": exported(func(v *ExportView) { v.Local.Export, v.Records = nil, nil }),
+		"an id that another cluster has":  exported(func(v *ExportView) { v.Local.Export, v.Duplicate = nil, "duplicate" }),
+	} {
+		if NeedsDefinition(v) {
+			t.Errorf("the definition is read for %s", name)
+		}
+	}
+}
+
+func TestAStatementOfWithdrawalIsCollectedOnceNobodyNeedsIt(t *testing.T) {
+	read := []model.Member{{ID: "b", Synced: true, Reported: true}, {ID: "c", Synced: true, Reported: true}}
+	unread := []model.Member{{ID: "b", Synced: true, Reported: true}, {ID: "c", Synced: true}}
+	about := func(cluster model.ClusterID, uid types.UID) []model.Report {
+		return []model.Report{{Cluster: cluster, ExportUID: uid}}
+	}
+	for name, tc := range map[string]struct {
+		in      string
+		age     time.Duration
+		members []model.Member
+		reports []model.Report
+		export  bool // it is exported to b now
+		want    time.Duration
+		collect bool
+	}{
+		"it is young":                         {"comity-a", 59 * time.Minute, read, nil, false, time.Minute, false},
+		"the API server's clock is ahead":     {"comity-a", -2 * time.Hour, read, nil, false, time.Hour, false},
+		"every member has followed it":        {"comity-a", time.Hour, read, nil, false, 0, true},
+		"a member was not read":               {"comity-a", time.Hour, unread, nil, false, 10 * time.Minute, false},
+		"a member was removed":                {"comity-a", time.Hour, read[:1], nil, false, 0, true},
+		"a member reports the export still":   {"comity-a", time.Hour, read, about("c", "u"), false, 10 * time.Minute, false},
+		"a member reports another export":     {"comity-a", time.Hour, read, about("c", "new"), false, 0, true},
+		"who reports it still reads it there": {"comity-a", time.Hour, read, about("b", "u"), true, 0, true},
+		"who reports it still has lost it":    {"comity-a", time.Hour, read, about("c", "u"), true, 10 * time.Minute, false},
+		"who was not read is not its reader":  {"comity-a-to-b", time.Hour, unread, about("c", "u"), false, 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := exported(func(v *ExportView) {
+				v.Now, v.Members, v.Reports = noon, tc.members, tc.reports
+				v.Records = []*exchangev1alpha1.ExportRecord{recordIn(tc.in, "u", true, noon.Add(-tc.age))}
+				if !tc.export {
+					v.Local.Export = nil
+				} else {
+					to("b")(v)
+				}
+			})
+			d := Export(v)
+			if got := slices.Contains(d.Plan.Collect, tc.in); got != tc.collect || d.Again != tc.want {
+				t.Errorf("collected: %v, again in %s; want %v, %s", got, d.Again, tc.collect, tc.want)
+			}
+		})
+	}
+}
+
+func TestARecordNamesTheSlicesThatArePublished(t *testing.T) {
+	v := exported(func(v *ExportView) {
+		v.IdentityLabels = []string{"team", "zone"}
+		v.Local.Namespace.Labels = map[string]string{"team": "x", "secret": "y"}
+		v.Local.Slices = []*discoveryv1.EndpointSlice{
+			{ObjectMeta: metav1.ObjectMeta{Name: "web-2"}, AddressType: "IPv6"},
+			{ObjectMeta: metav1.ObjectMeta{Name: "web-3"}, AddressType: "FQDN"},
+			{ObjectMeta: metav1.ObjectMeta{Name: "web-1"}, AddressType: "IPv4"},
+		}
+	})
+	d := Export(v)
+	if diff := cmp.Diff([]string{"web-1", "web-2"}, d.Plan.Record.Slices); diff != "" || len(d.Plan.Slices) != 2 {
+		t.Errorf("%d copies (-want +got):\n%s", len(d.Plan.Slices), diff)
+	}
+	if diff := cmp.Diff(map[string]string{"team": "x"}, d.Plan.Record.Namespace.Labels); diff != "" {
+		t.Errorf("identity (-want +got):\n%s", diff)
+	}
+
+	v.Local.Namespace.Labels = nil
+	if got := Export(v).Plan.Record.Namespace; got == nil {
+		t.Error("a namespace without identity labels is not told from one of which nothing is known")
+	}
+
+	v.Local.Slices[2].Endpoints = []discoveryv1.Endpoint{{Addresses: []string{"10.1.0.1"}}}
+	if diff := cmp.Diff(d.Plan.Record.Slices, Export(v).Plan.Record.Slices); diff != "" {
+		t.Errorf("a change of endpoints writes the record (-want +got):\n%s", diff)
+	}
+
+	v.Local.Verdict = decision.Verdict{}
+	v.Local.Slices = v.Local.Slices[:1]
+	if diff := cmp.Diff([]string{"web-2"}, Export(v).Plan.Record.Slices); diff != "" {
+		t.Errorf("while policies cannot be evaluated, endpoints follow (-want +got):\n%s", diff)
+	}
+}
+
+func TestARecordNamesNoMoreSlicesThanItMay(t *testing.T) {
+	v := exported(func(v *ExportView) {
+		v.Local.Slices = nil
+		for n := range exchange.MaxSliceNames + 2 {
+			v.Local.Slices = append(v.Local.Slices, &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("web-%04d", n)}, AddressType: "IPv4"})
+		}
+		slices.Reverse(v.Local.Slices)
+	})
+	d := Export(v)
+	if len(d.Plan.Slices) != exchange.MaxSliceNames || len(d.Plan.Record.Slices) != exchange.MaxSliceNames || d.Plan.Record.Slices[1999] != "web-1999" {
+		t.Errorf("%d copies, %d names", len(d.Plan.Slices), len(d.Plan.Record.Slices))
+	}
+	if want := "Service shop/web has 2002 EndpointSlices, of which the first 2000 by name are published"; !strings.Contains(d.Finding.Detail, want) || d.Retry {
+		t.Errorf("says %q, retry %v", d.Finding.Detail, d.Retry)
+	}
+}
+
+// The exporter is an importer of its own export, too: who deletes the definition of
+// ServiceExports takes no endpoint from it.
+func TestTheOwnImportKeepsAnExportThatWasLost(t *testing.T) {
+	imported := &mcsv1beta1.ServiceImport{ObjectMeta: ours("web", nil)}
+	imported.Annotations = map[string]string{model.AnnotationExports: model.FormatSourceExports([]model.SourceExport{{Cluster: "a", UID: "own", CreatedAt: at(5)}})}
+	for name, tc := range map[string]struct {
+		definition Definition
+		slices     []*discoveryv1.EndpointSlice
+		kept       bool
+	}{
+		"it was deleted":                                 {Definition{Created: at(0)}, []*discoveryv1.EndpointSlice{derivedSlice("a")}, false},
+		"the definition is missing":                      {Definition{Problem: "missing"}, []*discoveryv1.EndpointSlice{derivedSlice("a")}, true},
+		"the definition was made anew":                   {Definition{Created: at(6)}, []*discoveryv1.EndpointSlice{derivedSlice("a")}, true},
+		"the definition is missing, and nothing is here": {Definition{Problem: "missing"}, []*discoveryv1.EndpointSlice{derivedSlice("b")}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := ImportView{
+				Self: "a", ComityNamespace: "comity-system", Definition: tc.definition, Current: plan.Current{Import: imported, Slices: tc.slices},
+				Local: LocalExport{Key: web, Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}},
+			}
+			d := Import(v)
+			if kept := slices.Contains(d.Plan.Unsynced, "a"); kept != tc.kept || d.OwnExportLost != tc.kept || (d.Again(at(7)) > 0) != tc.kept {
+				t.Errorf("kept is %v, lost %v, again after %s; want %v", kept, d.OwnExportLost, d.Again(at(7)), tc.kept)
+			}
+		})
+	}
+}
