@@ -62,22 +62,13 @@ func pack(s *discoveryv1.EndpointSlice) (*discoveryv1.EndpointSlice, error) {
 	return out, nil
 }
 
-// some stands for one endpoint or more.
+// some represents one endpoint or more.
 var some = make([]discoveryv1.Endpoint, 1)
 
 // Open gives back what was packed; a slice that is not packed is returned as it
-// is. What it returns is read-only.
+// is. What it returns is read-only, and may be returned again for a large slice.
 func Open(s *discoveryv1.EndpointSlice) (*discoveryv1.EndpointSlice, error) {
-	if s.AddressType != addressType {
-		return s, nil
-	}
-	out := &discoveryv1.EndpointSlice{}
-	if err := out.Unmarshal([]byte(s.GenerateName)); err != nil {
-		return nil, fmt.Errorf("open EndpointSlice %s/%s: %w", s.Namespace, s.Name, err)
-	}
-	out.TypeMeta = s.TypeMeta
-	out.Namespace, out.Name, out.ResourceVersion, out.Labels = s.Namespace, s.Name, s.ResourceVersion, s.Labels
-	return out, nil
+	return OpenRecent(nil, s, false)
 }
 
 // withoutTimes lets the entries of many slices be the same.

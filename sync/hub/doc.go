@@ -5,6 +5,6 @@
 //
 // It takes the file of a kubeconfig and the peers; it gives a client, a cache of this
 // member's own namespaces in the hub, and why one of them cannot be used. It needs no
-// right beyond those namespaces, and reads each by its name. While the hub does not
+// permission beyond those namespaces, and reads each by its name. While the hub does not
 // respond, what was read stays. It uses a new token from the file, and renews it.
 package hub

@@ -5,6 +5,7 @@ package hub
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -69,6 +70,7 @@ type Hub struct {
 	changed    notify.Notifier
 	wake       chan struct{}
 	now        func() time.Time
+	elected    <-chan struct{} // closed when this replica leads
 }
 
 // New prepares the exchange; it sends no request and reads no file.
@@ -154,7 +156,7 @@ func (h *Hub) Client() client.Client { return h.client }
 func (h *Hub) Cache() cache.Cache { return h.caches }
 
 // Changed notifies that Problem may return something else, or that an exchange
-// namespace was made anew.
+// namespace was created again.
 func (h *Hub) Changed() *notify.Notifier { return &h.changed }
 
 // Problem says why nothing can be published in a namespace now; empty if it can.
@@ -172,16 +174,48 @@ func (h *Hub) Problem(ctx context.Context, name string) string {
 		return now.problem
 	case !h.caches.isSynced(name, now.uid):
 		h.wakeUp()
-		return fmt.Sprintf("exchange namespace %s in the hub was not read yet, or was made anew; that is being done", name)
+		return fmt.Sprintf("exchange namespace %s in the hub was not read yet, or was created again; it is being read", name)
 	}
 	return ""
 }
 
-// SetupWithManager adds the exchange to mgr. It runs on the leader, as all that
-// uses it does.
+// Read says why this member's namespaces in the hub were not read yet; nil once those
+// were that this member can read, the one for all members among them.
+func (h *Hub) Read() error {
+	select {
+	case <-h.opts.Peers.Listed():
+	default:
+		return errors.New("the peer Secrets are not read yet, so neither are the exchange namespaces in the hub")
+	}
+	for name := range h.wanted() {
+		last := h.namespaces.last(name)
+		unknown := !last.known && (last.unread == "" || name == model.ExchangeNamespace(h.opts.Self))
+		if unknown || last.usable() && !h.caches.isSynced(name, last.uid) {
+			return fmt.Errorf("exchange namespace %s in the hub was not read yet", name)
+		}
+	}
+	return nil
+}
+
+// SetupWithManager adds the exchange to mgr.
 func (h *Hub) SetupWithManager(mgr ctrl.Manager) error {
-	h.local = mgr.GetClient()
+	h.local, h.elected = mgr.GetClient(), mgr.Elected()
 	return mgr.Add(h)
+}
+
+// NeedLeaderElection is false: the webhook of every replica needs to know what is
+// published.
+func (h *Hub) NeedLeaderElection() bool { return false }
+
+// leads reports whether this replica is the leader, which renews the token: two
+// renewals of one token would be one too many.
+func (h *Hub) leads() bool {
+	select {
+	case <-h.elected:
+		return true
+	default:
+		return false
+	}
 }
 
 func (h *Hub) wakeUp() {

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// informer tells of one kind in all namespaces that are watched.
+// informer notifies of objects of one kind in all namespaces that are watched.
 type informer struct {
 	object client.Object
 

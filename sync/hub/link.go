@@ -20,7 +20,7 @@ import (
 	"github.com/comity-mcs/comity/sync/remote/kubeconfig"
 )
 
-// placeholder stands for the hub's address in clients that are made before it
+// placeholder replaces the hub's address in clients that are made before it
 // is known; ".invalid" resolves nowhere.
 const placeholder = "https://exchange.invalid"
 
@@ -47,7 +47,7 @@ func newLink(path string, self model.ClusterID) *link {
 // what was read from the one says nothing about the other.
 var errServerChanged = errors.New("the kubeconfig of the exchange names another server than before; starting over with it")
 
-// read takes over what the file holds now; changed tells whether that is new.
+// read uses what the file contains now; changed reports whether that is new.
 // A file that cannot be used leaves in place what was used before.
 func (l *link) read() (changed bool, err error) {
 	data, err := os.ReadFile(l.path)

@@ -55,7 +55,7 @@ func (h *Hub) Start(ctx context.Context) error {
 				close(h.caches.ready)
 				first = false
 			}
-			if h.now().Sub(renewed) >= renewCheckInterval {
+			if h.leads() && h.now().Sub(renewed) >= renewCheckInterval {
 				renewed = h.now()
 				h.renew(ctx)
 			}

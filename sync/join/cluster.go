@@ -59,6 +59,10 @@ type Cluster struct {
 	AcceptedCIDRs []netip.Prefix
 	// AcceptedFrom is AcceptedCIDRs for single peers.
 	AcceptedFrom map[model.ClusterID][]netip.Prefix
+	// NamespacesFrom are the namespaces whose exports the administrator of this
+	// cluster accepts from single peers. For the others, what was accepted before
+	// stays; at first all namespaces are.
+	NamespacesFrom map[model.ClusterID]model.Namespaces
 }
 
 // Address is where an API server is reached, and the PEM bundle that verifies it.
@@ -74,8 +78,8 @@ type Options struct {
 	// Expiry is how long a new credential is valid: DefaultExpiry if zero, at
 	// least ten minutes. An API server may grant less.
 	Expiry time.Duration
-	// Rotate replaces credentials even if they are good for long enough, and
-	// makes the accounts that they are for anew, so that no old one is good.
+	// Rotate replaces credentials even if they are valid for long enough, and
+	// creates their accounts again, so that no old one is valid.
 	Rotate bool
 	// ReadOnly leaves out the check of the rights to write: Write is not called.
 	ReadOnly bool
@@ -84,7 +88,7 @@ type Options struct {
 	// AllowOverlap joins clusters although addresses of the one are in a range
 	// of the other. Endpoints in such a range are still not imported.
 	AllowOverlap bool
-	// Progress is told of every object, in the order of work; nil tells nobody.
+	// Progress is called for every object, in the order of work; nil calls nothing.
 	Progress func(Step)
 	// Now is the clock; time.Now if nil.
 	Now func() time.Time
@@ -106,7 +110,7 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// withDefaults fills in what can be told without a request and validates the
+// withDefaults fills in what is known without a request and validates the
 // rest. It does not need RESTConfig.
 func (c Cluster) withDefaults() (Cluster, error) {
 	if _, err := model.ParseClusterID(string(c.ID)); err != nil {
@@ -116,7 +120,7 @@ func (c Cluster) withDefaults() (Cluster, error) {
 		return c, fmt.Errorf("cluster %s: the clusterset is empty; expected the name that all members share, such as \"production\"", c.ID)
 	}
 	if problems := validation.IsValidLabelValue(c.Set); len(problems) > 0 {
-		return c, fmt.Errorf("cluster %s: clusterset %q is no label value: %s", c.ID, c.Set, strings.Join(problems, "; "))
+		return c, fmt.Errorf("cluster %s: clusterset %q is not a valid label value: %s", c.ID, c.Set, strings.Join(problems, "; "))
 	}
 	if c.Namespace == "" {
 		c.Namespace = DefaultNamespace
@@ -125,7 +129,7 @@ func (c Cluster) withDefaults() (Cluster, error) {
 		c.ServiceAccount = DefaultServiceAccount
 	}
 	if problems := validation.IsDNS1123Label(c.Namespace); len(problems) > 0 {
-		return c, fmt.Errorf("cluster %s: %q is no namespace: %s", c.ID, c.Namespace, strings.Join(problems, "; "))
+		return c, fmt.Errorf("cluster %s: %q is not a valid namespace name: %s", c.ID, c.Namespace, strings.Join(problems, "; "))
 	}
 	return c, c.checkRanges()
 }
@@ -137,7 +141,7 @@ func (c Cluster) checkRanges() error {
 	}{{"accepted CIDR", c.AcceptedCIDRs}, {"pod CIDR", c.PodCIDRs}, {"service CIDR", c.ServiceCIDRs}} {
 		for _, prefix := range given.prefixes {
 			if !prefix.IsValid() || prefix != prefix.Masked() {
-				return fmt.Errorf("cluster %s: %s %q is no address range; expected one like 10.20.0.0/16, with no bit set behind the prefix", c.ID, given.what, prefix)
+				return fmt.Errorf("cluster %s: %s %q is not an address range; expected one like 10.20.0.0/16, with no bit set behind the prefix", c.ID, given.what, prefix)
 			}
 		}
 	}
@@ -180,7 +184,7 @@ func (c Cluster) withAccess() (Cluster, error) {
 func validateServer(server string) error {
 	u, err := url.Parse(server)
 	if err != nil {
-		return fmt.Errorf("server %q is no URL: %w", server, err)
+		return fmt.Errorf("server %q is not a URL: %w", server, err)
 	}
 	if u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return fmt.Errorf("server %q cannot be used by the other cluster; expected https://host:port", server)

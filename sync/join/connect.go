@@ -67,6 +67,11 @@ func (m *member) preflightNamespaces(ctx context.Context, objects []client.Objec
 					wanted.Name, key, found.Labels[key], wanted.Labels[key])
 			}
 		}
+		if wanted.Labels[model.LabelExchangeFrom] != "" {
+			if err := m.refuseForeign(ctx, wanted.Name); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
@@ -81,6 +86,10 @@ func (m *member) preflightSecrets(ctx context.Context, peer *member) error {
 	if err == nil && named.Labels[model.LabelClusterID] != string(peer.ID) {
 		return fmt.Errorf("the Secret %s exists and is not that of peer %s (label %s is %q); rename or delete it",
 			key, peer.ID, model.LabelClusterID, named.Labels[model.LabelClusterID])
+	}
+	if was := named.Annotations[model.AnnotationClusterUID]; was != "" && was != string(peer.uid) {
+		return fmt.Errorf("the Secret %s is that of another cluster with the id %s (UID %s, not %s); give one of the two another id, or, if the new cluster replaces the other one, remove annotation %s from the Secret",
+			key, peer.ID, was, peer.uid, model.AnnotationClusterUID)
 	}
 	var claims corev1.SecretList
 	if err := m.client.List(ctx, &claims, client.InNamespace(m.Namespace), client.MatchingLabels{model.LabelClusterID: string(peer.ID)}); err != nil {
@@ -137,6 +146,9 @@ func (m *member) trust(ctx context.Context, peer *member) error {
 			return err
 		}
 	}
+	if err := peer.record(ctx, account, kubeconfig, keep); err != nil {
+		return fmt.Errorf("cluster %s: %w", peer.ID, err)
+	}
 	return m.store(ctx, peer, existing, kubeconfig, note)
 }
 
@@ -148,15 +160,30 @@ func (m *member) store(ctx context.Context, peer *member, existing corev1.Secret
 	if err != nil {
 		return err
 	}
-	note = strings.Join(slices.DeleteFunc([]string{note, accepts}, func(s string) bool { return s == "" }), "; ")
-	wanted := peerSecret(m.Cluster, peer.Cluster, kubeconfig, accepted)
+	namespaces, limits := m.namespacesFrom(peer.ID, existing.Annotations[model.AnnotationAcceptedNamespaces])
+	note = strings.Join(slices.DeleteFunc([]string{note, accepts, limits}, func(s string) bool { return s == "" }), "; ")
+	annotations := map[string]string{model.AnnotationAcceptedCIDRs: accepted, model.AnnotationAcceptedNamespaces: namespaces}
+	wanted := peerSecret(m.Cluster, peer.Cluster, kubeconfig, annotations)
+	if err := m.unmark(ctx, &existing); err != nil {
+		return err
+	}
 	// The agent renews the token and then owns that field; applying the same
 	// value again would still write the new ownership.
-	if !isNew && contains(existing.Labels, wanted.Labels) && accepted == existing.Annotations[model.AnnotationAcceptedCIDRs] {
+	if !isNew && contains(existing.Labels, wanted.Labels) && contains(existing.Annotations, annotations) {
 		m.report(wanted, Unchanged, note)
 		return nil
 	}
 	return m.apply(ctx, wanted, note)
+}
+
+// namespacesFrom is the value of AnnotationAcceptedNamespaces for peer, and says so if
+// it is new. stored is what the peer's Secret says now.
+func (m *member) namespacesFrom(peer model.ClusterID, stored string) (value, note string) {
+	given, isGiven := m.NamespacesFrom[peer]
+	if value = strings.Join(given, ","); !isGiven || value == stored {
+		return stored, ""
+	}
+	return value, fmt.Sprintf("accepts only namespaces %s from %s", value, peer)
 }
 
 // accepts reports whether kubeconfig still lets account in here, for long enough.
@@ -183,7 +210,7 @@ func (m *member) recreate(ctx context.Context, account string) error {
 	if err := m.remove(ctx, wanted); err != nil {
 		return err
 	}
-	return m.apply(ctx, wanted, "its old tokens are useless from now on")
+	return m.apply(ctx, wanted, "its old tokens are not valid any more")
 }
 
 // issue makes a kubeconfig with a new token of account here.

@@ -194,7 +194,7 @@ func (m *member) trustExchange(ctx context.Context, hub *member) ([]byte, error)
 	}
 	if keep && contains(existing.Labels, secret.Labels) {
 		m.report(secret, Unchanged, "")
-		return kubeconfig, nil
+		return kubeconfig, hub.record(ctx, MemberName(m.ID), kubeconfig, true)
 	}
 	if m.opts.Rotate {
 		if err := hub.recreate(ctx, MemberName(m.ID)); err != nil {
@@ -203,6 +203,9 @@ func (m *member) trustExchange(ctx context.Context, hub *member) ([]byte, error)
 	}
 	kubeconfig, note, err := hub.issue(ctx, MemberName(m.ID))
 	if err != nil {
+		return nil, err
+	}
+	if err := hub.record(ctx, MemberName(m.ID), kubeconfig, false); err != nil {
 		return nil, err
 	}
 	secret.Data = map[string][]byte{KubeconfigKey: kubeconfig}

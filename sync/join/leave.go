@@ -16,8 +16,9 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// Disconnect undoes Connect: both sides forget the other's credential first, so
-// that neither reads on, then the accounts go (and every token of theirs with
+// Disconnect undoes Connect: both sides forget the other's credential first, marked
+// as leaving, so that neither reads on and both remove what they imported from the
+// other, then the accounts go (and every token of theirs with
 // them) and the exchange namespace between the two. With the last peer of a
 // member also the namespace goes that it shares with all of them. A cluster
 // without RESTConfig is taken for lost and left alone. Objects that Connect did
@@ -50,9 +51,7 @@ func Disconnect(ctx context.Context, a, b Cluster, opts Options) error {
 		return fmt.Errorf("there is no access to cluster %s nor to cluster %s; give the kubeconfig of an administrator of one of them", a.ID, b.ID)
 	}
 	for i, m := range reachable {
-		secret := &corev1.Secret{}
-		secret.Namespace, secret.Name = m.Namespace, PeerName(others[i])
-		if err := m.remove(ctx, secret); err != nil {
+		if err := m.removePeer(ctx, others[i]); err != nil {
 			return fmt.Errorf("cluster %s: %w", m.ID, err)
 		}
 	}

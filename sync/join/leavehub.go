@@ -31,15 +31,18 @@ func DisconnectHub(ctx context.Context, hub Hub, leaving Cluster, others []Clust
 	}
 	leaving, others = all[0], all[1:]
 	for _, other := range others {
-		if err := removeFrom(ctx, other, opts, secretNamed(other, PeerName(leaving.ID))); err != nil {
+		if err := removePeers(ctx, other, opts, leaving.ID); err != nil {
 			return err
 		}
 	}
-	credentials := []client.Object{secretNamed(leaving, model.ExchangeSecret)}
-	for _, other := range others {
-		credentials = append(credentials, secretNamed(leaving, PeerName(other.ID)))
+	if err := removeFrom(ctx, leaving, opts, secretNamed(leaving, model.ExchangeSecret)); err != nil {
+		return err
 	}
-	if err := removeFrom(ctx, leaving, opts, credentials...); err != nil {
+	var ids []model.ClusterID
+	for _, other := range others {
+		ids = append(ids, other.ID)
+	}
+	if err := removePeers(ctx, leaving, opts, ids...); err != nil {
 		return err
 	}
 	at, err := hub.cluster(leaving.Set).withDefaults()
@@ -60,6 +63,23 @@ func removeFrom(ctx context.Context, c Cluster, opts Options, objects ...client.
 	}
 	for _, object := range objects {
 		if err := m.remove(ctx, object); err != nil {
+			return fmt.Errorf("cluster %s: %w", c.ID, err)
+		}
+	}
+	return nil
+}
+
+// removePeers removes the Secrets for peers from a cluster unless it is lost.
+func removePeers(ctx context.Context, c Cluster, opts Options, peers ...model.ClusterID) error {
+	if c.RESTConfig == nil {
+		return nil
+	}
+	m, err := open(c, opts)
+	if err != nil {
+		return err
+	}
+	for _, peer := range peers {
+		if err := m.removePeer(ctx, peer); err != nil {
 			return fmt.Errorf("cluster %s: %w", c.ID, err)
 		}
 	}

@@ -44,16 +44,8 @@ var (
 
 const managedByLabel = "app.kubernetes.io/managed-by"
 
-// PeerName is the name of what belongs to one peer: its ServiceAccount, Role and
-// RoleBindings, and the Secret with the credential for it. At most 63
-// characters: longer ones end in a hash behind a dot, which no id contains.
-func PeerName(id model.ClusterID) string {
-	if full := "peer-" + string(id); len(full) <= 63 {
-		return full
-	}
-	sum := sha256.Sum256([]byte(id))
-	return "peer-" + strings.TrimRight(string(id)[:17], "-") + "." + hex.EncodeToString(sum[:20])
-}
+// PeerName is model.PeerName.
+func PeerName(id model.ClusterID) string { return model.PeerName(id) }
 
 // Objects is everything but the credential that local needs so that peer can
 // read what is exported to it: namespaces first, then the account, then Roles
@@ -140,7 +132,7 @@ func spacesOf(from model.ClusterID, members []Cluster) []space {
 }
 
 // HubObjects is everything but credentials that the hub needs for members:
-// namespaces first, then accounts, then Roles and their bindings. The exchange's
+// namespaces first, then their quotas, accounts, Roles and bindings. The exchange's
 // CustomResourceDefinitions (config/crd) must be there already. It needs no
 // access; ConnectHub applies the same objects.
 func HubObjects(hub Hub, members []Cluster) ([]client.Object, error) {
@@ -153,7 +145,7 @@ func HubObjects(hub Hub, members []Cluster) ([]client.Object, error) {
 		return nil, err
 	}
 	namespaces := []client.Object{namespace(at.Namespace, nil)}
-	var accounts, roles []client.Object
+	var accounts, quotas, roles []client.Object
 	for _, m := range members {
 		account := MemberName(m.ID)
 		accounts = append(accounts, serviceAccount(at.Namespace, account))
@@ -164,14 +156,15 @@ func HubObjects(hub Hub, members []Cluster) ([]client.Object, error) {
 					m.ID, s.name)
 			}
 			namespaces = append(namespaces, namespace(s.name, s.labels))
+			quotas = append(quotas, quota(s.name))
 			roles = append(roles, s.grants(at.Namespace)...)
 		}
 	}
-	return append(append(namespaces, accounts...), roles...), nil
+	return slices.Concat(namespaces, quotas, accounts, roles), nil
 }
 
 // grants are the Roles of a namespace in the hub. Its member may also see that
-// the namespace is there, and no other: to list them would tell of all members.
+// the namespace is there, and no other: a list would show all members.
 func (s space) grants(accounts string) []client.Object {
 	own := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"namespaces"}, ResourceNames: []string{s.name}, Verbs: []string{"get"}}
 	objects := []client.Object{
@@ -211,8 +204,9 @@ func renewRule(account string) rbacv1.PolicyRule {
 	}
 }
 
-// peerSecret is the Secret by which holder reaches peer.
-func peerSecret(holder, peer Cluster, kubeconfig []byte, accepted string) *corev1.Secret {
+// peerSecret is the Secret by which holder reaches peer, with the annotations that are
+// not empty.
+func peerSecret(holder, peer Cluster, kubeconfig []byte, annotations map[string]string) *corev1.Secret {
 	secret := &corev1.Secret{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
 		ObjectMeta: meta(holder.Namespace, PeerName(peer.ID), map[string]string{
@@ -222,8 +216,10 @@ func peerSecret(holder, peer Cluster, kubeconfig []byte, accepted string) *corev
 		Type: corev1.SecretTypeOpaque,
 		Data: map[string][]byte{KubeconfigKey: kubeconfig},
 	}
-	if accepted != "" {
-		secret.Annotations = map[string]string{model.AnnotationAcceptedCIDRs: accepted}
+	for key, value := range annotations {
+		if value != "" {
+			metav1.SetMetaDataAnnotation(&secret.ObjectMeta, key, value)
+		}
 	}
 	return secret
 }
@@ -248,7 +244,7 @@ func meta(namespace, name string, labels map[string]string) metav1.ObjectMeta {
 
 // namespace claims of Comity's own namespace, which belongs to whoever installed
 // Comity there, only the label that the API server gives to every namespace. It
-// has to claim something: an owner of nothing is written anew each time.
+// has to claim something: a field owner without fields is written again each time.
 func namespace(name string, labels map[string]string) *corev1.Namespace {
 	ns := &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}}
 	ns.Name, ns.Labels = name, map[string]string{corev1.LabelMetadataName: name}

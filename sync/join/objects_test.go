@@ -139,14 +139,14 @@ func TestBadInputIsRefusedInOneSentence(t *testing.T) {
 		{"a peer's id with an upper-case letter", good("a"), good("B"), "is not one RFC 1123 label"},
 		{"the same id twice", good("a"), good("a"), "both clusters have the id \"a\"; ids are unique"},
 		{"no clusterset", Cluster{ID: "a"}, good("b"), "the clusterset is empty"},
-		{"a clusterset that is no label value", Cluster{ID: "a", Set: "my set"}, good("b"), "is no label value"},
+		{"a clusterset that is no label value", Cluster{ID: "a", Set: "my set"}, good("b"), "is not a valid label value"},
 		{"two clustersets", good("a"), Cluster{ID: "b", Set: "test"}, "belongs to clusterset \"prod\" and cluster b to \"test\""},
 		{"an id whose exchange is Comity's own namespace", Cluster{ID: "a", Set: "prod", Namespace: "comity-a"}, good("b"), "which is Comity's own"},
-		{"a namespace that is none", Cluster{ID: "a", Set: "prod", Namespace: "Comity"}, good("b"), "is no namespace"},
+		{"a namespace that is none", Cluster{ID: "a", Set: "prod", Namespace: "Comity"}, good("b"), "is not a valid namespace name"},
 		{
 			"a CIDR with bits behind the prefix",
 			Cluster{ID: "a", Set: "prod", AcceptedCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/8")}},
-			good("b"), "accepted CIDR \"10.0.0.1/8\" is no address range",
+			good("b"), "accepted CIDR \"10.0.0.1/8\" is not an address range",
 		},
 	}
 	for _, c := range cases {

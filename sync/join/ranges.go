@@ -148,7 +148,7 @@ func parseCIDRs(where string, texts ...string) ([]netip.Prefix, error) {
 	for _, text := range texts {
 		prefix, err := netip.ParsePrefix(strings.TrimSpace(text))
 		if err != nil {
-			return nil, fmt.Errorf("%s: %q is no address range: %w", where, text, err)
+			return nil, fmt.Errorf("%s: %q is not an address range: %w", where, text, err)
 		}
 		all = append(all, prefix.Masked())
 	}

@@ -11,6 +11,7 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -139,6 +140,7 @@ func rightsToWrite(objects []client.Object) []right {
 			needed = append(needed, right{verb: "escalate", group: rbacv1.GroupName, resource: "roles", namespace: namespace})
 		case *rbacv1.RoleBinding:
 			needed = append(needed, rightsToApply(rbacv1.GroupName, "rolebindings", namespace)...)
+			needed = append(needed, right{verb: "list", group: rbacv1.GroupName, resource: "rolebindings", namespace: namespace})
 			needed = append(needed, right{verb: "bind", group: rbacv1.GroupName, resource: "roles", namespace: namespace})
 		}
 	}
@@ -231,7 +233,11 @@ func CheckLeave(ctx context.Context, clusters []Cluster, purge bool, opts Option
 }
 
 func rightsToLeave(namespace string, purge bool) []right {
-	needed := []right{{verb: "list", resource: "secrets", namespace: namespace}, {verb: "list", group: rbacv1.GroupName, resource: "rolebindings"}}
+	needed := []right{
+		{verb: "list", resource: "secrets", namespace: namespace}, {verb: "list", group: rbacv1.GroupName, resource: "rolebindings"},
+		{verb: "patch", resource: "secrets", namespace: namespace}, {verb: "create", resource: "secrets", namespace: namespace},
+		{verb: "list", group: discoveryv1.GroupName, resource: "endpointslices"},
+	}
 	for _, r := range []right{
 		{resource: "secrets", namespace: namespace}, {resource: "serviceaccounts", namespace: namespace}, {resource: "namespaces"},
 		{group: rbacv1.GroupName, resource: "roles", namespace: namespace}, {group: rbacv1.GroupName, resource: "rolebindings"},
@@ -244,7 +250,7 @@ func rightsToLeave(namespace string, purge bool) []right {
 	if !purge {
 		return needed
 	}
-	for _, r := range []right{{resource: "services"}, {group: "discovery.k8s.io", resource: "endpointslices"}, {group: serviceImport.Group, resource: "serviceimports"}} {
+	for _, r := range []right{{resource: "services"}, {group: discoveryv1.GroupName, resource: "endpointslices"}, {group: serviceImport.Group, resource: "serviceimports"}} {
 		for _, verb := range []string{"get", "list", "delete"} {
 			r.verb = verb
 			needed = append(needed, r)

@@ -1,8 +1,8 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package localcluster finds out what this cluster is like, as far as importing depends
-// on it: the IP families of its Services, its zones, and its address ranges.
+// Package localcluster reads the properties of this cluster on which importing
+// depends: the IP families of its Services, its zones, and its address ranges.
 //
 // It takes Nodes, ServiceCIDRs and the Service default/kubernetes from the
 // manager's cache, or flags in their place; it gives a model.LocalCluster that is kept

@@ -6,9 +6,7 @@ package members
 import (
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,29 +18,27 @@ import (
 
 // Reasons for which an annotation of a peer Secret is not used.
 const (
-	ReasonInvalidAcceptedCIDRs = "InvalidAcceptedCIDRs"
-	ReasonInvalidConfirmation  = "InvalidConfirmation"
+	ReasonInvalidAcceptedCIDRs      = "InvalidAcceptedCIDRs"
+	ReasonInvalidAcceptedNamespaces = "InvalidAcceptedNamespaces"
+	ReasonInvalidConfirmation       = "InvalidConfirmation"
 )
 
-// maxAccepted bounds the list that every address is compared with.
-const maxAccepted = 256
-
 // readAnnotations applies the annotations and labels of the Secret. They take effect
-// at once, on the connection that is in use.
-func (s *Set) readAnnotations(m *member, secret *corev1.Secret, after *followUp) {
-	before := m.secret
+// at once, on the connection that is in use. The labels of a Secret that is refused
+// may be a slip, and do not.
+func (s *Set) readAnnotations(m *member, c claim, after *followUp) {
+	before, secret := m.secret, c.secret
 	m.secret = secret
-	accepted, err := parseAccepted(secret.Annotations[model.AnnotationAcceptedCIDRs])
-	s.fault(m, model.AnnotationAcceptedCIDRs, ReasonInvalidAcceptedCIDRs, err)
-	if !slices.Equal(m.accepted, accepted) || !maps.Equal(before.Labels, secret.Labels) {
+	if !c.unusable() && !maps.Equal(m.properties, secret.Labels) {
+		m.properties = secret.Labels
 		after.members = append(after.members, m.id)
 	}
-	m.accepted = accepted
+	s.readAccepted(m, secret, after)
 
-	confirmed, err := parseConfirmation(secret.Annotations[model.AnnotationConfirmDeletions])
+	confirmed, err := parseConfirmation(secret.Annotations[model.AnnotationConfirmDeletions], s.opts.Clock.Now())
 	s.fault(m, model.AnnotationConfirmDeletions, ReasonInvalidConfirmation, err)
-	if keys := m.guard.Confirm(confirmed); len(keys) > 0 {
-		s.opts.Log.Info("held deletions are confirmed", "cluster", m.id, "count", len(keys))
+	if keys := slices.Concat(m.guard.Confirm(confirmed), m.holds.confirm(confirmed)); len(keys) > 0 {
+		s.opts.Log.Info("deletions that were on hold are confirmed", "cluster", m.id, "count", len(keys))
 		after.keys = append(after.keys, keys...)
 	}
 
@@ -101,38 +97,23 @@ func recordedUID(secret *corev1.Secret) types.UID {
 	return types.UID(secret.Annotations[model.AnnotationClusterUID])
 }
 
-// parseAccepted reads prefixes separated by commas; none if any cannot be read,
-// because a part of a mistyped list is not what was meant.
-func parseAccepted(text string) ([]netip.Prefix, error) {
-	if strings.TrimSpace(text) == "" {
-		return nil, nil
-	}
-	items := strings.Split(text, ",")
-	if len(items) > maxAccepted {
-		return nil, fmt.Errorf("lists %d ranges; expected at most %d; no address of the peer is accepted until it is corrected; remedy: give fewer, wider ranges", len(items), maxAccepted)
-	}
-	out := make([]netip.Prefix, 0, len(items))
-	for i, item := range items {
-		prefix, err := netip.ParsePrefix(strings.TrimSpace(item))
-		if err != nil || prefix != prefix.Masked() || prefix.Addr().Is4In6() {
-			return nil, fmt.Errorf("item %d, %q, is no CIDR; expected address ranges separated by commas, such as \"10.1.0.0/16,fd00:1::/48\", with no bit set beyond the prefix; "+
-				"no address of the peer is accepted until it is corrected; remedy: correct that item", i+1, model.Bound(item, 64))
-		}
-		out = append(out, prefix)
-	}
-	return out, nil
-}
+// maxAhead is how far in the future a confirmation may be, because of clocks that
+// differ. What goes missing until then is confirmed beforehand.
+const maxAhead = time.Hour
 
-// parseConfirmation reads the time up to which vanished exports are meant to be
-// gone; zero if there is none.
-func parseConfirmation(text string) (time.Time, error) {
+// parseConfirmation reads the time up to which missing exports are meant to be gone;
+// zero if there is none.
+func parseConfirmation(text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
+	const remedy = "no deletion is confirmed until it is corrected; remedy: give the time of now, with date -u +%Y-%m-%dT%H:%M:%SZ"
 	then, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("%q is no time; expected RFC 3339, such as \"2026-01-02T15:04:05Z\"; no deletion is confirmed until it is corrected; remedy: correct it",
-			model.Bound(text, 64))
+		return time.Time{}, fmt.Errorf("%q is not a time; expected RFC 3339, such as \"2026-01-02T15:04:05Z\"; %s", model.Bound(text, 64), remedy)
+	}
+	if then.Sub(now) > maxAhead {
+		return time.Time{}, fmt.Errorf("%q is in the future; expected a time that is at most %s ahead; %s", model.Bound(text, 64), maxAhead, remedy)
 	}
 	return then, nil
 }

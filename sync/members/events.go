@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/comity-mcs/comity/sync/model"
@@ -26,12 +27,13 @@ const (
 	ReasonMemberUnverified = remote.ReasonMemberUnverified
 	ReasonClusterIDReused  = remote.ReasonClusterIDReused
 	ReasonHeartbeatMissing = remote.ReasonHeartbeatMissing
+	ReasonLimitExceeded    = remote.ReasonLimitExceeded
 )
 
 // topic is what an event is about. A later event on a topic replaces an earlier
 // one that is still pending.
 type topic struct {
-	secret types.UID
+	secret types.UID // empty if the event is not about a Secret
 	about  string
 }
 
@@ -45,21 +47,25 @@ const (
 	aboutStore     = "store"     // whether the peer was restored from a backup
 )
 
-// pendingEvent is an event about a Secret.
+// pendingEvent is an event about an object, mostly a Secret.
 type pendingEvent struct {
-	secret                       *corev1.Secret
+	object                       runtime.Object
 	about, kind, reason, message string
 }
 
-// event writes an event about a Secret. All replicas observe the same and only the
-// leader writes, so that each event is written once. Other replicas keep the last
-// warning on each topic for when they become the leader. It needs mu.
+// event writes an event about a Secret. It needs mu.
 func (s *Set) event(secret *corev1.Secret, about, kind, reason, message string) {
-	n, of := pendingEvent{secret, about, kind, reason, message}, topic{secret.UID, about}
+	s.post(topic{secret.UID, about}, pendingEvent{secret, about, kind, reason, message})
+}
+
+// post writes an event. All replicas observe the same and only the leader writes, so
+// that each event is written once. Other replicas keep the last warning on each topic
+// for when they become the leader. It needs mu.
+func (s *Set) post(of topic, n pendingEvent) {
 	switch {
 	case s.isLeader:
 		s.writeEvent(n)
-	case kind == corev1.EventTypeWarning:
+	case n.kind == corev1.EventTypeWarning:
 		s.pending[of] = n
 	default:
 		delete(s.pending, of) // the problem is over
@@ -74,7 +80,7 @@ func (s *Set) writeEvent(n pendingEvent) {
 	if n.about == aboutLiveness {
 		action = "Listen"
 	}
-	s.opts.Recorder.Eventf(n.secret, nil, n.kind, n.reason, action, "%s", model.Bound(n.message, 1000))
+	s.opts.Recorder.Eventf(n.object, nil, n.kind, n.reason, action, "%s", model.Bound(n.message, model.MaxEventNote))
 }
 
 // becomeLeader makes this replica the one that writes events.
@@ -96,6 +102,7 @@ type metrics struct {
 	liveness    *prometheus.GaugeVec
 	held        *prometheus.GaugeVec
 	refused     *prometheus.GaugeVec
+	limited     *prometheus.GaugeVec
 	rejected    *prometheus.CounterVec
 	reconnected *prometheus.CounterVec
 }
@@ -110,9 +117,10 @@ func newMetrics(registry prometheus.Registerer) metrics {
 	}
 	return metrics{
 		synced:      gauge("comity_peer_synced", "1 if everything that the peer shares was read since start.", "peer"),
-		liveness:    gauge("comity_peer_contact", "1 for the state that the peer is in: Connected, Stale or Lost.", "peer", "state"),
-		held:        gauge("comity_peer_deletions_held", "Exports of the peer that vanished and are kept, because so many did at once.", "peer"),
+		liveness:    gauge("comity_peer_contact", "1 for the state that the peer is in: Connected, Stale or Lost; absent while its Secret is missing or refused.", "peer", "state"),
+		held:        gauge("comity_peer_deletions_held", "Exports of the peer that are missing and are kept, because it did not withdraw them, or, if it does not state withdrawals, because so many disappeared at once.", "peer"),
 		refused:     gauge("comity_peer_secrets_refused", "Peer Secrets that are not used, by reason.", "reason"),
+		limited:     gauge("comity_peer_limit_exceeded", "1 if the peer publishes more than is read of one, so that nothing new of it is read.", "peer"),
 		rejected:    counter("comity_peer_records_rejected_total", "Records of a peer that were read and are not valid.", "peer"),
 		reconnected: counter("comity_peer_reconnects_total", "Connections replaced because their watches brought nothing any more.", "peer"),
 	}
@@ -121,16 +129,22 @@ func newMetrics(registry prometheus.Registerer) metrics {
 // set sets the gauges of a peer.
 func (m *metrics) set(r snapshot) {
 	m.synced.WithLabelValues(string(r.id)).Set(one(r.from != nil))
-	for _, state := range []model.LivenessState{model.Connected, model.Stale, model.Lost} {
-		m.liveness.WithLabelValues(string(r.id), state.String()).Set(one(r.liveness.State == state))
+	if r.unused {
+		// Of a peer that is not used the heartbeat is not followed.
+		m.liveness.DeletePartialMatch(prometheus.Labels{"peer": string(r.id)})
+	} else {
+		for _, state := range []model.LivenessState{model.Connected, model.Stale, model.Lost} {
+			m.liveness.WithLabelValues(string(r.id), state.String()).Set(one(r.liveness.State == state))
+		}
 	}
-	m.held.WithLabelValues(string(r.id)).Set(float64(len(r.guard.Keys())))
+	m.held.WithLabelValues(string(r.id)).Set(float64(len(r.heldKeys())))
+	m.limited.WithLabelValues(string(r.id)).Set(one(r.limited))
 }
 
 // forget removes the gauges of a peer that was removed.
 func (m *metrics) forget(id model.ClusterID) {
 	of := prometheus.Labels{"peer": string(id)}
-	for _, gauge := range []*prometheus.GaugeVec{m.synced, m.liveness, m.held} {
+	for _, gauge := range []*prometheus.GaugeVec{m.synced, m.liveness, m.held, m.limited} {
 		gauge.DeletePartialMatch(of)
 	}
 }

@@ -25,10 +25,14 @@ func secretOf(id string, uid types.UID) corev1.Secret {
 
 // reportAll judges Secrets as the reconciler does.
 func reportAll(s *Set, secrets ...corev1.Secret) {
-	_, refusals := assign(secrets, "a", "prod")
+	refusals := assign(secrets, "a", "prod", formerly{}).refusals
+	present := map[types.UID]bool{}
+	for _, secret := range secrets {
+		present[secret.UID] = true
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.report(secrets, refusals)
+	s.report(present, refusals)
 }
 
 func TestOnlyTheLeaderTellsAndNothingIsLost(t *testing.T) {

@@ -164,7 +164,7 @@ func TestAnAdministratorConfirmsDeletions(t *testing.T) {
 		w.secrets(s)
 	}
 	confirm("yes")
-	w.says("Warning InvalidConfirmation Secret comity-system/peer-b, annotation comity.dev/confirm-deletions", `"yes" is no time`)
+	w.says("Warning InvalidConfirmation Secret comity-system/peer-b, annotation comity.dev/confirm-deletions", `"yes" is not a time`)
 	confirm(begun.Add(-time.Second).Format(time.RFC3339))
 	if held, _ := w.held(12); held != 2 {
 		t.Errorf("%d are held; a time before they vanished confirms nothing", held)

@@ -13,12 +13,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/comity-mcs/comity/sync/members/deletionguard"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/remote"
 )
 
-// ReasonDeletionHeld is the reason of the event about held deletions.
+// ReasonDeletionHeld is the reason of the event about deletions that are on hold.
 const ReasonDeletionHeld = "DeletionHeld"
 
 // maxTick is how often peers are checked; with a short StaleAfter, more often.
@@ -57,11 +56,13 @@ func (s *Set) tick() {
 		if gap > s.opts.StaleAfter/4 {
 			m.heartbeat.tracker.Skip(gap)
 		}
-		if s.checkHeartbeat(m, now) {
+		states := m.states
+		if changed := s.checkHeartbeat(m, now); changed || m.readFeatures() != states {
 			after.members = append(after.members, id)
 		}
 		after.keys = append(after.keys, s.release(m, now)...)
 		after.pins = append(after.pins, s.pinCluster(m)...)
+		s.expireAbsent(m, now, &after)
 	}
 	if len(after.members) > 0 || len(after.keys) > 0 {
 		s.updateView()
@@ -77,16 +78,16 @@ func (s *Set) checkHeartbeat(m *member, now time.Time) bool {
 	// moment before its connection is replaced. A watch that failed is restarted by
 	// its informer, and needs no new connection, which would list everything.
 	if !p.unseen.IsZero() && now.Sub(p.unseen) >= s.opts.StaleAfter/20 {
-		if p.lastEvent.Before(p.unseen) && m.inUse().Watching() {
+		if p.lastEvent.Before(p.unseen) && m.inUse() != nil && m.inUse().Watching() {
 			s.reconnect(m, now)
 		}
 		p.unseen = time.Time{}
 	}
 	switch {
-	case !p.tracker.Overdue(now):
+	case !m.absent.IsZero(), !p.tracker.Overdue(now):
 		return false
 	case m.inUse() == nil:
-		return s.leaseOverdue(m, now, remote.Failure{Reason: ReasonInvalidKubeconfig, Message: m.refused})
+		return s.leaseOverdue(m, now, m.refused)
 	}
 	if !p.requesting && now.Sub(p.requested) >= s.opts.StaleAfter/2 {
 		s.checkLease(m, now)
@@ -112,7 +113,7 @@ func (s *Set) leaseChecked(m *member, renewal string, failure remote.Failure) {
 	s.mu.Lock()
 	p, now := &m.heartbeat, s.opts.Clock.Now()
 	p.requesting = false
-	if s.members[m.id] != m || s.ctx.Err() != nil {
+	if s.members[m.id] != m || !m.absent.IsZero() || s.ctx.Err() != nil {
 		s.mu.Unlock()
 		return
 	}
@@ -214,40 +215,43 @@ func (s *Set) reconnect(m *member, now time.Time) {
 		return
 	}
 	if err := s.dial(m, dead.Config(), connection{rest: dead.rest, again: true}); err != nil {
-		s.opts.Log.Info("peer not connected anew", "cluster", m.id, "reason", err.Error())
+		s.opts.Log.Info("peer not reconnected", "cluster", m.id, "reason", err.Error())
 		return
 	}
-	s.opts.Log.Info("the watches of a peer brought nothing although it has news, connecting anew", "cluster", m.id)
+	s.opts.Log.Info("the watches of a peer delivered no changes although there are some, reconnecting", "cluster", m.id)
 	s.metrics.reconnected.WithLabelValues(string(m.id)).Inc()
 }
 
 // release ends the holds of m that expired, and reports new ones. No hold expires
 // while the peer is not Connected: it could not publish its exports again.
 func (s *Set) release(m *member, now time.Time) (keys []types.NamespacedName) {
+	secret := types.NamespacedName{Namespace: m.secret.Namespace, Name: m.secret.Name}
+	if m.states {
+		count, report := m.holds.unreported(now)
+		if report {
+			s.reportHeld(m, fmt.Sprintf("%[1]d exports of cluster %[2]s are missing from its exchange although cluster %[2]s did not withdraw them; what was imported of them is kept "+
+				"until each is there again; remedy: %[3]s", count, m.id, endHold(m.id, secret)))
+		}
+		s.metrics.held.WithLabelValues(string(m.id)).Set(float64(len(m.holds.keys())))
+		return nil
+	}
 	if m.readable && m.heartbeat.tracker.Liveness().State == model.Connected {
 		keys = m.guard.Expire(now)
 	}
 	held, hold, isNew := m.guard.NewHolds(now)
 	if isNew {
-		secret := types.NamespacedName{Namespace: m.secret.Namespace, Name: m.secret.Name}
-		message := fmt.Sprintf("%d of %d exports of cluster %s are gone: %s", held, hold.Of, m.id, holdMessage(m.id, secret, hold))
-		s.opts.Log.Info("deletions held", "cluster", m.id, "reason", ReasonDeletionHeld, "message", message)
-		s.event(m.secret, aboutDeletions, corev1.EventTypeWarning, ReasonDeletionHeld, message)
+		s.reportHeld(m, fmt.Sprintf("%d of %d exports of cluster %s are gone: %s", held, hold.Of, m.id, holdMessage(m.id, secret, hold)))
 	}
 	if isNew || len(keys) > 0 {
 		s.metrics.held.WithLabelValues(string(m.id)).Set(float64(len(m.guard.Keys())))
 	}
 	if len(keys) > 0 {
-		s.opts.Log.Info("held deletions are believed now", "cluster", m.id, "count", len(keys))
+		s.opts.Log.Info("the hold of deletions is over", "cluster", m.id, "count", len(keys))
 	}
 	return keys
 }
 
-// holdMessage says why an export is held and how to end that. It does not change
-// as long as the export is held.
-func holdMessage(id model.ClusterID, secret types.NamespacedName, hold deletionguard.Hold) string {
-	return fmt.Sprintf("more than %d of the %d exports of cluster %s vanished within a minute, which looks like an accident; what came of them is kept "+
-		"until they are back, or until %s; remedy: export them again in cluster %s, or confirm that they are meant to go: "+
-		"kubectl annotate secret -n %s %s --overwrite %s=$(date -u +%%Y-%%m-%%dT%%H:%%M:%%SZ)",
-		hold.Budget, hold.Of, id, hold.Until.Format(time.RFC3339), id, secret.Namespace, secret.Name, model.AnnotationConfirmDeletions)
+func (s *Set) reportHeld(m *member, message string) {
+	s.opts.Log.Info("deletions are on hold", "cluster", m.id, "reason", ReasonDeletionHeld, "message", message)
+	s.event(m.secret, aboutDeletions, corev1.EventTypeWarning, ReasonDeletionHeld, message)
 }

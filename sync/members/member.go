@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -45,14 +44,18 @@ type member struct {
 	next   *connection
 	// readable: active is verified, and its exports were given to guard.
 	readable bool
-	// refused is why the Secret's kubeconfig is not used; empty if it is.
-	refused  string
+	// refused is why what the Secret holds is not used; empty if it is.
+	refused remote.Failure
+	// absent is since when the Secret is missing; zero if it is not.
+	absent   time.Time
 	reported remote.Failure // the problem of the last event
 	rejected int
 	restored time.Time // when the last restore was reported
 
+	// properties are the labels of the Secret as long as it is not refused.
+	properties map[string]string
 	// What the Secret's annotations say; faults are those that cannot be read.
-	accepted []netip.Prefix
+	accepted accepted
 	recorded types.UID // the cluster that the Secret names
 	faults   map[string]remote.Failure
 	// uid is the only cluster that may be the peer: the recorded one, else the
@@ -60,7 +63,13 @@ type member struct {
 	uid types.UID
 
 	heartbeat heartbeat
-	guard     *deletionguard.Guard
+	// states: the peer states its withdrawals, as its MemberRecord said last;
+	// statesKnown: that was read. A record that is missing changes nothing: while an
+	// exchange is deleted, exports may go before it is known that the peer is
+	// unverified.
+	states, statesKnown bool
+	holds               *holds
+	guard               *deletionguard.Guard
 }
 
 // connection is a remote.Connection and what it was made for.
@@ -97,20 +106,20 @@ type heartbeat struct {
 func (s *Set) newMember(c claim) *member {
 	times := liveness.Times{Stale: s.opts.StaleAfter, Lost: s.opts.LostAfter}
 	return &member{
-		id: c.id, secret: c.secret, recorded: recordedUID(c.secret), uid: recordedUID(c.secret), faults: map[string]remote.Failure{},
-		heartbeat: heartbeat{tracker: liveness.New(times, s.opts.Clock.Now())}, guard: deletionguard.New(s.opts.DeletionHold),
+		id: c.id, secret: c.secret, properties: c.secret.Labels, recorded: recordedUID(c.secret), uid: recordedUID(c.secret), faults: map[string]remote.Failure{},
+		heartbeat: heartbeat{tracker: liveness.New(times, s.opts.Clock.Now())}, holds: newHolds(), guard: deletionguard.New(s.opts.DeletionHold),
 	}
 }
 
 func (m *member) state() State {
-	out := State{ID: m.id, Secret: types.NamespacedName{Namespace: m.secret.Namespace, Name: m.secret.Name}, Synced: m.readable,
+	out := State{ID: m.id, Secret: types.NamespacedName{Namespace: m.secret.Namespace, Name: m.secret.Name}, Synced: m.synced(),
 		Trying: m.next != nil || m.active != nil && m.active.Renewing()}
 	newest := m.next
 	if newest == nil {
 		newest = m.active
 	}
-	if m.refused != "" {
-		out.Reason, out.Message = ReasonInvalidKubeconfig, m.refused
+	if m.refused.Reason != "" {
+		out.Reason, out.Message = m.refused.Reason, m.refused.Message
 		return out
 	}
 	if newest != nil {
@@ -124,6 +133,9 @@ func (m *member) state() State {
 	}
 	return out
 }
+
+// synced reports whether what the peer publishes is used.
+func (m *member) synced() bool { return m.readable && m.statesKnown && m.accepted.known() }
 
 func (m *member) connections() []*connection {
 	return slices.DeleteFunc([]*connection{m.active, m.next}, func(l *connection) bool { return l == nil })
@@ -210,10 +222,12 @@ func (s *Set) exportChanged(c *remote.Connection, key types.NamespacedName) {
 		m.guard.Absent(key, s.opts.Clock.Now())
 	}
 	s.mu.Unlock()
-	s.keys.Publish(key)
+	s.pacer.changed(c.ID(), key, 0)
 }
 
-func (s *Set) slicesChanged(_ *remote.Connection, key types.NamespacedName) { s.keys.Publish(key) }
+func (s *Set) slicesChanged(c *remote.Connection, key types.NamespacedName, bytes int) {
+	s.pacer.changed(c.ID(), key, bytes)
+}
 
 // reportProblem writes one event for each transition.
 func (s *Set) reportProblem(m *member, problem remote.Failure, verified bool) {
@@ -256,9 +270,20 @@ func (s *Set) restored(c *remote.Connection, found *restoredetect.Found) {
 		return
 	}
 	m.restored = now
-	s.opts.Log.Info("peer is read anew", "cluster", m.id, "reason", ReasonStoreRestored, "message", found.Error())
-	s.event(m.secret, aboutStore, corev1.EventTypeWarning, ReasonStoreRestored, fmt.Sprintf("cluster %s: %v; what it shares is read anew and followed; "+
+	s.opts.Log.Info("peer is read again", "cluster", m.id, "reason", ReasonStoreRestored, "message", found.Error())
+	s.event(m.secret, aboutStore, corev1.EventTypeWarning, ReasonStoreRestored, fmt.Sprintf("cluster %s: %v; everything that it shares is read again; "+
 		"remedy: none if that was meant; what was exported there since the backup was made must be exported again", m.id, found))
+}
+
+// readFeatures returns whether the peer states its withdrawals.
+func (m *member) readFeatures() bool {
+	if !m.readable {
+		return m.states
+	}
+	if states, known := m.active.StatesWithdrawals(); known {
+		m.states, m.statesKnown = states, true
+	}
+	return m.states
 }
 
 // retire stops a connection that is not used any more.
@@ -277,11 +302,17 @@ func (s *Set) updateView() {
 		m := s.members[id]
 		r := snapshot{
 			id: id, secret: types.NamespacedName{Namespace: m.secret.Namespace, Name: m.secret.Name},
-			liveness: m.heartbeat.tracker.Liveness(), properties: m.secret.Labels, accepted: m.accepted, guard: m.guard,
+			liveness: m.heartbeat.tracker.Liveness(), properties: m.properties, accepted: m.accepted,
+			states: m.readFeatures(), holds: m.holds, guard: m.guard,
+			unused: !m.absent.IsZero() || m.claim.unusable(),
 		}
-		if m.readable {
+		if m.synced() {
 			r.from = m.active.Connection
 		}
+		r.limited = slices.ContainsFunc(m.connections(), func(l *connection) bool {
+			problem, _ := l.State()
+			return problem.Reason == remote.ReasonLimitExceeded
+		})
 		s.metrics.set(r)
 		view = append(view, r)
 	}

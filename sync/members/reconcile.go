@@ -6,6 +6,7 @@ package members
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,18 +30,12 @@ import (
 // restricted to Options.Namespace.
 func (s *Set) SetupWithManager(mgr ctrl.Manager) error {
 	everyReplica := false
-	// All Secrets are reconciled together, because which of two duplicates is used
-	// depends on both. So there is one request, and it needs no name.
-	all := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: s.opts.Namespace}}
-	toAll := handler.TypedEnqueueRequestsFromMapFunc(func(context.Context, *corev1.Secret) []reconcile.Request {
-		return []reconcile.Request{all}
-	})
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("peer").
-		WatchesRawSource(source.Kind(mgr.GetCache(), &corev1.Secret{}, toAll)).
+		WatchesRawSource(source.Kind(mgr.GetCache(), &corev1.Secret{}, handler.TypedEnqueueRequestsFromMapFunc(s.observe))).
 		// Without any Secret there is no event, and Listed would never close.
 		WatchesRawSource(source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-			queue.Add(all)
+			queue.Add(s.request())
 			return nil
 		})).
 		WithOptions(controller.Options{NeedLeaderElection: &everyReplica, MaxConcurrentReconciles: 1}).
@@ -59,43 +54,95 @@ func (s *Set) SetupWithManager(mgr ctrl.Manager) error {
 }
 
 func (s *Set) reconcile(ctx context.Context, reader client.Reader) error {
+	s.mu.Lock()
+	marks := maps.Clone(s.marks) // those of Secrets that are gone from the list below
+	s.mu.Unlock()
+	// Without a selector: a label may be missing because of a slip.
 	var secrets corev1.SecretList
-	err := reader.List(ctx, &secrets, client.InNamespace(s.opts.Namespace), client.HasLabels{model.LabelClusterID})
-	if err != nil {
+	if err := reader.List(ctx, &secrets, client.InNamespace(s.opts.Namespace)); err != nil {
 		return fmt.Errorf("list peer Secrets: %w", err)
 	}
-	claims, refusals := assign(secrets.Items, s.opts.Self, s.opts.ClusterSet)
-	imported, err := s.importedOf(ctx, claims)
-	if err != nil {
-		return err
+	return s.use(ctx, secrets.Items, marks)
+}
+
+// use makes the members those of these Secrets.
+func (s *Set) use(ctx context.Context, secrets []corev1.Secret, marks map[types.UID]mark) error {
+	first, imported := !s.isListed(), map[model.ClusterID][]types.NamespacedName{}
+	var err error
+	if first {
+		if imported, err = s.imported(ctx); err != nil {
+			return err
+		}
+	}
+	assigned := assign(secrets, s.opts.Self, s.opts.ClusterSet, s.formerly(imported))
+	if !first && s.hasNew(assigned.claims) {
+		if imported, err = s.imported(ctx); err != nil {
+			return err
+		}
+	}
+	present := map[types.UID]bool{}
+	for i := range secrets {
+		present[secrets[i].UID] = true
 	}
 	s.mu.Lock()
-	s.report(secrets.Items, refusals)
-	after := s.apply(claims, imported)
+	s.report(present, assigned.refusals)
+	after := s.apply(assigned, imported, marks, first)
+	maps.DeleteFunc(s.marks, func(uid types.UID, _ mark) bool {
+		_, followed := marks[uid]
+		return followed && !present[uid]
+	})
 	s.updateView()
 	s.mu.Unlock()
 	after.do(s)
-	select {
-	case <-s.listed:
-	default:
+	if first {
 		close(s.listed)
 	}
 	return nil
 }
 
-// importedOf lists what was imported from the clusters, if one of them is no member yet.
-func (s *Set) importedOf(ctx context.Context, claims []claim) (map[model.ClusterID][]types.NamespacedName, error) {
-	s.mu.Lock()
-	isNew := slices.ContainsFunc(claims, func(c claim) bool { return s.members[c.id] == nil })
-	s.mu.Unlock()
-	if !isNew {
-		return nil, nil
+func (s *Set) isListed() bool {
+	select {
+	case <-s.listed:
+		return true
+	default:
+		return false
 	}
+}
+
+// imported lists what was imported from each cluster before.
+func (s *Set) imported(ctx context.Context) (map[model.ClusterID][]types.NamespacedName, error) {
 	imported, err := s.opts.Imported(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list what was imported before: %w", err)
 	}
 	return imported, nil
+}
+
+// hasNew reports whether one of the claims is that of a cluster that is no member yet.
+func (s *Set) hasNew(claims []claim) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(claims, func(c claim) bool { return s.members[c.id] == nil })
+}
+
+// formerly is what is known of the Secrets of the members, and of the clusters of
+// which something is imported.
+func (s *Set) formerly(imported map[model.ClusterID][]types.NamespacedName) formerly {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := formerly{inUse: map[types.UID]model.ClusterID{}, named: map[string]model.ClusterID{}}
+	for id := range imported {
+		if id != s.opts.Self {
+			out.named[model.PeerName(id)] = id
+		}
+	}
+	for id, m := range s.members {
+		out.named[model.PeerName(id)] = id
+		if m.secret.UID != "" {
+			out.inUse[m.secret.UID] = id
+		}
+	}
+	return out
 }
 
 // followUp is what is done once mu is released, because it may take mu again.
@@ -125,51 +172,53 @@ func (f followUp) do(s *Set) {
 
 // apply adds, updates and removes members as the claims say. What was imported
 // from a new member is compared with its exports once they are read.
-func (s *Set) apply(claims []claim, imported map[model.ClusterID][]types.NamespacedName) (after followUp) {
+func (s *Set) apply(assigned assignment, imported map[model.ClusterID][]types.NamespacedName, marks map[types.UID]mark, first bool) (after followUp) {
 	claimed := map[model.ClusterID]bool{}
-	for _, c := range claims {
+	for _, c := range assigned.claims {
 		claimed[c.id] = true
 		m, known := s.members[c.id]
 		if !known {
 			m = s.newMember(c)
 			m.guard.Present(imported[c.id]...)
 			s.members[c.id] = m
+		}
+		returned := !m.absent.IsZero()
+		s.found(m)
+		s.readAnnotations(m, c, &after)
+		if !known || returned || m.claim.unusable() != c.unusable() {
 			after.members = append(after.members, c.id)
 		}
-		s.readAnnotations(m, c.secret, &after)
-		if !known || m.claim.digest != c.digest {
+		if !known || returned || !m.claim.equal(c) {
 			m.claim = c
 			s.connectTo(m)
 		}
 	}
-	for id, m := range s.members {
-		if !claimed[id] {
-			s.opts.Log.Info("peer removed", "cluster", id)
-			s.retire(m.active)
-			s.retire(m.next)
-			s.metrics.forget(id)
-			delete(s.members, id)
-			after.members = append(after.members, id)
-		}
+	if first {
+		s.addAbsent(claimed, imported, &after)
 	}
+	s.removeAbsent(claimed, marks, assigned.unidentified, &after)
 	slices.Sort(after.members)
+	after.members = slices.Compact(after.members)
 	return after
 }
 
 // connectTo uses the kubeconfig that the Secret holds now. The present connection
 // uses a new token. Any other change makes a new connection, and the present one
 // stays until the new one is synced. A kubeconfig that is refused replaces nothing.
+// A Secret that is refused as a whole reaches nothing any more.
 func (s *Set) connectTo(m *member) {
-	m.refused = ""
-	if m.claim.config == nil {
-		m.refused = s.reported[m.secret.UID]
+	if m.claim.unusable() {
+		s.disconnect(m, m.claim.refused)
+		return
+	}
+	if m.refused = m.claim.refused; m.claim.config == nil {
 		return
 	}
 	if s.renew(m) {
 		return
 	}
 	if err := s.dial(m, m.claim.config, connection{rest: m.claim.rest}); err != nil {
-		m.refused = err.Error()
+		m.refused = remote.Failure{Reason: ReasonInvalidKubeconfig, Message: err.Error()}
 		s.event(m.secret, aboutReading, corev1.EventTypeWarning, ReasonInvalidKubeconfig, err.Error())
 		return
 	}
@@ -199,7 +248,7 @@ func (s *Set) renew(m *member) bool {
 // says what it is made for.
 func (s *Set) dial(m *member, config *rest.Config, as connection) error {
 	next, err := s.connect(s.ctx, remote.Options{
-		ID: m.id, Self: s.opts.Self, ClusterSet: s.opts.ClusterSet, ClusterUID: m.uid, Config: config, Log: s.opts.Log,
+		ID: m.id, Self: s.opts.Self, ClusterSet: s.opts.ClusterSet, ClusterUID: m.uid, Config: config, Log: s.opts.Log, Limits: s.opts.Limits,
 		Hooks: remote.Hooks{
 			Listed: s.exportsListed, Export: s.exportChanged, Slices: s.slicesChanged, Namespace: s.namespaces.Publish,
 			Report: s.reports.Publish, LeaseRead: s.leaseRead, State: s.stateChanged, Rejected: s.rejectedRecord,
@@ -216,11 +265,8 @@ func (s *Set) dial(m *member, config *rest.Config, as connection) error {
 }
 
 // report writes an event for each refused Secret, once until the reason changes.
-func (s *Set) report(secrets []corev1.Secret, refusals []refusal) {
-	present := map[types.UID]bool{}
-	for i := range secrets {
-		present[secrets[i].UID] = true
-	}
+// present are the UIDs of all Secrets.
+func (s *Set) report(present map[types.UID]bool, refusals []refusal) {
 	refused := map[types.UID]bool{}
 	s.metrics.refused.Reset()
 	for _, r := range refusals {
@@ -240,7 +286,7 @@ func (s *Set) report(secrets []corev1.Secret, refusals []refusal) {
 		}
 	}
 	for of := range s.pending {
-		if !present[of.secret] {
+		if of.secret != "" && !present[of.secret] {
 			delete(s.pending, of)
 		}
 	}

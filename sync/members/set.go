@@ -12,7 +12,6 @@ package members
 import (
 	"context"
 	"maps"
-	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -20,17 +19,16 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 
-	"github.com/comity-mcs/comity/sync/exchange"
 	"github.com/comity-mcs/comity/sync/members/deletionguard"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/notify"
 	"github.com/comity-mcs/comity/sync/remote"
+	"github.com/comity-mcs/comity/sync/remote/budget"
 )
 
 // Options configure a Set; all fields without a default are required.
@@ -48,12 +46,15 @@ type Options struct {
 	// before the peer is Stale, then Lost; default 40 s and 5 min. A Lease is renewed
 	// every 10 s.
 	StaleAfter, LostAfter time.Duration
-	// DeletionHold is how long a deletion is held that looks like an accident;
-	// default 10 min.
+	// DeletionHold is how long a member is kept whose Secret was deleted without the
+	// mark of kubectl comity leave, and how long a deletion is held that looks like
+	// an accident; default 10 min.
 	DeletionHold time.Duration
-	// Imported lists what is imported from each cluster. An export that was deleted
-	// before this process started is held by comparison with it. Default: nothing.
+	// Imported lists what is imported from each cluster. Exports and Secrets that were
+	// deleted before this process started are known by it. Default: nothing.
 	Imported func(context.Context) (map[model.ClusterID][]types.NamespacedName, error)
+	// Limits bound what is read of each peer; zero fields have the defaults.
+	Limits budget.Limits
 	// Clock is this cluster's; default the real one.
 	Clock clock.WithTicker
 	// Recorder writes events about peer Secrets.
@@ -113,7 +114,13 @@ type Set struct {
 	isLeader bool                   // and writes the events
 	pending  map[topic]pendingEvent // events to write once this replica leads
 	lastTick time.Time              // when tick last ran
-	ending   sync.WaitGroup         // retired connections and running checks of Leases
+	marks    map[types.UID]mark     // the Secrets that were marked as leaving when last seen
+	// unidentified: a Secret is refused that may be that of any member without one.
+	unidentified bool
+	ending       sync.WaitGroup // retired connections and running checks of Leases
+
+	pacer   *pacer // publishes to keys
+	cleaned cleanedSlices
 
 	// What the Subscribe methods subscribe to.
 	keys, reports  notify.Topic[types.NamespacedName]
@@ -128,8 +135,24 @@ type snapshot struct {
 	from       *remote.Connection
 	liveness   model.Liveness
 	properties map[string]string
-	accepted   []netip.Prefix
-	guard      *deletionguard.Guard
+	accepted   accepted
+	// states: the peer states its withdrawals. Of one that does, holds says what is
+	// held, of any other guard does.
+	states bool
+	holds  *holds
+	guard  *deletionguard.Guard
+	// unused: there is no Secret, or it is refused.
+	unused bool
+	// limited: it exceeds a limit.
+	limited bool
+}
+
+// heldKeys lists what is held, in no order.
+func (r *snapshot) heldKeys() []types.NamespacedName {
+	if r.states {
+		return r.holds.keys()
+	}
+	return r.guard.Keys()
 }
 
 // New returns a Set without any peer.
@@ -140,9 +163,10 @@ func New(opts Options) *Set {
 		opts: opts, metrics: newMetrics(opts.Registry), ctx: ctx, cancel: cancel,
 		listed: make(chan struct{}), unrecorded: make(chan struct{}, 1),
 		connect: remote.Connect, requestLease: remote.ReadLease, lastTick: opts.Clock.Now(),
-		members: map[model.ClusterID]*member{}, reported: map[types.UID]string{}, pending: map[topic]pendingEvent{},
+		members: map[model.ClusterID]*member{}, reported: map[types.UID]string{}, marks: map[types.UID]mark{}, pending: map[topic]pendingEvent{},
 	}
 	s.view.Store(&[]snapshot{})
+	s.pacer, s.cleaned = newPacer(s.keys.Publish), newCleanedSlices()
 	return s
 }
 
@@ -157,125 +181,10 @@ func (s *Set) Members() []model.Member {
 	view := *s.view.Load()
 	out := make([]model.Member, len(view))
 	for i, r := range view {
-		out[i] = model.Member{ID: r.id, Synced: r.from != nil, Reported: r.from != nil && r.from.Reported(), Liveness: r.liveness, Properties: r.properties}
+		out[i] = model.Member{ID: r.id, Synced: r.from != nil, Reported: r.from != nil && r.from.Reported(), Liveness: r.liveness, Properties: r.properties,
+			StatesWithdrawals: r.from != nil && r.states}
 	}
 	return out
-}
-
-// Exports are what the synced peers export as key, sorted by cluster. Records
-// that are not valid are left out; they were reported when they were read.
-func (s *Set) Exports(key types.NamespacedName) []model.Export {
-	var out []model.Export
-	for _, r := range *s.view.Load() {
-		if r.from == nil {
-			continue
-		}
-		if export, ok := r.from.Export(key); ok {
-			out = append(out, export)
-		}
-	}
-	return out
-}
-
-// Refusals are what the synced peers export as key in records that are not
-// valid, sorted by cluster.
-func (s *Set) Refusals(key types.NamespacedName) []model.Refusal {
-	var out []model.Refusal
-	for _, r := range *s.view.Load() {
-		if r.from == nil {
-			continue
-		}
-		if refusal, ok := r.from.Refusal(key); ok {
-			out = append(out, refusal)
-		}
-	}
-	return out
-}
-
-// Slices are the EndpointSlice copies that cluster publishes for key, sorted by
-// name, without the parts that may not be imported; the problems name those.
-// None if the cluster is not synced.
-func (s *Set) Slices(cluster model.ClusterID, key types.NamespacedName) ([]*discoveryv1.EndpointSlice, []model.Problem) {
-	for _, r := range *s.view.Load() {
-		if r.id != cluster || r.from == nil {
-			continue
-		}
-		local := s.opts.LocalCluster()
-		filter := exchange.Filter{Accepted: r.accepted, PodCIDRs: local.PodCIDRs, ServiceCIDRs: local.ServiceCIDRs}
-		var out []*discoveryv1.EndpointSlice
-		var dropped exchange.Report
-		for _, slice := range r.from.Slices(key) {
-			clean, report := exchange.CleanSlice(slice, filter)
-			dropped.Add(report)
-			if clean != nil {
-				out = append(out, clean)
-			}
-		}
-		return out, dropped.Problems(cluster, r.secret, filter)
-	}
-	return nil, nil
-}
-
-// Held are the clusters whose export of key disappeared together with so many
-// others that it looks like an accident, sorted. What was imported from them is kept.
-func (s *Set) Held(key types.NamespacedName) []model.Hold {
-	var out []model.Hold
-	for _, r := range *s.view.Load() {
-		if r.from != nil {
-			if _, there := r.from.Export(key); there {
-				continue
-			}
-			// The informer may not have called its handler yet.
-			r.guard.Absent(key, s.opts.Clock.Now())
-		}
-		if hold, held := r.guard.Held(key); held {
-			out = append(out, model.Hold{Cluster: r.id, Since: hold.Since, Until: hold.Until, Message: holdMessage(r.id, r.secret, hold)})
-		}
-	}
-	return out
-}
-
-// Reports are the reports of the synced peers on importing this cluster's export
-// of key, sorted by cluster.
-func (s *Set) Reports(key types.NamespacedName) []model.Report {
-	var out []model.Report
-	for _, r := range *s.view.Load() {
-		if r.from == nil {
-			continue
-		}
-		if report, ok := r.from.Report(key); ok {
-			out = append(out, report)
-		}
-	}
-	return out
-}
-
-// Namespace says of every member whether it has a namespace called name.
-func (s *Set) Namespace(name string) []model.MemberNamespace {
-	view := *s.view.Load()
-	out := make([]model.MemberNamespace, len(view))
-	for i, r := range view {
-		out[i] = model.MemberNamespace{Cluster: r.id, Presence: model.NamespaceUnknown}
-		if r.from != nil {
-			out[i] = r.from.Namespace(name)
-		}
-	}
-	return out
-}
-
-// Keys lists every export of every synced peer, held ones included, each once,
-// in no order.
-func (s *Set) Keys() []types.NamespacedName {
-	keys := map[types.NamespacedName]struct{}{}
-	for _, r := range *s.view.Load() {
-		if r.from == nil {
-			continue
-		}
-		for _, key := range slices.Concat(r.from.Keys(), r.guard.Keys()) {
-			keys[key] = struct{}{}
-		}
-	}
-	return slices.Collect(maps.Keys(keys))
 }
 
 // State is the state of one peer, in the words of the events on its Secret.

@@ -76,7 +76,7 @@ func (k *tokenRefresher) readable() (out []readable) {
 	k.set.mu.Lock()
 	defer k.set.mu.Unlock()
 	for _, m := range k.set.members {
-		if m.active != nil && m.next == nil && m.refused == "" && !m.active.Renewing() {
+		if m.active != nil && m.next == nil && m.refused.Reason == "" && !m.active.Renewing() {
 			out = append(out, readable{m.active.Connection, m.secret, m.uid})
 		}
 	}

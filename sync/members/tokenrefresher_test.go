@@ -39,7 +39,7 @@ func jwt(payload string) string {
 // deaf hears nothing of what a connection tells.
 var deaf = remote.Hooks{
 	Listed: func(*remote.Connection, func(types.NamespacedName) bool) {}, Export: func(*remote.Connection, types.NamespacedName) {},
-	Slices: func(*remote.Connection, types.NamespacedName) {}, Namespace: func(string) {}, Report: func(types.NamespacedName) {},
+	Slices: func(*remote.Connection, types.NamespacedName, int) {}, Namespace: func(string) {}, Report: func(types.NamespacedName) {},
 	LeaseRead: func(*remote.Connection, string) {}, State: func(*remote.Connection) {}, Rejected: func(*remote.Connection, error) {},
 	Restored: func(*remote.Connection, *restoredetect.Found) {},
 }
@@ -128,6 +128,7 @@ func renewing(t *testing.T) *httptest.Server {
 	return server
 }
 
+// FAULT 29: a peer that never answers a TokenRequest delays no other peer.
 func TestFault29APeerThatNeverAnswersATokenRequestDelaysNoOtherPeer(t *testing.T) {
 	old := jwt(`{"iat":1000,"exp":2000,"sub":"system:serviceaccount:comity-system:peer-a","aud":["k8s"]}`)
 	builder := fake.NewClientBuilder()
@@ -231,6 +232,11 @@ func TestATokenThatIsRefusedLeavesTheOldOneInUseAndIsReported(t *testing.T) {
 	w := exporting(t, 1)
 	before := w.active()
 	refuse := func(f func(string) (int, string)) { w.server.change(func() { w.server.refuse = f }) }
+	w.await("everything is watched", func() bool {
+		open := 0
+		w.server.change(func() { open = len(w.server.watches) })
+		return open == 8
+	})
 	refuse(func(string) (int, string) { return 401, "Unauthorized" }) // requests; the watches stay open
 	w.secrets(w.withToken("refused"))
 	w.await("it is reported", func() bool { s := w.set.States()[0]; return s.Reason == ReasonUnauthorized && s.Trying && s.Synced })

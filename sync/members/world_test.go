@@ -91,17 +91,13 @@ func (w *world) times(what string) int {
 
 // secrets does what the reconciler does with these Secrets.
 func (w *world) secrets(secrets ...corev1.Secret) {
-	claims, refusals := assign(secrets, "a", "prod")
-	imported, err := w.set.importedOf(w.t.Context(), claims)
-	if err != nil {
+	w.t.Helper()
+	w.set.mu.Lock()
+	marks := maps.Clone(w.set.marks)
+	w.set.mu.Unlock()
+	if err := w.set.use(w.t.Context(), secrets, marks); err != nil {
 		w.t.Fatal(err)
 	}
-	w.set.mu.Lock()
-	w.set.report(secrets, refusals)
-	after := w.set.apply(claims, imported)
-	w.set.updateView()
-	w.set.mu.Unlock()
-	after.do(w.set)
 }
 
 // join makes b a peer and waits until all of it was read.
@@ -121,10 +117,11 @@ func (w *world) join() {
 func (w *world) member() model.Member {
 	w.t.Helper()
 	members := w.set.Members()
-	if len(members) != 1 {
+	at := slices.IndexFunc(members, func(m model.Member) bool { return m.ID == "b" })
+	if at < 0 {
 		w.t.Fatalf("members: %v", members)
 	}
-	return members[0]
+	return members[at]
 }
 
 func (w *world) await(what string, met func() bool) {
@@ -189,12 +186,11 @@ func (w *world) kinds() []string {
 
 func (w *world) says(words ...string) {
 	w.t.Helper()
-	for _, e := range w.happened() {
-		if !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(e, word) }) {
-			return
-		}
-	}
-	w.t.Errorf("no event says %q: %q", words, w.happened())
+	w.await(fmt.Sprintf("an event says %q", words), func() bool {
+		return slices.ContainsFunc(w.happened(), func(event string) bool {
+			return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(event, word) })
+		})
+	})
 }
 
 func (w *world) state() model.LivenessState { return w.member().Liveness.State }

@@ -17,9 +17,13 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
@@ -110,8 +114,19 @@ type Queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 // optionalWait is how long a Source waits for what it can do without.
 const optionalWait = 30 * time.Second
 
+// How the keys of a list are enqueued after the first one: so many at a time, and
+// between two portions a pause as long as the workers took for the last one.
+// A change of one key then finds a processor that is not busy with the list.
+const (
+	portion     = 64
+	portionPoll = 5 * time.Millisecond
+	portionWait = time.Second // for workers that do not take a portion
+)
+
 // Source is a source of a controller. It enqueues the keys that List returns, at
-// start and after each All of a Notifier, and the key of each Key.
+// start and after each All of a Notifier, and the key of each Key. Keys that were
+// listed have a low priority, and come in portions after the start: however many
+// there are, a change of one does not wait for them.
 type Source struct {
 	Notifiers []*Notifier
 	// List returns every key that the controller has to reconcile. Its error is
@@ -173,7 +188,7 @@ func (s *Source) Start(ctx context.Context, queue Queue) error {
 	}
 	all()
 	go func() {
-		for {
+		for first := true; ; first = false {
 			select {
 			case <-ctx.Done():
 				return
@@ -183,10 +198,43 @@ func (s *Source) Start(ctx context.Context, queue Queue) error {
 			if err != nil && ctx.Err() == nil {
 				ctrl.LoggerFrom(ctx).Error(err, "list the keys to reconcile")
 			}
-			for _, k := range keys {
-				key(k)
+			if first {
+				addLast(queue, keys)
+				continue
 			}
+			addInPortions(ctx, queue, keys)
 		}
 	}()
 	return nil
+}
+
+// addInPortions enqueues keys a portion at a time, until ctx ends.
+func addInPortions(ctx context.Context, queue Queue, keys []types.NamespacedName) {
+	for len(keys) > portion && ctx.Err() == nil {
+		begun := time.Now()
+		addLast(queue, keys[:portion])
+		keys = keys[portion:]
+		// The error says that the workers are busy with something else, or that ctx ended.
+		_ = wait.PollUntilContextTimeout(ctx, portionPoll, portionWait, false, func(context.Context) (bool, error) { return queue.Len() == 0, nil })
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Since(begun)):
+		}
+	}
+	addLast(queue, keys)
+}
+
+// addLast enqueues keys behind those of single changes.
+func addLast(queue Queue, keys []types.NamespacedName) {
+	requests := make([]reconcile.Request, len(keys))
+	for n, key := range keys {
+		requests[n].NamespacedName = key
+	}
+	if ordered, is := queue.(priorityqueue.PriorityQueue[reconcile.Request]); is {
+		ordered.AddWithOpts(priorityqueue.AddOpts{Priority: ptr.To(handler.LowPriority)}, requests...)
+		return
+	}
+	for _, request := range requests {
+		queue.Add(request)
+	}
 }

@@ -5,10 +5,12 @@ package notify
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +19,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
@@ -147,4 +150,86 @@ func TestTheKeysOfAListAreThoseOfItsObjects(t *testing.T) {
 			t.Errorf("%s: got %v and error %v; want %v", name, keys, err, c.want)
 		}
 	}
+}
+
+func TestAChangeOfOneKeyDoesNotWaitForThoseThatAreListed(t *testing.T) {
+	queue := priorityqueue.New[reconcile.Request]("test")
+	var changed Notifier
+	listed := make(chan struct{})
+	source := Source{
+		Notifiers: []*Notifier{&changed},
+		List: func(context.Context) ([]types.NamespacedName, error) {
+			defer close(listed)
+			return []types.NamespacedName{key("a"), key("b"), key("c")}, nil
+		},
+	}
+	if err := source.Start(t.Context(), queue); err != nil {
+		t.Fatal(err)
+	}
+	<-listed
+	if first := next(t, queue); first != "a" {
+		t.Fatalf("got %s", first) // so all are in the queue
+	}
+	changed.Key(key("c"))
+	changed.Key(key("z"))
+	var got []string
+	for range 3 {
+		got = append(got, next(t, queue))
+	}
+	if want := []string{"c", "z", "b"}; !slices.Equal(got, want) {
+		t.Errorf("got %v; want %v", got, want)
+	}
+}
+
+// A member that changes all the time has all its exports compared, again and again.
+func TestALongListIsEnqueuedInPortionsAfterTheStart(t *testing.T) {
+	const keys, portions, took = 4*portion - 1, 4, 100 * time.Millisecond
+	synctest.Test(t, func(t *testing.T) {
+		queue := priorityqueue.New[reconcile.Request]("test")
+		var changed Notifier
+		source := Source{Notifiers: []*Notifier{&changed}, List: func(context.Context) ([]types.NamespacedName, error) {
+			var all []types.NamespacedName
+			for n := range keys {
+				all = append(all, key(fmt.Sprint(n)))
+			}
+			return all, nil
+		}}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer queue.ShutDown()
+		defer cancel()
+		if err := source.Start(ctx, queue); err != nil {
+			t.Fatal(err)
+		}
+		longest := 0
+		drain := func() {
+			for taken := range keys {
+				if taken%portion == 0 {
+					longest = max(longest, queue.Len())
+				}
+				next(t, queue)
+				time.Sleep(took / portion)
+			}
+		}
+		synctest.Wait()
+		if drain(); longest != keys {
+			t.Errorf("%d keys were enqueued at the start; want all %d", longest, keys)
+		}
+		begun := time.Now()
+		longest = 0
+		changed.All()
+		synctest.Wait()
+		if drain(); longest > portion {
+			t.Errorf("%d keys waited at once; want at most %d", longest, portion)
+		}
+		worked := keys * (took / portion)
+		// The pause begins when the last key is taken, before the work on it is done.
+		const pause = took - 2*took/portion
+		if d := time.Since(begun); d < worked+(portions-1)*pause {
+			t.Errorf("all were taken after %v; want %v of work, and %d pauses of %v", d, worked, portions-1, pause)
+		}
+		changed.Key(key("one"))
+		if got := next(t, queue); got != "one" {
+			t.Errorf("got %s after the list", got)
+		}
+	})
 }

@@ -53,8 +53,8 @@ type Prober struct {
 // state is what is known of the endpoints of one cluster for one import.
 type state struct {
 	sample     []netip.AddrPort
-	down       bool
-	failed, ok int // rounds in a row
+	down, up   bool // neither until enough rounds agreed
+	failed, ok int  // rounds in a row
 }
 
 // New returns a Prober that watches nothing.
@@ -81,7 +81,7 @@ func New(opts Options) *Prober {
 
 // Watch replaces the targets of key; without targets nothing is watched for it. A
 // cluster without a target is not watched, and so never down. A cluster that was
-// watched before stays down or up; with other targets its rounds are counted anew.
+// watched before stays down or up; with other targets its rounds are counted again from zero.
 func (p *Prober) Watch(key types.NamespacedName, targets map[model.ClusterID][]netip.AddrPort) {
 	samples := make(map[model.ClusterID][]netip.AddrPort, len(targets))
 	for id, all := range targets { // may be thousands; not under the lock
@@ -104,7 +104,7 @@ func (p *Prober) Watch(key types.NamespacedName, targets map[model.ClusterID][]n
 		case slices.Equal(before.sample, sample):
 			now[id] = before
 		default:
-			now[id] = &state{sample: sample, down: before.down}
+			now[id] = &state{sample: sample, down: before.down, up: before.up}
 		}
 	}
 	p.watched[key] = now
@@ -112,11 +112,21 @@ func (p *Prober) Watch(key types.NamespacedName, targets map[model.ClusterID][]n
 
 // Down lists the clusters of key that do not answer, sorted.
 func (p *Prober) Down(key types.NamespacedName) []model.ClusterID {
+	return p.list(key, func(s *state) bool { return s.down })
+}
+
+// Up lists the clusters of key that answer, sorted. One that was not probed often
+// enough yet is neither down nor up.
+func (p *Prober) Up(key types.NamespacedName) []model.ClusterID {
+	return p.list(key, func(s *state) bool { return s.up })
+}
+
+func (p *Prober) list(key types.NamespacedName, is func(*state) bool) []model.ClusterID {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var out []model.ClusterID
 	for id, s := range p.watched[key] {
-		if s.down {
+		if is(s) {
 			out = append(out, id)
 		}
 	}
@@ -124,7 +134,7 @@ func (p *Prober) Down(key types.NamespacedName) []model.ClusterID {
 	return out
 }
 
-// Subscribe calls f after a round that changed Down for that key. It must not
+// Subscribe calls f after a round that changed Down or Up for that key. It must not
 // block. The returned function ends the subscription.
 func (p *Prober) Subscribe(f func(types.NamespacedName)) (cancel func()) {
 	return p.changed.Subscribe(f)
@@ -241,12 +251,12 @@ func (s *state) add(answers map[netip.AddrPort]bool) bool {
 	} else {
 		s.ok, s.failed = 0, s.failed+1
 	}
-	before := s.down
+	down, up := s.down, s.up
 	switch {
 	case s.failed >= roundsToDown:
-		s.down = true
+		s.down, s.up = true, false
 	case s.ok >= roundsToUp:
-		s.down = false
+		s.down, s.up = false, true
 	}
-	return s.down != before
+	return s.down != down || s.up != up
 }

@@ -126,6 +126,7 @@ func TestVerdictsAreDamped(t *testing.T) {
 		t.Run(rounds, func(t *testing.T) {
 			n := newNetwork()
 			var flips []types.NamespacedName
+			known := ""
 			inBubble(t, Options{Dial: n.dial}, func(p *Prober, step func()) {
 				p.Subscribe(func(k types.NamespacedName) { flips = append(flips, k) })
 				p.Watch(key("web"), map[model.ClusterID][]netip.AddrPort{"b": at("10.0.0.1:80", "10.0.0.2:80")})
@@ -134,6 +135,7 @@ func TestVerdictsAreDamped(t *testing.T) {
 					n.set(r == '+', "10.0.0.2:80") // one that answers is enough
 					step()
 					got += map[bool]string{true: "d", false: "u"}[len(p.Down(key("web"))) == 1]
+					known += map[bool]string{true: "k", false: "-"}[len(p.Down(key("web")))+len(p.Up(key("web"))) == 1]
 				}
 				if got != want {
 					t.Errorf("verdicts %s, want %s", got, want)
@@ -141,7 +143,8 @@ func TestVerdictsAreDamped(t *testing.T) {
 			})
 			changes := 0
 			for i := range want {
-				if i > 0 && want[i] != want[i-1] {
+				// From neither to up or down is a change, too.
+				if i > 0 && (known[i] != known[i-1] || want[i] != want[i-1]) {
 					changes++
 				}
 			}

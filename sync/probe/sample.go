@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// maxSample is how many endpoints stand for a cluster's.
+// maxSample is how many endpoints of a cluster are probed.
 const maxSample = 3
 
 // sampleOf picks at most maxSample of all, in an order of its own: those of the

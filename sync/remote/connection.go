@@ -9,15 +9,21 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
+	"github.com/comity-mcs/comity/sync/compactslice"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/remote/budget"
 	"github.com/comity-mcs/comity/sync/restoredetect"
 )
 
@@ -27,6 +33,17 @@ const (
 	peerBurst = 40
 )
 
+// How often a peer becomes verified: each time, everything that it exports is compared
+// with what is imported. After verifyBurst times it has to wait for firstPause, and
+// each further time for twice as long, up to lastPause. It has waited for nothing
+// during pauseReset: the next pause is a first one.
+const (
+	verifyBurst = 5
+	firstPause  = 10 * time.Second
+	lastPause   = 5 * time.Minute
+	pauseReset  = 10 * time.Minute
+)
+
 // Hooks are how a connection notifies its owner. None may block.
 type Hooks struct {
 	// Listed: the exports were listed, and present says what the list holds. It is
@@ -34,8 +51,8 @@ type Hooks struct {
 	Listed func(c *Connection, present func(types.NamespacedName) bool)
 	// Export: an export was added, changed or removed.
 	Export func(*Connection, types.NamespacedName)
-	// Slices: the slices of an export changed.
-	Slices func(*Connection, types.NamespacedName)
+	// Slices: one of the slices of an export changed, which has so many bytes.
+	Slices func(c *Connection, key types.NamespacedName, bytes int)
 	// Namespace: a namespace of the peer was added, removed, or changed its identity.
 	Namespace func(string)
 	// Report: the peer's report on importing an export changed; or, with the zero
@@ -48,11 +65,11 @@ type Hooks struct {
 	State func(*Connection)
 	// Rejected: a record was read that is not valid.
 	Rejected func(*Connection, error)
-	// Restored: the peer's store was restored from a backup; one kind is listed anew.
+	// Restored: the peer's store was restored from a backup; one kind is listed again.
 	Restored func(*Connection, *restoredetect.Found)
 }
 
-// Options configure a Connection; all fields are required but ClusterUID.
+// Options configure a Connection; all fields are required but ClusterUID and Limits.
 type Options struct {
 	// ID is the peer's id, Self this cluster's, ClusterSet the set of both.
 	ID, Self   model.ClusterID
@@ -62,6 +79,8 @@ type Options struct {
 	Config     *rest.Config
 	Log        logr.Logger
 	Hooks      Hooks
+	// Limits bound what is read; zero fields have the defaults.
+	Limits budget.Limits
 }
 
 // Connection reads one peer. All methods may be called from any goroutine; what
@@ -71,12 +90,15 @@ type Connection struct {
 	transport *Transport
 	http      *http.Client
 	feeds     feeds
+	budget    *budget.Member
+	owner     *compactslice.Owner // of the slices that are kept opened
 	cancel    context.CancelFunc
 	done      sync.WaitGroup
 	tokens    chan *rest.Config // holds one at most, the newest
 
 	// verified: everything was read, and the MemberRecord is what it should be.
 	verified atomic.Bool
+	ctx      context.Context // ends with Stop
 
 	mu            sync.Mutex
 	uid           types.UID // the only cluster that may be the peer; empty: any
@@ -86,22 +108,32 @@ type Connection struct {
 	// reported is what Reported returns, as of the last refresh.
 	reported bool
 	member   Failure // what is wrong with the MemberRecord
-	renewing bool    // a token is on trial
-	refused  Failure // why that token is not in use
-	problem  Failure
+	// verifications limits how often the peer becomes verified without a pause, whose
+	// length is pauses; waiting is true during one, and waited is true after it.
+	verifications   *rate.Limiter
+	pauses          wait.DelayFunc
+	waiting, waited bool
+	renewing        bool    // a token is on trial
+	refused         Failure // why that token is not in use
+	problem         Failure
 }
 
 // Connect starts reading a peer. It returns at once; whether the peer can be
 // reached shows in the hooks.
 func Connect(ctx context.Context, opts Options) (*Connection, error) {
+	opts.Limits.SetDefaults()
 	transport := NewTransport(opts.Self)
+	transport.limit(opts.Limits)
 	if err := transport.Use(opts.Config); err != nil {
 		return nil, fmt.Errorf("cluster %s: %w", opts.ID, err)
 	}
 	ctx, cancel := context.WithCancel(klog.NewContext(ctx, opts.Log))
 	c := &Connection{
-		opts: opts, transport: transport, http: NewClient(transport), cancel: cancel,
-		tokens: make(chan *rest.Config, 1), uid: opts.ClusterUID, failing: map[*feed]Failure{},
+		owner: &compactslice.Owner{},
+		opts:  opts, transport: transport, http: NewClient(transport), cancel: cancel,
+		tokens: make(chan *rest.Config, 1), uid: opts.ClusterUID, failing: map[*feed]Failure{}, budget: budget.New(opts.Limits),
+		ctx: ctx, verifications: rate.NewLimiter(rate.Every(lastPause), verifyBurst),
+		pauses: wait.Backoff{Duration: firstPause, Factor: 2, Steps: 10, Cap: lastPause}.DelayWithReset(clock.RealClock{}, pauseReset),
 	}
 	var err error
 	if c.feeds, err = newFeeds(c); err != nil {
@@ -213,6 +245,11 @@ func (c *Connection) refresh() {
 	before, was := c.problem, c.verified.Load()
 	c.problem = c.currentProblem()
 	now := c.listed && c.member == Failure{}
+	if c.waiting || now && !was && !c.mayVerify() {
+		now, c.problem = false, Failure{ReasonLimitExceeded, fmt.Sprintf("MemberRecord %s/%s: keeps changing between valid and not; "+
+			"expected it to stay valid; what was read before is kept, and the record is looked at again within %v; remedy: find out what changes it in cluster %s",
+			c.feeds.members.namespace, c.opts.ID, lastPause, c.opts.ID)}
+	}
 	c.verified.Store(now)
 	changed := was != now || before.Reason != c.problem.Reason
 	_, failed := c.failing[c.feeds.reports]
@@ -226,6 +263,28 @@ func (c *Connection) refresh() {
 	if changed {
 		c.opts.Hooks.State(c)
 	}
+}
+
+// mayVerify reports whether the peer may become verified now. If not, refresh is
+// called again later. It needs mu.
+func (c *Connection) mayVerify() bool {
+	if c.waited || c.verifications.Allow() {
+		c.waited = false
+		return true
+	}
+	c.waiting = true
+	pause := c.pauses()
+	c.done.Go(func() {
+		select {
+		case <-c.ctx.Done():
+		case <-time.After(pause):
+			c.mu.Lock()
+			c.waiting, c.waited = false, true
+			c.mu.Unlock()
+			c.refresh()
+		}
+	})
+	return false
 }
 
 // currentProblem is the first that there is: a token that is refused, what keeps everything from being

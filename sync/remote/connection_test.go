@@ -63,7 +63,7 @@ func TestWhyAPeerCannotBeReadIsToldInOurWords(t *testing.T) {
 			conn, err := Connect(context.Background(), Options{ID: "b", Self: "a", ClusterSet: "prod", Config: config, Log: logr.Discard(), Hooks: Hooks{
 				Listed:    func(*Connection, func(types.NamespacedName) bool) { t.Error("told of a list") },
 				Export:    func(*Connection, types.NamespacedName) { t.Error("told of an export") },
-				Slices:    func(*Connection, types.NamespacedName) { t.Error("told of slices") },
+				Slices:    func(*Connection, types.NamespacedName, int) { t.Error("told of slices") },
 				Namespace: func(string) { t.Error("told of a namespace") },
 				Report:    func(types.NamespacedName) { t.Error("told of a report") },
 				LeaseRead: func(*Connection, string) { t.Error("told of a Lease") },

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/remote/budget"
 )
 
 // Reasons for which a peer, or a part of what it publishes, cannot be read.
@@ -24,6 +25,7 @@ const (
 	ReasonClusterIDReused  = "ClusterIDReused"
 	ReasonHeartbeatMissing = "HeartbeatMissing"
 	ReasonInvalidRecord    = model.ReasonInvalidRecord
+	ReasonLimitExceeded    = model.ReasonLimitExceeded
 )
 
 // Failure is why a peer cannot be read, or is not Connected. Reason is one word;
@@ -41,7 +43,11 @@ func describe(id model.ClusterID, f *feed, err error) Failure {
 	var status apierrors.APIStatus
 	var mistyped *json.UnmarshalTypeError
 	var noTime *time.ParseError
+	var limit *budget.Exceeded
 	switch {
+	case errors.As(err, &limit):
+		return Failure{ReasonLimitExceeded, what + limit.Error() + ", so nothing new is read; " + kept +
+			"; remedy: find out why cluster " + string(id) + " publishes so much, and withdraw what is not needed"}
 	case errors.As(err, &mistyped), errors.As(err, &noTime):
 		return Failure{ReasonInvalidRecord, what + "one of them holds a field of another type than expected, so that none can be read; " + kept +
 			"; remedy: correct or delete that object in cluster " + string(id) + ", or run the same version of Comity in both"}

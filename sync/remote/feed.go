@@ -6,7 +6,6 @@ package remote
 import (
 	"context"
 	"errors"
-	"reflect"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -15,16 +14,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/flowcontrol"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/comity-mcs/comity/sync/compactslice"
+	"github.com/comity-mcs/comity/sync/exchange"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/sync/restoredetect"
+	"github.com/comity-mcs/comity/sync/remote/budget"
 )
 
 // feed is one kind in one namespace of a peer. Each feed has an
@@ -40,6 +39,7 @@ type feed struct {
 	// collects them until the list is complete.
 	listed       func(page runtime.Object, continued bool)
 	page         map[types.NamespacedName]struct{}
+	budget       *budget.Feed
 	client       rest.Interface
 	informer     toolscache.SharedIndexInformer
 	registration toolscache.ResourceEventHandlerRegistration
@@ -70,6 +70,12 @@ func (f *feeds) optional() []*feed { return []*feed{f.leases, f.reports} }
 const (
 	withoutLease   = "whether its agent runs is not known"
 	withoutReports = "what it imports is not known"
+)
+
+// Pages of lists, in objects.
+const (
+	recordPage = 250
+	slicePage  = 100
 )
 
 // indexExport finds the slices of an export by its namespace/name.
@@ -135,12 +141,12 @@ func (o *opener) feed(f *feed, object, list runtime.Object, handler toolscache.R
 }
 
 func (f *feed) open(c *Connection, client rest.Interface, codec runtime.ParameterCodec, object, list runtime.Object, handler toolscache.ResourceEventHandler) error {
-	f.client = client
+	f.client, f.budget = client, c.budget.Feed(f.kind, f.resource)
 	indexers := toolscache.Indexers{}
 	if f.resource == "endpointslices" {
 		indexers[indexExport] = indexSlice
 	}
-	reader := f.reader(c, client, codec, list)
+	reader := newReader(f, c, codec, list).listWatch()
 	var source toolscache.ListerWatcher = reader
 	if f.listed != nil {
 		source = plainLists{reader}
@@ -158,55 +164,6 @@ func (f *feed) open(c *Connection, client rest.Interface, codec runtime.Paramete
 	return err
 }
 
-// reader lists and watches, and gives each result to c.
-func (f *feed) reader(c *Connection, client rest.Interface, codec runtime.ParameterCodec, list runtime.Object) *toolscache.ListWatch {
-	request := func(opts *metav1.ListOptions) *rest.Request {
-		f.limit(opts)
-		// The informer retries with its own backoff; retries of the request would only
-		// delay the report of the failure.
-		return client.Get().Namespace(f.namespace).Resource(f.resource).VersionedParams(opts, codec).MaxRetries(1)
-	}
-	read := func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-		into := reflect.New(reflect.TypeOf(list).Elem()).Interface().(runtime.Object)
-		return into, request(&opts).Do(ctx).Into(into)
-	}
-	restored := func(found *restoredetect.Found) { c.opts.Hooks.Restored(c, found) }
-	readAll := restoredetect.CheckedList(read, restored)
-	open := restoredetect.CheckedWatch(read, func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-		opts.Watch, opts.AllowWatchBookmarks = true, true
-		return request(&opts).Watch(ctx)
-	}, restored)
-	return &toolscache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-			into, err := readAll(ctx, opts)
-			// Success is only noted by the watch: where lists are allowed and
-			// watches are not, the state must not flap.
-			if err != nil {
-				c.feedResult(ctx, f, err)
-				return nil, err
-			}
-			if f.listed != nil {
-				if err := c.confirmMember(ctx); err != nil {
-					return nil, err // the feed of MemberRecords reports why
-				}
-				f.listed(into, opts.Continue != "")
-			}
-			return into, nil
-		},
-		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-			w, err := open(ctx, opts)
-			if err == nil && reflect.TypeOf(w) == emptyWatch {
-				err = errClosedEarly
-			}
-			c.feedResult(ctx, f, err)
-			if err != nil {
-				return nil, err
-			}
-			return w, nil
-		},
-	}
-}
-
 // limit restricts opts to what the feed reads.
 func (f *feed) limit(opts *metav1.ListOptions) {
 	if f.name != "" {
@@ -215,10 +172,24 @@ func (f *feed) limit(opts *metav1.ListOptions) {
 	if f.resource == "endpointslices" {
 		opts.LabelSelector = discoveryv1.LabelManagedBy + "=" + model.ManagedBy
 	}
-	// Version 0 is whatever the server has cached. If that lags behind another
+	// Version 0 is whatever the server has cached. If that is older than the cache of another
 	// server, exports that were just read would seem to be deleted.
-	if f.listed != nil && opts.ResourceVersion == "0" {
+	// And a server ignores the limit of a list of version 0.
+	if opts.ResourceVersion == "0" && !opts.Watch {
 		opts.ResourceVersion, opts.ResourceVersionMatch = "", ""
+	}
+	page := int64(recordPage)
+	if f.resource == "endpointslices" {
+		page = slicePage
+	}
+	if opts.Watch || opts.Limit == 1 {
+		return
+	}
+	opts.Limit = page
+	// With a limit, a version alone means exactly that version. An informer whose watch
+	// failed because its version is too old would list that version again for ever.
+	if opts.ResourceVersion != "" && opts.Continue == "" {
+		opts.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
 	}
 }
 
@@ -229,18 +200,14 @@ type plainLists struct{ *toolscache.ListWatch }
 // IsWatchListSemanticsUnSupported is what client-go asks.
 func (plainLists) IsWatchListSemanticsUnSupported() bool { return true }
 
-// client-go treats a connection that was closed before the response as a watch
-// that ended early, and returns a watch without events.
-var (
-	emptyWatch     = reflect.TypeOf(watch.NewEmptyWatch())
-	errClosedEarly = errors.New("the connection is closed before there is an answer")
-)
-
-// trim drops the managed fields, which no reader uses, and packs EndpointSlices,
-// which are most of what a peer publishes.
+// trim drops the managed fields, which no reader uses, and bounds and packs
+// EndpointSlices, which are most of what a peer publishes.
 func trim(obj any) (any, error) {
 	if object, ok := obj.(metav1.Object); ok {
 		object.SetManagedFields(nil)
+	}
+	if slice, ok := obj.(*discoveryv1.EndpointSlice); ok {
+		obj = exchange.BoundSlice(slice)
 	}
 	return compactslice.Transform(obj)
 }

@@ -6,6 +6,7 @@ package remote
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -21,6 +22,17 @@ func (c *Connection) memberRecord() *exchangev1alpha1.MemberRecord {
 		return record
 	}
 	return nil
+}
+
+// StatesWithdrawals reports whether the peer states which exports it withdraws, so
+// that a record that is missing was lost; known is false while its MemberRecord is
+// missing.
+func (c *Connection) StatesWithdrawals() (states, known bool) {
+	record := c.memberRecord()
+	if record == nil {
+		return false, false
+	}
+	return slices.Contains(record.Spec.Features, exchangev1alpha1.FeatureWithdrawals), true
 }
 
 // ClusterUID is the UID in the peer's MemberRecord; empty if there is none, or the

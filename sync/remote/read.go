@@ -30,6 +30,17 @@ func (c *Connection) Refusal(key types.NamespacedName) (model.Refusal, bool) {
 	return model.Refusal{}, false
 }
 
+// Withdrawal is what the peer states about an export of key that it withdrew; false
+// if it states nothing.
+func (c *Connection) Withdrawal(key types.NamespacedName) (model.Withdrawal, bool) {
+	record := c.record(key)
+	if record == nil {
+		return model.Withdrawal{}, false
+	}
+	withdrawal, stated, err := exchange.FromWithdrawn(c.opts.ID, record)
+	return withdrawal, stated && err == nil
+}
+
 // record is the one that counts for key; nil if there is none.
 func (c *Connection) record(key types.NamespacedName) *exchangev1alpha1.ExportRecord {
 	return exchange.Newest(c.feeds.exports[0].record(key), c.feeds.exports[1].record(key))
@@ -52,8 +63,8 @@ func (f *feed) record(key types.NamespacedName) *exchangev1alpha1.ExportRecord {
 	return nil
 }
 
-// exportsListed tells what the records of own and other hold, own as listed.
-// A page says nothing of what it lacks, so it is told once the list is complete;
+// exportsListed reports what the records of own and other contain, own as listed.
+// A page says nothing of what it lacks, so this is reported once the list is complete;
 // the pages of one feed come one after another.
 func (c *Connection) exportsListed(own, other *feed, list runtime.Object, continued bool) {
 	records, ok := list.(*exchangev1alpha1.ExportRecordList)
@@ -95,19 +106,20 @@ func (c *Connection) Report(key types.NamespacedName) (model.Report, bool) {
 	return report, err == nil && of == key
 }
 
-// Slices are the copies that the peer publishes for key.
-func (c *Connection) Slices(key types.NamespacedName) []*discoveryv1.EndpointSlice {
-	return exchange.MergeCopies(c.feeds.slices[0].copies(key), c.feeds.slices[1].copies(key))
+// Slices are the copies that the peer publishes for key. If earlier is true, a large
+// slice may be the version that was returned before.
+func (c *Connection) Slices(key types.NamespacedName, earlier bool) []*discoveryv1.EndpointSlice {
+	return exchange.MergeCopies(c.feeds.slices[0].copies(c.owner, key, earlier), c.feeds.slices[1].copies(c.owner, key, earlier))
 }
 
-func (f *feed) copies(key types.NamespacedName) []*discoveryv1.EndpointSlice {
+func (f *feed) copies(owner *compactslice.Owner, key types.NamespacedName, earlier bool) []*discoveryv1.EndpointSlice {
 	items, err := f.informer.GetIndexer().ByIndex(indexExport, key.String())
 	if err != nil {
 		return nil
 	}
 	var out []*discoveryv1.EndpointSlice
 	for _, item := range items {
-		if slice, ok := unpack(item); ok {
+		if slice, ok := unpack(owner, item, earlier); ok {
 			out = append(out, slice)
 		}
 	}
@@ -163,12 +175,12 @@ func sliceKey(obj any) (types.NamespacedName, bool) {
 }
 
 // unpack is a slice of the informer; false for one that belongs to nothing.
-func unpack(item any) (*discoveryv1.EndpointSlice, bool) {
+func unpack(owner *compactslice.Owner, item any, earlier bool) (*discoveryv1.EndpointSlice, bool) {
 	slice, ok := item.(*discoveryv1.EndpointSlice)
 	if !ok {
 		return nil, false
 	}
-	slice, err := compactslice.Open(slice)
+	slice, err := compactslice.OpenRecent(owner, slice, earlier)
 	if err != nil {
 		return nil, false
 	}
@@ -176,9 +188,8 @@ func unpack(item any) (*discoveryv1.EndpointSlice, bool) {
 	return slice, ok
 }
 
-// handler tells of objects that came or changed, and of those that went. Until
-// what is read may be used nothing is told of: the owner reads everything when
-// that moment comes.
+// handler notifies of objects that were added, changed or removed. It does not until
+// what is read may be used: the owner then reads everything.
 func (c *Connection) handler(changed func(before, now any), removed func(any)) toolscache.ResourceEventHandler {
 	return toolscache.ResourceEventHandlerFuncs{
 		AddFunc: func(now any) { changed(now, now) },
@@ -196,8 +207,8 @@ func (c *Connection) handler(changed func(before, now any), removed func(any)) t
 	}
 }
 
-// recordHandler tells changed of the keys of records, and that one is refused
-// whose content check finds wrong.
+// recordHandler notifies changed of the keys of records, and refuses a record that
+// check finds invalid.
 func (c *Connection) recordHandler(check func(any) error, changed func(types.NamespacedName)) toolscache.ResourceEventHandler {
 	notify := func(obj any) {
 		record, ok := obj.(metav1.Object)
@@ -222,6 +233,9 @@ func (c *Connection) exportHandler() toolscache.ResourceEventHandler {
 		if !ok {
 			return nil
 		}
+		if _, stated, err := exchange.FromWithdrawn(c.opts.ID, record); stated || err != nil {
+			return err
+		}
 		_, err := exchange.FromRecord(c.opts.ID, record)
 		return err
 	}
@@ -243,11 +257,12 @@ func (c *Connection) reportHandler() toolscache.ResourceEventHandler {
 func (c *Connection) sliceHandler() toolscache.ResourceEventHandler {
 	notify := func(obj any) {
 		if key, ok := sliceKey(obj); ok && c.verified.Load() {
-			c.opts.Hooks.Slices(c, key)
+			c.opts.Hooks.Slices(c, key, obj.(*discoveryv1.EndpointSlice).Size())
 		}
 	}
 	return c.handler(func(before, now any) {
-		if before != now { // labels may have moved it to another export
+		was, _ := sliceKey(before)
+		if key, _ := sliceKey(now); was != key { // labels have moved it to another export
 			notify(before)
 		}
 		notify(now)

@@ -33,6 +33,8 @@ type peer struct {
 	lists    map[string]int // by token
 	watches  map[string]int // by token
 	open     map[string]chan string
+	// answer answers a request in place of this peer, if it is true.
+	answer func(w http.ResponseWriter, path string, watch bool) bool
 }
 
 func (p *peer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -49,8 +51,10 @@ func (p *peer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case query.Get("limit") != "1": // which asks for the version of the store
 		p.lists[token]++
 	}
+	answer := p.answer
 	p.mu.Unlock()
 	switch {
+	case answer != nil && query.Get("sendInitialEvents") == "" && query.Get("limit") != "1" && answer(w, path, query.Get("watch") != ""):
 	case !accepted:
 		status(w, 401, "Unauthorized")
 	case query.Get("sendInitialEvents") != "":
@@ -122,7 +126,7 @@ func reading(t *testing.T) (*peer, *Connection, func(token string) *rest.Config,
 	namespaces := make(chan string, 10)
 	c, err := Connect(context.Background(), Options{ID: "b", Self: "a", ClusterSet: "prod", Config: with("one"), Log: logr.Discard(), Hooks: Hooks{
 		Listed: func(*Connection, func(types.NamespacedName) bool) {}, Export: func(*Connection, types.NamespacedName) {},
-		Slices: func(*Connection, types.NamespacedName) {}, Namespace: func(name string) { namespaces <- name }, Report: func(types.NamespacedName) {},
+		Slices: func(*Connection, types.NamespacedName, int) {}, Namespace: func(name string) { namespaces <- name }, Report: func(types.NamespacedName) {},
 		LeaseRead: func(*Connection, string) {}, State: func(*Connection) {}, Rejected: func(*Connection, error) {},
 		Restored: func(*Connection, *restoredetect.Found) {},
 	}})

@@ -13,9 +13,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
 	"k8s.io/client-go/rest"
 
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/remote/budget"
 )
 
 const (
@@ -32,6 +34,10 @@ const (
 type Transport struct {
 	self    model.ClusterID
 	timeout time.Duration
+	// responseBytes is the maximal size of a response that is no watch of a feed.
+	responseBytes int64
+	// flow is how fast all responses may be read; nil: as fast as they come.
+	flow    *rate.Limiter
 	current atomic.Pointer[credentials]
 }
 
@@ -44,7 +50,16 @@ type credentials struct {
 
 // NewTransport returns a Transport of cluster self that has no credentials yet.
 func NewTransport(self model.ClusterID) *Transport {
-	return &Transport{self: self, timeout: requestTimeout}
+	t := &Transport{self: self, timeout: requestTimeout}
+	t.limit(budget.Limits{})
+	return t
+}
+
+// limit sets what is read of a response, before the first request.
+func (t *Transport) limit(limits budget.Limits) {
+	limits.SetDefaults()
+	t.responseBytes = limits.ResponseBytes
+	t.flow = rate.NewLimiter(rate.Limit(limits.BytesPerSecond), int(max(limits.BurstBytes, readSize)))
 }
 
 // Use has every further request sent with the credentials of config. Its error
@@ -110,7 +125,11 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 		cancel()
 		return nil, err
 	}
-	response.Body = body{response.Body, cancel}
+	m, is := request.Context().Value(meterKey{}).(*meter)
+	if !is {
+		m = &meter{limit: t.responseBytes, what: "one response"}
+	}
+	response.Body = body{&meteredBody{ReadCloser: response.Body, ctx: ctx, transport: t, meter: m}, cancel}
 	return response, nil
 }
 

@@ -4,7 +4,7 @@
 // Package restoredetect detects that the store of an API server was restored from a backup.
 //
 // It takes the list and watch functions of an informer; it gives ones by which the
-// informer lists everything anew after a restore. An API server accepts a watch from
+// informer lists everything again after a restore. An API server accepts a watch from
 // a resourceVersion that is higher than its own, and sends nothing until its store
 // has reached that version. So before a watch continues, one object is listed to
 // compare versions: one request in several minutes for each kind. It writes nothing.
@@ -31,14 +31,14 @@ const versionTimeout = 30 * time.Second
 // Found is a restore: a store that was at resourceVersion Was is at Is.
 type Found struct{ Was, Is string }
 
-// Error says why everything is listed anew.
+// Error says why everything is listed again.
 func (f *Found) Error() string {
 	return fmt.Sprintf("the API server is at resourceVersion %s and was at %s before: its store was restored from a backup", f.Is, f.Was)
 }
 
 // CheckedWatch is watch, unless the version of the store is lower than the one to
 // continue from: then it calls restored and returns an error that makes an informer
-// list anew. list lists what is watched; its error is returned unchanged.
+// list again. list lists what is watched; its error is returned unchanged.
 func CheckedWatch(list toolscache.ListWithContextFunc, watch toolscache.WatchFuncWithContext, restored func(*Found)) toolscache.WatchFuncWithContext {
 	return func(ctx context.Context, opts metav1.ListOptions) (apiwatch.Interface, error) {
 		found, err := check(ctx, opts, list)
@@ -101,7 +101,7 @@ func NewInformer(log logr.Logger) func(toolscache.ListerWatcher, runtime.Object,
 	return func(source toolscache.ListerWatcher, object runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
 		from := toolscache.ToListerWatcherWithContext(source)
 		restored := func(found *Found) {
-			log.Info("everything of a kind is read anew", "kind", fmt.Sprintf("%T", object), "reason", found.Error())
+			log.Info("all objects of a kind are listed again", "kind", fmt.Sprintf("%T", object), "reason", found.Error())
 		}
 		checked := &toolscache.ListWatch{
 			ListWithContextFunc:  CheckedList(from.ListWithContext, restored),

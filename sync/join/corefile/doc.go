@@ -4,8 +4,8 @@
 // Package corefile edits CoreDNS's configuration so that it serves the clusterset's zone.
 //
 // Enable takes the text of a Corefile and gives it with the zone in the place
-// where the cluster's own domain is served; Disable takes that back. Both change
+// where the cluster's own domain is served; Disable reverts that. Both change
 // single words and lines, so comments and layout survive, and both check the
-// result with the parser of github.com/coredns/corefile-migration. A Corefile
-// whose right place is not certain is refused with the reason. It is pure.
+// result with the parser of github.com/coredns/corefile-migration. If it is not certain
+// where the zone belongs in a Corefile, that Corefile is refused with the reason. It is pure.
 package corefile

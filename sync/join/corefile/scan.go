@@ -65,7 +65,7 @@ func scan(text string) []token {
 	return tokens
 }
 
-// scanWord reads the word at start, and gives where to go on.
+// scanWord reads the word at start, and returns where to continue.
 func scanWord(text string, start, line int) (token, int) {
 	if text[start] == '"' {
 		return scanQuoted(text, start, line)

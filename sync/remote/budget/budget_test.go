@@ -1,0 +1,132 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package budget
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"pgregory.net/rapid"
+)
+
+// object has a name, and a size that grows with weight.
+func object(name string, weight int) *metav1.PartialObjectMetadata {
+	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"w": strings.Repeat("x", weight)}}}
+}
+
+// counted is what one feed is to hold: the size of each object.
+type counted struct {
+	feed     *Feed
+	resource string
+	sizes    map[string]int
+}
+
+// within reports whether feeds may hold what they do when feed at holds next instead.
+func within(limits Limits, feeds []*counted, at int, next map[string]int) bool {
+	counts, bytes := map[string]int{}, 0
+	for i, f := range feeds {
+		sizes := f.sizes
+		if i == at {
+			sizes = next
+		}
+		counts[f.resource] += len(sizes)
+		for _, size := range sizes {
+			bytes += size
+		}
+	}
+	return counts["exportrecords"] <= limits.Exports && counts["endpointslices"] <= limits.Slices && counts["memberrecords"] <= limits.Others &&
+		int64(bytes) <= limits.Bytes
+}
+
+// Lists and events of several feeds, in any order, are counted exactly: one is refused
+// if, and only if, the member would exceed a limit with it, and then nothing of it counts.
+func TestWhatIsHeldIsWithinTheLimits(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		limits := Limits{Exports: 3, Slices: 4, Others: 2, Bytes: 400}
+		member := New(limits)
+		var feeds []*counted
+		for _, resource := range []string{"exportrecords", "exportrecords", "endpointslices", "endpointslices", "memberrecords"} {
+			feeds = append(feeds, &counted{member.Feed(resource, resource), resource, map[string]int{}})
+		}
+		for range rapid.IntRange(1, 40).Draw(t, "steps") {
+			at := rapid.IntRange(0, len(feeds)-1).Draw(t, "feed")
+			f := feeds[at]
+			next, refused := maps.Clone(f.sizes), (*Exceeded)(nil)
+			drawn := func() *metav1.PartialObjectMetadata {
+				return object(fmt.Sprint("o-", rapid.IntRange(0, 4).Draw(t, "name")), rapid.SampledFrom([]int{0, 10, 150}).Draw(t, "weight"))
+			}
+			listed := false
+			switch rapid.IntRange(0, 2).Draw(t, "what") {
+			case 0:
+				o := drawn()
+				next[o.Name] = o.Size()
+				refused = f.feed.Watch(false).Event(watch.Event{Type: rapid.SampledFrom([]watch.EventType{watch.Added, watch.Modified}).Draw(t, "type"), Object: o})
+			case 1:
+				o := drawn()
+				delete(next, o.Name)
+				refused = f.feed.Watch(false).Event(watch.Event{Type: watch.Deleted, Object: o})
+			default:
+				listed = true
+				next, refused = list(t, f, drawn)
+			}
+			if fits := within(limits, feeds, at, next); fits != (refused == nil) {
+				t.Fatalf("a member with %v in feed %d: refused %v", next, at, refused)
+			}
+			switch {
+			case refused != nil:
+				f.feed.Exceed(refused)
+			case listed && f.feed.Over() != nil:
+				t.Fatal("a list within the limits does not end what a watch exceeded")
+			}
+			if refused == nil {
+				f.sizes = next
+			}
+		}
+	})
+}
+
+// list counts a list of distinct objects in pages, up to the one that is refused.
+func list(t *rapid.T, f *counted, drawn func() *metav1.PartialObjectMetadata) (map[string]int, *Exceeded) {
+	next := map[string]int{}
+	var objects []runtime.Object
+	for range rapid.IntRange(0, 5).Draw(t, "listed") {
+		if o := drawn(); next[o.Name] == 0 {
+			next[o.Name] = o.Size()
+			objects = append(objects, o)
+		}
+	}
+	cut := rapid.IntRange(0, len(objects)).Draw(t, "first page")
+	if refused := f.feed.Page(objects[:cut], true, false); refused != nil {
+		return next, refused
+	}
+	return next, f.feed.Page(objects[cut:], false, true)
+}
+
+// A watch that begins with what exists replaces what was counted, once that was sent.
+func TestAStreamedListReplacesWhatWasHeld(t *testing.T) {
+	member := New(Limits{Exports: 2})
+	f := member.Feed("ExportRecords", "exportrecords")
+	if refused := f.Page([]runtime.Object{object("a", 0), object("b", 0)}, true, true); refused != nil {
+		t.Fatal(refused)
+	}
+	stream := f.Watch(true)
+	send := func(kind watch.EventType, o *metav1.PartialObjectMetadata) *Exceeded {
+		return stream.Event(watch.Event{Type: kind, Object: o})
+	}
+	end := object("", 0)
+	end.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+	for _, refused := range []*Exceeded{send(watch.Added, object("c", 0)), send(watch.Bookmark, end), send(watch.Added, object("d", 0))} {
+		if refused != nil {
+			t.Fatal(refused)
+		}
+	}
+	if refused := send(watch.Added, object("e", 0)); refused == nil || refused.Error() != "the limit of 2 ExportRecords is exceeded" {
+		t.Errorf("a third object: %v", refused)
+	}
+}

@@ -1,0 +1,246 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package remote
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/go-logr/logr"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/remote/budget"
+	"github.com/comity-mcs/comity/sync/restoredetect"
+)
+
+const exportsOfB = "comity-b/exportrecords"
+
+// limited is a Connection with limits to a peer that answers with answer.
+func limited(t *testing.T, limits budget.Limits, answer func(w http.ResponseWriter, path string, watch bool) bool) (*peer, *Connection) {
+	t.Helper()
+	p := &peer{version: 10, accepted: map[string]bool{"one": true}, lists: map[string]int{}, watches: map[string]int{}, open: map[string]chan string{}, answer: answer}
+	server, ca := apiServer(t, p.ServeHTTP)
+	config := &rest.Config{Host: server.URL, BearerToken: "one", TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
+	c, err := Connect(context.Background(), Options{ID: "b", Self: "a", ClusterSet: "prod", Config: config, Log: logr.Discard(), Limits: limits, Hooks: Hooks{
+		Listed: func(*Connection, func(types.NamespacedName) bool) {}, Export: func(*Connection, types.NamespacedName) {},
+		Slices: func(*Connection, types.NamespacedName, int) {}, Namespace: func(string) {}, Report: func(types.NamespacedName) {},
+		LeaseRead: func(*Connection, string) {}, State: func(*Connection) {}, Rejected: func(*Connection, error) {},
+		Restored: func(*Connection, *restoredetect.Found) {},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c.Stop()
+		server.CloseClientConnections()
+		server.Close()
+		c.Wait()
+	})
+	return p, c
+}
+
+// exceeds waits until c has a problem with a limit, which its message names.
+func exceeds(t *testing.T, c *Connection, named ...string) {
+	t.Helper()
+	await(t, "the limit is named: "+strings.Join(named, ", "), func() bool {
+		problem, _ := c.State()
+		if problem.Reason != ReasonLimitExceeded || !strings.Contains(problem.Message, "cluster b") {
+			return false
+		}
+		for _, part := range named {
+			if !strings.Contains(problem.Message, part) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func list(w http.ResponseWriter, items []any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string]any{"metadata": map[string]string{"resourceVersion": "10"}, "items": items})
+}
+
+func exported(i int) *exchangev1alpha1.ExportRecord {
+	record := &exchangev1alpha1.ExportRecord{
+		TypeMeta: metav1.TypeMeta{APIVersion: exchangev1alpha1.GroupVersion.String(), Kind: "ExportRecord"},
+		Spec: exchangev1alpha1.ExportRecordSpec{
+			Service: exchangev1alpha1.ServiceReference{Namespace: "shop", Name: fmt.Sprint("web-", i)}, ExportUID: "uid", ExportedAt: metav1.Unix(1, 0),
+			Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Port: 80}},
+		},
+	}
+	record.Namespace, record.Name, record.ResourceVersion = "comity-b", model.RecordName("shop", record.Spec.Service.Name), fmt.Sprint(20+i)
+	return record
+}
+
+func exports(n int) []any {
+	var out []any
+	for i := range n {
+		out = append(out, exported(i))
+	}
+	return out
+}
+
+// FAULT 31: a peer answers a list with 2 GB.
+func TestFault31AListOfTwoGigabytesIsNotRead(t *testing.T) {
+	var served atomic.Int64
+	limits := budget.Limits{ResponseBytes: 1 << 20}
+	_, c := limited(t, limits, func(w http.ResponseWriter, path string, watch bool) bool {
+		if watch || path != exportsOfB {
+			return false
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprint(w, `{"metadata":{"resourceVersion":"10"},"items":[`)
+		part := []byte(strings.Repeat(" ", 64<<10))
+		for range 2 << 30 / len(part) {
+			n, err := w.Write(part)
+			served.Add(int64(n))
+			if err != nil {
+				return true
+			}
+		}
+		return true
+	})
+	exceeds(t, c, "ExportRecords", "1048576 bytes in one response", "remedy")
+	if _, verified := c.State(); verified {
+		t.Error("the peer counts as one that exports nothing")
+	}
+	// What the sockets hold beyond the limit, and a repetition or two.
+	if n := served.Load(); n > 64<<20 {
+		t.Errorf("%d bytes were read", n)
+	}
+}
+
+// FAULT 31: a peer sends one event of a watch that does not end.
+func TestFault31AnEventWithoutEndIsNotRead(t *testing.T) {
+	var served atomic.Int64
+	_, c := limited(t, budget.Limits{EventBytes: 1 << 20}, func(w http.ResponseWriter, path string, watch bool) bool {
+		if !watch || path != exportsOfB {
+			return false
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprint(w, `{"type":"ADDED","object":{"kind":"`)
+		part := []byte(strings.Repeat("x", 64<<10))
+		for range 2 << 30 / len(part) {
+			n, err := w.Write(part)
+			served.Add(int64(n))
+			if err != nil {
+				return true
+			}
+		}
+		return true
+	})
+	exceeds(t, c, "1048576 bytes in one event")
+	if n := served.Load(); n > 64<<20 {
+		t.Errorf("%d bytes were read", n)
+	}
+}
+
+// FAULT 31: a peer publishes very many records, listed or one after the other. What
+// was read before stays, and what was left out is read once there are fewer.
+func TestFault31TooManyRecordsAreNotRead(t *testing.T) {
+	var count atomic.Int64
+	count.Store(10)
+	p, c := limited(t, budget.Limits{Exports: 10}, func(w http.ResponseWriter, path string, watch bool) bool {
+		if watch || path != exportsOfB {
+			return false
+		}
+		list(w, exports(int(count.Load())))
+		return true
+	})
+	await(t, "ten exports are read", func() bool {
+		open := false
+		p.change(func() { open = p.open[exportsOfB] != nil })
+		return c.Verified() && len(c.Keys()) == 10 && open
+	})
+	send := func(kind string, object any) {
+		line, err := json.Marshal(map[string]any{"type": kind, "object": object})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.change(func() { p.open[exportsOfB] <- string(line) })
+	}
+	changed := exported(3)
+	changed.Spec.Ports[0].Port, changed.ResourceVersion = 81, "40"
+	send("MODIFIED", changed)
+	await(t, "a change of one that is read is no more", func() bool {
+		export, ok := c.Export(types.NamespacedName{Namespace: "shop", Name: "web-3"})
+		return ok && export.Ports[0].Port == 81
+	})
+	count.Store(11)
+	send("ADDED", exported(10))
+	exceeds(t, c, "10 ExportRecords")
+	if _, verified := c.State(); !verified || len(c.Keys()) != 10 {
+		t.Errorf("verified: %v, exports: %d; what was read before must stay", verified, len(c.Keys()))
+	}
+	count.Store(9)
+	await(t, "everything is read again", func() bool {
+		problem, verified := c.State()
+		return problem == Failure{} && verified && len(c.Keys()) == 9
+	})
+}
+
+// FAULT 31: many slices of the largest size.
+func TestFault31BytesOfAllObjectsAreBounded(t *testing.T) {
+	_, c := limited(t, budget.Limits{Bytes: 100_000}, func(w http.ResponseWriter, path string, watch bool) bool {
+		if watch || path != "comity-b/endpointslices" {
+			return false
+		}
+		var items []any
+		for i := range 3 {
+			s := &discoveryv1.EndpointSlice{TypeMeta: metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"}, AddressType: discoveryv1.AddressTypeIPv4}
+			s.Namespace, s.Name, s.ResourceVersion = "comity-b", fmt.Sprint("s-", i), "10"
+			s.Annotations = map[string]string{"large": strings.Repeat("x", 40_000)}
+			items = append(items, s)
+		}
+		list(w, items)
+		return true
+	})
+	exceeds(t, c, "EndpointSlices", "100000 bytes in all objects")
+}
+
+// FAULT 31: a peer whose MemberRecord flaps has all its exports compared a few times.
+func TestFault31AFlappingMemberRecordIsFollowedAFewTimes(t *testing.T) {
+	p, c := limited(t, budget.Limits{}, nil)
+	const members = "comity-b/memberrecords"
+	await(t, "the record is watched", func() bool {
+		open := false
+		p.change(func() { open = p.open[members] != nil })
+		return c.Verified() && open
+	})
+	version := 20
+	for range 3 * verifyBurst {
+		for _, set := range []string{"other", "prod"} {
+			version++
+			record := memberB()
+			record.TypeMeta = metav1.TypeMeta{APIVersion: exchangev1alpha1.GroupVersion.String(), Kind: "MemberRecord"}
+			record.Spec.ClusterSet, record.ResourceVersion = set, fmt.Sprint(version)
+			line, err := json.Marshal(map[string]any{"type": "MODIFIED", "object": record})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var events chan string
+			p.change(func() { events = p.open[members] })
+			events <- string(line)
+			// Changes that arrive faster than they are looked at count as one.
+			await(t, "the change is seen: clusterset "+set, func() bool {
+				problem, verified := c.State()
+				return verified == (set == "prod") || problem.Reason == ReasonLimitExceeded
+			})
+		}
+	}
+	exceeds(t, c, "MemberRecord comity-b/b", "keeps changing between valid and not")
+	await(t, "it is verified in the end", c.Verified)
+}

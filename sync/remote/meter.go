@@ -1,0 +1,130 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package remote
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync/atomic"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/comity-mcs/comity/sync/remote/budget"
+)
+
+// readSize bounds one read of a response, so that no read asks for more than a burst.
+const readSize = 256 << 10
+
+// meter counts what is read of the response to one request. That of a watch counts
+// from the last event that was delivered, because client-go reads a whole event of
+// JSON into memory, however long it is.
+type meter struct {
+	limit int64
+	what  string
+	read  atomic.Int64
+	// exceeded is set with the first read beyond the limit.
+	exceeded atomic.Pointer[budget.Exceeded]
+}
+
+type meterKey struct{}
+
+// metered is a context whose request is read with a limit.
+func metered(ctx context.Context, limit int64, what string) (context.Context, *meter) {
+	m := &meter{limit: limit, what: what}
+	return context.WithValue(ctx, meterKey{}, m), m
+}
+
+// count adds n bytes.
+func (m *meter) count(n int) error {
+	if m.read.Add(int64(n)) <= m.limit {
+		return nil
+	}
+	m.exceeded.CompareAndSwap(nil, &budget.Exceeded{Limit: fmt.Sprintf("%d bytes in %s", m.limit, m.what)})
+	return m.exceeded.Load()
+}
+
+// meteredBody reads a body at the speed, and up to the size, that the limits allow.
+type meteredBody struct {
+	io.ReadCloser
+	ctx       context.Context
+	transport *Transport
+	meter     *meter
+}
+
+// Read implements io.Reader. The error for a body that is too long is a *budget.Exceeded.
+func (b *meteredBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p[:min(len(p), readSize)])
+	if limit := b.meter.count(n); limit != nil {
+		return 0, limit
+	}
+	if flow := b.transport.flow; flow != nil && n > 0 {
+		if slow := flow.WaitN(b.ctx, n); slow != nil {
+			return n, slow
+		}
+	}
+	return n, err
+}
+
+// budgetedWatch forwards the events of a watch of f as long as f is within the limits.
+type budgetedWatch struct {
+	watch.Interface
+	events chan watch.Event
+	stop   chan struct{}
+	once   atomic.Bool
+}
+
+// budgeted is inner, which ends when a limit is exceeded. Streamed is true if it
+// begins with the objects that exist.
+func (f *feed) budgeted(ctx context.Context, c *Connection, inner watch.Interface, m *meter, streamed bool) watch.Interface {
+	w := &budgetedWatch{Interface: inner, events: make(chan watch.Event), stop: make(chan struct{})}
+	c.done.Go(func() {
+		defer close(w.events)
+		err := w.forward(m, f.budget.Watch(streamed))
+		if err != nil {
+			inner.Stop()
+			f.budget.Exceed(err)
+			c.feedResult(ctx, f, err)
+		}
+	})
+	return w
+}
+
+// Stop implements watch.Interface.
+func (w *budgetedWatch) Stop() {
+	if w.once.CompareAndSwap(false, true) {
+		close(w.stop)
+	}
+	w.Interface.Stop()
+}
+
+// ResultChan implements watch.Interface.
+func (w *budgetedWatch) ResultChan() <-chan watch.Event { return w.events }
+
+func (w *budgetedWatch) forward(m *meter, count *budget.Watch) *budget.Exceeded {
+	for event := range w.Interface.ResultChan() {
+		if exceeded := m.exceeded.Load(); exceeded != nil {
+			return exceeded
+		}
+		m.read.Store(0)
+		if exceeded := count.Event(event); exceeded != nil {
+			return exceeded
+		}
+		select {
+		case w.events <- event:
+		case <-w.stop:
+			return nil
+		}
+	}
+	return nil
+}
+
+// count counts one page of a list of f.
+func (f *feed) count(page runtime.Object, continued bool) *budget.Exceeded {
+	objects, _ := apimeta.ExtractList(page) // client-go decoded it, so it is a list
+	list, _ := apimeta.ListAccessor(page)
+	return f.budget.Page(objects, !continued, list != nil && list.GetContinue() == "")
+}

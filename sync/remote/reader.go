@@ -1,0 +1,118 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package remote
+
+import (
+	"context"
+	"errors"
+	"reflect"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+
+	"github.com/comity-mcs/comity/sync/restoredetect"
+)
+
+// reader lists and watches what a feed reads, and gives each result to the connection.
+type reader struct {
+	feed       *feed
+	connection *Connection
+	codec      runtime.ParameterCodec
+	list       runtime.Object // of the type that a list has
+	// readAll and open list and watch, and detect that the server was restored.
+	readAll func(context.Context, metav1.ListOptions) (runtime.Object, error)
+	open    func(context.Context, metav1.ListOptions) (watch.Interface, error)
+}
+
+func newReader(f *feed, c *Connection, codec runtime.ParameterCodec, list runtime.Object) *reader {
+	r := &reader{feed: f, connection: c, codec: codec, list: list}
+	restored := func(found *restoredetect.Found) { c.opts.Hooks.Restored(c, found) }
+	r.readAll = restoredetect.CheckedList(r.get, restored)
+	r.open = restoredetect.CheckedWatch(r.get, r.openWatch, restored)
+	return r
+}
+
+// listWatch is the reader as an informer uses it.
+func (r *reader) listWatch() *toolscache.ListWatch {
+	return &toolscache.ListWatch{ListWithContextFunc: r.page, WatchFuncWithContext: r.watch}
+}
+
+func (r *reader) request(opts *metav1.ListOptions) *rest.Request {
+	r.feed.limit(opts)
+	// untilAnswered and the informer retry; retries of the request would only delay
+	// the report of the failure.
+	return r.feed.client.Get().Namespace(r.feed.namespace).Resource(r.feed.resource).VersionedParams(opts, r.codec).MaxRetries(1)
+}
+
+// get makes one request for a list.
+func (r *reader) get(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	into := reflect.New(reflect.TypeOf(r.list).Elem()).Interface().(runtime.Object)
+	return into, r.request(&opts).Do(ctx).Into(into)
+}
+
+// openWatch makes one request for a watch.
+func (r *reader) openWatch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	opts.Watch, opts.AllowWatchBookmarks = true, true
+	ctx, m := metered(ctx, r.connection.opts.Limits.EventBytes, "one event")
+	w, err := r.request(&opts).Watch(ctx)
+	if err != nil || reflect.TypeOf(w) == emptyWatch {
+		return w, err
+	}
+	return r.feed.budgeted(ctx, r.connection, w, m, opts.SendInitialEvents != nil && *opts.SendInitialEvents), nil
+}
+
+// page reads one page of a list, and counts what it has.
+func (r *reader) page(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	f, c := r.feed, r.connection
+	into, err := untilAnswered(ctx, func() (runtime.Object, error) {
+		into, err := r.readAll(ctx, opts)
+		// Success is only noted by the watch: where lists are allowed and
+		// watches are not, the state must not flap.
+		if err != nil {
+			c.feedResult(ctx, f, err)
+		}
+		return into, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := f.count(into, opts.Continue != ""); err != nil {
+		c.feedResult(ctx, f, err)
+		return nil, err
+	}
+	if f.listed != nil {
+		if err := c.confirmMember(ctx); err != nil {
+			return nil, err // the feed of MemberRecords reports why
+		}
+		f.listed(into, opts.Continue != "")
+	}
+	return into, nil
+}
+
+// watch watches, unless the feed is beyond its limits.
+func (r *reader) watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	f, c := r.feed, r.connection
+	if over := f.budget.Over(); over != nil { // a list shows whether that has changed
+		c.feedResult(ctx, f, over)
+		return nil, over
+	}
+	return untilAnswered(ctx, func() (watch.Interface, error) {
+		w, err := r.open(ctx, opts)
+		if err == nil && reflect.TypeOf(w) == emptyWatch {
+			w, err = nil, errClosedEarly
+		}
+		c.feedResult(ctx, f, err)
+		return w, err
+	})
+}
+
+// client-go treats a connection that was closed before the response as a watch
+// that ended early, and returns a watch without events.
+var (
+	emptyWatch     = reflect.TypeOf(watch.NewEmptyWatch())
+	errClosedEarly = errors.New("the connection is closed before there is an answer")
+)
