@@ -39,17 +39,9 @@ func (r *exportReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 	if export.DeletionTimestamp != nil {
 		return ctrl.Result{}, nil
 	}
-	service, err := r.service(ctx, req)
+	in, err := r.input(ctx, req, export)
 	if err != nil {
 		return ctrl.Result{}, err
-	}
-	in := compute.ExportInput{Export: export, Service: service, Verdict: r.options.Verdicts.Admit(ctx, export)}
-	if seen, ok := r.options.Observations.Observe(req.NamespacedName); ok {
-		in.Observation = &seen
-	}
-	if r.options.Destinations != nil {
-		in.Reports = &compute.Reports{}
-		in.Reports.Destinations, in.Reports.Known = r.options.Destinations.Destinations(req.NamespacedName)
 	}
 	result := ctrl.Result{}
 	if in.Verdict.Outcome == decision.NotEvaluated {
@@ -74,6 +66,23 @@ func (r *exportReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 			compute.Transitions(mcsv1beta1.ServiceExportKindName, old, wanted))
 	}
 	return result, nil
+}
+
+// input reads everything that the conditions of export depend on.
+func (r *exportReconciler) input(ctx context.Context, req ctrl.Request, export *mcsv1beta1.ServiceExport) (compute.ExportInput, error) {
+	service, err := r.service(ctx, req)
+	if err != nil {
+		return compute.ExportInput{}, err
+	}
+	in := compute.ExportInput{Export: export, Service: service, Verdict: r.options.Verdicts.Admit(ctx, export)}
+	if seen, ok := r.options.Observations.Observe(req.NamespacedName); ok {
+		in.Observation = &seen
+	}
+	if r.options.Destinations != nil {
+		in.Reports = &compute.Reports{}
+		in.Reports.Destinations, in.Reports.Known = r.options.Destinations.Destinations(req.NamespacedName)
+	}
+	return in, nil
 }
 
 // service is the Service that the export names; nil if there is none.

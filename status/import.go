@@ -44,22 +44,12 @@ func (r *importReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 	if imported.DeletionTimestamp != nil || !ours && !r.options.ForeignImports {
 		return ctrl.Result{}, nil
 	}
-	in := compute.ImportInput{Import: imported, Foreign: !ours}
-	if seen, ok := r.options.Observations.Observe(req.NamespacedName); ok {
-		in.Observation = &seen
-	}
-	if shown, ok := r.holds.Load(req.NamespacedName); ok {
-		in.ShownHolds, _ = shown.([]model.ClusterID)
+	in, err := r.input(ctx, imported, !ours)
+	if err != nil {
+		return ctrl.Result{}, err
 	}
 	if in.Foreign {
 		return r.reconcileForeign(ctx, in)
-	}
-	var err error
-	if in.Derived, err = r.derived(ctx, imported); err != nil {
-		return ctrl.Result{}, err
-	}
-	if in.Slices, in.Endpoints, err = r.slices(ctx, imported); err != nil {
-		return ctrl.Result{}, err
 	}
 	old, now := imported.Status, r.options.Now()
 	wanted := compute.Import(in, metav1.NewTime(now))
@@ -79,6 +69,28 @@ func (r *importReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 			compute.Transitions(mcsv1beta1.ServiceImportKindName, old.Conditions, wanted.Conditions))
 	}
 	return ctrl.Result{}, err
+}
+
+// input reads everything that the status of imported depends on. Of a foreign one
+// there are no derived objects.
+func (r *importReconciler) input(ctx context.Context, imported *mcsv1beta1.ServiceImport, foreign bool) (compute.ImportInput, error) {
+	key := client.ObjectKeyFromObject(imported)
+	in := compute.ImportInput{Import: imported, Foreign: foreign}
+	if seen, ok := r.options.Observations.Observe(key); ok {
+		in.Observation = &seen
+	}
+	if shown, ok := r.holds.Load(key); ok {
+		in.ShownHolds, _ = shown.([]model.ClusterID)
+	}
+	if foreign {
+		return in, nil
+	}
+	var err error
+	if in.Derived, err = r.derived(ctx, imported); err != nil {
+		return in, err
+	}
+	in.Slices, in.Endpoints, err = r.slices(ctx, imported)
+	return in, err
 }
 
 // rememberHolds notes which clusters the stored condition DeletionHeld is about.

@@ -12,7 +12,7 @@ import (
 
 // rateLimiter limits how often the status of one object is written, so that
 // other clusters which change every second do not cause as many writes and events
-// here. It starts no timer: whoever has to wait computes the status anew
+// here. It starts no timer: a caller that has to wait computes the status again
 // afterwards, and so always writes the latest. It is safe for concurrent use.
 //
 //	change      may be written

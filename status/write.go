@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -23,7 +24,8 @@ import (
 //
 // Without that precondition a stale cache would make the same transition twice,
 // with another time and a second event. If the object changed or is gone, that is
-// no error: its watch event brings it back to the queue. A field of another owner
+// no error: its watch event brings it back to the queue. Nor is it one that nothing
+// is written while the namespace of Comity is being deleted. A field of another owner
 // is an error, unless options force the apply.
 func write[Status mcsv1beta1.ServiceExportStatus | mcsv1beta1.ServiceImportStatus](
 	ctx context.Context, c client.Client, object client.Object, kind string, status Status, options ...client.SubResourceApplyOption,
@@ -44,6 +46,8 @@ func write[Status mcsv1beta1.ServiceExportStatus | mcsv1beta1.ServiceImportStatu
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err) && len(owned(err)) == 0:
 		logger(ctx).V(1).Info("the object changed meanwhile; waiting for its new version")
+		return false, nil
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("apply the status of %s %s: %w", kind, client.ObjectKeyFromObject(object), err)

@@ -3,7 +3,7 @@
 
 // Package compute turns what was observed into status.
 //
-// It takes an object with its present status, what surrounds it, and the time;
+// It takes an object with its current status, the related objects, and the time;
 // it gives the conditions and lists that Comity owns, as they should be now. It is
 // pure: the same input gives the same bytes. It follows KEP-1645, "ServiceExport
 // status" and "ServiceImport status".

@@ -5,6 +5,7 @@ package compute
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,6 +42,7 @@ type ExportInput struct {
 //	ExternalName        Invalid…   Failed           NoConflicts   by verdict
 //	itself an import    Invalid…   Failed           NoConflicts   by verdict
 //	policy withholds it Valid      Failed           NoConflicts   PolicyDenied
+//	policy will, later  Valid      Exported         by conflicts  PolicyDenied
 //	published           Valid      Exported         by conflicts  Admitted…
 //	not observed yet    by Service as it is         as it is      by verdict
 //
@@ -58,7 +60,7 @@ func Export(in ExportInput, now metav1.Time) []metav1.Condition {
 		conditions = append(conditions, hold(old, readiness(key, valid, in.Observation), readinessIsSettled(in)))
 		conditions = append(conditions, hold(old, conflict(in.Observation), conflictIsSettled(in.Observation)))
 	}
-	conditions = append(conditions, hold(old, admission(in.Verdict), admissionIsSettled(in)))
+	conditions = append(conditions, hold(old, admission(in), admissionIsSettled(in)))
 	conditions = append(conditions, availability(in)...)
 	for i := range conditions {
 		stamp(&conditions[i], old, in.Export.Generation, now)
@@ -108,7 +110,7 @@ func published(scope model.Scope) string {
 func conflict(seen *model.Observation) metav1.Condition {
 	switch {
 	case seen.Publication == model.PublicationNone || seen.Publication == model.PublicationWithheld:
-		return condition.NoConflicts("this export takes part in no import as long as it is not published")
+		return condition.NoConflicts("this export is not part of any import, because it is not published")
 	case len(seen.Conflicts) == 0:
 		return condition.NoConflicts("all clusters that export this Service agree")
 	}
@@ -124,13 +126,26 @@ func conflict(seen *model.Observation) metav1.Condition {
 	return condition.Conflict(reasons, message)
 }
 
-func admission(verdict decision.Verdict) metav1.Condition {
+func admission(in ExportInput) metav1.Condition {
+	verdict := in.Verdict
 	switch {
+	case verdict.Outcome == decision.Denied && in.Observation != nil && !in.Observation.WithdrawnAt.IsZero():
+		return condition.Admitted(condition.ReasonPolicyDenied, complaints(fmt.Sprintf(
+			"policy forbids this export, which will be withdrawn at %s unless it is corrected by then: ", moment(in.Observation.WithdrawnAt)), verdict.Violations))
 	case verdict.Outcome == decision.Denied:
 		return condition.Admitted(condition.ReasonPolicyDenied, complaints("policy forbids this export: ", verdict.Violations))
 	case verdict.Outcome != decision.Allowed:
 		return condition.Admitted(condition.ReasonNotEvaluated,
 			"the policies could not be evaluated, so nothing new is published: "+either(verdict.Problem, "no policy engine answered"))
+	case len(verdict.Excluded) > 0 && in.Observation != nil && !in.Observation.WithdrawnAt.IsZero():
+		return condition.Admitted(condition.ReasonClustersExcluded, complaints(
+			fmt.Sprintf("policy forbids this export to %s; clusters that still read it lose it at %s unless it is corrected by then: ",
+				clusterList(verdict.Excluded), moment(in.Observation.WithdrawnAt)),
+			slices.Concat(verdict.Violations, verdict.Warnings)))
+	case len(verdict.Excluded) > 0:
+		return condition.Admitted(condition.ReasonClustersExcluded, complaints(
+			fmt.Sprintf("this export is not published to %s, because policy forbids that: ", clusterList(verdict.Excluded)),
+			slices.Concat(verdict.Violations, verdict.Warnings)))
 	case len(verdict.Warnings) > 0:
 		return condition.Admitted(condition.ReasonAdmittedWithWarnings, complaints("", verdict.Warnings))
 	}

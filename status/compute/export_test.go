@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -58,6 +59,11 @@ var (
 		Policy: "export-scope", Reason: "ScopeTooWide", Field: `metadata.annotations["comity.dev/export-to"]`,
 		Message: "the namespace limits exports to b", Remedy: "Name only b.",
 	}}}
+	excluded = decision.Verdict{
+		Outcome: decision.Allowed, Digest: "d", Excluded: []string{"b"},
+		Violations: []decision.Violation{{Policy: "residency", Message: "it stays in the EU", Clusters: []string{"b"}, Remedy: "Name only c."}},
+		Warnings:   []decision.Violation{{Policy: "p", Message: "note"}},
+	}
 	portConflict = model.Conflict{Reason: mcsv1beta1.ServiceExportReasonPortConflict, Message: `port "http": 80/TCP in a; 8080/TCP in b.`}
 )
 
@@ -66,7 +72,7 @@ const (
 	isAdmitted = "Admitted=True/Admitted: every policy lets this export be published"
 	isPublic   = "Ready=True/Exported: published for every cluster of the clusterset"
 	isAgreed   = "Conflict=False/NoConflicts: all clusters that export this Service agree"
-	isApart    = "Conflict=False/NoConflicts: this export takes part in no import as long as it is not published"
+	isApart    = "Conflict=False/NoConflicts: this export is not part of any import, because it is not published"
 )
 
 func TestExport(t *testing.T) {
@@ -100,7 +106,7 @@ func TestExport(t *testing.T) {
 		{
 			"a Service that is on its way out",
 			ExportInput{Service: deleted, Verdict: allowed},
-			[]string{"Valid=False/NoService: Service default/web is being deleted; create it anew or delete this ServiceExport", isAdmitted},
+			[]string{"Valid=False/NoService: Service default/web is being deleted; create it again or delete this ServiceExport", isAdmitted},
 		},
 		{
 			"an ExternalName Service",
@@ -143,6 +149,26 @@ func TestExport(t *testing.T) {
 				"Ready=False/Failed: policy does not let this export be published; condition Admitted says which policy and what to do",
 				isApart,
 				"Admitted=False/PolicyDenied: policy forbids this export: " + denied.Violations[0].String(),
+			},
+		},
+		{
+			"policies forbid it to some clusters",
+			ExportInput{Service: service(""), Verdict: excluded, Observation: &model.Observation{Publication: model.Published, Scope: model.ScopeOf("c", "d")}},
+			[]string{
+				isValid, "Ready=True/Exported: published for clusters c, d", isAgreed,
+				"Admitted=True/ClustersExcluded: this export is not published to cluster b, because policy forbids that: " +
+					"[residency] it stays in the EU. Refused for cluster b. Remedy: Name only c.; [p] note.",
+			},
+		},
+		{
+			"policies forbid it to some clusters, after a grace period",
+			ExportInput{Service: service(""), Verdict: excluded, Observation: &model.Observation{
+				Publication: model.Published, Scope: model.ScopeAll(), WithdrawnAt: time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC),
+			}},
+			[]string{
+				isValid, isPublic, isAgreed,
+				"Admitted=True/ClustersExcluded: policy forbids this export to cluster b; clusters that still read it lose it at 2026-11-22T12:00:00Z unless it is corrected by then: " +
+					"[residency] it stays in the EU. Refused for cluster b. Remedy: Name only c.; [p] note.",
 			},
 		},
 		{
@@ -274,6 +300,7 @@ func TestWhatIsNotKnownYetStaysAsItIs(t *testing.T) {
 		{"a warning while a peer is unread", warned, seen(nil), allowed, true},
 		{"a warning before the loop looked", warned, nil, allowed, true},
 		{"a warning once everybody was read", warned, seen(func(o *model.Observation) { o.Unsynced = nil }), allowed, false},
+		{"a warning when policy excludes a cluster", warned, seen(nil), excluded, false},
 		{"a warning when policy refuses", warned, seen(nil), denied, false},
 		{"a warning on what was stored before", at(warned, 1, before), seen(nil), allowed, false},
 		{"a verdict while no policy is loaded", passed, seen(nil), decision.Verdict{}, true},
@@ -356,5 +383,40 @@ func TestTransitionsAreWhatAnEventTellsOf(t *testing.T) {
 	got := Transitions(mcsv1beta1.ServiceExportKindName, old, wanted)
 	if diff := cmp.Diff([]string{"Valid=True/Valid: m", "Admitted=False/PolicyDenied: m"}, short(got)); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// An export that is denied and still published says until when, and keeps saying so
+// while a new process does not know yet.
+func TestAGracePeriodIsAnnounced(t *testing.T) {
+	denied := decision.Verdict{Outcome: decision.Denied, Violations: []decision.Violation{{Policy: "owner", Message: "no owner"}}}
+	at := time.Date(2026, 11, 22, 12, 10, 0, 0, time.UTC)
+	in := ExportInput{
+		Export: &mcsv1beta1.ServiceExport{}, Verdict: denied,
+		Observation: &model.Observation{Publication: model.Published, WithdrawnAt: at},
+	}
+	find := func(conditions []metav1.Condition, typ string) metav1.Condition {
+		t.Helper()
+		c := meta.FindStatusCondition(conditions, typ)
+		if c == nil {
+			t.Fatalf("there is no %s", typ)
+		}
+		return *c
+	}
+	conditions := Export(in, metav1.NewTime(at.Add(-time.Minute)))
+	admitted := find(conditions, condition.TypeAdmitted)
+	want := "policy forbids this export, which will be withdrawn at 2026-11-22T12:10:00Z unless it is corrected by then: [owner] no owner."
+	if admitted.Status != metav1.ConditionFalse || admitted.Reason != "PolicyDenied" || admitted.Message != want {
+		t.Errorf("got  %s %s %s\nwant %s", admitted.Status, admitted.Reason, admitted.Message, want)
+	}
+
+	in.Export.Status.Conditions, in.Observation = conditions, nil
+	if got := find(Export(in, metav1.NewTime(at)), condition.TypeAdmitted).Message; got != want {
+		t.Errorf("after a restart it says %s", got)
+	}
+
+	in.Observation = &model.Observation{Publication: model.PublicationWithheld, Detail: "[owner] no owner"}
+	if got := find(Export(in, metav1.NewTime(at)), condition.TypeAdmitted).Message; got != "policy forbids this export: [owner] no owner." {
+		t.Errorf("once it is withdrawn it says %s", got)
 	}
 }

@@ -69,7 +69,9 @@ func conflictIsSettled(seen *model.Observation) settled {
 
 // admissionIsSettled: a verdict on the same generation stays until the policies
 // are loaded, and its warnings stay while a peer that they may be about is unsynced.
-// A refusal always replaces.
+// A refusal, also one for some clusters, replaces it, unless it was one before: as long as
+// it is not known whether the export is still published, the message may say when it
+// will be withdrawn.
 func admissionIsSettled(in ExportInput) settled {
 	partial := in.Observation == nil || len(in.Observation.Unsynced) > 0
 	return func(old, _ metav1.Condition) bool {
@@ -78,8 +80,10 @@ func admissionIsSettled(in ExportInput) settled {
 			return true
 		case unanswered(in.Verdict):
 			return false
-		case in.Verdict.Outcome == decision.Allowed && partial:
+		case in.Verdict.Outcome == decision.Allowed && len(in.Verdict.Excluded) == 0 && partial:
 			return old.Reason != string(condition.ReasonAdmittedWithWarnings)
+		case in.Verdict.Outcome == decision.Denied && in.Observation == nil:
+			return old.Reason != string(condition.ReasonPolicyDenied)
 		}
 		return true
 	}
@@ -154,8 +158,8 @@ func sourcesAreSettled(seen *model.Observation, generation int64) settled {
 	}
 }
 
-// localTimes are the times in the message of a ServiceImport's Available. A process
-// knows only those since its start.
+// localTimes are the times in the message of a ServiceImport's Available and
+// DeletionHeld. A process knows only those since its start.
 var localTimes = regexp.MustCompile(` \(since [^)]*\)`)
 
 // equalButForTimes reports whether the conditions differ in localTimes alone. Then

@@ -38,8 +38,8 @@ type ImportInput struct {
 }
 
 // Import is what Comity owns of the status of a ServiceImport, as it should be:
-// the source clusters in order; Ready, Available, and DeletionHeld while a
-// deletion is held, in this order; and whether there are EndpointSlices. Of an
+// the source clusters in order; Ready, Available, DeletionHeld while a
+// deletion is held, and TakeoverHeld while a takeover is, in this order; and whether there are EndpointSlices. Of an
 // import that is foreign, and that no member of ours contributes to, it is nothing.
 func Import(in ImportInput, now metav1.Time) mcsv1beta1.ServiceImportStatus {
 	old := in.Import.Status.Conditions
@@ -58,6 +58,7 @@ func Import(in ImportInput, now metav1.Time) mcsv1beta1.ServiceImportStatus {
 	}
 	status.Conditions = append(status.Conditions, sourcesAvailable(in)...)
 	status.Conditions = append(status.Conditions, held(in)...)
+	status.Conditions = append(status.Conditions, takeover(in)...)
 	for i := range status.Conditions {
 		stamp(&status.Conditions[i], old, in.Import.Generation, now)
 	}
@@ -126,8 +127,12 @@ func stopper(in ImportInput, problems []model.Problem) (int, condition.ImportRea
 		switch p.Reason {
 		case model.ReasonIPFamilyNotSupported:
 			return true
-		case model.ReasonAddressOverlap, model.ReasonAddressNotAccepted, model.ReasonInvalidEndpoints:
+		case model.ReasonAddressOverlap, model.ReasonAddressNotAccepted, model.ReasonInvalidEndpoints, model.ReasonLimitExceeded:
 			return incomplete || !in.Endpoints
+		case model.ReasonRefused: // slices of a cluster, or another object
+			return incomplete || p.Cluster != "" && !in.Endpoints
+		case model.ReasonPolicyDenied, model.ReasonNotEvaluated, model.ReasonPolicyWarning: // of one cluster; the import is that of the others
+			return false
 		}
 		return incomplete
 	})
@@ -173,7 +178,7 @@ func SameImport(old, wanted mcsv1beta1.ServiceImportStatus) bool {
 // gone are the conditions of ours that are not always set, and should be removed.
 func gone(old, wanted []metav1.Condition) []string {
 	var types []string
-	for _, typ := range []string{condition.TypeAvailable, condition.TypeDeletionHeld} {
+	for _, typ := range []string{condition.TypeAvailable, condition.TypeDeletionHeld, condition.TypeTakeoverHeld} {
 		if meta.FindStatusCondition(old, typ) != nil && meta.FindStatusCondition(wanted, typ) == nil {
 			types = append(types, typ)
 		}

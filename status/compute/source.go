@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/status/condition"
 	"github.com/comity-mcs/comity/sync/model"
@@ -103,7 +105,7 @@ func connected(sources []model.Source, count int) string {
 	case count < len(sources):
 		return fmt.Sprintf("%d of %d clusters that export it are connected", count, len(sources))
 	case count == 1:
-		return fmt.Sprintf("cluster %s, which alone exports it, is connected", sources[0].Cluster)
+		return fmt.Sprintf("the only cluster that exports it is connected: %s", sources[0].Cluster)
 	case count > maxListed:
 		return fmt.Sprintf("all %d clusters that export it are connected", count)
 	}
@@ -158,11 +160,45 @@ func held(in ImportInput) []metav1.Condition {
 	sorted := slices.SortedStableFunc(slices.Values(in.Observation.Held), func(a, b model.Hold) int { return cmp.Compare(a.Cluster, b.Cluster) })
 	parts := make([]part, len(sorted))
 	for i, h := range sorted {
-		text := fmt.Sprintf("what %s exported is kept since %s, until %s at the latest", h.Cluster, moment(h.Since), moment(h.Until))
+		until := ""
+		if !h.Until.IsZero() {
+			until = ", until " + moment(h.Until) + " at the latest"
+		}
+		text := fmt.Sprintf("an export of cluster %s is missing, and what was imported from it is kept (since %s%s)", h.Cluster, moment(h.Since), until)
 		if h.Message != "" {
 			text += ": " + model.Bound(plain(h.Message), 2*maxQuoted)
 		}
 		parts[i] = part{text, 1}
 	}
-	return []metav1.Condition{condition.DeletionHeld(fit("", parts))}
+	wanted := condition.DeletionHeld(fit("", parts))
+	return []metav1.Condition{hold(old, wanted, func(old, wanted metav1.Condition) bool { return !equalButForTimes(old, wanted) })}
+}
+
+// takeover is TakeoverHeld: which export waits to decide the import, and how to
+// confirm that. The text has no time of this process, so that a restart changes
+// nothing. Until every cluster that contributes was read, the stored one stays.
+func takeover(in ImportInput) []metav1.Condition {
+	old := in.Import.Status.Conditions
+	if in.Observation == nil {
+		return present(old, condition.TypeTakeoverHeld)
+	}
+	t := in.Observation.Takeover
+	if t == nil {
+		if slices.ContainsFunc(in.Import.Status.Clusters, func(c mcsv1beta1.ClusterStatus) bool {
+			return slices.Contains(in.Observation.Unsynced, model.ClusterID(c.Cluster))
+		}) {
+			return present(old, condition.TypeTakeoverHeld)
+		}
+		return nil
+	}
+	text := fmt.Sprintf("the export of cluster %s (UID %s, created %s) is older than the one of cluster %s (created %s), and would change %s (%s); nothing changes until an administrator confirms it: %s",
+		t.By.Cluster, plain(string(t.By.UID)), moment(t.By.CreatedAt), t.Decider.Cluster, moment(t.Decider.CreatedAt), strings.Join(t.Fields, ", "), plain(t.Changes),
+		t.Confirm(types.NamespacedName{Namespace: in.Import.Namespace, Name: in.Import.Name}))
+	if !t.Until.IsZero() {
+		text += "; the hold ends by itself (--takeover-hold)"
+	}
+	if t.Others > 0 {
+		text += fmt.Sprintf("; further exports that wait: %d", t.Others)
+	}
+	return []metav1.Condition{condition.TakeoverHeld(text)}
 }

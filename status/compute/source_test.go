@@ -42,7 +42,7 @@ func TestSourcesAvailable(t *testing.T) {
 		sources []model.Source
 		want    string
 	}{
-		{"one that is well", well("b"), "True/Connected: cluster b, which alone exports it, is connected"},
+		{"one that is well", well("b"), "True/Connected: the only cluster that exports it is connected: b"},
 		{"all are well", well("c", "a", "b"), "True/Connected: all 3 clusters that export it are connected: a, b, c"},
 		{
 			"one is stale", append(well("a"), told),
@@ -144,7 +144,7 @@ func TestSourcesStayWhatTheyWereWhileUnsynced(t *testing.T) {
 
 func TestDeletionHeld(t *testing.T) {
 	hold := model.Hold{Cluster: "b", Since: ten, Until: eleven, Message: "60 of 100 exports of b vanished within a minute; annotate Secret comity/b"}
-	told := at(condition.DeletionHeld("what b exported is kept since 2026-11-21T10:02:11Z, until 2026-11-21T11:02:11Z at the latest: "+hold.Message), 3, now)
+	told := at(condition.DeletionHeld("an export of cluster b is missing, and what was imported from it is kept (since 2026-11-21T10:02:11Z, until 2026-11-21T11:02:11Z at the latest): "+hold.Message), 3, now)
 	const unknown, ofB = model.ClusterID(""), model.ClusterID("b")
 	cases := []struct {
 		name  string

@@ -27,6 +27,9 @@ const (
 	TypeImportReady = string(mcsv1beta1.ServiceImportConditionReady)
 	// TypeDeletionHeld: a deletion is held. The condition exists only then.
 	TypeDeletionHeld = "DeletionHeld"
+	// TypeTakeoverHeld: another export waits to become the deciding one. The
+	// condition exists only then.
+	TypeTakeoverHeld = "TakeoverHeld"
 )
 
 // TypeAvailable says, on a ServiceExport, whether every cluster in its scope imports
@@ -81,7 +84,7 @@ func Conflict(reasons []mcsv1beta1.ServiceExportConditionReason, message string)
 
 // Admitted says whether the policies allow a ServiceExport to be published.
 func Admitted(reason AdmittedReason, message string) metav1.Condition {
-	status := boolean(reason == ReasonAdmitted || reason == ReasonAdmittedWithWarnings)
+	status := boolean(reason == ReasonAdmitted || reason == ReasonAdmittedWithWarnings || reason == ReasonClustersExcluded)
 	if reason == ReasonNotEvaluated {
 		status = metav1.ConditionUnknown
 	}
@@ -129,6 +132,11 @@ func SourcesAvailable(reason SourceReason, message string) metav1.Condition {
 // DeletionHeld says that objects are kept although their cluster no longer exports them.
 func DeletionHeld(message string) metav1.Condition {
 	return build(TypeDeletionHeld, metav1.ConditionTrue, ReasonDeletionHeld, message)
+}
+
+// TakeoverHeld says that a change of an import waits for a confirmation.
+func TakeoverHeld(message string) metav1.Condition {
+	return build(TypeTakeoverHeld, metav1.ConditionTrue, ReasonTakeoverHeld, message)
 }
 
 func build(typ string, status metav1.ConditionStatus, reason, message string) metav1.Condition {

@@ -52,27 +52,28 @@ func TestConstructorsGiveWhatTheTableSays(t *testing.T) {
 	}
 	made = append(made,
 		NoConflicts(""),
-		Admitted(ReasonAdmitted, ""), Admitted(ReasonAdmittedWithWarnings, ""),
+		Admitted(ReasonAdmitted, ""), Admitted(ReasonAdmittedWithWarnings, ""), Admitted(ReasonClustersExcluded, ""),
 		Admitted(ReasonPolicyDenied, ""), Admitted(ReasonNotEvaluated, ""),
 		Available(ReasonImported, ""), Available(ReasonAvailablePending, ""),
 		Available(ReasonNotPublished, ""), Available(ReasonNoDestinations, ""),
 	)
 	for _, reason := range []string{
-		"NamespaceMissing", "PolicyDenied", "NameTaken", "ForeignImport", "AddressOverlap", "AddressNotAccepted",
-		"IPFamilyNotSupported", "Refused", "ImportDisabled", "InvalidRecord", "Unreachable", "Stale", "Lost", "UnknownCluster",
-		"NamespaceReserved", "TypeChanged", "InvalidEndpoints", "Contested", "InvalidAnnotation", "TooManyZones", "NotImported",
+		"NamespaceMissing", "PolicyDenied", "NotEvaluated", "NamespaceMismatch", "NamespaceNotAccepted", "NameTaken", "ForeignImport", "AddressOverlap", "AddressNotAccepted",
+		"IPFamilyNotSupported", "Refused", "LimitExceeded", "ImportDisabled", "InvalidRecord", "Unreachable", "Stale", "Lost", "UnknownCluster",
+		"NamespaceReserved", "TypeChanged", "InvalidEndpoints", "Contested", "InvalidAnnotation", "TooManyZones", "TakeoverHeld", "DeletionHeld", "NotImported",
 	} {
 		made = append(made, Available(AvailableReason(reason), ""))
 	}
 	made = append(made,
 		ImportReady(ReasonImportReady, ""), ImportReady(ReasonImportPending, ""),
-		ImportReady(ReasonNameTaken, ""), ImportReady(ReasonForeignImport, ""), ImportReady(ReasonAddressOverlap, ""),
-		ImportReady(ReasonAddressNotAccepted, ""), ImportReady(ReasonIPFamilyNotSupported, ""), ImportReady(ReasonRefused, ""),
+		ImportReady(ReasonNamespaceMismatch, ""), ImportReady(ReasonNameTaken, ""), ImportReady(ReasonForeignImport, ""), ImportReady(ReasonAddressOverlap, ""),
+		ImportReady(ReasonAddressNotAccepted, ""), ImportReady(ReasonIPFamilyNotSupported, ""), ImportReady(ReasonRefused, ""), ImportReady(ReasonLimitExceeded, ""),
 		ImportReady(ReasonTypeChanged, ""), ImportReady(ReasonInvalidEndpoints, ""), ImportReady(ReasonContested, ""),
 		ImportReady(ReasonInvalidAnnotation, ""), ImportReady(ReasonTooManyZones, ""),
+		ImportReady(ReasonSliceHeld, ""),
 		SourcesAvailable(ReasonConnected, ""), SourcesAvailable(ReasonSourcePending, ""), SourcesAvailable(ReasonStale, ""),
 		SourcesAvailable(ReasonLost, ""), SourcesAvailable(ReasonWithdrawn, ""),
-		DeletionHeld(""),
+		DeletionHeld(""), TakeoverHeld(""),
 	)
 	var want []metav1.Condition
 	for _, entry := range Table() {

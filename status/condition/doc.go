@@ -1,10 +1,10 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package condition is the vocabulary of status: the conditions that Comity
-// sets, the reasons that each may have, and what each of those means.
+// Package condition defines the conditions that Comity sets, the reasons that each may
+// have, and what each reason means.
 //
-// It takes typed reasons, so that no condition can get another one's, and gives
+// It takes typed reasons, so that no condition can get a reason of another one, and gives
 // metav1.Condition values without times. It is pure and decides nothing. Valid,
 // Ready and Conflict follow KEP-1645 as sigs.k8s.io/mcs-api names it; the rest is ours.
 package condition

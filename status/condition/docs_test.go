@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "write docs/conditions.md anew")
+var update = flag.Bool("update", false, "write docs/conditions.md")
 
 // intro is the question that each condition answers, in the order of the document.
 var intro = []struct{ kind, typ, text string }{
@@ -22,23 +22,25 @@ var intro = []struct{ kind, typ, text string }{
 	{kindExport, TypeReady, "Is it published for the clusters in its scope?"},
 	{kindExport, TypeConflict, "Do the clusters that export the Service agree? Several reasons are joined by commas."},
 	{kindExport, TypeAdmitted, "Do the policies of this cluster allow the export as it is stored now?"},
-	{kindExport, TypeAvailable, "Does every cluster in its scope import it? The reason is the first problem in the order of this table; " +
-		"the message names every problem, its cluster and, where that cluster reported it, its start."},
-	{kindImport, TypeImportReady, "Can it be used in this cluster? What was left out of it is in the message."},
-	{kindImport, TypeAvailable, "Is every cluster connected that contributes to it? The reason is the worst state; the message names the clusters, " +
+	{kindExport, TypeAvailable, "Does every cluster in its scope import it? If not, the reason is the first problem in the order of this table. " +
+		"The message names every problem, its cluster and, if that cluster reported it, the time at which it began. If every cluster imports the Service " +
+		"in spite of a problem, such as `TakeoverHeld` or a few endpoints that are left out, the status is True and only the message names the problem."},
+	{kindImport, TypeImportReady, "Can it be used in this cluster? The message names what is left out of it."},
+	{kindImport, TypeAvailable, "Is every cluster connected that contributes to it? The reason is the worst state; the message names the clusters " +
 		"and the time of their last heartbeat. Whether the import can be used is in `Ready`."},
-	{kindImport, TypeDeletionHeld, "Is a deletion held? The condition exists only while one is."},
+	{kindImport, TypeDeletionHeld, "Is a deletion on hold? The condition exists only while one is. It does not end by time, except for a cluster with an earlier version of Comity."},
+	{kindImport, TypeTakeoverHeld, "Does another export wait for a confirmation before it decides the properties of the import? The condition exists only while one does."},
 }
 
 func TestTheDocumentationSaysWhatTheTableSays(t *testing.T) {
 	var text strings.Builder
 	text.WriteString(`# Conditions
 
-What Comity writes into the status of a ServiceExport and a ServiceImport, and what to do about it.
-A reason is one word, the same in the condition, in its event, and in this table, which is generated from
-the one in the program: ` + "`go test ./status/condition -update`" + `.
+This page lists the conditions that Comity writes into the status of a ServiceExport and a ServiceImport, and what to do about them.
+A reason is one word, the same in the condition, in its event, and on this page, which is generated from
+the code: ` + "`go test ./status/condition -update`" + `.
 
-A condition is written only when it changes, and no time in its message changes by itself: while nothing happens,
+A condition is written only when it changes, and its message has no time that changes by itself: while nothing happens,
 nothing is written. After a restart, conditions stay as they are until the clusters that they depend on have been read.
 `)
 	listed := 0

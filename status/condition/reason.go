@@ -37,8 +37,10 @@ type AdmittedReason string
 const (
 	ReasonAdmitted             AdmittedReason = "Admitted"
 	ReasonAdmittedWithWarnings AdmittedReason = "AdmittedWithWarnings"
-	ReasonPolicyDenied         AdmittedReason = "PolicyDenied"
-	ReasonNotEvaluated         AdmittedReason = "NotEvaluated"
+	// ReasonClustersExcluded: policies forbid the export to some clusters only.
+	ReasonClustersExcluded AdmittedReason = "ClustersExcluded"
+	ReasonPolicyDenied                    = AdmittedReason(model.ReasonPolicyDenied)
+	ReasonNotEvaluated                    = AdmittedReason(model.ReasonNotEvaluated)
 )
 
 // AvailableReason is a reason of a ServiceExport's Available. Beside those below
@@ -76,6 +78,9 @@ const (
 	ReasonContested            = ImportReason(model.ReasonContested)
 	ReasonTooManyZones         = ImportReason(model.ReasonTooManyZones)
 	ReasonInvalidAnnotation    = ImportReason(model.ReasonInvalidAnnotation)
+	ReasonLimitExceeded        = ImportReason(model.ReasonLimitExceeded)
+	ReasonNamespaceMismatch    = ImportReason(model.ReasonNamespaceMismatch)
+	ReasonSliceHeld            = ImportReason(model.ReasonDeletionHeld)
 )
 
 // SourceReason is a reason of a ServiceImport's Available: the worst state of a
@@ -91,8 +96,11 @@ const (
 	ReasonWithdrawn     SourceReason = "Withdrawn"
 )
 
-// ReasonDeletionHeld is the one reason of DeletionHeld.
-const ReasonDeletionHeld = "DeletionHeld"
+// The one reason of DeletionHeld, and the one of TakeoverHeld.
+const (
+	ReasonDeletionHeld = model.ReasonDeletionHeld
+	ReasonTakeoverHeld = model.ReasonTakeoverHeld
+)
 
 // problem is a cause why a cluster does not import an export, or why an import
 // cannot be used.
@@ -108,25 +116,31 @@ type problem struct {
 func problems() []problem {
 	return []problem{
 		{model.ReasonNamespaceMissing, "The importing cluster has no namespace of that name.", "Create the namespace there, or leave the cluster out of comity.dev/export-to."},
-		{string(ReasonPolicyDenied), "A policy of the importing cluster forbids it.", "Follow the message, or ask the administrator of that cluster."},
-		{model.ReasonNameTaken, "An object that is not Comity's has the name of a derived one.", "Rename or delete the object that the message names."},
-		{model.ReasonForeignImport, "A ServiceImport of that name exists that Comity did not make.", "Delete it, or let the implementation that made it propagate (--import=false)."},
-		{model.ReasonAddressOverlap, "Endpoints of a cluster lie in the importing cluster's own address ranges; they are left out.", "Give the clusters address ranges that do not overlap."},
-		{model.ReasonAddressNotAccepted, "Endpoints of a cluster lie outside the ranges accepted from it; they are left out.", "Add the range to comity.dev/accepted-cidrs on the Secret that the message names, if it is right."},
+		{model.ReasonPolicyDenied, "A policy of the importing cluster, or annotation comity.dev/import-from of the namespace there, forbids it.", "Follow the message, or ask the administrator of that cluster."},
+		{model.ReasonNotEvaluated, "The importing cluster could not evaluate its policies for it; what was imported of it stays, and nothing new is imported.", "Ask the administrator of that cluster, who sees in the status of each ExportPolicy whether it compiled."},
+		{model.ReasonNamespaceMismatch, "The namespaces of the two clusters have different identity labels.", "Give both the same labels, or rename one of the namespaces."},
+		{model.ReasonNamespaceNotAccepted, "The importing cluster accepts no exports of that namespace from the exporting one.", "Ask the administrator of that cluster, who lists the namespaces in comity.dev/accepted-namespaces on the peer Secret."},
+		{model.ReasonNameTaken, "An object that Comity did not create has the name of a derived one.", "Rename or delete the object that the message names."},
+		{model.ReasonForeignImport, "A ServiceImport of that name exists that Comity did not create.", "Delete it, or let the implementation that created it import Services (--import=false)."},
+		{model.ReasonAddressOverlap, "Endpoints of a cluster are in the importing cluster's own address ranges; they are left out.", "Give the clusters address ranges that do not overlap."},
+		{model.ReasonAddressNotAccepted, "Endpoints of a cluster are outside the ranges that are accepted from it; they are left out.", "If the addresses are right, add their range to comity.dev/accepted-cidrs on the Secret that the message names."},
 		{model.ReasonIPFamilyNotSupported, "The importing cluster has none of the export's IP families.", "Export the Service with a family that the cluster has."},
-		{model.ReasonRefused, "The importing cluster's API server does not accept a derived object.", "Read in the message what refuses it: a quota, an admission policy, a limit."},
-		{model.ReasonImportDisabled, "The cluster runs Comity without importing; another implementation propagates there.", "Check the ServiceImport there, or run Comity with --import=true."},
-		{model.ReasonInvalidRecord, "The importing cluster refuses what the exporting one published.", "Run the same version of Comity in both clusters; the message names the field."},
+		{model.ReasonRefused, "The importing cluster's API server does not accept a derived object.", "The message says what refuses it, such as a quota or an admission policy; change that."},
+		{model.ReasonLimitExceeded, "A cluster publishes more, or changes it more often, than the limits of the importing cluster for one member allow; what was imported before stays.", "The message names the limit; reduce what that cluster publishes, or find out why it changes so often."},
+		{model.ReasonImportDisabled, "The cluster runs Comity with --import=false; another implementation imports there.", "Check the ServiceImport there, or run Comity with --import=true."},
+		{model.ReasonInvalidRecord, "The importing cluster refuses the record that the exporting cluster published.", "Run the same version of Comity in both clusters; the message names the field."},
 		{model.ReasonUnreachable, "The cluster sends no heartbeat and has not reported since Comity started here.", "Check the events on the cluster's peer Secret, and whether its API server can be reached."},
 		{string(ReasonStale), "The cluster has sent no heartbeat for a while; its last report may be out of date.", "Check that Comity runs there and that its API server can be reached from here."},
 		{string(ReasonLost), "The cluster has sent no heartbeat for a long time; it may be gone.", "Bring it back, or remove it from the clusterset with kubectl comity leave."},
-		{model.ReasonUnknownCluster, "The export names a cluster that is no peer of this one.", "Join the cluster, or correct comity.dev/export-to."},
-		{model.ReasonNamespaceReserved, "Nothing is imported into a namespace of Kubernetes or Comity.", "Move the Service to another namespace."},
-		{model.ReasonTypeChanged, "The derived Service is replaced: a Service cannot change between headless and not, nor its first IP family.", "Wait; if this stays, find out what keeps the old Service from being deleted."},
+		{model.ReasonUnknownCluster, "The export names a cluster that is not a peer of this cluster.", "Join the cluster, or correct comity.dev/export-to."},
+		{model.ReasonNamespaceReserved, "The namespace belongs to Kubernetes or to Comity; nothing is imported into it.", "Move the Service to another namespace."},
+		{model.ReasonTypeChanged, "The derived Service is being replaced, because Kubernetes does not allow a change between headless and not headless, or of the first IP family.", "Wait; if the reason stays, find out what keeps the old Service from being deleted."},
 		{model.ReasonInvalidEndpoints, "Endpoints of a cluster are malformed, or have addresses that no pod can have; they are left out.", "Correct the EndpointSlices in the cluster that the message names."},
-		{model.ReasonContested, "Another client keeps changing a derived object back.", "Stop the client that the message names from writing it."},
-		{model.ReasonInvalidAnnotation, "An annotation of Comity's is not valid; its default applies.", "Correct the annotation that the message names."},
-		{model.ReasonTooManyZones, "The cluster has more zones than an endpoint can be hinted to; in some, local endpoints are not preferred.", "Nothing, or leave comity.dev/prefer off."},
+		{model.ReasonContested, "Another client repeatedly changes a derived object.", "Stop the client that the message names from writing it."},
+		{model.ReasonInvalidAnnotation, "A comity.dev annotation is not valid; its default applies.", "Correct the annotation that the message names."},
+		{model.ReasonTooManyZones, "The cluster has more zones than an endpoint can have zone hints; in some of the zones, local endpoints are not preferred.", "Accept that, or remove comity.dev/prefer."},
+		{model.ReasonTakeoverHeld, "It is imported, but either it or an older export of the same name waits for a confirmation before it decides the properties of the import.", "Give the exports the same properties, or ask the administrator of that cluster to run the command in the condition TakeoverHeld of the ServiceImport there."},
+		{model.ReasonDeletionHeld, "The exporting cluster lost its published copy of an EndpointSlice; the endpoints that were imported from it are kept.", "Check the exchange namespace of the cluster that the message names; Comity publishes the copy again there."},
 		{string(ReasonNotImported), "The cluster does not import it, for a reason that this version does not know.", "Read the message; upgrade Comity here."},
 	}
 }

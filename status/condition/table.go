@@ -42,14 +42,14 @@ func exportTable() []Entry {
 		{kindExport, TypeValid, yes, string(ReasonValid), "The Service exists and has a type that can be exported.", "", true},
 		{kindExport, TypeValid, no, string(ReasonNoService), "There is no Service of that name in this cluster.", "Create the Service or delete the ServiceExport.", false},
 		{kindExport, TypeValid, no, string(ReasonInvalidServiceType), "The Service is of type ExternalName, or is itself an import of another Service.", "Give the Service another type, export the original Service, or delete the ServiceExport.", false},
-		{kindExport, TypeReady, yes, string(ReasonExported), "The clusters in the export's scope can read it.", "", false},
-		{kindExport, TypeReady, no, string(ReasonPending), "Nothing is known to be wrong, but it is not published yet.", "", true},
-		{kindExport, TypeReady, no, string(ReasonFailed), "It is not published; the message has the cause.", "Follow the message.", false},
+		{kindExport, TypeReady, yes, string(ReasonExported), "It is published, and the clusters in its scope can read it.", "", false},
+		{kindExport, TypeReady, no, string(ReasonPending), "No problem is known, but it is not published yet.", "", true},
+		{kindExport, TypeReady, no, string(ReasonFailed), "It is not published; the message says why.", "Follow the message.", false},
 	}
 }
 
 func conflictTable() []Entry {
-	const remedy = "Make the named clusters agree; until then the oldest export decides."
+	const remedy = "Give the Service the same properties in the clusters that the message names; until then the values of the oldest export are used."
 	var table []Entry
 	for _, c := range conflicts() {
 		table = append(table, Entry{kindExport, TypeConflict, yes, string(c.reason), c.meaning, remedy, false})
@@ -63,7 +63,8 @@ func admittedTable() []Entry {
 	return []Entry{
 		{kindExport, TypeAdmitted, yes, string(ReasonAdmitted), "Every policy lets the export be published.", "", true},
 		{kindExport, TypeAdmitted, yes, string(ReasonAdmittedWithWarnings), "It may be published, but a policy warns.", "Read the message.", false},
-		{kindExport, TypeAdmitted, no, string(ReasonPolicyDenied), "A policy forbids it; the message names policy, field and remedy.", "Follow the message, or ask for another policy.", false},
+		{kindExport, TypeAdmitted, yes, string(ReasonClustersExcluded), "A policy forbids it for some clusters only; the message names these clusters, the policy, the field and the remedy. It is published to the other clusters.", "Follow the message, or leave these clusters out of comity.dev/export-to.", false},
+		{kindExport, TypeAdmitted, no, string(ReasonPolicyDenied), "A policy forbids it; the message names the policy, the field and the remedy. If it is still published, the message says when it will be withdrawn.", "Follow the message, or ask for another policy.", false},
 		{kindExport, TypeAdmitted, unknown, string(ReasonNotEvaluated), "The policies could not be evaluated; what is published stays.", "Check in the status of each ExportPolicy whether it compiled.", false},
 	}
 }
@@ -71,8 +72,8 @@ func admittedTable() []Entry {
 func availableTable() []Entry {
 	table := []Entry{
 		{kindExport, TypeAvailable, yes, string(ReasonImported), "Every cluster in scope imports it.", "", true},
-		{kindExport, TypeAvailable, unknown, string(ReasonAvailablePending), "Nothing is known to be wrong, but not every cluster in scope has reported yet.", "", true},
-		{kindExport, TypeAvailable, no, string(ReasonNotPublished), "It is not published, so that no cluster can import it.", "See the condition Ready.", true},
+		{kindExport, TypeAvailable, unknown, string(ReasonAvailablePending), "No problem is known, but not every cluster in scope has reported yet.", "", true},
+		{kindExport, TypeAvailable, no, string(ReasonNotPublished), "It is not published, so no cluster can import it.", "See the condition Ready.", true},
 		{kindExport, TypeAvailable, no, string(ReasonNoDestinations), "No other cluster is in its scope.", "Join a cluster, or widen comity.dev/export-to.", true},
 	}
 	for _, p := range problems() {
@@ -84,12 +85,13 @@ func availableTable() []Entry {
 // importTable has those problems that an import can have in its own cluster.
 func importTable() []Entry {
 	table := []Entry{
-		{kindImport, TypeImportReady, yes, string(ReasonImportReady), "The name resolves and leads to the exporting clusters.", "", false},
+		{kindImport, TypeImportReady, yes, string(ReasonImportReady), "The clusterset name resolves, and traffic reaches the exporting clusters.", "", false},
 		{kindImport, TypeImportReady, no, string(ReasonImportPending), "The derived Service or its addresses do not exist yet, or it is not known yet which clusters export the Service.", "", true},
 	}
 	here := []ImportReason{
 		ReasonNameTaken, ReasonForeignImport, ReasonAddressOverlap, ReasonAddressNotAccepted, ReasonIPFamilyNotSupported,
-		ReasonRefused, ReasonTypeChanged, ReasonInvalidEndpoints, ReasonContested, ReasonInvalidAnnotation, ReasonTooManyZones,
+		ReasonRefused, ReasonTypeChanged, ReasonInvalidEndpoints, ReasonContested, ReasonInvalidAnnotation, ReasonLimitExceeded, ReasonTooManyZones,
+		ReasonNamespaceMismatch, ReasonSliceHeld,
 	}
 	for _, p := range problems() {
 		if slices.Contains(here, ImportReason(p.reason)) {
@@ -104,9 +106,10 @@ func sourceTable() []Entry {
 		{kindImport, TypeAvailable, yes, string(ReasonConnected), "Every cluster that exports the Service is connected.", "", true},
 		{kindImport, TypeAvailable, unknown, string(ReasonSourcePending), "It is not known yet whether every cluster that exports the Service is connected.", "", true},
 		{kindImport, TypeAvailable, unknown, string(ReasonStale), "A cluster has sent no heartbeat for a while; its endpoints stay in use.", "Check that Comity runs there and that its API server can be reached from here.", false},
-		{kindImport, TypeAvailable, no, string(ReasonLost), "A cluster has sent no heartbeat for a long time; its endpoints stay in use as long as they answer.", "Bring the cluster back, or remove it from the clusterset.", false},
-		{kindImport, TypeAvailable, no, string(ReasonWithdrawn), "A cluster is lost and its endpoints do not answer; they get no traffic until one of the two changes.", "Bring the cluster back, or remove it; comity.dev/on-lost sets what happens to its endpoints.", false},
-		{kindImport, TypeDeletionHeld, yes, ReasonDeletionHeld, "So many exports of a cluster vanished at once that it may be an accident; the import is kept. The condition is removed when the hold ends.", "Restore the exports, or confirm with comity.dev/confirm-deletions on the cluster's peer Secret.", false},
+		{kindImport, TypeAvailable, no, string(ReasonLost), "A cluster has sent no heartbeat for a long time; its endpoints stay in use as long as they answer a TCP probe.", "Bring the cluster back, or remove it from the clusterset.", false},
+		{kindImport, TypeAvailable, no, string(ReasonWithdrawn), "A cluster is lost and its endpoints do not answer a TCP probe; they get no traffic until the heartbeat or the endpoints return.", "Bring the cluster back, or remove it; comity.dev/on-lost sets what happens to its endpoints.", false},
+		{kindImport, TypeDeletionHeld, yes, ReasonDeletionHeld, "The export of a cluster is missing, and the cluster did not withdraw it: its record was lost. What was imported from it is kept, and its endpoints are probed. For a cluster with an earlier version of Comity: so many exports disappeared at once that it may be an accident.", "Restore what the message names (kubectl comity join restores exchange namespaces), or confirm the deletion with comity.dev/confirm-deletions on the peer Secret of the cluster.", false},
+		{kindImport, TypeTakeoverHeld, yes, ReasonTakeoverHeld, "An export that claims to be older than the one that decides would change the import. Nothing changes until an administrator confirms it.", "Run the command in the message if the change is right; if not, ask the administrator of the cluster that it names.", false},
 	}
 }
 
@@ -125,15 +128,15 @@ type conflictEntry struct {
 // conflicts lists the reasons of Conflict=True in the order of KEP-1645.
 func conflicts() []conflictEntry {
 	return []conflictEntry{
-		{mcsv1beta1.ServiceExportReasonPortConflict, "Ports of one name, or of one protocol and number, differ."},
-		{mcsv1beta1.ServiceExportReasonTypeConflict, "Some export it headless and others do not."},
+		{mcsv1beta1.ServiceExportReasonPortConflict, "Ports with the same name, or with the same protocol and number, differ."},
+		{mcsv1beta1.ServiceExportReasonTypeConflict, "The Service is headless in some clusters and not in others."},
 		{mcsv1beta1.ServiceExportReasonSessionAffinityConflict, "sessionAffinity differs."},
 		{mcsv1beta1.ServiceExportReasonSessionAffinityConfigConflict, "sessionAffinityConfig differs."},
 		{mcsv1beta1.ServiceExportReasonLabelsConflict, "spec.exportedLabels differ."},
 		{mcsv1beta1.ServiceExportReasonAnnotationsConflict, "spec.exportedAnnotations differ."},
 		{mcsv1beta1.ServiceExportReasonInternalTrafficPolicyConflict, "internalTrafficPolicy differs."},
 		{mcsv1beta1.ServiceExportReasonTrafficDistributionConflict, "trafficDistribution differs."},
-		{mcsv1beta1.ServiceExportReasonIPFamilyConflict, "Which clusters answer depends on the IP family of the client."},
+		{mcsv1beta1.ServiceExportReasonIPFamilyConflict, "The IP families differ, so the IP family of a client determines which clusters it reaches."},
 	}
 }
 

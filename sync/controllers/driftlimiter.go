@@ -107,7 +107,10 @@ func (l *driftLimiter) applied(in *plan.ImportInput, actions []plan.Action, appl
 			continue
 		}
 		if len(applied) == 0 {
-			return // this one failed, and those after it were not tried
+			return // this one failed, and so did those after it, or they were not tried
+		}
+		if objectOf(applied[0]) != object {
+			continue // this one was refused
 		}
 		applied = applied[1:]
 		version, by := lastChange(in.Current, object)

@@ -47,7 +47,7 @@ type Exchange struct {
 	// namespaces now, and what to do about it; "" if it can.
 	Problem func(ctx context.Context, namespace string) string
 	// Changed notifies that Problem may return something else, or that an exchange
-	// namespace was made anew. Required, unless the exchange is the manager's API
+	// namespace was created again. Required, unless the exchange is the manager's API
 	// server, whose Namespaces are watched.
 	Changed *notify.Notifier
 	// Live reads Leases without a cache; default the manager's reader, or Client.
@@ -72,21 +72,30 @@ func watchExchange(b *base, kind client.Object, keys handler.EventHandler, predi
 	return source.Kind(b.Exchange.Cache, kind, keys, predicates...)
 }
 
-// member is where the MemberRecord stands.
+// member is the namespace and name of the MemberRecord.
 func (b *base) member() types.NamespacedName {
 	return types.NamespacedName{Namespace: model.ExchangeNamespace(b.Self), Name: string(b.Self)}
 }
 
-// readMember is the MemberRecord that stands in the exchange; nil if there is none.
+// readMember is the MemberRecord in the exchange; nil if there is none.
 func (b *base) readMember(ctx context.Context) (*exchangev1alpha1.MemberRecord, error) {
 	return get[exchangev1alpha1.MemberRecord](ctx, b.Exchange.Client, b.member())
 }
 
 // duplicate says that another cluster publishes in this cluster's exchange
-// namespaces; "" if none does. In a hub two clusters with one id have one place,
-// and what is there was made by the same field manager, so nothing else shows
-// whose it is: the first to write its MemberRecord keeps the place.
+// namespaces, or may do so; "" if none does. In a hub two clusters with one id have
+// one place, and what is there was made by the same field manager, so nothing else
+// shows whose it is: the first to create the Lease keeps the place.
 func (b *base) duplicate(ctx context.Context) (string, error) {
+	if problem, err := b.duplicateRecord(ctx); problem != "" || err != nil || !b.hub {
+		return problem, err
+	}
+	return b.claim.problem(b.member(), b.ClusterUID), nil
+}
+
+// duplicateRecord says that another cluster wrote the MemberRecord of this
+// cluster's id into the hub; "" if none did.
+func (b *base) duplicateRecord(ctx context.Context) (string, error) {
 	if !b.hub { // nobody else can write there, and a restored cluster may have another UID
 		return "", nil
 	}
@@ -102,10 +111,15 @@ func (b *base) duplicate(ctx context.Context) (string, error) {
 // problem says why this cluster cannot publish in one of its exchange namespaces
 // now, another cluster with its id included; "" if it can.
 func (b *base) problem(ctx context.Context, namespace string) string {
+	return b.problemBut(ctx, namespace, b.duplicate)
+}
+
+// problemBut is problem with another check for a second cluster with this one's id.
+func (b *base) problemBut(ctx context.Context, namespace string, check func(context.Context) (string, error)) string {
 	if problem := b.Exchange.Problem(ctx, namespace); problem != "" {
 		return problem
 	}
-	duplicate, err := b.duplicate(ctx)
+	duplicate, err := check(ctx)
 	if err != nil {
 		return fmt.Sprintf("MemberRecord %s cannot be read: %v", b.member(), err)
 	}

@@ -4,6 +4,7 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -85,6 +86,8 @@ func (h *heartbeat) Start(ctx context.Context) error {
 			timer.Stop()
 			return nil
 		case <-timer.C():
+		case <-h.beatSoon:
+			timer.Stop()
 		}
 	}
 }
@@ -95,7 +98,8 @@ var errDuplicate = errors.New("another cluster has the same id")
 // beat renews once; false if that should be tried again soon.
 func (h *heartbeat) beat(ctx context.Context) bool {
 	namespace := model.ExchangeNamespace(h.Self)
-	if problem := h.problem(ctx, namespace); problem != "" {
+	// That nobody else holds the place is what the Lease itself shows.
+	if problem := h.problemBut(ctx, namespace, h.duplicateRecord); problem != "" {
 		h.lease = nil
 		h.log.V(1).Info("no heartbeat yet", "reason", problem)
 		return true // the cluster is not joined yet
@@ -117,6 +121,15 @@ func (h *heartbeat) beat(ctx context.Context) bool {
 	h.duplicateID.Set(isDuplicate)
 	h.logChange(err, result)
 	return result != "failed"
+}
+
+// held records who holds the place in a hub, and has everything published, or no
+// longer, if that changed.
+func (h *heartbeat) held(by types.UID) {
+	if h.hub && h.claim.set(by) {
+		h.claimChanged.All()
+		h.restartPass()
+	}
 }
 
 // logChange logs each problem once, and its end.
@@ -142,7 +155,9 @@ func (h *heartbeat) renew(ctx context.Context, key types.NamespacedName) error {
 		case err != nil:
 			return fmt.Errorf("read Lease %s: %w", key, err)
 		}
-		if holder := existing.Annotations[model.AnnotationClusterUID]; holder != string(h.ClusterUID) {
+		holder := existing.Annotations[model.AnnotationClusterUID]
+		h.held(cmp.Or(types.UID(holder), "unknown"))
+		if holder != string(h.ClusterUID) {
 			return fmt.Errorf("the Lease %s is held by the cluster whose kube-system namespace has UID %q, ours has %q: %w; "+
 				"give one of the two another id, or delete the Lease if that cluster is gone", key, holder, h.ClusterUID, errDuplicate)
 		}
@@ -157,6 +172,7 @@ func (h *heartbeat) renew(ctx context.Context, key types.NamespacedName) error {
 	if err != nil {
 		return fmt.Errorf("renew Lease %s: %w", key, err)
 	}
+	h.held(h.ClusterUID)
 	h.lease = now
 	return nil
 }
@@ -172,6 +188,7 @@ func (h *heartbeat) create(ctx context.Context, key types.NamespacedName) error 
 	if err := h.Exchange.Client.Create(ctx, lease, client.FieldOwner(model.FieldOwner)); err != nil {
 		return fmt.Errorf("create Lease %s: %w", key, err)
 	}
+	h.held(h.ClusterUID)
 	h.lease = lease
 	return nil
 }

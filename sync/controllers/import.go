@@ -18,11 +18,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/apply"
 	"github.com/comity-mcs/comity/sync/decide"
+	"github.com/comity-mcs/comity/sync/exchange"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/notify"
 	"github.com/comity-mcs/comity/sync/plan"
@@ -42,19 +44,32 @@ type importController struct {
 	occupied sync.Map // types.NamespacedName → []string
 	// drift knows the objects that something else keeps changing.
 	drift *driftLimiter
+	// sources limits how often the slices of one cluster are written.
+	sources *sourceLimiter
+	// large makes the writes of large slices of other clusters.
+	large *largeWrites
+	// creations lets each other cluster create one import at a time.
+	creations creations
 	// announced are the problems for which an event was written, by import.
 	announced sync.Map // types.NamespacedName → string
+	// refused are the sources that policies keep out, by import, as events said it.
+	refused refusals
 	// livenessChanges counts the changes of a member's liveness. It grows before the
 	// imports of that member are listed, so that none that is being reconciled is missed.
 	livenessChanges atomic.Int64
+	// takeovers are those that are held.
+	takeovers *takeovers
+	// former are the ids that this cluster had before.
+	former formerIDs
 }
 
 func setupImport(mgr ctrl.Manager, b *base) error {
-	i := &importController{base: b, names: decide.NewNames(), drift: newDriftLimiter(time.Now)}
+	i := &importController{base: b, names: decide.NewNames(), drift: newDriftLimiter(time.Now), sources: newSourceLimiter(b.Self, time.Now, b.Registry), takeovers: newTakeovers(), refused: newRefusals()}
+	i.large = newLargeWrites(b.Self, b.applier.Apply, i.drift.applied)
 	all := &notify.Source{
 		Required:  []<-chan struct{}{b.Peers.Listed(), b.PoliciesLoaded},
 		Optional:  b.LocalClusterKnown,
-		Notifiers: []*notify.Notifier{b.PoliciesChanged, b.LocalClusterChanged},
+		Notifiers: []*notify.Notifier{b.PoliciesChanged, b.LocalClusterChanged, &i.large.turns.come, &i.creations.turns.come},
 		List:      i.everything,
 		Subscribe: func(key func(types.NamespacedName), all func()) func() {
 			cancel := b.subscribeMembers(key, all, func(id model.ClusterID) {
@@ -63,6 +78,11 @@ func setupImport(mgr ctrl.Manager, b *base) error {
 					key(imported)
 				}
 			})
+			cancel = notify.Both(cancel, b.Peers.SubscribeNamespaces(func(name string) {
+				for _, in := range i.keysIn(context.Background(), name) { // caches: it does not wait
+					key(in)
+				}
+			}, func(model.ClusterID) {}))
 			if b.Prober == nil {
 				return cancel
 			}
@@ -76,7 +96,7 @@ func setupImport(mgr ctrl.Manager, b *base) error {
 		Watches(&corev1.Service{}, mapped(b.importedObject)).
 		Watches(&discoveryv1.EndpointSlice{}, mapped(b.exportedSlice)).
 		Watches(&discoveryv1.EndpointSlice{}, mapped(b.importedObject)).
-		Watches(&corev1.Namespace{}, mapped(i.inNamespace), builder.WithPredicates(namespaceLifecycle)).
+		Watches(&corev1.Namespace{}, mapped(i.inNamespace), builder.WithPredicates(predicate.Or(namespaceLifecycle, b.identityChange(), b.importPolicyChange()))).
 		WatchesRawSource(all).
 		WithOptions(b.controllerOptions()).
 		Complete(i)
@@ -113,40 +133,24 @@ func (i *importController) everything(ctx context.Context) ([]types.NamespacedNa
 	return keys, nil
 }
 
-// Imported lists, by the cluster that exports it, what the imports that Comity
-// made here are of: what a process that starts finds of the time before it. It is
-// a peer.Options.Imported.
-func Imported(ctx context.Context, reader client.Reader) (map[model.ClusterID][]types.NamespacedName, error) {
-	var imports mcsv1beta1.ServiceImportList
-	if err := reader.List(ctx, &imports, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, err
-	}
-	of := map[model.ClusterID][]types.NamespacedName{}
-	for n := range imports.Items {
-		i := &imports.Items[n]
-		if !model.IsManaged(i) {
-			continue
-		}
-		for _, c := range i.Status.Clusters {
-			of[model.ClusterID(c.Cluster)] = append(of[model.ClusterID(c.Cluster)], client.ObjectKeyFromObject(i))
-		}
-	}
-	return of, nil
-}
-
 // inNamespace lists what waits for a namespace.
 func (i *importController) inNamespace(ctx context.Context, o client.Object) []types.NamespacedName {
-	keys, err := i.exports(ctx, client.InNamespace(o.GetName()))
+	return i.keysIn(ctx, o.GetName())
+}
+
+// keysIn lists what is exported to, or imported into, the namespace.
+func (i *importController) keysIn(ctx context.Context, namespace string) []types.NamespacedName {
+	keys, err := i.exports(ctx, client.InNamespace(namespace))
 	if err != nil {
 		return nil
 	}
 	for _, key := range i.Peers.Keys() {
-		if key.Namespace == o.GetName() {
+		if key.Namespace == namespace {
 			keys = append(keys, key)
 		}
 	}
 	// What is kept of a cluster that was not read is among neither.
-	imports, err := notify.ListKeys(ctx, i.client, &mcsv1beta1.ServiceImportList{}, client.InNamespace(o.GetName()))
+	imports, err := notify.ListKeys(ctx, i.client, &mcsv1beta1.ServiceImportList{}, client.InNamespace(namespace))
 	if err != nil {
 		return keys
 	}
@@ -156,6 +160,7 @@ func (i *importController) inNamespace(ctx context.Context, o client.Object) []t
 // Reconcile brings one import up to date.
 func (i *importController) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	before, key := i.livenessChanges.Load(), req.NamespacedName
+	defer i.pass(key)
 	view, err := i.view(ctx, key)
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("read the import %s: %w", req, err)
@@ -165,28 +170,65 @@ func (i *importController) Reconcile(ctx context.Context, req reconcile.Request)
 		i.Prober.Watch(key, decided.Probe)
 	}
 	if !decided.Write {
-		if !decided.HasNamespace {
-			i.names.Release(key)
-		}
+		i.forgetUnwritten(key, decided.HasNamespace)
 		i.store(key, decided.Finding)
 		return reconcile.Result{}, nil
 	}
-	planned, err := i.apply(ctx, &decided.Plan)
-	contested, again := i.drift.contested(key)
-	found := decided.Finding.AfterPlan(key, planned, refusal(err), contested)
+	end, now := i.creations.begin(&decided.Plan)
+	if !now {
+		return reconcile.Result{}, nil
+	}
+	planned, err := i.apply(ctx, &decided.Plan, end)
+	found, again := i.afterPlan(key, &decided.Finding, planned, err)
 	if err == nil || apply.ClassOf(err) == apply.Refused {
 		i.store(key, found)
 		i.announce(key, decided.Plan.Current, planned.Problems)
+		i.announceRefused(key, view.Current.Import, found.Problems)
 	}
 	if err != nil {
 		i.rememberOccupied(key, err)
 		return i.retry(ctx, req, err)
 	}
 	i.succeeded(req)
+	i.takeovers.applied(key, &decided)
+	i.announceJoined(view.Current.Import, decided.Joined)
 	if i.livenessChanges.Load() != before {
 		again = time.Millisecond
 	}
-	return reconcile.Result{RequeueAfter: again}, nil
+	return reconcile.Result{RequeueAfter: earlier(again, decided.Again(view.Now))}, nil
+}
+
+// afterPlan is what was found of an import after it was written, and when it is to be
+// reconciled again because of limits; zero if it is not.
+func (i *importController) afterPlan(key types.NamespacedName, found *decide.ImportFinding, planned plan.ImportPlan, err error) (decide.ImportFinding, time.Duration) {
+	contested, again := i.drift.contested(key)
+	limited, soon := i.sources.limited(key)
+	found.Problems = append(found.Problems, limited...)
+	return found.AfterPlan(key, planned, apply.Refusals(err), contested), earlier(again, soon)
+}
+
+// pass ends a reconcile of an import: a turn that it did not take is the next one's.
+func (i *importController) pass(key types.NamespacedName) {
+	i.large.turns.pass(key)
+	i.creations.turns.pass(key)
+}
+
+// forgetUnwritten drops what is remembered of the writes to an import that is not
+// written any more, and what went with its namespace.
+func (i *importController) forgetUnwritten(key types.NamespacedName, hasNamespace bool) {
+	i.large.forget(key)
+	if !hasNamespace {
+		i.names.Release(key)
+		i.refused.forget(key)
+	}
+}
+
+// earlier is the shorter wait; zero is none.
+func earlier(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
 }
 
 // view reads everything that decides what one import should be.
@@ -194,12 +236,37 @@ func (i *importController) view(ctx context.Context, key types.NamespacedName) (
 	v := decide.ImportView{
 		Self: i.Self, ComityNamespace: i.Namespace, LocalCluster: i.LocalCluster(),
 		ImportDisabled: i.ImportDisabled, MaintainSelectors: i.MaintainSelectors, Takeover: i.Takeover,
-		Slices: map[model.ClusterID][]*discoveryv1.EndpointSlice{},
+		Slices: map[model.ClusterID][]*discoveryv1.EndpointSlice{}, IdentityLabels: i.IdentityLabels,
+		Accepted:     map[model.ClusterID]exchange.Filter{},
+		TakeoverHold: i.TakeoverHold, Now: i.Clock.Now(),
 	}
+	i.takeovers.read(key, &v)
 	var err error
 	if v.Local, err = i.readLocal(ctx, key); err != nil {
 		return v, err
 	}
+	if !i.ImportDisabled {
+		if v.Current, err = i.current(ctx, key); err != nil {
+			return v, err
+		}
+	}
+	if decide.NeedsOwnRecords(v) {
+		if v.OwnRecords, err = i.records(ctx, key); err != nil {
+			return v, err
+		}
+	}
+	if decide.NeedsOwnDefinition(v) {
+		v.Definition = i.definition.read(ctx, key)
+	}
+	i.readPeers(ctx, key, &v)
+	if i.Prober != nil {
+		v.Unanswered, v.Answered = i.Prober.Down(key), i.Prober.Up(key)
+	}
+	return v, nil
+}
+
+// readPeers reads what the members export, and records what they lost of it.
+func (i *importController) readPeers(ctx context.Context, key types.NamespacedName, v *decide.ImportView) {
 	members := i.Peers.Members()
 	v.Exports = i.Peers.Exports(key)
 	for _, e := range v.Exports {
@@ -207,46 +274,44 @@ func (i *importController) view(ctx context.Context, key types.NamespacedName) (
 		v.Slices[e.Cluster] = slices
 		v.SliceProblems = append(v.SliceProblems, problems...)
 	}
-	v.Held = i.Peers.Held(key)
+	withdrawals := i.Peers.Withdrawals(key)
+	v.NotAccepted, v.Namespaces = i.Peers.NotAccepted(key), i.Peers.Namespace(key.Namespace)
 	v.Members = decide.ReadTwice(members, i.Peers.Members())
-	if i.Prober != nil {
-		v.Unanswered = i.Prober.Down(key)
+	standing := decide.Standing(v.Current, i.Self)
+	for _, s := range standing {
+		if filter, known := i.Peers.Filter(s.Cluster); known {
+			v.Accepted[s.Cluster] = filter
+		}
 	}
-	if !i.ImportDisabled {
-		v.Current, err = i.current(ctx, key)
-	}
-	return v, err
+	v.Verdicts = i.importVerdicts(ctx, v)
+	others := i.former.others(key, standing, uidOf(v.Local.Export), v.Exports)
+	v.Held = i.Peers.Hold(key, decide.Missing(others, v.Exports, withdrawals, v.Members, v.Refused()))
 }
 
-// apply plans and applies until nothing is outstanding. Only the name of the
-// derived Service is chosen under the lock of the names.
-func (i *importController) apply(ctx context.Context, in *plan.ImportInput) (plan.ImportPlan, error) {
+// apply plans and applies until nothing is outstanding, and calls end with what it
+// attempted. Only the name of the derived Service is chosen under the lock of the names.
+func (i *importController) apply(ctx context.Context, in *plan.ImportInput, end func([]plan.Action)) (plan.ImportPlan, error) {
 	var planned plan.ImportPlan
+	var attempted []plan.Action
+	defer func() { end(attempted) }()
 	for range maxRounds {
 		in.Taken = i.names.Choose(in.Key, func(taken []string) string {
 			in.Taken = taken
 			return plan.Name(*in)
 		})
 		planned = plan.Import(*in)
-		actions := i.drift.allowed(in.Key, planned.Actions)
+		ready, failed := i.large.ready(in.Key, i.drift.allowed(in.Key, planned.Actions))
+		actions := i.large.begin(ctx, in, i.sources.allowed(in.Key, ready))
+		attempted = append(attempted, actions...)
 		applied, err := i.applier.Apply(ctx, actions)
 		i.drift.applied(in, actions, applied)
+		err = errors.Join(err, failed)
 		if err != nil || !planned.AwaitsService || len(actions) == 0 {
 			return planned, err
 		}
 		in.Current = in.Current.After(actions, applied)
 	}
 	return planned, nil // the next event continues from here
-}
-
-// refusal is the message of an err with which the API server refused a write;
-// empty for any other.
-func refusal(err error) string {
-	var failed *apply.Error
-	if errors.As(err, &failed) && failed.Class == apply.Refused {
-		return err.Error()
-	}
-	return ""
 }
 
 // current reads what exists of an import, whoever made it.

@@ -62,7 +62,7 @@ func setupImportRecords(mgr ctrl.Manager, b *base) error {
 	}
 	all := &notify.Source{
 		Required:  []<-chan struct{}{b.Peers.Listed()},
-		Notifiers: []*notify.Notifier{&b.observations.Changed, b.Exchange.Changed},
+		Notifiers: []*notify.Notifier{&b.observations.Changed, b.Exchange.Changed, &b.claimChanged},
 		List:      r.everything,
 		Subscribe: func(key func(types.NamespacedName), all func()) func() {
 			return b.Peers.Subscribe(key, func(model.ClusterID) { all() })

@@ -6,6 +6,8 @@ package controllers
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -147,16 +149,54 @@ func (b *base) importedObject(ctx context.Context, o client.Object) []types.Name
 }
 
 // namespaceLifecycle passes events that decide whether a namespace can be written
-// to, and what happens there to endpoints of lost clusters.
+// to, from where is imported into it, and what happens there to endpoints of lost
+// clusters.
 var namespaceLifecycle = predicate.Funcs{
 	// What exists at start is listed.
 	CreateFunc: func(e event.CreateEvent) bool { return !e.IsInInitialList },
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		return terminating(e.ObjectOld) != terminating(e.ObjectNew) ||
-			e.ObjectOld.GetAnnotations()[model.AnnotationOnLost] != e.ObjectNew.GetAnnotations()[model.AnnotationOnLost]
+			changed(e, model.AnnotationOnLost) || changed(e, model.AnnotationImportFrom)
 	},
 	DeleteFunc:  func(event.DeleteEvent) bool { return true },
 	GenericFunc: func(event.GenericEvent) bool { return false },
+}
+
+// changed reports whether an annotation was set, changed or removed.
+func changed(e event.UpdateEvent, annotation string) bool {
+	was, had := e.ObjectOld.GetAnnotations()[annotation]
+	is, has := e.ObjectNew.GetAnnotations()[annotation]
+	return had != has || was != is
+}
+
+// importPolicyChange passes changes of what import policies read of a Namespace.
+func (b *base) importPolicyChange() predicate.Funcs {
+	return predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			return b.ImportAdmitter != nil && (!maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) ||
+				!maps.Equal(e.ObjectOld.GetAnnotations(), e.ObjectNew.GetAnnotations()))
+		},
+		DeleteFunc:  func(event.DeleteEvent) bool { return false },
+		GenericFunc: func(event.GenericEvent) bool { return false },
+	}
+}
+
+// identityChange passes changes of the labels by which namespaces are compared.
+func (b *base) identityChange() predicate.Funcs {
+	return predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			before, now := e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()
+			return slices.ContainsFunc(b.IdentityLabels, func(label string) bool {
+				was, had := before[label]
+				is, has := now[label]
+				return had != has || was != is
+			})
+		},
+		DeleteFunc:  func(event.DeleteEvent) bool { return false },
+		GenericFunc: func(event.GenericEvent) bool { return false },
+	}
 }
 
 // notInitial leaves out what exists at start, which is listed.

@@ -35,16 +35,16 @@ func setupMemberRecord(mgr ctrl.Manager, b *base) error {
 	only := []types.NamespacedName{b.member()}
 	toOnly := mapped(func(context.Context, client.Object) []types.NamespacedName { return only })
 	complete := &notify.Source{
-		Notifiers: []*notify.Notifier{&b.passComplete, b.LocalClusterChanged},
+		Notifiers: []*notify.Notifier{&b.passComplete, b.LocalClusterChanged, &b.claimChanged},
 		List:      func(context.Context) ([]types.NamespacedName, error) { return only, nil },
 	}
 	controller := ctrl.NewControllerManagedBy(mgr).Named("member-record")
 	if !b.hub { // there, a namespace of that name in this cluster is no exchange namespace
-		anew := mapped(func(context.Context, client.Object) []types.NamespacedName {
+		recreated := mapped(func(context.Context, client.Object) []types.NamespacedName {
 			b.restartPass()
 			return nil
 		})
-		controller = controller.Watches(&corev1.Namespace{}, anew, builder.WithPredicates(notInitial, madeAnew(only[0].Namespace)))
+		controller = controller.Watches(&corev1.Namespace{}, recreated, builder.WithPredicates(notInitial, isRecreated(only[0].Namespace)))
 	}
 	return controller.
 		WatchesRawSource(watchExchange(b, &exchangev1alpha1.MemberRecord{}, toOnly, b.inSharedExchange())).
@@ -53,9 +53,9 @@ func setupMemberRecord(mgr ctrl.Manager, b *base) error {
 		Complete(m)
 }
 
-// madeAnew passes events after which the exchange namespace called name may be
+// isRecreated passes events after which the exchange namespace called name may be
 // another one, which is empty.
-func madeAnew(name string) predicate.Predicate {
+func isRecreated(name string) predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc: func(e event.CreateEvent) bool { return e.Object.GetName() == name },
 		UpdateFunc: func(e event.UpdateEvent) bool {
@@ -96,7 +96,7 @@ const reasonDuplicate = "DuplicateClusterID"
 // publishes everything again when that is over.
 func (m *memberRecordController) reportDuplicate(ctx context.Context) error {
 	problem, err := m.duplicate(ctx)
-	if err != nil || problem == m.reported {
+	if err != nil || problem == m.reported || problem == m.claim.problem(m.member(), m.ClusterUID) && !m.claim.isKnown() {
 		return err
 	}
 	m.reported = problem
@@ -108,7 +108,7 @@ func (m *memberRecordController) reportDuplicate(ctx context.Context) error {
 	ctrl.LoggerFrom(ctx).Info("nothing is published", "reason", reasonDuplicate, "message", problem)
 	own, err := get[corev1.Namespace](ctx, m.client, types.NamespacedName{Name: m.Namespace})
 	if err == nil && own != nil {
-		m.Recorder.Eventf(own, nil, corev1.EventTypeWarning, reasonDuplicate, "Publish", "%s", model.Bound(problem, 1000))
+		m.Recorder.Eventf(own, nil, corev1.EventTypeWarning, reasonDuplicate, "Publish", "%s", model.Bound(problem, model.MaxEventNote))
 	}
 	return err
 }

@@ -38,7 +38,7 @@ func inHub(t *testing.T, objects ...client.Object) (*base, *events.FakeRecorder)
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "comity-system"}},
 	).Build()
 	recorder := events.NewFakeRecorder(10)
-	return &base{
+	b := &base{
 		hub: true, client: local, pass: decide.NewFirstPass(), observations: NewObservations(),
 		Options: Options{
 			Self: "a", ClusterUID: "mine", ClusterSet: "prod", Namespace: "comity-system", Version: "v1", Recorder: recorder,
@@ -47,7 +47,9 @@ func inHub(t *testing.T, objects ...client.Object) (*base, *events.FakeRecorder)
 				Problem: func(context.Context, string) string { return "" },
 			},
 		},
-	}, recorder
+	}
+	b.claim.set("mine")
+	return b, recorder
 }
 
 func memberRecord(uid types.UID) *exchangev1alpha1.MemberRecord {

@@ -21,8 +21,8 @@ import (
 	"github.com/comity-mcs/comity/sync/plan"
 )
 
-// namespaceRecordController publishes which user namespaces exist here, and their
-// identity labels.
+// namespaceRecordController publishes which user namespaces exist here, of those that
+// the administrator selects, and their identity labels.
 type namespaceRecordController struct{ *base }
 
 func setupNamespaceRecords(mgr ctrl.Manager, b *base) error {
@@ -73,7 +73,7 @@ func (n *namespaceRecordController) Reconcile(ctx context.Context, req reconcile
 	if record != nil {
 		current = append(current, record)
 	}
-	desired := decide.NamespaceRecords(req.Name, namespace, n.Namespace, n.IdentityLabels)
+	desired := decide.NamespaceRecords(req.Name, namespace, n.Namespace, n.IdentityLabels, n.PublishNamespaces)
 	_, err = n.publishing.Apply(ctx, plan.Namespaces(shared, desired, current))
 	if n.pass.Attempted(decide.Namespaces, key, err == nil) {
 		n.passComplete.All()

@@ -59,9 +59,9 @@ func (o *Observations) Get(key types.NamespacedName) (model.Observation, bool) {
 		out.Publication = model.PublicationNone
 	}
 	return model.Observation{
-		Publication: out.Publication, Detail: out.Detail, Scope: out.Scope,
+		Publication: out.Publication, Detail: out.Detail, Scope: out.Scope, WithdrawnAt: out.WithdrawnAt,
 		Import: in.Resolved, Unsynced: in.Unsynced, Conflicts: in.Conflicts, Problems: in.Problems,
-		Sources: in.Sources, Held: in.Held,
+		Sources: in.Sources, Held: in.Held, Takeover: in.Takeover,
 	}, true
 }
 
@@ -82,7 +82,7 @@ func (o *Observations) From(cluster model.ClusterID) []types.NamespacedName {
 func (o *Observations) Publish(key types.NamespacedName, found *decide.ExportFinding) {
 	store(o, o.published, key, found, func(a, b decide.ExportFinding) bool {
 		// A Scope has no exported field, and different ones have different words.
-		return a.Publication == b.Publication && a.Detail == b.Detail && a.Scope.String() == b.Scope.String()
+		return a.Publication == b.Publication && a.Detail == b.Detail && a.Scope.String() == b.Scope.String() && a.WithdrawnAt.Equal(b.WithdrawnAt)
 	})
 }
 

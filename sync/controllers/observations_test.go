@@ -54,6 +54,12 @@ func TestOnlyADifferentObservationIsNotified(t *testing.T) {
 		{"a first finding", func() { o.Import(key("web"), found(time.UTC)) }, []string{"web"}},
 		{"the same finding, its time in another zone", func() { o.Import(key("web"), found(time.FixedZone("x", 3600))) }, nil},
 		{"another finding of the same key", func() { o.Publish(key("web"), &decide.ExportFinding{Publication: model.Published}) }, []string{"web"}},
+		{"the time of its withdrawal", func() {
+			o.Publish(key("web"), &decide.ExportFinding{Publication: model.Published, WithdrawnAt: since})
+		}, []string{"web"}},
+		{"the same time in another zone", func() {
+			o.Publish(key("web"), &decide.ExportFinding{Publication: model.Published, WithdrawnAt: since.In(time.FixedZone("x", 3600))})
+		}, nil},
 		{"nothing found where nothing was known", func() { o.Import(key("none"), &decide.ImportFinding{}) }, nil},
 		{"a finding that is gone", func() { o.Publish(key("web"), nil) }, []string{"web"}},
 	} {

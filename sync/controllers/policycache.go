@@ -27,11 +27,13 @@ type PolicyCacheOptions struct {
 	// Policies names the set of policies in use, as a Verdict does in its Digest;
 	// empty while there is none.
 	Policies func() string
+	// Published reports whether an export is published in the exchange; when nil, none does.
+	Published func(ctx context.Context, export *mcsv1beta1.ServiceExport) (bool, error)
 }
 
 // PolicyCache is an Admitter that remembers each answer for as long as nothing
-// that it depends on has changed: the export, its Service, its Namespace, the
-// policies and the namespaces of the other members. So a changed endpoint costs no
+// that it depends on has changed: the export, whether it is published, its Service,
+// its Namespace, the policies and the namespaces of the other members. So a changed endpoint costs no
 // evaluation. It never keeps an answer that was not reached. All methods may be
 // called from any goroutine.
 type PolicyCache struct {
@@ -64,6 +66,7 @@ type policyInputs struct {
 	export, service, namespace objectVersion
 	policies                   string
 	peers                      uint64
+	published                  bool
 }
 
 // PeersChanged drops every answer: a peer came or went, or what one publishes of
@@ -83,8 +86,8 @@ func (c *PolicyCache) MemberChanged(id model.ClusterID, members []model.Member) 
 // Admit is the answer of the policies to an export as it is stored now. The key of
 // an answer is read before the policies are evaluated, whatever they read
 // themselves: a resourceVersion never comes back, so if an object changed in
-// between, nobody asks for that key again. A set of policies does come back, but a
-// Verdict says which set reached it.
+// between, nobody asks for that key again. A set of policies does come back, and so does
+// whether the export is published, but a Verdict says with which it was reached.
 func (c *PolicyCache) Admit(ctx context.Context, export *mcsv1beta1.ServiceExport) decision.Verdict {
 	key := client.ObjectKeyFromObject(export)
 	now, ok := c.inputs(ctx, export)
@@ -99,7 +102,7 @@ func (c *PolicyCache) Admit(ctx context.Context, export *mcsv1beta1.ServiceExpor
 	}
 	verdict := c.opts.Evaluate(ctx, export)
 	reached := verdict.Outcome == decision.Allowed || verdict.Outcome == decision.Denied
-	if reached && verdict.Digest == now.policies {
+	if reached && verdict.Digest == now.policies && verdict.Published == now.published {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.kept[key] = policyAnswer{now, verdict}
@@ -114,12 +117,19 @@ func (c *PolicyCache) Forget(key types.NamespacedName) {
 	delete(c.kept, key)
 }
 
-// inputs is false if an object cannot be read or does not exist: its absence has
+// inputs is false if it is not known whether the export is published, or if an object
+// cannot be read or does not exist: its absence has
 // no resourceVersion.
 func (c *PolicyCache) inputs(ctx context.Context, export *mcsv1beta1.ServiceExport) (policyInputs, bool) {
 	in := policyInputs{export: objectVersion{export.UID, export.ResourceVersion}, policies: c.opts.Policies(), peers: c.peers.Load()}
 	if export.UID == "" || export.ResourceVersion == "" || in.policies == "" {
 		return policyInputs{}, false
+	}
+	if c.opts.Published != nil {
+		var err error
+		if in.published, err = c.opts.Published(ctx, export); err != nil {
+			return policyInputs{}, false
+		}
 	}
 	ok := c.version(ctx, client.ObjectKeyFromObject(export), &corev1.Service{}, &in.service) &&
 		c.version(ctx, types.NamespacedName{Name: export.Namespace}, &corev1.Namespace{}, &in.namespace)

@@ -30,6 +30,7 @@ type world struct {
 	peers     int
 	broken    bool // nothing can be read
 	undecided bool
+	published bool
 	asked     int
 	// before and after happen while the policies are asked: before the facts
 	// were read, and after.
@@ -66,8 +67,8 @@ func (w *world) Admit(_ context.Context, export *mcsv1beta1.ServiceExport) decis
 		w.before()
 	}
 	out := decision.Verdict{Outcome: decision.Denied, Digest: w.digest(), Violations: []decision.Violation{{
-		Message: fmt.Sprint(export.ResourceVersion, w.versions["service"], w.versions["namespace"], w.peers),
-	}}}
+		Message: fmt.Sprint(export.ResourceVersion, w.versions["service"], w.versions["namespace"], w.peers, w.published),
+	}}, Published: w.published}
 	if w.undecided {
 		out = decision.Verdict{Outcome: decision.NotEvaluated, Problem: fmt.Sprint("attempt ", w.asked)}
 	}
@@ -77,10 +78,17 @@ func (w *world) Admit(_ context.Context, export *mcsv1beta1.ServiceExport) decis
 	return out
 }
 
+func (w *world) isPublished(context.Context, *mcsv1beta1.ServiceExport) (bool, error) {
+	if w.broken {
+		return false, errors.New("the exchange is not there")
+	}
+	return w.published, nil
+}
+
 func (w *world) digest() string { return fmt.Sprint("policies ", w.policies) }
 
 func (w *world) cache() *PolicyCache {
-	return NewPolicyCache(PolicyCacheOptions{Evaluate: w.Admit, Reader: w, Policies: w.digest})
+	return NewPolicyCache(PolicyCacheOptions{Evaluate: w.Admit, Reader: w, Policies: w.digest, Published: w.isPublished})
 }
 
 func newWorld() *world {
@@ -98,6 +106,8 @@ func TestAVerdictIsNeverStale(t *testing.T) {
 			switch what {
 			case "policies":
 				w.policies = 1 - w.policies // and back again
+			case "published":
+				w.published = !w.published
 			case "peers":
 				w.peers++
 				c.PeersChanged()
@@ -109,7 +119,7 @@ func TestAVerdictIsNeverStale(t *testing.T) {
 				next++
 			}
 		}
-		kinds := rapid.SampledFrom([]string{"export", "service", "namespace", "policies", "peers", "gone", "nothing", "nothing", "nothing"})
+		kinds := rapid.SampledFrom([]string{"export", "service", "namespace", "policies", "peers", "published", "gone", "nothing", "nothing", "nothing"})
 		for range rapid.IntRange(1, 30).Draw(t, "steps") {
 			change(kinds.Draw(t, "change"))
 			w.undecided = rapid.IntRange(0, 4).Draw(t, "undecided") == 0

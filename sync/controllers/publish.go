@@ -4,6 +4,7 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -87,31 +88,56 @@ func (p *publishController) Reconcile(ctx context.Context, req reconcile.Request
 	}
 	decided := decide.Export(view)
 	planned := plan.Publish(decided.Plan)
-	_, err = p.publishing.Apply(ctx, planned.Actions)
-	p.store(ctx, view.Local, decided.Finding.AfterWrite(planned.Problems, err), err)
+	err = p.write(ctx, planned)
+	done := decided.IsDone(planned.Problems, err)
+	p.store(ctx, view.Local, decided.Finding.AfterWrite(planned.Problems, err), done, err)
 	if err != nil {
 		return p.retry(ctx, req, err)
 	}
 	p.succeeded(req)
-	if decided.Retry || len(planned.Problems) > 0 {
+	if !done {
 		return reconcile.Result{RequeueAfter: missingRetry}, nil
 	}
-	return reconcile.Result{}, nil
+	return reconcile.Result{RequeueAfter: decided.Again}, nil
+}
+
+// write makes the writes in each exchange namespace whatever came of those in the
+// others, so that one that refuses a record keeps no other from being published or,
+// above all, withdrawn. The error is that of a withdrawal, or the first one.
+func (p *publishController) write(ctx context.Context, planned plan.PublishPlan) error {
+	unpublished := p.writeAll(ctx, planned.Publish)
+	if err := p.writeAll(ctx, planned.Withdraw); err != nil || unpublished != nil {
+		return cmp.Or(err, unpublished)
+	}
+	return p.writeAll(ctx, planned.Leave)
+}
+
+func (p *publishController) writeAll(ctx context.Context, lists [][]plan.Action) error {
+	var first error
+	for _, actions := range lists {
+		if _, err := p.publishing.Apply(ctx, actions); first == nil {
+			first = err
+		}
+	}
+	return first
 }
 
 // view reads everything that decides how one export is published.
 func (p *publishController) view(ctx context.Context, key types.NamespacedName) (decide.ExportView, error) {
-	v := decide.ExportView{Self: p.Self, MaintainSelectors: p.MaintainSelectors, Members: p.Peers.Members()}
+	v := decide.ExportView{
+		Self: p.Self, MaintainSelectors: p.MaintainSelectors, IdentityLabels: p.IdentityLabels,
+		Members: p.Peers.Members(), Now: p.Clock.Now(),
+	}
 	var err error
 	if v.Local, err = p.readLocal(ctx, key); err != nil {
 		return v, err
 	}
-	var records exchangev1alpha1.ExportRecordList
-	name := model.RecordName(key.Namespace, key.Name)
-	if err := p.Exchange.Client.List(ctx, &records, client.MatchingFields{indexExport: name}); err != nil {
+	if v.Records, err = p.records(ctx, key); err != nil {
 		return v, err
 	}
-	v.Records = pointers(records.Items)
+	if decide.NeedsReports(v) {
+		v.Reports = p.Peers.Reports(key)
+	}
 	if v.Copies, err = listSlices(ctx, p.Exchange.Client, client.MatchingFields{indexExport: key.String()}); err != nil {
 		return v, err
 	}
@@ -122,23 +148,38 @@ func (p *publishController) view(ctx context.Context, key types.NamespacedName) 
 	if v.Duplicate, err = p.duplicate(ctx); err != nil {
 		return v, fmt.Errorf("read the MemberRecord: %w", err)
 	}
+	if decide.NeedsDefinition(v) {
+		v.Definition = p.definition.read(ctx, key)
+	}
 	return v, nil
 }
 
-// store keeps what was found and counts the attempt for the first pass.
-func (p *publishController) store(ctx context.Context, local decide.LocalExport, found decide.ExportFinding, err error) {
+// records are what the exchange holds of an export.
+func (b *base) records(ctx context.Context, key types.NamespacedName) ([]*exchangev1alpha1.ExportRecord, error) {
+	var records exchangev1alpha1.ExportRecordList
+	name := model.RecordName(key.Namespace, key.Name)
+	if err := b.Exchange.Client.List(ctx, &records, client.MatchingFields{indexExport: name}); err != nil {
+		return nil, err
+	}
+	return pointers(records.Items), nil
+}
+
+// store keeps what was found, and counts the attempt for the first pass.
+func (p *publishController) store(ctx context.Context, local decide.LocalExport, found decide.ExportFinding, done bool, err error) {
 	if ctx.Err() != nil {
 		return
 	}
 	if err == nil || apply.ClassOf(err) != apply.Conflict && apply.ClassOf(err) != apply.NameTaken {
 		stored := &found
 		if local.Export == nil {
-			stored = nil
 			p.Admitter.Forget(local.Key)
+			if found.Publication == model.PublicationNone {
+				stored = nil
+			}
 		}
 		p.observations.Publish(local.Key, stored)
 	}
-	if p.pass.Attempted(decide.Exports, local.Key, local.Export == nil || found.IsFinal()) {
+	if p.pass.Attempted(decide.Exports, local.Key, local.Export == nil || done) {
 		p.passComplete.All()
 	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
@@ -32,6 +33,7 @@ import (
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/sync/apply"
 	"github.com/comity-mcs/comity/sync/decide"
+	"github.com/comity-mcs/comity/sync/exchange"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/notify"
 )
@@ -48,8 +50,23 @@ type Peers interface {
 	Refusals(key types.NamespacedName) []model.Refusal
 	// Slices are what may be imported, and what was left out and why.
 	Slices(cluster model.ClusterID, key types.NamespacedName) ([]*discoveryv1.EndpointSlice, []model.Problem)
-	// Held are the clusters whose export of key is gone, together with so many
-	// others that what was imported of it is kept for now.
+	// Withdrawals are what synced members state about exports of key that they
+	// withdrew.
+	Withdrawals(key types.NamespacedName) []model.Withdrawal
+	// NotAccepted are the members, synced or not, of which the administrator accepts
+	// no exports of the namespace of key.
+	NotAccepted(key types.NamespacedName) []model.ClusterID
+	// Filter are the addresses that are accepted from a member, synced or not; false
+	// if that is not known.
+	Filter(cluster model.ClusterID) (exchange.Filter, bool)
+	// Hold records of which synced members the export of key is missing although
+	// they did not withdraw it. It returns the holds; a missing export without one
+	// is to be removed, because the administrator confirmed that.
+	Hold(key types.NamespacedName, missing []model.ClusterID) []model.Hold
+	// Namespace says of every member whether it has a namespace called name, and
+	// with which identity labels.
+	Namespace(name string) []model.MemberNamespace
+	// Held are the holds of key: those that Hold returned last.
 	Held(key types.NamespacedName) []model.Hold
 	// Reports are what the members report of importing this cluster's export.
 	Reports(key types.NamespacedName) []model.Report
@@ -57,6 +74,9 @@ type Peers interface {
 	// member when a peer appeared, became synced or unsynced, changed its Liveness,
 	// or was removed.
 	Subscribe(key func(types.NamespacedName), member func(model.ClusterID)) (cancel func())
+	// SubscribeNamespaces calls namespace when Namespace may return something else
+	// for that name, and member as Subscribe does.
+	SubscribeNamespaces(namespace func(string), member func(model.ClusterID)) (cancel func())
 	// SubscribeReports calls report when a report changed, with the zero key if any
 	// may have, and member as Subscribe does.
 	SubscribeReports(report func(types.NamespacedName), member func(model.ClusterID)) (cancel func())
@@ -77,7 +97,10 @@ type Prober interface {
 	Watch(key types.NamespacedName, targets map[model.ClusterID][]netip.AddrPort)
 	// Down are the watched clusters of key of which no endpoint answers.
 	Down(key types.NamespacedName) []model.ClusterID
-	// Subscribe calls changed when Down returns something else for a key.
+	// Up are those of which one answers. A cluster that was watched for a short time
+	// is neither.
+	Up(key types.NamespacedName) []model.ClusterID
+	// Subscribe calls changed when Down or Up returns something else for a key.
 	Subscribe(changed func(types.NamespacedName)) (cancel func())
 }
 
@@ -92,18 +115,23 @@ type Options struct {
 	Namespace string
 	// Version is Comity's, published in the MemberRecord.
 	Version string
-	// IdentityLabels are the namespace labels published for namespace
+	// IdentityLabels are the namespace labels published and compared for namespace
 	// sameness; default model.LabelIdentity.
 	IdentityLabels []string
+	// PublishNamespaces selects, by their labels, the namespaces whose names and
+	// identity labels are published; nil selects all.
+	PublishNamespaces labels.Selector
 
 	Peers    Peers
 	Admitter Admitter
-	// PoliciesLoaded is closed once Admitter can answer. No export is reconciled
+	// ImportAdmitter evaluates import policies; nil if there are none.
+	ImportAdmitter ImportAdmitter
+	// PoliciesLoaded is closed once both can answer. No export is reconciled
 	// before: every restart would report what is published as pending for a moment.
 	// nil if it always can.
 	PoliciesLoaded <-chan struct{}
-	// PoliciesChanged notifies of exports for which Admitter may answer something
-	// else; nil if it never does.
+	// PoliciesChanged notifies of exports, and imports, for which one of them may answer
+	// something else; nil if they never do.
 	PoliciesChanged *notify.Notifier
 
 	// LocalCluster is what is known of this cluster; nil if nothing is.
@@ -122,6 +150,10 @@ type Options struct {
 	// MaintainSelectors publishes the selectors of exported Services and gives
 	// derived Services theirs; Takeover adopts what the Sveltos pipeline made.
 	MaintainSelectors, Takeover bool
+	// TakeoverHold is how long a change of an import is on hold that an older export
+	// would cause: model.HoldUntilConfirmed, a duration from when this process first put
+	// it on hold, or the default 0, which delays none.
+	TakeoverHold time.Duration
 
 	// Exchange is where this cluster publishes; nil is its own API server. See
 	// sync/hub for the other.
@@ -171,7 +203,7 @@ func (c *Controllers) Observe(key types.NamespacedName) (model.Observation, bool
 }
 
 // Destinations are the clusters in the scope of the local export key, sorted,
-// without this one, and what each reports of importing it; false as long as it is
+// without this one (see decide.Destinations), and what each reports of importing it; false as long as it is
 // not known where the export goes.
 func (c *Controllers) Destinations(key types.NamespacedName) ([]model.Destination, bool) {
 	seen, ok := c.Observe(key)
@@ -205,8 +237,13 @@ type base struct {
 	// reportsChanged: other members, or what they report of local exports, changed.
 	reportsChanged notify.Notifier
 	hub            bool // the exchange is another API server
-	conflicts      workqueue.TypedRateLimiter[reconcile.Request]
-	refusals       workqueue.TypedRateLimiter[reconcile.Request]
+	// claim is whose place in the hub this cluster's id is. claimChanged: it changed.
+	claim        claim
+	definition   *exportDefinition
+	claimChanged notify.Notifier
+	beatSoon     chan struct{} // holds one if the Lease is to be renewed at once
+	conflicts    workqueue.TypedRateLimiter[reconcile.Request]
+	refusals     workqueue.TypedRateLimiter[reconcile.Request]
 }
 
 // SetupWithManager adds the controllers to mgr. The manager's client must read
@@ -250,14 +287,14 @@ func newBase(mgr ctrl.Manager, opts Options) (*base, error) {
 		return nil, fmt.Errorf("set up indexes: %w", err)
 	}
 	b := &base{
-		Options: opts, client: mgr.GetClient(), applier: applier, publishing: publishing, hub: hub,
-		observations: NewObservations(), pass: decide.NewFirstPass(),
+		Options: opts, client: mgr.GetClient(), definition: &exportDefinition{reader: mgr.GetAPIReader(), clock: opts.Clock}, applier: applier, publishing: publishing, hub: hub,
+		beatSoon: make(chan struct{}, 1), observations: NewObservations(), pass: decide.NewFirstPass(),
 		conflicts: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
 		refusals:  workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRefused, lastRefused),
 	}
-	// An exchange namespace that was made anew is empty: the MemberRecord must not
+	// An exchange namespace that was created again is empty: the MemberRecord must not
 	// return to it before everything was published there.
-	opts.Exchange.Changed.Subscribe(func(types.NamespacedName) { b.restartPass() }, b.restartPass)
+	opts.Exchange.Changed.Subscribe(func(types.NamespacedName) { b.exchangeChanged() }, b.exchangeChanged)
 	return b, nil
 }
 
@@ -301,6 +338,18 @@ func (b *base) reportChanged(key types.NamespacedName) {
 		return
 	}
 	b.reportsChanged.Key(key)
+}
+
+// exchangeChanged begins again in an exchange that may be another one.
+func (b *base) exchangeChanged() {
+	if b.hub {
+		b.claim.set("")
+		select {
+		case b.beatSoon <- struct{}{}:
+		default:
+		}
+	}
+	b.restartPass()
 }
 
 // restartPass makes everything be published before the MemberRecord is written.

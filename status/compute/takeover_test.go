@@ -1,0 +1,75 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/status/condition"
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+func TestTakeoverHeldSaysWhoWouldChangeWhatAndHowToConfirm(t *testing.T) {
+	created := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
+	imported := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
+	imported.Status.Clusters = []mcsv1beta1.ClusterStatus{{Cluster: "a"}}
+	in := ImportInput{Import: imported, Observation: &model.Observation{Takeover: &model.Takeover{
+		Decider: model.SourceExport{Cluster: "a", UID: "of-a", CreatedAt: created.AddDate(5, 0, 0)},
+		By:      model.SourceExport{Cluster: "c", UID: "of-c", CreatedAt: created}, Fields: []string{"type", "ports"}, Changes: "type: ClusterSetIP to Headless",
+	}}}
+	held := func() *metav1.Condition {
+		status := Import(in, metav1.NewTime(created))
+		return meta.FindStatusCondition(status.Conditions, condition.TypeTakeoverHeld)
+	}
+	first := held()
+	const want = "the export of cluster c (UID of-c, created 2020-01-01T00:00:00Z) is older than the one of cluster a (created 2025-01-01T00:00:00Z), " +
+		"and would change type, ports (type: ClusterSetIP to Headless); nothing changes until an administrator confirms it: " +
+		"kubectl annotate serviceimport -n shop web comity.dev/confirm-takeover=of-c --overwrite"
+	if first == nil || first.Message != want || first.Status != metav1.ConditionTrue {
+		t.Fatalf("got %+v", first)
+	}
+	in.Observation.Takeover.Changes = strings.Repeat("x", 5000)
+	if got := held(); len(got.Message) > condition.MaxMessage {
+		t.Errorf("%d bytes", len(got.Message))
+	}
+	// After a restart the members are read one by one: it is not cleared before.
+	imported.Status.Conditions = []metav1.Condition{*first}
+	in.Observation = &model.Observation{Unsynced: []model.ClusterID{"a"}}
+	if got := held(); got == nil || *got != *first {
+		t.Errorf("while a was not read: %+v", got)
+	}
+	in.Observation = nil
+	if got := held(); got == nil || *got != *first {
+		t.Errorf("before the first result: %+v", got)
+	}
+	in.Observation = &model.Observation{}
+	if got := held(); got != nil {
+		t.Errorf("it stays: %+v", got)
+	}
+}
+
+// What is held stays as long as the record is missing, and a process that starts
+// finds it missing anew: no time in the condition changes.
+func TestARestartDoesNotRewriteDeletionHeld(t *testing.T) {
+	old := condition.DeletionHeld("an export of cluster b is missing, and what was imported from it is kept (since 2026-11-21T10:02:11Z): its record was lost")
+	imported := &mcsv1beta1.ServiceImport{}
+	imported.Status.Conditions = []metav1.Condition{old}
+	in := ImportInput{Import: imported, Observation: &model.Observation{Held: []model.Hold{
+		{Cluster: "b", Since: time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC), Message: "its record was lost"},
+	}}}
+	got := held(in)
+	if len(got) != 1 || got[0].Message != old.Message {
+		t.Errorf("got %+v", got)
+	}
+	in.Observation.Held[0].Message = "another cause"
+	if got := held(in); len(got) != 1 || !strings.Contains(got[0].Message, "another cause") || strings.Contains(got[0].Message, "until") {
+		t.Errorf("got %+v", got)
+	}
+}
