@@ -5,6 +5,7 @@ package webhook
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -15,11 +16,16 @@ import (
 )
 
 // policyValidator refuses an ExportPolicy that cannot be used, usually because its
-// module does not compile. The engine would keep the last good version, but the
-// author should learn of the error at once.
-type policyValidator struct{ policies PolicyChecker }
+// module does not compile. Stored, it would keep the exports that it matches from being
+// evaluated.
+//
+// The answer to one that is stored, or would be in a dry run, warns what it would do.
+type policyValidator struct {
+	policies  PolicyChecker
+	previewer PolicyPreviewer
+}
 
-func (v policyValidator) handle(_ context.Context, req admission.Request) admission.Response {
+func (v policyValidator) handle(ctx context.Context, req admission.Request) admission.Response {
 	now, was := &policyv1alpha1.ExportPolicy{}, &policyv1alpha1.ExportPolicy{}
 	updated, err := decode(req, now, was)
 	if err != nil {
@@ -30,8 +36,15 @@ func (v policyValidator) handle(_ context.Context, req admission.Request) admiss
 	}
 	if err := v.policies.Check(now); err != nil {
 		// The compiler names places as file:row:column; users have no such file.
+		if again := interface{ Temporary() bool }(nil); errors.As(err, &again) && again.Temporary() {
+			return respond(admit.Unavailable(fmt.Sprintf("ExportPolicy %s could not be checked: %v. Remedy: try again in a few seconds", now.Name, err)))
+		}
 		return respond(admit.Malformed(fmt.Sprintf("ExportPolicy %[1]s cannot be used:\n%[2]v\nRemedy: correct what the lines above name"+
-			" (%[1]s.rego:row:column is a place in spec.rego); the version in use stays in use", now.Name, err)))
+			" (%[1]s.rego:row:column is a place in spec.rego); nothing that is stored was changed", now.Name, err)))
 	}
-	return respond(admit.Allow())
+	answer := admit.Allow()
+	if v.previewer != nil {
+		answer.Warnings = admit.Lines(v.previewer.Preview(ctx, now))
+	}
+	return respond(answer)
 }

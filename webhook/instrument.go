@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
@@ -54,23 +56,39 @@ func newDuration(reg prometheus.Registerer) (*prometheus.HistogramVec, error) {
 	return seconds, nil
 }
 
-// instrument bounds, measures and logs a handler.
+// instrument measures and logs a handler.
 func instrument(name string, next admission.Handler, seconds *prometheus.HistogramVec, clk clock.PassiveClock) admission.Handler {
 	return admission.HandlerFunc(func(ctx context.Context, req admission.Request) admission.Response {
 		start := clk.Now()
-		ctx, cancel := context.WithTimeout(ctx, budget(ctx))
-		defer cancel()
 		response := next.Handle(ctx, req)
 		outcome := outcomeOf(response)
 		seconds.WithLabelValues(name, outcome).Observe(clk.Since(start).Seconds())
-		log := logf.FromContext(ctx).WithValues("outcome", outcome, "operation", req.Operation)
-		if response.Allowed {
-			log.V(1).Info("answered")
-		} else {
-			log.Info("refused", "message", response.Result.Message)
-		}
+		logAnswer(logf.FromContext(ctx), req, response, outcome)
 		return response
 	})
+}
+
+// logAnswer writes one line for a refusal: who asked for what, and which policies of
+// which set refuse it. It has no content of objects, and so neither the message, which
+// the user has got.
+func logAnswer(log logr.Logger, req admission.Request, response admission.Response, outcome string) {
+	text := "refused"
+	if response.Allowed {
+		log, text = log.V(1), "answered"
+		if !log.Enabled() {
+			return
+		}
+	}
+	values := []any{
+		"outcome", outcome, "operation", req.Operation, "kind", req.Kind.Kind, "namespace", req.Namespace, "name", req.Name,
+		"user", req.UserInfo.Username, "dryRun", req.DryRun != nil && *req.DryRun, "requestID", req.UID,
+	}
+	for _, key := range []string{auditPolicies, auditReasons, auditDigest, auditProblem} {
+		if value, has := response.AuditAnnotations[key]; has {
+			values = append(values, key, value)
+		}
+	}
+	log.Info(text, values...)
 }
 
 // outcomeOf derives the outcome from the answer itself, so that the metric always
@@ -88,23 +106,17 @@ func outcomeOf(response admission.Response) string {
 	}
 }
 
-type budgetKey struct{}
-
-// withBudget stores how long the API server waits for the answer, which is in the
-// query of the URL ("?timeout=3s").
-func withBudget(ctx context.Context, r *http.Request) context.Context {
-	timeout, err := time.ParseDuration(r.URL.Query().Get("timeout"))
+// budget is how long a handler may take. How long the API server waits for the answer
+// is in the query of the URL ("?timeout=3s").
+func budget(r *http.Request) time.Duration {
+	text, is := strings.CutPrefix(r.URL.RawQuery, "timeout=")
+	if !is || strings.ContainsAny(text, "&%+") {
+		text = r.URL.Query().Get("timeout")
+	}
+	timeout, err := time.ParseDuration(text)
 	if err != nil || timeout <= 0 {
 		timeout = defaultTimeout
 	}
 	// A very short timeout is halved rather than used up by the margin.
-	return context.WithValue(ctx, budgetKey{}, max(timeout-margin, timeout/2))
-}
-
-// budget is how long a handler may take.
-func budget(ctx context.Context) time.Duration {
-	if d, ok := ctx.Value(budgetKey{}).(time.Duration); ok {
-		return d
-	}
-	return defaultTimeout - margin
+	return max(timeout-margin, timeout/2)
 }

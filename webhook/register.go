@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/comity-mcs/comity/policies/decision"
 	policyv1alpha1 "github.com/comity-mcs/comity/policies/v1alpha1"
+	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/webhook/facts"
 )
 
@@ -40,18 +42,39 @@ type PolicyChecker interface {
 	Check(policy *policyv1alpha1.ExportPolicy) error
 }
 
+// PolicyPreviewer says what storing a policy would do to what is stored, one line for
+// each kind of effect. It ends well before ctx does.
+type PolicyPreviewer interface {
+	Preview(ctx context.Context, policy *policyv1alpha1.ExportPolicy) []string
+}
+
 // Options of Register. Reviewer is required.
 type Options struct {
 	Reviewer Reviewer
 	// Policies checks ExportPolicies before they are stored. When nil, every
 	// one is stored, and its condition Compiled has the result.
 	Policies PolicyChecker
+	// Previewer adds warnings to the answer to ExportPolicies; none when nil. It needs
+	// Policies.
+	Previewer PolicyPreviewer
 	// Exports finds the ServiceExport of a Service. The manager's uncached
 	// reader when nil: such requests are rare, and an export that was created a
 	// moment ago must be found.
 	Exports client.Reader
+	// Services finds the Service of an export that names its ports
+	// (model.AnnotationExportPorts). The manager's uncached reader when nil, for the same
+	// reasons.
+	Services client.Reader
+	// Conflicts predicts the conflicts of exports; nil predicts none.
+	Conflicts Forecaster
+	// ClientNames are the names (common name or DNS names) of which the certificate
+	// of a client must have one; none: any. They need ClientCertificates.
+	ClientNames []string
 	// Registerer takes the metrics; controller-runtime's when nil.
 	Registerer prometheus.Registerer
+	// Recorder writes events about refused requests. Register takes one of the
+	// manager's when nil.
+	Recorder events.EventRecorder
 	// Clock measures how long answers take; the real one when nil.
 	Clock clock.PassiveClock
 	// Logger is the manager's, named webhook, when it has no sink.
@@ -60,25 +83,34 @@ type Options struct {
 
 // Register adds the webhooks to the manager's webhook server. It fails on
 // missing options and on a registerer that refuses the metrics.
+//
+// The agent needs: create and patch on events (events.k8s.io).
 func Register(mgr ctrl.Manager, opts Options) error {
 	if opts.Exports == nil {
 		opts.Exports = mgr.GetAPIReader()
 	}
+	if opts.Services == nil {
+		opts.Services = mgr.GetAPIReader()
+	}
 	if opts.Logger.GetSink() == nil {
 		opts.Logger = mgr.GetLogger().WithName("webhook")
 	}
-	hooks, err := hooks(opts)
+	if opts.Recorder == nil {
+		opts.Recorder = mgr.GetEventRecorder(model.FieldOwner)
+	}
+	handlers, err := Handlers(opts)
 	if err != nil {
 		return err
 	}
-	for path, hook := range hooks {
-		mgr.GetWebhookServer().Register(path, hook)
+	for path, handler := range handlers {
+		mgr.GetWebhookServer().Register(path, handler)
 	}
 	return nil
 }
 
-// hooks lists the webhooks by path.
-func hooks(opts Options) (map[string]http.Handler, error) {
+// Handlers are the webhooks by path, for a server without a manager. There are no
+// events without a Recorder, and Exports is required for Services.
+func Handlers(opts Options) (map[string]http.Handler, error) {
 	if opts.Reviewer == nil {
 		return nil, errors.New("webhook.Options.Reviewer is nil; expected a facts.Reviewer")
 	}
@@ -92,21 +124,24 @@ func hooks(opts Options) (map[string]http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
+	gate, err := newGate(opts.ClientNames, opts.Registerer)
+	if err != nil {
+		return nil, err
+	}
+	refusals := newRefusals(opts.Recorder, opts.Clock)
 	handlers := map[string]admission.HandlerFunc{
 		PathMutateServiceExport:   mutateServiceExport,
-		PathValidateServiceExport: exportValidator{opts.Reviewer}.handle,
-		PathValidateService:       serviceValidator{opts.Reviewer, opts.Exports}.handle,
-		PathValidateExportPolicy:  policyValidator{opts.Policies}.handle,
+		PathValidateServiceExport: exportValidator{opts.Reviewer, opts.Services, opts.Conflicts, refusals}.handle,
+		PathValidateService:       serviceValidator{opts.Reviewer, opts.Exports, refusals}.handle,
+		PathValidateExportPolicy:  policyValidator{opts.Policies, opts.Previewer}.handle,
 	}
-	hooks := make(map[string]http.Handler, len(handlers))
+	served := make(map[string]http.Handler, len(handlers))
 	for path, handler := range handlers {
-		hooks[path] = &admission.Webhook{
-			Handler:         instrument(path[1:], handler, seconds, opts.Clock),
-			WithContextFunc: withBudget,
-			LogConstructor: func(_ logr.Logger, req *admission.Request) logr.Logger {
-				return admission.DefaultLogConstructor(opts.Logger.WithValues("webhook", path[1:]), req)
-			},
-		}
+		served[path] = gate.through(&server{
+			handler: instrument(path[1:], handler, seconds, opts.Clock),
+			// What the line of an answer says of the request is added with the line.
+			log: opts.Logger.WithValues("webhook", path[1:]),
+		})
 	}
-	return hooks, nil
+	return served, nil
 }

@@ -24,6 +24,7 @@ import (
 type serviceValidator struct {
 	reviewer Reviewer
 	exports  client.Reader
+	refusals *refusals
 }
 
 func (v serviceValidator) handle(ctx context.Context, req admission.Request) admission.Response {
@@ -45,15 +46,15 @@ func (v serviceValidator) handle(ctx context.Context, req admission.Request) adm
 		// Without the MCS API there are no exports either.
 		return respond(admit.Allow())
 	case err != nil:
-		return respond(admit.FromVerdict(subject, decision.Verdict{Problem: fmt.Sprintf("whether it is exported could not be read: %v", err)}))
+		return v.refusals.respond(req, subject, decision.Verdict{Problem: fmt.Sprintf("whether it is exported could not be read: %v", err)})
 	case export.DeletionTimestamp != nil:
 		return respond(admit.Allow())
 	}
-	return respond(admit.FromVerdict(subject, v.reviewer.Review(ctx, facts.Request{
+	return v.refusals.respond(req, subject, v.reviewer.Review(ctx, facts.Request{
 		Operation: decision.Update,
 		Subject:   decision.SubjectService,
 		User:      user(req),
 		Export:    export,
 		Service:   now,
-	})))
+	}))
 }

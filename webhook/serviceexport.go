@@ -11,7 +11,8 @@ import (
 	"strings"
 
 	admissionv1 "k8s.io/api/admission/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
@@ -46,8 +47,22 @@ func mutateServiceExport(_ context.Context, req admission.Request) admission.Res
 	return response
 }
 
-// exportValidator has the policies review a ServiceExport.
-type exportValidator struct{ reviewer Reviewer }
+// Forecaster predicts the conflicts that an export would have with those of other
+// members; conflict.Forecaster is one.
+type Forecaster interface {
+	Warnings(ctx context.Context, export *mcsv1beta1.ServiceExport) []string
+}
+
+// exportValidator has the policies review a ServiceExport, and checks the annotations
+// that would keep it from being exported at all.
+type exportValidator struct {
+	reviewer Reviewer
+	// services reads the Service of an export that names its ports.
+	services client.Reader
+	// conflicts may be nil.
+	conflicts Forecaster
+	refusals  *refusals
+}
 
 func (v exportValidator) handle(ctx context.Context, req admission.Request) admission.Response {
 	now, was := &mcsv1beta1.ServiceExport{}, &mcsv1beta1.ServiceExport{}
@@ -55,24 +70,42 @@ func (v exportValidator) handle(ctx context.Context, req admission.Request) admi
 	if err != nil {
 		return respond(admit.Malformed(err.Error()))
 	}
-	if passes(req, now) || updated && sameToPolicies(now, was) {
+	if passes(req, now) || updated && admit.Unchanged(now, was) {
 		return respond(admit.Allow())
 	}
 	question := facts.Request{Operation: decision.Create, User: user(req), Export: now}
+	var before *metav1.ObjectMeta
 	if updated {
-		question.Operation, question.OldExport = decision.Update, was
+		question.Operation, question.OldExport, before = decision.Update, was, &was.ObjectMeta
+	}
+	if err := admit.CheckSelector(&now.ObjectMeta, before); err != nil {
+		return respond(admit.Malformed(err.Error()))
 	}
 	subject := admit.Subject{Kind: decision.SubjectServiceExport, Key: client.ObjectKeyFromObject(now)}
-	return respond(admit.FromVerdict(subject, v.reviewer.Review(ctx, question)))
+	if admit.ChangesPorts(&now.ObjectMeta, before) {
+		service, err := v.service(ctx, subject.Key)
+		if err != nil {
+			return respond(admit.FromVerdict(subject, decision.Verdict{Problem: fmt.Sprintf("the ports of its Service could not be read: %v", err)}))
+		}
+		if err := admit.CheckPorts(&now.ObjectMeta, before, service); err != nil {
+			return respond(admit.Malformed(err.Error()))
+		}
+	}
+	response := v.refusals.respond(req, subject, v.reviewer.Review(ctx, question))
+	if response.Allowed && v.conflicts != nil {
+		response.Warnings = append(response.Warnings, v.conflicts.Warnings(ctx, now)...)
+	}
+	return response
 }
 
-// sameToPolicies reports whether an update changes no field that policies decide
-// on. An export that a later policy forbids can then still lose its finalizers or
-// get an owner; what is stored is reviewed by the audit.
-func sameToPolicies(a, b *mcsv1beta1.ServiceExport) bool {
-	return equality.Semantic.DeepEqual(a.Spec, b.Spec) &&
-		equality.Semantic.DeepEqual(a.Labels, b.Labels) &&
-		equality.Semantic.DeepEqual(a.Annotations, b.Annotations)
+// service is the Service of an export; nil if there is none.
+func (v exportValidator) service(ctx context.Context, key client.ObjectKey) (*corev1.Service, error) {
+	service := &corev1.Service{}
+	err := v.services.Get(ctx, key, service)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return service, err
 }
 
 // passes reports whether the request needs no review: it does not write the object,
@@ -89,7 +122,7 @@ func decode(req admission.Request, now, was metav1.Object) (updated bool, err er
 	if req.Operation != admissionv1.Create && req.Operation != admissionv1.Update {
 		return false, nil
 	}
-	if err := json.Unmarshal(req.Object.Raw, now); err != nil {
+	if err := unmarshal(req.Object.Raw, now); err != nil {
 		return false, fmt.Errorf("%s could not be read: %w. Remedy: compare it with the schema of %s/%s", object(req), err, req.Kind.Group, req.Kind.Version)
 	}
 	// The request's namespace is what the API server authorized.
@@ -97,11 +130,40 @@ func decode(req admission.Request, now, was metav1.Object) (updated bool, err er
 	if req.Operation != admissionv1.Update {
 		return false, nil
 	}
-	if err := json.Unmarshal(req.OldObject.Raw, was); err != nil {
+	if err := unmarshal(req.OldObject.Raw, was); err != nil {
 		return false, fmt.Errorf("%s as it is stored could not be read: %w. Remedy: delete it and create it again", object(req), err)
 	}
 	return true, nil
 }
+
+// unmarshal reads an object, a ServiceExport without its managedFields: they are most
+// of it, and no policy sees them.
+func unmarshal(raw []byte, into metav1.Object) error {
+	export, is := into.(*mcsv1beta1.ServiceExport)
+	if !is {
+		return json.Unmarshal(raw, into)
+	}
+	var given struct {
+		metav1.TypeMeta `json:",inline"`
+		Metadata        struct {
+			metav1.ObjectMeta
+			ManagedFields skipped `json:"managedFields"` // hides that of ObjectMeta
+		} `json:"metadata"`
+		Spec   mcsv1beta1.ServiceExportSpec   `json:"spec"`
+		Status mcsv1beta1.ServiceExportStatus `json:"status"`
+	}
+	if err := json.Unmarshal(raw, &given); err != nil {
+		return err
+	}
+	*export = mcsv1beta1.ServiceExport{TypeMeta: given.TypeMeta, ObjectMeta: given.Metadata.ObjectMeta, Spec: given.Spec, Status: given.Status}
+	return nil
+}
+
+// skipped is a field that is not read.
+type skipped struct{}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (*skipped) UnmarshalJSON([]byte) error { return nil }
 
 // object is kind, namespace if any, and name.
 func object(req admission.Request) string {

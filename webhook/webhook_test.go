@@ -8,12 +8,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admission/v1"
@@ -21,6 +23,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -56,11 +60,17 @@ var denied = decision.Verdict{Outcome: decision.Denied, Violations: []decision.V
 type fixture struct {
 	reviewer *reviewer
 	exports  client.Reader
+	services client.Reader
+	conflict Forecaster
 	checker  PolicyChecker
+	preview  PolicyPreviewer
 	registry *prometheus.Registry
+	recorder events.EventRecorder
+	clock    clock.PassiveClock
+	log      logr.Logger
 }
 
-func (f *fixture) ask(t *testing.T, path, query string, req admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+func (f *fixture) hooks(t *testing.T) map[string]http.Handler {
 	t.Helper()
 	if f.reviewer == nil {
 		f.reviewer = &reviewer{verdict: denied}
@@ -68,10 +78,23 @@ func (f *fixture) ask(t *testing.T, path, query string, req admissionv1.Admissio
 	if f.registry == nil {
 		f.registry = prometheus.NewRegistry()
 	}
-	all, err := hooks(Options{Reviewer: f.reviewer, Exports: f.exports, Policies: f.checker, Registerer: f.registry})
+	all, err := Handlers(Options{
+		Reviewer: f.reviewer, Exports: f.exports, Services: f.services, Conflicts: f.conflict, Policies: f.checker, Previewer: f.preview,
+		Registerer: f.registry, Recorder: f.recorder, Clock: f.clock, Logger: f.log,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return all
+}
+
+func (f *fixture) ask(t *testing.T, path, query string, req admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+	t.Helper()
+	return send(t, f.hooks(t)[path], path+query, req)
+}
+
+func send(t *testing.T, hook http.Handler, url string, req admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+	t.Helper()
 	req.UID = "u"
 	body, err := json.Marshal(admissionv1.AdmissionReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Request: &req,
@@ -79,10 +102,10 @@ func (f *fixture) ask(t *testing.T, path, query string, req admissionv1.Admissio
 	if err != nil {
 		t.Fatal(err)
 	}
-	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path+query, bytes.NewReader(body))
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, url, bytes.NewReader(body))
 	request.Header.Set("Content-Type", "application/json")
 	recorder := httptest.NewRecorder()
-	all[path].ServeHTTP(recorder, request)
+	hook.ServeHTTP(recorder, request)
 	var review admissionv1.AdmissionReview
 	if err := json.Unmarshal(recorder.Body.Bytes(), &review); err != nil {
 		t.Fatalf("answer %q: %v", recorder.Body, err)
@@ -157,6 +180,94 @@ func TestWhichServiceExportsAreReviewed(t *testing.T) {
 	}
 }
 
+func TestASelectorThatCannotBeReadIsRefusedWithoutAskingAPolicy(t *testing.T) {
+	const selecting = `{"metadata":{"name":"web","namespace":"shop","annotations":{"comity.dev/export-to-selector":"a=b=c"}}}`
+	f := &fixture{}
+	got := f.ask(t, PathValidateServiceExport, "", request(t, admissionv1.Update, "ServiceExport", selecting, plain))
+	if got.Allowed || got.Result.Code != http.StatusBadRequest || len(f.reviewer.asked) != 0 {
+		t.Errorf("got %+v, with %d reviews; want a refusal without a review", got, len(f.reviewer.asked))
+	}
+}
+
+// foretold are warnings that a test foretells of every export.
+type foretold []string
+
+func (f foretold) Warnings(context.Context, *mcsv1beta1.ServiceExport) []string { return f }
+
+func TestConflictsAreForetoldAndNeverRefused(t *testing.T) {
+	warning := decision.Verdict{Outcome: decision.Allowed, Warnings: []decision.Violation{{Policy: "p", Message: "note"}}}
+	for _, tc := range []struct {
+		name     string
+		op       admissionv1.Operation
+		now, was any
+		verdict  decision.Verdict
+		conflict Forecaster
+		allowed  bool
+		want     []string
+	}{
+		{"a creation", admissionv1.Create, plain, nil, warning, foretold{"conflict of x"}, true, []string{"[p] note.", "conflict of x"}},
+		{"an update", admissionv1.Update, annotated, plain, warning, foretold{"conflict of x"}, true, []string{"[p] note.", "conflict of x"}},
+		{"none", admissionv1.Create, plain, nil, warning, foretold(nil), true, []string{"[p] note."}},
+		{"nobody to foretell them", admissionv1.Create, plain, nil, warning, nil, true, []string{"[p] note."}},
+		{"what is refused has none", admissionv1.Create, plain, nil, denied, foretold{"conflict of x"}, false, nil},
+		{"a finalizer", admissionv1.Update, finalizer, plain, warning, foretold{"conflict of x"}, true, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f := &fixture{reviewer: &reviewer{verdict: tc.verdict}, conflict: tc.conflict}
+			got := f.ask(t, PathValidateServiceExport, "", request(t, tc.op, "ServiceExport", tc.now, tc.was))
+			if diff := cmp.Diff(tc.want, got.Warnings); diff != "" || got.Allowed != tc.allowed {
+				t.Errorf("allowed: %v, warnings (-want +got):\n%s", got.Allowed, diff)
+			}
+		})
+	}
+}
+
+func TestPortsThatTheServiceDoesNotHaveAreRefusedWithoutAskingAPolicy(t *testing.T) {
+	const sharing = `{"metadata":{"name":"web","namespace":"shop","annotations":{"comity.dev/export-ports":"http"}}}`
+	ports := func(names ...string) client.Object {
+		s := service(corev1.ServiceTypeClusterIP)
+		for i, name := range names {
+			s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: name, Port: int32(80 + i)})
+		}
+		return s
+	}
+	core := func(getError error, objects ...client.Object) client.Reader {
+		return fake.NewClientBuilder().WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{
+			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, into client.Object, opts ...client.GetOption) error {
+				if getError != nil {
+					return getError
+				}
+				return c.Get(ctx, key, into, opts...)
+			},
+		}).Build()
+	}
+	for _, tc := range []struct {
+		name     string
+		op       admissionv1.Operation
+		was      any
+		services client.Reader
+		code     int32
+		says     string
+		reviewed bool
+	}{
+		{"it has the port", admissionv1.Create, nil, core(nil, ports("http", "admin")), http.StatusOK, "", true},
+		{"it has not", admissionv1.Create, nil, core(nil, ports("web")), http.StatusBadRequest, `has no port named "http"; it has "web"`, false},
+		{"it does not exist yet", admissionv1.Create, nil, core(nil), http.StatusOK, "", true},
+		{"an update that names the port", admissionv1.Update, plain, core(nil, ports("web")), http.StatusBadRequest, `has no port named "http"`, false},
+		{"an update of something else reads no Service", admissionv1.Update,
+			`{"metadata":{"name":"web","namespace":"shop","annotations":{"comity.dev/export-ports":"http","x":"y"}}}`, nil, http.StatusOK, "", true},
+		{"it cannot be read", admissionv1.Create, nil, core(errors.New("timeout")), http.StatusServiceUnavailable, "the ports of its Service could not be read: timeout", false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f := &fixture{reviewer: &reviewer{verdict: decision.Verdict{Outcome: decision.Allowed}}, services: tc.services}
+			got := f.ask(t, PathValidateServiceExport, "", request(t, tc.op, "ServiceExport", sharing, tc.was))
+			if got.Result.Code != tc.code || !strings.Contains(got.Result.Message, tc.says) || (len(f.reviewer.asked) == 1) != tc.reviewed {
+				t.Errorf("answer is %+v, reviewed %d times", got.Result, len(f.reviewer.asked))
+			}
+		})
+	}
+}
+
 func TestTheReviewerGetsTheWholeRequest(t *testing.T) {
 	f := &fixture{}
 	f.ask(t, PathValidateServiceExport, "", request(t, admissionv1.Update, "ServiceExport", annotated, plain))
@@ -169,6 +280,36 @@ func TestTheReviewerGetsTheWholeRequest(t *testing.T) {
 	}}
 	if diff := cmp.Diff(want, f.reviewer.asked); diff != "" {
 		t.Errorf("request (-want +got):\n%s", diff)
+	}
+}
+
+// ending notes whether a request that it reviews has ended.
+type ending struct{ err error }
+
+func (e *ending) Review(ctx context.Context, _ facts.Request) decision.Verdict {
+	e.err = ctx.Err()
+	return denied
+}
+
+func TestARequestIsAnsweredAlsoWhileTheProcessEnds(t *testing.T) {
+	reviewed := &ending{errors.New("not reviewed")}
+	all, err := Handlers(Options{Reviewer: reviewed, Registerer: prometheus.NewRegistry()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := request(t, admissionv1.Create, "ServiceExport", plain, nil)
+	req.UID = "u"
+	body, err := json.Marshal(admissionv1.AdmissionReview{TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Request: &req})
+	if err != nil {
+		t.Fatal(err)
+	}
+	manager, stop := context.WithCancel(t.Context())
+	stop()
+	given := httptest.NewRequestWithContext(manager, http.MethodPost, PathValidateServiceExport, bytes.NewReader(body))
+	given.Header.Set("Content-Type", "application/json")
+	all[PathValidateServiceExport].ServeHTTP(httptest.NewRecorder(), given)
+	if reviewed.err != nil {
+		t.Errorf("the policies were asked with %v", reviewed.err)
 	}
 }
 
@@ -271,6 +412,21 @@ func TestServiceTurningExternalName(t *testing.T) {
 	}
 }
 
+// untried is the error of a check that could not take place.
+type untried struct{}
+
+func (untried) Error() string   { return "no process could be started" }
+func (untried) Temporary() bool { return true }
+
+func TestAnExportPolicyThatCannotBeCheckedNowMayBeTriedAgain(t *testing.T) {
+	f := &fixture{checker: checker{fmt.Errorf("p.rego:1:1: %w", untried{})}}
+	policy := &policyv1alpha1.ExportPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: policyv1alpha1.ExportPolicySpec{Rego: "x"}}
+	got := f.ask(t, PathValidateExportPolicy, "", request(t, admissionv1.Create, "ExportPolicy", policy, nil))
+	if got.Allowed || got.Result.Code != http.StatusServiceUnavailable || !strings.Contains(got.Result.Message, "try again") {
+		t.Errorf("got %+v", got.Result)
+	}
+}
+
 func TestExportPolicyMustCompile(t *testing.T) {
 	policy := func(rego string) *policyv1alpha1.ExportPolicy {
 		return &policyv1alpha1.ExportPolicy{ObjectMeta: metav1.ObjectMeta{Name: "mine"}, Spec: policyv1alpha1.ExportPolicySpec{Rego: rego}}
@@ -287,7 +443,7 @@ func TestExportPolicyMustCompile(t *testing.T) {
 		{"without a checker all are stored", admissionv1.Create, policy("x"), nil, nil, ""},
 		{
 			"one that does not is refused, with the place", admissionv1.Create, policy("x"), nil, bad,
-			"ExportPolicy mine cannot be used:\nmine.rego:3:1: unexpected token\nRemedy: correct what the lines above name (mine.rego:row:column is a place in spec.rego); the version in use stays in use",
+			"ExportPolicy mine cannot be used:\nmine.rego:3:1: unexpected token\nRemedy: correct what the lines above name (mine.rego:row:column is a place in spec.rego); nothing that is stored was changed",
 		},
 		{"an update that leaves the spec alone passes", admissionv1.Update, policy("x"), policy("x"), bad, ""},
 		{"a deletion passes", admissionv1.Delete, nil, policy("x"), bad, ""},
@@ -298,6 +454,46 @@ func TestExportPolicyMustCompile(t *testing.T) {
 			got := (&fixture{checker: tc.checker}).ask(t, PathValidateExportPolicy, "", req)
 			if diff := cmp.Diff(tc.want, got.Result.Message); diff != "" || got.Allowed != (tc.want == "") {
 				t.Errorf("allowed %v, message (-want +got):\n%s", got.Allowed, diff)
+			}
+		})
+	}
+}
+
+// previewer notes of which policies a preview was made.
+type previewer struct{ of []string }
+
+func (p *previewer) Preview(_ context.Context, policy *policyv1alpha1.ExportPolicy) []string {
+	p.of = append(p.of, policy.Name)
+	return []string{"would withdraw\n1 export"}
+}
+
+func TestThePreviewOfAnExportPolicyIsInTheWarnings(t *testing.T) {
+	policy := func(rego string) *policyv1alpha1.ExportPolicy {
+		return &policyv1alpha1.ExportPolicy{ObjectMeta: metav1.ObjectMeta{Name: "mine"}, Spec: policyv1alpha1.ExportPolicySpec{Rego: rego}}
+	}
+	dying := policy("x")
+	dying.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
+	for _, tc := range []struct {
+		name     string
+		op       admissionv1.Operation
+		now, was any
+		checker  checker
+		want     []string
+	}{
+		{"of one that is created", admissionv1.Create, policy("x"), nil, checker{}, []string{"would withdraw 1 export"}},
+		{"of one that is changed", admissionv1.Update, policy("y"), policy("x"), checker{}, []string{"would withdraw 1 export"}},
+		{"not of one whose spec stays", admissionv1.Update, policy("x"), policy("x"), checker{}, nil},
+		{"not of one that is refused", admissionv1.Create, policy("x"), nil, checker{errors.New("x")}, nil},
+		{"not of one that is being deleted", admissionv1.Update, dying, policy("y"), checker{}, nil},
+		{"not of a deletion", admissionv1.Delete, nil, policy("x"), checker{}, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			req := request(t, tc.op, "ExportPolicy", tc.now, tc.was)
+			req.Namespace, req.Name = "", "mine"
+			p := &previewer{}
+			got := (&fixture{checker: tc.checker, preview: p}).ask(t, PathValidateExportPolicy, "", req)
+			if diff := cmp.Diff(tc.want, got.Warnings); diff != "" || len(p.of) != len(tc.want) {
+				t.Errorf("%d previews, warnings (-want +got):\n%s", len(p.of), diff)
 			}
 		})
 	}
@@ -358,7 +554,7 @@ func TestAnswersAreMeasuredByOutcome(t *testing.T) {
 }
 
 func TestWithoutAReviewerThereAreNoWebhooks(t *testing.T) {
-	if _, err := hooks(Options{}); err == nil {
+	if _, err := Handlers(Options{}); err == nil {
 		t.Error("no error; a webhook that asks nobody would have to guess")
 	}
 }

@@ -1,13 +1,15 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package controller loads the ExportPolicies into the engine.
+// Package controller loads the ExportPolicies into the engine and writes their status.
 //
-// It takes ExportPolicies from the manager's cache, loads all of them into the
-// engine on every replica, and gives each a condition Compiled, written by the
-// leader alone and only on change, with an event for each transition. It decides
-// nothing on exports; it calls Options.Changed when verdicts may change. It is apart
-// from package engine because the engine knows no cluster. DESIGN.md, section 3.
+// It takes ExportPolicies from the manager's cache and loads all of them into the
+// engine on every replica, with the exceptions that are in force; when one ends, it
+// loads them again. The leader alone writes the conditions Compiled and InForce, and
+// what audits found, only on change. Every replica reports what failed in its own
+// evaluations, as condition Evaluated. The package decides nothing on exports; it calls
+// Options.Changed when verdicts may change. It is apart from package engine because the
+// engine knows neither a cluster nor a clock.
 package controller
 
 import (
@@ -16,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -31,6 +34,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/comity-mcs/comity/policies/engine"
+	"github.com/comity-mcs/comity/policies/findings"
+	"github.com/comity-mcs/comity/policies/replicas"
 	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
@@ -53,8 +58,16 @@ type Options struct {
 	Changed func()
 	// Elected is closed when this replica leads; the manager's when nil.
 	Elected <-chan struct{}
-	// Clock stamps conditions; the real one when nil.
-	Clock clock.PassiveClock
+	// Clock stamps conditions and ends exceptions; the real one when nil.
+	Clock clock.Clock
+	// Findings are what audits found, for the status; it shows none when nil. They are
+	// complete only on the leader.
+	Findings *findings.Findings
+	// Replicas state what each replica enforces; there is no condition InForce when nil.
+	Replicas *replicas.Replicas
+	// StatusInterval is how often the status of one policy is written at most, but for
+	// the condition Compiled; DefaultStatusInterval when 0.
+	StatusInterval time.Duration
 	// Recorder takes events; one of the manager's when nil.
 	Recorder events.EventRecorder
 }
@@ -79,28 +92,62 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	if o.Recorder == nil {
 		o.Recorder = mgr.GetEventRecorder(fieldOwner)
 	}
+	if o.StatusInterval == 0 {
+		o.StatusInterval = DefaultStatusInterval
+	}
+	r := newReconciler(mgr.GetClient(), o)
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("exportpolicy").
 		WithOptions(controller.Options{NeedLeaderElection: ptr.To(false)}).
 		Watches(&v1alpha1.ExportPolicy{}, handler.EnqueueRequestsFromMapFunc(
 			func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{all} })).
-		WatchesRawSource(source.Func(o.begin)).
-		Complete(&reconciler{client: mgr.GetClient(), options: o})
+		WatchesRawSource(source.Func(r.begin)).
+		Complete(r)
 }
 
-// all is the only key of the queue: policies are loaded together, so changes
-// that come at once are one load.
-var all = reconcile.Request{NamespacedName: types.NamespacedName{Name: "all"}}
+// The keys of the queue. Policies are loaded together, so changes that come at once
+// are one load; evaluations that fail in quick succession are one report.
+var (
+	all      = reconcile.Request{NamespacedName: types.NamespacedName{Name: "all"}}
+	failures = reconcile.Request{NamespacedName: types.NamespacedName{Name: "failures"}}
+)
 
 // begin requests the first load, which is needed even without any policy, and one
-// more when this replica becomes the leader and has to write statuses.
-func (o Options) begin(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+// more when this replica becomes the leader and has to write statuses, when an exception
+// ends, and after a change of findings. It requests a report after a failure, at most one
+// for each reportInterval.
+func (r *reconciler) begin(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	o := r.options
 	queue.Add(all)
+	go r.awaitEnds(ctx, queue)
+	go o.loadUntried(ctx, queue)
 	go func() {
 		select {
 		case <-ctx.Done():
+			return
 		case <-o.Elected:
 			queue.Add(all)
+		}
+		if o.Findings == nil {
+			return
+		}
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-o.Findings.Changed():
+				queue.AddAfter(all, findingsInterval)
+			}
+		}
+	}()
+	go func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-o.Engine.Failed():
+				queue.AddAfter(failures, reportInterval)
+			}
 		}
 	}()
 	return nil
@@ -115,13 +162,31 @@ func (o Options) leads() bool {
 	}
 }
 
+// reconciler has fields without a lock: only Reconcile uses them, which never runs twice
+// at once.
 type reconciler struct {
 	client  client.Client
 	options Options
+	// ends holds when the next exception ends, once that changed.
+	ends chan time.Time
+	// reported is what was reported of the failures of each policy, by name.
+	reported map[string]int64
+	// written is when the status of each policy was last written, by name.
+	written map[string]time.Time
+	// reviewing is since when the exports are reviewed with the policies in use.
+	reviewing review
 }
 
-// Reconcile loads all policies and, on the leader, writes the result of each.
-func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+func newReconciler(c client.Client, o Options) *reconciler {
+	return &reconciler{client: c, options: o, ends: make(chan time.Time, 1), reported: map[string]int64{}, written: map[string]time.Time{}}
+}
+
+// Reconcile loads all policies and, on the leader, writes the result of each. For
+// the other key it reports failures.
+func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	if request == failures {
+		return r.reportFailures(ctx)
+	}
 	var list v1alpha1.ExportPolicyList
 	if err := r.client.List(ctx, &list); err != nil {
 		return reconcile.Result{}, fmt.Errorf("list ExportPolicies: %w", err)
@@ -131,10 +196,30 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	slices.SortFunc(list.Items, func(a, b v1alpha1.ExportPolicy) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
-	policies := make([]engine.Policy, len(list.Items))
-	for i := range list.Items {
-		policies[i] = fromObject(&list.Items[i])
+	results := r.load(ctx, list.Items)
+	if !r.options.leads() {
+		return reconcile.Result{}, nil
 	}
+	seen := r.observe(ctx)
+	again := earlier(r.nextForgotten(list.Items), seen.again)
+	var errs []error
+	for i := range results {
+		wait, err := r.report(ctx, &list.Items[i], results[i], seen)
+		again = earlier(again, wait)
+		errs = append(errs, err, r.forgetFailures(ctx, &list.Items[i]))
+	}
+	return reconcile.Result{RequeueAfter: again}, errors.Join(errs...)
+}
+
+// load loads the policies with the exceptions that are in force now, and states which
+// this replica enforces.
+func (r *reconciler) load(ctx context.Context, objects []v1alpha1.ExportPolicy) []engine.Result {
+	now := r.options.Clock.Now()
+	policies := make([]engine.Policy, len(objects))
+	for i := range objects {
+		policies[i] = engine.FromObject(&objects[i], now)
+	}
+	r.awaitEnd(objects, now)
 
 	before := r.options.Engine.Digest()
 	results := r.options.Engine.Load(policies)
@@ -142,34 +227,38 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		ctrl.LoggerFrom(ctx).Info("the policies in use changed", "policies", len(policies), logDigest, after)
 		r.options.Changed()
 	}
-	if !r.options.leads() {
-		return reconcile.Result{}, nil
+	if r.options.Replicas != nil {
+		enforced := map[string]string{}
+		for _, result := range results {
+			if result.Err == nil {
+				enforced[result.Name] = result.Digest
+			}
+		}
+		r.options.Replicas.State(enforced)
 	}
-	var errs []error
-	for i := range results {
-		errs = append(errs, r.report(ctx, &list.Items[i], results[i]))
-	}
-	return reconcile.Result{}, errors.Join(errs...)
+	return results
 }
 
-func fromObject(policy *v1alpha1.ExportPolicy) engine.Policy {
-	p := engine.Policy{
-		Name:        policy.Name,
-		Module:      policy.Spec.Rego,
-		Enforcement: policy.Spec.Enforcement,
-		Match:       policy.Spec.Match,
+// earlier is the shorter wait; zero is none.
+func earlier(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return max(a, b)
 	}
-	if policy.Spec.Parameters != nil {
-		p.Params = policy.Spec.Parameters.Raw
-	}
-	return p
+	return min(a, b)
 }
 
 // Checker checks for the webhook whether a policy could be used.
-type Checker struct{ Engine *engine.Engine }
+type Checker struct {
+	Engine *engine.Engine
+	// Clock says which exceptions are over; the real one when nil.
+	Clock clock.PassiveClock
+}
 
 // Check is nil for a policy that compiles. Otherwise the error has lines of
 // file:row:column and message, as in the condition Compiled.
 func (c Checker) Check(policy *v1alpha1.ExportPolicy) error {
-	return c.Engine.Check(fromObject(policy))
+	if c.Clock == nil {
+		c.Clock = clock.RealClock{}
+	}
+	return c.Engine.Check(engine.FromObject(policy, c.Clock.Now()))
 }

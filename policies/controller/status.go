@@ -6,6 +6,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -19,22 +20,69 @@ import (
 
 	"github.com/comity-mcs/comity/policies/engine"
 	"github.com/comity-mcs/comity/policies/v1alpha1"
+	"github.com/comity-mcs/comity/sync/model"
 )
 
-const (
-	// maxNote is the API server's limit on the note of an event, in bytes, and
-	// maxMessage its limit on the message of a condition.
-	maxNote    = 1024
-	maxMessage = 32768
-)
+// maxMessage is the API server's limit on the message of a condition, in bytes.
+const maxMessage = 32768
 
-// report writes the status of a policy if it changed.
-func (r *reconciler) report(ctx context.Context, policy *v1alpha1.ExportPolicy, result engine.Result) error {
+// report writes the status of a policy if it changed. It returns when to do so again,
+// because that is too early or a replica lags; zero for after the next event.
+func (r *reconciler) report(ctx context.Context, policy *v1alpha1.ExportPolicy, result engine.Result, seen observed) (time.Duration, error) {
 	log := ctrl.LoggerFrom(ctx).WithValues(logPolicy, policy.Name)
-	status := r.status(policy, result)
-	if equality.Semantic.DeepEqual(policy.Status, status) {
-		return nil
+	now := r.options.Clock.Now()
+	status := r.status(policy, result, seen)
+	compiled := status.Conditions[0]
+	again := time.Duration(0)
+	if lags(status) {
+		again = recountInterval
 	}
+	urgent := !isStored(policy, compiled) || policy.Status.Digest != status.Digest
+	if !urgent {
+		if isReported(policy, status) {
+			return again, nil
+		}
+		if wait := r.options.StatusInterval - now.Sub(r.written[policy.Name]); wait > 0 && wait <= r.options.StatusInterval {
+			return earlier(wait, again), nil
+		}
+	}
+	switch err := r.apply(ctx, policy, status, fieldOwner); {
+	case isOutdated(err):
+		log.V(1).Info("the policy changed meanwhile; waiting for its new version")
+		return 0, nil
+	case err != nil:
+		return 0, err
+	}
+	r.written[policy.Name] = now
+	if urgent {
+		r.recordEvent(policy, compiled)
+		log.Info("policy status changed", logReason, compiled.Reason, logDigest, status.Digest)
+	}
+	return again, nil
+}
+
+// isStored reports whether a condition is stored as it should be.
+func isStored(policy *v1alpha1.ExportPolicy, wanted metav1.Condition) bool {
+	stored := meta.FindStatusCondition(policy.Status.Conditions, wanted.Type)
+	return stored != nil && equality.Semantic.DeepEqual(*stored, wanted)
+}
+
+// isReported reports whether what the leader writes is stored as it should be.
+func isReported(policy *v1alpha1.ExportPolicy, wanted v1alpha1.ExportPolicyStatus) bool {
+	for _, condition := range wanted.Conditions {
+		if !isStored(policy, condition) {
+			return false
+		}
+	}
+	return policy.Status.Digest == wanted.Digest &&
+		equality.Semantic.DeepEqual(policy.Status.Matched, wanted.Matched) &&
+		equality.Semantic.DeepEqual(policy.Status.Violations, wanted.Violations)
+}
+
+// apply applies the fields of the status that owner has. The status belongs to
+// exactly this version of the object: an outdated cache must not cause the same
+// transition, and its event, twice.
+func (r *reconciler) apply(ctx context.Context, policy *v1alpha1.ExportPolicy, status v1alpha1.ExportPolicyStatus, owner string) error {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&status)
 	if err != nil {
 		return fmt.Errorf("convert the status of ExportPolicy %s: %w", policy.Name, err)
@@ -42,48 +90,64 @@ func (r *reconciler) report(ctx context.Context, policy *v1alpha1.ExportPolicy, 
 	u := &unstructured.Unstructured{Object: map[string]any{"status": content}}
 	u.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ExportPolicy"))
 	u.SetName(policy.Name)
-	// The status belongs to exactly this version of the object: an outdated cache
-	// must not cause the same transition, and its event, twice.
 	u.SetUID(policy.UID)
 	u.SetResourceVersion(policy.ResourceVersion)
-	err = r.client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(fieldOwner), client.ForceOwnership)
-	switch {
-	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		log.V(1).Info("the policy changed meanwhile; waiting for its new version")
-		return nil
-	case err != nil:
+	if err := r.client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(owner), client.ForceOwnership); err != nil {
 		return fmt.Errorf("apply the status of ExportPolicy %s: %w", policy.Name, err)
 	}
-	r.recordEvent(policy, status.Conditions[0])
-	log.Info("policy status changed", logReason, status.Conditions[0].Reason, logDigest, status.Digest)
 	return nil
 }
 
-// status is the status that a policy should have. A condition whose status stays
-// keeps its time.
-func (r *reconciler) status(policy *v1alpha1.ExportPolicy, result engine.Result) v1alpha1.ExportPolicyStatus {
-	compiled := metav1.Condition{
-		Type:               v1alpha1.ConditionCompiled,
-		Status:             metav1.ConditionTrue,
-		Reason:             v1alpha1.ReasonCompiled,
-		Message:            "The policy is in use.",
-		ObservedGeneration: policy.Generation,
-		// As the API server stores it, or the comparison would never be equal.
-		LastTransitionTime: metav1.NewTime(r.options.Clock.Now()).Rfc3339Copy(),
+// isOutdated reports whether the object was changed or deleted since it was read.
+func isOutdated(err error) bool { return apierrors.IsConflict(err) || apierrors.IsNotFound(err) }
+
+// status is the status that a policy should have, as far as the leader writes it. The
+// first condition is Compiled.
+func (r *reconciler) status(policy *v1alpha1.ExportPolicy, result engine.Result, seen observed) v1alpha1.ExportPolicyStatus {
+	status := v1alpha1.ExportPolicyStatus{Conditions: []metav1.Condition{r.compiled(policy, result)}, Digest: result.Digest}
+	if inForce, known := r.inForce(policy, result, seen); known {
+		status.Conditions = append(status.Conditions, inForce)
 	}
-	if result.Err != nil {
-		used := "It is not in use."
-		if result.Digest != "" {
-			used = "Its last version that compiled stays in use."
+	for i := range status.Conditions {
+		c := &status.Conditions[i]
+		if !c.LastTransitionTime.IsZero() {
+			continue // it is stored, and stays
 		}
-		compiled.Status = metav1.ConditionFalse
-		compiled.Reason = v1alpha1.ReasonCompileError
-		compiled.Message = truncate(result.Err.Error(), maxMessage-len(used)-1) + "\n" + used
+		c.ObservedGeneration = policy.Generation
+		// As the API server stores it, or the comparison would never be equal. A condition
+		// whose status stays keeps its time.
+		c.LastTransitionTime = metav1.NewTime(r.options.Clock.Now()).Rfc3339Copy()
+		if old := meta.FindStatusCondition(policy.Status.Conditions, c.Type); old != nil && old.Status == c.Status {
+			c.LastTransitionTime = old.LastTransitionTime
+		}
 	}
-	if old := meta.FindStatusCondition(policy.Status.Conditions, compiled.Type); old != nil && old.Status == compiled.Status {
-		compiled.LastTransitionTime = old.LastTransitionTime
+	status.Matched, status.Violations = policy.Status.Matched, policy.Status.Violations
+	if seen.findings != nil {
+		status.Matched, status.Violations = found(seen.findings.Of(policy.Name))
 	}
-	return v1alpha1.ExportPolicyStatus{Conditions: []metav1.Condition{compiled}, Digest: result.Digest}
+	return status
+}
+
+// compiled is the condition Compiled. It names the exceptions that are over.
+func (r *reconciler) compiled(policy *v1alpha1.ExportPolicy, result engine.Result) metav1.Condition {
+	if result.Err == nil {
+		return metav1.Condition{
+			Type: v1alpha1.ConditionCompiled, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonCompiled,
+			Message: "The policy is in use." + over(policy.Spec.Exceptions, r.options.Clock.Now()),
+		}
+	}
+	used := "It is not in use."
+	switch e := policy.Spec.Enforcement; {
+	case e == v1alpha1.Warn || e == v1alpha1.Audit:
+	case policy.Spec.Stage == v1alpha1.StageImport:
+		used += " Imports that it matches are not evaluated: what is imported stays, and nothing new is imported."
+	default:
+		used += " Exports that it matches are not evaluated: requests are refused, what is published stays, and nothing new is published."
+	}
+	return metav1.Condition{
+		Type: v1alpha1.ConditionCompiled, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonCompileError,
+		Message: model.Bound(result.Err.Error(), maxMessage-len(used)-1) + "\n" + used,
+	}
 }
 
 // recordEvent records an event if the condition changed its status.
@@ -96,21 +160,5 @@ func (r *reconciler) recordEvent(policy *v1alpha1.ExportPolicy, now metav1.Condi
 	if now.Status != metav1.ConditionTrue {
 		kind = corev1.EventTypeWarning
 	}
-	r.options.Recorder.Eventf(policy, nil, kind, now.Reason, now.Type, "%s", truncate(now.Message, maxNote))
-}
-
-// truncate cuts text to at most size bytes, between characters.
-func truncate(text string, size int) string {
-	const more = "..."
-	if len(text) <= size {
-		return text
-	}
-	cut := 0
-	for i := range text {
-		if i > size-len(more) {
-			break
-		}
-		cut = i
-	}
-	return text[:cut] + more
+	r.options.Recorder.Eventf(policy, nil, kind, now.Reason, now.Type, "%s", model.Bound(now.Message, model.MaxEventNote))
 }

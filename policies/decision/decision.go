@@ -12,6 +12,7 @@ package decision
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -42,7 +43,8 @@ const (
 	SubjectService Subject = "Service"
 )
 
-// Input is everything that a policy may use.
+// Input is everything that a policy may use. An evaluation of an Input that shares
+// Destinations and Peers with an earlier one need not convert them again.
 type Input struct {
 	APIVersion string    `json:"apiVersion"`
 	Operation  Operation `json:"operation"`
@@ -53,8 +55,18 @@ type Input struct {
 	Object *mcsv1beta1.ServiceExport `json:"object"`
 	// OldObject is the ServiceExport before an update of it.
 	OldObject *mcsv1beta1.ServiceExport `json:"oldObject,omitempty"`
+	// Before is the input of an audit of OldObject, for policies with spec.existing Keep:
+	// what is wrong with a published export already does not refuse an update of it. nil
+	// unless the request updates a published export. Policies do not see it.
+	Before *Input `json:"-"`
+	// Published is true if the export is published in the exchange, so that other clusters
+	// read it now.
+	Published bool `json:"published"`
 	// Service is the Service of that name, nil when it does not exist (yet).
 	Service *corev1.Service `json:"service"`
+	// Ports are those of the Service that are exported: all, or those that the
+	// annotation comity.dev/export-ports names.
+	Ports []mcsv1beta1.ServicePort `json:"ports"`
 	// Namespace is the namespace of the export, nil only if it vanished meanwhile.
 	Namespace *corev1.Namespace `json:"namespace"`
 	// Cluster is the id of the cluster that decides.
@@ -62,8 +74,71 @@ type Input struct {
 	// Scope is the scope that the export asks for, NamespaceScope the limit of its namespace.
 	Scope          Scope `json:"scope"`
 	NamespaceScope Scope `json:"namespaceScope"`
+	// EffectiveScope is where the export is published: what both allow, and its
+	// selector, if it has one.
+	EffectiveScope Scope `json:"effectiveScope"`
+	// Destinations are the members in EffectiveScope, in groups of which the namespace
+	// has the same presence and the same identity labels, in the order of their first
+	// cluster. There are few, however many members there are.
+	Destinations []Destination `json:"destinations"`
 	// Peers are the other members of the clusterset by cluster id.
 	Peers map[string]Peer `json:"peers"`
+}
+
+// Destination are clusters to which the export is published and which do not differ
+// in what they publish of the namespace.
+type Destination struct {
+	// Clusters are the ids, sorted.
+	Clusters []string `json:"clusters"`
+	// Namespace is the namespace of the export's namespace name in each of them.
+	Namespace PeerNamespace `json:"namespace"`
+}
+
+// ImportInput is everything that a policy with stage Import may use. It is asked for
+// each source cluster of each import.
+type ImportInput struct {
+	// APIVersion is InputVersion.
+	APIVersion string `json:"apiVersion"`
+	// Cluster is the id of the importing cluster, which decides.
+	Cluster string `json:"cluster"`
+	// Source is the cluster that exports.
+	Source ImportSource `json:"source"`
+	// Export is what the source cluster published.
+	Export ImportedExport `json:"export"`
+	// Namespace is the namespace of that name in the importing cluster; nil only if it
+	// vanished meanwhile.
+	Namespace *corev1.Namespace `json:"namespace"`
+
+	// Imported is true if something of the export is imported now. Policies do not see
+	// it, so that none can flap by it; it decides what `existing: Keep` keeps.
+	Imported bool `json:"-"`
+	// Unread is true while the export is not read: the source cluster was not read
+	// since this process started, or lost the record. Then Export has no more than
+	// Namespace and Name.
+	Unread bool `json:"-"`
+}
+
+// ImportSource is a member from which something is imported.
+type ImportSource struct {
+	Cluster string `json:"cluster"`
+	// Labels are those of the member's Secret in the importing cluster, which the
+	// administrator of that cluster chooses.
+	Labels map[string]string `json:"labels"`
+	// Unknown is true while Labels are not known, because the Secret is missing or
+	// refused.
+	Unknown bool `json:"-"`
+}
+
+// ImportedExport is an export as the source cluster published it.
+type ImportedExport struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Type is ClusterSetIP or Headless.
+	Type  mcsv1beta1.ServiceImportType `json:"type"`
+	Ports []mcsv1beta1.ServicePort     `json:"ports"`
+	// Labels and Annotations are those that the exporter adds to the import.
+	Labels      map[string]string `json:"labels"`
+	Annotations map[string]string `json:"annotations"`
 }
 
 // UserInfo is the user who made the request.
@@ -72,18 +147,23 @@ type UserInfo struct {
 	Groups   []string `json:"groups"`
 }
 
-// Scope is a parsed comity.dev/export-to annotation.
+// Scope is a set of clusters: a parsed comity.dev/export-to annotation, or what
+// several annotations allow.
 type Scope struct {
 	// All is true when no annotation narrows the scope.
 	All bool `json:"all"`
-	// Clusters are the listed ids, sorted.
+	// Clusters are the ids, sorted.
 	Clusters []string `json:"clusters"`
-	// Problem says why the annotation could not be read; empty when it could.
+	// Problem says why an annotation could not be read, or, of EffectiveScope, why no
+	// cluster is left; empty otherwise.
 	Problem string `json:"problem,omitempty"`
 }
 
 // Peer is another member of the clusterset.
 type Peer struct {
+	// Labels are those of the peer's Secret in this cluster, which the local
+	// administrator chooses.
+	Labels map[string]string `json:"labels"`
 	// Namespace is the peer's namespace of the export's namespace name.
 	Namespace PeerNamespace `json:"namespace"`
 }
@@ -139,8 +219,21 @@ type Verdict struct {
 	Warnings []Violation
 	// Problem says why the outcome is NotEvaluated; empty otherwise.
 	Problem string
+	// Failed are the names of the ExportPolicies that are the cause of the Problem,
+	// sorted; none if the cause is another.
+	Failed []string
 	// Digest identifies the set of policies that were evaluated.
 	Digest string
+	// Published is Input.Published of the evaluation.
+	Published bool
+	// Matched are the names of the ExportPolicies that match the export, those that
+	// cannot be used among them; sorted.
+	Matched []string
+	// Excluded are the clusters to which the export must not be published, though the
+	// Outcome is Allowed: every violation of an audit is limited to clusters. Sorted.
+	// Violations says why. They count if the Outcome is NotEvaluated, too: what a policy
+	// forbids holds whatever the rest would answer.
+	Excluded []string
 }
 
 // Violation is one objection of one policy.
@@ -155,12 +248,59 @@ type Violation struct {
 	// Message says what is wrong; Remedy what to do about it.
 	Message string
 	Remedy  string
+	// Clusters are those to which the violation is limited, sorted: in an audit only
+	// these lose the export. None: all do.
+	Clusters []string
+	// Grace is how long an export that is published stays so after the violation was
+	// first found; from the spec of the policy.
+	Grace time.Duration
+	// Softening is why a denial is among the warnings.
+	Softening Softening
+	// Exception is until when the violation is excepted, and why; empty unless
+	// Softening is ByException.
+	Exception string
 }
 
-// String is the violation for users: policy, field, what is wrong, remedy.
-func (v Violation) String() string {
+// Softening is why a denial of a policy is only a warning.
+type Softening int
+
+const (
+	// NotSoftened is a denial that denies, or what a policy itself calls a warning.
+	NotSoftened Softening = iota
+	// ByEnforcement means that spec.enforcement is Warn or Audit.
+	ByEnforcement
+	// ByExisting means that the export is published already, and spec.existing is Keep.
+	ByExisting
+	// ByException means that an exception of the policy is in force.
+	ByException
+	// ByImported means that the export is imported already, and spec.existing is Keep.
+	ByImported
+)
+
+// prefix says in a message what the softening means; empty for none.
+func (v Violation) prefix() string {
+	switch v.Softening {
+	case ByEnforcement:
+		return "would be refused: "
+	case ByExisting:
+		return "would be refused if it were not published already: "
+	case ByImported:
+		return "would be refused if it were not imported already: "
+	case ByException:
+		return "excepted " + v.Exception + ": "
+	default:
+		return ""
+	}
+}
+
+// String is the violation for users: policy, what softens it, field, what is wrong, the
+// clusters to which it is limited, remedy.
+func (v Violation) String() string { return fmt.Sprintf("[%s] %s", v.Policy, v.Description()) }
+
+// Description is String without the name of the policy.
+func (v Violation) Description() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "[%s] ", v.Policy)
+	b.WriteString(v.prefix())
 	if v.Field != "" {
 		fmt.Fprintf(&b, "%s: ", v.Field)
 	}
@@ -168,8 +308,25 @@ func (v Violation) String() string {
 	if !strings.HasSuffix(v.Message, ".") {
 		b.WriteString(".")
 	}
+	if len(v.Clusters) > 0 {
+		fmt.Fprintf(&b, " Refused for %s.", clusterList(v.Clusters))
+	}
 	if v.Remedy != "" {
 		fmt.Fprintf(&b, " Remedy: %s", v.Remedy)
 	}
 	return b.String()
+}
+
+// clusterList is "cluster b", or "clusters b, c and 90 more".
+func clusterList(ids []string) string {
+	const limit = 8
+	noun := "clusters "
+	if len(ids) == 1 {
+		noun = "cluster "
+	}
+	text := noun + strings.Join(ids[:min(limit, len(ids))], ", ")
+	if more := len(ids) - limit; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
 }

@@ -4,6 +4,7 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -11,6 +12,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/open-policy-agent/opa/v1/ast"
+
+	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
 const (
@@ -39,6 +42,9 @@ func (e *Engine) readModule(v *version, p Policy) error {
 	if err := readable(p.file(), p.Module); err != nil {
 		return err
 	}
+	if err := e.trials.of(p); err != nil {
+		return err
+	}
 	module, err := e.parse(p.file(), p.Module)
 	if err != nil {
 		return err
@@ -56,11 +62,16 @@ func (e *Engine) readModule(v *version, p Policy) error {
 	if v.sets, err = answerSets(module); err != nil {
 		return err
 	}
-	compiler, err := e.compile(map[string]*ast.Module{p.file(): module}, e.sandbox.capabilities)
+	compiler, err := e.compile(v.stage, map[string]*ast.Module{p.file(): module}, e.sandbox.capabilities)
 	if err != nil {
 		return err
 	}
-	return checkRules(compiler, v)
+	if err := checkSize(compiler, v); err != nil {
+		return err // what follows walks the types, and prints them
+	}
+	rules := reachable(compiler, v)
+	v.reads, v.whole = inputPaths(rules), needsWhole(rules)
+	return cmp.Or(checkRules(compiler, v), checkAnswer(compiler, v), checkAudit(compiler, v))
 }
 
 // readable refuses text that the parser or a reader could misunderstand, with the
@@ -71,13 +82,17 @@ func readable(file, text string) error {
 		row := 1 + strings.Count(before, "\n")
 		return fmt.Sprintf("%s:%d:%d", file, row, offset-strings.LastIndex(before, "\n"))
 	}
-	switch nul := strings.IndexByte(text, 0); {
+	nul := strings.IndexByte(text, 0)
+	bracket, deep := tooDeep(text)
+	switch {
 	case len(text) > maxModule:
 		return fmt.Errorf("%s:1:1: the module has %d bytes; expected at most %d", file, len(text), maxModule)
 	case strings.TrimSpace(text) == "":
 		return fmt.Errorf("%s:1:1: the module is empty; expected package %s<name>", file, packagePrefix)
 	case strings.HasPrefix(text, "\ufeff"):
 		return fmt.Errorf("%s:1:1: the module begins with a byte order mark; expected plain UTF-8, save it without", file)
+	case deep:
+		return fmt.Errorf("%s: %s", position(bracket), nestingProblem())
 	case nul >= 0:
 		return fmt.Errorf("%s: a NUL character; expected text", position(nul))
 	case !utf8.ValidString(text):
@@ -108,15 +123,16 @@ func (e *Engine) parse(file, text string) (module *ast.Module, err error) {
 	return module, nil
 }
 
-// compile compiles modules together with the library.
-func (e *Engine) compile(modules map[string]*ast.Module, capabilities *ast.Capabilities) (compiler *ast.Compiler, err error) {
+// compile compiles modules of one stage together with the library.
+func (e *Engine) compile(stage v1alpha1.Stage, modules map[string]*ast.Module, capabilities *ast.Capabilities) (compiler *ast.Compiler, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("the compiler failed: %v", r)
 		}
 	}()
-	all := make(map[string]*ast.Module, len(e.library)+len(modules))
-	for file, module := range e.library {
+	library := e.library[stage]
+	all := make(map[string]*ast.Module, len(library)+len(modules))
+	for file, module := range library {
 		all["comity/"+file] = module
 	}
 	for file, module := range modules {
@@ -124,11 +140,12 @@ func (e *Engine) compile(modules map[string]*ast.Module, capabilities *ast.Capab
 	}
 	compiler = ast.NewCompiler().
 		WithCapabilities(capabilities).
-		WithSchemas(e.sandbox.schemas).
+		WithSchemas(e.sandbox.schemas[stage]).
 		WithStrict(true).
 		WithDefaultRegoVersion(ast.RegoV1)
 	compiler.Compile(all)
 	if compiler.Failed() {
+		addStage(stage, compiler.Errors)
 		return nil, describe("", compiler.Errors)
 	}
 	return compiler, nil

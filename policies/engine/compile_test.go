@@ -33,7 +33,30 @@ func TestWhatDoesNotCompileIsSaidWhere(t *testing.T) {
 		"deny as a value":                    {header + "deny := {{\"msg\": \"no\"}}\n", "p.rego:3:1: deny is no set"},
 		"deny as a function":                 {header + "deny(x) := x\n", "p.rego:3:1: deny is no set"},
 		"deny with a default":                {header + "default deny := false\n", "p.rego:3:1: deny is no set"},
-		"a parameter that is not set":        {rule(`data.comity.params.p.keys[_] == "x"`), "p.rego:4:2: data.comity.params.p.keys[_] is not set"},
+		"a string in place of an object":     {header + "deny contains \"text\"\n", `p.rego:3:1: deny contains what is of type string; expected objects {"msg": ..., "field": ..., "remedy": ..., "clusters": [...]}, with strings`},
+		"a string beside an object":          {rule("true") + "\nwarn contains \"text\" if true\n", "p.rego:7:1: warn contains what is of type string"},
+		"the second rule has a string":       {rule("true") + "\ndeny contains \"text\" if true\n", "p.rego:7:1: deny contains what is of type string"},
+		"a string by way of another rule":    {header + "deny contains x if some x in complaints\n\ncomplaints contains \"text\"\n", "p.rego:3:1: deny contains what is of type string"},
+		"a list in place of an object":       {header + "deny contains [\"text\"]\n", "p.rego:3:1: deny contains what is of type array<string>"},
+		"no msg":                             {header + "deny contains {\"message\": \"no\"}\n", "p.rego:3:1: deny contains an object without msg"},
+		"a msg that is no string":            {header + "deny contains {\"msg\": [1]}\n", "p.rego:3:1: deny contains an object whose msg is of type array<number>"},
+		"a field that may be null":           {header + "deny contains {\"msg\": \"no\", \"field\": field}\n\nfield := null if input.cluster == \"a\"\n\nfield := \"x\" if input.cluster != \"a\"\n", "p.rego:3:1: deny contains an object whose field is of type any<null, string>"},
+		"a remedy that is no string":         {header + "deny contains {\"msg\": \"no\", \"remedy\": input.scope.clusters}\n", "p.rego:3:1: deny contains an object whose remedy is of type array[string]"},
+		"clusters as a string":               {header + "deny contains {\"msg\": \"no\", \"clusters\": \"b\"}\n", "p.rego:3:1: deny contains an object whose clusters is of type string; expected objects"},
+		"clusters as a set":                  {header + "deny contains {\"msg\": \"no\", \"clusters\": {\"b\"}}\n", "p.rego:3:1: deny contains an object whose clusters is of type set[string]; expected objects"},
+		"clusters that are no strings":       {header + "deny contains {\"msg\": \"no\", \"clusters\": [\"b\", 7]}\n", "p.rego:3:1: deny contains an object whose clusters is of type array<string, number>"},
+		"computed clusters, no strings":      {header + "deny contains {\"msg\": \"no\", \"clusters\": [p.port | some p in input.ports]}\n", "p.rego:3:1: deny contains an object whose clusters is of type array[number]"},
+		"no clusters":                        {header + "deny contains {\"msg\": \"no\", \"clusters\": []}\n", "p.rego:3:1: deny contains an object whose clusters is an empty list"},
+		"a user, who is absent in audits": {header + "deny contains {\"msg\": \"no\"} if not platform\n\nplatform if \"platform\" in input.userInfo.groups\n",
+			"p.rego:5:33: input.userInfo is absent when a stored export is evaluated again (an audit), so a rule that needs it would withdraw what it has admitted, " +
+				"and no rule reads input.operation; expected input.operation != \"AUDIT\" in the rules that are for requests only"},
+		"an old object, which is absent in audits": {rule(`input.oldObject.metadata.name != "x"`), "p.rego:4:8: input.oldObject is absent"},
+		"a user by another way":                    {rule(`object.get(input, ["userInfo", "username"], "") != "x"`), "p.rego:4:21: input.userInfo is absent"},
+		"a user by the name of input":              {rule("i := input\n\ti.userInfo.username != \"x\""), "p.rego:5:4: input.userInfo is absent"},
+		"a user by way of a function":              {rule(`name(input) != "x"`) + "\nname(i) := i.userInfo.username\n", "p.rego:7:14: input.userInfo is absent"},
+		"a user, with the operation in a test": {rule(`input.userInfo.username != "x"`) + "\ntest_x if input.operation == \"AUDIT\"\n",
+			"p.rego:4:8: input.userInfo is absent"},
+		"a parameter that is not set": {rule(`data.comity.params.p.keys[_] == "x"`), "p.rego:4:2: data.comity.params.p.keys[_] is not set"},
 
 		// What reaches out, differs from call to call, or cannot be stopped.
 		"the network":       {rule(`http.send({"method": "get", "url": "http://x"}).status_code == 200`), "p.rego:4:2: undefined function http.send"},
@@ -87,6 +110,21 @@ func TestWhatDoesNotCompileIsSaidWhere(t *testing.T) {
 			}
 			if err := e.Check(engine.Policy{Name: "p", Module: test.module}); err == nil || err.Error() != results[0].Err.Error() {
 				t.Errorf("Check says %v, Load said %v", err, results[0].Err)
+			}
+		})
+	}
+}
+
+func TestAModuleThatReadsTheOperationMayReadTheUser(t *testing.T) {
+	for name, body := range map[string]string{
+		"itself":                "input.operation != \"AUDIT\"\n\tinput.userInfo.username == \"eve\"",
+		"in another rule":       "not audit\n\tinput.oldObject.metadata.name != \"x\"\n}\n\naudit if {\n\tinput.operation == \"AUDIT\"",
+		"by way of the library": "not data.comity.lib.audit\n\tinput.userInfo.username == \"eve\"",
+		"by the name of input":  "i := input\n\ti.operation != \"AUDIT\"\n\ti.userInfo.username == \"eve\"",
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := newEngine(t, engine.Options{}).Check(engine.Policy{Name: "p", Module: rule(body)}); err != nil {
+				t.Error(err)
 			}
 		})
 	}

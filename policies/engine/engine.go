@@ -4,24 +4,34 @@
 // Package engine compiles policies, swaps them atomically and evaluates them. No
 // other package uses Rego or OPA.
 //
-// It takes Policies and decision.Inputs and gives Results and Verdicts. It fails
-// closed: an export that cannot be evaluated is NotEvaluated and never Allowed. A
-// policy that does not compile keeps its last good version and affects no other.
-// It reads and writes no cluster, logs nothing and has no network. What policies
-// may rely on is in policies/INPUT.md.
+// It takes Policies and decision.Inputs, or decision.ImportInputs, and gives Results
+// and Verdicts. It fails closed: an export that cannot be evaluated is NotEvaluated and
+// never Allowed. The policies of each stage are compiled and evaluated apart.
+//
+// The policies as they are stored are all that counts, and not what this process
+// loaded before, so that every replica answers alike, whenever it started. There is
+// no "last good version": a policy with enforcement Deny that cannot be used as it
+// is stored makes every export that it matches NotEvaluated, by name, unless another
+// policy denies that export. With Warn or Audit it is left out. A required policy that
+// does not exist blocks every export in the same way.
+//
+// It reads and writes no cluster, logs nothing and has no network; it counts
+// evaluations in metrics. What policies may rely on is in policies/INPUT.md.
 package engine
 
 import (
 	"fmt"
-	"maps"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/comity-mcs/comity/policies"
+	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
 // Defaults of Options.
@@ -47,16 +57,38 @@ type Options struct {
 	// MaxConcurrent bounds how many evaluations run at once, because OPA bounds
 	// no memory. Two for each CPU that Go uses when 0.
 	MaxConcurrent int
+	// Required are the names of policies that must exist. One that is not in the list
+	// that was loaded makes every export NotEvaluated, by its name.
+	Required []string
+	// Trial compiles what is compiled for the first time, before this process does. When
+	// nil this process compiles everything at once, which a hostile module can end.
+	Trial Trial
+	// Registerer takes the metrics; none does when nil.
+	Registerer prometheus.Registerer
 }
 
 // Engine holds the policies in use. All methods are safe for concurrent use.
 type Engine struct {
-	library map[string]*ast.Module
-	sandbox sandbox
-	timeout time.Duration
-	slots   chan struct{}
+	// library is what policies of each stage may use, librarySum the digest of it.
+	library    map[v1alpha1.Stage]map[string]*ast.Module
+	librarySum string
+	sandbox    sandbox
+	timeout    time.Duration
+	slots      chan struct{}
+	// failed holds one element after a failure.
+	failed chan struct{}
+	// required are the names of policies that must exist.
+	required []string
+	// opts are those of New, with defaults.
+	opts   Options
+	trials *trials
+	// terms are those that evaluations share.
+	terms   *termCache
+	metrics *metrics
 	// loading serializes Load and Check; Evaluate never waits for it.
 	loading sync.Mutex
+	// list is what was loaded last.
+	list []Policy
 	// current is nil until the first Load.
 	current atomic.Pointer[snapshot]
 }
@@ -73,23 +105,46 @@ func New(opts Options) (*Engine, error) {
 	if opts.MaxConcurrent == 0 {
 		opts.MaxConcurrent = perCPU * runtime.GOMAXPROCS(0)
 	}
+	seen, err := newMetrics(opts.Registerer)
+	if err != nil {
+		return nil, err
+	}
 	e := &Engine{
-		library: map[string]*ast.Module{},
+		library: map[v1alpha1.Stage]map[string]*ast.Module{}, librarySum: sumOf(opts.Library),
 		sandbox: newSandbox(),
 		timeout: opts.Timeout,
 		slots:   make(chan struct{}, opts.MaxConcurrent),
+		failed:  make(chan struct{}, 1),
+
+		trials:   newTrials(opts.Trial),
+		required: slices.Compact(slices.Sorted(slices.Values(opts.Required))),
+		opts:     opts,
+		terms:    newTermCache(),
+		metrics:  seen,
 	}
-	for file, text := range opts.Library {
-		module, err := e.parse(file, text)
-		if err != nil {
-			return nil, fmt.Errorf("policy library: %w", err)
-		}
-		e.library[file] = module
-	}
-	if _, err := e.compile(nil, e.sandbox.capabilities); err != nil {
+	if err := e.readLibrary(opts.Library); err != nil {
 		return nil, fmt.Errorf("policy library: %w", err)
 	}
 	return e, nil
+}
+
+// readLibrary compiles the library for each stage.
+func (e *Engine) readLibrary(library map[string]string) error {
+	whole := map[string]*ast.Module{}
+	for file, text := range library {
+		module, err := e.parse(file, text)
+		if err != nil {
+			return err
+		}
+		whole[file] = module
+	}
+	for _, stage := range stages() {
+		e.library[stage] = libraryOf(stage, whole)
+		if _, err := e.compile(stage, nil, e.sandbox.capabilities); err != nil {
+			return err
+		}
+	}
+	return checkLibrary(whole, e.library)
 }
 
 // Loaded reports whether policies, or an empty list of them, were loaded.
@@ -107,60 +162,82 @@ func (e *Engine) Digest() string {
 // Load makes these the policies in use, all at once: an evaluation sees the old
 // ones or the new ones, never some of each. It compiles here, before the swap.
 //
-// A policy that fails keeps its last good version, or is left out if it never
-// had one. Where two claim one package, the one that holds it keeps it, else the
-// one that comes first in the list. There is one Result per policy, in order.
+// A policy that fails is not in use, whatever was before; see Evaluate for what it
+// blocks. Of two with one name or one package the first in the list is used. There
+// is one Result per policy, in order.
 func (e *Engine) Load(list []Policy) []Result {
+	e.trials.prepare(list, loadTime)
 	e.loading.Lock()
 	defer e.loading.Unlock()
-	last := map[string]*version{}
+	before := map[string]*version{}
 	if snap := e.current.Load(); snap != nil {
-		last = maps.Clone(snap.versions)
+		before = snap.versions
 	}
-
-	candidates := make([]*candidate, len(list))
+	versions := make([]*version, len(list))
 	for i, policy := range list {
-		candidates[i] = e.candidate(policy, last[policy.Name])
-		// A name that comes twice must not lend its last good version twice.
-		delete(last, policy.Name)
+		versions[i] = e.load(policy, before[policy.Name])
 	}
-	assignPackages(candidates)
-	err := e.swap(candidates)
+	refuseRepetitions(versions)
+	versions = e.swap(e.addMissing(versions))
+	e.list = slices.Clone(list)
 
-	results := make([]Result, len(candidates))
-	for i, c := range candidates {
-		if err != nil && c.use != c.last {
-			// Each compiled alone, so this is a fault of the engine's. What was in
-			// use stays in use, as a whole.
-			c.use, c.err = c.last, fmt.Errorf("the policies do not compile together: %w", err)
-		}
-		results[i] = c.result()
+	results := make([]Result, len(list))
+	for i := range list {
+		results[i] = versions[i].result()
 	}
 	return results
 }
 
-// swap puts what the candidates use in the place of what is in use, unless that
-// is the same: most loads are after a change of a policy's status alone.
-func (e *Engine) swap(candidates []*candidate) error {
-	used := map[string]*version{}
-	for _, c := range candidates {
-		if c.use != nil {
-			used[c.name] = c.use
+// addMissing appends a version for every required policy that is not there: it
+// matches every export and can never be used.
+func (e *Engine) addMissing(versions []*version) []*version {
+	for _, name := range e.required {
+		if !slices.ContainsFunc(versions, func(v *version) bool { return v.name == name }) {
+			versions = append(versions, &version{name: name, err: errMissing, enforcement: v1alpha1.Deny})
 		}
 	}
-	if snap := e.current.Load(); snap != nil && maps.Equal(snap.versions, used) {
-		return nil
+	return versions
+}
+
+// load is the version of a policy, which is compiled only if it is not the one that
+// is loaded. It always gives a version; one that failed knows why.
+func (e *Engine) load(policy Policy, before *version) *version {
+	if before != nil && before.err == nil && before.source == policy.source() {
+		return before
 	}
-	snap, err := e.build(used)
-	if err == nil {
-		e.current.Store(snap)
+	v, err := e.version(policy)
+	if err != nil {
+		return v.unusable(err)
 	}
-	return err
+	return v
+}
+
+// swap puts the versions in the place of what is in use, unless that is the same:
+// most loads are after a change of a policy's status alone. It returns what is in
+// use now.
+func (e *Engine) swap(versions []*version) []*version {
+	digest := digestOf(versions)
+	if snap := e.current.Load(); snap != nil && snap.digest == digest {
+		return versions
+	}
+	snap, err := e.build(versions)
+	if err != nil {
+		// Each compiled alone, so this is a fault of the engine's. Then none is used.
+		err = fmt.Errorf("the policies do not compile together: %w", err)
+		for i, v := range versions {
+			versions[i] = v.unusable(err)
+		}
+		snap = newSnapshots(versions)
+	}
+	before := e.current.Swap(snap)
+	e.metrics.forget(before, snap)
+	return versions
 }
 
 // Check gives the error that Load would give for a policy that is added to the
 // policies in use, or replaces the one of its name. It changes nothing.
 func (e *Engine) Check(policy Policy) error {
+	e.trials.prepare([]Policy{policy}, checkTime)
 	e.loading.Lock()
 	defer e.loading.Unlock()
 	v, err := e.version(policy)
@@ -169,7 +246,7 @@ func (e *Engine) Check(policy Policy) error {
 	}
 	if snap := e.current.Load(); snap != nil {
 		for name, other := range snap.versions {
-			if name != policy.Name && other.pkg == v.pkg {
+			if name != policy.Name && other.err == nil && other.pkg == v.pkg {
 				return samePackage(v, other)
 			}
 		}
@@ -177,75 +254,25 @@ func (e *Engine) Check(policy Policy) error {
 	return nil
 }
 
-// candidate is one policy while Load decides which version of it to use.
-type candidate struct {
-	name string
-	// last is the version in use until now; nil if none.
-	last *version
-	// use is the version to be used from now on; nil if none.
-	use *version
-	// err says why use is not the version that was given.
-	err error
-}
-
-func (e *Engine) candidate(policy Policy, last *version) *candidate {
-	c := &candidate{name: policy.Name, last: last}
-	if last != nil && last.source == policy.source() {
-		c.use = last
-		return c
-	}
-	if c.use, c.err = e.version(policy); c.err != nil {
-		c.use = last
-	}
-	return c
-}
-
-func (c *candidate) result() Result {
-	result := Result{Name: c.name, Err: c.err}
-	if c.use != nil {
-		result.Digest = c.use.digest
-	}
-	return result
-}
-
-// precedence is the order in which packages are assigned: first to policies that
-// have theirs already, then to those that change their package, then to new ones.
-func (c *candidate) precedence() int {
-	switch {
-	case c.last != nil && c.use.pkg == c.last.pkg:
-		return 0
-	case c.last != nil:
-		return 1
-	default:
-		return 2
-	}
-}
-
-// assignPackages assigns every package to one policy. A policy that loses its
-// package falls back to its last version, which needs a package too, so the
-// assignment starts again. That happens at most once to each policy, so it ends.
-func assignPackages(candidates []*candidate) {
-	for again := true; again; {
-		again = assignOnce(candidates)
-	}
-}
-
-func assignOnce(candidates []*candidate) (again bool) {
-	holders := map[string]*candidate{}
-	for precedence := range 3 {
-		for _, c := range candidates {
-			if c.use == nil || c.precedence() != precedence {
-				continue
-			}
-			if holder, taken := holders[c.use.pkg]; taken {
-				c.err = samePackage(c.use, holder.use)
-				c.use = c.last
-				return true
-			}
-			holders[c.use.pkg] = c
+// refuseRepetitions makes every version unusable whose name or package an earlier
+// one has.
+func refuseRepetitions(versions []*version) {
+	names, packages := map[string]bool{}, map[string]*version{}
+	for i, v := range versions {
+		if names[v.name] {
+			versions[i] = v.unusable(fmt.Errorf("policy %s is in the list twice", v.name))
+			continue
 		}
+		names[v.name] = true
+		if v.err != nil {
+			continue
+		}
+		if holder := packages[v.pkg]; holder != nil {
+			versions[i] = v.unusable(samePackage(v, holder))
+			continue
+		}
+		packages[v.pkg] = v
 	}
-	return false
 }
 
 func samePackage(v, holder *version) error {

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
@@ -48,7 +49,10 @@ func TestNoExportIsNotEvaluated(t *testing.T) {
 
 func TestTheBaselineAnswers(t *testing.T) {
 	scoped := func(ids ...string) func(*decision.Input) {
-		return func(in *decision.Input) { in.Scope = decision.Scope{Clusters: ids} }
+		return func(in *decision.Input) {
+			in.Scope = decision.Scope{Clusters: ids}
+			in.EffectiveScope = in.Scope
+		}
 	}
 	tests := map[string]struct {
 		change     func(*decision.Input)
@@ -74,20 +78,36 @@ func TestTheBaselineAnswers(t *testing.T) {
 			outcome:    decision.Denied,
 			violations: []string{"export-scope ScopeNotAllowed"},
 		},
-		"an unknown cluster of a stored export is warned of": {
+		"an unknown cluster of an export that is merely stored is refused": {
 			change: func(in *decision.Input) {
 				scoped("b", "x")(in)
 				in.Operation, in.UserInfo = decision.Audit, nil
 			},
+			outcome:    decision.Denied,
+			violations: []string{"export-scope ScopeNotAllowed"},
+		},
+		"an unknown cluster of a published export is warned of": {
+			change: func(in *decision.Input) {
+				scoped("b", "x")(in)
+				in.Operation, in.UserInfo, in.Published = decision.Audit, nil, true
+			},
 			outcome:  decision.Allowed,
 			warnings: []string{"export-scope ScopeNotAllowed"},
 		},
-		"a namespace of another owner is refused": {
+		"a namespace of another owner, in a cluster that the export names, is refused": {
 			change: func(in *decision.Input) {
+				scoped("b")(in)
 				in.Namespace.Labels["comity.dev/identity"] = "shop-2"
 			},
 			outcome:    decision.Denied,
-			violations: []string{"namespace-sameness NamespaceMismatch", "namespace-sameness NamespaceMismatch"},
+			violations: []string{"namespace-sameness NamespaceMismatch"},
+		},
+		"a namespace of another owner, in clusters that nobody named, is warned of": {
+			change: func(in *decision.Input) {
+				in.Namespace.Labels["comity.dev/identity"] = "shop-2"
+			},
+			outcome:  decision.Allowed,
+			warnings: []string{"namespace-sameness NamespaceMismatch"}, // of both in one
 		},
 		"a named cluster without the namespace is warned of": {
 			change: func(in *decision.Input) {
@@ -131,6 +151,7 @@ func TestTheBaselineAnswers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			in := request("b", "c")
 			test.change(&in)
+			in.Destinations = destinations(in)
 			verdict := e.Evaluate(t.Context(), in)
 			if verdict.Outcome != test.outcome {
 				t.Errorf("outcome %s, expected %s: %+v", verdict.Outcome, test.outcome, verdict)
@@ -162,16 +183,28 @@ func TestWhatFailsDoesNotAllow(t *testing.T) {
 			"policy faulty: it took too long",
 		},
 		"an object without msg": {
-			"true\n}\n\ndeny contains {\"message\": \"no\"} if {\n\ttrue",
-			`policy faulty: deny holds {"message": "no"} without msg`,
+			"true\n}\n\ndeny contains x if {\n\tx := json.unmarshal(`{\"message\": \"no\"}`)",
+			`policy faulty: deny contains {"message": "no"}, which has no msg`,
 		},
 		"a message that is no string": {
-			"true\n}\n\ndeny contains {\"msg\": [1]} if {\n\ttrue",
-			`policy faulty: deny holds msg [1]; expected a string`,
+			"true\n}\n\ndeny contains {\"msg\": x} if {\n\tx := json.unmarshal(`[1]`)",
+			`policy faulty: deny contains an object whose msg is [1]; expected objects`,
+		},
+		"clusters that are none": {
+			"true\n}\n\ndeny contains {\"msg\": \"no\", \"clusters\": x} if {\n\tx := [id | some id in input.scope.clusters]",
+			`policy faulty: deny contains an object whose clusters is an empty list; expected objects`,
+		},
+		"clusters that are no strings": {
+			"true\n}\n\ndeny contains {\"msg\": \"no\", \"clusters\": x} if {\n\tx := json.unmarshal(`[\"b\", 7]`)",
+			`policy faulty: deny contains an object whose clusters has the element 7; expected objects`,
+		},
+		"clusters that are no list": {
+			"true\n}\n\ndeny contains {\"msg\": \"no\", \"clusters\": x} if {\n\tx := json.unmarshal(`\"b\"`)",
+			`policy faulty: deny contains an object whose clusters is "b"; expected objects`,
 		},
 		"a string in place of an object": {
-			"true\n}\n\ndeny contains \"no\" if {\n\ttrue",
-			`policy faulty: deny holds "no"; expected objects`,
+			"true\n}\n\ndeny contains x if {\n\tx := input.object.metadata.labels.app",
+			`policy faulty: deny contains "db"; expected objects`,
 		},
 	}
 	for name, test := range tests {
@@ -181,6 +214,25 @@ func TestWhatFailsDoesNotAllow(t *testing.T) {
 			verdict := e.Evaluate(t.Context(), request())
 			if verdict.Outcome != decision.NotEvaluated || !strings.HasPrefix(verdict.Problem, test.problem) {
 				t.Errorf("got %+v\nexpected NotEvaluated, %q...", verdict, test.problem)
+			}
+			if diff := cmp.Diff([]string{"faulty"}, verdict.Failed); diff != "" {
+				t.Errorf("the cause (-want +got):\n%s", diff)
+			}
+			e.Evaluate(t.Context(), request())
+			select {
+			case <-e.Failed():
+			default:
+				t.Error("nothing says that a policy failed")
+			}
+			want := map[string]engine.Failure{"faulty": {
+				Count: 2, Object: "ServiceExport shop/db", Operation: decision.Create, Message: strings.TrimPrefix(verdict.Problem, "policy faulty: "),
+			}}
+			if diff := cmp.Diff(want, e.Failures()); diff != "" {
+				t.Errorf("failures (-want +got):\n%s", diff)
+			}
+			e.Load([]engine.Policy{denying("faulty", "no", "false")})
+			if failures := e.Failures(); len(failures) != 0 {
+				t.Errorf("failures of a version that is no more: %v", failures)
 			}
 		})
 	}
@@ -230,6 +282,58 @@ func TestEnforcementAndMatch(t *testing.T) {
 				t.Errorf("got %+v", verdict)
 			}
 		})
+	}
+}
+
+func TestAnUpdateMatchesByTheLabelsBeforeItToo(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		now, was string // value of label app; "" for none
+		outcome  decision.Outcome
+	}{
+		{"a label that is dropped", "", "db", decision.Denied},
+		{"a label that is changed", "web", "db", decision.Denied},
+		{"a label that is set", "db", "", decision.Denied},
+		{"a label that stays", "db", "db", decision.Denied},
+		{"a label that never was there", "web", "", decision.Allowed},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			labeled := func(value string) *mcsv1beta1.ServiceExport {
+				export := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db"}}
+				if value != "" {
+					export.Labels = map[string]string{"app": value}
+				}
+				return export
+			}
+			in := request()
+			in.Operation, in.Object, in.OldObject = decision.Update, labeled(tc.now), labeled(tc.was)
+			for _, policy := range []engine.Policy{denying("p", "no", "true"), broken("p")} {
+				e := newEngine(t, engine.Options{})
+				e.Load([]engine.Policy{matching(policy, "app", "db")})
+				if got := e.Evaluate(t.Context(), in).Outcome; (got == decision.Allowed) != (tc.outcome == decision.Allowed) {
+					t.Errorf("got %s, want %s", got, tc.outcome)
+				}
+			}
+		})
+	}
+}
+
+// A selector narrows the scope that is published, so what a cluster outside of it
+// publishes is no reason for a refusal.
+func TestTheBaselineDecidesOnTheEffectiveScope(t *testing.T) {
+	in := request("b", "c")
+	in.Scope = decision.Scope{Clusters: []string{"b", "c"}}
+	in.EffectiveScope = in.Scope
+	in.Peers["c"] = decision.Peer{Namespace: decision.PeerNamespace{Presence: decision.Present, Labels: map[string]string{"comity.dev/identity": "other"}}}
+	in.Destinations = destinations(in)
+	e := loaded(t, engine.Options{}, baselines(t)...)
+	if verdict := e.Evaluate(t.Context(), in); verdict.Outcome != decision.Denied {
+		t.Errorf("towards b and c: got %+v, want a denial because of c", verdict)
+	}
+	in.EffectiveScope = decision.Scope{Clusters: []string{"b"}}
+	in.Destinations = destinations(in)
+	if verdict := e.Evaluate(t.Context(), in); verdict.Outcome != decision.Allowed {
+		t.Errorf("towards b alone: got %+v, want Allowed", verdict)
 	}
 }
 
@@ -292,6 +396,22 @@ func TestASlowPolicyDelaysNobodyForLong(t *testing.T) {
 	all.Wait()
 	if verdict := e.Evaluate(t.Context(), request()); verdict.Outcome != decision.Allowed {
 		t.Errorf("afterwards: %+v", verdict)
+	}
+}
+
+// Nobody waits for an audit, so that a busy machine does not become a change of status.
+func TestAnAuditHasMoreTimeThanARequest(t *testing.T) {
+	const timeout = 50 * time.Millisecond
+	e := loaded(t, engine.Options{Timeout: timeout}, denying("slow", "no", "some x in numbers.range(1, 5000)\n\tsome y in numbers.range(1, 5000)\n\tx + y < 0"))
+	in := request()
+	in.Operation, in.UserInfo = decision.Audit, nil
+	begin := time.Now()
+	verdict := e.Evaluate(t.Context(), in)
+	if took := time.Since(begin); verdict.Outcome != decision.NotEvaluated || took < 3*timeout {
+		t.Errorf("after %s: %+v", took, verdict)
+	}
+	if failed := e.Failures()["slow"]; failed.Count != 1 {
+		t.Errorf("%d failures of one audit: %+v", failed.Count, failed)
 	}
 }
 

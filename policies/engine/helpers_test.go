@@ -5,13 +5,15 @@ package engine_test
 
 import (
 	"fmt"
+	"maps"
+	"reflect"
+	"slices"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/comity-mcs/comity/policies"
 	"github.com/comity-mcs/comity/policies/decision"
@@ -19,7 +21,10 @@ import (
 )
 
 // newEngine is an engine that a busy machine does not make fail, unless opts says so.
-func newEngine(t testing.TB, opts engine.Options) *engine.Engine {
+func newEngine(t interface {
+	Helper()
+	Fatal(args ...any)
+}, opts engine.Options) *engine.Engine {
 	t.Helper()
 	if opts.Timeout == 0 {
 		opts.Timeout = time.Minute
@@ -62,11 +67,7 @@ func baselines(t testing.TB) []engine.Policy {
 	}
 	var list []engine.Policy
 	for _, b := range shipped {
-		params, err := yaml.YAMLToJSON([]byte(b.Params))
-		if err != nil {
-			t.Fatal(err)
-		}
-		list = append(list, engine.Policy{Name: b.Name, Module: b.Module, Params: params})
+		list = append(list, engine.FromObject(&b.Policy, time.Now()))
 	}
 	return list
 }
@@ -86,6 +87,7 @@ func request(peers ...string) decision.Input {
 		Cluster:        "a",
 		Scope:          decision.Scope{All: true},
 		NamespaceScope: decision.Scope{All: true},
+		EffectiveScope: decision.Scope{All: true},
 		Peers:          map[string]decision.Peer{},
 	}
 	for _, id := range peers {
@@ -94,4 +96,22 @@ func request(peers ...string) decision.Input {
 		}}
 	}
 	return in
+}
+
+// destinations are the peers of the input in its effective scope, in groups as those of
+// package facts.
+func destinations(in decision.Input) (groups []decision.Destination) {
+	for _, id := range slices.Sorted(maps.Keys(in.Peers)) {
+		if !in.EffectiveScope.All && !slices.Contains(in.EffectiveScope.Clusters, id) {
+			continue
+		}
+		namespace := in.Peers[id].Namespace
+		same := slices.IndexFunc(groups, func(g decision.Destination) bool { return reflect.DeepEqual(g.Namespace, namespace) })
+		if same < 0 {
+			groups = append(groups, decision.Destination{Clusters: []string{id}, Namespace: namespace})
+			continue
+		}
+		groups[same].Clusters = append(groups[same].Clusters, id)
+	}
+	return groups
 }

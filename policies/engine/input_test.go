@@ -62,8 +62,13 @@ func full() decision.Input {
 		Cluster:        "a",
 		Scope:          decision.Scope{Clusters: []string{"b", "c"}},
 		NamespaceScope: decision.Scope{Clusters: []string{}, Problem: "bad"},
+		EffectiveScope: decision.Scope{Clusters: []string{}, Problem: "bad"},
 		Peers: map[string]decision.Peer{
-			"b": {Namespace: decision.PeerNamespace{Presence: decision.Present, Labels: map[string]string{"x": "y"}}},
+			"b": {Labels: map[string]string{"region": "eu"}, Namespace: decision.PeerNamespace{Presence: decision.Present, Labels: map[string]string{"x": "y"}}},
+		},
+		Ports: []mcsv1beta1.ServicePort{{Name: "a", Port: 80, Protocol: corev1.ProtocolTCP, AppProtocol: ptr.To("x")}},
+		Destinations: []decision.Destination{
+			{Clusters: []string{"b"}, Namespace: decision.PeerNamespace{Presence: decision.Present, Labels: map[string]string{"x": "y"}}},
 		},
 	}
 }
@@ -71,8 +76,9 @@ func full() decision.Input {
 func TestPoliciesSeeTheJSON(t *testing.T) {
 	bare := decision.Input{
 		Object: &mcsv1beta1.ServiceExport{},
-		Scope:  decision.Scope{Clusters: []string{}}, NamespaceScope: decision.Scope{Clusters: []string{}},
-		Peers: map[string]decision.Peer{"b": {Namespace: decision.PeerNamespace{Labels: map[string]string{}}}},
+		Scope:  decision.Scope{Clusters: []string{}}, NamespaceScope: decision.Scope{Clusters: []string{}}, EffectiveScope: decision.Scope{Clusters: []string{}},
+		Ports: []mcsv1beta1.ServicePort{}, Destinations: []decision.Destination{},
+		Peers: map[string]decision.Peer{"b": {Labels: map[string]string{}, Namespace: decision.PeerNamespace{Labels: map[string]string{}}}},
 	}
 	for name, in := range map[string]decision.Input{"full": full(), "bare": bare} {
 		t.Run(name, func(t *testing.T) {

@@ -4,16 +4,21 @@
 package engine
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
-	"github.com/open-policy-agent/opa/v1/util"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/v1alpha1"
@@ -25,11 +30,23 @@ type Policy struct {
 	Name string
 	// Module is Rego v1 in a package comity.policies.<name>.
 	Module string
+	// Stage is Export when empty.
+	Stage v1alpha1.Stage
 	// Params is a JSON object, which the module reads as
 	// data.comity.params.<name of its package>. None when empty.
 	Params []byte
+	// ParametersSchema is a JSON schema of Params, which also gives their defaults; see
+	// INPUT.md. No schema when empty.
+	ParametersSchema []byte
 	// Enforcement is Deny when empty.
 	Enforcement v1alpha1.Enforcement
+	// Existing is Withdraw when empty.
+	Existing v1alpha1.Existing
+	// Grace is the Violation.Grace of what the policy denies. A policy with stage Import
+	// has none.
+	Grace time.Duration
+	// Exceptions are those in force: the engine has no clock. See FromObject.
+	Exceptions []v1alpha1.Exception
 	// Match limits the exports that the policy is evaluated for; all when nil.
 	Match *v1alpha1.Match
 }
@@ -37,11 +54,11 @@ type Policy struct {
 // Result is the result of loading one policy.
 type Result struct {
 	Name string
-	// Err is nil when the policy is in use as given. Otherwise it says where and
-	// what, in lines of file:row:column and message for errors of the module.
+	// Err is nil when the policy is in use. Otherwise it says where and what, in
+	// lines of file:row:column and message for errors of the module.
 	Err error
-	// Digest is the SHA-256 of the module and parameters in use: those of the
-	// last good version when Err is not nil, and empty when there is none.
+	// Digest is the SHA-256 of the policy in use, as far as it bears on answers, and of
+	// the library; empty when Err is not nil.
 	Digest string
 }
 
@@ -50,12 +67,16 @@ func (p Policy) file() string { return p.Name + ".rego" }
 
 // source is everything that a version is made of; equal sources, equal versions.
 func (p Policy) source() string {
-	match, err := json.Marshal(p.Match)
+	rest, err := json.Marshal(struct {
+		Match      *v1alpha1.Match
+		Exceptions []v1alpha1.Exception
+	}{p.Match, p.Exceptions})
 	if err != nil {
-		// Label selectors are strings and lists of strings.
-		panic(fmt.Sprintf("engine: marshal match of policy %s: %v", p.Name, err))
+		// Label selectors are strings and lists of strings, as exceptions are.
+		panic(fmt.Sprintf("engine: marshal match and exceptions of policy %s: %v", p.Name, err))
 	}
-	return sum(p.Module, string(p.Params), string(p.Enforcement), string(match))
+	return sum(p.Module, string(p.Params), string(p.ParametersSchema), string(p.Stage), string(p.Enforcement),
+		string(p.Existing), p.Grace.String(), string(rest))
 }
 
 // sum is the SHA-256 of the parts, kept apart.
@@ -68,19 +89,40 @@ func sum(parts ...string) string {
 	return "sha256:" + hex.EncodeToString(digest[:])
 }
 
-// version is a policy that compiled. It never changes.
+// sumOf is the SHA-256 of files, by name.
+func sumOf(files map[string]string) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		parts = append(parts, name, files[name])
+	}
+	return sum(parts...)
+}
+
+// version is a policy as it is stored, compiled if it could be.
 type version struct {
-	name        string
+	name string
+	// err says why the policy cannot be used; nil when it can. With an error, only
+	// the fields are set that matches and the digest of a snapshot need.
+	err error
+	// stage is empty if it is not known: the policy does not exist, or names another.
+	stage       v1alpha1.Stage
 	pkg         string // the last element of the package
 	reason      string
 	enforcement v1alpha1.Enforcement
+	existing    v1alpha1.Existing
+	grace       time.Duration
+	exceptions  []v1alpha1.Exception
 	namespaces  labels.Selector // nil for all
 	objects     labels.Selector // nil for all
 	params      map[string]any
 	module      *ast.Module
 	sets        map[string]bool // which of deny and warn there are
+	reads       map[string]bool // see inputPaths
+	whole       bool            // it needs all of the input at once
 	source      string
 	digest      string
+	// failures are those of this version in this process; the only part that changes.
+	failures *failures
 }
 
 func (v *version) file() string { return v.name + ".rego" }
@@ -88,28 +130,46 @@ func (v *version) file() string { return v.name + ".rego" }
 // location is that of the module's package clause.
 func (v *version) location() string { return place(v.module.Package.Location) }
 
-// version compiles the policy, alone with the library.
+// version compiles the policy, alone with the library. With an error, what was read
+// before it is set: a match that cannot be read selects every export.
 func (e *Engine) version(p Policy) (*version, error) {
 	v := &version{
 		name:        p.Name,
+		stage:       p.Stage,
 		enforcement: p.Enforcement,
+		existing:    p.Existing,
+		grace:       p.Grace,
+		exceptions:  p.Exceptions,
 		source:      p.source(),
-		digest:      sum(p.Module, string(p.Params)),
+		digest:      sum(p.source(), e.librarySum),
+		failures:    &failures{},
 	}
-	if err := v.readEnforcement(); err != nil {
-		return nil, err
-	}
-	if err := v.readMatch(p.Match); err != nil {
-		return nil, err
-	}
-	if err := v.readParams(p.Params); err != nil {
-		return nil, err
-	}
-	if err := e.readModule(v, p); err != nil {
-		return nil, err
-	}
-	return v, nil
+	return v, cmp.Or(v.readStage(), v.readEnforcement(), v.readMatch(p.Match), v.readExisting(), v.checkExceptions(), v.readParams(p), e.readModule(v, p))
 }
+
+// unusable is the version as one that is not used because of err. It still knows
+// which exports it matches.
+func (v *version) unusable(err error) *version {
+	return &version{name: v.name, err: err, stage: v.stage, enforcement: v.enforcement, namespaces: v.namespaces, objects: v.objects, source: v.source}
+}
+
+// errMissing is the error of a required policy that does not exist.
+var errMissing = errors.New("it does not exist, and this cluster requires it (--require-policies)")
+
+// problem says in one line why the version cannot be used.
+func (v *version) problem() string {
+	first, _, _ := strings.Cut(v.err.Error(), "\n")
+	if errors.Is(v.err, errMissing) {
+		return fmt.Sprintf("policy %s: %s", v.name, first)
+	}
+	return fmt.Sprintf("policy %s cannot be used as it is stored (%s)", v.name, first)
+}
+
+// blocks reports whether the exports that the version matches cannot be evaluated,
+// because a policy that might deny them cannot be used.
+func (v *version) blocks() bool { return v.err != nil && v.enforcement == v1alpha1.Deny }
+
+func (v *version) result() Result { return Result{Name: v.name, Err: v.err, Digest: v.digest} }
 
 func (v *version) readEnforcement() error {
 	switch v.enforcement {
@@ -117,7 +177,9 @@ func (v *version) readEnforcement() error {
 		v.enforcement = v1alpha1.Deny
 	case v1alpha1.Deny, v1alpha1.Warn, v1alpha1.Audit:
 	default:
-		return fmt.Errorf("spec.enforcement: %q is none of Deny, Warn and Audit", v.enforcement)
+		given := v.enforcement
+		v.enforcement = v1alpha1.Deny
+		return fmt.Errorf("spec.enforcement: %q is none of Deny, Warn and Audit", given)
 	}
 	return nil
 }
@@ -126,11 +188,10 @@ func (v *version) readMatch(match *v1alpha1.Match) (err error) {
 	if match == nil {
 		return nil
 	}
-	if v.namespaces, err = selector("spec.match.namespaceSelector", match.NamespaceSelector); err != nil {
-		return err
-	}
-	v.objects, err = selector("spec.match.objectSelector", match.ObjectSelector)
-	return err
+	var other error
+	v.namespaces, err = selector("spec.match.namespaceSelector", match.NamespaceSelector)
+	v.objects, other = selector("spec.match.objectSelector", match.ObjectSelector)
+	return cmp.Or(err, other)
 }
 
 // selector is nil for no selector, which selects all here.
@@ -145,23 +206,62 @@ func selector(field string, s *metav1.LabelSelector) (labels.Selector, error) {
 	return selector, nil
 }
 
-func (v *version) readParams(params []byte) error {
-	v.params = map[string]any{}
-	text := strings.TrimSpace(string(params))
-	if text == "" || text == "null" {
-		return nil
+// readExisting reads spec.existing and spec.grace.
+func (v *version) readExisting() error {
+	switch v.existing {
+	case "":
+		v.existing = v1alpha1.Withdraw
+	case v1alpha1.Withdraw, v1alpha1.Keep:
+	default:
+		return fmt.Errorf("spec.existing: %q is neither Withdraw nor Keep", v.existing)
 	}
-	// OPA's decoder keeps numbers as they are written.
-	if err := util.UnmarshalJSON([]byte(text), &v.params); err != nil {
-		return fmt.Errorf("spec.parameters: %w; expected an object", err)
+	if v.grace < 0 {
+		return fmt.Errorf("spec.grace: %s is negative; expected a duration such as 10m", v.grace)
 	}
 	return nil
 }
 
+// checkExceptions refuses what nobody could review later.
+func (v *version) checkExceptions() error {
+	for i, e := range v.exceptions {
+		at := fmt.Sprintf("spec.exceptions[%d]", i)
+		if e.Namespace == "" {
+			return fmt.Errorf("%s.namespace: it is empty; expected the namespace of the export", at)
+		}
+		if _, ok := EndOf(e); !ok {
+			return fmt.Errorf("%s.until: %q is no date; expected the last day of the exception, such as 2027-01-31", at, e.Until)
+		}
+		if strings.TrimSpace(e.Reason) == "" {
+			return fmt.Errorf("%s.reason: it is empty; expected why there is an exception", at)
+		}
+	}
+	return nil
+}
+
+// exception says until when and why an export is excepted; false if it is not.
+func (v *version) exception(namespace, name string) (string, bool) {
+	for _, e := range v.exceptions {
+		if e.Namespace == namespace && (e.Name == "" || e.Name == name) {
+			return fmt.Sprintf("until %s (%s)", e.Until, e.Reason), true
+		}
+	}
+	return "", false
+}
+
+func (v *version) readParams(p Policy) error {
+	params, err := parameters(p.Params, p.ParametersSchema)
+	v.params = params
+	return err
+}
+
 // matches reports whether the policy is to be evaluated for the export. An export
-// whose namespace is not known is never exempt.
+// whose namespace is not known is never exempt, and an update is not if the export
+// was matched before it: otherwise whoever drops a label drops the policy.
 func (v *version) matches(in decision.Input) bool {
-	if v.objects != nil && !v.objects.Matches(labels.Set(in.Object.Labels)) {
+	selects := func(export *mcsv1beta1.ServiceExport) bool {
+		return export != nil && v.objects.Matches(labels.Set(export.Labels))
+	}
+	if v.objects != nil && !selects(in.Object) && !selects(in.OldObject) {
 		return false
 	}
 	return v.namespaces == nil || in.Namespace == nil || v.namespaces.Matches(labels.Set(in.Namespace.Labels))

@@ -4,6 +4,7 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -17,6 +18,9 @@ const (
 	denySet = "deny"
 	warnSet = "warn"
 )
+
+// testPrefix is that of the names of tests.
+const testPrefix = "test_"
 
 // answerSets finds which of deny and warn the module has, and requires that they
 // are sets: a set is always defined, if empty, while `deny := ...` could be
@@ -67,7 +71,7 @@ func checkRules(compiler *ast.Compiler, v *version) error {
 			if !ref.HasPrefix(ast.DefaultRootRef) {
 				return false
 			}
-			if err := v.checkRef(ref, rule.Location, defaulted[name]); err != nil {
+			if err := cmp.Or(v.checkRef(ref, rule.Location, defaulted[name]), v.checkLibraryRef(compiler, ref, rule.Location)); err != nil {
 				errs = append(errs, err)
 			}
 			return false
@@ -96,7 +100,7 @@ func usedRules(compiler *ast.Compiler, module *ast.Module) map[string]bool {
 	}
 	for _, rule := range module.Rules {
 		name := rule.Head.Ref()[0].Value.String()
-		if name == denySet || name == warnSet || strings.HasPrefix(name, "test_") {
+		if name == denySet || name == warnSet || strings.HasPrefix(name, testPrefix) {
 			visit(rule)
 		}
 	}
@@ -131,6 +135,22 @@ func (v *version) checkRef(ref ast.Ref, location *ast.Location, defaulted bool) 
 		}
 	}
 	return nil
+}
+
+// checkLibraryRef refuses a reference to what the library does not have at this stage:
+// it would be undefined, which counts as no objection.
+func (v *version) checkLibraryRef(compiler *ast.Compiler, ref ast.Ref, location *ast.Location) error {
+	library := mustPath(libraryPath)
+	if !ref.HasPrefix(library) || len(ref) == len(library) {
+		return nil
+	}
+	if _, named := ref[len(library)].Value.(ast.String); !named || len(compiler.GetRulesWithPrefix(ref[:len(library)+1])) > 0 {
+		return nil
+	}
+	if ref[0].Location != nil && ref[0].Location.Row > 0 {
+		location = ref[0].Location
+	}
+	return fmt.Errorf("%s: %s is not in the library of policies with stage %s", place(location), ref, v.stage)
 }
 
 // mustPath is data.<dotted path>; the paths are constants and identifiers.

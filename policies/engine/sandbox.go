@@ -4,13 +4,12 @@
 package engine
 
 import (
-	"reflect"
 	"slices"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/types"
 
-	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
 // sandbox is what a policy may call and what it may expect of input.
@@ -19,12 +18,16 @@ type sandbox struct {
 	// module needs, which no policy may call.
 	capabilities *ast.Capabilities
 	together     *ast.Capabilities
-	schemas      *ast.SchemaSet
+	// schemas are what input is, by the stage of a policy.
+	schemas map[v1alpha1.Stage]*ast.SchemaSet
 }
 
 func newSandbox() sandbox {
-	schemas := ast.NewSchemaSet()
-	schemas.Put(ast.SchemaRootRef, schemaOf(reflect.TypeFor[decision.Input]()))
+	schemas := map[v1alpha1.Stage]*ast.SchemaSet{}
+	for _, stage := range stages() {
+		schemas[stage] = ast.NewSchemaSet()
+		schemas[stage].Put(ast.SchemaRootRef, schemaOf(inputOf(stage)))
+	}
 	together := capabilities()
 	together.Builtins = append(together.Builtins, asked)
 	return sandbox{capabilities: capabilities(), together: together, schemas: schemas}

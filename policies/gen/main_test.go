@@ -15,20 +15,26 @@ import (
 	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
-// read gives the YAML files of a folder by name.
+// read gives the YAML files of a folder and of its library, by path below it.
 func read(t *testing.T, folder string) map[string]string {
 	t.Helper()
-	paths, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	files := map[string]string{}
-	for _, path := range paths {
-		text, err := os.ReadFile(path)
+	for _, pattern := range []string{"*.yaml", library + "/*.yaml"} {
+		paths, err := filepath.Glob(filepath.Join(folder, pattern))
 		if err != nil {
 			t.Fatal(err)
 		}
-		files[filepath.Base(path)] = string(text)
+		for _, path := range paths {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			name, err := filepath.Rel(folder, path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			files[name] = string(text)
+		}
 	}
 	return files
 }
@@ -45,8 +51,13 @@ func TestFilesAreUpToDate(t *testing.T) {
 
 func TestWriteRemovesWhatIsNoPolicysAnyMore(t *testing.T) {
 	into := t.TempDir()
-	if err := os.WriteFile(filepath.Join(into, "gone.yaml"), []byte("x"), 0o600); err != nil {
+	if err := os.Mkdir(filepath.Join(into, library), 0o755); err != nil {
 		t.Fatal(err)
+	}
+	for _, gone := range []string{"gone.yaml", library + "/gone.yaml"} {
+		if err := os.WriteFile(filepath.Join(into, gone), []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := write(into); err != nil {
 		t.Fatal(err)
@@ -66,21 +77,42 @@ func TestFilesAreExportPolicies(t *testing.T) {
 		t.Fatal(err)
 	}
 	delete(files, "kustomization.yaml")
-	baselines, err := policies.Baselines()
-	if err != nil {
-		t.Fatal(err)
-	}
 	modules := map[string]string{}
-	for _, b := range baselines {
-		modules[b.Name] = b.Module
+	for _, list := range []func() ([]policies.Baseline, error){policies.Baselines, policies.Optional} {
+		found, err := list()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range found {
+			modules[b.Name] = b.Module
+		}
+	}
+	if len(files) != len(modules) {
+		t.Errorf("there are %d files of %d policies", len(files), len(modules))
 	}
 	for name, text := range files {
 		var policy v1alpha1.ExportPolicy
 		if err := yaml.UnmarshalStrict([]byte(text), &policy); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if policy.Name+".yaml" != name || policy.Spec.Rego != modules[policy.Name] || policy.Spec.Enforcement != v1alpha1.Deny {
+		if policy.Name+".yaml" != filepath.Base(name) || policy.Spec.Rego != modules[policy.Name] || policy.Spec.Enforcement != v1alpha1.Deny {
 			t.Errorf("%s holds %+v", name, policy)
 		}
+	}
+}
+
+// Only the baseline is installed: applying what a cluster did not ask for would refuse its exports.
+func TestTheKustomizationHasTheBaselineAlone(t *testing.T) {
+	files, err := generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kustomization struct{ Resources []string }
+	if err := yaml.Unmarshal([]byte(files["kustomization.yaml"]), &kustomization); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"export-scope.yaml", "namespace-sameness.yaml", "no-external-name.yaml"}
+	if diff := cmp.Diff(want, kustomization.Resources); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

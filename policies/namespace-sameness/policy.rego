@@ -5,11 +5,12 @@
 # title: Namespace sameness
 # description: >-
 #   In a clusterset a namespace of one name has one owner everywhere (KEP-1645, namespace
-#   sameness). The identity labels of the export's Namespace must agree with those that
-#   the clusters in its scope publish: every label that a peer publishes, and those in the
-#   parameter keys, on both sides. A stored export is only warned of, because otherwise the
-#   edit of a label in one cluster would take down exports of another. So is one whose
-#   scope names a cluster without the namespace; a peer not read yet is passed over.
+#   sameness). The labels in the parameter keys of the export's Namespace must agree with
+#   those that the clusters in its scope publish, whether either side has them or not. An
+#   export whose scope names a cluster where they differ is refused; one for all clusters is
+#   warned of, since that cluster does not import it, and no member can keep the others from
+#   an export by what it publishes. So is an export whose scope names a cluster that
+#   publishes no such namespace; a peer not read yet is passed over.
 # custom:
 #   reason: NamespaceMismatch
 #   severity: high
@@ -17,55 +18,70 @@ package comity.policies.namespace_sameness
 
 import data.comity.lib
 
-deny contains violation if {
-	not lib.audit
-	some violation in complaints
-}
-
-warn contains violation if {
-	lib.audit
-	some violation in complaints
+# The export names the clusters. One violation for each of them: an update that removes
+# one of two makes nothing worse.
+deny contains {
+	"msg": difference([id], group, key),
+	"field": field(key),
+	"remedy": sprintf("Give the namespaces the same value of %s, or leave %s out of the scope (%s).", [key, id, lib.export_to]),
+} if {
+	not input.scope.all
+	some [group, key] in mismatches
+	some id in group.clusters
 }
 
 warn contains {
-	"msg": sprintf("cluster %s has no namespace %s; nothing is imported there until it has one", [id, name]),
-	"field": lib.export_to,
-	"remedy": sprintf("Create namespace %s in cluster %s, or remove %s from the list.", [name, id, id]),
+	"msg": sprintf("%s will not import it: %s", [lib.clusters(group.clusters), difference(group.clusters, group, key)]),
+	"field": field(key),
+	"remedy": sprintf("Give the namespaces the same value of %s, or name the clusters that are to import it (%s).", [key, lib.export_to]),
 } if {
-	lib.about_export
-	some id in lib.reached
-	id in input.scope.clusters
-	input.peers[id].namespace.presence == "absent"
+	input.scope.all
+	some [group, key] in mismatches
 }
 
-complaints contains {
-	"msg": sprintf("namespace %s is not the same here and in cluster %s: label %s is %s here and %s there", [
+warn contains {
+	"msg": sprintf("%s %s no namespace %s; nothing is imported there unless there is one", [
+		lib.clusters(group.clusters),
+		publish(group.clusters),
 		name,
-		id,
-		key,
-		show(ours, key),
-		show(theirs, key),
 	]),
-	"field": sprintf("Namespace %s, metadata.labels[%q]", [name, key]),
-	"remedy": sprintf("Give the namespaces the same value of %s, or leave %s out of the scope (%s).", [key, id, lib.export_to]),
+	"field": lib.export_to,
+	"remedy": sprintf("Create namespace %s in %s, or remove %s from the list.", [
+		name,
+		lib.clusters(group.clusters),
+		lib.list(group.clusters),
+	]),
 } if {
 	lib.about_export
-	is_array(keys)
-	some id in lib.reached
-	input.peers[id].namespace.presence == "present"
-	theirs := input.peers[id].namespace.labels
-	some key in identity(theirs)
-	object.get(ours, key, null) != object.get(theirs, key, null)
+	not input.scope.all
+	some group in input.destinations
+	group.namespace.presence == "absent"
 }
 
-complaints contains {
-	"msg": "the parameter keys of this policy is no list, so namespaces cannot be compared",
-	"field": "ExportPolicy, spec.parameters.keys",
-	"remedy": "Make it a list of label keys, such as [\"comity.dev/identity\"].",
-} if {
+# The groups of clusters that the export is published to, each with the keys of which the
+# values differ. What else a peer publishes of its namespace is not compared: it must not
+# be able to choose by what it is compared.
+mismatches contains [group, key] if {
 	lib.about_export
-	not is_array(keys)
+	some group in input.destinations
+	group.namespace.presence == "present"
+	some key in keys
+	object.get(ours, key, null) != object.get(group.namespace.labels, key, null)
 }
+
+difference(ids, group, key) := sprintf("namespace %s is not the same here and in %s: label %s is %s here and %s there", [
+	name,
+	lib.clusters(ids),
+	key,
+	show(ours, key),
+	show(group.namespace.labels, key),
+])
+
+field(key) := sprintf("Namespace %s, metadata.labels[%q]", [name, key])
+
+publish(ids) := "publishes" if count(ids) == 1
+
+publish(ids) := "publish" if count(ids) != 1
 
 name := input.object.metadata.namespace
 
@@ -74,8 +90,6 @@ ours := object.get(input, ["namespace", "metadata", "labels"], {})
 default keys := ["comity.dev/identity"]
 
 keys := data.comity.params.namespace_sameness.keys
-
-identity(theirs) := {key | some key in keys} | {key | some key, _ in theirs}
 
 show(labels, key) := sprintf("%q", [labels[key]])
 

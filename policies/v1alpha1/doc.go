@@ -4,7 +4,7 @@
 // Package v1alpha1 holds the ExportPolicy API, policy.comity.dev/v1alpha1.
 //
 // An ExportPolicy is one Rego module with its parameters, how strictly it is
-// enforced and which exports it speaks of. The types hold no behaviour.
+// enforced and which exports it applies to. The types hold no behaviour.
 //
 // +kubebuilder:object:generate=true
 // +groupName=policy.comity.dev

@@ -21,8 +21,56 @@ const (
 	Audit Enforcement = "Audit"
 )
 
+// Stage is what a policy decides on.
+// +kubebuilder:validation:Enum=Export;Import
+type Stage string
+
+const (
+	// StageExport decides what this cluster exports, and to whom.
+	StageExport Stage = "Export"
+	// StageImport decides what this cluster imports, and from whom.
+	StageImport Stage = "Import"
+)
+
+// Existing is the effect of a denial on an export that is already published, or on an
+// existing import.
+// +kubebuilder:validation:Enum=Withdraw;Keep
+type Existing string
+
+const (
+	// Withdraw withdraws it, after the grace period of the policy.
+	Withdraw Existing = "Withdraw"
+	// Keep leaves it published, with a warning.
+	Keep Existing = "Keep"
+)
+
+// Exception is one export, or one import, that the policy does not deny until a date.
+type Exception struct {
+	// namespace of the export.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace"`
+	// name of the export; every export of the namespace when not set.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Name string `json:"name,omitempty"`
+	// until is the last day of the exception, in UTC, as 2027-01-31.
+	// +kubebuilder:validation:Pattern=`^[0-9]{4}-[0-9]{2}-[0-9]{2}$`
+	Until string `json:"until"`
+	// reason says why there is an exception, for those who read the policy later.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	Reason string `json:"reason"`
+}
+
 // ExportPolicySpec describes one policy.
+// +kubebuilder:validation:XValidation:rule="self.stage != 'Import' || (!has(self.match) || !has(self.match.objectSelector))",message="a policy with stage Import has no ServiceExport whose labels match.objectSelector could select; use match.namespaceSelector, or input.export.labels in the module"
+// +kubebuilder:validation:XValidation:rule="self.stage != 'Import' || !has(self.grace)",message="a policy with stage Import has no grace period: what is denied is not imported"
 type ExportPolicySpec struct {
+	// stage is Export or Import.
+	// +optional
+	// +kubebuilder:default=Export
+	Stage Stage `json:"stage,omitempty"`
 	// rego is the module: package comity.policies.<name>, Rego v1, with sets
 	// deny and warn of objects {msg, field, remedy}. See policies/INPUT.md.
 	// +kubebuilder:validation:MinLength=1
@@ -39,6 +87,29 @@ type ExportPolicySpec struct {
 	// +optional
 	// +kubebuilder:default=Deny
 	Enforcement Enforcement `json:"enforcement,omitempty"`
+	// existing is the effect of a denial on an export that is already published, or on
+	// an existing import: Withdraw or Keep.
+	// +optional
+	// +kubebuilder:default=Withdraw
+	Existing Existing `json:"existing,omitempty"`
+	// grace is how long a published export stays published after it is first denied; its
+	// conditions announce the withdrawal. At most 720h (30 days); none by default.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s') && duration(self) <= duration('720h')",message="expected a duration from 0s to 720h, such as 10m"
+	Grace *metav1.Duration `json:"grace,omitempty"`
+	// parametersSchema is a JSON schema of the parameters: type, description, properties,
+	// additionalProperties, items, required, enum, minimum, maximum, pattern and default.
+	// Unknown properties are refused.
+	// +optional
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:validation:Type=object
+	ParametersSchema *apiextensionsv1.JSON `json:"parametersSchema,omitempty"`
+	// exceptions are exports, or imports, that the policy does not deny until a date.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=100
+	Exceptions []Exception `json:"exceptions,omitempty"`
 	// match limits the exports that the policy applies to; all by default.
 	// +optional
 	Match *Match `json:"match,omitempty"`
@@ -49,13 +120,14 @@ type Match struct {
 	// namespaceSelector is matched with the labels of the export's namespace.
 	// +optional
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
-	// objectSelector is matched with the labels of the ServiceExport.
+	// objectSelector is matched with the labels of the ServiceExport; in an update,
+	// with those before it too.
 	// +optional
 	ObjectSelector *metav1.LabelSelector `json:"objectSelector,omitempty"`
 }
 
-// ConditionCompiled is True when the module compiled and is in use. When it is
-// False, the last module that compiled stays in use, if there was one.
+// ConditionCompiled is True when the module compiled and is in use. When it is False
+// and enforcement is Deny, no export that the policy matches can be evaluated.
 const ConditionCompiled = "Compiled"
 
 // Reasons of ConditionCompiled.
@@ -64,24 +136,95 @@ const (
 	ReasonCompileError = "CompileError"
 )
 
+// ConditionInForce is True when every replica of Comity enforces the policy as it is
+// stored.
+const ConditionInForce = "InForce"
+
+// Reasons of ConditionInForce.
+const (
+	ReasonEveryReplica   = "EveryReplica"
+	ReasonReplicaLags    = "ReplicaLags"
+	ReasonNotCompiled    = "NotCompiled"
+	ReasonReplicaUnknown = "ReplicaUnknown"
+)
+
+// Violations are the exports or imports that violate a policy.
+type Violations struct {
+	// total is how many violate it.
+	Total int32 `json:"total"`
+	// items are the first 20 of them, sorted by namespace and name.
+	// +optional
+	// +listType=atomic
+	Items []ViolationItem `json:"items,omitempty"`
+}
+
+// ViolationItem is one export or import that violates a policy.
+type ViolationItem struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// cluster is the source cluster of an import; not set for an export.
+	// +optional
+	Cluster string `json:"cluster,omitempty"`
+	// message is the first violation, shortened.
+	Message string `json:"message"`
+}
+
+// ConditionEvaluated is False while an evaluation of the policy failed lately, so that
+// an export was not evaluated; it is not there otherwise.
+const ConditionEvaluated = "Evaluated"
+
+// ReasonEvaluationFailed is the reason of ConditionEvaluated.
+const ReasonEvaluationFailed = "EvaluationFailed"
+
+// Failures are evaluations of a policy that failed.
+type Failures struct {
+	// count is how many evaluations of this generation of the policy failed, in all
+	// replicas together.
+	Count int64 `json:"count"`
+	// lastObject is the export of the last one: kind, namespace and name.
+	LastObject string `json:"lastObject"`
+	// lastOperation is CREATE, UPDATE or AUDIT.
+	LastOperation string `json:"lastOperation"`
+	// lastTime is when the last one was reported.
+	LastTime metav1.Time `json:"lastTime"`
+}
+
 // ExportPolicyStatus is the observed state of a policy.
 type ExportPolicyStatus struct {
-	// conditions holds Compiled; its message is file:row:column and the error.
+	// conditions has Compiled, whose message names file:row:column and the error, and
+	// InForce. It has Evaluated while evaluations fail.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// digest is the SHA-256 of the module and parameters in use.
+	// digest is the SHA-256 of the spec in use, with the exceptions that are in force, and
+	// of the library of Comity; not set when the policy is not in use.
 	// +optional
 	Digest string `json:"digest,omitempty"`
+	// matched is how many exports, or imports from one cluster, the policy matches.
+	// +optional
+	Matched *int32 `json:"matched,omitempty"`
+	// violations are the exports, or imports, that violate the stored policy.
+	// +optional
+	Violations *Violations `json:"violations,omitempty"`
+	// failures is set while the condition Evaluated is present.
+	// +optional
+	Failures *Failures `json:"failures,omitempty"`
 }
 
-// ExportPolicy is one policy on what may be exported and to whom.
+// ExportPolicy is one policy on what may be exported and to whom, or, with stage
+// Import, on what may be imported and from whom.
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,shortName=exppol
+// +kubebuilder:printcolumn:name="Stage",type=string,JSONPath=`.spec.stage`
 // +kubebuilder:printcolumn:name="Enforcement",type=string,JSONPath=`.spec.enforcement`
+// +kubebuilder:printcolumn:name="Existing",type=string,JSONPath=`.spec.existing`,priority=1
 // +kubebuilder:printcolumn:name="Compiled",type=string,JSONPath=`.status.conditions[?(@.type=="Compiled")].status`
+// +kubebuilder:printcolumn:name="In force",type=string,JSONPath=`.status.conditions[?(@.type=="InForce")].status`
+// +kubebuilder:printcolumn:name="Matched",type=integer,JSONPath=`.status.matched`
+// +kubebuilder:printcolumn:name="Violations",type=integer,JSONPath=`.status.violations.total`
+// +kubebuilder:printcolumn:name="Failures",type=integer,JSONPath=`.status.failures.count`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type ExportPolicy struct {
 	metav1.TypeMeta   `json:",inline"`

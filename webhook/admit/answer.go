@@ -63,17 +63,33 @@ func FromVerdict(subject Subject, verdict decision.Verdict) Answer {
 			problem = "the policies gave no answer"
 		}
 		return Answer{
-			Reason: metav1.StatusReasonServiceUnavailable,
-			Message: fmt.Sprintf("%s was refused because no policy could be asked: %s. Try again in a few seconds; if it stays so, see the ExportPolicies (kubectl get exportpolicies) and the log of Comity.",
-				subject, strings.TrimSuffix(oneLine(problem), ".")),
+			Reason:   metav1.StatusReasonServiceUnavailable,
+			Message:  notEvaluated(subject, strings.TrimSuffix(oneLine(problem), "."), verdict.Failed),
+			Warnings: lines(verdict.Warnings),
 		}
 	}
+}
+
+// notEvaluated names the policies that are the cause, if any is: then trying again
+// does not help.
+func notEvaluated(subject Subject, problem string, failed []string) string {
+	if len(failed) == 0 {
+		return fmt.Sprintf("%s was refused because the policies could not be evaluated: %s. Remedy: try again in a few seconds; "+
+			"if it stays so, see the ExportPolicies (kubectl get exportpolicies) and the log of Comity", subject, problem)
+	}
+	return fmt.Sprintf("%s was refused because ExportPolicy %s could not be evaluated: %s. Remedy: have an administrator correct or create it (kubectl describe exportpolicy %s)",
+		subject, strings.Join(failed, ", "), problem, strings.Join(failed, " "))
 }
 
 // Malformed is the answer to an object that contradicts itself or cannot be read,
 // before any policy is evaluated.
 func Malformed(message string) Answer {
 	return Answer{Reason: metav1.StatusReasonBadRequest, Message: message}
+}
+
+// Unavailable is the answer to a request that could not be decided on now.
+func Unavailable(message string) Answer {
+	return Answer{Reason: metav1.StatusReasonServiceUnavailable, Message: message}
 }
 
 func refusal(subject Subject, violations []decision.Violation) string {
@@ -99,6 +115,15 @@ func lines(violations []decision.Violation) []string {
 	var out []string
 	for _, v := range violations {
 		out = append(out, oneLine(v.String()))
+	}
+	return out
+}
+
+// Lines are warnings as the API server accepts them: without control characters.
+func Lines(warnings []string) []string {
+	var out []string
+	for _, warning := range warnings {
+		out = append(out, oneLine(warning))
 	}
 	return out
 }

@@ -81,22 +81,29 @@ func TestFromVerdict(t *testing.T) {
 			name:    "without a verdict the request is refused, with the problem and advice",
 			subject: export,
 			verdict: decision.Verdict{Outcome: decision.NotEvaluated, Problem: "no policies are loaded yet."},
-			want: admit.Answer{Reason: metav1.StatusReasonServiceUnavailable, Message: "ServiceExport default/web was refused because no policy could be asked: no policies are loaded yet. " +
-				"Try again in a few seconds; if it stays so, see the ExportPolicies (kubectl get exportpolicies) and the log of Comity."},
+			want: admit.Answer{Reason: metav1.StatusReasonServiceUnavailable, Message: "ServiceExport default/web was refused because the policies could not be evaluated: no policies are loaded yet. " +
+				"Remedy: try again in a few seconds; if it stays so, see the ExportPolicies (kubectl get exportpolicies) and the log of Comity"},
+		},
+		{
+			name:    "FAULT 34: a policy that cannot be used is named as the cause",
+			subject: export,
+			verdict: decision.Verdict{Problem: "policy p cannot be used as it is stored (p.rego:1:1: no rego)", Failed: []string{"p"}},
+			want: admit.Answer{Reason: metav1.StatusReasonServiceUnavailable, Message: "ServiceExport default/web was refused because ExportPolicy p could not be evaluated: " +
+				"policy p cannot be used as it is stored (p.rego:1:1: no rego). Remedy: have an administrator correct or create it (kubectl describe exportpolicy p)"},
 		},
 		{
 			name:    "the zero verdict is no permission",
 			subject: export,
 			verdict: decision.Verdict{},
-			want: admit.Answer{Reason: metav1.StatusReasonServiceUnavailable, Message: "ServiceExport default/web was refused because no policy could be asked: the policies gave no answer. " +
-				"Try again in a few seconds; if it stays so, see the ExportPolicies (kubectl get exportpolicies) and the log of Comity."},
+			want: admit.Answer{Reason: metav1.StatusReasonServiceUnavailable, Message: "ServiceExport default/web was refused because the policies could not be evaluated: the policies gave no answer. " +
+				"Remedy: try again in a few seconds; if it stays so, see the ExportPolicies (kubectl get exportpolicies) and the log of Comity"},
 		},
 		{
 			name:    "an outcome that nobody knows is no permission",
 			subject: export,
 			verdict: decision.Verdict{Outcome: 17, Problem: "odd"},
-			want: admit.Answer{Reason: metav1.StatusReasonServiceUnavailable, Message: "ServiceExport default/web was refused because no policy could be asked: odd. " +
-				"Try again in a few seconds; if it stays so, see the ExportPolicies (kubectl get exportpolicies) and the log of Comity."},
+			want: admit.Answer{Reason: metav1.StatusReasonServiceUnavailable, Message: "ServiceExport default/web was refused because the policies could not be evaluated: odd. " +
+				"Remedy: try again in a few seconds; if it stays so, see the ExportPolicies (kubectl get exportpolicies) and the log of Comity"},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -9,6 +9,8 @@ import (
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/comity-mcs/comity/webhook/admit"
@@ -98,6 +100,9 @@ func TestMoveScope(t *testing.T) {
 				if err == nil || err.Error() != tc.wantError {
 					t.Fatalf("error:\n got %v\nwant %s", err, tc.wantError)
 				}
+				if err := admit.SetScope(tc.now, tc.was); err == nil || err.Error() != tc.wantError {
+					t.Errorf("SetScope: %v", err)
+				}
 				return
 			}
 			if err != nil {
@@ -106,6 +111,12 @@ func TestMoveScope(t *testing.T) {
 			got := apply(t, tc.now, operations)
 			if diff := cmp.Diff(metadata(tc.wantLabels, tc.wantAnnotations), got); diff != "" {
 				t.Errorf("patched metadata (-want +got):\n%s", diff)
+			}
+			if err := admit.SetScope(tc.now, tc.was); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(got, tc.now, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("SetScope and the patch (-patch +SetScope):\n%s", diff)
 			}
 		})
 	}
@@ -142,4 +153,88 @@ func apply(t *testing.T, in *metav1.ObjectMeta, operations any) *metav1.ObjectMe
 		t.Fatal(err)
 	}
 	return out.Metadata
+}
+
+func TestCheckSelector(t *testing.T) {
+	type m = map[string]string
+	const selector = "comity.dev/export-to-selector"
+	for _, tc := range []struct {
+		name      string
+		now, was  *metav1.ObjectMeta
+		wantError string
+	}{
+		{"no selector", metadata(nil, nil), nil, ""},
+		{"a selector", metadata(nil, m{selector: "region=eu,tier!=test"}), nil, ""},
+		{"one that selects no member now", metadata(nil, m{selector: "region=mars"}), nil, ""},
+		{
+			"one that cannot be read", metadata(nil, m{selector: "a=b=c"}), nil,
+			`ServiceExport production/internal-api, annotation comity.dev/export-to-selector: "a=b=c" is not a label selector such as "region=eu,tier!=test": ` +
+				`found '=', expected: ',' or 'end of string'. Remedy: correct the selector, or remove the annotation`,
+		},
+		{
+			"an empty one", metadata(nil, m{selector: " "}), nil,
+			`ServiceExport production/internal-api, annotation comity.dev/export-to-selector: the selector is empty; expected a label selector such as "region=eu,tier!=test". ` +
+				"Remedy: correct the selector, or remove the annotation",
+		},
+		{"one that was stored and stays", metadata(nil, m{selector: "a=b=c"}), metadata(nil, m{selector: "a=b=c"}), ""},
+		{
+			"an update that writes it", metadata(nil, m{selector: ""}), metadata(nil, m{selector: "a=b"}),
+			`ServiceExport production/internal-api, annotation comity.dev/export-to-selector: the selector is empty; expected a label selector such as "region=eu,tier!=test". ` +
+				"Remedy: correct the selector, or remove the annotation",
+		},
+		{"an update that removes it", metadata(nil, nil), metadata(nil, m{selector: "a=b=c"}), ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := ""
+			if err := admit.CheckSelector(tc.now, tc.was); err != nil {
+				got = err.Error()
+			}
+			if diff := cmp.Diff(tc.wantError, got); diff != "" {
+				t.Errorf("error (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestCheckPorts(t *testing.T) {
+	type m = map[string]string
+	const ports = "comity.dev/export-ports"
+	const start = "ServiceExport production/internal-api, annotation comity.dev/export-ports: "
+	const remedy = ". Remedy: correct the list, or remove the annotation to export every port"
+	service := &corev1.Service{Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: 80}, {Name: "admin", Port: 90}}}}
+	for _, tc := range []struct {
+		name      string
+		now, was  *metav1.ObjectMeta
+		service   *corev1.Service
+		wantError string
+	}{
+		{"no list", metadata(nil, nil), nil, service, ""},
+		{"a list", metadata(nil, m{ports: "http, admin"}), nil, service, ""},
+		{"a list before there is a Service", metadata(nil, m{ports: "metrics"}), nil, nil, ""},
+		{
+			"a name that the Service does not have", metadata(nil, m{ports: "http,metrics"}), nil, service,
+			start + `Service production/internal-api has no port named "metrics"; it has "http", "admin"; name ports that the Service has, or give its ports these names` + remedy,
+		},
+		{
+			"an empty list", metadata(nil, m{ports: ""}), nil, service,
+			start + `the list names no port; expected names of ports separated by commas, such as "http,grpc"` + remedy,
+		},
+		{"a repeated name, without a Service", metadata(nil, m{ports: "http,http"}), nil, nil, start + `item 2 of "http,http" repeats "http"; expected each name once` + remedy},
+		{"what was stored and stays", metadata(nil, m{ports: "metrics"}), metadata(nil, m{ports: "metrics"}), service, ""},
+		{
+			"an update that writes it", metadata(nil, m{ports: "HTTP"}), metadata(nil, m{ports: "http"}), service,
+			start + `item 1 of "HTTP" is "HTTP", which is not a port name; expected names of ports separated by commas, such as "http,grpc"` + remedy,
+		},
+		{"an update that removes it", metadata(nil, nil), metadata(nil, m{ports: "metrics"}), service, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := ""
+			if err := admit.CheckPorts(tc.now, tc.was, tc.service); err != nil {
+				got = err.Error()
+			}
+			if diff := cmp.Diff(tc.wantError, got); diff != "" {
+				t.Errorf("error (-want +got):\n%s", diff)
+			}
+		})
+	}
 }

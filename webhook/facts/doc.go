@@ -1,7 +1,7 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package facts reads what policies may know of an export, and has them evaluate it.
+// Package facts reads the input of policies for an export, and has them evaluate it.
 //
 // It takes a Request (of a user, or an audit without one), reads the Service and
 // Namespace through a client and the other members through Peers, and gives a

@@ -92,13 +92,19 @@ func TestInputHoldsAllFacts(t *testing.T) {
 	wantObject, wantOld := export(stored.Annotations), export(nil)
 	wantObject.TypeMeta, wantOld.TypeMeta = typed, typed
 	none := map[string]string{}
+	wantService, wantNamespace := service(corev1.ServiceTypeNodePort), namespace(map[string]string{model.AnnotationExportTo: "b"})
+	wantService.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}
+	wantNamespace.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}
 	want := decision.Input{
 		APIVersion: "policy.comity.dev/v1alpha1", Operation: decision.Update, Subject: decision.SubjectServiceExport,
 		UserInfo: user, Object: wantObject, OldObject: wantOld,
-		Service:   service(corev1.ServiceTypeNodePort),
-		Namespace: namespace(map[string]string{model.AnnotationExportTo: "b"}),
+		Service:   wantService,
+		Namespace: wantNamespace,
 		Cluster:   "a",
-		Scope:     decision.Scope{Clusters: []string{"b", "c"}}, NamespaceScope: decision.Scope{Clusters: []string{"b"}},
+		Scope:     decision.Scope{Clusters: []string{"b", "c"}}, NamespaceScope: decision.Scope{Clusters: []string{"b"}}, EffectiveScope: decision.Scope{Clusters: []string{"b"}},
+		Destinations: []decision.Destination{
+			{Clusters: []string{"b"}, Namespace: decision.PeerNamespace{Presence: decision.Present, Labels: map[string]string{"comity.dev/identity": "x"}}},
+		},
 		Peers: map[string]decision.Peer{
 			"b": {Namespace: decision.PeerNamespace{Presence: decision.Present, Labels: map[string]string{"comity.dev/identity": "x"}}},
 			"c": {Namespace: decision.PeerNamespace{Presence: decision.Absent, Labels: none}},
@@ -140,6 +146,104 @@ func TestInputReadsScopes(t *testing.T) {
 			}
 			if diff := cmp.Diff(tc.want, got.NamespaceScope); diff != "" {
 				t.Errorf("scope of the namespace (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestTheEffectiveScopeIsTheOneThatIsPublished(t *testing.T) {
+	for _, tc := range []struct {
+		name              string
+		export, namespace map[string]string
+		want              decision.Scope
+		problem           string
+	}{
+		{"nothing narrows it", nil, nil, decision.Scope{All: true, Clusters: []string{}}, ""},
+		{"a selector selects members", map[string]string{model.AnnotationExportToSelector: "region=eu"}, nil, decision.Scope{Clusters: []string{"b", "c"}}, ""},
+		{
+			"list, selector and Namespace", map[string]string{model.AnnotationExportTo: "b,c,d", model.AnnotationExportToSelector: "region=eu"},
+			map[string]string{model.AnnotationExportTo: "c,d"}, decision.Scope{Clusters: []string{"c"}}, "",
+		},
+		{"a selector that cannot be read", map[string]string{model.AnnotationExportToSelector: "a=b=c"}, nil, decision.Scope{Clusters: []string{}}, "exported nowhere until that is corrected"},
+		{"a selector that selects nothing", map[string]string{model.AnnotationExportToSelector: "region=mars"}, nil, decision.Scope{Clusters: []string{}}, "selects none of the members"},
+		{"a Namespace that allows nothing of it", map[string]string{model.AnnotationExportTo: "b"}, map[string]string{model.AnnotationExportTo: "c"}, decision.Scope{Clusters: []string{}}, "no cluster is in both"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			members := []model.Member{{ID: "b", Properties: map[string]string{"region": "eu"}}, {ID: "c", Properties: map[string]string{"region": "eu"}}, {ID: "d"}}
+			r := facts.Reader{Client: reader(namespace(tc.namespace)), Cluster: "a", Peers: peers{members: members}}
+			got, err := r.Input(t.Context(), facts.Request{Export: export(tc.export)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if problem := got.EffectiveScope.Problem; (problem == "") != (tc.problem == "") || !strings.Contains(problem, tc.problem) {
+				t.Errorf("problem %q, want %q", problem, tc.problem)
+			}
+			tc.want.Problem = got.EffectiveScope.Problem
+			if diff := cmp.Diff(tc.want, got.EffectiveScope); diff != "" {
+				t.Errorf("effective scope (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestInputHasThePortsThatAreShared(t *testing.T) {
+	stored := service(corev1.ServiceTypeClusterIP)
+	stored.Spec.Ports = []corev1.ServicePort{{Name: "http", Port: 80, Protocol: corev1.ProtocolTCP}, {Name: "admin", Port: 90}}
+	http := mcsv1beta1.ServicePort{Name: "http", Port: 80, Protocol: corev1.ProtocolTCP}
+	admin := mcsv1beta1.ServicePort{Name: "admin", Port: 90, Protocol: corev1.ProtocolTCP}
+	ports := func(list string) map[string]string { return map[string]string{model.AnnotationExportPorts: list} }
+	for _, tc := range []struct {
+		name        string
+		annotations map[string]string
+		objects     []client.Object
+		want        []mcsv1beta1.ServicePort
+	}{
+		{"all", nil, []client.Object{stored}, []mcsv1beta1.ServicePort{http, admin}},
+		{"one", ports("admin"), []client.Object{stored}, []mcsv1beta1.ServicePort{admin}},
+		{"one, and one that is not there", ports("http,metrics"), []client.Object{stored}, []mcsv1beta1.ServicePort{http}},
+		{"none, for the list cannot be read", ports("http,,admin"), []client.Object{stored}, nil},
+		{"none, for there is no Service", ports("http"), nil, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := facts.Reader{Client: reader(append(tc.objects, namespace(nil))...), Cluster: "a", Peers: peers{}}
+			got, err := r.Input(t.Context(), facts.Request{Export: export(tc.annotations)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, got.Ports); diff != "" {
+				t.Errorf("ports (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestInputSaysWhatIsPublished(t *testing.T) {
+	yes := func(context.Context, *mcsv1beta1.ServiceExport) (bool, error) { return true, nil }
+	unknown := func(context.Context, *mcsv1beta1.ServiceExport) (bool, error) {
+		return false, errors.New("the hub was not read yet")
+	}
+	for _, tc := range []struct {
+		name      string
+		published func(context.Context, *mcsv1beta1.ServiceExport) (bool, error)
+		operation decision.Operation
+		want      bool
+		wantError string
+	}{
+		{"what stands in the exchange", yes, decision.Audit, true, ""},
+		{"in an update as well", yes, decision.Update, true, ""},
+		{"what is created is not published", yes, decision.Create, false, ""},
+		{"without an exchange nothing is", nil, decision.Audit, false, ""},
+		{"an audit needs to know", unknown, decision.Audit, false, "read whether it is published: the hub was not read yet"},
+		{"a request does not wait for the hub", unknown, decision.Update, false, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := facts.Reader{Client: reader(namespace(nil)), Cluster: "a", Peers: peers{}, Published: tc.published}
+			got, err := r.Input(t.Context(), facts.Request{Operation: tc.operation, Export: export(nil)})
+			if (err != nil) != (tc.wantError != "") || err != nil && err.Error() != tc.wantError {
+				t.Fatalf("error %v, want %q", err, tc.wantError)
+			}
+			if got.Published != tc.want {
+				t.Errorf("published is %v, want %v", got.Published, tc.want)
 			}
 		})
 	}
@@ -232,5 +336,47 @@ func TestReviewerGivesNoVerdictWithoutFacts(t *testing.T) {
 	}
 	if len(policies.asked) != 0 {
 		t.Error("the policies were asked about facts that are not there")
+	}
+}
+
+// What an update is compared with has the scope of the export as it was: a wider one is
+// worse.
+func TestBeforeIsTheAuditOfWhatAnUpdateReplaces(t *testing.T) {
+	published := func(context.Context, *mcsv1beta1.ServiceExport) (bool, error) { return true, nil }
+	read := func(t *testing.T, req facts.Request, is func(context.Context, *mcsv1beta1.ServiceExport) (bool, error)) decision.Input {
+		t.Helper()
+		in, err := facts.Reader{
+			Client: reader(namespace(nil), service(corev1.ServiceTypeClusterIP)), Cluster: "a", Published: is,
+			Peers: peers{members: []model.Member{{ID: "b"}, {ID: "c"}}},
+		}.Input(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return in
+	}
+	update := facts.Request{
+		Operation: decision.Update, User: &decision.UserInfo{Username: "jane"},
+		OldExport: export(map[string]string{model.AnnotationExportTo: "b"}), Export: export(map[string]string{model.AnnotationExportTo: "b,c"}),
+	}
+	in := read(t, update, published)
+	if in.Before == nil {
+		t.Fatal("there is no input of what was before")
+	}
+	want := read(t, facts.Request{Export: update.OldExport}, published)
+	if diff := cmp.Diff(want, *in.Before, ignoreVersions); diff != "" {
+		t.Errorf("an audit of the old export gives something else (-audit +before):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"b"}, in.Before.EffectiveScope.Clusters); diff != "" {
+		t.Errorf("the scope before (-want +got):\n%s", diff)
+	}
+
+	no := func(context.Context, *mcsv1beta1.ServiceExport) (bool, error) { return false, nil }
+	if in := read(t, update, no); in.Before != nil {
+		t.Error("an export that is not published has something to be compared with")
+	}
+	onService := update
+	onService.Subject = decision.SubjectService
+	if in := read(t, onService, published); in.Before != nil {
+		t.Error("a request on a Service has something to be compared with")
 	}
 }

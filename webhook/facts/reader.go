@@ -9,7 +9,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -42,6 +44,14 @@ type Request struct {
 	Service *corev1.Service
 }
 
+// Readers set the type of an object or do not; a policy sees it always.
+var (
+	namespaceType = metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}
+	serviceType   = metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}
+)
+
+var withoutCopy = &client.GetOptions{UnsafeDisableDeepCopy: ptr.To(true)}
+
 // Reader reads facts. Client and Peers are required and safe for concurrent use.
 type Reader struct {
 	// Client reads Services and Namespaces, from a cache as a rule.
@@ -53,6 +63,10 @@ type Reader struct {
 	// Cluster is the id of this cluster.
 	Cluster model.ClusterID
 	Peers   Peers
+	// PeerCache keeps what Peers gave; when nil, they are read for each request.
+	PeerCache *PeerCache
+	// Published reports whether an export is published in the exchange; when nil, none does.
+	Published func(ctx context.Context, export *mcsv1beta1.ServiceExport) (bool, error)
 }
 
 // Input is everything that a policy may use for the request. An error names the
@@ -60,6 +74,7 @@ type Reader struct {
 // created before its Service; a missing Namespace is one, because its limit on the
 // scope would be ignored.
 func (r Reader) Input(ctx context.Context, req Request) (decision.Input, error) {
+	view := r.PeerCache.view(r.Peers, req.Export.Namespace)
 	in := decision.Input{
 		APIVersion: decision.InputVersion,
 		Operation:  req.Operation,
@@ -67,10 +82,9 @@ func (r Reader) Input(ctx context.Context, req Request) (decision.Input, error) 
 		UserInfo:   req.User,
 		Object:     inputExport(req.Export),
 		OldObject:  inputExport(req.OldExport),
-		Service:    req.Service,
 		Cluster:    string(r.Cluster),
 		Scope:      inputScope(model.ScopeOfExport(req.Export)),
-		Peers:      r.peers(req.Export.Namespace),
+		Peers:      view.peers,
 	}
 	if in.Operation == "" {
 		in.Operation = decision.Audit
@@ -83,6 +97,11 @@ func (r Reader) Input(ctx context.Context, req Request) (decision.Input, error) 
 		live = nil
 	}
 
+	var err error
+	if in.Published, err = r.published(ctx, in.Operation, req.Export); err != nil {
+		return decision.Input{}, err
+	}
+
 	namespace := &corev1.Namespace{}
 	found, err := get(ctx, r.Client, live, types.NamespacedName{Name: req.Export.Namespace}, namespace)
 	if err != nil {
@@ -91,57 +110,74 @@ func (r Reader) Input(ctx context.Context, req Request) (decision.Input, error) 
 	if !found {
 		return decision.Input{}, fmt.Errorf("namespace %s is not known here (yet), so the limits that it may set are not known either", req.Export.Namespace)
 	}
+	namespace.TypeMeta = namespaceType
 	in.Namespace = namespace
 	in.NamespaceScope = inputScope(model.ScopeOfNamespace(namespace))
+	in.EffectiveScope = inputScope(model.EffectiveScope(client.ObjectKeyFromObject(req.Export), req.Export, namespace, view.members))
+	in.Destinations = view.of(in.EffectiveScope)
 
-	if in.Service == nil {
-		service := &corev1.Service{}
-		key := client.ObjectKeyFromObject(req.Export)
-		found, err := get(ctx, r.Client, live, key, service)
-		if err != nil {
-			return decision.Input{}, fmt.Errorf("read Service %s: %w", key, err)
-		}
-		if found {
-			in.Service = service
-		}
+	if in.Service, err = r.service(ctx, live, req); err != nil {
+		return decision.Input{}, err
+	}
+	in.Ports = exportedPorts(req.Export, in.Service)
+	if in.Operation == decision.Update && in.Subject == decision.SubjectServiceExport && in.Published && req.OldExport != nil {
+		in.Before = before(in, req.OldExport, view)
 	}
 	return in, nil
 }
 
-// peers describes the members by id. A member whose namespaces were not read is
-// included as unknown: its id is a valid target too.
-func (r Reader) peers(namespace string) map[string]decision.Peer {
-	members := r.Peers.Members()
-	peers := make(map[string]decision.Peer, len(members))
-	for _, member := range members {
-		peers[string(member.ID)] = decision.Peer{Namespace: decision.PeerNamespace{
-			Presence: decision.Unknown, Labels: map[string]string{},
-		}}
-	}
-	for _, ns := range r.Peers.Namespace(namespace) {
-		if _, known := peers[string(ns.Cluster)]; !known {
-			continue // The peer was removed between the two calls.
+// service is the Service of the request, or else the stored one; nil if there is none.
+func (r Reader) service(ctx context.Context, live client.Reader, req Request) (*corev1.Service, error) {
+	service, found := corev1.Service{}, true
+	if req.Service != nil {
+		service = *req.Service
+	} else {
+		var err error
+		key := client.ObjectKeyFromObject(req.Export)
+		if found, err = get(ctx, r.Client, live, key, &service); err != nil {
+			return nil, fmt.Errorf("read Service %s: %w", key, err)
 		}
-		labels := ns.Labels
-		if labels == nil {
-			labels = map[string]string{}
-		}
-		peers[string(ns.Cluster)] = decision.Peer{Namespace: decision.PeerNamespace{
-			Presence: presence(ns.Presence), Labels: labels,
-		}}
 	}
-	return peers
+	if !found {
+		return nil, nil //nolint:nilnil // An export may come before its Service.
+	}
+	service.TypeMeta = serviceType
+	return &service, nil
 }
 
-func presence(p model.NamespacePresence) decision.Presence {
-	switch p {
-	case model.NamespacePresent:
-		return decision.Present
-	case model.NamespaceAbsent:
-		return decision.Absent
-	default:
-		return decision.Unknown
+// before is the input of an audit of the export that an update replaces: where it went,
+// and with which ports, depends on its own annotations.
+func before(in decision.Input, old *mcsv1beta1.ServiceExport, view *peerView) *decision.Input {
+	in.Operation, in.UserInfo, in.OldObject = decision.Audit, nil, nil
+	in.Object, in.Ports = inputExport(old), exportedPorts(old, in.Service)
+	in.Scope = inputScope(model.ScopeOfExport(old))
+	in.EffectiveScope = inputScope(model.EffectiveScope(client.ObjectKeyFromObject(old), old, in.Namespace, view.members))
+	in.Destinations = view.of(in.EffectiveScope)
+	return &in
+}
+
+// exportedPorts are the ports of the Service, nil if there is none, that the export
+// shares; none if that cannot be read.
+func exportedPorts(export *mcsv1beta1.ServiceExport, service *corev1.Service) []mcsv1beta1.ServicePort {
+	selection, err := model.PortsOfExport(export)
+	if err != nil {
+		return nil
 	}
+	return selection.Exported(service)
+}
+
+// published is true if the export is published in the exchange. Where that is not known, an
+// audit fails, because a policy might withdraw what is published; a request is
+// answered as if it were not, which spares nothing: it must not depend on the hub.
+func (r Reader) published(ctx context.Context, operation decision.Operation, export *mcsv1beta1.ServiceExport) (bool, error) {
+	if r.Published == nil || operation == decision.Create {
+		return false, nil
+	}
+	published, err := r.Published(ctx, export)
+	if err != nil && operation == decision.Audit {
+		return false, fmt.Errorf("read whether it is published: %w", err)
+	}
+	return published && err == nil, nil
 }
 
 // inputScope is a scope as policies see it. A scope that cannot be parsed has no
@@ -173,9 +209,13 @@ func inputExport(export *mcsv1beta1.ServiceExport) *mcsv1beta1.ServiceExport {
 	return &out
 }
 
-// get reads from first and, if the object does not exist there, from second unless that is nil.
+// get reads from first and, if the object does not exist there, from second unless
+// that is nil. What the object points to may be shared with a cache, and is not to be
+// changed.
 func get(ctx context.Context, first, second client.Reader, key types.NamespacedName, into client.Object) (found bool, err error) {
-	err = first.Get(ctx, key, into)
+	if err = first.Get(ctx, key, into, withoutCopy); err == nil {
+		return true, nil
+	}
 	if apierrors.IsNotFound(err) && second != nil {
 		err = second.Get(ctx, key, into)
 	}

@@ -35,10 +35,14 @@ func (r Reviewer) Review(ctx context.Context, req Request) decision.Verdict {
 			Problem: fmt.Sprintf("the facts about ServiceExport %s/%s could not be read: %v", req.Export.Namespace, req.Export.Name, err),
 		}
 	}
-	return r.Evaluator.Evaluate(ctx, in)
+	verdict := r.Evaluator.Evaluate(ctx, in)
+	verdict.Published = in.Published
+	return verdict
 }
 
-// Admit is the verdict on an export as it is stored now (an audit).
+// Admit is the verdict on an export as it is stored now (an audit). See InBackground.
 func (r Reviewer) Admit(ctx context.Context, export *mcsv1beta1.ServiceExport) decision.Verdict {
-	return r.Review(ctx, Request{Operation: decision.Audit, Export: export})
+	return InBackground(ctx, func() decision.Verdict {
+		return r.Review(ctx, Request{Operation: decision.Audit, Export: export})
+	})
 }

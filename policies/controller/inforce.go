@@ -1,0 +1,164 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/policies/engine"
+	"github.com/comity-mcs/comity/policies/findings"
+	"github.com/comity-mcs/comity/policies/replicas"
+	"github.com/comity-mcs/comity/policies/v1alpha1"
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+const (
+	// DefaultStatusInterval is that of Options.StatusInterval.
+	DefaultStatusInterval = 5 * time.Second
+	// findingsInterval is how long changes of findings are collected.
+	findingsInterval = time.Second
+	// countInterval is how often the leader counts replicas, and recountInterval how
+	// often while one lags.
+	countInterval   = 10 * time.Second
+	recountInterval = 2 * time.Second
+	// ownInterval is when the leader counts again that has not stated yet what it enforces.
+	ownInterval = 200 * time.Millisecond
+	// reviewPatience is how long the status of the policies before is shown while exports
+	// are reviewed with those in use now; then it shows what was reviewed so far.
+	reviewPatience = time.Minute
+	// maxLagging is how many replicas a condition names, maxViolation the length of the
+	// message of a violation, in bytes.
+	maxLagging   = 3
+	maxViolation = 256
+)
+
+// observed is what the leader knows beside the policies.
+type observed struct {
+	// replicas are nil if they could not be read, or not completely; problem says why, if
+	// that is not for a moment.
+	replicas replicas.Statements
+	problem  error
+	// findings are nil if they are not complete: the stored ones stay.
+	findings *findings.Findings
+	// again is when to observe again.
+	again time.Duration
+}
+
+// review is since when exports are reviewed with policies.
+type review struct {
+	digest string
+	since  time.Time
+}
+
+// observe reads what the replicas state and what audits found.
+func (r *reconciler) observe(ctx context.Context) (seen observed) {
+	if r.options.Replicas != nil {
+		seen.replicas, seen.problem = r.options.Replicas.Read(ctx)
+		seen.again = countInterval
+		if seen.replicas == nil {
+			seen.again = ownInterval
+		}
+		if seen.problem != nil {
+			seen.again = countInterval
+			ctrl.LoggerFrom(ctx).Info("cannot read which policies the replicas enforce", logReason, seen.problem.Error())
+		}
+	}
+	if r.options.Findings == nil {
+		return seen
+	}
+	complete, err := r.reviewed(ctx)
+	switch {
+	case err != nil:
+		ctrl.LoggerFrom(ctx).Info("cannot list ServiceExports, so the violations of policies stay as they are", logReason, err.Error())
+		seen.again = earlier(seen.again, countInterval)
+	case complete:
+		seen.findings = r.options.Findings
+	default:
+		seen.again = earlier(seen.again, findingsInterval)
+	}
+	return seen
+}
+
+// reviewed reports whether every export was reviewed with the policies in use, or enough
+// time has passed for that.
+func (r *reconciler) reviewed(ctx context.Context) (bool, error) {
+	var exports mcsv1beta1.ServiceExportList
+	if err := r.client.List(ctx, &exports, client.UnsafeDisableDeepCopy); err != nil {
+		return false, err
+	}
+	keys := make([]types.NamespacedName, 0, len(exports.Items))
+	for i := range exports.Items {
+		if exports.Items[i].DeletionTimestamp == nil {
+			keys = append(keys, client.ObjectKeyFromObject(&exports.Items[i]))
+		}
+	}
+	now, digest := r.options.Clock.Now(), r.options.Engine.Digest()
+	if r.reviewing.digest != digest {
+		r.reviewing = review{digest, now}
+	}
+	return r.options.Findings.Retain(keys, digest) || now.Sub(r.reviewing.since) >= reviewPatience, nil
+}
+
+// inForce is the condition InForce; false if there is none. One that is stored stays as
+// it is while the replicas cannot be read.
+func (r *reconciler) inForce(policy *v1alpha1.ExportPolicy, result engine.Result, seen observed) (metav1.Condition, bool) {
+	c := metav1.Condition{Type: v1alpha1.ConditionInForce, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNotCompiled}
+	stored := meta.FindStatusCondition(policy.Status.Conditions, c.Type)
+	switch {
+	case r.options.Replicas == nil:
+		return c, false
+	case result.Err != nil:
+		c.Message = "The policy is not in use; see the condition Compiled."
+		return c, true
+	case seen.replicas == nil && stored != nil:
+		return *stored, true
+	}
+	count := seen.replicas.Count(policy.Name, result.Digest)
+	enforcing := fmt.Sprintf("%d/%d replicas enforce the policy as it is stored", count.Total-len(count.Lagging), count.Total)
+	switch {
+	case seen.replicas == nil:
+		c.Status, c.Reason = metav1.ConditionUnknown, v1alpha1.ReasonReplicaUnknown
+		c.Message = "It is not known yet what the replicas enforce."
+		if seen.problem != nil {
+			c.Message = model.Bound(fmt.Sprintf("It is not known what the replicas enforce: %v", seen.problem), model.MaxEventNote)
+		}
+	case len(count.Lagging) == 0:
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.ReasonEveryReplica, enforcing+"."
+	default:
+		names := strings.Join(count.Lagging[:min(len(count.Lagging), maxLagging)], ", ")
+		if more := len(count.Lagging) - maxLagging; more > 0 {
+			names += fmt.Sprintf(" and %d more", more)
+		}
+		c.Reason, c.Message = v1alpha1.ReasonReplicaLags, fmt.Sprintf("%s; %s: not yet, see its log if that stays.", enforcing, names)
+	}
+	return c, true
+}
+
+// lags reports whether InForce may change soon.
+func lags(status v1alpha1.ExportPolicyStatus) bool {
+	c := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionInForce)
+	return c != nil && (c.Reason == v1alpha1.ReasonReplicaLags || c.Reason == v1alpha1.ReasonReplicaUnknown)
+}
+
+// found is what audits found, for the status.
+func found(summary findings.Summary) (*int32, *v1alpha1.Violations) {
+	violations := &v1alpha1.Violations{Total: int32(summary.Violations)}
+	for _, item := range summary.Items {
+		violations.Items = append(violations.Items, v1alpha1.ViolationItem{
+			Namespace: item.Key.Namespace, Name: item.Key.Name, Cluster: item.Cluster, Message: model.Bound(item.Message, maxViolation),
+		})
+	}
+	matched := int32(summary.Matched)
+	return &matched, violations
+}

@@ -1,0 +1,100 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/comity-mcs/comity/policies/engine"
+	"github.com/comity-mcs/comity/policies/preview"
+	"github.com/comity-mcs/comity/policies/v1alpha1"
+)
+
+const (
+	// maxPreview is how long a preview may take. It is below half of the 3 s that the
+	// API server waits, and even of 10 s nobody wants to wait longer for a warning.
+	maxPreview = 1200 * time.Millisecond
+)
+
+// Previewer says for the webhook what a policy would do to the stored exports. It
+// runs one preview at a time, with engines of its own, so that previews take no slot
+// of a request and at most one CPU.
+type Previewer struct {
+	policies *engine.Engine
+	source   preview.Source
+	clock    clock.PassiveClock
+	running  chan struct{}
+}
+
+// NewPreviewer gives a Previewer that compares with the policies that are loaded in e.
+// The clock says which exceptions are over; it is the real one when nil.
+func NewPreviewer(e *engine.Engine, source preview.Source, clk clock.PassiveClock) *Previewer {
+	if clk == nil {
+		clk = clock.RealClock{}
+	}
+	return &Previewer{policies: e, source: source, clock: clk, running: make(chan struct{}, 1)}
+}
+
+// Preview is what storing the policy would do, as warnings; none if nothing. It takes
+// at most three quarters of the time that is left until ctx ends. A warning says so if there is
+// no preview, or one of a part of the exports only. The policy must pass
+// Checker.Check. The warnings name exports of any namespace.
+func (p *Previewer) Preview(ctx context.Context, policy *v1alpha1.ExportPolicy) []string {
+	none := func(why string, args ...any) []string {
+		return []string{fmt.Sprintf("[%s] there is no preview of what it would do: ", policy.Name) + fmt.Sprintf(why, args...)}
+	}
+	select {
+	case p.running <- struct{}{}:
+	default:
+		return none("another one is being made")
+	}
+	limit := maxPreview
+	if deadline, ok := ctx.Deadline(); ok {
+		limit = min(limit, time.Until(deadline)/2)
+	}
+	done := make(chan []string, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
+		report, err := p.run(ctx, policy)
+		<-p.running
+		if err != nil {
+			done <- none("%v", err)
+			return
+		}
+		done <- report.Warnings(policy.Name)
+	}()
+	// What is under way when the time is over, an evaluation usually, may take half as long
+	// to end. Compiling cannot be interrupted.
+	timer := time.NewTimer(limit + limit/2)
+	defer timer.Stop()
+	select {
+	case warnings := <-done:
+		return warnings
+	case <-timer.C:
+		return none("it takes more than %s", limit.Round(time.Millisecond))
+	}
+}
+
+// run never panics: outside of the goroutine of a request that would end the process.
+func (p *Previewer) run(ctx context.Context, policy *v1alpha1.ExportPolicy) (report preview.Report, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("it failed: %v", r)
+		}
+	}()
+	before, err := p.policies.Copy()
+	if err != nil {
+		return preview.Report{}, err
+	}
+	after, err := before.With(engine.FromObject(policy, p.clock.Now())) // and not of p.policies, which may be loaded anew meanwhile
+	if err != nil {
+		return preview.Report{}, err
+	}
+	return preview.Run(ctx, preview.Change{Before: before, After: after, Policy: policy.Name}, p.source)
+}

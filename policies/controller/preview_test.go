@@ -1,0 +1,140 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/policies/engine"
+	"github.com/comity-mcs/comity/policies/v1alpha1"
+)
+
+// exports is a preview.Source of n published exports. reading is called before each is read.
+type exports struct {
+	n       int
+	reading func(ctx context.Context)
+}
+
+func (e exports) Exports(context.Context) (out []*mcsv1beta1.ServiceExport, err error) {
+	for i := range e.n {
+		out = append(out, &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprintf("web-%d", i)}})
+	}
+	return out, nil
+}
+
+func (e exports) Input(ctx context.Context, export *mcsv1beta1.ServiceExport) (decision.Input, error) {
+	if e.reading != nil {
+		e.reading(ctx)
+	}
+	return decision.Input{Operation: decision.Audit, Object: export, Published: true}, nil
+}
+
+func (exports) Imports(context.Context) ([]decision.ImportInput, error) { return nil, nil }
+
+func previewer(t *testing.T, source exports) *Previewer {
+	t.Helper()
+	e, err := engine.New(engine.Options{Timeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Load(nil)
+	return NewPreviewer(e, source, nil)
+}
+
+func denyingPolicy() *v1alpha1.ExportPolicy {
+	return &v1alpha1.ExportPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: "p"},
+		Spec:       v1alpha1.ExportPolicySpec{Rego: "package comity.policies.p\n\ndeny contains {\"msg\": \"no\"} if true\n"},
+	}
+}
+
+func TestPreviewSaysWhatAPolicyWouldDo(t *testing.T) {
+	p := previewer(t, exports{n: 3})
+	want := []string{"[p] would withdraw 3 of 3 exports: shop/web-0, shop/web-1, shop/web-2"}
+	if diff := cmp.Diff(want, p.Preview(t.Context(), denyingPolicy())); diff != "" {
+		t.Errorf("warnings (-want +got):\n%s", diff)
+	}
+	if digest := p.policies.Digest(); digest != previewer(t, exports{}).policies.Digest() {
+		t.Error("the policy is in use")
+	}
+}
+
+func TestAnExceptionThatIsOverExceptsNothingInAPreview(t *testing.T) {
+	policy := denyingPolicy()
+	policy.Spec.Exceptions = []v1alpha1.Exception{
+		{Namespace: "shop", Name: "web-0", Until: "2000-01-01", Reason: "over"}, {Namespace: "shop", Name: "web-1", Until: "2999-01-01", Reason: "old"},
+	}
+	warnings := previewer(t, exports{n: 2}).Preview(t.Context(), policy)
+	if diff := cmp.Diff([]string{"[p] would withdraw 1 of 2 exports: shop/web-0", "[p] would warn about 1 of 2 exports: shop/web-1"}, warnings); diff != "" {
+		t.Errorf("warnings (-want +got):\n%s", diff)
+	}
+}
+
+func TestOnePreviewIsMadeAtATime(t *testing.T) {
+	begun, release := make(chan struct{}), make(chan struct{})
+	p := previewer(t, exports{n: 1, reading: func(context.Context) { close(begun); <-release }})
+	first := make(chan []string)
+	go func() { first <- p.Preview(context.Background(), denyingPolicy()) }()
+	<-begun
+	want := []string{"[p] there is no preview of what it would do: another one is being made"}
+	if diff := cmp.Diff(want, p.Preview(t.Context(), denyingPolicy())); diff != "" {
+		t.Errorf("the second (-want +got):\n%s", diff)
+	}
+	close(release)
+	if got := <-first; len(got) != 1 || !strings.HasPrefix(got[0], "[p] would withdraw 1 of 1 exports") {
+		t.Errorf("the first: %q", got)
+	}
+	p.source = exports{n: 1}
+	if got := p.Preview(t.Context(), denyingPolicy()); len(got) != 1 || !strings.HasPrefix(got[0], "[p] would withdraw") {
+		t.Errorf("the third: %q", got)
+	}
+}
+
+func TestAPreviewTakesAPartOfTheTimeOfTheRequest(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	start := time.Now()
+	got := previewer(t, exports{n: 3, reading: func(ctx context.Context) { <-ctx.Done() }}).Preview(ctx, denyingPolicy())
+	if took := time.Since(start); took > 1800*time.Millisecond || ctx.Err() != nil {
+		t.Errorf("it took %s", took)
+	}
+	// The first export was read, too late.
+	if diff := cmp.Diff([]string{"[p] looked at 0 of 3 exports, then the time for a preview was over"}, got); diff != "" {
+		t.Errorf("warnings (-want +got):\n%s", diff)
+	}
+	t.Log("nor does one wait for what does not end")
+	start = time.Now()
+	release := make(chan struct{})
+	defer close(release)
+	got = previewer(t, exports{n: 1, reading: func(context.Context) { <-release }}).Preview(t.Context(), denyingPolicy())
+	if len(got) != 1 || !strings.Contains(got[0], "it takes more than 1.2s") || time.Since(start) > 10*time.Second {
+		t.Errorf("after %s: %q", time.Since(start), got)
+	}
+}
+
+func TestAPreviewThatFailsIsOnlyAWarning(t *testing.T) {
+	p := previewer(t, exports{n: 1, reading: func(context.Context) { panic("no facts") }})
+	for range 2 { // the second shows that the first has ended
+		if diff := cmp.Diff([]string{"[p] there is no preview of what it would do: it failed: no facts"}, p.Preview(t.Context(), denyingPolicy())); diff != "" {
+			t.Errorf("warnings (-want +got):\n%s", diff)
+		}
+	}
+	empty, err := engine.New(engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"[p] there is no preview of what it would do: policies are not loaded yet"}
+	if diff := cmp.Diff(want, NewPreviewer(empty, exports{}, nil).Preview(t.Context(), denyingPolicy())); diff != "" {
+		t.Errorf("warnings (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,110 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"context"
+	"slices"
+
+	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/policies/v1alpha1"
+)
+
+// conclude combines the answers into the verdict. First match wins:
+//
+//	a denial of a policy with                   becomes
+//	an exception for the export in force        a warning
+//	enforcement Audit                           a warning in an audit, else nothing
+//	enforcement Warn                            a warning
+//	existing Keep, in an audit                  a warning if the export is published
+//	existing Keep, in an UPDATE                 a warning if it was violated before the update
+//	anything else                               a violation
+//
+// What a policy calls a warning is one, in an audit only with enforcement Audit. The
+// error is that of evaluating the export as it was before an update.
+func (e *Engine) conclude(ctx context.Context, snap *snapshot, verdict *decision.Verdict, in decision.Input, answers []answer) error {
+	for _, a := range answers {
+		if a.policy.enforcement == v1alpha1.Audit && in.Operation != decision.Audit {
+			continue
+		}
+		verdict.Warnings = append(verdict.Warnings, a.warn...)
+		softening, exception := a.policy.softening(in)
+		if softening == decision.NotSoftened {
+			verdict.Violations = append(verdict.Violations, a.deny...)
+			continue
+		}
+		for _, v := range a.deny {
+			if softening == decision.ByExisting && len(v.Clusters) > 0 {
+				// Whether these clusters read it now is not known here. Kept because of
+				// the others, it would be published to them again once it was withdrawn.
+				verdict.Violations = append(verdict.Violations, v)
+				continue
+			}
+			v.Softening, v.Exception = softening, exception
+			verdict.Warnings = append(verdict.Warnings, v)
+		}
+	}
+	if err := e.ratchet(ctx, snap, verdict, in); err != nil {
+		return err
+	}
+	verdict.Violations = sorted(verdict.Violations)
+	verdict.Warnings = sorted(verdict.Warnings)
+	verdict.Outcome = decision.Allowed
+	if len(verdict.Violations) > 0 {
+		verdict.Outcome = decision.Denied
+	}
+	return nil
+}
+
+// softening is why what the policy denies of an export is only a warning.
+func (v *version) softening(in decision.Input) (why decision.Softening, exception string) {
+	if exception, is := v.exception(in.Object.Namespace, in.Object.Name); is {
+		return decision.ByException, exception
+	}
+	switch {
+	case v.enforcement != v1alpha1.Deny:
+		return decision.ByEnforcement, ""
+	case v.existing == v1alpha1.Keep && in.Operation == decision.Audit && in.Published:
+		return decision.ByExisting, ""
+	}
+	return decision.NotSoftened, ""
+}
+
+// ratchet moves to the warnings what was wrong with a published export before an
+// update of it, if the policy keeps what is published: an update is refused for what it
+// makes worse. It evaluates the old export only if a policy refuses the update.
+func (e *Engine) ratchet(ctx context.Context, snap *snapshot, verdict *decision.Verdict, in decision.Input) error {
+	keeps := func(v decision.Violation) bool { return snap.versions[v.Policy].existing == v1alpha1.Keep }
+	if in.Before == nil || in.Operation != decision.Update || !in.Published || !slices.ContainsFunc(verdict.Violations, keeps) {
+		return nil
+	}
+	before, err := e.answers(ctx, snap, *in.Before)
+	if err != nil {
+		return err
+	}
+	var refused []decision.Violation
+	for _, v := range verdict.Violations {
+		isOld := func(was decision.Violation) bool { return isNoWorse(v, was) }
+		if keeps(v) && slices.ContainsFunc(before, func(a answer) bool { return slices.ContainsFunc(a.deny, isOld) }) {
+			v.Softening = decision.ByExisting
+			verdict.Warnings = append(verdict.Warnings, v)
+			continue
+		}
+		refused = append(refused, v)
+	}
+	verdict.Violations = refused
+	return nil
+}
+
+// isNoWorse reports whether a violation is one that was there before, for the same
+// clusters or fewer.
+func isNoWorse(now, was decision.Violation) bool {
+	if now.Policy != was.Policy || now.Field != was.Field || now.Message != was.Message {
+		return false
+	}
+	if len(was.Clusters) == 0 {
+		return true
+	}
+	return len(now.Clusters) > 0 && !slices.ContainsFunc(now.Clusters, func(id string) bool { return !slices.Contains(was.Clusters, id) })
+}

@@ -1,0 +1,108 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/comity-mcs/comity/policies/decision"
+)
+
+// Failure is what failed when a policy was evaluated.
+type Failure struct {
+	// Count is how many evaluations failed since this version of the policy was
+	// loaded in this process.
+	Count int64
+	// Object, Operation and Message are those of the last one: kind, namespace and
+	// name, what was evaluated, and what failed.
+	Object    string
+	Operation decision.Operation
+	Message   string
+}
+
+// Failures are those of the policies that are loaded, by name of the policy; a
+// policy that never failed is not there.
+func (e *Engine) Failures() map[string]Failure {
+	out := map[string]Failure{}
+	snap := e.current.Load()
+	if snap == nil {
+		return out
+	}
+	for name, v := range snap.versions {
+		if v.failures == nil {
+			continue
+		}
+		if last := v.failures.get(); last.Count > 0 {
+			out[name] = last
+		}
+	}
+	return out
+}
+
+// Failed receives after a failure; failures that nobody received yet count as one.
+func (e *Engine) Failed() <-chan struct{} { return e.failed }
+
+func (e *Engine) recordFailure(v *version, object string, operation decision.Operation, err error) {
+	var failed *policyError
+	if errors.As(err, &failed) {
+		err = failed.err
+	}
+	v.failures.add(Failure{
+		Object:    object,
+		Operation: operation,
+		Message:   err.Error(),
+	})
+	select {
+	case e.failed <- struct{}{}:
+	default:
+	}
+}
+
+// failures count and keep the last failure. All methods may be called from any
+// goroutine.
+type failures struct {
+	mu   sync.Mutex
+	last Failure
+}
+
+func (f *failures) add(one Failure) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	one.Count = f.last.Count + 1
+	f.last = one
+}
+
+func (f *failures) get() Failure {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.last
+}
+
+// policyError is an error that one policy is the cause of.
+type policyError struct {
+	policy *version
+	err    error
+}
+
+// failed is err as an error of this policy.
+func (v *version) failed(err error) error { return &policyError{v, err} }
+
+// Error implements error.
+func (p *policyError) Error() string { return fmt.Sprintf("policy %s: %v", p.policy.name, p.err) }
+
+// Unwrap implements errors.Unwrap.
+func (p *policyError) Unwrap() error { return p.err }
+
+// failedPolicy is the policy that is the cause of err; nil if none is, or if the
+// request ended before the engine's own deadline.
+func failedPolicy(ctx context.Context, err error) *version {
+	var failed *policyError
+	if ctx.Err() != nil || !errors.As(err, &failed) {
+		return nil
+	}
+	return failed.policy
+}

@@ -1,0 +1,119 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/comity-mcs/comity/policies/decision"
+)
+
+// resultWarned is the fourth value of the label result, beside the outcomes of a
+// verdict: the policy denies nothing and warns.
+const resultWarned = "Warned"
+
+// metrics count what each policy answered, and how long that took.
+type metrics struct {
+	evaluations *prometheus.CounterVec
+	seconds     *prometheus.HistogramVec
+}
+
+// newMetrics registers the metrics, unless reg is nil. Two engines with one
+// registerer share them.
+func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
+		evaluations: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "comity_policy_evaluations_total",
+			Help: "Evaluations of an ExportPolicy, in requests and of stored objects, by policy and result (Allowed, Warned, Denied, NotEvaluated).",
+		}, []string{"policy", "result"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "comity_policy_evaluation_duration_seconds",
+			Help: "Time that the rules of an ExportPolicy took in one evaluation. What policies share is counted for the first that uses it.",
+			// From a rule that compares two fields to the engine's timeout.
+			Buckets: []float64{.00001, .000025, .00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5},
+		}, []string{"policy"}),
+	}
+	if reg == nil {
+		return m, nil
+	}
+	var err error
+	if m.evaluations, err = register(reg, m.evaluations); err != nil {
+		return nil, fmt.Errorf("register metric comity_policy_evaluations_total: %w", err)
+	}
+	if m.seconds, err = register(reg, m.seconds); err != nil {
+		return nil, fmt.Errorf("register metric comity_policy_evaluation_duration_seconds: %w", err)
+	}
+	return m, nil
+}
+
+// register gives the collector of that name that is registered: this or an earlier one.
+func register[T prometheus.Collector](reg prometheus.Registerer, collector T) (T, error) {
+	err := reg.Register(collector)
+	var there prometheus.AlreadyRegisteredError
+	if errors.As(err, &there) {
+		if earlier, ok := there.ExistingCollector.(T); ok {
+			return earlier, nil
+		}
+	}
+	return collector, err
+}
+
+// time records how long each policy took in an evaluation that has ended.
+func (m *metrics) time(at *progress) {
+	for i, span := range at.spans {
+		end := at.end
+		if i+1 < len(at.spans) {
+			end = at.spans[i+1].start
+		}
+		m.seconds.WithLabelValues(span.policy.name).Observe(end.Sub(span.start).Seconds())
+	}
+}
+
+// count counts the policies that gave these answers, and those that are the cause of a
+// verdict NotEvaluated.
+func (m *metrics) count(answers []answer, verdict *decision.Verdict) {
+	for _, name := range verdict.Failed {
+		m.evaluations.WithLabelValues(name, decision.NotEvaluated.String()).Inc()
+	}
+	for _, a := range answers {
+		m.evaluations.WithLabelValues(a.policy.name, resultOf(a.policy.name, verdict)).Inc()
+	}
+}
+
+// resultOf is what one policy contributed to a verdict.
+func resultOf(policy string, verdict *decision.Verdict) string {
+	by := func(v decision.Violation) bool { return v.Policy == policy }
+	switch {
+	case slices.ContainsFunc(verdict.Violations, by):
+		return decision.Denied.String()
+	case slices.ContainsFunc(verdict.Warnings, by):
+		return resultWarned
+	default:
+		return decision.Allowed.String()
+	}
+}
+
+// forget removes the metrics of policies that are gone.
+func (m *metrics) forget(before, now *snapshot) {
+	if before == nil {
+		return
+	}
+	for name := range before.versions {
+		if now.versions[name] == nil {
+			m.evaluations.DeletePartialMatch(prometheus.Labels{"policy": name})
+			m.seconds.DeleteLabelValues(name)
+		}
+	}
+}
+
+// span is the time from when the rules of a policy began to be evaluated.
+type span struct {
+	policy *version
+	start  time.Time
+}

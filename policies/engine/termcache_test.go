@@ -1,0 +1,271 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/open-policy-agent/opa/v1/ast"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/randfill"
+
+	"github.com/comity-mcs/comity/policies/decision"
+)
+
+// filled is an input with random values in all fields that a policy can read.
+func filled(seed int64) decision.Input {
+	var in decision.Input
+	randfill.NewWithSeed(seed).NilChance(0.2).NumElements(1, 3).MaxDepth(8).Funcs(
+		func(t *metav1.Time, c randfill.Continue) { t.Time = time.Unix(c.Int63n(1e10), 0) },
+		func(m *metav1.ManagedFieldsEntry, _ randfill.Continue) { *m = metav1.ManagedFieldsEntry{} },
+	).Fill(&in)
+	in.Before = nil
+	return in
+}
+
+// written is the JSON of the input with the rules of INPUT.md on what is empty.
+func written(t *testing.T, in decision.Input) ast.Value {
+	t.Helper()
+	strict, err := inputValue(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strict
+}
+
+// What policies see does not depend on how it is converted, nor on what was evaluated
+// before with the same engine.
+func TestPoliciesSeeTheJSONHoweverItIsConverted(t *testing.T) {
+	terms, lazy := newTermCache(), &snapshot{}
+	for seed := range int64(60) {
+		in := filled(seed % 20) // most come again
+		want := pretty(t, written(t, in))
+		whole, err := terms.inputFor(&snapshot{whole: true}, in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, pretty(t, whole)); diff != "" {
+			t.Fatalf("seed %d, whole (-want +got):\n%s", seed, diff)
+		}
+		bits, err := terms.inputFor(lazy, in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// One field after the other, as policies read them.
+		read := map[string]any{}
+		for _, name := range fieldsOf("Export") {
+			if term := bits.(ast.Object).Get(ast.StringTerm(name)); term != nil {
+				read[name] = json.RawMessage(pretty(t, forced(term.Value)))
+			}
+		}
+		text, err := json.MarshalIndent(read, "", " ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(text, []byte(want)) {
+			t.Fatalf("seed %d, bit by bit (-want +got):\n%s", seed, cmp.Diff(want, string(text)))
+		}
+	}
+}
+
+// forced is a value of which all was read.
+func forced(value ast.Value) ast.Value {
+	if object, is := value.(ast.Object); is {
+		copied := ast.NewObject()
+		object.Foreach(func(k, v *ast.Term) { copied.Insert(k, ast.NewTerm(forced(v.Value))) })
+		return copied
+	}
+	return value
+}
+
+// The object of every test has a value in every field, so that none is forgotten.
+func TestEveryFieldIsConverted(t *testing.T) {
+	in := full()
+	in.OldObject = in.Object
+	value, err := inputValue(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range fieldsOf("Export") {
+		if term := value.(ast.Object).Get(ast.StringTerm(name)); term == nil || term.Value.Compare(ast.NullValue) == 0 {
+			t.Errorf("input.%s is %v", name, term)
+		}
+	}
+	object, err := exportFields(in.Object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := slices.Sorted(maps.Keys(object.(map[string]any)["metadata"].(map[string]any)))
+	for _, f := range metadataShape {
+		if field := reflect.ValueOf(in.Object.ObjectMeta).FieldByIndex(f.index); !field.IsZero() && f.name != "managedFields" && !slices.Contains(names, f.name) {
+			t.Errorf("metadata.%s is not there", f.name)
+		}
+	}
+}
+
+// The Service in a request has UID and resourceVersion of the stored one: whoever
+// changes it must not get the verdict on the stored one.
+func TestATermIsKeptByContentAndNotByVersion(t *testing.T) {
+	e := engineOf(t, `deny contains {"msg": "no"} if input.service.spec.type == "ExternalName"`)
+	in := full()
+	stored := in.Service
+	for _, step := range []struct {
+		kind corev1.ServiceType
+		want decision.Outcome
+	}{{corev1.ServiceTypeClusterIP, decision.Allowed}, {corev1.ServiceTypeExternalName, decision.Denied}, {corev1.ServiceTypeClusterIP, decision.Allowed}} {
+		changed := *stored
+		changed.Spec.Type = step.kind
+		in.Service = &changed
+		if got := e.Evaluate(t.Context(), in); got.Outcome != step.want {
+			t.Errorf("%s: %s %s, want %s", step.kind, got.Outcome, got.Problem, step.want)
+		}
+	}
+}
+
+func TestPeersThatAreReplacedAreSeen(t *testing.T) {
+	e := engineOf(t, `deny contains {"msg": id} if some id, _ in input.peers`)
+	in := full()
+	for n := range 5 {
+		id := fmt.Sprintf("cluster-%d", n)
+		// In place and by another map in turn.
+		if n%2 == 0 {
+			in.Peers = map[string]decision.Peer{}
+		}
+		clear(in.Peers)
+		in.Peers[id] = decision.Peer{}
+		got := e.Evaluate(t.Context(), in)
+		if len(got.Violations) != 1 || got.Violations[0].Message != id {
+			t.Errorf("got %+v, want %s", got, id)
+		}
+	}
+}
+
+// A policy that replaces a part of its input must change nothing for the policies
+// after it, nor for the requests after it.
+func TestAPolicyCannotChangeWhatOthersSee(t *testing.T) {
+	for name, rule := range map[string]string{
+		"in a part that is kept":       `deny contains {"msg": "changed"} if owned with input.namespace.metadata.labels as {"owner": "eve"}`,
+		"in a part of the request":     `deny contains {"msg": "changed"} if owned with input.object.metadata.labels as {"owner": "eve"}`,
+		"in all of it":                 `deny contains {"msg": "changed"} if owned with input as {"namespace": {"metadata": {"labels": {"owner": "eve"}}}}`,
+		"in what object.union returns": `deny contains {"msg": "changed"} if object.union(input, {"namespace": {"metadata": {"labels": {"owner": "eve"}}}}).namespace.metadata.labels.owner == "eve"`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			changing := Policy{Name: "a", Module: "package comity.policies.a\n\n" + rule + "\n\n" + `owned if input.namespace.metadata.labels.owner == "eve"
+
+owned if input.object.metadata.labels.owner == "eve"
+
+warn contains {"msg": "unchanged"} if not owned
+`}
+			reading := Policy{Name: "b", Module: "package comity.policies.b\n\n" +
+				"deny contains {\"msg\": \"it sees what a policy before it made up\"} if input.namespace.metadata.labels.owner\n\n" +
+				"deny contains {\"msg\": \"it sees what a policy before it made up\"} if input.object.metadata.labels.owner\n"}
+			e, err := New(Options{Timeout: time.Minute})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, result := range e.Load([]Policy{changing, reading}) {
+				if result.Err != nil {
+					t.Fatal(result.Err)
+				}
+			}
+			in := full()
+			for range 3 {
+				got := e.Evaluate(t.Context(), in)
+				if len(got.Violations) != 1 || got.Violations[0].Policy != "a" || len(got.Warnings) != 1 {
+					t.Fatalf("got %+v", got)
+				}
+			}
+		})
+	}
+}
+
+// What builtins write of the input is its JSON, whichever part they are given.
+func TestBuiltinsGetTheJSONOfTheInput(t *testing.T) {
+	for _, expression := range []string{
+		"json.marshal(input)", "json.marshal(input.object)", "json.marshal(input.object.metadata)", "json.marshal(input.object.spec)", "json.marshal(input.scope)",
+		`sprintf("%v", [input.object])`, `sprintf("%v", [input.userInfo])`, "yaml.marshal(input.object)", "json.marshal(every_field)",
+		`concat(",", sort([json.marshal(v) | some k, v in input]))`, `json.marshal([v | walk(input, [_, v]); is_string(v)])`,
+		`json.marshal(object.keys(input.object.metadata))`, `json.marshal(object.get(input, ["object", "metadata"], {}))`,
+		`json.marshal(object.union(input.object.metadata, {"x": 1}))`, `json.marshal({input.object, input.oldObject})`,
+	} {
+		t.Run(expression, func(t *testing.T) {
+			module := `deny contains {"msg": said} if {
+	input.operation == "UPDATE"
+	said := ` + expression + `
+}
+
+every_field := [input.object.metadata.labels, input.object.metadata.annotations, input.destinations, input.peers, input.ports, input.service, input.namespace]
+`
+			if !strings.Contains(expression, "every_field") {
+				module, _, _ = strings.Cut(module, "\n\nevery_field")
+			}
+			in := full()
+			in.OldObject = in.Object
+			said := func(change func(*snapshot)) string {
+				t.Helper()
+				e := engineOf(t, module)
+				change(e.current.Load())
+				got := e.Evaluate(t.Context(), in)
+				if len(got.Violations) != 1 {
+					t.Fatalf("got %+v", got)
+				}
+				return got.Violations[0].Message
+			}
+			want := said(func(s *snapshot) { s.whole = true })
+			if diff := cmp.Diff(want, said(func(*snapshot) {})); diff != "" {
+				t.Errorf("-of the whole input +of the input that is converted bit by bit:\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestWhatIsKeptIsBounded(t *testing.T) {
+	terms := newTermCache()
+	in := full()
+	for n := range 3 * maxObjects {
+		changed := *in.Service
+		changed.Name = fmt.Sprint(n)
+		if _, err := storedObject(terms, &changed); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := terms.peers(map[string]decision.Peer{fmt.Sprint(n): {}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if terms.objects.Len() > maxObjects || terms.views.Len() > maxViews {
+		t.Errorf("%d objects and %d views are kept", terms.objects.Len(), terms.views.Len())
+	}
+	before := terms.objects.Len()
+	terms.objects.Clear()
+	large := *in.Service
+	large.Annotations = map[string]string{"x": strings.Repeat("x", maxContent)}
+	if _, err := storedObject(terms, &large); err != nil || terms.objects.Len() != 0 {
+		t.Errorf("%v; a large object is kept (%d before)", err, before)
+	}
+}
+
+// engineOf has one policy.
+func engineOf(t *testing.T, rules string) *Engine {
+	t.Helper()
+	e, err := New(Options{Timeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, result := range e.Load([]Policy{{Name: "p", Module: "package comity.policies.p\n\n" + rules + "\n"}}) {
+		if result.Err != nil {
+			t.Fatal(result.Err)
+		}
+	}
+	return e
+}

@@ -1,0 +1,141 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/policies/v1alpha1"
+)
+
+// ErrNotLoaded is the error of an engine into which nothing was loaded yet.
+var ErrNotLoaded = errors.New("policies are not loaded yet")
+
+// With is an engine of its own with the policies in use and this one, in place of the
+// one of its name if there is one: it answers as e would once the policy is stored.
+// The error is that of the policy if it cannot be used, as in Result, or ErrNotLoaded.
+//
+// The two share what they compiled, and nothing that an evaluation takes or leaves:
+// the new engine evaluates one export at a time, in a slot of its own, and keeps its
+// own Failures.
+func (e *Engine) With(policy Policy) (*Engine, error) {
+	at := 0
+	other, results, err := e.fork(func(list []Policy) []Policy {
+		if at = slices.IndexFunc(list, func(p Policy) bool { return p.Name == policy.Name }); at >= 0 {
+			list[at] = policy
+			return list
+		}
+		at = len(list) // the youngest
+		return append(list, policy)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return other, results[at].Err
+}
+
+// Without is With for a policy that is deleted. A name that is not there is no error.
+func (e *Engine) Without(name string) (*Engine, error) {
+	other, _, err := e.fork(func(list []Policy) []Policy {
+		return slices.DeleteFunc(list, func(p Policy) bool { return p.Name == name })
+	})
+	return other, err
+}
+
+// Copy is an engine of its own with the policies in use, as With.
+func (e *Engine) Copy() (*Engine, error) {
+	other, _, err := e.fork(func(list []Policy) []Policy { return list })
+	return other, err
+}
+
+// fork is an engine of its own with the policies that change makes of those in use.
+func (e *Engine) fork(change func([]Policy) []Policy) (*Engine, []Result, error) {
+	e.loading.Lock()
+	list, snap := slices.Clone(e.list), e.current.Load()
+	e.loading.Unlock()
+	if snap == nil {
+		return nil, nil, ErrNotLoaded
+	}
+	opts := e.opts
+	opts.MaxConcurrent, opts.Registerer = 1, nil
+	other, err := New(opts)
+	if err != nil {
+		return nil, nil, fmt.Errorf("copy the policy engine: %w", err)
+	}
+	other.trials = e.trials // what compiled within the limits need not be tried again
+	// Load takes from these what has not changed, so that only the rest is compiled.
+	compiled := &snapshot{versions: make(map[string]*version, len(snap.versions))}
+	for name, v := range snap.versions {
+		own := *v
+		own.failures = &failures{}
+		compiled.versions[name] = &own
+	}
+	other.current.Store(compiled)
+	return other, other.Load(change(list)), nil
+}
+
+// Differs reports whether the two have different policies of a stage.
+func (e *Engine) Differs(other *Engine, stage v1alpha1.Stage) bool {
+	return e.differs(other, func(v *version) bool { return v.isOf(stage) })
+}
+
+// MayDiffer reports whether other may answer differently about the export. If not,
+// none of the policies in which the two differ matches it. Nothing is evaluated.
+func (e *Engine) MayDiffer(other *Engine, in decision.Input) bool {
+	return e.differs(other, func(v *version) bool { return v.isOf(v1alpha1.StageExport) && v.matches(in) })
+}
+
+// MayDifferImport is MayDiffer for an import.
+func (e *Engine) MayDifferImport(other *Engine, in decision.ImportInput) bool {
+	return e.differs(other, func(v *version) bool { return v.isOf(v1alpha1.StageImport) && v.matchesImport(in) })
+}
+
+// Matches reports whether a policy that is loaded matches the export.
+func (e *Engine) Matches(policy string, in decision.Input) bool {
+	return e.any(policy, func(v *version) bool { return v.isOf(v1alpha1.StageExport) && v.matches(in) })
+}
+
+// MatchesImport is Matches for an import.
+func (e *Engine) MatchesImport(policy string, in decision.ImportInput) bool {
+	return e.any(policy, func(v *version) bool { return v.isOf(v1alpha1.StageImport) && v.matchesImport(in) })
+}
+
+// Of reports whether a policy that is loaded is of a stage.
+func (e *Engine) Of(policy string, stage v1alpha1.Stage) bool {
+	return e.any(policy, func(v *version) bool { return v.isOf(stage) })
+}
+
+// any reports whether a policy is loaded and is so.
+func (e *Engine) any(policy string, is func(*version) bool) bool {
+	snap := e.current.Load()
+	return snap != nil && snap.versions[policy] != nil && is(snap.versions[policy])
+}
+
+// differs reports whether one of the two has a version that is so, and that the other
+// one has not.
+func (e *Engine) differs(other *Engine, is func(*version) bool) bool {
+	a, b := e.current.Load(), other.current.Load()
+	return a == nil || b == nil || a.lacks(b, is) || b.lacks(a, is)
+}
+
+// lacks reports whether other has a version that is so, and that s has not.
+func (s *snapshot) lacks(other *snapshot, is func(*version) bool) bool {
+	for name, v := range other.versions {
+		if !v.equal(s.versions[name]) && is(v) {
+			return true
+		}
+	}
+	return false
+}
+
+// equal reports whether two versions of one policy answer alike.
+func (v *version) equal(other *version) bool {
+	if other == nil || v.source != other.source || (v.err == nil) != (other.err == nil) {
+		return false
+	}
+	return v.err == nil || v.err.Error() == other.err.Error()
+}

@@ -1,0 +1,184 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package preview
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/comity-mcs/comity/policies/decision"
+)
+
+// Kind is what would happen to an object.
+type Kind string
+
+// The kinds of effects, in the order in which they are shown.
+const (
+	// Withdraw: an export is published, and would be withdrawn, after Effect.Grace; what is
+	// imported would be imported no longer.
+	Withdraw Kind = "Withdraw"
+	// Deny: it is not published, or not imported, and would be denied.
+	Deny Kind = "Deny"
+	// Exclude: it stays published, and Effect.Clusters would lose it.
+	Exclude Kind = "Exclude"
+	// Block: the policies could not be evaluated for it. What is published or imported
+	// stays, and requests are refused.
+	Block Kind = "Block"
+	// Allow: it would no longer be denied, withdrawn or not evaluated.
+	Allow Kind = "Allow"
+	// Include: Effect.Clusters would get it as well.
+	Include Kind = "Include"
+	// Warn: it would get other warnings, and nothing else would change.
+	Warn Kind = "Warn"
+)
+
+// Kinds are all of them, in order.
+func Kinds() []Kind { return []Kind{Withdraw, Deny, Exclude, Block, Allow, Include, Warn} }
+
+// Effect is what would happen to one object.
+type Effect struct {
+	Kind            Kind
+	Namespace, Name string
+	// Cluster is the source cluster of an import; empty for an export.
+	Cluster string
+	// Grace is how long it would stay published, to the first of Clusters if it is limited
+	// to some; 0: it would be withdrawn at once.
+	Grace time.Duration
+	// Clusters are those of Exclude and Include, sorted.
+	Clusters []string
+	// Why are the violations after the change; of Allow and Include those before it; of
+	// Warn the new warnings.
+	Why []decision.Violation
+	// Problem says why the policies could not be evaluated, if that is so after the
+	// change, or was before it.
+	Problem string
+}
+
+// fate is what becomes of an object because of a verdict.
+type fate struct {
+	outcome decision.Outcome
+	// grace is how long a published object stays so although it is denied.
+	grace time.Duration
+	// excluded are the clusters to which it is not published, leaving those to which it
+	// is not once grace has passed.
+	excluded, leaving []string
+}
+
+// audienceOf is where an export goes, but for what policies exclude. Imports have the zero
+// value.
+func audienceOf(in decision.Input) decision.Audience {
+	if in.EffectiveScope.All {
+		return decision.Audience{Self: in.Cluster, All: true, Clusters: slices.Sorted(maps.Keys(in.Peers))}
+	}
+	return decision.Audience{Self: in.Cluster, Clusters: in.EffectiveScope.Clusters}
+}
+
+// fateOf reads a verdict as the publisher does (decide.Export): a published object
+// that is denied stays published for a while if every violation has a grace period.
+// Those of imports have none.
+func fateOf(v decision.Verdict, published bool, to decision.Audience) fate {
+	f := fate{outcome: v.Outcome}
+	switch {
+	case v.Outcome == decision.Allowed:
+		return allowedFate(v, published, to)
+	case v.Outcome == decision.Denied && published && len(v.Violations) > 0:
+		f.grace = v.Violations[0].Grace
+		for _, violation := range v.Violations {
+			f.grace = min(f.grace, violation.Grace)
+		}
+	}
+	return f
+}
+
+// allowedFate is that of an export that policies forbid to no cluster, or to some. A
+// cluster that reads a published export keeps it for the grace period of the policies.
+func allowedFate(v decision.Verdict, published bool, to decision.Audience) fate {
+	f := fate{outcome: decision.Allowed}
+	var atOnce []string
+	for _, id := range v.Excluded {
+		if !published || graceOf(v, id) == 0 {
+			atOnce = append(atOnce, id)
+		}
+	}
+	_, lost, ok := to.Without(atOnce)
+	if !ok {
+		return fate{outcome: decision.Denied}
+	}
+	f.excluded = lost
+	_, all, stays := to.Without(v.Excluded)
+	f.leaving = missing(all, f.excluded)
+	for i, id := range f.leaving {
+		if grace := graceOf(v, id); i == 0 || grace < f.grace {
+			f.grace = grace
+		}
+	}
+	if !stays && len(f.excluded) == 0 {
+		return fate{outcome: decision.Denied, grace: f.grace}
+	}
+	return f
+}
+
+// graceOf is after how long a cluster loses an export that it reads now.
+func graceOf(v decision.Verdict, id string) (grace time.Duration) {
+	first := true
+	for _, violation := range v.Violations {
+		if slices.Contains(violation.Clusters, id) && (first || violation.Grace < grace) {
+			first, grace = false, violation.Grace
+		}
+	}
+	return grace
+}
+
+// effectOf compares two verdicts on one object; false if nothing would happen.
+//
+//	before \ after   Allowed            Denied                        NotEvaluated
+//	Allowed          Exclude, Include   Withdraw if published, or Deny   Block
+//	Denied           Allow              Withdraw if it is sooner         Block
+//	NotEvaluated     Allow              Withdraw if published, or Deny   -
+func effectOf(before, after decision.Verdict, published bool, to decision.Audience) (Effect, bool) {
+	was, is := fateOf(before, published, to), fateOf(after, published, to)
+	switch {
+	case is.outcome == decision.NotEvaluated && was.outcome != decision.NotEvaluated:
+		return Effect{Kind: Block, Problem: after.Problem}, true
+	case is.outcome == decision.NotEvaluated:
+		return Effect{}, false
+	case is.outcome == decision.Denied && was.outcome != decision.Denied, is.outcome == decision.Denied && is.grace < was.grace:
+		kind := Deny
+		if published {
+			kind = Withdraw
+		}
+		return Effect{Kind: kind, Grace: is.grace, Why: after.Violations}, true
+	case is.outcome == decision.Denied:
+		return warnings(before, after)
+	case was.outcome != decision.Allowed:
+		return Effect{Kind: Allow, Why: before.Violations, Problem: before.Problem}, true
+	}
+	if lost := missing(is.excluded, was.excluded); len(lost) > 0 {
+		return Effect{Kind: Exclude, Clusters: lost, Why: after.Violations}, true
+	}
+	if lost := missing(is.leaving, was.leaving); len(lost) > 0 {
+		return Effect{Kind: Exclude, Clusters: lost, Grace: is.grace, Why: after.Violations}, true
+	}
+	if gained := missing(was.excluded, is.excluded); len(gained) > 0 {
+		return Effect{Kind: Include, Clusters: gained, Why: before.Violations}, true
+	}
+	return warnings(before, after)
+}
+
+// warnings is the effect of warnings that are new.
+func warnings(before, after decision.Verdict) (Effect, bool) {
+	var added []decision.Violation
+	for _, warning := range after.Warnings {
+		if !slices.ContainsFunc(before.Warnings, func(w decision.Violation) bool { return w.String() == warning.String() }) {
+			added = append(added, warning)
+		}
+	}
+	return Effect{Kind: Warn, Why: added}, len(added) > 0
+}
+
+// missing are the elements of a that are not in b.
+func missing(a, b []string) []string {
+	return slices.DeleteFunc(slices.Clone(a), func(s string) bool { return slices.Contains(b, s) })
+}

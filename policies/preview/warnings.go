@@ -1,0 +1,142 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package preview
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// maxLine is the length in bytes that a warning should have at most: what the API
+// server recommends. It is longer only for a single name that does not fit.
+const maxLine = 120
+
+// Warnings are lines for the author of a policy, each with the name of the policy. There
+// is none if nothing would happen.
+func (r Report) Warnings(policy string) []string {
+	var lines []string
+	add := func(format string, args ...any) {
+		lines = append(lines, fmt.Sprintf("[%s] ", policy)+fmt.Sprintf(format, args...))
+	}
+	for _, part := range []struct {
+		Part
+		words words
+	}{{r.Exports, ofExports}, {r.Imports, ofImports}} {
+		for _, group := range groups(part.Effects) {
+			add("%s", group.sentence(part.words, part.Looked, maxLine-len(policy)-len("[] ")))
+		}
+		if part.Total > 0 && part.Counted && part.Matched == 0 && part.Complete() && part.Unread == 0 {
+			add("matches no %s (there are %d)", part.words.noun, part.Total)
+		}
+		if !part.Complete() {
+			add("looked at %d of %d %ss, then the time for a preview was over", part.Looked, part.Total, part.words.noun)
+		}
+		if part.Unread > 0 {
+			add("%d of %d %ss could not be read: %s", part.Unread, part.Looked, part.words.noun, part.Problem)
+		}
+	}
+	return lines
+}
+
+// words are those in which exports and imports differ.
+type words struct{ noun, withdraw, absent string }
+
+var (
+	ofExports = words{"export", "withdraw", "not published now"}
+	ofImports = words{"import", "remove", "not imported now"}
+)
+
+// group is effects of one kind, and with one grace period.
+type group struct {
+	kind  Kind
+	grace time.Duration
+	items []Effect
+}
+
+func groups(effects []Effect) (out []group) {
+	for _, effect := range effects {
+		at := slices.IndexFunc(out, func(g group) bool { return g.kind == effect.Kind && g.grace == effect.Grace })
+		if at < 0 {
+			at = len(out)
+			out = append(out, group{kind: effect.Kind, grace: effect.Grace})
+		}
+		out[at].items = append(out[at].items, effect)
+	}
+	slices.SortFunc(out, func(a, b group) int {
+		return cmp.Or(cmp.Compare(slices.Index(Kinds(), a.kind), slices.Index(Kinds(), b.kind)), cmp.Compare(a.grace, b.grace))
+	})
+	return out
+}
+
+// sentence says what would happen, to how many, and to which first, in size bytes.
+func (g group) sentence(words words, looked, size int) string {
+	count := fmt.Sprintf("%d of %d %ss", len(g.items), looked, words.noun)
+	text := ""
+	switch g.kind {
+	case Withdraw:
+		text = "would " + words.withdraw + " " + count
+		if g.grace > 0 {
+			text += " after " + Duration(g.grace)
+		}
+	case Deny:
+		text = "would deny " + count + ", " + words.absent
+	case Exclude:
+		text = "would withdraw " + count + " from some clusters"
+		if g.grace > 0 {
+			text += " after " + Duration(g.grace)
+		}
+	case Block:
+		text = "would keep policies from being evaluated for " + count
+	case Allow:
+		text = "would no longer deny " + count
+	case Include:
+		text = "would publish " + count + " to more clusters"
+	case Warn:
+		text = "would warn about " + count
+	}
+	return text + ": " + g.names(size-len(text)-len(": "))
+}
+
+// names lists as many of the items as fit in size bytes, but one at least.
+func (g group) names(size int) string {
+	shown := ""
+	for i, item := range g.items {
+		name := item.Namespace + "/" + item.Name
+		if item.Cluster != "" {
+			name += " from " + item.Cluster
+		}
+		if len(item.Clusters) > 0 {
+			name += " (" + strings.Join(item.Clusters, ", ") + ")"
+		}
+		next := shown + ", " + name
+		if i == 0 {
+			next = name
+		}
+		rest := len(g.items) - i - 1
+		more := ""
+		if rest > 0 {
+			more = fmt.Sprintf(" and %d more", rest)
+		}
+		if i > 0 && len(next)+len(more) > size {
+			return fmt.Sprintf("%s and %d more", shown, rest+1)
+		}
+		shown = next
+	}
+	return shown
+}
+
+// Duration is a duration without units that are zero, as 10m.
+func Duration(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}

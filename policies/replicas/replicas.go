@@ -1,0 +1,284 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package replicas lets each replica of Comity state which policies it enforces, and
+// the leader count the replicas that enforce one.
+//
+// A replica states that in an annotation of one Lease, which all replicas share, and
+// renews it. It removes the annotation when it ends; one that was not renewed counts no
+// more, and the leader removes it later. The package takes digests and compares them; it
+// knows nothing else of policies.
+//
+// The agent needs get and patch on the Lease, and create on leases where it does not
+// exist.
+package replicas
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const (
+	// LeaseName is the name of the Lease, in Comity's namespace.
+	LeaseName = "comity-replicas"
+	// annotationPrefix is followed by the name of the replica. The value is the time of
+	// the renewal, a space, and the short digests, sorted and separated by commas.
+	annotationPrefix = "replica.comity.dev/"
+	// renewInterval is how often an unchanged statement is renewed, and freshFor how long
+	// one counts: a renewal may fail twice.
+	renewInterval = 20 * time.Second
+	freshFor      = 70 * time.Second
+	// forgetAfter is when the leader removes the statement of a replica that is gone.
+	forgetAfter = 10 * time.Minute
+	// retryInterval is how soon a write that failed is tried again, and removeTimeout
+	// bounds the last one.
+	retryInterval = 2 * time.Second
+	removeTimeout = 2 * time.Second
+	// maxName is the limit of Kubernetes on the name of an annotation.
+	maxName = 63
+)
+
+// Options of New; all are required but Clock.
+type Options struct {
+	// Namespace is Comity's.
+	Namespace string
+	// Name names this replica; no two that run at once have the same. See Name.
+	Name string
+	// Reader reads without a cache, because nothing else watches Leases.
+	Reader client.Reader
+	Writer client.Writer
+	Log    logr.Logger
+	// Clock is the real one when nil.
+	Clock clock.WithTicker
+}
+
+// Name makes the name of a replica of that of its host and a port that it serves there.
+// So it is the same after a restart: a replica that was killed is not counted beside the
+// one in its place. Characters that the name of an annotation cannot have are replaced,
+// and the beginning is cut off, since the names of Pods differ at their end.
+func Name(host string, port int) string {
+	name := strings.Map(func(r rune) rune {
+		switch {
+		case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', r == '-', r == '.', r == '_':
+			return r
+		}
+		return '-'
+	}, fmt.Sprintf("%s-%d", host, port))
+	return strings.TrimLeft(name[max(0, len(name)-maxName):], "-._")
+}
+
+// Replicas states what this replica enforces, and reads what the others do. Add it to
+// the manager. All methods may be called from any goroutine.
+type Replicas struct {
+	options Options
+	changed chan struct{} // holds one element after a change
+
+	mu      sync.Mutex
+	digests []string
+	known   bool // false until the first State
+}
+
+// New returns Replicas that state nothing.
+func New(o Options) *Replicas {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	return &Replicas{options: o, changed: make(chan struct{}, 1)}
+}
+
+// State is what this replica enforces from now on: the digests of policies by name.
+func (r *Replicas) State(policies map[string]string) {
+	digests := make([]string, 0, len(policies))
+	for name, digest := range policies {
+		digests = append(digests, short(name, digest))
+	}
+	slices.Sort(digests)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.known && slices.Equal(r.digests, digests) {
+		return
+	}
+	r.digests, r.known = digests, true
+	select {
+	case r.changed <- struct{}{}:
+	default:
+	}
+}
+
+// short identifies one state of one policy in few characters.
+func short(policy, digest string) string {
+	sum := sha256.Sum256([]byte(policy + "\n" + digest))
+	return hex.EncodeToString(sum[:6])
+}
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable: every replica states
+// what it enforces.
+func (*Replicas) NeedLeaderElection() bool { return false }
+
+// Start implements manager.Runnable: it states what State was given, from its first call
+// on, until ctx ends.
+func (r *Replicas) Start(ctx context.Context) error {
+	ticker := r.options.Clock.NewTicker(renewInterval)
+	defer ticker.Stop()
+	defer r.remove()
+	said := ""
+	for {
+		retry := (<-chan time.Time)(nil)
+		switch err := r.renew(ctx); {
+		case err == nil:
+			said = ""
+		case ctx.Err() == nil:
+			retry = r.options.Clock.After(retryInterval)
+			if err.Error() != said {
+				said = err.Error()
+				r.options.Log.Info("cannot state which policies this replica enforces, retrying", "namespace", r.options.Namespace, "name", LeaseName, "reason", said)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C():
+		case <-r.changed:
+		case <-retry:
+		}
+	}
+}
+
+// renew writes the statement of this replica; nothing before there is one.
+func (r *Replicas) renew(ctx context.Context) error {
+	r.mu.Lock()
+	digests, known := strings.Join(r.digests, ","), r.known
+	r.mu.Unlock()
+	if !known {
+		return nil
+	}
+	value := r.options.Clock.Now().UTC().Format(time.RFC3339) + " " + digests
+	err := r.patch(ctx, map[string]*string{r.options.Name: &value})
+	if !apierrors.IsNotFound(err) {
+		return err
+	}
+	lease := r.lease()
+	lease.Annotations = map[string]string{annotationPrefix + r.options.Name: value}
+	if err := r.options.Writer.Create(ctx, lease); err != nil {
+		return fmt.Errorf("create Lease %s/%s: %w", lease.Namespace, lease.Name, err)
+	}
+	return nil
+}
+
+// remove removes the statement of this replica, which ends. One that cannot be removed
+// counts no more soon.
+func (r *Replicas) remove() {
+	ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
+	defer cancel()
+	if err := r.patch(ctx, map[string]*string{r.options.Name: nil}); client.IgnoreNotFound(err) != nil {
+		r.options.Log.V(1).Info("the statement of this replica stays until it expires", "reason", err.Error())
+	}
+}
+
+// patch sets the annotations of replicas by name; nil removes one.
+func (r *Replicas) patch(ctx context.Context, values map[string]*string) error {
+	annotations := make(map[string]*string, len(values))
+	for name, value := range values {
+		annotations[annotationPrefix+name] = value
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
+	if err != nil {
+		return err
+	}
+	lease := r.lease()
+	if err := r.options.Writer.Patch(ctx, lease, client.RawPatch(types.MergePatchType, patch)); err != nil {
+		return fmt.Errorf("patch Lease %s/%s: %w", lease.Namespace, lease.Name, err)
+	}
+	return nil
+}
+
+func (r *Replicas) lease() *coordinationv1.Lease {
+	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: r.options.Namespace, Name: LeaseName}}
+}
+
+// Count is how many replicas run, and which of them do not enforce a policy.
+type Count struct {
+	Total   int
+	Lagging []string // sorted
+}
+
+// Statements are what replicas stated, by name; only those that count.
+type Statements map[string]map[string]bool
+
+// Read reads what the replicas state, and removes what replicas stated that are long
+// gone. It is for the leader, and nil as long as its own statement is not written: right
+// after a start, or a change, the count would be wrong.
+func (r *Replicas) Read(ctx context.Context) (Statements, error) {
+	lease := r.lease()
+	if err := r.options.Reader.Get(ctx, client.ObjectKeyFromObject(lease), lease); apierrors.IsNotFound(err) {
+		return nil, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("read Lease %s/%s: %w", r.options.Namespace, LeaseName, err)
+	}
+	now, statements, gone := r.options.Clock.Now(), Statements{}, map[string]*string{}
+	for key, value := range lease.Annotations {
+		name, is := strings.CutPrefix(key, annotationPrefix)
+		if !is {
+			continue
+		}
+		at, digests, _ := strings.Cut(value, " ")
+		renewed, err := time.Parse(time.RFC3339, at)
+		switch age := now.Sub(renewed); {
+		case err != nil || age > forgetAfter:
+			gone[name] = nil
+		case age <= freshFor:
+			statements[name] = set(digests)
+		}
+	}
+	if len(gone) > 0 {
+		if err := r.patch(ctx, gone); err != nil {
+			return nil, err
+		}
+	}
+	if _, own, _ := strings.Cut(lease.Annotations[annotationPrefix+r.options.Name], " "); !r.isStated(own) {
+		return nil, nil
+	}
+	return statements, nil
+}
+
+// isStated reports whether digests, as the Lease has them, are what this replica states.
+func (r *Replicas) isStated(digests string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.known && digests == strings.Join(r.digests, ",")
+}
+
+func set(digests string) map[string]bool {
+	out := map[string]bool{}
+	for digest := range strings.SplitSeq(digests, ",") {
+		out[digest] = true
+	}
+	return out
+}
+
+// Count counts the replicas that enforce a policy of this name and digest.
+func (s Statements) Count(policy, digest string) Count {
+	wanted, count := short(policy, digest), Count{Total: len(s)}
+	for _, name := range slices.Sorted(maps.Keys(s)) {
+		if !s[name][wanted] {
+			count.Lagging = append(count.Lagging, name)
+		}
+	}
+	return count
+}

@@ -1,0 +1,245 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package source
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/comity-mcs/comity/policies/v1alpha1"
+)
+
+// The files of a folder of a policy.
+const (
+	ModuleFile = "policy.rego"
+	ParamsFile = "params.yaml"
+	SpecFile   = "policy.yaml"
+
+	regoSuffix    = ".rego"
+	testSuffix    = "_test.rego"
+	libraryFolder = "lib"
+)
+
+// fixtureFolders are below the folder of a policy.
+var fixtureFolders = []string{"fixtures", "testdata"}
+
+// Policy is one policy, or the library, with what belongs to it.
+type Policy struct {
+	// Object is the ExportPolicy; its name is that of the folder. nil for the library.
+	Object *v1alpha1.ExportPolicy
+	// Path is the file of the module: policy.rego of a folder, or the manifest.
+	Path string
+	// Folder is where the policy is; empty for a manifest.
+	Folder string
+	// Files are the Rego sources of a folder by path, tests among them.
+	Files map[string]string
+	// Fixtures are the paths of the manifests for tests, sorted.
+	Fixtures []string
+}
+
+// Library reports whether this is the library, which is no policy.
+func (p Policy) Library() bool { return p.Object == nil }
+
+// Name is that of the ExportPolicy; empty for the library.
+func (p Policy) Name() string {
+	if p.Library() {
+		return ""
+	}
+	return p.Object.Name
+}
+
+// Read reads what the paths name: a folder of a policy, a folder of such folders, a
+// manifest, or a folder of manifests. The policies come in the order of the paths,
+// and within a folder in that of their names. It is an error if a path has none.
+func Read(paths ...string) ([]Policy, error) {
+	var all []Policy
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if err != nil {
+			return nil, fmt.Errorf("%w; expected a folder of a policy, or a manifest of ExportPolicies", err)
+		}
+		var found []Policy
+		if info.IsDir() {
+			found, err = readTree(path)
+		} else {
+			found, err = readFile(path)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if len(found) == 0 {
+			return nil, fmt.Errorf("%s: no policy is here; expected a folder with %s, or a manifest of ExportPolicies", path, ModuleFile)
+		}
+		all = append(all, found...)
+	}
+	return all, nil
+}
+
+// readFile reads a manifest that was named, or the folder of a module that was.
+func readFile(path string) ([]Policy, error) {
+	switch {
+	case filepath.Base(path) == ModuleFile:
+		policy, err := readFolder(filepath.Dir(path))
+		return []Policy{policy}, err
+	case isManifest(path):
+		return readManifest(path)
+	default:
+		return nil, fmt.Errorf("%s: expected %s, or a manifest with the suffix .yaml, .yml or .json", path, ModuleFile)
+	}
+}
+
+// readTree reads a folder and the folders in it, but not hidden ones.
+func readTree(root string) (found []Policy, err error) {
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return nil, err
+	}
+	var rego, manifests, folders []string
+	for _, entry := range entries {
+		path := filepath.Join(root, entry.Name())
+		switch {
+		case entry.IsDir() && !strings.HasPrefix(entry.Name(), ".") && !slices.Contains(fixtureFolders, entry.Name()):
+			folders = append(folders, path)
+		case entry.IsDir():
+		case strings.HasSuffix(path, regoSuffix):
+			rego = append(rego, path)
+		case isManifest(path):
+			manifests = append(manifests, path)
+		}
+	}
+	if len(rego) > 0 {
+		policy, err := readFolder(root)
+		return []Policy{policy}, err
+	}
+	for _, path := range manifests {
+		policies, err := readManifest(path)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, policies...)
+	}
+	for _, path := range folders {
+		policies, err := readTree(path)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, policies...)
+	}
+	return found, nil
+}
+
+// readFolder reads the folder of one policy, or of the library.
+func readFolder(folder string) (Policy, error) {
+	absolute, err := filepath.Abs(folder)
+	if err != nil {
+		return Policy{}, err
+	}
+	name := filepath.Base(absolute)
+	policy := Policy{Folder: folder, Path: filepath.Join(folder, ModuleFile)}
+	if policy.Files, err = regoFiles(folder); err != nil {
+		return Policy{}, err
+	}
+	if policy.Fixtures, err = fixtures(folder); err != nil {
+		return Policy{}, err
+	}
+	module, has := policy.Files[policy.Path]
+	if !has && name == libraryFolder {
+		policy.Path = folder
+		return policy, nil
+	}
+	if !has {
+		return Policy{}, fmt.Errorf("%s: the folder has Rego and no %s; expected the module of policy %s there", folder, ModuleFile, name)
+	}
+	policy.Object, err = object(folder, name, module)
+	return policy, err
+}
+
+// object is the ExportPolicy that the files of a folder are.
+func object(folder, name, module string) (*v1alpha1.ExportPolicy, error) {
+	policy := &v1alpha1.ExportPolicy{}
+	path := filepath.Join(folder, SpecFile)
+	text, err := optional(path)
+	if err != nil {
+		return nil, err
+	}
+	spec, err := yaml.YAMLToJSONStrict(text)
+	if err == nil {
+		err = decode(spec, &policy.Spec)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w; expected fields of the spec of an ExportPolicy", path, err)
+	}
+	if policy.Spec.Rego != "" || policy.Spec.Parameters != nil {
+		return nil, fmt.Errorf("%s: expected no rego and no parameters: these are in %s and %s", path, ModuleFile, ParamsFile)
+	}
+	path = filepath.Join(folder, ParamsFile)
+	if text, err = optional(path); err != nil {
+		return nil, err
+	}
+	if len(text) > 0 {
+		params, err := yaml.YAMLToJSONStrict(text)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w; expected a mapping, the parameters of the policy", path, err)
+		}
+		policy.Spec.Parameters = rawJSON(params)
+	}
+	policy.APIVersion, policy.Kind = v1alpha1.GroupVersion.String(), Kind
+	policy.Name, policy.Spec.Rego = name, module
+	return policy, nil
+}
+
+// optional is the content of a file; nothing if there is none.
+func optional(path string) ([]byte, error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return text, err
+}
+
+// regoFiles are the Rego sources directly in a folder.
+func regoFiles(folder string) (map[string]string, error) {
+	paths, err := filepath.Glob(filepath.Join(folder, "*"+regoSuffix))
+	if err != nil {
+		return nil, err
+	}
+	files := map[string]string{}
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		files[path] = string(text)
+	}
+	return files, nil
+}
+
+func fixtures(folder string) (paths []string, err error) {
+	for _, name := range fixtureFolders {
+		entries, err := os.ReadDir(filepath.Join(folder, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, entry := range entries {
+			if path := filepath.Join(folder, name, entry.Name()); !entry.IsDir() && isManifest(path) {
+				paths = append(paths, path)
+			}
+		}
+	}
+	return paths, nil
+}
+
+func isManifest(path string) bool {
+	return slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path))
+}

@@ -1,0 +1,162 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"pgregory.net/rapid"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/comity-mcs/comity/policies"
+	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/policies/engine"
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/webhook"
+	"github.com/comity-mcs/comity/webhook/facts"
+)
+
+type members struct {
+	list       []model.Member
+	namespaces []model.MemberNamespace
+}
+
+func (m members) Members() []model.Member                  { return m.list }
+func (m members) Namespace(string) []model.MemberNamespace { return m.namespaces }
+
+// Whoever is allowed to create an export must not lose it a moment later, when it is
+// evaluated as it is stored, and what is refused must not be published if it is stored
+// all the same: for policies that read neither the user nor the operation, webhook and
+// audit give the same verdict.
+func TestWebhookAndAuditAgree(t *testing.T) {
+	shipped, err := policies.Baselines()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []engine.Policy
+	for _, b := range shipped {
+		params, err := yaml.YAMLToJSON([]byte(b.Params))
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, engine.Policy{Name: b.Name, Module: b.Module, Params: params})
+	}
+	list = append(list, engine.Policy{Name: "owned", Module: `package comity.policies.owned
+
+deny contains {"msg": "it has no owner"} if not input.object.metadata.labels.owner
+
+warn contains {"msg": "somewhere it has no namespace"} if {
+	some group in input.destinations
+	group.namespace.presence != "present"
+}
+`})
+	policies, err := engine.New(engine.Options{Timeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, result := range policies.Load(list) {
+		if result.Err != nil {
+			t.Fatal(result.Err)
+		}
+	}
+
+	rapid.Check(t, func(t *rapid.T) {
+		export, reader := drawnCluster(t)
+		reader.PeerCache = facts.NewPeerCache()
+		reviewer := facts.Reviewer{Reader: reader, Evaluator: policies}
+		audit := reviewer.Admit(context.Background(), export)
+		answer := created(t, reviewer, export)
+
+		if want := audit.Outcome == decision.Allowed; answer.Allowed != want {
+			t.Fatalf("an audit says %s (%v, %s), the webhook %v: %s", audit.Outcome, audit.Violations, audit.Problem, answer.Allowed, answer.Result.Message)
+		}
+		for _, v := range audit.Violations {
+			if !strings.Contains(answer.Result.Message, v.String()) {
+				t.Fatalf("the webhook does not say %q: %s", v, answer.Result.Message)
+			}
+		}
+		if len(audit.Warnings) != len(answer.Warnings) {
+			t.Fatalf("an audit warns %v, the webhook %v", audit.Warnings, answer.Warnings)
+		}
+	})
+}
+
+// drawnCluster is an export and the cluster that it is in.
+func drawnCluster(t *rapid.T) (*mcsv1beta1.ServiceExport, facts.Reader) {
+	scope := rapid.SampledFrom([]string{"", "b", "b,c", "a", "z", "b,,c", "c,z"})
+	owner := rapid.SampledFrom([]string{"", "x", "y"})
+	labels := func(key, value string) map[string]string {
+		if value == "" {
+			return nil
+		}
+		return map[string]string{key: value}
+	}
+	meta := metav1.ObjectMeta{Namespace: "shop", Name: "web"}
+	export := &mcsv1beta1.ServiceExport{ObjectMeta: meta}
+	export.Annotations = labels(model.AnnotationExportTo, scope.Draw(t, "scope"))
+	export.Labels = labels("owner", owner.Draw(t, "owner"))
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}
+	namespace.Annotations = labels(model.AnnotationExportTo, scope.Draw(t, "limit of the namespace"))
+	namespace.Labels = labels("comity.dev/identity", owner.Draw(t, "identity"))
+	objects := []client.Object{namespace}
+	if kind := rapid.SampledFrom([]corev1.ServiceType{"", corev1.ServiceTypeClusterIP, corev1.ServiceTypeExternalName}).Draw(t, "type"); kind != "" {
+		objects = append(objects, &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{Type: kind}})
+	}
+	m := members{}
+	for _, id := range []model.ClusterID{"b", "c"} {
+		m.list = append(m.list, model.Member{ID: id, Synced: true})
+		m.namespaces = append(m.namespaces, model.MemberNamespace{
+			Cluster: id, Presence: rapid.SampledFrom([]model.NamespacePresence{model.NamespaceUnknown, model.NamespacePresent, model.NamespaceAbsent}).Draw(t, "presence"),
+			Labels: labels("comity.dev/identity", owner.Draw(t, "identity there")),
+		})
+	}
+	return export, facts.Reader{Client: fake.NewClientBuilder().WithObjects(objects...).Build(), Cluster: "a", Peers: m}
+}
+
+// created is the webhook's answer to the request that creates the export.
+func created(t *rapid.T, reviewer webhook.Reviewer, export *mcsv1beta1.ServiceExport) *admissionv1.AdmissionResponse {
+	handlers, err := webhook.Handlers(webhook.Options{Reviewer: reviewer, Registerer: prometheus.NewRegistry()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := json.Marshal(export)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := json.Marshal(admissionv1.AdmissionReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
+		Request: &admissionv1.AdmissionRequest{
+			UID: "u", Operation: admissionv1.Create, Namespace: export.Namespace, Name: export.Name,
+			UserInfo: authenticationv1.UserInfo{Username: "eve"}, Object: runtime.RawExtension{Raw: raw},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := httptest.NewRequest(http.MethodPost, webhook.PathValidateServiceExport, bytes.NewReader(body))
+	request.Header.Set("Content-Type", "application/json")
+	recorder := httptest.NewRecorder()
+	handlers[webhook.PathValidateServiceExport].ServeHTTP(recorder, request)
+	var review admissionv1.AdmissionReview
+	if err := json.Unmarshal(recorder.Body.Bytes(), &review); err != nil {
+		t.Fatal(err)
+	}
+	return review.Response
+}

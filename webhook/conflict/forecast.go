@@ -1,0 +1,114 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package conflict
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/sync/decide"
+	"github.com/comity-mcs/comity/sync/exchange"
+	"github.com/comity-mcs/comity/sync/merge"
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// Peers has what was read of the other members of the clusterset.
+type Peers interface {
+	Members() []model.Member
+	// Exports are what the members export under that name, as far as it is accepted.
+	Exports(key types.NamespacedName) []model.Export
+	// Namespace is what each member publishes about the namespace of that name.
+	Namespace(name string) []model.MemberNamespace
+}
+
+// Forecaster predicts conflicts. Peers, Client, Self and Clock are required, and safe
+// for concurrent use.
+type Forecaster struct {
+	Peers Peers
+	// Client reads Services, Namespaces and ServiceImports from a cache.
+	Client client.Reader
+	// Self is the id of this cluster.
+	Self  model.ClusterID
+	Clock clock.PassiveClock
+	// IdentityLabels, MaintainSelectors, TakeoverHold and ComityNamespace are those of
+	// decide.ImportView.
+	IdentityLabels    []string
+	MaintainSelectors bool
+	TakeoverHold      time.Duration
+	ComityNamespace   string
+	// ImportDisabled leaves importing to another implementation, which holds no takeover.
+	ImportDisabled bool
+}
+
+// Warnings has one sentence or more for each conflict in which the export would take
+// part, in the order of the reasons in KEP-1645. There are none while a member was not
+// read, because it may have the oldest export, and none if the Service is not known: then
+// nothing is exported yet. A hold that ends by itself is taken to begin now, and that a
+// member was unread when the import was made is not known here.
+func (f Forecaster) Warnings(ctx context.Context, export *mcsv1beta1.ServiceExport) []string {
+	members := f.Peers.Members()
+	if slices.ContainsFunc(members, func(m model.Member) bool { return !m.Synced }) {
+		return nil
+	}
+	key := client.ObjectKeyFromObject(export)
+	others := f.Peers.Exports(key)
+	if len(others) == 0 {
+		return nil
+	}
+	view := decide.ImportView{
+		Self: f.Self, ComityNamespace: f.ComityNamespace, Members: members, Exports: others, Namespaces: f.Peers.Namespace(key.Namespace),
+		IdentityLabels: f.IdentityLabels, MaintainSelectors: f.MaintainSelectors, TakeoverHold: f.TakeoverHold, Now: f.Clock.Now(),
+		ImportDisabled: true, // who decides is asked, and not what is written
+	}
+	if !f.read(ctx, key, &view) {
+		return nil
+	}
+	if export.CreationTimestamp.IsZero() {
+		stamped := *export
+		stamped.CreationTimestamp = metav1.NewTime(view.Now).Rfc3339Copy() // as it is stored
+		export = &stamped
+	}
+	view.Local.Export, view.Local.Verdict = export, decision.Verdict{Outcome: decision.Allowed}
+	own, err := exchange.LocalExport(f.Self, export, view.Local.Service)
+	if err != nil {
+		return nil
+	}
+	found := decide.Import(view).Finding
+	if found.Resolved == nil {
+		return nil
+	}
+	return warnings(own, inOrder(merge.OldestFirst(append(slices.Clone(others), own)), found.Resolved), found)
+}
+
+// read reads the Namespace, the Service and what is imported; false if one of the first
+// two is not known.
+func (f Forecaster) read(ctx context.Context, key types.NamespacedName, view *decide.ImportView) bool {
+	namespace, service, imported := &corev1.Namespace{}, &corev1.Service{}, &mcsv1beta1.ServiceImport{}
+	if f.Client.Get(ctx, types.NamespacedName{Name: key.Namespace}, namespace) != nil || f.Client.Get(ctx, key, service) != nil {
+		return false
+	}
+	view.Local = decide.LocalExport{Key: key, Namespace: namespace, Service: service}
+	if !f.ImportDisabled && f.Client.Get(ctx, key, imported) == nil {
+		view.Current.Import = imported
+	}
+	return true
+}
+
+// inOrder are the exports of which an import consists, the deciding one first.
+func inOrder(exports []model.Export, resolved *model.Import) (ordered []model.Export) {
+	for _, c := range resolved.Constituents {
+		at := slices.IndexFunc(exports, func(e model.Export) bool { return e.Cluster == c.Cluster })
+		ordered = append(ordered, exports[at])
+	}
+	return ordered
+}

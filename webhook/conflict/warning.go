@@ -1,0 +1,196 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package conflict
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/sync/decide"
+	"github.com/comity-mcs/comity/sync/merge"
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// maxWarning bounds one warning, in bytes: the API server cuts the warnings of a request
+// that have more than 4,096 characters together.
+const maxWarning = 900
+
+// warnings are those on one export among those of which its import would consist, in
+// their order.
+func warnings(own model.Export, ordered []model.Export, found decide.ImportFinding) []string {
+	concerned := reasonsOf(ordered, own.Cluster)
+	var out []string
+	for _, c := range found.Conflicts {
+		opponents := concerned[c.Reason]
+		if len(opponents) == 0 {
+			continue // only others disagree
+		}
+		text := fmt.Sprintf("conflict of %s with cluster %s: %s %s Until they agree, %s. The export is stored all the same.",
+			field(c.Reason), opponents[0].Cluster, c.Message, precedence(ordered[0], own, opponents[0]), traffic(c.Reason, found))
+		out = append(out, model.OneLine(text, maxWarning))
+	}
+	return out
+}
+
+// reasonsOf are the reasons for which the export of self disagrees with the deciding one
+// or, if it decides itself, with others; and with which, oldest first. Where it agrees
+// with the deciding export, its properties are used, and others have the conflict.
+func reasonsOf(ordered []model.Export, self model.ClusterID) map[mcsv1beta1.ServiceExportConditionReason][]model.Export {
+	at := slices.IndexFunc(ordered, func(e model.Export) bool { return e.Cluster == self })
+	if at < 0 {
+		return nil // it does not contribute
+	}
+	opponents := ordered[:1]
+	if at == 0 {
+		opponents = ordered[1:]
+	}
+	found := map[mcsv1beta1.ServiceExportConditionReason][]model.Export{}
+	for _, other := range opponents {
+		pair := []model.Export{other, ordered[at]}
+		if at == 0 {
+			slices.Reverse(pair)
+		}
+		_, conflicts := merge.ResolveInOrder(pair)
+		for _, c := range conflicts {
+			found[c.Reason] = append(found[c.Reason], other)
+		}
+	}
+	return found
+}
+
+// field is what an author changes to end a conflict.
+func field(reason mcsv1beta1.ServiceExportConditionReason) string {
+	switch reason {
+	case mcsv1beta1.ServiceExportReasonPortConflict:
+		return "spec.ports of the Service"
+	case mcsv1beta1.ServiceExportReasonTypeConflict:
+		return "spec.clusterIP of the Service"
+	case mcsv1beta1.ServiceExportReasonSessionAffinityConflict:
+		return "spec.sessionAffinity of the Service"
+	case mcsv1beta1.ServiceExportReasonSessionAffinityConfigConflict:
+		return "spec.sessionAffinityConfig of the Service"
+	case mcsv1beta1.ServiceExportReasonLabelsConflict:
+		return "spec.exportedLabels of the ServiceExport"
+	case mcsv1beta1.ServiceExportReasonAnnotationsConflict:
+		return "spec.exportedAnnotations of the ServiceExport"
+	case mcsv1beta1.ServiceExportReasonInternalTrafficPolicyConflict:
+		return "spec.internalTrafficPolicy of the Service"
+	case mcsv1beta1.ServiceExportReasonTrafficDistributionConflict:
+		return "spec.trafficDistribution of the Service"
+	case mcsv1beta1.ServiceExportReasonIPFamilyConflict:
+		return "spec.ipFamilies of the Service"
+	}
+	return string(reason)
+}
+
+// precedence says which export decides, and how old it is. One that is younger decides
+// only where it did before, while the takeover by the older one is held.
+func precedence(first, own, other model.Export) string {
+	created := "created " + other.CreatedAt.UTC().Format(time.RFC3339)
+	apart := own.CreatedAt.Sub(other.CreatedAt)
+	isOlder := merge.OldestFirst([]model.Export{own, other})[0].Cluster == own.Cluster
+	const held = "the takeover of the import is held (its condition TakeoverHeld says how to confirm it)."
+	switch {
+	case first.Cluster == own.Cluster && !isOlder:
+		return fmt.Sprintf("This export decides here, though that of cluster %s is older (it was %s): %s", other.Cluster, created, held)
+	case first.Cluster != own.Cluster && isOlder:
+		return fmt.Sprintf("The export of cluster %s decides here, though this one is older (that one was %s): %s", other.Cluster, created, held)
+	case first.Cluster == own.Cluster && apart == 0:
+		return fmt.Sprintf("This export decides: that of cluster %s was created in the same second, and its id comes later.", other.Cluster)
+	case first.Cluster == own.Cluster:
+		return fmt.Sprintf("This export is older and decides: that of cluster %s was %s, %s after it.", other.Cluster, created, duration.HumanDuration(-apart))
+	case apart == 0:
+		return fmt.Sprintf("The export of cluster %s decides: it was created in the same second, and its id comes first.", other.Cluster)
+	}
+	return fmt.Sprintf("The export of cluster %s is older and decides: it was %s, %s before this one.", other.Cluster, created, duration.HumanDuration(apart))
+}
+
+// traffic says what a conflict does to the clients of the import: of that in every
+// cluster, unless a takeover is held in this one.
+func traffic(reason mcsv1beta1.ServiceExportConditionReason, found decide.ImportFinding) string {
+	resolved, everywhere, every := found.Resolved, "in every cluster", "every cluster"
+	if found.Takeover != nil {
+		everywhere, every = "in this cluster", "this cluster"
+	}
+	decides := resolved.Constituents[0].Cluster
+	switch reason {
+	case mcsv1beta1.ServiceExportReasonPortConflict:
+		return portTraffic(resolved)
+	case mcsv1beta1.ServiceExportReasonTypeConflict:
+		if resolved.Type == mcsv1beta1.Headless {
+			return fmt.Sprintf("the import is headless %s: clients get the addresses of pods, and no clusterset IP", everywhere)
+		}
+		return fmt.Sprintf("the import has a clusterset IP %s, and the endpoints of every cluster are behind it", everywhere)
+	case mcsv1beta1.ServiceExportReasonSessionAffinityConflict:
+		return fmt.Sprintf("%s routes with session affinity %s", every, resolved.SessionAffinity)
+	case mcsv1beta1.ServiceExportReasonSessionAffinityConfigConflict:
+		return fmt.Sprintf("%s routes with the affinity timeout of cluster %s", every, decides)
+	case mcsv1beta1.ServiceExportReasonLabelsConflict, mcsv1beta1.ServiceExportReasonAnnotationsConflict:
+		return fmt.Sprintf("traffic is not affected, and the ServiceImports have those of cluster %s", decides)
+	case mcsv1beta1.ServiceExportReasonInternalTrafficPolicyConflict:
+		return fmt.Sprintf("%s routes with internalTrafficPolicy %s", every, *resolved.InternalTrafficPolicy)
+	case mcsv1beta1.ServiceExportReasonTrafficDistributionConflict:
+		return fmt.Sprintf("%s routes with the trafficDistribution of cluster %s", every, decides)
+	case mcsv1beta1.ServiceExportReasonIPFamilyConflict:
+		families := make([]string, len(resolved.IPFamilies))
+		for i, f := range resolved.IPFamilies {
+			families[i] = string(f)
+		}
+		return fmt.Sprintf("the import has %s, and a cluster without one of these families gets no traffic of it", strings.Join(families, " and "))
+	}
+	return fmt.Sprintf("the value of cluster %s is used", decides)
+}
+
+// portTraffic says which clusters serve each port of the import, and which do not.
+func portTraffic(resolved *model.Import) string {
+	const limit = 4
+	var parts []string
+	for _, p := range resolved.Ports {
+		var served, without []string
+		for _, c := range resolved.Constituents {
+			if slices.ContainsFunc(c.Ports, func(q mcsv1beta1.ServicePort) bool { return q.Name == p.Name }) {
+				served = append(served, string(c.Cluster))
+			} else {
+				without = append(without, string(c.Cluster))
+			}
+		}
+		if len(without) > 0 {
+			parts = append(parts, fmt.Sprintf("traffic to %s reaches %s and not %s", portText(p), some(served), some(without)))
+		}
+	}
+	switch {
+	case len(parts) == 0: // they differ in the appProtocol, or in a port that no import has
+		return "traffic reaches every cluster on the ports of the import"
+	case len(parts) > limit:
+		parts = append(parts[:limit], fmt.Sprintf("the same holds for %d more ports", len(parts)-limit))
+	}
+	return strings.Join(parts, "; ")
+}
+
+func portText(p mcsv1beta1.ServicePort) string {
+	protocol := p.Protocol
+	if protocol == "" {
+		protocol = corev1.ProtocolTCP
+	}
+	if p.Name == "" {
+		return fmt.Sprintf("port %d/%s", p.Port, protocol)
+	}
+	return fmt.Sprintf("port %s (%d/%s)", p.Name, p.Port, protocol)
+}
+
+// some lists the first clusters and counts the rest.
+func some(ids []string) string {
+	const limit = 5
+	text := strings.Join(ids[:min(limit, len(ids))], ", ")
+	if more := len(ids) - limit; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}

@@ -1,0 +1,177 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// gated is a server behind a gate, whose handler answers with what answer returns.
+func gated(t *testing.T, answer func(body []byte)) (*gate, *httptest.Server, *prometheus.Registry) {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	g, err := newGate(nil, registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.wait = 50 * time.Millisecond
+	server := httptest.NewServer(g.through(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		answer(body)
+	})))
+	t.Cleanup(server.Close)
+	return g, server, registry
+}
+
+// rejections are the requests that were rejected, for whatever reason.
+func rejections(t *testing.T, registry *prometheus.Registry) float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := 0.0
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			sum += metric.GetCounter().GetValue()
+		}
+	}
+	return sum
+}
+
+// post sends a body and returns the code and the message of the answer.
+func post(t *testing.T, url string, body io.Reader) (int, string) {
+	t.Helper()
+	response, err := http.Post(url, "application/json", body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer func() { _ = response.Body.Close() }()
+	text, _ := io.ReadAll(response.Body)
+	var status metav1.Status
+	if json.Unmarshal(text, &status) == nil && status.Message != "" {
+		return response.StatusCode, status.Message
+	}
+	return response.StatusCode, string(text)
+}
+
+func TestFortyLargeRequestsAreNotReadAtOnce(t *testing.T) {
+	var now, most atomic.Int64
+	release := make(chan struct{})
+	_, server, registry := gated(t, func([]byte) {
+		most.Store(max(most.Load(), now.Add(1)))
+		<-release
+		now.Add(-1)
+	})
+	body := bytes.Repeat([]byte(" "), 6<<20)
+	var done sync.WaitGroup
+	var busy atomic.Int64
+	for range 40 {
+		done.Go(func() {
+			switch code, message := post(t, server.URL, bytes.NewReader(body)); {
+			case code == http.StatusTooManyRequests && strings.Contains(message, "try again"):
+				busy.Add(1)
+			case code == 0: // the answer came while the body was being sent
+				busy.Add(1)
+			case code != http.StatusOK:
+				t.Errorf("code %d: %s", code, message)
+			}
+		})
+	}
+	for deadline := time.Now().Add(10 * time.Second); rejections(t, registry) < 40-largeSlots; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("not all but three are rejected")
+		}
+	}
+	close(release)
+	done.Wait()
+	if n := most.Load(); n > largeSlots || busy.Load() != 40-largeSlots {
+		t.Errorf("%d at once, %d of 40 rejected", n, busy.Load())
+	}
+}
+
+func TestASmallRequestPassesBesideLargeOnes(t *testing.T) {
+	release := make(chan struct{})
+	_, server, _ := gated(t, func(body []byte) {
+		if len(body) > smallBody {
+			<-release
+		}
+	})
+	var done sync.WaitGroup
+	for range largeSlots {
+		done.Go(func() { post(t, server.URL, bytes.NewReader(make([]byte, 1<<20))) })
+	}
+	if code, message := post(t, server.URL, strings.NewReader("{}")); code != http.StatusOK {
+		t.Errorf("code %d: %s", code, message)
+	}
+	close(release)
+	done.Wait()
+}
+
+func TestWhatNoAPIServerSendsIsRejectedUnread(t *testing.T) {
+	g, server, _ := gated(t, func([]byte) { t.Error("it is read") })
+	request := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(""))
+	request.ContentLength = maxBody + 1
+	answer := httptest.NewRecorder()
+	g.through(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it is read") })).ServeHTTP(answer, request)
+	if answer.Code != http.StatusRequestEntityTooLarge || !strings.Contains(answer.Body.String(), "expected at most 7340032") {
+		t.Errorf("code %d: %s", answer.Code, answer.Body)
+	}
+	if response, err := http.Get(server.URL); err != nil || response.StatusCode != http.StatusMethodNotAllowed {
+		t.Errorf("GET: %v, error %v", response, err)
+	}
+	t.Log("nor is one read to its end that does not say its size")
+	_, unsized, _ := gated(t, func([]byte) { t.Error("it is read to the end") })
+	if code, _ := post(t, unsized.URL, io.LimitReader(zeros{}, maxBody+1)); code == http.StatusOK {
+		t.Errorf("code %d", code)
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { return len(p), nil }
+
+func TestAClientNeedsOneOfTheNames(t *testing.T) {
+	with := func(certificate *x509.Certificate) *tls.ConnectionState {
+		return &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{certificate}}}
+	}
+	for name, c := range map[string]struct {
+		names []string
+		state *tls.ConnectionState
+		want  bool
+	}{
+		"no name is asked for":         {nil, nil, true},
+		"no certificate":               {[]string{"api"}, &tls.ConnectionState{}, false},
+		"no TLS":                       {[]string{"api"}, nil, false},
+		"the common name":              {[]string{"x", "api"}, with(&x509.Certificate{Subject: pkix.Name{CommonName: "api"}}), true},
+		"a DNS name":                   {[]string{"api"}, with(&x509.Certificate{DNSNames: []string{"y", "api"}}), true},
+		"another name of the same CA":  {[]string{"api"}, with(&x509.Certificate{Subject: pkix.Name{CommonName: "kubelet"}}), false},
+		"an empty name is not a match": {[]string{"api"}, with(&x509.Certificate{}), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := (&gate{names: c.names}).isKnown(c.state); got != c.want {
+				t.Errorf("got %v", got)
+			}
+		})
+	}
+}

@@ -1,0 +1,136 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook
+
+import (
+	"strings"
+	"time"
+
+	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/lru"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/webhook/admit"
+)
+
+// Keys of the audit annotations of a refusal, which the API server writes to its audit
+// log after the name of the webhook, and the log line of Comity has as well. None has
+// content of an object: the message of a violation may.
+const (
+	// auditPolicies and auditReasons are the policies that refuse the request, and the
+	// reasons of their violations; of a request that could not be evaluated, the
+	// policies that are the cause.
+	auditPolicies = "policies"
+	auditReasons  = "reasons"
+	// auditDigest identifies the set of policies.
+	auditDigest = "digest"
+	// auditProblem is why no policy was evaluated. The problem of a policy is not
+	// there, as that of to_number("abc") is what the object holds; the status of the
+	// ExportPolicy has it.
+	auditProblem = "problem"
+)
+
+// Reasons of events: those of the condition Admitted.
+const (
+	reasonDenied       = "PolicyDenied"
+	reasonNotEvaluated = "NotEvaluated"
+)
+
+const (
+	// eventInterval is the least time between two events on one export.
+	eventInterval = time.Minute
+	// namespaceBurst and namespaceInterval bound the events of one namespace, whatever
+	// names the exports in it are given.
+	namespaceBurst    = 10
+	namespaceInterval = 10 * time.Second
+	// maxLimiters is for how many exports and namespaces the last events are known.
+	maxLimiters = 4096
+)
+
+// refusals writes an event for a refused request, in the namespace of the export: it
+// reaches those who do not see the answer, such as the users of a GitOps controller.
+type refusals struct {
+	recorder events.EventRecorder // nil: no events
+	clock    clock.PassiveClock
+	limiters *lru.Cache
+}
+
+func newRefusals(recorder events.EventRecorder, clk clock.PassiveClock) *refusals {
+	return &refusals{recorder: recorder, clock: clk, limiters: lru.New(maxLimiters)}
+}
+
+// respond is the answer that follows from a verdict. A refusal is recorded, unless the
+// request is a dry run, which must have no side effect.
+func (r *refusals) respond(req admission.Request, subject admit.Subject, verdict decision.Verdict) admission.Response {
+	answer := admit.FromVerdict(subject, verdict)
+	response := respond(answer)
+	if answer.Allowed {
+		return response
+	}
+	response.AuditAnnotations = auditAnnotations(verdict)
+	if dry := req.DryRun != nil && *req.DryRun; dry || r.recorder == nil || subject.Key.Name == "" || !r.allows(subject.Key) {
+		return response
+	}
+	reason := reasonNotEvaluated
+	if verdict.Outcome == decision.Denied {
+		reason = reasonDenied
+	}
+	// The export may not exist, so it has no UID.
+	regarding := &corev1.ObjectReference{
+		APIVersion: mcsv1beta1.GroupVersion.String(), Kind: mcsv1beta1.ServiceExportKindName,
+		Namespace: subject.Key.Namespace, Name: subject.Key.Name,
+	}
+	r.recorder.Eventf(regarding, nil, corev1.EventTypeWarning, reason, string(req.Operation), "%s", model.Bound(answer.Message, model.MaxEventNote))
+	return response
+}
+
+// allows reports whether the event on an export is not one too many.
+func (r *refusals) allows(export types.NamespacedName) bool {
+	now := r.clock.Now()
+	limiter := func(key any, every time.Duration, burst int) *rate.Limiter {
+		if kept, ok := r.limiters.Get(key); ok {
+			if l, ok := kept.(*rate.Limiter); ok {
+				return l
+			}
+		}
+		l := rate.NewLimiter(rate.Every(every), burst)
+		r.limiters.Add(key, l)
+		return l
+	}
+	return limiter(export, eventInterval, 1).AllowN(now, 1) &&
+		limiter(export.Namespace, namespaceInterval, namespaceBurst).AllowN(now, 1)
+}
+
+func auditAnnotations(verdict decision.Verdict) map[string]string {
+	policies, reasons := verdict.Failed, []string(nil)
+	if verdict.Outcome == decision.Denied {
+		policies = nil
+		for _, v := range verdict.Violations { // sorted by policy
+			policies, reasons = appendNew(policies, v.Policy), appendNew(reasons, v.Reason)
+		}
+	}
+	if verdict.Digest == "" { // the policies were not reached
+		return map[string]string{auditProblem: verdict.Problem}
+	}
+	return map[string]string{
+		auditPolicies: strings.Join(policies, ","),
+		auditReasons:  strings.Join(reasons, ","),
+		auditDigest:   verdict.Digest,
+	}
+}
+
+// appendNew appends what is not the last element already.
+func appendNew(list []string, one string) []string {
+	if len(list) > 0 && list[len(list)-1] == one {
+		return list
+	}
+	return append(list, one)
+}
