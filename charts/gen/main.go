@@ -4,9 +4,9 @@
 // Command gen writes what the chart and the Kustomize tree have in common with
 // their one source.
 //
-// It takes config/rbac, config/webhook, config/policies, config/crd and the MCS
-// API's definitions, and writes charts/comity/files, which the chart's templates
-// read, and config/install/policies.yaml, a ConfigMap with all baseline policies.
+// It takes config/admission, config/rbac, config/webhook, config/policies,
+// config/crd and the MCS API's definitions, and writes charts/comity/files, which
+// the chart's templates read, and config/install/policies.yaml, a ConfigMap with all baseline policies.
 // It runs in the root of the repository (`go run ./charts/gen`), removes files
 // that have no source any more, and touches no cluster. Its test fails when the
 // files are not up to date.
@@ -37,6 +37,10 @@ const (
 
 // copied are the files that the chart reads as they are, by their source.
 var copied = map[string]string{
+	"config/admission/agent.yaml":       "admission/agent.yaml",
+	"config/admission/endpoints.yaml":   "admission/endpoints.yaml",
+	"config/admission/imports.yaml":     "admission/imports.yaml",
+	"config/admission/tokens.yaml":      "admission/tokens.yaml",
 	"config/rbac/clusterrole.yaml":      "clusterrole.yaml",
 	"config/rbac/clusterrole-edit.yaml": "clusterrole-edit.yaml",
 	"config/rbac/clusterrole-view.yaml": "clusterrole-view.yaml",

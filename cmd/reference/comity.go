@@ -12,10 +12,10 @@ import (
 // intro is what no command says of itself.
 const intro = `# comity
 
-The one binary of the image. Without a subcommand it is the agent; the subcommands run in the chart's Jobs, or in the agent's
-Pod for [` + "`kubectl comity`](kubectl-comity.md)" + `. What the flags mean in operation, and the metrics, are in [operating.md](operating.md).
+This page lists the flags and subcommands of comity, the only binary in the image. Without a subcommand it runs the agent. The subcommands run
+in the chart's Jobs, or in the agent's Pod for [` + "`kubectl comity`](kubectl-comity.md)" + `. [operating.md](operating.md) describes what to configure, and the metrics.
 
-Exit codes: 0 after success or a requested stop, 2 for flags that cannot work, 1 for everything else.
+Exit codes: 0 after success or a requested stop, 2 for invalid flags or arguments, 1 for every other error.
 
 ## The agent
 
@@ -25,9 +25,9 @@ Exit codes: 0 after success or a requested stop, 2 for flags that cannot work, 1
 const environment = `
 | environment variable | what it is for |
 |---|---|
-| ` + "`COMITY_CLUSTER_ID`, `COMITY_CLUSTERSET`, `COMITY_EXCHANGE_KUBECONFIG`" + ` | Defaults of the flags of these names. |
+| ` + "`COMITY_CLUSTER_ID`, `COMITY_CLUSTERSET`, `COMITY_EXCHANGE_KUBECONFIG`" + ` | Default of the flag of the same name. |
 | ` + "`POD_NAMESPACE`" + ` | Default of ` + "`--namespace`" + `. |
-| ` + "`POD_SERVICE_ACCOUNT`" + ` | The account of the Pod, which is stated on the leader Lease; without it the API server is asked. |
+| ` + "`POD_SERVICE_ACCOUNT`" + ` | Name of the Pod's service account, which the agent writes on the leader Lease. If it is not set, the agent asks the API server. |
 
 ## Subcommands
 

@@ -126,7 +126,7 @@ func findServiceAccount(ctx context.Context, c client.Writer) (string, error) {
 	account, found := strings.CutPrefix(user, "system:serviceaccount:")
 	_, name, hasName := strings.Cut(account, ":")
 	if !found || !hasName {
-		return "", fmt.Errorf("the agent runs as %q, which is no service account: `kubectl comity join` cannot grant it permissions;"+
+		return "", fmt.Errorf("the agent runs as %q, which is not a service account: `kubectl comity join` cannot grant it permissions;"+
 			" run it as a service account of its namespace", user)
 	}
 	return name, nil

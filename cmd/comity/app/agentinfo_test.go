@@ -153,7 +153,7 @@ func TestRefusedPatchIsSaidOnceAndTriedAgain(t *testing.T) {
 func TestServiceAccountComesFromTheAPIServerWhereThePodDoesNotSay(t *testing.T) {
 	for _, tc := range []struct{ name, user, want, err string }{
 		{"a service account", "system:serviceaccount:comity-system:mine", "mine", ""},
-		{"an administrator", "kubernetes-admin", "", "no service account"},
+		{"an administrator", "kubernetes-admin", "", "not a service account"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			l := newLeases(newLease())

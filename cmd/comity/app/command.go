@@ -43,7 +43,7 @@ var (
 func Main(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	root := NewCommand()
+	root := newCommand(true)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	switch {
@@ -61,8 +61,13 @@ func Main(args []string) int {
 
 // NewCommand returns the command line of the binary. Without a subcommand it
 // runs the agent.
-func NewCommand() *cobra.Command {
+func NewCommand() *cobra.Command { return newCommand(false) }
+
+// newCommand is NewCommand. This program is comity itself, and not a test or a generator,
+// if self is true.
+func newCommand(self bool) *cobra.Command {
 	o := DefaultOptions()
+	o.compileApart = self
 	root := &cobra.Command{
 		Use:   "comity",
 		Short: "Run the agent of a member cluster: webhook, status controller and sync controllers in one process",
@@ -89,6 +94,7 @@ func NewCommand() *cobra.Command {
 	root.AddCommand(
 		install.NewCommand(version), probe.NewCommand(version),
 		traffic.NewServeCommand(), traffic.NewFetchCommand(), newVersionCommand(),
+		newCompilePoliciesCommand(),
 	)
 	refuseBadUsage(root)
 	return root

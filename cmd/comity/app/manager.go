@@ -6,6 +6,7 @@ package app
 import (
 	"crypto/tls"
 	"fmt"
+	"net/http"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +17,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
@@ -27,6 +29,7 @@ import (
 	"github.com/comity-mcs/comity/sync/localcluster"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/restoredetect"
+	"github.com/comity-mcs/comity/webhook"
 )
 
 // newScheme returns a scheme with every kind that the agent reads or writes.
@@ -43,16 +46,46 @@ func newScheme() (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
+// metricsOptions serve metrics to accounts that the API server authenticates and
+// allows to get /metrics. The requests that ask it are no writes of the agent, so
+// every replica sends them, not only the leader: cfg is not guarded.
+func metricsOptions(cfg *rest.Config, o Options) metricsserver.Options {
+	options := metricsserver.Options{BindAddress: o.MetricsAddress}
+	if !o.MetricsSecure {
+		return options
+	}
+	options.SecureServing, options.CertDir = true, o.CertDir
+	options.TLSOpts = []func(*tls.Config){func(c *tls.Config) { c.MinVersion = tls.VersionTLS13 }}
+	options.FilterProvider = func(*rest.Config, *http.Client) (metricsserver.Filter, error) {
+		httpClient, err := rest.HTTPClientFor(cfg)
+		if err != nil {
+			return nil, fmt.Errorf("connect to the API server for the authentication of metrics: %w", err)
+		}
+		return filters.WithAuthenticationAndAuthorization(cfg, httpClient)
+	}
+	return options
+}
+
 // newManager returns the manager. All parts read its cache, and its Lease selects
-// the replica that writes. leading refuses writes of a replica that lost the Lease.
-func newManager(cfg *rest.Config, scheme *runtime.Scheme, o Options, leading *leaderFence, log logr.Logger) (ctrl.Manager, error) {
+// the replica that writes. leading refuses writes of a replica that lost the Lease, and
+// own all writes while the namespace of Comity is being deleted.
+func newManager(cfg *rest.Config, scheme *runtime.Scheme, o Options, leading *leaderFence, own *ownNamespace, log logr.Logger) (ctrl.Manager, error) {
 	host, port, err := splitAddress(o.WebhookAddress)
 	if err != nil {
 		return nil, err
 	}
+	tlsOptions := []func(*tls.Config){func(c *tls.Config) { c.MinVersion = tls.VersionTLS13 }}
+	if o.WebhookClientCAFile != "" {
+		verify, err := webhook.ClientCertificates(o.WebhookClientCAFile)
+		if err != nil {
+			return nil, fmt.Errorf("--webhook-client-ca-file: %w", err)
+		}
+		tlsOptions = append(tlsOptions, verify)
+	}
 	election, guarded := rest.CopyConfig(cfg), rest.CopyConfig(cfg)
 	election.Wrap(leading.election)
 	guarded.Wrap(leading.guard)
+	guarded.Wrap(own.guard)
 	mgr, err := ctrl.NewManager(guarded, ctrl.Options{
 		Scheme: scheme,
 		Logger: log,
@@ -67,9 +100,9 @@ func newManager(cfg *rest.Config, scheme *runtime.Scheme, o Options, leading *le
 		},
 		WebhookServer: ctrlwebhook.NewServer(ctrlwebhook.Options{
 			Host: host, Port: port, CertDir: o.CertDir,
-			TLSOpts: []func(*tls.Config){func(c *tls.Config) { c.MinVersion = tls.VersionTLS13 }},
+			TLSOpts: tlsOptions,
 		}),
-		Metrics:                 metricsserver.Options{BindAddress: o.MetricsAddress},
+		Metrics:                 metricsOptions(cfg, o),
 		HealthProbeBindAddress:  "0", // served by health, which starts before the manager
 		LeaderElection:          o.LeaderElect,
 		LeaderElectionID:        model.LeaderLease,

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/comity-mcs/comity/sync/model"
@@ -22,6 +23,9 @@ import (
 // Options are the settings of the agent. The zero value is not valid: start
 // from DefaultOptions.
 type Options struct {
+	// compileApart has policies compiled by another process of this program first, which
+	// only Main can: the program must be comity.
+	compileApart bool
 	// Kubeconfig is a file; empty means the service account of the Pod.
 	Kubeconfig string
 	// Namespace is the namespace of Comity and of the peer Secrets.
@@ -36,6 +40,13 @@ type Options struct {
 	// IdentityLabels are the namespace labels that are published to peers, for
 	// the policy of namespace sameness.
 	IdentityLabels []string
+	// RequiredPolicies are the names of ExportPolicies without which no export is
+	// evaluated.
+	RequiredPolicies []string
+	// PublishNamespaces is a label selector of the namespaces whose names and
+	// identity labels are published; empty means all. An export from another namespace carries its identity
+	// labels all the same.
+	PublishNamespaces string
 	// PodCIDRs and ServiceCIDRs are the address ranges of this cluster; empty
 	// means those of its Nodes and ServiceCIDRs.
 	PodCIDRs, ServiceCIDRs []string
@@ -56,18 +67,30 @@ type Options struct {
 	// and LostAfter are how long after the last renewal a peer becomes Stale,
 	// then Lost.
 	HeartbeatInterval, StaleAfter, LostAfter time.Duration
-	// DeletionHold is how long deletions are held if many exports of a peer
+	// DeletionHold is how long imports are kept if many exports of a peer
 	// disappear at once.
 	DeletionHold time.Duration
+
+	// TakeoverHold is how long a change of an import is delayed that an older export
+	// would cause: confirm, until an administrator confirms it, or a duration; 0 delays
+	// none.
+	TakeoverHold string
 
 	// WebhookAddress is host:port; an empty host means every interface.
 	WebhookAddress string
 	// CertDir has tls.crt and tls.key of the webhook. They are loaded again
 	// when they change.
 	CertDir string
+	// WebhookClientCAFile is a PEM bundle: clients of the webhook need a certificate
+	// that one of its CAs verifies. Empty: any client that reaches the port.
+	WebhookClientCAFile string
+	// WebhookClientNames are the names of which that certificate needs one; none: any.
+	WebhookClientNames []string
 	// HealthAddress serves /healthz and /readyz. MetricsAddress serves /metrics;
 	// "0" disables metrics.
 	HealthAddress, MetricsAddress string
+	// MetricsSecure serves metrics by TLS, to accounts that may get /metrics.
+	MetricsSecure bool
 
 	// LeaderElect allows several replicas, of which only the leader writes.
 	LeaderElect bool
@@ -84,6 +107,9 @@ const (
 	takeoverSveltos   = "sveltos"
 	takeoverNone      = "none"
 )
+
+// holdConfirm is the value of --takeover-hold for a hold that no time ends.
+const holdConfirm = "confirm"
 
 // DefaultOptions are the options of the Deployment.
 func DefaultOptions() Options {
@@ -103,10 +129,12 @@ func DefaultOptions() Options {
 		StaleAfter:        40 * time.Second,
 		LostAfter:         5 * time.Minute,
 		DeletionHold:      10 * time.Minute,
+		TakeoverHold:      holdConfirm,
 		WebhookAddress:    ":9443",
 		CertDir:           "/etc/comity/certs",
 		HealthAddress:     ":8081",
 		MetricsAddress:    ":8080",
+		MetricsSecure:     true,
 		LeaderElect:       true,
 		ShutdownTimeout:   20 * time.Second,
 	}
@@ -119,7 +147,9 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.ClusterID, "cluster-id", o.ClusterID, "id of this cluster, one RFC 1123 label (env COMITY_CLUSTER_ID); empty: read from ClusterProperty")
 	fs.StringVar(&o.ClusterSet, "clusterset", o.ClusterSet, "name of the clusterset (env COMITY_CLUSTERSET); empty: read from ClusterProperty")
 	fs.StringVar(&o.ExchangeKubeconfig, "exchange-kubeconfig", o.ExchangeKubeconfig, "kubeconfig file of the hub in which all members publish (env COMITY_EXCHANGE_KUBECONFIG); empty: each member publishes in its own API server")
-	fs.StringSliceVar(&o.IdentityLabels, "namespace-identity-labels", o.IdentityLabels, "namespace labels that are published to peers, for the policy of namespace sameness")
+	fs.StringSliceVar(&o.IdentityLabels, "namespace-identity-labels", o.IdentityLabels, "namespace labels that are published to peers; only exports of namespaces with the same values are imported")
+	fs.StringSliceVar(&o.RequiredPolicies, "require-policies", o.RequiredPolicies, "ExportPolicies that must exist; while one is missing, no export or import is evaluated: requests are refused, what is published or imported stays, and nothing new is published or imported")
+	fs.StringVar(&o.PublishNamespaces, "publish-namespaces", o.PublishNamespaces, "label selector of the namespaces whose names and identity labels are published to peers; empty: all")
 	fs.StringSliceVar(&o.PodCIDRs, "pod-cidrs", o.PodCIDRs, "pod address ranges of this cluster; empty: those of its Nodes")
 	fs.StringSliceVar(&o.ServiceCIDRs, "service-cidrs", o.ServiceCIDRs, "Service address ranges of this cluster, the range of the default IP family first; empty: those of its ServiceCIDRs")
 	fs.BoolVar(&o.Import, "import", o.Import, "import what peers export; with false, another implementation imports, and Comity creates no objects in users' namespaces")
@@ -128,12 +158,17 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.HeartbeatInterval, "heartbeat-interval", o.HeartbeatInterval, "how often this member renews its Lease; the same in every member")
 	fs.DurationVar(&o.StaleAfter, "stale-after", o.StaleAfter, "how long after the last renewal of its Lease a peer becomes Stale")
 	fs.DurationVar(&o.LostAfter, "lost-after", o.LostAfter, "how long after the last renewal of its Lease a peer becomes Lost and its endpoints are probed")
-	fs.DurationVar(&o.DeletionHold, "deletion-hold", o.DeletionHold, "how long deletions are held if many exports of a peer disappear at once")
+	fs.DurationVar(&o.DeletionHold, "deletion-hold", o.DeletionHold, "how long Comity keeps what it imported from a peer whose Secret was deleted without kubectl comity leave; the time starts again when Comity restarts. "+
+		"Also how long it keeps the imports if many exports of a peer with an earlier version of Comity disappear at once")
+	fs.StringVar(&o.TakeoverHold, "takeover-hold", o.TakeoverHold, "how long Comity delays a change of an import that an older export would cause; confirm: until an administrator confirms it; a duration, which starts again when Comity restarts; 0: not at all, exactly as KEP-1645 specifies")
 	fs.IntVar(&o.Workers, "workers", o.Workers, "number of Services that are synced concurrently")
 	fs.StringVar(&o.WebhookAddress, "webhook-bind-address", o.WebhookAddress, "host:port of the webhook")
 	fs.StringVar(&o.CertDir, "cert-dir", o.CertDir, "directory with tls.crt and tls.key of the webhook")
+	fs.StringVar(&o.WebhookClientCAFile, "webhook-client-ca-file", o.WebhookClientCAFile, "PEM bundle; the webhook accepts only clients with a certificate from one of these CAs, such as an API server that is configured with a client certificate for webhooks; empty: any client")
+	fs.StringSliceVar(&o.WebhookClientNames, "webhook-client-names", o.WebhookClientNames, "common names or DNS names, one of which the client certificate must have; empty: any")
 	fs.StringVar(&o.HealthAddress, "health-probe-bind-address", o.HealthAddress, "host:port of /healthz and /readyz")
 	fs.StringVar(&o.MetricsAddress, "metrics-bind-address", o.MetricsAddress, "host:port of /metrics; 0 disables it")
+	fs.BoolVar(&o.MetricsSecure, "metrics-secure", o.MetricsSecure, "serve metrics over TLS, with the certificate in --cert-dir, to accounts that may get the URL /metrics; false: over plain HTTP to every client")
 	fs.BoolVar(&o.LeaderElect, "leader-elect", o.LeaderElect, "elect a leader, the replica that writes; without it the kubectl plugin does not find the agent")
 	fs.DurationVar(&o.ShutdownTimeout, "shutdown-timeout", o.ShutdownTimeout, "how long current work may take when the agent stops")
 	fs.IntVarP(&o.Verbosity, "verbosity", "v", o.Verbosity, "0 logs changes; 1 also logs details such as retries")
@@ -160,6 +195,14 @@ func (o *Options) Validate() error {
 			return fmt.Errorf("--namespace-identity-labels: %q is not a label key: %s", key, strings.Join(p, "; "))
 		}
 	}
+	for _, name := range o.RequiredPolicies {
+		if p := validation.IsDNS1123Subdomain(name); len(p) > 0 {
+			return fmt.Errorf("--require-policies: %q is not the name of an ExportPolicy: %s", name, strings.Join(p, "; "))
+		}
+	}
+	if _, err := labels.Parse(o.PublishNamespaces); err != nil {
+		return fmt.Errorf("--publish-namespaces: %q is not a label selector such as \"clusterset=shared,team!=test\": %w", o.PublishNamespaces, err)
+	}
 	if o.Workers < 1 {
 		return fmt.Errorf("--workers: %d given, expected at least 1", o.Workers)
 	}
@@ -168,6 +211,9 @@ func (o *Options) Validate() error {
 	}
 	if _, _, err := splitAddress(o.WebhookAddress); err != nil {
 		return fmt.Errorf("--webhook-bind-address: %w", err)
+	}
+	if len(o.WebhookClientNames) > 0 && o.WebhookClientCAFile == "" {
+		return fmt.Errorf("--webhook-client-names: given without --webhook-client-ca-file, so that no certificate is verified; expected both")
 	}
 	if _, _, err := splitAddress(o.HealthAddress); err != nil {
 		return fmt.Errorf("--health-probe-bind-address: %w", err)
@@ -205,7 +251,7 @@ func (o *Options) validateModes() error {
 // fewer, a single lost request would make it Stale.
 const minHeartbeats = 2
 
-// validateTimes checks the flags for Stale and Lost peers and held deletions.
+// validateTimes checks the flags for Stale and Lost peers and for holds.
 func (o *Options) validateTimes() error {
 	switch {
 	case o.HeartbeatInterval < time.Second:
@@ -218,7 +264,20 @@ func (o *Options) validateTimes() error {
 	case o.DeletionHold <= 0:
 		return fmt.Errorf("--deletion-hold: %s given, expected more than 0", o.DeletionHold)
 	}
-	return nil
+	_, err := o.takeoverHold()
+	return err
+}
+
+// takeoverHold parses --takeover-hold.
+func (o *Options) takeoverHold() (time.Duration, error) {
+	if o.TakeoverHold == holdConfirm {
+		return model.HoldUntilConfirmed, nil
+	}
+	hold, err := time.ParseDuration(o.TakeoverHold)
+	if err != nil || hold < 0 {
+		return 0, fmt.Errorf("--takeover-hold: %q given, expected %s, a duration such as 24h, or 0", o.TakeoverHold, holdConfirm)
+	}
+	return hold, nil
 }
 
 // prefixes parses address ranges such as 10.0.0.0/8.

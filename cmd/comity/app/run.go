@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/transport"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -73,12 +74,16 @@ func start(ctx context.Context, cfg *rest.Config, o Options, ready *health, star
 	// The key is not "cluster", because that is the id of a peer in other lines.
 	log = log.WithValues("self", self.cluster)
 	log.Info("starting", "clusterset", self.set, "version", version)
-	leading := newLeaderFence()
-	mgr, err := newManager(cfg, scheme, o, leading, log)
+	leading, own := newLeaderFence(), &ownNamespace{name: o.Namespace, log: log}
+	mgr, err := newManager(cfg, scheme, o, leading, own, log)
 	if err != nil {
 		return err
 	}
-	if err := wire(mgr, o, self, leading, ready, log); err != nil {
+	if err := own.watch(ctx, mgr.GetCache()); err != nil {
+		return err
+	}
+	guard := transport.Wrappers(leading.guard, own.guard)
+	if err := wire(mgr, o, self, guard, ready, log); err != nil {
 		return err
 	}
 	defined := newCell(nil)

@@ -7,15 +7,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/transport"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	policycontroller "github.com/comity-mcs/comity/policies/controller"
+	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
+	"github.com/comity-mcs/comity/policies/engine/limited"
+	"github.com/comity-mcs/comity/policies/findings"
+	"github.com/comity-mcs/comity/policies/replicas"
 	"github.com/comity-mcs/comity/status"
 	"github.com/comity-mcs/comity/sync/controllers"
 	"github.com/comity-mcs/comity/sync/hub"
@@ -25,13 +35,14 @@ import (
 	"github.com/comity-mcs/comity/sync/notify"
 	"github.com/comity-mcs/comity/sync/probe"
 	"github.com/comity-mcs/comity/webhook"
+	"github.com/comity-mcs/comity/webhook/conflict"
 	"github.com/comity-mcs/comity/webhook/facts"
 )
 
 // wire connects the parts of the agent. Policies are evaluated with what the peers
 // publish. The webhook and the controllers use the results. The status controller
-// writes what the controllers report.
-func wire(mgr ctrl.Manager, o Options, self identity, leading *leaderFence, ready *health, log logr.Logger) error {
+// writes what the controllers report. guard wraps every transport that writes.
+func wire(mgr ctrl.Manager, o Options, self identity, guard transport.WrapperFunc, ready *health, log logr.Logger) error {
 	local, err := setupLocalCluster(mgr, o)
 	if err != nil {
 		return err
@@ -47,11 +58,11 @@ func wire(mgr ctrl.Manager, o Options, self identity, leading *leaderFence, read
 	if err := peers.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("set up peers: %w", err)
 	}
-	evaluation, err := setupPolicies(mgr, self, peers)
+	exchange, published, err := setupExchange(mgr, o, self, peers, guard, log)
 	if err != nil {
 		return err
 	}
-	exchange, err := setupExchange(mgr, o, self, peers, leading, log)
+	evaluation, err := setupPolicies(mgr, o, self, peers, published, log)
 	if err != nil {
 		return err
 	}
@@ -59,12 +70,22 @@ func wire(mgr ctrl.Manager, o Options, self identity, leading *leaderFence, read
 	if err := mgr.Add(prober); err != nil {
 		return fmt.Errorf("set up probes: %w", err)
 	}
+	publishNamespaces, err := labels.Parse(o.PublishNamespaces)
+	if err != nil {
+		return fmt.Errorf("--publish-namespaces: %w", err)
+	}
+	takeoverHold, err := o.takeoverHold()
+	if err != nil {
+		return err
+	}
 	running, err := controllers.SetupWithManager(mgr, controllers.Options{
-		Self: self.cluster, ClusterSet: self.set, ClusterUID: self.uid, Namespace: o.Namespace, Version: version, IdentityLabels: o.IdentityLabels,
+		Self: self.cluster, ClusterSet: self.set, ClusterUID: self.uid, Namespace: o.Namespace, Version: version,
+		IdentityLabels: o.IdentityLabels, PublishNamespaces: publishNamespaces,
 		Exchange: exchange, Peers: peers, Workers: o.Workers, HeartbeatInterval: o.HeartbeatInterval, Registry: metrics.Registry,
-		Admitter: evaluation.cache, PoliciesLoaded: evaluation.loaded, PoliciesChanged: evaluation.changed,
+		Admitter: evaluation, ImportAdmitter: evaluation.imports, PoliciesLoaded: evaluation.loaded, PoliciesChanged: evaluation.changed,
 		LocalCluster: local.Get, LocalClusterChanged: local.Changed(), LocalClusterKnown: local.Known(), Prober: prober,
 		ImportDisabled: !o.Import, MaintainSelectors: o.Selectors == selectorsMaintain, Takeover: o.Takeover == takeoverSveltos,
+		TakeoverHold: takeoverHold,
 	})
 	if err != nil {
 		return err
@@ -77,6 +98,7 @@ func wire(mgr ctrl.Manager, o Options, self identity, leading *leaderFence, read
 		return err
 	}
 	requireServing(mgr, evaluation.engine, ready)
+	ready.require(peersRead(peers, clock.RealClock{}))
 	return setupAgentInfo(mgr, o, self, log)
 }
 
@@ -112,65 +134,162 @@ func setupLocalCluster(mgr ctrl.Manager, o Options) (*localcluster.Watcher, erro
 // policyEvaluation evaluates policies, and notifies when their results may have
 // changed.
 type policyEvaluation struct {
-	engine  *engine.Engine
-	loaded  <-chan struct{} // closed after the first load of the policies
-	cache   *controllers.PolicyCache
-	changed *notify.Notifier
+	engine   *engine.Engine
+	loaded   <-chan struct{} // closed after the first load of the policies
+	cache    *controllers.PolicyCache
+	imports  *controllers.ImportPolicyCache
+	changed  *notify.Notifier
+	findings *findings.Findings
+}
+
+// Admit and Forget implement controllers.Admitter.
+func (p *policyEvaluation) Admit(ctx context.Context, export *mcsv1beta1.ServiceExport) decision.Verdict {
+	return p.cache.Admit(ctx, export)
+}
+
+// Forget drops the answer and what was found of an export that is gone.
+func (p *policyEvaluation) Forget(key types.NamespacedName) {
+	p.cache.Forget(key)
+	p.findings.Forget(key)
 }
 
 // setupPolicies connects policies, peers and stored objects. The webhook evaluates
 // each request; the controllers evaluate an export again only after a change.
-func setupPolicies(mgr ctrl.Manager, self identity, peers *members.Set) (*policyEvaluation, error) {
-	policies, err := engine.New(engine.Options{})
+func setupPolicies(mgr ctrl.Manager, o Options, self identity, peers *members.Set, published controllers.Published, log logr.Logger) (*policyEvaluation, error) {
+	policies, err := newEngine(o)
 	if err != nil {
-		return nil, fmt.Errorf("set up the policy engine: %w", err)
+		return nil, err
 	}
+	peerCache := facts.NewPeerCache()
 	reviewer := facts.Reviewer{
-		Reader:    facts.Reader{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Cluster: self.cluster, Peers: peers},
+		Reader: facts.Reader{
+			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Cluster: self.cluster, Peers: peers, PeerCache: peerCache, Published: published.Of,
+		},
 		Evaluator: policies,
 	}
-	changed := &notify.Notifier{}
-	cache := controllers.NewPolicyCache(controllers.PolicyCacheOptions{Evaluate: reviewer.Admit, Reader: mgr.GetClient(), Policies: policies.Digest})
+	changed, found := &notify.Notifier{}, findings.New()
+	audit := func(ctx context.Context, export *mcsv1beta1.ServiceExport) decision.Verdict {
+		verdict := reviewer.Admit(ctx, export)
+		found.Record(client.ObjectKeyFromObject(export), "", verdict)
+		return verdict
+	}
+	cache := controllers.NewPolicyCache(controllers.PolicyCacheOptions{
+		Evaluate: audit, Reader: mgr.GetClient(), Policies: policies.Digest, Published: published.Of,
+	})
 	peers.SubscribeNamespaces(func(string) {
+		peerCache.Changed()
 		cache.PeersChanged() // before any controller evaluates again
 		changed.All()
 	}, func(id model.ClusterID) {
+		peerCache.Changed()
 		if cache.MemberChanged(id, peers.Members()) {
 			changed.All()
 		}
 	})
 	loaded := make(chan struct{})
 	load := sync.OnceFunc(func() { close(loaded) })
+	enforcing, err := setupReplicas(mgr, o, log)
+	if err != nil {
+		return nil, err
+	}
 	err = policycontroller.SetupWithManager(mgr, policycontroller.Options{
 		// The first load is also a change, even if it loads no policy.
 		Engine: policies, Changed: func() { load(); changed.All() },
+		Findings: found, Replicas: enforcing,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("set up policies: %w", err)
 	}
-	if err := webhook.Register(mgr, webhook.Options{Reviewer: reviewer, Policies: policycontroller.Checker{Engine: policies}}); err != nil {
-		return nil, fmt.Errorf("set up the webhook: %w", err)
+	if err := setupWebhook(mgr, o, self, peers, policies, reviewer); err != nil {
+		return nil, err
 	}
-	return &policyEvaluation{engine: policies, loaded: loaded, cache: cache, changed: changed}, nil
+	imports := controllers.NewImportPolicyCache(controllers.ImportPolicyCacheOptions{
+		Evaluate: func(ctx context.Context, in decision.ImportInput) decision.Verdict {
+			return facts.InBackground(ctx, func() decision.Verdict { return policies.EvaluateImport(ctx, in) })
+		},
+		Active: policies.HasImportPolicies, Policies: policies.Digest, Findings: found,
+	})
+	return &policyEvaluation{engine: policies, loaded: loaded, cache: cache, imports: imports, changed: changed, findings: found}, nil
 }
 
-// setupExchange sets up the hub, if there is one. nil means that this cluster
-// publishes in its own API server.
-func setupExchange(mgr ctrl.Manager, o Options, self identity, peers *members.Set, leading *leaderFence, log logr.Logger) (*controllers.Exchange, error) {
+// newEngine is the policy engine, without policies yet.
+func newEngine(o Options) (*engine.Engine, error) {
+	options := engine.Options{Required: o.RequiredPolicies, Registerer: metrics.Registry}
+	if o.compileApart {
+		compiler, err := limited.New(limited.Options{})
+		if err != nil {
+			return nil, err
+		}
+		options.Trial = compiler.Try
+	}
+	policies, err := engine.New(options)
+	if err != nil {
+		return nil, fmt.Errorf("set up the policy engine: %w", err)
+	}
+	return policies, nil
+}
+
+// setupWebhook serves admission requests.
+func setupWebhook(mgr ctrl.Manager, o Options, self identity, peers *members.Set, policies *engine.Engine, reviewer facts.Reviewer) error {
+	takeoverHold, err := o.takeoverHold()
+	if err != nil {
+		return err
+	}
+	stored := facts.Stored{Reader: reviewer.Reader}
+	if o.Import {
+		stored.ImportInputs = controllers.StoredImports{Self: self.cluster, Reader: mgr.GetClient(), Peers: peers}.Inputs
+	}
+	err = webhook.Register(mgr, webhook.Options{
+		Reviewer: reviewer, Policies: policycontroller.Checker{Engine: policies}, ClientNames: o.WebhookClientNames,
+		Previewer: policycontroller.NewPreviewer(policies, stored, nil),
+		Conflicts: conflict.Forecaster{
+			Peers: peers, Client: mgr.GetClient(), Self: self.cluster, Clock: clock.RealClock{},
+			IdentityLabels: o.IdentityLabels, MaintainSelectors: o.Selectors == selectorsMaintain, TakeoverHold: takeoverHold,
+			ComityNamespace: o.Namespace, ImportDisabled: !o.Import,
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("set up the webhook: %w", err)
+	}
+	return nil
+}
+
+// setupReplicas makes this replica state which policies it enforces.
+func setupReplicas(mgr ctrl.Manager, o Options, log logr.Logger) (*replicas.Replicas, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, fmt.Errorf("read the name of this host, which names the replica: %w", err)
+	}
+	_, port, err := splitAddress(o.WebhookAddress)
+	if err != nil {
+		return nil, err
+	}
+	enforcing := replicas.New(replicas.Options{
+		Namespace: o.Namespace, Name: replicas.Name(host, port),
+		Reader: mgr.GetAPIReader(), Writer: mgr.GetClient(), Log: log.WithName("replicas"),
+	})
+	return enforcing, mgr.Add(enforcing)
+}
+
+// setupExchange sets up the hub, if there is one. A nil Exchange means that this
+// cluster publishes in its own API server.
+func setupExchange(mgr ctrl.Manager, o Options, self identity, peers *members.Set, guard transport.WrapperFunc, log logr.Logger) (*controllers.Exchange, controllers.Published, error) {
+	published := controllers.Published{Records: mgr.GetClient()}
 	if o.ExchangeKubeconfig == "" {
-		return nil, nil
+		return nil, published, nil
 	}
 	shared, err := hub.New(hub.Options{
 		Self: self.cluster, Kubeconfig: o.ExchangeKubeconfig, Namespace: o.Namespace,
-		Scheme: mgr.GetScheme(), Peers: peers, Wrap: leading.guard, Log: log.WithName("hub"),
+		Scheme: mgr.GetScheme(), Peers: peers, Wrap: guard, Log: log.WithName("hub"),
 	})
 	if err != nil {
-		return nil, fmt.Errorf("set up the exchange: %w", err)
+		return nil, published, fmt.Errorf("set up the exchange: %w", err)
 	}
 	if err := shared.SetupWithManager(mgr); err != nil {
-		return nil, fmt.Errorf("set up the exchange: %w", err)
+		return nil, published, fmt.Errorf("set up the exchange: %w", err)
 	}
-	return &controllers.Exchange{Client: shared.Client(), Cache: shared.Cache(), Problem: shared.Problem, Changed: shared.Changed()}, nil
+	published = controllers.Published{Records: shared.Client(), Read: shared.Read}
+	return &controllers.Exchange{Client: shared.Client(), Cache: shared.Cache(), Problem: shared.Problem, Changed: shared.Changed()}, published, nil
 }
 
 // requireServing makes the agent ready only if it can respond to admission requests.

@@ -1,8 +1,8 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package install brings into an API server what the agent needs there and what
-// a chart cannot carry among its own objects: CustomResourceDefinitions, which
+// Package install applies to an API server what the agent needs there and what
+// a chart cannot contain as ordinary templates: CustomResourceDefinitions, which
 // must be served before objects of their kinds can be applied, and
 // ExportPolicies, which are such objects. The chart runs it in two Jobs.
 //
@@ -10,7 +10,7 @@
 // and gives one line of output for each object. Everything is written by
 // server-side apply as field owner comity-install. It never deletes a
 // definition, never replaces one with an older version, and never changes a
-// definition or a policy of somebody else.
+// definition or a policy that something else installed.
 //
 // The rights that it needs, all in the cluster scope:
 //

@@ -41,7 +41,7 @@ be used. The chart's test does so with the webhook.`,
 			}
 			var request Request
 			if err := json.NewDecoder(cmd.InOrStdin()).Decode(&request); err != nil {
-				return fmt.Errorf("standard input is no request: %w; expected JSON, see comity probe --help", err)
+				return fmt.Errorf("standard input is not a request: %w; expected JSON, see comity probe --help", err)
 			}
 			response := Run(cmd.Context(), request)
 			response.Version = version

@@ -151,7 +151,7 @@ func TestServers(t *testing.T) {
 		{"a server of plain HTTP", strings.Replace(plain.URL, "http:", "https:", 1), ca.pem(), []string{"answers HTTP, expected HTTPS"}},
 		{"a name that does not resolve", "https://no-such-host.invalid:6443", ca.pem(), []string{"cannot resolve no-such-host.invalid"}},
 		{"a URL of plain HTTP", "http://127.0.0.1:6443", ca.pem(), []string{"expected https://host:port"}},
-		{"an address that is no URL", "127.0.0.1:6443", ca.pem(), []string{"expected https://host:port"}},
+		{"an address that is not a URL", "127.0.0.1:6443", ca.pem(), []string{"expected https://host:port"}},
 		{"a CA that is none", ca.serve(t, http.StatusOK, asItIs), []byte("x"), []string{"no PEM certificate"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -81,7 +81,7 @@ func Milliseconds(d time.Duration) float64 {
 func checkServer(ctx context.Context, server Server) error {
 	u, err := url.Parse(server.URL)
 	if err != nil || u.Scheme != "https" || u.Host == "" {
-		return fmt.Errorf("%q is no server URL; expected https://host:port", server.URL)
+		return fmt.Errorf("%q is not a server URL; expected https://host:port", server.URL)
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(server.CA) {
@@ -106,7 +106,7 @@ func checkServer(ctx context.Context, server Server) error {
 // checkAddress opens a TCP connection and closes it.
 func checkAddress(ctx context.Context, address string) error {
 	if _, _, err := net.SplitHostPort(address); err != nil {
-		return fmt.Errorf("%q is no address; expected host:port", address)
+		return fmt.Errorf("%q is not an address; expected host:port", address)
 	}
 	connection, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
@@ -119,7 +119,7 @@ func checkAddress(ctx context.Context, address string) error {
 func checkURL(ctx context.Context, target string) error {
 	u, err := url.Parse(target)
 	if err != nil || u.Scheme != "http" || u.Host == "" {
-		return fmt.Errorf("%q is no URL; expected http://host:port/path", target)
+		return fmt.Errorf("%q is not a URL; expected http://host:port/path", target)
 	}
 	client := &http.Client{
 		Transport:     &http.Transport{DisableKeepAlives: true},

@@ -85,7 +85,7 @@ func validate(target string, count int, timeout time.Duration, family string) er
 	u, err := url.Parse(target)
 	switch {
 	case err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https"):
-		return fmt.Errorf("%q is no URL; expected one such as http://web.shop.svc.clusterset.local", target)
+		return fmt.Errorf("%q is not a URL; expected one such as http://web.shop.svc.clusterset.local", target)
 	case count < 1:
 		return fmt.Errorf("--count: %d given, expected at least 1", count)
 	case timeout <= 0:

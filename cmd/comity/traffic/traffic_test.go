@@ -130,8 +130,8 @@ func TestFetchRefusesFlagsThatCannotWork(t *testing.T) {
 	}{
 		{nil, "expected one URL"},
 		{[]string{"http://a", "http://b"}, "expected one URL"},
-		{[]string{"web.shop"}, "no URL"},
-		{[]string{"ftp://web.shop"}, "no URL"},
+		{[]string{"web.shop"}, "not a URL"},
+		{[]string{"ftp://web.shop"}, "not a URL"},
 		{[]string{"--count=0", "http://a"}, "--count"},
 		{[]string{"--timeout=0s", "http://a"}, "--timeout"},
 		{[]string{"--family=ipv5", "http://a"}, "any, ipv4 or ipv6"},

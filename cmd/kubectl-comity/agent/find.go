@@ -140,7 +140,7 @@ func describe(target *command.Target, lease coordinationv1.Lease, pod *corev1.Po
 	info, err := model.ParseAgentInfo(lease.Annotations)
 	found.AgentInfo = info
 	if pod == nil {
-		return found, target.Errorf("%w: Lease %s/%s was last renewed at %s, and its holder %q is no running Pod; see kubectl --context %s -n %s get pods -l %s",
+		return found, target.Errorf("%w: Lease %s/%s was last renewed at %s, and its holder %q is not a running Pod; see kubectl --context %s -n %s get pods -l %s",
 			ErrNotRunning, lease.Namespace, lease.Name, found.Renewed.UTC().Format(time.RFC3339), ptr.Deref(lease.Spec.HolderIdentity, ""),
 			target.Context, lease.Namespace, NameLabel)
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/coredns"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/join"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/policy"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/status"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/verify"
 )
@@ -91,6 +92,7 @@ func New(env *command.Env) *cobra.Command {
 		join.NewLeave(env),
 		join.NewRotate(env, join.InPod),
 		coredns.New(env),
+		policy.New(env),
 		status.New(env),
 		verify.New(env),
 		newVersion(env),

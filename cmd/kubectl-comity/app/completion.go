@@ -9,16 +9,16 @@ import (
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 )
 
-const completionLong = `Print the program by which kubectl completes the commands, flags and contexts
+const completionLong = `Print the program that kubectl runs to complete the commands, flags and contexts
 of this plugin.
 
-kubectl asks an executable named kubectl_complete-comity on the PATH. Store the
-output there once:
+kubectl runs an executable named kubectl_complete-comity that is on the PATH.
+Store the output there once:
 
   kubectl comity completion > ~/.local/bin/kubectl_complete-comity
   chmod +x ~/.local/bin/kubectl_complete-comity
 
-Completion of kubectl itself must be set up in the shell, see
+Completion of kubectl itself must be set up in the shell: see
 kubectl completion --help.`
 
 // completionScript is what kubectl runs with the words that were typed after
@@ -31,7 +31,7 @@ exec kubectl-comity __complete "$@"
 func newCompletion(env *command.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:     "completion",
-		Short:   "Print the program that completes this plugin's commands",
+		Short:   "Print the program that completes the commands of this plugin",
 		Long:    completionLong,
 		Example: "  kubectl comity completion > ~/.local/bin/kubectl_complete-comity",
 		Args:    cobra.NoArgs,

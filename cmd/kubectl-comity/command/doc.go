@@ -1,7 +1,7 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package command is what the commands of `kubectl comity` share: streams,
+// Package command has what the commands of `kubectl comity` share: streams,
 // kubeconfig flags, access to clusters by context name, printers and exit codes.
 //
 // It takes the flags and gives a Target for each context; an Error carries the

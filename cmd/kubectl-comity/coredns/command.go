@@ -16,32 +16,33 @@ import (
 
 const long = `Let CoreDNS serve clusterset.local.
 
-The zone is added to the plugin kubernetes of the Corefile, behind the cluster's
-own domain and as its option multicluster, and CoreDNS's account may read
-ServiceImports (ClusterRole comity-coredns). CoreDNS 1.12.2 or newer is needed.
+The command adds the zone to the plugin kubernetes of the Corefile, after the
+cluster's own domain and as the option multicluster, and allows CoreDNS's account
+to read ServiceImports (ClusterRole comity-coredns). It needs CoreDNS 1.12.2 or
+newer.
 
 Nothing is changed in any of the clusters if CoreDNS is older in one of them, or
-belongs to a cloud provider or another tool there; the command says what to do.`
+is managed by a cloud provider or another tool; the command says what to do.`
 
 const enableLong = long + `
 
-kubeadm upgrade stops at a Corefile with options that it does not know: disable
-before an upgrade and enable after it, or pass
+kubeadm upgrade fails if the Corefile has options that it does not know: run
+disable before an upgrade and enable after it, or pass
 --ignore-preflight-errors=CoreDNSUnsupportedPlugins,CoreDNSMigration.`
 
 // New gives the commands coredns enable and coredns disable.
 func New(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "coredns",
-		Short: "Let CoreDNS serve clusterset.local, or take that back",
+		Short: "Let CoreDNS serve clusterset.local, or revert that",
 		Long:  long,
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(
 		newChange(env, true, "enable [CONTEXT...]", "Let CoreDNS serve clusterset.local", enableLong),
-		newChange(env, false, "disable [CONTEXT...]", "Take back what coredns enable changed",
-			"Take back what coredns enable changed, and nothing else.\n\nNames under clusterset.local no longer resolve. The right to read ServiceImports\nis removed after CoreDNS has read the Corefile without the zone."),
+		newChange(env, false, "disable [CONTEXT...]", "Revert the changes of coredns enable",
+			"Revert the changes of coredns enable, and nothing else.\n\nNames under clusterset.local no longer resolve. The right to read ServiceImports\nis removed after CoreDNS has read the Corefile without the zone."),
 	)
 	return cmd
 }
@@ -75,10 +76,10 @@ func newChange(env *command.Env, enable bool, use, short, long string) *cobra.Co
 	o.AddFlags(cmd)
 	flags := cmd.Flags()
 	flags.BoolVar(&o.dryRun, "dry-run", false, "Print what would change, and change nothing")
-	flags.BoolVar(&o.restart, "restart", false, "Restart CoreDNS, which is faster than to wait until it reads the Corefile again by itself")
+	flags.BoolVar(&o.restart, "restart", false, "Restart CoreDNS instead of waiting until it reads the changed Corefile by itself")
 	flags.DurationVar(&o.timeout, "timeout", 4*time.Minute, "How long to wait until every replica of CoreDNS serves the change")
 	if enable {
-		flags.StringVar(&o.version, "coredns-version", "", "The version of CoreDNS, if the tag of its image does not say")
+		flags.StringVar(&o.version, "coredns-version", "", "The version of CoreDNS, if the tag of its image does not contain it")
 	}
 	return cmd
 }

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package coredns is `kubectl comity coredns`: it lets a cluster's CoreDNS serve
-// clusterset.local, and takes that back.
+// clusterset.local, and reverts that.
 //
 // It changes the Corefile in ConfigMap kube-system/coredns (package corefile says
 // how) and gives CoreDNS's account the right to read ServiceImports by a ClusterRole

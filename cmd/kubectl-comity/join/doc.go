@@ -4,8 +4,8 @@
 // Package join has the commands that make clusters peers and undo it: join,
 // leave and rotate.
 //
-// It takes contexts and flags, learns from the installed agents who the
-// clusters are, checks everything from outside and from inside the clusters, and
+// It takes contexts and flags, reads from the installed agents the identity of the
+// clusters, runs all checks from outside and from inside the clusters, and
 // leaves the writing to sync/join. It never prints a credential, and writes
 // nothing before every check has passed.
 package join

@@ -26,10 +26,10 @@ and from inside each cluster whether it reaches the API servers and Pods of the
 others. The command may be repeated at any time. It repairs what was deleted or
 has expired, and changes nothing else.
 
-The address of an API server that the others store is, in this order: the one of
---server, the one stored by an earlier join, the one in the kubeconfig, and, if
-that is on loopback as in kind, the one that the cluster itself states. The first
-one that answers inside the other cluster is used.`
+The other clusters store an address of each API server. The command tries, in this
+order: the one of --server, the one that an earlier join stored, the one in the
+kubeconfig, and, if that is a loopback address as in kind, the one that the cluster
+itself reports. It uses the first one that answers inside the other cluster.`
 
 const joinExample = `  # Make a mesh of three clusters.
   kubectl comity join a b c
@@ -71,7 +71,7 @@ func NewJoin(env *command.Env, probe Prober) *cobra.Command {
 	}
 	o.output.AddFlags(cmd)
 	cmd.Flags().Lookup("output").Usage = "Print the objects that join would apply, as json or yaml and without credentials, and write nothing; annotation " + clusterAnnotation + " names the cluster of each"
-	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "Make all checks and print what would be written, and write nothing")
+	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "Run all checks and print what would be written, and write nothing")
 	o.addFlags(cmd)
 	return cmd
 }
@@ -85,6 +85,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	flags.StringArrayVar(&o.values.podCIDRs, "pod-cidrs", nil, "ID=RANGE,...: the ranges of a cluster's Pods, if they cannot be read from it (repeatable)")
 	flags.StringArrayVar(&o.values.serviceCIDRs, "service-cidrs", nil, "ID=RANGE,...: the ranges of a cluster's Services, if they cannot be read from it (repeatable)")
 	flags.StringArrayVar(&o.values.accepted, "accept-cidrs", nil, "ID=RANGE,...: the addresses that the others accept from a cluster instead of its Pod ranges (repeatable)")
+	flags.StringArrayVar(&o.values.namespaces, "accept-namespaces", nil, "ID=NAME,...: the namespaces whose exports the others import from a cluster, names and patterns such as team-*; all if never set (repeatable)")
 	flags.StringArrayVar(&o.values.ids, "id", nil, "CONTEXT=ID: refuse to continue unless the agent in this context has this id (repeatable)")
 	flags.BoolVar(&o.allowOverlap, "allow-overlap", false, "Join clusters although their ranges overlap; endpoints in the overlap are not imported")
 	flags.BoolVar(&o.skipReachability, "skip-reachability", false, "Do not check from inside the clusters what they reach, for API servers that do not allow exec; the first known address is stored")

@@ -21,21 +21,25 @@ import (
 
 const leaveLong = `Take a cluster out of its clusterset.
 
-The cluster of the first context leaves the clusters of the others. On both sides
-the credential goes first, so that nobody reads on, then the account with every
-token of it, and the exchange namespace between the two. The agents then withdraw
-what they imported from each other. With the last peer of a cluster also the
-namespace goes that it shares with all peers. Without REMAINING, the leaving
-cluster forgets all its peers, and the command prints how to finish at each.
+The cluster of the first context leaves the clusters of the others. On both sides,
+the command first deletes the Secret with the credential, so that nothing more is
+read, then the account with all its tokens, and the exchange namespace between the
+two. It marks the Secret with the annotation comity.dev/leaving before it deletes
+it, so that the agents remove at once what they imported from each other; without
+the mark they keep it for ten minutes by default. With the last peer of a cluster,
+the command also deletes the exchange namespace that all peers read. Without
+REMAINING, it removes all peers from the leaving cluster, and prints what to run in
+each of them.
 
-If the leaving cluster is lost, name it by --id; all contexts then remain.
+If the leaving cluster is lost, specify its id with --id; all contexts are then
+those of remaining clusters.
 
-With --purge, everything that Comity made in the leaving cluster is removed: its
+With --purge, everything that Comity created in the leaving cluster is removed: its
 imports with their Services and EndpointSlices, its conditions, the exchange
 namespaces, credentials, accounts and roles. The agent is scaled to 0 replicas
-first, since it would make its imports again; until it is uninstalled or scaled
-up, the webhook refuses new ServiceExports. Objects that Comity did not make,
-ServiceExports and the CustomResourceDefinitions stay.`
+first, because it would create its imports again; until it is uninstalled or scaled
+up, new ServiceExports are refused, because no webhook answers. Objects that Comity
+did not create, ServiceExports and the CustomResourceDefinitions stay.`
 
 const leaveExample = `  # Cluster c leaves a and b.
   kubectl comity leave c a b
@@ -43,7 +47,7 @@ const leaveExample = `  # Cluster c leaves a and b.
   # Cluster b does not exist any more.
   kubectl comity leave --id b a
 
-  # Remove all that Comity made in cluster a, before it is uninstalled.
+  # Remove all that Comity created in cluster a, before it is uninstalled.
   kubectl comity leave a --purge`
 
 // leaving are the flags of leave, and what it learns.
@@ -73,7 +77,7 @@ func NewLeave(env *command.Env) *cobra.Command {
 	l := &leaving{env: env, now: time.Now, lost: map[string]error{}}
 	cmd := &cobra.Command{
 		Use:               "leave LEAVING [REMAINING...]",
-		Short:             "Take a cluster out of its clusterset, or remove all that Comity made there",
+		Short:             "Take a cluster out of its clusterset, or remove all that Comity created there",
 		Long:              leaveLong,
 		Example:           leaveExample,
 		ValidArgsFunction: env.CompleteContexts(0),
@@ -81,9 +85,9 @@ func NewLeave(env *command.Env) *cobra.Command {
 	}
 	l.output.AddFlags(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&l.id, "id", "", "The id of a leaving cluster that is lost; all contexts are of clusters that remain")
+	flags.StringVar(&l.id, "id", "", "The id of a leaving cluster that is lost; all contexts are those of remaining clusters")
 	flags.StringVar(&l.hub, "hub", "", "Context of the hub in whose API server all members publish")
-	flags.BoolVar(&l.purge, "purge", false, "Remove everything that Comity made in the leaving cluster, imports included")
+	flags.BoolVar(&l.purge, "purge", false, "Remove everything that Comity created in the leaving cluster, including imports")
 	flags.BoolVar(&l.dryRun, "dry-run", false, "Print what would be removed, and remove nothing")
 	flags.BoolVar(&l.wait, "wait", true, "Wait until the removed namespaces are gone, for at most two minutes")
 	return cmd
@@ -113,7 +117,7 @@ func (l *leaving) run(ctx context.Context, contexts []string) error {
 		return command.Refused(err)
 	}
 	if err := l.write(ctx, peers, how); err != nil {
-		return command.Incompletef("%w\nRepeat the command to continue; it goes on with what is left", err)
+		return command.Incompletef("%w\nRepeat the command to continue with what is left", err)
 	}
 	if l.wait && !l.dryRun {
 		l.awaitNamespaces(ctx)

@@ -13,26 +13,26 @@ import (
 
 const rotateLong = `Replace the credentials by which joined clusters read each other.
 
-Each account is deleted and made again, so that every token of the old one is
-refused, and the new token is stored right after. The API server accepts an old
-token for up to 10 s more, since it remembers that the token was good. The agents
-keep an open connection until the new one is synced, so nothing is withdrawn.
+Each account is deleted and created again, so that its old tokens are refused, and
+the new token is stored at once. The API server accepts an old token for up to 10 s
+more, because it caches the results of authentication. The agents keep an open
+connection until the new one is synced, so nothing is withdrawn.
 
-Tokens are renewed by the agents in time, and do not need this command. Use it when
-a token may have been read by somebody else.`
+The agents renew their tokens in time without this command. Use it if a token may
+have leaked.`
 
 // NewRotate is the command rotate. probe is InPod, save in tests.
 func NewRotate(env *command.Env, probe Prober) *cobra.Command {
 	o := &options{env: env, probe: probe, now: time.Now, rotate: true}
 	cmd := &cobra.Command{
 		Use:               "rotate CONTEXT CONTEXT...",
-		Short:             "Replace the credentials of joined clusters and make the old ones useless",
+		Short:             "Replace the credentials of joined clusters and invalidate the old ones",
 		Long:              rotateLong,
 		Example:           "  kubectl comity rotate a b\n  kubectl comity rotate --hub hub a b c",
 		ValidArgsFunction: env.CompleteContexts(0),
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args) },
 	}
-	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "Make all checks and print what would be written, and write nothing")
+	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "Run all checks and print what would be written, and write nothing")
 	o.addFlags(cmd)
 	return cmd
 }

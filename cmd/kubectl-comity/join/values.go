@@ -20,7 +20,7 @@ const hubID = "hub"
 
 // perCluster is what is given for clusters by id, such as --server a=https://….
 type perCluster struct {
-	servers, cas, podCIDRs, serviceCIDRs, accepted, ids []string
+	servers, cas, podCIDRs, serviceCIDRs, accepted, namespaces, ids []string
 }
 
 // apply sets the values on clusters, and on hub, which may be nil.
@@ -69,26 +69,47 @@ func putOne(sites []site, clusters []join.Cluster, hub *join.Hub, flag, id, text
 
 // applyAccepted sets what all other clusters accept from the one that is named.
 func (v perCluster) applyAccepted(sites []site, clusters []join.Cluster) error {
-	for _, value := range v.accepted {
-		id, text, err := split("--accept-cidrs", value)
+	err := forOthers(sites, clusters, "--accept-cidrs", v.accepted, func(text string) (func(*join.Cluster, model.ClusterID), error) {
+		ranges, err := parseRanges(text)
+		return func(c *join.Cluster, from model.ClusterID) {
+			if c.AcceptedFrom == nil {
+				c.AcceptedFrom = map[model.ClusterID][]netip.Prefix{}
+			}
+			c.AcceptedFrom[from] = ranges
+		}, err
+	})
+	if err != nil {
+		return err
+	}
+	return forOthers(sites, clusters, "--accept-namespaces", v.namespaces, func(text string) (func(*join.Cluster, model.ClusterID), error) {
+		namespaces, err := model.ParseNamespaces(text)
+		return func(c *join.Cluster, from model.ClusterID) {
+			if c.NamespacesFrom == nil {
+				c.NamespacesFrom = map[model.ClusterID]model.Namespaces{}
+			}
+			c.NamespacesFrom[from] = namespaces
+		}, err
+	})
+}
+
+// forOthers applies each value, ID=TEXT, to all clusters but the one that it names.
+func forOthers(sites []site, clusters []join.Cluster, flag string, values []string, parse func(string) (func(*join.Cluster, model.ClusterID), error)) error {
+	for _, value := range values {
+		id, text, err := split(flag, value)
 		if err != nil {
 			return err
 		}
-		ranges, err := parseRanges(text)
+		put, err := parse(text)
 		if err != nil {
-			return command.Refusedf("--accept-cidrs %s: %w", value, err)
+			return command.Refusedf("%s %s: %w", flag, value, err)
 		}
 		if !slices.ContainsFunc(clusters, func(c join.Cluster) bool { return string(c.ID) == id }) {
-			return command.Refusedf("--accept-cidrs %s: no given cluster has the id %s; expected one of: %s", value, id, idsOf(sites))
+			return command.Refusedf("%s %s: no given cluster has the id %s; expected one of: %s", flag, value, id, idsOf(sites))
 		}
 		for i := range clusters {
-			if string(clusters[i].ID) == id {
-				continue
+			if string(clusters[i].ID) != id {
+				put(&clusters[i], model.ClusterID(id))
 			}
-			if clusters[i].AcceptedFrom == nil {
-				clusters[i].AcceptedFrom = map[model.ClusterID][]netip.Prefix{}
-			}
-			clusters[i].AcceptedFrom[model.ClusterID(id)] = ranges
 		}
 	}
 	return nil
@@ -121,12 +142,13 @@ func split(flag, value string) (key, text string, err error) {
 }
 
 var examples = map[string]string{
-	"--server":        "a=https://10.0.0.1:6443",
-	"--ca":            "a=ca.crt",
-	"--pod-cidrs":     "a=10.1.0.0/16,fd00:1::/48",
-	"--service-cidrs": "a=10.96.0.0/12",
-	"--accept-cidrs":  "a=10.1.0.0/16",
-	"--id":            "CONTEXT=ID",
+	"--accept-namespaces": "a=shop,team-*",
+	"--server":            "a=https://10.0.0.1:6443",
+	"--ca":                "a=ca.crt",
+	"--pod-cidrs":         "a=10.1.0.0/16,fd00:1::/48",
+	"--service-cidrs":     "a=10.96.0.0/12",
+	"--accept-cidrs":      "a=10.1.0.0/16",
+	"--id":                "CONTEXT=ID",
 }
 
 func parseRanges(text string) ([]netip.Prefix, error) {
@@ -134,7 +156,7 @@ func parseRanges(text string) ([]netip.Prefix, error) {
 	for part := range strings.SplitSeq(text, ",") {
 		prefix, err := netip.ParsePrefix(strings.TrimSpace(part))
 		if err != nil || prefix != prefix.Masked() {
-			return nil, command.Refusedf("%q is no address range; expected ranges separated by commas, such as 10.1.0.0/16,fd00:1::/48, with no bit set behind the prefix", part)
+			return nil, command.Refusedf("%q is not an address range; expected ranges separated by commas, such as 10.1.0.0/16,fd00:1::/48, with no bit set behind the prefix", part)
 		}
 		ranges = append(ranges, prefix)
 	}

@@ -19,14 +19,14 @@ import (
 // minInterval keeps a watch from being a load on the API servers.
 const minInterval = time.Second
 
-const long = `Show the clusters, how each hears of its peers, and every export and import with
-its conditions. What is wrong is listed at the end with what to do about it.
+const long = `Show the clusters, the connections to their peers, and every export and import
+with its conditions. Problems are listed at the end, with what to do about them.
 
-AGENT is that of the cluster, STATE how the cluster hears of its peer: Connected,
-Stale, Lost, Expired (the token is no longer valid), NotUsed or Unknown.
-The conditions are explained in docs/conditions.md.
+AGENT is the state of the cluster's agent. STATE is the state of the connection to
+a peer: Connected, Stale, Lost, Expired (the token is no longer valid), NotUsed or
+Unknown. docs/conditions.md explains the conditions.
 
-The exit code is 1 if anything is wrong.`
+The exit code is 1 if there is a problem.`
 
 // options are the flags.
 type options struct {
@@ -41,7 +41,7 @@ func New(env *command.Env) *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
 		Use:               "status [CONTEXT...]",
-		Short:             "Show clusters, peers, exports and imports, and what is wrong",
+		Short:             "Show clusters, peers, exports and imports, and their problems",
 		Long:              long,
 		Example:           "  kubectl comity status a b\n  kubectl comity status a b --watch\n  kubectl comity status -n shop -o yaml",
 		ValidArgsFunction: env.CompleteContexts(0),
@@ -61,9 +61,9 @@ func New(env *command.Env) *cobra.Command {
 	}
 	o.AddFlags(cmd)
 	flags := cmd.Flags()
-	flags.BoolVarP(&o.watch, "watch", "w", false, "Show the status again and again; where the output is no terminal, print what changes")
-	flags.DurationVar(&o.interval, "interval", 2*time.Second, "The pause between two readings with --watch")
-	flags.StringVarP(&o.namespace, "namespace", "n", "", "Show exports and imports of this namespace alone")
+	flags.BoolVarP(&o.watch, "watch", "w", false, "Refresh the status until interrupted; if the output is not a terminal, print only changes")
+	flags.DurationVar(&o.interval, "interval", 2*time.Second, "How often --watch refreshes the status")
+	flags.StringVarP(&o.namespace, "namespace", "n", "", "Show only the exports and imports of this namespace")
 	return cmd
 }
 

@@ -8,8 +8,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
-	"net/http"
 	"regexp"
 	"slices"
 	"strings"
@@ -18,7 +16,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/sync/join"
 	"github.com/comity-mcs/comity/sync/model"
@@ -41,12 +38,14 @@ func (p *part) peers(ctx context.Context, r Reader, target *command.Target) {
 		p.problem("peers", "read the events on peer Secrets: %v", target.Errorf("%w", err))
 		events = &corev1.EventList{}
 	}
-	contacts, known := p.contacts(ctx, r, target)
+	contacts, members, known := p.contacts(ctx, r, target)
+	shown := map[string]bool{}
 	for _, secret := range secrets.Items {
-		id := secret.Labels[model.LabelClusterID]
+		id := peerID(secret, events.Items)
 		if id == "" && secret.Name != model.ExchangeSecret {
 			continue
 		}
+		shown[id] = true
 		story := storyOf(events.Items, secret.Name)
 		peer := Peer{ID: id, State: Unknown, Since: timeOf(story.since), Message: story.message}
 		if contact, ok := contacts[id]; ok {
@@ -73,6 +72,37 @@ func (p *part) peers(ctx context.Context, r Reader, target *command.Target) {
 			p.addPeer(peer)
 		}
 	}
+	p.missing(ctx, target, members, shown)
+}
+
+// peerID is the id of the peer that a Secret is for; empty if it is no peer's. A label
+// may be missing because of a slip, which the agent reports in an event.
+func peerID(secret corev1.Secret, events []corev1.Event) string {
+	if id := secret.Labels[model.LabelClusterID]; id != "" {
+		return id
+	}
+	if storyOf(events, secret.Name).reason != withoutID {
+		return ""
+	}
+	return strings.TrimPrefix(secret.Name, "peer-")
+}
+
+// missing adds the members without a Secret, which the agent keeps for a while.
+func (p *part) missing(ctx context.Context, target *command.Target, members []string, shown map[string]bool) {
+	members = slices.DeleteFunc(slices.Clone(members), func(id string) bool { return shown[id] })
+	if len(members) == 0 {
+		return
+	}
+	events, err := target.Clientset.CoreV1().Events(p.agent.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=Namespace"})
+	if err != nil {
+		p.problem("peers", "read the events on Namespace %s: %v", p.agent.Namespace, target.Errorf("%w", err))
+		events = &corev1.EventList{}
+	}
+	for _, id := range members {
+		about := slices.DeleteFunc(slices.Clone(events.Items), func(e corev1.Event) bool { return !strings.Contains(e.Message, "cluster "+id+" ") })
+		story := storyOf(about, p.agent.Namespace)
+		p.addPeer(Peer{ID: id, State: NotUsed, Since: timeOf(story.since), Message: cmp.Or(story.message, "there is no Secret for it; what was imported from it is kept for a while")})
+	}
 }
 
 // undisturbed is from when a peer is connected that no event mentions: since it
@@ -85,11 +115,14 @@ func (p *part) undisturbed(secret corev1.Secret) *metav1.Time {
 	return timeOf(joined.Time)
 }
 
-// hubID stands for the hub among the peers; no cluster can have it.
+// hubID is the id of the hub among the peers; no cluster can have it.
 const hubID = "(hub)"
 
 // passing are the reasons of warnings that no later event ends.
 var passing = []string{"StoreRestored", "DeletionHeld"}
+
+// withoutID is the reason of the event on the Secret of a peer that has no valid id.
+const withoutID = "InvalidClusterID"
 
 // token says when the credential ends. A member that was off for longer than its
 // tokens live cannot renew them.
@@ -133,75 +166,53 @@ func prefixed(prefix, text string) string {
 	return prefix + text
 }
 
-// contacts reads the agent's own metrics; known is false if they cannot be read.
-func (p *part) contacts(ctx context.Context, r Reader, target *command.Target) (contacts map[string]State, known bool) {
+// contacts reads the agent's own metrics: the liveness of the peers that it reads, and
+// all that are members; known is false if the metrics cannot be read.
+func (p *part) contacts(ctx context.Context, r Reader, target *command.Target) (contacts map[string]State, members []string, known bool) {
 	if p.agent.Pod == "" {
-		return nil, false
+		return nil, nil, false
 	}
 	ctx, cancel := context.WithTimeout(ctx, metricsTimeout)
 	defer cancel()
 	text, err := r.Metrics(ctx, target, p.agent)
 	if err != nil {
-		p.problem("peers", "how the agent hears of its peers is not known: %v", err)
-		return nil, false
+		p.problem("peers", "the state of the connections to the peers is not known: %v", err)
+		return nil, nil, false
 	}
-	return parseContacts(text), true
+	contacts, members = parseContacts(text)
+	return contacts, members, true
 }
 
 var (
 	contactLine = regexp.MustCompile(`^comity_peer_contact\{(.*)\} 1$`)
+	memberLine  = regexp.MustCompile(`^comity_peer_synced\{(.*)\} [01]$`)
 	labelPair   = regexp.MustCompile(`(\w+)="([^"]*)"`)
 )
 
-// parseContacts gives the state of each peer from the text of metrics.
-func parseContacts(text string) map[string]State {
-	contacts := map[string]State{}
+// parseContacts gives the state of each peer, and the members, from the text of
+// metrics. A member without a state has no Secret that is used.
+func parseContacts(text string) (contacts map[string]State, members []string) {
+	contacts = map[string]State{}
 	lines := bufio.NewScanner(strings.NewReader(text))
 	for lines.Scan() {
-		match := contactLine.FindStringSubmatch(lines.Text())
-		if match == nil {
-			continue
+		if match := memberLine.FindStringSubmatch(lines.Text()); match != nil {
+			members = append(members, labelsOf(match[1])["peer"])
 		}
-		labels := map[string]string{}
-		for _, pair := range labelPair.FindAllStringSubmatch(match[1], -1) {
-			labels[pair[1]] = pair[2]
+		if match := contactLine.FindStringSubmatch(lines.Text()); match != nil {
+			labels := labelsOf(match[1])
+			contacts[cmp.Or(labels["peer"], labels["cluster"])] = State(labels["state"])
 		}
-		contacts[cmp.Or(labels["peer"], labels["cluster"])] = State(labels["state"])
 	}
-	return contacts
+	return contacts, members
 }
 
-// podMetrics reads the metrics of the leader through the API server, which
-// works from wherever kubectl does.
-func podMetrics(ctx context.Context, target *command.Target, in agent.Agent) (string, error) {
-	port := int32(0)
-	for _, p := range in.Container.Ports {
-		if p.Name == "metrics" {
-			port = p.ContainerPort
-		}
+// labelsOf reads the labels of a line of metrics.
+func labelsOf(text string) map[string]string {
+	labels := map[string]string{}
+	for _, pair := range labelPair.FindAllStringSubmatch(text, -1) {
+		labels[pair[1]] = pair[2]
 	}
-	if port == 0 {
-		return "", target.Errorf("Pod %s/%s serves no metrics; expected a container port named metrics", in.Namespace, in.Pod)
-	}
-	address, err := agent.Forward(ctx, target, in.Namespace, in.Pod, int(port))
-	if err != nil {
-		return "", err
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/metrics", nil)
-	if err != nil {
-		return "", err
-	}
-	request.Close = true // The way there ends with ctx.
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return "", target.Errorf("read the metrics of Pod %s/%s: %w", in.Namespace, in.Pod, err)
-	}
-	defer func() { _ = response.Body.Close() }()
-	if response.StatusCode != http.StatusOK {
-		return "", target.Errorf("read the metrics of Pod %s/%s: %s", in.Namespace, in.Pod, response.Status)
-	}
-	text, err := io.ReadAll(response.Body)
-	return string(text), err
+	return labels
 }
 
 // story is what the events on a peer Secret say.

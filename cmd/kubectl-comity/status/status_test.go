@@ -23,8 +23,13 @@ comity_peer_contact{peer="b",state="Lost"} 0
 comity_peer_contact{peer="c",state="Connected"} 0
 comity_peer_contact{peer="c",state="Lost"} 1
 comity_peer_synced{peer="b"} 1
+comity_peer_synced{peer="d"} 0
 `
-	if diff := cmp.Diff(map[string]State{"b": Connected, "c": Lost}, parseContacts(text)); diff != "" {
+	contacts, members := parseContacts(text)
+	if diff := cmp.Diff(map[string]State{"b": Connected, "c": Lost}, contacts); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"b", "d"}, members); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 }

@@ -22,16 +22,17 @@ import (
 // interruption.
 const cleanTimeout = 90 * time.Second
 
-const long = `Prove that Services are reachable by their clusterset name, in every direction.
+const long = `Check that Services are reachable by their clusterset name, from every cluster to
+every other.
 
-In each cluster a temporary namespace is made, comity-verify-<random>, with a Pod
-of Comity's own image, a Service and a ServiceExport. Every cluster fetches the
-Service of every cluster, its own included, by its name under clusterset.local,
-over each IP family that both clusters have. The table shows the median time of a
-request. A failure names the stage at which it failed, and what to do.
+In each cluster, the command creates a temporary namespace comity-verify-<random>
+with a Pod of Comity's own image, a Service and a ServiceExport. Every cluster sends
+requests to the Service of every cluster, including its own, by its name under
+clusterset.local, over each IP family that both clusters have. The table shows the
+median time of a request. A failure names the stage that failed, and what to do.
 
-The namespaces are removed at the end, also after an interruption. The exit code
-is 1 if a Service could not be fetched, or something could not be removed.`
+The namespaces are removed at the end, even after an interruption. The exit code is
+1 if a Service was not reachable, or something could not be removed.`
 
 // options are the flags.
 type options struct {
@@ -44,7 +45,7 @@ func New(env *command.Env) *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
 		Use:               "verify CONTEXT CONTEXT...",
-		Short:             "Fetch a temporary Service of each cluster from every other",
+		Short:             "Check that a temporary Service of each cluster is reachable from every other",
 		Long:              long,
 		Example:           "  kubectl comity verify a b\n  kubectl comity verify a b c --timeout 5m -o json",
 		ValidArgsFunction: env.CompleteContexts(0),
@@ -59,7 +60,7 @@ func New(env *command.Env) *cobra.Command {
 		},
 	}
 	o.AddFlags(cmd)
-	cmd.Flags().DurationVar(&o.timeout, "timeout", 2*time.Minute, "How long all checks may take together; the removal comes on top")
+	cmd.Flags().DurationVar(&o.timeout, "timeout", 2*time.Minute, "How long all checks may take together, without the final removal")
 	return cmd
 }
 

@@ -1,0 +1,96 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+)
+
+// ownNamespace refuses all writes while the namespace of Comity is being deleted, or
+// is gone. Its peer Secrets are deleted with it, and its rights: what is computed
+// from the rest of them is nobody's decision. A namespace that is deleted by mistake
+// must withdraw no export and remove no import.
+type ownNamespace struct {
+	name    string
+	log     logr.Logger
+	deleted atomic.Bool
+}
+
+// watch follows the namespace in the cache of the manager.
+func (n *ownNamespace) watch(ctx context.Context, c cache.Cache) error {
+	informer, err := c.GetInformer(ctx, &corev1.Namespace{}, cache.BlockUntilSynced(false))
+	if err != nil {
+		return fmt.Errorf("watch Namespace %s: %w", n.name, err)
+	}
+	seen := func(obj any, gone bool) {
+		if namespace, is := obj.(*corev1.Namespace); is && namespace.Name == n.name {
+			n.set(gone || namespace.DeletionTimestamp != nil)
+		}
+	}
+	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { seen(obj, false) },
+		UpdateFunc: func(_, obj any) { seen(obj, false) },
+		DeleteFunc: func(obj any) {
+			if tombstone, is := obj.(toolscache.DeletedFinalStateUnknown); is {
+				obj = tombstone.Obj
+			}
+			seen(obj, true)
+		},
+	})
+	return err
+}
+
+// set logs each change once.
+func (n *ownNamespace) set(deleted bool) {
+	switch before := n.deleted.Swap(deleted); {
+	case deleted && !before:
+		n.log.Info("nothing is written any more", "reason", n.refusal())
+	case !deleted && before:
+		n.log.Info("the namespace of Comity exists again, writing again", "namespace", n.name)
+	}
+}
+
+func (n *ownNamespace) refusal() string {
+	return fmt.Sprintf("Namespace %s, in which Comity runs, is being deleted", n.name)
+}
+
+// guard wraps the transport of all clients but those of leader election and of peers.
+// It answers a write as the API server answers one into a namespace that is being
+// deleted, which is retried rarely and quietly.
+func (n *ownNamespace) guard(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		if !mutates(r) || !n.deleted.Load() {
+			return next.RoundTrip(r)
+		}
+		if r.Body != nil {
+			_ = r.Body.Close() // a RoundTripper must close the body
+		}
+		body, err := json.Marshal(&metav1.Status{
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
+			Status:   metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden,
+			Message: n.refusal(),
+			Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause, Message: n.refusal(), Field: "metadata.namespace"}}},
+		})
+		if err != nil {
+			return nil, err
+		}
+		return &http.Response{
+			Status: http.StatusText(http.StatusForbidden), StatusCode: http.StatusForbidden, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+			Header: http.Header{"Content-Type": []string{"application/json"}}, ContentLength: int64(len(body)),
+			Body: io.NopCloser(bytes.NewReader(body)), Request: r,
+		}, nil
+	})
+}

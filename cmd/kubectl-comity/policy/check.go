@@ -1,0 +1,255 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+	"github.com/comity-mcs/comity/policies/engine"
+	"github.com/comity-mcs/comity/policies/engine/authoring"
+	"github.com/comity-mcs/comity/policies/source"
+)
+
+const checkLong = `Compile policies as the agent does, and compare their format with that of opa fmt.
+
+A path is a folder of a policy, a folder of such folders, or a manifest of
+ExportPolicies. A folder of a policy has the policy's name, and in it policy.rego;
+optionally params.yaml (spec.parameters), policy.yaml (every other field of the
+spec), tests in *_test.rego, and manifests for them in fixtures/.
+
+The exit code is 1 if there are findings, and 2 if a path cannot be read.`
+
+// Finding is one thing that is wrong with a policy.
+type Finding struct {
+	Policy string `json:"policy,omitempty"`
+	// File is the file that the finding is in; Row and Column are 0 for all of it. In a
+	// manifest they are those in spec.rego.
+	File    string `json:"file"`
+	Row     int    `json:"row,omitempty"`
+	Column  int    `json:"column,omitempty"`
+	Message string `json:"message"`
+}
+
+// String is file:row:column and message.
+func (f Finding) String() string {
+	if f.Row == 0 {
+		return f.File + ": " + f.Message
+	}
+	return fmt.Sprintf("%s:%d:%d: %s", f.File, f.Row, f.Column, f.Message)
+}
+
+// findings is what the command prints with -o json.
+type findings struct {
+	Checked  int       `json:"checked"`
+	Findings []Finding `json:"findings"`
+	// Formatted are the files that --write has formatted.
+	Formatted []string `json:"formatted,omitempty"`
+}
+
+func newCheck(env *command.Env) *cobra.Command {
+	var output command.Output
+	var write bool
+	cmd := &cobra.Command{
+		Use:     "check PATH...",
+		Short:   "Compile policies and check their format",
+		Long:    checkLong,
+		Example: "  kubectl comity policy check policies/\n  kubectl comity policy check --write policies/owner-required",
+		RunE: func(_ *cobra.Command, args []string) error {
+			if err := output.Validate(); err != nil {
+				return err
+			}
+			if len(args) == 0 {
+				return command.Refusedf("no path is given; expected a folder of policies or a manifest, such as: %s policy check policies/", command.Name)
+			}
+			return runCheck(env, output, args, write)
+		},
+	}
+	output.AddFlags(cmd)
+	cmd.Flags().BoolVar(&write, "write", false, "Format the Rego files of folders that are not formatted")
+	return cmd
+}
+
+func runCheck(env *command.Env, output command.Output, paths []string, write bool) error {
+	policies, err := source.Read(paths...)
+	if err != nil {
+		return command.Refused(err)
+	}
+	result := findings{Findings: []Finding{}}
+	if write {
+		if result.Formatted, err = writeFormatted(policies); err != nil {
+			return command.Incomplete(err)
+		}
+		if policies, err = source.Read(paths...); err != nil {
+			return command.Refused(err)
+		}
+	}
+	found, err := Check(policies)
+	if err != nil {
+		return command.Refused(err)
+	}
+	result.Findings = append(result.Findings, found...)
+	for _, policy := range policies {
+		if !policy.Library() {
+			result.Checked++
+		}
+	}
+	if err := printFindings(env, output, result); err != nil {
+		return err
+	}
+	if len(found) > 0 {
+		return command.Printed(command.ExitProblem)
+	}
+	return nil
+}
+
+func printFindings(env *command.Env, output command.Output, result findings) error {
+	if output.Structured() {
+		return output.Print(env.Out, "PolicyFindings", result)
+	}
+	for _, file := range result.Formatted {
+		env.Printf("formatted %s\n", file)
+	}
+	for _, finding := range result.Findings {
+		env.Printf("%s\n", finding)
+	}
+	if len(result.Findings) == 0 {
+		env.Printf("%s: no findings\n", count(result.Checked, "policy", "policies"))
+	}
+	return nil
+}
+
+// Check compiles policies, alone and together, and their tests, and checks the format
+// of files. It gives what is wrong, in the order of the policies.
+func Check(policies []source.Policy) ([]Finding, error) {
+	e, err := newEngine()
+	if err != nil {
+		return nil, err
+	}
+	all := []Finding{}
+	var list []engine.Policy
+	var of []source.Policy // the sources of list
+	for _, policy := range policies {
+		all = append(all, checkFiles(e, policy)...)
+		if policy.Library() {
+			continue
+		}
+		one := compiled(policy)
+		if slices.ContainsFunc(list, func(other engine.Policy) bool { return other.Name == one.Name }) {
+			// Once as a folder and once as a manifest, say: they are not in use together.
+			all = append(all, located(policy, e.Check(one))...)
+			continue
+		}
+		list, of = append(list, one), append(of, policy)
+	}
+	for i, result := range e.Load(list) {
+		all = append(all, located(of[i], result.Err)...)
+	}
+	return slices.CompactFunc(all, func(a, b Finding) bool { return a == b }), nil
+}
+
+// compiled is a policy for the engine, with the exceptions that are in force today.
+func compiled(policy source.Policy) engine.Policy {
+	return engine.FromObject(policy.Object, time.Now())
+}
+
+// checkFiles checks the files of a folder: the format of all, and that the tests can
+// be read. The engine compiles the module.
+func checkFiles(e *engine.Engine, policy source.Policy) (found []Finding) {
+	for _, path := range slices.Sorted(maps.Keys(policy.Files)) {
+		text := policy.Files[path]
+		if _, err := e.Parse(path, text); err != nil {
+			if path != policy.Path { // else the engine reports it
+				found = append(found, located(policy, err)...)
+			}
+			continue
+		}
+		formatted, err := authoring.Format(path, text)
+		switch {
+		case err != nil:
+			found = append(found, Finding{Policy: policy.Name(), File: path, Message: err.Error()})
+		case formatted != text:
+			found = append(found, Finding{
+				Policy: policy.Name(), File: path, Row: firstDifference(text, formatted), Column: 1,
+				Message: "it is not formatted as opa fmt formats it; run " + command.Name + " policy check --write",
+			})
+		}
+	}
+	return found
+}
+
+// writeFormatted formats the files of folders; it leaves those alone that cannot be read.
+func writeFormatted(policies []source.Policy) (written []string, err error) {
+	e, err := newEngine()
+	if err != nil {
+		return nil, err
+	}
+	for _, policy := range policies {
+		for _, path := range slices.Sorted(maps.Keys(policy.Files)) {
+			text := policy.Files[path]
+			if _, err := e.Parse(path, text); err != nil {
+				continue
+			}
+			formatted, err := authoring.Format(path, text)
+			if err != nil || formatted == text {
+				continue
+			}
+			if err := os.WriteFile(path, []byte(formatted), 0o644); err != nil { //nolint:gosec // a source file, readable as others
+				return written, err
+			}
+			written = append(written, path)
+		}
+	}
+	return written, nil
+}
+
+// firstDifference is the row of the first line that differs.
+func firstDifference(a, b string) int {
+	other := strings.Split(b, "\n")
+	for i, line := range strings.Split(a, "\n") {
+		if i >= len(other) || other[i] != line {
+			return i + 1
+		}
+	}
+	return 1
+}
+
+// position begins a line of an error of the engine.
+var position = regexp.MustCompile(`^(.+\.rego):(\d+):(\d+): (.*)$`)
+
+// located is an error of the engine as findings, with the files that the user has.
+func located(policy source.Policy, err error) (found []Finding) {
+	if err == nil {
+		return nil
+	}
+	for line := range strings.SplitSeq(err.Error(), "\n") {
+		finding := Finding{Policy: policy.Name(), File: policy.Path, Message: line}
+		if at := position.FindStringSubmatch(line); at != nil {
+			finding.Row, _ = strconv.Atoi(at[2])
+			finding.Column, _ = strconv.Atoi(at[3])
+			finding.Message = at[4]
+			if at[1] != policy.Name()+".rego" { // a test
+				finding.File = at[1]
+			}
+		}
+		found = append(found, finding)
+	}
+	return found
+}
+
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}

@@ -1,0 +1,119 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// kindClusterset is that of a Clusterset among the manifests.
+const kindClusterset = "Clusterset"
+
+// Clusterset is what manifests cannot say: which cluster decides, what its other
+// members are, and who asks. It is for the tools alone; no cluster stores it.
+type Clusterset struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// Cluster is the id of the cluster that decides; "local" when empty.
+	Cluster string `json:"cluster,omitempty"`
+	// User makes the request of a CREATE or UPDATE.
+	User *decision.UserInfo `json:"user,omitempty"`
+	// Published are the exports that are published now, as namespace/name.
+	Published []string `json:"published,omitempty"`
+	// Imported are the exports of members that are imported now, as cluster/namespace/name.
+	Imported []string `json:"imported,omitempty"`
+	// Members are the other members.
+	Members []Member `json:"members,omitempty"`
+}
+
+// Member is another member of the clusterset.
+type Member struct {
+	ID string `json:"id"`
+	// Labels are those of its Secret in the cluster that decides.
+	Labels map[string]string `json:"labels,omitempty"`
+	// Namespaces are its namespaces with their identity labels. One that is not listed
+	// is absent; without any list, the member was not read yet.
+	Namespaces map[string]map[string]string `json:"namespaces,omitempty"`
+	// Exports are what it publishes, for policies with stage Import.
+	Exports []decision.ImportedExport `json:"exports,omitempty"`
+}
+
+// validate refuses what no clusterset is.
+func (c *Clusterset) validate() error {
+	if c.APIVersion != command.APIVersion {
+		return fmt.Errorf("apiVersion of a Clusterset is %q; expected %s", c.APIVersion, command.APIVersion)
+	}
+	seen := map[string]bool{}
+	for i, member := range c.Members {
+		switch {
+		case member.ID == "":
+			return fmt.Errorf("members[%d].id is not set; expected a cluster id", i)
+		case member.ID == c.cluster():
+			return fmt.Errorf("members[%d].id is %q, the cluster that decides; expected other members only", i, member.ID)
+		case seen[member.ID]:
+			return fmt.Errorf("members[%d].id is %q, as that of another; expected each member once", i, member.ID)
+		}
+		seen[member.ID] = true
+		for j, export := range member.Exports {
+			if export.Namespace == "" || export.Name == "" {
+				return fmt.Errorf("members[%d].exports[%d]: namespace or name is not set; expected both", i, j)
+			}
+		}
+	}
+	return nil
+}
+
+// setDefaults gives each member the label that makes its Secret that of a peer: policies,
+// and the selectors of exports, see it with the others.
+func (c *Clusterset) setDefaults() {
+	for i := range c.Members {
+		member := &c.Members[i]
+		if member.Labels == nil {
+			member.Labels = map[string]string{}
+		}
+		member.Labels[model.LabelClusterID] = member.ID
+	}
+}
+
+func (c *Clusterset) cluster() string {
+	if c.Cluster == "" {
+		return "local"
+	}
+	return c.Cluster
+}
+
+// peers implements facts.Peers.
+type peers struct{ *Clusterset }
+
+// Members implements facts.Peers.
+func (p peers) Members() []model.Member {
+	var all []model.Member
+	for _, member := range p.Clusterset.Members {
+		all = append(all, model.Member{ID: model.ClusterID(member.ID), Synced: member.Namespaces != nil, Properties: member.Labels})
+	}
+	return all
+}
+
+// Namespace implements facts.Peers.
+func (p peers) Namespace(name string) []model.MemberNamespace {
+	var all []model.MemberNamespace
+	for _, member := range p.Clusterset.Members {
+		ns := model.MemberNamespace{Cluster: model.ClusterID(member.ID), Presence: model.NamespaceUnknown}
+		if member.Namespaces != nil {
+			ns.Presence = model.NamespaceAbsent
+			if labels, has := member.Namespaces[name]; has {
+				ns.Presence, ns.Labels = model.NamespacePresent, labels
+			}
+		}
+		all = append(all, ns)
+	}
+	return all
+}

@@ -1,0 +1,248 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/policy/violation"
+	"github.com/comity-mcs/comity/policies/decision"
+)
+
+const evalLong = `Evaluate policies for the ServiceExports in manifests, without a cluster.
+
+Each ServiceExport is evaluated as the webhook would (--operation CREATE or UPDATE)
+or as a stored one (AUDIT), with its Namespace and the Service of the same name from
+the manifests. The Namespace is required; the Service may be missing. What an API
+server adds, such as the type of a Service, is added. Unknown fields are errors; kinds
+that are not part of the input of policies are ignored. An UPDATE that changes nothing
+is allowed without policies, as by the webhook.
+
+An object of kind Clusterset among the manifests describes everything else. All its
+fields are optional:
+
+  apiVersion: cli.comity.dev/v1alpha1
+  kind: Clusterset
+  cluster: a                 # the one that evaluates
+  user: {username: jane, groups: [devs]}
+  published: [shop/db]       # exports that are published now
+  imported: [b/shop/web]     # exports of members that are imported now
+  members:
+  - id: b
+    labels: {region: eu}     # of its Secret
+    namespaces:              # with their identity labels
+      shop: {comity.dev/identity: shop-1}
+    exports:                 # for policies with stage Import
+    - {namespace: shop, name: web, type: ClusterSetIP, ports: [{port: 80}]}
+
+Policies with stage Import are evaluated for each export of a member. A member
+without the field namespaces counts as not read yet; a namespace that is not listed
+is absent there. --as and --as-group replace the user.
+
+Exit codes: 0 if every export is allowed, 1 if one is denied, 2 if one cannot be
+evaluated or an input is invalid.`
+
+// Verdict is the verdict on one export, or on the import of what a member exports.
+type Verdict struct {
+	// Cluster is the member; empty for an export of this cluster.
+	Cluster   string `json:"cluster,omitempty"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Operation string `json:"operation"`
+	Outcome   string `json:"outcome"`
+	// Problem says why it could not be evaluated, or of a denial by no policy, why the
+	// webhook refuses the request.
+	Problem    string                `json:"problem,omitempty"`
+	Violations []violation.Violation `json:"violations,omitempty"`
+	Warnings   []violation.Violation `json:"warnings,omitempty"`
+	// place is the manifest of the export.
+	place string
+}
+
+func newEval(env *command.Env) *cobra.Command {
+	var t trial
+	var o output
+	cmd := &cobra.Command{
+		Use:     "eval -f MANIFESTS",
+		Short:   "Evaluate policies for the ServiceExports in manifests",
+		Long:    evalLong,
+		Example: "  kubectl comity policy eval -f manifests/ --policies policies/\n  kubectl comity policy eval -f manifests/ --operation AUDIT -o junit",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.validate(); err != nil {
+				return err
+			}
+			input, err := t.read(env)
+			if err != nil {
+				return err
+			}
+			return runEval(cmd.Context(), env, o, input)
+		},
+	}
+	t.addFlags(cmd)
+	o.addFlags(cmd)
+	return cmd
+}
+
+func runEval(ctx context.Context, env *command.Env, o output, input *tried) error {
+	verdicts := input.evaluate(ctx)
+	if len(verdicts) == 0 {
+		return command.Refusedf("the manifests have no ServiceExport; expected at least one, or exports of members for policies with stage Import")
+	}
+	var err error
+	switch o.Format {
+	case "":
+		err = printVerdicts(env.Out, verdicts)
+	case formatJUnit:
+		err = printJUnit(env.Out, junitOf(verdicts))
+	default:
+		err = o.Print(env.Out, "PolicyEvaluation", map[string]any{"verdicts": verdicts})
+	}
+	if err != nil {
+		return err
+	}
+	return exitOf(verdicts)
+}
+
+// evaluate evaluates every export, in the order of namespace and name.
+func (t *tried) evaluate(ctx context.Context) []Verdict {
+	var all []Verdict
+	for _, key := range t.manifests.keys() {
+		all = append(all, t.verdict(ctx, key))
+	}
+	if t.engine.HasImportPolicies() {
+		for _, in := range t.manifests.imports() {
+			all = append(all, t.importVerdict(ctx, in))
+		}
+	}
+	return all
+}
+
+// importVerdict evaluates what one member exports.
+func (t *tried) importVerdict(ctx context.Context, in decision.ImportInput) Verdict {
+	out := verdictOf(t.engine.EvaluateImport(ctx, in))
+	out.Cluster, out.Namespace, out.Name, out.Operation = in.Source.Cluster, in.Export.Namespace, in.Export.Name, string(decision.Audit)
+	return out
+}
+
+// verdict evaluates one export.
+func (t *tried) verdict(ctx context.Context, key types.NamespacedName) Verdict {
+	out := t.review(ctx, t.manifests.admit(t.manifests.request(key, t.operation, t.before)))
+	out.Namespace, out.Name, out.Operation = key.Namespace, key.Name, string(t.operation)
+	out.place = t.manifests.places["ServiceExport "+key.String()]
+	return out
+}
+
+// review is the answer of the webhook to a request, or the verdict of an audit.
+func (t *tried) review(ctx context.Context, asked admission) Verdict {
+	switch {
+	case asked.refused != nil:
+		return Verdict{Outcome: decision.Denied.String(), Problem: asked.refused.Error()}
+	case asked.unchanged:
+		return Verdict{Outcome: decision.Allowed.String()}
+	}
+	return verdictOf(t.reviewer().Review(ctx, asked.request))
+}
+
+func verdictOf(verdict decision.Verdict) Verdict {
+	return Verdict{
+		Outcome: verdict.Outcome.String(), Problem: verdict.Problem,
+		Violations: violation.Of(verdict.Violations), Warnings: violation.Of(verdict.Warnings),
+	}
+}
+
+// exitOf is 2 before 1 before 0.
+func exitOf(verdicts []Verdict) error {
+	code := command.ExitDone
+	for _, v := range verdicts {
+		switch v.Outcome {
+		case decision.Allowed.String():
+		case decision.Denied.String():
+			code = max(code, command.ExitProblem)
+		default:
+			code = max(code, command.ExitRefused)
+		}
+	}
+	if code == command.ExitDone {
+		return nil
+	}
+	return command.Printed(code)
+}
+
+// printVerdicts prints a table, and below it what the policies say.
+func printVerdicts(out io.Writer, verdicts []Verdict) error {
+	table := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
+	_, _ = fmt.Fprintln(table, "KIND\tNAME\tOPERATION\tOUTCOME\tWARNINGS")
+	for _, v := range verdicts {
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\n", v.kind(), v.name(), v.Operation, v.Outcome, len(v.Warnings))
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	for _, v := range verdicts {
+		if lines := v.lines(); len(lines) > 0 {
+			_, _ = fmt.Fprintf(out, "\n%s:\n  %s\n", v.name(), strings.Join(lines, "\n  "))
+		}
+	}
+	return nil
+}
+
+func (v Verdict) kind() string {
+	if v.Cluster != "" {
+		return "ServiceImport"
+	}
+	return "ServiceExport"
+}
+
+// name is namespace/name, and the member that exports.
+func (v Verdict) name() string {
+	if v.Cluster != "" {
+		return fmt.Sprintf("%s/%s from %s", v.Namespace, v.Name, v.Cluster)
+	}
+	return v.Namespace + "/" + v.Name
+}
+
+// lines are what there is to say of a verdict.
+func (v Verdict) lines() (lines []string) {
+	switch {
+	case v.Problem == "":
+	case v.Outcome == decision.Denied.String(): // by no policy
+		lines = append(lines, v.Problem)
+	default:
+		lines = append(lines, "not evaluated: "+v.Problem)
+	}
+	for _, one := range v.Violations {
+		lines = append(lines, one.Text)
+	}
+	for _, warning := range v.Warnings {
+		lines = append(lines, "warning: "+warning.Text)
+	}
+	return lines
+}
+
+func junitOf(verdicts []Verdict) suite {
+	out := suite{Name: "policies"}
+	for _, v := range verdicts {
+		c := tcase{Class: v.kind(), Name: v.name(), File: v.place}
+		text := strings.Join(v.lines(), "\n")
+		switch v.Outcome {
+		case decision.Allowed.String():
+			c.Output = text
+		case decision.Denied.String():
+			c.Failure = newDetail(text)
+		default:
+			c.Error = newDetail(text)
+		}
+		out.add(c)
+	}
+	return out
+}

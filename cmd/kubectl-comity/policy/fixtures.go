@@ -1,0 +1,97 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/policies/engine"
+	"github.com/comity-mcs/comity/policies/source"
+)
+
+// readFixtures are the manifests in fixtures/ and testdata/ as tests find them in
+// data.fixtures, by the name of the file without its suffix:
+//
+//	input     the input of a CREATE of the file's ServiceExport, as from the webhook
+//	audit     the input of an audit of it
+//	imports   the inputs of what the members of the file's Clusterset export, for
+//	          policies with stage Import, by "<cluster>/<namespace>/<name>"
+//	objects   the objects of the file as they are written, in order
+//
+// input and audit are there if the file has a ServiceExport; more than one are an error.
+func readFixtures(ctx context.Context, e *engine.Engine, paths []string) (map[string]any, error) {
+	all := map[string]any{}
+	places := map[string]string{}
+	for _, path := range paths {
+		base := filepath.Base(path)
+		name := strings.TrimSuffix(base, filepath.Ext(base))
+		if places[name] != "" {
+			return nil, fmt.Errorf("%s: data.fixtures[%q] is %s already; expected another name", path, name, places[name])
+		}
+		places[name] = path
+		fixture, err := readFixture(ctx, e, path)
+		if err != nil {
+			return nil, err
+		}
+		all[name] = fixture
+	}
+	return all, nil
+}
+
+func readFixture(ctx context.Context, e *engine.Engine, path string) (map[string]any, error) {
+	documents, err := source.Documents(path)
+	if err != nil {
+		return nil, err
+	}
+	m := newManifests()
+	objects := []any{}
+	for _, document := range documents {
+		known, err := m.add(path, document)
+		if err != nil {
+			return nil, err
+		}
+		if !known {
+			return nil, fmt.Errorf("%s: policies see no %s of %s; expected ServiceExport, Service, Namespace or Clusterset", document.Place, document.Kind, document.APIVersion)
+		}
+		var object any
+		if err := yaml.Unmarshal(document.JSON, &object); err != nil {
+			return nil, fmt.Errorf("%s: %w", document.Place, err)
+		}
+		objects = append(objects, object)
+	}
+	imports := map[string]any{}
+	for _, in := range m.imports() {
+		if imports[importName(in)], err = e.ImportInputJSON(in); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	fixture := map[string]any{"objects": objects, "imports": imports}
+	switch len(m.exports) {
+	case 0:
+		return fixture, nil
+	case 1:
+	default:
+		return nil, fmt.Errorf("%s: the file has %d ServiceExports; expected one, whose input the fixture is", path, len(m.exports))
+	}
+	for key, operation := range map[string]decision.Operation{"input": decision.Create, "audit": decision.Audit} {
+		asked := m.admit(m.request(m.keys()[0], operation, nil))
+		if asked.refused != nil {
+			return nil, fmt.Errorf("%s: %w", path, asked.refused)
+		}
+		in, err := m.facts().Input(ctx, asked.request)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w; expected the Namespace in the same file", path, err)
+		}
+		if fixture[key], err = e.InputJSON(in); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	return fixture, nil
+}

@@ -1,0 +1,132 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"bytes"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"text/template"
+
+	"github.com/spf13/cobra"
+
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+)
+
+const newLong = `Write the folder of a new policy: a module that compiles, parameters, tests that pass,
+and fixtures for them. Change them to what you need.
+
+  policy.rego        the module (spec.rego)
+  policy_test.rego   its tests
+  params.yaml        spec.parameters
+  policy.yaml        every other field of the spec
+  fixtures/          manifests for the tests
+
+An existing folder is refused; nothing is overwritten.`
+
+// templates are the files of a new policy, with [[ ]] around what depends on its name.
+//
+//go:embed template
+var templates embed.FS
+
+const templateFolder = "template"
+
+// policyName is what a policy may be called: a name of an object, of which the package can
+// be made.
+var policyName = regexp.MustCompile(`^[a-z][a-z0-9]*(-[a-z0-9]+)*$`)
+
+// maxPolicyName is the length of the longest name of an object.
+const maxPolicyName = 253
+
+func newNew(env *command.Env) *cobra.Command {
+	var folder string
+	cmd := &cobra.Command{
+		Use:     "new NAME",
+		Short:   "Write the folder of a new policy",
+		Long:    newLong,
+		Example: "  kubectl comity policy new owner-required\n  kubectl comity policy new owner-required --dir policies",
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return command.Refusedf("%d names are given; expected one, such as: %s policy new owner-required", len(args), command.Name)
+			}
+			return runNew(env, folder, args[0])
+		},
+	}
+	cmd.Flags().StringVar(&folder, "dir", ".", "The folder in which the folder of the policy is made")
+	return cmd
+}
+
+func runNew(env *command.Env, parent, name string) error {
+	if !policyName.MatchString(name) || len(name) > maxPolicyName {
+		return command.Refusedf("the name is %q; expected lower-case letters, digits and single dashes, beginning with a letter, such as owner-required", name)
+	}
+	folder := filepath.Join(parent, name)
+	if _, err := os.Lstat(folder); err == nil {
+		return command.Refusedf("%s exists; expected another name, or --dir with another folder: nothing is overwritten", folder)
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return command.Refused(err)
+	}
+	files, err := newFiles(name)
+	if err != nil {
+		return command.Refused(err)
+	}
+	for _, path := range sortedKeys(files) {
+		into := filepath.Join(folder, filepath.FromSlash(path))
+		if err := os.MkdirAll(filepath.Dir(into), 0o755); err != nil { //nolint:gosec // a folder of sources, readable as others
+			return command.Incomplete(err)
+		}
+		if err := os.WriteFile(into, files[path], 0o644); err != nil { //nolint:gosec // a source file, readable as others
+			return command.Incomplete(err)
+		}
+		env.Printf("wrote %s\n", into)
+	}
+	env.Printf("\nChange the module, then:\n  %[1]s policy check %[2]s\n  %[1]s policy test %[2]s\n", command.Name, folder)
+	return nil
+}
+
+// newFiles are the files of a policy of that name, by path in its folder.
+func newFiles(name string) (map[string][]byte, error) {
+	var reason strings.Builder
+	for part := range strings.SplitSeq(name, "-") {
+		reason.WriteString(strings.ToUpper(part[:1]) + part[1:])
+	}
+	values := map[string]string{"Name": name, "Package": strings.ReplaceAll(name, "-", "_"), "Reason": reason.String()}
+	files := map[string][]byte{}
+	err := fs.WalkDir(templates, templateFolder, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		text, err := templates.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		parsed, err := template.New(path).Delims("[[", "]]").Option("missingkey=error").Parse(string(text))
+		if err != nil {
+			return fmt.Errorf("template %s: %w", path, err)
+		}
+		var out bytes.Buffer
+		if err := parsed.Execute(&out, values); err != nil {
+			return fmt.Errorf("template %s: %w", path, err)
+		}
+		relative := strings.TrimPrefix(path, templateFolder+"/")
+		files[strings.TrimSuffix(relative, ".tmpl")] = out.Bytes()
+		return nil
+	})
+	return files, err
+}
+
+func sortedKeys(files map[string][]byte) (paths []string) {
+	for path := range files {
+		paths = append(paths, path)
+	}
+	slices.Sort(paths)
+	return paths
+}

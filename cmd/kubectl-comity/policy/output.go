@@ -1,0 +1,98 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"encoding/xml"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+)
+
+const formatJUnit = "junit"
+
+// output is the flag -o of commands that can also write JUnit XML, which CI systems show.
+type output struct{ command.Output }
+
+// addFlags registers -o.
+func (o *output) addFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVarP(&o.Format, "output", "o", "", "Output format: json, yaml or junit")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"json", "yaml", formatJUnit}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// validate refuses an unknown format.
+func (o *output) validate() error {
+	if !slices.Contains([]string{"", "json", "yaml", formatJUnit}, o.Format) {
+		return command.Refusedf("flag --output is %q; expected one of: json, yaml, junit", o.Format)
+	}
+	return nil
+}
+
+// suites are the root of JUnit XML.
+type suites struct {
+	XMLName xml.Name `xml:"testsuites"`
+	Suites  []suite  `xml:"testsuite"`
+}
+
+type suite struct {
+	Name     string  `xml:"name,attr"`
+	Tests    int     `xml:"tests,attr"`
+	Failures int     `xml:"failures,attr"`
+	Errors   int     `xml:"errors,attr"`
+	Skipped  int     `xml:"skipped,attr"`
+	Cases    []tcase `xml:"testcase"`
+}
+
+type tcase struct {
+	Class   string    `xml:"classname,attr"`
+	Name    string    `xml:"name,attr"`
+	File    string    `xml:"file,attr,omitempty"`
+	Seconds string    `xml:"time,attr,omitempty"`
+	Failure *detail   `xml:"failure,omitempty"`
+	Error   *detail   `xml:"error,omitempty"`
+	Skipped *struct{} `xml:"skipped,omitempty"`
+	Output  string    `xml:"system-out,omitempty"`
+}
+
+// detail has the first line of the text as message, and all of it as content.
+type detail struct {
+	Message string `xml:"message,attr"`
+	Text    string `xml:",chardata"`
+}
+
+func newDetail(text string) *detail {
+	first, _, _ := strings.Cut(text, "\n")
+	return &detail{Message: first, Text: text}
+}
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%.3f", d.Seconds()) }
+
+// add counts a case and keeps it.
+func (s *suite) add(c tcase) {
+	s.Tests++
+	switch {
+	case c.Error != nil:
+		s.Errors++
+	case c.Failure != nil:
+		s.Failures++
+	case c.Skipped != nil:
+		s.Skipped++
+	}
+	s.Cases = append(s.Cases, c)
+}
+
+func printJUnit(out io.Writer, all ...suite) error {
+	text, err := xml.MarshalIndent(suites{Suites: all}, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode JUnit XML: %w", err)
+	}
+	_, err = fmt.Fprintf(out, "%s%s\n", xml.Header, text)
+	return err
+}

@@ -1,0 +1,361 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policy_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"flag"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/app"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/policy"
+	"github.com/comity-mcs/comity/policies/source"
+)
+
+var update = flag.Bool("update", false, "write the expected outputs in testdata/golden")
+
+// result is what a command printed, and its exit code.
+type result struct {
+	code     int
+	out, err string
+}
+
+func run(t *testing.T, args ...string) result {
+	t.Helper()
+	var out, errOut bytes.Buffer
+	code := app.Run(t.Context(), genericiooptions.IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: &errOut}, append([]string{"policy"}, args...))
+	return result{code, out.String(), errOut.String()}
+}
+
+// write makes files in a new folder, which it gives.
+func write(t *testing.T, files map[string]string) string {
+	t.Helper()
+	folder := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(folder, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return folder
+}
+
+// times are what differs from run to run.
+var times = regexp.MustCompile(` time="[0-9.]+"`)
+
+func TestOutputs(t *testing.T) {
+	const manifests, policies = "testdata/manifests", "testdata/policies"
+	for _, tc := range []struct {
+		name string
+		code int
+		args []string
+	}{
+		{"check", 0, []string{"check", policies}},
+		{"test", 0, []string{"test", policies}},
+		{"test-coverage", 1, []string{"test", policies, "--coverage", "80"}},
+		{"test-json", 0, []string{"test", policies, "-o", "json"}},
+		{"test-junit", 1, []string{"test", policies, "--coverage", "80", "-o", "junit"}},
+		{"eval", 1, []string{"eval", "-f", manifests, "--policies", policies}},
+		{"eval-json", 1, []string{"eval", "-f", manifests, "--policies", policies, "-o", "json"}},
+		{"eval-junit", 1, []string{"eval", "-f", manifests, "--policies", policies, "-o", "junit"}},
+		{"eval-audit", 1, []string{"eval", "-f", manifests, "--policies", policies, "--operation", "audit"}},
+		{"eval-import", 1, []string{"eval", "-f", "testdata/import.yaml"}},
+		{"explain", 1, []string{"explain", "-f", manifests, "--policies", policies, "shop/legacy"}},
+		{"explain-all", 1, []string{"explain", "-f", manifests, "--policies", policies, "--operation", "AUDIT"}},
+		{"explain-json", 0, []string{"explain", "-f", manifests, "--policies", policies, "shop/web", "-o", "json"}},
+		{"explain-import", 1, []string{"explain", "-f", "testdata/import.yaml"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := run(t, tc.args...)
+			if got.code != tc.code || got.err != "" {
+				t.Errorf("exit code %d, expected %d; error output: %s", got.code, tc.code, got.err)
+			}
+			switch {
+			case strings.HasSuffix(tc.name, "json") && !json.Valid([]byte(got.out)):
+				t.Error("the output is no JSON")
+			case strings.HasSuffix(tc.name, "junit") && xml.Unmarshal([]byte(got.out), new(struct {
+				XMLName xml.Name `xml:"testsuites"`
+			})) != nil:
+				t.Error("the output is no JUnit XML")
+			}
+			out := times.ReplaceAllString(got.out, ` time="-"`)
+			path := filepath.Join("testdata", "golden", tc.name+".txt")
+			if *update {
+				if err := os.WriteFile(path, []byte(out), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), out); diff != "" {
+				t.Errorf("%s (-want +got); write it anew with -update:\n%s", path, diff)
+			}
+		})
+	}
+}
+
+// namespaceAndExport are manifests that are evaluated.
+const namespaceAndExport = `apiVersion: v1
+kind: Namespace
+metadata:
+  name: shop
+---
+apiVersion: multicluster.x-k8s.io/v1beta1
+kind: ServiceExport
+metadata:
+  namespace: shop
+  name: db
+`
+
+func TestBadInputIsRefusedWithOneMessage(t *testing.T) {
+	const module = "package comity.policies.p\n\ndeny contains {\"msg\": \"no\"} if input.cluster == \"z\"\n"
+	for name, tc := range map[string]struct {
+		files map[string]string
+		args  []string // the folder of the files follows
+		code  int
+		want  []string
+	}{
+		"no such path":                 {nil, []string{"check", "nowhere"}, 2, []string{"nowhere: no such file or directory; expected a folder of a policy"}},
+		"no such manifests":            {nil, []string{"eval", "--policies", "testdata/policies", "-f", "nowhere"}, 2, []string{"nowhere: no such file"}},
+		"an empty folder":              {map[string]string{"x/readme.txt": ""}, []string{"check"}, 2, []string{"no policy is here; expected a folder with policy.rego"}},
+		"an empty folder of manifests": {map[string]string{"x/readme.txt": ""}, []string{"eval", "--policies", "testdata/policies", "-f"}, 2, []string{"no manifest is here"}},
+		"a folder without a module":    {map[string]string{"p/policy_test.rego": "package x\n"}, []string{"test"}, 2, []string{"the folder has Rego and no policy.rego; expected the module of policy p"}},
+		"a file that is no policy":     {map[string]string{"x.txt": ""}, []string{"check"}, 2, []string{"no policy is here"}},
+		"a manifest with a field that does not exist": {
+			map[string]string{"p.yaml": "apiVersion: policy.comity.dev/v1alpha1\nkind: ExportPolicy\nmetadata: {name: p}\nspec: {rego: x, enforcment: Deny}\n"},
+			[]string{"check"}, 2, []string{"p.yaml: ExportPolicy:", `unknown field "spec.enforcment"`},
+		},
+		"a manifest of another version": {
+			map[string]string{"p.yaml": "apiVersion: policy.comity.dev/v1\nkind: ExportPolicy\nmetadata: {name: p}\n"},
+			[]string{"check"}, 2, []string{`apiVersion of an ExportPolicy is "policy.comity.dev/v1"; expected policy.comity.dev/v1alpha1`},
+		},
+		"a field of the spec that does not exist": {
+			map[string]string{"p/policy.rego": module, "p/policy.yaml": "stge: Import\n"}, []string{"check"}, 2, []string{"policy.yaml:", `unknown field "stge"`},
+		},
+		"parameters in the wrong file": {
+			map[string]string{"p/policy.rego": module, "p/policy.yaml": "parameters: {a: 1}\n"}, []string{"check"}, 2, []string{"these are in policy.rego and params.yaml"},
+		},
+		"a parameter twice": {
+			map[string]string{"p/policy.rego": module, "p/params.yaml": "a: 1\na: 2\n"}, []string{"check"}, 2, []string{"params.yaml:", `"a" already set`},
+		},
+		"a module that does not compile": {
+			map[string]string{"p/policy.rego": strings.ReplaceAll(module, "input.cluster", "input.clutser")}, []string{"check"}, 1, []string{"policy.rego:3:32: undefined ref: input.clutser"},
+		},
+		"a module nested 10,000 deep": {
+			map[string]string{"p/policy.rego": module + "\ntest_x := " + strings.Repeat("[", 10_000) + strings.Repeat("]", 10_000) + "\n"},
+			[]string{"check"}, 1, []string{"policy.rego:5:111: brackets are nested more than 100 deep"},
+		},
+		"a module that is not formatted": {
+			map[string]string{"p/policy.rego": strings.ReplaceAll(module, "if input", "if  input")}, []string{"check"}, 1, []string{"policy.rego:3:1: it is not formatted as opa fmt formats it"},
+		},
+		"a test that cannot be parsed": {
+			map[string]string{"p/policy.rego": module, "p/policy_test.rego": "package x\n\ntest_x if {"}, []string{"check"}, 1, []string{"policy_test.rego:3:11: unexpected eof"},
+		},
+		"a test that does not compile": {
+			map[string]string{"p/policy.rego": module, "p/policy_test.rego": "package x\n\ntest_x if y\n"}, []string{"test"}, 2, []string{"policy_test.rego:3:11: var y is unsafe"},
+		},
+		"a policy that calls what it may not": {
+			map[string]string{"p/policy.rego": module + "\ntest_x if time.now_ns() > 0\n"}, []string{"check"}, 1, []string{"policy.rego:5:11: undefined function time.now_ns"},
+		},
+		"two policies with one package": {
+			map[string]string{"p/policy.rego": module, "q/policy.rego": module}, []string{"check"}, 1, []string{"package comity.policies.p is that of policy p already"},
+		},
+		"a test that fails": {
+			map[string]string{"p/policy.rego": module, "p/policy_test.rego": "package x\n\ntest_x if count(data.fixtures) == 1\n"}, []string{"test"}, 1, []string{"policy_test.rego:3: test_x failed", "policy_test.rego:3 does not hold", "count(data.fixtures) == 1"},
+		},
+		"a policy without tests": {map[string]string{"p/policy.rego": module}, []string{"test"}, 1, []string{"p: it has no tests"}},
+		"a manifest to test":     {map[string]string{"p.yaml": "apiVersion: policy.comity.dev/v1alpha1\nkind: ExportPolicy\nmetadata: {name: p}\n"}, []string{"test"}, 2, []string{"a manifest has no tests"}},
+		"a fixture with a field that does not exist": {
+			map[string]string{"p/policy.rego": module, "p/fixtures/web.yaml": "apiVersion: v1\nkind: Service\nmetadata: {namespace: shop, name: db}\nspec: {typ: ClusterIP}\n"},
+			[]string{"test"}, 2, []string{"fixtures/web.yaml: Service:", `unknown field "spec.typ"`},
+		},
+		"a fixture of a kind that no policy sees": {
+			map[string]string{"p/policy.rego": module, "p/fixtures/web.yaml": "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\n"}, []string{"test"}, 2, []string{"policies see no Pod of v1"},
+		},
+		"a fixture without a Namespace": {
+			map[string]string{"p/policy.rego": module, "p/fixtures/web.yaml": namespaceAndExport[strings.Index(namespaceAndExport, "---"):]}, []string{"test"}, 2, []string{"expected the Namespace in the same file"},
+		},
+		"a fixture with two exports": {
+			map[string]string{"p/policy.rego": module, "p/fixtures/web.yaml": namespaceAndExport + namespaceAndExport[strings.Index(namespaceAndExport, "---"):strings.LastIndex(namespaceAndExport, "db")] + "web\n"},
+			[]string{"test"}, 2, []string{"the file has 2 ServiceExports; expected one"},
+		},
+		"a manifest with a field twice": {
+			map[string]string{"x.yaml": namespaceAndExport + "  name: web\n"}, []string{"eval", "--policies", "testdata/policies", "-f"}, 2, []string{`x.yaml, document 2:`, `"name" already set`},
+		},
+		"an object twice": {
+			map[string]string{"x.yaml": namespaceAndExport, "y.yaml": namespaceAndExport}, []string{"eval", "--policies", "testdata/policies", "-f"}, 2, []string{"y.yaml: Namespace shop is in", "x.yaml already; expected each object once"},
+		},
+		"an export without a namespace": {
+			map[string]string{"x.yaml": strings.ReplaceAll(namespaceAndExport, "  namespace: shop\n", "")}, []string{"eval", "--policies", "testdata/policies", "-f"}, 2, []string{"metadata.namespace is not set"},
+		},
+		"an export whose Namespace is missing": {
+			map[string]string{"x.yaml": namespaceAndExport[strings.Index(namespaceAndExport, "---"):]}, []string{"eval", "--policies", "testdata/policies", "-f"}, 2, []string{"namespace shop is not known here"},
+		},
+		"no export":               {map[string]string{"x.yaml": "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n"}, []string{"eval", "--policies", "testdata/policies", "-f"}, 2, []string{"the manifests have no ServiceExport"}},
+		"no policy":               {map[string]string{"x.yaml": namespaceAndExport}, []string{"eval", "-f"}, 2, []string{"no policies are given"}},
+		"no Kubernetes object":    {map[string]string{"x.yaml": "a: b\n"}, []string{"eval", "--policies", "testdata/policies", "-f"}, 2, []string{"x.yaml: apiVersion or kind is not set"}},
+		"a misspelled Clusterset": {map[string]string{"x.yaml": namespaceAndExport + "---\napiVersion: cli.comity.dev/v1alpha1\nkind: Clusterset\nmembres: []\n"}, []string{"eval", "--policies", "testdata/policies", "-f"}, 2, []string{`unknown field "membres"`}},
+		"a member that decides":   {map[string]string{"x.yaml": namespaceAndExport + "---\napiVersion: cli.comity.dev/v1alpha1\nkind: Clusterset\ncluster: b\nmembers: [{id: b}]\n"}, []string{"eval", "--policies", "testdata/policies", "-f"}, 2, []string{`members[0].id is "b", the cluster that decides`}},
+		"an operation that does not exist": {
+			map[string]string{"x.yaml": namespaceAndExport}, []string{"eval", "--policies", "testdata/policies", "--operation", "DELETE", "-f"}, 2, []string{`flag --operation is "DELETE"; expected one of: CREATE, UPDATE, AUDIT`},
+		},
+		"a policy that cannot be used": {
+			map[string]string{"x.yaml": namespaceAndExport, "p/policy.rego": strings.ReplaceAll(module, "input.cluster", "input.clutser")}, []string{"eval", "-f", "testdata/manifests", "--policies"}, 2, []string{"the policies cannot be used:", "policy.rego:3:32: undefined ref"},
+		},
+		"an export that is not there": {
+			map[string]string{"x.yaml": namespaceAndExport}, []string{"explain", "shop/dd", "--policies", "testdata/policies", "-f"}, 2, []string{`"shop/dd" is not a ServiceExport among the manifests; expected <namespace>/<name>, one of: shop/db`},
+		},
+		"an output that does not exist": {nil, []string{"eval", "-o", "xml"}, 2, []string{`flag --output is "xml"; expected one of: json, yaml, junit`}},
+		"a threshold above all":         {nil, []string{"test", "--coverage", "120", "x"}, 2, []string{"flag --coverage is 120"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			args := tc.args
+			if tc.files != nil {
+				args = append(args, write(t, tc.files))
+			}
+			got := run(t, args...)
+			if got.code != tc.code {
+				t.Errorf("exit code %d, expected %d", got.code, tc.code)
+			}
+			said := got.out + got.err
+			for _, want := range tc.want {
+				if !strings.Contains(said, want) {
+					t.Errorf("it lacks %q:\n%s%s", want, got.out, got.err)
+				}
+			}
+			if tc.code == 2 && tc.want != nil && strings.Count(got.err, "Error: ") > 1 {
+				t.Errorf("more than one message:\n%s", got.err)
+			}
+		})
+	}
+}
+
+func TestANewPolicyIsGoodAndOverwritesNothing(t *testing.T) {
+	folder := t.TempDir()
+	got := run(t, "new", "owner-required-2", "--dir", folder)
+	if got.code != 0 || !strings.Contains(got.out, "policy.rego") {
+		t.Fatalf("%+v", got)
+	}
+	made := filepath.Join(folder, "owner-required-2")
+	for _, args := range [][]string{{"check", made}, {"test", made, "--coverage", "100"}} {
+		if got := run(t, args...); got.code != 0 {
+			t.Errorf("%s: %+v", args[0], got)
+		}
+	}
+	fixture := filepath.Join(made, "fixtures", "unlabeled.yaml")
+	if got := run(t, "eval", "-f", fixture, "--policies", made, "--operation", "AUDIT"); got.code != 0 || !strings.Contains(got.out, "would be refused") {
+		t.Errorf("eval of a policy with enforcement Audit: %+v", got)
+	}
+	module := filepath.Join(made, "policy.rego")
+	if err := os.WriteFile(module, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := run(t, "new", "owner-required-2", "--dir", folder); got.code != 2 || !strings.Contains(got.err, "nothing is overwritten") {
+		t.Errorf("a second time: %+v", got)
+	}
+	if text, err := os.ReadFile(module); err != nil || string(text) != "mine" {
+		t.Errorf("the module is %q (%v)", text, err)
+	}
+	for _, name := range []string{"", "A", "a_b", "1a", "a--b", "a-", "../a", "a/b", strings.Repeat("a", 254)} {
+		if got := run(t, "new", name, "--dir", folder); got.code != 2 || !strings.Contains(got.err, "expected lower-case letters") {
+			t.Errorf("name %q: %+v", name, got)
+		}
+	}
+}
+
+func TestCheckWritesTheFormat(t *testing.T) {
+	folder := write(t, map[string]string{
+		"p/policy.rego":      "package comity.policies.p\ndeny contains   {\"msg\": \"no\"} if input.cluster == \"z\"\n",
+		"p/policy_test.rego": "package x\ntest_x if {",
+	})
+	if got := run(t, "check", folder, "--write"); got.code != 1 || !strings.Contains(got.out, "formatted") || strings.Contains(got.out, "opa fmt") {
+		t.Errorf("%+v", got)
+	}
+	text, err := os.ReadFile(filepath.Join(folder, "p", "policy.rego"))
+	if want := "package comity.policies.p\n\ndeny contains {\"msg\": \"no\"} if input.cluster == \"z\"\n"; err != nil || string(text) != want {
+		t.Errorf("got %q (%v), want %q", text, err, want)
+	}
+	if text, err := os.ReadFile(filepath.Join(folder, "p", "policy_test.rego")); err != nil || string(text) != "package x\ntest_x if {" {
+		t.Errorf("a file that cannot be read is %q now (%v)", text, err)
+	}
+}
+
+func TestTheUserIsThatOfTheFlags(t *testing.T) {
+	folder := write(t, map[string]string{
+		"m/x.yaml": namespaceAndExport,
+		"p/policy.rego": "package comity.policies.p\n\ndeny contains {\"msg\": sprintf(\"%s in %v\", [input.userInfo.username, input.userInfo.groups])} if {\n" +
+			"\tinput.operation != \"AUDIT\"\n}\n",
+	})
+	got := run(t, "eval", "-f", filepath.Join(folder, "m"), "--policies", filepath.Join(folder, "p"), "--as", "eve", "--as-group", "devs")
+	if got.code != 1 || !strings.Contains(got.out, `eve in ["devs"]`) {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestAnUpdateReplacesWhatWasBefore(t *testing.T) {
+	folder := write(t, map[string]string{
+		"now/x.yaml":    namespaceAndExport,
+		"before/x.yaml": strings.ReplaceAll(namespaceAndExport, "  name: db\n", "  name: db\n  labels: {team: storage}\n"),
+		"p/policy.rego": "package comity.policies.p\n\ndeny contains {\"msg\": \"the label was removed\"} if {\n\tinput.operation == \"UPDATE\"\n" +
+			"\tinput.oldObject.metadata.labels.team\n\tnot input.object.metadata.labels.team\n}\n",
+	})
+	at := func(name string) string { return filepath.Join(folder, name) }
+	args := []string{"eval", "-f", at("now"), "--policies", at("p"), "--operation", "UPDATE"}
+	if got := run(t, args...); got.code != 0 {
+		t.Errorf("without --before: %+v", got)
+	}
+	if got := run(t, append(args, "--before", at("before"))...); got.code != 1 || !strings.Contains(got.out, "the label was removed") {
+		t.Errorf("with --before: %+v", got)
+	}
+	if got := run(t, "eval", "-f", at("now"), "--policies", at("p"), "--before", at("before")); got.code != 2 {
+		t.Errorf("--before of a CREATE: %+v", got)
+	}
+}
+
+// TestThePoliciesOfThisRepository are checked and tested as those of anybody else.
+func TestThePoliciesOfThisRepository(t *testing.T) {
+	const folder = "../../../policies"
+	policies, err := source.Read(folder, "../../../config/policies")
+	if err != nil {
+		t.Fatal(err)
+	}
+	findings, err := policy.Check(policies)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, finding := range findings {
+		t.Error(finding)
+	}
+	tested, err := policy.Test(t.Context(), 95, folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(tested) < 4 {
+		t.Errorf("%d folders were tested, expected the library and at least three policies", len(tested))
+	}
+	for _, one := range tested {
+		for _, problem := range one.Problems {
+			t.Errorf("policy %s: %s", one.Policy, problem)
+		}
+		for _, result := range one.Tests {
+			if !result.Passed {
+				t.Errorf("%s: %s: %s", result.Place, result.Name, result.Message)
+			}
+		}
+	}
+}

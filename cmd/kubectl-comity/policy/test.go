@@ -1,0 +1,244 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+	"github.com/comity-mcs/comity/policies/engine/authoring"
+	"github.com/comity-mcs/comity/policies/source"
+)
+
+const testLong = `Run the Rego tests of policies, with the builtins, the library and the parameters
+that the agent gives to a policy, and measure what they cover.
+
+Tests are rules named test_... in files *_test.rego beside policy.rego. A policy
+without tests is a failure. data.comity.params has what is in params.yaml.
+
+Fixtures are Kubernetes manifests in fixtures/ (or testdata/) of the policy's folder.
+Unknown fields are errors. Tests find each file in data.fixtures
+under its name without the suffix:
+
+  data.fixtures.web.input     the input of a CREATE of the file's ServiceExport, with the
+                              Namespace and the Service of the file
+  data.fixtures.web.audit     the input of an audit of it
+  data.fixtures.web.imports   by "<cluster>/<namespace>/<name>" the inputs of what members
+                              export, for policies with stage Import
+  data.fixtures.web.objects   the objects of the file, in order
+
+so that a test reads: count(policy.deny) == 0 with input as data.fixtures.web.input
+
+An object of kind Clusterset in the file describes the other clusters; see
+kubectl comity policy eval --help.
+
+Exit codes: 0 if every test passed, 1 if a test failed or the coverage is too low, 2
+if a file does not compile or cannot be read.`
+
+// Tested has the results of one policy.
+type Tested struct {
+	// Policy is the name; "lib" for the library.
+	Policy  string             `json:"policy"`
+	Path    string             `json:"path"`
+	Tests   []authoring.Result `json:"tests"`
+	Passed  int                `json:"passed"`
+	Failed  int                `json:"failed"`
+	Skipped int                `json:"skipped,omitempty"`
+	// Coverage is that of policy.rego; not there for the library.
+	Coverage *coverage `json:"coverage,omitempty"`
+	// Problems are why the policy fails as a whole: no tests, too little coverage.
+	Problems []string `json:"problems,omitempty"`
+}
+
+type coverage struct {
+	authoring.Coverage `json:",inline"`
+	Percent            float64 `json:"percent"`
+}
+
+func newTest(env *command.Env) *cobra.Command {
+	var o output
+	var threshold float64
+	cmd := &cobra.Command{
+		Use:     "test PATH...",
+		Short:   "Run the Rego tests of policies",
+		Long:    testLong,
+		Example: "  kubectl comity policy test policies/\n  kubectl comity policy test policies/owner-required --coverage 90 -o junit",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch err := o.validate(); {
+			case err != nil:
+				return err
+			case len(args) == 0:
+				return command.Refusedf("no path is given; expected a folder of policies, such as: %s policy test policies/", command.Name)
+			case threshold < 0 || threshold > 100:
+				return command.Refusedf("flag --coverage is %v; expected a percentage from 0 to 100", threshold)
+			}
+			results, err := Test(cmd.Context(), threshold, args...)
+			if err != nil {
+				return command.Refused(err)
+			}
+			return printTests(env, o, results)
+		},
+	}
+	o.addFlags(cmd)
+	cmd.Flags().Float64Var(&threshold, "coverage", 0, "The percentage of the lines of each policy that its tests must cover")
+	return cmd
+}
+
+// Test runs the tests of the policies that the paths name; see source.Read. With a
+// threshold, the tests of each policy must cover that percentage of its lines.
+func Test(ctx context.Context, threshold float64, paths ...string) ([]Tested, error) {
+	policies, err := source.Read(paths...)
+	if err != nil {
+		return nil, err
+	}
+	e, err := newEngine()
+	if err != nil {
+		return nil, err
+	}
+	var all []Tested
+	for _, policy := range policies {
+		if policy.Folder == "" {
+			return nil, fmt.Errorf("%s: a manifest has no tests; expected the folder of policy %s", policy.Path, policy.Name())
+		}
+		bench := authoring.Bench{Files: policy.Files}
+		if !policy.Library() {
+			one := compiled(policy)
+			bench.Policy, bench.Module = &one, policy.Path
+		}
+		if bench.Fixtures, err = readFixtures(ctx, e, policy.Fixtures); err != nil {
+			return nil, err
+		}
+		report, err := authoring.Run(ctx, e, bench)
+		if err != nil {
+			return nil, notCompiled(policy, err)
+		}
+		all = append(all, testedOf(policy, report, threshold))
+	}
+	return all, nil
+}
+
+// notCompiled is an error of the compiler with the user's files.
+func notCompiled(policy source.Policy, err error) error {
+	var lines []string
+	for _, finding := range located(policy, err) {
+		lines = append(lines, finding.String())
+	}
+	return fmt.Errorf("the tests cannot run:\n%s", strings.Join(slices.Compact(lines), "\n"))
+}
+
+func testedOf(policy source.Policy, report authoring.Report, threshold float64) Tested {
+	out := Tested{Policy: policy.Name(), Path: policy.Folder, Tests: report.Results}
+	if policy.Library() {
+		out.Policy = "lib"
+	}
+	for _, r := range report.Results {
+		switch {
+		case r.Passed:
+			out.Passed++
+		case r.Skipped:
+			out.Skipped++
+		default:
+			out.Failed++
+		}
+	}
+	if policy.Library() {
+		return out
+	}
+	if out.Passed+out.Failed == 0 {
+		out.Problems = append(out.Problems, "it has no tests; expected rules test_... in files *_test.rego")
+	}
+	if report.Coverage != nil {
+		out.Coverage = &coverage{Coverage: *report.Coverage, Percent: report.Coverage.Percent()}
+		if out.Coverage.Percent < threshold {
+			out.Problems = append(out.Problems, fmt.Sprintf("its tests cover %.1f %% of the lines; expected at least %g %%; lines not covered: %s",
+				out.Coverage.Percent, threshold, strings.Join(report.Coverage.Missing, ", ")))
+		}
+	}
+	return out
+}
+
+func printTests(env *command.Env, o output, all []Tested) error {
+	var err error
+	switch o.Format {
+	case "":
+		err = printTestTable(env.Out, all)
+	case formatJUnit:
+		err = printTestJUnit(env.Out, all)
+	default:
+		err = o.Print(env.Out, "PolicyTests", map[string]any{"policies": all})
+	}
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(all, func(t Tested) bool { return t.Failed > 0 || len(t.Problems) > 0 }) {
+		return command.Printed(command.ExitProblem)
+	}
+	return nil
+}
+
+// printTestTable prints a line for each policy, and then what failed.
+func printTestTable(out io.Writer, all []Tested) error {
+	table := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
+	_, _ = fmt.Fprintln(table, "POLICY\tPASSED\tFAILED\tCOVERAGE\tNOT COVERED")
+	for _, t := range all {
+		percent, missing := "-", "-"
+		if t.Coverage != nil {
+			percent = fmt.Sprintf("%.1f%%", t.Coverage.Percent)
+			if len(t.Coverage.Missing) > 0 {
+				missing = strings.Join(t.Coverage.Missing, ",")
+			}
+		}
+		_, _ = fmt.Fprintf(table, "%s\t%d\t%d\t%s\t%s\n", t.Policy, t.Passed, t.Failed, percent, missing)
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	for _, t := range all {
+		for _, problem := range t.Problems {
+			_, _ = fmt.Fprintf(out, "\n%s: %s\n", t.Policy, problem)
+		}
+		for _, r := range t.Tests {
+			if r.Passed || r.Skipped {
+				continue
+			}
+			_, _ = fmt.Fprintf(out, "\n%s: %s failed\n", r.Place, r.Name)
+			for _, text := range []string{r.Message, r.Printed} {
+				if text != "" {
+					_, _ = fmt.Fprintf(out, "  %s\n", strings.ReplaceAll(text, "\n", "\n  "))
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func printTestJUnit(out io.Writer, all []Tested) error {
+	var suites []suite
+	for _, t := range all {
+		s := suite{Name: t.Policy}
+		for _, r := range t.Tests {
+			file, _, _ := strings.Cut(r.Place, ":")
+			c := tcase{Class: r.Package, Name: r.Name, File: file, Seconds: seconds(r.Duration), Output: r.Printed}
+			switch {
+			case r.Skipped:
+				c.Skipped = &struct{}{}
+			case !r.Passed:
+				c.Failure = newDetail(r.Place + ": " + r.Message)
+			}
+			s.add(c)
+		}
+		for _, problem := range t.Problems {
+			s.add(tcase{Class: t.Policy, Name: "policy", File: t.Path, Failure: newDetail(problem)})
+		}
+		suites = append(suites, s)
+	}
+	return printJUnit(out, suites...)
+}
