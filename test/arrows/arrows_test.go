@@ -43,7 +43,7 @@ type rule struct {
 
 var pure = []string{
 	"policies/decision", "sync/model", "sync/merge", "sync/decide", "sync/plan",
-	"sync/members/deletionguard", "sync/members/liveness",
+	"sync/members/deletionguard", "sync/members/liveness", "sync/remote/budget",
 	"status/condition", "status/compute", "webhook/admit",
 }
 
@@ -63,8 +63,13 @@ func rules() []rule {
 		},
 		{
 			sentence:  "policies imports nothing else of Comity",
-			from:      under("policies"),
+			from:      func(n string) bool { return under("policies")(n) && n != "policies/controller" },
 			forbidden: oursExcept("policies"),
+		},
+		{
+			sentence:  "policies/controller imports of Comity only policies and sync/model, which bounds what it writes",
+			from:      among("policies/controller"),
+			forbidden: oursExcept("policies", "sync/model"),
 		},
 		{
 			sentence:  "policies/decision is the root of the graph: it imports nothing of Comity",
@@ -72,15 +77,27 @@ func rules() []rule {
 			forbidden: oursExcept("policies/decision"),
 		},
 		{
-			sentence:  "only policies/engine knows OPA",
-			from:      func(n string) bool { return n != "policies/engine" },
+			sentence: "only policies/engine knows OPA, and the benchmark that compares it with other ways to use OPA",
+			from: func(n string) bool {
+				return !among("policies/engine", "policies/engine/authoring", "test/bench/admission")(n)
+			},
 			forbidden: reaches("github.com/open-policy-agent"),
 			direct:    true,
 		},
 		{
+			sentence:  "the agent does not carry the test runner of policies",
+			from:      among("cmd/comity"),
+			forbidden: reaches(module+"/policies/engine/authoring", "github.com/open-policy-agent/opa/v1/tester"),
+		},
+		{
 			sentence:  "webhook imports of Comity only itself, sync/model and policies/decision",
-			from:      under("webhook"),
+			from:      func(n string) bool { return under("webhook")(n) && n != "webhook/conflict" },
 			forbidden: oursExcept("webhook", "sync/model", "policies/decision", "policies/v1alpha1"),
+		},
+		{
+			sentence:  "webhook/conflict knows how an import is decided, and nothing else of Comity",
+			from:      among("webhook/conflict"),
+			forbidden: oursExcept("webhook/conflict", "sync/decide", "sync/plan", "sync/merge", "sync/exchange", "sync/model", "policies/decision"),
 		},
 		{
 			sentence:  "status imports of Comity only itself, sync/model, sync/notify and policies/decision",

@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -103,7 +104,7 @@ func writesOf(f *fleet.Fleet, since time.Time) ([]controlplane.Write, error) {
 			return nil, err
 		}
 		for _, w := range writes {
-			if w.Name != relayedName {
+			if !strings.HasPrefix(w.Name, relayedPrefix) {
 				all = append(all, w)
 			}
 		}

@@ -3,8 +3,8 @@
 
 // Command bench measures Comity: how long a change of an endpoint takes to the
 // other clusters and to the cluster's own import, how much memory a mirrored slice
-// takes, how many writes a change causes, and how long a start with thousands of
-// imports takes.
+// takes, how many writes a change causes, how long a start with thousands of imports
+// takes, and how long the webhook takes for a request.
 //
 // It takes the names of the parts to measure, all by default, and starts control
 // planes with an agent each; it gives tables, and with --write a page and a plot.
@@ -39,6 +39,9 @@ type options struct {
 	imports           int
 	agent, write      string
 	limit             time.Duration
+	hostileFor        time.Duration
+	requests          int
+	auditFor          time.Duration
 }
 
 // bench is one run.
@@ -59,6 +62,8 @@ var parts = []part{
 	{"memory", (*bench).memory},
 	{"change", (*bench).change},
 	{"restart", (*bench).restart},
+	{"hostile", (*bench).hostile},
+	{"admission", (*bench).admission},
 	// Shows again what is kept.
 	{"page", func(*bench, context.Context) error { return nil }},
 }
@@ -66,11 +71,12 @@ var parts = []part{
 func main() {
 	o := options{
 		changes: 300, warmup: 20, exports: []int{1, 100, 1000}, clusters: []int{2, 5, 10}, pause: 40 * time.Millisecond,
-		slices: 4000, endpoints: 1000, imports: 10000, limit: time.Hour,
+		slices: 4000, endpoints: 1000, imports: 10000, limit: time.Hour, hostileFor: 2 * time.Minute,
+		requests: 20000, auditFor: time.Minute,
 	}
 	flags := pflag.NewFlagSet("bench", pflag.ContinueOnError)
 	flags.Usage = func() {
-		fmt.Fprintf(os.Stderr, "bench [flags] [propagation] [memory] [change] [restart] [page]\n\n%s", flags.FlagUsages())
+		fmt.Fprintf(os.Stderr, "bench [flags] [propagation] [memory] [change] [restart] [hostile] [admission] [page]\n\n%s", flags.FlagUsages())
 	}
 	flags.IntVar(&o.changes, "changes", o.changes, "propagation: how many changes to measure between two clusters; fewer among more")
 	flags.IntVar(&o.warmup, "warmup", o.warmup, "propagation: how many changes to make before")
@@ -80,6 +86,9 @@ func main() {
 	flags.IntVar(&o.slices, "slices", o.slices, "memory: how many slices of ten endpoints to mirror")
 	flags.IntVar(&o.endpoints, "endpoints", o.endpoints, "change: how many endpoints the service has")
 	flags.IntVar(&o.imports, "imports", o.imports, "restart: how many imports there are")
+	flags.DurationVar(&o.hostileFor, "hostile-for", o.hostileFor, "hostile: how long each load takes")
+	flags.IntVar(&o.requests, "requests", o.requests, "admission: how many requests to make of each engine")
+	flags.DurationVar(&o.auditFor, "audit-for", o.auditFor, "admission: how long to make requests while exports are audited")
 	flags.StringVar(&o.agent, "agent", o.agent, "the agent to measure; built if empty")
 	flags.StringVar(&o.write, "write", o.write, "directory for benchmarks.md, .svg and .json; what was measured before stays in them")
 	flags.DurationVar(&o.limit, "limit", o.limit, "how long all of it may take")
@@ -104,13 +113,16 @@ func main() {
 func (o options) validate(chosen []string) error {
 	for _, name := range chosen {
 		if !slices.ContainsFunc(parts, func(p part) bool { return p.name == name }) {
-			return fmt.Errorf("%q is no part; expected propagation, memory, change, restart or page", name)
+			return fmt.Errorf("%q is no part; expected propagation, memory, change, restart, hostile, admission or page", name)
 		}
 	}
 	for _, n := range o.clusters {
 		if n < 2 || n > 20 {
 			return fmt.Errorf("--clusters: %d given, expected 2 to 20", n)
 		}
+	}
+	if o.requests < 100 || o.auditFor < time.Second {
+		return errors.New("expected --requests of at least 100, and --audit-for of at least 1s")
 	}
 	if o.changes < 1 || o.warmup < 0 || o.slices < 20 || o.endpoints < 1 || o.imports < 1 || slices.ContainsFunc(o.exports, func(n int) bool { return n < 1 }) {
 		return errors.New("expected --changes, --exports, --endpoints and --imports of at least 1, --slices of at least 20, and no negative --warmup")

@@ -17,8 +17,8 @@ import (
 const (
 	namespace = "bench"
 	// These are the Services whose slices are copied: by Comity to the other
-	// clusters and to the own import, by the relay to either.
-	throughComity, throughRelay, throughLocalRelay = "comity", "relay", "local-relay"
+	// clusters and to the own import, by the relay to either or to both.
+	throughComity, throughRelay, throughLocalRelay, throughFullRelay = "comity", "relay", "local-relay", "full-relay"
 )
 
 // propagation measures with more and more exports between two clusters, then
@@ -50,8 +50,8 @@ func (b *bench) carry(ctx context.Context, f *fleet.Fleet, exports []int) error 
 	if err != nil {
 		return err
 	}
-	comity, relay, local := &way{service: throughComity}, &way{service: throughRelay}, &way{service: throughLocalRelay}
-	ways := []*way{comity, relay, local}
+	comity, relay, local, full := &way{service: throughComity}, &way{service: throughRelay}, &way{service: throughLocalRelay}, &way{service: throughFullRelay}
+	ways := []*way{comity, relay, local, full}
 	for _, w := range ways {
 		if err := w.open(ctx, f); err != nil {
 			return err
@@ -77,8 +77,8 @@ func (b *bench) carry(ctx context.Context, f *fleet.Fleet, exports []int) error 
 		}
 		b.results.AddPropagation(result.Propagation{
 			Clusters: len(f.Members), Exports: n, Changes: changes, Load: load,
-			Remote: result.Comparison{Comity: result.Distribution(comity.remote.took), Relay: result.Distribution(relay.remote.took)},
-			Local:  result.Comparison{Comity: result.Distribution(comity.local.took), Relay: result.Distribution(local.local.took)},
+			Remote: comparison(comity.remote, relay.remote, full.remote),
+			Local:  comparison(comity.local, local.local, full.local),
 			Writes: float64(len(writes)) / float64(changes),
 		})
 		b.say("%s", b.results.Propagation[len(b.results.Propagation)-1])
@@ -87,6 +87,10 @@ func (b *bench) carry(ctx context.Context, f *fleet.Fleet, exports []int) error 
 		}
 	}
 	return nil
+}
+
+func comparison(comity, relay, full route) result.Comparison {
+	return result.Comparison{Comity: result.Distribution(comity.took), Relay: result.Distribution(relay.took), Full: result.Distribution(full.took)}
 }
 
 // changeAll makes changes on all ways in turn, so that the other load of the machine

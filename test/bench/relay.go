@@ -21,13 +21,15 @@ const (
 	// relayNamespace is the relay's exchange in the first cluster.
 	relayNamespace = "bench-relay"
 	labelRelayed   = "bench.comity.dev/relayed"
-	relayedName    = "relayed"
+	// relayedPrefix begins the names of the copies, before that of their Service.
+	relayedPrefix = "relayed-"
 )
 
 // relay is the least that does what Comity does for an endpoint. Remote: watch the
 // slice in a, apply a copy of it there, watch that, apply it in every other
-// cluster. Local: watch another slice in a, apply a copy of it there.
-// It has no cache, no queue, no policy and no status, and it knows two slices.
+// cluster. Local: watch another slice in a, apply a copy of it there. Full: both for
+// a third slice, at the same time, as Comity does it.
+// It has no cache, no queue, no policy and no status, and it knows three slices.
 // Its credentials are those of the agents: a cluster's administrator, whose
 // requests are neither authorized nor queued, would compare with nothing that
 // anybody could deploy.
@@ -42,19 +44,23 @@ func startRelay(ctx context.Context, f *fleet.Fleet) (*relay, error) {
 		return nil, err
 	}
 	r := &relay{}
-	for service, to := range map[string]string{throughRelay: relayNamespace, throughLocalRelay: namespace} {
-		source, err := watch(ctx, a.AsAgent, namespace, discoveryv1.LabelServiceName+"="+service)
+	for _, first := range []struct{ service, to string }{
+		{throughRelay, relayNamespace}, {throughLocalRelay, namespace}, {throughFullRelay, relayNamespace}, {throughFullRelay, namespace},
+	} {
+		source, err := watch(ctx, a.AsAgent, namespace, discoveryv1.LabelServiceName+"="+first.service)
 		if err != nil {
 			return nil, err
 		}
-		go r.carry(ctx, source, service, a, to)
+		go r.carry(ctx, source, first.service, a, first.to)
 	}
 	for _, m := range f.Members[1:] {
-		copies, err := watch(ctx, a.AsAgent, relayNamespace, labelRelayed+"="+throughRelay)
-		if err != nil {
-			return nil, err
+		for _, service := range []string{throughRelay, throughFullRelay} {
+			copies, err := watch(ctx, a.AsAgent, relayNamespace, labelRelayed+"="+service)
+			if err != nil {
+				return nil, err
+			}
+			go r.carry(ctx, copies, service, m, namespace)
 		}
-		go r.carry(ctx, copies, throughRelay, m, namespace)
 	}
 	return r, nil
 }
@@ -81,7 +87,7 @@ func (r *relay) failure() error {
 func relayed(from *discoveryv1.EndpointSlice, service, namespace string) *discoveryv1.EndpointSlice {
 	return &discoveryv1.EndpointSlice{
 		TypeMeta: metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: relayedName, Labels: map[string]string{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: relayedPrefix + service, Labels: map[string]string{
 			labelRelayed: service, discoveryv1.LabelManagedBy: "bench",
 		}},
 		AddressType: from.AddressType, Endpoints: from.Endpoints, Ports: from.Ports,

@@ -27,8 +27,8 @@ type way struct {
 	from    *fleet.Member
 	source  *discoveryv1.EndpointSlice
 	next    int
-	// remote is every other cluster, local the first one itself. Comity writes to
-	// both, each relay to one.
+	// remote is every other cluster, local the first one itself. Comity and the full
+	// relay write to both, the other relays to one.
 	remote, local route
 }
 

@@ -42,7 +42,7 @@ func parse(args []string) (options, error) {
 	flags := pflag.NewFlagSet("demo", pflag.ContinueOnError)
 	flags.Var(&o.clusters, "clusters", "control-planes (processes; no Docker, no root) or kind (needs Docker)")
 	flags.StringVar(&o.stopAfter, "stop-after", "", "end after this step: "+strings.Join(stepNames(world.InDocker), ", "))
-	flags.BoolVar(&o.keep, "keep", false, "leave everything running until Ctrl-C, and say how to look around")
+	flags.BoolVar(&o.keep, "keep", false, "keep everything running until Ctrl-C, and print how to access it")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -82,7 +82,7 @@ func run(args []string, out io.Writer) int {
 	if err := demo(ctx, o, output.New(out)); err != nil {
 		fmt.Fprintf(os.Stderr, "\ndemo: %v\n", err)
 		if !o.keep && ctx.Err() == nil {
-			fmt.Fprintln(os.Stderr, "\ndemo: everything was ended; --keep leaves it running to look around")
+			fmt.Fprintln(os.Stderr, "\ndemo: everything was stopped; use --keep to keep it running")
 		}
 		return 1
 	}

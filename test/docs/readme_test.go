@@ -1,14 +1,16 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package docs checks that what README promises is there.
+// Package docs checks that what the documents promise is there.
 package docs
 
 import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -19,8 +21,14 @@ var (
 	root = filepath.Join("..", "..")
 	// step is one link of "Follow one ServiceExport": [`Name`](file.go).
 	step = regexp.MustCompile("\\[`([A-Za-z.]+)`\\]\\(([^)]+\\.go)\\)")
-	// link is any relative link.
-	link = regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
+	// link is a relative link: the file, empty for the page itself, and the heading.
+	link = regexp.MustCompile(`\]\(([^)#:\s]*)(?:#([^)\s]*))?\)`)
+	// block is a block of code, in which no link and no heading is.
+	block = regexp.MustCompile("(?ms)^\\s*```.*?^\\s*```")
+	// heading is the text of a heading.
+	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
+	// dropped is what anchors do not have of a heading.
+	dropped = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 	// target is a make target that the text tells to run: in a code block or in backquotes.
 	target = regexp.MustCompile("(?m)(?:^|`)make ([a-z0-9-]+)")
 )
@@ -82,11 +90,48 @@ func qualified(fn *ast.FuncDecl) string {
 	return fn.Name.Name
 }
 
-func TestEveryRelativeLinkLeadsSomewhere(t *testing.T) {
-	for _, l := range link.FindAllStringSubmatch(read(t, "README.md"), -1) {
-		if _, err := os.Stat(filepath.Join(root, filepath.FromSlash(l[1]))); err != nil {
-			t.Errorf("README links %s: %v", l[1], err)
+// pages are the documents that users read.
+func pages(t *testing.T) []string {
+	t.Helper()
+	all := []string{"README.md"}
+	for _, pattern := range []string{"docs/*.md", "policies/*.md", "charts/*/*.md"} {
+		found, err := fs.Glob(os.DirFS(root), pattern)
+		if err != nil {
+			t.Fatal(err)
 		}
+		all = append(all, found...)
+	}
+	return all
+}
+
+// anchors are the headings of a page, as GitHub names them in links.
+func anchors(t *testing.T, page string) map[string]bool {
+	t.Helper()
+	found := map[string]bool{}
+	for _, h := range heading.FindAllStringSubmatch(block.ReplaceAllString(read(t, page), ""), -1) {
+		found[strings.ReplaceAll(dropped.ReplaceAllString(strings.ToLower(h[1]), ""), " ", "-")] = true
+	}
+	return found
+}
+
+func TestEveryRelativeLinkLeadsSomewhere(t *testing.T) {
+	followed := 0
+	for _, page := range pages(t) {
+		for _, l := range link.FindAllStringSubmatch(block.ReplaceAllString(read(t, page), ""), -1) {
+			target := page
+			if l[1] != "" {
+				target = path.Join(path.Dir(page), l[1])
+			}
+			if _, err := os.Stat(filepath.Join(root, filepath.FromSlash(target))); err != nil {
+				t.Errorf("%s links %s: %v", page, l[1], err)
+			} else if l[2] != "" && !anchors(t, target)[l[2]] {
+				t.Errorf("%s links #%s, a heading that %s does not have", page, l[2], target)
+			}
+			followed++
+		}
+	}
+	if followed < 100 {
+		t.Errorf("found %d links; expected at least 100: did their form change?", followed)
 	}
 }
 

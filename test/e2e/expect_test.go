@@ -131,7 +131,8 @@ func (m *member) expectNoTrace(ctx context.Context, key types.NamespacedName) {
 	m.expectNoName(ctx, hostOf(key))
 }
 
-// recordNamespaces are those exchange namespaces of m that hold a record of key.
+// recordNamespaces are those exchange namespaces of m in which key is published. A
+// record that states a withdrawal does not count.
 func (m *member) recordNamespaces(ctx context.Context, key types.NamespacedName) ([]string, error) {
 	var list exchangev1alpha1.ExportRecordList
 	if err := m.client.List(ctx, &list); err != nil {
@@ -139,7 +140,7 @@ func (m *member) recordNamespaces(ctx context.Context, key types.NamespacedName)
 	}
 	var found []string
 	for _, record := range list.Items {
-		if record.Name == model.RecordName(key.Namespace, key.Name) {
+		if record.Name == model.RecordName(key.Namespace, key.Name) && !record.Spec.Withdrawn {
 			found = append(found, record.Namespace)
 		}
 	}

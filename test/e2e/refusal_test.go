@@ -56,7 +56,7 @@ var _ = Describe("The webhook in a", Ordered, kep("restricting-exports"), func()
 			Entry("of nothing", "", "names no cluster"),
 			Entry("that is malformed", "b,,b", `item 2 of "b,,b" is empty`),
 			Entry("of something that is no cluster id", "B.1", `"B.1"`, "RFC 1123"),
-			Entry("as the documentation prints it, of clusters that are not here", "cluster-2,cluster-3", "cluster-2, cluster-3"),
+			Entry("as the documentation prints it, of clusters that are not here", "cluster-2,cluster-3", "names cluster-2,", "names cluster-3,"),
 		)
 
 		It("makes an annotation of the label export-to, "+version, func(ctx SpecContext) {

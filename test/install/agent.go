@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -38,6 +39,12 @@ type Target struct {
 	// Ports of a process are for webhook, health and metrics; nil means free ones.
 	// Who prepares several at once must give them, so that they differ.
 	Ports []int
+	// Earlier is true for an agent of an earlier version, which does not know the flags
+	// that were added since. It serves metrics by plain HTTP.
+	Earlier bool
+	// AdmissionPolicies applies config/admission, too. Without it, tests can change
+	// what Comity made.
+	AdmissionPolicies bool
 }
 
 // PortsPerAgent is the length of Ports.
@@ -68,7 +75,13 @@ func Prepare(ctx context.Context, t Target, binary string, flags ...string) (*Ag
 	if err := writeFiles(t.Dir, map[string][]byte{"tls.crt": certificate.Cert, "tls.key": certificate.Key}); err != nil {
 		return nil, err
 	}
-	if err := applyAll(ctx, t, func(o *unstructured.Unstructured) (bool, error) { return onLoopback(o, free[0], certificate.CA) }); err != nil {
+	adapt := func(o *unstructured.Unstructured) (bool, error) {
+		if !t.AdmissionPolicies && strings.HasPrefix(o.GetKind(), "ValidatingAdmissionPolicy") {
+			return false, nil
+		}
+		return onLoopback(o, free[0], certificate.CA)
+	}
+	if err := applyAll(ctx, t, adapt); err != nil {
 		return nil, err
 	}
 	if err := clusters.ServiceAccountKubeconfig(ctx, t.Cluster, Namespace, Account, filepath.Join(t.Dir, "kubeconfig")); err != nil {
@@ -85,11 +98,20 @@ func newAgent(t Target, binary, log string, free []int, flags []string) *Agent {
 		"--cert-dir", t.Dir, "--webhook-bind-address", ports.Address(free[0]),
 		"--health-probe-bind-address", a.health, "--metrics-bind-address", a.metrics,
 	}
+	if !t.Earlier {
+		always = append(always, "--metrics-secure=false")
+	}
 	a.with = func(flags ...string) *process.Process {
 		return process.New("comity", binary, filepath.Join(t.Dir, log), nil, slices.Concat(always, flags)...)
 	}
 	a.process = a.with(flags...)
 	return a
+}
+
+// Existing is another agent for a target that was prepared and given its ports, not
+// started yet: to be started instead of the first, once that has ended.
+func Existing(t Target, binary string, flags ...string) *Agent {
+	return newAgent(t, binary, "comity.log", t.Ports, flags)
 }
 
 // Replica is one more agent for a target that was prepared, not started yet.

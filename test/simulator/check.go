@@ -4,9 +4,11 @@
 package simulator
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -27,6 +29,9 @@ type checker struct {
 	world     *World
 	origins   map[types.UID]*origin
 	processes map[string]process // by actor
+	// vanished is when records of exports were deleted, by whoever did it.
+	vanished  map[exportedBy][]time.Time
+	takeovers takeovers
 }
 
 // origin is where an object came from.
@@ -46,7 +51,7 @@ type process struct {
 }
 
 func newChecker(w *World) *checker {
-	return &checker{world: w, origins: map[types.UID]*origin{}, processes: map[string]process{}}
+	return &checker{world: w, origins: map[types.UID]*origin{}, processes: map[string]process{}, vanished: map[exportedBy][]time.Time{}, takeovers: newTakeovers()}
 }
 
 func (k *checker) process(actor string, c *Cluster, p *agent.Process) {
@@ -54,6 +59,7 @@ func (k *checker) process(actor string, c *Cluster, p *agent.Process) {
 }
 
 func (k *checker) wrote(c *Cluster, write apiserver.Write) {
+	k.gone(c, write)
 	p, byAgent := k.processes[write.Actor]
 	if !byAgent {
 		k.byOthers(write)
@@ -66,8 +72,11 @@ func (k *checker) wrote(c *Cluster, write apiserver.Write) {
 		if strings.HasPrefix(write.Ref.Namespace, "kube-") || write.Ref.Namespace == "comity-system" {
 			k.world.fail("I1: %s created %s", write.Actor, write.Ref)
 		}
+		k.mayImport(p, write)
+		k.mayDecide(p, write)
 		k.origins[write.After.GetUID()] = &origin{ours: true, key: p.Seen.Key}
 		k.made(write)
+		k.decides(p, write)
 		return
 	}
 	from := k.origins[write.Before.GetUID()]
@@ -80,7 +89,21 @@ func (k *checker) wrote(c *Cluster, write apiserver.Write) {
 	case !from.meddled && !write.Status:
 		k.mayGo(p, write, from)
 	}
+	k.mayDecide(p, write)
 	k.made(write)
+	k.decides(p, write)
+}
+
+// mayImport is I6: what import policies deny, or could not evaluate, is not newly
+// imported.
+func (k *checker) mayImport(p process, write apiserver.Write) {
+	s, is := write.After.(*discoveryv1.EndpointSlice)
+	if !is || strings.HasPrefix(write.Ref.Namespace, "comity-") {
+		return
+	}
+	if outcome := verdictOn(p, clusterOf(s)); outcome != decision.Allowed {
+		k.world.fail("I6: %s created %s, but import policies say %s of cluster %s", write.Actor, write.Ref, outcome, clusterOf(s))
+	}
 }
 
 // made notes what an agent made an imported slice for.
@@ -107,17 +130,32 @@ func (k *checker) byOthers(write apiserver.Write) {
 }
 
 // mayWithdraw is I2 in the exchange: while policies could not be evaluated, an
-// export that goes to every member is not withdrawn.
+// export that goes to every member is not withdrawn, unless it shares no port any more.
 func (k *checker) mayWithdraw(p process, write apiserver.Write) {
 	record, is := write.Before.(*exchangev1alpha1.ExportRecord)
 	own, exports := ownExport(p)
-	if !is || write.After != nil || !exports || record.Spec.ExportUID != own.UID || record.Namespace != model.ExchangeNamespace(p.ID) {
+	if !is || !withdraws(write) || !exports || record.Spec.ExportUID != own.UID || record.Namespace != model.ExchangeNamespace(p.ID) {
 		return
 	}
 	_, scoped := p.Seen.Local.Export.Annotations[model.AnnotationExportTo]
-	if p.Seen.Local.Verdict.Outcome == decision.NotEvaluated && !scoped {
+	if p.Seen.Local.Verdict.Outcome == decision.NotEvaluated && !scoped && k.stillShared(p, record) {
 		k.world.fail("I2: %s withdrew %s, but policies could not be evaluated", write.Actor, write.Ref)
 	}
+}
+
+// stillShared reports whether an export shares a port of its record, and of its Service.
+func (k *checker) stillShared(p process, record *exchangev1alpha1.ExportRecord) bool {
+	published := &corev1.Service{}
+	for _, port := range record.Spec.Ports {
+		published.Spec.Ports = append(published.Spec.Ports, corev1.ServicePort{Name: port.Name})
+	}
+	return sharedOf(p.Seen.Local.Export, published) != nil && sharedOf(p.Seen.Local.Export, p.Seen.Local.Service) != nil
+}
+
+// withdraws reports whether a write of a record ends what it published.
+func withdraws(write apiserver.Write) bool {
+	after, is := write.After.(*exchangev1alpha1.ExportRecord)
+	return !is || after.Spec.Withdrawn
 }
 
 // mayGo is I2: what came from a cluster is changed or deleted only by a process
@@ -142,13 +180,20 @@ func (k *checker) mayGo(p process, write apiserver.Write, from *origin) {
 			bad = k.importMayGo(p, nil)
 		}
 	}
+	if _, is := write.Before.(*discoveryv1.EndpointSlice); is && bad == "" {
+		if lost := k.mayLose(p, write, from); lost != "" {
+			k.world.fail("%s: %s wrote %s (%s)", lost, write.Actor, write.Ref, write.Verb())
+		}
+	}
 	if bad != "" {
 		k.world.fail("I2: %s wrote %s (%s), but %s", write.Actor, write.Ref, write.Verb(), bad)
 	}
 }
 
-// unread are the clusters that the process had not read or of which it held the
-// deletion, and its own while policies could not be evaluated for its export.
+// unread are the clusters that the process had not read, of which it held the deletion
+// or could not evaluate the import policies, and its own while policies could not be
+// evaluated for its export. Of one that import policies deny, nothing has to stay; of one
+// that states a withdrawal, the policies are not asked.
 func unread(p process) (out []model.ClusterID) {
 	for _, m := range p.Seen.View.Members {
 		if !m.Synced {
@@ -158,6 +203,15 @@ func unread(p process) (out []model.ClusterID) {
 	for _, hold := range p.Seen.View.Held {
 		out = append(out, hold.Cluster)
 	}
+	for id := range p.Seen.View.Verdicts {
+		record := p.Seen.Records[id]
+		withdrawn := record != nil && record.Spec.Withdrawn
+		if verdictOn(p, id) == decision.NotEvaluated && !withdrawn && !slices.Contains(out, id) {
+			out = append(out, id)
+		}
+	}
+	slices.Sort(out)
+	out = slices.DeleteFunc(out, func(id model.ClusterID) bool { return verdictOn(p, id) == decision.Denied })
 	if _, exports := ownExport(p); exports && p.Seen.Local.Verdict.Outcome == decision.NotEvaluated {
 		out = append(out, p.ID)
 	}
@@ -174,9 +228,17 @@ func ownExport(p process) (model.Export, bool) {
 	return export, err == nil
 }
 
+// verdictOn is what the import policies said of a cluster.
+func verdictOn(p process, id model.ClusterID) decision.Outcome {
+	if verdict, has := p.Seen.View.Verdicts[id]; has {
+		return verdict.Outcome
+	}
+	return decision.Allowed
+}
+
 // exportsSeen are the exports of all clusters that the process saw and that count.
 func exportsSeen(p process) []model.Export {
-	out := slices.Clone(p.Seen.View.Exports)
+	out := slices.DeleteFunc(slices.Clone(p.Seen.View.Exports), func(e model.Export) bool { return verdictOn(p, e.Cluster) != decision.Allowed })
 	if own, exports := ownExport(p); exports && p.Seen.Local.Verdict.Outcome == decision.Allowed {
 		out = append(out, own)
 	}
@@ -257,18 +319,22 @@ func (k *checker) replaced(p process, s *corev1.Service, from *origin) bool {
 	})
 }
 
-// seen is what a process saw, in the words of the oracle.
+// seen is what a process saw, in the words of the oracle: oldest first, or, where
+// takeovers are held, in the order that the process decided.
 func seen(p process) []constituent {
 	var all []constituent
 	for _, e := range exportsSeen(p) {
-		service := &corev1.Service{Spec: corev1.ServiceSpec{IPFamilies: e.IPFamilies, SessionAffinity: corev1.ServiceAffinityNone}}
+		service := &corev1.Service{Spec: corev1.ServiceSpec{
+			IPFamilies: e.IPFamilies, InternalTrafficPolicy: e.InternalTrafficPolicy,
+			SessionAffinity: cmp.Or(e.SessionAffinity, corev1.ServiceAffinityNone), SessionAffinityConfig: e.SessionAffinityConfig,
+		}}
 		if e.Type == mcsv1beta1.Headless {
 			service.Spec.ClusterIP = corev1.ClusterIPNone
 		}
 		for _, port := range e.Ports {
 			service.Spec.Ports = append(service.Spec.Ports, corev1.ServicePort{Name: port.Name, Protocol: port.Protocol, Port: port.Port})
 		}
-		one := constituent{e.Cluster, e.CreatedAt.Unix(), service, e.Labels, map[string]*discoveryv1.EndpointSlice{}}
+		one := constituent{e.Cluster, e.UID, e.CreatedAt.Unix(), service, e.Labels, map[string]*discoveryv1.EndpointSlice{}}
 		for _, s := range slicesSeen(p, e.Cluster) {
 			name := s.Name
 			if source := s.Annotations[model.AnnotationSourceSlice]; source != "" && e.Cluster != p.ID {
@@ -279,6 +345,15 @@ func seen(p process) []constituent {
 		all = append(all, one)
 	}
 	sortConstituents(all)
+	if p.TakeoverHold != 0 { // I7 asks whether the order may be this one
+		place := func(one constituent) int {
+			if at := slices.Index(p.Seen.Order, one.cluster); at >= 0 {
+				return at
+			}
+			return len(p.Seen.Order)
+		}
+		slices.SortStableFunc(all, func(a, b constituent) int { return place(a) - place(b) })
+	}
 	return all
 }
 

@@ -5,14 +5,18 @@ package simulator
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/decision"
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/simulator/agent"
 	"github.com/comity-mcs/comity/test/simulator/apiserver"
@@ -27,7 +31,16 @@ const maxRounds = 12
 // stands is what should, and whether a restart leaves it alone (I3).
 func (w *World) Check() {
 	w.settle()
+	if w.endTakeovers() && w.n(2, "takeovers are held for good") > 0 {
+		w.compare()
+		w.holdNothing()
+	}
 	w.compare()
+	w.restart()
+}
+
+// restart is I3: processes that start anew where all is as it should be write nothing.
+func (w *World) restart() {
 	before := len(w.writes)
 	w.now = w.now.Add(10 * time.Minute)
 	for _, id := range w.ids {
@@ -71,15 +84,31 @@ func (w *World) settle() {
 	for _, id := range w.ids {
 		c := w.clusters[id]
 		c.Down = false
+		w.forgetForged(c)
 		for _, o := range c.Server.List("Namespace", "") {
 			for c.Server.Finalize(o.GetName()) {
 			}
 		}
+		w.rejoin(c)
 		if len(c.Agents) == 0 {
 			w.start(c)
 		}
 		c.Agents = c.Agents[len(c.Agents)-1:]
-		c.Agents[0].Policy, c.Agents[0].Lost = decision.Allowed, nil
+		c.Agents[0].Policy, c.Agents[0].Imports, c.Agents[0].Lost = decision.Allowed, nil, nil
+	}
+	w.rounds()
+	w.confirmMissing()
+	w.leaveExcess()
+}
+
+// confirmMissing lets administrators say that what was lost is not to come back; until
+// then it is held.
+func (w *World) confirmMissing() {
+	w.now = w.now.Add(time.Second)
+	for _, id := range w.ids {
+		for _, peer := range w.ids {
+			w.confirm(w.clusters[id], peer)
+		}
 	}
 	w.rounds()
 }
@@ -112,7 +141,7 @@ func (w *World) follow() {
 			}
 			for _, member := range p.Members() {
 				if w.reaches(id, member) {
-					p.Follow(member, func() int { return 1 << 30 })
+					w.follows(w.clusters[id], p, member)
 				}
 			}
 		}
@@ -141,7 +170,7 @@ func (w *World) compare() {
 			if namespace == nil || w.inTheWay(c, key) {
 				continue
 			}
-			if diff := cmp.Diff(expected(w.constituents(c, key)), w.standing(c, key)); diff != "" {
+			if diff := cmp.Diff(expected(w.inOrder(c, key)), w.standing(c, key)); diff != "" {
 				w.fail("%s in cluster %s is not as it should be (-expected +standing):\n%s\nthe exports that reach it: %s\nwhat was imported: %s",
 					key, id, diff, wordConstituents(w.constituents(c, key)), w.lastSeen(c, key))
 			}
@@ -150,19 +179,51 @@ func (w *World) compare() {
 	}
 }
 
-// compareExchange asks that everything in the exchange is of an export, and that
-// a cluster that shares anything says that it has shared everything.
+// compareExchange asks that everything in the exchange is of an export, or states a
+// withdrawal, and that a cluster that shares anything says that it has shared everything.
 func (w *World) compareExchange(c *Cluster) {
 	for _, o := range c.Server.List("ExportRecord", "") {
 		name, namespace := splitRecord(o.GetName())
 		key := types.NamespacedName{Namespace: namespace, Name: name}
-		if c.Server.Get(apiserver.Ref{Kind: "ServiceExport", Namespace: namespace, Name: name}) == nil || find[corev1.Service](c, "Service", key) == nil {
+		record, _ := o.(*exchangev1alpha1.ExportRecord)
+		exported := c.Server.Get(apiserver.Ref{Kind: "ServiceExport", Namespace: namespace, Name: name}) != nil && find[corev1.Service](c, "Service", key) != nil
+		if !record.Spec.Withdrawn && !exported {
 			w.fail("ExportRecord %s/%s of cluster %s is of no export", o.GetNamespace(), o.GetName(), c.ID)
+		}
+		if !record.Spec.Withdrawn {
+			w.comparePorts(c, key, record)
 		}
 	}
 	shared := model.ExchangeNamespace(c.ID)
 	if c.Server.Get(apiserver.Ref{Kind: "MemberRecord", Namespace: shared, Name: string(c.ID)}) == nil {
 		w.fail("cluster %s has no MemberRecord", c.ID)
+	}
+}
+
+// comparePorts asks that an export, and the slices beside its record, have no port that
+// it does not share.
+func (w *World) comparePorts(c *Cluster, key types.NamespacedName, record *exchangev1alpha1.ExportRecord) {
+	service := sharedOf(find[mcsv1beta1.ServiceExport](c, "ServiceExport", key), find[corev1.Service](c, "Service", key))
+	if service == nil {
+		w.fail("ExportRecord %s/%s of cluster %s is of an export that shares no port", record.Namespace, record.Name, c.ID)
+		return
+	}
+	var names []string
+	for _, p := range record.Spec.Ports {
+		names = append(names, p.Name)
+	}
+	for _, o := range c.Server.List("EndpointSlice", record.Namespace) {
+		s, is := o.(*discoveryv1.EndpointSlice)
+		if of, labeled := model.LabeledExport(o.GetLabels()); is && labeled && of == key {
+			for _, p := range s.Ports {
+				names = append(names, *p.Name)
+			}
+		}
+	}
+	for _, name := range names {
+		if !slices.ContainsFunc(service.Spec.Ports, func(p corev1.ServicePort) bool { return p.Name == name }) {
+			w.fail("cluster %s publishes port %q of %s in %s, which it does not share", c.ID, name, key, record.Namespace)
+		}
 	}
 }
 

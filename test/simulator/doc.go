@@ -8,7 +8,12 @@
 // does not hold, with the events that led to it. It opens no connection, reads no
 // clock and starts no goroutine, so that one seed is always one run. It checks the
 // invariants I1 no foreign object is touched, I2 nothing is deleted unread, I3 what
-// converged is not written, I4 no write across clusters; and compares with an oracle.
+// converged is not written, I4 no write across clusters, I5 no endpoint leaves an
+// importer unless its exporter, or the importer's administrator, said so, I6 nothing is
+// newly imported that import policies do not allow, I7 no export decides over those of
+// which an import consists while its takeover is held, I8 no member that publishes more
+// than the limits costs anything that was read, or goes unnamed; and compares with an
+// oracle.
 //
 // The code under test is that of the product: decide, merge, plan, apply, exchange,
 // the deletion guard and status/compute. Package agent is only wiring. The

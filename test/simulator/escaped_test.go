@@ -7,9 +7,11 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -63,6 +65,27 @@ var escaped = map[string]func() error{
 				w.holds("%s leads the clients of somebody's Service astray", o.GetLabels()[discoveryv1.LabelServiceName] != plain.Name, o.GetName())
 			}
 			w.Check()
+		})
+	},
+	"withdrawal-by-a-late-cache": func() error {
+		w := shared(quiet(1, ids("a", "b"), keys("web")))
+		return w.Run(func() {
+			key, a, b := w.opts.Keys[0], w.clusters["a"], w.clusters["b"]
+			late := func() error { // b reads ServiceExports, and not its own records
+				b.Agents[0].Local["ServiceExport"].Follow(1 << 30)
+				return b.Agents[0].Publish(key)
+			}
+			w.drop(b, "ServiceExport", key)
+			w.now = w.now.Add(time.Minute)
+			w.must(b.Server.Put("user", exportOf(key)))
+			w.must(late())
+			a.Agents[0].Follow("b", func() int { return 1 << 30 })
+			w.must(a.Agents[0].Import(key))
+			w.drop(b, "ServiceExport", key)
+			err := late()
+			w.holds("b withdraws what it has not read: %v", apierrors.IsConflict(err), err)
+			w.rounds()
+			w.holds("%d endpoints of b stay although b withdrew its export", w.ready(a, key, "b") == 0, w.ready(a, key, "b"))
 		})
 	},
 	"ports-beside-foreign-import": func() error {

@@ -25,6 +25,7 @@ import (
 // constituent is one cluster's export and the slices behind it, by their names.
 type constituent struct {
 	cluster model.ClusterID
+	uid     types.UID
 	created int64
 	service *corev1.Service
 	labels  map[string]string
@@ -49,7 +50,10 @@ func (w *World) constituents(c *Cluster, key types.NamespacedName) []constituent
 		if export == nil || service == nil || namespace == nil || namespace.DeletionTimestamp != nil || from != c && !w.shares(from, c, export) {
 			continue
 		}
-		one := constituent{id, age(export.CreationTimestamp.Unix()), service, export.Spec.ExportedLabels, map[string]*discoveryv1.EndpointSlice{}}
+		if service = sharedOf(export, service); service == nil {
+			continue
+		}
+		one := constituent{id, export.UID, age(export.CreationTimestamp.Unix()), service, export.Spec.ExportedLabels, map[string]*discoveryv1.EndpointSlice{}}
 		for _, o := range from.Server.List("EndpointSlice", key.Namespace) {
 			if s, is := o.(*discoveryv1.EndpointSlice); is && s.Labels[discoveryv1.LabelServiceName] == key.Name {
 				one.slices[s.Name] = s
@@ -71,19 +75,51 @@ func age(created int64) int64 {
 }
 
 func sortConstituents(all []constituent) {
-	slices.SortFunc(all, func(a, b constituent) int {
-		return cmp.Or(cmp.Compare(a.created, b.created), cmp.Compare(a.cluster, b.cluster))
-	})
+	slices.SortFunc(all, older)
+}
+
+// older compares two exports by age.
+func older(a, b constituent) int {
+	return cmp.Or(cmp.Compare(a.created, b.created), cmp.Compare(a.cluster, b.cluster))
 }
 
 // shares reports whether an export of one cluster is for another, and that one
-// may read it.
+// may read it. If policies forbid it to a member, every member needs a record of its own.
 func (w *World) shares(from, c *Cluster, export *mcsv1beta1.ServiceExport) bool {
 	if !c.Peers[from.ID] {
 		return false
 	}
 	list, scoped := export.Annotations[model.AnnotationExportTo]
-	return !scoped || from.Peers[c.ID] && slices.Contains(strings.Split(list, ","), string(c.ID))
+	excluded := slices.Contains(from.Excluded, string(c.ID))
+	if scoped {
+		return from.Peers[c.ID] && slices.Contains(strings.Split(list, ","), string(c.ID)) && !excluded
+	}
+	narrowed := slices.ContainsFunc(from.Excluded, func(id string) bool { return from.Peers[model.ClusterID(id)] })
+	return !narrowed || from.Peers[c.ID] && !excluded
+}
+
+// sharedOf is a Service with the ports that an export names, nil if that is none.
+func sharedOf(export *mcsv1beta1.ServiceExport, service *corev1.Service) *corev1.Service {
+	list, named := export.Annotations[model.AnnotationExportPorts]
+	if !named {
+		return service
+	}
+	out := service.DeepCopy()
+	out.Spec.Ports = nil
+	for _, name := range strings.Split(list, ",") {
+		if strings.TrimSpace(name) == "" {
+			return nil
+		}
+		for _, p := range service.Spec.Ports {
+			if p.Name == strings.TrimSpace(name) {
+				out.Spec.Ports = append(out.Spec.Ports, p)
+			}
+		}
+	}
+	if len(out.Spec.Ports) == 0 {
+		return nil
+	}
+	return out
 }
 
 // mergedPorts are the ports of all exports: by name, then by number, oldest first.
@@ -104,6 +140,16 @@ func mergedPorts(all []constituent) []corev1.ServicePort {
 	return out
 }
 
+// mergedFamilies are those of the oldest export that has any.
+func mergedFamilies(all []constituent) []corev1.IPFamily {
+	for _, one := range all {
+		if families := one.service.Spec.IPFamilies; len(families) > 0 {
+			return families
+		}
+	}
+	return nil
+}
+
 // expected is what should stand of an import; nil if nothing should.
 func expected(all []constituent) *wanted {
 	if len(all) == 0 {
@@ -121,7 +167,7 @@ func expected(all []constituent) *wanted {
 	}
 	for _, one := range all {
 		for name, s := range one.slices {
-			if headless && !slices.Contains(oldest.service.Spec.IPFamilies, corev1.IPFamily(s.AddressType)) {
+			if headless && !slices.Contains(mergedFamilies(all), corev1.IPFamily(s.AddressType)) {
 				continue
 			}
 			var kept []string

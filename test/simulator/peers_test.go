@@ -239,13 +239,15 @@ func TestManyDeletedAtOnceAreHeld(t *testing.T) {
 }
 
 // manyExports is a world in which two clusters share more exports than the
-// deletion guard lets go at once.
+// deletion guard lets go at once. The guard counts where none is stated.
 func manyExports(seed uint64) *World {
 	var names []string
 	for i := range 14 {
 		names = append(names, fmt.Sprintf("svc-%02d", i))
 	}
-	return shared(quiet(seed, ids("a", "b"), keys(names...)))
+	o := quiet(seed, ids("a", "b"), keys(names...))
+	o.Older = ids("b")
+	return shared(o)
 }
 
 // deleteMany deletes 12 exports of b at once, and checks what a keeps of them.

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/decide"
 	"github.com/comity-mcs/comity/sync/model"
@@ -46,6 +47,9 @@ func TestABrokenAgentIsNoticed(t *testing.T) {
 		{"decides that nothing is unsynced", "I2: ", func(_ func() *World, p *agent.Process) {
 			p.Sabotage.Import = func(d *decide.ImportDecision) { d.Plan.Unsynced = nil }
 		}},
+		{"decides that what is missing was withdrawn", "I5: ", func(_ func() *World, p *agent.Process) {
+			p.Sabotage.Missing = func(missing *[]model.ClusterID) { *missing = nil }
+		}},
 		{"decides without the last source cluster", different, func(_ func() *World, p *agent.Process) {
 			p.Sabotage.Import = func(d *decide.ImportDecision) {
 				if desired := d.Plan.Desired; desired != nil && len(desired.Constituents) > 1 {
@@ -78,11 +82,21 @@ func TestABrokenAgentIsNoticed(t *testing.T) {
 				}
 			}
 		}},
+		{"decides to publish a port that is not shared", "which it does not share", func(_ func() *World, p *agent.Process) {
+			p.Sabotage.Export = func(d *decide.ExportDecision) {
+				if d.Plan.Record != nil && len(d.Plan.Record.Ports) > 0 && d.Plan.Record.Ports[0].Name == "http" {
+					spec := *d.Plan.Record
+					spec.Ports = append(slices.Clone(spec.Ports[:1]), mcsv1beta1.ServicePort{Name: "admin", Port: 90, Protocol: corev1.ProtocolTCP})
+					d.Plan.Record = &spec
+				}
+			}
+		}},
 	} {
 		t.Run(c.breaks, func(t *testing.T) {
 			noticed(t, c.notices, func(seed uint64) error {
 				var w *World
 				o := random(Seed(seed))
+				o.TakeoverHolds, o.Limits = nil, nil // I7 and I8 would notice some of it first
 				o.Started = func(p *agent.Process) {
 					if w != nil { // those of before run before there is a world to break
 						c.in(func() *World { return w }, p)
@@ -108,7 +122,7 @@ func TestAnUnheldDeletionIsNoticed(t *testing.T) {
 // noticed runs a broken world until a seed fails as it should.
 func noticed(t *testing.T, notices string, run func(seed uint64) error) {
 	t.Helper()
-	const enough = 40
+	const enough = 100
 	for seed := range uint64(enough) {
 		if err := run(seed); err != nil && strings.Contains(err.Error(), notices) {
 			t.Logf("noticed after %d seeds: %s", seed+1, strings.Split(err.Error(), "\n")[0])

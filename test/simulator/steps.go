@@ -19,8 +19,12 @@ import (
 // names a choice of it.
 var everything = map[string]int{
 	"user": 40, "crash": 4, "second leader": 2, "part": 3, "heal": 4, "backup": 2, "restore": 2, "gone": 4,
-	"skew": 2, "down": 2, "up": 4, "leave": 1, "join": 2, "policy": 3, "lost": 3, "foreign": 5, "meddle": 6, "namespace": 4,
+	"slip": 4, "confirm": 1, "hostile": 4, "later": 4, "confirm takeover": 3, "flood": 3,
+	"skew": 2, "down": 2, "up": 4, "leave": 1, "join": 2, "policy": 3, "import policy": 3, "exclude": 1, "lost": 3, "foreign": 5, "meddle": 6, "namespace": 4,
 }
+
+// outcomes are what policies may say.
+var outcomes = []decision.Outcome{decision.Allowed, decision.NotEvaluated, decision.Denied}
 
 // step lets one thing happen.
 func (w *World) step() {
@@ -99,8 +103,12 @@ func (w *World) happen(name string, c *Cluster) {
 		}
 	case "policy":
 		p := w.agent(c)
-		p.Policy = []decision.Outcome{decision.Allowed, decision.NotEvaluated, decision.Denied}[w.n(3, "verdict")]
+		p.Policy = outcomes[w.n(len(outcomes), "verdict")]
 		w.log("%s: policy says %s", c.ID, p.Policy)
+	case "import policy":
+		w.importPolicy(c, other)
+	case "exclude":
+		w.exclude(c)
 	case "lost":
 		p := w.agent(c)
 		p.Lost = nil
@@ -115,6 +123,32 @@ func (w *World) happen(name string, c *Cluster) {
 	}
 }
 
+// importPolicy changes what the policies of c say of importing from another cluster.
+func (w *World) importPolicy(c, from *Cluster) {
+	p := w.agent(c)
+	outcome := outcomes[w.n(len(outcomes), "import verdict")]
+	if p.Imports == nil {
+		p.Imports = map[model.ClusterID]decision.Outcome{}
+	}
+	p.Imports[from.ID] = outcome
+	w.log("%s: import policy says %s of %s", c.ID, outcome, from.ID)
+}
+
+// exclude lets the policies of a cluster forbid every export to some members, rarely to
+// many: scoped records would hide what happens to those that every member reads.
+func (w *World) exclude(c *Cluster) {
+	c.Excluded = nil
+	for _, id := range w.ids {
+		if w.n(6, "excluded") == 0 {
+			c.Excluded = append(c.Excluded, string(id))
+		}
+	}
+	for _, p := range c.Agents {
+		p.Excluded = c.Excluded
+	}
+	w.log("%s: policy forbids exports to %v", c.ID, c.Excluded)
+}
+
 // disturb is the part of happen that concerns the API server.
 func (w *World) disturb(name string, c *Cluster) {
 	switch name {
@@ -123,6 +157,7 @@ func (w *World) disturb(name string, c *Cluster) {
 	case "restore":
 		w.log("%s: etcd is restored", c.ID)
 		c.Server.Restore(c.backup)
+		w.restored[c.ID] = true
 	case "gone":
 		p := w.agent(c)
 		for _, kind := range agent.LocalKinds {
@@ -132,9 +167,24 @@ func (w *World) disturb(name string, c *Cluster) {
 		}
 		for _, id := range p.Members() {
 			if w.reaches(c.ID, id) {
-				p.Relist(id, func() int { return w.stale("a relist is behind by") })
+				w.reading(c, p, id, func() { p.Relist(id, func() int { return w.stale("a relist is behind by") }) })
 			}
 		}
+	case "slip":
+		w.slip(c)
+	case "confirm":
+		if other := w.cluster(); other != c {
+			w.confirm(c, other.ID)
+		}
+	case "hostile":
+		w.hostile(c)
+	case "later":
+		w.log("three minutes pass")
+		w.now = w.now.Add(3 * time.Minute)
+	case "flood":
+		w.flood(c)
+	case "confirm takeover":
+		w.confirmSome(c)
 	case "skew":
 		c.Skew = []time.Duration{0, time.Hour, -time.Hour, -55 * 365 * 24 * time.Hour, 74 * 365 * 24 * time.Hour}[w.n(5, "skew")]
 		w.log("%s: the clock is off by %s", c.ID, c.Skew)
@@ -160,7 +210,7 @@ func (w *World) read(c *Cluster) {
 	if !w.reaches(c.ID, members[at]) {
 		return
 	}
-	p.Follow(members[at], w.amount)
+	w.reading(c, p, members[at], func() { p.Follow(members[at], w.amount) })
 }
 
 // amount is how many changes are read: mostly all.
@@ -199,7 +249,9 @@ func (w *World) reconcile(c *Cluster) {
 }
 
 func (w *World) importAndTell(p *agent.Process, key agent.Key) {
-	if p.Import(key) == nil {
+	err := p.Import(key)
+	w.check.looked(w.check.processes[p.Client.Actor], err)
+	if err == nil {
 		_ = p.Status(key)
 	}
 }

@@ -118,13 +118,19 @@ func (w *World) user(c *Cluster) {
 	}
 }
 
-// scoped limits an export to some clusters, or to none in particular.
+// scoped limits an export to some clusters and ports, or to none in particular.
 func (w *World) scoped(export *mcsv1beta1.ServiceExport) *mcsv1beta1.ServiceExport {
 	export.Annotations = nil
 	if w.n(3, "scoped") == 0 {
 		to := w.ids[w.n(len(w.ids), "to")]
 		also := w.ids[w.n(len(w.ids), "and to")]
 		export.Annotations = map[string]string{model.AnnotationExportTo: string(to) + "," + string(also)}
+	}
+	if w.opts.Ports && w.n(3, "ports named") == 0 {
+		if export.Annotations == nil {
+			export.Annotations = map[string]string{}
+		}
+		export.Annotations[model.AnnotationExportPorts] = []string{"http", "admin", "http, admin", "http,metrics", "http,,admin"}[w.n(5, "ports")]
 	}
 	return export
 }

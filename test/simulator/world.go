@@ -6,6 +6,7 @@ package simulator
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/remote/budget"
 	"github.com/comity-mcs/comity/test/simulator/agent"
 	"github.com/comity-mcs/comity/test/simulator/apiserver"
 )
@@ -45,9 +47,19 @@ type Options struct {
 	Between int
 	// Late is up to how many changes a watch may be behind, Stale a list.
 	Late, Stale int
+	// TakeoverHold is that of every cluster, unless each draws one of TakeoverHolds.
+	TakeoverHold  time.Duration
+	TakeoverHolds []time.Duration
+	// Limits are those of what is read of one peer, of which each cluster draws one;
+	// none are the defaults.
+	Limits []budget.Limits
+	// Older are the clusters with an agent that states no withdrawals.
+	Older []model.ClusterID
 	// Families lets Services have slices of both IP families, and Retype lets a
 	// slice come back under its name with another.
 	Families, Retype bool
+	// Ports lets ServiceExports name the ports that they share.
+	Ports bool
 	// Started is told of each process that starts, before it does anything.
 	Started func(*agent.Process)
 }
@@ -66,6 +78,7 @@ type World struct {
 	depth    int               // of steps that happen within calls
 	check    *checker
 	crashed  map[*agent.Process]bool
+	restored map[model.ClusterID]bool // whose store was restored: their records vanished without a write
 	// killAt is the call at which the process is ended, -1 for none; killAll
 	// ends one at every call.
 	killAt  int
@@ -77,12 +90,21 @@ type Cluster struct {
 	ID     model.ClusterID
 	Server *apiserver.Server
 	// Peers are those that the administrator joined.
-	Peers  map[model.ClusterID]bool
-	Down   bool
-	Skew   time.Duration
+	Peers map[model.ClusterID]bool
+	Down  bool
+	Skew  time.Duration
+	// TakeoverHold is --takeover-hold of its agents.
+	TakeoverHold time.Duration
+	// Limits are those of what its agents read of one peer.
+	Limits budget.Limits
 	Agents []*agent.Process
-	backup apiserver.Snapshot
-	starts int
+	// Confirmed is when the administrator last confirmed what is missing of a peer.
+	// ConfirmedAt is the same by the clock of the world.
+	Confirmed, ConfirmedAt map[model.ClusterID]time.Time
+	// Excluded are the clusters to which the policies of this one forbid every export.
+	Excluded []string
+	backup   apiserver.Snapshot
+	starts   int
 }
 
 // Violation is what a run is stopped with when an invariant does not hold.
@@ -95,14 +117,20 @@ func (v Violation) Error() string { return v.Message }
 func New(opts Options) *World {
 	w := &World{
 		opts: opts, now: time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC), ids: opts.Clusters,
-		clusters: map[model.ClusterID]*Cluster{}, parted: map[[2]model.ClusterID]bool{}, crashed: map[*agent.Process]bool{}, killAt: -1,
+		clusters: map[model.ClusterID]*Cluster{}, parted: map[[2]model.ClusterID]bool{}, crashed: map[*agent.Process]bool{}, restored: map[model.ClusterID]bool{}, killAt: -1,
 	}
 	w.check = newChecker(w)
 	for _, id := range w.ids {
-		c := &Cluster{ID: id, Peers: map[model.ClusterID]bool{}}
+		c := &Cluster{ID: id, TakeoverHold: opts.TakeoverHold, Peers: map[model.ClusterID]bool{}, Confirmed: map[model.ClusterID]time.Time{}, ConfirmedAt: map[model.ClusterID]time.Time{}}
 		c.Server = apiserver.New(string(id), func() time.Time { return w.now.Add(c.Skew) })
 		c.Server.Audit = func(write apiserver.Write) { w.audit(c, write) }
 		w.clusters[id] = c
+		if holds := opts.TakeoverHolds; len(holds) > 0 {
+			c.TakeoverHold = holds[w.n(len(holds), "takeover hold")]
+		}
+		if limits := opts.Limits; len(limits) > 0 {
+			c.Limits = limits[w.n(len(limits), "limits")]
+		}
 		w.namespace(c, agent.Namespace, "")
 		w.namespace(c, model.ExchangeNamespace(id), string(id))
 		for _, other := range w.ids {
@@ -186,12 +214,14 @@ func (w *World) start(c *Cluster) *agent.Process {
 	p := agent.Start(c.ID, client, c.Server.Clock, func() int { return w.stale("a list is behind by") })
 	client.Fault = func(verb string, ref apiserver.Ref) apiserver.Fault { return w.fault(c, p, verb, ref) }
 	w.check.process(client.Actor, c, p)
-	w.configure(c, p)
-	c.Agents = append(c.Agents, p)
-	w.log("%s: %s starts", c.ID, client.Actor)
+	p.TakeoverHold, p.Older = c.TakeoverHold, slices.Contains(w.opts.Older, c.ID)
+	p.Excluded, p.Limits = c.Excluded, c.Limits
 	if w.opts.Started != nil {
 		w.opts.Started(p)
 	}
+	w.configure(c, p)
+	c.Agents = append(c.Agents, p)
+	w.log("%s: %s starts", c.ID, client.Actor)
 	return p
 }
 
@@ -200,9 +230,26 @@ func (w *World) configure(c *Cluster, p *agent.Process) {
 	for _, id := range w.ids {
 		switch _, has := p.Peers[id]; {
 		case c.Peers[id] && !has:
-			p.Connect(id, w.clusters[id].Server)
+			p.Connect(id, w.clusters[id].Server).Confirm(c.Confirmed[id])
 		case !c.Peers[id] && has:
 			delete(p.Peers, id)
+		}
+	}
+}
+
+// confirm is what an administrator does who wants to be rid of what is held of a
+// peer: in a clock that may be wrong, and may have been wrong when it was found missing.
+func (w *World) confirm(c *Cluster, peer model.ClusterID) {
+	w.log("%s: what is missing of %s is confirmed", c.ID, peer)
+	c.Confirmed[peer], c.ConfirmedAt[peer] = c.Server.Clock(), w.now
+	for _, p := range c.Agents {
+		if r := p.Peers[peer]; r != nil && r.MissingSince().After(c.Confirmed[peer]) {
+			c.Confirmed[peer] = r.MissingSince()
+		}
+	}
+	for _, p := range c.Agents {
+		if r := p.Peers[peer]; r != nil {
+			r.Confirm(c.Confirmed[peer])
 		}
 	}
 }

@@ -5,6 +5,7 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/test/clusters"
 	"github.com/comity-mcs/comity/test/clusters/controlplane"
 	"github.com/comity-mcs/comity/test/install"
@@ -33,8 +35,10 @@ type Member struct {
 	AsAgent kubernetes.Interface
 	// exports writes ServiceExports, which Typed does not know.
 	exports client.Client
-	agent   *install.Agent
-	dir     string
+	// Exchange reads and writes records, without a limit on the client's side.
+	Exchange client.Client
+	agent    *install.Agent
+	dir      string
 }
 
 func newMember(c *controlplane.Cluster, dir string) (*Member, error) {
@@ -48,7 +52,7 @@ func newMember(c *controlplane.Cluster, dir string) (*Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Member{Cluster: c, Typed: typed, exports: exports, dir: dir}, mcsv1beta1.Install(exports.Scheme())
+	return &Member{Cluster: c, Typed: typed, exports: exports, Exchange: exports, dir: dir}, errors.Join(mcsv1beta1.Install(exports.Scheme()), exchangev1alpha1.AddToScheme(exports.Scheme()))
 }
 
 func (m *Member) install(ctx context.Context, binary, kubectl string, free []int, flags []string) error {

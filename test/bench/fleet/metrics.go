@@ -132,16 +132,27 @@ func (m *Member) Memory(ctx context.Context) (Memory, error) {
 	}
 }
 
-func (m *Member) resident() (int, error) {
+// ResetPeak begins a new peak of the agent's resident memory.
+func (m *Member) ResetPeak() error {
+	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", m.agent.PID()), []byte("5"), 0)
+}
+
+// Peak is the most that the agent held in resident memory since ResetPeak.
+func (m *Member) Peak() (int, error) { return m.status("VmHWM:") }
+
+func (m *Member) resident() (int, error) { return m.status("VmRSS:") }
+
+// status is a size that the kernel tells of the agent, in bytes.
+func (m *Member) status(field string) (int, error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", m.agent.PID()))
 	if err != nil {
 		return 0, err
 	}
 	for line := range bytes.Lines(status) {
-		if fields := strings.Fields(string(line)); len(fields) >= 2 && fields[0] == "VmRSS:" {
+		if fields := strings.Fields(string(line)); len(fields) >= 2 && fields[0] == field {
 			kib, err := strconv.Atoi(fields[1])
 			return kib << 10, err
 		}
 	}
-	return 0, errors.New("the kernel does not tell VmRSS")
+	return 0, fmt.Errorf("the kernel does not tell %s", field)
 }

@@ -19,7 +19,7 @@ func (r *Results) Markdown() string {
 		"Every cluster is an etcd without fsync and an API server on that machine, with the agent as a process beside it. "+
 		"Load is the machine's one-minute average right before: what is above the number of CPUs was others' work or our own preparation.\n",
 		m.CPUs, m.Model, m.MemoryGiB, m.OS, m.Kernel, m.Go, m.Versions)
-	for _, part := range []func(*strings.Builder){r.propagation, r.memory, r.change, r.restart} {
+	for _, part := range []func(*strings.Builder){r.propagation, r.memory, r.change, r.restart, r.hostile, r.admission} {
 		part(&page)
 	}
 	page.WriteString(bounds)
@@ -42,6 +42,9 @@ const bounds = `
   Resident memory is about twice the live heap, since Go's collector lets the heap double before it runs; GOGC or GOMEMLIMIT in the
   Deployment trade that for CPU time.
 * **A cold start** is bound by the API server: each import is a Service, a slice, a ServiceImport, its status and a report to the exporting cluster.
+  Those of one member are created one after the other, each after a pause as long as the last one took, so that changes of what exists do not wait.
+* **Beside a hostile member**, all CPUs are busy in the second row, too. What is left of the growth is that both importing agents read 8 MiB a second of
+  that member, and create its imports and write its large slice with pauses.
 `
 
 func (r *Results) propagation(page *strings.Builder) {
@@ -50,22 +53,30 @@ func (r *Results) propagation(page *strings.Builder) {
 	}
 	page.WriteString("\n## Propagation\n\nFrom the answer to a change of one endpoint in one cluster until it is written elsewhere: *remote* until the last other cluster shows it, " +
 		"*local* until the import of the cluster itself shows it. The relay is a bare client-go program with the agent's credentials, without cache, queue, policy or status. " +
-		"Its remote way is one apply in the first cluster and one in each other, its local way one apply. All ways are measured in turn in the same run.\n\n" +
+		"Its remote way is one apply in the first cluster and one in each other, its local way one apply. The full relay makes the writes of both ways at the same time, as Comity does, " +
+		"so that the ratio to it is what Comity adds to its writes. All ways are measured in turn in the same run.\n\n" +
 		"| clusters | exports | changes | way | | p50 | p90 | p99 | max | writes/change | load |\n|---:|---:|---:|---|---|---:|---:|---:|---:|---:|---:|\n")
 	for _, p := range r.sorted() {
-		p.Remote.rows(page, fmt.Sprintf("%d | %d | %d | remote", p.Clusters, p.Exports, p.Changes), fmt.Sprintf("%.2f | %.1f", p.Writes, p.Load), p.Clusters)
+		p.Remote.rows(page, fmt.Sprintf("%d | %d | %d | remote", p.Clusters, p.Exports, p.Changes), fmt.Sprintf("%.2f | %.1f", p.Writes, p.Load), p.Clusters, p.Clusters+1)
 		if p.Local != (Comparison{}) {
-			p.Local.rows(page, "| | | local", "|", 1)
+			p.Local.rows(page, "| | | local", "|", 1, p.Clusters+1)
 		}
 	}
 }
 
-// rows are those of one way: Comity, relay and ratio.
-func (c Comparison) rows(page *strings.Builder, first, last string, relayWrites int) {
+// rows are those of one way: Comity, and each relay with its ratio.
+func (c Comparison) rows(page *strings.Builder, first, last string, relayWrites, fullWrites int) {
 	fmt.Fprintf(page, "| %s | Comity | %s | %s |\n", first, times(c.Comity), last)
-	fmt.Fprintf(page, "| | | | | relay | %s | %d | |\n", times(c.Relay), relayWrites)
-	fmt.Fprintf(page, "| | | | | **ratio** | **%.2f** | %.2f | **%.2f** | %.2f | | |\n", ratio(c.Comity.P50, c.Relay.P50),
-		ratio(c.Comity.P90, c.Relay.P90), ratio(c.Comity.P99, c.Relay.P99), ratio(c.Comity.Max, c.Relay.Max))
+	c.relayRows(page, "relay", c.Relay, relayWrites)
+	if c.Full != (Quantiles{}) {
+		c.relayRows(page, "full relay", c.Full, fullWrites)
+	}
+}
+
+func (c Comparison) relayRows(page *strings.Builder, name string, relay Quantiles, writes int) {
+	fmt.Fprintf(page, "| | | | | %s | %s | %d | |\n", name, times(relay), writes)
+	fmt.Fprintf(page, "| | | | | **ratio** | **%.2f** | %.2f | **%.2f** | %.2f | | |\n",
+		ratio(c.Comity.P50, relay.P50), ratio(c.Comity.P90, relay.P90), ratio(c.Comity.P99, relay.P99), ratio(c.Comity.Max, relay.Max))
 }
 
 func times(q Quantiles) string {
@@ -124,6 +135,50 @@ func (r *Results) restart(page *strings.Builder) {
 	}
 	fmt.Fprintf(page, "\nHeartbeats, leader election and events are not counted as writes. In the end the importing agent holds %.0f MiB (live heap), %.0f MiB resident. Load before: %.1f.\n",
 		mib(s.Live), mib(s.Resident), s.Load)
+}
+
+func (r *Results) hostile(page *strings.Builder) {
+	if r.Hostile == nil {
+		return
+	}
+	h := r.Hostile
+	fmt.Fprintf(page, "\n## Beside a hostile member\n\nChanges of one endpoint from cluster a to c, %s for each row, while cluster b, whose agent was replaced, rewrites a slice of 430 kB of the same Service "+
+		"in two loops and creates ExportRecords, all without pause; in the last row it makes its MemberRecord valid and invalid, too. In the row of the member within its budget it does all that in a namespace that nobody reads, "+
+		"and changes a slice of 100 endpoints five times a second: the machine does the same work, but for what the agents do about it. Load before: %.1f.\n\n"+
+		"| b is | changes | p50 | p90 | p99 | max | writes by b | writes by c's agent | its peak resident memory |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|\n", seconds(h.For), h.Load)
+	for _, p := range h.Phases {
+		fmt.Fprintf(page, "| %s | %d | %s | %d | %d | %.0f MiB |\n", p.Name, p.Changes, times(p.Took), p.Attacks, p.Writes, mib(p.Peak))
+	}
+	const base = 1 // the member within its budget
+	for n := base + 1; n < len(h.Phases); n++ {
+		took, before := h.Phases[n].Took, h.Phases[base].Took
+		fmt.Fprintf(page, "| **growth**, %s | | **%.2f** | %.2f | **%.2f** | %.2f | | | |\n", h.Phases[n].Name,
+			ratio(took.P50, before.P50), ratio(took.P90, before.P90), ratio(took.P99, before.P99), ratio(took.Max, before.Max))
+	}
+}
+
+func (r *Results) admission(page *strings.Builder) {
+	if r.Admission == nil {
+		return
+	}
+	a := r.Admission
+	fmt.Fprintf(page, "\n## Admission\n\nOne request to create a ServiceExport, from the webhook's `ServeHTTP` until it returns, in one process, without TLS and network: "+
+		"decoding the AdmissionReview (%s), reading Service, Namespace and peers from caches, evaluating the rules of the three policies that Comity ships, and encoding the answer. "+
+		"%d requests one after the other, to all namespaces in turn. All engines are behind the same webhook and get the same facts. "+
+		"Gatekeeper's way is OPA's `rego.New` with a shared compiler for each constraint; CEL has the rules written in CEL and compiled before. Load before: %.1f.\n\n"+
+		"| clusters | namespaces | engine | p50 | p90 | p99 | max | allocations | bytes |\n|---:|---:|---|---:|---:|---:|---:|---:|---:|\n",
+		"with managed fields, as API servers send it", a.Requests, a.Load)
+	for _, e := range a.Engines {
+		fmt.Fprintf(page, "| %d | %d | %s | %s | %.0f | %.0f |\n", e.Clusters, e.Namespaces, e.Name, microseconds(e.Took), e.Allocations, e.Bytes)
+	}
+	t := a.Audit
+	fmt.Fprintf(page, "\nWhile %d stored exports (%d clusters, %d namespaces) are evaluated again and again, %d requests a second for %s: p50 %.2f ms, p90 %.2f ms, **p99 %.2f ms**, max %.2f ms, "+
+		"from when a request was due. Meanwhile %d exports were evaluated.\n",
+		t.Exports, t.Clusters, t.Namespaces, t.Rate, seconds(t.For), milliseconds(t.Took.P50), milliseconds(t.Took.P90), milliseconds(t.Took.P99), milliseconds(t.Took.Max), t.Evaluations)
+}
+
+func microseconds(q Quantiles) string {
+	return fmt.Sprintf("%d µs | %d µs | %d µs | %d µs", q.P50.Microseconds(), q.P90.Microseconds(), q.P99.Microseconds(), q.Max.Microseconds())
 }
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }

@@ -15,11 +15,16 @@ func sample() *Results {
 	r := &Results{Machine: Machine{CPUs: 2, Model: "A <fast> one", Go: "go1.26"}}
 	q := Quantiles{P50: 8 * time.Millisecond, P90: 10 * time.Millisecond, P99: 20 * time.Millisecond, Max: 30 * time.Millisecond}
 	half := Quantiles{P50: 4 * time.Millisecond, P90: 5 * time.Millisecond, P99: 10 * time.Millisecond, Max: 15 * time.Millisecond}
-	r.AddPropagation(Propagation{Clusters: 5, Exports: 1, Changes: 10, Remote: Comparison{q, q}})
-	r.AddPropagation(Propagation{Clusters: 2, Exports: 100, Changes: 10, Remote: Comparison{q, q}, Local: Comparison{q, half}})
+	r.AddPropagation(Propagation{Clusters: 5, Exports: 1, Changes: 10, Remote: Comparison{Comity: q, Relay: q}})
+	r.AddPropagation(Propagation{Clusters: 2, Exports: 100, Changes: 10, Remote: Comparison{Comity: q, Relay: q}, Local: Comparison{Comity: q, Relay: half}})
 	r.Memory = &Memory{Endpoints: 10, Points: []MemoryPoint{{0, 1000, 5000}, {100, 301_000, 505_000}, {200, 501_000, 905_000}}}
 	r.Change = &Change{Clusters: 3, Endpoints: 1000, Slices: 10, Changes: 20, Writes: map[string]int{"b: patch (import)": 20}}
 	r.Restart = &Restart{Imports: 10000, Cold: time.Minute, Restarts: []Converged{{Took: time.Second}}}
+	r.Hostile = &Hostile{For: 2 * time.Minute, Phases: []HostilePhase{{Name: "none"}, {Name: "good", Took: half, Changes: 7, Attacks: 8, Writes: 9, Peak: 3 << 20}, {Name: "bad", Took: q}, {Name: "worse", Took: q}}}
+	r.Admission = &Admission{
+		Requests: 4000, Engines: []AdmissionEngine{{Name: "Comity", Clusters: 50, Namespaces: 200, Took: Quantiles{P50: 90 * time.Microsecond, P99: time.Millisecond}, Allocations: 400, Bytes: 3e4}},
+		Audit: AdmissionAudit{Exports: 10000, Rate: 200, For: time.Minute, Took: q, Evaluations: 77},
+	}
 	return r
 }
 
@@ -35,7 +40,7 @@ func TestWhatWasMeasuredBeforeStaysUntilMeasuredAgain(t *testing.T) {
 	if diff := cmp.Diff(sample(), got); diff != "" {
 		t.Errorf("(-saved +loaded):\n%s", diff)
 	}
-	again := Propagation{Clusters: 5, Exports: 1, Changes: 99, Remote: Comparison{Quantiles{P50: 1}, Quantiles{P50: 1}}}
+	again := Propagation{Clusters: 5, Exports: 1, Changes: 99, Remote: Comparison{Comity: Quantiles{P50: 1}, Relay: Quantiles{P50: 1}}}
 	got.AddPropagation(again)
 	if len(got.Propagation) != 2 || got.sorted()[1].Changes != 99 || got.sorted()[0].Exports != 100 {
 		t.Errorf("got %+v, want the newest of each and fewer clusters first", got.Propagation)
@@ -55,6 +60,8 @@ func TestThePageHasEachFigure(t *testing.T) {
 		"| 2 | 100 | 10 | remote | Comity | 8.0 ms | 10.0 ms | 20.0 ms | 30.0 ms |", "**ratio** | **1.00**",
 		"| | | | local | Comity | 8.0 ms |", "| relay | 4.0 ms |", "**ratio** | **2.00** | 2.00 | **2.00** |",
 		"**2000 bytes** | 4000 bytes", // between the points that hold any
+		"| good | 7 | 4.0 ms | 5.0 ms | 10.0 ms | 15.0 ms | 8 | 9 | 3 MiB |", "| **growth**, bad | | **2.00** | 2.00 | **2.00** | 2.00 |", "| **growth**, worse | | **2.00** |",
+		"| 50 | 200 | Comity | 90 µs | 0 µs | 1000 µs | 0 µs | 400 | 30000 |", "While 10000 stored exports", "**p99 20.00 ms**",
 		"b: patch (import) | 1.00", "cold start, until the last slice is written | 60.0 s | 0", "importing agent, until it has reconciled everything | 1.0 s | **0**",
 	} {
 		if !strings.Contains(page, want) {

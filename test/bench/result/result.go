@@ -26,6 +26,8 @@ type Results struct {
 	Memory      *Memory       `json:",omitempty"`
 	Change      *Change       `json:",omitempty"`
 	Restart     *Restart      `json:",omitempty"`
+	Hostile     *Hostile      `json:",omitempty"`
+	Admission   *Admission    `json:",omitempty"`
 }
 
 // Propagation is the time from a change of an endpoint in one cluster until it
@@ -42,8 +44,13 @@ type Propagation struct {
 	Load float64
 }
 
-// Comparison is the same way through Comity and through the relay.
-type Comparison struct{ Comity, Relay Quantiles }
+// Comparison is the same way through Comity and through two relays: one that makes
+// only the writes of this way, and one that makes those of both ways at the same
+// time, as Comity does.
+type Comparison struct {
+	Comity, Relay Quantiles
+	Full          Quantiles `json:",omitzero"`
+}
 
 // Quantiles are some of many times.
 type Quantiles struct{ P50, P90, P99, Max time.Duration }
@@ -87,6 +94,61 @@ type Converged struct {
 	Writes    int
 }
 
+// Hostile is how one member fares beside another one that does what it can to the
+// others.
+type Hostile struct {
+	// For is how long each phase took.
+	For    time.Duration
+	Phases []HostilePhase
+	Load   float64
+}
+
+// HostilePhase is one load.
+type HostilePhase struct {
+	Name string
+	// Took is the time of the other member's changes, of which there were so many.
+	Took    Quantiles
+	Changes int
+	// Attacks are the writes of the loading member at full speed, Writes those of the
+	// importing agent, and Peak is its highest resident memory in bytes.
+	Attacks, Writes, Peak int
+}
+
+func (p HostilePhase) String() string {
+	return fmt.Sprintf("p50 %.1f ms, p99 %.1f ms of %d changes; %d writes at full speed, %d by the importing agent, which held at most %.0f MiB",
+		milliseconds(p.Took.P50), milliseconds(p.Took.P99), p.Changes, p.Attacks, p.Writes, mib(p.Peak))
+}
+
+// Admission is how long the webhook takes for a request to create a ServiceExport, and
+// what it allocates.
+type Admission struct {
+	// Requests are how many were made of each engine and size, one after the other.
+	Requests int
+	Engines  []AdmissionEngine
+	Audit    AdmissionAudit
+	Load     float64
+}
+
+// AdmissionEngine is one engine with so many clusters and namespaces in each.
+type AdmissionEngine struct {
+	Name                 string
+	Clusters, Namespaces int
+	Took                 Quantiles
+	// Allocations and Bytes of one request.
+	Allocations, Bytes float64
+}
+
+// AdmissionAudit is how long requests take, from when they come, while all stored
+// exports are evaluated again.
+type AdmissionAudit struct {
+	Clusters, Namespaces, Exports int
+	Rate                          int // requests a second
+	For                           time.Duration
+	Took                          Quantiles
+	// Evaluations of stored exports meanwhile.
+	Evaluations int
+}
+
 // Distribution gives the quantiles of times.
 func Distribution(all []time.Duration) Quantiles {
 	return Quantiles{P50: quantile(all, 0.5), P90: quantile(all, 0.9), P99: quantile(all, 0.99), Max: quantile(all, 1)}
@@ -114,9 +176,9 @@ func (p Propagation) String() string {
 }
 
 func (c Comparison) String() string {
-	return fmt.Sprintf("p50 %.1f ms (relay %.1f, ×%.2f), p99 %.1f ms (relay %.1f, ×%.2f)",
-		milliseconds(c.Comity.P50), milliseconds(c.Relay.P50), ratio(c.Comity.P50, c.Relay.P50),
-		milliseconds(c.Comity.P99), milliseconds(c.Relay.P99), ratio(c.Comity.P99, c.Relay.P99))
+	return fmt.Sprintf("p50 %.1f ms (relay %.1f, ×%.2f; full relay ×%.2f), p99 %.1f ms (relay %.1f, ×%.2f; full relay ×%.2f)",
+		milliseconds(c.Comity.P50), milliseconds(c.Relay.P50), ratio(c.Comity.P50, c.Relay.P50), ratio(c.Comity.P50, c.Full.P50),
+		milliseconds(c.Comity.P99), milliseconds(c.Relay.P99), ratio(c.Comity.P99, c.Relay.P99), ratio(c.Comity.P99, c.Full.P99))
 }
 
 func ratio(a, b time.Duration) float64 { return float64(a) / float64(b) }

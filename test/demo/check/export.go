@@ -130,7 +130,7 @@ func pods(ctx context.Context, m *world.Member, e Export, of func(corev1.Pod) st
 	return values, nil
 }
 
-// PublishedIn checks in which exchange namespaces of a cluster e has records.
+// PublishedIn checks in which exchange namespaces of a cluster e is published.
 func PublishedIn(ctx context.Context, m *world.Member, e Export, want []string) error {
 	var records exchangev1alpha1.ExportRecordList
 	if err := m.Client.List(ctx, &records); err != nil {
@@ -138,7 +138,7 @@ func PublishedIn(ctx context.Context, m *world.Member, e Export, want []string) 
 	}
 	var found []string
 	for _, record := range records.Items {
-		if record.Name == model.RecordName(e.Namespace, e.Name) {
+		if record.Name == model.RecordName(e.Namespace, e.Name) && !record.Spec.Withdrawn {
 			found = append(found, record.Namespace)
 		}
 	}

@@ -6,6 +6,7 @@ package check
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,7 +21,8 @@ import (
 )
 
 // Nothing checks that no trace of any export is left in a cluster: no import,
-// derived Service or slice, and no record or slice for its peers.
+// derived Service or slice, and for its peers no slice, and no record but one that
+// states the withdrawal.
 func Nothing(ctx context.Context, m *world.Member) error {
 	for _, kind := range []struct {
 		what string
@@ -36,6 +38,9 @@ func Nothing(ctx context.Context, m *world.Member) error {
 	} {
 		if err := m.Client.List(ctx, kind.list, kind.with); err != nil {
 			return fmt.Errorf("list %s in %s: %w", kind.what, m.ID(), err)
+		}
+		if records, is := kind.list.(*exchangev1alpha1.ExportRecordList); is {
+			records.Items = slices.DeleteFunc(records.Items, func(r exchangev1alpha1.ExportRecord) bool { return r.Spec.Withdrawn })
 		}
 		if names := namesOf(kind.list); len(names) > 0 {
 			return fmt.Errorf("%s in %s: expected none, got %s", kind.what, m.ID(), strings.Join(names, ", "))

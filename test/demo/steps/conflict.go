@@ -14,7 +14,7 @@ import (
 
 // conflict makes one cluster disagree about a port, and agree again.
 func conflict(ctx context.Context, w *world.World) error {
-	w.Out.Print("cluster-2 moves api to another port than the others have:")
+	w.Out.Print("cluster-2 changes the port of api to another one than the others have:")
 	if err := setPort(ctx, w, `{"spec":{"ports":[{"port":9090,"targetPort":8080}]}}`); err != nil {
 		return err
 	}
@@ -28,10 +28,10 @@ func conflict(ctx context.Context, w *world.World) error {
 			return nil
 		}
 	}
-	if err := w.Await(ctx, "all who export api have Conflict=True", conflicting(metav1.ConditionTrue)); err != nil {
+	if err := w.Await(ctx, "all exports of api have Conflict=True", conflicting(metav1.ConditionTrue)); err != nil {
 		return err
 	}
-	w.Out.Print("The oldest export decides (KEP-1645), and everybody who exports it is told:")
+	w.Out.Print("The values of the oldest export are used (KEP-1645), and the status of every export of api reports the conflict:")
 	for _, cluster := range []string{one, two} {
 		out, err := w.Show(ctx, cluster, "-n", api.Namespace, "describe", "serviceexport", api.Name)
 		if err != nil {
@@ -41,11 +41,11 @@ func conflict(ctx context.Context, w *world.World) error {
 			return err
 		}
 	}
-	w.Out.Print("Back to the port of the others:")
+	w.Out.Print("Back to the port that the others have:")
 	if err := setPort(ctx, w, `{"spec":{"ports":[{"port":8080,"targetPort":8080}]}}`); err != nil {
 		return err
 	}
-	if err := w.Await(ctx, "all who export api have Conflict=False", conflicting(metav1.ConditionFalse)); err != nil {
+	if err := w.Await(ctx, "all exports of api have Conflict=False", conflicting(metav1.ConditionFalse)); err != nil {
 		return err
 	}
 	for _, cluster := range []string{one, two} {

@@ -36,7 +36,7 @@ func end(ctx context.Context, w *world.World) error {
 	}
 	for _, m := range w.Members {
 		for _, what := range [][]string{
-			{"serviceimports,exportrecords", "-A"},
+			{"serviceimports", "-A"},
 			{"services,endpointslices", "-A", "-l", model.LabelServiceName},
 			{"endpointslices", "-A", "-l", model.LabelExportName},
 		} {

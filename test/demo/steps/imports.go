@@ -13,7 +13,7 @@ import (
 	"github.com/comity-mcs/comity/test/demo/world"
 )
 
-// imports applies all manifests to their clusters and shows what comes of them.
+// imports applies all manifests to their clusters and shows the imports.
 func imports(ctx context.Context, w *world.World) error {
 	for _, apply := range []struct {
 		cluster string
@@ -37,7 +37,7 @@ func imports(ctx context.Context, w *world.World) error {
 	if err := w.Await(ctx, "every cluster in scope imports every export", func(ctx context.Context) error { return settled(ctx, w, exports()) }); err != nil {
 		return err
 	}
-	w.Out.Print("Every import is there, answered for by a derived Service, with one slice or more per source cluster:")
+	w.Out.Print("Every import exists, with a derived Service and at least one EndpointSlice for each source cluster:")
 	for _, m := range w.Members {
 		for _, args := range [][]string{
 			{"get", "serviceimports", "-A", "-o", "wide"},
@@ -49,7 +49,7 @@ func imports(ctx context.Context, w *world.World) error {
 			}
 		}
 	}
-	w.Out.Print("The exporting clusters are told so:")
+	w.Out.Print("The status of the exports:")
 	_, err := w.Show(ctx, one, "get", "serviceexports", "-A", "-o",
 		`custom-columns=NAMESPACE:.metadata.namespace,NAME:.metadata.name,VALID:.status.conditions[?(@.type=="Valid")].status,`+
 			`READY:.status.conditions[?(@.type=="Ready")].message,CONFLICT:.status.conditions[?(@.type=="Conflict")].status`)

@@ -27,14 +27,14 @@ type question struct {
 
 // names asks CoreDNS of every cluster for every export that reaches it.
 func names(ctx context.Context, w *world.World) error {
-	w.Out.Print("What each cluster's CoreDNS says, and what it should say by the objects of the clusters:")
+	w.Out.Print("What the CoreDNS of each cluster answers, and what it should answer according to the objects of the clusters:")
 	for _, m := range w.Members {
 		questions, err := questionsFor(ctx, w, m)
 		if err != nil {
 			return err
 		}
 		rows := [][]string{{"CLUSTER", "TYPE", "NAME", "ANSWER", "WHICH IS"}}
-		err = w.Await(ctx, "CoreDNS of "+m.ID()+" answers rightly", func(ctx context.Context) error {
+		err = w.Await(ctx, "CoreDNS of "+m.ID()+" answers correctly", func(ctx context.Context) error {
 			rows = rows[:1]
 			for _, q := range questions {
 				if err := ask(ctx, m, q); err != nil {

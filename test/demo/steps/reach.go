@@ -66,7 +66,7 @@ const requests = 36
 
 // balanced shows that kube-proxy spreads requests over the Pods of all clusters.
 func balanced(ctx context.Context, w *world.World) error {
-	w.Out.Print("api runs in all three. Who answers %d requests from cluster-3:", requests)
+	w.Out.Print("api runs in all three clusters. The Pods that answer %d requests from cluster-3:", requests)
 	script := fmt.Sprintf(`curl -sS --max-time 5 -H "Connection: close" -w "\n" "http://%s:8080/hostname?[1-%d]" | sort | uniq -c`, api.Host(), requests)
 	out, err := w.Show(ctx, three, "exec", "client", "--", "sh", "-c", script)
 	if err != nil {

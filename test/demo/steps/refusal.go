@@ -11,7 +11,7 @@ import (
 
 // refusal shows the webhook's message for an export that policy forbids.
 func refusal(ctx context.Context, w *world.World) error {
-	w.Out.Print("The namespaces of all that follows, the same in every cluster:")
+	w.Out.Print("The namespaces for all steps, the same in every cluster:")
 	for _, m := range w.Members {
 		if _, err := w.Show(ctx, m.ID(), "apply", "-f", folder+"namespaces.yaml"); err != nil {
 			return err

@@ -15,7 +15,7 @@ import (
 // scope narrows an export to one cluster, and lets the cluster outside try to
 // read it nevertheless.
 func scope(ctx context.Context, w *world.World) error {
-	w.Out.Print("internal-api was applied with the label export-to: \"cluster-2,cluster-3\". A label cannot hold a comma, so the webhook made an annotation of it:")
+	w.Out.Print("internal-api was applied with the label export-to: \"cluster-2,cluster-3\". A label value cannot contain a comma, so the webhook changed the label to an annotation:")
 	out, err := w.Show(ctx, one, "-n", production, "get", "serviceexport", internal.Name, "-o",
 		`custom-columns=NAME:.metadata.name,LABELS:.metadata.labels,EXPORT TO:.metadata.annotations.comity\.dev/export-to`)
 	if err != nil {
@@ -24,7 +24,7 @@ func scope(ctx context.Context, w *world.World) error {
 	if err := world.Contains(out, "<none> cluster-2,cluster-3"); err != nil {
 		return err
 	}
-	w.Out.Print("Each of the two has an exchange namespace of its own for it:")
+	w.Out.Print("The export is published in two exchange namespaces, one for each of the two clusters:")
 	if err := published(ctx, w, two, three); err != nil {
 		return err
 	}
@@ -37,7 +37,7 @@ func scope(ctx context.Context, w *world.World) error {
 	}
 	narrowed := internal
 	narrowed.Scope = []string{two}
-	err = w.Await(ctx, "cluster-3 has it no longer", func(ctx context.Context) error { return settled(ctx, w, []check.Export{narrowed}) })
+	err = w.Await(ctx, "cluster-3 no longer imports it", func(ctx context.Context) error { return settled(ctx, w, []check.Export{narrowed}) })
 	if err != nil {
 		return err
 	}
@@ -50,7 +50,7 @@ func scope(ctx context.Context, w *world.World) error {
 	if err := w.ShowRefused(ctx, []string{"NotFound"}, three, "-n", production, "get", "serviceimport", internal.Name); err != nil {
 		return err
 	}
-	if err := w.Await(ctx, "its name is gone in cluster-3", func(ctx context.Context) error {
+	if err := w.Await(ctx, "its name no longer resolves in cluster-3", func(ctx context.Context) error {
 		return ask(ctx, w.Member(three), question{kind: "A", name: internal.Host(), because: "it is not exported to this cluster"})
 	}); err != nil {
 		return err

@@ -7,7 +7,7 @@ import "net"
 
 // LookAround says how to use the clusters while they run.
 func (w *World) LookAround() {
-	w.Out.Print("\nAll of it runs until you press Ctrl-C. In another terminal:")
+	w.Out.Print("\nEverything runs until you press Ctrl-C. In another terminal:")
 	w.Out.Output("export KUBECONFIG=" + w.Kubeconfig() + "\n" +
 		w.kubectl + " --context cluster-2 get serviceimports -A")
 	for _, m := range w.Members {

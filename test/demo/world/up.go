@@ -70,7 +70,7 @@ func (w *World) Install(ctx context.Context) error {
 
 // Join joins every two members, and waits until each knows all others.
 func (w *World) Join(ctx context.Context) error {
-	w.Out.Print("Each gets exchange namespaces, an account for each other one that may read two of them, and a credential for each other one:")
+	w.Out.Print("Each cluster gets exchange namespaces, an account for each other cluster that may read two of them, and a credential for each other cluster:")
 	if err := w.backend.join(ctx); err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (w *World) Join(ctx context.Context) error {
 	if _, err := w.Show(ctx, "cluster-1", "-n", install.Namespace, "get", "secrets", "-l", model.LabelClusterID, "-L", model.LabelClusterID, "-L", model.LabelClusterSet); err != nil {
 		return err
 	}
-	return w.Await(ctx, "every member knows the others", w.acquainted)
+	return w.Await(ctx, "every member has read the others", w.acquainted)
 }
 
 // acquainted asks every webhook whether it would admit an export to all others:

@@ -15,11 +15,16 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/comity-mcs/comity/config/crd"
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/join"
+	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/clusters"
 	"github.com/comity-mcs/comity/test/clusters/controlplane"
+	"github.com/comity-mcs/comity/test/install"
 )
 
 // definitions are the names of all definitions that an agent needs, Comity's own
@@ -94,6 +99,12 @@ var _ = Describe("Definitions that are missing", Ordered, func() {
 			// What it imports is nobody's to take away: the peer exports it still.
 			Expect(d.backends(ns, "from-e")(Default, ctx)).NotTo(BeEmpty())
 
+			if name == exportsDefinition {
+				d.statesNothing(ctx, ns, "from-d")
+				said := logged(d.dir, `"no export is withdrawn because its ServiceExport does not exist"`)(Default)
+				Expect(len(said)).To(And(BeNumerically(">", 0), BeNumerically("<", 3)), "said once while it is being deleted, and once when it is gone: %s", said)
+			}
+
 			d.define(ctx, name)
 			Eventually(d.readiness).WithTimeout(ready).Should(HavePrefix("200 "))
 			Expect(d.agent.PID()).To(Equal(pid), "it did not end")
@@ -103,11 +114,20 @@ var _ = Describe("Definitions that are missing", Ordered, func() {
 			reaches(ctx, d, e, ns, fresh)
 			reaches(ctx, e, d, ns, fresh+"-e")
 			reaches(ctx, e, d, ns, "from-e")
-			if name != "serviceexports.multicluster.x-k8s.io" { // with that, the exports themselves are gone
+			if name != exportsDefinition {
 				reaches(ctx, d, e, ns, "from-d")
-			} else {
-				d.create(ctx, export(ns, "from-d"))
+				return
 			}
+			By("stating nothing about exports that are gone with the definition either, until they are there again")
+			d.statesNothing(ctx, ns, "from-d")
+			again := export(ns, "from-d")
+			d.create(ctx, again)
+			Eventually(d.recordOf(ctx, ns, "from-d")).Should(HaveField("Spec.ExportUID", again.UID))
+			reaches(ctx, d, e, ns, "from-d")
+			d.remove(ctx, again)
+			Eventually(d.recordOf(ctx, ns, "from-d")).Should(HaveField("Spec.Withdrawn", true))
+			d.create(ctx, export(ns, "from-d"))
+			reaches(ctx, d, e, ns, "from-d")
 		}, NodeTimeout(3*time.Minute))
 	}
 
@@ -137,6 +157,60 @@ var _ = Describe("Definitions that are missing", Ordered, func() {
 		reaches(ctx, d, e, ns, "last")
 	}, NodeTimeout(5*time.Minute))
 })
+
+var _ = Describe("The namespace of Comity", func() {
+	It("takes nothing with it when it is deleted", func(ctx SpecContext) {
+		const ns = "kept"
+		dir := GinkgoT().TempDir()
+		started := startClusters(controlplane.Options{IDs: []string{"d", "e"}, FirstNetwork: 4, Dir: filepath.Join(dir, "clusters"), APIServerOnly: true})
+		d, e := started[0], started[1]
+		for _, m := range started {
+			m.dir = filepath.Join(dir, "agents", m.ID())
+			Expect(m.install(ctx)).To(Succeed())
+			DeferCleanup(func() { Expect(m.agent.Kill()).To(Succeed()) })
+			m.create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
+		}
+		Expect(join.Connect(ctx, side(d), side(e), join.Options{})).To(Succeed())
+		d.exports(ctx, ns, "from-d")
+		e.exports(ctx, ns, "from-e")
+		reaches(ctx, d, e, ns, "from-d")
+		reaches(ctx, e, d, ns, "from-e")
+
+		// Nothing finishes the deletion here, so the agent runs on, as it does until its Pod ends.
+		d.remove(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: install.Namespace}})
+		stopped := logged(d.dir, "nothing is written any more", "Namespace "+install.Namespace)
+		Eventually(stopped).Should(HaveLen(1))
+		before, err := d.recordOf(ctx, ns, "from-d")()
+		Expect(err).NotTo(HaveOccurred())
+		d.remove(ctx, export(ns, "from-d"))
+		Expect(d.client.DeleteAllOf(ctx, &corev1.Secret{}, client.InNamespace(install.Namespace))).To(Succeed())
+		Consistently(d.recordOf(ctx, ns, "from-d"), 5*time.Second, 250*time.Millisecond).Should(HaveField("ResourceVersion", before.ResourceVersion))
+		Expect(before.Spec.Withdrawn).To(BeFalse())
+		Expect(d.backends(ns, "from-e")(Default, ctx)).NotTo(BeEmpty())
+		Expect(d.backends(ns, "from-d")(Default, ctx)).NotTo(BeEmpty(), "its own import stays, too")
+		Expect(stopped(Default)).To(HaveLen(1), "said once")
+	}, NodeTimeout(3*time.Minute))
+})
+
+// exportsDefinition is the definition of ServiceExports: whoever deletes it deletes
+// them all.
+const exportsDefinition = "serviceexports.multicluster.x-k8s.io"
+
+// recordOf reads what m publishes of an export for all members.
+func (m *member) recordOf(ctx context.Context, namespace, name string) func() (*exchangev1alpha1.ExportRecord, error) {
+	return func() (*exchangev1alpha1.ExportRecord, error) {
+		record := &exchangev1alpha1.ExportRecord{}
+		key := types.NamespacedName{Namespace: model.ExchangeNamespace(model.ClusterID(m.ID())), Name: model.RecordName(namespace, name)}
+		return record, m.client.Get(ctx, key, record)
+	}
+}
+
+// statesNothing expects that an export stays published though its ServiceExport is gone.
+func (m *member) statesNothing(ctx context.Context, namespace, name string) {
+	GinkgoHelper()
+	record := m.recordOf(ctx, namespace, name)
+	Consistently(record, 2*time.Second).Should(And(HaveField("Spec.Withdrawn", false), HaveField("Spec.Slices", HaveLen(1))))
+}
 
 // exports makes an exported Service with one endpoint.
 func (m *member) exports(ctx context.Context, namespace, name string) {

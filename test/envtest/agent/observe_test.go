@@ -135,22 +135,28 @@ func (m *member) expect(prefix string, value float64, mustExist bool) error {
 	return nil
 }
 
-// awaitConverged waits until the agents have nothing to do and, for as long as
-// a write takes to come back as an event, nobody wrote.
+// awaitConverged waits until the agents have nothing to do, now or at a time that they
+// have set, and, for as long as a write takes to come back as an event, nobody wrote.
 func awaitConverged(of ...string) {
 	GinkgoHelper()
 	for _, id := range of {
 		Eventually(func() error { return members[id].notConverged() }).WithTimeout(ready).Should(Succeed())
+		Eventually(func() error { return members[id].unsettled() }).WithTimeout(forgotten).Should(Succeed())
 	}
 	Eventually(func(g Gomega) {
 		from := time.Now()
-		g.Consistently(func() []string { return writesSince(from) }, quiet, quiet/5).Should(BeEmpty())
+		g.Consistently(func() []string { return writesSince(from) }, quiet, quiet/5).Should(BeEmpty(), explained(from))
 	}).WithTimeout(ready).Should(Succeed())
 }
 
-// quiet is how long nothing must happen before a state counts as final: longer
-// than the pause between two writes of one status.
-const quiet = 6 * time.Second
+const (
+	// quiet is how long nothing must happen before a state counts as final: longer
+	// than the pause between two writes of one status, 5 s, beside the second for which
+	// what audits find is collected, on a busy machine.
+	quiet = 8 * time.Second
+	// forgotten is when a replica that was killed no longer counts, and is counted no more.
+	forgotten = 90 * time.Second
+)
 
 // writesSince lists the writes of all agents, those for leader election and
 // heartbeats left out.
@@ -177,7 +183,7 @@ func (m *member) agentWrites(from time.Time) (writes, election []controlplane.Wr
 			continue
 		}
 		heartbeat := w.Namespace == model.ExchangeNamespace(model.ClusterID(m.ID())) && w.Name == m.ID()
-		elects := w.Resource == "coordination.k8s.io/leases" && (w.Name == lease || heartbeat || w.Verb == "create") ||
+		elects := w.Resource == "coordination.k8s.io/leases" && (w.Name == lease || w.Name == replicas || heartbeat || w.Verb == "create") ||
 			// Who leads is told in the older kind of event, and nothing else is.
 			w.Resource == "events" && w.Namespace == install.Namespace
 		if elects {
@@ -189,8 +195,12 @@ func (m *member) agentWrites(from time.Time) (writes, election []controlplane.Wr
 	return writes, election
 }
 
-// lease is the name of the Lease of the replica that writes.
-const lease = "comity-leader"
+// lease is the name of the Lease of the replica that writes, replicas that of the one in
+// which each replica states which policies it enforces.
+const (
+	lease    = "comity-leader"
+	replicas = "comity-replicas"
+)
 
 // events are what was told of an object of Comity's namespace, as "Type/Reason: note".
 func (m *member) events(kind, name string) func(Gomega, context.Context) []string {

@@ -5,6 +5,8 @@ package agent
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -12,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/comity-mcs/comity/sync/join"
 	"github.com/comity-mcs/comity/sync/model"
@@ -38,6 +41,20 @@ users: [{name: peer, user: ` + user + `}]
 `
 }
 
+// leave removes a peer Secret as kubectl comity leave does. A peer whose Secret is only
+// deleted stays a member for ten minutes, or until the agent is restarted if nothing was
+// imported from it, and the status of exports names it.
+func (m *member) leave(ctx context.Context, peer *corev1.Secret) {
+	GinkgoHelper()
+	mark := fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, model.AnnotationLeaving)
+	Expect(m.client.Patch(ctx, peer, client.RawPatch(types.MergePatchType, []byte(mark)))).To(Succeed())
+	m.remove(ctx, peer)
+	if id := peer.Labels[model.LabelClusterID]; !slices.Contains(ids, id) {
+		Eventually(func() ([]sample, error) { return m.metrics(fmt.Sprintf("comity_peer_synced{peer=%q}", id)) }).WithContext(ctx).
+			Should(BeEmpty(), "the member %s", id)
+	}
+}
+
 // nowhere is a port that nothing listens on.
 const nowhere = "https://127.0.0.1:1"
 
@@ -47,7 +64,7 @@ var _ = Describe("A bad peer Secret", func() {
 			a := members["a"]
 			bad := secret("peer-bad-"+strings.ToLower(reason)+"-"+newNumber(), id, kubeconfig)
 			a.create(ctx, bad)
-			DeferCleanup(func(ctx context.Context) { a.remove(ctx, bad) })
+			DeferCleanup(func(ctx context.Context) { a.leave(ctx, bad) })
 			told := HaveExactElements(And(HavePrefix("Warning/"+reason+": "), containAll(append(parts, "remedy: "))))
 			Eventually(a.events("Secret", bad.Name)).WithContext(ctx).Should(told)
 			Expect(logged(a.dir, bad.Name, `"reason":"`+reason+`"`)(Default)).To(HaveLen(1))
@@ -71,7 +88,7 @@ var _ = Describe("A bad peer Secret", func() {
 		a := members["a"]
 		lost := secret("peer-lost", "lost", kubeconfig(nowhere, `{token: s3cr3t}`))
 		a.create(ctx, lost)
-		DeferCleanup(func(ctx context.Context) { a.remove(ctx, lost) })
+		DeferCleanup(func(ctx context.Context) { a.leave(ctx, lost) })
 		Eventually(a.events("Secret", lost.Name)).WithContext(ctx).
 			Should(HaveExactElements(And(HavePrefix("Warning/"), containAll([]string{"lost", "127.0.0.1:1", "remedy: "}))))
 		Expect(logged(a.dir, "peer cannot be read", "lost")(Default)).To(HaveLen(1))

@@ -155,7 +155,7 @@ func (m *member) undefine(ctx context.Context, names ...string) {
 		Expect(direct.Delete(ctx, definition)).To(Succeed())
 		Eventually(func() bool {
 			return apierrors.IsNotFound(direct.Get(ctx, client.ObjectKey{Name: name}, definition))
-		}).Should(BeTrue(), "%s is gone", name)
+		}).WithTimeout(2*time.Minute).Should(BeTrue(), "%s is gone", name) // the API server waits for its own watches
 	}
 }
 

@@ -72,7 +72,7 @@ var _ = Describe("A restart on a converged clusterset", func() {
 			Expect(m.agent.WaitReady(ctx, ready)).To(Succeed())
 			Eventually(func() error { return m.notConverged() }).WithTimeout(ready).Should(Succeed())
 		}
-		Consistently(func() []string { return writesSince(from) }, steady, steady/5).Should(BeEmpty())
+		Consistently(func() []string { return writesSince(from) }, steady, steady/5).Should(BeEmpty(), explained(from))
 		leases, told := 0, 0
 		for _, m := range members {
 			_, election := m.agentWrites(from)
@@ -125,7 +125,7 @@ var _ = Describe("A restart on a converged clusterset", func() {
 				}
 			}
 			return wrong
-		}, steady, steady/5).Should(BeEmpty())
+		}, steady, steady/5).Should(BeEmpty(), explained(from))
 		Expect(b.backends(ns, "far")(Default, ctx)).To(Equal([]string{"c/10.99.0.1"}))
 		Eventually(b.events("Secret", "peer-c")).WithContext(ctx).Should(ContainElement(HavePrefix("Warning/Unreachable: ")))
 		everythingElseWorks(ctx)

@@ -131,7 +131,7 @@ func (m *member) install(ctx context.Context) error {
 }
 
 func (m *member) target() install.Target {
-	return install.Target{Cluster: m.Cluster, Set: clusterset, Kubectl: kubectl, Dir: m.dir}
+	return install.Target{Cluster: m.Cluster, Set: clusterset, Kubectl: kubectl, Dir: m.dir, AdmissionPolicies: true}
 }
 
 // side is how a member takes part in a join.

@@ -141,7 +141,8 @@ func (s snapshot) records(ctx context.Context, m *member) {
 	s.list(ctx, m, &list)
 	for i := range list.Items {
 		o := &list.Items[i]
-		if !strings.HasSuffix(o.Name, "."+s.namespace) {
+		// What was published in between, and withdrawn since, depends on the moments of the kills.
+		if !strings.HasSuffix(o.Name, "."+s.namespace) || o.Spec.Withdrawn {
 			continue
 		}
 		spec := o.Spec.DeepCopy()

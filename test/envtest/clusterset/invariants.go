@@ -49,7 +49,8 @@ func (m *Member) mayWrite(w controlplane.Write) bool {
 		return w.Resource == "secrets" && strings.HasPrefix(w.Name, "peer-") || w.Resource == "serviceaccounts/token"
 	}
 	switch w.Resource {
-	case "multicluster.x-k8s.io/serviceexports/status", "multicluster.x-k8s.io/serviceimports", "multicluster.x-k8s.io/serviceimports/status":
+	case "multicluster.x-k8s.io/serviceexports/status", "multicluster.x-k8s.io/serviceimports", "multicluster.x-k8s.io/serviceimports/status",
+		"policy.comity.dev/exportpolicies/status":
 		return true
 	case "services", "discovery.k8s.io/endpointslices":
 		return strings.HasPrefix(w.Name, "derived-")

@@ -40,6 +40,9 @@ type Set struct {
 	flags           []string
 	dir             string
 	binary, kubectl string
+	// earlier is the agent of the members that run an earlier version.
+	earlier string
+	runs    map[string]bool // by cluster id: whether it runs that version
 }
 
 // Member is one cluster of the set and its agent.
@@ -68,6 +71,37 @@ func New(ctx context.Context, flags ...string) *Set {
 	}
 	gomega.Expect(install.Build(ctx, s.binary)).To(gomega.Succeed())
 	return s
+}
+
+// Earlier makes members, which are added later, run an agent of an earlier version,
+// until they are upgraded.
+func (s *Set) Earlier(binary string, ids ...string) {
+	s.earlier, s.runs = binary, map[string]bool{}
+	for _, id := range ids {
+		s.runs[id] = true
+	}
+}
+
+// Upgrade ends the agent of an earlier version in order, and starts this version.
+func (m *Member) Upgrade(ctx context.Context) {
+	ginkgo.GinkgoHelper()
+	func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		gomega.Expect(m.Agent.Stop()).To(gomega.Succeed())
+		delete(m.set.runs, m.ID())
+		m.Agent = install.Existing(m.target(), m.binary(), m.set.flags...)
+		gomega.Expect(m.Agent.Start()).To(gomega.Succeed())
+	}()
+	m.AwaitReady(ctx)
+}
+
+// binary is the agent that m runs.
+func (m *Member) binary() string {
+	if m.set.runs[m.ID()] {
+		return m.set.earlier
+	}
+	return m.set.binary
 }
 
 // Add starts clusters, with an agent in each that has joined nobody.
@@ -143,7 +177,7 @@ func (m *Member) install(ctx context.Context) error {
 		return err
 	}
 	var err error
-	if m.Agent, err = install.Prepare(ctx, m.target(), m.set.binary, m.set.flags...); err != nil {
+	if m.Agent, err = install.Prepare(ctx, m.target(), m.binary(), m.set.flags...); err != nil {
 		return fmt.Errorf("install Comity in %s: %w", m.ID(), err)
 	}
 	if err := m.Agent.Start(); err != nil {
@@ -153,7 +187,7 @@ func (m *Member) install(ctx context.Context) error {
 }
 
 func (m *Member) target() install.Target {
-	return install.Target{Cluster: m.Cluster, Set: clusterset, Kubectl: m.set.kubectl, Dir: m.dir, Ports: m.ports}
+	return install.Target{Cluster: m.Cluster, Set: clusterset, Kubectl: m.set.kubectl, Dir: m.dir, Ports: m.ports, Earlier: m.set.runs[m.ID()]}
 }
 
 // Restart ends the agent in order and starts it with these flags beside the set's.
@@ -166,10 +200,23 @@ func (m *Member) Restart(ctx context.Context, flags ...string) {
 	m.AwaitReady(ctx)
 }
 
+// Without ends the agent in order, does something, and starts the agent again.
+func (m *Member) Without(ctx context.Context, do func()) {
+	ginkgo.GinkgoHelper()
+	func() {
+		m.mu.Lock() // so that nothing starts it meanwhile
+		defer m.mu.Unlock()
+		gomega.Expect(m.Agent.Stop()).To(gomega.Succeed())
+		do()
+		gomega.Expect(m.Agent.Start()).To(gomega.Succeed())
+	}()
+	m.AwaitReady(ctx)
+}
+
 // Replica starts a second agent in m, which waits to lead.
 func (m *Member) Replica(ctx context.Context) *install.Agent {
 	ginkgo.GinkgoHelper()
-	second, err := install.Replica(m.target(), m.set.binary, m.set.flags...)
+	second, err := install.Replica(m.target(), m.binary(), m.set.flags...)
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
 	gomega.Expect(second.Start()).To(gomega.Succeed())
 	ginkgo.DeferCleanup(second.Kill)
@@ -191,9 +238,12 @@ func (m *Member) AwaitReady(ctx context.Context) {
 	}).WithTimeout(ready).Should(gomega.Succeed())
 }
 
-func (m *Member) side() join.Cluster {
+func (m *Member) side() join.Cluster { return m.As(model.ClusterID(m.ID())) }
+
+// As is how m takes part in a join if its agent runs with this cluster id.
+func (m *Member) As(id model.ClusterID) join.Cluster {
 	return join.Cluster{
-		ID: model.ClusterID(m.ID()), Set: clusterset, Namespace: install.Namespace, ServiceAccount: install.Account,
+		ID: id, Set: clusterset, Namespace: install.Namespace, ServiceAccount: install.Account,
 		RESTConfig: m.RESTConfig(), Server: m.PeerServer(), AcceptedCIDRs: clusters.AnyAddress(),
 	}
 }

@@ -106,13 +106,25 @@ func empty(ctx context.Context, m *clusterset.Member, ns string) {
 	}
 }
 
-// awaitEvent waits until a tells of its peer b for this reason.
+// awaitEvent waits for an event in a about its peer b that has this reason.
 func awaitEvent(ctx context.Context, reason string) {
 	GinkgoHelper()
+	awaitEventOn(ctx, a, "peer-b", reason)
+}
+
+// awaitEventOn waits for an event in m about a peer Secret that has this reason and,
+// in its note, all parts.
+func awaitEventOn(ctx context.Context, m *clusterset.Member, secret, reason string, parts ...string) {
+	GinkgoHelper()
+	note := make([]OmegaMatcher, len(parts))
+	for i, part := range parts {
+		note[i] = ContainSubstring(part)
+	}
 	Eventually(ctx, func(g Gomega) {
 		var events eventsv1.EventList
-		g.Expect(a.Client.List(ctx, &events, client.InNamespace(install.Namespace))).To(Succeed())
-		g.Expect(events.Items).To(ContainElement(And(HaveField("Regarding.Name", "peer-b"), HaveField("Reason", reason))))
+		g.Expect(m.Client.List(ctx, &events, client.InNamespace(install.Namespace))).To(Succeed())
+		g.Expect(events.Items).To(ContainElement(And(
+			HaveField("Regarding.Name", secret), HaveField("Reason", reason), HaveField("Note", And(note...)))))
 	}).Should(Succeed())
 }
 

@@ -7,6 +7,6 @@
 // server; a is the victim, and c an honest neighbor of both; a and c run the
 // agent as a process. After every attack: nothing of it is imported into a, a
 // condition or event names the problem, a wrote to no other cluster and soon writes
-// nothing at all, and the valid exports of b and c work. It tests DESIGN.md,
-// section 2, and KEP-1645, "Constraints and Conflict Resolution".
+// nothing at all, and the valid exports of b and c work. It tests what docs/security.md
+// says of a hostile member, and KEP-1645, "Constraints and Conflict Resolution".
 package hostile

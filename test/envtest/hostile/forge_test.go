@@ -97,6 +97,7 @@ func record(key types.NamespacedName, changes ...change) forged {
 			Type:       mcsv1beta1.ClusterSetIP,
 			Ports:      []mcsv1beta1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}},
 			IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+			Namespace:  &exchangev1alpha1.NamespaceRecordSpec{},
 		},
 	}
 	return forge("exchange.comity.dev/exportrecords", shared, model.RecordName(key.Namespace, key.Name), object, changes...)

@@ -55,21 +55,25 @@ var (
 	members = map[string]*member{}
 	theHub  *member
 	scheme  = suite.Scheme()
+	// programs: what is tested, and what renders its manifests.
+	binary, kubectl string
 )
 
 var _ = BeforeSuite(func(ctx SpecContext) {
 	suite.LogToGinkgo()
 	dir := GinkgoT().TempDir()
-	binary := filepath.Join(dir, "comity")
-	kubectl, err := install.Kubectl(ctx)
+	binary = filepath.Join(dir, "comity")
+	var err error
+	kubectl, err = install.Kubectl(ctx)
 	Expect(err).NotTo(HaveOccurred())
 	var built errgroup.Group
 	built.Go(func() error { return install.Build(ctx, binary) })
 	start(dir)
 	Expect(built.Wait()).To(Succeed())
+	countQuotas(theHub.client)
 	var installed errgroup.Group
 	for _, m := range members {
-		installed.Go(func() error { return m.install(ctx, kubectl, binary) })
+		installed.Go(func() error { return m.install(ctx) })
 	}
 	Expect(installed.Wait()).To(Succeed())
 	DeferCleanup(func() {
@@ -110,15 +114,21 @@ func start(dir string) {
 		IDs: []string{"hub"}, FirstNetwork: len(ids) + 1, Dir: filepath.Join(dir, "hub"), APIServerOnly: true, WithoutMCS: true, Manifests: exchange,
 	})
 	for _, c := range append(all, hubs...) {
-		direct, err := client.New(c.RESTConfig(), client.Options{Scheme: scheme})
-		Expect(err).NotTo(HaveOccurred())
-		m := &member{Cluster: c, client: direct, dir: filepath.Join(dir, "agents", c.ID())}
+		m := newMember(c, dir)
 		if c.ID() == "hub" {
 			theHub = m
 		} else {
 			members[c.ID()] = m
 		}
 	}
+}
+
+// newMember keeps its files in a directory below dir.
+func newMember(c *controlplane.Cluster, dir string) *member {
+	GinkgoHelper()
+	direct, err := client.New(c.RESTConfig(), client.Options{Scheme: scheme})
+	Expect(err).NotTo(HaveOccurred())
+	return &member{Cluster: c, client: direct, dir: filepath.Join(dir, "agents", c.ID())}
 }
 
 func startClusters(options controlplane.Options) []*controlplane.Cluster {
@@ -132,13 +142,14 @@ func startClusters(options controlplane.Options) []*controlplane.Cluster {
 // exchangeFile is where the agent looks for its access to the hub.
 func (m *member) exchangeFile() string { return filepath.Join(m.dir, "exchange") }
 
-func (m *member) install(ctx context.Context, kubectl, binary string) error {
+// install starts the agent with these flags beside those that all have.
+func (m *member) install(ctx context.Context, flags ...string) error {
 	if err := os.MkdirAll(m.dir, 0o755); err != nil {
 		return err
 	}
 	target := install.Target{Cluster: m.Cluster, Set: clusterset, Kubectl: kubectl, Dir: m.dir}
 	var err error
-	if m.agent, err = install.Prepare(ctx, target, binary, "--exchange-kubeconfig", m.exchangeFile()); err != nil {
+	if m.agent, err = install.Prepare(ctx, target, binary, m.flags(flags...)...); err != nil {
 		return err
 	}
 	if err := m.agent.Start(); err != nil {
@@ -147,11 +158,21 @@ func (m *member) install(ctx context.Context, kubectl, binary string) error {
 	return m.agent.WaitReady(ctx, ready)
 }
 
+func (m *member) flags(more ...string) []string {
+	return append([]string{"--exchange-kubeconfig", m.exchangeFile()}, more...)
+}
+
 // mount does what the kubelet does with the Secret: the file changes at once.
 func (m *member) mount(ctx context.Context) {
 	GinkgoHelper()
+	m.put(m.exchangeSecret(ctx).Data[join.KubeconfigKey])
+}
+
+// put replaces the file with the access to the hub.
+func (m *member) put(kubeconfig []byte) {
+	GinkgoHelper()
 	next := m.exchangeFile() + ".next"
-	Expect(os.WriteFile(next, m.exchangeSecret(ctx).Data[join.KubeconfigKey], 0o600)).To(Succeed())
+	Expect(os.WriteFile(next, kubeconfig, 0o600)).To(Succeed())
 	Expect(os.Rename(next, m.exchangeFile())).To(Succeed())
 }
 
@@ -175,10 +196,12 @@ func (m *member) inHub(ctx context.Context) client.Client {
 func hub() join.Hub { return join.Hub{RESTConfig: theHub.RESTConfig()} }
 
 // side is how a member takes part in a join.
-func side(id string) join.Cluster {
-	m := members[id]
+func side(id string) join.Cluster { return members[id].as(model.ClusterID(id)) }
+
+// as is how m takes part in a join if its agent runs with this cluster id.
+func (m *member) as(id model.ClusterID) join.Cluster {
 	return join.Cluster{
-		ID: model.ClusterID(id), Set: clusterset, Namespace: install.Namespace, ServiceAccount: install.Account,
+		ID: id, Set: clusterset, Namespace: install.Namespace, ServiceAccount: install.Account,
 		RESTConfig: m.RESTConfig(), PodCIDRs: m.Network().PodCIDRs,
 	}
 }

@@ -139,14 +139,14 @@ func items(list client.ObjectList) (out []client.Object) {
 	return out
 }
 
-// published are the namespaces of the hub that hold a record of web.
+// published are the namespaces of the hub in which web is published.
 func published(ctx context.Context, namespace string) []string {
 	GinkgoHelper()
 	var list exchangev1alpha1.ExportRecordList
 	Expect(theHub.client.List(ctx, &list)).To(Succeed())
 	out := []string{}
 	for _, r := range list.Items {
-		if r.Name == model.RecordName(namespace, "web") {
+		if r.Name == model.RecordName(namespace, "web") && !r.Spec.Withdrawn {
 			out = append(out, r.Namespace)
 		}
 	}

@@ -48,6 +48,7 @@ var _ = Describe("The credential of a peer", Ordered, func() {
 	BeforeAll(func(ctx SpecContext) {
 		Expect(join.Connect(ctx, cluster("a"), cluster("b"), join.Options{})).To(Succeed())
 		Expect(join.Connect(ctx, cluster("a"), cluster("c"), join.Options{})).To(Succeed())
+		Eventually(reading(ctx, "b", "a")).WithTimeout(cachedFor).Should(Succeed())
 		asB = connectTo(credential(ctx, "b", "a"))
 	})
 

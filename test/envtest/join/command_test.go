@@ -187,7 +187,7 @@ var _ = Describe("kubectl comity join", func() {
 		Expect(out).To(ContainSubstring("Joined clusters a, b, c of clusterset prod"))
 		Expect(out).To(ContainSubstring("Next: kubectl comity status a b c"))
 		for _, pair := range [][2]model.ClusterID{{"a", "b"}, {"b", "a"}, {"a", "c"}, {"c", "a"}, {"b", "c"}, {"c", "b"}} {
-			Expect(connectTo(credential(ctx, pair[0], pair[1])).List(ctx, shared()[0], client.InNamespace(model.ExchangeNamespace(pair[1])))).To(Succeed(), "%v", pair)
+			Eventually(reading(ctx, pair[0], pair[1])).WithTimeout(cachedFor).Should(Succeed(), "%v", pair)
 		}
 		Expect(p.probe.requests["a"].URLs).To(ConsistOf(
 			"http://10.2.0.5:8082/healthz", "http://[fd00:2::5]:8082/healthz", "http://10.3.0.5:8082/healthz", "http://[fd00:3::5]:8082/healthz"))
@@ -222,7 +222,7 @@ var _ = Describe("kubectl comity join", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(out).To(ContainSubstring("a: Secret comity-system/peer-b created (new credential, valid until"))
 		Expect(out).To(ContainSubstring("b: Secret comity-system/peer-a changed (new credential, valid until"))
-		Expect(connectTo(credential(ctx, "b", "a")).List(ctx, shared()[0], client.InNamespace("comity-a"))).To(Succeed())
+		Eventually(reading(ctx, "b", "a")).WithTimeout(cachedFor).Should(Succeed())
 	})
 
 	It("prints what it would do, and does nothing", func(ctx SpecContext) {
@@ -275,12 +275,36 @@ var _ = Describe("kubectl comity join", func() {
 		Expect(credential(ctx, "a", "b").Host).To(Equal("https://b.example:6443"))
 	})
 
+	It("limits the namespaces that the others accept from a cluster, and keeps that when it is repeated", func(ctx SpecContext) {
+		namespaces := func() string {
+			secret := &corev1.Secret{}
+			Expect(admin("b").Get(ctx, client.ObjectKey{Namespace: "comity-system", Name: "peer-a"}, secret)).To(Succeed())
+			return secret.Annotations[model.AnnotationAcceptedNamespaces]
+		}
+		DeferCleanup(func(ctx SpecContext) {
+			_, _, err := p.run(ctx, "join", "a", "b", "--accept-namespaces", "a=*")
+			Expect(err).NotTo(HaveOccurred())
+		})
+		out, _, err := p.run(ctx, "join", "a", "b", "--accept-namespaces", "a=shop,team-*")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(out).To(ContainSubstring("accepts only namespaces shop,team-* from "))
+		Expect(namespaces()).To(Equal("shop,team-*"))
+		_, _, err = p.run(ctx, "join", "a", "b")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(namespaces()).To(Equal("shop,team-*"))
+		_, _, err = p.run(ctx, "join", "a", "b", "--accept-namespaces", "a=Shop")
+		Expect(err).To(MatchError(ContainSubstring(`--accept-namespaces a=Shop: item 1, "Shop", is not a valid name of a namespace`)))
+	})
+
 	It("stores a credential that lives as long as asked", func(ctx SpecContext) {
 		_, _, err := p.run(ctx, append([]string{"rotate", "a", "b", "--expiry", "20m"}, servers("a", "b")...)...)
 		Expect(err).NotTo(HaveOccurred())
 		review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: credential(ctx, "a", "b").BearerToken}}
-		Expect(admin("b").Create(ctx, review)).To(Succeed())
-		Expect(review.Status.Authenticated).To(BeTrue())
+		Eventually(func() (bool, error) {
+			asked := review.DeepCopy()
+			err := admin("b").Create(ctx, asked)
+			return asked.Status.Authenticated, err
+		}).WithTimeout(cachedFor).Should(BeTrue())
 		Expect(lifetime(credential(ctx, "a", "b").BearerToken)).To(Equal(20 * time.Minute))
 	})
 })

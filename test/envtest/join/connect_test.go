@@ -92,6 +92,7 @@ var _ = Describe("Connect", Ordered, func() {
 		secret := peerSecret(ctx, "b", "a")
 		Expect(secret.Labels).To(HaveKeyWithValue(model.LabelClusterID, "a"))
 		Expect(secret.Labels).To(HaveKeyWithValue(model.LabelClusterSet, "prod"))
+		delete(secret.Annotations, model.AnnotationAcceptedNamespaces) // another spec may have set it
 		Expect(secret.Annotations).To(Equal(map[string]string{model.AnnotationAcceptedCIDRs: "10.1.0.0/16"}))
 	})
 
@@ -120,14 +121,15 @@ var _ = Describe("Connect", Ordered, func() {
 	})
 
 	It("accepts what is given, and keeps it while the peer says nothing else", func(ctx SpecContext) {
-		a, b := cluster("a"), cluster("b")
+		a, b := cluster("c"), cluster("b")
+		a.ID, a.PodCIDRs = "given", cluster("a").PodCIDRs // other specs annotate the Secrets of a and b
 		b.AcceptedCIDRs = prefixes("10.2.0.0/16", "10.1.0.0/16")
 		Expect(join.Connect(ctx, a, b, join.Options{})).To(Succeed())
 		stored := map[string]string{model.AnnotationAcceptedCIDRs: "10.1.0.0/16,10.2.0.0/16"}
-		Expect(peerSecret(ctx, "b", "a").Annotations).To(Equal(stored))
+		Expect(peerSecret(ctx, "b", "given").Annotations).To(Equal(stored))
 		a.PodCIDRs, b.AcceptedCIDRs = nil, nil
 		Expect(join.Connect(ctx, a, b, join.Options{Rotate: true})).To(Succeed())
-		Expect(peerSecret(ctx, "b", "a").Annotations).To(Equal(stored))
+		Expect(peerSecret(ctx, "b", "given").Annotations).To(Equal(stored))
 	})
 
 	It("accepts the pod ranges of the peer's nodes if none are given, and says so", func(ctx SpecContext) {
@@ -218,6 +220,20 @@ var _ = Describe("Connect refuses, and writes nothing for,", func() {
 		refusedFor(ctx, cluster("a"), y, "Secret comity-system/handmade claims the id y already")
 	})
 
+	It("FAULT 38: another cluster than the one that has been read under its id", func(ctx SpecContext) {
+		makeSecret(ctx, "a", "peer-successor", map[string]string{model.LabelClusterID: "successor"})
+		read := peerSecret(ctx, "a", "successor")
+		read.Annotations = map[string]string{model.AnnotationClusterUID: "another"}
+		Expect(admin("a").Update(ctx, read)).To(Succeed())
+		successor := cluster("c")
+		successor.ID = "successor"
+		refusedFor(ctx, cluster("a"), successor, "Secret comity-system/peer-successor is that of another cluster with the id successor (UID another, not ")
+		By("joining it once the administrator says that it replaces that cluster")
+		read.Annotations = nil
+		Expect(admin("a").Update(ctx, read)).To(Succeed())
+		Expect(join.Connect(ctx, cluster("a"), successor, join.Options{})).To(Succeed())
+	})
+
 	It("clusters whose pod ranges overlap", func(ctx SpecContext) {
 		other := cluster("b")
 		other.ID, other.PodCIDRs = "other", prefixes("10.1.128.0/17")
@@ -257,7 +273,7 @@ var _ = Describe("Disconnect", func() {
 		Expect(join.Connect(ctx, cluster("b"), d, join.Options{})).To(Succeed())
 		Expect(join.Connect(ctx, cluster("b"), cluster("a"), join.Options{})).To(Succeed())
 		asD := connectTo(credential(ctx, "c", "b"))
-		Expect(asD.List(ctx, &v1alpha1.ExportRecordList{}, client.InNamespace("comity-b"))).To(Succeed())
+		Eventually(reading(ctx, "c", "b")).WithTimeout(cachedFor).Should(Succeed())
 
 		Expect(join.Disconnect(ctx, cluster("b"), d, join.Options{})).To(Succeed())
 

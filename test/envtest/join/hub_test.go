@@ -66,7 +66,9 @@ var _ = Describe("kubectl comity with a hub", Ordered, func() {
 		old := connectTo(inHub(ctx, "a"))
 		_, _, err := p.run(ctx, "rotate", "a", "b", "--hub", "c")
 		Expect(err).NotTo(HaveOccurred())
-		Expect(connectTo(inHub(ctx, "a")).List(ctx, &v1alpha1.ExportRecordList{}, client.InNamespace("comity-spoke-b"))).To(Succeed())
+		Eventually(func() error {
+			return connectTo(inHub(ctx, "a")).List(ctx, &v1alpha1.ExportRecordList{}, client.InNamespace("comity-spoke-b"))
+		}).WithTimeout(cachedFor).Should(Succeed())
 		Eventually(func() error {
 			return old.List(ctx, &v1alpha1.ExportRecordList{}, client.InNamespace("comity-spoke-b"))
 		}).WithTimeout(cachedFor).Should(BeUnauthorized())

@@ -45,6 +45,15 @@ func (i *interrupter) cluster(at, id model.ClusterID) join.Cluster {
 	return c
 }
 
+// reading reads what peer publishes with the credential that holder has. An API server
+// knows accounts from a watch, and refuses the token of one that has just been replaced
+// until it has seen the new one.
+func reading(ctx SpecContext, holder, peer model.ClusterID) func() error {
+	return func() error {
+		return connectTo(credential(ctx, holder, peer)).List(ctx, &v1alpha1.ExportRecordList{}, client.InNamespace(model.ExchangeNamespace(peer)))
+	}
+}
+
 var _ = Describe("A join that is interrupted", func() {
 	It("at any write is finished when it is repeated", func(ctx SpecContext) {
 		for n := int64(0); ; n++ {
@@ -63,8 +72,10 @@ var _ = Describe("A join that is interrupted", func() {
 			Expect(join.Connect(ctx, by.cluster("a", one), by.cluster("b", other), join.Options{})).To(Succeed(), "after %d writes", n)
 			secret := peerSecret(ctx, "b", one)
 			Expect(secret.Data).To(HaveKey(join.KubeconfigKey))
-			Expect(connectTo(credential(ctx, "b", one)).List(ctx, &v1alpha1.ExportRecordList{}, client.InNamespace(model.ExchangeNamespace(one)))).To(Succeed(), "after %d writes", n)
-			Expect(connectTo(credential(ctx, "a", other)).List(ctx, &v1alpha1.ExportRecordList{}, client.InNamespace(model.ScopedExchangeNamespace(other, one)))).To(Succeed(), "after %d writes", n)
+			Eventually(reading(ctx, "b", one)).WithTimeout(cachedFor).Should(Succeed(), "after %d writes", n)
+			Eventually(func() error {
+				return connectTo(credential(ctx, "a", other)).List(ctx, &v1alpha1.ExportRecordList{}, client.InNamespace(model.ScopedExchangeNamespace(other, one)))
+			}).WithTimeout(cachedFor).Should(Succeed(), "after %d writes", n)
 		}
 	})
 
@@ -82,7 +93,7 @@ var _ = Describe("A join that is interrupted", func() {
 			by.left.Store(1000)
 			Expect(join.Connect(ctx, by.cluster("a", "turn-a"), by.cluster("b", "turn-b"), join.Options{})).To(Succeed(), "after %d writes", n)
 			for _, pair := range [][2]model.ClusterID{{"a", "turn-b"}, {"b", "turn-a"}} {
-				Expect(connectTo(credential(ctx, pair[0], pair[1])).List(ctx, &v1alpha1.ExportRecordList{}, client.InNamespace(model.ExchangeNamespace(pair[1])))).To(Succeed(), "after %d writes", n)
+				Eventually(reading(ctx, pair[0], pair[1])).WithTimeout(cachedFor).Should(Succeed(), "after %d writes", n)
 			}
 		}
 	})
@@ -93,7 +104,7 @@ var _ = Describe("A join that is interrupted", func() {
 		Expect(join.Connect(ctx, a, b, join.Options{})).To(Succeed())
 		old := connectTo(credential(ctx, "b", "old-a"))
 		Expect(join.Connect(ctx, a, b, join.Options{Rotate: true})).To(Succeed())
-		Expect(connectTo(credential(ctx, "b", "old-a")).List(ctx, &v1alpha1.ExportRecordList{}, client.InNamespace("comity-old-a"))).To(Succeed())
+		Eventually(reading(ctx, "b", "old-a")).WithTimeout(cachedFor).Should(Succeed())
 		Eventually(func() error {
 			return old.List(ctx, &v1alpha1.ExportRecordList{}, client.InNamespace("comity-old-a"))
 		}).WithTimeout(cachedFor).Should(BeUnauthorized())

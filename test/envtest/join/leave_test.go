@@ -6,6 +6,7 @@ package join
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -14,8 +15,10 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -84,6 +87,76 @@ var _ = Describe("kubectl comity leave", func() {
 		Expect(exists(ctx, "a", &corev1.ServiceAccount{}, namespace, "peer-leave-c")).To(BeFalse())
 		Expect(exists(ctx, "a", &corev1.Namespace{}, "", "comity-leave-a")).To(BeTrue())
 		Expect(exists(ctx, "a", &corev1.Secret{}, namespace, "peer-leave-b")).To(BeTrue())
+	})
+
+	It("marks the Secrets before it deletes them, and states the removal of a peer whose Secret is gone already", func(ctx SpecContext) {
+		joined(ctx, "marked", "marker")
+		deleted := func() func() map[string]string {
+			admin, err := client.NewWithWatch(clusters["a"], client.Options{})
+			Expect(err).NotTo(HaveOccurred())
+			watching, err := admin.Watch(ctx, &corev1.SecretList{}, client.InNamespace(namespace), client.MatchingLabels{model.LabelClusterID: "marker"})
+			Expect(err).NotTo(HaveOccurred())
+			DeferCleanup(watching.Stop)
+			return func() map[string]string {
+				for event := range watching.ResultChan() {
+					if secret, ok := event.Object.(*corev1.Secret); ok && event.Type == watch.Deleted {
+						return secret.Annotations
+					}
+				}
+				return nil
+			}
+		}
+		seen := deleted()
+		_, _, err := p.run(ctx, "leave", "--id", "marker", "a", "--wait=false")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(seen()).To(HaveKeyWithValue(model.AnnotationLeaving, "true"))
+
+		By("repeating it, which does nothing")
+		out, _, err := p.run(ctx, "leave", "--id", "marker", "a", "--wait=false")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(out).To(ContainSubstring("nothing to do"))
+
+		By("leaving although the Secret is gone, while something is still imported")
+		left := &discoveryv1.EndpointSlice{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "left", Labels: map[string]string{
+				model.LabelSourceCluster: "marker", discoveryv1.LabelManagedBy: model.ManagedBy,
+			}},
+			AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{},
+		}
+		Expect(admin("a").Create(ctx, left)).To(Succeed())
+		DeferCleanup(func(ctx SpecContext) { Expect(admin("a").Delete(ctx, left)).To(Succeed()) })
+		seen = deleted()
+		_, _, err = p.run(ctx, "leave", "--id", "marker", "a", "--wait=false")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(seen()).To(HaveKeyWithValue(model.AnnotationLeaving, "true"))
+	})
+
+	It("leaves nothing of the peer behind", func(ctx SpecContext) {
+		joined(ctx, "rest-a", "rest-b")
+		_, _, err := p.run(ctx, "leave", "a", "b", "--wait=false")
+		Expect(err).NotTo(HaveOccurred())
+		for at, pair := range map[model.ClusterID][2]string{"a": {"rest-a", "rest-b"}, "b": {"rest-b", "rest-a"}} {
+			for _, kind := range []client.ObjectList{&corev1.SecretList{}, &corev1.ServiceAccountList{}, &rbacv1.RoleList{}, &rbacv1.RoleBindingList{}} {
+				Expect(admin(at).List(ctx, kind)).To(Succeed())
+				items, err := meta.ExtractList(kind)
+				Expect(err).NotTo(HaveOccurred())
+				for _, item := range items {
+					object, err := meta.Accessor(item)
+					Expect(err).NotTo(HaveOccurred())
+					// Nothing empties namespaces here; what is in a deleted one goes with it.
+					if object.GetNamespace() == namespace {
+						Expect(object.GetName()).NotTo(ContainSubstring(pair[1]), "%T of %s", item, at)
+					}
+				}
+			}
+			var namespaces corev1.NamespaceList
+			Expect(admin(at).List(ctx, &namespaces)).To(Succeed())
+			for _, ns := range namespaces.Items {
+				if strings.HasPrefix(ns.Name, "comity-"+pair[0]) {
+					Expect(ns.DeletionTimestamp).NotTo(BeNil(), ns.Name)
+				}
+			}
+		}
 	})
 
 	It("works when the leaving cluster is lost", func(ctx SpecContext) {

@@ -73,7 +73,7 @@ var _ = Describe("kubectl comity join refuses, with one message and nothing writ
 		refused(ctx, append(joining("a", "b"), "--id", "b=x"), `--id b=x: the agent in context "b" says that its cluster is b`)
 		refused(ctx, append(joining("a", "b"), "--server", "x=https://x"), "--server x=https://x: no given cluster has the id x; expected one of: a, b")
 		refused(ctx, append(joining("a", "b"), "--pod-cidrs", "b:10.0.0.0/8"), `--pod-cidrs "b:10.0.0.0/8": expected KEY=VALUE, such as a=10.1.0.0/16`)
-		refused(ctx, append(joining("a", "b"), "--pod-cidrs", "b=10.0.0.1/8"), `"10.0.0.1/8" is no address range`)
+		refused(ctx, append(joining("a", "b"), "--pod-cidrs", "b=10.0.0.1/8"), `"10.0.0.1/8" is not an address range`)
 	})
 
 	It("two agents with one id", func(ctx SpecContext) {

@@ -157,6 +157,25 @@ var _ = Describe("status", func() {
 		create(peerSecret(namespace, "b", time.Now().Add(time.Hour)))
 		Expect(read("").Clusters[0].Peers[0].State).To(Equal(status.NotUsed))
 	})
+	It("names a peer whose Secret lost its label, and one whose Secret is missing", func() {
+		namespace := newNamespace()
+		install(namespace, true)
+		secret := peerSecret(namespace, "b", time.Now().Add(time.Hour))
+		delete(secret.Labels, model.LabelClusterID)
+		warning := func(name, kind, about, reason, message string) *corev1.Event {
+			return &corev1.Event{
+				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, InvolvedObject: corev1.ObjectReference{Kind: kind, Namespace: namespace, Name: about},
+				Type: corev1.EventTypeWarning, Reason: reason, Message: message, FirstTimestamp: metav1.Now(), LastTimestamp: metav1.Now(),
+			}
+		}
+		create(secret, warning("refused", "Secret", secret.Name, "InvalidClusterID", "the label is missing"),
+			warning("missing", "Namespace", namespace, "PeerSecretMissing", "Secret x/peer-c, through which cluster c is read, is missing"))
+		report := read("comity_peer_synced{peer=\"b\"} 0\ncomity_peer_synced{peer=\"c\"} 0\n")
+		Expect(report.Problems).To(ConsistOf(
+			status.Problem{Context: "a", Object: "peer b", Message: "NotUsed: the label is missing"},
+			status.Problem{Context: "a", Object: "peer c", Message: "NotUsed: Secret x/peer-c, through which cluster c is read, is missing"},
+		))
+	})
 	It("shows the conditions of exports, and the bad ones as problems", func() {
 		namespace := newNamespace()
 		install(namespace, true)

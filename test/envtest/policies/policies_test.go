@@ -150,7 +150,7 @@ var _ = Describe("ExportPolicies", func() {
 		create(ctx, policy("fine", "no"), broken)
 		Eventually(compiled(ctx, "broken")).Within(timeout).Should(Equal("False/CompileError"))
 		object, condition := stored(ctx, "broken")
-		Expect(condition.Message).To(Equal("broken.rego:3:32: undefined ref: input.srevice.spec.type\nIt is not in use."))
+		Expect(condition.Message).To(Equal("broken.rego:3:32: undefined ref: input.srevice.spec.type\nIt is not in use. Exports that it matches are not evaluated: requests are refused, what is published stays, and nothing new is published."))
 		Expect(object.Status.Digest).To(BeEmpty())
 		Eventually(compiled(ctx, "fine")).Within(timeout).Should(Equal("True/Compiled"))
 		Expect(leader.answer()).To(ConsistOf("fine no"))
@@ -162,33 +162,102 @@ var _ = Describe("ExportPolicies", func() {
 		Eventually(events(ctx, "broken")).Within(timeout).Should(ConsistOf("Warning CompileError", "Normal Compiled"))
 	})
 
-	It("that are broken by an edit keep their last good version", func(ctx context.Context) {
+	It("with stage Import that do not compile say what that means for imports, and block no export", func(ctx SpecContext) {
 		leader := start()
+		leader.elect()
+		broken := policy("inbound", "no")
+		broken.Spec.Stage = v1alpha1.StageImport
+		broken.Spec.Rego = "package comity.policies.inbound\n\ndeny contains {\"msg\": \"no\"} if input.object.metadata.name == \"db\"\n"
+		create(ctx, broken)
+		Eventually(compiled(ctx, "inbound")).Within(timeout).Should(Equal("False/CompileError"))
+		_, condition := stored(ctx, "inbound")
+		Expect(condition.Message).To(Equal("inbound.rego:3:32: undefined ref: input.object.metadata.name; a policy with stage Import can read input.apiVersion, input.cluster, " +
+			"input.export, input.namespace, input.source; input.object is for policies with stage Export\n" +
+			"It is not in use. Imports that it matches are not evaluated: what is imported stays, and nothing new is imported."))
+		Expect(leader.answer()).To(BeEmpty())
+		verdict := leader.engine.EvaluateImport(ctx, decision.ImportInput{Source: decision.ImportSource{Cluster: "b"}})
+		Expect(verdict.Outcome).To(Equal(decision.NotEvaluated))
+		Expect(verdict.Failed).To(ConsistOf("inbound"))
+	})
+
+	It("FAULT 34: that are broken by an edit leave their exports not evaluated, on every replica alike", func(ctx context.Context) {
+		leader, follower := start(), start()
 		leader.elect()
 		create(ctx, policy("edited", "v1"))
 		Eventually(compiled(ctx, "edited")).Within(timeout).Should(Equal("True/Compiled"))
-		good, _ := stored(ctx, "edited")
+		Eventually(follower.answer).Within(timeout).Should(ConsistOf("edited v1"))
 
 		edit(ctx, "edited", "package comity.policies.edited\n\nthis is no rego\n")
 		Eventually(compiled(ctx, "edited")).Within(timeout).Should(Equal("False/CompileError"))
 		object, condition := stored(ctx, "edited")
 		Expect(condition.Message).To(HavePrefix("edited.rego:3:1: "))
-		Expect(condition.Message).To(HaveSuffix("\nIts last version that compiled stays in use."))
-		Expect(object.Status.Digest).To(Equal(good.Status.Digest))
-		Expect(leader.answer()).To(ConsistOf("edited v1"))
+		Expect(condition.Message).To(HaveSuffix("\nIt is not in use. Exports that it matches are not evaluated: requests are refused, what is published stays, and nothing new is published."))
+		Expect(object.Status.Digest).To(BeEmpty())
+		restarted := start()
+		for _, r := range []*replica{leader, follower, restarted} {
+			Eventually(r.answer).Within(timeout).Should(ConsistOf(HavePrefix("NotEvaluated: policy edited cannot be used as it is stored (edited.rego:3:1: ")))
+		}
+		Expect(restarted.engine.Digest()).To(And(Equal(leader.engine.Digest()), Equal(follower.engine.Digest())))
+
+		By("deleting all policies")
+		Expect(direct.Delete(ctx, policy("edited", ""))).To(Succeed())
+		for _, r := range []*replica{leader, follower, restarted} {
+			Eventually(r.answer).Within(timeout).Should(BeEmpty())
+		}
 	})
 
-	It("of one package are told apart by age", func(ctx context.Context) {
+	It("that fail when they are evaluated say so, whichever replica evaluated them", func(ctx context.Context) {
+		leader, follower := start(), start()
+		leader.elect()
+		faulty := policy("faulty", "no")
+		faulty.Spec.Rego = "package comity.policies.faulty\n\ndeny contains {\"msg\": \"no\"} if to_number(input.object.metadata.name) > 1\n"
+		create(ctx, faulty, policy("fine", "no"))
+		for _, r := range []*replica{leader, follower} {
+			Eventually(r.answer).Within(timeout).Should(ConsistOf(HavePrefix("NotEvaluated: policy faulty: faulty.rego:3:")))
+		}
+		failures := func() v1alpha1.Failures {
+			object, _ := stored(ctx, "faulty")
+			if object.Status.Failures == nil {
+				return v1alpha1.Failures{}
+			}
+			return *object.Status.Failures
+		}
+		Eventually(func() int64 { return failures().Count }).Within(timeout).Should(BeNumerically(">=", 2))
+		before := failures().Count
+		for _, r := range []*replica{leader, follower, follower} {
+			r.answer()
+		}
+		Eventually(func() int64 { return failures().Count }).Within(timeout).Should(Equal(before + 3))
+		Expect(failures().LastObject).To(Equal("ServiceExport shop/db"))
+		Expect(failures().LastOperation).To(Equal("CREATE"))
+		object, _ := stored(ctx, "faulty")
+		condition := meta.FindStatusCondition(object.Status.Conditions, v1alpha1.ConditionEvaluated)
+		Expect(condition).NotTo(BeNil())
+		Expect(condition.Reason).To(Equal("EvaluationFailed"))
+		Expect(condition.Message).To(HavePrefix(fmt.Sprintf("failed evaluations: %d; the last for ServiceExport shop/db (CREATE): faulty.rego:3:", before+3)))
+		Eventually(events(ctx, "faulty")).Within(timeout).Should(ConsistOf("Normal Compiled", "Warning EvaluationFailed"))
+		fine, _ := stored(ctx, "fine")
+		Expect(fine.Status.Failures).To(BeNil())
+
+		By("mending it")
+		edit(ctx, "faulty", module("faulty", "mended"))
+		Eventually(failures).Within(timeout).Should(BeZero())
+		object, _ = stored(ctx, "faulty")
+		Expect(meta.FindStatusCondition(object.Status.Conditions, v1alpha1.ConditionEvaluated)).To(BeNil())
+		Eventually(compiled(ctx, "faulty")).Within(timeout).Should(Equal("True/Compiled"))
+	})
+
+	It("of one package: the older is used, of two of one second the first by name", func(ctx context.Context) {
 		leader := start()
 		leader.elect()
-		older, younger := policy("older", "no"), policy("a-younger", "no")
+		older, younger := policy("older", "no"), policy("younger", "no")
 		younger.Spec.Rego = older.Spec.Rego
 		create(ctx, older)
 		Eventually(compiled(ctx, "older")).Within(timeout).Should(Equal("True/Compiled"))
 		create(ctx, younger)
-		Eventually(compiled(ctx, "a-younger")).Within(timeout).Should(Equal("False/CompileError"))
-		_, condition := stored(ctx, "a-younger")
-		Expect(condition.Message).To(ContainSubstring("a-younger.rego:1:1: package comity.policies.older is that of policy older already"))
+		Eventually(compiled(ctx, "younger")).Within(timeout).Should(Equal("False/CompileError"))
+		_, condition := stored(ctx, "younger")
+		Expect(condition.Message).To(ContainSubstring("younger.rego:1:1: package comity.policies.older is that of policy older already"))
 		Expect(leader.answer()).To(ConsistOf("older no"))
 	})
 
@@ -214,25 +283,17 @@ var _ = Describe("ExportPolicies", func() {
 	It("that come with Comity compile as they are in config/policies", func(ctx context.Context) {
 		leader := start()
 		leader.elect()
-		paths, err := filepath.Glob("../../../config/policies/*.yaml")
-		Expect(err).NotTo(HaveOccurred())
-		names := []string{}
-		for _, path := range paths {
-			if strings.HasSuffix(path, "kustomization.yaml") {
-				continue
-			}
-			text, err := os.ReadFile(path)
-			Expect(err).NotTo(HaveOccurred())
-			object := &v1alpha1.ExportPolicy{}
-			Expect(yaml.UnmarshalStrict(text, object)).To(Succeed())
-			create(ctx, object)
-			names = append(names, object.Name)
-		}
-		Expect(names).To(ConsistOf("export-scope", "namespace-sameness", "no-external-name"))
-		for _, name := range names {
-			Eventually(compiled(ctx, name)).Within(timeout).Should(Equal("True/Compiled"), name)
-		}
+		Expect(apply(ctx, "../../../config/policies/*.yaml")).To(ConsistOf("export-scope", "namespace-sameness", "no-external-name"))
 		Expect(leader.answer()).To(BeEmpty())
+	})
+
+	It("that are there to be copied compile as they are in config/policies/library", func(ctx context.Context) {
+		leader := start()
+		leader.elect()
+		Expect(apply(ctx, "../../../config/policies/library/*.yaml")).To(ConsistOf("accepted-sources", "exported-labels", "namespace-opt-in",
+			"owner-required", "protected-ports", "region-residency", "service-kinds"))
+		Expect(leader.answer()).To(ConsistOf(
+			HavePrefix("namespace-opt-in namespace shop may not export"), HavePrefix("owner-required the export names no owner")))
 	})
 
 	It("are checked for the webhook as they would be loaded", func(ctx context.Context) {
@@ -248,3 +309,25 @@ var _ = Describe("ExportPolicies", func() {
 		Expect(leader.answer()).To(ConsistOf("first no"))
 	})
 })
+
+// apply creates the policies in files and waits until they are in use. It gives their names.
+func apply(ctx context.Context, pattern string) (names []string) {
+	GinkgoHelper()
+	paths, err := filepath.Glob(pattern)
+	Expect(err).NotTo(HaveOccurred())
+	for _, path := range paths {
+		if strings.HasSuffix(path, "kustomization.yaml") {
+			continue
+		}
+		text, err := os.ReadFile(path)
+		Expect(err).NotTo(HaveOccurred())
+		object := &v1alpha1.ExportPolicy{}
+		Expect(yaml.UnmarshalStrict(text, object)).To(Succeed())
+		create(ctx, object)
+		names = append(names, object.Name)
+	}
+	for _, name := range names {
+		Eventually(compiled(ctx, name)).Within(timeout).Should(Equal("True/Compiled"), name)
+	}
+	return names
+}

@@ -51,8 +51,8 @@ type replica struct {
 	stop func()
 }
 
-// start runs a replica that does not lead.
-func start() *replica {
+// start runs a replica that does not lead, with options that change what is usual here.
+func start(change ...func(ctrl.Manager, *replica, *controller.Options)) *replica {
 	GinkgoHelper()
 	r := &replica{}
 	var err error
@@ -70,9 +70,11 @@ func start() *replica {
 	Expect(err).NotTo(HaveOccurred())
 	elected := make(chan struct{})
 	r.elect = func() { close(elected) }
-	Expect(controller.SetupWithManager(mgr, controller.Options{
-		Engine: r.engine, Changed: func() { r.changes.Add(1) }, Elected: elected,
-	})).To(Succeed())
+	options := controller.Options{Engine: r.engine, Changed: func() { r.changes.Add(1) }, Elected: elected}
+	for _, c := range change {
+		c(mgr, r, &options)
+	}
+	Expect(controller.SetupWithManager(mgr, options)).To(Succeed())
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(ctx) }()

@@ -137,7 +137,7 @@ var _ = Describe("Available", func() {
 			"b (since 2026-11-21T11:02:11Z, last confirmed 2026-11-21T10:02:11Z) is Lost; "+
 			"its endpoints stay in use as long as they answer; bring the cluster back or remove it")
 		expectMessage(read, "DeletionHeld", "True/DeletionHeld: "+
-			"what b exported is kept since 2026-11-21T10:02:11Z, until 2026-11-21T10:12:11Z at the latest: 60 of 100 exports vanished")
+			"an export of cluster b is missing, and what was imported from it is kept (since 2026-11-21T10:02:11Z, until 2026-11-21T10:12:11Z at the latest): 60 of 100 exports vanished")
 
 		By("the end of both")
 		world.pass(time.Minute)

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -29,6 +30,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/policies/engine"
 	"github.com/comity-mcs/comity/sync/compactslice"
 	"github.com/comity-mcs/comity/sync/controllers"
 	"github.com/comity-mcs/comity/sync/members"
@@ -42,6 +44,7 @@ type agent struct {
 	running  *controllers.Controllers
 	admitter *admitter
 	writer   *writer
+	engine   *engine.Engine // of the import policies
 	policies *notify.Notifier
 	end      func()
 }
@@ -68,6 +71,9 @@ func (c *cluster) startWith(w *writer) {
 	Expect(err).NotTo(HaveOccurred())
 	w.Client = mgr.GetClient()
 	a := &agent{admitter: &c.admitter, writer: w, policies: &notify.Notifier{}}
+	a.engine, err = engine.New(engine.Options{})
+	Expect(err).NotTo(HaveOccurred())
+	a.engine.Load(c.imports)
 	a.peers = members.New(members.Options{
 		Self: c.id, ClusterSet: "prod", Namespace: "comity-system", Registry: registry,
 		// Specs end many exports at once, and what is held of one would be in the
@@ -79,7 +85,10 @@ func (c *cluster) startWith(w *writer) {
 	Expect(a.peers.SetupWithManager(mgr)).To(Succeed())
 	a.running, err = controllers.SetupWithManager(mgr, controllers.Options{
 		Self: c.id, ClusterUID: c.uid(), ClusterSet: "prod", Namespace: "comity-system", Version: "test",
-		Peers: a.peers, Admitter: a.admitter, PoliciesChanged: a.policies, Registry: registry, Writer: w,
+		Peers: a.peers, Admitter: a.admitter, ImportAdmitter: controllers.NewImportPolicyCache(controllers.ImportPolicyCacheOptions{
+			Evaluate: a.engine.EvaluateImport, Active: a.engine.HasImportPolicies, Policies: a.engine.Digest,
+		}),
+		PoliciesChanged: a.policies, Registry: registry, Writer: w, Clock: clockAhead{ahead: c.ahead},
 	})
 	Expect(err).NotTo(HaveOccurred())
 
@@ -100,6 +109,14 @@ func (c *cluster) stop() {
 		c.agent = nil
 	}
 }
+
+// clockAhead is a clock that is ahead.
+type clockAhead struct {
+	clock.RealClock
+	ahead time.Duration
+}
+
+func (c clockAhead) Now() time.Time { return c.RealClock.Now().Add(c.ahead) }
 
 // uid is that of the kube-system Namespace.
 func (c *cluster) uid() types.UID {

@@ -12,6 +12,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/decision"
@@ -81,7 +82,7 @@ var _ = Describe("an exported Service", func() {
 		for _, c := range []*cluster{a, b} {
 			Eventually(func() []string { return c.ownedIn(ns) }).Should(BeEmpty())
 		}
-		Eventually(func() []string { return a.records(ns, "web") }).Should(BeEmpty())
+		Eventually(func() []string { return a.records(ns, "web") }).Should(Equal([]string{"withdrawal in comity-a"}))
 	})
 
 	It("is headless where the Service is", func() {
@@ -135,7 +136,7 @@ var _ = Describe("an exported Service", func() {
 		By("spoiling the scope: it must not be taken for a wider one")
 		exported.Annotations = map[string]string{model.AnnotationExportTo: "b,,c"}
 		Expect(a.client.Update(ctx(), exported)).To(Succeed())
-		Eventually(func() []string { return a.records(ns, "web") }).Should(BeEmpty())
+		Eventually(func() []string { return a.records(ns, "web") }).Should(Equal([]string{"withdrawal in comity-a"}))
 		// What was done is told a moment after it was done.
 		Eventually(func(g Gomega) {
 			seen, _ := a.agent.running.Observe(types.NamespacedName{Namespace: ns, Name: "web"})
@@ -166,13 +167,22 @@ var _ = Describe("an exported Service", func() {
 			seen, _ := a.agent.running.Observe(key)
 			return seen.Publication
 		}).Should(Equal(model.PublicationWithheld))
+		Expect(a.records(ns, "web")).To(Equal([]string{"withdrawal in comity-a"}))
 	})
 
-	It("is imported once its namespace is made", func() {
+	// There is no webhook here that would have compared them.
+	It("is imported once its namespace is made and is the same (FAULT 35)", func() {
 		ns := newNamespace("a")
 		clusters["a"].create(service(ns, "web"), endpoints(ns, "web", "web-x1", "10.1.0.1"), export(ns, "web"))
 		Eventually(func() []string { return clusters["a"].records(ns, "web") }).ShouldNot(BeEmpty())
 		clusters["b"].create(namespaced(ns, map[string]string{model.LabelIdentity: "team", "secret": "x"}))
+		Eventually(func() []model.Problem {
+			seen, _ := clusters["b"].agent.running.Observe(types.NamespacedName{Namespace: ns, Name: "web"})
+			return seen.Problems
+		}).Should(ContainElement(HaveField("Reason", model.ReasonNamespaceMismatch)))
+		Consistently(func() []string { return clusters["b"].ownedIn(ns) }).Should(BeEmpty())
+		patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"`+model.LabelIdentity+`":"team"}}}`))
+		Expect(clusters["a"].client.Patch(ctx(), namespaced(ns, nil), patch)).To(Succeed())
 		Eventually(clusters["b"].backends(ns, "web")).Should(Equal([]string{"a/10.1.0.1"}))
 		Eventually(func() *exchangev1alpha1.NamespaceRecord {
 			return read[exchangev1alpha1.NamespaceRecord](clusters["b"], "comity-b", ns)

@@ -182,14 +182,19 @@ func (c *cluster) ownedIn(namespace string) []string {
 	return slices.Sorted(maps.Keys(out))
 }
 
-// records names the exchange namespaces in which an export stands, by record and by slice.
+// records names the exchange namespaces in which an export is published, by record and
+// by slice, and those that state its withdrawal.
 func (c *cluster) records(namespace, name string) []string {
 	GinkgoHelper()
 	out := []string{}
 	var records exchangev1alpha1.ExportRecordList
 	Expect(c.client.List(ctx(), &records)).To(Succeed())
 	for _, r := range records.Items {
-		if r.Name == model.RecordName(namespace, name) {
+		switch {
+		case r.Name != model.RecordName(namespace, name):
+		case r.Spec.Withdrawn:
+			out = append(out, "withdrawal in "+r.Namespace)
+		default:
 			out = append(out, "record in "+r.Namespace)
 		}
 	}

@@ -75,14 +75,14 @@ var _ = Describe("a peer Secret", func() {
 		Entry("a server of another cluster", "d", func() []byte { return kubeconfig(clusters["a"]) }, members.ReasonMemberUnverified, "MemberRecord comity-d/d"),
 	)
 
-	It("of another clusterset is no member, and that is told", func() {
+	It("of another clusterset is not read, and that is reported", func() {
 		c := clusters["c"]
 		other := peerSecret("other-set", "e", kubeconfig(clusters["a"]))
 		other.Labels[model.LabelClusterSet] = "staging"
 		c.create(other)
 		DeferCleanup(func() { c.delete(other) })
 		Eventually(c.eventsOn("other-set")).Should(ContainElement(HavePrefix(members.ReasonWrongClusterSet)))
-		Expect(c.agent.peers.Members()).NotTo(ContainElement(HaveField("ID", model.ClusterID("e"))))
+		Expect(c.agent.peers.Members()).To(ContainElement(And(HaveField("ID", model.ClusterID("e")), HaveField("Synced", false))))
 	})
 
 	It("that is rotated badly leaves the old connection in place", func() {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/comity-mcs/comity/policies/engine"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/envtest/suite"
 )
@@ -39,7 +40,11 @@ type cluster struct {
 	agent  *agent
 	// admitter outlives the agent, as ExportPolicies do.
 	admitter admitter
-	proxy    *proxy // through which the peers reach it
+	// imports are the import policies, which outlive it as well.
+	imports []engine.Policy
+	proxy   *proxy // through which the peers reach it
+	// ahead is by how much the clock of the next agent is ahead.
+	ahead time.Duration
 }
 
 var clusters = map[model.ClusterID]*cluster{}

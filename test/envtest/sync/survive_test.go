@@ -107,7 +107,7 @@ var _ = Describe("an agent", Serial, func() {
 
 		By("withdrawing the export meanwhile: it goes when a was read, not before")
 		a.delete(exported)
-		Eventually(func() []string { return a.records(ns, "web") }).Should(BeEmpty())
+		Eventually(func() []string { return a.records(ns, "web") }).Should(Equal([]string{"withdrawal in comity-a"}))
 		Expect(b.backends(ns, "web")()).To(Equal([]string{"a/10.1.0.1"}))
 		a.proxy.mend()
 		Eventually(b.backends(ns, "web"), 2*soon).Should(BeEmpty())
@@ -115,7 +115,7 @@ var _ = Describe("an agent", Serial, func() {
 		b.awaitPeers()
 	})
 
-	It("makes up for what happened while it was down", func() {
+	It("makes up for what happened while it was down, and states it", func() {
 		ns := newNamespace("a", "b")
 		a, b := clusters["a"], clusters["b"]
 		gone, stays := export(ns, "gone"), export(ns, "stays")
@@ -129,7 +129,7 @@ var _ = Describe("an agent", Serial, func() {
 		b.delete(read[corev1.Service](b, ns, model.DerivedName("stays")))
 		a.start()
 		b.start()
-		Eventually(func() []string { return a.records(ns, "gone") }).Should(BeEmpty())
+		Eventually(func() []string { return a.records(ns, "gone") }).Should(Equal([]string{"withdrawal in comity-a"}))
 		for _, c := range []*cluster{a, b} {
 			c.awaitPeers()
 			Eventually(c.backends(ns, "gone")).Should(BeEmpty())
@@ -235,7 +235,7 @@ func killedAt(at int64, reaches bool) {
 	for _, c := range []*cluster{a, b} {
 		Eventually(func() []string { return c.ownedIn(ns) }).Should(BeEmpty(), "left over in %s", c.id)
 	}
-	Eventually(func() []string { return a.records(ns, "web") }).Should(BeEmpty())
+	Eventually(func() []string { return a.records(ns, "web") }).Should(Equal([]string{"withdrawal in comity-a"}))
 }
 
 // revive starts the agents anew once they were killed, or had nothing left to do.

@@ -75,7 +75,7 @@ var _ = Describe("A ServiceExport", func() {
 		err := k8s.Create(ctx, export("v1beta1", newNamespace(ctx, nil), "web"))
 		Expect(apierrors.IsServiceUnavailable(err)).To(BeTrue(), "%v", err)
 		Expect(err).To(MatchError(And(
-			ContainSubstring("no policy could be asked: no policies are loaded yet."), ContainSubstring("Try again in a few seconds"))))
+			ContainSubstring("the policies could not be evaluated: no policies are loaded yet."), ContainSubstring("try again in a few seconds"))))
 	})
 
 	It("that a later policy forbids can be given finalizers, lose them and be deleted, but not changed", func(ctx SpecContext) {

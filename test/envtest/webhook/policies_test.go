@@ -5,11 +5,12 @@ package webhook_test
 
 import (
 	"context"
+	"slices"
 	"sync"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	"sigs.k8s.io/yaml"
 
 	"github.com/comity-mcs/comity/policies"
 	"github.com/comity-mcs/comity/policies/decision"
@@ -20,6 +21,7 @@ import (
 // test overrules it.
 type bench struct {
 	engine   *engine.Engine
+	baseline []engine.Policy
 	mu       sync.Mutex
 	overrule *decision.Verdict
 }
@@ -32,14 +34,21 @@ func newBench() *bench {
 	Expect(err).NotTo(HaveOccurred())
 	var list []engine.Policy
 	for _, baseline := range baselines {
-		params, err := yaml.YAMLToJSON([]byte(baseline.Params))
-		Expect(err).NotTo(HaveOccurred())
-		list = append(list, engine.Policy{Name: baseline.Name, Module: baseline.Module, Params: params})
+		list = append(list, engine.FromObject(&baseline.Policy, time.Now()))
 	}
 	for _, result := range e.Load(list) {
 		Expect(result.Err).NotTo(HaveOccurred())
 	}
-	return &bench{engine: e}
+	return &bench{engine: e, baseline: list}
+}
+
+// Load adds policies to the baseline until the end of the test.
+func (b *bench) Load(more ...engine.Policy) {
+	GinkgoHelper()
+	for _, result := range b.engine.Load(slices.Concat(b.baseline, more)) {
+		Expect(result.Err).NotTo(HaveOccurred())
+	}
+	DeferCleanup(func() { b.engine.Load(b.baseline) })
 }
 
 // Overrule gives every request this verdict until the end of the test.

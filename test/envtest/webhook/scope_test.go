@@ -189,6 +189,6 @@ var _ = Describe("The scope of an export", func() {
 		warnings.Take()
 		Expect(k8s.Create(ctx, scoped("v1beta1", absentNamespace, "web", "cluster-2,cluster-3"))).To(Succeed())
 		Expect(warnings.Take()).To(ConsistOf(And(
-			HavePrefix("[namespace-sameness] "), ContainSubstring("cluster cluster-3 has no namespace "+absentNamespace))))
+			HavePrefix("[namespace-sameness] "), ContainSubstring("cluster cluster-3 publishes no namespace "+absentNamespace))))
 	})
 })

@@ -11,6 +11,7 @@ package webhook_test
 
 import (
 	"context"
+	"crypto/tls"
 	"path/filepath"
 	"testing"
 	"time"
@@ -22,16 +23,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/controller"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/envtest/suite"
 	"github.com/comity-mcs/comity/webhook"
+	"github.com/comity-mcs/comity/webhook/conflict"
 	"github.com/comity-mcs/comity/webhook/facts"
 )
 
@@ -65,7 +71,17 @@ var (
 	k8s      client.Client
 	warnings = &recorder{}
 	judges   *bench
+	// serving reads the facts for the webhooks.
+	serving facts.Reader
+	others  = &exporters{}
 )
+
+// labelPublished, on an export, stands for a record of it in the exchange.
+const labelPublished = "test.comity.dev/published"
+
+func isPublished(_ context.Context, export *mcsv1beta1.ServiceExport) (bool, error) {
+	return export.Labels[labelPublished] != "", nil
+}
 
 func TestWebhook(t *testing.T) {
 	suite.Run(t, "webhook", suite.Waits{})
@@ -86,27 +102,30 @@ var _ = BeforeSuite(func() {
 	k8s, err = client.New(noted, client.Options{Scheme: scheme})
 	Expect(err).NotTo(HaveOccurred())
 	judges = newBench()
-	serve(cfg, scheme)
+	serving = serve(cfg, scheme, environment.WebhookInstallOptions, nil)
 })
 
-// serve runs the webhooks until the suite ends, and returns once they answer.
-func serve(cfg *rest.Config, scheme *runtime.Scheme) {
-	install := environment.WebhookInstallOptions
+// serve runs the webhooks until the suite or the spec ends, and returns once they
+// answer. Clients need one of the names, if there are any. It returns what reads the
+// facts for them.
+func serve(cfg *rest.Config, scheme *runtime.Scheme, install envtest.WebhookInstallOptions, names []string, tlsOptions ...func(*tls.Config)) facts.Reader {
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
-		Scheme:  scheme,
-		Metrics: metricsserver.Options{BindAddress: "0"},
+		Scheme:     scheme,
+		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
+		Metrics:    metricsserver.Options{BindAddress: "0"},
 		WebhookServer: ctrlwebhook.NewServer(ctrlwebhook.Options{
-			Host: install.LocalServingHost, Port: install.LocalServingPort, CertDir: install.LocalServingCertDir,
+			Host: install.LocalServingHost, Port: install.LocalServingPort, CertDir: install.LocalServingCertDir, TLSOpts: tlsOptions,
 		}),
 	})
 	Expect(err).NotTo(HaveOccurred())
+	reader := facts.Reader{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Cluster: self, Peers: table{}, Published: isPublished}
 	Expect(webhook.Register(mgr, webhook.Options{
-		Reviewer: facts.Reviewer{
-			Reader:    facts.Reader{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Cluster: self, Peers: table{}},
-			Evaluator: judges,
-		},
-		Policies:   controller.Checker{Engine: judges.engine},
-		Registerer: prometheus.NewRegistry(),
+		Reviewer:    facts.Reviewer{Reader: reader, Evaluator: judges},
+		Conflicts:   conflict.Forecaster{Peers: others, Client: mgr.GetClient(), Self: self, Clock: clock.RealClock{}},
+		Policies:    controller.Checker{Engine: judges.engine},
+		Previewer:   controller.NewPreviewer(judges.engine, facts.Stored{Reader: reader}, nil),
+		Registerer:  prometheus.NewRegistry(),
+		ClientNames: names,
 	})).To(Succeed())
 
 	ctx, cancel := context.WithCancel(context.Background())
@@ -118,10 +137,11 @@ func serve(cfg *rest.Config, scheme *runtime.Scheme) {
 	})
 	started := mgr.GetWebhookServer().StartedChecker()
 	Eventually(func() error { return started(nil) }).WithTimeout(30 * time.Second).Should(Succeed())
-	for _, object := range []client.Object{&corev1.Namespace{}, &corev1.Service{}} {
+	for _, object := range []client.Object{&corev1.Namespace{}, &corev1.Service{}, &mcsv1beta1.ServiceImport{}} {
 		_, err := mgr.GetCache().GetInformer(ctx, object)
 		Expect(err).NotTo(HaveOccurred())
 	}
+	return reader
 }
 
 // newNamespace makes a namespace of a name of its own and returns the name.

@@ -13,9 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/status/compute"
 	"github.com/comity-mcs/comity/sync/apply"
 	"github.com/comity-mcs/comity/sync/decide"
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/plan"
 )
@@ -26,8 +28,13 @@ const maxRounds = 4
 // Import brings one import up to date.
 func (p *Process) Import(key types.NamespacedName) error {
 	v := p.importView(key)
-	p.Seen = Seen{Key: key, Local: v.Local, View: v}
+	p.Seen = Seen{Key: key, Local: v.Local, View: v, Records: p.records(key), Import: v.Current.Import}
 	d := sabotage(p.Sabotage.Import, decide.Import(sabotage(p.Sabotage.View, v)))
+	if d.Plan.Desired != nil {
+		for _, c := range d.Plan.Desired.Constituents {
+			p.Seen.Order = append(p.Seen.Order, c.Cluster)
+		}
+	}
 	if !d.Write {
 		if !d.HasNamespace {
 			p.names.Release(key)
@@ -36,12 +43,11 @@ func (p *Process) Import(key types.NamespacedName) error {
 		return nil
 	}
 	planned, err := p.bring(d.Plan)
-	refused := ""
-	if apply.ClassOf(err) == apply.Refused {
-		refused = err.Error()
+	if err == nil || apply.ClassOf(err) == apply.Refused {
+		p.store(key, d.Finding.AfterPlan(key, planned, apply.Refusals(err), nil))
 	}
-	if err == nil || refused != "" {
-		p.store(key, d.Finding.AfterPlan(key, planned, refused, nil))
+	if err == nil {
+		p.takeovers[key] = d
 	}
 	p.remember(key, err)
 	return err
@@ -91,20 +97,57 @@ func (p *Process) bring(in plan.ImportInput) (plan.ImportPlan, error) {
 func (p *Process) importView(key types.NamespacedName) decide.ImportView {
 	v := decide.ImportView{
 		Local: p.localExport(key), Self: p.ID, ComityNamespace: Namespace, Members: p.members(),
+		TakeoverHold: p.TakeoverHold, Now: p.Now(), TakeoverSince: p.takeovers[key].TakeoverSince, FormedWithout: p.takeovers[key].FormedWithout,
 		LocalCluster: model.LocalCluster{Families: []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}},
 		Slices:       map[model.ClusterID][]*discoveryv1.EndpointSlice{}, Unanswered: p.Lost,
 	}
+	v.Current = p.current(key)
+	if decide.NeedsOwnRecords(v) {
+		v.OwnRecords = p.ownRecords(key)
+	}
+	var withdrawals []model.Withdrawal
 	for _, m := range v.Members {
 		peer := p.Peers[m.ID]
 		if e, has := peer.export(key); m.Synced && has {
 			v.Exports = append(v.Exports, e)
 			v.Slices[m.ID] = peer.copies(key)
-		} else if hold, held := peer.guard.Held(key); held {
-			v.Held = append(v.Held, model.Hold{Cluster: m.ID, Since: hold.Since, Until: hold.Until})
+			v.SliceProblems = append(v.SliceProblems, peer.limitProblems()...)
+		}
+		if withdrawal, stated := peer.withdrawal(key, p.Now()); stated {
+			withdrawals = append(withdrawals, withdrawal)
 		}
 	}
-	v.Current = p.current(key)
+	v.Verdicts = p.verdicts()
+	missing := decide.Missing(decide.Standing(v.Current, p.ID), v.Exports, withdrawals, v.Members, v.Refused())
+	missing = sabotage(p.Sabotage.Missing, missing)
+	for _, m := range v.Members {
+		if hold, held := p.Peers[m.ID].hold(key, slices.Contains(missing, m.ID), p.Now()); held {
+			v.Held = append(v.Held, hold)
+		}
+	}
 	return v
+}
+
+// verdicts are those of the import policies.
+func (p *Process) verdicts() map[model.ClusterID]decision.Verdict {
+	out := map[model.ClusterID]decision.Verdict{}
+	for id := range p.Peers {
+		out[id] = decision.Verdict{Outcome: decision.Allowed}
+		if outcome, set := p.Imports[id]; set {
+			out[id] = decision.Verdict{Outcome: outcome}
+		}
+	}
+	return out
+}
+
+func (p *Process) records(key types.NamespacedName) map[model.ClusterID]*exchangev1alpha1.ExportRecord {
+	out := map[model.ClusterID]*exchangev1alpha1.ExportRecord{}
+	for id, peer := range p.Peers {
+		if record := peer.Record(key); record != nil {
+			out[id] = record
+		}
+	}
+	return out
 }
 
 // current reads what exists of an import, whoever made it.
@@ -143,7 +186,7 @@ func (p *Process) Status(key types.NamespacedName) error {
 	if f, has := p.findings[key]; has {
 		in.Observation = &model.Observation{
 			Publication: model.PublicationNone, Import: f.Resolved, Unsynced: f.Unsynced, Conflicts: f.Conflicts,
-			Problems: f.Problems, Sources: f.Sources, Held: f.Held,
+			Problems: f.Problems, Sources: f.Sources, Held: f.Held, Takeover: f.Takeover,
 		}
 	}
 	wanted := compute.Import(in, metav1.NewTime(p.Now().Truncate(1e9)))

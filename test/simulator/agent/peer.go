@@ -17,6 +17,7 @@ import (
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/members/deletionguard"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/remote/budget"
 	"github.com/comity-mcs/comity/test/simulator/apiserver"
 )
 
@@ -28,10 +29,30 @@ var everywhere = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustPa
 // every member may read, element 1 what this cluster alone may.
 type Peer struct {
 	ID              model.ClusterID
-	exports, slices [2]*apiserver.Cache
-	members         *apiserver.Cache
-	namespaces      *apiserver.Cache
+	exports, slices [2]*feed
+	members         *feed
+	namespaces      *feed
 	guard           *deletionguard.Guard
+	// states is true once the peer said that it states its withdrawals. Since is
+	// when each of its exports was first found missing, and confirmed when the
+	// administrator confirmed what was missing by then.
+	states    bool
+	since     map[types.NamespacedName]time.Time
+	confirmed time.Time
+}
+
+// Confirm is what an administrator does with the peer Secret: what is missing since
+// then or before may go.
+func (r *Peer) Confirm(then time.Time) { r.confirmed = then }
+
+// MissingSince is when the last of its exports was found missing.
+func (r *Peer) MissingSince() (last time.Time) {
+	for _, since := range r.since {
+		if since.After(last) {
+			last = since
+		}
+	}
+	return last
 }
 
 // DeletionHold is how long a deletion is held.
@@ -39,10 +60,13 @@ const DeletionHold = 10 * time.Minute
 
 // Connect begins to read a peer; nothing is read before Follow.
 func (p *Process) Connect(id model.ClusterID, server *apiserver.Server) *Peer {
-	shared := model.ExchangeNamespace(id)
-	peer := &Peer{ID: id, guard: deletionguard.New(DeletionHold), members: server.Watch("MemberRecord", shared), namespaces: server.Watch("NamespaceRecord", shared)}
+	shared, limits := model.ExchangeNamespace(id), budget.New(p.Limits)
+	peer := &Peer{
+		ID: id, guard: deletionguard.New(DeletionHold), since: map[types.NamespacedName]time.Time{},
+		members: newFeed(server, limits, "MemberRecord", shared), namespaces: newFeed(server, limits, "NamespaceRecord", shared),
+	}
 	for i, namespace := range []string{shared, model.ScopedExchangeNamespace(id, p.ID)} {
-		peer.exports[i], peer.slices[i] = server.Watch("ExportRecord", namespace), server.Watch("EndpointSlice", namespace)
+		peer.exports[i], peer.slices[i] = newFeed(server, limits, "ExportRecord", namespace), newFeed(server, limits, "EndpointSlice", namespace)
 	}
 	for o := range p.Local["ServiceImport"].Each { // what an earlier process imported from it
 		i, _ := o.(*mcsv1beta1.ServiceImport)
@@ -56,9 +80,9 @@ func (p *Process) Connect(id model.ClusterID, server *apiserver.Server) *Peer {
 
 // Follow reads at most as many changes of each feed of a peer as most gives.
 func (p *Process) Follow(id model.ClusterID, most func() int) {
-	for _, feed := range p.Peers[id].feeds() {
+	for _, f := range p.Peers[id].feeds() {
 		if n := most(); n > 0 {
-			feed.Follow(n)
+			f.Follow(n)
 		}
 	}
 	p.Peers[id].watchDeletions(p.Now())
@@ -70,8 +94,8 @@ func (p *Process) Relist(id model.ClusterID, behind func() int) {
 	if !p.Peers[id].members.Listed() {
 		return
 	}
-	for _, feed := range p.Peers[id].feeds() {
-		feed.Relist(behind())
+	for _, f := range p.Peers[id].feeds() {
+		f.Relist(behind())
 	}
 	p.Peers[id].watchDeletions(p.Now())
 }
@@ -91,8 +115,8 @@ func (r *Peer) watchDeletions(now time.Time) {
 }
 
 // feeds are all that is read of the peer, each at its own pace.
-func (r *Peer) feeds() []*apiserver.Cache {
-	return []*apiserver.Cache{r.members, r.namespaces, r.exports[0], r.exports[1], r.slices[0], r.slices[1]}
+func (r *Peer) feeds() []*feed {
+	return []*feed{r.members, r.namespaces, r.exports[0], r.exports[1], r.slices[0], r.slices[1]}
 }
 
 // Synced is true once everything was read and the peer says that it has
@@ -105,21 +129,67 @@ func (r *Peer) Synced() bool {
 	}
 	record, _ := r.members.Get(model.ExchangeNamespace(r.ID), string(r.ID)).(*exchangev1alpha1.MemberRecord)
 	problem, _ := exchange.Member{ID: r.ID, ClusterSet: ClusterSet}.Problem(record)
+	r.states = r.states || problem == "" && slices.Contains(record.Spec.Features, exchangev1alpha1.FeatureWithdrawals)
 	return problem == ""
 }
 
 // export is what the peer exports as key.
 func (r *Peer) export(key types.NamespacedName) (model.Export, bool) {
-	var records [2]*exchangev1alpha1.ExportRecord
-	for i, namespace := range r.exchanges() {
-		records[i], _ = r.exports[i].Get(namespace, model.RecordName(key.Namespace, key.Name)).(*exchangev1alpha1.ExportRecord)
-	}
-	record := exchange.Newest(records[:]...)
+	record := r.Record(key)
 	if record == nil {
 		return model.Export{}, false
 	}
 	out, err := exchange.FromRecord(r.ID, record)
 	return out, err == nil && out.Key == key
+}
+
+// Record is what this process has read of the peer about key; nil if nothing.
+func (r *Peer) Record(key types.NamespacedName) *exchangev1alpha1.ExportRecord {
+	var records [2]*exchangev1alpha1.ExportRecord
+	for i, namespace := range r.exchanges() {
+		records[i], _ = r.exports[i].Get(namespace, model.RecordName(key.Namespace, key.Name)).(*exchangev1alpha1.ExportRecord)
+	}
+	return exchange.Newest(records[:]...)
+}
+
+// withdrawal is what the peer states of key. Of a peer that states nothing, what is
+// not there and not held by the guard was withdrawn.
+func (r *Peer) withdrawal(key types.NamespacedName, now time.Time) (model.Withdrawal, bool) {
+	record := r.Record(key)
+	if !r.Synced() {
+		return model.Withdrawal{}, false
+	}
+	if record == nil {
+		if r.states {
+			return model.Withdrawal{}, false
+		}
+		r.guard.Absent(key, now)
+		_, held := r.guard.Held(key)
+		return model.Withdrawal{Cluster: r.ID}, !held
+	}
+	withdrawal, stated, err := exchange.FromWithdrawn(r.ID, record)
+	return withdrawal, stated && err == nil
+}
+
+// hold is that of the export of key, which is missing or not; false if there is none.
+func (r *Peer) hold(key types.NamespacedName, missing bool, now time.Time) (model.Hold, bool) {
+	if !r.states {
+		hold, held := r.guard.Held(key)
+		return model.Hold{Cluster: r.ID, Since: hold.Since, Until: hold.Until}, missing && held
+	}
+	if !r.Synced() {
+		return model.Hold{}, false
+	}
+	if !missing {
+		delete(r.since, key)
+		return model.Hold{}, false
+	}
+	since, known := r.since[key]
+	if !known {
+		since = now.UTC().Truncate(time.Second)
+		r.since[key] = since
+	}
+	return model.Hold{Cluster: r.ID, Since: since}, since.After(r.confirmed)
 }
 
 func (r *Peer) exchanges() [2]string {
@@ -147,6 +217,6 @@ func (r *Peer) copies(key types.NamespacedName) []*discoveryv1.EndpointSlice {
 
 func (r *Peer) addKeys(keys map[types.NamespacedName]bool) {
 	for _, cache := range r.exports {
-		addRecords(keys, cache)
+		addRecords(keys, cache.Cache)
 	}
 }

@@ -21,13 +21,16 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/sync/apply"
 	"github.com/comity-mcs/comity/sync/decide"
 	"github.com/comity-mcs/comity/sync/exchange"
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/plan"
+	"github.com/comity-mcs/comity/sync/remote/budget"
 	"github.com/comity-mcs/comity/test/simulator/apiserver"
 )
 
@@ -54,9 +57,19 @@ type Process struct {
 	Peers map[model.ClusterID]*Peer
 	// Policy is the outcome of the policies for every export.
 	Policy decision.Outcome
+	// Imports are the outcomes of the import policies for each peer; Allowed if not set.
+	Imports map[model.ClusterID]decision.Outcome
+	// Excluded are the clusters to which policies forbid every export that they allow.
+	Excluded []string
 	// Lost are the peers that are lost and of which no endpoint answers a probe.
 	Lost []model.ClusterID
-	Now  func() time.Time
+	// TakeoverHold is --takeover-hold: 0 holds no takeover.
+	TakeoverHold time.Duration
+	// Limits are those of what is read of each peer.
+	Limits budget.Limits
+	// Older lets the process be of an earlier version, which states no withdrawals.
+	Older bool
+	Now   func() time.Time
 	// Seen is what the current or the last reconcile read.
 	Seen Seen
 	// Sabotage breaks the process on purpose.
@@ -67,6 +80,8 @@ type Process struct {
 	pass     *decide.FirstPass
 	met      map[types.NamespacedName][]string // slices whose name a create met
 	findings map[types.NamespacedName]decide.ImportFinding
+	// takeovers are the last decisions that were applied.
+	takeovers map[types.NamespacedName]decide.ImportDecision
 }
 
 // Key names an import or an export.
@@ -78,6 +93,12 @@ type Seen struct {
 	Local decide.LocalExport
 	// View is that of an import; empty while an export is published.
 	View decide.ImportView
+	// Records are what was read of the other members about the export, valid or not.
+	Records map[model.ClusterID]*exchangev1alpha1.ExportRecord
+	// Import is the ServiceImport as it was read.
+	Import *mcsv1beta1.ServiceImport
+	// Order is the order of precedence that was decided, the deciding cluster first.
+	Order []model.ClusterID
 	// Taken are the names of derived Services that other imports reserve.
 	Taken []string
 }
@@ -86,6 +107,7 @@ type Seen struct {
 // can show that the simulator notices. Nil hooks change nothing.
 type Sabotage struct {
 	Export    func(*decide.ExportDecision)
+	Missing   func(*[]model.ClusterID)
 	View      func(*decide.ImportView)
 	Import    func(*decide.ImportDecision)
 	PlanInput func(*plan.ImportInput)
@@ -107,6 +129,7 @@ func Start(id model.ClusterID, c *apiserver.Client, now func() time.Time, behind
 		Local: map[string]*apiserver.Cache{}, Peers: map[model.ClusterID]*Peer{},
 		applier: apply.New(c, nil), names: decide.NewNames(), pass: decide.NewFirstPass(),
 		met: map[types.NamespacedName][]string{}, findings: map[types.NamespacedName]decide.ImportFinding{},
+		takeovers: map[types.NamespacedName]decide.ImportDecision{},
 	}
 	for _, kind := range LocalKinds {
 		p.Local[kind] = c.Server.Watch(kind, "")
@@ -129,7 +152,7 @@ func (p *Process) Members() []model.ClusterID { return slices.Sorted(maps.Keys(p
 func (p *Process) members() []model.Member {
 	var out []model.Member
 	for _, id := range p.Members() {
-		m := model.Member{ID: id, Synced: p.Peers[id].Synced(), Reported: true, Liveness: model.Liveness{State: model.Connected}}
+		m := model.Member{ID: id, Synced: p.Peers[id].Synced(), Reported: true, StatesWithdrawals: p.Peers[id].states, Liveness: model.Liveness{State: model.Connected}}
 		if slices.Contains(p.Lost, id) {
 			m.Liveness.State = model.Lost
 		}

@@ -4,6 +4,8 @@
 package agent
 
 import (
+	"cmp"
+
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,18 +24,52 @@ func (p *Process) Publish(key types.NamespacedName) error {
 	p.Seen = Seen{Key: key, Local: v.Local}
 	d := sabotage(p.Sabotage.Export, decide.Export(v))
 	planned := plan.Publish(d.Plan)
-	_, err := p.write(planned.Actions)
-	p.pass.Attempted(decide.Exports, key, v.Local.Export == nil || d.Finding.AfterWrite(planned.Problems, err).IsFinal())
+	err := p.publish(planned)
+	p.pass.Attempted(decide.Exports, key, v.Local.Export == nil || d.IsDone(planned.Problems, err))
 	return err
 }
 
-func (p *Process) exportView(key types.NamespacedName) decide.ExportView {
-	v := decide.ExportView{Local: p.localExport(key), Self: p.ID, Members: p.members(), Unavailable: map[string]string{}}
-	for o := range p.Local["ExportRecord"].Each {
-		if record, is := o.(*exchangev1alpha1.ExportRecord); is && record.Name == model.RecordName(key.Namespace, key.Name) {
-			v.Records = append(v.Records, record)
+// publish makes the writes of a plan as the controller does.
+func (p *Process) publish(planned plan.PublishPlan) error {
+	lists := func(all [][]plan.Action) error {
+		var first error
+		for _, actions := range all {
+			if p.Older {
+				actions = p.withoutStatements(actions)
+			}
+			if _, err := p.write(actions); first == nil {
+				first = err
+			}
 		}
+		return first
 	}
+	unpublished := lists(planned.Publish)
+	if err := lists(planned.Withdraw); err != nil || unpublished != nil {
+		return cmp.Or(err, unpublished)
+	}
+	return lists(planned.Leave)
+}
+
+// withoutStatements deletes the records that would state a withdrawal, as agents
+// before the feature did.
+func (p *Process) withoutStatements(actions []plan.Action) []plan.Action {
+	var out []plan.Action
+	for _, a := range actions {
+		if record, is := a.Object.(*exchangev1alpha1.ExportRecord); is && record.Spec.Withdrawn {
+			if a.Verb == plan.Create {
+				continue
+			}
+			current := p.Local["ExportRecord"].Get(record.Namespace, record.Name)
+			a = plan.Action{Verb: plan.Delete, Object: record, UID: a.UID, ResourceVersion: current.GetResourceVersion()}
+		}
+		out = append(out, a)
+	}
+	return out
+}
+
+func (p *Process) exportView(key types.NamespacedName) decide.ExportView {
+	v := decide.ExportView{Local: p.localExport(key), Self: p.ID, Members: p.members(), Unavailable: map[string]string{}, Now: p.Now()}
+	v.Records = p.ownRecords(key)
 	for o := range p.Local["EndpointSlice"].Each {
 		if of, is := model.LabeledExport(o.GetLabels()); is && of == key {
 			v.Copies = append(v.Copies, asSlice(o))
@@ -47,6 +83,16 @@ func (p *Process) exportView(key types.NamespacedName) decide.ExportView {
 	return v
 }
 
+// ownRecords are what the exchange holds of an export.
+func (p *Process) ownRecords(key types.NamespacedName) (records []*exchangev1alpha1.ExportRecord) {
+	for o := range p.Local["ExportRecord"].Each {
+		if record, is := o.(*exchangev1alpha1.ExportRecord); is && record.Name == model.RecordName(key.Namespace, key.Name) {
+			records = append(records, record)
+		}
+	}
+	return records
+}
+
 // localExport reads one export as this cluster has it.
 func (p *Process) localExport(key types.NamespacedName) decide.LocalExport {
 	l := decide.LocalExport{Key: key, Namespace: p.namespace(key.Namespace)}
@@ -56,6 +102,9 @@ func (p *Process) localExport(key types.NamespacedName) decide.LocalExport {
 		return l
 	}
 	l.Verdict = decision.Verdict{Outcome: p.Policy}
+	if p.Policy == decision.Allowed {
+		l.Verdict.Excluded = p.Excluded
+	}
 	l.Service = get[corev1.Service](p, "Service", key.Namespace, key.Name)
 	for o := range p.Local["EndpointSlice"].Each {
 		if s := asSlice(o); s.Namespace == key.Namespace && s.Labels[discoveryv1.LabelServiceName] == key.Name {
@@ -91,7 +140,7 @@ func (p *Process) PublishNamespaces() {
 		if record := get[exchangev1alpha1.NamespaceRecord](p, "NamespaceRecord", shared, key.Name); record != nil {
 			current = append(current, record)
 		}
-		_, err := p.write(plan.Namespaces(shared, decide.NamespaceRecords(key.Name, p.namespace(key.Name), Namespace, nil), current))
+		_, err := p.write(plan.Namespaces(shared, decide.NamespaceRecords(key.Name, p.namespace(key.Name), Namespace, nil, nil), current))
 		p.pass.Attempted(decide.Namespaces, key, err == nil)
 	}
 }
@@ -104,6 +153,9 @@ func (p *Process) PublishMember() error {
 	}
 	current := get[exchangev1alpha1.MemberRecord](p, "MemberRecord", shared, string(p.ID))
 	desired := decide.Member(decide.MemberView{Self: p.ID, ClusterSet: ClusterSet, Version: "simulated", Current: current})
+	if p.Older {
+		desired.Features = nil
+	}
 	_, err := p.write(plan.Member(shared, desired, current))
 	return err
 }

@@ -6,6 +6,7 @@ package apiserver
 import (
 	"slices"
 
+	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -46,7 +47,7 @@ func (c *Cache) Relist(behind int) {
 // Follow takes up at most that many changes, and says how many it took. After a
 // restore it lists everything anew, as its versions mean nothing any more.
 func (c *Cache) Follow(most int) int {
-	if !c.listed || c.epoch != c.server.epoch {
+	if !c.IsWatching() {
 		c.Relist(0)
 		return 1
 	}
@@ -59,9 +60,30 @@ func (c *Cache) Follow(most int) int {
 	return taken
 }
 
+// Relisted is a cache of the same kind and namespace that has not listed yet.
+func (c *Cache) Relisted() *Cache { return c.server.Watch(c.kind, c.namespace) }
+
+// IsWatching is true once the cache was filled, until a restore of the server.
+func (c *Cache) IsWatching() bool { return c.listed && c.epoch == c.server.epoch }
+
+// Next is the event that Follow takes up next, of which there is one; without a type, if
+// it is of another namespace.
+func (c *Cache) Next() watch.Event {
+	e := c.server.log[c.kind][c.at]
+	switch {
+	case c.namespace != "" && c.namespace != e.ref.Namespace:
+		return watch.Event{}
+	case e.after == nil:
+		return watch.Event{Type: watch.Deleted, Object: e.before}
+	case e.before == nil:
+		return watch.Event{Type: watch.Added, Object: e.after}
+	}
+	return watch.Event{Type: watch.Modified, Object: e.after}
+}
+
 // Behind is how many changes the cache has not taken up.
 func (c *Cache) Behind() int {
-	if !c.listed || c.epoch != c.server.epoch {
+	if !c.IsWatching() {
 		return 1
 	}
 	return len(c.server.log[c.kind]) - c.at

@@ -1,0 +1,84 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/comity-mcs/comity/test/install"
+)
+
+var _ = Describe("metrics behind authentication", func() {
+	It("are served by every replica, by TLS, to accounts that may read them", func(ctx SpecContext) {
+		c := members["c"]
+		standby, err := install.Replica(c.target(), binary, "--metrics-secure=true") // it does not lead
+		Expect(err).NotTo(HaveOccurred())
+		Expect(standby.Start()).To(Succeed())
+		// One that is killed would count as a replica for 70 s, and then change the status of the policies.
+		DeferCleanup(func() { Expect(standby.Stop()).To(Succeed()) })
+		Expect(standby.WaitReady(ctx, ready)).To(Succeed())
+
+		scrape := scraper(c.dir, strings.Replace(standby.MetricsURL(), "http:", "https:", 1))
+		code, _ := scrape("")
+		Expect(code).To(Equal(http.StatusUnauthorized), "without a token")
+		code, _ = scrape("made.up.token")
+		Expect(code).To(BeNumerically(">=", http.StatusUnauthorized), "with a token that is none")
+		code, body := scrape(c.token(ctx, install.Account))
+		Expect(code).To(Equal(http.StatusForbidden), "with a token of an account that may not: %s", body)
+		code, body = scrape(c.token(ctx, "comity-metrics-reader"))
+		Expect(code).To(Equal(http.StatusOK), body)
+		Expect(body).To(ContainSubstring("\nworkqueue_depth"))
+		code, _ = get(standby.MetricsURL())
+		Expect(code).To(Equal(http.StatusBadRequest), "by plain HTTP")
+	}, SpecTimeout(2*time.Minute))
+})
+
+// scraper reads url with a token; none if it is empty. It verifies that the
+// certificate is that of the webhook, as Prometheus does.
+func scraper(dir, url string) func(token string) (int, string) {
+	GinkgoHelper()
+	certificate, err := os.ReadFile(filepath.Join(dir, "tls.crt"))
+	Expect(err).NotTo(HaveOccurred())
+	pool := x509.NewCertPool()
+	Expect(pool.AppendCertsFromPEM(certificate)).To(BeTrue())
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13}}
+	DeferCleanup(transport.CloseIdleConnections)
+	c := &http.Client{Transport: transport, Timeout: httpClient.Timeout}
+	return func(token string) (int, string) {
+		GinkgoHelper()
+		request, err := http.NewRequest(http.MethodGet, url, nil)
+		Expect(err).NotTo(HaveOccurred())
+		if token != "" {
+			request.Header.Set("Authorization", "Bearer "+token)
+		}
+		response, err := c.Do(request)
+		Expect(err).NotTo(HaveOccurred())
+		defer func() { _ = response.Body.Close() }()
+		body, err := io.ReadAll(response.Body)
+		Expect(err).NotTo(HaveOccurred())
+		return response.StatusCode, string(body)
+	}
+}
+
+// token is one of an account in Comity's namespace.
+func (m *member) token(ctx SpecContext, account string) string {
+	GinkgoHelper()
+	request := &authenticationv1.TokenRequest{}
+	of := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: install.Namespace, Name: account}}
+	Expect(m.client.SubResource("token").Create(ctx, of, request)).To(Succeed())
+	return request.Status.Token
+}

@@ -1,0 +1,100 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package hostile
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// promptly is how soon a change is imported while a peer rewrites a large slice without
+// pause, and the peer's own next change when it has stopped.
+const promptly = 5 * time.Second
+
+// large is as large a slice as can be imported: 1,000 endpoints with two addresses and
+// the longest names, which need more bytes than the limit.
+func large(key types.NamespacedName, first int) forged {
+	endpoints := many(1000, func(i int) any {
+		return map[string]any{
+			"addresses": many(2, func(n int) any { return attacker.address((first + i*2 + n) % 60_000) }),
+			"hostname":  strings.Repeat("h", 63), "zone": strings.Repeat("z", 63), "nodeName": strings.Repeat("n", 253),
+		}
+	})
+	return slice(key, "web-large", nil, set(endpoints, "endpoints"))
+}
+
+// FAULT 31: a peer rewrites a large slice without pause.
+var _ = Describe("FAULT 31", func() {
+	It("follows another cluster's endpoints while one rewrites a slice of 400 kB without pause", func(ctx SpecContext) {
+		key := types.NamespacedName{Namespace: "flooded", Name: "web"}
+		for _, m := range []*member{victim, neighbor} {
+			m.create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: key.Namespace}})
+		}
+		objects := []forged{record(key), large(key, 0)}
+		put(ctx, objects...)
+		DeferCleanup(func(ctx SpecContext) { retreat(ctx, key, objects) })
+		neighbor.create(ctx, service(key.Namespace, key.Name), endpoints(key.Namespace, key.Name, neighbor.address(1)))
+		neighbor.create(ctx, serviceExport(key.Namespace, key.Name))
+		ofNeighbor := func(g Gomega, ctx context.Context) []string {
+			var out []string
+			for _, backend := range victim.backends(key.Namespace, key.Name)(g, ctx) {
+				if backend[0] == 'c' {
+					out = append(out, backend)
+				}
+			}
+			return out
+		}
+		Eventually(ofNeighbor).WithContext(ctx).Should(Equal([]string{"c/" + neighbor.address(1)}))
+
+		versions := [2]forged{large(key, 7), large(key, 9)}
+		since := time.Now()
+		flooding, stop := context.WithTimeout(ctx, 15*time.Second)
+		defer stop()
+		ended := make(chan int)
+		go func() {
+			n := 0
+			for ; flooding.Err() == nil; n++ {
+				_ = store.Put(flooding, versions[n%2].path, versions[n%2].body) // the next one comes at once
+			}
+			ended <- n
+		}()
+		slowest := time.Duration(0)
+		for i := 2; flooding.Err() == nil; i++ {
+			Expect(neighbor.client.Update(ctx, endpoints(key.Namespace, key.Name, neighbor.address(i)))).To(Succeed())
+			changed := time.Now()
+			Eventually(ofNeighbor).WithContext(ctx).WithTimeout(promptly).Should(Equal([]string{"c/" + neighbor.address(i)}))
+			slowest = max(slowest, time.Since(changed))
+		}
+		AddReportEntry("the slowest change of another cluster's endpoints took", slowest.Round(time.Millisecond).String())
+		rewritten := <-ended
+		Expect(rewritten).To(BeNumerically(">", 20), "the flood is one")
+		slices := 0
+		for _, w := range writes(since) {
+			if w.Resource == "discovery.k8s.io/endpointslices" && w.Namespace == key.Namespace && w.Name == model.DerivedName(key.Name)+"-b" {
+				slices++
+			}
+		}
+		// More than 128 KiB of it are imported, which costs nine changes.
+		most := int(50+10*time.Since(since).Seconds())/9 + 1
+		Expect(slices).To(BeNumerically("<=", most), "the writes for b, which rewrote %d times", rewritten)
+		Eventually(told(key.Namespace, key.Name)).WithContext(ctx).Should(
+			ContainElement(ContainSubstring("is imported only in part, because at most 393216 bytes and 2000 addresses of one are")), "the limit is named")
+		By("following b again")
+		put(ctx, slice(key, "web-large", []string{attacker.address(200)}))
+		changed := time.Now()
+		Eventually(victim.backends(key.Namespace, key.Name)).WithContext(ctx).WithTimeout(promptly).Should(ContainElement("b/" + attacker.address(200)))
+		AddReportEntry("the next change of its own took", time.Since(changed).Round(time.Millisecond).String())
+		Eventually(func(g Gomega) { g.Expect(victim.backends(key.Namespace, key.Name)(g, ctx)).To(HaveLen(2)) }).Should(Succeed())
+		Expect(neighbor.client.Delete(ctx, serviceExport(key.Namespace, key.Name))).To(Succeed())
+	})
+})

@@ -1,0 +1,160 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook_test
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/comity-mcs/comity/test/envtest/suite"
+	"github.com/comity-mcs/comity/webhook"
+)
+
+// authority signs the certificates of clients.
+type authority struct {
+	dir         string
+	key         *ecdsa.PrivateKey
+	certificate *x509.Certificate
+}
+
+func newAuthority(dir string) *authority {
+	GinkgoHelper()
+	a := &authority{dir: dir}
+	a.key, a.certificate = a.issue("ca", &x509.Certificate{
+		Subject: pkix.Name{CommonName: "ca"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	})
+	return a
+}
+
+// issue writes name.crt and name.key.
+func (a *authority) issue(name string, template *x509.Certificate) (*ecdsa.PrivateKey, *x509.Certificate) {
+	GinkgoHelper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	Expect(err).NotTo(HaveOccurred())
+	template.SerialNumber, template.NotBefore, template.NotAfter = big.NewInt(time.Now().UnixNano()), time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	parent, signer := a.certificate, a.key
+	if parent == nil {
+		parent, signer = template, key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
+	Expect(err).NotTo(HaveOccurred())
+	keyDER, err := x509.MarshalECPrivateKey(key)
+	Expect(err).NotTo(HaveOccurred())
+	Expect(writeFile(filepath.Join(a.dir, name+".crt"), string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))).To(Succeed())
+	Expect(writeFile(filepath.Join(a.dir, name+".key"), string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER})))).To(Succeed())
+	certificate, err := x509.ParseCertificate(der)
+	Expect(err).NotTo(HaveOccurred())
+	return key, certificate
+}
+
+func (a *authority) client(name string) tls.Certificate {
+	GinkgoHelper()
+	a.issue(name, &x509.Certificate{Subject: pkix.Name{CommonName: name}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	pair, err := tls.LoadX509KeyPair(filepath.Join(a.dir, name+".crt"), filepath.Join(a.dir, name+".key"))
+	Expect(err).NotTo(HaveOccurred())
+	return pair
+}
+
+// admissionConfig makes the API server present a certificate to all webhooks.
+func (a *authority) admissionConfig(name string) string {
+	GinkgoHelper()
+	kubeconfig, file := filepath.Join(a.dir, "webhooks.kubeconfig"), filepath.Join(a.dir, "admission.yaml")
+	Expect(writeFile(kubeconfig, fmt.Sprintf(`{apiVersion: v1, kind: Config, users: [{name: "*", user: {client-certificate: %q, client-key: %q}}]}`,
+		filepath.Join(a.dir, name+".crt"), filepath.Join(a.dir, name+".key")))).To(Succeed())
+	text := "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n"
+	for _, plugin := range []string{"ValidatingAdmissionWebhook", "MutatingAdmissionWebhook"} {
+		text += fmt.Sprintf("- name: %s\n  configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, kubeConfigFile: %q}\n", plugin, kubeconfig)
+	}
+	Expect(writeFile(file, text)).To(Succeed())
+	return file
+}
+
+// to sends a body to a webhook from a plain client, and returns code and answer.
+func to(address string, body []byte, certificates ...tls.Certificate) (int, string, error) {
+	//nolint:gosec // whose certificate the webhook has is not what is tested
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: certificates}}
+	defer transport.CloseIdleConnections()
+	response, err := (&http.Client{Transport: transport}).Post("https://"+address+webhook.PathValidateServiceExport, "application/json", bytes.NewReader(body))
+	if err != nil {
+		return 0, "", err
+	}
+	defer func() { _ = response.Body.Close() }()
+	var text bytes.Buffer
+	_, err = text.ReadFrom(response.Body)
+	return response.StatusCode, text.String(), err
+}
+
+var _ = Describe("The door of the webhook", func() {
+	It("answers the API server while a plain client sends 40 large requests at a time", func(ctx SpecContext) {
+		install := environment.WebhookInstallOptions
+		address := fmt.Sprintf("%s:%d", install.LocalServingHost, install.LocalServingPort)
+		large := []byte(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"` + strings.Repeat("x", 6<<20) + `"}}`)
+		var sent sync.WaitGroup
+		var mu sync.Mutex
+		codes := map[int]int{}
+		for range 40 {
+			sent.Go(func() {
+				code, _, _ := to(address, large) // a connection that is closed while it sends has code 0
+				mu.Lock()
+				defer mu.Unlock()
+				codes[code]++
+			})
+		}
+		namespace := newNamespace(ctx, nil)
+		for i := range 10 {
+			Expect(k8s.Create(ctx, export("v1beta1", namespace, fmt.Sprint("web-", i)))).To(Succeed())
+		}
+		sent.Wait()
+		Expect(codes[http.StatusTooManyRequests]+codes[0]).To(BeNumerically(">", 0), "codes: %v", codes)
+	})
+
+	It("opens to the API server's certificate alone, where its CA is configured", func(ctx SpecContext) {
+		dir := GinkgoT().TempDir()
+		ca := newAuthority(dir)
+		ca.client("api-server")
+		server := suite.APIServer()
+		server.Scheme = suite.Scheme()
+		server.WebhookInstallOptions.Paths = []string{filepath.Join("..", "..", "..", "config", "webhook")}
+		server.ControlPlane.GetAPIServer().Configure().Set("admission-control-config-file", ca.admissionConfig("api-server"))
+		cfg := suite.Start(server)[0]
+		verify, err := webhook.ClientCertificates(filepath.Join(dir, "ca.crt"))
+		Expect(err).NotTo(HaveOccurred())
+		serve(cfg, server.Scheme, server.WebhookInstallOptions, []string{"api-server"}, verify)
+
+		api, err := client.New(cfg, client.Options{Scheme: server.Scheme})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(api.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})).To(Succeed())
+		Expect(api.Create(ctx, export("v1beta1", "shop", "web"))).To(Succeed())
+
+		install := server.WebhookInstallOptions
+		address := fmt.Sprintf("%s:%d", install.LocalServingHost, install.LocalServingPort)
+		_, _, err = to(address, []byte("{}"))
+		Expect(err).To(MatchError(ContainSubstring("certificate required")))
+		_, _, err = to(address, []byte("{}"), newAuthority(GinkgoT().TempDir()).client("api-server"))
+		Expect(err).To(HaveOccurred(), "a certificate of another CA")
+		code, text, err := to(address, []byte("{}"), ca.client("kubelet"))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(code).To(Equal(http.StatusForbidden))
+		Expect(text).To(ContainSubstring("has none of the names api-server"))
+	})
+})
