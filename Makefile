@@ -19,7 +19,7 @@ CLUSTERS ?= control-planes
 ARGS ?=
 
 RELEASE := $(GO) run ./test/release/cmd/release --version "$(VERSION)"
-UNIT := $(shell $(GO) list ./... 2>/dev/null | grep -vE '/test/(chart|envtest|e2e)(/|$$)')
+UNIT := $(shell $(GO) list ./... 2>/dev/null | grep -vE '/test/(chart|envtest|e2e|older)(/|$$)')
 
 CONTROLLER_GEN := $(CACHE)/bin/controller-gen-v0.23.0
 GOLANGCI_LINT := $(CACHE)/bin/golangci-lint-v2.15.0
@@ -55,11 +55,13 @@ chart: $(HELM) $(HELM_UNITTEST) $(HELM_DOCS) ## Test the chart: lint, unit tests
 	@$(HELM_README) --dry-run | diff charts/comity/README.md - || { echo "charts/comity/README.md is not up to date; run make generate"; exit 1; }
 	$(GO) test -timeout 25m ./test/chart/...
 
+SUITES := ./test/envtest/...
+
 .PHONY: envtest
 envtest: ## Run the suites on real API servers; the first run fetches or builds the binaries.
 	$(GO) run ./test/clusters/cmd/binaries
 	KUBEBUILDER_ASSETS="$${KUBEBUILDER_ASSETS:-$$($(GO) run ./test/clusters/cmd/binaries --print-assets)}" \
-		$(GO) test -timeout 20m -p 2 $(ARGS) ./test/envtest/...
+		$(GO) test -timeout 30m -p 2 $(ARGS) $(SUITES)
 
 # The suites that depend most on the API server: admission, definitions, server-side apply, watches.
 OLDEST := manifests webhook status sync policies plan peer join
@@ -70,12 +72,27 @@ test-oldest: ## Run some suites on the oldest supported Kubernetes; the first ru
 	KUBEBUILDER_ASSETS="$$(env -u KUBEBUILDER_ASSETS $(GO) run ./test/clusters/cmd/binaries --print-assets)" \
 		$(GO) test -timeout 20m -p 2 $(ARGS) $(addprefix ./test/envtest/,$(OLDEST))
 
+# The last revision whose agents do not state what they withdraw.
+OLDER := 7290a28ddee9c07ef7b58a93f914d9e861a4535a
+OLDER_AGENT := $(CACHE)/agents/comity-$(OLDER)
+
+.PHONY: test-older
+test-older: $(OLDER_AGENT) ## Run an agent of an earlier version as a member (OLDER=<revision>); needs the repository's history.
+	COMITY_OLDER=$(OLDER_AGENT) KUBEBUILDER_ASSETS="$${KUBEBUILDER_ASSETS:-$$($(GO) run ./test/clusters/cmd/binaries --print-assets)}" \
+		$(GO) test -timeout 20m $(ARGS) ./test/older
+
+$(OLDER_AGENT):
+	@echo "building the agent of $(OLDER)"
+	@set -e; source=$$(mktemp -d); trap 'rm -rf "$$source"' EXIT; \
+		git archive $(OLDER) | tar -x -C "$$source"; \
+		cd "$$source" && $(GO) build -buildvcs=false -o $@ ./cmd/comity
+
 .PHONY: e2e
 e2e: ## Follow docs/install.md in kind clusters and run the end-to-end tests (needs Docker).
 	$(GO) test -p 1 -timeout 45m -v ./test/e2e/... $(ARGS)
 
 .PHONY: bench
-bench: ## Measure propagation, memory, writes and restarts (ARGS="propagation --changes 200", "--write docs", ...).
+bench: ## Measure propagation, memory, writes, restarts and a hostile member (ARGS="propagation --changes 200", "--write docs", ...).
 	$(GO) run ./test/bench $(ARGS)
 
 ## Code
