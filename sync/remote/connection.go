@@ -38,7 +38,7 @@ const (
 // each further time for twice as long, up to lastPause. It has waited for nothing
 // during pauseReset: the next pause is a first one.
 const (
-	verifyBurst = 5
+	verifyBurst = 3
 	firstPause  = 10 * time.Second
 	lastPause   = 5 * time.Minute
 	pauseReset  = 10 * time.Minute
