@@ -28,11 +28,9 @@ const (
 )
 
 // hostile measures how long a change takes from a to c, and what c's agent holds,
-// while b does four things in turn: nothing; within its budget, so many writes that
-// its own API server can do no more, of which the others read few; the same writes
-// where the others read all of them; and the same again while its MemberRecord becomes
-// valid and invalid. So the machine does the same work in the last three, but for what
-// the agents do about it.
+// in phases: b does nothing; then, in all others, as many writes as its API server can
+// do, of which the others read none, those within its budget, those of a hostile member,
+// or all. So the machine does the same work in these, but for what the agents do about it.
 func (b *bench) hostile(ctx context.Context) error {
 	return b.with(ctx, fleet.Options{Size: 3}, func(ctx context.Context, f *fleet.Fleet) error {
 		attacker, to := f.Members[1], f.Members[2]
@@ -55,16 +53,18 @@ func (b *bench) hostile(ctx context.Context) error {
 		out := &result.Hostile{For: b.hostileFor, Load: result.Load1()}
 		for _, phase := range []struct {
 			name  string
-			in    string // where b writes at full speed; empty: nowhere
-			flaps bool   // whether its MemberRecord there becomes valid and invalid
+			loops *loops
 		}{
-			{"no load", "", false}, {"a member within its budget", elsewhere, true},
-			{"a hostile member", a.exchange, false}, {"one that is not always valid", a.exchange, true},
+			{"no load", nil},
+			{"a member that nobody reads", &loops{rewrites: elsewhere, creates: elsewhere, flaps: elsewhere}},
+			{"a member within its budget", &loops{rewrites: elsewhere, creates: a.exchange, flaps: elsewhere, within: true}},
+			{"a hostile member", &loops{rewrites: a.exchange, creates: a.exchange, flaps: elsewhere, within: true}},
+			{"one that is not always valid", &loops{rewrites: a.exchange, creates: a.exchange, flaps: a.exchange, within: true}},
 		} {
 			if err := settleMember(ctx, to); err != nil {
 				return err
 			}
-			p, err := b.underLoad(ctx, to, w, a, phase.in, phase.flaps)
+			p, err := b.underLoad(ctx, to, w, a, phase.loops)
 			if err != nil {
 				return fmt.Errorf("%s: %w", phase.name, err)
 			}
@@ -79,8 +79,15 @@ func (b *bench) hostile(ctx context.Context) error {
 
 func settleMember(ctx context.Context, m *fleet.Member) error { return m.WaitIdle(ctx, "import", 0) }
 
-// underLoad measures changes for as long as one phase takes.
-func (b *bench) underLoad(ctx context.Context, to *fleet.Member, w *way, a *attack, in string, flaps bool) (result.HostilePhase, error) {
+// loops are the namespaces in which b writes at full speed. If within, it also changes a
+// small slice that the others read.
+type loops struct {
+	rewrites, creates, flaps string
+	within                   bool
+}
+
+// underLoad measures changes for as long as one phase takes. Without loops b does nothing.
+func (b *bench) underLoad(ctx context.Context, to *fleet.Member, w *way, a *attack, in *loops) (result.HostilePhase, error) {
 	var out result.HostilePhase
 	if err := to.ResetPeak(); err != nil {
 		return out, err
@@ -89,14 +96,13 @@ func (b *bench) underLoad(ctx context.Context, to *fleet.Member, w *way, a *atta
 	defer stop()
 	var load sync.WaitGroup
 	a.writes.Store(0)
-	if in != "" {
-		load.Go(func() { a.budget(loading) })
-		attacks := []func(context.Context, string){a.rewrite, a.rewrite, a.create}
-		if flaps {
-			attacks = append(attacks, a.flap)
-		}
-		for _, attack := range attacks {
-			load.Go(func() { attack(loading, in) })
+	if in != nil {
+		load.Go(func() { a.rewrite(loading, in.rewrites) })
+		load.Go(func() { a.rewrite(loading, in.rewrites) })
+		load.Go(func() { a.create(loading, in.creates) })
+		load.Go(func() { a.flap(loading, in.flaps) })
+		if in.within {
+			load.Go(func() { a.budget(loading) })
 		}
 	}
 	begun := time.Now()

@@ -20,7 +20,7 @@ func sample() *Results {
 	r.Memory = &Memory{Endpoints: 10, Points: []MemoryPoint{{0, 1000, 5000}, {100, 301_000, 505_000}, {200, 501_000, 905_000}}}
 	r.Change = &Change{Clusters: 3, Endpoints: 1000, Slices: 10, Changes: 20, Writes: map[string]int{"b: patch (import)": 20}}
 	r.Restart = &Restart{Imports: 10000, Cold: time.Minute, Restarts: []Converged{{Took: time.Second}}}
-	r.Hostile = &Hostile{For: 2 * time.Minute, Phases: []HostilePhase{{Name: "none"}, {Name: "good", Took: half, Changes: 7, Attacks: 8, Writes: 9, Peak: 3 << 20}, {Name: "bad", Took: q}, {Name: "worse", Took: q}}}
+	r.Hostile = &Hostile{For: 2 * time.Minute, Phases: []HostilePhase{{Name: "none"}, {Name: "unread", Took: half}, {Name: "good", Took: half, Changes: 7, Attacks: 8, Writes: 9, Peak: 3 << 20}, {Name: "bad", Took: q}, {Name: "worse", Took: q}}}
 	r.Admission = &Admission{
 		Requests: 4000, Engines: []AdmissionEngine{{Name: "Comity", Clusters: 50, Namespaces: 200, Took: Quantiles{P50: 90 * time.Microsecond, P99: time.Millisecond}, Allocations: 400, Bytes: 3e4}},
 		Audit: AdmissionAudit{Exports: 10000, Rate: 200, For: time.Minute, Took: q, Evaluations: 77},
@@ -60,7 +60,7 @@ func TestThePageHasEachFigure(t *testing.T) {
 		"| 2 | 100 | 10 | remote | Comity | 8.0 ms | 10.0 ms | 20.0 ms | 30.0 ms |", "**ratio** | **1.00**",
 		"| | | | local | Comity | 8.0 ms |", "| relay | 4.0 ms |", "**ratio** | **2.00** | 2.00 | **2.00** |",
 		"**2000 bytes** | 4000 bytes", // between the points that hold any
-		"| good | 7 | 4.0 ms | 5.0 ms | 10.0 ms | 15.0 ms | 8 | 9 | 3 MiB |", "| **growth**, bad | | **2.00** | 2.00 | **2.00** | 2.00 |", "| **growth**, worse | | **2.00** |",
+		"| good | 7 | 4.0 ms | 5.0 ms | 10.0 ms | 15.0 ms | 8 | 9 | 3 MiB |", "| **growth** from unread to good | | **1.00** |", "| **growth** from good to bad | | **2.00** | 2.00 | **2.00** | 2.00 |", "| **growth** from good to worse | | **2.00** |",
 		"| 50 | 200 | Comity | 90 µs | 0 µs | 1000 µs | 0 µs | 400 | 30000 |", "While 10000 stored exports", "**p99 20.00 ms**",
 		"b: patch (import) | 1.00", "cold start, until the last slice is written | 60.0 s | 0", "importing agent, until it has reconciled everything | 1.0 s | **0**",
 	} {
