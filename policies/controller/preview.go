@@ -92,7 +92,7 @@ func (p *Previewer) run(ctx context.Context, policy *v1alpha1.ExportPolicy) (rep
 	if err != nil {
 		return preview.Report{}, err
 	}
-	after, err := before.With(engine.FromObject(policy, p.clock.Now())) // and not of p.policies, which may be loaded anew meanwhile
+	after, err := before.With(engine.FromObject(policy, p.clock.Now())) // and not of p.policies, which may be loaded again meanwhile
 	if err != nil {
 		return preview.Report{}, err
 	}

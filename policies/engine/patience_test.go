@@ -17,11 +17,11 @@ func TestAnAuditIsRepeatedWhenTheMachineIsBusy(t *testing.T) {
 		fails error
 		calls int
 	}{
-		"it is evaluated at once":                       {[]error{nil}, nil, 1},
-		"it takes too long once":                        {[]error{(&version{}).failed(errTooSlow), nil}, nil, 2},
-		"there is no slot, then it is too slow":         {[]error{fmt.Errorf("%w in time", errNoSlot), errTooSlow, nil}, nil, 3},
-		"it always takes too long":                      {[]error{errTooSlow, errTooSlow, errTooSlow, nil}, errTooSlow, auditAttempts},
-		"a policy fails, which repeating does not mend": {[]error{broken, nil}, broken, 1},
+		"it is evaluated at once":                    {[]error{nil}, nil, 1},
+		"it takes too long once":                     {[]error{(&version{}).failed(errTooSlow), nil}, nil, 2},
+		"there is no slot, then it is too slow":      {[]error{fmt.Errorf("%w in time", errNoSlot), errTooSlow, nil}, nil, 3},
+		"it always takes too long":                   {[]error{errTooSlow, errTooSlow, errTooSlow, nil}, errTooSlow, auditAttempts},
+		"a policy fails, which a retry does not fix": {[]error{broken, nil}, broken, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			calls := 0

@@ -130,7 +130,7 @@ func (t *trials) run(list []Policy, limit time.Duration) []error {
 }
 
 // keep forgets the oldest results: a policy that is loaded is tried again if it is
-// loaded anew, no more.
+// loaded again, no more.
 func (t *trials) keep(key string, err error) {
 	if _, known := t.results[key]; !known {
 		t.order = append(t.order, key)

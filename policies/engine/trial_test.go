@@ -16,7 +16,7 @@ import (
 	"github.com/comity-mcs/comity/policies/engine"
 )
 
-// trial records what was tried, and gives what it is told to.
+// trial records what was tried, and returns the configured result.
 type trial struct {
 	mu     sync.Mutex
 	tried  []string

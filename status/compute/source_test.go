@@ -162,7 +162,7 @@ func TestDeletionHeld(t *testing.T) {
 		{"another cluster was not read since, whose id is a word of the message", []metav1.Condition{told}, unknown, &model.Observation{Unsynced: []model.ClusterID{"a"}}, nil},
 		{"a source was not read since, and the hold may be its own", []metav1.Condition{told}, unknown, &model.Observation{Unsynced: []model.ClusterID{"c", "z"}}, &told},
 		{"a source was not read since, and the hold was another's", []metav1.Condition{told}, ofB, &model.Observation{Unsynced: []model.ClusterID{"z"}}, nil},
-		{"the cluster was connected to anew and is not read yet", []metav1.Condition{told}, ofB, &model.Observation{Unsynced: []model.ClusterID{"b"}}, &told},
+		{"the cluster was connected to again and is not read yet", []metav1.Condition{told}, ofB, &model.Observation{Unsynced: []model.ClusterID{"b"}}, &told},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

@@ -56,7 +56,7 @@ func TestTakeoverHeldSaysWhoWouldChangeWhatAndHowToConfirm(t *testing.T) {
 }
 
 // What is held stays as long as the record is missing, and a process that starts
-// finds it missing anew: no time in the condition changes.
+// finds it missing again: no time in the condition changes.
 func TestARestartDoesNotRewriteDeletionHeld(t *testing.T) {
 	old := condition.DeletionHeld("an export of cluster b is missing, and what was imported from it is kept (since 2026-11-21T10:02:11Z): its record was lost")
 	imported := &mcsv1beta1.ServiceImport{}

@@ -116,7 +116,7 @@ func TestADuplicateIsToldOnceAndItsEndStartsAnew(t *testing.T) {
 	}
 }
 
-// FAULTS.md 24: a namespace that is deleted, or made late or anew.
+// FAULTS.md 24: a namespace that is deleted, or made late or again.
 func TestWhichNamespaceEventsReconcileImports(t *testing.T) {
 	gone := metav1.Now()
 	shop := func(change func(*corev1.Namespace)) *corev1.Namespace {
@@ -126,10 +126,10 @@ func TestWhichNamespaceEventsReconcileImports(t *testing.T) {
 	}
 	same, going := shop(func(*corev1.Namespace) {}), shop(func(n *corev1.Namespace) { n.DeletionTimestamp = &gone })
 	for name, tc := range map[string]struct{ passes, want bool }{
-		"made late or anew": {namespaceLifecycle.Create(event.CreateEvent{Object: same}), true},
-		"there at start":    {namespaceLifecycle.Create(event.CreateEvent{Object: same, IsInInitialList: true}), false},
-		"going":             {namespaceLifecycle.Update(event.UpdateEvent{ObjectOld: same, ObjectNew: going}), true},
-		"gone":              {namespaceLifecycle.Delete(event.DeleteEvent{Object: going}), true},
+		"made late or again": {namespaceLifecycle.Create(event.CreateEvent{Object: same}), true},
+		"there at start":     {namespaceLifecycle.Create(event.CreateEvent{Object: same, IsInInitialList: true}), false},
+		"going":              {namespaceLifecycle.Update(event.UpdateEvent{ObjectOld: same, ObjectNew: going}), true},
+		"gone":               {namespaceLifecycle.Delete(event.DeleteEvent{Object: going}), true},
 		"changed in nothing that matters": {namespaceLifecycle.Update(event.UpdateEvent{ObjectOld: same, ObjectNew: shop(func(n *corev1.Namespace) {
 			n.Labels = map[string]string{"team": "x"}
 		})}), false},

@@ -37,17 +37,6 @@ func joined(n int) func(*ExportView) {
 }
 
 func TestExcludedClustersLoseTheExport(t *testing.T) {
-	in := func(namespaces ...string) func(*ExportView) {
-		return func(v *ExportView) {
-			v.Records = nil
-			for _, namespace := range namespaces {
-				v.Records = append(v.Records, recordIn(namespace, "u", false, noon))
-			}
-		}
-	}
-	unavailable := func(namespace string) func(*ExportView) {
-		return func(v *ExportView) { v.Unavailable = map[string]string{namespace: namespace + " is missing"} }
-	}
 	notEvaluated := func(v *ExportView) {
 		v.Local.Verdict.Outcome, v.Local.Verdict.Problem = decision.NotEvaluated, "policy p is broken"
 	}
@@ -57,32 +46,32 @@ func TestExcludedClustersLoseTheExport(t *testing.T) {
 		scope model.Scope
 		says  string
 	}{
-		"one of two members": {exported(in("comity-a"), excluding("b")),
+		"one of two members": {exported(publishedIn("comity-a"), excluding("b")),
 			map[string]string{"comity-a": "withdrawn", "comity-a-to-c": "published"}, model.ScopeOf("c"), ""},
-		"one of two named clusters": {exported(in("comity-a-to-b", "comity-a-to-c"), to("b,c"), excluding("b")),
+		"one of two named clusters": {exported(publishedIn("comity-a-to-b", "comity-a-to-c"), to("b,c"), excluding("b")),
 			map[string]string{"comity-a-to-b": "withdrawn", "comity-a-to-c": "published"}, model.ScopeOf("c"), ""},
-		"one that the export does not name": {exported(in("comity-a-to-c"), to("c"), excluding("b")),
+		"one that the export does not name": {exported(publishedIn("comity-a-to-c"), to("c"), excluding("b")),
 			map[string]string{"comity-a-to-c": "published"}, model.ScopeOf("c"), ""},
-		"one of two members, and nothing says why": {exported(in("comity-a"), excluding("b"), func(v *ExportView) { v.Local.Verdict.Violations = nil }),
+		"one of two members, and nothing says why": {exported(publishedIn("comity-a"), excluding("b"), func(v *ExportView) { v.Local.Verdict.Violations = nil }),
 			map[string]string{"comity-a": "withdrawn", "comity-a-to-c": "published"}, model.ScopeOf("c"), ""},
-		"an unknown cluster: one record for every member": {exported(in("comity-a"), excluding("mars")),
+		"an unknown cluster: one record for every member": {exported(publishedIn("comity-a"), excluding("mars")),
 			map[string]string{"comity-a": "published"}, model.ScopeAll(), ""},
-		"the exporter itself": {exported(in("comity-a"), excluding("a")),
+		"the exporter itself": {exported(publishedIn("comity-a"), excluding("a")),
 			map[string]string{"comity-a": "published"}, model.ScopeAll(), ""},
-		"every member": {exported(in("comity-a"), excluding("b", "c")),
+		"every member": {exported(publishedIn("comity-a"), excluding("b", "c")),
 			map[string]string{"comity-a": "withdrawn"}, model.Scope{}, "policies forbid the export to every cluster in its scope: [residency] it stays here."},
-		"every named cluster": {exported(in("comity-a-to-b"), to("b"), excluding("b")),
+		"every named cluster": {exported(publishedIn("comity-a-to-b"), to("b"), excluding("b")),
 			map[string]string{"comity-a-to-b": "withdrawn"}, model.Scope{}, "to every cluster in its scope"},
-		"the exchange namespace of who remains is missing": {exported(in("comity-a"), excluding("b"), unavailable("comity-a-to-c")),
+		"the exchange namespace of who remains is missing": {exported(publishedIn("comity-a"), excluding("b"), unavailable("comity-a-to-c")),
 			map[string]string{"comity-a": "withdrawn"}, model.ScopeOf("c"), "comity-a-to-c is missing"},
-		"it is excluded no longer": {exported(in("comity-a-to-c")),
+		"it is excluded no longer": {exported(publishedIn("comity-a-to-c")),
 			map[string]string{"comity-a": "published", "comity-a-to-c": "left"}, model.ScopeAll(), ""},
-		"another policy cannot be evaluated: what is forbidden stays so": {exported(in("comity-a"), excluding("b"), notEvaluated),
+		"another policy cannot be evaluated: what is forbidden stays so": {exported(publishedIn("comity-a"), excluding("b"), notEvaluated),
 			map[string]string{"comity-a": "withdrawn", "comity-a-to-c": "published"}, model.ScopeOf("c"), "policy p is broken"},
 		"policies cannot be evaluated any more: what is published stays, and nobody gets more": {
-			exported(in("comity-a-to-c"), notEvaluated), map[string]string{"comity-a-to-c": "published"}, model.ScopeAll(), "policy p is broken"},
-		"32 members remain": {exported(in("comity-a"), joined(33), excluding("m-1")), nil, model.ScopeOf(all32()...), ""},
-		"33 remain: too many records": {exported(in("comity-a"), joined(34), excluding("m-1")),
+			exported(publishedIn("comity-a-to-c"), notEvaluated), map[string]string{"comity-a-to-c": "published"}, model.ScopeAll(), "policy p is broken"},
+		"32 members remain": {exported(publishedIn("comity-a"), joined(33), excluding("m-1")), nil, model.ScopeOf(all32()...), ""},
+		"33 remain: too many records": {exported(publishedIn("comity-a"), joined(34), excluding("m-1")),
 			map[string]string{"comity-a": "withdrawn"}, model.Scope{},
 			"policies forbid the export of shop/web to 1 of 34 members, and each of the others would need a record of its own, of which at most 32 are written; name the clusters"},
 	} {
@@ -112,11 +101,6 @@ func TestExcludedClustersHaveTheGraceOfThePolicy(t *testing.T) {
 			v.Records[0].Annotations = map[string]string{model.AnnotationDeniedSince: "residency=" + at.Format(time.RFC3339)}
 		}
 	}
-	in := func(namespace string) func(*ExportView) {
-		return func(v *ExportView) {
-			v.Records[0] = recordIn(namespace, "u", false, noon)
-		}
-	}
 	graceful := func(v *ExportView) {
 		excluding("b", "mars")(v)
 		v.Local.Verdict.Violations[0].Grace, v.Now = 10*time.Minute, noon
@@ -127,15 +111,15 @@ func TestExcludedClustersHaveTheGraceOfThePolicy(t *testing.T) {
 		scope model.Scope
 		until time.Time
 	}{
-		"it begins":                            {exported(in("comity-a"), graceful), model.ScopeAll(), noon.Add(10 * time.Minute)},
-		"it began 4 minutes ago":               {exported(in("comity-a"), since(minutesAgo(4)), graceful), model.ScopeAll(), noon.Add(6 * time.Minute)},
-		"it ended":                             {exported(in("comity-a"), since(minutesAgo(10)), graceful), model.ScopeOf("c"), time.Time{}},
-		"the clock went back":                  {exported(in("comity-a"), since(noon.Add(time.Hour)), graceful), model.ScopeAll(), noon.Add(10 * time.Minute)},
-		"who does not read it does not get it": {exported(in("comity-a-to-c"), graceful), model.ScopeOf("c"), time.Time{}},
-		"who reads it alone":                   {exported(in("comity-a-to-b"), to("b,c"), graceful), model.ScopeOf("b", "c"), noon.Add(10 * time.Minute)},
-		"an earlier export of the name was read": {exported(in("comity-a"), graceful, func(v *ExportView) { v.Records[0].Spec.ExportUID = "old" }),
+		"it begins":                            {exported(publishedIn("comity-a"), graceful), model.ScopeAll(), noon.Add(10 * time.Minute)},
+		"it began 4 minutes ago":               {exported(publishedIn("comity-a"), since(minutesAgo(4)), graceful), model.ScopeAll(), noon.Add(6 * time.Minute)},
+		"it ended":                             {exported(publishedIn("comity-a"), since(minutesAgo(10)), graceful), model.ScopeOf("c"), time.Time{}},
+		"the clock went back":                  {exported(publishedIn("comity-a"), since(noon.Add(time.Hour)), graceful), model.ScopeAll(), noon.Add(10 * time.Minute)},
+		"who does not read it does not get it": {exported(publishedIn("comity-a-to-c"), graceful), model.ScopeOf("c"), time.Time{}},
+		"who reads it alone":                   {exported(publishedIn("comity-a-to-b"), to("b,c"), graceful), model.ScopeOf("b", "c"), noon.Add(10 * time.Minute)},
+		"an earlier export of the name was read": {exported(publishedIn("comity-a"), graceful, func(v *ExportView) { v.Records[0].Spec.ExportUID = "old" }),
 			model.ScopeOf("c"), time.Time{}},
-		"another policy has none": {exported(in("comity-a"), graceful, func(v *ExportView) {
+		"another policy has none": {exported(publishedIn("comity-a"), graceful, func(v *ExportView) {
 			v.Local.Verdict.Violations = append(v.Local.Verdict.Violations, decision.Violation{Policy: "strict", Clusters: []string{"b"}})
 		}), model.ScopeOf("c"), time.Time{}},
 	} {

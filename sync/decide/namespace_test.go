@@ -38,7 +38,7 @@ func TestTheMemberRecordKeepsRangesThatAreNotKnownYet(t *testing.T) {
 	}
 }
 
-// FAULTS.md 24: a namespace that is deleted, or made late or anew.
+// FAULTS.md 24: a namespace that is deleted, or made late or again.
 func TestTheStateOfANamespaceDecidesWhatIsPublishedOfIt(t *testing.T) {
 	gone := metav1.Now()
 	for name, tc := range map[string]struct {

@@ -57,55 +57,59 @@ func outcome(d ExportDecision) map[string]string {
 	return out
 }
 
-func TestWhatIsNoLongerPublishedIsWithdrawn(t *testing.T) {
-	in := func(namespaces ...string) func(*ExportView) {
-		return func(v *ExportView) {
-			v.Records = nil
-			for _, namespace := range namespaces {
-				v.Records = append(v.Records, recordIn(namespace, "u", false, noon))
-			}
+// publishedIn has the records of the export in these namespaces, and in no other.
+func publishedIn(namespaces ...string) func(*ExportView) {
+	return func(v *ExportView) {
+		v.Records = nil
+		for _, namespace := range namespaces {
+			v.Records = append(v.Records, recordIn(namespace, "u", false, noon))
 		}
 	}
-	unavailable := func(namespace string) func(*ExportView) {
-		return func(v *ExportView) { v.Unavailable = map[string]string{namespace: namespace + " is missing"} }
-	}
+}
+
+// unavailable makes an exchange namespace one that cannot be written.
+func unavailable(namespace string) func(*ExportView) {
+	return func(v *ExportView) { v.Unavailable = map[string]string{namespace: namespace + " is missing"} }
+}
+
+func TestWhatIsNoLongerPublishedIsWithdrawn(t *testing.T) {
 	notEvaluated := func(v *ExportView) { v.Local.Verdict = decision.Verdict{Problem: "deadline"} }
 	for name, tc := range map[string]struct {
 		view ExportView
 		want map[string]string
 	}{
-		"the ServiceExport is deleted": {exported(in("comity-a"), func(v *ExportView) { v.Local.Export = nil }),
+		"the ServiceExport is deleted": {exported(publishedIn("comity-a"), func(v *ExportView) { v.Local.Export = nil }),
 			map[string]string{"comity-a": "withdrawn"}},
-		"its Service is deleted": {exported(in("comity-a"), func(v *ExportView) { v.Local.Service = nil }),
+		"its Service is deleted": {exported(publishedIn("comity-a"), func(v *ExportView) { v.Local.Service = nil }),
 			map[string]string{"comity-a": "withdrawn"}},
-		"policies deny it": {exported(in("comity-a"), func(v *ExportView) { v.Local.Verdict.Outcome = decision.Denied }),
+		"policies deny it": {exported(publishedIn("comity-a"), func(v *ExportView) { v.Local.Verdict.Outcome = decision.Denied }),
 			map[string]string{"comity-a": "withdrawn"}},
-		"its scope becomes narrower": {exported(in("comity-a"), to("b")),
+		"its scope becomes narrower": {exported(publishedIn("comity-a"), to("b")),
 			map[string]string{"comity-a": "withdrawn", "comity-a-to-b": "published"}},
-		"its scope becomes this cluster": {exported(in("comity-a"), to("a")),
+		"its scope becomes this cluster": {exported(publishedIn("comity-a"), to("a")),
 			map[string]string{"comity-a": "withdrawn"}},
-		"FAULT 33: its scope becomes narrower, and that exchange namespace is missing": {exported(in("comity-a"), to("b"), unavailable("comity-a-to-b")),
+		"FAULT 33: its scope becomes narrower, and that exchange namespace is missing": {exported(publishedIn("comity-a"), to("b"), unavailable("comity-a-to-b")),
 			map[string]string{"comity-a": "withdrawn"}},
-		"FAULT 33: its scope becomes narrower while policies cannot be evaluated": {exported(in("comity-a"), to("b"), notEvaluated),
+		"FAULT 33: its scope becomes narrower while policies cannot be evaluated": {exported(publishedIn("comity-a"), to("b"), notEvaluated),
 			map[string]string{"comity-a": "withdrawn", "comity-a-to-b": "published"}},
-		"FAULT 33: the same, and the exchange namespace is missing": {exported(in("comity-a"), to("b"), notEvaluated, unavailable("comity-a-to-b")),
+		"FAULT 33: the same, and the exchange namespace is missing": {exported(publishedIn("comity-a"), to("b"), notEvaluated, unavailable("comity-a-to-b")),
 			map[string]string{"comity-a": "withdrawn"}},
-		"one of two peers is taken off the list while policies cannot be evaluated": {exported(in("comity-a-to-b", "comity-a-to-c"), to("b"), notEvaluated),
+		"one of two peers is taken off the list while policies cannot be evaluated": {exported(publishedIn("comity-a-to-b", "comity-a-to-c"), to("b"), notEvaluated),
 			map[string]string{"comity-a-to-b": "published", "comity-a-to-c": "withdrawn"}},
-		"an earlier export of the name is out of scope while policies cannot be evaluated": {exported(in("comity-a"), to("b"), notEvaluated, func(v *ExportView) { v.Local.Export.UID = "new" }),
+		"an earlier export of the name is out of scope while policies cannot be evaluated": {exported(publishedIn("comity-a"), to("b"), notEvaluated, func(v *ExportView) { v.Local.Export.UID = "new" }),
 			map[string]string{"comity-a": "withdrawn"}},
-		"another peer is put on the list while policies cannot be evaluated": {exported(in("comity-a-to-b"), to("b,c"), notEvaluated),
+		"another peer is put on the list while policies cannot be evaluated": {exported(publishedIn("comity-a-to-b"), to("b,c"), notEvaluated),
 			map[string]string{"comity-a-to-b": "published"}},
-		"its scope becomes wider": {exported(in("comity-a-to-b")),
+		"its scope becomes wider": {exported(publishedIn("comity-a-to-b")),
 			map[string]string{"comity-a": "published", "comity-a-to-b": "left"}},
-		"its scope becomes wider, and the exchange namespace of all members is missing": {exported(in("comity-a-to-b"), unavailable("comity-a")),
+		"its scope becomes wider, and the exchange namespace of all members is missing": {exported(publishedIn("comity-a-to-b"), unavailable("comity-a")),
 			map[string]string{}},
-		"its scope becomes wider while policies cannot be evaluated": {exported(in("comity-a-to-b"), notEvaluated),
+		"its scope becomes wider while policies cannot be evaluated": {exported(publishedIn("comity-a-to-b"), notEvaluated),
 			map[string]string{"comity-a-to-b": "published"}},
-		"a namespace states its withdrawal, and the scope becomes wider": {exported(in("comity-a"), func(v *ExportView) {
+		"a namespace states its withdrawal, and the scope becomes wider": {exported(publishedIn("comity-a"), func(v *ExportView) {
 			v.Records = append(v.Records, recordIn("comity-a-to-b", "u", true, noon))
 		}), map[string]string{"comity-a": "published", "comity-a-to-b": "left"}},
-		"exported again after a withdrawal": {exported(in(), func(v *ExportView) { v.Records = append(v.Records, recordIn("comity-a", "old", true, noon)) }),
+		"exported again after a withdrawal": {exported(publishedIn(), func(v *ExportView) { v.Records = append(v.Records, recordIn("comity-a", "old", true, noon)) }),
 			map[string]string{"comity-a": "published"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -266,7 +270,7 @@ func TestTheOwnImportKeepsAnExportThatWasLost(t *testing.T) {
 	}{
 		"it was deleted":                                 {Definition{Created: at(0)}, []*discoveryv1.EndpointSlice{derivedSlice("a")}, false},
 		"the definition is missing":                      {Definition{Problem: "missing"}, []*discoveryv1.EndpointSlice{derivedSlice("a")}, true},
-		"the definition was made anew":                   {Definition{Created: at(6)}, []*discoveryv1.EndpointSlice{derivedSlice("a")}, true},
+		"the definition was made again":                  {Definition{Created: at(6)}, []*discoveryv1.EndpointSlice{derivedSlice("a")}, true},
 		"the definition is missing, and nothing is here": {Definition{Problem: "missing"}, []*discoveryv1.EndpointSlice{derivedSlice("b")}, false},
 	} {
 		t.Run(name, func(t *testing.T) {

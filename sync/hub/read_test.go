@@ -40,7 +40,7 @@ func TestTheHubIsReadOnceItsNamespacesAre(t *testing.T) {
 		}, "comity-a in the hub was not read yet"},
 		{"all that exist are synced", func() { h.caches.all["comity-a"] = &namespaceCache{uid: "1", synced: true} }, ""},
 		{"one may not be read by this cluster", func() { known["comity-a-to-b"] = namespaceState{unread: "forbidden"} }, ""},
-		{"one was made anew", func() { known["comity-a"] = namespaceState{known: true, uid: "2"} }, "comity-a in the hub was not read yet"},
+		{"one was made again", func() { known["comity-a"] = namespaceState{known: true, uid: "2"} }, "comity-a in the hub was not read yet"},
 		{"that for all members was never read", func() { known["comity-a"] = namespaceState{unread: "refused"} }, "comity-a in the hub was not read yet"},
 	} {
 		step.change()

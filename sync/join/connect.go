@@ -192,7 +192,7 @@ func (m *member) accepts(ctx context.Context, account string, kubeconfig []byte)
 	if m.opts.Rotate || token == "" || !freshEnough(token, m.opts.Now()) {
 		return false, nil
 	}
-	// Only the API server knows: the account may have been made anew, or the
+	// Only the API server knows: the account may have been made again, or the
 	// whole cluster.
 	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
 	if err := m.client.Create(ctx, review); err != nil {

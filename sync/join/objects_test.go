@@ -22,7 +22,7 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files again")
 
 func TestObjectsAreExactlyThese(t *testing.T) {
 	objects, err := Objects(Cluster{ID: "a", Set: "prod"}, Cluster{ID: "b", Set: "prod"})

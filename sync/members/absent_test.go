@@ -114,7 +114,7 @@ func TestASecretThatIsCreatedAgainContinues(t *testing.T) {
 	w.secrets()
 	w.pass(599)
 	if !w.isMember() {
-		t.Error("the time did not begin anew")
+		t.Error("the time did not begin again")
 	}
 }
 

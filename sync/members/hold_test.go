@@ -55,7 +55,7 @@ func (w *world) held(n int) (held, gone int) {
 
 func TestARelistThatLacksManyIsHeldBeforeAnybodyCanReadIt(t *testing.T) {
 	w := exporting(t, 100)
-	w.server.change(func() { w.server.deaf = true }) // they vanish unseen, then everything is listed anew
+	w.server.change(func() { w.server.deaf = true }) // they vanish unseen, then everything is listed again
 	w.server.remove("exportrecords", shared, names(0, 60)...)
 	// Whoever looks at any moment finds each export there or held.
 	w.server.restart()
@@ -261,7 +261,7 @@ func TestARotatedConnectionThatLacksManyIsJudgedBeforeItIsRead(t *testing.T) {
 }
 
 // FAULT 5: a server that has forgotten the version of every watch is listed
-// anew once for each, and what it still has is missed at no moment.
+// again once for each, and what it still has is missed at no moment.
 func TestAForgottenVersionCausesOneRelistAndNoDeletion(t *testing.T) {
 	w := exporting(t, 20)
 	w.await("the exports are watched", func() (is bool) {

@@ -34,7 +34,7 @@ func TestWhatIsMissingIsHeldUntilItIsConfirmedOrBack(t *testing.T) {
 	}
 	h.set(keyOf(1), true, now.Add(2*time.Hour))
 	if _, held := h.held(keyOf(1)); held {
-		t.Error("what is confirmed is held anew before it is removed")
+		t.Error("what is confirmed is held again before it is removed")
 	}
 	h.set(keyOf(1), false, now)
 	h.set(keyOf(1), true, now.Add(3*time.Hour))

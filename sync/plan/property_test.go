@@ -140,7 +140,7 @@ func drawEdit(t *rapid.T, w *world) {
 //	   readiness of its endpoints while it is lost;
 //	I3 what was planned was enough: the next plan is empty;
 //	   no two imports of the namespace share a derived Service, and none is
-//	   renamed while its Service lives; one that is made anew, since its type
+//	   renamed while its Service lives; one that is made again, since its type
 //	   changed, has a new address anyway.
 func TestPlansHoldTheInvariants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -196,7 +196,7 @@ func step(t *rapid.T, w *world, set *clusterset, names map[string]string) {
 	before, had := w.snapshot(untouched), w.snapshot(func(o plan.Object) bool { _, is := o.(*corev1.Service); return is && model.IsManaged(o) })
 	in.Current = w.current(in.Key)
 	checkName(t, in)
-	anew := slices.ContainsFunc(plan.Import(in).Problems, func(p model.Problem) bool { return p.Reason == model.ReasonTypeChanged })
+	again := slices.ContainsFunc(plan.Import(in).Problems, func(p model.Problem) bool { return p.Reason == model.ReasonTypeChanged })
 	p, err := w.converge(in)
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
@@ -212,7 +212,7 @@ func step(t *rapid.T, w *world, set *clusterset, names map[string]string) {
 	}
 	// An import that lists a cluster since this step, which was not read, is kept from then on.
 	checkService(t, w, in, p, len(before) > 0 || len(w.snapshot(listed)) > 0)
-	if old := names[name]; !anew && old != "" && p.DerivedName != "" && p.DerivedName != old && had["Service default/"+old] != nil &&
+	if old := names[name]; !again && old != "" && p.DerivedName != "" && p.DerivedName != old && had["Service default/"+old] != nil &&
 		had["Service default/"+old].GetLabels()[model.LabelServiceName] == name {
 		t.Fatalf("%s was renamed from %s to %s", name, old, p.DerivedName)
 	}

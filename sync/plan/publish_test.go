@@ -335,8 +335,8 @@ func TestReports(t *testing.T) {
 			Imported: reason == model.ReasonImported, Reason: reason, Since: metav1.Unix(second, 0),
 		}
 	}
-	anew := report(model.ReasonImported, 50)
-	anew.ExportUID = "another"
+	again := report(model.ReasonImported, 50)
+	again.ExportUID = "another"
 	said := report(model.ReasonNamespaceMissing, 50)
 	said.Message = "create it"
 	cases := []struct {
@@ -354,8 +354,8 @@ func TestReports(t *testing.T) {
 		{"another message is written and changes nothing about when it began",
 			map[string]exchangev1alpha1.ImportRecordSpec{"comity-b-to-a": report(model.ReasonImported, 50), "comity-b-to-c": said},
 			[]string{"update ImportRecord comity-b-to-c/web.default"}, map[string]int64{"comity-b-to-a": 10, "comity-b-to-c": 10}},
-		{"an export that was made anew begins anew; one that is gone is told of no more",
-			map[string]exchangev1alpha1.ImportRecordSpec{"comity-b-to-a": anew},
+		{"an export that was made again begins again; one that is gone is told of no more",
+			map[string]exchangev1alpha1.ImportRecordSpec{"comity-b-to-a": again},
 			[]string{"update ImportRecord comity-b-to-a/web.default", "delete ImportRecord comity-b-to-c/web.default"}, map[string]int64{"comity-b-to-a": 50}},
 	}
 	for _, c := range cases {
@@ -380,7 +380,7 @@ func TestReports(t *testing.T) {
 		})
 	}
 	theirs := &exchangev1alpha1.ImportRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "comity-b-to-a", Name: "web.default", UID: "theirs"}}
-	p := plan.Reports(keyOf("web"), map[string]exchangev1alpha1.ImportRecordSpec{"comity-b-to-a": anew}, []*exchangev1alpha1.ImportRecord{theirs})
+	p := plan.Reports(keyOf("web"), map[string]exchangev1alpha1.ImportRecordSpec{"comity-b-to-a": again}, []*exchangev1alpha1.ImportRecord{theirs})
 	if len(p.Actions) > 0 || len(p.Problems) != 1 || p.Problems[0].Reason != model.ReasonNameTaken {
 		t.Errorf("a foreign record: actions %v, problems %v", verbs(p.Actions), p.Problems)
 	}

@@ -266,7 +266,7 @@ func TestTheSampleDependsOnNothingButTheTargets(t *testing.T) {
 		rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 		got := sampleOf(append(all, all[:10]...))
 		if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); diff != "" {
-			t.Fatalf("sample (-want +got), so a restart would begin to count anew:\n%s", diff)
+			t.Fatalf("sample (-want +got), so a restart would begin to count again:\n%s", diff)
 		}
 	}
 }

@@ -203,7 +203,7 @@ func TestARenewedTokenIsUsedByTheNextRequestAndRestartsNoWatch(t *testing.T) {
 	})
 	p.delivers(t, "bank", namespaces)
 	if lists, _ := p.counts(); lists["one"] != listsBefore["one"] || lists["two"] != 1 {
-		t.Errorf("a watch that goes on listed anew: %v", lists)
+		t.Errorf("a watch that goes on listed again: %v", lists)
 	}
 	if c.Config().BearerToken != "two" {
 		t.Error("the configuration holds the old token")

@@ -141,7 +141,7 @@ func (w *World) reading(c *Cluster, p *agent.Process, id model.ClusterID, read f
 	}
 }
 
-// follows lets a process read all of a peer. What exceeded a limit is listed anew.
+// follows lets a process read all of a peer. What exceeded a limit is listed again.
 func (w *World) follows(c *Cluster, p *agent.Process, id model.ClusterID) {
 	for range 2 {
 		w.reading(c, p, id, func() { p.Follow(id, func() int { return 1 << 30 }) })

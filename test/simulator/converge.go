@@ -39,7 +39,7 @@ func (w *World) Check() {
 	w.restart()
 }
 
-// restart is I3: processes that start anew where all is as it should be write nothing.
+// restart is I3: processes that restart where all is as it should be write nothing.
 func (w *World) restart() {
 	before := len(w.writes)
 	w.now = w.now.Add(10 * time.Minute)

@@ -95,7 +95,7 @@ func keptWithout(p process, record *exchangev1alpha1.ExportRecord) bool {
 }
 
 // servesIts reports whether the Service of a slice is the import's own. A copy that is
-// lost cannot be mirrored anew for a Service of another name.
+// lost cannot be mirrored again for a Service of another name.
 func (k *checker) servesIts(p process, s *discoveryv1.EndpointSlice) bool {
 	return slices.ContainsFunc(p.Seen.View.Current.Services, func(o *corev1.Service) bool {
 		from := k.origins[o.UID]

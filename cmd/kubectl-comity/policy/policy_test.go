@@ -103,7 +103,7 @@ func TestOutputs(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(string(want), out); diff != "" {
-				t.Errorf("%s (-want +got); write it anew with -update:\n%s", path, diff)
+				t.Errorf("%s (-want +got); write it again with -update:\n%s", path, diff)
 			}
 		})
 	}

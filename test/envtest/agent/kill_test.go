@@ -92,7 +92,7 @@ var _ = Describe("Agents that are killed at any moment", func() {
 })
 
 // killSome kills the agent of a, of b, or both, at a random moment, starts them
-// anew, and once in three times kills them again while they start.
+// again, and once in three times kills them again while they start.
 func killSome(ctx context.Context, random *rand.Rand) int {
 	GinkgoHelper()
 	victims := [][]string{{"a"}, {"b"}, {"a", "b"}}[random.IntN(3)]

@@ -49,7 +49,7 @@ var _ = Describe("FAULT: records of a peer that are deleted by a slip", func() {
 			Expect(a.AllBackends(ctx, ns)).To(Equal(whole))
 			awaitEvent(ctx, members.ReasonDeletionHeld)
 
-			By("starting anew, which forgets nothing")
+			By("restarting, which forgets nothing")
 			a.Restart(ctx)
 			Eventually(ctx, held).WithArguments(ns).Should(Equal(lost))
 			Expect(a.AllBackends(ctx, ns)).To(Equal(whole))

@@ -62,7 +62,7 @@ var _ = DescribeTable("FAULT 26: the exchange namespaces of a peer are deleted,"
 			deleteNamespace(ctx, b, name)
 			Consistently(ctx, all).WithTimeout(5*time.Second).Should(Equal(whole), "after %s", name)
 		}
-		By("starting anew, which forgets nothing")
+		By("restarting, which forgets nothing")
 		a.Restart(ctx)
 		Consistently(ctx, all).WithTimeout(5 * time.Second).Should(Equal(whole))
 

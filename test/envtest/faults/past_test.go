@@ -73,7 +73,7 @@ var _ = Describe("FAULT 4: the etcd of a peer is restored from the past", func()
 		Expect(a.Derived(ctx, ns, "old").UID).To(Equal(uid))
 		awaitEvent(ctx, members.ReasonStoreRestored)
 		b.AwaitReady(ctx)
-		By("exporting anew")
+		By("exporting again")
 		exportOne(ctx, b, ns, "after", 8080, "10.96.0.4")
 		Eventually(ctx, a.Backends(ns, "after")).Should(Equal([]string{"b/10.96.0.4"}))
 		clusterset.AwaitQuiet(ctx, a, b)
@@ -84,7 +84,7 @@ var _ = Describe("FAULT 4: the etcd of a peer is restored from the past", func()
 	}, SpecTimeout(3*time.Minute))
 })
 
-var _ = Describe("FAULT 24: a namespace that is deleted and made anew", func() {
+var _ = Describe("FAULT 24: a namespace that is deleted and made again", func() {
 	It("gets nothing while it goes, and everything when it is back", func(ctx SpecContext) {
 		const ns = "again"
 		healthy(ctx)
@@ -115,7 +115,7 @@ var _ = Describe("FAULT 24: a namespace that is deleted and made anew", func() {
 		_, err = typed.CoreV1().Namespaces().Finalize(ctx, gone, metav1.UpdateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 
-		By("making it anew")
+		By("making it again")
 		Eventually(ctx, func() error { return a.Client.Create(ctx, clusterset.Namespace(ns)) }).Should(Succeed())
 		Eventually(ctx, a.Backends(ns, "web")).Should(Equal([]string{"b/10.94.0.2"}))
 		Eventually(ctx, a.ImportCondition(ns, "web", "Ready")).Should(HavePrefix("True/"))

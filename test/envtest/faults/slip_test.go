@@ -90,14 +90,14 @@ var _ = Describe("FAULT 27: a slip in what makes a cluster a member", func() {
 			continues()
 		}
 
-		By("misspelling the clusterset of a, and starting its agent anew")
+		By("misspelling the clusterset of a, and starting its agent again")
 		a.Restart(ctx, "--clusterset=misspelled")
 		kept("our own set is misspelled")
 		eventIn(ctx, "Secret", "peer-b", members.ReasonWrongClusterSet)
 		a.Restart(ctx)
 		continues()
 
-		By("deleting the Secret without the mark, and starting anew")
+		By("deleting the Secret without the mark, and restarting")
 		secret := clusterset.Get(ctx, a, peerB())
 		Expect(a.Client.Delete(ctx, peerB())).To(Succeed())
 		eventIn(ctx, "Namespace", install.Namespace, members.ReasonPeerSecretMissing)

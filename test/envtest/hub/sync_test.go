@@ -106,7 +106,7 @@ func (m *member) backends(namespace string) func(Gomega, context.Context) []stri
 }
 
 // imported are the UIDs of all that m imported in a namespace: who was deleted
-// and made anew has another one.
+// and made again has another one.
 func (m *member) imported(ctx context.Context, namespace string) map[string]string {
 	GinkgoHelper()
 	out := map[string]string{}
@@ -245,7 +245,7 @@ var _ = Describe("Members of a hub", func() {
 
 		Expect(theHub.Kill(controlplane.APIServer)).To(Succeed())
 		address = members["a"].move(ctx, namespace)
-		By("starting an agent anew that cannot read the hub, and one that cannot write there")
+		By("starting an agent again that cannot read the hub, and one that cannot write there")
 		for _, id := range []string{"a", "b"} {
 			Expect(members[id].agent.Kill()).To(Succeed())
 			Expect(members[id].agent.Start()).To(Succeed())
@@ -257,7 +257,7 @@ var _ = Describe("Members of a hub", func() {
 			Eventually(members[id].backends(namespace)).WithContext(ctx).Should(ConsistOf("a/"+address), id)
 		}
 		for _, id := range ids {
-			Expect(members[id].imported(ctx, namespace)).To(Equal(before[id]), "nothing was deleted and made anew in %s", id)
+			Expect(members[id].imported(ctx, namespace)).To(Equal(before[id]), "nothing was deleted and made again in %s", id)
 		}
 		Expect(published(ctx, scoped)).To(Equal(records))
 	})
@@ -266,7 +266,7 @@ var _ = Describe("Members of a hub", func() {
 		namespace := newNamespace(ctx)
 		members["a"].export(ctx, namespace, "")
 		old := members["a"].inHub(ctx)
-		By("making the account anew, which ends every token of the old one")
+		By("making the account again, which ends every token of the old one")
 		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: join.DefaultNamespace, Name: "member-a"}}
 		Expect(theHub.client.Delete(ctx, account)).To(Succeed())
 		Eventually(func() error {

@@ -111,7 +111,7 @@ var _ = Describe("Connect", Ordered, func() {
 		Expect(peerSecret(ctx, "b", "a").Data).NotTo(Equal(before))
 	})
 
-	It("replaces a token whose account was made anew, which no clock shows", func(ctx SpecContext) {
+	It("replaces a token whose account was made again, which no clock shows", func(ctx SpecContext) {
 		before := peerSecret(ctx, "b", "a").Data
 		Expect(admin("a").Delete(ctx, account("peer-b"))).To(Succeed())
 		Expect(join.Connect(ctx, cluster("a"), cluster("b"), join.Options{})).To(Succeed())

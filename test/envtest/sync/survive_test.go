@@ -238,7 +238,7 @@ func killedAt(at int64, reaches bool) {
 	Eventually(func() []string { return a.records(ns, "web") }).Should(Equal([]string{"withdrawal in comity-a"}))
 }
 
-// revive starts the agents anew once they were killed, or had nothing left to do.
+// revive starts the agents again once they were killed, or had nothing left to do.
 func revive(all ...*cluster) {
 	GinkgoHelper()
 	last := map[model.ClusterID]int64{}

@@ -29,7 +29,7 @@ func (s *Server) Watch(kind, namespace string) *Cache {
 // Listed is true once the cache was filled.
 func (c *Cache) Listed() bool { return c.listed }
 
-// Relist fills the cache anew, from a server whose own view is that many
+// Relist fills the cache again, from a server whose own view is that many
 // changes behind.
 func (c *Cache) Relist(behind int) {
 	c.epoch, c.listed, c.objects, c.refs = c.server.epoch, true, map[Ref]client.Object{}, nil
@@ -45,7 +45,7 @@ func (c *Cache) Relist(behind int) {
 }
 
 // Follow takes up at most that many changes, and says how many it took. After a
-// restore it lists everything anew, as its versions mean nothing any more.
+// restore it lists everything again, as its versions mean nothing any more.
 func (c *Cache) Follow(most int) int {
 	if !c.IsWatching() {
 		c.Relist(0)
