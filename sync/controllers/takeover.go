@@ -18,32 +18,32 @@ import (
 // and a member that was not read when an import formed has to be confirmed.
 type takeovers struct {
 	mu sync.Mutex
-	// since is when the takeover by an export was first put on hold, by import. Only
-	// holds that end by themselves are in it.
-	since map[types.NamespacedName]map[decide.ExportID]time.Time
+	// until is when the hold of a takeover by an export ends, by import. Only holds that
+	// end by themselves are in it.
+	until map[types.NamespacedName]map[decide.ExportID]time.Time
 	// formedWithout are the members that were not read when the import was made,
 	// and not since.
 	formedWithout map[types.NamespacedName][]model.ClusterID
 }
 
 func newTakeovers() *takeovers {
-	return &takeovers{since: map[types.NamespacedName]map[decide.ExportID]time.Time{}, formedWithout: map[types.NamespacedName][]model.ClusterID{}}
+	return &takeovers{until: map[types.NamespacedName]map[decide.ExportID]time.Time{}, formedWithout: map[types.NamespacedName][]model.ClusterID{}}
 }
 
 // read adds what is remembered of key.
 func (t *takeovers) read(key types.NamespacedName, v *decide.ImportView) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	v.TakeoverSince, v.FormedWithout = t.since[key], t.formedWithout[key]
+	v.TakeoverUntil, v.FormedWithout = t.until[key], t.formedWithout[key]
 }
 
 // applied remembers what was decided, once it was applied.
 func (t *takeovers) applied(key types.NamespacedName, d *decide.ImportDecision) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.since, key)
-	if d.TakeoverSince != nil {
-		t.since[key] = d.TakeoverSince
+	delete(t.until, key)
+	if len(d.TakeoverUntil) > 0 {
+		t.until[key] = d.TakeoverUntil
 	}
 	delete(t.formedWithout, key)
 	if len(d.FormedWithout) > 0 {

@@ -62,11 +62,11 @@ type ImportView struct {
 	// Definition is that of ServiceExports; read only if NeedsOwnDefinition.
 	Definition Definition
 	// TakeoverHold is how long a takeover is held: see model.HoldUntilConfirmed.
-	// TakeoverSince is when this process first held the one by an export.
+	// TakeoverUntil is when each hold ends that an earlier decision found.
 	// FormedWithout are the members that were not read when the import was made, and
 	// of which nothing has been imported since.
 	TakeoverHold  time.Duration
-	TakeoverSince map[ExportID]time.Time
+	TakeoverUntil map[ExportID]time.Time
 	FormedWithout []model.ClusterID
 	Now           time.Time
 	// Unanswered are the probed clusters of which no endpoint answers, Answered those
@@ -124,9 +124,9 @@ type ImportDecision struct {
 	// Joined are exports that serve from now on, although KEP-1645 would let them
 	// decide: they agree with those of which the import consists.
 	Joined []model.SourceExport
-	// TakeoverSince and FormedWithout are for the view of the next decision, once
-	// this one was applied. At Takeover.Until it is to be decided again.
-	TakeoverSince map[ExportID]time.Time
+	// TakeoverUntil and FormedWithout are for the view of the next decision, once
+	// this one was applied. At each of these times it is to be decided again.
+	TakeoverUntil map[ExportID]time.Time
 	FormedWithout []model.ClusterID
 	// NotEvaluated is true if policies could not be evaluated for a source, so that it
 	// is to be decided again.
@@ -208,6 +208,9 @@ func Import(v ImportView) ImportDecision {
 	if d.Write && !v.isKept(in) {
 		d.Joined = ordered.joined
 	}
+	if d.Write {
+		d.TakeoverUntil = ordered.until
+	}
 	return d
 }
 
@@ -266,9 +269,6 @@ func (v ImportView) complete(in plan.ImportInput, found ImportFinding, liveness 
 	d.Finding.Problems = append(d.Finding.Problems, problems...)
 	d.Plan, d.Write = in, true
 	d.FormedWithout = v.formedWithout(in, found.Unsynced)
-	if held := found.Takeover; held != nil && !held.Until.IsZero() {
-		d.TakeoverSince = map[ExportID]time.Time{{held.By.Cluster, held.By.UID}: held.Until.Add(-v.TakeoverHold)}
-	}
 	return d
 }
 

@@ -5,6 +5,7 @@ package decide
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -26,8 +27,10 @@ const maxFormer = 3
 // precedence is the order in which the exports of one import are resolved, and what
 // follows from it.
 type precedence struct {
-	ordered  []model.Export
-	held     *model.Takeover
+	ordered []model.Export
+	held    *model.Takeover
+	// until is when the hold of each export that waits ends by itself, if it does.
+	until    map[ExportID]time.Time
 	problems []model.Problem
 	// joined are exports that are new and older than the deciding one, and agree.
 	joined []model.SourceExport
@@ -139,8 +142,7 @@ func moved(ordered, byAge []model.Export, e model.Export) []model.Export {
 func (v ImportView) hold(ordered, byAge []model.Export) precedence {
 	confirmed, wasConfirmed := v.confirmation(), false
 	known := slices.Concat(recorded(v.Current.Import), v.former(), sourceExports(byAge))
-	var held *model.Takeover
-	var joined []model.SourceExport
+	p := precedence{until: map[ExportID]time.Time{}}
 	for _, e := range byAge {
 		if !isBehindYounger(ordered, byAge, e) {
 			wasConfirmed = wasConfirmed || e.UID == confirmed
@@ -152,24 +154,34 @@ func (v ImportView) hold(ordered, byAge []model.Export) precedence {
 		switch {
 		case len(changes) == 0:
 			if !slices.ContainsFunc(recorded(v.Current.Import), func(s model.SourceExport) bool { return isSame(e, s) }) {
-				joined = append(joined, sourceExport(e))
+				p.joined = append(p.joined, sourceExport(e))
 			}
 		case e.UID == confirmed && isUnique(e, known):
 			ordered, wasConfirmed = own, true
 		case ended:
 			ordered = own
-		case held != nil:
-			held.Others++
 		default:
-			held = &model.Takeover{Decider: sourceExport(ordered[position(own, e.Cluster)]), By: sourceExport(e), Until: until}
-			held.Fields, held.Changes = describe(changes)
+			p.wait(sourceExport(ordered[position(own, e.Cluster)]), sourceExport(e), until, changes)
 		}
 	}
-	p := precedence{ordered: ordered, held: held, joined: joined}
+	p.ordered = ordered
 	if confirmed != "" && !wasConfirmed {
 		p.problems = append(p.problems, v.notHeld(confirmed))
 	}
 	return p
+}
+
+// wait adds the takeover by an export that waits. Only the first one is described.
+func (p *precedence) wait(decider, by model.SourceExport, until time.Time, changes []merge.Change) {
+	if !until.IsZero() {
+		p.until[ExportID{by.Cluster, by.UID}] = until
+	}
+	if p.held != nil {
+		p.held.Others++
+		return
+	}
+	p.held = &model.Takeover{Decider: decider, By: by, Until: until}
+	p.held.Fields, p.held.Changes = describe(changes)
 }
 
 // formedWithout are the members that were not read when the import was made, and
@@ -202,10 +214,7 @@ func (d ImportDecision) Again(now time.Time) (wait time.Duration) {
 	if d.OwnExportLost {
 		return ownRetry
 	}
-	ends := []time.Time{d.WithdrawnAt}
-	if held := d.Finding.Takeover; held != nil {
-		ends = append(ends, held.Until)
-	}
+	ends := append(slices.Collect(maps.Values(d.TakeoverUntil)), d.WithdrawnAt)
 	if d.NotEvaluated {
 		ends = append(ends, now.Add(policyRetry))
 	}
@@ -230,11 +239,10 @@ func (v ImportView) holdEnds(e model.Export) (time.Time, bool) {
 	if v.TakeoverHold == model.HoldUntilConfirmed {
 		return time.Time{}, false
 	}
-	since, known := v.TakeoverSince[ExportID{e.Cluster, e.UID}]
+	until, known := v.TakeoverUntil[ExportID{e.Cluster, e.UID}]
 	if !known {
-		since = v.Now
+		until = v.Now.Add(v.TakeoverHold)
 	}
-	until := since.Add(v.TakeoverHold)
 	return until, !v.Now.Before(until)
 }
 

@@ -165,7 +165,7 @@ func formerly(v ImportView, decided model.Export) ImportView {
 }
 
 func heldFor(v ImportView, since time.Duration) ImportView {
-	v.TakeoverHold, v.TakeoverSince = time.Minute, map[ExportID]time.Time{{"c", "of-c"}: v.Now.Add(-since)}
+	v.TakeoverHold, v.TakeoverUntil = time.Minute, map[ExportID]time.Time{{"c", "of-c"}: v.Now.Add(time.Minute - since)}
 	return v
 }
 
@@ -186,6 +186,41 @@ func TestAFormerDecidingExportIsRemembered(t *testing.T) {
 	v = formerly(takeoverView(importedFrom(a), a), d)
 	if diff := cmp.Diff(map[string]string{model.AnnotationFormerDeciders: "d/of-d/2026-11-22T09:40:00Z"}, Import(v).Plan.History); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// Each export waits for as long as itself was held, and the first end is awaited.
+func TestTwoHoldsEndEachAtItsTime(t *testing.T) {
+	a, c, d := publishedBy("a", 30, "http"), publishedBy("c", 10, "x"), publishedBy("d", 20, "y")
+	v := takeoverView(importedFrom(a), a, d)
+	v.TakeoverHold = time.Minute
+	began := v.Now
+	decideAfter := func(wait time.Duration, exports ...model.Export) ImportDecision {
+		next := takeoverView(importedFrom(a), exports...)
+		next.TakeoverHold, next.TakeoverUntil, next.Now = v.TakeoverHold, v.TakeoverUntil, began.Add(wait)
+		v = next
+		out := Import(v)
+		v.TakeoverUntil = out.TakeoverUntil
+		return out
+	}
+	for _, step := range []struct {
+		after   time.Duration
+		exports []model.Export
+		decider model.ClusterID
+		again   time.Duration
+	}{
+		{0, []model.Export{a, d}, "a", time.Minute},
+		{20 * time.Second, []model.Export{a, c, d}, "a", 40 * time.Second},
+		{60 * time.Second, []model.Export{a, c, d}, "d", 20 * time.Second},
+		{80 * time.Second, []model.Export{a, c, d}, "c", 0},
+	} {
+		got := decideAfter(step.after, step.exports...)
+		if decider := got.Finding.Resolved.Constituents[0].Cluster; decider != step.decider {
+			t.Errorf("after %v %s decides, want %s", step.after, decider, step.decider)
+		}
+		if again := got.Again(v.Now); again != step.again {
+			t.Errorf("after %v it is decided again in %v, want %v", step.after, again, step.again)
+		}
 	}
 }
 

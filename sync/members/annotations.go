@@ -35,12 +35,7 @@ func (s *Set) readAnnotations(m *member, c claim, after *followUp) {
 	}
 	s.readAccepted(m, secret, after)
 
-	confirmed, err := parseConfirmation(secret.Annotations[model.AnnotationConfirmDeletions], s.opts.Clock.Now())
-	s.fault(m, model.AnnotationConfirmDeletions, ReasonInvalidConfirmation, err)
-	if keys := slices.Concat(m.guard.Confirm(confirmed), m.holds.confirm(confirmed)); len(keys) > 0 {
-		s.opts.Log.Info("deletions that were on hold are confirmed", "cluster", m.id, "count", len(keys))
-		after.keys = append(after.keys, keys...)
-	}
+	s.readConfirmation(m, secret, after)
 
 	// After the annotation was removed, or the Secret replaced, the id may belong to
 	// another cluster.
@@ -50,6 +45,31 @@ func (s *Set) readAnnotations(m *member, c claim, after *followUp) {
 		for _, l := range m.connections() {
 			after.pins = append(after.pins, pin{l.Connection, m.uid})
 		}
+	}
+}
+
+// confirmation is what a Secret confirmed when its annotation last changed.
+type confirmation struct {
+	text string
+	upTo time.Time
+	err  error
+}
+
+// readConfirmation ends the holds that the annotation confirms. A time to come counts as
+// the time at which it is read first: what goes missing later is not confirmed by it,
+// however often the Secret changes until then.
+func (s *Set) readConfirmation(m *member, secret *corev1.Secret, after *followUp) {
+	if text, now := secret.Annotations[model.AnnotationConfirmDeletions], s.opts.Clock.Now(); text != m.confirmation.text {
+		upTo, err := parseConfirmation(text, now)
+		if upTo.After(now) {
+			upTo = now
+		}
+		m.confirmation = confirmation{text, upTo, err}
+	}
+	s.fault(m, model.AnnotationConfirmDeletions, ReasonInvalidConfirmation, m.confirmation.err)
+	if keys := slices.Concat(m.guard.Confirm(m.confirmation.upTo), m.holds.confirm(m.confirmation.upTo)); len(keys) > 0 {
+		s.opts.Log.Info("deletions that were on hold are confirmed", "cluster", m.id, "count", len(keys))
+		after.keys = append(after.keys, keys...)
 	}
 }
 
@@ -98,7 +118,7 @@ func recordedUID(secret *corev1.Secret) types.UID {
 }
 
 // maxAhead is how far in the future a confirmation may be, because of clocks that
-// differ. What goes missing until then is confirmed beforehand.
+// differ.
 const maxAhead = time.Hour
 
 // parseConfirmation reads the time up to which missing exports are meant to be gone;

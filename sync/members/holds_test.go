@@ -138,6 +138,36 @@ func TestOfAPeerThatStatesWithdrawalsNothingMissingIsWithdrawn(t *testing.T) {
 	}
 }
 
+// The clock of the administrator may be ahead: what was missing is confirmed, and
+// nothing that goes missing later.
+func TestAConfirmationOfATimeToComeConfirmsNothingBeforehand(t *testing.T) {
+	w := stating(t, 2)
+	missing := func(n int) bool { return len(w.set.Hold(keyOf(n), []model.ClusterID{"b"})) == 1 }
+	lose := func(n int) {
+		w.server.remove("exportrecords", shared, names(n, n+1)...)
+		w.await("it is seen", func() bool { return len(w.set.Exports(keyOf(n))) == 0 })
+	}
+	lose(0)
+	if !missing(0) {
+		t.Fatal("it is not held")
+	}
+	w.pass(5)
+	s := w.server.secret()
+	s.Annotations[model.AnnotationConfirmDeletions] = begun.Add(50 * time.Minute).Format(time.RFC3339)
+	w.secrets(s)
+	if missing(0) {
+		t.Error("what was missing is held though it is confirmed")
+	}
+	w.pass(60)
+	lose(1)
+	s = *s.DeepCopy()
+	s.Annotations["example.com/other"] = "changed"
+	w.secrets(s)
+	if !missing(1) {
+		t.Error("what went missing later is not held")
+	}
+}
+
 func TestAHoldOutlivesThatItsPeerCannotBeRead(t *testing.T) {
 	w := stating(t, 2)
 	w.server.remove("exportrecords", shared, names(0, 1)...)

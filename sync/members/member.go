@@ -58,6 +58,8 @@ type member struct {
 	accepted accepted
 	recorded types.UID // the cluster that the Secret names
 	faults   map[string]remote.Failure
+	// confirmation is what its Secret confirms.
+	confirmation confirmation
 	// uid is the only cluster that may be the peer: the recorded one, else the
 	// first that was read.
 	uid types.UID

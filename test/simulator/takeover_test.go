@@ -68,9 +68,9 @@ func TestAnAgentThatDoesNotHoldTakeoversIsNoticed(t *testing.T) {
 			}
 		}},
 		{"ends every hold at once", "I7: ", func(v *decide.ImportView) {
-			v.TakeoverSince = map[decide.ExportID]time.Time{}
+			v.TakeoverUntil = map[decide.ExportID]time.Time{}
 			for _, e := range v.Exports {
-				v.TakeoverSince[decide.ExportID{Cluster: e.Cluster, UID: e.UID}] = v.Now.Add(-time.Hour)
+				v.TakeoverUntil[decide.ExportID{Cluster: e.Cluster, UID: e.UID}] = v.Now
 			}
 		}},
 		{"takes every member for one that was not read before", "I7: ", func(v *decide.ImportView) {

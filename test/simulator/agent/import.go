@@ -97,7 +97,7 @@ func (p *Process) bring(in plan.ImportInput) (plan.ImportPlan, error) {
 func (p *Process) importView(key types.NamespacedName) decide.ImportView {
 	v := decide.ImportView{
 		Local: p.localExport(key), Self: p.ID, ComityNamespace: Namespace, Members: p.members(),
-		TakeoverHold: p.TakeoverHold, Now: p.Now(), TakeoverSince: p.takeovers[key].TakeoverSince, FormedWithout: p.takeovers[key].FormedWithout,
+		TakeoverHold: p.TakeoverHold, Now: p.Now(), TakeoverUntil: p.takeovers[key].TakeoverUntil, FormedWithout: p.takeovers[key].FormedWithout,
 		LocalCluster: model.LocalCluster{Families: []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}},
 		Slices:       map[model.ClusterID][]*discoveryv1.EndpointSlice{}, Unanswered: p.Lost,
 	}
