@@ -24,60 +24,82 @@ const (
 	// elsewhere is a namespace of the hostile member that no other member reads.
 	elsewhere = "bench-elsewhere"
 	// hostilePause is the time between two measured changes.
-	hostilePause = 150 * time.Millisecond
+	hostilePause = 100 * time.Millisecond
 )
 
-// hostile measures how long a change takes from a to c, and what c's agent holds,
-// in phases: b does nothing; then, in all others, as many writes as its API server can
-// do, of which the others read none, those within its budget, those of a hostile member,
-// or all. So the machine does the same work in these, but for what the agents do about it.
-func (b *bench) hostile(ctx context.Context) error {
-	return b.with(ctx, fleet.Options{Size: 3}, func(ctx context.Context, f *fleet.Fleet) error {
-		attacker, to := f.Members[1], f.Members[2]
-		w := &way{service: throughComity}
-		if err := w.open(ctx, f); err != nil {
-			return err
-		}
-		// What b's agent published of its own is not measured, and it would delete
-		// what the attack stores in its exchange namespaces.
-		if err := errors.Join(settle(ctx, f), attacker.StopAgent()); err != nil {
-			return err
-		}
-		w.remote.arrived = w.remote.arrived[1:] // c alone
-		w.local.arrived = nil
-		a := &attack{member: attacker, exchange: model.ExchangeNamespace(model.ClusterID(attacker.ID()))}
-		if err := errors.Join(attacker.CreateNamespace(ctx, elsewhere), a.export(ctx)); err != nil {
-			return err
-		}
-		go a.beat(ctx)
-		out := &result.Hostile{For: b.hostileFor, Load: result.Load1()}
-		for _, phase := range []struct {
-			name  string
-			loops *loops
-		}{
-			{"no load", nil},
-			{"a member that nobody reads", &loops{rewrites: elsewhere, creates: elsewhere, flaps: elsewhere}},
-			{"a member within its budget", &loops{rewrites: elsewhere, creates: a.exchange, flaps: elsewhere, within: true}},
-			{"a hostile member", &loops{rewrites: a.exchange, creates: a.exchange, flaps: elsewhere, within: true}},
-			{"one that is not always valid", &loops{rewrites: a.exchange, creates: a.exchange, flaps: a.exchange, within: true}},
-		} {
-			if err := settleMember(ctx, to); err != nil {
-				return err
-			}
-			p, err := b.underLoad(ctx, to, w, a, phase.loops)
-			if err != nil {
-				return fmt.Errorf("%s: %w", phase.name, err)
-			}
-			p.Name = phase.name
-			out.Phases = append(out.Phases, p)
-			b.say("%s: %s", phase.name, p)
-		}
-		b.results.Hostile = out
-		return nil
-	})
+// hostileRow is what b does in one row; nil: nothing.
+type hostileRow struct {
+	name  string
+	loops func(exchange string) *loops
 }
 
-func settleMember(ctx context.Context, m *fleet.Member) error { return m.WaitIdle(ctx, "import", 0) }
+var hostileRows = []hostileRow{
+	{"no load", func(string) *loops { return nil }},
+	{"a member that nobody reads", func(string) *loops { return &loops{rewrites: elsewhere, creates: elsewhere, flaps: elsewhere} }},
+	{"a member within its budget", func(exchange string) *loops {
+		return &loops{rewrites: elsewhere, creates: exchange, flaps: elsewhere, within: true}
+	}},
+	{"a hostile member", func(exchange string) *loops {
+		return &loops{rewrites: exchange, creates: exchange, flaps: elsewhere, within: true}
+	}},
+	{"one that is not always valid", func(exchange string) *loops {
+		return &loops{rewrites: exchange, creates: exchange, flaps: exchange, within: true}
+	}},
+}
+
+// hostile measures how long a change takes from a to c, and what c's agent holds, in
+// rows: b does nothing; then, in all others, as many writes as its API server can do, of
+// which the others read none, those within its budget, those of a hostile member, or
+// all. So the machine does the same work in these, but for what the agents do about it.
+// Each row has clusters of its own: what b published in one would be there in the next.
+func (b *bench) hostile(ctx context.Context) error {
+	out := &result.Hostile{For: b.hostileFor, Load: result.Load1()}
+	for _, row := range hostileRows {
+		err := b.with(ctx, fleet.Options{Size: 3}, func(ctx context.Context, f *fleet.Fleet) error {
+			p, err := b.hostileRow(ctx, f, row)
+			if err != nil {
+				return fmt.Errorf("%s: %w", row.name, err)
+			}
+			out.Phases = append(out.Phases, p)
+			b.say("%s: %s", row.name, p)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	b.results.Hostile = out
+	return nil
+}
+
+// hostileRow measures one row.
+func (b *bench) hostileRow(ctx context.Context, f *fleet.Fleet, row hostileRow) (result.HostilePhase, error) {
+	attacker, to := f.Members[1], f.Members[2]
+	w := &way{service: throughComity}
+	if err := w.open(ctx, f); err != nil {
+		return result.HostilePhase{}, err
+	}
+	// What b's agent published of its own is not measured, and it would delete
+	// what the attack stores in its exchange namespaces.
+	if err := errors.Join(settle(ctx, f), attacker.StopAgent()); err != nil {
+		return result.HostilePhase{}, err
+	}
+	w.remote.arrived = w.remote.arrived[1:] // c alone
+	w.local.arrived = nil
+	a := &attack{member: attacker, exchange: model.ExchangeNamespace(model.ClusterID(attacker.ID()))}
+	if err := errors.Join(attacker.CreateNamespace(ctx, elsewhere), a.export(ctx)); err != nil {
+		return result.HostilePhase{}, err
+	}
+	beating, stop := context.WithCancel(ctx)
+	defer stop()
+	go a.beat(beating)
+	if err := to.WaitIdle(ctx, "import", 0); err != nil {
+		return result.HostilePhase{}, err
+	}
+	p, err := b.underLoad(ctx, to, w, a, row.loops(a.exchange))
+	p.Name = row.name
+	return p, err
+}
 
 // loops are the namespaces in which b writes at full speed. If within, it also changes a
 // small slice that the others read.
@@ -86,7 +108,7 @@ type loops struct {
 	within                   bool
 }
 
-// underLoad measures changes for as long as one phase takes. Without loops b does nothing.
+// underLoad measures changes for as long as one row takes. Without loops b does nothing.
 func (b *bench) underLoad(ctx context.Context, to *fleet.Member, w *way, a *attack, in *loops) (result.HostilePhase, error) {
 	var out result.HostilePhase
 	if err := to.ResetPeak(); err != nil {
@@ -95,7 +117,6 @@ func (b *bench) underLoad(ctx context.Context, to *fleet.Member, w *way, a *atta
 	loading, stop := context.WithTimeout(ctx, b.hostileFor)
 	defer stop()
 	var load sync.WaitGroup
-	a.writes.Store(0)
 	if in != nil {
 		load.Go(func() { a.rewrite(loading, in.rewrites) })
 		load.Go(func() { a.rewrite(loading, in.rewrites) })
