@@ -60,7 +60,9 @@ func recorded(imported *mcsv1beta1.ServiceImport) []model.SourceExport {
 //	the cluster was not read                              not missing: unknown
 //	no export of that namespace is accepted from it       not missing: not wanted
 //	it publishes a valid export of that name              not missing
-//	it states the withdrawal of the same ServiceExport    not missing: gone
+//	it states the withdrawal of the same ServiceExport,
+//	  unless it narrowed the scope of one that was found
+//	  where only this cluster reads                       not missing: gone
 //	of a ServiceExport created later                      not missing: gone
 //	of any, and one of the two has no UID                 not missing: gone
 //	of another one                                        missing
@@ -90,5 +92,11 @@ func Missing(
 // withdraws reports whether w is the withdrawal of s, or of a later export of that
 // cluster, before which s was replaced.
 func withdraws(w model.Withdrawal, s model.SourceExport) bool {
-	return w.Cluster == s.Cluster && (w.UID == "" || s.UID == "" || w.UID == s.UID || w.CreatedAt.After(s.CreatedAt))
+	switch {
+	case w.Cluster != s.Cluster:
+		return false
+	case w.UID == s.UID:
+		return !w.Narrowed || !s.Scoped
+	}
+	return w.UID == "" || s.UID == "" || w.CreatedAt.After(s.CreatedAt)
 }

@@ -22,6 +22,9 @@ func TestWhatIsMissingWasLostUnlessItWasWithdrawn(t *testing.T) {
 	first := model.SourceExport{Cluster: "b", UID: "first", CreatedAt: at(0)}
 	second := model.SourceExport{Cluster: "b", UID: "second", CreatedAt: at(1)}
 	unknown := model.SourceExport{Cluster: "b"}
+	scoped := first
+	scoped.Scoped = true
+	narrowed := []model.Withdrawal{{Cluster: "b", UID: "first", CreatedAt: at(0), Narrowed: true}}
 	states := []model.Member{{ID: "b", Synced: true, StatesWithdrawals: true}}
 	legacy := []model.Member{{ID: "b", Synced: true}}
 	withdrawn := func(of model.SourceExport) []model.Withdrawal {
@@ -45,6 +48,11 @@ func TestWhatIsMissingWasLostUnlessItWasWithdrawn(t *testing.T) {
 		"exported again, and not lost":                                {standing: first, exports: live, members: states},
 		"withdrawn":                                                   {standing: first, withdrawals: withdrawn(first), members: states},
 		"exported again and withdrawn while the importer was offline": {standing: first, withdrawals: withdrawn(second), members: states},
+		"its scope was narrowed, and this cluster is not in it":       {standing: first, withdrawals: narrowed, members: states},
+		"narrowed to this cluster, and then lost":                     {standing: scoped, withdrawals: narrowed, members: states, missing: true},
+		"narrowed to this cluster, and then withdrawn from it":        {standing: scoped, withdrawals: append(narrowed, withdrawn(first)...), members: states},
+		"narrowed to this cluster, and then withdrawn from all":       {standing: scoped, withdrawals: withdrawn(first), members: states},
+		"narrowed to this cluster, exported again and withdrawn":      {standing: scoped, withdrawals: withdrawn(second), members: states},
 		"a record that is not valid":                                  {standing: first, members: states, missing: true},
 		"the annotation was removed by a user, and it was withdrawn":  {standing: unknown, withdrawals: withdrawn(first), members: states},
 		"the annotation was removed by a user, and it was lost":       {standing: unknown, members: states, missing: true},

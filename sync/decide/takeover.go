@@ -313,7 +313,7 @@ func sourceExports(exports []model.Export) []model.SourceExport {
 }
 
 func sourceExport(e model.Export) model.SourceExport {
-	return model.SourceExport{Cluster: e.Cluster, UID: e.UID, CreatedAt: e.CreatedAt}
+	return model.SourceExport{Cluster: e.Cluster, UID: e.UID, CreatedAt: e.CreatedAt, Scoped: e.Scoped}
 }
 
 // maxChanges bounds how much of the changes is shown, in bytes: the values are text

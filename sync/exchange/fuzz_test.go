@@ -65,7 +65,11 @@ func FuzzFromRecord(f *testing.F) {
 // roundTrip publishes export as JSON and reads it back.
 func roundTrip(t *testing.T, name string, export model.Export) {
 	t.Helper()
-	data, err := json.Marshal(&exchangev1alpha1.ExportRecord{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: Record(export)})
+	namespace := model.ExchangeNamespace("a")
+	if export.Scoped {
+		namespace = model.ScopedExchangeNamespace("a", "b")
+	}
+	data, err := json.Marshal(&exchangev1alpha1.ExportRecord{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: Record(export)})
 	if err != nil {
 		t.Fatalf("accepted, but cannot be published: %v", err)
 	}

@@ -42,12 +42,12 @@ func Record(export model.Export) exchangev1alpha1.ExportRecordSpec {
 }
 
 // WithdrawnRecord returns the record that states the withdrawal of the export that
-// record published.
-func WithdrawnRecord(record exchangev1alpha1.ExportRecordSpec) exchangev1alpha1.ExportRecordSpec {
+// record published. If narrowed is true, the export is still published to some members.
+func WithdrawnRecord(record exchangev1alpha1.ExportRecordSpec, narrowed bool) exchangev1alpha1.ExportRecordSpec {
 	return exchangev1alpha1.ExportRecordSpec{
 		Service: record.Service, ExportUID: record.ExportUID, ExportedAt: record.ExportedAt,
 		Type:      mcsv1beta1.ClusterSetIP, // without ports, which earlier versions refuse
-		Withdrawn: true,
+		Withdrawn: true, Narrowed: narrowed,
 	}
 }
 
@@ -106,6 +106,7 @@ func FromRecord(cluster model.ClusterID, record *exchangev1alpha1.ExportRecord) 
 		Targets:               targets(spec.Targets),
 		Identity:              identity(spec.Namespace),
 		Slices:                spec.Slices,
+		Scoped:                record.Namespace != model.ExchangeNamespace(cluster),
 	}, nil
 }
 
@@ -137,7 +138,24 @@ func FromWithdrawn(cluster model.ClusterID, record *exchangev1alpha1.ExportRecor
 	if problem != nil {
 		return model.Withdrawal{}, false, recordError("ExportRecord", cluster, record, problem)
 	}
-	return model.Withdrawal{Cluster: cluster, UID: spec.ExportUID, CreatedAt: spec.ExportedAt.UTC().Truncate(time.Second)}, true, nil
+	return model.Withdrawal{
+		Cluster: cluster, UID: spec.ExportUID, CreatedAt: spec.ExportedAt.UTC().Truncate(time.Second),
+		Narrowed: spec.Narrowed && record.Namespace == model.ExchangeNamespace(cluster),
+	}, true, nil
+}
+
+// Withdrawals returns what records, read from cluster, state. Nil records, and those
+// that state no withdrawal or are not valid, are skipped.
+func Withdrawals(cluster model.ClusterID, records ...*exchangev1alpha1.ExportRecord) (out []model.Withdrawal) {
+	for _, record := range records {
+		if record == nil {
+			continue
+		}
+		if withdrawal, stated, err := FromWithdrawn(cluster, record); stated && err == nil {
+			out = append(out, withdrawal)
+		}
+	}
+	return out
 }
 
 // Refusal returns what to report to cluster if FromRecord refuses record. Of the

@@ -117,9 +117,7 @@ func (s *Set) Withdrawals(key types.NamespacedName) []model.Withdrawal {
 		switch {
 		case r.from == nil:
 		case r.states:
-			if withdrawal, stated := r.from.Withdrawal(key); stated {
-				out = append(out, withdrawal)
-			}
+			out = append(out, r.from.Withdrawals(key)...)
 		default:
 			if _, exported := r.from.Export(key); exported {
 				continue

@@ -57,7 +57,7 @@ func resolve(ordered []model.Export) *model.Import {
 	}
 	for _, e := range ordered {
 		resolved.Constituents = append(resolved.Constituents, model.Constituent{
-			Cluster: e.Cluster, UID: e.UID, CreatedAt: e.CreatedAt, Ports: strictPorts(e.Ports, resolved.Ports), Declared: e.Ports,
+			Cluster: e.Cluster, UID: e.UID, CreatedAt: e.CreatedAt, Ports: strictPorts(e.Ports, resolved.Ports), Declared: e.Ports, Scoped: e.Scoped,
 		})
 	}
 	return resolved

@@ -47,6 +47,8 @@ type Export struct {
 	// Slices are the names of the EndpointSlices of the Service of which a copy is
 	// published.
 	Slices []string
+	// Scoped is true if the export was read where only this cluster reads it.
+	Scoped bool
 }
 
 // Withdrawal is the statement of a cluster that it exports a Service no longer.
@@ -57,6 +59,9 @@ type Withdrawal struct {
 	// of an export is treated as one.
 	UID       types.UID
 	CreatedAt time.Time
+	// Narrowed is true if the export is still published to some members, each of which
+	// finds it where only that member reads.
+	Narrowed bool
 }
 
 // Target is where in a pod the traffic to one Service port goes.
@@ -104,6 +109,8 @@ type Constituent struct {
 	// where an existing import is kept as it is because a cluster was not read:
 	// then what this cluster may serve is measured against the kept ports.
 	Declared []mcsv1beta1.ServicePort
+	// Scoped is that of Export.
+	Scoped bool
 }
 
 // Conflict is one property in which the exports of a Service disagree.

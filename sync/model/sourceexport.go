@@ -18,14 +18,22 @@ type SourceExport struct {
 	// as of an import that an earlier version of Comity made.
 	UID       types.UID
 	CreatedAt time.Time
+	// Scoped is that of Export.
+	Scoped bool
 }
 
+// scopedMark follows the creation time of an export that is Scoped.
+const scopedMark = "scoped"
+
 // FormatSourceExports is the value of AnnotationExports: "a/<uid>/<creation time>",
-// separated by commas, in the order given.
+// with "/scoped" if the export is, separated by commas, in the order given.
 func FormatSourceExports(exports []SourceExport) string {
 	parts := make([]string, len(exports))
 	for i, e := range exports {
 		parts[i] = fmt.Sprintf("%s/%s/%s", e.Cluster, e.UID, e.CreatedAt.UTC().Format(time.RFC3339))
+		if e.Scoped {
+			parts[i] += "/" + scopedMark
+		}
 	}
 	return strings.Join(parts, ",")
 }
@@ -37,7 +45,8 @@ func ParseSourceExports(text string) []SourceExport {
 	var out []SourceExport
 	for item := range strings.SplitSeq(text, ",") {
 		parts := strings.Split(item, "/")
-		if len(parts) != 3 || parts[1] == "" {
+		scoped := len(parts) == 4 && parts[3] == scopedMark
+		if len(parts) != 3 && !scoped || parts[1] == "" {
 			continue
 		}
 		id, err := ParseClusterID(parts[0])
@@ -45,7 +54,7 @@ func ParseSourceExports(text string) []SourceExport {
 		if err != nil || bad != nil {
 			continue
 		}
-		out = append(out, SourceExport{Cluster: id, UID: types.UID(parts[1]), CreatedAt: created.UTC()})
+		out = append(out, SourceExport{Cluster: id, UID: types.UID(parts[1]), CreatedAt: created.UTC(), Scoped: scoped})
 	}
 	return out
 }

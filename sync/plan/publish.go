@@ -166,7 +166,8 @@ func (in PublishInput) desired() (map[types.NamespacedName]*discoveryv1.Endpoint
 func (in PublishInput) withdraw(records map[types.NamespacedName]*exchangev1alpha1.ExportRecord) {
 	for _, current := range in.CurrentRecords {
 		if model.IsManaged(current) && current.DeletionTimestamp == nil && !slices.Contains(in.Collect, current.Namespace) {
-			r := in.record(current.Namespace, exchange.WithdrawnRecord(current.Spec), nil)
+			narrowed := in.Record != nil && in.Record.ExportUID == current.Spec.ExportUID
+			r := in.record(current.Namespace, exchange.WithdrawnRecord(current.Spec, narrowed), nil)
 			records[keyOf(r)] = r
 		}
 	}

@@ -137,6 +137,36 @@ func TestPublish(t *testing.T) {
 	}
 }
 
+// Whoever finds the export in a namespace of its own learns nothing from the statement
+// for the others, also while that namespace is missing. At the end of the export the
+// statement is for all.
+func TestAStatementSaysWhetherTheExportWasOnlyNarrowed(t *testing.T) {
+	w := newWorld()
+	ended, replaced := publication(), publication("comity-a-to-b")
+	ended.Record = nil
+	replaced.Record.ExportUID = "another"
+	for _, step := range []struct {
+		in   plan.PublishInput
+		want bool
+	}{
+		{publication("comity-a"), false},
+		{publication("comity-a-to-b"), true},
+		{publication(), true},
+		{ended, false},
+		{replaced, false},
+	} {
+		if _, err := w.publish(step.in); err != nil {
+			t.Fatal(err)
+		}
+		records, _ := byPublisher(w)
+		for _, r := range records {
+			if r.Namespace == "comity-a" && r.Spec.Narrowed != step.want {
+				t.Errorf("for %v it says %v", step.in.Audience, r.Spec.Narrowed)
+			}
+		}
+	}
+}
+
 func TestPublishLeavesForeignRecordsAlone(t *testing.T) {
 	in := publication("comity-a")
 	foreign := &exchangev1alpha1.ExportRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "comity-a", Name: "web.default", UID: "theirs"}}
@@ -179,7 +209,7 @@ func TestAWithdrawalIsStatedOnceAndCollectedOrOverwritten(t *testing.T) {
 	if len(records) != 1 || len(copies) != 0 {
 		t.Fatalf("%d records and %d slices stand, want a record alone", len(records), len(copies))
 	}
-	if diff := cmp.Diff(exchange.WithdrawnRecord(*publication().Record), records[0].Spec); diff != "" {
+	if diff := cmp.Diff(exchange.WithdrawnRecord(*publication().Record, false), records[0].Spec); diff != "" {
 		t.Errorf("the statement (-want +got):\n%s", diff)
 	}
 

@@ -62,7 +62,7 @@ func (p *importer) sourceExports() []model.SourceExport {
 	var exports []model.SourceExport
 	for _, c := range p.Desired.Constituents {
 		if c.UID != "" {
-			exports = append(exports, model.SourceExport{Cluster: c.Cluster, UID: c.UID, CreatedAt: c.CreatedAt})
+			exports = append(exports, model.SourceExport{Cluster: c.Cluster, UID: c.UID, CreatedAt: c.CreatedAt, Scoped: c.Scoped})
 		}
 	}
 	return exports

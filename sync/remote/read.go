@@ -30,15 +30,10 @@ func (c *Connection) Refusal(key types.NamespacedName) (model.Refusal, bool) {
 	return model.Refusal{}, false
 }
 
-// Withdrawal is what the peer states about an export of key that it withdrew; false
-// if it states nothing.
-func (c *Connection) Withdrawal(key types.NamespacedName) (model.Withdrawal, bool) {
-	record := c.record(key)
-	if record == nil {
-		return model.Withdrawal{}, false
-	}
-	withdrawal, stated, err := exchange.FromWithdrawn(c.opts.ID, record)
-	return withdrawal, stated && err == nil
+// Withdrawals are what the peer states about exports of key that it withdrew: one
+// statement at most in each exchange namespace.
+func (c *Connection) Withdrawals(key types.NamespacedName) []model.Withdrawal {
+	return exchange.Withdrawals(c.opts.ID, c.feeds.exports[0].record(key), c.feeds.exports[1].record(key))
 }
 
 // record is the one that counts for key; nil if there is none.

@@ -120,6 +120,27 @@ func TestFault28Takeover(t *testing.T) {
 	})
 }
 
+// FAULT 26: an export was narrowed to one cluster, and then the exchange namespace that
+// this cluster reads is deleted. The statement that withdraws it from the others does not
+// withdraw it from this one.
+func TestFault26NarrowedThenLost(t *testing.T) {
+	fault(t, 50, func(seed uint64) *World {
+		return shared(quiet(seed, ids("a", "b", "c"), keys("web")))
+	}, func(w *World) {
+		key, a := w.opts.Keys[0], w.clusters["a"]
+		export := exportOf(key)
+		export.Annotations = map[string]string{model.AnnotationExportTo: "b"}
+		w.must(a.Server.Put("user", export))
+		w.rounds()
+		w.holds("c still has %d endpoints of a, which is not for it any more", w.ready(w.clusters["c"], key, "a") == 0, w.ready(w.clusters["c"], key, "a"))
+		w.deleteExchange(a, model.ScopedExchangeNamespace("a", "b"))
+		w.rounds()
+		w.holds("%d endpoints of a are left in b", w.ready(w.clusters["b"], key, "a") == 2, w.ready(w.clusters["b"], key, "a"))
+		w.rejoin(a)
+		w.Check()
+	})
+}
+
 // FAULT 33: the scope of an export is narrowed while every write to the narrower
 // exchange namespace is refused. The wider record goes all the same.
 func TestFault33NarrowedWhileRefused(t *testing.T) {

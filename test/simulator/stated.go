@@ -131,6 +131,9 @@ func (k *checker) mayBeWithdrawn(p process, record *exchangev1alpha1.ExportRecor
 		if s.Cluster == from.cluster && s.UID != record.Spec.ExportUID && !record.Spec.ExportedAt.After(s.CreatedAt) {
 			return fmt.Sprintf("I5: cluster %s withdrew %s, not the later %s that was imported", from.cluster, record.Spec.ExportUID, s.UID)
 		}
+		if s.Cluster == from.cluster && s.UID == record.Spec.ExportUID && s.Scoped && record.Spec.Narrowed && record.Namespace == model.ExchangeNamespace(s.Cluster) {
+			return fmt.Sprintf("I5: cluster %s withdrew %s from others, and it was imported from where only this cluster reads", from.cluster, s.UID)
+		}
 	}
 	return ""
 }

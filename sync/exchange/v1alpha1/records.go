@@ -70,6 +70,11 @@ type ExportRecordSpec struct {
 	// refuse the record, because it has no ports.
 	// +optional
 	Withdrawn bool `json:"withdrawn,omitempty"`
+	// narrowed is true if withdrawn is, and the export is still published to some
+	// members in the exchange namespaces that they alone read. To a member that found
+	// the export there such a record states nothing.
+	// +optional
+	Narrowed bool `json:"narrowed,omitempty"`
 	// slices are the names of the EndpointSlices of the Service of which a copy
 	// is published. A copy that is named here and missing was lost; one that is not
 	// named was removed by the publisher.

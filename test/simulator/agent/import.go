@@ -113,9 +113,7 @@ func (p *Process) importView(key types.NamespacedName) decide.ImportView {
 			v.Slices[m.ID] = peer.copies(key)
 			v.SliceProblems = append(v.SliceProblems, peer.limitProblems()...)
 		}
-		if withdrawal, stated := peer.withdrawal(key, p.Now()); stated {
-			withdrawals = append(withdrawals, withdrawal)
-		}
+		withdrawals = append(withdrawals, peer.Withdrawals(key, p.Now())...)
 	}
 	v.Verdicts = p.verdicts()
 	missing := decide.Missing(decide.Standing(v.Current, p.ID), v.Exports, withdrawals, v.Members, v.Refused())

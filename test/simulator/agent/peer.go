@@ -145,30 +145,32 @@ func (r *Peer) export(key types.NamespacedName) (model.Export, bool) {
 
 // Record is what this process has read of the peer about key; nil if nothing.
 func (r *Peer) Record(key types.NamespacedName) *exchangev1alpha1.ExportRecord {
-	var records [2]*exchangev1alpha1.ExportRecord
+	return exchange.Newest(r.records(key)...)
+}
+
+// records are those of key in both exchange namespaces; nil where there is none.
+func (r *Peer) records(key types.NamespacedName) []*exchangev1alpha1.ExportRecord {
+	records := make([]*exchangev1alpha1.ExportRecord, 2)
 	for i, namespace := range r.exchanges() {
 		records[i], _ = r.exports[i].Get(namespace, model.RecordName(key.Namespace, key.Name)).(*exchangev1alpha1.ExportRecord)
 	}
-	return exchange.Newest(records[:]...)
+	return records
 }
 
-// withdrawal is what the peer states of key. Of a peer that states nothing, what is
+// Withdrawals are what the peer states of key. Of a peer that states nothing, what is
 // not there and not held by the guard was withdrawn.
-func (r *Peer) withdrawal(key types.NamespacedName, now time.Time) (model.Withdrawal, bool) {
-	record := r.Record(key)
+func (r *Peer) Withdrawals(key types.NamespacedName, now time.Time) []model.Withdrawal {
 	if !r.Synced() {
-		return model.Withdrawal{}, false
+		return nil
 	}
-	if record == nil {
-		if r.states {
-			return model.Withdrawal{}, false
-		}
+	if !r.states && r.Record(key) == nil {
 		r.guard.Absent(key, now)
-		_, held := r.guard.Held(key)
-		return model.Withdrawal{Cluster: r.ID}, !held
+		if _, held := r.guard.Held(key); held {
+			return nil
+		}
+		return []model.Withdrawal{{Cluster: r.ID}}
 	}
-	withdrawal, stated, err := exchange.FromWithdrawn(r.ID, record)
-	return withdrawal, stated && err == nil
+	return exchange.Withdrawals(r.ID, r.records(key)...)
 }
 
 // hold is that of the export of key, which is missing or not; false if there is none.
