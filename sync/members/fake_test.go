@@ -44,6 +44,7 @@ type remoteServer struct {
 	refuse    func(resource string) (code int, reason string)
 	lists     map[string]int // how often each resource/namespace was listed
 	deaf      bool           // watches bring nothing any more
+	late      string         // the watches of this resource/namespace bring nothing yet
 }
 
 func newRemoteServer(t *testing.T) *remoteServer {
@@ -103,7 +104,7 @@ func (r *remoteServer) remove(resource, namespace string, names ...string) {
 
 // send needs mu.
 func (r *remoteServer) send(in, kind string, o metav1.Object) {
-	if r.deaf {
+	if r.deaf || r.late == in {
 		return
 	}
 	data, err := json.Marshal(o)

@@ -168,6 +168,37 @@ func TestAConfirmationOfATimeToComeConfirmsNothingBeforehand(t *testing.T) {
 	}
 }
 
+// A scope is narrowed by two writes that are watched separately. Whoever stays in it does
+// not take the statement for the others as its own, whichever comes first.
+func TestWhoStaysInANarrowedScopeKeepsTheExport(t *testing.T) {
+	w := stating(t, 2)
+	scoped := model.ScopedExchangeNamespace("b", "a")
+	narrow := func(i int) {
+		statement := record(shared, i)
+		statement.Spec.Withdrawn, statement.Spec.Narrowed, statement.Spec.Ports = true, true, nil
+		w.server.put("exportrecords", statement)
+		w.await("the statement is read", func() bool { return len(w.set.Exports(keyOf(i))) == 0 })
+	}
+	w.server.change(func() { w.server.late = "exportrecords/" + scoped })
+	w.server.put("exportrecords", record(scoped, 0))
+	narrow(0)
+	narrow(1)
+	w.await("the server is asked about both, and one is withdrawn", func() bool {
+		if got := w.set.Withdrawals(keyOf(0)); len(got) > 0 {
+			t.Fatalf("withdrawn from who stays: %v", got)
+		}
+		return len(w.set.Withdrawals(keyOf(1))) == 1
+	})
+	if got := w.set.Withdrawals(keyOf(0)); len(got) > 0 {
+		t.Errorf("withdrawn from who stays: %v", got)
+	}
+	told := w.times(keyOf(0).String())
+	w.server.change(func() { w.server.late = "" })
+	w.server.put("exportrecords", record(scoped, 0))
+	w.await("it is read", func() bool { return len(w.set.Exports(keyOf(0))) == 1 })
+	w.await("it is told", func() bool { return w.times(keyOf(0).String()) > told })
+}
+
 func TestAHoldOutlivesThatItsPeerCannotBeRead(t *testing.T) {
 	w := stating(t, 2)
 	w.server.remove("exportrecords", shared, names(0, 1)...)

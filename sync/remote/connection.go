@@ -92,6 +92,7 @@ type Connection struct {
 	feeds     feeds
 	budget    *budget.Member
 	owner     *compactslice.Owner // of the slices that are kept opened
+	narrowed  *narrowed
 	cancel    context.CancelFunc
 	done      sync.WaitGroup
 	tokens    chan *rest.Config // holds one at most, the newest
@@ -129,8 +130,8 @@ func Connect(ctx context.Context, opts Options) (*Connection, error) {
 	}
 	ctx, cancel := context.WithCancel(klog.NewContext(ctx, opts.Log))
 	c := &Connection{
-		owner: &compactslice.Owner{},
-		opts:  opts, transport: transport, http: NewClient(transport), cancel: cancel,
+		owner: &compactslice.Owner{}, narrowed: newNarrowed(),
+		opts: opts, transport: transport, http: NewClient(transport), cancel: cancel,
 		tokens: make(chan *rest.Config, 1), uid: opts.ClusterUID, failing: map[*feed]Failure{}, budget: budget.New(opts.Limits),
 		ctx: ctx, verifications: rate.NewLimiter(rate.Every(lastPause), verifyBurst),
 		pauses: wait.Backoff{Duration: firstPause, Factor: 2, Steps: 10, Cap: lastPause}.DelayWithReset(clock.RealClock{}, pauseReset),
@@ -146,6 +147,7 @@ func Connect(ctx context.Context, opts Options) (*Connection, error) {
 	c.done.Go(func() { c.awaitLists(ctx) })
 	c.done.Go(func() { c.awaitReports(ctx) })
 	c.done.Go(func() { c.useTokens(ctx) })
+	c.done.Go(func() { c.confirmNarrowed(ctx) })
 	return c, nil
 }
 

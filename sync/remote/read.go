@@ -30,12 +30,6 @@ func (c *Connection) Refusal(key types.NamespacedName) (model.Refusal, bool) {
 	return model.Refusal{}, false
 }
 
-// Withdrawals are what the peer states about exports of key that it withdrew: one
-// statement at most in each exchange namespace.
-func (c *Connection) Withdrawals(key types.NamespacedName) []model.Withdrawal {
-	return exchange.Withdrawals(c.opts.ID, c.feeds.exports[0].record(key), c.feeds.exports[1].record(key))
-}
-
 // record is the one that counts for key; nil if there is none.
 func (c *Connection) record(key types.NamespacedName) *exchangev1alpha1.ExportRecord {
 	return exchange.Newest(c.feeds.exports[0].record(key), c.feeds.exports[1].record(key))
