@@ -118,8 +118,8 @@ const optionalWait = 30 * time.Second
 // between two portions a pause as long as the workers took for the last one.
 // A change of one key then finds a processor that is not busy with the list.
 const (
-	portion     = 64
-	portionPoll = 5 * time.Millisecond
+	portion     = 8
+	portionPoll = time.Millisecond
 	portionWait = time.Second // for workers that do not take a portion
 )
 
