@@ -70,14 +70,13 @@ func (e *Exceeded) Error() string { return "the limit of " + e.Limit + " is exce
 type Member struct {
 	limits Limits
 	mu     sync.Mutex
-	bytes  int64
-	counts map[string]int // by resource
+	feeds  []*Feed
 }
 
 // New counts nothing yet; zero fields of limits have the defaults.
 func New(limits Limits) *Member {
 	limits.SetDefaults()
-	return &Member{limits: limits, counts: map[string]int{}}
+	return &Member{limits: limits}
 }
 
 // holding is what is held of one feed: the size of each object, by name.
@@ -91,6 +90,22 @@ func (f *Feed) holding() *holding {
 	f.member.mu.Lock()
 	defer f.member.mu.Unlock()
 	return f.held
+}
+
+// begin makes a new holding of a list that is being read, in place of one that was
+// not read to its end.
+func (f *Feed) begin() *holding {
+	f.member.mu.Lock()
+	defer f.member.mu.Unlock()
+	f.pending = newHolding()
+	return f.pending
+}
+
+// abandon drops the list that is being read.
+func (f *Feed) abandon() {
+	f.member.mu.Lock()
+	defer f.member.mu.Unlock()
+	f.pending = nil
 }
 
 func newHolding() *holding { return &holding{sizes: map[string]int32{}} }
@@ -109,9 +124,27 @@ func (m *Member) limitOf(resource string) int {
 func (m *Member) replace(f *Feed, h *holding) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.bytes += h.bytes - f.held.bytes
-	m.counts[f.resource] += len(h.sizes) - len(f.held.sizes)
-	f.held = h
+	f.held, f.pending = h, nil
+}
+
+// others are the bytes of all feeds but f, and the number of objects of those of its
+// resource. Of a feed that is being listed, the larger of what is held and what was read
+// so far counts: all feeds may be listed at the same time. It needs mu.
+func (m *Member) others(f *Feed) (bytes int64, count int) {
+	for _, other := range m.feeds {
+		if other == f {
+			continue
+		}
+		size, objects := other.held.bytes, len(other.held.sizes)
+		if other.pending != nil {
+			size, objects = max(size, other.pending.bytes), max(objects, len(other.pending.sizes))
+		}
+		bytes += size
+		if other.resource == f.resource {
+			count += objects
+		}
+	}
+	return bytes, count
 }
 
 // add counts an object that was listed, or added or changed, in h: the holding of f
@@ -124,34 +157,17 @@ func (m *Member) add(f *Feed, h *holding, object any) *Exceeded {
 	size := sizeOf(object)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	count, bytes := m.counts[f.resource], m.bytes
-	if f.held != h { // h will take its place
-		count, bytes = count-len(f.held.sizes)+len(h.sizes), bytes-f.held.bytes+h.bytes
-	}
+	bytes, count := m.others(f)
 	before, known := h.sizes[accessor.GetName()]
-	if limit := m.limitOf(f.resource); !known && count >= limit {
+	if limit := m.limitOf(f.resource); !known && count+len(h.sizes) >= limit {
 		return &Exceeded{fmt.Sprintf("%d %s", limit, f.kind)}
 	}
-	if bytes+size-int64(before) > m.limits.Bytes {
+	if bytes+h.bytes+size-int64(before) > m.limits.Bytes {
 		return &Exceeded{fmt.Sprintf("%d bytes in all objects", m.limits.Bytes)}
 	}
-	m.set(f, h, accessor.GetName(), size, known)
+	h.sizes[accessor.GetName()] = int32(min(size, 1<<31-1))
+	h.bytes += size - int64(before)
 	return nil
-}
-
-// set records the size of one object. It needs mu.
-func (m *Member) set(f *Feed, h *holding, name string, size int64, known bool) {
-	size = min(size, 1<<31-1)
-	difference := size - int64(h.sizes[name])
-	h.sizes[name] = int32(size)
-	h.bytes += difference
-	if f.held != h {
-		return
-	}
-	m.bytes += difference
-	if !known {
-		m.counts[f.resource]++
-	}
 }
 
 // remove counts an object of the holding of f that was deleted.
@@ -165,8 +181,6 @@ func (m *Member) remove(f *Feed, object any) {
 	if size, known := f.held.sizes[accessor.GetName()]; known {
 		delete(f.held.sizes, accessor.GetName())
 		f.held.bytes -= int64(size)
-		m.bytes -= int64(size)
-		m.counts[f.resource]--
 	}
 }
 

@@ -108,6 +108,31 @@ func list(t *rapid.T, f *counted, drawn func() *metav1.PartialObjectMetadata) (m
 	return next, f.feed.Page(objects[cut:], false, true)
 }
 
+// All feeds of a member are listed at the same time when it is connected.
+func TestListsThatAreReadAtTheSameTimeShareTheLimits(t *testing.T) {
+	half := []runtime.Object{object("half", 600)}
+	member := New(Limits{Bytes: 1000})
+	exports, slices, stream := member.Feed("ExportRecords", "exportrecords"), member.Feed("EndpointSlices", "endpointslices"), member.Feed("Leases", "leases").Watch(true)
+	page := func(f *Feed, objects []runtime.Object, first, last, fits bool) {
+		t.Helper()
+		if refused := f.Page(objects, first, last); (refused == nil) != fits {
+			t.Fatalf("refused %v", refused)
+		}
+	}
+	page(exports, half, true, false, true)
+	page(slices, half, true, false, false)
+	if refused := stream.Event(watch.Event{Type: watch.Added, Object: half[0]}); refused == nil {
+		t.Fatal("a list that is streamed meanwhile is accepted")
+	}
+	page(exports, nil, false, true, true)
+	page(slices, half, true, true, false)
+	page(exports, []runtime.Object{object("small", 1)}, true, true, true)
+	page(slices, half, true, false, true) // and then the connection breaks
+	page(exports, half, true, true, false)
+	page(slices, nil, true, true, true)
+	page(exports, half, true, true, true)
+}
+
 // A watch that begins with what exists replaces what was counted, once that was sent.
 func TestAStreamedListReplacesWhatWasHeld(t *testing.T) {
 	member := New(Limits{Exports: 2})

@@ -16,9 +16,10 @@ import (
 type Feed struct {
 	member         *Member
 	kind, resource string
-	// held needs the mutex of member.
-	held *holding
-	// listed counts a list until it is complete.
+	// held, and what was read so far of a list that is not complete, or nil; they need
+	// the mutex of member.
+	held, pending *holding
+	// listed is what the pages of a list are counted in.
 	listed *holding
 	over   atomic.Pointer[Exceeded]
 }
@@ -26,7 +27,11 @@ type Feed struct {
 // Feed counts objects of a kind, such as ExportRecords, that the API calls resource.
 // Feeds of one resource share its limit.
 func (m *Member) Feed(kind, resource string) *Feed {
-	return &Feed{member: m, kind: kind, resource: resource, held: newHolding()}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f := &Feed{member: m, kind: kind, resource: resource, held: newHolding()}
+	m.feeds = append(m.feeds, f)
+	return f
 }
 
 // Page counts one page of a list, the last one if last is true; first says whether a list
@@ -34,11 +39,12 @@ func (m *Member) Feed(kind, resource string) *Feed {
 // that is complete, exactly these objects are held.
 func (f *Feed) Page(objects []runtime.Object, first, last bool) *Exceeded {
 	if first || f.listed == nil {
-		f.listed = newHolding()
+		f.listed = f.begin()
 	}
 	for _, object := range objects {
 		if exceeded := f.member.add(f, f.listed, object); exceeded != nil {
 			f.listed = nil
+			f.abandon()
 			return exceeded
 		}
 	}
@@ -72,7 +78,7 @@ func (f *Feed) Watch(streamed bool) *Watch { return &Watch{feed: f, streamed: st
 // to end: nothing after it makes sense without it.
 func (w *Watch) Event(event watch.Event) *Exceeded {
 	if w.streamed && w.initial == nil {
-		w.initial = newHolding()
+		w.initial = w.feed.begin()
 	}
 	member := w.feed.member
 	switch event.Type {
@@ -81,7 +87,11 @@ func (w *Watch) Event(event watch.Event) *Exceeded {
 		if into == nil {
 			into = w.feed.holding()
 		}
-		return member.add(w.feed, into, event.Object)
+		exceeded := member.add(w.feed, into, event.Object)
+		if exceeded != nil && w.initial != nil {
+			w.feed.abandon()
+		}
+		return exceeded
 	case watch.Deleted:
 		if w.initial == nil {
 			member.remove(w.feed, event.Object)
