@@ -19,8 +19,13 @@ import (
 
 // largePause is how many times as long as a write of a large slice took the next one for
 // the same cluster waits: some 2 s after one of 400 kB if nothing else uses the processor,
-// which is about how often the pacer of package members notifies of such a slice.
-const largePause = 40
+// which is about how often the pacer of package members notifies of such a slice. It
+// waits for maxLargePause at most: an API server that is slow for another reason must not
+// keep the slices of an import from being written for minutes.
+const (
+	largePause    = 40
+	maxLargePause = 10 * time.Second
+)
 
 // largeWrites makes the writes of large slices of other clusters outside of the
 // reconcile of their import. The API server takes a quarter of a second for one of
@@ -132,7 +137,7 @@ func (l *largeWrites) write(ctx context.Context, at importSource, planned *plan.
 		l.failed[at] = err
 		l.mu.Unlock()
 	}
-	time.AfterFunc(largePause*time.Since(begun), func() {
+	time.AfterFunc(min(largePause*time.Since(begun), maxLargePause), func() {
 		l.turns.end(at.source)
 		l.turns.come.Key(at.key)
 	})

@@ -21,6 +21,10 @@ import (
 	"github.com/comity-mcs/comity/sync/remote/budget"
 )
 
+// maxSourceWrites is how many slices of one cluster one reconcile of an import writes.
+// The next one follows at once; between them the changes of other clusters are written.
+const maxSourceWrites = 50
+
 // limitedFor is how long an import has the problem LimitExceeded after the limit was
 // reached last, so that the condition does not flap.
 const limitedFor = time.Minute
@@ -48,7 +52,12 @@ type sourceRateState struct {
 	limited time.Time
 	// next is when the changes that wait may be made; zero if none wait.
 	next time.Time
+	// more is true if slices are left that one reconcile was too small for.
+	more bool
 }
+
+// sourceWrites are the slices of one cluster that a plan creates or updates.
+type sourceWrites struct{ slices, bytes int }
 
 func newSourceLimiter(self model.ClusterID, now func() time.Time, registry prometheus.Registerer) *sourceLimiter {
 	return &sourceLimiter{
@@ -60,28 +69,48 @@ func newSourceLimiter(self model.ClusterID, now func() time.Time, registry prome
 	}
 }
 
-// allowed leaves out the actions on slices of clusters that changed them too often,
-// and what must not be done before these. This cluster's own slices never wait.
+// allowed leaves out the actions on slices of clusters that changed them too often, those
+// on more slices of a cluster than one reconcile writes, and what must not be done before
+// these. This cluster's own slices never wait, and deletions only if the cluster does.
 func (l *sourceLimiter) allowed(key types.NamespacedName, actions []plan.Action) []plan.Action {
-	costs := map[model.ClusterID]int{}
-	for _, a := range actions {
-		if a.Source != "" && a.Source != l.self {
-			costs[a.Source] += bytesOf(a)
-		}
-	}
-	if len(costs) == 0 {
+	actions, writes, more := l.first(actions)
+	if len(writes) == 0 {
 		return actions
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	waiting := map[model.ClusterID]bool{}
-	for source, bytes := range costs {
-		if !l.take(key, source, budget.ChangeCost(bytes)) {
+	for source, of := range writes {
+		l.state(key, source).more = more[source]
+		if !l.take(key, source, budget.ChangeCost(of.slices, of.bytes)) {
 			waiting[source] = true
 			l.delayed.WithLabelValues(string(source)).Inc()
 		}
 	}
 	return withoutSources(actions, waiting)
+}
+
+// first leaves out the writes of each other cluster after the first maxSourceWrites, and
+// what must not be done before them. It returns what is left of each, and which have more.
+func (l *sourceLimiter) first(actions []plan.Action) ([]plan.Action, map[model.ClusterID]sourceWrites, map[model.ClusterID]bool) {
+	writes, more := map[model.ClusterID]sourceWrites{}, map[model.ClusterID]bool{}
+	var kept []plan.Action
+	for _, a := range actions {
+		switch of := writes[a.Source]; {
+		case a.AfterAll && len(more) > 0:
+			continue
+		case a.Source == "" || a.Source == l.self:
+		case a.Verb == plan.Delete:
+			writes[a.Source] = of
+		case of.slices == maxSourceWrites:
+			more[a.Source] = true
+			continue
+		default:
+			writes[a.Source] = sourceWrites{of.slices + 1, of.bytes + bytesOf(a)}
+		}
+		kept = append(kept, a)
+	}
+	return kept, writes, more
 }
 
 // withoutSources leaves out the actions on slices of clusters that wait, and what must
@@ -114,6 +143,9 @@ func (l *sourceLimiter) limited(key types.NamespacedName) (problems []model.Prob
 	defer l.mu.Unlock()
 	now := l.now()
 	for source, state := range l.sources[key] {
+		if state.more && state.next.IsZero() {
+			again = earlier(again, time.Millisecond)
+		}
 		until := state.limited.Add(limitedFor)
 		if state.limited.IsZero() || !now.Before(until) {
 			continue
@@ -152,7 +184,7 @@ func (l *sourceLimiter) sweep() {
 	now := l.now()
 	for key, sources := range l.sources {
 		for source, state := range sources {
-			if state.tokens.TokensAt(now) >= budget.ChangeBurst && now.Sub(state.limited) >= limitedFor {
+			if state.tokens.TokensAt(now) >= budget.ChangeBurst && now.Sub(state.limited) >= limitedFor && !state.more {
 				delete(sources, source)
 				l.size--
 			}

@@ -104,3 +104,43 @@ func TestSourceRatesAreForgotten(t *testing.T) {
 		t.Errorf("%d remembered", l.size)
 	}
 }
+
+// A cluster with thousands of slices in one import does not keep the others waiting
+// while they are written.
+func TestOneReconcileWritesAPartOfManySlices(t *testing.T) {
+	l, web := newSourceTest(), key("web")
+	last := plan.Action{Verb: plan.Delete, Object: &corev1.Service{TypeMeta: metav1.TypeMeta{Kind: "Service"}}, AfterAll: true}
+	deleted := sliceOf("b", 0)
+	deleted.Verb = plan.Delete
+	left, rounds := 500, 0
+	for begun := l.at; left > 0 && l.at.Sub(begun) < time.Minute; rounds++ {
+		var actions []plan.Action
+		for range left {
+			actions = append(actions, sliceOf("b", 0))
+		}
+		actions = append(actions, sliceOf("c", 0), deleted, last)
+		written := map[model.ClusterID]int{}
+		for _, a := range l.allowed(web, actions) {
+			written[a.Source]++
+			if a.AfterAll && left > maxSourceWrites {
+				t.Fatal("what is done after all is done before the last slices")
+			}
+		}
+		_, again := l.limited(web)
+		switch {
+		case written["c"] != 1:
+			t.Fatalf("the slice of another cluster is not written: %v", written)
+		case written["b"] > maxSourceWrites+1:
+			t.Fatalf("one reconcile writes %d slices", written["b"])
+		case written["b"] > 0: // of which one is a deletion
+			left -= written["b"] - 1
+		}
+		if left > 0 && (again <= 0 || again > 2*time.Second) {
+			t.Fatalf("the next reconcile is in %v, with %d slices left", again, left)
+		}
+		l.at = l.at.Add(max(again, 100*time.Millisecond))
+	}
+	if left > 0 || rounds < 10 {
+		t.Errorf("%d slices are left after %d reconciles", left, rounds)
+	}
+}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -19,6 +20,26 @@ import (
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 )
+
+// A record may name 2,000 slices. However many a peer publishes, no more are opened.
+func TestNoMoreSlicesAreReadThanARecordMayName(t *testing.T) {
+	w := newWorld(t)
+	w.server.put("exportrecords", record(shared, 1))
+	for i := range 2003 {
+		s := sliceOf(1, "10.1.0.1")
+		s.Name = fmt.Sprintf("%s-%04d", s.Name, 9999-i)
+		s.Annotations[model.AnnotationSourceSlice] = fmt.Sprintf("web-%04d", 9999-i)
+		w.server.put("endpointslices", s)
+	}
+	w.join()
+	var got []*discoveryv1.EndpointSlice
+	var problems []model.Problem
+	w.await("they are read", func() bool { got, problems = w.set.Slices("b", keyOf(1)); return len(got) == 2000 })
+	if got[0].Annotations[model.AnnotationSourceSlice] != "web-7997" || len(problems) != 1 || problems[0].Cluster != "b" ||
+		problems[0].Reason != model.ReasonLimitExceeded || !strings.Contains(problems[0].Message, "publishes 3 EndpointSlices of shop/web-1 more than the 2000") {
+		t.Errorf("the first one is %s, problems %v", got[0].Annotations, problems)
+	}
+}
 
 func TestOnlyAcceptedAddressesAreGivenAndTheRestIsNamed(t *testing.T) {
 	w := newWorld(t)

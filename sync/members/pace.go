@@ -56,7 +56,7 @@ func newPacer(publish func(types.NamespacedName)) *pacer {
 // changed publishes key, of which peer changed so many bytes, now or soon. It does not
 // block.
 func (p *pacer) changed(peer model.ClusterID, key types.NamespacedName, bytes int) {
-	if p.reserve(paceKey{peer, key}, budget.ChangeCost(bytes)) {
+	if p.reserve(paceKey{peer, key}, budget.ChangeCost(1, bytes)) {
 		p.publish(key)
 	}
 }

@@ -4,6 +4,7 @@
 package members
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 
@@ -68,7 +69,8 @@ func (s *Set) Slices(cluster model.ClusterID, key types.NamespacedName) ([]*disc
 		filter := s.filter(r)
 		var out []*discoveryv1.EndpointSlice
 		var dropped exchange.Report
-		for _, slice := range r.from.Slices(key, s.pacer.waits(cluster, key)) {
+		copies, more := r.from.Slices(key, s.pacer.waits(cluster, key))
+		for _, slice := range copies {
 			clean, report := s.cleaned.clean(slice, filter)
 			dropped.Add(report)
 			if clean == nil { // it exists, so it was not lost; without a type nothing is made of it
@@ -76,9 +78,20 @@ func (s *Set) Slices(cluster model.ClusterID, key types.NamespacedName) ([]*disc
 			}
 			out = append(out, clean)
 		}
-		return out, append(dropped.Problems(cluster, r.secret, filter), limitProblems(r)...)
+		return out, slices.Concat(dropped.Problems(cluster, r.secret, filter), moreSlices(cluster, key, more), limitProblems(r))
 	}
 	return nil, nil
+}
+
+// moreSlices is the problem that a peer publishes more slices of an export than are read.
+func moreSlices(cluster model.ClusterID, key types.NamespacedName, more int) []model.Problem {
+	if more == 0 {
+		return nil
+	}
+	return []model.Problem{{Reason: model.ReasonLimitExceeded, Cluster: cluster, Message: fmt.Sprintf(
+		"cluster %s publishes %d EndpointSlices of %s more than the %d that are read of one export, so these are not imported; "+
+			"remedy: export fewer EndpointSlices of it in cluster %s, such as by several Services",
+		cluster, more, key, exchange.MaxSliceNames, cluster)}}
 }
 
 // limitProblems are the limits that a peer exceeds, so that not everything that it

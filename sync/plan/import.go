@@ -208,6 +208,8 @@ type importer struct {
 	hints       hintRule
 	// takesOver is true if objects of the Sveltos pipeline are adopted.
 	takesOver bool
+	// currentSlices are those of Current, by name, once the slices are planned.
+	currentSlices map[string]*discoveryv1.EndpointSlice
 	// withdrawn are the lost clusters whose endpoints are marked not ready, once
 	// the slices were planned.
 	withdrawn []model.ClusterID

@@ -29,6 +29,7 @@ type wanted struct {
 // one changed endpoint is one write.
 func (p *importer) slices() changes {
 	var plan changes
+	p.currentSlices = byName(p.Current.Slices)
 	named := map[string]*discoveryv1.EndpointSlice{}
 	p.keepSlices(named)
 	if p.Desired != nil && p.possible() {
@@ -41,9 +42,8 @@ func (p *importer) slices() changes {
 		p.adoptSelf(named)
 	}
 	p.markLostEndpoints(named)
-	current := byName(p.Current.Slices)
 	for _, name := range slices.Sorted(maps.Keys(named)) {
-		desired, existing := named[name], current[name]
+		desired, existing := named[name], p.currentSlices[name]
 		if existing == nil {
 			plan.apply = append(plan.apply, from(clusterOf(desired), []Action{create(desired)})...)
 			continue
@@ -54,8 +54,8 @@ func (p *importer) slices() changes {
 		actions := updateOrAdopt(desired, existing, sliceIsAsDesired(existing, desired), sliceDrift(existing, desired))
 		plan.apply = append(plan.apply, from(clusterOf(desired), actions)...)
 	}
-	for _, name := range slices.Sorted(maps.Keys(current)) {
-		if existing := current[name]; named[name] == nil && p.mayRemove(existing) {
+	for _, name := range slices.Sorted(maps.Keys(p.currentSlices)) {
+		if existing := p.currentSlices[name]; named[name] == nil && p.mayRemove(existing) {
 			plan.remove = append(plan.remove, from(clusterOf(existing), remove(existing, sliceKind))...)
 		}
 	}
@@ -214,19 +214,17 @@ func (p *importer) assigned(cluster model.ClusterID) map[string]string {
 // w: managed by Comity or to be adopted, of the same cluster (or of none, if a
 // user removed the label), and of the same address type.
 func (p *importer) fits(name string, cluster model.ClusterID, w wanted) bool {
-	for _, s := range p.Current.Slices {
-		if s.Name == name {
-			fits := p.owns(s) && (clusterOf(s) == cluster || clusterOf(s) == "") || p.adoptedFrom(s) == cluster
-			return fits && s.AddressType == w.slice.AddressType
-		}
+	s := p.currentSlices[name]
+	if s == nil {
+		return true
 	}
-	return true
+	fits := p.owns(s) && (clusterOf(s) == cluster || clusterOf(s) == "") || p.adoptedFrom(s) == cluster
+	return fits && s.AddressType == w.slice.AddressType
 }
 
 func (p *importer) foreignSlice(name string) bool {
-	return slices.ContainsFunc(p.Current.Slices, func(s *discoveryv1.EndpointSlice) bool {
-		return s.Name == name && !p.owns(s) && p.adoptedFrom(s) == ""
-	})
+	s := p.currentSlices[name]
+	return s != nil && !p.owns(s) && p.adoptedFrom(s) == ""
 }
 
 // wantedSlices are the slices that one constituent contributes, by source name.

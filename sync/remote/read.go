@@ -4,6 +4,9 @@
 package remote
 
 import (
+	"cmp"
+	"slices"
+
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -95,24 +98,40 @@ func (c *Connection) Report(key types.NamespacedName) (model.Report, bool) {
 	return report, err == nil && of == key
 }
 
-// Slices are the copies that the peer publishes for key. If earlier is true, a large
-// slice may be the version that was returned before.
-func (c *Connection) Slices(key types.NamespacedName, earlier bool) []*discoveryv1.EndpointSlice {
-	return exchange.MergeCopies(c.feeds.slices[0].copies(c.owner, key, earlier), c.feeds.slices[1].copies(c.owner, key, earlier))
+// Slices are the copies that the peer publishes for key, and how many more it does than a
+// record may name. If earlier is true, a large slice may be the version that was returned
+// before.
+func (c *Connection) Slices(key types.NamespacedName, earlier bool) (copies []*discoveryv1.EndpointSlice, more int) {
+	var lists [2][]*discoveryv1.EndpointSlice
+	for i, f := range c.feeds.slices {
+		items, left := f.copies(key)
+		for _, item := range items {
+			if slice, ok := unpack(c.owner, item, earlier); ok {
+				lists[i] = append(lists[i], slice)
+			}
+		}
+		more += left
+	}
+	return exchange.MergeCopies(lists[:]...), more
 }
 
-func (f *feed) copies(owner *compactslice.Owner, key types.NamespacedName, earlier bool) []*discoveryv1.EndpointSlice {
+// copies are the slices of key as they are cached: the first ones by name, up to as many
+// as a record may name. More is how many are left out.
+func (f *feed) copies(key types.NamespacedName) (items []any, more int) {
 	items, err := f.informer.GetIndexer().ByIndex(indexExport, key.String())
-	if err != nil {
-		return nil
+	if err != nil || len(items) <= exchange.MaxSliceNames {
+		return items, 0
 	}
-	var out []*discoveryv1.EndpointSlice
-	for _, item := range items {
-		if slice, ok := unpack(owner, item, earlier); ok {
-			out = append(out, slice)
-		}
+	slices.SortFunc(items, func(a, b any) int { return cmp.Compare(nameOf(a), nameOf(b)) })
+	return items[:exchange.MaxSliceNames], len(items) - exchange.MaxSliceNames
+}
+
+func nameOf(item any) string {
+	object, ok := item.(metav1.Object)
+	if !ok {
+		return ""
 	}
-	return out
+	return object.GetName()
 }
 
 // Keys lists what the peer's records are called; whether they are valid is

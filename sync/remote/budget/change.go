@@ -17,6 +17,12 @@ const (
 // this concerns only larger ones.
 const ChangeBytes = 16 << 10
 
-// ChangeCost is what a change of so many bytes of slices costs of ChangeBurst: at least 1,
-// and at most all of it, so that it can be made.
-func ChangeCost(bytes int) int { return min(1+bytes/ChangeBytes, ChangeBurst) }
+// SlicesPerChange is how many slices cost as much as one change, because each is a
+// write. Those of a rollout of 500 pods are fewer.
+const SlicesPerChange = 5
+
+// ChangeCost is what a change of so many slices costs of ChangeBurst, which have so many
+// bytes: at least 1, and at most all of it, so that it can be made.
+func ChangeCost(slices, bytes int) int {
+	return min(max(1, slices/SlicesPerChange)+bytes/ChangeBytes, ChangeBurst)
+}
