@@ -93,6 +93,20 @@ func exports(n int) []any {
 	return out
 }
 
+// A list that would take longer than a request may is named as what it is, and not as a
+// server that cannot be reached.
+func TestAListThatIsReadTooSlowlyNamesTheLimit(t *testing.T) {
+	limits := budget.Limits{BytesPerSecond: 1000, BurstBytes: 1}
+	_, c := limited(t, limits, func(w http.ResponseWriter, path string, watch bool) bool {
+		if watch || path != exportsOfB {
+			return false
+		}
+		_, _ = fmt.Fprint(w, strings.Repeat(" ", 400<<10))
+		return true
+	})
+	exceeds(t, c, "ExportRecords in namespace comity-b", "1000 bytes a second")
+}
+
 // FAULT 31: a peer answers a list with 2 GB.
 func TestFault31AListOfTwoGigabytesIsNotRead(t *testing.T) {
 	var served atomic.Int64

@@ -5,6 +5,7 @@ package remote
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"sync/atomic"
@@ -63,6 +64,9 @@ func (b *meteredBody) Read(p []byte) (int, error) {
 	}
 	if flow := b.transport.flow; flow != nil && n > 0 {
 		if slow := flow.WaitN(b.ctx, n); slow != nil {
+			if _, timed := b.ctx.Deadline(); timed && !errors.Is(slow, context.Canceled) {
+				slow = &budget.Exceeded{Limit: fmt.Sprintf("%.0f bytes a second", flow.Limit())}
+			}
 			return n, slow
 		}
 	}
