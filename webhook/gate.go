@@ -33,6 +33,12 @@ const (
 	smallSlots, largeSlots = 64, 3
 	// maxWait is how long a request waits for a slot, unread. The API server waits 3 s.
 	maxWait = time.Second
+	// maxRead is how long a request that has a slot may take to arrive. The API server
+	// sends it at once, however long it waits for the answer.
+	maxRead = defaultTimeout
+	// maxUID is the longest request.uid that is accepted. It is in the answer, and the
+	// API server's has 36 bytes.
+	maxUID = 128
 )
 
 // Reasons for which a request is rejected without an AdmissionReview: values of the
@@ -49,7 +55,9 @@ const (
 // one: without a client certificate, the webhook cannot know who the client is.
 type gate struct {
 	small, large chan struct{}
-	wait         time.Duration
+	// wait is how long a request waits for a slot, and read how long it then takes to
+	// arrive, at most.
+	wait, read time.Duration
 	// names are those that a client's certificate must have one of; none: any.
 	names    []string
 	rejected *prometheus.CounterVec
@@ -73,13 +81,18 @@ func newGate(names []string, reg prometheus.Registerer) (*gate, error) {
 		return nil, fmt.Errorf("register metric comity_webhook_rejected_total: %w", err)
 	}
 	return &gate{
-		small: make(chan struct{}, smallSlots), large: make(chan struct{}, largeSlots), wait: maxWait, names: names, rejected: rejected,
+		small: make(chan struct{}, smallSlots), large: make(chan struct{}, largeSlots),
+		wait: maxWait, read: maxRead, names: names, rejected: rejected,
 	}, nil
 }
 
 // through is next behind the gate.
 func (g *gate) through(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// A client that does not read its answer must not keep the slot either. The API
+		// server does not read what comes after its timeout.
+		control := http.NewResponseController(w)
+		_ = control.SetWriteDeadline(time.Now().Add(timeoutOf(r))) // not in tests without a connection
 		switch {
 		case r.Method != http.MethodPost:
 			g.reject(w, http.StatusMethodNotAllowed, rejectedMethod, "expected a POST of an AdmissionReview")
@@ -103,8 +116,7 @@ func (g *gate) through(next http.Handler) http.Handler {
 		}
 		defer func() { <-slots }()
 		// A client that sends slowly must not keep the slot.
-		control := http.NewResponseController(w)
-		_ = control.SetReadDeadline(time.Now().Add(budget(r))) // not in tests without a connection
+		_ = control.SetReadDeadline(time.Now().Add(min(budget(r), g.read)))
 		defer func() { _ = control.SetReadDeadline(time.Time{}) }()
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 		next.ServeHTTP(w, r)

@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -145,6 +146,84 @@ func TestWhatNoAPIServerSendsIsRejectedUnread(t *testing.T) {
 	if code, _ := post(t, unsized.URL, io.LimitReader(zeros{}, maxBody+1)); code == http.StatusOK {
 		t.Errorf("code %d", code)
 	}
+}
+
+// protocols checks servers of HTTP/1.1 and HTTP/2, each with one slot of each size, in
+// which a request has to arrive within 50 ms.
+func protocols(t *testing.T, check func(t *testing.T, server *httptest.Server), handler http.HandlerFunc) {
+	for _, http2 := range []bool{false, true} {
+		t.Run(fmt.Sprintf("HTTP/2 %v", http2), func(t *testing.T) {
+			g, err := newGate(nil, prometheus.NewRegistry())
+			if err != nil {
+				t.Fatal(err)
+			}
+			g.small, g.large = make(chan struct{}, 1), make(chan struct{}, 1)
+			g.wait, g.read = 10*time.Second, 50*time.Millisecond
+			server := httptest.NewUnstartedServer(g.through(handler))
+			server.EnableHTTP2 = http2
+			server.StartTLS()
+			t.Cleanup(server.Close)
+			t.Cleanup(server.CloseClientConnections)
+			check(t, server)
+		})
+	}
+}
+
+func TestAClientThatSendsSlowlyDoesNotKeepItsSlot(t *testing.T) {
+	reading := make(chan struct{}, 2)
+	check := func(t *testing.T, server *httptest.Server) {
+		for _, size := range []int64{1000, smallBody + 1} {
+			body, sends := io.Pipe()
+			slow, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+"?timeout=9999h", body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			slow.ContentLength = size
+			var done sync.WaitGroup
+			done.Go(func() {
+				if response, err := server.Client().Do(slow); err == nil {
+					_ = response.Body.Close()
+				}
+			})
+			go func() { _, _ = sends.Write([]byte(" ")) }()
+			<-reading // it has the slot
+			response, err := server.Client().Post(server.URL+"?timeout=30s", "application/json", bytes.NewReader(make([]byte, size)))
+			if err != nil || response.StatusCode != http.StatusOK {
+				t.Fatalf("a request after one that never ends: %v, error %v", response, err)
+			}
+			<-reading
+			_ = response.Body.Close()
+			_ = sends.Close()
+			done.Wait()
+		}
+	}
+	protocols(t, check, func(w http.ResponseWriter, r *http.Request) {
+		reading <- struct{}{}
+		if _, err := io.ReadAll(r.Body); err != nil {
+			w.WriteHeader(http.StatusBadRequest)
+		}
+	})
+}
+
+func TestAClientThatDoesNotReadItsAnswerDoesNotKeepItsSlot(t *testing.T) {
+	check := func(t *testing.T, server *httptest.Server) {
+		// The header comes, and the rest waits for the client.
+		unread, err := server.Client().Post(server.URL+"?timeout=100ms", "application/json", strings.NewReader("long"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := server.Client().Post(server.URL+"?timeout=30s", "application/json", strings.NewReader("short"))
+		if err != nil || response.StatusCode != http.StatusOK {
+			t.Fatalf("a request after one whose answer is not read: %v, error %v", response, err)
+		}
+		_ = response.Body.Close()
+		_ = unread.Body.Close()
+	}
+	protocols(t, check, func(w http.ResponseWriter, r *http.Request) {
+		if text, _ := io.ReadAll(r.Body); string(text) == "long" {
+			_, _ = io.Copy(w, io.LimitReader(zeros{}, 1<<30))
+		}
+	})
 }
 
 type zeros struct{}

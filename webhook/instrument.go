@@ -28,6 +28,9 @@ const (
 	// defaultTimeout holds when the API server does not say how long it waits;
 	// it is timeoutSeconds in config/webhook.
 	defaultTimeout = 3 * time.Second
+	// maxTimeout is the longest timeoutSeconds that the API server accepts. Everybody
+	// who reaches the port can write a longer one into the URL.
+	maxTimeout = 30 * time.Second
 	// margin of the API server's timeout is kept for sending the answer: an answer
 	// names the cause, and a timeout does not.
 	margin = 250 * time.Millisecond
@@ -106,17 +109,23 @@ func outcomeOf(response admission.Response) string {
 	}
 }
 
-// budget is how long a handler may take. How long the API server waits for the answer
-// is in the query of the URL ("?timeout=3s").
-func budget(r *http.Request) time.Duration {
+// timeoutOf is how long the API server waits for the answer, which is in the query of
+// the URL ("?timeout=3s").
+func timeoutOf(r *http.Request) time.Duration {
 	text, is := strings.CutPrefix(r.URL.RawQuery, "timeout=")
 	if !is || strings.ContainsAny(text, "&%+") {
 		text = r.URL.Query().Get("timeout")
 	}
 	timeout, err := time.ParseDuration(text)
 	if err != nil || timeout <= 0 {
-		timeout = defaultTimeout
+		return defaultTimeout
 	}
+	return min(timeout, maxTimeout)
+}
+
+// budget is how long a handler may take.
+func budget(r *http.Request) time.Duration {
+	timeout := timeoutOf(r)
 	// A very short timeout is halved rather than used up by the margin.
 	return max(timeout-margin, timeout/2)
 }

@@ -111,6 +111,9 @@ func readReview(r *http.Request) (admission.Request, error) {
 		return admission.Request{}, errors.New("expected an AdmissionReview of admission.k8s.io/v1 with a request")
 	}
 	in := given.Request
+	if len(in.UID) > maxUID {
+		return admission.Request{}, fmt.Errorf("request.uid of the AdmissionReview has %d bytes, expected at most %d", len(in.UID), maxUID)
+	}
 	return admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{
 		UID: in.UID, Kind: in.Kind, Namespace: in.Namespace, Name: in.Name, Operation: in.Operation,
 		UserInfo: authenticationv1.UserInfo{Username: in.UserInfo.Username, Groups: in.UserInfo.Groups},

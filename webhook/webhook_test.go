@@ -508,6 +508,8 @@ func TestAnswersComeBeforeTheAPIServerGivesUp(t *testing.T) {
 		{"?timeout=10s", 9 * time.Second, 9750 * time.Millisecond},
 		{"?timeout=300ms", -time.Second, 150 * time.Millisecond},
 		{"", 2 * time.Second, 2750 * time.Millisecond},
+		{"?timeout=9999h", 29 * time.Second, 29750 * time.Millisecond},
+		{"?x=y&timeout=9999h", 29 * time.Second, 29750 * time.Millisecond},
 		{"?timeout=soon", 2 * time.Second, 2750 * time.Millisecond},
 	} {
 		t.Run("timeout "+tc.query, func(t *testing.T) {
@@ -517,6 +519,20 @@ func TestAnswersComeBeforeTheAPIServerGivesUp(t *testing.T) {
 				t.Errorf("the policies had %v, want more than %v and at most %v", f.reviewer.left, tc.at, tc.most)
 			}
 		})
+	}
+}
+
+func TestALongUIDIsNotSentBack(t *testing.T) {
+	for length, refused := range map[int]bool{36: false, maxUID: false, maxUID + 1: true, 200_000: true} {
+		uid := strings.Repeat("u", length)
+		body := `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"` + uid + `","operation":"DELETE"}}`
+		given := httptest.NewRequestWithContext(t.Context(), http.MethodPost, PathValidateServiceExport, strings.NewReader(body))
+		given.Header.Set("Content-Type", "application/json")
+		got := httptest.NewRecorder()
+		(&fixture{}).hooks(t)[PathValidateServiceExport].ServeHTTP(got, given)
+		if says := strings.Contains(got.Body.String(), "expected at most 128"); says != refused || strings.Contains(got.Body.String(), uid) == refused {
+			t.Errorf("the answer to a uid of %d bytes has %d bytes: %.200s", length, got.Body.Len(), got.Body)
+		}
 	}
 }
 
