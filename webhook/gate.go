@@ -4,6 +4,7 @@
 package webhook
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
@@ -23,13 +24,17 @@ const (
 	// maxBody is what an API server can send: it accepts requests of 3 MiB, and an
 	// AdmissionReview holds the old and the new object; the rest is far below 1 MiB.
 	maxBody = 7 << 20
-	// smallBody is the size up to which a request is small. ServiceExports, Services
-	// and policies have some kB.
-	smallBody = 256 << 10
+	// smallBody and smallElements are up to what a request is small. ServiceExports,
+	// Services and policies have some kB, and some hundred elements.
+	smallBody, smallElements = 256 << 10, 2_000
+	// maxElements is more than any object of a cluster needs: a Service with 500 ports,
+	// which three field managers own, has 25,000, and so a request to update it 50,000.
+	maxElements = 100_000
 	// smallSlots and largeSlots are how many requests of either size are read,
-	// decoded and answered at once. A body takes about four times its size in memory
-	// until it is answered: 64 MiB and 84 MiB. Large ones cannot take the slots of
-	// small ones, which are all that users of a cluster send usually.
+	// decoded and answered at once. A request takes about four times its size in memory
+	// until it is answered, and up to 250 bytes for each element: some 100 MiB and
+	// 160 MiB in all. Large ones cannot take the slots of small ones, which are all that
+	// users of a cluster send usually.
 	smallSlots, largeSlots = 64, 3
 	// maxWait is how long a request waits for a slot, unread. The API server waits 3 s.
 	maxWait = time.Second
@@ -48,6 +53,7 @@ const (
 	rejectedClient = "Client"
 	rejectedSize   = "TooLarge"
 	rejectedBusy   = "Busy"
+	rejectedUnread = "Incomplete"
 )
 
 // gate lets through as many requests at once as there is memory for. It takes a slot
@@ -67,7 +73,7 @@ type gate struct {
 func newGate(names []string, reg prometheus.Registerer) (*gate, error) {
 	rejected := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "comity_webhook_rejected_total",
-		Help: "Requests to the webhook that were rejected before they were read, by reason (Method, Client, TooLarge, Busy).",
+		Help: "Requests to the webhook that were rejected before they were decoded, by reason (Method, Client, TooLarge, Busy, Incomplete).",
 	}, []string{"reason"})
 	err := reg.Register(rejected)
 	var there prometheus.AlreadyRegisteredError
@@ -86,13 +92,12 @@ func newGate(names []string, reg prometheus.Registerer) (*gate, error) {
 	}, nil
 }
 
-// through is next behind the gate.
-func (g *gate) through(next http.Handler) http.Handler {
+// through is next behind the gate. It gets the whole body.
+func (g *gate) through(next func(w http.ResponseWriter, r *http.Request, body []byte)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// A client that does not read its answer must not keep the slot either. The API
 		// server does not read what comes after its timeout.
-		control := http.NewResponseController(w)
-		_ = control.SetWriteDeadline(time.Now().Add(timeoutOf(r))) // not in tests without a connection
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(timeoutOf(r))) // not in tests without a connection
 		switch {
 		case r.Method != http.MethodPost:
 			g.reject(w, http.StatusMethodNotAllowed, rejectedMethod, "expected a POST of an AdmissionReview")
@@ -105,22 +110,66 @@ func (g *gate) through(next http.Handler) http.Handler {
 			g.reject(w, http.StatusRequestEntityTooLarge, rejectedSize, fmt.Sprintf("the request has %d bytes; expected at most %d", r.ContentLength, maxBody))
 			return
 		}
-		slots := g.small
-		if r.ContentLength < 0 || r.ContentLength > smallBody { // -1: not known
-			slots = g.large
+		small := r.ContentLength >= 0 && r.ContentLength <= smallBody // -1: not known
+		slots := g.large
+		if small {
+			slots = g.small
 		}
 		if !g.take(r, slots) {
-			g.reject(w, http.StatusTooManyRequests, rejectedBusy, fmt.Sprintf(
-				"Comity's webhook answers %d requests already and this one waited for %v; try again in a few seconds", cap(slots), g.wait))
+			g.rejectBusy(w, slots)
 			return
 		}
 		defer func() { <-slots }()
-		// A client that sends slowly must not keep the slot.
-		_ = control.SetReadDeadline(time.Now().Add(min(budget(r), g.read)))
-		defer func() { _ = control.SetReadDeadline(time.Time{}) }()
-		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
-		next.ServeHTTP(w, r)
+		body, ok := g.readBody(w, r)
+		if !ok {
+			return
+		}
+		// A small body of many elements takes as much memory as a large one.
+		if small && elements(body) > smallElements {
+			if !g.take(r, g.large) {
+				g.rejectBusy(w, g.large)
+				return
+			}
+			defer func() { <-g.large }()
+		}
+		next(w, r, body)
 	})
+}
+
+// readBody rejects what is too large, and a client that sends too slowly.
+func (g *gate) readBody(w http.ResponseWriter, r *http.Request) ([]byte, bool) {
+	// net/http ends the deadline with the request.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(min(budget(r), g.read)))
+	var body bytes.Buffer
+	body.Grow(int(max(r.ContentLength, 0)) + bytes.MinRead)
+	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, maxBody))
+	if err != nil {
+		g.rejectUnread(w, err)
+		return nil, false
+	}
+	if n := elements(body.Bytes()); n > maxElements {
+		g.reject(w, http.StatusRequestEntityTooLarge, rejectedSize, fmt.Sprintf(
+			"the AdmissionReview has %d commas, braces and brackets; expected at most %d, because each may become a list item or field. "+
+				"Remedy: remove items of lists, labels and annotations from the object that it is about", n, maxElements))
+		return nil, false
+	}
+	return body.Bytes(), true
+}
+
+// rejectUnread says why a body was not read to its end.
+func (g *gate) rejectUnread(w http.ResponseWriter, err error) {
+	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+		g.reject(w, http.StatusRequestEntityTooLarge, rejectedSize, fmt.Sprintf("the request has more than %d bytes; expected at most as many", maxBody))
+		return
+	}
+	g.reject(w, http.StatusBadRequest, rejectedUnread, fmt.Sprintf("read the AdmissionReview: %v; expected all of it within %v", err, g.read))
+}
+
+// elements is at least the number of values in a JSON text, whatever they are: a text
+// of "{},{}," takes a hundred times its size when it is decoded. Those within strings
+// count too, because annotations hold lists.
+func elements(body []byte) int {
+	return bytes.Count(body, []byte(",")) + bytes.Count(body, []byte("{")) + bytes.Count(body, []byte("["))
 }
 
 // take waits for a slot; false if there was none in time.
@@ -156,8 +205,20 @@ func (g *gate) isKnown(state *tls.ConnectionState) bool {
 	})
 }
 
-// reject answers with a Status, whose message the API server shows. The body is not
-// read, so the connection ends.
+// rejectBusy says which slots are taken, and what keeps others from taking them.
+func (g *gate) rejectBusy(w http.ResponseWriter, slots chan struct{}) {
+	kind := fmt.Sprintf("small requests (up to %d KiB and %d elements)", smallBody>>10, smallElements)
+	if slots == g.large {
+		kind = fmt.Sprintf("large requests (over %d KiB or %d elements)", smallBody>>10, smallElements)
+	}
+	g.reject(w, http.StatusTooManyRequests, rejectedBusy, fmt.Sprintf(
+		"Comity's webhook answers %d %s already and this one waited for %v; try again in a few seconds. Remedy if it stays so: an administrator lets "+
+			"only the API server reach the webhook (networkPolicy.apiServerCIDRs of the chart) or has it present a client certificate (--webhook-client-ca-file)",
+		cap(slots), kind, g.wait))
+}
+
+// reject answers with a Status, whose message the API server shows. The body may be
+// unread, so the connection ends.
 func (g *gate) reject(w http.ResponseWriter, code int, reason, message string) {
 	g.rejected.WithLabelValues(reason).Inc()
 	w.Header().Set("Content-Type", "application/json")

@@ -32,14 +32,7 @@ func gated(t *testing.T, answer func(body []byte)) (*gate, *httptest.Server, *pr
 		t.Fatal(err)
 	}
 	g.wait = 50 * time.Millisecond
-	server := httptest.NewServer(g.through(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		answer(body)
-	})))
+	server := httptest.NewServer(g.through(func(_ http.ResponseWriter, _ *http.Request, body []byte) { answer(body) }))
 	t.Cleanup(server.Close)
 	return g, server, registry
 }
@@ -134,7 +127,7 @@ func TestWhatNoAPIServerSendsIsRejectedUnread(t *testing.T) {
 	request := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(""))
 	request.ContentLength = maxBody + 1
 	answer := httptest.NewRecorder()
-	g.through(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it is read") })).ServeHTTP(answer, request)
+	g.through(func(http.ResponseWriter, *http.Request, []byte) { t.Error("it is read") }).ServeHTTP(answer, request)
 	if answer.Code != http.StatusRequestEntityTooLarge || !strings.Contains(answer.Body.String(), "expected at most 7340032") {
 		t.Errorf("code %d: %s", answer.Code, answer.Body)
 	}
@@ -149,8 +142,9 @@ func TestWhatNoAPIServerSendsIsRejectedUnread(t *testing.T) {
 }
 
 // protocols checks servers of HTTP/1.1 and HTTP/2, each with one slot of each size, in
-// which a request has to arrive within 50 ms.
-func protocols(t *testing.T, check func(t *testing.T, server *httptest.Server), handler http.HandlerFunc) {
+// which a request has to arrive within 50 ms. reading has a value for each request that
+// has its slot.
+func protocols(t *testing.T, next func(w http.ResponseWriter, r *http.Request, body []byte), check func(t *testing.T, server *httptest.Server, reading <-chan struct{})) {
 	for _, http2 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("HTTP/2 %v", http2), func(t *testing.T) {
 			g, err := newGate(nil, prometheus.NewRegistry())
@@ -159,19 +153,34 @@ func protocols(t *testing.T, check func(t *testing.T, server *httptest.Server), 
 			}
 			g.small, g.large = make(chan struct{}, 1), make(chan struct{}, 1)
 			g.wait, g.read = 10*time.Second, 50*time.Millisecond
-			server := httptest.NewUnstartedServer(g.through(handler))
+			reading := make(chan struct{}, 10)
+			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				r.Body = &announced{ReadCloser: r.Body, reading: reading}
+				g.through(next).ServeHTTP(w, r)
+			}))
 			server.EnableHTTP2 = http2
 			server.StartTLS()
 			t.Cleanup(server.Close)
 			t.Cleanup(server.CloseClientConnections)
-			check(t, server)
+			check(t, server, reading)
 		})
 	}
 }
 
+// announced is a body that says when the first of it is read.
+type announced struct {
+	io.ReadCloser
+	reading chan<- struct{}
+	once    sync.Once
+}
+
+func (a *announced) Read(p []byte) (int, error) {
+	a.once.Do(func() { a.reading <- struct{}{} })
+	return a.ReadCloser.Read(p)
+}
+
 func TestAClientThatSendsSlowlyDoesNotKeepItsSlot(t *testing.T) {
-	reading := make(chan struct{}, 2)
-	check := func(t *testing.T, server *httptest.Server) {
+	protocols(t, func(http.ResponseWriter, *http.Request, []byte) {}, func(t *testing.T, server *httptest.Server, reading <-chan struct{}) {
 		for _, size := range []int64{1000, smallBody + 1} {
 			body, sends := io.Pipe()
 			slow, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+"?timeout=9999h", body)
@@ -186,7 +195,7 @@ func TestAClientThatSendsSlowlyDoesNotKeepItsSlot(t *testing.T) {
 				}
 			})
 			go func() { _, _ = sends.Write([]byte(" ")) }()
-			<-reading // it has the slot
+			<-reading
 			response, err := server.Client().Post(server.URL+"?timeout=30s", "application/json", bytes.NewReader(make([]byte, size)))
 			if err != nil || response.StatusCode != http.StatusOK {
 				t.Fatalf("a request after one that never ends: %v, error %v", response, err)
@@ -196,17 +205,16 @@ func TestAClientThatSendsSlowlyDoesNotKeepItsSlot(t *testing.T) {
 			_ = sends.Close()
 			done.Wait()
 		}
-	}
-	protocols(t, check, func(w http.ResponseWriter, r *http.Request) {
-		reading <- struct{}{}
-		if _, err := io.ReadAll(r.Body); err != nil {
-			w.WriteHeader(http.StatusBadRequest)
-		}
 	})
 }
 
 func TestAClientThatDoesNotReadItsAnswerDoesNotKeepItsSlot(t *testing.T) {
-	check := func(t *testing.T, server *httptest.Server) {
+	long := func(w http.ResponseWriter, _ *http.Request, body []byte) {
+		if string(body) == "long" {
+			_, _ = io.Copy(w, io.LimitReader(zeros{}, 1<<30))
+		}
+	}
+	protocols(t, long, func(t *testing.T, server *httptest.Server, _ <-chan struct{}) {
 		// The header comes, and the rest waits for the client.
 		unread, err := server.Client().Post(server.URL+"?timeout=100ms", "application/json", strings.NewReader("long"))
 		if err != nil {
@@ -218,12 +226,49 @@ func TestAClientThatDoesNotReadItsAnswerDoesNotKeepItsSlot(t *testing.T) {
 		}
 		_ = response.Body.Close()
 		_ = unread.Body.Close()
-	}
-	protocols(t, check, func(w http.ResponseWriter, r *http.Request) {
-		if text, _ := io.ReadAll(r.Body); string(text) == "long" {
-			_, _ = io.Copy(w, io.LimitReader(zeros{}, 1<<30))
+	})
+}
+
+func TestASmallRequestOfManyElementsTakesALargeSlot(t *testing.T) {
+	release := make(chan struct{})
+	_, server, _ := gated(t, func(body []byte) {
+		if len(body) > smallBody {
+			<-release
 		}
 	})
+	var done sync.WaitGroup
+	for range largeSlots {
+		done.Go(func() { post(t, server.URL, bytes.NewReader(make([]byte, 1<<20))) })
+	}
+	for name, c := range map[string]struct {
+		body string
+		want int
+		says string
+	}{
+		"few elements":  {strings.Repeat("{},", smallElements/2), http.StatusOK, ""},
+		"many elements": {strings.Repeat("{},", smallElements), http.StatusTooManyRequests, "answers 3 large requests (over 256 KiB or 2000 elements)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			// The large slots may not all be taken yet.
+			code, message := post(t, server.URL, strings.NewReader(c.body))
+			for deadline := time.Now().Add(10 * time.Second); code != c.want && time.Now().Before(deadline); {
+				code, message = post(t, server.URL, strings.NewReader(c.body))
+			}
+			if code != c.want || !strings.Contains(message, c.says) {
+				t.Errorf("code %d: %s", code, message)
+			}
+		})
+	}
+	close(release)
+	done.Wait()
+	t.Log("what fills the small slots is named, too, and what an administrator does about it")
+	g, server, _ := gated(t, func([]byte) {})
+	g.small = make(chan struct{})
+	if code, message := post(t, server.URL, strings.NewReader("{}")); code != http.StatusTooManyRequests ||
+		!strings.Contains(message, "small requests (up to 256 KiB and 2000 elements)") ||
+		!strings.Contains(message, "networkPolicy.apiServerCIDRs") || !strings.Contains(message, "--webhook-client-ca-file") {
+		t.Errorf("code %d: %s", code, message)
+	}
 }
 
 type zeros struct{}

@@ -137,11 +137,11 @@ func Handlers(opts Options) (map[string]http.Handler, error) {
 	}
 	served := make(map[string]http.Handler, len(handlers))
 	for path, handler := range handlers {
-		served[path] = gate.through(&server{
+		served[path] = gate.through((&server{
 			handler: instrument(path[1:], handler, seconds, opts.Clock),
 			// What the line of an answer says of the request is added with the line.
 			log: opts.Logger.WithValues("webhook", path[1:]),
-		})
+		}).serve)
 	}
 	return served, nil
 }

@@ -4,7 +4,6 @@
 package webhook
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -52,11 +51,11 @@ type review struct {
 	} `json:"request"`
 }
 
-// ServeHTTP implements http.Handler. The handler has as long as the API server waits,
+// serve answers a request with that body. The handler has as long as the API server waits,
 // also if the process is to end meanwhile: the context of a request ends with that of the
 // manager, before the webhook server stops.
-func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	request, err := readReview(r)
+func (s *server) serve(w http.ResponseWriter, r *http.Request, body []byte) {
+	request, err := readReview(r, body)
 	if err != nil {
 		s.log.Error(err, "bad request")
 		s.write(w, admission.Errored(http.StatusBadRequest, err))
@@ -94,17 +93,12 @@ func (s *server) write(w http.ResponseWriter, response admission.Response) {
 	}
 }
 
-func readReview(r *http.Request) (admission.Request, error) {
+func readReview(r *http.Request, body []byte) (admission.Request, error) {
 	if given := r.Header.Get("Content-Type"); given != "application/json" {
 		return admission.Request{}, fmt.Errorf("contentType=%s, expected application/json", given)
 	}
-	var body bytes.Buffer
-	body.Grow(int(min(max(r.ContentLength, 0), maxBody)) + bytes.MinRead)
-	if _, err := body.ReadFrom(r.Body); err != nil {
-		return admission.Request{}, fmt.Errorf("read the AdmissionReview: %w", err)
-	}
 	var given review
-	if err := json.Unmarshal(body.Bytes(), &given); err != nil {
+	if err := json.Unmarshal(body, &given); err != nil {
 		return admission.Request{}, fmt.Errorf("decode the AdmissionReview: %w", err)
 	}
 	if given.TypeMeta != reviewType || given.Request == nil {

@@ -28,15 +28,19 @@ type serviceValidator struct {
 }
 
 func (v serviceValidator) handle(ctx context.Context, req admission.Request) admission.Response {
-	now, was := &corev1.Service{}, &corev1.Service{}
-	updated, err := decode(req, now, was)
+	after, before := &typeOfService{}, &typeOfService{}
+	updated, err := decode(req, after, before)
 	if err != nil {
 		return respond(admit.Malformed(err.Error()))
 	}
 	// config/webhook sends no other requests here; any other is allowed.
-	becomes := now.Spec.Type == corev1.ServiceTypeExternalName && was.Spec.Type != corev1.ServiceTypeExternalName
+	becomes := after.Spec.Type == corev1.ServiceTypeExternalName && before.Spec.Type != corev1.ServiceTypeExternalName
 	if !updated || !becomes {
 		return respond(admit.Allow())
+	}
+	now := &corev1.Service{}
+	if _, err := decode(req, now, before); err != nil {
+		return respond(admit.Malformed(err.Error()))
 	}
 	subject := admit.Subject{Kind: decision.SubjectService, Key: client.ObjectKeyFromObject(now)}
 	export := &mcsv1beta1.ServiceExport{}

@@ -5,7 +5,6 @@ package webhook
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -118,15 +117,17 @@ func passes(req admission.Request, subject metav1.Object) bool {
 // decode reads the object, and the one that it replaces if the request is an
 // update. Unknown fields are ignored: the fields that are read here are the same in
 // all versions, and a label that Kubernetes will refuse is no error yet.
-func decode(req admission.Request, now, was metav1.Object) (updated bool, err error) {
+func decode(req admission.Request, now, was any) (updated bool, err error) {
 	if req.Operation != admissionv1.Create && req.Operation != admissionv1.Update {
 		return false, nil
 	}
 	if err := unmarshal(req.Object.Raw, now); err != nil {
 		return false, fmt.Errorf("%s could not be read: %w. Remedy: compare it with the schema of %s/%s", object(req), err, req.Kind.Group, req.Kind.Version)
 	}
-	// The request's namespace is what the API server authorized.
-	now.SetNamespace(req.Namespace)
+	if object, is := now.(metav1.Object); is {
+		// The request's namespace is what the API server authorized.
+		object.SetNamespace(req.Namespace)
+	}
 	if req.Operation != admissionv1.Update {
 		return false, nil
 	}
@@ -135,35 +136,6 @@ func decode(req admission.Request, now, was metav1.Object) (updated bool, err er
 	}
 	return true, nil
 }
-
-// unmarshal reads an object, a ServiceExport without its managedFields: they are most
-// of it, and no policy sees them.
-func unmarshal(raw []byte, into metav1.Object) error {
-	export, is := into.(*mcsv1beta1.ServiceExport)
-	if !is {
-		return json.Unmarshal(raw, into)
-	}
-	var given struct {
-		metav1.TypeMeta `json:",inline"`
-		Metadata        struct {
-			metav1.ObjectMeta
-			ManagedFields skipped `json:"managedFields"` // hides that of ObjectMeta
-		} `json:"metadata"`
-		Spec   mcsv1beta1.ServiceExportSpec   `json:"spec"`
-		Status mcsv1beta1.ServiceExportStatus `json:"status"`
-	}
-	if err := json.Unmarshal(raw, &given); err != nil {
-		return err
-	}
-	*export = mcsv1beta1.ServiceExport{TypeMeta: given.TypeMeta, ObjectMeta: given.Metadata.ObjectMeta, Spec: given.Spec, Status: given.Status}
-	return nil
-}
-
-// skipped is a field that is not read.
-type skipped struct{}
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (*skipped) UnmarshalJSON([]byte) error { return nil }
 
 // object is kind, namespace if any, and name.
 func object(req admission.Request) string {

@@ -122,5 +122,8 @@ func (c *Client) WriteHeader(status int) { c.status = status }
 // SetReadDeadline is what a connection has.
 func (c *Client) SetReadDeadline(time.Time) error { return nil }
 
+// SetWriteDeadline is what a connection has.
+func (c *Client) SetWriteDeadline(time.Time) error { return nil }
+
 // Write implements http.ResponseWriter.
 func (c *Client) Write(p []byte) (int, error) { return c.answer.Write(p) }
