@@ -64,6 +64,16 @@ var _ = Describe("a stolen token of Comity's account", func() {
 		refused(merge(ctx, agent, serves, metadata("labels", patch{"team": "x"})), message)
 		refused(merge(ctx, agent, w.slice, metadata("labels", patch{discoveryv1.LabelServiceName: "web"})), message)
 		refused(agent.Delete(ctx, theirs), message)
+
+		By("also of a user's Service whose name looks like that of a derived one")
+		data, sveltos := slice(w.ns, "derived-data-1", "derived-data", nil), slice(w.ns, "derived-7-b", "derived-7", nil)
+		Expect(alice.Create(ctx, data)).To(Succeed())
+		Expect(alice.Create(ctx, sveltos)).To(Succeed())
+		refused(merge(ctx, agent, data, metadata("labels", patch{discoveryv1.LabelServiceName: "derived-1"})), message)
+		refused(agent.Delete(ctx, data), message)
+		By("but those of an earlier pipeline, of which it takes over the derived Service")
+		Expect(merge(ctx, agent, sveltos, metadata("labels", patch{discoveryv1.LabelManagedBy: model.ManagedBy}))).To(Succeed())
+		Expect(agent.Delete(ctx, sveltos)).To(Succeed())
 	}, SpecTimeout(time.Minute))
 
 	It("publishes in no namespace that somebody else made under the name of an exchange", func(ctx SpecContext) {
