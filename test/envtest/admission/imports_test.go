@@ -186,6 +186,16 @@ var _ = Describe("objects of others", func() {
 		Expect(alice.Create(ctx, feeding)).To(Succeed())
 		Expect(merge(ctx, alice, plain, metadata("labels", patch{"app.kubernetes.io/managed-by": model.ManagedBy}))).To(MatchError(ContainSubstring("changed labels app.kubernetes.io/managed-by")))
 		Expect(merge(ctx, alice, feeding, metadata("labels", patch{discoveryv1.LabelManagedBy: model.ManagedBy}))).To(MatchError(ContainSubstring("changed labels " + discoveryv1.LabelManagedBy)))
+
+		By("nor one label after the other")
+		copied := slice("forged", "derived-2-b", "", sliceManagedBy)
+		Expect(alice.Create(ctx, copied)).To(Succeed())
+		for _, c := range []client.Client{alice, admin} {
+			Expect(merge(ctx, c, copied, metadata("labels", patch{discoveryv1.LabelServiceName: "derived-2"}))).To(MatchError(And(
+				ContainSubstring("added label "+discoveryv1.LabelServiceName+": only Comity adds it"), ContainSubstring(remedy))))
+		}
+		Expect(merge(ctx, alice, copied, metadata("labels", patch{"team": "shop"}))).To(Succeed())
+		Expect(alice.Delete(ctx, copied)).To(Succeed())
 	}, SpecTimeout(time.Minute))
 
 	It("that had Comity's labels before the policies stay their owners' to change and to delete", func(ctx SpecContext) {
