@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -43,6 +45,7 @@ func (m *member) preflight(ctx context.Context, peer *member) error {
 
 // preflightNamespaces refuses those of objects that are somebody else's.
 func (m *member) preflightNamespaces(ctx context.Context, objects []client.Object) error {
+	roles := sync.OnceValues(func() ([]rbacv1.Role, error) { return m.rolesOfAccounts(ctx) })
 	for _, object := range objects {
 		wanted, ok := object.(*corev1.Namespace)
 		if !ok {
@@ -68,7 +71,11 @@ func (m *member) preflightNamespaces(ctx context.Context, objects []client.Objec
 			}
 		}
 		if wanted.Labels[model.LabelExchangeFrom] != "" {
-			if err := m.refuseForeign(ctx, wanted.Name); err != nil {
+			recorded, err := roles()
+			if err != nil {
+				return err
+			}
+			if err := m.refuseForeign(ctx, &found, objects, recorded); err != nil {
 				return err
 			}
 		}

@@ -5,46 +5,139 @@ package join
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/model"
 )
 
-// refuseForeign refuses an exchange namespace that exists, has the right labels,
-// and in which somebody has rights although no join made it: they would read what
-// is published for one peer alone. Labels and field managers prove nothing, because
-// whoever may create a namespace sets both. The Roles of a join do: the API server
-// lets only those create them who have rights on records themselves. Without them,
-// as after an interrupted join, only cluster administrators may have rights there.
-func (m *member) refuseForeign(ctx context.Context, namespace string) error {
-	for _, name := range []string{readerRole, writerRole} {
-		var role rbacv1.Role
-		key := client.ObjectKey{Namespace: namespace, Name: name}
-		if err := m.client.Get(ctx, key, &role); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("read Role %s: %w", key, err)
-		}
-		if slices.ContainsFunc(role.Rules, readsRecords) {
+// namespaceFieldOwner is the field manager of what recordNamespaces writes. It is not
+// FieldOwner, whose next apply of the Role would remove the annotations.
+const namespaceFieldOwner = "comity-join-namespace"
+
+// refuseForeign refuses an exchange namespace in which others have rights although no
+// join made it: they would read what is published for one peer alone. Whoever may
+// create a namespace can give it labels, field managers and Roles, so that only what is
+// recorded in Comity's own namespace proves that a join made it. Without a record, as
+// after an interrupted join or one by an earlier version, nobody may have rights there
+// but by the RoleBindings of a join.
+func (m *member) refuseForeign(ctx context.Context, found *corev1.Namespace, objects []client.Object, roles []rbacv1.Role) error {
+	for i := range roles {
+		if roles[i].Annotations[recordOf(found.Name)] == string(found.UID) {
 			return nil
 		}
 	}
 	var bindings rbacv1.RoleBindingList
-	if err := m.client.List(ctx, &bindings, client.InNamespace(namespace)); err != nil {
-		return fmt.Errorf("list the RoleBindings of namespace %s: %w", namespace, err)
+	if err := m.client.List(ctx, &bindings, client.InNamespace(found.Name)); err != nil {
+		return fmt.Errorf("list the RoleBindings of namespace %s: %w", found.Name, err)
 	}
-	if len(bindings.Items) > 0 {
-		return fmt.Errorf("namespace %s exists with the labels of an exchange namespace, but kubectl comity join did not make it, and RoleBinding %s gives "+
-			"others rights in it; delete the namespace, or that RoleBinding if you trust what is in the namespace, then join again",
-			namespace, bindings.Items[0].Name)
+	for i := range bindings.Items {
+		if !m.isOfJoin(&bindings.Items[i], found, objects) {
+			return fmt.Errorf("namespace %s exists with the labels of an exchange namespace, but it is not recorded that kubectl comity join made it, and RoleBinding %s "+
+				"gives others rights in it; delete the namespace, or that RoleBinding if you trust what is in the namespace, then join again",
+				found.Name, bindings.Items[i].Name)
+		}
 	}
 	return nil
 }
 
-// readsRecords reports whether a rule lets its subjects read what is published.
-func readsRecords(rule rbacv1.PolicyRule) bool {
-	return slices.Contains(rule.APIGroups, v1alpha1.GroupVersion.Group) &&
-		slices.Contains(rule.Resources, "exportrecords") && slices.Contains(rule.Verbs, "get")
+// isOfJoin reports whether a RoleBinding is one of objects, or the one by which another
+// peer reads what is published for every peer. Who applies objects sets what its Role
+// allows.
+func (m *member) isOfJoin(binding *rbacv1.RoleBinding, namespace *corev1.Namespace, objects []client.Object) bool {
+	if slices.ContainsFunc(objects, func(object client.Object) bool {
+		wanted, is := object.(*rbacv1.RoleBinding)
+		return is && wanted.Namespace == namespace.Name && sameGrant(wanted, binding)
+	}) {
+		return true
+	}
+	reads := roleBinding(namespace.Name, binding.Name, readerRole, m.Namespace, binding.Name)
+	return namespace.Labels[model.LabelExchangeTo] == "" && sameGrant(reads, binding)
+}
+
+func sameGrant(a, b *rbacv1.RoleBinding) bool {
+	return a.RoleRef == b.RoleRef && equality.Semantic.DeepEqual(a.Subjects, b.Subjects)
+}
+
+// recordOf is the annotation, on the Roles that a join gives to accounts in Comity's
+// namespace, that holds the UID of an exchange namespace which the account may use.
+func recordOf(namespace string) string { return "namespace.comity.dev/" + namespace }
+
+// rolesOfAccounts are the Roles that joins gave to accounts in Comity's namespace.
+func (m *member) rolesOfAccounts(ctx context.Context) ([]rbacv1.Role, error) {
+	var roles rbacv1.RoleList
+	if err := m.client.List(ctx, &roles, client.InNamespace(m.Namespace), client.MatchingLabels{managedByLabel: FieldOwner}); err != nil {
+		return nil, fmt.Errorf("list the Roles of namespace %s: %w", m.Namespace, err)
+	}
+	return roles.Items, nil
+}
+
+// recordNamespaces records the exchange namespaces among objects, which have been
+// applied, before anybody gets a credential for them. It refuses those that somebody
+// created after they were checked.
+func (m *member) recordNamespaces(ctx context.Context, objects []client.Object) error {
+	if m.opts.DryRun {
+		return nil
+	}
+	roles, err := m.rolesOfAccounts(ctx)
+	if err != nil {
+		return err
+	}
+	uids := map[string]types.UID{}
+	for _, object := range objects {
+		if object.GetLabels()[model.LabelExchangeFrom] == "" {
+			continue
+		}
+		var found corev1.Namespace
+		if err := m.client.Get(ctx, client.ObjectKeyFromObject(object), &found); err != nil {
+			return fmt.Errorf("read Namespace %s: %w", object.GetName(), err)
+		}
+		if err := m.refuseForeign(ctx, &found, objects, roles); err != nil {
+			return err
+		}
+		uids[found.Name] = found.UID
+	}
+	for i := range roles {
+		if err := m.annotate(ctx, &roles[i], recordsFor(roles[i].Name, objects, uids)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// recordsFor are the annotations of the namespaces that an account may use.
+func recordsFor(account string, objects []client.Object, uids map[string]types.UID) map[string]string {
+	records := map[string]string{}
+	for _, object := range objects {
+		binding, is := object.(*rbacv1.RoleBinding)
+		if !is || binding.Subjects[0].Name != account {
+			continue
+		}
+		if uid, exchange := uids[binding.Namespace]; exchange {
+			records[recordOf(binding.Namespace)] = string(uid)
+		}
+	}
+	return records
+}
+
+// annotate adds annotations that the Role does not have yet.
+func (m *member) annotate(ctx context.Context, role *rbacv1.Role, wanted map[string]string) error {
+	if contains(role.Annotations, wanted) {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": role.UID, "annotations": wanted}})
+	if err != nil {
+		return fmt.Errorf("encode the annotations of Role %s: %w", client.ObjectKeyFromObject(role), err)
+	}
+	if err := m.client.Patch(ctx, role, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(namespaceFieldOwner)); err != nil {
+		return fmt.Errorf("record exchange namespaces on Role %s: %w", client.ObjectKeyFromObject(role), err)
+	}
+	return nil
 }

@@ -90,6 +90,9 @@ func (p *Prepared) writeHub(ctx context.Context) error {
 	if err := p.hub.applyAll(ctx, p.objects); err != nil {
 		return fmt.Errorf("the hub: %w", err)
 	}
+	if err := p.hub.recordNamespaces(ctx, p.objects); err != nil {
+		return fmt.Errorf("the hub: %w", err)
+	}
 	for _, m := range p.members {
 		if err := m.trustHub(ctx, p.hub.via(p.addresses[route{m.ID, hubName}]), p.members); err != nil {
 			return fmt.Errorf("cluster %s: %w", m.ID, err)

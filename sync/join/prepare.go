@@ -256,7 +256,11 @@ func (p *Prepared) Write(ctx context.Context) error {
 		return p.writeHub(ctx)
 	}
 	for _, of := range p.Objects() {
-		if err := p.find(of.Cluster).applyAll(ctx, of.Objects); err != nil {
+		m := p.find(of.Cluster)
+		if err := m.applyAll(ctx, of.Objects); err != nil {
+			return fmt.Errorf("cluster %s: %w", of.Cluster, err)
+		}
+		if err := m.recordNamespaces(ctx, of.Objects); err != nil {
 			return fmt.Errorf("cluster %s: %w", of.Cluster, err)
 		}
 	}

@@ -107,6 +107,7 @@ func rightsToIssue(namespace string, opts Options) []right {
 	needed := []right{
 		{verb: "create", resource: "serviceaccounts", subresource: "token", namespace: namespace},
 		{verb: "create", group: "authentication.k8s.io", resource: "tokenreviews"},
+		{verb: "list", group: rbacv1.GroupName, resource: "roles", namespace: namespace},
 	}
 	if opts.Rotate {
 		needed = append(needed, right{verb: "delete", resource: "serviceaccounts", namespace: namespace})
