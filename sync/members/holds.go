@@ -5,6 +5,7 @@ package members
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -122,27 +123,48 @@ func (h *holds) unreported(now time.Time) (count int, report bool) {
 	return count, true
 }
 
-// Hold records of which of the synced peers the export of key is missing although
-// they did not withdraw it, in place of what was recorded of key before. It returns
-// the holds, sorted by cluster, without those that the administrator has confirmed:
-// what was imported of these is to be removed. What is recorded of a peer that is not
-// synced stays as it is.
+// Hold records of which of the synced peers the caller found the export of key missing
+// although they did not withdraw it, in place of what was recorded of key before. It
+// returns the holds, sorted by cluster, without those that the administrator has
+// confirmed: what was imported of these is to be removed. What is recorded of a peer that
+// is not synced stays as it is.
 func (s *Set) Hold(key types.NamespacedName, missing []model.ClusterID) []model.Hold {
-	is := map[model.ClusterID]bool{}
-	for _, id := range missing {
-		is[id] = true
-	}
 	var out []model.Hold
 	for _, r := range *s.view.Load() {
-		if r.from != nil && r.states {
-			r.holds.set(key, is[r.id], s.opts.Clock.Now())
+		var hold model.Hold
+		var held bool
+		switch {
+		case slices.Contains(missing, r.id):
+			hold, held = s.holdMissing(r, key)
+		case r.from == nil:
+			hold, held = s.hold(r, key)
+		case r.states:
+			// What the guard holds of other peers may be of an import that is gone here.
+			r.holds.set(key, false, s.opts.Clock.Now())
 		}
-		// What the guard holds of a peer may be of an import that is gone here.
-		if hold, held := s.hold(r, key); held && (is[r.id] || r.from == nil) {
+		if held {
 			out = append(out, hold)
 		}
 	}
 	return out
+}
+
+// holdMissing is the hold of the export of key that the caller did not find in r. Since
+// then the export may have been published again, or r may have become unsynced. What
+// the caller found says nothing then, and the import is kept. The event of that change
+// has the import decided again.
+func (s *Set) holdMissing(r snapshot, key types.NamespacedName) (model.Hold, bool) {
+	now := s.opts.Clock.Now()
+	outdated := r.from == nil || isExported(r, key)
+	if r.states {
+		r.holds.set(key, true, now)
+		since, held := r.holds.held(key)
+		return model.Hold{Cluster: r.id, Since: since, Message: missingMessage(r.id, r.secret)}, held || outdated
+	}
+	if hold, held := s.hold(r, key); held || !outdated {
+		return hold, held
+	}
+	return model.Hold{Cluster: r.id, Since: now.UTC().Truncate(time.Second), Message: missingMessage(r.id, r.secret)}, true
 }
 
 // Held are the holds of key, sorted by cluster. What was imported from these clusters
@@ -159,10 +181,8 @@ func (s *Set) Held(key types.NamespacedName) []model.Hold {
 
 // hold is that of the export of key of one peer.
 func (s *Set) hold(r snapshot, key types.NamespacedName) (model.Hold, bool) {
-	if r.from != nil {
-		if _, there := r.from.Export(key); there {
-			return model.Hold{}, false
-		}
+	if isExported(r, key) {
+		return model.Hold{}, false
 	}
 	if r.states {
 		since, held := r.holds.held(key)
@@ -177,6 +197,15 @@ func (s *Set) hold(r snapshot, key types.NamespacedName) (model.Hold, bool) {
 		return model.Hold{}, false
 	}
 	return model.Hold{Cluster: r.id, Since: hold.Since, Until: hold.Until, Message: holdMessage(r.id, r.secret, hold)}, true
+}
+
+// isExported reports whether a synced peer publishes the export of key now.
+func isExported(r snapshot, key types.NamespacedName) bool {
+	if r.from == nil {
+		return false
+	}
+	_, there := r.from.Export(key)
+	return there
 }
 
 // missingMessage says why an export of a peer that publishes withdrawals is on hold,

@@ -216,6 +216,68 @@ func TestAHoldOutlivesThatItsPeerCannotBeRead(t *testing.T) {
 	}
 }
 
+// A caller reads the exports before it has them held. What changes in between must not
+// make it remove the import.
+func TestAnExportThatWasFoundMissingIsHeldWhateverChangedSince(t *testing.T) {
+	b := []model.ClusterID{"b"}
+	lose := func(w *world) {
+		w.server.remove("exportrecords", shared, names(0, 1)...)
+		w.await("it is missing", func() bool { return len(w.set.Exports(keyOf(0))) == 0 })
+	}
+	for peer, begin := range map[string]func(*testing.T, int) *world{"states withdrawals": stating, "is of an older version": exporting} {
+		t.Run("it is published again by a peer that "+peer, func(t *testing.T) {
+			w := begin(t, 2)
+			lose(w)
+			w.server.put("exportrecords", record(shared, 0))
+			w.await("it is back", func() bool { return len(w.set.Exports(keyOf(0))) == 1 })
+			if got := w.set.Hold(keyOf(0), b); len(got) != 1 || got[0].Cluster != "b" || !got[0].Since.Equal(begun) {
+				t.Errorf("holds: %+v", got)
+			}
+			if got := w.set.Hold(keyOf(0), nil); len(got)+len(w.set.Held(keyOf(0))) > 0 || len((*w.set.view.Load())[0].heldKeys()) > 0 {
+				t.Errorf("the next decision does not end the hold: %+v", got)
+			}
+		})
+		t.Run("the MemberRecord is deleted of a peer that "+peer, func(t *testing.T) {
+			w := begin(t, 2)
+			lose(w)
+			w.server.remove("memberrecords", shared, "b")
+			w.await("it is unsynced", func() bool { return !w.member().Synced })
+			if got := w.set.Hold(keyOf(0), b); len(got) != 1 || got[0].Cluster != "b" {
+				t.Errorf("holds: %+v", got)
+			}
+			w.server.put("exportrecords", record(shared, 0))
+			back := memberRecord("uid-b")
+			if peer == "states withdrawals" {
+				back = statingRecord()
+			}
+			w.server.put("memberrecords", back)
+			w.await("it is synced", func() bool { return w.member().Synced })
+			if got := w.set.Hold(keyOf(0), nil); len(got)+len(w.set.Held(keyOf(0))) > 0 {
+				t.Errorf("the hold does not end: %+v", got)
+			}
+		})
+	}
+}
+
+// A confirmation is of what was missing, and not of what is published again.
+func TestWhatIsConfirmedAndPublishedAgainIsKept(t *testing.T) {
+	w := stating(t, 2)
+	w.server.remove("exportrecords", shared, names(0, 1)...)
+	w.await("it is missing", func() bool { return len(w.set.Exports(keyOf(0))) == 0 })
+	w.set.Hold(keyOf(0), []model.ClusterID{"b"})
+	s := w.server.secret()
+	s.Annotations[model.AnnotationConfirmDeletions] = begun.Format(time.RFC3339)
+	w.secrets(s)
+	if got := w.set.Hold(keyOf(0), []model.ClusterID{"b"}); len(got) > 0 {
+		t.Fatalf("it is confirmed, and held: %+v", got)
+	}
+	w.server.put("exportrecords", record(shared, 0))
+	w.await("it is back", func() bool { return len(w.set.Exports(keyOf(0))) == 1 })
+	if got := w.set.Hold(keyOf(0), []model.ClusterID{"b"}); len(got) != 1 {
+		t.Errorf("it is published again, and not kept")
+	}
+}
+
 // FAULT 26: while an exchange is deleted, the MemberRecord may be gone before the peer
 // is known to be unverified.
 func TestAMissingMemberRecordDoesNotMakeAMissingExportAWithdrawal(t *testing.T) {
