@@ -4,6 +4,7 @@
 package members
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sync"
@@ -103,24 +104,29 @@ func (h *holds) confirm(then time.Time) []types.NamespacedName {
 	return h.between(before, then)
 }
 
-// unreported returns how many exports are held, if some of them were not reported
-// and it is time to do so.
-func (h *holds) unreported(now time.Time) (count int, report bool) {
+// unreported returns how many exports are held, and the first of them by namespace and
+// name, if some of them were not reported and it is time to do so.
+func (h *holds) unreported(now time.Time) (count int, first types.NamespacedName, report bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
 	case len(h.fresh) == 0,
 		now.Sub(h.last) < settleTime && now.Sub(h.first) < maxSettleTime,
 		!h.reported.IsZero() && now.Sub(h.reported) < repeatTime:
-		return 0, false
+		return 0, first, false
 	}
-	count = len(h.between(h.confirmed, time.Time{}))
+	held := h.between(h.confirmed, time.Time{})
 	clear(h.fresh)
-	if count == 0 { // they are confirmed
-		return 0, false
+	if len(held) == 0 { // they are confirmed
+		return 0, first, false
 	}
 	h.reported = now
-	return count, true
+	return len(held), slices.MinFunc(held, compareKeys), true
+}
+
+// compareKeys orders by namespace, then name.
+func compareKeys(a, b types.NamespacedName) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
 // Hold records of which of the synced peers the caller found the export of key missing

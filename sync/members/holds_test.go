@@ -61,11 +61,11 @@ func TestMissingExportsAreReportedTogetherAndRarely(t *testing.T) {
 			h.set(keyOf(500), true, at(second))
 			h.set(keyOf(500), false, at(second))
 		}
-		if count, report := h.unreported(at(second)); report {
-			got = append(got, at(second).Format("04:05")+" "+string(rune('0'+count%10)))
+		if count, first, report := h.unreported(at(second)); report {
+			got = append(got, at(second).Format("04:05")+" "+string(rune('0'+count%10))+" such as "+first.String())
 		}
 	}
-	if diff := cmp.Diff([]string{"00:04 2", "01:12 3", "02:12 3"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"00:04 2 such as shop/web-1", "01:12 3 such as shop/web-1", "02:12 3 such as shop/web-1"}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -122,7 +122,7 @@ func TestOfAPeerThatStatesWithdrawalsNothingMissingIsWithdrawn(t *testing.T) {
 		t.Error("it is not among the keys")
 	}
 	w.pass(3)
-	w.says("DeletionHeld 1 exports of cluster b are missing from its exchange although cluster b did not withdraw them", "kubectl comity join", "kubectl comity leave",
+	w.says("DeletionHeld 1 exports of cluster b are missing from its exchange although cluster b did not withdraw them, such as shop/web-0; what", "kubectl comity join", "kubectl comity leave",
 		"kubectl annotate secret -n comity-system peer-b --overwrite comity.dev/confirm-deletions=$(date -u")
 	w.pass(3600)
 	if got := w.set.Hold(keyOf(0), []model.ClusterID{"b"}); len(got) != 1 || !got[0].Since.Equal(begun) {

@@ -227,10 +227,10 @@ func (s *Set) reconnect(m *member, now time.Time) {
 func (s *Set) release(m *member, now time.Time) (keys []types.NamespacedName) {
 	secret := types.NamespacedName{Namespace: m.secret.Namespace, Name: m.secret.Name}
 	if m.states {
-		count, report := m.holds.unreported(now)
+		count, first, report := m.holds.unreported(now)
 		if report {
-			s.reportHeld(m, fmt.Sprintf("%[1]d exports of cluster %[2]s are missing from its exchange although cluster %[2]s did not withdraw them; what was imported of them is kept "+
-				"until each is there again; remedy: %[3]s", count, m.id, endHold(m.id, secret)))
+			s.reportHeld(m, fmt.Sprintf("%[1]d exports of cluster %[2]s are missing from its exchange although cluster %[2]s did not withdraw them, such as %[3]s; what was imported of them is kept "+
+				"until each is there again; remedy: %[4]s", count, m.id, first, endHold(m.id, secret)))
 		}
 		s.metrics.held.WithLabelValues(string(m.id)).Set(float64(len(m.holds.keys())))
 		return nil
