@@ -31,15 +31,8 @@ func Imported(ctx context.Context, reader client.Reader) (map[model.ClusterID][]
 		found[id][key] = true
 	}
 	for n := range imports.Items {
-		i := &imports.Items[n]
-		if !model.IsManaged(i) {
-			continue
-		}
-		for _, c := range i.Status.Clusters {
-			add(model.ClusterID(c.Cluster), client.ObjectKeyFromObject(i))
-		}
-		for _, e := range model.ParseSourceExports(i.Annotations[model.AnnotationExports]) {
-			add(e.Cluster, client.ObjectKeyFromObject(i))
+		for _, id := range model.ImportedFrom(&imports.Items[n]) {
+			add(id, client.ObjectKeyFromObject(&imports.Items[n]))
 		}
 	}
 	// A ServiceImport may have been deleted, or not say yet of what it consists.

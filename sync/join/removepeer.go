@@ -6,13 +6,18 @@ package join
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/model"
 )
@@ -45,16 +50,9 @@ func (m *member) removePeer(ctx context.Context, peer model.ClusterID) error {
 // markMissing states to the agent that peer is removed, if something is still imported
 // from it.
 func (m *member) markMissing(ctx context.Context, peer model.ClusterID) error {
-	imported := &metav1.PartialObjectMetadataList{}
-	imported.SetGroupVersionKind(discoveryv1.SchemeGroupVersion.WithKind("EndpointSliceList"))
-	err := m.client.List(ctx, imported, client.MatchingLabels{
-		model.LabelSourceCluster: string(peer), discoveryv1.LabelManagedBy: model.ManagedBy,
-	}, client.Limit(1))
-	if err != nil {
-		return fmt.Errorf("list the EndpointSlices that were imported from cluster %s: %w", peer, err)
-	}
-	if len(imported.Items) == 0 || m.opts.DryRun {
-		return nil
+	imports, err := m.importsFrom(ctx, peer)
+	if err != nil || !imports || m.opts.DryRun {
+		return err
 	}
 	secret := peerSecret(m.Cluster, Cluster{ID: peer, Set: m.Set}, nil, map[string]string{model.AnnotationLeaving: "true"})
 	secret.Data = nil
@@ -62,6 +60,49 @@ func (m *member) markMissing(ctx context.Context, peer model.ClusterID) error {
 		return err
 	}
 	return m.remove(ctx, secret)
+}
+
+// importsFrom reports whether something of peer is still imported: a slice of its
+// endpoints, or a ServiceImport that lists it, for which there may be no slice.
+func (m *member) importsFrom(ctx context.Context, peer model.ClusterID) (bool, error) {
+	derived := &metav1.PartialObjectMetadataList{}
+	derived.SetGroupVersionKind(discoveryv1.SchemeGroupVersion.WithKind("EndpointSliceList"))
+	err := m.client.List(ctx, derived, client.MatchingLabels{
+		model.LabelSourceCluster: string(peer), discoveryv1.LabelManagedBy: model.ManagedBy,
+	}, client.Limit(1))
+	if err != nil {
+		return false, fmt.Errorf("list the EndpointSlices that were imported from cluster %s: %w", peer, err)
+	}
+	if len(derived.Items) > 0 {
+		return true, nil
+	}
+	return m.isListed(ctx, peer)
+}
+
+// isListed reports whether a ServiceImport lists peer.
+func (m *member) isListed(ctx context.Context, peer model.ClusterID) (bool, error) {
+	for next := ""; ; {
+		page := &unstructured.UnstructuredList{}
+		page.SetGroupVersionKind(serviceImport)
+		err := m.client.List(ctx, page, client.Limit(pageSize), client.Continue(next))
+		if apimeta.IsNoMatchError(err) { // without the definition there is none
+			return false, nil
+		} else if err != nil {
+			return false, fmt.Errorf("list the ServiceImports, to find those that list cluster %s: %w", peer, err)
+		}
+		for _, item := range page.Items {
+			var imported mcsv1beta1.ServiceImport
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(item.Object, &imported); err != nil {
+				return false, fmt.Errorf("read ServiceImport %s/%s: %w", item.GetNamespace(), item.GetName(), err)
+			}
+			if slices.Contains(model.ImportedFrom(&imported), peer) {
+				return true, nil
+			}
+		}
+		if next = page.GetContinue(); next == "" {
+			return false, nil
+		}
+	}
 }
 
 // unmark takes the mark off a Secret that a leave which did not finish has left.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
 // SourceExport is one export of which an import that exists here consists.
@@ -55,6 +56,22 @@ func ParseSourceExports(text string) []SourceExport {
 			continue
 		}
 		out = append(out, SourceExport{Cluster: id, UID: types.UID(parts[1]), CreatedAt: created.UTC(), Scoped: scoped})
+	}
+	return out
+}
+
+// ImportedFrom are the clusters of whose exports a ServiceImport consists, as its status
+// and its annotation say, some of them twice; none of one that Comity does not manage.
+func ImportedFrom(imported *mcsv1beta1.ServiceImport) []ClusterID {
+	if !IsManaged(imported) {
+		return nil
+	}
+	var out []ClusterID
+	for _, c := range imported.Status.Clusters {
+		out = append(out, ClusterID(c.Cluster))
+	}
+	for _, e := range ParseSourceExports(imported.Annotations[AnnotationExports]) {
+		out = append(out, e.Cluster)
 	}
 	return out
 }
