@@ -68,10 +68,9 @@ func marked(m *member, marks map[types.UID]mark) bool {
 // removeAbsent removes the members that have no Secret any more, if that was marked
 // as leaving. The others are kept for DeletionHold, unsynced, because deleting a
 // Secret may have been a slip.
-func (s *Set) removeAbsent(claimed map[model.ClusterID]bool, marks map[types.UID]mark, unidentified bool, after *followUp) {
+func (s *Set) removeAbsent(claimed map[model.ClusterID]bool, marks map[types.UID]mark, after *followUp) {
 	now := s.opts.Clock.Now()
-	ended := s.unidentified && !unidentified
-	s.unidentified = unidentified
+	var absent []*member
 	for _, id := range slices.Sorted(maps.Keys(s.members)) {
 		m := s.members[id]
 		switch {
@@ -79,19 +78,55 @@ func (s *Set) removeAbsent(claimed map[model.ClusterID]bool, marks map[types.UID
 		case marked(m, marks):
 			s.remove(m, after)
 		case m.absent.IsZero():
-			s.becomeAbsent(m, now)
+			m.absent = now
+			absent = append(absent, m)
 			after.members = append(after.members, id)
-		case unidentified:
-			m.absent = now // a refused Secret may be that of m
-		case ended:
-			s.becomeAbsent(m, now) // the time begins now
 		}
 	}
+	if s.awaitOwner(now) {
+		return
+	}
+	for _, m := range absent {
+		s.becomeAbsent(m, now)
+	}
+}
+
+// ownerUnknown says which Secret may be that of a member without one, with a wrong
+// label; empty if none may. Until that is known, no such member is removed. A Secret
+// that is used for a cluster may be, unless something is imported from that cluster, or
+// was read through the Secret.
+func (s *Set) ownerUnknown() string {
+	if s.unidentified != "" {
+		return fmt.Sprintf("Secret %s is refused", s.unidentified)
+	}
+	for _, id := range slices.Sorted(maps.Keys(s.members)) {
+		if m := s.members[id]; m.absent.IsZero() && !m.known {
+			return fmt.Sprintf("nothing was read through Secret %s/%s, whose label %s is %q", m.secret.Namespace, m.secret.Name, model.LabelClusterID, id)
+		}
+	}
+	return ""
+}
+
+// awaitOwner begins the time of all members without a Secret, and reports true, if
+// ownerUnknown changed: until then the time did not pass.
+func (s *Set) awaitOwner(now time.Time) bool {
+	awaited := s.ownerUnknown()
+	if awaited == s.awaited {
+		return false
+	}
+	s.awaited = awaited
+	for _, id := range slices.Sorted(maps.Keys(s.members)) {
+		if m := s.members[id]; !m.absent.IsZero() {
+			s.becomeAbsent(m, now)
+		}
+	}
+	return true
 }
 
 // addAbsent makes members of the clusters of which something is imported here and
 // that no Secret names: their Secrets were deleted while this process did not run.
-func (s *Set) addAbsent(claimed map[model.ClusterID]bool, imported map[model.ClusterID][]types.NamespacedName, after *followUp) {
+// removeAbsent finds them absent.
+func (s *Set) addAbsent(claimed map[model.ClusterID]bool, imported map[model.ClusterID][]types.NamespacedName) {
 	for id, keys := range imported {
 		if _, err := model.ParseClusterID(string(id)); err != nil || claimed[id] || id == s.opts.Self || s.members[id] != nil {
 			continue
@@ -99,19 +134,22 @@ func (s *Set) addAbsent(claimed map[model.ClusterID]bool, imported map[model.Clu
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.opts.Namespace, Name: model.PeerName(id)}}
 		m := s.newMember(claim{id: id, secret: secret})
 		m.guard.Present(keys...)
+		m.known = true
 		s.members[id] = m
-		s.becomeAbsent(m, s.opts.Clock.Now())
-		after.members = append(after.members, id)
 	}
 }
 
 // becomeAbsent keeps m as a member that is not read. Its liveness stays as it is.
 func (s *Set) becomeAbsent(m *member, now time.Time) {
 	m.absent = now
-	until := now.Add(s.opts.DeletionHold).UTC().Truncate(time.Second)
+	kept, remedy := "until "+now.Add(s.opts.DeletionHold).UTC().Truncate(time.Second).Format(time.RFC3339), ""
+	if s.awaited != "" {
+		kept = fmt.Sprintf("as long as another Secret may be the one, with a wrong label (%s), and for %s after that", s.awaited, s.opts.DeletionHold)
+		remedy = "correct the label of that Secret, or "
+	}
 	message := fmt.Sprintf("Secret %s/%s, through which cluster %s is read, is missing, and its removal was not marked; expected it to exist, or to be removed with kubectl comity leave; "+
-		"what was imported from cluster %s is kept until %s, then removed; remedy: create the Secret again, as with kubectl comity join, or remove the peer at once with kubectl comity leave",
-		m.secret.Namespace, m.secret.Name, m.id, m.id, until.Format(time.RFC3339))
+		"what was imported from cluster %s is kept %s, then removed; remedy: %screate the Secret again, as with kubectl comity join, or remove the peer at once with kubectl comity leave",
+		m.secret.Namespace, m.secret.Name, m.id, m.id, kept, remedy)
 	s.disconnect(m, remote.Failure{Reason: ReasonPeerSecretMissing, Message: message})
 	s.opts.Log.Info("the Secret of a peer is missing", "cluster", m.id, "reason", ReasonPeerSecretMissing, "message", message)
 	s.absenceEvent(m, corev1.EventTypeWarning, ReasonPeerSecretMissing, message)
@@ -126,10 +164,10 @@ func (s *Set) found(m *member) {
 	s.absenceEvent(m, corev1.EventTypeNormal, ReasonPeerSecretFound, fmt.Sprintf("a Secret for cluster %s exists again", m.id))
 }
 
-// expireAbsent removes m if its Secret is missing for DeletionHold. While a Secret is
-// refused that may be that of m, the time does not end.
+// expireAbsent removes m if its Secret is missing for DeletionHold. While another Secret
+// may be that of m, the time does not end.
 func (s *Set) expireAbsent(m *member, now time.Time, after *followUp) {
-	if m.absent.IsZero() || s.unidentified || now.Sub(m.absent) < s.opts.DeletionHold {
+	if m.absent.IsZero() || s.awaited != "" || now.Sub(m.absent) < s.opts.DeletionHold {
 		return
 	}
 	s.remove(m, after)

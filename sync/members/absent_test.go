@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/remote/kubeconfig"
 )
 
 // isMember reports whether b is a member.
@@ -202,5 +203,74 @@ func TestWhileItIsNotKnownWhoseARefusedSecretIsNobodyIsRemoved(t *testing.T) {
 	w.pass(1)
 	if w.isMember() {
 		t.Error("kept for ever")
+	}
+}
+
+// creds is a Secret that leads to the server of b and does not have the name that join
+// gives. It has the label id.
+func (w *world) creds(id string) corev1.Secret {
+	s := w.server.secret()
+	s.Name, s.UID = "cluster-b-creds", "secret-creds"
+	s.Labels[model.LabelClusterID] = id
+	return s
+}
+
+// FAULT 27: a label of a peer Secret is misspelled, and is that of no other cluster.
+func TestAMissingMemberIsKeptWhileASecretThatReadsNothingMayBeItsOwn(t *testing.T) {
+	w := newWorld(t)
+	w.set.opts.Imported = standing("b")
+	w.secrets(w.creds("bb"))
+	w.pass(700)
+	if !w.isMember() {
+		t.Fatal("removed")
+	}
+	state := w.set.States()[0]
+	for _, part := range []string{"Secret comity-system/peer-b, through which cluster b is read, is missing", `nothing was read through Secret comity-system/cluster-b-creds, whose label cluster.clusterset.k8s.io is "bb"`,
+		"for 10m0s after that", "remedy: correct the label of that Secret"} {
+		if state.ID != "b" || !strings.Contains(state.Message, part) {
+			t.Errorf("state %+v; want %q", state, part)
+		}
+	}
+	if got := w.kinds(); strings.Count(strings.Join(got, " "), ReasonPeerSecretMissing) != 1 {
+		t.Errorf("events %q; want one", got)
+	}
+	w.secrets(w.creds("b"))
+	w.await("b is read", func() bool { return w.member().Synced })
+}
+
+func TestTheTimeOfAMissingMemberBeginsOnceEverySecretIsKnownToBeAnothers(t *testing.T) {
+	w := newWorld(t)
+	w.set.opts.Imported = standing("c")
+	w.server.change(func() { w.server.refuse = func(string) (int, string) { return 403, "Forbidden" } })
+	w.secrets(w.server.secret())
+	is := func() bool {
+		return slices.ContainsFunc(w.set.Members(), func(m model.Member) bool { return m.ID == "c" })
+	}
+	w.pass(700)
+	if !is() {
+		t.Fatal("removed while the Secret of b may be that of c")
+	}
+	w.server.change(func() { w.server.refuse = nil })
+	again := w.server.secret()
+	again.Data[kubeconfig.SecretKey] = append([]byte("# rotated\n"), again.Data[kubeconfig.SecretKey]...)
+	w.secrets(again)
+	w.await("b is synced", func() bool { return w.member().Synced })
+	w.pass(600)
+	if !is() {
+		t.Error("the time did not begin when b was read")
+	}
+	w.pass(1)
+	if is() {
+		t.Error("kept for ever")
+	}
+}
+
+func TestAMemberThatIsImportedFromKeepsNoMissingOne(t *testing.T) {
+	w := newWorld(t)
+	w.set.opts.Imported = standing("b", "bb")
+	w.secrets(w.creds("bb"))
+	w.pass(600)
+	if w.isMember() {
+		t.Error("b is kept although it is known whose the other Secret is")
 	}
 }

@@ -51,6 +51,7 @@ func (s *Set) tick() {
 	gap := now.Sub(s.lastTick)
 	s.lastTick = now
 	var after followUp
+	s.awaitOwner(now)
 	for _, id := range slices.Sorted(maps.Keys(s.members)) {
 		m := s.members[id]
 		if gap > s.opts.StaleAfter/4 {

@@ -44,6 +44,9 @@ type member struct {
 	next   *connection
 	// readable: active is verified, and its exports were given to guard.
 	readable bool
+	// known: it was readable since this process started, or something was imported from
+	// it before. That the Secret is its own is certain then.
+	known bool
 	// refused is why what the Secret holds is not used; empty if it is.
 	refused remote.Failure
 	// absent is since when the Secret is missing; zero if it is not.
@@ -197,6 +200,7 @@ func (s *Set) updateReadable(m *member) {
 		m.guard.Retain(there, now)
 		m.guard.Present(slices.DeleteFunc(m.active.Keys(), func(key types.NamespacedName) bool { return !there(key) })...)
 		m.heartbeat.tracker.Reached(now)
+		m.known = true
 	}
 	m.readable = verified
 }

@@ -138,7 +138,7 @@ func (s *Set) formerly(imported map[model.ClusterID][]types.NamespacedName) form
 	}
 	for id, m := range s.members {
 		out.named[model.PeerName(id)] = id
-		if m.secret.UID != "" {
+		if m.secret.UID != "" && m.known {
 			out.inUse[m.secret.UID] = id
 		}
 	}
@@ -180,6 +180,7 @@ func (s *Set) apply(assigned assignment, imported map[model.ClusterID][]types.Na
 		if !known {
 			m = s.newMember(c)
 			m.guard.Present(imported[c.id]...)
+			m.known = len(imported[c.id]) > 0
 			s.members[c.id] = m
 		}
 		returned := !m.absent.IsZero()
@@ -194,9 +195,10 @@ func (s *Set) apply(assigned assignment, imported map[model.ClusterID][]types.Na
 		}
 	}
 	if first {
-		s.addAbsent(claimed, imported, &after)
+		s.addAbsent(claimed, imported)
 	}
-	s.removeAbsent(claimed, marks, assigned.unidentified, &after)
+	s.unidentified = assigned.unidentified
+	s.removeAbsent(claimed, marks, &after)
 	slices.Sort(after.members)
 	after.members = slices.Compact(after.members)
 	return after

@@ -61,7 +61,7 @@ func (c claim) unusable() bool {
 // formerly is what is known of Secrets from before their present content was read.
 // With it a Secret whose labels are wrong now is found to be that of a member.
 type formerly struct {
-	// inUse are the clusters of the Secrets that are used, by UID.
+	// inUse are the clusters of the Secrets that are used, and known to be theirs, by UID.
 	inUse map[types.UID]model.ClusterID
 	// named are the clusters that are members, or of which something is imported, by
 	// the name that join gives to their Secrets.
@@ -72,9 +72,14 @@ type formerly struct {
 type assignment struct {
 	claims   []claim
 	refusals []refusal
-	// unidentified is true if a Secret that looks like a peer's is refused and it is
-	// not known which peer's it is. It may be that of any member without a Secret.
-	unidentified bool
+	// unidentified is a Secret that looks like a peer's and is refused, and of which it
+	// is not known which peer's it is; empty if there is none. It may be that of any
+	// member without a Secret.
+	unidentified string
+}
+
+func (a *assignment) setUnidentified(secret *corev1.Secret) {
+	a.unidentified = cmp.Or(a.unidentified, secret.Namespace+"/"+secret.Name)
 }
 
 // candidate is a Secret that may be a peer's.
@@ -96,7 +101,7 @@ func assign(secrets []corev1.Secret, self model.ClusterID, set string, before fo
 	for _, c := range candidates(secrets, self, set, before) {
 		if c.id == "" {
 			out.refusals = append(out.refusals, *c.refused)
-			out.unidentified = true
+			out.setUnidentified(c.secret)
 			continue
 		}
 		if of[c.id] == nil {
@@ -112,6 +117,7 @@ func assign(secrets []corev1.Secret, self model.ClusterID, set string, before fo
 				out.refusals = append(out.refusals, *c.refused)
 			case c.secret != used.secret:
 				out.refusals = append(out.refusals, duplicate(c, used))
+				out.setUnidentified(c.secret) // one of the two may have a wrong label
 			}
 		}
 		claimed, refused := read(used)

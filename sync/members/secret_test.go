@@ -128,13 +128,14 @@ func TestASecretWithAWrongLabelIsStillThatOfItsMember(t *testing.T) {
 		"the name is that of a member that has another Secret": {named, []corev1.Secret{of("peer-b", "c", 0), of("any", "b", 0)}, "any:b peer-b:c", false},
 		"the one in use is refused, and a younger one is valid": {inUse, []corev1.Secret{
 			withUID(secret("any", time.Hour, "b", "staging", good), nil), of("younger", "b", 0),
-		}, "any:b- any:WrongClusterSet younger:DuplicateClusterID", false},
+		}, "any:b- any:WrongClusterSet younger:DuplicateClusterID", true},
 		"the older one was never in use and is refused": {named, []corev1.Secret{
 			withUID(secret("older", time.Hour, "b", "staging", good), nil), of("younger", "b", 0),
 		}, "younger:b older:WrongClusterSet", false},
 		"both are refused": {named, []corev1.Secret{
 			withUID(secret("older", time.Hour, "b", "staging", good), nil), withUID(secret("younger", 0, "b", "staging", good), nil),
 		}, "older:b- older:WrongClusterSet younger:WrongClusterSet", false},
+		"two are valid":                          {named, []corev1.Secret{of("any", "c", time.Hour), of("peer-c", "c", 0)}, "any:c peer-c:DuplicateClusterID", true},
 		"the exchange's own Secret is no peer's": {named, []corev1.Secret{without(of(model.ExchangeSecret, "", 0), model.LabelClusterID)}, "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -153,8 +154,8 @@ func TestASecretWithAWrongLabelIsStillThatOfItsMember(t *testing.T) {
 			for _, r := range got.refusals {
 				text = append(text, r.secret.Name+":"+r.reason)
 			}
-			if s := strings.Join(text, " "); s != c.want || got.unidentified != c.unidentified {
-				t.Errorf("got %q, unidentified %v; want %q, %v", s, got.unidentified, c.want, c.unidentified)
+			if s := strings.Join(text, " "); s != c.want || (got.unidentified != "") != c.unidentified {
+				t.Errorf("got %q, unidentified %q; want %q, %v", s, got.unidentified, c.want, c.unidentified)
 			}
 		})
 	}

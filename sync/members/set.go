@@ -115,9 +115,12 @@ type Set struct {
 	pending  map[topic]pendingEvent // events to write once this replica leads
 	lastTick time.Time              // when tick last ran
 	marks    map[types.UID]mark     // the Secrets that were marked as leaving when last seen
-	// unidentified: a Secret is refused that may be that of any member without one.
-	unidentified bool
-	ending       sync.WaitGroup // retired connections and running checks of Leases
+	// unidentified is a Secret that is refused and may be that of any member without one.
+	unidentified string
+	// awaited is what the members without a Secret are kept for, whatever time passes:
+	// the text of ownerUnknown when it was last checked.
+	awaited string
+	ending  sync.WaitGroup // retired connections and running checks of Leases
 
 	pacer   *pacer // publishes to keys
 	cleaned cleanedSlices
