@@ -131,7 +131,8 @@ func stopper(in ImportInput, problems []model.Problem) (int, condition.ImportRea
 			return incomplete || !in.Endpoints
 		case model.ReasonRefused: // slices of a cluster, or another object
 			return incomplete || p.Cluster != "" && !in.Endpoints
-		case model.ReasonPolicyDenied, model.ReasonNotEvaluated, model.ReasonPolicyWarning: // of one cluster; the import is that of the others
+		case model.ReasonPolicyDenied, model.ReasonNotEvaluated, model.ReasonPolicyWarning,
+			model.ReasonNamespaceUnknown: // of one cluster; the import is that of the others
 			return false
 		}
 		return incomplete

@@ -58,7 +58,7 @@ func TestConstructorsGiveWhatTheTableSays(t *testing.T) {
 		Available(ReasonNotPublished, ""), Available(ReasonNoDestinations, ""),
 	)
 	for _, reason := range []string{
-		"NamespaceMissing", "PolicyDenied", "NotEvaluated", "NamespaceMismatch", "NamespaceNotAccepted", "NameTaken", "ForeignImport", "AddressOverlap", "AddressNotAccepted",
+		"NamespaceMissing", "PolicyDenied", "NotEvaluated", "NamespaceMismatch", "NamespaceUnknown", "NamespaceNotAccepted", "NameTaken", "ForeignImport", "AddressOverlap", "AddressNotAccepted",
 		"IPFamilyNotSupported", "Refused", "LimitExceeded", "ImportDisabled", "InvalidRecord", "Unreachable", "Stale", "Lost", "UnknownCluster",
 		"NamespaceReserved", "TypeChanged", "InvalidEndpoints", "Contested", "InvalidAnnotation", "TooManyZones", "TakeoverHeld", "DeletionHeld", "NotImported",
 	} {

@@ -119,6 +119,7 @@ func problems() []problem {
 		{model.ReasonPolicyDenied, "A policy of the importing cluster, or annotation comity.dev/import-from of the namespace there, forbids it.", "Follow the message, or ask the administrator of that cluster."},
 		{model.ReasonNotEvaluated, "The importing cluster could not evaluate its policies for it; what was imported of it stays, and nothing new is imported.", "Ask the administrator of that cluster, who sees in the status of each ExportPolicy whether it compiled."},
 		{model.ReasonNamespaceMismatch, "The namespaces of the two clusters have different identity labels.", "Give both the same labels, or rename one of the namespaces."},
+		{model.ReasonNamespaceUnknown, "The importing cluster does not know the identity labels of the namespace in the exporting one; what was imported of it stays, and nothing new is imported.", "Upgrade Comity in the exporting cluster, or select the namespace with --publish-namespaces there."},
 		{model.ReasonNamespaceNotAccepted, "The importing cluster accepts no exports of that namespace from the exporting one.", "Ask the administrator of that cluster, who lists the namespaces in comity.dev/accepted-namespaces on the peer Secret."},
 		{model.ReasonNameTaken, "An object that Comity did not create has the name of a derived one.", "Rename or delete the object that the message names."},
 		{model.ReasonForeignImport, "A ServiceImport of that name exists that Comity did not create.", "Delete it, or let the implementation that created it import Services (--import=false)."},

@@ -53,14 +53,14 @@ func (i *importController) announce(key types.NamespacedName, current plan.Curre
 	}
 }
 
-// Bounds of the events on sources that policies keep out: one policy may keep out
+// Bounds of the events on sources that are kept out: one policy may keep out
 // every source of every import.
 const (
 	refusalsPerSecond = 5
 	refusalsAtOnce    = 50
 )
 
-// refusals knows which sources of imports policies keep out, as events said it.
+// refusals knows which sources of imports are kept out, as events said it.
 type refusals struct {
 	said    *sync.Map // types.NamespacedName → string
 	limiter flowcontrol.PassiveRateLimiter
@@ -72,7 +72,17 @@ func newRefusals() refusals {
 
 func (r refusals) forget(key types.NamespacedName) { r.said.Delete(key) }
 
-// announceRefused writes an event about each source that policies keep out, or may,
+// keepsOut reports whether nothing, or nothing new, is imported from the source that a
+// problem of this reason is about, by what the administrators of this cluster said.
+func keepsOut(reason string) bool {
+	switch reason {
+	case model.ReasonPolicyDenied, model.ReasonNotEvaluated, model.ReasonNamespaceUnknown:
+		return true
+	}
+	return false
+}
+
+// announceRefused writes an event about each source that is kept out, or may be,
 // when one begins to be kept out, or for another cause. It is on the ServiceImport,
 // also if there is none because no other source is left: it is in its namespace, and
 // found by its name.
@@ -80,7 +90,7 @@ func (i *importController) announceRefused(key types.NamespacedName, imported *m
 	var out []model.Problem
 	var text []string
 	for _, p := range problems {
-		if p.Reason == model.ReasonPolicyDenied || p.Reason == model.ReasonNotEvaluated {
+		if keepsOut(p.Reason) {
 			out, text = append(out, p), append(text, p.Reason+" "+p.Message)
 		}
 	}

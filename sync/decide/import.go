@@ -205,7 +205,7 @@ func Import(v ImportView) ImportDecision {
 	d.NotEvaluated = slices.ContainsFunc(problems, func(p model.Problem) bool { return p.Reason == model.ReasonNotEvaluated })
 	d.WithdrawnAt = v.ownWithdrawnAt()
 	d.OwnExportLost = local.Export == nil && slices.Contains(found.Unsynced, v.Self)
-	if d.Write && !v.isKept(in) {
+	if d.Write && !plan.IsFrozen(d.Plan) {
 		d.Joined = ordered.joined
 	}
 	if d.Write {

@@ -150,8 +150,7 @@ func (v ReportView) byPolicy(source model.ClusterID) (result, bool) {
 		case p.Reason == model.ReasonPolicyDenied:
 			return result{reason: p.Reason, message: p.Message}, true
 		case p.Reason == model.ReasonNotEvaluated:
-			imported := slices.ContainsFunc(v.Observation.Sources, func(s model.Source) bool { return s.Cluster == source })
-			return result{imported: imported, reason: p.Reason, message: fmt.Sprintf(
+			return result{imported: v.contributes(source), reason: p.Reason, message: fmt.Sprintf(
 				"cluster %s could not evaluate whether it may import the export; what it imported before stays, and nothing new is imported; "+
 					"the ExportPolicies there, and annotation %s of Namespace %s there, say why", v.Self, model.AnnotationImportFrom, v.Key.Namespace)}, true
 		}

@@ -119,6 +119,7 @@ type result struct {
 //	namespace is the cluster's or Comity's        no    NamespaceReserved
 //	namespace does not exist, or is terminating   no    NamespaceMissing
 //	the namespaces have different identities      no    NamespaceMismatch
+//	the identity there is not known               if it exists already: NamespaceUnknown
 //	policies of this cluster deny it              no    PolicyDenied
 //	they could not be evaluated                   if it exists already: NotEvaluated
 //	the import was not reconciled yet             not known yet
@@ -144,8 +145,8 @@ func (v ReportView) result(source model.ClusterID) (result, bool) {
 		return result{reason: model.ReasonNamespaceMissing, message: fmt.Sprintf(
 			"namespace %s of cluster %s is being deleted; create it again there", v.Key.Namespace, v.Self)}, true
 	}
-	if at := slices.IndexFunc(v.problems(), func(p model.Problem) bool { return p.Cluster == source && p.Reason == model.ReasonNamespaceMismatch }); at >= 0 {
-		return result{reason: model.ReasonNamespaceMismatch, message: v.problems()[at].Message}, true
+	if known, is := v.byIdentity(source); is {
+		return known, true
 	}
 	if denied, is := v.byPolicy(source); is {
 		return denied, true
@@ -171,6 +172,29 @@ func (v ReportView) result(source model.ClusterID) (result, bool) {
 	}
 	kept := slices.ContainsFunc(leftOut, func(p model.Problem) bool { return p.Reason == model.ReasonDeletionHeld })
 	return result{imported: kept || v.PartlyImported[source], reason: leftOut[0].Reason, message: v.leftOut(source, leftOut)}, true
+}
+
+// byIdentity is what is reported to source if the identity of its namespace is another,
+// or not known; false if it is the same.
+func (v ReportView) byIdentity(source model.ClusterID) (result, bool) {
+	for _, p := range v.problems() {
+		switch {
+		case p.Cluster != source:
+		case p.Reason == model.ReasonNamespaceMismatch:
+			return result{reason: p.Reason, message: p.Message}, true
+		case p.Reason == model.ReasonNamespaceUnknown:
+			return result{imported: v.contributes(source), reason: p.Reason, message: fmt.Sprintf(
+				"cluster %s does not know the identity of Namespace %s in cluster %s: the ExportRecord has no spec.namespace, and there is no valid NamespaceRecord; "+
+					"what it imported before stays, and nothing new is imported; upgrade Comity in cluster %s, or select the Namespace with --publish-namespaces there",
+				v.Self, v.Key.Namespace, source, source)}, true
+		}
+	}
+	return result{}, false
+}
+
+// contributes reports whether something of source is imported, or kept.
+func (v ReportView) contributes(source model.ClusterID) bool {
+	return slices.ContainsFunc(v.Observation.Sources, func(s model.Source) bool { return s.Cluster == source })
 }
 
 // reconciled reports whether the import was reconciled with the export of source.
@@ -208,7 +232,7 @@ func (v ReportView) prevents(reason string, source model.ClusterID) bool {
 	case model.ReasonForeignImport, model.ReasonRefused, model.ReasonIPFamilyNotSupported:
 		return true
 	case model.ReasonNameTaken:
-		return !slices.ContainsFunc(v.Observation.Sources, func(s model.Source) bool { return s.Cluster == source })
+		return !v.contributes(source)
 	}
 	return false
 }

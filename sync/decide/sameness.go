@@ -28,8 +28,8 @@ type importable struct {
 //	the namespace is not accepted from it,
 //	or policies deny it                     not imported
 //	the identity is another                 not imported, NamespaceMismatch
-//	it is not known, or policies could
-//	not be evaluated                        what exists stays, nothing is added
+//	it is not known                         what exists stays, nothing is added, NamespaceUnknown
+//	policies could not be evaluated         what exists stays, nothing is added
 //	otherwise                               imported
 func (v ImportView) importable() importable {
 	var out importable
@@ -41,6 +41,9 @@ func (v ImportView) importable() importable {
 		}
 		theirs, known := v.identity(e)
 		outcome, _ := rules.outcome(e.Cluster)
+		if compares && !known && outcome == decision.Allowed {
+			out.problems = append(out.problems, v.identityUnknown(e.Cluster))
+		}
 		switch label := v.differs(theirs); {
 		case compares && known && label != "":
 			out.problems = append(out.problems, mismatch(v.Local.Namespace, e.Cluster, label, theirs))
@@ -80,6 +83,14 @@ func (v ImportView) differs(theirs map[string]string) string {
 		}
 	}
 	return ""
+}
+
+func (v ImportView) identityUnknown(cluster model.ClusterID) model.Problem {
+	return model.Problem{Reason: model.ReasonNamespaceUnknown, Cluster: cluster, Message: fmt.Sprintf(
+		"the identity of Namespace %s in cluster %s is not known: the ExportRecord of cluster %s has no spec.namespace, and there is no valid NamespaceRecord %s of it; "+
+			"endpoints that were imported from it stay as they are, and nothing new is imported from it; publish the identity there "+
+			"(upgrade Comity, or select the Namespace with --publish-namespaces), or leave the Namespace out of annotation %s of the peer Secret of cluster %s here",
+		v.Local.Key.Namespace, cluster, cluster, v.Local.Key.Namespace, model.AnnotationAcceptedNamespaces, cluster)}
 }
 
 func mismatch(namespace *corev1.Namespace, cluster model.ClusterID, label string, theirs map[string]string) model.Problem {

@@ -9,8 +9,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/plan"
 )
 
 // FAULT 35: the webhook of the exporter did not compare the namespaces.
@@ -36,8 +38,8 @@ func TestOnlyOfTheSameNamespaceIsImportedFAULT35(t *testing.T) {
 		"the record of the namespace says it":    {here: map[string]string{label: "x"}, record: map[string]string{label: "x"}, imported: true},
 		"it says another":                        {here: map[string]string{label: "x"}, record: map[string]string{label: "y"}, reason: "NamespaceMismatch"},
 		"the export counts before it":            {here: map[string]string{label: "x"}, exported: map[string]string{label: "x"}, record: map[string]string{label: "y"}, imported: true},
-		"unknown, and new":                       {here: map[string]string{label: "x"}},
-		"unknown, and it stands":                 {here: map[string]string{label: "x"}, stands: true, kept: true},
+		"unknown, and new":                       {here: map[string]string{label: "x"}, reason: "NamespaceUnknown"},
+		"unknown, and it stands":                 {here: map[string]string{label: "x"}, stands: true, kept: true, reason: "NamespaceUnknown"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := publishedBy("c", 10, "http")
@@ -66,10 +68,71 @@ func TestOnlyOfTheSameNamespaceIsImportedFAULT35(t *testing.T) {
 			if tc.reason == "" {
 				return
 			}
+			what := "label comity.dev/identity of Namespace shop"
+			if tc.reason == "NamespaceUnknown" {
+				what = "identity of Namespace shop in cluster c"
+			}
+			if !strings.Contains(d.Finding.Problems[0].Message, what) || d.Finding.Problems[0].Cluster != "c" {
+				t.Errorf("the problem is %+v", d.Finding.Problems[0])
+			}
 			report, known := ReportView{Key: web, Self: "b", Namespace: NamespaceReady, PartlyImported: map[model.ClusterID]bool{"c": true},
-				Observation: &model.Observation{Problems: d.Finding.Problems}}.result("c")
-			if !known || report.imported || report.reason != tc.reason || !strings.Contains(report.message, "label comity.dev/identity of Namespace shop") {
+				Observation: &model.Observation{Problems: d.Finding.Problems, Sources: d.Finding.Sources}}.result("c")
+			if !known || report.imported != tc.kept || report.reason != tc.reason || !strings.Contains(report.message, what) {
 				t.Errorf("reported %+v", report)
+			}
+		})
+	}
+}
+
+// a decides; c joined it, and publishes no identity any more. d is older, waits, and is
+// confirmed.
+func TestOnlyTheDecidingMemberKeepsAnImportFromFollowing(t *testing.T) {
+	a, c, d := publishedBy("a", 30, "http"), publishedBy("c", 40, "http"), publishedBy("d", 20, "x")
+	for name, tc := range map[string]struct {
+		unknown model.ClusterID
+		frozen  bool
+	}{
+		"the deciding one is kept": {"a", true},
+		"another one is kept":      {"c", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := confirmedTakeover(takeoverView(importedFrom(a, c), a, c, d), "of-d")
+			v.IdentityLabels, v.FormedWithout = []string{"comity.dev/identity"}, []model.ClusterID{"d"}
+			for i := range v.Exports {
+				if v.Exports[i].Cluster != tc.unknown {
+					v.Exports[i].Identity = map[string]string{}
+				}
+			}
+			got := Import(v)
+			if plan.IsFrozen(got.Plan) != tc.frozen || (len(got.FormedWithout) == 1) != tc.frozen {
+				t.Errorf("frozen is %v, formed without %v", plan.IsFrozen(got.Plan), got.FormedWithout)
+			}
+			if decider := got.Finding.Resolved.Constituents[0].Cluster; !tc.frozen && decider != "d" {
+				t.Errorf("%s decides", decider)
+			}
+			if len(got.Finding.Problems) != 1 || got.Finding.Problems[0].Reason != model.ReasonNamespaceUnknown || got.Finding.Problems[0].Cluster != tc.unknown {
+				t.Errorf("problems %+v", got.Finding.Problems)
+			}
+		})
+	}
+}
+
+// The own export is lost, as that of a member may be: what is written follows the same rule.
+func TestALostExportOfThisClusterFreezesAnImportOnlyIfItDecides(t *testing.T) {
+	own, a, c := publishedBy("b", 10, "http"), publishedBy("a", 30, "http"), publishedBy("c", 20, "http")
+	for name, tc := range map[string]struct {
+		imported *mcsv1beta1.ServiceImport
+		joined   int
+	}{
+		"it decides":   {importedFrom(own, a), 0},
+		"another does": {importedFrom(a, own), 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := takeoverView(tc.imported, a, c)
+			v.Definition.Problem = "the CustomResourceDefinition is missing"
+			v.Current.Slices = []*discoveryv1.EndpointSlice{derivedSlice("b", endpoint("10.1.0.1", nil))}
+			if got := Import(v); len(got.Joined) != tc.joined || plan.IsFrozen(got.Plan) != (tc.joined == 0) {
+				t.Errorf("joined %v, frozen %v", got.Joined, plan.IsFrozen(got.Plan))
 			}
 		})
 	}

@@ -191,16 +191,10 @@ func (v ImportView) formedWithout(in plan.ImportInput, unsynced []model.ClusterI
 	switch {
 	case own == nil || !model.IsManaged(own):
 		return slices.DeleteFunc(slices.Clone(unsynced), func(id model.ClusterID) bool { return id == v.Self })
-	case v.isKept(in):
+	case plan.IsFrozen(in):
 		return v.FormedWithout
 	}
 	return slices.DeleteFunc(slices.Clone(v.FormedWithout), func(id model.ClusterID) bool { return !slices.Contains(unsynced, id) })
-}
-
-// isKept reports whether the plan changes no property of the import, because a
-// cluster that contributes was not read, or is held.
-func (v ImportView) isKept(in plan.ImportInput) bool {
-	return slices.ContainsFunc(Standing(v.Current, v.Self), func(s model.SourceExport) bool { return slices.Contains(in.Unsynced, s.Cluster) })
 }
 
 // ownRetry is how soon an import is decided again of which the own export was lost:

@@ -108,4 +108,7 @@ const (
 	// ReasonNamespaceMismatch: the namespaces of the two clusters have different
 	// identity labels.
 	ReasonNamespaceMismatch = "NamespaceMismatch"
+	// ReasonNamespaceUnknown: the identity labels of the exporting cluster's namespace
+	// are not known; what was imported stays.
+	ReasonNamespaceUnknown = "NamespaceUnknown"
 )

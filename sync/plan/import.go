@@ -33,8 +33,8 @@ type ImportInput struct {
 	// History are annotations of the ServiceImport that say what it was before.
 	History map[string]string
 	// Unsynced are the peers that were not read since the start, or of which the
-	// export is held, in any order. Nothing that came from them is written or
-	// deleted, but the endpoints of those that are lost are marked not ready.
+	// export is held, in any order. Nothing that came from them is deleted, and no
+	// endpoint changes, but those of lost clusters are marked not ready.
 	Unsynced []model.ClusterID
 	// Current is what exists in this cluster.
 	Current Current
@@ -191,9 +191,11 @@ type importer struct {
 	ImportInput
 	unsynced map[model.ClusterID]bool
 	// kept is true if a cluster that was not read contributes to the existing
-	// objects. Then the existing Service and ServiceImport are not changed,
-	// because the import was resolved without the export of that cluster.
+	// objects. Then the existing Service and ServiceImport are not removed.
 	kept bool
+	// frozen is true if the export that decides is of such a cluster. Then they are
+	// not changed either, because the import was resolved without that export.
+	frozen bool
 	// existing is the derived Service; nil if there is none.
 	existing *corev1.Service
 	// name is the name of the derived Service; empty if none is free. Then only
@@ -221,15 +223,13 @@ func newImporter(in ImportInput) *importer {
 		p.unsynced[id] = true
 	}
 	p.kept = p.unsyncedContributes()
+	p.frozen = p.unsyncedDecides()
 	p.existing = p.ownService()
 	p.name = p.chooseName()
 	if in.Desired == nil {
 		return p
 	}
-	p.ports = in.Desired.Ports
-	if p.kept && p.ownImport() != nil {
-		p.ports = in.Current.Import.Spec.Ports
-	}
+	p.ports = p.importPorts()
 	p.resolveFamilies()
 	if !p.maintains() || !in.Desired.PreferLocal {
 		// The slices that Kubernetes creates for a selector have no such hints,
@@ -242,7 +242,7 @@ func newImporter(in ImportInput) *importer {
 func (p *importer) resolveFamilies() {
 	if p.existing == nil {
 		p.families = supportedFamilies(p.Desired.IPFamilies, p.LocalCluster.Families, nil)
-	} else if p.kept {
+	} else if p.frozen {
 		p.families = p.existing.Spec.IPFamilies
 		return
 	} else {
@@ -275,9 +275,7 @@ func (p *importer) unsyncedContributes() bool {
 		}
 	}
 	// The status is written after the object.
-	return slices.ContainsFunc(model.ParseSourceExports(own.Annotations[model.AnnotationExports]), func(e model.SourceExport) bool {
-		return p.unsynced[e.Cluster]
-	})
+	return slices.ContainsFunc(p.storedExports(), func(e model.SourceExport) bool { return p.unsynced[e.Cluster] })
 }
 
 // ownImport is the existing ServiceImport if Comity manages it, or if the Sveltos

@@ -204,12 +204,19 @@ var outstanding = []struct {
 		want: []string{"delete EndpointSlice default/" + web + "-a"},
 	},
 	{
-		name: "b was not read and a's ports change: the import and b's slice stay",
+		name: "b was not read and the port of a, which decides, changes: the import follows and b's slice stays",
 		then: func() *clusterset {
 			return importOf("web").export("a", ports(port("http", 81)), slice("web-1", []string{"http"}, "10.1.0.1")).notRead("b")
 		},
-		// a no longer has the port that is still announced, so no traffic may reach it.
-		want: []string{"delete EndpointSlice default/" + web + "-a"},
+		want: []string{"update Service default/" + web, "update ServiceImport default/web"},
+	},
+	{
+		name: "a, which decides, was not read and b's port changes: the import and a's slice stay",
+		then: func() *clusterset {
+			return importOf("web").export("b", ports(port("http", 81)), copyOf(slice("web-x", []string{"http"}, "10.2.0.1", "10.2.0.2"))).notRead("a")
+		},
+		// b no longer has the port that is still announced, so no traffic may reach it.
+		want: []string{"delete EndpointSlice default/" + web + "-b"},
 	},
 	{
 		name: "b was not read; what is known of it changes nothing",

@@ -22,7 +22,8 @@ import (
 
 // keepSlices adds to named the existing slices that stay as they are: those of the
 // clusters that were not read or are held, and those that their publisher lost. From
-// them go only the addresses that are not accepted any more, and marks.
+// them go only the addresses that are not accepted any more, and marks; their ports
+// keep to the names of those of the derived Service.
 func (p *importer) keepSlices(named map[string]*discoveryv1.EndpointSlice) {
 	for _, s := range p.Current.Slices {
 		if p.owns(s) && (p.unsynced[clusterOf(s)] || p.isLostSlice(s) && p.isCarried(s)) {
@@ -76,13 +77,16 @@ func (p *importer) keptForm(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointS
 		}
 		endpoints = accepted
 	}
-	if !changed {
+	ports, renamed := p.keptPorts(s)
+	if !changed && !renamed {
 		return s
 	}
 	kept := applied(s)
-	kept.Endpoints = endpoints
-	delete(kept.Annotations, model.AnnotationWithdrawn)
-	if isMarked {
+	kept.Endpoints, kept.Ports = endpoints, ports
+	if changed {
+		delete(kept.Annotations, model.AnnotationWithdrawn)
+	}
+	if changed && isMarked {
 		kept.Annotations[model.AnnotationWithdrawn] = "" // positions have changed
 	}
 	return sign(kept, nil)

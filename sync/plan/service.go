@@ -160,7 +160,7 @@ func nameTaken(kind, namespace, name, instead string) model.Problem {
 
 // replaces reports whether the derived Service has to be deleted and created again.
 func (p *importer) replaces() bool {
-	return p.existing != nil && !p.kept && !p.unsupported && p.mustReplace(p.existing)
+	return p.existing != nil && !p.frozen && !p.unsupported && p.mustReplace(p.existing)
 }
 
 func (p *importer) typeChanged() model.Problem {
@@ -202,7 +202,7 @@ func (p *importer) service() (actions []Action, awaited bool) {
 		return []Action{create(p.desiredService())}, true
 	case p.replaces():
 		return remove(p.existing, serviceKind), true
-	case p.kept || p.unsupported:
+	case p.frozen || p.unsupported:
 		return nil, !p.hasAddress()
 	}
 	desired := p.desiredService()
@@ -243,9 +243,10 @@ func (p *importer) clusterIP() string {
 }
 
 // maintains reports whether the derived Service selects pods of this cluster.
-// Kubernetes then creates their slices, and Comity mirrors none of this cluster.
+// Kubernetes then creates their slices, and Comity mirrors none of this cluster. That
+// stays while the own export was not read, since nothing else could serve its endpoints.
 func (p *importer) maintains() bool {
-	if p.kept && p.existing != nil { // the existing Service is not changed
+	if (p.frozen || p.unsynced[p.Self]) && p.existing != nil {
 		return p.MaintainSelectors && len(p.existing.Spec.Selector) > 0 && !selectsNothing(p.existing)
 	}
 	return p.MaintainSelectors && len(p.Desired.Selector) > 0
@@ -263,6 +264,8 @@ func (p *importer) dropsSelector() bool {
 // slices of a Service without a selector, so their endpoints would stay for ever.
 func (p *importer) selector() map[string]string {
 	switch {
+	case p.maintains() && p.unsynced[p.Self] && p.existing != nil:
+		return p.existing.Spec.Selector
 	case p.maintains():
 		return p.Desired.Selector
 	case !p.dropsSelector():

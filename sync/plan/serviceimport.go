@@ -24,7 +24,7 @@ func (p *importer) serviceImport() []Action {
 	switch {
 	case existing == nil:
 		return []Action{create(desired)}
-	case p.kept:
+	case p.frozen:
 		return nil
 	}
 	return updateOrAdopt(desired, existing, importIsAsDesired(existing, desired), importDrift(existing, desired))
@@ -45,7 +45,7 @@ func (p *importer) desiredImport() *mcsv1beta1.ServiceImport {
 	s.Labels[labelManagedBy] = model.ManagedBy
 	maps.Copy(s.Annotations, p.Desired.Annotations)
 	delete(s.Annotations, model.AnnotationConfirmTakeover) // only users of this cluster confirm
-	if exports := p.sourceExports(); len(exports) > 0 {
+	if exports := p.sourceExports(); len(exports) > 0 && !p.frozen {
 		s.Annotations[model.AnnotationExports] = model.FormatSourceExports(exports)
 	}
 	maps.Copy(s.Annotations, p.History)
@@ -55,22 +55,14 @@ func (p *importer) desiredImport() *mcsv1beta1.ServiceImport {
 	return sign(s, appliedNames(importFields, &s.Spec))
 }
 
-// sourceExports are the exports of which the import consists, in the order of
-// their precedence. Clusters that were not read stay in the annotation, because a
-// ServiceImport to which one of them contributes is not changed.
+// sourceExports are those of the contributors that the annotation can list.
 func (p *importer) sourceExports() []model.SourceExport {
-	var exports []model.SourceExport
-	for _, c := range p.Desired.Constituents {
-		if c.UID != "" {
-			exports = append(exports, model.SourceExport{Cluster: c.Cluster, UID: c.UID, CreatedAt: c.CreatedAt, Scoped: c.Scoped})
-		}
-	}
-	return exports
+	return slices.DeleteFunc(p.contributors(), func(e model.SourceExport) bool { return e.UID == "" })
 }
 
 // importType is the type of the derived Service, which clients use. It differs
-// from the desired type only where the Service is kept because a cluster was not
-// read. Without a Service, because this cluster supports none of the import's IP
+// from the desired type only where the Service is kept because the export that decides
+// was not read. Without a Service, because this cluster supports none of the import's IP
 // families or no name is free, the ServiceImport has the desired type and no
 // address. DNS then answers that the name has no addresses. Without the
 // ServiceImport it would answer that the name does not exist, and resolvers

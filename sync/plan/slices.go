@@ -257,7 +257,7 @@ func (p *importer) carries(t discoveryv1.AddressType) bool {
 			families = p.Desired.IPFamilies
 		}
 		headless := p.Desired.Type == mcsv1beta1.Headless
-		if p.kept && p.existing != nil { // the existing Service is not changed
+		if p.frozen && p.existing != nil { // the existing Service is not changed
 			headless = p.existing.Spec.ClusterIP == corev1.ClusterIPNone
 		}
 		return !headless || len(families) == 0 || slices.Contains(families, corev1.IPFamily(t))
@@ -299,13 +299,7 @@ func (p *importer) allowedPorts(c model.Constituent) map[portID]string {
 func strictPorts(source []discoveryv1.EndpointPort, allowed map[portID]string) []discoveryv1.EndpointPort {
 	kept := []discoveryv1.EndpointPort{}
 	for _, port := range source {
-		id := portID{protocol: corev1.ProtocolTCP}
-		if port.Name != nil {
-			id.name = *port.Name
-		}
-		if port.Protocol != nil {
-			id.protocol = *port.Protocol
-		}
+		id := idOf(port)
 		if name, is := allowed[id]; is {
 			port.Name, port.Protocol = &name, &id.protocol
 			kept = append(kept, port)

@@ -82,16 +82,23 @@ func (k *checker) mayLose(p process, write apiserver.Write, from *origin) string
 
 // keptWithout reports whether the ServiceImport has no port of an export as its exporter
 // declares it now. While a cluster of which the import consists is unread or held, the
-// ServiceImport stays as it is: the exporter changed its port meanwhile, or the write that
-// would have added it failed after the slice was created.
+// ServiceImport keeps its ports, unless an export that comes before has another one of that
+// name: the exporter changed its port meanwhile, or the write that would have added it
+// failed after the slice was created. An export that decides loses nothing by that.
 func keptWithout(p process, record *exchangev1alpha1.ExportRecord) bool {
 	imported := p.Seen.View.Current.Import
-	if imported == nil || len(unread(p)) == 0 {
+	if imported == nil || len(unread(p)) == 0 || decidesAlone(p, imported, record) {
 		return false
 	}
 	return !slices.ContainsFunc(imported.Spec.Ports, func(q mcsv1beta1.ServicePort) bool {
 		return slices.ContainsFunc(record.Spec.Ports, func(d mcsv1beta1.ServicePort) bool { return d.Name == q.Name && d.Port == q.Port })
 	})
+}
+
+// decidesAlone reports whether an export is the first of which a ServiceImport consists.
+func decidesAlone(p process, imported *mcsv1beta1.ServiceImport, record *exchangev1alpha1.ExportRecord) bool {
+	stored := model.ParseSourceExports(imported.Annotations[model.AnnotationExports])
+	return len(stored) > 0 && stored[0].UID == record.Spec.ExportUID && len(p.Seen.Order) > 0 && p.Seen.Order[0] == stored[0].Cluster
 }
 
 // servesIts reports whether the Service of a slice is the import's own. A copy that is

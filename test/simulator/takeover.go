@@ -137,12 +137,7 @@ func (k *checker) protected(p process, all []constituent) []model.SourceExport {
 		return nil
 	}
 	stored := model.ParseSourceExports(imported.Annotations[model.AnnotationExports])
-	for _, s := range stored {
-		if slices.Contains(unread(p), s.Cluster) {
-			return nil // nothing of the import changes
-		}
-	}
-	if len(stored) == 0 || !slices.ContainsFunc(all, isExport(stored[0])) {
+	if len(stored) == 0 || slices.Contains(unread(p), stored[0].Cluster) || !slices.ContainsFunc(all, isExport(stored[0])) {
 		return nil
 	}
 	return stored

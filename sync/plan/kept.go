@@ -1,0 +1,160 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// What is kept of clusters that contribute and were not read, or of which the export is
+// held. Their endpoints stay in any case. The properties of the import stay only while
+// the export that decides them is among these: any member can withhold its record, and
+// must not stop by that what the others export from following their Services.
+
+// IsFrozen reports whether the plan changes no property of the import that exists.
+func IsFrozen(in ImportInput) bool { return newImporter(in).frozen }
+
+// unsyncedDecides reports whether the export that decides the existing import was not
+// read: the first of the stored ones that its cluster did not withdraw. If none is
+// stored, it is not known which one decides.
+func (p *importer) unsyncedDecides() bool {
+	stored := p.storedExports()
+	if !p.kept || p.Desired == nil || len(stored) == 0 {
+		return p.kept
+	}
+	for _, e := range stored {
+		if p.unsynced[e.Cluster] {
+			return true
+		}
+		if slices.ContainsFunc(p.Desired.Constituents, func(c model.Constituent) bool { return c.Cluster == e.Cluster && c.UID == e.UID }) {
+			return false
+		}
+	}
+	return false
+}
+
+// storedExports are the exports that the existing ServiceImport lists.
+func (p *importer) storedExports() []model.SourceExport {
+	if own := p.ownImport(); own != nil {
+		return model.ParseSourceExports(own.Annotations[model.AnnotationExports])
+	}
+	return nil
+}
+
+// contributors are the exports of which the import consists, in the order of their
+// precedence. One that was not read stays behind those that were stored before it.
+func (p *importer) contributors() []model.SourceExport {
+	var out []model.SourceExport
+	for _, c := range p.Desired.Constituents {
+		out = append(out, model.SourceExport{Cluster: c.Cluster, UID: c.UID, CreatedAt: c.CreatedAt, Scoped: c.Scoped})
+	}
+	stored := p.storedExports()
+	for i, e := range stored {
+		if !p.unsynced[e.Cluster] || indexOf(out, e.Cluster) >= 0 {
+			continue
+		}
+		at := 0
+		for _, before := range stored[:i] {
+			at = max(at, indexOf(out, before.Cluster)+1)
+		}
+		out = slices.Insert(out, at, e)
+	}
+	return out
+}
+
+func indexOf(exports []model.SourceExport, cluster model.ClusterID) int {
+	return slices.IndexFunc(exports, func(e model.SourceExport) bool { return e.Cluster == cluster })
+}
+
+// importPorts are the ports of the import. Those that exist stay while the deciding
+// export was not read. While another one was not read, they are merged as package merge
+// does it, with its ports as far as they are known: those that exist and that its slices
+// serve. The other ports that exist are last: they may be its, too.
+func (p *importer) importPorts() []mcsv1beta1.ServicePort {
+	own := p.ownImport()
+	switch {
+	case !p.kept || own == nil:
+		return p.Desired.Ports
+	case p.frozen:
+		return own.Spec.Ports
+	}
+	var all []mcsv1beta1.ServicePort
+	for _, e := range p.contributors() {
+		at := slices.IndexFunc(p.Desired.Constituents, func(c model.Constituent) bool { return c.Cluster == e.Cluster })
+		if at >= 0 {
+			all = append(all, p.Desired.Constituents[at].Declared...)
+		} else {
+			all = append(all, p.servedPorts(e.Cluster, own.Spec.Ports)...)
+		}
+	}
+	named := firstOfEach(append(all, own.Spec.Ports...), func(a, b mcsv1beta1.ServicePort) bool { return a.Name == b.Name })
+	return firstOfEach(named, func(a, b mcsv1beta1.ServicePort) bool { return a.Port == b.Port && a.Protocol == b.Protocol })
+}
+
+// firstOfEach are the ports of list that are not the same as an earlier one.
+func firstOfEach(list []mcsv1beta1.ServicePort, same func(a, b mcsv1beta1.ServicePort) bool) []mcsv1beta1.ServicePort {
+	var out []mcsv1beta1.ServicePort
+	for _, port := range list {
+		if !slices.ContainsFunc(out, func(earlier mcsv1beta1.ServicePort) bool { return same(earlier, port) }) {
+			out = append(out, port)
+		}
+	}
+	return out
+}
+
+// servedPorts are those of the existing ports that slices of a cluster serve.
+func (p *importer) servedPorts(cluster model.ClusterID, existing []mcsv1beta1.ServicePort) []mcsv1beta1.ServicePort {
+	var out []mcsv1beta1.ServicePort
+	for _, port := range existing {
+		if slices.ContainsFunc(p.Current.Slices, func(s *discoveryv1.EndpointSlice) bool {
+			return p.owns(s) && clusterOf(s) == cluster && slices.ContainsFunc(s.Ports, func(served discoveryv1.EndpointPort) bool {
+				return idOf(served) == portID{proxyName(port, existing), port.Protocol}
+			})
+		}) {
+			out = append(out, port)
+		}
+	}
+	return out
+}
+
+func idOf(port discoveryv1.EndpointPort) portID {
+	id := portID{protocol: corev1.ProtocolTCP}
+	if port.Name != nil {
+		id.name = *port.Name
+	}
+	if port.Protocol != nil {
+		id.protocol = *port.Protocol
+	}
+	return id
+}
+
+// keptPorts are the ports of a kept slice, and whether they have other names than now.
+// kube-proxy finds the endpoints of a port by its name in the derived Service, and the
+// name of an unnamed port depends on its number and on the other ports.
+func (p *importer) keptPorts(s *discoveryv1.EndpointSlice) ([]discoveryv1.EndpointPort, bool) {
+	own := p.ownImport()
+	if own == nil {
+		return s.Ports, false
+	}
+	ports, renamed := slices.Clone(s.Ports), false
+	for i, served := range ports {
+		for _, was := range own.Spec.Ports {
+			if idOf(served) != (portID{proxyName(was, own.Spec.Ports), was.Protocol}) {
+				continue
+			}
+			for _, is := range p.ports {
+				if name := proxyName(is, p.ports); is.Name == was.Name && is.Protocol == was.Protocol && name != idOf(served).name {
+					ports[i].Name, renamed = &name, true
+				}
+			}
+		}
+	}
+	return ports, renamed
+}
