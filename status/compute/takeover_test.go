@@ -31,7 +31,7 @@ func TestTakeoverHeldSaysWhoWouldChangeWhatAndHowToConfirm(t *testing.T) {
 	first := held()
 	const want = "the export of cluster c (UID of-c, created 2020-01-01T00:00:00Z) is older than the one of cluster a (created 2025-01-01T00:00:00Z), " +
 		"and would change type, ports (type: ClusterSetIP to Headless); nothing changes until an administrator confirms it: " +
-		"kubectl annotate serviceimport -n shop web comity.dev/confirm-takeover=of-c --overwrite"
+		"kubectl annotate serviceimport -n shop web comity.dev/confirm-takeover=c/of-c --overwrite"
 	if first == nil || first.Message != want || first.Status != metav1.ConditionTrue {
 		t.Fatalf("got %+v", first)
 	}

@@ -4,7 +4,6 @@
 package decide
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -140,12 +139,12 @@ func moved(ordered, byAge []model.Export, e model.Export) []model.Export {
 
 // hold finds the exports that wait, and gives those their place that may have it.
 func (v ImportView) hold(ordered, byAge []model.Export) precedence {
-	confirmed, wasConfirmed := v.confirmation(), false
+	confirmed, wasConfirmed, isAmbiguous := v.confirmation(), false, false
 	known := slices.Concat(recorded(v.Current.Import), v.former(), sourceExports(byAge))
 	p := precedence{until: map[ExportID]time.Time{}}
 	for _, e := range byAge {
 		if !isBehindYounger(ordered, byAge, e) {
-			wasConfirmed = wasConfirmed || e.UID == confirmed
+			wasConfirmed = wasConfirmed || confirmed.isOf(e)
 			continue
 		}
 		own := moved(ordered, byAge, e)
@@ -156,16 +155,21 @@ func (v ImportView) hold(ordered, byAge []model.Export) precedence {
 			if !slices.ContainsFunc(recorded(v.Current.Import), func(s model.SourceExport) bool { return isSame(e, s) }) {
 				p.joined = append(p.joined, sourceExport(e))
 			}
-		case e.UID == confirmed && isUnique(e, known):
+		case confirmed.isOf(e) && !confirmed.isAmbiguous(e, known):
 			ordered, wasConfirmed = own, true
 		case ended:
 			ordered = own
 		default:
+			isAmbiguous = isAmbiguous || confirmed.isOf(e)
 			p.wait(sourceExport(ordered[position(own, e.Cluster)]), sourceExport(e), until, changes)
 		}
 	}
 	p.ordered = ordered
-	if confirmed != "" && !wasConfirmed {
+	switch {
+	case confirmed.text == "" || wasConfirmed:
+	case isAmbiguous:
+		p.problems = append(p.problems, v.ambiguous(confirmed))
+	default:
 		p.problems = append(p.problems, v.notHeld(confirmed))
 	}
 	return p
@@ -240,32 +244,6 @@ func (v ImportView) holdEnds(e model.Export) (time.Time, bool) {
 	return until, !v.Now.Before(until)
 }
 
-// confirmation is what the annotation of the ServiceImport confirms; empty if
-// nothing.
-func (v ImportView) confirmation() types.UID {
-	if own := v.Current.Import; own != nil && model.IsManaged(own) {
-		return types.UID(own.Annotations[model.AnnotationConfirmTakeover])
-	}
-	return ""
-}
-
-// confirmedNothing adds a problem if a confirmation is not needed: no takeover is
-// held, and the confirmed export does not decide.
-func (v ImportView) confirmedNothing(p precedence) precedence {
-	confirmed := v.confirmation()
-	if confirmed != "" && !slices.ContainsFunc(p.ordered, func(e model.Export) bool { return e.UID == confirmed }) {
-		p.problems = append(p.problems, v.notHeld(confirmed))
-	}
-	return p
-}
-
-func (v ImportView) notHeld(confirmed types.UID) model.Problem {
-	return model.Problem{Reason: model.ReasonInvalidAnnotation, Message: fmt.Sprintf(
-		"ServiceImport %s, annotation %s: no takeover by the export with UID %s waits for a confirmation, so the annotation has no effect; "+
-			"set it to the UID that condition TakeoverHeld names, or remove it",
-		v.Local.Key, model.AnnotationConfirmTakeover, model.Quote(string(confirmed)))}
-}
-
 // former are the exports that decided the import before, the last one first.
 func (v ImportView) former() []model.SourceExport {
 	if own := v.Current.Import; own != nil && model.IsManaged(own) {
@@ -280,22 +258,17 @@ func (v ImportView) remember(p precedence, stored []model.SourceExport) preceden
 	if v.TakeoverHold != 0 && len(stored) > 0 && len(p.ordered) > 0 && !isSame(p.ordered[0], stored[0]) {
 		former = append([]model.SourceExport{stored[0]}, former...)
 	}
-	seen := map[types.UID]bool{}
+	seen := map[ExportID]bool{}
 	former = slices.DeleteFunc(former, func(s model.SourceExport) bool {
-		drop := seen[s.UID] || len(p.ordered) > 0 && isSame(p.ordered[0], s)
-		seen[s.UID] = true
+		id := ExportID{s.Cluster, s.UID}
+		drop := seen[id] || len(p.ordered) > 0 && isSame(p.ordered[0], s)
+		seen[id] = true
 		return drop
 	})
 	if len(former) > 0 {
 		p.history = map[string]string{model.AnnotationFormerDeciders: model.FormatSourceExports(former[:min(len(former), maxFormer)])}
 	}
 	return p
-}
-
-// isUnique reports whether no other cluster has, or had, the UID of e: a member
-// chooses the UID that it publishes, and must not choose one that was confirmed.
-func isUnique(e model.Export, known []model.SourceExport) bool {
-	return !slices.ContainsFunc(known, func(s model.SourceExport) bool { return s.UID == e.UID && s.Cluster != e.Cluster })
 }
 
 func sourceExports(exports []model.Export) []model.SourceExport {

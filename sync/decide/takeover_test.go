@@ -65,6 +65,7 @@ func TestWhoDecidesAnImport(t *testing.T) {
 	a, d := publishedBy("a", 30, "http"), publishedBy("d", 40, "http")
 	c := publishedBy("c", 10, "x", headless)
 	agreeing := publishedBy("c", 10, "http")
+	copied := publishedBy("d", 20, "z", func(e *model.Export) { e.UID = "of-c" })
 	for name, tc := range map[string]struct {
 		view    ImportView
 		order   string // the clusters, the deciding one first
@@ -107,12 +108,22 @@ func TestWhoDecidesAnImport(t *testing.T) {
 		"confirmed":                                              {view: confirmedTakeover(takeoverView(importedFrom(a), a, c), "of-c"), order: "c a"},
 		"confirmed, and of two the other one":                    {view: confirmedTakeover(takeoverView(importedFrom(a), a, c, publishedBy("d", 20, "z")), "of-d"), order: "d a c", held: "c: type ports"},
 		"confirmed long ago":                                     {view: confirmedTakeover(takeoverView(importedFrom(c, a), a, c), "of-c"), order: "c a"},
-		"the confirmation of a UID that is not held":             {view: confirmedTakeover(takeoverView(importedFrom(a), a, c), "of-d"), order: "a c", held: "c: type ports", problem: `UID "of-d" waits`},
-		"the confirmation of one that agrees":                    {view: confirmedTakeover(takeoverView(importedFrom(a), a, agreeing), "of-c"), order: "a c", problem: `UID "of-c" waits`},
+		"the confirmation of a UID that is not held":             {view: confirmedTakeover(takeoverView(importedFrom(a), a, c), "of-d"), order: "a c", held: "c: type ports", problem: `"of-d": no takeover by that export waits`},
+		"the confirmation of one that agrees":                    {view: confirmedTakeover(takeoverView(importedFrom(a), a, agreeing), "of-c"), order: "a c", problem: `"of-c": no takeover by that export waits`},
 		"confirmed, and another member takes its UID":            {view: confirmedTakeover(takeoverView(importedFrom(a), a, d, publishedBy("c", 10, "x", headless, func(e *model.Export) { e.UID = "of-d" })), "of-d"), order: "a c d", held: "c: type ports"},
-		"another member takes the UID that was confirmed before": {view: formerly(confirmedTakeover(takeoverView(importedFrom(a), a, publishedBy("c", 10, "x", headless, func(e *model.Export) { e.UID = "of-d" })), "of-d"), d), order: "a c", held: "c: type ports", problem: `UID "of-d" waits`},
-		"rubbish as confirmation":                                {view: confirmedTakeover(takeoverView(importedFrom(a), a), "\x1b[31m"), order: "a", problem: `UID "\x1b[31m" waits`},
-		"the confirmation of rubbish where nothing is held":      {view: changed(confirmedTakeover(takeoverView(importedFrom(a), a), "yes"), func(v *ImportView) { v.TakeoverHold = 0 }), order: "a", problem: `UID "yes" waits`},
+		"another member takes the UID that was confirmed before": {view: formerly(confirmedTakeover(takeoverView(importedFrom(a), a, publishedBy("c", 10, "x", headless, func(e *model.Export) { e.UID = "of-d" })), "of-d"), d), order: "a c", held: "c: type ports", problem: `"of-d": more than one cluster publishes that UID`},
+		"confirmed with its cluster":                             {view: confirmedTakeover(takeoverView(importedFrom(a), a, c), "c/of-c"), order: "c a"},
+		"confirmed with another cluster":                         {view: confirmedTakeover(takeoverView(importedFrom(a), a, c), "d/of-c"), order: "a c", held: "c: type ports", problem: `"d/of-c": no takeover by that export waits`},
+		"confirmed with no cluster before the slash":             {view: confirmedTakeover(takeoverView(importedFrom(a), a, c), "/of-c"), order: "a c", held: "c: type ports", problem: `"/of-c": no takeover by that export waits`},
+		"confirmed with its cluster, and its UID is copied":      {view: confirmedTakeover(takeoverView(importedFrom(a), a, c, copied), "c/of-c"), order: "c a d"},
+		"of two with one UID the other one is confirmed":         {view: confirmedTakeover(takeoverView(importedFrom(a), a, c, copied), "d/of-c"), order: "d a c", held: "c: type ports"},
+		"confirmed by a UID that is copied":                      {view: confirmedTakeover(takeoverView(importedFrom(a), a, c, copied), "of-c"), order: "a c d", held: "c: type ports", problem: `"of-c": more than one cluster publishes that UID`},
+		"the one that was confirmed is gone, its UID is another's": {
+			view:  confirmedTakeover(takeoverView(importedFrom(a), a, copied), "c/of-c"),
+			order: "a d", held: "d: ports", problem: `"c/of-c": no takeover by that export waits`,
+		},
+		"rubbish as confirmation":                           {view: confirmedTakeover(takeoverView(importedFrom(a), a), "\x1b[31m"), order: "a", problem: `"\x1b[31m": no takeover`},
+		"the confirmation of rubbish where nothing is held": {view: changed(confirmedTakeover(takeoverView(importedFrom(a), a), "yes"), func(v *ImportView) { v.TakeoverHold = 0 }), order: "a", problem: `"yes": no takeover`},
 
 		"a hold that ends by itself begins": {view: changed(takeoverView(importedFrom(a), a, c), func(v *ImportView) { v.TakeoverHold = time.Minute }), order: "a c", held: "c: type ports"},
 		"it lasts":                          {view: heldFor(takeoverView(importedFrom(a), a, c), 59*time.Second), order: "a c", held: "c: type ports"},
@@ -248,7 +259,7 @@ func TestWhatIsReportedOfATakeover(t *testing.T) {
 	if held == nil || !strings.Contains(held.Changes, "type: ClusterSetIP to Headless") || !strings.Contains(held.Changes, `port "secret-port": 80/TCP to absent`) {
 		t.Fatalf("held is %+v", held)
 	}
-	if got := held.Confirm(web); got != "kubectl annotate serviceimport -n shop web comity.dev/confirm-takeover=of-c --overwrite" {
+	if got := held.Confirm(web); got != "kubectl annotate serviceimport -n shop web comity.dev/confirm-takeover=c/of-c --overwrite" {
 		t.Error(got)
 	}
 	for cluster, third := range map[model.ClusterID]string{"a": "cluster c", "c": "cluster a"} {

@@ -117,7 +117,8 @@ const (
 	// before, separated by commas.
 	AnnotationWithdrawn = "comity.dev/withdrawn"
 	// AnnotationConfirmTakeover, on a ServiceImport, is set by an administrator to
-	// the UID of the ServiceExport that may become the deciding one.
+	// "<cluster>/<uid>" of the ServiceExport that may become the deciding one. A UID
+	// alone is enough as long as no other cluster publishes it, or did.
 	AnnotationConfirmTakeover = "comity.dev/confirm-takeover"
 	// AnnotationTokenExpiry and AnnotationTokenAudiences, on the ServiceAccount of a
 	// peer, are the lifetime (a Go duration) and the audiences, separated by commas,

@@ -26,6 +26,9 @@ type SourceExport struct {
 // scopedMark follows the creation time of an export that is Scoped.
 const scopedMark = "scoped"
 
+// ID is "<cluster>/<uid>", as AnnotationConfirmTakeover names an export.
+func (e SourceExport) ID() string { return string(e.Cluster) + "/" + string(e.UID) }
+
 // FormatSourceExports is the value of AnnotationExports: "a/<uid>/<creation time>",
 // with "/scoped" if the export is, separated by commas, in the order given.
 func FormatSourceExports(exports []SourceExport) string {

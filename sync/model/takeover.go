@@ -34,7 +34,7 @@ type Takeover struct {
 // Confirm is the command with which an administrator of this cluster confirms the
 // takeover of the import key.
 func (t *Takeover) Confirm(key types.NamespacedName) string {
-	return fmt.Sprintf("kubectl annotate serviceimport -n %s %s %s=%s --overwrite", key.Namespace, key.Name, AnnotationConfirmTakeover, t.By.UID)
+	return fmt.Sprintf("kubectl annotate serviceimport -n %s %s %s=%s --overwrite", key.Namespace, key.Name, AnnotationConfirmTakeover, t.By.ID())
 }
 
 // ReportTo is what cluster, one of the two that the takeover is about, is to know of

@@ -24,7 +24,8 @@ import (
 //
 //	the import is younger than two minutes
 //	the deciding export is gone: withdrawn, replaced, denied
-//	an administrator confirmed the UID of the other one, which no other member has
+//	an administrator confirmed the other one, by its cluster and UID, or by a UID
+//	which no other member has
 //	the hold is for a time, and the process has seen the other one wait that long
 //	the other one decided the import before, at the same age
 //	its cluster was not read by the process before the import was there
@@ -168,9 +169,9 @@ func (k *checker) keepOrder(p process, write apiserver.Write, stored []model.Sou
 // mayPass reports whether an export may come before others that stood before it.
 func (k *checker) mayPass(p process, one constituent, all []constituent) bool {
 	of, key := model.SourceExport{Cluster: one.cluster, UID: one.uid}, p.Seen.Key
-	confirmed := types.UID(p.Seen.Import.Annotations[model.AnnotationConfirmTakeover])
+	confirmed := p.Seen.Import.Annotations[model.AnnotationConfirmTakeover]
 	shared := slices.ContainsFunc(all, func(other constituent) bool { return other.uid == one.uid && other.cluster != one.cluster })
-	if confirmed == one.uid && !shared {
+	if confirmed == string(one.cluster)+"/"+string(one.uid) || confirmed == string(one.uid) && !shared {
 		return true
 	}
 	since, waited := k.takeovers.waiting[waiter{p.Process, key, of}]
@@ -202,9 +203,9 @@ func withoutPorts(text string) string {
 	return strings.Join(slices.DeleteFunc(words, func(word string) bool { return strings.HasPrefix(word, "ports=") }), " ")
 }
 
-// heldTakeover is the UID that the condition TakeoverHeld tells an administrator to
+// heldTakeover is the export that the condition TakeoverHeld tells an administrator to
 // confirm; empty if none is held.
-func (w *World) heldTakeover(c *Cluster, key types.NamespacedName) types.UID {
+func (w *World) heldTakeover(c *Cluster, key types.NamespacedName) string {
 	imported := find[mcsv1beta1.ServiceImport](c, "ServiceImport", key)
 	if imported == nil || !model.IsManaged(imported) {
 		return ""
@@ -213,27 +214,27 @@ func (w *World) heldTakeover(c *Cluster, key types.NamespacedName) types.UID {
 	if held == nil {
 		return ""
 	}
-	_, uid, named := strings.Cut(held.Message, model.AnnotationConfirmTakeover+"=")
+	_, export, named := strings.Cut(held.Message, model.AnnotationConfirmTakeover+"=")
 	if !named {
 		w.fail("condition TakeoverHeld of %s in cluster %s does not say how to confirm: %s", key, c.ID, held.Message)
 	}
-	uid, _, _ = strings.Cut(uid, " ")
-	return types.UID(uid)
+	export, _, _ = strings.Cut(export, " ")
+	return export
 }
 
 // confirmTakeover annotates a ServiceImport as an administrator does, if it is there.
-func (w *World) confirmTakeover(c *Cluster, key types.NamespacedName, uid types.UID) {
+func (w *World) confirmTakeover(c *Cluster, key types.NamespacedName, export string) {
 	imported := find[mcsv1beta1.ServiceImport](c, "ServiceImport", key)
 	if imported == nil || !model.IsManaged(imported) {
 		return
 	}
-	w.log("%s: the takeover of %s by %q is confirmed", c.ID, key, uid)
+	w.log("%s: the takeover of %s by %q is confirmed", c.ID, key, export)
 	imported = imported.DeepCopy()
 	if imported.Annotations == nil {
 		imported.Annotations = map[string]string{}
 	}
-	imported.Annotations[model.AnnotationConfirmTakeover] = string(uid)
-	if uid == "" {
+	imported.Annotations[model.AnnotationConfirmTakeover] = export
+	if export == "" {
 		delete(imported.Annotations, model.AnnotationConfirmTakeover)
 	}
 	w.put(c, imported)
@@ -250,14 +251,14 @@ func (w *World) confirmSome(c *Cluster) {
 	case 1:
 		w.confirmTakeover(c, key, "")
 	case 2:
-		w.confirmTakeover(c, key, forgedBy(w.cluster().ID))
+		w.confirmTakeover(c, key, string(forgedBy(w.cluster().ID)))
 	case 3:
 		if export := find[mcsv1beta1.ServiceExport](w.cluster(), "ServiceExport", key); export != nil {
-			w.confirmTakeover(c, key, export.UID)
+			w.confirmTakeover(c, key, string(export.UID))
 		}
 	default:
-		if uid := w.heldTakeover(c, key); uid != "" {
-			w.confirmTakeover(c, key, uid)
+		if held := w.heldTakeover(c, key); held != "" {
+			w.confirmTakeover(c, key, held)
 		}
 	}
 }
@@ -268,21 +269,16 @@ const maxConfirmed = 20
 // endTakeovers lets administrators confirm what is held, one takeover after the other,
 // or wait where a hold ends by itself, and reports whether any cluster holds takeovers.
 func (w *World) endTakeovers() (holds bool) {
-	asked := map[types.UID]int{}
 	for range maxConfirmed {
 		waiting := false
 		for _, id := range w.ids {
 			c := w.clusters[id]
 			holds = holds || c.TakeoverHold != 0
 			for _, key := range w.opts.Keys {
-				uid := w.heldTakeover(c, key)
-				waiting = waiting || uid != ""
-				if uid == "" || c.TakeoverHold > 0 && w.n(2, "waits") == 0 {
-					continue
-				}
-				w.confirmTakeover(c, key, uid)
-				if asked[uid]++; asked[uid] > 2*len(w.ids) { // another member had the UID, which no confirmation can mean then
-					w.exportAnew(key, uid)
+				held := w.heldTakeover(c, key)
+				waiting = waiting || held != ""
+				if held != "" && (c.TakeoverHold < 0 || w.n(2, "waits") > 0) {
+					w.confirmTakeover(c, key, held)
 				}
 			}
 		}
@@ -294,17 +290,6 @@ func (w *World) endTakeovers() (holds bool) {
 	}
 	w.fail("takeovers are still held after %d were confirmed", maxConfirmed)
 	return true
-}
-
-// exportAnew gives an export another UID.
-func (w *World) exportAnew(key types.NamespacedName, uid types.UID) {
-	for _, id := range w.ids {
-		c := w.clusters[id]
-		if export := find[mcsv1beta1.ServiceExport](c, "ServiceExport", key); export != nil && export.UID == uid {
-			w.drop(c, "ServiceExport", key)
-			w.put(c, export)
-		}
-	}
 }
 
 // shortHold is the hold of those that end by themselves.

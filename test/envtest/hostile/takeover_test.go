@@ -46,7 +46,7 @@ var _ = Describe("FAULT 28: a member that publishes another's Service as the old
 			Eventually(ctx, func(g Gomega) {
 				held := meta.FindStatusCondition(imported(g).Status.Conditions, "TakeoverHeld")
 				g.Expect(held).NotTo(BeNil())
-				g.Expect(held.Message).To(And(ContainSubstring("cluster b"), ContainSubstring(want), ContainSubstring("comity.dev/confirm-takeover=28282828")))
+				g.Expect(held.Message).To(And(ContainSubstring("cluster b"), ContainSubstring(want), ContainSubstring("comity.dev/confirm-takeover=b/28282828")))
 			}).Should(Succeed())
 		}
 		unchanged := func() {
