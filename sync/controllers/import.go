@@ -240,7 +240,6 @@ func (i *importController) view(ctx context.Context, key types.NamespacedName) (
 		Accepted:     map[model.ClusterID]exchange.Filter{},
 		TakeoverHold: i.TakeoverHold, Now: i.Clock.Now(),
 	}
-	i.takeovers.read(key, &v)
 	var err error
 	if v.Local, err = i.readLocal(ctx, key); err != nil {
 		return v, err
@@ -250,6 +249,7 @@ func (i *importController) view(ctx context.Context, key types.NamespacedName) (
 			return v, err
 		}
 	}
+	i.takeovers.read(key, &v)
 	if decide.NeedsOwnRecords(v) {
 		if v.OwnRecords, err = i.records(ctx, key); err != nil {
 			return v, err
@@ -387,6 +387,7 @@ func (i *importController) rememberOccupied(key types.NamespacedName, err error)
 func (i *importController) store(key types.NamespacedName, found decide.ImportFinding) {
 	if found.Resolved == nil && !found.Exists {
 		i.occupied.Delete(key)
+		i.takeovers.forget(key)
 	}
 	i.observations.Import(key, &found)
 }

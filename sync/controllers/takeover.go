@@ -24,17 +24,32 @@ type takeovers struct {
 	// formedWithout are the members that were not read when the import was made,
 	// and not since.
 	formedWithout map[types.NamespacedName][]model.ClusterID
+	settling      map[types.NamespacedName]decide.Settling
 }
 
 func newTakeovers() *takeovers {
-	return &takeovers{until: map[types.NamespacedName]map[decide.ExportID]time.Time{}, formedWithout: map[types.NamespacedName][]model.ClusterID{}}
+	return &takeovers{
+		until: map[types.NamespacedName]map[decide.ExportID]time.Time{}, formedWithout: map[types.NamespacedName][]model.ClusterID{},
+		settling: map[types.NamespacedName]decide.Settling{},
+	}
 }
 
-// read adds what is remembered of key.
+// read adds what is remembered of key to a view with the import as it is now.
 func (t *takeovers) read(key types.NamespacedName, v *decide.ImportView) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.settling[key] = t.settling[key].After(v.Current.Import, v.Now)
+	v.SettlesAt = t.settling[key].At
 	v.TakeoverUntil, v.FormedWithout = t.until[key], t.formedWithout[key]
+}
+
+// forget drops what is remembered of a key that has no import and needs none.
+func (t *takeovers) forget(key types.NamespacedName) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.until, key)
+	delete(t.formedWithout, key)
+	delete(t.settling, key)
 }
 
 // applied remembers what was decided, once it was applied.

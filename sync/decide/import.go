@@ -65,9 +65,11 @@ type ImportView struct {
 	// TakeoverUntil is when each hold ends that an earlier decision found.
 	// FormedWithout are the members that were not read when the import was made, and
 	// of which nothing has been imported since.
+	// SettlesAt is when takeovers begin to be held (see Settling.At).
 	TakeoverHold  time.Duration
 	TakeoverUntil map[ExportID]time.Time
 	FormedWithout []model.ClusterID
+	SettlesAt     time.Time
 	Now           time.Time
 	// Unanswered are the probed clusters of which no endpoint answers, Answered those
 	// of which one does.

@@ -16,10 +16,6 @@ import (
 	"github.com/comity-mcs/comity/sync/plan"
 )
 
-// settling is how old an import must be before a takeover of it is held: GitOps
-// creates one export in many clusters at once, in any order.
-const settling = 2 * time.Minute
-
 // maxFormer is how many former deciding exports a ServiceImport lists.
 const maxFormer = 3
 
@@ -44,7 +40,7 @@ type precedence struct {
 // the stored ones keep their order, whatever age they claim now. First match wins:
 //
 //	--takeover-hold=0, or no export is stored           oldest first
-//	the import is younger than two minutes              oldest first
+//	the import is young (see Settling)                  oldest first
 //	the deciding export is gone: withdrawn, replaced,
 //	  not accepted, or its deletion was confirmed       oldest first
 //	otherwise the stored ones in their order, then the others, oldest first; and at
@@ -72,10 +68,7 @@ func (v ImportView) precedence(exports []model.Export, unsynced []model.ClusterI
 	return v.remember(v.hold(ordered, byAge), stored)
 }
 
-func (v ImportView) isYoung() bool {
-	age := v.Now.Sub(v.Current.Import.CreationTimestamp.Time)
-	return age.Abs() < settling
-}
+func (v ImportView) isYoung() bool { return v.Now.Before(v.SettlesAt) }
 
 // isGone reports whether an export is not read although its cluster was.
 func isGone(decider model.SourceExport, exports []model.Export, unsynced []model.ClusterID) bool {

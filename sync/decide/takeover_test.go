@@ -88,12 +88,12 @@ func TestWhoDecidesAnImport(t *testing.T) {
 		},
 		"two wait": {view: takeoverView(importedFrom(a), a, c, publishedBy("d", 20, "z")), order: "a c d", held: "c: type ports"},
 
-		"--takeover-hold=0":                                    {view: changed(takeoverView(importedFrom(a), a, c), func(v *ImportView) { v.TakeoverHold = 0 }), order: "c a"},
-		"an import younger than two minutes":                   {view: changed(takeoverView(importedFrom(a), a, c), func(v *ImportView) { v.Now = at(1) }), order: "c a"},
-		"a clock that is an hour behind makes no import young": {view: changed(takeoverView(importedFrom(a), a, c), func(v *ImportView) { v.Now = at(0).Add(-time.Hour) }), order: "a c", held: "c: type ports"},
-		"an import of an earlier version":                      {view: takeoverView(importedFrom(), a, c), order: "c a"},
-		"no import yet":                                        {view: takeoverView(nil, a, c), order: "c a"},
-		"an import of somebody else":                           {view: changed(takeoverView(importedFrom(a), a, c), func(v *ImportView) { v.Current.Import.ManagedFields = nil }), order: "c a"},
+		"--takeover-hold=0":               {view: changed(takeoverView(importedFrom(a), a, c), func(v *ImportView) { v.TakeoverHold = 0 }), order: "c a"},
+		"an import that is not settled":   {view: changed(takeoverView(importedFrom(a), a, c), func(v *ImportView) { v.SettlesAt = v.Now.Add(1) }), order: "c a"},
+		"one that is settled now":         {view: changed(takeoverView(importedFrom(a), a, c), func(v *ImportView) { v.SettlesAt = v.Now }), order: "a c", held: "c: type ports"},
+		"an import of an earlier version": {view: takeoverView(importedFrom(), a, c), order: "c a"},
+		"no import yet":                   {view: takeoverView(nil, a, c), order: "c a"},
+		"an import of somebody else":      {view: changed(takeoverView(importedFrom(a), a, c), func(v *ImportView) { v.Current.Import.ManagedFields = nil }), order: "c a"},
 
 		"the deciding export was withdrawn":            {view: takeoverView(importedFrom(a, d), d, c), order: "c d"},
 		"the deciding export was exported anew":        {view: takeoverView(importedFrom(a, d), d, c, publishedBy("a", 50, "http", func(e *model.Export) { e.UID = "anew" })), order: "c d a"},

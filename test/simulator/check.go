@@ -60,6 +60,7 @@ func (k *checker) process(actor string, c *Cluster, p *agent.Process) {
 
 func (k *checker) wrote(c *Cluster, write apiserver.Write) {
 	k.gone(c, write)
+	k.importMade(write)
 	p, byAgent := k.processes[write.Actor]
 	if !byAgent {
 		k.byOthers(write)

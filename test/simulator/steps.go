@@ -249,6 +249,7 @@ func (w *World) reconcile(c *Cluster) {
 }
 
 func (w *World) importAndTell(p *agent.Process, key agent.Key) {
+	w.check.begins(p, key)
 	err := p.Import(key)
 	w.check.looked(w.check.processes[p.Client.Actor], err)
 	if err == nil {

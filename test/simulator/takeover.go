@@ -22,7 +22,8 @@ import (
 // I7: while takeovers are held, the exports of which an import consists keep their
 // order, and no other export comes before one of them, unless
 //
-//	the import is younger than two minutes
+//	the import was made within the last two minutes, or the process read it first
+//	or read that it was not there, within them
 //	the deciding export is gone: withdrawn, replaced, denied
 //	an administrator confirmed the other one, by its cluster and UID, or by a UID
 //	which no other member has
@@ -33,7 +34,7 @@ import (
 // and the ServiceImport is what its exports make in that order. The order is what the
 // process decided; whether it may be so is taken from what the simulator saw happen.
 
-// settling is how old an import is when its takeovers begin to be held.
+// settling is how long after an import was made its takeovers may happen at once.
 const settling = 2 * time.Minute
 
 // decider names an export that decided the import of a key in one cluster.
@@ -66,6 +67,13 @@ type takeovers struct {
 	// written are the ServiceImports that a reconcile wrote, as it left them: one write
 	// removes what the next one would leave.
 	written map[importOf]*mcsv1beta1.ServiceImport
+	// made is when each ServiceImport was made, began when a reconcile read its import,
+	// and young when one last read that there was none, or first read one that seems
+	// to be new; all by the clock of the world, which is nobody's. Last is what the last
+	// reconcile read.
+	made         map[types.UID]time.Time
+	began, young map[importOf]time.Time
+	last         map[importOf]types.UID
 }
 
 // importOf names an import of one process.
@@ -75,7 +83,8 @@ type importOf struct {
 }
 
 func newTakeovers() takeovers {
-	return takeovers{deciders: map[decider]bool{}, waiting: map[waiter]time.Time{}, unread: map[unreadBefore]bool{}, written: map[importOf]*mcsv1beta1.ServiceImport{}}
+	return takeovers{deciders: map[decider]bool{}, waiting: map[waiter]time.Time{}, unread: map[unreadBefore]bool{}, written: map[importOf]*mcsv1beta1.ServiceImport{},
+		made: map[types.UID]time.Time{}, began: map[importOf]time.Time{}, young: map[importOf]time.Time{}, last: map[importOf]types.UID{}}
 }
 
 // looked notes what a process saw of an import that it worked on, and asks what the
@@ -85,6 +94,7 @@ func (k *checker) looked(p process, err error) {
 	if p.TakeoverHold == 0 {
 		return
 	}
+	k.read(p)
 	if s, want := k.takeovers.written[at], expected(seen(p)); s != nil && want != nil && err == nil && len(unread(p)) == 0 && wordImport(s) != want.Import {
 		k.world.fail("I7: cluster %s made ServiceImport %s %s, but its exports make it %s: %s", p.ID, at.key, wordImport(s), want.Import, wordConstituents(seen(p)))
 	}
@@ -125,6 +135,7 @@ func (k *checker) mayDecide(p process, write apiserver.Write) {
 	if p.TakeoverHold == 0 || write.Status || strings.HasPrefix(write.Ref.Namespace, "comity-") {
 		return
 	}
+	k.read(p)
 	all := seen(p)
 	if stored := k.protected(p, all); len(stored) > 0 {
 		k.keepOrder(p, write, stored, all)
@@ -134,7 +145,7 @@ func (k *checker) mayDecide(p process, write apiserver.Write) {
 // protected are the exports whose order must stay, in that order; none if it need not.
 func (k *checker) protected(p process, all []constituent) []model.SourceExport {
 	imported := p.Seen.Import
-	if imported == nil || !model.IsManaged(imported) || p.Seen.View.Now.Sub(imported.CreationTimestamp.Time).Abs() < settling {
+	if imported == nil || !model.IsManaged(imported) || k.isYoung(importOf{p.Process, p.Seen.Key}, imported) {
 		return nil
 	}
 	stored := model.ParseSourceExports(imported.Annotations[model.AnnotationExports])
@@ -142,6 +153,47 @@ func (k *checker) protected(p process, all []constituent) []model.SourceExport {
 		return nil
 	}
 	return stored
+}
+
+// importMade notes when a ServiceImport was made, by whomever.
+func (k *checker) importMade(write apiserver.Write) {
+	if s, is := write.After.(*mcsv1beta1.ServiceImport); is && write.Before == nil {
+		k.takeovers.made[s.UID] = k.world.now
+	}
+}
+
+// begins notes when a process reads what it is about to work on.
+func (k *checker) begins(p *agent.Process, key types.NamespacedName) {
+	k.takeovers.began[importOf{p, key}] = k.world.now
+}
+
+// read notes that a reconcile read an import, or that there is none.
+func (k *checker) read(p process) {
+	at := importOf{p.Process, p.Seen.Key}
+	imported, uid := p.Seen.Import, types.UID("")
+	if imported != nil && model.IsManaged(imported) {
+		uid = imported.UID
+	}
+	last, known := k.takeovers.last[at]
+	if uid == "" || !known && seemsNew(imported, p.Seen.View.Now) || last != "" && last != uid {
+		k.takeovers.young[at] = k.takeovers.began[at]
+	}
+	k.takeovers.last[at] = uid
+}
+
+// seemsNew reports whether an import is new by the clocks of the API server and of
+// a process, all that one that starts can know.
+func seemsNew(imported *mcsv1beta1.ServiceImport, now time.Time) bool {
+	created := imported.CreationTimestamp.Time
+	return !created.After(now) && created.Add(settling).After(now)
+}
+
+func (k *checker) isYoung(at importOf, imported *mcsv1beta1.ServiceImport) bool {
+	since := k.takeovers.made[imported.UID]
+	if read := k.takeovers.young[at]; read.After(since) {
+		since = read
+	}
+	return k.takeovers.began[at].Before(since.Add(settling))
 }
 
 func isExport(s model.SourceExport) func(constituent) bool {

@@ -73,6 +73,7 @@ func TestAnAgentThatDoesNotHoldTakeoversIsNoticed(t *testing.T) {
 				v.TakeoverUntil[decide.ExportID{Cluster: e.Cluster, UID: e.UID}] = v.Now
 			}
 		}},
+		{"takes every import for a young one", "I7: ", func(v *decide.ImportView) { v.SettlesAt = v.Now.Add(time.Second) }},
 		{"takes every member for one that was not read before", "I7: ", func(v *decide.ImportView) {
 			v.FormedWithout = nil
 			for _, m := range v.Members {

@@ -100,6 +100,7 @@ func (f Forecaster) read(ctx context.Context, key types.NamespacedName, view *de
 	view.Local = decide.LocalExport{Key: key, Namespace: namespace, Service: service}
 	if !f.ImportDisabled && f.Client.Get(ctx, key, imported) == nil {
 		view.Current.Import = imported
+		view.SettlesAt = decide.Settling{}.After(imported, view.Now).At
 	}
 	return true
 }

@@ -102,6 +102,8 @@ func (p *Process) importView(key types.NamespacedName) decide.ImportView {
 		Slices:       map[model.ClusterID][]*discoveryv1.EndpointSlice{}, Unanswered: p.Lost,
 	}
 	v.Current = p.current(key)
+	p.settling[key] = p.settling[key].After(v.Current.Import, v.Now)
+	v.SettlesAt = p.settling[key].At
 	if decide.NeedsOwnRecords(v) {
 		v.OwnRecords = p.ownRecords(key)
 	}

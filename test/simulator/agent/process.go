@@ -82,6 +82,7 @@ type Process struct {
 	findings map[types.NamespacedName]decide.ImportFinding
 	// takeovers are the last decisions that were applied.
 	takeovers map[types.NamespacedName]decide.ImportDecision
+	settling  map[types.NamespacedName]decide.Settling
 }
 
 // Key names an import or an export.
@@ -129,7 +130,7 @@ func Start(id model.ClusterID, c *apiserver.Client, now func() time.Time, behind
 		Local: map[string]*apiserver.Cache{}, Peers: map[model.ClusterID]*Peer{},
 		applier: apply.New(c, nil), names: decide.NewNames(), pass: decide.NewFirstPass(),
 		met: map[types.NamespacedName][]string{}, findings: map[types.NamespacedName]decide.ImportFinding{},
-		takeovers: map[types.NamespacedName]decide.ImportDecision{},
+		takeovers: map[types.NamespacedName]decide.ImportDecision{}, settling: map[types.NamespacedName]decide.Settling{},
 	}
 	for _, kind := range LocalKinds {
 		p.Local[kind] = c.Server.Watch(kind, "")
