@@ -184,18 +184,29 @@ func (i *importController) Reconcile(ctx context.Context, req reconcile.Request)
 		i.store(key, found)
 		i.announce(key, decided.Plan.Current, planned.Problems)
 		i.announceRefused(key, view.Current.Import, found.Problems)
+		i.takeovers.applied(key, &decided)
+		i.announceJoined(view.Current.Import, decided.Joined)
 	}
+	again = earlier(again, decided.Again(view.Now))
 	if err != nil {
 		i.rememberOccupied(key, err)
-		return i.retry(ctx, req, err)
+		return i.retryWithin(ctx, req, err, again)
 	}
 	i.succeeded(req)
-	i.takeovers.applied(key, &decided)
-	i.announceJoined(view.Current.Import, decided.Joined)
 	if i.livenessChanges.Load() != before {
 		again = time.Millisecond
 	}
-	return reconcile.Result{RequeueAfter: earlier(again, decided.Again(view.Now))}, nil
+	return reconcile.Result{RequeueAfter: again}, nil
+}
+
+// retryWithin is retry, but no later than what is to be decided again anyway: a hold
+// ends also while the API server refuses a part of the import.
+func (i *importController) retryWithin(ctx context.Context, req reconcile.Request, failed error, again time.Duration) (reconcile.Result, error) {
+	result, err := i.retry(ctx, req, failed)
+	if err == nil {
+		result.RequeueAfter = earlier(result.RequeueAfter, again)
+	}
+	return result, err
 }
 
 // afterPlan is what was found of an import after it was written, and when it is to be
@@ -343,44 +354,6 @@ func (i *importController) current(ctx context.Context, key types.NamespacedName
 		return current, err
 	}
 	return current, i.addOccupied(ctx, key, &current)
-}
-
-// addOccupied adds the slices that an earlier create met and the label does not show.
-func (i *importController) addOccupied(ctx context.Context, key types.NamespacedName, current *plan.Current) error {
-	value, ok := i.occupied.Load(key)
-	if !ok {
-		return nil
-	}
-	have := map[string]bool{}
-	for _, s := range current.Slices {
-		have[s.Name] = true
-	}
-	for _, name := range value.([]string) {
-		s, err := getSlice(ctx, i.client, types.NamespacedName{Namespace: key.Namespace, Name: name})
-		if err != nil {
-			return err
-		}
-		if s != nil && !have[name] {
-			current.Slices, have[name] = append(current.Slices, s), true
-		}
-	}
-	return nil
-}
-
-// rememberOccupied keeps the name of a slice that a create met.
-func (i *importController) rememberOccupied(key types.NamespacedName, err error) {
-	var failed *apply.Error
-	if !errors.As(err, &failed) || failed.Class != apply.NameTaken {
-		return
-	}
-	if _, isSlice := failed.Action.Object.(*discoveryv1.EndpointSlice); !isSlice {
-		return
-	}
-	names := []string{failed.Action.Object.GetName()}
-	if value, ok := i.occupied.Load(key); ok {
-		names = append(names, value.([]string)...)
-	}
-	i.occupied.Store(key, names[:min(len(names), 100)])
 }
 
 // store keeps what was found.

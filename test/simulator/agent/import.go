@@ -45,8 +45,6 @@ func (p *Process) Import(key types.NamespacedName) error {
 	planned, err := p.bring(d.Plan)
 	if err == nil || apply.ClassOf(err) == apply.Refused {
 		p.store(key, d.Finding.AfterPlan(key, planned, apply.Refusals(err), nil))
-	}
-	if err == nil {
 		p.takeovers[key] = d
 	}
 	p.remember(key, err)
