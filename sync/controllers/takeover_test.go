@@ -53,10 +53,11 @@ func (m *members) member(id model.ClusterID) *model.Member {
 }
 
 func (m *members) Slices(from model.ClusterID, _ types.NamespacedName) ([]*discoveryv1.EndpointSlice, []model.Problem) {
+	export := m.exports[slices.IndexFunc(m.exports, func(e model.Export) bool { return e.Cluster == from })]
 	return []*discoveryv1.EndpointSlice{{
 		ObjectMeta: metav1.ObjectMeta{Name: "web-" + string(from)}, AddressType: discoveryv1.AddressTypeIPv4,
 		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.1.0.1"}}},
-		Ports:     []discoveryv1.EndpointPort{{Name: ptr.To("http"), Port: ptr.To(int32(80)), Protocol: ptr.To(corev1.ProtocolTCP)}},
+		Ports:     []discoveryv1.EndpointPort{{Name: &export.Ports[0].Name, Port: ptr.To(int32(80)), Protocol: ptr.To(corev1.ProtocolTCP)}},
 	}}, nil
 }
 
@@ -237,9 +238,14 @@ func TestATimedHoldEndsInTheController(t *testing.T) {
 func TestATimedHoldEndsBesideARefusedSlice(t *testing.T) {
 	w := newTakeoverWorld(t, published("a", 9, "http"))
 	w.settle()
-	w.exports, w.refused = append(w.exports, published("c", 1, "x")), "c"
+	labelled := published("c", 1, "http") // of another port nothing is imported while it waits
+	labelled.Labels = map[string]string{"from": "c"}
+	w.exports, w.refused = append(w.exports, labelled), "c"
 	if again := w.pass(time.Second); again != hold {
 		t.Errorf("it is reconciled again in %v, want %v", again, hold)
+	}
+	if problems := w.i.observations.imported[importKey].Problems; len(problems) == 0 || problems[0].Reason != model.ReasonRefused {
+		t.Fatalf("no slice is refused: %v", problems)
 	}
 	w.pass(hold)
 	w.ordered("c a")
@@ -253,4 +259,48 @@ func TestAMemberThatWasUnreadIsRememberedBesideARefusedSlice(t *testing.T) {
 	w.member("c").Synced = true
 	w.pass(time.Second)
 	w.ordered("c a")
+}
+
+func TestAHoldDoesNotBeginAgainWhenTheDecidingClusterWasUnread(t *testing.T) {
+	w := newTakeoverWorld(t, published("a", 9, "http"))
+	w.settle()
+	w.exports = append(w.exports, published("c", 1, "x"))
+	w.pass(time.Second)
+	w.member("a").Synced = false
+	w.pass(40 * time.Second)
+	w.member("a").Synced = true
+	if again := w.pass(10 * time.Second); again != 10*time.Second {
+		t.Errorf("it is reconciled again in %v", again)
+	}
+	w.pass(10 * time.Second)
+	w.ordered("c a")
+}
+
+// A process that starts reads an import that is old, and remembers no hold.
+func TestAHoldBeginsAgainWithTheProcess(t *testing.T) {
+	w := newTakeoverWorld(t, published("a", 9, "http"))
+	w.settle()
+	w.exports = append(w.exports, published("c", 1, "x"))
+	w.pass(time.Second)
+	w.start()
+	if again := w.pass(hold); again != hold {
+		t.Errorf("it is reconciled again in %v", again)
+	}
+	w.ordered("a c")
+}
+
+// Whatever the creation time says: the fake API server sets none.
+func TestAnImportThatIsMadeAgainIsYoungAgain(t *testing.T) {
+	w := newTakeoverWorld(t, published("a", 9, "http"))
+	w.settle()
+	if err := w.client.Delete(t.Context(), &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: importKey.Namespace, Name: importKey.Name}}); err != nil {
+		t.Fatal(err)
+	}
+	w.pass(time.Second)
+	w.exports = append(w.exports, published("c", 3, "x"))
+	w.pass(time.Minute)
+	w.ordered("c a")
+	w.exports = append(w.exports, published("d", 1, "y"))
+	w.pass(time.Minute)
+	w.ordered("c a d")
 }

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/comity-mcs/comity/sync/merge"
 	"github.com/comity-mcs/comity/sync/model"
@@ -63,9 +62,13 @@ func (v ImportView) precedence(exports []model.Export, unsynced []model.ClusterI
 	}
 	ordered := v.storedFirst(byAge, stored)
 	if slices.Contains(unsynced, stored[0].Cluster) {
-		return v.remember(precedence{ordered: ordered}, stored)
+		return v.remember(precedence{ordered: ordered, until: v.running(func(id ExportID) bool {
+			return slices.Contains(unsynced, id.Cluster) || slices.ContainsFunc(exports, id.isOf)
+		})}, stored)
 	}
-	return v.remember(v.hold(ordered, byAge), stored)
+	p := v.hold(ordered, byAge)
+	maps.Copy(p.until, v.running(func(id ExportID) bool { return slices.Contains(unsynced, id.Cluster) }))
+	return v.remember(p, stored)
 }
 
 func (v ImportView) isYoung() bool { return v.Now.Before(v.SettlesAt) }
@@ -152,6 +155,7 @@ func (v ImportView) hold(ordered, byAge []model.Export) precedence {
 			ordered, wasConfirmed = own, true
 		case ended:
 			ordered = own
+			p.until[ExportID{e.Cluster, e.UID}] = until // the order is stored only if nothing of the import is kept
 		default:
 			isAmbiguous = isAmbiguous || confirmed.isOf(e)
 			p.wait(sourceExport(ordered[position(own, e.Cluster)]), sourceExport(e), until, changes)
@@ -192,49 +196,6 @@ func (v ImportView) formedWithout(in plan.ImportInput, unsynced []model.ClusterI
 		return v.FormedWithout
 	}
 	return slices.DeleteFunc(slices.Clone(v.FormedWithout), func(id model.ClusterID) bool { return !slices.Contains(unsynced, id) })
-}
-
-// ownRetry is how soon an import is decided again of which the own export was lost:
-// the end of that need not be an event.
-const ownRetry = 10 * time.Second
-
-// Again is how long to wait until a hold ends by itself, the grace period of the own
-// export does, or policies are to be evaluated again; zero if there is nothing to wait
-// for.
-func (d ImportDecision) Again(now time.Time) (wait time.Duration) {
-	if d.OwnExportLost {
-		return ownRetry
-	}
-	ends := append(slices.Collect(maps.Values(d.TakeoverUntil)), d.WithdrawnAt)
-	if d.NotEvaluated {
-		ends = append(ends, now.Add(policyRetry))
-	}
-	for _, end := range ends {
-		if in := max(end.Sub(now), time.Millisecond); !end.IsZero() && (wait == 0 || in < wait) {
-			wait = in
-		}
-	}
-	return wait
-}
-
-// ExportID names one export of one cluster. A member chooses the UID that it publishes:
-// it may be that of another one's export.
-type ExportID struct {
-	Cluster model.ClusterID
-	UID     types.UID
-}
-
-// holdEnds is when the hold of an export ends by itself, and whether it has; zero if it
-// never does.
-func (v ImportView) holdEnds(e model.Export) (time.Time, bool) {
-	if v.TakeoverHold == model.HoldUntilConfirmed {
-		return time.Time{}, false
-	}
-	until, known := v.TakeoverUntil[ExportID{e.Cluster, e.UID}]
-	if !known {
-		until = v.Now.Add(v.TakeoverHold)
-	}
-	return until, !v.Now.Before(until)
 }
 
 // former are the exports that decided the import before, the last one first.

@@ -175,8 +175,11 @@ func formerly(v ImportView, decided model.Export) ImportView {
 	return v
 }
 
+// hold is a takeover hold that ends by itself.
+const hold = time.Minute
+
 func heldFor(v ImportView, since time.Duration) ImportView {
-	v.TakeoverHold, v.TakeoverUntil = time.Minute, map[ExportID]time.Time{{"c", "of-c"}: v.Now.Add(time.Minute - since)}
+	v.TakeoverHold, v.TakeoverUntil = hold, map[ExportID]time.Time{{"c", "of-c"}: v.Now.Add(hold - since)}
 	return v
 }
 
@@ -231,6 +234,67 @@ func TestTwoHoldsEndEachAtItsTime(t *testing.T) {
 		}
 		if again := got.Again(v.Now); again != step.again {
 			t.Errorf("after %v it is decided again in %v, want %v", step.after, again, step.again)
+		}
+	}
+}
+
+// While the deciding export cannot be read, is held or is kept, no hold begins again;
+// neither does that of an export whose cluster cannot be read.
+func TestAHoldGoesOnWhileAClusterIsUnread(t *testing.T) {
+	a, c := publishedBy("a", 30, "http"), publishedBy("c", 10, "x")
+	unread := func(n int) func(*ImportView) {
+		return func(v *ImportView) {
+			id := v.Members[n].ID
+			v.Members[n].Synced = false
+			v.Exports = slices.DeleteFunc(slices.Clone(v.Exports), func(e model.Export) bool { return e.Cluster == id })
+		}
+	}
+	for name, tc := range map[string]struct {
+		blip func(*ImportView)
+		goes bool
+	}{
+		"the deciding cluster is unread":         {unread(0), true},
+		"the deciding export is held":            {func(v *ImportView) { v.Exports, v.Held = []model.Export{c}, []model.Hold{{Cluster: "a"}} }, true},
+		"the cluster of the one that waits is":   {unread(1), true},
+		"another cluster that contributes is":    {unread(2), true},
+		"the deciding one is, and c's withdrew":  {func(v *ImportView) { unread(0)(v); v.Exports = nil }, false},
+		"the one that waits agrees for a moment": {func(v *ImportView) { v.Exports = []model.Export{a, publishedBy("c", 10, "http")} }, false},
+		"the one that waits withdrew in between": {func(v *ImportView) { v.Exports = []model.Export{a} }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			imported := importedFrom(a, publishedBy("d", 40, "http"))
+			first := heldFor(takeoverView(imported, a, c, publishedBy("d", 40, "http")), 0)
+			blip := first
+			blip.Now = first.Now.Add(40 * time.Second)
+			blip.Members = slices.Clone(first.Members)
+			blip.TakeoverUntil = Import(first).TakeoverUntil
+			tc.blip(&blip)
+			after := first
+			after.Now = first.Now.Add(hold)
+			after.TakeoverUntil = Import(blip).TakeoverUntil
+			if decides := Import(after).Finding.Resolved.Constituents[0].Cluster; (decides == "c") != tc.goes {
+				t.Errorf("%s decides once the hold is over", decides)
+			}
+		})
+	}
+}
+
+// The export whose hold has ended decides once the import is not kept any more, and not
+// another hold later. Nothing is decided again and again meanwhile.
+func TestAHoldThatEndedWhileTheImportIsKeptHasEnded(t *testing.T) {
+	a, c, d := publishedBy("a", 30, "http"), publishedBy("c", 10, "x"), publishedBy("d", 40, "http")
+	for unread, member := range map[model.ClusterID]int{"a": 0, "d": 2} {
+		kept := heldFor(takeoverView(importedFrom(a, d), a, c, d), hold)
+		kept.Members[member].Synced = false
+		kept.Exports = slices.DeleteFunc(kept.Exports, func(e model.Export) bool { return e.Cluster == unread })
+		got := Import(kept)
+		if again := got.Again(kept.Now); again != 0 {
+			t.Errorf("while %s is unread it is decided again in %v", unread, again)
+		}
+		after := heldFor(takeoverView(importedFrom(a, d), a, c, d), hold)
+		after.TakeoverUntil = got.TakeoverUntil
+		if decides := Import(after).Finding.Resolved.Constituents[0].Cluster; decides != "c" {
+			t.Errorf("after %s was unread, %s decides", unread, decides)
 		}
 	}
 }
