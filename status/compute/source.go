@@ -182,8 +182,7 @@ func takeover(in ImportInput) []metav1.Condition {
 	if in.Observation == nil {
 		return present(old, condition.TypeTakeoverHeld)
 	}
-	t := in.Observation.Takeover
-	if t == nil {
+	if len(in.Observation.Takeovers) == 0 {
 		if slices.ContainsFunc(in.Import.Status.Clusters, func(c mcsv1beta1.ClusterStatus) bool {
 			return slices.Contains(in.Observation.Unsynced, model.ClusterID(c.Cluster))
 		}) {
@@ -191,14 +190,42 @@ func takeover(in ImportInput) []metav1.Condition {
 		}
 		return nil
 	}
-	text := fmt.Sprintf("the export of cluster %s (UID %s, created %s) is older than the one of cluster %s (created %s), and would change %s (%s); nothing changes until an administrator confirms it: %s",
-		t.By.Cluster, plain(string(t.By.UID)), moment(t.By.CreatedAt), t.Decider.Cluster, moment(t.Decider.CreatedAt), strings.Join(t.Fields, ", "), plain(t.Changes),
-		t.Confirm(types.NamespacedName{Namespace: in.Import.Namespace, Name: in.Import.Name}))
+	return []metav1.Condition{condition.TakeoverHeld(heldTakeovers(in.Observation.Takeovers, types.NamespacedName{Namespace: in.Import.Namespace, Name: in.Import.Name}))}
+}
+
+// maxConfirmations bounds, in bytes, what is said of the takeovers after the first.
+const maxConfirmations = 320
+
+// heldTakeovers says of the first takeover what it is and how to confirm it, then how
+// to confirm the others, and then what would change: that is text of a member, and may
+// be cut.
+func heldTakeovers(held []model.Takeover, key types.NamespacedName) string {
+	t := held[0]
+	text := fmt.Sprintf("the export of cluster %s (created %s) is older than the one of cluster %s (created %s), and does not decide until an administrator confirms it: %s",
+		t.By.Cluster, moment(t.By.CreatedAt), t.Decider.Cluster, moment(t.Decider.CreatedAt), plain(t.Confirm(key)))
 	if !t.Until.IsZero() {
 		text += "; the hold ends by itself (--takeover-hold)"
 	}
-	if t.Others > 0 {
-		text += fmt.Sprintf("; further exports that wait: %d", t.Others)
-	}
-	return []metav1.Condition{condition.TakeoverHeld(text)}
+	return text + otherTakeovers(held[1:]) + fmt.Sprintf("; it would change %s (%s)", strings.Join(t.Fields, ", "), plain(t.Changes))
 }
+
+// otherTakeovers names the exports that wait, too, as far as there is room: else the
+// first one could hide the others.
+func otherTakeovers(held []model.Takeover) string {
+	const intro, reserve = "; in the same way confirm one that waits, too: ", len(" and 10000 more")
+	text := ""
+	for i, t := range held {
+		next := intro + plain(t.By.ID())
+		if i > 0 {
+			next = ", " + plain(t.By.ID())
+		}
+		if i == maxOthers || len(text)+len(next)+reserve > maxConfirmations {
+			return text + fmt.Sprintf(" and %d more", len(held)-i)
+		}
+		text += next
+	}
+	return text
+}
+
+// maxOthers is how many of them are named.
+const maxOthers = 5

@@ -4,12 +4,14 @@
 package compute
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/status/condition"
@@ -20,22 +22,23 @@ func TestTakeoverHeldSaysWhoWouldChangeWhatAndHowToConfirm(t *testing.T) {
 	created := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
 	imported := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
 	imported.Status.Clusters = []mcsv1beta1.ClusterStatus{{Cluster: "a"}}
-	in := ImportInput{Import: imported, Observation: &model.Observation{Takeover: &model.Takeover{
+	in := ImportInput{Import: imported, Observation: &model.Observation{Takeovers: []model.Takeover{{
 		Decider: model.SourceExport{Cluster: "a", UID: "of-a", CreatedAt: created.AddDate(5, 0, 0)},
 		By:      model.SourceExport{Cluster: "c", UID: "of-c", CreatedAt: created}, Fields: []string{"type", "ports"}, Changes: "type: ClusterSetIP to Headless",
-	}}}
+	}}}}
 	held := func() *metav1.Condition {
 		status := Import(in, metav1.NewTime(created))
 		return meta.FindStatusCondition(status.Conditions, condition.TypeTakeoverHeld)
 	}
 	first := held()
-	const want = "the export of cluster c (UID of-c, created 2020-01-01T00:00:00Z) is older than the one of cluster a (created 2025-01-01T00:00:00Z), " +
-		"and would change type, ports (type: ClusterSetIP to Headless); nothing changes until an administrator confirms it: " +
-		"kubectl annotate serviceimport -n shop web comity.dev/confirm-takeover=c/of-c --overwrite"
+	const want = "the export of cluster c (created 2020-01-01T00:00:00Z) is older than the one of cluster a (created 2025-01-01T00:00:00Z), " +
+		"and does not decide until an administrator confirms it: " +
+		"kubectl annotate serviceimport -n shop web comity.dev/confirm-takeover=c/of-c --overwrite; " +
+		"it would change type, ports (type: ClusterSetIP to Headless)"
 	if first == nil || first.Message != want || first.Status != metav1.ConditionTrue {
 		t.Fatalf("got %+v", first)
 	}
-	in.Observation.Takeover.Changes = strings.Repeat("x", 5000)
+	in.Observation.Takeovers[0].Changes = strings.Repeat("x", 5000)
 	if got := held(); len(got.Message) > condition.MaxMessage {
 		t.Errorf("%d bytes", len(got.Message))
 	}
@@ -71,5 +74,42 @@ func TestARestartDoesNotRewriteDeletionHeld(t *testing.T) {
 	in.Observation.Held[0].Message = "another cause"
 	if got := held(in); len(got) != 1 || !strings.Contains(got[0].Message, "another cause") || strings.Contains(got[0].Message, "until") {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// A member that claims to be the oldest must hide neither how to confirm nor who else
+// waits, whatever names and properties it chooses.
+func TestNothingCutsTheConfirmationsOfTakeovers(t *testing.T) {
+	long := func(n int, end string) string { return strings.Repeat("x", n-len(end)) + end }
+	takeover := func(cluster, uid string) model.Takeover {
+		return model.Takeover{
+			Decider: model.SourceExport{Cluster: model.ClusterID(long(63, "a"))}, By: model.SourceExport{Cluster: model.ClusterID(cluster), UID: types.UID(uid)},
+			Fields: []string{"type", "ports", "ipFamilies", "sessionAffinity", "session affinity timeout", "internalTrafficPolicy", "trafficDistribution",
+				"preference for local endpoints", "exported labels", "exported annotations", "selector", "target ports"},
+			Changes: strings.Repeat("y", 300), Until: time.Unix(1, 0),
+		}
+	}
+	honest := "d/7d3f0a52-0d5c-4c35-9c8e-0c2f4b7f7f10"
+	held := []model.Takeover{takeover(long(63, "c"), long(128, "u")), takeover("d", honest[2:])}
+	message := func() string {
+		imported := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: long(63, "n"), Name: long(63, "s")}}
+		status := Import(ImportInput{Import: imported, Observation: &model.Observation{Takeovers: held}}, metav1.NewTime(time.Unix(1, 0)))
+		return meta.FindStatusCondition(status.Conditions, condition.TypeTakeoverHeld).Message
+	}
+	command := "kubectl annotate serviceimport -n " + long(63, "n") + " " + long(63, "s") + " comity.dev/confirm-takeover=" + long(63, "c") + "/" + long(128, "u") + " --overwrite;"
+	if got := message(); !strings.Contains(got, command) || !strings.Contains(got, honest) {
+		t.Errorf("got %s", got)
+	}
+	for i := range 20 {
+		held = append(held, takeover(fmt.Sprint("e-", i), "of-e"))
+	}
+	if got := message(); !strings.Contains(got, command) || !strings.Contains(got, honest+", e-0/of-e, e-1/of-e, e-2/of-e, e-3/of-e and 16 more;") {
+		t.Errorf("got %s", got)
+	}
+	for i := range held[1:] {
+		held[1+i] = takeover(long(63, fmt.Sprint(i)), long(128, "v"))
+	}
+	if got := message(); !strings.Contains(got, command) || !strings.Contains(got, long(63, "0")+"/"+long(128, "v")+" and 20 more;") {
+		t.Errorf("got %s", got)
 	}
 }

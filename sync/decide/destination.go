@@ -48,9 +48,9 @@ func Destinations(self model.ClusterID, seen model.Observation, members []model.
 				"no cluster %s is joined; join it, or remove it from the scope of the export", id)})
 		}
 	}
-	if seen.Takeover != nil && seen.Import != nil {
+	if seen.Import != nil {
 		// Here no ImportRecord says it.
-		if message := seen.Takeover.ReportTo(self, self, seen.Import.Key); message != "" {
+		if message := model.ReportTakeovers(seen.Takeovers, self, self, seen.Import.Key); message != "" {
 			out = append(out, model.Destination{Cluster: self, Imported: true, Reason: model.ReasonTakeoverHeld, Message: message})
 		}
 	}

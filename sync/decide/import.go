@@ -98,8 +98,8 @@ type ImportFinding struct {
 	Problems  []model.Problem
 	Sources   []model.Source
 	Held      []model.Hold
-	// Takeover is the one that is held; nil if none is.
-	Takeover *model.Takeover
+	// Takeovers are those that are held, as in model.Observation.
+	Takeovers []model.Takeover
 }
 
 // IsEmpty reports whether there is nothing to report of the key.
@@ -200,7 +200,7 @@ func Import(v ImportView) ImportDecision {
 	in.Unsynced = union(found.Unsynced, v.heldClusters(), others.kept)
 	ordered := v.precedence(exports, in.Unsynced)
 	in.Desired, found.Conflicts = merge.ResolveInOrder(ordered.ordered)
-	in.History, found.Takeover = ordered.history, ordered.held
+	in.History, found.Takeovers = ordered.history, ordered.held
 	found.Problems = append(found.Problems, ordered.problems...)
 	found.Resolved = in.Desired
 	d := v.complete(in, found, liveness)

@@ -163,7 +163,7 @@ func (v ReportView) result(source model.ClusterID) (result, bool) {
 			return result{reason: p.Reason, message: v.prevented(p.Reason)}, true
 		}
 	}
-	held := v.Observation.Takeover.ReportTo(source, v.Self, v.Key)
+	held := model.ReportTakeovers(v.Observation.Takeovers, source, v.Self, v.Key)
 	switch {
 	case len(leftOut) == 0 && held != "":
 		return result{imported: true, reason: model.ReasonTakeoverHeld, message: model.Bound(held, maxMessage)}, true

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-
 	"github.com/comity-mcs/comity/sync/merge"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/plan"
@@ -22,7 +21,7 @@ const maxFormer = 3
 // follows from it.
 type precedence struct {
 	ordered []model.Export
-	held    *model.Takeover
+	held    []model.Takeover
 	// until is when the hold of each export that waits ends by itself, if it does.
 	until    map[ExportID]time.Time
 	problems []model.Problem
@@ -172,17 +171,14 @@ func (v ImportView) hold(ordered, byAge []model.Export) precedence {
 	return p
 }
 
-// wait adds the takeover by an export that waits. Only the first one is described.
+// wait adds the takeover by an export that waits.
 func (p *precedence) wait(decider, by model.SourceExport, until time.Time, changes []merge.Change) {
 	if !until.IsZero() {
 		p.until[ExportID{by.Cluster, by.UID}] = until
 	}
-	if p.held != nil {
-		p.held.Others++
-		return
-	}
-	p.held = &model.Takeover{Decider: decider, By: by, Until: until}
-	p.held.Fields, p.held.Changes = describe(changes)
+	held := model.Takeover{Decider: decider, By: by, Until: until}
+	held.Fields, held.Changes = describe(changes)
+	p.held = append(p.held, held)
 }
 
 // formedWithout are the members that were not read when the import was made, and

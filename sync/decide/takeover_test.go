@@ -86,7 +86,7 @@ func TestWhoDecidesAnImport(t *testing.T) {
 				a, publishedBy("d", 40, "metrics", func(e *model.Export) { e.Ports[0].Port = 9090 }), publishedBy("c", 35, "metrics", func(e *model.Export) { e.Ports[0].Port = 9999 })),
 			order: "a d c", held: "c: ports",
 		},
-		"two wait": {view: takeoverView(importedFrom(a), a, c, publishedBy("d", 20, "z")), order: "a c d", held: "c: type ports"},
+		"two wait": {view: takeoverView(importedFrom(a), a, c, publishedBy("d", 20, "z")), order: "a c d", held: "c: type ports, d: ports"},
 
 		"--takeover-hold=0":               {view: changed(takeoverView(importedFrom(a), a, c), func(v *ImportView) { v.TakeoverHold = 0 }), order: "c a"},
 		"an import that is not settled":   {view: changed(takeoverView(importedFrom(a), a, c), func(v *ImportView) { v.SettlesAt = v.Now.Add(1) }), order: "c a"},
@@ -117,7 +117,7 @@ func TestWhoDecidesAnImport(t *testing.T) {
 		"confirmed with no cluster before the slash":             {view: confirmedTakeover(takeoverView(importedFrom(a), a, c), "/of-c"), order: "a c", held: "c: type ports", problem: `"/of-c": no takeover by that export waits`},
 		"confirmed with its cluster, and its UID is copied":      {view: confirmedTakeover(takeoverView(importedFrom(a), a, c, copied), "c/of-c"), order: "c a d"},
 		"of two with one UID the other one is confirmed":         {view: confirmedTakeover(takeoverView(importedFrom(a), a, c, copied), "d/of-c"), order: "d a c", held: "c: type ports"},
-		"confirmed by a UID that is copied":                      {view: confirmedTakeover(takeoverView(importedFrom(a), a, c, copied), "of-c"), order: "a c d", held: "c: type ports", problem: `"of-c": more than one cluster publishes that UID`},
+		"confirmed by a UID that is copied":                      {view: confirmedTakeover(takeoverView(importedFrom(a), a, c, copied), "of-c"), order: "a c d", held: "c: type ports, d: ports", problem: `"of-c": more than one cluster publishes that UID`},
 		"the one that was confirmed is gone, its UID is another's": {
 			view:  confirmedTakeover(takeoverView(importedFrom(a), a, copied), "c/of-c"),
 			order: "a d", held: "d: ports", problem: `"c/of-c": no takeover by that export waits`,
@@ -141,8 +141,11 @@ func TestWhoDecidesAnImport(t *testing.T) {
 				order = append(order, string(c.Cluster))
 			}
 			held := ""
-			if h := d.Finding.Takeover; h != nil {
-				held = string(h.By.Cluster) + ": " + strings.Join(h.Fields, " ")
+			for i, h := range d.Finding.Takeovers {
+				if i > 0 {
+					held += ", "
+				}
+				held += string(h.By.Cluster) + ": " + strings.Join(h.Fields, " ")
 			}
 			if got := strings.Join(order, " "); got != tc.order || held != tc.held {
 				t.Errorf("the order is %q, held is %q", got, held)
@@ -319,24 +322,28 @@ func TestWhatFormsAnImportIsRememberedUntilItWasRead(t *testing.T) {
 // What is reported to the two clusters names no third one and no value.
 func TestWhatIsReportedOfATakeover(t *testing.T) {
 	v := takeoverView(importedFrom(publishedBy("a", 30, "secret-port")), publishedBy("a", 30, "secret-port"), publishedBy("c", 10, "hidden", headless))
-	held := Import(v).Finding.Takeover
-	if held == nil || !strings.Contains(held.Changes, "type: ClusterSetIP to Headless") || !strings.Contains(held.Changes, `port "secret-port": 80/TCP to absent`) {
+	takeovers := Import(v).Finding.Takeovers
+	if len(takeovers) != 1 {
+		t.Fatalf("held are %+v", takeovers)
+	}
+	held := &takeovers[0]
+	if !strings.Contains(held.Changes, "type: ClusterSetIP to Headless") || !strings.Contains(held.Changes, `port "secret-port": 80/TCP to absent`) {
 		t.Fatalf("held is %+v", held)
 	}
 	if got := held.Confirm(web); got != "kubectl annotate serviceimport -n shop web comity.dev/confirm-takeover=c/of-c --overwrite" {
 		t.Error(got)
 	}
 	for cluster, third := range map[model.ClusterID]string{"a": "cluster c", "c": "cluster a"} {
-		got := held.ReportTo(cluster, "b", web)
+		got := model.ReportTakeovers(takeovers, cluster, "b", web)
 		if !strings.Contains(got, "of cluster "+string(cluster)) || !strings.Contains(got, "type, ports") ||
 			strings.Contains(got, third) || strings.Contains(got, "secret-port") || strings.Contains(got, "hidden") || strings.Contains(got, "of-") {
 			t.Errorf("%s is told: %s", cluster, got)
 		}
 	}
-	if got := held.ReportTo("d", "b", web); got != "" {
+	if got := model.ReportTakeovers(takeovers, "d", "b", web); got != "" {
 		t.Errorf("d is told: %s", got)
 	}
-	observation := &model.Observation{Import: Import(v).Finding.Resolved, Takeover: held}
+	observation := &model.Observation{Import: Import(v).Finding.Resolved, Takeovers: takeovers}
 	for _, cluster := range []model.ClusterID{"a", "c"} {
 		got, known := ReportView{Key: web, Self: "b", Namespace: NamespaceReady, Observation: observation}.result(cluster)
 		if !known || !got.imported || got.reason != model.ReasonTakeoverHeld {
@@ -344,8 +351,24 @@ func TestWhatIsReportedOfATakeover(t *testing.T) {
 		}
 	}
 	held.Decider.Cluster = "b"
-	if got := held.ReportTo("b", "b", web); !strings.Contains(got, "the export of another cluster is older") {
+	if got := model.ReportTakeovers(takeovers, "b", "b", web); !strings.Contains(got, "the export of another cluster is older") {
 		t.Errorf("b's own export says: %s", got)
+	}
+}
+
+// An export that always claims to be the oldest hides no other one: each cluster whose
+// export waits is told so, in words that are about its own.
+func TestEachClusterWhoseExportWaitsIsTold(t *testing.T) {
+	a := publishedBy("a", 30, "http")
+	held := Import(takeoverView(importedFrom(a), a, publishedBy("c", 1, "hidden", headless), publishedBy("d", 20, "z"))).Finding.Takeovers
+	for cluster, want := range map[model.ClusterID]string{
+		"a": "the export of another cluster is older than the one of cluster a that decides the import in cluster b, and would change its type, ports",
+		"c": "the export of cluster c is older than the one of another cluster that decides the import in cluster b, and would change its type, ports",
+		"d": "the export of cluster d is older than the one of another cluster that decides the import in cluster b, and would change its ports",
+	} {
+		if got := model.ReportTakeovers(held, cluster, "b", web); !strings.Contains(got, want) || strings.Contains(got, "hidden") {
+			t.Errorf("%s is told: %s", cluster, got)
+		}
 	}
 }
 

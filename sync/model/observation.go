@@ -114,6 +114,7 @@ type Observation struct {
 	Sources []Source
 	// Held are the held deletions of exports of this name, sorted by cluster.
 	Held []Hold
-	// Takeover is the one that is held; nil if none is.
-	Takeover *Takeover
+	// Takeovers are those that are held, that by the oldest export first; at most one
+	// by each cluster.
+	Takeovers []Takeover
 }

@@ -5,6 +5,7 @@ package model
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,8 +26,6 @@ type Takeover struct {
 	Fields []string
 	// Changes says how: "type: ClusterSetIP to Headless".
 	Changes string
-	// Others is how many further exports wait for a confirmation of their own.
-	Others int
 	// Until is when the hold ends by itself; zero if it does not.
 	Until time.Time
 }
@@ -37,14 +36,19 @@ func (t *Takeover) Confirm(key types.NamespacedName) string {
 	return fmt.Sprintf("kubectl annotate serviceimport -n %s %s %s=%s --overwrite", key.Namespace, key.Name, AnnotationConfirmTakeover, t.By.ID())
 }
 
-// ReportTo is what cluster, one of the two that the takeover is about, is to know of
-// a takeover in cluster self; empty if it is about neither. It names no third
-// cluster, and no value of another one's export: the other one may be exported to
-// self alone.
-func (t *Takeover) ReportTo(cluster, self ClusterID, key types.NamespacedName) string {
-	if t == nil || cluster != t.Decider.Cluster && cluster != t.By.Cluster {
+// ReportTakeovers is what cluster is to know of the takeovers in cluster self: of the
+// one by its own export, else of the first one that its export waits to be replaced
+// by; empty if none is about it. It names no third cluster, and no value of another
+// one's export: the other one may be exported to self alone.
+func ReportTakeovers(held []Takeover, cluster, self ClusterID, key types.NamespacedName) string {
+	at := slices.IndexFunc(held, func(t Takeover) bool { return t.By.Cluster == cluster })
+	if at < 0 {
+		at = slices.IndexFunc(held, func(t Takeover) bool { return t.Decider.Cluster == cluster })
+	}
+	if at < 0 {
 		return ""
 	}
+	t := held[at]
 	name := func(id ClusterID, otherwise string) string {
 		if id == self || id == cluster {
 			return "of cluster " + string(id)

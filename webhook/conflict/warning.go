@@ -116,7 +116,7 @@ func precedence(first, own, other model.Export) string {
 // cluster, unless a takeover is held in this one.
 func traffic(reason mcsv1beta1.ServiceExportConditionReason, found decide.ImportFinding) string {
 	resolved, everywhere, every := found.Resolved, "in every cluster", "every cluster"
-	if found.Takeover != nil {
+	if len(found.Takeovers) > 0 {
 		everywhere, every = "in this cluster", "this cluster"
 	}
 	decides := resolved.Constituents[0].Cluster
