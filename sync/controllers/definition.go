@@ -68,6 +68,15 @@ func (e *exportDefinition) stillExists(ctx context.Context, key types.Namespaced
 	return "the API server has it, and the cache of the agent is behind; it is read again in a moment"
 }
 
+// exists reports whether the API server has exactly this ServiceExport.
+func (e *exportDefinition) exists(ctx context.Context, export *mcsv1beta1.ServiceExport) bool {
+	bounded, cancel := context.WithTimeout(ctx, definitionTimeout)
+	defer cancel()
+	found := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: mcsv1beta1.GroupVersion.String(), Kind: mcsv1beta1.ServiceExportKindName}}
+	err := e.reader.Get(bounded, types.NamespacedName{Namespace: export.Namespace, Name: export.Name}, found)
+	return err == nil && found.UID == export.UID
+}
+
 func (e *exportDefinition) readDefinition(ctx context.Context) decide.Definition {
 	object := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition"}}
 	err := e.reader.Get(ctx, types.NamespacedName{Name: exportDefinitionName}, object)

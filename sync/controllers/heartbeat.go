@@ -97,6 +97,7 @@ var errDuplicate = errors.New("another cluster has the same id")
 
 // beat renews once; false if that should be tried again soon.
 func (h *heartbeat) beat(ctx context.Context) bool {
+	h.compareStore(ctx, storeState{})
 	namespace := model.ExchangeNamespace(h.Self)
 	// That nobody else holds the place is what the Lease itself shows.
 	if problem := h.problemBut(ctx, namespace, h.duplicateRecord); problem != "" {
@@ -156,6 +157,9 @@ func (h *heartbeat) renew(ctx context.Context, key types.NamespacedName) error {
 			return fmt.Errorf("read Lease %s: %w", key, err)
 		}
 		holder := existing.Annotations[model.AnnotationClusterUID]
+		if holder == string(h.ClusterUID) {
+			h.compareStore(ctx, stateIn(existing)) // before anything can be withdrawn
+		}
 		h.held(cmp.Or(types.UID(holder), "unknown"))
 		if holder != string(h.ClusterUID) {
 			return fmt.Errorf("the Lease %s is held by the cluster whose kube-system namespace has UID %q, ours has %q: %w; "+
@@ -175,6 +179,17 @@ func (h *heartbeat) renew(ctx context.Context, key types.NamespacedName) error {
 	h.held(h.ClusterUID)
 	h.lease = now
 	return nil
+}
+
+// compareStore checks the own store in a hub. If that fails, the next beat does it, and
+// nothing that is missing is withdrawn until then.
+func (h *heartbeat) compareStore(ctx context.Context, stored storeState) {
+	if !h.hub {
+		return
+	}
+	if err := h.checkStore(ctx, stored); err != nil {
+		h.log.V(1).Info("the version of the own API server is not known", "reason", err.Error())
+	}
 }
 
 func (h *heartbeat) create(ctx context.Context, key types.NamespacedName) error {
@@ -198,4 +213,7 @@ func (h *heartbeat) fill(lease *coordinationv1.Lease) {
 	lease.Spec.HolderIdentity = ptr.To(string(h.Self))
 	lease.Spec.LeaseDurationSeconds = &seconds
 	lease.Spec.RenewTime = ptr.To(metav1.NewMicroTime(h.Clock.Now()))
+	if h.hub {
+		h.store.state().annotate(lease)
+	}
 }

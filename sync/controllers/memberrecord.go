@@ -106,9 +106,5 @@ func (m *memberRecordController) reportDuplicate(ctx context.Context) error {
 		return nil
 	}
 	ctrl.LoggerFrom(ctx).Info("nothing is published", "reason", reasonDuplicate, "message", problem)
-	own, err := get[corev1.Namespace](ctx, m.client, types.NamespacedName{Name: m.Namespace})
-	if err == nil && own != nil {
-		m.Recorder.Eventf(own, nil, corev1.EventTypeWarning, reasonDuplicate, "Publish", "%s", model.Bound(problem, model.MaxEventNote))
-	}
-	return err
+	return m.warnOfComity(ctx, reasonDuplicate, problem)
 }

@@ -87,6 +87,9 @@ func (p *publishController) Reconcile(ctx context.Context, req reconcile.Request
 		return reconcile.Result{}, fmt.Errorf("read what is published of %s: %w", req, err)
 	}
 	decided := decide.Export(view)
+	if view.Local.Export == nil && decided.Finding.Publication == model.PublicationPending && !decided.Retry {
+		ctrl.LoggerFrom(ctx).Info("a missing export is not withdrawn", "reason", decided.Finding.Detail)
+	}
 	planned := plan.Publish(decided.Plan)
 	err = p.write(ctx, planned)
 	done := decided.IsDone(planned.Problems, err)
@@ -150,6 +153,9 @@ func (p *publishController) view(ctx context.Context, key types.NamespacedName) 
 	}
 	if decide.NeedsDefinition(v) {
 		v.Definition = p.definition.read(ctx, key)
+	}
+	if p.hub { // a restore that comes after what was read above must not go unnoticed
+		v.Restore = p.restore(ctx, v)
 	}
 	return v, nil
 }

@@ -36,6 +36,7 @@ import (
 	"github.com/comity-mcs/comity/sync/exchange"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/notify"
+	"github.com/comity-mcs/comity/sync/restoredetect"
 )
 
 // Peers is what the controllers read of the other members.
@@ -159,6 +160,10 @@ type Options struct {
 	// sync/hub for the other.
 	Exchange *Exchange
 
+	// StoreRestored passes each restore of the store of this cluster's API server that a
+	// cache of the manager detects, before it lists again; nil if none does.
+	StoreRestored *notify.Topic[*restoredetect.Found]
+
 	// HeartbeatInterval is how often the Lease is renewed; default 10 s.
 	HeartbeatInterval time.Duration
 	// Workers is how many keys each controller reconciles at once; default 8.
@@ -240,6 +245,7 @@ type base struct {
 	// claim is whose place in the hub this cluster's id is. claimChanged: it changed.
 	claim        claim
 	definition   *exportDefinition
+	store        *ownStore
 	claimChanged notify.Notifier
 	beatSoon     chan struct{} // holds one if the Lease is to be renewed at once
 	conflicts    workqueue.TypedRateLimiter[reconcile.Request]
@@ -287,11 +293,13 @@ func newBase(mgr ctrl.Manager, opts Options) (*base, error) {
 		return nil, fmt.Errorf("set up indexes: %w", err)
 	}
 	b := &base{
-		Options: opts, client: mgr.GetClient(), definition: &exportDefinition{reader: mgr.GetAPIReader(), clock: opts.Clock}, applier: applier, publishing: publishing, hub: hub,
+		Options: opts, client: mgr.GetClient(), applier: applier, publishing: publishing, hub: hub,
+		definition: &exportDefinition{reader: mgr.GetAPIReader(), clock: opts.Clock}, store: &ownStore{reader: mgr.GetAPIReader(), clock: opts.Clock},
 		beatSoon: make(chan struct{}, 1), observations: NewObservations(), pass: decide.NewFirstPass(),
 		conflicts: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
 		refusals:  workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRefused, lastRefused),
 	}
+	opts.StoreRestored.Subscribe(b.store.suspect)
 	// An exchange namespace that was created again is empty: the MemberRecord must not
 	// return to it before everything was published there.
 	opts.Exchange.Changed.Subscribe(func(types.NamespacedName) { b.exchangeChanged() }, b.exchangeChanged)
@@ -310,6 +318,9 @@ func setDefaults(mgr ctrl.Manager, opts *Options) {
 	}
 	if opts.Recorder == nil {
 		opts.Recorder = mgr.GetEventRecorder(model.FieldOwner)
+	}
+	if opts.StoreRestored == nil {
+		opts.StoreRestored = &notify.Topic[*restoredetect.Found]{}
 	}
 	if opts.PoliciesChanged == nil {
 		opts.PoliciesChanged = &notify.Notifier{}
@@ -344,12 +355,17 @@ func (b *base) reportChanged(key types.NamespacedName) {
 func (b *base) exchangeChanged() {
 	if b.hub {
 		b.claim.set("")
-		select {
-		case b.beatSoon <- struct{}{}:
-		default:
-		}
+		b.beatNow()
 	}
 	b.restartPass()
+}
+
+// beatNow has the Lease renewed at once.
+func (b *base) beatNow() {
+	select {
+	case b.beatSoon <- struct{}{}:
+	default:
+	}
 }
 
 // restartPass makes everything be published before the MemberRecord is written.

@@ -57,6 +57,9 @@ type ExportView struct {
 	Reports []model.Report
 	// Definition is that of ServiceExports; read only if NeedsDefinition.
 	Definition Definition
+	// Restore is what is known of a restore of this cluster's own store; the zero value
+	// unless the exchange is a hub, which keeps what that store lost.
+	Restore Restore
 	// Now is this cluster's time.
 	Now time.Time
 	// Unavailable says of exchange namespaces why nothing can be written there;
@@ -96,6 +99,8 @@ type ExportDecision struct {
 //
 //	another cluster has this cluster's id        nothing changes     Failed
 //	the ServiceExport was lost, not deleted      nothing changes     Pending
+//	its Service was lost, not deleted, or the ServiceExport is lost and still in the cache
+//	                                             nothing changes     Pending
 //	there is no ServiceExport                    withdrawn           None
 //	its Service cannot be exported               withdrawn           None
 //	its namespace is reserved                    withdrawn           Withheld
@@ -109,11 +114,12 @@ type ExportDecision struct {
 //	otherwise                                    published           Published
 //
 // What is published outside of the scope, or of ports that are no longer shared, is
-// withdrawn in every case but the first two: both are narrowed to keep somebody from
+// withdrawn in every case but the first three: both are narrowed to keep somebody from
 // reading, which nothing may delay. The clusters that policies exclude
 // (decision.Verdict.Excluded) are outside of the scope.
 func Export(v ExportView) ExportDecision {
 	d := publication(v)
+	markExists(&d, v)
 	collect(&d, v)
 	return d
 }
@@ -129,9 +135,12 @@ func publication(v ExportView) ExportDecision {
 	if local.Export == nil {
 		d.Finding.Publication = model.PublicationNone
 		if lost, retry := lostExport(v); lost != "" {
-			nothingChanges(&d)
-			d.Finding, d.Retry = ExportFinding{Publication: model.PublicationPending, Detail: lost}, retry
+			keepLost(&d, lost, retry)
 		}
+		return d
+	}
+	if lost, retry := lostOfExport(v); lost != "" {
+		keepLost(&d, lost, retry)
 		return d
 	}
 	export, err := modelExport(v.Self, v.MaintainSelectors, local)
@@ -172,6 +181,13 @@ func publication(v ExportView) ExportDecision {
 			Detail: "policies could not be evaluated, so what is published stays as it is: " + local.Verdict.Problem}
 	}
 	return d
+}
+
+// keepLost changes nothing that is published of an export, because an object that it
+// needs was lost.
+func keepLost(d *ExportDecision, lost string, retry bool) {
+	nothingChanges(d)
+	d.Finding, d.Retry = ExportFinding{Publication: model.PublicationPending, Detail: lost}, retry
 }
 
 // notExported says why modelExport failed: there is nothing that can be exported, or its

@@ -55,6 +55,9 @@ func lostExport(v ExportView) (problem string, retry bool) {
 				record.Spec.ExportedAt.UTC().Format(time.RFC3339), v.Definition.Created.UTC().Format(time.RFC3339)), false
 		}
 	}
+	if why, retry := v.lostWithStore(); why != "" {
+		return fmt.Sprintf(stays+"%s; create it again, and to withdraw the export delete it then", v.Local.Key, why), retry
+	}
 	return "", false
 }
 

@@ -106,7 +106,7 @@ func New(opts Options) (*Hub, error) {
 func newCache(link *link, httpClient *http.Client, opts Options, mapper apimeta.RESTMapper, namespace string) (cache.Cache, error) {
 	return cache.New(link.restConfig(), cache.Options{
 		HTTPClient: httpClient, Scheme: opts.Scheme, Mapper: mapper, DefaultTransform: compactslice.Shrink,
-		NewInformer:       restoredetect.NewInformer(opts.Log),
+		NewInformer:       restoredetect.NewInformer(opts.Log, nil),
 		DefaultNamespaces: map[string]cache.Config{namespace: {}},
 	})
 }

@@ -89,19 +89,29 @@ func check(ctx context.Context, opts metav1.ListOptions, list toolscache.ListWit
 	if err != nil {
 		return nil, err
 	}
-	is := accessor.GetResourceVersion()
-	if order, err := resourceversion.CompareResourceVersion(is, opts.ResourceVersion); err != nil || order >= 0 {
-		return nil, nil // versions that are no numbers cannot be compared
-	}
-	return &Found{Was: opts.ResourceVersion, Is: is}, nil
+	return Compare(opts.ResourceVersion, accessor.GetResourceVersion()), nil
 }
 
-// NewInformer is a cache.Options.NewInformer whose informers detect a restore and log it.
-func NewInformer(log logr.Logger) func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer {
+// Compare returns a Found if a store that was at version was is at the lower version
+// is. It returns nil otherwise, and for versions that are no numbers: they cannot be
+// compared.
+func Compare(was, is string) *Found {
+	if order, err := resourceversion.CompareResourceVersion(is, was); err != nil || order >= 0 {
+		return nil
+	}
+	return &Found{Was: was, Is: is}
+}
+
+// NewInformer is a cache.Options.NewInformer whose informers detect a restore, log it, and
+// call found, if it is not nil, before they list again. found must not block.
+func NewInformer(log logr.Logger, found func(*Found)) func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer {
 	return func(source toolscache.ListerWatcher, object runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
 		from := toolscache.ToListerWatcherWithContext(source)
-		restored := func(found *Found) {
-			log.Info("all objects of a kind are listed again", "kind", fmt.Sprintf("%T", object), "reason", found.Error())
+		restored := func(restore *Found) {
+			log.Info("all objects of a kind are listed again", "kind", fmt.Sprintf("%T", object), "reason", restore.Error())
+			if found != nil {
+				found(restore)
+			}
 		}
 		checked := &toolscache.ListWatch{
 			ListWithContextFunc:  CheckedList(from.ListWithContext, restored),

@@ -174,7 +174,8 @@ func TestAnInformerFollowsAStoreThatWentBack(t *testing.T) {
 	var told lines
 	s := &store{version: 10, present: map[string]int{}, watches: map[*watch.FakeWatcher]int{}}
 	source := &toolscache.ListWatch{ListWithContextFunc: s.List, WatchFuncWithContext: s.Watch}
-	informer := NewInformer(told.logger())(source, &corev1.Secret{}, 0, toolscache.Indexers{})
+	found := make(chan *Found, 10)
+	informer := NewInformer(told.logger(), func(f *Found) { found <- f })(source, &corev1.Secret{}, 0, toolscache.Indexers{})
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { informer.RunWithContext(ctx) })
@@ -198,6 +199,11 @@ func TestAnInformerFollowsAStoreThatWentBack(t *testing.T) {
 	has("old", "x", "y", "z")
 	s.restore(11)
 	has("old")
+	select {
+	case <-found:
+	default:
+		t.Error("it lists again before it says that the store was restored")
+	}
 	s.add("new")
 	has("old", "new")
 	if !told.has("v1.Secret", "resourceVersion 11 and was at 14 before") {

@@ -1,0 +1,86 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package decide
+
+import (
+	"fmt"
+	"slices"
+
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// Restore is what is known of a restore of the store of this cluster's API server from a
+// backup. What was created after the backup is then missing, and nobody deleted it.
+type Restore struct {
+	// Mark identifies the last restore; empty if none is known.
+	Mark string
+	// Problem says why it is not known whether there was one since. Then nothing may
+	// change. It has to be examined if NeedsRestore.
+	Problem string
+	// Exists reports whether the API server has had the ServiceExport since then; read
+	// only if NeedsExists.
+	Exists bool
+}
+
+// NeedsRestore reports whether Export would withdraw what is published because the
+// ServiceExport, or its Service, does not exist. Then it has to be examined whether the
+// store was restored, after both were not found.
+func NeedsRestore(v ExportView) bool {
+	return (v.Local.Export == nil || v.Local.Service == nil) && v.Duplicate == "" && slices.ContainsFunc(v.Records, isLive)
+}
+
+// NeedsExists reports whether no record says yet that the ServiceExport exists since the
+// last restore. Then v.Restore.Exists has to be read from the API server: a cache may
+// still have an object that the restored store does not have.
+func NeedsExists(v ExportView) bool {
+	return v.Restore.Mark != "" && v.Local.Export != nil && v.Duplicate == "" && !v.isMarked()
+}
+
+// isMarked reports whether a record says that the ServiceExport existed since the last
+// restore. That of one exchange namespace is enough: another one may be unavailable.
+func (v ExportView) isMarked() bool {
+	return slices.ContainsFunc(v.Records, func(r *exchangev1alpha1.ExportRecord) bool {
+		return isLive(r) && r.Annotations[model.AnnotationStoreRestored] == v.Restore.Mark
+	})
+}
+
+// lostWithStore says why an object that is missing may have been lost with the store;
+// empty if it was not. It is true if that may end without an event.
+func (v ExportView) lostWithStore() (why string, retry bool) {
+	switch {
+	case v.Restore.Problem != "":
+		return v.Restore.Problem, true
+	case v.Restore.Mark != "" && NeedsRestore(v) && !v.isMarked():
+		return fmt.Sprintf("the store of this cluster's API server was restored from a backup (found at %s), and may have lost it", v.Restore.Mark), false
+	}
+	return "", false
+}
+
+// lostOfExport is lostExport for a ServiceExport that the cache has: it, or its Service,
+// may be lost.
+func lostOfExport(v ExportView) (problem string, retry bool) {
+	switch why, retry := v.lostWithStore(); {
+	case v.Restore.Problem != "":
+		return fmt.Sprintf("what is published of ServiceExport %s stays: %s", v.Local.Key, why), retry
+	case NeedsExists(v) && !v.Restore.Exists:
+		return fmt.Sprintf("what is published of ServiceExport %s stays: the store of this cluster's API server was restored from a backup (found at %s), "+
+			"and the API server is not known to have this ServiceExport since then; it is read again in a moment", v.Local.Key, v.Restore.Mark), true
+	case why != "":
+		return fmt.Sprintf("Service %s was not found, and what is published of it stays: %s; create it again, and to withdraw the export delete the ServiceExport then", v.Local.Key, why), retry
+	}
+	return "", false
+}
+
+// markExists has the record say that the ServiceExport exists since the last restore.
+// From then on its absence is a withdrawal again.
+func markExists(d *ExportDecision, v ExportView) {
+	if d.Plan.Record == nil || v.Restore.Mark == "" {
+		return
+	}
+	if d.Plan.Annotations == nil {
+		d.Plan.Annotations = map[string]string{}
+	}
+	d.Plan.Annotations[model.AnnotationStoreRestored] = v.Restore.Mark
+}
