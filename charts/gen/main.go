@@ -37,16 +37,16 @@ const (
 
 // copied are the files that the chart reads as they are, by their source.
 var copied = map[string]string{
-	"config/admission/agent.yaml":       "admission/agent.yaml",
-	"config/admission/endpoints.yaml":   "admission/endpoints.yaml",
-	"config/admission/imports.yaml":     "admission/imports.yaml",
-	"config/admission/tokens.yaml":      "admission/tokens.yaml",
-	"config/rbac/clusterrole.yaml":      "clusterrole.yaml",
-	"config/rbac/clusterrole-edit.yaml": "clusterrole-edit.yaml",
-	"config/rbac/clusterrole-view.yaml": "clusterrole-view.yaml",
-	"config/rbac/role.yaml":             "role.yaml",
-	"config/webhook/mutating.yaml":      "mutating.yaml",
-	"config/webhook/validating.yaml":    "validating.yaml",
+	"config/admission/agent.yaml":         "admission/agent.yaml",
+	"config/admission/endpoints.yaml":     "admission/endpoints.yaml",
+	"config/admission/imports.yaml":       "admission/imports.yaml",
+	"config/admission/tokens/policy.yaml": "admission/tokens.yaml",
+	"config/rbac/clusterrole.yaml":        "clusterrole.yaml",
+	"config/rbac/clusterrole-edit.yaml":   "clusterrole-edit.yaml",
+	"config/rbac/clusterrole-view.yaml":   "clusterrole-view.yaml",
+	"config/rbac/role.yaml":               "role.yaml",
+	"config/webhook/mutating.yaml":        "mutating.yaml",
+	"config/webhook/validating.yaml":      "validating.yaml",
 }
 
 func main() {

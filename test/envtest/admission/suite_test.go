@@ -56,6 +56,7 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	alice, agent = as("alice"), as(comity)
 	makeOlder(ctx)
 	manifests(ctx, "admission")
+	manifests(ctx, filepath.Join("admission", "tokens"))
 	awaitPolicies(ctx)
 })
 

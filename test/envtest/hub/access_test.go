@@ -4,7 +4,10 @@
 package hub
 
 import (
+	"os/exec"
+	"path/filepath"
 	"slices"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -19,6 +22,8 @@ import (
 
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/join"
+	"github.com/comity-mcs/comity/test/clusters"
+	"github.com/comity-mcs/comity/test/install"
 )
 
 func BeForbidden() OmegaMatcher { return WithTransform(apierrors.IsForbidden, BeTrue()) }
@@ -123,5 +128,23 @@ var _ = Describe("The credential of a member in the hub", Ordered, func() {
 		for _, other := range []string{"member-b", "member-c", "comity", "default"} {
 			Expect(asA.SubResource("token").Create(ctx, account(other), &authenticationv1.TokenRequest{})).To(BeForbidden(), other)
 		}
+	})
+
+	It("renews itself for no longer and for no other audience than join set", func(ctx SpecContext) {
+		rendered, err := exec.CommandContext(ctx, kubectl, "kustomize", filepath.Join(install.Root(), "config", "admission", "tokens")).Output()
+		Expect(err).NotTo(HaveOccurred())
+		Expect(clusters.Apply(ctx, theHub.RESTConfig(), rendered)).To(Succeed())
+		renew := func(expiry time.Duration, audiences ...string) error {
+			account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: join.DefaultNamespace, Name: "member-a"}}
+			seconds := int64(expiry / time.Second)
+			return asA.SubResource("token").Create(ctx, account, &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+				ExpirationSeconds: &seconds, Audiences: audiences,
+			}})
+		}
+		// The API server enforces a policy a moment after it is stored.
+		Eventually(ctx, func() error { return renew(join.DefaultExpiry + time.Hour) }).Should(And(BeForbidden(),
+			MatchError(ContainSubstring("spec.expirationSeconds: 90000 s; a token of member-a is valid for 24h0m0s at most"))))
+		Expect(renew(time.Hour, "sts.example.com")).To(And(BeForbidden(), MatchError(ContainSubstring("spec.audiences: sts.example.com"))))
+		Expect(renew(join.DefaultExpiry)).To(Succeed())
 	})
 })
