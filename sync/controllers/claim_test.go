@@ -27,7 +27,7 @@ import (
 func joining(t *testing.T, hub client.Client, uid types.UID) *heartbeat {
 	t.Helper()
 	own := &ownStore{reader: &versionReader{version: "1"}, clock: clock.RealClock{}}
-	h, err := newHeartbeat(&base{hub: true, store: own, pass: decide.NewFirstPass(), beatSoon: make(chan struct{}, 1), Options: Options{
+	h, err := newHeartbeat(&base{hub: true, store: own, remembered: newPublishedRecords(), pass: decide.NewFirstPass(), beatSoon: make(chan struct{}, 1), Options: Options{
 		Self: "b", ClusterUID: uid, HeartbeatInterval: 10 * time.Second, Clock: clock.RealClock{},
 		Exchange: &Exchange{Client: hub, Live: hub, Problem: func(context.Context, string) string { return "" }},
 	}})

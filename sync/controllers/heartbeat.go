@@ -157,7 +157,7 @@ func (h *heartbeat) renew(ctx context.Context, key types.NamespacedName) error {
 			return fmt.Errorf("read Lease %s: %w", key, err)
 		}
 		holder := existing.Annotations[model.AnnotationClusterUID]
-		if holder == string(h.ClusterUID) {
+		if h.hub && holder == string(h.ClusterUID) {
 			h.compareStore(ctx, stateIn(existing)) // before anything can be withdrawn
 		}
 		h.held(cmp.Or(types.UID(holder), "unknown"))
@@ -181,12 +181,9 @@ func (h *heartbeat) renew(ctx context.Context, key types.NamespacedName) error {
 	return nil
 }
 
-// compareStore checks the own store in a hub. If that fails, the next beat does it, and
-// nothing that is missing is withdrawn until then.
+// compareStore checks the own store. If that fails, the next beat does it, and nothing
+// that a restore may have removed is withdrawn until then.
 func (h *heartbeat) compareStore(ctx context.Context, stored storeState) {
-	if !h.hub {
-		return
-	}
 	if err := h.checkStore(ctx, stored); err != nil {
 		h.log.V(1).Info("the version of the own API server is not known", "reason", err.Error())
 	}

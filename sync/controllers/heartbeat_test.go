@@ -77,7 +77,8 @@ func (s *server) lease(t *testing.T) *coordinationv1.Lease {
 func beating(t *testing.T, s *server, test func(h *heartbeat)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		h, err := newHeartbeat(&base{Options: Options{
+		own := &ownStore{reader: &versionReader{version: "1"}, clock: clock.RealClock{}}
+		h, err := newHeartbeat(&base{store: own, Options: Options{
 			Self: "b", ClusterUID: "ours", HeartbeatInterval: 10 * time.Second, Clock: clock.RealClock{}, Registry: prometheus.NewRegistry(),
 			Exchange: &Exchange{Client: s, Live: s, Problem: func(context.Context, string) string {
 				if s.missing.Load() {

@@ -25,8 +25,8 @@ import (
 
 // ownStore knows whether the store of this cluster's own API server was restored from a
 // backup. What such a store no longer has was not deleted by anybody. Where this cluster
-// publishes in its own API server, the records go with the ServiceExports, and nothing is
-// stated. A hub keeps the records.
+// publishes in its own API server, the records go with the ServiceExports, and only what
+// the process remembers of them could be stated. A hub keeps the records.
 //
 // The agent usually restarts with a restore, so what is known is kept in the hub, too:
 // in the Lease, which is written every few seconds anyway.
@@ -145,7 +145,11 @@ func (s *ownStore) version(ctx context.Context) (string, error) {
 // checkStore checks the own store, and acts on a restore.
 func (b *base) checkStore(ctx context.Context, stored storeState) error {
 	found, err := b.store.check(ctx, stored)
-	if found != nil && b.hub {
+	if found == nil {
+		return err
+	}
+	b.remembered.end()
+	if b.hub {
 		b.storeRestored(ctx, found)
 	}
 	return err
@@ -180,10 +184,13 @@ func (b *base) warnOfComity(ctx context.Context, reason, note string) error {
 // restore is what is known of a restore of the own store, for one export.
 func (b *base) restore(ctx context.Context, v decide.ExportView) decide.Restore {
 	var out decide.Restore
-	if decide.NeedsRestore(v) || b.store.suspected() != nil {
+	if decide.NeedsRestore(v) && (b.hub || len(v.Lost) > 0) || b.hub && b.store.suspected() != nil {
 		if err := b.checkStore(ctx, storeState{}); err != nil {
 			out.Problem = fmt.Sprintf("it is not known whether the store of this cluster's API server was restored from a backup: %v", err)
 		}
+	}
+	if !b.hub {
+		return out // there, the records are in the same store
 	}
 	out.Mark = b.store.state().restored
 	v.Restore = out

@@ -130,13 +130,17 @@ func TestTheLeaseInAHubKeepsTheVersionOfTheOwnStore(t *testing.T) {
 	}
 }
 
-func TestInAMeshNothingIsReadOrWrittenForARestore(t *testing.T) {
+func TestInAMeshARestoreOnlyEndsWhatIsRemembered(t *testing.T) {
 	own := newServer()
-	h, _ := agentAt(t, own, "50")
-	h.hub = false
+	h, recorder := agentAt(t, own, "9")
+	h.hub, h.store.known = false, storeState{version: "50"}
+	h.remembered.wrote(publishing("u", "comity-b"))
+	if got := h.restore(t.Context(), decide.ExportView{Lost: h.lostOf(nil)}); got != (decide.Restore{}) || len(h.lostOf(nil)) > 0 {
+		t.Errorf("%+v, and %v is remembered", got, h.lostOf(nil))
+	}
 	h.beat(t.Context())
-	if got := stateIn(own.lease(t)); got != (storeState{}) || h.store.state() != (storeState{}) {
-		t.Errorf("the Lease says %+v, and the agent knows %+v", got, h.store.state())
+	if got := stateIn(own.lease(t)); got != (storeState{}) || len(recorder.Events) > 0 {
+		t.Errorf("the Lease says %+v, with %d events", got, len(recorder.Events))
 	}
 }
 

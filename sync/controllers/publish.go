@@ -60,6 +60,7 @@ func setupPublish(mgr ctrl.Manager, b *base) error {
 // seed lists all exports, which the first pass then waits for.
 func (p *publishController) seed(ctx context.Context) ([]types.NamespacedName, error) {
 	keys, err := p.exports(ctx)
+	keys = append(keys, p.remembered.endedKeys()...) // before the MemberRecord says that everything is published
 	if err == nil && p.pass.Seed(decide.Exports, keys) {
 		p.passComplete.All()
 	}
@@ -77,6 +78,9 @@ func (p *publishController) namespaceChanged(ctx context.Context, o client.Objec
 	if err != nil {
 		return nil
 	}
+	if len(opts) == 0 {
+		keys = append(keys, p.remembered.endedKeys()...)
+	}
 	return keys
 }
 
@@ -93,7 +97,10 @@ func (p *publishController) Reconcile(ctx context.Context, req reconcile.Request
 	planned := plan.Publish(decided.Plan)
 	err = p.write(ctx, planned)
 	done := decided.IsDone(planned.Problems, err)
-	p.store(ctx, view.Local, decided.Finding.AfterWrite(planned.Problems, err), done, err)
+	if err == nil {
+		p.remember(ctx, decided.Plan)
+	}
+	p.keep(ctx, view, decided.Finding.AfterWrite(planned.Problems, err), done, err)
 	if err != nil {
 		return p.retry(ctx, req, err)
 	}
@@ -148,14 +155,17 @@ func (p *publishController) view(ctx context.Context, key types.NamespacedName) 
 	for _, namespace := range decide.ExchangeNamespaces(p.Self, v.Local, v.Members) {
 		v.Unavailable[namespace] = p.Exchange.Problem(ctx, namespace)
 	}
+	p.readLost(ctx, &v)
 	if v.Duplicate, err = p.duplicate(ctx); err != nil {
 		return v, fmt.Errorf("read the MemberRecord: %w", err)
 	}
 	if decide.NeedsDefinition(v) {
 		v.Definition = p.definition.read(ctx, key)
 	}
-	if p.hub { // a restore that comes after what was read above must not go unnoticed
-		v.Restore = p.restore(ctx, v)
+	// A restore that comes after what was read above must not go unnoticed.
+	v.Restore = p.restore(ctx, v)
+	if len(v.Lost) > 0 {
+		p.readLost(ctx, &v) // nothing is remembered any more after a restore
 	}
 	return v, nil
 }
@@ -170,8 +180,9 @@ func (b *base) records(ctx context.Context, key types.NamespacedName) ([]*exchan
 	return pointers(records.Items), nil
 }
 
-// store keeps what was found, and counts the attempt for the first pass.
-func (p *publishController) store(ctx context.Context, local decide.LocalExport, found decide.ExportFinding, done bool, err error) {
+// keep keeps what was found, and counts the attempt for the first pass.
+func (p *publishController) keep(ctx context.Context, view decide.ExportView, found decide.ExportFinding, done bool, err error) {
+	local := view.Local
 	if ctx.Err() != nil {
 		return
 	}
@@ -185,7 +196,7 @@ func (p *publishController) store(ctx context.Context, local decide.LocalExport,
 		}
 		p.observations.Publish(local.Key, stored)
 	}
-	if p.pass.Attempted(decide.Exports, local.Key, local.Export == nil || done) {
+	if p.pass.Attempted(decide.Exports, local.Key, local.Export == nil && len(view.Lost) == 0 || done) {
 		p.passComplete.All()
 	}
 }

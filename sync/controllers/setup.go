@@ -246,6 +246,7 @@ type base struct {
 	claim        claim
 	definition   *exportDefinition
 	store        *ownStore
+	remembered   *publishedRecords
 	claimChanged notify.Notifier
 	beatSoon     chan struct{} // holds one if the Lease is to be renewed at once
 	conflicts    workqueue.TypedRateLimiter[reconcile.Request]
@@ -294,12 +295,15 @@ func newBase(mgr ctrl.Manager, opts Options) (*base, error) {
 	}
 	b := &base{
 		Options: opts, client: mgr.GetClient(), applier: applier, publishing: publishing, hub: hub,
-		definition: &exportDefinition{reader: mgr.GetAPIReader(), clock: opts.Clock}, store: &ownStore{reader: mgr.GetAPIReader(), clock: opts.Clock},
+		definition: &exportDefinition{reader: mgr.GetAPIReader(), clock: opts.Clock}, store: &ownStore{reader: mgr.GetAPIReader(), clock: opts.Clock}, remembered: newPublishedRecords(),
 		beatSoon: make(chan struct{}, 1), observations: NewObservations(), pass: decide.NewFirstPass(),
 		conflicts: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
 		refusals:  workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRefused, lastRefused),
 	}
-	opts.StoreRestored.Subscribe(b.store.suspect)
+	opts.StoreRestored.Subscribe(func(found *restoredetect.Found) {
+		b.remembered.end()
+		b.store.suspect(found)
+	})
 	// An exchange namespace that was created again is empty: the MemberRecord must not
 	// return to it before everything was published there.
 	opts.Exchange.Changed.Subscribe(func(types.NamespacedName) { b.exchangeChanged() }, b.exchangeChanged)

@@ -53,6 +53,11 @@ type ExportView struct {
 	// Records and Copies are what the exchange holds of this export.
 	Records []*exchangev1alpha1.ExportRecord
 	Copies  []*discoveryv1.EndpointSlice
+	// Lost are records of this export that this process published, and that somebody
+	// deleted, in exchange namespaces that can be written. LostElsewhere is true if there
+	// are others in exchange namespaces that cannot.
+	Lost          []*exchangev1alpha1.ExportRecord
+	LostElsewhere bool
 	// Reports are what the members report of importing it; read only if NeedsReports.
 	Reports []model.Report
 	// Definition is that of ServiceExports; read only if NeedsDefinition.
@@ -120,13 +125,14 @@ type ExportDecision struct {
 func Export(v ExportView) ExportDecision {
 	d := publication(v)
 	markExists(&d, v)
+	d.Retry = d.Retry || v.LostElsewhere
 	collect(&d, v)
 	return d
 }
 
 func publication(v ExportView) ExportDecision {
 	local := v.Local
-	d := ExportDecision{Plan: plan.PublishInput{Key: local.Key, CurrentRecords: v.Records, CurrentSlices: v.Copies}}
+	d := ExportDecision{Plan: plan.PublishInput{Key: local.Key, CurrentRecords: v.Records, CurrentSlices: v.Copies, Lost: v.Lost}}
 	if v.Duplicate != "" {
 		nothingChanges(&d)
 		d.Finding = ExportFinding{Publication: model.PublicationFailed, Detail: v.Duplicate}
@@ -199,7 +205,9 @@ func notExported(err error) ExportFinding {
 	return ExportFinding{Publication: model.PublicationWithheld, Detail: err.Error()}
 }
 
-func nothingChanges(d *ExportDecision) { d.Plan.CurrentRecords, d.Plan.CurrentSlices = nil, nil }
+func nothingChanges(d *ExportDecision) {
+	d.Plan.CurrentRecords, d.Plan.CurrentSlices, d.Plan.Lost = nil, nil, nil
+}
 
 // modelExport is the local ServiceExport and its Service as package merge sees them.
 func modelExport(self model.ClusterID, maintainSelectors bool, local LocalExport) (model.Export, error) {
@@ -285,6 +293,7 @@ func keepPublished(d *ExportDecision, v ExportView, scope model.Scope) {
 	}
 	d.Plan.CurrentRecords = outside(untouched, d.Plan.CurrentRecords)
 	d.Plan.CurrentSlices = outside(untouched, d.Plan.CurrentSlices)
+	d.Plan.Lost = outside(untouched, d.Plan.Lost)
 }
 
 // sharedPorts are the ports that the local export shares.

@@ -28,7 +28,7 @@ type Restore struct {
 // ServiceExport, or its Service, does not exist. Then it has to be examined whether the
 // store was restored, after both were not found.
 func NeedsRestore(v ExportView) bool {
-	return (v.Local.Export == nil || v.Local.Service == nil) && v.Duplicate == "" && slices.ContainsFunc(v.Records, isLive)
+	return (v.Local.Export == nil || v.Local.Service == nil) && v.Duplicate == "" && len(v.published()) > 0
 }
 
 // NeedsExists reports whether no record says yet that the ServiceExport exists since the
@@ -41,8 +41,8 @@ func NeedsExists(v ExportView) bool {
 // isMarked reports whether a record says that the ServiceExport existed since the last
 // restore. That of one exchange namespace is enough: another one may be unavailable.
 func (v ExportView) isMarked() bool {
-	return slices.ContainsFunc(v.Records, func(r *exchangev1alpha1.ExportRecord) bool {
-		return isLive(r) && r.Annotations[model.AnnotationStoreRestored] == v.Restore.Mark
+	return slices.ContainsFunc(v.published(), func(r *exchangev1alpha1.ExportRecord) bool {
+		return r.Annotations[model.AnnotationStoreRestored] == v.Restore.Mark
 	})
 }
 

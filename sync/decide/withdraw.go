@@ -28,7 +28,14 @@ type Definition struct {
 // NeedsDefinition reports whether Export would withdraw what is published because
 // there is no ServiceExport. Then v.Definition has to be read.
 func NeedsDefinition(v ExportView) bool {
-	return v.Local.Export == nil && v.Duplicate == "" && slices.ContainsFunc(v.Records, isLive)
+	return v.Local.Export == nil && v.Duplicate == "" && len(v.published()) > 0
+}
+
+// published are the records by which members may know the export: the live ones, and
+// those that somebody deleted.
+func (v ExportView) published() []*exchangev1alpha1.ExportRecord {
+	live := slices.DeleteFunc(slices.Clone(v.Records), func(r *exchangev1alpha1.ExportRecord) bool { return !isLive(r) })
+	return append(live, v.Lost...)
 }
 
 // lostExport says why a ServiceExport that does not exist was not deleted by anybody
@@ -48,8 +55,8 @@ func lostExport(v ExportView) (problem string, retry bool) {
 	if v.Definition.Problem != "" {
 		return fmt.Sprintf(stays+"%s", v.Local.Key, v.Definition.Problem), true
 	}
-	for _, record := range v.Records {
-		if isLive(record) && record.Spec.ExportedAt.Time.Before(v.Definition.Created) {
+	for _, record := range v.published() {
+		if record.Spec.ExportedAt.Time.Before(v.Definition.Created) {
 			return fmt.Sprintf(stays+"it was created at %s, and was deleted with the CustomResourceDefinition of ServiceExports, which was created again at %s; "+
 				"create it again, and to withdraw the export delete it then", v.Local.Key,
 				record.Spec.ExportedAt.UTC().Format(time.RFC3339), v.Definition.Created.UTC().Format(time.RFC3339)), false

@@ -162,6 +162,52 @@ func TestNothingIsWithdrawnBecauseOfTheDefinitionOfServiceExports(t *testing.T) 
 	}
 }
 
+// An export that ended while its record, or its exchange namespace, was deleted.
+func TestALostRecordIsWithdrawnToo(t *testing.T) {
+	ended := func(v *ExportView) { v.Local.Export = nil }
+	lostIn := func(namespaces ...string) func(*ExportView) {
+		return func(v *ExportView) {
+			v.Records = nil
+			for _, namespace := range namespaces {
+				v.Lost = append(v.Lost, recordIn(namespace, "u", true, noon))
+			}
+		}
+	}
+	elsewhere := func(v *ExportView) { v.LostElsewhere = true }
+	for name, tc := range map[string]struct {
+		view  ExportView
+		want  map[string]string
+		retry bool
+	}{
+		"the ServiceExport is deleted": {exported(lostIn("comity-a"), ended), map[string]string{"comity-a": "withdrawn"}, false},
+		"one of two exchange namespaces is missing still": {exported(lostIn("comity-a-to-b"), elsewhere, ended),
+			map[string]string{"comity-a-to-b": "withdrawn"}, true},
+		"the ServiceExport exists":                    {exported(lostIn("comity-a")), map[string]string{"comity-a": "published"}, false},
+		"its scope became narrower":                   {exported(lostIn("comity-a"), to("b")), map[string]string{"comity-a": "withdrawn", "comity-a-to-b": "published"}, false},
+		"its readers find it in another namespace":    {exported(lostIn("comity-a-to-b")), map[string]string{"comity-a": "published"}, false},
+		"policies deny it":                            {exported(lostIn("comity-a"), func(v *ExportView) { v.Local.Verdict.Outcome = decision.Denied }), map[string]string{"comity-a": "withdrawn"}, false},
+		"another cluster has the id":                  {exported(lostIn("comity-a"), ended, func(v *ExportView) { v.Duplicate = "duplicate" }), map[string]string{}, false},
+		"the definition of ServiceExports is missing": {exported(lostIn("comity-a"), ended, func(v *ExportView) { v.Definition.Problem = "missing" }), map[string]string{}, true},
+		"the definition was created again":            {exported(lostIn("comity-a"), ended, func(v *ExportView) { v.Definition.Created = noon }), map[string]string{}, false},
+		"the store was restored":                      {exported(lostIn("comity-a"), ended, func(v *ExportView) { v.Restore.Mark = restoredAt }), map[string]string{}, false},
+		"the version of the API server is not known":  {exported(lostIn("comity-a"), ended, func(v *ExportView) { v.Restore.Problem = "down" }), map[string]string{}, true},
+		"it existed in the restored store, and was ended": {exported(lostIn("comity-a"), ended, func(v *ExportView) {
+			v.Restore.Mark = restoredAt
+			v.Lost[0].Annotations = map[string]string{model.AnnotationStoreRestored: restoredAt}
+		}), map[string]string{"comity-a": "withdrawn"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := Export(tc.view)
+			if diff := cmp.Diff(tc.want, outcome(d)); diff != "" || d.Retry != tc.retry {
+				t.Errorf("retry %v (-want +got):\n%s", d.Retry, diff)
+			}
+			if tc.view.Local.Export == nil && tc.view.Duplicate == "" && !NeedsDefinition(tc.view) {
+				t.Error("the definition is not read")
+			}
+		})
+	}
+}
+
 func TestAStatementOfWithdrawalIsCollectedOnceNobodyNeedsIt(t *testing.T) {
 	read := []model.Member{{ID: "b", Synced: true, Reported: true}, {ID: "c", Synced: true, Reported: true}}
 	unread := []model.Member{{ID: "b", Synced: true, Reported: true}, {ID: "c", Synced: true}}

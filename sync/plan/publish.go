@@ -45,6 +45,9 @@ type PublishInput struct {
 	// model.LabelExportNamespace and model.LabelExportName.
 	CurrentRecords []*exchangev1alpha1.ExportRecord
 	CurrentSlices  []*discoveryv1.EndpointSlice
+	// Lost are records of this export that this cluster published, and that somebody
+	// deleted, with nothing in their place.
+	Lost []*exchangev1alpha1.ExportRecord
 }
 
 // PublishPlan is what is outstanding in the exchange for one export. Each list of
@@ -162,7 +165,8 @@ func (in PublishInput) desired() (map[types.NamespacedName]*discoveryv1.Endpoint
 	return copies, records
 }
 
-// withdraw adds the statements of withdrawal that replace current records.
+// withdraw adds the statements of withdrawal that replace current records, and those that
+// nobody can read any more.
 func (in PublishInput) withdraw(records map[types.NamespacedName]*exchangev1alpha1.ExportRecord) {
 	for _, current := range in.CurrentRecords {
 		if model.IsManaged(current) && current.DeletionTimestamp == nil && !slices.Contains(in.Collect, current.Namespace) {
@@ -170,6 +174,10 @@ func (in PublishInput) withdraw(records map[types.NamespacedName]*exchangev1alph
 			r := in.record(current.Namespace, exchange.WithdrawnRecord(current.Spec, narrowed), nil)
 			records[keyOf(r)] = r
 		}
+	}
+	for _, lost := range in.Lost {
+		r := in.record(lost.Namespace, exchange.WithdrawnRecord(lost.Spec), nil)
+		records[keyOf(r)] = r
 	}
 }
 

@@ -81,3 +81,29 @@ var _ = DescribeTable("FAULT 26: the exchange namespaces of a peer are deleted,"
 	Entry("with 5 exports", SpecTimeout(3*time.Minute), 5),
 	Entry("with 50 exports", SpecTimeout(4*time.Minute), 50),
 )
+
+var _ = It("FAULT 26: an export that ends while the exchange namespaces of its cluster are deleted is withdrawn once they are back", func(ctx SpecContext) {
+	const ns = "slip-ended"
+	healthy(ctx)
+	for _, m := range []*clusterset.Member{a, b} {
+		m.Create(ctx, clusterset.Namespace(ns))
+	}
+	DeferCleanup(func(ctx SpecContext) { withdrawAll(ctx, ns) }, NodeTimeout(2*time.Minute))
+	for i, name := range []string{"stays", "ends"} {
+		exportOne(ctx, b, ns, name, 8080, fmt.Sprintf("10.93.60.%d", i+1))
+	}
+	all := func() []string { return a.AllBackends(ctx, ns) }
+	Eventually(ctx, all).Should(Equal([]string{"b/10.93.60.1", "b/10.93.60.2"}))
+	for _, name := range []string{model.ScopedExchangeNamespace("b", "a"), model.ExchangeNamespace("b")} {
+		deleteNamespace(ctx, b, name)
+	}
+	Expect(b.Client.Delete(ctx, clusterset.Export(ns, "ends"))).To(Succeed())
+	Consistently(ctx, all).WithTimeout(5 * time.Second).Should(HaveLen(2))
+
+	By("joining again")
+	set.Join(ctx, "a", "b")
+	Eventually(ctx, all).Should(Equal([]string{"b/10.93.60.1"}))
+	record := &exchangev1alpha1.ExportRecord{}
+	Expect(b.Client.Get(ctx, client.ObjectKey{Namespace: model.ExchangeNamespace("b"), Name: model.RecordName(ns, "ends")}, record)).To(Succeed())
+	Expect(record.Spec.Withdrawn).To(BeTrue())
+}, SpecTimeout(3*time.Minute))
