@@ -21,8 +21,8 @@ type takeovers struct {
 	// until is when the hold of a takeover by an export ends, by import. Only holds that
 	// end by themselves are in it.
 	until map[types.NamespacedName]map[decide.ExportID]time.Time
-	// formedWithout are the members that were not read when the import was made,
-	// and not since.
+	// formedWithout are the members that had never been read when the import was made,
+	// nor since.
 	formedWithout map[types.NamespacedName][]model.ClusterID
 	settling      map[types.NamespacedName]decide.Settling
 }

@@ -63,8 +63,8 @@ type ImportView struct {
 	Definition Definition
 	// TakeoverHold is how long a takeover is held: see model.HoldUntilConfirmed.
 	// TakeoverUntil is when each hold ends that an earlier decision found.
-	// FormedWithout are the members that were not read when the import was made, and
-	// of which nothing has been imported since.
+	// FormedWithout are the members that had never been read when the import was made,
+	// nor at any decision since.
 	// SettlesAt is when takeovers begin to be held (see Settling.At).
 	TakeoverHold  time.Duration
 	TakeoverUntil map[ExportID]time.Time
@@ -149,7 +149,7 @@ func ReadTwice(before, after []model.Member) []model.Member {
 			out = append(out, m)
 			continue
 		}
-		out[at].Synced = out[at].Synced && m.Synced
+		out[at].Synced, out[at].Read = out[at].Synced && m.Synced, out[at].Read && m.Read
 	}
 	return out
 }
@@ -270,7 +270,7 @@ func (v ImportView) complete(in plan.ImportInput, found ImportFinding, liveness 
 	in.Answers, in.Accepted = v.Answered, v.Accepted
 	d.Finding.Problems = append(d.Finding.Problems, problems...)
 	d.Plan, d.Write = in, true
-	d.FormedWithout = v.formedWithout(in, found.Unsynced)
+	d.FormedWithout = v.formedWithout()
 	return d
 }
 

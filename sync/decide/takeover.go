@@ -11,7 +11,6 @@ import (
 
 	"github.com/comity-mcs/comity/sync/merge"
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/sync/plan"
 )
 
 // maxFormer is how many former deciding exports a ServiceImport lists.
@@ -44,7 +43,7 @@ type precedence struct {
 //	otherwise the stored ones in their order, then the others, oldest first; and at
 //	the place that its age gives it
 //	  a former deciding export that is back, unchanged in UID and age
-//	  an export of a member that was not read when the import formed
+//	  an export of a member that had never been read when the import formed
 //	  one that an administrator confirmed, or whose hold has ended
 //
 // While the deciding export is only missing or unread, nothing of the import
@@ -181,17 +180,20 @@ func (p *precedence) wait(decider, by model.SourceExport, until time.Time, chang
 	p.held = append(p.held, held)
 }
 
-// formedWithout are the members that were not read when the import was made, and
-// whose exports have not been given the place of their age since.
-func (v ImportView) formedWithout(in plan.ImportInput, unsynced []model.ClusterID) []model.ClusterID {
+// formedWithout are the members that had never been read when the import was made,
+// nor since. One that was read once has no such place any more, even if its exports could
+// not be given theirs then, because the import was kept: it could stay unread, and
+// publish later what is to decide every import that formed meanwhile.
+func (v ImportView) formedWithout() []model.ClusterID {
 	own := v.Current.Import
-	switch {
-	case own == nil || !model.IsManaged(own):
-		return slices.DeleteFunc(slices.Clone(unsynced), func(id model.ClusterID) bool { return id == v.Self })
-	case plan.IsFrozen(in):
-		return v.FormedWithout
+	isMade := own != nil && model.IsManaged(own)
+	var out []model.ClusterID
+	for _, m := range v.Members {
+		if !m.Synced && !m.Read && !slices.Contains(v.NotAccepted, m.ID) && (!isMade || slices.Contains(v.FormedWithout, m.ID)) {
+			out = append(out, m.ID)
+		}
 	}
-	return slices.DeleteFunc(slices.Clone(v.FormedWithout), func(id model.ClusterID) bool { return !slices.Contains(unsynced, id) })
+	return out
 }
 
 // former are the exports that decided the import before, the last one first.

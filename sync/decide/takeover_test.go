@@ -319,6 +319,35 @@ func TestWhatFormsAnImportIsRememberedUntilItWasRead(t *testing.T) {
 	}
 }
 
+// A member that was read, and withdraws its MemberRecord, waits for as long as it likes.
+// Its exports decide no import that formed meanwhile.
+func TestAMemberThatWasReadOnceForfeitsItsPlace(t *testing.T) {
+	a, c := publishedBy("a", 30, "http"), publishedBy("c", 10, "x")
+	wasRead := func(v *ImportView) { v.Members[1].Synced, v.Members[1].Read = false, true }
+	if forms := Import(changed(takeoverView(nil, a), wasRead)); len(forms.FormedWithout) > 0 {
+		t.Errorf("formed without %v, which was read before", forms.FormedWithout)
+	}
+	kept := Import(changed(takeoverView(importedFrom(a), c), func(v *ImportView) { v.Members[0].Synced, v.FormedWithout = false, []model.ClusterID{"c"} }))
+	if len(kept.FormedWithout) > 0 {
+		t.Errorf("formed without %v, which was read while the import was kept", kept.FormedWithout)
+	}
+	since := Import(changed(takeoverView(importedFrom(a), a), func(v *ImportView) { wasRead(v); v.FormedWithout = []model.ClusterID{"c"} }))
+	if len(since.FormedWithout) > 0 {
+		t.Errorf("formed without %v, which was read since", since.FormedWithout)
+	}
+}
+
+// Between the two reads its exports may have been missing.
+func TestAMemberThatWasReadAmidADecisionIsNotReadYet(t *testing.T) {
+	before, after := []model.Member{{ID: "c"}}, []model.Member{{ID: "c", Synced: true, Read: true}}
+	if got := ReadTwice(before, after); got[0].Synced || got[0].Read {
+		t.Errorf("got %+v", got)
+	}
+	if got := ReadTwice(after, after); !got[0].Synced || !got[0].Read {
+		t.Errorf("got %+v", got)
+	}
+}
+
 // What is reported to the two clusters names no third one and no value.
 func TestWhatIsReportedOfATakeover(t *testing.T) {
 	v := takeoverView(importedFrom(publishedBy("a", 30, "secret-port")), publishedBy("a", 30, "secret-port"), publishedBy("c", 10, "hidden", headless))

@@ -206,6 +206,9 @@ func TestAHoldOutlivesThatItsPeerCannotBeRead(t *testing.T) {
 	w.set.Hold(keyOf(0), []model.ClusterID{"b"})
 	w.server.remove("memberrecords", shared, "b")
 	w.await("it is unsynced", func() bool { return !w.member().Synced })
+	if !w.member().Read {
+		t.Error("a member that was synced once counts as never read")
+	}
 	if got := w.set.Hold(keyOf(0), nil); len(got) != 1 {
 		t.Errorf("got %v", got)
 	}

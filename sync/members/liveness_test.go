@@ -101,7 +101,7 @@ func TestAPeerThatWasNeverReachedIsStaleAndUnsynced(t *testing.T) {
 		t.Errorf("%v while it is being connected to", w.state())
 	}
 	w.pass(2)
-	if c := w.member(); c.Liveness.State != model.Stale || c.Liveness.Reason != ReasonForbidden || !c.Liveness.Confirmed.IsZero() || c.Synced {
+	if c := w.member(); c.Liveness.State != model.Stale || c.Liveness.Reason != ReasonForbidden || !c.Liveness.Confirmed.IsZero() || c.Synced || c.Read {
 		t.Errorf("got %+v", c)
 	}
 }

@@ -73,6 +73,7 @@ type member struct {
 	// exchange is deleted, exports may go before it is known that the peer is
 	// unverified.
 	states, statesKnown bool
+	read                bool // it was synced before, or is
 	holds               *holds
 	guard               *deletionguard.Guard
 }
@@ -313,8 +314,9 @@ func (s *Set) updateView() {
 			unused: !m.absent.IsZero() || m.claim.unusable(),
 		}
 		if m.synced() {
-			r.from = m.active.Connection
+			r.from, m.read = m.active.Connection, true
 		}
+		r.read = m.read
 		r.limited = slices.ContainsFunc(m.connections(), func(l *connection) bool {
 			problem, _ := l.State()
 			return problem.Reason == remote.ReasonLimitExceeded

@@ -136,6 +136,7 @@ type snapshot struct {
 	id         model.ClusterID
 	secret     types.NamespacedName
 	from       *remote.Connection
+	read       bool // it was synced before, or is
 	liveness   model.Liveness
 	properties map[string]string
 	accepted   accepted
@@ -184,7 +185,7 @@ func (s *Set) Members() []model.Member {
 	view := *s.view.Load()
 	out := make([]model.Member, len(view))
 	for i, r := range view {
-		out[i] = model.Member{ID: r.id, Synced: r.from != nil, Reported: r.from != nil && r.from.Reported(), Liveness: r.liveness, Properties: r.properties,
+		out[i] = model.Member{ID: r.id, Synced: r.from != nil, Read: r.read, Reported: r.from != nil && r.from.Reported(), Liveness: r.liveness, Properties: r.properties,
 			StatesWithdrawals: r.from != nil && r.states}
 	}
 	return out

@@ -18,6 +18,10 @@ type Member struct {
 	// was read successfully since this process started. Until then what the
 	// peer exports is unknown, which is not the same as nothing.
 	Synced bool
+	// Read is true once the peer was Synced, whether it still is or not. A peer can end
+	// its being Synced itself, so what is granted to one that could not be read yet
+	// must not be granted to one that was.
+	Read bool
 	// Reported is true once the peer's ImportRecords were read, or are known not to
 	// be readable. It may become true after Synced. Until then, a missing report of
 	// an export means nothing.

@@ -170,15 +170,20 @@ func (in PublishInput) desired() (map[types.NamespacedName]*discoveryv1.Endpoint
 func (in PublishInput) withdraw(records map[types.NamespacedName]*exchangev1alpha1.ExportRecord) {
 	for _, current := range in.CurrentRecords {
 		if model.IsManaged(current) && current.DeletionTimestamp == nil && !slices.Contains(in.Collect, current.Namespace) {
-			narrowed := in.Record != nil && in.Record.ExportUID == current.Spec.ExportUID
-			r := in.record(current.Namespace, exchange.WithdrawnRecord(current.Spec, narrowed), nil)
+			r := in.withdrawn(current.Namespace, current.Spec)
 			records[keyOf(r)] = r
 		}
 	}
 	for _, lost := range in.Lost {
-		r := in.record(lost.Namespace, exchange.WithdrawnRecord(lost.Spec), nil)
+		r := in.withdrawn(lost.Namespace, lost.Spec)
 		records[keyOf(r)] = r
 	}
+}
+
+// withdrawn is the statement that what record published in a namespace is withdrawn there.
+func (in PublishInput) withdrawn(namespace string, record exchangev1alpha1.ExportRecordSpec) *exchangev1alpha1.ExportRecord {
+	narrowed := in.Record != nil && in.Record.ExportUID == record.ExportUID
+	return in.record(namespace, exchange.WithdrawnRecord(record, narrowed), nil)
 }
 
 // record is the record of the export in one exchange namespace.

@@ -29,7 +29,7 @@ import (
 //	which no other member has
 //	the hold is for a time, and the process has seen the other one wait that long
 //	the other one decided the import before, at the same age
-//	its cluster was not read by the process before the import was there
+//	its cluster was never read by the process before the import was there
 //
 // and the ServiceImport is what its exports make in that order. The order is what the
 // process decided; whether it may be so is taken from what the simulator saw happen.
@@ -64,6 +64,7 @@ type takeovers struct {
 	deciders map[decider]bool
 	waiting  map[waiter]time.Time // since when, by the clock of the process
 	unread   map[unreadBefore]bool
+	wasRead  map[unreadBefore]bool // of no key: the process has read the cluster
 	// written are the ServiceImports that a reconcile wrote, as it left them: one write
 	// removes what the next one would leave.
 	written map[importOf]*mcsv1beta1.ServiceImport
@@ -83,7 +84,7 @@ type importOf struct {
 }
 
 func newTakeovers() takeovers {
-	return takeovers{deciders: map[decider]bool{}, waiting: map[waiter]time.Time{}, unread: map[unreadBefore]bool{}, written: map[importOf]*mcsv1beta1.ServiceImport{},
+	return takeovers{deciders: map[decider]bool{}, waiting: map[waiter]time.Time{}, unread: map[unreadBefore]bool{}, wasRead: map[unreadBefore]bool{}, written: map[importOf]*mcsv1beta1.ServiceImport{},
 		made: map[types.UID]time.Time{}, began: map[importOf]time.Time{}, young: map[importOf]time.Time{}, last: map[importOf]types.UID{}}
 }
 
@@ -99,9 +100,14 @@ func (k *checker) looked(p process, err error) {
 		k.world.fail("I7: cluster %s made ServiceImport %s %s, but its exports make it %s: %s", p.ID, at.key, wordImport(s), want.Import, wordConstituents(seen(p)))
 	}
 	delete(k.takeovers.written, at)
+	for _, m := range v.Members {
+		if m.Synced {
+			k.takeovers.wasRead[unreadBefore{process: p.Process, cluster: m.ID}] = true
+		}
+	}
 	if p.Seen.Import == nil || !model.IsManaged(p.Seen.Import) {
 		for _, m := range v.Members {
-			if !m.Synced {
+			if !k.takeovers.wasRead[unreadBefore{process: p.Process, cluster: m.ID}] {
 				k.takeovers.unread[unreadBefore{p.Process, p.Seen.Key, m.ID}] = true
 			}
 		}

@@ -37,6 +37,7 @@ type Peer struct {
 	// when each of its exports was first found missing, and confirmed when the
 	// administrator confirmed what was missing by then.
 	states    bool
+	read      bool // it was synced before, or is
 	since     map[types.NamespacedName]time.Time
 	confirmed time.Time
 }
@@ -130,6 +131,7 @@ func (r *Peer) Synced() bool {
 	record, _ := r.members.Get(model.ExchangeNamespace(r.ID), string(r.ID)).(*exchangev1alpha1.MemberRecord)
 	problem, _ := exchange.Member{ID: r.ID, ClusterSet: ClusterSet}.Problem(record)
 	r.states = r.states || problem == "" && slices.Contains(record.Spec.Features, exchangev1alpha1.FeatureWithdrawals)
+	r.read = r.read || problem == ""
 	return problem == ""
 }
 

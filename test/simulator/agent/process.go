@@ -154,6 +154,7 @@ func (p *Process) members() []model.Member {
 	var out []model.Member
 	for _, id := range p.Members() {
 		m := model.Member{ID: id, Synced: p.Peers[id].Synced(), Reported: true, StatesWithdrawals: p.Peers[id].states, Liveness: model.Liveness{State: model.Connected}}
+		m.Read = p.Peers[id].read
 		if slices.Contains(p.Lost, id) {
 			m.Liveness.State = model.Lost
 		}
