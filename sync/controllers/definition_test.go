@@ -22,7 +22,7 @@ import (
 func TestAnExportIsGoneOnlyIfTheAPIServerSaysSo(t *testing.T) {
 	key := types.NamespacedName{Namespace: "shop", Name: "web"}
 	definition := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: exportDefinitionName}}
-	export := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+	export := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: "u"}}
 	ended := export.DeepCopy()
 	ended.DeletionTimestamp, ended.Finalizers = &metav1.Time{Time: time.Unix(1, 0)}, []string{"example.com/waits"}
 	for _, tc := range []struct {
@@ -47,6 +47,12 @@ func TestAnExportIsGoneOnlyIfTheAPIServerSaysSo(t *testing.T) {
 			}
 			if got := d.read(t.Context(), key); (got.Problem == "") != tc.gone {
 				t.Errorf("got %+v, want gone: %v", got, tc.gone)
+			}
+			of := func(uid types.UID) *mcsv1beta1.ServiceExport {
+				return &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: uid}}
+			}
+			if has := len(tc.has) == 2; d.exists(t.Context(), of("u")) != has || d.exists(t.Context(), of("new")) {
+				t.Errorf("exists is not %v, or another one of that name counts", has)
 			}
 		})
 	}

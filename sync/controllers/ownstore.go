@@ -31,8 +31,9 @@ import (
 // The agent usually restarts with a restore, so what is known is kept in the hub, too:
 // in the Lease, which is written every few seconds anyway.
 type ownStore struct {
-	reader client.Reader // without a cache
-	clock  clock.PassiveClock
+	reader     client.Reader // without a cache
+	clock      clock.PassiveClock
+	remembered *publishedRecords // which a restore ends
 
 	checking sync.Mutex // held during a check: answers must not overtake each other
 	mu       sync.Mutex
@@ -88,6 +89,7 @@ func (s *ownStore) state() storeState {
 // suspect records that a cache detected a restore. What other caches have of that time
 // cannot be relied on until the next check.
 func (s *ownStore) suspect(found *restoredetect.Found) {
+	s.remembered.end()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.detected = found
@@ -124,6 +126,7 @@ func (s *ownStore) check(ctx context.Context, stored storeState) (*restoredetect
 	s.known.version = is
 	if found != nil {
 		s.known.restored, s.found = now.UTC().Format(time.RFC3339), now
+		s.remembered.end()
 	}
 	if s.detected == detected {
 		s.detected = nil
@@ -145,11 +148,7 @@ func (s *ownStore) version(ctx context.Context) (string, error) {
 // checkStore checks the own store, and acts on a restore.
 func (b *base) checkStore(ctx context.Context, stored storeState) error {
 	found, err := b.store.check(ctx, stored)
-	if found == nil {
-		return err
-	}
-	b.remembered.end()
-	if b.hub {
+	if found != nil && b.hub {
 		b.storeRestored(ctx, found)
 	}
 	return err

@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -68,7 +67,7 @@ func TestTheOwnStoreIsFoundRestored(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			now, _ := time.Parse(time.RFC3339, second)
-			s := &ownStore{reader: &versionReader{version: tc.is, err: tc.err}, clock: clocktesting.NewFakePassiveClock(now), known: tc.known}
+			s := &ownStore{reader: &versionReader{version: tc.is, err: tc.err}, clock: clocktesting.NewFakePassiveClock(now), known: tc.known, remembered: newPublishedRecords()}
 			found, err := s.check(t.Context(), tc.stored)
 			if (found != nil) != tc.found || !errors.Is(err, tc.err) || s.state() != tc.want {
 				t.Errorf("found %v, error %v, state %+v; want %v, %v, %+v", found, err, s.state(), tc.found, tc.err, tc.want)
@@ -83,7 +82,7 @@ func agentAt(t *testing.T, hub client.Client, version string) (*heartbeat, *even
 	t.Helper()
 	h := joining(t, hub, "ours")
 	recorder := events.NewFakeRecorder(10)
-	h.store = &ownStore{reader: &versionReader{version: version}, clock: clock.RealClock{}}
+	h.store.reader = &versionReader{version: version}
 	h.Namespace, h.Recorder = "comity-system", recorder
 	h.client = fake.NewClientBuilder().WithObjects(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "comity-system"}}).Build()
 	return h, recorder

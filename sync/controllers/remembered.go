@@ -119,7 +119,7 @@ func writes(in plan.PublishInput, namespace string) bool {
 func remembered(namespace string, in plan.PublishInput) *exchangev1alpha1.ExportRecord {
 	record := &exchangev1alpha1.ExportRecord{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: model.RecordName(in.Key.Namespace, in.Key.Name)},
-		Spec:       exchange.WithdrawnRecord(*in.Record),
+		Spec:       exchange.WithdrawnRecord(*in.Record, false),
 	}
 	if mark, has := in.Annotations[model.AnnotationStoreRestored]; has {
 		record.Annotations = map[string]string{model.AnnotationStoreRestored: mark}

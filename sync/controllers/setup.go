@@ -293,17 +293,16 @@ func newBase(mgr ctrl.Manager, opts Options) (*base, error) {
 	); err != nil {
 		return nil, fmt.Errorf("set up indexes: %w", err)
 	}
+	memory := newPublishedRecords()
 	b := &base{
 		Options: opts, client: mgr.GetClient(), applier: applier, publishing: publishing, hub: hub,
-		definition: &exportDefinition{reader: mgr.GetAPIReader(), clock: opts.Clock}, store: &ownStore{reader: mgr.GetAPIReader(), clock: opts.Clock}, remembered: newPublishedRecords(),
+		definition: &exportDefinition{reader: mgr.GetAPIReader(), clock: opts.Clock},
+		store:      &ownStore{reader: mgr.GetAPIReader(), clock: opts.Clock, remembered: memory}, remembered: memory,
 		beatSoon: make(chan struct{}, 1), observations: NewObservations(), pass: decide.NewFirstPass(),
 		conflicts: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
 		refusals:  workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRefused, lastRefused),
 	}
-	opts.StoreRestored.Subscribe(func(found *restoredetect.Found) {
-		b.remembered.end()
-		b.store.suspect(found)
-	})
+	opts.StoreRestored.Subscribe(b.store.suspect)
 	// An exchange namespace that was created again is empty: the MemberRecord must not
 	// return to it before everything was published there.
 	opts.Exchange.Changed.Subscribe(func(types.NamespacedName) { b.exchangeChanged() }, b.exchangeChanged)

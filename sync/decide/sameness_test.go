@@ -97,15 +97,15 @@ func TestOnlyTheDecidingMemberKeepsAnImportFromFollowing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := confirmedTakeover(takeoverView(importedFrom(a, c), a, c, d), "of-d")
-			v.IdentityLabels, v.FormedWithout = []string{"comity.dev/identity"}, []model.ClusterID{"d"}
+			v.IdentityLabels = []string{"comity.dev/identity"}
 			for i := range v.Exports {
 				if v.Exports[i].Cluster != tc.unknown {
 					v.Exports[i].Identity = map[string]string{}
 				}
 			}
 			got := Import(v)
-			if plan.IsFrozen(got.Plan) != tc.frozen || (len(got.FormedWithout) == 1) != tc.frozen {
-				t.Errorf("frozen is %v, formed without %v", plan.IsFrozen(got.Plan), got.FormedWithout)
+			if plan.IsFrozen(got.Plan) != tc.frozen {
+				t.Errorf("frozen is %v", plan.IsFrozen(got.Plan))
 			}
 			if decider := got.Finding.Resolved.Constituents[0].Cluster; !tc.frozen && decider != "d" {
 				t.Errorf("%s decides", decider)
