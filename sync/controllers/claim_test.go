@@ -29,7 +29,8 @@ func joining(t *testing.T, hub client.Client, uid types.UID) *heartbeat {
 	remembered := newPublishedRecords()
 	own := &ownStore{reader: &versionReader{version: "1"}, clock: clock.RealClock{}, remembered: remembered}
 	h, err := newHeartbeat(&base{hub: true, store: own, remembered: remembered, pass: decide.NewFirstPass(), beatSoon: make(chan struct{}, 1), Options: Options{
-		Self: "b", ClusterUID: uid, HeartbeatInterval: 10 * time.Second, Clock: clock.RealClock{},
+		Peers: &ownIDPeers{},
+		Self:  "b", ClusterUID: uid, HeartbeatInterval: 10 * time.Second, Clock: clock.RealClock{},
 		Exchange: &Exchange{Client: hub, Live: hub, Problem: func(context.Context, string) string { return "" }},
 	}})
 	if err != nil {

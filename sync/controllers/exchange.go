@@ -83,25 +83,39 @@ func (b *base) readMember(ctx context.Context) (*exchangev1alpha1.MemberRecord, 
 }
 
 // duplicate says that another cluster publishes in this cluster's exchange
-// namespaces, or may do so; "" if none does. In a hub two clusters with one id have
-// one place, and what is there was made by the same field manager, so nothing else
-// shows whose it is: the first to create the Lease keeps the place.
+// namespaces, or may do so, or that this cluster has another one's id; "" if neither is
+// so. In a hub two clusters with one id have one place, and what is there was made by
+// the same field manager, so nothing else shows whose it is: the first to create the
+// Lease keeps the place. In its own API server nobody else can write there, and a
+// restored cluster may have another UID than its records.
 func (b *base) duplicate(ctx context.Context) (string, error) {
-	if problem, err := b.duplicateRecord(ctx); problem != "" || err != nil || !b.hub {
+	if !b.hub {
+		if b.isIDDoubtful(ctx) {
+			return b.foreignID(), nil
+		}
+		return "", nil
+	}
+	if problem, err := b.duplicateRecord(ctx); problem != "" || err != nil {
 		return problem, err
 	}
 	return b.claim.problem(b.member(), b.ClusterUID), nil
 }
 
 // duplicateRecord says that another cluster wrote the MemberRecord of this
-// cluster's id into the hub; "" if none did.
+// cluster's id into the hub, or that nobody did and the id is another cluster's; "" if
+// neither is so.
 func (b *base) duplicateRecord(ctx context.Context) (string, error) {
-	if !b.hub { // nobody else can write there, and a restored cluster may have another UID
+	if !b.hub {
 		return "", nil
 	}
 	record, err := b.readMember(ctx)
-	if err != nil || record == nil || record.Spec.ClusterUID == "" || record.Spec.ClusterUID == b.ClusterUID {
+	switch {
+	case err != nil:
 		return "", err
+	case record == nil:
+		return b.foreignID(), nil
+	case record.Spec.ClusterUID == "" || record.Spec.ClusterUID == b.ClusterUID:
+		return "", nil
 	}
 	return fmt.Sprintf("MemberRecord %s in the hub is of another cluster with this cluster's id %s (its kube-system namespace has the UID %s, this one's %s), "+
 		"so nothing is published; give one of the two another id, or delete the record if that cluster is gone",

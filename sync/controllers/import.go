@@ -278,6 +278,7 @@ func (i *importController) view(ctx context.Context, key types.NamespacedName) (
 
 // readPeers reads what the members export, and records what they lost of it.
 func (i *importController) readPeers(ctx context.Context, key types.NamespacedName, v *decide.ImportView) {
+	v.IDDoubtful = i.isIDDoubtful(ctx)
 	members := i.Peers.Members()
 	v.Exports = i.Peers.Exports(key)
 	for _, e := range v.Exports {

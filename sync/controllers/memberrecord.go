@@ -37,6 +37,13 @@ func setupMemberRecord(mgr ctrl.Manager, b *base) error {
 	complete := &notify.Source{
 		Notifiers: []*notify.Notifier{&b.passComplete, b.LocalClusterChanged, &b.claimChanged},
 		List:      func(context.Context) ([]types.NamespacedName, error) { return only, nil },
+		Subscribe: func(_ func(types.NamespacedName), all func()) func() {
+			return b.Peers.Subscribe(func(types.NamespacedName) {}, func(id model.ClusterID) {
+				if id == b.Self {
+					all()
+				}
+			})
+		},
 	}
 	controller := ctrl.NewControllerManagedBy(mgr).Named("member-record")
 	if !b.hub { // there, a namespace of that name in this cluster is no exchange namespace

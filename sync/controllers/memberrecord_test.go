@@ -41,7 +41,7 @@ func inHub(t *testing.T, objects ...client.Object) (*base, *events.FakeRecorder)
 	b := &base{
 		hub: true, client: local, pass: decide.NewFirstPass(), observations: NewObservations(),
 		Options: Options{
-			Self: "a", ClusterUID: "mine", ClusterSet: "prod", Namespace: "comity-system", Version: "v1", Recorder: recorder,
+			Self: "a", ClusterUID: "mine", ClusterSet: "prod", Namespace: "comity-system", Version: "v1", Recorder: recorder, Peers: &ownIDPeers{},
 			Exchange: &Exchange{
 				Client:  fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(),
 				Problem: func(context.Context, string) string { return "" },

@@ -44,6 +44,9 @@ type Peers interface {
 	// Listed is closed once every peer configured at start is in Members.
 	Listed() <-chan struct{}
 	Members() []model.Member
+	// OwnIDClaim is a peer Secret with this cluster's own id, which may mean that this
+	// cluster was started with the id of that peer; false if there is none.
+	OwnIDClaim() (model.OwnIDClaim, bool)
 	// Keys are what the members export, valid or not, held or not.
 	Keys() []types.NamespacedName
 	Exports(key types.NamespacedName) []model.Export
@@ -73,7 +76,7 @@ type Peers interface {
 	Reports(key types.NamespacedName) []model.Report
 	// Subscribe calls key when an export, its slices or its hold changed, and
 	// member when a peer appeared, became synced or unsynced, changed its Liveness,
-	// or was removed.
+	// or was removed; with this cluster's own id when OwnIDClaim changed.
 	Subscribe(key func(types.NamespacedName), member func(model.ClusterID)) (cancel func())
 	// SubscribeNamespaces calls namespace when Namespace may return something else
 	// for that name, and member as Subscribe does.

@@ -13,8 +13,8 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// ownRetry is how soon an import is decided again of which the own export was lost:
-// the end of that need not be an event.
+// ownRetry is how soon an import is decided again of which the own export was lost, or
+// the own id is doubtful: the end of that need not be an event.
 const ownRetry = 10 * time.Second
 
 // Again is how long to wait until a hold ends by itself, the grace period of the own

@@ -32,6 +32,10 @@ type ImportView struct {
 	// and Takeover are those of plan.ImportInput.
 	ImportDisabled, MaintainSelectors, Takeover bool
 
+	// IDDoubtful is true if Self may be the id of another cluster, so that what exists
+	// here under it may be imported from there.
+	IDDoubtful bool
+
 	// Members are the other members, of which those that were not read before and
 	// after Exports are not Synced (see ReadTwice).
 	Members []model.Member
@@ -115,7 +119,7 @@ type ImportDecision struct {
 	// going or reserved, or another implementation imports.
 	Write bool
 	// OwnExportLost is true if what this cluster itself contributes is kept though its
-	// ServiceExport was not found.
+	// ServiceExport was not found, or because its id is doubtful.
 	OwnExportLost bool
 	// HasNamespace is false if what existed here went with its namespace.
 	HasNamespace bool
@@ -206,7 +210,7 @@ func Import(v ImportView) ImportDecision {
 	d := v.complete(in, found, liveness)
 	d.NotEvaluated = slices.ContainsFunc(problems, func(p model.Problem) bool { return p.Reason == model.ReasonNotEvaluated })
 	d.WithdrawnAt = v.ownWithdrawnAt()
-	d.OwnExportLost = local.Export == nil && slices.Contains(found.Unsynced, v.Self)
+	d.OwnExportLost = slices.Contains(found.Unsynced, v.Self) && (local.Export == nil || v.ownMayBeImported())
 	if d.Write && !plan.IsFrozen(d.Plan) {
 		d.Joined = ordered.joined
 	}
@@ -275,11 +279,11 @@ func (v ImportView) complete(in plan.ImportInput, found ImportFinding, liveness 
 }
 
 // ownExport is this cluster's export, and whether it counts: NotEvaluated if
-// policies could not be evaluated or the ServiceExport was lost, Denied also if there
-// is nothing to export. One that is denied counts for as long as it is published.
+// policies could not be evaluated, the ServiceExport was lost, or what exists here may
+// be of another cluster with this one's id; Denied also if there is nothing to export. One that is denied counts for as long as it is published.
 func ownExport(v ImportView) (model.Export, decision.Outcome) {
 	switch {
-	case v.Local.Export == nil && v.ownExportIsLost():
+	case v.ownMayBeImported(), v.Local.Export == nil && v.ownExportIsLost():
 		return model.Export{}, decision.NotEvaluated
 	case v.Local.Export == nil:
 		return model.Export{}, decision.Denied

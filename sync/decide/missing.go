@@ -19,6 +19,28 @@ import (
 // UID, the clusters that only its status or the labels of its slices name. A user may
 // have removed the annotation, and an earlier version did not write it.
 func Standing(current plan.Current, self model.ClusterID) []model.SourceExport {
+	found := standing(current)
+	delete(found, self)
+	return slices.SortedFunc(maps.Values(found), func(a, b model.SourceExport) int { return cmp.Compare(a.Cluster, b.Cluster) })
+}
+
+// ownMayBeImported reports whether what the import has under this cluster's id may be
+// another cluster's: the id is doubtful, and it is not the export that this cluster has.
+// That one is not added under such an id, either.
+func (v ImportView) ownMayBeImported() bool {
+	own, stands := standing(v.Current)[v.Self]
+	switch {
+	case !v.IDDoubtful:
+		return false
+	case v.Local.Export == nil:
+		return stands
+	default:
+		return !stands || own.UID != v.Local.Export.UID
+	}
+}
+
+// standing is Standing by cluster, this one included.
+func standing(current plan.Current) map[model.ClusterID]model.SourceExport {
 	found := map[model.ClusterID]model.SourceExport{}
 	named := func(id model.ClusterID) {
 		if _, has := found[id]; !has && id != "" {
@@ -40,8 +62,7 @@ func Standing(current plan.Current, self model.ClusterID) []model.SourceExport {
 			named(model.ClusterID(s.Labels[model.LabelSourceCluster]))
 		}
 	}
-	delete(found, self)
-	return slices.SortedFunc(maps.Values(found), func(a, b model.SourceExport) int { return cmp.Compare(a.Cluster, b.Cluster) })
+	return found
 }
 
 // recorded are the exports that the annotation of a ServiceImport lists, the

@@ -274,3 +274,48 @@ func TestAMemberThatIsImportedFromKeepsNoMissingOne(t *testing.T) {
 		t.Error("b is kept although it is known whose the other Secret is")
 	}
 }
+
+// FAULT 27: this cluster is started with the id of a peer.
+func TestASecretOfAnotherClusterWithOurIDIsNamed(t *testing.T) {
+	w := newWorld(t)
+	w.set.opts.ClusterUID = "uid-a"
+	ours := func(name string, uid types.UID) corev1.Secret {
+		s := w.creds("a")
+		s.Name, s.UID, s.Annotations[model.AnnotationClusterUID] = name, types.UID(name), string(uid)
+		return s
+	}
+	is := func(want model.OwnIDClaim) {
+		t.Helper()
+		if got, claimed := w.set.OwnIDClaim(); got != want || claimed != (want.Secret.Name != "") {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+	}
+	secret := func(name string) types.NamespacedName {
+		return types.NamespacedName{Namespace: "comity-system", Name: name}
+	}
+	is(model.OwnIDClaim{})
+	w.secrets(ours("own", "uid-a"))
+	is(model.OwnIDClaim{})
+	w.secrets(ours("own", "uid-a"), ours("nobody", ""))
+	is(model.OwnIDClaim{Secret: secret("nobody")})
+	w.secrets(ours("own", "uid-a"), ours("nobody", ""), ours("theirs", "uid-b"))
+	is(model.OwnIDClaim{Secret: secret("theirs"), ClusterUID: "uid-b"})
+	w.secrets(ours("own", "uid-a"), ours("theirs", "uid-b"))
+	w.secrets(ours("own", "uid-a"))
+	is(model.OwnIDClaim{})
+	if told := w.times("cluster a"); told != 3 {
+		t.Errorf("told %d times, want at each of 3 changes", told)
+	}
+	w.says("Warning OwnClusterID Secret comity-system/theirs", "if this cluster was started with the id of that peer, correct that (--cluster-id, or ClusterProperty cluster.clusterset.k8s.io)")
+}
+
+// A Secret of a member whose label is changed to our id says nothing about our id.
+func TestAMembersSecretWithOurIDLeavesTheIDOurs(t *testing.T) {
+	w := exporting(t, 1)
+	s := w.server.secret()
+	s.Labels[model.LabelClusterID] = "a"
+	w.secrets(s)
+	if got, claimed := w.set.OwnIDClaim(); claimed {
+		t.Errorf("got %+v", got)
+	}
+}

@@ -87,6 +87,9 @@ func (s *Set) use(ctx context.Context, secrets []corev1.Secret, marks map[types.
 	s.mu.Lock()
 	s.report(present, assigned.refusals)
 	after := s.apply(assigned, imported, marks, first)
+	if s.setOwnIDClaim(assigned.ownID) {
+		after.members = append(after.members, s.opts.Self)
+	}
 	maps.DeleteFunc(s.marks, func(uid types.UID, _ mark) bool {
 		_, followed := marks[uid]
 		return followed && !present[uid]
@@ -98,6 +101,21 @@ func (s *Set) use(ctx context.Context, secrets []corev1.Secret, marks map[types.
 		close(s.listed)
 	}
 	return nil
+}
+
+// setOwnIDClaim keeps the first of these Secrets that is not this cluster's own, and
+// prefers one of which the cluster is recorded. It reports whether that is a change.
+func (s *Set) setOwnIDClaim(secrets []*corev1.Secret) bool {
+	var claim *model.OwnIDClaim
+	for _, secret := range secrets {
+		uid := recordedUID(secret)
+		isOwn := uid != "" && uid == s.opts.ClusterUID
+		if !isOwn && (claim == nil || claim.ClusterUID == "" && uid != "") {
+			claim = &model.OwnIDClaim{Secret: types.NamespacedName{Namespace: secret.Namespace, Name: secret.Name}, ClusterUID: uid}
+		}
+	}
+	before := s.ownID.Swap(claim)
+	return (before == nil) != (claim == nil) || claim != nil && *before != *claim
 }
 
 func (s *Set) isListed() bool {

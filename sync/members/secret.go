@@ -76,6 +76,9 @@ type assignment struct {
 	// is not known which peer's it is; empty if there is none. It may be that of any
 	// member without a Secret.
 	unidentified string
+	// ownID are the Secrets that are refused because they have this cluster's own id, and
+	// of which no member is known.
+	ownID []*corev1.Secret
 }
 
 func (a *assignment) setUnidentified(secret *corev1.Secret) {
@@ -102,6 +105,9 @@ func assign(secrets []corev1.Secret, self model.ClusterID, set string, before fo
 		if c.id == "" {
 			out.refusals = append(out.refusals, *c.refused)
 			out.setUnidentified(c.secret)
+			if c.refused.reason == ReasonOwnClusterID {
+				out.ownID = append(out.ownID, c.secret)
+			}
 			continue
 		}
 		if of[c.id] == nil {
@@ -217,8 +223,8 @@ func identify(s *corev1.Secret, was, self model.ClusterID, set string) (model.Cl
 		return was, &refusal{s, ReasonInvalidClusterID, fmt.Sprintf("%s, label %s: %v; expected an id such as \"cluster-1\"; remedy: give the peer's id as its ClusterProperty %s has it%s",
 			where, model.LabelClusterID, err, model.LabelClusterID, kept)}
 	case id == self:
-		return was, &refusal{s, ReasonOwnClusterID, fmt.Sprintf("%s, label %s: %q is this cluster's own id; expected another cluster's; remedy: delete the Secret, or give one of the two clusters another id%s",
-			where, model.LabelClusterID, id, kept)}
+		return was, &refusal{s, ReasonOwnClusterID, fmt.Sprintf("%s, label %s: %q is this cluster's own id; expected another cluster's; remedy: if this cluster was started with the id of that peer, correct that (--cluster-id, or ClusterProperty %s); "+
+			"otherwise delete the Secret, or give one of the two clusters another id%s", where, model.LabelClusterID, id, model.LabelClusterID, kept)}
 	case was != "" && was != id:
 		return was, &refusal{s, ReasonClusterIDChanged, fmt.Sprintf("%s, label %s: is %q; expected %q, the peer that the Secret was for; remedy: correct the label; for another peer, make another Secret with kubectl comity join%s",
 			where, model.LabelClusterID, id, was, kept)}

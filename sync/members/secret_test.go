@@ -154,6 +154,9 @@ func TestASecretWithAWrongLabelIsStillThatOfItsMember(t *testing.T) {
 			for _, r := range got.refusals {
 				text = append(text, r.secret.Name+":"+r.reason)
 			}
+			if (len(got.ownID) > 0) != (name == "the id is our own, and nothing says whose it is") {
+				t.Errorf("Secrets that claim our id: %d", len(got.ownID))
+			}
 			if s := strings.Join(text, " "); s != c.want || (got.unidentified != "") != c.unidentified {
 				t.Errorf("got %q, unidentified %q; want %q, %v", s, got.unidentified, c.want, c.unidentified)
 			}

@@ -35,6 +35,9 @@ import (
 type Options struct {
 	// Self is this cluster's id; a peer Secret that claims it is refused.
 	Self model.ClusterID
+	// ClusterUID is the UID of this cluster's kube-system namespace, by which a Secret of
+	// its own is known. Default: none is.
+	ClusterUID types.UID
 	// ClusterSet is the set that this cluster belongs to.
 	ClusterSet string
 	// Namespace is Comity's own, where the peer Secrets are.
@@ -103,6 +106,8 @@ type Set struct {
 	// view is what the exported methods read: sorted by id, replaced as a whole, so
 	// that reading takes no lock.
 	view atomic.Pointer[[]snapshot]
+	// ownID is what OwnIDClaim returns; nil for none.
+	ownID atomic.Pointer[model.OwnIDClaim]
 
 	// connect and requestLease reach peers; tests replace them.
 	connect      func(context.Context, remote.Options) (*remote.Connection, error)
@@ -178,6 +183,16 @@ func New(opts Options) *Set {
 // Members is incomplete, and nothing may be deleted because of it.
 func (s *Set) Listed() <-chan struct{} { return s.listed }
 
+// OwnIDClaim is a Secret that is refused because it has this cluster's own id, and that
+// is not known to be this cluster's, or that of a member; false if there is none. Who
+// started this cluster with the id of a peer made that peer's Secret such a one.
+func (s *Set) OwnIDClaim() (model.OwnIDClaim, bool) {
+	if claim := s.ownID.Load(); claim != nil {
+		return *claim, true
+	}
+	return model.OwnIDClaim{}, false
+}
+
 // Members lists the other members by id, connected or not. A peer whose
 // credential was revoked, or that cannot be reached, stays Synced: it becomes Stale,
 // and what was read last counts.
@@ -216,7 +231,8 @@ func (s *Set) States() []State {
 
 // Subscribe calls key when an export, its slices or its hold changed, and member
 // when a peer appeared, became synced, lost that, changed its Liveness state, its
-// properties or what is accepted from it, or went. Neither may block. The
+// properties or what is accepted from it, or went, and with this cluster's own id when
+// OwnIDClaim changed. Neither may block. The
 // returned function ends the subscription.
 func (s *Set) Subscribe(key func(types.NamespacedName), member func(model.ClusterID)) func() {
 	return notify.Both(s.keys.Subscribe(key), s.changedMembers.Subscribe(member))

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Member is a peer as this cluster knows it.
@@ -77,6 +78,15 @@ type Liveness struct {
 	// Reason and Message say what keeps the peer from being read, in the words
 	// of the events on its Secret; empty if nothing is known to.
 	Reason, Message string
+}
+
+// OwnIDClaim is a peer Secret that has the id of this cluster, and is not known to be
+// this cluster's own or that of another member.
+type OwnIDClaim struct {
+	Secret types.NamespacedName
+	// ClusterUID is that of the cluster that was read through the Secret; empty if it is
+	// not recorded.
+	ClusterUID types.UID
 }
 
 // LocalCluster holds the properties of this cluster that importing depends on.

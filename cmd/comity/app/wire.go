@@ -49,7 +49,7 @@ func wire(mgr ctrl.Manager, o Options, self identity, guard transport.WrapperFun
 		return err
 	}
 	peers := members.New(members.Options{
-		Self: self.cluster, ClusterSet: self.set, Namespace: o.Namespace, LocalCluster: local.Get,
+		Self: self.cluster, ClusterUID: self.uid, ClusterSet: self.set, Namespace: o.Namespace, LocalCluster: local.Get,
 		StaleAfter: o.StaleAfter, LostAfter: o.LostAfter, DeletionHold: o.DeletionHold,
 		Imported: func(ctx context.Context) (map[model.ClusterID][]types.NamespacedName, error) {
 			return controllers.Imported(ctx, mgr.GetClient())

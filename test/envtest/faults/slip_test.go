@@ -97,6 +97,30 @@ var _ = Describe("FAULT 27: a slip in what makes a cluster a member", func() {
 		a.Restart(ctx)
 		continues()
 
+		By("starting the agent of a with the id of b")
+		// Both export this one, and a exports another to b alone.
+		exportOne(ctx, a, ns, "web-0", 8080, "10.97.7.1")
+		scoped := clusterset.Export(ns, "scoped")
+		scoped.Annotations = map[string]string{model.AnnotationExportTo: "b"}
+		a.Create(ctx, clusterset.Service(ns, "scoped"), clusterset.Endpoints(ns, "scoped", "scoped-x", 8080, "10.97.7.2"), scoped)
+		Eventually(ctx, all).Should(HaveLen(len(whole) + 2))
+		inB := func() []string { return b.AllBackends(ctx, ns) }
+		whole = all()
+		Eventually(ctx, inB).Should(Equal(whole))
+		a.Restart(ctx, "--cluster-id=b")
+		kept("a has the id of b")
+		Expect(inB()).To(Equal(whole), "what a exports")
+		eventIn(ctx, "Secret", "peer-b", members.ReasonOwnClusterID)
+		a.Restart(ctx)
+		kept("a has its id again")
+		Expect(inB()).To(Equal(whole), "what a exports")
+		for _, name := range []string{"web-0", "scoped"} {
+			Expect(a.Client.Delete(ctx, clusterset.Export(ns, name))).To(Succeed())
+		}
+		Eventually(ctx, all).Should(HaveLen(next))
+		whole = all()
+		continues()
+
 		By("deleting the Secret without the mark, and restarting")
 		secret := clusterset.Get(ctx, a, peerB())
 		Expect(a.Client.Delete(ctx, peerB())).To(Succeed())
@@ -115,5 +139,5 @@ var _ = Describe("FAULT 27: a slip in what makes a cluster a member", func() {
 		Eventually(ctx, all).WithTimeout(10 * time.Second).Should(BeEmpty())
 		set.Join(ctx, "a", "b")
 		Eventually(ctx, all).Should(Equal(whole))
-	}, SpecTimeout(4*time.Minute))
+	}, SpecTimeout(6*time.Minute))
 })

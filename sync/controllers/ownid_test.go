@@ -1,0 +1,66 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// ownIDPeers are no members, and perhaps a Secret with this cluster's id.
+type ownIDPeers struct {
+	Peers
+	claim *model.OwnIDClaim
+}
+
+func (p *ownIDPeers) OwnIDClaim() (model.OwnIDClaim, bool) {
+	if p.claim == nil {
+		return model.OwnIDClaim{}, false
+	}
+	return *p.claim, true
+}
+
+// FAULT 27: a cluster is started with the id of a peer.
+func TestAClusterWithTheIDOfAPeerPublishesNothingAndDoubtsWhatItImported(t *testing.T) {
+	for name, tc := range map[string]struct {
+		none     bool      // no Secret has this cluster's id
+		uid      types.UID // recorded in the Secret
+		records  []client.Object
+		hub      bool
+		holder   types.UID // of the Lease in the hub
+		doubtful bool
+		problem  string
+	}{
+		"no Secret has its id":                             {none: true},
+		"a Secret of another cluster has its id":           {uid: "theirs", doubtful: true, problem: "Secret comity-system/peer-a is of another cluster with this cluster's id a"},
+		"a Secret has its id through which none was read":  {doubtful: true},
+		"a Secret has its id, under which it published":    {uid: "theirs", records: []client.Object{memberRecord("mine")}},
+		"the same, after its store was restored":           {uid: "theirs", records: []client.Object{memberRecord("before")}},
+		"in a hub, no Secret has its id":                   {hub: true, holder: "mine", none: true},
+		"in a hub, a Secret has its id":                    {hub: true, uid: "theirs", doubtful: true, problem: "Secret comity-system/peer-a is of another cluster"},
+		"in a hub, the Lease is of that cluster":           {hub: true, holder: "theirs", records: []client.Object{memberRecord("theirs")}, uid: "theirs", doubtful: true, problem: "MemberRecord comity-a/a in the hub is of another cluster"},
+		"in a hub, the Lease of that id is this cluster's": {hub: true, holder: "mine", records: []client.Object{memberRecord("mine")}, uid: "theirs"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, _ := inHub(t, tc.records...)
+			b.hub = tc.hub
+			b.claim.set(tc.holder)
+			if !tc.none {
+				b.Peers = &ownIDPeers{claim: &model.OwnIDClaim{Secret: types.NamespacedName{Namespace: "comity-system", Name: "peer-a"}, ClusterUID: tc.uid}}
+			}
+			if got := b.isIDDoubtful(t.Context()); got != tc.doubtful {
+				t.Errorf("doubtful: %v, want %v", got, tc.doubtful)
+			}
+			problem, err := b.duplicate(t.Context())
+			if err != nil || (problem != "") != (tc.problem != "") || !strings.Contains(problem, tc.problem) {
+				t.Errorf("got %q and error %v, want %q", problem, err, tc.problem)
+			}
+		})
+	}
+}
