@@ -132,7 +132,7 @@ func stopper(in ImportInput, problems []model.Problem) (int, condition.ImportRea
 		case model.ReasonRefused: // slices of a cluster, or another object
 			return incomplete || p.Cluster != "" && !in.Endpoints
 		case model.ReasonPolicyDenied, model.ReasonNotEvaluated, model.ReasonPolicyWarning,
-			model.ReasonNamespaceUnknown: // of one cluster; the import is that of the others
+			model.ReasonNamespaceUnknown, model.ReasonNamespaceNotAccepted: // of one cluster; the import is that of the others
 			return false
 		}
 		return incomplete

@@ -104,6 +104,24 @@ func TestImport(t *testing.T) {
 	}
 }
 
+// What keeps a whole source out, or leaves it as it is, is no fault of an import that
+// others serve, or that waits for its Service.
+func TestASourceThatIsKeptOutDoesNotMakeAnImportUnready(t *testing.T) {
+	for _, reason := range []string{model.ReasonPolicyDenied, model.ReasonNotEvaluated, model.ReasonNamespaceUnknown, model.ReasonNamespaceNotAccepted} {
+		seen := from("b")
+		seen.Problems = []model.Problem{{Reason: reason, Cluster: "c", Message: "why"}}
+		got := Import(ImportInput{Import: serviceImport(mcsv1beta1.ClusterSetIP, "10.0.0.9"), Derived: &corev1.Service{}, Slices: true, Observation: seen}, now)
+		want := []string{"Ready=True/Ready: web.default.svc.clusterset.local resolves to 10.0.0.9 and leads to cluster b; " + reason + " in c: why"}
+		if diff := cmp.Diff(want, short(got.Conditions)); diff != "" {
+			t.Error(diff)
+		}
+		got = Import(ImportInput{Import: serviceImport(mcsv1beta1.ClusterSetIP), Observation: seen}, now)
+		if c := got.Conditions[0]; c.Reason != "Pending" {
+			t.Errorf("%s: without a Service %+v", reason, c)
+		}
+	}
+}
+
 func TestANewImportIsAnnouncedOnceWithItsClusters(t *testing.T) {
 	in := ImportInput{Import: serviceImport(mcsv1beta1.ClusterSetIP, "10.0.0.9"), Derived: &corev1.Service{}, Slices: true}
 	var announced []string

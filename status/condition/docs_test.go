@@ -25,7 +25,7 @@ var intro = []struct{ kind, typ, text string }{
 	{kindExport, TypeAvailable, "Does every cluster in its scope import it? If not, the reason is the first problem in the order of this table. " +
 		"The message names every problem, its cluster and, if that cluster reported it, the time at which it began. If every cluster imports the Service " +
 		"in spite of a problem, such as `TakeoverHeld` or a few endpoints that are left out, the status is True and only the message names the problem."},
-	{kindImport, TypeImportReady, "Can it be used in this cluster? The message names what is left out of it."},
+	{kindImport, TypeImportReady, "Can it be used in this cluster? The message names what is left out of it, and the clusters from which nothing, or nothing new, is imported: `PolicyDenied`, `NotEvaluated`, `NamespaceUnknown` and `NamespaceNotAccepted` stand there, and in events on the ServiceImport, with what to do about them."},
 	{kindImport, TypeAvailable, "Is every cluster connected that contributes to it? The reason is the worst state; the message names the clusters " +
 		"and the time of their last heartbeat. Whether the import can be used is in `Ready`."},
 	{kindImport, TypeDeletionHeld, "Is a deletion on hold? The condition exists only while one is. It does not end by time, except for a cluster with an earlier version of Comity."},

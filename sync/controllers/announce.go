@@ -76,7 +76,7 @@ func (r refusals) forget(key types.NamespacedName) { r.said.Delete(key) }
 // problem of this reason is about, by what the administrators of this cluster said.
 func keepsOut(reason string) bool {
 	switch reason {
-	case model.ReasonPolicyDenied, model.ReasonNotEvaluated, model.ReasonNamespaceUnknown:
+	case model.ReasonPolicyDenied, model.ReasonNotEvaluated, model.ReasonNamespaceUnknown, model.ReasonNamespaceNotAccepted:
 		return true
 	}
 	return false

@@ -287,7 +287,7 @@ func (i *importController) readPeers(ctx context.Context, key types.NamespacedNa
 		v.SliceProblems = append(v.SliceProblems, problems...)
 	}
 	withdrawals := i.Peers.Withdrawals(key)
-	v.NotAccepted, v.Namespaces = i.Peers.NotAccepted(key), i.Peers.Namespace(key.Namespace)
+	v.NotAccepted, v.Refusals, v.Namespaces = i.Peers.NotAccepted(key), i.Peers.Refusals(key), i.Peers.Namespace(key.Namespace)
 	v.Members = decide.ReadTwice(members, i.Peers.Members())
 	standing := decide.Standing(v.Current, i.Self)
 	for _, s := range standing {

@@ -50,7 +50,8 @@ type Peers interface {
 	// Keys are what the members export, valid or not, held or not.
 	Keys() []types.NamespacedName
 	Exports(key types.NamespacedName) []model.Export
-	// Refusals are the exports whose records are not valid.
+	// Refusals are the exports whose records are not valid, or whose namespace is not
+	// accepted.
 	Refusals(key types.NamespacedName) []model.Refusal
 	// Slices are what may be imported, and what was left out and why.
 	Slices(cluster model.ClusterID, key types.NamespacedName) ([]*discoveryv1.EndpointSlice, []model.Problem)

@@ -45,8 +45,9 @@ type ImportView struct {
 	Slices        map[model.ClusterID][]*discoveryv1.EndpointSlice
 	SliceProblems []model.Problem
 	// NotAccepted are the members, synced or not, whose exports the administrator
-	// does not accept.
+	// does not accept. Refusals are the exports, as far as they were read.
 	NotAccepted []model.ClusterID
+	Refusals    []model.Refusal
 	// Verdicts are what the policies with stage Import answer, by source cluster: for
 	// Exports, and for the clusters that contribute. One that is missing is
 	// NotEvaluated. nil: there are no such policies.
@@ -183,7 +184,7 @@ func Import(v ImportView) ImportDecision {
 	slices.Sort(found.Unsynced)
 	others := v.importable()
 	exports := others.exports
-	found.Problems = slices.Concat(found.Problems, problems, others.problems)
+	found.Problems = slices.Concat(found.Problems, problems, v.notAcceptedProblems(), others.problems)
 	for _, e := range exports {
 		in.Sources[e.Cluster] = v.Slices[e.Cluster]
 	}
@@ -223,6 +224,23 @@ func Import(v ImportView) ImportDecision {
 // sliceProblems are those of members of which something may be imported.
 func (v ImportView) sliceProblems() []model.Problem {
 	return slices.DeleteFunc(slices.Clone(v.SliceProblems), func(p model.Problem) bool { return slices.Contains(v.NotAccepted, p.Cluster) })
+}
+
+// notAcceptedProblems name the exports of which the namespace is not accepted. Where
+// nothing could be imported anyway, there are none.
+func (v ImportView) notAcceptedProblems() []model.Problem {
+	if v.ImportDisabled || v.Local.Namespace == nil {
+		return nil
+	}
+	var out []model.Problem
+	for _, r := range v.Refusals {
+		if r.Reason == model.ReasonNamespaceNotAccepted {
+			out = append(out, model.Problem{Reason: r.Reason, Cluster: r.Cluster, Message: fmt.Sprintf(
+				"the export of cluster %s is not imported: Secret %s, annotation %s: it does not list Namespace %s; to import from there, add it",
+				r.Cluster, r.Secret, model.AnnotationAcceptedNamespaces, v.Local.Key.Namespace)})
+		}
+	}
+	return out
 }
 
 func (v ImportView) heldClusters() []model.ClusterID {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/model"
@@ -147,8 +148,26 @@ func TestWhatIsNotAcceptedGoesFAULT32(t *testing.T) {
 	if d := Import(v); d.Finding.Resolved != nil || len(d.Plan.Unsynced) > 0 || len(d.Finding.Unsynced) > 0 {
 		t.Errorf("resolved %+v, kept %v", d.Finding.Resolved, d.Plan.Unsynced)
 	}
-	refusals := []model.Refusal{{Cluster: "c", ExportUID: "of-c", Reason: model.ReasonNamespaceNotAccepted}}
-	report := Report(ReportView{Key: web, Self: "b", Namespace: NamespaceReady, Members: []model.Member{{ID: "c", Synced: true}}, Exports: []model.Export{c}, Refusals: refusals,
+	refusals := []model.Refusal{
+		{Cluster: "c", ExportUID: "of-c", Reason: model.ReasonNamespaceNotAccepted, Secret: types.NamespacedName{Namespace: "comity-system", Name: "peer-c"}},
+		{Cluster: "d", Reason: model.ReasonInvalidRecord},
+	}
+	v.Refusals = refusals
+	want := []model.Problem{{Reason: "NamespaceNotAccepted", Cluster: "c", Message: "the export of cluster c is not imported: Secret comity-system/peer-c, " +
+		"annotation comity.dev/accepted-namespaces: it does not list Namespace shop; to import from there, add it"}}
+	if diff := cmp.Diff(want, Import(v).Finding.Problems); diff != "" {
+		t.Errorf("problems (-want +got):\n%s", diff)
+	}
+	for name, change := range map[string]func(*ImportView){
+		"another implementation imports": func(v *ImportView) { v.ImportDisabled = true },
+		"there is no such namespace":     func(v *ImportView) { v.Local.Namespace = nil },
+	} {
+		without := v
+		if change(&without); len(Import(without).Finding.Problems) > 0 {
+			t.Errorf("%s: %v", name, Import(without).Finding.Problems)
+		}
+	}
+	report := Report(ReportView{Key: web, Self: "b", Namespace: NamespaceReady, Members: []model.Member{{ID: "c", Synced: true}}, Exports: []model.Export{c}, Refusals: refusals[:1],
 		Observation: &model.Observation{}})
 	got := report.Desired["comity-b-to-c"]
 	if got.Imported || got.Reason != "NamespaceNotAccepted" || !strings.Contains(got.Message, "accepts no exports of namespace shop from cluster c") {

@@ -42,7 +42,7 @@ func TestOnlyAcceptedNamespacesAreImported(t *testing.T) {
 			out = append(out, "slices")
 		}
 		for _, r := range w.set.Refusals(key) {
-			out = append(out, r.Reason+" "+string(r.ExportUID))
+			out = append(out, r.Reason+" "+string(r.ExportUID)+" by "+r.Secret.String())
 		}
 		if slices.Contains(w.set.NotAccepted(key), "b") {
 			out = append(out, "not accepted")
@@ -55,9 +55,9 @@ func TestOnlyAcceptedNamespacesAreImported(t *testing.T) {
 	for _, c := range []struct{ list, want, event string }{
 		{"*", "export, slices", ""},
 		{"sho*", "export, slices, other not accepted", ""},
-		{"kitchen", "NamespaceNotAccepted uid, not accepted", ""},
-		{"", "NamespaceNotAccepted uid, not accepted", "Secret comity-system/peer-b, annotation comity.dev/accepted-namespaces: names no namespace"},
-		{"shop,", "NamespaceNotAccepted uid, not accepted", `item 2, "", is empty`},
+		{"kitchen", "NamespaceNotAccepted uid by comity-system/peer-b, not accepted", ""},
+		{"", "NamespaceNotAccepted uid by comity-system/peer-b, not accepted", "Secret comity-system/peer-b, annotation comity.dev/accepted-namespaces: names no namespace"},
+		{"shop,", "NamespaceNotAccepted uid by comity-system/peer-b, not accepted", `item 2, "", is empty`},
 		{"shop,kube-system", "export, slices, other not accepted", `item 2, "kube-system", is reserved`},
 		{"shop,**", "export, slices, other not accepted", `item 2, "**", has "**"`},
 		{"kitchen,shop", "export, slices", ""},

@@ -50,7 +50,7 @@ func (s *Set) Refusals(key types.NamespacedName) []model.Refusal {
 // refusal is why the export of key is not imported whatever others export.
 func (r *snapshot) refusal(key types.NamespacedName) (model.Refusal, bool) {
 	if export, ok := r.from.Export(key); ok && r.accepted.refuses(key.Namespace) {
-		return model.Refusal{Cluster: r.id, ExportUID: export.UID, Reason: model.ReasonNamespaceNotAccepted}, true
+		return model.Refusal{Cluster: r.id, ExportUID: export.UID, Reason: model.ReasonNamespaceNotAccepted, Secret: r.secret}, true
 	}
 	return r.from.Refusal(key)
 }

@@ -40,6 +40,9 @@ type Refusal struct {
 	// Field is the first field of its record that is not valid, as a path; empty
 	// for another Reason.
 	Field string
+	// Secret is the peer Secret whose annotation does not list the namespace; empty
+	// for another Reason.
+	Secret types.NamespacedName
 }
 
 // Destination is one cluster in the scope of a local export, and whether it

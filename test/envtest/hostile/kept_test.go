@@ -34,6 +34,37 @@ func bothExport(ctx context.Context, key types.NamespacedName) (backends []strin
 	return backends, objects
 }
 
+var _ = Describe("A member of which a namespace is not accepted any more", func() {
+	accept := func(ctx SpecContext, list string) {
+		GinkgoHelper()
+		patchSecret(ctx, func(s *corev1.Secret) {
+			if delete(s.Annotations, model.AnnotationAcceptedNamespaces); list != "" {
+				metav1.SetMetaDataAnnotation(&s.ObjectMeta, model.AnnotationAcceptedNamespaces, list)
+			}
+		})
+	}
+	It("loses what was imported of it, and the importing cluster says why", func(ctx SpecContext) {
+		shop, alone := types.NamespacedName{Namespace: "unaccepted", Name: "web"}, types.NamespacedName{Namespace: "unaccepted", Name: "alone"}
+		backends, objects := bothExport(ctx, shop)
+		others := []forged{record(alone), slice(alone, "alone-b", []string{attacker.address(231)})}
+		put(ctx, others...)
+		DeferCleanup(func(ctx SpecContext) {
+			Expect(neighbor.client.Delete(ctx, serviceExport(shop.Namespace, shop.Name))).To(Succeed())
+			accept(ctx, "")
+			retreat(ctx, shop, objects)
+			retreat(ctx, alone, others)
+		})
+		Eventually(victim.backends(alone.Namespace, alone.Name)).WithContext(ctx).Should(HaveLen(1))
+		accept(ctx, honest+",no-other")
+		Eventually(victim.backends(shop.Namespace, shop.Name)).WithContext(ctx).Should(Equal(backends[1:]))
+		Eventually(made(alone.Namespace, alone.Name)).WithContext(ctx).Should(BeEmpty())
+		why := And(ContainSubstring(model.ReasonNamespaceNotAccepted), ContainSubstring("peer-b, annotation comity.dev/accepted-namespaces: it does not list Namespace unaccepted"))
+		Eventually(told(shop.Namespace, shop.Name)).WithContext(ctx).Should(ContainElements(
+			And(HavePrefix("condition Ready=True/Ready"), why), And(HavePrefix("event"), why)))
+		Eventually(told(alone.Namespace, alone.Name)).WithContext(ctx).Should(ContainElement(And(HavePrefix("event"), why)))
+	})
+})
+
 var _ = Describe("A member that joins the export of another and then withholds its identity", func() {
 	It("does not keep the import from following the export that decides", func(ctx SpecContext) {
 		key := types.NamespacedName{Namespace: "withheld", Name: "web"}
