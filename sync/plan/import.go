@@ -231,10 +231,10 @@ func newImporter(in ImportInput) *importer {
 	}
 	p.ports = p.importPorts()
 	p.resolveFamilies()
-	if !p.maintains() || !in.Desired.PreferLocal {
+	if rule := p.hintRule(); !p.maintains() || !rule.local {
 		// The slices that Kubernetes creates for a selector have no such hints,
 		// and kube-proxy uses hints only if every endpoint has one.
-		p.hints = newHintRule(in.Desired, in.Self, in.LocalCluster.Zones)
+		p.hints = rule
 	}
 	return p
 }

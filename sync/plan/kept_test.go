@@ -201,3 +201,55 @@ func TestTheSelectorStaysWhileTheOwnExportIsKept(t *testing.T) {
 		t.Errorf("selector %v, ports %v", s.Spec.Selector, s.Spec.Ports)
 	}
 }
+
+// b decides and is not read any more; c, the next one, has other preferences, and its
+// endpoints change.
+func TestHintsStayWhileTheDecidingExportIsKept(t *testing.T) {
+	prefers := func(local bool, distribution *string) func(*model.Export) {
+		return func(e *model.Export) { e.PreferLocal, e.TrafficDistribution = local, distribution }
+	}
+	for name, rule := range map[string]struct{ stored, next func(*model.Export) }{
+		"local endpoints were preferred":     {prefers(true, nil), prefers(false, nil)},
+		"with a distribution":                {prefers(true, ptr("PreferSameZone")), prefers(false, ptr("PreferSameZone"))},
+		"the same zone was preferred":        {prefers(false, ptr("PreferSameZone")), prefers(false, nil)},
+		"none were, and the next one's are":  {prefers(false, nil), prefers(true, nil)},
+		"none were, and the next one's zone": {prefers(false, nil), prefers(false, ptr("PreferClose"))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			hinted := func(w *world) map[string][]string {
+				out := map[string][]string{}
+				for ref, o := range w.objects {
+					if s, is := o.(*discoveryv1.EndpointSlice); is {
+						for _, e := range s.Endpoints {
+							zones := []string{}
+							if e.Hints != nil {
+								for _, z := range e.Hints.ForZones {
+									zones = append(zones, z.Name)
+								}
+							}
+							out[ref] = append(out[ref], strings.Join(zones, " "))
+						}
+					}
+				}
+				return out
+			}
+			set := importOf("web").of("b", port("http", 80)).edit(rule.stored).of("c", port("http", 80)).edit(rule.next)
+			in := set.in()
+			in.LocalCluster.Zones = []string{"z1", "z2"}
+			w := newWorld()
+			if _, err := w.converge(in); err != nil {
+				t.Fatal(err)
+			}
+			before := hinted(w)
+			in = importOf("web").of("c", port("http", 80)).edit(rule.next).notRead("b").in()
+			in.LocalCluster.Zones = []string{"z1", "z2"}
+			in.Sources["c"][0].Endpoints[0].Conditions.Ready = ptr(false)
+			if _, err := w.converge(in); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(before, hinted(w)); diff != "" {
+				t.Errorf("hints (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
