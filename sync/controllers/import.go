@@ -185,7 +185,7 @@ func (i *importController) Reconcile(ctx context.Context, req reconcile.Request)
 		i.announce(key, decided.Plan.Current, planned.Problems)
 		i.announceRefused(key, view.Current.Import, found.Problems)
 		i.takeovers.applied(key, &decided)
-		i.announceJoined(view.Current.Import, decided.Joined)
+		i.announceJoined(key, view.Current.Import, decided.Joined)
 	}
 	again = earlier(again, decided.Again(view.Now))
 	if err != nil {

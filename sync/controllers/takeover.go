@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/comity-mcs/comity/sync/decide"
 	"github.com/comity-mcs/comity/sync/model"
@@ -25,12 +26,24 @@ type takeovers struct {
 	// nor since.
 	formedWithout map[types.NamespacedName][]model.ClusterID
 	settling      map[types.NamespacedName]decide.Settling
+	// joined is the export of each cluster that was announced to serve, by import, as
+	// long as its ServiceImport does not list it. Limiter bounds the events: a cluster
+	// that joins may export thousands of Services.
+	joined  map[types.NamespacedName]map[model.ClusterID]types.UID
+	limiter flowcontrol.PassiveRateLimiter
 }
+
+// Bounds of the events on exports that join.
+const (
+	joinedPerSecond = 5
+	joinedAtOnce    = 50
+)
 
 func newTakeovers() *takeovers {
 	return &takeovers{
 		until: map[types.NamespacedName]map[decide.ExportID]time.Time{}, formedWithout: map[types.NamespacedName][]model.ClusterID{},
-		settling: map[types.NamespacedName]decide.Settling{},
+		settling: map[types.NamespacedName]decide.Settling{}, joined: map[types.NamespacedName]map[model.ClusterID]types.UID{},
+		limiter: flowcontrol.NewTokenBucketPassiveRateLimiter(joinedPerSecond, joinedAtOnce),
 	}
 }
 
@@ -50,6 +63,34 @@ func (t *takeovers) forget(key types.NamespacedName) {
 	delete(t.until, key)
 	delete(t.formedWithout, key)
 	delete(t.settling, key)
+	delete(t.joined, key)
+}
+
+// unannounced returns those of joined of which no event is written yet: of an import
+// that cannot be written they join with every decision. Stored are the exports that the
+// ServiceImport lists.
+func (t *takeovers) unannounced(key types.NamespacedName, stored []model.SourceExport, joined []decide.Joined) (out []decide.Joined) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	said := t.joined[key]
+	for _, s := range stored {
+		delete(said, s.Cluster)
+	}
+	for _, e := range joined {
+		if said[e.Cluster] == e.UID || !t.limiter.TryAccept() {
+			continue
+		}
+		if said == nil {
+			said = map[model.ClusterID]types.UID{}
+		}
+		said[e.Cluster] = e.UID
+		out = append(out, e)
+	}
+	delete(t.joined, key)
+	if len(said) > 0 {
+		t.joined[key] = said
+	}
+	return out
 }
 
 // applied remembers what was decided, once it was applied.

@@ -6,6 +6,7 @@ package controllers
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -40,6 +41,8 @@ type members struct {
 	Peers
 	all     []model.Member
 	exports []model.Export
+	// withdrawn is what they state.
+	withdrawn []model.Withdrawal
 }
 
 func (m *members) Members() []model.Member { return m.all }
@@ -61,7 +64,7 @@ func (m *members) Slices(from model.ClusterID, _ types.NamespacedName) ([]*disco
 	}}, nil
 }
 
-func (m *members) Withdrawals(types.NamespacedName) []model.Withdrawal              { return nil }
+func (m *members) Withdrawals(types.NamespacedName) []model.Withdrawal              { return m.withdrawn }
 func (m *members) NotAccepted(types.NamespacedName) []model.ClusterID               { return nil }
 func (m *members) Namespace(string) []model.MemberNamespace                         { return nil }
 func (m *members) Filter(model.ClusterID) (exchange.Filter, bool)                   { return exchange.Filter{}, false }
@@ -303,4 +306,55 @@ func TestAnImportThatIsMadeAgainIsYoungAgain(t *testing.T) {
 	w.exports = append(w.exports, published("d", 1, "y"))
 	w.pass(time.Minute)
 	w.ordered("c a d")
+}
+
+// Once, whatever the API server refuses and whoever is unread, and again after the
+// export was gone.
+func TestAnExportThatJoinsIsAnnouncedOnce(t *testing.T) {
+	w := newTakeoverWorld(t, published("a", 9, "http"))
+	w.settle()
+	announced := func(want ...string) {
+		t.Helper()
+		got := w.events()
+		if !slices.EqualFunc(got, want, strings.Contains) {
+			t.Fatalf("events %q, want %q", got, want)
+		}
+	}
+	const joins = "ExportJoined cluster c exports this Service, too, and its endpoints are used from now on (UID of-c, created 2026-01-20T00:00:00Z)"
+	w.exports = append(w.exports, published("c", 20, "http"))
+	w.notMade = true
+	w.pass(time.Second)
+	announced(joins)
+	w.pass(time.Second)
+	w.member("a").Synced = false
+	w.pass(time.Second)
+	w.member("a").Synced = true
+	w.pass(time.Second)
+	announced()
+	w.notMade = false
+	w.pass(time.Second)
+	w.pass(time.Second)
+	w.ordered("a c")
+	announced()
+	w.exports = w.exports[:1]
+	w.withdrawn = []model.Withdrawal{{Cluster: "c", UID: "of-c", CreatedAt: time.Date(2026, 1, 20, 0, 0, 0, 0, time.UTC)}}
+	w.pass(time.Minute)
+	w.ordered("a")
+	w.exports = append(w.exports, published("c", 20, "http"))
+	w.pass(time.Minute)
+	announced(joins)
+	w.exports = append(w.exports, published("d", 1, "http"))
+	w.pass(time.Minute)
+	announced("cluster d exports this Service, too, and its endpoints are used from now on (UID of-d, created 2026-01-01T00:00:00Z); it claims to be older")
+}
+
+// A cluster that joins may export every Service at once.
+func TestTheEventsOnExportsThatJoinAreBounded(t *testing.T) {
+	known, said := newTakeovers(), 0
+	for n := range 10 * joinedAtOnce {
+		said += len(known.unannounced(key(fmt.Sprint("web-", n)), nil, []decide.Joined{{SourceExport: model.SourceExport{Cluster: "c", UID: "of-c"}}}))
+	}
+	if said < joinedAtOnce || said > 2*joinedAtOnce {
+		t.Errorf("%d events", said)
+	}
 }

@@ -128,9 +128,9 @@ type ImportDecision struct {
 	// Probe are the endpoints to probe: of lost clusters, of held exports and of
 	// lost slices.
 	Probe map[model.ClusterID][]netip.AddrPort
-	// Joined are exports that serve from now on, although KEP-1645 would let them
-	// decide: they agree with those of which the import consists.
-	Joined []model.SourceExport
+	// Joined are exports that serve from now on, beside those of which the settled import
+	// consists.
+	Joined []Joined
 	// TakeoverUntil and FormedWithout are for the view of the next decision, once
 	// this one was applied. At each of these times it is to be decided again.
 	TakeoverUntil map[ExportID]time.Time

@@ -24,8 +24,8 @@ type precedence struct {
 	// until is when the hold of each export that waits ends by itself, if it does.
 	until    map[ExportID]time.Time
 	problems []model.Problem
-	// joined are exports that are new and older than the deciding one, and agree.
-	joined []model.SourceExport
+	// joined are exports of which the import did not consist, and that do not wait.
+	joined []Joined
 	// history are the annotations of the ServiceImport about the past.
 	history map[string]string
 }
@@ -53,20 +53,28 @@ type precedence struct {
 // change the import. One that agrees is not: it serves, and decides nothing. If it
 // were made the deciding one because it agrees, it could change its mind later.
 func (v ImportView) precedence(exports []model.Export, unsynced []model.ClusterID) precedence {
-	byAge := merge.OldestFirst(exports)
-	stored := recorded(v.Current.Import)
-	if v.TakeoverHold == 0 || len(stored) == 0 || v.isYoung() || isGone(stored[0], exports, unsynced) {
-		return v.confirmedNothing(v.remember(precedence{ordered: byAge}, stored))
+	byAge, stored := merge.OldestFirst(exports), recorded(v.Current.Import)
+	p := v.order(byAge, stored, unsynced)
+	if len(stored) > 0 && !v.isYoung() {
+		p.joined = p.newcomers(byAge, stored)
+	}
+	return v.remember(p, stored)
+}
+
+// order is precedence without what is remembered of it.
+func (v ImportView) order(byAge []model.Export, stored []model.SourceExport, unsynced []model.ClusterID) precedence {
+	if v.TakeoverHold == 0 || len(stored) == 0 || v.isYoung() || isGone(stored[0], byAge, unsynced) {
+		return v.confirmedNothing(precedence{ordered: byAge})
 	}
 	ordered := v.storedFirst(byAge, stored)
 	if slices.Contains(unsynced, stored[0].Cluster) {
-		return v.remember(precedence{ordered: ordered, until: v.running(func(id ExportID) bool {
-			return slices.Contains(unsynced, id.Cluster) || slices.ContainsFunc(exports, id.isOf)
-		})}, stored)
+		return precedence{ordered: ordered, until: v.running(func(id ExportID) bool {
+			return slices.Contains(unsynced, id.Cluster) || slices.ContainsFunc(byAge, id.isOf)
+		})}
 	}
 	p := v.hold(ordered, byAge)
 	maps.Copy(p.until, v.running(func(id ExportID) bool { return slices.Contains(unsynced, id.Cluster) }))
-	return v.remember(p, stored)
+	return p
 }
 
 func (v ImportView) isYoung() bool { return v.Now.Before(v.SettlesAt) }
@@ -146,9 +154,6 @@ func (v ImportView) hold(ordered, byAge []model.Export) precedence {
 		until, ended := v.holdEnds(e)
 		switch {
 		case len(changes) == 0:
-			if !slices.ContainsFunc(recorded(v.Current.Import), func(s model.SourceExport) bool { return isSame(e, s) }) {
-				p.joined = append(p.joined, sourceExport(e))
-			}
 		case confirmed.isOf(e) && !confirmed.isAmbiguous(e, known):
 			ordered, wasConfirmed = own, true
 		case ended:
@@ -168,6 +173,26 @@ func (v ImportView) hold(ordered, byAge []model.Export) precedence {
 		p.problems = append(p.problems, v.notHeld(confirmed))
 	}
 	return p
+}
+
+// Joined is an export that serves from now on.
+type Joined struct {
+	model.SourceExport
+	// IsOlder is true if it is older than one that comes before it: it agrees, but does
+	// not decide as KEP-1645 would let it.
+	IsOlder bool
+}
+
+// newcomers are the exports that are not stored, and do not wait.
+func (p precedence) newcomers(byAge []model.Export, stored []model.SourceExport) (out []Joined) {
+	for _, e := range p.ordered {
+		isStored := slices.ContainsFunc(stored, func(s model.SourceExport) bool { return isSame(e, s) })
+		waits := slices.ContainsFunc(p.held, func(t model.Takeover) bool { return isSame(e, t.By) })
+		if !isStored && !waits {
+			out = append(out, Joined{sourceExport(e), isBehindYounger(p.ordered, byAge, e)})
+		}
+	}
+	return out
 }
 
 // wait adds the takeover by an export that waits.

@@ -401,16 +401,30 @@ func TestEachClusterWhoseExportWaitsIsTold(t *testing.T) {
 	}
 }
 
-func TestANewcomerThatAgreesIsAnnouncedOnce(t *testing.T) {
-	a, c := publishedBy("a", 30, "http"), publishedBy("c", 10, "http")
-	if got := Import(takeoverView(importedFrom(a), a, c)).Joined; len(got) != 1 || got[0].UID != "of-c" {
-		t.Errorf("joined are %v", got)
-	}
-	if got := Import(takeoverView(importedFrom(a, c), a, c)).Joined; len(got) > 0 {
-		t.Errorf("joined again are %v", got)
-	}
-	if got := Import(takeoverView(importedFrom(a), a, publishedBy("c", 10, "x"))).Joined; len(got) > 0 {
-		t.Errorf("one that waits joined: %v", got)
+func TestWhichExportsJoin(t *testing.T) {
+	a, older, younger := publishedBy("a", 30, "http"), publishedBy("c", 10, "http"), publishedBy("c", 50, "x", headless)
+	waits := publishedBy("c", 10, "x")
+	for name, tc := range map[string]struct {
+		view ImportView
+		want []Joined
+	}{
+		"an older one that agrees":         {takeoverView(importedFrom(a), a, older), []Joined{{sourceExport(older), true}}},
+		"a younger one":                    {takeoverView(importedFrom(a), a, younger), []Joined{{sourceExport(younger), false}}},
+		"one that is confirmed at once":    {confirmedTakeover(takeoverView(importedFrom(a), a, waits), "c/of-c"), []Joined{{sourceExport(waits), false}}},
+		"with --takeover-hold=0":           {changed(takeoverView(importedFrom(a), a, waits), func(v *ImportView) { v.TakeoverHold = 0 }), []Joined{{sourceExport(waits), false}}},
+		"another one of the same cluster":  {takeoverView(importedFrom(a, publishedBy("c", 5, "http", func(e *model.Export) { e.UID = "former" })), a, older), []Joined{{sourceExport(older), true}}},
+		"one that waits does not":          {takeoverView(importedFrom(a), a, waits), nil},
+		"one that is stored does not":      {takeoverView(importedFrom(a, older), a, older), nil},
+		"none of a young import":           {changed(takeoverView(importedFrom(a), a, older), func(v *ImportView) { v.SettlesAt = v.Now.Add(1) }), nil},
+		"none of an import that is made":   {takeoverView(nil, a, older), nil},
+		"none of an import that is kept":   {changed(takeoverView(importedFrom(a), older), func(v *ImportView) { v.Members[0].Synced = false }), nil},
+		"none of one that lists no export": {takeoverView(importedFrom(), a, older), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, Import(tc.view).Joined); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 

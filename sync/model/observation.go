@@ -67,8 +67,8 @@ const (
 	// ReasonTakeoverHeld: another export would become the deciding one and change
 	// the import; it waits for the confirmation of an administrator.
 	ReasonTakeoverHeld = "TakeoverHeld"
-	// ReasonExportJoined is that of an event: an export that is older than the
-	// deciding one agrees with it, and is used.
+	// ReasonExportJoined is that of an event: another export of a settled import is
+	// used from now on.
 	ReasonExportJoined = "ExportJoined"
 	// ReasonDeletionHeld: an export, or one of its slices, was lost by its publisher,
 	// which did not withdraw it; what was imported of it is kept.
