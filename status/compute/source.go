@@ -176,7 +176,8 @@ func held(in ImportInput) []metav1.Condition {
 
 // takeover is TakeoverHeld: which export waits to decide the import, and how to
 // confirm that. The text has no time of this process, so that a restart changes
-// nothing. Until every cluster that contributes was read, the stored one stays.
+// nothing. While a cluster that contributes is kept, it is not known whether another
+// export waits for its place, or its own does: the stored one stays.
 func takeover(in ImportInput) []metav1.Condition {
 	old := in.Import.Status.Conditions
 	if in.Observation == nil {
@@ -184,7 +185,7 @@ func takeover(in ImportInput) []metav1.Condition {
 	}
 	if len(in.Observation.Takeovers) == 0 {
 		if slices.ContainsFunc(in.Import.Status.Clusters, func(c mcsv1beta1.ClusterStatus) bool {
-			return slices.Contains(in.Observation.Unsynced, model.ClusterID(c.Cluster))
+			return slices.Contains(in.Observation.Kept, model.ClusterID(c.Cluster))
 		}) {
 			return present(old, condition.TypeTakeoverHeld)
 		}

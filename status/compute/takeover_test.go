@@ -44,9 +44,17 @@ func TestTakeoverHeldSaysWhoWouldChangeWhatAndHowToConfirm(t *testing.T) {
 	}
 	// After a restart the members are read one by one: it is not cleared before.
 	imported.Status.Conditions = []metav1.Condition{*first}
-	in.Observation = &model.Observation{Unsynced: []model.ClusterID{"a"}}
+	in.Observation = &model.Observation{Unsynced: []model.ClusterID{"a"}, Kept: []model.ClusterID{"a"}}
 	if got := held(); got == nil || *got != *first {
 		t.Errorf("while a was not read: %+v", got)
+	}
+	in.Observation = &model.Observation{Held: []model.Hold{{Cluster: "a"}}, Kept: []model.ClusterID{"a"}}
+	if got := held(); got == nil || *got != *first {
+		t.Errorf("while the export of a is held: %+v", got)
+	}
+	in.Observation = &model.Observation{Kept: []model.ClusterID{"b"}}
+	if got := held(); got != nil {
+		t.Errorf("while b, which does not contribute, is kept: %+v", got)
 	}
 	in.Observation = nil
 	if got := held(); got == nil || *got != *first {

@@ -103,7 +103,8 @@ type ImportFinding struct {
 	Problems  []model.Problem
 	Sources   []model.Source
 	Held      []model.Hold
-	// Takeovers are those that are held, as in model.Observation.
+	// Kept and Takeovers are those of model.Observation.
+	Kept      []model.ClusterID
 	Takeovers []model.Takeover
 }
 
@@ -203,6 +204,7 @@ func Import(v ImportView) ImportDecision {
 		found.Unsynced = append(found.Unsynced, v.Self)
 	}
 	in.Unsynced = union(found.Unsynced, v.heldClusters(), others.kept)
+	found.Kept = in.Unsynced
 	ordered := v.precedence(exports, in.Unsynced)
 	in.Desired, found.Conflicts = merge.ResolveInOrder(ordered.ordered)
 	in.History, found.Takeovers = ordered.history, ordered.held

@@ -401,6 +401,28 @@ func TestEachClusterWhoseExportWaitsIsTold(t *testing.T) {
 	}
 }
 
+// The condition TakeoverHeld stays as long as one of these contributes.
+func TestWhichClustersAreKept(t *testing.T) {
+	a := publishedBy("a", 30, "http")
+	for name, tc := range map[string]struct {
+		change func(*ImportView)
+		want   []model.ClusterID
+	}{
+		"none":                      {func(*ImportView) {}, nil},
+		"one that is unread":        {func(v *ImportView) { v.Members[0].Synced, v.Exports = false, nil }, []model.ClusterID{"a"}},
+		"one whose export is held":  {func(v *ImportView) { v.Held, v.Exports = []model.Hold{{Cluster: "a"}}, nil }, []model.ClusterID{"a"}},
+		"one of unknown namespaces": {func(v *ImportView) { v.IdentityLabels = []string{model.LabelIdentity} }, []model.ClusterID{"a"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := takeoverView(importedFrom(a), a)
+			tc.change(&v)
+			if diff := cmp.Diff(tc.want, Import(v).Finding.Kept); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestWhichExportsJoin(t *testing.T) {
 	a, older, younger := publishedBy("a", 30, "http"), publishedBy("c", 10, "http"), publishedBy("c", 50, "x", headless)
 	waits := publishedBy("c", 10, "x")

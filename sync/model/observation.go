@@ -114,6 +114,10 @@ type Observation struct {
 	Sources []Source
 	// Held are the held deletions of exports of this name, sorted by cluster.
 	Held []Hold
+	// Kept are the clusters of which it is not known what they export now, or whether it
+	// may be imported, so that nothing of the import changes because of them: those of
+	// Unsynced and of Held, and those of which the namespace or a policy cannot be judged.
+	Kept []ClusterID
 	// Takeovers are those that are held, that by the oldest export first; at most one
 	// by each cluster.
 	Takeovers []Takeover

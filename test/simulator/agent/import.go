@@ -184,7 +184,7 @@ func (p *Process) Status(key types.NamespacedName) error {
 	if f, has := p.findings[key]; has {
 		in.Observation = &model.Observation{
 			Publication: model.PublicationNone, Import: f.Resolved, Unsynced: f.Unsynced, Conflicts: f.Conflicts,
-			Problems: f.Problems, Sources: f.Sources, Held: f.Held, Takeovers: f.Takeovers,
+			Problems: f.Problems, Sources: f.Sources, Held: f.Held, Kept: f.Kept, Takeovers: f.Takeovers,
 		}
 	}
 	wanted := compute.Import(in, metav1.NewTime(p.Now().Truncate(1e9)))
