@@ -5,12 +5,16 @@ package hostile
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -21,7 +25,7 @@ import (
 const settled = 2*time.Minute + 5*time.Second
 
 var _ = Describe("FAULT 28: a member that publishes another's Service as the oldest", func() {
-	It("changes nothing of what is served, and is named in both clusters", func(ctx SpecContext) {
+	It("changes nothing of what is served, and is named in both clusters, until an administrator confirms it", func(ctx SpecContext) {
 		key := client.ObjectKey{Namespace: honest, Name: "from-c"}
 		imported := func(g Gomega) *mcsv1beta1.ServiceImport {
 			i := &mcsv1beta1.ServiceImport{}
@@ -73,10 +77,33 @@ var _ = Describe("FAULT 28: a member that publishes another's Service as the old
 				g.Expect(available.Message).To(And(ContainSubstring(model.ReasonTakeoverHeld), Not(ContainSubstring("cluster b"))))
 			}).Should(Succeed())
 		}
+
+		By("confirming it for another cluster, then as the condition says")
+		put(ctx, record(key, set("ClientIP", "spec", "sessionAffinity"), oldest, uid))
+		condition(ctx, "sessionAffinity: None to ClientIP")
+		confirm := func(export string) {
+			GinkgoHelper()
+			patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, model.AnnotationConfirmTakeover, export)
+			Expect(victim.client.Patch(ctx, imported(Default), client.RawPatch(types.MergePatchType, patch))).To(Succeed())
+		}
+		confirm("c/28282828-2828-4828-8828-282828282828")
+		unchanged()
+		held := meta.FindStatusCondition(imported(Default).Status.Conditions, "TakeoverHeld")
+		Expect(held).NotTo(BeNil())
+		_, export, _ := strings.Cut(held.Message, model.AnnotationConfirmTakeover+"=")
+		export, _, _ = strings.Cut(export, " ")
+		confirm(export)
+		notHeld := func(g Gomega, affinity corev1.ServiceAffinity) {
+			i := imported(g)
+			g.Expect(meta.FindStatusCondition(i.Status.Conditions, "TakeoverHeld")).To(BeNil())
+			g.Expect(i.Spec.SessionAffinity).To(Equal(affinity))
+		}
+		Eventually(ctx, notHeld).WithArguments(corev1.ServiceAffinityClientIP).Should(Succeed())
+		Expect(imported(Default).Annotations[model.AnnotationExports]).To(HavePrefix(export))
+		Consistently(ctx, own).WithTimeout(quiet).Should(Equal(served))
+
 		withdraw(ctx, record(key), copied)
-		Eventually(ctx, func(g Gomega) {
-			g.Expect(meta.FindStatusCondition(imported(g).Status.Conditions, "TakeoverHeld")).To(BeNil())
-		}).Should(Succeed())
+		Eventually(ctx, notHeld).WithArguments(corev1.ServiceAffinityNone).Should(Succeed())
 		unchanged()
 		everythingElseWorks(ctx, true)
 	}, SpecTimeout(5*time.Minute))
