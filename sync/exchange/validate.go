@@ -49,6 +49,7 @@ func problemf(field, format string, args ...any) *problem {
 func checkRecord(record *exchangev1alpha1.ExportRecord) *problem {
 	spec := &record.Spec
 	checks := []func() *problem{
+		func() *problem { return notedProblem(record) },
 		func() *problem { return checkReference(record.Name, spec.Service) },
 		func() *problem { return checkIdentity(spec) },
 		func() *problem { return checkPorts(spec.Type, spec.Ports) },

@@ -54,6 +54,9 @@ const (
 	// AnnotationEndpointsLeftOut, on a peer's slice in the cache, is how many of its
 	// endpoints were not read because it exceeds a limit. It is never written.
 	AnnotationEndpointsLeftOut = "comity.dev/endpoints-left-out"
+	// AnnotationInvalidRecord, on a peer's ExportRecord in the cache, is the first problem
+	// of one that is not valid, of which nothing else is kept. It is never written.
+	AnnotationInvalidRecord = "comity.dev/invalid-record"
 	// AnnotationApplied, on every object that Comity applies, is a digest of the
 	// names of the fields that it applied last. It changes if a field is no longer
 	// applied, and does not if others add fields.

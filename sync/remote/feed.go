@@ -200,14 +200,17 @@ type plainLists struct{ *toolscache.ListWatch }
 // IsWatchListSemanticsUnSupported is what client-go asks.
 func (plainLists) IsWatchListSemanticsUnSupported() bool { return true }
 
-// trim drops the managed fields, which no reader uses, and bounds and packs
-// EndpointSlices, which are most of what a peer publishes.
+// trim drops the managed fields, which no reader uses, bounds ExportRecords, and bounds
+// and packs EndpointSlices, which are most of what a peer publishes.
 func trim(obj any) (any, error) {
 	if object, ok := obj.(metav1.Object); ok {
 		object.SetManagedFields(nil)
 	}
-	if slice, ok := obj.(*discoveryv1.EndpointSlice); ok {
-		obj = exchange.BoundSlice(slice)
+	switch o := obj.(type) {
+	case *exchangev1alpha1.ExportRecord:
+		return exchange.BoundRecord(o), nil
+	case *discoveryv1.EndpointSlice:
+		obj = exchange.BoundSlice(o)
 	}
 	return compactslice.Transform(obj)
 }

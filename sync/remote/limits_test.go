@@ -258,3 +258,13 @@ func TestFault31AFlappingMemberRecordIsFollowedAFewTimes(t *testing.T) {
 	exceeds(t, c, "MemberRecord comity-b/b", "keeps changing between valid and not")
 	await(t, "it is verified in the end", c.Verified)
 }
+
+// FAULT 31: what a cache keeps of records that are not valid is small.
+func TestFault31InvalidRecordsAreKeptWithoutTheirContent(t *testing.T) {
+	record := exported(1)
+	record.Spec.Ports = make([]mcsv1beta1.ServicePort, 1000)
+	kept, err := trim(record)
+	if err != nil || len(kept.(*exchangev1alpha1.ExportRecord).Spec.Ports) > 0 {
+		t.Errorf("kept: %+v, %v", kept, err)
+	}
+}

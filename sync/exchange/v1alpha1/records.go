@@ -27,6 +27,7 @@ type ExportRecordSpec struct {
 	// ports are the Service's ports; none are allowed for a headless Service.
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1000
 	Ports []mcsv1beta1.ServicePort `json:"ports,omitempty"`
 	// ipFamilies are the Service's IP families, in its order.
 	// +optional
@@ -62,6 +63,7 @@ type ExportRecordSpec struct {
 	// targets are the target ports in the pods; published only with selector.
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1000
 	Targets []Target `json:"targets,omitempty"`
 	// withdrawn states that the ServiceExport exportUID is no longer exported to
 	// the readers of the record's namespace. Such a record has no ports and no
