@@ -8,6 +8,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -145,4 +146,20 @@ func TestALargeWriteThatFailsIsAnErrorOfTheNextReconcile(t *testing.T) {
 	l.forget(key("web"))
 	got, err = l.reconcile("web", sliceOf("b", 0))
 	l.want(got, err, "b")
+}
+
+func TestThePauseAfterALargeWriteIsBounded(t *testing.T) {
+	for took, pause := range map[time.Duration]time.Duration{100 * time.Millisecond: 4 * time.Second, time.Minute: maxLargePause} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLargeTest(t)
+			got, err := l.reconcile("web", sliceOf("b", compactslice.Large))
+			l.want(got, err)
+			time.Sleep(took)
+			l.end <- nil
+			ended := time.Now()
+			if <-l.written; time.Since(ended) != pause {
+				t.Errorf("after a write of %v, the next one waits for %v; want %v", took, time.Since(ended), pause)
+			}
+		})
+	}
 }

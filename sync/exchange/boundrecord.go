@@ -30,7 +30,7 @@ func BoundRecord(record *exchangev1alpha1.ExportRecord) *exchangev1alpha1.Export
 		Spec: record.Spec,
 	}
 	if record.Spec.Withdrawn {
-		out.Spec = WithdrawnRecord(record.Spec)
+		out.Spec = WithdrawnRecord(record.Spec, record.Spec.Narrowed)
 		return out
 	}
 	problem := checkRecord(out) // without annotations, which may be those of a reduced record
