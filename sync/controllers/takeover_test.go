@@ -65,6 +65,8 @@ func (m *members) Slices(from model.ClusterID, _ types.NamespacedName) ([]*disco
 }
 
 func (m *members) Withdrawals(types.NamespacedName) []model.Withdrawal              { return m.withdrawn }
+func (m *members) OwnIDClaim() (model.OwnIDClaim, bool)                             { return model.OwnIDClaim{}, false }
+func (m *members) Refusals(types.NamespacedName) []model.Refusal                    { return nil }
 func (m *members) NotAccepted(types.NamespacedName) []model.ClusterID               { return nil }
 func (m *members) Namespace(string) []model.MemberNamespace                         { return nil }
 func (m *members) Filter(model.ClusterID) (exchange.Filter, bool)                   { return exchange.Filter{}, false }
@@ -241,9 +243,9 @@ func TestATimedHoldEndsInTheController(t *testing.T) {
 func TestATimedHoldEndsBesideARefusedSlice(t *testing.T) {
 	w := newTakeoverWorld(t, published("a", 9, "http"))
 	w.settle()
-	labelled := published("c", 1, "http") // of another port nothing is imported while it waits
-	labelled.Labels = map[string]string{"from": "c"}
-	w.exports, w.refused = append(w.exports, labelled), "c"
+	labeled := published("c", 1, "http") // of another port nothing is imported while it waits
+	labeled.Labels = map[string]string{"from": "c"}
+	w.exports, w.refused = append(w.exports, labeled), "c"
 	if again := w.pass(time.Second); again != hold {
 		t.Errorf("it is reconciled again in %v, want %v", again, hold)
 	}

@@ -96,10 +96,10 @@ func check(ctx context.Context, opts metav1.ListOptions, list toolscache.ListWit
 // is. It returns nil otherwise, and for versions that are no numbers: they cannot be
 // compared.
 func Compare(was, is string) *Found {
-	if order, err := resourceversion.CompareResourceVersion(is, was); err != nil || order >= 0 {
-		return nil
+	if order, err := resourceversion.CompareResourceVersion(is, was); err == nil && order < 0 {
+		return &Found{Was: was, Is: is}
 	}
-	return &Found{Was: was, Is: is}
+	return nil
 }
 
 // NewInformer is a cache.Options.NewInformer whose informers detect a restore, log it, and

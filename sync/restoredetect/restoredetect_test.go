@@ -200,7 +200,10 @@ func TestAnInformerFollowsAStoreThatWentBack(t *testing.T) {
 	s.restore(11)
 	has("old")
 	select {
-	case <-found:
+	case restore := <-found:
+		if restore.Is != "11" {
+			t.Errorf("it says %v", restore)
+		}
 	default:
 		t.Error("it lists again before it says that the store was restored")
 	}

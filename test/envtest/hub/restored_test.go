@@ -54,7 +54,7 @@ func (m *member) unexport(ctx context.Context, namespace string) {
 }
 
 // storeVersion is the version of the store of a that its Lease in the hub names.
-func storeVersion(g Gomega, ctx context.Context) int {
+func storeVersion(g Gomega, ctx context.Context) int { //nolint:revive // Eventually passes itself first
 	lease := &coordinationv1.Lease{}
 	g.Expect(theHub.client.Get(ctx, client.ObjectKey{Namespace: "comity-a", Name: "a"}, lease)).To(Succeed())
 	version, err := strconv.Atoi(lease.Annotations[model.AnnotationStoreVersion])
