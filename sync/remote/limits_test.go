@@ -104,7 +104,7 @@ func TestAListThatIsReadTooSlowlyNamesTheLimit(t *testing.T) {
 		_, _ = fmt.Fprint(w, strings.Repeat(" ", 400<<10))
 		return true
 	})
-	exceeds(t, c, "ExportRecords in namespace comity-b", "1000 bytes a second")
+	exceeds(t, c, "ExportRecords in namespace comity-b", "1000 bytes per second")
 }
 
 // FAULT 31: a peer answers a list with 2 GB.

@@ -5,7 +5,6 @@ package remote
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"sync/atomic"
@@ -51,22 +50,20 @@ func (m *meter) count(n int) error {
 // meteredBody reads a body at the speed, and up to the size, that the limits allow.
 type meteredBody struct {
 	io.ReadCloser
-	ctx       context.Context
-	transport *Transport
-	meter     *meter
+	ctx   context.Context
+	flow  *flow
+	meter *meter
 }
 
-// Read implements io.Reader. The error for a body that is too long is a *budget.Exceeded.
+// Read implements io.Reader. The error for a body that is too long, or cannot be read in
+// time at that speed, is a *budget.Exceeded.
 func (b *meteredBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p[:min(len(p), readSize)])
 	if limit := b.meter.count(n); limit != nil {
 		return 0, limit
 	}
-	if flow := b.transport.flow; flow != nil && n > 0 {
-		if slow := flow.WaitN(b.ctx, n); slow != nil {
-			if _, timed := b.ctx.Deadline(); timed && !errors.Is(slow, context.Canceled) {
-				slow = &budget.Exceeded{Limit: fmt.Sprintf("%.0f bytes a second", flow.Limit())}
-			}
+	if n > 0 {
+		if slow := b.flow.wait(b.ctx, n); slow != nil {
 			return n, slow
 		}
 	}

@@ -51,13 +51,13 @@ func (r *reader) request(opts *metav1.ListOptions) *rest.Request {
 // get makes one request for a list.
 func (r *reader) get(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	into := reflect.New(reflect.TypeOf(r.list).Elem()).Interface().(runtime.Object)
-	return into, r.request(&opts).Do(ctx).Into(into)
+	return into, r.request(&opts).Do(r.feed.context(ctx)).Into(into)
 }
 
 // openWatch makes one request for a watch.
 func (r *reader) openWatch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	opts.Watch, opts.AllowWatchBookmarks = true, true
-	ctx, m := metered(ctx, r.connection.opts.Limits.EventBytes, "one event")
+	ctx, m := metered(r.feed.context(ctx), r.connection.opts.Limits.EventBytes, "one event")
 	w, err := r.request(&opts).Watch(ctx)
 	if err != nil || reflect.TypeOf(w) == emptyWatch {
 		return w, err

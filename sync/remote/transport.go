@@ -13,7 +13,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/time/rate"
 	"k8s.io/client-go/rest"
 
 	"github.com/comity-mcs/comity/sync/model"
@@ -36,9 +35,10 @@ type Transport struct {
 	timeout time.Duration
 	// responseBytes is the maximal size of a response that is no watch of a feed.
 	responseBytes int64
-	// flow is how fast all responses may be read; nil: as fast as they come.
-	flow    *rate.Limiter
-	current atomic.Pointer[credentials]
+	// flow is how fast all responses are read, but those with Leases; leases is how fast
+	// these are.
+	flow, leases *flow
+	current      atomic.Pointer[credentials]
 }
 
 // credentials are a configuration and a transport that verifies its server and
@@ -59,7 +59,8 @@ func NewTransport(self model.ClusterID) *Transport {
 func (t *Transport) limit(limits budget.Limits) {
 	limits.SetDefaults()
 	t.responseBytes = limits.ResponseBytes
-	t.flow = rate.NewLimiter(rate.Limit(limits.BytesPerSecond), int(max(limits.BurstBytes, readSize)))
+	t.flow = newFlow(limits.BytesPerSecond, limits.BurstBytes, "")
+	t.leases = newFlow(leaseBytes, readSize, " of Leases")
 }
 
 // Use has every further request sent with the credentials of config. Its error
@@ -129,7 +130,11 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	if !is {
 		m = &meter{limit: t.responseBytes, what: "one response"}
 	}
-	response.Body = body{&meteredBody{ReadCloser: response.Body, ctx: ctx, transport: t, meter: m}, cancel}
+	speed := t.flow
+	if request.Context().Value(leaseKey{}) != nil {
+		speed = t.leases
+	}
+	response.Body = body{&meteredBody{ReadCloser: response.Body, ctx: ctx, flow: speed, meter: m}, cancel}
 	return response, nil
 }
 
