@@ -6,18 +6,19 @@ package remote
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/flowcontrol"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/comity-mcs/comity/sync/compactslice"
 	"github.com/comity-mcs/comity/sync/exchange"
@@ -37,9 +38,11 @@ type feed struct {
 	without string
 	// listed gets each page of a list, before anything of it can be read; page
 	// collects them until the list is complete.
-	listed       func(page runtime.Object, continued bool)
-	page         map[types.NamespacedName]struct{}
-	budget       *budget.Feed
+	listed func(page runtime.Object, continued bool)
+	page   map[types.NamespacedName]struct{}
+	budget *budget.Feed
+	// elements is the limit for which the last response or event was not decoded.
+	elements     atomic.Pointer[budget.Exceeded]
 	client       rest.Interface
 	informer     toolscache.SharedIndexInformer
 	registration toolscache.ResourceEventHandlerRegistration
@@ -130,14 +133,25 @@ func (o *opener) feed(f *feed, object, list runtime.Object, handler toolscache.R
 		o.err = err
 		return
 	}
-	// Protobuf where the type has it. Kinds are known beforehand, so nothing is
-	// discovered: a peer whose discovery is broken can still be read.
-	client, err := apiutil.RESTClientForGVK(kinds[0], false, false, o.config, serializer.NewCodecFactory(o.scheme), o.connection.http)
+	client, err := o.client(f, kinds[0])
 	if err != nil {
 		o.err = err
 		return
 	}
 	o.err = f.open(o.connection, client, runtime.NewParameterCodec(o.scheme), object, list, handler)
+}
+
+// client is that of one feed. Kinds are known beforehand, so nothing is discovered: a peer
+// whose discovery is broken can still be read.
+func (o *opener) client(f *feed, kind schema.GroupVersionKind) (rest.Interface, error) {
+	config, version := rest.CopyConfig(o.config), kind.GroupVersion()
+	config.APIPath, config.GroupVersion = "/apis", &version
+	if version.Group != exchangev1alpha1.GroupVersion.Group { // custom resources have no protobuf
+		config.ContentType = runtime.ContentTypeProtobuf
+	}
+	codecs := serializer.WithoutConversionCodecFactory{CodecFactory: serializer.NewCodecFactory(o.scheme)}
+	config.NegotiatedSerializer = countingCodecs{codecs, &f.elements}
+	return rest.RESTClientForConfigAndClient(config, o.connection.http)
 }
 
 func (f *feed) open(c *Connection, client rest.Interface, codec runtime.ParameterCodec, object, list runtime.Object, handler toolscache.ResourceEventHandler) error {

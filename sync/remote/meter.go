@@ -84,7 +84,7 @@ func (f *feed) budgeted(ctx context.Context, c *Connection, inner watch.Interfac
 	w := &budgetedWatch{Interface: inner, events: make(chan watch.Event), stop: make(chan struct{})}
 	c.done.Go(func() {
 		defer close(w.events)
-		err := w.forward(m, f.budget.Watch(streamed))
+		err := w.forward(f, m, f.budget.Watch(streamed))
 		if err != nil {
 			inner.Stop()
 			f.budget.Exceed(err)
@@ -105,9 +105,12 @@ func (w *budgetedWatch) Stop() {
 // ResultChan implements watch.Interface.
 func (w *budgetedWatch) ResultChan() <-chan watch.Event { return w.events }
 
-func (w *budgetedWatch) forward(m *meter, count *budget.Watch) *budget.Exceeded {
+func (w *budgetedWatch) forward(f *feed, m *meter, count *budget.Watch) *budget.Exceeded {
 	for event := range w.Interface.ResultChan() {
 		if exceeded := m.exceeded.Load(); exceeded != nil {
+			return exceeded
+		}
+		if exceeded := f.elements.Load(); exceeded != nil && event.Type == watch.Error {
 			return exceeded
 		}
 		m.read.Store(0)

@@ -58,6 +58,7 @@ func (r *reader) get(ctx context.Context, opts metav1.ListOptions) (runtime.Obje
 func (r *reader) openWatch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	opts.Watch, opts.AllowWatchBookmarks = true, true
 	ctx, m := metered(r.feed.context(ctx), r.connection.opts.Limits.EventBytes, "one event")
+	r.feed.elements.Store(nil)
 	w, err := r.request(&opts).Watch(ctx)
 	if err != nil || reflect.TypeOf(w) == emptyWatch {
 		return w, err
