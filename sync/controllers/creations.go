@@ -14,12 +14,14 @@ import (
 	"github.com/comity-mcs/comity/sync/plan"
 )
 
-// The pause after each creation is as long as that took. It is busyPause times as long,
-// but not longer than maxBusyPause for that, if endpoints of another cluster were written
-// to an import within busyFor before.
+// The pause after each creation is as long as that took. If endpoints of another cluster
+// were written to an import within busyFor before, it is busyPause times as long, but
+// longer by maxBusyPause at most: a change of endpoints is written within some 50 ms, so
+// that most changes meet no creation, and a cluster that changes its endpoints every second
+// still lets others create three imports a second.
 const (
 	busyPause    = 10
-	maxBusyPause = 3 * time.Second
+	maxBusyPause = 250 * time.Millisecond
 	busyFor      = time.Second
 )
 
@@ -91,7 +93,7 @@ func (c *creations) wrote(actions []plan.Action) {
 // created ends the turn of a cluster, an import of which took so long to create.
 func (c *creations) created(source model.ClusterID, took time.Duration) {
 	if c.busy(source) {
-		took = max(took, min(busyPause*took, maxBusyPause))
+		took = min(busyPause*took, took+maxBusyPause)
 	}
 	time.AfterFunc(took, func() { c.turns.end(source) })
 }
