@@ -21,10 +21,6 @@ import (
 	"github.com/comity-mcs/comity/sync/remote/budget"
 )
 
-// maxSourceWrites is how many slices of one cluster one reconcile of an import writes.
-// The next one follows at once; between them the changes of other clusters are written.
-const maxSourceWrites = 50
-
 // limitedFor is how long an import has the problem LimitExceeded after the limit was
 // reached last, so that the condition does not flap.
 const limitedFor = time.Minute
@@ -34,6 +30,9 @@ const limitedFor = time.Minute
 // on purpose, takes no writes from the others. The first changes pass at once. Then changes
 // coalesce: those of that cluster wait, and the last state is written. The slices of other
 // clusters, the Service and the ServiceImport never wait.
+//
+// A change of many slices is written in batches of budget.WriteBatch, each in a reconcile
+// of its own, so that the changes of other clusters are written in between.
 type sourceLimiter struct {
 	now     func() time.Time
 	self    model.ClusterID
@@ -47,17 +46,34 @@ type sourceLimiter struct {
 
 // sourceRateState is what is remembered of one cluster and one import.
 type sourceRateState struct {
-	tokens *rate.Limiter
+	// changes and writes are the tokens for changes, and for each slice.
+	changes, writes *rate.Limiter
+	// paid is how many actions may still be made of the change that was charged last.
+	paid int
+	// more is true if the last batch left out actions, and last the end of that batch.
+	more bool
+	last position
 	// limited is when a change had to wait last; zero if none had to.
 	limited time.Time
 	// next is when the changes that wait may be made; zero if none wait.
 	next time.Time
-	// more is true if slices are left that one reconcile was too small for.
-	more bool
 }
 
-// sourceWrites are the slices of one cluster that a plan creates or updates.
-type sourceWrites struct{ slices, bytes int }
+// position is that of an action among those of its source: a plan makes deletions last,
+// and each kind in the order of the names.
+type position struct {
+	deletes bool
+	name    string
+}
+
+func positionOf(a plan.Action) position { return position{a.Verb == plan.Delete, a.Object.GetName()} }
+
+func (p position) before(other position) bool {
+	if p.deletes != other.deletes {
+		return other.deletes
+	}
+	return p.name < other.name
+}
 
 func newSourceLimiter(self model.ClusterID, now func() time.Time, registry prometheus.Registerer) *sourceLimiter {
 	return &sourceLimiter{
@@ -70,47 +86,36 @@ func newSourceLimiter(self model.ClusterID, now func() time.Time, registry prome
 }
 
 // allowed leaves out the actions on slices of clusters that changed them too often, those
-// on more slices of a cluster than one reconcile writes, and what must not be done before
-// these. This cluster's own slices never wait, and deletions only if the cluster does.
+// beyond a batch, and what must not be done before these. This cluster's own slices never
+// wait.
 func (l *sourceLimiter) allowed(key types.NamespacedName, actions []plan.Action) []plan.Action {
-	actions, writes, more := l.first(actions)
-	if len(writes) == 0 {
-		return actions
+	of := map[model.ClusterID][]plan.Action{}
+	for _, a := range actions {
+		if a.Source != "" && a.Source != l.self {
+			of[a.Source] = append(of[a.Source], a)
+		}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	waiting := map[model.ClusterID]bool{}
-	for source, of := range writes {
-		l.state(key, source).more = more[source]
-		if !l.take(key, source, budget.ChangeCost(of.slices, of.bytes)) {
-			waiting[source] = true
-			l.delayed.WithLabelValues(string(source)).Inc()
-		}
+	l.idle(key, of)
+	left := map[model.ClusterID]map[position]bool{}
+	for source, all := range of {
+		left[source] = l.take(key, source, all)
 	}
-	return withoutSources(actions, waiting)
+	incomplete := slices.ContainsFunc(actions, func(a plan.Action) bool { return left[a.Source][positionOf(a)] })
+	if !incomplete {
+		return actions
+	}
+	return slices.DeleteFunc(slices.Clone(actions), func(a plan.Action) bool { return a.AfterAll || left[a.Source][positionOf(a)] })
 }
 
-// first leaves out the writes of each other cluster after the first maxSourceWrites, and
-// what must not be done before them. It returns what is left of each, and which have more.
-func (l *sourceLimiter) first(actions []plan.Action) ([]plan.Action, map[model.ClusterID]sourceWrites, map[model.ClusterID]bool) {
-	writes, more := map[model.ClusterID]sourceWrites{}, map[model.ClusterID]bool{}
-	var kept []plan.Action
-	for _, a := range actions {
-		switch of := writes[a.Source]; {
-		case a.AfterAll && len(more) > 0:
-			continue
-		case a.Source == "" || a.Source == l.self:
-		case a.Verb == plan.Delete:
-			writes[a.Source] = of
-		case of.slices == maxSourceWrites:
-			more[a.Source] = true
-			continue
-		default:
-			writes[a.Source] = sourceWrites{of.slices + 1, of.bytes + bytesOf(a)}
+// idle ends the batches of the sources of which nothing is outstanding. It needs mu.
+func (l *sourceLimiter) idle(key types.NamespacedName, outstanding map[model.ClusterID][]plan.Action) {
+	for source, state := range l.sources[key] {
+		if len(outstanding[source]) == 0 {
+			state.more, state.paid = false, 0
 		}
-		kept = append(kept, a)
 	}
-	return kept, writes, more
 }
 
 // withoutSources leaves out the actions on slices of clusters that wait, and what must
@@ -122,18 +127,71 @@ func withoutSources(actions []plan.Action, waiting map[model.ClusterID]bool) []p
 	return slices.DeleteFunc(slices.Clone(actions), func(a plan.Action) bool { return waiting[a.Source] || a.AfterAll })
 }
 
-// take reports whether a change that costs so many tokens may be made now. It needs mu.
-func (l *sourceLimiter) take(key types.NamespacedName, source model.ClusterID, cost int) bool {
-	now, state := l.now(), l.state(key, source)
-	reserved := state.tokens.ReserveN(now, cost)
-	delay := reserved.DelayFrom(now)
-	if delay == 0 {
-		state.next = time.Time{}
-		return true
+// take returns which of the actions of a source may not be made now. It needs mu.
+func (l *sourceLimiter) take(key types.NamespacedName, source model.ClusterID, actions []plan.Action) (left map[position]bool) {
+	state := l.state(key, source)
+	batch := state.batch(actions)
+	left = map[position]bool{}
+	if !l.charge(state, actions, batch) {
+		l.delayed.WithLabelValues(string(source)).Inc()
+		batch = nil
+	} else if state.more {
+		state.last = positionOf(batch[len(batch)-1])
 	}
-	reserved.CancelAt(now)
-	state.limited, state.next = now, now.Add(delay)
-	return false
+	for _, a := range actions {
+		left[positionOf(a)] = true
+	}
+	for _, a := range batch {
+		delete(left, positionOf(a))
+	}
+	return left
+}
+
+// batch is what to make of the actions now: those after the last batch, then the first
+// ones, so that actions that are refused do not keep others from being made.
+func (s *sourceRateState) batch(actions []plan.Action) []plan.Action {
+	if len(actions) <= budget.WriteBatch {
+		return actions
+	}
+	first := slices.IndexFunc(actions, func(a plan.Action) bool { return s.last.before(positionOf(a)) })
+	if !s.more || first < 0 {
+		first = 0
+	}
+	return slices.Concat(actions[first:], actions[:first])[:budget.WriteBatch]
+}
+
+// charge takes the tokens for a batch of the actions, and for the change that they are
+// unless an earlier batch did. It is false if that has to wait. Deletions cost no token of
+// writes: there are no more of them than there were creations. It needs mu.
+func (l *sourceLimiter) charge(state *sourceRateState, actions, batch []plan.Action) bool {
+	now, cost, applied := l.now(), 0, 0
+	for _, a := range batch {
+		if a.Verb != plan.Delete {
+			applied++
+		}
+	}
+	if state.paid == 0 {
+		for _, a := range actions {
+			cost += bytesOf(a)
+		}
+		cost = budget.ChangeCost(cost)
+	}
+	change, writes := state.changes.ReserveN(now, cost), state.writes.ReserveN(now, applied)
+	if delay := max(change.DelayFrom(now), writes.DelayFrom(now)); delay > 0 {
+		change.CancelAt(now)
+		writes.CancelAt(now)
+		state.limited, state.next = now, now.Add(delay)
+		return false
+	}
+	if state.paid == 0 {
+		state.paid = len(actions)
+	}
+	state.next = time.Time{}
+	state.paid = max(0, state.paid-len(batch))
+	if state.more = len(batch) < len(actions); !state.more {
+		state.paid = 0
+	}
+	return true
 }
 
 // limited are the problems of an import of which a cluster reached the limit lately,
@@ -144,15 +202,16 @@ func (l *sourceLimiter) limited(key types.NamespacedName) (problems []model.Prob
 	now := l.now()
 	for source, state := range l.sources[key] {
 		if state.more && state.next.IsZero() {
-			again = earlier(again, time.Millisecond)
+			again = time.Millisecond // behind what is queued
 		}
 		until := state.limited.Add(limitedFor)
 		if state.limited.IsZero() || !now.Before(until) {
 			continue
 		}
 		problems = append(problems, model.Problem{Reason: model.ReasonLimitExceeded, Cluster: source, Message: fmt.Sprintf(
-			"cluster %s changes its endpoints of %s more often than %d times a second (one change for each %d bytes), so that they are written here later; "+
-				"find out why they change so often in cluster %s", source, key, budget.ChangesPerSecond, budget.ChangeBytes, source)})
+			"cluster %s changes its endpoints of %s more often than %d times a second (one change for each %d bytes), or more than %d EndpointSlices a second, "+
+				"so that they are written here later; find out why they change so often in cluster %s",
+			source, key, budget.ChangesPerSecond, budget.ChangeBytes, budget.WritesPerSecond, source)})
 		if !state.next.IsZero() {
 			until = state.next
 		}
@@ -173,7 +232,7 @@ func (l *sourceLimiter) state(key types.NamespacedName, source model.ClusterID) 
 	if l.sources[key] == nil {
 		l.sources[key] = map[model.ClusterID]*sourceRateState{}
 	}
-	state := &sourceRateState{tokens: rate.NewLimiter(budget.ChangesPerSecond, budget.ChangeBurst)}
+	state := &sourceRateState{changes: rate.NewLimiter(budget.ChangesPerSecond, budget.ChangeBurst), writes: rate.NewLimiter(budget.WritesPerSecond, budget.WriteBurst)}
 	l.sources[key][source] = state
 	l.size++
 	return state
@@ -184,7 +243,7 @@ func (l *sourceLimiter) sweep() {
 	now := l.now()
 	for key, sources := range l.sources {
 		for source, state := range sources {
-			if state.tokens.TokensAt(now) >= budget.ChangeBurst && now.Sub(state.limited) >= limitedFor && !state.more {
+			if state.changes.TokensAt(now) >= budget.ChangeBurst && state.writes.TokensAt(now) >= budget.WriteBurst && now.Sub(state.limited) >= limitedFor {
 				delete(sources, source)
 				l.size--
 			}

@@ -5,10 +5,12 @@ package controllers
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	corev1 "k8s.io/api/core/v1"
@@ -94,6 +96,119 @@ func TestFault31LargeSlicesAreWrittenLessOften(t *testing.T) {
 	}
 }
 
+func TestDelayedChangesAreCounted(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	at := time.Unix(1000, 0)
+	l := newSourceLimiter("a", func() time.Time { return at }, registry)
+	for range budget.ChangeBurst + 3 {
+		l.allowed(key("web"), []plan.Action{sliceOf("b", 0), sliceOf("a", 0)})
+	}
+	families, err := registry.Gather()
+	if err != nil || len(families) != 1 || families[0].GetName() != "comity_sync_changes_delayed_total" {
+		t.Fatalf("metrics: %v, %v", families, err)
+	}
+	m := families[0].GetMetric()
+	if len(m) != 1 || m[0].GetLabel()[0].GetValue() != "b" || m[0].GetCounter().GetValue() != 3 {
+		t.Errorf("delayed: %v; want 3 of b", m)
+	}
+}
+
+// many are updates of so many slices of b, and then deletions of others.
+func many(updates, deletions int) []plan.Action {
+	var out []plan.Action
+	for i := range updates + deletions {
+		a := sliceOf("b", 0)
+		if i >= updates {
+			a.Verb = plan.Delete
+		}
+		a.Object.SetName(fmt.Sprintf("derived-1-b-%05d", i))
+		out = append(out, a)
+	}
+	return out
+}
+
+// written is what is left of outstanding once actions were made, except what is refused.
+func written(outstanding, actions []plan.Action, refused func(plan.Action) bool) []plan.Action {
+	return slices.DeleteFunc(slices.Clone(outstanding), func(a plan.Action) bool {
+		return !refused(a) && slices.ContainsFunc(actions, func(made plan.Action) bool { return positionOf(made) == positionOf(a) })
+	})
+}
+
+func nothing(plan.Action) bool { return false }
+
+// FAULT 31: a cluster that publishes thousands of slices has them written in batches, and
+// not faster than the limit; what other clusters change goes with each batch.
+func TestFault31ManySlicesAreWrittenInBatches(t *testing.T) {
+	l, web, outstanding := newSourceTest(), key("web"), many(2000, 500)
+	last := plan.Action{Verb: plan.Delete, Object: &corev1.Service{TypeMeta: metav1.TypeMeta{Kind: "Service"}}, AfterAll: true}
+	begun := l.at
+	for batches := 0; ; batches++ {
+		if batches > 2000 {
+			t.Fatalf("%d actions are never made", len(outstanding))
+		}
+		actions := l.allowed(web, append(slices.Concat(outstanding, []plan.Action{sliceOf("c", 0)}), last))
+		made := slices.DeleteFunc(slices.Clone(actions), func(a plan.Action) bool { return a.Source != "b" })
+		if len(made) > budget.WriteBatch {
+			t.Fatalf("%d slices are written at once", len(made))
+		}
+		if !slices.ContainsFunc(actions, func(a plan.Action) bool { return a.Source == "c" }) && batches < 20 {
+			t.Fatal("another cluster waits")
+		}
+		rest := written(outstanding, made, nothing)
+		if after := slices.ContainsFunc(actions, func(a plan.Action) bool { return a.AfterAll }); after != (len(rest) == 0) && batches < 20 {
+			t.Fatalf("%d are outstanding: what is done after all is done: %v", len(rest), after)
+		}
+		outstanding = rest
+		if len(outstanding) == 0 {
+			break
+		}
+		_, again := l.limited(web)
+		if again == 0 {
+			t.Fatalf("%d are outstanding, and the import is not reconciled again", len(outstanding))
+		}
+		l.at = l.at.Add(again)
+	}
+	// 1,000 at once, and 50 a second: 20 s. Each reconcile takes 1 ms here.
+	if took := l.at.Sub(begun); took < 15*time.Second || took > 25*time.Second {
+		t.Errorf("2,000 slices are written and 500 deleted within %v", took)
+	}
+}
+
+func TestHundredsOfSlicesAreWrittenWithoutAPause(t *testing.T) {
+	l, web, outstanding := newSourceTest(), key("web"), []plan.Action(nil)
+	for i := range 800 {
+		a := sliceOf("b", 15<<10) // 100 endpoints
+		a.Object.SetName(fmt.Sprintf("derived-1-b-%05d", i))
+		outstanding = append(outstanding, a)
+	}
+	for range 800 / budget.WriteBatch {
+		outstanding = written(outstanding, l.allowed(web, outstanding), nothing)
+		problems, _ := l.limited(web)
+		if l.at = l.at.Add(time.Millisecond); len(problems) > 0 {
+			t.Fatalf("%d are outstanding: %+v", len(outstanding), problems)
+		}
+	}
+	if len(outstanding) > 0 {
+		t.Fatalf("%d are outstanding", len(outstanding))
+	}
+	if _, again := l.limited(web); again != 0 {
+		t.Errorf("it is reconciled again after %v, although nothing is outstanding", again)
+	}
+}
+
+// A quota may refuse more than a batch, until the deletions that come last are made.
+func TestRefusedSlicesDoNotKeepOthersFromBeingWritten(t *testing.T) {
+	l, outstanding := newSourceTest(), many(3*budget.WriteBatch, 10)
+	refused := func(a plan.Action) bool { return a.Verb != plan.Delete }
+	for range 4 {
+		outstanding = written(outstanding, l.allowed(key("web"), outstanding), refused)
+		l.at = l.at.Add(time.Minute)
+	}
+	if len(outstanding) != 3*budget.WriteBatch {
+		t.Errorf("%d are outstanding", len(outstanding))
+	}
+}
+
 func TestSourceRatesAreForgotten(t *testing.T) {
 	l := newSourceTest()
 	for i := range 10 * sweepSize {
@@ -102,45 +217,5 @@ func TestSourceRatesAreForgotten(t *testing.T) {
 	}
 	if l.size > 2*sweepSize || len(l.sources) != l.size {
 		t.Errorf("%d remembered", l.size)
-	}
-}
-
-// A cluster with thousands of slices in one import does not keep the others waiting
-// while they are written.
-func TestOneReconcileWritesAPartOfManySlices(t *testing.T) {
-	l, web := newSourceTest(), key("web")
-	last := plan.Action{Verb: plan.Delete, Object: &corev1.Service{TypeMeta: metav1.TypeMeta{Kind: "Service"}}, AfterAll: true}
-	deleted := sliceOf("b", 0)
-	deleted.Verb = plan.Delete
-	left, rounds := 500, 0
-	for begun := l.at; left > 0 && l.at.Sub(begun) < time.Minute; rounds++ {
-		var actions []plan.Action
-		for range left {
-			actions = append(actions, sliceOf("b", 0))
-		}
-		actions = append(actions, sliceOf("c", 0), deleted, last)
-		written := map[model.ClusterID]int{}
-		for _, a := range l.allowed(web, actions) {
-			written[a.Source]++
-			if a.AfterAll && left > maxSourceWrites {
-				t.Fatal("what is done after all is done before the last slices")
-			}
-		}
-		_, again := l.limited(web)
-		switch {
-		case written["c"] != 1:
-			t.Fatalf("the slice of another cluster is not written: %v", written)
-		case written["b"] > maxSourceWrites+1:
-			t.Fatalf("one reconcile writes %d slices", written["b"])
-		case written["b"] > 0: // of which one is a deletion
-			left -= written["b"] - 1
-		}
-		if left > 0 && (again <= 0 || again > 2*time.Second) {
-			t.Fatalf("the next reconcile is in %v, with %d slices left", again, left)
-		}
-		l.at = l.at.Add(max(again, 100*time.Millisecond))
-	}
-	if left > 0 || rounds < 10 {
-		t.Errorf("%d slices are left after %d reconciles", left, rounds)
 	}
 }

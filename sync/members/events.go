@@ -44,6 +44,7 @@ const (
 	aboutLiveness  = "contact"   // the liveness of the peer
 	aboutRecords   = "records"   // which records of the peer are invalid
 	aboutDeletions = "deletions" // what is held
+	aboutSpeed     = "speed"     // whether the peer changes too fast
 	aboutStore     = "store"     // whether the peer was restored from a backup
 )
 
@@ -120,7 +121,7 @@ func newMetrics(registry prometheus.Registerer) metrics {
 		liveness:    gauge("comity_peer_contact", "1 for the state that the peer is in: Connected, Stale or Lost; absent while its Secret is missing or refused.", "peer", "state"),
 		held:        gauge("comity_peer_deletions_held", "Exports of the peer that are missing and are kept, because it did not withdraw them, or, if it does not state withdrawals, because so many disappeared at once.", "peer"),
 		refused:     gauge("comity_peer_secrets_refused", "Peer Secrets that are not used, by reason.", "reason"),
-		limited:     gauge("comity_peer_limit_exceeded", "1 if the peer publishes more than is read of one, so that nothing new of it is read.", "peer"),
+		limited:     gauge("comity_peer_limit_exceeded", "1 if the peer publishes more than is read of one, so that nothing new of it is read, or changes it faster, so that it is read later.", "peer"),
 		rejected:    counter("comity_peer_records_rejected_total", "Records of a peer that were read and are not valid.", "peer"),
 		reconnected: counter("comity_peer_reconnects_total", "Connections replaced because their watches brought nothing any more.", "peer"),
 	}

@@ -52,6 +52,7 @@ func (s *Set) tick() {
 	s.lastTick = now
 	var after followUp
 	s.awaitOwner(now)
+	speed := false
 	for _, id := range slices.Sorted(maps.Keys(s.members)) {
 		m := s.members[id]
 		if gap > s.opts.StaleAfter/4 {
@@ -63,9 +64,10 @@ func (s *Set) tick() {
 		}
 		after.keys = append(after.keys, s.release(m, now)...)
 		after.pins = append(after.pins, s.pinCluster(m)...)
+		speed = s.updateSlowed(m) || speed
 		s.expireAbsent(m, now, &after)
 	}
-	if len(after.members) > 0 || len(after.keys) > 0 {
+	if speed || len(after.members) > 0 || len(after.keys) > 0 {
 		s.updateView()
 	}
 	s.mu.Unlock()

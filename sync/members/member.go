@@ -4,6 +4,7 @@
 package members
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"maps"
@@ -54,6 +55,7 @@ type member struct {
 	reported remote.Failure // the problem of the last event
 	rejected int
 	restored time.Time // when the last restore was reported
+	slowedBy string    // the limit for which changes of the peer wait; empty if they do not
 
 	// properties are the labels of the Secret as long as it is not refused.
 	properties map[string]string
@@ -253,6 +255,28 @@ func (s *Set) reportProblem(m *member, problem remote.Failure, verified bool) {
 	}
 }
 
+// updateSlowed determines which limit slows down what is read of m, writes an event if
+// that began, and reports whether it began or ended.
+func (s *Set) updateSlowed(m *member) (changed bool) {
+	before := m.slowedBy
+	m.slowedBy = s.pacer.slowedBy(m.id)
+	for _, l := range m.connections() {
+		m.slowedBy = cmp.Or(l.SlowedBy(), m.slowedBy)
+	}
+	if (before == "") == (m.slowedBy == "") {
+		return false
+	}
+	if m.slowedBy == "" {
+		s.opts.Log.Info("the changes of a peer are followed at once again", "cluster", m.id)
+		return true
+	}
+	message := fmt.Sprintf("cluster %[1]s: the limit of %[2]s is exceeded, so that its latest state is imported later; "+
+		"remedy: find out why it changes so often in cluster %[1]s", m.id, m.slowedBy)
+	s.opts.Log.Info("the changes of a peer have to wait", "cluster", m.id, "reason", ReasonLimitExceeded, "message", message)
+	s.event(m.secret, aboutSpeed, corev1.EventTypeWarning, ReasonLimitExceeded, message)
+	return true
+}
+
 // rejectedRecord is the Rejected hook.
 func (s *Set) rejectedRecord(c *remote.Connection, err error) {
 	s.metrics.rejected.WithLabelValues(string(c.ID())).Inc()
@@ -317,7 +341,7 @@ func (s *Set) updateView() {
 			r.from, m.read = m.active.Connection, true
 		}
 		r.read = m.read
-		r.limited = slices.ContainsFunc(m.connections(), func(l *connection) bool {
+		r.limited = m.slowedBy != "" || slices.ContainsFunc(m.connections(), func(l *connection) bool {
 			problem, _ := l.State()
 			return problem.Reason == remote.ReasonLimitExceeded
 		})

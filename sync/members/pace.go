@@ -4,6 +4,7 @@
 package members
 
 import (
+	"fmt"
 	"sync"
 	"time"
 
@@ -32,7 +33,15 @@ type pacer struct {
 	mu      sync.Mutex
 	peers   map[model.ClusterID]*rate.Limiter
 	keys    map[paceKey]*paced
+	slowed  map[model.ClusterID]*slowed
 	sweepAt int
+}
+
+// slowed is when the changes of a peer had to wait, and the limit for which the last one
+// had to.
+type slowed struct {
+	during budget.Episode
+	limit  string
 }
 
 type paceKey struct {
@@ -49,14 +58,14 @@ type paced struct {
 func newPacer(publish func(types.NamespacedName)) *pacer {
 	return &pacer{
 		publish: publish, now: time.Now, after: func(d time.Duration, f func()) { time.AfterFunc(d, f) },
-		peers: map[model.ClusterID]*rate.Limiter{}, keys: map[paceKey]*paced{}, sweepAt: idleKeys,
+		peers: map[model.ClusterID]*rate.Limiter{}, keys: map[paceKey]*paced{}, slowed: map[model.ClusterID]*slowed{}, sweepAt: idleKeys,
 	}
 }
 
 // changed publishes key, of which peer changed so many bytes, now or soon. It does not
 // block.
 func (p *pacer) changed(peer model.ClusterID, key types.NamespacedName, bytes int) {
-	if p.reserve(paceKey{peer, key}, budget.ChangeCost(1, bytes)) {
+	if p.reserve(paceKey{peer, key}, budget.ChangeCost(bytes)) {
 		p.publish(key)
 	}
 }
@@ -65,16 +74,22 @@ func (p *pacer) changed(peer model.ClusterID, key types.NamespacedName, bytes in
 func (p *pacer) reserve(k paceKey, cost int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	one := p.one(k)
+	one, now := p.one(k), p.now()
 	if one.waiting {
+		p.slow(k.peer).during.Note(now)
 		return false
 	}
-	now := p.now()
-	delay := max(one.tokens.ReserveN(now, cost).DelayFrom(now), p.all(k.peer).ReserveN(now, 1).DelayFrom(now))
+	ofKey, ofAll := one.tokens.ReserveN(now, cost).DelayFrom(now), p.all(k.peer).ReserveN(now, 1).DelayFrom(now)
+	delay := max(ofKey, ofAll)
 	if delay == 0 {
 		return true
 	}
 	one.waiting = true
+	slow := p.slow(k.peer)
+	slow.during.Note(now)
+	if slow.limit = fmt.Sprintf("%d changes of all exports per second", peerRate); ofKey > ofAll {
+		slow.limit = fmt.Sprintf("%d changes of %s per second", budget.ChangesPerSecond, k.key)
+	}
 	p.after(delay, func() {
 		p.mu.Lock()
 		one.waiting = false
@@ -90,6 +105,25 @@ func (p *pacer) waits(peer model.ClusterID, key types.NamespacedName) bool {
 	defer p.mu.Unlock()
 	one := p.keys[paceKey{peer, key}]
 	return one != nil && one.waiting
+}
+
+// slowedBy is the limit for which changes of peer have had to wait for a while; empty if
+// they have not.
+func (p *pacer) slowedBy(peer model.ClusterID) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if slow := p.slowed[peer]; slow != nil && slow.during.Lasts(p.now()) {
+		return slow.limit
+	}
+	return ""
+}
+
+// slow needs mu.
+func (p *pacer) slow(peer model.ClusterID) *slowed {
+	if p.slowed[peer] == nil {
+		p.slowed[peer] = &slowed{}
+	}
+	return p.slowed[peer]
 }
 
 func (p *pacer) all(peer model.ClusterID) *rate.Limiter {
