@@ -34,7 +34,10 @@ func TestNoMoreSlicesAreReadThanARecordMayName(t *testing.T) {
 	}
 	var got []*discoveryv1.EndpointSlice
 	var problems []model.Problem
-	w.await("they are read", func() bool { got, problems = w.set.Slices("b", keyOf(1)); return len(problems) == 1 && strings.Contains(problems[0].Message, "publishes 3 ") })
+	w.await("they are read", func() bool {
+		got, problems = w.set.Slices("b", keyOf(1))
+		return len(problems) == 1 && strings.Contains(problems[0].Message, "publishes 3 ")
+	})
 	if len(got) != 2000 || got[0].Annotations[model.AnnotationSourceSlice] != "web-7997" || problems[0].Cluster != "b" ||
 		problems[0].Reason != model.ReasonLimitExceeded || !strings.Contains(problems[0].Message, "publishes 3 EndpointSlices of shop/web-1 more than the 2000") {
 		t.Errorf("the first one is %s, problems %v", got[0].Annotations, problems)
