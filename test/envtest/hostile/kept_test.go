@@ -5,6 +5,7 @@ package hostile
 
 import (
 	"context"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -26,7 +27,7 @@ func bothExport(ctx context.Context, key types.NamespacedName) (backends []strin
 	neighbor.create(ctx, service(key.Namespace, key.Name), endpoints(key.Namespace, key.Name, neighbor.address(230)), serviceExport(key.Namespace, key.Name))
 	backends = []string{"c/" + neighbor.address(230)}
 	Eventually(victim.backends(key.Namespace, key.Name)).WithContext(ctx).Should(Equal(backends))
-	younger := set(metav1.Now().UTC().Format("2006-01-02T15:04:05Z"), "spec", "exportedAt")
+	younger := set(time.Now().UTC().Add(time.Minute).Format(time.RFC3339), "spec", "exportedAt") // also by whole seconds
 	objects = []forged{record(key, younger), slice(key, key.Name+"-b", []string{attacker.address(230)})}
 	put(ctx, objects...)
 	backends = []string{"b/" + attacker.address(230), backends[0]}
