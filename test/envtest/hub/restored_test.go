@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -47,6 +48,31 @@ func (m *member) backup(ctx context.Context) (restore func(ctx context.Context))
 	}
 }
 
+// keepRunning does what a kubelet does for the agent: without its API server it ends,
+// unless that is back soon.
+func (m *member) keepRunning() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		for ticker := time.NewTicker(time.Second); ; {
+			select {
+			case <-ctx.Done():
+				ticker.Stop()
+				return
+			case <-ticker.C:
+				_ = m.agent.Start() // refuses while it runs
+			}
+		}
+	})
+	return func() { cancel(); ended.Wait() }
+}
+
+// awaitReady waits for the agent, which may have to start again first.
+func (m *member) awaitReady(ctx context.Context) {
+	GinkgoHelper()
+	Eventually(func() error { return m.agent.WaitReady(ctx, ready) }).WithContext(ctx).Should(Succeed())
+}
+
 // unexport deletes ServiceExport web.
 func (m *member) unexport(ctx context.Context, namespace string) {
 	GinkgoHelper()
@@ -77,6 +103,8 @@ var _ = DescribeTable("the store of an exporter is restored from a backup,", Ser
 	before, after := newNamespace(ctx), newNamespace(ctx)
 	kept := a.export(ctx, before, "")
 	Eventually(b.backends(before)).WithContext(ctx).Should(ConsistOf("a/" + kept))
+	stop := a.keepRunning()
+	DeferCleanup(func() { stop() })
 	restore := a.backup(ctx)
 	lost := a.export(ctx, after, "")
 	Eventually(b.backends(after)).WithContext(ctx).Should(ConsistOf("a/" + lost))
@@ -90,13 +118,14 @@ var _ = DescribeTable("the store of an exporter is restored from a backup,", Ser
 
 	By("restoring it")
 	if restart {
+		stop()
 		Expect(a.agent.Kill()).To(Succeed())
 	}
 	restore(ctx)
 	if restart {
-		Expect(a.agent.Start()).To(Succeed())
-		Expect(a.agent.WaitReady(ctx, ready)).To(Succeed())
+		stop = a.keepRunning()
 	}
+	a.awaitReady(ctx)
 	Eventually(a.toldOfComity()).WithContext(ctx).Should(ContainElement(ContainSubstring("its store was restored from a backup")))
 	Eventually(mark(before)).WithContext(ctx).ShouldNot(Equal(earlier))
 	Consistently(b.backends(after)).WithContext(ctx).WithTimeout(10 * time.Second).Should(ConsistOf("a/" + lost))
@@ -113,6 +142,7 @@ var _ = DescribeTable("the store of an exporter is restored from a backup,", Ser
 	Eventually(mark(after)).WithContext(ctx).ShouldNot(Equal(earlier))
 	a.unexport(ctx, after)
 	Eventually(b.backends(after)).WithContext(ctx).Should(BeEmpty())
+	a.awaitReady(ctx)
 },
 	Entry("with its agent", SpecTimeout(4*time.Minute), true),
 	Entry("while its agent runs", SpecTimeout(4*time.Minute), false),
