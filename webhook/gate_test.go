@@ -104,22 +104,32 @@ func TestFortyLargeRequestsAreNotReadAtOnce(t *testing.T) {
 	}
 }
 
-func TestASmallRequestPassesBesideLargeOnes(t *testing.T) {
-	release := make(chan struct{})
-	_, server, _ := gated(t, func(body []byte) {
+// besideLargeOnes is a server to which a large request is sent for each slot of these,
+// which it answers after release.
+func besideLargeOnes(t *testing.T) (server *httptest.Server, release func()) {
+	t.Helper()
+	end := make(chan struct{})
+	_, server, _ = gated(t, func(body []byte) {
 		if len(body) > smallBody {
-			<-release
+			<-end
 		}
 	})
 	var done sync.WaitGroup
 	for range largeSlots {
 		done.Go(func() { post(t, server.URL, bytes.NewReader(make([]byte, 1<<20))) })
 	}
+	return server, func() {
+		close(end)
+		done.Wait()
+	}
+}
+
+func TestASmallRequestPassesBesideLargeOnes(t *testing.T) {
+	server, release := besideLargeOnes(t)
 	if code, message := post(t, server.URL, strings.NewReader("{}")); code != http.StatusOK {
 		t.Errorf("code %d: %s", code, message)
 	}
-	close(release)
-	done.Wait()
+	release()
 }
 
 func TestWhatNoAPIServerSendsIsRejectedUnread(t *testing.T) {
@@ -230,16 +240,7 @@ func TestAClientThatDoesNotReadItsAnswerDoesNotKeepItsSlot(t *testing.T) {
 }
 
 func TestASmallRequestOfManyElementsTakesALargeSlot(t *testing.T) {
-	release := make(chan struct{})
-	_, server, _ := gated(t, func(body []byte) {
-		if len(body) > smallBody {
-			<-release
-		}
-	})
-	var done sync.WaitGroup
-	for range largeSlots {
-		done.Go(func() { post(t, server.URL, bytes.NewReader(make([]byte, 1<<20))) })
-	}
+	server, release := besideLargeOnes(t)
 	for name, c := range map[string]struct {
 		body string
 		want int
@@ -259,8 +260,7 @@ func TestASmallRequestOfManyElementsTakesALargeSlot(t *testing.T) {
 			}
 		})
 	}
-	close(release)
-	done.Wait()
+	release()
 	t.Log("what fills the small slots is named, too, and what an administrator does about it")
 	g, server, _ := gated(t, func([]byte) {})
 	g.small = make(chan struct{})

@@ -48,9 +48,6 @@ type storeState struct {
 	restored string // when its last restore was found, an RFC 3339 time; empty if none was
 }
 
-// restorePause is the time within which all caches detect one restore.
-const restorePause = 2 * time.Minute
-
 // storeTimeout bounds a check: the heartbeat waits for it.
 const storeTimeout = 2 * time.Second
 
@@ -120,7 +117,7 @@ func (s *ownStore) check(ctx context.Context, stored storeState) (*restoredetect
 	found, now := restoredetect.Compare(before.version, is), s.clock.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if found == nil && now.Sub(s.found) > restorePause { // the store may have come to this version again since
+	if found == nil && now.Sub(s.found) > restoredetect.Pause { // the store may have come to this version again since
 		found = detected
 	}
 	s.known.version = is

@@ -300,7 +300,8 @@ func (v ImportView) complete(in plan.ImportInput, found ImportFinding, liveness 
 
 // ownExport is this cluster's export, and whether it counts: NotEvaluated if
 // policies could not be evaluated, the ServiceExport was lost, or what exists here may
-// be of another cluster with this one's id; Denied also if there is nothing to export. One that is denied counts for as long as it is published.
+// be of another cluster with this one's id; Denied also if there is nothing to export.
+// One that is denied counts for as long as it is published.
 func ownExport(v ImportView) (model.Export, decision.Outcome) {
 	switch {
 	case v.ownMayBeImported(), v.Local.Export == nil && v.ownExportIsLost():

@@ -4,7 +4,6 @@
 package members
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"sync"
@@ -121,12 +120,7 @@ func (h *holds) unreported(now time.Time) (count int, first types.NamespacedName
 		return 0, first, false
 	}
 	h.reported = now
-	return len(held), slices.MinFunc(held, compareKeys), true
-}
-
-// compareKeys orders by namespace, then name.
-func compareKeys(a, b types.NamespacedName) int {
-	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	return len(held), slices.MinFunc(held, model.CompareKeys), true
 }
 
 // Hold records of which of the synced peers the caller found the export of key missing

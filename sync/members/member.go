@@ -28,9 +28,6 @@ const ReasonConnected = "Connected"
 // from a backup.
 const ReasonStoreRestored = "StoreRestored"
 
-// restorePause is the time within which all informers of a peer detect one restore.
-const restorePause = 2 * time.Minute
-
 // maxRejected bounds the events about invalid records of one connection; the
 // metric counts all.
 const maxRejected = 10
@@ -297,7 +294,7 @@ func (s *Set) restored(c *remote.Connection, found *restoredetect.Found) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m, now := s.of(c), s.opts.Clock.Now()
-	if m == nil || !m.restored.IsZero() && now.Sub(m.restored) < restorePause {
+	if m == nil || !m.restored.IsZero() && now.Sub(m.restored) < restoredetect.Pause {
 		return
 	}
 	m.restored = now

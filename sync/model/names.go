@@ -4,6 +4,7 @@
 package model
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -188,6 +189,11 @@ func SliceName(derived string, plain bool, cluster ClusterID, sourceSlice string
 		return derived + "-" + string(cluster)
 	}
 	return derived + "." + string(cluster) + "." + shortHash(sourceSlice)
+}
+
+// CompareKeys orders by namespace, then name.
+func CompareKeys(a, b types.NamespacedName) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
 // RecordName is the name of the ExportRecord of namespace/name. Neither part

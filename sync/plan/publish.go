@@ -4,7 +4,6 @@
 package plan
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -91,10 +90,6 @@ func recordMeta(kind string) metav1.TypeMeta {
 
 func keyOf(obj metav1.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: obj.GetNamespace(), Name: obj.GetName()}
-}
-
-func compareKeys(a, b types.NamespacedName) int {
-	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
 // Publish plans the records and slices of one export.
@@ -288,7 +283,7 @@ func indexed[T metav1.Object](list []T) map[types.NamespacedName]T {
 // same input always gives the same actions.
 func compareAll[T Object](desired, current map[types.NamespacedName]T, kind metav1.TypeMeta, asDesired func(current, desired T) bool) changes {
 	var plan changes
-	for _, at := range slices.SortedFunc(maps.Keys(desired), compareKeys) {
+	for _, at := range slices.SortedFunc(maps.Keys(desired), model.CompareKeys) {
 		existing, exists := current[at]
 		switch {
 		case !exists:
@@ -301,7 +296,7 @@ func compareAll[T Object](desired, current map[types.NamespacedName]T, kind meta
 			plan.apply = append(plan.apply, update(desired[at], existing))
 		}
 	}
-	for _, at := range slices.SortedFunc(maps.Keys(current), compareKeys) {
+	for _, at := range slices.SortedFunc(maps.Keys(current), model.CompareKeys) {
 		if _, wanted := desired[at]; !wanted && model.IsManaged(current[at]) {
 			plan.remove = append(plan.remove, remove(current[at], kind)...)
 		}

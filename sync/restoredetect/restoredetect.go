@@ -25,6 +25,9 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 )
 
+// Pause is the time within which all informers of one API server detect one restore.
+const Pause = 2 * time.Minute
+
 // versionTimeout bounds the list by which versions are compared.
 const versionTimeout = 30 * time.Second
 

@@ -4,7 +4,6 @@
 package policy
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io/fs"
@@ -167,9 +166,7 @@ func (m *manifests) keys() []types.NamespacedName {
 	for key := range m.exports {
 		keys = append(keys, key)
 	}
-	slices.SortFunc(keys, func(a, b types.NamespacedName) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
+	slices.SortFunc(keys, model.CompareKeys)
 	return keys
 }
 

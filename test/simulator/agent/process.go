@@ -11,7 +11,6 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -204,9 +203,7 @@ func addRecords(keys map[types.NamespacedName]bool, records *apiserver.Cache) {
 }
 
 func sorted(keys map[types.NamespacedName]bool) []types.NamespacedName {
-	return slices.SortedFunc(maps.Keys(keys), func(a, b types.NamespacedName) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
+	return slices.SortedFunc(maps.Keys(keys), model.CompareKeys)
 }
 
 func asSlice(o client.Object) *discoveryv1.EndpointSlice {
