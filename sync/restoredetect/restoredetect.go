@@ -41,7 +41,9 @@ func (f *Found) Error() string {
 
 // CheckedWatch is watch, unless the version of the store is lower than the one to
 // continue from: then it calls restored and returns an error that makes an informer
-// list again. list lists what is watched; its error is returned unchanged.
+// list again. That includes a watch that streams a list first: the API server refuses
+// it, and the informer would ask for one without a version next. list lists what is
+// watched; its error is returned unchanged.
 func CheckedWatch(list toolscache.ListWithContextFunc, watch toolscache.WatchFuncWithContext, restored func(*Found)) toolscache.WatchFuncWithContext {
 	return func(ctx context.Context, opts metav1.ListOptions) (apiwatch.Interface, error) {
 		found, err := check(ctx, opts, list)
@@ -60,14 +62,19 @@ func CheckedWatch(list toolscache.ListWithContextFunc, watch toolscache.WatchFun
 // its options is higher than that of the store. An informer whose watch failed for
 // another reason, such as an API server that has just started, lists from its last
 // version, is refused, and lists without a version next, so that CheckedWatch would
-// never detect the restore.
+// never detect the restore. If versions cannot be compared because the API server does
+// not answer, that error is returned: the informer lists from its last version again.
 func CheckedList(list toolscache.ListWithContextFunc, restored func(*Found)) toolscache.ListWithContextFunc {
 	return func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 		answer, err := list(ctx, opts)
 		if !apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) {
 			return answer, err
 		}
-		if found, problem := check(ctx, opts, list); problem == nil && found != nil {
+		found, problem := check(ctx, opts, list)
+		if problem != nil {
+			return nil, problem
+		}
+		if found != nil {
 			restored(found)
 		}
 		return answer, err
@@ -77,8 +84,7 @@ func CheckedList(list toolscache.ListWithContextFunc, restored func(*Found)) too
 // check returns a Found if the version of the store is lower than that of opts, and
 // nil if it is not, opts has no version, or the versions cannot be compared.
 func check(ctx context.Context, opts metav1.ListOptions, list toolscache.ListWithContextFunc) (*Found, error) {
-	streamed := opts.SendInitialEvents != nil && *opts.SendInitialEvents // the server itself refuses one that is higher than its own
-	if opts.ResourceVersion == "" || opts.ResourceVersion == "0" || streamed {
+	if opts.ResourceVersion == "" || opts.ResourceVersion == "0" {
 		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, versionTimeout)

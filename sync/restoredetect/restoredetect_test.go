@@ -26,6 +26,7 @@ import (
 
 func TestCheck(t *testing.T) {
 	streamed := metav1.ListOptions{ResourceVersion: "900", SendInitialEvents: ptr.To(true)}
+	first := metav1.ListOptions{SendInitialEvents: ptr.To(true)}
 	at := func(version string) metav1.ListOptions { return metav1.ListOptions{ResourceVersion: version} }
 	for _, c := range []struct {
 		name   string
@@ -40,7 +41,8 @@ func TestCheck(t *testing.T) {
 		{"by many digits", at("1000000"), "1", true, true},
 		{"from no version", at(""), "1", false, false},
 		{"from any version", at("0"), "1", false, false},
-		{"a streamed list", streamed, "1", false, false},
+		{"a streamed list", streamed, "1", true, true},
+		{"a streamed list from no version", first, "1", false, false},
 		{"versions are no numbers", at("b"), "a", false, true},
 		{"the store says none", at("900"), "", false, true},
 	} {
@@ -75,8 +77,7 @@ func TestTheQuestionKeepsToWhatIsWatchedAndItsErrorIsNotHidden(t *testing.T) {
 }
 
 func TestAListThatIsRefusedForItsVersionFindsARestore(t *testing.T) {
-	tooLarge := apierrors.NewTimeoutError("Too large resource version", 1)
-	tooLarge.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge}}
+	tooLarge := tooLarge()
 	for _, c := range []struct {
 		name    string
 		refusal error
@@ -85,7 +86,7 @@ func TestAListThatIsRefusedForItsVersionFindsARestore(t *testing.T) {
 	}{
 		{"the store went back", tooLarge, "10", true},
 		{"this API server lagged behind, and has come to the version", tooLarge, "900", false},
-		{"the API server has just started", apierrors.NewForbidden(corev1.Resource("secrets"), "", errors.New("no roles yet")), "10", false},
+		{"the API server has just started", errForbidden, "10", false},
 		{"the list is answered", nil, "10", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -104,22 +105,40 @@ func TestAListThatIsRefusedForItsVersionFindsARestore(t *testing.T) {
 	}
 }
 
+func TestAListWhoseVersionCannotBeComparedIsAskedForAgain(t *testing.T) {
+	list := CheckedList(func(_ context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+		if opts.ResourceVersion != "" {
+			return nil, tooLarge()
+		}
+		return nil, errForbidden
+	}, func(f *Found) { t.Errorf("found %v", f) })
+	if _, err := list(t.Context(), metav1.ListOptions{ResourceVersion: "900"}); !errors.Is(err, errForbidden) {
+		t.Errorf("error %v; want the one that an informer lists from its last version again for", err)
+	}
+}
+
 // store is an API server that restores and watches as the real one does: a
 // watch from a version to come says nothing until the store has come to it.
 type store struct {
-	mu      sync.Mutex
-	version int
-	present map[string]int // name → version
-	watches map[*watch.FakeWatcher]int
+	streams   bool // supports lists that are streamed by a watch
+	mu        sync.Mutex
+	version   int
+	present   map[string]int // name → version
+	watches   map[*watch.FakeWatcher]int
+	forbidden int // so many more requests are, as those to an API server that has just started
 }
+
+var errForbidden = apierrors.NewForbidden(corev1.Resource("secrets"), "", errors.New("no roles yet"))
 
 func (s *store) List(_ context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if parse(opts.ResourceVersion) > s.version {
-		err := apierrors.NewTimeoutError("later", 1)
-		err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge}}
-		return nil, err
+	switch {
+	case s.forbidden > 0:
+		s.forbidden--
+		return nil, errForbidden
+	case parse(opts.ResourceVersion) > s.version:
+		return nil, tooLarge()
 	}
 	list := &corev1.SecretList{ListMeta: metav1.ListMeta{ResourceVersion: format(s.version)}}
 	for name, version := range s.present {
@@ -129,14 +148,37 @@ func (s *store) List(_ context.Context, opts metav1.ListOptions) (runtime.Object
 }
 
 func (s *store) Watch(_ context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-	if opts.SendInitialEvents != nil {
-		return nil, apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Secret").GroupKind(), "", nil)
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	from := parse(opts.ResourceVersion)
 	w := watch.NewFakeWithOptions(watch.FakeOptions{ChannelSize: 100})
-	s.watches[w] = parse(opts.ResourceVersion)
+	switch {
+	case s.forbidden > 0:
+		s.forbidden--
+		return nil, errForbidden
+	case opts.SendInitialEvents == nil:
+	case !s.streams:
+		return nil, apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Secret").GroupKind(), "", nil)
+	case from > s.version:
+		return nil, tooLarge()
+	default:
+		for name, version := range s.present {
+			w.Add(secret(name, version))
+		}
+		end := secret("", s.version)
+		end.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+		w.Action(watch.Bookmark, end)
+		from = s.version
+	}
+	s.watches[w] = from
 	return w, nil
+}
+
+// tooLarge is the answer to a request for a version that a store has not come to.
+func tooLarge() error {
+	err := apierrors.NewTimeoutError("Too large resource version", 1)
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge}}
+	return err
 }
 
 func (s *store) add(name string) {
@@ -151,10 +193,10 @@ func (s *store) add(name string) {
 	}
 }
 
-func (s *store) restore(version int) {
+func (s *store) restore(version, forbidden int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.version = version
+	s.version, s.forbidden = version, forbidden
 	for name, at := range s.present {
 		if at > version {
 			delete(s.present, name)
@@ -171,11 +213,27 @@ func secret(name string, version int) *corev1.Secret {
 }
 
 func TestAnInformerFollowsAStoreThatWentBack(t *testing.T) {
-	var told lines
-	s := &store{version: 10, present: map[string]int{}, watches: map[*watch.FakeWatcher]int{}}
+	for _, c := range []struct {
+		name      string
+		streams   bool
+		forbidden int
+	}{
+		{"its watch continues", true, 0},
+		{"its watch is forbidden once, and it lists again by a stream", true, 1},
+		{"its watch is forbidden twice, and it lists again", true, 2},
+		{"the API server has no streams", false, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			testAnInformerFollows(t, &store{streams: c.streams, version: 10, present: map[string]int{}, watches: map[*watch.FakeWatcher]int{}}, c.forbidden)
+		})
+	}
+}
+
+func testAnInformerFollows(t *testing.T, s *store, forbidden int) {
+	var logged lines
 	source := &toolscache.ListWatch{ListWithContextFunc: s.List, WatchFuncWithContext: s.Watch}
 	found := make(chan *Found, 10)
-	informer := NewInformer(told.logger(), func(f *Found) { found <- f })(source, &corev1.Secret{}, 0, toolscache.Indexers{})
+	informer := NewInformer(logged.logger(), func(f *Found) { found <- f })(source, &corev1.Secret{}, 0, toolscache.Indexers{})
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { informer.RunWithContext(ctx) })
@@ -197,7 +255,7 @@ func TestAnInformerFollowsAStoreThatWentBack(t *testing.T) {
 		s.add(name)
 	}
 	has("old", "x", "y", "z")
-	s.restore(11)
+	s.restore(11, forbidden)
 	has("old")
 	select {
 	case restore := <-found:
@@ -209,8 +267,8 @@ func TestAnInformerFollowsAStoreThatWentBack(t *testing.T) {
 	}
 	s.add("new")
 	has("old", "new")
-	if !told.has("v1.Secret", "resourceVersion 11 and was at 14 before") {
-		t.Errorf("nobody is told: %q", told.all())
+	if !logged.has("v1.Secret", "resourceVersion 11 and was at 14 before") {
+		t.Errorf("the restore is not logged: %q", logged.all())
 	}
 }
 
