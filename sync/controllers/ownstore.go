@@ -40,6 +40,7 @@ type ownStore struct {
 	known    storeState
 	found    time.Time            // when this process last found a restore
 	detected *restoredetect.Found // by a cache, and not checked yet
+	at       time.Time            // when a cache last detected one
 }
 
 // storeState is what is known of a store.
@@ -89,7 +90,16 @@ func (s *ownStore) suspect(found *restoredetect.Found) {
 	s.remembered.end()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.detected = found
+	s.detected, s.at = found, s.clock.Now()
+}
+
+// isRecent reports whether a restore was detected so recently that some caches may still
+// have what was there before.
+func (s *ownStore) isRecent() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.clock.Now()
+	return now.Sub(s.at) < restoredetect.Pause || now.Sub(s.found) < restoredetect.Pause
 }
 
 func (s *ownStore) suspected() *restoredetect.Found {
@@ -185,10 +195,11 @@ func (b *base) restore(ctx context.Context, v decide.ExportView) decide.Restore 
 			out.Problem = fmt.Sprintf("it is not known whether the store of this cluster's API server was restored from a backup: %v", err)
 		}
 	}
-	if !b.hub {
-		return out // there, the records are in the same store
+	if b.hub {
+		out.Mark = b.store.state().restored
+	} else { // there, the records are in the same store
+		out.Recent = b.store.isRecent()
 	}
-	out.Mark = b.store.state().restored
 	v.Restore = out
 	if decide.NeedsExists(v) {
 		out.Exists = b.definition.exists(ctx, v.Local.Export)

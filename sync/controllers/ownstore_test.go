@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/decide"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
@@ -134,12 +135,37 @@ func TestInAMeshARestoreOnlyEndsWhatIsRemembered(t *testing.T) {
 	h, recorder := agentAt(t, own, "9")
 	h.hub, h.store.known = false, storeState{version: "50"}
 	h.remembered.wrote(publishing("u", "comity-b"))
-	if got := h.restore(t.Context(), decide.ExportView{Lost: h.lostOf(nil)}); got != (decide.Restore{}) || len(h.lostOf(nil)) > 0 {
+	if got := h.restore(t.Context(), decide.ExportView{Lost: h.lostOf(nil)}); got != (decide.Restore{Recent: true}) || len(h.lostOf(nil)) > 0 {
 		t.Errorf("%+v, and %v is remembered", got, h.lostOf(nil))
 	}
 	h.beat(t.Context())
 	if got := stateIn(own.lease(t)); got != (storeState{}) || len(recorder.Events) > 0 {
 		t.Errorf("the Lease says %+v, with %d events", got, len(recorder.Events))
+	}
+}
+
+// A record that is published from a cache, of a ServiceExport that the restored store does
+// not have, would be withdrawn as soon as the cache is read again.
+func TestInAMeshNothingIsPublishedFromTheCacheOfTheStoreBefore(t *testing.T) {
+	h, _ := agentAt(t, newServer(), "9")
+	now := clocktesting.NewFakePassiveClock(time.Now())
+	h.hub, h.store.clock = false, now
+	h.definition = &exportDefinition{reader: h.client, clock: now}
+	asked := func() bool {
+		view := decide.ExportView{Local: decide.LocalExport{Export: &mcsv1beta1.ServiceExport{}}}
+		view.Restore = h.restore(t.Context(), view)
+		return decide.NeedsExists(view)
+	}
+	if asked() {
+		t.Error("the API server is asked although there was no restore")
+	}
+	h.store.suspect(&restoredetect.Found{Was: "60", Is: "9"})
+	if !asked() {
+		t.Error("the API server is not asked after a restore")
+	}
+	now.SetTime(now.Now().Add(restoredetect.Pause))
+	if asked() {
+		t.Error("the API server is still asked when all caches were read again")
 	}
 }
 

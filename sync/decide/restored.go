@@ -14,14 +14,25 @@ import (
 // Restore is what is known of a restore of the store of this cluster's API server from a
 // backup. What was created after the backup is then missing, and nobody deleted it.
 type Restore struct {
-	// Mark identifies the last restore; empty if none is known.
+	// Mark identifies the last restore; empty if none is known, and in a mesh.
 	Mark string
+	// Recent is true in a mesh if there was a restore so recently that some caches may
+	// still have what was there before.
+	Recent bool
 	// Problem says why it is not known whether there was one since. Then nothing may
 	// change. It has to be examined if NeedsRestore.
 	Problem string
 	// Exists reports whether the API server has had the ServiceExport since then; read
 	// only if NeedsExists.
 	Exists bool
+}
+
+// time says when the restore was found, if that is known.
+func (r Restore) time() string {
+	if r.Mark == "" {
+		return ""
+	}
+	return fmt.Sprintf(" (found at %s)", r.Mark)
 }
 
 // NeedsRestore reports whether Export would withdraw what is published because the
@@ -31,11 +42,14 @@ func NeedsRestore(v ExportView) bool {
 	return (v.Local.Export == nil || v.Local.Service == nil) && v.Duplicate == "" && len(v.published()) > 0
 }
 
-// NeedsExists reports whether no record says yet that the ServiceExport exists since the
-// last restore. Then v.Restore.Exists has to be read from the API server: a cache may
-// still have an object that the restored store does not have.
+// NeedsExists reports whether v.Restore.Exists has to be read from the API server, because
+// a cache may still have a ServiceExport that the restored store does not have. In a hub
+// that is as long as no record says that it exists since the last restore. In a mesh the
+// records are lost with the ServiceExport: one that is published again from a cache would
+// be withdrawn a moment later, and what was lost would count as withdrawn.
 func NeedsExists(v ExportView) bool {
-	return v.Restore.Mark != "" && v.Local.Export != nil && v.Duplicate == "" && !v.isMarked()
+	unknown := v.Restore.Mark != "" && !v.isMarked() || v.Restore.Recent && len(v.published()) == 0
+	return unknown && v.Local.Export != nil && v.Duplicate == ""
 }
 
 // isMarked reports whether a record says that the ServiceExport existed since the last
@@ -53,7 +67,7 @@ func (v ExportView) lostWithStore() (why string, retry bool) {
 	case v.Restore.Problem != "":
 		return v.Restore.Problem, true
 	case v.Restore.Mark != "" && NeedsRestore(v) && !v.isMarked():
-		return fmt.Sprintf("the store of this cluster's API server was restored from a backup (found at %s), and may have lost it", v.Restore.Mark), false
+		return fmt.Sprintf("the store of this cluster's API server was restored from a backup%s, and may have lost it", v.Restore.time()), false
 	}
 	return "", false
 }
@@ -65,8 +79,8 @@ func lostOfExport(v ExportView) (problem string, retry bool) {
 	case v.Restore.Problem != "":
 		return fmt.Sprintf("what is published of ServiceExport %s stays: %s", v.Local.Key, why), retry
 	case NeedsExists(v) && !v.Restore.Exists:
-		return fmt.Sprintf("what is published of ServiceExport %s stays: the store of this cluster's API server was restored from a backup (found at %s), "+
-			"and the API server is not known to have this ServiceExport since then; it is read again in a moment", v.Local.Key, v.Restore.Mark), true
+		return fmt.Sprintf("what is published of ServiceExport %s stays as it is: the store of this cluster's API server was restored from a backup%s, "+
+			"and the API server is not known to have this ServiceExport since then; it is read again in a moment", v.Local.Key, v.Restore.time()), true
 	case why != "":
 		return fmt.Sprintf("Service %s was not found, and what is published of it stays: %s; create it again, and to withdraw the export delete the ServiceExport then", v.Local.Key, why), retry
 	}

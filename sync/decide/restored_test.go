@@ -85,11 +85,17 @@ func TestARecordSaysThatTheExportExistsSinceTheRestore(t *testing.T) {
 		"a restore cannot be excluded":       {Restore{Problem: "the API server is down"}, marked(""), decision.Verdict{Outcome: decision.Allowed}, false, "", "the API server is down"},
 		"the record says so already":         {Restore{Mark: restoredAt}, marked(restoredAt), decision.Verdict{Outcome: decision.Allowed}, false, restoredAt, ""},
 		"policies could not be evaluated":    {Restore{Mark: restoredAt}, marked(restoredAt), decision.Verdict{Problem: "deadline"}, false, restoredAt, "deadline"},
+		"in a mesh, only the cache has it":   {Restore{Recent: true}, nil, decision.Verdict{Outcome: decision.Allowed}, true, "", "is not known to have this ServiceExport since then"},
+		"in a mesh, the API server has it":   {Restore{Recent: true, Exists: true}, nil, decision.Verdict{Outcome: decision.Allowed}, true, "", ""},
+		"in a mesh, it is still published":   {Restore{Recent: true}, marked(""), decision.Verdict{Outcome: decision.Allowed}, false, "", ""},
 		"the record is that of a withdrawal": {Restore{Mark: restoredAt, Exists: true}, recordIn("comity-a", "u", true, noon), decision.Verdict{Outcome: decision.Allowed}, true, restoredAt, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := exported(func(v *ExportView) {
-				v.Records, v.Restore, v.Local.Verdict = records(tc.record), tc.restore, tc.verdict
+				v.Records, v.Restore, v.Local.Verdict = nil, tc.restore, tc.verdict
+				if tc.record != nil {
+					v.Records = records(tc.record)
+				}
 			})
 			if got := NeedsExists(v); got != tc.needs {
 				t.Errorf("the API server is asked: %v", got)
