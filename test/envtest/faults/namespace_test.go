@@ -58,6 +58,7 @@ var _ = DescribeTable("FAULT 26: the exchange namespaces of a peer are deleted,"
 		whole := all()
 
 		By("deleting them")
+		DeferCleanup(func(ctx SpecContext) { set.Join(ctx, "a", "b") }, NodeTimeout(time.Minute))
 		for _, name := range []string{model.ScopedExchangeNamespace("b", "a"), model.ExchangeNamespace("b")} {
 			deleteNamespace(ctx, b, name)
 			Consistently(ctx, all).WithTimeout(5*time.Second).Should(Equal(whole), "after %s", name)
@@ -94,6 +95,7 @@ var _ = It("FAULT 26: an export that ends while the exchange namespaces of its c
 	}
 	all := func() []string { return a.AllBackends(ctx, ns) }
 	Eventually(ctx, all).Should(Equal([]string{"b/10.93.60.1", "b/10.93.60.2"}))
+	DeferCleanup(func(ctx SpecContext) { set.Join(ctx, "a", "b") }, NodeTimeout(time.Minute))
 	for _, name := range []string{model.ScopedExchangeNamespace("b", "a"), model.ExchangeNamespace("b")} {
 		deleteNamespace(ctx, b, name)
 	}

@@ -6,6 +6,7 @@ package faults
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -53,6 +54,15 @@ var _ = Describe("FAULT 27: a slip in what makes a cluster a member", func() {
 		all := func() []string { return a.AllBackends(ctx, ns) }
 		Eventually(ctx, all).Should(HaveLen(3))
 		whole := all()
+		labels := clusterset.Get(ctx, a, peerB()).Labels
+		correct := func(s *corev1.Secret) { s.Labels = maps.Clone(labels) }
+		DeferCleanup(func(ctx SpecContext) { // whatever of it was reached
+			if a.Client.Get(ctx, client.ObjectKeyFromObject(peerB()), peerB()) == nil {
+				clusterset.Change(ctx, a, peerB(), correct)
+			}
+			set.Join(ctx, "a", "b")
+			a.Restart(ctx)
+		}, NodeTimeout(time.Minute))
 		kept := func(while string) {
 			GinkgoHelper()
 			Consistently(ctx, all, 4*time.Second).Should(Equal(whole), while)
@@ -72,21 +82,14 @@ var _ = Describe("FAULT 27: a slip in what makes a cluster a member", func() {
 			members.ReasonInvalidClusterID: func(l map[string]string) { delete(l, model.LabelClusterID) },
 		} {
 			By("misspelling a label of the peer Secret: " + reason)
-			var good map[string]string
-			clusterset.Change(ctx, a, peerB(), func(s *corev1.Secret) {
-				good = map[string]string{}
-				for k, v := range s.Labels {
-					good[k] = v
-				}
-				slip(s.Labels)
-			})
+			clusterset.Change(ctx, a, peerB(), func(s *corev1.Secret) { slip(s.Labels) })
 			eventIn(ctx, "Secret", "peer-b", reason)
 			kept(reason)
 			if reason != members.ReasonWrongClusterSet {
 				a.Restart(ctx) // known by its name alone now
 				kept(reason + " after a restart")
 			}
-			clusterset.Change(ctx, a, peerB(), func(s *corev1.Secret) { s.Labels = good })
+			clusterset.Change(ctx, a, peerB(), correct)
 			continues()
 		}
 

@@ -96,6 +96,8 @@ func withdrawAll(ctx context.Context, ns string) {
 	for _, m := range []*clusterset.Member{a, b} {
 		confirm(ctx, m) // so that nothing of it counts against a later spec
 	}
+	confirmed := time.Now().Add(time.Second)
+	Eventually(ctx, time.Now).Should(BeTemporally(">", confirmed), "nor confirms what a later spec does")
 }
 
 // empty deletes all Services, slices and imports of a namespace of m.
