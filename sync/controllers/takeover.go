@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/flowcontrol"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/decide"
 	"github.com/comity-mcs/comity/sync/model"
@@ -26,6 +27,9 @@ type takeovers struct {
 	// nor since.
 	formedWithout map[types.NamespacedName][]model.ClusterID
 	settling      map[types.NamespacedName]decide.Settling
+	// last is the ServiceImport that was read last. If somebody deletes it, which export
+	// decided the import is still known.
+	last map[types.NamespacedName]*mcsv1beta1.ServiceImport
 	// joined is the export of each cluster that was announced to serve, by import, as
 	// long as its ServiceImport does not list it. Limiter bounds the events: a cluster
 	// that joins may export thousands of Services.
@@ -42,7 +46,7 @@ const (
 func newTakeovers() *takeovers {
 	return &takeovers{
 		until: map[types.NamespacedName]map[decide.ExportID]time.Time{}, formedWithout: map[types.NamespacedName][]model.ClusterID{},
-		settling: map[types.NamespacedName]decide.Settling{}, joined: map[types.NamespacedName]map[model.ClusterID]types.UID{},
+		settling: map[types.NamespacedName]decide.Settling{}, last: map[types.NamespacedName]*mcsv1beta1.ServiceImport{}, joined: map[types.NamespacedName]map[model.ClusterID]types.UID{},
 		limiter: flowcontrol.NewTokenBucketPassiveRateLimiter(joinedPerSecond, joinedAtOnce),
 	}
 }
@@ -51,7 +55,13 @@ func newTakeovers() *takeovers {
 func (t *takeovers) read(key types.NamespacedName, v *decide.ImportView) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.settling[key] = t.settling[key].After(v.Current.Import, v.Now)
+	imported := v.Current.Import
+	if imported == nil {
+		v.Deleted, imported = t.last[key], t.last[key]
+	} else if model.IsManaged(imported) {
+		t.last[key] = imported
+	}
+	t.settling[key] = t.settling[key].After(imported, v.Now)
 	v.SettlesAt = t.settling[key].At
 	v.TakeoverUntil, v.FormedWithout = t.until[key], t.formedWithout[key]
 }
@@ -62,8 +72,13 @@ func (t *takeovers) forget(key types.NamespacedName) {
 	defer t.mu.Unlock()
 	delete(t.until, key)
 	delete(t.formedWithout, key)
-	delete(t.settling, key)
 	delete(t.joined, key)
+	t.forgetImport(key)
+}
+
+func (t *takeovers) forgetImport(key types.NamespacedName) {
+	delete(t.settling, key)
+	delete(t.last, key)
 }
 
 // unannounced returns those of joined of which no event is written yet: of an import
@@ -97,6 +112,9 @@ func (t *takeovers) unannounced(key types.NamespacedName, stored []model.SourceE
 func (t *takeovers) applied(key types.NamespacedName, d *decide.ImportDecision) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if d.Plan.Desired == nil { // what is exported next is another import
+		t.forgetImport(key)
+	}
 	delete(t.until, key)
 	if len(d.TakeoverUntil) > 0 {
 		t.until[key] = d.TakeoverUntil

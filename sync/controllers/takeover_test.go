@@ -294,20 +294,52 @@ func TestAHoldBeginsAgainWithTheProcess(t *testing.T) {
 	w.ordered("a c")
 }
 
-// Whatever the creation time says: the fake API server sets none.
-func TestAnImportThatIsMadeAgainIsYoungAgain(t *testing.T) {
+func (w *takeoverWorld) deleteImport() {
+	w.t.Helper()
+	if err := w.client.Delete(context.Background(), &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: importKey.Namespace, Name: importKey.Name}}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// Otherwise a takeover that waits would be let in by whoever deletes the ServiceImport.
+func TestWhoDeletesAServiceImportConfirmsNoTakeover(t *testing.T) {
 	w := newTakeoverWorld(t, published("a", 9, "http"))
 	w.settle()
-	if err := w.client.Delete(t.Context(), &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: importKey.Namespace, Name: importKey.Name}}); err != nil {
-		t.Fatal(err)
-	}
+	w.exports = append(w.exports, published("c", 1, "x"))
 	w.pass(time.Second)
-	w.exports = append(w.exports, published("c", 3, "x"))
+	w.ordered("a c")
+	w.deleteImport()
+	w.pass(time.Second)
+	w.ordered("a c")
+	if held := w.i.observations.imported[importKey].Takeovers; len(held) != 1 || held[0].By.Cluster != "c" {
+		t.Errorf("takeovers that wait: %v", held)
+	}
+	w.exports = append(w.exports, published("d", 2, "y"))
+	w.pass(time.Second)
+	w.ordered("a c d")
+}
+
+func TestAnImportIsYoungAgainOnceNothingWasExported(t *testing.T) {
+	w := newTakeoverWorld(t, published("a", 9, "http"))
+	w.settle()
+	a := w.exports
+	w.exports, w.withdrawn = nil, []model.Withdrawal{{Cluster: "a", UID: "of-a"}}
+	w.pass(time.Second)
+	w.exports, w.withdrawn = a, nil
+	for deadline := time.Now().Add(20 * time.Second); w.i.observations.imported[importKey].Resolved == nil; { // the next creation waits
+		if time.Now().After(deadline) {
+			t.Fatal("the import is not made again")
+		}
+		time.Sleep(time.Millisecond)
+		w.pass(time.Millisecond)
+	}
+	for range 3 {
+		w.pass(time.Second)
+	}
+	w.ordered("a")
+	w.exports = append(w.exports, published("c", 1, "x"))
 	w.pass(time.Minute)
 	w.ordered("c a")
-	w.exports = append(w.exports, published("d", 1, "y"))
-	w.pass(time.Minute)
-	w.ordered("c a d")
 }
 
 // Once, whatever the API server refuses and whoever is unread, and again after the

@@ -11,6 +11,7 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/sync/exchange"
@@ -70,11 +71,14 @@ type ImportView struct {
 	// TakeoverUntil is when each hold ends that an earlier decision found.
 	// FormedWithout are the members that had never been read when the import was made,
 	// nor at any decision since.
-	// SettlesAt is when takeovers begin to be held (see Settling.At).
+	// SettlesAt is when takeovers begin to be held (see Settling.At). Deleted is what the
+	// ServiceImport was that somebody deleted, if Current has none: it will be made again,
+	// and what it says of the past still holds.
 	TakeoverHold  time.Duration
 	TakeoverUntil map[ExportID]time.Time
 	FormedWithout []model.ClusterID
 	SettlesAt     time.Time
+	Deleted       *mcsv1beta1.ServiceImport
 	Now           time.Time
 	// Unanswered are the probed clusters of which no endpoint answers, Answered those
 	// of which one does.

@@ -6,7 +6,6 @@ package decide
 import (
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/model"
@@ -21,10 +20,8 @@ const settling = 2 * time.Minute
 // for an import that was there when the process read it first. The zero value is that
 // of an import that the process has not read yet.
 type Settling struct {
-	// Read is true once the process has read whether there is an import, UID is that
-	// of the ServiceImport it read last; empty if there was none.
+	// Read is true once the process has read whether there is an import.
 	Read bool
-	UID  types.UID
 	// At is when takeovers of the import begin to be held; zero if they are held.
 	At time.Time
 }
@@ -33,20 +30,19 @@ type Settling struct {
 //
 //	there is no import                  it settles two minutes from now
 //	the process read none before        as that was decided when it last did
-//	the process read another one        it settles two minutes from now
 //	it is the first that it reads       it settles two minutes after its creation, and
 //	                                    is settled if that time was or is to come
 //	it is settled, or its time came     it is settled, wherever the clock goes
+//
+// An import that is made again because somebody deleted its ServiceImport is as old as
+// before.
 func (s Settling) After(imported *mcsv1beta1.ServiceImport, now time.Time) Settling {
 	if imported == nil || !model.IsManaged(imported) {
 		return Settling{Read: true, At: now.Add(settling)}
 	}
-	next := Settling{Read: true, UID: imported.UID, At: s.At}
-	switch {
-	case !s.Read:
+	next := Settling{Read: true, At: s.At}
+	if !s.Read {
 		next.At = imported.CreationTimestamp.Add(settling)
-	case s.UID != "" && s.UID != imported.UID:
-		next.At = now.Add(settling)
 	}
 	if left := next.At.Sub(now); left <= 0 || left > settling { // more is left if the clock was set back
 		next.At = time.Time{}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
 	"github.com/comity-mcs/comity/sync/merge"
 	"github.com/comity-mcs/comity/sync/model"
 )
@@ -53,7 +55,7 @@ type precedence struct {
 // change the import. One that agrees is not: it serves, and decides nothing. If it
 // were made the deciding one because it agrees, it could change its mind later.
 func (v ImportView) precedence(exports []model.Export, unsynced []model.ClusterID) precedence {
-	byAge, stored := merge.OldestFirst(exports), recorded(v.Current.Import)
+	byAge, stored := merge.OldestFirst(exports), recorded(v.imported())
 	p := v.order(byAge, stored, unsynced)
 	if len(stored) > 0 && !v.isYoung() {
 		p.joined = p.newcomers(byAge, stored)
@@ -142,7 +144,7 @@ func moved(ordered, byAge []model.Export, e model.Export) []model.Export {
 // hold finds the exports that wait, and gives those their place that may have it.
 func (v ImportView) hold(ordered, byAge []model.Export) precedence {
 	confirmed, wasConfirmed, isAmbiguous := v.confirmation(), false, false
-	known := slices.Concat(recorded(v.Current.Import), v.former(), sourceExports(byAge))
+	known := slices.Concat(recorded(v.imported()), v.former(), sourceExports(byAge))
 	p := precedence{until: map[ExportID]time.Time{}}
 	for _, e := range byAge {
 		if !isBehindYounger(ordered, byAge, e) {
@@ -210,7 +212,7 @@ func (p *precedence) wait(decider, by model.SourceExport, until time.Time, chang
 // not be given theirs then, because the import was kept: it could stay unread, and
 // publish later what is to decide every import that formed meanwhile.
 func (v ImportView) formedWithout() []model.ClusterID {
-	own := v.Current.Import
+	own := v.imported()
 	isMade := own != nil && model.IsManaged(own)
 	var out []model.ClusterID
 	for _, m := range v.Members {
@@ -223,10 +225,18 @@ func (v ImportView) formedWithout() []model.ClusterID {
 
 // former are the exports that decided the import before, the last one first.
 func (v ImportView) former() []model.SourceExport {
-	if own := v.Current.Import; own != nil && model.IsManaged(own) {
+	if own := v.imported(); own != nil && model.IsManaged(own) {
 		return model.ParseSourceExports(own.Annotations[model.AnnotationFormerDeciders])
 	}
 	return nil
+}
+
+// imported is the ServiceImport, or what it was when somebody deleted it.
+func (v ImportView) imported() *mcsv1beta1.ServiceImport {
+	if v.Current.Import == nil {
+		return v.Deleted
+	}
+	return v.Current.Import
 }
 
 // remember adds the deciding export to the former ones if another one is to decide.
