@@ -107,8 +107,9 @@ type ImportFinding struct {
 	Problems  []model.Problem
 	Sources   []model.Source
 	Held      []model.Hold
-	// Kept and Takeovers are those of model.Observation.
+	// Kept, Listed and Takeovers are those of model.Observation.
 	Kept      []model.ClusterID
+	Listed    []model.SourceExport
 	Takeovers []model.Takeover
 }
 
@@ -281,7 +282,7 @@ func (v ImportView) complete(in plan.ImportInput, found ImportFinding, liveness 
 		return d
 	}
 	in.Current = v.Current
-	d.Finding.Sources = sources(in, liveness)
+	d.Finding.Sources, d.Finding.Listed = sources(in, liveness), listed(in)
 	var problems []model.Problem
 	in.OnLost, problems = onLost(in.Key, v.Current, v.Local.Namespace)
 	in.LostSlices = v.lostSlices(in)

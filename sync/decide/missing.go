@@ -74,6 +74,24 @@ func recorded(imported *mcsv1beta1.ServiceImport) []model.SourceExport {
 	return model.ParseSourceExports(imported.Annotations[model.AnnotationExports])
 }
 
+// listed are those of recorded that are no part of the import any more, as long as the
+// ServiceImport cannot be changed. Their withdrawals have to stay readable meanwhile:
+// without them these exports would count as missing.
+func listed(in plan.ImportInput) (out []model.SourceExport) {
+	if len(in.Unsynced) == 0 || !plan.IsFrozen(in) {
+		return nil
+	}
+	for _, e := range recorded(in.Current.Import) {
+		contributes := in.Desired != nil && slices.ContainsFunc(in.Desired.Constituents, func(c model.Constituent) bool {
+			return c.Cluster == e.Cluster && c.UID == e.UID
+		})
+		if !contributes && !slices.Contains(in.Unsynced, e.Cluster) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
 // Missing are the clusters, sorted, of which an export is among standing that was
 // lost: it is not read although its cluster is, and it was not withdrawn. First
 // match wins:

@@ -103,3 +103,30 @@ func TestStandingIsWhatTheObjectsSay(t *testing.T) {
 		})
 	}
 }
+
+// An export of a member that was read, and that is neither here nor held, was withdrawn.
+func TestWhatAnImportListsThoughItWasWithdrawn(t *testing.T) {
+	a, c := publishedBy("a", 30, "http"), publishedBy("c", 40, "http")
+	unread := func(id model.ClusterID) func(*ImportView) {
+		return func(v *ImportView) {
+			for i := range v.Members {
+				v.Members[i].Synced = v.Members[i].Synced && v.Members[i].ID != id
+			}
+		}
+	}
+	for name, tc := range map[string]struct {
+		view ImportView
+		want []model.SourceExport
+	}{
+		"nothing is kept": {takeoverView(importedFrom(a, c), a), nil},
+		"the last one is withdrawn, and the other unread":   {changed(takeoverView(importedFrom(a, c)), unread("c")), []model.SourceExport{sourceExport(a)}},
+		"the deciding one is unread, and another withdrawn": {changed(takeoverView(importedFrom(a, c)), unread("a")), []model.SourceExport{sourceExport(c)}},
+		"the deciding one is unread, and another stays":     {changed(takeoverView(importedFrom(a, c), c), unread("a")), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, Import(tc.view).Finding.Listed); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -56,7 +56,9 @@ const maxMessage = 1024
 
 // Report decides what is reported to each member. A report stays as it is while
 // the member is unsynced, its export is held, its exchange namespace cannot be
-// written, or the import was not reconciled yet.
+// written, or the import was not reconciled yet. A withdrawn export is reported as long
+// as the ServiceImport lists it, so that its cluster does not delete the statement of
+// the withdrawal.
 func Report(v ReportView) ReportDecision {
 	keep := map[string]bool{}
 	for _, m := range v.Members {
@@ -84,6 +86,7 @@ func Report(v ReportView) ReportDecision {
 		}
 		d.Desired[at] = v.spec(export.UID, result)
 	}
+	v.reportListed(d.Desired, keep)
 	for _, record := range v.Records {
 		stays, isMember := keep[record.Namespace]
 		if !isMember { // of a peer that was removed; or, in a hub, another member's
@@ -94,6 +97,20 @@ func Report(v ReportView) ReportDecision {
 		}
 	}
 	return d
+}
+
+// reportListed adds reports on the exports that the ServiceImport still lists.
+func (v ReportView) reportListed(desired map[string]exchangev1alpha1.ImportRecordSpec, keep map[string]bool) {
+	if v.Observation == nil {
+		return
+	}
+	for _, export := range v.Observation.Listed {
+		at := v.namespaceOf(export.Cluster)
+		kept, isMember := keep[at]
+		if _, reported := desired[at]; isMember && !kept && !reported {
+			desired[at] = v.spec(export.UID, result{imported: true, reason: model.ReasonImported})
+		}
+	}
 }
 
 func (v ReportView) namespaceOf(id model.ClusterID) string {

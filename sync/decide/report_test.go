@@ -161,6 +161,18 @@ func TestWhatIsReportedToWhom(t *testing.T) {
 			Members: []model.Member{member("a", true, model.Connected)}, Held: []model.Hold{{Cluster: "a"}},
 			Refusals: []model.Refusal{{Cluster: "a", ExportUID: "ua", Field: "spec.ports"}},
 		}, NamespaceReady, "comity-b-to-a kept"},
+		{"a withdrawn export that the ServiceImport still lists", web, ReportView{
+			Members:     []model.Member{member("a", true, model.Connected), member("c", false, model.Lost)},
+			Observation: &model.Observation{Listed: []model.SourceExport{{Cluster: "a", UID: "ua"}, {Cluster: "b", UID: "own"}, {Cluster: "left", UID: "u"}}},
+		}, NamespaceReady, "comity-b-to-a Imported ua, comity-b-to-c kept"},
+		{"and its cluster has another one now", web, ReportView{
+			Members: []model.Member{member("a", true, model.Connected)}, Exports: []model.Export{{Cluster: "a", UID: "anew"}},
+			Observation: func() *model.Observation {
+				o := seen(nil, "a")
+				o.Listed = []model.SourceExport{{Cluster: "a", UID: "ua"}}
+				return o
+			}(),
+		}, NamespaceReady, "comity-b-to-a Imported anew"},
 		{"there is no namespace", web, ReportView{
 			Members: []model.Member{member("a", true, model.Connected)}, Exports: []model.Export{{Cluster: "a", UID: "ua"}},
 		}, NamespaceMissing, "comity-b-to-a NamespaceMissing ua"},

@@ -118,6 +118,10 @@ type Observation struct {
 	// may be imported, so that nothing of the import changes because of them: those of
 	// Unsynced and of Held, and those of which the namespace or a policy cannot be judged.
 	Kept []ClusterID
+	// Listed are exports that their clusters withdrew, or replaced, and that the
+	// ServiceImport still lists, because nothing of it changes while the export that
+	// decides it is kept.
+	Listed []SourceExport
 	// Takeovers are those that are held, that by the oldest export first; at most one
 	// by each cluster.
 	Takeovers []Takeover
