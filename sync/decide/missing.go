@@ -78,7 +78,7 @@ func recorded(imported *mcsv1beta1.ServiceImport) []model.SourceExport {
 // ServiceImport cannot be changed. Their withdrawals have to stay readable meanwhile:
 // without them these exports would count as missing.
 func listed(in plan.ImportInput) (out []model.SourceExport) {
-	if len(in.Unsynced) == 0 || !plan.IsFrozen(in) {
+	if !plan.IsFrozen(in) {
 		return nil
 	}
 	for _, e := range recorded(in.Current.Import) {

@@ -20,7 +20,7 @@ import (
 // must not stop by that what the others export from following their Services.
 
 // IsFrozen reports whether the plan changes no property of the import that exists.
-func IsFrozen(in ImportInput) bool { return newImporter(in).frozen }
+func IsFrozen(in ImportInput) bool { return len(in.Unsynced) > 0 && newImporter(in).frozen }
 
 // unsyncedDecides reports whether the export that decides the existing import was not
 // read: the first of the stored ones that its cluster did not withdraw. If none is
