@@ -62,9 +62,11 @@ var _ = Describe("FAULT 4: the etcd of a peer is restored from the past", func()
 		Expect(os.Rename(backup, data)).To(Succeed())
 		Expect(b.Start(ctx, controlplane.Etcd)).To(Succeed())
 		Expect(b.Start(ctx, controlplane.APIServer)).To(Succeed())
-		Eventually(ctx, a.Backends(ns, "old")).Should(Equal([]string{"b/10.96.0.1"}))
+		// Each informer of a waits up to 30 s for its next try, longer with every outage.
+		const nextTry = 90 * time.Second
+		Eventually(ctx, a.Backends(ns, "old")).WithTimeout(nextTry).Should(Equal([]string{"b/10.96.0.1"}))
 		By("keeping what the past does not have until that is confirmed")
-		Eventually(ctx, a.ImportCondition(ns, "new", "DeletionHeld")).Should(ContainSubstring("cluster b did not withdraw it"))
+		Eventually(ctx, a.ImportCondition(ns, "new", "DeletionHeld")).WithTimeout(nextTry).Should(ContainSubstring("cluster b did not withdraw it"))
 		Expect(a.AllBackends(ctx, ns)).To(Equal([]string{"b/10.96.0.1", "b/10.96.0.3"}))
 		confirm(ctx, a)
 		Eventually(ctx, func() error {
@@ -81,7 +83,7 @@ var _ = Describe("FAULT 4: the etcd of a peer is restored from the past", func()
 			return w.Namespace == ns && (w.Name == "new" || strings.HasPrefix(w.Name, "derived-")) || strings.HasPrefix(w.Namespace, "comity-a-to-b")
 		})
 		Expect(a.AllBackends(ctx, ns)).To(Equal([]string{"b/10.96.0.1", "b/10.96.0.4"}))
-	}, SpecTimeout(3*time.Minute))
+	}, SpecTimeout(5*time.Minute))
 })
 
 var _ = Describe("FAULT 24: a namespace that is deleted and made again", func() {
