@@ -294,13 +294,6 @@ func TestAHoldBeginsAgainWithTheProcess(t *testing.T) {
 	w.ordered("a c")
 }
 
-func (w *takeoverWorld) deleteImport() {
-	w.t.Helper()
-	if err := w.client.Delete(context.Background(), &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: importKey.Namespace, Name: importKey.Name}}); err != nil {
-		w.t.Fatal(err)
-	}
-}
-
 // Otherwise a takeover that waits would be let in by whoever deletes the ServiceImport.
 func TestWhoDeletesAServiceImportConfirmsNoTakeover(t *testing.T) {
 	w := newTakeoverWorld(t, published("a", 9, "http"))
@@ -308,7 +301,9 @@ func TestWhoDeletesAServiceImportConfirmsNoTakeover(t *testing.T) {
 	w.exports = append(w.exports, published("c", 1, "x"))
 	w.pass(time.Second)
 	w.ordered("a c")
-	w.deleteImport()
+	if err := w.client.Delete(t.Context(), &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: importKey.Namespace, Name: importKey.Name}}); err != nil {
+		t.Fatal(err)
+	}
 	w.pass(time.Second)
 	w.ordered("a c")
 	if held := w.i.observations.imported[importKey].Takeovers; len(held) != 1 || held[0].By.Cluster != "c" {

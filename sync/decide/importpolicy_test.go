@@ -40,20 +40,6 @@ func verdictsOf(text string) map[model.ClusterID]decision.Verdict {
 // which contributes.
 func TestBothSidesMustAllowAnImport(t *testing.T) {
 	c, d := publishedBy("c", 10, "http"), publishedBy("d", 20, "http")
-	unread := func(id model.ClusterID) func(*ImportView) {
-		return func(v *ImportView) {
-			for n := range v.Members {
-				v.Members[n].Synced = v.Members[n].Synced && v.Members[n].ID != id
-			}
-			var left []model.Export
-			for _, e := range v.Exports {
-				if e.Cluster != id {
-					left = append(left, e)
-				}
-			}
-			v.Exports = left
-		}
-	}
 	held := func(v *ImportView) { unread("d")(v); v.Members[2].Synced, v.Held = true, []model.Hold{{Cluster: "d"}} }
 	for name, tc := range map[string]struct {
 		verdicts string // nil map if empty

@@ -82,10 +82,7 @@ func listed(in plan.ImportInput) (out []model.SourceExport) {
 		return nil
 	}
 	for _, e := range recorded(in.Current.Import) {
-		contributes := in.Desired != nil && slices.ContainsFunc(in.Desired.Constituents, func(c model.Constituent) bool {
-			return c.Cluster == e.Cluster && c.UID == e.UID
-		})
-		if !contributes && !slices.Contains(in.Unsynced, e.Cluster) {
+		if !in.Desired.Has(e) && !slices.Contains(in.Unsynced, e.Cluster) {
 			out = append(out, e)
 		}
 	}

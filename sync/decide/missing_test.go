@@ -107,13 +107,6 @@ func TestStandingIsWhatTheObjectsSay(t *testing.T) {
 // An export of a member that was read, and that is neither here nor held, was withdrawn.
 func TestWhatAnImportListsThoughItWasWithdrawn(t *testing.T) {
 	a, c := publishedBy("a", 30, "http"), publishedBy("c", 40, "http")
-	unread := func(id model.ClusterID) func(*ImportView) {
-		return func(v *ImportView) {
-			for i := range v.Members {
-				v.Members[i].Synced = v.Members[i].Synced && v.Members[i].ID != id
-			}
-		}
-	}
 	for name, tc := range map[string]struct {
 		view ImportView
 		want []model.SourceExport

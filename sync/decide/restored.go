@@ -27,12 +27,13 @@ type Restore struct {
 	Exists bool
 }
 
-// time says when the restore was found, if that is known.
-func (r Restore) time() string {
+// String says that there was a restore, and when it was found if that is known.
+func (r Restore) String() string {
+	const what = "the store of this cluster's API server was restored from a backup"
 	if r.Mark == "" {
-		return ""
+		return what
 	}
-	return fmt.Sprintf(" (found at %s)", r.Mark)
+	return fmt.Sprintf("%s (found at %s)", what, r.Mark)
 }
 
 // NeedsRestore reports whether Export would withdraw what is published because the
@@ -67,7 +68,7 @@ func (v ExportView) lostWithStore() (why string, retry bool) {
 	case v.Restore.Problem != "":
 		return v.Restore.Problem, true
 	case v.Restore.Mark != "" && NeedsRestore(v) && !v.isMarked():
-		return fmt.Sprintf("the store of this cluster's API server was restored from a backup%s, and may have lost it", v.Restore.time()), false
+		return fmt.Sprintf("%s, and may have lost it", v.Restore), false
 	}
 	return "", false
 }
@@ -79,8 +80,8 @@ func lostOfExport(v ExportView) (problem string, retry bool) {
 	case v.Restore.Problem != "":
 		return fmt.Sprintf("what is published of ServiceExport %s stays: %s", v.Local.Key, why), retry
 	case NeedsExists(v) && !v.Restore.Exists:
-		return fmt.Sprintf("what is published of ServiceExport %s stays as it is: the store of this cluster's API server was restored from a backup%s, "+
-			"and the API server is not known to have this ServiceExport since then; it is read again in a moment", v.Local.Key, v.Restore.time()), true
+		return fmt.Sprintf("what is published of ServiceExport %s stays as it is: %s, "+
+			"and the API server is not known to have this ServiceExport since then; it is read again in a moment", v.Local.Key, v.Restore), true
 	case why != "":
 		return fmt.Sprintf("Service %s was not found, and what is published of it stays: %s; create it again, and to withdraw the export delete the ServiceExport then", v.Local.Key, why), retry
 	}

@@ -212,8 +212,7 @@ func (p *precedence) wait(decider, by model.SourceExport, until time.Time, chang
 // not be given theirs then, because the import was kept: it could stay unread, and
 // publish later what is to decide every import that formed meanwhile.
 func (v ImportView) formedWithout() []model.ClusterID {
-	own := v.imported()
-	isMade := own != nil && model.IsManaged(own)
+	isMade := v.imported() != nil
 	var out []model.ClusterID
 	for _, m := range v.Members {
 		if !m.Synced && !m.Read && !slices.Contains(v.NotAccepted, m.ID) && (!isMade || slices.Contains(v.FormedWithout, m.ID)) {
@@ -225,18 +224,22 @@ func (v ImportView) formedWithout() []model.ClusterID {
 
 // former are the exports that decided the import before, the last one first.
 func (v ImportView) former() []model.SourceExport {
-	if own := v.imported(); own != nil && model.IsManaged(own) {
+	if own := v.imported(); own != nil {
 		return model.ParseSourceExports(own.Annotations[model.AnnotationFormerDeciders])
 	}
 	return nil
 }
 
-// imported is the ServiceImport, or what it was when somebody deleted it.
+// imported is the ServiceImport, or what it was when somebody deleted it; nil if Comity
+// does not manage it.
 func (v ImportView) imported() *mcsv1beta1.ServiceImport {
-	if v.Current.Import == nil {
+	switch own := v.Current.Import; {
+	case own == nil:
 		return v.Deleted
+	case model.IsManaged(own):
+		return own
 	}
-	return v.Current.Import
+	return nil
 }
 
 // remember adds the deciding export to the former ones if another one is to decide.

@@ -60,6 +60,16 @@ func takeoverView(imported *mcsv1beta1.ServiceImport, exports ...model.Export) I
 	return v
 }
 
+// unread is a change by which a member was not read, nor what it exports.
+func unread(id model.ClusterID) func(*ImportView) {
+	return func(v *ImportView) {
+		for i := range v.Members {
+			v.Members[i].Synced = v.Members[i].Synced && v.Members[i].ID != id
+		}
+		v.Exports = slices.DeleteFunc(slices.Clone(v.Exports), func(e model.Export) bool { return e.Cluster == id })
+	}
+}
+
 // a has served since minute 30, c claims an earlier time.
 func TestWhoDecidesAnImport(t *testing.T) {
 	a, d := publishedBy("a", 30, "http"), publishedBy("d", 40, "http")

@@ -4,6 +4,7 @@
 package model
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -94,6 +95,12 @@ type Import struct {
 	// Constituents are the contributing exports, the deciding one first: oldest
 	// first, but for takeovers that are held.
 	Constituents []Constituent
+}
+
+// Has reports whether the import consists of this export, among others. A nil Import
+// consists of none.
+func (i *Import) Has(e SourceExport) bool {
+	return i != nil && slices.ContainsFunc(i.Constituents, func(c Constituent) bool { return c.Cluster == e.Cluster && c.UID == e.UID })
 }
 
 // Constituent is one cluster's part in an Import.

@@ -34,7 +34,7 @@ func (p *importer) unsyncedDecides() bool {
 		if p.unsynced[e.Cluster] {
 			return true
 		}
-		if slices.ContainsFunc(p.Desired.Constituents, func(c model.Constituent) bool { return c.Cluster == e.Cluster && c.UID == e.UID }) {
+		if p.Desired.Has(e) {
 			return false
 		}
 	}

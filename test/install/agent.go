@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -176,6 +177,25 @@ func eachWebhook(o *unstructured.Unstructured, edit func(clientConfig map[string
 
 // Start runs the agent; it does not wait until it is ready.
 func (a *Agent) Start() error { return a.process.Start() }
+
+// KeepRunning does what a kubelet does for an agent: it calls start, which refuses while
+// the agent runs, each second until stop is called.
+func KeepRunning(start func() error) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		for ticker := time.NewTicker(time.Second); ; {
+			select {
+			case <-ctx.Done():
+				ticker.Stop()
+				return
+			case <-ticker.C:
+				_ = start()
+			}
+		}
+	})
+	return func() { cancel(); ended.Wait() }
+}
 
 // WaitReady waits until /readyz says so; the error says why not.
 func (a *Agent) WaitReady(ctx context.Context, timeout time.Duration) error {

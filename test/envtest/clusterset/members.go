@@ -126,30 +126,16 @@ func (s *Set) Add(ctx context.Context, options controlplane.Options) {
 	gomega.Expect(installed.Wait()).To(gomega.Succeed())
 	for _, c := range started {
 		m := s.Members[c.ID()]
-		running, cancel := context.WithCancel(context.Background())
 		m.AwaitReady(ctx)
-		var ended sync.WaitGroup
-		ended.Go(func() { m.keepRunning(running) })
+		stop := install.KeepRunning(func() error {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			return m.Agent.Start()
+		})
 		ginkgo.DeferCleanup(func() {
-			cancel()
-			ended.Wait()
+			stop()
 			gomega.Expect(m.Agent.Kill()).To(gomega.Succeed())
 		})
-	}
-}
-
-// keepRunning does what a kubelet does for the agent.
-func (m *Member) keepRunning(ctx context.Context) {
-	for ticker := time.NewTicker(time.Second); ; {
-		select {
-		case <-ctx.Done():
-			ticker.Stop()
-			return
-		case <-ticker.C:
-			m.mu.Lock()
-			_ = m.Agent.Start() // refuses while it runs
-			m.mu.Unlock()
-		}
 	}
 }
 

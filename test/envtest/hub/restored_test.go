@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"sync"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -21,6 +20,7 @@ import (
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/clusters/controlplane"
+	"github.com/comity-mcs/comity/test/install"
 )
 
 // backup copies the store of m, and writes more than is written until the end of a spec,
@@ -46,25 +46,6 @@ func (m *member) backup(ctx context.Context) (restore func(ctx context.Context))
 		Expect(m.Start(ctx, controlplane.Etcd)).To(Succeed())
 		Expect(m.Start(ctx, controlplane.APIServer)).To(Succeed())
 	}
-}
-
-// keepRunning does what a kubelet does for the agent: without its API server it ends,
-// unless that is back soon.
-func (m *member) keepRunning() (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	var ended sync.WaitGroup
-	ended.Go(func() {
-		for ticker := time.NewTicker(time.Second); ; {
-			select {
-			case <-ctx.Done():
-				ticker.Stop()
-				return
-			case <-ticker.C:
-				_ = m.agent.Start() // refuses while it runs
-			}
-		}
-	})
-	return func() { cancel(); ended.Wait() }
 }
 
 // awaitReady waits for the agent, which may have to start again first.
@@ -103,7 +84,7 @@ var _ = DescribeTable("the store of an exporter is restored from a backup,", Ser
 	before, after := newNamespace(ctx), newNamespace(ctx)
 	kept := a.export(ctx, before, "")
 	Eventually(b.backends(before)).WithContext(ctx).Should(ConsistOf("a/" + kept))
-	stop := a.keepRunning()
+	stop := install.KeepRunning(a.agent.Start) // without its API server it ends, unless that is back soon
 	DeferCleanup(func() { stop() })
 	restore := a.backup(ctx)
 	lost := a.export(ctx, after, "")
@@ -123,7 +104,7 @@ var _ = DescribeTable("the store of an exporter is restored from a backup,", Ser
 	}
 	restore(ctx)
 	if restart {
-		stop = a.keepRunning()
+		stop = install.KeepRunning(a.agent.Start)
 	}
 	a.awaitReady(ctx)
 	Eventually(a.toldOfComity()).WithContext(ctx).Should(ContainElement(ContainSubstring("its store was restored from a backup")))
