@@ -203,8 +203,8 @@ func TestWhatImportPoliciesAreAsked(t *testing.T) {
 	v := decide.ImportView{
 		Self: "a", Local: decide.LocalExport{Key: importKey, Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}},
 		Members: []model.Member{
-			{ID: "b", Synced: true, Properties: labeled},
-			{ID: "c", Synced: true, Properties: map[string]string{model.LabelClusterID: "x", "tier": "prod"}}, // its Secret is refused
+			{ID: "b", Synced: true, Labels: labeled},
+			{ID: "c", Synced: true, Labels: map[string]string{model.LabelClusterID: "x", "tier": "prod"}}, // its Secret is refused
 			{ID: "d"}, // it has none any more
 		},
 		Exports: []model.Export{

@@ -39,7 +39,7 @@ func (m *memberChanges) onlyLivenessWorsened(id model.ClusterID, members []model
 	}
 	now := members[at]
 	m.last[id] = now
-	if !known || now.Synced != before.Synced || !maps.Equal(now.Properties, before.Properties) {
+	if !known || now.Synced != before.Synced || !maps.Equal(now.Labels, before.Labels) {
 		return false
 	}
 	return now.Liveness.State > before.Liveness.State ||

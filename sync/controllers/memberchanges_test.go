@@ -36,7 +36,7 @@ func TestAWorseLivenessIsToldFromEveryOtherChange(t *testing.T) {
 		}
 	}
 	labeled := is(model.Lost, true, "")
-	labeled[1].Properties = map[string]string{"region": "eu"}
+	labeled[1].Labels = map[string]string{"region": "eu"}
 	if m.onlyLivenessWorsened("b", labeled) {
 		t.Error("a member that scopes select otherwise concerns everything")
 	}

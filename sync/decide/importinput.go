@@ -42,8 +42,8 @@ func ImportInputs(v ImportView) []decision.ImportInput {
 func importSource(id model.ClusterID, members []model.Member) decision.ImportSource {
 	out := decision.ImportSource{Cluster: string(id), Unknown: true}
 	at := slices.IndexFunc(members, func(m model.Member) bool { return m.ID == id })
-	if at >= 0 && members[at].Properties[model.LabelClusterID] == string(id) {
-		out.Labels, out.Unknown = members[at].Properties, false
+	if at >= 0 && members[at].Labels[model.LabelClusterID] == string(id) {
+		out.Labels, out.Unknown = members[at].Labels, false
 	}
 	return out
 }

@@ -80,7 +80,7 @@ func TestASecretDeletedWithoutAMarkKeepsItsMemberForAWhile(t *testing.T) {
 	w.observed(w.server.secret())
 	w.secrets()
 	m := w.member()
-	if m.Synced || m.Liveness.State != model.Connected || m.Properties[model.LabelClusterID] != "b" {
+	if m.Synced || m.Liveness.State != model.Connected || m.Labels[model.LabelClusterID] != "b" {
 		t.Errorf("got %+v", m)
 	}
 	w.says("Warning PeerSecretMissing Secret comity-system/peer-b, through which cluster b is read, is missing", "kept until 2026-01-01T00:10:00Z", "remedy: create the Secret again", "kubectl comity leave")
@@ -165,7 +165,7 @@ func TestAMemberWhoseSecretIsRefusedIsKeptWithoutALimit(t *testing.T) {
 			refused := w.server.secret()
 			slip(&refused)
 			w.secrets(refused)
-			if m := w.member(); m.Synced || len(w.set.Members()) != 1 || m.Properties[model.LabelClusterSet] != "prod" {
+			if m := w.member(); m.Synced || len(w.set.Members()) != 1 || m.Labels[model.LabelClusterSet] != "prod" {
 				t.Fatalf("got %+v", w.set.Members())
 			}
 			w.says("Warning "+reason+" Secret comity-system/peer-b, label ", "what was imported from that peer is kept meanwhile")

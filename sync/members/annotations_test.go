@@ -247,7 +247,7 @@ func TestLabelsOfTheSecretAreProperties(t *testing.T) {
 	s := w.server.secret()
 	s.Labels["region"] = "eu"
 	w.secrets(s)
-	if w.member().Properties["region"] != "eu" || w.times("cluster b") != told+1 {
-		t.Errorf("got %v, told %d times", w.member().Properties, w.times("cluster b")-told)
+	if w.member().Labels["region"] != "eu" || w.times("cluster b") != told+1 {
+		t.Errorf("got %v, told %d times", w.member().Labels, w.times("cluster b")-told)
 	}
 }

@@ -200,7 +200,7 @@ func (s *Set) Members() []model.Member {
 	view := *s.view.Load()
 	out := make([]model.Member, len(view))
 	for i, r := range view {
-		out[i] = model.Member{ID: r.id, Synced: r.from != nil, Read: r.read, Reported: r.from != nil && r.from.Reported(), Liveness: r.liveness, Properties: r.properties,
+		out[i] = model.Member{ID: r.id, Synced: r.from != nil, Read: r.read, Reported: r.from != nil && r.from.Reported(), Liveness: r.liveness, Labels: r.properties,
 			StatesWithdrawals: r.from != nil && r.states}
 	}
 	return out

@@ -16,7 +16,7 @@ import (
 )
 
 func TestTheScopeIsWhatAllAllow(t *testing.T) {
-	members := []model.Member{{ID: "b", Properties: map[string]string{"region": "eu"}}, {ID: "c", Properties: map[string]string{"region": "eu"}}, {ID: "d"}}
+	members := []model.Member{{ID: "b", Labels: map[string]string{"region": "eu"}}, {ID: "c", Labels: map[string]string{"region": "eu"}}, {ID: "d"}}
 	for name, tc := range map[string]struct {
 		list, selector, namespace string // "": no annotation
 		want                      string

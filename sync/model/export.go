@@ -60,6 +60,8 @@ type Withdrawal struct {
 	// of an export is treated as one.
 	UID       types.UID
 	CreatedAt time.Time
+	// Suspended is true if the ServiceExport exists still.
+	Suspended bool
 	// Narrowed is true if the export is still published to some members, each of which
 	// finds it where only that member reads.
 	Narrowed bool

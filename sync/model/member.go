@@ -33,9 +33,12 @@ type Member struct {
 	// names the slices of each export (exchangev1alpha1.FeatureWithdrawals), so that
 	// what is merely missing was lost.
 	StatesWithdrawals bool
-	// Properties are the labels of the peer's Secret, which the local administrator
-	// sets. Scopes select clusters by them.
-	Properties map[string]string
+	// Labels are those of the Peer, which the local administrator sets. Scopes and
+	// policies see them.
+	Labels map[string]string
+	// ConfirmMissingBefore confirms that the exports of the peer that are missing since
+	// this time or before are gone; zero confirms nothing.
+	ConfirmMissingBefore time.Time
 }
 
 // LivenessState is the state of a peer's heartbeat, its Lease in the exchange.

@@ -117,6 +117,13 @@ const (
 	// once. What was imported from a peer whose Secret is deleted without it is
 	// kept for a while.
 	AnnotationLeaving = "comity.dev/leaving"
+	// AnnotationList, on a derived Service and, as a copy, on its ServiceImport, is the
+	// List of the import.
+	AnnotationList = "comity.dev/exports"
+	// AnnotationConfirmLost, on an ExportRecord that is lost, is set to "true" by an
+	// administrator of the publisher: its ServiceExport is gone, and the export is
+	// withdrawn (kubectl comity confirm lost).
+	AnnotationConfirmLost = "comity.dev/confirm-lost"
 	// AnnotationExports, on a ServiceImport, lists the exports of which the import
 	// consists, in the order of their precedence, the deciding one first (see
 	// FormatSourceExports).

@@ -99,7 +99,7 @@ func ScopeOfSelector(text string, members []Member) (Scope, error) {
 	}
 	var ids []ClusterID
 	for _, m := range members {
-		if selector.Matches(labels.Set(m.Properties)) {
+		if selector.Matches(labels.Set(m.Labels)) {
 			ids = append(ids, m.ID)
 		}
 	}

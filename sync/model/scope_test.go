@@ -126,9 +126,9 @@ func TestScopeOfAnExport(t *testing.T) {
 
 func TestScopeOfASelector(t *testing.T) {
 	members := []model.Member{
-		{ID: "c", Properties: map[string]string{"region": "eu", "tier": "test"}},
-		{ID: "b", Properties: map[string]string{"region": "eu"}},
-		{ID: "d", Properties: map[string]string{"region": "us"}},
+		{ID: "c", Labels: map[string]string{"region": "eu", "tier": "test"}},
+		{ID: "b", Labels: map[string]string{"region": "eu"}},
+		{ID: "d", Labels: map[string]string{"region": "us"}},
 		{ID: "e"},
 	}
 	for name, tc := range map[string]struct {

@@ -169,7 +169,7 @@ func TestTheEffectiveScopeIsTheOneThatIsPublished(t *testing.T) {
 		{"a Namespace that allows nothing of it", map[string]string{model.AnnotationExportTo: "b"}, map[string]string{model.AnnotationExportTo: "c"}, decision.Scope{Clusters: []string{}}, "no cluster is in both"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			members := []model.Member{{ID: "b", Properties: map[string]string{"region": "eu"}}, {ID: "c", Properties: map[string]string{"region": "eu"}}, {ID: "d"}}
+			members := []model.Member{{ID: "b", Labels: map[string]string{"region": "eu"}}, {ID: "c", Labels: map[string]string{"region": "eu"}}, {ID: "d"}}
 			r := facts.Reader{Client: reader(namespace(tc.namespace)), Cluster: "a", Peers: peers{members: members}}
 			got, err := r.Input(t.Context(), facts.Request{Export: export(tc.export)})
 			if err != nil {

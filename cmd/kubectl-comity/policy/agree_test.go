@@ -345,7 +345,7 @@ func (w world) Members() (out []model.Member) {
 	for _, member := range w.members {
 		labels := maps.Clone(member.Labels) // of a Secret, which has the id of the member
 		labels["cluster.clusterset.k8s.io"] = member.ID
-		out = append(out, model.Member{ID: model.ClusterID(member.ID), Synced: member.Namespaces != nil, Properties: labels})
+		out = append(out, model.Member{ID: model.ClusterID(member.ID), Synced: member.Namespaces != nil, Labels: labels})
 	}
 	return out
 }

@@ -97,7 +97,7 @@ type peers struct{ *Clusterset }
 func (p peers) Members() []model.Member {
 	var all []model.Member
 	for _, member := range p.Clusterset.Members {
-		all = append(all, model.Member{ID: model.ClusterID(member.ID), Synced: member.Namespaces != nil, Properties: member.Labels})
+		all = append(all, model.Member{ID: model.ClusterID(member.ID), Synced: member.Namespaces != nil, Labels: member.Labels})
 	}
 	return all
 }

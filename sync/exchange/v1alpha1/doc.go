@@ -28,6 +28,7 @@ func AddToScheme(s *runtime.Scheme) error {
 		&ImportRecord{}, &ImportRecordList{},
 		&NamespaceRecord{}, &NamespaceRecordList{},
 		&MemberRecord{}, &MemberRecordList{},
+		&Peer{}, &PeerList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

@@ -77,6 +77,27 @@ type ExportRecordSpec struct {
 	// the export there such a record states nothing.
 	// +optional
 	Narrowed bool `json:"narrowed,omitempty"`
+	// suspended is true if withdrawn is, and the ServiceExport exists still: its Service is
+	// missing, policies of the publisher deny it, or its scope leaves the readers out. The
+	// export keeps its place in the imports of the readers.
+	// +optional
+	Suspended bool `json:"suspended,omitempty"`
+	// withdrawnAt is when the withdrawal was first stated. It tells the publisher when it
+	// may delete the statement; readers ignore it.
+	// +optional
+	WithdrawnAt *metav1.Time `json:"withdrawnAt,omitempty"`
+	// exportVersion is the resourceVersion of the ServiceExport when the record was
+	// written. An API server whose store has a lower version was restored from a backup.
+	// Readers ignore it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	ExportVersion string `json:"exportVersion,omitempty"`
+	// lost is true if the ServiceExport disappeared with a restore of the publisher's API
+	// server, so that nobody deleted it. The export stays published until the
+	// ServiceExport exists again, or an administrator of the publisher confirms that it is
+	// gone (kubectl comity confirm lost). Readers ignore it.
+	// +optional
+	Lost bool `json:"lost,omitempty"`
 	// slices are the names of the EndpointSlices of the Service of which a copy
 	// is published. A copy that is named here and missing was lost; one that is not
 	// named was removed by the publisher.
@@ -156,6 +177,11 @@ type ImportRecordSpec struct {
 	Message string `json:"message,omitempty"`
 	// since is when imported or reason last changed.
 	Since metav1.Time `json:"since"`
+	// decider is the cluster whose export decides the properties of the import; empty if
+	// none does, or if the reader may not know of that export.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Decider string `json:"decider,omitempty"`
 }
 
 // ImportRecord describes how one cluster imports one export of another. It is in the

@@ -59,7 +59,7 @@ func NewWorld(clusters, namespaces int) *World {
 	for n := 1; n < clusters; n++ {
 		w.members = append(w.members, model.Member{
 			ID: model.ClusterID(fmt.Sprintf("cluster-%d", n)), Synced: true, Reported: true,
-			Properties: map[string]string{"cluster.clusterset.k8s.io": fmt.Sprintf("cluster-%d", n), "region": []string{"eu", "us", "ap"}[n%3], "tier": "production"},
+			Labels: map[string]string{"cluster.clusterset.k8s.io": fmt.Sprintf("cluster-%d", n), "region": []string{"eu", "us", "ap"}[n%3], "tier": "production"},
 		})
 	}
 	for n := range namespaces {

@@ -206,7 +206,7 @@ func rotate(data []byte) {
 		secret.Labels["rotated"] = secret.ResourceVersion
 		return here.client.Update(ctx(), &secret)
 	}).Should(Succeed())
-	Eventually(member("b")).Should(HaveField("Properties", HaveKeyWithValue("rotated", secret.Labels["rotated"])))
+	Eventually(member("b")).Should(HaveField("Labels", HaveKeyWithValue("rotated", secret.Labels["rotated"])))
 }
 
 // eventsOn lists what was said of a Secret, reason and note in one line.

@@ -170,7 +170,7 @@ func readMembers(ctx context.Context, target *command.Target, installed agent.Ag
 		}
 		member := model.Member{ID: id}
 		if secret.Labels[model.LabelClusterSet] == installed.Set {
-			member.Properties = secret.Labels // those of a Secret that the agent refuses are not used
+			member.Labels = secret.Labels // those of a Secret that the agent refuses are not used
 		}
 		if text, limited := secret.Annotations[model.AnnotationAcceptedNamespaces]; limited {
 			if accepted[id], err = model.ParseNamespaces(text); err != nil {

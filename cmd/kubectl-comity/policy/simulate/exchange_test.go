@@ -138,7 +138,7 @@ func TestPeersAreThoseOfTheSecrets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []model.Member{{ID: "b", Properties: labels("b", "set", "eu")}, {ID: "c", Properties: labels("c", "set", "us")}, {ID: "d"}}
+	want := []model.Member{{ID: "b", Labels: labels("b", "set", "eu")}, {ID: "c", Labels: labels("c", "set", "us")}, {ID: "d"}}
 	if diff := gocmp.Diff(want, got); diff != "" {
 		t.Errorf("members (-want +got):\n%s", diff)
 	}
@@ -193,7 +193,7 @@ func TestImportsAreThoseThatTheAgentDecidesOn(t *testing.T) {
 	labels := map[string]string{model.LabelClusterID: "b"}
 	c := &cluster{
 		agent: agent.Agent{AgentInfo: model.AgentInfo{ID: "a"}}, importing: true, shared: read,
-		members: []model.Member{{ID: "b", Properties: labels}, {ID: "c"}}, accepted: map[model.ClusterID]model.Namespaces{"b": {"shop"}},
+		members: []model.Member{{ID: "b", Labels: labels}, {ID: "c"}}, accepted: map[model.ClusterID]model.Namespaces{"b": {"shop"}},
 		imports:    map[types.NamespacedName]*mcsv1beta1.ServiceImport{{Namespace: "shop", Name: "web"}: imported},
 		namespaces: namespacesByName(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}),
 	}
