@@ -6,13 +6,11 @@ package status
 import (
 	"context"
 	"fmt"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -27,9 +25,6 @@ type importReconciler struct {
 	options Options
 	limiter *rateLimiter
 	foreign foreignStatuses
-	// holds are the clusters whose holds this process wrote into the status of an
-	// import: types.NamespacedName → []model.ClusterID.
-	holds sync.Map
 }
 
 // Reconcile makes the status of one ServiceImport what it should be now.
@@ -37,7 +32,6 @@ func (r *importReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 	imported := &mcsv1beta1.ServiceImport{}
 	if err := r.client.Get(ctx, req.NamespacedName, imported); err != nil {
 		r.foreign.forget(req.NamespacedName)
-		r.holds.Delete(req.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	ours := model.IsManaged(imported)
@@ -54,7 +48,6 @@ func (r *importReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 	old, now := imported.Status, r.options.Now()
 	wanted := compute.Import(in, metav1.NewTime(now))
 	if compute.SameImport(old, wanted) {
-		r.rememberHolds(req.NamespacedName, in.Observation)
 		return ctrl.Result{}, nil
 	}
 	change := compute.ImportUrgency(old, wanted)
@@ -63,7 +56,6 @@ func (r *importReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 	}
 	written, err := write(ctx, r.client, imported, mcsv1beta1.ServiceImportKindName, wanted, client.ForceOwnership)
 	if written {
-		r.rememberHolds(req.NamespacedName, in.Observation)
 		r.limiter.wrote(imported.UID, change.Deferrable, now)
 		recordEvents(ctx, r.options.Recorder, imported, mcsv1beta1.ServiceImportKindName,
 			compute.Transitions(mcsv1beta1.ServiceImportKindName, old.Conditions, wanted.Conditions))
@@ -79,9 +71,6 @@ func (r *importReconciler) input(ctx context.Context, imported *mcsv1beta1.Servi
 	if seen, ok := r.options.Observations.Observe(key); ok {
 		in.Observation = &seen
 	}
-	if shown, ok := r.holds.Load(key); ok {
-		in.ShownHolds, _ = shown.([]model.ClusterID)
-	}
 	if foreign {
 		return in, nil
 	}
@@ -91,18 +80,6 @@ func (r *importReconciler) input(ctx context.Context, imported *mcsv1beta1.Servi
 	}
 	in.Slices, in.Endpoints, err = r.slices(ctx, imported)
 	return in, err
-}
-
-// rememberHolds notes which clusters the stored condition DeletionHeld is about.
-func (r *importReconciler) rememberHolds(key types.NamespacedName, seen *model.Observation) {
-	if seen == nil || len(seen.Held) == 0 {
-		return
-	}
-	ids := make([]model.ClusterID, len(seen.Held))
-	for i, hold := range seen.Held {
-		ids[i] = hold.Cluster
-	}
-	r.holds.Store(key, ids)
 }
 
 // derived is the derived Service of the import; nil if there is none, or one

@@ -169,17 +169,3 @@ func equalButForTimes(old, wanted metav1.Condition) bool {
 	return old.Status == wanted.Status && old.Reason == wanted.Reason &&
 		localTimes.ReplaceAllString(old.Message, "") == localTimes.ReplaceAllString(wanted.Message, "")
 }
-
-// holdMayContinue reports whether a hold that the stored DeletionHeld shows may
-// continue although none is observed: a cluster that it may be about is unsynced. A
-// held cluster stays a source of the import, so if an earlier process wrote the
-// condition, the sources are the candidates.
-func holdMayContinue(in ImportInput) bool {
-	candidates := in.ShownHolds
-	if candidates == nil {
-		for _, entry := range in.Import.Status.Clusters {
-			candidates = append(candidates, model.ClusterID(entry.Cluster))
-		}
-	}
-	return slices.ContainsFunc(candidates, func(id model.ClusterID) bool { return slices.Contains(in.Observation.Unsynced, id) })
-}

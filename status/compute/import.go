@@ -32,14 +32,11 @@ type ImportInput struct {
 	Foreign bool
 	// Observation is what the sync loop found; nil before its first result.
 	Observation *model.Observation
-	// ShownHolds are the clusters that the condition DeletionHeld is about, if this
-	// process wrote it; nil if an earlier one did.
-	ShownHolds []model.ClusterID
 }
 
 // Import is what Comity owns of the status of a ServiceImport, as it should be:
-// the source clusters in order; Ready, Available, DeletionHeld while a
-// deletion is held, and TakeoverHeld while a takeover is, in this order; and whether there are EndpointSlices. Of an
+// the source clusters in order; Ready, Available, SourceMissing while an export is
+// missing, Frozen, and TakeoverHeld, in this order; and whether there are EndpointSlices. Of an
 // import that is foreign, and that no member of ours contributes to, it is nothing.
 func Import(in ImportInput, now metav1.Time) mcsv1beta1.ServiceImportStatus {
 	old := in.Import.Status.Conditions
@@ -57,7 +54,8 @@ func Import(in ImportInput, now metav1.Time) mcsv1beta1.ServiceImportStatus {
 		status.Conditions = []metav1.Condition{hold(old, importReadiness(in, status.Clusters), importIsSettled(in, status.Clusters))}
 	}
 	status.Conditions = append(status.Conditions, sourcesAvailable(in)...)
-	status.Conditions = append(status.Conditions, held(in)...)
+	status.Conditions = append(status.Conditions, missingSources(in)...)
+	status.Conditions = append(status.Conditions, frozen(in)...)
 	status.Conditions = append(status.Conditions, takeover(in)...)
 	for i := range status.Conditions {
 		stamp(&status.Conditions[i], old, in.Import.Generation, now)
@@ -76,7 +74,7 @@ func sources(in ImportInput) []mcsv1beta1.ClusterStatus {
 		}
 	}
 	if seen != nil {
-		for _, source := range seen.Sources {
+		for _, source := range served(seen) {
 			ids = append(ids, string(source.Cluster))
 		}
 	}
@@ -179,7 +177,7 @@ func SameImport(old, wanted mcsv1beta1.ServiceImportStatus) bool {
 // gone are the conditions of ours that are not always set, and should be removed.
 func gone(old, wanted []metav1.Condition) []string {
 	var types []string
-	for _, typ := range []string{condition.TypeAvailable, condition.TypeDeletionHeld, condition.TypeTakeoverHeld} {
+	for _, typ := range []string{condition.TypeAvailable, condition.TypeSourceMissing, condition.TypeFrozen, condition.TypeTakeoverHeld} {
 		if meta.FindStatusCondition(old, typ) != nil && meta.FindStatusCondition(wanted, typ) == nil {
 			types = append(types, typ)
 		}

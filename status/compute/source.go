@@ -11,7 +11,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/status/condition"
 	"github.com/comity-mcs/comity/sync/model"
@@ -53,7 +52,7 @@ func sourceReason(s model.Source) string {
 	case model.Lost:
 		reason = condition.ReasonLost
 	}
-	if s.Withdrawn {
+	if s.Down {
 		reason = condition.ReasonWithdrawn
 	}
 	return string(reason)
@@ -66,13 +65,14 @@ func sourcesAvailable(in ImportInput) []metav1.Condition {
 	if in.Observation == nil {
 		return present(old, condition.TypeAvailable)
 	}
-	if len(in.Observation.Sources) == 0 {
+	sources := served(in.Observation)
+	if len(sources) == 0 {
 		if len(in.Observation.Unsynced) > 0 {
 			return present(old, condition.TypeAvailable)
 		}
 		return nil
 	}
-	wanted := worstSource(in.Observation.Sources)
+	wanted := worstSource(sources)
 	return []metav1.Condition{hold(old, wanted, sourcesAreSettled(in.Observation, in.Import.Generation))}
 }
 
@@ -143,52 +143,89 @@ func (s sourceState) part(sources []model.Source) part {
 	return part{some(entries, maxNamed) + verb + string(s.reason) + model.Bound(cause, maxQuoted) + "; " + consequence, len(sources)}
 }
 
-// held is DeletionHeld: what is kept although its cluster no longer exports it. It
-// is one condition while something is held, and none otherwise, rather than False:
+// served are the sources of which something is served, or kept.
+func served(seen *model.Observation) []model.Source {
+	return slices.DeleteFunc(slices.Clone(seen.Sources), func(s model.Source) bool { return !s.State.IsServed() })
+}
+
+// isUnsettled reports whether a source that the import lists is not read, so that it is not
+// known whether it is missing, or waits. A restart must change no condition.
+func isUnsettled(seen *model.Observation) bool {
+	return slices.ContainsFunc(seen.Sources, func(s model.Source) bool { return s.State == model.SourceNotRead })
+}
+
+// missingSources is SourceMissing: what is kept although its cluster states nothing of it. It
+// is one condition while something is missing, and none otherwise, rather than False:
 // most imports never have it.
-func held(in ImportInput) []metav1.Condition {
+func missingSources(in ImportInput) []metav1.Condition {
 	old := in.Import.Status.Conditions
 	if in.Observation == nil {
-		return present(old, condition.TypeDeletionHeld)
+		return present(old, condition.TypeSourceMissing)
 	}
-	if len(in.Observation.Held) == 0 {
-		if holdMayContinue(in) {
-			return present(old, condition.TypeDeletionHeld)
+	var parts []part
+	for _, s := range in.Observation.Sources {
+		if s.State == model.SourceMissing {
+			parts = append(parts, part{fmt.Sprintf("the export of cluster %s is missing since %s although cluster %s did not withdraw it, and what was imported from it is kept; "+
+				"let cluster %s publish it again (kubectl comity join restores its exchange namespaces), or confirm that it is gone: kubectl comity confirm missing %s",
+				s.Cluster, moment(s.Since), s.Cluster, s.Cluster, s.Cluster), 1})
 		}
+	}
+	switch {
+	case len(parts) > 0:
+		return []metav1.Condition{condition.SourceMissing(fit("", parts))}
+	case isUnsettled(in.Observation):
+		return present(old, condition.TypeSourceMissing)
+	}
+	return nil
+}
+
+// frozen is Frozen: why no property of the import changes, and which command ends that. A
+// cluster that is being connected to for the first time since start freezes nothing that
+// is worth a condition.
+func frozen(in ImportInput) []metav1.Condition {
+	old := in.Import.Status.Conditions
+	if in.Observation == nil {
+		return present(old, condition.TypeFrozen)
+	}
+	f := in.Observation.Freeze
+	if f == nil {
 		return nil
 	}
-	sorted := slices.SortedStableFunc(slices.Values(in.Observation.Held), func(a, b model.Hold) int { return cmp.Compare(a.Cluster, b.Cluster) })
-	parts := make([]part, len(sorted))
-	for i, h := range sorted {
-		until := ""
-		if !h.Until.IsZero() {
-			until = ", until " + moment(h.Until) + " at the latest"
-		}
-		text := fmt.Sprintf("an export of cluster %s is missing, and what was imported from it is kept (since %s%s)", h.Cluster, moment(h.Since), until)
-		if h.Message != "" {
-			text += ": " + model.Bound(plain(h.Message), 2*maxQuoted)
-		}
-		parts[i] = part{text, 1}
+	if s, _ := in.Observation.Source(f.By.Cluster); f.State == model.SourceNotRead && s.Liveness.State == model.Connected {
+		return present(old, condition.TypeFrozen)
 	}
-	wanted := condition.DeletionHeld(fit("", parts))
-	return []metav1.Condition{hold(old, wanted, func(old, wanted metav1.Condition) bool { return !equalButForTimes(old, wanted) })}
+	key := types.NamespacedName{Namespace: in.Import.Namespace, Name: in.Import.Name}
+	return []metav1.Condition{condition.Frozen(f.State, freezeText(f, key))}
+}
+
+func freezeText(f *model.Freeze, key types.NamespacedName) string {
+	text := fmt.Sprintf("no property of the import changes, because the export of cluster %s decides it, and ", f.By.Cluster)
+	why := ""
+	if f.Why != "" {
+		why = ": " + model.Bound(plain(f.Why), maxQuoted)
+	}
+	takeover := fmt.Sprintf("kubectl comity confirm takeover %s --from with another cluster", key)
+	switch f.State {
+	case model.SourceNotRead:
+		return text + fmt.Sprintf("cluster %s is not read%s; if it is gone for good: kubectl comity leave --id %s; or let another export decide: %s", f.By.Cluster, why, f.By.Cluster, takeover)
+	case model.SourceMissing:
+		return text + fmt.Sprintf("that export is missing since %s; if it is gone for good: kubectl comity confirm missing %s; or let another export decide: %s", moment(f.Since), f.By.Cluster, takeover)
+	case model.SourceEnded:
+		return text + fmt.Sprintf("was deleted; the next export decides from %s on", moment(f.Until))
+	case model.SourceSuspended:
+		return text + fmt.Sprintf("was withdrawn%s; the next export decides from %s on", why, moment(f.Until))
+	}
+	return text + fmt.Sprintf("is refused here%s; the next export decides from %s on", why, moment(f.Until))
 }
 
 // takeover is TakeoverHeld: which export waits to decide the import, and how to
-// confirm that. The text has no time of this process, so that a restart changes
-// nothing. While a cluster that contributes is kept, it is not known whether another
-// export waits for its place, or its own does: the stored one stays.
+// confirm that.
 func takeover(in ImportInput) []metav1.Condition {
 	old := in.Import.Status.Conditions
-	if in.Observation == nil {
+	switch {
+	case in.Observation == nil, len(in.Observation.Takeovers) == 0 && isUnsettled(in.Observation):
 		return present(old, condition.TypeTakeoverHeld)
-	}
-	if len(in.Observation.Takeovers) == 0 {
-		if slices.ContainsFunc(in.Import.Status.Clusters, func(c mcsv1beta1.ClusterStatus) bool {
-			return slices.Contains(in.Observation.Kept, model.ClusterID(c.Cluster))
-		}) {
-			return present(old, condition.TypeTakeoverHeld)
-		}
+	case len(in.Observation.Takeovers) == 0:
 		return nil
 	}
 	return []metav1.Condition{condition.TakeoverHeld(heldTakeovers(in.Observation.Takeovers, types.NamespacedName{Namespace: in.Import.Namespace, Name: in.Import.Name}))}
@@ -204,9 +241,6 @@ func heldTakeovers(held []model.Takeover, key types.NamespacedName) string {
 	t := held[0]
 	text := fmt.Sprintf("the export of cluster %s (created %s) is older than the one of cluster %s (created %s), and does not decide until an administrator confirms it: %s",
 		t.By.Cluster, moment(t.By.CreatedAt), t.Decider.Cluster, moment(t.Decider.CreatedAt), plain(t.Confirm(key)))
-	if !t.Until.IsZero() {
-		text += "; the hold ends by itself (--takeover-hold)"
-	}
 	return text + otherTakeovers(held[1:]) + fmt.Sprintf("; it would change %s (%s)", strings.Join(t.Fields, ", "), plain(t.Changes))
 }
 

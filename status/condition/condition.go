@@ -25,8 +25,12 @@ const (
 // Types of the conditions of a ServiceImport.
 const (
 	TypeImportReady = string(mcsv1beta1.ServiceImportConditionReady)
-	// TypeDeletionHeld: a deletion is held. The condition exists only then.
-	TypeDeletionHeld = "DeletionHeld"
+	// TypeSourceMissing: an export is missing, and what was imported of it is kept. The
+	// condition exists only then.
+	TypeSourceMissing = "SourceMissing"
+	// TypeFrozen: no property of the import changes, because the export that decides is
+	// not read, missing, or gone for less than a minute. The condition exists only then.
+	TypeFrozen = "Frozen"
 	// TypeTakeoverHeld: another export waits to become the deciding one. The
 	// condition exists only then.
 	TypeTakeoverHeld = "TakeoverHeld"
@@ -129,9 +133,14 @@ func SourcesAvailable(reason SourceReason, message string) metav1.Condition {
 	return build(TypeAvailable, status, string(reason), message)
 }
 
-// DeletionHeld says that objects are kept although their cluster no longer exports them.
-func DeletionHeld(message string) metav1.Condition {
-	return build(TypeDeletionHeld, metav1.ConditionTrue, ReasonDeletionHeld, message)
+// SourceMissing says that objects are kept of an export that is missing.
+func SourceMissing(message string) metav1.Condition {
+	return build(TypeSourceMissing, metav1.ConditionTrue, ReasonMissing, message)
+}
+
+// Frozen says by which source of an import, in which state, its properties are frozen.
+func Frozen(state model.SourceState, message string) metav1.Condition {
+	return build(TypeFrozen, metav1.ConditionTrue, state.String(), message)
 }
 
 // TakeoverHeld says that a change of an import waits for a confirmation.

@@ -80,7 +80,7 @@ const (
 	ReasonInvalidAnnotation    = ImportReason(model.ReasonInvalidAnnotation)
 	ReasonLimitExceeded        = ImportReason(model.ReasonLimitExceeded)
 	ReasonNamespaceMismatch    = ImportReason(model.ReasonNamespaceMismatch)
-	ReasonSliceHeld            = ImportReason(model.ReasonDeletionHeld)
+	ReasonSliceMissing         = ImportReason(model.ReasonSliceMissing)
 )
 
 // SourceReason is a reason of a ServiceImport's Available: the worst state of a
@@ -96,9 +96,10 @@ const (
 	ReasonWithdrawn     SourceReason = "Withdrawn"
 )
 
-// The one reason of DeletionHeld, and the one of TakeoverHeld.
+// The one reason of SourceMissing, and the one of TakeoverHeld. Those of Frozen are the
+// states of a source.
 const (
-	ReasonDeletionHeld = model.ReasonDeletionHeld
+	ReasonMissing      = model.ReasonMissing
 	ReasonTakeoverHeld = model.ReasonTakeoverHeld
 )
 
@@ -119,18 +120,18 @@ func problems() []problem {
 		{model.ReasonPolicyDenied, "A policy of the importing cluster, or annotation comity.dev/import-from of the namespace there, forbids it.", "Follow the message, or ask the administrator of that cluster."},
 		{model.ReasonNotEvaluated, "The importing cluster could not evaluate its policies for it; what was imported of it stays, and nothing new is imported.", "Ask the administrator of that cluster, who sees in the status of each ExportPolicy whether it compiled."},
 		{model.ReasonNamespaceMismatch, "The namespaces of the two clusters have different identity labels.", "Give both the same labels, or rename one of the namespaces."},
-		{model.ReasonNamespaceUnknown, "The importing cluster does not know the identity labels of the namespace in the exporting one; what was imported of it stays, and nothing new is imported.", "Upgrade Comity in the exporting cluster, or select the namespace with --publish-namespaces there."},
-		{model.ReasonNamespaceNotAccepted, "The importing cluster accepts no exports of that namespace from the exporting one.", "Ask the administrator of that cluster, who lists the namespaces in comity.dev/accepted-namespaces on the peer Secret."},
+		{model.ReasonNamespaceUnknown, "The importing cluster does not know the identity labels of the namespace in the exporting one; what was imported of it stays, and nothing new is imported.", "Select the namespace with --publish-namespaces in the exporting cluster."},
+		{model.ReasonNamespaceNotAccepted, "The importing cluster accepts no exports of that namespace from the exporting one.", "Ask the administrator of that cluster, who lists the namespaces in spec.acceptedNamespaces of the Peer."},
 		{model.ReasonNameTaken, "An object that Comity did not create has the name of a derived one.", "Rename or delete the object that the message names."},
 		{model.ReasonForeignImport, "A ServiceImport of that name exists that Comity did not create.", "Delete it, or let the implementation that created it import Services (--import=false)."},
 		{model.ReasonAddressOverlap, "Endpoints of a cluster are in the importing cluster's own address ranges; they are left out.", "Give the clusters address ranges that do not overlap."},
-		{model.ReasonAddressNotAccepted, "Endpoints of a cluster are outside the ranges that are accepted from it; they are left out.", "If the addresses are right, add their range to comity.dev/accepted-cidrs on the Secret that the message names."},
+		{model.ReasonAddressNotAccepted, "Endpoints of a cluster are outside the ranges that are accepted from it; they are left out.", "If the addresses are right, add their range to spec.acceptedCIDRs of the Peer that the message names."},
 		{model.ReasonIPFamilyNotSupported, "The importing cluster has none of the export's IP families.", "Export the Service with a family that the cluster has."},
 		{model.ReasonRefused, "The importing cluster's API server does not accept a derived object.", "The message says what refuses it, such as a quota or an admission policy; change that."},
 		{model.ReasonLimitExceeded, "A cluster publishes more, or changes it more often, than the limits of the importing cluster for one member allow; what was imported before stays.", "The message names the limit; reduce what that cluster publishes, or find out why it changes so often."},
 		{model.ReasonImportDisabled, "The cluster runs Comity with --import=false; another implementation imports there.", "Check the ServiceImport there, or run Comity with --import=true."},
 		{model.ReasonInvalidRecord, "The importing cluster refuses the record that the exporting cluster published.", "Run the same version of Comity in both clusters; the message names the field."},
-		{model.ReasonUnreachable, "The cluster sends no heartbeat and has not reported since Comity started here.", "Check the events on the cluster's peer Secret, and whether its API server can be reached."},
+		{model.ReasonUnreachable, "The cluster sends no heartbeat and has not reported since Comity started here.", "Check the conditions of the cluster's Peer, and whether its API server can be reached."},
 		{string(ReasonStale), "The cluster has sent no heartbeat for a while; its last report may be out of date.", "Check that Comity runs there and that its API server can be reached from here."},
 		{string(ReasonLost), "The cluster has sent no heartbeat for a long time; it may be gone.", "Bring it back, or remove it from the clusterset with kubectl comity leave."},
 		{model.ReasonUnknownCluster, "The export names a cluster that is not a peer of this cluster.", "Join the cluster, or correct comity.dev/export-to."},
@@ -141,7 +142,8 @@ func problems() []problem {
 		{model.ReasonInvalidAnnotation, "A comity.dev annotation is not valid; its default applies.", "Correct the annotation that the message names."},
 		{model.ReasonTooManyZones, "The cluster has more zones than an endpoint can have zone hints; in some of the zones, local endpoints are not preferred.", "Accept that, or remove comity.dev/prefer."},
 		{model.ReasonTakeoverHeld, "It is imported, but either it or an older export of the same name waits for a confirmation before it decides the properties of the import.", "Give the exports the same properties, or ask the administrator of that cluster to run the command in the condition TakeoverHeld of the ServiceImport there."},
-		{model.ReasonDeletionHeld, "The exporting cluster lost its published copy of an EndpointSlice; the endpoints that were imported from it are kept.", "Check the exchange namespace of the cluster that the message names; Comity publishes the copy again there."},
+		{model.ReasonSliceMissing, "Copies of EndpointSlices that the exporting cluster published are gone, and the record of the export names them still; what was imported of them is kept.", "Check that Comity runs in the exporting cluster, and its exchange namespaces (kubectl comity join restores them)."},
+		{model.ReasonFrozen, "The properties of the import do not change, because the export of another cluster decides them, and that is not read or missing.", "See condition Frozen of the ServiceImport there."},
 		{string(ReasonNotImported), "The cluster does not import it, for a reason that this version does not know.", "Read the message; upgrade Comity here."},
 	}
 }

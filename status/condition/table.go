@@ -8,6 +8,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/sync/model"
 )
 
 // Entry is one reason and what it means.
@@ -91,7 +93,7 @@ func importTable() []Entry {
 	here := []ImportReason{
 		ReasonNameTaken, ReasonForeignImport, ReasonAddressOverlap, ReasonAddressNotAccepted, ReasonIPFamilyNotSupported,
 		ReasonRefused, ReasonTypeChanged, ReasonInvalidEndpoints, ReasonContested, ReasonInvalidAnnotation, ReasonLimitExceeded, ReasonTooManyZones,
-		ReasonNamespaceMismatch, ReasonSliceHeld,
+		ReasonNamespaceMismatch, ReasonSliceMissing,
 	}
 	for _, p := range problems() {
 		if slices.Contains(here, ImportReason(p.reason)) {
@@ -108,7 +110,12 @@ func sourceTable() []Entry {
 		{kindImport, TypeAvailable, unknown, string(ReasonStale), "A cluster has sent no heartbeat for a while; its endpoints stay in use.", "Check that Comity runs there and that its API server can be reached from here.", false},
 		{kindImport, TypeAvailable, no, string(ReasonLost), "A cluster has sent no heartbeat for a long time; its endpoints stay in use as long as they answer a TCP probe.", "Bring the cluster back, or remove it from the clusterset.", false},
 		{kindImport, TypeAvailable, no, string(ReasonWithdrawn), "A cluster is lost and its endpoints do not answer a TCP probe; they get no traffic until the heartbeat or the endpoints return.", "Bring the cluster back, or remove it; comity.dev/on-lost sets what happens to its endpoints.", false},
-		{kindImport, TypeDeletionHeld, yes, ReasonDeletionHeld, "The export of a cluster is missing, and the cluster did not withdraw it: its record was lost. What was imported from it is kept, and its endpoints are probed. For a cluster with an earlier version of Comity: so many exports disappeared at once that it may be an accident.", "Restore what the message names (kubectl comity join restores exchange namespaces), or confirm the deletion with comity.dev/confirm-deletions on the peer Secret of the cluster.", false},
+		{kindImport, TypeSourceMissing, yes, ReasonMissing, "The export of a cluster is missing, and the cluster did not withdraw it: its record was lost. What was imported from it is kept, and its endpoints are probed.", "Restore what the message names (kubectl comity join restores exchange namespaces), or run kubectl comity confirm missing with the cluster.", false},
+		{kindImport, TypeFrozen, yes, model.SourceNotRead.String(), "The export that decides the import is of a cluster that is not read. No property of the import changes.", "Connect the cluster again; if it is gone for good, run kubectl comity leave --id with it, or kubectl comity confirm takeover for another cluster.", false},
+		{kindImport, TypeFrozen, yes, model.SourceMissing.String(), "The export that decides the import is missing. No property of the import changes.", "Restore the export, or run kubectl comity confirm missing with the cluster, or kubectl comity confirm takeover for another cluster.", false},
+		{kindImport, TypeFrozen, yes, model.SourceEnded.String(), "The export that decides the import was deleted less than a minute ago. Then the next export decides.", "", true},
+		{kindImport, TypeFrozen, yes, model.SourceSuspended.String(), "The export that decides the import was withdrawn less than a minute ago, and its ServiceExport exists. Then the next export decides.", "", true},
+		{kindImport, TypeFrozen, yes, model.SourceRefused.String(), "The export that decides the import is refused here since less than a minute ago. Then the next export decides.", "", true},
 		{kindImport, TypeTakeoverHeld, yes, ReasonTakeoverHeld, "An export that claims to be older than the one that decides would change the import. Nothing changes until an administrator confirms it.", "Run the command in the message if the change is right; if not, ask the administrator of the cluster that it names.", false},
 	}
 }

@@ -103,6 +103,8 @@ func (a *Applier) one(ctx context.Context, action plan.Action) (plan.Object, err
 		return a.update(ctx, action)
 	case plan.Delete:
 		return nil, a.remove(ctx, action)
+	case plan.Annotate:
+		return a.merge(ctx, action, action.Strip, action.ResourceVersion)
 	}
 	return nil, fmt.Errorf("unknown verb %d", int(action.Verb))
 }

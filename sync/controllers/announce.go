@@ -19,20 +19,15 @@ import (
 	"github.com/comity-mcs/comity/sync/plan"
 )
 
-// announceJoined writes an event on the ServiceImport about each export that serves
-// from now on.
-func (i *importController) announceJoined(key types.NamespacedName, imported *mcsv1beta1.ServiceImport, joined []decide.Joined) {
-	if imported == nil {
-		return
-	}
-	for _, e := range i.takeovers.unannounced(key, model.ParseSourceExports(imported.Annotations[model.AnnotationExports]), joined) {
-		place := ""
-		if e.IsOlder {
-			place = "; it claims to be older than exports that were there before, has the same properties, and decides none of them while those exports exist"
+// announceJoined writes an event on the ServiceImport about each export that it consists of
+// from now on, too.
+func (i *importController) announceJoined(imported *mcsv1beta1.ServiceImport, joined []model.SourceExport) {
+	for _, e := range joined {
+		if imported != nil {
+			i.Recorder.Eventf(imported, nil, corev1.EventTypeNormal, model.ReasonExportJoined, "Import",
+				"cluster %s exports this Service, too, and its endpoints are used from now on (UID %s, created %s)",
+				e.Cluster, e.UID, e.CreatedAt.UTC().Format(time.RFC3339))
 		}
-		i.Recorder.Eventf(imported, nil, corev1.EventTypeNormal, model.ReasonExportJoined, "Import",
-			"cluster %s exports this Service, too, and its endpoints are used from now on (UID %s, created %s)%s",
-			e.Cluster, e.UID, e.CreatedAt.UTC().Format(time.RFC3339), place)
 	}
 }
 

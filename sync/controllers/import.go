@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,9 +23,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/sync/apply"
 	"github.com/comity-mcs/comity/sync/decide"
-	"github.com/comity-mcs/comity/sync/exchange"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/notify"
 	"github.com/comity-mcs/comity/sync/plan"
@@ -33,6 +34,9 @@ import (
 // maxRounds bounds how often one import is planned in a row: once for the
 // Service, once for what needs its addresses, and twice more for a replacement.
 const maxRounds = 4
+
+// waitForMembers is how long the lists of new imports wait for members that do not answer.
+const waitForMembers = 10 * time.Second
 
 // importController keeps the imported objects in line with the exports that
 // reach this cluster, its own included.
@@ -57,14 +61,14 @@ type importController struct {
 	// livenessChanges counts the changes of a member's liveness. It grows before the
 	// imports of that member are listed, so that none that is being reconciled is missed.
 	livenessChanges atomic.Int64
-	// takeovers are those that are held.
-	takeovers *takeovers
-	// former are the ids that this cluster had before.
-	former formerIDs
+	// formsAt is from when on a list forms without the members that were not read: a
+	// moment after this process became the leader, and the members were listed.
+	formsAt func() time.Time
 }
 
 func setupImport(mgr ctrl.Manager, b *base) error {
-	i := &importController{base: b, names: decide.NewNames(), drift: newDriftLimiter(time.Now), sources: newSourceLimiter(b.Self, time.Now, b.Registry), takeovers: newTakeovers(), refused: newRefusals()}
+	i := &importController{base: b, names: decide.NewNames(), drift: newDriftLimiter(time.Now), sources: newSourceLimiter(b.Self, time.Now, b.Registry), refused: newRefusals(),
+		formsAt: sync.OnceValue(func() time.Time { return b.Clock.Now().Add(waitForMembers) })}
 	i.large = newLargeWrites(b.Self, b.applier.Apply, i.drift.applied)
 	all := &notify.Source{
 		Required:  []<-chan struct{}{b.Peers.Listed(), b.PoliciesLoaded},
@@ -116,11 +120,11 @@ func (i *importController) everything(ctx context.Context) ([]types.NamespacedNa
 	}
 	keys = append(keys, imports...)
 	// An import may have left slices or a Service without a ServiceImport.
-	slices, err := listCompact(ctx, i.client, client.HasLabels{model.LabelServiceName})
+	derived, err := listCompact(ctx, i.client, client.HasLabels{model.LabelServiceName})
 	if err != nil {
 		return nil, err
 	}
-	for _, s := range slices {
+	for _, s := range derived {
 		keys = append(keys, i.importedObject(ctx, s)...)
 	}
 	var services corev1.ServiceList
@@ -172,7 +176,7 @@ func (i *importController) Reconcile(ctx context.Context, req reconcile.Request)
 	if !decided.Write {
 		i.forgetUnwritten(key, decided.HasNamespace)
 		i.store(key, decided.Finding)
-		return reconcile.Result{}, nil
+		return reconcile.Result{RequeueAfter: decided.Again}, nil
 	}
 	end, now := i.creations.begin(&decided.Plan)
 	if !now {
@@ -184,10 +188,9 @@ func (i *importController) Reconcile(ctx context.Context, req reconcile.Request)
 		i.store(key, found)
 		i.announce(key, decided.Plan.Current, planned.Problems)
 		i.announceRefused(key, view.Current.Import, found.Problems)
-		i.takeovers.applied(key, &decided)
-		i.announceJoined(key, view.Current.Import, decided.Joined)
+		i.announceJoined(view.Current.Import, decided.Joined)
 	}
-	again = earlier(again, decided.Again(view.Now))
+	again = earlier(again, decided.Again)
 	if err != nil {
 		i.rememberOccupied(key, err)
 		return i.retryWithin(ctx, req, err, again)
@@ -247,9 +250,7 @@ func (i *importController) view(ctx context.Context, key types.NamespacedName) (
 	v := decide.ImportView{
 		Self: i.Self, ComityNamespace: i.Namespace, LocalCluster: i.LocalCluster(),
 		ImportDisabled: i.ImportDisabled, MaintainSelectors: i.MaintainSelectors, Takeover: i.Takeover,
-		Slices: map[model.ClusterID][]*discoveryv1.EndpointSlice{}, IdentityLabels: i.IdentityLabels,
-		Accepted:     map[model.ClusterID]exchange.Filter{},
-		TakeoverHold: i.TakeoverHold, Now: i.Clock.Now(),
+		IdentityLabels: i.IdentityLabels, FormsAt: i.formsAt(), Now: i.Clock.Now(),
 	}
 	var err error
 	if v.Local, err = i.readLocal(ctx, key); err != nil {
@@ -260,44 +261,42 @@ func (i *importController) view(ctx context.Context, key types.NamespacedName) (
 			return v, err
 		}
 	}
-	i.takeovers.read(key, &v)
-	if decide.NeedsOwnRecords(v) {
-		if v.OwnRecords, err = i.records(ctx, key); err != nil {
-			return v, err
-		}
+	if v.Own, err = i.own(ctx, &v); err != nil {
+		return v, err
 	}
-	if decide.NeedsOwnDefinition(v) {
-		v.Definition = i.definition.read(ctx, key)
-	}
-	i.readPeers(ctx, key, &v)
-	if i.Prober != nil {
-		v.Unanswered, v.Answered = i.Prober.Down(key), i.Prober.Up(key)
-	}
+	i.readPeers(ctx, &v)
 	return v, nil
 }
 
-// readPeers reads what the members export, and records what they lost of it.
-func (i *importController) readPeers(ctx context.Context, key types.NamespacedName, v *decide.ImportView) {
-	v.IDDoubtful = i.isIDDoubtful(ctx)
-	members := i.Peers.Members()
-	v.Exports = i.Peers.Exports(key)
-	for _, e := range v.Exports {
-		slices, problems := i.Peers.Slices(e.Cluster, key)
-		v.Slices[e.Cluster] = slices
-		v.SliceProblems = append(v.SliceProblems, problems...)
+// readPeers reads what the other clusters export.
+func (i *importController) readPeers(ctx context.Context, v *decide.ImportView) {
+	key := v.Local.Key
+	v.Peers = ReadPeers(i.Peers, key, true)
+	decide.Listed(v)
+	var verdicts map[model.ClusterID]decision.Verdict
+	if i.ImportAdmitter != nil && !v.ImportDisabled {
+		verdicts = i.ImportAdmitter.AdmitImports(ctx, key, decide.ImportInputs(*v))
 	}
-	withdrawals := i.Peers.Withdrawals(key)
-	v.NotAccepted, v.Refusals, v.Namespaces = i.Peers.NotAccepted(key), i.Peers.Refusals(key), i.Peers.Namespace(key.Namespace)
-	v.Members = decide.ReadTwice(members, i.Peers.Members())
-	standing := decide.Standing(v.Current, i.Self)
-	for _, s := range standing {
-		if filter, known := i.Peers.Filter(s.Cluster); known {
-			v.Accepted[s.Cluster] = filter
+	var silent, answers []model.ClusterID
+	if i.Prober != nil {
+		silent, answers = i.Prober.Down(key), i.Prober.Up(key)
+	}
+	for n := range v.Peers {
+		p := &v.Peers[n]
+		if verdicts != nil {
+			verdict := verdicts[p.ID]
+			p.Verdict = &verdict
+		}
+		if filter, known := i.Peers.Filter(p.ID); known {
+			p.Accepted = &filter
+		}
+		switch {
+		case slices.Contains(silent, p.ID):
+			p.Probed = decide.Silent
+		case slices.Contains(answers, p.ID):
+			p.Probed = decide.Answers
 		}
 	}
-	v.Verdicts = i.importVerdicts(ctx, v)
-	others := i.former.others(key, standing, uidOf(v.Local.Export), v.Exports)
-	v.Held = i.Peers.Hold(key, decide.Missing(others, v.Exports, withdrawals, v.Members, v.Refused()))
 }
 
 // apply plans and applies until nothing is outstanding, and calls end with what it
@@ -361,7 +360,6 @@ func (i *importController) current(ctx context.Context, key types.NamespacedName
 func (i *importController) store(key types.NamespacedName, found decide.ImportFinding) {
 	if found.Resolved == nil && !found.Exists {
 		i.occupied.Delete(key)
-		i.takeovers.forget(key)
 	}
 	i.observations.Import(key, &found)
 }

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/comity-mcs/comity/policies/decision"
-	"github.com/comity-mcs/comity/sync/decide"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
@@ -147,13 +146,4 @@ func importInputs(policies string, in decision.ImportInput) ([sha256.Size]byte, 
 		panic(fmt.Sprintf("controllers: write the input of an import policy as JSON: %v", err)) // strings, numbers and maps of strings
 	}
 	return sha256.Sum256(text), true
-}
-
-// importVerdicts evaluates the policies for every source cluster of an import. nil
-// without policies, or where they count for nothing.
-func (i *importController) importVerdicts(ctx context.Context, v *decide.ImportView) map[model.ClusterID]decision.Verdict {
-	if i.ImportAdmitter == nil || v.ImportDisabled {
-		return nil
-	}
-	return i.ImportAdmitter.AdmitImports(ctx, v.Local.Key, decide.ImportInputs(*v))
 }

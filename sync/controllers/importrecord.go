@@ -152,7 +152,7 @@ func (r *importRecordController) Reconcile(ctx context.Context, req reconcile.Re
 func (r *importRecordController) view(ctx context.Context, key types.NamespacedName) (decide.ReportView, error) {
 	v := decide.ReportView{
 		Key: key, Self: r.Self, ImportDisabled: r.ImportDisabled, Now: r.Clock.Now(),
-		Members: r.Peers.Members(), Held: r.Peers.Held(key), Exports: r.Peers.Exports(key), Refusals: r.Peers.Refusals(key),
+		Members: r.Peers.Members(), Removed: r.Peers.Removed(), Exports: r.Peers.Exports(key), Refusals: r.Peers.Refusals(key),
 		PartlyImported: map[model.ClusterID]bool{}, Unavailable: map[string]string{},
 	}
 	var list exchangev1alpha1.ImportRecordList

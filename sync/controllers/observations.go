@@ -61,7 +61,7 @@ func (o *Observations) Get(key types.NamespacedName) (model.Observation, bool) {
 	return model.Observation{
 		Publication: out.Publication, Detail: out.Detail, Scope: out.Scope, WithdrawnAt: out.WithdrawnAt,
 		Import: in.Resolved, Unsynced: in.Unsynced, Conflicts: in.Conflicts, Problems: in.Problems,
-		Sources: in.Sources, Held: in.Held, Kept: in.Kept, Listed: in.Listed, Takeovers: in.Takeovers,
+		Sources: in.Sources, Decider: in.Decider, Freeze: in.Freeze, Takeovers: in.Takeovers,
 	}, true
 }
 

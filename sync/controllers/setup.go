@@ -43,7 +43,10 @@ import (
 type Peers interface {
 	// Listed is closed once every peer configured at start is in Members.
 	Listed() <-chan struct{}
+	// Members are the members that were not removed. A cluster that is none is not read.
 	Members() []model.Member
+	// Removed are the clusters that an administrator removed.
+	Removed() []model.ClusterID
 	// OwnIDClaim is a peer Secret with this cluster's own id, which may mean that this
 	// cluster was started with the id of that peer; false if there is none.
 	OwnIDClaim() (model.OwnIDClaim, bool)
@@ -64,15 +67,9 @@ type Peers interface {
 	// Filter are the addresses that are accepted from a member, synced or not; false
 	// if that is not known.
 	Filter(cluster model.ClusterID) (exchange.Filter, bool)
-	// Hold records of which synced members the export of key is missing although
-	// they did not withdraw it. It returns the holds; a missing export without one
-	// is to be removed, because the administrator confirmed that.
-	Hold(key types.NamespacedName, missing []model.ClusterID) []model.Hold
 	// Namespace says of every member whether it has a namespace called name, and
 	// with which identity labels.
 	Namespace(name string) []model.MemberNamespace
-	// Held are the holds of key: those that Hold returned last.
-	Held(key types.NamespacedName) []model.Hold
 	// Reports are what the members report of importing this cluster's export.
 	Reports(key types.NamespacedName) []model.Report
 	// Subscribe calls key when an export, its slices or its hold changed, and
@@ -155,11 +152,6 @@ type Options struct {
 	// MaintainSelectors publishes the selectors of exported Services and gives
 	// derived Services theirs; Takeover adopts what the Sveltos pipeline made.
 	MaintainSelectors, Takeover bool
-	// TakeoverHold is how long a change of an import is on hold that an older export
-	// would cause: model.HoldUntilConfirmed, a duration from when this process first put
-	// it on hold, or the default 0, which delays none.
-	TakeoverHold time.Duration
-
 	// Exchange is where this cluster publishes; nil is its own API server. See
 	// sync/hub for the other.
 	Exchange *Exchange

@@ -44,18 +44,15 @@ func (s StoredImports) Inputs(ctx context.Context) ([]decision.ImportInput, erro
 			imports[key] = nil
 		}
 	}
-	members := s.Peers.Members()
 	var out []decision.ImportInput
 	for key, current := range imports {
 		namespace, err := get[corev1.Namespace](ctx, s.Reader, types.NamespacedName{Name: key.Namespace})
 		if err != nil {
 			return nil, fmt.Errorf("read Namespace %s: %w", key.Namespace, err)
 		}
-		view := decide.ImportView{
-			Self: s.Self, Members: members, Exports: s.Peers.Exports(key),
-			Local: decide.LocalExport{Key: key, Namespace: namespace},
-		}
+		view := decide.ImportView{Self: s.Self, Peers: ReadPeers(s.Peers, key, false), Local: decide.LocalExport{Key: key, Namespace: namespace}}
 		view.Current.Import = current
+		decide.Listed(&view)
 		out = append(out, decide.ImportInputs(view)...)
 	}
 	slices.SortFunc(out, func(a, b decision.ImportInput) int {

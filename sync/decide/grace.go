@@ -108,8 +108,8 @@ func publishInGrace(d *ExportDecision, v ExportView, export model.Export, scope 
 	d.Finding = ExportFinding{Publication: model.Published, Scope: scope, WithdrawnAt: g.until}
 }
 
-// NeedsOwnRecords reports whether the own export may still count in the own import
-// although policies deny it. Then v.OwnRecords have to be read.
-func NeedsOwnRecords(v ImportView) bool {
-	return v.Local.Export != nil && allHaveGrace(v.Local.Verdict)
+// GraceEnds is when a denied export will be withdrawn; false if it is withdrawn now.
+func GraceEnds(local LocalExport, records []*exchangev1alpha1.ExportRecord, now time.Time) (time.Time, bool) {
+	g, ok := graceOf(local, records, now)
+	return g.until, ok
 }

@@ -11,11 +11,9 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/sync/exchange"
-	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/merge"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/plan"
@@ -23,8 +21,10 @@ import (
 
 // ImportView is what this cluster knows of one import.
 type ImportView struct {
-	// Local is this cluster's own export of the same namespace and name.
+	// Local is this cluster's own export of the same namespace and name, Own its state
+	// as a source.
 	Local LocalExport
+	Own   OwnSource
 	Self  model.ClusterID
 	// ComityNamespace is Comity's own; nothing is imported into it.
 	ComityNamespace string
@@ -32,59 +32,17 @@ type ImportView struct {
 	// ImportDisabled leaves importing to another implementation; MaintainSelectors
 	// and Takeover are those of plan.ImportInput.
 	ImportDisabled, MaintainSelectors, Takeover bool
-
-	// IDDoubtful is true if Self may be the id of another cluster, so that what exists
-	// here under it may be imported from there.
-	IDDoubtful bool
-
-	// Members are the other members, of which those that were not read before and
-	// after Exports are not Synced (see ReadTwice).
-	Members []model.Member
-	// Exports are what the other members export under this name, Slices what may
-	// be imported of their endpoints, and SliceProblems what was left out.
-	Exports       []model.Export
-	Slices        map[model.ClusterID][]*discoveryv1.EndpointSlice
-	SliceProblems []model.Problem
-	// NotAccepted are the members, synced or not, whose exports the administrator
-	// does not accept. Refusals are the exports, as far as they were read.
-	NotAccepted []model.ClusterID
-	Refusals    []model.Refusal
-	// Verdicts are what the policies with stage Import answer, by source cluster: for
-	// Exports, and for the clusters that contribute. One that is missing is
-	// NotEvaluated. nil: there are no such policies.
-	Verdicts map[model.ClusterID]decision.Verdict
-	// Namespaces are the namespaces of that name of the members. IdentityLabels are
-	// the labels that must be the same on both sides; none compares nothing.
-	Namespaces     []model.MemberNamespace
+	// IdentityLabels are the namespace labels that must be the same on both sides; none
+	// compares nothing.
 	IdentityLabels []string
-	// Held are the deletions that are held, those of Missing of which the
-	// administrator has not confirmed the deletion.
-	Held []model.Hold
-	// Current is what exists of the import, whoever made it.
+	// Peers are the other clusters: the members (see ReadTwice), the clusters that were
+	// removed, and those that Listed adds.
+	Peers []PeerView
+	// Current is what exists of the import, whoever made it. It has the list.
 	Current plan.Current
-	// OwnRecords are what the exchange holds of the own export; read only if
-	// NeedsOwnRecords.
-	OwnRecords []*exchangev1alpha1.ExportRecord
-	// Definition is that of ServiceExports; read only if NeedsOwnDefinition.
-	Definition Definition
-	// TakeoverHold is how long a takeover is held: see model.HoldUntilConfirmed.
-	// TakeoverUntil is when each hold ends that an earlier decision found.
-	// FormedWithout are the members that had never been read when the import was made,
-	// nor at any decision since.
-	// SettlesAt is when takeovers begin to be held (see Settling.At). Deleted is what the
-	// ServiceImport was that somebody deleted, if Current has none: it will be made again,
-	// and what it says of the past still holds.
-	TakeoverHold  time.Duration
-	TakeoverUntil map[ExportID]time.Time
-	FormedWithout []model.ClusterID
-	SettlesAt     time.Time
-	Deleted       *mcsv1beta1.ServiceImport
-	Now           time.Time
-	// Unanswered are the probed clusters of which no endpoint answers, Answered those
-	// of which one does.
-	Unanswered, Answered []model.ClusterID
-	// Accepted are the addresses that are accepted from members now, as far as known.
-	Accepted map[model.ClusterID]exchange.Filter
+	// FormsAt is from when on a list forms without the members that were not read.
+	FormsAt time.Time
+	Now     time.Time
 }
 
 // Contested is a derived object that something else keeps changing back.
@@ -100,16 +58,17 @@ type ImportFinding struct {
 	Exported bool
 	// Exists is true if the import exists here, possibly only because a cluster
 	// that contributed was not read yet.
-	Exists    bool
+	Exists bool
+	// Resolved is what the exports that are used are resolved to, Decider the export that
+	// decides what is served. Conflicts are those among the exports that are used.
 	Resolved  *model.Import
-	Unsynced  []model.ClusterID
+	Decider   model.SourceExport
 	Conflicts []model.Conflict
 	Problems  []model.Problem
+	// The others are those of model.Observation.
+	Unsynced  []model.ClusterID
 	Sources   []model.Source
-	Held      []model.Hold
-	// Kept, Listed and Takeovers are those of model.Observation.
-	Kept      []model.ClusterID
-	Listed    []model.SourceExport
+	Freeze    *model.Freeze
 	Takeovers []model.Takeover
 }
 
@@ -122,31 +81,20 @@ func (f ImportFinding) IsEmpty() bool {
 type ImportDecision struct {
 	// Plan is what package plan needs; only if Write is true.
 	Plan plan.ImportInput
-	// Write is false where nothing may be written: the namespace is missing,
-	// going or reserved, or another implementation imports.
+	// Write is false where nothing may be written: the namespace is missing, going or
+	// reserved, another implementation imports, or no list may form yet.
 	Write bool
-	// OwnExportLost is true if what this cluster itself contributes is kept though its
-	// ServiceExport was not found, or because its id is doubtful.
-	OwnExportLost bool
 	// HasNamespace is false if what existed here went with its namespace.
 	HasNamespace bool
 	Finding      ImportFinding
-	// Probe are the endpoints to probe: of lost clusters, of held exports and of
+	// Probe are the endpoints to probe: of lost clusters, of missing exports and of
 	// lost slices.
 	Probe map[model.ClusterID][]netip.AddrPort
-	// Joined are exports that serve from now on, beside those of which the settled import
-	// consists.
-	Joined []Joined
-	// TakeoverUntil and FormedWithout are for the view of the next decision, once
-	// this one was applied. At each of these times it is to be decided again.
-	TakeoverUntil map[ExportID]time.Time
-	FormedWithout []model.ClusterID
-	// NotEvaluated is true if policies could not be evaluated for a source, so that it
-	// is to be decided again.
-	NotEvaluated bool
-	// WithdrawnAt is when the own export will be withdrawn, which policies deny; zero
-	// if it is not denied, or does not count any more.
-	WithdrawnAt time.Time
+	// Joined are exports that the import did not have before, once it is written.
+	Joined []model.SourceExport
+	// Again is after how long the import is to be decided again; zero if an event will say
+	// so.
+	Again time.Duration
 }
 
 // ReadTwice are the members as two reads found them, one before and one after
@@ -154,108 +102,128 @@ type ImportDecision struct {
 // to export nothing, so it counts as unsynced.
 func ReadTwice(before, after []model.Member) []model.Member {
 	out := slices.Clone(after)
-	for _, m := range before {
-		at := slices.IndexFunc(out, func(other model.Member) bool { return other.ID == m.ID })
-		if at < 0 {
-			out = append(out, m)
-			continue
-		}
-		out[at].Synced, out[at].Read = out[at].Synced && m.Synced, out[at].Read && m.Read
+	for i, m := range out {
+		at := slices.IndexFunc(before, func(other model.Member) bool { return other.ID == m.ID })
+		out[i].Synced = m.Synced && at >= 0 && before[at].Synced
 	}
 	return out
 }
 
-// Import decides what one import should be. Whether this cluster's own export
-// counts, policies decide; while they could not be evaluated, what exists here of
-// it stays. The same holds for members that were not read, and for held deletions.
-// Of members of which the namespace is not accepted, or which policies deny, nothing
-// stays.
+// Import decides what one import should be: it applies the table to the list that is
+// stored, and to what was read (see ImportTable).
 func Import(v ImportView) ImportDecision {
-	problems := v.policyProblems()
-	v.NotAccepted = v.Refused()
-	v.Held = slices.DeleteFunc(slices.Clone(v.Held), func(h model.Hold) bool { return slices.Contains(v.NotAccepted, h.Cluster) })
-	local := v.Local
+	list := v.stored()
+	isForming := !list.Exists()
+	if isForming {
+		list = v.forming()
+	}
+	found := ImportFinding{Exported: v.Local.Export != nil, Unsynced: v.unsynced()}
+	d := ImportDecision{HasNamespace: true, Finding: found}
+	if isForming && !v.ImportDisabled && !v.mayForm() {
+		d.HasNamespace = v.namespaceState() == NamespaceReady
+		d.Again = v.FormsAt.Sub(v.Now)
+		return d
+	}
+	c := v.compose(list, isForming)
 	in := plan.ImportInput{
-		Key: local.Key, Self: v.Self, Sources: map[model.ClusterID][]*discoveryv1.EndpointSlice{},
-		LocalCluster: v.LocalCluster, MaintainSelectors: v.MaintainSelectors, Takeover: v.Takeover,
+		Key: v.Local.Key, Self: v.Self, Sources: v.slices(&c), LocalCluster: v.LocalCluster,
+		MaintainSelectors: v.MaintainSelectors, Takeover: v.Takeover,
+		List: c.list, Unsynced: union(c.kept(), found.Unsynced), KeepAddress: c.keepsAddress(), Current: v.Current,
 	}
-	found := ImportFinding{Exported: local.Export != nil, Held: v.Held, Problems: v.sliceProblems()}
-	liveness := map[model.ClusterID]model.Liveness{v.Self: {State: model.Connected}}
-	for _, m := range v.Members {
-		liveness[m.ID] = m.Liveness
-		if !m.Synced && !slices.Contains(v.NotAccepted, m.ID) {
-			found.Unsynced = append(found.Unsynced, m.ID)
-		}
+	resolved, conflicts := merge.ResolveInOrder(c.ordered)
+	if in.Desired = resolved; c.freeze != nil {
+		in.Desired, in.Frozen = plan.Standing(v.Current, v.Local.Key, resolved), true
+		c.freeze.Waits = differs(in.Desired, resolved)
 	}
-	slices.Sort(found.Unsynced)
-	others := v.importable()
-	exports := others.exports
-	found.Problems = slices.Concat(found.Problems, problems, v.notAcceptedProblems(), others.problems)
-	for _, e := range exports {
-		in.Sources[e.Cluster] = v.Slices[e.Cluster]
-	}
-	switch own, outcome := ownExport(v); outcome {
-	case decision.Allowed:
-		if _, err := exchange.Prefer(local.Export); err != nil {
-			found.Problems = append(found.Problems, model.Problem{Reason: model.ReasonInvalidAnnotation, Message: err.Error()})
-		}
-		shared, missing, _ := exchange.Ports(local.Export, local.Service) // ownExport has found no error
-		if missing != "" {
-			found.Problems = append(found.Problems, model.Problem{Reason: model.ReasonInvalidAnnotation, Message: missing})
-		}
-		exports = append(exports, own)
-		in.Sources[v.Self] = sharedSlices(local.Slices, shared)
-	case decision.NotEvaluated:
-		found.Unsynced = append(found.Unsynced, v.Self)
-	}
-	in.Unsynced = union(found.Unsynced, v.heldClusters(), others.kept)
-	found.Kept = in.Unsynced
-	ordered := v.precedence(exports, in.Unsynced)
-	in.Desired, found.Conflicts = merge.ResolveInOrder(ordered.ordered)
-	in.History, found.Takeovers = ordered.history, ordered.held
-	found.Problems = append(found.Problems, ordered.problems...)
-	found.Resolved = in.Desired
-	d := v.complete(in, found, liveness)
-	d.NotEvaluated = slices.ContainsFunc(problems, func(p model.Problem) bool { return p.Reason == model.ReasonNotEvaluated })
-	d.WithdrawnAt = v.ownWithdrawnAt()
-	d.OwnExportLost = slices.Contains(found.Unsynced, v.Self) && (local.Export == nil || v.ownMayBeImported())
-	if d.Write && !plan.IsFrozen(d.Plan) {
-		d.Joined = ordered.joined
-	}
+	found.Resolved, found.Conflicts, found.Freeze, found.Takeovers = resolved, conflicts, c.freeze, c.takeovers
+	found.Problems = slices.Concat(v.sliceProblems(&c), v.ruleProblems(), v.ownProblems(), c.problems)
+	found.Sources, found.Decider = c.found(), c.decider(v.Now)
+	d = v.complete(in, found)
 	if d.Write {
-		d.TakeoverUntil = ordered.until
+		d.Joined = c.joined
 	}
+	d.Again = v.again(&c)
 	return d
 }
 
-// sliceProblems are those of members of which something may be imported.
-func (v ImportView) sliceProblems() []model.Problem {
-	return slices.DeleteFunc(slices.Clone(v.SliceProblems), func(p model.Problem) bool { return slices.Contains(v.NotAccepted, p.Cluster) })
+// unsynced are the members that were not read, and this cluster while its own export
+// cannot be decided, sorted.
+func (v *ImportView) unsynced() []model.ClusterID {
+	var out []model.ClusterID
+	for i := range v.Peers {
+		p := &v.Peers[i]
+		if refused, _ := v.refuses(p); !p.Synced && !p.Removed && refused != decision.Denied {
+			out = append(out, p.ID)
+		}
+	}
+	if v.Own.State == model.SourceNotRead {
+		out = append(out, v.Self)
+	}
+	slices.Sort(out)
+	return out
 }
 
-// notAcceptedProblems name the exports of which the namespace is not accepted. Where
-// nothing could be imported anyway, there are none.
-func (v ImportView) notAcceptedProblems() []model.Problem {
-	if v.ImportDisabled || v.Local.Namespace == nil {
-		return nil
+// slices are what the exports that are used contribute.
+func (v *ImportView) slices(c *composition) map[model.ClusterID][]*discoveryv1.EndpointSlice {
+	out := map[model.ClusterID][]*discoveryv1.EndpointSlice{}
+	for i := range v.Peers {
+		if p := &v.Peers[i]; c.sources[p.ID].state.IsRead() {
+			out[p.ID] = p.Slices
+		}
 	}
+	if c.sources[v.Self].state.IsRead() {
+		shared, _, _ := exchange.Ports(v.Local.Export, v.Local.Service) // modelExport has found no error
+		out[v.Self] = sharedSlices(v.Local.Slices, shared)
+	}
+	return out
+}
+
+// sliceProblems are those of the sources of which something is imported.
+func (v *ImportView) sliceProblems(c *composition) []model.Problem {
 	var out []model.Problem
-	for _, r := range v.Refusals {
-		if r.Reason == model.ReasonNamespaceNotAccepted {
-			out = append(out, model.Problem{Reason: r.Reason, Cluster: r.Cluster, Message: fmt.Sprintf(
-				"the export of cluster %s is not imported: Secret %s, annotation %s: it does not list Namespace %s; to import from there, add it",
-				r.Cluster, r.Secret, model.AnnotationAcceptedNamespaces, v.Local.Key.Namespace)})
+	for i := range v.Peers {
+		if p := &v.Peers[i]; c.sources[p.ID].state.IsServed() {
+			out = append(out, p.Problems...)
 		}
 	}
 	return out
 }
 
-func (v ImportView) heldClusters() []model.ClusterID {
-	out := make([]model.ClusterID, len(v.Held))
-	for i, hold := range v.Held {
-		out[i] = hold.Cluster
+// ownProblems are those of the annotations of the own export.
+func (v *ImportView) ownProblems() []model.Problem {
+	if v.Own.State != model.SourcePublished || v.Local.Export == nil || v.Local.Service == nil {
+		return nil
+	}
+	var out []model.Problem
+	if _, err := exchange.Prefer(v.Local.Export); err != nil {
+		out = append(out, model.Problem{Reason: model.ReasonInvalidAnnotation, Message: err.Error()})
+	}
+	if _, missing, _ := exchange.Ports(v.Local.Export, v.Local.Service); missing != "" {
+		out = append(out, model.Problem{Reason: model.ReasonInvalidAnnotation, Message: missing})
 	}
 	return out
+}
+
+// ownRetry is how soon an import is decided again while the own export cannot be: the end
+// of that need not be an event.
+const ownRetry = 10 * time.Second
+
+// again is how long to wait until a time of the table ends, the grace period of the own
+// export does, or policies are to be evaluated again; zero if there is nothing to wait for.
+func (v *ImportView) again(c *composition) (wait time.Duration) {
+	ends := []time.Time{c.ends(v.Now), v.Own.Until}
+	if v.Own.State == model.SourceNotRead {
+		ends = append(ends, v.Now.Add(ownRetry))
+	}
+	if slices.ContainsFunc(v.Peers, func(p PeerView) bool { return p.Verdict != nil && p.Verdict.Outcome == decision.NotEvaluated }) {
+		ends = append(ends, v.Now.Add(policyRetry))
+	}
+	for _, end := range ends {
+		if in := end.Sub(v.Now); in > 0 && (wait == 0 || in < wait) {
+			wait = in
+		}
+	}
+	return wait
 }
 
 // union is every cluster of the lists once, in their order.
@@ -269,68 +237,46 @@ func union(lists ...[]model.ClusterID) []model.ClusterID {
 	return out
 }
 
+func (v *ImportView) namespaceState() NamespaceState {
+	return Namespace(v.Local.Key.Namespace, v.Local.Namespace, v.ComityNamespace)
+}
+
 // complete adds what depends on what exists here.
-func (v ImportView) complete(in plan.ImportInput, found ImportFinding, liveness map[model.ClusterID]model.Liveness) ImportDecision {
+func (v *ImportView) complete(in plan.ImportInput, found ImportFinding) ImportDecision {
 	d := ImportDecision{Finding: found, HasNamespace: true}
 	switch {
-	case Namespace(in.Key.Namespace, v.Local.Namespace, v.ComityNamespace) != NamespaceReady:
+	case v.namespaceState() != NamespaceReady:
 		d.HasNamespace = false
-		d.Finding.Resolved = nil
+		d.Finding.Resolved, d.Finding.Sources, d.Finding.Freeze, d.Finding.Takeovers = nil, nil, nil, nil
 		return d
 	case v.ImportDisabled:
-		d.Finding.Sources = sources(in, liveness)
 		return d
 	}
-	in.Current = v.Current
-	d.Finding.Sources, d.Finding.Listed = sources(in, liveness), listed(in)
 	var problems []model.Problem
 	in.OnLost, problems = onLost(in.Key, v.Current, v.Local.Namespace)
 	in.LostSlices = v.lostSlices(in)
-	d.Finding.Problems = append(d.Finding.Problems, lostSliceProblems(in)...)
-	whole := wholeTargets(in, d.Finding.Sources, v.heldClusters())
+	d.Finding.Problems = slices.Concat(d.Finding.Problems, problems, lostSliceProblems(in))
+	whole := wholeTargets(in, found.Sources)
 	d.Probe = withLostSlices(whole, in)
-	for _, id := range v.Unanswered {
-		if _, lost := whole[id]; lost {
-			in.Lost = append(in.Lost, id)
-		} else if _, lost := d.Probe[id]; lost {
-			in.LostSlicesDown = append(in.LostSlicesDown, id)
+	in.Accepted = map[model.ClusterID]exchange.Filter{}
+	for i := range v.Peers {
+		p := &v.Peers[i]
+		if p.Accepted != nil {
+			in.Accepted[p.ID] = *p.Accepted
+		}
+		_, wholly := whole[p.ID]
+		_, partly := d.Probe[p.ID]
+		switch {
+		case p.Probed == Answers:
+			in.Answers = append(in.Answers, p.ID)
+		case p.Probed == Silent && wholly:
+			in.Lost = append(in.Lost, p.ID)
+		case p.Probed == Silent && partly:
+			in.LostSlicesDown = append(in.LostSlicesDown, p.ID)
 		}
 	}
-	in.Answers, in.Accepted = v.Answered, v.Accepted
-	d.Finding.Problems = append(d.Finding.Problems, problems...)
 	d.Plan, d.Write = in, true
-	d.FormedWithout = v.formedWithout()
 	return d
-}
-
-// ownExport is this cluster's export, and whether it counts: NotEvaluated if
-// policies could not be evaluated, the ServiceExport was lost, or what exists here may
-// be of another cluster with this one's id; Denied also if there is nothing to export.
-// One that is denied counts for as long as it is published.
-func ownExport(v ImportView) (model.Export, decision.Outcome) {
-	switch {
-	case v.ownMayBeImported(), v.Local.Export == nil && v.ownExportIsLost():
-		return model.Export{}, decision.NotEvaluated
-	case v.Local.Export == nil:
-		return model.Export{}, decision.Denied
-	}
-	export, err := modelExport(v.Self, v.MaintainSelectors, v.Local)
-	if err != nil {
-		return model.Export{}, decision.Denied
-	}
-	if !v.ownWithdrawnAt().IsZero() {
-		return export, decision.Allowed
-	}
-	return export, v.Local.Verdict.Outcome
-}
-
-// ownWithdrawnAt is when the own export ceases to count, which policies deny; zero if
-// they do not, or if it does not count any more.
-func (v ImportView) ownWithdrawnAt() time.Time {
-	if g, ok := graceOf(v.Local, v.OwnRecords, v.Now); ok {
-		return g.until
-	}
-	return time.Time{}
 }
 
 // sharedSlices are the slices that this cluster contributes to its own import.
@@ -366,7 +312,7 @@ func (f ImportFinding) AfterPlan(key types.NamespacedName, planned plan.ImportPl
 	f.Exists = planned.DerivedName != ""
 	f.Sources = slices.Clone(f.Sources)
 	for n := range f.Sources {
-		f.Sources[n].Withdrawn = slices.Contains(planned.Withdrawn, f.Sources[n].Cluster)
+		f.Sources[n].Down = slices.Contains(planned.Withdrawn, f.Sources[n].Cluster)
 	}
 	return f
 }

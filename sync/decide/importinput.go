@@ -4,46 +4,65 @@
 package decide
 
 import (
-	"slices"
-
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/plan"
 )
 
 // ImportInputs are what policies with stage Import decide on for one import: the
-// export of each member whose exports were read, and of each that contributes and was
-// not read. Of the view, Self, Local.Key, Local.Namespace, Members, Exports and Current
-// count.
+// export of each member whose exports were read, and of each cluster that the import
+// lists and that was not read. Of the view, Self, Local.Key, Local.Namespace, Peers and
+// Current count; of a PeerView, the member and what it publishes.
 func ImportInputs(v ImportView) []decision.ImportInput {
 	var from []decision.ImportInput
-	standing := Standing(v.Current, v.Self)
-	add := func(id model.ClusterID, export decision.ImportedExport, unread bool) {
-		export.Namespace, export.Name = v.Local.Key.Namespace, v.Local.Key.Name
-		from = append(from, decision.ImportInput{
-			APIVersion: decision.InputVersion, Cluster: string(v.Self), Source: importSource(id, v.Members), Export: export,
-			Namespace: v.Local.Namespace, Unread: unread,
-			Imported: slices.ContainsFunc(standing, func(s model.SourceExport) bool { return s.Cluster == id }),
-		})
-	}
-	for _, e := range v.Exports {
-		add(e.Cluster, decision.ImportedExport{Type: e.Type, Ports: e.Ports, Labels: e.Labels, Annotations: e.Annotations}, false)
-	}
-	for _, s := range standing {
-		if !slices.ContainsFunc(v.Exports, func(e model.Export) bool { return e.Cluster == s.Cluster }) {
-			add(s.Cluster, decision.ImportedExport{}, true)
+	list := plan.StoredList(v.Current, v.Local.Key)
+	for i := range v.Peers {
+		p := &v.Peers[i]
+		_, listed := list.Find(p.ID)
+		if p.Export == nil && !listed {
+			continue
 		}
+		in := decision.ImportInput{
+			APIVersion: decision.InputVersion, Cluster: string(v.Self), Source: importSource(p),
+			Namespace: v.Local.Namespace, Unread: p.Export == nil, Imported: listed,
+		}
+		if e := p.Export; e != nil {
+			in.Export = decision.ImportedExport{Type: e.Type, Ports: e.Ports, Labels: e.Labels, Annotations: e.Annotations}
+		}
+		in.Export.Namespace, in.Export.Name = v.Local.Key.Namespace, v.Local.Key.Name
+		from = append(from, in)
 	}
 	return from
 }
 
-// importSource is a source cluster as policies see it. Without the label that makes a
-// Secret that of a peer, the labels are those of no Secret in use: it is missing or
-// refused, which must not be taken for a Secret without other labels.
-func importSource(id model.ClusterID, members []model.Member) decision.ImportSource {
-	out := decision.ImportSource{Cluster: string(id), Unknown: true}
-	at := slices.IndexFunc(members, func(m model.Member) bool { return m.ID == id })
-	if at >= 0 && members[at].Labels[model.LabelClusterID] == string(id) {
-		out.Labels, out.Unknown = members[at].Labels, false
+// importSource is a source cluster as policies see it. The labels of a cluster without a
+// Peer are not known, which must not be taken for a Peer without labels.
+func importSource(p *PeerView) decision.ImportSource {
+	if !p.Known {
+		return decision.ImportSource{Cluster: string(p.ID), Unknown: true}
 	}
-	return out
+	return decision.ImportSource{Cluster: string(p.ID), Labels: p.Labels}
+}
+
+// Listed adds a view of each cluster that the import lists, or of which slices exist, and
+// that is no member: it is not read.
+func Listed(v *ImportView) {
+	known := map[model.ClusterID]bool{v.Self: true, "": true}
+	for i := range v.Peers {
+		known[v.Peers[i].ID] = true
+	}
+	add := func(id model.ClusterID) {
+		if !known[id] {
+			known[id] = true
+			v.Peers = append(v.Peers, PeerView{Member: model.Member{ID: id, Liveness: model.Liveness{State: model.Lost}}})
+		}
+	}
+	for _, e := range plan.StoredList(v.Current, v.Local.Key).Entries {
+		add(e.Cluster)
+	}
+	for _, s := range v.Current.Slices {
+		if model.IsManaged(s) {
+			add(model.ClusterID(s.Labels[model.LabelSourceCluster]))
+		}
+	}
 }

@@ -17,52 +17,38 @@ import (
 // evaluated. Most causes end with an event; an evaluation that took too long does not.
 const policyRetry = time.Minute
 
-// sourceRules are what the administrators of this cluster say of importing from
-// another: the annotation comity.dev/import-from of the Namespace, and the policies
-// with stage Import. This cluster's own export is limited by neither.
-type sourceRules struct {
-	namespace string
-	from      model.Scope
-	err       error // from cannot be read
-	verdicts  map[model.ClusterID]decision.Verdict
-}
-
-func (v ImportView) sourceRules() sourceRules {
-	r := sourceRules{namespace: v.Local.Key.Namespace, from: model.ScopeAll()}
-	if v.ImportDisabled { // nothing is written here, so nothing can be kept out
-		return r
-	}
-	r.verdicts = v.Verdicts
-	if v.Local.Namespace != nil {
-		r.from, r.err = model.SourcesOfNamespace(v.Local.Namespace)
-	}
-	return r
-}
-
-// outcome says whether the export of a cluster may be imported, and why not. First
-// match wins:
+// rule is what the administrators of this cluster say of importing from p: the
+// annotation comity.dev/import-from of the Namespace, and the policies with stage
+// Import. First match wins:
 //
 //	the annotation lists other clusters      Denied
 //	a policy denies it                       Denied
 //	the annotation cannot be read            NotEvaluated
 //	the policies could not be evaluated      NotEvaluated
 //	otherwise                                Allowed
-func (r sourceRules) outcome(id model.ClusterID) (outcome decision.Outcome, why string) {
-	verdict := decision.Verdict{Outcome: decision.Allowed}
-	if r.verdicts != nil {
-		verdict = r.verdicts[id]
-	}
-	switch {
-	case r.err == nil && !r.from.Contains(id):
-		return decision.Denied, fmt.Sprintf("Namespace %s, annotation %s: it does not list cluster %s; to import from there, add it", r.namespace, model.AnnotationImportFrom, id)
-	case verdict.Outcome == decision.Denied:
-		return decision.Denied, sentences(verdict.Violations)
-	case r.err != nil:
-		return decision.NotEvaluated, fmt.Sprintf("Namespace %s, annotation %s: %v", r.namespace, model.AnnotationImportFrom, r.err)
-	case verdict.Outcome == decision.Allowed:
+func (v *ImportView) rule(p *PeerView) (outcome decision.Outcome, why string) {
+	if v.ImportDisabled { // nothing is written here, so nothing can be kept out
 		return decision.Allowed, ""
 	}
-	if verdict.Problem == "" {
+	from, err := model.ScopeAll(), error(nil)
+	if v.Local.Namespace != nil {
+		from, err = model.SourcesOfNamespace(v.Local.Namespace)
+	}
+	verdict := decision.Verdict{Outcome: decision.Allowed}
+	if p.Verdict != nil {
+		verdict = *p.Verdict
+	}
+	namespace := v.Local.Key.Namespace
+	switch {
+	case err == nil && !from.Contains(p.ID):
+		return decision.Denied, fmt.Sprintf("Namespace %s, annotation %s: it does not list cluster %s; to import from there, add it", namespace, model.AnnotationImportFrom, p.ID)
+	case verdict.Outcome == decision.Denied:
+		return decision.Denied, sentences(verdict.Violations)
+	case err != nil:
+		return decision.NotEvaluated, fmt.Sprintf("Namespace %s, annotation %s: %v", namespace, model.AnnotationImportFrom, err)
+	case verdict.Outcome == decision.Allowed:
+		return decision.Allowed, ""
+	case verdict.Problem == "":
 		return decision.NotEvaluated, "the import policies were not evaluated for it"
 	}
 	return decision.NotEvaluated, verdict.Problem
@@ -76,59 +62,52 @@ func sentences(violations []decision.Violation) string {
 	return strings.Join(out, " ")
 }
 
-// Refused are the clusters, read or not, of which nothing is imported, whatever exists:
-// those of NotAccepted, and those that a policy or the annotation
-// comity.dev/import-from denies. An export of theirs that is missing is not put on hold.
-func (v ImportView) Refused() []model.ClusterID {
-	rules := v.sourceRules()
-	denied := func(id model.ClusterID) bool {
-		outcome, _ := rules.outcome(id)
-		return outcome == decision.Denied
+// ruleProblems name the sources that this cluster keeps out, or may, and what policies
+// warn of.
+func (v *ImportView) ruleProblems() []model.Problem {
+	if v.ImportDisabled || v.Local.Namespace == nil { // nothing could be imported anyway
+		return nil
 	}
-	var ids []model.ClusterID
-	for _, m := range v.Members {
-		ids = append(ids, m.ID)
-	}
-	return union(v.NotAccepted, slices.DeleteFunc(union(ids, v.sources()), func(id model.ClusterID) bool { return !denied(id) }))
-}
-
-// sources are the other clusters whose exports were read, and those that contribute.
-func (v ImportView) sources() []model.ClusterID {
-	var ids []model.ClusterID
-	for _, e := range v.Exports {
-		ids = append(ids, e.Cluster)
-	}
-	for _, s := range Standing(v.Current, v.Self) {
-		ids = append(ids, s.Cluster)
-	}
-	return union(ids)
-}
-
-// policyProblems name the sources that policies keep out, or may, and what policies
-// warn of. A member of which the administrator accepts nothing is not among them.
-func (v ImportView) policyProblems() []model.Problem {
-	rules := v.sourceRules()
+	list := v.stored()
 	var out []model.Problem
-	for _, id := range v.sources() {
-		if slices.Contains(v.NotAccepted, id) {
+	for i := range v.Peers {
+		p := &v.Peers[i]
+		if _, listed := list.Find(p.ID); p.Removed || p.Export == nil && !listed {
 			continue
 		}
-		switch outcome, why := rules.outcome(id); outcome {
-		case decision.Denied:
-			out = append(out, problem(model.ReasonPolicyDenied, id, "the export of cluster %s is not imported: %s", id, why))
-		case decision.NotEvaluated:
-			if slices.ContainsFunc(v.Exports, isOf(id)) {
-				out = append(out, problem(model.ReasonNotEvaluated, id,
-					"whether the export of cluster %s may be imported could not be evaluated; what was imported of it stays as it is, and nothing new is imported: %s", id, why))
-			}
-		case decision.Allowed:
-			if warnings := rules.verdicts[id].Warnings; len(warnings) > 0 {
-				// Of no cluster, since it is no reason to report: the export is imported.
-				out = append(out, problem(model.ReasonPolicyWarning, "", "the export of cluster %s: %s", id, sentences(warnings)))
-			}
-		}
+		out = append(out, v.ruleProblem(p)...)
 	}
 	return out
+}
+
+func (v *ImportView) ruleProblem(p *PeerView) []model.Problem {
+	const kept = "whether the export of cluster %s may be imported is not known; what was imported of it stays as it is, and nothing new is imported: %s"
+	switch outcome, why := v.rule(p); {
+	case p.NotAccepted:
+		_, why = v.refuses(p)
+		return v.keptOut(model.ReasonNamespaceNotAccepted, p, why)
+	case outcome == decision.Denied:
+		return v.keptOut(model.ReasonPolicyDenied, p, why)
+	case p.Export == nil:
+		return nil
+	case outcome == decision.NotEvaluated:
+		return []model.Problem{problem(model.ReasonNotEvaluated, p.ID, kept, p.ID, why)}
+	}
+	switch outcome, why := v.sameness(p); outcome {
+	case decision.Denied:
+		return v.keptOut(model.ReasonNamespaceMismatch, p, why)
+	case decision.NotEvaluated:
+		return []model.Problem{problem(model.ReasonNamespaceUnknown, p.ID, kept, p.ID, why)}
+	}
+	if p.Verdict != nil && len(p.Verdict.Warnings) > 0 {
+		// Of no cluster, since it is no reason to report: the export is imported.
+		return []model.Problem{problem(model.ReasonPolicyWarning, "", "the export of cluster %s: %s", p.ID, sentences(p.Verdict.Warnings))}
+	}
+	return nil
+}
+
+func (v *ImportView) keptOut(reason string, p *PeerView, why string) []model.Problem {
+	return []model.Problem{problem(reason, p.ID, "the export of cluster %s is not imported: %s", p.ID, why)}
 }
 
 // problem has a message that policies wrote, possibly with text of another cluster.
@@ -136,24 +115,32 @@ func problem(reason string, of model.ClusterID, format string, args ...any) mode
 	return model.Problem{Reason: reason, Cluster: of, Message: model.OneLine(fmt.Sprintf(format, args...), maxMessage)}
 }
 
-func isOf(id model.ClusterID) func(model.Export) bool {
-	return func(e model.Export) bool { return e.Cluster == id }
+// isRule reports whether a problem of this reason says that this cluster keeps an export
+// out, or may.
+func isRule(reason string) bool {
+	return slices.Contains([]string{model.ReasonPolicyDenied, model.ReasonNotEvaluated, model.ReasonNamespaceMismatch, model.ReasonNamespaceUnknown, model.ReasonNamespaceNotAccepted}, reason)
 }
 
-// byPolicy is what is reported to source if policies of this cluster keep its export
-// out; false if they do not. It names no other cluster, and of what could not be
-// evaluated no more than that.
-func (v ReportView) byPolicy(source model.ClusterID) (result, bool) {
+// byRule is what is reported to source if this cluster keeps its export out; false if it
+// does not. It names no other cluster, and of what could not be evaluated no more than
+// that.
+func (v ReportView) byRule(source model.ClusterID) (result, bool) {
 	for _, p := range v.problems() {
-		switch {
-		case p.Cluster != source:
-		case p.Reason == model.ReasonPolicyDenied:
-			return result{reason: p.Reason, message: p.Message}, true
-		case p.Reason == model.ReasonNotEvaluated:
-			return result{imported: v.contributes(source), reason: p.Reason, message: fmt.Sprintf(
-				"cluster %s could not evaluate whether it may import the export; what it imported before stays, and nothing new is imported; "+
-					"the ExportPolicies there, and annotation %s of Namespace %s there, say why", v.Self, model.AnnotationImportFrom, v.Key.Namespace)}, true
+		if p.Cluster != source || !isRule(p.Reason) {
+			continue
 		}
+		out := result{reason: p.Reason, message: p.Message}
+		switch p.Reason {
+		case model.ReasonNamespaceUnknown:
+			out = result{imported: v.contributes(source), reason: p.Reason, message: fmt.Sprintf(
+				"cluster %s does not know the identity of Namespace %s in cluster %s: the ExportRecord has no spec.namespace, and there is no valid NamespaceRecord; "+
+					"what it imported before stays, and nothing new is imported; select the Namespace with --publish-namespaces there", v.Self, v.Key.Namespace, source)}
+		case model.ReasonNotEvaluated:
+			out = result{imported: v.contributes(source), reason: p.Reason, message: fmt.Sprintf(
+				"cluster %s could not evaluate whether it may import the export; what it imported before stays, and nothing new is imported; "+
+					"the ExportPolicies there, and annotation %s of Namespace %s there, say why", v.Self, model.AnnotationImportFrom, v.Key.Namespace)}
+		}
+		return out, true
 	}
 	return result{}, false
 }

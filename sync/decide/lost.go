@@ -17,46 +17,11 @@ import (
 	"github.com/comity-mcs/comity/sync/plan"
 )
 
-// sources are the clusters that contribute to what exists here: those whose
-// exports were resolved, and those of which something is kept while they are
-// unsynced.
-func sources(in plan.ImportInput, liveness map[model.ClusterID]model.Liveness) []model.Source {
-	contributes := map[model.ClusterID]bool{}
-	if in.Desired != nil {
-		for _, c := range in.Desired.Constituents {
-			contributes[c.Cluster] = true
-		}
-	}
-	keep := func(id model.ClusterID) {
-		if slices.Contains(in.Unsynced, id) {
-			contributes[id] = true
-		}
-	}
-	if own := in.Current.Import; own != nil && model.IsManaged(own) {
-		for _, c := range own.Status.Clusters {
-			keep(model.ClusterID(c.Cluster))
-		}
-	}
-	for _, e := range recorded(in.Current.Import) {
-		keep(e.Cluster)
-	}
-	for _, s := range in.Current.Slices {
-		if model.IsManaged(s) {
-			keep(model.ClusterID(s.Labels[model.LabelSourceCluster]))
-		}
-	}
-	var out []model.Source
-	for _, id := range slices.Sorted(maps.Keys(contributes)) {
-		out = append(out, model.Source{Cluster: id, Liveness: liveness[id]})
-	}
-	return out
-}
-
-// wholeTargets are the endpoints of the sources that are lost or held; nil if none is.
-func wholeTargets(in plan.ImportInput, sources []model.Source, held []model.ClusterID) map[model.ClusterID][]netip.AddrPort {
+// wholeTargets are the endpoints of the sources that are lost or missing; nil if none is.
+func wholeTargets(in plan.ImportInput, sources []model.Source) map[model.ClusterID][]netip.AddrPort {
 	var out map[model.ClusterID][]netip.AddrPort
 	for _, s := range sources {
-		if s.Liveness.State != model.Lost && !slices.Contains(held, s.Cluster) {
+		if !s.State.IsServed() || s.Liveness.State != model.Lost && s.State != model.SourceMissing {
 			continue
 		}
 		if out == nil {

@@ -16,29 +16,24 @@ import (
 // copy is published any more, although something was imported of them: their
 // publisher lost the copies. One that is new is named before it can be read, and is
 // not among them. A copy of which nothing is accepted was read, and is not lost.
-func (v ImportView) lostSlices(in plan.ImportInput) map[model.ClusterID][]string {
-	var out map[model.ClusterID][]string
-	for _, e := range v.Exports {
-		_, imported := in.Sources[e.Cluster]
-		states := slices.ContainsFunc(v.Members, func(m model.Member) bool { return m.ID == e.Cluster && m.Synced && m.StatesWithdrawals })
-		if !imported || !states {
+func (v *ImportView) lostSlices(in plan.ImportInput) map[model.ClusterID][]string {
+	out := map[model.ClusterID][]string{}
+	for i := range v.Peers {
+		p := &v.Peers[i]
+		if _, imported := in.Sources[p.ID]; !imported || !p.Synced {
 			continue
 		}
 		published := map[string]bool{}
-		for _, s := range v.Slices[e.Cluster] {
+		for _, s := range p.Slices {
 			published[s.Annotations[model.AnnotationSourceSlice]] = true
 		}
-		for _, s := range derivedOf(e.Cluster, in) {
+		for _, s := range derivedOf(p.ID, in) {
 			source := s.Annotations[model.AnnotationSourceSlice]
-			if published[source] || !slices.Contains(e.Slices, source) || slices.Contains(out[e.Cluster], source) {
-				continue
+			if !published[source] && slices.Contains(p.Export.Slices, source) && !slices.Contains(out[p.ID], source) {
+				out[p.ID] = append(out[p.ID], source)
 			}
-			if out == nil {
-				out = map[model.ClusterID][]string{}
-			}
-			out[e.Cluster] = append(out[e.Cluster], source)
 		}
-		slices.Sort(out[e.Cluster])
+		slices.Sort(out[p.ID])
 	}
 	return out
 }
@@ -51,7 +46,7 @@ func lostSliceProblems(in plan.ImportInput) []model.Problem {
 		if len(names) > 1 {
 			others = fmt.Sprintf(" and those of %d more", len(names)-1)
 		}
-		out = append(out, model.Problem{Reason: model.ReasonDeletionHeld, Cluster: id, Message: fmt.Sprintf(
+		out = append(out, model.Problem{Reason: model.ReasonSliceMissing, Cluster: id, Message: fmt.Sprintf(
 			"the copy of EndpointSlice %s/%s%s that cluster %s published is gone, and the record of the export still names it, so the endpoints that were imported are kept; "+
 				"Comity in cluster %s publishes it again: check that it runs, and its exchange namespaces", in.Key.Namespace, names[0], others, id, id)})
 	}

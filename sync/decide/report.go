@@ -26,11 +26,12 @@ type ReportView struct {
 	// Namespace is the state of the namespace to import into.
 	Namespace NamespaceState
 	Members   []model.Member
-	// Exports, Refusals and Held are what the members export under that name: what
-	// is valid, what is not, and what is gone and held.
+	// Removed are the clusters that were removed: what was reported to them goes.
+	Removed []model.ClusterID
+	// Exports and Refusals are what the members export under that name: what is valid,
+	// and what is not.
 	Exports  []model.Export
 	Refusals []model.Refusal
-	Held     []model.Hold
 	// Observation is what was found of the import; nil as long as it was not reconciled.
 	Observation *model.Observation
 	// PartlyImported are the clusters of which at least one endpoint is imported.
@@ -55,18 +56,21 @@ type ReportDecision struct {
 const maxMessage = 1024
 
 // Report decides what is reported to each member. A report stays as it is while
-// the member is unsynced, its export is held, its exchange namespace cannot be
-// written, or the import was not reconciled yet. A withdrawn export is reported as long
-// as the ServiceImport lists it, so that its cluster does not delete the statement of
-// the withdrawal.
+// the cluster is not read, its export is kept, its exchange namespace cannot be
+// written, or the import was not reconciled yet. An export that ended is reported as long
+// as the import lists it, so that its cluster does not delete the statement of the
+// withdrawal.
 func Report(v ReportView) ReportDecision {
 	keep := map[string]bool{}
 	for _, m := range v.Members {
 		at := v.namespaceOf(m.ID)
 		keep[at] = !m.Synced || v.Unavailable[at] != ""
 	}
-	for _, hold := range v.Held {
-		keep[v.namespaceOf(hold.Cluster)] = true
+	for _, id := range v.Removed {
+		keep[v.namespaceOf(id)] = false
+	}
+	for _, s := range v.sources() {
+		keep[v.namespaceOf(s.Cluster)] = keep[v.namespaceOf(s.Cluster)] || s.State.IsKept()
 	}
 	d := ReportDecision{Desired: map[string]exchangev1alpha1.ImportRecordSpec{}}
 	for _, refusal := range v.Refusals {
@@ -88,29 +92,29 @@ func Report(v ReportView) ReportDecision {
 	}
 	v.reportListed(d.Desired, keep)
 	for _, record := range v.Records {
-		stays, isMember := keep[record.Namespace]
-		if !isMember { // of a peer that was removed; or, in a hub, another member's
-			stays = v.Unavailable[record.Namespace] != ""
-		}
-		if !stays {
+		if stays, isKnown := keep[record.Namespace]; isKnown && !stays { // else without a Peer, or another member's
 			d.Current = append(d.Current, record)
 		}
 	}
 	return d
 }
 
-// reportListed adds reports on the exports that the ServiceImport still lists.
+// reportListed adds reports on the exports that ended, as long as the import lists them.
 func (v ReportView) reportListed(desired map[string]exchangev1alpha1.ImportRecordSpec, keep map[string]bool) {
-	if v.Observation == nil {
-		return
-	}
-	for _, export := range v.Observation.Listed {
-		at := v.namespaceOf(export.Cluster)
+	for _, s := range v.sources() {
+		at := v.namespaceOf(s.Cluster)
 		kept, isMember := keep[at]
-		if _, reported := desired[at]; isMember && !kept && !reported {
-			desired[at] = v.spec(export.UID, result{imported: true, reason: model.ReasonImported})
+		if _, reported := desired[at]; s.State == model.SourceEnded && isMember && !kept && !reported {
+			desired[at] = v.spec(s.UID, result{imported: true, reason: model.ReasonImported})
 		}
 	}
+}
+
+func (v ReportView) sources() []model.Source {
+	if v.Observation == nil {
+		return nil
+	}
+	return v.Observation.Sources
 }
 
 func (v ReportView) namespaceOf(id model.ClusterID) string {
@@ -119,8 +123,17 @@ func (v ReportView) namespaceOf(id model.ClusterID) string {
 
 func (v ReportView) spec(export types.UID, r result) exchangev1alpha1.ImportRecordSpec {
 	return exchange.ImportRecordSpec(v.Key, model.Report{
-		ExportUID: export, Imported: r.imported, Reason: r.reason, Message: r.message, Since: v.Now,
+		ExportUID: export, Imported: r.imported, Reason: r.reason, Message: r.message, Since: v.Now, Decider: v.decider(),
 	})
+}
+
+// decider is the cluster whose export decides the import; empty if none does, or if that
+// export may be one that not every member may know of.
+func (v ReportView) decider() model.ClusterID {
+	if v.Observation == nil || v.Observation.Decider.Scoped {
+		return ""
+	}
+	return v.Observation.Decider.Cluster
 }
 
 // result is the result of importing the export of one cluster.
@@ -144,6 +157,7 @@ type result struct {
 //	some endpoints of source are left out,
 //	or slices of it are refused                   yes   the reason of that problem
 //	all of them are                               no    the reason of that problem
+//	the properties are frozen, and it waits       yes   Frozen
 //	it waits to become the deciding export, or
 //	another one waits to replace it as such       yes   TakeoverHeld
 //	otherwise                                     yes   Imported
@@ -162,11 +176,8 @@ func (v ReportView) result(source model.ClusterID) (result, bool) {
 		return result{reason: model.ReasonNamespaceMissing, message: fmt.Sprintf(
 			"namespace %s of cluster %s is being deleted; create it again there", v.Key.Namespace, v.Self)}, true
 	}
-	if known, is := v.byIdentity(source); is {
-		return known, true
-	}
-	if denied, is := v.byPolicy(source); is {
-		return denied, true
+	if kept, is := v.byRule(source); is {
+		return kept, true
 	}
 	if !v.reconciled(source) {
 		return result{}, false
@@ -180,6 +191,9 @@ func (v ReportView) result(source model.ClusterID) (result, bool) {
 			return result{reason: p.Reason, message: v.prevented(p.Reason)}, true
 		}
 	}
+	if text := v.frozen(source); text != "" && len(leftOut) == 0 {
+		return result{imported: true, reason: model.ReasonFrozen, message: text}, true
+	}
 	held := model.ReportTakeovers(v.Observation.Takeovers, source, v.Self, v.Key)
 	switch {
 	case len(leftOut) == 0 && held != "":
@@ -187,31 +201,29 @@ func (v ReportView) result(source model.ClusterID) (result, bool) {
 	case len(leftOut) == 0:
 		return result{imported: true, reason: model.ReasonImported}, true
 	}
-	kept := slices.ContainsFunc(leftOut, func(p model.Problem) bool { return p.Reason == model.ReasonDeletionHeld })
+	kept := slices.ContainsFunc(leftOut, func(p model.Problem) bool { return p.Reason == model.ReasonSliceMissing })
 	return result{imported: kept || v.PartlyImported[source], reason: leftOut[0].Reason, message: v.leftOut(source, leftOut)}, true
 }
 
-// byIdentity is what is reported to source if the identity of its namespace is another,
-// or not known; false if it is the same.
-func (v ReportView) byIdentity(source model.ClusterID) (result, bool) {
-	for _, p := range v.problems() {
-		switch {
-		case p.Cluster != source:
-		case p.Reason == model.ReasonNamespaceMismatch:
-			return result{reason: p.Reason, message: p.Message}, true
-		case p.Reason == model.ReasonNamespaceUnknown:
-			return result{imported: v.contributes(source), reason: p.Reason, message: fmt.Sprintf(
-				"cluster %s does not know the identity of Namespace %s in cluster %s: the ExportRecord has no spec.namespace, and there is no valid NamespaceRecord; "+
-					"what it imported before stays, and nothing new is imported; upgrade Comity in cluster %s, or select the Namespace with --publish-namespaces there",
-				v.Self, v.Key.Namespace, source, source)}, true
-		}
+// frozen says to source that what it asks for waits, and where; empty if it does not. It
+// names no third cluster.
+func (v ReportView) frozen(source model.ClusterID) string {
+	f := v.Observation.Freeze
+	if f == nil || !f.Waits || f.By.Cluster == source || f.State.IsOut() {
+		return ""
 	}
-	return result{}, false
+	by := "another cluster"
+	if f.By.Cluster == v.Self {
+		by = "cluster " + string(v.Self)
+	}
+	return fmt.Sprintf("cluster %s changes no property of the import, because the export of %s decides it, and that is not read or missing: see condition Frozen of ServiceImport %s there, which names the command that ends it",
+		v.Self, by, v.Key)
 }
 
 // contributes reports whether something of source is imported, or kept.
 func (v ReportView) contributes(source model.ClusterID) bool {
-	return slices.ContainsFunc(v.Observation.Sources, func(s model.Source) bool { return s.Cluster == source })
+	s, has := v.Observation.Source(source)
+	return has && s.State.IsServed()
 }
 
 // reconciled reports whether the import was reconciled with the export of source.
@@ -233,11 +245,11 @@ func (v ReportView) refused(refusal model.Refusal) result {
 	self := v.Self
 	if refusal.Reason == model.ReasonNamespaceNotAccepted {
 		return result{reason: refusal.Reason, message: fmt.Sprintf(
-			"cluster %s accepts no exports of namespace %s from cluster %s; its administrator lists the accepted namespaces in annotation %s of the peer Secret of %s there",
-			self, v.Key.Namespace, refusal.Cluster, model.AnnotationAcceptedNamespaces, refusal.Cluster)}
+			"cluster %s accepts no exports of namespace %s from cluster %s; its administrator lists the accepted namespaces in spec.acceptedNamespaces of Peer %s there",
+			self, v.Key.Namespace, refusal.Cluster, refusal.Cluster)}
 	}
 	return result{reason: model.ReasonInvalidRecord, message: fmt.Sprintf(
-		"cluster %s cannot use what cluster %s publishes: field %s is not valid; run the same version of Comity in both, and see the events of the peer Secret of %s there",
+		"cluster %s cannot use what cluster %s publishes: field %s is not valid; run the same version of Comity in both, and see the conditions of Peer %s there",
 		self, refusal.Cluster, refusal.Field, refusal.Cluster)}
 }
 

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
@@ -66,21 +65,6 @@ func lostExport(v ExportView) (problem string, retry bool) {
 		return fmt.Sprintf(stays+"%s; create it again, and to withdraw the export delete it then", v.Local.Key, why), retry
 	}
 	return "", false
-}
-
-// NeedsOwnDefinition reports whether Import would remove what this cluster itself
-// contributes because there is no ServiceExport. Then v.Definition has to be read.
-func NeedsOwnDefinition(v ImportView) bool {
-	return v.Local.Export == nil && slices.ContainsFunc(v.Current.Slices, func(s *discoveryv1.EndpointSlice) bool {
-		return model.IsManaged(s) && s.Labels[model.LabelSourceCluster] == string(v.Self)
-	})
-}
-
-// ownExportIsLost is lostExport for the import of the exporter itself.
-func (v ImportView) ownExportIsLost() bool {
-	return NeedsOwnDefinition(v) && (v.Definition.Problem != "" || slices.ContainsFunc(recorded(v.Current.Import), func(e model.SourceExport) bool {
-		return e.Cluster == v.Self && e.CreatedAt.Before(v.Definition.Created)
-	}))
 }
 
 // isLive reports whether a record is this cluster's own and publishes an export.

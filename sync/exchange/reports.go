@@ -29,6 +29,7 @@ func ImportRecordSpec(key types.NamespacedName, report model.Report) exchangev1a
 		Reason:    report.Reason,
 		Message:   model.OneLine(report.Message, maxMessage),
 		Since:     metav1.NewTime(report.Since.UTC().Truncate(time.Second)),
+		Decider:   string(report.Decider),
 	}
 }
 
@@ -51,6 +52,9 @@ func FromImportRecord(cluster model.ClusterID, record *exchangev1alpha1.ImportRe
 	report := model.Report{
 		Cluster: cluster, ExportUID: spec.ExportUID, Imported: spec.Imported, Reason: spec.Reason,
 		Message: model.OneLine(spec.Message, maxMessage), Since: plausible(spec.Since.Time),
+	}
+	if decider, err := model.ParseClusterID(spec.Decider); err == nil {
+		report.Decider = decider
 	}
 	return types.NamespacedName{Namespace: spec.Service.Namespace, Name: spec.Service.Name}, report, nil
 }

@@ -69,7 +69,7 @@ func resolve(ordered []model.Export) *model.Import {
 func OldestFirst(exports []model.Export) []model.Export {
 	ordered := make([]model.Export, len(exports))
 	for i, e := range exports {
-		ordered[i] = withDefaults(e)
+		ordered[i] = WithDefaults(e)
 	}
 	slices.SortFunc(ordered, func(a, b model.Export) int {
 		return cmp.Or(
@@ -95,9 +95,9 @@ func compareContent(a, b model.Export) int {
 	return slices.Compare(left, right)
 }
 
-// withDefaults sets the defaults of the API, so that an export that omits a value
+// WithDefaults sets the defaults of the API, so that an export that omits a value
 // agrees with one that sets it to the default.
-func withDefaults(e model.Export) model.Export {
+func WithDefaults(e model.Export) model.Export {
 	e.Ports = slices.Clone(e.Ports)
 	for i := range e.Ports {
 		e.Ports[i].Protocol = cmp.Or(e.Ports[i].Protocol, corev1.ProtocolTCP)

@@ -31,8 +31,10 @@ type Entry struct {
 	CreatedAt time.Time
 	// Scoped is that of Export.
 	Scoped bool
-	// Absent says why the export is not published, or not used, and Since since when, in
-	// this cluster's time and whole seconds. SourcePublished, with a zero time, if it is.
+	// Absent says why the export is not used, or is missing, and Since since when, in this
+	// cluster's time and whole seconds: SourceEnded, SourceSuspended, SourceRefused or
+	// SourceMissing; SourcePublished, with a zero time, if it is used. While its cluster is
+	// not read, both stay as they are.
 	Absent SourceState
 	Since  time.Time
 }
@@ -113,7 +115,7 @@ func ParseList(text string) (List, error) {
 		if s.Absent != "" {
 			state, ok := parseSourceState(s.Absent)
 			if !ok || s.Since == nil {
-				return List{}, fmt.Errorf("annotation %s: exports[%d].absent is %s; expected Ended, Suspended, Refused, NotRead or Missing, with a time in since", AnnotationList, i, Quote(s.Absent))
+				return List{}, fmt.Errorf("annotation %s: exports[%d].absent is %s; expected Ended, Suspended, Refused or Missing, with a time in since", AnnotationList, i, Quote(s.Absent))
 			}
 			e.Absent, e.Since = state, s.Since.UTC()
 		}

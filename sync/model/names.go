@@ -124,20 +124,12 @@ const (
 	// administrator of the publisher: its ServiceExport is gone, and the export is
 	// withdrawn (kubectl comity confirm lost).
 	AnnotationConfirmLost = "comity.dev/confirm-lost"
-	// AnnotationExports, on a ServiceImport, lists the exports of which the import
-	// consists, in the order of their precedence, the deciding one first (see
-	// FormatSourceExports).
-	AnnotationExports = "comity.dev/exports"
-	// AnnotationFormerDeciders, on a ServiceImport, lists the exports that decided it
-	// before, in the same form, the last one first.
-	AnnotationFormerDeciders = "comity.dev/former-deciders"
 	// AnnotationWithdrawn, on a derived slice whose endpoints Comity marked not ready
 	// because they do not answer, lists the positions of those that were not ready
 	// before, separated by commas.
 	AnnotationWithdrawn = "comity.dev/withdrawn"
 	// AnnotationConfirmTakeover, on a ServiceImport, is set by an administrator to
-	// "<cluster>/<uid>" of the ServiceExport that may become the deciding one. A UID
-	// alone is enough as long as no other cluster publishes it, or did.
+	// "<cluster>/<uid>" of the ServiceExport that is to decide the import.
 	AnnotationConfirmTakeover = "comity.dev/confirm-takeover"
 	// AnnotationTokenExpiry and AnnotationTokenAudiences, on the ServiceAccount of a
 	// peer, are the lifetime (a Go duration) and the audiences, separated by commas,

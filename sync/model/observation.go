@@ -3,7 +3,10 @@
 
 package model
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Publication says whether a local ServiceExport is published.
 type Publication int
@@ -70,9 +73,14 @@ const (
 	// ReasonExportJoined is that of an event: another export of a settled import is
 	// used from now on.
 	ReasonExportJoined = "ExportJoined"
-	// ReasonDeletionHeld: an export, or one of its slices, was lost by its publisher,
-	// which did not withdraw it; what was imported of it is kept.
-	ReasonDeletionHeld = "DeletionHeld"
+	// ReasonMissing: an export is missing although its publisher did not withdraw it; what
+	// was imported of it is kept.
+	ReasonMissing = "Missing"
+	// ReasonFrozen: no property of the import changes, because the export that decides is
+	// not read or missing, and what another export asks for waits.
+	ReasonFrozen = "Frozen"
+	// ReasonSliceMissing: the same of a copy of a slice, which the export still names.
+	ReasonSliceMissing = "SliceMissing"
 	// ReasonLimitExceeded: a peer publishes more than this cluster reads or writes
 	// of one member; what exists stays as it is.
 	ReasonLimitExceeded = "LimitExceeded"
@@ -110,19 +118,24 @@ type Observation struct {
 	Conflicts []Conflict
 	Problems  []Problem
 
-	// Sources are the clusters that contribute to what exists here, sorted.
+	// Sources are the exports that the list of the import has, in its order.
 	Sources []Source
-	// Held are the held deletions of exports of this name, sorted by cluster.
-	Held []Hold
-	// Kept are the clusters of which it is not known what they export now, or whether it
-	// may be imported, so that nothing of the import changes because of them: those of
-	// Unsynced and of Held, and those of which the namespace or a policy cannot be judged.
-	Kept []ClusterID
-	// Listed are exports that their clusters withdrew, or replaced, and that the
-	// ServiceImport still lists, because nothing of it changes while the export that
-	// decides it is kept.
-	Listed []SourceExport
+	// Decider is the export that decides what is served; zero if none does.
+	Decider SourceExport
+	// Freeze is why no property of the import changes; nil if they may.
+	Freeze *Freeze
 	// Takeovers are those that are held, that by the oldest export first; at most one
 	// by each cluster.
 	Takeovers []Takeover
+}
+
+// Source is that of a cluster; false if the list has none.
+func (o *Observation) Source(cluster ClusterID) (Source, bool) {
+	if o == nil {
+		return Source{}, false
+	}
+	if at := slices.IndexFunc(o.Sources, func(s Source) bool { return s.Cluster == cluster }); at >= 0 {
+		return o.Sources[at], true
+	}
+	return Source{}, false
 }

@@ -26,6 +26,9 @@ type Report struct {
 	Message string
 	// Since is when Imported or Reason last changed, in the reporter's time.
 	Since time.Time
+	// Decider is the cluster whose export decides the import there; empty if none does, or
+	// if this cluster may not know of it.
+	Decider ClusterID
 }
 
 // Refusal is an export of a cluster that is not imported here, whatever the others
@@ -63,25 +66,33 @@ type Destination struct {
 	Unsynced bool
 }
 
-// Source is one cluster that contributes to an import, and its liveness.
+// Source is one export that the list of an import has, or had, as it was found.
 type Source struct {
-	Cluster  ClusterID
+	Cluster ClusterID
+	UID     types.UID
+	// State is the row of the import table. Since is since when an export is out or
+	// missing; zero otherwise. Why says more, without a period; empty if State says it.
+	State    SourceState
+	Since    time.Time
+	Why      string
 	Liveness Liveness
-	// Withdrawn is true while the cluster's endpoints are marked not ready
-	// here, because the cluster is lost and they do not answer either.
-	Withdrawn bool
+	// Down is true while the cluster's endpoints are marked not ready here, because the
+	// cluster is lost and they do not answer either.
+	Down bool
 }
 
-// Hold is a held deletion: the export of one cluster disappeared although that
-// cluster did not withdraw it, and what was imported of it is kept.
-type Hold struct {
-	Cluster ClusterID
-	// Since is when this process first found it missing, in this cluster's time. At
-	// Until the hold ends by itself; zero, and thus never, if the cluster states its
-	// withdrawals.
+// Freeze is why no property of an import changes.
+type Freeze struct {
+	// By is the export that decides.
+	By SourceExport
+	// State is its row of the import table, Why what Source.Why says.
+	State SourceState
+	Why   string
+	// Waits is true if another export would change the import.
+	Waits bool
+	// Since is since when; zero if that is not known. At Until the next export decides;
+	// zero if no time ends it.
 	Since, Until time.Time
-	// Message says what disappeared, and how to confirm or undo it.
-	Message string
 }
 
 // Reasons of reports and destinations, beside those of problems. They are the

@@ -66,6 +66,12 @@ func (s SourceState) IsServed() bool { return s.IsKept() || s.IsRead() }
 // IsKept reports whether what exists of a source in this state stays as it is.
 func (s SourceState) IsKept() bool { return s == SourceNotRead || s == SourceMissing }
 
+// IsOut reports whether nothing of a source in this state is served, though its entry
+// may keep its place.
+func (s SourceState) IsOut() bool {
+	return s == SourceEnded || s == SourceSuspended || s == SourceRefused
+}
+
 // IsRead reports whether an export is published, and used.
 func (s SourceState) IsRead() bool {
 	return s == SourcePublished || s == SourceReplaced || s == SourceJoined
@@ -73,7 +79,7 @@ func (s SourceState) IsRead() bool {
 
 // parseSourceState reads the states that an Entry can have.
 func parseSourceState(text string) (SourceState, bool) {
-	for _, s := range []SourceState{SourceEnded, SourceSuspended, SourceRefused, SourceNotRead, SourceMissing} {
+	for _, s := range []SourceState{SourceEnded, SourceSuspended, SourceRefused, SourceMissing} {
 		if s.String() == text {
 			return s, true
 		}

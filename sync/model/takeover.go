@@ -7,14 +7,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 )
-
-// HoldUntilConfirmed is a takeover hold that no time ends. Zero holds no takeover,
-// which is KEP-1645 to the letter; any other value is how long one is held.
-const HoldUntilConfirmed time.Duration = -1
 
 // Takeover is a change of an import that waits for the confirmation of an
 // administrator: the export By is older than that of Decider, and would decide what
@@ -26,14 +21,12 @@ type Takeover struct {
 	Fields []string
 	// Changes says how: "type: ClusterSetIP to Headless".
 	Changes string
-	// Until is when the hold ends by itself; zero if it does not.
-	Until time.Time
 }
 
 // Confirm is the command with which an administrator of this cluster confirms the
 // takeover of the import key.
 func (t *Takeover) Confirm(key types.NamespacedName) string {
-	return fmt.Sprintf("kubectl annotate serviceimport -n %s %s %s=%s --overwrite", key.Namespace, key.Name, AnnotationConfirmTakeover, t.By.ID())
+	return fmt.Sprintf("kubectl comity confirm takeover %s --from %s", key, t.By.Cluster)
 }
 
 // ReportTakeovers is what cluster is to know of the takeovers in cluster self: of the

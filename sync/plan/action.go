@@ -38,9 +38,13 @@ const (
 	Adopt
 	// Delete deletes the object with Action.UID at Action.ResourceVersion only.
 	Delete
+	// Annotate sets annotations of an object that is Comity's own, and changes nothing
+	// else: Action.Strip, as a JSON merge patch of the object with Action.UID at
+	// Action.ResourceVersion only.
+	Annotate
 )
 
-// String is "create", "update", "adopt" or "delete".
+// String is "create", "update", "adopt", "delete" or "annotate".
 func (v Verb) String() string {
 	switch v {
 	case Create:
@@ -51,6 +55,8 @@ func (v Verb) String() string {
 		return "adopt"
 	case Delete:
 		return "delete"
+	case Annotate:
+		return "annotate"
 	}
 	return fmt.Sprintf("Verb(%d)", int(v))
 }

@@ -30,11 +30,16 @@ type ImportInput struct {
 	// the Service, for a peer the copies in its exchange, whose annotation
 	// model.AnnotationSourceSlice names the slice that was copied.
 	Sources map[model.ClusterID][]*discoveryv1.EndpointSlice
-	// History are annotations of the ServiceImport that say what it was before.
-	History map[string]string
-	// Unsynced are the peers that were not read since the start, or of which the
-	// export is held, in any order. Nothing that came from them is deleted, and no
-	// endpoint changes, but those of lost clusters are marked not ready.
+	// List is what the import consists of, stored with it.
+	List model.List
+	// Frozen is true if no property of the import changes. Then Desired is Standing.
+	Frozen bool
+	// KeepAddress keeps the derived Service, with its list and address, if Desired is
+	// nil.
+	KeepAddress bool
+	// Unsynced are the clusters of which what exists is kept: those that were not read,
+	// and those of which the export is missing; in any order. Nothing that came from them
+	// is deleted, and no endpoint changes, but those of lost clusters are marked not ready.
 	Unsynced []model.ClusterID
 	// Current is what exists in this cluster.
 	Current Current
@@ -142,7 +147,7 @@ func Name(in ImportInput) string { return newImporter(in).derivedName() }
 // is to be created by it; empty if there is none.
 func (p *importer) derivedName() string {
 	switch {
-	case p.Desired == nil && !p.kept:
+	case p.Desired == nil && !p.KeepAddress:
 		return ""
 	case p.Desired == nil || p.besideForeign():
 		return p.existingName()
@@ -190,12 +195,8 @@ func (p *importer) serviceProblems() []model.Problem {
 type importer struct {
 	ImportInput
 	unsynced map[model.ClusterID]bool
-	// kept is true if a cluster that was not read contributes to the existing
-	// objects. Then the existing Service and ServiceImport are not removed.
+	// kept is true if an export of which what exists is kept is part of the import.
 	kept bool
-	// frozen is true if the export that decides is of such a cluster. Then they are
-	// not changed either, because the import was resolved without that export.
-	frozen bool
 	// existing is the derived Service; nil if there is none.
 	existing *corev1.Service
 	// name is the name of the derived Service; empty if none is free. Then only
@@ -222,8 +223,7 @@ func newImporter(in ImportInput) *importer {
 	for _, id := range in.Unsynced {
 		p.unsynced[id] = true
 	}
-	p.kept = p.unsyncedContributes()
-	p.frozen = p.unsyncedDecides()
+	p.kept = p.hasKept()
 	p.existing = p.ownService()
 	p.name = p.chooseName()
 	if in.Desired == nil {
@@ -242,7 +242,7 @@ func newImporter(in ImportInput) *importer {
 func (p *importer) resolveFamilies() {
 	if p.existing == nil {
 		p.families = supportedFamilies(p.Desired.IPFamilies, p.LocalCluster.Families, nil)
-	} else if p.frozen {
+	} else if p.Frozen {
 		p.families = p.existing.Spec.IPFamilies
 		return
 	} else {
@@ -257,25 +257,10 @@ func (p *importer) tooManyZones() model.Problem {
 		len(p.LocalCluster.Zones), maxHintedZones, p.Key, maxHintedZones)}
 }
 
-// unsyncedContributes reports whether a cluster that was not read contributes to
-// the existing objects.
-func (p *importer) unsyncedContributes() bool {
-	for _, s := range p.Current.Slices {
-		if p.owns(s) && p.unsynced[clusterOf(s)] || p.unsynced[p.adoptedFrom(s)] {
-			return true
-		}
-	}
-	own := p.ownImport()
-	if own == nil {
-		return false
-	}
-	for _, c := range own.Status.Clusters {
-		if p.unsynced[model.ClusterID(c.Cluster)] {
-			return true
-		}
-	}
-	// The status is written after the object.
-	return slices.ContainsFunc(p.storedExports(), func(e model.SourceExport) bool { return p.unsynced[e.Cluster] })
+// hasKept reports whether an export of which what exists is kept is part of the import.
+func (p *importer) hasKept() bool {
+	return slices.ContainsFunc(p.List.Entries, func(e model.Entry) bool { return p.unsynced[e.Cluster] }) ||
+		slices.ContainsFunc(p.Current.Slices, func(s *discoveryv1.EndpointSlice) bool { return p.unsynced[p.adoptedFrom(s)] })
 }
 
 // ownImport is the existing ServiceImport if Comity manages it, or if the Sveltos
@@ -302,21 +287,21 @@ func (p *importer) existingName() string {
 	return p.existing.Name
 }
 
-// remove plans the removal of an import. While a cluster that was not read
-// contributes, it removes only the slices of clusters that were read.
+// remove plans the removal of an import, or of all but its derived Service.
 func (p *importer) remove() ImportPlan {
 	plan := ImportPlan{DerivedName: p.derivedName()}
-	if own := p.ownImport(); own != nil && !p.kept {
+	stays := p.KeepAddress && p.existing != nil
+	if stays {
+		plan.Actions = append(plan.Actions, p.annotateList(&corev1.Service{TypeMeta: serviceKind}, p.existing)...)
+	}
+	if own := p.ownImport(); own != nil {
 		plan.Actions = append(plan.Actions, remove(own, importKind)...)
 	}
 	slices := p.slices()
 	plan.Actions = append(plan.Actions, slices.apply...)
 	plan.Actions = append(plan.Actions, slices.remove...)
 	plan.Withdrawn = p.withdrawn
-	if p.kept {
-		return plan
-	}
-	if p.existing != nil {
+	if p.existing != nil && !stays {
 		plan.Actions = append(plan.Actions, afterAll(remove(p.existing, serviceKind))...)
 	}
 	plan.Actions = append(plan.Actions, afterAll(p.surplusServices())...)

@@ -19,61 +19,6 @@ import (
 // the export that decides them is among these: any member can withhold its record, and
 // must not stop by that what the others export from following their Services.
 
-// IsFrozen reports whether the plan changes no property of the import that exists.
-func IsFrozen(in ImportInput) bool { return len(in.Unsynced) > 0 && newImporter(in).frozen }
-
-// unsyncedDecides reports whether the export that decides the existing import was not
-// read: the first of the stored ones that its cluster did not withdraw. If none is
-// stored, it is not known which one decides.
-func (p *importer) unsyncedDecides() bool {
-	stored := p.storedExports()
-	if !p.kept || p.Desired == nil || len(stored) == 0 {
-		return p.kept
-	}
-	for _, e := range stored {
-		if p.unsynced[e.Cluster] {
-			return true
-		}
-		if p.Desired.Has(e) {
-			return false
-		}
-	}
-	return false
-}
-
-// storedExports are the exports that the existing ServiceImport lists.
-func (p *importer) storedExports() []model.SourceExport {
-	if own := p.ownImport(); own != nil {
-		return model.ParseSourceExports(own.Annotations[model.AnnotationExports])
-	}
-	return nil
-}
-
-// contributors are the exports of which the import consists, in the order of their
-// precedence. One that was not read stays behind those that were stored before it.
-func (p *importer) contributors() []model.SourceExport {
-	var out []model.SourceExport
-	for _, c := range p.Desired.Constituents {
-		out = append(out, model.SourceExport{Cluster: c.Cluster, UID: c.UID, CreatedAt: c.CreatedAt, Scoped: c.Scoped})
-	}
-	stored := p.storedExports()
-	for i, e := range stored {
-		if !p.unsynced[e.Cluster] || indexOf(out, e.Cluster) >= 0 {
-			continue
-		}
-		at := 0
-		for _, before := range stored[:i] {
-			at = max(at, indexOf(out, before.Cluster)+1)
-		}
-		out = slices.Insert(out, at, e)
-	}
-	return out
-}
-
-func indexOf(exports []model.SourceExport, cluster model.ClusterID) int {
-	return slices.IndexFunc(exports, func(e model.SourceExport) bool { return e.Cluster == cluster })
-}
-
 // importPorts are the ports of the import. Those that exist stay while the deciding
 // export was not read. While another one was not read, they are merged as package merge
 // does it, with its ports as far as they are known: those that exist and that its slices
@@ -83,15 +28,16 @@ func (p *importer) importPorts() []mcsv1beta1.ServicePort {
 	switch {
 	case !p.kept || own == nil:
 		return p.Desired.Ports
-	case p.frozen:
+	case p.Frozen:
 		return own.Spec.Ports
 	}
 	var all []mcsv1beta1.ServicePort
-	for _, e := range p.contributors() {
+	for _, e := range p.List.Entries {
 		at := slices.IndexFunc(p.Desired.Constituents, func(c model.Constituent) bool { return c.Cluster == e.Cluster })
-		if at >= 0 {
+		switch {
+		case at >= 0:
 			all = append(all, p.Desired.Constituents[at].Declared...)
-		} else {
+		case p.unsynced[e.Cluster]:
 			all = append(all, p.servedPorts(e.Cluster, own.Spec.Ports)...)
 		}
 	}
@@ -130,7 +76,7 @@ func (p *importer) servedPorts(cluster model.ClusterID, existing []mcsv1beta1.Se
 // preferred, and the hints of that rule are those of no other.
 func (p *importer) hintRule() hintRule {
 	own := p.ownImport()
-	if !p.frozen || own == nil {
+	if !p.Frozen || own == nil {
 		return newHintRule(p.Desired, p.Self, p.LocalCluster.Zones)
 	}
 	stored := newHintRule(&model.Import{TrafficDistribution: own.Spec.TrafficDistribution}, p.Self, p.LocalCluster.Zones)

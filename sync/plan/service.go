@@ -78,7 +78,7 @@ func (p *importer) ownService() *corev1.Service {
 // only after a crash between two writes.
 func (p *importer) surplusServices() []Action {
 	own := p.ownServices()
-	if len(own) < 2 || p.kept {
+	if len(own) < 2 {
 		return nil
 	}
 	var actions []Action
@@ -160,7 +160,7 @@ func nameTaken(kind, namespace, name, instead string) model.Problem {
 
 // replaces reports whether the derived Service has to be deleted and created again.
 func (p *importer) replaces() bool {
-	return p.existing != nil && !p.frozen && !p.unsupported && p.mustReplace(p.existing)
+	return p.existing != nil && !p.Frozen && !p.unsupported && p.mustReplace(p.existing)
 }
 
 func (p *importer) typeChanged() model.Problem {
@@ -202,8 +202,8 @@ func (p *importer) service() (actions []Action, awaited bool) {
 		return []Action{create(p.desiredService())}, true
 	case p.replaces():
 		return remove(p.existing, serviceKind), true
-	case p.frozen || p.unsupported:
-		return nil, !p.hasAddress()
+	case p.Frozen || p.unsupported:
+		return p.annotateList(&corev1.Service{TypeMeta: serviceKind}, p.existing), !p.hasAddress()
 	}
 	desired := p.desiredService()
 	actions = updateOrAdopt(desired, p.existing, serviceIsAsDesired(p.existing, desired), serviceDrift(p.existing, desired))
@@ -226,6 +226,7 @@ func (p *importer) desiredService() *corev1.Service {
 	s := &corev1.Service{TypeMeta: serviceKind, ObjectMeta: p.meta(p.name), Spec: desiredSpec(serviceFields, p)}
 	s.Labels[model.LabelServiceImported] = "true"
 	s.Labels[labelManagedBy] = model.ManagedBy
+	s.Annotations[model.AnnotationList] = p.List.String()
 	if p.maintains() {
 		// Kubernetes copies the Service's labels to the slices that it creates
 		// for the selector, and DNS reads the cluster from this label.
@@ -246,7 +247,7 @@ func (p *importer) clusterIP() string {
 // Kubernetes then creates their slices, and Comity mirrors none of this cluster. That
 // stays while the own export was not read, since nothing else could serve its endpoints.
 func (p *importer) maintains() bool {
-	if (p.frozen || p.unsynced[p.Self]) && p.existing != nil {
+	if (p.Frozen || p.unsynced[p.Self]) && p.existing != nil {
 		return p.MaintainSelectors && len(p.existing.Spec.Selector) > 0 && !selectsNothing(p.existing)
 	}
 	return p.MaintainSelectors && len(p.Desired.Selector) > 0

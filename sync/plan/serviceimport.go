@@ -24,8 +24,8 @@ func (p *importer) serviceImport() []Action {
 	switch {
 	case existing == nil:
 		return []Action{create(desired)}
-	case p.frozen:
-		return nil
+	case p.Frozen && slices.Equal(existing.Spec.IPs, p.importIPs()):
+		return p.annotateList(&mcsv1beta1.ServiceImport{TypeMeta: importKind}, existing)
 	}
 	return updateOrAdopt(desired, existing, importIsAsDesired(existing, desired), importDrift(existing, desired))
 }
@@ -45,19 +45,11 @@ func (p *importer) desiredImport() *mcsv1beta1.ServiceImport {
 	s.Labels[labelManagedBy] = model.ManagedBy
 	maps.Copy(s.Annotations, p.Desired.Annotations)
 	delete(s.Annotations, model.AnnotationConfirmTakeover) // only users of this cluster confirm
-	if exports := p.sourceExports(); len(exports) > 0 && !p.frozen {
-		s.Annotations[model.AnnotationExports] = model.FormatSourceExports(exports)
-	}
-	maps.Copy(s.Annotations, p.History)
+	s.Annotations[model.AnnotationList] = p.List.String()
 	if p.existing != nil {
 		s.Annotations[model.AnnotationDerivedName] = p.name
 	}
 	return sign(s, appliedNames(importFields, &s.Spec))
-}
-
-// sourceExports are those of the contributors that the annotation can list.
-func (p *importer) sourceExports() []model.SourceExport {
-	return slices.DeleteFunc(p.contributors(), func(e model.SourceExport) bool { return e.UID == "" })
 }
 
 // importType is the type of the derived Service, which clients use. It differs

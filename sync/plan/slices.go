@@ -257,7 +257,7 @@ func (p *importer) carries(t discoveryv1.AddressType) bool {
 			families = p.Desired.IPFamilies
 		}
 		headless := p.Desired.Type == mcsv1beta1.Headless
-		if p.frozen && p.existing != nil { // the existing Service is not changed
+		if p.Frozen && p.existing != nil { // the existing Service is not changed
 			headless = p.existing.Spec.ClusterIP == corev1.ClusterIPNone
 		}
 		return !headless || len(families) == 0 || slices.Contains(families, corev1.IPFamily(t))

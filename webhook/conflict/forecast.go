@@ -6,7 +6,6 @@ package conflict
 import (
 	"context"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,21 +39,19 @@ type Forecaster struct {
 	// Self is the id of this cluster.
 	Self  model.ClusterID
 	Clock clock.PassiveClock
-	// IdentityLabels, MaintainSelectors, TakeoverHold and ComityNamespace are those of
+	// IdentityLabels, MaintainSelectors and ComityNamespace are those of
 	// decide.ImportView.
 	IdentityLabels    []string
 	MaintainSelectors bool
-	TakeoverHold      time.Duration
 	ComityNamespace   string
-	// ImportDisabled leaves importing to another implementation, which holds no takeover.
+	// ImportDisabled leaves importing to another implementation, which has no list.
 	ImportDisabled bool
 }
 
 // Warnings has one sentence or more for each conflict in which the export would take
 // part, in the order of the reasons in KEP-1645. There are none while a member was not
 // read, because it may have the oldest export, and none if the Service is not known: then
-// nothing is exported yet. A hold that ends by itself is taken to begin now, and that a
-// member was unread when the import was made is not known here.
+// nothing is exported yet.
 func (f Forecaster) Warnings(ctx context.Context, export *mcsv1beta1.ServiceExport) []string {
 	members := f.Peers.Members()
 	if slices.ContainsFunc(members, func(m model.Member) bool { return !m.Synced }) {
@@ -66,8 +63,8 @@ func (f Forecaster) Warnings(ctx context.Context, export *mcsv1beta1.ServiceExpo
 		return nil
 	}
 	view := decide.ImportView{
-		Self: f.Self, ComityNamespace: f.ComityNamespace, Members: members, Exports: others, Namespaces: f.Peers.Namespace(key.Namespace),
-		IdentityLabels: f.IdentityLabels, MaintainSelectors: f.MaintainSelectors, TakeoverHold: f.TakeoverHold, Now: f.Clock.Now(),
+		Self: f.Self, ComityNamespace: f.ComityNamespace, Peers: f.peers(members, others, key.Namespace),
+		IdentityLabels: f.IdentityLabels, MaintainSelectors: f.MaintainSelectors, Now: f.Clock.Now(), Own: decide.OwnSource{State: model.SourcePublished},
 		ImportDisabled: true, // who decides is asked, and not what is written
 	}
 	if !f.read(ctx, key, &view) {
@@ -90,6 +87,22 @@ func (f Forecaster) Warnings(ctx context.Context, export *mcsv1beta1.ServiceExpo
 	return warnings(own, inOrder(merge.OldestFirst(append(slices.Clone(others), own)), found.Resolved), found)
 }
 
+// peers is what is known of the members.
+func (f Forecaster) peers(members []model.Member, exports []model.Export, namespace string) []decide.PeerView {
+	namespaces := f.Peers.Namespace(namespace)
+	out := make([]decide.PeerView, len(members))
+	for i, m := range members {
+		out[i] = decide.PeerView{Member: m, Known: true}
+		if at := slices.IndexFunc(exports, func(e model.Export) bool { return e.Cluster == m.ID }); at >= 0 {
+			out[i].Export = &exports[at]
+		}
+		if at := slices.IndexFunc(namespaces, func(n model.MemberNamespace) bool { return n.Cluster == m.ID }); at >= 0 {
+			out[i].Namespace = namespaces[at]
+		}
+	}
+	return out
+}
+
 // read reads the Namespace, the Service and what is imported; false if one of the first
 // two is not known.
 func (f Forecaster) read(ctx context.Context, key types.NamespacedName, view *decide.ImportView) bool {
@@ -100,7 +113,6 @@ func (f Forecaster) read(ctx context.Context, key types.NamespacedName, view *de
 	view.Local = decide.LocalExport{Key: key, Namespace: namespace, Service: service}
 	if !f.ImportDisabled && f.Client.Get(ctx, key, imported) == nil {
 		view.Current.Import = imported
-		view.SettlesAt = decide.Settling{}.After(imported, view.Now).At
 	}
 	return true
 }

@@ -1,0 +1,112 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// The list of an import stands on the derived Service, which is written first and outlives
+// the definition of ServiceImports. The ServiceImport has a copy.
+
+// StoredList is the list of the import called key: that of its derived Service; of the
+// ServiceImport only where there is no derived Service with a list. The zero value if there
+// is none, or none that can be read.
+func StoredList(current Current, key types.NamespacedName) model.List {
+	names := []string{model.DerivedName(key.Name), model.AlternateDerivedName(key.Name)}
+	for _, name := range names {
+		for _, s := range current.Services {
+			if s.Name != name || !model.IsManaged(s) || s.DeletionTimestamp != nil || !ofImport(s, key, current.Import) {
+				continue
+			}
+			if list, err := model.ParseList(s.Annotations[model.AnnotationList]); err == nil {
+				return list
+			}
+		}
+	}
+	if own := current.Import; own != nil && model.IsManaged(own) {
+		if list, err := model.ParseList(own.Annotations[model.AnnotationList]); err == nil {
+			return list
+		}
+	}
+	return model.List{}
+}
+
+// ofImport reports whether a derived Service is that of an import, by its label, or, if a
+// user removed that, by the annotation of the ServiceImport.
+func ofImport(s *corev1.Service, key types.NamespacedName, own *mcsv1beta1.ServiceImport) bool {
+	label := s.Labels[model.LabelServiceName]
+	announced := own != nil && model.IsManaged(own) && own.Annotations[model.AnnotationDerivedName] == s.Name
+	return label == key.Name || announced && !canDerive(label, s.Name)
+}
+
+// Standing is the import as it stands: the properties of what exists, with the exports
+// that are used now. While the properties are frozen, it takes the place of what the
+// exports are resolved to, which may be nil. It is resolved itself if nothing exists.
+func Standing(current Current, key types.NamespacedName, resolved *model.Import) *model.Import {
+	out := &model.Import{Key: key}
+	if resolved != nil {
+		out.Constituents = resolved.Constituents
+	}
+	own := current.Import
+	at := slices.IndexFunc(current.Services, func(s *corev1.Service) bool { return model.IsManaged(s) && ofImport(s, key, own) })
+	switch {
+	case own != nil && model.IsManaged(own):
+		spec := own.Spec
+		out.Type, out.Ports, out.IPFamilies = spec.Type, spec.Ports, spec.IPFamilies
+		out.SessionAffinity, out.SessionAffinityConfig = spec.SessionAffinity, spec.SessionAffinityConfig
+		out.InternalTrafficPolicy, out.TrafficDistribution = spec.InternalTrafficPolicy, spec.TrafficDistribution
+		out.Labels, out.Annotations = exported(own.Labels), exported(own.Annotations)
+	case at >= 0:
+		standingService(out, current.Services[at])
+	default:
+		return resolved
+	}
+	return out
+}
+
+// standingService takes the properties of a derived Service.
+func standingService(out *model.Import, s *corev1.Service) {
+	out.Type = mcsv1beta1.ClusterSetIP
+	if s.Spec.ClusterIP == corev1.ClusterIPNone {
+		out.Type = mcsv1beta1.Headless
+	}
+	for _, p := range s.Spec.Ports {
+		out.Ports = append(out.Ports, mcsv1beta1.ServicePort{Name: p.Name, Protocol: p.Protocol, AppProtocol: p.AppProtocol, Port: p.Port})
+	}
+	out.IPFamilies, out.SessionAffinity, out.SessionAffinityConfig = s.Spec.IPFamilies, s.Spec.SessionAffinity, s.Spec.SessionAffinityConfig
+	out.InternalTrafficPolicy, out.TrafficDistribution = s.Spec.InternalTrafficPolicy, s.Spec.TrafficDistribution
+	if out.Type == mcsv1beta1.Headless { // whose import has none of these
+		out.SessionAffinity, out.SessionAffinityConfig, out.InternalTrafficPolicy, out.TrafficDistribution = "", nil, nil, nil
+	}
+}
+
+// exported are the labels or annotations of a ServiceImport that are not Comity's.
+func exported(all map[string]string) map[string]string {
+	out := maps.Clone(all)
+	maps.DeleteFunc(out, func(key, _ string) bool { return model.ReservedLabel(key) || key == labelManagedBy })
+	return out
+}
+
+// annotateList writes the list where nothing else of an object changes.
+func (p *importer) annotateList(object Object, current metav1.Object) []Action {
+	want := p.List.String()
+	if current.GetAnnotations()[model.AnnotationList] == want || current.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	object.SetNamespace(current.GetNamespace())
+	object.SetName(current.GetName())
+	return []Action{{
+		Verb: Annotate, Object: object, UID: current.GetUID(), ResourceVersion: current.GetResourceVersion(),
+		Strip: mergePatch{"metadata": map[string]any{"annotations": map[string]any{model.AnnotationList: want}}},
+	}}
+}
