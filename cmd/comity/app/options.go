@@ -71,10 +71,6 @@ type Options struct {
 	// disappear at once.
 	DeletionHold time.Duration
 
-	// TakeoverHold is how long a change of an import is delayed that an older export
-	// would cause: confirm, until an administrator confirms it, or a duration; 0 delays
-	// none.
-	TakeoverHold string
 
 	// WebhookAddress is host:port; an empty host means every interface.
 	WebhookAddress string
@@ -108,9 +104,6 @@ const (
 	takeoverNone      = "none"
 )
 
-// holdConfirm is the value of --takeover-hold for a hold that no time ends.
-const holdConfirm = "confirm"
-
 // DefaultOptions are the options of the Deployment.
 func DefaultOptions() Options {
 	return Options{
@@ -129,7 +122,6 @@ func DefaultOptions() Options {
 		StaleAfter:        40 * time.Second,
 		LostAfter:         5 * time.Minute,
 		DeletionHold:      10 * time.Minute,
-		TakeoverHold:      holdConfirm,
 		WebhookAddress:    ":9443",
 		CertDir:           "/etc/comity/certs",
 		HealthAddress:     ":8081",
@@ -160,7 +152,6 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.LostAfter, "lost-after", o.LostAfter, "how long after the last renewal of its Lease a peer becomes Lost and its endpoints are probed")
 	fs.DurationVar(&o.DeletionHold, "deletion-hold", o.DeletionHold, "how long Comity keeps what it imported from a peer whose Secret was deleted without kubectl comity leave; the time starts again when Comity restarts. "+
 		"Also how long it keeps the imports if many exports of a peer with an earlier version of Comity disappear at once")
-	fs.StringVar(&o.TakeoverHold, "takeover-hold", o.TakeoverHold, "how long Comity delays a change of an import that an older export would cause; confirm: until an administrator confirms it; a duration, which starts again when Comity restarts; 0: not at all, exactly as KEP-1645 specifies")
 	fs.IntVar(&o.Workers, "workers", o.Workers, "number of Services that are synced concurrently")
 	fs.StringVar(&o.WebhookAddress, "webhook-bind-address", o.WebhookAddress, "host:port of the webhook")
 	fs.StringVar(&o.CertDir, "cert-dir", o.CertDir, "directory with tls.crt and tls.key of the webhook")
@@ -264,20 +255,7 @@ func (o *Options) validateTimes() error {
 	case o.DeletionHold <= 0:
 		return fmt.Errorf("--deletion-hold: %s given, expected more than 0", o.DeletionHold)
 	}
-	_, err := o.takeoverHold()
-	return err
-}
-
-// takeoverHold parses --takeover-hold.
-func (o *Options) takeoverHold() (time.Duration, error) {
-	if o.TakeoverHold == holdConfirm {
-		return model.HoldUntilConfirmed, nil
-	}
-	hold, err := time.ParseDuration(o.TakeoverHold)
-	if err != nil || hold < 0 {
-		return 0, fmt.Errorf("--takeover-hold: %q given, expected %s, a duration such as 24h, or 0", o.TakeoverHold, holdConfirm)
-	}
-	return hold, nil
+	return nil
 }
 
 // prefixes parses address ranges such as 10.0.0.0/8.

@@ -75,10 +75,6 @@ func wire(mgr ctrl.Manager, o Options, self identity, guard transport.WrapperFun
 	if err != nil {
 		return fmt.Errorf("--publish-namespaces: %w", err)
 	}
-	takeoverHold, err := o.takeoverHold()
-	if err != nil {
-		return err
-	}
 	running, err := controllers.SetupWithManager(mgr, controllers.Options{
 		Self: self.cluster, ClusterSet: self.set, ClusterUID: self.uid, Namespace: o.Namespace, Version: version,
 		IdentityLabels: o.IdentityLabels, PublishNamespaces: publishNamespaces,
@@ -86,7 +82,7 @@ func wire(mgr ctrl.Manager, o Options, self identity, guard transport.WrapperFun
 		Admitter: evaluation, ImportAdmitter: evaluation.imports, PoliciesLoaded: evaluation.loaded, PoliciesChanged: evaluation.changed,
 		LocalCluster: local.Get, LocalClusterChanged: local.Changed(), LocalClusterKnown: local.Known(), Prober: prober,
 		ImportDisabled: !o.Import, MaintainSelectors: o.Selectors == selectorsMaintain, Takeover: o.Takeover == takeoverSveltos,
-		TakeoverHold: takeoverHold, StoreRestored: restored,
+		StoreRestored: restored,
 	})
 	if err != nil {
 		return err
@@ -232,20 +228,16 @@ func newEngine(o Options) (*engine.Engine, error) {
 
 // setupWebhook serves admission requests.
 func setupWebhook(mgr ctrl.Manager, o Options, self identity, peers *members.Set, policies *engine.Engine, reviewer facts.Reviewer) error {
-	takeoverHold, err := o.takeoverHold()
-	if err != nil {
-		return err
-	}
 	stored := facts.Stored{Reader: reviewer.Reader}
 	if o.Import {
 		stored.ImportInputs = controllers.StoredImports{Self: self.cluster, Reader: mgr.GetClient(), Peers: peers}.Inputs
 	}
-	err = webhook.Register(mgr, webhook.Options{
+	err := webhook.Register(mgr, webhook.Options{
 		Reviewer: reviewer, Policies: policycontroller.Checker{Engine: policies}, ClientNames: o.WebhookClientNames,
 		Previewer: policycontroller.NewPreviewer(policies, stored, nil),
 		Conflicts: conflict.Forecaster{
 			Peers: peers, Client: mgr.GetClient(), Self: self.cluster, Clock: clock.RealClock{},
-			IdentityLabels: o.IdentityLabels, MaintainSelectors: o.Selectors == selectorsMaintain, TakeoverHold: takeoverHold,
+			IdentityLabels: o.IdentityLabels, MaintainSelectors: o.Selectors == selectorsMaintain,
 			ComityNamespace: o.Namespace, ImportDisabled: !o.Import,
 		},
 	})
