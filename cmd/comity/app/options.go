@@ -71,7 +71,6 @@ type Options struct {
 	// disappear at once.
 	DeletionHold time.Duration
 
-
 	// WebhookAddress is host:port; an empty host means every interface.
 	WebhookAddress string
 	// CertDir has tls.crt and tls.key of the webhook. They are loaded again
