@@ -188,6 +188,8 @@ func (i *importController) Reconcile(ctx context.Context, req reconcile.Request)
 		i.store(key, found)
 		i.announce(key, decided.Plan.Current, planned.Problems)
 		i.announceRefused(key, view.Current.Import, found.Problems)
+	}
+	if err == nil {
 		i.announceJoined(view.Current.Import, decided.Joined)
 	}
 	again = earlier(again, decided.Again)
