@@ -299,6 +299,11 @@ func newBase(mgr ctrl.Manager, opts Options) (*base, error) {
 		refusals:  workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRefused, lastRefused),
 	}
 	opts.StoreRestored.Subscribe(b.store.suspect)
+	if opts.Registry != nil {
+		if err := opts.Registry.Register(newImportMetrics(b.observations)); err != nil {
+			return nil, fmt.Errorf("register the metrics of imports: %w", err)
+		}
+	}
 	// An exchange namespace that was created again is empty: the MemberRecord must not
 	// return to it before everything was published there.
 	opts.Exchange.Changed.Subscribe(func(types.NamespacedName) { b.exchangeChanged() }, b.exchangeChanged)

@@ -1,0 +1,106 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/comity-mcs/comity/sync/decide"
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// importMetrics are the sources of imports by row of the import table, counted when they
+// are read.
+type importMetrics struct {
+	observations             *Observations
+	sources, frozen, waiting *prometheus.Desc
+}
+
+func newImportMetrics(o *Observations) *importMetrics {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, labels, nil)
+	}
+	return &importMetrics{
+		observations: o,
+		sources:      desc("comity_import_sources", "Exports that imports consist of, by cluster and by the row of the import table that applies.", "peer", "state"),
+		frozen:       desc("comity_imports_frozen", "Imports of which no property changes, by the cluster that decides them.", "peer"),
+		waiting:      desc("comity_takeovers_held", "Exports that would change an import and wait for a confirmation, by cluster.", "peer"),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (m *importMetrics) Describe(out chan<- *prometheus.Desc) {
+	out <- m.sources
+	out <- m.frozen
+	out <- m.waiting
+}
+
+// Collect implements prometheus.Collector.
+func (m *importMetrics) Collect(out chan<- prometheus.Metric) {
+	type row struct {
+		cluster model.ClusterID
+		state   model.SourceState
+	}
+	sources, frozen, waiting := map[row]int{}, map[model.ClusterID]int{}, map[model.ClusterID]int{}
+	m.observations.eachImport(func(_ types.NamespacedName, found *decide.ImportFinding) {
+		for _, s := range found.Sources {
+			sources[row{s.Cluster, s.State}]++
+		}
+		if found.Freeze != nil {
+			frozen[found.Freeze.By.Cluster]++
+		}
+		for _, t := range found.Takeovers {
+			waiting[t.By.Cluster]++
+		}
+	})
+	for of, count := range sources {
+		out <- prometheus.MustNewConstMetric(m.sources, prometheus.GaugeValue, float64(count), string(of.cluster), of.state.String())
+	}
+	for id, count := range frozen {
+		out <- prometheus.MustNewConstMetric(m.frozen, prometheus.GaugeValue, float64(count), string(id))
+	}
+	for id, count := range waiting {
+		out <- prometheus.MustNewConstMetric(m.waiting, prometheus.GaugeValue, float64(count), string(id))
+	}
+}
+
+// Waiting is what of one cluster is missing, or waits for a confirmation.
+type Waiting struct {
+	Missing, Takeovers int
+	// FirstMissing and FirstTakeover are the first of them by namespace and name.
+	FirstMissing, FirstTakeover types.NamespacedName
+}
+
+// WaitingOf counts what of a cluster is missing, or waits for a confirmation.
+func (o *Observations) WaitingOf(cluster model.ClusterID) Waiting {
+	var out Waiting
+	first := func(count *int, at *types.NamespacedName, key types.NamespacedName) {
+		if *count == 0 || model.CompareKeys(key, *at) < 0 {
+			*at = key
+		}
+		*count++
+	}
+	o.eachImport(func(key types.NamespacedName, found *decide.ImportFinding) {
+		for _, s := range found.Sources {
+			if s.Cluster == cluster && s.State == model.SourceMissing {
+				first(&out.Missing, &out.FirstMissing, key)
+			}
+		}
+		for _, t := range found.Takeovers {
+			if t.By.Cluster == cluster {
+				first(&out.Takeovers, &out.FirstTakeover, key)
+			}
+		}
+	})
+	return out
+}
+
+func (o *Observations) eachImport(visit func(types.NamespacedName, *decide.ImportFinding)) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for key, found := range o.imported {
+		visit(key, &found)
+	}
+}
