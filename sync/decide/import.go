@@ -243,8 +243,8 @@ func (v ImportView) notAcceptedProblems() []model.Problem {
 	for _, r := range v.Refusals {
 		if r.Reason == model.ReasonNamespaceNotAccepted {
 			out = append(out, model.Problem{Reason: r.Reason, Cluster: r.Cluster, Message: fmt.Sprintf(
-				"the export of cluster %s is not imported: Secret %s, annotation %s: it does not list Namespace %s; to import from there, add it",
-				r.Cluster, r.Secret, model.AnnotationAcceptedNamespaces, v.Local.Key.Namespace)})
+				"the export of cluster %s is not imported: Peer %s, spec.acceptedNamespaces: it does not list Namespace %s; to import from there, add it",
+				r.Cluster, r.Peer, v.Local.Key.Namespace)})
 		}
 	}
 	return out
