@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/model"
@@ -149,12 +148,12 @@ func TestWhatIsNotAcceptedGoesFAULT32(t *testing.T) {
 		t.Errorf("resolved %+v, kept %v", d.Finding.Resolved, d.Plan.Unsynced)
 	}
 	refusals := []model.Refusal{
-		{Cluster: "c", ExportUID: "of-c", Reason: model.ReasonNamespaceNotAccepted, Secret: types.NamespacedName{Namespace: "comity-system", Name: "peer-c"}},
+		{Cluster: "c", ExportUID: "of-c", Reason: model.ReasonNamespaceNotAccepted, Peer: "c"},
 		{Cluster: "d", Reason: model.ReasonInvalidRecord},
 	}
 	v.Refusals = refusals
-	want := []model.Problem{{Reason: "NamespaceNotAccepted", Cluster: "c", Message: "the export of cluster c is not imported: Secret comity-system/peer-c, " +
-		"annotation comity.dev/accepted-namespaces: it does not list Namespace shop; to import from there, add it"}}
+	want := []model.Problem{{Reason: "NamespaceNotAccepted", Cluster: "c", Message: "the export of cluster c is not imported: Peer c, spec.acceptedNamespaces: " +
+		"it does not list Namespace shop; to import from there, add it"}}
 	if diff := cmp.Diff(want, Import(v).Finding.Problems); diff != "" {
 		t.Errorf("problems (-want +got):\n%s", diff)
 	}

@@ -37,6 +37,9 @@ func New(times Times, now time.Time) *Tracker {
 // Liveness is the state as of the last Renewed or Update.
 func (t *Tracker) Liveness() model.Liveness { return t.liveness }
 
+// LastRenewal is when the Lease was seen renewed last; zero if it was not.
+func (t *Tracker) LastRenewal() time.Time { return t.lastRenewal }
+
 // Renewed records a renewal of the Lease, and reports whether the peer was not
 // Connected before.
 func (t *Tracker) Renewed(now time.Time) bool {
