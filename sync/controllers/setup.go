@@ -36,7 +36,6 @@ import (
 	"github.com/comity-mcs/comity/sync/exchange"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/notify"
-	"github.com/comity-mcs/comity/sync/restoredetect"
 )
 
 // Peers is what the controllers read of the other members.
@@ -164,10 +163,6 @@ type Options struct {
 	// sync/hub for the other.
 	Exchange *Exchange
 
-	// StoreRestored passes each restore of the store of this cluster's API server that a
-	// cache of the manager detects, before it lists again; nil if none does.
-	StoreRestored *notify.Topic[*restoredetect.Found]
-
 	// HeartbeatInterval is how often the Lease is renewed; default 10 s.
 	HeartbeatInterval time.Duration
 	// Workers is how many keys each controller reconciles at once; default 8.
@@ -246,11 +241,11 @@ type base struct {
 	// reportsChanged: other members, or what they report of local exports, changed.
 	reportsChanged notify.Notifier
 	hub            bool // the exchange is another API server
-	// claim is whose place in the hub this cluster's id is. claimChanged: it changed.
+	// claim is whose place in the exchange this cluster's id is. claimChanged: it changed.
 	claim        claim
 	definition   *exportDefinition
-	store        *ownStore
-	remembered   *publishedRecords
+	live         *liveReader
+	statements   statements
 	claimChanged notify.Notifier
 	beatSoon     chan struct{} // holds one if the Lease is to be renewed at once
 	conflicts    workqueue.TypedRateLimiter[reconcile.Request]
@@ -297,16 +292,14 @@ func newBase(mgr ctrl.Manager, opts Options) (*base, error) {
 	); err != nil {
 		return nil, fmt.Errorf("set up indexes: %w", err)
 	}
-	memory := newPublishedRecords()
 	b := &base{
 		Options: opts, client: mgr.GetClient(), applier: applier, publishing: publishing, hub: hub,
 		definition: &exportDefinition{reader: mgr.GetAPIReader(), clock: opts.Clock},
-		store:      &ownStore{reader: mgr.GetAPIReader(), clock: opts.Clock, remembered: memory}, remembered: memory,
-		beatSoon: make(chan struct{}, 1), observations: NewObservations(), pass: decide.NewFirstPass(),
+		live:       &liveReader{reader: mgr.GetAPIReader(), clock: opts.Clock},
+		beatSoon:   make(chan struct{}, 1), observations: NewObservations(), pass: decide.NewFirstPass(),
 		conflicts: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
 		refusals:  workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRefused, lastRefused),
 	}
-	opts.StoreRestored.Subscribe(b.store.suspect)
 	// An exchange namespace that was created again is empty: the MemberRecord must not
 	// return to it before everything was published there.
 	opts.Exchange.Changed.Subscribe(func(types.NamespacedName) { b.exchangeChanged() }, b.exchangeChanged)
@@ -325,9 +318,6 @@ func setDefaults(mgr ctrl.Manager, opts *Options) {
 	}
 	if opts.Recorder == nil {
 		opts.Recorder = mgr.GetEventRecorder(model.FieldOwner)
-	}
-	if opts.StoreRestored == nil {
-		opts.StoreRestored = &notify.Topic[*restoredetect.Found]{}
 	}
 	if opts.PoliciesChanged == nil {
 		opts.PoliciesChanged = &notify.Notifier{}

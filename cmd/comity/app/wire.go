@@ -41,9 +41,8 @@ import (
 
 // wire connects the parts of the agent. Policies are evaluated with what the peers
 // publish. The webhook and the controllers use the results. The status controller
-// writes what the controllers report. guard wraps every transport that writes,
-// restored passes restores of the own store.
-func wire(mgr ctrl.Manager, o Options, self identity, guard transport.WrapperFunc, restored *restoreTopic, ready *health, log logr.Logger) error {
+// writes what the controllers report. guard wraps every transport that writes.
+func wire(mgr ctrl.Manager, o Options, self identity, guard transport.WrapperFunc, ready *health, log logr.Logger) error {
 	local, err := setupLocalCluster(mgr, o)
 	if err != nil {
 		return err
@@ -86,7 +85,7 @@ func wire(mgr ctrl.Manager, o Options, self identity, guard transport.WrapperFun
 		Admitter: evaluation, ImportAdmitter: evaluation.imports, PoliciesLoaded: evaluation.loaded, PoliciesChanged: evaluation.changed,
 		LocalCluster: local.Get, LocalClusterChanged: local.Changed(), LocalClusterKnown: local.Known(), Prober: prober,
 		ImportDisabled: !o.Import, MaintainSelectors: o.Selectors == selectorsMaintain, Takeover: o.Takeover == takeoverSveltos,
-		TakeoverHold: takeoverHold, StoreRestored: restored,
+		TakeoverHold: takeoverHold,
 	})
 	if err != nil {
 		return err
