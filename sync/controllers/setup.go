@@ -217,11 +217,15 @@ func (c *Controllers) Destinations(key types.NamespacedName) ([]model.Destinatio
 func (c *Controllers) Changed() *notify.Notifier { return &c.base.observations.Changed }
 
 // WaitingOf is what of a cluster is missing, or waits for a confirmation.
-func (c *Controllers) WaitingOf(cluster model.ClusterID) Waiting { return c.base.observations.WaitingOf(cluster) }
+func (c *Controllers) WaitingOf(cluster model.ClusterID) Waiting {
+	return c.base.observations.WaitingOf(cluster)
+}
 
 // SourcesChanged passes the clusters of which WaitingOf may return something else, or that
 // imports may list no more.
-func (c *Controllers) SourcesChanged() *notify.Topic[model.ClusterID] { return &c.base.observations.Sources }
+func (c *Controllers) SourcesChanged() *notify.Topic[model.ClusterID] {
+	return &c.base.observations.Sources
+}
 
 // DestinationsChanged notifies when Destinations may return something else though
 // Observe does not.
@@ -292,8 +296,8 @@ func newBase(mgr ctrl.Manager, opts Options) (*base, error) {
 	}
 	b := &base{
 		Options: opts, client: mgr.GetClient(), applier: applier, publishing: publishing, hub: hub,
-		live:       &liveReader{reader: mgr.GetAPIReader(), clock: opts.Clock},
-		beatSoon:   make(chan struct{}, 1), observations: NewObservations(), pass: decide.NewFirstPass(),
+		live:     &liveReader{reader: mgr.GetAPIReader(), clock: opts.Clock},
+		beatSoon: make(chan struct{}, 1), observations: NewObservations(), pass: decide.NewFirstPass(),
 		conflicts: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
 		refusals:  workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRefused, lastRefused),
 	}

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -118,6 +119,9 @@ func (w *statusWriter) Reconcile(ctx context.Context, request reconcile.Request)
 	}
 	if message := w.set.takeRestore(model.ClusterID(peer.Name)); message != "" {
 		w.event(&peer, transition{true, ReasonStoreRestored, message})
+	}
+	if peer.Spec.Removed && !meta.IsStatusConditionTrue(wanted.Conditions, exchangev1alpha1.PeerRemoved) {
+		return reconcile.Result{RequeueAfter: settleTime}, nil // caches may show lists that were written since
 	}
 	return reconcile.Result{}, nil
 }
