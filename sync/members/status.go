@@ -131,7 +131,7 @@ func (o observed) status(peer *exchangev1alpha1.Peer, now time.Time) exchangev1a
 	}
 	var invalid remote.Failure
 	if o.invalid > 0 {
-		invalid = remote.Failure{Reason: ReasonInvalidRecord, Message: fmt.Sprintf("cluster %s publishes %d records that are not valid, such as: %s", peer.Name, o.invalid, o.firstInvalid)}
+		invalid = remote.Failure{Reason: ReasonInvalidRecord, Message: fmt.Sprintf("records of cluster %s that are not valid: %d, such as: %s", peer.Name, o.invalid, o.firstInvalid)}
 	}
 	b.set(exchangev1alpha1.PeerRecordsValid, invalid, "everything that the cluster publishes can be used")
 	b.set(exchangev1alpha1.PeerComplete, o.imports.problem(peer.Name), "no export of the cluster is missing or waits")
@@ -165,10 +165,10 @@ func (o observed) setConnected(b builder) bool {
 
 // problem says what is missing or waits, and which commands end that.
 func (c ImportCounts) problem(cluster string) remote.Failure {
-	missing := fmt.Sprintf("%d exports of cluster %s are missing although it did not withdraw them, such as %s; what was imported of them is kept until each is published again; "+
-		"remedy: let cluster %[2]s publish them, or confirm that they are gone: kubectl comity confirm missing %[2]s", c.Missing, cluster, c.FirstMissing)
-	waiting := fmt.Sprintf("%d exports of cluster %s would change imports and wait, such as %s; remedy: let them decide: kubectl comity confirm takeover --all --from %[2]s",
-		c.Waiting, cluster, c.FirstWaiting)
+	missing := fmt.Sprintf("exports of cluster %[1]s that are missing although it did not withdraw them: %[2]d, such as %[3]s; what was imported of them is kept until each is published again; "+
+		"remedy: let cluster %[1]s publish them, or confirm that they are gone: kubectl comity confirm missing %[1]s", cluster, c.Missing, c.FirstMissing)
+	waiting := fmt.Sprintf("exports of cluster %[1]s that would change imports, and wait: %[2]d, such as %[3]s; remedy: let them decide: kubectl comity confirm takeover --all --from %[1]s",
+		cluster, c.Waiting, c.FirstWaiting)
 	switch {
 	case c.Missing > 0 && c.Waiting > 0:
 		return remote.Failure{Reason: ReasonMissing, Message: missing + "; and " + waiting}

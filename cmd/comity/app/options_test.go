@@ -47,7 +47,6 @@ func TestValidateNamesTheFlagAndWhatWasExpected(t *testing.T) {
 		{"peers that are lost before they are stale", func(o *Options) { o.LostAfter = 40 * time.Second }, []string{"--lost-after", "more than", "40s"}},
 		{"a takeover hold that is no duration", func(o *Options) { o.TakeoverHold = "forever" }, []string{"--takeover-hold", "confirm"}},
 		{"a takeover hold in the past", func(o *Options) { o.TakeoverHold = "-1h" }, []string{"--takeover-hold", "confirm"}},
-		{"a hold that holds nothing", func(o *Options) { o.DeletionHold = 0 }, []string{"--deletion-hold", "more than 0"}},
 		{"a webhook address without a port", func(o *Options) { o.WebhookAddress = "localhost" }, []string{"--webhook-bind-address", `"localhost"`, "host:port"}},
 		{"a health port out of range", func(o *Options) { o.HealthAddress = ":70000" }, []string{"--health-probe-bind-address", `":70000"`, "0 to 65535"}},
 		{"a metrics port that is a name", func(o *Options) { o.MetricsAddress = ":http" }, []string{"--metrics-bind-address", `":http"`, "0 to 65535"}},

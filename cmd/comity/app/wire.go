@@ -50,10 +50,7 @@ func wire(mgr ctrl.Manager, o Options, self identity, guard transport.WrapperFun
 	}
 	peers := members.New(members.Options{
 		Self: self.cluster, ClusterUID: self.uid, ClusterSet: self.set, Namespace: o.Namespace, LocalCluster: local.Get,
-		StaleAfter: o.StaleAfter, LostAfter: o.LostAfter, DeletionHold: o.DeletionHold,
-		Imported: func(ctx context.Context) (map[model.ClusterID][]types.NamespacedName, error) {
-			return controllers.Imported(ctx, mgr.GetClient())
-		},
+		StaleAfter: o.StaleAfter, LostAfter: o.LostAfter,
 		Recorder: mgr.GetEventRecorder(model.FieldOwner), Registry: metrics.Registry, Log: log.WithName("peer"),
 	})
 	if err := peers.SetupWithManager(mgr); err != nil {
