@@ -122,7 +122,7 @@ func TestAPeerThatIsAbsentOrTerminatingIsNoMember(t *testing.T) {
 
 func TestARemovedPeerIsNoMemberAndIsListedAsRemoved(t *testing.T) {
 	w := exporting(t, 1)
-	w.imports["b"] = ImportCounts{Listed: true}
+	w.imports["b"] = model.ImportCounts{Listed: true}
 	removed := func(p *v1alpha1.Peer) { p.Spec = v1alpha1.PeerSpec{Removed: true} }
 	w.use(peer(removed))
 	if diff := cmp.Diff([]model.ClusterID{"b"}, w.set.Removed()); diff != "" || len(w.set.Members()) > 0 || len(w.set.Keys()) > 0 {
@@ -132,7 +132,7 @@ func TestARemovedPeerIsNoMemberAndIsListedAsRemoved(t *testing.T) {
 		t.Errorf("Removed: %s while an import lists it", got)
 	}
 	w.mu.Lock()
-	w.imports["b"] = ImportCounts{}
+	w.imports["b"] = model.ImportCounts{}
 	w.mu.Unlock()
 	if got := w.condition(v1alpha1.PeerRemoved); got != "True Removed" || len(w.status("b").Conditions) != 1 {
 		t.Errorf("Removed: %s of %v", got, w.status("b").Conditions)

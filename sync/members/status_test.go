@@ -78,16 +78,16 @@ func TestTheStatusOfAPeer(t *testing.T) {
 			want: map[string]string{"Accepted": "True Accepted", "Connected": "False LimitExceeded", "WithinLimits": "False LimitExceeded"}, events: "Warning LimitExceeded"},
 		"a record is not valid": {before: of(read), now: observed{connects: true, read: true, liveness: connected, invalid: 2, firstInvalid: "it"},
 			want: with(good, "RecordsValid", "False InvalidRecord"), events: "Warning InvalidRecord"},
-		"exports are missing": {before: of(read), now: observed{connects: true, read: true, liveness: connected, imports: ImportCounts{Missing: 1}},
+		"exports are missing": {before: of(read), now: observed{connects: true, read: true, liveness: connected, imports: model.ImportCounts{Missing: 1}},
 			want: with(good, "Complete", "False Missing"), events: "Warning Missing"},
-		"more are missing": {before: of(observed{connects: true, read: true, liveness: connected, imports: ImportCounts{Missing: 1}}),
-			now: observed{connects: true, read: true, liveness: connected, imports: ImportCounts{Missing: 2}}, want: with(good, "Complete", "False Missing")},
-		"some wait as well": {before: of(observed{connects: true, read: true, liveness: connected, imports: ImportCounts{Missing: 1}}),
-			now:  observed{connects: true, read: true, liveness: connected, imports: ImportCounts{Missing: 1, Waiting: 7}},
+		"more are missing": {before: of(observed{connects: true, read: true, liveness: connected, imports: model.ImportCounts{Missing: 1}}),
+			now: observed{connects: true, read: true, liveness: connected, imports: model.ImportCounts{Missing: 2}}, want: with(good, "Complete", "False Missing")},
+		"some wait as well": {before: of(observed{connects: true, read: true, liveness: connected, imports: model.ImportCounts{Missing: 1}}),
+			now:  observed{connects: true, read: true, liveness: connected, imports: model.ImportCounts{Missing: 1, Waiting: 7}},
 			want: with(good, "Complete", "False Missing"), events: "Warning TakeoverHeld"},
-		"some wait": {before: of(read), now: observed{connects: true, read: true, liveness: connected, imports: ImportCounts{Waiting: 7}},
+		"some wait": {before: of(read), now: observed{connects: true, read: true, liveness: connected, imports: model.ImportCounts{Waiting: 7}},
 			want: with(good, "Complete", "False TakeoverHeld"), events: "Warning TakeoverHeld"},
-		"it is not read, and exports are missing": {before: of(observed{connects: true, read: true, liveness: connected, imports: ImportCounts{Missing: 1}}),
+		"it is not read, and exports are missing": {before: of(observed{connects: true, read: true, liveness: connected, imports: model.ImportCounts{Missing: 1}}),
 			now:  observed{connects: true, liveness: connected, problem: unreachable},
 			want: with(good, "Complete", "False Missing", "Connected", "False Unreachable"), events: "Warning Unreachable"},
 	} {
@@ -128,7 +128,7 @@ func TestFault49WhatIsMissingAndWaitsIsSaidWithItsCommands(t *testing.T) {
 	w.status("b")
 	w.kinds()
 	w.mu.Lock()
-	w.imports["b"] = ImportCounts{Missing: 60, Waiting: 1000, FirstMissing: keyOf(1), FirstWaiting: types.NamespacedName{Namespace: "kitchen", Name: "pay"}}
+	w.imports["b"] = model.ImportCounts{Missing: 60, Waiting: 1000, FirstMissing: keyOf(1), FirstWaiting: types.NamespacedName{Namespace: "kitchen", Name: "pay"}}
 	w.mu.Unlock()
 	status := w.status("b")
 	if diff := cmp.Diff(v1alpha1.PeerExports{Read: 1, Missing: 60, Waiting: 1000}, status.Exports); diff != "" {

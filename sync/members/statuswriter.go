@@ -38,7 +38,7 @@ type statusChange struct {
 
 // Imports is what the controllers know of the imports from each cluster.
 type Imports interface {
-	Of(cluster model.ClusterID) ImportCounts
+	Of(cluster model.ClusterID) model.ImportCounts
 	// Subscribe calls changed when Of may return something else for that cluster. It may
 	// not block. The returned function ends the subscription.
 	Subscribe(changed func(model.ClusterID)) (cancel func())
@@ -61,7 +61,7 @@ func (s *Set) SetupStatusWithManager(mgr ctrl.Manager, imports Imports) error {
 type noImports struct{}
 
 // Of implements Imports.
-func (noImports) Of(model.ClusterID) ImportCounts { return ImportCounts{} }
+func (noImports) Of(model.ClusterID) model.ImportCounts { return model.ImportCounts{} }
 
 // Subscribe implements Imports.
 func (noImports) Subscribe(func(model.ClusterID)) func() { return func() {} }

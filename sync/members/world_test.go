@@ -48,7 +48,7 @@ type world struct {
 	mu      sync.Mutex
 	answer  func() (string, remote.Failure)
 	told    map[string]int // keys and members, and how often
-	imports map[model.ClusterID]ImportCounts
+	imports map[model.ClusterID]model.ImportCounts
 	events  []string
 	writes  int // of a status
 }
@@ -59,7 +59,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{
 		t: t, server: newRemoteServer(t), clock: clocktesting.NewFakeClock(begun),
-		recorder: events.NewFakeRecorder(1000), told: map[string]int{}, imports: map[model.ClusterID]ImportCounts{},
+		recorder: events.NewFakeRecorder(1000), told: map[string]int{}, imports: map[model.ClusterID]model.ImportCounts{},
 	}
 	w.set = New(Options{
 		Self: "a", ClusterUID: "uid-a", ClusterSet: "prod", Namespace: "comity-system", Recorder: w.recorder, Log: logr.Discard(),
@@ -121,7 +121,7 @@ func (w *world) lead() {
 }
 
 // Of implements Imports.
-func (w *world) Of(id model.ClusterID) ImportCounts {
+func (w *world) Of(id model.ClusterID) model.ImportCounts {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.imports[id]

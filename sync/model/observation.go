@@ -3,7 +3,11 @@
 
 package model
 
-import "time"
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
 
 // Publication says whether a local ServiceExport is published.
 type Publication int
@@ -125,4 +129,14 @@ type Observation struct {
 	// Takeovers are those that are held, that by the oldest export first; at most one
 	// by each cluster.
 	Takeovers []Takeover
+}
+
+// ImportCounts is what the imports of this cluster have of another one.
+type ImportCounts struct {
+	// Missing are its exports that are missing and kept, Waiting those that would change
+	// an import and wait for a confirmation. The first ones are by namespace and name.
+	Missing, Waiting           int
+	FirstMissing, FirstWaiting types.NamespacedName
+	// Listed is true if the list of any import has it, or that is not known yet.
+	Listed bool
 }

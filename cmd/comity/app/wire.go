@@ -88,6 +88,9 @@ func wire(mgr ctrl.Manager, o Options, self identity, guard transport.WrapperFun
 	if err != nil {
 		return err
 	}
+	if err := peers.SetupStatusWithManager(mgr, running.Imports()); err != nil {
+		return err
+	}
 	err = status.SetupWithManager(mgr, status.Options{
 		Observations: running, Verdicts: evaluation.cache, Destinations: running, ForeignImports: !o.Import,
 		Changed: running.Changed(), DestinationsChanged: running.DestinationsChanged(), PoliciesChanged: evaluation.changed,
