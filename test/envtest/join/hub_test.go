@@ -23,6 +23,8 @@ var _ = Describe("kubectl comity with a hub", Ordered, func() {
 	const namespace = "with-hub"
 	var p *plugin
 
+	BeforeAll(forgetAll)
+
 	BeforeEach(func(ctx SpecContext) {
 		p = &plugin{kubeconfig: all().write()}
 		for at, id := range map[model.ClusterID]model.ClusterID{"a": "spoke-a", "b": "spoke-b"} {

@@ -60,8 +60,9 @@ var _ = Describe("kubectl comity leave", func() {
 	var namespace string
 	specs := 0
 
-	BeforeEach(func() {
+	BeforeEach(func(ctx SpecContext) {
 		specs++
+		forgetAll(ctx)
 		p, namespace = &plugin{kubeconfig: all().write()}, fmt.Sprintf("leave-%d", specs)
 	})
 

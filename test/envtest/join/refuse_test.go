@@ -174,15 +174,13 @@ var _ = Describe("kubectl comity join refuses, with one message and nothing writ
 		Expect(admin("c").Get(ctx, client.ObjectKey{Name: "peers.exchange.comity.dev"}, definition)).To(Succeed())
 		// The Peers of other specs go with it.
 		Expect(admin("c").Delete(ctx, definition)).To(Succeed())
-		served := func() bool {
-			return admin("c").List(ctx, &v1alpha1.PeerList{}) == nil
-		}
+		served := func(ctx context.Context) bool { return admin("c").List(ctx, &v1alpha1.PeerList{}) == nil }
 		DeferCleanup(func(ctx SpecContext) {
 			again := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: definition.Name}, Spec: definition.Spec}
 			Eventually(func() error { return admin("c").Create(ctx, again.DeepCopy()) }).WithTimeout(time.Minute).Should(Succeed())
-			Eventually(served).WithTimeout(time.Minute).Should(BeTrue())
+			Eventually(served).WithContext(ctx).WithTimeout(time.Minute).Should(BeTrue())
 		})
-		Eventually(served).WithTimeout(time.Minute).Should(BeFalse())
+		Eventually(served).WithContext(ctx).WithTimeout(time.Minute).Should(BeFalse())
 		_, _, err := p.run(ctx, joining("b", "c")...)
 		Expect(err).To(MatchError(And(ContainSubstring("the API server does not serve exchange.comity.dev/v1alpha1 Peer"),
 			ContainSubstring("install them: helm upgrade comity oci://ghcr.io/comity-mcs/charts/comity --kube-context c --namespace comity-system"))))

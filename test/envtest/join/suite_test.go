@@ -139,6 +139,14 @@ func admin(id model.ClusterID) client.Client {
 	return connectTo(clusters[id])
 }
 
+// forgetAll deletes the Peers of other specs, which belong to no namespace.
+func forgetAll(ctx SpecContext) {
+	GinkgoHelper()
+	for id := range clusters {
+		Expect(admin(id).DeleteAllOf(ctx, &v1alpha1.Peer{})).To(Succeed())
+	}
+}
+
 // peerOf is the Peer in holder for another cluster.
 func peerOf(ctx SpecContext, holder, peer model.ClusterID) *v1alpha1.Peer {
 	GinkgoHelper()
