@@ -111,14 +111,13 @@ var _ = Describe("A slip", Ordered, beyond(), func() {
 		expectFollowed(ctx)
 	})
 
-	It("FAULT 27: a misspelled label of a peer Secret costs b no endpoint, and the Secret is named", func(ctx SpecContext) {
+	It("FAULT 27: a misspelled field of a Peer costs b no endpoint, and the Peer says so", func(ctx SpecContext) {
 		stop := keepAsking(ctx, clusterB, hostOf(keys[2])) // no Pod of it ends
-		shell.run(ctx, "kubectl --context b -n comity-system label secret peer-a --overwrite clusterset.k8s.io=exampel")
+		shell.run(ctx, `kubectl --context b patch peer a --type merge -p '{"spec": {"clusterset": "exampel"}}'`)
 		expectUnchanged(ctx)
-		Eventually(ctx, func() string {
-			return shell.quietly(ctx, "kubectl --context b -n comity-system events --for secret/peer-a")
-		}).Should(And(ContainSubstring("WrongClusterSet"), ContainSubstring("exampel")))
-		shell.run(ctx, "kubectl --context b -n comity-system label secret peer-a --overwrite clusterset.k8s.io=%s", clusterSet)
+		Eventually(ctx, clusterB.peerConditions).WithArguments(ctx, clusterA).
+			Should(ContainElement(And(HaveField("Type", exchangev1alpha1.PeerAccepted), HaveField("Status", metav1.ConditionFalse), HaveField("Message", ContainSubstring("exampel")))))
+		shell.run(ctx, `kubectl --context b patch peer a --type merge -p '{"spec": {"clusterset": "%s"}}'`, clusterSet)
 		expectFollowed(ctx)
 		requests, failed := stop()
 		Expect(failed).To(BeEmpty(), "of %d requests", requests)
