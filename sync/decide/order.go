@@ -106,7 +106,8 @@ func (v *ImportView) compose(list model.List, isForming bool) composition {
 
 // isSettling reports whether a new export takes the place of its age.
 func (v *ImportView) isSettling(list model.List, e model.Export) bool {
-	return v.Now.Sub(list.Formed) < settling && !e.CreatedAt.Before(list.Formed.Add(-settling))
+	age := v.Now.Sub(list.Formed) // negative if the clock went back
+	return age >= 0 && age < settling && !e.CreatedAt.Before(list.Formed.Add(-settling))
 }
 
 // entry is what becomes of an entry in its place; false if it is dropped.
@@ -115,7 +116,7 @@ func (v *ImportView) entry(e model.Entry, s source) (model.Entry, bool) {
 	case model.SourceRemoved, model.SourceConfirmed:
 		return e, false
 	case model.SourceEnded, model.SourceSuspended, model.SourceRefused, model.SourceMissing:
-		if e.Absent != s.state {
+		if e.Absent != s.state || e.Since.After(v.Now) { // the clock went back
 			e.Absent, e.Since = s.state, v.Now.UTC().Truncate(time.Second)
 		}
 		return e, s.state != model.SourceEnded || v.Now.Sub(e.Since) < turnover
