@@ -165,7 +165,7 @@ func (v *ImportView) confirm(c *composition) {
 	}
 	text := imported.Annotations[model.AnnotationConfirmTakeover]
 	at := slices.IndexFunc(c.list.Entries, func(e model.Entry) bool { return e.UID != "" && e.Export().ID() == text })
-	if at < 0 || !c.sources[c.list.Entries[at].Cluster].state.IsRead() {
+	if at < 0 {
 		c.problems = append(c.problems, model.Problem{Reason: model.ReasonInvalidAnnotation, Message: fmt.Sprintf(
 			"ServiceImport %s, annotation %s is %s: no export that is imported has that cluster and UID, so the annotation has no effect; "+
 				"use kubectl comity confirm takeover, or remove it", v.Local.Key, model.AnnotationConfirmTakeover, model.Quote(text))})
@@ -199,6 +199,9 @@ func takeovers(ordered []model.Export) []model.Takeover {
 			held := model.Takeover{Decider: sourceExport(ordered[at]), By: sourceExport(e)}
 			held.Fields, held.Changes = describe(changes)
 			out = append(out, held)
+	if !c.sources[first.Cluster].state.IsRead() { // it is first already, or will be once it is read
+		return
+	}
 		}
 	}
 	return out
