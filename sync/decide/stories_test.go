@@ -197,12 +197,17 @@ func TestAClusterThatIsMadeAgainKeepsItsPlace(t *testing.T) {
 // exporter adds a port. The condition says by whom the import is frozen; each of the two
 // commands ends it.
 func TestADeciderThatIsGoneForGood(t *testing.T) {
-	both := func(e *model.Export) { e.Ports = append(e.Ports, publishedBy("c", at(0), port("metrics", 90)).Ports...) }
+	both := func(e *model.Export) {
+		e.Ports = append(e.Ports, publishedBy("c", at(0), port("metrics", 90)).Ports...)
+	}
 	for name, ends := range map[string]struct {
 		by   func(*story)
 		want string
 	}{
-		"leave --id":                     {func(s *story) { s.v.Peers = s.v.Peers[:1]; s.v.Peers = append(s.v.Peers, PeerView{Removed: true, Member: model.Member{ID: "b"}}) }, "c; ClusterSetIP http/80 metrics/90; from c"},
+		"leave --id": {func(s *story) {
+			s.v.Peers = s.v.Peers[:1]
+			s.v.Peers = append(s.v.Peers, PeerView{Removed: true, Member: model.Member{ID: "b"}})
+		}, "c; ClusterSetIP http/80 metrics/90; from c"},
 		"confirm takeover, while frozen": {func(s *story) { s.confirms("c/of-c") }, "c b; ClusterSetIP http/80 metrics/90; from b c"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -278,7 +283,7 @@ func TestAPortThatIsChangedEverywhere(t *testing.T) {
 		s.step()
 		s.after(time.Hour)
 		s.publishes("b", at(-30), port("http", 8080))
-		s.is("c b; ClusterSetIP http/80; from c")
+		s.is("c b; ClusterSetIP http/80; from c; held b over c: ports")
 		changes(s, "c")
 		s.is("c b; ClusterSetIP http/8080; from b c")
 	})
@@ -501,7 +506,9 @@ func TestAConfirmedTakeover(t *testing.T) {
 
 // What is held, and what is not.
 func TestWhichTakeoversAreHeld(t *testing.T) {
-	more := func(e *model.Export) { e.Ports = append(e.Ports, publishedBy("c", at(0), port("metrics", 90)).Ports...) }
+	more := func(e *model.Export) {
+		e.Ports = append(e.Ports, publishedBy("c", at(0), port("metrics", 90)).Ports...)
+	}
 	for name, c := range map[string]struct {
 		change func(*story)
 		want   string
@@ -512,7 +519,7 @@ func TestWhichTakeoversAreHeld(t *testing.T) {
 			"b d c; ClusterSetIP http/80; from b c d; held c over b: type"},
 		"one that dates itself back later": {func(s *story) { s.publishes("c", at(50), headless); s.step(); s.publishes("c", long, headless) },
 			"b d c; ClusterSetIP http/80; from b c d; held c over b: type"},
-		"a younger one":      {func(s *story) { s.publishes("c", at(50), headless) }, "b d c; ClusterSetIP http/80; from b c d"},
+		"a younger one":       {func(s *story) { s.publishes("c", at(50), headless) }, "b d c; ClusterSetIP http/80; from b c d"},
 		"one with more ports": {func(s *story) { s.publishes("c", long, more) }, "b d c; ClusterSetIP http/80 metrics/90; from b c d"},
 		"one older than the second, which added a port": {func(s *story) {
 			s.publishes("d", at(-20), more)
