@@ -119,38 +119,6 @@ func TestAGraceGoesOnWhilePoliciesCannotBeEvaluated(t *testing.T) {
 	}
 }
 
-// The cluster's own import has the export for as long as others read it.
-func TestTheOwnExportCountsForItsGrace(t *testing.T) {
-	for name, tc := range map[string]struct {
-		grace time.Duration
-		since string
-		want  decision.Outcome
-		again time.Duration
-	}{
-		"in its grace": {time.Hour, "owner=2026-06-01T11:30:00Z", decision.Allowed, 30 * time.Minute},
-		"after it":     {time.Hour, "owner=2026-06-01T11:00:00Z", decision.Denied, 0},
-		"without one":  {0, "", decision.Denied, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			e := exported(func(v *ExportView) {
-				v.Local.Verdict = deniedBy(map[string]time.Duration{"owner": tc.grace})
-				v.Records[0].Annotations = map[string]string{model.AnnotationDeniedSince: tc.since}
-			})
-			v := ImportView{Self: "a", Local: e.Local, Now: noon}
-			if needs := NeedsOwnRecords(v); needs != (tc.grace > 0) {
-				t.Errorf("needs the records: %v", needs)
-			}
-			v.OwnRecords = e.Records
-			if _, got := ownExport(v); got != tc.want {
-				t.Errorf("counts as %s; want %s", got, tc.want)
-			}
-			if got := Import(v).Again(noon); got != tc.again {
-				t.Errorf("decides again in %s; want %s", got, tc.again)
-			}
-		})
-	}
-}
-
 // However often it is decided, and whatever restarts in between, an export is withdrawn
 // when the grace that began with its first denial ends, and not a second later.
 func TestGraceEndsOnceWhateverHappensInBetween(t *testing.T) {
