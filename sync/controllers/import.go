@@ -263,9 +263,7 @@ func (i *importController) view(ctx context.Context, key types.NamespacedName) (
 			return v, err
 		}
 	}
-	if v.Own, err = i.own(ctx, &v); err != nil {
-		return v, err
-	}
+	v.Own = i.own(ctx, &v)
 	i.readPeers(ctx, &v)
 	return v, nil
 }

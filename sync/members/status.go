@@ -51,8 +51,6 @@ type ImportCounts struct {
 	// an import and wait for a confirmation. The first ones are by namespace and name.
 	Missing, Waiting           int
 	FirstMissing, FirstWaiting types.NamespacedName
-	// Listed is true if the list of any import has it, or that is not known yet.
-	Listed bool
 }
 
 // observed is what is known of a peer, from which its status follows.

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -39,6 +40,8 @@ type statusChange struct {
 // Imports is what the controllers know of the imports from each cluster.
 type Imports interface {
 	Of(cluster model.ClusterID) ImportCounts
+	// Listed reports whether the list of any import has the cluster, or that is not known.
+	Listed(cluster model.ClusterID) bool
 	// Subscribe calls changed when Of may return something else for that cluster. It may
 	// not block. The returned function ends the subscription.
 	Subscribe(changed func(model.ClusterID)) (cancel func())
@@ -62,6 +65,9 @@ type noImports struct{}
 
 // Of implements Imports.
 func (noImports) Of(model.ClusterID) ImportCounts { return ImportCounts{} }
+
+// Listed implements Imports.
+func (noImports) Listed(model.ClusterID) bool { return false }
 
 // Subscribe implements Imports.
 func (noImports) Subscribe(func(model.ClusterID)) func() { return func() {} }
@@ -114,6 +120,9 @@ func (w *statusWriter) Reconcile(ctx context.Context, request reconcile.Request)
 	if message := w.set.takeRestore(model.ClusterID(peer.Name)); message != "" {
 		w.event(&peer, transition{true, ReasonStoreRestored, message})
 	}
+	if peer.Spec.Removed && !meta.IsStatusConditionTrue(wanted.Conditions, exchangev1alpha1.PeerRemoved) {
+		return reconcile.Result{RequeueAfter: settleTime}, nil // caches may show lists that were written since
+	}
 	return reconcile.Result{}, nil
 }
 
@@ -124,7 +133,7 @@ func (w *statusWriter) wanted(peer *exchangev1alpha1.Peer) (exchangev1alpha1.Pee
 		return misnamedStatus(peer, refused, now), true
 	}
 	if peer.Spec.Removed {
-		return removedStatus(peer, w.imports.Of(id).Listed, now), true
+		return removedStatus(peer, w.imports.Listed(id), now), true
 	}
 	o, read, accepted, known := w.set.observe(id)
 	if !known {

@@ -41,19 +41,15 @@ import (
 
 // wire connects the parts of the agent. Policies are evaluated with what the peers
 // publish. The webhook and the controllers use the results. The status controller
-// writes what the controllers report. guard wraps every transport that writes,
-// restored passes restores of the own store.
-func wire(mgr ctrl.Manager, o Options, self identity, guard transport.WrapperFunc, restored *restoreTopic, ready *health, log logr.Logger) error {
+// writes what the controllers report. guard wraps every transport that writes.
+func wire(mgr ctrl.Manager, o Options, self identity, guard transport.WrapperFunc, ready *health, log logr.Logger) error {
 	local, err := setupLocalCluster(mgr, o)
 	if err != nil {
 		return err
 	}
 	peers := members.New(members.Options{
 		Self: self.cluster, ClusterUID: self.uid, ClusterSet: self.set, Namespace: o.Namespace, LocalCluster: local.Get,
-		StaleAfter: o.StaleAfter, LostAfter: o.LostAfter, DeletionHold: o.DeletionHold,
-		Imported: func(ctx context.Context) (map[model.ClusterID][]types.NamespacedName, error) {
-			return controllers.Imported(ctx, mgr.GetClient())
-		},
+		StaleAfter: o.StaleAfter, LostAfter: o.LostAfter,
 		Recorder: mgr.GetEventRecorder(model.FieldOwner), Registry: metrics.Registry, Log: log.WithName("peer"),
 	})
 	if err := peers.SetupWithManager(mgr); err != nil {
@@ -82,9 +78,11 @@ func wire(mgr ctrl.Manager, o Options, self identity, guard transport.WrapperFun
 		Admitter: evaluation, ImportAdmitter: evaluation.imports, PoliciesLoaded: evaluation.loaded, PoliciesChanged: evaluation.changed,
 		LocalCluster: local.Get, LocalClusterChanged: local.Changed(), LocalClusterKnown: local.Known(), Prober: prober,
 		ImportDisabled: !o.Import, MaintainSelectors: o.Selectors == selectorsMaintain, Takeover: o.Takeover == takeoverSveltos,
-		StoreRestored: restored,
 	})
 	if err != nil {
+		return err
+	}
+	if err := peers.SetupStatusWithManager(mgr, peerImports{running, mgr.GetClient(), log.WithName("peer")}); err != nil {
 		return err
 	}
 	err = status.SetupWithManager(mgr, status.Options{
