@@ -29,6 +29,8 @@ func tables() map[string]string {
 	return map[string]string{
 		"import": numbered([]string{"state", "the source", "its entry in the list", "its EndpointSlices"}, decide.ImportTable(),
 			func(r decide.ImportRow) []string { return []string{code(r.State), r.When, r.Entry, r.Slices} }),
+		"export": numbered([]string{"state", "the export", "its record", "copies of its EndpointSlices"}, decide.ExportTable(),
+			func(r decide.ExportRow) []string { return []string{code(r.State), r.When, r.Record, r.Copies} }),
 	}
 }
 
