@@ -89,7 +89,7 @@ func (v *ImportView) compose(list model.List, isForming bool) composition {
 		}
 	}
 	for _, e := range merge.OldestFirst(replaced) {
-		c.replace(e)
+		v.replace(&c, e)
 	}
 	for _, e := range merge.OldestFirst(joined) {
 		c.join(e, isForming || v.isSettling(list, e))
@@ -133,10 +133,18 @@ func entryFor(e model.Export) model.Entry {
 
 // replace leaves the entry of an export that another one replaced, or that is back, in its
 // place if no property of the import changes by that, and makes it the last one otherwise.
-func (c *composition) replace(e model.Export) {
+// Nothing changes while an entry before it freezes the import, if the import is as it
+// stands, or if its place makes no difference. Without the second of these, who waits to
+// take over an import would do so when the export that decides is deleted and created.
+func (v *ImportView) replace(c *composition, e model.Export) {
+	if c.frozenBy(v.Now) != nil {
+		return
+	}
 	at := indexOf(c.list.Entries, e.Cluster)
 	last := append(slices.Delete(slices.Clone(c.list.Entries), at, at+1), c.list.Entries[at])
-	if len(merge.Changes(c.exports(last), c.exports(c.list.Entries))) > 0 {
+	inPlace := c.exports(c.list.Entries)
+	resolved, _ := merge.ResolveInOrder(inPlace)
+	if differs(plan.Standing(v.Current, v.Local.Key, nil), resolved) && len(merge.Changes(c.exports(last), inPlace)) > 0 {
 		c.list.Entries = last
 	}
 }
@@ -243,10 +251,11 @@ func (c *composition) frozenBy(now time.Time) *model.Freeze {
 	return nil
 }
 
-// differs reports whether an import as it stands is not what its exports are resolved to.
+// differs reports whether an import as it stands is not what its exports are resolved to;
+// true if nothing stands.
 func differs(standing, resolved *model.Import) bool {
-	if resolved == nil {
-		return false
+	if resolved == nil || standing == nil {
+		return resolved != nil
 	}
 	return standing.Type != resolved.Type || cmp.Or(standing.SessionAffinity, corev1.ServiceAffinityNone) != cmp.Or(resolved.SessionAffinity, corev1.ServiceAffinityNone) ||
 		slices.ContainsFunc(resolved.Ports, func(p mcsv1beta1.ServicePort) bool {
