@@ -61,8 +61,11 @@ func (v *ImportView) forming() model.List {
 	list := model.List{Formed: v.Now.UTC().Truncate(time.Second)}
 	for _, s := range v.Current.Slices {
 		id := model.ClusterID(s.Labels[model.LabelSourceCluster])
-		publishes := slices.ContainsFunc(v.Peers, func(p PeerView) bool { return p.ID == id && p.Export != nil })
-		if _, has := list.Find(id); model.IsManaged(s) && id != "" && id != v.Self && !has && !publishes {
+		isKnown := slices.ContainsFunc(v.Peers, func(p PeerView) bool { return p.ID == id && p.Export != nil })
+		if id == v.Self {
+			isKnown = v.Own.State != model.SourceNotRead
+		}
+		if _, has := list.Find(id); model.IsManaged(s) && id != "" && !has && !isKnown {
 			list.Entries = append(list.Entries, model.Entry{Cluster: id, Absent: model.SourcePublished})
 		}
 	}
