@@ -118,9 +118,10 @@ func (v *ImportView) entry(e model.Entry, s source) (model.Entry, bool) {
 	case model.SourceRemoved, model.SourceConfirmed:
 		return e, false
 	case model.SourceEnded, model.SourceSuspended, model.SourceRefused, model.SourceMissing:
-		if e.Absent != s.state {
-			e.Absent, e.Since = s.state, v.Now.UTC().Truncate(time.Second)
+		if e.Absent != s.state && !(e.Absent.IsOut() && s.state.IsOut()) { // it is out since the first of the reasons
+			e.Since = v.Now.UTC().Truncate(time.Second)
 		}
+		e.Absent = s.state
 		return e, s.state != model.SourceEnded || v.Now.Sub(e.Since) < turnover
 	case model.SourcePublished:
 		e.Scoped, e.Absent, e.Since = s.export.Scoped, model.SourcePublished, time.Time{}
