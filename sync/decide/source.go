@@ -103,6 +103,9 @@ func entryOf(list model.List, id model.ClusterID) *model.Entry {
 // ownSource is this cluster's own export; false if it is no source.
 func (v *ImportView) ownSource(entry *model.Entry) (source, bool) {
 	s := source{cluster: v.Self, entry: entry, liveness: model.Liveness{State: model.Connected}, state: v.Own.State, why: v.Own.Why}
+	if s.state == model.SourceNotRead && entry != nil && entry.Absent.IsOut() { // as in peerSource
+		s.state, s.why = entry.Absent, ""
+	}
 	if s.state != model.SourcePublished {
 		return s, entry != nil
 	}
