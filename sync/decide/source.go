@@ -133,6 +133,8 @@ func (v *ImportView) peerSource(p *PeerView, s *source) bool {
 		s.state, s.why = model.SourceRefused, why
 	case p.Export != nil && refused == decision.Allowed:
 		s.publish(p.Export, v.Now)
+	case s.entry.Absent.IsOut() && p.Synced && p.Export == nil && !s.entry.Since.After(p.ConfirmMissingBefore):
+		s.state = model.SourceConfirmed // nothing states any more why it is out
 	case s.entry.Absent.IsOut(): // nothing of it is kept, so there is nothing to decide
 		s.state = s.entry.Absent
 	case !p.Synced:
