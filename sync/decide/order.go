@@ -309,20 +309,21 @@ func (c *composition) isServed() bool {
 	return slices.ContainsFunc(c.list.Entries, func(e model.Entry) bool { return c.sources[e.Cluster].state.IsServed() })
 }
 
-// kept are the clusters of which what exists stays as it is, sorted.
-func (c *composition) kept() []model.ClusterID {
-	var out []model.ClusterID
-	for _, e := range c.list.Entries {
-		if c.sources[e.Cluster].state.IsKept() {
-			out = append(out, e.Cluster)
+// keeps are the clusters of which what exists stays as it is, sorted: the sources that are
+// kept, and those of unsynced that are no source.
+func (c *composition) keeps(unsynced []model.ClusterID) []model.ClusterID {
+	out := slices.DeleteFunc(slices.Clone(unsynced), func(id model.ClusterID) bool { return c.sources[id].state != 0 })
+	for id, s := range c.sources {
+		if s.state.IsKept() {
+			out = append(out, id)
 		}
 	}
 	slices.Sort(out)
 	return out
 }
 
-// found are the sources as they are reported, in the order of the list; then those that
-// were dropped.
+// found are the sources as they are reported, in the order of the list. What was dropped
+// is none.
 func (c *composition) found() []model.Source {
 	var out []model.Source
 	for _, e := range c.list.Entries {
