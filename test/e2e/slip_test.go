@@ -85,7 +85,7 @@ var _ = Describe("A slip", Ordered, beyond(), func() {
 		expectUnchanged(ctx)
 		shell.run(ctx, "kubectl comity join a b")
 		for _, key := range keys {
-			Eventually(ctx, func() *metav1.Condition { return clusterB.conditionOf(ctx, key, condition.TypeDeletionHeld) }).Should(BeNil())
+			Eventually(ctx, func() *metav1.Condition { return clusterB.conditionOf(ctx, key, condition.TypeSourceMissing) }).Should(BeNil())
 		}
 		expectUnchanged(ctx)
 		expectFollowed(ctx)
@@ -99,14 +99,14 @@ var _ = Describe("A slip", Ordered, beyond(), func() {
 		clusterA.scaleComity(ctx, 0) // it would publish them again at once
 		shell.run(ctx, "kubectl --context a -n comity-a delete exportrecords --all")
 		for _, key := range keys {
-			Eventually(ctx, func() *metav1.Condition { return clusterB.conditionOf(ctx, key, condition.TypeDeletionHeld) }).
+			Eventually(ctx, func() *metav1.Condition { return clusterB.conditionOf(ctx, key, condition.TypeSourceMissing) }).
 				Should(And(Not(BeNil()), HaveField("Status", metav1.ConditionTrue)))
 		}
-		step("in b: %s", clusterB.conditionOf(ctx, keys[0], condition.TypeDeletionHeld).Message)
+		step("in b: %s", clusterB.conditionOf(ctx, keys[0], condition.TypeSourceMissing).Message)
 		expectUnchanged(ctx)
 		clusterA.scaleComity(ctx, 2)
 		for _, key := range keys {
-			Eventually(ctx, func() *metav1.Condition { return clusterB.conditionOf(ctx, key, condition.TypeDeletionHeld) }).Should(BeNil())
+			Eventually(ctx, func() *metav1.Condition { return clusterB.conditionOf(ctx, key, condition.TypeSourceMissing) }).Should(BeNil())
 		}
 		expectFollowed(ctx)
 	})
@@ -128,8 +128,6 @@ var _ = Describe("A slip", Ordered, beyond(), func() {
 		key := keys[1]
 		pods := clusterA.awaitPods(ctx, namespace, key.Name, 1)
 		imported := clusterA.expectImported(ctx, key, mcsv1beta1.ClusterSetIP, "a")
-		Eventually(ctx, func() time.Duration { return time.Since(imported.CreationTimestamp.Time) }).WithTimeout(3*time.Minute).WithPolling(time.Second).
-			Should(BeNumerically(">", 2*time.Minute), "younger imports may be formed in any order")
 		DeferCleanup(func(ctx SpecContext) { clusterB.scaleComity(ctx, 2) })
 		clusterB.scaleComity(ctx, 0)
 		forged := &exchangev1alpha1.ExportRecord{
@@ -158,7 +156,7 @@ var _ = Describe("A slip", Ordered, beyond(), func() {
 		Expect(clusterB.patch(ctx, forged, `{"spec": {"type": "ClusterSetIP", "ports": null, "withdrawn": true}}`)).To(Succeed())
 		Eventually(ctx, func() *metav1.Condition { return clusterA.conditionOf(ctx, key, "TakeoverHeld") }).Should(BeNil())
 		clusterA.expectAnswers(ctx, hostOf(key), servicePort, pods...)
-		Expect(clusterB.client.Delete(ctx, forged)).To(Succeed()) // the agent leaves alone what it did not make
+		Expect(client.IgnoreNotFound(clusterB.client.Delete(ctx, forged))).To(Succeed())
 		clusterB.scaleComity(ctx, 2)
 	})
 
