@@ -56,7 +56,7 @@ type ReportDecision struct {
 const maxMessage = 1024
 
 // Report decides what is reported to each member. A report stays as it is while
-// the cluster is not read, its export is kept, its exchange namespace cannot be
+// the cluster is not read, its export is missing, its exchange namespace cannot be
 // written, or the import was not reconciled yet. An export that ended is reported as long
 // as the import lists it, so that its cluster does not delete the statement of the
 // withdrawal.
@@ -70,7 +70,9 @@ func Report(v ReportView) ReportDecision {
 		keep[v.namespaceOf(id)] = false
 	}
 	for _, s := range v.sources() {
-		keep[v.namespaceOf(s.Cluster)] = keep[v.namespaceOf(s.Cluster)] || s.State.IsKept()
+		if _, isMember := keep[v.namespaceOf(s.Cluster)]; isMember && s.State == model.SourceMissing {
+			keep[v.namespaceOf(s.Cluster)] = true
+		}
 	}
 	d := ReportDecision{Desired: map[string]exchangev1alpha1.ImportRecordSpec{}}
 	for _, refusal := range v.Refusals {
