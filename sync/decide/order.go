@@ -334,13 +334,12 @@ func (c *composition) kept() []model.ClusterID {
 	return out
 }
 
-// found are the sources as they are reported, in the order of the list; then those that
-// were dropped.
+// found are the sources as they are reported, in the order of the list.
 func (c *composition) found() []model.Source {
 	var out []model.Source
 	for _, e := range c.list.Entries {
 		s := c.sources[e.Cluster]
-		out = append(out, model.Source{Cluster: e.Cluster, UID: e.UID, State: s.state, Since: e.Since, Why: s.why, Liveness: s.liveness})
+		out = append(out, model.Source{Cluster: e.Cluster, UID: e.UID, State: s.state, Since: e.Since, Why: s.why, Liveness: s.liveness, Starting: s.starting})
 	}
 	return out
 }

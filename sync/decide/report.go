@@ -159,6 +159,7 @@ type result struct {
 //	some endpoints of source are left out,
 //	or slices of it are refused                   yes   the reason of that problem
 //	all of them are                               no    the reason of that problem
+//	after a restart, a source was not read yet    not known yet
 //	the properties are frozen, and it waits       yes   Frozen
 //	it waits to become the deciding export, or
 //	another one waits to replace it as such       yes   TakeoverHeld
@@ -192,6 +193,9 @@ func (v ReportView) result(source model.ClusterID) (result, bool) {
 		case p.Cluster == "" && v.prevents(p.Reason, source):
 			return result{reason: p.Reason, message: v.prevented(p.Reason)}, true
 		}
+	}
+	if len(leftOut) == 0 && slices.ContainsFunc(v.sources(), func(s model.Source) bool { return s.Starting }) {
+		return result{}, false // whether it waits, and for what, is not known
 	}
 	if text := v.frozen(source); text != "" && len(leftOut) == 0 {
 		return result{imported: true, reason: model.ReasonFrozen, message: text}, true

@@ -25,6 +25,33 @@ func seen(problems []model.Problem, clusters ...model.ClusterID) *model.Observat
 	return o
 }
 
+func frozenBy(id model.ClusterID, state model.SourceState) *model.Freeze {
+	return &model.Freeze{By: model.SourceExport{Cluster: id}, State: state, Waits: true}
+}
+
+func heldBy(id, over model.ClusterID) []model.Takeover {
+	return []model.Takeover{{By: model.SourceExport{Cluster: id}, Decider: model.SourceExport{Cluster: over}, Fields: []string{"type"}, Changes: "secret"}}
+}
+
+// A report names who decides, unless not every member may know of that export.
+func TestAReportNamesTheDecider(t *testing.T) {
+	for name, tc := range map[string]struct {
+		decider model.SourceExport
+		want    model.ClusterID
+	}{
+		"a cluster": {model.SourceExport{Cluster: "c"}, "c"},
+		"nobody":    {},
+		"scoped":    {model.SourceExport{Cluster: "c", Scoped: true}, ""},
+	} {
+		o := seen(nil, "a", "c")
+		o.Decider = tc.decider
+		d := Report(ReportView{Key: web, Self: "b", Namespace: NamespaceReady, Members: []model.Member{member("a", true, model.Connected)}, Exports: []model.Export{{Cluster: "a", UID: "ua"}}, Observation: o})
+		if got := d.Desired["comity-b-to-a"].Decider; got != string(tc.want) {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
+
 func sourcesOf(sources ...model.Source) *model.Observation {
 	return &model.Observation{Sources: sources}
 }
@@ -81,6 +108,21 @@ func TestTheResultOfAnImport(t *testing.T) {
 			p.Message, p.Others = "10.1.0.1 is of cluster a and secretly of cluster c", []model.ClusterID{"c"}
 			s.Observation = seen([]model.Problem{p}, "a")
 		}, want: result{imported: true, reason: model.ReasonAddressOverlap}, says: "parts of the export are left out in cluster b (AddressOverlap)"},
+		{name: "it waits for what is not read", change: func(s *ReportView) { s.Observation.Freeze = frozenBy("c", model.SourceNotRead) },
+			want: result{imported: true, reason: model.ReasonFrozen}, says: "because the export of another cluster decides it"},
+		{name: "it waits for what this cluster does not read of itself", change: func(s *ReportView) { s.Observation.Freeze = frozenBy("b", model.SourceNotRead) },
+			want: result{imported: true, reason: model.ReasonFrozen}, says: "because the export of cluster b decides it"},
+		{name: "it waits for what ends by itself", change: func(s *ReportView) { s.Observation.Freeze = frozenBy("c", model.SourceEnded) },
+			want: result{imported: true, reason: model.ReasonImported}},
+		{name: "it is frozen, and nothing waits", change: func(s *ReportView) { s.Observation.Freeze = &model.Freeze{State: model.SourceNotRead} },
+			want: result{imported: true, reason: model.ReasonImported}},
+		{name: "it waits to decide", change: func(s *ReportView) { s.Observation.Takeovers = heldBy("a", "c") },
+			want: result{imported: true, reason: model.ReasonTakeoverHeld}, says: "the export of cluster a is older than the one of another cluster"},
+		{name: "another one waits to replace it", change: func(s *ReportView) { s.Observation.Takeovers = heldBy("c", "a") },
+			want: result{imported: true, reason: model.ReasonTakeoverHeld}, says: "the export of another cluster is older than the one of cluster a"},
+		{name: "the agent restarted, and a source was not read yet", change: func(s *ReportView) {
+			s.Observation.Sources = []model.Source{{Cluster: "c", State: model.SourceNotRead, Starting: true}}
+		}, unknown: true},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
