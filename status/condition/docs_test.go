@@ -28,7 +28,8 @@ var intro = []struct{ kind, typ, text string }{
 	{kindImport, TypeImportReady, "Can it be used in this cluster? The message names what is left out of it, and the clusters from which nothing, or nothing new, is imported: `PolicyDenied`, `NotEvaluated`, `NamespaceUnknown` and `NamespaceNotAccepted` stand there, and in events on the ServiceImport, with what to do about them."},
 	{kindImport, TypeAvailable, "Is every cluster connected that contributes to it? The reason is the worst state; the message names the clusters " +
 		"and the time of their last heartbeat. Whether the import can be used is in `Ready`."},
-	{kindImport, TypeDeletionHeld, "Is a deletion on hold? The condition exists only while one is. It does not end by time, except for a cluster with an earlier version of Comity."},
+	{kindImport, TypeSourceMissing, "Does a cluster, which was read completely, state nothing of its export? The condition exists only while one is missing."},
+	{kindImport, TypeFrozen, "Is the deciding export one that is not read, missing, or gone for less than a minute, so that no property of the import changes? The condition exists only then. The message names the cluster and the command that ends it. The reasons are rows of the table in docs/imports.md."},
 	{kindImport, TypeTakeoverHeld, "Does another export wait for a confirmation before it decides the properties of the import? The condition exists only while one does."},
 }
 
