@@ -21,18 +21,20 @@ import (
 
 const leaveLong = `Take a cluster out of its clusterset.
 
-The cluster of the first context leaves the clusters of the others. On both sides,
-the command first deletes the Secret with the credential, so that nothing more is
-read, then the account with all its tokens, and the exchange namespace between the
-two. It marks the Secret with the annotation comity.dev/leaving before it deletes
-it, so that the agents remove at once what they imported from each other; without
-the mark they keep it for ten minutes by default. With the last peer of a cluster,
+The cluster of the first context leaves the clusters of the others. The command
+shows how many imports lose an export by it, and asks. On both sides it then sets
+spec.removed of the Peer, waits until the agent has removed what it imported, and
+deletes the Peer and the Secret with the credential, the account with all its
+tokens, and the exchange namespace between the two. With the last peer of a cluster,
 the command also deletes the exchange namespace that all peers read. Without
 REMAINING, it removes all peers from the leaving cluster, and prints what to run in
 each of them.
 
+If an agent does not run, its Peer stays with spec.removed, and the agent removes
+what it imported when it runs again. Repeat the command then.
+
 If the leaving cluster is lost, specify its id with --id; all contexts are then
-those of remaining clusters.
+those of remaining clusters. This works without a Peer, too.
 
 With --purge, everything that Comity created in the leaving cluster is removed: its
 imports with their Services and EndpointSlices, its conditions, the exchange
@@ -59,6 +61,7 @@ type leaving struct {
 	purge  bool
 	dryRun bool
 	wait   bool
+	ask    command.Confirmation
 	now    func() time.Time
 
 	report *report
@@ -84,6 +87,7 @@ func NewLeave(env *command.Env) *cobra.Command {
 		RunE:              func(cmd *cobra.Command, args []string) error { return l.run(cmd.Context(), args) },
 	}
 	l.output.AddFlags(cmd)
+	l.ask.AddFlags(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&l.id, "id", "", "The id of a leaving cluster that is lost; all contexts are those of remaining clusters")
 	flags.StringVar(&l.hub, "hub", "", "Context of the hub in whose API server all members publish")
@@ -114,6 +118,9 @@ func (l *leaving) run(ctx context.Context, contexts []string) error {
 		clusters = append(clusters, s.cluster())
 	}
 	if err := join.CheckLeave(ctx, clusters, l.purge, how); err != nil {
+		return command.Refused(err)
+	}
+	if err := l.confirm(ctx, peers); err != nil {
 		return command.Refused(err)
 	}
 	if err := l.write(ctx, peers, how); err != nil {
@@ -159,11 +166,11 @@ func (l *leaving) open(ctx context.Context, contexts []string) error {
 		if err != nil {
 			return command.Refusedf("%w\nIf this cluster is lost, remove it from those that remain: kubectl comity leave --id ID %s", err, orRemaining(remaining))
 		}
-		found, err := installedOrLeft(ctx, target)
+		left, err := installedOrLeft(ctx, target)
 		if err != nil {
 			return command.Refused(err)
 		}
-		l.target, l.leaver, l.mode, targets = target, site{target, found}.cluster(), found.Mode, append(targets, target)
+		l.target, l.leaver, l.mode, targets = target, left.cluster(), left.agent.Mode, append(targets, target)
 	}
 	for _, name := range remaining {
 		target, err := l.env.Open(ctx, name)
@@ -171,11 +178,11 @@ func (l *leaving) open(ctx context.Context, contexts []string) error {
 			l.lost[name] = err
 			continue
 		}
-		found, err := installedOrLeft(ctx, target)
+		left, err := installedOrLeft(ctx, target)
 		if err != nil {
 			return command.Refused(err)
 		}
-		l.remaining, targets = append(l.remaining, site{target, found}), append(targets, target)
+		l.remaining, targets = append(l.remaining, left), append(targets, target)
 	}
 	if err := command.Distinct(targets); err != nil {
 		return err
@@ -227,17 +234,61 @@ func orRemaining(contexts []string) string {
 	return strings.Join(contexts, " ")
 }
 
-// installedOrLeft is the agent of a cluster, or what the Lease says of the one
+// installedOrLeft is a cluster with its agent, or with what the Lease says of the one
 // that was there: leaving must be possible after Comity was uninstalled.
-func installedOrLeft(ctx context.Context, target *command.Target) (agent.Agent, error) {
+func installedOrLeft(ctx context.Context, target *command.Target) (site, error) {
 	found, err := agent.Find(ctx, target)
 	switch {
-	case err == nil, errors.Is(err, agent.ErrNotRunning) && found.ID != "":
-		return found, nil
+	case errors.Is(err, agent.ErrNotRunning) && found.ID != "":
+		return site{target, found, true}, nil
 	case errors.Is(err, agent.ErrNotInstalled):
-		return leftBehind(ctx, target, err)
+		found, err = leftBehind(ctx, target, err)
+		return site{target, found, true}, err
 	}
-	return found, err
+	return site{target: target, agent: found}, err
+}
+
+// confirm shows how many imports lose an export, and asks.
+func (l *leaving) confirm(ctx context.Context, peers []model.ClusterID) error {
+	var text strings.Builder
+	fmt.Fprintf(&text, "Cluster %s leaves clusterset %s.\n", l.leaver.ID, l.leaver.Set)
+	count := func(at model.ClusterID, target *command.Target, from ...model.ClusterID) error {
+		imports, err := join.Imports(ctx, target.Client)
+		if err != nil {
+			return target.Errorf("%w", err)
+		}
+		lose, end := 0, 0
+		for _, i := range imports {
+			left := slices.DeleteFunc(slices.Clone(i.List.Entries), func(e model.Entry) bool { return slices.Contains(from, e.Cluster) })
+			if len(left) < len(i.List.Entries) {
+				lose++
+			}
+			if len(left) == 0 && len(i.List.Entries) > 0 {
+				end++
+			}
+		}
+		fmt.Fprintf(&text, "In cluster %s (context %q), imports that lose an export: %d, of which %d are deleted with their clusterset IPs, because nothing else is exported to them\n",
+			at, target.Context, lose, end)
+		return nil
+	}
+	if l.target != nil {
+		if err := count(l.leaver.ID, l.target, peers...); err != nil {
+			return err
+		}
+	}
+	for _, s := range l.remaining {
+		if err := count(s.agent.ID, s.target, l.leaver.ID); err != nil {
+			return err
+		}
+	}
+	if l.purge {
+		fmt.Fprintf(&text, "Everything that Comity created in cluster %s is deleted\n", l.leaver.ID)
+	}
+	if l.dryRun {
+		_, _ = fmt.Fprint(l.env.ErrOut, text.String())
+		return nil
+	}
+	return l.ask.Ask(l.env, text.String())
 }
 
 // peers are the members that know the leaving cluster, or that it knows.
@@ -275,22 +326,23 @@ func (l *leaving) write(ctx context.Context, peers []model.ClusterID, how join.O
 		}
 		others = append(others, other)
 	}
-	if l.hub != "" {
+	leaver := l.leaver
+	if l.purge {
+		leaver.RESTConfig = nil // Purge removes more than Disconnect does, and needs no agent
+	}
+	reachable := slices.ContainsFunc(others, func(c join.Cluster) bool { return c.RESTConfig != nil })
+	switch {
+	case l.hub != "":
 		hub := join.Hub{}
 		if l.atHub != nil {
 			hub.RESTConfig = l.atHub.REST
 		}
-		if err := join.DisconnectHub(ctx, hub, l.leaver, others, how); err != nil {
+		if err := join.DisconnectHub(ctx, hub, leaver, others, how); err != nil {
 			return err
 		}
-	} else {
-		for _, other := range others {
-			if l.leaver.RESTConfig == nil && other.RESTConfig == nil {
-				continue
-			}
-			if err := join.Disconnect(ctx, l.leaver, other, how); err != nil {
-				return err
-			}
+	case len(others) > 0 && (reachable || leaver.RESTConfig != nil):
+		if err := join.Disconnect(ctx, leaver, others, how); err != nil {
+			return err
 		}
 	}
 	if !l.purge {
@@ -320,6 +372,9 @@ func (l *leaving) finish(peers []model.ClusterID) error {
 			l.env.Printf("Left to do: %s\n", text)
 		}
 	}
+	if slices.ContainsFunc(l.report.steps, func(s join.Step) bool { return s.Verb == join.Pending }) {
+		return command.Incompletef("not all agents have removed what they imported; see above how to finish")
+	}
 	if len(l.lost) > 0 {
 		return command.Incompletef("%w\nWhat could be removed without these clusters was removed; see above how to finish", l.lostErrors())
 	}
@@ -336,6 +391,11 @@ type leaveResult struct {
 }
 
 func (l *leaving) undone(peers []model.ClusterID) (texts []string) {
+	for _, step := range l.report.steps {
+		if step.Verb == join.Pending {
+			texts = append(texts, fmt.Sprintf("Peer %s of cluster %s stays with spec.removed: %s; when the agent of cluster %s runs, repeat the command", step.Name, step.Cluster, step.Note, step.Cluster))
+		}
+	}
 	for _, name := range sortedKeys(l.lost) {
 		if name == l.hub {
 			texts = append(texts, fmt.Sprintf("the hub (context %q) did not answer; it still has the account of cluster %s and the namespaces of it; run again: kubectl comity leave --hub %s --id %s %s",
