@@ -78,7 +78,7 @@ func setupImport(mgr ctrl.Manager, b *base) error {
 		Subscribe: func(key func(types.NamespacedName), all func()) func() {
 			cancel := b.subscribeMembers(key, all, func(id model.ClusterID) {
 				i.livenessChanges.Add(1)
-				for _, imported := range i.observations.From(id) {
+				for _, imported := range i.observations.From(id, b.concerned(id)) {
 					key(imported)
 				}
 			})

@@ -4,8 +4,11 @@
 package controllers
 
 import (
+	"context"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/comity-mcs/comity/sync/decide"
 	"github.com/comity-mcs/comity/sync/model"
@@ -66,35 +69,45 @@ func (m *importMetrics) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// Waiting is what of one cluster is missing, or waits for a confirmation.
-type Waiting struct {
-	Missing, Takeovers int
-	// FirstMissing and FirstTakeover are the first of them by namespace and name.
-	FirstMissing, FirstTakeover types.NamespacedName
-}
+// imports says what the imports of this cluster have of others: it is a members.Imports.
+type imports struct{ base *base }
 
-// WaitingOf counts what of a cluster is missing, or waits for a confirmation.
-func (o *Observations) WaitingOf(cluster model.ClusterID) Waiting {
-	var out Waiting
-	first := func(count *int, at *types.NamespacedName, key types.NamespacedName) {
-		if *count == 0 || model.CompareKeys(key, *at) < 0 {
-			*at = key
+// Of counts what of a cluster is missing, or waits for a confirmation.
+func (i imports) Of(cluster model.ClusterID) model.ImportCounts {
+	var out model.ImportCounts
+	count := func(n *int, first *types.NamespacedName, key types.NamespacedName) {
+		if *n == 0 || model.CompareKeys(key, *first) < 0 {
+			*first = key
 		}
-		*count++
+		*n++
 	}
-	o.eachImport(func(key types.NamespacedName, found *decide.ImportFinding) {
+	i.base.observations.eachImport(func(key types.NamespacedName, found *decide.ImportFinding) {
 		for _, s := range found.Sources {
 			if s.Cluster == cluster && s.State == model.SourceMissing {
-				first(&out.Missing, &out.FirstMissing, key)
+				count(&out.Missing, &out.FirstMissing, key)
 			}
 		}
 		for _, t := range found.Takeovers {
 			if t.By.Cluster == cluster {
-				first(&out.Takeovers, &out.FirstTakeover, key)
+				count(&out.Waiting, &out.FirstWaiting, key)
 			}
 		}
 	})
 	return out
+}
+
+// Listed reports whether an import lists a cluster, or that is not known.
+func (i imports) Listed(cluster model.ClusterID) bool {
+	listed, err := isListed(context.Background(), i.base.client, cluster) // a cache: it does not wait
+	if err != nil {
+		ctrl.Log.WithName("peer").Error(err, "it is not known whether imports list a cluster", "peer", cluster)
+	}
+	return listed || err != nil
+}
+
+// Subscribe calls changed with the clusters of which the others may return something else.
+func (i imports) Subscribe(changed func(model.ClusterID)) (cancel func()) {
+	return i.base.observations.Sources.Subscribe(changed)
 }
 
 func (o *Observations) eachImport(visit func(types.NamespacedName, *decide.ImportFinding)) {

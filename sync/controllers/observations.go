@@ -67,13 +67,13 @@ func (o *Observations) Get(key types.NamespacedName) (model.Observation, bool) {
 	}, true
 }
 
-// From are the keys to which a cluster was last found to contribute.
-func (o *Observations) From(cluster model.ClusterID) []types.NamespacedName {
+// From are the keys of which a cluster was last found to be such a source.
+func (o *Observations) From(cluster model.ClusterID, such func(model.Source) bool) []types.NamespacedName {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var keys []types.NamespacedName
 	for key, in := range o.imported {
-		if slices.ContainsFunc(in.Sources, func(s model.Source) bool { return s.Cluster == cluster }) {
+		if slices.ContainsFunc(in.Sources, func(s model.Source) bool { return s.Cluster == cluster && such(s) }) {
 			keys = append(keys, key)
 		}
 	}

@@ -216,15 +216,13 @@ func (c *Controllers) Destinations(key types.NamespacedName) ([]model.Destinatio
 // Changed notifies when Observe may return something else.
 func (c *Controllers) Changed() *notify.Notifier { return &c.base.observations.Changed }
 
-// WaitingOf is what of a cluster is missing, or waits for a confirmation.
-func (c *Controllers) WaitingOf(cluster model.ClusterID) Waiting {
-	return c.base.observations.WaitingOf(cluster)
-}
-
-// SourcesChanged passes the clusters of which WaitingOf may return something else, or that
-// imports may list no more.
-func (c *Controllers) SourcesChanged() *notify.Topic[model.ClusterID] {
-	return &c.base.observations.Sources
+// Imports says what the imports of this cluster have of others, for the status of Peers.
+func (c *Controllers) Imports() interface {
+	Of(cluster model.ClusterID) model.ImportCounts
+	Listed(cluster model.ClusterID) bool
+	Subscribe(changed func(model.ClusterID)) (cancel func())
+} {
+	return imports{c.base}
 }
 
 // DestinationsChanged notifies when Destinations may return something else though

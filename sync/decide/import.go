@@ -269,6 +269,8 @@ func (v *ImportView) complete(in plan.ImportInput, found ImportFinding) ImportDe
 		switch {
 		case p.Probed == Answers:
 			in.Answers = append(in.Answers, p.ID)
+		case wholly && slices.ContainsFunc(found.Sources, func(s model.Source) bool { return s.Cluster == p.ID && isPresumedDown(s, v.Current) }):
+			in.Lost = append(in.Lost, p.ID)
 		case p.Probed == Silent && wholly:
 			in.Lost = append(in.Lost, p.ID)
 		case p.Probed == Silent && partly:

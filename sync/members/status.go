@@ -11,7 +11,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
@@ -45,14 +44,6 @@ const (
 // maxMessage bounds the message of a condition, in bytes, as that of an event is.
 const maxMessage = model.MaxEventNote
 
-// ImportCounts is what the imports of this cluster have of another one.
-type ImportCounts struct {
-	// Missing are its exports that are missing and kept, Waiting those that would change
-	// an import and wait for a confirmation. The first ones are by namespace and name.
-	Missing, Waiting           int
-	FirstMissing, FirstWaiting types.NamespacedName
-}
-
 // observed is what is known of a peer, from which its status follows.
 type observed struct {
 	// refused is what of the Peer, its Secret or its cluster is not used.
@@ -69,7 +60,7 @@ type observed struct {
 	tokenExpires   *metav1.Time
 	// exported and refusedExports are counts of exports.
 	exported, refusedExports int
-	imports                  ImportCounts
+	imports                  model.ImportCounts
 }
 
 // observe is what is known of the peer of that name; false if it is no member. The exports
@@ -129,10 +120,10 @@ func (o observed) status(peer *exchangev1alpha1.Peer, now time.Time) exchangev1a
 	}
 	var invalid remote.Failure
 	if o.invalid > 0 {
-		invalid = remote.Failure{Reason: ReasonInvalidRecord, Message: fmt.Sprintf("cluster %s publishes %d records that are not valid, such as: %s", peer.Name, o.invalid, o.firstInvalid)}
+		invalid = remote.Failure{Reason: ReasonInvalidRecord, Message: fmt.Sprintf("records of cluster %s that are not valid: %d, such as: %s", peer.Name, o.invalid, o.firstInvalid)}
 	}
 	b.set(exchangev1alpha1.PeerRecordsValid, invalid, "everything that the cluster publishes can be used")
-	b.set(exchangev1alpha1.PeerComplete, o.imports.problem(peer.Name), "no export of the cluster is missing or waits")
+	b.set(exchangev1alpha1.PeerComplete, incomplete(peer.Name, o.imports), "no export of the cluster is missing or waits")
 	out.Exports = exchangev1alpha1.PeerExports{Read: int32(o.exported), Refused: int32(o.refusedExports), Missing: int32(o.imports.Missing), Waiting: int32(o.imports.Waiting)}
 	return out
 }
@@ -161,12 +152,12 @@ func (o observed) setConnected(b builder) bool {
 	return b.put(metav1.Condition{Type: typ, Status: metav1.ConditionUnknown, Reason: ReasonConnecting, Message: "cluster " + b.peer.Name + " is being connected to"})
 }
 
-// problem says what is missing or waits, and which commands end that.
-func (c ImportCounts) problem(cluster string) remote.Failure {
-	missing := fmt.Sprintf("%d exports of cluster %s are missing although it did not withdraw them, such as %s; what was imported of them is kept until each is published again; "+
-		"remedy: let cluster %[2]s publish them, or confirm that they are gone: kubectl comity confirm missing %[2]s", c.Missing, cluster, c.FirstMissing)
-	waiting := fmt.Sprintf("%d exports of cluster %s would change imports and wait, such as %s; remedy: let them decide: kubectl comity confirm takeover --all --from %[2]s",
-		c.Waiting, cluster, c.FirstWaiting)
+// incomplete says what is missing or waits, and which commands end that.
+func incomplete(cluster string, c model.ImportCounts) remote.Failure {
+	missing := fmt.Sprintf("exports of cluster %[1]s that are missing although it did not withdraw them: %[2]d, such as %[3]s; what was imported of them is kept until each is published again; "+
+		"remedy: let cluster %[1]s publish them, or confirm that they are gone: kubectl comity confirm missing %[1]s", cluster, c.Missing, c.FirstMissing)
+	waiting := fmt.Sprintf("exports of cluster %[1]s that would change imports, and wait: %[2]d, such as %[3]s; remedy: let them decide: kubectl comity confirm takeover --all --from %[1]s",
+		cluster, c.Waiting, c.FirstWaiting)
 	switch {
 	case c.Missing > 0 && c.Waiting > 0:
 		return remote.Failure{Reason: ReasonMissing, Message: missing + "; and " + waiting}

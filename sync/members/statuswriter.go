@@ -39,7 +39,7 @@ type statusChange struct {
 
 // Imports is what the controllers know of the imports from each cluster.
 type Imports interface {
-	Of(cluster model.ClusterID) ImportCounts
+	Of(cluster model.ClusterID) model.ImportCounts
 	// Listed reports whether the list of any import has the cluster, or that is not known.
 	Listed(cluster model.ClusterID) bool
 	// Subscribe calls changed when Of may return something else for that cluster. It may
@@ -64,7 +64,7 @@ func (s *Set) SetupStatusWithManager(mgr ctrl.Manager, imports Imports) error {
 type noImports struct{}
 
 // Of implements Imports.
-func (noImports) Of(model.ClusterID) ImportCounts { return ImportCounts{} }
+func (noImports) Of(model.ClusterID) model.ImportCounts { return model.ImportCounts{} }
 
 // Listed implements Imports.
 func (noImports) Listed(model.ClusterID) bool { return false }

@@ -74,6 +74,9 @@ func (s LivenessState) String() string {
 // so that a heartbeat of a Connected peer causes no change.
 type Liveness struct {
 	State LivenessState
+	// Seen is true once a heartbeat was seen since this process started. Before that, the
+	// slices that exist say whether the peer is down.
+	Seen bool
 	// Since is when the state began. Confirmed is when the last heartbeat was seen;
 	// zero if none was since start. Both are this cluster's time in whole seconds,
 	// and zero while Connected.

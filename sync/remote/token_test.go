@@ -230,7 +230,7 @@ func TestATokenThatThePeerRefusesIsNotUsedAndIsReported(t *testing.T) {
 	})
 	p.delivers(t, "bank", namespaces)
 	if c.Untried().Reason != ReasonUnauthorized {
-		t.Errorf("the report ended: %+v", problem)
+		t.Errorf("got %+v", c.Untried())
 	}
 	p.change(func() { p.accepted["good"] = true })
 	c.Renew(with("good"))

@@ -42,7 +42,6 @@ var values = map[string]value{
 	"heartbeat-interval":        {`sync.heartbeatInterval="20s"`, "20s"},
 	"stale-after":               {`sync.staleAfter="1m30s"`, "1m30s"},
 	"lost-after":                {`sync.lostAfter="10m"`, "10m0s"},
-	"deletion-hold":             {`sync.deletionHold="1h"`, "1h0m0s"},
 	"workers":                   {`sync.workers=3`, "3"},
 	"webhook-bind-address":      {`webhook.port=10443`, ":10443"},
 	"cert-dir":                  {`webhook.certDir="/certs"`, "/certs"},

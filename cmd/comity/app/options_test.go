@@ -45,7 +45,6 @@ func TestValidateNamesTheFlagAndWhatWasExpected(t *testing.T) {
 		{"a heartbeat that never rests", func(o *Options) { o.HeartbeatInterval = 0 }, []string{"--heartbeat-interval", "0s", "1s"}},
 		{"one missed heartbeat that makes a peer stale", func(o *Options) { o.StaleAfter = 15 * time.Second }, []string{"--stale-after", "15s", "2 times", "10s"}},
 		{"peers that are lost before they are stale", func(o *Options) { o.LostAfter = 40 * time.Second }, []string{"--lost-after", "more than", "40s"}},
-		{"a hold that holds nothing", func(o *Options) { o.DeletionHold = 0 }, []string{"--deletion-hold", "more than 0"}},
 		{"a webhook address without a port", func(o *Options) { o.WebhookAddress = "localhost" }, []string{"--webhook-bind-address", `"localhost"`, "host:port"}},
 		{"a health port out of range", func(o *Options) { o.HealthAddress = ":70000" }, []string{"--health-probe-bind-address", `":70000"`, "0 to 65535"}},
 		{"a metrics port that is a name", func(o *Options) { o.MetricsAddress = ":http" }, []string{"--metrics-bind-address", `":http"`, "0 to 65535"}},

@@ -82,7 +82,7 @@ func wire(mgr ctrl.Manager, o Options, self identity, guard transport.WrapperFun
 	if err != nil {
 		return err
 	}
-	if err := peers.SetupStatusWithManager(mgr, peerImports{running, mgr.GetClient(), log.WithName("peer")}); err != nil {
+	if err := peers.SetupStatusWithManager(mgr, running.Imports()); err != nil {
 		return err
 	}
 	err = status.SetupWithManager(mgr, status.Options{

@@ -35,6 +35,7 @@ var definitions = map[string]string{
 	"importrecords.exchange.comity.dev":    "importrecords.exchange.comity.dev/v1alpha1",
 	"memberrecords.exchange.comity.dev":    "memberrecords.exchange.comity.dev/v1alpha1",
 	"namespacerecords.exchange.comity.dev": "namespacerecords.exchange.comity.dev/v1alpha1",
+	peersDefinition:                        "peers.exchange.comity.dev/v1alpha1",
 	"serviceexports.multicluster.x-k8s.io": "serviceexports.multicluster.x-k8s.io/v1beta1",
 	"serviceimports.multicluster.x-k8s.io": "serviceimports.multicluster.x-k8s.io/v1beta1",
 }
@@ -108,6 +109,9 @@ var _ = Describe("Definitions that are missing", Ordered, func() {
 			d.define(ctx, name)
 			Eventually(d.readiness).WithTimeout(ready).Should(HavePrefix("200 "))
 			Expect(d.agent.PID()).To(Equal(pid), "it did not end")
+			if name == peersDefinition { // whose Peers are gone with it
+				Expect(join.Connect(ctx, side(d), side(e), join.Options{})).To(Succeed())
+			}
 			fresh := "fresh-" + newNumber()
 			d.exports(ctx, ns, fresh)
 			e.exports(ctx, ns, fresh+"-e")
@@ -153,6 +157,7 @@ var _ = Describe("Definitions that are missing", Ordered, func() {
 		}
 		Eventually(d.readiness).WithTimeout(ready).Should(HavePrefix("200 "))
 		Expect(d.agent.PID()).To(Equal(pid), "it did not end")
+		Expect(join.Connect(ctx, side(d), side(e), join.Options{})).To(Succeed(), "the Peers are gone with their definition")
 		d.exports(ctx, ns, "last")
 		reaches(ctx, d, e, ns, "last")
 	}, NodeTimeout(5*time.Minute))
@@ -191,6 +196,9 @@ var _ = Describe("The namespace of Comity", func() {
 		Expect(stopped(Default)).To(HaveLen(1), "said once")
 	}, NodeTimeout(3*time.Minute))
 })
+
+// peersDefinition is the definition of Peers, without which alone an agent starts.
+const peersDefinition = "peers.exchange.comity.dev"
 
 // exportsDefinition is the definition of ServiceExports: whoever deletes it deletes
 // them all.
