@@ -56,7 +56,7 @@ func TestADeniedExportStaysPublishedForItsGrace(t *testing.T) {
 		"a policy that denies no longer is forgotten": {hour, since("owner=2026-06-01T11:30:00Z,ports=2026-05-30T11:30:00Z"),
 			want{model.Published, "12:30", "owner=2026-06-01T11:30:00Z", 30 * time.Minute}},
 		"what is not published gets no grace": {hour, func(v *ExportView) { v.Records = nil }, withdrawn},
-		"nor what stated its withdrawal":      {hour, func(v *ExportView) { v.Records[0].Spec.Withdrawn = true }, want{model.PublicationWithheld, "", "", time.Hour}},
+		"nor what stated its withdrawal":      {hour, func(v *ExportView) { v.Records[0].Spec.Withdrawn = true }, withdrawn},
 		"nor another export of that name":     {hour, func(v *ExportView) { v.Records[0].Spec.ExportUID = "other" }, withdrawn},
 		"nor a record of somebody else":       {hour, func(v *ExportView) { v.Records[0].ManagedFields = nil }, withdrawn},
 		"a time that cannot be read begins again": {hour, since("owner=yesterday,=2026-06-01T11:30:00Z"),
@@ -116,38 +116,6 @@ func TestAGraceGoesOnWhilePoliciesCannotBeEvaluated(t *testing.T) {
 	v.Local.Verdict = decision.Verdict{Outcome: decision.Allowed}
 	if got := Export(v).Plan.Annotations; got != nil {
 		t.Errorf("an export that is allowed again keeps %v", got)
-	}
-}
-
-// The cluster's own import has the export for as long as others read it.
-func TestTheOwnExportCountsForItsGrace(t *testing.T) {
-	for name, tc := range map[string]struct {
-		grace time.Duration
-		since string
-		want  decision.Outcome
-		again time.Duration
-	}{
-		"in its grace": {time.Hour, "owner=2026-06-01T11:30:00Z", decision.Allowed, 30 * time.Minute},
-		"after it":     {time.Hour, "owner=2026-06-01T11:00:00Z", decision.Denied, 0},
-		"without one":  {0, "", decision.Denied, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			e := exported(func(v *ExportView) {
-				v.Local.Verdict = deniedBy(map[string]time.Duration{"owner": tc.grace})
-				v.Records[0].Annotations = map[string]string{model.AnnotationDeniedSince: tc.since}
-			})
-			v := ImportView{Self: "a", Local: e.Local, Now: noon}
-			if needs := NeedsOwnRecords(v); needs != (tc.grace > 0) {
-				t.Errorf("needs the records: %v", needs)
-			}
-			v.OwnRecords = e.Records
-			if _, got := ownExport(v); got != tc.want {
-				t.Errorf("counts as %s; want %s", got, tc.want)
-			}
-			if got := Import(v).Again(noon); got != tc.again {
-				t.Errorf("decides again in %s; want %s", got, tc.again)
-			}
-		})
 	}
 }
 

@@ -128,7 +128,7 @@ func Import(v ImportView) ImportDecision {
 	in := plan.ImportInput{
 		Key: v.Local.Key, Self: v.Self, Sources: v.slices(&c), LocalCluster: v.LocalCluster,
 		MaintainSelectors: v.MaintainSelectors, Takeover: v.Takeover,
-		List: c.list, Unsynced: union(c.kept(), found.Unsynced), KeepAddress: c.keepsAddress(), Current: v.Current,
+		List: c.list, Unsynced: c.keeps(found.Unsynced), KeepAddress: c.keepsAddress(), Current: v.Current,
 	}
 	resolved, conflicts := merge.ResolveInOrder(c.ordered)
 	if in.Desired = resolved; c.freeze != nil {
@@ -224,17 +224,6 @@ func (v *ImportView) again(c *composition) (wait time.Duration) {
 		}
 	}
 	return wait
-}
-
-// union is every cluster of the lists once, in their order.
-func union(lists ...[]model.ClusterID) []model.ClusterID {
-	var out []model.ClusterID
-	for _, id := range slices.Concat(lists...) {
-		if !slices.Contains(out, id) {
-			out = append(out, id)
-		}
-	}
-	return out
 }
 
 func (v *ImportView) namespaceState() NamespaceState {

@@ -5,12 +5,10 @@ package decide
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
-	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/sync/model"
@@ -22,61 +20,63 @@ import (
 func TestAMemberIsSyncedOnlyIfBothReadsFoundItSo(t *testing.T) {
 	before := []model.Member{{ID: "b", Synced: true}, {ID: "c"}, {ID: "d", Synced: true}, {ID: "gone"}, {ID: "left", Synced: true}}
 	after := []model.Member{{ID: "b", Synced: true}, {ID: "c", Synced: true}, {ID: "d"}, {ID: "new"}}
-	want := []model.Member{{ID: "b", Synced: true}, {ID: "c"}, {ID: "d"}, {ID: "new"}, {ID: "gone"}, {ID: "left", Synced: true}}
+	want := []model.Member{{ID: "b", Synced: true}, {ID: "c"}, {ID: "d"}, {ID: "new"}}
 	if diff := cmp.Diff(want, ReadTwice(before, after)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
-func TestWhatIsImported(t *testing.T) {
-	local := LocalExport{
-		Key:       web,
-		Export:    &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "u"}},
-		Service:   &corev1.Service{Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}},
-		Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}},
-		Slices:    []*discoveryv1.EndpointSlice{{AddressType: "IPv4"}, {AddressType: "FQDN"}},
-		Verdict:   decision.Verdict{Outcome: decision.Allowed},
-	}
-	fromB := []model.Export{{Cluster: "b", Key: web, Type: mcsv1beta1.ClusterSetIP}}
-	synced := []model.Member{{ID: "b", Synced: true}}
-	view := func(change func(*ImportView)) ImportView {
-		v := ImportView{Self: "a", ComityNamespace: "comity-system", Local: local, Members: synced, Exports: fromB}
-		change(&v)
-		return v
-	}
+// Where nothing is written, and that a slice of host names is none.
+func TestWhereAnImportIsWritten(t *testing.T) {
 	for name, tc := range map[string]struct {
-		view     ImportView
-		write    bool
-		resolved []model.ClusterID // the constituents
-		unsynced []model.ClusterID // what the plan must keep
+		change          func(*ImportView)
+		write, resolved bool
 	}{
-		"the exports of both":                 {view(func(*ImportView) {}), true, []model.ClusterID{"b", "a"}, nil},
-		"a peer that was not read":            {view(func(v *ImportView) { v.Members, v.Exports = []model.Member{{ID: "b"}}, nil }), true, []model.ClusterID{"a"}, []model.ClusterID{"b"}},
-		"an export that policies deny":        {view(func(v *ImportView) { v.Local.Verdict.Outcome = decision.Denied }), true, []model.ClusterID{"b"}, nil},
-		"policies that were not asked":        {view(func(v *ImportView) { v.Local.Verdict.Outcome = decision.NotEvaluated }), true, []model.ClusterID{"b"}, []model.ClusterID{"a"}},
-		"a deletion that is held":             {view(func(v *ImportView) { v.Exports, v.Held = nil, []model.Hold{{Cluster: "b"}} }), true, []model.ClusterID{"a"}, []model.ClusterID{"b"}},
-		"no namespace":                        {view(func(v *ImportView) { v.Local.Namespace = nil }), false, nil, nil},
-		"a namespace of the cluster's":        {view(func(v *ImportView) { v.Local.Key.Namespace = "kube-system" }), false, nil, nil},
-		"another implementation imports":      {view(func(v *ImportView) { v.ImportDisabled = true }), false, []model.ClusterID{"b", "a"}, nil},
-		"nothing is exported any more":        {view(func(v *ImportView) { v.Exports, v.Local.Export = nil, nil }), true, nil, nil},
-		"a Service that is gone is no export": {view(func(v *ImportView) { v.Local.Service = nil }), true, []model.ClusterID{"b"}, nil},
+		"as ever":                        {func(*ImportView) {}, true, true},
+		"no namespace":                   {func(v *ImportView) { v.Local.Namespace = nil }, false, false},
+		"a namespace of the cluster's":   {func(v *ImportView) { v.Local.Key.Namespace = "kube-system" }, false, false},
+		"another implementation imports": {func(v *ImportView) { v.ImportDisabled, v.FormsAt = true, v.Now.Add(1) }, false, true},
+		"no list may form yet":           {func(v *ImportView) { v.FormsAt, v.Peers[0].Synced = v.Now.Add(1), false }, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := Import(tc.view)
-			var resolved []model.ClusterID
-			if d.Finding.Resolved != nil {
-				for _, c := range d.Finding.Resolved.Constituents {
-					resolved = append(resolved, c.Cluster)
-				}
+			s := newStory(t, "b", "c")
+			s.publishes("a", at(-30))
+			s.v.Local.Slices = append(s.v.Local.Slices, &discoveryv1.EndpointSlice{AddressType: "FQDN"})
+			tc.change(&s.v)
+			d := Import(s.v)
+			if d.Write != tc.write || (d.Finding.Resolved != nil) != tc.resolved || len(d.Plan.Sources["a"]) > 1 {
+				t.Errorf("write is %v, resolved %+v, slices %v", d.Write, d.Finding.Resolved, d.Plan.Sources)
 			}
-			if diff := cmp.Diff(tc.resolved, resolved); diff != "" || d.Write != tc.write {
-				t.Errorf("write is %v; constituents (-want +got):\n%s", d.Write, diff)
-			}
-			if diff := cmp.Diff(tc.unsynced, d.Plan.Unsynced); diff != "" {
-				t.Errorf("kept (-want +got):\n%s", diff)
-			}
-			if len(d.Plan.Sources["a"]) > 1 {
-				t.Error("a slice of host names is imported")
+		})
+	}
+}
+
+// Each time after which the table has another outcome is one to decide again at.
+func TestWhenAnImportIsDecidedAgain(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*story)
+		want   time.Duration
+	}{
+		"nothing is to be waited for": {func(*story) {}, 0},
+		"an entry that ended":         {func(s *story) { s.deletes("b"); s.step(); s.after(20 * time.Second) }, 40 * time.Second},
+		"two, the earlier one":        {func(s *story) { s.deletes("b"); s.step(); s.after(20 * time.Second); s.withdraws("c", true) }, 40 * time.Second},
+		"one that is out for long":    {func(s *story) { s.withdraws("b", true); s.step(); s.after(time.Minute) }, 0},
+		"one that is missing":         {func(s *story) { s.loses("b") }, 0},
+		"the own one is not known":    {func(s *story) { s.v.Own = OwnSource{State: model.SourceNotRead} }, ownRetry},
+		"its grace ends":              {func(s *story) { s.v.Own.Until = s.v.Now.Add(time.Second) }, time.Second},
+		"policies are not evaluated":  {func(s *story) { s.peer("b").Verdict = &decision.Verdict{} }, policyRetry},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStory(t, "b", "c")
+			s.publishes("a", at(-30))
+			s.publishes("b", at(-20))
+			s.publishes("c", at(-10))
+			s.step()
+			s.after(time.Hour)
+			tc.change(s)
+			s.step()
+			if s.last.Again != tc.want {
+				t.Errorf("in %s, want %s", s.last.Again, tc.want)
 			}
 		})
 	}
@@ -91,10 +91,10 @@ func TestTheFindingSaysWhatWasPlannedAndRefused(t *testing.T) {
 		messages = append(messages, p.Reason+" "+p.Message[:min(len(p.Message), 25)])
 	}
 	want := []string{" planned", "Refused refused", " left out", "Contested Service shop/derived-1 is"}
-	if diff := cmp.Diff(want, messages); diff != "" || !got.Exists || !got.Sources[1].Withdrawn || got.Sources[0].Withdrawn {
+	if diff := cmp.Diff(want, messages); diff != "" || !got.Exists || !got.Sources[1].Down || got.Sources[0].Down {
 		t.Errorf("got %+v; problems (-want +got):\n%s", got, diff)
 	}
-	if f.Sources[1].Withdrawn || len(f.Problems) != 1 {
+	if f.Sources[1].Down || len(f.Problems) != 1 {
 		t.Error("the finding that was given changed")
 	}
 }

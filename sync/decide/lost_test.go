@@ -4,6 +4,7 @@
 package decide
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -48,28 +49,6 @@ func endpoint(address string, ready *bool) func(*discoveryv1.EndpointSlice) {
 
 func foreign(s *discoveryv1.EndpointSlice) { s.ManagedFields = nil }
 
-func TestSourcesAreWhatWasResolvedAndWhatIsKeptUnsynced(t *testing.T) {
-	livenesses := map[model.ClusterID]model.Liveness{"a": {State: model.Connected}, "b": {State: model.Lost}, "c": {State: model.Stale}}
-	in := plan.ImportInput{
-		Key: web, Desired: &model.Import{Constituents: []model.Constituent{{Cluster: "b"}, {Cluster: "a"}}},
-		Unsynced: []model.ClusterID{"c", "e", "f"},
-		Current: plan.Current{
-			Import: &mcsv1beta1.ServiceImport{ObjectMeta: ours("web", nil), Status: mcsv1beta1.ServiceImportStatus{
-				Clusters: []mcsv1beta1.ClusterStatus{{Cluster: "a"}, {Cluster: "c"}, {Cluster: "d"}},
-			}},
-			Slices: []*discoveryv1.EndpointSlice{derivedSlice("e"), derivedSlice("f", foreign), derivedSlice("g")},
-		},
-	}
-	want := []model.Source{{Cluster: "a", Liveness: livenesses["a"]}, {Cluster: "b", Liveness: livenesses["b"]}, {Cluster: "c", Liveness: livenesses["c"]}, {Cluster: "e"}}
-	if diff := cmp.Diff(want, sources(in, livenesses)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	in.Current.Import.ManagedFields = nil
-	if got := sources(in, livenesses); len(got) != 3 {
-		t.Errorf("what somebody else's ServiceImport says counts: %v", got)
-	}
-}
-
 func TestTargetsAreTheEndpointsThatWereReady(t *testing.T) {
 	no, yes := ptr.To(false), ptr.To(true)
 	udp := func(s *discoveryv1.EndpointSlice) { s.Ports[0].Protocol = ptr.To(corev1.ProtocolUDP) }
@@ -106,23 +85,41 @@ func TestTargetsAreTheEndpointsThatWereReady(t *testing.T) {
 	}
 }
 
-func TestOnlyLostClustersAreProbedAndLost(t *testing.T) {
-	in := plan.ImportInput{Key: web, Current: plan.Current{Slices: []*discoveryv1.EndpointSlice{derivedSlice("c", endpoint("10.0.0.1", nil))}}}
-	view := ImportView{
-		Self: "a", Local: LocalExport{Key: web, Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: web.Namespace}}},
-		Members: []model.Member{
-			{ID: "b", Synced: true, Liveness: model.Liveness{State: model.Stale}},
-			{ID: "c", Liveness: model.Liveness{State: model.Lost}},
-		},
-		Current: in.Current, Unanswered: []model.ClusterID{"a", "b", "c", "d"},
-	}
-	decided := Import(view)
-	if diff := cmp.Diff([]model.ClusterID{"c"}, decided.Plan.Lost); diff != "" || len(decided.Probe) != 1 || len(decided.Probe["c"]) != 1 {
-		t.Errorf("probes %v; lost (-want +got):\n%s", decided.Probe, diff)
-	}
-	view.Members[1].Liveness.State = model.Stale
-	if decided := Import(view); decided.Probe != nil || decided.Plan.Lost != nil {
-		t.Errorf("still probes %v and finds %v lost", decided.Probe, decided.Plan.Lost)
+// What is lost, or missing, is probed; its endpoints are down if they do not answer either.
+func TestOnlyWhatIsLostOrMissingIsProbed(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*story)
+		probed bool
+	}{
+		"lost, and read before": {func(s *story) { s.peer("b").Liveness.State = model.Lost }, true},
+		"lost, and not read":    {func(s *story) { s.unread("b") }, true},
+		"without a Peer":        {func(s *story) { s.gone("b"); s.peer("b").Probed = Silent }, true},
+		"missing":               {func(s *story) { s.loses("b") }, true},
+		"stale":                 {func(s *story) { s.peer("b").Liveness.State = model.Stale }, false},
+		"suspended":             {func(s *story) { s.withdraws("b", true); s.peer("b").Liveness.State = model.Lost }, false},
+		"read":                  {func(*story) {}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStory(t, "b", "c")
+			s.publishes("b", at(-30))
+			s.publishes("c", at(-20))
+			s.step()
+			s.peer("b").Probed, s.peer("c").Probed = Silent, Silent
+			tc.change(s)
+			s.step()
+			wasProbed, isDown := len(s.last.Probe["b"]) == 1, slices.Equal(s.last.Plan.Lost, []model.ClusterID{"b"})
+			if wasProbed != tc.probed || isDown != tc.probed || len(s.last.Probe["c"]) > 0 {
+				t.Errorf("probed %v, lost %v", s.last.Probe, s.last.Plan.Lost)
+			}
+			if !tc.probed {
+				return
+			}
+			s.peer("b").Probed = Answers
+			s.step()
+			if len(s.last.Plan.Lost) > 0 || len(s.last.Plan.Answers) != 1 {
+				t.Errorf("it answers, and is lost: %v", s.last.Plan.Lost)
+			}
+		})
 	}
 }
 

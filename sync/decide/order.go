@@ -56,14 +56,26 @@ func (v *ImportView) mayForm() bool {
 }
 
 // forming is the list of an import without one: its entries are the clusters of which
-// something exists here, in order. What they export is not known.
+// something exists here, in order. What they export is not known. Nothing of an import that
+// is to be adopted changes until those of its clusters were read that are members.
 func (v *ImportView) forming() model.List {
 	list := model.List{Formed: v.Now.UTC().Truncate(time.Second)}
-	for _, s := range v.Current.Slices {
-		id := model.ClusterID(s.Labels[model.LabelSourceCluster])
-		publishes := slices.ContainsFunc(v.Peers, func(p PeerView) bool { return p.ID == id && p.Export != nil })
-		if _, has := list.Find(id); model.IsManaged(s) && id != "" && id != v.Self && !has && !publishes {
+	add := func(id model.ClusterID) {
+		isKnown := slices.ContainsFunc(v.Peers, func(p PeerView) bool { return p.ID == id && p.Export != nil })
+		if id == v.Self {
+			isKnown = v.Own.State != model.SourceNotRead
+		}
+		if _, has := list.Find(id); id != "" && !has && !isKnown {
 			list.Entries = append(list.Entries, model.Entry{Cluster: id, Absent: model.SourcePublished})
+		}
+	}
+	for _, s := range v.Current.Slices {
+		adopted := plan.AdoptableFrom(s, v.Local.Key)
+		switch {
+		case model.IsManaged(s):
+			add(model.ClusterID(s.Labels[model.LabelSourceCluster]))
+		case v.Takeover && slices.ContainsFunc(v.Peers, func(p PeerView) bool { return p.ID == adopted && p.Known && !p.Synced }):
+			add(adopted)
 		}
 	}
 	slices.SortFunc(list.Entries, func(a, b model.Entry) int { return compareIDs(a.Cluster, b.Cluster) })
@@ -88,8 +100,9 @@ func (v *ImportView) compose(list model.List, isForming bool) composition {
 			c.list.Entries = append(c.list.Entries, next)
 		}
 	}
+	standing := plan.Standing(v.Current, v.Local.Key, nil)
 	for _, e := range merge.OldestFirst(replaced) {
-		c.replace(e)
+		v.replace(&c, e, standing)
 	}
 	for _, e := range merge.OldestFirst(joined) {
 		c.join(e, isForming || v.isSettling(list, e))
@@ -106,7 +119,8 @@ func (v *ImportView) compose(list model.List, isForming bool) composition {
 
 // isSettling reports whether a new export takes the place of its age.
 func (v *ImportView) isSettling(list model.List, e model.Export) bool {
-	return v.Now.Sub(list.Formed) < settling && !e.CreatedAt.Before(list.Formed.Add(-settling))
+	age := v.Now.Sub(list.Formed) // negative if the clock went back
+	return age >= 0 && age < settling && !e.CreatedAt.Before(list.Formed.Add(-settling))
 }
 
 // entry is what becomes of an entry in its place; false if it is dropped.
@@ -115,9 +129,10 @@ func (v *ImportView) entry(e model.Entry, s source) (model.Entry, bool) {
 	case model.SourceRemoved, model.SourceConfirmed:
 		return e, false
 	case model.SourceEnded, model.SourceSuspended, model.SourceRefused, model.SourceMissing:
-		if e.Absent != s.state {
-			e.Absent, e.Since = s.state, v.Now.UTC().Truncate(time.Second)
+		if e.Absent != s.state && !(e.Absent.IsOut() && s.state.IsOut()) || e.Since.After(v.Now) { // out since the first of the reasons; the clock went back
+			e.Since = v.Now.UTC().Truncate(time.Second)
 		}
+		e.Absent = s.state
 		return e, s.state != model.SourceEnded || v.Now.Sub(e.Since) < turnover
 	case model.SourcePublished:
 		e.Scoped, e.Absent, e.Since = s.export.Scoped, model.SourcePublished, time.Time{}
@@ -133,12 +148,42 @@ func entryFor(e model.Export) model.Entry {
 
 // replace leaves the entry of an export that another one replaced, or that is back, in its
 // place if no property of the import changes by that, and makes it the last one otherwise.
-func (c *composition) replace(e model.Export) {
+// The import is the one that stands: the exports behind it may include one that waits to
+// take it over, which must not win by that. It is also what it would be with the entry last.
+// While an entry before it freezes the import, nothing changes.
+func (v *ImportView) replace(c *composition, e model.Export, standing *model.Import) {
+	if c.frozenBy(v.Now) != nil {
+		return
+	}
 	at := indexOf(c.list.Entries, e.Cluster)
 	last := append(slices.Delete(slices.Clone(c.list.Entries), at, at+1), c.list.Entries[at])
-	if len(merge.Changes(c.exports(last), c.exports(c.list.Entries))) > 0 {
+	inPlace := c.exports(c.list.Entries)
+	if resolved, _ := merge.ResolveInOrder(inPlace); standing != nil && len(merge.Compare(standingLike(standing, resolved), resolved)) == 0 {
+		return
+	}
+	if len(merge.Changes(c.exports(last), inPlace)) > 0 {
 		c.list.Entries = last
 	}
+}
+
+// standingLike is an import as it stands with the properties of resolved that no object
+// says, and without the ports that nothing of resolved has: those of what is not read.
+func standingLike(standing, resolved *model.Import) *model.Import {
+	out := *standing
+	out.PreferLocal, out.Selector, out.Targets = resolved.PreferLocal, resolved.Selector, resolved.Targets
+	lost := func(f corev1.IPFamily) bool { return !slices.Contains(resolved.IPFamilies, f) }
+	if len(resolved.IPFamilies) == 0 || !slices.ContainsFunc(standing.IPFamilies, lost) {
+		out.IPFamilies = resolved.IPFamilies // the Service has those that this cluster has
+	}
+	if standing.Labels == nil { // of a Service, which does not have them
+		out.Labels, out.Annotations = resolved.Labels, resolved.Annotations
+	}
+	out.Ports = slices.DeleteFunc(slices.Clone(standing.Ports), func(p mcsv1beta1.ServicePort) bool {
+		return !slices.ContainsFunc(resolved.Ports, func(r mcsv1beta1.ServicePort) bool {
+			return r.Name == p.Name || r.Port == p.Port && r.Protocol == p.Protocol
+		})
+	})
+	return &out
 }
 
 // join adds an entry: at the place of its age, or as the last one.
@@ -164,13 +209,16 @@ func (v *ImportView) confirm(c *composition) {
 	}
 	text := imported.Annotations[model.AnnotationConfirmTakeover]
 	at := slices.IndexFunc(c.list.Entries, func(e model.Entry) bool { return e.UID != "" && e.Export().ID() == text })
-	if at < 0 || !c.sources[c.list.Entries[at].Cluster].state.IsRead() {
+	if at < 0 {
 		c.problems = append(c.problems, model.Problem{Reason: model.ReasonInvalidAnnotation, Message: fmt.Sprintf(
 			"ServiceImport %s, annotation %s is %s: no export that is imported has that cluster and UID, so the annotation has no effect; "+
 				"use kubectl comity confirm takeover, or remove it", v.Local.Key, model.AnnotationConfirmTakeover, model.Quote(text))})
 		return
 	}
 	first := c.list.Entries[at]
+	if !c.sources[first.Cluster].state.IsRead() { // it is first already, or will be once it is read
+		return
+	}
 	c.list.Entries = slices.Insert(slices.Delete(c.list.Entries, at, at+1), 0, first)
 }
 
@@ -243,17 +291,16 @@ func (c *composition) frozenBy(now time.Time) *model.Freeze {
 	return nil
 }
 
-// differs reports whether an import as it stands is not what its exports are resolved to.
+// differs reports whether an import as it stands is not what its exports are resolved to;
+// true if nothing stands.
 func differs(standing, resolved *model.Import) bool {
-	if resolved == nil {
-		return false
+	if resolved == nil || standing == nil {
+		return resolved != nil
 	}
-	return standing.Type != resolved.Type || cmp.Or(standing.SessionAffinity, corev1.ServiceAffinityNone) != cmp.Or(resolved.SessionAffinity, corev1.ServiceAffinityNone) ||
+	return (len(merge.Compare(standingLike(standing, resolved), resolved)) > 0 ||
 		slices.ContainsFunc(resolved.Ports, func(p mcsv1beta1.ServicePort) bool {
-			return !slices.ContainsFunc(standing.Ports, func(s mcsv1beta1.ServicePort) bool {
-				return s.Name == p.Name && s.Protocol == p.Protocol && s.Port == p.Port
-			})
-		})
+			return !slices.ContainsFunc(standing.Ports, func(s mcsv1beta1.ServicePort) bool { return s.Name == p.Name })
+		}))
 }
 
 // ends is when an entry is out for a minute next; zero if none will be.
@@ -296,25 +343,25 @@ func (c *composition) isServed() bool {
 	return slices.ContainsFunc(c.list.Entries, func(e model.Entry) bool { return c.sources[e.Cluster].state.IsServed() })
 }
 
-// kept are the clusters of which what exists stays as it is, sorted.
-func (c *composition) kept() []model.ClusterID {
-	var out []model.ClusterID
-	for _, e := range c.list.Entries {
-		if c.sources[e.Cluster].state.IsKept() {
-			out = append(out, e.Cluster)
+// keeps are the clusters of which what exists stays as it is, sorted: the sources that are
+// kept, and those of unsynced that are no source.
+func (c *composition) keeps(unsynced []model.ClusterID) []model.ClusterID {
+	out := slices.DeleteFunc(slices.Clone(unsynced), func(id model.ClusterID) bool { return c.sources[id].state != 0 })
+	for id, s := range c.sources {
+		if s.state.IsKept() {
+			out = append(out, id)
 		}
 	}
 	slices.Sort(out)
 	return out
 }
 
-// found are the sources as they are reported, in the order of the list; then those that
-// were dropped.
+// found are the sources as they are reported, in the order of the list.
 func (c *composition) found() []model.Source {
 	var out []model.Source
 	for _, e := range c.list.Entries {
 		s := c.sources[e.Cluster]
-		out = append(out, model.Source{Cluster: e.Cluster, UID: e.UID, State: s.state, Since: e.Since, Why: s.why, Liveness: s.liveness})
+		out = append(out, model.Source{Cluster: e.Cluster, UID: e.UID, State: s.state, Since: e.Since, Why: s.why, Liveness: s.liveness, Starting: s.starting})
 	}
 	return out
 }

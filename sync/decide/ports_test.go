@@ -150,7 +150,7 @@ func TestTheExporterImportsWhatItShares(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			local := exported(twoPorts(tc.list)).Local
-			d := Import(ImportView{Self: "a", Local: local, Slices: map[model.ClusterID][]*discoveryv1.EndpointSlice{}})
+			d := Import(ImportView{Self: "a", Local: local, Own: OwnSource{State: model.SourcePublished}})
 			var ports, served []string
 			if d.Plan.Desired != nil {
 				for _, p := range d.Plan.Desired.Ports {

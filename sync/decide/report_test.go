@@ -25,13 +25,44 @@ func seen(problems []model.Problem, clusters ...model.ClusterID) *model.Observat
 	return o
 }
 
+func frozenBy(id model.ClusterID, state model.SourceState) *model.Freeze {
+	return &model.Freeze{By: model.SourceExport{Cluster: id}, State: state, Waits: true}
+}
+
+func heldBy(id, over model.ClusterID) []model.Takeover {
+	return []model.Takeover{{By: model.SourceExport{Cluster: id}, Decider: model.SourceExport{Cluster: over}, Fields: []string{"type"}, Changes: "secret"}}
+}
+
+// A report names who decides, unless not every member may know of that export.
+func TestAReportNamesTheDecider(t *testing.T) {
+	for name, tc := range map[string]struct {
+		decider model.SourceExport
+		want    model.ClusterID
+	}{
+		"a cluster": {model.SourceExport{Cluster: "c"}, "c"},
+		"nobody":    {},
+		"scoped":    {model.SourceExport{Cluster: "c", Scoped: true}, ""},
+	} {
+		o := seen(nil, "a", "c")
+		o.Decider = tc.decider
+		d := Report(ReportView{Key: web, Self: "b", Namespace: NamespaceReady, Members: []model.Member{member("a", true, model.Connected)}, Exports: []model.Export{{Cluster: "a", UID: "ua"}}, Observation: o})
+		if got := d.Desired["comity-b-to-a"].Decider; got != string(tc.want) {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
+
+func sourcesOf(sources ...model.Source) *model.Observation {
+	return &model.Observation{Sources: sources}
+}
+
 func TestTheResultOfAnImport(t *testing.T) {
 	overlap := model.Problem{Reason: model.ReasonAddressOverlap, Cluster: "a", Message: "10.1.0.1 of cluster a lies in pod range 10.1.0.0/16 of cluster b"}
 	local := func(reason string) []model.Problem {
 		return []model.Problem{{Reason: reason, Message: "Service shop/derived-1 of cluster c is in the way"}}
 	}
 	standing := seen(local(model.ReasonNameTaken), "a", "c")
-	standing.Sources = []model.Source{{Cluster: "a"}}
+	standing.Sources = []model.Source{{Cluster: "a", State: model.SourcePublished}}
 	cases := []struct {
 		name    string
 		change  func(*ReportView)
@@ -77,6 +108,21 @@ func TestTheResultOfAnImport(t *testing.T) {
 			p.Message, p.Others = "10.1.0.1 is of cluster a and secretly of cluster c", []model.ClusterID{"c"}
 			s.Observation = seen([]model.Problem{p}, "a")
 		}, want: result{imported: true, reason: model.ReasonAddressOverlap}, says: "parts of the export are left out in cluster b (AddressOverlap)"},
+		{name: "it waits for what is not read", change: func(s *ReportView) { s.Observation.Freeze = frozenBy("c", model.SourceNotRead) },
+			want: result{imported: true, reason: model.ReasonFrozen}, says: "because the export of another cluster decides it"},
+		{name: "it waits for what this cluster does not read of itself", change: func(s *ReportView) { s.Observation.Freeze = frozenBy("b", model.SourceNotRead) },
+			want: result{imported: true, reason: model.ReasonFrozen}, says: "because the export of cluster b decides it"},
+		{name: "it waits for what ends by itself", change: func(s *ReportView) { s.Observation.Freeze = frozenBy("c", model.SourceEnded) },
+			want: result{imported: true, reason: model.ReasonImported}},
+		{name: "it is frozen, and nothing waits", change: func(s *ReportView) { s.Observation.Freeze = &model.Freeze{State: model.SourceNotRead} },
+			want: result{imported: true, reason: model.ReasonImported}},
+		{name: "it waits to decide", change: func(s *ReportView) { s.Observation.Takeovers = heldBy("a", "c") },
+			want: result{imported: true, reason: model.ReasonTakeoverHeld}, says: "the export of cluster a is older than the one of another cluster"},
+		{name: "another one waits to replace it", change: func(s *ReportView) { s.Observation.Takeovers = heldBy("c", "a") },
+			want: result{imported: true, reason: model.ReasonTakeoverHeld}, says: "the export of another cluster is older than the one of cluster a"},
+		{name: "the agent restarted, and a source was not read yet", change: func(s *ReportView) {
+			s.Observation.Sources = []model.Source{{Cluster: "c", State: model.SourceNotRead, Starting: true}}
+		}, unknown: true},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -137,8 +183,8 @@ func TestWhatIsReportedToWhom(t *testing.T) {
 		{"unless its source was not read", web, ReportView{
 			Members: []model.Member{member("a", false, model.Connected)},
 		}, NamespaceReady, "comity-b-to-a kept"},
-		{"or it is held", web, ReportView{
-			Members: []model.Member{member("a", true, model.Connected)}, Held: []model.Hold{{Cluster: "a"}},
+		{"or it is missing", web, ReportView{
+			Members: []model.Member{member("a", true, model.Connected)}, Observation: sourcesOf(model.Source{Cluster: "a", State: model.SourceMissing}),
 		}, NamespaceReady, "comity-b-to-a kept"},
 		{"nothing new is said before the loop looked", web, ReportView{
 			Members: []model.Member{member("a", true, model.Connected)}, Exports: []model.Export{{Cluster: "a"}},
@@ -157,22 +203,21 @@ func TestWhatIsReportedToWhom(t *testing.T) {
 			Members: []model.Member{member("a", true, model.Connected), member("c", true, model.Connected)},
 			Exports: []model.Export{{Cluster: "c", UID: "uc"}}, Refusals: []model.Refusal{{Cluster: "a", ExportUID: "ua", Field: "spec.ports"}}, Observation: seen(nil, "c"),
 		}, NamespaceReady, "comity-b-to-a InvalidRecord ua, comity-b-to-c Imported uc"},
-		{"unless it is held", web, ReportView{
-			Members: []model.Member{member("a", true, model.Connected)}, Held: []model.Hold{{Cluster: "a"}},
+		{"unless it is missing", web, ReportView{
+			Members: []model.Member{member("a", true, model.Connected)}, Observation: sourcesOf(model.Source{Cluster: "a", State: model.SourceMissing}),
 			Refusals: []model.Refusal{{Cluster: "a", ExportUID: "ua", Field: "spec.ports"}},
 		}, NamespaceReady, "comity-b-to-a kept"},
-		{"a withdrawn export that the ServiceImport still lists", web, ReportView{
-			Members:     []model.Member{member("a", true, model.Connected), member("c", false, model.Lost)},
-			Observation: &model.Observation{Listed: []model.SourceExport{{Cluster: "a", UID: "ua"}, {Cluster: "b", UID: "own"}, {Cluster: "left", UID: "u"}}},
+		{"an export that ended, and that the import lists still", web, ReportView{
+			Members: []model.Member{member("a", true, model.Connected), member("c", false, model.Lost)},
+			Observation: sourcesOf(model.Source{Cluster: "a", UID: "ua", State: model.SourceEnded}, model.Source{Cluster: "b", UID: "own", State: model.SourceEnded},
+				model.Source{Cluster: "left", UID: "u", State: model.SourceEnded}),
 		}, NamespaceReady, "comity-b-to-a Imported ua, comity-b-to-c kept"},
-		{"and its cluster has another one now", web, ReportView{
-			Members: []model.Member{member("a", true, model.Connected)}, Exports: []model.Export{{Cluster: "a", UID: "anew"}},
-			Observation: func() *model.Observation {
-				o := seen(nil, "a")
-				o.Listed = []model.SourceExport{{Cluster: "a", UID: "ua"}}
-				return o
-			}(),
-		}, NamespaceReady, "comity-b-to-a Imported anew"},
+		{"one that is suspended is not reported", web, ReportView{
+			Members: []model.Member{member("a", true, model.Connected)}, Observation: sourcesOf(model.Source{Cluster: "a", UID: "ua", State: model.SourceSuspended}),
+		}, NamespaceReady, ""},
+		{"what was reported to a cluster that was removed is cleared", web, ReportView{
+			Members: []model.Member{member("a", true, model.Connected)}, Removed: []model.ClusterID{"a"},
+		}, NamespaceReady, ""},
 		{"there is no namespace", web, ReportView{
 			Members: []model.Member{member("a", true, model.Connected)}, Exports: []model.Export{{Cluster: "a", UID: "ua"}},
 		}, NamespaceMissing, "comity-b-to-a NamespaceMissing ua"},

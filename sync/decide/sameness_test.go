@@ -9,10 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/sync/plan"
 )
 
 // FAULT 35: the webhook of the exporter did not compare the namespaces.
@@ -42,19 +40,18 @@ func TestOnlyOfTheSameNamespaceIsImportedFAULT35(t *testing.T) {
 		"unknown, and it stands":                 {here: map[string]string{label: "x"}, stands: true, kept: true, reason: "NamespaceUnknown"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := publishedBy("c", 10, "http")
-			c.Identity = tc.exported
-			v := takeoverView(nil, c)
-			v.IdentityLabels, v.Local.Namespace.Labels = []string{label}, tc.here
-			if tc.record != nil {
-				v.Namespaces = []model.MemberNamespace{{Cluster: "c", Presence: model.NamespacePresent, Labels: tc.record}}
-			} else {
-				v.Namespaces = []model.MemberNamespace{{Cluster: "c", Presence: model.NamespaceAbsent}}
-			}
+			s := newStory(t, "c")
+			s.publishes("c", at(-10))
 			if tc.stands {
-				v.Current.Import = importedFrom(c)
+				s.step()
 			}
-			d := Import(v)
+			s.peer("c").Export.Identity = tc.exported
+			s.v.IdentityLabels, s.v.Local.Namespace.Labels = []string{label}, tc.here
+			s.peer("c").Namespace = model.MemberNamespace{Cluster: "c", Presence: model.NamespaceAbsent}
+			if tc.record != nil {
+				s.peer("c").Namespace = model.MemberNamespace{Cluster: "c", Presence: model.NamespacePresent, Labels: tc.record}
+			}
+			d := Import(s.v)
 			if (d.Finding.Resolved != nil) != tc.imported || (len(d.Plan.Unsynced) == 1) != tc.kept {
 				t.Errorf("resolved %+v, kept %v", d.Finding.Resolved, d.Plan.Unsynced)
 			}
@@ -75,7 +72,7 @@ func TestOnlyOfTheSameNamespaceIsImportedFAULT35(t *testing.T) {
 			if !strings.Contains(d.Finding.Problems[0].Message, what) || d.Finding.Problems[0].Cluster != "c" {
 				t.Errorf("the problem is %+v", d.Finding.Problems[0])
 			}
-			report, known := ReportView{Key: web, Self: "b", Namespace: NamespaceReady, PartlyImported: map[model.ClusterID]bool{"c": true},
+			report, known := ReportView{Key: web, Self: "a", Namespace: NamespaceReady, PartlyImported: map[model.ClusterID]bool{"c": true},
 				Observation: &model.Observation{Problems: d.Finding.Problems, Sources: d.Finding.Sources}}.result("c")
 			if !known || report.imported != tc.kept || report.reason != tc.reason || !strings.Contains(report.message, what) {
 				t.Errorf("reported %+v", report)
@@ -84,135 +81,58 @@ func TestOnlyOfTheSameNamespaceIsImportedFAULT35(t *testing.T) {
 	}
 }
 
-// a decides; c joined it, and publishes no identity any more. d is older, waits, and is
-// confirmed.
-func TestOnlyTheDecidingMemberKeepsAnImportFromFollowing(t *testing.T) {
-	a, c, d := publishedBy("a", 30, "http"), publishedBy("c", 40, "http"), publishedBy("d", 20, "x")
-	for name, tc := range map[string]struct {
-		unknown model.ClusterID
-		frozen  bool
-	}{
-		"the deciding one is kept": {"a", true},
-		"another one is kept":      {"c", false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			v := confirmedTakeover(takeoverView(importedFrom(a, c), a, c, d), "of-d")
-			v.IdentityLabels = []string{"comity.dev/identity"}
-			for i := range v.Exports {
-				if v.Exports[i].Cluster != tc.unknown {
-					v.Exports[i].Identity = map[string]string{}
-				}
-			}
-			got := Import(v)
-			if plan.IsFrozen(got.Plan) != tc.frozen {
-				t.Errorf("frozen is %v", plan.IsFrozen(got.Plan))
-			}
-			if decider := got.Finding.Resolved.Constituents[0].Cluster; !tc.frozen && decider != "d" {
-				t.Errorf("%s decides", decider)
-			}
-			if len(got.Finding.Problems) != 1 || got.Finding.Problems[0].Reason != model.ReasonNamespaceUnknown || got.Finding.Problems[0].Cluster != tc.unknown {
-				t.Errorf("problems %+v", got.Finding.Problems)
-			}
-		})
-	}
-}
-
-// The own export is lost, as that of a member may be: what is written follows the same rule.
-func TestALostExportOfThisClusterFreezesAnImportOnlyIfItDecides(t *testing.T) {
-	own, a, c := publishedBy("b", 10, "http"), publishedBy("a", 30, "http"), publishedBy("c", 20, "http")
-	for name, tc := range map[string]struct {
-		imported *mcsv1beta1.ServiceImport
-		joined   int
-	}{
-		"it decides":   {importedFrom(own, a), 0},
-		"another does": {importedFrom(a, own), 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			v := takeoverView(tc.imported, a, c)
-			v.Definition.Problem = "the CustomResourceDefinition is missing"
-			v.Current.Slices = []*discoveryv1.EndpointSlice{derivedSlice("b", endpoint("10.1.0.1", nil))}
-			if got := Import(v); len(got.Joined) != tc.joined || plan.IsFrozen(got.Plan) != (tc.joined == 0) {
-				t.Errorf("joined %v, frozen %v", got.Joined, plan.IsFrozen(got.Plan))
-			}
-		})
-	}
-}
-
 // FAULT 32: nothing stays of a member whose namespace is not accepted, read or not.
 func TestWhatIsNotAcceptedGoesFAULT32(t *testing.T) {
-	c := publishedBy("c", 10, "http")
-	v := takeoverView(importedFrom(c), c)
-	v.NotAccepted = []model.ClusterID{"c"}
-	v.Members[1].Synced = false
-	if d := Import(v); d.Finding.Resolved != nil || len(d.Plan.Unsynced) > 0 || len(d.Finding.Unsynced) > 0 {
-		t.Errorf("resolved %+v, kept %v", d.Finding.Resolved, d.Plan.Unsynced)
+	s := newStory(t, "c")
+	s.publishes("c", at(-10))
+	s.step()
+	s.unread("c")
+	s.peer("c").NotAccepted = true
+	s.is("c(Refused); no import")
+	if len(s.last.Plan.Unsynced)+len(s.last.Finding.Unsynced) > 0 || len(s.v.Current.Slices) > 0 {
+		t.Errorf("kept %v, slices %v", s.last.Plan.Unsynced, s.v.Current.Slices)
 	}
-	refusals := []model.Refusal{
-		{Cluster: "c", ExportUID: "of-c", Reason: model.ReasonNamespaceNotAccepted, Peer: "c"},
-		{Cluster: "d", Reason: model.ReasonInvalidRecord},
-	}
-	v.Refusals = refusals
-	want := []model.Problem{{Reason: "NamespaceNotAccepted", Cluster: "c", Message: "the export of cluster c is not imported: Peer c, spec.acceptedNamespaces: " +
-		"it does not list Namespace shop; to import from there, add it"}}
-	if diff := cmp.Diff(want, Import(v).Finding.Problems); diff != "" {
+	want := []model.Problem{{Reason: "NamespaceNotAccepted", Cluster: "c", Message: "the export of cluster c is not imported: Peer c, " +
+		"spec.acceptedNamespaces: it does not list Namespace shop; to import from there, add it"}}
+	if diff := cmp.Diff(want, s.last.Finding.Problems); diff != "" {
 		t.Errorf("problems (-want +got):\n%s", diff)
 	}
 	for name, change := range map[string]func(*ImportView){
 		"another implementation imports": func(v *ImportView) { v.ImportDisabled = true },
 		"there is no such namespace":     func(v *ImportView) { v.Local.Namespace = nil },
 	} {
-		without := v
+		without := s.v
 		if change(&without); len(Import(without).Finding.Problems) > 0 {
 			t.Errorf("%s: %v", name, Import(without).Finding.Problems)
 		}
 	}
-	report := Report(ReportView{Key: web, Self: "b", Namespace: NamespaceReady, Members: []model.Member{{ID: "c", Synced: true}}, Exports: []model.Export{c}, Refusals: refusals[:1],
-		Observation: &model.Observation{}})
-	got := report.Desired["comity-b-to-c"]
+	report := Report(ReportView{Key: web, Self: "a", Namespace: NamespaceReady, Members: []model.Member{{ID: "c", Synced: true}},
+		Refusals: []model.Refusal{{Cluster: "c", ExportUID: "of-c", Reason: model.ReasonNamespaceNotAccepted}}, Observation: &model.Observation{}})
+	got := report.Desired["comity-a-to-c"]
 	if got.Imported || got.Reason != "NamespaceNotAccepted" || !strings.Contains(got.Message, "accepts no exports of namespace shop from cluster c") {
 		t.Errorf("reported %+v", got)
 	}
 }
 
 func TestLostSlicesAreThoseStillNamed(t *testing.T) {
-	derived := func(source string) *discoveryv1.EndpointSlice {
-		return derivedSlice("c", func(s *discoveryv1.EndpointSlice) {
-			s.Name += source
-			s.Annotations = map[string]string{model.AnnotationSourceSlice: source}
-		}, endpoint("10.3.0.1", nil))
+	s := newStory(t, "c")
+	s.publishes("c", at(-10))
+	of := func(source string) *discoveryv1.EndpointSlice {
+		slice := s.peer("c").Slices[0].DeepCopy()
+		slice.Name, slice.Annotations = source, map[string]string{model.AnnotationSourceSlice: source}
+		return slice
 	}
-	published := func(source string) *discoveryv1.EndpointSlice {
-		s := &discoveryv1.EndpointSlice{}
-		s.Annotations = map[string]string{model.AnnotationSourceSlice: source}
-		return s
+	s.peer("c").Slices = []*discoveryv1.EndpointSlice{of("lost"), of("there"), of("removed")}
+	s.step()
+	s.peer("c").Slices, s.peer("c").Export.Slices, s.peer("c").Probed = []*discoveryv1.EndpointSlice{of("there")}, []string{"lost", "there", "new"}, Silent
+	s.step()
+	if diff := cmp.Diff(map[model.ClusterID][]string{"c": {"lost"}}, s.last.Plan.LostSlices); diff != "" || len(s.v.Current.Slices) != 2 {
+		t.Errorf("%d slices (-want +got):\n%s", len(s.v.Current.Slices), diff)
 	}
-	c := publishedBy("c", 10, "http", func(e *model.Export) { e.Slices = []string{"lost", "there", "new"} })
-	v := takeoverView(importedFrom(c), c)
-	v.Current.Slices = []*discoveryv1.EndpointSlice{derived("lost"), derived("there"), derived("removed"), derivedSlice("d")}
-	v.Slices = map[model.ClusterID][]*discoveryv1.EndpointSlice{"c": {published("there")}} // nothing of it is accepted
-	v.Unanswered = []model.ClusterID{"c"}
-	d := Import(v)
-	if diff := cmp.Diff(map[model.ClusterID][]string{"c": {"lost"}}, d.Plan.LostSlices); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+	if len(s.last.Probe["c"]) != 1 || len(s.last.Plan.Lost) > 0 || len(s.last.Plan.LostSlicesDown) != 1 {
+		t.Errorf("probed are %v, lost %v and %v", s.last.Probe, s.last.Plan.Lost, s.last.Plan.LostSlicesDown)
 	}
-	if len(d.Probe["c"]) != 1 || len(d.Plan.Lost) > 0 || len(d.Plan.LostSlicesDown) != 1 {
-		t.Errorf("probed are %v, lost %v and %v", d.Probe, d.Plan.Lost, d.Plan.LostSlicesDown)
-	}
-	if len(d.Finding.Problems) != 1 || d.Finding.Problems[0].Reason != model.ReasonDeletionHeld || !strings.Contains(d.Finding.Problems[0].Message, "shop/lost") {
-		t.Errorf("problems %+v", d.Finding.Problems)
-	}
-	v.Members[1].StatesWithdrawals = false
-	if d := Import(v); d.Plan.LostSlices != nil {
-		t.Error("a member that names no slices lost some")
-	}
-}
-
-func TestAHeldExportIsProbed(t *testing.T) {
-	c := publishedBy("c", 10, "http")
-	v := takeoverView(importedFrom(c))
-	v.Current.Slices = []*discoveryv1.EndpointSlice{derivedSlice("c", endpoint("10.3.0.1", nil))}
-	v.Held, v.Unanswered = []model.Hold{{Cluster: "c"}}, []model.ClusterID{"c"}
-	if d := Import(v); len(d.Probe["c"]) != 1 || len(d.Plan.Lost) != 1 {
-		t.Errorf("probed are %v, lost %v", d.Probe, d.Plan.Lost)
+	if problems := s.last.Finding.Problems; len(problems) != 1 || problems[0].Reason != model.ReasonSliceMissing || !strings.Contains(problems[0].Message, "shop/lost") {
+		t.Errorf("problems %+v", problems)
 	}
 }

@@ -74,6 +74,7 @@ type source struct {
 	export   *model.Export // what is imported; only if state.IsRead
 	entry    *model.Entry  // nil if the list has none
 	liveness model.Liveness
+	starting bool // see model.Source
 }
 
 // sources applies the table to this cluster and to every other one, sorted by cluster.
@@ -103,6 +104,9 @@ func entryOf(list model.List, id model.ClusterID) *model.Entry {
 // ownSource is this cluster's own export; false if it is no source.
 func (v *ImportView) ownSource(entry *model.Entry) (source, bool) {
 	s := source{cluster: v.Self, entry: entry, liveness: model.Liveness{State: model.Connected}, state: v.Own.State, why: v.Own.Why}
+	if s.state == model.SourceNotRead && entry != nil && entry.Absent.IsOut() { // as in peerSource
+		s.state, s.why = entry.Absent, ""
+	}
 	if s.state != model.SourcePublished {
 		return s, entry != nil
 	}
@@ -130,10 +134,12 @@ func (v *ImportView) peerSource(p *PeerView, s *source) bool {
 		s.state, s.why = model.SourceRefused, why
 	case p.Export != nil && refused == decision.Allowed:
 		s.publish(p.Export, v.Now)
+	case s.entry.Absent.IsOut() && p.Synced && p.Export == nil && !s.entry.Since.After(p.ConfirmMissingBefore):
+		s.state = model.SourceConfirmed // nothing states any more why it is out
 	case s.entry.Absent.IsOut(): // nothing of it is kept, so there is nothing to decide
 		s.state = s.entry.Absent
 	case !p.Synced:
-		s.state, s.why = model.SourceNotRead, p.notReadBecause()
+		s.state, s.why, s.starting = model.SourceNotRead, p.notReadBecause(), p.isStarting()
 	case p.Export != nil:
 		s.state, s.why = model.SourceNotRead, why
 	case s.entry.Absent == model.SourceMissing && !s.entry.Since.After(p.ConfirmMissingBefore):
@@ -188,6 +194,12 @@ func (p *PeerView) notReadBecause() string {
 		return p.Liveness.Message
 	}
 	return fmt.Sprintf("cluster %s was not read since Comity started here", p.ID)
+}
+
+// isStarting reports whether p is being connected to for the first time since start, as far
+// as is known.
+func (p *PeerView) isStarting() bool {
+	return p.Known && p.Liveness.State == model.Connected && p.Liveness.Reason == "" && p.Liveness.Message == ""
 }
 
 // refuses says whether the export of p may be imported, and why not. Denied also if the

@@ -15,9 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	corev1 "k8s.io/api/core/v1"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
-
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/sync/exchange"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
@@ -27,12 +24,15 @@ import (
 
 var noon = time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
 
-// recordIn is this cluster's record of shop/web in an exchange namespace, written at
-// a time.
+// recordIn is this cluster's record of shop/web in an exchange namespace; one that states
+// that the export ended says so since a time.
 func recordIn(namespace string, uid types.UID, withdrawn bool, written time.Time) *exchangev1alpha1.ExportRecord {
 	r := &exchangev1alpha1.ExportRecord{ObjectMeta: ours(model.RecordName("shop", "web"), nil)}
-	r.Namespace, r.UID, r.ManagedFields[0].Time = namespace, "record", &metav1.Time{Time: written}
+	r.Namespace, r.UID = namespace, "record"
 	r.Spec.ExportUID, r.Spec.Withdrawn, r.Spec.ExportedAt = uid, withdrawn, metav1.NewTime(noon.Add(-48*time.Hour))
+	if withdrawn {
+		r.Spec.WithdrawnAt = &metav1.Time{Time: written}
+	}
 	return r
 }
 
@@ -120,133 +120,51 @@ func TestWhatIsNoLongerPublishedIsWithdrawn(t *testing.T) {
 	}
 }
 
-func TestNothingIsWithdrawnBecauseOfTheDefinitionOfServiceExports(t *testing.T) {
-	for name, tc := range map[string]struct {
-		definition Definition
-		withdrawn  bool
-		retry      bool
-		says       string
-	}{
-		"it exists":                                 {Definition{Created: noon.Add(-72 * time.Hour)}, true, false, ""},
-		"it is missing, or is being deleted":        {Definition{Problem: "it does not exist"}, false, true, "it does not exist"},
-		"it was created again after the export was": {Definition{Created: noon}, false, false, "create it again, and to withdraw the export delete it then"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			v := exported(func(v *ExportView) {
-				v.Local.Export, v.Definition = nil, tc.definition
-				v.Records = []*exchangev1alpha1.ExportRecord{recordIn("comity-a", "u", false, noon)}
-			})
-			if !NeedsDefinition(v) {
-				t.Fatal("the definition is not read")
-			}
-			d := Export(v)
-			if got := len(outcome(d)) > 0; got != tc.withdrawn || d.Retry != tc.retry || !strings.Contains(d.Finding.Detail, tc.says) {
-				t.Errorf("withdrawn: %v, retry: %v, says %q", got, d.Retry, d.Finding.Detail)
-			}
-			if pending := d.Finding.Publication == model.PublicationPending; pending == tc.withdrawn {
-				t.Errorf("publication %d", d.Finding.Publication)
-			}
-		})
-	}
-	for name, v := range map[string]ExportView{
-		"an export that exists": exported(),
-		"an export that is withdrawn": exported(func(v *ExportView) {
-			v.Local.Export, v.Records = nil, []*exchangev1alpha1.ExportRecord{recordIn("comity-a", "u", true, noon)}
-		}),
-		"an export that is not published": exported(func(v *ExportView) { v.Local.Export, v.Records = nil, nil }),
-		"an id that another cluster has":  exported(func(v *ExportView) { v.Local.Export, v.Duplicate = nil, "duplicate" }),
-	} {
-		if NeedsDefinition(v) {
-			t.Errorf("the definition is read for %s", name)
-		}
-	}
-}
-
-// An export that ended while its record, or its exchange namespace, was deleted.
-func TestALostRecordIsWithdrawnToo(t *testing.T) {
-	ended := func(v *ExportView) { v.Local.Export = nil }
-	lostIn := func(namespaces ...string) func(*ExportView) {
-		return func(v *ExportView) {
-			v.Records = nil
-			for _, namespace := range namespaces {
-				v.Lost = append(v.Lost, recordIn(namespace, "u", true, noon))
-			}
-		}
-	}
-	elsewhere := func(v *ExportView) { v.LostElsewhere = true }
-	for name, tc := range map[string]struct {
-		view  ExportView
-		want  map[string]string
-		retry bool
-	}{
-		"the ServiceExport is deleted": {exported(lostIn("comity-a"), ended), map[string]string{"comity-a": "withdrawn"}, false},
-		"one of two exchange namespaces is missing still": {exported(lostIn("comity-a-to-b"), elsewhere, ended),
-			map[string]string{"comity-a-to-b": "withdrawn"}, true},
-		"the ServiceExport exists":                    {exported(lostIn("comity-a")), map[string]string{"comity-a": "published"}, false},
-		"its scope became narrower":                   {exported(lostIn("comity-a"), to("b")), map[string]string{"comity-a": "withdrawn", "comity-a-to-b": "published"}, false},
-		"its readers find it in another namespace":    {exported(lostIn("comity-a-to-b")), map[string]string{"comity-a": "published"}, false},
-		"policies deny it":                            {exported(lostIn("comity-a"), func(v *ExportView) { v.Local.Verdict.Outcome = decision.Denied }), map[string]string{"comity-a": "withdrawn"}, false},
-		"another cluster has the id":                  {exported(lostIn("comity-a"), ended, func(v *ExportView) { v.Duplicate = "duplicate" }), map[string]string{}, false},
-		"the definition of ServiceExports is missing": {exported(lostIn("comity-a"), ended, func(v *ExportView) { v.Definition.Problem = "missing" }), map[string]string{}, true},
-		"the definition was created again":            {exported(lostIn("comity-a"), ended, func(v *ExportView) { v.Definition.Created = noon }), map[string]string{}, false},
-		"the store was restored":                      {exported(lostIn("comity-a"), ended, func(v *ExportView) { v.Restore.Mark = restoredAt }), map[string]string{}, false},
-		"the version of the API server is not known":  {exported(lostIn("comity-a"), ended, func(v *ExportView) { v.Restore.Problem = "down" }), map[string]string{}, true},
-		"it existed in the restored store, and was ended": {exported(lostIn("comity-a"), ended, func(v *ExportView) {
-			v.Restore.Mark = restoredAt
-			v.Lost[0].Annotations = map[string]string{model.AnnotationStoreRestored: restoredAt}
-		}), map[string]string{"comity-a": "withdrawn"}, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			d := Export(tc.view)
-			if diff := cmp.Diff(tc.want, outcome(d)); diff != "" || d.Retry != tc.retry {
-				t.Errorf("retry %v (-want +got):\n%s", d.Retry, diff)
-			}
-			if tc.view.Local.Export == nil && tc.view.Duplicate == "" && !NeedsDefinition(tc.view) {
-				t.Error("the definition is not read")
-			}
-		})
-	}
-}
-
-func TestAStatementOfWithdrawalIsCollectedOnceNobodyNeedsIt(t *testing.T) {
+// FAULT 48: statements of withdrawal do not pile up while a member is gone or unreadable.
+func TestFault48AStatementOfAnEndedExportIsCollected(t *testing.T) {
 	read := []model.Member{{ID: "b", Synced: true, Reported: true}, {ID: "c", Synced: true, Reported: true}}
 	unread := []model.Member{{ID: "b", Synced: true, Reported: true}, {ID: "c", Synced: true}}
-	about := func(cluster model.ClusterID, uid types.UID) []model.Report {
-		return []model.Report{{Cluster: cluster, ExportUID: uid}}
+	about := func(cluster model.ClusterID, uid types.UID) func(*ExportView) {
+		return func(v *ExportView) { v.Reports = []model.Report{{Cluster: cluster, ExportUID: uid}} }
 	}
+	const month = 30 * 24 * time.Hour
 	for name, tc := range map[string]struct {
 		in      string
 		age     time.Duration
 		members []model.Member
-		reports []model.Report
-		export  bool // it is exported to b now
-		want    time.Duration
+		change  func(*ExportView)
 		collect bool
 	}{
-		"it is young":                         {"comity-a", 59 * time.Minute, read, nil, false, time.Minute, false},
-		"the API server's clock is ahead":     {"comity-a", -2 * time.Hour, read, nil, false, time.Hour, false},
-		"every member has followed it":        {"comity-a", time.Hour, read, nil, false, 0, true},
-		"a member was not read":               {"comity-a", time.Hour, unread, nil, false, 10 * time.Minute, false},
-		"a member was removed":                {"comity-a", time.Hour, read[:1], nil, false, 0, true},
-		"a member reports the export still":   {"comity-a", time.Hour, read, about("c", "u"), false, 10 * time.Minute, false},
-		"a member reports another export":     {"comity-a", time.Hour, read, about("c", "new"), false, 0, true},
-		"who reports it still reads it there": {"comity-a", time.Hour, read, about("b", "u"), true, 0, true},
-		"who reports it still has lost it":    {"comity-a", time.Hour, read, about("c", "u"), true, 10 * time.Minute, false},
-		"who was not read is not its reader":  {"comity-a-to-b", time.Hour, unread, about("c", "u"), false, 0, true},
+		"it is young":                          {"comity-a", 59 * time.Minute, read, nil, false},
+		"this cluster's clock went back":       {"comity-a", -2 * time.Hour, read, nil, false},
+		"every member has followed it":         {"comity-a", time.Hour, read, nil, true},
+		"a member was not read":                {"comity-a", month - time.Second, unread, nil, false},
+		"a member was not read for 30 days":    {"comity-a", month, unread, nil, true},
+		"a member reports the export still":    {"comity-a", time.Hour, read, about("c", "u"), false},
+		"the same, for 30 days":                {"comity-a", month, read, about("c", "u"), true},
+		"a member reports another export":      {"comity-a", time.Hour, read, about("c", "new"), true},
+		"who was not read is not its reader":   {"comity-a-to-b", time.Hour, unread, about("c", "u"), true},
+		"its reader is no member now":          {"comity-a-to-d", time.Hour, read, nil, false},
+		"its reader was removed":               {"comity-a-to-d", time.Hour, read, func(v *ExportView) { v.Removed = []model.ClusterID{"d"} }, true},
+		"it is one of those that are too many": {"comity-a", time.Minute, unread, func(v *ExportView) { v.CollectBefore = "2026-06-01T11:59:30Z/comity-a/web.shop" }, true},
+		"younger ones are not":                 {"comity-a", time.Minute, unread, func(v *ExportView) { v.CollectBefore = "2026-06-01T11:58:30Z/comity-a/web.shop" }, false},
+		"it is suspended, and the ServiceExport exists": {"comity-a", month, read, func(v *ExportView) {
+			v.Records[0].Spec.Suspended = true
+			v.Local.Export, v.Local.Verdict.Outcome = exported().Local.Export, decision.Denied
+		}, false},
+		"it has no time": {"comity-a", month, read, func(v *ExportView) { v.Records[0].Spec.WithdrawnAt = nil }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := exported(func(v *ExportView) {
-				v.Now, v.Members, v.Reports = noon, tc.members, tc.reports
+				v.Now, v.Members, v.Local.Export = noon, tc.members, nil
 				v.Records = []*exchangev1alpha1.ExportRecord{recordIn(tc.in, "u", true, noon.Add(-tc.age))}
-				if !tc.export {
-					v.Local.Export = nil
-				} else {
-					to("b")(v)
+				if tc.change != nil {
+					tc.change(v)
 				}
 			})
 			d := Export(v)
-			if got := slices.Contains(d.Plan.Collect, tc.in); got != tc.collect || d.Again != tc.want {
-				t.Errorf("collected: %v, again in %s; want %v, %s", got, d.Again, tc.collect, tc.want)
+			if got := slices.Contains(d.Plan.Collect, tc.in); got != tc.collect || NeedsReports(v) && (d.Again == 0) != tc.collect {
+				t.Errorf("collected: %v, again in %s; want %v", got, d.Again, tc.collect)
 			}
 		})
 	}
@@ -301,78 +219,5 @@ func TestARecordNamesNoMoreSlicesThanItMay(t *testing.T) {
 	}
 	if want := "Service shop/web has 2002 EndpointSlices, of which the first 2000 by name are published"; !strings.Contains(d.Finding.Detail, want) || d.Retry {
 		t.Errorf("says %q, retry %v", d.Finding.Detail, d.Retry)
-	}
-}
-
-// FAULT 27: cluster a is started with the id of its peer b. What it imported from b is no
-// export of its own that was withdrawn.
-func TestWhatWasImportedFromAClusterWhoseIDThisOneHasNowIsKept(t *testing.T) {
-	imported := &mcsv1beta1.ServiceImport{ObjectMeta: ours("web", nil)}
-	imported.Annotations = map[string]string{model.AnnotationExports: model.FormatSourceExports([]model.SourceExport{{Cluster: "b", UID: "theirs", CreatedAt: at(5)}})}
-	export := func(uid types.UID) *mcsv1beta1.ServiceExport {
-		return &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: web.Namespace, Name: web.Name, UID: uid}}
-	}
-	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: web.Namespace, Name: web.Name}, Spec: corev1.ServiceSpec{ClusterIP: "10.0.0.1", Ports: []corev1.ServicePort{{Port: 80}}}}
-	both := plan.Current{Import: imported, Slices: []*discoveryv1.EndpointSlice{derivedSlice("b")}}
-	for name, tc := range map[string]struct {
-		doubtful bool
-		export   *mcsv1beta1.ServiceExport
-		current  plan.Current
-		kept     bool
-	}{
-		"the id is doubtful":                                      {true, nil, both, true},
-		"the id is doubtful, and there is no slice":               {true, nil, plan.Current{Import: imported}, true},
-		"the id is doubtful, and there is no ServiceImport":       {true, nil, plan.Current{Slices: both.Slices}, true},
-		"the id is doubtful, and this cluster exports it as well": {true, export("ours"), both, true},
-		"the id is doubtful, and this cluster exports exactly it": {true, export("theirs"), both, false},
-		"the id is doubtful, and only this cluster exports it":    {true, export("ours"), plan.Current{}, true},
-		"the id is doubtful, and nothing is here":                 {true, nil, plan.Current{}, false},
-		"the id is this cluster's":                                {false, nil, both, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			v := ImportView{
-				Self: "b", IDDoubtful: tc.doubtful, ComityNamespace: "comity-system", Definition: Definition{Created: at(0)}, Current: tc.current,
-				Local: LocalExport{Key: web, Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, Export: tc.export, Service: service, Verdict: decision.Verdict{Outcome: decision.Allowed}},
-			}
-			d := Import(v)
-			if kept := slices.Contains(d.Plan.Unsynced, "b"); kept != tc.kept {
-				t.Errorf("kept is %v, want %v", kept, tc.kept)
-			}
-			if again := d.Again(at(7)); (again > 0) != tc.kept {
-				t.Errorf("decided again after %s", again)
-			}
-			changed := slices.ContainsFunc(plan.Import(d.Plan).Actions, func(a plan.Action) bool { return a.Verb == plan.Delete || a.Verb == plan.Create })
-			if tc.kept && changed {
-				t.Errorf("changed: %+v", plan.Import(d.Plan).Actions)
-			}
-		})
-	}
-}
-
-// The exporter is an importer of its own export, too: who deletes the definition of
-// ServiceExports takes no endpoint from it.
-func TestTheOwnImportKeepsAnExportThatWasLost(t *testing.T) {
-	imported := &mcsv1beta1.ServiceImport{ObjectMeta: ours("web", nil)}
-	imported.Annotations = map[string]string{model.AnnotationExports: model.FormatSourceExports([]model.SourceExport{{Cluster: "a", UID: "own", CreatedAt: at(5)}})}
-	for name, tc := range map[string]struct {
-		definition Definition
-		slices     []*discoveryv1.EndpointSlice
-		kept       bool
-	}{
-		"it was deleted":                                 {Definition{Created: at(0)}, []*discoveryv1.EndpointSlice{derivedSlice("a")}, false},
-		"the definition is missing":                      {Definition{Problem: "missing"}, []*discoveryv1.EndpointSlice{derivedSlice("a")}, true},
-		"the definition was made again":                  {Definition{Created: at(6)}, []*discoveryv1.EndpointSlice{derivedSlice("a")}, true},
-		"the definition is missing, and nothing is here": {Definition{Problem: "missing"}, []*discoveryv1.EndpointSlice{derivedSlice("b")}, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			v := ImportView{
-				Self: "a", ComityNamespace: "comity-system", Definition: tc.definition, Current: plan.Current{Import: imported, Slices: tc.slices},
-				Local: LocalExport{Key: web, Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}},
-			}
-			d := Import(v)
-			if kept := slices.Contains(d.Plan.Unsynced, "a"); kept != tc.kept || d.OwnExportLost != tc.kept || (d.Again(at(7)) > 0) != tc.kept {
-				t.Errorf("kept is %v, lost %v, again after %s; want %v", kept, d.OwnExportLost, d.Again(at(7)), tc.kept)
-			}
-		})
 	}
 }

@@ -32,7 +32,7 @@ func TestAPeerThatIsHeardOfCausesNoChange(t *testing.T) {
 	if w.writes != writes || w.times("status b") != changes {
 		t.Errorf("the status was written %d times, and to be written %d times", w.writes-writes, w.times("status b")-changes)
 	}
-	if diff := cmp.Diff(model.Liveness{State: model.Connected}, w.member().Liveness); diff != "" {
+	if diff := cmp.Diff(model.Liveness{State: model.Connected, Seen: true}, w.member().Liveness); diff != "" {
 		t.Error(diff)
 	}
 	if got := w.times("cluster b"); got != told {
@@ -78,7 +78,7 @@ func TestAnAgentThatDoesNotRunMakesItsClusterStaleThenLostAndNothingElse(t *test
 		t.Error("what was read of it is gone")
 	}
 	w.renew(3)
-	if diff := cmp.Diff(model.Liveness{State: model.Connected}, w.member().Liveness); diff != "" {
+	if diff := cmp.Diff(model.Liveness{State: model.Connected, Seen: true}, w.member().Liveness); diff != "" {
 		t.Error(diff)
 	}
 	if got := w.status("b").LastHeartbeat; got == nil || !got.Time.Equal(w.clock.Now()) {

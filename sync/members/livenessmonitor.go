@@ -178,13 +178,16 @@ func otherCluster(m *member) (remote.Failure, bool) {
 
 // leaseRenewed records a renewal, and reports whether the liveness changed.
 func (s *Set) leaseRenewed(m *member, now time.Time) bool {
-	if m.heartbeat.tracker.LastRenewal().IsZero() {
+	before := m.heartbeat.tracker.Liveness()
+	if !before.Seen {
 		s.statuses.Publish(statusChange{string(m.id), true})
 	}
 	if !m.heartbeat.tracker.Renewed(now) {
 		return false
 	}
-	s.opts.Log.Info("the heartbeat of a peer is seen again", "cluster", m.id)
+	if before.State != model.Connected {
+		s.opts.Log.Info("the heartbeat of a peer is seen again", "cluster", m.id)
+	}
 	return true
 }
 

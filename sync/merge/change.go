@@ -34,7 +34,11 @@ func Changes(before, after []model.Export) []Change {
 	if len(before) == 0 || len(after) == 0 {
 		return nil
 	}
-	b, a := resolve(before), resolve(after)
+	return Compare(resolve(before), resolve(after))
+}
+
+// Compare is Changes of imports that are resolved.
+func Compare(b, a *model.Import) []Change {
 	var found []Change
 	compare := func(field, was, is string) {
 		if was != is {

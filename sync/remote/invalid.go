@@ -100,12 +100,12 @@ func (c *Connection) Count(accepted func(namespace string) bool) (read, refused 
 			continue
 		}
 		seen[key] = struct{}{}
-		_, valid := c.Export(key)
-		_, invalid := c.Refusal(key)
+		record := c.record(key)
+		_, valid := c.read(record, key)
 		switch {
 		case valid && accepted(key.Namespace):
 			read++
-		case valid || invalid:
+		case valid || record != nil && !record.Spec.Withdrawn:
 			refused++
 		}
 	}

@@ -32,8 +32,8 @@ const (
 // The conditions that the table has a column for, in its order.
 var columns = []string{"Valid", "Ready", "Conflict", "Admitted", "Available"}
 
-// goodWhenTrue are the conditions that say that something is well. All others of ours
-// exist only, or are true only, while something is wrong or waits.
+// goodWhenTrue are the conditions that say that something is well. All others in the table
+// of conditions are true only while something is wrong or waits.
 var goodWhenTrue = []string{"Valid", "Ready", "Admitted", "Available"}
 
 // pageSize bounds one answer of the API server.
@@ -154,7 +154,8 @@ func (p *part) addService(kind string, object metav1.ObjectMeta, conditions []me
 // bad is true for a condition that says that something is wrong, not for one
 // that is not decided yet.
 func bad(c metav1.Condition) bool {
-	if !slices.Contains(goodWhenTrue, c.Type) {
+	ours := slices.ContainsFunc(condition.Table(), func(e condition.Entry) bool { return e.Type == c.Type })
+	if ours && !slices.Contains(goodWhenTrue, c.Type) {
 		return c.Status == metav1.ConditionTrue
 	}
 	if c.Status == metav1.ConditionUnknown {

@@ -1,0 +1,603 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package decide
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/plan"
+)
+
+// FAULT 39: a takeover is held; then the export that decides is deleted and created again.
+func TestAHeldTakeoverGainsNothingWhenTheDeciderIsDeletedAndCreated(t *testing.T) {
+	s := newStory(t, "b", "c")
+	s.publishes("b", at(-30))
+	s.publishes("a", at(-25))
+	s.is("b a; ClusterSetIP http/80; from a b")
+	ip := s.ip()
+	s.after(time.Hour)
+	s.publishes("c", long, headless)
+	s.is("b a c; ClusterSetIP http/80; from a b c; held c over b: type")
+	s.deletes("b")
+	s.is("b(Ended) a c; ClusterSetIP http/80; from a c; frozen by b: Ended; held c over a: type")
+	s.after(6 * time.Second)
+	s.publishes("b", at(60), uid("anew"))
+	s.is("b a c; ClusterSetIP http/80; from a b c; held c over b: type")
+	if s.ip() != ip {
+		t.Errorf("the clusterset IP was %s and is %s", ip, s.ip())
+	}
+}
+
+// FAULT 39, where nobody else serves: the one that waits is all there is meanwhile.
+func TestAHeldTakeoverGainsNothingWhereTheDeciderIsAlone(t *testing.T) {
+	s := newStory(t, "b", "c")
+	s.publishes("b", at(-30))
+	s.step()
+	ip := s.ip()
+	s.after(time.Hour)
+	s.publishes("c", long, headless)
+	s.is("b c; ClusterSetIP http/80; from b c; held c over b: type")
+	s.deletes("b")
+	s.is("b(Ended) c; ClusterSetIP http/80; from c; frozen by b: Ended, which others wait for")
+	s.after(6 * time.Second)
+	s.publishes("b", at(60), uid("anew"))
+	s.is("b c; ClusterSetIP http/80; from b c; held c over b: type")
+	// It is gone for good: the next one decides.
+	s.deletes("b")
+	s.step()
+	s.after(time.Minute)
+	s.is("c; Headless http/80; from c")
+	if ip == "" {
+		t.Error("there was no address")
+	}
+}
+
+// FAULT 39, where all others are deleted and created at once.
+func TestAHeldTakeoverGainsNothingWhenAllAreDeletedAndCreated(t *testing.T) {
+	s := newStory(t, "b", "c", "d")
+	s.publishes("b", at(-30))
+	s.publishes("d", at(-25))
+	s.step()
+	s.after(time.Hour)
+	s.publishes("c", long, headless)
+	s.is("b d c; ClusterSetIP http/80; from b c d; held c over b: type")
+	s.deletes("b")
+	s.deletes("d")
+	s.step()
+	s.after(5 * time.Second)
+	s.publishes("d", at(61), uid("d-anew"))
+	s.is("b(Ended) d c; ClusterSetIP http/80; from c d; frozen by b: Ended; held c over d: type")
+	s.publishes("b", at(61), uid("b-anew"))
+	s.is("b d c; ClusterSetIP http/80; from b c d; held c over b: type")
+}
+
+// FAULT 40: within two minutes of a new export, another member publishes it, dated back.
+func TestABackdatedExportDoesNotDecideAnImportThatJustFormed(t *testing.T) {
+	s := newStory(t, "b", "c", "d")
+	s.publishes("b", at(-1))
+	s.is("b; ClusterSetIP http/80; from b")
+	ip := s.ip()
+	s.after(time.Minute)
+	s.publishes("c", long, headless)
+	s.is("b c; ClusterSetIP http/80; from b c; held c over b: type")
+	// Its records disappear: the import stays as it is, and so does the address.
+	s.loses("c")
+	s.is("b c(Missing); ClusterSetIP http/80; from b c")
+	s.peer("c").ConfirmMissingBefore = s.v.Now
+	s.is("b; ClusterSetIP http/80; from b")
+	// One with a plausible age takes its place.
+	s.publishes("d", at(-2), headless)
+	s.is("d b; Headless http/80; from b d")
+	if ip == "" {
+		t.Error("there was no address")
+	}
+}
+
+// The clock went back by an hour, and an export claims to be as old as the list.
+func TestAClockThatGoesBackOpensNoPlaceByAge(t *testing.T) {
+	s := newStory(t, "b", "c")
+	s.publishes("b", at(1))
+	s.step()
+	s.after(-time.Hour)
+	s.publishes("c", at(0), headless)
+	s.is("b c; ClusterSetIP http/80; from b c; held c over b: type")
+	// Nor does it freeze the import for an hour.
+	s.after(time.Hour)
+	s.deletes("b")
+	s.step()
+	s.after(-time.Hour)
+	s.step()
+	s.after(time.Minute)
+	s.is("c; Headless http/80; from c")
+}
+
+// GitOps makes one export everywhere, in any order; c is in conflict.
+func TestThreeClustersThatCreateOneExportWithin30Seconds(t *testing.T) {
+	for name, order := range map[string][]model.ClusterID{"oldest first": {"b", "c", "d"}, "youngest first": {"d", "c", "b"}, "the one in conflict first": {"c", "d", "b"}} {
+		t.Run(name, func(t *testing.T) {
+			s := newStory(t, "b", "c", "d")
+			created := map[model.ClusterID]time.Time{"b": at(0), "c": at(0).Add(15 * time.Second), "d": at(0).Add(30 * time.Second)}
+			for _, id := range order {
+				if id == "c" {
+					s.publishes(id, created[id], port("http", 81))
+				} else {
+					s.publishes(id, created[id])
+				}
+				s.step()
+				s.after(15 * time.Second)
+			}
+			s.is("b c d; ClusterSetIP http/80; from b d")
+		})
+	}
+}
+
+func TestANewClusterJoinsLastAndIsServed(t *testing.T) {
+	s := newStory(t, "b")
+	s.publishes("b", at(-30))
+	s.step()
+	s.after(time.Hour)
+	s.v.Peers = append(s.v.Peers, PeerView{Known: true, Member: model.Member{ID: "c", Liveness: model.Liveness{State: model.Connected}}})
+	s.is("b; ClusterSetIP http/80; from b") // it is not waited for
+	s.publishes("c", at(-60))
+	s.is("b c; ClusterSetIP http/80; from b c")
+	if len(s.last.Joined) != 0 {
+		t.Error("an event for what is stored")
+	}
+	// One that differs, and is younger, waits for nothing.
+	s.v.Peers = append(s.v.Peers, PeerView{Known: true, Member: model.Member{ID: "d"}})
+	s.publishes("d", at(50), port("metrics", 90))
+	if d := Import(s.v); len(d.Joined) != 1 || d.Joined[0].Cluster != "d" {
+		t.Errorf("joined %v", d.Joined)
+	}
+	s.is("b c d; ClusterSetIP http/80 metrics/90; from b c d")
+}
+
+// FAULT 42: a cluster is destroyed, and made again with the same id and manifests. Its UIDs
+// are others, and so are the creation times; a member that waits gains nothing.
+func TestAClusterThatIsMadeAgainKeepsItsPlace(t *testing.T) {
+	for name, others := range map[string]func(*story){
+		"it is alone":            func(*story) {},
+		"another serves":         func(s *story) { s.publishes("d", at(-20)) },
+		"one waits":              func(s *story) { s.after(time.Hour); s.step(); s.publishes("c", long, headless) },
+		"the other is made, too": func(s *story) { s.publishes("d", at(-20)); s.step(); s.unread("d") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStory(t, "b", "c", "d")
+			s.publishes("b", at(-30))
+			s.step()
+			others(s)
+			s.step()
+			before, ip := s.state(), s.ip()
+			s.unread("b")
+			s.step()
+			s.after(time.Hour)
+			s.loses("b")
+			s.peer("b").Synced = true // join --replace, before the manifests
+			s.step()
+			s.after(time.Minute)
+			s.publishes("b", at(121), uid("anew"))
+			s.step()
+			if p := s.peer("d"); !p.Synced {
+				s.publishes("d", at(122), uid("d-anew"))
+				s.is("b d; ClusterSetIP http/80; from b d")
+			} else {
+				s.is(before)
+			}
+			if s.ip() != ip || s.last.Finding.Freeze != nil {
+				t.Errorf("the clusterset IP was %s and is %s, frozen %+v", ip, s.ip(), s.last.Finding.Freeze)
+			}
+		})
+	}
+}
+
+// FAULT 48: the decider's cluster is gone for good, the agent restarts, and another
+// exporter adds a port. The condition says by whom the import is frozen; each of the two
+// commands ends it.
+func TestADeciderThatIsGoneForGood(t *testing.T) {
+	both := func(e *model.Export) {
+		e.Ports = append(e.Ports, publishedBy("c", at(0), port("metrics", 90)).Ports...)
+	}
+	for name, ends := range map[string]struct {
+		by   func(*story)
+		want string
+	}{
+		"leave --id": {func(s *story) {
+			s.v.Peers = s.v.Peers[:1]
+			s.v.Peers = append(s.v.Peers, PeerView{Removed: true, Member: model.Member{ID: "b"}})
+		}, "c; ClusterSetIP http/80 metrics/90; from c"},
+		"confirm takeover, while frozen": {func(s *story) { s.confirms("c/of-c") }, "c b; ClusterSetIP http/80 metrics/90; from b c"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStory(t, "c", "b")
+			s.publishes("b", at(-30))
+			s.publishes("c", at(-20))
+			s.step()
+			ip := s.ip()
+			s.after(time.Hour)
+			s.gone("b")
+			s.restarts()
+			s.peer("b").Liveness = model.Liveness{State: model.Lost}
+			s.is("b c; ClusterSetIP http/80; from b c; frozen by b: NotRead")
+			s.publishes("c", at(-20), both)
+			s.is("b c; ClusterSetIP http/80; from b c; frozen by b: NotRead, which others wait for")
+			if why := s.last.Finding.Freeze.Why; why != "there is no Peer b" {
+				t.Errorf("says %q", why)
+			}
+			ends.by(s)
+			s.is(ends.want)
+			if s.ip() != ip {
+				t.Errorf("the clusterset IP was %s and is %s", ip, s.ip())
+			}
+		})
+	}
+}
+
+// The number of a port is changed everywhere: each cluster deletes and creates its Service,
+// which suspends its export.
+func TestAPortThatIsChangedEverywhere(t *testing.T) {
+	changes := func(s *story, id model.ClusterID) {
+		s.withdraws(id, true)
+		s.step()
+		s.after(2 * time.Second)
+		s.publishes(id, at(-30), port("http", 8080))
+		s.step()
+	}
+	begin := func(t *testing.T) *story {
+		s := newStory(t, "b", "c")
+		s.publishes("b", at(-30))
+		s.publishes("c", at(-30))
+		s.step()
+		s.after(time.Hour)
+		return s
+	}
+	t.Run("within seconds, the decider first", func(t *testing.T) {
+		s := begin(t)
+		ip := s.ip()
+		changes(s, "b")
+		changes(s, "c")
+		s.is("b c; ClusterSetIP http/8080; from b c")
+		if s.ip() != ip {
+			t.Error("another clusterset IP")
+		}
+	})
+	t.Run("within seconds, the decider last", func(t *testing.T) {
+		s := begin(t)
+		changes(s, "c")
+		changes(s, "b")
+		s.is("b c; ClusterSetIP http/8080; from b c")
+	})
+	t.Run("an hour apart", func(t *testing.T) {
+		s := begin(t)
+		changes(s, "c")
+		s.is("b c; ClusterSetIP http/80; from b") // as two clusters in conflict always did
+		s.after(time.Hour)
+		changes(s, "b")
+		s.is("b c; ClusterSetIP http/8080; from b c")
+	})
+	t.Run("the Service of the decider is missing for an hour", func(t *testing.T) {
+		s := begin(t)
+		s.withdraws("b", true)
+		s.step()
+		s.after(time.Hour)
+		s.publishes("b", at(-30), port("http", 8080))
+		s.is("c b; ClusterSetIP http/80; from c; held b over c: ports")
+		changes(s, "c")
+		s.is("c b; ClusterSetIP http/8080; from b c")
+	})
+}
+
+func TestAPolicyFromDenyToAllow(t *testing.T) {
+	denied := &decision.Verdict{Outcome: decision.Denied}
+	s := newStory(t, "b")
+	s.publishes("b", at(-30))
+	s.step()
+	ip := s.ip()
+	s.peer("b").Verdict = denied
+	s.is("b(Refused); no import")
+	s.after(time.Hour)
+	s.is("b(Refused); no import")
+	s.restarts()
+	s.is("b(Refused); no import")
+	s.publishes("b", at(-30))
+	s.peer("b").Verdict = &decision.Verdict{Problem: "not loaded"}
+	s.is("b(Refused); no import")
+	s.peer("b").Verdict = &decision.Verdict{Outcome: decision.Allowed}
+	s.is("b; ClusterSetIP http/80; from b")
+	if s.ip() != ip {
+		t.Errorf("the clusterset IP was %s and is %s", ip, s.ip())
+	}
+}
+
+func TestOnlyEndedEntriesKeepNoAddress(t *testing.T) {
+	s := newStory(t, "b", "c")
+	s.publishes("b", at(-30))
+	s.publishes("c", at(-20))
+	s.step()
+	s.withdraws("c", true)
+	s.step()
+	s.after(time.Hour)
+	s.deletes("b")
+	s.is("b(Ended) c(Suspended); no import")
+	s.after(time.Minute)
+	s.is("c(Suspended); no import")
+	s.publishes("c", at(-20))
+	s.is("c; ClusterSetIP http/80; from c")
+	s.deletes("c")
+	s.is("; no import")
+	if len(s.v.Current.Services) > 0 {
+		t.Error("the derived Service stays")
+	}
+}
+
+// FAULTS 26, 41: nothing goes, however long a cluster is not read or its records are away.
+func TestNothingGoesThatWasNotStated(t *testing.T) {
+	s := newStory(t, "b", "c")
+	s.publishes("b", at(-30))
+	s.publishes("c", at(-20))
+	s.step()
+	const serves = "ClusterSetIP http/80; from b c"
+	for _, change := range []struct {
+		what string
+		do   func()
+		want string
+	}{
+		{"the exchange namespace is deleted", func() { s.loses("b") }, "b(Missing) c; " + serves + "; frozen by b: Missing"},
+		{"both are", func() { s.loses("c") }, "b(Missing) c(Missing); " + serves + "; frozen by b: Missing"},
+		{"the Peers are deleted", func() { s.gone("b"); s.gone("c") }, "b(Missing) c(Missing); " + serves + "; frozen by b: NotRead"},
+		{"the agent restarts", func() { s.restarts() }, "b(Missing) c(Missing); " + serves + "; frozen by b: NotRead"},
+		{"c is back", func() { s.publishes("c", at(-20)) }, "b(Missing) c; " + serves + "; frozen by b: NotRead"},
+		{"b is back", func() { s.publishes("b", at(-30)) }, "b c; " + serves},
+	} {
+		change.do()
+		s.step()
+		s.after(20 * time.Minute)
+		s.step()
+		if got := s.state(); got != change.want {
+			t.Fatalf("%s:\n got %s\nwant %s", change.what, got, change.want)
+		}
+	}
+}
+
+// Nothing that stands changes until a list exists: the agent waits ten seconds for members
+// that do not answer.
+func TestAListFormsWhenAllWereReadOrAfterTenSeconds(t *testing.T) {
+	s := newStory(t, "b", "c")
+	s.publishes("b", at(-30))
+	s.publishes("c", at(-40))
+	s.step()
+	s.after(time.Hour)
+	s.restarts()
+	for _, o := range s.v.Current.Services { // somebody removed the list
+		delete(o.Annotations, model.AnnotationList)
+	}
+	s.v.Current.Import.Annotations[model.AnnotationList] = "rubbish"
+	s.publishes("b", at(-30), headless)
+	before := len(s.v.Current.Slices)
+	d := Import(s.v)
+	if d.Write || d.Again != 10*time.Second {
+		t.Errorf("write is %v, again after %s", d.Write, d.Again)
+	}
+	s.after(10 * time.Second)
+	s.unread("c")
+	s.step()
+	if got := s.state(); got != "c b; ClusterSetIP http/80; from b c; frozen by c: NotRead, which others wait for" || len(s.v.Current.Slices) != before {
+		t.Errorf("got %s", got)
+	}
+	s.publishes("c", at(-40))
+	s.is("c b; ClusterSetIP http/80; from b c")
+	// All are read: a new import does not wait.
+	s = newStory(t, "b", "c")
+	s.restarts()
+	s.publishes("b", at(-30))
+	if d := Import(s.v); d.Write {
+		t.Error("c may be older")
+	}
+	s.publishes("c", at(-40), headless)
+	s.is("c b; Headless http/80; from b c")
+}
+
+func TestANamespaceThatIsMadeAgain(t *testing.T) {
+	s := newStory(t, "b", "c")
+	s.publishes("b", at(-30))
+	s.step()
+	s.after(time.Hour)
+	s.publishes("c", long, headless)
+	s.step()
+	there := s.v.Local.Namespace
+	s.v.Local.Namespace, s.v.Current = nil, newStory(t).v.Current
+	s.step()
+	if s.last.Write || s.last.HasNamespace {
+		t.Errorf("%+v", s.last)
+	}
+	s.after(5 * time.Minute)
+	s.v.Local.Namespace = there
+	s.is("c b; Headless http/80; from b c") // docs/security.md: it forms another list
+}
+
+// Two clusters of one id: the Peer refuses the second one, whose export is not read.
+func TestAClusterThatIsRefusedForItsUIDKeepsWhatIsImported(t *testing.T) {
+	s := newStory(t, "b", "c")
+	s.publishes("b", at(-30))
+	s.publishes("c", at(-20))
+	s.step()
+	s.unread("b")
+	s.peer("b").Liveness = model.Liveness{State: model.Connected, Message: "the cluster has another UID"}
+	s.is("b c; ClusterSetIP http/80; from b c; frozen by b: NotRead")
+	// This cluster's own id is the one in doubt.
+	s = newStory(t, "b")
+	s.publishes("a", at(-30))
+	s.publishes("b", at(-20))
+	s.step()
+	s.v.Own = OwnSource{State: model.SourceNotRead, Why: "Peer a has this cluster's id"}
+	s.is("a b; ClusterSetIP http/80; from a b; frozen by a: NotRead")
+}
+
+func TestAConfirmedTakeover(t *testing.T) {
+	begin := func(t *testing.T) *story {
+		s := newStory(t, "b", "c", "d")
+		s.publishes("b", at(-30))
+		s.step()
+		s.after(time.Hour)
+		s.publishes("c", long, headless)
+		s.publishes("d", at(50), port("http", 81))
+		s.is("b c d; ClusterSetIP http/80; from b c; held c over b: type")
+		return s
+	}
+	problems := func(s *story) int {
+		n := 0
+		for _, p := range s.last.Finding.Problems {
+			if p.Reason == model.ReasonInvalidAnnotation {
+				n++
+			}
+		}
+		return n
+	}
+	t.Run("decides from then on, also after a restart", func(t *testing.T) {
+		s := begin(t)
+		s.confirms("c/of-c")
+		s.is("c b d; Headless http/80; from b c")
+		s.after(time.Hour)
+		s.restarts()
+		s.step()
+		if s.list() != "c b d" || problems(s) > 0 {
+			t.Errorf("list %s, problems %+v", s.list(), s.last.Finding.Problems)
+		}
+		s.publishes("b", at(-30))
+		s.publishes("c", long, headless)
+		s.publishes("d", at(50), port("http", 81))
+		s.is("c b d; Headless http/80; from b c")
+	})
+	t.Run("can be that of a younger one", func(t *testing.T) {
+		s := begin(t)
+		s.confirms("d/of-d")
+		s.is("d b c; ClusterSetIP http/81; from d; held c over d: type ports; held b over d: ports")
+	})
+	for name, id := range map[string]string{"another UID": "c/other", "another cluster": "d/of-c", "a UID alone": "of-c", "no cluster": "/of-c", "rubbish": "\x1b[31m"} {
+		t.Run("has no effect with "+name, func(t *testing.T) {
+			s := begin(t)
+			s.confirms(id)
+			s.is("b c d; ClusterSetIP http/80; from b c; held c over b: type")
+			if problems(s) != 1 {
+				t.Errorf("problems %+v", s.last.Finding.Problems)
+			}
+		})
+	}
+	t.Run("has no effect in a ServiceImport of somebody else", func(t *testing.T) {
+		s := begin(t)
+		s.confirms("c/of-c")
+		s.v.Current.Import.ManagedFields = nil
+		if d := Import(s.v); d.Plan.List.Entries[0].Cluster != "b" {
+			t.Errorf("list %v", d.Plan.List)
+		}
+	})
+	t.Run("ends with the export", func(t *testing.T) {
+		s := begin(t)
+		s.confirms("c/of-c")
+		s.step()
+		s.deletes("c")
+		s.step()
+		s.after(time.Minute)
+		s.is("b d; ClusterSetIP http/80; from b")
+	})
+}
+
+// What is held, and what is not.
+func TestWhichTakeoversAreHeld(t *testing.T) {
+	more := func(e *model.Export) {
+		e.Ports = append(e.Ports, publishedBy("c", at(0), port("metrics", 90)).Ports...)
+	}
+	for name, c := range map[string]struct {
+		change func(*story)
+		want   string
+	}{
+		"FAULT 28: one that claims to be older": {func(s *story) { s.publishes("c", long, headless, port("x", 80)) }, "b d c; ClusterSetIP http/80; from b d; held c over b: type ports"},
+		"one that agrees":                       {func(s *story) { s.publishes("c", long) }, "b d c; ClusterSetIP http/80; from b c d"},
+		"one that agreed first": {func(s *story) { s.publishes("c", long); s.step(); s.publishes("c", long, headless) },
+			"b d c; ClusterSetIP http/80; from b c d; held c over b: type"},
+		"one that dates itself back later": {func(s *story) { s.publishes("c", at(50), headless); s.step(); s.publishes("c", long, headless) },
+			"b d c; ClusterSetIP http/80; from b c d; held c over b: type"},
+		"a younger one":       {func(s *story) { s.publishes("c", at(50), headless) }, "b d c; ClusterSetIP http/80; from b c d"},
+		"one with more ports": {func(s *story) { s.publishes("c", long, more) }, "b d c; ClusterSetIP http/80 metrics/90; from b c d"},
+		"one older than the second, which added a port": {func(s *story) {
+			s.publishes("d", at(-20), more)
+			s.step()
+			s.publishes("c", at(-25), port("metrics", 91))
+		}, "b d c; ClusterSetIP http/80 metrics/90; from b d; held c over d: ports"},
+		"two": {func(s *story) { s.publishes("c", long, headless); s.publishes("e", at(-50), port("http", 81)) },
+			"b d c e; ClusterSetIP http/80; from b c d; held c over b: type; held e over b: ports"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStory(t, "b", "c", "d", "e")
+			s.publishes("b", at(-30))
+			s.publishes("d", at(-20))
+			s.step()
+			s.after(time.Hour)
+			c.change(s)
+			s.is(c.want)
+		})
+	}
+}
+
+// Objects of the Sveltos pipeline are adopted in place. b, which it serves, is a member that
+// does not answer.
+func TestAnImportOfThePipelineIsAdoptedOnceItsMembersWereRead(t *testing.T) {
+	s := newStory(t, "b", "c")
+	derived := model.DerivedName(web.Name)
+	labels := map[string]string{model.LabelServiceName: web.Name, model.LabelServiceImported: "true", "app.kubernetes.io/managed-by": "sveltos"}
+	meta := metav1.ObjectMeta{Namespace: web.Namespace, Name: derived, UID: "1", ResourceVersion: "1", Labels: labels}
+	policy := corev1.IPFamilyPolicySingleStack
+	s.v.Current.Services = []*corev1.Service{{ObjectMeta: meta, Spec: corev1.ServiceSpec{
+		ClusterIP: "10.0.0.1", ClusterIPs: []string{"10.0.0.1"}, IPFamilies: []corev1.IPFamily{"IPv4"}, IPFamilyPolicy: &policy, Ports: []corev1.ServicePort{{Name: "http", Port: 80}},
+	}}}
+	s.v.Current.Import = &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: web.Namespace, Name: web.Name, UID: "2", Annotations: map[string]string{model.AnnotationDerivedName: derived}},
+		Spec: mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.ClusterSetIP, IPs: []string{"10.0.0.1"}, Ports: []mcsv1beta1.ServicePort{{Name: "http", Port: 80}}}}
+	slice := func(id string) *discoveryv1.EndpointSlice {
+		return &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: web.Namespace, Name: derived + "-" + id, Labels: map[string]string{
+			model.LabelServiceName: web.Name, discoveryv1.LabelServiceName: derived, discoveryv1.LabelManagedBy: "sveltos",
+		}}}
+	}
+	s.v.Current.Slices, s.v.Takeover = []*discoveryv1.EndpointSlice{slice("b"), slice("x")}, true
+	s.unread("b")
+	s.publishes("c", at(-20), port("http", 81))
+	if planned := plan.Import(Import(s.v).Plan); slices.ContainsFunc(planned.Actions, func(a plan.Action) bool { return a.Source != "c" }) {
+		t.Errorf("while b is unread: %v", planned.Actions)
+	}
+	s.publishes("b", at(-30))
+	if d := Import(s.v); d.Plan.List.Entries[0].Cluster != "b" || len(plan.Import(d.Plan).Actions) < 3 {
+		t.Errorf("list %v, %v", d.Plan.List, plan.Import(d.Plan).Actions)
+	}
+	s.gone("b") // it is no member: nothing waits for it, and its slice stays
+	if d := Import(s.v); d.Finding.Freeze != nil {
+		t.Errorf("frozen by %+v", d.Finding.Freeze)
+	}
+}
+
+// A name that is not free, or a family that this cluster has not: only the ServiceImport has
+// the list.
+func TestAnImportWithoutAServiceHasItsListInTheServiceImport(t *testing.T) {
+	ipv6 := func(e *model.Export) { e.IPFamilies = []corev1.IPFamily{"IPv6"} }
+	s := newStory(t, "b", "c")
+	s.publishes("b", at(-30), ipv6)
+	s.publishes("c", at(-20), ipv6)
+	s.step()
+	if got := s.state(); got != "b c; ClusterSetIP http/80" || len(s.v.Current.Services) > 0 {
+		t.Errorf("got %s", got)
+	}
+	s.after(time.Hour)
+	s.deletes("b")
+	s.is("b(Ended) c; ClusterSetIP http/80; frozen by b: Ended")
+	s.restarts()
+	s.publishes("c", at(-20), ipv6)
+	s.after(time.Minute)
+	s.is("c; ClusterSetIP http/80")
+}
