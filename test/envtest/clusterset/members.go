@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/comity-mcs/comity/sync/join"
@@ -156,10 +157,11 @@ func (m *Member) install(ctx context.Context) error {
 	if err := os.MkdirAll(m.dir, 0o755); err != nil {
 		return err
 	}
-	var err error
-	if m.Agent, err = install.Prepare(ctx, m.target(), m.set.binary, m.set.flags...); err != nil {
+	agent, err := install.Prepare(ctx, m.target(), m.set.binary, m.set.flags...)
+	if err != nil {
 		return fmt.Errorf("install Comity in %s: %w", m.ID(), err)
 	}
+	m.Agent = agent
 	if err := m.Agent.Start(); err != nil {
 		return err
 	}
@@ -188,8 +190,22 @@ func (m *Member) KillAgent(ctx context.Context) {
 	err := m.Agent.Kill()
 	m.mu.Unlock()
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: install.Namespace, Name: "comity-leader"}}
-	gomega.Expect(client.IgnoreNotFound(m.Client.Delete(ctx, lease))).To(gomega.Succeed())
+	gomega.Expect(client.IgnoreNotFound(m.Client.Delete(ctx, leaderLease()))).To(gomega.Succeed())
+}
+
+func leaderLease() *coordinationv1.Lease {
+	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: install.Namespace, Name: "comity-leader"}}
+}
+
+// AwaitLeader waits until the agent of m leads. An agent that cannot read a peer leads half
+// a minute before it is ready.
+func (m *Member) AwaitLeader(ctx context.Context) {
+	ginkgo.GinkgoHelper()
+	gomega.Eventually(ctx, func() (string, error) {
+		lease := leaderLease()
+		err := m.Client.Get(ctx, client.ObjectKeyFromObject(lease), lease)
+		return ptr.Deref(lease.Spec.HolderIdentity, ""), err
+	}).WithTimeout(ready).ShouldNot(gomega.BeEmpty())
 }
 
 // Without ends the agent in order, does something, and starts the agent again.

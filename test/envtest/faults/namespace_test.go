@@ -63,11 +63,13 @@ var _ = Describe("FAULT 26: the exchange namespaces of a peer are deleted", func
 		Eventually(ctx, a.PeerCondition("b", exchangev1alpha1.PeerConnected)).Should(HavePrefix("False/"))
 		kept(ctx, a, ns, whole, "the exchange namespaces are deleted")
 		Expect(b.Client.Delete(ctx, clusterset.Export(ns, "web-0"))).To(Succeed())
-		a.Restart(ctx)
+		a.KillAgent(ctx)
+		a.AwaitLeader(ctx)
 		kept(ctx, a, ns, whole, "after a restart")
 
 		By("joining again")
 		set.Join(ctx, "a", "b")
+		Eventually(ctx, a.PeerCondition("b", exchangev1alpha1.PeerConnected)).WithTimeout(nextTry).Should(HavePrefix("True/"))
 		for i := 1; i < exports; i++ { // whose record may be the last one that is published again
 			change(ctx, b, ns, fmt.Sprintf("web-%d", i), fmt.Sprintf("10.93.2.%d", i+1))
 			Eventually(ctx, a.Backends(ns, fmt.Sprintf("web-%d", i))).Should(Equal([]string{fmt.Sprintf("b/10.93.2.%d", i+1)}))

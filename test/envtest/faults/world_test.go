@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -107,6 +108,19 @@ func addresses(ctx context.Context, m *clusterset.Member, ns string) map[string]
 		out[s.Name] = s.Spec.ClusterIP + " of " + string(s.UID)
 	}
 	return out
+}
+
+// missing are the imports of a namespace of m of which an export is missing.
+func missing(m *clusterset.Member, ns string) func(Gomega, context.Context) []string {
+	return func(g Gomega, ctx context.Context) []string {
+		var out []string
+		for _, text := range held(m, ns)(g, ctx) {
+			if name, _, is := strings.Cut(text, " "+condition.TypeSourceMissing+": "); is {
+				out = append(out, name)
+			}
+		}
+		return out
+	}
 }
 
 // held are the imports of a namespace of m that something holds, with the conditions that
