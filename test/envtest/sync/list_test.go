@@ -418,4 +418,3 @@ var _ = Describe("FAULT 43: a restored record", func() {
 		}
 	})
 })
-
