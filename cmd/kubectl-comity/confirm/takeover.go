@@ -46,7 +46,7 @@ func candidate(imported *mcsv1beta1.ServiceImport, from model.ClusterID) (types.
 		return uid, true
 	}
 	list, err := model.ParseList(imported.Annotations[model.AnnotationList])
-	if err != nil || len(list.Entries) == 0 || list.Entries[0].Absent == model.SourcePublished {
+	if err != nil || !meta.IsStatusConditionTrue(imported.Status.Conditions, condition.TypeFrozen) {
 		return "", false
 	}
 	entry, listed := list.Find(from)
