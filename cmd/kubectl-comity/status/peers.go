@@ -8,7 +8,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,7 +25,7 @@ var peerConditions = []string{
 }
 
 // peers reads the Peers and their conditions, and gives their names.
-func (p *part) peers(ctx context.Context, target *command.Target, now time.Time) []string {
+func (p *part) peers(ctx context.Context, target *command.Target) []string {
 	var found v1alpha1.PeerList
 	err := target.Client.List(ctx, &found)
 	switch {
@@ -44,29 +43,22 @@ func (p *part) peers(ctx context.Context, target *command.Target, now time.Time)
 	var names []string
 	for i := range found.Items {
 		names = append(names, found.Items[i].Name)
-		p.addPeer(&found.Items[i], now)
+		p.addPeer(&found.Items[i])
 	}
 	return names
 }
 
 // addPeer shows a Peer, and as problems what is not as it should be.
-func (p *part) addPeer(peer *v1alpha1.Peer, now time.Time) {
+func (p *part) addPeer(peer *v1alpha1.Peer) {
 	shown := Peer{ID: peer.Name, Version: peer.Status.Version, TokenExpires: peer.Status.TokenExpires, Exports: peer.Status.Exports}
 	shown.State, shown.Since, shown.Message = stateOfPeer(peer)
 	running := p.agent.Pod != ""
 	if !running {
 		shown.State, shown.Since, shown.Message = Unknown, nil, "" // nobody has brought the status up to date
 	}
-	if expires := peer.Status.TokenExpires; !peer.Spec.Removed && expires != nil && expires.Time.Before(now) {
-		shown.State, shown.Since = Expired, expires
-		shown.Message = fmt.Sprintf("the token for it expired at %s, because one of the two clusters was off for longer than its tokens live; run kubectl comity join with both contexts, which makes a new one",
-			expires.UTC().Format(time.RFC3339))
-	}
 	p.cluster.Peers = append(p.cluster.Peers, shown)
 	object := "peer " + peer.Name
 	switch {
-	case shown.State == Expired:
-		p.problem(object, "%s: %s", shown.State, shown.Message)
 	case peer.Spec.Removed:
 		p.problem(object, "%s%s; when it is done, repeat: kubectl comity leave --id %s %s", Leaving, prefixed(": ", shown.Message), peer.Name, p.cluster.Context)
 	case shown.State == Unknown && running:
@@ -77,8 +69,7 @@ func (p *part) addPeer(peer *v1alpha1.Peer, now time.Time) {
 	}
 	for _, kind := range peerConditions {
 		c := meta.FindStatusCondition(peer.Status.Conditions, kind)
-		// What is not accepted is not connected, and what has expired is said: each cause once.
-		isEffect := kind == v1alpha1.PeerConnected && (shown.State == NotUsed || shown.State == Expired)
+		isEffect := kind == v1alpha1.PeerConnected && shown.State == NotUsed // what is not accepted is not connected
 		if c != nil && c.Status != metav1.ConditionTrue && !isEffect {
 			p.problem(object, "%s is %s (%s)%s", c.Type, c.Status, c.Reason, prefixed(": ", c.Message))
 		}

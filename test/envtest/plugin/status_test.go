@@ -211,15 +211,6 @@ var _ = Describe("status", func() {
 			"Leaving: 12 imports are left; when it is done, repeat: kubectl comity leave --id b a"),
 		Entry("nothing yet", nil, nil, status.Unknown, "the agent has not set condition Connected of the Peer yet"),
 	)
-	It("says that a member was off for longer than its tokens live", func() {
-		p := peer("b", nil, good(is("Connected", "False", "Lost", "no heartbeat"))...)
-		p.Status.TokenExpires = &metav1.Time{Time: time.Now().Add(-time.Hour)}
-		Expect(target.Client.Status().Update(scratch, p)).To(Succeed())
-		report := read()
-		Expect(report.Clusters[0].Peers[0].State).To(Equal(status.Expired))
-		Expect(report.Problems).To(HaveLen(1))
-		Expect(report.Problems[0].Message).To(ContainSubstring("run kubectl comity join"))
-	})
 	It("names the clusters of imports that have no Peer", func() {
 		namespace := newNamespace()
 		imported(namespace, "one", nil, entry("a", "own", 0, time.Time{}), entry("b", "u", 0, time.Time{}), entry("gone", "v", model.SourceNotRead, time.Unix(1_800_000_000, 0)))
