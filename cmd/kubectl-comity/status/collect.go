@@ -117,7 +117,7 @@ func (r Reader) site(ctx context.Context, site Site) part {
 		p.replicas(ctx, site.Target)
 		p.certificate(ctx, site.Target, r.Now())
 	}
-	peers := p.peers(ctx, site.Target)
+	peers := p.peers(ctx, site.Target, r.Now())
 	p.readServices(ctx, site.Target, r.Namespace)
 	p.strangers(peers)
 	if p.lost(ctx, site.Target) && p.cluster.State == NotInstalled {

@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,8 +25,11 @@ var peerConditions = []string{
 	v1alpha1.PeerAccepted, v1alpha1.PeerConnected, v1alpha1.PeerRecordsValid, v1alpha1.PeerWithinLimits, v1alpha1.PeerComplete,
 }
 
+// connectTime is how long it is no problem that the agent connects to a peer.
+const connectTime = time.Minute
+
 // peers reads the Peers and their conditions, and gives their names.
-func (p *part) peers(ctx context.Context, target *command.Target) []string {
+func (p *part) peers(ctx context.Context, target *command.Target, now time.Time) []string {
 	var found v1alpha1.PeerList
 	err := target.Client.List(ctx, &found)
 	switch {
@@ -43,13 +47,13 @@ func (p *part) peers(ctx context.Context, target *command.Target) []string {
 	var names []string
 	for i := range found.Items {
 		names = append(names, found.Items[i].Name)
-		p.addPeer(&found.Items[i])
+		p.addPeer(&found.Items[i], now)
 	}
 	return names
 }
 
 // addPeer shows a Peer, and as problems what is not as it should be.
-func (p *part) addPeer(peer *v1alpha1.Peer) {
+func (p *part) addPeer(peer *v1alpha1.Peer, now time.Time) {
 	shown := Peer{ID: peer.Name, Version: peer.Status.Version, TokenExpires: peer.Status.TokenExpires, Exports: peer.Status.Exports}
 	shown.State, shown.Since, shown.Message = stateOfPeer(peer)
 	running := p.agent.Pod != ""
@@ -61,7 +65,7 @@ func (p *part) addPeer(peer *v1alpha1.Peer) {
 	switch {
 	case peer.Spec.Removed:
 		p.problem(object, "%s%s; when it is done, repeat: kubectl comity leave --id %s %s", Leaving, prefixed(": ", shown.Message), peer.Name, p.cluster.Context)
-	case shown.State == Unknown && running:
+	case shown.State == Unknown && running && now.Sub(peer.CreationTimestamp.Time) > connectTime:
 		p.problem(object, "the agent has not set condition %s of the Peer yet", v1alpha1.PeerConnected)
 	}
 	if peer.Spec.Removed {
@@ -69,8 +73,12 @@ func (p *part) addPeer(peer *v1alpha1.Peer) {
 	}
 	for _, kind := range peerConditions {
 		c := meta.FindStatusCondition(peer.Status.Conditions, kind)
+		if c == nil || c.Status == metav1.ConditionTrue {
+			continue
+		}
 		isEffect := kind == v1alpha1.PeerConnected && shown.State == NotUsed // what is not accepted is not connected
-		if c != nil && c.Status != metav1.ConditionTrue && !isEffect {
+		isPending := c.Status == metav1.ConditionUnknown && now.Sub(c.LastTransitionTime.Time) < connectTime
+		if !isEffect && !isPending {
 			p.problem(object, "%s is %s (%s)%s", c.Type, c.Status, c.Reason, prefixed(": ", c.Message))
 		}
 	}
@@ -85,14 +93,14 @@ func stateOfPeer(peer *v1alpha1.Peer) (State, *metav1.Time, string) {
 		}
 		return Leaving, nil, "the agent has not removed yet what is imported from it"
 	}
-	if c := is(v1alpha1.PeerAccepted); c != nil && c.Status == metav1.ConditionFalse {
-		return NotUsed, timeOf(c.LastTransitionTime.Time), c.Message
-	}
+	accepted := is(v1alpha1.PeerAccepted)
 	switch c := is(v1alpha1.PeerConnected); {
+	case c != nil && c.Status == metav1.ConditionTrue: // a refused change of the Peer leaves the former in use
+		return Connected, timeOf(c.LastTransitionTime.Time), ""
+	case accepted != nil && accepted.Status == metav1.ConditionFalse:
+		return NotUsed, timeOf(accepted.LastTransitionTime.Time), accepted.Message
 	case c == nil:
 		return Unknown, nil, ""
-	case c.Status == metav1.ConditionTrue:
-		return Connected, timeOf(c.LastTransitionTime.Time), ""
 	default:
 		return State(c.Reason), timeOf(c.LastTransitionTime.Time), c.Message
 	}
