@@ -245,13 +245,17 @@ func newImporter(in ImportInput) *importer {
 }
 
 func (p *importer) resolveFamilies() {
-	if p.existing == nil {
-		p.families = supportedFamilies(p.Desired.IPFamilies, p.LocalCluster.Families, nil)
-	} else if p.Frozen {
+	own := p.ownImport()
+	switch {
+	case p.existing != nil && p.Frozen:
 		p.families = p.existing.Spec.IPFamilies
 		return
-	} else {
+	case p.existing != nil:
 		p.families = supportedFamilies(p.Desired.IPFamilies, p.LocalCluster.Families, p.existing.Spec.IPFamilies)
+	case p.Frozen && own != nil && p.announced() == "" && p.name != "": // it never had a Service: nothing else would say so
+		p.families = []corev1.IPFamily{}
+	default:
+		p.families = supportedFamilies(p.Desired.IPFamilies, p.LocalCluster.Families, nil)
 	}
 	p.unsupported = p.families != nil && len(p.families) == 0
 }
