@@ -337,6 +337,8 @@ func TestNothingIsForetoldOfWhatIsNotKnown(t *testing.T) {
 		t.Fatalf("got %q, want the conflict that the others lack", got)
 	}
 	for name, got := range map[string][]string{
+		"a cluster decides that is no member":           foretell(peers{exports: older}, append(stored(), imported(theirs("x", 2*time.Hour))), ours()),
+		"an export decides that is missing":             foretell(peers{exports: older}, append(stored(), imported(theirs("c", 2*time.Hour))), ours()),
 		"a member was not read":                         foretell(peers{exports: older, unread: "c"}, stored(), ours()),
 		"there is no Service":                           foretell(peers{exports: older}, stored()[:1], ours()),
 		"there is no Namespace":                         foretell(peers{exports: older}, stored()[1:], ours()),
