@@ -19,7 +19,7 @@ CLUSTERS ?= control-planes
 ARGS ?=
 
 RELEASE := $(GO) run ./test/release/cmd/release --version "$(VERSION)"
-UNIT := $(shell $(GO) list ./... 2>/dev/null | grep -vE '/test/(chart|envtest|e2e|older)(/|$$)')
+UNIT := $(shell $(GO) list ./... 2>/dev/null | grep -vE '/test/(chart|envtest|e2e)(/|$$)')
 
 CONTROLLER_GEN := $(CACHE)/bin/controller-gen-v0.23.0
 GOLANGCI_LINT := $(CACHE)/bin/golangci-lint-v2.15.0
@@ -71,21 +71,6 @@ test-oldest: export COMITY_KUBERNETES := oldest
 test-oldest: ## Run some suites on the oldest supported Kubernetes; the first run compiles it in 15 minutes.
 	KUBEBUILDER_ASSETS="$$(env -u KUBEBUILDER_ASSETS $(GO) run ./test/clusters/cmd/binaries --print-assets)" \
 		$(GO) test -timeout 20m -p 2 $(ARGS) $(addprefix ./test/envtest/,$(OLDEST))
-
-# The last revision whose agents do not state what they withdraw.
-OLDER := 7290a28ddee9c07ef7b58a93f914d9e861a4535a
-OLDER_AGENT := $(CACHE)/agents/comity-$(OLDER)
-
-.PHONY: test-older
-test-older: $(OLDER_AGENT) ## Run an agent of an earlier version as a member (OLDER=<revision>); needs the repository's history.
-	COMITY_OLDER=$(OLDER_AGENT) KUBEBUILDER_ASSETS="$${KUBEBUILDER_ASSETS:-$$($(GO) run ./test/clusters/cmd/binaries --print-assets)}" \
-		$(GO) test -timeout 20m $(ARGS) ./test/older
-
-$(OLDER_AGENT):
-	@echo "building the agent of $(OLDER)"
-	@set -e; source=$$(mktemp -d); trap 'rm -rf "$$source"' EXIT; \
-		git archive $(OLDER) | tar -x -C "$$source"; \
-		cd "$$source" && $(GO) build -buildvcs=false -o $@ ./cmd/comity
 
 .PHONY: e2e
 e2e: ## Follow docs/install.md in kind clusters and run the end-to-end tests (needs Docker).

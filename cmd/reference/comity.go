@@ -13,7 +13,7 @@ import (
 const intro = `# comity
 
 This page lists the flags and subcommands of comity, the only binary in the image. Without a subcommand it runs the agent. The subcommands run
-in the chart's Jobs, or in the agent's Pod for [` + "`kubectl comity`](kubectl-comity.md)" + `. [operating.md](operating.md) describes what to configure, and the metrics.
+in the chart's Jobs, or in the agent's Pod for [` + "`kubectl comity`](kubectl-comity.md)" + `. [settings.md](settings.md) describes what to configure.
 
 Exit codes: 0 after success or a requested stop, 2 for invalid flags or arguments, 1 for every other error.
 

@@ -41,9 +41,28 @@ func TestTheReferencesAreUpToDate(t *testing.T) {
 	for _, name := range []string{"COMITY_CLUSTER_ID", "COMITY_CLUSTERSET", "COMITY_EXCHANGE_KUBECONFIG", "POD_NAMESPACE"} {
 		t.Setenv(name, "") // it would be a default
 	}
-	for name, page := range pages() {
+	all, err := pages(filepath.Join("..", "..", "docs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, page := range all {
 		if diff := cmp.Diff(page, stored(t, name)); diff != "" {
-			t.Errorf("docs/%s is not what the commands say; run make generate (-want +got)\n%s", name, diff)
+			t.Errorf("docs/%s is not what the code says; run make generate (-want +got)\n%s", name, diff)
+		}
+	}
+}
+
+func TestATableWithoutAPlaceIsRefused(t *testing.T) {
+	for text, want := range map[string]string{
+		"# Imports\n": "has no place for table",
+		"<!-- Generated table: other. -->\n<!-- End of table -->\n": "which does not exist",
+	} {
+		folder := t.TempDir()
+		if err := os.WriteFile(filepath.Join(folder, importsName), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := importsPage(folder); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: the error is %v, expected %q", text, err, want)
 		}
 	}
 }

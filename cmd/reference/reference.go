@@ -3,9 +3,10 @@
 
 // Command reference writes docs/comity.md and docs/kubectl-comity.md, the
 // references of both command lines, from the cobra commands themselves, so that no
-// command or flag is missing there or explained in two ways.
+// command or flag is missing there or explained in two ways. In docs/imports.md, which
+// is otherwise written by hand, it writes the tables by which imports are decided.
 //
-// It takes the folder to write to. It is a program of its own so that neither
+// It takes the folder of these pages. It is a program of its own so that neither
 // comity nor kubectl-comity carries it.
 package main
 
@@ -24,17 +25,29 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: reference FOLDER")
 		os.Exit(2)
 	}
-	for name, page := range pages() {
-		if err := os.WriteFile(filepath.Join(os.Args[1], name), []byte(page), 0o644); err != nil {
-			fmt.Fprintln(os.Stderr, "reference:", err)
-			os.Exit(1)
-		}
+	if err := write(os.Args[1]); err != nil {
+		fmt.Fprintln(os.Stderr, "reference:", err)
+		os.Exit(1)
 	}
 }
 
-// pages are all pages, by file name.
-func pages() map[string]string {
-	return map[string]string{"comity.md": comityPage(), "kubectl-comity.md": pluginPage()}
+func write(folder string) error {
+	all, err := pages(folder)
+	if err != nil {
+		return err
+	}
+	for name, page := range all {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(page), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pages are all pages, by file name; folder has them as they were generated last.
+func pages(folder string) (map[string]string, error) {
+	imports, err := importsPage(folder)
+	return map[string]string{"comity.md": comityPage(), "kubectl-comity.md": pluginPage(), importsName: imports}, err
 }
 
 // leaves are the commands that do something, in the order of their names.

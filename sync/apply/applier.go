@@ -139,11 +139,12 @@ func (a *Applier) update(ctx context.Context, action plan.Action) (plan.Object, 
 	return applied, nil
 }
 
-// owned are the field owners that an adopted object keeps: Comity, and the owners
-// of subresources, which are not adopted.
+// owned are the field owners that an adopted object keeps: Comity by what it applies,
+// and the owners of subresources, which are not adopted. A strip that set a field would
+// keep a later apply from removing it.
 func owned(entries []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
 	return slices.DeleteFunc(slices.Clone(entries), func(e metav1.ManagedFieldsEntry) bool {
-		return e.Manager != model.FieldOwner && e.Subresource == ""
+		return e.Subresource == "" && (e.Manager != model.FieldOwner || e.Operation != metav1.ManagedFieldsOperationApply)
 	})
 }
 

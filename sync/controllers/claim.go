@@ -10,13 +10,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// claim is who holds the place of this cluster's id in a hub: the cluster that
+// claim is who holds the place of this cluster's id in the exchange: the cluster that
 // created the Lease there. A create succeeds once, so of two clusters with one id
 // that join an empty hub at the same moment, one at most holds the place. A record
 // cannot show that: both apply it as the same field manager, and both succeed.
 //
-// Nothing is published before the place is held. The zero value is a place of which
-// the holder is not known.
+// In a hub nothing is published before the place is held. While it is held, everything in
+// the exchange namespaces is this cluster's own, however it came back there. The zero value
+// is a place of which the holder is not known.
 type claim struct {
 	mu     sync.Mutex
 	holder types.UID // of the kube-system namespace; empty: not known
@@ -29,6 +30,13 @@ func (c *claim) set(holder types.UID) bool {
 	changed := c.holder != holder
 	c.holder = holder
 	return changed
+}
+
+// isHeldBy reports whether the cluster with this UID holds the place.
+func (c *claim) isHeldBy(self types.UID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return self != "" && c.holder == self
 }
 
 // isKnown reports whether the Lease was read or created.

@@ -97,7 +97,6 @@ var errDuplicate = errors.New("another cluster has the same id")
 
 // beat renews once; false if that should be tried again soon.
 func (h *heartbeat) beat(ctx context.Context) bool {
-	h.compareStore(ctx, storeState{})
 	namespace := model.ExchangeNamespace(h.Self)
 	// That nobody else holds the place is what the Lease itself shows.
 	if problem := h.problemBut(ctx, namespace, h.duplicateRecord); problem != "" {
@@ -124,10 +123,10 @@ func (h *heartbeat) beat(ctx context.Context) bool {
 	return result != "failed"
 }
 
-// held records who holds the place in a hub, and has everything published, or no
-// longer, if that changed.
+// held records who holds the place. In a hub it has everything published, or no longer, if
+// that changed. In a mesh, what waits for it is tried again anyway.
 func (h *heartbeat) held(by types.UID) {
-	if h.hub && h.claim.set(by) {
+	if h.claim.set(by) && h.hub {
 		h.claimChanged.All()
 		h.restartPass()
 	}
@@ -157,9 +156,6 @@ func (h *heartbeat) renew(ctx context.Context, key types.NamespacedName) error {
 			return fmt.Errorf("read Lease %s: %w", key, err)
 		}
 		holder := existing.Annotations[model.AnnotationClusterUID]
-		if h.hub && holder == string(h.ClusterUID) {
-			h.compareStore(ctx, stateIn(existing)) // before anything can be withdrawn
-		}
 		h.held(cmp.Or(types.UID(holder), "unknown"))
 		if holder != string(h.ClusterUID) {
 			return fmt.Errorf("the Lease %s is held by the cluster whose kube-system namespace has UID %q, ours has %q: %w; "+
@@ -179,14 +175,6 @@ func (h *heartbeat) renew(ctx context.Context, key types.NamespacedName) error {
 	h.held(h.ClusterUID)
 	h.lease = now
 	return nil
-}
-
-// compareStore checks the own store. If that fails, the next beat does it, and nothing
-// that a restore may have removed is withdrawn until then.
-func (h *heartbeat) compareStore(ctx context.Context, stored storeState) {
-	if err := h.checkStore(ctx, stored); err != nil {
-		h.log.V(1).Info("the version of the own API server is not known", "reason", err.Error())
-	}
 }
 
 func (h *heartbeat) create(ctx context.Context, key types.NamespacedName) error {
@@ -210,7 +198,4 @@ func (h *heartbeat) fill(lease *coordinationv1.Lease) {
 	lease.Spec.HolderIdentity = ptr.To(string(h.Self))
 	lease.Spec.LeaseDurationSeconds = &seconds
 	lease.Spec.RenewTime = ptr.To(metav1.NewMicroTime(h.Clock.Now()))
-	if h.hub {
-		h.store.state().annotate(lease)
-	}
 }

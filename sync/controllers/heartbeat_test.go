@@ -77,8 +77,7 @@ func (s *server) lease(t *testing.T) *coordinationv1.Lease {
 func beating(t *testing.T, s *server, test func(h *heartbeat)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		own := &ownStore{reader: &versionReader{version: "1"}, clock: clock.RealClock{}}
-		h, err := newHeartbeat(&base{store: own, Options: Options{
+		h, err := newHeartbeat(&base{Options: Options{
 			Self: "b", ClusterUID: "ours", HeartbeatInterval: 10 * time.Second, Clock: clock.RealClock{}, Registry: prometheus.NewRegistry(),
 			Exchange: &Exchange{Client: s, Live: s, Problem: func(context.Context, string) string {
 				if s.missing.Load() {
@@ -124,8 +123,11 @@ func pass(d time.Duration) {
 
 func TestHeartbeatRenewsWithOneRequest(t *testing.T) {
 	s := newServer()
-	beating(t, s, func(*heartbeat) {
+	beating(t, s, func(h *heartbeat) {
 		first := s.lease(t)
+		if !h.claim.isHeldBy("ours") {
+			t.Error("FAULT 43: with its own Lease, what is in its exchange namespaces is not its own")
+		}
 		if *first.Spec.HolderIdentity != "b" || *first.Spec.LeaseDurationSeconds != 40 || first.Annotations[model.AnnotationClusterUID] != "ours" {
 			t.Errorf("lease %+v", first)
 		}
@@ -199,6 +201,9 @@ func TestHeartbeatDoesNotFight(t *testing.T) {
 			})
 			beating(t, s, func(h *heartbeat) {
 				pass(10 * time.Minute)
+				if h.claim.isHeldBy("ours") {
+					t.Error("what is beside the Lease of another cluster is its own")
+				}
 				if s.writes.Load() != 0 || value(t, h, "comity_duplicate_cluster_id", "") != 1 || h.reported != "duplicate" {
 					t.Errorf("%d writes, metric %v, told %q", s.writes.Load(), value(t, h, "comity_duplicate_cluster_id", ""), h.reported)
 				}

@@ -78,7 +78,7 @@ func setupImport(mgr ctrl.Manager, b *base) error {
 		Subscribe: func(key func(types.NamespacedName), all func()) func() {
 			cancel := b.subscribeMembers(key, all, func(id model.ClusterID) {
 				i.livenessChanges.Add(1)
-				for _, imported := range i.observations.From(id) {
+				for _, imported := range i.observations.From(id, b.concerned(id)) {
 					key(imported)
 				}
 			})
@@ -188,6 +188,8 @@ func (i *importController) Reconcile(ctx context.Context, req reconcile.Request)
 		i.store(key, found)
 		i.announce(key, decided.Plan.Current, planned.Problems)
 		i.announceRefused(key, view.Current.Import, found.Problems)
+	}
+	if err == nil {
 		i.announceJoined(view.Current.Import, decided.Joined)
 	}
 	again = earlier(again, decided.Again)
@@ -261,9 +263,7 @@ func (i *importController) view(ctx context.Context, key types.NamespacedName) (
 			return v, err
 		}
 	}
-	if v.Own, err = i.own(ctx, &v); err != nil {
-		return v, err
-	}
+	v.Own = i.own(ctx, &v)
 	i.readPeers(ctx, &v)
 	return v, nil
 }

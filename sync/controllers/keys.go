@@ -66,6 +66,7 @@ func addExchangeIndexes(ctx context.Context, indexer client.FieldIndexer) error 
 		indexer.IndexField(ctx, &exchangev1alpha1.ExportRecord{}, indexExport, func(o client.Object) []string {
 			return []string{o.GetName()}
 		}),
+		indexer.IndexField(ctx, &exchangev1alpha1.ExportRecord{}, indexEnded, endedIndex),
 	)
 }
 

@@ -16,9 +16,9 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// IsListed reports whether the list of an import, or a derived slice, names a cluster: as
+// isListed reports whether the list of an import, or a derived slice, names a cluster: as
 // long as one does, what was imported of that cluster is not removed.
-func IsListed(ctx context.Context, reader client.Reader, cluster model.ClusterID) (bool, error) {
+func isListed(ctx context.Context, reader client.Reader, cluster model.ClusterID) (bool, error) {
 	var services corev1.ServiceList
 	if err := reader.List(ctx, &services, client.HasLabels{model.LabelServiceImported}, client.UnsafeDisableDeepCopy); err != nil {
 		return false, fmt.Errorf("list derived Services: %w", err)

@@ -26,7 +26,7 @@ func newMemberChanges() *memberChanges {
 }
 
 // onlyLivenessWorsened reports whether the only change of a member is a worse
-// liveness, or the reason of one that is known now. Any other change, a heartbeat
+// liveness, the reason of one that is known now, or its first heartbeat. Any other change, a heartbeat
 // that is back included, may come together with changes of its exports.
 func (m *memberChanges) onlyLivenessWorsened(id model.ClusterID, members []model.Member) bool {
 	m.mu.Lock()
@@ -41,6 +41,9 @@ func (m *memberChanges) onlyLivenessWorsened(id model.ClusterID, members []model
 	m.last[id] = now
 	if !known || now.Synced != before.Synced || !maps.Equal(now.Labels, before.Labels) {
 		return false
+	}
+	if now.Liveness.State == before.Liveness.State && now.Liveness.Seen != before.Liveness.Seen {
+		return true
 	}
 	return now.Liveness.State > before.Liveness.State ||
 		now.Liveness.State == before.Liveness.State && now.Liveness.Reason != "" && now.Liveness.Reason != before.Liveness.Reason
@@ -57,4 +60,11 @@ func (b *base) subscribeMembers(key func(types.NamespacedName), all func(), wors
 		}
 		all()
 	})
+}
+
+// concerned says which sources a change of only the liveness of a member concerns: the
+// first heartbeat concerns those that are down as far as was known without one.
+func (b *base) concerned(id model.ClusterID) func(model.Source) bool {
+	connected := slices.ContainsFunc(b.Peers.Members(), func(m model.Member) bool { return m.ID == id && m.Liveness.State == model.Connected })
+	return func(s model.Source) bool { return s.Down || !connected }
 }

@@ -115,3 +115,12 @@ func (m *memberRecordController) reportDuplicate(ctx context.Context) error {
 	ctrl.LoggerFrom(ctx).Info("nothing is published", "reason", reasonDuplicate, "message", problem)
 	return m.warnOfComity(ctx, reasonDuplicate, problem)
 }
+
+// warnOfComity writes an event on Comity's Namespace.
+func (b *base) warnOfComity(ctx context.Context, reason, note string) error {
+	own, err := get[corev1.Namespace](ctx, b.client, types.NamespacedName{Name: b.Namespace})
+	if err == nil && own != nil {
+		b.Recorder.Eventf(own, nil, corev1.EventTypeWarning, reason, "Publish", "%s", model.Bound(note, model.MaxEventNote))
+	}
+	return err
+}

@@ -31,6 +31,8 @@ var equalities = func() conversion.Equalities {
 type Observations struct {
 	// Changed notifies of keys whose Observation differs from before.
 	Changed notify.Notifier
+	// Sources passes the clusters of which a source of an import is in another state.
+	Sources notify.Topic[model.ClusterID]
 
 	mu        sync.Mutex
 	published map[types.NamespacedName]decide.ExportFinding
@@ -65,13 +67,13 @@ func (o *Observations) Get(key types.NamespacedName) (model.Observation, bool) {
 	}, true
 }
 
-// From are the keys to which a cluster was last found to contribute.
-func (o *Observations) From(cluster model.ClusterID) []types.NamespacedName {
+// From are the keys of which a cluster was last found to be such a source.
+func (o *Observations) From(cluster model.ClusterID, such func(model.Source) bool) []types.NamespacedName {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var keys []types.NamespacedName
 	for key, in := range o.imported {
-		if slices.ContainsFunc(in.Sources, func(s model.Source) bool { return s.Cluster == cluster }) {
+		if slices.ContainsFunc(in.Sources, func(s model.Source) bool { return s.Cluster == cluster && such(s) }) {
 			keys = append(keys, key)
 		}
 	}
@@ -91,7 +93,44 @@ func (o *Observations) Import(key types.NamespacedName, found *decide.ImportFind
 	if found != nil && found.IsEmpty() {
 		found = nil
 	}
+	o.mu.Lock()
+	before := o.imported[key]
+	o.mu.Unlock()
 	store(o, o.imported, key, found, func(a, b decide.ImportFinding) bool { return equalities.DeepEqual(a, b) })
+	var now decide.ImportFinding
+	if found != nil {
+		now = *found
+	}
+	for _, id := range changedSources(before, now) {
+		o.Sources.Publish(id)
+	}
+}
+
+// changedSources are the clusters that are another source of one finding than of the other.
+func changedSources(a, b decide.ImportFinding) []model.ClusterID {
+	states := func(found decide.ImportFinding) map[model.ClusterID]string {
+		out := map[model.ClusterID]string{}
+		for _, s := range found.Sources {
+			out[s.Cluster] = s.State.String()
+		}
+		for _, t := range found.Takeovers {
+			out[t.By.Cluster] += " waits"
+		}
+		return out
+	}
+	before, now := states(a), states(b)
+	var out []model.ClusterID
+	for id, state := range before {
+		if now[id] != state {
+			out = append(out, id)
+		}
+	}
+	for id := range now {
+		if _, had := before[id]; !had {
+			out = append(out, id)
+		}
+	}
+	return out
 }
 
 func store[T any](o *Observations, all map[types.NamespacedName]T, key types.NamespacedName, found *T, same func(a, b T) bool) {

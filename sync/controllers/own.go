@@ -5,42 +5,39 @@ package controllers
 
 import (
 	"context"
+	"fmt"
+	"slices"
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/sync/decide"
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// own is this cluster's own export as a source of its import.
-func (i *importController) own(ctx context.Context, v *decide.ImportView) (decide.OwnSource, error) {
-	entry, listed := decide.OwnEntry(v)
+// own is this cluster's own export as a source of its import. The API server is asked
+// before what the import lists ends.
+func (i *importController) own(ctx context.Context, v *decide.ImportView) decide.OwnSource {
 	local := v.Local
-	if i.isIDDoubtful(ctx) && (!listed || local.Export == nil || entry.UID != local.Export.UID) {
-		return decide.OwnSource{State: model.SourceNotRead, Why: i.foreignID()}, nil
-	}
+	entry, listed := decide.OwnEntry(v)
 	switch {
+	case i.isIDDoubtful(ctx) && (!listed || local.Export == nil || entry.UID != local.Export.UID):
+		return decide.OwnSource{State: model.SourceNotRead, Why: i.foreignID()}
 	case local.Export == nil && !listed:
-		return decide.OwnSource{State: model.SourceEnded}, nil
-	case local.Export == nil:
-		if d := i.definition.read(ctx, local.Key); d.Problem != "" || entry.CreatedAt.Before(d.Created) {
-			return decide.OwnSource{State: model.SourceNotRead, Why: d.Problem}, nil
-		}
-		return decide.OwnSource{State: model.SourceEnded}, nil
-	case local.Service == nil:
-		return decide.OwnSource{State: model.SourceSuspended}, nil
+		return decide.OwnSource{State: model.SourceEnded}
+	case local.Service == nil && !listed:
+		return decide.OwnSource{State: model.SourceSuspended}
 	}
-	switch local.Verdict.Outcome {
-	case decision.Allowed:
-		return decide.OwnSource{State: model.SourcePublished}, nil
-	case decision.Denied:
-		records, err := i.records(ctx, local.Key)
-		if err != nil {
-			return decide.OwnSource{}, err
-		}
-		if until, ok := decide.GraceEnds(local, records, v.Now); ok {
-			return decide.OwnSource{State: model.SourcePublished, Until: until}, nil
-		}
-		return decide.OwnSource{State: model.SourceSuspended}, nil
+	var live decide.Live
+	if decide.NeedsOwnLive(local) {
+		live = i.liveExport(ctx, local)
 	}
-	return decide.OwnSource{State: model.SourceNotRead, Why: local.Verdict.Problem}, nil
+	var records []*exchangev1alpha1.ExportRecord
+	if local.Export == nil || local.Verdict.Outcome == decision.Denied {
+		var err error
+		if records, err = i.records(ctx, local.Key); err != nil {
+			return decide.OwnSource{State: model.SourceNotRead, Why: fmt.Sprintf("its ExportRecords cannot be read: %v", err)}
+		}
+	}
+	lost := slices.ContainsFunc(records, func(r *exchangev1alpha1.ExportRecord) bool { return r.Spec.Lost && r.Spec.ExportUID == entry.UID })
+	return decide.Own(local, entry, lost, live, records, v.Now)
 }

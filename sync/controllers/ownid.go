@@ -11,7 +11,7 @@ import (
 )
 
 // isIDDoubtful reports whether this cluster may have been started with the id of
-// another one: a peer Secret has that id, and nothing shows that this cluster published
+// another one: a Peer has that id, and nothing shows that this cluster published
 // under it. What is imported from the other cluster looks like this cluster's own then.
 func (b *base) isIDDoubtful(ctx context.Context) bool {
 	if _, claimed := b.Peers.OwnIDClaim(); !claimed {
@@ -24,14 +24,14 @@ func (b *base) isIDDoubtful(ctx context.Context) bool {
 	return err != nil || record == nil
 }
 
-// foreignID says that this cluster was started with the id of another one, which a peer
-// Secret proves; "" if none does. It is for a cluster without a MemberRecord.
+// foreignID says that this cluster was started with the id of another one, which a Peer
+// proves; "" if none does. It is for a cluster without a MemberRecord.
 func (b *base) foreignID() string {
 	claim, claimed := b.Peers.OwnIDClaim()
-	if !claimed || claim.ClusterUID == "" {
+	if !claimed {
 		return ""
 	}
-	return fmt.Sprintf("Secret %s is of another cluster with this cluster's id %s (its kube-system namespace has the UID %s, this one's %s), and this cluster has never published under that id, "+
-		"so nothing is published; expected the id of this cluster; remedy: correct the id with which the agent was started (--cluster-id, or ClusterProperty %s), or else the label of that Secret",
-		claim.Secret, b.Self, claim.ClusterUID, b.ClusterUID, model.LabelClusterID)
+	return fmt.Sprintf("Peer %s names another cluster with this cluster's id %s (its kube-system namespace has the UID %s, this one's %s), and this cluster has never published under that id, "+
+		"so nothing is published; expected the id of this cluster; remedy: correct the id with which the agent was started (--cluster-id, or ClusterProperty %s), or else delete that Peer",
+		claim.Peer, b.Self, claim.ClusterUID, b.ClusterUID, model.LabelClusterID)
 }

@@ -37,13 +37,12 @@ func TestAClusterWithTheIDOfAPeerPublishesNothingAndDoubtsWhatItImported(t *test
 		doubtful bool
 		problem  string
 	}{
-		"no Secret has its id":                             {none: true},
-		"a Secret of another cluster has its id":           {uid: "theirs", doubtful: true, problem: "Secret comity-system/peer-a is of another cluster with this cluster's id a"},
-		"a Secret has its id through which none was read":  {doubtful: true},
-		"a Secret has its id, under which it published":    {uid: "theirs", records: []client.Object{memberRecord("mine")}},
+		"no Peer has its id":                               {none: true},
+		"a Peer of another cluster has its id":             {uid: "theirs", doubtful: true, problem: "Peer a names another cluster with this cluster's id a"},
+		"a Peer has its id, under which it published":      {uid: "theirs", records: []client.Object{memberRecord("mine")}},
 		"the same, after its store was restored":           {uid: "theirs", records: []client.Object{memberRecord("before")}},
-		"in a hub, no Secret has its id":                   {hub: true, holder: "mine", none: true},
-		"in a hub, a Secret has its id":                    {hub: true, uid: "theirs", doubtful: true, problem: "Secret comity-system/peer-a is of another cluster"},
+		"in a hub, no Peer has its id":                     {hub: true, holder: "mine", none: true},
+		"in a hub, a Peer has its id":                      {hub: true, uid: "theirs", doubtful: true, problem: "Peer a names another cluster"},
 		"in a hub, the Lease is of that cluster":           {hub: true, holder: "theirs", records: []client.Object{memberRecord("theirs")}, uid: "theirs", doubtful: true, problem: "MemberRecord comity-a/a in the hub is of another cluster"},
 		"in a hub, the Lease of that id is this cluster's": {hub: true, holder: "mine", records: []client.Object{memberRecord("mine")}, uid: "theirs"},
 	} {
@@ -52,7 +51,7 @@ func TestAClusterWithTheIDOfAPeerPublishesNothingAndDoubtsWhatItImported(t *test
 			b.hub = tc.hub
 			b.claim.set(tc.holder)
 			if !tc.none {
-				b.Peers = &ownIDPeers{claim: &model.OwnIDClaim{Secret: types.NamespacedName{Namespace: "comity-system", Name: "peer-a"}, ClusterUID: tc.uid}}
+				b.Peers = &ownIDPeers{claim: &model.OwnIDClaim{Peer: "a", ClusterUID: tc.uid}}
 			}
 			if got := b.isIDDoubtful(t.Context()); got != tc.doubtful {
 				t.Errorf("doubtful: %v, want %v", got, tc.doubtful)

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -57,14 +58,24 @@ func setupPublish(mgr ctrl.Manager, b *base) error {
 		Complete(p)
 }
 
-// seed lists all exports, which the first pass then waits for.
+// seed lists all exports, and all records, whose ServiceExports may be gone. The first
+// pass then waits for them.
 func (p *publishController) seed(ctx context.Context) ([]types.NamespacedName, error) {
 	keys, err := p.exports(ctx)
-	keys = append(keys, p.remembered.endedKeys()...) // before the MemberRecord says that everything is published
-	if err == nil && p.pass.Seed(decide.Exports, keys) {
+	if err != nil {
+		return nil, err
+	}
+	var records exchangev1alpha1.ExportRecordList
+	// The cache of a hub that was not read yet: Exchange.Changed lists again.
+	if err := p.Exchange.Client.List(ctx, &records, client.UnsafeDisableDeepCopy); err == nil {
+		for i := range records.Items {
+			keys = append(keys, exchangeObject(ctx, &records.Items[i])...)
+		}
+	}
+	if p.pass.Seed(decide.Exports, keys) {
 		p.passComplete.All()
 	}
-	return keys, err
+	return keys, nil
 }
 
 // namespaceChanged lists the exports whose scope or exchange namespaces may have
@@ -78,9 +89,6 @@ func (p *publishController) namespaceChanged(ctx context.Context, o client.Objec
 	if err != nil {
 		return nil
 	}
-	if len(opts) == 0 {
-		keys = append(keys, p.remembered.endedKeys()...)
-	}
 	return keys
 }
 
@@ -91,15 +99,16 @@ func (p *publishController) Reconcile(ctx context.Context, req reconcile.Request
 		return reconcile.Result{}, fmt.Errorf("read what is published of %s: %w", req, err)
 	}
 	decided := decide.Export(view)
-	if view.Local.Export == nil && decided.Finding.Publication == model.PublicationPending && !decided.Retry {
-		ctrl.LoggerFrom(ctx).Info("a missing export is not withdrawn", "reason", decided.Finding.Detail)
+	if decided.NeedsLive {
+		view.Live = p.liveExport(ctx, view.Local)
+		decided = decide.Export(view)
+	}
+	if decided.IsNewlyLost() {
+		ctrl.LoggerFrom(ctx).Info("a missing export is not withdrawn", "reason", decided.Finding.State.String(), "message", decided.Finding.Detail)
 	}
 	planned := plan.Publish(decided.Plan)
 	err = p.write(ctx, planned)
 	done := decided.IsDone(planned.Problems, err)
-	if err == nil {
-		p.remember(ctx, decided.Plan)
-	}
 	p.keep(ctx, view, decided.Finding.AfterWrite(planned.Problems, err), done, err)
 	if err != nil {
 		return p.retry(ctx, req, err)
@@ -136,7 +145,7 @@ func (p *publishController) writeAll(ctx context.Context, lists [][]plan.Action)
 func (p *publishController) view(ctx context.Context, key types.NamespacedName) (decide.ExportView, error) {
 	v := decide.ExportView{
 		Self: p.Self, MaintainSelectors: p.MaintainSelectors, IdentityLabels: p.IdentityLabels,
-		Members: p.Peers.Members(), Now: p.Clock.Now(),
+		Members: p.Peers.Members(), Removed: p.removed(), Own: p.claim.isHeldBy(p.ClusterUID), Now: p.Clock.Now(),
 	}
 	var err error
 	if v.Local, err = p.readLocal(ctx, key); err != nil {
@@ -147,37 +156,88 @@ func (p *publishController) view(ctx context.Context, key types.NamespacedName) 
 	}
 	if decide.NeedsReports(v) {
 		v.Reports = p.Peers.Reports(key)
-	}
-	if v.Copies, err = listSlices(ctx, p.Exchange.Client, client.MatchingFields{indexExport: key.String()}); err != nil {
-		return v, err
+		if v.CollectBefore, err = p.firstStatement(ctx); err != nil {
+			return v, err
+		}
 	}
 	v.Unavailable = map[string]string{}
 	for _, namespace := range decide.ExchangeNamespaces(p.Self, v.Local, v.Members) {
 		v.Unavailable[namespace] = p.Exchange.Problem(ctx, namespace)
 	}
-	p.readLost(ctx, &v)
+	if v.Copies, err = p.copies(ctx, v); err != nil {
+		return v, err
+	}
 	if v.Duplicate, err = p.duplicate(ctx); err != nil {
 		return v, fmt.Errorf("read the MemberRecord: %w", err)
-	}
-	if decide.NeedsDefinition(v) {
-		v.Definition = p.definition.read(ctx, key)
-	}
-	// A restore that comes after what was read above must not go unnoticed.
-	v.Restore = p.restore(ctx, v)
-	if len(v.Lost) > 0 {
-		p.readLost(ctx, &v) // nothing is remembered any more after a restore
 	}
 	return v, nil
 }
 
-// records are what the exchange holds of an export.
+// removed are the clusters that an administrator removed.
+func (b *base) removed() []model.ClusterID {
+	if peers, states := b.Peers.(interface{ Removed() []model.ClusterID }); states {
+		return peers.Removed()
+	}
+	return nil
+}
+
+// records are what the exchange holds of an export. They are found by name, because a
+// restore may have changed their labels.
 func (b *base) records(ctx context.Context, key types.NamespacedName) ([]*exchangev1alpha1.ExportRecord, error) {
 	var records exchangev1alpha1.ExportRecordList
 	name := model.RecordName(key.Namespace, key.Name)
 	if err := b.Exchange.Client.List(ctx, &records, client.MatchingFields{indexExport: name}); err != nil {
 		return nil, err
 	}
-	return pointers(records.Items), nil
+	return slices.DeleteFunc(pointers(records.Items), func(r *exchangev1alpha1.ExportRecord) bool { return !b.isOwnNamespace(ctx, r) }), nil
+}
+
+// isOwnNamespace reports whether an object is in an exchange namespace of this cluster, or
+// was applied by Comity: in its own API server, users may create records elsewhere.
+func (b *base) isOwnNamespace(ctx context.Context, o client.Object) bool {
+	if b.hub || model.IsManaged(o) || o.GetNamespace() == model.ExchangeNamespace(b.Self) {
+		return true
+	}
+	namespace, err := get[corev1.Namespace](ctx, b.client, types.NamespacedName{Name: o.GetNamespace()})
+	return err == nil && namespace != nil && namespace.Labels[model.LabelExchangeFrom] == string(b.Self)
+}
+
+// copies are the copies of the slices of an export: those with its labels, and those that
+// have the name of a copy, whose labels a restore may have changed.
+func (p *publishController) copies(ctx context.Context, v decide.ExportView) ([]*discoveryv1.EndpointSlice, error) {
+	labeled, err := listSlices(ctx, p.Exchange.Client, client.MatchingFields{indexExport: v.Local.Key.String()})
+	if err != nil {
+		return nil, err
+	}
+	found := map[types.NamespacedName]bool{}
+	out := slices.DeleteFunc(labeled, func(s *discoveryv1.EndpointSlice) bool {
+		found[client.ObjectKeyFromObject(s)] = true
+		return !p.isOwnNamespace(ctx, s)
+	})
+	add := func(namespace, source string) {
+		at := types.NamespacedName{Namespace: namespace, Name: model.RecordSliceName(v.Local.Key.Namespace, source)}
+		if err != nil || found[at] {
+			return
+		}
+		found[at] = true
+		var slice *discoveryv1.EndpointSlice
+		if slice, err = getSlice(ctx, p.Exchange.Client, at); slice != nil {
+			out = append(out, slice)
+		}
+	}
+	for _, record := range v.Records {
+		for _, source := range record.Spec.Slices {
+			add(record.Namespace, source)
+		}
+	}
+	for namespace, problem := range v.Unavailable {
+		for _, source := range v.Local.Slices {
+			if problem == "" {
+				add(namespace, source.Name)
+			}
+		}
+	}
+	return out, err
 }
 
 // keep keeps what was found, and counts the attempt for the first pass.
@@ -196,7 +256,7 @@ func (p *publishController) keep(ctx context.Context, view decide.ExportView, fo
 		}
 		p.observations.Publish(local.Key, stored)
 	}
-	if p.pass.Attempted(decide.Exports, local.Key, local.Export == nil && len(view.Lost) == 0 || done) {
+	if p.pass.Attempted(decide.Exports, local.Key, done) {
 		p.passComplete.All()
 	}
 }

@@ -38,7 +38,7 @@ func (p Published) Of(ctx context.Context, export *mcsv1beta1.ServiceExport) (bo
 	}
 	for i := range records.Items {
 		record := &records.Items[i]
-		if record.Spec.ExportUID == export.UID && !record.Spec.Withdrawn && model.IsManaged(record) {
+		if record.Spec.ExportUID == export.UID && !record.Spec.Withdrawn {
 			return true, nil
 		}
 	}

@@ -36,7 +36,6 @@ import (
 	"github.com/comity-mcs/comity/sync/exchange"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/notify"
-	"github.com/comity-mcs/comity/sync/restoredetect"
 )
 
 // Peers is what the controllers read of the other members.
@@ -156,10 +155,6 @@ type Options struct {
 	// sync/hub for the other.
 	Exchange *Exchange
 
-	// StoreRestored passes each restore of the store of this cluster's API server that a
-	// cache of the manager detects, before it lists again; nil if none does.
-	StoreRestored *notify.Topic[*restoredetect.Found]
-
 	// HeartbeatInterval is how often the Lease is renewed; default 10 s.
 	HeartbeatInterval time.Duration
 	// Workers is how many keys each controller reconciles at once; default 8.
@@ -221,6 +216,15 @@ func (c *Controllers) Destinations(key types.NamespacedName) ([]model.Destinatio
 // Changed notifies when Observe may return something else.
 func (c *Controllers) Changed() *notify.Notifier { return &c.base.observations.Changed }
 
+// Imports says what the imports of this cluster have of others, for the status of Peers.
+func (c *Controllers) Imports() interface {
+	Of(cluster model.ClusterID) model.ImportCounts
+	Listed(cluster model.ClusterID) bool
+	Subscribe(changed func(model.ClusterID)) (cancel func())
+} {
+	return imports{c.base}
+}
+
 // DestinationsChanged notifies when Destinations may return something else though
 // Observe does not.
 func (c *Controllers) DestinationsChanged() *notify.Notifier { return &c.base.reportsChanged }
@@ -238,11 +242,10 @@ type base struct {
 	// reportsChanged: other members, or what they report of local exports, changed.
 	reportsChanged notify.Notifier
 	hub            bool // the exchange is another API server
-	// claim is whose place in the hub this cluster's id is. claimChanged: it changed.
+	// claim is whose place in the exchange this cluster's id is. claimChanged: it changed.
 	claim        claim
-	definition   *exportDefinition
-	store        *ownStore
-	remembered   *publishedRecords
+	live         *liveReader
+	statements   statements
 	claimChanged notify.Notifier
 	beatSoon     chan struct{} // holds one if the Lease is to be renewed at once
 	conflicts    workqueue.TypedRateLimiter[reconcile.Request]
@@ -289,16 +292,18 @@ func newBase(mgr ctrl.Manager, opts Options) (*base, error) {
 	); err != nil {
 		return nil, fmt.Errorf("set up indexes: %w", err)
 	}
-	memory := newPublishedRecords()
 	b := &base{
 		Options: opts, client: mgr.GetClient(), applier: applier, publishing: publishing, hub: hub,
-		definition: &exportDefinition{reader: mgr.GetAPIReader(), clock: opts.Clock},
-		store:      &ownStore{reader: mgr.GetAPIReader(), clock: opts.Clock, remembered: memory}, remembered: memory,
+		live:     &liveReader{reader: mgr.GetAPIReader(), clock: opts.Clock},
 		beatSoon: make(chan struct{}, 1), observations: NewObservations(), pass: decide.NewFirstPass(),
 		conflicts: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
 		refusals:  workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRefused, lastRefused),
 	}
-	opts.StoreRestored.Subscribe(b.store.suspect)
+	if opts.Registry != nil {
+		if err := opts.Registry.Register(newImportMetrics(b.observations)); err != nil {
+			return nil, fmt.Errorf("register the metrics of imports: %w", err)
+		}
+	}
 	// An exchange namespace that was created again is empty: the MemberRecord must not
 	// return to it before everything was published there.
 	opts.Exchange.Changed.Subscribe(func(types.NamespacedName) { b.exchangeChanged() }, b.exchangeChanged)
@@ -317,9 +322,6 @@ func setDefaults(mgr ctrl.Manager, opts *Options) {
 	}
 	if opts.Recorder == nil {
 		opts.Recorder = mgr.GetEventRecorder(model.FieldOwner)
-	}
-	if opts.StoreRestored == nil {
-		opts.StoreRestored = &notify.Topic[*restoredetect.Found]{}
 	}
 	if opts.PoliciesChanged == nil {
 		opts.PoliciesChanged = &notify.Notifier{}

@@ -5,7 +5,6 @@ package decide
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -50,21 +49,19 @@ type ExportView struct {
 	Members []model.Member
 	// IdentityLabels are the namespace labels that are published.
 	IdentityLabels []string
-	// Records and Copies are what the exchange holds of this export.
+	// Removed are the clusters that an administrator removed.
+	Removed []model.ClusterID
+	// Records and Copies are what the exchange holds of this export. Own is true if all of
+	// it is this cluster's own, whatever managedFields say: its Lease is there.
 	Records []*exchangev1alpha1.ExportRecord
 	Copies  []*discoveryv1.EndpointSlice
-	// Lost are records of this export that this process published, and that somebody
-	// deleted, in exchange namespaces that can be written. LostElsewhere is true if there
-	// are others in exchange namespaces that cannot.
-	Lost          []*exchangev1alpha1.ExportRecord
-	LostElsewhere bool
-	// Reports are what the members report of importing it; read only if NeedsReports.
-	Reports []model.Report
-	// Definition is that of ServiceExports; read only if NeedsDefinition.
-	Definition Definition
-	// Restore is what is known of a restore of this cluster's own store; the zero value
-	// unless the exchange is a hub, which keeps what that store lost.
-	Restore Restore
+	Own     bool
+	// Reports are what the members report of importing it; read only if NeedsReports. So is
+	// CollectBefore: statements that StatementOrder sorts before it exceed MaxEnded.
+	Reports       []model.Report
+	CollectBefore string
+	// Live is read only after ExportDecision.NeedsLive.
+	Live Live
 	// Now is this cluster's time.
 	Now time.Time
 	// Unavailable says of exchange namespaces why nothing can be written there;
@@ -77,6 +74,8 @@ type ExportView struct {
 
 // ExportFinding is what the status controller reports of publishing an export.
 type ExportFinding struct {
+	// State is the row of the table that applies.
+	State       model.ExportState
 	Publication model.Publication
 	// Detail explains a Publication that is not Published; empty otherwise.
 	Detail string
@@ -92,6 +91,9 @@ type ExportFinding struct {
 type ExportDecision struct {
 	Plan    plan.PublishInput
 	Finding ExportFinding
+	// NeedsLive is true if v.Live has to be read, and Export called again: without it
+	// something is neither published nor withdrawn.
+	NeedsLive bool
 	// Retry is true if the reason for the Publication may end without an event.
 	Retry bool
 	// Again is after how long to decide again: when the grace of an export that policies
@@ -99,114 +101,113 @@ type ExportDecision struct {
 	Again time.Duration
 }
 
-// Export decides what should be in the exchange for one local export. First
-// match wins:
-//
-//	another cluster has this cluster's id        nothing changes     Failed
-//	the ServiceExport was lost, not deleted      nothing changes     Pending
-//	its Service was lost, not deleted, or the ServiceExport is lost and still in the cache
-//	                                             nothing changes     Pending
-//	there is no ServiceExport                    withdrawn           None
-//	its Service cannot be exported               withdrawn           None
-//	its namespace is reserved                    withdrawn           Withheld
-//	its ports cannot be read, or do not exist    withdrawn           Withheld
-//	its scope cannot be read or is empty, also
-//	because policies exclude every cluster of it withdrawn           Withheld
-//	policies deny it, after a grace period       stays in scope until that ends      Published
-//	policies deny it                             withdrawn           Withheld
-//	policies could not be evaluated              stays in scope, endpoints follow  Pending
-//	an exchange namespace of the scope is unavailable   the others are written  Failed
-//	otherwise                                    published           Published
-//
-// What is published outside of the scope, or of ports that are no longer shared, is
-// withdrawn in every case but the first three: both are narrowed to keep somebody from
-// reading, which nothing may delay. The clusters that policies exclude
-// (decision.Verdict.Excluded) are outside of the scope.
+// Export decides what should be in the exchange for one local export: what the first row
+// of ExportTable says that applies. What is published outside of the scope, or of ports
+// that are no longer shared, is withdrawn in each row but those in which the record stays:
+// both are narrowed to keep somebody from reading, which nothing may delay.
 func Export(v ExportView) ExportDecision {
-	d := publication(v)
-	markExists(&d, v)
-	d.Retry = d.Retry || v.LostElsewhere
-	collect(&d, v)
-	return d
-}
-
-func publication(v ExportView) ExportDecision {
-	local := v.Local
-	d := ExportDecision{Plan: plan.PublishInput{Key: local.Key, CurrentRecords: v.Records, CurrentSlices: v.Copies, Lost: v.Lost}}
-	if v.Duplicate != "" {
-		nothingChanges(&d)
-		d.Finding = ExportFinding{Publication: model.PublicationFailed, Detail: v.Duplicate}
-		return d
-	}
-	if local.Export == nil {
-		d.Finding.Publication = model.PublicationNone
-		if lost, retry := lostExport(v); lost != "" {
-			keepLost(&d, lost, retry)
+	e := newExporting(v)
+	for _, row := range exportTable {
+		if row.applies == nil {
+			continue // of one exchange namespace
 		}
-		return d
-	}
-	if lost, retry := lostOfExport(v); lost != "" {
-		keepLost(&d, lost, retry)
-		return d
-	}
-	export, err := modelExport(v.Self, v.MaintainSelectors, local)
-	if err != nil {
-		d.Finding = notExported(err)
-		return d
-	}
-	if exchange.ReservedNamespace(local.Key.Namespace) {
-		d.Finding = ExportFinding{Publication: model.PublicationWithheld, Detail: fmt.Sprintf(
-			"Namespace %s belongs to the cluster itself, and no member imports into it; export from another namespace", local.Key.Namespace)}
-		return d
-	}
-	excluded := exclusionOf(v)
-	scope, err := publishedScope(v.Self, local, v.Members, excluded.clusters)
-	if err != nil {
-		d.Finding = ExportFinding{Publication: model.PublicationWithheld, Detail: err.Error()}
-		return d
-	}
-	switch local.Verdict.Outcome {
-	case decision.Allowed:
-		publish(&d, v, export, scope)
-		excluded.announce(&d, v.Now)
-	case decision.Denied:
-		if g, ok := graceOf(local, v.Records, v.Now); ok {
-			publishInGrace(&d, v, export, scope, g)
-			return d
+		if detail, applies := row.applies(e); applies {
+			e.d.Finding = ExportFinding{State: row.State, Publication: row.publication, Detail: detail}
+			row.do(e)
+			break
 		}
-		d.Finding = ExportFinding{Publication: model.PublicationWithheld, Detail: violations(local.Verdict)}
-	default:
-		keepPublished(&d, v, scope)
-		if d.Plan.Record != nil {
-			keepShared(&d, local)
+	}
+	e.keepReplaced()
+	e.collect()
+	return e.d
+}
+
+// exporting is a decision while it is made. Its Records are the own ones alone.
+type exporting struct {
+	ExportView
+	d ExportDecision
+	// published are the exchange namespaces with a record that publishes this ServiceExport.
+	published map[string]bool
+	// export is what is to be published; invalid says why that is nothing.
+	export  model.Export
+	invalid error
+	// scope is where; nowhere says why that is in no cluster.
+	scope    model.Scope
+	nowhere  error
+	excluded exclusion
+	grace    grace
+}
+
+func newExporting(v ExportView) *exporting {
+	e := &exporting{ExportView: v, published: map[string]bool{}}
+	e.d.Plan = plan.PublishInput{Key: v.Local.Key, CurrentRecords: v.Records, CurrentSlices: v.Copies, Own: v.Own, Now: v.Now}
+	e.Records = slices.DeleteFunc(slices.Clone(v.Records), func(r *exchangev1alpha1.ExportRecord) bool { return !e.isOwn(r) })
+	e.d.Retry = len(e.Records) < len(v.Records) // the Lease may be read soon
+	if v.Local.Export == nil {
+		return e
+	}
+	e.d.Plan.Exists = v.Local.Export.UID
+	for _, record := range e.Records {
+		if isLive(record) && record.Spec.ExportUID == v.Local.Export.UID {
+			e.published[record.Namespace] = true
 		}
-		since, _ := deniedSince(local, v.Records)
-		d.Plan.Annotations = sinceAnnotations(since) // a grace period continues
-		d.Retry = true                               // the end of what keeps policies from being evaluated, such as a deadline, is no event
-		d.Finding = ExportFinding{Publication: model.PublicationPending, Scope: scope,
-			Detail: "policies could not be evaluated, so what is published stays as it is: " + local.Verdict.Problem}
 	}
-	return d
-}
-
-// keepLost changes nothing that is published of an export, because an object that it
-// needs was lost.
-func keepLost(d *ExportDecision, lost string, retry bool) {
-	nothingChanges(d)
-	d.Finding, d.Retry = ExportFinding{Publication: model.PublicationPending, Detail: lost}, retry
-}
-
-// notExported says why modelExport failed: there is nothing that can be exported, or its
-// annotation forbids to.
-func notExported(err error) ExportFinding {
-	if _, invalid := errors.AsType[*model.NotExportableError](err); invalid {
-		return ExportFinding{Publication: model.PublicationNone, Detail: err.Error()}
+	if e.export, e.invalid = modelExport(v.Self, v.MaintainSelectors, v.Local); e.invalid == nil {
+		e.excluded = exclusionOf(e.ExportView)
+		e.scope, e.nowhere = publishedScope(v.Self, v.Local, v.Members, e.excluded.clusters)
 	}
-	return ExportFinding{Publication: model.PublicationWithheld, Detail: err.Error()}
+	return e
 }
 
-func nothingChanges(d *ExportDecision) {
-	d.Plan.CurrentRecords, d.Plan.CurrentSlices, d.Plan.Lost = nil, nil, nil
+func (e *exporting) isOwn(o metav1.Object) bool { return e.Own || model.IsManaged(o) }
+
+// isLive reports whether a record publishes an export.
+func isLive(record *exchangev1alpha1.ExportRecord) bool { return !record.Spec.Withdrawn }
+
+// stated are the records that would say something else if there were no ServiceExport.
+func (e *exporting) stated() []*exchangev1alpha1.ExportRecord {
+	return slices.DeleteFunc(slices.Clone(e.Records), IsEnded)
+}
+
+// needLive is e.Live, and has it read.
+func (e *exporting) needLive() Live {
+	e.d.NeedsLive = e.d.NeedsLive || !e.Live.Read
+	return e.Live
+}
+
+// changeNothing leaves everything as it is.
+func (e *exporting) changeNothing() { e.d.Plan.CurrentRecords, e.d.Plan.CurrentSlices = nil, nil }
+
+// wait changes nothing, and decides again soon: no event may end what is waited for.
+func (e *exporting) wait() {
+	e.changeNothing()
+	e.d.Retry = true
+}
+
+// withdraw publishes nothing.
+func (*exporting) withdraw() {}
+
+// markLost changes nothing but the mark of the records.
+func (e *exporting) markLost() {
+	e.d.Plan.Lost, e.d.Plan.CurrentSlices = true, nil
+}
+
+// leave leaves what is in some exchange namespaces as it is.
+func (e *exporting) leave(namespaces ...string) {
+	e.d.Plan.CurrentRecords = outside(namespaces, e.d.Plan.CurrentRecords)
+	e.d.Plan.CurrentSlices = outside(namespaces, e.d.Plan.CurrentSlices)
+}
+
+// keepReplaced leaves the record of an earlier ServiceExport as it is until the API server
+// says that there is another one now. Where the other one is published, it said so.
+func (e *exporting) keepReplaced() {
+	for _, record := range e.stated() {
+		replaced := e.Local.Export != nil && record.Spec.ExportUID != e.Local.Export.UID && !slices.Contains(e.d.Plan.Audience, record.Namespace)
+		if replaced && slices.Contains(e.d.Plan.CurrentRecords, record) && e.needLive().presence(e.Local.Export.UID) != "" {
+			e.leave(record.Namespace)
+			e.d.Retry = true
+		}
+	}
 }
 
 // modelExport is the local ServiceExport and its Service as package merge sees them.
@@ -219,81 +220,98 @@ func modelExport(self model.ClusterID, maintainSelectors bool, local LocalExport
 }
 
 // publish writes the export where its scope allows.
-func publish(d *ExportDecision, v ExportView, export model.Export, scope model.Scope) {
-	var problems []string
-	wanted, unknown := audience(v.Self, scope, v.Members)
+func (e *exporting) publish() {
+	var problems, unavailable []string
+	wanted, unknown := audience(e.Self, e.scope, e.Members)
 	for _, id := range unknown {
 		problems = append(problems, fmt.Sprintf("cluster %s in annotation %s is not a member of the clusterset; join it, or remove it from the list", id, model.AnnotationExportTo))
 	}
 	for _, namespace := range wanted {
-		if problem := v.Unavailable[namespace]; problem != "" {
-			problems = append(problems, problem)
-			d.Retry = true // a member that joins is an event
+		if problem := e.unwritable(namespace); problem != "" {
+			problems, unavailable = append(problems, problem), append(unavailable, namespace)
+			e.d.Retry = true // a member that joins is an event
 			continue
 		}
-		d.Plan.Audience = append(d.Plan.Audience, namespace)
+		e.d.Plan.Audience = append(e.d.Plan.Audience, namespace)
 	}
-	leaveUnavailable(d, wanted, scope)
-	if more := planRecord(d, v, export); more > 0 {
-		names := len(d.Plan.Record.Slices)
+	// If the scope is every member, what its readers find elsewhere stays there, too, as
+	// long as the exchange namespace of all members is unavailable.
+	if e.d.Plan.Moved = e.scope.All(); e.d.Plan.Moved && len(e.d.Plan.Audience) == 0 {
+		e.changeNothing()
+	}
+	e.leave(unavailable...)
+	e.leaveUnknown()
+	if more := e.planRecord(); more > 0 {
+		names := len(e.d.Plan.Record.Slices)
 		problems = append(problems, fmt.Sprintf("Service %s has %d EndpointSlices, of which the first %d by name are published; "+
-			"split the Service, or give its EndpointSlices more endpoints each", v.Local.Key, names+more, names))
+			"split the Service, or give its EndpointSlices more endpoints each", e.Local.Key, names+more, names))
 	}
-	d.Finding = ExportFinding{Publication: model.Published, Scope: scope}
+	e.d.Finding.Scope = e.scope
 	if len(problems) > 0 {
-		d.Finding.Publication, d.Finding.Detail = model.PublicationFailed, strings.Join(problems, "; ")
+		e.d.Finding.Publication, e.d.Finding.Detail = model.PublicationFailed, strings.Join(problems, "; ")
 	}
+	e.excluded.announce(&e.d, e.Now)
+}
+
+// unwritable says why the export cannot be written into an exchange namespace of its
+// scope; empty if it can. It is published for the first time only if the API server has
+// the ServiceExport: a cache may have what a restored store lost.
+func (e *exporting) unwritable(namespace string) string {
+	if problem := e.Unavailable[namespace]; problem != "" || e.published[namespace] {
+		return problem
+	}
+	if problem := e.needLive().presence(e.Local.Export.UID); problem != "" {
+		return fmt.Sprintf("ServiceExport %s is not published in %s yet: %s", e.Local.Key, namespace, problem)
+	}
+	return ""
 }
 
 // planRecord plans the record of the export as it is now, with the copies of its slices.
 // It returns how many more slices there are than a record may name.
-func planRecord(d *ExportDecision, v ExportView, export model.Export) (more int) {
-	d.Plan.Slices, export.Slices, more = sliceCopies(v.Local, sharedPorts(v.Local))
-	export.Identity = identity(v.Local.Namespace, v.IdentityLabels)
+func (e *exporting) planRecord() (more int) {
+	export := e.export
+	e.d.Plan.Slices, export.Slices, more = sliceCopies(e.Local, sharedPorts(e.Local))
+	export.Identity = identity(e.Local.Namespace, e.IdentityLabels)
 	record := exchange.Record(export)
-	d.Plan.Record = &record
+	record.ExportVersion = e.Local.Export.ResourceVersion
+	e.d.Plan.Record = &record
 	return more
-}
-
-// leaveUnavailable leaves what is published in an exchange namespace that cannot be
-// written now: the scope still includes its readers. If that is the namespace of
-// all members, what its readers find elsewhere stays there, too.
-func leaveUnavailable(d *ExportDecision, wanted []string, scope model.Scope) {
-	d.Plan.Moved = scope.All()
-	if d.Plan.Moved && len(d.Plan.Audience) == 0 {
-		nothingChanges(d)
-		return
-	}
-	unavailable := slices.DeleteFunc(slices.Clone(wanted), func(ns string) bool { return slices.Contains(d.Plan.Audience, ns) })
-	d.Plan.CurrentRecords = outside(unavailable, d.Plan.CurrentRecords)
-	d.Plan.CurrentSlices = outside(unavailable, d.Plan.CurrentSlices)
 }
 
 // keepPublished keeps the record as it is wherever its readers are in scope; with
 // keepShared the copies of endpoints follow: a policy engine that cannot answer must not
 // keep traffic from the pods that exist now. If the scope became narrower, the
 // members that could read the record find it in their own exchange namespaces.
-func keepPublished(d *ExportDecision, v ExportView, scope model.Scope) {
-	readable := map[string]bool{} // exchange namespaces with a record of this export
-	for _, record := range v.Records {
-		if isLive(record) && record.Spec.ExportUID == v.Local.Export.UID {
-			readable[record.Namespace] = true
+func (e *exporting) keepPublished() {
+	for _, record := range e.Records {
+		if e.published[record.Namespace] {
 			spec := record.Spec
-			d.Plan.Record = &spec
+			spec.Lost = false
+			e.d.Plan.Record = &spec
 		}
 	}
-	byAll := readable[model.ExchangeNamespace(v.Self)]
-	var untouched []string
-	for _, namespace := range namespacesInScope(v, scope) {
-		if v.Unavailable[namespace] == "" && (readable[namespace] || byAll && !scope.All()) {
-			d.Plan.Audience = append(d.Plan.Audience, namespace)
+	byAll := e.published[model.ExchangeNamespace(e.Self)] && !e.scope.All()
+	for _, namespace := range e.namespacesInScope() {
+		if (e.published[namespace] || byAll) && e.unwritable(namespace) == "" {
+			e.d.Plan.Audience = append(e.d.Plan.Audience, namespace)
 		} else {
-			untouched = append(untouched, namespace) // nothing of this export was published there
+			e.leave(namespace) // nothing of this export was published there
 		}
 	}
-	d.Plan.CurrentRecords = outside(untouched, d.Plan.CurrentRecords)
-	d.Plan.CurrentSlices = outside(untouched, d.Plan.CurrentSlices)
-	d.Plan.Lost = outside(untouched, d.Plan.Lost)
+	e.leaveUnknown()
+	e.d.Finding.Scope = e.scope
+}
+
+// keepUnevaluated keeps what is published of an export that policies could not be
+// evaluated for, and a grace period that began.
+func (e *exporting) keepUnevaluated() {
+	e.keepPublished()
+	if e.d.Plan.Record != nil {
+		keepShared(&e.d, e.Local)
+	}
+	since, _ := deniedSince(e.Local, e.Records)
+	e.d.Plan.Annotations = sinceAnnotations(since)
+	e.d.Retry = true // the end of what keeps policies from being evaluated, such as a deadline, is no event
 }
 
 // sharedPorts are the ports that the local export shares.
@@ -331,13 +349,13 @@ func keepShared(d *ExportDecision, local LocalExport) {
 
 // namespacesInScope are the exchange namespaces of the scope and, if that is every
 // member, all in which something is published: it includes their readers.
-func namespacesInScope(v ExportView, scope model.Scope) []string {
-	out, _ := audience(v.Self, scope, v.Members)
-	if scope.All() {
-		for _, record := range v.Records {
+func (e *exporting) namespacesInScope() []string {
+	out, _ := audience(e.Self, e.scope, e.Members)
+	if e.scope.All() {
+		for _, record := range e.Records {
 			out = append(out, record.Namespace)
 		}
-		for _, slice := range v.Copies {
+		for _, slice := range e.Copies {
 			out = append(out, slice.Namespace)
 		}
 		slices.Sort(out)

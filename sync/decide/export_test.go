@@ -20,7 +20,8 @@ import (
 )
 
 // exported is a view of cluster a, in which Service shop/web is exported, with one
-// slice, and published already.
+// slice, and published already. The API server has what the view has, unless change says
+// otherwise.
 func exported(change ...func(*ExportView)) ExportView {
 	record := &exchangev1alpha1.ExportRecord{ObjectMeta: ours(model.RecordName("shop", "web"), nil)}
 	record.Namespace, record.Spec.ExportUID = "comity-a", "u"
@@ -39,6 +40,12 @@ func exported(change ...func(*ExportView)) ExportView {
 	}
 	for _, c := range change {
 		c(&v)
+	}
+	if !v.Live.Read {
+		v.Live = Live{Read: true, HasService: v.Local.Service != nil, Version: "1000"}
+		if v.Local.Export != nil {
+			v.Live.Export = v.Local.Export.UID
+		}
 	}
 	return v
 }

@@ -98,18 +98,12 @@ func parseSince(text string) map[string]time.Time {
 
 // publishInGrace publishes an export that is denied as it is now, but to nobody who
 // cannot read it already, and decides again when its grace ends.
-func publishInGrace(d *ExportDecision, v ExportView, export model.Export, scope model.Scope, g grace) {
-	keepPublished(d, v, scope)
-	d.Plan.Annotations = sinceAnnotations(g.since)
-	if d.Plan.Record != nil {
-		planRecord(d, v, export)
+func (e *exporting) publishInGrace() {
+	e.keepPublished()
+	e.d.Plan.Annotations = sinceAnnotations(e.grace.since)
+	if e.d.Plan.Record != nil {
+		e.planRecord()
 	}
-	d.Again = g.until.Sub(v.Now)
-	d.Finding = ExportFinding{Publication: model.Published, Scope: scope, WithdrawnAt: g.until}
-}
-
-// GraceEnds is when a denied export will be withdrawn; false if it is withdrawn now.
-func GraceEnds(local LocalExport, records []*exchangev1alpha1.ExportRecord, now time.Time) (time.Time, bool) {
-	g, ok := graceOf(local, records, now)
-	return g.until, ok
+	e.again(e.grace.until.Sub(e.Now))
+	e.d.Finding.WithdrawnAt = e.grace.until
 }

@@ -56,7 +56,7 @@ func TestADeniedExportStaysPublishedForItsGrace(t *testing.T) {
 		"a policy that denies no longer is forgotten": {hour, since("owner=2026-06-01T11:30:00Z,ports=2026-05-30T11:30:00Z"),
 			want{model.Published, "12:30", "owner=2026-06-01T11:30:00Z", 30 * time.Minute}},
 		"what is not published gets no grace": {hour, func(v *ExportView) { v.Records = nil }, withdrawn},
-		"nor what stated its withdrawal":      {hour, func(v *ExportView) { v.Records[0].Spec.Withdrawn = true }, want{model.PublicationWithheld, "", "", time.Hour}},
+		"nor what stated its withdrawal":      {hour, func(v *ExportView) { v.Records[0].Spec.Withdrawn = true }, withdrawn},
 		"nor another export of that name":     {hour, func(v *ExportView) { v.Records[0].Spec.ExportUID = "other" }, withdrawn},
 		"nor a record of somebody else":       {hour, func(v *ExportView) { v.Records[0].ManagedFields = nil }, withdrawn},
 		"a time that cannot be read begins again": {hour, since("owner=yesterday,=2026-06-01T11:30:00Z"),

@@ -128,7 +128,7 @@ func Import(v ImportView) ImportDecision {
 	in := plan.ImportInput{
 		Key: v.Local.Key, Self: v.Self, Sources: v.slices(&c), LocalCluster: v.LocalCluster,
 		MaintainSelectors: v.MaintainSelectors, Takeover: v.Takeover,
-		List: c.list, Unsynced: union(c.kept(), found.Unsynced), KeepAddress: c.keepsAddress(), Current: v.Current,
+		List: c.list, Unsynced: c.keeps(found.Unsynced), KeepAddress: c.keepsAddress(), Current: v.Current,
 	}
 	resolved, conflicts := merge.ResolveInOrder(c.ordered)
 	if in.Desired = resolved; c.freeze != nil {
@@ -226,17 +226,6 @@ func (v *ImportView) again(c *composition) (wait time.Duration) {
 	return wait
 }
 
-// union is every cluster of the lists once, in their order.
-func union(lists ...[]model.ClusterID) []model.ClusterID {
-	var out []model.ClusterID
-	for _, id := range slices.Concat(lists...) {
-		if !slices.Contains(out, id) {
-			out = append(out, id)
-		}
-	}
-	return out
-}
-
 func (v *ImportView) namespaceState() NamespaceState {
 	return Namespace(v.Local.Key.Namespace, v.Local.Namespace, v.ComityNamespace)
 }
@@ -269,6 +258,8 @@ func (v *ImportView) complete(in plan.ImportInput, found ImportFinding) ImportDe
 		switch {
 		case p.Probed == Answers:
 			in.Answers = append(in.Answers, p.ID)
+		case wholly && slices.ContainsFunc(found.Sources, func(s model.Source) bool { return s.Cluster == p.ID && isPresumedDown(s, v.Current) }):
+			in.Lost = append(in.Lost, p.ID)
 		case p.Probed == Silent && wholly:
 			in.Lost = append(in.Lost, p.ID)
 		case p.Probed == Silent && partly:

@@ -17,11 +17,12 @@ import (
 	"github.com/comity-mcs/comity/sync/plan"
 )
 
-// wholeTargets are the endpoints of the sources that are lost or missing; nil if none is.
+// wholeTargets are the endpoints of the sources that are lost, missing, or down as far as
+// is known after a restart; nil if none is.
 func wholeTargets(in plan.ImportInput, sources []model.Source) map[model.ClusterID][]netip.AddrPort {
 	var out map[model.ClusterID][]netip.AddrPort
 	for _, s := range sources {
-		if !s.State.IsServed() || s.Liveness.State != model.Lost && s.State != model.SourceMissing {
+		if !s.State.IsServed() || s.Liveness.State != model.Lost && s.State != model.SourceMissing && !isPresumedDown(s, in.Current) {
 			continue
 		}
 		if out == nil {
@@ -30,6 +31,15 @@ func wholeTargets(in plan.ImportInput, sources []model.Source) map[model.Cluster
 		out[s.Cluster] = targetsOf(s.Cluster, in)
 	}
 	return out
+}
+
+// isPresumedDown reports whether the slices of a source say that it is down, and no
+// heartbeat was seen since this process started.
+func isPresumedDown(s model.Source, current plan.Current) bool {
+	return !s.Liveness.Seen && slices.ContainsFunc(current.Slices, func(d *discoveryv1.EndpointSlice) bool {
+		_, marked := d.Annotations[model.AnnotationWithdrawn]
+		return marked && model.IsManaged(d) && d.Labels[model.LabelSourceCluster] == string(s.Cluster)
+	})
 }
 
 // withLostSlices adds the endpoints of the lost slices of other clusters.

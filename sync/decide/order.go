@@ -61,8 +61,11 @@ func (v *ImportView) mayForm() bool {
 func (v *ImportView) forming() model.List {
 	list := model.List{Formed: v.Now.UTC().Truncate(time.Second)}
 	add := func(id model.ClusterID) {
-		publishes := slices.ContainsFunc(v.Peers, func(p PeerView) bool { return p.ID == id && p.Export != nil })
-		if _, has := list.Find(id); id != "" && id != v.Self && !has && !publishes {
+		isKnown := slices.ContainsFunc(v.Peers, func(p PeerView) bool { return p.ID == id && p.Export != nil })
+		if id == v.Self {
+			isKnown = v.Own.State != model.SourceNotRead
+		}
+		if _, has := list.Find(id); id != "" && !has && !isKnown {
 			list.Entries = append(list.Entries, model.Entry{Cluster: id, Absent: model.SourcePublished})
 		}
 	}
@@ -99,7 +102,7 @@ func (v *ImportView) compose(list model.List, isForming bool) composition {
 	}
 	standing := plan.Standing(v.Current, v.Local.Key, nil)
 	for _, e := range merge.OldestFirst(replaced) {
-		c.replace(e, standing)
+		v.replace(&c, e, standing)
 	}
 	for _, e := range merge.OldestFirst(joined) {
 		c.join(e, isForming || v.isSettling(list, e))
@@ -126,9 +129,10 @@ func (v *ImportView) entry(e model.Entry, s source) (model.Entry, bool) {
 	case model.SourceRemoved, model.SourceConfirmed:
 		return e, false
 	case model.SourceEnded, model.SourceSuspended, model.SourceRefused, model.SourceMissing:
-		if e.Absent != s.state || e.Since.After(v.Now) { // the clock went back
-			e.Absent, e.Since = s.state, v.Now.UTC().Truncate(time.Second)
+		if e.Absent != s.state && !(e.Absent.IsOut() && s.state.IsOut()) || e.Since.After(v.Now) { // out since the first of the reasons; the clock went back
+			e.Since = v.Now.UTC().Truncate(time.Second)
 		}
+		e.Absent = s.state
 		return e, s.state != model.SourceEnded || v.Now.Sub(e.Since) < turnover
 	case model.SourcePublished:
 		e.Scoped, e.Absent, e.Since = s.export.Scoped, model.SourcePublished, time.Time{}
@@ -146,7 +150,11 @@ func entryFor(e model.Export) model.Entry {
 // place if no property of the import changes by that, and makes it the last one otherwise.
 // The import is the one that stands: the exports behind it may include one that waits to
 // take it over, which must not win by that. It is also what it would be with the entry last.
-func (c *composition) replace(e model.Export, standing *model.Import) {
+// While an entry before it freezes the import, nothing changes.
+func (v *ImportView) replace(c *composition, e model.Export, standing *model.Import) {
+	if c.frozenBy(v.Now) != nil {
+		return
+	}
 	at := indexOf(c.list.Entries, e.Cluster)
 	last := append(slices.Delete(slices.Clone(c.list.Entries), at, at+1), c.list.Entries[at])
 	inPlace := c.exports(c.list.Entries)
@@ -286,9 +294,13 @@ func (c *composition) frozenBy(now time.Time) *model.Freeze {
 	return nil
 }
 
-// differs reports whether an import as it stands is not what its exports are resolved to.
+// differs reports whether an import as it stands is not what its exports are resolved to;
+// true if nothing stands.
 func differs(standing, resolved *model.Import) bool {
-	return resolved != nil && (len(merge.Compare(standingLike(standing, resolved), resolved)) > 0 ||
+	if resolved == nil || standing == nil {
+		return resolved != nil
+	}
+	return (len(merge.Compare(standingLike(standing, resolved), resolved)) > 0 ||
 		slices.ContainsFunc(resolved.Ports, func(p mcsv1beta1.ServicePort) bool {
 			return !slices.ContainsFunc(standing.Ports, func(s mcsv1beta1.ServicePort) bool { return s.Name == p.Name })
 		}))
@@ -334,12 +346,13 @@ func (c *composition) isServed() bool {
 	return slices.ContainsFunc(c.list.Entries, func(e model.Entry) bool { return c.sources[e.Cluster].state.IsServed() })
 }
 
-// kept are the clusters of which what exists stays as it is, sorted.
-func (c *composition) kept() []model.ClusterID {
-	var out []model.ClusterID
-	for _, e := range c.list.Entries {
-		if c.sources[e.Cluster].state.IsKept() {
-			out = append(out, e.Cluster)
+// keeps are the clusters of which what exists stays as it is, sorted: the sources that are
+// kept, and those of unsynced that are no source.
+func (c *composition) keeps(unsynced []model.ClusterID) []model.ClusterID {
+	out := slices.DeleteFunc(slices.Clone(unsynced), func(id model.ClusterID) bool { return c.sources[id].state != 0 })
+	for id, s := range c.sources {
+		if s.state.IsKept() {
+			out = append(out, id)
 		}
 	}
 	slices.Sort(out)

@@ -4,6 +4,8 @@
 package decide
 
 import (
+	"slices"
+
 	"github.com/comity-mcs/comity/sync/model"
 )
 
@@ -48,4 +50,35 @@ func audience(self model.ClusterID, scope model.Scope, members []model.Member) (
 		}
 	}
 	return namespaces, unknown
+}
+
+// leaveUnknown leaves what is published for a cluster that is no member now as it is,
+// unless a list or a policy leaves that cluster out, or an administrator removed it. The
+// labels of a cluster without a Peer are unknown, so that no selector decides about it.
+func (e *exporting) leaveUnknown() {
+	listed, err := model.ListedScope(e.Local.Key, e.Local.Export, e.Local.Namespace)
+	if err != nil || e.d.Plan.Moved {
+		return
+	}
+	of := func(ids []model.ClusterID) map[string]bool {
+		out := map[string]bool{}
+		for _, id := range ids {
+			out[model.ScopedExchangeNamespace(e.Self, id)] = true
+		}
+		return out
+	}
+	known := slices.Clone(e.Removed)
+	for _, m := range e.Members {
+		known = append(known, m.ID)
+	}
+	for _, id := range e.excluded.clusters {
+		known = append(known, model.ClusterID(id))
+	}
+	left, in := of(known), of(listed.Clusters())
+	left[model.ExchangeNamespace(e.Self)] = true
+	for namespace := range e.published {
+		if !left[namespace] && (listed.All() || in[namespace]) {
+			e.leave(namespace)
+		}
+	}
 }

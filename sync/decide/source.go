@@ -104,8 +104,8 @@ func entryOf(list model.List, id model.ClusterID) *model.Entry {
 // ownSource is this cluster's own export; false if it is no source.
 func (v *ImportView) ownSource(entry *model.Entry) (source, bool) {
 	s := source{cluster: v.Self, entry: entry, liveness: model.Liveness{State: model.Connected}, state: v.Own.State, why: v.Own.Why}
-	if s.state == model.SourceNotRead && entry != nil && entry.Absent.IsOut() {
-		s.state = entry.Absent // nothing of it is kept, as in peerSource
+	if s.state == model.SourceNotRead && entry != nil && entry.Absent.IsOut() { // as in peerSource
+		s.state, s.why = entry.Absent, ""
 	}
 	if s.state != model.SourcePublished {
 		return s, entry != nil
@@ -134,6 +134,8 @@ func (v *ImportView) peerSource(p *PeerView, s *source) bool {
 		s.state, s.why = model.SourceRefused, why
 	case p.Export != nil && refused == decision.Allowed:
 		s.publish(p.Export, v.Now)
+	case s.entry.Absent.IsOut() && p.Synced && p.Export == nil && !s.entry.Since.After(p.ConfirmMissingBefore):
+		s.state = model.SourceConfirmed // nothing states any more why it is out
 	case s.entry.Absent.IsOut(): // nothing of it is kept, so there is nothing to decide
 		s.state = s.entry.Absent
 	case !p.Synced:

@@ -24,12 +24,15 @@ import (
 
 var noon = time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
 
-// recordIn is this cluster's record of shop/web in an exchange namespace, written at
-// a time.
+// recordIn is this cluster's record of shop/web in an exchange namespace; one that states
+// that the export ended says so since a time.
 func recordIn(namespace string, uid types.UID, withdrawn bool, written time.Time) *exchangev1alpha1.ExportRecord {
 	r := &exchangev1alpha1.ExportRecord{ObjectMeta: ours(model.RecordName("shop", "web"), nil)}
-	r.Namespace, r.UID, r.ManagedFields[0].Time = namespace, "record", &metav1.Time{Time: written}
+	r.Namespace, r.UID = namespace, "record"
 	r.Spec.ExportUID, r.Spec.Withdrawn, r.Spec.ExportedAt = uid, withdrawn, metav1.NewTime(noon.Add(-48*time.Hour))
+	if withdrawn {
+		r.Spec.WithdrawnAt = &metav1.Time{Time: written}
+	}
 	return r
 }
 
@@ -117,133 +120,51 @@ func TestWhatIsNoLongerPublishedIsWithdrawn(t *testing.T) {
 	}
 }
 
-func TestNothingIsWithdrawnBecauseOfTheDefinitionOfServiceExports(t *testing.T) {
-	for name, tc := range map[string]struct {
-		definition Definition
-		withdrawn  bool
-		retry      bool
-		says       string
-	}{
-		"it exists":                                 {Definition{Created: noon.Add(-72 * time.Hour)}, true, false, ""},
-		"it is missing, or is being deleted":        {Definition{Problem: "it does not exist"}, false, true, "it does not exist"},
-		"it was created again after the export was": {Definition{Created: noon}, false, false, "create it again, and to withdraw the export delete it then"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			v := exported(func(v *ExportView) {
-				v.Local.Export, v.Definition = nil, tc.definition
-				v.Records = []*exchangev1alpha1.ExportRecord{recordIn("comity-a", "u", false, noon)}
-			})
-			if !NeedsDefinition(v) {
-				t.Fatal("the definition is not read")
-			}
-			d := Export(v)
-			if got := len(outcome(d)) > 0; got != tc.withdrawn || d.Retry != tc.retry || !strings.Contains(d.Finding.Detail, tc.says) {
-				t.Errorf("withdrawn: %v, retry: %v, says %q", got, d.Retry, d.Finding.Detail)
-			}
-			if pending := d.Finding.Publication == model.PublicationPending; pending == tc.withdrawn {
-				t.Errorf("publication %d", d.Finding.Publication)
-			}
-		})
-	}
-	for name, v := range map[string]ExportView{
-		"an export that exists": exported(),
-		"an export that is withdrawn": exported(func(v *ExportView) {
-			v.Local.Export, v.Records = nil, []*exchangev1alpha1.ExportRecord{recordIn("comity-a", "u", true, noon)}
-		}),
-		"an export that is not published": exported(func(v *ExportView) { v.Local.Export, v.Records = nil, nil }),
-		"an id that another cluster has":  exported(func(v *ExportView) { v.Local.Export, v.Duplicate = nil, "duplicate" }),
-	} {
-		if NeedsDefinition(v) {
-			t.Errorf("the definition is read for %s", name)
-		}
-	}
-}
-
-// An export that ended while its record, or its exchange namespace, was deleted.
-func TestALostRecordIsWithdrawnToo(t *testing.T) {
-	ended := func(v *ExportView) { v.Local.Export = nil }
-	lostIn := func(namespaces ...string) func(*ExportView) {
-		return func(v *ExportView) {
-			v.Records = nil
-			for _, namespace := range namespaces {
-				v.Lost = append(v.Lost, recordIn(namespace, "u", true, noon))
-			}
-		}
-	}
-	elsewhere := func(v *ExportView) { v.LostElsewhere = true }
-	for name, tc := range map[string]struct {
-		view  ExportView
-		want  map[string]string
-		retry bool
-	}{
-		"the ServiceExport is deleted": {exported(lostIn("comity-a"), ended), map[string]string{"comity-a": "withdrawn"}, false},
-		"one of two exchange namespaces is missing still": {exported(lostIn("comity-a-to-b"), elsewhere, ended),
-			map[string]string{"comity-a-to-b": "withdrawn"}, true},
-		"the ServiceExport exists":                    {exported(lostIn("comity-a")), map[string]string{"comity-a": "published"}, false},
-		"its scope became narrower":                   {exported(lostIn("comity-a"), to("b")), map[string]string{"comity-a": "withdrawn", "comity-a-to-b": "published"}, false},
-		"its readers find it in another namespace":    {exported(lostIn("comity-a-to-b")), map[string]string{"comity-a": "published"}, false},
-		"policies deny it":                            {exported(lostIn("comity-a"), func(v *ExportView) { v.Local.Verdict.Outcome = decision.Denied }), map[string]string{"comity-a": "withdrawn"}, false},
-		"another cluster has the id":                  {exported(lostIn("comity-a"), ended, func(v *ExportView) { v.Duplicate = "duplicate" }), map[string]string{}, false},
-		"the definition of ServiceExports is missing": {exported(lostIn("comity-a"), ended, func(v *ExportView) { v.Definition.Problem = "missing" }), map[string]string{}, true},
-		"the definition was created again":            {exported(lostIn("comity-a"), ended, func(v *ExportView) { v.Definition.Created = noon }), map[string]string{}, false},
-		"the store was restored":                      {exported(lostIn("comity-a"), ended, func(v *ExportView) { v.Restore.Mark = restoredAt }), map[string]string{}, false},
-		"the version of the API server is not known":  {exported(lostIn("comity-a"), ended, func(v *ExportView) { v.Restore.Problem = "down" }), map[string]string{}, true},
-		"it existed in the restored store, and was ended": {exported(lostIn("comity-a"), ended, func(v *ExportView) {
-			v.Restore.Mark = restoredAt
-			v.Lost[0].Annotations = map[string]string{model.AnnotationStoreRestored: restoredAt}
-		}), map[string]string{"comity-a": "withdrawn"}, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			d := Export(tc.view)
-			if diff := cmp.Diff(tc.want, outcome(d)); diff != "" || d.Retry != tc.retry {
-				t.Errorf("retry %v (-want +got):\n%s", d.Retry, diff)
-			}
-			if tc.view.Local.Export == nil && tc.view.Duplicate == "" && !NeedsDefinition(tc.view) {
-				t.Error("the definition is not read")
-			}
-		})
-	}
-}
-
-func TestAStatementOfWithdrawalIsCollectedOnceNobodyNeedsIt(t *testing.T) {
+// FAULT 48: statements of withdrawal do not pile up while a member is gone or unreadable.
+func TestFault48AStatementOfAnEndedExportIsCollected(t *testing.T) {
 	read := []model.Member{{ID: "b", Synced: true, Reported: true}, {ID: "c", Synced: true, Reported: true}}
 	unread := []model.Member{{ID: "b", Synced: true, Reported: true}, {ID: "c", Synced: true}}
-	about := func(cluster model.ClusterID, uid types.UID) []model.Report {
-		return []model.Report{{Cluster: cluster, ExportUID: uid}}
+	about := func(cluster model.ClusterID, uid types.UID) func(*ExportView) {
+		return func(v *ExportView) { v.Reports = []model.Report{{Cluster: cluster, ExportUID: uid}} }
 	}
+	const month = 30 * 24 * time.Hour
 	for name, tc := range map[string]struct {
 		in      string
 		age     time.Duration
 		members []model.Member
-		reports []model.Report
-		export  bool // it is exported to b now
-		want    time.Duration
+		change  func(*ExportView)
 		collect bool
 	}{
-		"it is young":                         {"comity-a", 59 * time.Minute, read, nil, false, time.Minute, false},
-		"the API server's clock is ahead":     {"comity-a", -2 * time.Hour, read, nil, false, time.Hour, false},
-		"every member has followed it":        {"comity-a", time.Hour, read, nil, false, 0, true},
-		"a member was not read":               {"comity-a", time.Hour, unread, nil, false, 10 * time.Minute, false},
-		"a member was removed":                {"comity-a", time.Hour, read[:1], nil, false, 0, true},
-		"a member reports the export still":   {"comity-a", time.Hour, read, about("c", "u"), false, 10 * time.Minute, false},
-		"a member reports another export":     {"comity-a", time.Hour, read, about("c", "new"), false, 0, true},
-		"who reports it still reads it there": {"comity-a", time.Hour, read, about("b", "u"), true, 0, true},
-		"who reports it still has lost it":    {"comity-a", time.Hour, read, about("c", "u"), true, 10 * time.Minute, false},
-		"who was not read is not its reader":  {"comity-a-to-b", time.Hour, unread, about("c", "u"), false, 0, true},
+		"it is young":                          {"comity-a", 59 * time.Minute, read, nil, false},
+		"this cluster's clock went back":       {"comity-a", -2 * time.Hour, read, nil, false},
+		"every member has followed it":         {"comity-a", time.Hour, read, nil, true},
+		"a member was not read":                {"comity-a", month - time.Second, unread, nil, false},
+		"a member was not read for 30 days":    {"comity-a", month, unread, nil, true},
+		"a member reports the export still":    {"comity-a", time.Hour, read, about("c", "u"), false},
+		"the same, for 30 days":                {"comity-a", month, read, about("c", "u"), true},
+		"a member reports another export":      {"comity-a", time.Hour, read, about("c", "new"), true},
+		"who was not read is not its reader":   {"comity-a-to-b", time.Hour, unread, about("c", "u"), true},
+		"its reader is no member now":          {"comity-a-to-d", time.Hour, read, nil, false},
+		"its reader was removed":               {"comity-a-to-d", time.Hour, read, func(v *ExportView) { v.Removed = []model.ClusterID{"d"} }, true},
+		"it is one of those that are too many": {"comity-a", time.Minute, unread, func(v *ExportView) { v.CollectBefore = "2026-06-01T11:59:30Z/comity-a/web.shop" }, true},
+		"younger ones are not":                 {"comity-a", time.Minute, unread, func(v *ExportView) { v.CollectBefore = "2026-06-01T11:58:30Z/comity-a/web.shop" }, false},
+		"it is suspended, and the ServiceExport exists": {"comity-a", month, read, func(v *ExportView) {
+			v.Records[0].Spec.Suspended = true
+			v.Local.Export, v.Local.Verdict.Outcome = exported().Local.Export, decision.Denied
+		}, false},
+		"it has no time": {"comity-a", month, read, func(v *ExportView) { v.Records[0].Spec.WithdrawnAt = nil }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := exported(func(v *ExportView) {
-				v.Now, v.Members, v.Reports = noon, tc.members, tc.reports
+				v.Now, v.Members, v.Local.Export = noon, tc.members, nil
 				v.Records = []*exchangev1alpha1.ExportRecord{recordIn(tc.in, "u", true, noon.Add(-tc.age))}
-				if !tc.export {
-					v.Local.Export = nil
-				} else {
-					to("b")(v)
+				if tc.change != nil {
+					tc.change(v)
 				}
 			})
 			d := Export(v)
-			if got := slices.Contains(d.Plan.Collect, tc.in); got != tc.collect || d.Again != tc.want {
-				t.Errorf("collected: %v, again in %s; want %v, %s", got, d.Again, tc.collect, tc.want)
+			if got := slices.Contains(d.Plan.Collect, tc.in); got != tc.collect || NeedsReports(v) && (d.Again == 0) != tc.collect {
+				t.Errorf("collected: %v, again in %s; want %v", got, d.Again, tc.collect)
 			}
 		})
 	}

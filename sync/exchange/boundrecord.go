@@ -29,8 +29,9 @@ func BoundRecord(record *exchangev1alpha1.ExportRecord) *exchangev1alpha1.Export
 		},
 		Spec: record.Spec,
 	}
+	out.Spec.ExportVersion, out.Spec.Lost = "", false // the publisher's own
 	if record.Spec.Withdrawn {
-		out.Spec = WithdrawnRecord(record.Spec, record.Spec.Narrowed)
+		out.Spec = WithdrawnRecord(out.Spec, model.Withdrawal{Suspended: record.Spec.Suspended, Narrowed: record.Spec.Narrowed}, nil)
 		return out
 	}
 	problem := checkRecord(out) // without annotations, which may be those of a reduced record

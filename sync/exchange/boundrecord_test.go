@@ -47,6 +47,9 @@ func TestFault31OfAnInvalidRecordOnlyTheReasonIsKept(t *testing.T) {
 		"a withdrawal": func(r *exchangev1alpha1.ExportRecord) {
 			r.Spec.Withdrawn, r.Spec.Ports = true, make([]mcsv1beta1.ServicePort, 500_000)
 		},
+		"a suspended one": func(r *exchangev1alpha1.ExportRecord) {
+			r.Spec.Withdrawn, r.Spec.Suspended, r.Spec.Narrowed, r.Spec.ExportVersion = true, true, true, strings.Repeat("9", 500_000)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			record := boundable(change)

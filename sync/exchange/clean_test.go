@@ -11,13 +11,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/comity-mcs/comity/sync/model"
 )
-
-var peerSecret = types.NamespacedName{Namespace: "comity-system", Name: "peer-b"}
 
 // aFilter accepts 10.0.0.0/8 and fd00::/8 from the peer; 10.9.0.0/16 and
 // fd09::/16 are this cluster's pods, 10.10.0.0/16 its Services.
@@ -101,7 +98,7 @@ func TestGoodAndTwelveKindsOfBadAddressesInOneSlice(t *testing.T) {
 		t.Error(diff)
 	}
 	told := ""
-	for _, p := range report.Problems("b", peerSecret, aFilter()) {
+	for _, p := range report.Problems("b", aFilter()) {
 		told += p.Reason + ": " + p.Message + "\n"
 	}
 	for _, b := range bad {
@@ -148,13 +145,13 @@ func TestProblemsNameWhatToEdit(t *testing.T) {
 		_, report := CleanSlice(copyOf(t, aSlice("10.1.0.1", "10.9.0.1", "192.0.2.1", "127.0.0.1")), aFilter())
 		all.Add(report)
 	}
-	got := all.Problems("b", peerSecret, aFilter())
+	got := all.Problems("b", aFilter())
 	want := []model.Problem{
 		{Reason: "AddressOverlap", Cluster: "b", Message: "2 endpoint addresses of cluster b lie in address ranges of this cluster (pod CIDR 10.9.0.0/16) and are left out; " +
 			"clusters that import from each other cannot have the same addresses, so give one of them other ranges: " +
 			`"10.9.0.1" (shop.web-x1, endpoints[0].addresses[1]), "10.9.0.1" (shop.web-x1, endpoints[0].addresses[1])`},
 		{Reason: "AddressNotAccepted", Cluster: "b", Message: "2 endpoint addresses of cluster b are left out, because only 10.0.0.0/8,fd00::/8 are accepted from it; " +
-			"if the addresses are those of its pods, add their CIDR to annotation comity.dev/accepted-cidrs of Secret comity-system/peer-b: " +
+			"if the addresses are those of its pods, add their CIDR to spec.acceptedCIDRs of Peer b: " +
 			`"192.0.2.1" (shop.web-x1, endpoints[0].addresses[2]), "192.0.2.1" (shop.web-x1, endpoints[0].addresses[2])`},
 		{Reason: "InvalidEndpoints", Cluster: "b", Message: "2 parts of the EndpointSlices that cluster b publishes are left out (2 Loopback), because they are not valid; " +
 			"correct the EndpointSlices in cluster b: " +
@@ -164,10 +161,10 @@ func TestProblemsNameWhatToEdit(t *testing.T) {
 		t.Error(diff)
 	}
 	_, none := CleanSlice(copyOf(t, aSlice("10.1.0.1")), Filter{})
-	if p := none.Problems("b", peerSecret, Filter{}); len(p) != 1 || !strings.Contains(p[0].Message, "1 endpoint address of cluster b is left out, because no address of it is accepted here; list its pod CIDRs in annotation") {
+	if p := none.Problems("b", Filter{}); len(p) != 1 || !strings.Contains(p[0].Message, "1 endpoint address of cluster b is left out, because no address of it is accepted here; list its pod CIDRs in spec.acceptedCIDRs of Peer b") {
 		t.Errorf("without accepted ranges: %v", p)
 	}
-	if p := (&Report{}).Problems("b", peerSecret, Filter{}); p != nil {
+	if p := (&Report{}).Problems("b", Filter{}); p != nil {
 		t.Errorf("nothing was left out, but told: %v", p)
 	}
 }
@@ -185,7 +182,7 @@ func TestProblemsAreBoundedAndFitForATerminal(t *testing.T) {
 		f.Accepted = append(f.Accepted, netip.PrefixFrom(netip.AddrFrom4([4]byte{100, byte(i), 0, 0}), 16))
 	}
 	_, report := CleanSlice(s, f)
-	problems := report.Problems("b", peerSecret, f)
+	problems := report.Problems("b", f)
 	if len(problems) != 3 {
 		t.Errorf("%d problems", len(problems))
 	}

@@ -246,7 +246,7 @@ func FuzzCleanSlice(f *testing.F) {
 		if again, none := CleanSlice(clean, filter); again != clean || none.Total != 0 {
 			t.Errorf("clean, but not clean enough: %+v", none)
 		}
-		for _, p := range report.Problems("b", peerSecret, filter) {
+		for _, p := range report.Problems("b", filter) {
 			fitForATerminal(t, p.Message, 1024)
 		}
 	})

@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/comity-mcs/comity/sync/model"
 )
@@ -91,10 +90,9 @@ func (r *Report) Add(other Report) {
 
 // Problems are what the reader of an import should know of the parts that were
 // left out of the slices of cluster, at most one problem of each reason. The
-// filter is the one that was used, and secret is that of the peer. The messages
-// are bounded, the same for the same slices, and name no cluster but cluster:
+// filter is the one that was used. The messages are bounded, the same for the same slices, and name no cluster but cluster:
 // Others of each problem is empty, so cluster may be shown them.
-func (r *Report) Problems(cluster model.ClusterID, secret types.NamespacedName, filter Filter) []model.Problem {
+func (r *Report) Problems(cluster model.ClusterID, filter Filter) []model.Problem {
 	if r.Total == 0 {
 		return nil
 	}
@@ -110,7 +108,7 @@ func (r *Report) Problems(cluster model.ClusterID, secret types.NamespacedName, 
 	}
 	if n := r.Counts[string(AddressNotAccepted)]; n > 0 {
 		add(model.ReasonAddressNotAccepted, fmt.Sprintf("%s of cluster %s %s left out, because %s: %s",
-			plural(n, "endpoint address", "endpoint addresses"), cluster, verb(n, "is", "are"), notAccepted(secret, filter.Accepted),
+			plural(n, "endpoint address", "endpoint addresses"), cluster, verb(n, "is", "are"), notAccepted(cluster, filter.Accepted),
 			r.examples(string(AddressNotAccepted))))
 	}
 	if n := r.Counts[reasonTooLarge]; n > 0 {
@@ -143,18 +141,18 @@ func (r *Report) sum(reasons []string) int {
 	return n
 }
 
-// notAccepted names the CIDRs that are accepted from the peer, and the annotation
-// that lists them.
-func notAccepted(secret types.NamespacedName, accepted []netip.Prefix) string {
+// notAccepted names the CIDRs that are accepted from the cluster, and the field that
+// lists them.
+func notAccepted(cluster model.ClusterID, accepted []netip.Prefix) string {
 	if len(accepted) == 0 {
-		return fmt.Sprintf("no address of it is accepted here; list its pod CIDRs in annotation %s of Secret %s", model.AnnotationAcceptedCIDRs, secret)
+		return fmt.Sprintf("no address of it is accepted here; list its pod CIDRs in spec.acceptedCIDRs of Peer %s", cluster)
 	}
 	texts := make([]string, len(accepted))
 	for i, p := range accepted {
 		texts[i] = p.String()
 	}
-	return fmt.Sprintf("only %s are accepted from it; if the addresses are those of its pods, add their CIDR to annotation %s of Secret %s",
-		model.Bound(strings.Join(texts, ","), 256), model.AnnotationAcceptedCIDRs, secret)
+	return fmt.Sprintf("only %s are accepted from it; if the addresses are those of its pods, add their CIDR to spec.acceptedCIDRs of Peer %s",
+		model.Bound(strings.Join(texts, ","), 256), cluster)
 }
 
 // overlapped names the CIDRs of this cluster that contain the examples.

@@ -58,13 +58,13 @@ func MergeCopies(lists ...[]*discoveryv1.EndpointSlice) []*discoveryv1.EndpointS
 type Member struct {
 	ID         model.ClusterID
 	ClusterSet string
-	// ClusterUID is that of the cluster read so far; empty if none was.
+	// ClusterUID is the UID that the Peer names; empty for any cluster.
 	ClusterUID types.UID
 }
 
 // Problem says why record, the MemberRecord in the exchange of the peer (nil if
 // there is none), is not that of the expected member; "" if it is. Another id or
-// set means that the peer Secret leads to another cluster. Another UID means
+// set means that the kubeconfig leads to another cluster. Another UID means
 // that another cluster took over the id (reused), whose exports must not replace
 // those of the first one.
 func (m Member) Problem(record *exchangev1alpha1.MemberRecord) (message string, reused bool) {
@@ -78,8 +78,8 @@ func (m Member) Problem(record *exchangev1alpha1.MemberRecord) (message string, 
 	spec := &record.Spec
 	switch {
 	case spec.ClusterID != string(m.ID):
-		return problem(", spec.clusterID: is %s; expected %q; remedy: correct the label %s of the peer Secret, or its kubeconfig",
-			model.Quote(spec.ClusterID), m.ID, model.LabelClusterID), false
+		return problem(", spec.clusterID: is %s; expected %q; remedy: correct the kubeconfig in the Secret of Peer %s",
+			model.Quote(spec.ClusterID), m.ID, m.ID), false
 	case spec.ClusterSet != m.ClusterSet:
 		return problem(", spec.clusterSet: is %s; expected %q; remedy: join clusters of one set only",
 			model.Quote(spec.ClusterSet), m.ClusterSet), false
@@ -87,12 +87,12 @@ func (m Member) Problem(record *exchangev1alpha1.MemberRecord) (message string, 
 		return problem(", spec.clusterUID: is %s; expected the UID of namespace kube-system there; remedy: check Comity in cluster %s",
 			model.Quote(string(spec.ClusterUID)), m.ID), false
 	case m.ClusterUID != "" && spec.ClusterUID == "":
-		return problem(", spec.clusterUID: is missing; expected %s, the cluster that has been read so far; remedy: upgrade Comity in cluster %s",
-			m.ClusterUID, m.ID), false
+		return problem(", spec.clusterUID: is missing; expected %s, which Peer %s names; remedy: check Comity in cluster %s",
+			m.ClusterUID, m.ID, m.ID), false
 	case m.ClusterUID != "" && spec.ClusterUID != m.ClusterUID:
-		return problem(", spec.clusterUID: is %s; expected %s, the cluster that had id %q so far; all that was imported from it is kept; "+
-			"remedy: give the new cluster another id, or, if it replaces the old one, remove annotation %s from the peer Secret",
-			spec.ClusterUID, m.ClusterUID, m.ID, model.AnnotationClusterUID), true
+		return problem(", spec.clusterUID: is %s; expected %s, which spec.clusterUID of Peer %s names; all that was imported from it is kept; "+
+			"remedy: correct the Peer or the kubeconfig, or, if the cluster was made again, accept it with kubectl comity join --replace",
+			spec.ClusterUID, m.ClusterUID, m.ID), true
 	}
 	return "", false
 }

@@ -42,12 +42,12 @@ func Record(export model.Export) exchangev1alpha1.ExportRecordSpec {
 }
 
 // WithdrawnRecord returns the record that states the withdrawal of the export that
-// record published. If narrowed is true, the export is still published to some members.
-func WithdrawnRecord(record exchangev1alpha1.ExportRecordSpec, narrowed bool) exchangev1alpha1.ExportRecordSpec {
+// record published, with what the statement says: Suspended, Narrowed and since when.
+func WithdrawnRecord(record exchangev1alpha1.ExportRecordSpec, says model.Withdrawal, at *metav1.Time) exchangev1alpha1.ExportRecordSpec {
 	return exchangev1alpha1.ExportRecordSpec{
-		Service: record.Service, ExportUID: record.ExportUID, ExportedAt: record.ExportedAt,
-		Type:      mcsv1beta1.ClusterSetIP, // without ports, which earlier versions refuse
-		Withdrawn: true, Narrowed: narrowed,
+		Service: record.Service, ExportUID: record.ExportUID, ExportedAt: record.ExportedAt, ExportVersion: record.ExportVersion,
+		Type:      mcsv1beta1.ClusterSetIP, // which the schema requires
+		Withdrawn: true, Suspended: says.Suspended, Narrowed: says.Narrowed, WithdrawnAt: at,
 	}
 }
 
@@ -140,7 +140,8 @@ func FromWithdrawn(cluster model.ClusterID, record *exchangev1alpha1.ExportRecor
 	}
 	return model.Withdrawal{
 		Cluster: cluster, UID: spec.ExportUID, CreatedAt: spec.ExportedAt.UTC().Truncate(time.Second),
-		Narrowed: spec.Narrowed && record.Namespace == model.ExchangeNamespace(cluster),
+		Suspended: spec.Suspended,
+		Narrowed:  spec.Narrowed && record.Namespace == model.ExchangeNamespace(cluster),
 	}, true, nil
 }
 

@@ -163,7 +163,7 @@ func TestFault30ASliceIsBounded(t *testing.T) {
 	if len(s.Endpoints) != maxEndpoints || s.Annotations["large"] == "" {
 		t.Error("what was read is changed")
 	}
-	problems := report.Problems("b", types.NamespacedName{Namespace: "comity-system", Name: "peer-b"}, aFilter())
+	problems := report.Problems("b", aFilter())
 	if len(problems) != 1 || problems[0].Reason != model.ReasonLimitExceeded || problems[0].Cluster != "b" ||
 		!strings.Contains(problems[0].Message, fmt.Sprintf("%d of 1000 endpoints", 1000-len(clean.Endpoints))) {
 		t.Errorf("problems %+v", problems)

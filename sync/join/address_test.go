@@ -65,7 +65,7 @@ func TestTheServiceRangeOfAnOldCluster(t *testing.T) {
 				}
 				return
 			}
-			if err != nil || formatCIDRs(m.ranges.services) != c.want {
+			if err != nil || strings.Join(formatCIDRs(m.ranges.services), ",") != c.want {
 				t.Errorf("got %v, %v; want %s", m.ranges.services, err, c.want)
 			}
 		})

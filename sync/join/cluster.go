@@ -25,6 +25,8 @@ const (
 	DefaultServiceAccount = "comity"
 	// DefaultExpiry is how long a new credential is valid.
 	DefaultExpiry = 24 * time.Hour
+	// DefaultRemovalTimeout bounds the removal of imports by the agents.
+	DefaultRemovalTimeout = 2 * time.Minute
 )
 
 // minExpiry is the shortest lifetime that an API server grants a token.
@@ -63,6 +65,8 @@ type Cluster struct {
 	// cluster accepts from single peers. For the others, what was accepted before
 	// stays; at first all namespaces are.
 	NamespacesFrom map[model.ClusterID]model.Namespaces
+	// Unattended is true if no agent runs there, so that Disconnect does not wait for it.
+	Unattended bool
 }
 
 // Address is where an API server is reached, and the PEM bundle that verifies it.
@@ -88,6 +92,13 @@ type Options struct {
 	// AllowOverlap joins clusters although addresses of the one are in a range
 	// of the other. Endpoints in such a range are still not imported.
 	AllowOverlap bool
+	// Replace accepts clusters that were made again: a Peer gets the UID of the cluster
+	// that has its id now, and accounts of the cluster before are made again, so that no
+	// token of it is valid.
+	Replace bool
+	// RemovalTimeout is how long Disconnect waits until the agents removed what they
+	// imported; DefaultRemovalTimeout if zero.
+	RemovalTimeout time.Duration
 	// Progress is called for every object, in the order of work; nil calls nothing.
 	Progress func(Step)
 	// Now is the clock; time.Now if nil.
@@ -100,6 +111,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Expiry < minExpiry {
 		return o, fmt.Errorf("expiry %s is too short; API servers grant no token of less than %s", o.Expiry, minExpiry)
+	}
+	if o.RemovalTimeout == 0 {
+		o.RemovalTimeout = DefaultRemovalTimeout
 	}
 	if o.Progress == nil {
 		o.Progress = func(Step) {}

@@ -6,8 +6,6 @@ package join
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -30,17 +28,13 @@ func Connect(ctx context.Context, a, b Cluster, opts Options) error {
 	return p.Write(ctx)
 }
 
-// preflight refuses what Connect would otherwise take over: a namespace or a
-// Secret that somebody else made under the same name.
+// preflight refuses namespaces that somebody else made under the same name.
 func (m *member) preflight(ctx context.Context, peer *member) error {
 	objects, err := Objects(m.Cluster, peer.Cluster)
 	if err != nil {
 		return err
 	}
-	if err := m.preflightNamespaces(ctx, objects); err != nil {
-		return err
-	}
-	return m.preflightSecrets(ctx, peer)
+	return m.preflightNamespaces(ctx, objects)
 }
 
 // preflightNamespaces refuses those of objects that are somebody else's.
@@ -60,8 +54,8 @@ func (m *member) preflightNamespaces(ctx context.Context, objects []client.Objec
 		if found.DeletionTimestamp != nil {
 			return fmt.Errorf("namespace %s is being deleted; wait until it is gone, then join again", wanted.Name)
 		}
-		if uid, was := wanted.Annotations[model.AnnotationClusterUID], found.Annotations[model.AnnotationClusterUID]; uid != "" && was != "" && uid != was {
-			return fmt.Errorf("namespace %s is that of another cluster with the id %s (UID %s, not %s); give one of the two another id, or disconnect the one that is gone",
+		if uid, was := wanted.Annotations[model.AnnotationClusterUID], found.Annotations[model.AnnotationClusterUID]; uid != "" && was != "" && uid != was && !m.opts.Replace {
+			return fmt.Errorf("namespace %s is that of another cluster with the id %s (UID %s, not %s); give one of the two another id, or, if the new cluster replaces the other one, run kubectl comity join --replace",
 				wanted.Name, wanted.Labels[model.LabelExchangeFrom], was, uid)
 		}
 		for _, key := range []string{model.LabelExchangeFrom, model.LabelExchangeTo} {
@@ -83,33 +77,16 @@ func (m *member) preflightNamespaces(ctx context.Context, objects []client.Objec
 	return nil
 }
 
-func (m *member) preflightSecrets(ctx context.Context, peer *member) error {
-	var named corev1.Secret
-	key := client.ObjectKey{Namespace: m.Namespace, Name: PeerName(peer.ID)}
-	err := m.client.Get(ctx, key, &named)
-	if client.IgnoreNotFound(err) != nil {
+// preflightSecret refuses one that somebody else made.
+func (m *member) preflightSecret(ctx context.Context, name string) error {
+	var found corev1.Secret
+	key := client.ObjectKey{Namespace: m.Namespace, Name: name}
+	if err := m.client.Get(ctx, key, &found); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("read Secret %s: %w", key, err)
+	} else if err == nil && found.Labels[managedByLabel] != FieldOwner {
+		return fmt.Errorf("the Secret %s exists and was not made by a join; rename or delete it", key)
 	}
-	if err == nil && named.Labels[model.LabelClusterID] != string(peer.ID) {
-		return fmt.Errorf("the Secret %s exists and is not that of peer %s (label %s is %q); rename or delete it",
-			key, peer.ID, model.LabelClusterID, named.Labels[model.LabelClusterID])
-	}
-	if was := named.Annotations[model.AnnotationClusterUID]; was != "" && was != string(peer.uid) {
-		return fmt.Errorf("the Secret %s is that of another cluster with the id %s (UID %s, not %s); give one of the two another id, or, if the new cluster replaces the other one, remove annotation %s from the Secret",
-			key, peer.ID, was, peer.uid, model.AnnotationClusterUID)
-	}
-	var claims corev1.SecretList
-	if err := m.client.List(ctx, &claims, client.InNamespace(m.Namespace), client.MatchingLabels{model.LabelClusterID: string(peer.ID)}); err != nil {
-		return fmt.Errorf("list the Secrets of peers in namespace %s: %w", m.Namespace, err)
-	}
-	for i := range claims.Items {
-		if name := claims.Items[i].Name; name != key.Name {
-			return fmt.Errorf("the Secret %s/%s claims the id %s already, and no id may be claimed twice; delete it or give the new peer another id",
-				m.Namespace, name, peer.ID)
-		}
-	}
-	_, _, err = m.acceptedFrom(peer, named.Annotations[model.AnnotationAcceptedCIDRs])
-	return err
+	return nil
 }
 
 // via is m as it is reached at a.
@@ -144,7 +121,7 @@ func (m *member) trust(ctx context.Context, peer *member) error {
 	}
 	note := ""
 	if !keep {
-		if m.opts.Rotate {
+		if m.opts.Rotate || m.replaced {
 			if err := peer.recreate(ctx, account); err != nil {
 				return err
 			}
@@ -162,35 +139,14 @@ func (m *member) trust(ctx context.Context, peer *member) error {
 // store brings m's Secret for peer up to date. existing is what it is now, note
 // what there is to say of a new kubeconfig; empty if it is not new.
 func (m *member) store(ctx context.Context, peer *member, existing corev1.Secret, kubeconfig []byte, note string) error {
-	isNew := note != ""
-	accepted, accepts, err := m.acceptedFrom(peer, existing.Annotations[model.AnnotationAcceptedCIDRs])
-	if err != nil {
-		return err
-	}
-	namespaces, limits := m.namespacesFrom(peer.ID, existing.Annotations[model.AnnotationAcceptedNamespaces])
-	note = strings.Join(slices.DeleteFunc([]string{note, accepts, limits}, func(s string) bool { return s == "" }), "; ")
-	annotations := map[string]string{model.AnnotationAcceptedCIDRs: accepted, model.AnnotationAcceptedNamespaces: namespaces}
-	wanted := peerSecret(m.Cluster, peer.Cluster, kubeconfig, annotations)
-	if err := m.unmark(ctx, &existing); err != nil {
-		return err
-	}
+	wanted := peerSecret(m.Cluster, peer.Cluster, kubeconfig)
 	// The agent renews the token and then owns that field; applying the same
 	// value again would still write the new ownership.
-	if !isNew && contains(existing.Labels, wanted.Labels) && contains(existing.Annotations, annotations) {
-		m.report(wanted, Unchanged, note)
+	if note == "" && contains(existing.Labels, wanted.Labels) {
+		m.report(wanted, Unchanged, "")
 		return nil
 	}
 	return m.apply(ctx, wanted, note)
-}
-
-// namespacesFrom is the value of AnnotationAcceptedNamespaces for peer, and says so if
-// it is new. stored is what the peer's Secret says now.
-func (m *member) namespacesFrom(peer model.ClusterID, stored string) (value, note string) {
-	given, isGiven := m.NamespacesFrom[peer]
-	if value = strings.Join(given, ","); !isGiven || value == stored {
-		return stored, ""
-	}
-	return value, fmt.Sprintf("accepts only namespaces %s from %s", value, peer)
 }
 
 // accepts reports whether kubeconfig still lets account in here, for long enough.

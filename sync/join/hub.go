@@ -63,7 +63,7 @@ func checkMembers(members []Cluster) ([]Cluster, error) {
 // ConnectHub makes members a clusterset whose exchange is hub: one account in
 // the hub for each member, which writes the member's own namespaces there and
 // reads those of the others that are for it; and in each member the kubeconfig of
-// its account, as Secret model.ExchangeSecret and as the Secret of each peer. As
+// its account, as Secret model.ExchangeSecret and as the Secret of each Peer. As
 // with Connect, everything is looked at before the first write, and repeating it
 // is free. Give all members: to add one, repeat it with one more.
 func ConnectHub(ctx context.Context, hub Hub, members []Cluster, opts Options) error {
@@ -123,26 +123,6 @@ func (m *member) preflightHub(ctx context.Context, objects []client.Object) erro
 	return m.preflightNamespaces(ctx, objects)
 }
 
-// preflightAsMember refuses Secrets that somebody else made.
-func (m *member) preflightAsMember(ctx context.Context, all []*member) error {
-	var found corev1.Secret
-	key := client.ObjectKey{Namespace: m.Namespace, Name: model.ExchangeSecret}
-	if err := m.client.Get(ctx, key, &found); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("read Secret %s: %w", key, err)
-	} else if err == nil && found.Labels[managedByLabel] != FieldOwner {
-		return fmt.Errorf("the Secret %s exists and was not made by a join; rename or delete it", key)
-	}
-	for _, peer := range all {
-		if peer == m {
-			continue
-		}
-		if err := m.preflightSecrets(ctx, peer); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // trustHub stores the credential of m's account in the hub: once as that of the
 // exchange, and once for each peer, which is read with it too.
 func (m *member) trustHub(ctx context.Context, hub *member, all []*member) error {
@@ -182,7 +162,7 @@ func (m *member) trustHub(ctx context.Context, hub *member, all []*member) error
 func (m *member) trustExchange(ctx context.Context, hub *member) ([]byte, error) {
 	secret := &corev1.Secret{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
-		ObjectMeta: meta(m.Namespace, model.ExchangeSecret, map[string]string{model.LabelClusterSet: m.Set}),
+		ObjectMeta: meta(m.Namespace, model.ExchangeSecret, nil),
 		Type:       corev1.SecretTypeOpaque,
 	}
 	var existing corev1.Secret
@@ -199,7 +179,7 @@ func (m *member) trustExchange(ctx context.Context, hub *member) ([]byte, error)
 		m.report(secret, Unchanged, "")
 		return kubeconfig, hub.record(ctx, MemberName(m.ID), kubeconfig, true)
 	}
-	if m.opts.Rotate {
+	if m.opts.Rotate || m.replaced {
 		if err := hub.recreate(ctx, MemberName(m.ID)); err != nil {
 			return nil, err
 		}

@@ -6,66 +6,73 @@ package join
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// Disconnect undoes Connect: both sides forget the other's credential first, marked
-// as leaving, so that neither reads on and both remove what they imported from the
-// other, then the accounts go (and every token of theirs with
-// them) and the exchange namespace between the two. With the last peer of a
-// member also the namespace goes that it shares with all of them. A cluster
-// without RESTConfig is taken for lost and left alone. Objects that Connect did
-// not make are never deleted.
-func Disconnect(ctx context.Context, a, b Cluster, opts Options) error {
+// Disconnect undoes Connect between leaving and each of others: first all state in
+// spec.removed of their Peers that the other side is removed, so that neither reads on
+// and the agents remove what they imported. Then the Peers and Secrets go, the accounts
+// (and every token of theirs with them) and the exchange namespaces between the two. With
+// the last peer of a member also the namespace goes that it shares with all of them. A
+// cluster without RESTConfig is taken for lost and left alone. Where an agent did not
+// remove what it imported, its Peer stays, with a Step that is Pending.
+func Disconnect(ctx context.Context, leaving Cluster, others []Cluster, opts Options) error {
 	opts, err := opts.withDefaults()
 	if err != nil {
 		return err
 	}
-	var reachable []*member
-	var others []model.ClusterID
-	for _, pair := range [][2]Cluster{{a, b}, {b, a}} {
-		if _, err := Objects(pair[0], pair[1]); err != nil {
-			return err
-		}
-		if pair[0].RESTConfig == nil {
-			continue
-		}
-		c, err := pair[0].withDefaults()
-		if err != nil {
-			return err
-		}
-		m, err := open(c, opts)
-		if err != nil {
-			return err
-		}
-		reachable, others = append(reachable, m), append(others, pair[1].ID)
-	}
-	if len(reachable) == 0 {
-		return fmt.Errorf("there is no access to cluster %s nor to cluster %s; give the kubeconfig of an administrator of one of them", a.ID, b.ID)
-	}
-	for i, m := range reachable {
-		if err := m.removePeer(ctx, others[i]); err != nil {
-			return fmt.Errorf("cluster %s: %w", m.ID, err)
-		}
-	}
-	for i, m := range reachable {
-		for _, object := range grants(m.Cluster, others[i]) {
-			if err := m.remove(ctx, object); err != nil {
-				return fmt.Errorf("cluster %s: %w", m.ID, err)
+	var ends []end
+	for _, other := range others {
+		for _, pair := range [][2]Cluster{{leaving, other}, {other, leaving}} {
+			if _, err := Objects(pair[0], pair[1]); err != nil {
+				return err
+			}
+			m, err := openLive(pair[0], opts)
+			if err != nil {
+				return err
+			}
+			if m != nil {
+				ends = append(ends, end{m, pair[1].ID})
 			}
 		}
-		if err := m.removeShared(ctx, others[i]); err != nil {
-			return fmt.Errorf("cluster %s: %w", m.ID, err)
+	}
+	if len(ends) == 0 {
+		return fmt.Errorf("there is no access to cluster %s nor to another one; give the kubeconfig of an administrator of one of them", leaving.ID)
+	}
+	if err := forget(ctx, ends, opts); err != nil {
+		return err
+	}
+	for _, e := range ends {
+		for _, object := range grants(e.holder.Cluster, e.peer) {
+			if err := e.holder.remove(ctx, object); err != nil {
+				return fmt.Errorf("cluster %s: %w", e.holder.ID, err)
+			}
+		}
+		if err := e.holder.removeShared(ctx, e.peer); err != nil {
+			return fmt.Errorf("cluster %s: %w", e.holder.ID, err)
 		}
 	}
 	return nil
+}
+
+// openLive is c with a connection to it; nil if it is lost.
+func openLive(c Cluster, opts Options) (*member, error) {
+	if c.RESTConfig == nil {
+		return nil, nil
+	}
+	c, err := c.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	return open(c, opts)
 }
 
 // removeShared removes the namespace that m shares with all its peers if nobody
@@ -86,28 +93,21 @@ func (m *member) removeShared(ctx context.Context, gone model.ClusterID) error {
 			return nil
 		}
 	}
-	for id := range peers {
-		if id != gone {
+	for i := range peers {
+		if peers[i].Name != string(gone) && !peers[i].Spec.Removed {
 			return nil
 		}
 	}
 	return m.remove(ctx, shared)
 }
 
-// peers are the Secrets of m's peers by the id that each is for.
-func (m *member) peers(ctx context.Context) (map[model.ClusterID]*corev1.Secret, error) {
-	var found corev1.SecretList
-	if err := m.client.List(ctx, &found, client.InNamespace(m.Namespace), client.HasLabels{model.LabelClusterID}); err != nil {
-		return nil, fmt.Errorf("list the Secrets of peers in namespace %s: %w", m.Namespace, err)
+// peers are m's Peers; none if the API server does not serve them.
+func (m *member) peers(ctx context.Context) ([]v1alpha1.Peer, error) {
+	var found v1alpha1.PeerList
+	if err := m.client.List(ctx, &found); err != nil && !apimeta.IsNoMatchError(err) {
+		return nil, fmt.Errorf("list the Peers: %w", err)
 	}
-	peers := map[model.ClusterID]*corev1.Secret{}
-	for i := range found.Items {
-		secret := &found.Items[i]
-		if secret.DeletionTimestamp == nil {
-			peers[model.ClusterID(secret.Labels[model.LabelClusterID])] = secret
-		}
-	}
-	return peers, nil
+	return found.Items, nil
 }
 
 // grants are the objects that let peer read local, in the order of removal.
@@ -124,19 +124,20 @@ func grants(local Cluster, peer model.ClusterID) []client.Object {
 	return append(append([]client.Object{shared}, own...), between)
 }
 
-// Peers are the ids of the clusters that c has Secrets for, sorted.
+// Peers are the ids of the clusters that c has Peers for, sorted.
 func Peers(ctx context.Context, c Cluster) ([]model.ClusterID, error) {
-	c, err := c.withDefaults()
-	if err != nil {
-		return nil, err
-	}
-	m, err := open(c, Options{})
-	if err != nil {
+	m, err := openLive(c, Options{})
+	if err != nil || m == nil {
 		return nil, err
 	}
 	found, err := m.peers(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("cluster %s: %w", m.ID, err)
 	}
-	return slices.Sorted(maps.Keys(found)), nil
+	var ids []model.ClusterID
+	for i := range found {
+		ids = append(ids, model.ClusterID(found[i].Name))
+	}
+	slices.Sort(ids)
+	return ids, nil
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // DisconnectHub takes leaving out of a clusterset that was made by ConnectHub:
-// the others forget it first, so that none reads on, then it loses its
+// as with Disconnect the Peers come first, so that none reads on, then it loses its
 // credentials, its account in the hub and its namespaces there. others are the
 // members that stay. Clusters without RESTConfig, the hub included, are taken for
 // lost and left alone. What no join made is never deleted.
@@ -30,19 +30,22 @@ func DisconnectHub(ctx context.Context, hub Hub, leaving Cluster, others []Clust
 		return err
 	}
 	leaving, others = all[0], all[1:]
+	var ends []end
 	for _, other := range others {
-		if err := removePeers(ctx, other, opts, leaving.ID); err != nil {
-			return err
+		for _, pair := range [][2]Cluster{{other, leaving}, {leaving, other}} {
+			m, err := openLive(pair[0], opts)
+			if err != nil {
+				return err
+			}
+			if m != nil {
+				ends = append(ends, end{m, pair[1].ID})
+			}
 		}
 	}
-	if err := removeFrom(ctx, leaving, opts, secretNamed(leaving, model.ExchangeSecret)); err != nil {
+	if err := forget(ctx, ends, opts); err != nil {
 		return err
 	}
-	var ids []model.ClusterID
-	for _, other := range others {
-		ids = append(ids, other.ID)
-	}
-	if err := removePeers(ctx, leaving, opts, ids...); err != nil {
+	if err := removeFrom(ctx, leaving, opts, secretNamed(leaving, model.ExchangeSecret)); err != nil {
 		return err
 	}
 	at, err := hub.cluster(leaving.Set).withDefaults()
@@ -54,32 +57,12 @@ func DisconnectHub(ctx context.Context, hub Hub, leaving Cluster, others []Clust
 
 // removeFrom removes objects from a cluster unless it is lost.
 func removeFrom(ctx context.Context, c Cluster, opts Options, objects ...client.Object) error {
-	if c.RESTConfig == nil {
-		return nil
-	}
-	m, err := open(c, opts)
-	if err != nil {
+	m, err := openLive(c, opts)
+	if err != nil || m == nil {
 		return err
 	}
 	for _, object := range objects {
 		if err := m.remove(ctx, object); err != nil {
-			return fmt.Errorf("cluster %s: %w", c.ID, err)
-		}
-	}
-	return nil
-}
-
-// removePeers removes the Secrets for peers from a cluster unless it is lost.
-func removePeers(ctx context.Context, c Cluster, opts Options, peers ...model.ClusterID) error {
-	if c.RESTConfig == nil {
-		return nil
-	}
-	m, err := open(c, opts)
-	if err != nil {
-		return err
-	}
-	for _, peer := range peers {
-		if err := m.removePeer(ctx, peer); err != nil {
 			return fmt.Errorf("cluster %s: %w", c.ID, err)
 		}
 	}

@@ -17,8 +17,8 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
+	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
@@ -33,12 +33,17 @@ const (
 	Deleted   Verb = "deleted"
 	// Kept: Disconnect found an object of that name that Connect did not make.
 	Kept Verb = "kept"
+	// Waiting: the agent removes what it imported; Note has how much is left.
+	Waiting Verb = "waiting"
+	// Pending: the agent has not removed what it imported yet. The Peer stays, so that
+	// it does so when it runs, and Disconnect can be repeated then.
+	Pending Verb = "pending"
 )
 
 // Step is one object that Connect or Disconnect dealt with.
 type Step struct {
 	Cluster model.ClusterID `json:"cluster"`
-	// Kind, Namespace and Name identify the object; Namespace is empty for Namespaces.
+	// Kind, Namespace and Name identify the object; Namespace is empty for Namespaces and Peers.
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
@@ -67,6 +72,19 @@ type member struct {
 	client client.Client
 	uid    types.UID // after distinct
 	ranges ranges    // after learn
+	// replaced is true if a Peer has the id of this cluster and another UID; after planPeer.
+	replaced bool
+}
+
+// newScheme knows the kinds that this package applies.
+func newScheme() (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, fmt.Errorf("build the scheme: %w", err)
+		}
+	}
+	return scheme, nil
 }
 
 // open prepares a client for c, which has its defaults; it sends no request.
@@ -80,7 +98,11 @@ func open(c Cluster, opts Options) (*member, error) {
 		// requests take ten seconds.
 		config.QPS, config.Burst = 50, 100
 	}
-	cl, err := client.New(config, client.Options{Scheme: clientgoscheme.Scheme})
+	scheme, err := newScheme()
+	if err != nil {
+		return nil, err
+	}
+	cl, err := client.New(config, client.Options{Scheme: scheme})
 	if err != nil {
 		return nil, fmt.Errorf("cluster %s: %w", c.ID, err)
 	}
@@ -89,7 +111,7 @@ func open(c Cluster, opts Options) (*member, error) {
 
 // apply makes object what it should be and reports what that took.
 func (m *member) apply(ctx context.Context, object client.Object, note string) error {
-	gvk, err := apiutil.GVKForObject(object, clientgoscheme.Scheme)
+	gvk, err := m.client.GroupVersionKindFor(object)
 	if err != nil {
 		return err
 	}
@@ -184,7 +206,7 @@ func (m *member) remove(ctx context.Context, object client.Object) error {
 
 // removeIf deletes object if it is ours; otherwise it reports why it is kept.
 func (m *member) removeIf(ctx context.Context, object client.Object, ours func(metav1.Object) bool, otherwise string) error {
-	gvk, err := apiutil.GVKForObject(object, clientgoscheme.Scheme)
+	gvk, err := m.client.GroupVersionKindFor(object)
 	if err != nil {
 		return err
 	}
@@ -225,7 +247,7 @@ func applied(object metav1.Object) bool {
 
 func (m *member) report(object client.Object, verb Verb, note string) {
 	kind := object.GetObjectKind().GroupVersionKind().Kind
-	if gvk, err := apiutil.GVKForObject(object, clientgoscheme.Scheme); err == nil {
+	if gvk, err := m.client.GroupVersionKindFor(object); err == nil {
 		kind = gvk.Kind
 	}
 	m.opts.Progress(Step{

@@ -204,34 +204,24 @@ func renewRule(account string) rbacv1.PolicyRule {
 	}
 }
 
-// peerSecret is the Secret by which holder reaches peer, with the annotations that are
-// not empty.
-func peerSecret(holder, peer Cluster, kubeconfig []byte, annotations map[string]string) *corev1.Secret {
-	secret := &corev1.Secret{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
-		ObjectMeta: meta(holder.Namespace, PeerName(peer.ID), map[string]string{
-			model.LabelClusterID:  string(peer.ID),
-			model.LabelClusterSet: peer.Set,
-		}),
-		Type: corev1.SecretTypeOpaque,
-		Data: map[string][]byte{KubeconfigKey: kubeconfig},
+// peerSecret is the Secret by which holder reaches peer.
+func peerSecret(holder, peer Cluster, kubeconfig []byte) *corev1.Secret {
+	return &corev1.Secret{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+		ObjectMeta: meta(holder.Namespace, PeerName(peer.ID), nil),
+		Type:       corev1.SecretTypeOpaque,
+		Data:       map[string][]byte{KubeconfigKey: kubeconfig},
 	}
-	for key, value := range annotations {
-		if value != "" {
-			metav1.SetMetaDataAnnotation(&secret.ObjectMeta, key, value)
-		}
-	}
-	return secret
 }
 
 // formatCIDRs lists prefixes in order, each once.
-func formatCIDRs(prefixes []netip.Prefix) string {
+func formatCIDRs(prefixes []netip.Prefix) []string {
 	texts := make([]string, len(prefixes))
 	for i, prefix := range prefixes {
 		texts[i] = prefix.String()
 	}
 	slices.Sort(texts)
-	return strings.Join(slices.Compact(texts), ",")
+	return slices.Compact(texts)
 }
 
 func meta(namespace, name string, labels map[string]string) metav1.ObjectMeta {

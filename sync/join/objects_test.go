@@ -163,8 +163,8 @@ func TestCIDRsAreListedInOrderAndOnce(t *testing.T) {
 	prefixes := []netip.Prefix{
 		netip.MustParsePrefix("fd00::/48"), netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("10.1.0.0/16"),
 	}
-	if got, want := formatCIDRs(prefixes), "10.1.0.0/16,fd00::/48"; got != want {
-		t.Errorf("got %q, want %q", got, want)
+	if diff := cmp.Diff([]string{"10.1.0.0/16", "fd00::/48"}, formatCIDRs(prefixes)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,6 +24,8 @@ type Prepared struct {
 	// hub is nil in a mesh. In a hub it has all objects that the hub needs.
 	hub     *member
 	objects []client.Object
+	// peers are the Peers of all routes between members.
+	peers []plannedPeer
 	// addresses are those that Use set, by holder and peer.
 	addresses map[route]Address
 }
@@ -59,7 +62,11 @@ func PrepareMesh(ctx context.Context, members []Cluster, opts Options) (*Prepare
 	if err := p.checkJoined(ctx); err != nil {
 		return nil, err
 	}
-	return p, p.eachPair(func(local, peer *member) error { return local.preflight(ctx, peer) })
+	err = p.eachPair(func(local, peer *member) error { return local.preflight(ctx, peer) })
+	if err != nil {
+		return nil, err
+	}
+	return p, p.planPeers(ctx)
 }
 
 // PrepareHub checks that members can become a clusterset whose exchange is hub.
@@ -99,11 +106,19 @@ func PrepareHub(ctx context.Context, hub Hub, members []Cluster, opts Options) (
 		return nil, err
 	}
 	for _, m := range p.members {
-		if err := m.preflightAsMember(ctx, p.members); err != nil {
+		if err := m.preflightSecret(ctx, model.ExchangeSecret); err != nil {
 			return nil, fmt.Errorf("cluster %s: %w", m.ID, err)
 		}
 	}
-	return p, nil
+	return p, p.planPeers(ctx)
+}
+
+func (p *Prepared) planPeers(ctx context.Context) error {
+	return p.eachPair(func(local, peer *member) error {
+		planned, err := local.planPeer(ctx, peer)
+		p.peers = append(p.peers, planned)
+		return err
+	})
 }
 
 func openAll(clusters []Cluster, opts Options) ([]*member, error) {
@@ -151,7 +166,7 @@ func distinct(ctx context.Context, members ...*member) error {
 	return nil
 }
 
-// eachPair calls f for every ordered pair of members of a mesh.
+// eachPair calls f for every ordered pair of members.
 func (p *Prepared) eachPair(f func(local, peer *member) error) error {
 	for _, local := range p.members {
 		for _, peer := range p.members {
@@ -207,6 +222,19 @@ type ClusterObjects struct {
 // Objects are all that Write applies but the Secrets with credentials, each once
 // and in the order of work.
 func (p *Prepared) Objects() []ClusterObjects {
+	all := p.exchanges()
+	for _, planned := range p.peers {
+		at := slices.IndexFunc(all, func(of ClusterObjects) bool { return of.Cluster == planned.holder.ID })
+		if at < 0 {
+			at, all = len(all), append(all, ClusterObjects{Cluster: planned.holder.ID})
+		}
+		all[at].Objects = append(all[at].Objects, planned.wanted)
+	}
+	return all
+}
+
+// exchanges are the exchange namespaces and what lets others read them.
+func (p *Prepared) exchanges() []ClusterObjects {
 	if p.hub != nil {
 		return []ClusterObjects{{hubName, p.objects}}
 	}
@@ -253,9 +281,23 @@ func (p *Prepared) Write(ctx context.Context) error {
 		}
 	}
 	if p.hub != nil {
-		return p.writeHub(ctx)
+		if err := p.writeHub(ctx); err != nil {
+			return err
+		}
+	} else if err := p.writeMesh(ctx); err != nil {
+		return err
 	}
-	for _, of := range p.Objects() {
+	// The Peers come last: a repeated join sees by them what an interrupted one replaces.
+	for _, planned := range p.peers {
+		if err := planned.write(ctx); err != nil {
+			return fmt.Errorf("cluster %s: %w", planned.holder.ID, err)
+		}
+	}
+	return nil
+}
+
+func (p *Prepared) writeMesh(ctx context.Context) error {
+	for _, of := range p.exchanges() {
 		m := p.find(of.Cluster)
 		if err := m.applyAll(ctx, of.Objects); err != nil {
 			return fmt.Errorf("cluster %s: %w", of.Cluster, err)

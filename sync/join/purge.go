@@ -10,13 +10,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
@@ -29,8 +29,8 @@ var (
 	serviceImport = schema.GroupVersionKind{Group: "multicluster.x-k8s.io", Version: "v1beta1", Kind: "ServiceImport"}
 )
 
-// Purge removes from c all that Comity made there: the credentials for its
-// peers, their accounts and Roles, imports with their derived Services and
+// Purge removes from c all that Comity made there: the Peers, the credentials for
+// them, their accounts and Roles, imports with their derived Services and
 // EndpointSlices, its conditions on ServiceExports, and the exchange namespaces.
 // What somebody else made is never deleted, whatever its labels and names are.
 // The agent must not run: it would make its imports again. Repeating it is free.
@@ -56,16 +56,20 @@ func Purge(ctx context.Context, c Cluster, opts Options) error {
 	return nil
 }
 
-// purgeAccess removes the Secrets, then what lets peers in. Accounts of members,
+// purgeAccess removes Peers and Secrets, then what lets peers in. Accounts of members,
 // which are there if the cluster is the hub too, stay: they are the hub's.
 func (m *member) purgeAccess(ctx context.Context) error {
+	err := eachOf(ctx, m.client, v1alpha1.GroupVersion.WithKind("Peer"), func(peer *metav1.PartialObjectMetadata) error { return m.remove(ctx, peer) })
+	if err != nil {
+		return err
+	}
 	for _, kind := range []schema.GroupVersionKind{
 		corev1.SchemeGroupVersion.WithKind("Secret"),
 		{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "RoleBinding"},
 		{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "Role"},
 		corev1.SchemeGroupVersion.WithKind("ServiceAccount"),
 	} {
-		err := m.eachOf(ctx, kind, func(object *metav1.PartialObjectMetadata) error {
+		err := eachOf(ctx, m.client, kind, func(object *metav1.PartialObjectMetadata) error {
 			if !strings.HasPrefix(object.Name, "peer-") && object.Name != model.ExchangeSecret {
 				return nil
 			}
@@ -82,7 +86,7 @@ func (m *member) purgeAccess(ctx context.Context) error {
 // field manager proves that; labels may be set by anybody.
 func (m *member) purgeImports(ctx context.Context) error {
 	exchange := map[string]bool{}
-	err := m.eachOf(ctx, corev1.SchemeGroupVersion.WithKind("Namespace"), func(ns *metav1.PartialObjectMetadata) error {
+	err := eachOf(ctx, m.client, corev1.SchemeGroupVersion.WithKind("Namespace"), func(ns *metav1.PartialObjectMetadata) error {
 		exchange[ns.Name] = true
 		return nil
 	}, client.HasLabels{model.LabelExchangeFrom})
@@ -94,7 +98,7 @@ func (m *member) purgeImports(ctx context.Context) error {
 		{Group: "discovery.k8s.io", Version: "v1", Kind: "EndpointSlice"},
 		corev1.SchemeGroupVersion.WithKind("Service"),
 	} {
-		err := m.eachOf(ctx, kind, func(object *metav1.PartialObjectMetadata) error {
+		err := eachOf(ctx, m.client, kind, func(object *metav1.PartialObjectMetadata) error {
 			if exchange[object.Namespace] || !model.IsManaged(object) {
 				return nil
 			}
@@ -128,7 +132,7 @@ func (m *member) removeDerived(ctx context.Context, object client.Object) error 
 
 // purgeConditions takes back the conditions of the agent, and no other's.
 func (m *member) purgeConditions(ctx context.Context) error {
-	return m.eachOf(ctx, serviceExport, func(object *metav1.PartialObjectMetadata) error {
+	return eachOf(ctx, m.client, serviceExport, func(object *metav1.PartialObjectMetadata) error {
 		if !writesStatus(object) {
 			return nil
 		}
@@ -159,32 +163,7 @@ func writesStatus(object metav1.Object) bool {
 
 // purgeNamespaces removes the namespaces that m publishes in.
 func (m *member) purgeNamespaces(ctx context.Context) error {
-	return m.eachOf(ctx, corev1.SchemeGroupVersion.WithKind("Namespace"), func(ns *metav1.PartialObjectMetadata) error {
+	return eachOf(ctx, m.client, corev1.SchemeGroupVersion.WithKind("Namespace"), func(ns *metav1.PartialObjectMetadata) error {
 		return m.remove(ctx, ns)
 	}, client.MatchingLabels{model.LabelExchangeFrom: string(m.ID)})
-}
-
-// eachOf calls f for the metadata of every object of a kind, page by page. A
-// kind that the cluster does not serve has none.
-func (m *member) eachOf(ctx context.Context, kind schema.GroupVersionKind, f func(*metav1.PartialObjectMetadata) error, which ...client.ListOption) error {
-	for next := ""; ; {
-		page := &metav1.PartialObjectMetadataList{}
-		page.SetGroupVersionKind(schema.GroupVersionKind{Group: kind.Group, Version: kind.Version, Kind: kind.Kind + "List"})
-		err := m.client.List(ctx, page, append(which, client.Limit(pageSize), client.Continue(next))...)
-		if apimeta.IsNoMatchError(err) {
-			return nil
-		} else if err != nil {
-			return fmt.Errorf("list every %s: %w", kind.Kind, err)
-		}
-		for i := range page.Items {
-			object := &page.Items[i]
-			object.SetGroupVersionKind(kind)
-			if err := f(object); err != nil {
-				return err
-			}
-		}
-		if next = page.Continue; next == "" {
-			return nil
-		}
-	}
 }

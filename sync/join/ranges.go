@@ -17,8 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
-
-	"github.com/comity-mcs/comity/sync/model"
 )
 
 // ranges are the addresses that the Pods and Services of a cluster get.
@@ -187,8 +185,8 @@ func disjoint(a, b *member) error {
 }
 
 // acceptedFrom decides which addresses of peer m takes, and says so if that is new.
-// stored is what the peer's Secret says now.
-func (m *member) acceptedFrom(peer *member, stored string) (accepted, note string, err error) {
+// stored is what the Peer says now.
+func (m *member) acceptedFrom(peer *member, stored []string) (accepted []string, note string, err error) {
 	given := m.AcceptedCIDRs
 	if one, ok := m.AcceptedFrom[peer.ID]; ok {
 		given = one
@@ -197,29 +195,29 @@ func (m *member) acceptedFrom(peer *member, stored string) (accepted, note strin
 	case given != nil:
 		accepted = formatCIDRs(given)
 		note = "the ranges given"
-	case peer.PodCIDRs == nil && stored != "":
+	case peer.PodCIDRs == nil && len(stored) > 0:
 		return stored, uncovered(stored, peer), nil
 	default:
 		accepted, note = formatCIDRs(peer.ranges.pods), peer.ranges.source
 	}
-	if accepted == "" && given == nil {
-		return "", "", fmt.Errorf("no pod range of cluster %s is known: none was given, and neither its Nodes nor kubeadm name one; "+
+	if len(accepted) == 0 && given == nil {
+		return nil, "", fmt.Errorf("no pod range of cluster %s is known: none was given, and neither its Nodes nor kubeadm name one; "+
 			"pass the addresses that its Pods have as --pod-cidrs %s=10.20.0.0/16, since no other address of it will be accepted", peer.ID, peer.ID)
 	}
-	if accepted == stored {
-		return accepted, "", nil
+	if slices.Equal(accepted, stored) {
+		return stored, "", nil
 	}
-	if accepted == "" {
-		return "", "accepts no address from " + string(peer.ID), nil
+	if len(accepted) == 0 {
+		return nil, "accepts no address from " + string(peer.ID), nil
 	}
-	return accepted, fmt.Sprintf("accepts %s from %s, %s", accepted, peer.ID, note), nil
+	return accepted, fmt.Sprintf("accepts %s from %s, %s", strings.Join(accepted, ","), peer.ID, note), nil
 }
 
 // uncovered names the pod ranges of peer that lie outside of what was accepted.
-func uncovered(stored string, peer *member) string {
-	known, err := parseCIDRs(model.AnnotationAcceptedCIDRs, strings.Split(stored, ",")...)
+func uncovered(stored []string, peer *member) string {
+	known, err := parseCIDRs("spec.acceptedCIDRs", stored...)
 	if err != nil {
-		return "" // an administrator's edit; the agent names what it cannot read
+		return "" // not reached: the schema of Peer allows ranges only
 	}
 	missing := slices.DeleteFunc(slices.Clone(peer.ranges.pods), func(p netip.Prefix) bool {
 		return slices.ContainsFunc(known, func(k netip.Prefix) bool { return covers(k, p) })
@@ -227,7 +225,8 @@ func uncovered(stored string, peer *member) string {
 	if len(missing) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("still accepts %s from %s, which lacks %s; pass --accept-cidrs %s=RANGE,... to change that", stored, peer.ID, formatCIDRs(missing), peer.ID)
+	return fmt.Sprintf("still accepts %s from %s, which lacks %s; pass --accept-cidrs %s=RANGE,... to change that",
+		strings.Join(stored, ","), peer.ID, strings.Join(formatCIDRs(missing), ","), peer.ID)
 }
 
 // covers reports whether every address of inner is in outer.

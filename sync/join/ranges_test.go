@@ -70,7 +70,12 @@ func TestWhatIsAcceptedOfAPeer(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			m := &member{Cluster: Cluster{ID: "a", AcceptedCIDRs: c.given}}
 			peer := &member{Cluster: Cluster{ID: "b", PodCIDRs: c.told}, ranges: c.peer}
-			accepted, note, err := m.acceptedFrom(peer, c.stored)
+			var stored []string
+			if c.stored != "" {
+				stored = strings.Split(c.stored, ",")
+			}
+			list, note, err := m.acceptedFrom(peer, stored)
+			accepted := strings.Join(list, ",")
 			if c.fails != "" {
 				if err == nil || !strings.Contains(err.Error(), c.fails) {
 					t.Errorf("got %v, want an error that says %q", err, c.fails)

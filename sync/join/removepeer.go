@@ -6,113 +6,148 @@ package join
 import (
 	"context"
 	"fmt"
-	"slices"
+	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// removePeer deletes the Secret for peer, marked as leaving: the agent keeps what it
-// imported from a peer whose Secret is merely gone. Where the Secret is missing
-// already, although something of the peer is still imported, a marked one is created
-// and deleted.
-func (m *member) removePeer(ctx context.Context, peer model.ClusterID) error {
-	secret := secretNamed(m.Cluster, PeerName(peer))
-	found := &metav1.PartialObjectMetadata{}
-	found.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
-	switch err := m.client.Get(ctx, client.ObjectKeyFromObject(secret), found); {
-	case apierrors.IsNotFound(err):
-		return m.markMissing(ctx, peer)
-	case err != nil:
-		return fmt.Errorf("read Secret %s/%s: %w", secret.Namespace, secret.Name, err)
-	}
-	if applied(found) && found.DeletionTimestamp == nil && !m.opts.DryRun {
-		// The UID makes the API server refuse the mark for another Secret of that name.
-		mark := fmt.Sprintf(`{"metadata":{"uid":%q,"annotations":{%q:"true"}}}`, found.UID, model.AnnotationLeaving)
-		err := m.client.Patch(ctx, found, client.RawPatch(types.MergePatchType, []byte(mark)), client.FieldOwner(FieldOwner))
-		if client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("mark Secret %s/%s with annotation %s: %w", secret.Namespace, secret.Name, model.AnnotationLeaving, err)
+// Intervals while the agents remove what they imported.
+const (
+	removalInterval  = 500 * time.Millisecond
+	progressInterval = 5 * time.Second
+)
+
+// end is one side of what is disconnected: holder has, or had, a Peer for peer.
+type end struct {
+	holder *member
+	peer   model.ClusterID
+}
+
+// forget removes all Peers and their Secrets. All are stated to be removed before the
+// first is waited for, so that the agents work side by side and one bound holds for all.
+func forget(ctx context.Context, ends []end, opts Options) error {
+	marked := make([]bool, len(ends))
+	for i, e := range ends {
+		var err error
+		if marked[i], err = e.mark(ctx); err != nil {
+			return fmt.Errorf("cluster %s: %w", e.holder.ID, err)
 		}
 	}
-	return m.remove(ctx, secret)
-}
-
-// markMissing states to the agent that peer is removed, if something is still imported
-// from it.
-func (m *member) markMissing(ctx context.Context, peer model.ClusterID) error {
-	imports, err := m.importsFrom(ctx, peer)
-	if err != nil || !imports || m.opts.DryRun {
-		return err
-	}
-	secret := peerSecret(m.Cluster, Cluster{ID: peer, Set: m.Set}, nil, map[string]string{model.AnnotationLeaving: "true"})
-	secret.Data = nil
-	if err := m.apply(ctx, secret, "states that the peer is removed, since its Secret is missing and what was imported from it is not"); err != nil {
-		return err
-	}
-	return m.remove(ctx, secret)
-}
-
-// importsFrom reports whether something of peer is still imported: a slice of its
-// endpoints, or a ServiceImport that lists it, for which there may be no slice.
-func (m *member) importsFrom(ctx context.Context, peer model.ClusterID) (bool, error) {
-	derived := &metav1.PartialObjectMetadataList{}
-	derived.SetGroupVersionKind(discoveryv1.SchemeGroupVersion.WithKind("EndpointSliceList"))
-	err := m.client.List(ctx, derived, client.MatchingLabels{
-		model.LabelSourceCluster: string(peer), discoveryv1.LabelManagedBy: model.ManagedBy,
-	}, client.Limit(1))
-	if err != nil {
-		return false, fmt.Errorf("list the EndpointSlices that were imported from cluster %s: %w", peer, err)
-	}
-	if len(derived.Items) > 0 {
-		return true, nil
-	}
-	return m.isListed(ctx, peer)
-}
-
-// isListed reports whether a ServiceImport lists peer.
-func (m *member) isListed(ctx context.Context, peer model.ClusterID) (bool, error) {
-	for next := ""; ; {
-		page := &unstructured.UnstructuredList{}
-		page.SetGroupVersionKind(serviceImport)
-		err := m.client.List(ctx, page, client.Limit(pageSize), client.Continue(next))
-		if apimeta.IsNoMatchError(err) { // without the definition there is none
-			return false, nil
-		} else if err != nil {
-			return false, fmt.Errorf("list the ServiceImports, to find those that list cluster %s: %w", peer, err)
-		}
-		for _, item := range page.Items {
-			var imported mcsv1beta1.ServiceImport
-			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(item.Object, &imported); err != nil {
-				return false, fmt.Errorf("read ServiceImport %s/%s: %w", item.GetNamespace(), item.GetName(), err)
-			}
-			if slices.Contains(model.ImportedFrom(&imported), peer) {
-				return true, nil
+	deadline := time.Now().Add(opts.RemovalTimeout)
+	for i, e := range ends {
+		if marked[i] {
+			if err := e.finish(ctx, deadline); err != nil {
+				return fmt.Errorf("cluster %s: %w", e.holder.ID, err)
 			}
 		}
-		if next = page.GetContinue(); next == "" {
-			return false, nil
+		if err := e.holder.remove(ctx, secretNamed(e.holder.Cluster, PeerName(e.peer))); err != nil {
+			return fmt.Errorf("cluster %s: %w", e.holder.ID, err)
 		}
-	}
-}
-
-// unmark takes the mark off a Secret that a leave which did not finish has left.
-func (m *member) unmark(ctx context.Context, secret *corev1.Secret) error {
-	if _, marked := secret.Annotations[model.AnnotationLeaving]; !marked || m.opts.DryRun {
-		return nil
-	}
-	patch := fmt.Sprintf(`{"metadata":{"uid":%q,"annotations":{%q:null}}}`, secret.UID, model.AnnotationLeaving)
-	if err := m.client.Patch(ctx, secret, client.RawPatch(types.MergePatchType, []byte(patch)), client.FieldOwner(FieldOwner)); err != nil {
-		return fmt.Errorf("take annotation %s off Secret %s/%s: %w", model.AnnotationLeaving, secret.Namespace, secret.Name, err)
 	}
 	return nil
+}
+
+// mark states in the Peer that its cluster is removed. A Peer without anything else is
+// created where there is none, although something is still imported. False if there is
+// nothing to remove.
+func (e end) mark(ctx context.Context) (bool, error) {
+	peer, err := e.holder.peer(ctx, e.peer)
+	if err != nil && !apimeta.IsNoMatchError(err) {
+		return false, err
+	}
+	if peer.Name == "" {
+		left, countErr := e.imports(ctx)
+		if countErr != nil || left == 0 {
+			return false, countErr
+		}
+		if err != nil {
+			return false, err // nothing can be stated without the definition
+		}
+		stated := e.object()
+		stated.TypeMeta = metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Peer"}
+		stated.Spec.Removed = true
+		return true, e.holder.apply(ctx, stated, "states that the cluster is removed")
+	}
+	if peer.Spec.Removed || e.holder.opts.DryRun {
+		return true, nil
+	}
+	// The UID makes the API server refuse the patch for another Peer of that name.
+	patch := fmt.Sprintf(`{"metadata":{"uid":%q},"spec":{"removed":true}}`, peer.UID)
+	if err := e.holder.client.Patch(ctx, &peer, client.RawPatch(types.MergePatchType, []byte(patch)), client.FieldOwner(FieldOwner)); err != nil {
+		return false, fmt.Errorf("set spec.removed of Peer %s: %w", e.peer, err)
+	}
+	e.holder.report(&peer, Changed, "states that the cluster is removed")
+	return true, nil
+}
+
+// finish deletes the Peer once the agent has removed what it imported.
+func (e end) finish(ctx context.Context, deadline time.Time) error {
+	why, err := e.await(ctx, deadline)
+	if err != nil {
+		return err
+	}
+	if why != "" {
+		e.holder.report(e.object(), Pending, why)
+		return nil
+	}
+	return e.holder.removeIf(ctx, e.object(), func(metav1.Object) bool { return true }, "")
+}
+
+// await waits until condition Removed of the Peer is true. Otherwise it says why it is not.
+func (e end) await(ctx context.Context, deadline time.Time) (why string, err error) {
+	if e.holder.opts.DryRun {
+		return "", nil
+	}
+	if e.holder.Unattended {
+		left, err := e.imports(ctx)
+		if err != nil || left == 0 {
+			return "", err
+		}
+		return fmt.Sprintf("the agent does not run; imports with an export of cluster %s: %d", e.peer, left), nil
+	}
+	until, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+	said := time.Now()
+	err = wait.PollUntilContextCancel(until, removalInterval, true, func(ctx context.Context) (bool, error) {
+		peer, err := e.holder.peer(ctx, e.peer)
+		if err != nil || peer.Name == "" || isRemoved(&peer) {
+			return err == nil, err
+		}
+		if time.Since(said) < progressInterval {
+			return false, nil
+		}
+		said = time.Now()
+		left, err := e.imports(ctx)
+		e.holder.report(&peer, Waiting, fmt.Sprintf("imports with an export of cluster %s: %d", e.peer, left))
+		return false, err
+	})
+	if err == nil || until.Err() == nil || ctx.Err() != nil {
+		return "", err
+	}
+	left, err := e.imports(ctx)
+	return fmt.Sprintf("the agent has not set condition %s within %s; imports with an export of cluster %s: %d", v1alpha1.PeerRemoved, e.holder.opts.RemovalTimeout, e.peer, left), err
+}
+
+// isRemoved reports whether the agent has seen that the cluster is removed, and nothing
+// is imported from it any more.
+func isRemoved(peer *v1alpha1.Peer) bool {
+	removed := apimeta.FindStatusCondition(peer.Status.Conditions, v1alpha1.PeerRemoved)
+	return removed != nil && removed.Status == metav1.ConditionTrue && (removed.ObservedGeneration == 0 || removed.ObservedGeneration >= peer.Generation)
+}
+
+// imports counts those that have an export of the peer.
+func (e end) imports(ctx context.Context) (int, error) {
+	all, err := Imports(ctx, e.holder.client)
+	return len(From(all, e.peer)), err
+}
+
+func (e end) object() *v1alpha1.Peer {
+	return &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: string(e.peer)}}
 }

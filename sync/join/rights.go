@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
@@ -53,6 +54,7 @@ func (p *Prepared) demands() []*demand {
 		if !p.opts.ReadOnly {
 			d.rights = append(d.rights, rightsToApply("", "namespaces", "")...)
 			d.rights = append(d.rights, rightsToApply("", "secrets", m.Namespace)...)
+			d.rights = append(d.rights, rightsToApply(v1alpha1.GroupVersion.Group, "peers", "")...)
 		}
 		of[m.ID], all = d, append(all, d)
 	}
@@ -60,7 +62,7 @@ func (p *Prepared) demands() []*demand {
 		d := &demand{m: p.hub, name: "the hub"}
 		of[hubName], all = d, append(all, d)
 	}
-	for _, part := range p.Objects() {
+	for _, part := range p.exchanges() {
 		if d := of[part.Cluster]; !p.opts.ReadOnly {
 			d.rights = append(d.rights, rightsToWrite(part.Objects)...)
 			d.rights = append(d.rights, rightsToIssue(d.m.Namespace, p.opts)...)
@@ -98,7 +100,7 @@ func rightsToRead(namespace string) []right {
 		{verb: "get", resource: "configmaps", namespace: metav1.NamespaceSystem},
 		{verb: "get", resource: "namespaces"},
 		{verb: "get", resource: "secrets", namespace: namespace},
-		{verb: "list", resource: "secrets", namespace: namespace},
+		{verb: "get", group: v1alpha1.GroupVersion.Group, resource: "peers"},
 	}
 }
 
@@ -235,12 +237,13 @@ func CheckLeave(ctx context.Context, clusters []Cluster, purge bool, opts Option
 
 func rightsToLeave(namespace string, purge bool) []right {
 	needed := []right{
-		{verb: "list", resource: "secrets", namespace: namespace}, {verb: "list", group: rbacv1.GroupName, resource: "rolebindings"},
-		{verb: "patch", resource: "secrets", namespace: namespace}, {verb: "create", resource: "secrets", namespace: namespace},
-		{verb: "list", group: discoveryv1.GroupName, resource: "endpointslices"},
+		{verb: "list", group: rbacv1.GroupName, resource: "rolebindings"}, {verb: "list", resource: "services"},
+		{verb: "list", group: serviceImport.Group, resource: "serviceimports"}, {verb: "list", group: v1alpha1.GroupVersion.Group, resource: "peers"},
+		{verb: "patch", group: v1alpha1.GroupVersion.Group, resource: "peers"}, {verb: "create", group: v1alpha1.GroupVersion.Group, resource: "peers"},
 	}
 	for _, r := range []right{
 		{resource: "secrets", namespace: namespace}, {resource: "serviceaccounts", namespace: namespace}, {resource: "namespaces"},
+		{group: v1alpha1.GroupVersion.Group, resource: "peers"},
 		{group: rbacv1.GroupName, resource: "roles", namespace: namespace}, {group: rbacv1.GroupName, resource: "rolebindings"},
 	} {
 		for _, verb := range []string{"get", "delete"} {
@@ -258,6 +261,7 @@ func rightsToLeave(namespace string, purge bool) []right {
 		}
 	}
 	return append(needed,
+		right{verb: "list", resource: "secrets", namespace: namespace},
 		right{verb: "list", resource: "namespaces"},
 		right{verb: "list", group: serviceExport.Group, resource: "serviceexports"},
 		right{verb: "patch", group: serviceExport.Group, resource: "serviceexports", subresource: "status"},

@@ -22,10 +22,13 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/remote/kubeconfig"
 )
 
 // remoteServer is the API server of cluster b: it lists and watches the
@@ -62,12 +65,42 @@ func (r *remoteServer) ca() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: r.server.Certificate().Raw})
 }
 
-// secret is the peer Secret that leads to this server.
+// secret is the Secret that leads to this server.
 func (r *remoteServer) secret() corev1.Secret {
-	s := secret("peer-b", 0, "b", "prod", kubeconfigOf(r.t, r.server.URL, r.ca(), token))
-	s.UID = "secret-b"
-	s.Annotations = map[string]string{model.AnnotationAcceptedCIDRs: "10.1.0.0/16"}
-	return s
+	return secret("peer-b", kubeconfigOf(r.t, r.server.URL, r.ca(), token))
+}
+
+const token = "very-secret-token"
+
+// kubeconfigOf is a good one of a server with a certificate of its own; without
+// one, of a server that is never asked.
+func kubeconfigOf(t testing.TB, server string, ca []byte, token string) []byte {
+	t.Helper()
+	config := clientcmdapi.NewConfig()
+	config.Clusters["b"] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: ca}
+	config.AuthInfos["b"] = &clientcmdapi.AuthInfo{Token: token}
+	config.Contexts["b"] = &clientcmdapi.Context{Cluster: "b", AuthInfo: "b"}
+	data, err := clientcmd.Write(*config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func secret(name string, data []byte) corev1.Secret {
+	return corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "comity-system", Name: name}, Data: map[string][]byte{kubeconfig.SecretKey: data}}
+}
+
+// peer is the Peer of cluster b, changed.
+func peer(change ...func(*exchangev1alpha1.Peer)) exchangev1alpha1.Peer {
+	p := exchangev1alpha1.Peer{
+		ObjectMeta: metav1.ObjectMeta{Name: "b", UID: "peer-b", ResourceVersion: "1", Generation: 1},
+		Spec:       exchangev1alpha1.PeerSpec{ClusterSet: "prod", ClusterUID: "uid-b", KubeconfigSecret: "peer-b", AcceptedCIDRs: []string{"10.1.0.0/16"}},
+	}
+	for _, c := range change {
+		c(&p)
+	}
+	return p
 }
 
 func (r *remoteServer) put(resource string, objects ...metav1.Object) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/remote"
 	"github.com/comity-mcs/comity/sync/remote/kubeconfig"
@@ -18,12 +19,20 @@ import (
 func TestAPeerThatIsHeardOfCausesNoChange(t *testing.T) {
 	w := newWorld(t)
 	w.join()
-	told := w.times("cluster b")
+	w.renew(1)
+	w.pass(1)
+	w.renew(2)
+	w.status("b")
+	told, changes, writes := w.times("cluster b"), w.times("status b"), w.writes
 	for s := 10; s <= 200; s += 10 {
 		w.pass(10)
 		w.renew(s)
+		w.status("b")
 	}
-	if diff := cmp.Diff(model.Liveness{State: model.Connected}, w.member().Liveness); diff != "" {
+	if w.writes != writes || w.times("status b") != changes {
+		t.Errorf("the status was written %d times, and to be written %d times", w.writes-writes, w.times("status b")-changes)
+	}
+	if diff := cmp.Diff(model.Liveness{State: model.Connected, Seen: true}, w.member().Liveness); diff != "" {
 		t.Error(diff)
 	}
 	if got := w.times("cluster b"); got != told {
@@ -42,8 +51,8 @@ func TestAnAgentThatDoesNotRunMakesItsClusterStaleThenLostAndNothingElse(t *test
 	w.pass(5)
 	w.renew(2)
 	w.pass(39)
-	if w.state() != model.Connected {
-		t.Errorf("%v after 39 s", w.state())
+	if got := w.condition(v1alpha1.PeerConnected); w.state() != model.Connected || got != "True Connected" {
+		t.Errorf("%v after 39 s, condition %s", w.state(), got)
 	}
 	told := w.times("cluster b")
 	w.pass(2)
@@ -51,13 +60,16 @@ func TestAnAgentThatDoesNotRunMakesItsClusterStaleThenLostAndNothingElse(t *test
 	if got.State != model.Stale || got.Reason != ReasonHeartbeatMissing || !got.Confirmed.Equal(begun.Add(5*time.Second)) || !strings.Contains(got.Message, "its Deployment") {
 		t.Errorf("got %+v", got)
 	}
+	if got := w.message(v1alpha1.PeerConnected); !strings.HasPrefix(got, "no heartbeat of cluster b was seen since 2026-01-01T00:00:05Z: HeartbeatMissing: Lease comity-b/b") {
+		t.Errorf("condition: %s", got)
+	}
 	w.pass(100)
 	if diff := cmp.Diff(got, w.member().Liveness); diff != "" {
 		t.Errorf("it changed although the state did not:\n%s", diff)
 	}
 	w.pass(165)
-	if w.state() != model.Lost {
-		t.Errorf("%v after 305 s", w.state())
+	if got := w.condition(v1alpha1.PeerConnected); w.state() != model.Lost || got != "False Lost" {
+		t.Errorf("%v after 305 s, condition %s", w.state(), got)
 	}
 	if n := w.times("cluster b") - told; n != 2 {
 		t.Errorf("told %d times of two transitions", n)
@@ -66,10 +78,12 @@ func TestAnAgentThatDoesNotRunMakesItsClusterStaleThenLostAndNothingElse(t *test
 		t.Error("what was read of it is gone")
 	}
 	w.renew(3)
-	if diff := cmp.Diff(model.Liveness{State: model.Connected}, w.member().Liveness); diff != "" {
+	if diff := cmp.Diff(model.Liveness{State: model.Connected, Seen: true}, w.member().Liveness); diff != "" {
 		t.Error(diff)
 	}
-	w.says("no heartbeat of cluster b was seen since 2026-01-01T00:00:05Z: HeartbeatMissing: Lease comity-b/b")
+	if got := w.status("b").LastHeartbeat; got == nil || !got.Time.Equal(w.clock.Now()) {
+		t.Errorf("the last heartbeat is %v", got)
+	}
 	if diff := cmp.Diff([]string{"Warning Stale", "Warning Lost", "Normal Connected"}, w.kinds()); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
@@ -82,11 +96,12 @@ func TestARevokedTokenMakesAClusterStaleAndItsDataStays(t *testing.T) {
 	w.join()
 	w.server.change(func() { w.server.refuse = func(string) (int, string) { return 401, "Unauthorized" } })
 	w.server.restart()
-	w.await("it is told", func() bool { return w.set.States()[0].Reason == ReasonUnauthorized })
+	w.await("it is told", func() bool { return w.condition(v1alpha1.PeerConnected) == "False Unauthorized" })
 	w.pass(42)
 	if c := w.member(); c.Liveness.State != model.Stale || c.Liveness.Reason != ReasonUnauthorized || !c.Synced || len(w.set.Exports(keyOf(1))) != 1 {
 		t.Errorf("got %+v with %d exports", c, len(w.set.Exports(keyOf(1))))
 	}
+	w.status("b")
 	if diff := cmp.Diff([]string{"Warning Unauthorized", "Warning Stale"}, w.kinds()); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
@@ -95,13 +110,13 @@ func TestARevokedTokenMakesAClusterStaleAndItsDataStays(t *testing.T) {
 func TestAPeerThatWasNeverReachedIsStaleAndUnsynced(t *testing.T) {
 	w := newWorld(t)
 	w.server.change(func() { w.server.refuse = func(string) (int, string) { return 403, "Forbidden" } })
-	w.secrets(w.server.secret())
+	w.use(peer())
 	w.pass(39)
 	if w.state() != model.Connected {
 		t.Errorf("%v while it is being connected to", w.state())
 	}
 	w.pass(2)
-	if c := w.member(); c.Liveness.State != model.Stale || c.Liveness.Reason != ReasonForbidden || !c.Liveness.Confirmed.IsZero() || c.Synced || c.Read {
+	if c := w.member(); c.Liveness.State != model.Stale || c.Liveness.Reason != ReasonForbidden || !c.Liveness.Confirmed.IsZero() || c.Synced {
 		t.Errorf("got %+v", c)
 	}
 }
@@ -125,6 +140,7 @@ func TestDeadWatchesAreFoundWithin90SecondsAndTheConnectionIsReplaced(t *testing
 	w.join()
 	w.pass(5)
 	w.renew(2)
+	w.status("b")
 	before := w.active()
 	w.server.change(func() { w.server.deaf = true })
 	w.server.put("exportrecords", record(shared, 2))
@@ -148,9 +164,17 @@ func TestDeadWatchesAreFoundWithin90SecondsAndTheConnectionIsReplaced(t *testing
 	if w.state() != model.Connected {
 		t.Errorf("%v, although the peer was heard of all the time", w.state())
 	}
-	if got := w.kinds(); len(got) > 0 {
-		t.Errorf("events %q", got)
+	if got := w.condition(v1alpha1.PeerConnected); got != "True Connected" || len(w.kinds()) > 0 {
+		t.Errorf("condition %s, events %q", got, w.kinds())
 	}
+}
+
+// trying reports whether another connection or token is being tried.
+func (w *world) trying() bool {
+	w.set.mu.Lock()
+	defer w.set.mu.Unlock()
+	m := w.set.members["b"]
+	return m.next != nil || m.active != nil && m.active.Renewing()
 }
 
 func (w *world) active() *remote.Connection {
@@ -189,7 +213,7 @@ func TestAWatchThatFailedComesBackByItself(t *testing.T) {
 	w.await("it fails", func() bool { return !before.Watching() })
 	w.answer = func() (string, remote.Failure) { return stamp(3), remote.Failure{} }
 	w.pass(50)
-	if w.state() != model.Connected || w.active() != before || w.set.States()[0].Trying {
+	if w.state() != model.Connected || w.active() != before || w.trying() {
 		t.Errorf("got %v and another connection", w.state())
 	}
 }
@@ -207,7 +231,6 @@ func TestATimeInWhichThisProcessStoodStillIsNoSilence(t *testing.T) {
 	}
 }
 
-// An older peer, or one that an older join made, has no such kinds.
 func TestWithoutLeaseAndReportsAPeerIsReadAllTheSame(t *testing.T) {
 	w := newWorld(t)
 	w.server.put("exportrecords", record(shared, 1))
@@ -221,9 +244,9 @@ func TestWithoutLeaseAndReportsAPeerIsReadAllTheSame(t *testing.T) {
 		return 0, ""
 	}
 	w.join()
-	w.await("it is told", func() bool { return w.set.States()[0].Reason == ReasonForbidden })
-	if s := w.set.States()[0]; !s.Synced || !strings.Contains(s.Message, "its exports are imported all the same, but whether its agent runs is not known") {
-		t.Errorf("got %+v", s)
+	w.await("it is told", func() bool { return w.condition(v1alpha1.PeerConnected) == "False Forbidden" })
+	if got := w.message(v1alpha1.PeerConnected); !strings.Contains(got, "its exports are imported all the same, but whether its agent runs is not known") {
+		t.Errorf("got %s", got)
 	}
 	if len(w.set.Exports(keyOf(1))) != 1 {
 		t.Error("its export is not read")
@@ -246,7 +269,7 @@ func TestReportsThatCannotBeReadEitherAreToldOf(t *testing.T) {
 		return 0, ""
 	}
 	w.join()
-	w.await("the Lease cannot be read", func() bool { return w.set.States()[0].Reason == ReasonForbidden })
+	w.await("the Lease cannot be read", func() bool { return w.condition(v1alpha1.PeerConnected) == "False Forbidden" })
 	close(slow)
 	w.await("it is told", func() bool { return w.member().Reported && w.times("report /") == 1 })
 }

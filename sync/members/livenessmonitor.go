@@ -5,25 +5,18 @@ package members
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/remote"
 )
 
-// ReasonDeletionHeld is the reason of the event about deletions that are on hold.
-const ReasonDeletionHeld = "DeletionHeld"
-
 // maxTick is how often peers are checked; with a short StaleAfter, more often.
 const maxTick = time.Second
 
-// livenessMonitor does what depends on time: it updates liveness and ends holds.
+// livenessMonitor does what depends on time: it updates liveness, and which limits are exceeded.
 type livenessMonitor struct{ set *Set }
 
 // NeedLeaderElection is false: every replica reads the peers for itself.
@@ -50,28 +43,29 @@ func (s *Set) tick() {
 	// A process that was stopped, or got no CPU time, could not see a renewal.
 	gap := now.Sub(s.lastTick)
 	s.lastTick = now
-	var after followUp
-	s.awaitOwner(now)
-	speed := false
+	var alive, slowed []model.ClusterID
 	for _, id := range slices.Sorted(maps.Keys(s.members)) {
 		m := s.members[id]
 		if gap > s.opts.StaleAfter/4 {
 			m.heartbeat.tracker.Skip(gap)
 		}
-		states := m.states
-		if changed := s.checkHeartbeat(m, now); changed || m.readFeatures() != states {
-			after.members = append(after.members, id)
+		if s.checkHeartbeat(m, now) {
+			alive = append(alive, id)
 		}
-		after.keys = append(after.keys, s.release(m, now)...)
-		after.pins = append(after.pins, s.pinCluster(m)...)
-		speed = s.updateSlowed(m) || speed
-		s.expireAbsent(m, now, &after)
+		if s.updateSlowed(m) {
+			slowed = append(slowed, id)
+		}
 	}
-	if speed || len(after.members) > 0 || len(after.keys) > 0 {
+	if len(alive)+len(slowed) > 0 {
 		s.updateView()
 	}
 	s.mu.Unlock()
-	after.do(s)
+	for _, id := range alive {
+		s.memberChanged(id)
+	}
+	for _, id := range slowed {
+		s.statuses.Publish(statusChange{string(id), false})
+	}
 }
 
 // checkHeartbeat updates the liveness of m, and reports whether it changed.
@@ -87,10 +81,10 @@ func (s *Set) checkHeartbeat(m *member, now time.Time) bool {
 		p.unseen = time.Time{}
 	}
 	switch {
-	case !m.absent.IsZero(), !p.tracker.Overdue(now):
+	case !p.tracker.Overdue(now):
 		return false
 	case m.inUse() == nil:
-		return s.leaseOverdue(m, now, m.refused)
+		return s.leaseOverdue(m, now, m.claim.refused)
 	}
 	if !p.requesting && now.Sub(p.requested) >= s.opts.StaleAfter/2 {
 		s.checkLease(m, now)
@@ -116,7 +110,7 @@ func (s *Set) leaseChecked(m *member, renewal string, failure remote.Failure) {
 	s.mu.Lock()
 	p, now := &m.heartbeat, s.opts.Clock.Now()
 	p.requesting = false
-	if s.members[m.id] != m || !m.absent.IsZero() || s.ctx.Err() != nil {
+	if s.members[m.id] != m || m.inUse() == nil || s.ctx.Err() != nil {
 		s.mu.Unlock()
 		return
 	}
@@ -140,7 +134,7 @@ func (s *Set) leaseChecked(m *member, renewal string, failure remote.Failure) {
 	}
 	s.mu.Unlock()
 	if changed {
-		s.changedMembers.Publish(m.id)
+		s.memberChanged(m.id)
 	}
 }
 
@@ -167,7 +161,7 @@ func (s *Set) leaseRead(c *remote.Connection, renewal string) {
 	}
 	s.mu.Unlock()
 	if changed {
-		s.changedMembers.Publish(m.id)
+		s.memberChanged(m.id)
 	}
 }
 
@@ -184,11 +178,16 @@ func otherCluster(m *member) (remote.Failure, bool) {
 
 // leaseRenewed records a renewal, and reports whether the liveness changed.
 func (s *Set) leaseRenewed(m *member, now time.Time) bool {
+	before := m.heartbeat.tracker.Liveness()
+	if !before.Seen {
+		s.statuses.Publish(statusChange{string(m.id), true})
+	}
 	if !m.heartbeat.tracker.Renewed(now) {
 		return false
 	}
-	s.opts.Log.Info("the heartbeat of a peer is seen again", "cluster", m.id)
-	s.event(m.secret, aboutLiveness, corev1.EventTypeNormal, ReasonConnected, "the heartbeat of cluster "+string(m.id)+" is seen again")
+	if before.State != model.Connected {
+		s.opts.Log.Info("the heartbeat of a peer is seen again", "cluster", m.id)
+	}
 	return true
 }
 
@@ -198,14 +197,8 @@ func (s *Set) leaseOverdue(m *member, now time.Time, why remote.Failure) bool {
 	if !m.heartbeat.tracker.Update(now, why.Reason, why.Message) {
 		return false
 	}
-	c := m.heartbeat.tracker.Liveness()
-	since := "since this process started"
-	if !c.Confirmed.IsZero() {
-		since = "since " + c.Confirmed.Format(time.RFC3339)
-	}
-	s.opts.Log.Info("the heartbeat of a peer is missing", "cluster", m.id, "state", c.State.String(), "reason", why.Reason, "message", why.Message)
-	s.event(m.secret, aboutLiveness, corev1.EventTypeWarning, c.State.String(),
-		fmt.Sprintf("no heartbeat of cluster %s was seen %s: %s: %s", m.id, since, why.Reason, why.Message))
+	state := m.heartbeat.tracker.Liveness().State.String()
+	s.opts.Log.Info("the heartbeat of a peer is missing", "cluster", m.id, "state", state, "reason", why.Reason, "message", why.Message)
 	return true
 }
 
@@ -223,38 +216,4 @@ func (s *Set) reconnect(m *member, now time.Time) {
 	}
 	s.opts.Log.Info("the watches of a peer delivered no changes although there are some, reconnecting", "cluster", m.id)
 	s.metrics.reconnected.WithLabelValues(string(m.id)).Inc()
-}
-
-// release ends the holds of m that expired, and reports new ones. No hold expires
-// while the peer is not Connected: it could not publish its exports again.
-func (s *Set) release(m *member, now time.Time) (keys []types.NamespacedName) {
-	secret := types.NamespacedName{Namespace: m.secret.Namespace, Name: m.secret.Name}
-	if m.states {
-		count, first, report := m.holds.unreported(now)
-		if report {
-			s.reportHeld(m, fmt.Sprintf("%[1]d exports of cluster %[2]s are missing from its exchange although cluster %[2]s did not withdraw them, such as %[3]s; what was imported of them is kept "+
-				"until each is there again; remedy: %[4]s", count, m.id, first, endHold(m.id, secret)))
-		}
-		s.metrics.held.WithLabelValues(string(m.id)).Set(float64(len(m.holds.keys())))
-		return nil
-	}
-	if m.readable && m.heartbeat.tracker.Liveness().State == model.Connected {
-		keys = m.guard.Expire(now)
-	}
-	held, hold, isNew := m.guard.NewHolds(now)
-	if isNew {
-		s.reportHeld(m, fmt.Sprintf("%d of %d exports of cluster %s are gone: %s", held, hold.Of, m.id, holdMessage(m.id, secret, hold)))
-	}
-	if isNew || len(keys) > 0 {
-		s.metrics.held.WithLabelValues(string(m.id)).Set(float64(len(m.guard.Keys())))
-	}
-	if len(keys) > 0 {
-		s.opts.Log.Info("the hold of deletions is over", "cluster", m.id, "count", len(keys))
-	}
-	return keys
-}
-
-func (s *Set) reportHeld(m *member, message string) {
-	s.opts.Log.Info("deletions are on hold", "cluster", m.id, "reason", ReasonDeletionHeld, "message", message)
-	s.event(m.secret, aboutDeletions, corev1.EventTypeWarning, ReasonDeletionHeld, message)
 }

@@ -21,7 +21,7 @@ import (
 // exports of namespaces that are not accepted from the peer.
 func (s *Set) Exports(key types.NamespacedName) []model.Export {
 	var out []model.Export
-	for _, r := range *s.view.Load() {
+	for _, r := range s.view.Load().members {
 		if r.from == nil || r.accepted.refuses(key.Namespace) {
 			continue
 		}
@@ -36,7 +36,7 @@ func (s *Set) Exports(key types.NamespacedName) []model.Export {
 // from a namespace that is not accepted from the peer, sorted by cluster.
 func (s *Set) Refusals(key types.NamespacedName) []model.Refusal {
 	var out []model.Refusal
-	for _, r := range *s.view.Load() {
+	for _, r := range s.view.Load().members {
 		if r.from == nil {
 			continue
 		}
@@ -50,7 +50,7 @@ func (s *Set) Refusals(key types.NamespacedName) []model.Refusal {
 // refusal is why the export of key is not imported whatever others export.
 func (r *snapshot) refusal(key types.NamespacedName) (model.Refusal, bool) {
 	if export, ok := r.from.Export(key); ok && r.accepted.refuses(key.Namespace) {
-		return model.Refusal{Cluster: r.id, ExportUID: export.UID, Reason: model.ReasonNamespaceNotAccepted, Secret: r.secret}, true
+		return model.Refusal{Cluster: r.ID, ExportUID: export.UID, Reason: model.ReasonNamespaceNotAccepted, Peer: string(r.ID)}, true
 	}
 	return r.from.Refusal(key)
 }
@@ -62,8 +62,8 @@ func (r *snapshot) refusal(key types.NamespacedName) (model.Refusal, bool) {
 // the peer changes it often.
 // None if the cluster is not synced, or the namespace is not accepted from it.
 func (s *Set) Slices(cluster model.ClusterID, key types.NamespacedName) ([]*discoveryv1.EndpointSlice, []model.Problem) {
-	for _, r := range *s.view.Load() {
-		if r.id != cluster || r.from == nil || r.accepted.refuses(key.Namespace) {
+	for _, r := range s.view.Load().members {
+		if r.ID != cluster || r.from == nil || r.accepted.refuses(key.Namespace) {
 			continue
 		}
 		filter := s.filter(r)
@@ -78,7 +78,7 @@ func (s *Set) Slices(cluster model.ClusterID, key types.NamespacedName) ([]*disc
 			}
 			out = append(out, clean)
 		}
-		return out, slices.Concat(dropped.Problems(cluster, r.secret, filter), moreSlices(cluster, key, more), limitProblems(r))
+		return out, slices.Concat(dropped.Problems(cluster, filter), moreSlices(cluster, key, more), limitProblems(r))
 	}
 	return nil, nil
 }
@@ -101,15 +101,14 @@ func limitProblems(r snapshot) []model.Problem {
 	if problem.Reason != remote.ReasonLimitExceeded {
 		return nil
 	}
-	return []model.Problem{{Reason: model.ReasonLimitExceeded, Cluster: r.id, Message: problem.Message}}
+	return []model.Problem{{Reason: model.ReasonLimitExceeded, Cluster: r.ID, Message: problem.Message}}
 }
 
 // Filter says which addresses of a peer may be imported, whether the peer is synced or
-// not. It is false if that is not known: the peer's Secret is missing since before
-// this process started, or its list cannot be read.
+// not. It is false if that is not known: there is no such Peer, or its list cannot be read.
 func (s *Set) Filter(cluster model.ClusterID) (exchange.Filter, bool) {
-	for _, r := range *s.view.Load() {
-		if r.id == cluster && r.accepted.cidrsKnown {
+	for _, r := range s.view.Load().members {
+		if r.ID == cluster && r.accepted.known {
 			return s.filter(r), true
 		}
 	}
@@ -121,25 +120,13 @@ func (s *Set) filter(r snapshot) exchange.Filter {
 	return exchange.Filter{Accepted: r.accepted.cidrs, PodCIDRs: local.PodCIDRs, ServiceCIDRs: local.ServiceCIDRs}
 }
 
-// Withdrawals are what the synced peers state about exports of key that they
-// withdrew, sorted by cluster. Of a peer that states none, the absence of an export
-// is a withdrawal, unless so many disappeared with it that it looks like an accident.
+// Withdrawals are what the synced peers state about exports of key that they withdrew,
+// sorted by cluster.
 func (s *Set) Withdrawals(key types.NamespacedName) []model.Withdrawal {
 	var out []model.Withdrawal
-	for _, r := range *s.view.Load() {
-		switch {
-		case r.from == nil:
-		case r.states:
+	for _, r := range s.view.Load().members {
+		if r.from != nil {
 			out = append(out, r.from.Withdrawals(key)...)
-		default:
-			if _, exported := r.from.Export(key); exported {
-				continue
-			}
-			// The informer may not have called its handler yet.
-			r.guard.Absent(key, s.opts.Clock.Now())
-			if _, held := r.guard.Held(key); !held {
-				out = append(out, model.Withdrawal{Cluster: r.id})
-			}
 		}
 	}
 	return out
@@ -148,9 +135,9 @@ func (s *Set) Withdrawals(key types.NamespacedName) []model.Withdrawal {
 // NotAccepted are the peers, synced or not, of which the local administrator accepts
 // no exports of the namespace of key, sorted.
 func (s *Set) NotAccepted(key types.NamespacedName) (out []model.ClusterID) {
-	for _, r := range *s.view.Load() {
+	for _, r := range s.view.Load().members {
 		if r.accepted.refuses(key.Namespace) {
-			out = append(out, r.id)
+			out = append(out, r.ID)
 		}
 	}
 	return out
@@ -160,7 +147,7 @@ func (s *Set) NotAccepted(key types.NamespacedName) (out []model.ClusterID) {
 // of key, sorted by cluster.
 func (s *Set) Reports(key types.NamespacedName) []model.Report {
 	var out []model.Report
-	for _, r := range *s.view.Load() {
+	for _, r := range s.view.Load().members {
 		if r.from == nil {
 			continue
 		}
@@ -173,10 +160,10 @@ func (s *Set) Reports(key types.NamespacedName) []model.Report {
 
 // Namespace says of every member whether it has a namespace called name.
 func (s *Set) Namespace(name string) []model.MemberNamespace {
-	view := *s.view.Load()
+	view := s.view.Load().members
 	out := make([]model.MemberNamespace, len(view))
 	for i, r := range view {
-		out[i] = model.MemberNamespace{Cluster: r.id, Presence: model.NamespaceUnknown}
+		out[i] = model.MemberNamespace{Cluster: r.ID, Presence: model.NamespaceUnknown}
 		if r.from != nil {
 			out[i] = r.from.Namespace(name)
 		}
@@ -184,15 +171,14 @@ func (s *Set) Namespace(name string) []model.MemberNamespace {
 	return out
 }
 
-// Keys lists every export of every synced peer, held ones included, each once,
-// in no order.
+// Keys lists what every synced peer publishes a record of, each once, in no order.
 func (s *Set) Keys() []types.NamespacedName {
 	keys := map[types.NamespacedName]struct{}{}
-	for _, r := range *s.view.Load() {
+	for _, r := range s.view.Load().members {
 		if r.from == nil {
 			continue
 		}
-		for _, key := range slices.Concat(r.from.Keys(), r.heldKeys()) {
+		for _, key := range r.from.Keys() {
 			keys[key] = struct{}{}
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 )
 
 // metric is the value of a gauge for peer b.
@@ -55,12 +57,17 @@ func TestFault31APeerThatChangesTooFastIsReported(t *testing.T) {
 	exceeded(0) // a rollout
 	change(10)
 	exceeded(1)
-	w.says("Warning LimitExceeded", "cluster b: the limit of 10 changes of shop/web-1 per second is exceeded", "remedy")
+	if got := w.message(v1alpha1.PeerWithinLimits); !strings.Contains(got, "cluster b: the limit of 10 changes of shop/web-1 per second is exceeded") || !strings.Contains(got, "remedy") {
+		t.Errorf("condition: %s", got)
+	}
 	change(10)
 	exceeded(1)
 	at = at.Add(time.Minute)
 	w.set.tick()
 	exceeded(0)
+	if got := w.condition(v1alpha1.PeerWithinLimits); got != "True WithinLimits" {
+		t.Errorf("condition %s", got)
+	}
 	reports := 0
 	for _, event := range w.happened() {
 		if strings.Contains(event, "LimitExceeded") {
@@ -77,8 +84,10 @@ func TestFault31APeerThatPublishesTooMuchShowsInTheMetric(t *testing.T) {
 	w := newWorld(t)
 	w.set.opts.Limits.Exports = 2
 	w.server.put("exportrecords", record(shared, 1), record(shared, 2), record(shared, 3))
-	w.secrets(w.server.secret())
-	w.says("LimitExceeded", "2 ExportRecords")
+	w.use(peer())
+	w.await("the condition says so", func() bool {
+		return w.condition(v1alpha1.PeerWithinLimits) == "False LimitExceeded" && strings.Contains(w.message(v1alpha1.PeerWithinLimits), "2 ExportRecords")
+	})
 	w.await("the metric is set", func() bool { return w.metric("comity_peer_limit_exceeded") == 1 })
 	w.server.remove("exportrecords", shared, record(shared, 3).Name)
 	w.await("the metric is reset", func() bool { return w.metric("comity_peer_limit_exceeded") == 0 })

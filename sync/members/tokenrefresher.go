@@ -10,19 +10,15 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/remote"
 )
 
 // refreshEvery is how often the age of each token is checked.
 const refreshEvery = time.Minute
 
-// tokenRefresher renews the tokens in the peer Secrets, and records there which
-// cluster each belongs to. A token is renewed for the ServiceAccount that it names,
+// tokenRefresher renews the tokens in the Secrets of Peers. A token is renewed for the ServiceAccount that it names,
 // the only one for which joining grants that.
 type tokenRefresher struct {
 	set    *Set
@@ -32,7 +28,7 @@ type tokenRefresher struct {
 // NeedLeaderElection is true: two renewals of one token would be one too many.
 func (*tokenRefresher) NeedLeaderElection() bool { return true }
 
-// Start checks all peer Secrets every refreshEvery until ctx ends.
+// Start checks all of them every refreshEvery until ctx ends.
 func (k *tokenRefresher) Start(ctx context.Context) error {
 	ticker := k.set.opts.Clock.NewTicker(refreshEvery)
 	defer ticker.Stop()
@@ -42,7 +38,6 @@ func (k *tokenRefresher) Start(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C():
-		case <-k.set.unrecorded:
 		}
 	}
 }
@@ -57,9 +52,6 @@ func (k *tokenRefresher) refreshAll(ctx context.Context, peers []readable) {
 			if err := k.renew(ctx, m.connection, m.secret, k.set.opts.Clock.Now()); err != nil && ctx.Err() == nil {
 				k.set.opts.Log.Info("token not renewed, trying again", "cluster", m.connection.ID(), "reason", err.Error())
 			}
-			if err := k.recordCluster(ctx, m.secret, m.uid); err != nil && ctx.Err() == nil {
-				k.set.opts.Log.Info("cluster not noted, trying again", "cluster", m.connection.ID(), "reason", err.Error())
-			}
 		})
 	}
 	group.Wait()
@@ -68,7 +60,6 @@ func (k *tokenRefresher) refreshAll(ctx context.Context, peers []readable) {
 type readable struct {
 	connection *remote.Connection
 	secret     *corev1.Secret
-	uid        types.UID
 }
 
 // readable are the peers whose token is in use, and not one that is being tried.
@@ -76,30 +67,11 @@ func (k *tokenRefresher) readable() (out []readable) {
 	k.set.mu.Lock()
 	defer k.set.mu.Unlock()
 	for _, m := range k.set.members {
-		if m.active != nil && m.next == nil && m.refused.Reason == "" && !m.active.Renewing() {
-			out = append(out, readable{m.active.Connection, m.secret, m.uid})
+		if m.active != nil && m.next == nil && m.claim.refused.Reason == "" && !m.active.Renewing() {
+			out = append(out, readable{m.active.Connection, m.claim.secret})
 		}
 	}
 	return out
-}
-
-// recordCluster writes the UID of the cluster into the Secret, once.
-func (k *tokenRefresher) recordCluster(ctx context.Context, secret *corev1.Secret, uid types.UID) error {
-	if uid == "" || recordedUID(secret) != "" {
-		return nil
-	}
-	marked := secret.DeepCopy()
-	metav1.SetMetaDataAnnotation(&marked.ObjectMeta, model.AnnotationClusterUID, string(uid))
-	return k.patch(ctx, secret, marked)
-}
-
-// patch holds the resource version, so that a Secret that join wrote meanwhile
-// is not overwritten.
-func (k *tokenRefresher) patch(ctx context.Context, before, after *corev1.Secret) error {
-	if err := k.client.Patch(ctx, after, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
-		return fmt.Errorf("write Secret %s/%s: %w", before.Namespace, before.Name, err)
-	}
-	return nil
 }
 
 func (k *tokenRefresher) renew(ctx context.Context, c *remote.Connection, secret *corev1.Secret, now time.Time) error {
@@ -111,8 +83,9 @@ func (k *tokenRefresher) renew(ctx context.Context, c *remote.Connection, secret
 	if renewed == nil {
 		return nil
 	}
-	if err := k.patch(ctx, secret, renewed); err != nil {
-		return err
+	// With the resource version, so that a Secret that join wrote meanwhile is not overwritten.
+	if err := k.client.Patch(ctx, renewed, client.MergeFromWithOptions(secret, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("write Secret %s/%s: %w", secret.Namespace, secret.Name, err)
 	}
 	k.set.opts.Log.Info("token renewed", "cluster", c.ID())
 	return nil

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -26,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/remote"
 	"github.com/comity-mcs/comity/sync/remote/kubeconfig"
@@ -38,7 +38,7 @@ func jwt(payload string) string {
 
 // deaf hears nothing of what a connection tells.
 var deaf = remote.Hooks{
-	Listed: func(*remote.Connection, func(types.NamespacedName) bool) {}, Export: func(*remote.Connection, types.NamespacedName) {},
+	Invalid: func(*remote.Connection) {}, Export: func(*remote.Connection, types.NamespacedName) {},
 	Slices: func(*remote.Connection, types.NamespacedName, int) {}, Namespace: func(string) {}, Report: func(types.NamespacedName) {},
 	LeaseRead: func(*remote.Connection, string) {}, State: func(*remote.Connection) {}, Rejected: func(*remote.Connection, error) {},
 	Restored: func(*remote.Connection, *restoredetect.Found) {},
@@ -61,7 +61,7 @@ func TestATokenIsRenewedForItsOwnAccountAndWrittenIntoTheSecret(t *testing.T) {
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	defer server.Close()
 	data := kubeconfigOf(t, server.URL, ca, old)
-	stored := secret("peer-b", 0, "b", "prod", data)
+	stored := secret("peer-b", data)
 	local := fake.NewClientBuilder().WithObjects(&stored).Build()
 	cached := &corev1.Secret{}
 	if err := local.Get(context.Background(), client.ObjectKeyFromObject(&stored), cached); err != nil {
@@ -137,7 +137,7 @@ func TestFault29APeerThatNeverAnswersATokenRequestDelaysNoOtherPeer(t *testing.T
 		id := model.ClusterID("bc"[i : i+1])
 		ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 		data := kubeconfigOf(t, server.URL, ca, old)
-		stored := secret("peer-"+string(id), 0, string(id), "prod", data)
+		stored := secret("peer-"+string(id), data)
 		builder.WithObjects(&stored)
 		config, f := kubeconfig.Sanitize(data)
 		if f != nil {
@@ -213,7 +213,7 @@ func TestANewTokenInTheSecretIsUsedByTheConnectionThatThereIs(t *testing.T) {
 	w := exporting(t, 1)
 	before := w.active()
 	w.secrets(w.withToken("renewed"))
-	w.await("the token is in use", func() bool { return before.Config().BearerToken == "renewed" && !w.set.States()[0].Trying })
+	w.await("the token is in use", func() bool { return before.Config().BearerToken == "renewed" && !w.trying() })
 	if w.active() != before {
 		t.Error("it made a new connection")
 	}
@@ -239,8 +239,10 @@ func TestATokenThatIsRefusedLeavesTheOldOneInUseAndIsReported(t *testing.T) {
 	})
 	refuse(func(string) (int, string) { return 401, "Unauthorized" }) // requests; the watches stay open
 	w.secrets(w.withToken("refused"))
-	w.await("it is reported", func() bool { s := w.set.States()[0]; return s.Reason == ReasonUnauthorized && s.Trying && s.Synced })
-	w.says("Warning Unauthorized", "the token is not accepted")
+	w.await("it is reported", func() bool { return w.condition(v1alpha1.PeerAccepted) == "False Unauthorized" })
+	if got := w.condition(v1alpha1.PeerConnected); got != "True Connected" || !w.trying() || !w.member().Synced || !strings.Contains(w.message(v1alpha1.PeerAccepted), "the token is not accepted") {
+		t.Errorf("condition %s, %s", got, w.message(v1alpha1.PeerAccepted))
+	}
 	if before.Config().BearerToken != token || w.active() != before {
 		t.Error("it is in use")
 	}
@@ -252,10 +254,10 @@ func TestATokenThatIsRefusedLeavesTheOldOneInUseAndIsReported(t *testing.T) {
 	}
 	refuse(nil)
 	w.secrets(w.withToken("accepted"))
-	w.await("a better one is in use", func() bool { s := w.set.States()[0]; return s.Reason == "" && !s.Trying })
-	w.await("that is an event", func() bool {
-		return slices.ContainsFunc(w.happened(), func(e string) bool { return strings.HasPrefix(e, "Normal Connected") })
-	})
+	w.await("a better one is in use", func() bool { return w.condition(v1alpha1.PeerAccepted) == "True Accepted" && !w.trying() })
+	if diff := cmp.Diff([]string{"Warning Unauthorized"}, w.kinds()); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
 }
 
 func TestASecretThatIsTurnedBackLeavesTheConnectionInUse(t *testing.T) {
@@ -263,13 +265,13 @@ func TestASecretThatIsTurnedBackLeavesTheConnectionInUse(t *testing.T) {
 	before, elsewhere := w.active(), w.server.secret()
 	elsewhere.Data[kubeconfig.SecretKey] = kubeconfigOf(t, "https://127.0.0.1:1", w.server.ca(), token)
 	w.secrets(elsewhere)
-	w.await("another server is on trial", func() bool { s := w.set.States()[0]; return s.Reason == ReasonUnreachable && s.Trying })
+	w.await("another server is on trial", func() bool { return w.condition(v1alpha1.PeerAccepted) == "False Unreachable" && w.trying() })
 	w.secrets(w.withToken("renewed"))
-	w.await("nothing is on trial", func() bool { s := w.set.States()[0]; return s.Reason == "" && !s.Trying })
+	w.await("nothing is on trial", func() bool { return w.condition(v1alpha1.PeerAccepted) == "True Accepted" && !w.trying() })
 	if w.active() != before || !w.member().Synced {
 		t.Error("the connection was replaced")
 	}
-	if diff := cmp.Diff([]string{"Warning Unreachable", "Normal Connected"}, w.kinds()); diff != "" {
+	if diff := cmp.Diff([]string{"Warning Unreachable"}, w.kinds()); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 }

@@ -16,28 +16,42 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/remote"
 )
 
-// world is a Set of cluster a that reads cluster b, with a clock that stands
-// still and questions that the test answers.
+// world is a Set of cluster a that reads cluster b, with a clock that the test moves, and
+// requests for Leases that the test answers.
 type world struct {
 	t        *testing.T
 	set      *Set
 	server   *remoteServer
 	clock    *clocktesting.FakeClock
 	recorder *events.FakeRecorder
+	// writer writes into local, which has the Peers.
+	writer *statusWriter
+	local  client.Client
 
-	mu     sync.Mutex
-	answer func() (string, remote.Failure)
-	told   map[string]int // keys and members, and how often
-	events []string
+	mu      sync.Mutex
+	answer  func() (string, remote.Failure)
+	told    map[string]int // keys and members, and how often
+	imports map[model.ClusterID]model.ImportCounts
+	listed  map[model.ClusterID]bool
+	events  []string
+	writes  int // of a status
 }
 
 var begun = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -46,10 +60,10 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{
 		t: t, server: newRemoteServer(t), clock: clocktesting.NewFakeClock(begun),
-		recorder: events.NewFakeRecorder(1000), told: map[string]int{},
+		recorder: events.NewFakeRecorder(1000), told: map[string]int{}, imports: map[model.ClusterID]model.ImportCounts{}, listed: map[model.ClusterID]bool{},
 	}
 	w.set = New(Options{
-		Self: "a", ClusterSet: "prod", Namespace: "comity-system", Recorder: w.recorder, Log: logr.Discard(),
+		Self: "a", ClusterUID: "uid-a", ClusterSet: "prod", Namespace: "comity-system", Recorder: w.recorder, Log: logr.Discard(),
 		Clock: w.clock, Registry: prometheus.NewRegistry(),
 	})
 	w.set.requestLease = func(ctx context.Context, id, self model.ClusterID, config *rest.Config) (string, remote.Failure) {
@@ -65,7 +79,8 @@ func newWorld(t *testing.T) *world {
 		func(id model.ClusterID) { w.note("cluster " + string(id)) },
 	)
 	w.set.SubscribeReports(func(key types.NamespacedName) { w.note("report " + key.String()) }, func(model.ClusterID) {})
-	w.set.becomeLeader()
+	w.set.statuses.Subscribe(func(change statusChange) { w.note("status " + change.name) })
+	w.lead()
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(func() {
 		cancel()
@@ -89,21 +104,117 @@ func (w *world) times(what string) int {
 	return w.told[what]
 }
 
-// secrets does what the reconciler does with these Secrets.
-func (w *world) secrets(secrets ...corev1.Secret) {
-	w.t.Helper()
-	w.set.mu.Lock()
-	marks := maps.Clone(w.set.marks)
-	w.set.mu.Unlock()
-	if err := w.set.use(w.t.Context(), secrets, marks); err != nil {
+// lead gives this replica a writer of statuses.
+func (w *world) lead() {
+	scheme := runtime.NewScheme()
+	if err := exchangev1alpha1.AddToScheme(scheme); err != nil {
 		w.t.Fatal(err)
 	}
+	w.local = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&exchangev1alpha1.Peer{}).WithInterceptorFuncs(interceptor.Funcs{
+		SubResourceApply: func(ctx context.Context, c client.Client, subresource string, config runtime.ApplyConfiguration, opts ...client.SubResourceApplyOption) error {
+			w.mu.Lock()
+			w.writes++
+			w.mu.Unlock()
+			return c.SubResource(subresource).Apply(ctx, config, opts...)
+		},
+	}).Build()
+	w.writer = &statusWriter{set: w.set, client: w.local, imports: w}
+}
+
+// Of implements Imports.
+func (w *world) Of(id model.ClusterID) model.ImportCounts {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.imports[id]
+}
+
+// Listed implements Imports.
+func (w *world) Listed(id model.ClusterID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.listed[id]
+}
+
+// Subscribe implements Imports.
+func (w *world) Subscribe(func(model.ClusterID)) func() { return func() {} }
+
+// use does what the reconciler does with these Peers and the Secret of b.
+func (w *world) use(peers ...exchangev1alpha1.Peer) {
+	w.t.Helper()
+	w.useBoth(peers, w.server.secret())
+}
+
+func (w *world) useBoth(peers []exchangev1alpha1.Peer, secrets ...corev1.Secret) {
+	w.t.Helper()
+	for i := range peers {
+		w.store(&peers[i])
+	}
+	w.set.use(peers, secrets)
+}
+
+// store makes peer what the API server has, with the status of before.
+func (w *world) store(peer *exchangev1alpha1.Peer) {
+	w.t.Helper()
+	var before exchangev1alpha1.Peer
+	err := w.local.Get(w.t.Context(), client.ObjectKeyFromObject(peer), &before)
+	stored := peer.DeepCopy()
+	stored.DeletionTimestamp = nil // the fake API server refuses one without finalizers
+	switch {
+	case err == nil:
+		stored.ResourceVersion, stored.Status = before.ResourceVersion, before.Status
+		err = w.local.Update(w.t.Context(), stored)
+	case apierrors.IsNotFound(err):
+		stored.ResourceVersion = ""
+		err = w.local.Create(w.t.Context(), stored)
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// secrets does what the reconciler does with the Peer of b and these Secrets.
+func (w *world) secrets(secrets ...corev1.Secret) {
+	w.t.Helper()
+	w.useBoth([]exchangev1alpha1.Peer{peer()}, secrets...)
+}
+
+// status is that of the Peer of that name, written as the leader does.
+func (w *world) status(name string) exchangev1alpha1.PeerStatus {
+	w.t.Helper()
+	key := client.ObjectKey{Name: name}
+	if _, err := w.writer.Reconcile(w.t.Context(), reconcile.Request{NamespacedName: key}); err != nil {
+		w.t.Fatal(err)
+	}
+	var peer exchangev1alpha1.Peer
+	if err := w.local.Get(w.t.Context(), key, &peer); err != nil {
+		w.t.Fatal(err)
+	}
+	return peer.Status
+}
+
+// condition is one of the Peer of b, and its reason.
+func (w *world) condition(typ string) string {
+	w.t.Helper()
+	c := meta.FindStatusCondition(w.status("b").Conditions, typ)
+	if c == nil {
+		return ""
+	}
+	return string(c.Status) + " " + c.Reason
+}
+
+// message is that of a condition of the Peer of b.
+func (w *world) message(typ string) string {
+	w.t.Helper()
+	if c := meta.FindStatusCondition(w.status("b").Conditions, typ); c != nil {
+		return c.Message
+	}
+	return ""
 }
 
 // join makes b a peer and waits until all of it was read.
 func (w *world) join() {
 	w.t.Helper()
-	w.secrets(w.server.secret())
+	w.use(peer())
 	w.await("b is synced", func() bool { return w.member().Synced })
 	leases := 0
 	w.server.change(func() { leases = len(w.server.objects["leases/"+shared]) })
@@ -128,7 +239,7 @@ func (w *world) await(what string, met func() bool) {
 	w.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !met(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			w.t.Fatalf("not in 20 s: %s; states %+v; events %q", what, w.set.States(), w.happened())
+			w.t.Fatalf("not in 20 s: %s; members %+v; events %q", what, w.set.Members(), w.happened())
 		}
 	}
 }
@@ -172,6 +283,12 @@ func (w *world) happened() []string {
 	return slices.Clone(w.events)
 }
 
+// firstWords are kind and reason of an event of the fake recorder.
+func firstWords(event string) string {
+	words := strings.SplitN(event, " ", 3)
+	return strings.Join(words[:min(2, len(words))], " ")
+}
+
 // kinds are the first words of the events so far, which are forgotten.
 func (w *world) kinds() []string {
 	out := []string{}
@@ -182,15 +299,6 @@ func (w *world) kinds() []string {
 	defer w.mu.Unlock()
 	w.events = nil
 	return out
-}
-
-func (w *world) says(words ...string) {
-	w.t.Helper()
-	w.await(fmt.Sprintf("an event says %q", words), func() bool {
-		return slices.ContainsFunc(w.happened(), func(event string) bool {
-			return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(event, word) })
-		})
-	})
 }
 
 func (w *world) state() model.LivenessState { return w.member().Liveness.State }

@@ -33,7 +33,8 @@ func TestTheScopeIsWhatAllAllow(t *testing.T) {
 		"a list and a selector that part":      {list: "d", selector: "region=eu", says: []string{"selects b,c", "allows d"}},
 		"a selector beside a list that is bad": {list: "b,,c", selector: "region=eu", says: []string{"comity.dev/export-to:", "exported nowhere"}},
 		"a Namespace that cannot be read":      {namespace: "b,,c", says: []string{"Namespace shop, annotation comity.dev/export-to:", "exported nowhere"}},
-		"a Namespace that parts from both":     {selector: "region=eu", namespace: "d", says: []string{"names b,c", "Namespace allows d"}},
+		"a list and a Namespace that part":     {list: "b,c", namespace: "d", says: []string{"names b,c", "Namespace allows d"}},
+		"a Namespace that parts from both":     {selector: "region=eu", namespace: "d", says: []string{"selects b,c", "Namespace allows d"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			set := func(pairs ...string) map[string]string {

@@ -74,21 +74,23 @@ func (s LivenessState) String() string {
 // so that a heartbeat of a Connected peer causes no change.
 type Liveness struct {
 	State LivenessState
+	// Seen is true once a heartbeat was seen since this process started. Before that, the
+	// slices that exist say whether the peer is down.
+	Seen bool
 	// Since is when the state began. Confirmed is when the last heartbeat was seen;
 	// zero if none was since start. Both are this cluster's time in whole seconds,
 	// and zero while Connected.
 	Since, Confirmed time.Time
-	// Reason and Message say what keeps the peer from being read, in the words
-	// of the events on its Secret; empty if nothing is known to.
+	// Reason and Message say what keeps the peer from being read, in the words of the
+	// conditions of its Peer; empty if nothing is known to.
 	Reason, Message string
 }
 
-// OwnIDClaim is a peer Secret that has the id of this cluster, and is not known to be
-// this cluster's own or that of another member.
+// OwnIDClaim is a Peer that has the id of this cluster and names another cluster.
 type OwnIDClaim struct {
-	Secret types.NamespacedName
-	// ClusterUID is that of the cluster that was read through the Secret; empty if it is
-	// not recorded.
+	// Peer is its name, the id of this cluster.
+	Peer string
+	// ClusterUID is that of the other cluster.
 	ClusterUID types.UID
 }
 

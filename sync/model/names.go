@@ -96,14 +96,6 @@ const (
 	// namespace of the cluster that was first read with it. Another cluster
 	// with the same id is refused as long as the Secret exists.
 	AnnotationClusterUID = "comity.dev/cluster-uid"
-	// AnnotationStoreVersion, on the Lease of a member in a hub, is the resourceVersion
-	// at which the member last found the store of its own API server.
-	AnnotationStoreVersion = "comity.dev/store-version"
-	// AnnotationStoreRestored, on the Lease of a member in a hub, is when the member last
-	// found that the store of its own API server was restored from a backup: an RFC 3339
-	// time. On an ExportRecord in a hub it names the last restore after which the
-	// ServiceExport existed.
-	AnnotationStoreRestored = "comity.dev/store-restored"
 	// AnnotationConfirmDeletions, on a peer Secret, is set by an administrator
 	// to confirm held deletions of that peer: an RFC 3339 time. What is held since
 	// before it is removed.

@@ -6,6 +6,8 @@ package model
 import (
 	"slices"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Publication says whether a local ServiceExport is published.
@@ -138,4 +140,12 @@ func (o *Observation) Source(cluster ClusterID) (Source, bool) {
 		return o.Sources[at], true
 	}
 	return Source{}, false
+}
+
+// ImportCounts is what the imports of this cluster have of another one.
+type ImportCounts struct {
+	// Missing are its exports that are missing and kept, Waiting those that would change
+	// an import and wait for a confirmation. The first ones are by namespace and name.
+	Missing, Waiting           int
+	FirstMissing, FirstWaiting types.NamespacedName
 }

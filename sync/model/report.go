@@ -43,9 +43,9 @@ type Refusal struct {
 	// Field is the first field of its record that is not valid, as a path; empty
 	// for another Reason.
 	Field string
-	// Secret is the peer Secret whose annotation does not list the namespace; empty
-	// for another Reason.
-	Secret types.NamespacedName
+	// Peer is the name of the Peer whose spec.acceptedNamespaces does not list the
+	// namespace; empty for another Reason.
+	Peer string
 }
 
 // Destination is one cluster in the scope of a local export, and whether it
@@ -115,7 +115,7 @@ const (
 	// ReasonUnreachable: the heartbeat of the cluster is missing, and no report was
 	// read since this cluster's Comity started.
 	ReasonUnreachable = "Unreachable"
-	// ReasonUnknownCluster: no peer of that id is joined.
+	// ReasonUnknownCluster: there is no Peer of that id.
 	ReasonUnknownCluster = "UnknownCluster"
 	// ReasonInvalidRecord: the importing cluster refuses the record.
 	ReasonInvalidRecord = "InvalidRecord"

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -36,17 +37,24 @@ type PublishInput struct {
 	// Audience. Then it is deleted from the others, which states nothing, once it is
 	// in Audience; otherwise the others state its withdrawal.
 	Moved bool
+	// Exists is the UID of the ServiceExport; empty if there is none. The withdrawal of
+	// its records is suspended, that of all others ended.
+	Exists types.UID
+	// Lost marks the current records as lost, and changes nothing else.
+	Lost bool
 	// Collect are the exchange namespaces in which nobody needs the statement of a
 	// withdrawal any more.
 	Collect []string
+	// Now is when a withdrawal is stated that was not stated before.
+	Now time.Time
+	// Own is true if everything in the exchange namespaces is this cluster's own, whatever
+	// managedFields say: its Lease is there. Otherwise what Comity did not apply is foreign.
+	Own bool
 	// CurrentRecords and CurrentSlices are those of this export in all exchange
-	// namespaces: records called model.RecordName(key), slices labeled
-	// model.LabelExportNamespace and model.LabelExportName.
+	// namespaces: records called model.RecordName(key), copies labeled
+	// model.LabelExportNamespace and model.LabelExportName, or named by a record.
 	CurrentRecords []*exchangev1alpha1.ExportRecord
 	CurrentSlices  []*discoveryv1.EndpointSlice
-	// Lost are records of this export that this cluster published, and that somebody
-	// deleted, with nothing in their place.
-	Lost []*exchangev1alpha1.ExportRecord
 }
 
 // PublishPlan is what is outstanding in the exchange for one export. Each list of
@@ -99,9 +107,11 @@ func keyOf(obj metav1.Object) types.NamespacedName {
 // missing was lost.
 func Publish(in PublishInput) PublishPlan {
 	wantSlices, wantRecords := in.desired()
-	copies := compareAll(wantSlices, indexed(in.CurrentSlices), sliceKind, sliceIsAsDesired)
+	copies := comparison[*discoveryv1.EndpointSlice]{kind: sliceKind, asDesired: sliceIsAsDesired, drift: sliceDrift, own: in.Own}.
+		all(wantSlices, indexed(in.CurrentSlices))
 	currentRecords := indexed(in.CurrentRecords)
-	records := compareAll(wantRecords, currentRecords, recordKind, recordIsAsDesired)
+	records := comparison[*exchangev1alpha1.ExportRecord]{kind: recordKind, asDesired: recordIsAsDesired, drift: recordDrift, own: in.Own}.
+		all(wantRecords, currentRecords)
 	for i, action := range records.apply {
 		if record, is := action.Object.(*exchangev1alpha1.ExportRecord); is && record.Spec.Withdrawn && action.Verb == Update {
 			// The withdrawal is built from the record that was read. If there is a newer one,
@@ -139,8 +149,11 @@ func namespacesOf(actions []Action) []string {
 func (in PublishInput) desired() (map[types.NamespacedName]*discoveryv1.EndpointSlice, map[types.NamespacedName]*exchangev1alpha1.ExportRecord) {
 	copies := map[types.NamespacedName]*discoveryv1.EndpointSlice{}
 	records := map[types.NamespacedName]*exchangev1alpha1.ExportRecord{}
-	if !in.Moved {
-		in.withdraw(records)
+	for _, current := range in.CurrentRecords {
+		if in.isOwn(current) && current.DeletionTimestamp == nil && !in.Moved && !slices.Contains(in.Collect, current.Namespace) {
+			r := in.stated(current)
+			records[keyOf(r)] = r
+		}
 	}
 	if in.Record == nil {
 		return copies, records
@@ -155,30 +168,53 @@ func (in PublishInput) desired() (map[types.NamespacedName]*discoveryv1.Endpoint
 			copies[keyOf(s)] = sign(s, nil)
 		}
 		r := in.record(namespace, *in.Record, in.Annotations)
+		in.keepVersion(r)
 		records[keyOf(r)] = r
 	}
 	return copies, records
 }
 
-// withdraw adds the statements of withdrawal that replace current records, and those that
-// nobody can read any more.
-func (in PublishInput) withdraw(records map[types.NamespacedName]*exchangev1alpha1.ExportRecord) {
-	for _, current := range in.CurrentRecords {
-		if model.IsManaged(current) && current.DeletionTimestamp == nil && !slices.Contains(in.Collect, current.Namespace) {
-			r := in.withdrawn(current.Namespace, current.Spec)
-			records[keyOf(r)] = r
-		}
+func (in PublishInput) isOwn(object metav1.Object) bool { return in.Own || model.IsManaged(object) }
+
+// stated is what a current record is to say if the export is not published there: that it
+// was lost, or that it is withdrawn.
+func (in PublishInput) stated(current *exchangev1alpha1.ExportRecord) *exchangev1alpha1.ExportRecord {
+	spec := current.Spec
+	suspended := spec.ExportUID == in.Exists
+	if ended := spec.Withdrawn && !spec.Suspended; in.Lost && !ended {
+		spec.Lost = true
+		return in.record(current.Namespace, spec, deniedSince(current))
 	}
-	for _, lost := range in.Lost {
-		r := in.withdrawn(lost.Namespace, lost.Spec)
-		records[keyOf(r)] = r
+	at := metav1.NewTime(in.Now.UTC().Truncate(time.Second))
+	if spec.Withdrawn && spec.Suspended == suspended && spec.WithdrawnAt != nil {
+		at = *spec.WithdrawnAt
 	}
+	narrowed := in.Record != nil && in.Record.ExportUID == spec.ExportUID
+	return in.record(current.Namespace, exchange.WithdrawnRecord(spec, model.Withdrawal{Suspended: suspended, Narrowed: narrowed}, &at), nil)
 }
 
-// withdrawn is the statement that what record published in a namespace is withdrawn there.
-func (in PublishInput) withdrawn(namespace string, record exchangev1alpha1.ExportRecordSpec) *exchangev1alpha1.ExportRecord {
-	narrowed := in.Record != nil && in.Record.ExportUID == record.ExportUID
-	return in.record(namespace, exchange.WithdrawnRecord(record, narrowed), nil)
+// deniedSince is the annotation that a record that is kept keeps.
+func deniedSince(current *exchangev1alpha1.ExportRecord) map[string]string {
+	if since, has := current.Annotations[model.AnnotationDeniedSince]; has {
+		return map[string]string{model.AnnotationDeniedSince: since}
+	}
+	return nil
+}
+
+// keepVersion keeps the version of the ServiceExport that the current record has, if
+// nothing else would be written, so that a write to its status writes nothing here. One
+// that is higher than that of the ServiceExport is from before a restore, and goes.
+func (in PublishInput) keepVersion(desired *exchangev1alpha1.ExportRecord) {
+	for _, current := range in.CurrentRecords {
+		if keyOf(current) != keyOf(desired) || current.Spec.ExportVersion == "" || model.IsOlderVersion(desired.Spec.ExportVersion, current.Spec.ExportVersion) {
+			continue
+		}
+		same := desired.Spec
+		same.ExportVersion = current.Spec.ExportVersion
+		if equality.Semantic.DeepEqual(same, current.Spec) {
+			desired.Spec = same
+		}
+	}
 }
 
 // record is the record of the export in one exchange namespace.
@@ -203,9 +239,9 @@ func Namespaces(exchange string, desired map[string]map[string]string, current [
 		}
 		want[keyOf(r)] = sign(r, nil)
 	}
-	plan := compareAll(want, indexed(current), namespaceKind, func(c, d *exchangev1alpha1.NamespaceRecord) bool {
+	plan := comparison[*exchangev1alpha1.NamespaceRecord]{kind: namespaceKind, asDesired: func(c, d *exchangev1alpha1.NamespaceRecord) bool {
 		return metaIsAsDesired(c, d) && equality.Semantic.DeepEqual(c.Spec, d.Spec)
-	})
+	}}.all(want, indexed(current))
 	return slices.Concat(plan.apply, plan.remove)
 }
 
@@ -246,9 +282,9 @@ func Reports(key types.NamespacedName, desired map[string]exchangev1alpha1.Impor
 		}
 		want[keyOf(r)] = sign(r, nil)
 	}
-	plan := compareAll(want, existing, reportKind, func(c, d *exchangev1alpha1.ImportRecord) bool {
+	plan := comparison[*exchangev1alpha1.ImportRecord]{kind: reportKind, asDesired: func(c, d *exchangev1alpha1.ImportRecord) bool {
 		return metaIsAsDesired(c, d) && equality.Semantic.DeepEqual(c.Spec, d.Spec)
-	})
+	}}.all(want, existing)
 	return ReportsPlan{Actions: slices.Concat(plan.apply, plan.remove), Problems: plan.problems}
 }
 
@@ -279,40 +315,7 @@ func indexed[T metav1.Object](list []T) map[types.NamespacedName]T {
 	return index
 }
 
-// compareAll compares objects of one kind in the order of their names, so that the
-// same input always gives the same actions.
-func compareAll[T Object](desired, current map[types.NamespacedName]T, kind metav1.TypeMeta, asDesired func(current, desired T) bool) changes {
-	var plan changes
-	for _, at := range slices.SortedFunc(maps.Keys(desired), model.CompareKeys) {
-		existing, exists := current[at]
-		switch {
-		case !exists:
-			plan.apply = append(plan.apply, create(desired[at]))
-		case !model.IsManaged(existing):
-			plan.problems = append(plan.problems, notOurRecord(kind.Kind, at))
-		case changesAddressType(existing, desired[at]):
-			plan.apply = append(append(plan.apply, remove(existing, kind)...), create(desired[at]))
-		case !asDesired(existing, desired[at]):
-			plan.apply = append(plan.apply, update(desired[at], existing))
-		}
-	}
-	for _, at := range slices.SortedFunc(maps.Keys(current), model.CompareKeys) {
-		if _, wanted := desired[at]; !wanted && model.IsManaged(current[at]) {
-			plan.remove = append(plan.remove, remove(current[at], kind)...)
-		}
-	}
-	return plan
-}
-
 func notOurRecord(kind string, at types.NamespacedName) model.Problem {
 	return model.Problem{Reason: model.ReasonNameTaken, Message: fmt.Sprintf(
 		"%s %s/%s was not created by Comity, so nothing is published under that name there; delete it", kind, at.Namespace, at.Name)}
-}
-
-// changesAddressType reports whether a desired slice has another address type than
-// the existing slice of its name. The API server does not allow that change.
-func changesAddressType(existing, desired any) bool {
-	was, is := existing.(*discoveryv1.EndpointSlice)
-	now, _ := desired.(*discoveryv1.EndpointSlice)
-	return is && was.AddressType != now.AddressType
 }

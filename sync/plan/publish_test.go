@@ -29,9 +29,12 @@ func publication(audience ...string) plan.PublishInput {
 			Labels: map[string]string{"team": "red"}, Slices: []string{"web-1", "web-2"},
 		},
 		Slices:   []*discoveryv1.EndpointSlice{published("web-1"), published("web-2")},
-		Audience: audience,
+		Audience: audience, Now: now,
 	}
 }
+
+// now is when something is published or withdrawn.
+var now = time.Unix(1_800_000_000, 0).UTC()
 
 // published is a copy as package exchange makes it.
 func published(name string) *discoveryv1.EndpointSlice {
@@ -209,7 +212,7 @@ func TestAWithdrawalIsStatedOnceAndCollectedOrOverwritten(t *testing.T) {
 	if len(records) != 1 || len(copies) != 0 {
 		t.Fatalf("%d records and %d slices stand, want a record alone", len(records), len(copies))
 	}
-	if diff := cmp.Diff(exchange.WithdrawnRecord(*publication().Record, false), records[0].Spec); diff != "" {
+	if diff := cmp.Diff(exchange.WithdrawnRecord(*publication().Record, model.Withdrawal{}, &metav1.Time{Time: now}), records[0].Spec); diff != "" {
 		t.Errorf("the statement (-want +got):\n%s", diff)
 	}
 
@@ -227,6 +230,167 @@ func TestAWithdrawalIsStatedOnceAndCollectedOrOverwritten(t *testing.T) {
 	got, err := w.publish(withdrawn)
 	if diff := cmp.Diff([]string{"delete ExportRecord comity-a/web.default"}, got); diff != "" || err != nil {
 		t.Errorf("error %v (-want +got):\n%s", err, diff)
+	}
+}
+
+// Whether the export ended, and since when, is what a reader decides by and when the
+// statement is collected by.
+func TestAStatementSaysWhetherTheServiceExportExists(t *testing.T) {
+	w := newWorld()
+	at := func(minute int, change func(*plan.PublishInput)) plan.PublishInput {
+		in := publication()
+		in.Record, in.Now, in.Exists = nil, now.Add(time.Duration(minute)*time.Minute), "uid"
+		change(&in)
+		return in
+	}
+	exists, gone := func(*plan.PublishInput) {}, func(in *plan.PublishInput) { in.Exists = "" }
+	if _, err := w.publish(publication("comity-a")); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		name      string
+		in        plan.PublishInput
+		writes    int
+		suspended bool
+		since     int
+	}{
+		{"suspended", at(1, exists), 3, true, 1},
+		{"it stays suspended", at(2, exists), 0, true, 1},
+		{"it ended", at(3, gone), 1, false, 3},
+		{"it stays ended", at(4, gone), 0, false, 3},
+		{"another one of that name exists", at(5, func(in *plan.PublishInput) { in.Exists = "another" }), 0, false, 3},
+	} {
+		writes, err := w.publish(step.in)
+		if err != nil || len(writes) != step.writes {
+			t.Errorf("%s: error %v, %d writes, want %d: %v", step.name, err, len(writes), step.writes, writes)
+		}
+		records, _ := byPublisher(w)
+		spec := records[0].Spec
+		if want := now.Add(time.Duration(step.since) * time.Minute); !spec.Withdrawn || spec.Suspended != step.suspended || !spec.WithdrawnAt.Time.Equal(want) {
+			t.Errorf("%s: %+v, want it since %s", step.name, spec, want)
+		}
+	}
+}
+
+func TestALostRecordIsMarkedAndNothingElseChanges(t *testing.T) {
+	w := newWorld()
+	first := publication("comity-a", "comity-a-to-b")
+	first.Annotations = map[string]string{model.AnnotationDeniedSince: "owner=2026-06-01T12:00:00Z"}
+	if _, err := w.publish(first); err != nil {
+		t.Fatal(err)
+	}
+	before, copies := byPublisher(w)
+	lost := publication()
+	lost.Record, lost.Lost = nil, true
+	mark := func() []string {
+		in := lost
+		in.CurrentRecords, in.CurrentSlices = byPublisher(w)
+		in.CurrentSlices = nil // as package decide leaves them
+		actions := everything(plan.Publish(in))
+		w.doAll(t, actions)
+		return verbs(actions)
+	}
+	if got := mark(); len(got) != 2 || len(mark()) != 0 {
+		t.Errorf("writes %v, and again", got)
+	}
+	records, after := byPublisher(w)
+	for i, r := range records {
+		before[i].Spec.Lost = true
+		if diff := cmp.Diff(before[i].Spec, r.Spec); diff != "" || r.Annotations[model.AnnotationDeniedSince] == "" || len(after) != len(copies) {
+			t.Errorf("%d of %d copies, annotations %v (-want +got):\n%s", len(after), len(copies), r.Annotations, diff)
+		}
+	}
+
+	records[0].Annotations[model.AnnotationConfirmLost] = "true"
+	w.put(records[0])
+	ended := publication()
+	ended.Record = nil
+	for range 2 { // the confirmation goes once it was followed
+		if _, err := w.publish(ended); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for records, _ = byPublisher(w); len(records) > 0; records = records[1:] {
+		if _, has := records[0].Annotations[model.AnnotationConfirmLost]; has || !records[0].Spec.Withdrawn || records[0].Spec.Lost {
+			t.Errorf("after the confirmation: %v %+v", records[0].Annotations, records[0].Spec)
+		}
+	}
+	if again, err := w.publish(ended); err != nil || len(again) > 0 {
+		t.Errorf("not done: %v, error %v", again, err)
+	}
+}
+
+// A write to the status of the ServiceExport changes its version, and nothing that is
+// published.
+func TestTheVersionOfTheExportAloneWritesNothing(t *testing.T) {
+	w := newWorld()
+	at := func(version, label string) plan.PublishInput {
+		in := publication("comity-a")
+		in.Record.ExportVersion, in.Record.Labels = version, map[string]string{"team": label}
+		return in
+	}
+	for _, step := range []struct {
+		name   string
+		in     plan.PublishInput
+		writes int
+		want   string
+	}{
+		{"published", at("100", "red"), 3, "100"},
+		{"the version alone", at("250", "red"), 0, "100"},
+		{"what is exported as well", at("300", "blue"), 1, "300"},
+		{"the store was restored, so the version of the record is none of this ServiceExport", at("200", "blue"), 1, "200"},
+	} {
+		writes, err := w.publish(step.in)
+		records, _ := byPublisher(w)
+		if err != nil || len(writes) != step.writes || records[0].Spec.ExportVersion != step.want {
+			t.Errorf("%s: error %v, writes %v, version %s; want %d writes, %s", step.name, err, writes, records[0].Spec.ExportVersion, step.writes, step.want)
+		}
+	}
+}
+
+// FAULT 43: what was restored without managedFields, and with other labels, is still the
+// agent's own, and follows what is to be published.
+func TestFault43RestoredRecordsAreTheAgentsOwn(t *testing.T) {
+	restore := func(w *world) {
+		for ref, o := range w.objects {
+			o.SetManagedFields(nil)
+			o.SetLabels(map[string]string{"velero.io/restore-name": "x"})
+			delete(w.applied, ref)
+		}
+	}
+	ended, narrower, same := publication(), publication("comity-a"), publication("comity-a")
+	ended.Record = nil
+	spec := *narrower.Record
+	spec.Labels, spec.Slices = nil, spec.Slices[:1]
+	narrower.Record, narrower.Slices = &spec, narrower.Slices[:1]
+	for name, in := range map[string]plan.PublishInput{"it ended": ended, "it has fewer labels and slices": narrower, "it is the same": same} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			if _, err := w.publish(publication("comity-a")); err != nil {
+				t.Fatal(err)
+			}
+			restore(w)
+			foreign := in
+			foreign.CurrentRecords, foreign.CurrentSlices = byPublisher(w)
+			if p := plan.Publish(foreign); len(everything(p)) > 0 {
+				t.Errorf("without its Lease: %v", verbs(everything(p)))
+			}
+			in.Own, w.own = true, true
+			if _, err := w.publish(in); err != nil {
+				t.Fatal(err)
+			}
+			records, copies := byPublisher(w)
+			want := exchange.WithdrawnRecord(*publication().Record, model.Withdrawal{}, &metav1.Time{Time: now})
+			if in.Record != nil {
+				want = *in.Record
+			}
+			if diff := cmp.Diff(want, records[0].Spec); diff != "" || len(copies) != len(in.Slices) && in.Record != nil || in.Record == nil && len(copies) > 0 {
+				t.Errorf("%d copies (-want +got):\n%s", len(copies), diff)
+			}
+			if again, err := w.publish(in); err != nil || len(again) > 0 || !model.IsManaged(records[0]) {
+				t.Errorf("not done after one plan: %v, error %v", again, err)
+			}
+		})
 	}
 }
 

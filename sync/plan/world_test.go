@@ -35,6 +35,8 @@ type world struct {
 	writes  []string
 	// crash stops an Adopt after its apply.
 	crash bool
+	// own lets a plan delete what Comity did not apply: everything is in exchange namespaces.
+	own bool
 }
 
 func newWorld() *world {
@@ -71,7 +73,7 @@ func (w *world) do(a plan.Action) error {
 		return fmt.Errorf("%s is not at %q", ref, a.ResourceVersion)
 	case a.Strip != nil && current.GetResourceVersion() != a.ResourceVersion:
 		return fmt.Errorf("%s is not at %q", ref, a.ResourceVersion)
-	case a.Verb != plan.Create && a.Verb != plan.Adopt && !model.IsManaged(current):
+	case a.Verb != plan.Create && a.Verb != plan.Adopt && !model.IsManaged(current) && !(w.own && a.Verb == plan.Delete):
 		return fmt.Errorf("%s is foreign", ref)
 	}
 	if a.Verb == plan.Delete {

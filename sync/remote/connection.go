@@ -44,11 +44,11 @@ const (
 	pauseReset  = 10 * time.Minute
 )
 
+// maxVersion bounds the version of Comity that a peer states.
+const maxVersion = 64
+
 // Hooks are how a connection notifies its owner. None may block.
 type Hooks struct {
-	// Listed: the exports were listed, and present says what the list holds. It is
-	// called before anything of the list can be read.
-	Listed func(c *Connection, present func(types.NamespacedName) bool)
 	// Export: an export was added, changed or removed.
 	Export func(*Connection, types.NamespacedName)
 	// Slices: one of the slices of an export changed, which has so many bytes.
@@ -61,20 +61,22 @@ type Hooks struct {
 	// LeaseRead: the peer's Lease was read. It was renewed if renewal differs from
 	// the last one.
 	LeaseRead func(c *Connection, renewal string)
-	// State: what State returns changed.
+	// State: what State, Untried or Version returns changed.
 	State func(*Connection)
 	// Rejected: a record was read that is not valid.
 	Rejected func(*Connection, error)
+	// Invalid: what Invalid returns may have changed.
+	Invalid func(*Connection)
 	// Restored: the peer's store was restored from a backup; one kind is listed again.
 	Restored func(*Connection, *restoredetect.Found)
 }
 
-// Options configure a Connection; all fields are required but ClusterUID and Limits.
+// Options configure a Connection; all fields are required but Limits.
 type Options struct {
 	// ID is the peer's id, Self this cluster's, ClusterSet the set of both.
 	ID, Self   model.ClusterID
 	ClusterSet string
-	// ClusterUID is the only cluster that may be the peer; empty: any.
+	// ClusterUID is the only cluster that may be the peer.
 	ClusterUID types.UID
 	Config     *rest.Config
 	Log        logr.Logger
@@ -93,6 +95,7 @@ type Connection struct {
 	budget    *budget.Member
 	owner     *compactslice.Owner // of the slices that are kept opened
 	narrowed  *narrowed
+	invalid   invalidRecords
 	cancel    context.CancelFunc
 	done      sync.WaitGroup
 	tokens    chan *rest.Config // holds one at most, the newest
@@ -102,13 +105,13 @@ type Connection struct {
 	ctx      context.Context // ends with Stop
 
 	mu            sync.Mutex
-	uid           types.UID // the only cluster that may be the peer; empty: any
-	listed        bool      // every required feed delivered its first list
-	reportsListed bool      // the reports did
+	listed        bool // every required feed delivered its first list
+	reportsListed bool // the reports did
 	failing       map[*feed]Failure
 	// reported is what Reported returns, as of the last refresh.
 	reported bool
 	member   Failure // what is wrong with the MemberRecord
+	version  string  // of Comity in the peer
 	// verifications limits how often the peer becomes verified without a pause, whose
 	// length is pauses; waiting is true during one, and waited is true after it.
 	verifications   *rate.Limiter
@@ -117,6 +120,7 @@ type Connection struct {
 	renewing        bool    // a token is on trial
 	refused         Failure // why that token is not in use
 	problem         Failure
+	untried         Failure // refused as of the last refresh
 }
 
 // Connect starts reading a peer. It returns at once; whether the peer can be
@@ -132,7 +136,7 @@ func Connect(ctx context.Context, opts Options) (*Connection, error) {
 	c := &Connection{
 		owner: &compactslice.Owner{}, narrowed: newNarrowed(),
 		opts: opts, transport: transport, http: NewClient(transport), cancel: cancel,
-		tokens: make(chan *rest.Config, 1), uid: opts.ClusterUID, failing: map[*feed]Failure{}, budget: budget.New(opts.Limits),
+		tokens: make(chan *rest.Config, 1), failing: map[*feed]Failure{}, budget: budget.New(opts.Limits),
 		ctx: ctx, verifications: rate.NewLimiter(rate.Every(lastPause), verifyBurst),
 		pauses: wait.Backoff{Duration: firstPause, Factor: 2, Steps: 10, Cap: lastPause}.DelayWithReset(clock.RealClock{}, pauseReset),
 	}
@@ -191,19 +195,22 @@ func (c *Connection) Watching() bool {
 	return !failing
 }
 
-// Pin sets the only cluster that may be the peer; empty allows any.
-func (c *Connection) Pin(uid types.UID) {
+// Untried is why a token that was given to Renew is not in use, and an earlier one is.
+func (c *Connection) Untried() Failure {
 	c.mu.Lock()
-	changed := c.uid != uid
-	c.uid = uid
-	c.mu.Unlock()
-	if changed {
-		c.refresh()
-	}
+	defer c.mu.Unlock()
+	return c.untried
 }
 
-// awaitLists sets listed: from then on an absent record is a withdrawn one. It does
-// not wait for an optional feed; see feeds.
+// Version is that of Comity in the peer; empty if it is not known.
+func (c *Connection) Version() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.version
+}
+
+// awaitLists sets listed: from then on a record that is absent is missing. It does not
+// wait for an optional feed; see feeds.
 func (c *Connection) awaitLists(ctx context.Context) {
 	for _, f := range c.feeds.required() {
 		select {
@@ -243,17 +250,24 @@ func (c *Connection) Reported() bool {
 // refresh computes verified and problem, and notifies the owner of a change.
 func (c *Connection) refresh() {
 	c.mu.Lock()
-	c.member = c.checkMember(c.memberRecord())
-	before, was := c.problem, c.verified.Load()
-	c.problem = c.currentProblem()
+	record := c.memberRecord()
+	c.member = c.checkMember(record)
+	before, was, untried, version := c.problem, c.verified.Load(), c.untried, c.version
+	c.problem, c.untried = c.currentProblem(), c.refused
+	if record != nil {
+		c.version = model.OneLine(record.Spec.Version, maxVersion)
+	}
 	now := c.listed && c.member == Failure{}
 	if c.waiting || now && !was && !c.mayVerify() {
 		now, c.problem = false, Failure{ReasonLimitExceeded, fmt.Sprintf("MemberRecord %s/%s: keeps changing between valid and not; "+
 			"expected it to stay valid; what was read before is kept, and the record is looked at again within %v; remedy: find out what changes it in cluster %s",
 			c.feeds.members.namespace, c.opts.ID, lastPause, c.opts.ID)}
 	}
+	if c.problem.Reason == ReasonUnreachable && before.Reason == ReasonUnreachable {
+		c.problem = before // the text of the error differs with each attempt
+	}
 	c.verified.Store(now)
-	changed := was != now || before.Reason != c.problem.Reason
+	changed := was != now || before != c.problem || untried != c.untried || version != c.version
 	_, failed := c.failing[c.feeds.reports]
 	reported := c.reportsListed || failed
 	notify := now && reported != c.reported // before, no report is readable
@@ -289,12 +303,9 @@ func (c *Connection) mayVerify() bool {
 	return false
 }
 
-// currentProblem is the first that there is: a token that is refused, what keeps everything from being
-// read, then who the peer is, then what keeps only a part from being read.
+// currentProblem is the first that there is: what keeps everything from being read, then
+// who the peer is, then what keeps only a part from being read.
 func (c *Connection) currentProblem() Failure {
-	if c.refused != (Failure{}) {
-		return c.refused
-	}
 	for _, f := range c.feeds.required() {
 		if p, bad := c.failing[f]; bad {
 			return p

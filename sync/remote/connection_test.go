@@ -61,13 +61,13 @@ func TestWhyAPeerCannotBeReadIsToldInOurWords(t *testing.T) {
 			config := &rest.Config{Host: server.URL, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
 			told := make(chan Failure, 100)
 			conn, err := Connect(context.Background(), Options{ID: "b", Self: "a", ClusterSet: "prod", Config: config, Log: logr.Discard(), Hooks: Hooks{
-				Listed:    func(*Connection, func(types.NamespacedName) bool) { t.Error("told of a list") },
 				Export:    func(*Connection, types.NamespacedName) { t.Error("told of an export") },
 				Slices:    func(*Connection, types.NamespacedName, int) { t.Error("told of slices") },
 				Namespace: func(string) { t.Error("told of a namespace") },
 				Report:    func(types.NamespacedName) { t.Error("told of a report") },
 				LeaseRead: func(*Connection, string) { t.Error("told of a Lease") },
 				State:     func(c *Connection) { p, _ := c.State(); told <- p },
+				Invalid:   func(*Connection) { t.Error("told of a record") },
 				Rejected:  func(*Connection, error) { t.Error("told of a record") },
 				Restored:  func(*Connection, *restoredetect.Found) { t.Error("told of a restore") },
 			}})

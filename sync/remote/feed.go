@@ -36,10 +36,10 @@ type feed struct {
 	// without is what is unknown while this feed cannot be read; empty if the feed
 	// is required.
 	without string
-	// listed gets each page of a list, before anything of it can be read; page
-	// collects them until the list is complete.
-	listed func(page runtime.Object, continued bool)
-	page   map[types.NamespacedName]struct{}
+	// confirmed: the MemberRecord is read again before a list is used.
+	confirmed bool
+	// check says what is wrong with a record of the feed; nil if all are valid.
+	check  func(any) error
 	budget *budget.Feed
 	// elements is the limit for which the last response or event was not decoded.
 	elements     atomic.Pointer[budget.Exceeded]
@@ -51,9 +51,8 @@ type feed struct {
 // feeds are what is read from a peer. Element 0 is what every member may read,
 // element 1 what only this cluster may.
 //
-// The Lease and the reports are optional: exports do not depend on them, and a peer
-// of an older version does not have them or does not let this cluster read them. The
-// peer is synced without them, and State still returns why they cannot be read.
+// The Lease and the reports are optional: exports do not depend on them. The peer is
+// synced without them, and State still returns why they cannot be read.
 type feeds struct {
 	exports    [2]*feed
 	slices     [2]*feed
@@ -94,25 +93,24 @@ func newFeeds(c *Connection) (feeds, error) {
 	open := opener{connection: c, config: config, scheme: scheme}
 	shared, scoped := model.ExchangeNamespace(c.opts.ID), model.ScopedExchangeNamespace(c.opts.ID, c.opts.Self)
 	out := feeds{
-		namespaces: &feed{kind: "NamespaceRecords", resource: "namespacerecords", namespace: shared},
+		namespaces: &feed{kind: "NamespaceRecords", resource: "namespacerecords", namespace: shared, check: c.checkNamespace},
 		members:    &feed{kind: "MemberRecords", resource: "memberrecords", namespace: shared},
 		leases:     &feed{kind: "Leases", resource: "leases", namespace: shared, name: string(c.opts.ID), without: withoutLease},
-		reports:    &feed{kind: "ImportRecords", resource: "importrecords", namespace: scoped, without: withoutReports},
+		reports:    &feed{kind: "ImportRecords", resource: "importrecords", namespace: scoped, without: withoutReports, check: c.checkReport},
 	}
 	for i, namespace := range []string{shared, scoped} {
 		out.exports[i] = &feed{kind: "ExportRecords", resource: "exportrecords", namespace: namespace}
 		out.slices[i] = &feed{kind: "EndpointSlices", resource: "endpointslices", namespace: namespace}
 	}
 	for i, f := range out.exports {
-		other := out.exports[1-i]
-		f.listed = func(page runtime.Object, continued bool) { c.exportsListed(f, other, page, continued) }
-		open.feed(f, &exchangev1alpha1.ExportRecord{}, &exchangev1alpha1.ExportRecordList{}, c.exportHandler())
+		f.confirmed, f.check = true, c.checkExport
+		open.feed(f, &exchangev1alpha1.ExportRecord{}, &exchangev1alpha1.ExportRecordList{}, c.recordHandler(f, func(key types.NamespacedName) { c.opts.Hooks.Export(c, key) }))
 		open.feed(out.slices[i], &discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{}, c.sliceHandler())
 	}
 	open.feed(out.members, &exchangev1alpha1.MemberRecord{}, &exchangev1alpha1.MemberRecordList{}, c.memberHandler())
-	open.feed(out.namespaces, &exchangev1alpha1.NamespaceRecord{}, &exchangev1alpha1.NamespaceRecordList{}, c.namespaceHandler())
+	open.feed(out.namespaces, &exchangev1alpha1.NamespaceRecord{}, &exchangev1alpha1.NamespaceRecordList{}, c.namespaceHandler(out.namespaces))
 	open.feed(out.leases, &coordinationv1.Lease{}, &coordinationv1.LeaseList{}, c.leaseHandler())
-	open.feed(out.reports, &exchangev1alpha1.ImportRecord{}, &exchangev1alpha1.ImportRecordList{}, c.reportHandler())
+	open.feed(out.reports, &exchangev1alpha1.ImportRecord{}, &exchangev1alpha1.ImportRecordList{}, c.recordHandler(out.reports, c.opts.Hooks.Report))
 	return out, open.err
 }
 
@@ -162,7 +160,7 @@ func (f *feed) open(c *Connection, client rest.Interface, codec runtime.Paramete
 	}
 	reader := newReader(f, c, codec, list).listWatch()
 	var source toolscache.ListerWatcher = reader
-	if f.listed != nil {
+	if f.confirmed {
 		source = plainLists{reader}
 	}
 	f.informer = toolscache.NewSharedIndexInformerWithOptions(source, object,

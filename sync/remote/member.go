@@ -6,9 +6,6 @@ package remote
 import (
 	"context"
 	"errors"
-	"slices"
-
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/comity-mcs/comity/sync/exchange"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
@@ -24,31 +21,9 @@ func (c *Connection) memberRecord() *exchangev1alpha1.MemberRecord {
 	return nil
 }
 
-// StatesWithdrawals reports whether the peer states which exports it withdraws, so
-// that a record that is missing was lost; known is false while its MemberRecord is
-// missing.
-func (c *Connection) StatesWithdrawals() (states, known bool) {
-	record := c.memberRecord()
-	if record == nil {
-		return false, false
-	}
-	return slices.Contains(record.Spec.Features, exchangev1alpha1.FeatureWithdrawals), true
-}
-
-// ClusterUID is the UID in the peer's MemberRecord; empty if there is none, or the
-// record is not valid.
-func (c *Connection) ClusterUID() types.UID {
-	record := c.memberRecord()
-	if record == nil || !c.Verified() || !exchange.ValidUID(record.Spec.ClusterUID) {
-		return ""
-	}
-	return record.Spec.ClusterUID
-}
-
-// checkMember compares the peer's record of itself with what is expected. It
-// needs mu.
+// checkMember compares the peer's record of itself with what is expected.
 func (c *Connection) checkMember(record *exchangev1alpha1.MemberRecord) Failure {
-	expected := exchange.Member{ID: c.opts.ID, ClusterSet: c.opts.ClusterSet, ClusterUID: c.uid}
+	expected := exchange.Member{ID: c.opts.ID, ClusterSet: c.opts.ClusterSet, ClusterUID: c.opts.ClusterUID}
 	switch message, reused := expected.Problem(record); {
 	case message == "":
 		return Failure{}
@@ -61,8 +36,8 @@ func (c *Connection) checkMember(record *exchangev1alpha1.MemberRecord) Failure 
 
 // confirmMember reads the MemberRecord again before a list of exports replaces an
 // earlier one. If the exchange was emptied, or the address leads to another cluster
-// now, the exports would otherwise seem withdrawn before the MemberRecord is found to
-// be missing or another one. An error keeps the list from being used.
+// now, the exports would otherwise seem missing before the MemberRecord is found to be
+// missing or another one. An error keeps the list from being used.
 func (c *Connection) confirmMember(ctx context.Context) error {
 	if !c.verified.Load() {
 		return nil // nothing is concluded from what it lacks
@@ -71,8 +46,6 @@ func (c *Connection) confirmMember(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if p := c.checkMember(record); p != (Failure{}) {
 		return errors.New(p.Message)
 	}

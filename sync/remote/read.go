@@ -9,7 +9,6 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 
@@ -53,37 +52,6 @@ func (f *feed) record(key types.NamespacedName) *exchangev1alpha1.ExportRecord {
 		return record
 	}
 	return nil
-}
-
-// exportsListed reports what the records of own and other contain, own as listed.
-// A page says nothing of what it lacks, so this is reported once the list is complete;
-// the pages of one feed come one after another.
-func (c *Connection) exportsListed(own, other *feed, list runtime.Object, continued bool) {
-	records, ok := list.(*exchangev1alpha1.ExportRecordList)
-	if !ok {
-		return
-	}
-	if !continued {
-		own.page = map[types.NamespacedName]struct{}{}
-	}
-	for i := range records.Items {
-		// One that cannot be believed is as good as none.
-		if export, err := exchange.FromRecord(c.opts.ID, &records.Items[i]); err == nil {
-			own.page[export.Key] = struct{}{}
-		}
-	}
-	if records.Continue != "" {
-		return
-	}
-	whole := own.page
-	own.page = nil
-	c.opts.Hooks.Listed(c, func(key types.NamespacedName) bool {
-		if _, here := whole[key]; here {
-			return true
-		}
-		_, there := c.read(other.record(key), key)
-		return there
-	})
 }
 
 // Report is what the peer says of importing key.
@@ -215,9 +183,9 @@ func (c *Connection) handler(changed func(before, now any), removed func(any)) t
 	}
 }
 
-// recordHandler notifies changed of the keys of records, and refuses a record that
-// check finds invalid.
-func (c *Connection) recordHandler(check func(any) error, changed func(types.NamespacedName)) toolscache.ResourceEventHandler {
+// recordHandler notifies changed of the keys of records, and refuses a record that the
+// check of f finds invalid.
+func (c *Connection) recordHandler(f *feed, changed func(types.NamespacedName)) toolscache.ResourceEventHandler {
 	notify := func(obj any) {
 		record, ok := obj.(metav1.Object)
 		if !ok || !c.verified.Load() {
@@ -228,38 +196,12 @@ func (c *Connection) recordHandler(check func(any) error, changed func(types.Nam
 		}
 	}
 	return c.handler(func(_, now any) {
-		if err := check(now); err != nil {
-			c.opts.Hooks.Rejected(c, err)
-		}
+		c.checkRecord(f, now)
 		notify(now)
-	}, notify)
-}
-
-func (c *Connection) exportHandler() toolscache.ResourceEventHandler {
-	check := func(obj any) error {
-		record, ok := obj.(*exchangev1alpha1.ExportRecord)
-		if !ok {
-			return nil
-		}
-		if _, stated, err := exchange.FromWithdrawn(c.opts.ID, record); stated || err != nil {
-			return err
-		}
-		_, err := exchange.FromRecord(c.opts.ID, record)
-		return err
-	}
-	return c.recordHandler(check, func(key types.NamespacedName) { c.opts.Hooks.Export(c, key) })
-}
-
-func (c *Connection) reportHandler() toolscache.ResourceEventHandler {
-	check := func(obj any) error {
-		record, ok := obj.(*exchangev1alpha1.ImportRecord)
-		if !ok {
-			return nil
-		}
-		_, _, err := exchange.FromImportRecord(c.opts.ID, record)
-		return err
-	}
-	return c.recordHandler(check, c.opts.Hooks.Report)
+	}, func(gone any) {
+		c.forgetRecord(f, gone)
+		notify(gone)
+	})
 }
 
 func (c *Connection) sliceHandler() toolscache.ResourceEventHandler {
@@ -277,20 +219,19 @@ func (c *Connection) sliceHandler() toolscache.ResourceEventHandler {
 	}, notify)
 }
 
-func (c *Connection) namespaceHandler() toolscache.ResourceEventHandler {
+func (c *Connection) namespaceHandler(f *feed) toolscache.ResourceEventHandler {
 	notify := func(obj any) {
 		if record, ok := obj.(*exchangev1alpha1.NamespaceRecord); ok && c.verified.Load() {
 			c.opts.Hooks.Namespace(record.Name)
 		}
 	}
 	return c.handler(func(_, now any) {
-		if record, ok := now.(*exchangev1alpha1.NamespaceRecord); ok {
-			if _, err := exchange.FromNamespaceRecord(c.opts.ID, record); err != nil {
-				c.opts.Hooks.Rejected(c, err)
-			}
-		}
+		c.checkRecord(f, now)
 		notify(now)
-	}, notify)
+	}, func(gone any) {
+		c.forgetRecord(f, gone)
+		notify(gone)
+	})
 }
 
 func (c *Connection) memberHandler() toolscache.ResourceEventHandler {

@@ -85,11 +85,10 @@ func (r *reader) page(ctx context.Context, opts metav1.ListOptions) (runtime.Obj
 		c.feedResult(ctx, f, err)
 		return nil, err
 	}
-	if f.listed != nil {
+	if f.confirmed {
 		if err := c.confirmMember(ctx); err != nil {
 			return nil, err // the feed of MemberRecords reports why
 		}
-		f.listed(into, opts.Continue != "")
 	}
 	return into, nil
 }

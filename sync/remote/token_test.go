@@ -125,7 +125,7 @@ func reading(t *testing.T) (*peer, *Connection, func(token string) *rest.Config,
 	}
 	namespaces := make(chan string, 10)
 	c, err := Connect(context.Background(), Options{ID: "b", Self: "a", ClusterSet: "prod", Config: with("one"), Log: logr.Discard(), Hooks: Hooks{
-		Listed: func(*Connection, func(types.NamespacedName) bool) {}, Export: func(*Connection, types.NamespacedName) {},
+		Invalid: func(*Connection) {}, Export: func(*Connection, types.NamespacedName) {},
 		Slices: func(*Connection, types.NamespacedName, int) {}, Namespace: func(name string) { namespaces <- name }, Report: func(types.NamespacedName) {},
 		LeaseRead: func(*Connection, string) {}, State: func(*Connection) {}, Rejected: func(*Connection, error) {},
 		Restored: func(*Connection, *restoredetect.Found) {},
@@ -215,7 +215,10 @@ func TestATokenThatThePeerRefusesIsNotUsedAndIsReported(t *testing.T) {
 	if !c.Renew(with("bad")) {
 		t.Fatal("another token takes a new connection")
 	}
-	await(t, "it is reported", func() bool { problem, verified := c.State(); return problem.Reason == ReasonUnauthorized && verified })
+	await(t, "it is reported", func() bool {
+		problem, verified := c.State()
+		return c.Untried().Reason == ReasonUnauthorized && verified && problem == Failure{}
+	})
 	if !c.Renewing() {
 		t.Error("the token passes for the one in use")
 	}
@@ -226,12 +229,12 @@ func TestATokenThatThePeerRefusesIsNotUsedAndIsReported(t *testing.T) {
 		return watches["one"] == feedsOfAPeer+1
 	})
 	p.delivers(t, "bank", namespaces)
-	if problem, _ := c.State(); problem.Reason != ReasonUnauthorized {
-		t.Errorf("the report ended: %+v", problem)
+	if c.Untried().Reason != ReasonUnauthorized {
+		t.Errorf("got %+v", c.Untried())
 	}
 	p.change(func() { p.accepted["good"] = true })
 	c.Renew(with("good"))
-	await(t, "a better token ends it", func() bool { problem, _ := c.State(); return problem == Failure{} && !c.Renewing() })
+	await(t, "a better token ends it", func() bool { return c.Untried() == Failure{} && !c.Renewing() })
 }
 
 // An informer that failed waits for up to a minute before it tries again, and a new

@@ -20,9 +20,10 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 	toolscache "k8s.io/client-go/tools/cache"
+
+	"github.com/comity-mcs/comity/sync/model"
 )
 
 // Pause is the time within which all informers of one API server detect one restore.
@@ -105,7 +106,7 @@ func check(ctx context.Context, opts metav1.ListOptions, list toolscache.ListWit
 // is. It returns nil otherwise, and for versions that are no numbers: they cannot be
 // compared.
 func Compare(was, is string) *Found {
-	if order, err := resourceversion.CompareResourceVersion(is, was); err == nil && order < 0 {
+	if model.IsOlderVersion(is, was) {
 		return &Found{Was: was, Is: is}
 	}
 	return nil

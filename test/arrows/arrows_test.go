@@ -43,7 +43,7 @@ type rule struct {
 
 var pure = []string{
 	"policies/decision", "sync/model", "sync/merge", "sync/decide", "sync/plan",
-	"sync/members/deletionguard", "sync/members/liveness", "sync/remote/budget",
+	"sync/members/liveness", "sync/remote/budget",
 	"status/condition", "status/compute", "webhook/admit",
 }
 

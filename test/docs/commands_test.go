@@ -155,15 +155,15 @@ func TestEveryMetricIsDocumentedAndExists(t *testing.T) {
 		t.Errorf("found only %d metrics in the code: %v", len(inCode), inCode)
 	}
 	documented := map[string]bool{}
-	for _, row := range metricRow.FindAllStringSubmatch(read(t, "docs/operating.md"), -1) {
+	for _, row := range metricRow.FindAllStringSubmatch(read(t, "docs/metrics.md"), -1) {
 		documented[row[1]] = true
 		if !inCode[row[1]] {
-			t.Errorf("docs/operating.md documents metric %s, which does not exist", row[1])
+			t.Errorf("docs/metrics.md documents metric %s, which does not exist", row[1])
 		}
 	}
 	for name := range inCode {
 		if !documented[name] {
-			t.Errorf("docs/operating.md does not document metric %s", name)
+			t.Errorf("docs/metrics.md does not document metric %s", name)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -22,9 +23,8 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/status/condition"
-	"github.com/comity-mcs/comity/sync/join"
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/test/install"
 )
 
 var _ = Describe("A ServiceExport says whether others import it:", kep("exporting-services", "importing-services"), func() {
@@ -47,21 +47,21 @@ var _ = Describe("A ServiceExport says whether others import it:", kep("exportin
 
 var _ = Describe("Addresses of a peer", Ordered, beyond(), func() {
 	key := types.NamespacedName{Namespace: "addresses", Name: "judged"}
-	peer := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: install.Namespace, Name: join.PeerName("a")}}
-	var accepted string
-	accept := func(ctx context.Context, ranges string) {
+	peer := &exchangev1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	var accepted []string
+	accept := func(ctx context.Context, ranges ...string) {
 		GinkgoHelper()
-		Expect(clusterB.patch(ctx, peer.DeepCopy(), fmt.Sprintf(`{"metadata": {"annotations": {%q: %q}}}`, model.AnnotationAcceptedCIDRs, ranges))).To(Succeed())
+		Expect(clusterB.patch(ctx, peer.DeepCopy(), fmt.Sprintf(`{"spec": {"acceptedCIDRs": ["%s"]}}`, strings.Join(ranges, `", "`)))).To(Succeed())
 		step("in b: of a, addresses in %s are accepted", ranges)
 	}
 	var pods []string
 
 	BeforeAll(func(ctx SpecContext) {
 		current := peer.DeepCopy()
-		Expect(clusterB.client.Get(ctx, types.NamespacedName{Namespace: peer.Namespace, Name: peer.Name}, current)).To(Succeed())
-		accepted = current.Annotations[model.AnnotationAcceptedCIDRs]
+		Expect(clusterB.client.Get(ctx, types.NamespacedName{Name: peer.Name}, current)).To(Succeed())
+		accepted = current.Spec.AcceptedCIDRs
 		Expect(accepted).NotTo(BeEmpty())
-		DeferCleanup(func(ctx SpecContext) { accept(ctx, accepted) })
+		DeferCleanup(func(ctx SpecContext) { accept(ctx, accepted...) })
 		for _, m := range bothMembers() {
 			m.create(ctx, newNamespace(key.Namespace))
 		}
@@ -74,9 +74,9 @@ var _ = Describe("Addresses of a peer", Ordered, beyond(), func() {
 		accept(ctx, "192.0.2.0/24")
 		clusterB.expectEndpoints(ctx, key, BeEmpty())
 		Expect(clusterB.expectNotReady(ctx, key, model.ReasonAddressNotAccepted)).
-			To(And(ContainSubstring(peer.Name), ContainSubstring(model.AnnotationAcceptedCIDRs)))
+			To(And(ContainSubstring("Peer a"), ContainSubstring("acceptedCIDRs")))
 		clusterA.expectAvailable(ctx, key, metav1.ConditionFalse, model.ReasonAddressNotAccepted)
-		accept(ctx, accepted)
+		accept(ctx, accepted...)
 		clusterB.expectAnswers(ctx, hostOf(key), servicePort, pods...)
 		clusterB.expectImported(ctx, key, mcsv1beta1.ClusterSetIP, "a")
 		clusterA.expectAvailable(ctx, key, metav1.ConditionTrue, model.ReasonImported)
@@ -84,7 +84,7 @@ var _ = Describe("Addresses of a peer", Ordered, beyond(), func() {
 
 	It("that are this cluster's own are left out although they are accepted, and the others go on", func(ctx SpecContext) {
 		own := clusterB.Network().PodCIDRs[0]
-		accept(ctx, accepted+","+own.String())
+		accept(ctx, append(slices.Clone(accepted), own.String())...)
 		clusterA.create(ctx, &discoveryv1.EndpointSlice{
 			ObjectMeta:  metav1.ObjectMeta{Namespace: key.Namespace, Name: "by-hand", Labels: map[string]string{discoveryv1.LabelServiceName: key.Name}},
 			AddressType: discoveryv1.AddressTypeIPv4,

@@ -22,7 +22,6 @@ import (
 	"github.com/comity-mcs/comity/status/condition"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/join"
-	"github.com/comity-mcs/comity/sync/members"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/install"
 )
@@ -72,32 +71,13 @@ var _ = Describe("FAULT 21: the credential with which b reads a", Ordered, beyon
 			{withExec(clusterB.kubeconfigFor(ctx, clusterA)), "exec"},
 		} {
 			clusterB.replaceCredential(ctx, []byte(bad.kubeconfig))
-			Eventually(ctx, func() string {
-				return shell.quietly(ctx, "kubectl --context b -n comity-system events --for secret/peer-a")
-			}).
-				Should(And(ContainSubstring(members.ReasonInvalidKubeconfig), ContainSubstring(bad.words)))
-			step("in b: the event on Secret peer-a names %q", bad.words)
+			Eventually(ctx, clusterB.peerConditions).WithArguments(ctx, clusterA).
+				Should(ContainElement(And(HaveField("Type", exchangev1alpha1.PeerAccepted), HaveField("Status", metav1.ConditionFalse), HaveField("Message", ContainSubstring(bad.words)))))
+			step("in b: condition Accepted of Peer a names %q", bad.words)
 		}
 		follows(ctx, 2)
 		restore(ctx)
 		clusterB.expectSource(ctx, key, condition.ReasonConnected)
-	})
-
-	It("is refused in a second Secret for the same cluster, and the first stays in use", func(ctx SpecContext) {
-		first := clusterB.peerSecret(ctx, clusterA)
-		second := &corev1.Secret{
-			ObjectMeta: metav1.ObjectMeta{Namespace: first.Namespace, Name: "zz-second", Labels: first.Labels, Annotations: first.Annotations},
-			Data:       first.Data,
-		}
-		clusterB.create(ctx, second)
-		DeferCleanup(func(ctx SpecContext) {
-			Expect(client.IgnoreNotFound(clusterB.client.Delete(ctx, second))).To(Succeed())
-		})
-		Eventually(ctx, func() string {
-			return shell.quietly(ctx, "kubectl --context b -n comity-system events --for secret/zz-second")
-		}).
-			Should(And(ContainSubstring(members.ReasonDuplicateClusterID), ContainSubstring("peer-a")))
-		follows(ctx, 1)
 	})
 
 	It("that is revoked makes a Stale and removes nothing, and join repairs it", func(ctx SpecContext) {
@@ -113,9 +93,8 @@ var _ = Describe("FAULT 21: the credential with which b reads a", Ordered, beyon
 		DeferCleanup(func(ctx SpecContext) { Expect(clusterB.Unblock(ctx)).To(Succeed()) })
 		clusterB.expectSource(ctx, key, condition.ReasonStale)
 		Expect(clusterB.Unblock(ctx)).To(Succeed())
-		Eventually(ctx, func() string {
-			return shell.quietly(ctx, "kubectl --context b -n comity-system events --for secret/peer-a")
-		}).Should(And(ContainSubstring(members.ReasonUnauthorized), ContainSubstring("kubectl comity join")))
+		Eventually(ctx, clusterB.peerConditions).WithArguments(ctx, clusterA).
+			Should(ContainElement(And(HaveField("Type", exchangev1alpha1.PeerConnected), HaveField("Status", Not(Equal(metav1.ConditionTrue))), HaveField("Message", ContainSubstring("kubectl comity join")))))
 		clusterB.expectSource(ctx, key, condition.ReasonStale)
 		Expect(clusterB.slicesFrom(ctx, key, "a")).To(Equal(imported), "slices from a stay as they are")
 		clusterB.expectAnswers(ctx, hostOf(key), servicePort, clusterA.awaitPods(ctx, key.Namespace, key.Name, 1)...)
@@ -130,6 +109,13 @@ var _ = Describe("FAULT 21: the credential with which b reads a", Ordered, beyon
 		follows(ctx, 2)
 	})
 })
+
+// peerConditions are those that m gives its Peer for other.
+func (m *member) peerConditions(ctx context.Context, other *member) ([]metav1.Condition, error) {
+	peer := &exchangev1alpha1.Peer{}
+	err := m.client.Get(ctx, types.NamespacedName{Name: other.ID()}, peer)
+	return peer.Status.Conditions, err
+}
 
 // peerSecret is where m keeps what it reads other with.
 func (m *member) peerSecret(ctx context.Context, other *member) *corev1.Secret {

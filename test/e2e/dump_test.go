@@ -28,6 +28,7 @@ func dump() {
 			{"get", "pods,services,endpointslices", "-A", "-o", "wide", "--show-labels"},
 			{"describe", "serviceexports,serviceimports", "-A"},
 			{"get", "exportrecords,namespacerecords,memberrecords,exportpolicies", "-A"},
+			{"describe", "peers"},
 			{"get", "events", "-A", "--sort-by", ".lastTimestamp"},
 			{"describe", "pods", "-n", install.Namespace},
 			{"logs", "-n", install.Namespace, "-l", "app.kubernetes.io/name=comity", "--prefix", "--tail", "150"},

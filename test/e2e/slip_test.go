@@ -11,6 +11,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -85,7 +86,7 @@ var _ = Describe("A slip", Ordered, beyond(), func() {
 		expectUnchanged(ctx)
 		shell.run(ctx, "kubectl comity join a b")
 		for _, key := range keys {
-			Eventually(ctx, func() *metav1.Condition { return clusterB.conditionOf(ctx, key, condition.TypeDeletionHeld) }).Should(BeNil())
+			Eventually(ctx, func() *metav1.Condition { return clusterB.conditionOf(ctx, key, condition.TypeSourceMissing) }).Should(BeNil())
 		}
 		expectUnchanged(ctx)
 		expectFollowed(ctx)
@@ -99,26 +100,25 @@ var _ = Describe("A slip", Ordered, beyond(), func() {
 		clusterA.scaleComity(ctx, 0) // it would publish them again at once
 		shell.run(ctx, "kubectl --context a -n comity-a delete exportrecords --all")
 		for _, key := range keys {
-			Eventually(ctx, func() *metav1.Condition { return clusterB.conditionOf(ctx, key, condition.TypeDeletionHeld) }).
+			Eventually(ctx, func() *metav1.Condition { return clusterB.conditionOf(ctx, key, condition.TypeSourceMissing) }).
 				Should(And(Not(BeNil()), HaveField("Status", metav1.ConditionTrue)))
 		}
-		step("in b: %s", clusterB.conditionOf(ctx, keys[0], condition.TypeDeletionHeld).Message)
+		step("in b: %s", clusterB.conditionOf(ctx, keys[0], condition.TypeSourceMissing).Message)
 		expectUnchanged(ctx)
 		clusterA.scaleComity(ctx, 2)
 		for _, key := range keys {
-			Eventually(ctx, func() *metav1.Condition { return clusterB.conditionOf(ctx, key, condition.TypeDeletionHeld) }).Should(BeNil())
+			Eventually(ctx, func() *metav1.Condition { return clusterB.conditionOf(ctx, key, condition.TypeSourceMissing) }).Should(BeNil())
 		}
 		expectFollowed(ctx)
 	})
 
-	It("FAULT 27: a misspelled label of a peer Secret costs b no endpoint, and the Secret is named", func(ctx SpecContext) {
+	It("FAULT 27: a misspelled field of a Peer costs b no endpoint, and the Peer says so", func(ctx SpecContext) {
 		stop := keepAsking(ctx, clusterB, hostOf(keys[2])) // no Pod of it ends
-		shell.run(ctx, "kubectl --context b -n comity-system label secret peer-a --overwrite clusterset.k8s.io=exampel")
+		shell.run(ctx, `kubectl --context b patch peer a --type merge -p '{"spec": {"clusterset": "exampel"}}'`)
 		expectUnchanged(ctx)
-		Eventually(ctx, func() string {
-			return shell.quietly(ctx, "kubectl --context b -n comity-system events --for secret/peer-a")
-		}).Should(And(ContainSubstring("WrongClusterSet"), ContainSubstring("exampel")))
-		shell.run(ctx, "kubectl --context b -n comity-system label secret peer-a --overwrite clusterset.k8s.io=%s", clusterSet)
+		Eventually(ctx, clusterB.peerConditions).WithArguments(ctx, clusterA).
+			Should(ContainElement(And(HaveField("Type", exchangev1alpha1.PeerAccepted), HaveField("Status", metav1.ConditionFalse), HaveField("Message", ContainSubstring("exampel")))))
+		shell.run(ctx, `kubectl --context b patch peer a --type merge -p '{"spec": {"clusterset": "%s"}}'`, clusterSet)
 		expectFollowed(ctx)
 		requests, failed := stop()
 		Expect(failed).To(BeEmpty(), "of %d requests", requests)
@@ -129,8 +129,6 @@ var _ = Describe("A slip", Ordered, beyond(), func() {
 		key := keys[1]
 		pods := clusterA.awaitPods(ctx, namespace, key.Name, 1)
 		imported := clusterA.expectImported(ctx, key, mcsv1beta1.ClusterSetIP, "a")
-		Eventually(ctx, func() time.Duration { return time.Since(imported.CreationTimestamp.Time) }).WithTimeout(3*time.Minute).WithPolling(time.Second).
-			Should(BeNumerically(">", 2*time.Minute), "younger imports may be formed in any order")
 		DeferCleanup(func(ctx SpecContext) { clusterB.scaleComity(ctx, 2) })
 		clusterB.scaleComity(ctx, 0)
 		forged := &exchangev1alpha1.ExportRecord{
@@ -159,7 +157,7 @@ var _ = Describe("A slip", Ordered, beyond(), func() {
 		Expect(clusterB.patch(ctx, forged, `{"spec": {"type": "ClusterSetIP", "ports": null, "withdrawn": true}}`)).To(Succeed())
 		Eventually(ctx, func() *metav1.Condition { return clusterA.conditionOf(ctx, key, "TakeoverHeld") }).Should(BeNil())
 		clusterA.expectAnswers(ctx, hostOf(key), servicePort, pods...)
-		Expect(clusterB.client.Delete(ctx, forged)).To(Succeed()) // the agent leaves alone what it did not make
+		Expect(clusterB.client.Delete(ctx, forged)).To(Or(Succeed(), WithTransform(apierrors.IsNotFound, BeTrue())))
 		clusterB.scaleComity(ctx, 2)
 	})
 

@@ -40,9 +40,6 @@ type Target struct {
 	// Ports of a process are for webhook, health and metrics; nil means free ones.
 	// Who prepares several at once must give them, so that they differ.
 	Ports []int
-	// Earlier is true for an agent of an earlier version, which does not know the flags
-	// that were added since. It serves metrics by plain HTTP.
-	Earlier bool
 	// AdmissionPolicies applies config/admission, too. Without it, tests can change
 	// what Comity made.
 	AdmissionPolicies bool
@@ -97,22 +94,13 @@ func newAgent(t Target, binary, log string, free []int, flags []string) *Agent {
 	always := []string{
 		"--kubeconfig", filepath.Join(t.Dir, "kubeconfig"), "--namespace", Namespace, "--cluster-id", t.Cluster.ID(), "--clusterset", t.Set,
 		"--cert-dir", t.Dir, "--webhook-bind-address", ports.Address(free[0]),
-		"--health-probe-bind-address", a.health, "--metrics-bind-address", a.metrics,
-	}
-	if !t.Earlier {
-		always = append(always, "--metrics-secure=false")
+		"--health-probe-bind-address", a.health, "--metrics-bind-address", a.metrics, "--metrics-secure=false",
 	}
 	a.with = func(flags ...string) *process.Process {
 		return process.New("comity", binary, filepath.Join(t.Dir, log), nil, slices.Concat(always, flags)...)
 	}
 	a.process = a.with(flags...)
 	return a
-}
-
-// Existing is another agent for a target that was prepared and given its ports, not
-// started yet: to be started instead of the first, once that has ended.
-func Existing(t Target, binary string, flags ...string) *Agent {
-	return newAgent(t, binary, "comity.log", t.Ports, flags)
 }
 
 // Replica is one more agent for a target that was prepared, not started yet.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/tools/txtar"
 	corev1 "k8s.io/api/core/v1"
@@ -71,14 +72,12 @@ func (h *here) run(t *testing.T, exports []model.Export) string {
 	for _, e := range exports {
 		in.Sources[e.Cluster] = h.sources(e)
 	}
-	in.Desired, _ = merge.Resolve(exports)
+	h.decide(&in, exports, nil)
 	writes, last := bring(t, &in)
 	if len(h.Lost)+len(h.Unsynced)+len(h.Gone) > 0 {
-		left := slices.DeleteFunc(slices.Clone(exports), func(e model.Export) bool {
-			return slices.Contains(h.Gone, e.Cluster) || slices.Contains(h.Unsynced, e.Cluster)
-		})
-		in.Lost, in.OnLost, in.Unsynced = h.Lost, h.OnLost, h.Unsynced
-		in.Desired, _ = merge.Resolve(left)
+		there := slices.DeleteFunc(slices.Clone(exports), func(e model.Export) bool { return slices.Contains(h.Gone, e.Cluster) })
+		in.Lost, in.OnLost = h.Lost, h.OnLost
+		h.decide(&in, there, h.Unsynced)
 		writes, last = bring(t, &in)
 	}
 	lines := slices.Concat([]string{"writes:"}, writes, []string{"objects:"}, show(in.Current))
@@ -90,6 +89,22 @@ func (h *here) run(t *testing.T, exports []model.Export) string {
 	}
 	archive := txtar.Archive{Files: []txtar.File{{Name: hereResult, Data: []byte(strings.Join(lines, "\n") + "\n")}}}
 	return string(txtar.Format(&archive))
+}
+
+// decide is what package decide gives plan: the list, by age, and the exports that were
+// read; what exists, while the export that decides was not.
+func (h *here) decide(in *plan.ImportInput, exports []model.Export, unread []model.ClusterID) {
+	in.List, in.Unsynced = model.List{Formed: time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)}, unread
+	ordered := merge.OldestFirst(exports)
+	for _, e := range ordered {
+		in.List.Entries = append(in.List.Entries, model.Entry{Cluster: e.Cluster, UID: e.UID, CreatedAt: e.CreatedAt, Absent: model.SourcePublished})
+	}
+	isUnread := func(e model.Export) bool { return slices.Contains(unread, e.Cluster) }
+	in.Frozen = len(ordered) > 0 && isUnread(ordered[0])
+	in.Desired, _ = merge.ResolveInOrder(slices.DeleteFunc(ordered, isUnread))
+	if in.Frozen {
+		in.Desired = plan.Standing(in.Current, in.Key, in.Desired)
+	}
 }
 
 // sources is one slice of each family that the cluster has endpoints of.
@@ -140,6 +155,10 @@ func bring(t *testing.T, in *plan.ImportInput) (writes []string, last plan.Impor
 }
 
 func store(c *plan.Current, a plan.Action) {
+	if a.Verb == plan.Annotate {
+		annotate(c, a)
+		return
+	}
 	object, _ := a.Object.DeepCopyObject().(plan.Object)
 	object.SetUID("uid")
 	object.SetResourceVersion("2")
@@ -168,6 +187,25 @@ func store(c *plan.Current, a plan.Action) {
 		}
 	default:
 		c.Import, _ = object.(*mcsv1beta1.ServiceImport)
+	}
+}
+
+// annotate stores the list on a derived Service or on the ServiceImport.
+func annotate(c *plan.Current, a plan.Action) {
+	metadata, _ := a.Strip["metadata"].(map[string]any)
+	annotations, _ := metadata["annotations"].(map[string]any)
+	to := func(o metav1.Object) {
+		for key, value := range annotations {
+			o.GetAnnotations()[key] = fmt.Sprint(value)
+		}
+	}
+	for _, s := range c.Services {
+		if _, is := a.Object.(*corev1.Service); is && s.Name == a.Object.GetName() {
+			to(s)
+		}
+	}
+	if _, is := a.Object.(*mcsv1beta1.ServiceImport); is {
+		to(c.Import)
 	}
 }
 

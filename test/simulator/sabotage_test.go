@@ -109,16 +109,6 @@ func TestABrokenAgentIsNoticed(t *testing.T) {
 	}
 }
 
-// TestAnUnheldDeletionIsNoticed breaks the decision that held deletions wait.
-func TestAnUnheldDeletionIsNoticed(t *testing.T) {
-	t.Parallel()
-	noticed(t, "I2: ", func(seed uint64) error {
-		w := manyExports(seed)
-		w.clusters["a"].Agents[0].Sabotage.View = func(v *decide.ImportView) { v.Held = nil }
-		return w.Run(w.deleteMany)
-	})
-}
-
 // noticed runs a broken world until a seed fails as it should.
 func noticed(t *testing.T, notices string, run func(seed uint64) error) {
 	t.Helper()

@@ -106,10 +106,10 @@ func TestInputHoldsAllFacts(t *testing.T) {
 			{Clusters: []string{"b"}, Namespace: decision.PeerNamespace{Presence: decision.Present, Labels: map[string]string{"comity.dev/identity": "x"}}},
 		},
 		Peers: map[string]decision.Peer{
-			"b": {Namespace: decision.PeerNamespace{Presence: decision.Present, Labels: map[string]string{"comity.dev/identity": "x"}}},
-			"c": {Namespace: decision.PeerNamespace{Presence: decision.Absent, Labels: none}},
-			"d": {Namespace: decision.PeerNamespace{Presence: decision.Unknown, Labels: none}},
-			"e": {Namespace: decision.PeerNamespace{Presence: decision.Unknown, Labels: none}},
+			"b": {Labels: none, Namespace: decision.PeerNamespace{Presence: decision.Present, Labels: map[string]string{"comity.dev/identity": "x"}}},
+			"c": {Labels: none, Namespace: decision.PeerNamespace{Presence: decision.Absent, Labels: none}},
+			"d": {Labels: none, Namespace: decision.PeerNamespace{Presence: decision.Unknown, Labels: none}},
+			"e": {Labels: none, Namespace: decision.PeerNamespace{Presence: decision.Unknown, Labels: none}},
 		},
 	}
 	if diff := cmp.Diff(want, got, ignoreVersions); diff != "" {

@@ -124,7 +124,11 @@ func destinations(peers map[string]decision.Peer, scope decision.Scope) []decisi
 func describePeers(members []model.Member, namespaces []model.MemberNamespace) map[string]decision.Peer {
 	peers := make(map[string]decision.Peer, len(members))
 	for _, member := range members {
-		peers[string(member.ID)] = decision.Peer{Labels: member.Labels, Namespace: decision.PeerNamespace{
+		labels := member.Labels
+		if labels == nil { // policies expect an object
+			labels = map[string]string{}
+		}
+		peers[string(member.ID)] = decision.Peer{Labels: labels, Namespace: decision.PeerNamespace{
 			Presence: decision.Unknown, Labels: map[string]string{},
 		}}
 	}

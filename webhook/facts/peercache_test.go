@@ -19,7 +19,7 @@ func TestDestinationsAreGroupedByWhatTheyPublish(t *testing.T) {
 	}
 	absent := decision.PeerNamespace{Presence: decision.Absent, Labels: map[string]string{}}
 	peers := map[string]decision.Peer{
-		"b": {Namespace: present("y"), Labels: map[string]string{"region": "eu"}}, "c": {Namespace: absent}, "d": {Namespace: present("x")},
+		"b": {Namespace: present("y"), Labels: map[string]string{"region": "eu"}}, "c": {Labels: map[string]string{}, Namespace: absent}, "d": {Labels: map[string]string{}, Namespace: present("x")},
 		"e": {Namespace: present("y"), Labels: map[string]string{"region": "us"}}, "f": {Namespace: decision.PeerNamespace{Presence: decision.Unknown}},
 		// Not the same as two labels, whatever they are joined with.
 		"g": {Namespace: decision.PeerNamespace{Presence: decision.Present, Labels: map[string]string{"owner": "y,a=b"}}},

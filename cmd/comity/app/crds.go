@@ -29,17 +29,28 @@ const crdInterval = 2 * time.Second
 // crdWatchInterval is how often a running agent checks that all are still served.
 const crdWatchInterval = 5 * time.Second
 
-// required returns the resources that must be served before a controller can
-// start. An outdated definition lacks the status subresource.
+// required returns the resources that a ready agent needs. An outdated definition lacks
+// the status subresource.
 func required() map[string][]string {
 	return map[string][]string{
 		mcsv1beta1.GroupVersion.String():       {"serviceexports", "serviceexports/status", "serviceimports", "serviceimports/status"},
 		policyv1alpha1.GroupVersion.String():   {"exportpolicies", "exportpolicies/status"},
-		exchangev1alpha1.GroupVersion.String(): {"exportrecords", "importrecords", "namespacerecords", "memberrecords"},
+		exchangev1alpha1.GroupVersion.String(): {"exportrecords", "importrecords", "namespacerecords", "memberrecords", "peers", "peers/status"},
 	}
 }
 
-// crdWait waits until all required resources are served, and logs what is missing.
+// startsWithout reports whether an agent can start although err names what is not served:
+// without the definition of Peers it publishes, and evaluates policies, and reads no other
+// cluster until they are defined.
+func startsWithout(err error) bool {
+	var absent *undefined
+	return errors.As(err, &absent) && !slices.ContainsFunc(absent.names, func(name string) bool {
+		return !strings.HasPrefix(name, "peers.") && !strings.HasPrefix(name, "peers/")
+	})
+}
+
+// crdWait waits until the resources are served without which no controller can start, and
+// logs what is missing.
 type crdWait struct {
 	discovery discovery.DiscoveryInterface
 	log       logr.Logger
@@ -53,6 +64,9 @@ func (w crdWait) wait(ctx context.Context) error {
 	said := ""
 	for {
 		err := missing(w.discovery)
+		if startsWithout(err) {
+			err = nil // crdWatch reports it
+		}
 		w.report(err)
 		if err == nil {
 			return nil

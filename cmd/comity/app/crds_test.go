@@ -18,6 +18,8 @@ import (
 	"k8s.io/client-go/discovery/fake"
 	clienttesting "k8s.io/client-go/testing"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 )
 
 // serving is an API server that serves what is required, but for what without drops.
@@ -130,6 +132,33 @@ func TestWaitSaysOnceWhatItWaitsForAndGoesOnWhenItIsThere(t *testing.T) {
 			t.Error("still waits, although everything is served")
 		}
 	})
+}
+
+// FAULT 36: without the definition of Peers an agent starts, and is not ready.
+func TestFault36WithoutPeersAnAgentStartsAndIsNotReady(t *testing.T) {
+	group := exchangev1alpha1.GroupVersion.String()
+	for _, tc := range []struct {
+		without []string
+		starts  bool
+	}{
+		{[]string{"peers." + group, "peers/status." + group}, true},
+		{[]string{"peers/status." + group}, true},
+		{[]string{"peers." + group, "peers/status." + group, "memberrecords." + group}, false},
+	} {
+		err := missing(serving(tc.without...))
+		if err == nil || !strings.Contains(err.Error(), tc.without[0]) || startsWithout(err) != tc.starts {
+			t.Errorf("without %v: got readiness %v", tc.without, err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		err = crdWait{discovery: serving(tc.without...), log: logr.Discard(), report: func(error) {}}.wait(ctx)
+		cancel()
+		if (err == nil) != tc.starts {
+			t.Errorf("without %v: the wait ends with %v", tc.without, err)
+		}
+	}
+	if startsWithout(errors.New("no answer")) || startsWithout(nil) {
+		t.Error("another error is taken for a missing definition")
+	}
 }
 
 func TestWaitEndsWithItsContext(t *testing.T) {

@@ -28,7 +28,6 @@ import (
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/localcluster"
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/sync/notify"
 	"github.com/comity-mcs/comity/sync/restoredetect"
 	"github.com/comity-mcs/comity/webhook"
 )
@@ -67,14 +66,10 @@ func metricsOptions(cfg *rest.Config, o Options) metricsserver.Options {
 	return options
 }
 
-// restoreTopic passes restores of the own store.
-type restoreTopic = notify.Topic[*restoredetect.Found]
-
 // newManager returns the manager. All parts read its cache, and its Lease selects
 // the replica that writes. leading refuses writes of a replica that lost the Lease, and
-// own all writes while the namespace of Comity is being deleted. restored passes each restore
-// of the own store that a cache detects.
-func newManager(cfg *rest.Config, scheme *runtime.Scheme, o Options, leading *leaderFence, own *ownNamespace, restored *restoreTopic, log logr.Logger) (ctrl.Manager, error) {
+// own all writes while the namespace of Comity is being deleted.
+func newManager(cfg *rest.Config, scheme *runtime.Scheme, o Options, leading *leaderFence, own *ownNamespace, log logr.Logger) (ctrl.Manager, error) {
 	host, port, err := splitAddress(o.WebhookAddress)
 	if err != nil {
 		return nil, err
@@ -96,7 +91,7 @@ func newManager(cfg *rest.Config, scheme *runtime.Scheme, o Options, leading *le
 		Logger: log,
 		Cache: cache.Options{
 			DefaultTransform: compactslice.Shrink,
-			NewInformer:      restoredetect.NewInformer(log, restored.Publish),
+			NewInformer:      restoredetect.NewInformer(log, nil),
 			// The agent reads Secrets only in its own namespace.
 			ByObject: map[client.Object]cache.ByObject{
 				&corev1.Secret{}: {Namespaces: map[string]cache.Config{o.Namespace: {}}},

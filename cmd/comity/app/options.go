@@ -28,7 +28,7 @@ type Options struct {
 	compileApart bool
 	// Kubeconfig is a file; empty means the service account of the Pod.
 	Kubeconfig string
-	// Namespace is the namespace of Comity and of the peer Secrets.
+	// Namespace is the namespace of Comity and of the Secrets of Peers.
 	Namespace string
 	// ClusterID and ClusterSet identify this member. They may be empty if the
 	// ClusterProperty objects (about.k8s.io, KEP-2149) exist, and must not
@@ -67,14 +67,6 @@ type Options struct {
 	// and LostAfter are how long after the last renewal a peer becomes Stale,
 	// then Lost.
 	HeartbeatInterval, StaleAfter, LostAfter time.Duration
-	// DeletionHold is how long imports are kept if many exports of a peer
-	// disappear at once.
-	DeletionHold time.Duration
-
-	// TakeoverHold is how long a change of an import is delayed that an older export
-	// would cause: confirm, until an administrator confirms it, or a duration; 0 delays
-	// none.
-	TakeoverHold string
 
 	// WebhookAddress is host:port; an empty host means every interface.
 	WebhookAddress string
@@ -108,9 +100,6 @@ const (
 	takeoverNone      = "none"
 )
 
-// holdConfirm is the value of --takeover-hold for a hold that no time ends.
-const holdConfirm = "confirm"
-
 // DefaultOptions are the options of the Deployment.
 func DefaultOptions() Options {
 	return Options{
@@ -128,8 +117,6 @@ func DefaultOptions() Options {
 		HeartbeatInterval: 10 * time.Second,
 		StaleAfter:        40 * time.Second,
 		LostAfter:         5 * time.Minute,
-		DeletionHold:      10 * time.Minute,
-		TakeoverHold:      holdConfirm,
 		WebhookAddress:    ":9443",
 		CertDir:           "/etc/comity/certs",
 		HealthAddress:     ":8081",
@@ -143,7 +130,7 @@ func DefaultOptions() Options {
 // AddFlags adds a flag for every option. The values of o are the defaults.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "kubeconfig file; empty: the service account of the Pod")
-	fs.StringVar(&o.Namespace, "namespace", o.Namespace, "namespace of Comity and of the peer Secrets")
+	fs.StringVar(&o.Namespace, "namespace", o.Namespace, "namespace of Comity and of the Secrets of Peers")
 	fs.StringVar(&o.ClusterID, "cluster-id", o.ClusterID, "id of this cluster, one RFC 1123 label (env COMITY_CLUSTER_ID); empty: read from ClusterProperty")
 	fs.StringVar(&o.ClusterSet, "clusterset", o.ClusterSet, "name of the clusterset (env COMITY_CLUSTERSET); empty: read from ClusterProperty")
 	fs.StringVar(&o.ExchangeKubeconfig, "exchange-kubeconfig", o.ExchangeKubeconfig, "kubeconfig file of the hub in which all members publish (env COMITY_EXCHANGE_KUBECONFIG); empty: each member publishes in its own API server")
@@ -158,9 +145,6 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.HeartbeatInterval, "heartbeat-interval", o.HeartbeatInterval, "how often this member renews its Lease; the same in every member")
 	fs.DurationVar(&o.StaleAfter, "stale-after", o.StaleAfter, "how long after the last renewal of its Lease a peer becomes Stale")
 	fs.DurationVar(&o.LostAfter, "lost-after", o.LostAfter, "how long after the last renewal of its Lease a peer becomes Lost and its endpoints are probed")
-	fs.DurationVar(&o.DeletionHold, "deletion-hold", o.DeletionHold, "how long Comity keeps what it imported from a peer whose Secret was deleted without kubectl comity leave; the time starts again when Comity restarts. "+
-		"Also how long it keeps the imports if many exports of a peer with an earlier version of Comity disappear at once")
-	fs.StringVar(&o.TakeoverHold, "takeover-hold", o.TakeoverHold, "how long Comity delays a change of an import that an older export would cause; confirm: until an administrator confirms it; a duration, which starts again when Comity restarts; 0: not at all, exactly as KEP-1645 specifies")
 	fs.IntVar(&o.Workers, "workers", o.Workers, "number of Services that are synced concurrently")
 	fs.StringVar(&o.WebhookAddress, "webhook-bind-address", o.WebhookAddress, "host:port of the webhook")
 	fs.StringVar(&o.CertDir, "cert-dir", o.CertDir, "directory with tls.crt and tls.key of the webhook")
@@ -261,23 +245,8 @@ func (o *Options) validateTimes() error {
 			o.StaleAfter, minHeartbeats, o.HeartbeatInterval)
 	case o.LostAfter <= o.StaleAfter:
 		return fmt.Errorf("--lost-after: %s given, expected more than --stale-after (%s)", o.LostAfter, o.StaleAfter)
-	case o.DeletionHold <= 0:
-		return fmt.Errorf("--deletion-hold: %s given, expected more than 0", o.DeletionHold)
 	}
-	_, err := o.takeoverHold()
-	return err
-}
-
-// takeoverHold parses --takeover-hold.
-func (o *Options) takeoverHold() (time.Duration, error) {
-	if o.TakeoverHold == holdConfirm {
-		return model.HoldUntilConfirmed, nil
-	}
-	hold, err := time.ParseDuration(o.TakeoverHold)
-	if err != nil || hold < 0 {
-		return 0, fmt.Errorf("--takeover-hold: %q given, expected %s, a duration such as 24h, or 0", o.TakeoverHold, holdConfirm)
-	}
-	return hold, nil
+	return nil
 }
 
 // prefixes parses address ranges such as 10.0.0.0/8.

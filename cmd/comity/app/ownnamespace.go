@@ -20,7 +20,7 @@ import (
 )
 
 // ownNamespace refuses all writes while the namespace of Comity is being deleted, or
-// is gone. Its peer Secrets are deleted with it, and its rights: what is computed
+// is gone. The Secrets of Peers are deleted with it, and its rights: what is computed
 // from the rest of them is nobody's decision. A namespace that is deleted by mistake
 // must withdraw no export and remove no import.
 type ownNamespace struct {

@@ -21,7 +21,7 @@ const peersReadWithin = 30 * time.Second
 
 // knownPeers is what readiness needs of members.Set.
 type knownPeers interface {
-	// Listed is closed once the peer Secrets present at start were read.
+	// Listed is closed once the Peers present at start were read.
 	Listed() <-chan struct{}
 	Members() []model.Member
 }
@@ -42,7 +42,7 @@ func peersRead(peers knownPeers, clk clock.PassiveClock) func() error {
 		case <-peers.Listed():
 			err = notRead(peers.Members())
 		default:
-			err = errors.New("the peer Secrets are not read yet")
+			err = errors.New("the Peers are not read yet")
 		}
 		if left := peersReadWithin - clk.Since(start); err != nil && left > 0 {
 			return fmt.Errorf("%w; waiting for at most %s more", err, left.Round(time.Second))

@@ -28,7 +28,7 @@ func TestAReplicaIsReadyOnceItsPeersWereRead(t *testing.T) {
 		change func()
 		want   string // "" for ready
 	}{
-		{"the Secrets are not read", func() {}, "the peer Secrets are not read yet; waiting for at most 30s more"},
+		{"the Peers are not listed", func() {}, "the Peers are not read yet; waiting for at most 30s more"},
 		{"peers are not read", func() {
 			close(peers.listed)
 			peers.members = []model.Member{{ID: "b"}, {ID: "c", Synced: true}, {ID: "d"}}

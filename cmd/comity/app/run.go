@@ -74,8 +74,8 @@ func start(ctx context.Context, cfg *rest.Config, o Options, ready *health, star
 	// The key is not "cluster", because that is the id of a peer in other lines.
 	log = log.WithValues("self", self.cluster)
 	log.Info("starting", "clusterset", self.set, "version", version)
-	leading, own, restored := newLeaderFence(), &ownNamespace{name: o.Namespace, log: log}, &restoreTopic{}
-	mgr, err := newManager(cfg, scheme, o, leading, own, restored, log)
+	leading, own := newLeaderFence(), &ownNamespace{name: o.Namespace, log: log}
+	mgr, err := newManager(cfg, scheme, o, leading, own, log)
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func start(ctx context.Context, cfg *rest.Config, o Options, ready *health, star
 		return err
 	}
 	guard := transport.Wrappers(leading.guard, own.guard)
-	if err := wire(mgr, o, self, guard, restored, ready, log); err != nil {
+	if err := wire(mgr, o, self, guard, ready, log); err != nil {
 		return err
 	}
 	defined := newCell(nil)

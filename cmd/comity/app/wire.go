@@ -41,19 +41,15 @@ import (
 
 // wire connects the parts of the agent. Policies are evaluated with what the peers
 // publish. The webhook and the controllers use the results. The status controller
-// writes what the controllers report. guard wraps every transport that writes,
-// restored passes restores of the own store.
-func wire(mgr ctrl.Manager, o Options, self identity, guard transport.WrapperFunc, restored *restoreTopic, ready *health, log logr.Logger) error {
+// writes what the controllers report. guard wraps every transport that writes.
+func wire(mgr ctrl.Manager, o Options, self identity, guard transport.WrapperFunc, ready *health, log logr.Logger) error {
 	local, err := setupLocalCluster(mgr, o)
 	if err != nil {
 		return err
 	}
 	peers := members.New(members.Options{
 		Self: self.cluster, ClusterUID: self.uid, ClusterSet: self.set, Namespace: o.Namespace, LocalCluster: local.Get,
-		StaleAfter: o.StaleAfter, LostAfter: o.LostAfter, DeletionHold: o.DeletionHold,
-		Imported: func(ctx context.Context) (map[model.ClusterID][]types.NamespacedName, error) {
-			return controllers.Imported(ctx, mgr.GetClient())
-		},
+		StaleAfter: o.StaleAfter, LostAfter: o.LostAfter,
 		Recorder: mgr.GetEventRecorder(model.FieldOwner), Registry: metrics.Registry, Log: log.WithName("peer"),
 	})
 	if err := peers.SetupWithManager(mgr); err != nil {
@@ -75,10 +71,6 @@ func wire(mgr ctrl.Manager, o Options, self identity, guard transport.WrapperFun
 	if err != nil {
 		return fmt.Errorf("--publish-namespaces: %w", err)
 	}
-	takeoverHold, err := o.takeoverHold()
-	if err != nil {
-		return err
-	}
 	running, err := controllers.SetupWithManager(mgr, controllers.Options{
 		Self: self.cluster, ClusterSet: self.set, ClusterUID: self.uid, Namespace: o.Namespace, Version: version,
 		IdentityLabels: o.IdentityLabels, PublishNamespaces: publishNamespaces,
@@ -86,9 +78,11 @@ func wire(mgr ctrl.Manager, o Options, self identity, guard transport.WrapperFun
 		Admitter: evaluation, ImportAdmitter: evaluation.imports, PoliciesLoaded: evaluation.loaded, PoliciesChanged: evaluation.changed,
 		LocalCluster: local.Get, LocalClusterChanged: local.Changed(), LocalClusterKnown: local.Known(), Prober: prober,
 		ImportDisabled: !o.Import, MaintainSelectors: o.Selectors == selectorsMaintain, Takeover: o.Takeover == takeoverSveltos,
-		TakeoverHold: takeoverHold, StoreRestored: restored,
 	})
 	if err != nil {
+		return err
+	}
+	if err := peers.SetupStatusWithManager(mgr, running.Imports()); err != nil {
 		return err
 	}
 	err = status.SetupWithManager(mgr, status.Options{
@@ -232,20 +226,16 @@ func newEngine(o Options) (*engine.Engine, error) {
 
 // setupWebhook serves admission requests.
 func setupWebhook(mgr ctrl.Manager, o Options, self identity, peers *members.Set, policies *engine.Engine, reviewer facts.Reviewer) error {
-	takeoverHold, err := o.takeoverHold()
-	if err != nil {
-		return err
-	}
 	stored := facts.Stored{Reader: reviewer.Reader}
 	if o.Import {
 		stored.ImportInputs = controllers.StoredImports{Self: self.cluster, Reader: mgr.GetClient(), Peers: peers}.Inputs
 	}
-	err = webhook.Register(mgr, webhook.Options{
+	err := webhook.Register(mgr, webhook.Options{
 		Reviewer: reviewer, Policies: policycontroller.Checker{Engine: policies}, ClientNames: o.WebhookClientNames,
 		Previewer: policycontroller.NewPreviewer(policies, stored, nil),
 		Conflicts: conflict.Forecaster{
 			Peers: peers, Client: mgr.GetClient(), Self: self.cluster, Clock: clock.RealClock{},
-			IdentityLabels: o.IdentityLabels, MaintainSelectors: o.Selectors == selectorsMaintain, TakeoverHold: takeoverHold,
+			IdentityLabels: o.IdentityLabels, MaintainSelectors: o.Selectors == selectorsMaintain,
 			ComityNamespace: o.Namespace, ImportDisabled: !o.Import,
 		},
 	})

@@ -146,6 +146,7 @@ func TestEveryDefinitionIsEmbeddedWithItsVersion(t *testing.T) {
 	for _, want := range []string{
 		"serviceexports.multicluster.x-k8s.io", "serviceimports.multicluster.x-k8s.io", "exportpolicies.policy.comity.dev",
 		"exportrecords.exchange.comity.dev", "importrecords.exchange.comity.dev", "memberrecords.exchange.comity.dev", "namespacerecords.exchange.comity.dev",
+		"peers.exchange.comity.dev",
 	} {
 		if !names[want] {
 			t.Errorf("%s is not installed", want)

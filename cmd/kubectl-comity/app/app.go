@@ -23,6 +23,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/confirm"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/coredns"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/join"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/policy"
@@ -91,6 +92,7 @@ func New(env *command.Env) *cobra.Command {
 		join.NewJoin(env, join.InPod),
 		join.NewLeave(env),
 		join.NewRotate(env, join.InPod),
+		confirm.New(env),
 		coredns.New(env),
 		policy.New(env),
 		status.New(env),

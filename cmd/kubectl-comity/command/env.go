@@ -37,10 +37,14 @@ type Env struct {
 	// command has. Context is the one that is used if no argument names one.
 	Kubeconfig, Context, Timeout, As string
 	AsGroups                         []string
+	// IsTerminal reports whether a stream is a terminal.
+	IsTerminal func(stream any) bool
 }
 
 // NewEnv has the streams and no flag set.
-func NewEnv(streams genericiooptions.IOStreams) *Env { return &Env{IOStreams: streams, Timeout: "0"} }
+func NewEnv(streams genericiooptions.IOStreams) *Env {
+	return &Env{IOStreams: streams, Timeout: "0", IsTerminal: isTerminal}
+}
 
 // AddFlags registers the flags that every command has, under kubectl's names.
 func (e *Env) AddFlags(flags *pflag.FlagSet) {

@@ -29,7 +29,11 @@ has expired, and changes nothing else.
 The other clusters store an address of each API server. The command tries, in this
 order: the one of --server, the one that an earlier join stored, the one in the
 kubeconfig, and, if that is a loopback address as in kind, the one that the cluster
-itself reports. It uses the first one that answers inside the other cluster.`
+itself reports. It uses the first one that answers inside the other cluster.
+
+Each cluster gets a Peer for each other one, with the UID of that cluster. A cluster
+that was made again with the same id has another UID, and is refused. With --replace
+the command shows what is imported from the cluster before, and accepts the new one.`
 
 const joinExample = `  # Make a mesh of three clusters.
   kubectl comity join a b c
@@ -39,6 +43,9 @@ const joinExample = `  # Make a mesh of three clusters.
 
   # Use the cluster of context hub as the exchange of all members.
   kubectl comity join --hub hub a b c
+
+  # Cluster b was made again with the same id.
+  kubectl comity join a b --replace
 
   # Print what a join would apply, without credentials, to keep it in Git.
   kubectl comity join a b -o yaml`
@@ -53,6 +60,7 @@ type options struct {
 	allowOverlap     bool
 	skipReachability bool
 	rotate           bool
+	replace          bool
 	expiry           time.Duration
 	probe            Prober
 	now              func() time.Time
@@ -72,6 +80,7 @@ func NewJoin(env *command.Env, probe Prober) *cobra.Command {
 	o.output.AddFlags(cmd)
 	cmd.Flags().Lookup("output").Usage = "Print the objects that join would apply, as json or yaml and without credentials, and write nothing; annotation " + clusterAnnotation + " names the cluster of each"
 	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "Run all checks and print what would be written, and write nothing")
+	cmd.Flags().BoolVar(&o.replace, "replace", false, "Accept clusters that were made again with the id of another one: their Peers get the new UID")
 	o.addFlags(cmd)
 	return cmd
 }
@@ -108,6 +117,9 @@ func (o *options) run(ctx context.Context, contexts []string) error {
 	}
 	if err := o.route(ctx, prepared, sites); err != nil {
 		return err
+	}
+	if err := report.replacements(ctx, prepared.Replaced(), sites); err != nil {
+		return command.Refused(err)
 	}
 	if err := prepared.Write(ctx); err != nil {
 		return command.Incompletef("%w\nRepeat the command to continue; it keeps what is done already", err)
@@ -153,7 +165,7 @@ func (o *options) prepare(ctx context.Context, contexts []string) (*join.Prepare
 	}
 	r := &report{env: o.env, quiet: o.output.Structured(), start: o.now(), now: o.now}
 	how := join.Options{
-		Expiry: o.expiry, Rotate: o.rotate, DryRun: o.dryRun, ReadOnly: o.output.Structured(),
+		Expiry: o.expiry, Rotate: o.rotate, Replace: o.replace, DryRun: o.dryRun, ReadOnly: o.output.Structured(),
 		AllowOverlap: o.allowOverlap, Progress: r.step, Now: o.now,
 	}
 	var prepared *join.Prepared

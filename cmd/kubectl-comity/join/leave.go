@@ -6,7 +6,6 @@ package join
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -21,18 +20,20 @@ import (
 
 const leaveLong = `Take a cluster out of its clusterset.
 
-The cluster of the first context leaves the clusters of the others. On both sides,
-the command first deletes the Secret with the credential, so that nothing more is
-read, then the account with all its tokens, and the exchange namespace between the
-two. It marks the Secret with the annotation comity.dev/leaving before it deletes
-it, so that the agents remove at once what they imported from each other; without
-the mark they keep it for ten minutes by default. With the last peer of a cluster,
+The cluster of the first context leaves the clusters of the others. The command
+shows how many imports lose an export by it, and asks. On both sides it then sets
+spec.removed of the Peer, waits until the agent has removed what it imported, and
+deletes the Peer and the Secret with the credential, the account with all its
+tokens, and the exchange namespace between the two. With the last peer of a cluster,
 the command also deletes the exchange namespace that all peers read. Without
 REMAINING, it removes all peers from the leaving cluster, and prints what to run in
 each of them.
 
+If an agent does not run, its Peer stays with spec.removed, and the agent removes
+what it imported when it runs again. Repeat the command then.
+
 If the leaving cluster is lost, specify its id with --id; all contexts are then
-those of remaining clusters.
+those of remaining clusters. This works without a Peer, too.
 
 With --purge, everything that Comity created in the leaving cluster is removed: its
 imports with their Services and EndpointSlices, its conditions, the exchange
@@ -59,6 +60,7 @@ type leaving struct {
 	purge  bool
 	dryRun bool
 	wait   bool
+	ask    command.Confirmation
 	now    func() time.Time
 
 	report *report
@@ -84,6 +86,7 @@ func NewLeave(env *command.Env) *cobra.Command {
 		RunE:              func(cmd *cobra.Command, args []string) error { return l.run(cmd.Context(), args) },
 	}
 	l.output.AddFlags(cmd)
+	l.ask.AddFlags(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&l.id, "id", "", "The id of a leaving cluster that is lost; all contexts are those of remaining clusters")
 	flags.StringVar(&l.hub, "hub", "", "Context of the hub in whose API server all members publish")
@@ -114,6 +117,9 @@ func (l *leaving) run(ctx context.Context, contexts []string) error {
 		clusters = append(clusters, s.cluster())
 	}
 	if err := join.CheckLeave(ctx, clusters, l.purge, how); err != nil {
+		return command.Refused(err)
+	}
+	if err := l.confirm(ctx, peers); err != nil {
 		return command.Refused(err)
 	}
 	if err := l.write(ctx, peers, how); err != nil {
@@ -159,11 +165,11 @@ func (l *leaving) open(ctx context.Context, contexts []string) error {
 		if err != nil {
 			return command.Refusedf("%w\nIf this cluster is lost, remove it from those that remain: kubectl comity leave --id ID %s", err, orRemaining(remaining))
 		}
-		found, err := installedOrLeft(ctx, target)
+		left, err := installedOrLeft(ctx, target)
 		if err != nil {
 			return command.Refused(err)
 		}
-		l.target, l.leaver, l.mode, targets = target, site{target, found}.cluster(), found.Mode, append(targets, target)
+		l.target, l.leaver, l.mode, targets = target, left.cluster(), left.agent.Mode, append(targets, target)
 	}
 	for _, name := range remaining {
 		target, err := l.env.Open(ctx, name)
@@ -171,11 +177,11 @@ func (l *leaving) open(ctx context.Context, contexts []string) error {
 			l.lost[name] = err
 			continue
 		}
-		found, err := installedOrLeft(ctx, target)
+		left, err := installedOrLeft(ctx, target)
 		if err != nil {
 			return command.Refused(err)
 		}
-		l.remaining, targets = append(l.remaining, site{target, found}), append(targets, target)
+		l.remaining, targets = append(l.remaining, left), append(targets, target)
 	}
 	if err := command.Distinct(targets); err != nil {
 		return err
@@ -227,17 +233,18 @@ func orRemaining(contexts []string) string {
 	return strings.Join(contexts, " ")
 }
 
-// installedOrLeft is the agent of a cluster, or what the Lease says of the one
+// installedOrLeft is a cluster with its agent, or with what the Lease says of the one
 // that was there: leaving must be possible after Comity was uninstalled.
-func installedOrLeft(ctx context.Context, target *command.Target) (agent.Agent, error) {
+func installedOrLeft(ctx context.Context, target *command.Target) (site, error) {
 	found, err := agent.Find(ctx, target)
 	switch {
-	case err == nil, errors.Is(err, agent.ErrNotRunning) && found.ID != "":
-		return found, nil
+	case errors.Is(err, agent.ErrNotRunning) && found.ID != "":
+		return site{target, found, true}, nil
 	case errors.Is(err, agent.ErrNotInstalled):
-		return leftBehind(ctx, target, err)
+		found, err = leftBehind(ctx, target, err)
+		return site{target, found, true}, err
 	}
-	return found, err
+	return site{target: target, agent: found}, err
 }
 
 // peers are the members that know the leaving cluster, or that it knows.
@@ -275,22 +282,23 @@ func (l *leaving) write(ctx context.Context, peers []model.ClusterID, how join.O
 		}
 		others = append(others, other)
 	}
-	if l.hub != "" {
+	leaver := l.leaver
+	if l.purge {
+		leaver.RESTConfig = nil // Purge removes more than Disconnect does, and needs no agent
+	}
+	reachable := slices.ContainsFunc(others, func(c join.Cluster) bool { return c.RESTConfig != nil })
+	switch {
+	case l.hub != "":
 		hub := join.Hub{}
 		if l.atHub != nil {
 			hub.RESTConfig = l.atHub.REST
 		}
-		if err := join.DisconnectHub(ctx, hub, l.leaver, others, how); err != nil {
+		if err := join.DisconnectHub(ctx, hub, leaver, others, how); err != nil {
 			return err
 		}
-	} else {
-		for _, other := range others {
-			if l.leaver.RESTConfig == nil && other.RESTConfig == nil {
-				continue
-			}
-			if err := join.Disconnect(ctx, l.leaver, other, how); err != nil {
-				return err
-			}
+	case len(others) > 0 && (reachable || leaver.RESTConfig != nil):
+		if err := join.Disconnect(ctx, leaver, others, how); err != nil {
+			return err
 		}
 	}
 	if !l.purge {
@@ -300,72 +308,4 @@ func (l *leaving) write(ctx context.Context, peers []model.ClusterID, how join.O
 		return err
 	}
 	return join.Purge(ctx, l.leaver, how)
-}
-
-// finish prints what was done, and what is left to do elsewhere.
-func (l *leaving) finish(peers []model.ClusterID) error {
-	left := l.undone(peers)
-	if l.output.Structured() {
-		err := l.output.Print(l.env.Out, "LeaveResult", leaveResult{Cluster: string(l.leaver.ID), DryRun: l.dryRun, Steps: l.report.steps, Undone: left})
-		if err != nil {
-			return err
-		}
-	} else {
-		done := fmt.Sprintf("Cluster %s left clusterset %s", l.leaver.ID, l.leaver.Set)
-		if l.dryRun {
-			done = "Dry run, nothing was removed. Without --dry-run"
-		}
-		l.env.Printf("\n%s: %s in %.1f s.\n", done, l.report.counts(), l.report.elapsed().Seconds())
-		for _, text := range left {
-			l.env.Printf("Left to do: %s\n", text)
-		}
-	}
-	if len(l.lost) > 0 {
-		return command.Incompletef("%w\nWhat could be removed without these clusters was removed; see above how to finish", l.lostErrors())
-	}
-	return nil
-}
-
-// leaveResult is what leave prints with -o.
-type leaveResult struct {
-	Cluster string      `json:"cluster"`
-	DryRun  bool        `json:"dryRun,omitempty"`
-	Steps   []join.Step `json:"steps"`
-	// Undone says what is left to do in clusters that were not given or did not answer.
-	Undone []string `json:"undone,omitempty"`
-}
-
-func (l *leaving) undone(peers []model.ClusterID) (texts []string) {
-	for _, name := range sortedKeys(l.lost) {
-		if name == l.hub {
-			texts = append(texts, fmt.Sprintf("the hub (context %q) did not answer; it still has the account of cluster %s and the namespaces of it; run again: kubectl comity leave --hub %s --id %s %s",
-				name, l.leaver.ID, name, l.leaver.ID, orRemaining(contextsOf(l.remaining))))
-			continue
-		}
-		texts = append(texts, fmt.Sprintf("the cluster of context %q did not answer and still has the credential and account of cluster %s; when it answers, run: kubectl comity leave --id %s %s",
-			name, l.leaver.ID, l.leaver.ID, name))
-	}
-	for _, id := range peers {
-		given := slices.ContainsFunc(l.remaining, func(s site) bool { return s.agent.ID == id })
-		if !given && len(l.lost) == 0 {
-			texts = append(texts, fmt.Sprintf("cluster %s still has the credential and account of cluster %s; run: kubectl comity leave --id %s CONTEXT, with the context of cluster %s",
-				id, l.leaver.ID, l.leaver.ID, id))
-		}
-	}
-	return texts
-}
-
-func contextsOf(sites []site) (names []string) {
-	for _, s := range sites {
-		names = append(names, s.target.Context)
-	}
-	return names
-}
-
-func joinIDs(ids []model.ClusterID) string {
-	var texts []string
-	for _, id := range ids {
-		texts = append(texts, string(id))
-	}
-	return strings.Join(texts, ", ")
 }

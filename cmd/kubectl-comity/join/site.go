@@ -25,13 +25,15 @@ import (
 type site struct {
 	target *command.Target
 	agent  agent.Agent
+	// stopped is true if no replica of the agent leads.
+	stopped bool
 }
 
 // cluster is the site in the form that sync/join takes.
 func (s site) cluster() join.Cluster {
 	return join.Cluster{
 		ID: s.agent.ID, Set: s.agent.Set, Namespace: s.agent.Namespace, ServiceAccount: s.agent.ServiceAccount,
-		RESTConfig: s.target.REST, PodCIDRs: s.agent.PodCIDRs, ServiceCIDRs: s.agent.ServiceCIDRs,
+		RESTConfig: s.target.REST, PodCIDRs: s.agent.PodCIDRs, ServiceCIDRs: s.agent.ServiceCIDRs, Unattended: s.stopped,
 	}
 }
 
@@ -50,7 +52,7 @@ func openSites(ctx context.Context, env *command.Env, contexts []string) ([]site
 			problems = append(problems, err)
 			continue
 		}
-		sites = append(sites, site{target, found})
+		sites = append(sites, site{target: target, agent: found})
 	}
 	return sites, command.Refused(errors.Join(problems...))
 }
@@ -72,7 +74,7 @@ func checkSites(sites []site, hub bool) error {
 		if err := checkMode(s, hub); err != nil {
 			return err
 		}
-		if err := checkKinds(s.target); err != nil {
+		if err := checkKinds(s.target, s.agent.Namespace); err != nil {
 			return err
 		}
 	}
@@ -96,14 +98,14 @@ func kinds() []schema.GroupVersionKind {
 	exchange := exchangev1alpha1.GroupVersion
 	mcs := schema.GroupVersion{Group: "multicluster.x-k8s.io", Version: "v1beta1"}
 	return []schema.GroupVersionKind{
-		exchange.WithKind("ExportRecord"), exchange.WithKind("ImportRecord"), exchange.WithKind("MemberRecord"), exchange.WithKind("NamespaceRecord"),
+		exchange.WithKind("ExportRecord"), exchange.WithKind("ImportRecord"), exchange.WithKind("MemberRecord"), exchange.WithKind("NamespaceRecord"), exchange.WithKind("Peer"),
 		mcs.WithKind("ServiceExport"), mcs.WithKind("ServiceImport"),
 	}
 }
 
 // checkKinds refuses a cluster that lacks a definition, or has one that is too
 // old to serve the version in use.
-func checkKinds(target *command.Target) error {
+func checkKinds(target *command.Target, namespace string) error {
 	var missing []string
 	for _, kind := range kinds() {
 		_, err := target.Client.RESTMapper().RESTMapping(kind.GroupKind(), kind.Version)
@@ -116,8 +118,8 @@ func checkKinds(target *command.Target) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	return command.Refused(target.Errorf("the API server does not serve %s; the CustomResourceDefinitions are missing or too old; upgrade the release of Comity there with crds.enabled=true and crds.mcs.enabled=true",
-		strings.Join(missing, ", ")))
+	return command.Refused(target.Errorf("the API server does not serve %s; the CustomResourceDefinitions are missing or too old; install them: helm upgrade comity oci://ghcr.io/comity-mcs/charts/comity --kube-context %s --namespace %s --reuse-values --set crds.enabled=true,crds.mcs.enabled=true",
+		strings.Join(missing, ", "), target.Context, namespace))
 }
 
 // staleAfter is when a Lease that is renewed every few seconds is suspicious.

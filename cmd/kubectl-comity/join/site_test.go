@@ -23,6 +23,8 @@ func TestDefinitionsThatAreMissingOrTooOldAreNamed(t *testing.T) {
 		{"all are served", func(schema.GroupVersionKind) bool { return true }, ""},
 		{"one was added by a later version of Comity", func(k schema.GroupVersionKind) bool { return k.Kind != "NamespaceRecord" },
 			"context \"b\": the API server does not serve exchange.comity.dev/v1alpha1 NamespaceRecord; the CustomResourceDefinitions are missing or too old"},
+		{"no Peer", func(k schema.GroupVersionKind) bool { return k.Kind != "Peer" },
+			"exchange.comity.dev/v1alpha1 Peer; the CustomResourceDefinitions are missing or too old; install them: helm upgrade comity oci://ghcr.io/comity-mcs/charts/comity --kube-context b --namespace comity-system "},
 		{"an MCS API without v1beta1", func(k schema.GroupVersionKind) bool { return k.Group != "multicluster.x-k8s.io" },
 			"multicluster.x-k8s.io/v1beta1 ServiceExport, multicluster.x-k8s.io/v1beta1 ServiceImport"},
 	} {
@@ -33,7 +35,7 @@ func TestDefinitionsThatAreMissingOrTooOldAreNamed(t *testing.T) {
 					mapper.Add(kind, meta.RESTScopeNamespace)
 				}
 			}
-			err := checkKinds(&command.Target{Context: "b", Client: fake.NewClientBuilder().WithRESTMapper(mapper).Build()})
+			err := checkKinds(&command.Target{Context: "b", Client: fake.NewClientBuilder().WithRESTMapper(mapper).Build()}, "comity-system")
 			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want an error that says %q", err, c.want)
 			}

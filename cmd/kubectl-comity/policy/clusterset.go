@@ -37,7 +37,8 @@ type Clusterset struct {
 // Member is another member of the clusterset.
 type Member struct {
 	ID string `json:"id"`
-	// Labels are those of its Secret in the cluster that decides.
+	// Labels are those of its Peer in the cluster that decides. kubectl comity join sets
+	// cluster.clusterset.k8s.io, so that it need not be given.
 	Labels map[string]string `json:"labels,omitempty"`
 	// Namespaces are its namespaces with their identity labels. One that is not listed
 	// is absent; without any list, the member was not read yet.
@@ -71,8 +72,8 @@ func (c *Clusterset) validate() error {
 	return nil
 }
 
-// setDefaults gives each member the label that makes its Secret that of a peer: policies,
-// and the selectors of exports, see it with the others.
+// setDefaults gives each member the label with its id that a join gives to its Peer:
+// policies, and the selectors of exports, see it with the others.
 func (c *Clusterset) setDefaults() {
 	for i := range c.Members {
 		member := &c.Members[i]

@@ -38,7 +38,7 @@ fields are optional:
   imported: [b/shop/web]     # exports of members that are imported now
   members:
   - id: b
-    labels: {region: eu}     # of its Secret
+    labels: {region: eu}     # of its Peer
     namespaces:              # with their identity labels
       shop: {comity.dev/identity: shop-1}
     exports:                 # for policies with stage Import

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -15,16 +16,16 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+	"github.com/comity-mcs/comity/sync/model"
 )
 
 // Reader reads clusters. The zero value is fit for use.
 type Reader struct {
-	// Metrics gives the text of an agent's metrics; those of its Pod if nil.
-	Metrics func(context.Context, *command.Target, agent.Agent) (string, error)
 	// Namespace limits exports and imports; all if empty.
 	Namespace string
 	// Now is the clock; time.Now if nil.
@@ -32,9 +33,6 @@ type Reader struct {
 }
 
 func (r Reader) withDefaults() Reader {
-	if r.Metrics == nil {
-		r.Metrics = podMetrics
-	}
 	if r.Now == nil {
 		r.Now = time.Now
 	}
@@ -88,6 +86,10 @@ type part struct {
 	agent    agent.Agent
 	services []Service
 	problems []Problem
+	// listed are the imports by the clusters of which their lists have an export.
+	listed map[model.ClusterID][]types.NamespacedName
+	// waiting are the problems of imports, those of one cause together.
+	waiting map[cause][]finding
 }
 
 func (p *part) problem(object, format string, args ...any) {
@@ -95,7 +97,7 @@ func (p *part) problem(object, format string, args ...any) {
 }
 
 func (r Reader) site(ctx context.Context, site Site) part {
-	p := part{cluster: Cluster{Context: site.Context}}
+	p := part{cluster: Cluster{Context: site.Context}, listed: map[model.ClusterID][]types.NamespacedName{}, waiting: map[cause][]finding{}}
 	if site.Err != nil {
 		p.cluster.State, p.cluster.Message = Unreachable, site.Err.Error()
 		p.problem("cluster", "%v", site.Err)
@@ -115,12 +117,17 @@ func (r Reader) site(ctx context.Context, site Site) part {
 		p.replicas(ctx, site.Target)
 		p.certificate(ctx, site.Target, r.Now())
 	}
-	if installed.Namespace != "" {
-		p.peers(ctx, r, site.Target)
-	}
+	peers := p.peers(ctx, site.Target, r.Now())
 	p.readServices(ctx, site.Target, r.Namespace)
+	p.strangers(peers)
+	if p.lost(ctx, site.Target) && p.cluster.State == NotInstalled {
+		p.cluster.State, p.cluster.Message = Hub, ""
+		p.problems = slices.DeleteFunc(p.problems, func(problem Problem) bool { return problem.Object == "agent" })
+	}
 	return p
 }
+
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
 
 // stateOf names what keeps the agent from being found.
 func stateOf(err error) State {

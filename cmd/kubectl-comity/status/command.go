@@ -6,12 +6,10 @@ package status
 import (
 	"bytes"
 	"context"
-	"os"
 	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 )
@@ -23,8 +21,13 @@ const long = `Show the clusters, the connections to their peers, and every expor
 with its conditions. Problems are listed at the end, with what to do about them.
 
 AGENT is the state of the cluster's agent. STATE is the state of the connection to
-a peer: Connected, Stale, Lost, Expired (the token is no longer valid), NotUsed or
-Unknown. docs/conditions.md explains the conditions.
+a peer: Connected, or why it is not: a reason of condition Connected of the Peer, such
+as Stale or Lost, Expired (the token is no longer valid), NotUsed (the Peer is not
+accepted), Leaving or Unknown. docs/conditions.md explains the conditions.
+
+Everything that waits for an administrator is a problem with the command that ends it,
+one line for each cluster and cause. Give the context of a hub as well to see what its
+members lost there.
 
 The exit code is 1 if there is a problem.`
 
@@ -121,7 +124,7 @@ func (o options) update(env *command.Env, before, after Report) error {
 		}
 		return o.show(env, after)
 	}
-	if file, ok := env.Out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+	if env.IsTerminal(env.Out) {
 		var screen bytes.Buffer
 		screen.WriteString(clearScreen)
 		if err := (printer{out: &screen, now: time.Now()}).print(after); err != nil {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 )
 
 // Report is what -o prints, under kind ClusterSetStatus.
@@ -31,22 +33,26 @@ const (
 	NotRunning State = "NotRunning"
 	// NotInstalled: there is no agent.
 	NotInstalled State = "NotInstalled"
+	// Hub: there is no agent, and members publish in the API server.
+	Hub State = "Hub"
 	// Unreachable: the API server does not answer the administrator.
 	Unreachable State = "Unreachable"
 	// Failed: the agent cannot be read for another reason.
 	Failed State = "Failed"
 )
 
-// States of a peer.
+// States of a peer, beside the other reasons of its condition Connected.
 const (
 	Connected State = "Connected"
 	Stale     State = "Stale"
 	Lost      State = "Lost"
-	// Expired: the token in the peer Secret is no longer valid.
+	// Expired: the token for it is no longer valid.
 	Expired State = "Expired"
-	// NotUsed: the agent does not use the peer Secret.
+	// NotUsed: the agent does not accept the Peer, its Secret or the cluster that answers.
 	NotUsed State = "NotUsed"
-	// Unknown: the agent's metrics cannot be read, and no event says more.
+	// Leaving: the Peer states that the cluster is removed.
+	Leaving State = "Leaving"
+	// Unknown: no agent runs, or it has not set the conditions of the Peer yet.
 	Unknown State = "Unknown"
 )
 
@@ -81,8 +87,11 @@ type Peer struct {
 	State   State        `json:"state"`
 	Since   *metav1.Time `json:"since,omitempty"`
 	Message string       `json:"message,omitempty"`
+	Version string       `json:"version,omitempty"`
 	// TokenExpires is when the credential for the peer ends unless it is renewed.
 	TokenExpires *metav1.Time `json:"tokenExpires,omitempty"`
+	// Exports counts what the peer exports to the cluster.
+	Exports v1alpha1.PeerExports `json:"exports"`
 }
 
 // Service is an export or an import with its conditions. A condition that the

@@ -4,15 +4,23 @@
 package status
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/confirm"
+	"github.com/comity-mcs/comity/status/condition"
+	"github.com/comity-mcs/comity/sync/model"
 )
 
 // The kinds of a Service.
@@ -24,8 +32,9 @@ const (
 // The conditions that the table has a column for, in its order.
 var columns = []string{"Valid", "Ready", "Conflict", "Admitted", "Available"}
 
-// badWhenTrue are the conditions that say that something is wrong.
-var badWhenTrue = []string{"Conflict", "DeletionHeld"}
+// goodWhenTrue are the conditions that say that something is well. All others in the table
+// of conditions are true only while something is wrong or waits.
+var goodWhenTrue = []string{"Valid", "Ready", "Admitted", "Available"}
 
 // pageSize bounds one answer of the API server.
 const pageSize = 500
@@ -38,7 +47,9 @@ func (p *part) readServices(ctx context.Context, target *command.Target, namespa
 			return
 		}
 		for _, e := range exports.Items {
-			p.addService(kindExport, e.ObjectMeta, e.Status.Conditions)
+			for _, c := range p.addService(kindExport, e.ObjectMeta, e.Status.Conditions) {
+				p.problem(kindExport+" "+e.Namespace+"/"+e.Name, "%s is %s (%s)%s", c.Type, c.Status, c.Reason, prefixed(": ", c.Message))
+			}
 		}
 	}
 	var imports mcsv1beta1.ServiceImportList
@@ -46,9 +57,65 @@ func (p *part) readServices(ctx context.Context, target *command.Target, namespa
 		if !p.list(ctx, target, &imports, namespace, imports.Continue) {
 			return
 		}
-		for _, i := range imports.Items {
-			p.addService(kindImport, i.ObjectMeta, i.Status.Conditions)
+		for i := range imports.Items {
+			p.addImport(&imports.Items[i])
 		}
+	}
+	p.reportWaiting()
+}
+
+// cause is what problems of many imports have in common: the condition, and the cluster
+// because of which it is as it is; empty if none is known.
+type cause struct {
+	kind, reason string
+	cluster      model.ClusterID
+}
+
+// finding is a condition of one import that is not as it should be.
+type finding struct {
+	key       types.NamespacedName
+	condition metav1.Condition
+}
+
+// addImport notes the conditions of an import, and the clusters of its list.
+func (p *part) addImport(imported *mcsv1beta1.ServiceImport) {
+	key := client.ObjectKeyFromObject(imported)
+	list, err := model.ParseList(imported.Annotations[model.AnnotationList])
+	if err != nil {
+		list = model.List{} // of another implementation, or the agent reports it
+	}
+	for _, entry := range list.Entries {
+		p.listed[entry.Cluster] = append(p.listed[entry.Cluster], key)
+	}
+	for _, c := range p.addService(kindImport, imported.ObjectMeta, imported.Status.Conditions) {
+		clusters := []model.ClusterID{""}
+		if waiting := confirm.Waiting(imported); c.Type == condition.TypeTakeoverHeld && len(waiting) > 0 {
+			clusters = sortedKeys(waiting)
+		} else if at := slices.IndexFunc(list.Entries, func(e model.Entry) bool { return e.Absent != model.SourcePublished }); at >= 0 {
+			clusters[0] = list.Entries[at].Cluster
+		}
+		for _, id := range clusters {
+			of := cause{c.Type + " is " + string(c.Status), c.Reason, id}
+			p.waiting[of] = append(p.waiting[of], finding{key, c})
+		}
+	}
+}
+
+// reportWaiting reports the problems of imports: one line for each cluster and cause.
+func (p *part) reportWaiting() {
+	causes := slices.SortedFunc(maps.Keys(p.waiting), func(a, b cause) int {
+		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.reason, b.reason), cmp.Compare(a.cluster, b.cluster))
+	})
+	for _, of := range causes {
+		found := p.waiting[of]
+		object, message := kindImport+" "+found[0].key.String(), found[0].condition.Message
+		if len(found) > 1 {
+			object = fmt.Sprintf("%d ServiceImports, such as %s", len(found), found[0].key)
+		}
+		if strings.HasPrefix(of.kind, condition.TypeTakeoverHeld) && of.cluster != "" && len(found) > 1 {
+			message = fmt.Sprintf("an export of cluster %s waits to decide them; kubectl comity confirm takeover --all --from %s --context %s", of.cluster, of.cluster, p.cluster.Context)
+		}
+		p.problem(object, "%s (%s)%s", of.kind, of.reason, prefixed(": ", message))
 	}
 }
 
@@ -67,7 +134,9 @@ func (p *part) list(ctx context.Context, target *command.Target, into client.Obj
 	return false
 }
 
-func (p *part) addService(kind string, object metav1.ObjectMeta, conditions []metav1.Condition) {
+// addService shows an export or an import, and gives the conditions that are not as they
+// should be.
+func (p *part) addService(kind string, object metav1.ObjectMeta, conditions []metav1.Condition) (wrong []metav1.Condition) {
 	s := Service{
 		Context: p.cluster.Context, Cluster: p.cluster.ID, Kind: kind, Namespace: object.Namespace, Name: object.Name,
 		Conditions: map[string]Condition{},
@@ -75,16 +144,18 @@ func (p *part) addService(kind string, object metav1.ObjectMeta, conditions []me
 	for _, c := range conditions {
 		s.Conditions[c.Type] = Condition{Status: c.Status, Reason: c.Reason, Message: c.Message, Since: c.LastTransitionTime}
 		if bad(c) {
-			p.problem(kind+" "+object.Namespace+"/"+object.Name, "%s is %s (%s)%s", c.Type, c.Status, c.Reason, prefixed(": ", c.Message))
+			wrong = append(wrong, c)
 		}
 	}
 	p.services = append(p.services, s)
+	return wrong
 }
 
 // bad is true for a condition that says that something is wrong, not for one
 // that is not decided yet.
 func bad(c metav1.Condition) bool {
-	if slices.Contains(badWhenTrue, c.Type) {
+	ours := slices.ContainsFunc(condition.Table(), func(e condition.Entry) bool { return e.Type == c.Type })
+	if ours && !slices.Contains(goodWhenTrue, c.Type) {
 		return c.Status == metav1.ConditionTrue
 	}
 	if c.Status == metav1.ConditionUnknown {

@@ -9,61 +9,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 var noon = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
-
-func TestParseContacts(t *testing.T) {
-	text := `# HELP comity_peer_contact 1 for the state that the peer is in
-# TYPE comity_peer_contact gauge
-comity_peer_contact{peer="b",state="Connected"} 1
-comity_peer_contact{peer="b",state="Lost"} 0
-comity_peer_contact{peer="c",state="Connected"} 0
-comity_peer_contact{peer="c",state="Lost"} 1
-comity_peer_synced{peer="b"} 1
-comity_peer_synced{peer="d"} 0
-`
-	contacts, members := parseContacts(text)
-	if diff := cmp.Diff(map[string]State{"b": Connected, "c": Lost}, contacts); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
-	}
-	if diff := cmp.Diff([]string{"b", "d"}, members); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
-	}
-}
-
-func event(secret, kind, reason string, minute int) corev1.Event {
-	return corev1.Event{
-		InvolvedObject: corev1.ObjectReference{Name: secret}, Type: kind, Reason: reason, Message: "because of " + reason,
-		EventTime: metav1.NewMicroTime(noon.Add(time.Duration(minute) * time.Minute)),
-	}
-}
-
-func TestStoryOf(t *testing.T) {
-	for _, test := range []struct {
-		name   string
-		events []corev1.Event
-		want   story
-	}{
-		{"nothing is kept", nil, story{}},
-		{"what is wrong began with the first warning", []corev1.Event{
-			event("s", "Warning", "Lost", 9), event("s", "Normal", "Connected", 1), event("s", "Warning", "Stale", 4),
-		}, story{since: noon.Add(4 * time.Minute), reason: "Lost", message: "because of Lost", warning: true}},
-		{"a normal event ends it", []corev1.Event{event("s", "Warning", "Lost", 2), event("s", "Normal", "Connected", 5)},
-			story{since: noon.Add(5 * time.Minute), reason: "Connected"}},
-		{"a hold is no state", []corev1.Event{event("s", "Normal", "Connected", 1), event("s", "Warning", "DeletionHeld", 2)},
-			story{since: noon.Add(time.Minute), reason: "Connected"}},
-		{"another Secret's", []corev1.Event{event("other", "Warning", "Lost", 2)}, story{}},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			if got := storyOf(test.events, "s"); got != test.want {
-				t.Errorf("got %+v, want %+v", got, test.want)
-			}
-		})
-	}
-}
 
 func TestBad(t *testing.T) {
 	for _, test := range []struct {
@@ -74,7 +23,7 @@ func TestBad(t *testing.T) {
 	}{
 		{"Ready", "True", "Exported", false}, {"Ready", "False", "Pending", false}, {"Ready", "False", "Failed", true},
 		{"Conflict", "False", "NoConflicts", false}, {"Conflict", "True", "PortConflict", true},
-		{"Available", "Unknown", "Pending", false}, {"Available", "Unknown", "Stale", true}, {"DeletionHeld", "True", "DeletionHeld", true},
+		{"Available", "Unknown", "Pending", false}, {"Available", "Unknown", "Stale", true}, {"TakeoverHeld", "True", "TakeoverHeld", true},
 	} {
 		if got := bad(metav1.Condition{Type: test.kind, Status: test.status, Reason: test.reason}); got != test.want {
 			t.Errorf("%s %s (%s) is bad: %v", test.kind, test.status, test.reason, got)

@@ -64,10 +64,12 @@ type PeerSpec struct {
 // Types of the conditions of a Peer.
 const (
 	// PeerConnected: the heartbeat of the cluster is seen, and all that it shares with
-	// this one was read. Reasons: those of sync/remote, Stale and Lost.
+	// this one was read. Reasons: those of sync/remote, Stale and Lost, and those for which
+	// the Peer is refused; Unknown with Connecting until anything is known.
 	PeerConnected = "Connected"
 	// PeerAccepted: the spec, the Secret and the cluster that answers are used as they
-	// are. Reasons name what is refused.
+	// are. Reasons name what is refused. The cluster is read all the same if only its
+	// latest kubeconfig or token is refused, and an earlier one works.
 	PeerAccepted = "Accepted"
 	// PeerRemoved: spec.removed is true, and nothing is imported from the cluster any more.
 	PeerRemoved = "Removed"
@@ -78,12 +80,13 @@ const (
 	// one member.
 	PeerWithinLimits = "WithinLimits"
 	// PeerComplete: no export of the cluster is missing, and none waits for a
-	// confirmation. The message names the command.
+	// confirmation. Reasons: Missing, TakeoverHeld. The message names the commands.
 	PeerComplete = "Complete"
 )
 
 // PeerStatus is what is known of another member. Nothing is decided on it, and it is
-// written only when a condition changes.
+// written only when a condition or a count changes. What is not known since the agent
+// started stays as it was written last.
 type PeerStatus struct {
 	// +optional
 	// +listType=map
@@ -91,7 +94,7 @@ type PeerStatus struct {
 	// +kubebuilder:validation:MaxItems=16
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 	// lastHeartbeat is when the last heartbeat was seen, as of the last change of
-	// condition Connected.
+	// condition Connected: heartbeats alone change nothing.
 	// +optional
 	LastHeartbeat *metav1.Time `json:"lastHeartbeat,omitempty"`
 	// version is the version of Comity in that cluster.

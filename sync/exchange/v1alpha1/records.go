@@ -82,8 +82,9 @@ type ExportRecordSpec struct {
 	// export keeps its place in the imports of the readers.
 	// +optional
 	Suspended bool `json:"suspended,omitempty"`
-	// withdrawnAt is when the withdrawal was first stated. It tells the publisher when it
-	// may delete the statement; readers ignore it.
+	// withdrawnAt is when the withdrawal was first stated, or when it ended if it was
+	// suspended before. It tells the publisher when it may delete the statement; readers
+	// ignore it.
 	// +optional
 	WithdrawnAt *metav1.Time `json:"withdrawnAt,omitempty"`
 	// exportVersion is the resourceVersion of the ServiceExport when the record was
@@ -93,7 +94,8 @@ type ExportRecordSpec struct {
 	// +kubebuilder:validation:MaxLength=64
 	ExportVersion string `json:"exportVersion,omitempty"`
 	// lost is true if the ServiceExport disappeared with a restore of the publisher's API
-	// server, so that nobody deleted it. The export stays published until the
+	// server, or with the CustomResourceDefinition of ServiceExports, so that nobody
+	// deleted it. What the record says stays as it is until the
 	// ServiceExport exists again, or an administrator of the publisher confirms that it is
 	// gone (kubectl comity confirm lost). Readers ignore it.
 	// +optional

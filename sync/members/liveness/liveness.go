@@ -37,12 +37,15 @@ func New(times Times, now time.Time) *Tracker {
 // Liveness is the state as of the last Renewed or Update.
 func (t *Tracker) Liveness() model.Liveness { return t.liveness }
 
-// Renewed records a renewal of the Lease, and reports whether the peer was not
-// Connected before.
+// LastRenewal is when the Lease was seen renewed last; zero if it was not.
+func (t *Tracker) LastRenewal() time.Time { return t.lastRenewal }
+
+// Renewed records a renewal of the Lease, and reports whether it is the first one, or the
+// peer was not Connected before.
 func (t *Tracker) Renewed(now time.Time) bool {
 	t.since, t.lastRenewal = now, now
-	changed := t.liveness.State != model.Connected
-	t.liveness = model.Liveness{State: model.Connected}
+	changed := t.liveness.State != model.Connected || !t.liveness.Seen
+	t.liveness = model.Liveness{State: model.Connected, Seen: true}
 	return changed
 }
 
@@ -68,7 +71,7 @@ func (t *Tracker) Update(now time.Time, reason, message string) bool {
 	if state == t.liveness.State || state == model.Connected {
 		return false // only a renewal makes a peer Connected
 	}
-	t.liveness = model.Liveness{State: state, Since: seconds(now), Confirmed: seconds(t.lastRenewal), Reason: reason, Message: message}
+	t.liveness = model.Liveness{State: state, Seen: !t.lastRenewal.IsZero(), Since: seconds(now), Confirmed: seconds(t.lastRenewal), Reason: reason, Message: message}
 	return true
 }
 

@@ -22,7 +22,7 @@ func at(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.
 func whole(seconds int) time.Time { return at(seconds).Truncate(time.Second) }
 
 func TestLiveness(t *testing.T) {
-	connected := model.Liveness{State: model.Connected}
+	connected, seen := model.Liveness{State: model.Connected}, model.Liveness{State: model.Connected, Seen: true}
 	for _, c := range []struct {
 		name string
 		do   func(*Tracker)
@@ -33,7 +33,7 @@ func TestLiveness(t *testing.T) {
 			model.Liveness{State: model.Stale, Since: whole(40), Reason: "Why", Message: "how"}},
 		{"being read for the first time gives it the same time again", func(k *Tracker) { k.Reached(at(30)); k.Update(at(69), "Why", "how") }, connected},
 		{"being read again does not", func(k *Tracker) { k.Renewed(at(10)); k.Reached(at(45)); k.Update(at(50), "Why", "how") },
-			model.Liveness{State: model.Stale, Since: whole(50), Confirmed: whole(10), Reason: "Why", Message: "how"}},
+			model.Liveness{State: model.Stale, Since: whole(50), Seen: true, Confirmed: whole(10), Reason: "Why", Message: "how"}},
 		{"being read does not make it Connected again", func(k *Tracker) { k.Update(at(40), "Why", "how"); k.Reached(at(41)) },
 			model.Liveness{State: model.Stale, Since: whole(40), Reason: "Why", Message: "how"}},
 		{"an update in the same state changes nothing", func(k *Tracker) {
@@ -44,13 +44,13 @@ func TestLiveness(t *testing.T) {
 			k.Renewed(at(10))
 			k.Update(at(50), "Why", "how")
 			k.Update(at(310), "Other", "words")
-		}, model.Liveness{State: model.Lost, Since: whole(310), Confirmed: whole(10), Reason: "Other", Message: "words"}},
-		{"a renewal makes it Connected at once", func(k *Tracker) { k.Update(at(310), "Why", "how"); k.Renewed(at(311)) }, connected},
+		}, model.Liveness{State: model.Lost, Since: whole(310), Seen: true, Confirmed: whole(10), Reason: "Other", Message: "words"}},
+		{"a renewal makes it Connected at once", func(k *Tracker) { k.Update(at(310), "Why", "how"); k.Renewed(at(311)) }, seen},
 		{"a time in which this process did not run is left out", func(k *Tracker) {
 			k.Renewed(at(10))
 			k.Skip(300 * time.Second)
 			k.Update(at(345), "Why", "how")
-		}, connected},
+		}, seen},
 		{"a clock that is set back makes no peer Connected", func(k *Tracker) { k.Update(at(40), "Why", "how"); k.Update(at(0), "Why", "how") },
 			model.Liveness{State: model.Stale, Since: whole(40), Reason: "Why", Message: "how"}},
 	} {
@@ -80,7 +80,7 @@ func TestTransitionsAreReportedOnce(t *testing.T) {
 		changed := k.Update(at(s), "Why", "how")
 		note(before.String()+" to "+k.Liveness().State.String(), changed)
 	}
-	if diff := cmp.Diff([]string{"Connected to Stale", "Stale to Lost", "renewed"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"renewed", "Connected to Stale", "Stale to Lost", "renewed"}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/clusters"
 	"github.com/comity-mcs/comity/test/clusters/binaries"
-	"github.com/comity-mcs/comity/test/install"
 )
 
 // Build provides kubectl and makes what Comity is run from.
@@ -77,7 +76,7 @@ func (w *World) Join(ctx context.Context) error {
 	if _, err := w.Show(ctx, "cluster-1", "get", "namespaces", "-l", model.LabelExchangeFrom, "-L", model.LabelExchangeFrom, "-L", model.LabelExchangeTo); err != nil {
 		return err
 	}
-	if _, err := w.Show(ctx, "cluster-1", "-n", install.Namespace, "get", "secrets", "-l", model.LabelClusterID, "-L", model.LabelClusterID, "-L", model.LabelClusterSet); err != nil {
+	if _, err := w.Show(ctx, "cluster-1", "get", "peers"); err != nil {
 		return err
 	}
 	return w.Await(ctx, "every member has read the others", w.acquainted)

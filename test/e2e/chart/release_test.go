@@ -53,6 +53,7 @@ func kept(namespaces ...string) []string {
 		"customresourcedefinition.apiextensions.k8s.io/importrecords.exchange.comity.dev",
 		"customresourcedefinition.apiextensions.k8s.io/memberrecords.exchange.comity.dev",
 		"customresourcedefinition.apiextensions.k8s.io/namespacerecords.exchange.comity.dev",
+		"customresourcedefinition.apiextensions.k8s.io/peers.exchange.comity.dev",
 		"customresourcedefinition.apiextensions.k8s.io/serviceexports.multicluster.x-k8s.io",
 		"customresourcedefinition.apiextensions.k8s.io/serviceimports.multicluster.x-k8s.io",
 	}

@@ -35,6 +35,7 @@ var definitions = map[string]string{
 	"importrecords.exchange.comity.dev":    "importrecords.exchange.comity.dev/v1alpha1",
 	"memberrecords.exchange.comity.dev":    "memberrecords.exchange.comity.dev/v1alpha1",
 	"namespacerecords.exchange.comity.dev": "namespacerecords.exchange.comity.dev/v1alpha1",
+	peersDefinition:                        "peers.exchange.comity.dev/v1alpha1",
 	"serviceexports.multicluster.x-k8s.io": "serviceexports.multicluster.x-k8s.io/v1beta1",
 	"serviceimports.multicluster.x-k8s.io": "serviceimports.multicluster.x-k8s.io/v1beta1",
 }
@@ -84,52 +85,71 @@ var _ = Describe("Definitions that are missing", Ordered, func() {
 		reaches(ctx, e, d, ns, "from-e")
 	}, NodeTimeout(3*time.Minute))
 
+	// works exports one from each, which the other one imports.
+	works := func(ctx context.Context) {
+		GinkgoHelper()
+		fresh := "fresh-" + newNumber()
+		d.exports(ctx, ns, fresh)
+		e.exports(ctx, ns, fresh+"-e")
+		reaches(ctx, d, e, ns, fresh)
+		reaches(ctx, e, d, ns, fresh+"-e")
+		reaches(ctx, e, d, ns, "from-e")
+	}
+
 	AfterEach(func() {
 		if CurrentSpecReport().Failed() {
 			GinkgoWriter.Printf("\ncomity in d:\n%s\n", d.agent.LogTail(40))
 		}
 	})
 
-	for name, missing := range definitions {
-		It("names "+name+" that is deleted while the agent runs, and goes on when it is back", func(ctx SpecContext) {
-			pid := d.agent.PID()
-			d.undefine(ctx, name)
-			Eventually(d.readiness).Should(And(HavePrefix("503 "), ContainSubstring(missing)))
-			Expect(logged(d.dir, `"msg":"not ready"`, missing)(Default)).To(HaveLen(1), "said once")
-			// What it imports is nobody's to take away: the peer exports it still.
-			Expect(d.backends(ns, "from-e")(Default, ctx)).NotTo(BeEmpty())
-
-			if name == exportsDefinition {
-				d.statesNothing(ctx, ns, "from-d")
-				said := logged(d.dir, `"no export is withdrawn because its ServiceExport does not exist"`)(Default)
-				Expect(len(said)).To(And(BeNumerically(">", 0), BeNumerically("<", 3)), "said once while it is being deleted, and once when it is gone: %s", said)
-			}
-
-			d.define(ctx, name)
-			Eventually(d.readiness).WithTimeout(ready).Should(HavePrefix("200 "))
-			Expect(d.agent.PID()).To(Equal(pid), "it did not end")
-			fresh := "fresh-" + newNumber()
-			d.exports(ctx, ns, fresh)
-			e.exports(ctx, ns, fresh+"-e")
-			reaches(ctx, d, e, ns, fresh)
-			reaches(ctx, e, d, ns, fresh+"-e")
-			reaches(ctx, e, d, ns, "from-e")
+	It("are named when they are deleted while the agent runs, which goes on when they are back", func(ctx SpecContext) {
+		pid := d.agent.PID()
+		var names []string
+		for name := range definitions {
 			if name != exportsDefinition {
-				reaches(ctx, d, e, ns, "from-d")
-				return
+				names = append(names, name)
 			}
-			By("stating nothing about exports that are gone with the definition either, until they are there again")
-			d.statesNothing(ctx, ns, "from-d")
-			again := export(ns, "from-d")
-			d.create(ctx, again)
-			Eventually(d.recordOf(ctx, ns, "from-d")).Should(HaveField("Spec.ExportUID", again.UID))
-			reaches(ctx, d, e, ns, "from-d")
-			d.remove(ctx, again)
-			Eventually(d.recordOf(ctx, ns, "from-d")).Should(HaveField("Spec.Withdrawn", true))
-			d.create(ctx, export(ns, "from-d"))
-			reaches(ctx, d, e, ns, "from-d")
-		}, NodeTimeout(3*time.Minute))
-	}
+		}
+		d.undefine(ctx, names...)
+		for _, name := range names {
+			Eventually(d.readiness).Should(And(HavePrefix("503 "), ContainSubstring(definitions[name])))
+			Expect(logged(d.dir, `"msg":"not ready"`, definitions[name])(Default)).NotTo(BeEmpty())
+		}
+		// What it imports is nobody's to take away: the peer exports it still.
+		Expect(d.backends(ns, "from-e")(Default, ctx)).NotTo(BeEmpty())
+		for _, name := range names {
+			d.define(ctx, name)
+		}
+		Eventually(d.readiness).WithTimeout(ready).Should(HavePrefix("200 "))
+		Expect(d.agent.PID()).To(Equal(pid), "it did not end")
+		Expect(join.Connect(ctx, side(d), side(e), join.Options{})).To(Succeed(), "the Peers are gone with their definition")
+		works(ctx)
+		reaches(ctx, d, e, ns, "from-d")
+	}, NodeTimeout(4*time.Minute))
+
+	It("take no export with them when it is that of ServiceExports", func(ctx SpecContext) {
+		pid := d.agent.PID()
+		d.undefine(ctx, exportsDefinition)
+		Eventually(d.readiness).Should(And(HavePrefix("503 "), ContainSubstring(definitions[exportsDefinition])))
+		d.statesNothing(ctx, ns, "from-d")
+		Expect(e.backends(ns, "from-d")(Default, ctx)).NotTo(BeEmpty())
+		d.define(ctx, exportsDefinition)
+		Eventually(d.readiness).WithTimeout(ready).Should(HavePrefix("200 "))
+		Expect(d.agent.PID()).To(Equal(pid), "it did not end")
+		works(ctx)
+
+		By("marking what is gone with the definition as lost, until it is there again")
+		d.statesNothing(ctx, ns, "from-d")
+		Eventually(d.recordOf(ctx, ns, "from-d")).Should(HaveField("Spec.Lost", true))
+		again := export(ns, "from-d")
+		d.create(ctx, again)
+		Eventually(d.recordOf(ctx, ns, "from-d")).Should(And(HaveField("Spec.ExportUID", again.UID), HaveField("Spec.Lost", false)))
+		reaches(ctx, d, e, ns, "from-d")
+		d.remove(ctx, again)
+		Eventually(d.recordOf(ctx, ns, "from-d")).Should(HaveField("Spec.Withdrawn", true))
+		d.create(ctx, export(ns, "from-d"))
+		reaches(ctx, d, e, ns, "from-d")
+	}, NodeTimeout(3*time.Minute))
 
 	It("are all named when the agent starts without them, until the last is there", func(ctx SpecContext) {
 		Expect(d.agent.Stop()).To(Succeed())
@@ -153,29 +173,14 @@ var _ = Describe("Definitions that are missing", Ordered, func() {
 		}
 		Eventually(d.readiness).WithTimeout(ready).Should(HavePrefix("200 "))
 		Expect(d.agent.PID()).To(Equal(pid), "it did not end")
+		Expect(join.Connect(ctx, side(d), side(e), join.Options{})).To(Succeed(), "the Peers are gone with their definition")
 		d.exports(ctx, ns, "last")
 		reaches(ctx, d, e, ns, "last")
 	}, NodeTimeout(5*time.Minute))
-})
 
-var _ = Describe("The namespace of Comity", func() {
-	It("takes nothing with it when it is deleted", func(ctx SpecContext) {
-		const ns = "kept"
-		dir := GinkgoT().TempDir()
-		started := startClusters(controlplane.Options{IDs: []string{"d", "e"}, FirstNetwork: 4, Dir: filepath.Join(dir, "clusters"), APIServerOnly: true})
-		d, e := started[0], started[1]
-		for _, m := range started {
-			m.dir = filepath.Join(dir, "agents", m.ID())
-			Expect(m.install(ctx)).To(Succeed())
-			DeferCleanup(func() { Expect(m.agent.Kill()).To(Succeed()) })
-			m.create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
-		}
-		Expect(join.Connect(ctx, side(d), side(e), join.Options{})).To(Succeed())
-		d.exports(ctx, ns, "from-d")
-		e.exports(ctx, ns, "from-e")
+	It("are not all: the namespace of Comity takes nothing with it when it is deleted", func(ctx SpecContext) {
 		reaches(ctx, d, e, ns, "from-d")
 		reaches(ctx, e, d, ns, "from-e")
-
 		// Nothing finishes the deletion here, so the agent runs on, as it does until its Pod ends.
 		d.remove(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: install.Namespace}})
 		stopped := logged(d.dir, "nothing is written any more", "Namespace "+install.Namespace)
@@ -191,6 +196,9 @@ var _ = Describe("The namespace of Comity", func() {
 		Expect(stopped(Default)).To(HaveLen(1), "said once")
 	}, NodeTimeout(3*time.Minute))
 })
+
+// peersDefinition is the definition of Peers, without which alone an agent starts.
+const peersDefinition = "peers.exchange.comity.dev"
 
 // exportsDefinition is the definition of ServiceExports: whoever deletes it deletes
 // them all.

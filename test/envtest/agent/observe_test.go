@@ -18,7 +18,6 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	eventsv1 "k8s.io/api/events/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/clusters/controlplane"
@@ -202,11 +201,11 @@ const (
 	replicas = "comity-replicas"
 )
 
-// events are what was told of an object of Comity's namespace, as "Type/Reason: note".
+// events are what was told of an object, as "Type/Reason: note".
 func (m *member) events(kind, name string) func(Gomega, context.Context) []string {
 	return func(g Gomega, ctx context.Context) []string {
 		var list eventsv1.EventList
-		g.Expect(m.client.List(ctx, &list, client.InNamespace(install.Namespace))).To(Succeed())
+		g.Expect(m.client.List(ctx, &list)).To(Succeed())
 		var out []string
 		for _, e := range list.Items {
 			if e.Regarding.Kind == kind && e.Regarding.Name == name {

@@ -127,7 +127,7 @@ var _ = Describe("A restart on a converged clusterset", func() {
 			return wrong
 		}, steady, steady/5).Should(BeEmpty(), explained(from))
 		Expect(b.backends(ns, "far")(Default, ctx)).To(Equal([]string{"c/10.99.0.1"}))
-		Eventually(b.events("Secret", "peer-c")).WithContext(ctx).Should(ContainElement(HavePrefix("Warning/Unreachable: ")))
+		Eventually(b.events("Peer", "c")).WithContext(ctx).Should(ContainElement(HavePrefix("Warning/Unreachable: ")))
 		everythingElseWorks(ctx)
 	})
 })

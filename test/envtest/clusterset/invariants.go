@@ -50,7 +50,7 @@ func (m *Member) mayWrite(w controlplane.Write) bool {
 	}
 	switch w.Resource {
 	case "multicluster.x-k8s.io/serviceexports/status", "multicluster.x-k8s.io/serviceimports", "multicluster.x-k8s.io/serviceimports/status",
-		"policy.comity.dev/exportpolicies/status":
+		"policy.comity.dev/exportpolicies/status", "exchange.comity.dev/peers/status":
 		return true
 	case "services", "discovery.k8s.io/endpointslices":
 		return strings.HasPrefix(w.Name, "derived-")

@@ -15,6 +15,9 @@ import (
 	"github.com/onsi/ginkgo/v2"
 	"github.com/onsi/gomega"
 	"golang.org/x/sync/errgroup"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/comity-mcs/comity/sync/join"
@@ -40,9 +43,6 @@ type Set struct {
 	flags           []string
 	dir             string
 	binary, kubectl string
-	// earlier is the agent of the members that run an earlier version.
-	earlier string
-	runs    map[string]bool // by cluster id: whether it runs that version
 }
 
 // Member is one cluster of the set and its agent.
@@ -71,37 +71,6 @@ func New(ctx context.Context, flags ...string) *Set {
 	}
 	gomega.Expect(install.Build(ctx, s.binary)).To(gomega.Succeed())
 	return s
-}
-
-// Earlier makes members, which are added later, run an agent of an earlier version,
-// until they are upgraded.
-func (s *Set) Earlier(binary string, ids ...string) {
-	s.earlier, s.runs = binary, map[string]bool{}
-	for _, id := range ids {
-		s.runs[id] = true
-	}
-}
-
-// Upgrade ends the agent of an earlier version in order, and starts this version.
-func (m *Member) Upgrade(ctx context.Context) {
-	ginkgo.GinkgoHelper()
-	func() {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		gomega.Expect(m.Agent.Stop()).To(gomega.Succeed())
-		delete(m.set.runs, m.ID())
-		m.Agent = install.Existing(m.target(), m.binary(), m.set.flags...)
-		gomega.Expect(m.Agent.Start()).To(gomega.Succeed())
-	}()
-	m.AwaitReady(ctx)
-}
-
-// binary is the agent that m runs.
-func (m *Member) binary() string {
-	if m.set.runs[m.ID()] {
-		return m.set.earlier
-	}
-	return m.set.binary
 }
 
 // Add starts clusters, with an agent in each that has joined nobody.
@@ -158,14 +127,41 @@ func (s *Set) Report() {
 	}
 }
 
+// Reinstall installs Comity in m again, as Helm does, and starts the agent. What is left of
+// an earlier installation stays.
+func (m *Member) Reinstall(ctx context.Context) {
+	ginkgo.GinkgoHelper()
+	m.mu.Lock()
+	err := m.Agent.Kill()
+	if err == nil {
+		err = m.install(ctx)
+	}
+	m.mu.Unlock()
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	m.AwaitReady(ctx)
+}
+
+// Backup copies the store of m; what it returns restores the copy.
+func (m *Member) Backup(ctx context.Context) (restore func(context.Context)) {
+	ginkgo.GinkgoHelper()
+	again, err := m.Cluster.Backup(ctx, ginkgo.GinkgoT().TempDir())
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	m.AwaitReady(ctx)
+	return func(ctx context.Context) {
+		ginkgo.GinkgoHelper()
+		gomega.Expect(again(ctx)).To(gomega.Succeed())
+	}
+}
+
 func (m *Member) install(ctx context.Context) error {
 	if err := os.MkdirAll(m.dir, 0o755); err != nil {
 		return err
 	}
-	var err error
-	if m.Agent, err = install.Prepare(ctx, m.target(), m.binary(), m.set.flags...); err != nil {
+	agent, err := install.Prepare(ctx, m.target(), m.set.binary, m.set.flags...)
+	if err != nil {
 		return fmt.Errorf("install Comity in %s: %w", m.ID(), err)
 	}
+	m.Agent = agent
 	if err := m.Agent.Start(); err != nil {
 		return err
 	}
@@ -173,7 +169,7 @@ func (m *Member) install(ctx context.Context) error {
 }
 
 func (m *Member) target() install.Target {
-	return install.Target{Cluster: m.Cluster, Set: clusterset, Kubectl: m.set.kubectl, Dir: m.dir, Ports: m.ports, Earlier: m.set.runs[m.ID()]}
+	return install.Target{Cluster: m.Cluster, Set: clusterset, Kubectl: m.set.kubectl, Dir: m.dir, Ports: m.ports}
 }
 
 // Restart ends the agent in order and starts it with these flags beside the set's.
@@ -184,6 +180,32 @@ func (m *Member) Restart(ctx context.Context, flags ...string) {
 	m.mu.Unlock()
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
 	m.AwaitReady(ctx)
+}
+
+// KillAgent kills the agent, which is started again at once. Its Lease, which would last
+// 15 seconds, is deleted.
+func (m *Member) KillAgent(ctx context.Context) {
+	ginkgo.GinkgoHelper()
+	m.mu.Lock()
+	err := m.Agent.Kill()
+	m.mu.Unlock()
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	gomega.Expect(client.IgnoreNotFound(m.Client.Delete(ctx, leaderLease()))).To(gomega.Succeed())
+}
+
+func leaderLease() *coordinationv1.Lease {
+	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: install.Namespace, Name: "comity-leader"}}
+}
+
+// AwaitLeader waits until the agent of m leads. An agent that cannot read a peer leads half
+// a minute before it is ready.
+func (m *Member) AwaitLeader(ctx context.Context) {
+	ginkgo.GinkgoHelper()
+	gomega.Eventually(ctx, func() (string, error) {
+		lease := leaderLease()
+		err := m.Client.Get(ctx, client.ObjectKeyFromObject(lease), lease)
+		return ptr.Deref(lease.Spec.HolderIdentity, ""), err
+	}).WithTimeout(ready).ShouldNot(gomega.BeEmpty())
 }
 
 // Without ends the agent in order, does something, and starts the agent again.
@@ -202,7 +224,7 @@ func (m *Member) Without(ctx context.Context, do func()) {
 // Replica starts a second agent in m, which waits to lead.
 func (m *Member) Replica(ctx context.Context) *install.Agent {
 	ginkgo.GinkgoHelper()
-	second, err := install.Replica(m.target(), m.binary(), m.set.flags...)
+	second, err := install.Replica(m.target(), m.set.binary, m.set.flags...)
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
 	gomega.Expect(second.Start()).To(gomega.Succeed())
 	ginkgo.DeferCleanup(second.Kill)
@@ -222,6 +244,13 @@ func (m *Member) AwaitReady(ctx context.Context) {
 		}
 		return m.Client.Create(ctx, Export("default", "probe"), client.DryRunAll)
 	}).WithTimeout(ready).Should(gomega.Succeed())
+}
+
+// JoinReplaced joins a and b, of which either may be another cluster than the one that had
+// its id before.
+func JoinReplaced(ctx context.Context, a, b join.Cluster) {
+	ginkgo.GinkgoHelper()
+	gomega.Expect(join.Connect(ctx, a, b, join.Options{Replace: true})).To(gomega.Succeed())
 }
 
 func (m *Member) side() join.Cluster { return m.As(model.ClusterID(m.ID())) }

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/clusters/controlplane"
 	"github.com/comity-mcs/comity/test/install"
@@ -117,6 +118,28 @@ func (m *Member) ImportCondition(namespace, name, kind string) func(gomega.Gomeg
 	}
 }
 
+// PeerCondition is the same of a Peer; empty if there is none.
+func (m *Member) PeerCondition(id, kind string) func(gomega.Gomega, context.Context) string {
+	return func(g gomega.Gomega, ctx context.Context) string {
+		p := Peer(id)
+		g.Expect(client.IgnoreNotFound(m.Client.Get(ctx, client.ObjectKeyFromObject(p), p))).To(gomega.Succeed())
+		return describe(meta.FindStatusCondition(p.Status.Conditions, kind))
+	}
+}
+
+// ChangePeer changes the spec of a Peer of m.
+func (m *Member) ChangePeer(ctx context.Context, id string, change func(*exchangev1alpha1.PeerSpec)) {
+	ginkgo.GinkgoHelper()
+	Change(ctx, m, Peer(id), func(p *exchangev1alpha1.Peer) { change(&p.Spec) })
+}
+
+// ConfirmMissing confirms that what is missing of a peer of m until now is gone.
+func (m *Member) ConfirmMissing(ctx context.Context, id string) {
+	ginkgo.GinkgoHelper()
+	now := metav1.Now()
+	m.ChangePeer(ctx, id, func(s *exchangev1alpha1.PeerSpec) { s.ConfirmMissingBefore = &now })
+}
+
 func describe(c *metav1.Condition) string {
 	if c == nil {
 		return ""
@@ -164,6 +187,11 @@ func Export(namespace, name string) *mcsv1beta1.ServiceExport {
 // Import names a ServiceImport.
 func Import(namespace, name string) *mcsv1beta1.ServiceImport {
 	return &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+}
+
+// Peer names a Peer.
+func Peer(id string) *exchangev1alpha1.Peer {
+	return &exchangev1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: id}}
 }
 
 // Namespace is an empty one.

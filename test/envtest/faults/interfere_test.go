@@ -22,15 +22,6 @@ import (
 const user = client.FieldOwner("somebody")
 
 var _ = Describe("FAULT 23: others in the namespaces of users", func() {
-	setUp := func(ctx SpecContext, ns string) {
-		GinkgoHelper()
-		healthy(ctx)
-		for _, m := range []*clusterset.Member{a, b} {
-			m.Create(ctx, clusterset.Namespace(ns))
-		}
-		DeferCleanup(func(ctx SpecContext) { withdrawAll(ctx, ns) }, NodeTimeout(2*time.Minute))
-	}
-
 	It("objects of others under Comity's names and labels stay as they are, and are reported", func(ctx SpecContext) {
 		const ns = "foreign"
 		setUp(ctx, ns)
@@ -51,7 +42,6 @@ var _ = Describe("FAULT 23: others in the namespaces of users", func() {
 		Eventually(ctx, a.ImportCondition(ns, "taken", "Ready")).Should(And(HavePrefix("True/"), ContainSubstring(model.ReasonNameTaken)))
 		By("importing nothing under a foreign ServiceImport")
 		Eventually(ctx, b.ExportCondition(ns, "web", "Available")).Should(And(HavePrefix("False/ForeignImport: "), ContainSubstring(" a ")))
-		clusterset.AwaitQuiet(ctx, a, b)
 		withdraw(ctx, ns, "web", "taken")
 		Eventually(ctx, a.Backends(ns, "taken")).Should(BeEmpty())
 		clusterset.AwaitQuiet(ctx, a, b)
@@ -68,7 +58,6 @@ var _ = Describe("FAULT 23: others in the namespaces of users", func() {
 		setUp(ctx, ns)
 		exportOne(ctx, b, ns, "web", 8080, "10.97.1.1")
 		Eventually(ctx, a.Backends(ns, "web")).Should(Equal([]string{"b/10.97.1.1"}))
-		clusterset.AwaitQuiet(ctx, a, b)
 		derived, imported, slice := a.Derived(ctx, ns, "web"), clusterset.Get(ctx, a, clusterset.Import(ns, "web")), a.Slices(ctx, ns, "web")[0]
 
 		changed := derived.DeepCopy()
@@ -93,7 +82,6 @@ var _ = Describe("FAULT 23: others in the namespaces of users", func() {
 		By("deleting a slice")
 		Expect(a.Client.Delete(ctx, &slice)).To(Succeed())
 		Eventually(ctx, asBefore).Should(Succeed())
-		clusterset.AwaitQuiet(ctx, a, b)
 	}, SpecTimeout(2*time.Minute))
 
 	It("who changes the same object back again and again is answered ever more rarely, and named", func(ctx SpecContext) {
@@ -101,7 +89,6 @@ var _ = Describe("FAULT 23: others in the namespaces of users", func() {
 		setUp(ctx, ns)
 		exportOne(ctx, b, ns, "web", 8080, "10.97.2.1")
 		Eventually(ctx, a.Backends(ns, "web")).Should(Equal([]string{"b/10.97.2.1"}))
-		clusterset.AwaitQuiet(ctx, a, b)
 		from, fought := time.Now(), a.Derived(ctx, ns, "web").Name
 		fights := func(g Gomega) {
 			service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: fought}}

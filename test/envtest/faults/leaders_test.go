@@ -17,17 +17,12 @@ import (
 var _ = Describe("FAULT 10: two leaders", func() {
 	It("one that was frozen does no harm with what it still has to say", func(ctx SpecContext) {
 		const ns = "leaders"
-		healthy(ctx)
-		for _, m := range []*clusterset.Member{a, b} {
-			m.Create(ctx, clusterset.Namespace(ns))
-		}
-		DeferCleanup(func(ctx SpecContext) { withdrawAll(ctx, ns) }, NodeTimeout(2*time.Minute))
+		setUp(ctx, ns)
 		for _, name := range []string{"stays", "goes"} {
 			exportOne(ctx, b, ns, name, 8080, "10.95.0.1")
 			Eventually(ctx, a.Backends(ns, name)).Should(Equal([]string{"b/10.95.0.1"}))
 		}
 		second := a.Replica(ctx)
-		clusterset.AwaitQuiet(ctx, a, b)
 		uid := a.Derived(ctx, ns, "stays").UID
 
 		By("freezing the leader in the midst of a change")

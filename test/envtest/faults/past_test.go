@@ -4,8 +4,6 @@
 package faults
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -17,64 +15,45 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/comity-mcs/comity/status/condition"
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/members"
 	"github.com/comity-mcs/comity/test/clusters/controlplane"
 	"github.com/comity-mcs/comity/test/envtest/clusterset"
 )
 
-var _ = Describe("FAULT 4: the etcd of a peer is restored from the past", func() {
-	It("the restored truth is followed once it was read as a whole", func(ctx SpecContext) {
+// nextTry bounds how long the informers of a member wait until they read again: up to 30 s,
+// longer with every outage.
+const nextTry = 90 * time.Second
+
+var _ = Describe("FAULT 2 and 4: the API server of a peer is away for a while, and its etcd is restored from the past", func() {
+	It("the restored truth is followed once it was read as a whole, and what it does not have is kept", func(ctx SpecContext) {
 		const ns = "restored"
-		healthy(ctx)
-		for _, m := range []*clusterset.Member{a, b} {
-			m.Create(ctx, clusterset.Namespace(ns))
-		}
-		DeferCleanup(func(ctx SpecContext) { withdrawAll(ctx, ns) }, NodeTimeout(2*time.Minute))
+		setUp(ctx, ns)
 		exportOne(ctx, b, ns, "old", 8080, "10.96.0.1")
 		Eventually(ctx, a.Backends(ns, "old")).Should(Equal([]string{"b/10.96.0.1"}))
-		clusterset.AwaitQuiet(ctx, a, b)
 		uid := a.Derived(ctx, ns, "old").UID
-
-		By("taking a copy, and going on")
-		data, backup := filepath.Join(b.Dir(), "etcd"), filepath.Join(b.Dir(), "etcd-backup")
-		Expect(b.Stop(controlplane.Etcd)).To(Succeed())
-		Expect(os.CopyFS(backup, os.DirFS(data))).To(Succeed())
-		Expect(b.Start(ctx, controlplane.Etcd)).To(Succeed())
-		b.AwaitReady(ctx)
-		By("writing more than is written until the end, so that the store comes to no version twice")
-		store, err := b.Store()
-		Expect(err).NotTo(HaveOccurred())
-		for range 2000 {
-			Expect(store.Put(ctx, "an-hour", "of writes")).To(Succeed())
-		}
-		Eventually(ctx, func() error { return client.IgnoreAlreadyExists(b.Client.Create(ctx, clusterset.Service(ns, "new"))) }).Should(Succeed())
-		b.Create(ctx, clusterset.Endpoints(ns, "new", "new-x", 8080, "10.96.0.3"), clusterset.Export(ns, "new"))
+		restore := b.Backup(ctx)
+		exportOne(ctx, b, ns, "new", 8080, "10.96.0.3")
 		change(ctx, b, ns, "old", "10.96.0.2")
 		Eventually(ctx, a.Backends(ns, "old")).Should(Equal([]string{"b/10.96.0.2"}))
 		Eventually(ctx, a.Backends(ns, "new")).Should(Equal([]string{"b/10.96.0.3"}))
-		clusterset.AwaitQuiet(ctx, a, b)
 
-		By("restoring it")
 		from := time.Now()
 		Expect(b.Kill(controlplane.APIServer)).To(Succeed())
-		Expect(b.Kill(controlplane.Etcd)).To(Succeed())
-		Expect(os.RemoveAll(data)).To(Succeed())
-		Expect(os.Rename(backup, data)).To(Succeed())
-		Expect(b.Start(ctx, controlplane.Etcd)).To(Succeed())
-		Expect(b.Start(ctx, controlplane.APIServer)).To(Succeed())
-		// Each informer of a waits up to 30 s for its next try, longer with every outage.
-		const nextTry = 90 * time.Second
+		Eventually(ctx, a.PeerCondition("b", exchangev1alpha1.PeerConnected)).Should(HavePrefix("False/"))
+		restore(ctx)
 		Eventually(ctx, a.Backends(ns, "old")).WithTimeout(nextTry).Should(Equal([]string{"b/10.96.0.1"}))
 		By("keeping what the past does not have until that is confirmed")
-		Eventually(ctx, a.ImportCondition(ns, "new", "DeletionHeld")).WithTimeout(nextTry).Should(ContainSubstring("cluster b did not withdraw it"))
+		Eventually(ctx, a.ImportCondition(ns, "new", condition.TypeSourceMissing)).WithTimeout(nextTry).Should(ContainSubstring("kubectl comity confirm missing b"))
 		Expect(a.AllBackends(ctx, ns)).To(Equal([]string{"b/10.96.0.1", "b/10.96.0.3"}))
-		confirm(ctx, a)
+		awaitEvent(ctx, members.ReasonStoreRestored)
+		b.AwaitReady(ctx)
+		a.ConfirmMissing(ctx, "b")
 		Eventually(ctx, func() error {
 			return a.Client.Get(ctx, client.ObjectKeyFromObject(clusterset.Import(ns, "new")), clusterset.Import(ns, "new"))
 		}).Should(Satisfy(apierrors.IsNotFound))
 		Expect(a.Derived(ctx, ns, "old").UID).To(Equal(uid))
-		awaitEvent(ctx, members.ReasonStoreRestored)
-		b.AwaitReady(ctx)
 		By("exporting again")
 		exportOne(ctx, b, ns, "after", 8080, "10.96.0.4")
 		Eventually(ctx, a.Backends(ns, "after")).Should(Equal([]string{"b/10.96.0.4"}))
@@ -86,17 +65,35 @@ var _ = Describe("FAULT 4: the etcd of a peer is restored from the past", func()
 	}, SpecTimeout(5*time.Minute))
 })
 
+var _ = Describe("FAULT 4: the etcd of the importer is restored from the past", func() {
+	It("what is published is imported, what was withdrawn since goes, and addresses stay", func(ctx SpecContext) {
+		const ns = "restored-here"
+		setUp(ctx, ns)
+		exportOne(ctx, b, ns, "stays", 8080, "10.96.1.1")
+		exportOne(ctx, b, ns, "ends", 8080, "10.96.1.2")
+		Eventually(ctx, func() []string { return a.AllBackends(ctx, ns) }).Should(HaveLen(2))
+		service := a.Derived(ctx, ns, "stays")
+		restore := a.Backup(ctx)
+		change(ctx, b, ns, "stays", "10.96.1.3")
+		withdraw(ctx, ns, "ends")
+		exportOne(ctx, b, ns, "later", 8080, "10.96.1.4")
+		truth := []string{"b/10.96.1.3", "b/10.96.1.4"}
+		Eventually(ctx, func() []string { return a.AllBackends(ctx, ns) }).Should(Equal(truth))
+		restore(ctx)
+		a.KillAgent(ctx)
+		a.AwaitReady(ctx)
+		Eventually(ctx, func() []string { return a.AllBackends(ctx, ns) }).WithTimeout(nextTry).Should(Equal(truth))
+		Expect(a.Derived(ctx, ns, "stays").UID).To(Equal(service.UID))
+		Eventually(ctx, held(a, ns)).Should(BeEmpty())
+	}, SpecTimeout(4*time.Minute))
+})
+
 var _ = Describe("FAULT 24: a namespace that is deleted and made again", func() {
 	It("gets nothing while it goes, and everything when it is back", func(ctx SpecContext) {
 		const ns = "again"
-		healthy(ctx)
-		for _, m := range []*clusterset.Member{a, b} {
-			m.Create(ctx, clusterset.Namespace(ns))
-		}
-		DeferCleanup(func(ctx SpecContext) { withdrawAll(ctx, ns) }, NodeTimeout(2*time.Minute))
+		setUp(ctx, ns)
 		exportOne(ctx, b, ns, "web", 8080, "10.94.0.1")
 		Eventually(ctx, a.Backends(ns, "web")).Should(Equal([]string{"b/10.94.0.1"}))
-		clusterset.AwaitQuiet(ctx, a, b)
 		before := a.Derived(ctx, ns, "web").UID
 
 		By("deleting it, and what is in it, as the namespace controller does")

@@ -58,10 +58,7 @@ var _ = Describe("FAULT 18: the policies are removed", func() {
 	const ns = "unruled"
 
 	It("the configured default holds, and existing exports are not torn down", func(ctx SpecContext) {
-		healthy(ctx)
-		for _, m := range []*clusterset.Member{a, b} {
-			m.Create(ctx, clusterset.Namespace(ns))
-		}
+		setUp(ctx, ns)
 		a.Create(ctx, external(ns, "external"))
 		exportOne(ctx, a, ns, "kept", 80, "10.60.0.1")
 		Eventually(ctx, b.Backends(ns, "kept")).Should(Equal([]string{"a/10.60.0.1"}))
@@ -78,7 +75,6 @@ var _ = Describe("FAULT 18: the policies are removed", func() {
 				Expect(client.IgnoreAlreadyExists(a.Client.Create(ctx, &policy))).To(Succeed())
 			}
 			a.Restart(ctx)
-			withdrawAll(ctx, ns)
 		})
 
 		By("evaluating nothing, where policies are required")
@@ -108,11 +104,7 @@ var _ = Describe("FAULT 20: what slipped by while the webhooks were down", func(
 	const ns = "slipped"
 
 	It("is found by the audit, and nothing else is touched", func(ctx SpecContext) {
-		healthy(ctx)
-		for _, m := range []*clusterset.Member{a, b} {
-			m.Create(ctx, clusterset.Namespace(ns))
-		}
-		DeferCleanup(func(ctx SpecContext) { withdrawAll(ctx, ns) })
+		setUp(ctx, ns)
 		exportOne(ctx, a, ns, "kept", 80, "10.61.0.1")
 		exportOne(ctx, a, ns, "turned", 80, "10.61.0.2")
 		for name, address := range map[string]string{"kept": "10.61.0.1", "turned": "10.61.0.2"} {

@@ -19,6 +19,11 @@ import (
 // soon bounds every wait but those for a verdict of the probe.
 const soon = 45 * time.Second
 
+// short is for how long nothing must change: no rule has a timer that removes what was
+// imported, so it has to be longer only than what is wrong takes to be noticed, which each
+// spec awaits before.
+const short = 3 * time.Second
+
 func TestFaults(t *testing.T) {
 	EnforceDefaultTimeoutsWhenUsingContexts()
 	suite.Run(t, "faults", suite.Waits{Soon: soon, Poll: 100 * time.Millisecond})

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -16,14 +17,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	eventsv1 "k8s.io/api/events/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/comity-mcs/comity/status/condition"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/clusters/controlplane"
 	"github.com/comity-mcs/comity/test/envtest/clusterset"
-	"github.com/comity-mcs/comity/test/install"
 )
 
 // hostAddress is one of this machine's own, since no endpoint may be on loopback.
@@ -75,29 +76,69 @@ func listen() *listener {
 	return l
 }
 
-// withdrawAll deletes what specs made in a namespace, everywhere, and waits
-// until what came of it is gone.
-func withdrawAll(ctx context.Context, ns string) {
+// setUp makes namespaces in a and b, once both are well. What specs export there is
+// withdrawn when they end.
+func setUp(ctx context.Context, namespaces ...string) {
 	GinkgoHelper()
-	for _, m := range []*clusterset.Member{a, b} {
-		Expect(m.Client.DeleteAllOf(ctx, &mcsv1beta1.ServiceExport{}, client.InNamespace(ns))).To(Succeed())
+	healthy(ctx)
+	for _, ns := range namespaces {
+		for _, m := range []*clusterset.Member{a, b} {
+			m.Create(ctx, clusterset.Namespace(ns))
+			DeferCleanup(func(ctx SpecContext) {
+				Expect(m.Client.DeleteAllOf(ctx, &mcsv1beta1.ServiceExport{}, client.InNamespace(ns))).To(Succeed())
+			}, NodeTimeout(time.Minute))
+		}
 	}
-	for _, m := range []*clusterset.Member{a, b} {
-		Eventually(ctx, func(g Gomega) {
-			for _, m := range []*clusterset.Member{a, b} {
-				confirm(ctx, m)
+}
+
+// kept expects that what m has imported in a namespace stays as it is.
+func kept(ctx context.Context, m *clusterset.Member, ns string, whole []string, while string) {
+	GinkgoHelper()
+	Consistently(ctx, func() []string { return m.AllBackends(ctx, ns) }).WithTimeout(short).Should(Equal(whole), while)
+}
+
+// addresses are those of the derived Services of a namespace of m, which Comity must not
+// change: by name, with the UID.
+func addresses(ctx context.Context, m *clusterset.Member, ns string) map[string]string {
+	GinkgoHelper()
+	var list corev1.ServiceList
+	Expect(m.Client.List(ctx, &list, client.InNamespace(ns), client.HasLabels{model.LabelServiceImported})).To(Succeed())
+	out := map[string]string{}
+	for _, s := range list.Items {
+		out[s.Name] = s.Spec.ClusterIP + " of " + string(s.UID)
+	}
+	return out
+}
+
+// missing are the imports of a namespace of m of which an export is missing.
+func missing(m *clusterset.Member, ns string) func(Gomega, context.Context) []string {
+	return func(g Gomega, ctx context.Context) []string {
+		var out []string
+		for _, text := range held(m, ns)(g, ctx) {
+			if name, _, is := strings.Cut(text, " "+condition.TypeSourceMissing+": "); is {
+				out = append(out, name)
 			}
-			var left mcsv1beta1.ServiceImportList
-			g.Expect(m.Client.List(ctx, &left, client.InNamespace(ns))).To(Succeed())
-			g.Expect(left.Items).To(BeEmpty())
-		}).WithTimeout(2*time.Minute).WithPolling(2*time.Second).Should(Succeed(), "what is left in %s of %s", m.ID(), ns)
-		empty(ctx, m, ns)
+		}
+		return out
 	}
-	for _, m := range []*clusterset.Member{a, b} {
-		confirm(ctx, m) // so that nothing of it counts against a later spec
+}
+
+// held are the imports of a namespace of m that something holds, with the conditions that
+// say so.
+func held(m *clusterset.Member, ns string) func(Gomega, context.Context) []string {
+	return func(g Gomega, ctx context.Context) []string {
+		var list mcsv1beta1.ServiceImportList
+		g.Expect(m.Client.List(ctx, &list, client.InNamespace(ns))).To(Succeed())
+		out := []string{}
+		for _, i := range list.Items {
+			for _, kind := range []string{condition.TypeSourceMissing, condition.TypeFrozen, condition.TypeTakeoverHeld} {
+				if c := meta.FindStatusCondition(i.Status.Conditions, kind); c != nil {
+					out = append(out, i.Name+" "+kind+": "+c.Message)
+				}
+			}
+		}
+		return out
 	}
-	confirmed := time.Now().Add(time.Second)
-	Eventually(ctx, time.Now).Should(BeTemporally(">", confirmed), "nor confirms what a later spec does")
 }
 
 // empty deletes all Services, slices and imports of a namespace of m.
@@ -108,43 +149,14 @@ func empty(ctx context.Context, m *clusterset.Member, ns string) {
 	}
 }
 
-// awaitEvent waits for an event in a about its peer b that has this reason.
+// awaitEvent waits for an event of a about the Peer b.
 func awaitEvent(ctx context.Context, reason string) {
 	GinkgoHelper()
-	awaitEventOn(ctx, a, "peer-b", reason)
-}
-
-// awaitEventOn waits for an event in m about a peer Secret that has this reason and,
-// in its note, all parts.
-func awaitEventOn(ctx context.Context, m *clusterset.Member, secret, reason string, parts ...string) {
-	GinkgoHelper()
-	note := make([]OmegaMatcher, len(parts))
-	for i, part := range parts {
-		note[i] = ContainSubstring(part)
-	}
 	Eventually(ctx, func(g Gomega) {
 		var events eventsv1.EventList
-		g.Expect(m.Client.List(ctx, &events, client.InNamespace(install.Namespace))).To(Succeed())
-		g.Expect(events.Items).To(ContainElement(And(
-			HaveField("Regarding.Name", secret), HaveField("Reason", reason), HaveField("Note", And(note...)))))
+		g.Expect(a.Client.List(ctx, &events)).To(Succeed())
+		g.Expect(events.Items).To(ContainElement(And(HaveField("Regarding.Kind", "Peer"), HaveField("Regarding.Name", "b"), HaveField("Reason", reason))))
 	}).Should(Succeed())
-}
-
-// confirm says that what the peers of m withdrew until now, which has fractions
-// of a second that the annotation has not, is meant.
-func confirm(ctx context.Context, m *clusterset.Member) {
-	GinkgoHelper()
-	var secrets corev1.SecretList
-	Expect(m.Client.List(ctx, &secrets, client.InNamespace(install.Namespace), client.HasLabels{model.LabelClusterID})).To(Succeed())
-	for _, s := range secrets.Items {
-		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name}}
-		clusterset.Change(ctx, m, secret, func(s *corev1.Secret) {
-			if s.Annotations == nil {
-				s.Annotations = map[string]string{}
-			}
-			s.Annotations[model.AnnotationConfirmDeletions] = time.Now().Add(time.Second).UTC().Format(time.RFC3339)
-		})
-	}
 }
 
 // specs are the writes other than of status.

@@ -19,7 +19,7 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-var _ = DescribeTable("A peer that is not what its Secret says is refused, and nothing of it is believed:",
+var _ = DescribeTable("A peer that is not what its Peer says is refused, and nothing of it is believed:",
 	func(ctx SpecContext, changes []change, named ...string) {
 		strike(ctx, attack{
 			forged: func(types.NamespacedName) []forged { return []forged{memberRecord(changes...)} },
@@ -38,24 +38,19 @@ var _ = DescribeTable("A peer that is not what its Secret says is refused, and n
 )
 
 // A peer may lie about its own age and its own time; nobody else's clock is compared with it.
-var _ = DescribeTable("FAULT 9: a time that is not now does no harm:",
-	func(ctx SpecContext, at string) {
-		strike(ctx, attack{
-			forged: func(key types.NamespacedName) []forged {
-				time := set(at, "metadata", "creationTimestamp")
-				return []forged{
-					record(key, time, set(at, "spec", "exportedAt")), slice(key, "web-x", []string{attacker.address(200)}, time),
-					heartbeat(parse(at), time, set("evil", "spec", "holderIdentity"), set(1, "spec", "leaseDurationSeconds")),
-				}
-			},
-			stands: oneBackend,
-		})
-	},
-	Entry("1970", "1970-01-01T00:00:01Z"),
-	Entry("an hour ago", time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)),
-	Entry("in an hour", time.Now().Add(time.Hour).UTC().Format(time.RFC3339)),
-	Entry("2099", "2099-01-01T00:00:00Z"),
-)
+var _ = It("FAULT 9: a time that is not now does no harm", func(ctx SpecContext) {
+	at := func(at string) attack {
+		return attack{title: at, stands: oneBackend, forged: func(key types.NamespacedName) []forged {
+			time := set(at, "metadata", "creationTimestamp")
+			return []forged{
+				record(key, time, set(at, "spec", "exportedAt")), slice(key, "web-x", []string{attacker.address(200)}, time),
+				heartbeat(parse(at), time, set("evil", "spec", "holderIdentity"), set(1, "spec", "leaseDurationSeconds")),
+			}
+		}}
+	}
+	now := time.Now().UTC()
+	strike(ctx, at("1970-01-01T00:00:01Z"), at(now.Add(-time.Hour).Format(time.RFC3339)), at(now.Add(time.Hour).Format(time.RFC3339)), at("2099-01-01T00:00:00Z"))
+})
 
 func parse(at string) time.Time {
 	t, err := time.Parse(time.RFC3339, at)
@@ -112,30 +107,34 @@ func exported(ctx context.Context, key types.NamespacedName) {
 
 func ownBackend() []string { return []string{"a/" + victim.address(3)} }
 
-var _ = DescribeTable("A report is refused, and named:",
-	func(ctx SpecContext, change change, named ...string) {
-		strike(ctx, attack{before: exported, forged: reports(change), stands: ownBackend, named: append(named, "InvalidRecord")})
-	},
-	Entry("a reason of several words", set("all is evil", "spec", "reason"), "spec.reason", "all is evil"),
-	Entry("a reason of 65 letters", set("Evil"+strings.Repeat("x", 61), "spec", "reason"), "spec.reason"),
-	Entry("a reason in control characters", set("Evil\x1b", "spec", "reason"), "spec.reason", `Evil\x1b`),
-	Entry("a UID that is none", set("<evil>", "spec", "exportUID"), "spec.exportUID", "<evil>"),
-	Entry("of another export than its name says", set("evil", "spec", "service", "name"), "metadata.name"),
-)
+var _ = It("Reports are refused, and counted", func(ctx SpecContext) {
+	bad := func(title string, change change) attack {
+		return attack{title: title, before: exported, forged: reports(change), stands: ownBackend, invalid: 1}
+	}
+	strike(ctx,
+		bad("a reason of several words", set("all is evil", "spec", "reason")),
+		bad("a reason of 65 letters", set("Evil"+strings.Repeat("x", 61), "spec", "reason")),
+		bad("a reason in control characters", set("Evil\x1b", "spec", "reason")),
+		bad("a UID that is none", set("<evil>", "spec", "exportUID")),
+		bad("of another export than its name says", set("evil", "spec", "service", "name")),
+	)
+})
 
-var _ = DescribeTable("A report is shown on one line and bounded, as b's word:",
-	func(ctx SpecContext, message string, named ...string) {
-		strike(ctx, attack{before: exported, forged: reports(set(message, "spec", "message")), stands: ownBackend, named: append(named, "NameTaken")})
-		// What is stored in a condition is what a terminal shows.
-		for _, text := range told("", "")(NewGomega(Fail), ctx) {
-			Expect(text).NotTo(MatchRegexp(`[\x00-\x1f\x7f]|\x{202e}|\x{2066}`))
-		}
-	},
-	Entry("markup", "<script>evil()</script>", "<script>evil()</script>"),
-	Entry("several lines", "evil\r\nReady: True\nAvailable: True", "evil"),
-	Entry("escapes and overrides of direction", "evil\x1b[2J\u202elive\u2066", "evil"),
-	Entry("5 KiB", "evil "+strings.Repeat("x", 5<<10), "evil xxx"),
-)
+var _ = It("Reports are shown on one line and bounded, as b's word", func(ctx SpecContext) {
+	says := func(title, message string, named ...string) attack {
+		return attack{title: title, before: exported, forged: reports(set(message, "spec", "message")), stands: ownBackend, named: append(named, "NameTaken")}
+	}
+	strike(ctx,
+		says("markup", "<script>evil()</script>", "<script>evil()</script>"),
+		says("several lines", "evil\r\nReady: True\nAvailable: True", "evil"),
+		says("escapes and overrides of direction", "evil\x1b[2J\u202elive\u2066", "evil"),
+		says("5 KiB", "evil "+strings.Repeat("x", 5<<10), "evil xxx"),
+	)
+	// What is stored in a condition is what a terminal shows.
+	for _, text := range told("", "")(NewGomega(Fail), ctx) {
+		Expect(text).NotTo(MatchRegexp(`[\x00-\x1f\x7f]|\x{202e}|\x{2066}`))
+	}
+})
 
 var _ = Describe("A report", func() {
 	It("on what was never exported changes nothing", func(ctx SpecContext) {
@@ -162,41 +161,30 @@ var _ = Describe("A report", func() {
 	})
 })
 
-var _ = DescribeTable("Garbage among what b publishes costs nobody else anything:",
-	func(ctx SpecContext, garbage func() forged, named ...string) {
-		strike(ctx, attack{
-			named: named,
-			forged: func(key types.NamespacedName) []forged {
-				return []forged{garbage(), record(key), slice(key, "web-x", []string{attacker.address(200)})}
-			},
-			stands: oneBackend,
-		})
-	},
-	Entry("a NamespaceRecord with a path for a name", func() forged { return namespaceRecord("../evil") }),
-	Entry("a NamespaceRecord with labels that are none", func() forged {
-		return namespaceRecord("evil", set(map[string]any{"evil key": "\x00", "kubernetes.io/evil": strings.Repeat("x", 5<<10)}, "spec", "labels"))
-	}, "InvalidRecord", `NamespaceRecord "comity-b"/"evil" of cluster b: spec.labels: key "evil key"`),
-	Entry("a NamespaceRecord with 10,000 labels", func() forged {
-		labels := map[string]any{}
-		for i := range 10_000 {
-			labels[fmt.Sprint("evil-", i)] = "x"
-		}
-		return namespaceRecord("evil", set(labels, "spec", "labels"))
-	}, "InvalidRecord", "spec.labels: holds 10000 entries; expected at most 200"),
-	Entry("a NamespaceRecord of kube-system", func() forged {
-		return namespaceRecord("kube-system", set(map[string]any{"evil": "evil"}, "spec", "labels"))
-	}),
-	Entry("a Lease of another name", func() forged {
-		return forge("leases", shared, "evil", map[string]any{
+var _ = It("Garbage among what b publishes costs nobody else anything", func(ctx SpecContext) {
+	among := func(title string, invalid int, garbage ...forged) attack {
+		return attack{title: title, invalid: invalid, stands: oneBackend, forged: func(key types.NamespacedName) []forged {
+			return append(garbage, record(key), slice(key, "web-x", []string{attacker.address(200)}))
+		}}
+	}
+	labels := map[string]any{}
+	for i := range 10_000 {
+		labels[fmt.Sprint("evil-", i)] = "x"
+	}
+	strike(ctx,
+		among("a NamespaceRecord with a path for a name", 0, namespaceRecord("../evil")),
+		among("NamespaceRecords with labels that are none, and with 10,000", 2,
+			namespaceRecord("evil", set(map[string]any{"evil key": "\x00", "kubernetes.io/evil": strings.Repeat("x", 5<<10)}, "spec", "labels")),
+			namespaceRecord("evil-2", set(labels, "spec", "labels"))),
+		among("a NamespaceRecord of kube-system", 0, namespaceRecord("kube-system", set(map[string]any{"evil": "evil"}, "spec", "labels"))),
+		among("a Lease of another name", 0, forge("leases", shared, "evil", map[string]any{
 			"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": map[string]any{"holderIdentity": "evil"},
-		})
-	}),
-	Entry("a MemberRecord of another name", func() forged {
-		return forge("exchange.comity.dev/memberrecords", shared, "evil", map[string]any{
+		})),
+		among("a MemberRecord of another name", 0, forge("exchange.comity.dev/memberrecords", shared, "evil", map[string]any{
 			"apiVersion": exchangeVersion, "kind": "MemberRecord", "spec": map[string]any{"clusterID": "evil", "clusterSet": clusterset},
-		})
-	}),
-)
+		})),
+	)
+})
 
 // A record whose JSON has other types than the API cannot be decoded, and with
 // it none of b's records can. That is b's own loss: what was read stays.

@@ -46,7 +46,7 @@ var _ = Describe("FAULT 31", func() {
 		}
 		objects := []forged{record(key), large(key, 0)}
 		put(ctx, objects...)
-		DeferCleanup(func(ctx SpecContext) { retreat(ctx, key, objects) })
+		DeferCleanup(func(ctx SpecContext) { retreat(ctx, objects, key) })
 		neighbor.create(ctx, service(key.Namespace, key.Name), endpoints(key.Namespace, key.Name, neighbor.address(1)))
 		neighbor.create(ctx, serviceExport(key.Namespace, key.Name))
 		ofNeighbor := func(g Gomega, ctx context.Context) []string {

@@ -145,7 +145,7 @@ func withdraw(ctx context.Context, objects ...forged) {
 func memberRecord(changes ...change) forged {
 	return forge("exchange.comity.dev/memberrecords", shared, "b", &exchangev1alpha1.MemberRecord{
 		TypeMeta: kind(exchangeVersion, "MemberRecord"),
-		Spec:     exchangev1alpha1.MemberRecordSpec{ClusterID: "b", ClusterSet: clusterset, Version: "1.0", ClusterUID: "22222222-2222-4222-8222-222222222222"},
+		Spec:     exchangev1alpha1.MemberRecordSpec{ClusterID: "b", ClusterSet: clusterset, Version: "1.0", ClusterUID: attackerUID},
 	}, changes...)
 }
 

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
@@ -36,13 +37,9 @@ func bothExport(ctx context.Context, key types.NamespacedName) (backends []strin
 }
 
 var _ = Describe("A member of which a namespace is not accepted any more", func() {
-	accept := func(ctx SpecContext, list string) {
+	accept := func(ctx SpecContext, list *[]string) {
 		GinkgoHelper()
-		patchSecret(ctx, func(s *corev1.Secret) {
-			if delete(s.Annotations, model.AnnotationAcceptedNamespaces); list != "" {
-				metav1.SetMetaDataAnnotation(&s.ObjectMeta, model.AnnotationAcceptedNamespaces, list)
-			}
-		})
+		patchPeer(ctx, func(s *exchangev1alpha1.PeerSpec) { s.AcceptedNamespaces = list })
 	}
 	It("loses what was imported of it, and the importing cluster says why", func(ctx SpecContext) {
 		shop, alone := types.NamespacedName{Namespace: "unaccepted", Name: "web"}, types.NamespacedName{Namespace: "unaccepted", Name: "alone"}
@@ -51,15 +48,15 @@ var _ = Describe("A member of which a namespace is not accepted any more", func(
 		put(ctx, others...)
 		DeferCleanup(func(ctx SpecContext) {
 			Expect(neighbor.client.Delete(ctx, serviceExport(shop.Namespace, shop.Name))).To(Succeed())
-			accept(ctx, "")
-			retreat(ctx, shop, objects)
-			retreat(ctx, alone, others)
+			accept(ctx, nil)
+			retreat(ctx, objects, shop)
+			retreat(ctx, others, alone)
 		})
 		Eventually(victim.backends(alone.Namespace, alone.Name)).WithContext(ctx).Should(HaveLen(1))
-		accept(ctx, honest+",no-other")
+		accept(ctx, &[]string{honest, "no-other"})
 		Eventually(victim.backends(shop.Namespace, shop.Name)).WithContext(ctx).Should(Equal(backends[1:]))
 		Eventually(made(alone.Namespace, alone.Name)).WithContext(ctx).Should(BeEmpty())
-		why := And(ContainSubstring(model.ReasonNamespaceNotAccepted), ContainSubstring("peer-b, annotation comity.dev/accepted-namespaces: it does not list Namespace unaccepted"))
+		why := And(ContainSubstring(model.ReasonNamespaceNotAccepted), ContainSubstring("Peer b, spec.acceptedNamespaces: it does not list Namespace unaccepted"))
 		Eventually(told(shop.Namespace, shop.Name)).WithContext(ctx).Should(ContainElements(
 			And(HavePrefix("condition Ready=True/Ready"), why), And(HavePrefix("event"), why)))
 		Eventually(told(alone.Namespace, alone.Name)).WithContext(ctx).Should(ContainElement(And(HavePrefix("event"), why)))
@@ -72,7 +69,7 @@ var _ = Describe("A member that joins the export of another and then withholds i
 		backends, objects := bothExport(ctx, key)
 		DeferCleanup(func(ctx SpecContext) {
 			Expect(neighbor.client.Delete(ctx, serviceExport(key.Namespace, key.Name))).To(Succeed())
-			retreat(ctx, key, objects)
+			retreat(ctx, objects, key)
 		})
 		put(ctx, record(key, set(nil, "spec", "namespace")))
 		Eventually(told(key.Namespace, key.Name)).WithContext(ctx).Should(ContainElement(And(

@@ -39,7 +39,7 @@ var _ = Describe("FAULT 31", func() {
 		}
 		put(ctx, crowd...)
 		crowd = append(crowd, record(key))
-		DeferCleanup(func(ctx SpecContext) { retreat(ctx, key, crowd) })
+		DeferCleanup(func(ctx SpecContext) { retreat(ctx, crowd, key) })
 		put(ctx, crowd[len(crowd)-1])
 		Eventually(func(g Gomega, ctx context.Context) []string { return of(g, ctx, "b") }).WithContext(ctx).ShouldNot(BeEmpty())
 		for i := 2; i < 7; i++ {

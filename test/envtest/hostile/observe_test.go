@@ -35,22 +35,24 @@ var number atomic.Int64
 
 const honest = "honest"
 
-// told is everything that a user of a reads of a name and of peer b: events on
-// b's Secret, and conditions and events of the import and of the export.
+// told is everything that a user of a reads of a name and of peer b: events and conditions
+// of the Peer b, of the import and of the export.
 func told(namespace, name string) func(Gomega, context.Context) []string {
 	return func(g Gomega, ctx context.Context) []string {
 		var out []string
 		var events eventsv1.EventList
 		g.Expect(victim.client.List(ctx, &events)).To(Succeed())
 		for _, e := range events.Items {
-			peer := e.Regarding.Kind == "Secret" && e.Regarding.Name == join.PeerName("b")
+			peer := e.Regarding.Kind == "Peer" && e.Regarding.Name == "b"
 			if peer || e.Regarding.Namespace == namespace && e.Regarding.Name == name {
 				out = append(out, "event "+e.Reason+": "+e.Note)
 			}
 		}
 		key := client.ObjectKey{Namespace: namespace, Name: name}
 		var conditions []metav1.Condition
-		i, e := &mcsv1beta1.ServiceImport{}, &mcsv1beta1.ServiceExport{}
+		p, i, e := &exchangev1alpha1.Peer{}, &mcsv1beta1.ServiceImport{}, &mcsv1beta1.ServiceExport{}
+		g.Expect(victim.client.Get(ctx, client.ObjectKey{Name: "b"}, p)).To(Succeed())
+		conditions = append(conditions, p.Status.Conditions...)
 		if victim.client.Get(ctx, key, i) == nil {
 			conditions = append(conditions, i.Status.Conditions...)
 		}
@@ -161,8 +163,8 @@ func writtenElsewhere(since time.Time) []string {
 }
 
 // strayWrites are writes that Comity has no business with: beyond objects of
-// the given namespace and of the honest exports, and its own exchange and events.
-func strayWrites(since time.Time, namespace string) []string {
+// the given namespaces and of the honest exports, and its own exchange and events.
+func strayWrites(since time.Time, namespaces ...string) []string {
 	GinkgoHelper()
 	var out []string
 	for _, w := range writes(since) {
@@ -175,12 +177,12 @@ func strayWrites(since time.Time, namespace string) []string {
 				continue // the status counts the exports that a policy matches
 			}
 		case "services", "discovery.k8s.io/endpointslices", "multicluster.x-k8s.io/serviceimports", "multicluster.x-k8s.io/serviceexports":
-			if w.Namespace == namespace || w.Namespace == honest || inExchange {
+			if slices.Contains(namespaces, w.Namespace) || w.Namespace == honest || inExchange {
 				continue
 			}
-		case "secrets":
-			if w.Namespace == install.Namespace && w.Name == join.PeerName("b") {
-				continue // the id of the cluster is pinned there
+		case "exchange.comity.dev/peers":
+			if w.Resource != resource {
+				continue // the status says what is refused of b
 			}
 		default:
 			if strings.HasPrefix(resource, "exchange.comity.dev/") && inExchange {

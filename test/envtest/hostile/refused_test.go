@@ -4,6 +4,8 @@
 package hostile
 
 import (
+	"context"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -56,7 +58,7 @@ var _ = Describe("FAULT 30", func() {
 		bad := slice(key, "web-bad", []string{attacker.address(203)}, set("refused", "metadata", "labels", "tier"))
 		objects := []forged{record(key), bad, slice(key, "web-good", []string{attacker.address(200)}), slice(key, "web-other", []string{attacker.address(201)})}
 		put(ctx, objects...)
-		DeferCleanup(func(ctx SpecContext) { retreat(ctx, key, objects) })
+		DeferCleanup(func(ctx SpecContext) { retreat(ctx, objects, key) })
 		Eventually(victim.backends(key.Namespace, key.Name)).WithContext(ctx).Should(Equal(twoBackends()), "the other slices of b")
 		imported := &mcsv1beta1.ServiceImport{}
 		Eventually(func() error { return victim.client.Get(ctx, key, imported) }).Should(Succeed(), "the ServiceImport")
@@ -90,7 +92,7 @@ var _ = Describe("FAULT 30", func() {
 })
 
 // reportIn is what a reports of importing key, in one of its namespaces.
-func reportIn(ctx SpecContext, namespace string, key types.NamespacedName) func() *exchangev1alpha1.ImportRecord {
+func reportIn(ctx context.Context, namespace string, key types.NamespacedName) func() *exchangev1alpha1.ImportRecord {
 	return func() *exchangev1alpha1.ImportRecord {
 		record := &exchangev1alpha1.ImportRecord{}
 		if victim.client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: model.RecordName(key.Namespace, key.Name)}, record) != nil {

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/comity-mcs/comity/sync/join"
@@ -50,6 +51,8 @@ type member struct {
 
 var (
 	victim, attacker, neighbor *member
+	// attackerUID is that of b's Namespace kube-system, which a's Peer names.
+	attackerUID types.UID
 	// store is how the attacker writes.
 	store *controlplane.Store
 )
@@ -77,6 +80,9 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 			Expect(join.Connect(ctx, side(m), side(other), join.Options{})).To(Succeed())
 		}
 	}
+	system := &corev1.Namespace{}
+	Expect(attacker.client.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, system)).To(Succeed())
+	attackerUID = system.UID
 	store, err = attacker.Store()
 	Expect(err).NotTo(HaveOccurred())
 	impersonate(ctx)

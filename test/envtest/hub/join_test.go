@@ -13,7 +13,6 @@ import (
 
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/join"
-	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/install"
 )
 
@@ -45,13 +44,12 @@ var _ = Describe("Joining through a hub", func() {
 
 	It("gives one credential to a member, and the peers' addresses to accept", func(ctx SpecContext) {
 		exchange := members["a"].exchangeSecret(ctx)
-		Expect(exchange.Labels).NotTo(HaveKey(model.LabelClusterID))
-		for _, peer := range []string{"b", "c"} {
-			secret := &corev1.Secret{}
-			key := client.ObjectKey{Namespace: install.Namespace, Name: join.PeerName(model.ClusterID(peer))}
-			Expect(members["a"].client.Get(ctx, key, secret)).To(Succeed())
-			Expect(secret.Labels).To(HaveKeyWithValue(model.LabelClusterID, peer))
-			Expect(secret.Annotations).To(HaveKeyWithValue(model.AnnotationAcceptedCIDRs, members[peer].Network().PodCIDRs[0].String()))
+		for _, id := range []string{"b", "c"} {
+			peer, secret := &exchangev1alpha1.Peer{}, &corev1.Secret{}
+			Expect(members["a"].client.Get(ctx, client.ObjectKey{Name: id}, peer)).To(Succeed())
+			Expect(peer.Spec.ClusterUID).To(Equal(members[id].uid(ctx)))
+			Expect(peer.Spec.AcceptedCIDRs).To(Equal([]string{members[id].Network().PodCIDRs[0].String()}))
+			Expect(members["a"].client.Get(ctx, client.ObjectKey{Namespace: install.Namespace, Name: peer.Spec.KubeconfigSecret}, secret)).To(Succeed())
 			Expect(secret.Data).To(Equal(exchange.Data))
 		}
 	})
@@ -104,6 +102,7 @@ var _ = Describe("Joining through a hub", func() {
 		gone(theHub.client, "comity-a", "member-d", &rbacv1.RoleBinding{})
 		gone(theHub.client, join.DefaultNamespace, "member-d", &rbacv1.Role{})
 		gone(members["a"].client, install.Namespace, "peer-d", &corev1.Secret{})
+		gone(members["a"].client, "", "d", &exchangev1alpha1.Peer{})
 		for _, name := range []string{"comity-d", "comity-d-to-a", "comity-a-to-d"} {
 			ns := &corev1.Namespace{}
 			Expect(theHub.client.Get(ctx, client.ObjectKey{Name: name}, ns)).To(Succeed())

@@ -167,15 +167,13 @@ var _ = Describe("FAULT 38: two clusters with one id that join a hub at the same
 		for _, name := range []string{"comity-x", "comity-x-to-c"} {
 			Expect(theHub.client.Patch(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, nobody)).To(Succeed())
 		}
-		reader := &corev1.Secret{}
-		Expect(both[0].client.Get(ctx, client.ObjectKey{Namespace: install.Namespace, Name: join.PeerName("c")}, reader)).To(Succeed())
+		secret, peer := &corev1.Secret{}, &exchangev1alpha1.Peer{}
+		Expect(both[0].client.Get(ctx, client.ObjectKey{Namespace: install.Namespace, Name: join.PeerName("c")}, secret)).To(Succeed())
+		Expect(both[0].client.Get(ctx, client.ObjectKey{Name: "c"}, peer)).To(Succeed())
 		Expect(both[1].client.Create(ctx, &corev1.Secret{
-			ObjectMeta: metav1.ObjectMeta{
-				Namespace: reader.Namespace, Name: reader.Name, Labels: reader.Labels,
-				Annotations: map[string]string{model.AnnotationAcceptedCIDRs: reader.Annotations[model.AnnotationAcceptedCIDRs]},
-			},
-			Data: reader.Data,
+			ObjectMeta: metav1.ObjectMeta{Namespace: secret.Namespace, Name: secret.Name, Labels: secret.Labels}, Data: secret.Data,
 		})).To(Succeed())
+		Expect(both[1].client.Create(ctx, &exchangev1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "c", Labels: peer.Labels}, Spec: peer.Spec})).To(Succeed())
 		access := both[0].exchangeSecret(ctx).Data[join.KubeconfigKey]
 		for _, m := range both {
 			m.put(access)
@@ -188,6 +186,9 @@ var _ = Describe("FAULT 38: two clusters with one id that join a hub at the same
 		}
 		AddReportEntry("the place is that of cluster", first.ID())
 		Expect(holderIn(ctx, "x")).To(Equal(first.uid(ctx)))
+		By("accepting in the importer the one that has the place")
+		accepted := fmt.Appendf(nil, `{"spec":{"clusterUID":%q}}`, first.uid(ctx))
+		Expect(c.client.Patch(ctx, &exchangev1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, client.RawPatch(types.MergePatchType, accepted))).To(Succeed())
 		Eventually(c.backends(shared)).WithContext(ctx).Should(ConsistOf("x/" + addresses[first][0]))
 		Eventually(c.backends(own[first])).WithContext(ctx).Should(ConsistOf("x/" + addresses[first][1]))
 		Eventually(first.condition(shared, "Available")).WithContext(ctx).Should(HavePrefix("True/Imported: "))

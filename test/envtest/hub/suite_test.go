@@ -106,7 +106,9 @@ func start(dir string) {
 	GinkgoHelper()
 	manifests, err := clusters.Files(crd.FS)
 	Expect(err).NotTo(HaveOccurred())
-	exchange := slices.DeleteFunc(manifests, func(m []byte) bool { return !strings.Contains(string(m), "group: exchange.comity.dev") })
+	exchange := slices.DeleteFunc(manifests, func(m []byte) bool {
+		return !strings.Contains(string(m), "group: exchange.comity.dev") || strings.Contains(string(m), "kind: Peer\n")
+	})
 	Expect(exchange).To(HaveLen(4))
 	// One after the other, so that no port is chosen twice.
 	all := startClusters(controlplane.Options{IDs: ids, Dir: filepath.Join(dir, "clusters"), APIServerOnly: true})

@@ -35,7 +35,7 @@ var (
 	mcsDefinitions = []string{"serviceexports.multicluster.x-k8s.io", "serviceimports.multicluster.x-k8s.io"}
 	ownDefinitions = []string{
 		"exportrecords.exchange.comity.dev", "importrecords.exchange.comity.dev", "memberrecords.exchange.comity.dev",
-		"namespacerecords.exchange.comity.dev", "exportpolicies.policy.comity.dev",
+		"namespacerecords.exchange.comity.dev", "peers.exchange.comity.dev", "exportpolicies.policy.comity.dev",
 	}
 )
 

@@ -20,6 +20,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -97,12 +98,15 @@ func (f *fakeProbe) run(_ context.Context, _ *command.Target, from agent.Agent, 
 type plugin struct {
 	kubeconfig string
 	probe      fakeProbe
+	// answer is what is typed on a terminal; without it the input is none.
+	answer string
 }
 
 // run gives what a command printed, and its error.
 func (p *plugin) run(ctx context.Context, args ...string) (stdout, stderr string, err error) {
 	out, errs := &bytes.Buffer{}, &bytes.Buffer{}
-	env := command.NewEnv(genericiooptions.IOStreams{In: &bytes.Buffer{}, Out: out, ErrOut: errs})
+	env := command.NewEnv(genericiooptions.IOStreams{In: strings.NewReader(p.answer), Out: out, ErrOut: errs})
+	env.IsTerminal = func(any) bool { return p.answer != "" }
 	root := &cobra.Command{Use: "kubectl-comity", SilenceErrors: true, SilenceUsage: true}
 	root.SetOut(out)
 	root.SetErr(errs)
@@ -242,6 +246,7 @@ var _ = Describe("kubectl comity join", func() {
 		Expect(out).NotTo(ContainSubstring("kind: Secret"))
 		Expect(out).NotTo(ContainSubstring("token:"))
 		Expect(strings.Count(out, "name: comity-a-to-b\n")).To(Equal(1))
+		Expect(out).To(And(ContainSubstring("kind: Peer"), ContainSubstring("clusterUID: "+string(uidOf(ctx, "b"))), ContainSubstring("kubeconfigSecret: peer-b")))
 		Expect(cmp.Diff(before, versions(ctx))).To(BeEmpty())
 	})
 
@@ -276,11 +281,7 @@ var _ = Describe("kubectl comity join", func() {
 	})
 
 	It("limits the namespaces that the others accept from a cluster, and keeps that when it is repeated", func(ctx SpecContext) {
-		namespaces := func() string {
-			secret := &corev1.Secret{}
-			Expect(admin("b").Get(ctx, client.ObjectKey{Namespace: "comity-system", Name: "peer-a"}, secret)).To(Succeed())
-			return secret.Annotations[model.AnnotationAcceptedNamespaces]
-		}
+		namespaces := func() *[]string { return peerOf(ctx, "b", "a").Spec.AcceptedNamespaces }
 		DeferCleanup(func(ctx SpecContext) {
 			_, _, err := p.run(ctx, "join", "a", "b", "--accept-namespaces", "a=*")
 			Expect(err).NotTo(HaveOccurred())
@@ -288,12 +289,30 @@ var _ = Describe("kubectl comity join", func() {
 		out, _, err := p.run(ctx, "join", "a", "b", "--accept-namespaces", "a=shop,team-*")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(out).To(ContainSubstring("accepts only namespaces shop,team-* from "))
-		Expect(namespaces()).To(Equal("shop,team-*"))
+		Expect(namespaces()).To(HaveValue(Equal([]string{"shop", "team-*"})))
 		_, _, err = p.run(ctx, "join", "a", "b")
 		Expect(err).NotTo(HaveOccurred())
-		Expect(namespaces()).To(Equal("shop,team-*"))
+		Expect(namespaces()).To(HaveValue(Equal([]string{"shop", "team-*"})))
 		_, _, err = p.run(ctx, "join", "a", "b", "--accept-namespaces", "a=Shop")
 		Expect(err).To(MatchError(ContainSubstring(`--accept-namespaces a=Shop: item 1, "Shop", is not a valid name of a namespace`)))
+	})
+
+	It("accepts a cluster that was made again, shows what is imported from it, and says how to confirm what is missing", func(ctx SpecContext) {
+		_, _, err := p.run(ctx, append([]string{"join", "a", "b"}, servers("a", "b")...)...)
+		Expect(err).NotTo(HaveOccurred())
+		peer := peerOf(ctx, "a", "b")
+		peer.Spec.ClusterUID = "before"
+		Expect(admin("a").Update(ctx, peer)).To(Succeed())
+		importing(ctx, "a", "replaced", "b")
+		_, _, err = p.run(ctx, "join", "a", "b")
+		Expect(err).To(MatchError(And(ContainSubstring("the Peer b is that of another cluster with the id b (UID before, not "), ContainSubstring("run kubectl comity join --replace"))))
+		out, _, err := p.run(ctx, "join", "a", "b", "--replace")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(out).To(ContainSubstring("In cluster a, cluster b is replaced: UID before becomes " + string(uidOf(ctx, "b")) + ". Imports with an export of the cluster before: 1."))
+		Expect(out).To(ContainSubstring("kubectl comity confirm missing b --context a\n"))
+		out, _, err = p.run(ctx, "join", "a", "b", "--replace")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(out).NotTo(Or(ContainSubstring("is replaced"), ContainSubstring("confirm missing")))
 	})
 
 	It("stores a credential that lives as long as asked", func(ctx SpecContext) {
@@ -308,6 +327,26 @@ var _ = Describe("kubectl comity join", func() {
 		Expect(lifetime(credential(ctx, "a", "b").BearerToken)).To(Equal(20 * time.Minute))
 	})
 })
+
+// importing gives a cluster a derived Service whose list has exports of others.
+func importing(ctx SpecContext, at model.ClusterID, name string, from ...model.ClusterID) *corev1.Service {
+	GinkgoHelper()
+	list := model.List{Formed: time.Unix(1, 0)}
+	for _, id := range from {
+		list.Entries = append(list.Entries, model.Entry{Cluster: id, UID: "u", Absent: model.SourcePublished})
+	}
+	derived := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Service", "spec": map[string]any{"ports": []any{map[string]any{"port": int64(80)}}},
+		"metadata": map[string]any{
+			"namespace": "default", "name": model.DerivedName(name), "labels": map[string]any{model.LabelServiceName: name},
+			"annotations": map[string]any{model.AnnotationList: list.String()},
+		},
+	}}
+	Expect(admin(at).Apply(ctx, client.ApplyConfigurationFromUnstructured(derived), client.FieldOwner(model.FieldOwner))).To(Succeed())
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: model.DerivedName(name)}}
+	DeferCleanup(func(ctx SpecContext) { Expect(client.IgnoreNotFound(admin(at).Delete(ctx, service))).To(Succeed()) })
+	return service
+}
 
 // expiredToken is well-formed and from 1970.
 const expiredToken = "eyJhbGciOiJub25lIn0.eyJpYXQiOjEsImV4cCI6Mn0.c2ln"

@@ -16,6 +16,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -42,7 +43,7 @@ func versions(ctx SpecContext) map[string]string {
 	found := map[string]string{}
 	for id := range clusters {
 		for _, list := range []client.ObjectList{
-			&corev1.NamespaceList{}, &corev1.SecretList{}, &corev1.ServiceAccountList{}, &rbacv1.RoleList{}, &rbacv1.RoleBindingList{},
+			&corev1.NamespaceList{}, &corev1.SecretList{}, &corev1.ServiceAccountList{}, &rbacv1.RoleList{}, &rbacv1.RoleBindingList{}, &v1alpha1.PeerList{},
 		} {
 			Expect(admin(id).List(ctx, list)).To(Succeed())
 			Expect(apimeta.EachListItem(list, func(item runtime.Object) error {
@@ -88,12 +89,51 @@ var _ = Describe("Connect", Ordered, func() {
 		Expect(role.Rules[0].Verbs).To(Equal([]string{"get", "list", "watch"}))
 	})
 
-	It("labels the Secret for the agent, and leaves no copy of the token in an annotation", func(ctx SpecContext) {
+	It("makes a Peer with the UID of the cluster, and a Secret that says nothing but the credential", func(ctx SpecContext) {
+		peer := peerOf(ctx, "b", "a")
+		Expect(peer.Labels).To(Equal(map[string]string{model.LabelClusterID: "a", model.LabelClusterSet: "prod"}))
+		peer.Spec.AcceptedNamespaces = nil // another spec may have set it
+		Expect(peer.Spec).To(Equal(v1alpha1.PeerSpec{ClusterSet: "prod", ClusterUID: uidOf(ctx, "a"), KubeconfigSecret: "peer-a", AcceptedCIDRs: []string{"10.1.0.0/16"}}))
 		secret := peerSecret(ctx, "b", "a")
-		Expect(secret.Labels).To(HaveKeyWithValue(model.LabelClusterID, "a"))
-		Expect(secret.Labels).To(HaveKeyWithValue(model.LabelClusterSet, "prod"))
-		delete(secret.Annotations, model.AnnotationAcceptedNamespaces) // another spec may have set it
-		Expect(secret.Annotations).To(Equal(map[string]string{model.AnnotationAcceptedCIDRs: "10.1.0.0/16"}))
+		Expect(secret.Annotations).To(BeEmpty())
+		Expect(secret.Labels).To(Equal(map[string]string{"app.kubernetes.io/managed-by": "comity-join"}))
+	})
+
+	It("keeps what the administrator set in a Peer", func(ctx SpecContext) {
+		peer := peerOf(ctx, "b", "a")
+		before := peer.DeepCopy()
+		DeferCleanup(func(ctx SpecContext) {
+			peer := peerOf(ctx, "b", "a")
+			peer.Labels, peer.Spec = before.Labels, before.Spec
+			Expect(admin("b").Update(ctx, peer)).To(Succeed())
+		})
+		confirmed := metav1.Unix(1_800_000_000, 0)
+		peer.Labels["region"], peer.Spec.ConfirmMissingBefore, peer.Spec.AcceptedNamespaces = "eu", &confirmed, &[]string{"shop"}
+		Expect(admin("b").Update(ctx, peer)).To(Succeed())
+		a := cluster("a")
+		a.PodCIDRs = prefixes("10.1.0.0/17")
+		Expect(join.Connect(ctx, a, cluster("b"), join.Options{})).To(Succeed())
+		peer = peerOf(ctx, "b", "a")
+		Expect(peer.Labels).To(HaveKeyWithValue("region", "eu"))
+		Expect(peer.Spec.AcceptedCIDRs).To(Equal([]string{"10.1.0.0/17"}), "the join changed the Peer")
+		Expect(peer.Spec.AcceptedNamespaces).To(HaveValue(Equal([]string{"shop"})))
+		Expect(peer.Spec.ConfirmMissingBefore.Equal(&confirmed)).To(BeTrue())
+	})
+
+	It("takes back that a cluster was removed", func(ctx SpecContext) {
+		for _, spec := range []v1alpha1.PeerSpec{{Removed: true}, {Removed: true, ClusterSet: "prod", ClusterUID: uidOf(ctx, "c"), KubeconfigSecret: "peer-again", AcceptedCIDRs: []string{"10.3.0.0/16"}}} {
+			again := cluster("c")
+			again.ID = "again"
+			left := &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "again"}, Spec: spec}
+			Expect(client.IgnoreNotFound(admin("a").Delete(ctx, left.DeepCopy()))).To(Succeed())
+			Expect(admin("a").Create(ctx, left)).To(Succeed())
+			Expect(join.Connect(ctx, cluster("a"), again, join.Options{})).To(Succeed())
+			Expect(peerOf(ctx, "a", "again").Spec.Removed).To(BeFalse())
+			Expect(peerOf(ctx, "a", "again").Spec.ClusterUID).To(Equal(uidOf(ctx, "c")))
+			before := versions(ctx)
+			Expect(join.Connect(ctx, cluster("a"), again, join.Options{})).To(Succeed())
+			Expect(cmp.Diff(before, versions(ctx))).To(BeEmpty())
+		}
 	})
 
 	It("keeps a token that the agent renewed", func(ctx SpecContext) {
@@ -122,14 +162,14 @@ var _ = Describe("Connect", Ordered, func() {
 
 	It("accepts what is given, and keeps it while the peer says nothing else", func(ctx SpecContext) {
 		a, b := cluster("c"), cluster("b")
-		a.ID, a.PodCIDRs = "given", cluster("a").PodCIDRs // other specs annotate the Secrets of a and b
+		a.ID, a.PodCIDRs = "given", cluster("a").PodCIDRs // other specs change the Peers a and b
 		b.AcceptedCIDRs = prefixes("10.2.0.0/16", "10.1.0.0/16")
 		Expect(join.Connect(ctx, a, b, join.Options{})).To(Succeed())
-		stored := map[string]string{model.AnnotationAcceptedCIDRs: "10.1.0.0/16,10.2.0.0/16"}
-		Expect(peerSecret(ctx, "b", "given").Annotations).To(Equal(stored))
+		stored := []string{"10.1.0.0/16", "10.2.0.0/16"}
+		Expect(peerOf(ctx, "b", "given").Spec.AcceptedCIDRs).To(Equal(stored))
 		a.PodCIDRs, b.AcceptedCIDRs = nil, nil
 		Expect(join.Connect(ctx, a, b, join.Options{Rotate: true})).To(Succeed())
-		Expect(peerSecret(ctx, "b", "given").Annotations).To(Equal(stored))
+		Expect(peerOf(ctx, "b", "given").Spec.AcceptedCIDRs).To(Equal(stored))
 	})
 
 	It("accepts the pod ranges of the peer's nodes if none are given, and says so", func(ctx SpecContext) {
@@ -150,15 +190,15 @@ var _ = Describe("Connect", Ordered, func() {
 		}
 		run := &recorder{}
 		Expect(join.Connect(ctx, a, b, run.options())).To(Succeed())
-		Expect(peerSecret(ctx, "a", "nodes").Annotations).To(Equal(map[string]string{model.AnnotationAcceptedCIDRs: "10.7.1.0/24"}))
-		Expect(run.steps).To(ContainElement(And(HaveField("Name", "peer-nodes"), HaveField("Kind", "Secret"),
+		Expect(peerOf(ctx, "a", "nodes").Spec.AcceptedCIDRs).To(Equal([]string{"10.7.1.0/24"}))
+		Expect(run.steps).To(ContainElement(And(HaveField("Name", "nodes"), HaveField("Kind", "Peer"),
 			HaveField("Note", ContainSubstring("accepts 10.7.1.0/24 from nodes, the pod ranges of its nodes")))))
 
 		By("knowing the subnet of the whole cluster where kubeadm wrote it down")
 		kubeadmStates(ctx, "b", "networking:\n  podSubnet: 10.7.0.0/16\n  serviceSubnet: 10.0.0.0/24\n")
 		b.ID = "kubeadm"
 		Expect(join.Connect(ctx, a, b, join.Options{})).To(Succeed())
-		Expect(peerSecret(ctx, "a", "kubeadm").Annotations).To(Equal(map[string]string{model.AnnotationAcceptedCIDRs: "10.7.0.0/16"}))
+		Expect(peerOf(ctx, "a", "kubeadm").Spec.AcceptedCIDRs).To(Equal([]string{"10.7.0.0/16"}))
 	})
 })
 
@@ -210,28 +250,37 @@ var _ = Describe("Connect refuses, and writes nothing for,", func() {
 		makeSecret(ctx, "a", "peer-x", nil)
 		x := cluster("c")
 		x.ID = "x"
-		refusedFor(ctx, cluster("a"), x, "Secret comity-system/peer-x exists and is not that of peer x")
+		refusedFor(ctx, cluster("a"), x, "Secret comity-system/peer-x exists and was not made by a join; rename or delete it")
 	})
 
-	It("an id that another Secret claims already", func(ctx SpecContext) {
-		makeSecret(ctx, "a", "handmade", map[string]string{model.LabelClusterID: "y"})
-		y := cluster("c")
-		y.ID = "y"
-		refusedFor(ctx, cluster("a"), y, "Secret comity-system/handmade claims the id y already")
-	})
-
-	It("FAULT 38: another cluster than the one that has been read under its id", func(ctx SpecContext) {
-		makeSecret(ctx, "a", "peer-successor", map[string]string{model.LabelClusterID: "successor"})
-		read := peerSecret(ctx, "a", "successor")
-		read.Annotations = map[string]string{model.AnnotationClusterUID: "another"}
-		Expect(admin("a").Update(ctx, read)).To(Succeed())
+	It("FAULT 38: another cluster than the one of the Peer, until the administrator says that it replaces that one", func(ctx SpecContext) {
 		successor := cluster("c")
 		successor.ID = "successor"
-		refusedFor(ctx, cluster("a"), successor, "Secret comity-system/peer-successor is that of another cluster with the id successor (UID another, not ")
-		By("joining it once the administrator says that it replaces that cluster")
-		read.Annotations = nil
-		Expect(admin("a").Update(ctx, read)).To(Succeed())
 		Expect(join.Connect(ctx, cluster("a"), successor, join.Options{})).To(Succeed())
+		Eventually(reading(ctx, "c", "a")).WithTimeout(cachedFor).Should(Succeed())
+		old := connectTo(credential(ctx, "c", "a"))
+		peer := peerOf(ctx, "a", "successor")
+		peer.Spec.ClusterUID = "another"
+		Expect(admin("a").Update(ctx, peer)).To(Succeed())
+		refusedFor(ctx, cluster("a"), successor, "the Peer successor is that of another cluster with the id successor (UID another, not "+string(uidOf(ctx, "c"))+
+			"); give one of the two another id, or, if the new cluster replaces the other one, run kubectl comity join --replace")
+
+		By("joining it, with no credential of the cluster before")
+		Expect(admin("c").Delete(ctx, peerSecret(ctx, "c", "a"))).To(Succeed())
+		prepared, err := join.PrepareMesh(ctx, []join.Cluster{cluster("a"), successor}, join.Options{Replace: true})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(prepared.Replaced()).To(ConsistOf(join.Replacement{Holder: "a", Peer: "successor", Old: "another", New: uidOf(ctx, "c")}))
+		Expect(prepared.Write(ctx)).To(Succeed())
+		Expect(peerOf(ctx, "a", "successor").Spec.ClusterUID).To(Equal(uidOf(ctx, "c")))
+		Eventually(func() error {
+			return old.List(ctx, &v1alpha1.ExportRecordList{}, client.InNamespace("comity-a"))
+		}).WithTimeout(cachedFor).Should(BeUnauthorized())
+	})
+
+	It("what the schema of Peer does not allow", func(ctx SpecContext) {
+		picky := cluster("a")
+		picky.NamespacesFrom = map[model.ClusterID]model.Namespaces{"b": {"team-[ab]"}}
+		refusedFor(ctx, picky, cluster("b"), "cluster a: check Peer b: ")
 	})
 
 	It("clusters whose pod ranges overlap", func(ctx SpecContext) {
@@ -275,13 +324,14 @@ var _ = Describe("Disconnect", func() {
 		asD := connectTo(credential(ctx, "c", "b"))
 		Eventually(reading(ctx, "c", "b")).WithTimeout(cachedFor).Should(Succeed())
 
-		Expect(join.Disconnect(ctx, cluster("b"), d, join.Options{})).To(Succeed())
+		Expect(join.Disconnect(ctx, cluster("b"), []join.Cluster{d}, join.Options{})).To(Succeed())
 
 		Eventually(func() error {
 			return asD.List(ctx, &v1alpha1.ExportRecordList{}, client.InNamespace("comity-b"))
 		}).WithTimeout(30*time.Second).Should(WithTransform(apierrors.IsUnauthorized, BeTrue()), "the token of a removed account")
 		for _, gone := range []struct{ id, peer model.ClusterID }{{"b", "d"}, {"c", "b"}} {
 			key := client.ObjectKey{Namespace: join.DefaultNamespace, Name: join.PeerName(gone.peer)}
+			Expect(apierrors.IsNotFound(admin(gone.id).Get(ctx, client.ObjectKey{Name: string(gone.peer)}, &v1alpha1.Peer{}))).To(BeTrue(), "Peer in %s", gone.id)
 			Expect(apierrors.IsNotFound(admin(gone.id).Get(ctx, key, &corev1.Secret{}))).To(BeTrue(), "Secret in %s", gone.id)
 			Expect(apierrors.IsNotFound(admin(gone.id).Get(ctx, key, &rbacv1.Role{}))).To(BeTrue(), "Role in %s", gone.id)
 			Expect(apierrors.IsNotFound(admin(gone.id).Get(ctx, key, &rbacv1.RoleBinding{}))).To(BeTrue(), "RoleBinding in %s", gone.id)
@@ -292,15 +342,15 @@ var _ = Describe("Disconnect", func() {
 
 		asA := connectTo(credential(ctx, "a", "b"))
 		Expect(asA.List(ctx, &v1alpha1.ExportRecordList{}, client.InNamespace("comity-b"))).To(Succeed())
-		Expect(join.Disconnect(ctx, cluster("b"), d, join.Options{})).To(Succeed(), "repeated")
+		Expect(join.Disconnect(ctx, cluster("b"), []join.Cluster{d}, join.Options{})).To(Succeed(), "repeated")
 		Expect(join.Connect(ctx, cluster("b"), d, join.Options{})).To(MatchError(ContainSubstring("namespace comity-b-to-d is being deleted")))
 	})
 
-	It("leaves alone what no join made", func(ctx SpecContext) {
-		makeSecret(ctx, "a", "peer-z", map[string]string{model.LabelClusterID: "z"})
+	It("leaves alone a Secret that no join made", func(ctx SpecContext) {
+		makeSecret(ctx, "a", "peer-z", nil)
 		run := &recorder{}
-		Expect(join.Disconnect(ctx, cluster("a"), join.Cluster{ID: "z", Set: "prod"}, run.options())).To(Succeed())
+		Expect(join.Disconnect(ctx, cluster("a"), []join.Cluster{{ID: "z", Set: "prod"}}, run.options())).To(Succeed())
 		Expect(run.steps).To(ConsistOf(HaveField("Verb", join.Kept)))
-		Expect(peerSecret(ctx, "a", "z").Labels).To(HaveKeyWithValue(model.LabelClusterID, "z"))
+		peerSecret(ctx, "a", "z")
 	})
 })

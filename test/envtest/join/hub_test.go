@@ -23,6 +23,8 @@ var _ = Describe("kubectl comity with a hub", Ordered, func() {
 	const namespace = "with-hub"
 	var p *plugin
 
+	BeforeAll(forgetAll)
+
 	BeforeEach(func(ctx SpecContext) {
 		p = &plugin{kubeconfig: all().write()}
 		for at, id := range map[model.ClusterID]model.ClusterID{"a": "spoke-a", "b": "spoke-b"} {
@@ -55,11 +57,35 @@ var _ = Describe("kubectl comity with a hub", Ordered, func() {
 		Expect(out).To(MatchRegexp(`of clusterset prod: \d+ unchanged in`))
 	})
 
+	It("makes a Peer in each member, and accepts one that was made again, without its old credential", func(ctx SpecContext) {
+		Expect(peerOf(ctx, "a", "spoke-b").Spec.ClusterUID).To(Equal(uidOf(ctx, "b")))
+		old := connectTo(inHub(ctx, "b"))
+		hub := &corev1.Namespace{}
+		Expect(admin("c").Get(ctx, client.ObjectKey{Name: "comity-spoke-b"}, hub)).To(Succeed())
+		hub.Annotations[model.AnnotationClusterUID] = "before"
+		Expect(admin("c").Update(ctx, hub)).To(Succeed())
+		peer := peerOf(ctx, "a", "spoke-b")
+		peer.Spec.ClusterUID = "before"
+		Expect(admin("a").Update(ctx, peer)).To(Succeed())
+		secret := &corev1.Secret{}
+		secret.Namespace, secret.Name = namespace, model.ExchangeSecret
+		Expect(admin("b").Delete(ctx, secret)).To(Succeed())
+		_, _, err := p.run(ctx, append([]string{"join", "a", "b", "--hub", "c"}, serverOf("c", "hub")...)...)
+		Expect(err).To(MatchError(And(ContainSubstring("is that of another cluster with the id spoke-b (UID before, not "), ContainSubstring("join --replace"))))
+		_, _, err = p.run(ctx, append([]string{"join", "a", "b", "--hub", "c", "--replace"}, serverOf("c", "hub")...)...)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(peerOf(ctx, "a", "spoke-b").Spec.ClusterUID).To(Equal(uidOf(ctx, "b")))
+		Eventually(func() error {
+			return old.List(ctx, &v1alpha1.ExportRecordList{}, client.InNamespace("comity-spoke-a"))
+		}).WithTimeout(cachedFor).Should(BeUnauthorized())
+	})
+
 	It("prints the hub's objects for Git", func(ctx SpecContext) {
 		out, _, err := p.run(ctx, "join", "a", "b", "--hub", "c", "-o", "json")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(out).To(ContainSubstring(`"comity.dev/cluster": "hub"`))
 		Expect(out).NotTo(ContainSubstring(`"kind": "Secret"`))
+		Expect(out).To(And(ContainSubstring(`"kind": "Peer"`), ContainSubstring(`"comity.dev/cluster": "spoke-b"`)))
 	})
 
 	It("makes the old token of every member useless", func(ctx SpecContext) {
@@ -81,7 +107,7 @@ var _ = Describe("kubectl comity with a hub", Ordered, func() {
 	})
 
 	It("takes a member out, in the hub and in those that remain", func(ctx SpecContext) {
-		_, _, err := p.run(ctx, "leave", "a", "b", "--hub", "c", "--wait=false")
+		_, _, err := p.run(ctx, "leave", "a", "b", "--hub", "c", "--wait=false", "--yes")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(exists(ctx, "c", &corev1.ServiceAccount{}, join.DefaultNamespace, "member-spoke-a")).To(BeFalse())
 		Expect(exists(ctx, "c", &corev1.ServiceAccount{}, join.DefaultNamespace, "member-spoke-b")).To(BeTrue())
@@ -90,5 +116,6 @@ var _ = Describe("kubectl comity with a hub", Ordered, func() {
 		}
 		Expect(exists(ctx, "a", &corev1.Secret{}, namespace, model.ExchangeSecret)).To(BeFalse())
 		Expect(exists(ctx, "b", &corev1.Secret{}, namespace, "peer-spoke-a")).To(BeFalse())
+		Expect(exists(ctx, "b", &v1alpha1.Peer{}, "", "spoke-a")).To(BeFalse())
 	})
 })

@@ -11,6 +11,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -18,12 +19,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/join"
 	"github.com/comity-mcs/comity/sync/model"
 )
@@ -58,8 +60,9 @@ var _ = Describe("kubectl comity leave", func() {
 	var namespace string
 	specs := 0
 
-	BeforeEach(func() {
+	BeforeEach(func(ctx SpecContext) {
 		specs++
+		forgetAll(ctx)
 		p, namespace = &plugin{kubeconfig: all().write()}, fmt.Sprintf("leave-%d", specs)
 	})
 
@@ -77,63 +80,67 @@ var _ = Describe("kubectl comity leave", func() {
 
 	It("undoes a join on both sides, and only takes what the others share along with their last peer", func(ctx SpecContext) {
 		joined(ctx, "leave-a", "leave-b", "leave-c")
-		out, _, err := p.run(ctx, "leave", "c", "a", "b", "--wait=false")
+		out, _, err := p.run(ctx, "leave", "c", "a", "b", "--wait=false", "--yes")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(out).To(ContainSubstring("Cluster leave-c left clusterset prod"))
 		Expect(out).NotTo(ContainSubstring("Left to do"))
 		Expect(exists(ctx, "c", &corev1.Namespace{}, "", "comity-leave-c")).To(BeFalse())
 		Expect(exists(ctx, "c", &corev1.Secret{}, namespace, "peer-leave-a")).To(BeFalse())
+		Expect(exists(ctx, "c", &v1alpha1.Peer{}, "", "leave-a")).To(BeFalse())
+		Expect(exists(ctx, "a", &v1alpha1.Peer{}, "", "leave-c")).To(BeFalse())
 		Expect(exists(ctx, "a", &corev1.Secret{}, namespace, "peer-leave-c")).To(BeFalse())
 		Expect(exists(ctx, "a", &corev1.ServiceAccount{}, namespace, "peer-leave-c")).To(BeFalse())
 		Expect(exists(ctx, "a", &corev1.Namespace{}, "", "comity-leave-a")).To(BeTrue())
 		Expect(exists(ctx, "a", &corev1.Secret{}, namespace, "peer-leave-b")).To(BeTrue())
 	})
 
-	It("marks the Secrets before it deletes them, and states the removal of a peer whose Secret is gone already", func(ctx SpecContext) {
-		joined(ctx, "marked", "marker")
-		deleted := func() func() map[string]string {
-			admin, err := client.NewWithWatch(clusters["a"], client.Options{})
-			Expect(err).NotTo(HaveOccurred())
-			watching, err := admin.Watch(ctx, &corev1.SecretList{}, client.InNamespace(namespace), client.MatchingLabels{model.LabelClusterID: "marker"})
-			Expect(err).NotTo(HaveOccurred())
-			DeferCleanup(watching.Stop)
-			return func() map[string]string {
-				for event := range watching.ResultChan() {
-					if secret, ok := event.Object.(*corev1.Secret); ok && event.Type == watch.Deleted {
-						return secret.Annotations
-					}
-				}
-				return nil
-			}
-		}
-		seen := deleted()
-		_, _, err := p.run(ctx, "leave", "--id", "marker", "a", "--wait=false")
+	It("shows how many imports go, and asks", func(ctx SpecContext) {
+		joined(ctx, "asked", "asker")
+		importing(ctx, "a", "alone", "asker")
+		importing(ctx, "a", "both", "asked", "asker")
+		_, shown, err := p.run(ctx, "leave", "--id", "asker", "a", "--wait=false")
+		Expect(err).To(MatchError(ContainSubstring("pass --yes to continue")))
+		Expect(command.CodeOf(err)).To(Equal(command.ExitRefused))
+		Expect(shown).To(ContainSubstring(`In cluster asked (context "a"), imports that lose an export: 2, of which 1 are deleted with their clusterset IPs`))
+		p.answer = "n\n"
+		_, _, err = p.run(ctx, "leave", "--id", "asker", "a", "--wait=false")
+		Expect(err).To(MatchError(ContainSubstring("the answer was not yes; nothing was written")))
+		Expect(peerOf(ctx, "a", "asker").Spec.Removed).To(BeFalse())
+		p.answer = "yes\n"
+		_, _, err = p.run(ctx, "leave", "--id", "asker", "a", "--wait=false")
 		Expect(err).NotTo(HaveOccurred())
-		Expect(seen()).To(HaveKeyWithValue(model.AnnotationLeaving, "true"))
+		Expect(exists(ctx, "a", &v1alpha1.Peer{}, "", "asker")).To(BeFalse())
+	})
 
-		By("repeating it, which does nothing")
-		out, _, err := p.run(ctx, "leave", "--id", "marker", "a", "--wait=false")
+	It("states the removal of a cluster without a Peer, too, and leaves the Peer until the agent runs", func(ctx SpecContext) {
+		joined(ctx, "stopped", "vanished")
+		Expect(admin("a").Delete(ctx, peerOf(ctx, "a", "vanished"))).To(Succeed())
+		derived := importing(ctx, "a", "standing", "vanished")
+		removing.Store(false)
+		DeferCleanup(removing.Store, true)
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: model.LeaderLease}}
+		Expect(admin("a").Patch(ctx, lease, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"holderIdentity":"gone"}}`)))).To(Succeed())
+		out, _, err := p.run(ctx, "leave", "--id", "vanished", "a", "--wait=false", "--yes")
+		Expect(command.CodeOf(err)).To(Equal(command.ExitIncomplete))
+		Expect(out).To(ContainSubstring("Left to do: Peer vanished of cluster stopped stays with spec.removed: the agent does not run; imports with an export of cluster vanished: 1; when the agent of cluster stopped runs, repeat the command"))
+		Expect(peerOf(ctx, "a", "vanished").Spec).To(Equal(v1alpha1.PeerSpec{Removed: true}))
+		Expect(exists(ctx, "a", &rbacv1.Role{}, namespace, "peer-vanished")).To(BeFalse(), "the cluster reads no more")
+
+		By("repeating it when the agent runs again")
+		Expect(admin("a").Patch(ctx, lease, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"holderIdentity":"comity-0_1234"}}`)))).To(Succeed())
+		removing.Store(true)
+		Expect(admin("a").Delete(ctx, derived)).To(Succeed())
+		_, _, err = p.run(ctx, "leave", "--id", "vanished", "a", "--wait=false", "--yes")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(exists(ctx, "a", &v1alpha1.Peer{}, "", "vanished")).To(BeFalse())
+		out, _, err = p.run(ctx, "leave", "--id", "vanished", "a", "--wait=false", "--yes")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(out).To(ContainSubstring("nothing to do"))
-
-		By("leaving although the Secret is gone, while something is still imported")
-		left := &discoveryv1.EndpointSlice{
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "left", Labels: map[string]string{
-				model.LabelSourceCluster: "marker", discoveryv1.LabelManagedBy: model.ManagedBy,
-			}},
-			AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{},
-		}
-		Expect(admin("a").Create(ctx, left)).To(Succeed())
-		DeferCleanup(func(ctx SpecContext) { Expect(admin("a").Delete(ctx, left)).To(Succeed()) })
-		seen = deleted()
-		_, _, err = p.run(ctx, "leave", "--id", "marker", "a", "--wait=false")
-		Expect(err).NotTo(HaveOccurred())
-		Expect(seen()).To(HaveKeyWithValue(model.AnnotationLeaving, "true"))
 	})
 
 	It("leaves nothing of the peer behind", func(ctx SpecContext) {
 		joined(ctx, "rest-a", "rest-b")
-		_, _, err := p.run(ctx, "leave", "a", "b", "--wait=false")
+		_, _, err := p.run(ctx, "leave", "a", "b", "--wait=false", "--yes")
 		Expect(err).NotTo(HaveOccurred())
 		for at, pair := range map[model.ClusterID][2]string{"a": {"rest-a", "rest-b"}, "b": {"rest-b", "rest-a"}} {
 			for _, kind := range []client.ObjectList{&corev1.SecretList{}, &corev1.ServiceAccountList{}, &rbacv1.RoleList{}, &rbacv1.RoleBindingList{}} {
@@ -166,12 +173,12 @@ var _ = Describe("kubectl comity leave", func() {
 		dead.Host = "https://127.0.0.1:1"
 		contexts["b"] = dead
 		p.kubeconfig = contexts.write()
-		_, _, err := p.run(ctx, "leave", "b", "a", "--wait=false")
+		_, _, err := p.run(ctx, "leave", "b", "a", "--wait=false", "--yes")
 		Expect(err).To(MatchError(ContainSubstring(`context "b": `)))
 		Expect(err).To(MatchError(ContainSubstring("kubectl comity leave --id ID a")))
 		Expect(command.CodeOf(err)).To(Equal(command.ExitRefused))
 
-		_, _, err = p.run(ctx, "leave", "--id", "lost", "a", "--wait=false")
+		_, _, err = p.run(ctx, "leave", "--id", "lost", "a", "--wait=false", "--yes")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(exists(ctx, "a", &corev1.Secret{}, namespace, "peer-lost")).To(BeFalse())
 		Expect(exists(ctx, "a", &rbacv1.Role{}, namespace, "peer-lost")).To(BeFalse())
@@ -185,21 +192,21 @@ var _ = Describe("kubectl comity leave", func() {
 		dead.Host = "https://127.0.0.1:1"
 		contexts["b"] = dead
 		p.kubeconfig = contexts.write()
-		out, _, err := p.run(ctx, "leave", "a", "b", "--wait=false")
+		out, _, err := p.run(ctx, "leave", "a", "b", "--wait=false", "--yes")
 		Expect(command.CodeOf(err)).To(Equal(command.ExitIncomplete))
 		Expect(out).To(ContainSubstring(`Left to do: the cluster of context "b" did not answer and still has the credential and account of cluster leaver; when it answers, run: kubectl comity leave --id leaver b`))
 		Expect(exists(ctx, "a", &corev1.Secret{}, namespace, "peer-silent")).To(BeFalse())
 
 		By("finishing there")
 		p.kubeconfig = all().write()
-		_, _, err = p.run(ctx, "leave", "--id", "leaver", "b", "--wait=false")
+		_, _, err = p.run(ctx, "leave", "--id", "leaver", "b", "--wait=false", "--yes")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(exists(ctx, "b", &corev1.Secret{}, namespace, "peer-leaver")).To(BeFalse())
 	})
 
 	It("says which peers were not given, as data too", func(ctx SpecContext) {
 		joined(ctx, "alone", "forgotten")
-		out, _, err := p.run(ctx, "leave", "a", "--wait=false", "--dry-run", "-o", "json")
+		out, _, err := p.run(ctx, "leave", "a", "--wait=false", "--yes", "--dry-run", "-o", "json")
 		Expect(err).NotTo(HaveOccurred())
 		var result struct {
 			Kind   string
@@ -208,7 +215,8 @@ var _ = Describe("kubectl comity leave", func() {
 		}
 		Expect(json.Unmarshal([]byte(out), &result)).To(Succeed())
 		Expect(result.Kind).To(Equal("LeaveResult"))
-		Expect(result.Steps).To(ContainElement(join.Step{Cluster: "alone", Kind: "Secret", Namespace: namespace, Name: "peer-forgotten", Verb: join.Deleted}))
+		Expect(result.Steps).To(ContainElements(
+			join.Step{Cluster: "alone", Kind: "Secret", Namespace: namespace, Name: "peer-forgotten", Verb: join.Deleted}, join.Step{Cluster: "alone", Kind: "Peer", Name: "forgotten", Verb: join.Deleted}))
 		Expect(result.Undone).To(ContainElement(ContainSubstring("cluster forgotten still has the credential and account of cluster alone; run: kubectl comity leave --id alone CONTEXT")))
 		Expect(exists(ctx, "a", &corev1.Secret{}, namespace, "peer-forgotten")).To(BeTrue(), "it was a dry run")
 	})
@@ -234,7 +242,7 @@ var _ = Describe("kubectl comity leave", func() {
 		Expect(admin("a").Create(ctx, deployment)).To(Succeed())
 		DeferCleanup(func(ctx SpecContext) { Expect(admin("a").Delete(ctx, deployment)).To(Succeed()) })
 
-		out, _, err := p.run(ctx, "leave", "a", "b", "--purge", "--wait=false")
+		out, _, err := p.run(ctx, "leave", "a", "b", "--purge", "--wait=false", "--yes")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(out).To(ContainSubstring("Deployment " + namespace + "/comity changed (0 replicas; to continue with Comity, kubectl -n " + namespace + " scale deployment comity --replicas=2)"))
 		Expect(admin("a").Get(ctx, client.ObjectKeyFromObject(deployment), deployment)).To(Succeed())
@@ -253,7 +261,7 @@ var _ = Describe("kubectl comity leave", func() {
 		Expect(exists(ctx, "a", &corev1.Namespace{}, "", namespace)).To(BeTrue())
 
 		By("repeating it")
-		out, _, err = p.run(ctx, "leave", "a", "b", "--purge", "--wait=false")
+		out, _, err = p.run(ctx, "leave", "a", "b", "--purge", "--wait=false", "--yes")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(out).To(ContainSubstring("nothing to do"))
 	})

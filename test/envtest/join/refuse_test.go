@@ -10,16 +10,19 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/join"
 	"github.com/comity-mcs/comity/sync/model"
 )
@@ -165,6 +168,27 @@ var _ = Describe("kubectl comity join refuses, with one message and nothing writ
 		refused(ctx, append(joining("a", "b"), "--ca", "b="+file), "the file holds no PEM certificate")
 	})
 
+	It("a cluster without the definition of Peer", func(ctx SpecContext) {
+		installedAll(ctx)
+		definition := &apiextensionsv1.CustomResourceDefinition{}
+		Expect(admin("c").Get(ctx, client.ObjectKey{Name: "peers.exchange.comity.dev"}, definition)).To(Succeed())
+		// The Peers of other specs go with it.
+		Expect(admin("c").Delete(ctx, definition)).To(Succeed())
+		served := func(ctx context.Context) bool { return admin("c").List(ctx, &v1alpha1.PeerList{}) == nil }
+		DeferCleanup(func(ctx SpecContext) {
+			again := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: definition.Name}, Spec: definition.Spec}
+			Eventually(func() error { return admin("c").Create(ctx, again.DeepCopy()) }).WithTimeout(time.Minute).Should(Succeed())
+			Eventually(served).WithContext(ctx).WithTimeout(time.Minute).Should(BeTrue())
+		})
+		Eventually(served).WithContext(ctx).WithTimeout(time.Minute).Should(BeFalse())
+		_, _, err := p.run(ctx, joining("b", "c")...)
+		Expect(err).To(MatchError(And(ContainSubstring("the API server does not serve exchange.comity.dev/v1alpha1 Peer"),
+			ContainSubstring("install them: helm upgrade comity oci://ghcr.io/comity-mcs/charts/comity --kube-context c --namespace comity-system"))))
+		Expect(command.CodeOf(err)).To(Equal(command.ExitRefused))
+		_, err = join.PrepareMesh(ctx, []join.Cluster{cluster("b"), cluster("c")}, join.Options{})
+		Expect(err).To(MatchError(ContainSubstring("cluster c: the API server does not serve Peer of exchange.comity.dev/v1alpha1; install the definition: helm upgrade comity ")))
+	})
+
 	It("a missing right, and names every one and the cluster", func(ctx SpecContext) {
 		installedAll(ctx)
 		contexts := maps.Clone(all())
@@ -187,6 +211,7 @@ var _ = Describe("kubectl comity join refuses, with one message and nothing writ
 		}
 		refused(ctx, joining("b", "c"), "the access given lacks rights, so nothing was written. cluster c: ",
 			"create secrets in namespace comity-system; patch secrets in namespace comity-system",
+			"patch peers.exchange.comity.dev",
 			"create roles.rbac.authorization.k8s.io in namespace comity-c-to-b",
 			"escalate roles.rbac.authorization.k8s.io in namespace comity-c",
 			"create serviceaccounts/token in namespace comity-system",

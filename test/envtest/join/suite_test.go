@@ -8,18 +8,24 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/join"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/envtest/suite"
@@ -39,7 +45,38 @@ var _ = BeforeSuite(func() {
 		clusters[[]model.ClusterID{"a", "b", "c"}[i]] = config
 		stateServiceRange(config)
 	}
+	removing.Store(true)
+	ctx, stop := context.WithCancel(context.Background())
+	var agents sync.WaitGroup
+	for id := range clusters {
+		agents.Go(func() { removeImports(ctx, admin(id)) })
+	}
+	DeferCleanup(func() { stop(); agents.Wait() })
 })
+
+// removing is false while no agent removes what it imported.
+var removing atomic.Bool
+
+// removeImports does what agents do with a Peer that was removed: they remove what they
+// imported, and say so.
+func removeImports(ctx context.Context, c client.Client) {
+	defer GinkgoRecover()
+	for ctx.Err() == nil {
+		var peers v1alpha1.PeerList
+		if err := c.List(ctx, &peers); err == nil && removing.Load() {
+			for i := range peers.Items {
+				if peer := &peers.Items[i]; peer.Spec.Removed {
+					apimeta.SetStatusCondition(&peer.Status.Conditions, metav1.Condition{Type: v1alpha1.PeerRemoved, Status: "True", Reason: "Removed", ObservedGeneration: peer.Generation})
+					_ = c.Status().Update(ctx, peer) // the Peer may have changed, or be gone
+				}
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
 
 // stateServiceRange writes down the Service range as kubeadm does, where the API
 // server is older than Kubernetes 1.33 and serves no ServiceCIDR.
@@ -100,6 +137,30 @@ func connectTo(config *rest.Config) client.Client {
 func admin(id model.ClusterID) client.Client {
 	GinkgoHelper()
 	return connectTo(clusters[id])
+}
+
+// forgetAll deletes the Peers of other specs, which belong to no namespace.
+func forgetAll(ctx SpecContext) {
+	GinkgoHelper()
+	for id := range clusters {
+		Expect(admin(id).DeleteAllOf(ctx, &v1alpha1.Peer{})).To(Succeed())
+	}
+}
+
+// peerOf is the Peer in holder for another cluster.
+func peerOf(ctx SpecContext, holder, peer model.ClusterID) *v1alpha1.Peer {
+	GinkgoHelper()
+	found := &v1alpha1.Peer{}
+	Expect(admin(holder).Get(ctx, client.ObjectKey{Name: string(peer)}, found)).To(Succeed())
+	return found
+}
+
+// uidOf identifies a cluster.
+func uidOf(ctx SpecContext, id model.ClusterID) types.UID {
+	GinkgoHelper()
+	system := &corev1.Namespace{}
+	Expect(admin(id).Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, system)).To(Succeed())
+	return system.UID
 }
 
 // peerSecret is the Secret in holder by which it reaches peer.

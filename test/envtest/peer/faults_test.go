@@ -13,7 +13,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/comity-mcs/comity/sync/members"
 	"github.com/comity-mcs/comity/sync/model"
@@ -38,7 +37,7 @@ var _ = Describe("a peer behind a broken network", func() {
 			g.Expect(peers.Exports(kept)).To(HaveLen(1))
 		}).Should(Succeed())
 		Eventually(member("b")).Should(And(haveConnected, haveSynced))
-		Eventually(state("b")).Should(HaveField("Reason", ""))
+		Eventually(condition("b", "Connected")).Should(HavePrefix("True Connected"))
 	})
 
 	It("FAULT 6: a peer of whom nothing comes at all is Stale, then Lost, keeps what it exported, and recovers", func() {
@@ -53,7 +52,8 @@ var _ = Describe("a peer behind a broken network", func() {
 		Expect(member("c")()).To(And(haveConnected, haveSynced), "another peer has no part in it")
 		toB.cure("dark")
 		Eventually(member("b")).Should(haveConnected)
-		Eventually(eventsOn("peer-b")).Should(ContainElements(HavePrefix("Stale: "), HavePrefix("Lost: "), HavePrefix("Connected: the heartbeat of cluster b is seen again")))
+		Eventually(condition("b", "Connected")).Should(HavePrefix("True Connected"))
+		Eventually(eventsOn("b")).Should(ContainElements(HavePrefix("Stale: "), HavePrefix("Lost: "), HavePrefix("Connected: the heartbeat of the cluster is seen")))
 	})
 
 	It("FAULT 5: connections that break cause no wrong withdrawal, and what was withdrawn meanwhile goes", func() {
@@ -68,16 +68,15 @@ var _ = Describe("a peer behind a broken network", func() {
 			Expect(peers.Exports(kept)).To(HaveLen(1))
 			return peers.Exports(gone)
 		}).Should(BeEmpty())
-		Expect(peers.Held(gone)).To(BeEmpty(), "one is no accident")
 	})
 
 	It("FAULT 7: a slow peer does not hold up another", func() {
 		there.publish("slow", "uid-slow")
 		crawl := newNetwork("slow", there.address())
 		crawl.slow(15 * time.Second)
-		secret := peerSecret("peer-slow", "slow", kubeconfig(crawl.address(), &there))
-		here.create(secret)
-		DeferCleanup(func() { here.delete(secret) })
+		secret := peerSecret("peer-slow", kubeconfig(crawl.address(), &there))
+		here.create(secret, peer("slow"))
+		DeferCleanup(func() { here.delete(secret, peer("slow")) })
 		Eventually(member("slow")).Should(HaveField("ID", model.ClusterID("slow")))
 		key := here.export("c", "quick")
 		Eventually(exports(key)).Should(HaveLen(1))
@@ -112,63 +111,67 @@ var _ = Describe("the credential of a peer", Ordered, func() {
 		key := there.export("b", "rotated")
 		Eventually(exports(key)).Should(HaveLen(1))
 		always := func() { ExpectWithOffset(1, peers.Exports(key)).To(HaveLen(1)) }
+		DeferCleanup(func() {
+			rotate(kubeconfig(toB.address(), &there))
+			Eventually(member("b")).Should(And(haveConnected, haveSynced))
+			Eventually(condition("b", "Accepted")).Should(HavePrefix("True Accepted"))
+			Eventually(condition("b", "Connected")).Should(HavePrefix("True Connected"))
+		})
 
 		By("rotating to another account: the old connection goes when the new one is synced")
 		rotate(kubeconfig(toB.address(), &there, good("first")))
-		Eventually(state("b")).Should(And(HaveField("Trying", false), HaveField("Reason", "")))
+		Eventually(func() *metav1.Time { return stored("b").Status.TokenExpires }).ShouldNot(BeNil())
 		always()
 
-		By("revoking it: Unauthorized at the next request, then Stale, and nothing is withdrawn")
+		By("giving another token: the connection that there is uses it, and the old one may go")
+		lists := reconnects()
+		rotate(kubeconfig(toB.address(), &there, good("second")))
 		withdraw("first")
-		Eventually(func() string { toB.hangUp(); always(); return state("b")().Reason }).WithPolling(time.Second).Should(Equal(members.ReasonUnauthorized))
+		Eventually(func(g Gomega) {
+			toB.hangUp()
+			always()
+			g.Eventually(condition("b", "Connected")).WithTimeout(5 * time.Second).Should(HavePrefix("True Connected"))
+			g.Expect(condition("b", "Accepted")()).To(HavePrefix("True Accepted"))
+		}).Should(Succeed())
+		Expect(reconnects()).To(Equal(lists))
+
+		By("revoking it: Unauthorized at the next request, then Stale, and nothing is withdrawn")
+		withdraw("second")
+		Eventually(func() string { toB.hangUp(); always(); return condition("b", "Connected")() }).WithPolling(time.Second).Should(HavePrefix("False Unauthorized"))
 		Eventually(member("b")).Should(HaveField("Liveness", And(HaveField("State", model.Stale), HaveField("Reason", members.ReasonUnauthorized))))
+		Eventually(condition("b", "Connected")).Should(And(HavePrefix("False Stale"), ContainSubstring("Unauthorized")))
 		Expect(member("b")()).To(haveSynced)
 		always()
 
-		By("writing garbage, and an exec plugin: the Secret is refused, the old data stays")
+		By("writing garbage, and an exec plugin: the kubeconfig is refused, the old data stays")
 		rotate([]byte("garbage"))
-		Eventually(state("b")).Should(HaveField("Reason", members.ReasonInvalidKubeconfig))
+		Eventually(condition("b", "Accepted")).Should(HavePrefix("False " + members.ReasonInvalidKubeconfig))
 		rotate(kubeconfig(toB.address(), &there, func(u *clientcmdapi.AuthInfo) {
 			u.Exec = &clientcmdapi.ExecConfig{Command: "/bin/sh", APIVersion: "client.authentication.k8s.io/v1", InteractiveMode: "Never"}
 		}))
-		Eventually(eventsOn("peer-b")).Should(ContainElement(And(HavePrefix(members.ReasonInvalidKubeconfig), ContainSubstring("exec"))))
+		Eventually(condition("b", "Accepted")).Should(And(HavePrefix("False "+members.ReasonInvalidKubeconfig), ContainSubstring("exec")))
+		Expect(eventsOn("b")()).To(ContainElement(HavePrefix(members.ReasonInvalidKubeconfig)))
 		always()
 
-		By("giving it a good one: heard of again")
-		rotate(kubeconfig(toB.address(), &there, good("second")))
-		Eventually(state("b")).Should(And(HaveField("Trying", false), HaveField("Reason", "")))
+		By("giving it a good one: its heartbeat is seen again")
+		rotate(kubeconfig(toB.address(), &there, good("third")))
+		Eventually(condition("b", "Accepted")).Should(HavePrefix("True Accepted"))
+		Eventually(condition("b", "Connected")).Should(HavePrefix("True Connected"))
 		Eventually(member("b")).Should(haveConnected)
 		always()
 	})
 
-	It("FAULT 21: a second Secret for one id is refused, and the first stays in use", func() {
-		key := there.export("b", "unmoved")
-		Eventually(exports(key)).Should(HaveLen(1))
-		second := peerSecret("zz-second", "b", kubeconfig(here.address(), &here))
-		here.create(second)
-		DeferCleanup(func() { here.delete(second) })
-		Eventually(eventsOn("zz-second")).Should(ContainElement(And(HavePrefix(members.ReasonDuplicateClusterID), ContainSubstring("peer-b"))))
-		Consistently(exports(key)).Should(HaveLen(1))
-	})
-
-	It("FAULT 22: an id that another cluster uses now is refused, and all of the first one is kept", func() {
+	It("FAULT 22: a kubeconfig that leads to another cluster of that id is refused, and all of the first one is kept", func() {
 		key := there.export("b", "of-the-first")
 		Eventually(exports(key)).Should(HaveLen(1))
-		By("noting the cluster in the Secret")
-		Eventually(func() string {
-			var secret corev1.Secret
-			Expect(here.client.Get(ctx(), client.ObjectKey{Namespace: "comity-system", Name: "peer-b"}, &secret)).To(Succeed())
-			return secret.Annotations[model.AnnotationClusterUID]
-		}).Should(Equal("uid-b"))
-		By("leading the Secret to another cluster that calls itself b")
 		DeferCleanup(func() {
 			rotate(kubeconfig(toB.address(), &there))
-			Eventually(state("b")).Should(And(HaveField("Trying", false), HaveField("Reason", "")))
+			Eventually(condition("b", "Accepted")).Should(HavePrefix("True Accepted"))
 		})
 		here.publish("b", "uid-other")
 		rotate(kubeconfig(here.address(), &here))
-		Eventually(state("b")).Should(And(HaveField("Reason", members.ReasonClusterIDReused), HaveField("Message", And(ContainSubstring("uid-b"), ContainSubstring("uid-other")))))
-		Eventually(eventsOn("peer-b")).Should(ContainElement(HavePrefix(members.ReasonClusterIDReused)))
+		Eventually(condition("b", "Accepted")).Should(And(HavePrefix("False "+members.ReasonClusterIDReused), ContainSubstring("uid-b"), ContainSubstring("uid-other")))
+		Eventually(eventsOn("b")).Should(ContainElement(HavePrefix(members.ReasonClusterIDReused)))
 		Consistently(exports(key)).Should(HaveLen(1))
 		Expect(member("b")()).To(haveSynced)
 	})

@@ -5,8 +5,10 @@ package peer
 
 import (
 	"context"
+	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,19 +19,23 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	controllerconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/members"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/notify"
 	"github.com/comity-mcs/comity/test/envtest/suite"
 )
 
@@ -76,22 +82,35 @@ var _ = BeforeSuite(func() {
 	there.publish("b", "uid-b")
 	here.publish("c", "uid-c")
 	toB = newNetwork("b", there.address())
-	here.create(peerSecret("peer-b", "b", kubeconfig(toB.address(), &there)), peerSecret("peer-c", "c", kubeconfig(here.address(), &here)))
-	startAgent()
+	here.create(peerSecret("peer-b", kubeconfig(toB.address(), &there)), peerSecret("peer-c", kubeconfig(here.address(), &here)), peer("b"), peer("c"))
+	peers, registry = startAgent()
 	Eventually(peers.Members).Should(And(HaveLen(2), HaveEach(HaveField("Synced", true))))
 })
 
-// startAgent runs the part of the agent of cluster a that reads the peers.
-func startAgent() {
+// startAgent runs the part of an agent of cluster a that reads the peers.
+func startAgent() (*members.Set, *prometheus.Registry) {
 	GinkgoHelper()
-	mgr, err := ctrl.NewManager(here.config, ctrl.Options{Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"}})
+	config := rest.CopyConfig(here.config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			if r.Method != http.MethodGet && strings.HasSuffix(r.URL.Path, "/status") {
+				statusWrites.Add(1)
+			}
+			return next.RoundTrip(r)
+		})
+	})
+	mgr, err := ctrl.NewManager(config, ctrl.Options{
+		Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"},
+		Controller: controllerconfig.Controller{SkipNameValidation: ptr.To(true)}, // there are two agents in one spec
+	})
 	Expect(err).NotTo(HaveOccurred())
-	registry = prometheus.NewRegistry()
-	peers = members.New(members.Options{
-		Self: "a", ClusterSet: "prod", Namespace: "comity-system", StaleAfter: staleAfter, LostAfter: lostAfter,
+	registry := prometheus.NewRegistry()
+	set := members.New(members.Options{
+		Self: "a", ClusterUID: "uid-a", ClusterSet: "prod", Namespace: "comity-system", StaleAfter: staleAfter, LostAfter: lostAfter,
 		Registry: registry, Recorder: mgr.GetEventRecorder("comity"), Log: ctrl.Log.WithName("peer"),
 	})
-	Expect(peers.SetupWithManager(mgr)).To(Succeed())
+	Expect(set.SetupWithManager(mgr)).To(Succeed())
+	Expect(set.SetupStatusWithManager(mgr, imports)).To(Succeed())
 	running, cancel := context.WithCancel(context.Background())
 	var ended sync.WaitGroup
 	ended.Go(func() {
@@ -99,6 +118,40 @@ func startAgent() {
 		Expect(mgr.Start(running)).To(Succeed())
 	})
 	DeferCleanup(func() { cancel(); ended.Wait() })
+	return set, registry
+}
+
+// statusWrites counts the writes of the status of a Peer.
+var statusWrites atomic.Int64
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// fakeImports are the imports of cluster a, as a test sets them.
+type fakeImports struct {
+	mu      sync.Mutex
+	of      map[model.ClusterID]model.ImportCounts
+	changed notify.Topic[model.ClusterID]
+}
+
+var imports = &fakeImports{of: map[model.ClusterID]model.ImportCounts{}}
+
+func (i *fakeImports) Of(id model.ClusterID) model.ImportCounts {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.of[id]
+}
+
+func (i *fakeImports) Subscribe(changed func(model.ClusterID)) func() {
+	return i.changed.Subscribe(changed)
+}
+
+func (i *fakeImports) set(id model.ClusterID, counts model.ImportCounts) {
+	i.mu.Lock()
+	i.of[id] = counts
+	i.mu.Unlock()
+	i.changed.Publish(id)
 }
 
 func ctx() context.Context { return context.Background() }
@@ -183,40 +236,71 @@ func kubeconfig(address string, s *server, change ...func(*clientcmdapi.AuthInfo
 	return data
 }
 
-func peerSecret(name, id string, data []byte) *corev1.Secret {
-	return &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "comity-system", Name: name,
-			Labels: map[string]string{model.LabelClusterID: id, model.LabelClusterSet: "prod"},
-		},
-		Data: map[string][]byte{"kubeconfig": data},
+func peerSecret(name string, data []byte) *corev1.Secret {
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "comity-system", Name: name}, Data: map[string][]byte{"kubeconfig": data}}
+}
+
+// peer is the Peer of a cluster whose Secret is named after it.
+func peer(id string, change ...func(*exchangev1alpha1.Peer)) *exchangev1alpha1.Peer {
+	p := &exchangev1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: id}, Spec: exchangev1alpha1.PeerSpec{
+		ClusterSet: "prod", ClusterUID: types.UID("uid-" + id), KubeconfigSecret: "peer-" + id, AcceptedCIDRs: []string{"10.1.0.0/16", "fd00:1::/48"},
+	}}
+	for _, c := range change {
+		c(p)
+	}
+	return p
+}
+
+// describe changes a Peer.
+func describe(id string, change func(*exchangev1alpha1.Peer)) {
+	GinkgoHelper()
+	Eventually(func() error {
+		p := stored(id)
+		change(p)
+		return here.client.Update(ctx(), p)
+	}).Should(Succeed())
+}
+
+// stored is a Peer as the API server has it.
+func stored(id string) *exchangev1alpha1.Peer {
+	GinkgoHelper()
+	p := &exchangev1alpha1.Peer{}
+	Expect(here.client.Get(ctx(), client.ObjectKey{Name: id}, p)).To(Succeed())
+	return p
+}
+
+// condition is a condition of a Peer: its status, reason and message.
+func condition(id, typ string) func() string {
+	return func() string {
+		c := meta.FindStatusCondition(stored(id).Status.Conditions, typ)
+		if c == nil {
+			return ""
+		}
+		return string(c.Status) + " " + c.Reason + ": " + c.Message
 	}
 }
 
-// rotate writes another kubeconfig into the Secret of b, and waits until the
-// agent has seen that.
+// rotate writes another kubeconfig into the Secret of b.
 func rotate(data []byte) {
 	GinkgoHelper()
-	var secret corev1.Secret
 	Eventually(func() error {
+		var secret corev1.Secret
 		if err := here.client.Get(ctx(), client.ObjectKey{Namespace: "comity-system", Name: "peer-b"}, &secret); err != nil {
 			return err
 		}
 		secret.Data["kubeconfig"] = data
-		secret.Labels["rotated"] = secret.ResourceVersion
 		return here.client.Update(ctx(), &secret)
 	}).Should(Succeed())
-	Eventually(member("b")).Should(HaveField("Labels", HaveKeyWithValue("rotated", secret.Labels["rotated"])))
 }
 
-// eventsOn lists what was said of a Secret, reason and note in one line.
-func eventsOn(secret string) func() []string {
+// eventsOn lists the events about a Peer, reason and note in one line.
+func eventsOn(id string) func() []string {
 	return func() []string {
 		var list eventsv1.EventList
-		Expect(here.client.List(ctx(), &list, client.InNamespace("comity-system"))).To(Succeed())
+		Expect(here.client.List(ctx(), &list)).To(Succeed())
 		out := []string{}
 		for _, e := range list.Items {
-			if e.Regarding.Kind == "Secret" && e.Regarding.Name == secret {
+			if e.Regarding.Kind == "Peer" && e.Regarding.Name == id {
 				out = append(out, e.Reason+": "+e.Note)
 			}
 		}
@@ -232,17 +316,6 @@ func member(id model.ClusterID) func() model.Member {
 			}
 		}
 		return model.Member{}
-	}
-}
-
-func state(id model.ClusterID) func() members.State {
-	return func() members.State {
-		for _, s := range peers.States() {
-			if s.ID == id {
-				return s
-			}
-		}
-		return members.State{}
 	}
 }
 

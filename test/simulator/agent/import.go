@@ -113,7 +113,7 @@ func (p *Process) importView(key types.NamespacedName) decide.ImportView {
 			v.Slices[m.ID] = peer.copies(key)
 			v.SliceProblems = append(v.SliceProblems, peer.limitProblems()...)
 		}
-		withdrawals = append(withdrawals, peer.Withdrawals(key, p.Now())...)
+		withdrawals = append(withdrawals, peer.Withdrawals(key)...)
 	}
 	v.Verdicts = p.verdicts()
 	missing := decide.Missing(decide.Standing(v.Current, p.ID), v.Exports, withdrawals, v.Members, v.Refused())

@@ -16,16 +16,22 @@ import (
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/plan"
+	"github.com/comity-mcs/comity/test/simulator/apiserver"
 )
 
 // Publish brings the records and slice copies of one export up to date.
 func (p *Process) Publish(key types.NamespacedName) error {
 	v := p.exportView(key)
 	p.Seen = Seen{Key: key, Local: v.Local}
-	d := sabotage(p.Sabotage.Export, decide.Export(v))
+	d := decide.Export(v)
+	if d.NeedsLive {
+		v.Live = p.live(key)
+		d = decide.Export(v)
+	}
+	d = sabotage(p.Sabotage.Export, d)
 	planned := plan.Publish(d.Plan)
 	err := p.publish(planned)
-	p.pass.Attempted(decide.Exports, key, v.Local.Export == nil || d.IsDone(planned.Problems, err))
+	p.pass.Attempted(decide.Exports, key, d.IsDone(planned.Problems, err))
 	return err
 }
 
@@ -67,8 +73,10 @@ func (p *Process) withoutStatements(actions []plan.Action) []plan.Action {
 	return out
 }
 
+// exportView reads everything that decides about one export. Nothing is the own one because
+// of a Lease: what a hostile user publishes by hand is that of a hostile agent.
 func (p *Process) exportView(key types.NamespacedName) decide.ExportView {
-	v := decide.ExportView{Local: p.localExport(key), Self: p.ID, Members: p.members(), Unavailable: map[string]string{}, Now: p.Now()}
+	v := decide.ExportView{Local: p.localExport(key), Self: p.ID, Members: p.members(), Removed: p.Removed, Unavailable: map[string]string{}, Now: p.Now()}
 	v.Records = p.ownRecords(key)
 	for o := range p.Local["EndpointSlice"].Each {
 		if of, is := model.LabeledExport(o.GetLabels()); is && of == key {
@@ -81,6 +89,16 @@ func (p *Process) exportView(key types.NamespacedName) decide.ExportView {
 		}
 	}
 	return v
+}
+
+// live is what the API server, and no cache, has of one export.
+func (p *Process) live(key types.NamespacedName) decide.Live {
+	live := decide.Live{Read: true}
+	if o := p.Client.Server.Get(apiserver.Ref{Kind: "ServiceExport", Namespace: key.Namespace, Name: key.Name}); o != nil && o.GetDeletionTimestamp() == nil {
+		live.Export = o.GetUID()
+	}
+	live.HasService = p.Client.Server.Get(apiserver.Ref{Kind: "Service", Namespace: key.Namespace, Name: key.Name}) != nil
+	return live
 }
 
 // ownRecords are what the exchange holds of an export.

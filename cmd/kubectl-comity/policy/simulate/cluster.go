@@ -13,7 +13,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -21,6 +20,7 @@ import (
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/policies/v1alpha1"
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
@@ -47,7 +47,7 @@ type cluster struct {
 	services   map[types.NamespacedName]*corev1.Service
 	namespaces map[string]*corev1.Namespace
 	imports    map[types.NamespacedName]*mcsv1beta1.ServiceImport
-	// members are the peers by id, with the labels of their Secrets; accepted are the
+	// members are the peers by id, with the labels of their Peers; accepted are the
 	// namespaces of which exports are imported from each, nil for all.
 	members  []model.Member
 	accepted map[model.ClusterID]model.Namespaces
@@ -149,38 +149,28 @@ func (c *cluster) readObjects(ctx context.Context) error {
 	})
 }
 
-// readMembers reads the peers from their Secrets, of which only metadata is
-// requested. Of two with one id, the older counts, as in the agent.
+// readMembers reads the members from the Peers, and the namespaces accepted from each.
 func readMembers(ctx context.Context, target *command.Target, installed agent.Agent) ([]model.Member, map[model.ClusterID]model.Namespaces, error) {
-	secrets := &metav1.PartialObjectMetadataList{}
-	secrets.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
-	if err := target.Client.List(ctx, secrets, client.InNamespace(installed.Namespace)); err != nil {
-		return nil, nil, target.Errorf("read the peer Secrets: %w", err)
-	}
-	slices.SortFunc(secrets.Items, func(a, b metav1.PartialObjectMetadata) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
-	})
 	var members []model.Member
 	accepted := map[model.ClusterID]model.Namespaces{}
-	for _, secret := range secrets.Items {
-		id, err := model.ParseClusterID(secret.Labels[model.LabelClusterID])
-		known := slices.ContainsFunc(members, func(m model.Member) bool { return m.ID == id })
-		if err != nil || known || id == installed.ID || secret.DeletionTimestamp != nil || secret.Name == model.ExchangeSecret {
-			continue
-		}
-		member := model.Member{ID: id}
-		if secret.Labels[model.LabelClusterSet] == installed.Set {
-			member.Labels = secret.Labels // those of a Secret that the agent refuses are not used
-		}
-		if text, limited := secret.Annotations[model.AnnotationAcceptedNamespaces]; limited {
-			if accepted[id], err = model.ParseNamespaces(text); err != nil {
-				return nil, nil, target.Errorf("Secret %s/%s, annotation %s: %w", secret.Namespace, secret.Name, model.AnnotationAcceptedNamespaces, err)
+	err := list(ctx, target, func(page *exchangev1alpha1.PeerList) {
+		for i := range page.Items {
+			peer := &page.Items[i]
+			if peer.Spec.Removed || peer.DeletionTimestamp != nil || peer.Name == string(installed.ID) {
+				continue
 			}
+			member := model.Member{ID: model.ClusterID(peer.Name)}
+			if peer.Spec.ClusterSet == installed.Set {
+				member.Labels = peer.Labels // those of a Peer that the agent refuses are not used
+			}
+			if limit := peer.Spec.AcceptedNamespaces; limit != nil {
+				accepted[member.ID] = append(model.Namespaces{}, *limit...)
+			}
+			members = append(members, member)
 		}
-		members = append(members, member)
-	}
+	})
 	slices.SortFunc(members, func(a, b model.Member) int { return cmp.Compare(a.ID, b.ID) })
-	return members, accepted, nil
+	return members, accepted, err
 }
 
 // flagValues are the values of a flag of the agent, in its container; none if it does

@@ -119,30 +119,23 @@ func TestWithoutTheExchangeTheConditionReadySaysWhatIsPublished(t *testing.T) {
 	}
 }
 
-func TestPeersAreThoseOfTheSecrets(t *testing.T) {
-	at := func(second int64) metav1.Time { return metav1.Unix(second, 0) }
-	secret := func(name string, created int64, labels map[string]string) *corev1.Secret {
-		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "comity-system", Name: name, CreationTimestamp: at(created), Labels: labels}}
+func TestMembersAreThoseOfThePeers(t *testing.T) {
+	peer := func(id, set string, labels map[string]string) *exchangev1alpha1.Peer {
+		return &exchangev1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: id, Labels: labels}, Spec: exchangev1alpha1.PeerSpec{ClusterSet: set, ClusterUID: "u", KubeconfigSecret: "s"}}
 	}
-	labels := func(id, set, region string) map[string]string {
-		return map[string]string{model.LabelClusterID: id, model.LabelClusterSet: set, "region": region}
-	}
-	limited := secret("peer-c", 1, labels("c", "set", "us"))
-	limited.Annotations = map[string]string{model.AnnotationAcceptedNamespaces: "shop, team-*"}
-	target := api(t,
-		limited, secret("peer-b", 2, labels("b", "set", "eu")), secret("second-b", 3, labels("b", "set", "mars")),
-		secret("own", 1, labels("a", "set", "eu")), secret("token", 1, nil), secret("bad", 1, labels("Not.an.id", "set", "eu")),
-		secret("other-set", 1, labels("d", "other", "eu")),
-	)
+	eu, us := map[string]string{"region": "eu"}, map[string]string{"region": "us"}
+	limited, closed, removed := peer("c", "set", us), peer("e", "set", nil), peer("f", "set", eu)
+	limited.Spec.AcceptedNamespaces, closed.Spec.AcceptedNamespaces, removed.Spec.Removed = &[]string{"shop", "team-*"}, &[]string{}, true
+	target := api(t, limited, closed, removed, peer("b", "set", eu), peer("a", "set", eu), peer("d", "other", eu))
 	got, accepted, err := readMembers(t.Context(), target, agent.Agent{Namespace: "comity-system", AgentInfo: model.AgentInfo{ID: "a", Set: "set"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []model.Member{{ID: "b", Labels: labels("b", "set", "eu")}, {ID: "c", Labels: labels("c", "set", "us")}, {ID: "d"}}
+	want := []model.Member{{ID: "b", Labels: eu}, {ID: "c", Labels: us}, {ID: "d"}, {ID: "e"}}
 	if diff := gocmp.Diff(want, got); diff != "" {
 		t.Errorf("members (-want +got):\n%s", diff)
 	}
-	if diff := gocmp.Diff(map[model.ClusterID]model.Namespaces{"c": {"shop", "team-*"}}, accepted); diff != "" {
+	if diff := gocmp.Diff(map[model.ClusterID]model.Namespaces{"c": {"shop", "team-*"}, "e": {}}, accepted); diff != "" {
 		t.Errorf("accepted namespaces (-want +got):\n%s", diff)
 	}
 }

@@ -41,18 +41,21 @@ func (c *cluster) importInputs(context.Context) ([]decision.ImportInput, error) 
 	view := func(key types.NamespacedName) *decide.ImportView {
 		if views[key] == nil {
 			local := decide.LocalExport{Key: key, Namespace: c.namespaces[key.Namespace]}
-			views[key] = &decide.ImportView{Self: c.agent.ID, Members: c.members, Local: local}
+			views[key] = &decide.ImportView{Self: c.agent.ID, Local: local}
 			views[key].Current.Import = c.imports[key]
+			for _, m := range c.members {
+				views[key].Peers = append(views[key].Peers, decide.PeerView{Member: m, Known: true})
+			}
 		}
 		return views[key]
 	}
 	read := map[string]bool{}
-	for _, member := range c.members {
+	for n, member := range c.members {
 		exports, ok := c.shared.exports(member.ID, c.agent.ID)
 		read[string(member.ID)] = ok
 		for key, export := range exports {
 			if c.accepted[member.ID].Contains(key.Namespace) {
-				view(key).Exports = append(view(key).Exports, export)
+				view(key).Peers[n].Export = &export
 			}
 		}
 	}

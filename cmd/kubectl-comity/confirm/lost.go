@@ -1,0 +1,140 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package confirm
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// LostExport is an export that is still published although its ServiceExport disappeared
+// with a restore of the publisher's API server.
+type LostExport struct {
+	Cluster model.ClusterID
+	Key     types.NamespacedName
+	// Records are those of the export, one for each audience.
+	Records []*exchangev1alpha1.ExportRecord
+}
+
+// Lost are the lost exports in the exchange namespaces of one API server, in order. In a
+// hub they are those of all members. exchanges are the clusters that publish there.
+func Lost(ctx context.Context, c client.Client) (lost []LostExport, exchanges []model.ClusterID, err error) {
+	var namespaces corev1.NamespaceList
+	if err := c.List(ctx, &namespaces, client.HasLabels{model.LabelExchangeFrom}); err != nil {
+		return nil, nil, fmt.Errorf("list the exchange namespaces: %w", err)
+	}
+	publishers := map[string]model.ClusterID{}
+	for i := range namespaces.Items {
+		from := model.ClusterID(namespaces.Items[i].Labels[model.LabelExchangeFrom])
+		publishers[namespaces.Items[i].Name] = from
+		exchanges = append(exchanges, from)
+	}
+	slices.Sort(exchanges)
+	for next := ""; ; {
+		var page exchangev1alpha1.ExportRecordList
+		err := c.List(ctx, &page, client.Limit(pageSize), client.Continue(next))
+		if meta.IsNoMatchError(err) {
+			return nil, nil, nil
+		} else if err != nil {
+			return nil, nil, fmt.Errorf("list the ExportRecords: %w", err)
+		}
+		for i := range page.Items {
+			record := &page.Items[i]
+			if from, is := publishers[record.Namespace]; is && record.Spec.Lost && record.Annotations[model.AnnotationConfirmLost] != "true" {
+				lost = addLost(lost, from, record)
+			}
+		}
+		if next = page.Continue; next == "" {
+			break
+		}
+	}
+	slices.SortFunc(lost, func(a, b LostExport) int {
+		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), model.CompareKeys(a.Key, b.Key))
+	})
+	return lost, slices.Compact(exchanges), nil
+}
+
+func addLost(lost []LostExport, from model.ClusterID, record *exchangev1alpha1.ExportRecord) []LostExport {
+	key := types.NamespacedName{Namespace: record.Spec.Service.Namespace, Name: record.Spec.Service.Name}
+	at := slices.IndexFunc(lost, func(l LostExport) bool { return l.Cluster == from && l.Key == key })
+	if at < 0 {
+		at, lost = len(lost), append(lost, LostExport{Cluster: from, Key: key})
+	}
+	lost[at].Records = append(lost[at].Records, record)
+	return lost
+}
+
+func newLost(env *command.Env) *cobra.Command {
+	var s selection
+	cmd := &cobra.Command{
+		Use:   "lost NAMESPACE/NAME|--all",
+		Short: "Confirm that exports that a restore lost are gone",
+		Long: `Confirm that exports are gone whose ServiceExports disappeared when the API server of
+their cluster was restored from a backup. They are withdrawn then. To keep such an
+export, create its ServiceExport again instead.
+
+The context is that of the cluster that exports, or of the hub in whose API server it
+publishes. With --all, the command lists the lost exports and asks.`,
+		Example: "  kubectl comity confirm lost shop/web --context b\n  kubectl comity confirm lost --all --context b",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := s.parse(args); err != nil {
+				return err
+			}
+			return confirmLost(cmd.Context(), env, s)
+		},
+	}
+	s.addFlags(cmd, "Confirm all lost exports")
+	return cmd
+}
+
+func confirmLost(ctx context.Context, env *command.Env, s selection) error {
+	target, err := open(ctx, env)
+	if err != nil {
+		return err
+	}
+	lost, _, err := Lost(ctx, target.Client)
+	if err != nil {
+		return command.Refused(target.Errorf("%w", err))
+	}
+	if !s.all {
+		lost = slices.DeleteFunc(lost, func(l LostExport) bool { return l.Key != s.key })
+		if len(lost) == 0 {
+			return command.Refused(target.Errorf("no export %s is lost in this cluster", s.key))
+		}
+	}
+	if len(lost) == 0 {
+		env.Printf("No export is lost.\n")
+		return nil
+	}
+	var lines []string
+	for _, l := range lost {
+		lines = append(lines, fmt.Sprintf("%s of cluster %s", l.Key, l.Cluster))
+	}
+	if err := s.ask(env, "These lost exports are withdrawn:", lines); err != nil {
+		return err
+	}
+	for _, l := range lost {
+		for _, record := range l.Records {
+			what := fmt.Sprintf("ExportRecord %s", client.ObjectKeyFromObject(record))
+			if err := patch(ctx, target, record, what, annotation(model.AnnotationConfirmLost, "true")); err != nil {
+				return err
+			}
+		}
+	}
+	env.Printf("Confirmed: %d lost exports are gone.\n", len(lost))
+	return nil
+}

@@ -1,0 +1,191 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package decide
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/sync/exchange"
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// ExportRow is one row of the export table, in the words of the docs.
+type ExportRow struct {
+	State model.ExportState
+	// When is the condition. Record and Copies are what happens to the record of the export
+	// and to the copies of its endpoints.
+	When, Record, Copies string
+}
+
+// ExportTable is the table by which Export decides, for the docs. The first row that
+// applies to a ServiceExport counts. The rows from Unavailable are those of one exchange
+// namespace of it.
+func ExportTable() []ExportRow {
+	out := make([]ExportRow, len(exportTable))
+	for i, row := range exportTable {
+		out[i] = row.ExportRow
+	}
+	return out
+}
+
+// exportRow is a row with what carries it out.
+type exportRow struct {
+	ExportRow
+	publication model.Publication
+	// applies reports whether the row does, and why, as a condition says it; nil for a row
+	// of one exchange namespace.
+	applies func(*exporting) (detail string, applies bool)
+	do      func(*exporting)
+}
+
+const (
+	stays     = "stays"
+	stay      = "stay"
+	follow    = "follow"
+	deleted   = "deleted"
+	suspended = "withdrawn, suspended"
+)
+
+var exportTable = []exportRow{
+	{ExportRow{model.ExportDuplicate, "another cluster has the id of this one", stays, stay},
+		model.PublicationFailed, (*exporting).isDuplicate, (*exporting).changeNothing},
+	{ExportRow{model.ExportUnknown, "the API server does not say whether the ServiceExport, or its Service, exists; or a cache is behind it", stays, stay},
+		model.PublicationPending, (*exporting).isUnknown, (*exporting).wait},
+	{ExportRow{model.ExportUndefined, "there is no ServiceExport, and its definition is missing, terminating or not served", stays, stay},
+		model.PublicationPending, (*exporting).isUndefined, (*exporting).wait},
+	{ExportRow{model.ExportLost, "there is no ServiceExport, the store is older than the record or the definition younger than the export, and no administrator confirmed it", "stays, marked as lost", stay},
+		model.PublicationPending, (*exporting).isLost, (*exporting).markLost},
+	{ExportRow{model.ExportEnded, "there is no ServiceExport, or another one of that name", "withdrawn, ended", deleted},
+		model.PublicationNone, (*exporting).isEnded, (*exporting).withdraw},
+	{ExportRow{model.ExportNoService, "the Service does not exist, or is terminating", suspended, deleted},
+		model.PublicationNone, (*exporting).hasNoService, (*exporting).withdraw},
+	{ExportRow{model.ExportNotExportable, "the Service is of type ExternalName, or an import", suspended, deleted},
+		model.PublicationNone, (*exporting).isNotExportable, (*exporting).withdraw},
+	{ExportRow{model.ExportInvalid, "the namespace is Kubernetes' own, or annotations or policies allow no port or no cluster", suspended, deleted},
+		model.PublicationWithheld, (*exporting).isInvalid, (*exporting).withdrawFromKnown},
+	{ExportRow{model.ExportInGrace, "policies deny it, and its grace period has not ended", "follows where it is; nobody else gets it", follow},
+		model.Published, (*exporting).isInGrace, (*exporting).publishInGrace},
+	{ExportRow{model.ExportDenied, "policies deny it", suspended, deleted},
+		model.PublicationWithheld, (*exporting).isDenied, (*exporting).withdraw},
+	{ExportRow{model.ExportNotEvaluated, "policies could not be evaluated", "stays in the scope; nobody else gets it", follow},
+		model.PublicationPending, (*exporting).isNotEvaluated, (*exporting).keepUnevaluated},
+	{ExportRow{model.ExportPublished, "otherwise", "published", follow},
+		model.Published, func(*exporting) (string, bool) { return "", true }, (*exporting).publish},
+
+	{ExportRow: ExportRow{model.ExportUnavailable, "nothing can be written there, or the API server does not confirm a ServiceExport that is new there", "stays", stay}},
+	{ExportRow: ExportRow{model.ExportMoved, "its readers find the export in another exchange namespace", "deleted, which states nothing", deleted}},
+	{ExportRow: ExportRow{model.ExportReaderUnknown, "its reader is no member now, was not removed, and no list or policy leaves it out", stays, stay}},
+	{ExportRow: ExportRow{model.ExportOutOfScope, "its reader is outside of the scope", suspended + "; narrowed if others read it elsewhere", deleted}},
+}
+
+func (e *exporting) isDuplicate() (string, bool) { return e.Duplicate, e.Duplicate != "" }
+
+func (e *exporting) isUnknown() (string, bool) {
+	var problem string
+	switch export := e.Local.Export; {
+	case export == nil && len(e.stated()) > 0:
+		problem = e.needLive().absence()
+	case export != nil && e.Local.Service == nil && len(e.published) > 0:
+		problem = e.needLive().serviceAbsence(export.UID)
+	case export != nil && e.Live.Read && e.Live.Problem == "":
+		problem = e.Live.presence(export.UID)
+	}
+	return fmt.Sprintf("what is published of ServiceExport %s stays as it is: %s", e.Local.Key, problem), problem != ""
+}
+
+// isGone reports whether something is to be withdrawn because there is no ServiceExport.
+func (e *exporting) isGone() bool { return e.Local.Export == nil && len(e.stated()) > 0 }
+
+func (e *exporting) isUndefined() (string, bool) {
+	return fmt.Sprintf("ServiceExport %s was not found, and what is published of it stays: %s", e.Local.Key, e.Live.Undefined), e.isGone() && e.Live.Undefined != ""
+}
+
+// isLost reports whether nobody deleted the ServiceExport, and no administrator confirmed
+// that it is gone.
+func (e *exporting) isLost() (string, bool) {
+	why := ""
+	for _, record := range e.stated() {
+		switch confirmed := record.Annotations[model.AnnotationConfirmLost] == "true"; {
+		case record.Spec.Lost && confirmed:
+			return "", false
+		case record.Spec.Lost && why == "":
+			why = "its record is marked as lost"
+		case !record.Spec.Lost:
+			if loss := e.Live.loss(record.Spec.ExportedAt.Time, record.Spec.ExportVersion); loss != "" {
+				why = loss
+			}
+		}
+	}
+	return fmt.Sprintf("ServiceExport %s was not found, nobody deleted it, and what is published of it stays: %s; "+
+		"create it again, or run kubectl comity confirm lost %s if it is to end", e.Local.Key, why, e.Local.Key), e.isGone() && why != ""
+}
+
+func (e *exporting) isEnded() (string, bool) { return "", e.Local.Export == nil }
+
+func (e *exporting) hasNoService() (string, bool) {
+	if e.Local.Service != nil && e.Local.Service.DeletionTimestamp == nil {
+		return "", false
+	}
+	return e.invalid.Error(), true
+}
+
+func (e *exporting) isNotExportable() (string, bool) {
+	refused, is := errors.AsType[*model.NotExportableError](e.invalid)
+	if !is {
+		return "", false
+	}
+	return refused.Message, true
+}
+
+func (e *exporting) isInvalid() (string, bool) {
+	switch {
+	case e.invalid != nil:
+		return e.invalid.Error(), true
+	case exchange.ReservedNamespace(e.Local.Key.Namespace):
+		return fmt.Sprintf("Namespace %s belongs to the cluster itself, and no member imports into it; export from another namespace", e.Local.Key.Namespace), true
+	case e.nowhere != nil:
+		return e.nowhere.Error(), true
+	}
+	return "", false
+}
+
+// withdrawFromKnown publishes nothing. A selector that selects no member now, or policies
+// that exclude every member, say nothing about a cluster that is no member now.
+func (e *exporting) withdrawFromKnown() {
+	text, selects := e.Local.Export.Annotations[model.AnnotationExportToSelector]
+	if selects {
+		if _, err := model.ScopeOfSelector(text, nil); err != nil {
+			return
+		}
+	}
+	if e.invalid == nil && !exchange.ReservedNamespace(e.Local.Key.Namespace) {
+		e.leaveUnknown()
+	}
+}
+
+func (e *exporting) isInGrace() (string, bool) {
+	if e.Local.Verdict.Outcome != decision.Denied {
+		return "", false
+	}
+	var in bool
+	e.grace, in = graceOf(e.Local, e.Records, e.Now)
+	return "", in
+}
+
+func (e *exporting) isDenied() (string, bool) {
+	return violations(e.Local.Verdict), e.Local.Verdict.Outcome == decision.Denied
+}
+
+func (e *exporting) isNotEvaluated() (string, bool) {
+	return "policies could not be evaluated, so what is published stays as it is: " + e.Local.Verdict.Problem, e.Local.Verdict.Outcome != decision.Allowed
+}
+
+// IsNewlyLost reports whether a decision marks a record as lost that was not marked.
+func (d ExportDecision) IsNewlyLost() bool {
+	return d.Plan.Lost && slices.ContainsFunc(d.Plan.CurrentRecords, func(r *exchangev1alpha1.ExportRecord) bool { return !IsEnded(r) && !r.Spec.Lost })
+}

@@ -1,0 +1,341 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package decide
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/comity-mcs/comity/policies/decision"
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/plan"
+)
+
+// says is what the records in each exchange namespace say after a decision, and whether
+// copies are there.
+func says(v ExportView, d ExportDecision) map[string]string {
+	records, copies := map[string]*exchangev1alpha1.ExportRecord{}, map[string]bool{}
+	for _, r := range v.Records {
+		records[r.Namespace] = r
+	}
+	for _, c := range v.Copies {
+		copies[c.Namespace] = true
+	}
+	planned := plan.Publish(d.Plan)
+	for _, lists := range [][][]plan.Action{planned.Publish, planned.Withdraw, planned.Leave} {
+		for _, actions := range lists {
+			for _, a := range actions {
+				namespace, kind := a.Object.GetNamespace(), a.Object.GetObjectKind().GroupVersionKind().Kind
+				record, is := a.Object.(*exchangev1alpha1.ExportRecord)
+				switch {
+				case is:
+					records[namespace] = record
+				case kind == "ExportRecord":
+					delete(records, namespace)
+				default:
+					copies[namespace] = a.Verb != plan.Delete
+				}
+			}
+		}
+	}
+	out := map[string]string{}
+	for namespace, r := range records {
+		var words []string
+		for _, word := range []struct {
+			text  string
+			holds bool
+		}{
+			{"live", !r.Spec.Withdrawn}, {"lost", r.Spec.Lost}, {"ended", IsEnded(r)}, {"suspended", r.Spec.Suspended}, {"narrowed", r.Spec.Narrowed}, {"copies", copies[namespace]},
+		} {
+			if word.holds {
+				words = append(words, word.text)
+			}
+		}
+		out[namespace] = strings.Join(words, " ")
+	}
+	return out
+}
+
+// withCopies publishes a copy of the slice beside each record.
+func withCopies(v ExportView) ExportView {
+	for _, r := range v.Records {
+		c := &discoveryv1.EndpointSlice{ObjectMeta: ours("shop.web-1", nil), AddressType: "IPv4"}
+		c.Namespace, c.UID = r.Namespace, "copy"
+		v.Copies = append(v.Copies, c)
+	}
+	return v
+}
+
+// Each row of the table, and where its neighbours begin.
+func TestEachRowOfTheExportTable(t *testing.T) {
+	const shared, toB, toC, toD = "comity-a", "comity-a-to-b", "comity-a-to-c", "comity-a-to-d"
+	gone := func(v *ExportView) { v.Local.Export = nil }
+	noService := func(v *ExportView) { v.Local.Service = nil }
+	notEvaluated := func(v *ExportView) { v.Local.Verdict = decision.Verdict{Problem: "deadline"} }
+	denied := func(grace time.Duration) func(*ExportView) {
+		return func(v *ExportView) {
+			v.Local.Verdict = decision.Verdict{Outcome: decision.Denied, Violations: []decision.Violation{{Policy: "p", Message: "no", Grace: grace}}}
+		}
+	}
+	asked := func(live Live) func(*ExportView) {
+		return func(v *ExportView) { live.Read = true; v.Live = live }
+	}
+	first := func(change func(*exchangev1alpha1.ExportRecord)) func(*ExportView) {
+		return func(v *ExportView) { change(v.Records[0]) }
+	}
+	at := func(version string) func(*ExportView) {
+		return first(func(r *exchangev1alpha1.ExportRecord) { r.Spec.ExportVersion = version })
+	}
+	lost := first(func(r *exchangev1alpha1.ExportRecord) { r.Spec.Lost = true })
+	confirmed := first(func(r *exchangev1alpha1.ExportRecord) {
+		r.Annotations = map[string]string{model.AnnotationConfirmLost: "true"}
+	})
+	suspendedBefore := first(func(r *exchangev1alpha1.ExportRecord) {
+		r.Spec.Withdrawn, r.Spec.Suspended, r.Spec.WithdrawnAt = true, true, &metav1.Time{Time: noon.Add(-time.Hour)}
+	})
+	earlier := first(func(r *exchangev1alpha1.ExportRecord) { r.Spec.ExportUID = "earlier" })
+	restored := first(func(r *exchangev1alpha1.ExportRecord) {
+		r.ManagedFields, r.Labels = nil, map[string]string{"velero.io/restore-name": "x"}
+	})
+	own := func(v *ExportView) { v.Own = true }
+	selector := func(v *ExportView) {
+		v.Local.Export.Annotations = map[string]string{model.AnnotationExportToSelector: "region=eu"}
+		v.Members[0].Labels = map[string]string{"region": "eu"}
+	}
+	absent := func(id model.ClusterID) func(*ExportView) {
+		return func(v *ExportView) {
+			v.Members = slices.DeleteFunc(v.Members, func(m model.Member) bool { return m.ID == id })
+		}
+	}
+	removed := func(v *ExportView) { v.Removed = []model.ClusterID{"b"} }
+	in := publishedIn
+	all := func(changes ...func(*ExportView)) ExportView {
+		return withCopies(exported(append([]func(*ExportView){func(v *ExportView) { v.Now = noon }}, changes...)...))
+	}
+
+	covered := map[model.ExportState]bool{}
+	for _, tc := range []struct {
+		name  string
+		view  ExportView
+		state model.ExportState
+		want  map[string]string
+		says  string
+		retry bool
+	}{
+		{"another cluster has the id", all(in(shared), gone, func(v *ExportView) { v.Duplicate = "duplicate" }), model.ExportDuplicate,
+			map[string]string{shared: "live copies"}, "duplicate", false},
+
+		{"the API server does not answer", all(in(shared), gone, asked(Live{Problem: "down"})), model.ExportUnknown,
+			map[string]string{shared: "live copies"}, "stays as it is: down", true},
+		{"the API server has the ServiceExport, and the cache is behind", all(in(shared), gone, asked(Live{Export: "u"})), model.ExportUnknown,
+			map[string]string{shared: "live copies"}, "the cache of the agent is behind", true},
+		{"the cache has a ServiceExport that a restored store lost", all(in(), asked(Live{})), model.ExportUnknown,
+			map[string]string{}, "does not have this ServiceExport", true},
+		{"the API server has another ServiceExport of that name", all(in(shared), to("b"), asked(Live{Export: "new"})), model.ExportUnknown,
+			map[string]string{shared: "live copies"}, "does not have this ServiceExport", true},
+		{"the API server has the Service, and the cache is behind", all(in(shared), noService, asked(Live{Export: "u", HasService: true})), model.ExportUnknown,
+			map[string]string{shared: "live copies"}, "has its Service", true},
+		{"it does not say whether the Service exists", all(in(shared), noService, asked(Live{Problem: "down"})), model.ExportUnknown,
+			map[string]string{shared: "live copies"}, "down", true},
+
+		{"the definition is missing", all(in(shared), gone, asked(Live{Undefined: "it does not exist"})), model.ExportUndefined,
+			map[string]string{shared: "live copies"}, "it does not exist", true},
+
+		{"FAULT 4: the store is older than the record", all(in(shared, toB), at("2000"), gone), model.ExportLost,
+			map[string]string{shared: "live lost copies", toB: "live lost copies"}, "it is at resourceVersion 1000, the ServiceExport was at 2000; create it again, or run kubectl comity confirm lost shop/web", false},
+		{"the same, of an export that was suspended", all(in(shared), suspendedBefore, at("2000"), gone), model.ExportLost,
+			map[string]string{shared: "lost suspended copies"}, "restored from a backup", false},
+		{"it was marked as lost, and the store grew", all(in(shared), at("20"), lost, gone), model.ExportLost,
+			map[string]string{shared: "live lost copies"}, "marked as lost", false},
+		{"the definition is younger than the export", all(in(shared), gone, asked(Live{Defined: noon})), model.ExportLost,
+			map[string]string{shared: "live lost copies"}, "was created again at 2026-06-01T12:00:00Z", false},
+		{"nobody may confirm what is not marked as lost", all(in(shared), at("2000"), confirmed, gone), model.ExportLost,
+			map[string]string{shared: "live lost copies"}, "restored", false},
+
+		{"the ServiceExport was deleted", all(in(shared), at("999"), gone), model.ExportEnded,
+			map[string]string{shared: "ended"}, "", false},
+		{"it was deleted while it was suspended", all(in(shared), suspendedBefore, gone), model.ExportEnded,
+			map[string]string{shared: "ended"}, "", false},
+		{"it was lost, and an administrator confirmed that", all(in(shared), at("2000"), lost, confirmed, gone), model.ExportEnded,
+			map[string]string{shared: "ended"}, "", false},
+		{"nothing was ever published", all(in(), gone), model.ExportEnded, map[string]string{}, "", false},
+		{"FAULT 43: its record was restored without managedFields", all(in(shared), restored, own, gone), model.ExportEnded,
+			map[string]string{shared: "ended"}, "", false},
+		{"FAULT 43: the same, and the Lease was not read yet", all(in(shared), restored, gone), model.ExportEnded,
+			map[string]string{shared: "live"}, "", true},
+
+		{"the Service is missing", all(in(shared), noService), model.ExportNoService,
+			map[string]string{shared: "suspended"}, "Service shop/web does not exist", false},
+		{"the Service is terminating", all(in(shared), func(v *ExportView) { v.Local.Service.DeletionTimestamp = &metav1.Time{Time: noon} }), model.ExportNoService,
+			map[string]string{shared: "suspended"}, "is being deleted", false},
+		{"the Service is an ExternalName", all(in(shared), func(v *ExportView) { v.Local.Service.Spec.Type = corev1.ServiceTypeExternalName }), model.ExportNotExportable,
+			map[string]string{shared: "suspended"}, "ExternalName", false},
+
+		{"the namespace is Kubernetes' own", all(in(shared), func(v *ExportView) { v.Local.Key.Namespace, v.Records[0].Name = "kube-system", "web.kube-system" }), model.ExportInvalid,
+			map[string]string{shared: "suspended"}, "kube-system", false},
+		{"the scope cannot be read", all(in(shared), to("b,,c")), model.ExportInvalid,
+			map[string]string{shared: "suspended"}, "exported nowhere", false},
+		{"the selector cannot be read", all(in(toB), absent("b"), func(v *ExportView) {
+			v.Local.Export.Annotations = map[string]string{model.AnnotationExportToSelector: "region in"}
+		}), model.ExportInvalid, map[string]string{toB: "suspended"}, "exported nowhere", false},
+		{"policies exclude every member", all(in(shared), excluding("b", "c")), model.ExportInvalid,
+			map[string]string{shared: "suspended"}, "to every cluster in its scope", false},
+
+		{"policies deny it, after a grace period", all(in(shared), denied(time.Hour)), model.ExportInGrace,
+			map[string]string{shared: "live copies"}, "", false},
+		{"the grace period ended", all(in(shared), denied(time.Hour), first(func(r *exchangev1alpha1.ExportRecord) {
+			r.Annotations = map[string]string{model.AnnotationDeniedSince: "p=2026-06-01T11:00:00Z"}
+		})), model.ExportDenied, map[string]string{shared: "suspended"}, "[p] no", false},
+		{"policies deny it", all(in(shared), denied(0)), model.ExportDenied,
+			map[string]string{shared: "suspended"}, "[p] no", false},
+		{"policies could not be evaluated", all(in(shared), notEvaluated), model.ExportNotEvaluated,
+			map[string]string{shared: "live copies"}, "deadline", true},
+
+		{"it is published", all(in()), model.ExportPublished, map[string]string{shared: "live copies"}, "", false},
+		{"it was lost, and exists again", all(in(shared), lost, earlier), model.ExportPublished, map[string]string{shared: "live copies"}, "", false},
+		{"it was suspended, and is not any more", all(in(shared), suspendedBefore), model.ExportPublished, map[string]string{shared: "live copies"}, "", false},
+		{"another ServiceExport replaces it, and its Service is missing", all(in(shared), earlier, noService), model.ExportNoService,
+			map[string]string{shared: "ended"}, "does not exist", false},
+		{"the same, and the API server does not say that it was replaced", all(in(shared), earlier, noService, asked(Live{Problem: "down"})), model.ExportNoService,
+			map[string]string{shared: "live copies"}, "does not exist", true},
+
+		{"row Unavailable: an exchange namespace cannot be written", all(in(toB), to("b,c"), unavailable(toB)), model.ExportPublished,
+			map[string]string{toB: "live copies", toC: "live copies"}, "comity-a-to-b is missing", true},
+		{"row Unavailable: the API server does not confirm a new export", all(in(), asked(Live{Problem: "down"})), model.ExportPublished,
+			map[string]string{}, "is not published in comity-a yet: down", true},
+		{"FAULT 33: the same, while its scope is narrowed", all(in(shared), to("b"), asked(Live{Problem: "down"})), model.ExportPublished,
+			map[string]string{shared: "suspended narrowed"}, "is not published in comity-a-to-b yet: down", true},
+		{"row Moved: its readers find it elsewhere", all(in(toB)), model.ExportPublished, map[string]string{shared: "live copies"}, "", false},
+		{"row OutOfScope: the scope is narrowed", all(in(shared), to("b")), model.ExportPublished,
+			map[string]string{shared: "suspended narrowed", toB: "live copies"}, "", false},
+		{"row ReaderUnknown: whom the selector selected is no member now", all(in(toB), selector, absent("b")), model.ExportInvalid,
+			map[string]string{toB: "live copies"}, "no cluster is in both", false},
+		{"row ReaderUnknown: one of two whom it selected", all(in(toB, toC), selector, func(v *ExportView) {
+			v.Members[1].Labels = v.Members[0].Labels
+		}, absent("b")), model.ExportPublished, map[string]string{toB: "live copies", toC: "live copies"}, "", false},
+		{"row ReaderUnknown: policies exclude another cluster", all(in(toB, toD), excluding("c")), model.ExportPublished,
+			map[string]string{toB: "live copies", toD: "live copies"}, "", false},
+		{"row ReaderUnknown: it is on the list", all(in(toB, toC), to("b,c"), absent("b")), model.ExportPublished,
+			map[string]string{toB: "live copies", toC: "live copies"}, "cluster b in annotation", false},
+		{"row ReaderUnknown: policies could not be evaluated", all(in(toB, toC), selector, notEvaluated, func(v *ExportView) {
+			v.Members[1].Labels = v.Members[0].Labels
+		}, absent("b")), model.ExportNotEvaluated, map[string]string{toB: "live copies", toC: "live copies"}, "deadline", true},
+		{"it is no member now, and the list leaves it out", all(in(toB, toC), to("c"), absent("b")), model.ExportPublished,
+			map[string]string{toB: "suspended narrowed", toC: "live copies"}, "", false},
+		{"it was removed", all(in(toB, toC), selector, func(v *ExportView) { v.Members[1].Labels = v.Members[0].Labels }, absent("b"), removed), model.ExportPublished,
+			map[string]string{toB: "suspended narrowed", toC: "live copies"}, "", false},
+		{"it is no member now, and the ServiceExport is gone", all(in(toB), absent("b"), gone), model.ExportEnded,
+			map[string]string{toB: "ended"}, "", false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			covered[tc.state] = true
+			d := Export(tc.view)
+			if diff := cmp.Diff(tc.want, says(tc.view, d)); diff != "" || d.Finding.State != tc.state {
+				t.Errorf("row %s, want %s (-want +got):\n%s", d.Finding.State, tc.state, diff)
+			}
+			if !strings.Contains(d.Finding.Detail, tc.says) || (d.Finding.Detail == "") != (tc.says == "") || d.Retry != tc.retry || d.NeedsLive {
+				t.Errorf("says %q, want %q; retry %v, needs live %v", d.Finding.Detail, tc.says, d.Retry, d.NeedsLive)
+			}
+			withheldLive(t, tc.view)
+		})
+	}
+	for _, row := range ExportTable() {
+		if row.State < model.ExportUnavailable && !covered[row.State] || row.When == "" || row.Record == "" || row.Copies == "" {
+			t.Errorf("row %s is not tested, or has no words", row.State)
+		}
+	}
+}
+
+// withheldLive checks that without the API server's answer nothing is created, ended, or
+// suspended for a missing Service, and that it is asked if it matters.
+func withheldLive(t *testing.T, v ExportView) {
+	t.Helper()
+	answered := says(v, Export(v))
+	v.Live = Live{}
+	d := Export(v)
+	if diff := cmp.Diff(answered, says(v, d)); diff != "" && !d.NeedsLive {
+		t.Errorf("decides something else without asking (-asked +not):\n%s", diff)
+	}
+	before := map[string]bool{}
+	for _, r := range v.Records {
+		before[r.Namespace] = isLive(r) && v.Local.Export != nil && r.Spec.ExportUID == v.Local.Export.UID
+	}
+	for namespace, now := range says(v, d) {
+		if strings.HasPrefix(now, "live") && !before[namespace] && !publishes(v, namespace) || strings.HasPrefix(now, "ended") {
+			t.Errorf("not asked, and %s says %s", namespace, now)
+		}
+	}
+}
+
+// publishes reports whether some record in a namespace is live before.
+func publishes(v ExportView, namespace string) bool {
+	for _, r := range v.Records {
+		if r.Namespace == namespace && isLive(r) {
+			return true
+		}
+	}
+	return false
+}
+
+// In a steady state the API server is not asked.
+func TestNothingIsAskedAtRest(t *testing.T) {
+	for name, change := range map[string]func(*ExportView){
+		"published":                publishedIn("comity-a"),
+		"policies deny it":         func(v *ExportView) { v.Local.Verdict.Outcome = decision.Denied },
+		"not evaluated":            func(v *ExportView) { v.Local.Verdict.Outcome = decision.NotEvaluated },
+		"the scope is narrowed":    func(v *ExportView) { publishedIn("comity-a", "comity-a-to-b")(v); to("b")(v) },
+		"another has the id":       func(v *ExportView) { v.Local.Export, v.Duplicate = nil, "duplicate" },
+		"ended":                    func(v *ExportView) { v.Local.Export, v.Records[0].Spec.Withdrawn = nil, true },
+		"nothing is published":     func(v *ExportView) { v.Local.Export, v.Records = nil, nil },
+		"no Service, and withheld": func(v *ExportView) { v.Local.Service, v.Records = nil, nil },
+	} {
+		v := exported(change)
+		v.Live = Live{}
+		if d := Export(v); d.NeedsLive {
+			t.Errorf("%s: the API server is asked; row %s", name, d.Finding.State)
+		}
+	}
+}
+
+func TestTheOwnSourceOfAnImport(t *testing.T) {
+	entry := model.Entry{Cluster: "a", UID: "u", CreatedAt: noon}
+	answered := func(live Live) Live { live.Read = true; return live }
+	both := exported().Local
+	alone, none := both, LocalExport{Key: web}
+	alone.Service = nil
+	for name, tc := range map[string]struct {
+		local LocalExport
+		lost  bool
+		live  Live
+		want  model.SourceState
+		says  string
+	}{
+		"both exist":                              {both, false, Live{}, model.SourcePublished, ""},
+		"the Service is missing":                  {alone, false, answered(Live{Export: "u"}), model.SourceSuspended, ""},
+		"the cache does not have the Service yet": {alone, false, answered(Live{Export: "u", HasService: true}), model.SourceNotRead, "has its Service"},
+		"it is not known whether it exists":       {alone, false, answered(Live{Problem: "down"}), model.SourceNotRead, "down"},
+		"the ServiceExport was deleted":           {none, false, answered(Live{Defined: noon}), model.SourceEnded, ""},
+		"it was not asked for":                    {none, false, Live{}, model.SourceNotRead, "not asked"},
+		"the cache does not have it yet":          {none, false, answered(Live{Export: "u"}), model.SourceNotRead, "is behind"},
+		"the definition is missing":               {none, false, answered(Live{Undefined: "missing"}), model.SourceNotRead, "missing"},
+		"the definition is younger":               {none, false, answered(Live{Defined: noon.Add(time.Second)}), model.SourceNotRead, "created again"},
+		"its record is marked as lost":            {none, true, answered(Live{}), model.SourceNotRead, "confirm lost"},
+	} {
+		state, problem := OwnSource(tc.local, entry, tc.lost, tc.live)
+		if state != tc.want || !strings.Contains(problem, tc.says) || (problem == "") != (tc.says == "") {
+			t.Errorf("%s: %s, %q; want %s, %q", name, state, problem, tc.want, tc.says)
+		}
+		if NeedsOwnLive(tc.local) != (tc.want != model.SourcePublished) {
+			t.Errorf("%s: the API server is asked: %v", name, NeedsOwnLive(tc.local))
+		}
+	}
+}

@@ -1,0 +1,133 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package decide
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/comity-mcs/comity/policies/decision"
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// Live is what the API server answered about one ServiceExport. A cache may be behind the
+// API server, or have what a restored store lost, so nothing is published for the first
+// time, and no absence becomes a withdrawal, because of a cache alone. The zero value
+// means that the API server was not asked.
+type Live struct {
+	// Read is true if the API server was asked. Problem says why it did not answer; empty
+	// if it did.
+	Read    bool
+	Problem string
+	// Export is the UID of the ServiceExport; empty if there is none, or if it is
+	// terminating.
+	Export types.UID
+	// HasService reports whether the Service exists; read only if the ServiceExport does,
+	// and a cache does not have the Service.
+	HasService bool
+	// Undefined says why no ServiceExport can exist: the definition is missing,
+	// terminating or not served; empty otherwise. Defined is when it was created, Version
+	// the resourceVersion of the store. All are read only if there is no ServiceExport.
+	Undefined string
+	Defined   time.Time
+	Version   string
+}
+
+func (l Live) problem() string {
+	if !l.Read {
+		return "the API server was not asked yet"
+	}
+	return l.Problem
+}
+
+// absence says why it is not known that there is no ServiceExport; empty if there is none.
+func (l Live) absence() string {
+	if problem := l.problem(); problem != "" || l.Export == "" {
+		return problem
+	}
+	return "the API server has it, and the cache of the agent is behind; it is read again in a moment"
+}
+
+// presence says why it is not known that exactly this ServiceExport exists.
+func (l Live) presence(uid types.UID) string {
+	if problem := l.problem(); problem != "" || l.Export == uid {
+		return problem
+	}
+	return "the API server does not have this ServiceExport, and the cache of the agent is behind; it is read again in a moment"
+}
+
+// serviceAbsence says why it is not known that the ServiceExport has no Service.
+func (l Live) serviceAbsence(uid types.UID) string {
+	if problem := l.presence(uid); problem != "" || !l.HasService {
+		return problem
+	}
+	return "the API server has its Service, and the cache of the agent is behind; it is read again in a moment"
+}
+
+// loss says why an absent ServiceExport was not deleted by anybody who wanted to end the
+// export; empty if it was. Whoever deletes the definition deletes all ServiceExports with
+// it, and no ServiceExport is older than its definition.
+func (l Live) loss(exportedAt time.Time, version string) string {
+	switch {
+	case model.IsOlderVersion(l.Version, version):
+		return fmt.Sprintf("the store of this cluster's API server was restored from a backup: it is at resourceVersion %s, the ServiceExport was at %s", l.Version, version)
+	case exportedAt.Before(l.Defined):
+		return fmt.Sprintf("it was created at %s, and was deleted with the CustomResourceDefinition of ServiceExports, which was created again at %s",
+			exportedAt.UTC().Format(time.RFC3339), l.Defined.UTC().Format(time.RFC3339))
+	}
+	return ""
+}
+
+// NeedsOwnLive reports whether OwnSource needs v.Live: something is missing in the cache.
+func NeedsOwnLive(local LocalExport) bool { return local.Export == nil || local.Service == nil }
+
+// ownState is the row of the import table for the own export that an import lists as
+// entry, as far as ServiceExport and Service decide it: SourcePublished if both exist,
+// SourceEnded, SourceSuspended if the Service is missing, or SourceNotRead, of which problem
+// says why nothing may change. lost is true if a record of the export is marked as lost.
+func ownState(local LocalExport, entry model.Entry, lost bool, live Live) (state model.SourceState, problem string) {
+	switch {
+	case local.Export != nil && local.Service != nil:
+		return model.SourcePublished, ""
+	case local.Export != nil:
+		problem, state = live.serviceAbsence(local.Export.UID), model.SourceSuspended
+	default:
+		problem, state = live.absence(), model.SourceEnded
+		switch {
+		case problem != "":
+		case live.Undefined != "":
+			problem = live.Undefined
+		case lost:
+			problem = "its record is marked as lost; create the ServiceExport again, or run kubectl comity confirm lost"
+		default:
+			problem = live.loss(entry.CreatedAt, "")
+		}
+	}
+	if problem != "" {
+		return model.SourceNotRead, problem
+	}
+	return state, ""
+}
+
+// Own is this cluster's own export as a source of its import: ownState, and what the
+// policies decide. Records are what the exchange holds of it, read only if policies deny it.
+func Own(local LocalExport, entry model.Entry, lost bool, live Live, records []*exchangev1alpha1.ExportRecord, now time.Time) OwnSource {
+	state, problem := ownState(local, entry, lost, live)
+	if state != model.SourcePublished {
+		return OwnSource{State: state, Why: problem}
+	}
+	switch local.Verdict.Outcome {
+	case decision.Allowed:
+		return OwnSource{State: model.SourcePublished}
+	case decision.Denied:
+		if g, ok := graceOf(local, records, now); ok {
+			return OwnSource{State: model.SourcePublished, Until: g.until}
+		}
+		return OwnSource{State: model.SourceSuspended, Why: "policies of this cluster deny it"}
+	}
+	return OwnSource{State: model.SourceNotRead, Why: "its policies could not be evaluated: " + local.Verdict.Problem}
+}

@@ -1,0 +1,167 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package join
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// installDefinitions is the command that installs the definition of Peer.
+const installDefinitions = "helm upgrade comity oci://ghcr.io/comity-mcs/charts/comity --namespace %s --reuse-values --set crds.enabled=true"
+
+// plannedPeer is the Peer of one route as Write will apply it.
+type plannedPeer struct {
+	holder *member
+	wanted *v1alpha1.Peer
+	// found is what is there now; empty if nothing is.
+	found v1alpha1.Peer
+	note  string
+}
+
+// Replacement is a cluster that was made again with the same id.
+type Replacement struct {
+	// Holder is the member whose Peer changes, Peer the cluster that was made again.
+	Holder, Peer model.ClusterID
+	Old, New     types.UID
+}
+
+// Replaced are the Peers that get the UID of another cluster; only with Options.Replace.
+func (p *Prepared) Replaced() (all []Replacement) {
+	for _, planned := range p.peers {
+		if was := planned.found.Spec.ClusterUID; planned.replaces() {
+			all = append(all, Replacement{planned.holder.ID, model.ClusterID(planned.wanted.Name), was, planned.wanted.Spec.ClusterUID})
+		}
+	}
+	return all
+}
+
+func (p plannedPeer) replaces() bool {
+	was := p.found.Spec.ClusterUID
+	return was != "" && was != p.wanted.Spec.ClusterUID
+}
+
+// peer is m's Peer for a cluster; empty if there is none.
+func (m *member) peer(ctx context.Context, id model.ClusterID) (found v1alpha1.Peer, err error) {
+	err = m.client.Get(ctx, client.ObjectKey{Name: string(id)}, &found)
+	switch {
+	case apierrors.IsNotFound(err):
+		return v1alpha1.Peer{}, nil
+	case apimeta.IsNoMatchError(err):
+		return found, fmt.Errorf("the API server does not serve Peer of %s; install the definition: "+installDefinitions+": %w", v1alpha1.GroupVersion, m.Namespace, err)
+	case err != nil:
+		return found, fmt.Errorf("read Peer %s: %w", id, err)
+	}
+	return found, nil
+}
+
+// planPeer finds out how the Peer for peer will be. It refuses a Secret and a Peer that
+// are somebody else's, and what the API server would refuse.
+func (m *member) planPeer(ctx context.Context, peer *member) (plannedPeer, error) {
+	plan := plannedPeer{holder: m}
+	if err := m.preflightSecret(ctx, PeerName(peer.ID)); err != nil {
+		return plan, err
+	}
+	var err error
+	if plan.found, err = m.peer(ctx, peer.ID); err != nil {
+		return plan, err
+	}
+	if plan.found.DeletionTimestamp != nil {
+		return plan, fmt.Errorf("the Peer %s is being deleted; wait until it is gone, then join again", peer.ID)
+	}
+	if plan.wanted, plan.note, err = m.wantedPeer(peer, plan.found.Spec); err != nil {
+		return plan, err
+	}
+	if plan.replaces() {
+		if !m.opts.Replace {
+			return plan, fmt.Errorf("the Peer %s is that of another cluster with the id %s (UID %s, not %s); give one of the two another id, or, if the new cluster replaces the other one, run kubectl comity join --replace",
+				peer.ID, peer.ID, plan.found.Spec.ClusterUID, peer.uid)
+		}
+		peer.replaced = true
+	}
+	if m.opts.ReadOnly {
+		return plan, nil
+	}
+	object, err := plan.object()
+	if err != nil {
+		return plan, err
+	}
+	err = m.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner(FieldOwner), client.ForceOwnership, client.DryRunAll)
+	if err != nil {
+		return plan, fmt.Errorf("check Peer %s: %w", peer.ID, err)
+	}
+	return plan, nil
+}
+
+// wantedPeer is the Peer for peer. What the administrator set stays: labels and
+// confirmMissingBefore are not applied, and what is accepted is what is stored unless
+// something else is given.
+func (m *member) wantedPeer(peer *member, stored v1alpha1.PeerSpec) (*v1alpha1.Peer, string, error) {
+	cidrs, accepts, err := m.acceptedFrom(peer, stored.AcceptedCIDRs)
+	if err != nil {
+		return nil, "", err
+	}
+	namespaces, limits := m.namespacesFrom(peer.ID, stored.AcceptedNamespaces)
+	note := strings.Join(slices.DeleteFunc([]string{accepts, limits}, func(s string) bool { return s == "" }), "; ")
+	return &v1alpha1.Peer{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Peer"},
+		ObjectMeta: metav1.ObjectMeta{Name: string(peer.ID), Labels: map[string]string{
+			model.LabelClusterID: string(peer.ID), model.LabelClusterSet: peer.Set,
+		}},
+		Spec: v1alpha1.PeerSpec{
+			ClusterSet: peer.Set, ClusterUID: peer.uid, KubeconfigSecret: PeerName(peer.ID), AcceptedCIDRs: cidrs, AcceptedNamespaces: namespaces,
+		},
+	}, note, nil
+}
+
+// namespacesFrom are the namespaces accepted from peer, and says so if they are new.
+func (m *member) namespacesFrom(peer model.ClusterID, stored *[]string) (accepted *[]string, note string) {
+	given, isGiven := m.NamespacesFrom[peer]
+	if !isGiven {
+		return stored, ""
+	}
+	names := slices.Compact(slices.Sorted(slices.Values(given)))
+	if stored != nil && slices.Equal(names, *stored) {
+		return stored, ""
+	}
+	return &names, fmt.Sprintf("accepts only namespaces %s from %s", strings.Join(names, ","), peer)
+}
+
+// object is what is applied. A join of a cluster that was removed takes that back.
+func (p plannedPeer) object() (*unstructured.Unstructured, error) {
+	object, err := toApply(p.wanted)
+	if err == nil && p.found.Spec.Removed {
+		err = unstructured.SetNestedField(object.Object, false, "spec", "removed")
+	}
+	return object, err
+}
+
+// write brings the Peer up to date.
+func (p plannedPeer) write(ctx context.Context) error {
+	after := p.wanted.Spec
+	after.ConfirmMissingBefore = p.found.Spec.ConfirmMissingBefore
+	// To apply the same values again could still write their new ownership.
+	if equality.Semantic.DeepEqual(after, p.found.Spec) && contains(p.found.Labels, p.wanted.Labels) {
+		p.holder.report(p.wanted, Unchanged, p.note)
+		return nil
+	}
+	object, err := p.object()
+	if err != nil {
+		return fmt.Errorf("convert Peer %s: %w", p.wanted.Name, err)
+	}
+	return p.holder.apply(ctx, object, p.note)
+}

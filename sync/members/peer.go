@@ -1,0 +1,197 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package members
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"net/netip"
+	"path"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/comity-mcs/comity/sync/exchange"
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/remote"
+	"github.com/comity-mcs/comity/sync/remote/kubeconfig"
+)
+
+// Reasons for which a Peer is refused, or a part of it. ReasonInvalidKubeconfig alone
+// leaves the connection in use that an earlier kubeconfig made.
+const (
+	ReasonInvalidClusterID  = "InvalidClusterID"
+	ReasonOwnClusterID      = "OwnClusterID"
+	ReasonWrongClusterSet   = "WrongClusterSet"
+	ReasonInvalidPeer       = "InvalidPeer"
+	ReasonSecretMissing     = "SecretMissing"
+	ReasonInvalidKubeconfig = "InvalidKubeconfig"
+	// ReasonNamespaceReserved: an accepted namespace is one into which nothing is
+	// imported; the rest of the Peer is used.
+	ReasonNamespaceReserved = model.ReasonNamespaceReserved
+)
+
+// refusals are the reasons for which nothing is read by the credential of a Peer.
+var refusals = []string{ReasonInvalidClusterID, ReasonOwnClusterID, ReasonWrongClusterSet, ReasonInvalidPeer, ReasonSecretMissing, ReasonInvalidKubeconfig}
+
+// claim is what a Peer and its Secret say.
+type claim struct {
+	peer *exchangev1alpha1.Peer
+	// secret is nil if it is missing.
+	secret *corev1.Secret
+	// config is nil if the Peer or its kubeconfig is refused.
+	config  *rest.Config
+	refused remote.Failure
+	// ignored is a part of the Peer without effect.
+	ignored  remote.Failure
+	accepted accepted
+	// digest changes with the kubeconfig, rest with all of it but the token.
+	digest, rest [sha256.Size]byte
+}
+
+// accepted is what the administrator accepts from a peer.
+type accepted struct {
+	// known is false if the lists cannot be read; then the Peer is refused.
+	known      bool
+	cidrs      []netip.Prefix
+	namespaces model.Namespaces
+}
+
+// refuses reports whether exports of namespace are known not to be accepted.
+func (a accepted) refuses(namespace string) bool { return a.known && !a.namespaces.Contains(namespace) }
+
+// unusable reports whether the peer is not read at all, not even by the connection that
+// an earlier kubeconfig made.
+func (c claim) unusable() bool {
+	return c.refused.Reason != "" && c.refused.Reason != ReasonInvalidKubeconfig
+}
+
+// connectsAs reports whether c and other reach the peer in the same way.
+func (c claim) connectsAs(other claim) bool {
+	return c.digest == other.digest && c.refused == other.refused && c.isOfSameCluster(other)
+}
+
+func (c claim) isOfSameCluster(other claim) bool {
+	return other.peer != nil && c.peer.Spec.ClusterUID == other.peer.Spec.ClusterUID
+}
+
+// equal reports whether a member with c is the same to the controllers as one with other.
+func (c claim) equal(other claim) bool {
+	return other.peer != nil && c.unusable() == other.unusable() && maps.Equal(c.peer.Labels, other.peer.Labels) &&
+		c.accepted.known == other.accepted.known && slices.Equal(c.accepted.cidrs, other.accepted.cidrs) &&
+		(c.accepted.namespaces == nil) == (other.accepted.namespaces == nil) && slices.Equal(c.accepted.namespaces, other.accepted.namespaces) &&
+		c.confirmMissingBefore().Equal(other.confirmMissingBefore())
+}
+
+func (c claim) confirmMissingBefore() time.Time {
+	if c.peer.Spec.ConfirmMissingBefore == nil {
+		return time.Time{}
+	}
+	return c.peer.Spec.ConfirmMissingBefore.Time
+}
+
+// tokenExpires is when the token in the Secret expires; nil if that is not known.
+func (c claim) tokenExpires() *metav1.Time {
+	if c.config == nil {
+		return nil
+	}
+	token, ok := kubeconfig.ReadToken(c.config.BearerToken)
+	if !ok {
+		return nil
+	}
+	expires := metav1.Unix(token.Expires, 0).Rfc3339Copy()
+	return &expires
+}
+
+// readPeer reads a Peer that is that of another cluster by its name.
+func (o *Options) readPeer(peer *exchangev1alpha1.Peer, secret *corev1.Secret) claim {
+	out := claim{peer: peer, secret: secret}
+	var problem string
+	out.accepted, problem = readAccepted(&peer.Spec)
+	switch {
+	case problem != "":
+		out.refused = remote.Failure{Reason: ReasonInvalidPeer, Message: problem}
+	case peer.Spec.ClusterUID == "":
+		out.refused = remote.Failure{Reason: ReasonInvalidPeer, Message: "spec.clusterUID is empty; expected the UID of Namespace kube-system of cluster " + peer.Name + "; remedy: run kubectl comity join again"}
+	case peer.Spec.ClusterSet != o.ClusterSet:
+		out.refused = remote.Failure{Reason: ReasonWrongClusterSet, Message: fmt.Sprintf("spec.clusterset is %s; expected %q, the clusterset of this cluster; remedy: correct it, or the clusterset with which the agent was started",
+			model.Quote(peer.Spec.ClusterSet), o.ClusterSet)}
+	case secret == nil:
+		out.refused = remote.Failure{Reason: ReasonSecretMissing, Message: fmt.Sprintf("spec.kubeconfigSecret: Secret %s/%s does not exist; expected the kubeconfig by which cluster %s is read; remedy: correct the name, or run kubectl comity join again",
+			o.Namespace, model.OneLine(peer.Spec.KubeconfigSecret, 64), peer.Name)}
+	default:
+		out.readKubeconfig()
+	}
+	if out.refused.Reason != "" {
+		out.refused.Message = "Peer " + peer.Name + ", " + out.refused.Message + "; what was imported from cluster " + peer.Name + " is kept meanwhile"
+	}
+	out.ignored = o.reserved(peer)
+	return out
+}
+
+// readKubeconfig sets config, or refused.
+func (c *claim) readKubeconfig() {
+	data := c.secret.Data[kubeconfig.SecretKey]
+	c.digest = sha256.Sum256(data)
+	config, fault := kubeconfig.Sanitize(data)
+	if fault != nil {
+		c.refused = remote.Failure{Reason: ReasonInvalidKubeconfig, Message: fmt.Sprintf("Secret %s/%s, key %s: %s", c.secret.Namespace, c.secret.Name, kubeconfig.SecretKey, fault)}
+		return
+	}
+	c.config, c.rest = config, sha256.Sum256(bytes.ReplaceAll(data, []byte(config.BearerToken), nil))
+}
+
+// readAccepted reads the lists of spec. The schema validates them; one that cannot be
+// read all the same is not known, because a part of it is not what was meant.
+func readAccepted(spec *exchangev1alpha1.PeerSpec) (out accepted, problem string) {
+	for _, text := range spec.AcceptedCIDRs {
+		prefix, err := netip.ParsePrefix(text)
+		if err != nil || prefix != prefix.Masked() || prefix.Addr().Is4In6() {
+			return accepted{}, fmt.Sprintf("spec.acceptedCIDRs: %s is not an address range; expected one such as \"10.1.0.0/16\", with no bit set beyond the prefix; remedy: correct it", model.Quote(text))
+		}
+		out.cidrs = append(out.cidrs, prefix)
+	}
+	if spec.AcceptedNamespaces != nil {
+		out.namespaces = append(model.Namespaces{}, *spec.AcceptedNamespaces...)
+	}
+	for _, pattern := range out.namespaces {
+		if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
+			return accepted{}, fmt.Sprintf("spec.acceptedNamespaces: %s is not a namespace; expected names and globs such as \"team-*\"; remedy: correct it", model.Quote(pattern))
+		}
+	}
+	out.known = true
+	return out, ""
+}
+
+// reserved names an accepted namespace into which nothing is imported all the same.
+func (o *Options) reserved(peer *exchangev1alpha1.Peer) remote.Failure {
+	if peer.Spec.AcceptedNamespaces == nil {
+		return remote.Failure{}
+	}
+	for _, name := range *peer.Spec.AcceptedNamespaces {
+		if exchange.ReservedNamespace(name) || name == o.Namespace {
+			return remote.Failure{Reason: ReasonNamespaceReserved, Message: fmt.Sprintf("Peer %s, spec.acceptedNamespaces: %s is reserved, and nothing is imported into it; "+
+				"expected namespaces of users; the rest of the list applies; remedy: remove it", peer.Name, model.Quote(name))}
+		}
+	}
+	return remote.Failure{}
+}
+
+// misnamed is why a Peer can be that of no other cluster; the zero value if it can.
+func (o *Options) misnamed(peer *exchangev1alpha1.Peer) remote.Failure {
+	if _, err := model.ParseClusterID(peer.Name); err != nil {
+		return remote.Failure{Reason: ReasonInvalidClusterID, Message: fmt.Sprintf("Peer %s, metadata.name: %v; expected the id of a cluster; remedy: delete the Peer, and run kubectl comity join", peer.Name, err)}
+	}
+	if peer.Name != string(o.Self) {
+		return remote.Failure{}
+	}
+	return remote.Failure{Reason: ReasonOwnClusterID, Message: fmt.Sprintf("Peer %[1]s, metadata.name: is this cluster's own id; expected that of another cluster; "+
+		"remedy: if this cluster was started with the id of that one, correct that (--cluster-id, or ClusterProperty %[2]s); otherwise delete the Peer", peer.Name, model.LabelClusterID)}
+}

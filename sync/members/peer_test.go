@@ -1,0 +1,294 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package members
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/comity-mcs/comity/sync/exchange"
+	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/remote/kubeconfig"
+)
+
+// FAULT 27: each of these Peers is a member that is not read, with a condition that says
+// why, and one event.
+func TestFault27APeerThatIsRefusedIsAMemberThatIsNotRead(t *testing.T) {
+	for name, c := range map[string]struct {
+		change  func(*v1alpha1.Peer)
+		reason  string
+		message string
+	}{
+		"another clusterset": {func(p *v1alpha1.Peer) { p.Spec.ClusterSet = "staging" }, ReasonWrongClusterSet, `spec.clusterset is "staging"; expected "prod"`},
+		"a misspelled Secret": {func(p *v1alpha1.Peer) { p.Spec.KubeconfigSecret = "pere-b" }, ReasonSecretMissing,
+			"spec.kubeconfigSecret: Secret comity-system/pere-b does not exist"},
+		"no UID": {func(p *v1alpha1.Peer) { p.Spec.ClusterUID = "" }, ReasonInvalidPeer, "spec.clusterUID is empty"},
+		"a range with host bits": {func(p *v1alpha1.Peer) { p.Spec.AcceptedCIDRs = []string{"10.1.0.0/16", "10.1.0.1/16"} }, ReasonInvalidPeer,
+			`spec.acceptedCIDRs: "10.1.0.1/16" is not an address range`},
+		"a namespace that cannot be read": {func(p *v1alpha1.Peer) { p.Spec.AcceptedNamespaces = &[]string{"[a"} }, ReasonInvalidPeer, `spec.acceptedNamespaces: "[a" is not a namespace`},
+		"another UID":                     {func(p *v1alpha1.Peer) { p.Spec.ClusterUID = "uid-other" }, ReasonClusterIDReused, "expected uid-other, which spec.clusterUID of Peer b names"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := exporting(t, 1)
+			w.status("b")
+			told := w.times("cluster b")
+			w.use(peer(c.change))
+			w.await("it is not read", func() bool { return !w.member().Synced && w.condition(v1alpha1.PeerAccepted) == "False "+c.reason })
+			if got := w.message(v1alpha1.PeerAccepted); !strings.Contains(got, c.message) || !strings.Contains(got, "remedy: ") || !strings.Contains(got, "is kept") {
+				t.Errorf("message %q", got)
+			}
+			if got := w.condition(v1alpha1.PeerConnected); got != "False "+c.reason {
+				t.Errorf("Connected: %s", got)
+			}
+			if diff := cmp.Diff([]string{"Warning " + c.reason}, w.kinds()); diff != "" {
+				t.Errorf("events (-want +got):\n%s", diff)
+			}
+			if w.times("cluster b") == told || len(w.set.Exports(keyOf(0))) > 0 {
+				t.Error("it is read, or its change is not published")
+			}
+			if _, known := w.set.Filter("b"); known == (c.reason == ReasonInvalidPeer && c.message[:13] != "spec.clusterU") {
+				t.Errorf("the filter is known: %v", known)
+			}
+			w.use(peer())
+			w.await("once corrected, it is read", func() bool { return w.member().Synced && w.condition(v1alpha1.PeerConnected) == "True Connected" })
+			if got := w.condition(v1alpha1.PeerAccepted); got != "True Accepted" {
+				t.Errorf("Accepted: %s", got)
+			}
+		})
+	}
+}
+
+func TestOnlyAKubeconfigThatIsRefusedLeavesTheConnectionInUse(t *testing.T) {
+	w := exporting(t, 1)
+	before, bad := w.active(), w.server.secret()
+	bad.Data[kubeconfig.SecretKey] = []byte("garbage")
+	w.secrets(bad)
+	if w.active() != before || !w.member().Synced {
+		t.Error("it is not read any more")
+	}
+	if a, c := w.condition(v1alpha1.PeerAccepted), w.condition(v1alpha1.PeerConnected); a != "False InvalidKubeconfig" || c != "True Connected" {
+		t.Errorf("Accepted: %s, Connected: %s", a, c)
+	}
+	w.secrets() // deleted
+	if w.member().Synced || len(w.set.Exports(keyOf(0))) > 0 {
+		t.Error("without its Secret it is read")
+	}
+	if a, c := w.condition(v1alpha1.PeerAccepted), w.condition(v1alpha1.PeerConnected); a != "False SecretMissing" || c != "False SecretMissing" {
+		t.Errorf("Accepted: %s, Connected: %s", a, c)
+	}
+	terminating := w.server.secret()
+	terminating.DeletionTimestamp = &metav1.Time{}
+	w.secrets(terminating)
+	if w.member().Synced {
+		t.Error("it is read by a Secret that is being deleted")
+	}
+	w.use(peer())
+	w.await("it is read once the Secret is back", func() bool { return w.member().Synced })
+}
+
+func TestAPeerThatIsAbsentOrTerminatingIsNoMember(t *testing.T) {
+	for name, peers := range map[string][]v1alpha1.Peer{
+		"absent":                  nil,
+		"terminating":             {peer(func(p *v1alpha1.Peer) { p.DeletionTimestamp = &metav1.Time{} })},
+		"terminating and removed": {peer(func(p *v1alpha1.Peer) { p.DeletionTimestamp, p.Spec.Removed = &metav1.Time{}, true })},
+		"of a name that is no id": {peer(func(p *v1alpha1.Peer) { p.Name = "b.c" })},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := exporting(t, 1)
+			connection, told := w.active(), w.times("cluster b")
+			w.use(peers...)
+			if len(w.set.Members()) > 0 || len(w.set.Removed()) > 0 || w.times("cluster b") != told+1 {
+				t.Errorf("members %v, removed %v", w.set.Members(), w.set.Removed())
+			}
+			connection.Wait() // its connection ends
+			w.clock.Step(24 * time.Hour)
+			w.set.tick()
+			w.use(peer())
+			w.await("it is read again", func() bool { return w.member().Synced && len(w.set.Exports(keyOf(0))) == 1 })
+		})
+	}
+}
+
+func TestARemovedPeerIsNoMemberAndIsListedAsRemoved(t *testing.T) {
+	w := exporting(t, 1)
+	w.listed["b"] = true
+	removed := func(p *v1alpha1.Peer) { p.Spec = v1alpha1.PeerSpec{Removed: true} }
+	w.use(peer(removed))
+	if diff := cmp.Diff([]model.ClusterID{"b"}, w.set.Removed()); diff != "" || len(w.set.Members()) > 0 || len(w.set.Keys()) > 0 {
+		t.Errorf("members %v, removed (-want +got):\n%s", w.set.Members(), diff)
+	}
+	if got := w.condition(v1alpha1.PeerRemoved); got != "False Removing" {
+		t.Errorf("Removed: %s while an import lists it", got)
+	}
+	w.mu.Lock()
+	delete(w.listed, "b")
+	w.mu.Unlock()
+	if got := w.condition(v1alpha1.PeerRemoved); got != "True Removed" || len(w.status("b").Conditions) != 1 {
+		t.Errorf("Removed: %s of %v", got, w.status("b").Conditions)
+	}
+	if got := w.kinds(); len(got) > 0 {
+		t.Errorf("events %q", got)
+	}
+	told := w.times("cluster b")
+	w.use()
+	if len(w.set.Removed()) > 0 || w.times("cluster b") != told+1 {
+		t.Errorf("removed: %v", w.set.Removed())
+	}
+}
+
+func TestAPeerWithOurOwnIDIsNoMember(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*v1alpha1.Peer)
+		claims bool
+	}{
+		"of another cluster":       {func(*v1alpha1.Peer) {}, true},
+		"of this cluster":          {func(p *v1alpha1.Peer) { p.Spec.ClusterUID = "uid-a" }, false},
+		"that was removed":         {func(p *v1alpha1.Peer) { p.Spec.Removed = true }, false},
+		"that is being deleted":    {func(p *v1alpha1.Peer) { p.DeletionTimestamp = &metav1.Time{} }, false},
+		"that names no other UID ": {func(p *v1alpha1.Peer) { p.Spec.ClusterUID = "" }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			own := peer(func(p *v1alpha1.Peer) { p.Name = "a" }, c.change)
+			w.use(own)
+			claim, claims := w.set.OwnIDClaim()
+			if claims != c.claims || claims && claim != (model.OwnIDClaim{Peer: "a", ClusterUID: "uid-b"}) || (w.times("cluster a") == 1) != claims {
+				t.Errorf("claims %v: %v", claims, claim)
+			}
+			if len(w.set.Members()) > 0 || len(w.set.Removed()) > 0 {
+				t.Errorf("members %v, removed %v", w.set.Members(), w.set.Removed())
+			}
+			w.status("a")
+			if diff := cmp.Diff([]string{"Warning OwnClusterID"}, w.kinds()); diff != "" {
+				t.Errorf("events (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestOnlyAcceptedNamespacesAreImported(t *testing.T) {
+	w := newWorld(t)
+	w.server.put("exportrecords", record(shared, 1))
+	w.server.put("endpointslices", sliceOf(1, "10.1.0.1"))
+	w.join()
+	key, other := keyOf(1), types.NamespacedName{Namespace: "kitchen", Name: "web"}
+	state := func() string {
+		out := []string{}
+		if len(w.set.Exports(key)) > 0 {
+			out = append(out, "export")
+		}
+		if slices, _ := w.set.Slices("b", key); len(slices) > 0 {
+			out = append(out, "slices")
+		}
+		for _, r := range w.set.Refusals(key) {
+			out = append(out, r.Reason+" "+string(r.ExportUID)+" by "+r.Peer)
+		}
+		if slices.Contains(w.set.NotAccepted(key), "b") {
+			out = append(out, "not accepted")
+		}
+		if slices.Contains(w.set.NotAccepted(other), "b") {
+			out = append(out, "other not accepted")
+		}
+		return strings.Join(out, ", ")
+	}
+	for _, c := range []struct {
+		list     []string
+		want     string
+		accepted string
+		counts   v1alpha1.PeerExports
+	}{
+		{[]string{"*"}, "export, slices", "True Accepted", v1alpha1.PeerExports{Read: 1}},
+		{[]string{"sho*"}, "export, slices, other not accepted", "True Accepted", v1alpha1.PeerExports{Read: 1}},
+		{[]string{"kitchen"}, "NamespaceNotAccepted uid by b, not accepted", "True Accepted", v1alpha1.PeerExports{Refused: 1}},
+		{[]string{}, "NamespaceNotAccepted uid by b, not accepted, other not accepted", "True Accepted", v1alpha1.PeerExports{Refused: 1}},
+		{[]string{"shop", "kube-system"}, "export, slices, other not accepted", "False NamespaceReserved", v1alpha1.PeerExports{Read: 1}},
+		{[]string{"shop", "comity-system"}, "export, slices, other not accepted", "False NamespaceReserved", v1alpha1.PeerExports{Read: 1}},
+		{[]string{"kitchen", "shop"}, "export, slices", "True Accepted", v1alpha1.PeerExports{Read: 1}},
+	} {
+		told, before, connection := w.times("cluster b"), state(), w.active()
+		w.use(peer(func(p *v1alpha1.Peer) { p.Spec.AcceptedNamespaces = &c.list }))
+		if got := state(); got != c.want {
+			t.Errorf("%q: %s; want %s", c.list, got, c.want)
+		}
+		if before != c.want && w.times("cluster b") == told || w.active() != connection {
+			t.Errorf("%q: told %d times", c.list, w.times("cluster b")-told)
+		}
+		if got := w.condition(v1alpha1.PeerAccepted); got != c.accepted {
+			t.Errorf("%q: Accepted: %s", c.list, got)
+		}
+		if diff := cmp.Diff(c.counts, w.status("b").Exports); diff != "" {
+			t.Errorf("%q: exports (-want +got):\n%s", c.list, diff)
+		}
+	}
+	w.use(peer())
+	if got := state(); got != "export, slices" {
+		t.Errorf("without a list: %s", got)
+	}
+}
+
+// FAULT 32: what is accepted from a peer is narrowed while the peer cannot be read.
+func TestFault32WhatIsAcceptedFromAPeerThatIsNotReadIsKnown(t *testing.T) {
+	w := exporting(t, 1)
+	w.set.opts.LocalCluster = func() model.LocalCluster {
+		return model.LocalCluster{PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}}
+	}
+	w.server.put("memberrecords", memberRecord("uid-other"))
+	w.await("it is not read", func() bool { return !w.member().Synced })
+	told := w.times("cluster b")
+	w.use(peer(func(p *v1alpha1.Peer) {
+		p.Spec.AcceptedCIDRs, p.Spec.AcceptedNamespaces = []string{"10.1.2.0/24"}, &[]string{"kitchen"}
+	}))
+	want := exchange.Filter{Accepted: []netip.Prefix{netip.MustParsePrefix("10.1.2.0/24")}, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}}
+	got, known := w.set.Filter("b")
+	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Prefix{})); diff != "" || !known {
+		t.Errorf("known %v (-want +got):\n%s", known, diff)
+	}
+	if !slices.Contains(w.set.NotAccepted(keyOf(0)), "b") || w.times("cluster b") != told+1 {
+		t.Errorf("told %d times", w.times("cluster b")-told)
+	}
+	if _, known := w.set.Filter("c"); known {
+		t.Error("a cluster that is no member has a filter")
+	}
+}
+
+func TestLabelsAndConfirmationsAreThoseOfThePeer(t *testing.T) {
+	w := exporting(t, 1)
+	connection, at := w.active(), metav1.NewTime(begun)
+	for _, change := range []func(*v1alpha1.Peer){
+		func(p *v1alpha1.Peer) { p.Labels = map[string]string{"tier": "front"} },
+		func(p *v1alpha1.Peer) { p.Spec.ConfirmMissingBefore = &at },
+	} {
+		told, p := w.times("cluster b"), peer(change)
+		w.use(p)
+		w.use(p)
+		if w.times("cluster b") != told+1 {
+			t.Errorf("told %d times", w.times("cluster b")-told)
+		}
+		m := w.member()
+		if diff := cmp.Diff(p.Labels, m.Labels); diff != "" || m.ConfirmMissingBefore.Equal(begun) != (p.Spec.ConfirmMissingBefore != nil) {
+			t.Errorf("%+v", m)
+		}
+	}
+	if w.active() != connection {
+		t.Error("that made another connection")
+	}
+}
+
+func TestSecretsOfOthersAreNotUsed(t *testing.T) {
+	w := newWorld(t)
+	w.useBoth([]v1alpha1.Peer{peer()}, corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "comity-system", Name: "tls"}})
+	if got := w.condition(v1alpha1.PeerAccepted); got != "False SecretMissing" || len(w.set.Members()) != 1 {
+		t.Errorf("Accepted: %s, members %v", got, w.set.Members())
+	}
+}

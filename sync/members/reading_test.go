@@ -1,0 +1,150 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package members
+
+import (
+	"testing"
+
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/remote/kubeconfig"
+)
+
+// exporting is a world in which b exports n Services and was read.
+func exporting(t *testing.T, n int) *world {
+	t.Helper()
+	w := newWorld(t)
+	for i := range n {
+		w.server.put("exportrecords", record(shared, i))
+	}
+	w.server.put("leases", lease(1))
+	w.join()
+	w.await("all exports are read", func() bool { return len(w.set.Keys()) == n })
+	return w
+}
+
+// names are the records from first to last.
+func names(first, last int) (out []string) {
+	for i := first; i < last; i++ {
+		out = append(out, model.RecordName(keyOf(i).Namespace, keyOf(i).Name))
+	}
+	return out
+}
+
+// read is how many of n exports are read.
+func (w *world) read(n int) (read int) {
+	for i := range n {
+		read += len(w.set.Exports(keyOf(i)))
+	}
+	return read
+}
+
+func TestAnExportThatMovesToAnotherAudienceIsReadAtEachMoment(t *testing.T) {
+	w := exporting(t, 40)
+	scoped := model.ScopedExchangeNamespace("b", "a")
+	for i := range 40 {
+		w.server.put("exportrecords", record(scoped, i))
+	}
+	records := func(n int) func() bool {
+		return func() bool {
+			if read := w.read(40); read != 40 {
+				t.Fatalf("%d of 40 exports are read", read)
+			}
+			w.set.mu.Lock()
+			defer w.set.mu.Unlock()
+			return len(w.set.members["b"].active.Keys()) == n
+		}
+	}
+	w.await("they are in both", records(80))
+	w.server.remove("exportrecords", shared, names(0, 40)...)
+	w.await("they are in one", records(40))
+	w.server.restart()
+	w.server.put("exportrecords", record(scoped, 40))
+	w.await("it goes on", func() bool { return len(w.set.Exports(keyOf(40))) == 1 })
+	if read := w.read(40); read != 40 {
+		t.Errorf("%d of 40 exports are read after a relist", read)
+	}
+}
+
+// FAULT 26: an exchange that was emptied as a whole says nothing of the peer: the list of
+// exports may not be used before that is known, however few there were.
+func TestFault26AnEmptiedExchangeMakesThePeerUnverified(t *testing.T) {
+	w := exporting(t, 5)
+	w.server.change(func() { w.server.deaf = true })
+	w.server.remove("exportrecords", shared, names(0, 5)...)
+	w.server.remove("memberrecords", shared, "b")
+	w.server.restart()
+	w.await("it is unverified", func() bool {
+		if read := w.read(5); read < 5 && w.member().Synced {
+			t.Fatalf("%d exports are read of a synced peer", read)
+		}
+		return !w.member().Synced
+	})
+}
+
+func TestARotatedConnectionReplacesTheOldOneOnceItIsRead(t *testing.T) {
+	w := exporting(t, 100)
+	s := w.server.secret()
+	s.Data[kubeconfig.SecretKey] = append([]byte("# rotated\n"), s.Data[kubeconfig.SecretKey]...)
+	before := w.active()
+	w.secrets(s)
+	w.await("the new connection is in use", func() bool {
+		if read := w.read(100); read != 100 {
+			t.Fatalf("%d of 100 exports are read", read)
+		}
+		return w.active() != before
+	})
+}
+
+// FAULT 5: a server that has forgotten the version of every watch is listed
+// again once for each, and what it still has is missed at no moment.
+func TestFault5AForgottenVersionCausesOneRelist(t *testing.T) {
+	w := exporting(t, 20)
+	w.await("the exports are watched", func() (is bool) {
+		w.server.change(func() { is = len(w.server.watches["exportrecords/"+shared]) > 0 })
+		return is
+	})
+	w.server.change(func() { w.server.lists = map[string]int{} })
+	w.server.restart()
+	w.server.put("exportrecords", record(shared, 20))
+	w.await("it goes on", func() bool {
+		if read := w.read(20); read != 20 {
+			t.Fatalf("%d of 20 exports are read", read)
+		}
+		return len(w.set.Exports(keyOf(20))) == 1
+	})
+	w.server.change(func() {
+		if got := w.server.lists["exportrecords/"+shared]; got != 1 {
+			t.Errorf("the exports were listed %d times", got)
+		}
+	})
+}
+
+// FAULT 4: the version from which a watch would continue is one that a restored store has
+// not reached. What it has now is read, and what comes.
+func TestFault4APeerThatWasRestoredIsReadAgain(t *testing.T) {
+	w := exporting(t, 20)
+	backup := 0
+	w.server.change(func() { backup = w.server.version })
+	for i := 20; i < 25; i++ {
+		w.server.put("exportrecords", record(shared, i))
+	}
+	w.await("it went on", func() bool { return len(w.set.Keys()) == 25 })
+	w.status("b")
+	w.server.restore(backup)
+	w.await("what came later is gone", func() bool { return len(w.set.Keys()) == 20 })
+	w.server.put("exportrecords", record(shared, 30))
+	w.await("what comes now is read", func() bool { return len(w.set.Exports(keyOf(30))) == 1 })
+	for range 3 {
+		w.status("b")
+	}
+	told := 0
+	for _, kind := range w.kinds() {
+		if kind == "Warning StoreRestored" {
+			told++
+		}
+	}
+	if told != 1 {
+		t.Errorf("told %d times", told)
+	}
+}

@@ -1,0 +1,256 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package members
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/remote"
+)
+
+// Reasons of conditions of a Peer, and of the events about them, beside those for which a
+// Peer is refused. A condition that is True has its type as its reason.
+const (
+	ReasonUnreachable      = remote.ReasonUnreachable
+	ReasonUnauthorized     = remote.ReasonUnauthorized
+	ReasonForbidden        = remote.ReasonForbidden
+	ReasonNotInstalled     = remote.ReasonNotInstalled
+	ReasonMemberUnverified = remote.ReasonMemberUnverified
+	ReasonClusterIDReused  = remote.ReasonClusterIDReused
+	ReasonHeartbeatMissing = remote.ReasonHeartbeatMissing
+	ReasonInvalidRecord    = remote.ReasonInvalidRecord
+	ReasonLimitExceeded    = remote.ReasonLimitExceeded
+	// ReasonConnecting: nothing is known of the cluster yet.
+	ReasonConnecting = "Connecting"
+	// ReasonMissing: exports of the cluster disappeared without a statement.
+	ReasonMissing = "Missing"
+	// ReasonTakeoverHeld: exports of the cluster would change an import.
+	ReasonTakeoverHeld = model.ReasonTakeoverHeld
+	// ReasonRemoving: imports list the cluster that was removed.
+	ReasonRemoving = "Removing"
+	// ReasonStoreRestored is that of an event: the cluster was restored from a backup.
+	ReasonStoreRestored = "StoreRestored"
+)
+
+// maxMessage bounds the message of a condition, in bytes, as that of an event is.
+const maxMessage = model.MaxEventNote
+
+// observed is what is known of a peer, from which its status follows.
+type observed struct {
+	// refused is what of the Peer, its Secret or its cluster is not used.
+	refused remote.Failure
+	// connects: there is a connection, or there will be. Read: all was read.
+	connects, read bool
+	problem        remote.Failure
+	liveness       model.Liveness
+	heartbeat      time.Time // the last one; zero if none was seen since this process started
+	limited        string    // which limit is exceeded; empty if none
+	invalid        int       // how many records are not valid
+	firstInvalid   string
+	version        string
+	tokenExpires   *metav1.Time
+	// exported and refusedExports are counts of exports.
+	exported, refusedExports int
+	imports                  model.ImportCounts
+}
+
+// observe is what is known of the peer of that name; false if it is no member. The exports
+// are counted later.
+func (s *Set) observe(id model.ClusterID) (observed, *remote.Connection, accepted, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.members[id]
+	if m == nil {
+		return observed{}, nil, accepted{}, false
+	}
+	o := observed{
+		refused: cmp.Or(m.claim.refused, m.claim.ignored), connects: m.inUse() != nil, read: m.synced(), limited: m.limited(),
+		liveness: m.heartbeat.tracker.Liveness(), heartbeat: m.heartbeat.tracker.LastRenewal(), tokenExpires: m.claim.tokenExpires(),
+	}
+	if !o.connects {
+		return o, nil, accepted{}, true
+	}
+	var next remote.Failure
+	if m.active != nil && m.next != nil { // of a kubeconfig that is not in use yet
+		next, _ = m.next.State()
+	}
+	o.problem, _ = m.inUse().State()
+	o.version = m.inUse().Version()
+	o.refused = cmp.Or(o.refused, next, m.inUse().Untried())
+	if o.problem.Reason == ReasonClusterIDReused {
+		o.refused = cmp.Or(o.refused, o.problem)
+	}
+	if !o.read {
+		return o, nil, accepted{}, true
+	}
+	return o, m.active.Connection, m.claim.accepted, true
+}
+
+// status is the status of a Peer that had stored. What is not known since this process
+// started stays as it was stored, so that a restart changes nothing.
+func (o observed) status(peer *exchangev1alpha1.Peer, now time.Time) exchangev1alpha1.PeerStatus {
+	out := *peer.Status.DeepCopy()
+	b := builder{peer: peer, now: metav1.NewTime(now), conditions: &out.Conditions}
+	b.set(exchangev1alpha1.PeerAccepted, o.refused, "the Peer, its Secret and the cluster that answers are used as they are")
+	if o.setConnected(b) && !o.heartbeat.IsZero() || out.LastHeartbeat == nil && !o.heartbeat.IsZero() {
+		at := metav1.NewTime(o.heartbeat).Rfc3339Copy()
+		out.LastHeartbeat = &at
+	}
+	out.TokenExpires = o.tokenExpires
+	out.Version = cmp.Or(o.version, out.Version)
+	meta.RemoveStatusCondition(&out.Conditions, exchangev1alpha1.PeerRemoved)
+	var limited remote.Failure
+	if o.limited != "" {
+		limited = remote.Failure{Reason: ReasonLimitExceeded, Message: o.limited}
+	}
+	if o.read || o.limited != "" {
+		b.set(exchangev1alpha1.PeerWithinLimits, limited, "the cluster publishes no more, and no more often, than is read of one member")
+	}
+	if !o.read {
+		return out
+	}
+	var invalid remote.Failure
+	if o.invalid > 0 {
+		invalid = remote.Failure{Reason: ReasonInvalidRecord, Message: fmt.Sprintf("records of cluster %s that are not valid: %d, such as: %s", peer.Name, o.invalid, o.firstInvalid)}
+	}
+	b.set(exchangev1alpha1.PeerRecordsValid, invalid, "everything that the cluster publishes can be used")
+	b.set(exchangev1alpha1.PeerComplete, incomplete(peer.Name, o.imports), "no export of the cluster is missing or waits")
+	out.Exports = exchangev1alpha1.PeerExports{Read: int32(o.exported), Refused: int32(o.refusedExports), Missing: int32(o.imports.Missing), Waiting: int32(o.imports.Waiting)}
+	return out
+}
+
+// setConnected sets condition Connected, and reports whether its status or reason changed.
+func (o observed) setConnected(b builder) bool {
+	const typ = exchangev1alpha1.PeerConnected
+	switch {
+	case !o.connects && o.refused.Reason != "":
+		return b.set(typ, o.refused, "")
+	case o.liveness.State == model.Stale, o.liveness.State == model.Lost:
+		since := "since this process started"
+		if !o.liveness.Confirmed.IsZero() {
+			since = "since " + o.liveness.Confirmed.Format(time.RFC3339)
+		}
+		message := fmt.Sprintf("no heartbeat of cluster %s was seen %s: %s: %s", b.peer.Name, since, o.liveness.Reason, o.liveness.Message)
+		return b.set(typ, remote.Failure{Reason: o.liveness.State.String(), Message: message}, "")
+	case o.problem.Reason != "" && !(o.read && o.problem.Reason == ReasonLimitExceeded):
+		return b.set(typ, o.problem, "")
+	case o.read:
+		return b.set(typ, remote.Failure{}, "the heartbeat of the cluster is seen, and all that it shares with this one was read")
+	}
+	if stored := meta.FindStatusCondition(*b.conditions, typ); stored != nil && !slices.Contains(refusals, stored.Reason) {
+		return false
+	}
+	return b.put(metav1.Condition{Type: typ, Status: metav1.ConditionUnknown, Reason: ReasonConnecting, Message: "cluster " + b.peer.Name + " is being connected to"})
+}
+
+// incomplete says what is missing or waits, and which commands end that.
+func incomplete(cluster string, c model.ImportCounts) remote.Failure {
+	missing := fmt.Sprintf("exports of cluster %[1]s that are missing although it did not withdraw them: %[2]d, such as %[3]s; what was imported of them is kept until each is published again; "+
+		"remedy: let cluster %[1]s publish them, or confirm that they are gone: kubectl comity confirm missing %[1]s", cluster, c.Missing, c.FirstMissing)
+	waiting := fmt.Sprintf("exports of cluster %[1]s that would change imports, and wait: %[2]d, such as %[3]s; remedy: let them decide: kubectl comity confirm takeover --all --from %[1]s",
+		cluster, c.Waiting, c.FirstWaiting)
+	switch {
+	case c.Missing > 0 && c.Waiting > 0:
+		return remote.Failure{Reason: ReasonMissing, Message: missing + "; and " + waiting}
+	case c.Missing > 0:
+		return remote.Failure{Reason: ReasonMissing, Message: missing}
+	case c.Waiting > 0:
+		return remote.Failure{Reason: ReasonTakeoverHeld, Message: waiting}
+	}
+	return remote.Failure{}
+}
+
+// misnamedStatus is the status of a Peer that is that of no other cluster.
+func misnamedStatus(peer *exchangev1alpha1.Peer, refused remote.Failure, now time.Time) exchangev1alpha1.PeerStatus {
+	out := exchangev1alpha1.PeerStatus{Conditions: peer.Status.DeepCopy().Conditions}
+	b := builder{peer: peer, now: metav1.NewTime(now), conditions: &out.Conditions}
+	b.only(exchangev1alpha1.PeerAccepted, exchangev1alpha1.PeerConnected)
+	b.set(exchangev1alpha1.PeerAccepted, refused, "")
+	b.set(exchangev1alpha1.PeerConnected, refused, "")
+	return out
+}
+
+// removedStatus is the status of a Peer with spec.removed.
+func removedStatus(peer *exchangev1alpha1.Peer, listed bool, now time.Time) exchangev1alpha1.PeerStatus {
+	out := exchangev1alpha1.PeerStatus{Conditions: peer.Status.DeepCopy().Conditions}
+	b := builder{peer: peer, now: metav1.NewTime(now), conditions: &out.Conditions}
+	b.only(exchangev1alpha1.PeerRemoved)
+	var removing remote.Failure
+	if listed {
+		removing = remote.Failure{Reason: ReasonRemoving, Message: "imports still list cluster " + peer.Name + "; they are being changed"}
+	}
+	b.set(exchangev1alpha1.PeerRemoved, removing, "nothing is imported from the cluster any more")
+	return out
+}
+
+// builder changes the conditions of a Peer.
+type builder struct {
+	peer       *exchangev1alpha1.Peer
+	now        metav1.Time
+	conditions *[]metav1.Condition
+}
+
+// set makes a condition False for a problem, or True without one, and reports whether its
+// status or reason changed.
+func (b builder) set(typ string, problem remote.Failure, otherwise string) bool {
+	if problem.Reason == "" {
+		return b.put(metav1.Condition{Type: typ, Status: metav1.ConditionTrue, Reason: typ, Message: otherwise})
+	}
+	return b.put(metav1.Condition{Type: typ, Status: metav1.ConditionFalse, Reason: problem.Reason, Message: problem.Message})
+}
+
+func (b builder) put(c metav1.Condition) bool {
+	c.Message, c.ObservedGeneration, c.LastTransitionTime = model.Bound(c.Message, maxMessage), b.peer.Generation, b.now.Rfc3339Copy()
+	before := meta.FindStatusCondition(*b.conditions, c.Type)
+	changed := before == nil || before.Status != c.Status || before.Reason != c.Reason
+	meta.SetStatusCondition(b.conditions, c)
+	return changed
+}
+
+// only removes all other conditions.
+func (b builder) only(types ...string) {
+	*b.conditions = slices.DeleteFunc(*b.conditions, func(c metav1.Condition) bool { return !slices.Contains(types, c.Type) })
+}
+
+// transition is the event of a change of status.
+type transition struct {
+	warning         bool
+	reason, message string
+}
+
+// transitions are the events for what changed between two statuses: one for each problem
+// that is new, and one if the peer is connected again.
+func transitions(before, after *exchangev1alpha1.PeerStatus) (out []transition) {
+	add := func(t transition) {
+		if !slices.ContainsFunc(out, func(other transition) bool { return other.reason == t.reason }) {
+			out = append(out, t)
+		}
+	}
+	for _, c := range after.Conditions {
+		was := meta.FindStatusCondition(before.Conditions, c.Type)
+		isNew := was == nil || was.Status != c.Status || was.Reason != c.Reason
+		switch {
+		case c.Type == exchangev1alpha1.PeerComplete:
+			if before.Exports.Missing == 0 && after.Exports.Missing > 0 {
+				add(transition{true, ReasonMissing, c.Message})
+			}
+			if before.Exports.Waiting == 0 && after.Exports.Waiting > 0 {
+				add(transition{true, ReasonTakeoverHeld, c.Message})
+			}
+		case isNew && c.Status == metav1.ConditionFalse && c.Type != exchangev1alpha1.PeerRemoved:
+			add(transition{true, c.Reason, c.Message})
+		case isNew && c.Type == exchangev1alpha1.PeerConnected && c.Status == metav1.ConditionTrue && was != nil && was.Status == metav1.ConditionFalse:
+			add(transition{false, c.Reason, c.Message})
+		}
+	}
+	return out
+}

@@ -1,0 +1,197 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package members
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/remote"
+	"github.com/comity-mcs/comity/sync/restoredetect"
+)
+
+// settleTime is how long counts may change before they are written: exports often come
+// and go together. Other changes are written at once.
+const settleTime = 5 * time.Second
+
+// statusChange is a Peer whose status may be another one; settles, if only counts may be.
+type statusChange struct {
+	name    string
+	settles bool
+}
+
+// Imports is what the controllers know of the imports from each cluster.
+type Imports interface {
+	Of(cluster model.ClusterID) model.ImportCounts
+	// Listed reports whether the list of any import has the cluster, or that is not known.
+	Listed(cluster model.ClusterID) bool
+	// Subscribe calls changed when Of may return something else for that cluster. It may
+	// not block. The returned function ends the subscription.
+	Subscribe(changed func(model.ClusterID)) (cancel func())
+}
+
+// SetupStatusWithManager makes the leader write the status of Peers, and an event for each
+// problem that is new. Without imports, nothing is imported.
+func (s *Set) SetupStatusWithManager(mgr ctrl.Manager, imports Imports) error {
+	if imports == nil {
+		imports = noImports{}
+	}
+	w := &statusWriter{set: s, client: mgr.GetClient(), imports: imports}
+	err := ctrl.NewControllerManagedBy(mgr).Named("peer-status").WatchesRawSource(source.Func(w.subscribe)).Complete(w)
+	if err != nil {
+		return fmt.Errorf("set up the status of Peers: %w", err)
+	}
+	return nil
+}
+
+type noImports struct{}
+
+// Of implements Imports.
+func (noImports) Of(model.ClusterID) model.ImportCounts { return model.ImportCounts{} }
+
+// Listed implements Imports.
+func (noImports) Listed(model.ClusterID) bool { return false }
+
+// Subscribe implements Imports.
+func (noImports) Subscribe(func(model.ClusterID)) func() { return func() {} }
+
+// statusWriter writes the status of one Peer at a time. It reads the Peer from the cache:
+// use publishes each new version of it to statuses.
+type statusWriter struct {
+	set     *Set
+	client  client.Client
+	imports Imports
+}
+
+// subscribe is a source of the Peers whose status may have to be written.
+func (w *statusWriter) subscribe(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	enqueue := func(change statusChange) {
+		request := reconcile.Request{NamespacedName: types.NamespacedName{Name: change.name}}
+		if change.settles {
+			queue.AddAfter(request, settleTime)
+			return
+		}
+		queue.Add(request)
+	}
+	context.AfterFunc(ctx, w.set.statuses.Subscribe(enqueue))
+	context.AfterFunc(ctx, w.imports.Subscribe(func(id model.ClusterID) { enqueue(statusChange{string(id), true}) }))
+	for _, name := range w.set.view.Load().peers {
+		enqueue(statusChange{name, false})
+	}
+	return nil
+}
+
+// Reconcile implements reconcile.Reconciler.
+func (w *statusWriter) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	var peer exchangev1alpha1.Peer
+	if err := w.client.Get(ctx, request.NamespacedName, &peer); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	wanted, known := w.wanted(&peer)
+	if !known || peer.DeletionTimestamp != nil {
+		return reconcile.Result{}, nil // use publishes the Peer once it is a member
+	}
+	if !equality.Semantic.DeepEqual(peer.Status, wanted) {
+		written, err := w.write(ctx, &peer, wanted)
+		if err != nil || !written {
+			return reconcile.Result{}, err
+		}
+		for _, t := range transitions(&peer.Status, &wanted) {
+			w.event(&peer, t)
+		}
+	}
+	if message := w.set.takeRestore(model.ClusterID(peer.Name)); message != "" {
+		w.event(&peer, transition{true, ReasonStoreRestored, message})
+	}
+	if peer.Spec.Removed && !meta.IsStatusConditionTrue(wanted.Conditions, exchangev1alpha1.PeerRemoved) {
+		return reconcile.Result{RequeueAfter: settleTime}, nil // caches may show lists that were written since
+	}
+	return reconcile.Result{}, nil
+}
+
+// wanted is the status that a Peer should have; false if that is not known yet.
+func (w *statusWriter) wanted(peer *exchangev1alpha1.Peer) (exchangev1alpha1.PeerStatus, bool) {
+	id, now := model.ClusterID(peer.Name), w.set.opts.Clock.Now()
+	if refused := w.set.opts.misnamed(peer); refused != (remote.Failure{}) {
+		return misnamedStatus(peer, refused, now), true
+	}
+	if peer.Spec.Removed {
+		return removedStatus(peer, w.imports.Listed(id), now), true
+	}
+	o, read, accepted, known := w.set.observe(id)
+	if !known {
+		return exchangev1alpha1.PeerStatus{}, false
+	}
+	if read != nil {
+		var first error
+		if o.invalid, first = read.Invalid(); first != nil {
+			o.firstInvalid = first.Error()
+		}
+		o.exported, o.refusedExports = read.Count(func(namespace string) bool { return !accepted.refuses(namespace) })
+		o.imports = w.imports.Of(id)
+	}
+	return o.status(peer, now), true
+}
+
+// write applies status to the very version of the Peer that it was computed from, and
+// reports whether it was written. A Peer that changed or is gone is published again by its
+// watch: a stale cache must not make the same transition twice.
+func (w *statusWriter) write(ctx context.Context, peer *exchangev1alpha1.Peer, status exchangev1alpha1.PeerStatus) (bool, error) {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&status)
+	if err != nil {
+		return false, fmt.Errorf("convert the status of Peer %s: %w", peer.Name, err)
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{"status": content}}
+	u.SetGroupVersionKind(exchangev1alpha1.GroupVersion.WithKind("Peer"))
+	u.SetName(peer.Name)
+	u.SetUID(peer.UID)
+	u.SetResourceVersion(peer.ResourceVersion)
+	err = w.client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(model.FieldOwner), client.ForceOwnership)
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("apply the status of Peer %s: %w", peer.Name, err)
+	}
+	return true, nil
+}
+
+// event writes an event about a Peer; the API allows 1,024 bytes of message.
+func (w *statusWriter) event(peer *exchangev1alpha1.Peer, t transition) {
+	kind := corev1.EventTypeNormal
+	if t.warning {
+		kind = corev1.EventTypeWarning
+	}
+	w.set.opts.Log.Info("the status of a peer changed", "cluster", peer.Name, "reason", t.reason, "message", t.message)
+	w.set.opts.Recorder.Eventf(peer, nil, kind, t.reason, "Read", "%s", model.Bound(t.message, model.MaxEventNote))
+}
+
+// takeRestore is the message on a restore that no event has reported; empty if there is
+// none. Another leader has reported an older one.
+func (s *Set) takeRestore(id model.ClusterID) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.members[id]
+	if m == nil || m.restored.at.IsZero() || m.restored.said || s.opts.Clock.Now().Sub(m.restored.at) > restoredetect.Pause {
+		return ""
+	}
+	m.restored.said = true
+	return m.restored.message
+}

@@ -1,0 +1,101 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/comity-mcs/comity/status/condition"
+	"github.com/comity-mcs/comity/sync/decide"
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/test/envtest/clusterset"
+)
+
+// stated labels the statements of withdrawal that a spec made.
+var stated = map[string]string{"faults": "stated"}
+
+// state stores statements of withdrawal in a, past the API server, as weeks do.
+func state(ctx context.Context, ns string, count int) {
+	GinkgoHelper()
+	store, err := a.Store()
+	Expect(err).NotTo(HaveOccurred())
+	var puts errgroup.Group
+	puts.SetLimit(8)
+	for i := range count {
+		at, name := metav1.NewTime(time.Now().Add(-48*time.Hour+time.Duration(i)*time.Second)), fmt.Sprintf("ended-%d", i)
+		record := &exchangev1alpha1.ExportRecord{
+			TypeMeta: metav1.TypeMeta{APIVersion: exchangev1alpha1.GroupVersion.String(), Kind: "ExportRecord"},
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: model.ExchangeNamespace("a"), Name: model.RecordName(ns, name), CreationTimestamp: at, Labels: stated,
+				UID: types.UID(fmt.Sprintf("48484848-4848-4848-8848-%012d", i)),
+			},
+			Spec: exchangev1alpha1.ExportRecordSpec{
+				Service:   exchangev1alpha1.ServiceReference{Namespace: ns, Name: name},
+				ExportUID: types.UID(fmt.Sprintf("48484848-4848-4848-4848-%012d", i)), ExportedAt: at, Type: "ClusterSetIP", Withdrawn: true, WithdrawnAt: &at,
+			},
+		}
+		path := "exchange.comity.dev/exportrecords/" + record.Namespace + "/" + record.Name
+		puts.Go(func() error { return store.Put(ctx, path, record) })
+	}
+	Expect(puts.Wait()).To(Succeed())
+}
+
+var _ = Describe("FAULT 48: a member that is not read for weeks", func() {
+	const ns, surplus = "unread", 20
+	It("lets no statement pile up, keeps no export from being imported, and what is frozen says by whom until the member is removed", func(ctx SpecContext) {
+		setUp(ctx, ns)
+		exportOne(ctx, b, ns, "web", 8080, "10.89.0.1")
+		exportOne(ctx, b, ns, "alone", 8080, "10.89.0.2")
+		Eventually(ctx, a.Backends(ns, "alone")).Should(Equal([]string{"b/10.89.0.2"}))
+		exportOne(ctx, a, ns, "web", 8080, "10.89.0.3")
+		Eventually(ctx, a.Backends(ns, "web")).Should(Equal([]string{"a/10.89.0.3", "b/10.89.0.1"}))
+		whole, before := a.AllBackends(ctx, ns), addresses(ctx, a, ns)
+		DeferCleanup(func(ctx SpecContext) {
+			Expect(a.Client.DeleteAllOf(ctx, &exchangev1alpha1.ExportRecord{}, client.InNamespace(model.ExchangeNamespace("a")), client.MatchingLabels(stated))).To(Succeed())
+			Expect(client.IgnoreNotFound(a.Client.Delete(ctx, clusterset.Peer("b")))).To(Succeed())
+			set.Join(ctx, "a", "b")
+		}, NodeTimeout(time.Minute))
+
+		By("taking the member away, and starting the agent again with the statements of weeks")
+		Expect(a.Client.Delete(ctx, clusterset.Peer("b"))).To(Succeed())
+		a.Without(ctx, func() { state(ctx, ns, decide.MaxEnded+surplus) })
+		Eventually(ctx, func() int {
+			var left exchangev1alpha1.ExportRecordList
+			Expect(a.Client.List(ctx, &left, client.MatchingLabels(stated))).To(Succeed())
+			return len(left.Items)
+		}).WithPolling(time.Second).Should(Equal(decide.MaxEnded))
+		kept(ctx, a, ns, whole, "there is no Peer b")
+
+		By("exporting another one, and adding a port to one that b decides")
+		exportOne(ctx, a, ns, "later", 8080, "10.89.0.4")
+		Eventually(ctx, b.Backends(ns, "later")).Should(Equal([]string{"a/10.89.0.4"}))
+		clusterset.Change(ctx, a, clusterset.Service(ns, "web"), func(s *corev1.Service) {
+			s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: "admin", Port: 81})
+		})
+		Eventually(ctx, a.ImportCondition(ns, "web", condition.TypeFrozen)).Should(And(
+			HavePrefix("True/NotRead: "), ContainSubstring("cluster b"), ContainSubstring("kubectl comity leave --id b")))
+		ports := func() int { return len(clusterset.Get(ctx, a, clusterset.Import(ns, "web")).Spec.Ports) }
+		Expect(ports()).To(Equal(1))
+
+		By("removing the member, of which nothing but the id is known")
+		a.Create(ctx, &exchangev1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: exchangev1alpha1.PeerSpec{Removed: true}})
+		Eventually(ctx, a.PeerCondition("b", exchangev1alpha1.PeerRemoved)).Should(HavePrefix("True/"))
+		Eventually(ctx, ports).Should(Equal(2))
+		Eventually(ctx, held(a, ns)).Should(BeEmpty())
+		Eventually(ctx, func() []string { return a.AllBackends(ctx, ns) }).Should(Equal([]string{"a/10.89.0.3", "a/10.89.0.4"}))
+		derived := a.Derived(ctx, ns, "web").Name
+		Expect(addresses(ctx, a, ns)[derived]).To(Equal(before[derived]))
+	}, SpecTimeout(4*time.Minute))
+})
