@@ -109,11 +109,13 @@ func (a *Applier) one(ctx context.Context, action plan.Action) (plan.Object, err
 	return nil, fmt.Errorf("unknown verb %d", int(action.Verb))
 }
 
+var errNoUID = errors.New("the action has no UID, without which the wrong object could be changed")
+
 // update makes the writes of an Update or Adopt: strip, apply and release. If one
 // of them fails, the next plan contains only the writes that are still outstanding.
 func (a *Applier) update(ctx context.Context, action plan.Action) (plan.Object, error) {
 	if action.UID == "" {
-		return nil, fmt.Errorf("the action has no UID, without which the wrong object could be changed")
+		return nil, errNoUID
 	}
 	if action.Strip != nil {
 		if _, err := a.merge(ctx, action, action.Strip, action.ResourceVersion); err != nil {
@@ -149,7 +151,10 @@ func owned(entries []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
 // merge sends a JSON merge patch, with the action's UID and version as
 // preconditions.
 func (a *Applier) merge(ctx context.Context, action plan.Action, patch map[string]any, version string) (plan.Object, error) {
-	if version == "" {
+	switch {
+	case action.UID == "":
+		return nil, errNoUID
+	case version == "":
 		return nil, fmt.Errorf("the action has no resource version, without which the wrong object could be changed")
 	}
 	metadata, _ := patch["metadata"].(map[string]any)

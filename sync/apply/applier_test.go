@@ -159,6 +159,7 @@ func TestEveryWriteCarriesAPrecondition(t *testing.T) {
 		{Verb: plan.Create, Object: slice("new")},
 		{Verb: plan.Update, Object: service("old"), UID: "u-1"},
 		{Verb: plan.Update, Object: service("read"), UID: "u-3", ResourceVersion: "8"},
+		{Verb: plan.Annotate, Object: service("listed"), UID: "u-4", ResourceVersion: "9", Strip: map[string]any{"metadata": map[string]any{"annotations": map[string]any{"a": "b"}}}},
 		{Verb: plan.Delete, Object: slice("gone"), UID: "u-2", ResourceVersion: "7"},
 	})
 	if err != nil {
@@ -178,12 +179,15 @@ func TestEveryWriteCarriesAPrecondition(t *testing.T) {
 			// The version alone would let the apply create what is not there any more.
 			"metadata": map[string]any{"namespace": "shop", "name": "read", "uid": "u-3", "resourceVersion": "8"},
 		}},
+		{Verb: mergePatch, Name: "listed", Owner: "comity", Body: map[string]any{
+			"metadata": map[string]any{"annotations": map[string]any{"a": "b"}, "uid": "u-4", "resourceVersion": "9"},
+		}},
 		{Verb: "delete", Name: "gone", UID: "u-2", Version: "7"},
 	}
 	if diff := cmp.Diff(want, s.sent); diff != "" {
 		t.Errorf("(-want +sent):\n%s", diff)
 	}
-	if len(applied) != 3 || applied[1].GetUID() != "given-by-the-server" || applied[1].GetObjectKind().GroupVersionKind().Kind != "Service" {
+	if len(applied) != 4 || applied[1].GetUID() != "given-by-the-server" || applied[1].GetObjectKind().GroupVersionKind().Kind != "Service" {
 		t.Errorf("applied %v", applied)
 	}
 }
@@ -193,6 +197,8 @@ func TestAWriteWithoutItsPreconditionIsNotMade(t *testing.T) {
 		{Verb: plan.Update, Object: service("a")},
 		{Verb: plan.Adopt, Object: service("a"), ResourceVersion: "1"},
 		{Verb: plan.Update, Object: service("a"), UID: "u", Strip: map[string]any{"spec": nil}},
+		{Verb: plan.Annotate, Object: service("a"), ResourceVersion: "1", Strip: map[string]any{}},
+		{Verb: plan.Annotate, Object: service("a"), UID: "u", Strip: map[string]any{}},
 		{Verb: plan.Delete, Object: service("a"), UID: "u"},
 		{Verb: plan.Delete, Object: service("a"), ResourceVersion: "1"},
 		{Object: service("a")},

@@ -6,8 +6,6 @@ package controllers
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -19,7 +17,6 @@ import (
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/findings"
-	"github.com/comity-mcs/comity/sync/decide"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
@@ -187,64 +184,5 @@ func TestWhatImportPoliciesFindIsCounted(t *testing.T) {
 	w.none = true
 	if w.admit(c, "c"); len(shown()) != 0 {
 		t.Error(shown())
-	}
-}
-
-// asked is an ImportAdmitter that remembers what it was asked.
-type asked struct{ from []decision.ImportInput }
-
-func (a *asked) AdmitImports(_ context.Context, _ types.NamespacedName, from []decision.ImportInput) map[model.ClusterID]decision.Verdict {
-	a.from = from
-	return nil
-}
-
-func TestWhatImportPoliciesAreAsked(t *testing.T) {
-	labeled := map[string]string{model.LabelClusterID: "b", "tier": "prod"}
-	v := decide.ImportView{
-		Self: "a", Local: decide.LocalExport{Key: importKey, Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}},
-		Members: []model.Member{
-			{ID: "b", Synced: true, Labels: labeled},
-			{ID: "c", Synced: true, Labels: map[string]string{model.LabelClusterID: "x", "tier": "prod"}}, // its Secret is refused
-			{ID: "d"}, // it has none any more
-		},
-		Exports: []model.Export{
-			{Cluster: "b", Type: mcsv1beta1.Headless, Ports: []mcsv1beta1.ServicePort{{Port: 80}}, Labels: map[string]string{"l": "1"}, Annotations: map[string]string{"a": "2"}, Slices: []string{"s"}},
-			{Cluster: "c"},
-		},
-	}
-	a := &asked{}
-	i := &importController{base: &base{Options: Options{ImportAdmitter: a}}}
-	v.Current.Import = &mcsv1beta1.ServiceImport{
-		ObjectMeta: metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{{Manager: model.FieldOwner, Operation: metav1.ManagedFieldsOperationApply}}},
-		Status:     mcsv1beta1.ServiceImportStatus{Clusters: []mcsv1beta1.ClusterStatus{{Cluster: "b"}, {Cluster: "d"}, {Cluster: "e"}}},
-	}
-	i.importVerdicts(t.Context(), &v)
-	var got []string
-	for _, in := range a.from {
-		what := []string{in.Source.Cluster}
-		for is, word := range map[string]bool{"unread": in.Unread, "imported": in.Imported, "unknown": in.Source.Unknown, "labeled": in.Source.Labels["tier"] != ""} {
-			if word {
-				what = append(what, is)
-			}
-		}
-		slices.Sort(what[1:])
-		if in.Export.Namespace != "shop" || in.Export.Name != "web" || in.Cluster != "a" || in.Namespace == nil || in.APIVersion == "" {
-			t.Errorf("%+v", in)
-		}
-		got = append(got, strings.Join(what, " "))
-	}
-	want := []string{"b imported labeled", "c unknown", "d imported unknown unread", "e imported unknown unread"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	export := decision.ImportedExport{
-		Namespace: "shop", Name: "web", Type: mcsv1beta1.Headless, Ports: []mcsv1beta1.ServicePort{{Port: 80}}, Labels: map[string]string{"l": "1"}, Annotations: map[string]string{"a": "2"},
-	}
-	if diff := cmp.Diff(export, a.from[0].Export); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	v.ImportDisabled, a.from = true, nil
-	if i.importVerdicts(t.Context(), &v) != nil || a.from != nil {
-		t.Error("policies are asked of what another implementation imports")
 	}
 }

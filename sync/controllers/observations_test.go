@@ -44,7 +44,7 @@ func TestOnlyADifferentObservationIsNotified(t *testing.T) {
 	o.Changed.Subscribe(func(k types.NamespacedName) { notified = append(notified, k.Name) }, func() { notified = append(notified, "all") })
 	since := time.Now()
 	found := func(in *time.Location) *decide.ImportFinding {
-		return &decide.ImportFinding{Exported: true, Held: []model.Hold{{Cluster: "b", Since: since.In(in)}}, Sources: []model.Source{{Cluster: "b"}}}
+		return &decide.ImportFinding{Exported: true, Freeze: &model.Freeze{Since: since.In(in)}, Sources: []model.Source{{Cluster: "b", Since: since.In(in)}}}
 	}
 	for _, step := range []struct {
 		name string

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/sync/model"
@@ -187,5 +188,46 @@ func TestTheMessageOfAPolicyIsBound(t *testing.T) {
 	got := Import(s.v).Finding.Problems
 	if len(got) != 1 || len(got[0].Message) > 1024 || strings.ContainsAny(got[0].Message, "\x1b\n") {
 		t.Errorf("%q", got)
+	}
+}
+
+// What policies are asked: of each export that was read, and of each cluster that the import
+// lists. The labels of a cluster without a Peer are not those of a Peer without labels.
+func TestWhatImportPoliciesAreAsked(t *testing.T) {
+	s := newStory(t, "b", "c", "d", "e")
+	s.publishes("b", at(-30), headless, func(e *model.Export) {
+		e.Labels, e.Annotations, e.Slices = map[string]string{"l": "1"}, map[string]string{"a": "2"}, []string{"s"}
+	})
+	s.publishes("d", at(-20), headless)
+	s.publishes("e", at(-10), headless)
+	s.step()
+	s.publishes("c", at(0))
+	s.unread("d")
+	s.gone("e")
+	s.peer("b").Labels, s.peer("d").Labels = map[string]string{"tier": "prod"}, map[string]string{"tier": "prod"}
+	var got []string
+	inputs := ImportInputs(s.v)
+	for _, in := range inputs {
+		what := []string{in.Source.Cluster}
+		for is, word := range map[string]bool{"unread": in.Unread, "imported": in.Imported, "unknown": in.Source.Unknown, "labeled": in.Source.Labels["tier"] != ""} {
+			if word {
+				what = append(what, is)
+			}
+		}
+		slices.Sort(what[1:])
+		if in.Export.Namespace != "shop" || in.Export.Name != "web" || in.Cluster != "a" || in.Namespace == nil || in.APIVersion == "" {
+			t.Errorf("%+v", in)
+		}
+		got = append(got, strings.Join(what, " "))
+	}
+	want := []string{"b imported labeled", "c", "d imported labeled unread", "e imported unknown unread"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	export := decision.ImportedExport{
+		Namespace: "shop", Name: "web", Type: mcsv1beta1.Headless, Ports: s.peer("b").Export.Ports, Labels: map[string]string{"l": "1"}, Annotations: map[string]string{"a": "2"},
+	}
+	if diff := cmp.Diff(export, inputs[0].Export); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -241,8 +241,11 @@ func takeovers(ordered []model.Export) []model.Takeover {
 	byAge := merge.OldestFirst(ordered)
 	for _, e := range byAge {
 		own := moved(ordered, byAge, e)
-		changes := merge.Changes(ordered, own)
-		if at := position(own, e.Cluster); at < position(ordered, e.Cluster) && len(changes) > 0 {
+		at := position(own, e.Cluster)
+		if at == position(ordered, e.Cluster) { // which is so of nearly all: nothing is to be resolved
+			continue
+		}
+		if changes := merge.Changes(ordered, own); len(changes) > 0 {
 			held := model.Takeover{Decider: sourceExport(ordered[at]), By: sourceExport(e)}
 			held.Fields, held.Changes = describe(changes)
 			out = append(out, held)

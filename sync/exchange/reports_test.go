@@ -33,7 +33,7 @@ func anImportRecord() *exchangev1alpha1.ImportRecord {
 
 func TestAReportArrivesAsItWasSent(t *testing.T) {
 	imported := aReport()
-	imported.Imported, imported.Reason, imported.Message = true, model.ReasonImported, ""
+	imported.Imported, imported.Reason, imported.Message, imported.Decider = true, model.ReasonImported, "", "c"
 	inPart := aReport()
 	inPart.Imported, inPart.Reason, inPart.Message = true, model.ReasonAddressOverlap, "10.1.0.1 is left out"
 	for _, want := range []model.Report{aReport(), imported, inPart} {
@@ -103,6 +103,16 @@ func TestAMessageIsMadeFit(t *testing.T) {
 			t.Fatal(err)
 		}
 		fitForATerminal(t, report.Message, 1024)
+	}
+}
+
+func TestADeciderThatIsNoClusterIsNotKnown(t *testing.T) {
+	for _, in := range []string{"", "a b", "\x1b[31m", strings.Repeat("x", 64)} {
+		record := anImportRecord()
+		record.Spec.Decider = in
+		if _, report, err := FromImportRecord("b", record); err != nil || report.Decider != "" {
+			t.Errorf("%q: got %q, %v", in, report.Decider, err)
+		}
 	}
 }
 

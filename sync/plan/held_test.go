@@ -65,9 +65,9 @@ func TestASliceThatItsPublisherLostStays(t *testing.T) {
 		}, []string{"10.2.0.1", "10.2.0.2", "10.2.0.3", "10.3.0.1"}, 0},
 		"they do not, and they are the last ones": {importOf("web").export("b", http()), func(in *plan.ImportInput) {
 			in.LostSlices, in.LostSlicesDown = map[model.ClusterID][]string{"b": {"web-1", "web-2"}}, []model.ClusterID{"b"}
-		}, []string{"10.2.0.1", "10.2.0.2", "10.2.0.3"}, 2},
+		}, []string{"10.2.0.1", "10.2.0.2", "10.2.0.3"}, 3},
 		"the import has its port no more": {importOf("web").export("b", ports(port("other", 90))), func(in *plan.ImportInput) { in.LostSlices = lost }, nil, 5},
-		"its cluster exports it no more":  {importOf("web").export("c", http(), c()), func(in *plan.ImportInput) { in.LostSlices = lost }, []string{"10.3.0.1"}, 3},
+		"its cluster exports it no more":  {importOf("web").export("c", http(), c()), func(in *plan.ImportInput) { in.LostSlices = lost }, []string{"10.3.0.1"}, 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := imported(t, before())

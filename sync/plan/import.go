@@ -163,15 +163,20 @@ func (p *importer) besideForeign() bool { return p.Current.Import != nil && p.ow
 // of the other implementation. But clients may still use the address of a
 // derived Service that existed before, so its slices are kept up to date, once
 // every cluster was read: without a ServiceImport of Comity it is not known
-// which clusters contribute to it.
+// which ports are those of a cluster that was not. The list is written in any case: what
+// ended is else in it for ever.
 func (p *importer) foreignImportPlan() ImportPlan {
 	plan := ImportPlan{DerivedName: p.derivedName(), Problems: []model.Problem{foreignImport(p.Key)}}
-	if p.existing == nil || p.kept || len(p.unsynced) > 0 {
+	if p.existing == nil {
+		return plan
+	}
+	plan.Actions = p.annotateList(&corev1.Service{TypeMeta: serviceKind}, p.existing)
+	if p.kept || len(p.unsynced) > 0 {
 		return plan
 	}
 	slices := p.slices()
 	plan.Withdrawn = p.withdrawn
-	plan.Actions = append(slices.apply, slices.remove...)
+	plan.Actions = append(append(plan.Actions, slices.apply...), slices.remove...)
 	return plan
 }
 
@@ -240,13 +245,17 @@ func newImporter(in ImportInput) *importer {
 }
 
 func (p *importer) resolveFamilies() {
-	if p.existing == nil {
-		p.families = supportedFamilies(p.Desired.IPFamilies, p.LocalCluster.Families, nil)
-	} else if p.Frozen {
+	own := p.ownImport()
+	switch {
+	case p.existing != nil && p.Frozen:
 		p.families = p.existing.Spec.IPFamilies
 		return
-	} else {
+	case p.existing != nil:
 		p.families = supportedFamilies(p.Desired.IPFamilies, p.LocalCluster.Families, p.existing.Spec.IPFamilies)
+	case p.Frozen && own != nil && p.announced() == "" && p.name != "": // it never had a Service: nothing else would say so
+		p.families = []corev1.IPFamily{}
+	default:
+		p.families = supportedFamilies(p.Desired.IPFamilies, p.LocalCluster.Families, nil)
 	}
 	p.unsupported = p.families != nil && len(p.families) == 0
 }

@@ -62,6 +62,9 @@ func TestAnImportIsMadeInOrder(t *testing.T) {
 	}
 }
 
+// listOfB is the list of an import of b's export.
+const listOfB = `{"formed":"1970-01-01T00:16:40Z","exports":[{"cluster":"b","uid":"b","createdAt":"1970-01-01T00:16:40Z"}]}`
+
 // fullImport is an import with all that may be in one, and its world.
 func fullImport(t *testing.T) (*clusterset, *world) {
 	t.Helper()
@@ -81,7 +84,7 @@ func TestTheDerivedService(t *testing.T) {
 	delete(service.Annotations, model.AnnotationApplied)
 	wantService := &corev1.Service{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "derived-43254079", Annotations: map[string]string{}, Labels: map[string]string{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "derived-43254079", Annotations: map[string]string{model.AnnotationList: listOfB}, Labels: map[string]string{
 			"multicluster.kubernetes.io/service-name": "web", "multicluster.kubernetes.io/service-imported": "true",
 			"app.kubernetes.io/managed-by": "comity",
 		}},
@@ -109,7 +112,7 @@ func TestTheServiceImport(t *testing.T) {
 				"team": "red", "multicluster.kubernetes.io/service-name": "web", "app.kubernetes.io/managed-by": "comity",
 			},
 			Annotations: map[string]string{
-				"note": "hello", "multicluster.kubernetes.io/derived-service": "derived-43254079", "comity.dev/exports": "b/b/1970-01-01T00:16:40Z",
+				"note": "hello", "multicluster.kubernetes.io/derived-service": "derived-43254079", "comity.dev/exports": listOfB,
 			},
 		},
 		Spec: mcsv1beta1.ServiceImportSpec{
@@ -188,7 +191,7 @@ var outstanding = []struct {
 		then: func() *clusterset {
 			return importOf("web").export("a", http(), slice("web-1", []string{"http"}, "10.1.0.1"))
 		},
-		want: []string{"update ServiceImport default/web", "delete EndpointSlice default/" + web + "-b"},
+		want: []string{"update Service default/" + web, "update ServiceImport default/web", "delete EndpointSlice default/" + web + "-b"},
 	},
 	{
 		name: "no cluster exports: the name goes first, the address last",
@@ -201,7 +204,7 @@ var outstanding = []struct {
 	{
 		name: "no cluster exports and b was not read: only what came from a goes",
 		then: func() *clusterset { return importOf("web").notRead("b") },
-		want: []string{"delete EndpointSlice default/" + web + "-a"},
+		want: []string{"annotate Service default/" + web, "annotate ServiceImport default/web", "delete EndpointSlice default/" + web + "-a"},
 	},
 	{
 		name: "b was not read and the port of a, which decides, changes: the import follows and b's slice stays",
@@ -227,7 +230,7 @@ var outstanding = []struct {
 		then: func() *clusterset {
 			return importOf("web").export("a", http(), slice("web-1", []string{"http"}, "10.1.0.1")).notRead("c")
 		},
-		want: []string{"update ServiceImport default/web", "delete EndpointSlice default/" + web + "-b"},
+		want: []string{"update Service default/" + web, "update ServiceImport default/web", "delete EndpointSlice default/" + web + "-b"},
 	},
 	{
 		name: "the oldest export turns headless: the Service is replaced before anything else is said",
@@ -276,13 +279,12 @@ var outstanding = []struct {
 		world: func(w *world) {
 			w.objects["EndpointSlice default/"+web+"-b"].SetDeletionTimestamp(ptr(metav1.Unix(1, 0)))
 		},
-		want: []string{"update ServiceImport default/web"}, // b is not listed any more
+		want: []string{"update Service default/" + web, "update ServiceImport default/web"}, // b is not listed any more
 	},
 	{
-		name: "the ServiceImport of an earlier version does not list the exports: once",
+		name: "a user removed the list from the ServiceImport, which has the copy",
 		world: func(w *world) {
-			annotations := w.objects["ServiceImport default/web"].GetAnnotations()
-			delete(annotations, model.AnnotationExports)
+			delete(w.objects["ServiceImport default/web"].GetAnnotations(), model.AnnotationList)
 		},
 		want: []string{"update ServiceImport default/web"},
 	},
@@ -357,8 +359,7 @@ func TestWhatIsOutstanding(t *testing.T) {
 			if c.then != nil {
 				set = c.then()
 			}
-			in := set.in()
-			in.Current = w.current(in.Key)
+			in := w.sees(set.in())
 			if diff := cmp.Diff(c.want, verbs(plan.Import(in).Actions)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -370,10 +371,10 @@ func TestWhatIsOutstanding(t *testing.T) {
 // which exports the import consists.
 func TestAnExportedAnnotationIsNoneOfComity(t *testing.T) {
 	set := twoClusters()
-	set.exports[0].Annotations = map[string]string{model.AnnotationConfirmTakeover: "uid", model.AnnotationExports: "c/uid/2020-01-01T00:00:00Z"}
+	set.exports[0].Annotations = map[string]string{model.AnnotationConfirmTakeover: "uid", model.AnnotationList: `{"formed":"2020-01-01T00:00:00Z","exports":[{"cluster":"c"}]}`}
 	w := imported(t, set)
 	got := w.objects["ServiceImport default/web"].GetAnnotations()
-	if _, has := got[model.AnnotationConfirmTakeover]; has || strings.HasPrefix(got[model.AnnotationExports], "c/") {
+	if _, has := got[model.AnnotationConfirmTakeover]; has || strings.Contains(got[model.AnnotationList], `"c"`) {
 		t.Errorf("annotations %v", got)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/model"
@@ -45,7 +46,7 @@ func served(w *world) []string {
 
 func storedOrder(w *world) string {
 	var order []string
-	for _, e := range model.ParseSourceExports(w.objects["ServiceImport default/web"].GetAnnotations()[model.AnnotationExports]) {
+	for _, e := range plan.StoredList(w.current(keyOf("web")), keyOf("web")).Entries {
 		order = append(order, string(e.Cluster))
 	}
 	return strings.Join(order, " ")
@@ -90,7 +91,7 @@ func TestOnlyTheDecidingExportFreezesAnImport(t *testing.T) {
 		"b was withdrawn while c, the next one, is kept": {
 			before: importOf("web").of("b", port("http", 80)).of("c", port("http", 80)).of("d", port("http", 80)),
 			then:   importOf("web").of("d", port("http", 8080)), kept: []model.ClusterID{"c"},
-			served: []string{"http:80 c"}, order: "b c d",
+			served: []string{"http:80 c"}, order: "c d",
 		},
 		"b was withdrawn while c, the last one, is kept": {
 			before: importOf("web").of("b", port("http", 80)).of("d", port("http", 80)).of("c", port("http", 80)),
@@ -147,34 +148,171 @@ func TestOnlyTheDecidingExportFreezesAnImport(t *testing.T) {
 	}
 }
 
-// Which export decides is not known without the annotation: a user removed it, or the
-// ServiceImport as a whole.
-func TestAnImportWhoseDecidingExportIsNotKnownIsFrozen(t *testing.T) {
-	set := importOf("web").of("b", port("http", 80)).of("c", port("http", 80))
-	for name, spoil := range map[string]func(w *world){
-		"without the annotation": func(w *world) {
-			delete(w.objects["ServiceImport default/web"].GetAnnotations(), model.AnnotationExports)
-		},
-		"without the ServiceImport": func(w *world) {
-			delete(w.objects, "ServiceImport default/web")
-			delete(w.applied, "ServiceImport default/web")
-		},
+// While an import is frozen, users delete parts of it.
+func TestAFrozenImportIsMadeAgainFromWhatIsLeft(t *testing.T) {
+	affinity := func(e *model.Export) {
+		e.SessionAffinity, e.SessionAffinityConfig = "ClientIP", &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr(int32(10))}}
+	}
+	for name, tc := range map[string]struct {
+		set    *clusterset
+		delete []string
+	}{
+		"the ServiceImport":                         {importOf("web").of("b", port("http", 80)), []string{"ServiceImport default/web"}},
+		"the Service":                               {importOf("web").of("b", port("http", 80)), []string{"Service default/" + web}},
+		"the ServiceImport of a headless one":       {importOf("web").of("b", port("http", 80)).edit(headless), []string{"ServiceImport default/web"}},
+		"the Service of a headless one":             {importOf("web").of("b", port("http", 80)).edit(headless), []string{"Service default/" + web}},
+		"the ServiceImport of one with affinity":    {importOf("web").of("b", port("http", 80)).edit(affinity), []string{"ServiceImport default/web"}},
+		"the Service of one with affinity":          {importOf("web").of("b", port("http", 80)).edit(affinity), []string{"Service default/" + web}},
+		"the ServiceImport of one of several ports": {importOf("web").of("b", port("", 80), port("metrics", 90)), []string{"ServiceImport default/web"}},
+		"the Service of one of several ports":       {importOf("web").of("b", port("", 80), port("metrics", 90)), []string{"Service default/" + web}},
+		"both, but not the slices":                  {importOf("web").of("b", port("http", 80)), []string{"ServiceImport default/web", "Service default/" + web}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := imported(t, set)
-			spoil(w)
-			in := importOf("web").of("c", port("http", 8080)).notRead("b").in()
-			for range 2 {
-				in.Current = w.current(in.Key)
-				if !plan.IsFrozen(in) {
-					t.Error("the import is not frozen")
-				}
-				if _, err := w.converge(in); err != nil {
-					t.Fatal(err)
-				}
+			w := imported(t, tc.set.of("c", port("http", 80)))
+			service, before := w.objects["Service default/"+web].(*corev1.Service), w.objects["ServiceImport default/web"].(*mcsv1beta1.ServiceImport)
+			for _, ref := range tc.delete {
+				delete(w.objects, ref)
+				delete(w.applied, ref)
 			}
-			if s := w.objects["Service default/"+web].(*corev1.Service); s.Spec.Ports[0].Port != 80 {
-				t.Errorf("the Service has %v", s.Spec.Ports)
+			in := importOf("web").of("c", port("http", 8080)).notRead("b").in()
+			if _, err := w.converge(in); err != nil {
+				t.Fatal(err)
+			}
+			if len(tc.delete) > 1 { // nothing says what it was: c decides
+				if got := w.objects["ServiceImport default/web"].(*mcsv1beta1.ServiceImport); got.Spec.Ports[0].Port != 8080 || storedOrder(w) != "b c" {
+					t.Errorf("list %s, ports %v", storedOrder(w), got.Spec.Ports)
+				}
+				return
+			}
+			again, after := w.objects["Service default/"+web].(*corev1.Service), w.objects["ServiceImport default/web"].(*mcsv1beta1.ServiceImport)
+			before, service = before.DeepCopy(), service.DeepCopy()
+			if again.UID != service.UID { // it has another address
+				before.Spec.IPs, service.Spec.ClusterIP, service.Spec.ClusterIPs = after.Spec.IPs, again.Spec.ClusterIP, again.Spec.ClusterIPs
+			}
+			if diff := cmp.Diff(before.Spec, after.Spec); diff != "" {
+				t.Errorf("ServiceImport (-before +after):\n%s", diff)
+			}
+			if diff := cmp.Diff(service.Spec, again.Spec); diff != "" || storedOrder(w) != "b c" {
+				t.Errorf("list %q, Service (-before +after):\n%s", storedOrder(w), diff)
+			}
+		})
+	}
+}
+
+// The list is written where nothing else is: to what is frozen, and beside a foreign import.
+func TestTheListIsWrittenAlone(t *testing.T) {
+	for name, tc := range map[string]struct {
+		spoil func(*world)
+		then  *clusterset
+		want  []string
+	}{
+		"of a frozen import": {func(*world) {}, importOf("web").notRead("b"), []string{"annotate Service default/" + web, "annotate ServiceImport default/web", "delete EndpointSlice default/" + web + "-c"}},
+		"beside a foreign ServiceImport": {func(w *world) {
+			delete(w.objects, "ServiceImport default/web")
+			w.put(foreignImport("web"))
+		}, importOf("web").of("b", port("http", 80)), []string{"annotate Service default/" + web, "delete EndpointSlice default/" + web + "-c"}},
+		"without a name for the Service": {func(w *world) {
+			delete(w.objects, "Service default/"+web)
+			w.put(foreignService(web))
+			w.put(foreignService(model.AlternateDerivedName("web")))
+			delete(w.objects["ServiceImport default/web"].GetAnnotations(), model.AnnotationDerivedName)
+		}, importOf("web").notRead("b"), []string{"update ServiceImport default/web", "delete EndpointSlice default/" + web + "-c"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := imported(t, importOf("web").of("b", port("http", 80)).of("c", port("http", 80)))
+			tc.spoil(w)
+			w.writes = nil
+			if _, err := w.converge(tc.then.in()); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, w.writes); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// No Service was made, as this cluster has no address of that family; the ServiceImport does
+// not say which one that is.
+func TestAFrozenImportOfAFamilyThatIsNotSupportedGetsNoService(t *testing.T) {
+	set := importOf("web").of("b", port("http", 80)).edit(func(e *model.Export) { e.IPFamilies = []corev1.IPFamily{"IPv6"} })
+	in := set.in()
+	in.LocalCluster.Families = []corev1.IPFamily{"IPv4"}
+	w := newWorld()
+	first, err := w.converge(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in = importOf("web").of("c", port("http", 80)).notRead("b").in()
+	in.LocalCluster.Families = []corev1.IPFamily{"IPv4"}
+	p, err := w.converge(in)
+	if err != nil || p.DerivedName != first.DerivedName || w.objects["Service default/"+web] != nil || w.objects["ServiceImport default/web"] == nil || storedOrder(w) != "b c" {
+		t.Errorf("list %q, writes %v, error %v", storedOrder(w), w.writes, err)
+	}
+	if diff := cmp.Diff(first.Problems, p.Problems); diff != "" || len(p.Problems) != 1 {
+		t.Errorf("problems (-before +after):\n%s", diff)
+	}
+}
+
+// What was suspended or refused keeps the derived Service, with its address and list.
+func TestAnImportThatMayComeBackKeepsItsAddress(t *testing.T) {
+	set := importOf("web").of("b", port("http", 80))
+	w := imported(t, set)
+	ip := w.objects["Service default/"+web].(*corev1.Service).Spec.ClusterIP
+	out := importOf("web").in()
+	out.KeepAddress = true
+	p, err := w.converge(out)
+	if err != nil || p.DerivedName != web || len(w.objects) != 1 || w.objects["Service default/"+web] == nil {
+		t.Fatalf("named %q, left %v, error %v", p.DerivedName, w.objects, err)
+	}
+	if diff := cmp.Diff([]string{"delete ServiceImport default/web", "delete EndpointSlice default/" + web + "-b"}, w.writes[1:]); diff != "" || w.writes[0] != "annotate Service default/"+web {
+		t.Errorf("writes %v", w.writes)
+	}
+	if _, err := w.converge(set.in()); err != nil || w.objects["Service default/"+web].(*corev1.Service).Spec.ClusterIP != ip {
+		t.Errorf("error %v, objects %v", err, w.objects)
+	}
+	if w.converge(importOf("web").in()); len(w.objects) > 0 {
+		t.Errorf("left %v", w.objects)
+	}
+}
+
+func TestWhichListIsTheStoredOne(t *testing.T) {
+	const good, copied = `{"formed":"2026-11-22T09:00:00Z","exports":[{"cluster":"b"}]}`, `{"formed":"2026-11-22T09:00:00Z","exports":[{"cluster":"c"}]}`
+	change := func(ref string, do func(plan.Object)) func(*world) { return func(w *world) { do(w.objects[ref]) } }
+	service := "Service default/" + web
+	list := func(text string) func(plan.Object) {
+		return func(o plan.Object) { o.GetAnnotations()[model.AnnotationList] = text }
+	}
+	for name, tc := range map[string]struct {
+		change []func(*world)
+		want   string
+	}{
+		"that of the Service":                {nil, "b"},
+		"the Service has none":               {[]func(*world){change(service, func(o plan.Object) { delete(o.GetAnnotations(), model.AnnotationList) })}, "c"},
+		"that of the Service cannot be read": {[]func(*world){change(service, list("rubbish"))}, "c"},
+		"neither can be read":                {[]func(*world){change(service, list("{}")), change("ServiceImport default/web", list("[]"))}, ""},
+		"the Service is being deleted":       {[]func(*world){change(service, func(o plan.Object) { o.SetDeletionTimestamp(ptr(metav1.Unix(1, 0))) })}, "c"},
+		"the Service is somebody else's":     {[]func(*world){change(service, func(o plan.Object) { o.SetManagedFields(nil) })}, "c"},
+		"both are":                           {[]func(*world){change(service, func(o plan.Object) { o.SetManagedFields(nil) }), change("ServiceImport default/web", func(o plan.Object) { o.SetManagedFields(nil) })}, ""},
+		"there are two, of which the ServiceImport names the other": {[]func(*world){func(w *world) {
+			second := w.objects[service].DeepCopyObject().(*corev1.Service)
+			second.Name, second.UID = model.AlternateDerivedName("web"), "second"
+			second.Annotations[model.AnnotationList] = copied
+			w.put(second)
+			w.objects["ServiceImport default/web"].GetAnnotations()[model.AnnotationDerivedName] = second.Name
+		}}, "c"},
+		"a user removed the label":             {[]func(*world){change(service, func(o plan.Object) { delete(o.GetLabels(), model.LabelServiceName) })}, "b"},
+		"the Service is of a colliding import": {[]func(*world){change(service, func(o plan.Object) { o.GetLabels()[model.LabelServiceName] = "other" }), change("ServiceImport default/web", func(o plan.Object) { delete(o.GetAnnotations(), model.AnnotationDerivedName) })}, "c"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := imported(t, importOf("web").of("b", port("http", 80)))
+			list(good)(w.objects[service])
+			list(copied)(w.objects["ServiceImport default/web"])
+			for _, do := range tc.change {
+				do(w)
+			}
+			if got := storedOrder(w); got != tc.want {
+				t.Errorf("got %q, want %q", got, tc.want)
 			}
 		})
 	}

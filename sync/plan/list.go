@@ -22,8 +22,7 @@ import (
 // ServiceImport only where there is no derived Service with a list. The zero value if there
 // is none, or none that can be read.
 func StoredList(current Current, key types.NamespacedName) model.List {
-	names := []string{model.DerivedName(key.Name), model.AlternateDerivedName(key.Name)}
-	for _, name := range names {
+	for _, name := range derivedNames(key, current.Import) {
 		for _, s := range current.Services {
 			if s.Name != name || !model.IsManaged(s) || s.DeletionTimestamp != nil || !ofImport(s, key, current.Import) {
 				continue
@@ -81,7 +80,11 @@ func standingService(out *model.Import, s *corev1.Service) {
 		out.Type = mcsv1beta1.Headless
 	}
 	for _, p := range s.Spec.Ports {
-		out.Ports = append(out.Ports, mcsv1beta1.ServicePort{Name: p.Name, Protocol: p.Protocol, AppProtocol: p.AppProtocol, Port: p.Port})
+		port := mcsv1beta1.ServicePort{Protocol: p.Protocol, AppProtocol: p.AppProtocol, Port: p.Port}
+		if p.Name != unnamed(port) { // else a name that proxyName made
+			port.Name = p.Name
+		}
+		out.Ports = append(out.Ports, port)
 	}
 	out.IPFamilies, out.SessionAffinity, out.SessionAffinityConfig = s.Spec.IPFamilies, s.Spec.SessionAffinity, s.Spec.SessionAffinityConfig
 	out.InternalTrafficPolicy, out.TrafficDistribution = s.Spec.InternalTrafficPolicy, s.Spec.TrafficDistribution

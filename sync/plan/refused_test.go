@@ -61,8 +61,7 @@ func TestFault30TheSelectorStaysUntilTheSlicesOfThisClusterExist(t *testing.T) {
 	if _, err := w.converge(maintained); err != nil {
 		t.Fatal(err)
 	}
-	dropped := exported.in()
-	dropped.Current = w.current(dropped.Key)
+	dropped := w.sees(exported.in())
 	want := []string{"create EndpointSlice", "update Service"}
 	if diff := cmp.Diff(want, dependence(plan.Import(dropped).Actions)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -25,9 +25,11 @@ const labelManagedBy = "app.kubernetes.io/managed-by"
 // names are the names that the derived Service may have, the preferred one first.
 // The name in the annotation of the existing ServiceImport is preferred to the
 // other: a rename would change the clusterset IP.
-func (p *importer) names() []string {
-	names := []string{model.DerivedName(p.Key.Name), model.AlternateDerivedName(p.Key.Name)}
-	if p.announced() == names[1] {
+func (p *importer) names() []string { return derivedNames(p.Key, p.ownImport()) }
+
+func derivedNames(key types.NamespacedName, own *mcsv1beta1.ServiceImport) []string {
+	names := []string{model.DerivedName(key.Name), model.AlternateDerivedName(key.Name)}
+	if own != nil && own.Annotations[model.AnnotationDerivedName] == names[1] {
 		slices.Reverse(names)
 	}
 	return names
@@ -169,14 +171,14 @@ func (p *importer) typeChanged() model.Problem {
 		what = "of IP family " + showFamilies(p.families)
 	}
 	return model.Problem{Reason: model.ReasonTypeChanged, Message: fmt.Sprintf(
-		"the oldest export of %s is now %s, so derived Service %q is deleted and created again; clients have to resolve the name again",
+		"the export that decides %s is now %s, so derived Service %q is deleted and created again; clients have to resolve the name again",
 		p.Key, what, p.name)}
 }
 
 func (p *importer) familyNotSupported() model.Problem {
 	return model.Problem{Reason: model.ReasonIPFamilyNotSupported, Message: fmt.Sprintf(
-		"the oldest export of %s has IP family %s, and Services of this cluster have only %s, so it has no clusterset IP here; export it with a family of this cluster",
-		p.Key, showFamilies(p.Desired.IPFamilies), showFamilies(p.LocalCluster.Families))}
+		"the export that decides %s has none of the IP families of this cluster's Services (%s), so it has no clusterset IP here; export it with a family of this cluster",
+		p.Key, showFamilies(p.LocalCluster.Families))}
 }
 
 func showFamilies(families []corev1.IPFamily) string {
@@ -311,12 +313,15 @@ func proxyName(port mcsv1beta1.ServicePort, all []mcsv1beta1.ServicePort) string
 	if port.Name != "" || len(all) < 2 {
 		return port.Name
 	}
-	name := fmt.Sprintf("unnamed-%d", port.Port)
+	name := unnamed(port)
 	for slices.ContainsFunc(all, func(other mcsv1beta1.ServicePort) bool { return other.Name == name }) {
 		name += "-x"
 	}
 	return name
 }
+
+// unnamed is the name of a port that has none.
+func unnamed(port mcsv1beta1.ServicePort) string { return fmt.Sprintf("unnamed-%d", port.Port) }
 
 func foreignImport(key types.NamespacedName) model.Problem {
 	return model.Problem{Reason: model.ReasonForeignImport, Message: fmt.Sprintf(

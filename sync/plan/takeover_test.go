@@ -86,8 +86,7 @@ func TestWhatThePipelineMadeIsAdoptedInPlace(t *testing.T) {
 func TestAnAdoptionThatStoppedGoesOn(t *testing.T) {
 	w := pipelineWorld()
 	w.crash = true
-	in := takingOver(twoClusters())
-	in.Current = w.current(in.Key)
+	in := w.sees(takingOver(twoClusters()))
 	for _, a := range plan.Import(in).Actions {
 		if err := w.do(a); err != nil {
 			t.Fatal(err)
@@ -95,7 +94,7 @@ func TestAnAdoptionThatStoppedGoesOn(t *testing.T) {
 	}
 	w.crash = false
 	in.Takeover = false // the option was taken off meanwhile: what was begun is finished
-	in.Current = w.current(in.Key)
+	in = w.sees(in)
 	want := []string{
 		"adopt EndpointSlice default/" + web + "-a", "adopt EndpointSlice default/" + web + "-b", "adopt Service default/" + web,
 		"adopt ServiceImport default/web",
@@ -159,8 +158,7 @@ func TestAnEndedImportLeavesThePipelinesObjectsAlone(t *testing.T) {
 
 func TestWhileAClusterIsUnsyncedOnlySlicesOfTheOthersAreAdopted(t *testing.T) {
 	set := importOf("web").export("a", http(), slice("web-1", []string{"http"}, "10.1.0.1")).notRead("b")
-	in := takingOver(set)
-	in.Current = pipelineWorld().current(in.Key)
+	in := pipelineWorld().sees(takingOver(set))
 	if diff := cmp.Diff([]string{"adopt EndpointSlice default/" + web + "-a"}, verbs(plan.Import(in).Actions)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -270,8 +268,7 @@ func TestTakingOverTouchesNothingElse(t *testing.T) {
 		}
 		w.crash = rapid.Bool().Draw(t, "crash")
 		in := takingOver(set)
-		in.Current = w.current(in.Key)
-		for _, a := range plan.Import(in).Actions {
+		for _, a := range plan.Import(w.sees(in)).Actions {
 			_ = w.do(a) // a Create may meet a spoiled slice
 		}
 		w.crash = false

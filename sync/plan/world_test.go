@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -87,6 +88,9 @@ func (w *world) do(a plan.Action) error {
 		}
 		w.put(stripped)
 		current = stripped
+	}
+	if a.Verb == plan.Annotate {
+		return nil
 	}
 	if err := w.apply(ref, current, a.Object); err != nil {
 		return err
@@ -279,12 +283,55 @@ func (w *world) current(key types.NamespacedName) plan.Current {
 	return c
 }
 
+// sees is in with what exists, and with what package decide makes of that and of what was
+// read: the list, and what stands if that is frozen.
+func (w *world) sees(in plan.ImportInput) plan.ImportInput {
+	in.Current = w.current(in.Key)
+	in.List = model.List{Formed: time.Unix(1000, 0).UTC()}
+	stored := plan.StoredList(in.Current, in.Key)
+	if in.Desired != nil {
+		for _, c := range in.Desired.Constituents {
+			e, has := stored.Find(c.Cluster)
+			if !has || e.UID != c.UID {
+				e = model.Entry{Cluster: c.Cluster, UID: c.UID, CreatedAt: c.CreatedAt, Absent: model.SourcePublished}
+			}
+			in.List.Entries = append(in.List.Entries, e)
+		}
+	}
+	for _, s := range in.Current.Slices {
+		id := model.ClusterID(s.Labels[model.LabelSourceCluster])
+		if from := plan.AdoptableFrom(s, in.Key); in.Takeover && from != "" {
+			id = from
+		} else if !model.IsManaged(s) {
+			continue
+		}
+		if _, has := stored.Find(id); slices.Contains(in.Unsynced, id) && !stored.Exists() && !has {
+			stored.Entries = append(stored.Entries, model.Entry{Cluster: id, Absent: model.SourcePublished})
+		}
+	}
+	place := 0
+	for _, e := range stored.Entries {
+		_, isRead := in.List.Find(e.Cluster)
+		if !isRead && slices.Contains(in.Unsynced, e.Cluster) {
+			in.List.Entries = slices.Insert(in.List.Entries, min(place, len(in.List.Entries)), e)
+			isRead = true
+		}
+		if isRead {
+			place++
+		}
+	}
+	if len(in.List.Entries) > 0 && slices.Contains(in.Unsynced, in.List.Entries[0].Cluster) {
+		in.Desired, in.Frozen = plan.Standing(in.Current, in.Key, in.Desired), true
+	}
+	return in
+}
+
 // converge plans and applies until nothing is outstanding, and gives the last
 // plan. Slices whose names turn out to be taken are shown to the next plan.
 func (w *world) converge(in plan.ImportInput) (plan.ImportPlan, error) {
 	met := map[string]bool{}
 	for range 8 {
-		in.Current = w.current(in.Key)
+		in := w.sees(in)
 		for _, ref := range slices.Sorted(maps.Keys(met)) {
 			if s, is := w.objects[ref].(*discoveryv1.EndpointSlice); is && s.Labels[model.LabelServiceName] != in.Key.Name {
 				in.Current.Slices = append(in.Current.Slices, s.DeepCopy())

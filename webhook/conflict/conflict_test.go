@@ -39,6 +39,11 @@ type peers struct {
 
 func (p peers) Members() []model.Member {
 	out := []model.Member{{ID: "b", Synced: true}, {ID: "c", Synced: true}}
+	for _, e := range p.exports {
+		if e.Cluster != "b" && e.Cluster != "c" {
+			out = append(out, model.Member{ID: e.Cluster, Synced: true})
+		}
+	}
 	for i := range out {
 		out[i].Synced = out[i].ID != p.unread
 	}
@@ -96,7 +101,7 @@ func ours(change ...func(*mcsv1beta1.ServiceExport)) *mcsv1beta1.ServiceExport {
 func foretell(p peers, objects []client.Object, export *mcsv1beta1.ServiceExport) []string {
 	return conflict.Forecaster{
 		Peers: p, Client: cluster(objects), Self: "a", ComityNamespace: "comity-system",
-		IdentityLabels: []string{"comity.dev/identity"}, Clock: clocktesting.NewFakePassiveClock(noon), TakeoverHold: model.HoldUntilConfirmed,
+		IdentityLabels: []string{"comity.dev/identity"}, Clock: clocktesting.NewFakePassiveClock(noon),
 	}.Warnings(context.Background(), export)
 }
 
@@ -113,13 +118,13 @@ func cluster(objects []client.Object) client.Client {
 // imported is the ServiceImport of shop/web, which was made a day ago of these exports,
 // the deciding one first.
 func imported(from ...model.Export) client.Object {
-	of := make([]model.SourceExport, len(from))
-	for i, e := range from {
-		of[i] = model.SourceExport{Cluster: e.Cluster, UID: e.UID, CreatedAt: e.CreatedAt}
+	list := model.List{Formed: noon.Add(-24 * time.Hour)}
+	for _, e := range from {
+		list.Entries = append(list.Entries, model.Entry{Cluster: e.Cluster, UID: e.UID, CreatedAt: e.CreatedAt, Absent: model.SourcePublished})
 	}
 	return &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "shop", Name: "web", CreationTimestamp: metav1.NewTime(noon.Add(-24 * time.Hour)),
-		Annotations: map[string]string{model.AnnotationExports: model.FormatSourceExports(of)},
+		Annotations: map[string]string{model.AnnotationList: list.String()},
 		ManagedFields: []metav1.ManagedFieldsEntry{{
 			Manager: model.FieldOwner, Operation: metav1.ManagedFieldsOperationApply, APIVersion: mcsv1beta1.GroupVersion.String(),
 			FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1("{}"),
@@ -143,11 +148,13 @@ func TestTheForecastIsWhatIsDecided(t *testing.T) {
 		ownPort := port.Draw(t, "own port")
 		local := stored(func(s *corev1.Service) { s.Spec.Ports[0].Port = ownPort })
 		view := decide.ImportView{
-			Self: "a", Members: p.Members(), Exports: p.exports, Namespaces: p.Namespace("shop"), IdentityLabels: []string{"comity.dev/identity"},
-			TakeoverHold: model.HoldUntilConfirmed, Now: noon,
+			Self: "a", IdentityLabels: []string{"comity.dev/identity"}, Now: noon, Own: decide.OwnSource{State: model.SourcePublished},
 			Local: decide.LocalExport{
 				Key: key, Export: own, Namespace: local[0].(*corev1.Namespace), Service: local[1].(*corev1.Service), Verdict: decision.Verdict{Outcome: decision.Allowed},
 			},
+		}
+		for i := range p.exports {
+			view.Peers = append(view.Peers, decide.PeerView{Known: true, Member: model.Member{ID: p.exports[i].Cluster, Synced: true}, Export: &p.exports[i], Namespace: p.Namespace("shop")[i]})
 		}
 		all := append(slices.Clone(p.exports), model.Export{Cluster: "a", UID: own.UID, CreatedAt: own.CreationTimestamp.Time})
 		if standing := rapid.Permutation(all).Draw(t, "order")[:rapid.IntRange(0, len(all)).Draw(t, "standing")]; len(standing) > 0 {
@@ -330,6 +337,8 @@ func TestNothingIsForetoldOfWhatIsNotKnown(t *testing.T) {
 		t.Fatalf("got %q, want the conflict that the others lack", got)
 	}
 	for name, got := range map[string][]string{
+		"a cluster decides that is no member":           foretell(peers{exports: older}, append(stored(), imported(theirs("x", 2*time.Hour))), ours()),
+		"an export decides that is missing":             foretell(peers{exports: older}, append(stored(), imported(theirs("c", 2*time.Hour))), ours()),
 		"a member was not read":                         foretell(peers{exports: older, unread: "c"}, stored(), ours()),
 		"there is no Service":                           foretell(peers{exports: older}, stored()[:1], ours()),
 		"there is no Namespace":                         foretell(peers{exports: older}, stored()[1:], ours()),

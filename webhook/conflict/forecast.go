@@ -50,7 +50,7 @@ type Forecaster struct {
 
 // Warnings has one sentence or more for each conflict in which the export would take
 // part, in the order of the reasons in KEP-1645. There are none while a member was not
-// read, because it may have the oldest export, and none if the Service is not known: then
+// read, because it may have the oldest export, none while the import is frozen, and none if the Service is not known: then
 // nothing is exported yet.
 func (f Forecaster) Warnings(ctx context.Context, export *mcsv1beta1.ServiceExport) []string {
 	members := f.Peers.Members()
@@ -80,8 +80,9 @@ func (f Forecaster) Warnings(ctx context.Context, export *mcsv1beta1.ServiceExpo
 	if err != nil {
 		return nil
 	}
+	decide.Listed(&view)
 	found := decide.Import(view).Finding
-	if found.Resolved == nil {
+	if found.Resolved == nil || found.Freeze != nil { // what is missing decides
 		return nil
 	}
 	return warnings(own, inOrder(merge.OldestFirst(append(slices.Clone(others), own)), found.Resolved), found)
