@@ -107,7 +107,7 @@ func start(dir string) {
 	manifests, err := clusters.Files(crd.FS)
 	Expect(err).NotTo(HaveOccurred())
 	exchange := slices.DeleteFunc(manifests, func(m []byte) bool { return !strings.Contains(string(m), "group: exchange.comity.dev") })
-	Expect(exchange).To(HaveLen(4))
+	Expect(exchange).To(HaveLen(5))
 	// One after the other, so that no port is chosen twice.
 	all := startClusters(controlplane.Options{IDs: ids, Dir: filepath.Join(dir, "clusters"), APIServerOnly: true})
 	hubs := startClusters(controlplane.Options{
