@@ -89,7 +89,7 @@ func (m *memberRecordController) Reconcile(ctx context.Context, req reconcile.Re
 	desired := decide.Member(decide.MemberView{
 		Self: m.Self, ClusterSet: m.ClusterSet, Version: m.Version, ClusterUID: m.ClusterUID, LocalCluster: m.LocalCluster(), Current: record,
 	})
-	if _, err = m.publishing.Apply(ctx, plan.Member(req.Namespace, desired, record)); err != nil {
+	if _, err = m.publishing.Apply(ctx, plan.Member(req.Namespace, desired, record, m.claim.isHeldBy(m.ClusterUID))); err != nil {
 		return m.retry(ctx, req, err)
 	}
 	m.succeeded(req)

@@ -74,7 +74,7 @@ func (n *namespaceRecordController) Reconcile(ctx context.Context, req reconcile
 		current = append(current, record)
 	}
 	desired := decide.NamespaceRecords(req.Name, namespace, n.Namespace, n.IdentityLabels, n.PublishNamespaces)
-	_, err = n.publishing.Apply(ctx, plan.Namespaces(shared, desired, current))
+	_, err = n.publishing.Apply(ctx, plan.Namespaces(shared, desired, current, n.claim.isHeldBy(n.ClusterUID)))
 	if n.pass.Attempted(decide.Namespaces, key, err == nil) {
 		n.passComplete.All()
 	}

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"slices"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
+
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/sync/exchange"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
@@ -54,7 +56,7 @@ const (
 var exportTable = []exportRow{
 	{ExportRow{model.ExportDuplicate, "another cluster has the id of this one", stays, stay},
 		model.PublicationFailed, (*exporting).isDuplicate, (*exporting).changeNothing},
-	{ExportRow{model.ExportUnknown, "the API server does not say whether the ServiceExport, or its Service, exists; or a cache is behind it", stays, stay},
+	{ExportRow{model.ExportUnknown, "it matters whether the ServiceExport or its Service exists, and the API server does not say it, or a cache is behind", stays, stay},
 		model.PublicationPending, (*exporting).isUnknown, (*exporting).wait},
 	{ExportRow{model.ExportUndefined, "there is no ServiceExport, and its definition is missing, terminating or not served", stays, stay},
 		model.PublicationPending, (*exporting).isUndefined, (*exporting).wait},
@@ -92,10 +94,24 @@ func (e *exporting) isUnknown() (string, bool) {
 		problem = e.needLive().absence()
 	case export != nil && e.Local.Service == nil && len(e.published) > 0:
 		problem = e.needLive().serviceAbsence(export.UID)
-	case export != nil && e.Live.Read && e.Live.Problem == "":
-		problem = e.Live.presence(export.UID)
+	case export != nil && (e.losesSlice() || e.Live.Read && e.Live.Problem == ""):
+		problem = e.needLive().presence(export.UID)
 	}
 	return fmt.Sprintf("what is published of ServiceExport %s stays as it is: %s", e.Local.Key, problem), problem != ""
+}
+
+// losesSlice reports whether a slice is gone whose copy is published. After a restore,
+// caches are read again one after the other: that of the slices may have what the store has
+// while that of the ServiceExports still has what it lost.
+func (e *exporting) losesSlice() bool {
+	for _, record := range e.Records {
+		for _, name := range record.Spec.Slices {
+			if e.published[record.Namespace] && !slices.ContainsFunc(e.Local.Slices, func(s *discoveryv1.EndpointSlice) bool { return s.Name == name }) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // isGone reports whether something is to be withdrawn because there is no ServiceExport.

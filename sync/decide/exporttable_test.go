@@ -103,6 +103,8 @@ func TestEachRowOfTheExportTable(t *testing.T) {
 		r.Spec.Withdrawn, r.Spec.Suspended, r.Spec.WithdrawnAt = true, true, &metav1.Time{Time: noon.Add(-time.Hour)}
 	})
 	earlier := first(func(r *exchangev1alpha1.ExportRecord) { r.Spec.ExportUID = "earlier" })
+	named := first(func(r *exchangev1alpha1.ExportRecord) { r.Spec.Slices = []string{"web-1"} })
+	noSlices := func(v *ExportView) { v.Local.Slices = nil }
 	restored := first(func(r *exchangev1alpha1.ExportRecord) {
 		r.ManagedFields, r.Labels = nil, map[string]string{"velero.io/restore-name": "x"}
 	})
@@ -141,6 +143,8 @@ func TestEachRowOfTheExportTable(t *testing.T) {
 		{"the cache has a ServiceExport that a restored store lost", all(in(), asked(Live{})), model.ExportUnknown,
 			map[string]string{}, "does not have this ServiceExport", true},
 		{"the API server has another ServiceExport of that name", all(in(shared), to("b"), asked(Live{Export: "new"})), model.ExportUnknown,
+			map[string]string{shared: "live copies"}, "does not have this ServiceExport", true},
+		{"a slice is gone, and the restored store does not have the ServiceExport either", all(in(shared), named, noSlices, asked(Live{})), model.ExportUnknown,
 			map[string]string{shared: "live copies"}, "does not have this ServiceExport", true},
 		{"the API server has the Service, and the cache is behind", all(in(shared), noService, asked(Live{Export: "u", HasService: true})), model.ExportUnknown,
 			map[string]string{shared: "live copies"}, "has its Service", true},
@@ -200,6 +204,7 @@ func TestEachRowOfTheExportTable(t *testing.T) {
 		{"policies could not be evaluated", all(in(shared), notEvaluated), model.ExportNotEvaluated,
 			map[string]string{shared: "live copies"}, "deadline", true},
 
+		{"a slice is gone", all(in(shared), named, noSlices), model.ExportPublished, map[string]string{shared: "live"}, "", false},
 		{"it is published", all(in()), model.ExportPublished, map[string]string{shared: "live copies"}, "", false},
 		{"it was lost, and exists again", all(in(shared), lost, earlier), model.ExportPublished, map[string]string{shared: "live copies"}, "", false},
 		{"it was suspended, and is not any more", all(in(shared), suspendedBefore), model.ExportPublished, map[string]string{shared: "live copies"}, "", false},
@@ -293,6 +298,7 @@ func TestNothingIsAskedAtRest(t *testing.T) {
 		"policies deny it":         func(v *ExportView) { v.Local.Verdict.Outcome = decision.Denied },
 		"not evaluated":            func(v *ExportView) { v.Local.Verdict.Outcome = decision.NotEvaluated },
 		"the scope is narrowed":    func(v *ExportView) { publishedIn("comity-a", "comity-a-to-b")(v); to("b")(v) },
+		"its slices are named":     func(v *ExportView) { v.Records[0].Spec.Slices = []string{"web-1"} },
 		"another has the id":       func(v *ExportView) { v.Local.Export, v.Duplicate = nil, "duplicate" },
 		"ended":                    func(v *ExportView) { v.Local.Export, v.Records[0].Spec.Withdrawn = nil, true },
 		"nothing is published":     func(v *ExportView) { v.Local.Export, v.Records = nil, nil },

@@ -21,8 +21,7 @@ import (
 type comparison[T Object] struct {
 	kind      metav1.TypeMeta
 	asDesired func(current, desired T) bool
-	// drift is what is to be removed of an object before an apply; nil for kinds of which
-	// only those are written that Comity manages.
+	// drift is what is to be removed of an object before an apply.
 	drift func(current, desired T) mergePatch
 	own   bool // whatever managedFields say
 }
@@ -41,11 +40,7 @@ func (c comparison[T]) all(desired, current map[types.NamespacedName]T) changes 
 		case changesAddressType(existing, desired[at]):
 			plan.apply = append(append(plan.apply, remove(existing, c.kind)...), create(desired[at]))
 		default:
-			var strip mergePatch
-			if c.drift != nil {
-				strip = c.drift(existing, desired[at])
-			}
-			plan.apply = append(plan.apply, updateOrAdopt(desired[at], existing, c.asDesired(existing, desired[at]), strip)...)
+			plan.apply = append(plan.apply, updateOrAdopt(desired[at], existing, c.asDesired(existing, desired[at]), c.drift(existing, desired[at]))...)
 		}
 	}
 	for _, at := range slices.SortedFunc(maps.Keys(current), model.CompareKeys) {
@@ -56,35 +51,46 @@ func (c comparison[T]) all(desired, current map[types.NamespacedName]T) changes 
 	return plan
 }
 
-// recordDrift makes the spec of a record that Comity did not apply, such as one that was
-// restored without managedFields, the desired one in one write: an apply would leave the
-// fields that it does not name. Of others it removes a confirmation that was followed.
+// recordDrift is restoredDrift, and removes a confirmation that was followed.
 func recordDrift(current, desired *exchangev1alpha1.ExportRecord) mergePatch {
-	patch := mergePatch{}
+	patch := restoredDrift(current, desired)
 	if _, confirmed := current.Annotations[model.AnnotationConfirmLost]; confirmed && !current.Spec.Lost {
+		if patch == nil {
+			patch = mergePatch{}
+		}
 		patch["metadata"] = map[string]any{"annotations": map[string]any{model.AnnotationConfirmLost: nil}}
-	}
-	if _, adopting := current.Annotations[model.AnnotationAdopting]; !adopting && !model.IsManaged(current) && !equality.Semantic.DeepEqual(current.Spec, desired.Spec) {
-		patch["spec"] = difference(fieldsOf(current.Spec), fieldsOf(desired.Spec))
-	}
-	if len(patch) == 0 {
-		return nil
 	}
 	return patch
 }
 
-// fieldsOf are the fields of a spec, as in JSON.
-func fieldsOf(spec exchangev1alpha1.ExportRecordSpec) map[string]any {
-	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&spec)
+// restoredDrift makes the spec of a record that Comity did not apply, such as one that was
+// restored without managedFields, the desired one in one write: an apply would leave the
+// fields that it does not name.
+func restoredDrift[T Object](current, desired T) mergePatch {
+	if _, adopting := current.GetAnnotations()[model.AnnotationAdopting]; adopting || model.IsManaged(current) {
+		return nil
+	}
+	before, after := specOf(current), specOf(desired)
+	if equality.Semantic.DeepEqual(before, after) {
+		return nil
+	}
+	return mergePatch{"spec": difference(before, after)}
+}
+
+// specOf are the fields of the spec of an object, as in JSON.
+func specOf(o Object) map[string]any {
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 	if err != nil {
 		panic(err) // the type cannot be encoded, whatever its value: a programming error
 	}
-	return fields
+	spec, _ := fields["spec"].(map[string]any)
+	return spec
 }
 
 // difference is the JSON merge patch that makes current equal desired.
 func difference(current, desired map[string]any) map[string]any {
-	patch := maps.Clone(desired)
+	patch := map[string]any{}
+	maps.Copy(patch, desired)
 	for key, was := range current {
 		is, wanted := desired[key]
 		before, isMap := was.(map[string]any)

@@ -228,8 +228,8 @@ func (in PublishInput) record(namespace string, spec exchangev1alpha1.ExportReco
 
 // Namespaces plans the NamespaceRecords in one exchange namespace. desired has the
 // identity labels (possibly none) of every namespace to publish, by name; current
-// are the records that exist there.
-func Namespaces(exchange string, desired map[string]map[string]string, current []*exchangev1alpha1.NamespaceRecord) []Action {
+// are the records that exist there. own is that of PublishInput.
+func Namespaces(exchange string, desired map[string]map[string]string, current []*exchangev1alpha1.NamespaceRecord, own bool) []Action {
 	want := map[types.NamespacedName]*exchangev1alpha1.NamespaceRecord{}
 	for name, identity := range desired {
 		r := &exchangev1alpha1.NamespaceRecord{
@@ -239,15 +239,19 @@ func Namespaces(exchange string, desired map[string]map[string]string, current [
 		}
 		want[keyOf(r)] = sign(r, nil)
 	}
-	plan := comparison[*exchangev1alpha1.NamespaceRecord]{kind: namespaceKind, asDesired: func(c, d *exchangev1alpha1.NamespaceRecord) bool {
-		return metaIsAsDesired(c, d) && equality.Semantic.DeepEqual(c.Spec, d.Spec)
-	}}.all(want, indexed(current))
+	plan := comparison[*exchangev1alpha1.NamespaceRecord]{
+		kind: namespaceKind, drift: restoredDrift[*exchangev1alpha1.NamespaceRecord], own: own,
+		asDesired: func(c, d *exchangev1alpha1.NamespaceRecord) bool {
+			return metaIsAsDesired(c, d) && equality.Semantic.DeepEqual(c.Spec, d.Spec)
+		},
+	}.all(want, indexed(current))
 	return slices.Concat(plan.apply, plan.remove)
 }
 
 // Member plans the MemberRecord of this cluster in one exchange namespace.
-// current is the record called desired.ClusterID; nil if there is none.
-func Member(exchange string, desired exchangev1alpha1.MemberRecordSpec, current *exchangev1alpha1.MemberRecord) []Action {
+// current is the record called desired.ClusterID; nil if there is none. own is that of
+// PublishInput.
+func Member(exchange string, desired exchangev1alpha1.MemberRecordSpec, current *exchangev1alpha1.MemberRecord, own bool) []Action {
 	want := &exchangev1alpha1.MemberRecord{
 		TypeMeta:   memberKind,
 		ObjectMeta: exchangeMeta(exchange, desired.ClusterID, map[string]string{labelManagedBy: model.ManagedBy}, nil),
@@ -257,10 +261,10 @@ func Member(exchange string, desired exchangev1alpha1.MemberRecordSpec, current 
 	switch {
 	case current == nil:
 		return []Action{create(want)}
-	case !model.IsManaged(current) || metaIsAsDesired(current, want) && equality.Semantic.DeepEqual(current.Spec, want.Spec):
+	case !own && !model.IsManaged(current):
 		return nil
 	}
-	return []Action{update(want, current)}
+	return updateOrAdopt(want, current, metaIsAsDesired(current, want) && equality.Semantic.DeepEqual(current.Spec, want.Spec), restoredDrift(current, want))
 }
 
 // Reports plans the ImportRecords about the exports of one namespace/name.
@@ -282,9 +286,12 @@ func Reports(key types.NamespacedName, desired map[string]exchangev1alpha1.Impor
 		}
 		want[keyOf(r)] = sign(r, nil)
 	}
-	plan := comparison[*exchangev1alpha1.ImportRecord]{kind: reportKind, asDesired: func(c, d *exchangev1alpha1.ImportRecord) bool {
-		return metaIsAsDesired(c, d) && equality.Semantic.DeepEqual(c.Spec, d.Spec)
-	}}.all(want, existing)
+	plan := comparison[*exchangev1alpha1.ImportRecord]{
+		kind: reportKind, drift: restoredDrift[*exchangev1alpha1.ImportRecord],
+		asDesired: func(c, d *exchangev1alpha1.ImportRecord) bool {
+			return metaIsAsDesired(c, d) && equality.Semantic.DeepEqual(c.Spec, d.Spec)
+		},
+	}.all(want, existing)
 	return ReportsPlan{Actions: slices.Concat(plan.apply, plan.remove), Problems: plan.problems}
 }
 

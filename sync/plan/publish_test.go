@@ -498,7 +498,7 @@ func TestNamespacesAndMember(t *testing.T) {
 		return r
 	}
 	got := plan.Namespaces("comity-a", map[string]map[string]string{"new": nil, "changed": {"id": "2"}, "theirs": nil},
-		[]*exchangev1alpha1.NamespaceRecord{record("gone", "comity", nil), record("changed", "comity", map[string]string{"id": "1"}), record("theirs", "helm", nil), record("also-theirs", "", nil)})
+		[]*exchangev1alpha1.NamespaceRecord{record("gone", "comity", nil), record("changed", "comity", map[string]string{"id": "1"}), record("theirs", "helm", nil), record("also-theirs", "", nil)}, false)
 	want := []string{
 		"update NamespaceRecord comity-a/changed", "create NamespaceRecord comity-a/new", "delete NamespaceRecord comity-a/gone",
 	}
@@ -507,18 +507,40 @@ func TestNamespacesAndMember(t *testing.T) {
 	}
 
 	desired := exchangev1alpha1.MemberRecordSpec{ClusterID: "a", ClusterSet: "set", Version: "1"}
-	made := plan.Member("comity-a", desired, nil)
+	made := plan.Member("comity-a", desired, nil, false)
 	if diff := cmp.Diff([]string{"create MemberRecord comity-a/a"}, verbs(made)); diff != "" {
 		t.Fatalf("(-want +got):\n%s", diff)
 	}
 	stored, _ := made[0].Object.(*exchangev1alpha1.MemberRecord)
 	stored.UID, stored.ManagedFields = "uid", []metav1.ManagedFieldsEntry{{Manager: "comity", Operation: metav1.ManagedFieldsOperationApply}}
-	if again := plan.Member("comity-a", desired, stored); len(again) > 0 {
+	if again := plan.Member("comity-a", desired, stored, false); len(again) > 0 {
 		t.Errorf("a member that says the same writes again: %v", verbs(again))
 	}
 	desired.Version = "2"
-	if diff := cmp.Diff([]string{"update MemberRecord comity-a/a"}, verbs(plan.Member("comity-a", desired, stored))); diff != "" {
+	if diff := cmp.Diff([]string{"update MemberRecord comity-a/a"}, verbs(plan.Member("comity-a", desired, stored, false))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// FAULT 43: so are the other records beside the own Lease.
+func TestFault43RestoredNamespaceAndMemberRecordsAreTheAgentsOwn(t *testing.T) {
+	meta := metav1.ObjectMeta{Namespace: "comity-a", Name: "shop", UID: "uid", ResourceVersion: "1"}
+	namespace := &exchangev1alpha1.NamespaceRecord{ObjectMeta: meta, Spec: exchangev1alpha1.NamespaceRecordSpec{Labels: map[string]string{"id": "1", "old": "x"}}}
+	member := &exchangev1alpha1.MemberRecord{ObjectMeta: meta, Spec: exchangev1alpha1.MemberRecordSpec{ClusterID: "a", Version: "1", PodCIDRs: []string{"10.0.0.0/8"}}}
+	desired := exchangev1alpha1.MemberRecordSpec{ClusterID: "a", ClusterSet: "set", Version: "2"}
+	adopted := append(plan.Namespaces("comity-a", map[string]map[string]string{"shop": {"id": "2"}}, []*exchangev1alpha1.NamespaceRecord{namespace}, true),
+		plan.Member("comity-a", desired, member, true)...)
+	want := []map[string]any{
+		{"spec": map[string]any{"labels": map[string]any{"id": "2", "old": nil}}},
+		{"spec": map[string]any{"clusterID": "a", "clusterSet": "set", "version": "2", "podCIDRs": nil}},
+	}
+	for i, a := range adopted {
+		if diff := cmp.Diff(want[i], a.Strip); diff != "" || a.Verb != plan.Adopt {
+			t.Errorf("%s (-want +got):\n%s", a, diff)
+		}
+	}
+	if gone := plan.Namespaces("comity-a", nil, []*exchangev1alpha1.NamespaceRecord{namespace}, true); len(adopted) != 2 || len(gone) != 1 || gone[0].Verb != plan.Delete {
+		t.Errorf("adopted %v, deleted %v", verbs(adopted), verbs(gone))
 	}
 }
 

@@ -158,7 +158,7 @@ func (p *Process) PublishNamespaces() {
 		if record := get[exchangev1alpha1.NamespaceRecord](p, "NamespaceRecord", shared, key.Name); record != nil {
 			current = append(current, record)
 		}
-		_, err := p.write(plan.Namespaces(shared, decide.NamespaceRecords(key.Name, p.namespace(key.Name), Namespace, nil, nil), current))
+		_, err := p.write(plan.Namespaces(shared, decide.NamespaceRecords(key.Name, p.namespace(key.Name), Namespace, nil, nil), current, false))
 		p.pass.Attempted(decide.Namespaces, key, err == nil)
 	}
 }
@@ -174,6 +174,6 @@ func (p *Process) PublishMember() error {
 	if p.Older {
 		desired.Features = nil
 	}
-	_, err := p.write(plan.Member(shared, desired, current))
+	_, err := p.write(plan.Member(shared, desired, current, false))
 	return err
 }
