@@ -265,11 +265,13 @@ func TestFault32WhatIsAcceptedFromAPeerThatIsNotReadIsKnown(t *testing.T) {
 func TestLabelsAndConfirmationsAreThoseOfThePeer(t *testing.T) {
 	w := exporting(t, 1)
 	connection, at := w.active(), metav1.NewTime(begun)
+	p := peer()
 	for _, change := range []func(*v1alpha1.Peer){
 		func(p *v1alpha1.Peer) { p.Labels = map[string]string{"tier": "front"} },
 		func(p *v1alpha1.Peer) { p.Spec.ConfirmMissingBefore = &at },
 	} {
-		told, p := w.times("cluster b"), peer(change)
+		told := w.times("cluster b")
+		change(&p)
 		w.use(p)
 		w.use(p)
 		if w.times("cluster b") != told+1 {
