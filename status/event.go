@@ -33,7 +33,8 @@ func eventType(kind string, c metav1.Condition) string {
 	switch {
 	case condition.Quiet(kind, c):
 		bad = false
-	case c.Type == condition.TypeConflict, c.Type == condition.TypeSourceMissing, c.Type == condition.TypeTakeoverHeld, c.Type == condition.TypeFrozen, c.Reason == string(condition.ReasonAdmittedWithWarnings):
+	case c.Type == condition.TypeConflict, c.Type == condition.TypeSourceMissing, c.Type == condition.TypeFrozen, c.Type == condition.TypeTakeoverHeld,
+		c.Reason == string(condition.ReasonAdmittedWithWarnings):
 		bad = c.Status == metav1.ConditionTrue
 	}
 	if bad {

@@ -12,6 +12,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/status/condition"
+	"github.com/comity-mcs/comity/sync/model"
 )
 
 func TestWhatSomebodyShouldLookAtIsAWarning(t *testing.T) {
@@ -36,7 +37,10 @@ func TestWhatSomebodyShouldLookAtIsAWarning(t *testing.T) {
 		{"an export that a cluster does not import", "ServiceExport", condition.Available("NamespaceMissing", "m"), corev1.EventTypeWarning},
 		{"an import of which a cluster is stale", "ServiceImport", condition.SourcesAvailable(condition.ReasonStale, "m"), corev1.EventTypeWarning},
 		{"an import of which all are back", "ServiceImport", condition.SourcesAvailable(condition.ReasonConnected, "m"), corev1.EventTypeNormal},
-		{"an import that is kept", "ServiceImport", condition.DeletionHeld("m"), corev1.EventTypeWarning},
+		{"an export that is missing", "ServiceImport", condition.SourceMissing("m"), corev1.EventTypeWarning},
+		{"a takeover that waits", "ServiceImport", condition.TakeoverHeld("m"), corev1.EventTypeWarning},
+		{"an import that is frozen", "ServiceImport", condition.Frozen(model.SourceNotRead, "m"), corev1.EventTypeWarning},
+		{"one that is for a minute", "ServiceImport", condition.Frozen(model.SourceEnded, "m"), corev1.EventTypeNormal},
 		{"a working import", "ServiceImport", condition.ImportReady(condition.ReasonImportReady, "m"), corev1.EventTypeNormal},
 		{"an import that cannot be", "ServiceImport", condition.ImportReady(condition.ReasonNameTaken, "m"), corev1.EventTypeWarning},
 	}

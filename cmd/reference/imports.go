@@ -51,7 +51,9 @@ func importsPage(folder string) (string, error) {
 		return fmt.Sprintf(placeholderText, name, table)
 	})
 	for name := range missing {
-		err = fmt.Errorf("%s has no place for table %q", importsName, name)
+		if err == nil {
+			err = fmt.Errorf("%s has no place for table %q", importsName, name)
+		}
 	}
 	return page, err
 }

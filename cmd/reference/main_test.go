@@ -52,6 +52,21 @@ func TestTheReferencesAreUpToDate(t *testing.T) {
 	}
 }
 
+func TestATableWithoutAPlaceIsRefused(t *testing.T) {
+	for text, want := range map[string]string{
+		"# Imports\n": "has no place for table",
+		"<!-- Generated table: other. -->\n<!-- End of table -->\n": "which does not exist",
+	} {
+		folder := t.TempDir()
+		if err := os.WriteFile(filepath.Join(folder, importsName), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := importsPage(folder); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: the error is %v, expected %q", text, err, want)
+		}
+	}
+}
+
 func TestEveryCommandAndFlagIsDocumented(t *testing.T) {
 	for name, root := range roots() {
 		page := stored(t, name)

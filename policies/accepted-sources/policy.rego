@@ -5,7 +5,7 @@
 # title: Accepted sources of imports
 # description: >-
 #   Who may export into a cluster is decided by the exporters. This policy decides it here: a
-#   member contributes to imports if the parameters name it, or if its Secret in this cluster
+#   member contributes to imports if the parameters name it, or if its Peer in this cluster
 #   has the label in them. A Namespace may be open to every member by a label of its own.
 # custom:
 #   reason: SourceNotAccepted
@@ -18,7 +18,7 @@ deny contains {
 		input.export.namespace,
 		input.cluster,
 	]),
-	"field": sprintf("Secret of member %s, metadata.labels[%q]", [input.source.cluster, params.label]),
+	"field": sprintf("Peer %s, metadata.labels[%q]", [input.source.cluster, params.label]),
 	"remedy": sprintf("Ask the administrator of cluster %s to accept the member, or to label the Namespace %s=true.", [
 		input.cluster,
 		params.openLabel,

@@ -48,7 +48,7 @@ test_what_the_cluster_exports_itself_is_accepted if {
 test_any_other_member_is_refused if {
 	every labels in [{}, {"example.com/trust": "none"}, {"trust": "full"}] {
 		violation := the_only(denied(from("c", labels)))
-		violation.field == `Secret of member c, metadata.labels["example.com/trust"]`
+		violation.field == `Peer c, metadata.labels["example.com/trust"]`
 		violation.msg == "cluster c is no accepted source of imports into namespace shop of cluster a"
 		contains(violation.remedy, "example.com/import-from-any=true")
 	}

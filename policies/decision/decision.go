@@ -161,7 +161,7 @@ type Scope struct {
 
 // Peer is another member of the clusterset.
 type Peer struct {
-	// Labels are those of the peer's Secret in this cluster, which the local
+	// Labels are those of the Peer in this cluster, which the local
 	// administrator chooses.
 	Labels map[string]string `json:"labels"`
 	// Namespace is the peer's namespace of the export's namespace name.

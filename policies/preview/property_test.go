@@ -271,7 +271,7 @@ func publisher(in decision.Input, verdict decision.Verdict) decide.ExportDecisio
 	export := in.Object
 	key := types.NamespacedName{Namespace: export.Namespace, Name: export.Name}
 	view := decide.ExportView{
-		Self: "a", Now: now,
+		Self: "a", Now: now, Live: decide.Live{Read: true, Export: export.UID},
 		Local: decide.LocalExport{Key: key, Export: export, Service: in.Service, Namespace: in.Namespace, Verdict: verdict},
 	}
 	for id := range in.Peers {

@@ -5,7 +5,7 @@
 # title: Exports stay in their regions
 # description: >-
 #   An export goes to members in the regions of the parameters only. The region of a member
-#   is a label of its Secret in this cluster, which the administrator of this cluster sets: a
+#   is a label of its Peer in this cluster, which the administrator of this cluster sets: a
 #   member cannot choose it. A member without the label is in none of them. An export that is
 #   stored loses the members elsewhere alone.
 # custom:
@@ -18,7 +18,7 @@ import data.comity.lib
 deny contains {
 	"msg": sprintf("the export would reach %s; it is limited to: %s", [place(region, ids), lib.list(params.regions)]),
 	"field": lib.export_to,
-	"remedy": sprintf("Name the clusters that are to import it (%s), without %s; or label the Secret of a member with its region (%s).", [
+	"remedy": sprintf("Name the clusters that are to import it (%s), without %s; or label the Peer of a member with its region (%s).", [
 		lib.export_to,
 		lib.list(ids),
 		params.label,
@@ -39,6 +39,6 @@ elsewhere[region] contains id if {
 
 place(region, ids) := sprintf("region %s (%s)", [region, lib.clusters(ids)]) if region != ""
 
-place("", ids) := sprintf("%s, without label %s on the Secret here", [lib.clusters(ids), params.label])
+place("", ids) := sprintf("%s, without label %s on the Peer here", [lib.clusters(ids), params.label])
 
 params := data.comity.params.region_residency

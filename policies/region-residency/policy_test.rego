@@ -75,7 +75,7 @@ test_each_other_region_is_refused_with_its_clusters if {
 test_a_member_of_no_region_is_in_none if {
 	denied(wider)[one]
 	one.clusters == ["f"]
-	one.msg == "the export would reach cluster f, without label topology.kubernetes.io/region on the Secret here; it is limited to: eu-1, eu-2"
+	one.msg == "the export would reach cluster f, without label topology.kubernetes.io/region on the Peer here; it is limited to: eu-1, eu-2"
 }
 
 test_a_member_that_the_export_does_not_reach_does_not_matter if {

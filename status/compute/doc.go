@@ -21,5 +21,6 @@
 //	export: Available   the clusters in scope, by Destination.Unsynced
 //	import: Ready       status.clusters
 //	import: Available   the sources that were as bad as the stored reason
-//	import: DeletionHeld  the clusters whose holds this process wrote; before that, status.clusters
+//	import: Frozen      the export that decides, while Source.Starting is true of it
+//	import: TakeoverHeld  each source, while Starting is true of it
 package compute

@@ -158,8 +158,7 @@ func sourcesAreSettled(seen *model.Observation, generation int64) settled {
 	}
 }
 
-// localTimes are the times in the message of a ServiceImport's Available and
-// DeletionHeld. A process knows only those since its start.
+// localTimes are the times in the message of a ServiceImport's Available. A process knows only those since its start.
 var localTimes = regexp.MustCompile(` \(since [^)]*\)`)
 
 // equalButForTimes reports whether the conditions differ in localTimes alone. Then

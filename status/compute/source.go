@@ -148,35 +148,31 @@ func served(seen *model.Observation) []model.Source {
 	return slices.DeleteFunc(slices.Clone(seen.Sources), func(s model.Source) bool { return !s.State.IsServed() })
 }
 
-// isUnsettled reports whether a source that the import lists is not read, so that it is not
-// known whether it is missing, or waits. A restart must change no condition.
-func isUnsettled(seen *model.Observation) bool {
-	return slices.ContainsFunc(seen.Sources, func(s model.Source) bool { return s.State == model.SourceNotRead })
+// isStarting reports whether a source that the import lists is being connected to for the
+// first time since start. What waits for it is not known then: a restart changes no condition.
+func isStarting(seen *model.Observation) bool {
+	return slices.ContainsFunc(seen.Sources, func(s model.Source) bool { return s.Starting })
 }
 
-// missingSources is SourceMissing: what is kept although its cluster states nothing of it. It
-// is one condition while something is missing, and none otherwise, rather than False:
-// most imports never have it.
+// missingSources is SourceMissing: what is kept although its cluster states nothing of it, or
+// stated nothing when it was read last. It is one condition while something is missing, and
+// none otherwise, rather than False: most imports never have it.
 func missingSources(in ImportInput) []metav1.Condition {
-	old := in.Import.Status.Conditions
 	if in.Observation == nil {
-		return present(old, condition.TypeSourceMissing)
+		return present(in.Import.Status.Conditions, condition.TypeSourceMissing)
 	}
 	var parts []part
 	for _, s := range in.Observation.Sources {
-		if s.State == model.SourceMissing {
+		if s.State == model.SourceMissing || s.State == model.SourceNotRead && !s.Since.IsZero() {
 			parts = append(parts, part{fmt.Sprintf("the export of cluster %s is missing since %s although cluster %s did not withdraw it, and what was imported from it is kept; "+
 				"let cluster %s publish it again (kubectl comity join restores its exchange namespaces), or confirm that it is gone: kubectl comity confirm missing %s",
 				s.Cluster, moment(s.Since), s.Cluster, s.Cluster, s.Cluster), 1})
 		}
 	}
-	switch {
-	case len(parts) > 0:
-		return []metav1.Condition{condition.SourceMissing(fit("", parts))}
-	case isUnsettled(in.Observation):
-		return present(old, condition.TypeSourceMissing)
+	if len(parts) == 0 {
+		return nil
 	}
-	return nil
+	return []metav1.Condition{condition.SourceMissing(fit("", parts))}
 }
 
 // frozen is Frozen: why no property of the import changes, and which command ends that. A
@@ -191,28 +187,34 @@ func frozen(in ImportInput) []metav1.Condition {
 	if f == nil {
 		return nil
 	}
-	if s, _ := in.Observation.Source(f.By.Cluster); f.State == model.SourceNotRead && s.Liveness.State == model.Connected {
+	by, _ := in.Observation.Source(f.By.Cluster)
+	if by.Starting {
 		return present(old, condition.TypeFrozen)
 	}
 	key := types.NamespacedName{Namespace: in.Import.Namespace, Name: in.Import.Name}
-	return []metav1.Condition{condition.Frozen(f.State, freezeText(f, key))}
+	return []metav1.Condition{condition.Frozen(f.State, freezeText(f, by.Liveness, key))}
 }
 
-func freezeText(f *model.Freeze, key types.NamespacedName) string {
+// freezeText says why, and what ends it. An export that is not read though nothing keeps its
+// cluster from being read is one that cannot be decided.
+func freezeText(f *model.Freeze, by model.Liveness, key types.NamespacedName) string {
 	text := fmt.Sprintf("no property of the import changes, because the export of cluster %s decides it, and ", f.By.Cluster)
 	why := ""
 	if f.Why != "" {
 		why = ": " + model.Bound(plain(f.Why), maxQuoted)
 	}
 	takeover := fmt.Sprintf("kubectl comity confirm takeover %s --from with another cluster", key)
-	switch f.State {
-	case model.SourceNotRead:
+	undecided := by.State == model.Connected && by.Reason+by.Message == ""
+	switch {
+	case f.State == model.SourceNotRead && undecided:
+		return text + fmt.Sprintf("it is not known whether that may be imported%s; or let another export decide: %s", why, takeover)
+	case f.State == model.SourceNotRead:
 		return text + fmt.Sprintf("cluster %s is not read%s; if it is gone for good: kubectl comity leave --id %s; or let another export decide: %s", f.By.Cluster, why, f.By.Cluster, takeover)
-	case model.SourceMissing:
+	case f.State == model.SourceMissing:
 		return text + fmt.Sprintf("that export is missing since %s; if it is gone for good: kubectl comity confirm missing %s; or let another export decide: %s", moment(f.Since), f.By.Cluster, takeover)
-	case model.SourceEnded:
+	case f.State == model.SourceEnded:
 		return text + fmt.Sprintf("was deleted; the next export decides from %s on", moment(f.Until))
-	case model.SourceSuspended:
+	case f.State == model.SourceSuspended:
 		return text + fmt.Sprintf("was withdrawn%s; the next export decides from %s on", why, moment(f.Until))
 	}
 	return text + fmt.Sprintf("is refused here%s; the next export decides from %s on", why, moment(f.Until))
@@ -223,7 +225,7 @@ func freezeText(f *model.Freeze, key types.NamespacedName) string {
 func takeover(in ImportInput) []metav1.Condition {
 	old := in.Import.Status.Conditions
 	switch {
-	case in.Observation == nil, len(in.Observation.Takeovers) == 0 && isUnsettled(in.Observation):
+	case in.Observation == nil, isStarting(in.Observation):
 		return present(old, condition.TypeTakeoverHeld)
 	case len(in.Observation.Takeovers) == 0:
 		return nil

@@ -21,7 +21,7 @@ import (
 )
 
 func source(id model.ClusterID, state model.LivenessState, since, confirmed time.Time) model.Source {
-	return model.Source{Cluster: id, Liveness: model.Liveness{State: state, Since: since, Confirmed: confirmed}}
+	return model.Source{Cluster: id, State: model.SourcePublished, Liveness: model.Liveness{State: state, Since: since, Confirmed: confirmed}}
 }
 
 func well(ids ...model.ClusterID) []model.Source {
@@ -36,7 +36,7 @@ func TestSourcesAvailable(t *testing.T) {
 	told := source("b", model.Stale, eleven, ten)
 	told.Liveness.Reason, told.Liveness.Message = "Unauthorized", "the token expired; run kubectl comity join again"
 	dead := source("d", model.Lost, eleven, ten)
-	dead.Withdrawn = true
+	dead.Down = true
 	cases := []struct {
 		name    string
 		sources []model.Source
@@ -86,7 +86,7 @@ func TestSourcesAreBoundWithAHundredClusters(t *testing.T) {
 		id := model.ClusterID(fmt.Sprintf("%03d-%s", i, strings.Repeat("x", 59)))
 		all = append(all, well(id)...)
 		s := source(id, []model.LivenessState{model.Stale, model.Lost}[i%2], eleven, ten)
-		s.Withdrawn, s.Liveness.Message = i%3 == 0, strings.Repeat("é", 400)
+		s.Down, s.Liveness.Message = i%3 == 0, strings.Repeat("é", 400)
 		gone = append(gone, s)
 	}
 	if got, want := worstSource(all).Message, "all 100 clusters that export it are connected"; got != want {
@@ -142,46 +142,82 @@ func TestSourcesStayWhatTheyWereWhileUnsynced(t *testing.T) {
 	}
 }
 
-func TestDeletionHeld(t *testing.T) {
-	hold := model.Hold{Cluster: "b", Since: ten, Until: eleven, Message: "60 of 100 exports of b vanished within a minute; annotate Secret comity/b"}
-	told := at(condition.DeletionHeld("an export of cluster b is missing, and what was imported from it is kept (since 2026-11-21T10:02:11Z, until 2026-11-21T11:02:11Z at the latest): "+hold.Message), 3, now)
-	const unknown, ofB = model.ClusterID(""), model.ClusterID("b")
-	cases := []struct {
-		name  string
-		old   []metav1.Condition
-		shown model.ClusterID
-		seen  *model.Observation
-		want  *metav1.Condition
-	}{
-		{"nothing is held", nil, unknown, &model.Observation{}, nil},
-		{"something is", nil, unknown, &model.Observation{Held: []model.Hold{hold}}, &told},
-		{"the hold is over", []metav1.Condition{told}, unknown, &model.Observation{}, nil},
-		{"before the loop looked", []metav1.Condition{told}, unknown, nil, &told},
-		{"the cluster was not read since", []metav1.Condition{told}, unknown, &model.Observation{Unsynced: []model.ClusterID{"b"}}, &told},
-		{"another cluster was not read since", []metav1.Condition{told}, unknown, &model.Observation{Unsynced: []model.ClusterID{"c"}}, nil},
-		{"another cluster was not read since, whose id is a word of the message", []metav1.Condition{told}, unknown, &model.Observation{Unsynced: []model.ClusterID{"a"}}, nil},
-		{"a source was not read since, and the hold may be its own", []metav1.Condition{told}, unknown, &model.Observation{Unsynced: []model.ClusterID{"c", "z"}}, &told},
-		{"a source was not read since, and the hold was another's", []metav1.Condition{told}, ofB, &model.Observation{Unsynced: []model.ClusterID{"z"}}, nil},
-		{"the cluster was connected to again and is not read yet", []metav1.Condition{told}, ofB, &model.Observation{Unsynced: []model.ClusterID{"b"}}, &told},
+// conditionsOf are the conditions of an import about its sources, as "type: message".
+func conditionsOf(seen *model.Observation, old ...metav1.Condition) []string {
+	var out []string
+	for _, c := range Import(state(seen, old...), now).Conditions {
+		if c.Type != condition.TypeImportReady && c.Type != condition.TypeAvailable {
+			out = append(out, c.Type+"="+string(c.Status)+"/"+c.Reason+": "+c.Message)
+		}
 	}
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			in := state(c.seen, c.old...)
-			in.Import.Status.Clusters = entries("b", "z")
-			if c.shown != unknown {
-				in.ShownHolds = []model.ClusterID{c.shown}
+	return out
+}
+
+// Everything that waits is said, with the cluster and the command.
+func TestWhatWaitsIsSaid(t *testing.T) {
+	const takeover = "kubectl comity confirm takeover default/web --from with another cluster"
+	const head = "no property of the import changes, because the export of cluster b decides it, and "
+	const missing = "SourceMissing=True/Missing: the export of cluster b is missing since 2026-11-21T10:02:11Z although cluster b did not withdraw it, and what was imported from it is kept; " +
+		"let cluster b publish it again (kubectl comity join restores its exchange namespaces), or confirm that it is gone: kubectl comity confirm missing b"
+	lost := model.Liveness{State: model.Lost, Message: "connection refused"}
+	well := model.Liveness{State: model.Connected}
+	for name, c := range map[string]struct {
+		source model.Source
+		freeze *model.Freeze
+		want   []string
+	}{
+		"nothing": {model.Source{State: model.SourcePublished}, nil, nil},
+		"an export is missing, and does not decide": {model.Source{State: model.SourceMissing, Since: ten}, nil, []string{missing}},
+		"an export is missing, and decides": {model.Source{State: model.SourceMissing, Since: ten}, &model.Freeze{State: model.SourceMissing, Since: ten}, []string{missing,
+			"Frozen=True/Missing: " + head + "that export is missing since 2026-11-21T10:02:11Z; if it is gone for good: kubectl comity confirm missing b; or let another export decide: " + takeover}},
+		"it is missing, and its cluster cannot be read any more": {model.Source{State: model.SourceNotRead, Since: ten, Liveness: lost}, nil, []string{missing}},
+		"its cluster is not read": {model.Source{State: model.SourceNotRead, Liveness: lost}, &model.Freeze{State: model.SourceNotRead, Why: "connection refused"}, []string{
+			"Frozen=True/NotRead: " + head + "cluster b is not read: connection refused; if it is gone for good: kubectl comity leave --id b; or let another export decide: " + takeover}},
+		"FAULT 48: its cluster has no Peer": {model.Source{State: model.SourceNotRead, Liveness: model.Liveness{State: model.Lost}}, &model.Freeze{State: model.SourceNotRead, Why: "there is no Peer b"}, []string{
+			"Frozen=True/NotRead: " + head + "cluster b is not read: there is no Peer b; if it is gone for good: kubectl comity leave --id b; or let another export decide: " + takeover}},
+		"its cluster is read, and a policy fails": {model.Source{State: model.SourceNotRead, Liveness: well}, &model.Freeze{State: model.SourceNotRead, Why: "deadline"}, []string{
+			"Frozen=True/NotRead: " + head + "it is not known whether that may be imported: deadline; or let another export decide: " + takeover}},
+		"its cluster is being connected to": {model.Source{State: model.SourceNotRead, Liveness: well, Starting: true}, &model.Freeze{State: model.SourceNotRead}, nil},
+		"it was deleted": {model.Source{State: model.SourceEnded, Since: ten}, &model.Freeze{State: model.SourceEnded, Until: eleven}, []string{
+			"Frozen=True/Ended: " + head + "was deleted; the next export decides from 2026-11-21T11:02:11Z on"}},
+		"it was withdrawn": {model.Source{State: model.SourceSuspended, Since: ten}, &model.Freeze{State: model.SourceSuspended, Until: eleven}, []string{
+			"Frozen=True/Suspended: " + head + "was withdrawn; the next export decides from 2026-11-21T11:02:11Z on"}},
+		"it is refused": {model.Source{State: model.SourceRefused, Since: ten}, &model.Freeze{State: model.SourceRefused, Why: "no imports from b", Until: eleven}, []string{
+			"Frozen=True/Refused: " + head + "is refused here: no imports from b; the next export decides from 2026-11-21T11:02:11Z on"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.source.Cluster = "b"
+			if c.freeze != nil {
+				c.freeze.By.Cluster = "b"
 			}
-			status := Import(in, now)
-			if diff := cmp.Diff(c.want, meta.FindStatusCondition(status.Conditions, condition.TypeDeletionHeld)); diff != "" {
-				t.Error(diff)
-			}
-			gone := len(c.old) > 0 && c.want == nil
-			in.Import.Status.Conditions = append(in.Import.Status.Conditions, status.Conditions[0])
-			in.Import.Status.EndpointSliceObjects = mcsv1beta1.EndpointSliceObjectsPresent
-			if gone && SameImport(in.Import.Status, status) {
-				t.Error("a condition that should go would stay")
+			if diff := cmp.Diff(c.want, conditionsOf(&model.Observation{Sources: []model.Source{c.source}, Freeze: c.freeze})); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestARestartChangesNoConditionOfWhatWaits(t *testing.T) {
+	missing := model.Source{Cluster: "b", State: model.SourceMissing, Since: ten, Liveness: model.Liveness{State: model.Connected}}
+	before := &model.Observation{
+		Sources: []model.Source{missing}, Freeze: &model.Freeze{By: model.SourceExport{Cluster: "b"}, State: model.SourceMissing, Since: ten},
+		Takeovers: []model.Takeover{{Decider: model.SourceExport{Cluster: "b"}, By: model.SourceExport{Cluster: "c"}, Fields: []string{"type"}}},
+	}
+	stored := Import(state(before), now).Conditions
+	want := conditionsOf(before)
+	starting := missing
+	starting.State, starting.Starting = model.SourceNotRead, true
+	partly := &model.Observation{Sources: []model.Source{starting, {Cluster: "c", State: model.SourceNotRead, Starting: true}}, Freeze: &model.Freeze{By: model.SourceExport{Cluster: "b"}, State: model.SourceNotRead}}
+	wrongly := *partly
+	wrongly.Takeovers = []model.Takeover{{Decider: model.SourceExport{Cluster: "a"}, By: model.SourceExport{Cluster: "c"}, Fields: []string{"ports"}}}
+	for name, seen := range map[string]*model.Observation{"before the first result": nil, "no member was read": partly, "not all members were read": &wrongly, "all were": before} {
+		if diff := cmp.Diff(want, conditionsOf(seen, stored...)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	status := Import(state(&model.Observation{}, stored...), now)
+	if got := conditionsOf(&model.Observation{}, stored...); len(got) > 0 || SameImport(mcsv1beta1.ServiceImportStatus{Conditions: stored, EndpointSliceObjects: status.EndpointSliceObjects}, status) {
+		t.Errorf("once nothing waits: %v", got)
 	}
 }
 
@@ -267,7 +303,7 @@ func TestWhatOtherClustersCauseIsDeferrable(t *testing.T) {
 		}
 	}
 	was := mcsv1beta1.ServiceImportStatus{Conditions: []metav1.Condition{
-		condition.ImportReady(condition.ReasonImportReady, "m"), condition.SourcesAvailable(condition.ReasonConnected, "m"), condition.DeletionHeld("m"),
+		condition.ImportReady(condition.ReasonImportReady, "m"), condition.SourcesAvailable(condition.ReasonConnected, "m"), condition.TakeoverHeld("m"),
 	}}
 	for name, c := range map[string]struct {
 		change func(*mcsv1beta1.ServiceImportStatus)

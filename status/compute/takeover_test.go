@@ -33,7 +33,7 @@ func TestTakeoverHeldSaysWhoWouldChangeWhatAndHowToConfirm(t *testing.T) {
 	first := held()
 	const want = "the export of cluster c (created 2020-01-01T00:00:00Z) is older than the one of cluster a (created 2025-01-01T00:00:00Z), " +
 		"and does not decide until an administrator confirms it: " +
-		"kubectl annotate serviceimport -n shop web comity.dev/confirm-takeover=c/of-c --overwrite; " +
+		"kubectl comity confirm takeover shop/web --from c; " +
 		"it would change type, ports (type: ClusterSetIP to Headless)"
 	if first == nil || first.Message != want || first.Status != metav1.ConditionTrue {
 		t.Fatalf("got %+v", first)
@@ -41,47 +41,6 @@ func TestTakeoverHeldSaysWhoWouldChangeWhatAndHowToConfirm(t *testing.T) {
 	in.Observation.Takeovers[0].Changes = strings.Repeat("x", 5000)
 	if got := held(); len(got.Message) > condition.MaxMessage {
 		t.Errorf("%d bytes", len(got.Message))
-	}
-	// After a restart the members are read one by one: it is not cleared before.
-	imported.Status.Conditions = []metav1.Condition{*first}
-	in.Observation = &model.Observation{Unsynced: []model.ClusterID{"a"}, Kept: []model.ClusterID{"a"}}
-	if got := held(); got == nil || *got != *first {
-		t.Errorf("while a was not read: %+v", got)
-	}
-	in.Observation = &model.Observation{Held: []model.Hold{{Cluster: "a"}}, Kept: []model.ClusterID{"a"}}
-	if got := held(); got == nil || *got != *first {
-		t.Errorf("while the export of a is held: %+v", got)
-	}
-	in.Observation = &model.Observation{Kept: []model.ClusterID{"b"}}
-	if got := held(); got != nil {
-		t.Errorf("while b, which does not contribute, is kept: %+v", got)
-	}
-	in.Observation = nil
-	if got := held(); got == nil || *got != *first {
-		t.Errorf("before the first result: %+v", got)
-	}
-	in.Observation = &model.Observation{}
-	if got := held(); got != nil {
-		t.Errorf("it stays: %+v", got)
-	}
-}
-
-// What is held stays as long as the record is missing, and a process that starts
-// finds it missing again: no time in the condition changes.
-func TestARestartDoesNotRewriteDeletionHeld(t *testing.T) {
-	old := condition.DeletionHeld("an export of cluster b is missing, and what was imported from it is kept (since 2026-11-21T10:02:11Z): its record was lost")
-	imported := &mcsv1beta1.ServiceImport{}
-	imported.Status.Conditions = []metav1.Condition{old}
-	in := ImportInput{Import: imported, Observation: &model.Observation{Held: []model.Hold{
-		{Cluster: "b", Since: time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC), Message: "its record was lost"},
-	}}}
-	got := held(in)
-	if len(got) != 1 || got[0].Message != old.Message {
-		t.Errorf("got %+v", got)
-	}
-	in.Observation.Held[0].Message = "another cause"
-	if got := held(in); len(got) != 1 || !strings.Contains(got[0].Message, "another cause") || strings.Contains(got[0].Message, "until") {
-		t.Errorf("got %+v", got)
 	}
 }
 
@@ -94,7 +53,7 @@ func TestNothingCutsTheConfirmationsOfTakeovers(t *testing.T) {
 			Decider: model.SourceExport{Cluster: model.ClusterID(long(63, "a"))}, By: model.SourceExport{Cluster: model.ClusterID(cluster), UID: types.UID(uid)},
 			Fields: []string{"type", "ports", "ipFamilies", "sessionAffinity", "session affinity timeout", "internalTrafficPolicy", "trafficDistribution",
 				"preference for local endpoints", "exported labels", "exported annotations", "selector", "target ports"},
-			Changes: strings.Repeat("y", 300), Until: time.Unix(1, 0),
+			Changes: strings.Repeat("y", 300),
 		}
 	}
 	honest := "d/7d3f0a52-0d5c-4c35-9c8e-0c2f4b7f7f10"
@@ -104,7 +63,7 @@ func TestNothingCutsTheConfirmationsOfTakeovers(t *testing.T) {
 		status := Import(ImportInput{Import: imported, Observation: &model.Observation{Takeovers: held}}, metav1.NewTime(time.Unix(1, 0)))
 		return meta.FindStatusCondition(status.Conditions, condition.TypeTakeoverHeld).Message
 	}
-	command := "kubectl annotate serviceimport -n " + long(63, "n") + " " + long(63, "s") + " comity.dev/confirm-takeover=" + long(63, "c") + "/" + long(128, "u") + " --overwrite;"
+	command := "kubectl comity confirm takeover " + long(63, "n") + "/" + long(63, "s") + " --from " + long(63, "c") + ";"
 	if got := message(); !strings.Contains(got, command) || !strings.Contains(got, honest) {
 		t.Errorf("got %s", got)
 	}

@@ -16,6 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/sync/model"
 )
 
 func TestEveryReasonIsOneWordAndHasOneMeaning(t *testing.T) {
@@ -60,7 +62,7 @@ func TestConstructorsGiveWhatTheTableSays(t *testing.T) {
 	for _, reason := range []string{
 		"NamespaceMissing", "PolicyDenied", "NotEvaluated", "NamespaceMismatch", "NamespaceUnknown", "NamespaceNotAccepted", "NameTaken", "ForeignImport", "AddressOverlap", "AddressNotAccepted",
 		"IPFamilyNotSupported", "Refused", "LimitExceeded", "ImportDisabled", "InvalidRecord", "Unreachable", "Stale", "Lost", "UnknownCluster",
-		"NamespaceReserved", "TypeChanged", "InvalidEndpoints", "Contested", "InvalidAnnotation", "TooManyZones", "TakeoverHeld", "DeletionHeld", "NotImported",
+		"NamespaceReserved", "TypeChanged", "InvalidEndpoints", "Contested", "InvalidAnnotation", "TooManyZones", "TakeoverHeld", "SliceMissing", "Frozen", "NotImported",
 	} {
 		made = append(made, Available(AvailableReason(reason), ""))
 	}
@@ -70,10 +72,11 @@ func TestConstructorsGiveWhatTheTableSays(t *testing.T) {
 		ImportReady(ReasonAddressNotAccepted, ""), ImportReady(ReasonIPFamilyNotSupported, ""), ImportReady(ReasonRefused, ""), ImportReady(ReasonLimitExceeded, ""),
 		ImportReady(ReasonTypeChanged, ""), ImportReady(ReasonInvalidEndpoints, ""), ImportReady(ReasonContested, ""),
 		ImportReady(ReasonInvalidAnnotation, ""), ImportReady(ReasonTooManyZones, ""),
-		ImportReady(ReasonSliceHeld, ""),
+		ImportReady(ReasonSliceMissing, ""),
 		SourcesAvailable(ReasonConnected, ""), SourcesAvailable(ReasonSourcePending, ""), SourcesAvailable(ReasonStale, ""),
 		SourcesAvailable(ReasonLost, ""), SourcesAvailable(ReasonWithdrawn, ""),
-		DeletionHeld(""), TakeoverHeld(""),
+		SourceMissing(""), Frozen(model.SourceNotRead, ""), Frozen(model.SourceMissing, ""), Frozen(model.SourceEnded, ""),
+		Frozen(model.SourceSuspended, ""), Frozen(model.SourceRefused, ""), TakeoverHeld(""),
 	)
 	var want []metav1.Condition
 	for _, entry := range Table() {

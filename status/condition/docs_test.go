@@ -28,7 +28,8 @@ var intro = []struct{ kind, typ, text string }{
 	{kindImport, TypeImportReady, "Can it be used in this cluster? The message names what is left out of it, and the clusters from which nothing, or nothing new, is imported: `PolicyDenied`, `NotEvaluated`, `NamespaceUnknown` and `NamespaceNotAccepted` stand there, and in events on the ServiceImport, with what to do about them."},
 	{kindImport, TypeAvailable, "Is every cluster connected that contributes to it? The reason is the worst state; the message names the clusters " +
 		"and the time of their last heartbeat. Whether the import can be used is in `Ready`."},
-	{kindImport, TypeDeletionHeld, "Is a deletion on hold? The condition exists only while one is. It does not end by time, except for a cluster with an earlier version of Comity."},
+	{kindImport, TypeSourceMissing, "Is an export missing that its cluster did not withdraw? The condition exists only while one is, and does not end by time."},
+	{kindImport, TypeFrozen, "Do the properties of the import not change, because of the export that decides it? The condition exists only while they do not. The reason is the row of the import table that applies to that export."},
 	{kindImport, TypeTakeoverHeld, "Does another export wait for a confirmation before it decides the properties of the import? The condition exists only while one does."},
 }
 
@@ -37,6 +38,7 @@ func TestTheDocumentationSaysWhatTheTableSays(t *testing.T) {
 	text.WriteString(`# Conditions
 
 This page lists the conditions that Comity writes into the status of a ServiceExport and a ServiceImport, and what to do about them.
+[peers.md](peers.md#conditions) lists those of a Peer, and [imports.md](imports.md) explains the table by which imports are decided.
 A reason is one word, the same in the condition, in its event, and on this page, which is generated from
 the code: ` + "`go test ./status/condition -update`" + `.
 

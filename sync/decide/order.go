@@ -56,17 +56,26 @@ func (v *ImportView) mayForm() bool {
 }
 
 // forming is the list of an import without one: its entries are the clusters of which
-// something exists here, in order. What they export is not known.
+// something exists here, in order. What they export is not known. Nothing of an import that
+// is to be adopted changes until those of its clusters were read that are members.
 func (v *ImportView) forming() model.List {
 	list := model.List{Formed: v.Now.UTC().Truncate(time.Second)}
-	for _, s := range v.Current.Slices {
-		id := model.ClusterID(s.Labels[model.LabelSourceCluster])
+	add := func(id model.ClusterID) {
 		isKnown := slices.ContainsFunc(v.Peers, func(p PeerView) bool { return p.ID == id && p.Export != nil })
 		if id == v.Self {
 			isKnown = v.Own.State != model.SourceNotRead
 		}
-		if _, has := list.Find(id); model.IsManaged(s) && id != "" && !has && !isKnown {
+		if _, has := list.Find(id); id != "" && !has && !isKnown {
 			list.Entries = append(list.Entries, model.Entry{Cluster: id, Absent: model.SourcePublished})
+		}
+	}
+	for _, s := range v.Current.Slices {
+		adopted := plan.AdoptableFrom(s, v.Local.Key)
+		switch {
+		case model.IsManaged(s):
+			add(model.ClusterID(s.Labels[model.LabelSourceCluster]))
+		case v.Takeover && slices.ContainsFunc(v.Peers, func(p PeerView) bool { return p.ID == adopted && p.Known && !p.Synced }):
+			add(adopted)
 		}
 	}
 	slices.SortFunc(list.Entries, func(a, b model.Entry) int { return compareIDs(a.Cluster, b.Cluster) })
@@ -347,13 +356,12 @@ func (c *composition) keeps(unsynced []model.ClusterID) []model.ClusterID {
 	return out
 }
 
-// found are the sources as they are reported, in the order of the list. What was dropped
-// is none.
+// found are the sources as they are reported, in the order of the list.
 func (c *composition) found() []model.Source {
 	var out []model.Source
 	for _, e := range c.list.Entries {
 		s := c.sources[e.Cluster]
-		out = append(out, model.Source{Cluster: e.Cluster, UID: e.UID, State: s.state, Since: e.Since, Why: s.why, Liveness: s.liveness})
+		out = append(out, model.Source{Cluster: e.Cluster, UID: e.UID, State: s.state, Since: e.Since, Why: s.why, Liveness: s.liveness, Starting: s.starting})
 	}
 	return out
 }

@@ -56,7 +56,7 @@ type ReportDecision struct {
 const maxMessage = 1024
 
 // Report decides what is reported to each member. A report stays as it is while
-// the cluster is not read, its export is kept, its exchange namespace cannot be
+// the cluster is not read, its export is missing, its exchange namespace cannot be
 // written, or the import was not reconciled yet. An export that ended is reported as long
 // as the import lists it, so that its cluster does not delete the statement of the
 // withdrawal.
@@ -70,7 +70,9 @@ func Report(v ReportView) ReportDecision {
 		keep[v.namespaceOf(id)] = false
 	}
 	for _, s := range v.sources() {
-		keep[v.namespaceOf(s.Cluster)] = keep[v.namespaceOf(s.Cluster)] || s.State.IsKept()
+		if _, isMember := keep[v.namespaceOf(s.Cluster)]; isMember && s.State == model.SourceMissing {
+			keep[v.namespaceOf(s.Cluster)] = true
+		}
 	}
 	d := ReportDecision{Desired: map[string]exchangev1alpha1.ImportRecordSpec{}}
 	for _, refusal := range v.Refusals {
@@ -157,6 +159,7 @@ type result struct {
 //	some endpoints of source are left out,
 //	or slices of it are refused                   yes   the reason of that problem
 //	all of them are                               no    the reason of that problem
+//	after a restart, a source was not read yet    not known yet
 //	the properties are frozen, and it waits       yes   Frozen
 //	it waits to become the deciding export, or
 //	another one waits to replace it as such       yes   TakeoverHeld
@@ -190,6 +193,9 @@ func (v ReportView) result(source model.ClusterID) (result, bool) {
 		case p.Cluster == "" && v.prevents(p.Reason, source):
 			return result{reason: p.Reason, message: v.prevented(p.Reason)}, true
 		}
+	}
+	if len(leftOut) == 0 && slices.ContainsFunc(v.sources(), func(s model.Source) bool { return s.Starting }) {
+		return result{}, false // whether it waits, and for what, is not known
 	}
 	if text := v.frozen(source); text != "" && len(leftOut) == 0 {
 		return result{imported: true, reason: model.ReasonFrozen, message: text}, true

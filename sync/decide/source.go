@@ -74,6 +74,7 @@ type source struct {
 	export   *model.Export // what is imported; only if state.IsRead
 	entry    *model.Entry  // nil if the list has none
 	liveness model.Liveness
+	starting bool // see model.Source
 }
 
 // sources applies the table to this cluster and to every other one, sorted by cluster.
@@ -138,7 +139,7 @@ func (v *ImportView) peerSource(p *PeerView, s *source) bool {
 	case s.entry.Absent.IsOut(): // nothing of it is kept, so there is nothing to decide
 		s.state = s.entry.Absent
 	case !p.Synced:
-		s.state, s.why = model.SourceNotRead, p.notReadBecause()
+		s.state, s.why, s.starting = model.SourceNotRead, p.notReadBecause(), p.isStarting()
 	case p.Export != nil:
 		s.state, s.why = model.SourceNotRead, why
 	case s.entry.Absent == model.SourceMissing && !s.entry.Since.After(p.ConfirmMissingBefore):
@@ -193,6 +194,12 @@ func (p *PeerView) notReadBecause() string {
 		return p.Liveness.Message
 	}
 	return fmt.Sprintf("cluster %s was not read since Comity started here", p.ID)
+}
+
+// isStarting reports whether p is being connected to for the first time since start, as far
+// as is known.
+func (p *PeerView) isStarting() bool {
+	return p.Known && p.Liveness.State == model.Connected && p.Liveness.Reason == "" && p.Liveness.Message == ""
 }
 
 // refuses says whether the export of p may be imported, and why not. Denied also if the

@@ -4,11 +4,18 @@
 package decide
 
 import (
+	"slices"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/plan"
 )
 
 // FAULT 39: a takeover is held; then the export that decides is deleted and created again.
@@ -539,4 +546,58 @@ func TestWhichTakeoversAreHeld(t *testing.T) {
 			s.is(c.want)
 		})
 	}
+}
+
+// Objects of the Sveltos pipeline are adopted in place. b, which it serves, is a member that
+// does not answer.
+func TestAnImportOfThePipelineIsAdoptedOnceItsMembersWereRead(t *testing.T) {
+	s := newStory(t, "b", "c")
+	derived := model.DerivedName(web.Name)
+	labels := map[string]string{model.LabelServiceName: web.Name, model.LabelServiceImported: "true", "app.kubernetes.io/managed-by": "sveltos"}
+	meta := metav1.ObjectMeta{Namespace: web.Namespace, Name: derived, UID: "1", ResourceVersion: "1", Labels: labels}
+	policy := corev1.IPFamilyPolicySingleStack
+	s.v.Current.Services = []*corev1.Service{{ObjectMeta: meta, Spec: corev1.ServiceSpec{
+		ClusterIP: "10.0.0.1", ClusterIPs: []string{"10.0.0.1"}, IPFamilies: []corev1.IPFamily{"IPv4"}, IPFamilyPolicy: &policy, Ports: []corev1.ServicePort{{Name: "http", Port: 80}},
+	}}}
+	s.v.Current.Import = &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: web.Namespace, Name: web.Name, UID: "2", Annotations: map[string]string{model.AnnotationDerivedName: derived}},
+		Spec: mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.ClusterSetIP, IPs: []string{"10.0.0.1"}, Ports: []mcsv1beta1.ServicePort{{Name: "http", Port: 80}}}}
+	slice := func(id string) *discoveryv1.EndpointSlice {
+		return &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: web.Namespace, Name: derived + "-" + id, Labels: map[string]string{
+			model.LabelServiceName: web.Name, discoveryv1.LabelServiceName: derived, discoveryv1.LabelManagedBy: "sveltos",
+		}}}
+	}
+	s.v.Current.Slices, s.v.Takeover = []*discoveryv1.EndpointSlice{slice("b"), slice("x")}, true
+	s.unread("b")
+	s.publishes("c", at(-20), port("http", 81))
+	if planned := plan.Import(Import(s.v).Plan); slices.ContainsFunc(planned.Actions, func(a plan.Action) bool { return a.Source != "c" }) {
+		t.Errorf("while b is unread: %v", planned.Actions)
+	}
+	s.publishes("b", at(-30))
+	if d := Import(s.v); d.Plan.List.Entries[0].Cluster != "b" || len(plan.Import(d.Plan).Actions) < 3 {
+		t.Errorf("list %v, %v", d.Plan.List, plan.Import(d.Plan).Actions)
+	}
+	s.gone("b") // it is no member: nothing waits for it, and its slice stays
+	if d := Import(s.v); d.Finding.Freeze != nil {
+		t.Errorf("frozen by %+v", d.Finding.Freeze)
+	}
+}
+
+// A name that is not free, or a family that this cluster has not: only the ServiceImport has
+// the list.
+func TestAnImportWithoutAServiceHasItsListInTheServiceImport(t *testing.T) {
+	ipv6 := func(e *model.Export) { e.IPFamilies = []corev1.IPFamily{"IPv6"} }
+	s := newStory(t, "b", "c")
+	s.publishes("b", at(-30), ipv6)
+	s.publishes("c", at(-20), ipv6)
+	s.step()
+	if got := s.state(); got != "b c; ClusterSetIP http/80" || len(s.v.Current.Services) > 0 {
+		t.Errorf("got %s", got)
+	}
+	s.after(time.Hour)
+	s.deletes("b")
+	s.is("b(Ended) c; ClusterSetIP http/80; frozen by b: Ended")
+	s.restarts()
+	s.publishes("c", at(-20), ipv6)
+	s.after(time.Minute)
+	s.is("c; ClusterSetIP http/80")
 }

@@ -162,7 +162,7 @@ func (m *member) trustHub(ctx context.Context, hub *member, all []*member) error
 func (m *member) trustExchange(ctx context.Context, hub *member) ([]byte, error) {
 	secret := &corev1.Secret{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
-		ObjectMeta: meta(m.Namespace, model.ExchangeSecret, map[string]string{model.LabelClusterSet: m.Set}),
+		ObjectMeta: meta(m.Namespace, model.ExchangeSecret, nil),
 		Type:       corev1.SecretTypeOpaque,
 	}
 	var existing corev1.Secret

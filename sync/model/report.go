@@ -76,6 +76,9 @@ type Source struct {
 	Since    time.Time
 	Why      string
 	Liveness Liveness
+	// Starting is true of a NotRead source whose cluster is being connected to for the first
+	// time since this process started: what depends on it is not said anew meanwhile.
+	Starting bool
 	// Down is true while the cluster's endpoints are marked not ready here, because the
 	// cluster is lost and they do not answer either.
 	Down bool

@@ -100,8 +100,8 @@ func exported(all map[string]string) map[string]string {
 // annotateList writes the list where nothing else of an object changes.
 func (p *importer) annotateList(object Object, current metav1.Object) []Action {
 	want := p.List.String()
-	if current.GetAnnotations()[model.AnnotationList] == want || current.GetDeletionTimestamp() != nil {
-		return nil
+	if current.GetAnnotations()[model.AnnotationList] == want || current.GetDeletionTimestamp() != nil || !model.IsManaged(current) {
+		return nil // what is to be adopted is not Comity's yet
 	}
 	object.SetNamespace(current.GetNamespace())
 	object.SetName(current.GetName())

@@ -91,10 +91,10 @@ func applied(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 // adoptedFrom is the source cluster of a slice that the Sveltos pipeline created
 // and that is to be adopted; empty for any other slice.
 func (p *importer) adoptedFrom(s *discoveryv1.EndpointSlice) model.ClusterID {
-	if !p.takesOver || model.IsManaged(s) {
+	if !p.takesOver {
 		return ""
 	}
-	return sveltosSourceCluster(s, p.Key)
+	return AdoptableFrom(s, p.Key)
 }
 
 // adoptSelf adopts the pipeline's slice of this cluster if the derived Service has

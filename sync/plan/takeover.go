@@ -32,6 +32,15 @@ func isSveltosService(s *corev1.Service, key types.NamespacedName) bool {
 		s.Labels[labelManagedBy] == sveltos
 }
 
+// AdoptableFrom is the source cluster of a slice of key that the Sveltos pipeline created;
+// empty for any other slice.
+func AdoptableFrom(s *discoveryv1.EndpointSlice, key types.NamespacedName) model.ClusterID {
+	if model.IsManaged(s) {
+		return ""
+	}
+	return sveltosSourceCluster(s, key)
+}
+
 // sveltosSourceCluster returns the source cluster of a slice that the pipeline
 // created for key, and "" for any other slice. The pipeline's slices carry the
 // cluster only in their name.

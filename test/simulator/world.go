@@ -227,7 +227,11 @@ func (w *World) start(c *Cluster) *agent.Process {
 
 // configure lets a process see which peers are joined.
 func (w *World) configure(c *Cluster, p *agent.Process) {
+	p.Removed = nil
 	for _, id := range w.ids {
+		if !c.Peers[id] && id != c.ID {
+			p.Removed = append(p.Removed, id)
+		}
 		switch _, has := p.Peers[id]; {
 		case c.Peers[id] && !has:
 			p.Connect(id, w.clusters[id].Server).Confirm(c.Confirmed[id])

@@ -6,7 +6,6 @@ package join
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -248,49 +247,6 @@ func installedOrLeft(ctx context.Context, target *command.Target) (site, error) 
 	return site{target: target, agent: found}, err
 }
 
-// confirm shows how many imports lose an export, and asks.
-func (l *leaving) confirm(ctx context.Context, peers []model.ClusterID) error {
-	var text strings.Builder
-	fmt.Fprintf(&text, "Cluster %s leaves clusterset %s.\n", l.leaver.ID, l.leaver.Set)
-	count := func(at model.ClusterID, target *command.Target, from ...model.ClusterID) error {
-		imports, err := join.Imports(ctx, target.Client)
-		if err != nil {
-			return target.Errorf("%w", err)
-		}
-		lose, end := 0, 0
-		for _, i := range imports {
-			left := slices.DeleteFunc(slices.Clone(i.List.Entries), func(e model.Entry) bool { return slices.Contains(from, e.Cluster) })
-			if len(left) < len(i.List.Entries) {
-				lose++
-			}
-			if len(left) == 0 && len(i.List.Entries) > 0 {
-				end++
-			}
-		}
-		fmt.Fprintf(&text, "In cluster %s (context %q), imports that lose an export: %d, of which %d are deleted with their clusterset IPs, because nothing else is exported to them\n",
-			at, target.Context, lose, end)
-		return nil
-	}
-	if l.target != nil {
-		if err := count(l.leaver.ID, l.target, peers...); err != nil {
-			return err
-		}
-	}
-	for _, s := range l.remaining {
-		if err := count(s.agent.ID, s.target, l.leaver.ID); err != nil {
-			return err
-		}
-	}
-	if l.purge {
-		fmt.Fprintf(&text, "Everything that Comity created in cluster %s is deleted\n", l.leaver.ID)
-	}
-	if l.dryRun {
-		_, _ = fmt.Fprint(l.env.ErrOut, text.String())
-		return nil
-	}
-	return l.ask.Ask(l.env, text.String())
-}
-
 // peers are the members that know the leaving cluster, or that it knows.
 func (l *leaving) peers(ctx context.Context) ([]model.ClusterID, error) {
 	var all []model.ClusterID
@@ -352,80 +308,4 @@ func (l *leaving) write(ctx context.Context, peers []model.ClusterID, how join.O
 		return err
 	}
 	return join.Purge(ctx, l.leaver, how)
-}
-
-// finish prints what was done, and what is left to do elsewhere.
-func (l *leaving) finish(peers []model.ClusterID) error {
-	left := l.undone(peers)
-	if l.output.Structured() {
-		err := l.output.Print(l.env.Out, "LeaveResult", leaveResult{Cluster: string(l.leaver.ID), DryRun: l.dryRun, Steps: l.report.steps, Undone: left})
-		if err != nil {
-			return err
-		}
-	} else {
-		done := fmt.Sprintf("Cluster %s left clusterset %s", l.leaver.ID, l.leaver.Set)
-		if l.dryRun {
-			done = "Dry run, nothing was removed. Without --dry-run"
-		}
-		l.env.Printf("\n%s: %s in %.1f s.\n", done, l.report.counts(), l.report.elapsed().Seconds())
-		for _, text := range left {
-			l.env.Printf("Left to do: %s\n", text)
-		}
-	}
-	if slices.ContainsFunc(l.report.steps, func(s join.Step) bool { return s.Verb == join.Pending }) {
-		return command.Incompletef("not all agents have removed what they imported; see above how to finish")
-	}
-	if len(l.lost) > 0 {
-		return command.Incompletef("%w\nWhat could be removed without these clusters was removed; see above how to finish", l.lostErrors())
-	}
-	return nil
-}
-
-// leaveResult is what leave prints with -o.
-type leaveResult struct {
-	Cluster string      `json:"cluster"`
-	DryRun  bool        `json:"dryRun,omitempty"`
-	Steps   []join.Step `json:"steps"`
-	// Undone says what is left to do in clusters that were not given or did not answer.
-	Undone []string `json:"undone,omitempty"`
-}
-
-func (l *leaving) undone(peers []model.ClusterID) (texts []string) {
-	for _, step := range l.report.steps {
-		if step.Verb == join.Pending {
-			texts = append(texts, fmt.Sprintf("Peer %s of cluster %s stays with spec.removed: %s; when the agent of cluster %s runs, repeat the command", step.Name, step.Cluster, step.Note, step.Cluster))
-		}
-	}
-	for _, name := range sortedKeys(l.lost) {
-		if name == l.hub {
-			texts = append(texts, fmt.Sprintf("the hub (context %q) did not answer; it still has the account of cluster %s and the namespaces of it; run again: kubectl comity leave --hub %s --id %s %s",
-				name, l.leaver.ID, name, l.leaver.ID, orRemaining(contextsOf(l.remaining))))
-			continue
-		}
-		texts = append(texts, fmt.Sprintf("the cluster of context %q did not answer and still has the credential and account of cluster %s; when it answers, run: kubectl comity leave --id %s %s",
-			name, l.leaver.ID, l.leaver.ID, name))
-	}
-	for _, id := range peers {
-		given := slices.ContainsFunc(l.remaining, func(s site) bool { return s.agent.ID == id })
-		if !given && len(l.lost) == 0 {
-			texts = append(texts, fmt.Sprintf("cluster %s still has the credential and account of cluster %s; run: kubectl comity leave --id %s CONTEXT, with the context of cluster %s",
-				id, l.leaver.ID, l.leaver.ID, id))
-		}
-	}
-	return texts
-}
-
-func contextsOf(sites []site) (names []string) {
-	for _, s := range sites {
-		names = append(names, s.target.Context)
-	}
-	return names
-}
-
-func joinIDs(ids []model.ClusterID) string {
-	var texts []string
-	for _, id := range ids {
-		texts = append(texts, string(id))
-	}
-	return strings.Join(texts, ", ")
 }

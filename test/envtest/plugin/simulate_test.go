@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -36,7 +35,7 @@ var _ = Describe("policy simulate", func() {
 	BeforeEach(func() {
 		agents := newNamespace()
 		install(agents, true)
-		create(peerSecret(agents, "b", time.Now().Add(time.Hour)))
+		peer("b", nil)
 		namespace = newNamespace()
 		for _, name := range []string{"web", "db"} {
 			export := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
@@ -164,7 +163,12 @@ var _ = Describe("policy simulate", func() {
 })
 
 // publish makes the record of an export in the exchange of cluster a, as the agent does.
-func publish(export *mcsv1beta1.ServiceExport) {
+func publish(export *mcsv1beta1.ServiceExport) { publishAs(export, false) }
+
+// lose publishes an export whose ServiceExport disappeared with a restore.
+func lose(export *mcsv1beta1.ServiceExport) { publishAs(export, true) }
+
+func publishAs(export *mcsv1beta1.ServiceExport, lost bool) {
 	GinkgoHelper()
 	exchange := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: model.ExchangeNamespace("a"), Labels: map[string]string{model.LabelExchangeFrom: "a"}}}
 	Expect(client.IgnoreAlreadyExists(target.Client.Create(scratch, exchange))).To(Succeed())
@@ -173,7 +177,7 @@ func publish(export *mcsv1beta1.ServiceExport) {
 		"metadata": map[string]any{"namespace": exchange.Name, "name": model.RecordName(export.Namespace, export.Name)},
 		"spec": map[string]any{
 			"service": map[string]any{"namespace": export.Namespace, "name": export.Name}, "exportUID": string(export.UID),
-			"exportedAt": "2026-01-01T00:00:00Z", "type": "ClusterSetIP",
+			"exportedAt": "2026-01-01T00:00:00Z", "type": "ClusterSetIP", "lost": lost,
 		},
 	}}
 	Expect(target.Client.Apply(scratch, client.ApplyConfigurationFromUnstructured(record), client.FieldOwner(model.FieldOwner), client.ForceOwnership)).To(Succeed())

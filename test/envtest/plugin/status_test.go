@@ -4,9 +4,6 @@
 package plugin
 
 import (
-	"context"
-	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -15,13 +12,19 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/status"
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
@@ -50,23 +53,70 @@ func install(namespace string, leads bool) {
 	Expect(target.Client.Status().Update(scratch, pod)).To(Succeed())
 }
 
-// peerSecret is a peer's, with a token that ends at a time.
-func peerSecret(namespace, id string, expires time.Time) *corev1.Secret {
+// peer makes a Peer with these conditions, which the agent would set.
+func peer(id string, change func(*exchangev1alpha1.Peer), conditions ...metav1.Condition) *exchangev1alpha1.Peer {
 	GinkgoHelper()
-	claims, err := json.Marshal(map[string]any{"iat": expires.Add(-24 * time.Hour).Unix(), "exp": expires.Unix(), "sub": "system:serviceaccount:comity-system:peer-a"})
-	Expect(err).NotTo(HaveOccurred())
-	token := "e30." + base64.RawURLEncoding.EncodeToString(claims) + ".c2ln"
-	kubeconfig := fmt.Sprintf(`apiVersion: v1
-kind: Config
-current-context: %[1]s
-clusters: [{name: %[1]s, cluster: {server: "https://%[1]s.example:6443", certificate-authority-data: %[3]s}}]
-users: [{name: u, user: {token: %[2]s}}]
-contexts: [{name: %[1]s, context: {cluster: %[1]s, user: u}}]
-`, id, token, base64.StdEncoding.EncodeToString(target.REST.CAData))
-	return &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "peer-" + id, Labels: map[string]string{model.LabelClusterID: id, model.LabelClusterSet: "example"}},
-		Data:       map[string][]byte{"kubeconfig": []byte(kubeconfig)},
+	p := &exchangev1alpha1.Peer{
+		ObjectMeta: metav1.ObjectMeta{Name: id},
+		Spec:       exchangev1alpha1.PeerSpec{ClusterSet: "example", ClusterUID: "of-" + types.UID(id), KubeconfigSecret: "peer-" + id},
 	}
+	if change != nil {
+		change(p)
+	}
+	create(p)
+	p.Status.Conditions, p.Status.TokenExpires = conditions, &metav1.Time{Time: time.Now().Add(20 * time.Hour)}
+	Expect(target.Client.Status().Update(scratch, p)).To(Succeed())
+	return p
+}
+
+func is(kind string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
+	return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message, LastTransitionTime: metav1.Now()}
+}
+
+// good are the conditions of a Peer with which nothing is wrong, but for those of others.
+func good(others ...metav1.Condition) []metav1.Condition {
+	for _, kind := range []string{
+		exchangev1alpha1.PeerConnected, exchangev1alpha1.PeerAccepted, exchangev1alpha1.PeerRecordsValid, exchangev1alpha1.PeerWithinLimits, exchangev1alpha1.PeerComplete,
+	} {
+		if meta.FindStatusCondition(others, kind) == nil {
+			others = append(others, is(kind, metav1.ConditionTrue, "Test", ""))
+		}
+	}
+	return others
+}
+
+// entry is one of a list; absent without a reason is published.
+func entry(id model.ClusterID, uid types.UID, absent model.SourceState, since time.Time) model.Entry {
+	if absent == 0 {
+		absent = model.SourcePublished
+	}
+	return model.Entry{Cluster: id, UID: uid, Absent: absent, Since: since}
+}
+
+// imported makes a ServiceImport and its derived Service with a list, as the agent does.
+func imported(namespace, name string, conditions []metav1.Condition, entries ...model.Entry) *mcsv1beta1.ServiceImport {
+	GinkgoHelper()
+	list := model.List{Formed: time.Unix(1_800_000_000, 0), Entries: entries}.String()
+	for _, object := range []map[string]any{
+		{"apiVersion": "v1", "kind": "Service", "spec": map[string]any{"ports": []any{map[string]any{"port": int64(80)}}}},
+		{"apiVersion": mcsv1beta1.GroupVersion.String(), "kind": "ServiceImport", "spec": map[string]any{"type": "ClusterSetIP", "ports": []any{map[string]any{"port": int64(80), "protocol": "TCP"}}}},
+	} {
+		own := name
+		if object["kind"] == "Service" {
+			own = model.DerivedName(name)
+		}
+		object["metadata"] = map[string]any{
+			"namespace": namespace, "name": own, "labels": map[string]any{model.LabelServiceName: name}, "annotations": map[string]any{model.AnnotationList: list},
+		}
+		u := &unstructured.Unstructured{Object: object}
+		Expect(target.Client.Apply(scratch, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(model.FieldOwner))).To(Succeed())
+		DeferCleanup(func() { Expect(client.IgnoreNotFound(target.Client.Delete(scratch, u))).To(Succeed()) })
+	}
+	found := &mcsv1beta1.ServiceImport{}
+	Expect(target.Client.Get(scratch, types.NamespacedName{Namespace: namespace, Name: name}, found)).To(Succeed())
+	found.Status.Conditions = conditions
+	Expect(target.Client.Status().Update(scratch, found)).To(Succeed())
+	return found
 }
 
 var _ = Describe("the agent", func() {
@@ -108,20 +158,15 @@ var _ = Describe("the agent", func() {
 })
 
 var _ = Describe("status", func() {
-	read := func(metrics string) status.Report {
+	read := func() status.Report {
 		GinkgoHelper()
-		reader := status.Reader{Metrics: func(context.Context, *command.Target, agent.Agent) (string, error) { return metrics, nil }}
-		return reader.Read(scratch, []status.Site{{Context: "a", Target: target}})
+		return status.Reader{}.Read(scratch, []status.Site{{Context: "a", Target: target}})
 	}
-	contact := func(id, state string) string {
-		return fmt.Sprintf("comity_peer_contact{peer=%q,state=%q} 1\n", id, state)
-	}
+	BeforeEach(func() { install(newNamespace(), true) })
 
-	It("is healthy where the agent runs and hears of its peer", func() {
-		namespace := newNamespace()
-		install(namespace, true)
-		create(peerSecret(namespace, "b", time.Now().Add(20*time.Hour)))
-		report := read(contact("b", "Connected"))
+	It("is healthy where the agent runs and its peer is connected", func() {
+		peer("b", nil, good()...)
+		report := read()
 		Expect(report.Problems).To(BeEmpty())
 		Expect(report.Healthy).To(BeTrue())
 		Expect(report.Clusters[0].State).To(Equal(status.Running))
@@ -129,56 +174,88 @@ var _ = Describe("status", func() {
 		Expect(report.Clusters[0].Peers[0].State).To(Equal(status.Connected))
 		Expect(report.Clusters[0].Peers[0].Since).NotTo(BeNil())
 	})
+	It("needs no more than the right to read", func() {
+		peer("b", nil, good()...)
+		reader := &rbacv1.ClusterRole{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "reader-"},
+			Rules:      []rbacv1.PolicyRule{{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"get", "list"}}},
+		}
+		create(reader)
+		create(&rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "reader-"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: reader.Name},
+			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "viewer"}},
+		})
+		Eventually(func() string { return run("status", "a", "--as", "viewer").out }).Should(ContainSubstring("Everything is healthy."))
+	})
+	DescribeTable("says once what is wrong with a peer",
+		func(change func(*exchangev1alpha1.Peer), conditions []metav1.Condition, state status.State, problems ...string) {
+			peer("b", change, conditions...)
+			report := read()
+			Expect(report.Clusters[0].Peers[0].State).To(Equal(state))
+			var messages []string
+			for _, problem := range report.Problems {
+				Expect(problem.Object).To(Equal("peer b"))
+				messages = append(messages, problem.Message)
+			}
+			Expect(messages).To(Equal(problems))
+		},
+		Entry("lost", nil, good(is("Connected", "False", "Lost", "no heartbeat since noon")), status.Lost, "Connected is False (Lost): no heartbeat since noon"),
+		Entry("not accepted, which is why it is not connected", nil, good(is("Accepted", "False", "WrongClusterUID", "run kubectl comity join --replace"), is("Connected", "False", "NotUsed", "it is not accepted")),
+			status.NotUsed, "Accepted is False (WrongClusterUID): run kubectl comity join --replace"),
+		Entry("refused records", nil, good(is("RecordsValid", "False", "InvalidRecord", "web.shop has no port")), status.Connected, "RecordsValid is False (InvalidRecord): web.shop has no port"),
+		Entry("too many records", nil, good(is("WithinLimits", "False", "LimitExceeded", "20,001 records")), status.Connected, "WithinLimits is False (LimitExceeded): 20,001 records"),
+		Entry("missing exports", nil, good(is("Complete", "False", "Missing", "3 exports; kubectl comity confirm missing b")), status.Connected, "Complete is False (Missing): 3 exports; kubectl comity confirm missing b"),
+		Entry("two causes", nil, good(is("Complete", "False", "Missing", "x"), is("WithinLimits", "False", "LimitExceeded", "y")), status.Connected,
+			"WithinLimits is False (LimitExceeded): y", "Complete is False (Missing): x"),
+		Entry("a removal that is pending", func(p *exchangev1alpha1.Peer) { p.Spec.Removed = true }, []metav1.Condition{is("Removed", "False", "Removing", "12 imports are left")}, status.Leaving,
+			"Leaving: 12 imports are left; when it is done, repeat: kubectl comity leave --id b a"),
+		Entry("nothing yet", nil, nil, status.Unknown, "the agent has not set condition Connected of the Peer yet"),
+	)
 	It("says that a member was off for longer than its tokens live", func() {
-		namespace := newNamespace()
-		install(namespace, true)
-		create(peerSecret(namespace, "b", time.Now().Add(-time.Hour)))
-		report := read(contact("b", "Lost"))
-		Expect(report.Healthy).To(BeFalse())
+		p := peer("b", nil, good(is("Connected", "False", "Lost", "no heartbeat"))...)
+		p.Status.TokenExpires = &metav1.Time{Time: time.Now().Add(-time.Hour)}
+		Expect(target.Client.Status().Update(scratch, p)).To(Succeed())
+		report := read()
 		Expect(report.Clusters[0].Peers[0].State).To(Equal(status.Expired))
+		Expect(report.Problems).To(HaveLen(1))
 		Expect(report.Problems[0].Message).To(ContainSubstring("run kubectl comity join"))
 	})
-	It("says which peer is lost, and why", func() {
+	It("names the clusters of imports that have no Peer", func() {
 		namespace := newNamespace()
-		install(namespace, true)
-		secret := peerSecret(namespace, "b", time.Now().Add(time.Hour))
-		create(secret, &corev1.Event{
-			ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, Name: "lost"},
-			InvolvedObject: corev1.ObjectReference{Kind: "Secret", Namespace: namespace, Name: secret.Name},
-			Type:           corev1.EventTypeWarning, Reason: "Lost", Message: "cluster b was not heard of: Unreachable", FirstTimestamp: metav1.Now(), LastTimestamp: metav1.Now(),
-		})
-		report := read(contact("b", "Lost"))
-		Expect(report.Problems).To(ConsistOf(status.Problem{Context: "a", Object: "peer b", Message: "Lost: cluster b was not heard of: Unreachable"}))
-		Expect(report.Clusters[0].Peers[0].Since).NotTo(BeNil())
+		imported(namespace, "one", nil, entry("a", "own", 0, time.Time{}), entry("b", "u", 0, time.Time{}), entry("gone", "v", model.SourceNotRead, time.Unix(1_800_000_000, 0)))
+		imported(namespace, "two", nil, entry("gone", "v", model.SourceNotRead, time.Unix(1_800_000_000, 0)))
+		peer("b", nil, good()...)
+		Expect(read().Problems).To(ConsistOf(status.Problem{Context: "a", Object: "peer gone", Message: "there is no Peer, so the cluster is not read; what is imported from it stays (2, such as " + namespace +
+			"/one); join it again, or run kubectl comity leave --id gone a"}))
 	})
-	It("reports a Secret that the agent does not use", func() {
+	It("has one line for each cluster and cause of imports that wait", func() {
+		peer("b", nil, good()...)
+		peer("c", nil, good()...)
 		namespace := newNamespace()
-		install(namespace, true)
-		create(peerSecret(namespace, "b", time.Now().Add(time.Hour)))
-		Expect(read("").Clusters[0].Peers[0].State).To(Equal(status.NotUsed))
-	})
-	It("names a peer whose Secret lost its label, and one whose Secret is missing", func() {
-		namespace := newNamespace()
-		install(namespace, true)
-		secret := peerSecret(namespace, "b", time.Now().Add(time.Hour))
-		delete(secret.Labels, model.LabelClusterID)
-		warning := func(name, kind, about, reason, message string) *corev1.Event {
-			return &corev1.Event{
-				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, InvolvedObject: corev1.ObjectReference{Kind: kind, Namespace: namespace, Name: about},
-				Type: corev1.EventTypeWarning, Reason: reason, Message: message, FirstTimestamp: metav1.Now(), LastTimestamp: metav1.Now(),
-			}
+		held := func(id string) []metav1.Condition {
+			return []metav1.Condition{is("TakeoverHeld", "True", "TakeoverHeld", "cluster "+id+" waits: kubectl annotate serviceimport -n x y comity.dev/confirm-takeover="+id+"/uid-"+id+" --overwrite")}
 		}
-		create(secret, warning("refused", "Secret", secret.Name, "InvalidClusterID", "the label is missing"),
-			warning("missing", "Namespace", namespace, "PeerSecretMissing", "Secret x/peer-c, through which cluster c is read, is missing"))
-		report := read("comity_peer_synced{peer=\"b\"} 0\ncomity_peer_synced{peer=\"c\"} 0\n")
-		Expect(report.Problems).To(ConsistOf(
-			status.Problem{Context: "a", Object: "peer b", Message: "NotUsed: the label is missing"},
-			status.Problem{Context: "a", Object: "peer c", Message: "NotUsed: Secret x/peer-c, through which cluster c is read, is missing"},
+		for i := range 100 {
+			imported(namespace, fmt.Sprintf("held-%02d", i), held("c"), entry("b", "u", 0, time.Time{}))
+		}
+		imported(namespace, "single", held("b"), entry("c", "u", 0, time.Time{}))
+		Expect(read().Problems).To(ConsistOf(
+			status.Problem{Context: "a", Object: "ServiceImport " + namespace + "/single", Message: "TakeoverHeld is True (TakeoverHeld): " + held("b")[0].Message},
+			status.Problem{Context: "a", Object: "100 ServiceImports, such as " + namespace + "/held-00",
+				Message: "TakeoverHeld is True (TakeoverHeld): an export of cluster c waits to decide them; kubectl comity confirm takeover --all --from c --context a"},
 		))
+	})
+	It("has one line for the exports that a restore lost, and the command", func() {
+		namespace := newNamespace()
+		for _, name := range []string{"web", "db"} {
+			lose(&mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: "lost"}})
+		}
+		Expect(read().Problems).To(ConsistOf(status.Problem{Context: "a", Object: "exports of cluster a",
+			Message: "Lost: their ServiceExports disappeared with a restore of the API server, and they stay published (2, such as " + namespace +
+				"/db); create the ServiceExports again, or run kubectl comity confirm lost --all --context a"}))
 	})
 	It("shows the conditions of exports, and the bad ones as problems", func() {
 		namespace := newNamespace()
-		install(namespace, true)
 		export := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web"}}
 		create(export)
 		export.Status.Conditions = []metav1.Condition{
@@ -186,12 +263,15 @@ var _ = Describe("status", func() {
 			{Type: "Available", Status: "False", Reason: "NamespaceMissing", Message: "imported by 0 of 1 clusters", LastTransitionTime: metav1.Now()},
 		}
 		Expect(target.Client.Status().Update(scratch, export)).To(Succeed())
-		report := read("")
+		report := read()
 		Expect(report.Services).To(HaveLen(1))
 		Expect(report.Services[0].Conditions).To(HaveKey("Ready"))
 		Expect(report.Problems).To(ConsistOf(status.Problem{Context: "a", Object: "ServiceExport " + namespace + "/web",
 			Message: "Available is False (NamespaceMissing): imported by 0 of 1 clusters"}))
 	})
+})
+
+var _ = Describe("status without an agent", func() {
 	It("exits with 1 and says what to do where nothing is installed, or nobody answers", func() {
 		got := run("status", "a", "dead")
 		Expect(got.code).To(Equal(1))

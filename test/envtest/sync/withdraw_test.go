@@ -104,6 +104,96 @@ var _ = Describe("the withdrawal of an export", func() {
 		Eventually(func() []string { return a.records(ns, "web") }).Should(BeEmpty())
 	})
 
+	It("is suspended while the ServiceExport exists, and ended once it does not", func() {
+		ns := newNamespace("a")
+		a := clusters["a"]
+		exported, of := export(ns, "web"), service(ns, "web")
+		a.create(of, exported)
+		Eventually(func() []string { return a.records(ns, "web") }).Should(Equal([]string{"record in comity-a"}))
+		a.delete(of)
+		withdrawn := func() exchangev1alpha1.ExportRecordSpec { return a.record("comity-a", ns, "web").Spec }
+		Eventually(withdrawn).Should(And(HaveField("Withdrawn", true), HaveField("Suspended", true), HaveField("WithdrawnAt", Not(BeNil()))))
+		a.delete(exported)
+		Eventually(withdrawn).Should(And(HaveField("Withdrawn", true), HaveField("Suspended", false)))
+		Expect(withdrawn().ExportUID).To(Equal(exported.UID))
+	})
+
+	It("FAULT 43: is stated by records that were restored without managedFields and with other labels", func() {
+		ns := newNamespace("a", "b")
+		a, b := clusters["a"], clusters["b"]
+		exported := export(ns, "web")
+		slice := endpoints(ns, "web", "web-x1", "10.1.0.1")
+		a.create(service(ns, "web"), slice, exported)
+		Eventually(b.backends(ns, "web")).Should(Equal([]string{"a/10.1.0.1"}))
+		restored := client.RawPatch("application/json-patch+json", []byte(`[{"op":"replace","path":"/metadata/managedFields","value":[{}]},`+
+			`{"op":"replace","path":"/metadata/labels","value":{"velero.io/restore-name":"x"}}]`))
+		a.stop()
+		Expect(a.client.Patch(ctx(), a.record("comity-a", ns, "web"), restored)).To(Succeed())
+		Expect(a.client.Patch(ctx(), read[discoveryv1.EndpointSlice](a, "comity-a", ns+".web-x1"), restored)).To(Succeed())
+		a.start()
+		a.awaitPeers()
+		slice.Endpoints[0].Addresses = []string{"10.1.0.2"}
+		Expect(a.client.Update(ctx(), slice)).To(Succeed())
+		Eventually(b.backends(ns, "web")).Should(Equal([]string{"a/10.1.0.2"}))
+		Eventually(func() bool { return model.IsManaged(a.record("comity-a", ns, "web")) }).Should(BeTrue())
+		a.delete(exported)
+		Eventually(func() []string { return a.records(ns, "web") }).Should(Equal([]string{"withdrawal in comity-a"}))
+		Expect(a.record("comity-a", ns, "web").Spec.Ports).To(BeEmpty())
+		Eventually(func() []string { return b.ownedIn(ns) }).Should(BeEmpty())
+	}, Serial)
+
+	It("FAULT 4: is not stated of what a restored store does not have, until an administrator confirms it", func() {
+		ns := newNamespace("a", "b")
+		a, b := clusters["a"], clusters["b"]
+		exported := export(ns, "web")
+		a.create(service(ns, "web"), endpoints(ns, "web", "web-x1", "10.1.0.1"), exported)
+		Eventually(b.backends(ns, "web")).Should(Equal([]string{"a/10.1.0.1"}))
+		a.stop()
+		Expect(a.client.Patch(ctx(), a.record("comity-a", ns, "web"), client.RawPatch("application/merge-patch+json",
+			[]byte(`{"spec":{"exportVersion":"999999999999"}}`)))).To(Succeed())
+		a.delete(exported)
+		a.start()
+		a.awaitPeers()
+		Eventually(func() bool { return a.record("comity-a", ns, "web").Spec.Lost }).Should(BeTrue())
+		Consistently(func() []string { return a.records(ns, "web") }).Should(Equal([]string{"record in comity-a", "slice in comity-a"}))
+		Expect(b.backends(ns, "web")()).To(Equal([]string{"a/10.1.0.1"}))
+
+		By("exporting it again, which is no loss any more")
+		again := export(ns, "web")
+		a.create(again)
+		Eventually(func() exchangev1alpha1.ExportRecordSpec { return a.record("comity-a", ns, "web").Spec }).Should(
+			And(HaveField("Lost", false), HaveField("ExportUID", again.UID), HaveField("ExportVersion", again.ResourceVersion)))
+		a.stop()
+		Expect(a.client.Patch(ctx(), a.record("comity-a", ns, "web"), client.RawPatch("application/merge-patch+json",
+			[]byte(`{"spec":{"exportVersion":"999999999999"}}`)))).To(Succeed())
+		a.delete(again)
+		a.start()
+		a.awaitPeers()
+		Eventually(func() bool { return a.record("comity-a", ns, "web").Spec.Lost }).Should(BeTrue())
+
+		By("confirming that it is gone")
+		Expect(a.client.Patch(ctx(), a.record("comity-a", ns, "web"), client.RawPatch("application/merge-patch+json",
+			[]byte(`{"metadata":{"annotations":{"`+model.AnnotationConfirmLost+`":"true"}}}`)))).To(Succeed())
+		Eventually(func() []string { return a.records(ns, "web") }).Should(Equal([]string{"withdrawal in comity-a"}))
+		Expect(a.record("comity-a", ns, "web").Spec.Suspended).To(BeFalse())
+		Eventually(func() map[string]string { return a.record("comity-a", ns, "web").Annotations }).ShouldNot(HaveKey(model.AnnotationConfirmLost))
+		Eventually(func() []string { return b.ownedIn(ns) }).Should(BeEmpty())
+	}, Serial)
+
+	It("is not stated, nor anything else written, because of a write to the status of the ServiceExport", func() {
+		ns := newNamespace("a")
+		a := clusters["a"]
+		exported := export(ns, "web")
+		a.create(service(ns, "web"), exported)
+		Eventually(func() []string { return a.records(ns, "web") }).Should(Equal([]string{"record in comity-a"}))
+		before := a.record("comity-a", ns, "web")
+		Expect(before.Spec.ExportVersion).To(Equal(exported.ResourceVersion))
+		exported.Status.Conditions = []metav1.Condition{{Type: "Valid", Status: "True", Reason: "Valid", LastTransitionTime: metav1.Now()}}
+		Expect(a.client.Status().Update(ctx(), exported)).To(Succeed())
+		Expect(exported.ResourceVersion).NotTo(Equal(before.Spec.ExportVersion))
+		Consistently(func() string { return a.record("comity-a", ns, "web").ResourceVersion }).Should(Equal(before.ResourceVersion))
+	})
+
 	It("is not stated by a change of endpoints, which does not write the record at all", func() {
 		ns := newNamespace("a")
 		a := clusters["a"]

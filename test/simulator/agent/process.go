@@ -60,6 +60,8 @@ type Process struct {
 	Imports map[model.ClusterID]decision.Outcome
 	// Excluded are the clusters to which policies forbid every export that they allow.
 	Excluded []string
+	// Removed are the clusters that were removed, or never joined.
+	Removed []model.ClusterID
 	// Lost are the peers that are lost and of which no endpoint answers a probe.
 	Lost []model.ClusterID
 	// TakeoverHold is --takeover-hold: 0 holds no takeover.

@@ -73,8 +73,10 @@ func (p *Process) withoutStatements(actions []plan.Action) []plan.Action {
 	return out
 }
 
+// exportView reads everything that decides about one export. Nothing is the own one because
+// of a Lease: what a hostile user publishes by hand is that of a hostile agent.
 func (p *Process) exportView(key types.NamespacedName) decide.ExportView {
-	v := decide.ExportView{Local: p.localExport(key), Self: p.ID, Members: p.members(), Own: true, Unavailable: map[string]string{}, Now: p.Now()}
+	v := decide.ExportView{Local: p.localExport(key), Self: p.ID, Members: p.members(), Removed: p.Removed, Unavailable: map[string]string{}, Now: p.Now()}
 	v.Records = p.ownRecords(key)
 	for o := range p.Local["EndpointSlice"].Each {
 		if of, is := model.LabeledExport(o.GetLabels()); is && of == key {

@@ -1,0 +1,100 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package decide
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/plan"
+)
+
+// A peer that is being read when its exports are asked for seems to export
+// nothing. To believe that would delete its endpoints.
+func TestAMemberIsSyncedOnlyIfBothReadsFoundItSo(t *testing.T) {
+	before := []model.Member{{ID: "b", Synced: true}, {ID: "c"}, {ID: "d", Synced: true}, {ID: "gone"}, {ID: "left", Synced: true}}
+	after := []model.Member{{ID: "b", Synced: true}, {ID: "c", Synced: true}, {ID: "d"}, {ID: "new"}}
+	want := []model.Member{{ID: "b", Synced: true}, {ID: "c"}, {ID: "d"}, {ID: "new"}}
+	if diff := cmp.Diff(want, ReadTwice(before, after)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// Where nothing is written, and that a slice of host names is none.
+func TestWhereAnImportIsWritten(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change          func(*ImportView)
+		write, resolved bool
+	}{
+		"as ever":                        {func(*ImportView) {}, true, true},
+		"no namespace":                   {func(v *ImportView) { v.Local.Namespace = nil }, false, false},
+		"a namespace of the cluster's":   {func(v *ImportView) { v.Local.Key.Namespace = "kube-system" }, false, false},
+		"another implementation imports": {func(v *ImportView) { v.ImportDisabled, v.FormsAt = true, v.Now.Add(1) }, false, true},
+		"no list may form yet":           {func(v *ImportView) { v.FormsAt, v.Peers[0].Synced = v.Now.Add(1), false }, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStory(t, "b", "c")
+			s.publishes("a", at(-30))
+			s.v.Local.Slices = append(s.v.Local.Slices, &discoveryv1.EndpointSlice{AddressType: "FQDN"})
+			tc.change(&s.v)
+			d := Import(s.v)
+			if d.Write != tc.write || (d.Finding.Resolved != nil) != tc.resolved || len(d.Plan.Sources["a"]) > 1 {
+				t.Errorf("write is %v, resolved %+v, slices %v", d.Write, d.Finding.Resolved, d.Plan.Sources)
+			}
+		})
+	}
+}
+
+// Each time after which the table has another outcome is one to decide again at.
+func TestWhenAnImportIsDecidedAgain(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*story)
+		want   time.Duration
+	}{
+		"nothing is to be waited for": {func(*story) {}, 0},
+		"an entry that ended":         {func(s *story) { s.deletes("b"); s.step(); s.after(20 * time.Second) }, 40 * time.Second},
+		"two, the earlier one":        {func(s *story) { s.deletes("b"); s.step(); s.after(20 * time.Second); s.withdraws("c", true) }, 40 * time.Second},
+		"one that is out for long":    {func(s *story) { s.withdraws("b", true); s.step(); s.after(time.Minute) }, 0},
+		"one that is missing":         {func(s *story) { s.loses("b") }, 0},
+		"the own one is not known":    {func(s *story) { s.v.Own = OwnSource{State: model.SourceNotRead} }, ownRetry},
+		"its grace ends":              {func(s *story) { s.v.Own.Until = s.v.Now.Add(time.Second) }, time.Second},
+		"policies are not evaluated":  {func(s *story) { s.peer("b").Verdict = &decision.Verdict{} }, policyRetry},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStory(t, "b", "c")
+			s.publishes("a", at(-30))
+			s.publishes("b", at(-20))
+			s.publishes("c", at(-10))
+			s.step()
+			s.after(time.Hour)
+			tc.change(s)
+			s.step()
+			if s.last.Again != tc.want {
+				t.Errorf("in %s, want %s", s.last.Again, tc.want)
+			}
+		})
+	}
+}
+
+func TestTheFindingSaysWhatWasPlannedAndRefused(t *testing.T) {
+	f := ImportFinding{Problems: []model.Problem{{Message: "left out"}}, Sources: []model.Source{{Cluster: "a"}, {Cluster: "b"}}}
+	planned := plan.ImportPlan{DerivedName: "derived-1", Withdrawn: []model.ClusterID{"b"}, Problems: []model.Problem{{Message: "planned"}}}
+	got := f.AfterPlan(web, planned, []model.Problem{{Reason: model.ReasonRefused, Message: "refused"}}, []Contested{{Kind: "Service", Name: "derived-1", By: "argocd"}})
+	var messages []string
+	for _, p := range got.Problems {
+		messages = append(messages, p.Reason+" "+p.Message[:min(len(p.Message), 25)])
+	}
+	want := []string{" planned", "Refused refused", " left out", "Contested Service shop/derived-1 is"}
+	if diff := cmp.Diff(want, messages); diff != "" || !got.Exists || !got.Sources[1].Down || got.Sources[0].Down {
+		t.Errorf("got %+v; problems (-want +got):\n%s", got, diff)
+	}
+	if f.Sources[1].Down || len(f.Problems) != 1 {
+		t.Error("the finding that was given changed")
+	}
+}

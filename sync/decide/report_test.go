@@ -1,0 +1,253 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package decide
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
+
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// seen is an observation in which these clusters contribute.
+func seen(problems []model.Problem, clusters ...model.ClusterID) *model.Observation {
+	o := &model.Observation{Import: &model.Import{Key: web}, Problems: problems}
+	for _, id := range clusters {
+		o.Import.Constituents = append(o.Import.Constituents, model.Constituent{Cluster: id})
+	}
+	return o
+}
+
+func frozenBy(id model.ClusterID, state model.SourceState) *model.Freeze {
+	return &model.Freeze{By: model.SourceExport{Cluster: id}, State: state, Waits: true}
+}
+
+func heldBy(id, over model.ClusterID) []model.Takeover {
+	return []model.Takeover{{By: model.SourceExport{Cluster: id}, Decider: model.SourceExport{Cluster: over}, Fields: []string{"type"}, Changes: "secret"}}
+}
+
+// A report names who decides, unless not every member may know of that export.
+func TestAReportNamesTheDecider(t *testing.T) {
+	for name, tc := range map[string]struct {
+		decider model.SourceExport
+		want    model.ClusterID
+	}{
+		"a cluster": {model.SourceExport{Cluster: "c"}, "c"},
+		"nobody":    {},
+		"scoped":    {model.SourceExport{Cluster: "c", Scoped: true}, ""},
+	} {
+		o := seen(nil, "a", "c")
+		o.Decider = tc.decider
+		d := Report(ReportView{Key: web, Self: "b", Namespace: NamespaceReady, Members: []model.Member{member("a", true, model.Connected)}, Exports: []model.Export{{Cluster: "a", UID: "ua"}}, Observation: o})
+		if got := d.Desired["comity-b-to-a"].Decider; got != string(tc.want) {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
+
+func sourcesOf(sources ...model.Source) *model.Observation {
+	return &model.Observation{Sources: sources}
+}
+
+func TestTheResultOfAnImport(t *testing.T) {
+	overlap := model.Problem{Reason: model.ReasonAddressOverlap, Cluster: "a", Message: "10.1.0.1 of cluster a lies in pod range 10.1.0.0/16 of cluster b"}
+	local := func(reason string) []model.Problem {
+		return []model.Problem{{Reason: reason, Message: "Service shop/derived-1 of cluster c is in the way"}}
+	}
+	standing := seen(local(model.ReasonNameTaken), "a", "c")
+	standing.Sources = []model.Source{{Cluster: "a", State: model.SourcePublished}}
+	cases := []struct {
+		name    string
+		change  func(*ReportView)
+		unknown bool
+		want    result
+		says    string
+	}{
+		{name: "contributes", change: func(*ReportView) {}, want: result{imported: true, reason: model.ReasonImported}},
+		{name: "importing is off, whatever else", change: func(s *ReportView) { s.ImportDisabled, s.Namespace, s.Observation = true, NamespaceMissing, nil },
+			want: result{reason: model.ReasonImportDisabled}, says: "cluster b runs Comity without importing"},
+		{name: "the namespace is Comity's", change: func(s *ReportView) { s.Namespace, s.Observation = NamespaceReserved, nil },
+			want: result{reason: model.ReasonNamespaceReserved}, says: "namespace shop of cluster b"},
+		{name: "there is no namespace", change: func(s *ReportView) { s.Namespace, s.Observation = NamespaceMissing, nil },
+			want: result{reason: model.ReasonNamespaceMissing}, says: "cluster b has no namespace shop; create it there"},
+		{name: "the namespace is going", change: func(s *ReportView) { s.Namespace = NamespaceTerminating },
+			want: result{reason: model.ReasonNamespaceMissing}, says: "is being deleted"},
+		{name: "the import was not reconciled", change: func(s *ReportView) { s.Observation = nil }, unknown: true},
+		{name: "it was reconciled without this export", change: func(s *ReportView) { s.Observation = seen(nil, "c") }, unknown: true},
+		{name: "nothing was resolved yet", change: func(s *ReportView) { s.Observation = &model.Observation{} }, unknown: true},
+		{name: "a foreign import", change: func(s *ReportView) { s.Observation = seen(local(model.ReasonForeignImport), "a") },
+			want: result{reason: model.ReasonForeignImport}, says: "ServiceImport shop/web that Comity did not make"},
+		{name: "no name is free", change: func(s *ReportView) { s.Observation = seen(local(model.ReasonNameTaken), "a") },
+			want: result{reason: model.ReasonNameTaken}, says: "namespace shop of cluster b"},
+		{name: "one name is taken and the other used", change: func(s *ReportView) { s.Observation = standing },
+			want: result{imported: true, reason: model.ReasonImported}},
+		{name: "the API server refuses", change: func(s *ReportView) { s.Observation = seen(local(model.ReasonRefused), "a") },
+			want: result{reason: model.ReasonRefused}, says: "API server of cluster b refuses"},
+		{name: "no family in common", change: func(s *ReportView) { s.Observation = seen(local(model.ReasonIPFamilyNotSupported), "a") },
+			want: result{reason: model.ReasonIPFamilyNotSupported}, says: "none of the IP families"},
+		{name: "what is replaced or contested is imported", change: func(s *ReportView) {
+			s.Observation = seen(append(local(model.ReasonTypeChanged), local(model.ReasonContested)...), "a")
+		}, want: result{imported: true, reason: model.ReasonImported}},
+		{name: "another cluster's endpoints are left out", change: func(s *ReportView) {
+			s.Observation = seen([]model.Problem{{Reason: model.ReasonAddressOverlap, Cluster: "c", Message: "secret of c"}}, "a", "c")
+		}, want: result{imported: true, reason: model.ReasonImported}},
+		{name: "some endpoints are left out", change: func(s *ReportView) { s.Observation = seen([]model.Problem{overlap}, "a") },
+			want: result{imported: true, reason: model.ReasonAddressOverlap}, says: overlap.Message},
+		{name: "all endpoints are left out", change: func(s *ReportView) {
+			s.Observation, s.PartlyImported = seen([]model.Problem{overlap}, "a"), nil
+		}, want: result{reason: model.ReasonAddressOverlap}, says: overlap.Message},
+		{name: "a message that would name a third cluster", change: func(s *ReportView) {
+			p := overlap
+			p.Message, p.Others = "10.1.0.1 is of cluster a and secretly of cluster c", []model.ClusterID{"c"}
+			s.Observation = seen([]model.Problem{p}, "a")
+		}, want: result{imported: true, reason: model.ReasonAddressOverlap}, says: "parts of the export are left out in cluster b (AddressOverlap)"},
+		{name: "it waits for what is not read", change: func(s *ReportView) { s.Observation.Freeze = frozenBy("c", model.SourceNotRead) },
+			want: result{imported: true, reason: model.ReasonFrozen}, says: "because the export of another cluster decides it"},
+		{name: "it waits for what this cluster does not read of itself", change: func(s *ReportView) { s.Observation.Freeze = frozenBy("b", model.SourceNotRead) },
+			want: result{imported: true, reason: model.ReasonFrozen}, says: "because the export of cluster b decides it"},
+		{name: "it waits for what ends by itself", change: func(s *ReportView) { s.Observation.Freeze = frozenBy("c", model.SourceEnded) },
+			want: result{imported: true, reason: model.ReasonImported}},
+		{name: "it is frozen, and nothing waits", change: func(s *ReportView) { s.Observation.Freeze = &model.Freeze{State: model.SourceNotRead} },
+			want: result{imported: true, reason: model.ReasonImported}},
+		{name: "it waits to decide", change: func(s *ReportView) { s.Observation.Takeovers = heldBy("a", "c") },
+			want: result{imported: true, reason: model.ReasonTakeoverHeld}, says: "the export of cluster a is older than the one of another cluster"},
+		{name: "another one waits to replace it", change: func(s *ReportView) { s.Observation.Takeovers = heldBy("c", "a") },
+			want: result{imported: true, reason: model.ReasonTakeoverHeld}, says: "the export of another cluster is older than the one of cluster a"},
+		{name: "the agent restarted, and a source was not read yet", change: func(s *ReportView) {
+			s.Observation.Sources = []model.Source{{Cluster: "c", State: model.SourceNotRead, Starting: true}}
+		}, unknown: true},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			s := ReportView{
+				Key: web, Self: "b", Namespace: NamespaceReady,
+				Observation: seen(nil, "a", "c"), PartlyImported: map[model.ClusterID]bool{"a": true},
+			}
+			c.change(&s)
+			got, known := s.result("a")
+			if known == c.unknown {
+				t.Fatalf("known is %t", known)
+			}
+			if got.imported != c.want.imported || got.reason != c.want.reason || !strings.Contains(got.message, c.says) || (c.says == "") != (got.message == "") {
+				t.Errorf("got %+v, want %+v saying %q", got, c.want, c.says)
+			}
+			if strings.Contains(got.message, "secret") || strings.Contains(got.message, "cluster c") {
+				t.Errorf("%q tells a about another cluster", got.message)
+			}
+		})
+	}
+}
+
+func TestManyProblemsFitIntoARecord(t *testing.T) {
+	var problems []model.Problem
+	for range 100 {
+		problems = append(problems, model.Problem{Reason: model.ReasonInvalidEndpoints, Cluster: "a", Message: strings.Repeat("ü", len(problems)+1)})
+	}
+	s := ReportView{Key: web, Self: "b", Namespace: NamespaceReady, Observation: seen(problems, "a"), PartlyImported: map[model.ClusterID]bool{"a": true}}
+	got, _ := s.result("a")
+	if len(got.message) > maxMessage {
+		t.Errorf("%d bytes", len(got.message))
+	}
+	if diff := cmp.Diff(true, got.imported); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestWhatIsReportedToWhom lists, by exchange namespace, the reason or that the
+// report there is kept; a namespace without either is cleared.
+func TestWhatIsReportedToWhom(t *testing.T) {
+	var odd model.ClusterID = "x-to-y"
+	oddNamespace := model.ScopedExchangeNamespace("b", odd)
+	cases := []struct {
+		name      string
+		key       types.NamespacedName
+		view      ReportView
+		namespace NamespaceState
+		want      string
+	}{
+		{"each source hears of its own export alone", web, ReportView{
+			Members:     []model.Member{member("a", true, model.Connected), member("c", true, model.Connected)},
+			Exports:     []model.Export{{Cluster: "a", UID: "ua"}, {Cluster: "c", UID: "uc"}},
+			Observation: seen([]model.Problem{{Cluster: "c", Reason: model.ReasonAddressOverlap, Message: "overlap"}}, "a", "c"),
+		}, NamespaceReady, "comity-b-to-a Imported ua, comity-b-to-c AddressOverlap uc"},
+		{"what is not exported any more is cleared", web, ReportView{
+			Members: []model.Member{member("a", true, model.Connected)},
+		}, NamespaceReady, ""},
+		{"unless its source was not read", web, ReportView{
+			Members: []model.Member{member("a", false, model.Connected)},
+		}, NamespaceReady, "comity-b-to-a kept"},
+		{"or it is missing", web, ReportView{
+			Members: []model.Member{member("a", true, model.Connected)}, Observation: sourcesOf(model.Source{Cluster: "a", State: model.SourceMissing}),
+		}, NamespaceReady, "comity-b-to-a kept"},
+		{"nothing new is said before the loop looked", web, ReportView{
+			Members: []model.Member{member("a", true, model.Connected)}, Exports: []model.Export{{Cluster: "a"}},
+		}, NamespaceReady, "comity-b-to-a kept"},
+		{"nothing is written where nothing can be", web, ReportView{
+			Members: []model.Member{member("a", true, model.Connected), member("c", true, model.Connected)},
+			Exports: []model.Export{{Cluster: "a", UID: "ua"}, {Cluster: "c", UID: "uc"}}, Observation: seen(nil, "a", "c"), Unavailable: map[string]string{"comity-b-to-a": "missing"},
+		}, NamespaceReady, "comity-b-to-a kept, comity-b-to-c Imported uc"},
+		{"an odd id", web, ReportView{
+			Members: []model.Member{member(odd, true, model.Connected)}, Exports: []model.Export{{Cluster: odd, UID: "u"}}, Observation: seen(nil, odd),
+		}, NamespaceReady, oddNamespace + " Imported u"},
+		{"a lost cluster that was read hears of its export", web, ReportView{
+			Members: []model.Member{member("a", true, model.Lost)}, Exports: []model.Export{{Cluster: "a", UID: "ua"}}, Observation: seen(nil, "a"),
+		}, NamespaceReady, "comity-b-to-a Imported ua"},
+		{"whose record is refused hears it, wherever the others are", web, ReportView{
+			Members: []model.Member{member("a", true, model.Connected), member("c", true, model.Connected)},
+			Exports: []model.Export{{Cluster: "c", UID: "uc"}}, Refusals: []model.Refusal{{Cluster: "a", ExportUID: "ua", Field: "spec.ports"}}, Observation: seen(nil, "c"),
+		}, NamespaceReady, "comity-b-to-a InvalidRecord ua, comity-b-to-c Imported uc"},
+		{"unless it is missing", web, ReportView{
+			Members: []model.Member{member("a", true, model.Connected)}, Observation: sourcesOf(model.Source{Cluster: "a", State: model.SourceMissing}),
+			Refusals: []model.Refusal{{Cluster: "a", ExportUID: "ua", Field: "spec.ports"}},
+		}, NamespaceReady, "comity-b-to-a kept"},
+		{"an export that ended, and that the import lists still", web, ReportView{
+			Members: []model.Member{member("a", true, model.Connected), member("c", false, model.Lost)},
+			Observation: sourcesOf(model.Source{Cluster: "a", UID: "ua", State: model.SourceEnded}, model.Source{Cluster: "b", UID: "own", State: model.SourceEnded},
+				model.Source{Cluster: "left", UID: "u", State: model.SourceEnded}),
+		}, NamespaceReady, "comity-b-to-a Imported ua, comity-b-to-c kept"},
+		{"one that is suspended is not reported", web, ReportView{
+			Members: []model.Member{member("a", true, model.Connected)}, Observation: sourcesOf(model.Source{Cluster: "a", UID: "ua", State: model.SourceSuspended}),
+		}, NamespaceReady, ""},
+		{"what was reported to a cluster that was removed is cleared", web, ReportView{
+			Members: []model.Member{member("a", true, model.Connected)}, Removed: []model.ClusterID{"a"},
+		}, NamespaceReady, ""},
+		{"there is no namespace", web, ReportView{
+			Members: []model.Member{member("a", true, model.Connected)}, Exports: []model.Export{{Cluster: "a", UID: "ua"}},
+		}, NamespaceMissing, "comity-b-to-a NamespaceMissing ua"},
+		{"Comity's own namespace", types.NamespacedName{Namespace: "comity-system", Name: "web"}, ReportView{
+			Members: []model.Member{member("a", true, model.Connected)}, Exports: []model.Export{{Cluster: "a", UID: "ua"}},
+		}, NamespaceReserved, "comity-b-to-a NamespaceReserved ua"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			v := c.view
+			v.Key, v.Self, v.Namespace, v.PartlyImported = c.key, "b", c.namespace, map[model.ClusterID]bool{"a": true, "c": true}
+			for _, m := range v.Members {
+				record := &exchangev1alpha1.ImportRecord{}
+				record.Namespace = model.ScopedExchangeNamespace("b", m.ID)
+				v.Records = append(v.Records, record)
+			}
+			decided := Report(v)
+			var got []string
+			for at, spec := range decided.Desired {
+				got = append(got, fmt.Sprint(at, " ", spec.Reason, " ", spec.ExportUID))
+			}
+			for _, record := range v.Records {
+				if _, desired := decided.Desired[record.Namespace]; !desired && !slices.Contains(decided.Current, record) {
+					got = append(got, record.Namespace+" kept")
+				}
+			}
+			slices.Sort(got)
+			if diff := cmp.Diff(c.want, strings.Join(got, ", ")); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
