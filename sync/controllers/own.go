@@ -6,7 +6,6 @@ package controllers
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/sync/decide"
@@ -38,6 +37,5 @@ func (i *importController) own(ctx context.Context, v *decide.ImportView) decide
 			return decide.OwnSource{State: model.SourceNotRead, Why: fmt.Sprintf("its ExportRecords cannot be read: %v", err)}
 		}
 	}
-	lost := slices.ContainsFunc(records, func(r *exchangev1alpha1.ExportRecord) bool { return r.Spec.Lost && r.Spec.ExportUID == entry.UID })
-	return decide.Own(local, entry, lost, live, records, v.Now)
+	return decide.Own(local, entry, live, records, v.Now)
 }

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/comity-mcs/comity/policies/decision"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
@@ -318,27 +319,39 @@ func TestTheOwnSourceOfAnImport(t *testing.T) {
 	both := exported().Local
 	alone, none := both, LocalExport{Key: web}
 	alone.Service = nil
+	none.Verdict = decision.Verdict{}
+	record := func(uid string, change func(*exchangev1alpha1.ExportRecordSpec)) []*exchangev1alpha1.ExportRecord {
+		r := &exchangev1alpha1.ExportRecord{Spec: exchangev1alpha1.ExportRecordSpec{ExportUID: types.UID(uid), ExportedAt: metav1.NewTime(noon), ExportVersion: "200"}}
+		change(&r.Spec)
+		return []*exchangev1alpha1.ExportRecord{r}
+	}
+	live := func(*exchangev1alpha1.ExportRecordSpec) {}
+	lost := func(s *exchangev1alpha1.ExportRecordSpec) { s.Lost = true }
+	ended := func(s *exchangev1alpha1.ExportRecordSpec) { s.Withdrawn = true }
 	for name, tc := range map[string]struct {
-		local LocalExport
-		lost  bool
-		live  Live
-		want  model.SourceState
-		says  string
+		local   LocalExport
+		records []*exchangev1alpha1.ExportRecord
+		live    Live
+		want    model.SourceState
+		says    string
 	}{
-		"both exist":                              {both, false, Live{}, model.SourcePublished, ""},
-		"the Service is missing":                  {alone, false, answered(Live{Export: "u"}), model.SourceSuspended, ""},
-		"the cache does not have the Service yet": {alone, false, answered(Live{Export: "u", HasService: true}), model.SourceNotRead, "has its Service"},
-		"it is not known whether it exists":       {alone, false, answered(Live{Problem: "down"}), model.SourceNotRead, "down"},
-		"the ServiceExport was deleted":           {none, false, answered(Live{Defined: noon}), model.SourceEnded, ""},
-		"it was not asked for":                    {none, false, Live{}, model.SourceNotRead, "not asked"},
-		"the cache does not have it yet":          {none, false, answered(Live{Export: "u"}), model.SourceNotRead, "is behind"},
-		"the definition is missing":               {none, false, answered(Live{Undefined: "missing"}), model.SourceNotRead, "missing"},
-		"the definition is younger":               {none, false, answered(Live{Defined: noon.Add(time.Second)}), model.SourceNotRead, "created again"},
-		"its record is marked as lost":            {none, true, answered(Live{}), model.SourceNotRead, "confirm lost"},
+		"both exist":                              {both, nil, Live{}, model.SourcePublished, ""},
+		"the Service is missing":                  {alone, nil, answered(Live{Export: "u"}), model.SourceSuspended, ""},
+		"the cache does not have the Service yet": {alone, nil, answered(Live{Export: "u", HasService: true}), model.SourceNotRead, "has its Service"},
+		"it is not known whether it exists":       {alone, nil, answered(Live{Problem: "down"}), model.SourceNotRead, "down"},
+		"the ServiceExport was deleted":           {none, nil, answered(Live{Defined: noon}), model.SourceEnded, ""},
+		"it was not asked for":                    {none, nil, Live{}, model.SourceNotRead, "not asked"},
+		"the cache does not have it yet":          {none, nil, answered(Live{Export: "u"}), model.SourceNotRead, "is behind"},
+		"the definition is missing":               {none, nil, answered(Live{Undefined: "missing"}), model.SourceNotRead, "missing"},
+		"the definition is younger":               {none, nil, answered(Live{Defined: noon.Add(time.Second)}), model.SourceNotRead, "created again"},
+		"its record is marked as lost":            {none, record("u", lost), answered(Live{Defined: noon}), model.SourceNotRead, "confirm lost"},
+		"the store is older than its record":      {none, record("u", live), answered(Live{Defined: noon, Version: "100"}), model.SourceNotRead, "restored"},
+		"it is older than another record":         {none, record("v", live), answered(Live{Defined: noon, Version: "100"}), model.SourceEnded, ""},
+		"its loss was confirmed":                  {none, record("u", ended), answered(Live{Defined: noon.Add(time.Second), Version: "100"}), model.SourceEnded, ""},
 	} {
-		state, problem := OwnSource(tc.local, entry, tc.lost, tc.live)
-		if state != tc.want || !strings.Contains(problem, tc.says) || (problem == "") != (tc.says == "") {
-			t.Errorf("%s: %s, %q; want %s, %q", name, state, problem, tc.want, tc.says)
+		own := Own(tc.local, entry, tc.live, tc.records, noon)
+		if own.State != tc.want || !strings.Contains(own.Why, tc.says) || (own.Why == "") != (tc.says == "") {
+			t.Errorf("%s: %s, %q; want %s, %q", name, own.State, own.Why, tc.want, tc.says)
 		}
 		if NeedsOwnLive(tc.local) != (tc.want != model.SourcePublished) {
 			t.Errorf("%s: the API server is asked: %v", name, NeedsOwnLive(tc.local))

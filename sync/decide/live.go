@@ -88,8 +88,8 @@ func NeedsOwnLive(local LocalExport) bool { return local.Export == nil || local.
 // ownState is the row of the import table for the own export that an import lists as
 // entry, as far as ServiceExport and Service decide it: SourcePublished if both exist,
 // SourceEnded, SourceSuspended if the Service is missing, or SourceNotRead, of which problem
-// says why nothing may change. lost is true if a record of the export is marked as lost.
-func ownState(local LocalExport, entry model.Entry, lost bool, live Live) (state model.SourceState, problem string) {
+// says why nothing may change.
+func ownState(local LocalExport, entry model.Entry, live Live, records []*exchangev1alpha1.ExportRecord) (state model.SourceState, problem string) {
 	switch {
 	case local.Export != nil && local.Service != nil:
 		return model.SourcePublished, ""
@@ -101,10 +101,8 @@ func ownState(local LocalExport, entry model.Entry, lost bool, live Live) (state
 		case problem != "":
 		case live.Undefined != "":
 			problem = live.Undefined
-		case lost:
-			problem = "its record is marked as lost; create the ServiceExport again, or run kubectl comity confirm lost"
 		default:
-			problem = live.loss(entry.CreatedAt, "")
+			problem = ownLoss(entry, live, records)
 		}
 	}
 	if problem != "" {
@@ -113,10 +111,31 @@ func ownState(local LocalExport, entry model.Entry, lost bool, live Live) (state
 	return state, ""
 }
 
+// ownLoss is Live.loss for the own export that an import lists as entry, by its records:
+// the list has no version of the store, and the import may be decided before the record is
+// marked. A record that states the withdrawal, which an administrator may have confirmed,
+// says that it is no loss.
+func ownLoss(entry model.Entry, live Live, records []*exchangev1alpha1.ExportRecord) string {
+	loss := live.loss(entry.CreatedAt, "")
+	for _, r := range records {
+		switch {
+		case r.Spec.ExportUID != entry.UID:
+		case r.Spec.Lost:
+			return "its record is marked as lost; create the ServiceExport again, or run kubectl comity confirm lost"
+		case IsEnded(r):
+			return ""
+		case loss == "":
+			loss = live.loss(r.Spec.ExportedAt.Time, r.Spec.ExportVersion)
+		}
+	}
+	return loss
+}
+
 // Own is this cluster's own export as a source of its import: ownState, and what the
-// policies decide. Records are what the exchange holds of it, read only if policies deny it.
-func Own(local LocalExport, entry model.Entry, lost bool, live Live, records []*exchangev1alpha1.ExportRecord, now time.Time) OwnSource {
-	state, problem := ownState(local, entry, lost, live)
+// policies decide. Records are what the exchange holds of it, read only if there is no
+// ServiceExport, or policies deny it.
+func Own(local LocalExport, entry model.Entry, live Live, records []*exchangev1alpha1.ExportRecord, now time.Time) OwnSource {
+	state, problem := ownState(local, entry, live, records)
 	if state != model.SourcePublished {
 		return OwnSource{State: state, Why: problem}
 	}

@@ -82,7 +82,7 @@ func (c *cluster) start(imports bool) {
 	n.home, err = localcluster.SetupWithManager(mgr, localcluster.Options{})
 	Expect(err).NotTo(HaveOccurred())
 	n.peers = members.New(members.Options{
-		Self: c.id, ClusterSet: clusterset, Namespace: system, Registry: registry,
+		Self: c.id, ClusterUID: c.uid(), ClusterSet: clusterset, Namespace: system, Registry: registry,
 		Recorder: mgr.GetEventRecorder("comity"), Log: ctrl.Log.WithName(c.ID()).WithName("peer"),
 	})
 	Expect(n.peers.SetupWithManager(mgr)).To(Succeed())
@@ -91,6 +91,7 @@ func (c *cluster) start(imports bool) {
 		LocalCluster: n.home.Get, LocalClusterKnown: n.home.Known(), ImportDisabled: !imports,
 	})
 	Expect(err).NotTo(HaveOccurred())
+	Expect(n.peers.SetupStatusWithManager(mgr, n.running.Imports())).To(Succeed())
 	n.running.DestinationsChanged().Subscribe(n.changed.add, func() { n.changed.add(types.NamespacedName{}) })
 	c.run(n, mgr)
 }

@@ -292,8 +292,11 @@ var _ = Describe("a cluster that is restarted", Ordered, Serial, func() {
 	})
 
 	It("after a peer was removed meanwhile takes back what it said to it, and nothing else", func() {
-		secret := &corev1.Secret{}
-		Expect(b.client.Get(ctx(), types.NamespacedName{Namespace: system, Name: join.PeerName("a")}, secret)).To(Succeed())
+		isRemoved := func(removed bool) {
+			GinkgoHelper()
+			peer := &exchangev1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+			Expect(b.client.Patch(ctx(), peer, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"removed":%t}}`, removed)))).To(Succeed())
+		}
 		other := &exchangev1alpha1.ImportRecord{ // another member's, in an API server that is a hub
 			ObjectMeta: metav1.ObjectMeta{Namespace: "comity-x-to-a", Name: model.RecordName(ns, "web-0")},
 			Spec: exchangev1alpha1.ImportRecordSpec{
@@ -312,10 +315,9 @@ var _ = Describe("a cluster that is restarted", Ordered, Serial, func() {
 		//nolint:staticcheck // the typed variant needs generated configurations, which the records have none of
 		Expect(b.client.Patch(ctx(), other, client.Apply, client.FieldOwner(model.FieldOwner))).To(Succeed())
 		b.stop()
-		b.delete(secret)
+		isRemoved(true)
 		DeferCleanup(func() {
-			secret.ObjectMeta = metav1.ObjectMeta{Namespace: secret.Namespace, Name: secret.Name, Labels: secret.Labels, Annotations: secret.Annotations}
-			b.create(secret)
+			isRemoved(false)
 			b.awaitPeer()
 		})
 		b.start(true)
@@ -323,5 +325,11 @@ var _ = Describe("a cluster that is restarted", Ordered, Serial, func() {
 			Eventually(said(ns, fmt.Sprintf("web-%d", n))).Should(BeEmpty())
 		}
 		Expect(b.client.Get(ctx(), client.ObjectKeyFromObject(other), other)).To(Succeed(), "what another member said")
+		// The agent writes the status of Peers with the rights that are installed.
+		Eventually(func() []metav1.Condition {
+			peer := &exchangev1alpha1.Peer{}
+			Expect(b.client.Get(ctx(), types.NamespacedName{Name: "a"}, peer)).To(Succeed())
+			return peer.Status.Conditions
+		}).Should(ConsistOf(And(HaveField("Type", exchangev1alpha1.PeerRemoved), HaveField("Status", metav1.ConditionTrue))))
 	})
 })

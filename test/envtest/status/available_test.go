@@ -119,33 +119,43 @@ var _ = Describe("Available", func() {
 		Expect(writesTo("serviceexports", key)-writes).To(Equal(2), "the last state lands by itself")
 	})
 
-	It("says of an import which clusters are heard of, and what is held", func(ctx SpecContext) {
+	It("says of an import which clusters are connected, what is missing, and what freezes it", func(ctx SpecContext) {
 		read := func() []metav1.Condition { return getImport(ctx, key).Status.Conditions }
 		apply(ctx, model.FieldOwner, key.Namespace, importText)
 		apply(ctx, model.FieldOwner, key.Namespace, derivedText)
+		connected := model.Liveness{State: model.Connected}
 		seen := published()
-		seen.Sources = []model.Source{{Cluster: "a", Liveness: model.Liveness{State: model.Connected}}, {Cluster: "b", Liveness: model.Liveness{State: model.Connected}}}
+		seen.Sources = []model.Source{{Cluster: "a", State: model.SourcePublished, Liveness: connected}, {Cluster: "b", State: model.SourcePublished, Liveness: connected}}
 		world.observe(key, seen)
 		expectMessage(read, "Available", "True/Connected: all 2 clusters that export it are connected: a, b")
 
-		By("b being lost, and its exports being held")
-		seen.Sources = []model.Source{seen.Sources[0], {Cluster: "b", Liveness: model.Liveness{State: model.Lost, Since: since.Add(time.Hour), Confirmed: since}}}
-		seen.Held = []model.Hold{{Cluster: "b", Since: since, Until: since.Add(10 * time.Minute), Message: "60 of 100 exports vanished"}}
+		By("b being lost, and the export of a, which decides, missing")
+		seen.Sources = []model.Source{
+			{Cluster: "a", State: model.SourceMissing, Since: since, Liveness: connected},
+			{Cluster: "b", State: model.SourceNotRead, Liveness: model.Liveness{State: model.Lost, Since: since.Add(time.Hour), Confirmed: since}},
+		}
+		seen.Freeze = &model.Freeze{By: model.SourceExport{Cluster: "a"}, State: model.SourceMissing, Since: since}
 		world.pass(time.Minute)
 		world.observe(key, seen)
 		expectMessage(read, "Available", "False/Lost: 1 of 2 clusters that export it are connected; "+
 			"b (since 2026-11-21T11:02:11Z, last confirmed 2026-11-21T10:02:11Z) is Lost; "+
 			"its endpoints stay in use as long as they answer; bring the cluster back or remove it")
-		expectMessage(read, "DeletionHeld", "True/DeletionHeld: "+
-			"an export of cluster b is missing, and what was imported from it is kept (since 2026-11-21T10:02:11Z, until 2026-11-21T10:12:11Z at the latest): 60 of 100 exports vanished")
+		expectMessage(read, "SourceMissing", "True/Missing: the export of cluster a is missing since 2026-11-21T10:02:11Z although cluster a did not withdraw it, "+
+			"and what was imported from it is kept; let cluster a publish it again (kubectl comity join restores its exchange namespaces), "+
+			"or confirm that it is gone: kubectl comity confirm missing a")
+		expectMessage(read, "Frozen", "True/Missing: no property of the import changes, because the export of cluster a decides it, "+
+			"and that export is missing since 2026-11-21T10:02:11Z; if it is gone for good: kubectl comity confirm missing a; "+
+			"or let another export decide: kubectl comity confirm takeover "+key.String()+" --from with another cluster")
 
 		By("the end of both")
 		world.pass(time.Minute)
-		seen.Sources, seen.Held = []model.Source{seen.Sources[0], {Cluster: "b", Liveness: model.Liveness{State: model.Connected}}}, nil
+		seen.Sources, seen.Freeze = []model.Source{{Cluster: "a", State: model.SourcePublished, Liveness: connected}, {Cluster: "b", State: model.SourcePublished, Liveness: connected}}, nil
 		world.observe(key, seen)
 		expectMessage(read, "Available", "True/Connected: all 2 clusters that export it are connected: a, b")
-		Expect(meta.FindStatusCondition(read(), "DeletionHeld")).To(BeNil())
-		expectEvents(ctx, key, "ServiceImport", "Ready", "Lost", "DeletionHeld", "Connected")
+		for _, typ := range []string{"SourceMissing", "Frozen"} {
+			Expect(meta.FindStatusCondition(read(), typ)).To(BeNil())
+		}
+		expectEvents(ctx, key, "ServiceImport", "Ready", "Lost", "Missing", "Connected")
 	})
 })
 
@@ -168,7 +178,7 @@ var _ = Describe("The status of a ServiceImport of another implementation", func
 		)), client.FieldOwner("somebody"))).To(Succeed())
 
 		seen := published()
-		seen.Sources = []model.Source{{Cluster: "a", Liveness: model.Liveness{State: model.Connected}}, {Cluster: "b", Liveness: model.Liveness{State: model.Connected}}}
+		seen.Sources = []model.Source{{Cluster: "a", State: model.SourcePublished, Liveness: model.Liveness{State: model.Connected}}, {Cluster: "b", State: model.SourcePublished, Liveness: model.Liveness{State: model.Connected}}}
 		world.observe(key, seen)
 		expectMessage(read, "Available", "True/Connected: all 2 clusters that export it are connected: a, b")
 		expectMessage(read, "Ready", "True/Ready: theirs")
@@ -197,7 +207,7 @@ var _ = Describe("The status of a ServiceImport of another implementation", func
 
 		By("b being lost, which is news")
 		world.pass(time.Minute)
-		seen.Sources = []model.Source{seen.Sources[0], {Cluster: "b", Liveness: model.Liveness{State: model.Lost, Since: since}}}
+		seen.Sources = []model.Source{seen.Sources[0], {Cluster: "b", State: model.SourceNotRead, Liveness: model.Liveness{State: model.Lost, Since: since}}}
 		world.observe(key, seen)
 		Eventually(func() string { return conditionsOf(read())["Available"] }).WithTimeout(patience).Should(Equal("False/Lost"))
 		expectMessage(read, "Ready", "True/Ready: theirs")
