@@ -6,6 +6,7 @@ package compute
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -61,7 +62,7 @@ func availability(in ExportInput) []metav1.Condition {
 		wanted = condition.Available(condition.ReasonNoDestinations, fmt.Sprintf(
 			"no other cluster is in the scope of this export; join one, or widen %s on it or on its Namespace", model.AnnotationExportTo))
 	default:
-		wanted = reported(destinations)
+		wanted = reported(destinations, deciders(in.Observation, destinations))
 	}
 	return []metav1.Condition{hold(old, wanted, availabilityIsSettled(in))}
 }
@@ -69,7 +70,7 @@ func availability(in ExportInput) []metav1.Condition {
 func imports(d model.Destination) bool { return d.Imported }
 
 // reported puts the reports of all destinations together.
-func reported(destinations []model.Destination) metav1.Condition {
+func reported(destinations []model.Destination, deciders string) metav1.Condition {
 	var imported []model.ClusterID
 	for _, d := range destinations {
 		if d.Imported {
@@ -79,14 +80,45 @@ func reported(destinations []model.Destination) metav1.Condition {
 	slices.Sort(imported)
 	groups := grouped(destinations)
 	reason := condition.ReasonImported
-	if len(groups) > 0 && !groups[0].imported {
+	switch {
+	case len(groups) > 0 && !groups[0].imported:
 		reason = condition.AvailableReason(groups[0].reason)
+	case deciders != "":
+		reason = condition.ReasonDecidersDiffer
 	}
-	parts := make([]part, len(groups))
+	parts := make([]part, len(groups), len(groups)+1)
 	for i, g := range groups {
 		parts[i] = g.part()
 	}
+	if deciders != "" {
+		parts = append(parts, part{deciders, 0})
+	}
 	return condition.Available(reason, fit(importedBy(imported, len(destinations)), parts))
+}
+
+// deciders says which export decides the import where, if that is not the same one
+// everywhere, as far as this cluster may know: the lists of the clusters formed, or were
+// confirmed, in another order. Empty if it is the same.
+func deciders(seen *model.Observation, destinations []model.Destination) string {
+	where := map[model.ClusterID][]string{}
+	if d := seen.Decider; d.Cluster != "" && !d.Scoped {
+		where[d.Cluster] = []string{"this cluster"}
+	}
+	for _, d := range destinations {
+		if d.Imported && d.Decider != "" {
+			where[d.Decider] = append(where[d.Decider], string(d.Cluster))
+		}
+	}
+	if len(where) < 2 {
+		return ""
+	}
+	var parts []string
+	for _, id := range slices.Sorted(maps.Keys(where)) {
+		slices.Sort(where[id])
+		parts = append(parts, fmt.Sprintf("cluster %s in %s", id, some(where[id], maxNamed)))
+	}
+	return "the import is not decided by the same export everywhere, but by that of " + some(parts, maxListed) +
+		"; to change that, run kubectl comity confirm takeover there"
 }
 
 func importedBy(imported []model.ClusterID, all int) string {

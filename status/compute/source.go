@@ -209,7 +209,7 @@ func freezeText(f *model.Freeze, by model.Liveness, key types.NamespacedName) st
 	case f.State == model.SourceNotRead && undecided:
 		return text + fmt.Sprintf("it is not known whether that may be imported%s; or let another export decide: %s", why, takeover)
 	case f.State == model.SourceNotRead:
-		return text + fmt.Sprintf("cluster %s is not read%s; if it is gone for good: kubectl comity leave --id %s; or let another export decide: %s", f.By.Cluster, why, f.By.Cluster, takeover)
+		return text + fmt.Sprintf("cluster %s is not read%s; if it is gone for good: kubectl comity leave --id %s <context of this cluster>; or let another export decide: %s", f.By.Cluster, why, f.By.Cluster, takeover)
 	case f.State == model.SourceMissing:
 		return text + fmt.Sprintf("that export is missing since %s; if it is gone for good: kubectl comity confirm missing %s; or let another export decide: %s", moment(f.Since), f.By.Cluster, takeover)
 	case f.State == model.SourceEnded:

@@ -172,9 +172,9 @@ func TestWhatWaitsIsSaid(t *testing.T) {
 			"Frozen=True/Missing: " + head + "that export is missing since 2026-11-21T10:02:11Z; if it is gone for good: kubectl comity confirm missing b; or let another export decide: " + takeover}},
 		"it is missing, and its cluster cannot be read any more": {model.Source{State: model.SourceNotRead, Since: ten, Liveness: lost}, nil, []string{missing}},
 		"its cluster is not read": {model.Source{State: model.SourceNotRead, Liveness: lost}, &model.Freeze{State: model.SourceNotRead, Why: "connection refused"}, []string{
-			"Frozen=True/NotRead: " + head + "cluster b is not read: connection refused; if it is gone for good: kubectl comity leave --id b; or let another export decide: " + takeover}},
+			"Frozen=True/NotRead: " + head + "cluster b is not read: connection refused; if it is gone for good: kubectl comity leave --id b <context of this cluster>; or let another export decide: " + takeover}},
 		"FAULT 48: its cluster has no Peer": {model.Source{State: model.SourceNotRead, Liveness: model.Liveness{State: model.Lost}}, &model.Freeze{State: model.SourceNotRead, Why: "there is no Peer b"}, []string{
-			"Frozen=True/NotRead: " + head + "cluster b is not read: there is no Peer b; if it is gone for good: kubectl comity leave --id b; or let another export decide: " + takeover}},
+			"Frozen=True/NotRead: " + head + "cluster b is not read: there is no Peer b; if it is gone for good: kubectl comity leave --id b <context of this cluster>; or let another export decide: " + takeover}},
 		"its cluster is read, and a policy fails": {model.Source{State: model.SourceNotRead, Liveness: well}, &model.Freeze{State: model.SourceNotRead, Why: "deadline"}, []string{
 			"Frozen=True/NotRead: " + head + "it is not known whether that may be imported: deadline; or let another export decide: " + takeover}},
 		"its cluster is being connected to": {model.Source{State: model.SourceNotRead, Liveness: well, Starting: true}, &model.Freeze{State: model.SourceNotRead}, nil},

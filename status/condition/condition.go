@@ -107,7 +107,7 @@ func ImportReady(reason ImportReason, message string) metav1.Condition {
 func Available(reason AvailableReason, message string) metav1.Condition {
 	status := metav1.ConditionFalse
 	switch reason {
-	case ReasonImported:
+	case ReasonImported, ReasonDecidersDiffer:
 		status = metav1.ConditionTrue
 	case ReasonAvailablePending:
 		status = metav1.ConditionUnknown

@@ -51,6 +51,9 @@ type AvailableReason string
 const (
 	ReasonImported         = AvailableReason(model.ReasonImported)
 	ReasonAvailablePending = AvailableReason(model.ReasonPending)
+	// ReasonDecidersDiffer: every cluster in scope imports it, but not the same export
+	// decides the import in all of them.
+	ReasonDecidersDiffer AvailableReason = "DecidersDiffer"
 	// ReasonNotPublished: no other cluster could import it.
 	ReasonNotPublished AvailableReason = "NotPublished"
 	// ReasonNoDestinations: no other cluster is in the export's scope.

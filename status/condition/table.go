@@ -74,6 +74,7 @@ func admittedTable() []Entry {
 func availableTable() []Entry {
 	table := []Entry{
 		{kindExport, TypeAvailable, yes, string(ReasonImported), "Every cluster in scope imports it.", "", true},
+		{kindExport, TypeAvailable, yes, string(ReasonDecidersDiffer), "Every cluster in scope imports it, but not the same export decides the import in all of them, because their lists formed at another time. Where the exports agree, this changes nothing.", "Make the exports agree, or run kubectl comity confirm takeover in the clusters that the message names.", false},
 		{kindExport, TypeAvailable, unknown, string(ReasonAvailablePending), "No problem is known, but not every cluster in scope has reported yet.", "", true},
 		{kindExport, TypeAvailable, no, string(ReasonNotPublished), "It is not published, so no cluster can import it.", "See the condition Ready.", true},
 		{kindExport, TypeAvailable, no, string(ReasonNoDestinations), "No other cluster is in its scope.", "Join a cluster, or widen comity.dev/export-to.", true},

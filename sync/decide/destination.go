@@ -63,6 +63,7 @@ func Destinations(self model.ClusterID, seen model.Observation, members []model.
 func reportedBy(m model.Member, report model.Report) model.Destination {
 	d := model.Destination{
 		Cluster: m.ID, Imported: report.Imported, Reason: report.Reason, Message: model.Bound(report.Message, maxMessage), Since: report.Since,
+		Decider: report.Decider,
 	}
 	if m.Liveness.State == model.Connected {
 		return d

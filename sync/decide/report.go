@@ -125,14 +125,14 @@ func (v ReportView) namespaceOf(id model.ClusterID) string {
 
 func (v ReportView) spec(export types.UID, r result) exchangev1alpha1.ImportRecordSpec {
 	return exchange.ImportRecordSpec(v.Key, model.Report{
-		ExportUID: export, Imported: r.imported, Reason: r.reason, Message: r.message, Since: v.Now, Decider: v.decider(),
+		ExportUID: export, Imported: r.imported, Reason: r.reason, Message: r.message, Since: v.Now, Decider: v.decider(export),
 	})
 }
 
 // decider is the cluster whose export decides the import; empty if none does, or if that
 // export may be one that not every member may know of.
-func (v ReportView) decider() model.ClusterID {
-	if v.Observation == nil || v.Observation.Decider.Scoped {
+func (v ReportView) decider(export types.UID) model.ClusterID {
+	if v.Observation == nil || v.Observation.Decider.Scoped && v.Observation.Decider.UID != export {
 		return ""
 	}
 	return v.Observation.Decider.Cluster

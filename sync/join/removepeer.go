@@ -139,7 +139,7 @@ func (e end) await(ctx context.Context, deadline time.Time) (why string, err err
 // is imported from it any more.
 func isRemoved(peer *v1alpha1.Peer) bool {
 	removed := apimeta.FindStatusCondition(peer.Status.Conditions, v1alpha1.PeerRemoved)
-	return removed != nil && removed.Status == metav1.ConditionTrue && (removed.ObservedGeneration == 0 || removed.ObservedGeneration >= peer.Generation)
+	return removed != nil && removed.Status == metav1.ConditionTrue && removed.ObservedGeneration >= peer.Generation
 }
 
 // imports counts those that have an export of the peer.

@@ -4,6 +4,7 @@
 package model
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -53,6 +54,20 @@ func (l List) Find(cluster ClusterID) (Entry, bool) {
 		return l.Entries[at], true
 	}
 	return Entry{}, false
+}
+
+// Older are the entries behind one that is younger: exports that would come first by age.
+// KEP-1645 says oldest first, then by cluster id.
+func (l List) Older() []Entry {
+	var out []Entry
+	for i, e := range l.Entries {
+		if slices.ContainsFunc(l.Entries[:i], func(before Entry) bool {
+			return cmp.Or(cmp.Compare(e.CreatedAt.Unix(), before.CreatedAt.Unix()), cmp.Compare(e.Cluster, before.Cluster)) < 0
+		}) {
+			out = append(out, e)
+		}
+	}
+	return out
 }
 
 // storedList and storedEntry are the form of AnnotationList.

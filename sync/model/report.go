@@ -61,6 +61,8 @@ type Destination struct {
 	Message string
 	// Since is when this began; zero if not known.
 	Since time.Time
+	// Decider is that of Report.
+	Decider ClusterID
 	// Unsynced is true while the reports of that cluster were not read since this
 	// process started; then its Reason is ReasonPending.
 	Unsynced bool

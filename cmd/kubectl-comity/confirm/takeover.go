@@ -6,7 +6,6 @@ package confirm
 import (
 	"context"
 	"fmt"
-	"regexp"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -22,31 +21,30 @@ import (
 // pageSize bounds one answer of the API server.
 const pageSize = 500
 
-// waitingExport is <cluster>/<uid> in the message of condition TakeoverHeld: behind the
-// name of the annotation, or with a UID as Kubernetes makes them.
-var waitingExport = regexp.MustCompile(`confirm-takeover=([a-z0-9-]{1,63})/([^\s;,]+)|\b([a-z0-9-]{1,63})/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\b`)
-
-// Waiting are the exports that wait to decide an import, by cluster.
+// Waiting are the exports that wait to decide an import, by cluster: while condition
+// TakeoverHeld is true, those that are older than one before them in the list.
 func Waiting(imported *mcsv1beta1.ServiceImport) map[model.ClusterID]types.UID {
-	held := meta.FindStatusCondition(imported.Status.Conditions, condition.TypeTakeoverHeld)
-	if held == nil {
-		return nil
-	}
 	waiting := map[model.ClusterID]types.UID{}
-	for _, match := range waitingExport.FindAllStringSubmatch(held.Message, -1) {
-		waiting[model.ClusterID(match[1]+match[3])] = types.UID(match[2] + match[4])
+	list, err := model.ParseList(imported.Annotations[model.AnnotationList])
+	if err != nil || !meta.IsStatusConditionTrue(imported.Status.Conditions, condition.TypeTakeoverHeld) {
+		return waiting
+	}
+	for _, e := range list.Older() {
+		if e.UID != "" && e.Absent == model.SourcePublished {
+			waiting[e.Cluster] = e.UID
+		}
 	}
 	return waiting
 }
 
 // candidate is the export of a cluster that may decide an import once that is confirmed:
-// one that waits, or one of the import's list while those before it keep it as it is.
+// one that waits, or any that the import lists while it is frozen.
 func candidate(imported *mcsv1beta1.ServiceImport, from model.ClusterID) (types.UID, bool) {
 	if uid, waits := Waiting(imported)[from]; waits {
 		return uid, true
 	}
 	list, err := model.ParseList(imported.Annotations[model.AnnotationList])
-	if err != nil || len(list.Entries) == 0 || list.Entries[0].Absent == model.SourcePublished {
+	if err != nil || !meta.IsStatusConditionTrue(imported.Status.Conditions, condition.TypeFrozen) {
 		return "", false
 	}
 	entry, listed := list.Find(from)

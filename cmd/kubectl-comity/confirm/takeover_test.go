@@ -16,26 +16,19 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-func TestTheExportsThatWaitAreReadFromTheCondition(t *testing.T) {
-	const one, other = "0e3b1c5a-6d3f-4c44-9a51-2a6d7e0b9f10", "7f8f9c1e-0b0a-4d0d-8a52-3a6d7e0b9f11"
-	for name, tc := range map[string]struct {
-		message string
-		want    map[model.ClusterID]types.UID
-	}{
-		"the annotation": {"c waits; kubectl annotate serviceimport -n shop web comity.dev/confirm-takeover=c/of-c --overwrite; x", map[model.ClusterID]types.UID{"c": "of-c"}},
-		"cluster and UID": {
-			"c/" + one + " and d/" + other + " wait: kubectl comity confirm takeover shop/web --from c",
-			map[model.ClusterID]types.UID{"c": one, "d": other},
-		},
-		"a namespace and a name": {"shop/web waits; see comity.dev/exports", map[model.ClusterID]types.UID{}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			imported := &mcsv1beta1.ServiceImport{}
-			imported.Status.Conditions = []metav1.Condition{condition.TakeoverHeld(tc.message)}
-			if diff := cmp.Diff(tc.want, Waiting(imported)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-		})
+func TestTheExportsThatWaitAreThoseBehindAYoungerOne(t *testing.T) {
+	entry := func(id model.ClusterID, age int64) model.Entry {
+		return model.Entry{Cluster: id, UID: types.UID("of-" + id), CreatedAt: time.Unix(1000-age, 0), Absent: model.SourcePublished}
+	}
+	imported := &mcsv1beta1.ServiceImport{}
+	list := model.List{Formed: time.Unix(1, 0), Entries: []model.Entry{entry("a", 1), entry("d", 0), entry("c", 9), entry("b", 1)}}
+	imported.Annotations = map[string]string{model.AnnotationList: list.String()}
+	if got := Waiting(imported); len(got) > 0 {
+		t.Errorf("%v wait without condition TakeoverHeld", got)
+	}
+	imported.Status.Conditions = []metav1.Condition{condition.TakeoverHeld("some wait")}
+	if diff := cmp.Diff(map[model.ClusterID]types.UID{"c": "of-c", "b": "of-b"}, Waiting(imported)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
@@ -48,22 +41,26 @@ func TestWhichExportMayDecideAfterAConfirmation(t *testing.T) {
 		return e
 	}
 	for name, tc := range map[string]struct {
-		list []model.Entry
-		want types.UID
+		list   []model.Entry
+		want   types.UID
+		thawed bool
 	}{
-		"no list":                          {nil, ""},
-		"the first is published":           {[]model.Entry{entry("b", "u", model.SourcePublished), entry("c", "v", model.SourcePublished)}, ""},
-		"the first is not read":            {[]model.Entry{entry("b", "u", model.SourceNotRead), entry("c", "v", model.SourcePublished)}, "v"},
-		"the first is missing":             {[]model.Entry{entry("b", "u", model.SourceMissing), entry("d", "w", model.SourcePublished), entry("c", "v", model.SourcePublished)}, "v"},
-		"that of the cluster is missing":   {[]model.Entry{entry("b", "u", model.SourceNotRead), entry("c", "v", model.SourceMissing)}, ""},
-		"its UID is not known":             {[]model.Entry{entry("b", "u", model.SourceNotRead), entry("c", "", model.SourcePublished)}, ""},
-		"the cluster has no export":        {[]model.Entry{entry("b", "u", model.SourceNotRead)}, ""},
-		"the cluster is first, and absent": {[]model.Entry{entry("c", "v", model.SourceNotRead)}, ""},
+		"no list":                          {list: nil, want: ""},
+		"the import is not frozen":         {list: []model.Entry{entry("b", "u", model.SourcePublished), entry("c", "v", model.SourcePublished)}, thawed: true},
+		"the first is not read":            {list: []model.Entry{entry("b", "u", model.SourcePublished), entry("c", "v", model.SourcePublished)}, want: "v"},
+		"the first is missing":             {list: []model.Entry{entry("b", "u", model.SourceMissing), entry("d", "w", model.SourcePublished), entry("c", "v", model.SourcePublished)}, want: "v"},
+		"that of the cluster is missing":   {list: []model.Entry{entry("b", "u", model.SourcePublished), entry("c", "v", model.SourceMissing)}, want: ""},
+		"its UID is not known":             {list: []model.Entry{entry("b", "u", model.SourcePublished), entry("c", "", model.SourcePublished)}, want: ""},
+		"the cluster has no export":        {list: []model.Entry{entry("b", "u", model.SourcePublished)}, want: ""},
+		"the cluster is first, and absent": {list: []model.Entry{entry("c", "v", model.SourceMissing)}, want: ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			imported := &mcsv1beta1.ServiceImport{}
 			if tc.list != nil {
 				imported.Annotations = map[string]string{model.AnnotationList: model.List{Formed: time.Unix(1, 0), Entries: tc.list}.String()}
+			}
+			if !tc.thawed {
+				imported.Status.Conditions = []metav1.Condition{condition.Frozen(model.SourceNotRead, "b is not read")}
 			}
 			got, is := candidate(imported, "c")
 			if is != (tc.want != "") || is && got != tc.want {

@@ -25,6 +25,9 @@ var peerConditions = []string{
 	v1alpha1.PeerAccepted, v1alpha1.PeerConnected, v1alpha1.PeerRecordsValid, v1alpha1.PeerWithinLimits, v1alpha1.PeerComplete,
 }
 
+// connectTime is how long it is no problem that the agent connects to a peer.
+const connectTime = time.Minute
+
 // peers reads the Peers and their conditions, and gives their names.
 func (p *part) peers(ctx context.Context, target *command.Target, now time.Time) []string {
 	var found v1alpha1.PeerList
@@ -57,19 +60,12 @@ func (p *part) addPeer(peer *v1alpha1.Peer, now time.Time) {
 	if !running {
 		shown.State, shown.Since, shown.Message = Unknown, nil, "" // nobody has brought the status up to date
 	}
-	if expires := peer.Status.TokenExpires; !peer.Spec.Removed && expires != nil && expires.Time.Before(now) {
-		shown.State, shown.Since = Expired, expires
-		shown.Message = fmt.Sprintf("the token for it expired at %s, because one of the two clusters was off for longer than its tokens live; run kubectl comity join with both contexts, which makes a new one",
-			expires.UTC().Format(time.RFC3339))
-	}
 	p.cluster.Peers = append(p.cluster.Peers, shown)
 	object := "peer " + peer.Name
 	switch {
-	case shown.State == Expired:
-		p.problem(object, "%s: %s", shown.State, shown.Message)
 	case peer.Spec.Removed:
 		p.problem(object, "%s%s; when it is done, repeat: kubectl comity leave --id %s %s", Leaving, prefixed(": ", shown.Message), peer.Name, p.cluster.Context)
-	case shown.State == Unknown && running:
+	case shown.State == Unknown && running && now.Sub(peer.CreationTimestamp.Time) > connectTime:
 		p.problem(object, "the agent has not set condition %s of the Peer yet", v1alpha1.PeerConnected)
 	}
 	if peer.Spec.Removed {
@@ -77,9 +73,12 @@ func (p *part) addPeer(peer *v1alpha1.Peer, now time.Time) {
 	}
 	for _, kind := range peerConditions {
 		c := meta.FindStatusCondition(peer.Status.Conditions, kind)
-		// What is not accepted is not connected, and what has expired is said: each cause once.
-		isEffect := kind == v1alpha1.PeerConnected && (shown.State == NotUsed || shown.State == Expired)
-		if c != nil && c.Status != metav1.ConditionTrue && !isEffect {
+		if c == nil || c.Status == metav1.ConditionTrue {
+			continue
+		}
+		isEffect := kind == v1alpha1.PeerConnected && shown.State == NotUsed // what is not accepted is not connected
+		isPending := c.Status == metav1.ConditionUnknown && now.Sub(c.LastTransitionTime.Time) < connectTime
+		if !isEffect && !isPending {
 			p.problem(object, "%s is %s (%s)%s", c.Type, c.Status, c.Reason, prefixed(": ", c.Message))
 		}
 	}
@@ -94,14 +93,14 @@ func stateOfPeer(peer *v1alpha1.Peer) (State, *metav1.Time, string) {
 		}
 		return Leaving, nil, "the agent has not removed yet what is imported from it"
 	}
-	if c := is(v1alpha1.PeerAccepted); c != nil && c.Status == metav1.ConditionFalse {
-		return NotUsed, timeOf(c.LastTransitionTime.Time), c.Message
-	}
+	accepted := is(v1alpha1.PeerAccepted)
 	switch c := is(v1alpha1.PeerConnected); {
+	case c != nil && c.Status == metav1.ConditionTrue: // a refused change of the Peer leaves the former in use
+		return Connected, timeOf(c.LastTransitionTime.Time), ""
+	case accepted != nil && accepted.Status == metav1.ConditionFalse:
+		return NotUsed, timeOf(accepted.LastTransitionTime.Time), accepted.Message
 	case c == nil:
 		return Unknown, nil, ""
-	case c.Status == metav1.ConditionTrue:
-		return Connected, timeOf(c.LastTransitionTime.Time), ""
 	default:
 		return State(c.Reason), timeOf(c.LastTransitionTime.Time), c.Message
 	}

@@ -46,8 +46,6 @@ const (
 	Connected State = "Connected"
 	Stale     State = "Stale"
 	Lost      State = "Lost"
-	// Expired: the token for it is no longer valid.
-	Expired State = "Expired"
 	// NotUsed: the agent does not accept the Peer, its Secret or the cluster that answers.
 	NotUsed State = "NotUsed"
 	// Leaving: the Peer states that the cluster is removed.

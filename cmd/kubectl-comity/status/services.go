@@ -91,6 +91,8 @@ func (p *part) addImport(imported *mcsv1beta1.ServiceImport) {
 		clusters := []model.ClusterID{""}
 		if waiting := confirm.Waiting(imported); c.Type == condition.TypeTakeoverHeld && len(waiting) > 0 {
 			clusters = sortedKeys(waiting)
+		} else if c.Type == condition.TypeFrozen && len(list.Entries) > 0 {
+			clusters[0] = list.Entries[0].Cluster
 		} else if at := slices.IndexFunc(list.Entries, func(e model.Entry) bool { return e.Absent != model.SourcePublished }); at >= 0 {
 			clusters[0] = list.Entries[at].Cluster
 		}

@@ -44,7 +44,7 @@ func sample() Report {
 				Certificate: &Certificate{Name: "comity-webhook", Ready: true, Expires: at(60 * 24 * 30)},
 				Peers: []Peer{
 					{ID: "b", State: Connected, Since: at(-30), TokenExpires: at(600)},
-					{ID: "c", State: Expired, Since: at(-10), TokenExpires: at(-10), Message: "run kubectl comity join"},
+					{ID: "c", State: Lost, Since: at(-10), TokenExpires: at(-10), Message: "run kubectl comity join"},
 				}},
 			{Context: "prod-b", State: Unreachable, Message: "no route"},
 		},
@@ -56,7 +56,7 @@ func sample() Report {
 			{Context: "prod-a", Cluster: "a", Kind: kindImport, Namespace: "shop", Name: "web", Conditions: map[string]Condition{"Ready": is("True", "Ready")}},
 		},
 		Problems: []Problem{
-			{Context: "prod-a", Object: "peer c", Message: "Expired: run kubectl comity join"},
+			{Context: "prod-a", Object: "peer c", Message: "Lost: run kubectl comity join"},
 			{Context: "prod-b", Object: "cluster", Message: "context \"prod-b\": no route"},
 			{Object: "versions", Message: "they differ"},
 		},
@@ -70,14 +70,14 @@ prod-b    -         -            -        -          Unreachable   -       -
 
 CLUSTER   PEER   STATE       SINCE   TOKEN
 a         b      Connected   30m     ends in 10h
-a         c      Expired     10m     expired
+a         c      Lost        10m     expired
 
 NAMESPACE   NAME   KIND            CLUSTER   VALID   READY   CONFLICT   ADMITTED   AVAILABLE
 shop        web    ServiceExport   a         True    True    False      True       False (NamespaceMissing)
 shop        web    ServiceImport   a         -       True    -          -          -
 
 Problems:
-  prod-a: peer c: Expired: run kubectl comity join
+  prod-a: peer c: Lost: run kubectl comity join
   prod-b: cluster: no route
   versions: they differ
 `
@@ -103,8 +103,8 @@ func TestChanges(t *testing.T) {
 		"cluster a, ServiceExport shop/web, Available: False (NamespaceMissing) -> True (Imported)",
 		"cluster a, ServiceImport shop/web: there -> absent",
 		"cluster a, ServiceImport shop/web, Ready: True (Ready) -> absent",
-		"cluster a, peer c: Expired -> Connected",
-		"problem: prod-a: peer c: Expired: run kubectl comity join: there -> absent",
+		"cluster a, peer c: Lost -> Connected",
+		"problem: prod-a: peer c: Lost: run kubectl comity join: there -> absent",
 	}
 	if diff := cmp.Diff(want, changes(before, after)); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)

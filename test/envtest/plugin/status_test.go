@@ -158,10 +158,11 @@ var _ = Describe("the agent", func() {
 })
 
 var _ = Describe("status", func() {
-	read := func() status.Report {
+	readAfter := func(d time.Duration) status.Report {
 		GinkgoHelper()
-		return status.Reader{}.Read(scratch, []status.Site{{Context: "a", Target: target}})
+		return status.Reader{Now: func() time.Time { return time.Now().Add(d) }}.Read(scratch, []status.Site{{Context: "a", Target: target}})
 	}
+	read := func() status.Report { return readAfter(0) }
 	BeforeEach(func() { install(newNamespace(), true) })
 
 	It("is healthy where the agent runs and its peer is connected", func() {
@@ -209,16 +210,16 @@ var _ = Describe("status", func() {
 			"WithinLimits is False (LimitExceeded): y", "Complete is False (Missing): x"),
 		Entry("a removal that is pending", func(p *exchangev1alpha1.Peer) { p.Spec.Removed = true }, []metav1.Condition{is("Removed", "False", "Removing", "12 imports are left")}, status.Leaving,
 			"Leaving: 12 imports are left; when it is done, repeat: kubectl comity leave --id b a"),
-		Entry("nothing yet", nil, nil, status.Unknown, "the agent has not set condition Connected of the Peer yet"),
+		Entry("a refused change, with the former one in use", nil, good(is("Accepted", "False", "InvalidKubeconfig", "it runs a program")), status.Connected, "Accepted is False (InvalidKubeconfig): it runs a program"),
 	)
-	It("says that a member was off for longer than its tokens live", func() {
-		p := peer("b", nil, good(is("Connected", "False", "Lost", "no heartbeat"))...)
-		p.Status.TokenExpires = &metav1.Time{Time: time.Now().Add(-time.Hour)}
-		Expect(target.Client.Status().Update(scratch, p)).To(Succeed())
-		report := read()
-		Expect(report.Clusters[0].Peers[0].State).To(Equal(status.Expired))
-		Expect(report.Problems).To(HaveLen(1))
-		Expect(report.Problems[0].Message).To(ContainSubstring("run kubectl comity join"))
+	It("gives the agent a minute to connect", func() {
+		peer("b", nil)
+		peer("c", nil, good(is("Connected", "Unknown", "Connecting", "cluster c is being connected to"))...)
+		Expect(read().Problems).To(BeEmpty())
+		Expect(readAfter(2 * time.Minute).Problems).To(ConsistOf(
+			status.Problem{Context: "a", Object: "peer b", Message: "the agent has not set condition Connected of the Peer yet"},
+			status.Problem{Context: "a", Object: "peer c", Message: "Connected is Unknown (Connecting): cluster c is being connected to"},
+		))
 	})
 	It("names the clusters of imports that have no Peer", func() {
 		namespace := newNamespace()

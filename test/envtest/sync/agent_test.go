@@ -31,8 +31,10 @@ import (
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
+	"github.com/comity-mcs/comity/status"
 	"github.com/comity-mcs/comity/sync/compactslice"
 	"github.com/comity-mcs/comity/sync/controllers"
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/members"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/notify"
@@ -52,11 +54,7 @@ type agent struct {
 // start runs a new agent; stop ends it. Both may be called again and again.
 func (c *cluster) start() {
 	GinkgoHelper()
-	c.startWith(&writer{})
-}
-
-func (c *cluster) startWith(w *writer) {
-	GinkgoHelper()
+	w := &writer{}
 	registry := prometheus.NewRegistry()
 	mgr, err := ctrl.NewManager(c.config, ctrl.Options{
 		Scheme: scheme,
@@ -75,11 +73,8 @@ func (c *cluster) startWith(w *writer) {
 	Expect(err).NotTo(HaveOccurred())
 	a.engine.Load(c.imports)
 	a.peers = members.New(members.Options{
-		Self: c.id, ClusterSet: "prod", Namespace: "comity-system", Registry: registry,
-		// Specs end many exports at once, and what is held of one would be in the
-		// way of the next. No hold ends while a peer is Stale, and no Lease is
-		// renewed here.
-		DeletionHold: time.Second, StaleAfter: time.Hour, LostAfter: 2 * time.Hour,
+		Self: c.id, ClusterUID: c.uid(), ClusterSet: "prod", Namespace: "comity-system", Registry: registry,
+		StaleAfter: time.Hour, LostAfter: 2 * time.Hour, // specs stop agents
 		Recorder: mgr.GetEventRecorder("comity"), Log: ctrl.Log.WithName(string(c.id)).WithName("peer"),
 	})
 	Expect(a.peers.SetupWithManager(mgr)).To(Succeed())
@@ -88,9 +83,14 @@ func (c *cluster) startWith(w *writer) {
 		Peers: a.peers, Admitter: a.admitter, ImportAdmitter: controllers.NewImportPolicyCache(controllers.ImportPolicyCacheOptions{
 			Evaluate: a.engine.EvaluateImport, Active: a.engine.HasImportPolicies, Policies: a.engine.Digest,
 		}),
-		PoliciesChanged: a.policies, Registry: registry, Writer: w, Clock: clockAhead{ahead: c.ahead},
+		PoliciesChanged: a.policies, Registry: registry, Writer: w, Clock: shifted{},
 	})
 	Expect(err).NotTo(HaveOccurred())
+	Expect(a.peers.SetupStatusWithManager(mgr, a.running.Imports())).To(Succeed())
+	Expect(status.SetupWithManager(mgr, status.Options{
+		Observations: a.running, Verdicts: a.admitter, Destinations: a.running, Changed: a.running.Changed(),
+		DestinationsChanged: a.running.DestinationsChanged(), PoliciesChanged: a.policies, Now: shifted{}.Now,
+	})).To(Succeed())
 
 	running, cancel := context.WithCancel(context.Background())
 	var ended sync.WaitGroup
@@ -110,13 +110,23 @@ func (c *cluster) stop() {
 	}
 }
 
-// clockAhead is a clock that is ahead.
-type clockAhead struct {
-	clock.RealClock
-	ahead time.Duration
-}
+// shifted is the clock of all agents; ahead is by how much it is ahead.
+type shifted struct{ clock.RealClock }
 
-func (c clockAhead) Now() time.Time { return c.RealClock.Now().Add(c.ahead) }
+var ahead atomic.Int64
+
+func (shifted) Now() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+
+// pass lets a time pass for all agents, until the spec ends: they decide everything again.
+func pass(d time.Duration) {
+	ahead.Add(int64(d))
+	DeferCleanup(func() { ahead.Add(-int64(d)) })
+	for _, c := range clusters {
+		if c.agent != nil {
+			c.agent.policies.All()
+		}
+	}
+}
 
 // uid is that of the kube-system Namespace.
 func (c *cluster) uid() types.UID {
@@ -159,17 +169,23 @@ func (a *agent) rule(key types.NamespacedName, verdict decision.Verdict) {
 // before or after it reached the API server.
 type writer struct {
 	client.Client
-	count   atomic.Int64
-	mu      sync.Mutex
-	names   []string // what was written, for the reader of a failure
-	dieAt   int64    // 0: never
-	reaches bool
-	kill    func()
+	count atomic.Int64
+	mu    sync.Mutex
+	names []string // what was written, for the reader of a failure
+	// dieAt is the write at which the agent is killed, 0 if at none; reaches is true if
+	// that write takes effect, killed once it was.
+	dieAt           atomic.Int64
+	reaches, killed atomic.Bool
+	kill            func()
 }
 
-func (w *writer) dies() bool {
-	n := w.count.Add(1)
-	return w.dieAt > 0 && n >= w.dieAt
+// diesIn kills the agent at the nth write from now on; at none if that is 0.
+func (w *writer) diesIn(n int64, reaches bool) {
+	w.reaches.Store(reaches)
+	if n > 0 {
+		n += w.count.Load()
+	}
+	w.dieAt.Store(n)
 }
 
 func (w *writer) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.PatchOption) error {
@@ -195,12 +211,14 @@ func (w *writer) written() []string {
 }
 
 func (w *writer) write(ctx context.Context, do func() error) error {
-	if !w.dies() {
+	n, dieAt := w.count.Add(1), w.dieAt.Load()
+	if dieAt == 0 || n < dieAt {
 		return do()
 	}
-	if w.reaches && w.count.Load() == w.dieAt {
+	if w.reaches.Load() && n == dieAt {
 		_ = do() // a killed process does not learn how its last write went
 	}
+	w.killed.Store(true)
 	w.kill()
 	<-ctx.Done()
 	return ctx.Err()
@@ -227,14 +245,19 @@ func hostPort(server string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(server, "https://"), "/")
 }
 
-func peerSecret(name, id string, data []byte) *corev1.Secret {
-	return &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "comity-system", Name: name,
-			Labels: map[string]string{model.LabelClusterID: id, model.LabelClusterSet: "prod"},
-			// The suite invents the addresses of its endpoints.
-			Annotations: map[string]string{model.AnnotationAcceptedCIDRs: "0.0.0.0/0,::/0"},
+// peer is the Peer of another cluster with its Secret. change makes it another.
+func peer(id model.ClusterID, uid types.UID, data []byte, change ...func(*exchangev1alpha1.Peer)) []client.Object {
+	p := &exchangev1alpha1.Peer{
+		ObjectMeta: metav1.ObjectMeta{Name: string(id)},
+		Spec: exchangev1alpha1.PeerSpec{
+			ClusterSet: "prod", ClusterUID: uid, KubeconfigSecret: "peer-" + string(id),
+			AcceptedCIDRs: []string{"0.0.0.0/0", "::/0"}, // the suite invents the addresses of its endpoints
 		},
-		Data: map[string][]byte{"kubeconfig": data},
+	}
+	for _, c := range change {
+		c(p)
+	}
+	return []client.Object{
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "comity-system", Name: p.Spec.KubeconfigSecret}, Data: map[string][]byte{"kubeconfig": data}}, p,
 	}
 }

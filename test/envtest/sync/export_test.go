@@ -161,7 +161,7 @@ var _ = Describe("an exported Service", func() {
 
 		a.agent.rule(key, decision.Verdict{Outcome: decision.Denied, Violations: []decision.Violation{{Policy: "p", Message: "no"}}})
 		for _, c := range []*cluster{a, b} {
-			Eventually(func() []string { return c.ownedIn(ns) }).Should(BeEmpty())
+			Eventually(func() []string { return c.ownedIn(ns) }).Should(Equal([]string{"*v1.Service " + model.DerivedName("web")}), "it keeps its place and its address")
 		}
 		Eventually(func() model.Publication {
 			seen, _ := a.agent.running.Observe(key)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/comity-mcs/comity/policies/engine"
 	"github.com/comity-mcs/comity/policies/v1alpha1"
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
@@ -145,19 +146,19 @@ var _ = Describe("an import policy", Serial, func() {
 		Eventually(destinations(a, key)).Should(ContainElement("b PolicyDenied false"))
 	})
 
-	It("is evaluated again when the labels of the source's Secret, or of the Namespace, change", func() {
+	It("is evaluated again when the labels of the source's Peer, or of the Namespace, change", func() {
 		exported()
 		b.imposes(importPolicy(`input.source.labels.tier == "test"; not input.namespace.metadata.labels.open`))
 		Eventually(b.backends(ns, "web")).Should(Equal([]string{"a/10.1.0.1", "c/10.3.0.1"}))
-		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "comity-system", Name: "peer-a"}}
-		b.patch(secret, `{"metadata":{"labels":{"tier":"test"}}}`)
-		DeferCleanup(func() { b.patch(secret, `{"metadata":{"labels":{"tier":null}}}`) })
+		source := &exchangev1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+		b.patch(source, `{"metadata":{"labels":{"tier":"test"}}}`)
+		DeferCleanup(func() { b.patch(source, `{"metadata":{"labels":{"tier":null}}}`) })
 		Eventually(b.backends(ns, "web")).Should(Equal([]string{"c/10.3.0.1"}))
 		b.patch(namespaced(ns, nil), `{"metadata":{"labels":{"open":"true"}}}`)
 		Eventually(b.backends(ns, "web")).Should(Equal([]string{"a/10.1.0.1", "c/10.3.0.1"}))
 		b.patch(namespaced(ns, nil), `{"metadata":{"labels":{"open":null}}}`)
 		Eventually(b.backends(ns, "web")).Should(Equal([]string{"c/10.3.0.1"}))
-		b.patch(secret, `{"metadata":{"labels":{"tier":"prod"}}}`)
+		b.patch(source, `{"metadata":{"labels":{"tier":"prod"}}}`)
 		Eventually(b.backends(ns, "web")).Should(Equal([]string{"a/10.1.0.1", "c/10.3.0.1"}))
 	})
 

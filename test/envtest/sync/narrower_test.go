@@ -114,7 +114,7 @@ var _ = Describe("An export that names its ports", func() {
 		Eventually(func() []string { return a.records(ns, "web") }).Should(Equal([]string{"withdrawal in comity-a"}))
 		Eventually(func() string { return a.says(ns, "web") }).Should(ContainSubstring(`has no port named "http"; it has "web", "admin"`))
 		for _, c := range []*cluster{a, b} {
-			Eventually(func() []string { return c.importedPorts(ns, "web") }).Should(BeEmpty(), "in cluster %s", c.id)
+			Eventually(func() []string { return c.importedPorts(ns, "web") }).Should(Equal([]string{"service http"}), "it keeps its address in cluster %s", c.id)
 		}
 
 		By("it has the port again")

@@ -7,7 +7,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -19,128 +19,107 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// eventsOn lists what was said of a Secret, reason and note in one line.
-func (c *cluster) eventsOn(secret string) func() []string {
-	return func() []string {
-		var list eventsv1.EventList
-		Expect(c.client.List(ctx(), &list, client.InNamespace("comity-system"))).To(Succeed())
-		out := []string{}
-		for _, e := range list.Items {
-			if e.Regarding.Kind == "Secret" && e.Regarding.Name == secret {
-				out = append(out, e.Reason+": "+e.Note)
+// peerCondition is a condition of a Peer: status, reason and message.
+func (c *cluster) peerCondition(id model.ClusterID, typ string) func() string {
+	return func() string {
+		if found := read[exchangev1alpha1.Peer](c, "", string(id)); found != nil {
+			if is := meta.FindStatusCondition(found.Status.Conditions, typ); is != nil {
+				return string(is.Status) + "/" + is.Reason + ": " + is.Message
 			}
 		}
-		return out
+		return ""
 	}
 }
 
-var _ = Describe("a peer Secret", func() {
-	const secretText = "very-secret-token"
+func unreachable(k *clientcmdapi.Config) { k.Clusters["peer"].Server = "https://127.0.0.1:1" }
 
-	// Each fault is put beside the good Secrets of cluster c and must stay without effect on them.
-	DescribeTable("that cannot be used is named in one event and harms no other peer",
-		func(id string, data func() []byte, reason, says string) {
-			c := clusters["c"]
-			bad := peerSecret("bad", id, data())
-			c.create(bad)
-			DeferCleanup(func() { c.delete(bad) })
-			Eventually(c.eventsOn("bad")).Should(ContainElement(And(HavePrefix(reason+": "), ContainSubstring(says), ContainSubstring("remedy: "))))
-
-			ns := newNamespace("a", "c")
-			clusters["a"].create(service(ns, "web"), endpoints(ns, "web", "web-x1", "10.1.0.1"), export(ns, "web"))
-			Eventually(c.backends(ns, "web")).Should(Equal([]string{"a/10.1.0.1"}))
-			Expect(c.eventsOn("bad")()).To(HaveEach(Not(ContainSubstring(secretText))), "no credential in an event")
-			Consistently(c.eventsOn("bad")).Should(HaveLen(1))
-			// The events of other specs on other Secrets of this name go with it.
-			Expect(c.client.DeleteAllOf(ctx(), &eventsv1.Event{}, client.InNamespace("comity-system"))).To(Succeed())
-		},
-		Entry("garbage", "d", func() []byte { return []byte(secretText + ": [") }, members.ReasonInvalidKubeconfig, "key kubeconfig"),
-		Entry("nothing", "d", func() []byte { return nil }, members.ReasonInvalidKubeconfig, "missing or empty"),
-		Entry("an exec plugin", "d", func() []byte {
-			return kubeconfig(clusters["a"], func(k *clientcmdapi.Config) {
-				k.AuthInfos["peer"].Exec = &clientcmdapi.ExecConfig{Command: "/bin/sh", APIVersion: "client.authentication.k8s.io/v1", InteractiveMode: "Never"}
-			})
-		}, members.ReasonInvalidKubeconfig, "users.user.exec"),
-		Entry("a file path", "d", func() []byte {
-			return kubeconfig(clusters["a"], func(k *clientcmdapi.Config) {
-				k.AuthInfos["peer"].TokenFile = "/var/run/secrets/kubernetes.io/serviceaccount/token"
-			})
-		}, members.ReasonInvalidKubeconfig, "users.user.tokenFile"),
-		Entry("a duplicate id", "a", func() []byte { return kubeconfig(clusters["b"]) }, members.ReasonDuplicateClusterID, "older Secret peer-a"),
-		Entry("our own id", "c", func() []byte { return kubeconfig(clusters["a"]) }, members.ReasonOwnClusterID, "own id"),
-		Entry("an id that is no RFC 1123 label", "Cluster_D", func() []byte { return kubeconfig(clusters["a"]) }, members.ReasonInvalidClusterID, "RFC 1123"),
-		Entry("an unreachable server", "d", func() []byte {
-			return kubeconfig(clusters["a"], func(k *clientcmdapi.Config) { k.Clusters["peer"].Server = "https://127.0.0.1:1" })
-		}, members.ReasonUnreachable, "cannot be reached"),
-		Entry("a server of another cluster", "d", func() []byte { return kubeconfig(clusters["a"]) }, members.ReasonMemberUnverified, "MemberRecord comity-d/d"),
-	)
-
-	It("of another clusterset is not read, and that is reported", func() {
+// What is refused of a Peer, and which condition says so, is tested in sync/members and
+// in test/envtest/peer. These specs are about what becomes of the imports.
+var _ = Describe("a Peer", Serial, func() {
+	It("that cannot be used harms no other one", func() {
 		c := clusters["c"]
-		other := peerSecret("other-set", "e", kubeconfig(clusters["a"]))
-		other.Labels[model.LabelClusterSet] = "staging"
-		c.create(other)
-		DeferCleanup(func() { c.delete(other) })
-		Eventually(c.eventsOn("other-set")).Should(ContainElement(HavePrefix(members.ReasonWrongClusterSet)))
-		Expect(c.agent.peers.Members()).To(ContainElement(And(HaveField("ID", model.ClusterID("e")), HaveField("Synced", false))))
+		bad := peer("d", "uid-d", []byte("very-secret-token: ["))
+		c.create(bad...)
+		DeferCleanup(func() { c.delete(bad...) })
+		Eventually(c.peerCondition("d", exchangev1alpha1.PeerAccepted)).Should(And(HavePrefix("False/"+members.ReasonInvalidKubeconfig+": "), Not(ContainSubstring("very-secret"))))
+		ns := newNamespace("a", "c")
+		clusters["a"].create(service(ns, "web"), endpoints(ns, "web", "web-x1", "10.1.0.1"), export(ns, "web"))
+		Eventually(c.backends(ns, "web")).Should(Equal([]string{"a/10.1.0.1"}))
 	})
 
-	It("that is rotated badly leaves the old connection in place", func() {
-		b := clusters["b"]
+	It("of which the Secret is rotated badly leaves the old connection in place", func() {
+		a, b := clusters["a"], clusters["b"]
 		ns := newNamespace("a", "b")
-		secret := read[corev1.Secret](b, "comity-system", "peer-a")
-		good := secret.Data["kubeconfig"]
+		good := kubeconfig(a)
 		rotate := func(data []byte) {
 			GinkgoHelper()
-			secret = read[corev1.Secret](b, "comity-system", "peer-a")
+			secret := read[corev1.Secret](b, "comity-system", "peer-a")
 			secret.Data["kubeconfig"] = data
 			Expect(b.client.Update(ctx(), secret)).To(Succeed())
 		}
 		DeferCleanup(func() { rotate(good) })
+		accepted := b.peerCondition("a", exchangev1alpha1.PeerAccepted)
 		rotate([]byte("garbage"))
-		Eventually(b.eventsOn("peer-a")).Should(ContainElement(HavePrefix(members.ReasonInvalidKubeconfig)))
-		rotate(kubeconfig(clusters["a"], func(k *clientcmdapi.Config) { k.Clusters["peer"].Server = "https://127.0.0.1:1" }))
-		Eventually(b.eventsOn("peer-a")).Should(ContainElement(HavePrefix(members.ReasonUnreachable)))
-
-		clusters["a"].create(service(ns, "web"), endpoints(ns, "web", "web-x1", "10.1.0.1"), export(ns, "web"))
+		Eventually(accepted).Should(HavePrefix("False/" + members.ReasonInvalidKubeconfig))
+		rotate(kubeconfig(a, unreachable))
+		Eventually(accepted).Should(HavePrefix("False/" + members.ReasonUnreachable))
+		a.create(service(ns, "web"), endpoints(ns, "web", "web-x1", "10.1.0.1"), export(ns, "web"))
 		Eventually(b.backends(ns, "web")).Should(Equal([]string{"a/10.1.0.1"}))
 
 		By("rotating to a good one, through which everything is read")
 		rotate(append([]byte("# renewed\n"), good...))
-		Eventually(b.agent.peers.States).Should(ContainElement(And(HaveField("ID", model.ClusterID("a")), HaveField("Reason", ""), HaveField("Synced", true))))
-		Eventually(b.eventsOn("peer-a")).Should(ContainElement(HavePrefix(members.ReasonConnected)))
+		Eventually(accepted).Should(HavePrefix("True/"))
 		Expect(b.backends(ns, "web")()).To(Equal([]string{"a/10.1.0.1"}))
 	})
 
-	It("that is deleted takes exactly its cluster's objects with it", func() {
+	It("that is absent keeps what was imported, and one that is removed takes exactly its cluster's objects with it", func() {
 		ns := newNamespace("a", "b", "c")
 		b := clusters["b"]
 		for _, id := range []model.ClusterID{"a", "c"} {
 			clusters[id].create(service(ns, "web"), endpoints(ns, "web", "web-"+string(id), "10.1.0.1"), export(ns, "web"))
 		}
 		clusters["a"].create(service(ns, "only-a"), endpoints(ns, "only-a", "only-a-1", "10.1.0.1"), export(ns, "only-a"))
-		Eventually(b.backends(ns, "web")).Should(Equal([]string{"a/10.1.0.1", "c/10.1.0.1"}))
+		both := []string{"a/10.1.0.1", "c/10.1.0.1"}
+		Eventually(b.backends(ns, "web")).Should(Equal(both))
 		Eventually(b.backends(ns, "only-a")).Should(Equal([]string{"a/10.1.0.1"}))
-		address := read[corev1.Service](b, ns, model.DerivedName("web")).Spec.ClusterIP
+		address := b.address(ns, "web")
+		again := func(change ...func(*exchangev1alpha1.Peer)) {
+			GinkgoHelper()
+			b.create(peer("a", clusters["a"].uid(), kubeconfig(clusters["a"]), change...)[1])
+		}
 
-		secret := read[corev1.Secret](b, "comity-system", "peer-a")
-		b.delete(secret)
+		By("deleting the Peer, its Secret too, and starting the agent again")
+		b.delete(peer("a", "", nil)...)
+		Eventually(b.agent.peers.Members).Should(HaveLen(1))
+		b.stop()
+		b.start()
+		b.looked(ns, "web")
+		Eventually(b.condition(ns, "web", "Available")).Should(And(HavePrefix("False/"), ContainSubstring("there is no Peer a")))
+		Consistently(b.backends(ns, "web")).Should(Equal(both))
+		Expect(b.backends(ns, "only-a")()).To(Equal([]string{"a/10.1.0.1"}))
+		Expect(b.agent.writer.written()).To(BeEmpty())
+
+		By("removing it: GitOps may create a Peer that is removed")
+		again(func(p *exchangev1alpha1.Peer) { p.Spec = exchangev1alpha1.PeerSpec{Removed: true} })
 		Eventually(b.backends(ns, "web")).Should(Equal([]string{"c/10.1.0.1"}))
 		Eventually(func() *mcsv1beta1.ServiceImport { return b.serviceImport(ns, "only-a") }).Should(BeNil())
+		Eventually(b.peerCondition("a", exchangev1alpha1.PeerRemoved)).Should(HavePrefix("True/Removed"))
 
-		b.create(peerSecret("peer-a", "a", secret.Data["kubeconfig"]))
+		By("joining it again")
+		b.delete(peer("a", "", nil)[1])
+		b.create(peer("a", clusters["a"].uid(), kubeconfig(clusters["a"]))...)
 		b.awaitPeers()
-		Eventually(b.backends(ns, "web")).Should(Equal([]string{"a/10.1.0.1", "c/10.1.0.1"}))
-		Expect(read[corev1.Service](b, ns, model.DerivedName("web")).Spec.ClusterIP).To(Equal(address), "the clusterset IP never changes")
+		Eventually(b.backends(ns, "web")).Should(Equal(both))
+		Expect(b.address(ns, "web")).To(Equal(address), "the clusterset IP never changes")
 	})
 })
 
 var _ = Describe("an exchange", func() {
-	It("that is missing is told, and leaves the rest of the audience served", func() {
+	It("that is missing is reported, and leaves the rest of the audience served", Serial, func() {
 		a := clusters["a"]
-		later := peerSecret("peer-d", "d", kubeconfig(clusters["a"], func(k *clientcmdapi.Config) { k.Clusters["peer"].Server = "https://127.0.0.1:1" }))
-		a.create(later)
-		DeferCleanup(func() { a.delete(later) })
+		later := peer("d", "uid-d", kubeconfig(clusters["a"], unreachable))
+		a.create(later...)
+		DeferCleanup(func() { a.delete(later...) })
 		Eventually(a.agent.peers.Members).Should(ContainElement(HaveField("ID", model.ClusterID("d"))))
 		ns := newNamespace("a", "b")
 		key := types.NamespacedName{Namespace: ns, Name: "web"}
@@ -167,9 +146,15 @@ var _ = Describe("an exchange", func() {
 				Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Port: 53}},
 			},
 		}
+		a.stop() // it would state at once that there is no such export
 		a.create(hostile)
-		DeferCleanup(func() { a.delete(hostile) })
-		Eventually(b.eventsOn("peer-a")).Should(ContainElement(And(HavePrefix("InvalidRecord: "), ContainSubstring("dns.kube-system"), ContainSubstring("spec.service.namespace"))))
+		DeferCleanup(func() {
+			Expect(client.IgnoreNotFound(a.client.Delete(ctx(), hostile))).To(Succeed())
+			a.start()
+			a.awaitPeers()
+		})
+		Eventually(b.peerCondition("a", exchangev1alpha1.PeerRecordsValid)).Should(And(
+			HavePrefix("False/"+members.ReasonInvalidRecord), ContainSubstring("dns.kube-system"), ContainSubstring("spec.service.namespace")))
 		Consistently(func() []string { return b.ownedIn("kube-system") }).Should(BeEmpty())
 	})
 })

@@ -43,8 +43,6 @@ type cluster struct {
 	// imports are the import policies, which outlive it as well.
 	imports []engine.Policy
 	proxy   *proxy // through which the peers reach it
-	// ahead is by how much the clock of the next agent is ahead.
-	ahead time.Duration
 }
 
 var clusters = map[model.ClusterID]*cluster{}
@@ -70,18 +68,18 @@ var _ = BeforeSuite(func() {
 })
 
 // prepare makes what joining clusters makes, in the simplest form: namespaces,
-// and peer Secrets with an administrator's credentials.
+// and Peers with an administrator's credentials.
 func (c *cluster) prepare() {
 	GinkgoHelper()
 	c.create(namespaced("comity-system", nil), namespaced(model.ExchangeNamespace(c.id), map[string]string{model.LabelExchangeFrom: string(c.id)}))
-	for _, peer := range ids {
-		if peer == c.id {
+	for _, other := range ids {
+		if other == c.id {
 			continue
 		}
 		c.create(
-			namespaced(model.ScopedExchangeNamespace(c.id, peer), map[string]string{model.LabelExchangeFrom: string(c.id), model.LabelExchangeTo: string(peer)}),
-			peerSecret("peer-"+string(peer), string(peer), kubeconfig(clusters[peer])),
+			namespaced(model.ScopedExchangeNamespace(c.id, other), map[string]string{model.LabelExchangeFrom: string(c.id), model.LabelExchangeTo: string(other)}),
 		)
+		c.create(peer(other, clusters[other].uid(), kubeconfig(clusters[other]))...)
 	}
 }
 
