@@ -94,7 +94,8 @@ var _ = Describe("FAULT 2 and 3: API servers that are down, with many services",
 
 	It("removes nothing when it is restarted meanwhile", func(ctx SpecContext) {
 		before := a.AllBackends(ctx, ns)
-		a.Restart(ctx)
+		a.KillAgent(ctx)
+		a.AwaitLeader(ctx)
 		Consistently(ctx, func() []string { return a.AllBackends(ctx, ns) }, 5*time.Second, time.Second).Should(Equal(before))
 	}, SpecTimeout(time.Minute))
 
