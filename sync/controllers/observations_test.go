@@ -69,7 +69,7 @@ func TestOnlyADifferentObservationIsNotified(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", step.name, diff)
 		}
 	}
-	if got := o.From("b"); len(got) != 1 || got[0] != key("web") {
+	if got := o.From("b", func(model.Source) bool { return true }); len(got) != 1 || got[0] != key("web") {
 		t.Errorf("b contributes to %v, want to web alone", got)
 	}
 }
