@@ -353,10 +353,10 @@ func importContradiction(effect preview.Effect, in decision.ImportInput, before,
 	refused := func(verdict decision.Verdict) bool {
 		source := model.ClusterID(in.Source.Cluster)
 		view := decide.ImportView{
-			Self: "a", Members: []model.Member{{ID: source}}, Verdicts: map[model.ClusterID]decision.Verdict{source: verdict},
+			Self: "a", Peers: []decide.PeerView{{Member: model.Member{ID: source}, Known: true, Verdict: &verdict}},
 			Local: decide.LocalExport{Key: types.NamespacedName{Namespace: in.Export.Namespace, Name: in.Export.Name}, Namespace: in.Namespace},
 		}
-		return slices.Contains(view.Refused(), source)
+		return !slices.Contains(decide.Import(view).Finding.Unsynced, source) // of what is refused, nothing is awaited
 	}
 	switch effect.Kind {
 	case preview.Withdraw, preview.Deny:

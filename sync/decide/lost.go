@@ -33,13 +33,20 @@ func wholeTargets(in plan.ImportInput, sources []model.Source) map[model.Cluster
 	return out
 }
 
-// isPresumedDown reports whether the slices of a source say that it is down, and no
+// isPresumedDown reports whether all slices of a source say that it is down, and no
 // heartbeat was seen since this process started.
 func isPresumedDown(s model.Source, current plan.Current) bool {
-	return !s.Liveness.Seen && slices.ContainsFunc(current.Slices, func(d *discoveryv1.EndpointSlice) bool {
-		_, marked := d.Annotations[model.AnnotationWithdrawn]
-		return marked && model.IsManaged(d) && d.Labels[model.LabelSourceCluster] == string(s.Cluster)
-	})
+	marked := 0
+	for _, d := range current.Slices {
+		if !model.IsManaged(d) || d.Labels[model.LabelSourceCluster] != string(s.Cluster) || len(d.Endpoints) == 0 {
+			continue
+		}
+		if _, is := d.Annotations[model.AnnotationWithdrawn]; !is {
+			return false
+		}
+		marked++
+	}
+	return marked > 0 && !s.Liveness.Seen
 }
 
 // withLostSlices adds the endpoints of the lost slices of other clusters.

@@ -28,7 +28,7 @@ const (
 	AnnotationDerivedName = "multicluster.kubernetes.io/derived-service"
 )
 
-// Labels of the Secret that describes a peer (KEP-2149 names).
+// Labels of a Peer that kubectl comity join sets, for selectors (KEP-2149 names).
 const (
 	LabelClusterID  = "cluster.clusterset.k8s.io"
 	LabelClusterSet = "clusterset.k8s.io"
@@ -68,7 +68,7 @@ const (
 	LabelExchangeFrom = "comity.dev/exchange-from"
 	LabelExchangeTo   = "comity.dev/exchange-to"
 	// AnnotationExportToSelector, on a ServiceExport, limits the export to the
-	// peers whose Secret carries matching labels; with AnnotationExportTo, to
+	// clusters whose Peer has matching labels; with AnnotationExportTo, to
 	// those that both allow.
 	AnnotationExportToSelector = "comity.dev/export-to-selector"
 	// AnnotationExportPorts, on a ServiceExport, names the ports of the Service that
