@@ -176,9 +176,12 @@ func (v *ImportView) confirm(c *composition) {
 	}
 	text := imported.Annotations[model.AnnotationConfirmTakeover]
 	at := slices.IndexFunc(c.list.Entries, func(e model.Entry) bool { return e.UID != "" && e.Export().ID() == text })
-	if at < 0 || !c.sources[c.list.Entries[at].Cluster].state.IsRead() {
+	if at >= 0 && !c.sources[c.list.Entries[at].Cluster].state.IsRead() {
+		return // it keeps its place until it is read
+	}
+	if at < 0 {
 		c.problems = append(c.problems, model.Problem{Reason: model.ReasonInvalidAnnotation, Message: fmt.Sprintf(
-			"ServiceImport %s, annotation %s is %s: no export that is imported has that cluster and UID, so the annotation has no effect; "+
+			"ServiceImport %s, annotation %s is %s: the import has no export of that cluster and UID, so the annotation has no effect; "+
 				"use kubectl comity confirm takeover, or remove it", v.Local.Key, model.AnnotationConfirmTakeover, model.Quote(text))})
 		return
 	}
