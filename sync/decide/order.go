@@ -118,7 +118,8 @@ func (v *ImportView) entry(e model.Entry, s source) (model.Entry, bool) {
 	case model.SourceRemoved, model.SourceConfirmed:
 		return e, false
 	case model.SourceEnded, model.SourceSuspended, model.SourceRefused, model.SourceMissing:
-		if e.Absent != s.state && !(e.Absent.IsOut() && s.state.IsOut()) { // it is out since the first of the reasons
+		isSame := e.Absent == s.state || e.Absent.IsOut() && s.state.IsOut() // it is out since the first of the reasons
+		if !isSame || e.Since.After(v.Now) {                                 // the clock was wrong
 			e.Since = v.Now.UTC().Truncate(time.Second)
 		}
 		e.Absent = s.state

@@ -57,7 +57,7 @@ func (w *world) happen(n chooser) {
 	case 18:
 		c.forget(n)
 	default:
-		w.now += []int{1, 20, 61, 130, 3600}[n(5, "passes")]
+		w.now += []int{1, 20, 61, 130, 3600, -3600}[n(6, "passes")]
 	}
 
 }

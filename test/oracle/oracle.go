@@ -219,13 +219,13 @@ func (v View) stays(a *Answer, list List) {
 		case row == "Removed" || row == "MissingConfirmed":
 			continue
 		case isOut(row):
-			if !isOut(e.Out) {
+			if !isOut(e.Out) || e.Since > v.Now { // the clock was wrong
 				e.Since = v.Now
 			}
 			if e.Out = row; row == "Ended" && v.Now-e.Since >= minute {
 				continue
 			}
-		case row == "Missing" && e.Out != "Missing":
+		case row == "Missing" && (e.Out != "Missing" || e.Since > v.Now):
 			e.Out, e.Since = row, v.Now
 		case row == "Published":
 			e.Out, e.Since, e.Scoped = "", 0, v.Sources[e.Cluster].Export.Scoped

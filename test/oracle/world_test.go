@@ -261,7 +261,7 @@ func (w *world) count(v View, a Answer) {
 			from = "found"
 		case v.List.of(c.id) == nil:
 			from = ""
-		case from == "Removed", from == "MissingConfirmed", isOut(from) && !isOut(v.List.of(c.id).Out):
+		case from == "", from == "Removed", from == "MissingConfirmed", isOut(from) && !isOut(v.List.of(c.id).Out):
 			from = row // that decision was not stored
 		}
 		if row != "" && from != row && (row != "Removed" || from != "") {
