@@ -4,7 +4,6 @@
 package simulator
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -13,7 +12,6 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/test/simulator/agent"
 	"github.com/comity-mcs/comity/test/simulator/apiserver"
 )
 
@@ -153,7 +151,7 @@ func TestFault22PeerRemovedWhileDown(t *testing.T) {
 		w.rounds()
 		a.Agents = nil
 		b.Down = true
-		w.happenTo("leave", a, b)
+		w.setPeer(a, "b", false, true)
 		w.start(a)
 		before := len(w.writes)
 		w.rounds()
@@ -168,16 +166,9 @@ func TestFault22PeerRemovedWhileDown(t *testing.T) {
 		}
 		b.Down = false
 		w.Check()
-		w.happenTo("join", a, b)
+		w.setPeer(a, "b", true, false)
 		w.Check()
 	})
-}
-
-func (w *World) happenTo(name string, c, other *Cluster) {
-	c.Peers[other.ID] = name == "join"
-	for _, p := range c.Agents {
-		w.configure(c, p)
-	}
 }
 
 // FAULT 25: five clusters flip what they export every two seconds; what the
@@ -230,44 +221,4 @@ func (w *World) flip(c *Cluster) {
 	}
 	w.must(c.Server.Put("user", service))
 	w.must(c.Server.Put("user", sliceOf(service, key.Name+"-0", w.number(c), 0, 2)))
-}
-
-// More exports are deleted at once than the deletion guard lets pass. What was
-// imported of them stays until the hold is over, also after a restart.
-func TestManyDeletedAtOnceAreHeld(t *testing.T) {
-	fault(t, 10, manyExports, (*World).deleteMany)
-}
-
-// manyExports is a world in which two clusters share more exports than the
-// deletion guard lets go at once. The guard counts where none is stated.
-func manyExports(seed uint64) *World {
-	var names []string
-	for i := range 14 {
-		names = append(names, fmt.Sprintf("svc-%02d", i))
-	}
-	o := quiet(seed, ids("a", "b"), keys(names...))
-	o.Older = ids("b")
-	return shared(o)
-}
-
-// deleteMany deletes 12 exports of b at once, and checks what a keeps of them.
-func (w *World) deleteMany() {
-	a, b := w.clusters["a"], w.clusters["b"]
-	for _, key := range w.opts.Keys[:12] {
-		w.drop(b, "ServiceExport", key)
-	}
-	w.rounds()
-	if w.n(2, "restart") == 0 {
-		w.happen("crash", a)
-		w.rounds()
-	}
-	for _, key := range w.opts.Keys {
-		w.holds("%d endpoints of b are left of %s in a", w.ready(a, key, "b") == 2, w.ready(a, key, "b"), key)
-	}
-	w.now = w.now.Add(agent.DeletionHold)
-	w.rounds()
-	for _, key := range w.opts.Keys[:12] {
-		w.holds("%d endpoints of b stayed of %s in a after the hold", w.ready(a, key, "b") == 0, w.ready(a, key, "b"), key)
-	}
-	w.Check()
 }

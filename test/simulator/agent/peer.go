@@ -5,17 +5,13 @@ package agent
 
 import (
 	"net/netip"
-	"slices"
 	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/exchange"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
-	"github.com/comity-mcs/comity/sync/members/deletionguard"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/remote/budget"
 	"github.com/comity-mcs/comity/test/simulator/apiserver"
@@ -25,55 +21,23 @@ import (
 // address ranges.
 var everywhere = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 
-// Peer is what a process reads of another cluster. Element 0 of a pair is what
-// every member may read, element 1 what this cluster alone may.
+// Peer is what a process reads of another cluster: nothing but caches. Element 0 of a pair
+// is what every member may read, element 1 what this cluster alone may.
 type Peer struct {
 	ID              model.ClusterID
 	exports, slices [2]*feed
 	members         *feed
 	namespaces      *feed
-	guard           *deletionguard.Guard
-	// states is true once the peer said that it states its withdrawals. Since is
-	// when each of its exports was first found missing, and confirmed when the
-	// administrator confirmed what was missing by then.
-	states    bool
-	read      bool // it was synced before, or is
-	since     map[types.NamespacedName]time.Time
-	confirmed time.Time
+	// Confirmed is spec.confirmMissingBefore of the Peer.
+	Confirmed time.Time
 }
-
-// Confirm is what an administrator does with the peer Secret: what is missing since
-// then or before may go.
-func (r *Peer) Confirm(then time.Time) { r.confirmed = then }
-
-// MissingSince is when the last of its exports was found missing.
-func (r *Peer) MissingSince() (last time.Time) {
-	for _, since := range r.since {
-		if since.After(last) {
-			last = since
-		}
-	}
-	return last
-}
-
-// DeletionHold is how long a deletion is held.
-const DeletionHold = 10 * time.Minute
 
 // Connect begins to read a peer; nothing is read before Follow.
 func (p *Process) Connect(id model.ClusterID, server *apiserver.Server) *Peer {
 	shared, limits := model.ExchangeNamespace(id), budget.New(p.Limits)
-	peer := &Peer{
-		ID: id, guard: deletionguard.New(DeletionHold), since: map[types.NamespacedName]time.Time{},
-		members: newFeed(server, limits, "MemberRecord", shared), namespaces: newFeed(server, limits, "NamespaceRecord", shared),
-	}
+	peer := &Peer{ID: id, members: newFeed(server, limits, "MemberRecord", shared), namespaces: newFeed(server, limits, "NamespaceRecord", shared)}
 	for i, namespace := range []string{shared, model.ScopedExchangeNamespace(id, p.ID)} {
 		peer.exports[i], peer.slices[i] = newFeed(server, limits, "ExportRecord", namespace), newFeed(server, limits, "EndpointSlice", namespace)
-	}
-	for o := range p.Local["ServiceImport"].Each { // what an earlier process imported from it
-		i, _ := o.(*mcsv1beta1.ServiceImport)
-		if model.IsManaged(i) && slices.ContainsFunc(i.Status.Clusters, func(c mcsv1beta1.ClusterStatus) bool { return c.Cluster == string(id) }) {
-			peer.guard.Present(client.ObjectKeyFromObject(i))
-		}
 	}
 	p.Peers[id] = peer
 	return peer
@@ -86,7 +50,6 @@ func (p *Process) Follow(id model.ClusterID, most func() int) {
 			f.Follow(n)
 		}
 	}
-	p.Peers[id].watchDeletions(p.Now())
 }
 
 // Relist reads a peer that was read before again, each feed up to as many changes
@@ -98,21 +61,6 @@ func (p *Process) Relist(id model.ClusterID, behind func() int) {
 	for _, f := range p.Peers[id].feeds() {
 		f.Relist(behind())
 	}
-	p.Peers[id].watchDeletions(p.Now())
-}
-
-// watchDeletions lets the guard see which exports came and went. All that went in
-// one read went at once.
-func (r *Peer) watchDeletions(now time.Time) {
-	r.guard.Expire(now)
-	if !r.Synced() {
-		return
-	}
-	keys := map[types.NamespacedName]bool{}
-	r.addKeys(keys)
-	there := func(key types.NamespacedName) bool { _, has := r.export(key); return has }
-	r.guard.Retain(there, now)
-	r.guard.Present(slices.DeleteFunc(sorted(keys), func(key types.NamespacedName) bool { return !there(key) })...)
 }
 
 // feeds are all that is read of the peer, each at its own pace.
@@ -130,8 +78,6 @@ func (r *Peer) Synced() bool {
 	}
 	record, _ := r.members.Get(model.ExchangeNamespace(r.ID), string(r.ID)).(*exchangev1alpha1.MemberRecord)
 	problem, _ := exchange.Member{ID: r.ID, ClusterSet: ClusterSet}.Problem(record)
-	r.states = r.states || problem == "" && slices.Contains(record.Spec.Features, exchangev1alpha1.FeatureWithdrawals)
-	r.read = r.read || problem == ""
 	return problem == ""
 }
 
@@ -159,41 +105,9 @@ func (r *Peer) records(key types.NamespacedName) []*exchangev1alpha1.ExportRecor
 	return records
 }
 
-// Withdrawals are what the peer states of key. Of a peer that states nothing, what is
-// not there and not held by the guard was withdrawn.
-func (r *Peer) Withdrawals(key types.NamespacedName, now time.Time) []model.Withdrawal {
-	if !r.Synced() {
-		return nil
-	}
-	if !r.states && r.Record(key) == nil {
-		r.guard.Absent(key, now)
-		if _, held := r.guard.Held(key); held {
-			return nil
-		}
-		return []model.Withdrawal{{Cluster: r.ID}}
-	}
+// withdrawals are what the peer states of key.
+func (r *Peer) withdrawals(key types.NamespacedName) []model.Withdrawal {
 	return exchange.Withdrawals(r.ID, r.records(key)...)
-}
-
-// hold is that of the export of key, which is missing or not; false if there is none.
-func (r *Peer) hold(key types.NamespacedName, missing bool, now time.Time) (model.Hold, bool) {
-	if !r.states {
-		hold, held := r.guard.Held(key)
-		return model.Hold{Cluster: r.ID, Since: hold.Since, Until: hold.Until}, missing && held
-	}
-	if !r.Synced() {
-		return model.Hold{}, false
-	}
-	if !missing {
-		delete(r.since, key)
-		return model.Hold{}, false
-	}
-	since, known := r.since[key]
-	if !known {
-		since = now.UTC().Truncate(time.Second)
-		r.since[key] = since
-	}
-	return model.Hold{Cluster: r.ID, Since: since}, since.After(r.confirmed)
 }
 
 func (r *Peer) exchanges() [2]string {
