@@ -129,7 +129,8 @@ func (v *ImportView) entry(e model.Entry, s source) (model.Entry, bool) {
 	case model.SourceRemoved, model.SourceConfirmed:
 		return e, false
 	case model.SourceEnded, model.SourceSuspended, model.SourceRefused, model.SourceMissing:
-		if e.Absent != s.state && !(e.Absent.IsOut() && s.state.IsOut()) || e.Since.After(v.Now) { // out since the first of the reasons; the clock went back
+		isSame := e.Absent == s.state || e.Absent.IsOut() && s.state.IsOut() // it is out since the first of the reasons
+		if !isSame || e.Since.After(v.Now) {                                 // the clock was wrong
 			e.Since = v.Now.UTC().Truncate(time.Second)
 		}
 		e.Absent = s.state
@@ -211,7 +212,7 @@ func (v *ImportView) confirm(c *composition) {
 	at := slices.IndexFunc(c.list.Entries, func(e model.Entry) bool { return e.UID != "" && e.Export().ID() == text })
 	if at < 0 {
 		c.problems = append(c.problems, model.Problem{Reason: model.ReasonInvalidAnnotation, Message: fmt.Sprintf(
-			"ServiceImport %s, annotation %s is %s: no export that is imported has that cluster and UID, so the annotation has no effect; "+
+			"ServiceImport %s, annotation %s is %s: the import has no export of that cluster and UID, so the annotation has no effect; "+
 				"use kubectl comity confirm takeover, or remove it", v.Local.Key, model.AnnotationConfirmTakeover, model.Quote(text))})
 		return
 	}

@@ -30,6 +30,7 @@ func (p Properties) equal(q Properties) bool {
 type Export struct {
 	UID     string
 	Created int
+	Scoped  bool // only this cluster reads it
 	Properties
 }
 
@@ -80,8 +81,10 @@ type View struct {
 	Sources map[string]Source
 	// Found are the clusters of which there are slices.
 	Found []string
-	// Stands is what the import is now; nil if there is none.
-	Stands *Properties
+	// Stands is what the import is now; nil if there is none. Service is true if there is
+	// a derived Service.
+	Stands  *Properties
+	Service bool
 	// Takeover is what an administrator confirmed: "<cluster>/<uid>".
 	Takeover string
 }
@@ -116,7 +119,7 @@ func Import(v View) Answer {
 		}
 		list = List{Formed: v.Now}
 		for _, id := range v.Found { // what they export is not known
-			if s := v.Sources[id]; s.Own == "" && s.Export == nil {
+			if s := v.Sources[id]; s.Own == "NotRead" || s.Own == "" && s.Export == nil {
 				list.Entries = append(list.Entries, Entry{Cluster: id, Created: -1 << 40})
 			}
 		}
@@ -216,19 +219,19 @@ func (v View) stays(a *Answer, list List) {
 		case row == "Removed" || row == "MissingConfirmed":
 			continue
 		case isOut(row):
-			if !isOut(e.Out) {
+			if !isOut(e.Out) || e.Since > v.Now { // the clock was wrong
 				e.Since = v.Now
 			}
 			if e.Out = row; row == "Ended" && v.Now-e.Since >= minute {
 				continue
 			}
-		case row == "Missing" && e.Out != "Missing":
+		case row == "Missing" && (e.Out != "Missing" || e.Since > v.Now):
 			e.Out, e.Since = row, v.Now
 		case row == "Published":
-			e.Out, e.Since, e.Scoped = "", 0, false
+			e.Out, e.Since, e.Scoped = "", 0, v.Sources[e.Cluster].Export.Scoped
 		case row == "Replaced":
 			x := v.Sources[e.Cluster].Export
-			e = Entry{Cluster: e.Cluster, UID: x.UID, Created: x.Created}
+			e = Entry{Cluster: e.Cluster, UID: x.UID, Created: x.Created, Scoped: x.Scoped}
 		}
 		a.List.Entries = append(a.List.Entries, e)
 	}
@@ -255,7 +258,7 @@ func (v View) comes(a *Answer, forms bool) {
 				}
 			}
 		}
-		a.List.Entries = slices.Insert(a.List.Entries, at, Entry{Cluster: id, UID: x.UID, Created: x.Created})
+		a.List.Entries = slices.Insert(a.List.Entries, at, Entry{Cluster: id, UID: x.UID, Created: x.Created, Scoped: x.Scoped})
 	}
 }
 
@@ -322,12 +325,11 @@ func (v View) say(a *Answer) {
 		case isRead(row):
 			a.Follow = append(a.Follow, e.Cluster)
 		case row == "Suspended" || row == "Refused":
-			a.Service = true
+			a.Service = v.Service
 		}
 		served = served || isKept(row) || isRead(row)
 	}
 	if served {
-		a.Service = true
 		a.FrozenBy, a.Import = v.freezes(a), v.resolve(a, a.List.Entries)
 		for _, e := range a.List.Entries {
 			if a.Decider = a.FrozenBy; a.Decider == "" && isRead(a.Rows[e.Cluster]) {
@@ -339,6 +341,13 @@ func (v View) say(a *Answer) {
 		}
 		if a.FrozenBy != "" && v.Stands != nil {
 			a.Import = v.Stands
+		}
+		a.Service = a.Service || a.Import != nil // else nothing says what it would be
+	}
+	for _, id := range v.Found { // without an entry: it was not read since that was dropped
+		s := v.Sources[id]
+		if a.List.of(id) == nil && a.Rows[id] == "" && (s.Own == "NotRead" || s.Own == "" && !s.Read && !s.Refused) {
+			a.Keep = append(a.Keep, id)
 		}
 	}
 	a.Held = v.held(a)

@@ -192,16 +192,16 @@ func (w *World) compareLimited(c *Cluster) {
 		if err != nil || len(unread(saw)) > 0 {
 			continue // what stands depends on what was read before
 		}
-		want, standing := expected(seen(saw)), w.standing(c, key)
-		for _, e := range p.Seen.View.Exports {
-			if p.Peers[e.Cluster].Exceeded() == nil {
+		want, standing := expected(seen(saw)), w.imports(c, key)
+		for _, e := range p.Seen.View.Peers {
+			if e.Export == nil || p.Peers[e.ID].Exceeded() == nil {
 				continue
 			}
-			if !w.namesLimit(c, key, e.Cluster) {
-				w.fail("I8: ServiceImport %s in cluster %s does not say that cluster %s exceeds a limit", key, c.ID, e.Cluster)
+			if !w.namesLimit(c, key, e.ID) {
+				w.fail("I8: ServiceImport %s in cluster %s does not say that cluster %s exceeds a limit", key, c.ID, e.ID)
 			}
 			for _, side := range []*wanted{want, standing} {
-				forget(side, e.Cluster)
+				forget(side, e.ID)
 			}
 		}
 		if diff := cmp.Diff(want, standing); diff != "" {

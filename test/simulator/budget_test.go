@@ -4,8 +4,8 @@
 package simulator
 
 import (
-	"slices"
 	"testing"
+	"time"
 
 	"github.com/comity-mcs/comity/sync/decide"
 	"github.com/comity-mcs/comity/sync/model"
@@ -40,14 +40,14 @@ func TestAnAgentThatBreaksLimitsIsNoticed(t *testing.T) {
 	}{
 		{"reads whatever members publish", "I8: ", func(p *agent.Process) { p.Limits = budget.Limits{} }},
 		{"names no limit", "does not say that cluster", func(p *agent.Process) {
-			p.Sabotage.View = func(v *decide.ImportView) { v.SliceProblems = nil }
+			p.Sabotage.View = eachPeer(func(p *decide.PeerView) { p.Problems = nil })
 		}},
 		{"takes a member that exceeds a limit for one that exports nothing", "I2: ", func(p *agent.Process) {
-			p.Sabotage.View = func(v *decide.ImportView) {
-				v.Exports = slices.DeleteFunc(slices.Clone(v.Exports), func(e model.Export) bool {
-					return slices.ContainsFunc(v.SliceProblems, func(p model.Problem) bool { return p.Cluster == e.Cluster })
-				})
-			}
+			p.Sabotage.View = eachPeer(func(p *decide.PeerView) {
+				if len(p.Problems) > 0 {
+					p.Export, p.Withdrawals = nil, []model.Withdrawal{{Cluster: p.ID, UID: "later", CreatedAt: time.Now()}}
+				}
+			})
 		}},
 	} {
 		t.Run(c.breaks, func(t *testing.T) {

@@ -16,9 +16,11 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/sync/decide"
 	"github.com/comity-mcs/comity/sync/exchange"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/plan"
 	"github.com/comity-mcs/comity/test/simulator/agent"
 	"github.com/comity-mcs/comity/test/simulator/apiserver"
 )
@@ -30,8 +32,12 @@ type checker struct {
 	origins   map[types.UID]*origin
 	processes map[string]process // by actor
 	// vanished is when records of exports were deleted, by whoever did it.
-	vanished  map[exportedBy][]time.Time
-	takeovers takeovers
+	vanished map[exportedBy][]time.Time
+	// out are sources of which a process read that they were withdrawn, or are denied, since
+	// it was last published and allowed.
+	out map[sourceOf]bool
+	// written are the ServiceImports that a reconcile wrote, as it found and left them.
+	written map[written][2]*mcsv1beta1.ServiceImport
 }
 
 // origin is where an object came from.
@@ -51,7 +57,7 @@ type process struct {
 }
 
 func newChecker(w *World) *checker {
-	return &checker{world: w, origins: map[types.UID]*origin{}, processes: map[string]process{}, vanished: map[exportedBy][]time.Time{}, takeovers: newTakeovers()}
+	return &checker{world: w, origins: map[types.UID]*origin{}, processes: map[string]process{}, vanished: map[exportedBy][]time.Time{}, out: map[sourceOf]bool{}, written: map[written][2]*mcsv1beta1.ServiceImport{}}
 }
 
 func (k *checker) process(actor string, c *Cluster, p *agent.Process) {
@@ -60,7 +66,6 @@ func (k *checker) process(actor string, c *Cluster, p *agent.Process) {
 
 func (k *checker) wrote(c *Cluster, write apiserver.Write) {
 	k.gone(c, write)
-	k.importMade(write)
 	p, byAgent := k.processes[write.Actor]
 	if !byAgent {
 		k.byOthers(write)
@@ -74,10 +79,9 @@ func (k *checker) wrote(c *Cluster, write apiserver.Write) {
 			k.world.fail("I1: %s created %s", write.Actor, write.Ref)
 		}
 		k.mayImport(p, write)
-		k.mayDecide(p, write)
 		k.origins[write.After.GetUID()] = &origin{ours: true, key: p.Seen.Key}
 		k.made(write)
-		k.decides(p, write)
+		k.writes(write)
 		return
 	}
 	from := k.origins[write.Before.GetUID()]
@@ -90,9 +94,8 @@ func (k *checker) wrote(c *Cluster, write apiserver.Write) {
 	case !from.meddled && !write.Status:
 		k.mayGo(p, write, from)
 	}
-	k.mayDecide(p, write)
 	k.made(write)
-	k.decides(p, write)
+	k.writes(write)
 }
 
 // mayImport is I6: what import policies deny, or could not evaluate, is not newly
@@ -198,32 +201,55 @@ func renamesPorts(before *discoveryv1.EndpointSlice, object apiserver.Object) bo
 	return is && wordEndpoints(before) == wordEndpoints(after) && len(before.Ports) == len(after.Ports)
 }
 
-// unread are the clusters that the process had not read, of which it held the deletion
-// or could not evaluate the import policies, and its own while policies could not be
-// evaluated for its export. Of one that import policies deny, nothing has to stay; of one
-// that states a withdrawal, the policies are not asked.
+// unread are the clusters of which what exists must stay: those that the process had not
+// read, whose export is missing and was not confirmed, or of which import policies could
+// not be evaluated; and its own while policies could not be evaluated for its export. Of one
+// that was removed, that import policies deny, or that the list has as withdrawn or
+// refused, nothing has to stay; of one that states a withdrawal, the policies are not asked.
 func unread(p process) (out []model.ClusterID) {
-	for _, m := range p.Seen.View.Members {
-		if !m.Synced {
-			out = append(out, m.ID)
+	list := storedIn(p)
+	for i := range p.Seen.View.Peers {
+		v := &p.Seen.View.Peers[i]
+		entry, listed := list.Find(v.ID)
+		if v.Removed || verdictOn(p, v.ID) == decision.Denied || entry.Absent.IsOut() {
+			continue
+		}
+		withdrawn := v.Synced && len(v.Withdrawals) > 0 && v.Export == nil
+		undecided := verdictOn(p, v.ID) == decision.NotEvaluated && !withdrawn && v.Export != nil
+		isConfirmed := entry.Absent == model.SourceMissing && !entry.Since.After(v.ConfirmMissingBefore)
+		missing := listed && v.Synced && v.Export == nil && !isConfirmed && (!withdrawn || withdrawsEarlier(v, entry))
+		if !v.Synced || undecided || missing {
+			out = append(out, v.ID)
 		}
 	}
-	for _, hold := range p.Seen.View.Held {
-		out = append(out, hold.Cluster)
-	}
-	for id := range p.Seen.View.Verdicts {
-		record := p.Seen.Records[id]
-		withdrawn := record != nil && record.Spec.Withdrawn
-		if verdictOn(p, id) == decision.NotEvaluated && !withdrawn && !slices.Contains(out, id) {
-			out = append(out, id)
-		}
-	}
-	slices.Sort(out)
-	out = slices.DeleteFunc(out, func(id model.ClusterID) bool { return verdictOn(p, id) == decision.Denied })
-	if _, exports := ownExport(p); exports && p.Seen.Local.Verdict.Outcome == decision.NotEvaluated {
+	own, _ := list.Find(p.ID)
+	if _, exports := ownExport(p); exports && p.Seen.Local.Verdict.Outcome == decision.NotEvaluated && !own.Absent.IsOut() {
 		out = append(out, p.ID)
 	}
+	slices.Sort(out)
 	return out
+}
+
+// withdrawsEarlier reports whether the statements of a member are only of an export before
+// that of an entry, or of other members' access to it.
+func withdrawsEarlier(v *decide.PeerView, e model.Entry) bool {
+	return !slices.ContainsFunc(v.Withdrawals, func(w model.Withdrawal) bool {
+		same := e.UID == "" || w.UID == e.UID
+		return same && !(w.Narrowed && e.Scoped && e.UID != "") || !same && w.CreatedAt.After(e.CreatedAt)
+	})
+}
+
+// storedIn is the list that the process had read; the zero value if there is none.
+func storedIn(p process) model.List { return plan.StoredList(p.Seen.View.Current, p.Seen.Key) }
+
+// peerSeen is what the process saw of a cluster; nil if nothing.
+func peerSeen(p process, id model.ClusterID) *decide.PeerView {
+	for i := range p.Seen.View.Peers {
+		if p.Seen.View.Peers[i].ID == id {
+			return &p.Seen.View.Peers[i]
+		}
+	}
+	return nil
 }
 
 // ownExport is what the process saw of its own cluster's export; false if there
@@ -238,16 +264,21 @@ func ownExport(p process) (model.Export, bool) {
 
 // verdictOn is what the import policies said of a cluster.
 func verdictOn(p process, id model.ClusterID) decision.Outcome {
-	if verdict, has := p.Seen.View.Verdicts[id]; has {
-		return verdict.Outcome
+	if v := peerSeen(p, id); v != nil && v.Verdict != nil {
+		return v.Verdict.Outcome
 	}
 	return decision.Allowed
 }
 
 // exportsSeen are the exports of all clusters that the process saw and that count.
 func exportsSeen(p process) []model.Export {
-	out := slices.DeleteFunc(slices.Clone(p.Seen.View.Exports), func(e model.Export) bool { return verdictOn(p, e.Cluster) != decision.Allowed })
-	if own, exports := ownExport(p); exports && p.Seen.Local.Verdict.Outcome == decision.Allowed {
+	var out []model.Export
+	for i := range p.Seen.View.Peers {
+		if v := &p.Seen.View.Peers[i]; v.Export != nil && verdictOn(p, v.ID) == decision.Allowed {
+			out = append(out, *v.Export)
+		}
+	}
+	if own, exports := ownExport(p); exports && p.Seen.View.Own.State == model.SourcePublished {
 		out = append(out, own)
 	}
 	return out
@@ -255,8 +286,8 @@ func exportsSeen(p process) []model.Export {
 
 // slicesSeen are the slices that the process saw of one cluster.
 func slicesSeen(p process, cluster model.ClusterID) []*discoveryv1.EndpointSlice {
-	if cluster != p.ID {
-		return p.Seen.View.Slices[cluster]
+	if v := peerSeen(p, cluster); v != nil {
+		return v.Slices
 	}
 	return slices.DeleteFunc(slices.Clone(p.Seen.Local.Slices), func(s *discoveryv1.EndpointSlice) bool {
 		return s.AddressType == discoveryv1.AddressTypeFQDN
@@ -267,8 +298,8 @@ func slicesSeen(p process, cluster model.ClusterID) []*discoveryv1.EndpointSlice
 // is being deleted, and no other slice has that place.
 func (k *checker) published(p process, s *discoveryv1.EndpointSlice, from *origin) bool {
 	want := expected(seen(p))
-	if p.Seen.Key != from.key || want == nil || len(unread(p)) > 0 || k.strays(p, s) {
-		return false // while a cluster is unread, the ports that stand decide which slices have a place
+	if p.Seen.Key != from.key || want == nil || len(unread(p)) > 0 || p.Seen.Frozen || k.strays(p, s) {
+		return false // while the import is frozen, its ports decide which slices have a place
 	}
 	for _, o := range p.cluster.Server.List("EndpointSlice", from.key.Namespace) {
 		other := k.origins[o.GetUID()]
@@ -317,8 +348,8 @@ func (k *checker) replaced(p process, s *corev1.Service, from *origin) bool {
 	if len(exportsSeen(p)) == 0 {
 		return false
 	}
-	oldest := seen(p)[0]
-	if (oldest.service.Spec.ClusterIP == corev1.ClusterIPNone) != (s.Spec.ClusterIP == corev1.ClusterIPNone) {
+	first := seen(p)[0]
+	if !p.Seen.Frozen && (first.service.Spec.ClusterIP == corev1.ClusterIPNone) != (s.Spec.ClusterIP == corev1.ClusterIPNone) {
 		return true
 	}
 	return slices.ContainsFunc(p.Seen.View.Current.Services, func(o *corev1.Service) bool {
@@ -327,8 +358,8 @@ func (k *checker) replaced(p process, s *corev1.Service, from *origin) bool {
 	})
 }
 
-// seen is what a process saw, in the words of the oracle: oldest first, or, where
-// takeovers are held, in the order that the process decided.
+// seen is what a process saw, in the words of the oracle: in the order of the list that the
+// process decided, oldest first without one.
 func seen(p process) []constituent {
 	var all []constituent
 	for _, e := range exportsSeen(p) {
@@ -353,15 +384,7 @@ func seen(p process) []constituent {
 		all = append(all, one)
 	}
 	sortConstituents(all)
-	if p.TakeoverHold != 0 { // I7 asks whether the order may be this one
-		place := func(one constituent) int {
-			if at := slices.Index(p.Seen.Order, one.cluster); at >= 0 {
-				return at
-			}
-			return len(p.Seen.Order)
-		}
-		slices.SortStableFunc(all, func(a, b constituent) int { return place(a) - place(b) })
-	}
+	inOrderOf(p.Seen.List, all) // I7 asks whether the order may be this one
 	return all
 }
 

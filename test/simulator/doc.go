@@ -15,8 +15,8 @@
 // than the limits costs anything that was read, or goes unnamed; and compares with an
 // oracle.
 //
-// The code under test is that of the product: decide, merge, plan, apply, exchange
-// and status/compute. Package agent is only wiring. The
+// The code under test is that of the product: decide, merge, plan, apply, exchange,
+// the deletion guard and status/compute. Package agent is only wiring. The
 // controllers of Comity are not run: controller-runtime's goroutines, queues and
 // timers would make no run repeatable, and a thousand seeds would take an hour.
 // So it is not tested here which event enqueues which key; an agent may work on any

@@ -4,7 +4,6 @@
 package simulator
 
 import (
-	"maps"
 	"testing"
 
 	"github.com/comity-mcs/comity/policies/decision"
@@ -36,15 +35,12 @@ func TestAnAgentThatIgnoresImportPoliciesIsNoticed(t *testing.T) {
 		breaks, notices string
 		view            func(*decide.ImportView)
 	}{
-		{"removes what they could not evaluate", "I2: ", func(v *decide.ImportView) {
-			v.Verdicts = maps.Clone(v.Verdicts)
-			for id, verdict := range v.Verdicts {
-				if verdict.Outcome == decision.NotEvaluated {
-					v.Verdicts[id] = decision.Verdict{Outcome: decision.Denied}
-				}
+		{"removes what they could not evaluate", "I2: ", eachPeer(func(p *decide.PeerView) {
+			if p.Verdict != nil && p.Verdict.Outcome == decision.NotEvaluated {
+				p.Verdict = &decision.Verdict{Outcome: decision.Denied}
 			}
-		}},
-		{"imports what they deny", "I6: ", func(v *decide.ImportView) { v.Verdicts = nil }},
+		})},
+		{"imports what they deny", "I6: ", eachPeer(func(p *decide.PeerView) { p.Verdict = nil })},
 	} {
 		t.Run(c.breaks, func(t *testing.T) {
 			noticed(t, c.notices, func(seed uint64) error {

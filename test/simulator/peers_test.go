@@ -151,7 +151,7 @@ func TestFault22PeerRemovedWhileDown(t *testing.T) {
 		w.rounds()
 		a.Agents = nil
 		b.Down = true
-		w.happenTo("leave", a, b)
+		w.setPeer(a, "b", false, true)
 		w.start(a)
 		before := len(w.writes)
 		w.rounds()
@@ -166,16 +166,9 @@ func TestFault22PeerRemovedWhileDown(t *testing.T) {
 		}
 		b.Down = false
 		w.Check()
-		w.happenTo("join", a, b)
+		w.setPeer(a, "b", true, false)
 		w.Check()
 	})
-}
-
-func (w *World) happenTo(name string, c, other *Cluster) {
-	c.Peers[other.ID] = name == "join"
-	for _, p := range c.Agents {
-		w.configure(c, p)
-	}
 }
 
 // FAULT 25: five clusters flip what they export every two seconds; what the

@@ -53,7 +53,7 @@ func random(source Source) Options {
 	return Options{
 		Source: source, Clusters: ids("a", "b", "c"), Keys: keys("svc-adb", "svc-bbc"),
 		Steps: Everything(), Calls: 10, Between: 6, Late: 3, Stale: 3, Families: true, Retype: true, Ports: true,
-		TakeoverHolds: TakeoverHolds(), Limits: Limits(),
+		Limits: Limits(),
 	}
 }
 

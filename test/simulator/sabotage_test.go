@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,19 +37,21 @@ func TestABrokenAgentIsNoticed(t *testing.T) {
 		{"writes to another cluster", "I4: ", func(w func() *World, p *agent.Process) {
 			p.Client.Server = w().clusters["a"].Server
 		}},
-		{"decides as if every member had been read", "I2: ", func(_ func() *World, p *agent.Process) {
-			p.Sabotage.View = func(v *decide.ImportView) {
-				v.Members = slices.Clone(v.Members)
-				for i := range v.Members {
-					v.Members[i].Synced = true
-				}
-			}
+		{"takes a member that was not read for one that was removed", "I2: ", func(_ func() *World, p *agent.Process) {
+			p.Sabotage.View = eachPeer(func(p *decide.PeerView) { p.Synced, p.Removed = true, p.Removed || !p.Synced })
 		}},
 		{"decides that nothing is unsynced", "I2: ", func(_ func() *World, p *agent.Process) {
 			p.Sabotage.Import = func(d *decide.ImportDecision) { d.Plan.Unsynced = nil }
 		}},
-		{"decides that what is missing was withdrawn", "I5: ", func(_ func() *World, p *agent.Process) {
-			p.Sabotage.Missing = func(missing *[]model.ClusterID) { *missing = nil }
+		{"decides that what is missing was withdrawn", "I2: ", func(_ func() *World, p *agent.Process) {
+			p.Sabotage.View = eachPeer(func(p *decide.PeerView) {
+				if p.Synced && p.Export == nil && len(p.Withdrawals) == 0 {
+					p.Withdrawals = []model.Withdrawal{{Cluster: p.ID, UID: "later", CreatedAt: time.Now()}}
+				}
+			})
+		}},
+		{"takes a Peer that is absent for one that was removed", "I2: ", func(_ func() *World, p *agent.Process) {
+			p.Sabotage.View = eachPeer(func(p *decide.PeerView) { p.Removed = p.Removed || !p.Known })
 		}},
 		{"decides without the last source cluster", different, func(_ func() *World, p *agent.Process) {
 			p.Sabotage.Import = func(d *decide.ImportDecision) {
@@ -96,7 +99,7 @@ func TestABrokenAgentIsNoticed(t *testing.T) {
 			noticed(t, c.notices, func(seed uint64) error {
 				var w *World
 				o := random(Seed(seed))
-				o.TakeoverHolds, o.Limits = nil, nil // I7 and I8 would notice some of it first
+				o.Limits = nil // I8 would notice some of it first
 				o.Started = func(p *agent.Process) {
 					if w != nil { // those of before run before there is a world to break
 						c.in(func() *World { return w }, p)
@@ -106,6 +109,16 @@ func TestABrokenAgentIsNoticed(t *testing.T) {
 				return w.Run(func() { w.Live(150); w.Check() })
 			})
 		})
+	}
+}
+
+// eachPeer changes what an import knows of each other cluster.
+func eachPeer(change func(*decide.PeerView)) func(*decide.ImportView) {
+	return func(v *decide.ImportView) {
+		v.Peers = slices.Clone(v.Peers)
+		for i := range v.Peers {
+			change(&v.Peers[i])
+		}
 	}
 }
 

@@ -83,7 +83,6 @@ func TestFault26RecordsDeletedOneByOne(t *testing.T) {
 func TestFault28Takeover(t *testing.T) {
 	fault(t, 50, func(seed uint64) *World {
 		o := quiet(seed, ids("a", "b", "c"), keys("database"))
-		o.TakeoverHold = model.HoldUntilConfirmed
 		w := New(o)
 		w.exports(w.clusters["a"], o.Keys[0], 2)
 		w.rounds()
@@ -111,9 +110,7 @@ func TestFault28Takeover(t *testing.T) {
 			same("a day later")
 		}
 		if w.n(2, "confirmed") == 0 {
-			imported := w.imported(b, key).DeepCopy()
-			imported.Annotations[model.AnnotationConfirmTakeover] = "forged-by-c"
-			w.must(b.Server.Put("user", imported))
+			w.confirmTakeover(b, key, "c/forged-by-c")
 			w.rounds()
 			w.holds("the import in b is of type %s, although it was confirmed", w.imported(b, key).Spec.Type == mcsv1beta1.Headless, w.imported(b, key).Spec.Type)
 		}

@@ -44,23 +44,22 @@ func (k *checker) gone(c *Cluster, write apiserver.Write) {
 func (k *checker) mayLose(p process, write apiserver.Write, from *origin) string {
 	before, _ := write.Before.(*discoveryv1.EndpointSlice)
 	after, _ := write.After.(*discoveryv1.EndpointSlice)
-	_, joined := p.Peers[from.cluster]
 	lost := k.lost(p, before, after, from)
-	if len(lost) == 0 || !joined || from.cluster == p.ID || from.key != p.Seen.Key || k.strays(p, before) {
+	if len(lost) == 0 || p.cluster.Removed[from.cluster] || from.cluster == p.ID || from.key != p.Seen.Key || k.strays(p, before) {
 		return ""
 	}
 	record := p.Seen.Records[from.cluster]
 	switch {
 	case verdictOn(p, from.cluster) == decision.Denied:
 		return ""
-	case k.confirmed(p, from), slices.Contains(k.world.opts.Older, from.cluster):
-		return "" // the deletion guard, of which others ask, decides about the older ones
+	case k.confirmed(p, from), k.isOut(p, from.cluster):
+		return ""
 	case record == nil:
 		return fmt.Sprintf("I5: endpoints %v of cluster %s go, of which no record is there", lost, from.cluster)
 	case record.Spec.Withdrawn:
 		return k.mayBeWithdrawn(p, record, from)
 	}
-	copies := p.Seen.View.Slices[from.cluster]
+	copies := slicesSeen(p, from.cluster)
 	at := slices.IndexFunc(copies, func(s *discoveryv1.EndpointSlice) bool {
 		return s.Annotations[model.AnnotationSourceSlice] == from.source
 	})
@@ -87,7 +86,7 @@ func (k *checker) mayLose(p process, write apiserver.Write, from *origin) string
 // failed after the slice was created. An export that decides loses nothing by that.
 func keptWithout(p process, record *exchangev1alpha1.ExportRecord) bool {
 	imported := p.Seen.View.Current.Import
-	if imported == nil || len(unread(p)) == 0 || decidesAlone(p, imported, record) {
+	if imported == nil || len(unread(p)) == 0 && !p.Seen.Frozen || decidesAlone(p, record) {
 		return false
 	}
 	return !slices.ContainsFunc(imported.Spec.Ports, func(q mcsv1beta1.ServicePort) bool {
@@ -96,9 +95,9 @@ func keptWithout(p process, record *exchangev1alpha1.ExportRecord) bool {
 }
 
 // decidesAlone reports whether an export is the first of which a ServiceImport consists.
-func decidesAlone(p process, imported *mcsv1beta1.ServiceImport, record *exchangev1alpha1.ExportRecord) bool {
-	stored := model.ParseSourceExports(imported.Annotations[model.AnnotationExports])
-	return len(stored) > 0 && stored[0].UID == record.Spec.ExportUID && len(p.Seen.Order) > 0 && p.Seen.Order[0] == stored[0].Cluster
+func decidesAlone(p process, record *exchangev1alpha1.ExportRecord) bool {
+	stored, now := storedIn(p).Entries, p.Seen.List.Entries
+	return len(stored) > 0 && stored[0].UID == record.Spec.ExportUID && len(now) > 0 && now[0].Cluster == stored[0].Cluster
 }
 
 // servesIts reports whether the Service of a slice is the import's own. A copy that is
@@ -130,12 +129,8 @@ func carries(p process, record *exchangev1alpha1.ExportRecord, s *discoveryv1.En
 
 // mayBeWithdrawn compares the withdrawal with the export of which the import consists.
 func (k *checker) mayBeWithdrawn(p process, record *exchangev1alpha1.ExportRecord, from *origin) string {
-	imported := p.Seen.View.Current.Import
-	if imported == nil {
-		return ""
-	}
-	for _, s := range model.ParseSourceExports(imported.Annotations[model.AnnotationExports]) {
-		if s.Cluster == from.cluster && s.UID != record.Spec.ExportUID && !record.Spec.ExportedAt.After(s.CreatedAt) {
+	for _, s := range storedIn(p).Entries {
+		if s.Cluster == from.cluster && s.UID != "" && s.UID != record.Spec.ExportUID && !record.Spec.ExportedAt.After(s.CreatedAt) {
 			return fmt.Sprintf("I5: cluster %s withdrew %s, not the later %s that was imported", from.cluster, record.Spec.ExportUID, s.UID)
 		}
 		if s.Cluster == from.cluster && s.UID == record.Spec.ExportUID && s.Scoped && record.Spec.Narrowed && record.Namespace == model.ExchangeNamespace(s.Cluster) {
@@ -170,6 +165,33 @@ func addresses(s *discoveryv1.EndpointSlice) (out []string) {
 		out = append(out, e.Addresses...)
 	}
 	return out
+}
+
+// sourceOf names a source of an import in one cluster.
+type sourceOf struct {
+	in     model.ClusterID
+	key    types.NamespacedName
+	source model.ClusterID
+}
+
+// isOut reports whether the list says that a source was withdrawn or refused, and that was
+// read before.
+func (k *checker) isOut(p process, id model.ClusterID) bool {
+	entry, _ := storedIn(p).Find(id)
+	return entry.Absent.IsOut() && k.out[sourceOf{p.ID, p.Seen.Key, id}]
+}
+
+// reads notes which sources a process read to be out.
+func (k *checker) reads(p process) {
+	for i := range p.Seen.View.Peers {
+		v := &p.Seen.View.Peers[i]
+		switch verdict := verdictOn(p, v.ID); {
+		case verdict == decision.Denied, v.Synced && v.Export == nil && len(v.Withdrawals) > 0:
+			k.out[sourceOf{p.ID, p.Seen.Key, v.ID}] = true
+		case v.Export != nil && verdict == decision.Allowed:
+			delete(k.out, sourceOf{p.ID, p.Seen.Key, v.ID})
+		}
+	}
 }
 
 // confirmed reports whether the administrator confirmed that what is missing of the

@@ -20,7 +20,7 @@ import (
 var everything = map[string]int{
 	"user": 40, "crash": 4, "second leader": 2, "part": 3, "heal": 4, "backup": 2, "restore": 2, "gone": 4,
 	"slip": 4, "confirm": 1, "hostile": 4, "later": 4, "confirm takeover": 3, "flood": 3,
-	"skew": 2, "down": 2, "up": 4, "leave": 1, "join": 2, "policy": 3, "import policy": 3, "exclude": 1, "lost": 3, "foreign": 5, "meddle": 6, "namespace": 4,
+	"skew": 2, "down": 2, "up": 4, "remove": 1, "absent": 2, "join": 4, "policy": 3, "import policy": 3, "exclude": 1, "lost": 3, "foreign": 5, "meddle": 6, "namespace": 4,
 }
 
 // outcomes are what policies may say.
@@ -93,14 +93,8 @@ func (w *World) happen(name string, c *Cluster) {
 	case "down", "up":
 		w.log("%s: %s", c.ID, name)
 		c.Down = name == "down"
-	case "leave", "join":
-		w.log("%s: %s %s", c.ID, name, other.ID)
-		if other != c {
-			c.Peers[other.ID] = name == "join"
-		}
-		for _, p := range c.Agents {
-			w.configure(c, p)
-		}
+	case "remove", "absent", "join":
+		w.peer(name, c, other.ID)
 	case "policy":
 		p := w.agent(c)
 		p.Policy = outcomes[w.n(len(outcomes), "verdict")]
@@ -121,6 +115,15 @@ func (w *World) happen(name string, c *Cluster) {
 	default:
 		w.disturb(name, c)
 	}
+}
+
+// peer changes the Peer of another cluster. One of a removed cluster stays until it joins.
+func (w *World) peer(name string, c *Cluster, other model.ClusterID) {
+	if other == c.ID || name == "absent" && c.Removed[other] {
+		return
+	}
+	w.log("%s: Peer %s: %s", c.ID, other, name)
+	w.setPeer(c, other, name == "join", name == "remove")
 }
 
 // importPolicy changes what the policies of c say of importing from another cluster.
@@ -249,9 +252,8 @@ func (w *World) reconcile(c *Cluster) {
 }
 
 func (w *World) importAndTell(p *agent.Process, key agent.Key) {
-	w.check.begins(p, key)
 	err := p.Import(key)
-	w.check.looked(w.check.processes[p.Client.Actor], err)
+	w.check.decided(w.check.processes[p.Client.Actor], err)
 	if err == nil {
 		_ = p.Status(key)
 	}

@@ -306,3 +306,8 @@ func (w *World) endNamespace(c *Cluster) {
 		}
 	}
 }
+
+func asService(o client.Object) *corev1.Service {
+	s, _ := o.(*corev1.Service)
+	return s
+}

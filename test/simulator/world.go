@@ -5,8 +5,8 @@ package simulator
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"time"
 
@@ -47,14 +47,9 @@ type Options struct {
 	Between int
 	// Late is up to how many changes a watch may be behind, Stale a list.
 	Late, Stale int
-	// TakeoverHold is that of every cluster, unless each draws one of TakeoverHolds.
-	TakeoverHold  time.Duration
-	TakeoverHolds []time.Duration
 	// Limits are those of what is read of one peer, of which each cluster draws one;
 	// none are the defaults.
 	Limits []budget.Limits
-	// Older are the clusters with an agent that states no withdrawals.
-	Older []model.ClusterID
 	// Families lets Services have slices of both IP families, and Retype lets a
 	// slice come back under its name with another.
 	Families, Retype bool
@@ -89,12 +84,11 @@ type World struct {
 type Cluster struct {
 	ID     model.ClusterID
 	Server *apiserver.Server
-	// Peers are those that the administrator joined.
-	Peers map[model.ClusterID]bool
-	Down  bool
-	Skew  time.Duration
-	// TakeoverHold is --takeover-hold of its agents.
-	TakeoverHold time.Duration
+	// Peers are those that the administrator joined, Removed those of which he set
+	// spec.removed. A Peer that was deleted otherwise is in neither.
+	Peers, Removed map[model.ClusterID]bool
+	Down           bool
+	Skew           time.Duration
 	// Limits are those of what its agents read of one peer.
 	Limits budget.Limits
 	Agents []*agent.Process
@@ -121,13 +115,10 @@ func New(opts Options) *World {
 	}
 	w.check = newChecker(w)
 	for _, id := range w.ids {
-		c := &Cluster{ID: id, TakeoverHold: opts.TakeoverHold, Peers: map[model.ClusterID]bool{}, Confirmed: map[model.ClusterID]time.Time{}, ConfirmedAt: map[model.ClusterID]time.Time{}}
+		c := &Cluster{ID: id, Peers: map[model.ClusterID]bool{}, Removed: map[model.ClusterID]bool{}, Confirmed: map[model.ClusterID]time.Time{}, ConfirmedAt: map[model.ClusterID]time.Time{}}
 		c.Server = apiserver.New(string(id), func() time.Time { return w.now.Add(c.Skew) })
 		c.Server.Audit = func(write apiserver.Write) { w.audit(c, write) }
 		w.clusters[id] = c
-		if holds := opts.TakeoverHolds; len(holds) > 0 {
-			c.TakeoverHold = holds[w.n(len(holds), "takeover hold")]
-		}
 		if limits := opts.Limits; len(limits) > 0 {
 			c.Limits = limits[w.n(len(limits), "limits")]
 		}
@@ -214,7 +205,6 @@ func (w *World) start(c *Cluster) *agent.Process {
 	p := agent.Start(c.ID, client, c.Server.Clock, func() int { return w.stale("a list is behind by") })
 	client.Fault = func(verb string, ref apiserver.Ref) apiserver.Fault { return w.fault(c, p, verb, ref) }
 	w.check.process(client.Actor, c, p)
-	p.TakeoverHold, p.Older = c.TakeoverHold, slices.Contains(w.opts.Older, c.ID)
 	p.Excluded, p.Limits = c.Excluded, c.Limits
 	if w.opts.Started != nil {
 		w.opts.Started(p)
@@ -225,36 +215,39 @@ func (w *World) start(c *Cluster) *agent.Process {
 	return p
 }
 
-// configure lets a process see which peers are joined.
+// configure lets a process see the Peers.
 func (w *World) configure(c *Cluster, p *agent.Process) {
-	p.Removed = nil
+	p.Removed = maps.Clone(c.Removed)
 	for _, id := range w.ids {
-		if !c.Peers[id] && id != c.ID {
-			p.Removed = append(p.Removed, id)
-		}
-		switch _, has := p.Peers[id]; {
+		switch peer, has := p.Peers[id]; {
 		case c.Peers[id] && !has:
-			p.Connect(id, w.clusters[id].Server).Confirm(c.Confirmed[id])
+			p.Connect(id, w.clusters[id].Server).Confirmed = c.Confirmed[id]
 		case !c.Peers[id] && has:
 			delete(p.Peers, id)
+		case has:
+			peer.Confirmed = c.Confirmed[id]
 		}
 	}
 }
 
-// confirm is what an administrator does who wants to be rid of what is held of a
-// peer: in a clock that may be wrong, and may have been wrong when it was found missing.
+// setPeer changes the Peer of another cluster: it is joined, removed, or absent.
+func (w *World) setPeer(c *Cluster, id model.ClusterID, joined, removed bool) {
+	c.Peers[id], c.Removed[id] = joined, removed
+	if !removed {
+		delete(c.Removed, id)
+	}
+	for _, p := range c.Agents {
+		w.configure(c, p)
+	}
+}
+
+// confirm is what an administrator does who wants to be rid of what is missing of a
+// cluster: in a clock that may be wrong, and may have been wrong when it was found missing.
 func (w *World) confirm(c *Cluster, peer model.ClusterID) {
 	w.log("%s: what is missing of %s is confirmed", c.ID, peer)
 	c.Confirmed[peer], c.ConfirmedAt[peer] = c.Server.Clock(), w.now
 	for _, p := range c.Agents {
-		if r := p.Peers[peer]; r != nil && r.MissingSince().After(c.Confirmed[peer]) {
-			c.Confirmed[peer] = r.MissingSince()
-		}
-	}
-	for _, p := range c.Agents {
-		if r := p.Peers[peer]; r != nil {
-			r.Confirm(c.Confirmed[peer])
-		}
+		w.configure(c, p)
 	}
 }
 

@@ -5,6 +5,7 @@ package agent
 
 import (
 	"errors"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,11 +31,7 @@ func (p *Process) Import(key types.NamespacedName) error {
 	v := p.importView(key)
 	p.Seen = Seen{Key: key, Local: v.Local, View: v, Records: p.records(key), Import: v.Current.Import}
 	d := sabotage(p.Sabotage.Import, decide.Import(sabotage(p.Sabotage.View, v)))
-	if d.Plan.Desired != nil {
-		for _, c := range d.Plan.Desired.Constituents {
-			p.Seen.Order = append(p.Seen.Order, c.Cluster)
-		}
-	}
+	p.Seen.List, p.Seen.Frozen = d.Plan.List, d.Plan.Frozen
 	if !d.Write {
 		if !d.HasNamespace {
 			p.names.Release(key)
@@ -45,7 +42,6 @@ func (p *Process) Import(key types.NamespacedName) error {
 	planned, err := p.bring(d.Plan)
 	if err == nil || apply.ClassOf(err) == apply.Refused {
 		p.store(key, d.Finding.AfterPlan(key, planned, apply.Refusals(err), nil))
-		p.takeovers[key] = d
 	}
 	p.remember(key, err)
 	return err
@@ -94,48 +90,53 @@ func (p *Process) bring(in plan.ImportInput) (plan.ImportPlan, error) {
 // importView reads everything that decides about one import.
 func (p *Process) importView(key types.NamespacedName) decide.ImportView {
 	v := decide.ImportView{
-		Local: p.localExport(key), Self: p.ID, ComityNamespace: Namespace, Members: p.members(),
-		TakeoverHold: p.TakeoverHold, Now: p.Now(), TakeoverUntil: p.takeovers[key].TakeoverUntil, FormedWithout: p.takeovers[key].FormedWithout,
+		Local: p.localExport(key), Self: p.ID, ComityNamespace: Namespace, Now: p.Now(), FormsAt: p.formsAt, Current: p.current(key),
 		LocalCluster: model.LocalCluster{Families: []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}},
-		Slices:       map[model.ClusterID][]*discoveryv1.EndpointSlice{}, Unanswered: p.Lost,
 	}
-	v.Current = p.current(key)
-	p.settling[key] = p.settling[key].After(v.Current.Import, v.Now)
-	v.SettlesAt = p.settling[key].At
-	if decide.NeedsOwnRecords(v) {
-		v.OwnRecords = p.ownRecords(key)
+	v.Own = p.own(&v)
+	for _, m := range p.members() {
+		v.Peers = append(v.Peers, p.peerView(m, key))
 	}
-	var withdrawals []model.Withdrawal
-	for _, m := range v.Members {
-		peer := p.Peers[m.ID]
-		if e, has := peer.export(key); m.Synced && has {
-			v.Exports = append(v.Exports, e)
-			v.Slices[m.ID] = peer.copies(key)
-			v.SliceProblems = append(v.SliceProblems, peer.limitProblems()...)
-		}
-		withdrawals = append(withdrawals, peer.Withdrawals(key)...)
+	for _, id := range slices.Sorted(maps.Keys(p.Removed)) {
+		v.Peers = append(v.Peers, decide.PeerView{Member: model.Member{ID: id}, Removed: true})
 	}
-	v.Verdicts = p.verdicts()
-	missing := decide.Missing(decide.Standing(v.Current, p.ID), v.Exports, withdrawals, v.Members, v.Refused())
-	missing = sabotage(p.Sabotage.Missing, missing)
-	for _, m := range v.Members {
-		if hold, held := p.Peers[m.ID].hold(key, slices.Contains(missing, m.ID), p.Now()); held {
-			v.Held = append(v.Held, hold)
-		}
-	}
+	decide.Listed(&v)
 	return v
 }
 
-// verdicts are those of the import policies.
-func (p *Process) verdicts() map[model.ClusterID]decision.Verdict {
-	out := map[model.ClusterID]decision.Verdict{}
-	for id := range p.Peers {
-		out[id] = decision.Verdict{Outcome: decision.Allowed}
-		if outcome, set := p.Imports[id]; set {
-			out[id] = decision.Verdict{Outcome: outcome}
-		}
+// peerView is what was read of one member, and what import policies say of it.
+func (p *Process) peerView(m model.Member, key types.NamespacedName) decide.PeerView {
+	peer, out := p.Peers[m.ID], decide.PeerView{Member: m, Known: true, Verdict: &decision.Verdict{Outcome: decision.Allowed}}
+	if outcome, set := p.Imports[m.ID]; set {
+		out.Verdict.Outcome = outcome
 	}
+	if slices.Contains(p.Lost, m.ID) {
+		out.Probed = decide.Silent
+	}
+	if !m.Synced {
+		return out
+	}
+	if e, has := peer.export(key); has {
+		out.Export, out.Slices, out.Problems = &e, peer.copies(key), peer.limitProblems()
+	}
+	out.Withdrawals = peer.withdrawals(key)
 	return out
+}
+
+// own is this cluster's own export as a source of its import.
+func (p *Process) own(v *decide.ImportView) decide.OwnSource {
+	entry, listed := decide.OwnEntry(v)
+	switch {
+	case v.Local.Export == nil && !listed:
+		return decide.OwnSource{State: model.SourceEnded}
+	case v.Local.Service == nil && !listed:
+		return decide.OwnSource{State: model.SourceSuspended}
+	}
+	var live decide.Live
+	if decide.NeedsOwnLive(v.Local) {
+		live = p.live(v.Local.Key)
+	}
+	return decide.Own(v.Local, entry, live, p.ownRecords(v.Local.Key), v.Now)
 }
 
 func (p *Process) records(key types.NamespacedName) map[model.ClusterID]*exchangev1alpha1.ExportRecord {
@@ -184,7 +185,7 @@ func (p *Process) Status(key types.NamespacedName) error {
 	if f, has := p.findings[key]; has {
 		in.Observation = &model.Observation{
 			Publication: model.PublicationNone, Import: f.Resolved, Unsynced: f.Unsynced, Conflicts: f.Conflicts,
-			Problems: f.Problems, Sources: f.Sources, Held: f.Held, Kept: f.Kept, Takeovers: f.Takeovers,
+			Problems: f.Problems, Sources: f.Sources, Decider: f.Decider, Freeze: f.Freeze, Takeovers: f.Takeovers,
 		}
 	}
 	wanted := compute.Import(in, metav1.NewTime(p.Now().Truncate(1e9)))

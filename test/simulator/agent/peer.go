@@ -5,7 +5,6 @@ package agent
 
 import (
 	"net/netip"
-	"slices"
 	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -22,43 +21,21 @@ import (
 // address ranges.
 var everywhere = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 
-// Peer is what a process reads of another cluster. Element 0 of a pair is what
-// every member may read, element 1 what this cluster alone may.
+// Peer is what a process reads of another cluster: nothing but caches. Element 0 of a pair
+// is what every member may read, element 1 what this cluster alone may.
 type Peer struct {
 	ID              model.ClusterID
 	exports, slices [2]*feed
 	members         *feed
 	namespaces      *feed
-	// states is true once the peer said that it states its withdrawals. Since is
-	// when each of its exports was first found missing, and confirmed when the
-	// administrator confirmed what was missing by then.
-	states    bool
-	read      bool // it was synced before, or is
-	since     map[types.NamespacedName]time.Time
-	confirmed time.Time
-}
-
-// Confirm is what an administrator does with the peer Secret: what is missing since
-// then or before may go.
-func (r *Peer) Confirm(then time.Time) { r.confirmed = then }
-
-// MissingSince is when the last of its exports was found missing.
-func (r *Peer) MissingSince() (last time.Time) {
-	for _, since := range r.since {
-		if since.After(last) {
-			last = since
-		}
-	}
-	return last
+	// Confirmed is spec.confirmMissingBefore of the Peer.
+	Confirmed time.Time
 }
 
 // Connect begins to read a peer; nothing is read before Follow.
 func (p *Process) Connect(id model.ClusterID, server *apiserver.Server) *Peer {
 	shared, limits := model.ExchangeNamespace(id), budget.New(p.Limits)
-	peer := &Peer{
-		ID: id, since: map[types.NamespacedName]time.Time{},
-		members: newFeed(server, limits, "MemberRecord", shared), namespaces: newFeed(server, limits, "NamespaceRecord", shared),
-	}
+	peer := &Peer{ID: id, members: newFeed(server, limits, "MemberRecord", shared), namespaces: newFeed(server, limits, "NamespaceRecord", shared)}
 	for i, namespace := range []string{shared, model.ScopedExchangeNamespace(id, p.ID)} {
 		peer.exports[i], peer.slices[i] = newFeed(server, limits, "ExportRecord", namespace), newFeed(server, limits, "EndpointSlice", namespace)
 	}
@@ -101,8 +78,6 @@ func (r *Peer) Synced() bool {
 	}
 	record, _ := r.members.Get(model.ExchangeNamespace(r.ID), string(r.ID)).(*exchangev1alpha1.MemberRecord)
 	problem, _ := exchange.Member{ID: r.ID, ClusterSet: ClusterSet}.Problem(record)
-	r.states = r.states || problem == "" && slices.Contains(record.Spec.Features, exchangev1alpha1.FeatureWithdrawals)
-	r.read = r.read || problem == ""
 	return problem == ""
 }
 
@@ -130,29 +105,9 @@ func (r *Peer) records(key types.NamespacedName) []*exchangev1alpha1.ExportRecor
 	return records
 }
 
-// Withdrawals are what the peer states of key.
-func (r *Peer) Withdrawals(key types.NamespacedName) []model.Withdrawal {
-	if !r.Synced() {
-		return nil
-	}
+// withdrawals are what the peer states of key.
+func (r *Peer) withdrawals(key types.NamespacedName) []model.Withdrawal {
 	return exchange.Withdrawals(r.ID, r.records(key)...)
-}
-
-// hold is that of the export of key, which is missing or not; false if there is none.
-func (r *Peer) hold(key types.NamespacedName, missing bool, now time.Time) (model.Hold, bool) {
-	if !r.Synced() {
-		return model.Hold{}, false
-	}
-	if !missing {
-		delete(r.since, key)
-		return model.Hold{}, false
-	}
-	since, known := r.since[key]
-	if !known {
-		since = now.UTC().Truncate(time.Second)
-		r.since[key] = since
-	}
-	return model.Hold{Cluster: r.ID, Since: since}, since.After(r.confirmed)
 }
 
 func (r *Peer) exchanges() [2]string {

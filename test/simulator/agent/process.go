@@ -5,9 +5,9 @@
 //
 // It takes caches that follow their API servers only when the simulator lets
 // them, and a client on which any call may fail. It reads a view from the caches,
-// calls sync/decide and sync/plan, writes with sync/apply, and remembers what the
-// controllers remember. It decides nothing itself: the decisions are those of the
-// product.
+// calls sync/decide and sync/plan, and writes with sync/apply. What it remembers is a
+// cache, or what was found, for the status. It decides nothing itself: the decisions are
+// those of the product.
 package agent
 
 import (
@@ -52,25 +52,21 @@ type Process struct {
 	Client *apiserver.Client
 	// Local is by kind.
 	Local map[string]*apiserver.Cache
-	// Peers are the clusters that it has a credential for.
-	Peers map[model.ClusterID]*Peer
+	// Peers are the clusters that it has a Peer for, Removed those whose Peer says that
+	// they were removed.
+	Peers   map[model.ClusterID]*Peer
+	Removed map[model.ClusterID]bool
 	// Policy is the outcome of the policies for every export.
 	Policy decision.Outcome
 	// Imports are the outcomes of the import policies for each peer; Allowed if not set.
 	Imports map[model.ClusterID]decision.Outcome
 	// Excluded are the clusters to which policies forbid every export that they allow.
 	Excluded []string
-	// Removed are the clusters that were removed, or never joined.
-	Removed []model.ClusterID
 	// Lost are the peers that are lost and of which no endpoint answers a probe.
 	Lost []model.ClusterID
-	// TakeoverHold is --takeover-hold: 0 holds no takeover.
-	TakeoverHold time.Duration
 	// Limits are those of what is read of each peer.
 	Limits budget.Limits
-	// Older lets the process be of an earlier version, which states no withdrawals.
-	Older bool
-	Now   func() time.Time
+	Now    func() time.Time
 	// Seen is what the current or the last reconcile read.
 	Seen Seen
 	// Sabotage breaks the process on purpose.
@@ -78,12 +74,11 @@ type Process struct {
 
 	applier  *apply.Applier
 	names    *decide.Names
-	pass     *decide.FirstPass
 	met      map[types.NamespacedName][]string // slices whose name a create met
 	findings map[types.NamespacedName]decide.ImportFinding
-	// takeovers are the last decisions that were applied.
-	takeovers map[types.NamespacedName]decide.ImportDecision
-	settling  map[types.NamespacedName]decide.Settling
+	// formsAt is from when on lists form without peers that were not read.
+	formsAt time.Time
+	exporter
 }
 
 // Key names an import or an export.
@@ -99,8 +94,10 @@ type Seen struct {
 	Records map[model.ClusterID]*exchangev1alpha1.ExportRecord
 	// Import is the ServiceImport as it was read.
 	Import *mcsv1beta1.ServiceImport
-	// Order is the order of precedence that was decided, the deciding cluster first.
-	Order []model.ClusterID
+	// List is what the import consists of, as was decided, and Frozen whether no property
+	// of it changes; no list if nothing is written.
+	List   model.List
+	Frozen bool
 	// Taken are the names of derived Services that other imports reserve.
 	Taken []string
 }
@@ -109,7 +106,6 @@ type Seen struct {
 // can show that the simulator notices. Nil hooks change nothing.
 type Sabotage struct {
 	Export    func(*decide.ExportDecision)
-	Missing   func(*[]model.ClusterID)
 	View      func(*decide.ImportView)
 	Import    func(*decide.ImportDecision)
 	PlanInput func(*plan.ImportInput)
@@ -128,24 +124,20 @@ func sabotage[T any](hook func(*T), value T) T {
 func Start(id model.ClusterID, c *apiserver.Client, now func() time.Time, behind func() int) *Process {
 	p := &Process{
 		ID: id, Client: c, Now: now, Policy: decision.Allowed,
-		Local: map[string]*apiserver.Cache{}, Peers: map[model.ClusterID]*Peer{},
-		applier: apply.New(c, nil), names: decide.NewNames(), pass: decide.NewFirstPass(),
+		Local: map[string]*apiserver.Cache{}, Peers: map[model.ClusterID]*Peer{}, Removed: map[model.ClusterID]bool{},
+		applier: apply.New(c, nil), names: decide.NewNames(), formsAt: now().Add(waitForMembers),
 		met: map[types.NamespacedName][]string{}, findings: map[types.NamespacedName]decide.ImportFinding{},
-		takeovers: map[types.NamespacedName]decide.ImportDecision{}, settling: map[types.NamespacedName]decide.Settling{},
 	}
 	for _, kind := range LocalKinds {
 		p.Local[kind] = c.Server.Watch(kind, "")
 		p.Local[kind].Relist(behind())
 	}
-	for part, kind := range map[decide.Part]string{decide.Exports: "ServiceExport", decide.Namespaces: "Namespace"} {
-		var keys []types.NamespacedName
-		for o := range p.Local[kind].Each {
-			keys = append(keys, client.ObjectKeyFromObject(o))
-		}
-		p.pass.Seed(part, keys)
-	}
+	p.startExporter()
 	return p
 }
+
+// waitForMembers is how long lists of imports wait for members that do not answer.
+const waitForMembers = 10 * time.Second
 
 // Members are the configured peers, sorted.
 func (p *Process) Members() []model.ClusterID { return slices.Sorted(maps.Keys(p.Peers)) }
@@ -154,8 +146,7 @@ func (p *Process) Members() []model.ClusterID { return slices.Sorted(maps.Keys(p
 func (p *Process) members() []model.Member {
 	var out []model.Member
 	for _, id := range p.Members() {
-		m := model.Member{ID: id, Synced: p.Peers[id].Synced(), Reported: true, StatesWithdrawals: p.Peers[id].states, Liveness: model.Liveness{State: model.Connected}}
-		m.Read = p.Peers[id].read
+		m := model.Member{ID: id, Synced: p.Peers[id].Synced(), Reported: true, Liveness: model.Liveness{State: model.Connected}, ConfirmMissingBefore: p.Peers[id].Confirmed}
 		if slices.Contains(p.Lost, id) {
 			m.Liveness.State = model.Lost
 		}
@@ -187,7 +178,7 @@ func (p *Process) Keys() []types.NamespacedName {
 		keys[key] = true
 	}
 	// The events of deleted objects name the others.
-	for _, key := range slices.Concat(p.names.Reserved(), p.pass.Pending(decide.Exports)) {
+	for _, key := range slices.Concat(p.names.Reserved(), p.pending()) {
 		keys[key] = true
 	}
 	for _, peer := range p.Peers {

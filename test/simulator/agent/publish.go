@@ -5,10 +5,13 @@ package agent
 
 import (
 	"cmp"
+	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/decision"
@@ -18,6 +21,23 @@ import (
 	"github.com/comity-mcs/comity/sync/plan"
 	"github.com/comity-mcs/comity/test/simulator/apiserver"
 )
+
+// exporter is what the process remembers of what it publishes.
+type exporter struct{ pass *decide.FirstPass }
+
+func (p *Process) startExporter() {
+	p.pass = decide.NewFirstPass()
+	for part, kind := range map[decide.Part]string{decide.Exports: "ServiceExport", decide.Namespaces: "Namespace"} {
+		var keys []types.NamespacedName
+		for o := range p.Local[kind].Each {
+			keys = append(keys, client.ObjectKeyFromObject(o))
+		}
+		p.pass.Seed(part, keys)
+	}
+}
+
+// pending are the exports that were not published yet.
+func (p *Process) pending() []types.NamespacedName { return p.pass.Pending(decide.Exports) }
 
 // Publish brings the records and slice copies of one export up to date.
 func (p *Process) Publish(key types.NamespacedName) error {
@@ -40,9 +60,6 @@ func (p *Process) publish(planned plan.PublishPlan) error {
 	lists := func(all [][]plan.Action) error {
 		var first error
 		for _, actions := range all {
-			if p.Older {
-				actions = p.withoutStatements(actions)
-			}
 			if _, err := p.write(actions); first == nil {
 				first = err
 			}
@@ -56,27 +73,12 @@ func (p *Process) publish(planned plan.PublishPlan) error {
 	return lists(planned.Leave)
 }
 
-// withoutStatements deletes the records that would state a withdrawal, as agents
-// before the feature did.
-func (p *Process) withoutStatements(actions []plan.Action) []plan.Action {
-	var out []plan.Action
-	for _, a := range actions {
-		if record, is := a.Object.(*exchangev1alpha1.ExportRecord); is && record.Spec.Withdrawn {
-			if a.Verb == plan.Create {
-				continue
-			}
-			current := p.Local["ExportRecord"].Get(record.Namespace, record.Name)
-			a = plan.Action{Verb: plan.Delete, Object: record, UID: a.UID, ResourceVersion: current.GetResourceVersion()}
-		}
-		out = append(out, a)
-	}
-	return out
-}
-
 // exportView reads everything that decides about one export. Nothing is the own one because
 // of a Lease: what a hostile user publishes by hand is that of a hostile agent.
 func (p *Process) exportView(key types.NamespacedName) decide.ExportView {
-	v := decide.ExportView{Local: p.localExport(key), Self: p.ID, Members: p.members(), Removed: p.Removed, Unavailable: map[string]string{}, Now: p.Now()}
+	v := decide.ExportView{
+		Local: p.localExport(key), Self: p.ID, Members: p.members(), Removed: slices.Sorted(maps.Keys(p.Removed)), Unavailable: map[string]string{}, Now: p.Now(),
+	}
 	v.Records = p.ownRecords(key)
 	for o := range p.Local["EndpointSlice"].Each {
 		if of, is := model.LabeledExport(o.GetLabels()); is && of == key {
@@ -171,9 +173,6 @@ func (p *Process) PublishMember() error {
 	}
 	current := get[exchangev1alpha1.MemberRecord](p, "MemberRecord", shared, string(p.ID))
 	desired := decide.Member(decide.MemberView{Self: p.ID, ClusterSet: ClusterSet, Version: "simulated", Current: current})
-	if p.Older {
-		desired.Features = nil
-	}
 	_, err := p.write(plan.Member(shared, desired, current, false))
 	return err
 }
