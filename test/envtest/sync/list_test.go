@@ -419,4 +419,3 @@ var _ = Describe("FAULT 43: a restored record", func() {
 		}
 	})
 })
-

@@ -306,7 +306,7 @@ var _ = Describe("FAULT 33: a scope that becomes narrower", Serial, func() {
 	narrow := func(a *cluster, exported *mcsv1beta1.ServiceExport) {
 		GinkgoHelper()
 		exported.Annotations = map[string]string{model.AnnotationExportTo: "b"}
-		Expect(a.client.Update(ctx(), exported)).To(Succeed())
+		a.annotate(exported)
 	}
 	begin := func() (a *cluster, ns string, exported *mcsv1beta1.ServiceExport) {
 		GinkgoHelper()
