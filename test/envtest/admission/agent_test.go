@@ -13,8 +13,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/join"
 	"github.com/comity-mcs/comity/sync/model"
 )
@@ -74,6 +77,27 @@ var _ = Describe("a stolen token of Comity's account", func() {
 		By("but those of an earlier pipeline, of which it takes over the derived Service")
 		Expect(merge(ctx, agent, sveltos, metadata("labels", patch{discoveryv1.LabelManagedBy: model.ManagedBy}))).To(Succeed())
 		Expect(agent.Delete(ctx, sveltos)).To(Succeed())
+	}, SpecTimeout(time.Minute))
+
+	It("makes, changes and removes no Peer, but says what is known of one", func(ctx SpecContext) {
+		forbidden := func(err error) {
+			GinkgoHelper()
+			Expect(apierrors.IsForbidden(err)).To(BeTrue(), "%v", err)
+		}
+		peer := func(name string) *exchangev1alpha1.Peer {
+			return &exchangev1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: exchangev1alpha1.PeerSpec{ClusterSet: "set", ClusterUID: "u", KubeconfigSecret: "s"}}
+		}
+		b := peer("b")
+		Expect(alice.Create(ctx, b)).To(Succeed())
+		DeferCleanup(func(ctx SpecContext) { Expect(alice.Delete(ctx, b)).To(Succeed()) })
+		forbidden(agent.Create(ctx, peer("x")))
+		forbidden(merge(ctx, agent, b, patch{"spec": patch{"removed": true}}))
+		forbidden(merge(ctx, agent, b, patch{"spec": patch{"clusterUID": "v"}}))
+		forbidden(agent.Delete(ctx, b))
+		Expect(agent.SubResource("status").Patch(ctx, b.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"removed":true},"status":{"version":"v1"}}`)))).To(Succeed())
+		Expect(agent.Get(ctx, client.ObjectKeyFromObject(b), b)).To(Succeed())
+		Expect(b.Status.Version).To(Equal("v1"))
+		Expect(b.Spec.Removed).To(BeFalse(), "status changes no spec")
 	}, SpecTimeout(time.Minute))
 
 	It("publishes in no namespace that somebody else made under the name of an exchange", func(ctx SpecContext) {

@@ -113,7 +113,7 @@ var _ = Describe("what Comity imported", func() {
 		Expect(merge(ctx, alice, w.kinds(kind), change)).To(Succeed())
 	},
 		Entry("say what becomes of endpoints of a lost cluster", "ServiceImport", metadata("annotations", patch{model.AnnotationOnLost: "keep"}), SpecTimeout(time.Minute)),
-		Entry("confirm a takeover", "ServiceImport", metadata("annotations", patch{model.AnnotationConfirmTakeover: "uid"}), SpecTimeout(time.Minute)),
+		Entry("confirm a takeover", "ServiceImport", metadata("annotations", patch{model.AnnotationConfirmTakeover: "c/uid"}), SpecTimeout(time.Minute)),
 		Entry("add labels of their own", "ServiceImport", metadata("labels", patch{"team": "shop"}), SpecTimeout(time.Minute)),
 		Entry("add annotations of their own", "Service", metadata("annotations", patch{"example.com/note": "x"}), SpecTimeout(time.Minute)),
 		Entry("label slices", "EndpointSlice", metadata("labels", patch{"team": "shop"}), SpecTimeout(time.Minute)),
@@ -146,7 +146,13 @@ var _ = Describe("what Comity imported", func() {
 	}, SpecTimeout(time.Minute))
 
 	It("follows the exports as without policies", func(ctx SpecContext) {
-		By("other endpoints, other ports, another type, and no export")
+		By("another list, while nothing else changes, other endpoints, other ports, another type, and no export")
+		w.input.Frozen, w.input.List.Entries[0].Absent, w.input.List.Entries[0].Since = true, model.SourceMissing, w.input.List.Formed
+		w.bring(ctx)
+		for _, o := range []client.Object{w.derived, w.imported} {
+			Expect(o.GetAnnotations()).To(HaveKeyWithValue(model.AnnotationList, w.input.List.String()))
+		}
+		w.input.Frozen = false
 		w.input.Sources["b"][0].Endpoints[0].Addresses = []string{"10.9.0.2"}
 		w.bring(ctx)
 		Expect(w.slice.Endpoints[0].Addresses).To(Equal([]string{"10.9.0.2"}))

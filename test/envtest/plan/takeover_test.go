@@ -223,7 +223,7 @@ var _ = Describe("the endpoints of a lost cluster", func() {
 
 		full, sources := c.Desired, c.Sources
 		c.Unsynced, c.Lost = []model.ClusterID{"b"}, []model.ClusterID{"b"}
-		c.Desired = &model.Import{Key: full.Key, Type: full.Type, Ports: full.Ports, Constituents: full.Constituents[1:]}
+		c.Desired, c.Frozen = plan.Standing(c.Current, c.Key, &model.Import{Constituents: full.Constituents[1:]}), true
 		c.Sources = map[model.ClusterID][]*discoveryv1.EndpointSlice{"c": sources["c"]}
 		Expect(c.bring().Withdrawn).To(Equal([]model.ClusterID{"b"}))
 		Expect(c.writes).To(Equal([]string{"update EndpointSlice"}))
@@ -236,7 +236,7 @@ var _ = Describe("the endpoints of a lost cluster", func() {
 		c.bring()
 		Expect(c.writes).To(BeEmpty(), "what it was before is known only when the cluster is read")
 
-		c.Unsynced, c.Desired, c.Sources = nil, full, sources
+		c.Unsynced, c.Desired, c.Frozen, c.Sources = nil, full, false, sources
 		c.bring()
 		want := content(before)
 		want.GetLabels()["mine"] = "yes"

@@ -89,7 +89,7 @@ func (c *cluster) start() {
 	Expect(a.peers.SetupStatusWithManager(mgr, a.running.Imports())).To(Succeed())
 	Expect(status.SetupWithManager(mgr, status.Options{
 		Observations: a.running, Verdicts: a.admitter, Destinations: a.running, Changed: a.running.Changed(),
-		DestinationsChanged: a.running.DestinationsChanged(), PoliciesChanged: a.policies, Now: shifted{}.Now,
+		DestinationsChanged: a.running.DestinationsChanged(), PoliciesChanged: a.policies, Now: shifted{}.Now, Interval: settled / 3,
 	})).To(Succeed())
 
 	running, cancel := context.WithCancel(context.Background())

@@ -126,7 +126,7 @@ var _ = Describe("an exported Service", func() {
 
 		By("widening the scope: b must not lose an endpoint on the way")
 		delete(exported.Annotations, model.AnnotationExportTo)
-		Expect(a.client.Update(ctx(), exported)).To(Succeed())
+		a.annotate(exported)
 		Eventually(func() []string {
 			Expect(clusters["b"].backends(ns, "web")()).To(Equal([]string{"a/10.1.0.1"}))
 			return clusters["c"].backends(ns, "web")()
@@ -135,7 +135,7 @@ var _ = Describe("an exported Service", func() {
 
 		By("spoiling the scope: it must not be taken for a wider one")
 		exported.Annotations = map[string]string{model.AnnotationExportTo: "b,,c"}
-		Expect(a.client.Update(ctx(), exported)).To(Succeed())
+		a.annotate(exported)
 		Eventually(func() []string { return a.records(ns, "web") }).Should(Equal([]string{"withdrawal in comity-a"}))
 		// What was done is told a moment after it was done.
 		Eventually(func(g Gomega) {

@@ -4,6 +4,7 @@
 package sync
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -56,6 +57,19 @@ func export(namespace, name string, to ...string) *mcsv1beta1.ServiceExport {
 		e.Annotations = map[string]string{model.AnnotationExportTo: strings.Join(to, ",")}
 	}
 	return e
+}
+
+// annotate writes the annotations of an object, and no other ones: its status is written
+// meanwhile.
+func (c *cluster) annotate(o client.Object) {
+	GinkgoHelper()
+	annotations := o.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	patch, err := json.Marshal([]map[string]any{{"op": "add", "path": "/metadata/annotations", "value": annotations}})
+	Expect(err).NotTo(HaveOccurred())
+	Expect(c.client.Patch(ctx(), o, client.RawPatch(types.JSONPatchType, patch))).To(Succeed())
 }
 
 // endpoints is a slice as the EndpointSlice controller writes them.

@@ -6,6 +6,7 @@ package sync
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -172,8 +173,15 @@ var _ = Describe("an import policy", Serial, func() {
 		Consistently(b.backends(ns, "web")).Should(Equal([]string{"a/10.1.0.1", "c/10.3.0.1"}))
 		Expect(destinations(a, key)()).To(ContainElement("b Imported true"))
 
+		By("deleting and creating the ServiceExport, within a minute and later")
 		a.delete(export(ns, "web"))
 		Eventually(b.backends(ns, "web")).Should(Equal([]string{"c/10.3.0.1"}))
+		a.create(export(ns, "web"))
+		Eventually(b.backends(ns, "web")).Should(Equal([]string{"a/10.1.0.1", "c/10.3.0.1"}))
+		a.delete(export(ns, "web"))
+		Eventually(b.order(ns, "web")).Should(Equal("a Ended, c"))
+		pass(time.Minute)
+		Eventually(b.order(ns, "web")).Should(Equal("c"))
 		a.create(export(ns, "web"))
 		Eventually(destinations(a, key)).Should(ContainElement("b PolicyDenied false"))
 		Expect(b.backends(ns, "web")()).To(Equal([]string{"c/10.3.0.1"}))

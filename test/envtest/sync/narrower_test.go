@@ -94,7 +94,7 @@ var _ = Describe("An export that names its ports", func() {
 
 		By("every port, without the annotation")
 		exported.Annotations = nil
-		Expect(a.client.Update(ctx(), exported)).To(Succeed())
+		a.annotate(exported)
 		all := []string{"import admin", "import http", "service admin", "service http", "slice admin", "slice http"}
 		for _, c := range []*cluster{a, b} {
 			Eventually(func() []string { return c.importedPorts(ns, "web") }).Should(Equal(all), "in cluster %s", c.id)
@@ -102,7 +102,7 @@ var _ = Describe("An export that names its ports", func() {
 
 		By("one again: what stands becomes narrower")
 		exported.Annotations = map[string]string{model.AnnotationExportPorts: "http"}
-		Expect(a.client.Update(ctx(), exported)).To(Succeed())
+		a.annotate(exported)
 		Eventually(func() []string { return a.publishedPorts(ns, "web") }).Should(Equal([]string{"record http", "slice http"}))
 		for _, c := range []*cluster{a, b} {
 			Eventually(func() []string { return c.importedPorts(ns, "web") }).Should(Equal(http), "in cluster %s", c.id)
@@ -155,10 +155,10 @@ var _ = Describe("An export that names its ports", func() {
 		Eventually(func() []string { return a.publishedPorts(ns, "web") }).Should(HaveLen(4))
 		a.agent.rule(client.ObjectKeyFromObject(exported), decision.Verdict{Problem: "policies are still loading"})
 		exported.Annotations[model.AnnotationExportPorts] = "http"
-		Expect(a.client.Update(ctx(), exported)).To(Succeed())
+		a.annotate(exported)
 		Eventually(func() []string { return a.publishedPorts(ns, "web") }).Should(Equal([]string{"record http", "slice http"}))
 		exported.Annotations = nil
-		Expect(a.client.Update(ctx(), exported)).To(Succeed())
+		a.annotate(exported)
 		Consistently(func() []string { return a.publishedPorts(ns, "web") }).Should(Equal([]string{"record http", "slice http"}))
 	})
 })

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/comity-mcs/comity/policies/engine"
 	"github.com/comity-mcs/comity/sync/model"
@@ -51,7 +52,7 @@ var ids = []model.ClusterID{"a", "b", "c"}
 
 var _ = BeforeSuite(func() {
 	suite.LogToGinkgo()
-	for i, config := range suite.Start(suite.APIServer(), suite.APIServer(), suite.APIServer()) {
+	for i, config := range suite.Start(apiServer(), apiServer(), apiServer()) {
 		id := ids[i]
 		clusters[id] = &cluster{id: id, config: config, client: suite.Client(config), proxy: newProxy(hostPort(config.Host))}
 	}
@@ -66,6 +67,14 @@ var _ = BeforeSuite(func() {
 		c.awaitPeers()
 	}
 })
+
+// apiServer has more addresses of Services than the 256 that are envtest's default.
+func apiServer() *envtest.Environment {
+	GinkgoHelper()
+	server := suite.APIServer()
+	server.ControlPlane.GetAPIServer().Configure().Set("service-cluster-ip-range", "10.0.0.0/16")
+	return server
+}
 
 // prepare makes what joining clusters makes, in the simplest form: namespaces,
 // and Peers with an administrator's credentials.

@@ -30,6 +30,22 @@ func restartAll() {
 	}
 }
 
+// differences are the keys with another value, or in one map only.
+func differences(a, b map[string]string) []string {
+	var out []string
+	for key, value := range a {
+		if b[key] != value {
+			out = append(out, key)
+		}
+	}
+	for key := range b {
+		if _, has := a[key]; !has {
+			out = append(out, key)
+		}
+	}
+	return out
+}
+
 // looked waits until the agent of c has worked on an import since its start.
 func (c *cluster) looked(namespace, name string) {
 	GinkgoHelper()
@@ -51,12 +67,13 @@ var _ = Describe("an agent", Serial, func() {
 		for n := range 10 {
 			Eventually(clusters["c"].backends(ns, fmt.Sprintf("web-%d", n))).Should(HaveLen(4))
 		}
-		for _, c := range clusters { // let what is still on its way arrive
-			c.quiet()
-		}
 		before := map[model.ClusterID]map[string]string{}
-		for id, c := range clusters {
-			before[id] = c.everythingOf()
+		for id, c := range clusters { // let what is still on its way arrive, the status of exports too
+			Eventually(func() []string {
+				last := before[id]
+				before[id] = c.everythingOf()
+				return differences(last, before[id])
+			}, soon, settled).Should(BeEmpty(), "cluster %s comes to rest", id)
 		}
 		restartAll()
 		for n := range 10 {
@@ -70,7 +87,7 @@ var _ = Describe("an agent", Serial, func() {
 			}
 		}).Should(Succeed())
 		for id, c := range clusters {
-			Expect(c.everythingOf()).To(Equal(before[id]), "objects of cluster %s", id)
+			Expect(differences(before[id], c.everythingOf())).To(BeEmpty(), "objects of cluster %s", id)
 		}
 	})
 
