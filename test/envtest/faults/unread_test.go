@@ -68,15 +68,15 @@ var _ = Describe("FAULT 48: a member that is not read for weeks", func() {
 			set.Join(ctx, "a", "b")
 		}, NodeTimeout(time.Minute))
 
-		By("taking the member away, and starting the agent again with the statements of weeks")
-		Expect(a.Client.Delete(ctx, clusterset.Peer("b"))).To(Succeed())
+		By("starting the agent with the statements of weeks, and without what it needs to read the member")
+		a.ChangePeer(ctx, "b", func(s *exchangev1alpha1.PeerSpec) { s.KubeconfigSecret = "none" })
 		a.Without(ctx, func() { state(ctx, ns, decide.MaxEnded+surplus) })
 		Eventually(ctx, func() int {
 			var left exchangev1alpha1.ExportRecordList
 			Expect(a.Client.List(ctx, &left, client.MatchingLabels(stated))).To(Succeed())
 			return len(left.Items)
 		}).WithPolling(time.Second).Should(Equal(decide.MaxEnded))
-		kept(ctx, a, ns, whole, "there is no Peer b")
+		kept(ctx, a, ns, whole, "b is not read")
 
 		By("exporting another one, and adding a port to one that b decides")
 		exportOne(ctx, a, ns, "later", 8080, "10.89.0.4")
@@ -90,6 +90,7 @@ var _ = Describe("FAULT 48: a member that is not read for weeks", func() {
 		Expect(ports()).To(Equal(1))
 
 		By("removing the member, of which nothing but the id is known")
+		Expect(a.Client.Delete(ctx, clusterset.Peer("b"))).To(Succeed())
 		a.Create(ctx, &exchangev1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: exchangev1alpha1.PeerSpec{Removed: true}})
 		Eventually(ctx, a.PeerCondition("b", exchangev1alpha1.PeerRemoved)).Should(HavePrefix("True/"))
 		Eventually(ctx, ports).Should(Equal(2))
