@@ -15,6 +15,7 @@ import (
 	"github.com/onsi/ginkgo/v2"
 	"github.com/onsi/gomega"
 	"golang.org/x/sync/errgroup"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -127,10 +128,13 @@ func (s *Set) Report() {
 	}
 }
 
-// Reinstall installs Comity in m again, as Helm does, and starts the agent. What is left of
-// an earlier installation stays.
+// Reinstall installs Comity in m again and starts the agent. What is left of an earlier
+// installation stays, but for its webhooks, which nobody would answer.
 func (m *Member) Reinstall(ctx context.Context) {
 	ginkgo.GinkgoHelper()
+	for _, hooks := range []client.Object{&admissionv1.ValidatingWebhookConfiguration{}, &admissionv1.MutatingWebhookConfiguration{}} {
+		gomega.Expect(m.Client.DeleteAllOf(ctx, hooks)).To(gomega.Succeed())
+	}
 	m.mu.Lock()
 	err := m.Agent.Kill()
 	if err == nil {

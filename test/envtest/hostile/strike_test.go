@@ -6,6 +6,7 @@ package hostile
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -16,7 +17,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/join"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/test/install"
 )
 
 // attack is what b stores and what comes of it. Key is a Service, called web,
@@ -53,6 +56,9 @@ func strike(ctx context.Context, attacks ...attack) {
 		namespaces = append(namespaces, keys[i].Namespace)
 		readable, invalid = readable && !a.unreadable, invalid+a.invalid
 		victim.create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: keys[i].Namespace}})
+		if a.unreadable {
+			reconnect(ctx)
+		}
 		if a.before != nil {
 			a.before(ctx, keys[i])
 		}
@@ -131,6 +137,18 @@ func containAll(parts []string) OmegaMatcher {
 		all[i] = ContainSubstring(part)
 	}
 	return And(all...)
+}
+
+// reconnect makes a connect to b anew. Over one connection, a MemberRecord that changes
+// between valid and not is soon read only every few minutes.
+func reconnect(ctx context.Context) {
+	GinkgoHelper()
+	secret := &corev1.Secret{}
+	Expect(victim.client.Get(ctx, types.NamespacedName{Namespace: install.Namespace, Name: join.PeerName("b")}, secret)).To(Succeed())
+	patched := secret.DeepCopy()
+	kubeconfig, _, _ := strings.Cut(string(secret.Data[join.KubeconfigKey]), "\n# ")
+	patched.Data[join.KubeconfigKey] = fmt.Appendf(nil, "%s\n# %d\n", kubeconfig, number.Add(1))
+	Expect(victim.client.Patch(ctx, patched, client.MergeFrom(secret))).To(Succeed())
 }
 
 // patchPeer changes a's Peer b.
