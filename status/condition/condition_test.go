@@ -56,7 +56,7 @@ func TestConstructorsGiveWhatTheTableSays(t *testing.T) {
 		NoConflicts(""),
 		Admitted(ReasonAdmitted, ""), Admitted(ReasonAdmittedWithWarnings, ""), Admitted(ReasonClustersExcluded, ""),
 		Admitted(ReasonPolicyDenied, ""), Admitted(ReasonNotEvaluated, ""),
-		Available(ReasonImported, ""), Available(ReasonAvailablePending, ""),
+		Available(ReasonImported, ""), Available(ReasonDecidersDiffer, ""), Available(ReasonAvailablePending, ""),
 		Available(ReasonNotPublished, ""), Available(ReasonNoDestinations, ""),
 	)
 	for _, reason := range []string{

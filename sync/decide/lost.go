@@ -34,12 +34,21 @@ func wholeTargets(in plan.ImportInput, sources []model.Source) map[model.Cluster
 }
 
 // isPresumedDown reports whether the slices of a source say that it is down, and no
-// heartbeat was seen since this process started.
+// heartbeat was seen since this process started. Of a source that lost some of its slices,
+// only these are marked.
 func isPresumedDown(s model.Source, current plan.Current) bool {
-	return !s.Liveness.Seen && slices.ContainsFunc(current.Slices, func(d *discoveryv1.EndpointSlice) bool {
+	isDown := false
+	for _, d := range current.Slices {
+		if !model.IsManaged(d) || d.Labels[model.LabelSourceCluster] != string(s.Cluster) {
+			continue
+		}
 		_, marked := d.Annotations[model.AnnotationWithdrawn]
-		return marked && model.IsManaged(d) && d.Labels[model.LabelSourceCluster] == string(s.Cluster)
-	})
+		if !marked && len(d.Endpoints) > 0 {
+			return false
+		}
+		isDown = isDown || marked
+	}
+	return isDown && !s.Liveness.Seen
 }
 
 // withLostSlices adds the endpoints of the lost slices of other clusters.
