@@ -238,3 +238,16 @@ func TestWhichTakeoversAreHeld(t *testing.T) {
 		})
 	}
 }
+
+// While an entry before it freezes the import, an export that replaces another one changes
+// nothing, so its entry keeps its place.
+func TestWhatIsReplacedWhileTheImportIsFrozenKeepsItsPlace(t *testing.T) {
+	s := newStory(t, "b", "c", "d")
+	s.publishes("b", at(-30))
+	s.publishes("c", at(-20))
+	s.publishes("d", at(-10))
+	s.step()
+	s.unread("b")
+	s.publishes("c", at(-20), uid("anew"), headless)
+	s.is("b c d; ClusterSetIP http/80; from b c d; frozen by b: NotRead, which others wait for")
+}
