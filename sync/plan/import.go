@@ -161,7 +161,7 @@ func (p *importer) besideForeign() bool { return p.Current.Import != nil && p.ow
 // foreignImportPlan plans an import whose name a foreign ServiceImport has.
 // Nothing is created for it: the endpoints of Comity would be mixed with those
 // of the other implementation. But clients may still use the address of a
-// derived Service that existed before, so its slices are kept up to date, once
+// derived Service that existed before, so its list and slices are kept up to date, once
 // every cluster was read: without a ServiceImport of Comity it is not known
 // which clusters contribute to it.
 func (p *importer) foreignImportPlan() ImportPlan {
@@ -171,7 +171,8 @@ func (p *importer) foreignImportPlan() ImportPlan {
 	}
 	slices := p.slices()
 	plan.Withdrawn = p.withdrawn
-	plan.Actions = append(slices.apply, slices.remove...)
+	plan.Actions = append(p.annotateList(&corev1.Service{TypeMeta: serviceKind}, p.existing), slices.apply...)
+	plan.Actions = append(plan.Actions, slices.remove...)
 	return plan
 }
 
