@@ -71,6 +71,7 @@ func (k *checker) wrote(c *Cluster, write apiserver.Write) {
 		k.byOthers(write)
 		return
 	}
+	k.reads(p)
 	if p.cluster != c {
 		k.world.fail("I4: %s wrote %s in cluster %s", write.Actor, write.Ref, c.ID)
 	}
