@@ -62,7 +62,7 @@ func (k *checker) writes(write apiserver.Write) {
 func (k *checker) decided(p process, err error) {
 	wrote := k.written[written{p.Client.Actor, p.Seen.Key}]
 	delete(k.written, written{p.Client.Actor, p.Seen.Key})
-	k.reads(p)
+	k.reads(p) // also if it wrote nothing
 	if !p.Seen.List.Exists() {
 		return
 	}
