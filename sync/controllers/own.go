@@ -19,7 +19,7 @@ func (i *importController) own(ctx context.Context, v *decide.ImportView) decide
 	local := v.Local
 	entry, listed := decide.OwnEntry(v)
 	switch {
-	case i.isIDDoubtful(ctx) && (!listed || local.Export == nil || entry.UID != local.Export.UID):
+	case i.isIDDoubtful(ctx) && !decide.IsListedAsOwn(v):
 		return decide.OwnSource{State: model.SourceNotRead, Why: i.foreignID()}
 	case local.Export == nil && !listed:
 		return decide.OwnSource{State: model.SourceEnded}

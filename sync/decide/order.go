@@ -36,12 +36,13 @@ type composition struct {
 	joined []model.SourceExport
 }
 
-// stored is the list of the import, with this cluster's own export under the id of now.
+// stored is the list of the import, with this cluster's own export under the id of now,
+// unless that may be the id of another cluster.
 func (v *ImportView) stored() model.List {
 	list := plan.StoredList(v.Current, v.Local.Key)
 	list.Entries = slices.Clone(list.Entries)
 	for i, e := range list.Entries {
-		isOwn := v.Local.Export != nil && e.UID == v.Local.Export.UID && e.Cluster != v.Self
+		isOwn := v.Own.State != model.SourceNotRead && v.Local.Export != nil && e.UID == v.Local.Export.UID && e.Cluster != v.Self
 		if _, has := list.Find(v.Self); isOwn && !has && !slices.ContainsFunc(v.Peers, func(p PeerView) bool { return p.ID == e.Cluster && p.Known }) {
 			list.Entries[i].Cluster = v.Self // the cluster had another id before
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/sync/exchange"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/plan"
 )
 
 // PeerView is what this cluster knows of one other cluster, for one import: of each
@@ -221,3 +222,10 @@ func (v *ImportView) refuses(p *PeerView) (decision.Outcome, string) {
 
 // OwnEntry is this cluster's own entry in the list of an import.
 func OwnEntry(v *ImportView) (model.Entry, bool) { return v.stored().Find(v.Self) }
+
+// IsListedAsOwn reports whether the list of an import has this cluster's own export under the
+// id of now: an import shows then that this cluster has that id.
+func IsListedAsOwn(v *ImportView) bool {
+	e, listed := plan.StoredList(v.Current, v.Local.Key).Find(v.Self)
+	return listed && v.Local.Export != nil && e.UID == v.Local.Export.UID
+}

@@ -372,3 +372,25 @@ func TestAnImportWithoutAServiceHasItsListInTheServiceImport(t *testing.T) {
 	s.after(time.Minute)
 	s.is("c; ClusterSetIP http/80")
 }
+
+// FAULT 27: this cluster is started with the id of another one.
+func TestTheOwnEntryKeepsItsIDWhileTheOwnIDMayBeThatOfAnother(t *testing.T) {
+	s := newStory(t)
+	s.exportsHere(publishedBy("a", at(-1)))
+	s.is("a; ClusterSetIP http/80; from a")
+	s.v.Self, s.v.Own = "b", OwnSource{State: model.SourceNotRead, Why: "a Peer has this id"}
+	if IsListedAsOwn(&s.v) {
+		t.Error("the list has it under the new id")
+	}
+	Listed(&s.v)
+	s.step()
+	if got := s.list(); got != "a" {
+		t.Errorf("the list is %q", got)
+	}
+	// The cluster has another id for good.
+	s.v.Own.State = model.SourcePublished
+	s.step()
+	if got := s.list(); got != "b" {
+		t.Errorf("the list is %q", got)
+	}
+}

@@ -38,7 +38,11 @@ var _ = Describe("FAULT 28, 39 and 40: a member that publishes another's new Ser
 			g.Expect(victim.client.Get(ctx, key, i)).To(Succeed())
 			return i
 		}
-		before := imported(Default)
+		var before *mcsv1beta1.ServiceImport
+		Eventually(ctx, func(g Gomega) {
+			before = imported(g)
+			g.Expect(before.Spec.IPs).NotTo(BeEmpty())
+		}).Should(Succeed())
 
 		oldest := set(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC).Format(time.RFC3339), "spec", "exportedAt")
 		uid := set("28282828-2828-4828-8828-282828282828", "spec", "exportUID")
