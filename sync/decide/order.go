@@ -43,7 +43,9 @@ func (v *ImportView) stored() model.List {
 	list.Entries = slices.Clone(list.Entries)
 	for i, e := range list.Entries {
 		isOwn := v.Own.State != model.SourceNotRead && v.Local.Export != nil && e.UID == v.Local.Export.UID && e.Cluster != v.Self
-		if _, has := list.Find(v.Self); isOwn && !has && !slices.ContainsFunc(v.Peers, func(p PeerView) bool { return p.ID == e.Cluster && p.Known }) {
+		// UIDs are unique: only who publishes it under a UID of another cluster claims it.
+		claimed := slices.ContainsFunc(v.Peers, func(p PeerView) bool { return p.ID == e.Cluster && p.Export != nil && p.Export.UID == e.UID })
+		if _, has := list.Find(v.Self); isOwn && !has && !claimed {
 			list.Entries[i].Cluster = v.Self // the cluster had another id before
 		}
 	}

@@ -394,3 +394,28 @@ func TestTheOwnEntryKeepsItsIDWhileTheOwnIDMayBeThatOfAnother(t *testing.T) {
 		t.Errorf("the list is %q", got)
 	}
 }
+
+// FAULT 38: two clusters had one id, and this one got another.
+func TestTheOwnEntryFollowsTheOwnIDAlsoIfAMemberHasTheOneBefore(t *testing.T) {
+	s := newStory(t)
+	s.exportsHere(publishedBy("a", at(-1)))
+	s.step()
+	s.v.Self = "b"
+	s.v.Peers = append(s.v.Peers, PeerView{Member: model.Member{ID: "a"}, Known: true})
+	s.step()
+	if got := s.list(); got != "b" {
+		t.Errorf("while the member is not read, the list is %q", got)
+	}
+	s.publishes("a", at(0), uid("of-another"))
+	s.is("b a; ClusterSetIP http/80; from a b")
+}
+
+// A member that publishes an export with the UID of this cluster's own keeps its entry.
+func TestAMemberThatClaimsTheUIDOfTheOwnExportKeepsItsEntry(t *testing.T) {
+	s := newStory(t, "b")
+	own := publishedBy("a", at(0))
+	s.publishes("b", at(-30), uid(own.UID))
+	s.is("b; ClusterSetIP http/80; from b")
+	s.exportsHere(own)
+	s.is("b a; ClusterSetIP http/80; from a b")
+}

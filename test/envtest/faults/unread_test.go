@@ -26,8 +26,8 @@ import (
 // stated labels the statements of withdrawal that a spec made.
 var stated = map[string]string{"faults": "stated"}
 
-// state stores statements of withdrawal in a, past the API server, as weeks do; what it
-// returns deletes them.
+// state stores statements of withdrawal like that of export ended in a, past the API server,
+// as weeks do; what it returns deletes them.
 func state(ctx context.Context, ns string, count int) (clear func(context.Context)) {
 	GinkgoHelper()
 	store, err := a.Store()
@@ -44,19 +44,19 @@ func state(ctx context.Context, ns string, count int) (clear func(context.Contex
 		}
 		Expect(all.Wait()).To(Succeed())
 	}
+	withdrawn := clusterset.Get(ctx, a, &exchangev1alpha1.ExportRecord{ObjectMeta: metav1.ObjectMeta{Namespace: model.ExchangeNamespace("a"), Name: model.RecordName(ns, "ended")}})
+	withdrawn.TypeMeta = metav1.TypeMeta{APIVersion: exchangev1alpha1.GroupVersion.String(), Kind: "ExportRecord"}
 	each(func(i int) error {
-		at, name := metav1.NewTime(time.Now().Add(-48*time.Hour+time.Duration(i)*time.Second)), fmt.Sprint("ended-", i)
-		return store.Put(ctx, path(i), &exchangev1alpha1.ExportRecord{
-			TypeMeta: metav1.TypeMeta{APIVersion: exchangev1alpha1.GroupVersion.String(), Kind: "ExportRecord"},
-			ObjectMeta: metav1.ObjectMeta{
-				Namespace: model.ExchangeNamespace("a"), Name: model.RecordName(ns, name), CreationTimestamp: at, Labels: stated,
-				UID: types.UID(fmt.Sprintf("48484848-4848-4848-8848-%012d", i)),
-			},
-			Spec: exchangev1alpha1.ExportRecordSpec{
-				Service:   exchangev1alpha1.ServiceReference{Namespace: ns, Name: name},
-				ExportUID: types.UID(fmt.Sprintf("48484848-4848-4848-4848-%012d", i)), ExportedAt: at, Type: "ClusterSetIP", Withdrawn: true, WithdrawnAt: &at,
-			},
-		})
+		record, at := withdrawn.DeepCopy(), metav1.NewTime(time.Now().Add(-48*time.Hour+time.Duration(i)*time.Second))
+		record.Spec.Service.Name = fmt.Sprint("ended-", i)
+		record.Name, record.ResourceVersion = model.RecordName(ns, record.Spec.Service.Name), ""
+		record.Labels["faults"] = stated["faults"]
+		if _, has := record.Labels[model.LabelExportName]; has {
+			record.Labels[model.LabelExportName] = record.Spec.Service.Name
+		}
+		record.UID, record.Spec.ExportUID = types.UID(fmt.Sprintf("48484848-4848-4848-8848-%012d", i)), types.UID(fmt.Sprintf("48484848-4848-4848-4848-%012d", i))
+		record.Spec.ExportedAt, record.Spec.WithdrawnAt = at, &at
+		return store.Put(ctx, path(i), record)
 	})
 	return func(ctx context.Context) {
 		each(func(i int) error { return store.Delete(ctx, path(i)) })
@@ -70,7 +70,16 @@ var _ = Describe("FAULT 48: a member that is not read for weeks", func() {
 		exportOne(ctx, b, ns, "web", 8080, "10.89.0.1")
 		exportOne(ctx, b, ns, "alone", 8080, "10.89.0.2")
 		Eventually(ctx, a.Backends(ns, "alone")).Should(Equal([]string{"b/10.89.0.2"}))
+		By("exporting from a, in a later second, so that b decides")
+		first := clusterset.Get(ctx, b, clusterset.Export(ns, "web")).CreationTimestamp
+		Eventually(ctx, time.Now).Should(BeTemporally(">", first.Add(1100*time.Millisecond)))
 		exportOne(ctx, a, ns, "web", 8080, "10.89.0.3")
+		exportOne(ctx, a, ns, "ended", 8080, "10.89.0.5")
+		Eventually(ctx, b.Backends(ns, "ended")).Should(HaveLen(1))
+		Expect(a.Client.Delete(ctx, clusterset.Export(ns, "ended"))).To(Succeed())
+		for _, m := range []*clusterset.Member{a, b} {
+			Eventually(ctx, m.Backends(ns, "ended")).Should(BeEmpty())
+		}
 		Eventually(ctx, a.Backends(ns, "web")).Should(Equal([]string{"a/10.89.0.3", "b/10.89.0.1"}))
 		whole, before := a.AllBackends(ctx, ns), addresses(ctx, a, ns)
 		clear := func(context.Context) {}

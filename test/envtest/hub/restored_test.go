@@ -133,6 +133,7 @@ var _ = Describe("FAULT 4: the store of the hub is restored from a backup", Seri
 		Eventually(b.backends(before)).WithContext(ctx).Should(ConsistOf("a/" + moved))
 		Eventually(b.backends(after)).WithContext(ctx).Should(ConsistOf("a/" + later))
 		Eventually(b.backends(ended)).WithContext(ctx).Should(BeEmpty())
+		Eventually(func() map[string]string { return b.imported(ctx, after) }).WithContext(ctx).Should(HaveLen(3))
 		objects := b.imported(ctx, after)
 
 		restore(ctx)
