@@ -116,6 +116,8 @@ func Import(v ImportView) ImportDecision {
 	isForming := !list.Exists()
 	if isForming {
 		list = v.forming()
+	} else {
+		list.Entries = append(list.Entries, v.unlisted(list)...)
 	}
 	found := ImportFinding{Exported: v.Local.Export != nil, Unsynced: v.unsynced()}
 	d := ImportDecision{HasNamespace: true, Finding: found}

@@ -33,20 +33,22 @@ func wholeTargets(in plan.ImportInput, sources []model.Source) map[model.Cluster
 	return out
 }
 
-// isPresumedDown reports whether all slices of a source say that it is down, and no
-// heartbeat was seen since this process started.
+// isPresumedDown reports whether the slices of a source say that it is down, and no
+// heartbeat was seen since this process started. Of a source that lost some of its slices,
+// only these are marked.
 func isPresumedDown(s model.Source, current plan.Current) bool {
-	marked := 0
+	isDown := false
 	for _, d := range current.Slices {
-		if !model.IsManaged(d) || d.Labels[model.LabelSourceCluster] != string(s.Cluster) || len(d.Endpoints) == 0 {
+		if !model.IsManaged(d) || d.Labels[model.LabelSourceCluster] != string(s.Cluster) {
 			continue
 		}
-		if _, is := d.Annotations[model.AnnotationWithdrawn]; !is {
+		_, marked := d.Annotations[model.AnnotationWithdrawn]
+		if !marked && len(d.Endpoints) > 0 {
 			return false
 		}
-		marked++
+		isDown = isDown || marked
 	}
-	return marked > 0 && !s.Liveness.Seen
+	return isDown && !s.Liveness.Seen
 }
 
 // withLostSlices adds the endpoints of the lost slices of other clusters.

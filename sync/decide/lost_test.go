@@ -155,3 +155,75 @@ func TestOnLostOfTheServiceImportWinsOverItsNamespace(t *testing.T) {
 		})
 	}
 }
+
+// notReady are the clusters of which no endpoint is ready.
+func (s *story) notReady() string {
+	out := ""
+	for _, slice := range s.v.Current.Slices {
+		if ready := slice.Endpoints[0].Conditions.Ready; ready != nil && !*ready {
+			out += slice.Labels[model.LabelSourceCluster]
+		}
+	}
+	return out
+}
+
+// Down is an overlay on a source, which the slices keep over a restart.
+func TestWhatIsDownStaysSoOverARestart(t *testing.T) {
+	begin := func(t *testing.T) *story {
+		s := newStory(t, "b", "c")
+		s.publishes("b", at(-30))
+		s.publishes("c", at(-20))
+		s.step()
+		s.unread("b")
+		s.peer("b").Probed = Silent
+		s.step()
+		if s.notReady() != "b" {
+			t.Fatalf("not ready: %q", s.notReady())
+		}
+		s.restarts()
+		s.publishes("c", at(-20))
+		s.is("b c; ClusterSetIP http/80; from b c; frozen by b: NotRead")
+		return s
+	}
+	for name, c := range map[string]struct {
+		then func(*story)
+		want string
+	}{
+		"nothing is known of it yet":       {func(*story) {}, "b"},
+		"its heartbeat is missing still":   {func(s *story) { s.unread("b"); s.peer("b").Liveness.Seen = false }, "b"},
+		"its endpoints answer":             {func(s *story) { s.peer("b").Probed = Answers }, ""},
+		"its heartbeat is seen":            {func(s *story) { s.publishes("b", at(-30)) }, ""},
+		"nobody else has a ready endpoint": {func(s *story) { s.deletes("c") }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := begin(t)
+			c.then(s)
+			s.step()
+			if s.notReady() != c.want {
+				t.Errorf("not ready: %q, want %q", s.notReady(), c.want)
+			}
+		})
+	}
+}
+
+// A cluster that lost one of its slices is not down as a whole after a restart.
+func TestALostSliceIsNotTheWholeClusterAfterARestart(t *testing.T) {
+	s := newStory(t, "b", "c")
+	s.publishes("b", at(-30))
+	s.publishes("c", at(-20))
+	other := s.peer("b").Slices[0].DeepCopy()
+	other.Name, other.Annotations = "web-2", map[string]string{model.AnnotationSourceSlice: "web-2"}
+	s.peer("b").Slices, s.peer("b").Export.Slices = append(s.peer("b").Slices, other), []string{"web-b", "web-2"}
+	s.step()
+	s.peer("b").Slices, s.peer("b").Probed = s.peer("b").Slices[:1], Silent
+	s.step()
+	if s.notReady() != "b" {
+		t.Fatalf("not ready: %q", s.notReady())
+	}
+	s.restarts()
+	s.publishes("c", at(-20))
+	s.step()
+	if s.notReady() != "b" || len(s.last.Plan.Lost) > 0 {
+		t.Errorf("not ready: %q, lost %v", s.notReady(), s.last.Plan.Lost)
+	}
+}

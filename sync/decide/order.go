@@ -85,6 +85,19 @@ func (v *ImportView) forming() model.List {
 	return list
 }
 
+// unlisted are entries for clusters that are not read, and of which something exists that
+// the list does not have: a cache may be late, or a process crashed before it removed it.
+func (v *ImportView) unlisted(list model.List) []model.Entry {
+	var out []model.Entry
+	unsynced := v.unsynced()
+	for _, e := range v.forming().Entries {
+		if _, has := list.Find(e.Cluster); !has && slices.Contains(unsynced, e.Cluster) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
 // compose applies the table to a list.
 func (v *ImportView) compose(list model.List, isForming bool) composition {
 	c := composition{list: model.List{Formed: list.Formed}, sources: map[model.ClusterID]source{}}

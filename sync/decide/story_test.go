@@ -40,6 +40,9 @@ func at(minute int) time.Time { return time.Date(2026, 11, 22, 9, minute, 0, 0, 
 // long is a creation time years before.
 var long = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
 
+// connected is the liveness of a member whose heartbeat was seen.
+var connected = model.Liveness{State: model.Connected, Seen: true}
+
 // newStory begins at nine, long after the agent started, with these members, which were
 // read and publish nothing.
 func newStory(t *testing.T, members ...model.ClusterID) *story {
@@ -49,7 +52,7 @@ func newStory(t *testing.T, members ...model.ClusterID) *story {
 		Local:        LocalExport{Key: web, Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: web.Namespace}}},
 	}}
 	for _, id := range members {
-		s.v.Peers = append(s.v.Peers, PeerView{Known: true, Member: model.Member{ID: id, Synced: true, Liveness: model.Liveness{State: model.Connected}}})
+		s.v.Peers = append(s.v.Peers, PeerView{Known: true, Member: model.Member{ID: id, Synced: true, Liveness: connected}})
 	}
 	return s
 }
@@ -92,7 +95,7 @@ func (s *story) publishes(id model.ClusterID, created time.Time, change ...func(
 		return
 	}
 	p := s.peer(id)
-	p.Synced, p.Known, p.Liveness, p.Export = true, true, model.Liveness{State: model.Connected}, &e
+	p.Synced, p.Known, p.Liveness, p.Export = true, true, connected, &e
 	p.Withdrawals = slices.DeleteFunc(p.Withdrawals, func(w model.Withdrawal) bool { return w.UID == e.UID })
 	slice := sliceOf(e)
 	slice.Annotations = map[string]string{model.AnnotationSourceSlice: slice.Name}
@@ -143,7 +146,7 @@ func (s *story) loses(id model.ClusterID) {
 func (s *story) unread(id model.ClusterID) {
 	s.loses(id)
 	p := s.peer(id)
-	p.Synced, p.Liveness = false, model.Liveness{State: model.Lost, Since: s.v.Now, Message: "connection refused"}
+	p.Synced, p.Liveness = false, model.Liveness{State: model.Lost, Since: s.v.Now, Seen: true, Message: "connection refused"}
 }
 
 func (s *story) gone(id model.ClusterID) {

@@ -63,7 +63,8 @@ func (p *importer) isCarried(s *discoveryv1.EndpointSlice) bool {
 func (p *importer) keptForm(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	endpoints, changed := s.Endpoints, false
 	_, isMarked := s.Annotations[model.AnnotationWithdrawn]
-	if isMarked && slices.Contains(p.Answers, clusterOf(s)) {
+	// What is down is marked again, unless nothing else serves.
+	if isMarked && (slices.Contains(p.Answers, clusterOf(s)) || p.isDown(s)) {
 		endpoints, changed, isMarked = unmarked(s), true, false
 	}
 	if filter, has := p.Accepted[clusterOf(s)]; has {

@@ -124,6 +124,12 @@ func Import(v View) Answer {
 			}
 		}
 	}
+	for _, id := range v.Found { // what is not listed, and was not read
+		s := v.Sources[id]
+		if !forms && list.of(id) == nil && !s.Removed && (s.Own == "NotRead" || s.Own == "" && !s.Read && !s.Refused) {
+			list.Entries = append(slices.Clone(list.Entries), Entry{Cluster: id, Created: -1 << 40})
+		}
+	}
 	a := Answer{Rows: map[string]string{}, List: List{Formed: list.Formed}}
 	for id, s := range v.Sources {
 		if row := v.row(list.of(id), s); row != "" {
@@ -343,12 +349,6 @@ func (v View) say(a *Answer) {
 			a.Import = v.Stands
 		}
 		a.Service = a.Service || a.Import != nil // else nothing says what it would be
-	}
-	for _, id := range v.Found { // without an entry: it was not read since that was dropped
-		s := v.Sources[id]
-		if a.List.of(id) == nil && a.Rows[id] == "" && (s.Own == "NotRead" || s.Own == "" && !s.Read && !s.Refused) {
-			a.Keep = append(a.Keep, id)
-		}
 	}
 	a.Held = v.held(a)
 	slices.Sort(a.Keep)

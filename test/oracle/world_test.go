@@ -257,7 +257,7 @@ func (w *world) count(v View, a Answer) {
 	for _, c := range w.order() {
 		from, row := w.rows[c.id], a.Rows[c.id]
 		switch {
-		case v.List.Formed == 0 && row != "Joined":
+		case v.List.of(c.id) == nil && row != "Joined" && (row != "Removed" || slices.Contains(v.Found, c.id)):
 			from = "found"
 		case v.List.of(c.id) == nil:
 			from = ""

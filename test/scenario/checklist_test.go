@@ -34,7 +34,7 @@ func checklist() []item {
 		{1, "a cluster id is one RFC 1123 label", [2]string{"../envtest/agent/process_test.go", "refuses a cluster id"}},
 		{3, "the cluster property names the cluster", [2]string{"../../cmd/comity/app/identity_test.go", "TestIdentity"}},
 		{4, "the clusterset property is there while a member", [2]string{"../../cmd/comity/app/identity_test.go", "clusterset"}},
-		{5, "an id that is missing or used twice is refused", [2]string{"../envtest/sync/peers_test.go", "a duplicate id"}},
+		{5, "an id that is missing or used twice is refused", [2]string{"../envtest/peer/peers_test.go", "a Peer with the id of this cluster"}},
 		{7, "without a ServiceExport nothing is exported", here},
 		{8, "deleting the ServiceExport stops exporting", here},
 		{9, "NodePort and LoadBalancer are imported as ClusterSetIP", [2]string{"../../sync/exchange/record_test.go", "NodePort"}},

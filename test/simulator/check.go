@@ -71,6 +71,7 @@ func (k *checker) wrote(c *Cluster, write apiserver.Write) {
 		k.byOthers(write)
 		return
 	}
+	k.reads(p)
 	if p.cluster != c {
 		k.world.fail("I4: %s wrote %s in cluster %s", write.Actor, write.Ref, c.ID)
 	}
@@ -170,7 +171,7 @@ func (k *checker) mayGo(p process, write apiserver.Write, from *origin) {
 	switch o := write.Before.(type) {
 	case *discoveryv1.EndpointSlice:
 		switch {
-		case slices.Contains(unread(p), from.cluster) && !renamesPorts(o, write.After):
+		case slices.Contains(unread(p), from.cluster) && !renamesPorts(o, write.After) && !marksLost(p, o, write.After):
 			bad = fmt.Sprintf("cluster %s was not read", from.cluster)
 		case write.After == nil && k.published(p, o, from):
 			bad = fmt.Sprintf("cluster %s publishes it", from.cluster)
@@ -199,6 +200,13 @@ func (k *checker) mayGo(p process, write apiserver.Write, from *origin) {
 func renamesPorts(before *discoveryv1.EndpointSlice, object apiserver.Object) bool {
 	after, is := object.(*discoveryv1.EndpointSlice)
 	return is && wordEndpoints(before) == wordEndpoints(after) && len(before.Ports) == len(after.Ports)
+}
+
+// marksLost reports whether a write of a slice changes only whether endpoints of a lost
+// cluster are ready.
+func marksLost(p process, before *discoveryv1.EndpointSlice, object apiserver.Object) bool {
+	after, is := object.(*discoveryv1.EndpointSlice)
+	return is && slices.Contains(p.Lost, clusterOf(before)) && slices.Equal(addresses(before), addresses(after)) && len(before.Ports) == len(after.Ports)
 }
 
 // unread are the clusters of which what exists must stay: those that the process had not

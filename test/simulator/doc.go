@@ -11,12 +11,12 @@
 // converged is not written, I4 no write across clusters, I5 no endpoint leaves an
 // importer unless its exporter, or the importer's administrator, said so, I6 nothing is
 // newly imported that import policies do not allow, I7 no export decides over those of
-// which an import consists while its takeover is held, I8 no member that publishes more
+// which an import consists unless an administrator confirmed it, I8 no member that publishes more
 // than the limits costs anything that was read, or goes unnamed; and compares with an
 // oracle.
 //
 // The code under test is that of the product: decide, merge, plan, apply, exchange,
-// the deletion guard and status/compute. Package agent is only wiring. The
+// and status/compute. Package agent is only wiring. The
 // controllers of Comity are not run: controller-runtime's goroutines, queues and
 // timers would make no run repeatable, and a thousand seeds would take an hour.
 // So it is not tested here which event enqueues which key; an agent may work on any

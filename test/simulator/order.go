@@ -62,7 +62,7 @@ func (k *checker) writes(write apiserver.Write) {
 func (k *checker) decided(p process, err error) {
 	wrote := k.written[written{p.Client.Actor, p.Seen.Key}]
 	delete(k.written, written{p.Client.Actor, p.Seen.Key})
-	k.reads(p)
+	k.reads(p) // also if it wrote nothing
 	if !p.Seen.List.Exists() {
 		return
 	}
@@ -148,15 +148,15 @@ func (k *checker) mayReplace(p process, all []constituent, e model.Entry, frozen
 	return i == nil && len(p.Seen.View.Current.Services) > 0 || i != nil && standsAs(i, all)
 }
 
-// standsAs reports whether a ServiceImport has the type, the affinity and all ports that
-// exports make.
+// standsAs reports whether a ServiceImport has the type and the affinity that exports make,
+// and none of its ports becomes another one. Further ports are no change.
 func standsAs(i *mcsv1beta1.ServiceImport, all []constituent) bool {
 	first, headless := all[0].service.Spec, i.Spec.Type == mcsv1beta1.Headless
 	if (first.ClusterIP == corev1.ClusterIPNone) != headless || !headless && first.SessionAffinity != i.Spec.SessionAffinity {
 		return false
 	}
 	for _, p := range mergedPorts(all) {
-		if !slices.ContainsFunc(i.Spec.Ports, func(q mcsv1beta1.ServicePort) bool { return q.Name == p.Name && q.Port == p.Port }) {
+		if slices.ContainsFunc(i.Spec.Ports, func(q mcsv1beta1.ServicePort) bool { return (q.Name == p.Name) != (q.Port == p.Port) }) {
 			return false
 		}
 	}

@@ -100,6 +100,7 @@ func TestABrokenAgentIsNoticed(t *testing.T) {
 				var w *World
 				o := random(Seed(seed))
 				o.Limits = nil // I8 would notice some of it first
+				o.Steps["flood"], o.Steps["crash"], o.Steps["absent"] = 0, 8, 8
 				o.Started = func(p *agent.Process) {
 					if w != nil { // those of before run before there is a world to break
 						c.in(func() *World { return w }, p)

@@ -97,12 +97,12 @@ var _ = Describe("a Peer", Ordered, func() {
 	})
 
 	It("that is removed is listed as removed, and says when nothing is imported any more", func() {
-		imports.set("b", model.ImportCounts{Listed: true})
+		imports.list("b")
 		describe("b", func(p *exchangev1alpha1.Peer) { p.Spec.Removed = true })
 		Eventually(peers.Removed).Should(ConsistOf(model.ClusterID("b")))
 		Expect(haveNoMember()).To(BeTrue())
 		Eventually(condition("b", "Removed")).Should(HavePrefix("False " + members.ReasonRemoving))
-		imports.set("b", model.ImportCounts{})
+		imports.list("")
 		Eventually(condition("b", "Removed")).Should(HavePrefix("True Removed"))
 		Expect(stored("b").Status.Conditions).To(HaveLen(1))
 		describe("b", func(p *exchangev1alpha1.Peer) { p.Spec.Removed = false })

@@ -132,6 +132,7 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 type fakeImports struct {
 	mu      sync.Mutex
 	of      map[model.ClusterID]model.ImportCounts
+	listed  model.ClusterID
 	changed notify.Topic[model.ClusterID]
 }
 
@@ -141,6 +142,19 @@ func (i *fakeImports) Of(id model.ClusterID) model.ImportCounts {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.of[id]
+}
+
+func (i *fakeImports) Listed(id model.ClusterID) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.listed == id
+}
+
+func (i *fakeImports) list(id model.ClusterID) {
+	i.mu.Lock()
+	i.listed = id
+	i.mu.Unlock()
+	i.changed.Publish("b")
 }
 
 func (i *fakeImports) Subscribe(changed func(model.ClusterID)) func() {

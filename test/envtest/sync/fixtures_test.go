@@ -141,10 +141,20 @@ func (c *cluster) everythingOf() map[string]string {
 	} {
 		Expect(c.client.List(ctx(), list)).To(Succeed())
 		for _, o := range itemsOf(list) {
-			out[fmt.Sprintf("%T %s/%s", o, o.GetNamespace(), o.GetName())] = o.GetResourceVersion()
+			out[fmt.Sprintf("%T %s/%s", o, o.GetNamespace(), o.GetName())] = o.GetResourceVersion() + conditionsOf(o)
 		}
 	}
 	return out
+}
+
+// conditionsOf shows the conditions of a ServiceExport, for the reader of a failure.
+func conditionsOf(o client.Object) (text string) {
+	if exported, is := o.(*mcsv1beta1.ServiceExport); is {
+		for _, c := range exported.Status.Conditions {
+			text += fmt.Sprintf("; %s %s %s: %s", c.Type, c.Status, c.Reason, c.Message)
+		}
+	}
+	return text
 }
 
 func itemsOf(list client.ObjectList) []client.Object {

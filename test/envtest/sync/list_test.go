@@ -181,6 +181,8 @@ var _ = Describe("the list of an import", Ordered, Serial, func() {
 			c.awaitPeers()
 			By("confirming that all of c that is missing is gone")
 			for _, importer := range []*cluster{a, b} {
+				Eventually(importer.order(ns, "web")).Should(Equal("a, b, c Missing"))
+				Eventually(importer.order(ns, "pay")).Should(Or(Equal("a, c Missing"), Equal("c Missing, a")))
 				importer.patch(&exchangev1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "c"}}, fmt.Sprintf(`{"spec":{"confirmMissingBefore":%q}}`, time.Now().UTC().Format(time.RFC3339)))
 				Eventually(importer.order(ns, "web")).Should(Equal("a, b"))
 				Eventually(importer.order(ns, "pay")).Should(Equal("a"))

@@ -35,7 +35,7 @@ func differences(a, b map[string]string) []string {
 	var out []string
 	for key, value := range a {
 		if b[key] != value {
-			out = append(out, key)
+			out = append(out, fmt.Sprintf("%s: %s → %s", key, value, b[key]))
 		}
 	}
 	for key := range b {
@@ -68,13 +68,15 @@ var _ = Describe("an agent", Serial, func() {
 			Eventually(clusters["c"].backends(ns, fmt.Sprintf("web-%d", n))).Should(HaveLen(4))
 		}
 		before := map[model.ClusterID]map[string]string{}
-		for id, c := range clusters { // let what is still on its way arrive, the status of exports too
-			Eventually(func() []string {
+		Eventually(func() []string { // let what is still on its way arrive, the status of exports too
+			var changed []string
+			for id, c := range clusters {
 				last := before[id]
 				before[id] = c.everythingOf()
-				return differences(last, before[id])
-			}, soon, settled).Should(BeEmpty(), "cluster %s comes to rest", id)
-		}
+				changed = append(changed, differences(last, before[id])...)
+			}
+			return changed
+		}, 3*soon, 2*settled).Should(BeEmpty())
 		restartAll()
 		for n := range 10 {
 			for _, c := range clusters {
