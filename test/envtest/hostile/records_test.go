@@ -54,7 +54,7 @@ var _ = It("Records are refused as a whole, and counted, and their writer can re
 		bad("that aims at kube-system", aimed("kube-system", "evil"), ""),
 		bad("that aims at another namespace of the cluster", aimed("kube-evil", "evil"), ""),
 		bad("whose namespace is a path", aimed("../kube-system", "evil", set("evil", "metadata", "name")), ""),
-		bad("whose name is a path", aimed("default", "../evil", set("evil", "metadata", "name")), ""),
+		bad("whose name is a path", aimed("default", "../evil", set("evil-2", "metadata", "name")), ""),
 		bad("whose name has 64 characters", aimed("default", "evil"+strings.Repeat("x", 60)), ""),
 		bad("whose name has 253 characters", aimed("default", "evil"+strings.Repeat("x", 249)), ""),
 		bad("that has another's name", func(key types.NamespacedName) []forged {

@@ -105,7 +105,7 @@ var _ = DescribeTable("FAULT 4: the store of an exporter is restored from a back
 	By("exporting again what it does not have, and withdrawing that")
 	again := a.export(ctx, after, "")
 	Eventually(b.backends(after)).WithContext(ctx).Should(ConsistOf("a/" + again))
-	Expect(isLost(after)(NewGomega(Fail), ctx)).To(BeFalse())
+	Eventually(isLost(after)).WithContext(ctx).Should(BeFalse())
 	a.unexport(ctx, after)
 	Eventually(b.backends(after)).WithContext(ctx).Should(BeEmpty())
 	By("confirming that the other one is gone")
