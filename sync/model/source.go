@@ -43,15 +43,6 @@ var sourceStates = map[SourceState]string{
 	SourceConfirmed: "MissingConfirmed", SourceMissing: "Missing", SourcePublished: "Published", SourceReplaced: "Replaced", SourceJoined: "Joined",
 }
 
-// SourceStates are all states, in the order of the table.
-func SourceStates() []SourceState {
-	out := make([]SourceState, 0, len(sourceStates))
-	for s := SourceRemoved; s <= SourceJoined; s++ {
-		out = append(out, s)
-	}
-	return out
-}
-
 // String is the word of the table.
 func (s SourceState) String() string {
 	if name, ok := sourceStates[s]; ok {
