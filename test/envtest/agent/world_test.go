@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/comity-mcs/comity/status/condition"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 )
@@ -146,7 +147,7 @@ func (s snapshot) records(ctx context.Context, m *member) {
 			continue
 		}
 		spec := o.Spec.DeepCopy()
-		spec.ExportUID, spec.ExportedAt = "", metav1.Time{}
+		spec.ExportUID, spec.ExportedAt, spec.ExportVersion = "", metav1.Time{}, ""
 		s.add(m, "ExportRecord", o.Namespace+"/"+strings.TrimSuffix(o.Name, "."+s.namespace), spec)
 	}
 }
@@ -163,7 +164,11 @@ func (s snapshot) exports(ctx context.Context, m *member) {
 func reasons(conditions []metav1.Condition) []string {
 	var out []string
 	for _, c := range conditions {
-		out = append(out, c.Type+"="+string(c.Status)+"/"+c.Reason)
+		reason := c.Reason
+		if reason == string(condition.ReasonDecidersDiffer) { // which export joined first depends on the moments of the kills
+			reason = string(condition.ReasonImported)
+		}
+		out = append(out, c.Type+"="+string(c.Status)+"/"+reason)
 	}
 	slices.Sort(out)
 	return out
