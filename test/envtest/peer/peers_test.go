@@ -97,7 +97,7 @@ var _ = Describe("a Peer", Ordered, func() {
 	})
 
 	It("that is removed is listed as removed, and says when nothing is imported any more", func() {
-		imports.set("b", model.ImportCounts{Listed: true})
+		imports.set("b", model.ImportCounts{Missing: 1})
 		describe("b", func(p *exchangev1alpha1.Peer) { p.Spec.Removed = true })
 		Eventually(peers.Removed).Should(ConsistOf(model.ClusterID("b")))
 		Expect(haveNoMember()).To(BeTrue())
