@@ -6,10 +6,12 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -138,7 +140,7 @@ func (r *importRecordController) Reconcile(ctx context.Context, req reconcile.Re
 		return reconcile.Result{}, fmt.Errorf("read what to report of %s: %w", req, err)
 	}
 	decided := decide.Report(view)
-	planned := plan.Reports(req.NamespacedName, decided.Desired, decided.Current)
+	planned := plan.Reports(req.NamespacedName, decided.Desired, decided.Current, r.claim.isHeldBy(r.ClusterUID))
 	for _, problem := range planned.Problems {
 		ctrl.LoggerFrom(ctx).Info("an import cannot be reported", "reason", problem.Reason, "message", problem.Message)
 	}
@@ -159,7 +161,7 @@ func (r *importRecordController) view(ctx context.Context, key types.NamespacedN
 	if err := r.Exchange.Client.List(ctx, &list, client.MatchingFields{indexReport: model.RecordName(key.Namespace, key.Name)}); err != nil {
 		return v, fmt.Errorf("list ImportRecords: %w", err)
 	}
-	v.Records = pointers(list.Items)
+	v.Records = slices.DeleteFunc(pointers(list.Items), func(o *exchangev1alpha1.ImportRecord) bool { return !r.isOwnNamespace(ctx, o) })
 	namespace, err := get[corev1.Namespace](ctx, r.client, types.NamespacedName{Name: key.Namespace})
 	if err != nil {
 		return v, fmt.Errorf("read Namespace %s: %w", key.Namespace, err)
@@ -190,13 +192,8 @@ func (r *importRecordController) readProblem(ctx context.Context, v *decide.Repo
 
 // imports reports whether an endpoint of the cluster may be imported.
 func (r *importRecordController) imports(cluster model.ClusterID, key types.NamespacedName) bool {
-	slices, _ := r.Peers.Slices(cluster, key)
-	for _, slice := range slices {
-		if len(slice.Endpoints) > 0 {
-			return true
-		}
-	}
-	return false
+	copies, _ := r.Peers.Slices(cluster, key)
+	return slices.ContainsFunc(copies, func(s *discoveryv1.EndpointSlice) bool { return len(s.Endpoints) > 0 })
 }
 
 // write makes the writes one by one: each is for another reader, and none waits

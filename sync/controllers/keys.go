@@ -159,44 +159,39 @@ var namespaceLifecycle = predicate.Funcs{
 		return terminating(e.ObjectOld) != terminating(e.ObjectNew) ||
 			changed(e, model.AnnotationOnLost) || changed(e, model.AnnotationImportFrom)
 	},
-	DeleteFunc:  func(event.DeleteEvent) bool { return true },
-	GenericFunc: func(event.GenericEvent) bool { return false },
 }
 
 // changed reports whether an annotation was set, changed or removed.
 func changed(e event.UpdateEvent, annotation string) bool {
-	was, had := e.ObjectOld.GetAnnotations()[annotation]
-	is, has := e.ObjectNew.GetAnnotations()[annotation]
+	return differs(e.ObjectOld.GetAnnotations(), e.ObjectNew.GetAnnotations(), annotation)
+}
+
+func differs(before, now map[string]string, key string) bool {
+	was, had := before[key]
+	is, has := now[key]
 	return had != has || was != is
 }
 
 // importPolicyChange passes changes of what import policies read of a Namespace.
 func (b *base) importPolicyChange() predicate.Funcs {
-	return predicate.Funcs{
-		CreateFunc: func(event.CreateEvent) bool { return false },
-		UpdateFunc: func(e event.UpdateEvent) bool {
-			return b.ImportAdmitter != nil && (!maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) ||
-				!maps.Equal(e.ObjectOld.GetAnnotations(), e.ObjectNew.GetAnnotations()))
-		},
-		DeleteFunc:  func(event.DeleteEvent) bool { return false },
-		GenericFunc: func(event.GenericEvent) bool { return false },
-	}
+	return updates(func(before, now client.Object) bool {
+		return b.ImportAdmitter != nil && (!maps.Equal(before.GetLabels(), now.GetLabels()) || !maps.Equal(before.GetAnnotations(), now.GetAnnotations()))
+	})
 }
 
 // identityChange passes changes of the labels by which namespaces are compared.
 func (b *base) identityChange() predicate.Funcs {
+	return updates(func(before, now client.Object) bool {
+		return slices.ContainsFunc(b.IdentityLabels, func(label string) bool { return differs(before.GetLabels(), now.GetLabels(), label) })
+	})
+}
+
+// updates passes the updates alone that change something.
+func updates(changes func(before, now client.Object) bool) predicate.Funcs {
 	return predicate.Funcs{
 		CreateFunc: func(event.CreateEvent) bool { return false },
-		UpdateFunc: func(e event.UpdateEvent) bool {
-			before, now := e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()
-			return slices.ContainsFunc(b.IdentityLabels, func(label string) bool {
-				was, had := before[label]
-				is, has := now[label]
-				return had != has || was != is
-			})
-		},
-		DeleteFunc:  func(event.DeleteEvent) bool { return false },
-		GenericFunc: func(event.GenericEvent) bool { return false },
+		UpdateFunc: func(e event.UpdateEvent) bool { return changes(e.ObjectOld, e.ObjectNew) },
+		DeleteFunc: func(event.DeleteEvent) bool { return false },
 	}
 }
 

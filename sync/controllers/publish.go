@@ -145,7 +145,7 @@ func (p *publishController) writeAll(ctx context.Context, lists [][]plan.Action)
 func (p *publishController) view(ctx context.Context, key types.NamespacedName) (decide.ExportView, error) {
 	v := decide.ExportView{
 		Self: p.Self, MaintainSelectors: p.MaintainSelectors, IdentityLabels: p.IdentityLabels,
-		Members: p.Peers.Members(), Removed: p.removed(), Own: p.claim.isHeldBy(p.ClusterUID), Now: p.Clock.Now(),
+		Members: p.Peers.Members(), Removed: p.Peers.Removed(), Own: p.claim.isHeldBy(p.ClusterUID), Now: p.Clock.Now(),
 	}
 	var err error
 	if v.Local, err = p.readLocal(ctx, key); err != nil {
@@ -171,14 +171,6 @@ func (p *publishController) view(ctx context.Context, key types.NamespacedName) 
 		return v, fmt.Errorf("read the MemberRecord: %w", err)
 	}
 	return v, nil
-}
-
-// removed are the clusters that an administrator removed.
-func (b *base) removed() []model.ClusterID {
-	if peers, states := b.Peers.(interface{ Removed() []model.ClusterID }); states {
-		return peers.Removed()
-	}
-	return nil
 }
 
 // records are what the exchange holds of an export. They are found by name, because a

@@ -46,7 +46,7 @@ type Peers interface {
 	Members() []model.Member
 	// Removed are the clusters that an administrator removed.
 	Removed() []model.ClusterID
-	// OwnIDClaim is a peer Secret with this cluster's own id, which may mean that this
+	// OwnIDClaim is a Peer with this cluster's own id, which may mean that this
 	// cluster was started with the id of that peer; false if there is none.
 	OwnIDClaim() (model.OwnIDClaim, bool)
 	// Keys are what the members export, valid or not, held or not.

@@ -93,7 +93,6 @@ func Member(v MemberView) exchangev1alpha1.MemberRecordSpec {
 	spec := exchangev1alpha1.MemberRecordSpec{
 		ClusterID: string(v.Self), ClusterSet: v.ClusterSet, Version: v.Version, ClusterUID: v.ClusterUID,
 		PodCIDRs: texts(v.LocalCluster.PodCIDRs), ServiceCIDRs: texts(v.LocalCluster.ServiceCIDRs),
-		Features: []string{exchangev1alpha1.FeatureWithdrawals},
 	}
 	if v.Current != nil && len(spec.PodCIDRs)+len(spec.ServiceCIDRs) == 0 {
 		spec.PodCIDRs, spec.ServiceCIDRs = v.Current.Spec.PodCIDRs, v.Current.Spec.ServiceCIDRs

@@ -5,7 +5,6 @@ package decide
 
 import (
 	"net/netip"
-	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -22,7 +21,6 @@ func TestTheMemberRecordKeepsRangesThatAreNotKnownYet(t *testing.T) {
 	view := MemberView{Self: "a", ClusterSet: "prod", Version: "v1", ClusterUID: "mine", Current: before}
 	want := exchangev1alpha1.MemberRecordSpec{
 		ClusterID: "a", ClusterSet: "prod", Version: "v1", ClusterUID: "mine", PodCIDRs: []string{"10.0.0.0/16"},
-		Features: []string{exchangev1alpha1.FeatureWithdrawals},
 	}
 	if diff := cmp.Diff(want, Member(view)); diff != "" {
 		t.Errorf("while nothing is known (-want +got):\n%s", diff)
@@ -82,11 +80,5 @@ func TestOnlySelectedNamespacesArePublished(t *testing.T) {
 		if got := NamespaceRecords("shop", shop, "comity-system", nil, selector); len(got) != want {
 			t.Errorf("selector %q: %d records, want %d", text, len(got), want)
 		}
-	}
-}
-
-func TestAMemberSaysThatItStatesWithdrawals(t *testing.T) {
-	if got := Member(MemberView{Self: "a"}).Features; !slices.Contains(got, exchangev1alpha1.FeatureWithdrawals) {
-		t.Errorf("features %v", got)
 	}
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // Record returns the record to publish of export. It does not name the cluster,
-// because readers know it from the peer Secret.
+// because readers know it from the Peer.
 func Record(export model.Export) exchangev1alpha1.ExportRecordSpec {
 	return exchangev1alpha1.ExportRecordSpec{
 		Service:               exchangev1alpha1.ServiceReference{Namespace: export.Key.Namespace, Name: export.Key.Name},

@@ -44,8 +44,8 @@ type Peers interface {
 type Options struct {
 	// Self is this cluster's id.
 	Self model.ClusterID
-	// Kubeconfig is a file with access to the hub, held to the rules of peer
-	// Secrets: one context, everything inlined. It may come later, and change.
+	// Kubeconfig is a file with access to the hub, held to the rules of the
+	// Secrets of Peers: one context, everything inlined. It may come later, and change.
 	Kubeconfig string
 	// Namespace is Comity's own. The Secret there that the file is mounted from
 	// is called model.ExchangeSecret; a renewed token is stored in it.
@@ -106,7 +106,7 @@ func New(opts Options) (*Hub, error) {
 func newCache(link *link, httpClient *http.Client, opts Options, mapper apimeta.RESTMapper, namespace string) (cache.Cache, error) {
 	return cache.New(link.restConfig(), cache.Options{
 		HTTPClient: httpClient, Scheme: opts.Scheme, Mapper: mapper, DefaultTransform: compactslice.Shrink,
-		NewInformer:       restoredetect.NewInformer(opts.Log, nil),
+		NewInformer:       restoredetect.NewInformer(opts.Log),
 		DefaultNamespaces: map[string]cache.Config{namespace: {}},
 	})
 }
@@ -185,7 +185,7 @@ func (h *Hub) Read() error {
 	select {
 	case <-h.opts.Peers.Listed():
 	default:
-		return errors.New("the peer Secrets are not read yet, so neither are the exchange namespaces in the hub")
+		return errors.New("the Peers are not read yet, so neither are the exchange namespaces in the hub")
 	}
 	for name := range h.wanted() {
 		last := h.namespaces.last(name)

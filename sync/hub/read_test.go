@@ -33,7 +33,7 @@ func TestTheHubIsReadOnceItsNamespacesAre(t *testing.T) {
 		change func()
 		want   string // part of the error; "" for none
 	}{
-		{"the peers are not known", func() {}, "peer Secrets are not read yet"},
+		{"the peers are not known", func() {}, "Peers are not read yet"},
 		{"nothing is known of a namespace", func() { close(peers.listed) }, "in the hub was not read yet"},
 		{"the one for all members is not synced", func() {
 			known["comity-a"], known["comity-a-to-b"] = namespaceState{known: true, uid: "1"}, namespaceState{known: true, problem: "absent"}

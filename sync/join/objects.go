@@ -24,7 +24,7 @@ import (
 // FieldOwner is the field manager of every object that this package applies.
 const FieldOwner = "comity-join"
 
-// KubeconfigKey is the key of a peer Secret that holds the kubeconfig.
+// KubeconfigKey is the key in the Secret of a Peer that holds the kubeconfig.
 const KubeconfigKey = kubeconfig.SecretKey
 
 // Names of the Roles in every exchange namespace.

@@ -198,7 +198,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// withToken is the peer Secret with another token.
+// withToken is the Secret of the Peer with another token.
 func (w *world) withToken(token string) corev1.Secret {
 	w.t.Helper()
 	s := w.server.secret()

@@ -19,25 +19,25 @@ import (
 // of the derived Service; the ServiceImport has a copy. The zero value is no list.
 type List struct {
 	// Formed is when the list formed, in this cluster's time and whole seconds.
-	Formed  time.Time
-	Entries []Entry
+	Formed  time.Time `json:"formed"`
+	Entries []Entry   `json:"exports"`
 }
 
 // Entry is one export of a List.
 type Entry struct {
-	Cluster ClusterID
+	Cluster ClusterID `json:"cluster"`
 	// UID and CreatedAt are those of the ServiceExport. UID is empty if nothing but the
 	// cluster is known, of endpoints that were found without a list.
-	UID       types.UID
-	CreatedAt time.Time
+	UID       types.UID `json:"uid,omitempty"`
+	CreatedAt time.Time `json:"createdAt,omitzero"`
 	// Scoped is that of Export.
-	Scoped bool
+	Scoped bool `json:"scoped,omitempty"`
 	// Absent says why the export is not used, or is missing, and Since since when, in this
 	// cluster's time and whole seconds: SourceEnded, SourceSuspended, SourceRefused or
 	// SourceMissing; SourcePublished, with a zero time, if it is used. While its cluster is
 	// not read, both stay as they are.
-	Absent SourceState
-	Since  time.Time
+	Absent SourceState `json:"absent,omitempty"`
+	Since  time.Time   `json:"since,omitzero"`
 }
 
 // Export is what names the export of the entry.
@@ -70,71 +70,43 @@ func (l List) Older() []Entry {
 	return out
 }
 
-// storedList and storedEntry are the form of AnnotationList.
-type storedList struct {
-	Formed  time.Time     `json:"formed"`
-	Exports []storedEntry `json:"exports"`
-}
-
-type storedEntry struct {
-	Cluster   ClusterID  `json:"cluster"`
-	UID       types.UID  `json:"uid,omitempty"`
-	CreatedAt *time.Time `json:"createdAt,omitempty"`
-	Scoped    bool       `json:"scoped,omitempty"`
-	Absent    string     `json:"absent,omitempty"`
-	Since     *time.Time `json:"since,omitempty"`
-}
-
 // String is the value of AnnotationList. It is the same for equal lists.
 func (l List) String() string {
-	stored := storedList{Formed: l.Formed.UTC(), Exports: []storedEntry{}}
-	for _, e := range l.Entries {
-		s := storedEntry{Cluster: e.Cluster, UID: e.UID, CreatedAt: stamp(e.CreatedAt), Scoped: e.Scoped}
-		if e.Absent != SourcePublished && e.Absent != 0 {
-			s.Absent, s.Since = e.Absent.String(), stamp(e.Since)
+	stored := List{Formed: l.Formed.UTC(), Entries: append([]Entry{}, l.Entries...)}
+	for i := range stored.Entries {
+		e := &stored.Entries[i]
+		if e.Absent == SourcePublished || e.Absent == 0 { // the default
+			e.Absent, e.Since = 0, time.Time{}
 		}
-		stored.Exports = append(stored.Exports, s)
+		e.CreatedAt, e.Since = e.CreatedAt.UTC(), e.Since.UTC()
 	}
 	text, _ := json.Marshal(stored) // holds nothing that JSON cannot express
 	return string(text)
 }
 
-// stamp is t in UTC; nil if it is zero.
-func stamp(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	t = t.UTC()
-	return &t
-}
-
 // ParseList reads the value of AnnotationList. The error says what cannot be read; then
 // there is no list.
 func ParseList(text string) (List, error) {
-	var stored storedList
-	if err := json.Unmarshal([]byte(text), &stored); err != nil {
+	var out List
+	if err := json.Unmarshal([]byte(text), &out); err != nil {
 		return List{}, fmt.Errorf("annotation %s: %w", AnnotationList, err)
 	}
-	if stored.Formed.IsZero() {
+	if out.Formed.IsZero() {
 		return List{}, fmt.Errorf("annotation %s: formed is missing; expected an RFC 3339 time", AnnotationList)
 	}
-	out := List{Formed: stored.Formed.UTC()}
-	for i, s := range stored.Exports {
-		e := Entry{Cluster: s.Cluster, UID: s.UID, Scoped: s.Scoped, Absent: SourcePublished}
-		if _, repeated := out.Find(s.Cluster); repeated || len(validation.IsDNS1123Label(string(s.Cluster))) > 0 {
-			return List{}, fmt.Errorf("annotation %s: exports[%d].cluster is %s; expected the id of a cluster, once", AnnotationList, i, Quote(string(s.Cluster)))
+	out.Formed = out.Formed.UTC()
+	for i := range out.Entries {
+		e := &out.Entries[i]
+		if _, repeated := (List{Entries: out.Entries[:i]}).Find(e.Cluster); repeated || len(validation.IsDNS1123Label(string(e.Cluster))) > 0 {
+			return List{}, fmt.Errorf("annotation %s: exports[%d].cluster is %s; expected the id of a cluster, once", AnnotationList, i, Quote(string(e.Cluster)))
 		}
-		if s.CreatedAt != nil {
-			e.CreatedAt = s.CreatedAt.UTC()
+		if e.Absent != 0 && e.Since.IsZero() {
+			return List{}, fmt.Errorf("annotation %s: exports[%d].since is missing; expected an RFC 3339 time, as absent is %s", AnnotationList, i, e.Absent)
 		}
-		if s.Absent != "" {
-			state, ok := parseSourceState(s.Absent)
-			if !ok || s.Since == nil {
-				return List{}, fmt.Errorf("annotation %s: exports[%d].absent is %s; expected Ended, Suspended, Refused or Missing, with a time in since", AnnotationList, i, Quote(s.Absent))
-			}
-			e.Absent, e.Since = state, s.Since.UTC()
+		if e.Absent == 0 {
+			e.Absent, e.Since = SourcePublished, time.Time{}
 		}
-		out.Entries = append(out.Entries, e)
+		e.CreatedAt, e.Since = e.CreatedAt.UTC(), e.Since.UTC()
 	}
 	return out, nil
 }

@@ -19,20 +19,12 @@ type Member struct {
 	// was read successfully since this process started. Until then what the
 	// peer exports is unknown, which is not the same as nothing.
 	Synced bool
-	// Read is true once the peer was Synced, whether it still is or not. A peer can end
-	// its being Synced itself, so what is granted to one that could not be read yet
-	// must not be granted to one that was.
-	Read bool
 	// Reported is true once the peer's ImportRecords were read, or are known not to
 	// be readable. It may become true after Synced. Until then, a missing report of
 	// an export means nothing.
 	Reported bool
 	// Liveness is the state of the peer's heartbeat.
 	Liveness Liveness
-	// StatesWithdrawals is true if the peer states which exports it withdraws and
-	// names the slices of each export (exchangev1alpha1.FeatureWithdrawals), so that
-	// what is merely missing was lost.
-	StatesWithdrawals bool
 	// Labels are those of the Peer, which the local administrator sets. Scopes and
 	// policies see them.
 	Labels map[string]string

@@ -88,27 +88,9 @@ const (
 	// AnnotationOnLost, on a ServiceImport or its Namespace, says what to do with
 	// the endpoints of a lost cluster: one of the values of OnLost.
 	AnnotationOnLost = "comity.dev/on-lost"
-	// AnnotationAcceptedCIDRs lists, on a peer Secret, the address ranges that
-	// the local administrator accepts from that peer, separated by commas.
-	// Without it no address of the peer is accepted.
-	AnnotationAcceptedCIDRs = "comity.dev/accepted-cidrs"
-	// AnnotationClusterUID, on a peer Secret, is the UID of the kube-system
-	// namespace of the cluster that was first read with it. Another cluster
-	// with the same id is refused as long as the Secret exists.
+	// AnnotationClusterUID, on a Lease or a Namespace of the exchange, is the UID of the
+	// kube-system namespace of the cluster that publishes there.
 	AnnotationClusterUID = "comity.dev/cluster-uid"
-	// AnnotationConfirmDeletions, on a peer Secret, is set by an administrator
-	// to confirm held deletions of that peer: an RFC 3339 time. What is held since
-	// before it is removed.
-	AnnotationConfirmDeletions = "comity.dev/confirm-deletions"
-	// AnnotationAcceptedNamespaces lists, on a peer Secret, the namespaces whose
-	// exports are imported from that peer: names and globs, separated by commas.
-	// Without it those of all namespaces are.
-	AnnotationAcceptedNamespaces = "comity.dev/accepted-namespaces"
-	// AnnotationLeaving, on a peer Secret, is set to "true" by `kubectl comity leave`
-	// before it deletes the Secret: what was imported from that peer is removed at
-	// once. What was imported from a peer whose Secret is deleted without it is
-	// kept for a while.
-	AnnotationLeaving = "comity.dev/leaving"
 	// AnnotationList, on a derived Service and, as a copy, on its ServiceImport, is the
 	// List of the import.
 	AnnotationList = "comity.dev/exports"

@@ -43,15 +43,6 @@ var sourceStates = map[SourceState]string{
 	SourceConfirmed: "MissingConfirmed", SourceMissing: "Missing", SourcePublished: "Published", SourceReplaced: "Replaced", SourceJoined: "Joined",
 }
 
-// SourceStates are all states, in the order of the table.
-func SourceStates() []SourceState {
-	out := make([]SourceState, 0, len(sourceStates))
-	for s := SourceRemoved; s <= SourceJoined; s++ {
-		out = append(out, s)
-	}
-	return out
-}
-
 // String is the word of the table.
 func (s SourceState) String() string {
 	if name, ok := sourceStates[s]; ok {
@@ -77,12 +68,16 @@ func (s SourceState) IsRead() bool {
 	return s == SourcePublished || s == SourceReplaced || s == SourceJoined
 }
 
-// parseSourceState reads the states that an Entry can have.
-func parseSourceState(text string) (SourceState, bool) {
-	for _, s := range []SourceState{SourceEnded, SourceSuspended, SourceRefused, SourceMissing} {
-		if s.String() == text {
-			return s, true
+// MarshalText is the word of the table.
+func (s SourceState) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads the states of an Entry that is absent.
+func (s *SourceState) UnmarshalText(text []byte) error {
+	for _, state := range []SourceState{SourceEnded, SourceSuspended, SourceRefused, SourceMissing} {
+		if state.String() == string(text) {
+			*s = state
+			return nil
 		}
 	}
-	return 0, false
+	return fmt.Errorf("absent is %s; expected Ended, Suspended, Refused or Missing", Quote(string(text)))
 }

@@ -26,6 +26,13 @@ type comparison[T Object] struct {
 	own   bool // whatever managedFields say
 }
 
+// recordComparison compares records, which have nothing to compare but a spec.
+func recordComparison[T Object](kind metav1.TypeMeta, own bool, spec func(T) any) comparison[T] {
+	return comparison[T]{kind: kind, own: own, drift: restoredDrift[T], asDesired: func(current, desired T) bool {
+		return metaIsAsDesired(current, desired) && equality.Semantic.DeepEqual(spec(current), spec(desired))
+	}}
+}
+
 // all compares in the order of the names, so that the same input always gives the same
 // actions.
 func (c comparison[T]) all(desired, current map[types.NamespacedName]T) changes {

@@ -110,8 +110,9 @@ func Publish(in PublishInput) PublishPlan {
 	copies := comparison[*discoveryv1.EndpointSlice]{kind: sliceKind, asDesired: sliceIsAsDesired, drift: sliceDrift, own: in.Own}.
 		all(wantSlices, indexed(in.CurrentSlices))
 	currentRecords := indexed(in.CurrentRecords)
-	records := comparison[*exchangev1alpha1.ExportRecord]{kind: recordKind, asDesired: recordIsAsDesired, drift: recordDrift, own: in.Own}.
-		all(wantRecords, currentRecords)
+	compare := recordComparison(recordKind, in.Own, func(r *exchangev1alpha1.ExportRecord) any { return r.Spec })
+	compare.drift = recordDrift
+	records := compare.all(wantRecords, currentRecords)
 	for i, action := range records.apply {
 		if record, is := action.Object.(*exchangev1alpha1.ExportRecord); is && record.Spec.Withdrawn && action.Verb == Update {
 			// The withdrawal is built from the record that was read. If there is a newer one,
@@ -239,12 +240,7 @@ func Namespaces(exchange string, desired map[string]map[string]string, current [
 		}
 		want[keyOf(r)] = sign(r, nil)
 	}
-	plan := comparison[*exchangev1alpha1.NamespaceRecord]{
-		kind: namespaceKind, drift: restoredDrift[*exchangev1alpha1.NamespaceRecord], own: own,
-		asDesired: func(c, d *exchangev1alpha1.NamespaceRecord) bool {
-			return metaIsAsDesired(c, d) && equality.Semantic.DeepEqual(c.Spec, d.Spec)
-		},
-	}.all(want, indexed(current))
+	plan := recordComparison(namespaceKind, own, func(r *exchangev1alpha1.NamespaceRecord) any { return r.Spec }).all(want, indexed(current))
 	return slices.Concat(plan.apply, plan.remove)
 }
 
@@ -257,22 +253,20 @@ func Member(exchange string, desired exchangev1alpha1.MemberRecordSpec, current 
 		ObjectMeta: exchangeMeta(exchange, desired.ClusterID, map[string]string{labelManagedBy: model.ManagedBy}, nil),
 		Spec:       desired,
 	}
-	sign(want, nil)
-	switch {
-	case current == nil:
-		return []Action{create(want)}
-	case !own && !model.IsManaged(current):
-		return nil
+	existing := map[types.NamespacedName]*exchangev1alpha1.MemberRecord{}
+	if current != nil {
+		existing[keyOf(want)] = current
 	}
-	return updateOrAdopt(want, current, metaIsAsDesired(current, want) && equality.Semantic.DeepEqual(current.Spec, want.Spec), restoredDrift(current, want))
+	return recordComparison(memberKind, own, func(r *exchangev1alpha1.MemberRecord) any { return r.Spec }).
+		all(map[types.NamespacedName]*exchangev1alpha1.MemberRecord{keyOf(want): sign(want, nil)}, existing).apply
 }
 
 // Reports plans the ImportRecords about the exports of one namespace/name.
 // desired has the records to publish, by exchange namespace; current are the
 // records of that name in all exchange namespaces. An existing record keeps its
 // Since as long as the same export is imported, or is not imported for the same
-// reason.
-func Reports(key types.NamespacedName, desired map[string]exchangev1alpha1.ImportRecordSpec, current []*exchangev1alpha1.ImportRecord) ReportsPlan {
+// reason. own is that of PublishInput.
+func Reports(key types.NamespacedName, desired map[string]exchangev1alpha1.ImportRecordSpec, current []*exchangev1alpha1.ImportRecord, own bool) ReportsPlan {
 	existing := indexed(current)
 	want := map[types.NamespacedName]*exchangev1alpha1.ImportRecord{}
 	for exchange, spec := range desired {
@@ -281,27 +275,18 @@ func Reports(key types.NamespacedName, desired map[string]exchangev1alpha1.Impor
 			ObjectMeta: exchangeMeta(exchange, model.RecordName(key.Namespace, key.Name), recordLabels(key), nil),
 			Spec:       spec,
 		}
-		if old, has := existing[keyOf(r)]; has && model.IsManaged(old) && sameResult(old.Spec, spec) {
+		if old, has := existing[keyOf(r)]; has && (own || model.IsManaged(old)) && sameResult(old.Spec, spec) {
 			r.Spec.Since = old.Spec.Since
 		}
 		want[keyOf(r)] = sign(r, nil)
 	}
-	plan := comparison[*exchangev1alpha1.ImportRecord]{
-		kind: reportKind, drift: restoredDrift[*exchangev1alpha1.ImportRecord],
-		asDesired: func(c, d *exchangev1alpha1.ImportRecord) bool {
-			return metaIsAsDesired(c, d) && equality.Semantic.DeepEqual(c.Spec, d.Spec)
-		},
-	}.all(want, existing)
+	plan := recordComparison(reportKind, own, func(r *exchangev1alpha1.ImportRecord) any { return r.Spec }).all(want, existing)
 	return ReportsPlan{Actions: slices.Concat(plan.apply, plan.remove), Problems: plan.problems}
 }
 
 // sameResult reports whether two records have the same result for the same export.
 func sameResult(before, now exchangev1alpha1.ImportRecordSpec) bool {
 	return before.ExportUID == now.ExportUID && before.Imported == now.Imported && before.Reason == now.Reason
-}
-
-func recordIsAsDesired(current, desired *exchangev1alpha1.ExportRecord) bool {
-	return metaIsAsDesired(current, desired) && equality.Semantic.DeepEqual(current.Spec, desired.Spec)
 }
 
 func recordLabels(export types.NamespacedName) map[string]string {

@@ -579,9 +579,9 @@ func TestReports(t *testing.T) {
 			w := newWorld()
 			first := plan.Reports(keyOf("web"), map[string]exchangev1alpha1.ImportRecordSpec{
 				"comity-b-to-c": report(model.ReasonNamespaceMissing, 10), "comity-b-to-a": report(model.ReasonImported, 10),
-			}, nil)
+			}, nil, false)
 			w.doAll(t, first.Actions)
-			p := plan.Reports(keyOf("web"), c.in, w.reports())
+			p := plan.Reports(keyOf("web"), c.in, w.reports(), false)
 			if diff := cmp.Diff(c.want, verbs(p.Actions)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -596,8 +596,12 @@ func TestReports(t *testing.T) {
 		})
 	}
 	theirs := &exchangev1alpha1.ImportRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "comity-b-to-a", Name: "web.default", UID: "theirs"}}
-	p := plan.Reports(keyOf("web"), map[string]exchangev1alpha1.ImportRecordSpec{"comity-b-to-a": again}, []*exchangev1alpha1.ImportRecord{theirs})
+	p := plan.Reports(keyOf("web"), map[string]exchangev1alpha1.ImportRecordSpec{"comity-b-to-a": again}, []*exchangev1alpha1.ImportRecord{theirs}, false)
 	if len(p.Actions) > 0 || len(p.Problems) != 1 || p.Problems[0].Reason != model.ReasonNameTaken {
 		t.Errorf("a foreign record: actions %v, problems %v", verbs(p.Actions), p.Problems)
+	}
+	p = plan.Reports(keyOf("web"), map[string]exchangev1alpha1.ImportRecordSpec{"comity-b-to-a": again}, []*exchangev1alpha1.ImportRecord{theirs}, true)
+	if len(p.Actions) == 0 || p.Actions[0].Verb == plan.Delete || len(p.Problems) > 0 {
+		t.Errorf("one beside the own Lease: actions %v, problems %v", verbs(p.Actions), p.Problems)
 	}
 }

@@ -148,8 +148,8 @@ func Connect(ctx context.Context, opts Options) (*Connection, error) {
 	for _, f := range append(c.feeds.required(), c.feeds.optional()...) {
 		c.done.Go(func() { f.informer.RunWithContext(ctx) })
 	}
-	c.done.Go(func() { c.awaitLists(ctx) })
-	c.done.Go(func() { c.awaitReports(ctx) })
+	c.done.Go(func() { c.await(ctx, &c.listed, c.feeds.required()...) }) // an optional feed is not waited for
+	c.done.Go(func() { c.await(ctx, &c.reportsListed, c.feeds.reports) })
 	c.done.Go(func() { c.useTokens(ctx) })
 	c.done.Go(func() { c.confirmNarrowed(ctx) })
 	return c, nil
@@ -209,10 +209,10 @@ func (c *Connection) Version() string {
 	return c.version
 }
 
-// awaitLists sets listed: from then on a record that is absent is missing. It does not
-// wait for an optional feed; see feeds.
-func (c *Connection) awaitLists(ctx context.Context) {
-	for _, f := range c.feeds.required() {
+// await sets listed once the feeds were listed: from then on a record that is absent is
+// missing, and an absent report means that the peer has published none.
+func (c *Connection) await(ctx context.Context, listed *bool, feeds ...*feed) {
+	for _, f := range feeds {
 		select {
 		case <-f.registration.HasSyncedChecker().Done():
 		case <-ctx.Done():
@@ -220,21 +220,7 @@ func (c *Connection) awaitLists(ctx context.Context) {
 		}
 	}
 	c.mu.Lock()
-	c.listed = true
-	c.mu.Unlock()
-	c.refresh()
-}
-
-// awaitReports sets reportsListed: from then on an absent report means that the
-// peer has published none.
-func (c *Connection) awaitReports(ctx context.Context) {
-	select {
-	case <-c.feeds.reports.registration.HasSyncedChecker().Done():
-	case <-ctx.Done():
-		return
-	}
-	c.mu.Lock()
-	c.reportsListed = true
+	*listed = true
 	c.mu.Unlock()
 	c.refresh()
 }

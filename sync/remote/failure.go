@@ -62,6 +62,6 @@ func describe(id model.ClusterID, f *feed, err error) Failure {
 	case errors.As(err, &status):
 		return Failure{ReasonUnreachable, fmt.Sprintf("%sthe server answers %d; expected a list; %s; remedy: check that API server", what, status.Status().Code, kept)}
 	}
-	return Failure{ReasonUnreachable, fmt.Sprintf("%sthe server cannot be reached (%s); %s; remedy: check the address in the peer Secret and the network",
+	return Failure{ReasonUnreachable, fmt.Sprintf("%sthe server cannot be reached (%s); %s; remedy: check the address in the Secret of the Peer and the network",
 		what, model.OneLine(err.Error(), 200), kept)}
 }

@@ -195,6 +195,11 @@ func (c *Connection) recordHandler(f *feed, changed func(types.NamespacedName)) 
 			changed(key)
 		}
 	}
+	return c.checkedHandler(f, notify)
+}
+
+// checkedHandler notifies of the records of a feed once they are checked.
+func (c *Connection) checkedHandler(f *feed, notify func(any)) toolscache.ResourceEventHandler {
 	return c.handler(func(_, now any) {
 		c.checkRecord(f, now)
 		notify(now)
@@ -220,17 +225,10 @@ func (c *Connection) sliceHandler() toolscache.ResourceEventHandler {
 }
 
 func (c *Connection) namespaceHandler(f *feed) toolscache.ResourceEventHandler {
-	notify := func(obj any) {
+	return c.checkedHandler(f, func(obj any) {
 		if record, ok := obj.(*exchangev1alpha1.NamespaceRecord); ok && c.verified.Load() {
 			c.opts.Hooks.Namespace(record.Name)
 		}
-	}
-	return c.handler(func(_, now any) {
-		c.checkRecord(f, now)
-		notify(now)
-	}, func(gone any) {
-		c.forgetRecord(f, gone)
-		notify(gone)
 	})
 }
 

@@ -112,16 +112,13 @@ func Compare(was, is string) *Found {
 	return nil
 }
 
-// NewInformer is a cache.Options.NewInformer whose informers detect a restore, log it, and
-// call found, if it is not nil, before they list again. found must not block.
-func NewInformer(log logr.Logger, found func(*Found)) func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer {
+// NewInformer is a cache.Options.NewInformer whose informers detect a restore, and log
+// it before they list again.
+func NewInformer(log logr.Logger) func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer {
 	return func(source toolscache.ListerWatcher, object runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
 		from := toolscache.ToListerWatcherWithContext(source)
 		restored := func(restore *Found) {
 			log.Info("all objects of a kind are listed again", "kind", fmt.Sprintf("%T", object), "reason", restore.Error())
-			if found != nil {
-				found(restore)
-			}
 		}
 		checked := &toolscache.ListWatch{
 			ListWithContextFunc:  CheckedList(from.ListWithContext, restored),

@@ -131,6 +131,16 @@ func (m *member) expectNoTrace(ctx context.Context, key types.NamespacedName) {
 	m.expectNoName(ctx, hostOf(key))
 }
 
+// expectAddressAlone waits until nothing of key is left in m but the derived Service: its
+// export is suspended, and keeps the clusterset IP.
+func (m *member) expectAddressAlone(ctx context.Context, key types.NamespacedName) {
+	GinkgoHelper()
+	Eventually(ctx, func() ([]string, error) { return m.traces(ctx, key) }).
+		Should(HaveExactElements(HavePrefix("*v1.Service ")), "what is left of %s in cluster %s", key, m.ID())
+	step("in %s: of %s the derived Service alone is left", m.ID(), key)
+	m.expectNoName(ctx, hostOf(key))
+}
+
 // recordNamespaces are those exchange namespaces of m in which key is published. A
 // record that states a withdrawal does not count.
 func (m *member) recordNamespaces(ctx context.Context, key types.NamespacedName) ([]string, error) {

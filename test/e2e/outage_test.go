@@ -81,7 +81,7 @@ var _ = Describe("FAULT 20: while no replica of Comity runs in b", Ordered, beyo
 		step("in b: what slipped by is found %.0fs after Comity is back", time.Since(back).Seconds())
 		clusterB.expectDescribed(ctx, "serviceexport", turned,
 			reads("Admitted", "False", "PolicyDenied", And(ContainSubstring("[no-external-name]"), ContainSubstring("Remedy: "))))
-		clusterA.expectNoTrace(ctx, turned)
+		clusterA.expectAddressAlone(ctx, turned)
 		clusterB.expectAnswers(ctx, hostOf(kept), servicePort, pods...)
 		clusterB.expectNoTrace(ctx, withdrawn)
 		for _, m := range bothMembers() {

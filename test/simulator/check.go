@@ -211,7 +211,8 @@ func marksLost(p process, before *discoveryv1.EndpointSlice, object apiserver.Ob
 
 // unread are the clusters of which what exists must stay: those that the process had not
 // read, whose export is missing and was not confirmed, or of which import policies could
-// not be evaluated; and its own while policies could not be evaluated for its export. Of one
+// not be evaluated; and its own while policies could not be evaluated for its export, or a
+// cache is behind the API server. Of one
 // that was removed, that import policies deny, or that the list has as withdrawn or
 // refused, nothing has to stay; of one that states a withdrawal, the policies are not asked.
 func unread(p process) (out []model.ClusterID) {
@@ -231,7 +232,9 @@ func unread(p process) (out []model.ClusterID) {
 		}
 	}
 	own, _ := list.Find(p.ID)
-	if _, exports := ownExport(p); exports && p.Seen.Local.Verdict.Outcome == decision.NotEvaluated && !own.Absent.IsOut() {
+	_, exports := ownExport(p)
+	undecided := exports && p.Seen.Local.Verdict.Outcome == decision.NotEvaluated && !own.Absent.IsOut()
+	if undecided || p.Seen.View.Own.State == model.SourceNotRead && own.Cluster != "" && !own.Absent.IsOut() {
 		out = append(out, p.ID)
 	}
 	slices.Sort(out)

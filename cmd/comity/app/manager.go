@@ -91,7 +91,7 @@ func newManager(cfg *rest.Config, scheme *runtime.Scheme, o Options, leading *le
 		Logger: log,
 		Cache: cache.Options{
 			DefaultTransform: compactslice.Shrink,
-			NewInformer:      restoredetect.NewInformer(log, nil),
+			NewInformer:      restoredetect.NewInformer(log),
 			// The agent reads Secrets only in its own namespace.
 			ByObject: map[client.Object]cache.ByObject{
 				&corev1.Secret{}: {Namespaces: map[string]cache.Config{o.Namespace: {}}},

@@ -263,7 +263,7 @@ func prefixes(texts []string) ([]netip.Prefix, error) {
 }
 
 // validateClusterSet checks that name is valid as a DNS subdomain and as the
-// value of a label of peer Secrets, because peers could not be joined otherwise.
+// value of a label of Peers, because peers could not be joined otherwise.
 func validateClusterSet(name string) error {
 	if p := append(validation.IsDNS1123Subdomain(name), validation.IsValidLabelValue(name)...); len(p) > 0 {
 		return fmt.Errorf("%q is not a DNS subdomain of at most 63 characters: %s", name, strings.Join(p, "; "))

@@ -82,7 +82,7 @@ func (v perCluster) applyAccepted(sites []site, clusters []join.Cluster) error {
 		return err
 	}
 	return forOthers(sites, clusters, "--accept-namespaces", v.namespaces, func(text string) (func(*join.Cluster, model.ClusterID), error) {
-		namespaces, err := model.ParseNamespaces(text)
+		namespaces, err := parseNamespaces(text)
 		return func(c *join.Cluster, from model.ClusterID) {
 			if c.NamespacesFrom == nil {
 				c.NamespacesFrom = map[model.ClusterID]model.Namespaces{}

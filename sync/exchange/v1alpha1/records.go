@@ -266,20 +266,7 @@ type MemberRecordSpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	ServiceCIDRs []string `json:"serviceCIDRs,omitempty"`
-	// features are capabilities that the first version of Comity did not have.
-	// Readers ignore those that they do not know.
-	// +optional
-	// +listType=set
-	// +kubebuilder:validation:MaxItems=32
-	// +kubebuilder:validation:items:MaxLength=64
-	Features []string `json:"features,omitempty"`
 }
-
-// FeatureWithdrawals is an entry of MemberRecordSpec.Features: the member states the
-// withdrawal of an export (ExportRecordSpec.Withdrawn) and names the slices of an
-// export (ExportRecordSpec.Slices), so that an object that is merely missing was
-// lost.
-const FeatureWithdrawals = "Withdrawals"
 
 // MemberRecord is written once a member has published everything that it shared when
 // it started. While it is missing, an empty exchange means that the exports are not

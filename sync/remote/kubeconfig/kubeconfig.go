@@ -36,7 +36,7 @@ func (f *Fault) String() string {
 
 const rejoin = "write the Secret again with kubectl comity join"
 
-// Sanitize turns the kubeconfig of a peer Secret into a client configuration,
+// Sanitize turns the kubeconfig in the Secret of a Peer into a client configuration,
 // or says why not. A kubeconfig is code as well as data: exec plugins and auth
 // providers run programs, file paths read this pod's files (CVE-2022-24817). So
 // only inline data is taken over, field by field; what is not named here is

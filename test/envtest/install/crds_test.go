@@ -110,7 +110,7 @@ var _ = Describe("comity install", Ordered, func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(out).To(HavePrefix(lines("left alone (belongs to field owner lighthouse)", mcsDefinitions[0]) +
 			lines("is missing (--mcs=false): the agent waits until something else installs it", mcsDefinitions[1]) +
-			lines("created", ownDefinitions[:4]...) + lines("configured", policies)))
+			lines("created", ownDefinitions[:len(ownDefinitions)-1]...) + lines("configured", policies)))
 		Expect(stored(ctx, mcsDefinitions[0]).Labels).NotTo(HaveKey("app.kubernetes.io/managed-by"))
 		Expect(stored(ctx, policies).Labels).To(HaveKeyWithValue("app.kubernetes.io/managed-by", "comity-install"))
 	})

@@ -127,7 +127,9 @@ var _ = Describe("an exchange", func() {
 		Eventually(a.agent.peers.Members).Should(ContainElement(HaveField("ID", model.ClusterID("d"))))
 		ns := newNamespace("a", "b")
 		key := types.NamespacedName{Namespace: ns, Name: "web"}
-		a.create(service(ns, "web"), endpoints(ns, "web", "web-x1", "10.1.0.1"), export(ns, "web", "b", "d"))
+		exported := export(ns, "web", "b", "d")
+		a.create(service(ns, "web"), endpoints(ns, "web", "web-x1", "10.1.0.1"), exported)
+		DeferCleanup(func() { a.delete(exported) }) // no other spec expects an export that names an unknown cluster
 		Eventually(clusters["b"].backends(ns, "web")).Should(Equal([]string{"a/10.1.0.1"}))
 		Eventually(func() string {
 			seen, _ := a.agent.running.Observe(key)

@@ -146,7 +146,7 @@ func (p *Process) Members() []model.ClusterID { return slices.Sorted(maps.Keys(p
 func (p *Process) members() []model.Member {
 	var out []model.Member
 	for _, id := range p.Members() {
-		m := model.Member{ID: id, Synced: p.Peers[id].Synced(), Reported: true, Liveness: model.Liveness{State: model.Connected}, ConfirmMissingBefore: p.Peers[id].Confirmed}
+		m := model.Member{ID: id, Synced: p.Peers[id].Synced(), Reported: true, Liveness: model.Liveness{State: model.Connected, Seen: true}, ConfirmMissingBefore: p.Peers[id].Confirmed}
 		if slices.Contains(p.Lost, id) {
 			m.Liveness.State = model.Lost
 		}
