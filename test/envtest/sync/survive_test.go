@@ -68,7 +68,8 @@ var _ = Describe("an agent", Serial, func() {
 			Eventually(clusters["c"].backends(ns, fmt.Sprintf("web-%d", n))).Should(HaveLen(4))
 		}
 		before := map[model.ClusterID]map[string]string{}
-		Eventually(func() []string { // let what is still on its way arrive, the status of exports too
+		// Let what is still on its way arrive: an import is reported once in five seconds.
+		Eventually(func() []string {
 			var changed []string
 			for id, c := range clusters {
 				last := before[id]
@@ -76,7 +77,7 @@ var _ = Describe("an agent", Serial, func() {
 				changed = append(changed, differences(last, before[id])...)
 			}
 			return changed
-		}, 3*soon, 2*settled).Should(BeEmpty())
+		}, 3*soon, 4*settled).Should(BeEmpty())
 		restartAll()
 		for n := range 10 {
 			for _, c := range clusters {
