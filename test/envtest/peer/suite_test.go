@@ -161,9 +161,6 @@ func (i *fakeImports) Subscribe(changed func(model.ClusterID)) func() {
 	return i.changed.Subscribe(changed)
 }
 
-// Listed implements members.Imports: a cluster is listed while it has a count.
-func (i *fakeImports) Listed(id model.ClusterID) bool { return i.Of(id) != model.ImportCounts{} }
-
 func (i *fakeImports) set(id model.ClusterID, counts model.ImportCounts) {
 	i.mu.Lock()
 	i.of[id] = counts
