@@ -130,7 +130,7 @@ func Import(v ImportView) ImportDecision {
 	in := plan.ImportInput{
 		Key: v.Local.Key, Self: v.Self, Sources: v.slices(&c), LocalCluster: v.LocalCluster,
 		MaintainSelectors: v.MaintainSelectors, Takeover: v.Takeover,
-		List: c.list, Unsynced: c.keeps(found.Unsynced), KeepAddress: c.keepsAddress(), Current: v.Current,
+		List: c.list, Unsynced: c.keeps(slices.DeleteFunc(slices.Clone(found.Unsynced), func(id model.ClusterID) bool { return id == v.formerID() })), KeepAddress: c.keepsAddress(), Current: v.Current,
 	}
 	resolved, conflicts := merge.ResolveInOrder(c.ordered)
 	if in.Desired = resolved; c.freeze != nil {

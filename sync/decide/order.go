@@ -40,16 +40,26 @@ type composition struct {
 // unless that may be the id of another cluster.
 func (v *ImportView) stored() model.List {
 	list := plan.StoredList(v.Current, v.Local.Key)
-	list.Entries = slices.Clone(list.Entries)
-	for i, e := range list.Entries {
+	if at := indexOf(list.Entries, v.formerID()); at >= 0 {
+		list.Entries = slices.Clone(list.Entries)
+		list.Entries[at].Cluster = v.Self
+	}
+	return list
+}
+
+// formerID is the id that this cluster had when the list was stored; empty if it had none,
+// or the one of now. What exists under it is of the own export.
+func (v *ImportView) formerID() model.ClusterID {
+	list := plan.StoredList(v.Current, v.Local.Key)
+	for _, e := range list.Entries {
 		isOwn := v.Own.State != model.SourceNotRead && v.Local.Export != nil && e.UID == v.Local.Export.UID && e.Cluster != v.Self
 		// UIDs are unique: only who publishes it under a UID of another cluster claims it.
 		claimed := slices.ContainsFunc(v.Peers, func(p PeerView) bool { return p.ID == e.Cluster && p.Export != nil && p.Export.UID == e.UID })
 		if _, has := list.Find(v.Self); isOwn && !has && !claimed {
-			list.Entries[i].Cluster = v.Self // the cluster had another id before
+			return e.Cluster
 		}
 	}
-	return list
+	return ""
 }
 
 // mayForm reports whether a list may form: every member was read completely, or was waited
@@ -91,7 +101,7 @@ func (v *ImportView) unlisted(list model.List) []model.Entry {
 	var out []model.Entry
 	unsynced := v.unsynced()
 	for _, e := range v.forming().Entries {
-		if _, has := list.Find(e.Cluster); !has && slices.Contains(unsynced, e.Cluster) {
+		if _, has := list.Find(e.Cluster); !has && slices.Contains(unsynced, e.Cluster) && e.Cluster != v.formerID() {
 			out = append(out, e)
 		}
 	}
