@@ -130,7 +130,7 @@ func Import(v ImportView) ImportDecision {
 	in := plan.ImportInput{
 		Key: v.Local.Key, Self: v.Self, Sources: v.slices(&c), LocalCluster: v.LocalCluster,
 		MaintainSelectors: v.MaintainSelectors, Takeover: v.Takeover,
-		List: c.list, Unsynced: c.keeps(slices.DeleteFunc(slices.Clone(found.Unsynced), func(id model.ClusterID) bool { return id == v.formerID() })), KeepAddress: c.keepsAddress(), Current: v.Current,
+		List: c.list, Unsynced: c.keeps(found.Unsynced), KeepAddress: c.keepsAddress(), Current: v.Current,
 	}
 	resolved, conflicts := merge.ResolveInOrder(c.ordered)
 	if in.Desired = resolved; c.freeze != nil {
@@ -149,12 +149,14 @@ func Import(v ImportView) ImportDecision {
 }
 
 // unsynced are the members that were not read, and this cluster while its own export
-// cannot be decided, sorted.
+// cannot be decided, sorted. What exists of an id that this cluster had is its own.
 func (v *ImportView) unsynced() []model.ClusterID {
 	var out []model.ClusterID
+	list := plan.StoredList(v.Current, v.Local.Key)
 	for i := range v.Peers {
 		p := &v.Peers[i]
-		if refused, _ := v.refuses(p); !p.Synced && !p.Removed && refused != decision.Denied {
+		e, listed := list.Find(p.ID)
+		if refused, _ := v.refuses(p); !p.Synced && !p.Removed && refused != decision.Denied && (!listed || !v.hadID(e)) {
 			out = append(out, p.ID)
 		}
 	}

@@ -39,27 +39,26 @@ type composition struct {
 // stored is the list of the import, with this cluster's own export under the id of now,
 // unless that may be the id of another cluster.
 func (v *ImportView) stored() model.List {
-	list := plan.StoredList(v.Current, v.Local.Key)
-	if at := indexOf(list.Entries, v.formerID()); at >= 0 {
-		list.Entries = slices.Clone(list.Entries)
-		list.Entries[at].Cluster = v.Self
+	stored := plan.StoredList(v.Current, v.Local.Key)
+	list := model.List{Formed: stored.Formed}
+	_, has := stored.Find(v.Self)
+	for _, e := range stored.Entries {
+		switch {
+		case !v.hadID(e):
+			list.Entries = append(list.Entries, e)
+		case !has:
+			e.Cluster, has = v.Self, true
+			list.Entries = append(list.Entries, e)
+		}
 	}
 	return list
 }
 
-// formerID is the id that this cluster had when the list was stored; empty if it had none,
-// or the one of now. What exists under it is of the own export.
-func (v *ImportView) formerID() model.ClusterID {
-	list := plan.StoredList(v.Current, v.Local.Key)
-	for _, e := range list.Entries {
-		isOwn := v.Own.State != model.SourceNotRead && v.Local.Export != nil && e.UID == v.Local.Export.UID && e.Cluster != v.Self
-		// UIDs are unique: only who publishes it under a UID of another cluster claims it.
-		claimed := slices.ContainsFunc(v.Peers, func(p PeerView) bool { return p.ID == e.Cluster && p.Export != nil && p.Export.UID == e.UID })
-		if _, has := list.Find(v.Self); isOwn && !has && !claimed {
-			return e.Cluster
-		}
-	}
-	return ""
+// hadID reports whether an entry is that of this cluster's own export under an id that the
+// cluster had before. UIDs are unique: only a member that publishes it under that UID claims it.
+func (v *ImportView) hadID(e model.Entry) bool {
+	return e.Cluster != v.Self && v.Own.State != model.SourceNotRead && v.Local.Export != nil && e.UID == v.Local.Export.UID &&
+		!slices.ContainsFunc(v.Peers, func(p PeerView) bool { return p.ID == e.Cluster && p.Export != nil && p.Export.UID == e.UID })
 }
 
 // mayForm reports whether a list may form: every member was read completely, or was waited
@@ -101,7 +100,7 @@ func (v *ImportView) unlisted(list model.List) []model.Entry {
 	var out []model.Entry
 	unsynced := v.unsynced()
 	for _, e := range v.forming().Entries {
-		if _, has := list.Find(e.Cluster); !has && slices.Contains(unsynced, e.Cluster) && e.Cluster != v.formerID() {
+		if _, has := list.Find(e.Cluster); !has && slices.Contains(unsynced, e.Cluster) {
 			out = append(out, e)
 		}
 	}
