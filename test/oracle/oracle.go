@@ -256,7 +256,7 @@ func (v View) comes(a *Answer, forms bool) {
 	}
 	for _, id := range v.byAge(a.Rows, "Joined") {
 		x, at := v.Sources[id].Export, len(a.List.Entries)
-		if forms || v.Now-a.List.Formed < 2*minute && x.Created >= a.List.Formed-2*minute {
+		if forms || v.Now >= a.List.Formed && v.Now-a.List.Formed < 2*minute && x.Created >= a.List.Formed-2*minute {
 			for i, e := range a.List.Entries {
 				if x.Created < e.Created || x.Created == e.Created && id < e.Cluster {
 					at = i
