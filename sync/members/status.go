@@ -139,7 +139,11 @@ func (o observed) setConnected(b builder) bool {
 		if !o.liveness.Confirmed.IsZero() {
 			since = "since " + o.liveness.Confirmed.Format(time.RFC3339)
 		}
-		message := fmt.Sprintf("no heartbeat of cluster %s was seen %s: %s: %s", b.peer.Name, since, o.liveness.Reason, o.liveness.Message)
+		why := remote.Failure{Reason: o.liveness.Reason, Message: o.liveness.Message}
+		if o.problem.Reason != "" && o.problem.Reason != ReasonUnreachable { // found since then, and names what to do
+			why = o.problem
+		}
+		message := fmt.Sprintf("no heartbeat of cluster %s was seen %s: %s: %s", b.peer.Name, since, why.Reason, why.Message)
 		return b.set(typ, remote.Failure{Reason: o.liveness.State.String(), Message: message}, "")
 	case o.problem.Reason != "" && !(o.read && o.problem.Reason == ReasonLimitExceeded):
 		return b.set(typ, o.problem, "")

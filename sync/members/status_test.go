@@ -219,3 +219,15 @@ func TestAStatusIsWrittenToTheVersionThatItWasComputedFrom(t *testing.T) {
 		t.Errorf("written %v, error %v", written, err)
 	}
 }
+
+func TestAStalePeerSaysWhatKeepsItFromBeingReadNow(t *testing.T) {
+	o := observed{
+		connects: true, read: true, liveness: model.Liveness{State: model.Stale, Reason: ReasonUnreachable, Message: "connection refused"},
+		problem: remote.Failure{Reason: ReasonUnauthorized, Message: "the token is not accepted; remedy: run kubectl comity join again"},
+	}
+	status := o.status(&v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "b"}}, time.Unix(1, 0))
+	got := meta.FindStatusCondition(status.Conditions, v1alpha1.PeerConnected)
+	if got == nil || got.Reason != "Stale" || !strings.Contains(got.Message, "kubectl comity join") || strings.Contains(got.Message, "refused") {
+		t.Errorf("got %+v", got)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -181,8 +182,12 @@ func TestImportsAreThoseThatTheAgentDecidesOn(t *testing.T) {
 	}
 	imported := &mcsv1beta1.ServiceImport{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", ManagedFields: []metav1.ManagedFieldsEntry{{Manager: model.FieldOwner, Operation: metav1.ManagedFieldsOperationApply}}},
-		Status:     mcsv1beta1.ServiceImportStatus{Clusters: []mcsv1beta1.ClusterStatus{{Cluster: "b"}, {Cluster: "c"}}},
 	}
+	list := model.List{Formed: time.Unix(1, 0), Entries: []model.Entry{
+		{Cluster: "b", UID: "of-b", CreatedAt: time.Unix(1, 0), Absent: model.SourcePublished},
+		{Cluster: "c", UID: "of-c", CreatedAt: time.Unix(2, 0), Absent: model.SourcePublished},
+	}}
+	imported.Annotations = map[string]string{model.AnnotationList: list.String()}
 	labels := map[string]string{model.LabelClusterID: "b"}
 	c := &cluster{
 		agent: agent.Agent{AgentInfo: model.AgentInfo{ID: "a"}}, importing: true, shared: read,
