@@ -14,6 +14,7 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -70,7 +71,7 @@ func (s snapshot) services(ctx context.Context, m *member) {
 	s.list(ctx, m, &list, client.InNamespace(s.namespace))
 	for i := range list.Items {
 		o := &list.Items[i]
-		if !model.IsManaged(o) {
+		if !model.IsManaged(o) || s.keepsAddress(ctx, m, o) {
 			continue
 		}
 		spec := o.Spec.DeepCopy()
@@ -78,6 +79,17 @@ func (s snapshot) services(ctx context.Context, m *member) {
 		spec.ClusterIP = ""
 		s.add(m, "Service", o.Name, map[string]any{"labels": o.Labels, "spec": spec})
 	}
+}
+
+// keepsAddress reports whether a derived Service keeps the address of an import that is
+// suspended: an export was imported, and is not any more though it exists. A run from nothing
+// never imported it.
+func (s snapshot) keepsAddress(ctx context.Context, m *member, o *corev1.Service) bool {
+	list, err := model.ParseList(o.Annotations[model.AnnotationList])
+	isOut := err == nil && len(list.Entries) > 0 && !slices.ContainsFunc(list.Entries, func(e model.Entry) bool { return e.Absent != model.SourceSuspended })
+	imported := &mcsv1beta1.ServiceImport{}
+	err = m.client.Get(ctx, client.ObjectKey{Namespace: o.Namespace, Name: o.Labels[model.LabelServiceName]}, imported)
+	return isOut && apierrors.IsNotFound(err)
 }
 
 // addressless keeps whether there are addresses, and of a headless Service that
