@@ -57,8 +57,8 @@ var _ = Describe("confirm missing", func() {
 })
 
 var _ = Describe("confirm takeover", func() {
-	const waits = "kubectl annotate serviceimport -n x y comity.dev/confirm-takeover=c/uid-of-c --overwrite"
-	held := []metav1.Condition{is("TakeoverHeld", "True", "TakeoverHeld", "an export of cluster c would change it: "+waits)}
+	held := []metav1.Condition{is("TakeoverHeld", "True", "TakeoverHeld", "an export of cluster c would change it")}
+	waits := []model.Entry{entry("b", "u", 0, time.Time{}), older(entry("c", "uid-of-c", 0, time.Time{}))}
 	confirmed := func(i *mcsv1beta1.ServiceImport) string {
 		GinkgoHelper()
 		Expect(target.Client.Get(scratch, client.ObjectKeyFromObject(i), i)).To(Succeed())
@@ -67,8 +67,8 @@ var _ = Describe("confirm takeover", func() {
 
 	It("lets the export that waits decide, or one of the list while those before it are absent", func() {
 		namespace := newNamespace()
-		waiting := imported(namespace, "waiting", held, entry("b", "u", 0, time.Time{}))
-		frozen := imported(namespace, "frozen", nil, entry("b", "u", model.SourceNotRead, time.Unix(1_800_000_000, 0)), entry("c", "listed", 0, time.Time{}))
+		waiting := imported(namespace, "waiting", held, waits...)
+		frozen := imported(namespace, "frozen", []metav1.Condition{is("Frozen", "True", "NotRead", "cluster b is not read")}, entry("b", "u", 0, time.Time{}), entry("c", "listed", 0, time.Time{}))
 		second := imported(namespace, "second", nil, entry("b", "u", 0, time.Time{}), entry("c", "listed", 0, time.Time{}))
 		got := run("confirm", "takeover", namespace+"/waiting", "--from", "c", "--context", "a")
 		Expect(got.code).To(BeZero(), got.err)
@@ -82,7 +82,7 @@ var _ = Describe("confirm takeover", func() {
 	})
 	It("confirms all of a cluster, and asks", func() {
 		namespace := newNamespace()
-		one, two := imported(namespace, "one", held, entry("b", "u", 0, time.Time{})), imported(namespace, "two", held, entry("b", "u", 0, time.Time{}))
+		one, two := imported(namespace, "one", held, waits...), imported(namespace, "two", held, waits...)
 		other := imported(namespace, "other", nil, entry("b", "u", 0, time.Time{}))
 		got := run("confirm", "takeover", "--all", "--from", "c")
 		Expect(got.code).To(Equal(2))

@@ -90,7 +90,13 @@ func entry(id model.ClusterID, uid types.UID, absent model.SourceState, since ti
 	if absent == 0 {
 		absent = model.SourcePublished
 	}
-	return model.Entry{Cluster: id, UID: uid, Absent: absent, Since: since}
+	return model.Entry{Cluster: id, UID: uid, CreatedAt: time.Unix(1_750_000_000, 0), Absent: absent, Since: since}
+}
+
+// older is an entry that waits if a younger one is before it.
+func older(e model.Entry) model.Entry {
+	e.CreatedAt = e.CreatedAt.Add(-time.Hour)
+	return e
 }
 
 // imported makes a ServiceImport and its derived Service with a list, as the agent does.
@@ -223,8 +229,8 @@ var _ = Describe("status", func() {
 	})
 	It("names the clusters of imports that have no Peer", func() {
 		namespace := newNamespace()
-		imported(namespace, "one", nil, entry("a", "own", 0, time.Time{}), entry("b", "u", 0, time.Time{}), entry("gone", "v", model.SourceNotRead, time.Unix(1_800_000_000, 0)))
-		imported(namespace, "two", nil, entry("gone", "v", model.SourceNotRead, time.Unix(1_800_000_000, 0)))
+		imported(namespace, "one", nil, entry("a", "own", 0, time.Time{}), entry("b", "u", 0, time.Time{}), entry("gone", "v", 0, time.Time{}))
+		imported(namespace, "two", nil, entry("gone", "v", 0, time.Time{}))
 		peer("b", nil, good()...)
 		Expect(read().Problems).To(ConsistOf(status.Problem{Context: "a", Object: "peer gone", Message: "there is no Peer, so the cluster is not read; what is imported from it stays (2, such as " + namespace +
 			"/one); join it again, or run kubectl comity leave --id gone a"}))
@@ -234,12 +240,12 @@ var _ = Describe("status", func() {
 		peer("c", nil, good()...)
 		namespace := newNamespace()
 		held := func(id string) []metav1.Condition {
-			return []metav1.Condition{is("TakeoverHeld", "True", "TakeoverHeld", "cluster "+id+" waits: kubectl annotate serviceimport -n x y comity.dev/confirm-takeover="+id+"/uid-"+id+" --overwrite")}
+			return []metav1.Condition{is("TakeoverHeld", "True", "TakeoverHeld", "cluster "+id+" waits: kubectl comity confirm takeover x/y --from "+id)}
 		}
 		for i := range 100 {
-			imported(namespace, fmt.Sprintf("held-%02d", i), held("c"), entry("b", "u", 0, time.Time{}))
+			imported(namespace, fmt.Sprintf("held-%02d", i), held("c"), entry("b", "u", 0, time.Time{}), older(entry("c", "uid-c", 0, time.Time{})))
 		}
-		imported(namespace, "single", held("b"), entry("c", "u", 0, time.Time{}))
+		imported(namespace, "single", held("b"), entry("c", "u", 0, time.Time{}), older(entry("b", "uid-b", 0, time.Time{})))
 		Expect(read().Problems).To(ConsistOf(
 			status.Problem{Context: "a", Object: "ServiceImport " + namespace + "/single", Message: "TakeoverHeld is True (TakeoverHeld): " + held("b")[0].Message},
 			status.Problem{Context: "a", Object: "100 ServiceImports, such as " + namespace + "/held-00",
@@ -273,6 +279,22 @@ var _ = Describe("status", func() {
 })
 
 var _ = Describe("status without an agent", func() {
+	// Exchange namespaces of other specs, which cannot be deleted here, make the cluster a hub.
+	BeforeEach(func() {
+		var all corev1.NamespaceList
+		Expect(target.Client.List(scratch, &all, client.HasLabels{model.LabelExchangeFrom})).To(Succeed())
+		for i := range all.Items {
+			ns := &all.Items[i]
+			label := func(value string) {
+				patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%s}}}`, model.LabelExchangeFrom, value)
+				Expect(target.Client.Patch(scratch, ns, client.RawPatch(types.MergePatchType, patch))).To(Succeed())
+			}
+			before := ns.Labels[model.LabelExchangeFrom]
+			label("null")
+			DeferCleanup(func() { label(fmt.Sprintf("%q", before)) })
+		}
+	})
+
 	It("exits with 1 and says what to do where nothing is installed, or nobody answers", func() {
 		got := run("status", "a", "dead")
 		Expect(got.code).To(Equal(1))
