@@ -8,6 +8,7 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/test/envtest/clusterset"
 )
@@ -55,9 +56,7 @@ var _ = Describe("what a Service says of traffic", func() {
 			s.Spec.SessionAffinity, s.Spec.SessionAffinityConfig = corev1.ServiceAffinityNone, nil
 			s.Spec.InternalTrafficPolicy, s.Spec.TrafficDistribution = ptr.To(corev1.ServiceInternalTrafficPolicyCluster), nil
 		})
-		export = clusterset.Get(ctx, b, clusterset.Export(ns, "web"))
-		export.Spec.ExportedLabels["team"] = "store"
-		Expect(b.Client.Update(ctx, export)).To(Succeed())
+		clusterset.Change(ctx, b, clusterset.Export(ns, "web"), func(e *mcsv1beta1.ServiceExport) { e.Spec.ExportedLabels["team"] = "store" })
 		check(corev1.ServiceAffinityNone, nil, corev1.ServiceInternalTrafficPolicyCluster, nil, "store")
 	})
 })
