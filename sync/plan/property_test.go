@@ -198,7 +198,8 @@ func step(t *rapid.T, w *world, set *clusterset, names map[string]string) {
 	}
 	for ref, o := range before {
 		after := w.objects[ref]
-		if slices.Contains(p.Withdrawn, model.ClusterID(o.GetLabels()[model.LabelSourceCluster])) && unread(o) && model.IsManaged(o) && after != nil {
+		// What is down is marked, and ready again once nothing else serves.
+		if slices.Contains(seen.Lost, model.ClusterID(o.GetLabels()[model.LabelSourceCluster])) && unread(o) && model.IsManaged(o) && after != nil {
 			o, after = withoutReadiness(o), withoutReadiness(after)
 		}
 		if model.IsManaged(o) && kept(o) && after != nil {
