@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -24,7 +25,7 @@ func isListed(ctx context.Context, reader client.Reader, cluster model.ClusterID
 		return false, fmt.Errorf("list derived Services: %w", err)
 	}
 	for n := range services.Items {
-		if slices.Contains(model.Listed(&services.Items[n]), cluster) {
+		if slices.Contains(model.Listed(&services.Items[n]), cluster) && !isGoing(ctx, reader, services.Items[n].Namespace) {
 			return true, nil
 		}
 	}
@@ -33,7 +34,7 @@ func isListed(ctx context.Context, reader client.Reader, cluster model.ClusterID
 		return false, fmt.Errorf("list ServiceImports: %w", err)
 	}
 	for n := range imports.Items {
-		if slices.Contains(model.Listed(&imports.Items[n]), cluster) {
+		if slices.Contains(model.Listed(&imports.Items[n]), cluster) && !isGoing(ctx, reader, imports.Items[n].Namespace) {
 			return true, nil
 		}
 	}
@@ -41,5 +42,14 @@ func isListed(ctx context.Context, reader client.Reader, cluster model.ClusterID
 	if err != nil {
 		return false, fmt.Errorf("list derived EndpointSlices: %w", err)
 	}
-	return slices.ContainsFunc(derived, func(s *discoveryv1.EndpointSlice) bool { return model.IsManaged(s) }), nil
+	return slices.ContainsFunc(derived, func(s *discoveryv1.EndpointSlice) bool {
+		return model.IsManaged(s) && !isGoing(ctx, reader, s.Namespace)
+	}), nil
+}
+
+// isGoing reports whether a namespace is being deleted: nothing is written there any more,
+// and what it has goes with it.
+func isGoing(ctx context.Context, reader client.Reader, name string) bool {
+	namespace, err := get[corev1.Namespace](ctx, reader, types.NamespacedName{Name: name})
+	return err == nil && (namespace == nil || namespace.DeletionTimestamp != nil)
 }
