@@ -100,7 +100,7 @@ var _ = Describe("the withdrawal of an export", func() {
 		pass(2 * time.Hour)
 		Consistently(func() []string { return a.records(ns, "web") }).Should(Equal([]string{"withdrawal in comity-a"}))
 		Expect(client.IgnoreNotFound(b.client.Delete(ctx(), report))).To(Succeed()) // its agent removes what it did not report
-		a.agent.policies.All() // as ten minutes later, when it is decided again
+		a.agent.policies.All()                                                      // as ten minutes later, when it is decided again
 		Eventually(func() []string { return a.records(ns, "web") }).Should(BeEmpty())
 	})
 
