@@ -42,7 +42,7 @@ func TestWhatSomebodyShouldLookAtIsAWarning(t *testing.T) {
 		{"an import that is frozen", "ServiceImport", condition.Frozen(model.SourceNotRead, "m"), corev1.EventTypeWarning},
 		{"one that is for a minute", "ServiceImport", condition.Frozen(model.SourceEnded, "m"), corev1.EventTypeNormal},
 		{"a working import", "ServiceImport", condition.ImportReady(condition.ReasonImportReady, "m"), corev1.EventTypeNormal},
-		{"an import that cannot be", "ServiceImport", condition.ImportReady(condition.ReasonNameTaken, "m"), corev1.EventTypeWarning},
+		{"an import that cannot be", "ServiceImport", condition.ImportReady(model.ReasonNameTaken, "m"), corev1.EventTypeWarning},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

@@ -4,6 +4,7 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -25,9 +26,7 @@ const reevaluation = 30 * time.Second
 
 // exportReconciler writes the conditions of ServiceExports.
 type exportReconciler struct {
-	client  client.Client
-	options Options
-	limiter *rateLimiter
+	reconciler
 }
 
 // Reconcile makes the conditions of one ServiceExport what they should be now.
@@ -47,25 +46,14 @@ func (r *exportReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 	if in.Verdict.Outcome == decision.NotEvaluated {
 		result.RequeueAfter = reevaluation
 	}
-	old, now := export.Status.Conditions, r.options.Now()
-	wanted := compute.Export(in, metav1.NewTime(now))
+	old, wanted := export.Status.Conditions, compute.Export(in, metav1.NewTime(r.options.Now()))
 	if compute.SameConditions(old, wanted) {
 		return result, nil
 	}
-	change := compute.ExportUrgency(old, wanted)
-	if wait := r.limiter.delay(export.UID, change.Urgent, now); wait > 0 {
-		return ctrl.Result{RequeueAfter: wait}, nil
-	}
-	written, err := write(ctx, r.client, export, mcsv1beta1.ServiceExportKindName, mcsv1beta1.ServiceExportStatus{Conditions: wanted}, client.ForceOwnership)
-	if err != nil {
-		return ctrl.Result{}, err
-	}
-	if written {
-		r.limiter.wrote(export.UID, change.Deferrable, now)
-		recordEvents(ctx, r.options.Recorder, export, mcsv1beta1.ServiceExportKindName,
-			compute.Transitions(mcsv1beta1.ServiceExportKindName, old, wanted))
-	}
-	return result, nil
+	const kind = mcsv1beta1.ServiceExportKindName
+	saved, err := save(ctx, r.reconciler, export, kind, mcsv1beta1.ServiceExportStatus{Conditions: wanted},
+		compute.ExportUrgency(old, wanted), compute.Transitions(kind, old, wanted))
+	return cmp.Or(saved, result), err
 }
 
 // input reads everything that the conditions of export depend on.

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -21,42 +20,6 @@ import (
 	"github.com/comity-mcs/comity/status/compute"
 	"github.com/comity-mcs/comity/sync/model"
 )
-
-// foreignStatuses remembers the status that was last applied to each ServiceImport
-// that another implementation made. The same status is not applied twice: a field
-// that is missing was removed or refused there, and would be again.
-type foreignStatuses struct {
-	mu      sync.Mutex
-	applied map[types.NamespacedName]statusDigest
-}
-
-// statusDigest identifies a status without its times, of the object of that UID.
-type statusDigest struct {
-	uid    types.UID
-	digest [sha256.Size]byte
-}
-
-func (f *foreignStatuses) forget(key types.NamespacedName) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.applied, key)
-}
-
-// isNew reports whether the status differs from the last one applied to that object.
-func (f *foreignStatuses) isNew(key types.NamespacedName, d statusDigest) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.applied[key] != d
-}
-
-func (f *foreignStatuses) remember(key types.NamespacedName, d statusDigest) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.applied == nil {
-		f.applied = map[types.NamespacedName]statusDigest{}
-	}
-	f.applied[key] = d
-}
 
 // reconcileForeign adds what Comity knows to the status of a ServiceImport that
 // another implementation made, on fields that have no other owner.
@@ -75,11 +38,11 @@ func (r *importReconciler) reconcileForeign(ctx context.Context, in compute.Impo
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if !r.foreign.isNew(key, digest) {
+	if last, _ := r.foreign.Load(key); last == digest {
 		return ctrl.Result{}, nil
 	}
 	if len(wanted.Conditions) > 0 && compute.Covers(imported.Status, wanted) {
-		r.foreign.remember(key, digest)
+		r.foreign.Store(key, digest)
 		return ctrl.Result{}, nil
 	}
 	if wait := r.limiter.delay(imported.UID, false, now); wait > 0 {
@@ -91,7 +54,7 @@ func (r *importReconciler) reconcileForeign(ctx context.Context, in compute.Impo
 	}
 	r.limiter.wrote(imported.UID, true, now)
 	if written {
-		r.foreign.remember(key, digest)
+		r.foreign.Store(key, digest)
 		recordEvents(ctx, r.options.Recorder, imported, mcsv1beta1.ServiceImportKindName,
 			compute.Transitions(mcsv1beta1.ServiceImportKindName, imported.Status.Conditions, wanted.Conditions))
 	}
@@ -147,14 +110,15 @@ func wroteStatus(object client.Object) bool {
 	})
 }
 
-func digestOf(uid types.UID, status mcsv1beta1.ServiceImportStatus) (statusDigest, error) {
+// digestOf identifies a status without its times, of the object of that UID.
+func digestOf(uid types.UID, status mcsv1beta1.ServiceImportStatus) (string, error) {
 	timeless := *status.DeepCopy()
 	for i := range timeless.Conditions {
 		timeless.Conditions[i].LastTransitionTime = metav1.Time{}
 	}
 	text, err := json.Marshal(timeless)
 	if err != nil {
-		return statusDigest{}, fmt.Errorf("digest a status: %w", err)
+		return "", fmt.Errorf("digest a status: %w", err)
 	}
-	return statusDigest{uid, sha256.Sum256(text)}, nil
+	return fmt.Sprintf("%s %x", uid, sha256.Sum256(text)), nil
 }

@@ -6,6 +6,7 @@ package status
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -21,17 +22,18 @@ import (
 
 // importReconciler writes the status of ServiceImports.
 type importReconciler struct {
-	client  client.Client
-	options Options
-	limiter *rateLimiter
-	foreign foreignStatuses
+	reconciler
+	// foreign has the digest of the status that was last applied to each ServiceImport
+	// that another implementation made. The same status is not applied twice: a field
+	// that is missing was removed or refused there, and would be again.
+	foreign sync.Map
 }
 
 // Reconcile makes the status of one ServiceImport what it should be now.
 func (r *importReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	imported := &mcsv1beta1.ServiceImport{}
 	if err := r.client.Get(ctx, req.NamespacedName, imported); err != nil {
-		r.foreign.forget(req.NamespacedName)
+		r.foreign.Delete(req.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	ours := model.IsManaged(imported)
@@ -45,22 +47,13 @@ func (r *importReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 	if in.Foreign {
 		return r.reconcileForeign(ctx, in)
 	}
-	old, now := imported.Status, r.options.Now()
-	wanted := compute.Import(in, metav1.NewTime(now))
+	old, wanted := imported.Status, compute.Import(in, metav1.NewTime(r.options.Now()))
 	if compute.SameImport(old, wanted) {
 		return ctrl.Result{}, nil
 	}
-	change := compute.ImportUrgency(old, wanted)
-	if wait := r.limiter.delay(imported.UID, change.Urgent, now); wait > 0 {
-		return ctrl.Result{RequeueAfter: wait}, nil
-	}
-	written, err := write(ctx, r.client, imported, mcsv1beta1.ServiceImportKindName, wanted, client.ForceOwnership)
-	if written {
-		r.limiter.wrote(imported.UID, change.Deferrable, now)
-		recordEvents(ctx, r.options.Recorder, imported, mcsv1beta1.ServiceImportKindName,
-			compute.Transitions(mcsv1beta1.ServiceImportKindName, old.Conditions, wanted.Conditions))
-	}
-	return ctrl.Result{}, err
+	const kind = mcsv1beta1.ServiceImportKindName
+	return save(ctx, r.reconciler, imported, kind, wanted,
+		compute.ImportUrgency(old, wanted), compute.Transitions(kind, old.Conditions, wanted.Conditions))
 }
 
 // input reads everything that the status of imported depends on. Of a foreign one

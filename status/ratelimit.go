@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/lru"
 )
 
 // rateLimiter limits how often the status of one object is written, so that
@@ -23,10 +24,12 @@ type rateLimiter struct {
 	burst    int
 
 	mu      sync.Mutex
-	objects map[types.UID]writes
-	// swept is when objects without a limit were last forgotten.
-	swept time.Time
+	objects *lru.Cache // types.UID → writes
 }
+
+// maxLimited is of how many objects the recent writes are known. What was written longer
+// ago than so many others may be written at once.
+const maxLimited = 10_000
 
 // writes are the recent writes of one object.
 type writes struct {
@@ -38,7 +41,7 @@ type writes struct {
 }
 
 func newRateLimiter(interval time.Duration, burst int) *rateLimiter {
-	return &rateLimiter{interval: interval, burst: burst, objects: map[types.UID]writes{}}
+	return &rateLimiter{interval: interval, burst: burst, objects: lru.New(maxLimited)}
 }
 
 // delay is how long to wait before a change of the object may be written. A
@@ -46,8 +49,8 @@ func newRateLimiter(interval time.Duration, burst int) *rateLimiter {
 func (l *rateLimiter) delay(uid types.UID, urgent bool, now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	recent, ok := l.objects[uid]
-	if !ok {
+	recent, known := l.recent(uid)
+	if !known {
 		return 0
 	}
 	wait := recent.full.Sub(now) - time.Duration(l.burst-1)*l.interval
@@ -63,8 +66,7 @@ func (l *rateLimiter) delay(uid types.UID, urgent bool, now time.Time) time.Dura
 func (l *rateLimiter) wrote(uid types.UID, deferrable bool, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.sweep(now)
-	recent := l.objects[uid]
+	recent, _ := l.recent(uid)
 	if recent.full.Before(now) {
 		recent.full = now
 	}
@@ -72,19 +74,11 @@ func (l *rateLimiter) wrote(uid types.UID, deferrable bool, now time.Time) {
 	if deferrable {
 		recent.deferrable = now
 	}
-	l.objects[uid] = recent
+	l.objects.Add(uid, recent)
 }
 
-// sweep forgets, once per interval, the objects that no limit applies to: memory
-// is bounded by how much is written.
-func (l *rateLimiter) sweep(now time.Time) {
-	if now.Sub(l.swept) < l.interval {
-		return
-	}
-	l.swept = now
-	for uid, recent := range l.objects {
-		if !recent.full.After(now) && now.Sub(recent.deferrable) >= l.interval {
-			delete(l.objects, uid)
-		}
-	}
+func (l *rateLimiter) recent(uid types.UID) (recent writes, known bool) {
+	kept, _ := l.objects.Get(uid)
+	recent, known = kept.(writes)
+	return recent, known
 }

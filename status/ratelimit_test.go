@@ -104,11 +104,10 @@ func TestAChangeIsWrittenAfterItsDelayAndNotTooOften(t *testing.T) {
 
 func TestWhatWroteLongAgoIsForgotten(t *testing.T) {
 	p := newRateLimiter(interval, 3)
-	for i := range 1000 {
+	for i := range maxLimited + 1 {
 		p.wrote(types.UID(fmt.Sprint(i)), true, start)
 	}
-	p.wrote("last", true, start.Add(interval))
-	if len(p.objects) != 1 {
-		t.Errorf("%d objects are remembered, want the last one", len(p.objects))
+	if p.objects.Len() != maxLimited {
+		t.Errorf("%d objects are remembered, want the last %d", p.objects.Len(), maxLimited)
 	}
 }

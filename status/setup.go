@@ -4,6 +4,7 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,30 +91,22 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	if o.Observations == nil || o.Verdicts == nil || o.Changed == nil {
 		return errors.New("status: Observations, Verdicts and Changed are required")
 	}
-	if o.Workers == 0 {
-		o.Workers = 4
-	}
-	if o.Interval == 0 {
-		o.Interval = 5 * time.Second
-	}
+	o.Workers = cmp.Or(o.Workers, 4)
+	o.Interval = cmp.Or(o.Interval, 5*time.Second)
+	o.DestinationsChanged = cmp.Or(o.DestinationsChanged, &notify.Notifier{})
+	o.PoliciesChanged = cmp.Or(o.PoliciesChanged, &notify.Notifier{})
 	if o.Now == nil {
 		o.Now = time.Now
 	}
 	if o.Recorder == nil {
 		o.Recorder = mgr.GetEventRecorder(reportingController)
 	}
-	if o.DestinationsChanged == nil {
-		o.DestinationsChanged = &notify.Notifier{}
-	}
-	if o.PoliciesChanged == nil {
-		o.PoliciesChanged = &notify.Notifier{}
-	}
-	limiter := newRateLimiter(o.Interval, burst)
-	exports := &exportReconciler{client: mgr.GetClient(), options: o, limiter: limiter}
+	shared := reconciler{client: mgr.GetClient(), options: o, limiter: newRateLimiter(o.Interval, burst)}
+	exports := &exportReconciler{shared}
 	if err := exports.setup(mgr); err != nil {
 		return fmt.Errorf("status of ServiceExports: %w", err)
 	}
-	imports := &importReconciler{client: mgr.GetClient(), options: o, limiter: limiter}
+	imports := &importReconciler{reconciler: shared}
 	if err := imports.setup(mgr); err != nil {
 		return fmt.Errorf("status of ServiceImports: %w", err)
 	}

@@ -5,6 +5,7 @@ package webhook
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
@@ -75,16 +76,9 @@ func newGate(names []string, reg prometheus.Registerer) (*gate, error) {
 		Name: "comity_webhook_rejected_total",
 		Help: "Requests to the webhook that were rejected before they were decoded, by reason (Method, Client, TooLarge, Busy, Incomplete).",
 	}, []string{"reason"})
-	err := reg.Register(rejected)
-	var there prometheus.AlreadyRegisteredError
-	if errors.As(err, &there) {
-		// A second manager in one process, as in tests, shares the metric.
-		if earlier, ok := there.ExistingCollector.(*prometheus.CounterVec); ok {
-			rejected, err = earlier, nil
-		}
-	}
+	rejected, err := register(reg, rejected)
 	if err != nil {
-		return nil, fmt.Errorf("register metric comity_webhook_rejected_total: %w", err)
+		return nil, err
 	}
 	return &gate{
 		small: make(chan struct{}, smallSlots), large: make(chan struct{}, largeSlots),
@@ -142,9 +136,12 @@ func (g *gate) readBody(w http.ResponseWriter, r *http.Request) ([]byte, bool) {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(min(budget(r), g.read)))
 	var body bytes.Buffer
 	body.Grow(int(max(r.ContentLength, 0)) + bytes.MinRead)
-	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, maxBody))
-	if err != nil {
-		g.rejectUnread(w, err)
+	if _, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, maxBody)); err != nil {
+		if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+			g.reject(w, http.StatusRequestEntityTooLarge, rejectedSize, fmt.Sprintf("the request has more than %d bytes; expected at most as many", maxBody))
+		} else {
+			g.reject(w, http.StatusBadRequest, rejectedUnread, fmt.Sprintf("read the AdmissionReview: %v; expected all of it within %v", err, g.read))
+		}
 		return nil, false
 	}
 	if n := elements(body.Bytes()); n > maxElements {
@@ -156,15 +153,6 @@ func (g *gate) readBody(w http.ResponseWriter, r *http.Request) ([]byte, bool) {
 	return body.Bytes(), true
 }
 
-// rejectUnread says why a body was not read to its end.
-func (g *gate) rejectUnread(w http.ResponseWriter, err error) {
-	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
-		g.reject(w, http.StatusRequestEntityTooLarge, rejectedSize, fmt.Sprintf("the request has more than %d bytes; expected at most as many", maxBody))
-		return
-	}
-	g.reject(w, http.StatusBadRequest, rejectedUnread, fmt.Sprintf("read the AdmissionReview: %v; expected all of it within %v", err, g.read))
-}
-
 // elements is at least the number of values in a JSON text, whatever they are: a text
 // of "{},{}," takes a hundred times its size when it is decoded. Those within strings
 // count too, because annotations hold lists.
@@ -174,20 +162,15 @@ func elements(body []byte) int {
 
 // take waits for a slot; false if there was none in time.
 func (g *gate) take(r *http.Request, slots chan struct{}) bool {
+	// Also while the process ends, which ends the context of the request.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), min(g.wait, budget(r)))
+	defer cancel()
 	select {
 	case slots <- struct{}{}:
 		return true
-	default:
+	case <-ctx.Done():
+		return false
 	}
-	timer := time.NewTimer(min(g.wait, budget(r)))
-	defer timer.Stop()
-	select {
-	case slots <- struct{}{}:
-		return true
-	case <-timer.C:
-	case <-r.Context().Done():
-	}
-	return false
 }
 
 // isKnown reports whether the client's certificate, which TLS has verified if there
@@ -207,14 +190,14 @@ func (g *gate) isKnown(state *tls.ConnectionState) bool {
 
 // rejectBusy says which slots are taken, and what keeps others from taking them.
 func (g *gate) rejectBusy(w http.ResponseWriter, slots chan struct{}) {
-	kind := fmt.Sprintf("small requests (up to %d KiB and %d elements)", smallBody>>10, smallElements)
+	kind := "small requests (up to %d KiB and %d elements)"
 	if slots == g.large {
-		kind = fmt.Sprintf("large requests (over %d KiB or %d elements)", smallBody>>10, smallElements)
+		kind = "large requests (over %d KiB or %d elements)"
 	}
 	g.reject(w, http.StatusTooManyRequests, rejectedBusy, fmt.Sprintf(
-		"Comity's webhook answers %d %s already and this one waited for %v; try again in a few seconds. Remedy if it stays so: an administrator lets "+
+		"Comity's webhook answers %d "+kind+" already and this one waited for %v; try again in a few seconds. Remedy if it stays so: an administrator lets "+
 			"only the API server reach the webhook (networkPolicy.apiServerCIDRs of the chart) or has it present a client certificate (--webhook-client-ca-file)",
-		cap(slots), kind, g.wait))
+		cap(slots), smallBody>>10, smallElements, g.wait))
 }
 
 // reject answers with a Status, whose message the API server shows. The body may be

@@ -45,18 +45,23 @@ func newDuration(reg prometheus.Registerer) (*prometheus.HistogramVec, error) {
 		Help:    "Time from an admission request to its answer, by webhook and outcome (Allowed, Denied, NotEvaluated, Malformed).",
 		Buckets: []float64{.001, .002, .003, .005, .0075, .01, .015, .02, .03, .05, .1, .2, .5, 1, 2, 3, 5, 10},
 	}, []string{"webhook", "outcome"})
-	err := reg.Register(seconds)
+	return register(reg, seconds)
+}
+
+// register registers a metric, or gives the one that is registered already: a second
+// manager in one process, as in tests, shares it.
+func register[Metric prometheus.Collector](reg prometheus.Registerer, metric Metric) (Metric, error) {
+	err := reg.Register(metric)
 	var there prometheus.AlreadyRegisteredError
 	if errors.As(err, &there) {
-		// A second manager in one process, as in tests, shares the histogram.
-		if earlier, ok := there.ExistingCollector.(*prometheus.HistogramVec); ok {
+		if earlier, ok := there.ExistingCollector.(Metric); ok {
 			return earlier, nil
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("register metric comity_webhook_duration_seconds: %w", err)
+		return metric, fmt.Errorf("register a metric of the webhook: %w", err)
 	}
-	return seconds, nil
+	return metric, nil
 }
 
 // instrument measures and logs a handler.

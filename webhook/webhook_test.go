@@ -324,13 +324,12 @@ func TestMutateServiceExport(t *testing.T) {
 		{name: "no label, no patch", op: admissionv1.Create, now: plain},
 		{
 			name: "the label moves", op: admissionv1.Create, now: labeled,
-			wantPatch: `[{"op":"remove","path":"/metadata/labels/export-to"},{"op":"add","path":"/metadata/annotations","value":{}},` +
-				`{"op":"add","path":"/metadata/annotations/comity.dev~1export-to","value":"b, c"}]`,
+			wantPatch: `[{"op":"add","path":"/metadata/annotations","value":{"comity.dev/export-to":"b, c"}},{"op":"remove","path":"/metadata/labels"}]`,
 		},
 		{name: "two scopes are refused", op: admissionv1.Create, now: twoScopes, wantError: `label export-to is "c", but annotation`},
 		{
 			name: "an edited label wins over what it became", op: admissionv1.Update, now: twoScopes, was: annotated,
-			wantPatch: `[{"op":"remove","path":"/metadata/labels/export-to"},{"op":"add","path":"/metadata/annotations/comity.dev~1export-to","value":"c"}]`,
+			wantPatch: `[{"op":"replace","path":"/metadata/annotations/comity.dev~1export-to","value":"c"},{"op":"remove","path":"/metadata/labels"}]`,
 		},
 		{name: "an export that is being deleted is left alone", op: admissionv1.Update, now: dying, was: plain},
 		{name: "a deletion passes", op: admissionv1.Delete, was: twoScopes},

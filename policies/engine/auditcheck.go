@@ -4,6 +4,8 @@
 package engine
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -21,20 +23,42 @@ var absentInAudits = []string{"userInfo", "oldObject"}
 // whether there is one. It would admit a request because of who makes it, say, and
 // withdraw the export a moment later, when it is evaluated again without a user.
 // Reading the operation in any rule is enough, also by way of the library.
-func checkAudit(compiler *ast.Compiler, v *version) error {
-	reads := inputFields(reachable(compiler, v))
-	if _, asks := reads[operationField]; asks {
+func checkAudit(v *version, rules []*ast.Rule) error {
+	fields := map[string]*ast.Location{}
+	for path, location := range v.reads {
+		name, _, _ := strings.Cut(path, ".")
+		if before := fields[name]; before == nil || location.Compare(before) < 0 {
+			fields[name] = location
+		}
+	}
+	if _, whole := v.reads[anyField]; whole {
+		addStrings(fields, rules)
+	}
+	if fields[operationField] != nil {
 		return nil
 	}
 	var errs []error
 	for _, field := range absentInAudits {
-		if location, read := reads[field]; read {
+		if location := fields[field]; location != nil {
 			errs = append(errs, fmt.Errorf("%s: input.%s is absent when a stored export is evaluated again (an audit), so a rule that needs it would withdraw "+
 				"what it has admitted, and no rule reads input.operation; expected input.operation != \"AUDIT\" in the rules that are for requests only",
 				place(location), field))
 		}
 	}
-	return joinUnique(errs)
+	return errors.Join(errs...)
+}
+
+// addStrings adds every string in the rules: where they use input as a whole, as in
+// object.get(input, "userInfo", {}), each may be the name of a field.
+func addStrings(fields map[string]*ast.Location, rules []*ast.Rule) {
+	for _, rule := range rules {
+		ast.WalkTerms(rule, func(term *ast.Term) bool {
+			if name, is := term.Value.(ast.String); is && fields[string(name)] == nil {
+				fields[string(name)] = cmp.Or(position(term), rule.Location)
+			}
+			return false
+		})
+	}
 }
 
 // reachable are the rules of the module without its tests, in order, and the rules
@@ -59,38 +83,4 @@ func reachable(compiler *ast.Compiler, v *version) (rules []*ast.Rule) {
 		}
 	}
 	return rules
-}
-
-// inputFields are the fields of input that the rules read, and where first. If they
-// use input as a whole, as in object.get(input, "userInfo", {}), every string in them
-// counts as the name of a field.
-func inputFields(rules []*ast.Rule) map[string]*ast.Location {
-	reads := map[string]*ast.Location{}
-	whole := false
-	add := func(rule *ast.Rule, term *ast.Term) bool {
-		name, named := term.Value.(ast.String)
-		if _, has := reads[string(name)]; !named || has {
-			return named
-		}
-		reads[string(name)] = rule.Location
-		if term.Location != nil && term.Location.Row > 0 {
-			reads[string(name)] = term.Location
-		}
-		return true
-	}
-	for _, rule := range rules {
-		ast.WalkRefs(rule, func(ref ast.Ref) bool {
-			if ref.HasPrefix(ast.InputRootRef) && (len(ref) == 1 || !add(rule, ref[1])) {
-				whole = true
-			}
-			return false
-		})
-	}
-	for i := 0; whole && i < len(rules); i++ {
-		ast.WalkTerms(rules[i], func(term *ast.Term) bool {
-			add(rules[i], term)
-			return false
-		})
-	}
-	return reads
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/open-policy-agent/opa/v1/ast"
 
-	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
@@ -63,18 +62,9 @@ func (e *Engine) TestData(policy Policy) (map[string]any, error) {
 	return map[string]any{"comity": map[string]any{"params": map[string]any{v.pkg: v.params}}}, nil
 }
 
-// InputJSON is an input as policies see it, as JSON values of Go.
-func (e *Engine) InputJSON(in decision.Input) (any, error) {
-	value, err := inputValue(in)
-	if err != nil {
-		return nil, err
-	}
-	return ast.JSON(value)
-}
-
-// ImportInputJSON is an input of a policy with stage Import.
-func (e *Engine) ImportInputJSON(in decision.ImportInput) (any, error) {
-	value, err := importValue(in)
+// InputJSON is the input of a subject as policies see it, as JSON values of Go.
+func InputJSON(on Subject) (any, error) {
+	value, err := on.value(nil, true)
 	if err != nil {
 		return nil, err
 	}

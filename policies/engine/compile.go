@@ -19,6 +19,10 @@ import (
 const (
 	// maxModule is the size of the largest module, in bytes: as in the CRD.
 	maxModule = 256 << 10
+	// maxRecursion is how deep OPA's parser may recurse, which it does twice for each bracket
+	// and operator: parser and compiler take stack for it, and Go ends a process whose stack is
+	// full. People nest less than ten brackets.
+	maxRecursion = 1000
 	// maxErrors is how many errors of one module are listed; more do not fit a condition.
 	maxErrors = 10
 
@@ -70,8 +74,9 @@ func (e *Engine) readModule(v *version, p Policy) error {
 		return err // what follows walks the types, and prints them
 	}
 	rules := reachable(compiler, v)
-	v.reads, v.whole = inputPaths(rules), needsWhole(rules)
-	return cmp.Or(checkRules(compiler, v), checkAnswer(compiler, v), checkAudit(compiler, v))
+	v.reads = inputPaths(rules)
+	v.whole = needsWhole(rules, v.reads)
+	return cmp.Or(checkRules(compiler, v), checkAnswer(compiler, v), checkAudit(v, rules))
 }
 
 // readable refuses text that the parser or a reader could misunderstand, with the
@@ -83,7 +88,6 @@ func readable(file, text string) error {
 		return fmt.Sprintf("%s:%d:%d", file, row, offset-strings.LastIndex(before, "\n"))
 	}
 	nul := strings.IndexByte(text, 0)
-	bracket, deep := tooDeep(text)
 	switch {
 	case len(text) > maxModule:
 		return fmt.Errorf("%s:1:1: the module has %d bytes; expected at most %d", file, len(text), maxModule)
@@ -91,8 +95,6 @@ func readable(file, text string) error {
 		return fmt.Errorf("%s:1:1: the module is empty; expected package %s<name>", file, packagePrefix)
 	case strings.HasPrefix(text, "\ufeff"):
 		return fmt.Errorf("%s:1:1: the module begins with a byte order mark; expected plain UTF-8, save it without", file)
-	case deep:
-		return fmt.Errorf("%s: %s", position(bracket), nestingProblem())
 	case nul >= 0:
 		return fmt.Errorf("%s: a NUL character; expected text", position(nul))
 	case !utf8.ValidString(text):
@@ -112,6 +114,12 @@ func (e *Engine) parse(file, text string) (module *ast.Module, err error) {
 			err = fmt.Errorf("%s:1:1: the parser failed: %v", file, r)
 		}
 	}()
+	// ParseModule has no option for this limit.
+	_, _, deep := ast.NewParser().WithFilename(file).WithReader(strings.NewReader(text)).WithCapabilities(e.sandbox.capabilities).
+		WithRegoVersion(ast.RegoV1).WithMaxRecursionDepth(maxRecursion).Parse()
+	if len(deep) > 0 {
+		return nil, describe(file, deep)
+	}
 	module, err = ast.ParseModuleWithOpts(file, text, ast.ParserOptions{
 		Capabilities:      e.sandbox.capabilities,
 		ProcessAnnotation: true,

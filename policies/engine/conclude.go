@@ -14,22 +14,22 @@ import (
 // conclude combines the answers into the verdict. First match wins:
 //
 //	a denial of a policy with                   becomes
-//	an exception for the export in force        a warning
+//	an exception for it in force                a warning
 //	enforcement Audit                           a warning in an audit, else nothing
 //	enforcement Warn                            a warning
-//	existing Keep, in an audit                  a warning if the export is published
+//	existing Keep, in an audit                  a warning if it is published or imported
 //	existing Keep, in an UPDATE                 a warning if it was violated before the update
 //	anything else                               a violation
 //
 // What a policy calls a warning is one, in an audit only with enforcement Audit. The
 // error is that of evaluating the export as it was before an update.
-func (e *Engine) conclude(ctx context.Context, snap *snapshot, verdict *decision.Verdict, in decision.Input, answers []answer) error {
+func (e *Engine) conclude(ctx context.Context, snap *snapshot, verdict *decision.Verdict, on Subject, answers []answer) error {
 	for _, a := range answers {
-		if a.policy.enforcement == v1alpha1.Audit && in.Operation != decision.Audit {
+		if a.policy.enforcement == v1alpha1.Audit && on.operation() != decision.Audit {
 			continue
 		}
 		verdict.Warnings = append(verdict.Warnings, a.warn...)
-		softening, exception := a.policy.softening(in)
+		softening, exception := a.policy.softening(on)
 		if softening == decision.NotSoftened {
 			verdict.Violations = append(verdict.Violations, a.deny...)
 			continue
@@ -45,7 +45,7 @@ func (e *Engine) conclude(ctx context.Context, snap *snapshot, verdict *decision
 			verdict.Warnings = append(verdict.Warnings, v)
 		}
 	}
-	if err := e.ratchet(ctx, snap, verdict, in); err != nil {
+	if err := e.ratchet(ctx, snap, verdict, on); err != nil {
 		return err
 	}
 	verdict.Violations = sorted(verdict.Violations)
@@ -54,19 +54,20 @@ func (e *Engine) conclude(ctx context.Context, snap *snapshot, verdict *decision
 	if len(verdict.Violations) > 0 {
 		verdict.Outcome = decision.Denied
 	}
+	exclude(verdict, on.operation())
 	return nil
 }
 
-// softening is why what the policy denies of an export is only a warning.
-func (v *version) softening(in decision.Input) (why decision.Softening, exception string) {
-	if exception, is := v.exception(in.Object.Namespace, in.Object.Name); is {
+// softening is why what the policy denies of a subject is only a warning.
+func (v *version) softening(on Subject) (why decision.Softening, exception string) {
+	if exception, is := v.exception(on.key()); is {
 		return decision.ByException, exception
 	}
 	switch {
 	case v.enforcement != v1alpha1.Deny:
 		return decision.ByEnforcement, ""
-	case v.existing == v1alpha1.Keep && in.Operation == decision.Audit && in.Published:
-		return decision.ByExisting, ""
+	case v.existing == v1alpha1.Keep:
+		return on.stands(), ""
 	}
 	return decision.NotSoftened, ""
 }
@@ -74,12 +75,13 @@ func (v *version) softening(in decision.Input) (why decision.Softening, exceptio
 // ratchet moves to the warnings what was wrong with a published export before an
 // update of it, if the policy keeps what is published: an update is refused for what it
 // makes worse. It evaluates the old export only if a policy refuses the update.
-func (e *Engine) ratchet(ctx context.Context, snap *snapshot, verdict *decision.Verdict, in decision.Input) error {
+func (e *Engine) ratchet(ctx context.Context, snap *snapshot, verdict *decision.Verdict, on Subject) error {
 	keeps := func(v decision.Violation) bool { return snap.versions[v.Policy].existing == v1alpha1.Keep }
-	if in.Before == nil || in.Operation != decision.Update || !in.Published || !slices.ContainsFunc(verdict.Violations, keeps) {
+	old := on.before()
+	if old == nil || !slices.ContainsFunc(verdict.Violations, keeps) {
 		return nil
 	}
-	before, err := e.answers(ctx, snap, *in.Before)
+	before, err := e.answers(ctx, snap, old)
 	if err != nil {
 		return err
 	}

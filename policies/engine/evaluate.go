@@ -18,8 +18,8 @@ import (
 	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
-// Evaluate evaluates all policies that match the export. The verdict is
-// NotEvaluated, with a Problem that names the policy if one is the cause, when
+// Evaluate evaluates all policies with stage Export that match the export. The verdict
+// is NotEvaluated, with a Problem that names the policy if one is the cause, when
 // nothing was loaded yet, when a policy fails or its answer has another form than
 // INPUT.md says, when the deadline of the engine or of ctx passes, and when no slot
 // becomes free in time. It returns within two and a half times Options.Timeout, even
@@ -30,57 +30,69 @@ import (
 // cannot be used, unless another policy denies the export: a denial holds whatever
 // the rest would answer.
 func (e *Engine) Evaluate(ctx context.Context, in decision.Input) decision.Verdict {
+	if in.Object == nil {
+		return decision.Verdict{Problem: "there is no ServiceExport to evaluate", Digest: e.Digest()}
+	}
+	return e.Decide(ctx, Export(in))
+}
+
+// HasImportPolicies reports whether EvaluateImport may answer anything but Allowed
+// without a warning: there is a policy with stage Import, or nothing was loaded yet.
+func (e *Engine) HasImportPolicies() bool {
 	snap := e.current.Load()
-	if snap == nil {
+	return snap == nil || len(snap.imports.order) > 0 || len(snap.imports.blocking) > 0
+}
+
+// EvaluateImport is Evaluate for the import of one export from one source cluster, by
+// the policies with stage Import. It is an audit.
+//
+// While the source cluster is not read, of its export no more than the name is known
+// (ImportInput.Unread). A policy that reads more of it, or the labels of a cluster
+// while they are not known, is not evaluated then. With enforcement Deny it makes the
+// verdict NotEvaluated, unless another policy denies the import: what that one knows
+// is enough for it.
+func (e *Engine) EvaluateImport(ctx context.Context, in decision.ImportInput) decision.Verdict {
+	return e.Decide(ctx, Import(in))
+}
+
+// Decide is Evaluate, or EvaluateImport.
+func (e *Engine) Decide(ctx context.Context, on Subject) decision.Verdict {
+	loaded := e.current.Load()
+	if loaded == nil {
 		return decision.Verdict{Problem: "policies are not loaded yet"}
 	}
-	verdict := decision.Verdict{Digest: snap.digest}
-	if in.Object == nil {
-		verdict.Problem = "there is no ServiceExport to evaluate"
-		return verdict
-	}
-	verdict.Matched = snap.matched(in)
-	answers, err := e.ask(ctx, snap, in)
+	snap := loaded.of(on.stage())
+	verdict := decision.Verdict{Digest: snap.digest, Matched: snap.matched(on)}
+	answers, err := e.ask(ctx, snap, on)
 	if err == nil {
-		err = e.conclude(ctx, snap, &verdict, in, answers)
+		err = e.conclude(ctx, snap, &verdict, on, answers)
 	}
 	if err != nil {
 		verdict.Problem = err.Error()
 		if v := failedPolicy(ctx, err); v != nil {
 			verdict.Failed = []string{v.name}
-			e.recordFailure(v, fmt.Sprintf("ServiceExport %s/%s", in.Object.Namespace, in.Object.Name), in.Operation, err)
+			e.recordFailure(v, on, err)
 		}
 		e.metrics.count(nil, &verdict)
 		return verdict
 	}
-	exclude(&verdict, in.Operation)
 	if verdict.Outcome == decision.Allowed {
-		snap.block(&verdict, in)
+		snap.block(&verdict, on)
 	}
 	e.metrics.count(answers, &verdict)
 	return verdict
 }
 
-// ask is answers; for an audit, patiently.
-func (e *Engine) ask(ctx context.Context, snap *snapshot, in decision.Input) ([]answer, error) {
-	if in.Operation != decision.Audit {
-		return e.answers(ctx, snap, in)
-	}
-	return patiently(ctx, func() ([]answer, error) { return e.answers(ctx, snap, in) })
-}
-
-// answers are those of the policies that match.
-func (e *Engine) answers(ctx context.Context, snap *snapshot, in decision.Input) ([]answer, error) {
-	at := &progress{policies: snap.matching(in)}
-	if len(at.policies) == 0 {
-		return nil, nil
-	}
-	at.spans = make([]span, 0, len(at.policies))
-	return e.run(ctx, snap, in, at)
-}
-
 // auditAttempts is how often an audit is evaluated that takes too long.
 const auditAttempts = 3
+
+// ask is answers; for an audit, patiently.
+func (e *Engine) ask(ctx context.Context, snap *snapshot, on Subject) ([]answer, error) {
+	if on.operation() != decision.Audit {
+		return e.answers(ctx, snap, on)
+	}
+	return patiently(ctx, func() ([]answer, error) { return e.answers(ctx, snap, on) })
+}
 
 // patiently repeats an audit that took too long, or found no slot. Nobody waits for the
 // answer, and on a busy machine, as at a start, a policy of a few rules may take longer
@@ -97,14 +109,39 @@ func patiently(ctx context.Context, evaluate func() ([]answer, error)) ([]answer
 	}
 }
 
-// block makes the verdict NotEvaluated if a policy that cannot be used might have
-// denied the export.
-func (s *snapshot) block(verdict *decision.Verdict, in decision.Input) {
+// answers are those of the policies that match, and can be evaluated with what is known.
+func (e *Engine) answers(ctx context.Context, snap *snapshot, on Subject) ([]answer, error) {
+	at := &progress{policies: make(map[string]*version, len(snap.order))}
+	for pkg, v := range snap.byPackage {
+		if on.matches(v) && on.unknown(v) == "" {
+			at.policies[pkg] = v
+		}
+	}
+	if len(at.policies) == 0 {
+		return nil, nil
+	}
+	at.spans = make([]span, 0, len(at.policies))
+	input, err := on.value(e.terms, snap.whole)
+	if err != nil {
+		return nil, err
+	}
+	return e.run(ctx, snap, input, at)
+}
+
+// block makes the verdict NotEvaluated if a policy that cannot be used, or not with what
+// is known, might have denied the subject.
+func (s *snapshot) block(verdict *decision.Verdict, on Subject) {
 	var problems []string
 	for _, v := range s.blocking {
-		if v.matches(in) {
+		if on.matches(v) {
 			problems = append(problems, v.problem())
 			verdict.Failed = append(verdict.Failed, v.name)
+		}
+	}
+	for _, pkg := range s.order {
+		v := s.byPackage[pkg]
+		if why := on.unknown(v); why != "" && v.enforcement == v1alpha1.Deny && on.matches(v) {
+			problems = append(problems, why)
 		}
 	}
 	if len(problems) > 0 {
@@ -112,23 +149,12 @@ func (s *snapshot) block(verdict *decision.Verdict, in decision.Input) {
 	}
 }
 
-// matching are the policies that match the export, by package.
-func (s *snapshot) matching(in decision.Input) map[string]*version {
-	matching := make(map[string]*version, len(s.order))
-	for pkg, v := range s.byPackage {
-		if v.matches(in) {
-			matching[pkg] = v
-		}
-	}
-	return matching
-}
-
-// matched are the names of the policies that match the export, sorted, those that
-// cannot be used among them.
-func (s *snapshot) matched(in decision.Input) []string {
+// matched are the names of the policies that match, sorted, those that cannot be used
+// among them.
+func (s *snapshot) matched(on Subject) []string {
 	names := make([]string, 0, len(s.versions))
 	for name, v := range s.versions {
-		if v.isOf(v1alpha1.StageExport) && v.matches(in) {
+		if v.isOf(on.stage()) && on.matches(v) {
 			names = append(names, name)
 		}
 	}
@@ -138,18 +164,8 @@ func (s *snapshot) matched(in decision.Input) []string {
 
 // run waits for a slot and evaluates in another goroutine, because not every
 // builtin of OPA can be interrupted: then the answer does not wait for it, and it
-// keeps its slot for as long as it runs. The goroutine does not use in, which belongs
-// to the caller again once run returns.
-func (e *Engine) run(ctx context.Context, snap *snapshot, in decision.Input, at *progress) ([]answer, error) {
-	input, err := e.terms.inputFor(snap, in)
-	if err != nil {
-		return nil, err
-	}
-	return e.runWith(ctx, snap, input, at)
-}
-
-// runWith is run with an input that is read already.
-func (e *Engine) runWith(ctx context.Context, snap *snapshot, input ast.Value, at *progress) ([]answer, error) {
+// keeps its slot for as long as it runs.
+func (e *Engine) run(ctx context.Context, snap *snapshot, input ast.Value, at *progress) ([]answer, error) {
 	if err := e.acquire(ctx); err != nil {
 		return nil, err
 	}

@@ -4,10 +4,8 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -17,187 +15,94 @@ import (
 	"github.com/open-policy-agent/opa/v1/topdown"
 )
 
-// maxExplained bounds how many rules of one policy an Explanation has.
-const maxExplained = 1000
+// maxExplained bounds how many lines an explanation has.
+const maxExplained = 10_000
 
-// Explanation says which rules of which policies led to a verdict.
-type Explanation struct {
-	// Rules are those that held at least once, by policy; those of the library are
-	// listed with each policy that used them. They are in the order of file and row.
-	Rules map[string][]Rule
+// Explain gives a context: an evaluation with it is traced. The lines, which may be read
+// once the evaluation returned, are the rules that held and the expressions that did not,
+// in the order of the evaluation, with their places and the values of their variables.
+// Rules are then evaluated without index, one by one, which is slower. One explanation is
+// for one evaluation.
+func Explain(ctx context.Context) (context.Context, func() []string) {
+	e := &explainer{seen: map[string]bool{}}
+	return context.WithValue(ctx, explainKey{}, e), func() []string {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return slices.Clone(e.lines)
+	}
 }
 
-// Rule is one rule that held, with the values with which it did. A rule that held with
-// other values is another one.
-type Rule struct {
-	// Place is file:row; the file is <policy>.rego, or one of the library's.
-	Place string
-	// Name is the rule's, without its package.
-	Name string
-	// Decides is true for a rule of deny or warn.
-	Decides bool
-	// Entry is true for a rule that adds to a set, or to an object.
-	Entry bool
-	// Value is the entry, or the value of another rule; empty if that is true.
-	Value string
-	// Bindings are the values that the rule used: of its variables, and of what it reads of
-	// input and parameters; sorted by name.
-	Bindings []Binding
-
-	file string
-	row  int
+// explainer is OPA's tracer. An evaluation that does not stop still calls it when nobody
+// waits any more.
+type explainer struct {
+	mu    sync.Mutex
+	lines []string
+	seen  map[string]bool
 }
 
-// Binding is one value that a rule used, as Rego writes it.
-type Binding struct {
-	Name  string `json:"name"`
-	Value string `json:"value"`
+// Enabled implements topdown.QueryTracer.
+func (*explainer) Enabled() bool { return true }
+
+// Config implements topdown.QueryTracer.
+func (*explainer) Config() topdown.TraceConfig { return topdown.TraceConfig{PlugLocalVars: true} }
+
+// TraceEvent implements topdown.QueryTracer.
+func (e *explainer) TraceEvent(event topdown.Event) {
+	line := explained(event)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if line != "" && !e.seen[line] && len(e.lines) < maxExplained {
+		e.seen[line] = true
+		e.lines = append(e.lines, line)
+	}
 }
 
-// Explain gives a context: an evaluation with it fills in the explanation, which may
-// be read once the evaluation returned. Rules are then evaluated without index, one
-// by one, which is slower. One explanation is for one evaluation.
-func Explain(ctx context.Context) (context.Context, func() Explanation) {
-	e := &explainer{rules: map[string]map[string]Rule{}}
-	return context.WithValue(ctx, explainKey{}, e), e.explanation
+// explained is the line of an event; empty for one that explains nothing.
+func explained(event topdown.Event) string {
+	if event.Location == nil || event.Location.File == answersFile {
+		return ""
+	}
+	text := ""
+	switch node := event.Node.(type) {
+	case *ast.Rule:
+		if event.Op != topdown.ExitOp {
+			return ""
+		}
+		text = node.Head.Ref()[0].String()
+		switch {
+		case node.Head.Key != nil:
+			text += " contains " + event.Plug(node.Head.Key).String()
+		case node.Head.Value != nil:
+			text += " is " + event.Plug(node.Head.Value).String()
+		}
+	case *ast.Expr:
+		if event.Op != topdown.FailOp {
+			return ""
+		}
+		text = "not true: " + strings.Join(strings.Fields(string(event.Location.Text)), " ")
+	default:
+		return ""
+	}
+	var values []string
+	for variable, metadata := range event.LocalMetadata {
+		if value := event.Locals.Get(variable); value != nil && value.IsGround() && !metadata.Name.IsGenerated() && !metadata.Name.IsWildcard() {
+			values = append(values, fmt.Sprintf("%s = %s", metadata.Name, value))
+		}
+	}
+	if len(values) > 0 {
+		slices.Sort(values)
+		text += "; with " + strings.Join(values, ", ")
+	}
+	return fmt.Sprintf("%s:%d: %s", event.Location.File, event.Location.Row, text)
 }
 
 type explainKey struct{}
 
 // explaining are the options of an evaluation that is to be explained; none otherwise.
-func explaining(ctx context.Context, at *progress) []rego.EvalOption {
-	e, ok := ctx.Value(explainKey{}).(*explainer)
+func explaining(ctx context.Context) []rego.EvalOption {
+	tracer, ok := ctx.Value(explainKey{}).(*explainer)
 	if !ok {
 		return nil
 	}
-	e.at = at
-	return []rego.EvalOption{rego.EvalQueryTracer(e), rego.EvalRuleIndexing(false), rego.EvalEarlyExit(false)}
-}
-
-// explainer collects rules while they are evaluated.
-type explainer struct {
-	at *progress
-
-	mu    sync.Mutex
-	rules map[string]map[string]Rule // by policy and by all that a Rule has
-}
-
-// Enabled implements topdown.QueryTracer.
-func (e *explainer) Enabled() bool { return true }
-
-// Config implements topdown.QueryTracer.
-func (e *explainer) Config() topdown.TraceConfig { return topdown.TraceConfig{PlugLocalVars: true} }
-
-// TraceEvent implements topdown.QueryTracer.
-func (e *explainer) TraceEvent(event topdown.Event) {
-	rule, isRule := event.Node.(*ast.Rule)
-	policy := e.at.current.Load()
-	if !isRule || event.Op != topdown.ExitOp || policy == nil || rule.Location == nil || rule.Location.File == answersFile {
-		return
-	}
-	found := e.describe(event, rule, policy)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.rules[policy.name] == nil {
-		e.rules[policy.name] = map[string]Rule{}
-	}
-	if len(e.rules[policy.name]) < maxExplained {
-		e.rules[policy.name][found.identity()] = found
-	}
-}
-
-func (e *explainer) explanation() Explanation {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	out := Explanation{Rules: map[string][]Rule{}}
-	for policy, rules := range e.rules {
-		// The policy's own rules first, then those of the library.
-		foreign := func(r Rule) int {
-			if strings.HasPrefix(r.Place, policy+".rego:") {
-				return 0
-			}
-			return 1
-		}
-		out.Rules[policy] = slices.SortedFunc(maps.Values(rules), func(a, b Rule) int {
-			return cmp.Or(
-				cmp.Compare(foreign(a), foreign(b)),
-				cmp.Compare(a.file, b.file), cmp.Compare(a.row, b.row), cmp.Compare(a.identity(), b.identity()),
-			)
-		})
-	}
-	return out
-}
-
-func (r Rule) identity() string {
-	parts := []string{r.Place, r.Name, r.Value}
-	for _, b := range r.Bindings {
-		parts = append(parts, b.Name, b.Value)
-	}
-	return sum(parts...)
-}
-
-func (e *explainer) describe(event topdown.Event, rule *ast.Rule, policy *version) Rule {
-	name := rule.Head.Ref()[0].Value.String()
-	found := Rule{
-		Place: fmt.Sprintf("%s:%d", rule.Location.File, rule.Location.Row),
-		Name:  name, Decides: rule.Location.File == policy.file() && (name == denySet || name == warnSet),
-		file: rule.Location.File, row: rule.Location.Row,
-	}
-	head := rule.Head.Value
-	if rule.Head.Key != nil {
-		head, found.Entry = rule.Head.Key, true
-	}
-	if head != nil {
-		if value := event.Plug(head); !value.Equal(ast.InternedTerm(true)) {
-			found.Value = value.String()
-		}
-	}
-	bindings := map[string]string{}
-	for variable, metadata := range event.LocalMetadata {
-		if value := event.Locals.Get(variable); value != nil && isNamed(metadata.Name) && value.IsGround() {
-			bindings[string(metadata.Name)] = value.String()
-		}
-	}
-	ast.WalkRefs(rule, func(ref ast.Ref) bool {
-		if read, value := e.read(event, ref, policy); value != nil {
-			bindings[read] = value.String()
-		}
-		return false
-	})
-	for name, value := range bindings {
-		found.Bindings = append(found.Bindings, Binding{Name: name, Value: value})
-	}
-	slices.SortFunc(found.Bindings, func(a, b Binding) int { return cmp.Compare(a.Name, b.Name) })
-	return found
-}
-
-// read is what a rule reads of input or of its parameters; nil for any other
-// reference, and for what is not there.
-func (e *explainer) read(event topdown.Event, ref ast.Ref, policy *version) (string, ast.Value) {
-	plugged, ok := event.Plug(ast.NewTerm(ref)).Value.(ast.Ref)
-	if !ok || !plugged.IsGround() || len(plugged) < 2 {
-		return "", nil
-	}
-	var value ast.Value
-	var err error
-	switch params := mustPath(paramsPath + "." + policy.pkg); {
-	case plugged.HasPrefix(ast.InputRootRef) && event.Input() != nil:
-		value, err = event.Input().Value.Find(plugged[1:])
-	case plugged.HasPrefix(params):
-		var all ast.Value
-		if all, err = ast.InterfaceToValue(policy.params); err == nil {
-			value, err = all.Find(plugged[len(params):])
-		}
-	default:
-		return "", nil
-	}
-	if err != nil {
-		return "", nil
-	}
-	return plugged.String(), value
-}
-
-// isNamed is false for the variables that the compiler made.
-func isNamed(variable ast.Var) bool {
-	return variable != "" && !variable.IsGenerated() && !variable.IsWildcard()
+	return []rego.EvalOption{rego.EvalQueryTracer(tracer), rego.EvalRuleIndexing(false), rego.EvalEarlyExit(false)}
 }

@@ -46,14 +46,14 @@ func (e *Engine) Failures() map[string]Failure {
 // Failed receives after a failure; failures that nobody received yet count as one.
 func (e *Engine) Failed() <-chan struct{} { return e.failed }
 
-func (e *Engine) recordFailure(v *version, object string, operation decision.Operation, err error) {
+func (e *Engine) recordFailure(v *version, on Subject, err error) {
 	var failed *policyError
 	if errors.As(err, &failed) {
 		err = failed.err
 	}
 	v.failures.add(Failure{
-		Object:    object,
-		Operation: operation,
+		Object:    on.String(),
+		Operation: on.operation(),
 		Message:   err.Error(),
 	})
 	select {

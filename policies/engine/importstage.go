@@ -4,7 +4,10 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"path"
 	"reflect"
 	"slices"
 	"strings"
@@ -83,115 +86,59 @@ func addStage(stage v1alpha1.Stage, errs ast.Errors) {
 	}
 }
 
-// libraryOf is the library without the rules that read what input does not have at
-// the stage, themselves or through others. What no stage has is left for the compiler
-// to refuse.
+// libraryOf is the part of the library that policies with the stage may use: all files but
+// those that have the name of another stage, such as export.rego.
 func libraryOf(stage v1alpha1.Stage, whole map[string]*ast.Module) map[string]*ast.Module {
-	foreign := map[string]bool{}
-	for _, other := range stages() {
-		for _, field := range fieldsOf(other) {
-			foreign[field] = true
-		}
-	}
-	for _, field := range fieldsOf(stage) {
-		delete(foreign, field)
-	}
-	left := map[string]bool{} // names of rules that are left out
-	for again := true; again; {
-		again = false
-		for _, module := range whole {
-			for _, rule := range module.Rules {
-				if name := ruleName(rule); !left[name] && (readsOne(rule, foreign) || usesOne(rule, left)) {
-					left[name], again = true, true
-				}
-			}
-		}
-	}
-	out := map[string]*ast.Module{}
-	for file, module := range whole {
-		kept := module.Copy()
-		kept.Rules = slices.DeleteFunc(kept.Rules, func(rule *ast.Rule) bool { return left[ruleName(rule)] })
-		out[file] = kept
-	}
+	out := maps.Clone(whole)
+	maps.DeleteFunc(out, func(file string, _ *ast.Module) bool {
+		return slices.ContainsFunc(stages(), func(other v1alpha1.Stage) bool {
+			return other != stage && path.Base(file) == strings.ToLower(string(other))+".rego"
+		})
+	})
 	return out
 }
 
-// checkLibrary refuses a library with a rule that no stage can use.
-func checkLibrary(whole map[string]*ast.Module, of map[v1alpha1.Stage]map[string]*ast.Module) error {
-	for _, file := range sortedKeys(whole) {
-		for _, rule := range whole[file].Rules {
-			usable := slices.ContainsFunc(stages(), func(stage v1alpha1.Stage) bool {
-				return slices.ContainsFunc(of[stage][file].Rules, func(kept *ast.Rule) bool { return ruleName(kept) == ruleName(rule) })
-			})
-			if !usable {
-				return fmt.Errorf("%s: rule %s reads fields of input that no stage has together", place(rule.Location), ruleName(rule))
-			}
-		}
-	}
-	return nil
-}
+// anyField, in a path of input, is a field of which the name is not known before the
+// evaluation, or all of them.
+const anyField = "*"
 
-// ruleName is the name of a rule in its package. The library has names without dots.
-func ruleName(rule *ast.Rule) string { return rule.Head.Ref()[0].Value.String() }
-
-func readsOne(rule *ast.Rule, fields map[string]bool) (reads bool) {
-	ast.WalkRefs(rule, func(ref ast.Ref) bool {
-		if ref.HasPrefix(ast.InputRootRef) && len(ref) > 1 {
-			name, _ := ref[1].Value.(ast.String)
-			reads = reads || fields[string(name)]
-		}
-		return false
-	})
-	return reads
-}
-
-// usesOne reports whether the rule, which was not compiled, uses one of these rules of
-// the library, by its name or by its path.
-func usesOne(rule *ast.Rule, names map[string]bool) (uses bool) {
-	ast.WalkVars(rule, func(v ast.Var) bool {
-		uses = uses || names[string(v)] && string(v) != ruleName(rule)
-		return false
-	})
-	library := mustPath(libraryPath)
-	ast.WalkRefs(rule, func(ref ast.Ref) bool {
-		if ref.HasPrefix(library) && len(ref) > len(library) {
-			name, _ := ref[len(library)].Value.(ast.String)
-			uses = uses || names[string(name)]
-		}
-		return false
-	})
-	return uses
-}
-
-// inputPaths are the fields of input that the rules read, with the fields of these:
-// "export.ports" and "export", say. What is used as a whole, or by a key that is not
-// known before the evaluation, is "export.*"; all of input is "*".
-func inputPaths(rules []*ast.Rule) map[string]bool {
-	paths := map[string]bool{}
+// inputPaths are the fields of input that the rules read, with the fields of these, and
+// where first: "export.ports", or "export.*" for what is used as a whole or by a key that is
+// not known before the evaluation. All of input is "*".
+func inputPaths(rules []*ast.Rule) map[string]*ast.Location {
+	paths := map[string]*ast.Location{}
 	for _, rule := range rules {
 		ast.WalkRefs(rule, func(ref ast.Ref) bool {
 			if !ref.HasPrefix(ast.InputRootRef) {
 				return false
 			}
-			first, named := element(ref, 1)
-			if !named {
-				paths["*"] = true
-				return false
+			path := element(ref, 1)
+			if path != anyField {
+				path += "." + element(ref, 2)
 			}
-			second, _ := element(ref, 2)
-			paths[first+"."+second] = true
+			if paths[path] == nil {
+				paths[path] = cmp.Or(position(ref[min(1, len(ref)-1)]), rule.Location)
+			}
 			return false
 		})
 	}
 	return paths
 }
 
-// element is the name at a position of a reference; "*" and false if there is none.
-func element(ref ast.Ref, at int) (string, bool) {
+// element is the name at a position of a reference; anyField if there is none.
+func element(ref ast.Ref, at int) string {
 	if len(ref) > at {
 		if name, is := ref[at].Value.(ast.String); is {
-			return string(name), true
+			return string(name)
 		}
 	}
-	return "*", false
+	return anyField
+}
+
+// position is where a term is written; nil for one that the compiler made.
+func position(term *ast.Term) *ast.Location {
+	if term.Location == nil || term.Location.Row == 0 {
+		return nil
+	}
+	return term.Location
 }

@@ -9,7 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
-	"slices"
+
 	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -24,27 +24,7 @@ import (
 // nil list is [], so that no rule meets an unexpected null, and that managedFields
 // are left out, which are bookkeeping and often most of an object. What in points
 // to is not changed.
-func inputValue(in decision.Input) (ast.Value, error) {
-	fields, err := (*termCache)(nil).fields(in)
-	if err != nil {
-		return nil, err
-	}
-	return ast.InterfaceToValue(fields)
-}
-
-// inputFor is inputValue for the policies of a snapshot. Policies read few fields, so
-// only those are converted, when they are read, unless a policy does with the input
-// what needs all of it.
-func (c *termCache) inputFor(snap *snapshot, in decision.Input) (ast.Value, error) {
-	fields, err := c.fields(in)
-	if err != nil {
-		return nil, err
-	}
-	if snap.whole {
-		return ast.InterfaceToValue(fields)
-	}
-	return ast.LazyObject(fields), nil
-}
+func inputValue(in decision.Input) (ast.Value, error) { return Export(in).value(nil, true) }
 
 // fields are the fields of the input: terms, or values that become terms by their
 // JSON. What belongs to the request is converted for each request. Service, Namespace,
@@ -93,101 +73,19 @@ func scopeValue(scope decision.Scope) any {
 	return scope
 }
 
-// exportFields are the fields of the export, its metadata and its spec by their names in
-// JSON; nil for nil.
+// exportFields are the fields of the export as its JSON has them, with spec; nil for nil.
 func exportFields(export *mcsv1beta1.ServiceExport) (any, error) {
 	if export == nil {
 		return nil, nil
 	}
-	fields, err := exportShape.fields(reflect.ValueOf(export).Elem())
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(withoutManagedFields(export))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("write the input: %w", err)
 	}
-	if fields["metadata"], err = metadataShape.fields(reflect.ValueOf(&export.ObjectMeta).Elem()); err != nil {
-		return nil, err
-	}
-	fields["spec"], err = specShape.fields(reflect.ValueOf(&export.Spec).Elem())
-	return fields, err
-}
-
-// shape is how encoding/json names the fields of a struct.
-type shape []shapeField
-
-type shapeField struct {
-	name                string
-	index               []int
-	omitEmpty, omitZero bool
-	zero                any // of a struct: what becomes of its zero value; never changed
-}
-
-var (
-	exportShape   = shapeOf(reflect.TypeFor[mcsv1beta1.ServiceExport]())
-	metadataShape = shapeOf(reflect.TypeFor[metav1.ObjectMeta]())
-	specShape     = shapeOf(reflect.TypeFor[mcsv1beta1.ServiceExportSpec]())
-)
-
-func shapeOf(t reflect.Type) (s shape) {
-	for _, f := range reflect.VisibleFields(t) {
-		parts := strings.Split(f.Tag.Get("json"), ",")
-		switch {
-		case parts[0] == "", len(f.Index) > 1 && f.Index[0] != 0: // an embedded struct; what is in metadata
-		case f.Type == managedType, f.Type == reflect.TypeFor[metav1.ObjectMeta](), f.Type == reflect.TypeFor[mcsv1beta1.ServiceExportSpec]():
-		default:
-			zero, _ := plain(reflect.New(f.Type).Interface())
-			s = append(s, shapeField{name: parts[0], index: f.Index, omitEmpty: slices.Contains(parts, "omitempty"), omitZero: slices.Contains(parts, "omitzero"), zero: zero})
-		}
-	}
-	return s
-}
-
-// fields are those of the struct that its JSON has. Those values are converted that
-// encoding/json would write in another order than as objects.
-func (s shape) fields(of reflect.Value) (map[string]any, error) {
-	fields := make(map[string]any, len(s))
-	for _, f := range s {
-		value := of.FieldByIndex(f.index)
-		if f.omitEmpty && isEmpty(value) {
-			continue
-		}
-		if zero, can := value.Addr().Interface().(interface{ IsZero() bool }); f.omitZero && can && zero.IsZero() {
-			continue
-		}
-		switch value.Kind() {
-		case reflect.String:
-			fields[f.name] = value.String()
-		case reflect.Int64:
-			fields[f.name] = value.Int()
-		case reflect.Map:
-			fields[f.name] = value.Interface()
-		default:
-			if value.IsZero() && value.Kind() == reflect.Struct {
-				fields[f.name] = f.zero
-				continue
-			}
-			if simple, is := value.Addr().Interface().(interface{ ToUnstructured() any }); is {
-				fields[f.name] = simple.ToUnstructured()
-				continue
-			}
-			converted, err := plain(value.Addr().Interface())
-			if err != nil {
-				return nil, err
-			}
-			fields[f.name] = converted
-		}
+	if fields["spec"] == nil {
+		fields["spec"] = map[string]any{}
 	}
 	return fields, nil
-}
-
-// isEmpty reports whether encoding/json omits a value with omitempty.
-func isEmpty(value reflect.Value) bool {
-	switch value.Kind() {
-	case reflect.Map, reflect.Slice, reflect.String:
-		return value.Len() == 0
-	case reflect.Struct:
-		return false
-	default:
-		return value.IsZero()
-	}
 }
 
 // valueOf is the JSON of x as a term.
@@ -210,56 +108,18 @@ func plain[T any](x T) (any, error) {
 	return fields["value"], nil
 }
 
-// needsWhole reports whether rules, which were compiled, do with input as a whole what
+// needsWhole reports whether rules, which were compiled, may do with input as a whole what
 // an input that is converted bit by bit does not support: give it to another rule or
-// to a builtin, which may write it as JSON, or replace a part of it by `with`. Only
-// object.get, which reads one field, is known to do neither.
-func needsWhole(rules []*ast.Rule) bool {
+// to a builtin, which may write it as JSON, or replace a part of it by `with`.
+func needsWhole(rules []*ast.Rule, reads map[string]*ast.Location) bool {
+	_, whole := reads[anyField]
 	for _, rule := range rules {
-		// The compiler writes object.get(input, path, value) as two expressions:
-		// local = input; object.get(local, path, value).
-		bare, replaced := 0, false
-		locals, expected := map[ast.Var]int{}, map[ast.Var]int{}
 		ast.WalkExprs(rule, func(expr *ast.Expr) bool {
-			replaced = replaced || len(expr.With) > 0
-			if expr.IsEquality() && isInput(expr.Operand(1)) {
-				if local, is := expr.Operand(0).Value.(ast.Var); is {
-					expected[local]++
-					bare--
-				}
-			}
-			if expr.IsCall() && expr.Operator().Equal(ast.ObjectGet.Ref()) {
-				if local, is := expr.Operand(0).Value.(ast.Var); is {
-					locals[local]++
-				}
-			}
+			whole = whole || len(expr.With) > 0
 			return false
 		})
-		ast.WalkTerms(rule, func(term *ast.Term) bool {
-			if isInput(term) {
-				bare++
-			}
-			return false
-		})
-		ast.WalkVars(rule, func(v ast.Var) bool {
-			if _, is := expected[v]; is {
-				expected[v]--
-			}
-			return false
-		})
-		for local, left := range expected { // negative for what reads it
-			bare += -left - locals[local]
-		}
-		if replaced || bare != 0 {
-			return true
-		}
 	}
-	return false
-}
-
-func isInput(term *ast.Term) bool {
-	ref, is := term.Value.(ast.Ref)
-	return is && len(ref) == 1 && ref.HasPrefix(ast.InputRootRef)
+	return whole
 }
 
 func withoutManagedFields[T any, P interface {

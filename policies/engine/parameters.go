@@ -4,167 +4,117 @@
 package engine
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 
-	"github.com/open-policy-agent/opa/v1/util"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/kube-openapi/pkg/validation/strfmt"
+	"k8s.io/kube-openapi/pkg/validation/validate"
+	"sigs.k8s.io/json"
 )
 
-// parametersField is where parameters are, as errors write it.
-const parametersField = "spec.parameters"
+// Where parameters and their schema are, as errors write it.
+const (
+	parametersField = "spec.parameters"
+	schemaField     = "spec.parametersSchema"
+)
 
 // parameters are spec.parameters with the defaults of the schema. Without a schema
 // any object is accepted. An error names each field that is wrong, one a line.
 func parameters(text, schemaText []byte) (map[string]any, error) {
 	params := map[string]any{}
 	if !isNothing(text) {
-		// OPA's decoder keeps numbers as they are written.
-		if err := util.UnmarshalJSON(text, &params); err != nil {
+		if err := json.UnmarshalCaseSensitivePreserveInts(text, &params); err != nil {
 			return nil, fmt.Errorf("%s: %w; expected an object", parametersField, err)
 		}
 	}
-	s, err := parseSchema(schemaText)
-	if err != nil || s == nil {
-		return params, err
+	if isNothing(schemaText) {
+		return params, nil
 	}
-	_, errs := s.apply(parametersField, params)
+	s, err := parseSchema(schemaText)
+	if err != nil {
+		return nil, err
+	}
+	errs := complete(parametersField, params, s)
+	// Without the formats that Kubernetes knows: a schema of parameters needs none.
+	result := validate.NewSchemaValidator(s.ToKubeOpenAPI(), nil, parametersField, strfmt.NewFormats()).Validate(params)
+	errs = append(errs, result.Errors...)
+	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	if len(errs) > maxErrors {
 		errs = append(errs[:maxErrors], fmt.Errorf("and %d more", len(errs)-maxErrors))
 	}
 	return params, errors.Join(errs...)
 }
 
-// apply checks the value at a path and adds the defaults to it. It returns the value,
-// and what is wrong with it, sorted by path.
-func (s *schema) apply(path string, value any) (any, []error) {
-	if given := typeOf(value); given != s.typ && (given != typeInteger || s.typ != typeNumber) {
-		return value, []error{mismatch(path, value, s.typ)}
+// parseSchema reads a structural schema, as that of a CustomResourceDefinition.
+func parseSchema(text []byte) (*schema.Structural, error) {
+	var given apiextensionsv1.JSONSchemaProps
+	unknown, err := json.UnmarshalStrict(text, &given)
+	if err := errors.Join(append(unknown, err)...); err != nil {
+		return nil, fmt.Errorf("%s: %w; expected a schema as in a CustomResourceDefinition", schemaField, err)
 	}
-	switch value := value.(type) {
-	case map[string]any:
-		return value, s.applyObject(path, value)
-	case []any:
-		var errs []error
-		for i := range value {
-			if s.items != nil {
-				item, wrong := s.items.apply(fmt.Sprintf("%s[%d]", path, i), value[i])
-				value[i], errs = item, append(errs, wrong...)
-			}
-		}
-		return value, errs
-	default:
-		if err := s.checkScalar(path, value); err != nil {
-			return value, []error{err}
-		}
-		return value, nil
+	var converted apiextensions.JSONSchemaProps
+	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(&given, &converted, nil); err != nil {
+		return nil, fmt.Errorf("%s: %w", schemaField, err)
 	}
+	s, err := schema.NewStructural(&converted)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", schemaField, err)
+	}
+	if s.Type != "object" {
+		return nil, fmt.Errorf("%s.type: it is %q; expected object: parameters are an object", schemaField, s.Type)
+	}
+	errs := schema.ValidateStructural(field.NewPath("spec", "parametersSchema"), s)
+	(&schema.Visitor{Structural: func(below *schema.Structural) bool {
+		if len(below.XValidations) > 0 {
+			errs = append(errs, field.Forbidden(field.NewPath("spec", "parametersSchema"), "x-kubernetes-validations are not evaluated; expected such rules in the module"))
+		}
+		return false
+	}}).Visit(s)
+	return s, errs.ToAggregate()
 }
 
-func (s *schema) applyObject(path string, object map[string]any) (errs []error) {
-	for name, property := range s.properties {
-		if _, has := object[name]; !has && property.preset != nil {
-			object[name] = copied(property.preset)
+// complete adds the defaults to the value at a path. It gives an error for each property
+// that the schema does not name.
+func complete(path string, value any, s *schema.Structural) (errs []error) {
+	switch value := value.(type) {
+	case []any:
+		for i := 0; i < len(value) && s.Items != nil; i++ {
+			errs = append(errs, complete(fmt.Sprintf("%s[%d]", path, i), value[i], s.Items)...)
 		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(object)) {
-		property := s.properties[name]
-		if property == nil {
-			property = s.additional
+	case map[string]any:
+		for name, property := range s.Properties {
+			if _, has := value[name]; !has && property.Default.Object != nil {
+				value[name] = runtime.DeepCopyJSONValue(property.Default.Object)
+			}
 		}
-		if property == nil {
-			errs = append(errs, s.unknown(path, name))
-			continue
-		}
-		value, wrong := property.apply(path+"."+name, object[name])
-		object[name], errs = value, append(errs, wrong...)
-	}
-	for _, name := range s.required {
-		if _, has := object[name]; !has {
-			errs = append(errs, fmt.Errorf("%s.%s: it is not set; expected %s", path, name, s.properties[name].typ))
+		for name := range value {
+			property, known := s.Properties[name]
+			switch more := s.AdditionalProperties; {
+			case known:
+			case more != nil && more.Structural != nil:
+				property = *more.Structural
+			case more != nil && more.Bool, s.XPreserveUnknownFields:
+				continue
+			default:
+				errs = append(errs, fmt.Errorf("%s.%s: unknown; expected one of %s", path, name, strings.Join(slices.Sorted(maps.Keys(s.Properties)), ", ")))
+				continue
+			}
+			errs = append(errs, complete(path+"."+name, value[name], &property)...)
 		}
 	}
 	return errs
 }
 
-func (s *schema) unknown(path, name string) error {
-	names := slices.Sorted(maps.Keys(s.properties))
-	if len(names) == 0 {
-		return fmt.Errorf("%s.%s: unknown; expected no property: %s names none", path, name, schemaField)
-	}
-	return fmt.Errorf("%s.%s: unknown; expected one of %s%s", path, name, strings.Join(names, ", "), suggestion(name, names))
-}
-
-// checkScalar checks a value of the right type.
-func (s *schema) checkScalar(path string, value any) error {
-	if s.enum != nil && !slices.ContainsFunc(s.enum, func(one any) bool { return reflect.DeepEqual(one, value) }) {
-		text, _ := value.(string)
-		return fmt.Errorf("%s: %s; expected one of %s%s", path, display(value), list(s.enum), suggestion(text, strs(s.enum)))
-	}
-	switch value := value.(type) {
-	case string:
-		if s.pattern != nil && !s.pattern.MatchString(value) {
-			return fmt.Errorf("%s: %s; expected a string that matches %s", path, display(value), s.pattern)
-		}
-	case json.Number:
-		n, err := value.Float64()
-		switch {
-		case err != nil:
-			return fmt.Errorf("%s: %s is out of range", path, value)
-		case s.minimum != "" && n < float(s.minimum):
-			return fmt.Errorf("%s: %s; expected at least %s", path, value, s.minimum)
-		case s.maximum != "" && n > float(s.maximum):
-			return fmt.Errorf("%s: %s; expected at most %s", path, value, s.maximum)
-		}
-	}
-	return nil
-}
-
-// float is a number that was read before.
-func float(n json.Number) float64 {
-	f, _ := n.Float64()
-	return f
-}
-
-// copied is a copy of a default: what is below it may get defaults, and policies
-// must not share it.
-func copied(value any) any {
-	switch value := value.(type) {
-	case map[string]any:
-		out := make(map[string]any, len(value))
-		for k, v := range value {
-			out[k] = copied(v)
-		}
-		return out
-	case []any:
-		out := make([]any, len(value))
-		for i, v := range value {
-			out[i] = copied(v)
-		}
-		return out
-	default:
-		return value
-	}
-}
-
-func list(values []any) string {
-	out := make([]string, len(values))
-	for i, v := range values {
-		out[i] = display(v)
-	}
-	return strings.Join(out, ", ")
-}
-
-// strs are the strings among values.
-func strs(values []any) (out []string) {
-	for _, v := range values {
-		if text, is := v.(string); is {
-			out = append(out, text)
-		}
-	}
-	return out
+// isNothing reports whether a JSON text is missing.
+func isNothing(text []byte) bool {
+	trimmed := strings.TrimSpace(string(text))
+	return trimmed == "" || trimmed == "null"
 }

@@ -18,9 +18,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
@@ -35,8 +33,8 @@ type Policy struct {
 	// Params is a JSON object, which the module reads as
 	// data.comity.params.<name of its package>. None when empty.
 	Params []byte
-	// ParametersSchema is a JSON schema of Params, which also gives their defaults; see
-	// INPUT.md. No schema when empty.
+	// ParametersSchema is a structural schema of Params, which also gives their defaults;
+	// see INPUT.md. No schema when empty.
 	ParametersSchema []byte
 	// Enforcement is Deny when empty.
 	Enforcement v1alpha1.Enforcement
@@ -116,9 +114,9 @@ type version struct {
 	objects     labels.Selector // nil for all
 	params      map[string]any
 	module      *ast.Module
-	sets        map[string]bool // which of deny and warn there are
-	reads       map[string]bool // see inputPaths
-	whole       bool            // it needs all of the input at once
+	sets        map[string]bool          // which of deny and warn there are
+	reads       map[string]*ast.Location // see inputPaths
+	whole       bool                     // it needs all of the input at once
 	source      string
 	digest      string
 	// failures are those of this version in this process; the only part that changes.
@@ -252,17 +250,4 @@ func (v *version) readParams(p Policy) error {
 	params, err := parameters(p.Params, p.ParametersSchema)
 	v.params = params
 	return err
-}
-
-// matches reports whether the policy is to be evaluated for the export. An export
-// whose namespace is not known is never exempt, and an update is not if the export
-// was matched before it: otherwise whoever drops a label drops the policy.
-func (v *version) matches(in decision.Input) bool {
-	selects := func(export *mcsv1beta1.ServiceExport) bool {
-		return export != nil && v.objects.Matches(labels.Set(export.Labels))
-	}
-	if v.objects != nil && !selects(in.Object) && !selects(in.OldObject) {
-		return false
-	}
-	return v.namespaces == nil || in.Namespace == nil || v.namespaces.Matches(labels.Set(in.Namespace.Labels))
 }

@@ -43,6 +43,14 @@ type snapshot struct {
 	imports *snapshot
 }
 
+// of are the policies of a stage.
+func (s *snapshot) of(stage v1alpha1.Stage) *snapshot {
+	if stage == v1alpha1.StageImport {
+		return s.imports
+	}
+	return s
+}
+
 // newSnapshots has the policies of both stages; the queries are missing.
 func newSnapshots(versions []*version) *snapshot {
 	snap := newSnapshot(versions, v1alpha1.StageExport)
@@ -229,7 +237,7 @@ func (s *snapshot) evaluate(ctx context.Context, input ast.Value, at *progress) 
 	if len(at.policies) == len(s.order) {
 		query = s.everyQuery
 	}
-	options := append([]rego.EvalOption{rego.EvalParsedInput(input), rego.EvalExternalCancel(cancel), withoutMetrics}, explaining(ctx, at)...)
+	options := append([]rego.EvalOption{rego.EvalParsedInput(input), rego.EvalExternalCancel(cancel), withoutMetrics}, explaining(ctx)...)
 	results, err := query.Eval(context.WithValue(ctx, progressKey{}, at), options...)
 	at.end = time.Now()
 	switch {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
@@ -83,25 +82,15 @@ func (e *Engine) Differs(other *Engine, stage v1alpha1.Stage) bool {
 	return e.differs(other, func(v *version) bool { return v.isOf(stage) })
 }
 
-// MayDiffer reports whether other may answer differently about the export. If not,
+// MayDiffer reports whether other may answer differently about the subject. If not,
 // none of the policies in which the two differ matches it. Nothing is evaluated.
-func (e *Engine) MayDiffer(other *Engine, in decision.Input) bool {
-	return e.differs(other, func(v *version) bool { return v.isOf(v1alpha1.StageExport) && v.matches(in) })
+func (e *Engine) MayDiffer(other *Engine, on Subject) bool {
+	return e.differs(other, func(v *version) bool { return v.isOf(on.stage()) && on.matches(v) })
 }
 
-// MayDifferImport is MayDiffer for an import.
-func (e *Engine) MayDifferImport(other *Engine, in decision.ImportInput) bool {
-	return e.differs(other, func(v *version) bool { return v.isOf(v1alpha1.StageImport) && v.matchesImport(in) })
-}
-
-// Matches reports whether a policy that is loaded matches the export.
-func (e *Engine) Matches(policy string, in decision.Input) bool {
-	return e.any(policy, func(v *version) bool { return v.isOf(v1alpha1.StageExport) && v.matches(in) })
-}
-
-// MatchesImport is Matches for an import.
-func (e *Engine) MatchesImport(policy string, in decision.ImportInput) bool {
-	return e.any(policy, func(v *version) bool { return v.isOf(v1alpha1.StageImport) && v.matchesImport(in) })
+// Matches reports whether a policy that is loaded matches the subject.
+func (e *Engine) Matches(policy string, on Subject) bool {
+	return e.any(policy, func(v *version) bool { return v.isOf(on.stage()) && on.matches(v) })
 }
 
 // Of reports whether a policy that is loaded is of a stage.

@@ -85,7 +85,9 @@ publish(ids) := "publish" if count(ids) != 1
 
 name := input.object.metadata.namespace
 
-ours := object.get(input, ["namespace", "metadata", "labels"], {})
+default ours := {}
+
+ours := input.namespace.metadata.labels
 
 default keys := ["comity.dev/identity"]
 

@@ -97,9 +97,8 @@ type ExportPolicySpec struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s') && duration(self) <= duration('720h')",message="expected a duration from 0s to 720h, such as 10m"
 	Grace *metav1.Duration `json:"grace,omitempty"`
-	// parametersSchema is a JSON schema of the parameters: type, description, properties,
-	// additionalProperties, items, required, enum, minimum, maximum, pattern and default.
-	// Unknown properties are refused.
+	// parametersSchema is a structural schema of the parameters, as in a
+	// CustomResourceDefinition. Unknown properties are refused.
 	// +optional
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:Schemaless

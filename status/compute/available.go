@@ -193,7 +193,7 @@ func (g group) part() part {
 	if quoted != "" {
 		quoted = ": " + quoted
 	}
-	return part{either(g.reason, "unknown reason") + " in " + list + g.since() + model.Bound(quoted, maxQuoted), len(clusters)}
+	return part{cmp.Or(g.reason, "unknown reason") + " in " + list + g.since() + model.Bound(quoted, maxQuoted), len(clusters)}
 }
 
 // since is when the first problem of the group began, as the clusters report it.

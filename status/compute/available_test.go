@@ -239,10 +239,10 @@ func TestAClauseThatDoesNotFitIsCounted(t *testing.T) {
 		parts = append(parts, part{fmt.Sprint(i, strings.Repeat("x", 100)), 2})
 	}
 	got := fit("head", parts)
-	if !strings.HasSuffix(got, "; and 22 more clusters") || len(got) > condition.MaxMessage {
+	if !strings.HasSuffix(got, "; and 22 more") || len(got) > condition.MaxMessage {
 		t.Errorf("got %d bytes: %q", len(got), got)
 	}
-	if got := fit("", []part{{strings.Repeat("x", 2000), 1}, {"y", 1}}); len(got) > condition.MaxMessage || !strings.HasSuffix(got, "…; and 1 more cluster") {
+	if got := fit("", []part{{strings.Repeat("x", 2000), 1}, {"y", 1}}); len(got) > condition.MaxMessage || !strings.HasSuffix(got, "…; and 1 more") {
 		t.Errorf("got %d bytes: %q", len(got), got)
 	}
 }

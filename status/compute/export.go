@@ -4,6 +4,7 @@
 package compute
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -80,10 +81,10 @@ func readiness(key types.NamespacedName, valid metav1.Condition, seen *model.Obs
 	case model.Published:
 		return condition.Ready(condition.ReasonExported, published(seen.Scope)+troubles("; in this cluster: ", seen.Problems))
 	case model.PublicationWithheld:
-		return condition.Ready(condition.ReasonFailed, either(seen.Detail,
+		return condition.Ready(condition.ReasonFailed, cmp.Or(seen.Detail,
 			"policy does not let this export be published; condition Admitted says which policy and what to do"))
 	case model.PublicationFailed:
-		return condition.Ready(condition.ReasonFailed, either(seen.Detail,
+		return condition.Ready(condition.ReasonFailed, cmp.Or(seen.Detail,
 			"this export could not be published; the log of Comity's leader says why"))
 	case model.PublicationNone:
 		if valid.Reason == string(condition.ReasonInvalidServiceType) {
@@ -93,7 +94,7 @@ func readiness(key types.NamespacedName, valid metav1.Condition, seen *model.Obs
 	if valid.Status != metav1.ConditionTrue {
 		return condition.Ready(condition.ReasonPending, fmt.Sprintf("waiting for Service %s; see condition Valid", key))
 	}
-	return condition.Ready(condition.ReasonPending, either(seen.Detail, "not published yet; Comity is working on it"))
+	return condition.Ready(condition.ReasonPending, cmp.Or(seen.Detail, "not published yet; Comity is working on it"))
 }
 
 func published(scope model.Scope) string {
@@ -136,7 +137,7 @@ func admission(in ExportInput) metav1.Condition {
 		return condition.Admitted(condition.ReasonPolicyDenied, complaints("policy forbids this export: ", verdict.Violations))
 	case verdict.Outcome != decision.Allowed:
 		return condition.Admitted(condition.ReasonNotEvaluated,
-			"the policies could not be evaluated, so nothing new is published: "+either(verdict.Problem, "no policy engine answered"))
+			"the policies could not be evaluated, so nothing new is published: "+cmp.Or(verdict.Problem, "no policy engine answered"))
 	case len(verdict.Excluded) > 0 && in.Observation != nil && !in.Observation.WithdrawnAt.IsZero():
 		return condition.Admitted(condition.ReasonClustersExcluded, complaints(
 			fmt.Sprintf("policy forbids this export to %s; clusters that still read it lose it at %s unless it is corrected by then: ",
@@ -154,20 +155,10 @@ func admission(in ExportInput) metav1.Condition {
 
 // complaints lists violations as far as they fit, and counts the rest.
 func complaints(intro string, violations []decision.Violation) string {
-	const reserve = len("; and 1000 more")
-	text := intro
+	parts := make([]part, len(violations))
 	for i, violation := range violations {
-		next := violation.String()
-		if i > 0 {
-			next = "; " + next
-		}
-		if i > 0 && len(text)+len(next) > condition.MaxMessage-reserve {
-			return text + fmt.Sprintf("; and %d more", len(violations)-i)
-		}
-		text += next
-		if len(text) > condition.MaxMessage-reserve && i < len(violations)-1 {
-			return model.Bound(text, condition.MaxMessage-reserve) + fmt.Sprintf("; and %d more", len(violations)-i-1)
-		}
+		parts[i] = part{intro + violation.String(), 1}
+		intro = ""
 	}
-	return text
+	return fit(intro, parts)
 }

@@ -76,7 +76,7 @@ func TestNothingCutsTheConfirmationsOfTakeovers(t *testing.T) {
 	for i := range held[1:] {
 		held[1+i] = takeover(long(63, fmt.Sprint(i)), long(128, "v"))
 	}
-	if got := message(); !strings.Contains(got, command) || !strings.Contains(got, long(63, "0")+"/"+long(128, "v")+" and 20 more;") {
+	if got := message(); !strings.Contains(got, command) || !strings.Contains(got, "confirm one of 21 that wait, too: "+long(63, "0")+"/"+long(128, "v")+", ") {
 		t.Errorf("got %s", got)
 	}
 }

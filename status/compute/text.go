@@ -45,16 +45,16 @@ func some(names []string, most int) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }
 
-// part is one clause of a message, about so many clusters.
+// part is one clause of a message, about so many clusters or violations.
 type part struct {
-	text     string
-	clusters int
+	text  string
+	about int
 }
 
 // fit joins head and parts as long as they fit into a message, and counts the
-// clusters of the parts that do not. The first part is cut rather than left out.
+// clusters or violations of the parts that do not. The first part is cut rather than left out.
 func fit(head string, parts []part) string {
-	const reserve = len("; and 10000 more clusters")
+	const reserve = len("; and 10000 more")
 	text := head
 	for i, p := range parts {
 		next := p.text
@@ -77,15 +77,12 @@ func fit(head string, parts []part) string {
 		}
 		left := 0
 		for _, p := range parts {
-			left += p.clusters
+			left += p.about
 		}
-		switch left {
-		case 0:
-			return text
-		case 1:
-			return text + "; and 1 more cluster"
+		if left > 0 {
+			text += fmt.Sprintf("; and %d more", left)
 		}
-		return text + fmt.Sprintf("; and %d more clusters", left)
+		return text
 	}
 	return text
 }
@@ -133,10 +130,3 @@ func plain(text string) string {
 
 // moment is how messages write a time.
 func moment(t time.Time) string { return t.UTC().Format(time.RFC3339) }
-
-func either(text, otherwise string) string {
-	if text != "" {
-		return text
-	}
-	return otherwise
-}

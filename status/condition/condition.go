@@ -50,17 +50,17 @@ const (
 
 // Valid says whether a ServiceExport names a Service that can be exported.
 func Valid(reason ValidReason, message string) metav1.Condition {
-	return build(TypeValid, boolean(reason == ReasonValid), string(reason), message)
+	return build(kindExport, TypeValid, string(reason), message)
 }
 
 // Ready says whether a ServiceExport is published for the clusters in its scope.
 func Ready(reason ReadyReason, message string) metav1.Condition {
-	return build(TypeReady, boolean(reason == ReasonExported), string(reason), message)
+	return build(kindExport, TypeReady, string(reason), message)
 }
 
 // NoConflicts says that the constituent exports agree.
 func NoConflicts(message string) metav1.Condition {
-	return build(TypeConflict, metav1.ConditionFalse, string(mcsv1beta1.ServiceExportReasonNoConflicts), message)
+	return build(kindExport, TypeConflict, string(mcsv1beta1.ServiceExportReasonNoConflicts), message)
 }
 
 // Conflict says that the constituent exports disagree in these respects, each
@@ -83,78 +83,58 @@ func Conflict(reasons []mcsv1beta1.ServiceExportConditionReason, message string)
 		}
 		joined += string(reason)
 	}
-	return build(TypeConflict, metav1.ConditionTrue, joined, message)
+	c := build(kindExport, TypeConflict, joined, message)
+	c.Status = metav1.ConditionTrue // joined reasons are in no table
+	return c
 }
 
 // Admitted says whether the policies allow a ServiceExport to be published.
 func Admitted(reason AdmittedReason, message string) metav1.Condition {
-	status := boolean(reason == ReasonAdmitted || reason == ReasonAdmittedWithWarnings || reason == ReasonClustersExcluded)
-	if reason == ReasonNotEvaluated {
-		status = metav1.ConditionUnknown
-	}
-	return build(TypeAdmitted, status, string(reason), message)
+	return build(kindExport, TypeAdmitted, string(reason), message)
 }
 
 // ImportReady says whether a ServiceImport can be used in this cluster. Reasons
 // beyond those of ImportReason are those of model.Problem.
 func ImportReady(reason ImportReason, message string) metav1.Condition {
-	return build(TypeImportReady, boolean(reason == ReasonImportReady), string(reason), message)
+	return build(kindImport, TypeImportReady, string(reason), message)
 }
 
 // Available says whether every cluster in a ServiceExport's scope imports it. A
 // reason that is in no table, which a cluster of another version may report,
 // becomes ReasonNotImported.
 func Available(reason AvailableReason, message string) metav1.Condition {
-	status := metav1.ConditionFalse
-	switch reason {
-	case ReasonImported, ReasonDecidersDiffer:
-		status = metav1.ConditionTrue
-	case ReasonAvailablePending:
-		status = metav1.ConditionUnknown
-	case ReasonNotPublished, ReasonNoDestinations:
-	default:
-		if ProblemRank(string(reason)) == len(problems()) {
-			reason = ReasonNotImported
-		}
+	if _, known := find(kindExport, TypeAvailable, string(reason)); !known {
+		reason = ReasonNotImported
 	}
-	return build(TypeAvailable, status, string(reason), message)
+	return build(kindExport, TypeAvailable, string(reason), message)
 }
 
 // SourcesAvailable says whether every cluster that contributes to a
 // ServiceImport is connected: the worst of their states.
 func SourcesAvailable(reason SourceReason, message string) metav1.Condition {
-	status := metav1.ConditionUnknown
-	switch reason {
-	case ReasonConnected:
-		status = metav1.ConditionTrue
-	case ReasonLost, ReasonWithdrawn:
-		status = metav1.ConditionFalse
-	}
-	return build(TypeAvailable, status, string(reason), message)
+	return build(kindImport, TypeAvailable, string(reason), message)
 }
 
 // SourceMissing says that objects are kept of an export that is missing.
 func SourceMissing(message string) metav1.Condition {
-	return build(TypeSourceMissing, metav1.ConditionTrue, ReasonMissing, message)
+	return build(kindImport, TypeSourceMissing, ReasonMissing, message)
 }
 
 // Frozen says by which source of an import, in which state, its properties are frozen.
 func Frozen(state model.SourceState, message string) metav1.Condition {
-	return build(TypeFrozen, metav1.ConditionTrue, state.String(), message)
+	return build(kindImport, TypeFrozen, state.String(), message)
 }
 
 // TakeoverHeld says that a change of an import waits for a confirmation.
 func TakeoverHeld(message string) metav1.Condition {
-	return build(TypeTakeoverHeld, metav1.ConditionTrue, ReasonTakeoverHeld, message)
+	return build(kindImport, TypeTakeoverHeld, ReasonTakeoverHeld, message)
 }
 
-func build(typ string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
-	return metav1.Condition{Type: typ, Status: status, Reason: reason, Message: model.Bound(message, MaxMessage)}
-}
-
-func boolean(b bool) metav1.ConditionStatus {
-	if b {
-		return metav1.ConditionTrue
+// build gives the reason the status that it has in the table; False if it is in none.
+func build(kind, typ, reason, message string) metav1.Condition {
+	status := metav1.ConditionFalse
+	if entry, known := find(kind, typ, reason); known {
+		status = entry.Status
 	}
-	return metav1.ConditionFalse
+	return metav1.Condition{Type: typ, Status: status, Reason: reason, Message: model.Bound(message, MaxMessage)}
 }

@@ -63,27 +63,14 @@ const (
 	ReasonNotImported AvailableReason = "NotImported"
 )
 
-// ImportReason is a reason of a ServiceImport's Ready.
+// ImportReason is a reason of a ServiceImport's Ready: one of those below, or the reason
+// of a model.Problem.
 type ImportReason string
 
 // Reasons of a ServiceImport's Ready.
 const (
-	ReasonImportReady          = ImportReason(mcsv1beta1.ServiceImportReasonReady)
-	ReasonImportPending        = ImportReason(mcsv1beta1.ServiceImportReasonPending)
-	ReasonIPFamilyNotSupported = ImportReason(model.ReasonIPFamilyNotSupported)
-	ReasonNameTaken            = ImportReason(model.ReasonNameTaken)
-	ReasonForeignImport        = ImportReason(model.ReasonForeignImport)
-	ReasonTypeChanged          = ImportReason(model.ReasonTypeChanged)
-	ReasonRefused              = ImportReason(model.ReasonRefused)
-	ReasonAddressOverlap       = ImportReason(model.ReasonAddressOverlap)
-	ReasonAddressNotAccepted   = ImportReason(model.ReasonAddressNotAccepted)
-	ReasonInvalidEndpoints     = ImportReason(model.ReasonInvalidEndpoints)
-	ReasonContested            = ImportReason(model.ReasonContested)
-	ReasonTooManyZones         = ImportReason(model.ReasonTooManyZones)
-	ReasonInvalidAnnotation    = ImportReason(model.ReasonInvalidAnnotation)
-	ReasonLimitExceeded        = ImportReason(model.ReasonLimitExceeded)
-	ReasonNamespaceMismatch    = ImportReason(model.ReasonNamespaceMismatch)
-	ReasonSliceMissing         = ImportReason(model.ReasonSliceMissing)
+	ReasonImportReady   = ImportReason(mcsv1beta1.ServiceImportReasonReady)
+	ReasonImportPending = ImportReason(mcsv1beta1.ServiceImportReasonPending)
 )
 
 // SourceReason is a reason of a ServiceImport's Available: the worst state of a

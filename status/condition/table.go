@@ -35,8 +35,17 @@ const yes, no, unknown = metav1.ConditionTrue, metav1.ConditionFalse, metav1.Con
 
 // Table lists every reason, in the order of the conditions and, for Conflict,
 // of KEP-1645. docs/conditions.md is made of it.
-func Table() []Entry {
-	return slices.Concat(exportTable(), conflictTable(), admittedTable(), availableTable(), importTable(), sourceTable())
+func Table() []Entry { return slices.Clone(table) }
+
+var table = slices.Concat(exportTable(), conflictTable(), admittedTable(), availableTable(), importTable(), sourceTable())
+
+// find gives the entry of a reason; false if it is in no table.
+func find(kind, typ, reason string) (Entry, bool) {
+	i := slices.IndexFunc(table, func(e Entry) bool { return e.Kind == kind && e.Type == typ && e.Reason == reason })
+	if i < 0 {
+		return Entry{}, false
+	}
+	return table[i], true
 }
 
 func exportTable() []Entry {
@@ -91,13 +100,13 @@ func importTable() []Entry {
 		{kindImport, TypeImportReady, yes, string(ReasonImportReady), "The clusterset name resolves, and traffic reaches the exporting clusters.", "", false},
 		{kindImport, TypeImportReady, no, string(ReasonImportPending), "The derived Service or its addresses do not exist yet, or it is not known yet which clusters export the Service.", "", true},
 	}
-	here := []ImportReason{
-		ReasonNameTaken, ReasonForeignImport, ReasonAddressOverlap, ReasonAddressNotAccepted, ReasonIPFamilyNotSupported,
-		ReasonRefused, ReasonTypeChanged, ReasonInvalidEndpoints, ReasonContested, ReasonInvalidAnnotation, ReasonLimitExceeded, ReasonTooManyZones,
-		ReasonNamespaceMismatch, ReasonSliceMissing,
+	here := []string{
+		model.ReasonNameTaken, model.ReasonForeignImport, model.ReasonAddressOverlap, model.ReasonAddressNotAccepted, model.ReasonIPFamilyNotSupported,
+		model.ReasonRefused, model.ReasonTypeChanged, model.ReasonInvalidEndpoints, model.ReasonContested, model.ReasonInvalidAnnotation, model.ReasonLimitExceeded, model.ReasonTooManyZones,
+		model.ReasonNamespaceMismatch, model.ReasonSliceMissing,
 	}
 	for _, p := range problems() {
-		if slices.Contains(here, ImportReason(p.reason)) {
+		if slices.Contains(here, p.reason) {
 			table = append(table, Entry{kindImport, TypeImportReady, no, p.reason, p.meaning, p.remedy, false})
 		}
 	}
@@ -123,9 +132,8 @@ func sourceTable() []Entry {
 
 // Quiet reports whether the state of c is a quiet one; see Entry.
 func Quiet(kind string, c metav1.Condition) bool {
-	return slices.ContainsFunc(Table(), func(e Entry) bool {
-		return e.Quiet && e.Kind == kind && e.Type == c.Type && e.Status == c.Status && e.Reason == c.Reason
-	})
+	e, _ := find(kind, c.Type, c.Reason)
+	return e.Quiet && e.Status == c.Status
 }
 
 type conflictEntry struct {

@@ -13,6 +13,7 @@ import (
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,23 +39,12 @@ type Applier struct {
 
 // New returns an Applier that writes with c and counts the writes in registry
 // (comity_sync_writes_total by kind, verb and result), or nowhere if registry is
-// nil. Several Appliers with one registry share the metric.
+// nil.
 func New(c client.Client, registry prometheus.Registerer) *Applier {
-	writes := prometheus.NewCounterVec(prometheus.CounterOpts{
+	return &Applier{client: c, writes: promauto.With(registry).NewCounterVec(prometheus.CounterOpts{
 		Name: "comity_sync_writes_total",
 		Help: "Writes of sync objects by kind, verb (create, update, adopt, delete) and result (ok or the class of the error).",
-	}, []string{"kind", "verb", "result"})
-	if registry == nil {
-		return &Applier{client: c, writes: writes}
-	}
-	var already prometheus.AlreadyRegisteredError
-	switch err := registry.Register(writes); {
-	case errors.As(err, &already):
-		writes = already.ExistingCollector.(*prometheus.CounterVec) // it describes the same metric
-	case err != nil:
-		panic(err) // another metric has that name: a programming error
-	}
-	return &Applier{client: c, writes: writes}
+	}, []string{"kind", "verb", "result"})}
 }
 
 // Through returns an Applier that writes with c and shares the metric of a.
@@ -79,14 +69,14 @@ func (a *Applier) Apply(ctx context.Context, actions []plan.Action) ([]plan.Obje
 		object, err := a.one(ctx, action)
 		kind := action.Object.GetObjectKind().GroupVersionKind().Kind
 		if err == nil {
-			a.writes.WithLabelValues(kind, action.Verb.String(), "ok").Inc()
+			a.writes.WithLabelValues(kind, string(action.Verb), "ok").Inc()
 			if object != nil {
 				applied = append(applied, object)
 			}
 			continue
 		}
 		failed := &Error{Action: action, Class: classify(action.Verb, err), err: err}
-		a.writes.WithLabelValues(kind, action.Verb.String(), string(failed.Class)).Inc()
+		a.writes.WithLabelValues(kind, string(action.Verb), string(failed.Class)).Inc()
 		if failed.Class != Refused || action.Source == "" {
 			return applied, errors.Join(append([]error{failed}, refused...)...)
 		}
@@ -106,16 +96,16 @@ func (a *Applier) one(ctx context.Context, action plan.Action) (plan.Object, err
 	case plan.Annotate:
 		return a.merge(ctx, action, action.Strip, action.ResourceVersion)
 	}
-	return nil, fmt.Errorf("unknown verb %d", int(action.Verb))
+	return nil, fmt.Errorf("unknown verb %q", action.Verb)
 }
 
-var errNoUID = errors.New("the action has no UID, without which the wrong object could be changed")
+var errNoPrecondition = errors.New("the action has no UID or no resource version, without which the wrong object could be changed")
 
 // update makes the writes of an Update or Adopt: strip, apply and release. If one
 // of them fails, the next plan contains only the writes that are still outstanding.
 func (a *Applier) update(ctx context.Context, action plan.Action) (plan.Object, error) {
 	if action.UID == "" {
-		return nil, errNoUID
+		return nil, errNoPrecondition
 	}
 	if action.Strip != nil {
 		if _, err := a.merge(ctx, action, action.Strip, action.ResourceVersion); err != nil {
@@ -151,11 +141,8 @@ func owned(entries []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
 // merge sends a JSON merge patch, with the action's UID and version as
 // preconditions.
 func (a *Applier) merge(ctx context.Context, action plan.Action, patch map[string]any, version string) (plan.Object, error) {
-	switch {
-	case action.UID == "":
-		return nil, errNoUID
-	case version == "":
-		return nil, fmt.Errorf("the action has no resource version, without which the wrong object could be changed")
+	if action.UID == "" || version == "" {
+		return nil, errNoPrecondition
 	}
 	metadata, _ := patch["metadata"].(map[string]any)
 	guarded := map[string]any{"uid": action.UID, "resourceVersion": version}
@@ -272,7 +259,7 @@ func dropNulls(m map[string]any) {
 
 func (a *Applier) remove(ctx context.Context, action plan.Action) error {
 	if action.UID == "" || action.ResourceVersion == "" {
-		return fmt.Errorf("the action has no UID or no resource version, without which the wrong object could be deleted")
+		return errNoPrecondition
 	}
 	object, ok := action.Object.(client.Object)
 	if !ok {

@@ -246,7 +246,7 @@ func TestTheClassOfAnErrorDecidesItsRetry(t *testing.T) {
 			if got := ClassOf(err); got != c.class {
 				t.Errorf("class %s, want %s", got, c.class)
 			}
-			if got := counted(t, registry); got != "Service/"+string(c.class)+"/"+c.verb.String() {
+			if got := counted(t, registry); got != "Service/"+string(c.class)+"/"+string(c.verb) {
 				t.Errorf("counted %s", got)
 			}
 		})

@@ -64,30 +64,16 @@ func ClassOf(err error) Class {
 	return Unavailable
 }
 
-// Errors returns the Errors that the errors of Apply join, in order; none if there is
-// none among them.
-func Errors(err error) []*Error {
-	if joined, is := err.(interface{ Unwrap() []error }); is {
-		var out []*Error
-		for _, one := range joined.Unwrap() {
-			out = append(out, Errors(one)...)
-		}
-		return out
-	}
-	var failed *Error
-	if errors.As(err, &failed) {
-		return []*Error{failed}
-	}
-	return nil
-}
-
 // Refusals returns the problems with an import that the refused writes in the error
 // of Apply are. Of each source cluster there is one, sorted by cluster.
 func Refusals(err error) []model.Problem {
 	refused := map[model.ClusterID][]string{}
-	for _, e := range Errors(err) {
-		if e.Class == Refused {
-			refused[e.Action.Source] = append(refused[e.Action.Source], e.Error())
+	if joined, is := err.(interface{ Unwrap() []error }); is { // as Apply does
+		for _, one := range joined.Unwrap() {
+			var e *Error
+			if errors.As(one, &e) && e.Class == Refused {
+				refused[e.Action.Source] = append(refused[e.Action.Source], e.Error())
+			}
 		}
 	}
 	var out []model.Problem
@@ -95,19 +81,12 @@ func Refusals(err error) []model.Problem {
 		texts := refused[source]
 		message := texts[0]
 		if source != "" {
-			message = fmt.Sprintf("the API server refuses %s of cluster %s, whose endpoints in it are missing or as they were: %s",
-				plural(len(texts)), source, texts[0])
+			message = fmt.Sprintf("the API server refuses EndpointSlices of cluster %s (%d), whose endpoints in them are missing or as they were: %s",
+				source, len(texts), texts[0])
 		}
 		out = append(out, model.Problem{Reason: model.ReasonRefused, Cluster: source, Message: message})
 	}
 	return out
-}
-
-func plural(n int) string {
-	if n == 1 {
-		return "an EndpointSlice"
-	}
-	return fmt.Sprintf("%d EndpointSlices", n)
 }
 
 // classify follows this table; the first match wins:

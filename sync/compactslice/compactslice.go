@@ -11,15 +11,14 @@
 package compactslice
 
 import (
+	"encoding/json"
 	"fmt"
-	"hash/maphash"
-	"maps"
 	"slices"
-	"sync"
 	"unique"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/lru"
 )
 
 // addressType marks a packed slice, whose bytes are in its GenerateName: a field
@@ -36,14 +35,10 @@ func Transform(obj any) (any, error) {
 	if !ok || s.AddressType == addressType { // or a tombstone, whose slice is packed
 		return obj, nil
 	}
-	return pack(s)
-}
-
-func pack(s *discoveryv1.EndpointSlice) (*discoveryv1.EndpointSlice, error) {
 	out := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: unique.Make(s.Namespace).Value(), Name: s.Name, ResourceVersion: s.ResourceVersion,
-			Labels: labels.one(s.Labels), ManagedFields: managers.one(withoutTimes(s.ManagedFields)),
+			Labels: once(s.Labels), ManagedFields: once(withoutTimes(s.ManagedFields)),
 			DeletionTimestamp: s.DeletionTimestamp,
 		},
 		AddressType: addressType,
@@ -66,9 +61,18 @@ func pack(s *discoveryv1.EndpointSlice) (*discoveryv1.EndpointSlice, error) {
 var some = make([]discoveryv1.Endpoint, 1)
 
 // Open gives back what was packed; a slice that is not packed is returned as it
-// is. What it returns is read-only, and may be returned again for a large slice.
+// is. What it returns is read-only.
 func Open(s *discoveryv1.EndpointSlice) (*discoveryv1.EndpointSlice, error) {
-	return OpenRecent(nil, s, false)
+	if s.AddressType != addressType {
+		return s, nil
+	}
+	out := &discoveryv1.EndpointSlice{}
+	if err := out.Unmarshal([]byte(s.GenerateName)); err != nil {
+		return nil, fmt.Errorf("open EndpointSlice %s/%s: %w", s.Namespace, s.Name, err)
+	}
+	out.TypeMeta = s.TypeMeta
+	out.Namespace, out.Name, out.ResourceVersion, out.Labels = s.Namespace, s.Name, s.ResourceVersion, s.Labels
+	return out, nil
 }
 
 // withoutTimes lets the entries of many slices be the same.
@@ -80,48 +84,21 @@ func withoutTimes(entries []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEnt
 	return out
 }
 
-// All slices of one Service have the same labels and managers, and come one
-// after the other when they are listed.
-var (
-	labels   = pool[map[string]string]{hash: hashLabels, equal: maps.Equal[map[string]string, map[string]string]}
-	managers = pool[[]metav1.ManagedFieldsEntry]{hash: hashManagers, equal: slices.Equal[[]metav1.ManagedFieldsEntry]}
-)
+// All slices of one Service have the same labels and managers, and come one after the
+// other when they are listed. What is here is never changed, so equal ones are held once.
+var shared = lru.New(1024)
 
-// pool remembers some values that are never changed, so that equal ones need be
-// held once. It is bounded: a new value takes the place of another.
-type pool[T any] struct {
-	hash  func(T) uint64
-	equal func(a, b T) bool
-	mu    sync.Mutex
-	kept  [512]T
-}
-
-// one is a value equal to v: an earlier one if it is still known.
-func (p *pool[T]) one(v T) T {
-	at := p.hash(v) % uint64(len(p.kept))
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.equal(p.kept[at], v) {
-		p.kept[at] = v
+// once is a value equal to v: an earlier one if it is still known. Only values that are no
+// labels or managers, because they are not UTF-8, may be taken for each other.
+func once[T any](v T) T {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return v
 	}
-	return p.kept[at]
-}
-
-var seed = maphash.MakeSeed()
-
-// hashLabels does not depend on the order, which a map does not have.
-func hashLabels(labels map[string]string) uint64 {
-	var sum uint64
-	for key, value := range labels {
-		sum += maphash.String(seed, key+"\x00"+value)
+	key := fmt.Sprintf("%T%s", v, text)
+	if known, ok := shared.Get(key); ok {
+		return known.(T)
 	}
-	return sum
-}
-
-func hashManagers(entries []metav1.ManagedFieldsEntry) uint64 {
-	var sum uint64
-	for _, e := range entries {
-		sum = sum*31 + maphash.String(seed, e.Manager)
-	}
-	return sum
+	shared.Add(key, v)
+	return v
 }

@@ -5,6 +5,7 @@ package compactslice
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"runtime"
 	"testing"
@@ -104,12 +105,24 @@ func TestWhatIsNotPackedIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestPooledValuesAreNeverMixedUp(t *testing.T) {
-	// More than the pool holds, so that values take each other's place.
-	for n := range 4 * len(labels.kept) {
-		want := map[string]string{"service": fmt.Sprint(n)}
-		if got := labels.one(map[string]string{"service": fmt.Sprint(n)}); !reflect.DeepEqual(got, want) {
-			t.Fatalf("got %v, want %v", got, want)
+func TestSharedValuesAreNeverMixedUp(t *testing.T) {
+	// More than are kept, so that values take each other's place, and such as hide others.
+	for n := range 4096 {
+		for _, want := range []map[string]string{
+			{"service": fmt.Sprint(n)}, {"a": fmt.Sprintf(`%d", "b":"c`, n)}, {"a": fmt.Sprint(n), "b": "c"},
+		} {
+			if got := once(maps.Clone(want)); !reflect.DeepEqual(got, want) {
+				t.Fatalf("got %v, want %v", got, want)
+			}
+		}
+	}
+}
+
+func BenchmarkTransform(b *testing.B) {
+	slice := derived(3, 10)
+	for b.Loop() {
+		if _, err := Transform(slice.DeepCopy()); err != nil {
+			b.Fatal(err)
 		}
 	}
 }

@@ -16,7 +16,7 @@ func TestOnlyTheOwnersStayInManagedFields(t *testing.T) {
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{{
 		Manager: model.FieldOwner, Operation: metav1.ManagedFieldsOperationApply, Subresource: "status", FieldsV1: &metav1.FieldsV1{},
 	}}}}
-	if _, err := TrimManagedFields(s); err != nil {
+	if _, err := Shrink(s); err != nil {
 		t.Fatal(err)
 	}
 	got := s.ManagedFields[0]

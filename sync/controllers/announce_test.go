@@ -9,19 +9,22 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/plan"
 )
 
 // A source that is kept out has an event, once, also where there is no ServiceImport.
 func TestASourceThatIsKeptOutHasAnEvent(t *testing.T) {
 	recorder := events.NewFakeRecorder(10)
-	i := &importController{base: &base{Options: Options{Recorder: recorder}}, refused: newRefusals()}
+	i := &importController{base: &base{Options: Options{Recorder: recorder}}}
 	for reason, want := range map[string]int{
 		model.ReasonPolicyDenied: 1, model.ReasonNotEvaluated: 1, model.ReasonNamespaceUnknown: 1, model.ReasonNamespaceNotAccepted: 1,
 		model.ReasonAddressOverlap: 0,
 	} {
-		i.announceRefused(importKey, nil, nil)
+		var before []model.Problem
 		for range 2 {
-			i.announceRefused(importKey, nil, []model.Problem{{Reason: reason, Cluster: "c", Message: "why"}})
+			now := []model.Problem{{Reason: reason, Cluster: "c", Message: "why"}}
+			i.announce(importKey, plan.Current{}, before, now)
+			before = now
 		}
 		got := len(recorder.Events)
 		if got != want {

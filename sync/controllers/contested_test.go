@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/decide"
@@ -52,7 +53,7 @@ func TestWhoChangedAnObjectIsWhoDidItLast(t *testing.T) {
 
 func TestAContestedObjectIsLeftAloneAndNamed(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	l := newDriftLimiter(func() time.Time { return now })
+	l := newDriftLimiter(clocktesting.NewFakeClock(now))
 	desired, other := derivedService(metav1.ObjectMeta{Name: "derived-1"}), derivedService(metav1.ObjectMeta{Name: "derived-2"})
 	actions := []plan.Action{{Verb: plan.Update, Object: desired}, {Verb: plan.Create, Object: other}}
 	rounds := 0
@@ -93,23 +94,22 @@ func TestAnObstacleIsAnnouncedOnce(t *testing.T) {
 	}
 	taken := []model.Problem{{Reason: model.ReasonNameTaken, Message: "Service shop/derived-1 is in the way"}}
 	theirs := plan.Current{Services: []*corev1.Service{derivedService(metav1.ObjectMeta{Name: "derived-1"})}}
-	for range 3 {
-		i.announce(web, theirs, taken)
-	}
+	i.announce(web, theirs, nil, taken)
+	i.announce(web, theirs, taken, taken)
 	if diff := cmp.Diff([]string{"Warning NameTaken Service shop/derived-1 is in the way"}, told()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	i.announce(web, theirs, nil)
-	if i.announce(web, theirs, taken); len(told()) != 1 {
+	i.announce(web, theirs, taken, nil)
+	if i.announce(web, theirs, nil, taken); len(told()) != 1 {
 		t.Error("not told once more after it was gone")
 	}
 	stands := theirs
 	stands.Import = &mcsv1beta1.ServiceImport{ObjectMeta: managed("web")}
-	if i.announce(web, stands, taken); len(told()) != 0 {
+	if i.announce(web, stands, nil, taken); len(told()) != 0 {
 		t.Error("told beside a ServiceImport of ours, whose condition says it")
 	}
 	foreign := []model.Problem{{Reason: model.ReasonForeignImport, Message: "ServiceImport shop/web is in the way"}}
-	if i.announce(web, plan.Current{Import: &mcsv1beta1.ServiceImport{}}, foreign); len(told()) != 1 {
+	if i.announce(web, plan.Current{Import: &mcsv1beta1.ServiceImport{}}, nil, foreign); len(told()) != 1 {
 		t.Error("a foreign ServiceImport is not told of")
 	}
 }

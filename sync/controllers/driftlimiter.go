@@ -13,7 +13,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
+	"k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/utils/clock"
 
 	"github.com/comity-mcs/comity/sync/decide"
 	"github.com/comity-mcs/comity/sync/model"
@@ -29,31 +30,20 @@ const (
 	// of that object. It doubles each time.
 	firstDriftDelay = 10 * time.Second
 	lastDriftDelay  = 5 * time.Minute
-	// sweepSize is how many objects are remembered at least before expired ones
-	// are dropped.
-	sweepSize = 1024
 )
 
 // driftLimiter limits how often Comity corrects a derived object that something
 // else keeps changing back, another controller for example. To correct it at once
 // each time would load both controllers and the API server without end.
 type driftLimiter struct {
-	now    func() time.Time
-	delays workqueue.TypedRateLimiter[driftKey]
+	clock clock.Clock
 
 	mu      sync.Mutex
-	objects map[types.NamespacedName]map[driftObject]*drift // by import
-	size    int
-	sweepAt int // the size at which expired objects are dropped
+	imports *cache.Expiring // types.NamespacedName → map[driftObject]*drift
 }
 
 // driftObject is one derived object of an import, in the import's namespace.
 type driftObject struct{ kind, name string }
-
-type driftKey struct {
-	owner  types.NamespacedName
-	object driftObject
-}
 
 // drift is what is remembered of one object that was applied.
 type drift struct {
@@ -65,11 +55,15 @@ type drift struct {
 	by          string // the field manager that changed the object last
 }
 
-func newDriftLimiter(now func() time.Time) *driftLimiter {
-	return &driftLimiter{
-		now: now, objects: map[types.NamespacedName]map[driftObject]*drift{}, sweepAt: sweepSize,
-		delays: workqueue.NewTypedItemExponentialFailureRateLimiter[driftKey](firstDriftDelay, lastDriftDelay),
-	}
+func newDriftLimiter(clock clock.Clock) *driftLimiter {
+	return &driftLimiter{clock: clock, imports: cache.NewExpiringWithClock(clock)}
+}
+
+// of is what is remembered of the objects of an import; nil for nothing. It needs mu.
+func (l *driftLimiter) of(owner types.NamespacedName) map[driftObject]*drift {
+	found, _ := l.imports.Get(owner)
+	objects, _ := found.(map[driftObject]*drift)
+	return objects
 }
 
 // allowed leaves out the actions on objects whose correction has to wait. An
@@ -91,11 +85,11 @@ func (l *driftLimiter) allowed(owner types.NamespacedName, actions []plan.Action
 func (l *driftLimiter) wait(owner types.NamespacedName, object driftObject, digest string) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	d := l.objects[owner][object]
+	d := l.of(owner)[object]
 	if d == nil || d.delay == 0 || d.digest != digest {
 		return 0
 	}
-	return max(0, d.last.Add(d.delay).Sub(l.now()))
+	return max(0, d.last.Add(d.delay).Sub(l.clock.Now()))
 }
 
 // applied notes which of the actions were applied, in order.
@@ -114,31 +108,40 @@ func (l *driftLimiter) applied(in *plan.ImportInput, actions []plan.Action, appl
 		}
 		applied = applied[1:]
 		version, by := lastChange(in.Current, object)
-		l.note(in.Key, object, digest(a.Object), version, by)
+		if version == "" || by != "" { // else nobody but Comity wrote it
+			l.note(in.Key, object, a.Object, version, by)
+		}
 	}
 }
 
-// note remembers that digest was applied to an object of which version existed
+// note remembers that desired was applied to an object of which version existed
 // (empty if it was created), changed last by a field manager. The same version
-// twice is a cache that lags behind, not a change.
-func (l *driftLimiter) note(owner types.NamespacedName, object driftObject, digest, version, by string) {
+// twice is a cache that lags behind, not a change. No digest is computed of what is
+// applied for the first time: most objects are created once, and nobody changes them.
+func (l *driftLimiter) note(owner types.NamespacedName, object driftObject, desired plan.Object, version, by string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := l.now()
-	d := l.objects[owner][object]
+	now := l.clock.Now()
+	d := l.of(owner)[object]
+	if d == nil || d.expired(now) {
+		l.put(owner, object, &drift{replaced: version, last: now})
+		return
+	}
+	digest := digest(desired)
 	switch {
-	case d == nil || d.digest != digest || d.expired(now):
+	case d.digest != "" && d.digest != digest:
 		l.put(owner, object, &drift{digest: digest, replaced: version, last: now})
 		return
 	case version != "" && version == d.replaced:
 		return
 	}
-	d.replaced, d.last, d.by = version, now, by
+	d.digest, d.replaced, d.last, d.by = digest, version, now, by
 	d.corrections = append(slices.DeleteFunc(d.corrections, func(t time.Time) bool { return now.Sub(t) > driftWindow }), now)
 	if d.delay > 0 || len(d.corrections) > driftLimit {
-		d.delay = l.delays.When(driftKey{owner, object})
+		d.delay = min(max(firstDriftDelay, 2*d.delay), lastDriftDelay)
 		d.corrections = nil
 	}
+	l.put(owner, object, d)
 }
 
 // contested are the objects of an import whose correction is delayed, sorted, and
@@ -146,8 +149,8 @@ func (l *driftLimiter) note(owner types.NamespacedName, object driftObject, dige
 func (l *driftLimiter) contested(owner types.NamespacedName) (contested []decide.Contested, again time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := l.now()
-	for object, d := range l.objects[owner] {
+	now := l.clock.Now()
+	for object, d := range l.of(owner) {
 		if d.delay == 0 || d.expired(now) {
 			continue
 		}
@@ -171,48 +174,21 @@ func (d *drift) expires() time.Time { return d.last.Add(d.delay + driftWindow) }
 
 func (d *drift) expired(now time.Time) bool { return !now.Before(d.expires()) }
 
+// put remembers an object, and its import for as long as anything of it counts.
+func (l *driftLimiter) put(owner types.NamespacedName, object driftObject, d *drift) {
+	objects := l.of(owner)
+	if objects == nil {
+		objects = map[driftObject]*drift{}
+	}
+	objects[object] = d
+	l.imports.Set(owner, objects, lastDriftDelay+driftWindow)
+}
+
 // forget drops an object that Comity itself deleted.
 func (l *driftLimiter) forget(owner types.NamespacedName, object driftObject) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.drop(owner, object)
-}
-
-func (l *driftLimiter) put(owner types.NamespacedName, object driftObject, d *drift) {
-	if l.size >= l.sweepAt {
-		l.sweep()
-	}
-	l.drop(owner, object)
-	if l.objects[owner] == nil {
-		l.objects[owner] = map[driftObject]*drift{}
-	}
-	l.size++
-	l.objects[owner][object] = d
-}
-
-func (l *driftLimiter) drop(owner types.NamespacedName, object driftObject) {
-	if l.objects[owner][object] == nil {
-		return
-	}
-	l.size--
-	l.delays.Forget(driftKey{owner, object})
-	delete(l.objects[owner], object)
-	if len(l.objects[owner]) == 0 {
-		delete(l.objects, owner)
-	}
-}
-
-// sweep drops what expired, so that memory is bounded by what was written lately.
-func (l *driftLimiter) sweep() {
-	now := l.now()
-	for owner, objects := range l.objects {
-		for object, d := range objects {
-			if d.expired(now) {
-				l.drop(owner, object)
-			}
-		}
-	}
-	l.sweepAt = max(sweepSize, 2*l.size)
+	delete(l.of(owner), object)
 }
 
 func objectOf(o plan.Object) driftObject {

@@ -9,31 +9,40 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/comity-mcs/comity/sync/decide"
+	"github.com/comity-mcs/comity/sync/plan"
 )
 
 // fight plays somebody who changes an object back as soon as it was applied.
 type fight struct {
 	*driftLimiter
-	at      time.Time
+	clock   *clocktesting.FakeClock
 	version int
 }
 
 func newFight() *fight {
-	f := &fight{at: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
-	f.driftLimiter = newDriftLimiter(func() time.Time { return f.at })
-	return f
+	clock := clocktesting.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	return &fight{newDriftLimiter(clock), clock, 0}
 }
 
-var derived = driftObject{kind: "Service", name: "derived-1"}
+var theService = driftObject{kind: "Service", name: "derived-1"}
 
-// answer applies digest once it may, and says how long that took.
-func (f *fight) answer(digest string) time.Duration {
-	wait := f.wait(key("web"), derived, digest)
-	f.at = f.at.Add(wait)
+// as is the object with some content.
+func as(content string) plan.Object {
+	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: theService.name, Labels: map[string]string{"content": content}}}
+}
+
+// answer applies the object once it may, and says how long that took.
+func (f *fight) answer(content string) time.Duration {
+	wait := f.wait(key("web"), theService, digest(as(content)))
+	f.clock.Step(wait)
 	f.version++
-	f.note(key("web"), derived, digest, fmt.Sprint(f.version), "kubectl-edit")
+	f.note(key("web"), theService, as(content), fmt.Sprint(f.version), "kubectl-edit")
 	return wait
 }
 
@@ -42,7 +51,7 @@ func TestATugOfWarBacksOff(t *testing.T) {
 	var waits []time.Duration
 	for range 15 {
 		waits = append(waits, f.answer("d"))
-		f.at = f.at.Add(100 * time.Millisecond)
+		f.clock.Step(100 * time.Millisecond)
 	}
 	second := time.Second
 	want := []time.Duration{0, 0, 0, 0, 0, 0, 0, 9900 * time.Millisecond, 20*second - 100*time.Millisecond, 40*second - 100*time.Millisecond,
@@ -54,12 +63,12 @@ func TestATugOfWarBacksOff(t *testing.T) {
 	if diff := cmp.Diff([]decide.Contested{{Kind: "Service", Name: "derived-1", By: "kubectl-edit"}}, contested); diff != "" || again <= 0 || again > lastDriftDelay {
 		t.Errorf("look again in %v; contested (-want +got):\n%s", again, diff)
 	}
-	if wait := f.wait(key("web"), derived, "another"); wait != 0 {
+	if wait := f.wait(key("web"), theService, digest(as("another"))); wait != 0 {
 		t.Errorf("what is wanted anew waits %v", wait)
 	}
 
 	t.Log("left alone for a minute after the delay, it is over")
-	f.at = f.at.Add(lastDriftDelay + driftWindow)
+	f.clock.Step(lastDriftDelay + driftWindow)
 	if contested, again := f.contested(key("web")); contested != nil || again != 0 {
 		t.Errorf("still contested: %v, look again in %v", contested, again)
 	}
@@ -72,7 +81,7 @@ func TestWhatIsNoTugOfWarNeverWaits(t *testing.T) {
 	for name, step := range map[string]func(f *fight, n int) time.Duration{
 		"endpoints that come and go": func(f *fight, n int) time.Duration { return f.answer(fmt.Sprint(n % 2)) },
 		"a user who edits now and then": func(f *fight, _ int) time.Duration {
-			f.at = f.at.Add(13 * time.Second)
+			f.clock.Step(13 * time.Second)
 			return f.answer("d")
 		},
 		"a cache that lags behind our own write": func(f *fight, _ int) time.Duration {
@@ -80,9 +89,9 @@ func TestWhatIsNoTugOfWarNeverWaits(t *testing.T) {
 			return f.answer("d")
 		},
 		"an export that comes and goes": func(f *fight, _ int) time.Duration {
-			wait := f.wait(key("web"), derived, "d")
-			f.note(key("web"), derived, "d", "", "")
-			f.forget(key("web"), derived)
+			wait := f.wait(key("web"), theService, digest(as("d")))
+			f.note(key("web"), theService, as("d"), "", "")
+			f.forget(key("web"), theService)
 			return wait
 		},
 	} {
@@ -104,9 +113,9 @@ func TestAnObjectThatIsDeletedAgainAndAgainIsContested(t *testing.T) {
 	f := newFight()
 	waited := false
 	for range 10 {
-		wait := f.wait(key("web"), derived, "d")
+		wait := f.wait(key("web"), theService, digest(as("d")))
 		waited = waited || wait > 0
-		f.note(key("web"), derived, "d", "", "")
+		f.note(key("web"), theService, as("d"), "", "")
 	}
 	if contested, _ := f.contested(key("web")); !waited || len(contested) != 1 || contested[0].By != "" {
 		t.Errorf("waited %v, contested %v", waited, contested)
@@ -116,10 +125,10 @@ func TestAnObjectThatIsDeletedAgainAndAgainIsContested(t *testing.T) {
 func TestAContestRemembersOnlyWhatWasWrittenLately(t *testing.T) {
 	f := newFight()
 	for n := range 10_000 {
-		f.note(key(fmt.Sprint(n)), derived, "d", "1", "")
-		f.at = f.at.Add(time.Second)
+		f.note(key(fmt.Sprint(n)), theService, as("d"), "1", "")
+		f.clock.Step(time.Second)
 	}
-	if f.size > 3000 || len(f.objects) != f.size {
-		t.Errorf("remembers %d objects of %d imports", f.size, len(f.objects))
+	if n := f.imports.Len(); n > 3000 {
+		t.Errorf("remembers objects of %d imports", n)
 	}
 }

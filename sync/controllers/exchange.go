@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -20,7 +19,20 @@ import (
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/notify"
+	"github.com/comity-mcs/comity/sync/plan"
 )
+
+// writeAll makes the writes of each list in the exchange, also if one of them fails. The
+// error is the first one.
+func (b *base) writeAll(ctx context.Context, lists [][]plan.Action) error {
+	var first error
+	for _, actions := range lists {
+		if _, err := b.publishing.Apply(ctx, actions); first == nil {
+			first = err
+		}
+	}
+	return first
+}
 
 // Exchange is the API server in which this cluster publishes: its own, or a
 // hub. All records and slice copies are read, written and watched through it
@@ -32,17 +44,16 @@ import (
 // but some reads name no namespace and find an object in whichever of them by
 // an index, so Client may answer for those namespaces alone.
 type Exchange struct {
-	// Client reads from Cache, with the fields indexed that were asked of Cache,
-	// and writes to the API server. The kinds are ExportRecord,
-	// NamespaceRecord, MemberRecord and EndpointSlice.
+	// Client reads from a cache and writes to the API server. The kinds are
+	// ExportRecord, ImportRecord, NamespaceRecord, MemberRecord and EndpointSlice.
+	// The cache must keep manager, operation and subresource of managedFields, by
+	// which ownership is proven. The manager must not wait for it before it starts: a
+	// hub that does not answer must not keep this cluster from importing.
 	Client client.Client
-	// Cache holds objects of these kinds. Used are GetInformer,
-	// WaitForCacheSync and IndexField, the latter before the manager starts.
-	// It must keep manager, operation and subresource of managedFields
-	// (TrimManagedFields does), by which ownership is proven. It must not be
-	// one that the manager waits for before it starts: a hub that does not
-	// answer must not keep this cluster from importing.
-	Cache cache.Cache
+	// Indexer indexes fields in that cache, before the manager starts.
+	Indexer client.FieldIndexer
+	// Watch is a source of the keys that events of one kind in that cache give.
+	Watch func(kind client.Object, keys handler.EventHandler, predicates ...predicate.Predicate) source.Source
 	// Problem says why nothing can be published in one of the exchange
 	// namespaces now, and what to do about it; "" if it can.
 	Problem func(ctx context.Context, namespace string) string
@@ -64,12 +75,13 @@ func ownExchange(mgr ctrl.Manager, self model.ClusterID) *Exchange {
 		}
 		return exchange.NamespaceProblem(self, name, namespace)
 	}
-	return &Exchange{Client: reader, Cache: mgr.GetCache(), Live: mgr.GetAPIReader(), Problem: problem, Changed: &notify.Notifier{}}
-}
-
-// watchExchange is a source of the keys that objects of one kind in the exchange name.
-func watchExchange(b *base, kind client.Object, keys handler.EventHandler, predicates ...predicate.Predicate) source.Source {
-	return source.Kind(b.Exchange.Cache, kind, keys, predicates...)
+	watch := func(kind client.Object, keys handler.EventHandler, predicates ...predicate.Predicate) source.Source {
+		return source.Kind(mgr.GetCache(), kind, keys, predicates...)
+	}
+	return &Exchange{
+		Client: reader, Indexer: mgr.GetFieldIndexer(), Watch: watch,
+		Live: mgr.GetAPIReader(), Problem: problem, Changed: &notify.Notifier{},
+	}
 }
 
 // member is the namespace and name of the MemberRecord.

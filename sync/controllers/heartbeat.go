@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,30 +44,21 @@ type heartbeat struct {
 // leaseBeats is how many intervals the Lease is valid for.
 const leaseBeats = 4
 
-func setupHeartbeat(mgr ctrl.Manager, b *base) error {
-	h, err := newHeartbeat(b)
-	if err != nil {
-		return fmt.Errorf("set up the heartbeat: %w", err)
-	}
-	return mgr.Add(h)
-}
+func setupHeartbeat(mgr ctrl.Manager, b *base) error { return mgr.Add(newHeartbeat(b)) }
 
-func newHeartbeat(b *base) (*heartbeat, error) {
-	h := &heartbeat{
+func newHeartbeat(b *base) *heartbeat {
+	metrics := promauto.With(b.Registry)
+	return &heartbeat{
 		base: b, log: ctrl.Log.WithName("heartbeat"),
-		renewals: prometheus.NewCounterVec(prometheus.CounterOpts{
+		renewals: metrics.NewCounterVec(prometheus.CounterOpts{
 			Name: "comity_heartbeat_renewals_total",
 			Help: "Renewals of the Lease that is this member's heartbeat, by result (ok, failed, duplicate).",
 		}, []string{"result"}),
-		duplicateID: prometheus.NewGauge(prometheus.GaugeOpts{
+		duplicateID: metrics.NewGauge(prometheus.GaugeOpts{
 			Name: "comity_duplicate_cluster_id",
 			Help: "1 if another cluster holds the Lease of this cluster's id.",
 		}),
 	}
-	if b.Registry == nil {
-		return h, nil
-	}
-	return h, errors.Join(b.Registry.Register(h.renewals), b.Registry.Register(h.duplicateID))
 }
 
 // NeedLeaderElection is true: without a leader nothing is published or imported.

@@ -77,7 +77,7 @@ func (s *server) lease(t *testing.T) *coordinationv1.Lease {
 func beating(t *testing.T, s *server, test func(h *heartbeat)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		h, err := newHeartbeat(&base{Options: Options{
+		h := newHeartbeat(&base{Options: Options{
 			Self: "b", ClusterUID: "ours", HeartbeatInterval: 10 * time.Second, Clock: clock.RealClock{}, Registry: prometheus.NewRegistry(),
 			Exchange: &Exchange{Client: s, Live: s, Problem: func(context.Context, string) string {
 				if s.missing.Load() {
@@ -86,9 +86,6 @@ func beating(t *testing.T, s *server, test func(h *heartbeat)) {
 				return ""
 			}},
 		}})
-		if err != nil {
-			t.Fatal(err)
-		}
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { _ = h.Start(ctx) })

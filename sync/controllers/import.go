@@ -5,9 +5,7 @@ package controllers
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,10 +13,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -48,16 +46,8 @@ type importController struct {
 	occupied sync.Map // types.NamespacedName → []string
 	// drift knows the objects that something else keeps changing.
 	drift *driftLimiter
-	// sources limits how often the slices of one cluster are written.
-	sources *sourceLimiter
-	// large makes the writes of large slices of other clusters.
-	large *largeWrites
-	// creations lets each other cluster create one import at a time.
-	creations creations
-	// announced are the problems for which an event was written, by import.
-	announced sync.Map // types.NamespacedName → string
-	// refused are the sources that policies keep out, by import, as events said it.
-	refused refusals
+	// queue holds the imports that are to be reconciled.
+	queue *notify.Queue
 	// livenessChanges counts the changes of a member's liveness. It grows before the
 	// imports of that member are listed, so that none that is being reconciled is missed.
 	livenessChanges atomic.Int64
@@ -67,42 +57,46 @@ type importController struct {
 }
 
 func setupImport(mgr ctrl.Manager, b *base) error {
-	i := &importController{base: b, names: decide.NewNames(), drift: newDriftLimiter(time.Now), sources: newSourceLimiter(b.Self, time.Now, b.Registry), refused: newRefusals(),
+	i := &importController{base: b, names: decide.NewNames(), drift: newDriftLimiter(b.Clock),
 		formsAt: sync.OnceValue(func() time.Time { return b.Clock.Now().Add(waitForMembers) })}
-	i.large = newLargeWrites(b.Self, b.applier.Apply, i.drift.applied)
 	all := &notify.Source{
 		Required:  []<-chan struct{}{b.Peers.Listed(), b.PoliciesLoaded},
 		Optional:  b.LocalClusterKnown,
-		Notifiers: []*notify.Notifier{b.PoliciesChanged, b.LocalClusterChanged, &i.large.turns.come, &i.creations.turns.come},
+		Notifiers: []*notify.Notifier{b.PoliciesChanged, b.LocalClusterChanged},
 		List:      i.everything,
-		Subscribe: func(key func(types.NamespacedName), all func()) func() {
+		Subscribe: func(key func(notify.Change), all func()) func() {
 			cancel := b.subscribeMembers(key, all, func(id model.ClusterID) {
 				i.livenessChanges.Add(1)
 				for _, imported := range i.observations.From(id, b.concerned(id)) {
-					key(imported)
+					key(notify.Change{From: notify.Derived, Key: imported})
 				}
 			})
-			cancel = notify.Both(cancel, b.Peers.SubscribeNamespaces(func(name string) {
-				for _, in := range i.keysIn(context.Background(), name) { // caches: it does not wait
-					key(in)
+			cancel = notify.Both(cancel, b.Peers.SubscribeNamespaces(func(c notify.Change) {
+				for _, in := range i.keysIn(context.Background(), c.Key.Name) { // caches: it does not wait
+					key(notify.Change{From: c.From, Key: in})
 				}
 			}, func(model.ClusterID) {}))
 			if b.Prober == nil {
 				return cancel
 			}
-			return notify.Both(cancel, b.Prober.Subscribe(key))
+			return notify.Both(cancel, b.Prober.Subscribe(func(probed types.NamespacedName) { key(notify.Change{From: notify.Derived, Key: probed}) }))
 		},
 	}
+	options := b.controllerOptions()
+	options.NewQueue = func(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
+		i.queue = notify.New(name, limiter, notify.ChangesAtOnce)
+		return i.queue
+	}
 	return ctrl.NewControllerManagedBy(mgr).Named("import").
-		Watches(&mcsv1beta1.ServiceExport{}, &handler.EnqueueRequestForObject{}).
-		Watches(&mcsv1beta1.ServiceImport{}, &handler.EnqueueRequestForObject{}).
+		Watches(&mcsv1beta1.ServiceExport{}, mapped(itself), builder.WithPredicates(withoutStatus)).
+		Watches(&mcsv1beta1.ServiceImport{}, derived(itself)).
 		Watches(&corev1.Service{}, mapped(b.exportedService)).
-		Watches(&corev1.Service{}, mapped(b.importedObject)).
+		Watches(&corev1.Service{}, derived(b.importedObject)).
 		Watches(&discoveryv1.EndpointSlice{}, mapped(b.exportedSlice)).
-		Watches(&discoveryv1.EndpointSlice{}, mapped(b.importedObject)).
+		Watches(&discoveryv1.EndpointSlice{}, derived(b.importedObject)).
 		Watches(&corev1.Namespace{}, mapped(i.inNamespace), builder.WithPredicates(predicate.Or(namespaceLifecycle, b.identityChange(), b.importPolicyChange()))).
 		WatchesRawSource(all).
-		WithOptions(b.controllerOptions()).
+		WithOptions(options).
 		Complete(i)
 }
 
@@ -164,7 +158,6 @@ func (i *importController) keysIn(ctx context.Context, namespace string) []types
 // Reconcile brings one import up to date.
 func (i *importController) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	before, key := i.livenessChanges.Load(), req.NamespacedName
-	defer i.pass(key)
 	view, err := i.view(ctx, key)
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("read the import %s: %w", req, err)
@@ -174,20 +167,18 @@ func (i *importController) Reconcile(ctx context.Context, req reconcile.Request)
 		i.Prober.Watch(key, decided.Probe)
 	}
 	if !decided.Write {
-		i.forgetUnwritten(key, decided.HasNamespace)
+		if !decided.HasNamespace { // what existed went with it
+			i.names.Release(key)
+		}
 		i.store(key, decided.Finding)
 		return reconcile.Result{RequeueAfter: decided.Again}, nil
 	}
-	end, now := i.creations.begin(&decided.Plan)
-	if !now {
-		return reconcile.Result{}, nil
-	}
-	planned, err := i.apply(ctx, &decided.Plan, end)
-	found, again := i.afterPlan(key, &decided.Finding, planned, err)
+	planned, err := i.apply(ctx, &decided.Plan)
+	contested, again := i.drift.contested(key)
+	found := decided.Finding.AfterPlan(key, planned, apply.Refusals(err), contested)
 	if err == nil || apply.ClassOf(err) == apply.Refused {
-		i.store(key, found)
-		i.announce(key, decided.Plan.Current, planned.Problems)
-		i.announceRefused(key, view.Current.Import, found.Problems)
+		before := i.store(key, found)
+		i.announce(key, decided.Plan.Current, before.Problems, found.Problems)
 	}
 	if err == nil {
 		i.announceJoined(view.Current.Import, decided.Joined)
@@ -214,31 +205,6 @@ func (i *importController) retryWithin(ctx context.Context, req reconcile.Reques
 	return result, err
 }
 
-// afterPlan is what was found of an import after it was written, and when it is to be
-// reconciled again because of limits; zero if it is not.
-func (i *importController) afterPlan(key types.NamespacedName, found *decide.ImportFinding, planned plan.ImportPlan, err error) (decide.ImportFinding, time.Duration) {
-	contested, again := i.drift.contested(key)
-	limited, soon := i.sources.limited(key)
-	found.Problems = append(found.Problems, limited...)
-	return found.AfterPlan(key, planned, apply.Refusals(err), contested), earlier(again, soon)
-}
-
-// pass ends a reconcile of an import: a turn that it did not take is the next one's.
-func (i *importController) pass(key types.NamespacedName) {
-	i.large.turns.pass(key)
-	i.creations.turns.pass(key)
-}
-
-// forgetUnwritten drops what is remembered of the writes to an import that is not
-// written any more, and what went with its namespace.
-func (i *importController) forgetUnwritten(key types.NamespacedName, hasNamespace bool) {
-	i.large.forget(key)
-	if !hasNamespace {
-		i.names.Release(key)
-		i.refused.forget(key)
-	}
-}
-
 // earlier is the shorter wait; zero is none.
 func earlier(a, b time.Duration) time.Duration {
 	if a == 0 || b == 0 {
@@ -263,23 +229,23 @@ func (i *importController) view(ctx context.Context, key types.NamespacedName) (
 			return v, err
 		}
 	}
-	v.Own = i.own(ctx, &v)
 	i.readPeers(ctx, &v)
+	v.Own = i.own(ctx, &v)
 	return v, nil
 }
 
 // readPeers reads what the other clusters export.
 func (i *importController) readPeers(ctx context.Context, v *decide.ImportView) {
 	key := v.Local.Key
-	v.Peers = ReadPeers(i.Peers, key, true)
-	decide.Listed(v)
+	v.Peers = decide.PeerViews(i.Peers.Read(key, true))
+	decide.ReadList(v)
 	var verdicts map[model.ClusterID]decision.Verdict
 	if i.ImportAdmitter != nil && !v.ImportDisabled {
 		verdicts = i.ImportAdmitter.AdmitImports(ctx, key, decide.ImportInputs(*v))
 	}
-	var silent, answers []model.ClusterID
+	var answers map[model.ClusterID]bool
 	if i.Prober != nil {
-		silent, answers = i.Prober.Down(key), i.Prober.Up(key)
+		answers = i.Prober.Answers(key)
 	}
 	for n := range v.Peers {
 		p := &v.Peers[n]
@@ -287,42 +253,54 @@ func (i *importController) readPeers(ctx context.Context, v *decide.ImportView) 
 			verdict := verdicts[p.ID]
 			p.Verdict = &verdict
 		}
-		if filter, known := i.Peers.Filter(p.ID); known {
-			p.Accepted = &filter
-		}
-		switch {
-		case slices.Contains(silent, p.ID):
-			p.Probed = decide.Silent
-		case slices.Contains(answers, p.ID):
+		switch does, known := answers[p.ID]; {
+		case known && does:
 			p.Probed = decide.Answers
+		case known:
+			p.Probed = decide.Silent
 		}
 	}
 }
 
-// apply plans and applies until nothing is outstanding, and calls end with what it
-// attempted. Only the name of the derived Service is chosen under the lock of the names.
-func (i *importController) apply(ctx context.Context, in *plan.ImportInput, end func([]plan.Action)) (plan.ImportPlan, error) {
+// apply plans and applies until nothing is outstanding. Only the name of the derived
+// Service is chosen under the lock of the names.
+func (i *importController) apply(ctx context.Context, in *plan.ImportInput) (plan.ImportPlan, error) {
 	var planned plan.ImportPlan
-	var attempted []plan.Action
-	defer func() { end(attempted) }()
 	for range maxRounds {
 		in.Taken = i.names.Choose(in.Key, func(taken []string) string {
 			in.Taken = taken
 			return plan.Name(*in)
 		})
 		planned = plan.Import(*in)
-		ready, failed := i.large.ready(in.Key, i.drift.allowed(in.Key, planned.Actions))
-		actions := i.large.begin(ctx, in, i.sources.allowed(in.Key, ready))
-		attempted = append(attempted, actions...)
+		actions, later := i.drift.allowed(in.Key, planned.Actions), []plan.Action(nil)
+		if i.refusals.NumRequeues(request(in.Key)) == 0 { // else the same first ones may be refused each time
+			actions, later = batch(i.Self, actions)
+		}
+		begun := time.Now()
 		applied, err := i.applier.Apply(ctx, actions)
+		i.pay(in.Key, actions, time.Since(begun))
 		i.drift.applied(in, actions, applied)
-		err = errors.Join(err, failed)
+		if err == nil {
+			for source := range sourcesOf(later) {
+				i.queue.AddFrom(notify.Origin(source), request(in.Key))
+			}
+		}
 		if err != nil || !planned.AwaitsService || len(actions) == 0 {
 			return planned, err
 		}
 		in.Current = in.Current.After(actions, applied)
 	}
 	return planned, nil // the next event continues from here
+}
+
+// pay has each cluster pay for the writes of its slices, which took so long together with
+// all others.
+func (i *importController) pay(key types.NamespacedName, actions []plan.Action, took time.Duration) {
+	for _, a := range actions {
+		if a.Source != "" && a.Source != i.Self {
+			i.queue.Pay(request(key), notify.Origin(a.Source), took/time.Duration(len(actions)))
+		}
+	}
 }
 
 // current reads what exists of an import, whoever made it.
@@ -356,10 +334,10 @@ func (i *importController) current(ctx context.Context, key types.NamespacedName
 	return current, i.addOccupied(ctx, key, &current)
 }
 
-// store keeps what was found.
-func (i *importController) store(key types.NamespacedName, found decide.ImportFinding) {
+// store keeps what was found, and returns what was found before.
+func (i *importController) store(key types.NamespacedName, found decide.ImportFinding) (before decide.ImportFinding) {
 	if found.Resolved == nil && !found.Exists {
 		i.occupied.Delete(key)
 	}
-	i.observations.Import(key, &found)
+	return i.observations.Import(key, &found)
 }

@@ -16,56 +16,46 @@ import (
 
 // importMetrics are the sources of imports by row of the import table, counted when they
 // are read.
-type importMetrics struct {
-	observations             *Observations
-	sources, frozen, waiting *prometheus.Desc
-}
+type importMetrics struct{ observations *Observations }
 
-func newImportMetrics(o *Observations) *importMetrics {
-	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc(name, help, labels, nil)
+func newImportMetrics(o *Observations) importMetrics { return importMetrics{o} }
+
+// gauges are the metrics, of which nothing is counted yet.
+func (importMetrics) gauges() [3]*prometheus.GaugeVec {
+	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 	}
-	return &importMetrics{
-		observations: o,
-		sources:      desc("comity_import_sources", "Exports that imports consist of, by cluster and by the row of the import table that applies.", "peer", "state"),
-		frozen:       desc("comity_imports_frozen", "Imports of which no property changes, by the cluster that decides them.", "peer"),
-		waiting:      desc("comity_takeovers_held", "Exports that would change an import and wait for a confirmation, by cluster.", "peer"),
+	return [...]*prometheus.GaugeVec{
+		gauge("comity_import_sources", "Exports that imports consist of, by cluster and by the row of the import table that applies.", "peer", "state"),
+		gauge("comity_imports_frozen", "Imports of which no property changes, by the cluster that decides them.", "peer"),
+		gauge("comity_takeovers_held", "Exports that would change an import and wait for a confirmation, by cluster.", "peer"),
 	}
 }
 
 // Describe implements prometheus.Collector.
-func (m *importMetrics) Describe(out chan<- *prometheus.Desc) {
-	out <- m.sources
-	out <- m.frozen
-	out <- m.waiting
+func (m importMetrics) Describe(out chan<- *prometheus.Desc) {
+	for _, gauge := range m.gauges() {
+		gauge.Describe(out)
+	}
 }
 
 // Collect implements prometheus.Collector.
-func (m *importMetrics) Collect(out chan<- prometheus.Metric) {
-	type row struct {
-		cluster model.ClusterID
-		state   model.SourceState
-	}
-	sources, frozen, waiting := map[row]int{}, map[model.ClusterID]int{}, map[model.ClusterID]int{}
+func (m importMetrics) Collect(out chan<- prometheus.Metric) {
+	gauges := m.gauges()
+	sources, frozen, waiting := gauges[0], gauges[1], gauges[2]
 	m.observations.eachImport(func(_ types.NamespacedName, found *decide.ImportFinding) {
 		for _, s := range found.Sources {
-			sources[row{s.Cluster, s.State}]++
+			sources.WithLabelValues(string(s.Cluster), s.State.String()).Inc()
 		}
 		if found.Freeze != nil {
-			frozen[found.Freeze.By.Cluster]++
+			frozen.WithLabelValues(string(found.Freeze.By.Cluster)).Inc()
 		}
 		for _, t := range found.Takeovers {
-			waiting[t.By.Cluster]++
+			waiting.WithLabelValues(string(t.By.Cluster)).Inc()
 		}
 	})
-	for of, count := range sources {
-		out <- prometheus.MustNewConstMetric(m.sources, prometheus.GaugeValue, float64(count), string(of.cluster), of.state.String())
-	}
-	for id, count := range frozen {
-		out <- prometheus.MustNewConstMetric(m.frozen, prometheus.GaugeValue, float64(count), string(id))
-	}
-	for id, count := range waiting {
-		out <- prometheus.MustNewConstMetric(m.waiting, prometheus.GaugeValue, float64(count), string(id))
+	for _, gauge := range gauges {
+		gauge.Collect(out)
 	}
 }
 
@@ -103,11 +93,6 @@ func (i imports) Listed(cluster model.ClusterID) bool {
 		ctrl.Log.WithName("peer").Error(err, "it is not known whether imports list a cluster", "peer", cluster)
 	}
 	return listed || err != nil
-}
-
-// Subscribe calls changed with the clusters of which the others may return something else.
-func (i imports) Subscribe(changed func(model.ClusterID)) (cancel func()) {
-	return i.base.observations.Sources.Subscribe(changed)
 }
 
 func (o *Observations) eachImport(visit func(types.NamespacedName, *decide.ImportFinding)) {

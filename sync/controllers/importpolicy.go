@@ -5,10 +5,6 @@ package controllers
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/json"
-	"fmt"
-	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -31,8 +27,7 @@ type ImportFindings interface {
 	ForgetImports(key types.NamespacedName, except ...string)
 }
 
-// ImportPolicyCacheOptions configure an ImportPolicyCache; Findings may be nil, the
-// others are required.
+// ImportPolicyCacheOptions configure an ImportPolicyCache; all are required.
 type ImportPolicyCacheOptions struct {
 	// Evaluate must read nothing but its input.
 	Evaluate func(context.Context, decision.ImportInput) decision.Verdict
@@ -50,100 +45,53 @@ type ImportPolicyCacheOptions struct {
 // cluster, and what the export is, but not its endpoints. It never keeps an answer
 // that was not reached. All methods may be called from any goroutine.
 type ImportPolicyCache struct {
+	verdictCache
+
 	opts ImportPolicyCacheOptions
-
-	mu   sync.Mutex
-	kept map[types.NamespacedName]map[model.ClusterID]importAnswer
-}
-
-type importAnswer struct {
-	inputs  [sha256.Size]byte
-	verdict *decision.Verdict
 }
 
 // NewImportPolicyCache returns an ImportPolicyCache that remembers nothing.
 func NewImportPolicyCache(opts ImportPolicyCacheOptions) *ImportPolicyCache {
-	return &ImportPolicyCache{opts: opts, kept: map[types.NamespacedName]map[model.ClusterID]importAnswer{}}
+	return &ImportPolicyCache{opts: opts}
 }
 
 // AdmitImports implements ImportAdmitter.
 func (c *ImportPolicyCache) AdmitImports(ctx context.Context, key types.NamespacedName, from []decision.ImportInput) map[model.ClusterID]decision.Verdict {
 	out := make(map[model.ClusterID]decision.Verdict, len(from))
-	if !c.opts.Active() {
-		for i := range from {
-			out[model.ClusterID(from[i].Source.Cluster)] = decision.Verdict{Outcome: decision.Allowed}
-		}
-		c.keep(key, nil)
-		c.forget(key, nil)
-		return out
-	}
-	c.mu.Lock()
-	before := c.kept[key]
-	c.mu.Unlock()
-	now := make(map[model.ClusterID]importAnswer, len(from))
+	var sources []string
+	isActive := c.opts.Active()
 	for i := range from {
-		id := model.ClusterID(from[i].Source.Cluster)
-		answer, keep := c.admit(ctx, key, from[i], before[id])
-		if out[id] = *answer.verdict; keep {
-			now[id] = answer
+		cluster, verdict := from[i].Source.Cluster, decision.Verdict{Outcome: decision.Allowed}
+		if isActive {
+			sources, verdict = append(sources, cluster), c.admit(ctx, key, from[i])
 		}
+		out[model.ClusterID(cluster)] = verdict
 	}
-	c.keep(key, now)
-	c.forget(key, from)
+	c.forget(key, sources...)
+	c.opts.Findings.ForgetImports(key, sources...)
 	return out
 }
 
-func (c *ImportPolicyCache) keep(key types.NamespacedName, now map[model.ClusterID]importAnswer) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(now) == 0 {
-		delete(c.kept, key)
-		return
-	}
-	c.kept[key] = now
-}
-
-// forget drops what was found of other sources than these.
-func (c *ImportPolicyCache) forget(key types.NamespacedName, but []decision.ImportInput) {
-	if c.opts.Findings == nil {
-		return
-	}
-	sources := make([]string, len(but))
-	for i := range but {
-		sources[i] = but[i].Source.Cluster
-	}
-	c.opts.Findings.ForgetImports(key, sources...)
-}
-
-// admit is the answer for one source, and whether to keep it.
-func (c *ImportPolicyCache) admit(ctx context.Context, key types.NamespacedName, in decision.ImportInput, before importAnswer) (importAnswer, bool) {
+// admit is the answer for one source.
+func (c *ImportPolicyCache) admit(ctx context.Context, key types.NamespacedName, in decision.ImportInput) decision.Verdict {
 	policies := c.opts.Policies()
-	inputs, known := importInputs(policies, in)
-	if known && before.verdict != nil && before.inputs == inputs {
-		return before, true
+	inputs := importInputs(policies, in)
+	if verdict, has := c.find(key, in.Source.Cluster, inputs); has {
+		return verdict
 	}
 	verdict := c.opts.Evaluate(ctx, in)
-	if c.opts.Findings != nil {
-		c.opts.Findings.Record(key, in.Source.Cluster, verdict)
-	}
-	reached := verdict.Outcome == decision.Allowed || verdict.Outcome == decision.Denied
-	return importAnswer{inputs, &verdict}, known && reached && verdict.Digest == policies
+	c.opts.Findings.Record(key, in.Source.Cluster, verdict)
+	c.keep(key, in.Source.Cluster, inputs, policies, verdict)
+	return verdict
 }
 
-// importInputs is a digest of everything that an answer depends on; false if it cannot
-// be made, because there are no policies yet or the Namespace was never stored. The
-// Namespace is named by its version.
-func importInputs(policies string, in decision.ImportInput) ([sha256.Size]byte, bool) {
+// importInputs are everything that an answer depends on. They are not known if there are no
+// policies yet or the Namespace was never stored, which is named by its version.
+func importInputs(policies string, in decision.ImportInput) verdictInputs {
 	namespace := in.Namespace
 	if policies == "" || namespace == nil || namespace.UID == "" || namespace.ResourceVersion == "" {
-		return [sha256.Size]byte{}, false
+		return verdictInputs{}
 	}
 	in.Namespace = nil
-	text, err := json.Marshal([]any{
-		policies, namespace.UID, namespace.ResourceVersion, in, in.Imported, in.Unread, in.Source.Unknown,
-	})
-	if err != nil {
-		panic(fmt.Sprintf("controllers: write the input of an import policy as JSON: %v", err)) // strings, numbers and maps of strings
-	}
-	return sha256.Sum256(text), true
+	return inputsOf(policies, namespace.UID, namespace.ResourceVersion, in, in.Imported, in.Unread, in.Source.Unknown)
 }

@@ -68,7 +68,7 @@ func (w *importWorld) evaluate(_ context.Context, in decision.ImportInput) decis
 }
 
 func (w *importWorld) cache() *ImportPolicyCache {
-	return NewImportPolicyCache(ImportPolicyCacheOptions{Evaluate: w.evaluate, Active: func() bool { return !w.none }, Policies: w.digest})
+	return NewImportPolicyCache(ImportPolicyCacheOptions{Evaluate: w.evaluate, Active: func() bool { return !w.none }, Policies: w.digest, Findings: findings.New()})
 }
 
 func (w *importWorld) admit(c *ImportPolicyCache, ids ...model.ClusterID) map[model.ClusterID]decision.Verdict {

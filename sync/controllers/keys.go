@@ -90,16 +90,17 @@ func (b *base) isExported(ctx context.Context, key types.NamespacedName) bool {
 	return b.client.Get(ctx, key, &mcsv1beta1.ServiceExport{}) == nil
 }
 
-// mapped makes a handler of a function that returns keys.
+// mapped is a handler of objects that users change, derived one of those that Comity writes.
 func mapped(keys func(context.Context, client.Object) []types.NamespacedName) handler.EventHandler {
-	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
-		found := keys(ctx, o)
-		out := make([]reconcile.Request, len(found))
-		for i, key := range found {
-			out[i] = request(key)
-		}
-		return out
-	})
+	return notify.Handler{Keys: keys, From: notify.Own}
+}
+
+func derived(keys func(context.Context, client.Object) []types.NamespacedName) handler.EventHandler {
+	return notify.Handler{Keys: keys, From: notify.Derived}
+}
+
+func itself(_ context.Context, o client.Object) []types.NamespacedName {
+	return []types.NamespacedName{client.ObjectKeyFromObject(o)}
 }
 
 // exportedService returns the key of the export that a Service belongs to, if it is exported.
@@ -194,6 +195,9 @@ func updates(changes func(before, now client.Object) bool) predicate.Funcs {
 		DeleteFunc: func(event.DeleteEvent) bool { return false },
 	}
 }
+
+// withoutStatus passes the events of an export but those of its status.
+var withoutStatus = predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, predicate.LabelChangedPredicate{})
 
 // notInitial leaves out what exists at start, which is listed.
 var notInitial = predicate.Funcs{CreateFunc: func(e event.CreateEvent) bool { return !e.IsInInitialList }}

@@ -8,9 +8,8 @@ import (
 	"slices"
 	"sync"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/notify"
 )
 
 // memberChanges remembers each member as it was, to distinguish a change that may
@@ -42,16 +41,16 @@ func (m *memberChanges) onlyLivenessWorsened(id model.ClusterID, members []model
 	if !known || now.Synced != before.Synced || !maps.Equal(now.Labels, before.Labels) {
 		return false
 	}
-	if now.Liveness.State == before.Liveness.State && now.Liveness.Seen != before.Liveness.Seen {
-		return true
+	was, is := before.Liveness, now.Liveness
+	if is.State != was.State {
+		return is.State > was.State
 	}
-	return now.Liveness.State > before.Liveness.State ||
-		now.Liveness.State == before.Liveness.State && now.Liveness.Reason != "" && now.Liveness.Reason != before.Liveness.Reason
+	return is.Seen != was.Seen || is.Reason != "" && is.Reason != was.Reason
 }
 
 // subscribeMembers calls key for changed exports, worse for a member of which only
 // the liveness worsened, and all for any other change of a member.
-func (b *base) subscribeMembers(key func(types.NamespacedName), all func(), worse func(model.ClusterID)) (cancel func()) {
+func (b *base) subscribeMembers(key func(notify.Change), all func(), worse func(model.ClusterID)) (cancel func()) {
 	changes := newMemberChanges()
 	return b.Peers.Subscribe(key, func(id model.ClusterID) {
 		if changes.onlyLivenessWorsened(id, b.Peers.Members()) {

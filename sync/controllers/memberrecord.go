@@ -37,8 +37,8 @@ func setupMemberRecord(mgr ctrl.Manager, b *base) error {
 	complete := &notify.Source{
 		Notifiers: []*notify.Notifier{&b.passComplete, b.LocalClusterChanged, &b.claimChanged},
 		List:      func(context.Context) ([]types.NamespacedName, error) { return only, nil },
-		Subscribe: func(_ func(types.NamespacedName), all func()) func() {
-			return b.Peers.Subscribe(func(types.NamespacedName) {}, func(id model.ClusterID) {
+		Subscribe: func(_ func(notify.Change), all func()) func() {
+			return b.Peers.Subscribe(func(notify.Change) {}, func(id model.ClusterID) {
 				if id == b.Self {
 					all()
 				}
@@ -54,7 +54,7 @@ func setupMemberRecord(mgr ctrl.Manager, b *base) error {
 		controller = controller.Watches(&corev1.Namespace{}, recreated, builder.WithPredicates(notInitial, isRecreated(only[0].Namespace)))
 	}
 	return controller.
-		WatchesRawSource(watchExchange(b, &exchangev1alpha1.MemberRecord{}, toOnly, b.inSharedExchange())).
+		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.MemberRecord{}, toOnly, b.inSharedExchange())).
 		WatchesRawSource(complete).
 		WithOptions(b.controllerOptions()).
 		Complete(m)

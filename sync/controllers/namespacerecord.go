@@ -33,7 +33,7 @@ func setupNamespaceRecords(mgr ctrl.Manager, b *base) error {
 	all := &notify.Source{Notifiers: []*notify.Notifier{&b.passChanged}, List: n.seed}
 	return ctrl.NewControllerManagedBy(mgr).Named("namespace-records").
 		Watches(&corev1.Namespace{}, byName).
-		WatchesRawSource(watchExchange(b, &exchangev1alpha1.NamespaceRecord{}, byName, b.inSharedExchange())).
+		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.NamespaceRecord{}, byName, b.inSharedExchange())).
 		WatchesRawSource(all).
 		WithOptions(b.controllerOptions()).
 		Complete(n)

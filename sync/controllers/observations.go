@@ -31,8 +31,6 @@ var equalities = func() conversion.Equalities {
 type Observations struct {
 	// Changed notifies of keys whose Observation differs from before.
 	Changed notify.Notifier
-	// Sources passes the clusters of which a source of an import is in another state.
-	Sources notify.Topic[model.ClusterID]
 
 	mu        sync.Mutex
 	published map[types.NamespacedName]decide.ExportFinding
@@ -88,52 +86,16 @@ func (o *Observations) Publish(key types.NamespacedName, found *decide.ExportFin
 	})
 }
 
-// Import stores what the import controller found; nil or an empty finding forgets it.
-func (o *Observations) Import(key types.NamespacedName, found *decide.ImportFinding) {
+// Import stores what the import controller found, and returns what it found before; nil or
+// an empty finding forgets it.
+func (o *Observations) Import(key types.NamespacedName, found *decide.ImportFinding) (before decide.ImportFinding) {
 	if found != nil && found.IsEmpty() {
 		found = nil
 	}
-	o.mu.Lock()
-	before := o.imported[key]
-	o.mu.Unlock()
-	store(o, o.imported, key, found, func(a, b decide.ImportFinding) bool { return equalities.DeepEqual(a, b) })
-	var now decide.ImportFinding
-	if found != nil {
-		now = *found
-	}
-	for _, id := range changedSources(before, now) {
-		o.Sources.Publish(id)
-	}
+	return store(o, o.imported, key, found, func(a, b decide.ImportFinding) bool { return equalities.DeepEqual(a, b) })
 }
 
-// changedSources are the clusters that are another source of one finding than of the other.
-func changedSources(a, b decide.ImportFinding) []model.ClusterID {
-	states := func(found decide.ImportFinding) map[model.ClusterID]string {
-		out := map[model.ClusterID]string{}
-		for _, s := range found.Sources {
-			out[s.Cluster] = s.State.String()
-		}
-		for _, t := range found.Takeovers {
-			out[t.By.Cluster] += " waits"
-		}
-		return out
-	}
-	before, now := states(a), states(b)
-	var out []model.ClusterID
-	for id, state := range before {
-		if now[id] != state {
-			out = append(out, id)
-		}
-	}
-	for id := range now {
-		if _, had := before[id]; !had {
-			out = append(out, id)
-		}
-	}
-	return out
-}
-
-func store[T any](o *Observations, all map[types.NamespacedName]T, key types.NamespacedName, found *T, same func(a, b T) bool) {
+func store[T any](o *Observations, all map[types.NamespacedName]T, key types.NamespacedName, found *T, same func(a, b T) bool) (before T) {
 	o.mu.Lock()
 	before, known := all[key]
 	unchanged := found == nil && !known || found != nil && known && same(before, *found)
@@ -148,4 +110,5 @@ func store[T any](o *Observations, all map[types.NamespacedName]T, key types.Nam
 	if !unchanged {
 		o.Changed.Key(key)
 	}
+	return before
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/comity-mcs/comity/sync/decide"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/notify"
 )
 
 func key(name string) types.NamespacedName {
@@ -41,7 +42,7 @@ func TestAnObservationIsWholeOrNotThere(t *testing.T) {
 func TestOnlyADifferentObservationIsNotified(t *testing.T) {
 	o := NewObservations()
 	var notified []string
-	o.Changed.Subscribe(func(k types.NamespacedName) { notified = append(notified, k.Name) }, func() { notified = append(notified, "all") })
+	o.Changed.Subscribe(func(c notify.Change) { notified = append(notified, c.Key.Name) }, func() { notified = append(notified, "all") })
 	since := time.Now()
 	found := func(in *time.Location) *decide.ImportFinding {
 		return &decide.ImportFinding{Exported: true, Freeze: &model.Freeze{Since: since.In(in)}, Sources: []model.Source{{Cluster: "b", Since: since.In(in)}}}
@@ -77,9 +78,9 @@ func TestOnlyADifferentObservationIsNotified(t *testing.T) {
 func TestAReportConcernsItsExportOrAll(t *testing.T) {
 	var b base
 	var notified []string
-	b.reportsChanged.Subscribe(func(k types.NamespacedName) { notified = append(notified, k.Name) }, func() { notified = append(notified, "all") })
-	b.reportChanged(key("web"))
-	b.reportChanged(types.NamespacedName{})
+	b.reportsChanged.Subscribe(func(c notify.Change) { notified = append(notified, c.Key.Name) }, func() { notified = append(notified, "all") })
+	b.reportChanged(notify.Change{From: "b", Key: key("web")})
+	b.reportChanged(notify.Change{From: "b"})
 	if diff := cmp.Diff([]string{"web", "all"}, notified); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

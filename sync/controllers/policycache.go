@@ -5,7 +5,7 @@ package controllers
 
 import (
 	"context"
-	"sync"
+	"errors"
 	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,7 +27,7 @@ type PolicyCacheOptions struct {
 	// Policies names the set of policies in use, as a Verdict does in its Digest;
 	// empty while there is none.
 	Policies func() string
-	// Published reports whether an export is published in the exchange; when nil, none does.
+	// Published reports whether an export is published in the exchange.
 	Published func(ctx context.Context, export *mcsv1beta1.ServiceExport) (bool, error)
 }
 
@@ -37,36 +37,16 @@ type PolicyCacheOptions struct {
 // evaluation. It never keeps an answer that was not reached. All methods may be
 // called from any goroutine.
 type PolicyCache struct {
+	verdictCache
+
 	opts    PolicyCacheOptions
 	peers   atomic.Uint64
 	members *memberChanges
-
-	mu   sync.Mutex
-	kept map[types.NamespacedName]policyAnswer
 }
 
 // NewPolicyCache returns a PolicyCache that remembers nothing.
 func NewPolicyCache(opts PolicyCacheOptions) *PolicyCache {
-	return &PolicyCache{opts: opts, members: newMemberChanges(), kept: map[types.NamespacedName]policyAnswer{}}
-}
-
-type policyAnswer struct {
-	inputs  policyInputs
-	verdict decision.Verdict
-}
-
-// objectVersion names one state of one object.
-type objectVersion struct {
-	uid             types.UID
-	resourceVersion string
-}
-
-// policyInputs name the state of everything that an answer depends on.
-type policyInputs struct {
-	export, service, namespace objectVersion
-	policies                   string
-	peers                      uint64
-	published                  bool
+	return &PolicyCache{opts: opts, members: newMemberChanges()}
 }
 
 // PeersChanged drops every answer: a peer came or went, or what one publishes of
@@ -89,58 +69,41 @@ func (c *PolicyCache) MemberChanged(id model.ClusterID, members []model.Member) 
 // between, nobody asks for that key again. A set of policies does come back, and so does
 // whether the export is published, but a Verdict says with which it was reached.
 func (c *PolicyCache) Admit(ctx context.Context, export *mcsv1beta1.ServiceExport) decision.Verdict {
-	key := client.ObjectKeyFromObject(export)
-	now, ok := c.inputs(ctx, export)
-	if !ok {
-		return c.opts.Evaluate(ctx, export)
-	}
-	c.mu.Lock()
-	kept, has := c.kept[key]
-	c.mu.Unlock()
-	if has && kept.inputs == now {
-		return kept.verdict
+	key, policies := client.ObjectKeyFromObject(export), c.opts.Policies()
+	inputs, published := c.inputs(ctx, export, policies)
+	if verdict, has := c.find(key, "", inputs); has {
+		return verdict
 	}
 	verdict := c.opts.Evaluate(ctx, export)
-	reached := verdict.Outcome == decision.Allowed || verdict.Outcome == decision.Denied
-	if reached && verdict.Digest == now.policies && verdict.Published == now.published {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.kept[key] = policyAnswer{now, verdict}
+	if verdict.Published == published {
+		c.keep(key, "", inputs, policies, verdict)
 	}
 	return verdict
 }
 
 // Forget drops what is kept of an export that is gone.
-func (c *PolicyCache) Forget(key types.NamespacedName) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.kept, key)
-}
+func (c *PolicyCache) Forget(key types.NamespacedName) { c.forget(key) }
 
-// inputs is false if it is not known whether the export is published, or if an object
-// cannot be read or does not exist: its absence has
-// no resourceVersion.
-func (c *PolicyCache) inputs(ctx context.Context, export *mcsv1beta1.ServiceExport) (policyInputs, bool) {
-	in := policyInputs{export: objectVersion{export.UID, export.ResourceVersion}, policies: c.opts.Policies(), peers: c.peers.Load()}
-	if export.UID == "" || export.ResourceVersion == "" || in.policies == "" {
-		return policyInputs{}, false
+// inputs are the versions of the objects and what else an answer depends on, and whether the
+// export is published. They are not known if that is not, or if an object cannot be read or
+// does not exist: its absence has no resourceVersion.
+func (c *PolicyCache) inputs(ctx context.Context, export *mcsv1beta1.ServiceExport, policies string) (inputs verdictInputs, published bool) {
+	peers := c.peers.Load()
+	if export.UID == "" || export.ResourceVersion == "" || policies == "" {
+		return verdictInputs{}, false
 	}
-	if c.opts.Published != nil {
-		var err error
-		if in.published, err = c.opts.Published(ctx, export); err != nil {
-			return policyInputs{}, false
-		}
+	published, err := c.opts.Published(ctx, export)
+	if err != nil {
+		return verdictInputs{}, false
 	}
-	ok := c.version(ctx, client.ObjectKeyFromObject(export), &corev1.Service{}, &in.service) &&
-		c.version(ctx, types.NamespacedName{Name: export.Namespace}, &corev1.Namespace{}, &in.namespace)
-	return in, ok
-}
-
-func (c *PolicyCache) version(ctx context.Context, key types.NamespacedName, object client.Object, out *objectVersion) bool {
-	withoutCopy := true // nothing but the version is read of the object
-	if err := c.opts.Reader.Get(ctx, key, object, &client.GetOptions{UnsafeDisableDeepCopy: &withoutCopy}); err != nil {
-		return false
+	withoutCopy := &client.GetOptions{UnsafeDisableDeepCopy: new(true)} // nothing but the version is read of the objects
+	service, namespace := &corev1.Service{}, &corev1.Namespace{}
+	err = errors.Join(
+		c.opts.Reader.Get(ctx, client.ObjectKeyFromObject(export), service, withoutCopy),
+		c.opts.Reader.Get(ctx, types.NamespacedName{Name: export.Namespace}, namespace, withoutCopy))
+	if err != nil {
+		return verdictInputs{}, false
 	}
-	*out = objectVersion{object.GetUID(), object.GetResourceVersion()}
-	return true
+	return inputsOf(policies, peers, published, export.UID, export.ResourceVersion,
+		service.UID, service.ResourceVersion, namespace.UID, namespace.ResourceVersion), published
 }

@@ -15,7 +15,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -37,9 +36,9 @@ func setupPublish(mgr ctrl.Manager, b *base) error {
 		Required:  []<-chan struct{}{b.Peers.Listed(), b.PoliciesLoaded},
 		Notifiers: []*notify.Notifier{b.PoliciesChanged, &b.passChanged},
 		List:      p.seed,
-		Subscribe: func(_ func(types.NamespacedName), all func()) func() {
+		Subscribe: func(_ func(notify.Change), all func()) func() {
 			// A new member may be what a scope was waiting for.
-			return b.subscribeMembers(func(types.NamespacedName) {}, all, func(model.ClusterID) {})
+			return b.subscribeMembers(func(notify.Change) {}, all, func(model.ClusterID) {})
 		},
 	}
 	isCopy := predicate.NewPredicateFuncs(func(o client.Object) bool {
@@ -47,12 +46,12 @@ func setupPublish(mgr ctrl.Manager, b *base) error {
 		return is
 	})
 	return ctrl.NewControllerManagedBy(mgr).Named("publish").
-		Watches(&mcsv1beta1.ServiceExport{}, &handler.EnqueueRequestForObject{}).
+		Watches(&mcsv1beta1.ServiceExport{}, mapped(itself)).
 		Watches(&corev1.Service{}, mapped(b.exportedService)).
 		Watches(&discoveryv1.EndpointSlice{}, mapped(b.exportedSlice)).
 		Watches(&corev1.Namespace{}, mapped(p.namespaceChanged), builder.WithPredicates(notInitial)).
-		WatchesRawSource(watchExchange(b, &discoveryv1.EndpointSlice{}, mapped(exchangeObject), isCopy)).
-		WatchesRawSource(watchExchange(b, &exchangev1alpha1.ExportRecord{}, mapped(exchangeObject))).
+		WatchesRawSource(b.Exchange.Watch(&discoveryv1.EndpointSlice{}, mapped(exchangeObject), isCopy)).
+		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.ExportRecord{}, mapped(exchangeObject))).
 		WatchesRawSource(all).
 		WithOptions(b.controllerOptions()).
 		Complete(p)
@@ -129,16 +128,6 @@ func (p *publishController) write(ctx context.Context, planned plan.PublishPlan)
 		return cmp.Or(err, unpublished)
 	}
 	return p.writeAll(ctx, planned.Leave)
-}
-
-func (p *publishController) writeAll(ctx context.Context, lists [][]plan.Action) error {
-	var first error
-	for _, actions := range lists {
-		if _, err := p.publishing.Apply(ctx, actions); first == nil {
-			first = err
-		}
-	}
-	return first
 }
 
 // view reads everything that decides how one export is published.

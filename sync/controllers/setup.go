@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -51,21 +50,9 @@ type Peers interface {
 	OwnIDClaim() (model.OwnIDClaim, bool)
 	// Keys are what the members export, valid or not, held or not.
 	Keys() []types.NamespacedName
-	Exports(key types.NamespacedName) []model.Export
-	// Refusals are the exports whose records are not valid, or whose namespace is not
-	// accepted.
-	Refusals(key types.NamespacedName) []model.Refusal
-	// Slices are what may be imported, and what was left out and why.
-	Slices(cluster model.ClusterID, key types.NamespacedName) ([]*discoveryv1.EndpointSlice, []model.Problem)
-	// Withdrawals are what synced members state about exports of key that they
-	// withdrew.
-	Withdrawals(key types.NamespacedName) []model.Withdrawal
-	// NotAccepted are the members, synced or not, of which the administrator accepts
-	// no exports of the namespace of key.
-	NotAccepted(key types.NamespacedName) []model.ClusterID
-	// Filter are the addresses that are accepted from a member, synced or not; false
-	// if that is not known.
-	Filter(cluster model.ClusterID) (exchange.Filter, bool)
+	// Read is what every member, and every cluster that was removed, is known to publish of
+	// key, sorted by cluster; with slices only if asked for.
+	Read(key types.NamespacedName, withSlices bool) []exchange.Published
 	// Namespace says of every member whether it has a namespace called name, and
 	// with which identity labels.
 	Namespace(name string) []model.MemberNamespace
@@ -74,13 +61,13 @@ type Peers interface {
 	// Subscribe calls key when an export, its slices or its hold changed, and
 	// member when a peer appeared, became synced or unsynced, changed its Liveness,
 	// or was removed; with this cluster's own id when OwnIDClaim changed.
-	Subscribe(key func(types.NamespacedName), member func(model.ClusterID)) (cancel func())
+	Subscribe(key func(notify.Change), member func(model.ClusterID)) (cancel func())
 	// SubscribeNamespaces calls namespace when Namespace may return something else
-	// for that name, and member as Subscribe does.
-	SubscribeNamespaces(namespace func(string), member func(model.ClusterID)) (cancel func())
+	// for the name in that key, and member as Subscribe does.
+	SubscribeNamespaces(namespace func(notify.Change), member func(model.ClusterID)) (cancel func())
 	// SubscribeReports calls report when a report changed, with the zero key if any
 	// may have, and member as Subscribe does.
-	SubscribeReports(report func(types.NamespacedName), member func(model.ClusterID)) (cancel func())
+	SubscribeReports(report func(notify.Change), member func(model.ClusterID)) (cancel func())
 }
 
 // Admitter evaluates the policies for a stored export.
@@ -96,12 +83,10 @@ type Prober interface {
 	// Watch replaces the addresses that are probed for key; none ends it. The
 	// results of a cluster that is still among them stay.
 	Watch(key types.NamespacedName, targets map[model.ClusterID][]netip.AddrPort)
-	// Down are the watched clusters of key of which no endpoint answers.
-	Down(key types.NamespacedName) []model.ClusterID
-	// Up are those of which one answers. A cluster that was watched for a short time
-	// is neither.
-	Up(key types.NamespacedName) []model.ClusterID
-	// Subscribe calls changed when Down or Up returns something else for a key.
+	// Answers says of the watched clusters of key whether an endpoint answers; nothing of a
+	// cluster that was watched for a short time.
+	Answers(key types.NamespacedName) map[model.ClusterID]bool
+	// Subscribe calls changed when Answers returns something else for a key.
 	Subscribe(changed func(types.NamespacedName)) (cancel func())
 }
 
@@ -220,7 +205,6 @@ func (c *Controllers) Changed() *notify.Notifier { return &c.base.observations.C
 func (c *Controllers) Imports() interface {
 	Of(cluster model.ClusterID) model.ImportCounts
 	Listed(cluster model.ClusterID) bool
-	Subscribe(changed func(model.ClusterID)) (cancel func())
 } {
 	return imports{c.base}
 }
@@ -254,8 +238,8 @@ type base struct {
 
 // SetupWithManager adds the controllers to mgr. The manager's client must read
 // from its cache, whose EndpointSlices, Services, ServiceExports, ServiceImports,
-// Namespaces and exchange records cover all namespaces, with Shrink,
-// TrimManagedFields or something gentler as transform.
+// Namespaces and exchange records cover all namespaces, with Shrink
+// or something gentler as transform.
 //
 // In its exchange namespaces the agent needs get, list, watch, create, patch and
 // delete on the records and EndpointSlices, and get, create and patch on leases.
@@ -288,7 +272,7 @@ func newBase(mgr ctrl.Manager, opts Options) (*base, error) {
 		publishing = applier.Through(opts.Exchange.Client)
 	}
 	if err := errors.Join(
-		addIndexes(context.Background(), mgr.GetFieldIndexer()), addExchangeIndexes(context.Background(), opts.Exchange.Cache),
+		addIndexes(context.Background(), mgr.GetFieldIndexer()), addExchangeIndexes(context.Background(), opts.Exchange.Indexer),
 	); err != nil {
 		return nil, fmt.Errorf("set up indexes: %w", err)
 	}
@@ -306,7 +290,7 @@ func newBase(mgr ctrl.Manager, opts Options) (*base, error) {
 	}
 	// An exchange namespace that was created again is empty: the MemberRecord must not
 	// return to it before everything was published there.
-	opts.Exchange.Changed.Subscribe(func(types.NamespacedName) { b.exchangeChanged() }, b.exchangeChanged)
+	opts.Exchange.Changed.Subscribe(func(notify.Change) { b.exchangeChanged() }, b.exchangeChanged)
 	return b, nil
 }
 
@@ -343,13 +327,13 @@ func setDefaults(mgr ctrl.Manager, opts *Options) {
 	}
 }
 
-// reportChanged notifies of a report on the export key, or of all if key is empty.
-func (b *base) reportChanged(key types.NamespacedName) {
-	if key == (types.NamespacedName{}) {
+// reportChanged notifies of a report on an export, or of all if the key is empty.
+func (b *base) reportChanged(c notify.Change) {
+	if c.Key == (types.NamespacedName{}) {
 		b.reportsChanged.All()
 		return
 	}
-	b.reportsChanged.Key(key)
+	b.reportsChanged.Changed(c)
 }
 
 // exchangeChanged begins again in an exchange that may be another one.
@@ -379,6 +363,7 @@ func (b *base) controllerOptions() controller.Options {
 	return controller.Options{
 		MaxConcurrentReconciles: b.Workers,
 		CacheSyncTimeout:        neverTimeout,
+		NewQueue:                notify.NewQueue,
 		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
 	}
 }

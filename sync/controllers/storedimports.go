@@ -50,9 +50,9 @@ func (s StoredImports) Inputs(ctx context.Context) ([]decision.ImportInput, erro
 		if err != nil {
 			return nil, fmt.Errorf("read Namespace %s: %w", key.Namespace, err)
 		}
-		view := decide.ImportView{Self: s.Self, Peers: ReadPeers(s.Peers, key, false), Local: decide.LocalExport{Key: key, Namespace: namespace}}
+		view := decide.ImportView{Self: s.Self, Peers: decide.PeerViews(s.Peers.Read(key, false)), Local: decide.LocalExport{Key: key, Namespace: namespace}}
 		view.Current.Import = current
-		decide.Listed(&view)
+		decide.ReadList(&view)
 		out = append(out, decide.ImportInputs(view)...)
 	}
 	slices.SortFunc(out, func(a, b decision.ImportInput) int {

@@ -30,9 +30,7 @@ func Destinations(self model.ClusterID, seen model.Observation, members []model.
 		}
 	}
 	var out []model.Destination
-	known := make(map[model.ClusterID]bool, len(members))
 	for _, m := range members {
-		known[m.ID] = true
 		if m.ID == self || !seen.Scope.Contains(m.ID) {
 			continue
 		}
@@ -42,11 +40,10 @@ func Destinations(self model.ClusterID, seen model.Observation, members []model.
 			out = append(out, notReportedBy(m))
 		}
 	}
-	for _, id := range seen.Scope.Clusters() {
-		if id != self && !known[id] {
-			out = append(out, model.Destination{Cluster: id, Reason: model.ReasonUnknownCluster, Message: fmt.Sprintf(
-				"no cluster %s is joined; join it, or remove it from the scope of the export", id)})
-		}
+	_, unknown := audience(self, seen.Scope, members)
+	for _, id := range unknown {
+		out = append(out, model.Destination{Cluster: id, Reason: model.ReasonUnknownCluster, Message: fmt.Sprintf(
+			"no cluster %s is joined; join it, or remove it from the scope of the export", id)})
 	}
 	if seen.Import != nil {
 		// Here no ImportRecord says it.

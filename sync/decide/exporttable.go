@@ -194,7 +194,7 @@ func (e *exporting) isInGrace() (string, bool) {
 }
 
 func (e *exporting) isDenied() (string, bool) {
-	return violations(e.Local.Verdict), e.Local.Verdict.Outcome == decision.Denied
+	return joinViolations(e.Local.Verdict.Violations, "; "), e.Local.Verdict.Outcome == decision.Denied
 }
 
 func (e *exporting) isNotEvaluated() (string, bool) {

@@ -76,7 +76,7 @@ func withCopies(v ExportView) ExportView {
 	return v
 }
 
-// Each row of the table, and where its neighbours begin.
+// Each row of the table, and where its neighbors begin.
 func TestEachRowOfTheExportTable(t *testing.T) {
 	const shared, toB, toC, toD = "comity-a", "comity-a-to-b", "comity-a-to-c", "comity-a-to-d"
 	gone := func(v *ExportView) { v.Local.Export = nil }

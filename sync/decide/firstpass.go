@@ -4,6 +4,8 @@
 package decide
 
 import (
+	"maps"
+	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -98,9 +100,5 @@ func (f *FirstPass) IsComplete() bool {
 func (f *FirstPass) Pending(part Part) []types.NamespacedName {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var out []types.NamespacedName
-	for key := range f.pending[part] {
-		out = append(out, key)
-	}
-	return out
+	return slices.Collect(maps.Keys(f.pending[part]))
 }

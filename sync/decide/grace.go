@@ -30,26 +30,31 @@ type grace struct {
 // the exchange holds of the export.
 func graceOf(local LocalExport, records []*exchangev1alpha1.ExportRecord, now time.Time) (grace, bool) {
 	recorded, published := deniedSince(local, records)
-	if !published || !allHaveGrace(local.Verdict) {
-		return grace{}, false
-	}
+	g, in := graceFor(local.Verdict.Violations, recorded, now)
+	return g, in && published
+}
+
+// graceFor is the grace that violations leave; false if one of them leaves none, or if there
+// are none.
+func graceFor(violations []decision.Violation, recorded map[string]time.Time, now time.Time) (grace, bool) {
 	g := grace{since: map[string]time.Time{}}
-	for _, v := range local.Verdict.Violations {
+	for _, v := range violations {
 		since, known := recorded[v.Policy]
 		if !known || since.After(now) { // a clock that went back prolongs nothing
 			since = now.UTC().Truncate(time.Second)
 		}
-		g.since[v.Policy] = since
-		if end := since.Add(v.Grace); g.until.IsZero() || end.Before(g.until) {
-			g.until = end
-		}
+		g = g.and(grace{since: map[string]time.Time{v.Policy: since}, until: since.Add(v.Grace)})
 	}
 	return g, now.Before(g.until)
 }
 
-func allHaveGrace(verdict decision.Verdict) bool {
-	return verdict.Outcome == decision.Denied && len(verdict.Violations) > 0 &&
-		!slices.ContainsFunc(verdict.Violations, func(v decision.Violation) bool { return v.Grace <= 0 })
+// and is what ends with the first of both.
+func (g grace) and(other grace) grace {
+	maps.Copy(g.since, other.since)
+	if g.until.IsZero() || other.until.Before(g.until) {
+		g.until = other.until
+	}
+	return g
 }
 
 // deniedSince is what the live records of the export say about its grace, and whether
@@ -100,10 +105,15 @@ func parseSince(text string) map[string]time.Time {
 // cannot read it already, and decides again when its grace ends.
 func (e *exporting) publishInGrace() {
 	e.keepPublished()
-	e.d.Plan.Annotations = sinceAnnotations(e.grace.since)
 	if e.d.Plan.Record != nil {
 		e.planRecord()
 	}
+	e.announce()
+}
+
+// announce keeps the grace in the record, and decides again when it ends.
+func (e *exporting) announce() {
+	e.d.Plan.Annotations = sinceAnnotations(e.grace.since)
 	e.again(e.grace.until.Sub(e.Now))
 	e.d.Finding.WithdrawnAt = e.grace.until
 }

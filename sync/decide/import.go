@@ -35,11 +35,13 @@ type ImportView struct {
 	// IdentityLabels are the namespace labels that must be the same on both sides; none
 	// compares nothing.
 	IdentityLabels []string
-	// Peers are the other clusters: the members (see ReadTwice), the clusters that were
-	// removed, and those that Listed adds.
+	// Peers are the other clusters: the members, the clusters that were
+	// removed, and those that ReadList adds.
 	Peers []PeerView
-	// Current is what exists of the import, whoever made it. It has the list.
+	// Current is what exists of the import, whoever made it. List is the one that is stored
+	// there; see ReadList.
 	Current plan.Current
+	List    model.List
 	// FormsAt is from when on a list forms without the members that were not read.
 	FormsAt time.Time
 	Now     time.Time
@@ -97,96 +99,64 @@ type ImportDecision struct {
 	Again time.Duration
 }
 
-// ReadTwice are the members as two reads found them, one before and one after
-// their exports were read. One that either read found unsynced may have seemed
-// to export nothing, so it counts as unsynced.
-func ReadTwice(before, after []model.Member) []model.Member {
-	out := slices.Clone(after)
-	for i, m := range out {
-		at := slices.IndexFunc(before, func(other model.Member) bool { return other.ID == m.ID })
-		out[i].Synced = m.Synced && at >= 0 && before[at].Synced
-	}
-	return out
-}
-
 // Import decides what one import should be: it applies the table to the list that is
 // stored, and to what was read (see ImportTable).
 func Import(v ImportView) ImportDecision {
-	list := v.stored()
-	isForming := !list.Exists()
-	if isForming {
-		list = v.forming()
-	} else {
-		list.Entries = append(list.Entries, v.unlisted(list)...)
-	}
-	found := ImportFinding{Exported: v.Local.Export != nil, Unsynced: v.unsynced()}
-	d := ImportDecision{HasNamespace: true, Finding: found}
-	if isForming && !v.ImportDisabled && !v.mayForm() {
-		d.HasNamespace = v.namespaceState() == NamespaceReady
+	i := newImporting(v)
+	hasNamespace := Namespace(v.Local.Key.Namespace, v.Local.Namespace, v.ComityNamespace) == NamespaceReady
+	d := ImportDecision{HasNamespace: hasNamespace, Finding: ImportFinding{Exported: v.Local.Export != nil, Unsynced: i.unsynced}}
+	if i.forms && !v.ImportDisabled && !v.mayForm() {
 		d.Again = v.FormsAt.Sub(v.Now)
 		return d
 	}
-	c := v.compose(list, isForming)
-	in := plan.ImportInput{
-		Key: v.Local.Key, Self: v.Self, Sources: v.slices(&c), LocalCluster: v.LocalCluster,
+	i.compose()
+	resolved, conflicts := merge.ResolveInOrder(i.ordered)
+	decider, _, _ := i.deciding()
+	d.Finding.Decider, d.Finding.Conflicts = decider.Export(), conflicts
+	d.Finding.Problems = slices.Concat(i.sliceProblems(), i.ruleProblems(), i.ownProblems(), i.problems)
+	d.Again, d.Write = i.again(), hasNamespace && !v.ImportDisabled
+	if !hasNamespace {
+		return d
+	}
+	desired, freeze := resolved, i.freeze()
+	if freeze != nil {
+		desired = plan.Standing(v.Current, v.Local.Key, resolved)
+		freeze.Waits = differs(desired, resolved)
+	}
+	d.Finding.Resolved, d.Finding.Sources, d.Finding.Freeze, d.Finding.Takeovers = resolved, i.listed(), freeze, takeovers(i.ordered)
+	if !d.Write {
+		return d
+	}
+	d.Joined = i.joined
+	d.Plan = plan.ImportInput{
+		Key: v.Local.Key, Self: v.Self, Desired: desired, Frozen: freeze != nil, Sources: i.slices(), LocalCluster: v.LocalCluster,
 		MaintainSelectors: v.MaintainSelectors, Takeover: v.Takeover,
-		List: c.list, Unsynced: c.keeps(found.Unsynced), KeepAddress: c.keepsAddress(), Current: v.Current,
+		List: i.list, Unsynced: i.kept(), KeepAddress: i.keepsAddress(), Current: v.Current,
 	}
-	resolved, conflicts := merge.ResolveInOrder(c.ordered)
-	if in.Desired = resolved; c.freeze != nil {
-		in.Desired, in.Frozen = plan.Standing(v.Current, v.Local.Key, resolved), true
-		c.freeze.Waits = differs(in.Desired, resolved)
-	}
-	found.Resolved, found.Conflicts, found.Freeze, found.Takeovers = resolved, conflicts, c.freeze, c.takeovers
-	found.Problems = slices.Concat(v.sliceProblems(&c), v.ruleProblems(), v.ownProblems(), c.problems)
-	found.Sources, found.Decider = c.found(), c.decider(v.Now)
-	d = v.complete(in, found)
-	if d.Write {
-		d.Joined = c.joined
-	}
-	d.Again = v.again(&c)
+	i.addLost(&d)
 	return d
 }
 
-// unsynced are the members that were not read, and this cluster while its own export
-// cannot be decided, sorted. What exists of an id that this cluster had is its own.
-func (v *ImportView) unsynced() []model.ClusterID {
-	var out []model.ClusterID
-	list := plan.StoredList(v.Current, v.Local.Key)
-	for i := range v.Peers {
-		p := &v.Peers[i]
-		e, listed := list.Find(p.ID)
-		if refused, _ := v.refuses(p); !p.Synced && !p.Removed && refused != decision.Denied && (!listed || !v.hadID(e)) {
-			out = append(out, p.ID)
-		}
-	}
-	if v.Own.State == model.SourceNotRead {
-		out = append(out, v.Self)
-	}
-	slices.Sort(out)
-	return out
-}
-
 // slices are what the exports that are used contribute.
-func (v *ImportView) slices(c *composition) map[model.ClusterID][]*discoveryv1.EndpointSlice {
+func (i *importing) slices() map[model.ClusterID][]*discoveryv1.EndpointSlice {
 	out := map[model.ClusterID][]*discoveryv1.EndpointSlice{}
-	for i := range v.Peers {
-		if p := &v.Peers[i]; c.sources[p.ID].state.IsRead() {
+	for n := range i.Peers {
+		if p := &i.Peers[n]; i.sources[p.ID].State.IsRead() {
 			out[p.ID] = p.Slices
 		}
 	}
-	if c.sources[v.Self].state.IsRead() {
-		shared, _, _ := exchange.Ports(v.Local.Export, v.Local.Service) // modelExport has found no error
-		out[v.Self] = sharedSlices(v.Local.Slices, shared)
+	if i.sources[i.Self].State.IsRead() {
+		shared, _, _ := exchange.Ports(i.Local.Export, i.Local.Service) // modelExport has found no error
+		out[i.Self] = sharedSlices(i.Local.Slices, shared)
 	}
 	return out
 }
 
 // sliceProblems are those of the sources of which something is imported.
-func (v *ImportView) sliceProblems(c *composition) []model.Problem {
+func (i *importing) sliceProblems() []model.Problem {
 	var out []model.Problem
-	for i := range v.Peers {
-		if p := &v.Peers[i]; c.sources[p.ID].state.IsServed() {
+	for n := range i.Peers {
+		if p := &i.Peers[n]; i.sources[p.ID].State.IsServed() {
 			out = append(out, p.Problems...)
 		}
 	}
@@ -214,64 +184,25 @@ const ownRetry = 10 * time.Second
 
 // again is how long to wait until a time of the table ends, the grace period of the own
 // export does, or policies are to be evaluated again; zero if there is nothing to wait for.
-func (v *ImportView) again(c *composition) (wait time.Duration) {
-	ends := []time.Time{c.ends(v.Now), v.Own.Until}
-	if v.Own.State == model.SourceNotRead {
-		ends = append(ends, v.Now.Add(ownRetry))
+func (i *importing) again() (wait time.Duration) {
+	ends := []time.Time{i.Own.Until}
+	for _, e := range i.list.Entries {
+		if e.Absent.IsOut() {
+			ends = append(ends, e.Since.Add(turnover))
+		}
 	}
-	if slices.ContainsFunc(v.Peers, func(p PeerView) bool { return p.Verdict != nil && p.Verdict.Outcome == decision.NotEvaluated }) {
-		ends = append(ends, v.Now.Add(policyRetry))
+	if i.Own.State == model.SourceNotRead {
+		ends = append(ends, i.Now.Add(ownRetry))
+	}
+	if slices.ContainsFunc(i.Peers, func(p PeerView) bool { return p.Verdict != nil && p.Verdict.Outcome == decision.NotEvaluated }) {
+		ends = append(ends, i.Now.Add(policyRetry))
 	}
 	for _, end := range ends {
-		if in := end.Sub(v.Now); in > 0 && (wait == 0 || in < wait) {
+		if in := end.Sub(i.Now); in > 0 && (wait == 0 || in < wait) {
 			wait = in
 		}
 	}
 	return wait
-}
-
-func (v *ImportView) namespaceState() NamespaceState {
-	return Namespace(v.Local.Key.Namespace, v.Local.Namespace, v.ComityNamespace)
-}
-
-// complete adds what depends on what exists here.
-func (v *ImportView) complete(in plan.ImportInput, found ImportFinding) ImportDecision {
-	d := ImportDecision{Finding: found, HasNamespace: true}
-	switch {
-	case v.namespaceState() != NamespaceReady:
-		d.HasNamespace = false
-		d.Finding.Resolved, d.Finding.Sources, d.Finding.Freeze, d.Finding.Takeovers = nil, nil, nil, nil
-		return d
-	case v.ImportDisabled:
-		return d
-	}
-	var problems []model.Problem
-	in.OnLost, problems = onLost(in.Key, v.Current, v.Local.Namespace)
-	in.LostSlices = v.lostSlices(in)
-	d.Finding.Problems = slices.Concat(d.Finding.Problems, problems, lostSliceProblems(in))
-	whole := wholeTargets(in, found.Sources)
-	d.Probe = withLostSlices(whole, in)
-	in.Accepted = map[model.ClusterID]exchange.Filter{}
-	for i := range v.Peers {
-		p := &v.Peers[i]
-		if p.Accepted != nil {
-			in.Accepted[p.ID] = *p.Accepted
-		}
-		_, wholly := whole[p.ID]
-		_, partly := d.Probe[p.ID]
-		switch {
-		case p.Probed == Answers:
-			in.Answers = append(in.Answers, p.ID)
-		case wholly && slices.ContainsFunc(found.Sources, func(s model.Source) bool { return s.Cluster == p.ID && isPresumedDown(s, v.Current) }):
-			in.Lost = append(in.Lost, p.ID)
-		case p.Probed == Silent && wholly:
-			in.Lost = append(in.Lost, p.ID)
-		case p.Probed == Silent && partly:
-			in.LostSlicesDown = append(in.LostSlicesDown, p.ID)
-		}
-	}
-	d.Plan, d.Write = in, true
-	return d
 }
 
 // sharedSlices are the slices that this cluster contributes to its own import.

@@ -15,17 +15,6 @@ import (
 	"github.com/comity-mcs/comity/sync/plan"
 )
 
-// A peer that is being read when its exports are asked for seems to export
-// nothing. To believe that would delete its endpoints.
-func TestAMemberIsSyncedOnlyIfBothReadsFoundItSo(t *testing.T) {
-	before := []model.Member{{ID: "b", Synced: true}, {ID: "c"}, {ID: "d", Synced: true}, {ID: "gone"}, {ID: "left", Synced: true}}
-	after := []model.Member{{ID: "b", Synced: true}, {ID: "c", Synced: true}, {ID: "d"}, {ID: "new"}}
-	want := []model.Member{{ID: "b", Synced: true}, {ID: "c"}, {ID: "d"}, {ID: "new"}}
-	if diff := cmp.Diff(want, ReadTwice(before, after)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
 // Where nothing is written, and that a slice of host names is none.
 func TestWhereAnImportIsWritten(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -43,7 +32,7 @@ func TestWhereAnImportIsWritten(t *testing.T) {
 			s.publishes("a", at(-30))
 			s.v.Local.Slices = append(s.v.Local.Slices, &discoveryv1.EndpointSlice{AddressType: "FQDN"})
 			tc.change(&s.v)
-			d := Import(s.v)
+			d := Import(s.view())
 			if d.Write != tc.write || (d.Finding.Resolved != nil) != tc.resolved || len(d.Plan.Sources["a"]) > 1 {
 				t.Errorf("write is %v, resolved %+v, slices %v", d.Write, d.Finding.Resolved, d.Plan.Sources)
 			}

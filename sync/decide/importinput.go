@@ -5,6 +5,7 @@ package decide
 
 import (
 	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/sync/exchange"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/plan"
 )
@@ -12,18 +13,19 @@ import (
 // ImportInputs are what policies with stage Import decide on for one import: the
 // export of each member whose exports were read, and of each cluster that the import
 // lists and that was not read. Of the view, Self, Local.Key, Local.Namespace, Peers and
-// Current count; of a PeerView, the member and what it publishes.
+// List count; of a PeerView, the member and what it publishes.
 func ImportInputs(v ImportView) []decision.ImportInput {
 	var from []decision.ImportInput
-	list := plan.StoredList(v.Current, v.Local.Key)
 	for i := range v.Peers {
 		p := &v.Peers[i]
-		_, listed := list.Find(p.ID)
+		_, listed := v.List.Find(p.ID)
 		if p.Export == nil && !listed {
 			continue
 		}
 		in := decision.ImportInput{
-			APIVersion: decision.InputVersion, Cluster: string(v.Self), Source: importSource(p),
+			APIVersion: decision.InputVersion, Cluster: string(v.Self),
+			// Without a Peer the labels are not known, which must not be taken for none.
+			Source:    decision.ImportSource{Cluster: string(p.ID), Labels: p.Labels, Unknown: !p.Known},
 			Namespace: v.Local.Namespace, Unread: p.Export == nil, Imported: listed,
 		}
 		if e := p.Export; e != nil {
@@ -35,18 +37,10 @@ func ImportInputs(v ImportView) []decision.ImportInput {
 	return from
 }
 
-// importSource is a source cluster as policies see it. The labels of a cluster without a
-// Peer are not known, which must not be taken for a Peer without labels.
-func importSource(p *PeerView) decision.ImportSource {
-	if !p.Known {
-		return decision.ImportSource{Cluster: string(p.ID), Unknown: true}
-	}
-	return decision.ImportSource{Cluster: string(p.ID), Labels: p.Labels}
-}
-
-// Listed adds a view of each cluster that the import lists, or of which slices exist, and
-// that is no member: it is not read.
-func Listed(v *ImportView) {
+// ReadList reads the stored list into the view, and adds each cluster that it names, or of
+// which slices exist, and that is no member: it is not read.
+func ReadList(v *ImportView) {
+	v.List = plan.StoredList(v.Current, v.Local.Key)
 	known := map[model.ClusterID]bool{v.Self: true, "": true}
 	for i := range v.Peers {
 		known[v.Peers[i].ID] = true
@@ -54,10 +48,10 @@ func Listed(v *ImportView) {
 	add := func(id model.ClusterID) {
 		if !known[id] {
 			known[id] = true
-			v.Peers = append(v.Peers, PeerView{Member: model.Member{ID: id, Liveness: model.Liveness{State: model.Lost}}})
+			v.Peers = append(v.Peers, PeerView{Published: exchange.Published{Member: model.Member{ID: id, Liveness: model.Liveness{State: model.Lost}}}})
 		}
 	}
-	for _, e := range plan.StoredList(v.Current, v.Local.Key).Entries {
+	for _, e := range v.List.Entries {
 		add(e.Cluster)
 	}
 	for _, s := range v.Current.Slices {

@@ -4,9 +4,9 @@
 package decide
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/comity-mcs/comity/policies/decision"
@@ -17,97 +17,86 @@ import (
 // evaluated. Most causes end with an event; an evaluation that took too long does not.
 const policyRetry = time.Minute
 
-// rule is what the administrators of this cluster say of importing from p: the
-// annotation comity.dev/import-from of the Namespace, and the policies with stage
-// Import. First match wins:
-//
-//	the annotation lists other clusters      Denied
-//	a policy denies it                       Denied
-//	the annotation cannot be read            NotEvaluated
-//	the policies could not be evaluated      NotEvaluated
-//	otherwise                                Allowed
-func (v *ImportView) rule(p *PeerView) (outcome decision.Outcome, why string) {
-	if v.ImportDisabled { // nothing is written here, so nothing can be kept out
-		return decision.Allowed, ""
-	}
-	from, err := model.ScopeAll(), error(nil)
-	if v.Local.Namespace != nil {
-		from, err = model.SourcesOfNamespace(v.Local.Namespace)
-	}
-	verdict := decision.Verdict{Outcome: decision.Allowed}
-	if p.Verdict != nil {
-		verdict = *p.Verdict
-	}
-	namespace := v.Local.Key.Namespace
-	switch {
-	case err == nil && !from.Contains(p.ID):
-		return decision.Denied, fmt.Sprintf("Namespace %s, annotation %s: it does not list cluster %s; to import from there, add it", namespace, model.AnnotationImportFrom, p.ID)
-	case verdict.Outcome == decision.Denied:
-		return decision.Denied, sentences(verdict.Violations)
-	case err != nil:
-		return decision.NotEvaluated, fmt.Sprintf("Namespace %s, annotation %s: %v", namespace, model.AnnotationImportFrom, err)
-	case verdict.Outcome == decision.Allowed:
-		return decision.Allowed, ""
-	case verdict.Problem == "":
-		return decision.NotEvaluated, "the import policies were not evaluated for it"
-	}
-	return decision.NotEvaluated, verdict.Problem
+// ruling is what this cluster says of importing from another one. Unless it is Allowed,
+// reason is the word for it, and why says more.
+type ruling struct {
+	outcome     decision.Outcome
+	reason, why string
 }
 
-func sentences(violations []decision.Violation) string {
-	out := make([]string, len(violations))
-	for i, violation := range violations {
-		out[i] = violation.String()
+// denies reports whether nothing may be imported.
+func (r ruling) denies() bool { return r.outcome == decision.Denied }
+
+// ruling is what the Peer, the annotation comity.dev/import-from of the Namespace, the
+// policies with stage Import and the identity of the namespace say. First match wins:
+//
+//	the Peer does not accept the namespace   Denied        NamespaceNotAccepted
+//	the annotation lists other clusters      Denied        PolicyDenied
+//	a policy denies it                       Denied        PolicyDenied
+//	the identity is another                  Denied        NamespaceMismatch
+//	the identity is not known                NotEvaluated  NamespaceUnknown
+//	the annotation cannot be read            NotEvaluated  NotEvaluated
+//	the policies could not be evaluated      NotEvaluated  NotEvaluated
+//	otherwise                                Allowed
+func (v *ImportView) ruling(p *PeerView) ruling {
+	namespace := v.Local.Key.Namespace
+	if p.NotAccepted {
+		return ruling{decision.Denied, model.ReasonNamespaceNotAccepted, fmt.Sprintf(
+			"Peer %s, spec.acceptedNamespaces: it does not list Namespace %s; to import from there, add it", p.ID, namespace)}
 	}
-	return strings.Join(out, " ")
+	from, err, verdict := model.ScopeAll(), error(nil), decision.Verdict{Outcome: decision.Allowed}
+	if !v.ImportDisabled { // else nothing is written here, so nothing can be kept out
+		if v.Local.Namespace != nil {
+			from, err = model.SourcesOfNamespace(v.Local.Namespace)
+		}
+		if p.Verdict != nil {
+			verdict = *p.Verdict
+		}
+	}
+	switch {
+	case err == nil && !from.Contains(p.ID):
+		return ruling{decision.Denied, model.ReasonPolicyDenied, fmt.Sprintf(
+			"Namespace %s, annotation %s: it does not list cluster %s; to import from there, add it", namespace, model.AnnotationImportFrom, p.ID)}
+	case verdict.Outcome == decision.Denied:
+		return ruling{decision.Denied, model.ReasonPolicyDenied, joinViolations(verdict.Violations, " ")}
+	}
+	if r := v.sameness(p); p.Export != nil && r.outcome != decision.Allowed {
+		return r
+	}
+	switch {
+	case err != nil:
+		return ruling{decision.NotEvaluated, model.ReasonNotEvaluated, fmt.Sprintf("Namespace %s, annotation %s: %v", namespace, model.AnnotationImportFrom, err)}
+	case verdict.Outcome != decision.Allowed:
+		return ruling{decision.NotEvaluated, model.ReasonNotEvaluated, cmp.Or(verdict.Problem, "the import policies were not evaluated for it")}
+	}
+	return ruling{outcome: decision.Allowed}
 }
 
 // ruleProblems name the sources that this cluster keeps out, or may, and what policies
 // warn of.
-func (v *ImportView) ruleProblems() []model.Problem {
-	if v.ImportDisabled || v.Local.Namespace == nil { // nothing could be imported anyway
+func (i *importing) ruleProblems() []model.Problem {
+	if i.ImportDisabled || i.Local.Namespace == nil { // nothing could be imported anyway
 		return nil
 	}
-	list := v.stored()
 	var out []model.Problem
-	for i := range v.Peers {
-		p := &v.Peers[i]
-		if _, listed := list.Find(p.ID); p.Removed || p.Export == nil && !listed {
-			continue
+	for n := range i.Peers {
+		p := &i.Peers[n]
+		r := i.rulings[p.ID]
+		_, listed := i.before.Find(p.ID)
+		switch {
+		case p.Removed || p.Export == nil && !listed:
+		case r.denies():
+			out = append(out, problem(r.reason, p.ID, "the export of cluster %s is not imported: %s", p.ID, r.why))
+		case p.Export == nil:
+		case r.outcome == decision.NotEvaluated:
+			out = append(out, problem(r.reason, p.ID, "whether the export of cluster %s may be imported is not known; "+
+				"what was imported of it stays as it is, and nothing new is imported: %s", p.ID, r.why))
+		case p.Verdict != nil && len(p.Verdict.Warnings) > 0:
+			// Of no cluster, since it is no reason to report: the export is imported.
+			out = append(out, problem(model.ReasonPolicyWarning, "", "the export of cluster %s: %s", p.ID, joinViolations(p.Verdict.Warnings, " ")))
 		}
-		out = append(out, v.ruleProblem(p)...)
 	}
 	return out
-}
-
-func (v *ImportView) ruleProblem(p *PeerView) []model.Problem {
-	const kept = "whether the export of cluster %s may be imported is not known; what was imported of it stays as it is, and nothing new is imported: %s"
-	switch outcome, why := v.rule(p); {
-	case p.NotAccepted:
-		_, why = v.refuses(p)
-		return v.keptOut(model.ReasonNamespaceNotAccepted, p, why)
-	case outcome == decision.Denied:
-		return v.keptOut(model.ReasonPolicyDenied, p, why)
-	case p.Export == nil:
-		return nil
-	case outcome == decision.NotEvaluated:
-		return []model.Problem{problem(model.ReasonNotEvaluated, p.ID, kept, p.ID, why)}
-	}
-	switch outcome, why := v.sameness(p); outcome {
-	case decision.Denied:
-		return v.keptOut(model.ReasonNamespaceMismatch, p, why)
-	case decision.NotEvaluated:
-		return []model.Problem{problem(model.ReasonNamespaceUnknown, p.ID, kept, p.ID, why)}
-	}
-	if p.Verdict != nil && len(p.Verdict.Warnings) > 0 {
-		// Of no cluster, since it is no reason to report: the export is imported.
-		return []model.Problem{problem(model.ReasonPolicyWarning, "", "the export of cluster %s: %s", p.ID, sentences(p.Verdict.Warnings))}
-	}
-	return nil
-}
-
-func (v *ImportView) keptOut(reason string, p *PeerView, why string) []model.Problem {
-	return []model.Problem{problem(reason, p.ID, "the export of cluster %s is not imported: %s", p.ID, why)}
 }
 
 // problem has a message that policies wrote, possibly with text of another cluster.
@@ -125,7 +114,7 @@ func isRule(reason string) bool {
 // does not. It names no other cluster, and of what could not be evaluated no more than
 // that.
 func (v ReportView) byRule(source model.ClusterID) (result, bool) {
-	for _, p := range v.problems() {
+	for _, p := range v.Observation.Problems {
 		if p.Cluster != source || !isRule(p.Reason) {
 			continue
 		}

@@ -101,7 +101,7 @@ func TestBothSidesMustAllowAnImport(t *testing.T) {
 			if tc.change != nil {
 				tc.change(s)
 			}
-			got := Import(s.v)
+			got := Import(s.view())
 			var resolved, kept, problems []string
 			if got.Finding.Resolved != nil {
 				for _, c := range got.Finding.Resolved.Constituents {
@@ -151,7 +151,7 @@ func TestWhatPoliciesKeepOutIsReported(t *testing.T) {
 			if strings.Contains(tc.verdicts, "w") {
 				s.peer("c").Verdict.Warnings = []decision.Violation{{Policy: "p", Message: "old"}}
 			}
-			found := Import(s.v).Finding
+			found := Import(s.view()).Finding
 			seen := &model.Observation{Import: found.Resolved, Problems: found.Problems, Sources: found.Sources}
 			got := Report(ReportView{
 				Key: web, Self: "a", Namespace: NamespaceReady, Members: []model.Member{s.peer("c").Member, s.peer("d").Member},
@@ -185,7 +185,7 @@ func TestTheMessageOfAPolicyIsBound(t *testing.T) {
 		verdict.Violations = append(verdict.Violations, decision.Violation{Policy: "p", Message: fmt.Sprintf("no %d \x1b[2J\nnow", n)})
 	}
 	s.peer("c").Verdict = &verdict
-	got := Import(s.v).Finding.Problems
+	got := Import(s.view()).Finding.Problems
 	if len(got) != 1 || len(got[0].Message) > 1024 || strings.ContainsAny(got[0].Message, "\x1b\n") {
 		t.Errorf("%q", got)
 	}
@@ -206,7 +206,7 @@ func TestWhatImportPoliciesAreAsked(t *testing.T) {
 	s.gone("e")
 	s.peer("b").Labels, s.peer("d").Labels = map[string]string{"tier": "prod"}, map[string]string{"tier": "prod"}
 	var got []string
-	inputs := ImportInputs(s.v)
+	inputs := ImportInputs(s.view())
 	for _, in := range inputs {
 		what := []string{in.Source.Cluster}
 		for is, word := range map[string]bool{"unread": in.Unread, "imported": in.Imported, "unknown": in.Source.Unknown, "labeled": in.Source.Labels["tier"] != ""} {

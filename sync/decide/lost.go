@@ -5,7 +5,6 @@ package decide
 
 import (
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -13,87 +12,71 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/comity-mcs/comity/sync/exchange"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/plan"
 )
 
-// wholeTargets are the endpoints of the sources that are lost, missing, or down as far as
-// is known after a restart; nil if none is.
-func wholeTargets(in plan.ImportInput, sources []model.Source) map[model.ClusterID][]netip.AddrPort {
-	var out map[model.ClusterID][]netip.AddrPort
-	for _, s := range sources {
-		if !s.State.IsServed() || s.Liveness.State != model.Lost && s.State != model.SourceMissing && !isPresumedDown(s, in.Current) {
-			continue
+// addLost adds what is kept of lost slices, what does not answer, and what is to be probed:
+// the endpoints of the sources that are lost, missing, or down as far as is known after a
+// restart; of others, those of lost slices.
+func (i *importing) addLost(d *ImportDecision) {
+	in := &d.Plan
+	var problems []model.Problem
+	in.OnLost, problems = onLost(in.Key, i.Current, i.Local.Namespace)
+	in.LostSlices, in.Accepted, d.Probe = i.lostSlices(), map[model.ClusterID]exchange.Filter{}, map[model.ClusterID][]netip.AddrPort{}
+	d.Finding.Problems = slices.Concat(d.Finding.Problems, problems, lostSliceProblems(in))
+	for n := range i.Peers {
+		p := &i.Peers[n]
+		if p.Accepted != nil {
+			in.Accepted[p.ID] = *p.Accepted
 		}
-		if out == nil {
-			out = map[model.ClusterID][]netip.AddrPort{}
+		s, derived, lost := i.sources[p.ID], i.derivedOf(p.ID), in.LostSlices[p.ID]
+		isPresumed := !s.Liveness.Seen && areMarked(derived)
+		isDoubtful := s.State.IsServed() && (s.Liveness.State == model.Lost || s.State == model.SourceMissing || isPresumed)
+		switch {
+		case isDoubtful && len(in.Sources[p.ID]) > 0: // says which endpoints were ready before any was withdrawn here
+			d.Probe[p.ID] = targetsIn(in.Sources[p.ID])
+		case isDoubtful:
+			d.Probe[p.ID] = targetsIn(derived)
+		case len(lost) > 0:
+			d.Probe[p.ID] = targetsIn(slices.DeleteFunc(derived, func(s *discoveryv1.EndpointSlice) bool {
+				return !slices.Contains(lost, s.Annotations[model.AnnotationSourceSlice])
+			}))
 		}
-		out[s.Cluster] = targetsOf(s.Cluster, in)
+		switch {
+		case p.Probed == Answers:
+			in.Answers = append(in.Answers, p.ID)
+		case isDoubtful && (isPresumed || p.Probed == Silent):
+			in.Lost = append(in.Lost, p.ID)
+		case p.Probed == Silent && len(lost) > 0:
+			in.LostSlicesDown = append(in.LostSlicesDown, p.ID)
+		}
 	}
-	return out
 }
 
-// isPresumedDown reports whether the slices of a source say that it is down, and no
-// heartbeat was seen since this process started. Of a source that lost some of its slices,
-// only these are marked.
-func isPresumedDown(s model.Source, current plan.Current) bool {
+// areMarked reports whether the slices of a source say that it is down: of one that lost
+// some of its slices, only these are marked.
+func areMarked(derived []*discoveryv1.EndpointSlice) bool {
 	isDown := false
-	for _, d := range current.Slices {
-		if !model.IsManaged(d) || d.Labels[model.LabelSourceCluster] != string(s.Cluster) {
-			continue
-		}
-		_, marked := d.Annotations[model.AnnotationWithdrawn]
-		if !marked && len(d.Endpoints) > 0 {
+	for _, s := range derived {
+		_, marked := s.Annotations[model.AnnotationWithdrawn]
+		if !marked && len(s.Endpoints) > 0 {
 			return false
 		}
 		isDown = isDown || marked
 	}
-	return isDown && !s.Liveness.Seen
-}
-
-// withLostSlices adds the endpoints of the lost slices of other clusters.
-func withLostSlices(whole map[model.ClusterID][]netip.AddrPort, in plan.ImportInput) map[model.ClusterID][]netip.AddrPort {
-	if len(in.LostSlices) == 0 {
-		return whole
-	}
-	out := maps.Clone(whole)
-	if out == nil {
-		out = map[model.ClusterID][]netip.AddrPort{}
-	}
-	for id, names := range in.LostSlices {
-		if _, has := out[id]; has {
-			continue
-		}
-		out[id] = targetsIn(slices.DeleteFunc(derivedOf(id, in), func(s *discoveryv1.EndpointSlice) bool {
-			return !slices.Contains(names, s.Annotations[model.AnnotationSourceSlice])
-		}))
-	}
-	return out
+	return isDown
 }
 
 // derivedOf are the slices that Comity made of those of cluster.
-func derivedOf(cluster model.ClusterID, in plan.ImportInput) []*discoveryv1.EndpointSlice {
-	var out []*discoveryv1.EndpointSlice
-	for _, s := range in.Current.Slices {
-		if model.IsManaged(s) && s.Labels[model.LabelSourceCluster] == string(cluster) {
-			out = append(out, s)
-		}
-	}
-	return out
+func (i *importing) derivedOf(cluster model.ClusterID) []*discoveryv1.EndpointSlice {
+	return slices.DeleteFunc(slices.Clone(i.Current.Slices), func(s *discoveryv1.EndpointSlice) bool {
+		return !model.IsManaged(s) || s.Labels[model.LabelSourceCluster] != string(cluster)
+	})
 }
 
-// targetsOf are the TCP addresses of what cluster contributes. What it published
-// says which endpoints were ready before any was withdrawn here. After a restart
-// a lost cluster was not read, and what is applied here says it.
-func targetsOf(cluster model.ClusterID, in plan.ImportInput) []netip.AddrPort {
-	published := in.Sources[cluster]
-	if len(published) == 0 {
-		published = derivedOf(cluster, in)
-	}
-	return targetsIn(published)
-}
-
-// targetsIn are those of the ready endpoints, or of all if none is ready.
+// targetsIn are the TCP addresses of the ready endpoints, or of all if none is ready.
 func targetsIn(published []*discoveryv1.EndpointSlice) []netip.AddrPort {
 	var ready, others []netip.AddrPort
 	for _, s := range published {

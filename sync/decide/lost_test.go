@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/comity-mcs/comity/sync/exchange"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/plan"
 )
@@ -73,9 +74,12 @@ func TestTargetsAreTheEndpointsThatWereReady(t *testing.T) {
 		"none without a TCP port": {applied: []*discoveryv1.EndpointSlice{derivedSlice("b", udp, endpoint("10.0.0.1", yes))}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in := plan.ImportInput{Key: web, Sources: map[model.ClusterID][]*discoveryv1.EndpointSlice{"b": tc.published}, Current: plan.Current{Slices: tc.applied}}
+			i := newImporting(ImportView{Local: LocalExport{Namespace: &corev1.Namespace{}}, Current: plan.Current{Slices: tc.applied}, Peers: []PeerView{{Published: exchange.Published{Member: model.Member{ID: "b"}}}}})
+			i.sources["b"] = source{Source: model.Source{State: model.SourceMissing}}
+			d := ImportDecision{Plan: plan.ImportInput{Key: web, Sources: map[model.ClusterID][]*discoveryv1.EndpointSlice{"b": tc.published}}}
+			i.addLost(&d)
 			var got []string
-			for _, target := range targetsOf("b", in) {
+			for _, target := range d.Probe["b"] {
 				got = append(got, target.String())
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {

@@ -16,18 +16,18 @@ import (
 // copy is published any more, although something was imported of them: their
 // publisher lost the copies. One that is new is named before it can be read, and is
 // not among them. A copy of which nothing is accepted was read, and is not lost.
-func (v *ImportView) lostSlices(in plan.ImportInput) map[model.ClusterID][]string {
+func (i *importing) lostSlices() map[model.ClusterID][]string {
 	out := map[model.ClusterID][]string{}
-	for i := range v.Peers {
-		p := &v.Peers[i]
-		if _, imported := in.Sources[p.ID]; !imported || !p.Synced {
+	for n := range i.Peers {
+		p := &i.Peers[n]
+		if !i.sources[p.ID].State.IsRead() || !p.Synced {
 			continue
 		}
 		published := map[string]bool{}
 		for _, s := range p.Slices {
 			published[s.Annotations[model.AnnotationSourceSlice]] = true
 		}
-		for _, s := range derivedOf(p.ID, in) {
+		for _, s := range i.derivedOf(p.ID) {
 			source := s.Annotations[model.AnnotationSourceSlice]
 			if !published[source] && slices.Contains(p.Export.Slices, source) && !slices.Contains(out[p.ID], source) {
 				out[p.ID] = append(out[p.ID], source)
@@ -38,7 +38,7 @@ func (v *ImportView) lostSlices(in plan.ImportInput) map[model.ClusterID][]strin
 	return out
 }
 
-func lostSliceProblems(in plan.ImportInput) []model.Problem {
+func lostSliceProblems(in *plan.ImportInput) []model.Problem {
 	var out []model.Problem
 	for _, id := range slices.Sorted(maps.Keys(in.LostSlices)) {
 		names := in.LostSlices[id]

@@ -4,6 +4,8 @@
 package decide
 
 import (
+	"maps"
+	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -19,13 +21,10 @@ import (
 type Names struct {
 	mu     sync.Mutex
 	holder map[types.NamespacedName]types.NamespacedName // derived Service → import
-	held   map[types.NamespacedName]string               // import → derived name
 }
 
 // NewNames returns Names of which none is reserved.
-func NewNames() *Names {
-	return &Names{holder: map[types.NamespacedName]types.NamespacedName{}, held: map[types.NamespacedName]string{}}
-}
+func NewNames() *Names { return &Names{holder: map[types.NamespacedName]types.NamespacedName{}} }
 
 // Choose reserves for key the name that choose returns, given the candidates that
 // other imports reserve, which it returns too. choose runs under a lock, so it
@@ -34,18 +33,16 @@ func (n *Names) Choose(key types.NamespacedName, choose func(taken []string) str
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, name := range []string{model.DerivedName(key.Name), model.AlternateDerivedName(key.Name)} {
-		if holder, held := n.holder[types.NamespacedName{Namespace: key.Namespace, Name: name}]; held && holder != key {
+		switch service := (types.NamespacedName{Namespace: key.Namespace, Name: name}); n.holder[service] {
+		case types.NamespacedName{}:
+		case key:
+			delete(n.holder, service)
+		default:
 			taken = append(taken, name)
 		}
 	}
-	chosen := choose(taken)
-	if before := n.held[key]; before != chosen {
-		delete(n.holder, types.NamespacedName{Namespace: key.Namespace, Name: before})
-		delete(n.held, key)
-	}
-	if chosen != "" {
+	if chosen := choose(taken); chosen != "" {
 		n.holder[types.NamespacedName{Namespace: key.Namespace, Name: chosen}] = key
-		n.held[key] = chosen
 	}
 	return taken
 }
@@ -59,9 +56,5 @@ func (n *Names) Release(key types.NamespacedName) {
 func (n *Names) Reserved() []types.NamespacedName {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	var out []types.NamespacedName
-	for key := range n.held {
-		out = append(out, key)
-	}
-	return out
+	return slices.Collect(maps.Values(n.holder))
 }

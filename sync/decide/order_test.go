@@ -171,7 +171,7 @@ func TestAConfirmedTakeover(t *testing.T) {
 	t.Run("can be that of a younger one", func(t *testing.T) {
 		s := begin(t)
 		s.confirms("d/of-d")
-		s.is("d b c; ClusterSetIP http/81; from d; held c over d: type ports; held b over d: ports")
+		s.is("d b c; ClusterSetIP http/81; from d; held c over d: ports type; held b over d: ports")
 	})
 	for name, id := range map[string]string{"another UID": "c/other", "another cluster": "d/of-c", "a UID alone": "of-c", "no cluster": "/of-c", "rubbish": "\x1b[31m"} {
 		t.Run("has no effect with "+name, func(t *testing.T) {
@@ -187,7 +187,7 @@ func TestAConfirmedTakeover(t *testing.T) {
 		s := begin(t)
 		s.confirms("c/of-c")
 		s.v.Current.Import.ManagedFields = nil
-		if d := Import(s.v); d.Plan.List.Entries[0].Cluster != "b" {
+		if d := Import(s.view()); d.Plan.List.Entries[0].Cluster != "b" {
 			t.Errorf("list %v", d.Plan.List)
 		}
 	})
@@ -211,7 +211,7 @@ func TestWhichTakeoversAreHeld(t *testing.T) {
 		change func(*story)
 		want   string
 	}{
-		"FAULT 28: one that claims to be older": {func(s *story) { s.publishes("c", long, headless, port("x", 80)) }, "b d c; ClusterSetIP http/80; from b d; held c over b: type ports"},
+		"FAULT 28: one that claims to be older": {func(s *story) { s.publishes("c", long, headless, port("x", 80)) }, "b d c; ClusterSetIP http/80; from b d; held c over b: ports type"},
 		"one that agrees":                       {func(s *story) { s.publishes("c", long) }, "b d c; ClusterSetIP http/80; from b c d"},
 		"one that agreed first": {func(s *story) { s.publishes("c", long); s.step(); s.publishes("c", long, headless) },
 			"b d c; ClusterSetIP http/80; from b c d; held c over b: type"},

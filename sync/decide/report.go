@@ -61,6 +61,9 @@ const maxMessage = 1024
 // as the import lists it, so that its cluster does not delete the statement of the
 // withdrawal.
 func Report(v ReportView) ReportDecision {
+	if v.Observation == nil {
+		v.Observation = &model.Observation{}
+	}
 	keep := map[string]bool{}
 	for _, m := range v.Members {
 		at := v.namespaceOf(m.ID)
@@ -69,7 +72,7 @@ func Report(v ReportView) ReportDecision {
 	for _, id := range v.Removed {
 		keep[v.namespaceOf(id)] = false
 	}
-	for _, s := range v.sources() {
+	for _, s := range v.Observation.Sources {
 		if _, isMember := keep[v.namespaceOf(s.Cluster)]; isMember && s.State == model.SourceMissing {
 			keep[v.namespaceOf(s.Cluster)] = true
 		}
@@ -92,31 +95,19 @@ func Report(v ReportView) ReportDecision {
 		}
 		d.Desired[at] = v.spec(export.UID, result)
 	}
-	v.reportListed(d.Desired, keep)
+	for _, s := range v.Observation.Sources { // what ended is reported as long as the import lists it
+		at := v.namespaceOf(s.Cluster)
+		kept, isMember := keep[at]
+		if _, reported := d.Desired[at]; s.State == model.SourceEnded && isMember && !kept && !reported {
+			d.Desired[at] = v.spec(s.UID, result{imported: true, reason: model.ReasonImported})
+		}
+	}
 	for _, record := range v.Records {
 		if stays, isKnown := keep[record.Namespace]; isKnown && !stays { // else without a Peer, or another member's
 			d.Current = append(d.Current, record)
 		}
 	}
 	return d
-}
-
-// reportListed adds reports on the exports that ended, as long as the import lists them.
-func (v ReportView) reportListed(desired map[string]exchangev1alpha1.ImportRecordSpec, keep map[string]bool) {
-	for _, s := range v.sources() {
-		at := v.namespaceOf(s.Cluster)
-		kept, isMember := keep[at]
-		if _, reported := desired[at]; s.State == model.SourceEnded && isMember && !kept && !reported {
-			desired[at] = v.spec(s.UID, result{imported: true, reason: model.ReasonImported})
-		}
-	}
-}
-
-func (v ReportView) sources() []model.Source {
-	if v.Observation == nil {
-		return nil
-	}
-	return v.Observation.Sources
 }
 
 func (v ReportView) namespaceOf(id model.ClusterID) string {
@@ -132,7 +123,7 @@ func (v ReportView) spec(export types.UID, r result) exchangev1alpha1.ImportReco
 // decider is the cluster whose export decides the import; empty if none does, or if that
 // export may be one that not every member may know of.
 func (v ReportView) decider(export types.UID) model.ClusterID {
-	if v.Observation == nil || v.Observation.Decider.Scoped && v.Observation.Decider.UID != export {
+	if v.Observation.Decider.Scoped && v.Observation.Decider.UID != export {
 		return ""
 	}
 	return v.Observation.Decider.Cluster
@@ -194,7 +185,7 @@ func (v ReportView) result(source model.ClusterID) (result, bool) {
 			return result{reason: p.Reason, message: v.prevented(p.Reason)}, true
 		}
 	}
-	if len(leftOut) == 0 && slices.ContainsFunc(v.sources(), func(s model.Source) bool { return s.Starting }) {
+	if len(leftOut) == 0 && slices.ContainsFunc(v.Observation.Sources, func(s model.Source) bool { return s.Starting }) {
 		return result{}, false // whether it waits, and for what, is not known
 	}
 	if text := v.frozen(source); text != "" && len(leftOut) == 0 {
@@ -222,8 +213,8 @@ func (v ReportView) frozen(source model.ClusterID) string {
 	if f.By.Cluster == v.Self {
 		by = "cluster " + string(v.Self)
 	}
-	return fmt.Sprintf("cluster %s changes no property of the import, because the export of %s decides it, and that is not read or missing: see condition Frozen of ServiceImport %s there, which names the command that ends it",
-		v.Self, by, v.Key)
+	return fmt.Sprintf("see condition Frozen of ServiceImport %s in cluster %s, which has the command that ends it: "+
+		"no property of the import changes there, because the export of %s decides it, and that is not read or missing", v.Key, v.Self, by)
 }
 
 // contributes reports whether something of source is imported, or kept.
@@ -234,15 +225,8 @@ func (v ReportView) contributes(source model.ClusterID) bool {
 
 // reconciled reports whether the import was reconciled with the export of source.
 func (v ReportView) reconciled(source model.ClusterID) bool {
-	return v.Observation != nil && v.Observation.Import != nil &&
+	return v.Observation.Import != nil &&
 		slices.ContainsFunc(v.Observation.Import.Constituents, func(c model.Constituent) bool { return c.Cluster == source })
-}
-
-func (v ReportView) problems() []model.Problem {
-	if v.Observation == nil {
-		return nil
-	}
-	return v.Observation.Problems
 }
 
 // refused is the result of an export whose record is not valid, or whose namespace

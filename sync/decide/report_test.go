@@ -131,6 +131,9 @@ func TestTheResultOfAnImport(t *testing.T) {
 				Observation: seen(nil, "a", "c"), PartlyImported: map[model.ClusterID]bool{"a": true},
 			}
 			c.change(&s)
+			if s.Observation == nil { // as Report does
+				s.Observation = &model.Observation{}
+			}
 			got, known := s.result("a")
 			if known == c.unknown {
 				t.Fatalf("known is %t", known)

@@ -13,22 +13,21 @@ import (
 // sameness compares the identity of the namespace of an export, so that what the webhook
 // of the exporter did not compare, because it was down or bypassed or the label came
 // later, is not imported. Without the Namespace nothing is imported anyway.
-//
-//	the identity is another     Denied
-//	it is not known             NotEvaluated
-//	otherwise                   Allowed
-func (v *ImportView) sameness(p *PeerView) (decision.Outcome, string) {
+func (v *ImportView) sameness(p *PeerView) ruling {
 	if len(v.IdentityLabels) == 0 || v.Local.Namespace == nil {
-		return decision.Allowed, ""
+		return ruling{outcome: decision.Allowed}
 	}
 	theirs, known := p.identity()
 	if !known {
-		return decision.NotEvaluated, v.identityUnknown(p.ID)
+		return ruling{decision.NotEvaluated, model.ReasonNamespaceUnknown, fmt.Sprintf(
+			"the identity of Namespace %s in cluster %s is not known: the ExportRecord of cluster %s has no spec.namespace, and there is no valid NamespaceRecord %s of it; "+
+				"publish the identity there (select the Namespace with --publish-namespaces), or leave the Namespace out of spec.acceptedNamespaces of Peer %s here",
+			v.Local.Key.Namespace, p.ID, p.ID, v.Local.Key.Namespace, p.ID)}
 	}
 	if label := v.differs(theirs); label != "" {
-		return decision.Denied, mismatch(v.Local.Key.Namespace, v.Local.Namespace.Labels, p.ID, label, theirs)
+		return ruling{decision.Denied, model.ReasonNamespaceMismatch, mismatch(v.Local.Key.Namespace, v.Local.Namespace.Labels, p.ID, label, theirs)}
 	}
-	return decision.Allowed, ""
+	return ruling{outcome: decision.Allowed}
 }
 
 // identity are the identity labels of the namespace of the export; false if they are not
@@ -51,12 +50,6 @@ func (v *ImportView) differs(theirs map[string]string) string {
 		}
 	}
 	return ""
-}
-
-func (v *ImportView) identityUnknown(cluster model.ClusterID) string {
-	return fmt.Sprintf("the identity of Namespace %s in cluster %s is not known: the ExportRecord of cluster %s has no spec.namespace, and there is no valid NamespaceRecord %s of it; "+
-		"publish the identity there (select the Namespace with --publish-namespaces), or leave the Namespace out of spec.acceptedNamespaces of Peer %s here",
-		v.Local.Key.Namespace, cluster, cluster, v.Local.Key.Namespace, cluster)
 }
 
 func mismatch(namespace string, ours map[string]string, cluster model.ClusterID, label string, theirs map[string]string) string {

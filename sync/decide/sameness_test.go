@@ -51,7 +51,7 @@ func TestOnlyOfTheSameNamespaceIsImportedFAULT35(t *testing.T) {
 			if tc.record != nil {
 				s.peer("c").Namespace = model.MemberNamespace{Cluster: "c", Presence: model.NamespacePresent, Labels: tc.record}
 			}
-			d := Import(s.v)
+			d := Import(s.view())
 			if (d.Finding.Resolved != nil) != tc.imported || (len(d.Plan.Unsynced) == 1) != tc.kept {
 				t.Errorf("resolved %+v, kept %v", d.Finding.Resolved, d.Plan.Unsynced)
 			}

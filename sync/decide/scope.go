@@ -71,7 +71,7 @@ func (e *exporting) leaveUnknown() {
 	for _, m := range e.Members {
 		known = append(known, m.ID)
 	}
-	for _, id := range e.excluded.clusters {
+	for _, id := range e.excluded {
 		known = append(known, model.ClusterID(id))
 	}
 	left, in := of(known), of(listed.Clusters())

@@ -5,42 +5,30 @@ package decide
 
 import (
 	"fmt"
-	"slices"
 	"time"
-
-	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/sync/exchange"
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/sync/plan"
 )
 
 // PeerView is what this cluster knows of one other cluster, for one import: of each
 // member, and of each cluster that the import lists and that is no member now.
 type PeerView struct {
-	// Member is what is known of the member; only its ID, and Liveness, of a cluster
-	// that is none.
-	model.Member
-	// Known is true of a member. Removed is true if its Peer says so.
-	Known, Removed bool
-	// Export is what it publishes; nil if nothing, or nothing valid.
-	Export *model.Export
-	// Withdrawals are what it states of exports of this name.
-	Withdrawals []model.Withdrawal
-	// NotAccepted is true if its Peer does not accept exports of the namespace.
-	NotAccepted bool
+	exchange.Published
 	// Verdict is what the policies with stage Import answer; nil if there are none.
 	Verdict *decision.Verdict
-	// Namespace is the namespace there, as its NamespaceRecord has it.
-	Namespace model.MemberNamespace
-	// Slices are what may be imported of its endpoints, Problems what is left out.
-	Slices   []*discoveryv1.EndpointSlice
-	Problems []model.Problem
-	// Accepted are the addresses that are accepted from it; nil if that is not known.
-	Accepted *exchange.Filter
 	// Probed is what probes of its endpoints found.
 	Probed Probed
+}
+
+// PeerViews are views of what was read, with no verdict and no result of probes yet.
+func PeerViews(read []exchange.Published) []PeerView {
+	out := make([]PeerView, len(read))
+	for i := range read {
+		out[i].Published = read[i]
+	}
+	return out
 }
 
 // Probed is the result of probes of the endpoints of one cluster.
@@ -69,34 +57,28 @@ const turnover = time.Minute
 
 // source is one source with the row that applies to it.
 type source struct {
-	cluster  model.ClusterID
-	state    model.SourceState
-	why      string        // what a reader needs to know; empty if the state says it
-	export   *model.Export // what is imported; only if state.IsRead
-	entry    *model.Entry  // nil if the list has none
-	liveness model.Liveness
-	starting bool // see model.Source
+	model.Source
+	export *model.Export // what is imported; only if State.IsRead
+	entry  *model.Entry  // nil if the list has none
 }
 
-// sources applies the table to this cluster and to every other one, sorted by cluster.
-func (v *ImportView) sources(list model.List) []source {
-	var out []source
-	if s, has := v.ownSource(entryOf(list, v.Self)); has {
-		out = append(out, s)
+// findSources applies the table to this cluster and to every other one.
+func (i *importing) findSources() map[model.ClusterID]source {
+	out := map[model.ClusterID]source{}
+	if s, has := i.ownSource(i.entryOf(i.Self)); has {
+		out[i.Self] = s
 	}
-	for i := range v.Peers {
-		p := &v.Peers[i]
-		s := source{cluster: p.ID, entry: entryOf(list, p.ID), liveness: p.Liveness}
-		if v.peerSource(p, &s) {
-			out = append(out, s)
+	for n := range i.Peers {
+		p := &i.Peers[n]
+		if s, has := i.peerSource(p, i.entryOf(p.ID)); has {
+			out[p.ID] = s
 		}
 	}
-	slices.SortFunc(out, func(a, b source) int { return compareIDs(a.cluster, b.cluster) })
 	return out
 }
 
-func entryOf(list model.List, id model.ClusterID) *model.Entry {
-	if e, has := list.Find(id); has {
+func (i *importing) entryOf(id model.ClusterID) *model.Entry {
+	if e, has := i.before.Find(id); has {
 		return &e
 	}
 	return nil
@@ -104,16 +86,17 @@ func entryOf(list model.List, id model.ClusterID) *model.Entry {
 
 // ownSource is this cluster's own export; false if it is no source.
 func (v *ImportView) ownSource(entry *model.Entry) (source, bool) {
-	s := source{cluster: v.Self, entry: entry, liveness: model.Liveness{State: model.Connected}, state: v.Own.State, why: v.Own.Why}
-	if s.state == model.SourceNotRead && entry != nil && entry.Absent.IsOut() { // as in peerSource
-		s.state, s.why = entry.Absent, ""
+	s := source{entry: entry}
+	s.Liveness.State, s.State, s.Why = model.Connected, v.Own.State, v.Own.Why
+	if s.State == model.SourceNotRead && entry != nil && entry.Absent.IsOut() { // as in peerSource
+		s.State, s.Why = entry.Absent, ""
 	}
-	if s.state != model.SourcePublished {
+	if s.State != model.SourcePublished {
 		return s, entry != nil
 	}
 	export, err := modelExport(v.Self, v.MaintainSelectors, v.Local)
 	if err != nil { // there is nothing that can be exported
-		s.state, s.why = model.SourceSuspended, err.Error()
+		s.State, s.Why = model.SourceSuspended, err.Error()
 		return s, entry != nil
 	}
 	s.publish(&export, v.Now)
@@ -122,33 +105,35 @@ func (v *ImportView) ownSource(entry *model.Entry) (source, bool) {
 
 // peerSource finds the row of one other cluster; false if it is no source: it has no entry,
 // and publishes nothing that is imported.
-func (v *ImportView) peerSource(p *PeerView, s *source) bool {
-	refused, why := v.refuses(p)
+func (i *importing) peerSource(p *PeerView, entry *model.Entry) (source, bool) {
+	s, ruled := source{entry: entry}, i.rulings[p.ID]
+	s.Liveness = p.Liveness
+	isAllowed, stated := p.Export != nil && ruled.outcome == decision.Allowed, p.withdraws(entry)
 	switch {
 	case p.Removed:
-		s.state = model.SourceRemoved
-	case s.entry == nil && (p.Export == nil || refused != decision.Allowed):
-		return false
-	case s.entry != nil && p.Export == nil && p.withdraws(*s.entry) != 0:
-		s.state = p.withdraws(*s.entry)
-	case refused == decision.Denied:
-		s.state, s.why = model.SourceRefused, why
-	case p.Export != nil && refused == decision.Allowed:
-		s.publish(p.Export, v.Now)
-	case s.entry.Absent.IsOut() && p.Synced && p.Export == nil && !s.entry.Since.After(p.ConfirmMissingBefore):
-		s.state = model.SourceConfirmed // nothing states any more why it is out
-	case s.entry.Absent.IsOut(): // nothing of it is kept, so there is nothing to decide
-		s.state = s.entry.Absent
+		s.State = model.SourceRemoved
+	case entry == nil && !isAllowed:
+		return s, false
+	case stated != "":
+		s.State = stated
+	case ruled.denies():
+		s.State, s.Why = model.SourceRefused, ruled.why
+	case isAllowed:
+		s.publish(p.Export, i.Now)
+	case entry.Absent.IsOut() && p.Synced && p.Export == nil && !entry.Since.After(p.ConfirmMissingBefore):
+		s.State = model.SourceConfirmed // nothing states any more why it is out
+	case entry.Absent.IsOut(): // nothing of it is kept, so there is nothing to decide
+		s.State = entry.Absent
 	case !p.Synced:
-		s.state, s.why, s.starting = model.SourceNotRead, p.notReadBecause(), p.isStarting()
+		s.State, s.Why, s.Starting = model.SourceNotRead, p.notReadBecause(), p.isStarting()
 	case p.Export != nil:
-		s.state, s.why = model.SourceNotRead, why
-	case s.entry.Absent == model.SourceMissing && !s.entry.Since.After(p.ConfirmMissingBefore):
-		s.state = model.SourceConfirmed
+		s.State, s.Why = model.SourceNotRead, ruled.why
+	case entry.Absent == model.SourceMissing && !entry.Since.After(p.ConfirmMissingBefore):
+		s.State = model.SourceConfirmed
 	default:
-		s.state = model.SourceMissing
+		s.State = model.SourceMissing
 	}
-	return true
+	return s, true
 }
 
 // publish is the row of an export that is used: which of the last three.
@@ -156,31 +141,32 @@ func (s *source) publish(export *model.Export, now time.Time) {
 	s.export = export
 	switch e := s.entry; {
 	case e == nil:
-		s.state = model.SourceJoined
+		s.State = model.SourceJoined
 	case e.UID != export.UID, e.Absent.IsOut() && now.Sub(e.Since) >= turnover:
-		s.state = model.SourceReplaced
+		s.State = model.SourceReplaced
 	default:
-		s.state = model.SourcePublished
+		s.State = model.SourcePublished
 	}
-	s.why = ""
+	s.Why = ""
 }
 
-// withdraws is SourceEnded or SourceSuspended if p states the withdrawal of the export of
-// an entry, or of a later one, by which it was replaced; zero if it does not. The
-// withdrawal of an earlier export is what a restored store brings back. One that narrowed
-// the scope is none for who found the export where only this cluster reads.
-func (p *PeerView) withdraws(e model.Entry) model.SourceState {
-	if !p.Synced {
-		return 0
+// withdraws is SourceEnded or SourceSuspended if p publishes nothing, and states the
+// withdrawal of the export of an entry, or of a later one, by which it was replaced; empty if
+// it does not. Of two statements, of which p makes one to this cluster alone, that of the
+// earlier row counts: that the ServiceExport is gone. The withdrawal of an earlier export is
+// what a restored store brings back. One that narrowed the scope is none for who found the
+// export where only this cluster reads.
+func (p *PeerView) withdraws(e *model.Entry) (found model.SourceState) {
+	if e == nil || p.Export != nil || !p.Synced {
+		return ""
 	}
-	var found model.SourceState
 	for _, w := range p.Withdrawals {
 		switch {
 		case w.UID != e.UID && e.UID != "" && !w.CreatedAt.After(e.CreatedAt), w.Narrowed && e.Scoped && w.UID == e.UID:
-		case w.Suspended, w.Narrowed:
-			return model.SourceSuspended
+		case !w.Suspended && !w.Narrowed:
+			return model.SourceEnded
 		default:
-			found = model.SourceEnded
+			found = model.SourceSuspended
 		}
 	}
 	return found
@@ -203,29 +189,12 @@ func (p *PeerView) isStarting() bool {
 	return p.Known && p.Liveness.State == model.Connected && p.Liveness.Reason == "" && p.Liveness.Message == ""
 }
 
-// refuses says whether the export of p may be imported, and why not. Denied also if the
-// identity of the namespace is another; NotEvaluated if that is not known, or not what the
-// policies say.
-func (v *ImportView) refuses(p *PeerView) (decision.Outcome, string) {
-	if p.NotAccepted {
-		return decision.Denied, fmt.Sprintf("Peer %s, spec.acceptedNamespaces: it does not list Namespace %s; to import from there, add it", p.ID, v.Local.Key.Namespace)
-	}
-	outcome, why := v.rule(p)
-	if outcome == decision.Denied || p.Export == nil {
-		return outcome, why
-	}
-	if identity, text := v.sameness(p); identity != decision.Allowed {
-		return identity, text
-	}
-	return outcome, why
-}
-
 // OwnEntry is this cluster's own entry in the list of an import.
-func OwnEntry(v *ImportView) (model.Entry, bool) { return v.stored().Find(v.Self) }
+func OwnEntry(v *ImportView) (model.Entry, bool) { return v.ownListed().Find(v.Self) }
 
 // IsListedAsOwn reports whether the list of an import has this cluster's own export under the
 // id of now: an import shows then that this cluster has that id.
 func IsListedAsOwn(v *ImportView) bool {
-	e, listed := plan.StoredList(v.Current, v.Local.Key).Find(v.Self)
+	e, listed := v.List.Find(v.Self)
 	return listed && v.Local.Export != nil && e.UID == v.Local.Export.UID
 }

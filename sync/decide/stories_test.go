@@ -14,6 +14,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/sync/exchange"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/plan"
 )
@@ -23,7 +24,7 @@ func TestANewClusterJoinsLastAndIsServed(t *testing.T) {
 	s.publishes("b", at(-30))
 	s.step()
 	s.after(time.Hour)
-	s.v.Peers = append(s.v.Peers, PeerView{Known: true, Member: model.Member{ID: "c", Liveness: model.Liveness{State: model.Connected}}})
+	s.v.Peers = append(s.v.Peers, PeerView{Published: exchange.Published{Known: true, Member: model.Member{ID: "c", Liveness: model.Liveness{State: model.Connected}}}})
 	s.is("b; ClusterSetIP http/80; from b") // it is not waited for
 	s.publishes("c", at(-60))
 	s.is("b c; ClusterSetIP http/80; from b c")
@@ -31,9 +32,9 @@ func TestANewClusterJoinsLastAndIsServed(t *testing.T) {
 		t.Error("an event for what is stored")
 	}
 	// One that differs, and is younger, waits for nothing.
-	s.v.Peers = append(s.v.Peers, PeerView{Known: true, Member: model.Member{ID: "d"}})
+	s.v.Peers = append(s.v.Peers, PeerView{Published: exchange.Published{Known: true, Member: model.Member{ID: "d"}}})
 	s.publishes("d", at(50), port("metrics", 90))
-	if d := Import(s.v); len(d.Joined) != 1 || d.Joined[0].Cluster != "d" {
+	if d := Import(s.view()); len(d.Joined) != 1 || d.Joined[0].Cluster != "d" {
 		t.Errorf("joined %v", d.Joined)
 	}
 	s.is("b c d; ClusterSetIP http/80 metrics/90; from b c d")
@@ -41,6 +42,23 @@ func TestANewClusterJoinsLastAndIsServed(t *testing.T) {
 
 // FAULT 42: a cluster is destroyed, and made again with the same id and manifests. Its UIDs
 // are others, and so are the creation times; a member that waits gains nothing.
+// The command of condition TakeoverHeld reads the ages in the list.
+func TestAnExportThatClaimsAnotherAgeHasItInTheList(t *testing.T) {
+	s := newStory(t, "b", "c")
+	s.publishes("b", at(-10))
+	s.publishes("c", at(-5), headless)
+	s.step()
+	s.publishes("c", long, headless)
+	s.step()
+	if got := len(s.last.Finding.Takeovers); got != 1 {
+		t.Errorf("%d takeovers are held, want 1", got)
+	}
+	older := plan.StoredList(s.v.Current, web).Older()
+	if len(older) != 1 || older[0].Cluster != "c" {
+		t.Errorf("the list has %v as older exports, want that of c", older)
+	}
+}
+
 func TestAClusterThatIsMadeAgainKeepsItsPlace(t *testing.T) {
 	for name, others := range map[string]func(*story){
 		"it is alone":            func(*story) {},
@@ -90,7 +108,7 @@ func TestADeciderThatIsGoneForGood(t *testing.T) {
 	}{
 		"leave --id": {func(s *story) {
 			s.v.Peers = s.v.Peers[:1]
-			s.v.Peers = append(s.v.Peers, PeerView{Removed: true, Member: model.Member{ID: "b"}})
+			s.v.Peers = append(s.v.Peers, PeerView{Published: exchange.Published{Removed: true, Member: model.Member{ID: "b"}}})
 		}, "c; ClusterSetIP http/80 metrics/90; from c"},
 		"confirm takeover, while frozen": {func(s *story) { s.confirms("c/of-c") }, "c b; ClusterSetIP http/80 metrics/90; from b c"},
 	} {
@@ -260,7 +278,7 @@ func TestAListFormsWhenAllWereReadOrAfterTenSeconds(t *testing.T) {
 	s.v.Current.Import.Annotations[model.AnnotationList] = "rubbish"
 	s.publishes("b", at(-30), headless)
 	before := len(s.v.Current.Slices)
-	d := Import(s.v)
+	d := Import(s.view())
 	if d.Write || d.Again != 10*time.Second {
 		t.Errorf("write is %v, again after %s", d.Write, d.Again)
 	}
@@ -276,7 +294,7 @@ func TestAListFormsWhenAllWereReadOrAfterTenSeconds(t *testing.T) {
 	s = newStory(t, "b", "c")
 	s.restarts()
 	s.publishes("b", at(-30))
-	if d := Import(s.v); d.Write {
+	if d := Import(s.view()); d.Write {
 		t.Error("c may be older")
 	}
 	s.publishes("c", at(-40), headless)
@@ -340,15 +358,15 @@ func TestAnImportOfThePipelineIsAdoptedOnceItsMembersWereRead(t *testing.T) {
 	s.v.Current.Slices, s.v.Takeover = []*discoveryv1.EndpointSlice{slice("b"), slice("x")}, true
 	s.unread("b")
 	s.publishes("c", at(-20), port("http", 81))
-	if planned := plan.Import(Import(s.v).Plan); slices.ContainsFunc(planned.Actions, func(a plan.Action) bool { return a.Source != "c" }) {
+	if planned := plan.Import(Import(s.view()).Plan); slices.ContainsFunc(planned.Actions, func(a plan.Action) bool { return a.Source != "c" }) {
 		t.Errorf("while b is unread: %v", planned.Actions)
 	}
 	s.publishes("b", at(-30))
-	if d := Import(s.v); d.Plan.List.Entries[0].Cluster != "b" || len(plan.Import(d.Plan).Actions) < 3 {
+	if d := Import(s.view()); d.Plan.List.Entries[0].Cluster != "b" || len(plan.Import(d.Plan).Actions) < 3 {
 		t.Errorf("list %v, %v", d.Plan.List, plan.Import(d.Plan).Actions)
 	}
 	s.gone("b") // it is no member: nothing waits for it, and its slice stays
-	if d := Import(s.v); d.Finding.Freeze != nil {
+	if d := Import(s.view()); d.Finding.Freeze != nil {
 		t.Errorf("frozen by %+v", d.Finding.Freeze)
 	}
 }
@@ -382,7 +400,7 @@ func TestTheOwnEntryKeepsItsIDWhileTheOwnIDMayBeThatOfAnother(t *testing.T) {
 	if IsListedAsOwn(&s.v) {
 		t.Error("the list has it under the new id")
 	}
-	Listed(&s.v)
+	ReadList(&s.v)
 	s.step()
 	if got := s.list(); got != "a" {
 		t.Errorf("the list is %q", got)
@@ -401,7 +419,7 @@ func TestTheOwnEntryFollowsTheOwnIDAlsoIfAMemberHasTheOneBefore(t *testing.T) {
 	s.exportsHere(publishedBy("a", at(-1)))
 	s.step()
 	s.v.Self = "b"
-	s.v.Peers = append(s.v.Peers, PeerView{Member: model.Member{ID: "a"}, Known: true})
+	s.v.Peers = append(s.v.Peers, PeerView{Published: exchange.Published{Member: model.Member{ID: "a"}, Known: true}})
 	s.step()
 	if got := s.list(); got != "b" {
 		t.Errorf("while the member is not read, the list is %q", got)
@@ -418,4 +436,21 @@ func TestAMemberThatClaimsTheUIDOfTheOwnExportKeepsItsEntry(t *testing.T) {
 	s.is("b; ClusterSetIP http/80; from b")
 	s.exportsHere(own)
 	s.is("b a; ClusterSetIP http/80; from a b")
+}
+
+// The Service is replaced, because the next export has another type, and the copy of the list
+// is older: the agent stopped before it wrote it. What was confirmed stays so.
+func TestAConfirmationOutlivesTheServiceThatIsReplaced(t *testing.T) {
+	s := newStory(t, "b", "c")
+	s.publishes("b", at(-30), headless)
+	s.publishes("c", at(-20))
+	s.step()
+	before := s.v.Current.Import
+	s.loses("b")
+	s.step()
+	s.v.Current.Import = s.v.Current.Import.DeepCopy()
+	s.v.Current.Import.Annotations[model.AnnotationList] = before.Annotations[model.AnnotationList]
+	s.peer("b").ConfirmMissingBefore = s.v.Now
+	s.after(time.Minute)
+	s.is("c; ClusterSetIP http/80; from c")
 }

@@ -20,6 +20,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/sync/exchange"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/plan"
 )
@@ -52,7 +53,7 @@ func newStory(t *testing.T, members ...model.ClusterID) *story {
 		Local:        LocalExport{Key: web, Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: web.Namespace}}},
 	}}
 	for _, id := range members {
-		s.v.Peers = append(s.v.Peers, PeerView{Known: true, Member: model.Member{ID: id, Synced: true, Liveness: connected}})
+		s.v.Peers = append(s.v.Peers, PeerView{Published: exchange.Published{Known: true, Member: model.Member{ID: id, Synced: true, Liveness: connected}}})
 	}
 	return s
 }
@@ -149,13 +150,21 @@ func (s *story) unread(id model.ClusterID) {
 	p.Synced, p.Liveness = false, model.Liveness{State: model.Lost, Since: s.v.Now, Seen: true, Message: "connection refused"}
 }
 
+// view is what is known, with the list that is stored now.
+func (s *story) view() ImportView {
+	v := s.v
+	v.Peers = slices.Clone(v.Peers)
+	ReadList(&v)
+	return v
+}
+
 func (s *story) gone(id model.ClusterID) {
 	s.v.Peers = slices.DeleteFunc(s.v.Peers, func(p PeerView) bool { return p.ID == id })
-	Listed(&s.v)
+	ReadList(&s.v)
 }
 
 func (s *story) removed(id model.ClusterID) {
-	*s.peer(id) = PeerView{Member: model.Member{ID: id}, Removed: true}
+	*s.peer(id) = PeerView{Published: exchange.Published{Member: model.Member{ID: id}, Removed: true}}
 }
 
 // restarts makes the agent start again: nothing was read yet.
@@ -163,7 +172,7 @@ func (s *story) restarts() {
 	s.v.FormsAt = s.v.Now.Add(10 * time.Second)
 	for i := range s.v.Peers {
 		p := &s.v.Peers[i]
-		*p = PeerView{Known: p.Known, Removed: p.Removed, Member: model.Member{ID: p.ID, Liveness: model.Liveness{State: model.Connected}, ConfirmMissingBefore: p.ConfirmMissingBefore}}
+		*p = PeerView{Published: exchange.Published{Known: p.Known, Removed: p.Removed, Member: model.Member{ID: p.ID, Liveness: model.Liveness{State: model.Connected}, ConfirmMissingBefore: p.ConfirmMissingBefore}}}
 	}
 }
 
@@ -180,7 +189,7 @@ func (s *story) after(d time.Duration) { s.v.Now = s.v.Now.Add(d) }
 func (s *story) step() {
 	s.t.Helper()
 	for range 4 {
-		s.last = Import(s.v)
+		s.last = Import(s.view())
 		if !s.last.Write {
 			return
 		}
@@ -192,12 +201,11 @@ func (s *story) step() {
 			break
 		}
 	}
-	again := Import(s.v)
+	again := Import(s.view())
 	if planned := plan.Import(again.Plan); len(planned.Actions) > 0 {
 		s.t.Fatalf("not quiet: %v", planned.Actions)
 	}
-	shuffled := s.v
-	shuffled.Peers = slices.Clone(s.v.Peers)
+	shuffled := s.view()
 	slices.Reverse(shuffled.Peers)
 	if diff := cmp.Diff(again.Plan.List, Import(shuffled).Plan.List); diff != "" {
 		s.t.Fatalf("the order of the members counts:\n%s", diff)

@@ -5,6 +5,7 @@ package exchange
 
 import (
 	"net/netip"
+	"slices"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
@@ -48,7 +49,7 @@ func (f *Filter) CheckAddress(family discoveryv1.AddressType, address string) Ad
 	if problem != AddressFine {
 		return problem
 	}
-	if _, _, own := f.own(ip); own {
+	if containsAddr(f.PodCIDRs, ip) || containsAddr(f.ServiceCIDRs, ip) {
 		return AddressOverlap
 	}
 	if !containsAddr(f.Accepted, ip) {
@@ -57,38 +58,29 @@ func (f *Filter) CheckAddress(family discoveryv1.AddressType, address string) Ad
 	return AddressFine
 }
 
-// own returns the CIDR of this cluster that contains ip, and its use.
-func (f *Filter) own(ip netip.Addr) (use string, prefix netip.Prefix, found bool) {
-	for _, p := range f.PodCIDRs {
-		if p.Contains(ip) {
-			return "pod", p, true
-		}
-	}
-	for _, p := range f.ServiceCIDRs {
-		if p.Contains(ip) {
-			return "service", p, true
-		}
-	}
-	return "", netip.Prefix{}, false
-}
-
 func containsAddr(prefixes []netip.Prefix, ip netip.Addr) bool {
-	for _, p := range prefixes {
-		if p.Contains(ip) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(ip) })
 }
 
-// Ranges in which an IPv6 address contains an IPv4 address, besides IPv4-mapped
-// addresses. The checks of IPv6 addresses would pass, but the traffic could be
-// routed or translated to an IPv4 address that was not checked.
-var (
-	ipv4Compatible = netip.MustParsePrefix("::/96")        // RFC 4291, 2.5.5.1
-	nat64          = netip.MustParsePrefix("64:ff9b::/96") // RFC 6052
-	thisNetwork    = netip.MustParsePrefix("0.0.0.0/8")    // RFC 1122, 3.2.1.3
-)
+// reserved are the ranges in which no pod has its address; the first that contains an
+// address counts. Traffic to an IPv6 address that contains an IPv4 address could be routed
+// or translated to that one, which was not checked. (An IPv4-mapped one is refused before.)
+var reserved = []struct {
+	prefix  netip.Prefix
+	problem AddressProblem
+}{
+	{netip.MustParsePrefix("0.0.0.0/8"), AddressUnspecified}, // RFC 1122, 3.2.1.3
+	{netip.MustParsePrefix("127.0.0.0/8"), AddressLoopback},
+	{netip.MustParsePrefix("169.254.0.0/16"), AddressLinkLocal},
+	{netip.MustParsePrefix("224.0.0.0/4"), AddressMulticast},
+	{netip.MustParsePrefix("255.255.255.255/32"), AddressBroadcast},
+	{netip.MustParsePrefix("::/128"), AddressUnspecified},
+	{netip.MustParsePrefix("::1/128"), AddressLoopback},
+	{netip.MustParsePrefix("::/96"), AddressWrongFamily},        // RFC 4291, 2.5.5.1
+	{netip.MustParsePrefix("64:ff9b::/96"), AddressWrongFamily}, // RFC 6052
+	{netip.MustParsePrefix("fe80::/10"), AddressLinkLocal},
+	{netip.MustParsePrefix("ff00::/8"), AddressMulticast},
+}
 
 // parseAddress returns AddressFine if a pod of any cluster can have the address, and
 // else why not.
@@ -97,21 +89,13 @@ func parseAddress(family discoveryv1.AddressType, address string) (netip.Addr, A
 	if err != nil || ip.Zone() != "" || (ip.Is6() && !ip.Is4In6() && !canonical(ip, address)) {
 		return netip.Addr{}, AddressMalformed
 	}
-	switch {
-	case ip.Is4In6() || ip.Is4() != (family == discoveryv1.AddressTypeIPv4):
+	if ip.Is4In6() || ip.Is4() != (family == discoveryv1.AddressTypeIPv4) {
 		return ip, AddressWrongFamily
-	case ip.IsUnspecified() || thisNetwork.Contains(ip):
-		return ip, AddressUnspecified
-	case ip.IsLoopback():
-		return ip, AddressLoopback
-	case ipv4Compatible.Contains(ip) || nat64.Contains(ip):
-		return ip, AddressWrongFamily
-	case ip.IsLinkLocalUnicast():
-		return ip, AddressLinkLocal
-	case ip.IsMulticast():
-		return ip, AddressMulticast
-	case ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
-		return ip, AddressBroadcast
+	}
+	for _, r := range reserved {
+		if r.prefix.Contains(ip) {
+			return ip, r.problem
+		}
 	}
 	return ip, AddressFine
 }

@@ -35,28 +35,21 @@ func BoundRecord(record *exchangev1alpha1.ExportRecord) *exchangev1alpha1.Export
 		return out
 	}
 	problem := checkRecord(out) // without annotations, which may be those of a reduced record
-	if problem == nil {
+	if !problem.found() {
 		return out
 	}
 	out.Spec = exchangev1alpha1.ExportRecordSpec{Type: invalidType}
-	if checkReference(record.Name, record.Spec.Service) == nil {
-		out.Spec.Service = record.Spec.Service
-	}
-	if ValidUID(record.Spec.ExportUID) {
-		out.Spec.ExportUID = record.Spec.ExportUID
+	if isIdentified(record) {
+		out.Spec.Service, out.Spec.ExportUID = record.Spec.Service, record.Spec.ExportUID
 	}
 	out.Annotations = map[string]string{model.AnnotationInvalidRecord: problem.field + "\n" + problem.message}
 	return out
 }
 
-// notedProblem is the problem of a record that BoundRecord reduced; nil for another one.
-func notedProblem(record *exchangev1alpha1.ExportRecord) *problem {
-	if record.Spec.Type != invalidType {
-		return nil
+// notedProblem is the problem of a record that BoundRecord reduced; none for another one.
+func notedProblem(record *exchangev1alpha1.ExportRecord) (noted problem) {
+	if record.Spec.Type == invalidType {
+		noted.field, noted.message, _ = strings.Cut(record.Annotations[model.AnnotationInvalidRecord], "\n")
 	}
-	field, message, noted := strings.Cut(record.Annotations[model.AnnotationInvalidRecord], "\n")
-	if !noted {
-		return nil
-	}
-	return &problem{field, message}
+	return noted
 }

@@ -4,6 +4,7 @@
 package exchange
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -104,15 +105,6 @@ func AddSelector(export *model.Export, service *corev1.Service) {
 		if target == (intstr.IntOrString{}) { // the API's default
 			target = intstr.FromInt32(port.Port)
 		}
-		export.Targets = append(export.Targets, model.Target{Port: port.Port, Protocol: protocolOrTCP(port.Protocol), Target: target})
+		export.Targets = append(export.Targets, model.Target{Port: port.Port, Protocol: cmp.Or(port.Protocol, corev1.ProtocolTCP), Target: target})
 	}
-}
-
-// protocolOrTCP sets the API's default, so that a port without a protocol equals one
-// with TCP.
-func protocolOrTCP(p corev1.Protocol) corev1.Protocol {
-	if p == "" {
-		return corev1.ProtocolTCP
-	}
-	return p
 }

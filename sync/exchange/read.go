@@ -83,12 +83,9 @@ func (m Member) Problem(record *exchangev1alpha1.MemberRecord) (message string, 
 	case spec.ClusterSet != m.ClusterSet:
 		return problem(", spec.clusterSet: is %s; expected %q; remedy: join clusters of one set only",
 			model.Quote(spec.ClusterSet), m.ClusterSet), false
-	case spec.ClusterUID != "" && !ValidUID(spec.ClusterUID):
+	case !uidPattern.MatchString(string(spec.ClusterUID)) && (spec.ClusterUID != "" || m.ClusterUID != ""):
 		return problem(", spec.clusterUID: is %s; expected the UID of namespace kube-system there; remedy: check Comity in cluster %s",
 			model.Quote(string(spec.ClusterUID)), m.ID), false
-	case m.ClusterUID != "" && spec.ClusterUID == "":
-		return problem(", spec.clusterUID: is missing; expected %s, which Peer %s names; remedy: check Comity in cluster %s",
-			m.ClusterUID, m.ID, m.ID), false
 	case m.ClusterUID != "" && spec.ClusterUID != m.ClusterUID:
 		return problem(", spec.clusterUID: is %s; expected %s, which spec.clusterUID of Peer %s names; all that was imported from it is kept; "+
 			"remedy: correct the Peer or the kubeconfig, or, if the cluster was made again, accept it with kubectl comity join --replace",

@@ -4,6 +4,7 @@
 package exchange
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"time"
@@ -78,13 +79,13 @@ func FromRecord(cluster model.ClusterID, record *exchangev1alpha1.ExportRecord) 
 	if record.Spec.Withdrawn {
 		return model.Export{}, errWithdrawn
 	}
-	if problem := checkRecord(record); problem != nil {
+	if problem := checkRecord(record); problem.found() {
 		return model.Export{}, recordError("ExportRecord", cluster, record, problem)
 	}
 	spec := &record.Spec
 	ports := make([]mcsv1beta1.ServicePort, 0, len(spec.Ports))
 	for _, port := range spec.Ports {
-		port.Protocol = protocolOrTCP(port.Protocol)
+		port.Protocol = cmp.Or(port.Protocol, corev1.ProtocolTCP)
 		ports = append(ports, port)
 	}
 	return model.Export{
@@ -95,7 +96,7 @@ func FromRecord(cluster model.ClusterID, record *exchangev1alpha1.ExportRecord) 
 		Type:                  spec.Type,
 		Ports:                 ports,
 		IPFamilies:            spec.IPFamilies,
-		SessionAffinity:       affinityOrNone(spec.SessionAffinity),
+		SessionAffinity:       cmp.Or(spec.SessionAffinity, corev1.ServiceAffinityNone),
 		SessionAffinityConfig: spec.SessionAffinityConfig,
 		InternalTrafficPolicy: spec.InternalTrafficPolicy,
 		TrafficDistribution:   spec.TrafficDistribution,
@@ -108,6 +109,13 @@ func FromRecord(cluster model.ClusterID, record *exchangev1alpha1.ExportRecord) 
 		Slices:                spec.Slices,
 		Scoped:                record.Namespace != model.ExchangeNamespace(cluster),
 	}, nil
+}
+
+// isIdentified reports whether it is known which export a record is about.
+func isIdentified(record *exchangev1alpha1.ExportRecord) bool {
+	var p problem
+	p.checkIdentity(record.Name, record.Spec.Service, record.Spec.ExportUID)
+	return !p.found()
 }
 
 // errWithdrawn is the error of FromRecord for a record that states a withdrawal.
@@ -131,12 +139,9 @@ func FromWithdrawn(cluster model.ClusterID, record *exchangev1alpha1.ExportRecor
 		return model.Withdrawal{}, false, nil
 	}
 	spec := &record.Spec
-	problem := checkReference(record.Name, spec.Service)
-	if problem == nil {
-		problem = checkUID("spec.exportUID", spec.ExportUID)
-	}
-	if problem != nil {
-		return model.Withdrawal{}, false, recordError("ExportRecord", cluster, record, problem)
+	var p problem
+	if p.checkIdentity(record.Name, spec.Service, spec.ExportUID); p.found() {
+		return model.Withdrawal{}, false, recordError("ExportRecord", cluster, record, p)
 	}
 	return model.Withdrawal{
 		Cluster: cluster, UID: spec.ExportUID, CreatedAt: spec.ExportedAt.UTC().Truncate(time.Second),
@@ -167,23 +172,16 @@ func Refusal(cluster model.ClusterID, record *exchangev1alpha1.ExportRecord) (mo
 		return model.Refusal{}, false
 	}
 	problem := checkRecord(record)
-	if problem == nil || checkReference(record.Name, record.Spec.Service) != nil || checkUID("", record.Spec.ExportUID) != nil {
+	if !problem.found() || !isIdentified(record) {
 		return model.Refusal{}, false
 	}
 	return model.Refusal{Cluster: cluster, ExportUID: record.Spec.ExportUID, Reason: model.ReasonInvalidRecord, Field: problem.field}, true
 }
 
-func affinityOrNone(a corev1.ServiceAffinity) corev1.ServiceAffinity {
-	if a == "" {
-		return corev1.ServiceAffinityNone
-	}
-	return a
-}
-
 func targets(in []exchangev1alpha1.Target) []model.Target {
 	var out []model.Target
 	for _, t := range in {
-		out = append(out, model.Target{Port: t.Port, Protocol: protocolOrTCP(t.Protocol), Target: t.TargetPort})
+		out = append(out, model.Target{Port: t.Port, Protocol: cmp.Or(t.Protocol, corev1.ProtocolTCP), Target: t.TargetPort})
 	}
 	return out
 }
@@ -207,17 +205,11 @@ func age(created time.Time) time.Time {
 	return created
 }
 
-// unreserved removes the exported labels or annotations that Kubernetes, the MCS API
+// unreserved are the labels or annotations without those that Kubernetes, the MCS API
 // or Comity read in the importing cluster. Only the administrator of that cluster
 // may configure how it treats an import.
 func unreserved(in map[string]string) map[string]string {
-	reserved := func(key, _ string) bool { return model.ReservedLabel(key) }
-	for key := range in {
-		if model.ReservedLabel(key) {
-			out := maps.Clone(in)
-			maps.DeleteFunc(out, reserved)
-			return out
-		}
-	}
-	return in
+	out := maps.Clone(in)
+	maps.DeleteFunc(out, func(key, _ string) bool { return model.ReservedLabel(key) })
+	return out
 }

@@ -7,13 +7,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 
-	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
 
 	"github.com/comity-mcs/comity/sync/model"
 )
@@ -41,11 +40,7 @@ func CopySlice(key types.NamespacedName, source *discoveryv1.EndpointSlice, shar
 		model.LabelExportNamespace: key.Namespace,
 		model.LabelExportName:      key.Name,
 	}
-	for label, value := range source.Labels {
-		if !model.ReservedLabel(label) {
-			labels[label] = value
-		}
-	}
+	maps.Copy(labels, unreserved(source.Labels))
 	return &discoveryv1.EndpointSlice{
 		TypeMeta: metav1.TypeMeta{APIVersion: discoveryv1.SchemeGroupVersion.String(), Kind: "EndpointSlice"},
 		ObjectMeta: metav1.ObjectMeta{
@@ -104,10 +99,7 @@ func copyEndpoints(in []discoveryv1.Endpoint) []discoveryv1.Endpoint {
 // slice that was copied. It is false if one of them is missing or is not a valid
 // name: such a slice belongs to no export.
 func SliceKey(slice *discoveryv1.EndpointSlice) (key types.NamespacedName, source string, ok bool) {
-	key = types.NamespacedName{
-		Namespace: slice.Labels[model.LabelExportNamespace],
-		Name:      slice.Labels[model.LabelExportName],
-	}
+	key, _ = model.LabeledExport(slice.Labels)
 	source = slice.Annotations[model.AnnotationSourceSlice]
 	if len(validation.IsDNS1123Label(key.Namespace)) > 0 || len(validation.IsDNS1123Label(key.Name)) > 0 ||
 		len(validation.IsDNS1123Subdomain(source)) > 0 {
@@ -116,109 +108,85 @@ func SliceKey(slice *discoveryv1.EndpointSlice) (key types.NamespacedName, sourc
 	return key, source, true
 }
 
-// Limits of the EndpointSlice API.
 const (
-	maxEndpoints = 1000
+	// maxEndpoints is how many endpoints one copy has: as many as Kubernetes writes into
+	// one slice by default, so that a change of one endpoint writes a small object.
+	maxEndpoints = 100
+	// maxAddresses is a limit of the EndpointSlice API.
 	maxAddresses = 100
 )
 
 const (
-	// maxSliceBytes is the maximal size of what is imported of one slice, in the form
-	// in which etcd stores it. A slice of 1,000 endpoints with one address each has at
-	// most 300 kB. etcd accepts objects of 1.5 MB, but the API server takes long for them.
-	maxSliceBytes = 384 << 10
-	// maxSliceAddresses is how many addresses are imported of one slice. Kubernetes
-	// writes one for each endpoint, and kube-proxy uses only the first.
+	// maxSliceBytes is the maximal size of a slice of which anything is imported, in the
+	// form in which etcd stores it. A copy of 100 endpoints with one address each, with the
+	// longest names of hosts and zones, and 100 ports, has less. etcd accepts objects of
+	// 1.5 MB, but the API server takes long for them.
+	maxSliceBytes = 64 << 10
+	// maxSliceAddresses is the maximal number of its addresses. Kubernetes writes one for
+	// each endpoint, and kube-proxy uses only the first.
 	maxSliceAddresses = 2 * maxEndpoints
-	// maxSliceMetadata is what is read of a slice besides: names, and annotations, of
-	// which those of others are left out if they are larger.
-	maxSliceMetadata = 16 << 10
 )
 
-// BoundSlice returns a peer's slice with its first endpoints, as many as
-// maxSliceBytes and maxSliceAddresses allow, and with how many it left out in
-// model.AnnotationEndpointsLeftOut. A slice that is within both limits is returned
-// itself. So what a peer publishes costs no more than that in a cache, and whenever
-// it is read.
+// tooLarge is the type of a slice that BoundSlice reduced. Kubernetes has no such type.
+const tooLarge discoveryv1.AddressType = "comity.dev/too-large"
+
+// BoundSlice returns a peer's slice if it is within maxSliceBytes and maxSliceAddresses,
+// and else only what identifies it, so that CleanSlice names it: no honest slice is as
+// large. So what a peer publishes costs no more than that in a cache, and whenever it
+// is read.
 func BoundSlice(slice *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	if slice.AddressType != discoveryv1.AddressTypeIPv4 && slice.AddressType != discoveryv1.AddressTypeIPv6 {
 		return slice // nothing of it is imported, or it was bounded and is compact
 	}
-	fit := fitting(slice)
-	left := len(slice.Endpoints) - fit
-	if left == 0 && slice.Size() <= maxSliceBytes+maxSliceMetadata {
+	addresses := 0
+	for i := range slice.Endpoints {
+		addresses += len(slice.Endpoints[i].Addresses)
+	}
+	if slice.Size() <= maxSliceBytes && addresses <= maxSliceAddresses {
 		return slice
 	}
-	out := *slice
-	out.Endpoints = slices.Clone(slice.Endpoints[:fit]) // the others can be collected
-	out.Annotations = map[string]string{model.AnnotationSourceSlice: slice.Annotations[model.AnnotationSourceSlice]}
-	if left += leftOut(slice); left > 0 {
-		out.Annotations[model.AnnotationEndpointsLeftOut] = strconv.Itoa(left)
+	return &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: slice.Namespace, Name: slice.Name, ResourceVersion: slice.ResourceVersion, CreationTimestamp: slice.CreationTimestamp,
+			Labels: map[string]string{
+				model.LabelExportNamespace: slice.Labels[model.LabelExportNamespace],
+				model.LabelExportName:      slice.Labels[model.LabelExportName],
+			},
+			Annotations: map[string]string{model.AnnotationSourceSlice: slice.Annotations[model.AnnotationSourceSlice]},
+		},
+		AddressType: tooLarge,
 	}
-	return &out
-}
-
-// fitting is how many of the endpoints are within the limits. Annotations, which are
-// not imported, do not count.
-func fitting(slice *discoveryv1.EndpointSlice) int {
-	others := discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Labels: slice.Labels}, Ports: slice.Ports}
-	size, addresses := others.Size(), 0
-	for i := range slice.Endpoints {
-		const frame = 8 // at most, around one element of a list
-		size += slice.Endpoints[i].Size() + frame
-		addresses += len(slice.Endpoints[i].Addresses)
-		if size > maxSliceBytes || addresses > maxSliceAddresses {
-			return i
-		}
-	}
-	return len(slice.Endpoints)
-}
-
-// leftOut is how many endpoints BoundSlice left out of a slice; 0 if a peer wrote
-// something else into the annotation.
-func leftOut(slice *discoveryv1.EndpointSlice) int {
-	n, err := strconv.ParseUint(slice.Annotations[model.AnnotationEndpointsLeftOut], 10, 16)
-	if err != nil {
-		return 0
-	}
-	return int(n)
 }
 
 // CleanSlice returns the parts of a peer's slice that may be imported, and a report
-// on the rest, what BoundSlice left out of it included. The API server would refuse
-// the whole slice for one invalid address.
+// on the rest. The API server would refuse the whole slice for one invalid address.
 // A slice that is valid is returned itself; nil means that nothing of it can be
 // imported. The slice is not changed.
 func CleanSlice(slice *discoveryv1.EndpointSlice, filter Filter) (*discoveryv1.EndpointSlice, Report) {
 	c := cleaner{filter: &filter, slice: slice}
-	if slice.AddressType != discoveryv1.AddressTypeIPv4 && slice.AddressType != discoveryv1.AddressTypeIPv6 {
-		c.report.add(slice, reasonInvalid, string(slice.AddressType), "addressType")
+	_, source, ok := SliceKey(slice)
+	switch {
+	case slice.AddressType == tooLarge:
+		c.drop(reasonTooLarge, source, "endpoints")
+	case slice.AddressType != discoveryv1.AddressTypeIPv4 && slice.AddressType != discoveryv1.AddressTypeIPv6:
+		c.drop(reasonInvalid, string(slice.AddressType), "addressType")
+	case len(slice.Endpoints) > maxEndpoints:
+		c.drop(reasonInvalid, fmt.Sprintf("%d endpoints", len(slice.Endpoints)), "endpoints")
+	case !ok:
+		c.drop(reasonInvalid, slice.Annotations[model.AnnotationSourceSlice], "metadata")
+	}
+	if c.report != nil {
 		return nil, c.report
-	}
-	if len(slice.Endpoints) > maxEndpoints {
-		c.report.add(slice, reasonInvalid, fmt.Sprintf("%d endpoints", len(slice.Endpoints)), "endpoints")
-		return nil, c.report
-	}
-	if _, _, ok := SliceKey(slice); !ok {
-		c.report.add(slice, reasonInvalid, slice.Annotations[model.AnnotationSourceSlice], "metadata")
-		return nil, c.report
-	}
-	if left := leftOut(slice); left > 0 {
-		c.report.add(slice, reasonTooLarge, fmt.Sprintf("%d of %d endpoints", left, left+len(slice.Endpoints)), "endpoints")
-	}
-	labels, endpoints, ports := c.labels(), c.endpoints(), c.ports()
-	if c.report.Total == 0 {
-		return slice, c.report
 	}
 	clean := *slice
-	clean.Labels, clean.Endpoints, clean.Ports = labels, endpoints, ports
-	clean.Annotations = maps.Clone(slice.Annotations)
-	delete(clean.Annotations, model.AnnotationEndpointsLeftOut)
+	clean.Labels, clean.Endpoints, clean.Ports = c.labels(), c.endpoints(), c.ports()
+	if c.report == nil {
+		return slice, nil
+	}
 	return &clean, c.report
 }
 
-// cleaner cleans one slice. Its methods return lists and maps that are valid
-// without copying them.
+// cleaner cleans one slice.
 type cleaner struct {
 	filter *Filter
 	slice  *discoveryv1.EndpointSlice
@@ -226,126 +194,97 @@ type cleaner struct {
 	zone   string // the last valid one: most endpoints share a few zones
 }
 
-func (c *cleaner) bad(reason, value, format string, args ...any) {
-	c.report.add(c.slice, reason, value, format, args...)
+// drop reports a part that is left out.
+func (c *cleaner) drop(reason, value, format string, args ...any) {
+	if c.report == nil {
+		c.report = Report{}
+	}
+	d := c.report[reason]
+	if d.Count++; d.Count == 1 {
+		d.First = fmt.Sprintf("%s (%s, %s)", model.Quote(value), model.OneLine(c.slice.Name, 64), fmt.Sprintf(format, args...))
+	}
+	c.report[reason] = d
 }
 
-// labels keeps the labels that the API server accepts. The labels that name the
-// export were checked before.
+// labels keeps the labels that the API server accepts, if there are not too many. Those
+// that name the export were checked before.
 func (c *cleaner) labels() map[string]string {
-	in := c.slice.Labels
-	if checkMap("", in, validation.IsQualifiedName, validation.IsValidLabelValue) == nil {
-		return in
-	}
-	out := map[string]string{
-		model.LabelExportNamespace: in[model.LabelExportNamespace],
-		model.LabelExportName:      in[model.LabelExportName],
-	}
-	if len(in) > maxMapEntries {
-		c.bad(reasonInvalid, fmt.Sprintf("%d labels", len(in)), "metadata.labels")
-		return out
-	}
-	for _, key := range slices.Sorted(maps.Keys(in)) {
-		if len(validation.IsQualifiedName(key)) > 0 || len(validation.IsValidLabelValue(in[key])) > 0 {
-			c.bad(reasonInvalid, key, "metadata.labels")
-			continue
+	out := map[string]string{}
+	for _, key := range slices.Sorted(maps.Keys(c.slice.Labels)) {
+		value := c.slice.Labels[key]
+		switch {
+		case len(validation.IsQualifiedName(key)) > 0 || !isLabelValue(value):
+			c.drop(reasonInvalid, key, "metadata.labels")
+		case len(c.slice.Labels) <= maxMapEntries || key == model.LabelExportNamespace || key == model.LabelExportName:
+			out[key] = value
 		}
-		out[key] = in[key]
+	}
+	if len(c.slice.Labels) > maxMapEntries {
+		c.drop(reasonInvalid, fmt.Sprintf("%d labels", len(c.slice.Labels)), "metadata.labels")
 	}
 	return out
 }
 
 // endpoints keeps every endpoint that has a valid address.
 func (c *cleaner) endpoints() []discoveryv1.Endpoint {
-	out, copied := c.slice.Endpoints, false
-	for i := range c.slice.Endpoints {
-		endpoint, found := c.endpoint(i), c.report.Total > 0
-		if found && !copied { // the first invalid part
-			out, copied = append([]discoveryv1.Endpoint{}, c.slice.Endpoints[:i]...), true
+	out := make([]discoveryv1.Endpoint, 0, len(c.slice.Endpoints))
+	for i, endpoint := range c.slice.Endpoints {
+		if endpoint.Addresses = c.addresses(i, endpoint.Addresses); len(endpoint.Addresses) == 0 {
+			continue
 		}
-		if copied && len(endpoint.Addresses) > 0 {
-			out = append(out, endpoint)
+		if name := endpoint.Hostname; name != nil && !isLabel(*name) {
+			c.drop(reasonInvalid, *name, "endpoints[%d].hostname", i)
+			endpoint.Hostname = nil
 		}
-	}
-	return out
-}
-
-func (c *cleaner) endpoint(i int) discoveryv1.Endpoint {
-	endpoint := c.slice.Endpoints[i]
-	endpoint.Addresses = c.addresses(i, endpoint.Addresses)
-	if len(endpoint.Addresses) == 0 {
-		return endpoint
-	}
-	if name := endpoint.Hostname; name != nil && len(validation.IsDNS1123Label(*name)) > 0 {
-		c.bad(reasonInvalid, *name, "endpoints[%d].hostname", i)
-		endpoint.Hostname = nil
-	}
-	if zone := endpoint.Zone; zone != nil && *zone != c.zone {
-		if len(validation.IsValidLabelValue(*zone)) > 0 {
-			c.bad(reasonInvalid, *zone, "endpoints[%d].zone", i)
-			endpoint.Zone = nil
-		} else {
-			c.zone = *zone
-		}
-	}
-	return endpoint
-}
-
-func (c *cleaner) addresses(endpoint int, in []string) []string {
-	if len(in) == 0 || len(in) > maxAddresses {
-		c.bad(reasonInvalid, fmt.Sprintf("%d addresses", len(in)), "endpoints[%d].addresses", endpoint)
-		return nil
-	}
-	out, copied := in, false
-	for i, address := range in {
-		p := c.filter.CheckAddress(c.slice.AddressType, address)
-		switch {
-		case p == AddressFine && copied:
-			out = append(out, address)
-		case p != AddressFine:
-			c.bad(string(p), address, "endpoints[%d].addresses[%d]", endpoint, i)
-			if !copied { // the first invalid address
-				out, copied = append([]string{}, in[:i]...), true
+		if zone := endpoint.Zone; zone != nil && *zone != c.zone {
+			if isLabelValue(*zone) {
+				c.zone = *zone
+			} else {
+				c.drop(reasonInvalid, *zone, "endpoints[%d].zone", i)
+				endpoint.Zone = nil
 			}
 		}
+		out = append(out, endpoint)
 	}
 	return out
+}
+
+// addresses keeps the valid addresses of an endpoint.
+func (c *cleaner) addresses(endpoint int, in []string) []string {
+	if len(in) == 0 || len(in) > maxAddresses {
+		c.drop(reasonInvalid, fmt.Sprintf("%d addresses", len(in)), "endpoints[%d].addresses", endpoint)
+		return nil
+	}
+	isDropped := func(address string) bool { return c.filter.CheckAddress(c.slice.AddressType, address) != AddressFine }
+	if !slices.ContainsFunc(in, isDropped) {
+		return in // nearly always, and without garbage
+	}
+	for i, address := range in {
+		if problem := c.filter.CheckAddress(c.slice.AddressType, address); problem != AddressFine {
+			c.drop(string(problem), address, "endpoints[%d].addresses[%d]", endpoint, i)
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(in), isDropped)
 }
 
 // ports keeps the ports that the EndpointSlice API allows.
 func (c *cleaner) ports() []discoveryv1.EndpointPort {
-	in := c.slice.Ports
-	if len(in) > maxPorts {
-		c.bad(reasonInvalid, fmt.Sprintf("%d ports", len(in)), "ports")
+	if len(c.slice.Ports) > maxPorts {
+		c.drop(reasonInvalid, fmt.Sprintf("%d ports", len(c.slice.Ports)), "ports")
 		return nil
 	}
-	out := make([]discoveryv1.EndpointPort, 0, len(in))
-	names := make(map[string]bool, len(in))
-	for i := range in {
-		port := in[i]
-		name := ""
-		if port.Name != nil {
-			name = *port.Name
-		}
-		if names[name] || !portFine(&port, name) {
-			c.bad(reasonInvalid, name, "ports[%d]", i)
+	out := make([]discoveryv1.EndpointPort, 0, len(c.slice.Ports))
+	names := map[string]bool{}
+	for i, port := range c.slice.Ports {
+		name := ptr.Deref(port.Name, "")
+		valid := !names[name] && (name == "" || isLabel(name)) && (port.Port == nil || isPort(*port.Port)) && isProtocol(ptr.Deref(port.Protocol, "")) &&
+			(port.AppProtocol == nil || len(validation.IsQualifiedName(*port.AppProtocol)) == 0)
+		if !valid {
+			c.drop(reasonInvalid, name, "ports[%d]", i)
 			continue
 		}
 		names[name] = true
 		out = append(out, port)
 	}
 	return out
-}
-
-func portFine(port *discoveryv1.EndpointPort, name string) bool {
-	if name != "" && len(validation.IsDNS1123Label(name)) > 0 {
-		return false
-	}
-	if port.Port != nil && (*port.Port < 1 || *port.Port > 65535) {
-		return false
-	}
-	if p := port.Protocol; p != nil && *p != "" && *p != corev1.ProtocolTCP && *p != corev1.ProtocolUDP && *p != corev1.ProtocolSCTP {
-		return false
-	}
-	return port.AppProtocol == nil || len(validation.IsQualifiedName(*port.AppProtocol)) == 0
 }

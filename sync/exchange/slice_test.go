@@ -121,64 +121,48 @@ func withAddresses(t *testing.T, n, hostname int) *discoveryv1.EndpointSlice {
 	return s
 }
 
-// FAULT 30: a slice that etcd, or the API server, could not take is imported as far as
-// it fits, and what does not fit is not even kept in memory.
+// FAULT 30: a slice that etcd, or the API server, could not take is left out and named,
+// and not even kept in memory.
 func TestFault30ASliceIsBounded(t *testing.T) {
 	manyBytes := withAddresses(t, 2, 63)
 	for i := range manyBytes.Endpoints {
-		manyBytes.Endpoints[i].NodeName = ptr.To(strings.Repeat("n", 253))
+		manyBytes.Endpoints[i].Zone = ptr.To(strings.Repeat("z", 1000))
 	}
+	annotated := withAddresses(t, 1, 10)
+	annotated.Annotations["large"] = strings.Repeat("x", 1<<20)
 	for name, c := range map[string]struct {
-		slice    *discoveryv1.EndpointSlice
-		min, max int // endpoints that are left
+		slice *discoveryv1.EndpointSlice
+		kept  bool
 	}{
-		"many addresses":         {withAddresses(t, maxAddresses, 10), maxSliceAddresses / maxAddresses, maxSliceAddresses / maxAddresses},
-		"many bytes":             {manyBytes, maxSliceBytes / 500, maxSliceBytes / 400},
-		"as Kubernetes makes it": {withAddresses(t, 1, 63), maxEndpoints, maxEndpoints},
+		"many addresses":         {withAddresses(t, maxAddresses, 10), false},
+		"many bytes":             {manyBytes, false},
+		"a large annotation":     {annotated, false},
+		"as Kubernetes makes it": {withAddresses(t, 1, 63), true},
 	} {
 		t.Run(name, func(t *testing.T) {
+			before := c.slice.DeepCopy()
 			bounded := BoundSlice(c.slice)
-			n := len(bounded.Endpoints)
-			if n < c.min || n > c.max {
-				t.Errorf("%d endpoints are left; want %d to %d", n, c.min, c.max)
-			}
-			if n == maxEndpoints && bounded != c.slice {
-				t.Error("a slice within the limits is copied")
-			}
-			if bounded.Size() > maxSliceBytes+1024 {
-				t.Errorf("%d bytes", bounded.Size())
-			}
 			if again := BoundSlice(bounded); again != bounded {
 				t.Error("it is bounded twice")
 			}
+			clean, report := CleanSlice(bounded, aFilter())
+			if c.kept {
+				if clean != c.slice || report != nil {
+					t.Errorf("it loses %v", report)
+				}
+				return
+			}
+			if clean != nil || bounded.Size() > 1024 {
+				t.Errorf("%d bytes are kept, and %v is imported", bounded.Size(), clean)
+			}
+			if diff := cmp.Diff(before, c.slice); diff != "" {
+				t.Errorf("what was read is changed:\n%s", diff)
+			}
+			problems := report.Problems("b", aFilter())
+			if len(problems) != 1 || problems[0].Reason != model.ReasonLimitExceeded || problems[0].Cluster != "b" ||
+				!strings.HasPrefix(problems[0].Message, "1 TooLarge: ") || !strings.HasSuffix(problems[0].Message, `: "web-x1" (shop.web-x1, endpoints)`) {
+				t.Errorf("problems %+v", problems)
+			}
 		})
-	}
-
-	s := withAddresses(t, maxAddresses, 10)
-	s.Annotations["large"] = strings.Repeat("x", 1<<20) // is not imported
-	clean, report := CleanSlice(BoundSlice(s), aFilter())
-	if size := clean.Size(); size > maxSliceBytes {
-		t.Errorf("what is imported has %d bytes, want at most %d", size, maxSliceBytes)
-	}
-	if len(s.Endpoints) != maxEndpoints || s.Annotations["large"] == "" {
-		t.Error("what was read is changed")
-	}
-	problems := report.Problems("b", aFilter())
-	if len(problems) != 1 || problems[0].Reason != model.ReasonLimitExceeded || problems[0].Cluster != "b" ||
-		!strings.Contains(problems[0].Message, fmt.Sprintf("%d of 1000 endpoints", 1000-len(clean.Endpoints))) {
-		t.Errorf("problems %+v", problems)
-	}
-	if again, none := CleanSlice(clean, aFilter()); again != clean || none.Total != 0 {
-		t.Errorf("cleaned twice: %+v", none)
-	}
-	usual := withAddresses(t, 1, 63)
-	if same, none := CleanSlice(BoundSlice(usual), aFilter()); same != usual || none.Total != 0 {
-		t.Errorf("a slice as Kubernetes makes it loses %+v", none)
-	}
-	for _, forged := range []string{"-1", "x", "99999999"} {
-		usual.Annotations[model.AnnotationEndpointsLeftOut] = forged
-		if _, none := CleanSlice(usual, aFilter()); none.Total != 0 {
-			t.Errorf("%q: %+v", forged, none)
-		}
 	}
 }

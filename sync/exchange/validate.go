@@ -4,6 +4,7 @@
 package exchange
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"regexp"
@@ -27,97 +28,77 @@ const (
 	maxPorts         = 1000
 	maxMapEntries    = 200
 	maxMapBytes      = 64 << 10
-	maxUIDLength     = 128
 	maxTimeoutSecond = 86400 // one day, as the Service API has it
 )
 
 // MaxSliceNames is how many slices one record may name.
 const MaxSliceNames = 2000
 
-var uidPattern = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
+// uidPattern matches a UID that may be stored in an annotation and shown in a message.
+// The API server assigns UIDs of 36 characters; other forms pass.
+var uidPattern = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
 
-// problem is a field that is not valid, and why.
+// problem is the first field of a record that is not valid, and why; without a message,
+// all fields that were checked are valid. The checks follow those of the Kubernetes API:
+// the API server of a peer is not trusted to have validated the record.
 type problem struct{ field, message string }
 
-func problemf(field, format string, args ...any) *problem {
-	return &problem{field: field, message: fmt.Sprintf(format, args...)}
-}
-
-// checkRecord returns the first problem of a peer's record. It checks every value
-// that is later written to an object of this cluster: the API server of the peer is
-// not trusted to have validated the record.
-func checkRecord(record *exchangev1alpha1.ExportRecord) *problem {
-	spec := &record.Spec
-	checks := []func() *problem{
-		func() *problem { return notedProblem(record) },
-		func() *problem { return checkReference(record.Name, spec.Service) },
-		func() *problem { return checkIdentity(spec) },
-		func() *problem { return checkPorts(spec.Type, spec.Ports) },
-		func() *problem { return checkFamilies(spec.IPFamilies) },
-		func() *problem { return checkAffinity(spec.SessionAffinity, spec.SessionAffinityConfig) },
-		func() *problem { return checkTraffic(spec.InternalTrafficPolicy, spec.TrafficDistribution) },
-		func() *problem {
-			return checkMap("spec.labels", spec.Labels, validation.IsQualifiedName, validation.IsValidLabelValue)
-		},
-		func() *problem { return checkMap("spec.annotations", spec.Annotations, isAnnotationKey, nil) },
-		func() *problem {
-			return checkMap("spec.selector", spec.Selector, validation.IsQualifiedName, validation.IsValidLabelValue)
-		},
-		func() *problem { return checkTargets(spec) },
-		func() *problem { return checkSliceNames(spec.Slices) },
-		func() *problem { return checkNamespaceLabels("spec.namespace.labels", spec.Namespace) },
+// check notes the problem of a field unless it is valid, or one was noted before. It
+// returns valid. Strings in args are a peer's text, which it quotes and shortens.
+func (p *problem) check(valid bool, field, format string, args ...any) bool {
+	if valid || p.found() {
+		return valid
 	}
-	for _, check := range checks {
-		if p := check(); p != nil {
-			return p
+	for i, arg := range args {
+		if text, is := arg.(string); is {
+			args[i] = model.Quote(text)
 		}
 	}
-	return nil
+	p.field, p.message = field, fmt.Sprintf(format, args...)
+	return false
 }
 
-// checkReference checks the namespace to import into, which the peer chose
-// (CVE-2026-66788). It has to be a valid name, not one of Kubernetes' own namespaces,
-// and to match the name of the record, by which the record is looked up.
-func checkReference(recordName string, ref exchangev1alpha1.ServiceReference) *problem {
-	if errs := validation.IsDNS1123Label(ref.Namespace); len(errs) > 0 {
-		return problemf("spec.service.namespace", "%s is not a namespace name; expected an RFC 1123 label", model.Quote(ref.Namespace))
-	}
-	if ReservedNamespace(ref.Namespace) {
-		return problemf("spec.service.namespace", "%q is a namespace of Kubernetes itself; expected a user's namespace", ref.Namespace)
-	}
-	if errs := validation.IsDNS1123Label(ref.Name); len(errs) > 0 {
-		return problemf("spec.service.name", "%s is not a Service name; expected an RFC 1123 label", model.Quote(ref.Name))
-	}
-	if want := model.RecordName(ref.Namespace, ref.Name); recordName != want {
-		return problemf("metadata.name", "does not belong to Service %s/%s; expected %q", ref.Namespace, ref.Name, want)
-	}
-	return nil
-}
+func (p *problem) found() bool { return p.message != "" }
 
-// ValidUID reports whether a peer's UID may be stored in an annotation and shown
-// in a message. The API server assigns UIDs of 36 characters; other forms pass.
-func ValidUID(uid types.UID) bool {
-	return len(uid) <= maxUIDLength && uidPattern.MatchString(string(uid))
-}
-
-func checkUID(field string, uid types.UID) *problem {
-	if !ValidUID(uid) {
-		return problemf(field, "%s is not a UID; expected 1 to %d letters, digits, '.', '_' or '-'", model.Quote(string(uid)), maxUIDLength)
-	}
-	return nil
-}
-
-func checkIdentity(spec *exchangev1alpha1.ExportRecordSpec) *problem {
-	if p := checkUID("spec.exportUID", spec.ExportUID); p != nil {
+// checkRecord returns the first problem of a peer's record. It checks every value
+// that is later written to an object of this cluster.
+func checkRecord(record *exchangev1alpha1.ExportRecord) problem {
+	p := notedProblem(record)
+	if p.found() {
 		return p
 	}
-	if spec.ExportedAt.IsZero() {
-		return problemf("spec.exportedAt", "is missing; expected the creation time of the ServiceExport")
+	spec := &record.Spec
+	p.checkIdentity(record.Name, spec.Service, spec.ExportUID)
+	p.check(!spec.ExportedAt.IsZero(), "spec.exportedAt", "is missing; expected the creation time of the ServiceExport")
+	p.check(spec.Type == mcsv1beta1.ClusterSetIP || spec.Type == mcsv1beta1.Headless,
+		"spec.type", "%s is unknown; expected ClusterSetIP or Headless", string(spec.Type))
+	p.checkPorts(spec.Type, spec.Ports)
+	p.checkFamilies(spec.IPFamilies)
+	p.checkAffinity(spec.SessionAffinity, spec.SessionAffinityConfig)
+	p.checkTraffic(spec.InternalTrafficPolicy, spec.TrafficDistribution)
+	p.checkLabels("spec.labels", spec.Labels)
+	p.checkMap("spec.annotations", spec.Annotations, isAnnotationKey)
+	p.checkLabels("spec.selector", spec.Selector)
+	p.checkTargets(spec)
+	p.checkSliceNames(spec.Slices)
+	if spec.Namespace != nil {
+		p.checkLabels("spec.namespace.labels", spec.Namespace.Labels)
 	}
-	if spec.Type != mcsv1beta1.ClusterSetIP && spec.Type != mcsv1beta1.Headless {
-		return problemf("spec.type", "%s is unknown; expected ClusterSetIP or Headless", model.Quote(string(spec.Type)))
+	return p
+}
+
+// checkIdentity checks which export a record is about. The peer chose the namespace to
+// import into (CVE-2026-66788): it has to be a valid name, not one of Kubernetes' own
+// namespaces, and to match the name of the record, by which the record is looked up.
+func (p *problem) checkIdentity(recordName string, ref exchangev1alpha1.ServiceReference, uid types.UID) {
+	p.check(isLabel(ref.Namespace), "spec.service.namespace", "%s is not a namespace name; expected an RFC 1123 label", ref.Namespace)
+	p.check(!ReservedNamespace(ref.Namespace),
+		"spec.service.namespace", "%s is a namespace of Kubernetes itself; expected a user's namespace", ref.Namespace)
+	p.check(isLabel(ref.Name), "spec.service.name", "%s is not a Service name; expected an RFC 1123 label", ref.Name)
+	if want := model.RecordName(ref.Namespace, ref.Name); recordName != want {
+		p.check(false, "metadata.name", "is of another Service than %s in namespace %s; expected %s", ref.Name, ref.Namespace, want)
 	}
-	return nil
+	p.check(uidPattern.MatchString(string(uid)), "spec.exportUID", "%s is not a UID; expected 1 to 128 letters, digits, '.', '_' or '-'", string(uid))
 }
 
 // portNumber is the protocol and number of a port, unique in a Service.
@@ -126,174 +107,134 @@ type portNumber struct {
 	port     int32
 }
 
-func checkPorts(kind mcsv1beta1.ServiceImportType, ports []mcsv1beta1.ServicePort) *problem {
-	if len(ports) > maxPorts {
-		return problemf("spec.ports", "holds %d ports; expected at most %d", len(ports), maxPorts)
+func (p *problem) checkPorts(kind mcsv1beta1.ServiceImportType, ports []mcsv1beta1.ServicePort) {
+	if !p.check(len(ports) <= maxPorts, "spec.ports", "holds %d ports; expected at most %d", len(ports), maxPorts) {
+		return
 	}
-	if len(ports) == 0 && kind != mcsv1beta1.Headless {
-		return problemf("spec.ports", "is empty; expected at least one port, as only a headless Service may have none")
-	}
+	p.check(len(ports) > 0 || kind == mcsv1beta1.Headless,
+		"spec.ports", "is empty; expected at least one port, as only a headless Service may have none")
 	names, numbers := map[string]bool{}, map[portNumber]bool{}
 	for i := range ports {
 		port := &ports[i]
 		field := fmt.Sprintf("spec.ports[%d]", i)
-		if p := checkPort(field, port, len(ports) == 1); p != nil {
-			return p
+		p.check(port.Name != "" || len(ports) == 1, field+".name", "is empty; expected a name, as there are several ports")
+		p.check(port.Name == "" || isLabel(port.Name), field+".name", "%s is not a port name; expected an RFC 1123 label", port.Name)
+		p.check(isPort(port.Port), field+".port", "%d is not a port number; expected 1 to 65535", port.Port)
+		p.check(isProtocol(port.Protocol), field+".protocol", "%s is unknown; expected TCP, UDP or SCTP", string(port.Protocol))
+		if app := port.AppProtocol; app != nil {
+			p.check(len(validation.IsQualifiedName(*app)) == 0,
+				field+".appProtocol", "%s is not a qualified name; expected one such as http or example.com/proto", *app)
 		}
-		n := portNumber{protocolOrTCP(port.Protocol), port.Port}
-		switch {
-		case names[port.Name]:
-			return problemf(field+".name", "%q occurs twice; expected different names (KEP-1645)", port.Name)
-		case numbers[n]:
-			return problemf(field+".port", "%s %d occurs twice; expected each protocol and port once (KEP-1645)", n.protocol, n.port)
-		}
+		n := portNumber{cmp.Or(port.Protocol, corev1.ProtocolTCP), port.Port}
+		p.check(!names[port.Name], field+".name", "%s occurs twice; expected different names (KEP-1645)", port.Name)
+		p.check(!numbers[n], field+".port", "%d occurs twice; expected each protocol and port once (KEP-1645)", port.Port)
 		names[port.Name], numbers[n] = true, true
 	}
-	return nil
-}
-
-func checkPort(field string, port *mcsv1beta1.ServicePort, only bool) *problem {
-	if port.Name == "" && !only {
-		return problemf(field+".name", "is empty; expected a name, as there are several ports")
-	}
-	if port.Name != "" && len(validation.IsDNS1123Label(port.Name)) > 0 {
-		return problemf(field+".name", "%s is not a port name; expected an RFC 1123 label", model.Quote(port.Name))
-	}
-	if port.Port < 1 || port.Port > 65535 {
-		return problemf(field+".port", "%d is not a port number; expected 1 to 65535", port.Port)
-	}
-	switch port.Protocol {
-	case "", corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP:
-	default:
-		return problemf(field+".protocol", "%s is unknown; expected TCP, UDP or SCTP", model.Quote(string(port.Protocol)))
-	}
-	if port.AppProtocol != nil && len(validation.IsQualifiedName(*port.AppProtocol)) > 0 {
-		return problemf(field+".appProtocol", "%s is not a qualified name; expected one such as \"http\" or \"example.com/proto\"", model.Quote(*port.AppProtocol))
-	}
-	return nil
 }
 
 // checkTargets checks that every target is valid and belongs to one port, and that no
 // port has two.
-func checkTargets(spec *exchangev1alpha1.ExportRecordSpec) *problem {
-	if len(spec.Targets) > 0 && len(spec.Selector) == 0 {
-		return problemf("spec.targets", "are set although spec.selector is empty; expected none")
+func (p *problem) checkTargets(spec *exchangev1alpha1.ExportRecordSpec) {
+	p.check(len(spec.Targets) == 0 || len(spec.Selector) > 0, "spec.targets", "are set although spec.selector is empty; expected none")
+	if !p.check(len(spec.Targets) <= len(spec.Ports), "spec.targets", "holds %d targets; expected one for each port", len(spec.Targets)) {
+		return
 	}
 	open := map[portNumber]bool{}
 	for i := range spec.Ports {
-		open[portNumber{protocolOrTCP(spec.Ports[i].Protocol), spec.Ports[i].Port}] = true
+		open[portNumber{cmp.Or(spec.Ports[i].Protocol, corev1.ProtocolTCP), spec.Ports[i].Port}] = true
 	}
 	for i := range spec.Targets {
 		t := &spec.Targets[i]
 		field := fmt.Sprintf("spec.targets[%d]", i)
-		n := portNumber{protocolOrTCP(t.Protocol), t.Port}
-		if !open[n] {
-			return problemf(field, "is for port %d of protocol %s; expected each of spec.ports at most once", t.Port, model.Quote(string(t.Protocol)))
-		}
+		n := portNumber{cmp.Or(t.Protocol, corev1.ProtocolTCP), t.Port}
+		p.check(open[n], field, "is for port %d of protocol %s; expected each of spec.ports at most once", t.Port, string(t.Protocol))
 		open[n] = false
-		switch named := t.TargetPort.Type == intstr.String; {
-		case named && len(validation.IsValidPortName(t.TargetPort.StrVal)) > 0:
-			return problemf(field+".targetPort", "%s is not the name of a container port; expected an IANA service name", model.Quote(t.TargetPort.StrVal))
-		case !named && (t.TargetPort.IntVal < 1 || t.TargetPort.IntVal > 65535):
-			return problemf(field+".targetPort", "%d is not a port number; expected 1 to 65535", t.TargetPort.IntVal)
+		if t.TargetPort.Type == intstr.String {
+			p.check(len(validation.IsValidPortName(t.TargetPort.StrVal)) == 0,
+				field+".targetPort", "%s is not the name of a container port; expected an IANA service name", t.TargetPort.StrVal)
+		} else {
+			p.check(isPort(t.TargetPort.IntVal), field+".targetPort", "%d is not a port number; expected 1 to 65535", t.TargetPort.IntVal)
 		}
 	}
-	return nil
 }
 
-func checkFamilies(families []corev1.IPFamily) *problem {
-	if len(families) > 2 {
-		return problemf("spec.ipFamilies", "holds %d families; expected at most 2", len(families))
+func (p *problem) checkFamilies(families []corev1.IPFamily) {
+	if !p.check(len(families) <= 2, "spec.ipFamilies", "holds %d families; expected at most 2", len(families)) {
+		return
 	}
 	for i, family := range families {
 		field := fmt.Sprintf("spec.ipFamilies[%d]", i)
-		if family != corev1.IPv4Protocol && family != corev1.IPv6Protocol {
-			return problemf(field, "%s is unknown; expected IPv4 or IPv6", model.Quote(string(family)))
-		}
-		if slices.Contains(families[:i], family) {
-			return problemf(field, "%s occurs twice; expected each family once (KEP-1645)", family)
-		}
+		p.check(family == corev1.IPv4Protocol || family == corev1.IPv6Protocol, field, "%s is unknown; expected IPv4 or IPv6", string(family))
+		p.check(!slices.Contains(families[:i], family), field, "%s occurs twice; expected each family once (KEP-1645)", string(family))
 	}
-	return nil
 }
 
-func checkAffinity(affinity corev1.ServiceAffinity, config *corev1.SessionAffinityConfig) *problem {
-	switch affinity {
-	case "", corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP:
-	default:
-		return problemf("spec.sessionAffinity", "%s is unknown; expected None or ClientIP", model.Quote(string(affinity)))
-	}
+func (p *problem) checkAffinity(affinity corev1.ServiceAffinity, config *corev1.SessionAffinityConfig) {
+	p.check(slices.Contains([]corev1.ServiceAffinity{"", corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP}, affinity),
+		"spec.sessionAffinity", "%s is unknown; expected None or ClientIP", string(affinity))
 	if config == nil {
-		return nil
+		return
 	}
-	if affinity != corev1.ServiceAffinityClientIP {
-		return problemf("spec.sessionAffinityConfig", "is set although spec.sessionAffinity is not ClientIP; expected none")
-	}
-	if config.ClientIP == nil || config.ClientIP.TimeoutSeconds == nil {
-		return problemf("spec.sessionAffinityConfig.clientIP.timeoutSeconds", "is missing; expected 1 to %d", maxTimeoutSecond)
-	}
-	if s := *config.ClientIP.TimeoutSeconds; s < 1 || s > maxTimeoutSecond {
-		return problemf("spec.sessionAffinityConfig.clientIP.timeoutSeconds", "is %d; expected 1 to %d", s, maxTimeoutSecond)
-	}
-	return nil
+	p.check(affinity == corev1.ServiceAffinityClientIP,
+		"spec.sessionAffinityConfig", "is set although spec.sessionAffinity is not ClientIP; expected none")
+	valid := config.ClientIP != nil && config.ClientIP.TimeoutSeconds != nil &&
+		*config.ClientIP.TimeoutSeconds >= 1 && *config.ClientIP.TimeoutSeconds <= maxTimeoutSecond
+	p.check(valid, "spec.sessionAffinityConfig.clientIP.timeoutSeconds", "is missing or out of range; expected 1 to %d", maxTimeoutSecond)
 }
 
-func checkTraffic(policy *corev1.ServiceInternalTrafficPolicy, distribution *string) *problem {
-	if policy != nil && *policy != corev1.ServiceInternalTrafficPolicyCluster && *policy != corev1.ServiceInternalTrafficPolicyLocal {
-		return problemf("spec.internalTrafficPolicy", "%s is unknown; expected Cluster or Local", model.Quote(string(*policy)))
+func (p *problem) checkTraffic(policy *corev1.ServiceInternalTrafficPolicy, distribution *string) {
+	if policy != nil {
+		p.check(*policy == corev1.ServiceInternalTrafficPolicyCluster || *policy == corev1.ServiceInternalTrafficPolicyLocal,
+			"spec.internalTrafficPolicy", "%s is unknown; expected Cluster or Local", string(*policy))
 	}
-	known := []string{corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferSameNode}
-	if distribution != nil && !slices.Contains(known, *distribution) {
-		return problemf("spec.trafficDistribution", "%s is unknown; expected %s", model.Quote(*distribution), strings.Join(known, ", "))
+	if distribution != nil {
+		known := []string{corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferSameNode}
+		p.check(slices.Contains(known, *distribution), "spec.trafficDistribution", "%s is unknown; expected one of %v", *distribution, known)
 	}
-	return nil
 }
 
-func checkSliceNames(names []string) *problem {
-	if len(names) > MaxSliceNames {
-		return problemf("spec.slices", "holds %d names; expected at most %d", len(names), MaxSliceNames)
+func (p *problem) checkSliceNames(names []string) {
+	if !p.check(len(names) <= MaxSliceNames, "spec.slices", "holds %d names; expected at most %d", len(names), MaxSliceNames) {
+		return
 	}
 	for i, name := range names {
 		if len(validation.IsDNS1123Subdomain(name)) > 0 {
-			return problemf(fmt.Sprintf("spec.slices[%d]", i), "%s is not the name of an EndpointSlice; expected an RFC 1123 subdomain", model.Quote(name))
+			p.check(false, fmt.Sprintf("spec.slices[%d]", i), "%s is not the name of an EndpointSlice; expected an RFC 1123 subdomain", name)
 		}
 	}
-	return nil
 }
 
-func checkNamespaceLabels(field string, namespace *exchangev1alpha1.NamespaceRecordSpec) *problem {
-	if namespace == nil {
-		return nil
+// checkLabels checks a map of labels: what checkMap does, and the values.
+func (p *problem) checkLabels(field string, labels map[string]string) {
+	p.checkMap(field, labels, validation.IsQualifiedName)
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		p.check(isLabelValue(labels[key]),
+			field, "the value %s of %s is not a label value; expected at most 63 letters, digits, '-', '_' or '.'", labels[key], key)
 	}
-	return checkMap(field, namespace.Labels, validation.IsQualifiedName, validation.IsValidLabelValue)
 }
 
-// checkMap checks the size of labels or annotations, their keys and, if checkValue is
-// not nil, their values. It visits the keys in order, so that the first problem is
-// always the same.
-func checkMap(field string, m map[string]string, checkKey, checkValue func(string) []string) *problem {
-	if len(m) > maxMapEntries {
-		return problemf(field, "holds %d entries; expected at most %d", len(m), maxMapEntries)
-	}
+// checkMap checks the size of labels or annotations, their keys, and that the values are
+// text. It visits the keys in order, so that the first problem is always the same.
+func (p *problem) checkMap(field string, m map[string]string, checkKey func(string) []string) {
+	p.check(len(m) <= maxMapEntries, field, "holds %d entries; expected at most %d", len(m), maxMapEntries)
 	size := 0
 	for _, key := range slices.Sorted(maps.Keys(m)) {
-		value := m[key]
-		size += len(key) + len(value)
-		if len(checkKey(key)) > 0 {
-			return problemf(field, "key %s is not a qualified name; expected one such as \"example.com/team\"", model.Quote(key))
-		}
-		if !utf8.ValidString(value) {
-			return problemf(field, "the value of %q is not UTF-8", key)
-		}
-		if checkValue != nil && len(checkValue(value)) > 0 {
-			return problemf(field, "the value %s of %q is not a label value; expected at most 63 letters, digits, '-', '_' or '.'", model.Quote(value), key)
-		}
+		size += len(key) + len(m[key])
+		p.check(len(checkKey(key)) == 0, field, "key %s is not a qualified name; expected one such as example.com/team", key)
+		p.check(utf8.ValidString(m[key]), field, "the value of %s is not text; expected UTF-8", key)
 	}
-	if size > maxMapBytes {
-		return problemf(field, "holds %d bytes; expected at most %d", size, maxMapBytes)
-	}
-	return nil
+	p.check(size <= maxMapBytes, field, "holds %d bytes; expected at most %d", size, maxMapBytes)
 }
 
 // isAnnotationKey checks as the API server does, which ignores the case.
 func isAnnotationKey(key string) []string { return validation.IsQualifiedName(strings.ToLower(key)) }
+
+func isLabel(name string) bool { return len(validation.IsDNS1123Label(name)) == 0 }
+
+func isLabelValue(value string) bool { return len(validation.IsValidLabelValue(value)) == 0 }
+
+func isPort(number int32) bool { return len(validation.IsValidPortNum(int(number))) == 0 }
+
+func isProtocol(p corev1.Protocol) bool {
+	return slices.Contains([]corev1.Protocol{"", corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP}, p)
+}

@@ -5,7 +5,6 @@ package hub
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -16,51 +15,43 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
-// namespaceCaches is a cache of a set of namespaces that may change at any time.
-// That of controller-runtime takes its namespaces only when it is created. Here
-// each namespace has a cache of its own, and every index, informer and handler is
-// added to each of them.
+// namespaceCaches read a set of namespaces that may change at any time. A cache of
+// controller-runtime takes its namespaces only when it is created, so each namespace
+// has one, and every index and watch is added to each of them.
 type namespaceCaches struct {
-	scheme *runtime.Scheme
 	// make gives the cache of one namespace, not started yet.
 	make func(namespace string) (cache.Cache, error)
 	// ready is closed once the first namespaces are known.
 	ready chan struct{}
 
-	mu        sync.RWMutex
-	all       map[string]*namespaceCache
-	indexes   []index
-	informers map[schema.GroupVersionKind]*informer
-	running   sync.WaitGroup
+	mu      sync.RWMutex
+	all     map[string]*namespaceCache
+	setups  []func(*namespaceCache) error // of each cache: its indexes and watches
+	running sync.WaitGroup
 }
 
 // namespaceCache is that of one namespace. Until it is synced, nothing is read from it.
 type namespaceCache struct {
-	uid    types.UID
-	cache  cache.Cache
-	ctx    context.Context // ends when the namespace is removed
-	cancel context.CancelFunc
-	synced bool
+	cache.Cache
+	namespace string
+	uid       types.UID
+	ctx       context.Context // ends when the namespace is removed
+	cancel    context.CancelFunc
+	waited    chan struct{} // closed once it is synced, or ctx ended
+	synced    bool
 }
 
-type index struct {
-	object  client.Object
-	field   string
-	extract client.IndexerFunc
-}
-
-var _ cache.Cache = &namespaceCaches{}
-
-func newNamespaceCaches(scheme *runtime.Scheme, newCache func(namespace string) (cache.Cache, error)) *namespaceCaches {
-	return &namespaceCaches{
-		scheme: scheme, make: newCache, ready: make(chan struct{}),
-		all: map[string]*namespaceCache{}, informers: map[schema.GroupVersionKind]*informer{},
-	}
+func newNamespaceCaches(newCache func(namespace string) (cache.Cache, error)) *namespaceCaches {
+	return &namespaceCaches{make: newCache, ready: make(chan struct{}), all: map[string]*namespaceCache{}}
 }
 
 // add starts to watch a namespace unless it is watched; synced is called once
@@ -76,15 +67,10 @@ func (s *namespaceCaches) add(ctx context.Context, namespace string, uid types.U
 	if err != nil {
 		return fmt.Errorf("watch namespace %s: %w", namespace, err)
 	}
-	for _, i := range s.indexes {
-		if err := one.IndexField(ctx, i.object, i.field, i.extract); err != nil {
-			return fmt.Errorf("watch namespace %s: %w", namespace, err)
-		}
-	}
 	ctx, cancel := context.WithCancel(ctx)
-	added := &namespaceCache{uid: uid, cache: one, ctx: ctx, cancel: cancel}
-	for _, i := range s.informers {
-		if err := i.extend(ctx, namespace, one); err != nil {
+	added := &namespaceCache{Cache: one, namespace: namespace, uid: uid, ctx: ctx, cancel: cancel, waited: make(chan struct{})}
+	for _, setup := range s.setups {
+		if err := setup(added); err != nil {
 			cancel()
 			return fmt.Errorf("watch namespace %s: %w", namespace, err)
 		}
@@ -92,6 +78,7 @@ func (s *namespaceCaches) add(ctx context.Context, namespace string, uid types.U
 	s.all[namespace] = added
 	s.running.Go(func() { _ = one.Start(ctx) }) // ends without an error when ctx does
 	s.running.Go(func() {
+		defer close(added.waited)
 		if !one.WaitForCacheSync(ctx) {
 			return
 		}
@@ -117,18 +104,15 @@ func (s *namespaceCaches) drop(namespace string) bool {
 		return false
 	}
 	delete(s.all, namespace)
-	for _, i := range s.informers {
-		i.shrink(namespace)
-	}
-	gone.cancel() // last: no handler can be added to what has ended
+	gone.cancel()
 	return true
 }
 
-// names are the namespaces that are watched.
-func (s *namespaceCaches) names() []string {
+// watched are the caches by namespace, those that are not synced yet included.
+func (s *namespaceCaches) watched() map[string]*namespaceCache {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return slices.Sorted(maps.Keys(s.all))
+	return maps.Clone(s.all)
 }
 
 // isSynced reports whether all of a namespace was read.
@@ -140,15 +124,11 @@ func (s *namespaceCaches) isSynced(namespace string, uid types.UID) bool {
 }
 
 // synced are the caches to read from, by namespace.
-func (s *namespaceCaches) synced() map[string]cache.Cache {
+func (s *namespaceCaches) synced() map[string]*namespaceCache {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	out := map[string]cache.Cache{}
-	for namespace, one := range s.all {
-		if one.synced {
-			out[namespace] = one.cache
-		}
-	}
+	out := maps.Clone(s.all)
+	maps.DeleteFunc(out, func(_ string, one *namespaceCache) bool { return !one.synced })
 	return out
 }
 
@@ -157,11 +137,7 @@ func (s *namespaceCaches) synced() map[string]cache.Cache {
 func (s *namespaceCaches) Get(ctx context.Context, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
 	one := s.synced()[key.Namespace]
 	if one == nil {
-		gvk, err := apiutil.GVKForObject(object, s.scheme)
-		if err != nil {
-			return err
-		}
-		return apierrors.NewNotFound(schema.GroupResource{Group: gvk.Group, Resource: gvk.Kind}, key.String())
+		return apierrors.NewNotFound(schema.GroupResource{Resource: fmt.Sprintf("%T", object)}, key.String())
 	}
 	return one.Get(ctx, key, object, opts...)
 }
@@ -170,9 +146,6 @@ func (s *namespaceCaches) Get(ctx context.Context, key client.ObjectKey, object 
 func (s *namespaceCaches) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	options := client.ListOptions{}
 	options.ApplyOptions(opts)
-	if options.Continue != "" || options.Limit != 0 {
-		return errors.New("the cache of the exchange lists everything at once; expected neither limit nor continue")
-	}
 	from := s.synced()
 	var items []runtime.Object
 	for _, namespace := range slices.Sorted(maps.Keys(from)) {
@@ -195,83 +168,65 @@ func (s *namespaceCaches) List(ctx context.Context, list client.ObjectList, opts
 	return apimeta.SetList(list, items)
 }
 
-// IndexField implements client.FieldIndexer.
-func (s *namespaceCaches) IndexField(ctx context.Context, object client.Object, field string, extract client.IndexerFunc) error {
+// setUp has setup called for each namespace, those that are watched already included.
+func (s *namespaceCaches) setUp(setup func(*namespaceCache) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.indexes = append(s.indexes, index{object, field, extract})
 	for _, one := range s.all {
-		if err := one.cache.IndexField(ctx, object, field, extract); err != nil {
+		if err := setup(one); err != nil {
 			return err
 		}
 	}
+	s.setups = append(s.setups, setup)
 	return nil
 }
 
-// GetInformer implements cache.Informers. It never waits.
-func (s *namespaceCaches) GetInformer(ctx context.Context, object client.Object, _ ...cache.InformerGetOption) (cache.Informer, error) {
-	gvk, err := apiutil.GVKForObject(object, s.scheme)
-	if err != nil {
-		return nil, err
+// IndexField implements client.FieldIndexer.
+func (s *namespaceCaches) IndexField(_ context.Context, object client.Object, field string, extract client.IndexerFunc) error {
+	return s.setUp(func(one *namespaceCache) error { return one.IndexField(one.ctx, object, field, extract) })
+}
+
+// watch is a source of the keys that events of one kind give, in every namespace.
+type watch struct {
+	caches     *namespaceCaches
+	kind       client.Object
+	keys       handler.EventHandler
+	predicates []predicate.Predicate
+}
+
+var _ source.SyncingSource = &watch{}
+
+// Start implements source.Source.
+func (w *watch) Start(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	return w.caches.setUp(func(one *namespaceCache) error {
+		// Before the cache starts, so that the namespace counts as read only with this kind.
+		if _, err := one.GetInformer(one.ctx, w.kind, cache.BlockUntilSynced(false)); err != nil {
+			return err
+		}
+		return source.Kind(one, w.kind, w.keys, w.predicates...).Start(one.ctx, queue)
+	})
+}
+
+// WaitForSync waits until the namespaces that are watched now were read. A namespace
+// that goes meanwhile is not waited for.
+func (w *watch) WaitForSync(ctx context.Context) error {
+	if !wait(ctx, w.caches.ready) {
+		return ctx.Err()
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if found := s.informers[gvk]; found != nil {
-		return found, nil
-	}
-	added := newInformer(object)
-	for namespace, one := range s.all {
-		if err := added.extend(ctx, namespace, one.cache); err != nil {
-			return nil, err
+	for _, one := range w.caches.watched() {
+		if !wait(ctx, one.waited) {
+			return ctx.Err()
 		}
 	}
-	s.informers[gvk] = added
-	return added, nil
-}
-
-// GetInformerForKind implements cache.Informers.
-func (s *namespaceCaches) GetInformerForKind(ctx context.Context, gvk schema.GroupVersionKind, opts ...cache.InformerGetOption) (cache.Informer, error) {
-	object, err := s.scheme.New(gvk)
-	if err != nil {
-		return nil, err
-	}
-	typed, ok := object.(client.Object)
-	if !ok {
-		return nil, fmt.Errorf("%s is no kind of object", gvk)
-	}
-	return s.GetInformer(ctx, typed, opts...)
-}
-
-// RemoveInformer implements cache.Informers; nobody asks for it.
-func (s *namespaceCaches) RemoveInformer(context.Context, client.Object) error {
-	return errors.New("informers of the exchange cannot be removed")
-}
-
-// Start implements cache.Informers: the namespaces start one by one, so this
-// only ends with them.
-func (s *namespaceCaches) Start(ctx context.Context) error {
-	<-ctx.Done()
-	s.running.Wait()
 	return nil
 }
 
-// WaitForCacheSync waits until the namespaces that are watched now were read. A
-// namespace that goes meanwhile is not waited for.
-func (s *namespaceCaches) WaitForCacheSync(ctx context.Context) bool {
+// wait reports whether c was closed before ctx ended.
+func wait(ctx context.Context, c <-chan struct{}) bool {
 	select {
-	case <-s.ready:
+	case <-c:
+		return true
 	case <-ctx.Done():
 		return false
 	}
-	s.mu.RLock()
-	waiting := slices.Collect(maps.Values(s.all))
-	s.mu.RUnlock()
-	for _, one := range waiting {
-		limited, cancel := context.WithCancel(ctx)
-		stop := context.AfterFunc(one.ctx, cancel)
-		one.cache.WaitForCacheSync(limited)
-		stop()
-		cancel()
-	}
-	return ctx.Err() == nil
 }

@@ -12,10 +12,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 )
@@ -85,7 +87,7 @@ func fixture(t *testing.T, names ...string) (*namespaceCaches, func(n int) *fake
 		t.Fatal(err)
 	}
 	var made []*fakeCache
-	s := newNamespaceCaches(scheme, func(string) (cache.Cache, error) {
+	s := newNamespaceCaches(func(string) (cache.Cache, error) {
 		f := &fakeCache{name: names[len(made)], release: make(chan struct{}), ended: make(chan struct{}), waits: make(chan struct{}, 10)}
 		f.Scheme = scheme
 		made = append(made, f)
@@ -179,26 +181,34 @@ func TestANamespaceMadeAnewIsReadAnew(t *testing.T) {
 	await(t, "the new cache ended", made(1).ended)
 }
 
-func TestHandlersAndIndexesReachEveryNamespace(t *testing.T) {
+func TestWatchesAndIndexesReachEveryNamespace(t *testing.T) {
 	s, made := fixture(t, "one", "two")
 	if err := s.IndexField(t.Context(), &exchangev1alpha1.ExportRecord{}, "field", nil); err != nil {
 		t.Fatal(err)
 	}
 	add(t, s, "comity-a", "1")
-	informer, err := s.GetInformer(t.Context(), &exchangev1alpha1.ExportRecord{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	told := make(chan string, 10)
-	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: func(o any) { told <- o.(client.Object).GetName() }})
-	if err != nil {
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	defer queue.ShutDown()
+	records := &watch{caches: s, kind: &exchangev1alpha1.ExportRecord{}, keys: &handler.EnqueueRequestForObject{}}
+	if err := records.Start(t.Context(), queue); err != nil {
 		t.Fatal(err)
 	}
 	add(t, s, "comity-a-to-b", "2")
 	for n, want := range []string{"one", "two"} {
-		made(n).create(t)
-		if got := <-told; got != want {
-			t.Errorf("told of %s, want %s", got, want)
+		// The handler is added soon: until then, nobody hears of what is created.
+		for queue.Len() == 0 {
+			made(n).create(t)
+			time.Sleep(10 * time.Millisecond)
+		}
+		got, _ := queue.Get()
+		if got.Name != want {
+			t.Errorf("told of %s, want %s", got.Name, want)
+		}
+		time.Sleep(20 * time.Millisecond)
+		queue.Done(got)
+		for queue.Len() > 0 { // created more than once
+			again, _ := queue.Get()
+			queue.Done(again)
 		}
 		if diff := cmp.Diff([]string{"field"}, made(n).indexed); diff != "" {
 			t.Errorf("indexes of %s (-want +got):\n%s", want, diff)
@@ -214,13 +224,12 @@ func TestWhoWaitsIsNotKeptByANamespaceThatGoes(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if !s.WaitForCacheSync(t.Context()) {
-			t.Error("the wait failed")
+		if err := (&watch{caches: s}).WaitForSync(t.Context()); err != nil {
+			t.Error(err)
 		}
 	}()
 	close(s.ready)
 	await(t, "it is watched", made(1).waits)
-	await(t, "it is waited for", made(1).waits)
 	s.remove("comity-a-to-b") // it never becomes synced
 	await(t, "the wait ends", done)
 }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -16,13 +15,14 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/transport"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/comity-mcs/comity/sync/compactslice"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
@@ -37,7 +37,7 @@ import (
 type Peers interface {
 	Listed() <-chan struct{}
 	Members() []model.Member
-	Subscribe(key func(types.NamespacedName), member func(model.ClusterID)) (cancel func())
+	Subscribe(key func(notify.Change), member func(model.ClusterID)) (cancel func())
 }
 
 // Options configure a Hub; all fields are required.
@@ -88,8 +88,12 @@ func New(opts Options) (*Hub, error) {
 	h := &Hub{
 		opts: opts, link: link, wake: make(chan struct{}, 1), now: time.Now,
 		namespaces: &namespaces{self: opts.Self, reader: live, now: time.Now, known: map[string]namespaceState{}},
-		caches: newNamespaceCaches(opts.Scheme, func(namespace string) (cache.Cache, error) {
-			return newCache(link, httpClient, opts, mapper, namespace)
+		caches: newNamespaceCaches(func(namespace string) (cache.Cache, error) {
+			return cache.New(link.restConfig(), cache.Options{
+				HTTPClient: httpClient, Scheme: opts.Scheme, Mapper: mapper, DefaultTransform: compactslice.Shrink,
+				NewInformer:       restoredetect.NewInformer(opts.Log),
+				DefaultNamespaces: map[string]cache.Config{namespace: {}},
+			})
 		}),
 	}
 	h.client, err = client.New(link.restConfig(), client.Options{
@@ -100,60 +104,51 @@ func New(opts Options) (*Hub, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client of the hub: %w", err)
 	}
-	return h, h.checkWithoutMember()
-}
-
-func newCache(link *link, httpClient *http.Client, opts Options, mapper apimeta.RESTMapper, namespace string) (cache.Cache, error) {
-	return cache.New(link.restConfig(), cache.Options{
-		HTTPClient: httpClient, Scheme: opts.Scheme, Mapper: mapper, DefaultTransform: compactslice.Shrink,
-		NewInformer:       restoredetect.NewInformer(opts.Log),
-		DefaultNamespaces: map[string]cache.Config{namespace: {}},
-	})
+	return h, h.caches.setUp(h.checkWithoutMember)
 }
 
 // newMapper knows the few kinds by itself, so that nothing waits for a
 // discovery of the hub, and no discovery is repeated while it does not answer.
 func newMapper() apimeta.RESTMapper {
 	mapper := apimeta.NewDefaultRESTMapper(nil)
-	add := func(version schema.GroupVersion, scope apimeta.RESTScope, kinds ...string) {
-		for _, kind := range kinds {
-			mapper.Add(version.WithKind(kind), scope)
-			mapper.Add(version.WithKind(kind+"List"), scope)
-		}
+	for _, kind := range []string{"ExportRecord", "ImportRecord", "NamespaceRecord", "MemberRecord"} {
+		mapper.Add(exchangev1alpha1.GroupVersion.WithKind(kind), apimeta.RESTScopeNamespace)
+		mapper.Add(exchangev1alpha1.GroupVersion.WithKind(kind+"List"), apimeta.RESTScopeNamespace)
 	}
-	add(exchangev1alpha1.GroupVersion, apimeta.RESTScopeNamespace, "ExportRecord", "ImportRecord", "NamespaceRecord", "MemberRecord")
-	add(discoveryv1.SchemeGroupVersion, apimeta.RESTScopeNamespace, "EndpointSlice")
-	add(coordinationv1.SchemeGroupVersion, apimeta.RESTScopeNamespace, "Lease")
-	add(corev1.SchemeGroupVersion, apimeta.RESTScopeRoot, "Namespace")
+	mapper.Add(discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"), apimeta.RESTScopeNamespace)
+	mapper.Add(discoveryv1.SchemeGroupVersion.WithKind("EndpointSliceList"), apimeta.RESTScopeNamespace)
+	mapper.Add(coordinationv1.SchemeGroupVersion.WithKind("Lease"), apimeta.RESTScopeNamespace)
+	mapper.Add(corev1.SchemeGroupVersion.WithKind("Namespace"), apimeta.RESTScopeRoot)
 	return mapper
 }
 
 // checkWithoutMember has a namespace read again when its MemberRecord is deleted:
 // the namespace may be deleted too. One of the same name that is created later is
 // empty, and its MemberRecord must wait until everything was published there.
-func (h *Hub) checkWithoutMember() error {
-	informer, err := h.caches.GetInformer(context.Background(), &exchangev1alpha1.MemberRecord{})
+func (h *Hub) checkWithoutMember(one *namespaceCache) error {
+	informer, err := one.GetInformer(one.ctx, &exchangev1alpha1.MemberRecord{}, cache.BlockUntilSynced(false))
 	if err != nil {
 		return err
 	}
-	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
-		if last, is := obj.(toolscache.DeletedFinalStateUnknown); is {
-			obj = last.Obj
-		}
-		if record, is := obj.(*exchangev1alpha1.MemberRecord); is {
-			h.namespaces.expire(record.Namespace)
-			h.wakeUp()
-		}
+	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{DeleteFunc: func(any) {
+		h.namespaces.expire(one.namespace)
+		h.wakeUp()
 	}})
 	return err
 }
 
 // Client reads the records and EndpointSlices in this member's exchange namespaces
-// from Cache, and Leases from the hub; it writes to the hub.
+// from a cache, and Leases from the hub; it writes to the hub.
 func (h *Hub) Client() client.Client { return h.client }
 
-// Cache holds the records and EndpointSlices in this member's exchange namespaces.
-func (h *Hub) Cache() cache.Cache { return h.caches }
+// Indexer indexes fields of what Client reads from its cache.
+func (h *Hub) Indexer() client.FieldIndexer { return h.caches }
+
+// Watch is a source of the keys that events of one kind give, in every one of this
+// member's exchange namespaces.
+func (h *Hub) Watch(kind client.Object, keys handler.EventHandler, predicates ...predicate.Predicate) source.Source {
+	return &watch{h.caches, kind, keys, predicates}
+}
 
 // Changed notifies that Problem may return something else, or that an exchange
 // namespace was created again.
@@ -187,12 +182,14 @@ func (h *Hub) Read() error {
 	default:
 		return errors.New("the Peers are not read yet, so neither are the exchange namespaces in the hub")
 	}
+	unread := h.unknown()
 	for name := range h.wanted() {
-		last := h.namespaces.last(name)
-		unknown := !last.known && (last.unread == "" || name == model.ExchangeNamespace(h.opts.Self))
-		if unknown || last.usable() && !h.caches.isSynced(name, last.uid) {
-			return fmt.Errorf("exchange namespace %s in the hub was not read yet", name)
+		if last := h.namespaces.last(name); last.usable() && !h.caches.isSynced(name, last.uid) {
+			unread = name
 		}
+	}
+	if unread != "" {
+		return fmt.Errorf("exchange namespace %s in the hub was not read yet", unread)
 	}
 	return nil
 }

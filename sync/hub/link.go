@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
 
 	"github.com/comity-mcs/comity/sync/model"
@@ -47,44 +48,55 @@ func newLink(path string, self model.ClusterID) *link {
 // what was read from the one says nothing about the other.
 var errServerChanged = errors.New("the kubeconfig of the exchange names another server than before; starting over with it")
 
-// read uses what the file contains now; changed reports whether that is new.
-// A file that cannot be used leaves in place what was used before.
-func (l *link) read() (changed bool, err error) {
+// read uses what the file contains now, and logs once what is wrong with it. The only
+// error is errServerChanged.
+func (l *link) read(log logr.Logger) error {
+	changed, err := l.use()
+	switch {
+	case errors.Is(err, errServerChanged):
+		return err
+	case err != nil:
+		text := fmt.Sprintf("the kubeconfig of the exchange, %s: %s", l.path, err)
+		if before := l.wrong.Swap(&text); before == nil || *before != text {
+			log.Info("the kubeconfig of the exchange is not used", "reason", text)
+		}
+		return nil
+	case changed:
+		log.Info("the kubeconfig of the exchange was read")
+	}
+	l.wrong.Store(nil)
+	return nil
+}
+
+// use uses what the file contains now; changed reports whether that is new. A file that
+// cannot be used leaves in place what was used before. The error holds nothing of the file.
+func (l *link) use() (changed bool, err error) {
 	data, err := os.ReadFile(l.path)
 	if errors.Is(err, os.ErrNotExist) {
-		return false, l.refuse("the file does not exist; run kubectl comity join, and mount the Secret that it makes")
+		return false, errors.New("the file does not exist; run kubectl comity join, and mount the Secret that it makes")
 	} else if err != nil {
-		return false, l.refuse(err.Error())
+		return false, err
 	}
 	before := l.current.Load()
 	if before != nil && bytes.Equal(before.bytes, data) {
-		l.wrong.Store(nil)
 		return false, nil
 	}
 	config, fault := kubeconfig.Sanitize(data)
 	if fault != nil {
-		return false, l.refuse(fault.String())
+		return false, errors.New(fault.String())
 	}
 	server, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {
-		return false, l.refuse("clusters.cluster.server: expected the URL of an API server")
+		return false, errors.New("clusters.cluster.server: expected the URL of an API server")
 	}
 	if before != nil && *before.server != *server {
 		return false, errServerChanged
 	}
 	if err := l.transport.Use(config); err != nil {
-		return false, l.refuse(err.Error())
+		return false, err
 	}
 	l.current.Store(&content{data, server})
-	l.wrong.Store(nil)
 	return true, nil
-}
-
-// refuse keeps why the file is not used. The text never holds what is in the file.
-func (l *link) refuse(why string) error {
-	text := fmt.Sprintf("the kubeconfig of the exchange, %s: %s", l.path, why)
-	l.wrong.Store(&text)
-	return errors.New(text)
 }
 
 // RoundTrip implements http.RoundTripper.

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-logr/logr"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -71,26 +72,29 @@ func TestRequestsGoWhereTheFileSays(t *testing.T) {
 	s := server(t)
 	l := newLink(filepath.Join(t.TempDir(), "exchange"), "a")
 
-	if changed, err := l.read(); changed || err == nil || !strings.Contains(err.Error(), "the file does not exist; run kubectl comity join") {
+	if changed, err := l.use(); changed || err == nil || !strings.Contains(err.Error(), "the file does not exist; run kubectl comity join") {
 		t.Errorf("without the file: %t, %v", changed, err)
+	}
+	if err := l.read(logr.Discard()); err != nil {
+		t.Errorf("without the file the process ends: %v", err)
 	}
 	if _, err := ask(t, l); err == nil || !strings.Contains(err.Error(), "the file does not exist") {
 		t.Errorf("asked without the file: %v", err)
 	}
 
 	write(t, l, kubeconfigFor(t, s, "/clusters/hub", "one"))
-	if changed, err := l.read(); !changed || err != nil {
+	if changed, err := l.use(); !changed || err != nil {
 		t.Fatalf("with the file: %t, %v", changed, err)
 	}
 	if got, err := ask(t, l); err != nil || got != "Bearer one /clusters/hub/api/v1 comity/a" {
 		t.Errorf("got %q, %v", got, err)
 	}
-	if changed, err := l.read(); changed || err != nil {
+	if changed, err := l.use(); changed || err != nil {
 		t.Errorf("nothing changed, but: %t, %v", changed, err)
 	}
 
 	write(t, l, kubeconfigFor(t, s, "/clusters/hub", "two"))
-	if changed, err := l.read(); !changed || err != nil {
+	if changed, err := l.use(); !changed || err != nil {
 		t.Fatalf("with a new token: %t, %v", changed, err)
 	}
 	if got, _ := ask(t, l); !strings.HasPrefix(got, "Bearer two ") {
@@ -102,7 +106,7 @@ func TestAFileThatCannotBeUsedChangesNothing(t *testing.T) {
 	s := server(t)
 	l := newLink(filepath.Join(t.TempDir(), "exchange"), "a")
 	write(t, l, kubeconfigFor(t, s, "", "one"))
-	if _, err := l.read(); err != nil {
+	if _, err := l.use(); err != nil {
 		t.Fatal(err)
 	}
 	for name, content := range map[string][]byte{
@@ -112,7 +116,7 @@ func TestAFileThatCannotBeUsedChangesNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			write(t, l, content)
-			changed, err := l.read()
+			changed, err := l.use()
 			if changed || err == nil || strings.Contains(err.Error(), "secret-text") {
 				t.Errorf("got %t, %v", changed, err)
 			}
@@ -127,11 +131,11 @@ func TestAnotherServerIsNotTakenForTheSameHub(t *testing.T) {
 	one, other := server(t), server(t)
 	l := newLink(filepath.Join(t.TempDir(), "exchange"), "a")
 	write(t, l, kubeconfigFor(t, one, "", "one"))
-	if _, err := l.read(); err != nil {
+	if _, err := l.use(); err != nil {
 		t.Fatal(err)
 	}
 	write(t, l, kubeconfigFor(t, other, "", "one"))
-	if changed, err := l.read(); changed || !errors.Is(err, errServerChanged) {
+	if changed, err := l.use(); changed || !errors.Is(err, errServerChanged) {
 		t.Errorf("got %t, %v; what was read from the one says nothing about the other", changed, err)
 	}
 }

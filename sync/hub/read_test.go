@@ -7,16 +7,15 @@ import (
 	"strings"
 	"testing"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/notify"
 )
 
 type somePeers struct{ listed chan struct{} }
 
 func (p somePeers) Listed() <-chan struct{} { return p.listed }
 func (somePeers) Members() []model.Member   { return []model.Member{{ID: "b"}} }
-func (somePeers) Subscribe(func(types.NamespacedName), func(model.ClusterID)) (cancel func()) {
+func (somePeers) Subscribe(func(notify.Change), func(model.ClusterID)) (cancel func()) {
 	return func() {}
 }
 

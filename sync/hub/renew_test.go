@@ -23,6 +23,13 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
+func renew(t *testing.T, h *Hub) {
+	t.Helper()
+	if err := h.renew(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 // token is one of account member-a, valid for an hour from issued on.
 func token(issued time.Time) string {
 	claims := fmt.Sprintf(`{"iat":%d,"exp":%d,"sub":"system:serviceaccount:comity-system:member-a","aud":["hub"]}`, issued.Unix(), issued.Add(time.Hour).Unix())
@@ -51,7 +58,7 @@ func TestTheTokenIsRenewedInTheSecret(t *testing.T) {
 		local: fake.NewClientBuilder().WithObjects(secret).Build(),
 	}
 	write(t, h.link, old)
-	if _, err := h.link.read(); err != nil {
+	if _, err := h.link.use(); err != nil {
 		t.Fatal(err)
 	}
 	stored := func() string {
@@ -63,16 +70,16 @@ func TestTheTokenIsRenewedInTheSecret(t *testing.T) {
 	}
 
 	h.now = func() time.Time { return issued.Add(30 * time.Minute) }
-	h.renew(t.Context())
+	renew(t, h)
 	if stored() != string(old) || len(asked) != 0 {
 		t.Errorf("a token of which half is left was renewed: %v", asked)
 	}
 	h.now = func() time.Time { return issued.Add(40 * time.Minute) }
-	h.renew(t.Context())
+	renew(t, h)
 	if !strings.Contains(stored(), fresh) {
 		t.Errorf("not renewed; asked %v", asked)
 	}
-	h.renew(t.Context()) // the file still holds the old one
+	renew(t, h) // the file still holds the old one
 	if want := "POST /api/v1/namespaces/comity-system/serviceaccounts/member-a/token"; len(asked) != 1 || asked[0] != want {
 		t.Errorf("asked %v, want once %s", asked, want)
 	}
@@ -87,8 +94,8 @@ func TestAFileThatIsNoSecretsIsLeftToWhoeverWroteIt(t *testing.T) {
 		now:   time.Now,
 	}
 	write(t, h.link, kubeconfigFor(t, s, "", token(time.Unix(0, 0))))
-	if _, err := h.link.read(); err != nil {
+	if _, err := h.link.use(); err != nil {
 		t.Fatal(err)
 	}
-	h.renew(t.Context())
+	renew(t, h)
 }

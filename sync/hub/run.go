@@ -5,17 +5,16 @@ package hub
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/notify"
 	"github.com/comity-mcs/comity/sync/remote"
 	"github.com/comity-mcs/comity/sync/remote/kubeconfig"
 )
@@ -34,30 +33,29 @@ func (h *Hub) Start(ctx context.Context) error {
 	defer h.caches.running.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	unsubscribe := h.opts.Peers.Subscribe(func(types.NamespacedName) {}, func(model.ClusterID) { h.wakeUp() })
+	unsubscribe := h.opts.Peers.Subscribe(func(notify.Change) {}, func(model.ClusterID) { h.wakeUp() })
 	defer unsubscribe()
-	select {
-	case <-h.opts.Peers.Listed():
-	case <-ctx.Done():
+	if !wait(ctx, h.opts.Peers.Listed()) {
 		return nil
 	}
 	tick := time.NewTicker(checkInterval)
 	defer tick.Stop()
 	var renewed time.Time
-	logged := ""
 	for first := true; ; {
-		if err := h.follow(&logged); err != nil {
+		if err := h.link.read(h.opts.Log); err != nil {
 			return err
 		}
 		if h.link.problem() == nil {
 			h.watchNamespaces(ctx)
-			if first && h.allKnown() {
+			if first && h.unknown() == "" {
 				close(h.caches.ready)
 				first = false
 			}
 			if h.leads() && h.now().Sub(renewed) >= renewCheckInterval {
 				renewed = h.now()
-				h.renew(ctx)
+				if err := h.renew(ctx); err != nil && ctx.Err() == nil {
+					h.opts.Log.Info("token not renewed, trying again", "reason", err.Error())
+				}
 			}
 		}
 		select {
@@ -69,24 +67,6 @@ func (h *Hub) Start(ctx context.Context) error {
 	}
 }
 
-// follow reads the file and logs once what is wrong with it.
-func (h *Hub) follow(logged *string) error {
-	changed, err := h.link.read()
-	switch {
-	case errors.Is(err, errServerChanged):
-		return err
-	case err != nil && err.Error() != *logged:
-		*logged = err.Error()
-		h.opts.Log.Info("the kubeconfig of the exchange is not used", "reason", err.Error())
-	case err == nil:
-		*logged = ""
-	}
-	if changed {
-		h.opts.Log.Info("the kubeconfig of the exchange was read")
-	}
-	return nil
-}
-
 // wanted are this member's own namespaces in the hub.
 func (h *Hub) wanted() map[string]bool {
 	out := map[string]bool{model.ExchangeNamespace(h.opts.Self): true}
@@ -96,15 +76,16 @@ func (h *Hub) wanted() map[string]bool {
 	return out
 }
 
-// allKnown reports whether it is known of every namespace whether it exists. From
-// then on, an object that is in none of them does not exist.
-func (h *Hub) allKnown() bool {
+// unknown is one of the namespaces of which it is not known whether it exists; "" if there
+// is none, and an object that is in none of them does not exist. One that this member may
+// not read does not count, unless it is that for all members.
+func (h *Hub) unknown() string {
 	for name := range h.wanted() {
-		if s := h.namespaces.last(name); !s.known && s.unread == "" {
-			return false
+		if last := h.namespaces.last(name); !last.known && (last.unread == "" || name == model.ExchangeNamespace(h.opts.Self)) {
+			return name
 		}
 	}
-	return h.namespaces.last(model.ExchangeNamespace(h.opts.Self)).known
+	return ""
 }
 
 // watchNamespaces watches those of this member's namespaces that exist.
@@ -123,7 +104,7 @@ func (h *Hub) watchNamespaces(ctx context.Context) {
 			h.changed.All()
 		}
 	}
-	for _, name := range h.caches.names() {
+	for name := range h.caches.watched() {
 		if !wanted[name] {
 			h.caches.remove(name)
 			h.namespaces.forget(name)
@@ -134,21 +115,11 @@ func (h *Hub) watchNamespaces(ctx context.Context) {
 // renew stores a new token in the Secret that the file comes from, once the one
 // in use has lived long enough. Where the file comes from elsewhere, whoever
 // wrote it renews it.
-func (h *Hub) renew(ctx context.Context) {
+func (h *Hub) renew(ctx context.Context) error {
 	var secret corev1.Secret
-	key := client.ObjectKey{Namespace: h.opts.Namespace, Name: model.ExchangeSecret}
-	if err := h.local.Get(ctx, key, &secret); err != nil {
-		if client.IgnoreNotFound(err) != nil {
-			h.opts.Log.Info("token not renewed, trying again", "reason", err.Error())
-		}
-		return
+	if err := h.local.Get(ctx, client.ObjectKey{Namespace: h.opts.Namespace, Name: model.ExchangeSecret}, &secret); err != nil {
+		return client.IgnoreNotFound(err)
 	}
-	if err := h.renewIn(ctx, &secret); err != nil && ctx.Err() == nil {
-		h.opts.Log.Info("token not renewed, trying again", "reason", err.Error())
-	}
-}
-
-func (h *Hub) renewIn(ctx context.Context, secret *corev1.Secret) error {
 	// What the Secret holds may be newer than the file, which follows late.
 	config, fault := kubeconfig.Sanitize(secret.Data[kubeconfig.SecretKey])
 	if fault != nil {
@@ -157,14 +128,9 @@ func (h *Hub) renewIn(ctx context.Context, secret *corev1.Secret) error {
 	if config.Host != h.link.transport.Config().Host {
 		return nil
 	}
-	renewed, err := remote.RenewSecret(ctx, config, remote.NewClient(h.link.transport), secret, h.now())
-	if err != nil || renewed == nil {
-		return err
+	renewed, err := remote.RenewSecret(ctx, config, remote.NewClient(h.link.transport), &secret, h.local, h.now())
+	if renewed {
+		h.opts.Log.Info("token of the exchange renewed")
 	}
-	patch := client.MergeFromWithOptions(secret, client.MergeFromWithOptimisticLock{})
-	if err := h.local.Patch(ctx, renewed, patch); err != nil {
-		return fmt.Errorf("write Secret %s/%s: %w", secret.Namespace, secret.Name, err)
-	}
-	h.opts.Log.Info("token of the exchange renewed")
-	return nil
+	return err
 }

@@ -16,12 +16,19 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
+
+// Address is where an API server is reached, and the PEM bundle that verifies it.
+type Address struct {
+	Server string
+	CAData []byte
+	// Source says where the address is from, for a reader.
+	Source string
+}
 
 // Candidates are the addresses by which the holder of a route may reach its
 // peer, the best first: the one given; else the one that the holder has stored,
@@ -29,91 +36,23 @@ import (
 // administrator's machine; then it is what the cluster states of itself. None
 // of them has been tried. The error says what to pass instead.
 func (p *Prepared) Candidates(ctx context.Context, r Route) ([]Address, error) {
-	peer, holder := p.find(r.key().peer), p.find(r.Holder)
-	if peer.Server != "" {
-		return peer.givenAddresses(ctx)
-	}
+	peer, holder := p.find(r.Peer), p.find(r.Holder)
 	var all []Address
-	if len(peer.CAData) == 0 {
+	if peer.Server == "" && len(peer.CAData) == 0 {
 		stored, err := holder.storedAddress(ctx, r)
 		if err != nil {
-			return nil, fmt.Errorf("cluster %s: %w", holder.ID, err)
+			return nil, holder.errorf("%w", err)
 		}
 		all = append(all, stored...)
 	}
-	host, err := apiServerURL(peer.RESTConfig)
-	if err != nil {
-		return nil, fmt.Errorf("cluster %s: %w", peer.ID, err)
-	}
-	var more []Address
-	if onLoopback(host) {
-		more, err = peer.statedAddresses(ctx)
-	} else {
-		more, err = peer.kubeconfigAddress(host)
-	}
+	more, err := peer.ownAddresses(ctx)
 	if err != nil && len(all) == 0 {
-		return nil, fmt.Errorf("cluster %s: %w", peer.ID, err)
+		return nil, peer.errorf("%w", err)
 	}
 	for _, a := range more {
 		if !slices.ContainsFunc(all, func(b Address) bool { return a.Server == b.Server && string(a.CAData) == string(b.CAData) }) {
 			all = append(all, a)
 		}
-	}
-	if len(all) == 0 {
-		return nil, fmt.Errorf("cluster %s: the kubeconfig names %s, which only this machine reaches, and the cluster states no address of its API server; "+
-			"pass one that the other clusters reach as --server %s=https://HOST:PORT", peer.ID, host, peer.ID)
-	}
-	return all, nil
-}
-
-func apiServerURL(config *rest.Config) (string, error) {
-	base, _, err := rest.DefaultServerUrlFor(config)
-	if err != nil {
-		return "", fmt.Errorf("server %q: %w", config.Host, err)
-	}
-	return strings.TrimRight(base.String(), "/"), nil
-}
-
-// onLoopback reports whether a URL leads to the machine that reads it.
-func onLoopback(server string) bool {
-	u, err := url.Parse(server)
-	if err != nil {
-		return false
-	}
-	if u.Hostname() == "localhost" || strings.HasSuffix(u.Hostname(), ".localhost") {
-		return true
-	}
-	ip, err := netip.ParseAddr(u.Hostname())
-	return err == nil && (ip.IsLoopback() || ip.IsUnspecified())
-}
-
-// givenAddresses are those of Server, with every authority that may have signed
-// its certificate.
-func (m *member) givenAddresses(ctx context.Context) ([]Address, error) {
-	if err := validateServer(m.Server); err != nil {
-		return nil, fmt.Errorf("cluster %s: %w", m.ID, err)
-	}
-	server := strings.TrimRight(m.Server, "/")
-	if len(m.CAData) > 0 {
-		return []Address{{server, m.CAData, "given by --server and --ca"}}, nil
-	}
-	own, err := kubeconfigCA(m.RESTConfig)
-	if err != nil {
-		return nil, fmt.Errorf("cluster %s: %w", m.ID, err)
-	}
-	cluster, err := m.clusterCA(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("cluster %s: %w", m.ID, err)
-	}
-	var all []Address
-	if len(own) > 0 {
-		all = append(all, Address{server, own, "given by --server, CA of the kubeconfig"})
-	}
-	if len(cluster) > 0 && string(cluster) != string(own) {
-		all = append(all, Address{server, cluster, "given by --server, CA of the cluster"})
-	}
-	if len(all) == 0 {
-		return nil, fmt.Errorf("cluster %s: no certificate authority for %s is known; pass the PEM bundle that verifies it with --ca %s=FILE", m.ID, server, m.ID)
 	}
 	return all, nil
 }
@@ -121,12 +60,9 @@ func (m *member) givenAddresses(ctx context.Context) ([]Address, error) {
 // storedAddress is the one by which holder reaches its peer now. It is used for
 // this holder alone: no other member believes what is stored here.
 func (m *member) storedAddress(ctx context.Context, r Route) ([]Address, error) {
-	var secret corev1.Secret
-	key := client.ObjectKey{Namespace: m.Namespace, Name: secretOf(r)}
-	if err := m.client.Get(ctx, key, &secret); apierrors.IsNotFound(err) {
-		return nil, nil
-	} else if err != nil {
-		return nil, fmt.Errorf("read Secret %s: %w", key, err)
+	secret, err := m.secret(ctx, secretOf(r))
+	if err != nil {
+		return nil, err
 	}
 	config, err := clientcmd.Load(secret.Data[KubeconfigKey])
 	if err != nil {
@@ -140,30 +76,65 @@ func (m *member) storedAddress(ctx context.Context, r Route) ([]Address, error) 
 	return nil, nil
 }
 
-func (m *member) kubeconfigAddress(server string) ([]Address, error) {
-	if err := validateServer(server); err != nil {
-		return nil, err
+// ownAddresses are those of m's API server as it is given, or as the kubeconfig or m itself
+// states it, each with every authority that may have signed its certificate.
+func (m *member) ownAddresses(ctx context.Context) (all []Address, err error) {
+	base, _, err := rest.DefaultServerUrlFor(m.RESTConfig)
+	if err != nil {
+		return nil, fmt.Errorf("server %q: %w", m.RESTConfig.Host, err)
+	}
+	host := strings.TrimRight(base.String(), "/")
+	kubeconfig := authority{"CA of the kubeconfig", m.kubeconfigCA}
+	cluster := authority{"CA of the cluster", m.clusterCA}
+	servers, authorities := []Address{{Server: host, Source: "from the kubeconfig"}}, []authority{kubeconfig}
+	switch {
+	case m.Server != "":
+		servers, authorities = []Address{{Server: m.Server, Source: "given by --server"}}, []authority{kubeconfig, cluster}
+	case onLoopback(host):
+		if servers, err = m.statedServers(ctx); err != nil {
+			return nil, err
+		}
+		authorities = []authority{cluster, kubeconfig}
 	}
 	if len(m.CAData) > 0 {
-		return []Address{{server, m.CAData, "from the kubeconfig, CA given by --ca"}}, nil
+		authorities = []authority{{"CA given by --ca", func(context.Context) ([]byte, error) { return m.CAData, nil }}}
 	}
-	ca, err := kubeconfigCA(m.RESTConfig)
-	if err != nil {
-		return nil, err
+	for _, server := range servers {
+		if err := validateServer(server.Server); err != nil {
+			return nil, err
+		}
+		for _, by := range authorities {
+			ca, err := by.read(ctx)
+			if err != nil {
+				return nil, err
+			}
+			if len(ca) > 0 {
+				all = append(all, Address{strings.TrimRight(server.Server, "/"), ca, server.Source + ", " + by.name})
+			}
+		}
 	}
-	if len(ca) == 0 {
-		return nil, fmt.Errorf("the kubeconfig names no certificate authority for %s, so this machine's own store verifies it; the agents of other clusters do not have that store; "+
-			"pass the PEM bundle that verifies it with --ca %s=FILE", server, m.ID)
+	switch {
+	case len(servers) == 0:
+		err = fmt.Errorf("the kubeconfig names %s, which only this machine reaches, and the cluster states no address of its API server; "+
+			"pass one that the other clusters reach as --server %s=https://HOST:PORT", host, m.ID)
+	case len(all) == 0:
+		err = fmt.Errorf("no certificate authority for %s is known: if the kubeconfig names none, this machine's own store verifies it, which the agents of other clusters do not have; "+
+			"pass the PEM bundle that verifies it with --ca %s=FILE", servers[0].Server, m.ID)
 	}
-	return []Address{{server, ca, "from the kubeconfig"}}, nil
+	return all, err
 }
 
-// kubeconfigCA is the authority in a kubeconfig; empty if the system's is used.
-func kubeconfigCA(config *rest.Config) ([]byte, error) {
-	if len(config.CAData) > 0 || config.CAFile == "" {
-		return config.CAData, nil
+// authority is a bundle of certificates that may verify an API server; empty if there is none.
+type authority struct {
+	name string
+	read func(context.Context) ([]byte, error)
+}
+
+func (m *member) kubeconfigCA(context.Context) ([]byte, error) {
+	if len(m.RESTConfig.CAData) > 0 || m.RESTConfig.CAFile == "" {
+		return m.RESTConfig.CAData, nil
 	}
-	data, err := os.ReadFile(config.CAFile)
+	data, err := os.ReadFile(m.RESTConfig.CAFile)
 	if err != nil {
 		return nil, fmt.Errorf("read its certificate authority: %w", err)
 	}
@@ -180,22 +151,9 @@ func (m *member) clusterCA(ctx context.Context) ([]byte, error) {
 	return []byte(stored.Data["ca.crt"]), nil
 }
 
-// statedAddresses are those that the cluster states: the endpoint that kubeadm
+// statedServers are those that the cluster states: the endpoint that kubeadm
 // gave to all its nodes, then the endpoints of the Service kubernetes.
-func (m *member) statedAddresses(ctx context.Context) ([]Address, error) {
-	ca := m.CAData
-	if len(ca) == 0 {
-		var err error
-		if ca, err = m.clusterCA(ctx); err != nil {
-			return nil, err
-		}
-	}
-	if len(ca) == 0 {
-		var err error
-		if ca, err = kubeconfigCA(m.RESTConfig); err != nil {
-			return nil, err
-		}
-	}
+func (m *member) statedServers(ctx context.Context) ([]Address, error) {
 	config, err := m.kubeadmConfig(ctx)
 	if err != nil {
 		return nil, err
@@ -205,18 +163,18 @@ func (m *member) statedAddresses(ctx context.Context) ([]Address, error) {
 		if _, _, err := net.SplitHostPort(endpoint); err != nil {
 			endpoint = net.JoinHostPort(strings.Trim(endpoint, "[]"), "6443")
 		}
-		all = append(all, Address{"https://" + endpoint, ca, "kubeadm's control plane endpoint, since the kubeconfig's is on loopback"})
+		all = append(all, Address{Server: "https://" + endpoint, Source: "kubeadm's control plane endpoint, since the kubeconfig's is on loopback"})
 	}
-	var slicesOf discoveryv1.EndpointSliceList
-	if err := m.client.List(ctx, &slicesOf, client.InNamespace(metav1.NamespaceDefault), client.MatchingLabels{discoveryv1.LabelServiceName: "kubernetes"}); err != nil {
+	var found discoveryv1.EndpointSliceList
+	if err := m.client.List(ctx, &found, client.InNamespace(metav1.NamespaceDefault), client.MatchingLabels{discoveryv1.LabelServiceName: "kubernetes"}); err != nil {
 		return nil, fmt.Errorf("list the EndpointSlices of Service default/kubernetes: %w", err)
 	}
-	for i := range slicesOf.Items {
-		for _, hostPort := range hostPorts(&slicesOf.Items[i]) {
-			all = append(all, Address{"https://" + hostPort, ca, "endpoint of Service default/kubernetes, since the kubeconfig's is on loopback"})
+	for i := range found.Items {
+		for _, hostPort := range hostPorts(&found.Items[i]) {
+			all = append(all, Address{Server: "https://" + hostPort, Source: "endpoint of Service default/kubernetes, since the kubeconfig's is on loopback"})
 		}
 	}
-	return slices.DeleteFunc(all, func(a Address) bool { return onLoopback(a.Server) || len(a.CAData) == 0 }), nil
+	return slices.DeleteFunc(all, func(a Address) bool { return onLoopback(a.Server) }), nil
 }
 
 func hostPorts(s *discoveryv1.EndpointSlice) (all []string) {
@@ -232,4 +190,29 @@ func hostPorts(s *discoveryv1.EndpointSlice) (all []string) {
 	}
 	slices.Sort(all)
 	return all
+}
+
+// onLoopback reports whether a URL leads to the machine that reads it.
+func onLoopback(server string) bool {
+	u, err := url.Parse(server)
+	if err != nil {
+		return false
+	}
+	if u.Hostname() == "localhost" || strings.HasSuffix(u.Hostname(), ".localhost") {
+		return true
+	}
+	ip, err := netip.ParseAddr(u.Hostname())
+	return err == nil && (ip.IsLoopback() || ip.IsUnspecified())
+}
+
+// validateServer refuses what the other side's agent could not use.
+func validateServer(server string) error {
+	u, err := url.Parse(server)
+	if err != nil {
+		return fmt.Errorf("server %q is not a URL: %w", server, err)
+	}
+	if u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return fmt.Errorf("server %q cannot be used by the other cluster; expected https://host:port", server)
+	}
+	return nil
 }

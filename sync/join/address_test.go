@@ -83,8 +83,8 @@ func TestTheAddressThatAClusterStates(t *testing.T) {
 	second := slice.DeepCopy()
 	second.Name, second.AddressType, second.Endpoints = "kubernetes-6", discoveryv1.AddressTypeIPv6, []discoveryv1.Endpoint{{Addresses: []string{"fd00::2"}}}
 
-	m := &member{Cluster: Cluster{ID: "b", RESTConfig: &rest.Config{}}, client: old(ca, slice, second, kubeadm("controlPlaneEndpoint: join-2-control-plane:6443"))}
-	got, err := m.statedAddresses(t.Context())
+	m := &member{Cluster: Cluster{ID: "b", RESTConfig: &rest.Config{Host: "https://127.0.0.1:6443"}}, client: old(ca, slice, second, kubeadm("controlPlaneEndpoint: join-2-control-plane:6443"))}
+	got, err := m.ownAddresses(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,15 +112,39 @@ func TestAnAddressOnTheAdministratorsOwnMachine(t *testing.T) {
 	}
 }
 
-func TestAKubeconfigWhoseAuthorityIsTheSystems(t *testing.T) {
-	m := &member{Cluster: Cluster{ID: "b", RESTConfig: &rest.Config{Host: "https://api.example"}}}
-	_, err := m.kubeconfigAddress("https://api.example")
-	if err == nil || !strings.Contains(err.Error(), "pass the PEM bundle that verifies it with --ca b=FILE") {
-		t.Errorf("got %v", err)
+func TestServerAndAuthorityOfACluster(t *testing.T) {
+	ca := []byte("-----BEGIN CERTIFICATE-----")
+	config := func(host string) *rest.Config {
+		return &rest.Config{Host: host, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
 	}
-	m.CAData = []byte("ca")
-	got, err := m.kubeconfigAddress("https://api.example")
-	if err != nil || len(got) != 1 || string(got[0].CAData) != "ca" {
-		t.Errorf("got %v, %v", got, err)
+	cases := []struct {
+		name       string
+		cluster    Cluster
+		wantServer string
+		wantErr    string
+	}{
+		{"the server of the kubeconfig by default", Cluster{RESTConfig: config("https://10.0.0.1:6443")}, "https://10.0.0.1:6443", ""},
+		{"a host without a scheme is https", Cluster{RESTConfig: config("10.0.0.1:6443")}, "https://10.0.0.1:6443", ""},
+		{"a server of its own for the other side", Cluster{RESTConfig: config("https://127.0.0.1:1"), Server: "https://api.a.example/"}, "https://api.a.example", ""},
+		{"an authority that is given", Cluster{RESTConfig: &rest.Config{Host: "https://h"}, CAData: ca}, "https://h", ""},
+		{"plain http", Cluster{RESTConfig: config("http://10.0.0.1")}, "", "expected https://host:port"},
+		{"a password in the URL", Cluster{RESTConfig: config("x"), Server: "https://u:p@h"}, "", "expected https://host:port"},
+		{"no host", Cluster{RESTConfig: config("x"), Server: "https://"}, "", "expected https://host:port"},
+		{"the authority is the system's", Cluster{RESTConfig: &rest.Config{Host: "https://h"}}, "", "no certificate authority for https://h is known"},
+		{"an address of this machine alone", Cluster{RESTConfig: config("https://localhost:6443")}, "", "which only this machine reaches"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			got, err := (&member{Cluster: c.cluster, client: old()}).ownAddresses(t.Context())
+			if c.wantErr != "" {
+				if err == nil || !strings.Contains(err.Error(), c.wantErr) {
+					t.Fatalf("got %v, want an error that says %q", err, c.wantErr)
+				}
+				return
+			}
+			if err != nil || len(got) != 1 || got[0].Server != c.wantServer || string(got[0].CAData) != string(ca) {
+				t.Errorf("got %v, %v", got, err)
+			}
+		})
 	}
 }

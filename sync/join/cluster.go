@@ -6,8 +6,7 @@ package join
 import (
 	"fmt"
 	"net/netip"
-	"net/url"
-	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,7 +31,12 @@ const (
 // minExpiry is the shortest lifetime that an API server grants a token.
 const minExpiry = 10 * time.Minute
 
-// Cluster is one of the two members to be joined.
+// HubID is what the hub is called in routes, steps, errors and kubeconfigs.
+const HubID model.ClusterID = "hub"
+
+// Cluster is a member to be joined, or the hub: the API server that all members use as
+// their exchange, of which only Namespace, RESTConfig, Server and CAData are needed. Nothing is
+// imported there, and Comity need not run there; but it may be that of a member.
 type Cluster struct {
 	// ID is the cluster's id: one RFC 1123 label (KEP-2149). Required.
 	ID model.ClusterID
@@ -55,26 +59,51 @@ type Cluster struct {
 	// Services; if nil, what the cluster itself says: kubeadm's pod subnet, the
 	// Nodes' podCIDRs, and the ServiceCIDR objects.
 	PodCIDRs, ServiceCIDRs []netip.Prefix
-	// AcceptedCIDRs are the address ranges that the administrator of this cluster
-	// accepts from the others; none at all if empty. nil means the PodCIDRs of
-	// the other; while those are nil too, what was accepted before stays.
+	// AcceptedCIDRs are the address ranges that the others accept from this cluster; none
+	// at all if empty. nil means the PodCIDRs; while those are nil too, what was accepted
+	// before stays.
 	AcceptedCIDRs []netip.Prefix
-	// AcceptedFrom is AcceptedCIDRs for single peers.
-	AcceptedFrom map[model.ClusterID][]netip.Prefix
-	// NamespacesFrom are the namespaces whose exports the administrator of this
-	// cluster accepts from single peers. For the others, what was accepted before
-	// stays; at first all namespaces are.
-	NamespacesFrom map[model.ClusterID]model.Namespaces
+	// AcceptedNamespaces are the namespaces whose exports the others import from this
+	// cluster. If nil, what was accepted before stays; at first all namespaces are.
+	AcceptedNamespaces []string
 	// Unattended is true if no agent runs there, so that Disconnect does not wait for it.
 	Unattended bool
+
+	isHub bool
 }
 
-// Address is where an API server is reached, and the PEM bundle that verifies it.
-type Address struct {
-	Server string
-	CAData []byte
-	// Source says where the address is from, for a reader.
-	Source string
+// checkMembers fills in defaults and refuses what cannot be one clusterset.
+func checkMembers(members []Cluster) ([]Cluster, error) {
+	checked := make([]Cluster, len(members))
+	for i, m := range members {
+		var err error
+		if checked[i], err = m.withDefaults(); err != nil {
+			return nil, err
+		}
+		for _, earlier := range checked[:i] {
+			switch {
+			case earlier.ID == m.ID:
+				return nil, fmt.Errorf("both clusters have the id %q; ids are unique in a clusterset, give one of them another", m.ID)
+			case earlier.Set != m.Set:
+				return nil, fmt.Errorf("cluster %s belongs to clusterset %q and cluster %s to %q; only members of one set can be joined", earlier.ID, earlier.Set, m.ID, m.Set)
+			}
+		}
+	}
+	return checked, nil
+}
+
+// checkHub fills in defaults; nil stays nil.
+func checkHub(hub *Cluster, members []Cluster) (*Cluster, error) {
+	if hub == nil {
+		return nil, nil
+	}
+	if slices.ContainsFunc(members, func(m Cluster) bool { return m.ID == HubID }) {
+		return nil, fmt.Errorf("a member has the id %q, which is that of the hub; install Comity there with another id", HubID)
+	}
+	at := *hub
+	at.ID, at.Set, at.isHub = HubID, members[0].Set, true
+	at, err := at.withDefaults()
+	return &at, err
 }
 
 // Options adjust Connect and Disconnect. The zero value is fit for use.
@@ -158,62 +187,6 @@ func (c Cluster) checkRanges() error {
 				return fmt.Errorf("cluster %s: %s %q is not an address range; expected one like 10.20.0.0/16, with no bit set behind the prefix", c.ID, given.what, prefix)
 			}
 		}
-	}
-	return nil
-}
-
-// withAccess fills in Server and CAData and validates them: they are what the
-// other side's agent will trust.
-func (c Cluster) withAccess() (Cluster, error) {
-	if c.RESTConfig == nil {
-		return c, fmt.Errorf("cluster %s: there is no access to it; give the kubeconfig of an administrator", c.ID)
-	}
-	if c.Server == "" {
-		base, _, err := rest.DefaultServerUrlFor(c.RESTConfig)
-		if err != nil {
-			return c, fmt.Errorf("cluster %s: server %q: %w", c.ID, c.RESTConfig.Host, err)
-		}
-		c.Server = base.String()
-	}
-	if err := validateServer(c.Server); err != nil {
-		return c, fmt.Errorf("cluster %s: %w", c.ID, err)
-	}
-	c.Server = strings.TrimRight(c.Server, "/")
-	if len(c.CAData) == 0 {
-		c.CAData = c.RESTConfig.CAData
-	}
-	if len(c.CAData) == 0 && c.RESTConfig.CAFile != "" {
-		data, err := os.ReadFile(c.RESTConfig.CAFile)
-		if err != nil {
-			return c, fmt.Errorf("cluster %s: read its certificate authority: %w", c.ID, err)
-		}
-		c.CAData = data
-	}
-	if len(c.CAData) == 0 {
-		return c, fmt.Errorf("cluster %s: no certificate authority for %s is known; pass the PEM bundle that verifies it with --ca %s=FILE", c.ID, c.Server, c.ID)
-	}
-	return c, nil
-}
-
-func validateServer(server string) error {
-	u, err := url.Parse(server)
-	if err != nil {
-		return fmt.Errorf("server %q is not a URL: %w", server, err)
-	}
-	if u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return fmt.Errorf("server %q cannot be used by the other cluster; expected https://host:port", server)
-	}
-	return nil
-}
-
-// validatePair checks what only shows with both sides at hand.
-func validatePair(a, b Cluster) error {
-	if a.ID == b.ID {
-		return fmt.Errorf("both clusters have the id %q; ids are unique in a clusterset, give one of them another", a.ID)
-	}
-	if a.Set != b.Set {
-		return fmt.Errorf("cluster %s belongs to clusterset %q and cluster %s to %q; only members of one set can be joined",
-			a.ID, a.Set, b.ID, b.Set)
 	}
 	return nil
 }

@@ -6,53 +6,11 @@ package join
 import (
 	"encoding/base64"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/client-go/rest"
 )
-
-func TestServerAndAuthorityOfACluster(t *testing.T) {
-	ca := []byte("-----BEGIN CERTIFICATE-----")
-	config := func(host string) *rest.Config {
-		return &rest.Config{Host: host, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
-	}
-	cases := []struct {
-		name       string
-		cluster    Cluster
-		wantServer string
-		wantErr    string
-	}{
-		{"the server of the kubeconfig by default", Cluster{RESTConfig: config("https://10.0.0.1:6443")}, "https://10.0.0.1:6443", ""},
-		{"a host without a scheme is https", Cluster{RESTConfig: config("10.0.0.1:6443")}, "https://10.0.0.1:6443", ""},
-		{"a server of its own for the other side", Cluster{RESTConfig: config("https://127.0.0.1:1"), Server: "https://api.a.example/"}, "https://api.a.example", ""},
-		{"no access", Cluster{}, "", "there is no access to it"},
-		{"plain http", Cluster{RESTConfig: config("http://10.0.0.1")}, "", "expected https://host:port"},
-		{"a password in the URL", Cluster{RESTConfig: config("x"), Server: "https://u:p@h"}, "", "expected https://host:port"},
-		{"no host", Cluster{RESTConfig: config("x"), Server: "https://"}, "", "expected https://host:port"},
-		{"no authority", Cluster{RESTConfig: &rest.Config{Host: "https://h"}}, "", "no certificate authority for https://h is known"},
-	}
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			c.cluster.ID = "a"
-			got, err := c.cluster.withAccess()
-			if c.wantErr != "" {
-				if err == nil || !strings.Contains(err.Error(), c.wantErr) {
-					t.Fatalf("got %v, want an error that says %q", err, c.wantErr)
-				}
-				return
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got.Server != c.wantServer || string(got.CAData) != string(ca) {
-				t.Errorf("got server %q and authority %q", got.Server, got.CAData)
-			}
-		})
-	}
-}
 
 func TestATokenIsReadBackOnlyForTheClusterItIsFor(t *testing.T) {
 	peer := Cluster{ID: "b", Server: "https://b:6443", CAData: []byte("ca"), Namespace: "comity-system"}

@@ -5,7 +5,6 @@ package join
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -105,7 +104,7 @@ func (m *member) recordNamespaces(ctx context.Context, objects []client.Object) 
 		uids[found.Name] = found.UID
 	}
 	for i := range roles {
-		if err := m.annotate(ctx, &roles[i], recordsFor(roles[i].Name, objects, uids)); err != nil {
+		if err := m.annotate(ctx, &roles[i], namespaceFieldOwner, recordsFor(roles[i].Name, objects, uids)); err != nil {
 			return err
 		}
 	}
@@ -125,19 +124,4 @@ func recordsFor(account string, objects []client.Object, uids map[string]types.U
 		}
 	}
 	return records
-}
-
-// annotate adds annotations that the Role does not have yet.
-func (m *member) annotate(ctx context.Context, role *rbacv1.Role, wanted map[string]string) error {
-	if contains(role.Annotations, wanted) {
-		return nil
-	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": role.UID, "annotations": wanted}})
-	if err != nil {
-		return fmt.Errorf("encode the annotations of Role %s: %w", client.ObjectKeyFromObject(role), err)
-	}
-	if err := m.client.Patch(ctx, role, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(namespaceFieldOwner)); err != nil {
-		return fmt.Errorf("record exchange namespaces on Role %s: %w", client.ObjectKeyFromObject(role), err)
-	}
-	return nil
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -21,20 +20,27 @@ import (
 // spec.removed of their Peers that the other side is removed, so that neither reads on
 // and the agents remove what they imported. Then the Peers and Secrets go, the accounts
 // (and every token of theirs with them) and the exchange namespaces between the two. With
-// the last peer of a member also the namespace goes that it shares with all of them. A
-// cluster without RESTConfig is taken for lost and left alone. Where an agent did not
-// remove what it imported, its Peer stays, with a Step that is Pending.
-func Disconnect(ctx context.Context, leaving Cluster, others []Cluster, opts Options) error {
+// the last peer of a member also the namespace goes that it shares with all of them. With a
+// hub, leaving loses its account and its namespaces there instead; others are all members
+// that stay. A cluster without RESTConfig, the hub included, is taken for lost and left
+// alone. Where an agent did not remove what it imported, its Peer stays, with a Step that is
+// Pending. What no join made is never deleted.
+func Disconnect(ctx context.Context, hub *Cluster, leaving Cluster, others []Cluster, opts Options) error {
 	opts, err := opts.withDefaults()
 	if err != nil {
 		return err
 	}
+	all, err := checkMembers(append([]Cluster{leaving}, others...))
+	if err != nil {
+		return err
+	}
+	if hub, err = checkHub(hub, all); err != nil {
+		return fmt.Errorf("the hub: %w", err)
+	}
+	leaving, others = all[0], all[1:]
 	var ends []end
 	for _, other := range others {
 		for _, pair := range [][2]Cluster{{leaving, other}, {other, leaving}} {
-			if _, err := Objects(pair[0], pair[1]); err != nil {
-				return err
-			}
 			m, err := openLive(pair[0], opts)
 			if err != nil {
 				return err
@@ -44,23 +50,65 @@ func Disconnect(ctx context.Context, leaving Cluster, others []Cluster, opts Opt
 			}
 		}
 	}
-	if len(ends) == 0 {
+	if len(ends) == 0 && hub == nil {
 		return fmt.Errorf("there is no access to cluster %s nor to another one; give the kubeconfig of an administrator of one of them", leaving.ID)
 	}
 	if err := forget(ctx, ends, opts); err != nil {
 		return err
 	}
+	if hub != nil {
+		return leaveHub(ctx, *hub, leaving, others, opts)
+	}
 	for _, e := range ends {
-		for _, object := range grants(e.holder.Cluster, e.peer) {
-			if err := e.holder.remove(ctx, object); err != nil {
-				return fmt.Errorf("cluster %s: %w", e.holder.ID, err)
-			}
+		local, shared := e.holder.Cluster, model.ExchangeNamespace(e.holder.ID)
+		if err := e.holder.removeAll(ctx, grants(local, e.peer, []string{shared}, []string{model.ScopedExchangeNamespace(local.ID, e.peer)})); err != nil {
+			return e.holder.errorf("%w", err)
 		}
 		if err := e.holder.removeShared(ctx, e.peer); err != nil {
-			return fmt.Errorf("cluster %s: %w", e.holder.ID, err)
+			return e.holder.errorf("%w", err)
 		}
 	}
 	return nil
+}
+
+// leaveHub removes the credential of leaving for the hub, and what it has there.
+func leaveHub(ctx context.Context, hub, leaving Cluster, others []Cluster, opts Options) error {
+	var read []string
+	own := []string{model.ExchangeNamespace(leaving.ID)}
+	for _, other := range others {
+		read = append(read, model.ExchangeNamespace(other.ID))
+		own = append(own, model.ScopedExchangeNamespace(leaving.ID, other.ID), model.ScopedExchangeNamespace(other.ID, leaving.ID))
+	}
+	for _, at := range []struct {
+		cluster Cluster
+		objects []client.Object
+	}{
+		{leaving, []client.Object{secret(leaving.Namespace, model.ExchangeSecret)}},
+		{hub, grants(hub, leaving.ID, read, own)},
+	} {
+		m, err := openLive(at.cluster, opts)
+		if err == nil && m != nil {
+			err = m.removeAll(ctx, at.objects)
+		}
+		if err != nil {
+			return fmt.Errorf("cluster %s: %w", at.cluster.ID, err)
+		}
+	}
+	return nil
+}
+
+// grants are the objects by which the account of a cluster at another one reads namespaces,
+// then the account, then the namespaces that are for it alone, in the order of removal.
+func grants(at Cluster, id model.ClusterID, read, own []string) (objects []client.Object) {
+	account := accountOf(at, id)
+	for _, namespace := range read {
+		objects = append(objects, roleBinding(namespace, account, readerRole, at.Namespace, account))
+	}
+	objects = append(objects, roleBinding(at.Namespace, account, account, at.Namespace, account), role(at.Namespace, account), serviceAccount(at.Namespace, account))
+	for _, name := range own {
+		objects = append(objects, namespace(name, nil))
+	}
+	return objects
 }
 
 // openLive is c with a connection to it; nil if it is lost.
@@ -78,8 +126,7 @@ func openLive(c Cluster, opts Options) (*member, error) {
 // removeShared removes the namespace that m shares with all its peers if nobody
 // but gone reads it.
 func (m *member) removeShared(ctx context.Context, gone model.ClusterID) error {
-	shared := &corev1.Namespace{}
-	shared.Name = model.ExchangeNamespace(m.ID)
+	shared := namespace(model.ExchangeNamespace(m.ID), nil)
 	peers, err := m.peers(ctx)
 	if err != nil {
 		return err
@@ -88,15 +135,9 @@ func (m *member) removeShared(ctx context.Context, gone model.ClusterID) error {
 	if err := m.client.List(ctx, &readers, client.InNamespace(shared.Name)); err != nil {
 		return fmt.Errorf("list the RoleBindings in namespace %s: %w", shared.Name, err)
 	}
-	for i := range readers.Items {
-		if b := &readers.Items[i]; b.RoleRef.Name == readerRole && b.Name != PeerName(gone) {
-			return nil
-		}
-	}
-	for i := range peers {
-		if peers[i].Name != string(gone) && !peers[i].Spec.Removed {
-			return nil
-		}
+	if slices.ContainsFunc(readers.Items, func(b rbacv1.RoleBinding) bool { return b.RoleRef.Name == readerRole && b.Name != PeerName(gone) }) ||
+		slices.ContainsFunc(peers, func(p v1alpha1.Peer) bool { return p.Name != string(gone) && !p.Spec.Removed }) {
+		return nil
 	}
 	return m.remove(ctx, shared)
 }
@@ -110,20 +151,6 @@ func (m *member) peers(ctx context.Context) ([]v1alpha1.Peer, error) {
 	return found.Items, nil
 }
 
-// grants are the objects that let peer read local, in the order of removal.
-func grants(local Cluster, peer model.ClusterID) []client.Object {
-	account := PeerName(peer)
-	shared, between := &rbacv1.RoleBinding{}, &corev1.Namespace{}
-	shared.Namespace, shared.Name = model.ExchangeNamespace(local.ID), account
-	between.Name = model.ScopedExchangeNamespace(local.ID, peer)
-	own := []client.Object{&rbacv1.RoleBinding{}, &rbacv1.Role{}, &corev1.ServiceAccount{}}
-	for _, object := range own {
-		object.SetNamespace(local.Namespace)
-		object.SetName(account)
-	}
-	return append(append([]client.Object{shared}, own...), between)
-}
-
 // Peers are the ids of the clusters that c has Peers for, sorted.
 func Peers(ctx context.Context, c Cluster) ([]model.ClusterID, error) {
 	m, err := openLive(c, Options{})
@@ -132,7 +159,7 @@ func Peers(ctx context.Context, c Cluster) ([]model.ClusterID, error) {
 	}
 	found, err := m.peers(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("cluster %s: %w", m.ID, err)
+		return nil, m.errorf("%w", err)
 	}
 	var ids []model.ClusterID
 	for i := range found {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -70,7 +71,7 @@ type member struct {
 	Cluster
 	opts   Options
 	client client.Client
-	uid    types.UID // after distinct
+	uid    types.UID // after identify
 	ranges ranges    // after learn
 	// replaced is true if a Peer has the id of this cluster and another UID; after planPeer.
 	replaced bool
@@ -109,78 +110,71 @@ func open(c Cluster, opts Options) (*member, error) {
 	return &member{Cluster: c, opts: opts, client: cl}, nil
 }
 
+// errorf is an error that names the cluster.
+func (m *member) errorf(format string, args ...any) error {
+	if m.isHub {
+		return fmt.Errorf("the hub: "+format, args...)
+	}
+	return fmt.Errorf("cluster %s: "+format, append([]any{m.ID}, args...)...)
+}
+
+// secret is the one of a name in Comity's namespace; empty if there is none.
+func (m *member) secret(ctx context.Context, name string) (found corev1.Secret, err error) {
+	key := client.ObjectKey{Namespace: m.Namespace, Name: name}
+	if err := m.client.Get(ctx, key, &found); client.IgnoreNotFound(err) != nil {
+		return found, fmt.Errorf("read Secret %s: %w", key, err)
+	}
+	return found, nil
+}
+
 // apply makes object what it should be and reports what that took.
 func (m *member) apply(ctx context.Context, object client.Object, note string) error {
 	gvk, err := m.client.GroupVersionKindFor(object)
 	if err != nil {
 		return err
 	}
-	before := &metav1.PartialObjectMetadata{}
+	before := &unstructured.Unstructured{}
 	before.SetGroupVersionKind(gvk)
 	key := client.ObjectKeyFromObject(object)
 	if err := m.client.Get(ctx, key, before); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("read %s %s: %w", gvk.Kind, display(key), err)
 	}
-	if gvk.Kind == "Namespace" && key.Name == m.Namespace && before.ResourceVersion != "" {
+	exists := before.GetResourceVersion() != ""
+	switch {
+	case gvk.Kind == "Namespace" && key.Name == m.Namespace && exists:
 		// It is the release's, or a user's, and needs nothing of ours.
 		m.report(object, Unchanged, note)
 		return nil
-	}
-	if m.opts.DryRun && (before.ResourceVersion == "" || gvk.Kind == "Secret") {
-		// The namespace may be missing, and the credential is, so that the API server cannot be asked.
-		m.report(object, verbFor(before.ResourceVersion), note)
+	case m.opts.DryRun && !exists:
+		m.report(object, Created, note) // its namespace may be missing, so that the API server cannot be asked
+		return nil
+	case m.opts.DryRun && gvk.Kind == "Secret":
+		m.report(object, Changed, note) // the credential is missing
 		return nil
 	}
 	wanted, err := toApply(object)
 	if err != nil {
 		return fmt.Errorf("convert %s %s: %w", gvk.Kind, display(key), err)
 	}
+	options := []client.ApplyOption{client.FieldOwner(FieldOwner), client.ForceOwnership}
 	if m.opts.DryRun {
-		return m.wouldApply(ctx, wanted, note)
+		options = append(options, client.DryRunAll)
 	}
-	err = m.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(wanted), client.FieldOwner(FieldOwner), client.ForceOwnership)
-	if err != nil {
+	if err := m.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(wanted), options...); err != nil {
 		return fmt.Errorf("apply %s %s: %w", gvk.Kind, display(key), err)
-	}
-	switch before.ResourceVersion {
-	case "":
-		m.report(object, Created, note)
-	case wanted.GetResourceVersion():
-		m.report(object, Unchanged, note)
-	default:
-		m.report(object, Changed, note)
-	}
-	return nil
-}
-
-func verbFor(before string) Verb {
-	if before == "" {
-		return Created
-	}
-	return Changed
-}
-
-// wouldApply reports what an apply of an existing object would change.
-func (m *member) wouldApply(ctx context.Context, wanted *unstructured.Unstructured, note string) error {
-	before := &unstructured.Unstructured{}
-	before.SetGroupVersionKind(wanted.GroupVersionKind())
-	key := client.ObjectKeyFromObject(wanted)
-	if err := m.client.Get(ctx, key, before); err != nil {
-		return fmt.Errorf("read %s %s: %w", wanted.GetKind(), display(key), err)
-	}
-	err := m.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(wanted), client.FieldOwner(FieldOwner), client.ForceOwnership, client.DryRunAll)
-	if err != nil {
-		return fmt.Errorf("apply %s %s as a dry run: %w", wanted.GetKind(), display(key), err)
 	}
 	for _, object := range []*unstructured.Unstructured{before, wanted} {
 		object.SetManagedFields(nil)
 		object.SetResourceVersion("")
 	}
 	verb := Changed
-	if equality.Semantic.DeepEqual(before.Object, wanted.Object) {
+	switch {
+	case !exists:
+		verb = Created
+	case equality.Semantic.DeepEqual(before.Object, wanted.Object):
 		verb = Unchanged
 	}
-	m.report(wanted, verb, note)
+	m.report(object, verb, note)
 	return nil
 }
 
@@ -204,6 +198,15 @@ func (m *member) remove(ctx context.Context, object client.Object) error {
 	return m.removeIf(ctx, object, applied, "it was not made by a join")
 }
 
+func (m *member) removeAll(ctx context.Context, objects []client.Object) error {
+	for _, object := range objects {
+		if err := m.remove(ctx, object); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // removeIf deletes object if it is ours; otherwise it reports why it is kept.
 func (m *member) removeIf(ctx context.Context, object client.Object, ours func(metav1.Object) bool, otherwise string) error {
 	gvk, err := m.client.GroupVersionKindFor(object)
@@ -225,14 +228,10 @@ func (m *member) removeIf(ctx context.Context, object client.Object, ours func(m
 	if found.DeletionTimestamp != nil {
 		return nil
 	}
-	if m.opts.DryRun {
-		m.report(object, Deleted, "")
-		return nil
-	}
-	uid := found.UID
-	err = m.client.Delete(ctx, found, client.Preconditions{UID: &uid})
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("delete %s %s: %w", gvk.Kind, display(key), err)
+	if !m.opts.DryRun {
+		if err := m.client.Delete(ctx, found, client.Preconditions{UID: &found.UID}); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("delete %s %s: %w", gvk.Kind, display(key), err)
+		}
 	}
 	m.report(object, Deleted, "")
 	return nil

@@ -13,7 +13,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
@@ -47,49 +49,84 @@ const managedByLabel = "app.kubernetes.io/managed-by"
 // PeerName is model.PeerName.
 func PeerName(id model.ClusterID) string { return model.PeerName(id) }
 
-// Objects is everything but the credential that local needs so that peer can
-// read what is exported to it: namespaces first, then the account, then Roles
-// and their bindings. It needs no access to either cluster. Connect applies the
-// same objects; an administrator may keep them in Git instead.
-func Objects(local, peer Cluster) ([]client.Object, error) {
-	local, err := local.withDefaults()
-	if err != nil {
+// ClusterObjects are the objects of one cluster.
+type ClusterObjects struct {
+	// Cluster is the member's id, or HubID.
+	Cluster model.ClusterID
+	Objects []client.Object
+}
+
+// Objects is everything but credentials and Peers that members need so that each can read
+// what the others export to it: in each of them, or all in the hub if there is one. It
+// needs no access. Connect applies the same objects; an administrator may keep them in
+// Git instead.
+func Objects(hub *Cluster, members ...Cluster) (all []ClusterObjects, err error) {
+	if members, err = checkMembers(members); err != nil {
 		return nil, err
 	}
-	if peer, err = peer.withDefaults(); err != nil {
-		return nil, err
+	if len(members) == 0 || hub == nil && len(members) == 1 {
+		return nil, fmt.Errorf("%d clusters are given; expected at least two to join, or every cluster that uses the hub", len(members))
 	}
-	if err := validatePair(local, peer); err != nil {
-		return nil, err
+	if hub, err = checkHub(hub, members); err != nil {
+		return nil, fmt.Errorf("the hub: %w", err)
 	}
-	shared, scoped := model.ExchangeNamespace(local.ID), model.ScopedExchangeNamespace(local.ID, peer.ID)
-	for _, exchange := range []string{shared, scoped} {
-		if exchange == local.Namespace {
-			return nil, fmt.Errorf("cluster id %q: its exchange namespace would be %s, which is Comity's own and holds Secrets; choose another id, or install Comity elsewhere",
-				local.ID, exchange)
+	if hub != nil {
+		objects, err := exchanges(*hub, members, members)
+		return []ClusterObjects{{HubID, objects}}, err
+	}
+	for _, m := range members {
+		objects, err := exchanges(m, []Cluster{m}, members)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, ClusterObjects{m.ID, objects})
+	}
+	return all, nil
+}
+
+// exchanges are what is needed at a cluster so that publishers write there what members read:
+// namespaces first, then quotas, accounts, Roles and their bindings.
+func exchanges(at Cluster, publishers, members []Cluster) ([]client.Object, error) {
+	namespaces := []client.Object{namespace(at.Namespace, nil)}
+	var quotas, accounts, roles []client.Object
+	for _, m := range members {
+		if at.isHub || m.ID != at.ID {
+			account := accountOf(at, m.ID)
+			accounts = append(accounts, serviceAccount(at.Namespace, account),
+				role(at.Namespace, account, renewRule(account)), roleBinding(at.Namespace, account, account, at.Namespace, account))
 		}
 	}
-	account := PeerName(peer.ID)
-	objects := []client.Object{
-		namespace(local.Namespace, nil),
-		namespace(shared, map[string]string{model.LabelExchangeFrom: string(local.ID)}),
-		namespace(scoped, map[string]string{
-			model.LabelExchangeFrom: string(local.ID),
-			model.LabelExchangeTo:   string(peer.ID),
-		}),
-		serviceAccount(local.Namespace, account),
-		role(local.Namespace, account, renewRule(account)),
-		roleBinding(local.Namespace, account, account, local.Namespace, account),
+	for _, from := range publishers {
+		for _, s := range spacesOf(from.ID, members) {
+			if s.name == at.Namespace {
+				return nil, fmt.Errorf("cluster id %q: its exchange namespace would be %s, which is Comity's own and holds Secrets and accounts; choose another id, or another namespace for Comity",
+					from.ID, s.name)
+			}
+			namespaces = append(namespaces, namespace(s.name, s.labels))
+			roles = append(roles, role(s.name, readerRole, exchangeRules(readVerbs, readVerbs)...))
+			for _, reader := range s.readers {
+				account := accountOf(at, reader)
+				roles = append(roles, roleBinding(s.name, account, readerRole, at.Namespace, account))
+			}
+			rules, writer := exchangeRules(writeVerbs, leaseVerbs), from.ServiceAccount
+			if at.isHub {
+				quotas = append(quotas, quota(s.name))
+				// A member may also see that its namespace in the hub is there, and no other: a list would show all members.
+				rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"namespaces"}, ResourceNames: []string{s.name}, Verbs: []string{"get"}})
+				writer = MemberName(from.ID)
+			}
+			roles = append(roles, role(s.name, writerRole, rules...), roleBinding(s.name, writerRole, writerRole, at.Namespace, writer))
+		}
 	}
-	for _, exchange := range []string{shared, scoped} {
-		objects = append(objects,
-			role(exchange, readerRole, exchangeRules(readVerbs, readVerbs)...),
-			roleBinding(exchange, account, readerRole, local.Namespace, account),
-			role(exchange, writerRole, exchangeRules(writeVerbs, leaseVerbs)...),
-			roleBinding(exchange, writerRole, writerRole, local.Namespace, local.ServiceAccount),
-		)
+	return slices.Concat(namespaces, quotas, accounts, roles), nil
+}
+
+// accountOf is the account of a cluster in another one, or in the hub.
+func accountOf(at Cluster, id model.ClusterID) string {
+	if at.isHub {
+		return MemberName(id)
 	}
-	return objects, nil
+	return PeerName(id)
 }
 
 // MemberName is the name of a member's account in the hub, and of what belongs
@@ -102,21 +139,17 @@ func MemberName(id model.ClusterID) string {
 	return "member-" + strings.TrimRight(string(id)[:15], "-") + "." + hex.EncodeToString(sum[:20])
 }
 
-// space is one exchange namespace in the hub: who writes it, and who reads it.
+// space is one exchange namespace, and who reads it.
 type space struct {
 	name    string
 	labels  map[string]string
-	from    model.ClusterID
 	readers []model.ClusterID
 }
 
 // spacesOf are the namespaces of one member: the one that all others read, then
 // one for each other alone.
 func spacesOf(from model.ClusterID, members []Cluster) []space {
-	shared := space{
-		name: model.ExchangeNamespace(from), from: from,
-		labels: map[string]string{model.LabelExchangeFrom: string(from)},
-	}
+	shared := space{name: model.ExchangeNamespace(from), labels: map[string]string{model.LabelExchangeFrom: string(from)}}
 	var scoped []space
 	for _, to := range members {
 		if to.ID == from {
@@ -124,58 +157,11 @@ func spacesOf(from model.ClusterID, members []Cluster) []space {
 		}
 		shared.readers = append(shared.readers, to.ID)
 		scoped = append(scoped, space{
-			name: model.ScopedExchangeNamespace(from, to.ID), from: from, readers: []model.ClusterID{to.ID},
+			name: model.ScopedExchangeNamespace(from, to.ID), readers: []model.ClusterID{to.ID},
 			labels: map[string]string{model.LabelExchangeFrom: string(from), model.LabelExchangeTo: string(to.ID)},
 		})
 	}
 	return append([]space{shared}, scoped...)
-}
-
-// HubObjects is everything but credentials that the hub needs for members:
-// namespaces first, then their quotas, accounts, Roles and bindings. The exchange's
-// CustomResourceDefinitions (config/crd) must be there already. It needs no
-// access; ConnectHub applies the same objects.
-func HubObjects(hub Hub, members []Cluster) ([]client.Object, error) {
-	members, err := checkMembers(members)
-	if err != nil {
-		return nil, err
-	}
-	at, err := hub.cluster(members[0].Set).withDefaults()
-	if err != nil {
-		return nil, err
-	}
-	namespaces := []client.Object{namespace(at.Namespace, nil)}
-	var accounts, quotas, roles []client.Object
-	for _, m := range members {
-		account := MemberName(m.ID)
-		accounts = append(accounts, serviceAccount(at.Namespace, account))
-		roles = append(roles, role(at.Namespace, account, renewRule(account)), roleBinding(at.Namespace, account, account, at.Namespace, account))
-		for _, s := range spacesOf(m.ID, members) {
-			if s.name == at.Namespace {
-				return nil, fmt.Errorf("cluster id %q: its exchange namespace would be %s, which holds the accounts of the hub; choose another id, or another namespace in the hub",
-					m.ID, s.name)
-			}
-			namespaces = append(namespaces, namespace(s.name, s.labels))
-			quotas = append(quotas, quota(s.name))
-			roles = append(roles, s.grants(at.Namespace)...)
-		}
-	}
-	return slices.Concat(namespaces, quotas, accounts, roles), nil
-}
-
-// grants are the Roles of a namespace in the hub. Its member may also see that
-// the namespace is there, and no other: a list would show all members.
-func (s space) grants(accounts string) []client.Object {
-	own := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"namespaces"}, ResourceNames: []string{s.name}, Verbs: []string{"get"}}
-	objects := []client.Object{
-		role(s.name, writerRole, append(exchangeRules(writeVerbs, leaseVerbs), own)...),
-		roleBinding(s.name, writerRole, writerRole, accounts, MemberName(s.from)),
-		role(s.name, readerRole, exchangeRules(readVerbs, readVerbs)...),
-	}
-	for _, reader := range s.readers {
-		objects = append(objects, roleBinding(s.name, MemberName(reader), readerRole, accounts, MemberName(reader)))
-	}
-	return objects
 }
 
 // exchangeRules grants verbs on what an exchange namespace holds, others on the
@@ -204,13 +190,10 @@ func renewRule(account string) rbacv1.PolicyRule {
 	}
 }
 
-// peerSecret is the Secret by which holder reaches peer.
-func peerSecret(holder, peer Cluster, kubeconfig []byte) *corev1.Secret {
+// secret is one by which the agent reaches another cluster, without the credential.
+func secret(namespace, name string) *corev1.Secret {
 	return &corev1.Secret{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
-		ObjectMeta: meta(holder.Namespace, PeerName(peer.ID), nil),
-		Type:       corev1.SecretTypeOpaque,
-		Data:       map[string][]byte{KubeconfigKey: kubeconfig},
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: meta(namespace, name, nil), Type: corev1.SecretTypeOpaque,
 	}
 }
 
@@ -246,11 +229,10 @@ func namespace(name string, labels map[string]string) *corev1.Namespace {
 
 // serviceAccount is no Pod's, so nothing ever mounts its token.
 func serviceAccount(namespace, name string) *corev1.ServiceAccount {
-	mount := false
 	return &corev1.ServiceAccount{
 		TypeMeta:                     metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"},
 		ObjectMeta:                   meta(namespace, name, nil),
-		AutomountServiceAccountToken: &mount,
+		AutomountServiceAccountToken: ptr.To(false),
 	}
 }
 
@@ -268,5 +250,35 @@ func roleBinding(namespace, name, role, accountNamespace, account string) *rbacv
 		ObjectMeta: meta(namespace, name, nil),
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: accountNamespace, Name: account}},
+	}
+}
+
+// quotaName is the name of the ResourceQuota in every exchange namespace of a hub.
+const quotaName = "comity-exchange"
+
+// quota bounds what the member that writes an exchange namespace of a hub can store
+// there, because all members depend on the hub's etcd. The numbers are those that
+// the readers accept (budget.Limits); a clusterset of 30 members with 10,000 exports
+// does not reach them, even if one member has all the exports. A member of its own
+// API server needs no quota: it fills its own etcd.
+//
+// The hub's controller manager counts; until it has counted for the first time, some
+// seconds after the namespace was created, the API server refuses what is counted.
+func quota(namespace string) *corev1.ResourceQuota {
+	hard := corev1.ResourceList{}
+	for name, count := range map[corev1.ResourceName]int64{
+		"count/exportrecords.exchange.comity.dev":    20_000,
+		"count/endpointslices.discovery.k8s.io":      40_000,
+		"count/namespacerecords.exchange.comity.dev": 20_000,
+		"count/importrecords.exchange.comity.dev":    20_000,
+		"count/memberrecords.exchange.comity.dev":    10,
+		"count/leases.coordination.k8s.io":           10,
+	} {
+		hard[name] = *resource.NewQuantity(count, resource.DecimalSI)
+	}
+	return &corev1.ResourceQuota{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ResourceQuota"},
+		ObjectMeta: meta(namespace, quotaName, nil),
+		Spec:       corev1.ResourceQuotaSpec{Hard: hard},
 	}
 }

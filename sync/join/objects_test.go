@@ -25,12 +25,12 @@ import (
 var update = flag.Bool("update", false, "write the golden files again")
 
 func TestObjectsAreExactlyThese(t *testing.T) {
-	objects, err := Objects(Cluster{ID: "a", Set: "prod"}, Cluster{ID: "b", Set: "prod"})
+	all, err := Objects(nil, Cluster{ID: "a", Set: "prod"}, Cluster{ID: "b", Set: "prod"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got bytes.Buffer
-	for _, object := range objects {
+	for _, object := range all[0].Objects {
 		u, err := toApply(object)
 		if err != nil {
 			t.Fatal(err)
@@ -75,15 +75,15 @@ func TestEveryGrantIsNarrow(t *testing.T) {
 		if local == peer {
 			t.Skip("one id twice is refused")
 		}
-		objects, err := Objects(Cluster{ID: local, Set: "s"}, Cluster{ID: peer, Set: "s"})
-		if err != nil && local == "system" {
+		all, err := Objects(nil, Cluster{ID: local, Set: "s"}, Cluster{ID: peer, Set: "s"})
+		if err != nil && (local == "system" || peer == "system") {
 			return
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 		exchanges := []string{model.ExchangeNamespace(local), model.ScopedExchangeNamespace(local, peer)}
-		for _, object := range objects {
+		for _, object := range all[0].Objects {
 			if problems := validation.IsDNS1123Subdomain(object.GetName()); len(problems) > 0 || len(object.GetName()) > 63 {
 				t.Errorf("%T has the name %q: %v", object, object.GetName(), problems)
 			}
@@ -151,7 +151,7 @@ func TestBadInputIsRefusedInOneSentence(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := Objects(c.local, c.peer)
+			_, err := Objects(nil, c.local, c.peer)
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want an error that says %q", err, c.want)
 			}
@@ -175,12 +175,12 @@ func TestInTheHubNobodyWritesWhatIsAnothers(t *testing.T) {
 		for _, id := range ids {
 			members = append(members, Cluster{ID: id, Set: "s"})
 		}
-		objects, err := HubObjects(Hub{}, members)
+		all, err := Objects(&Cluster{}, members...)
 		if err != nil {
 			t.Fatal(err)
 		}
 		writers, readers := map[string][]string{}, map[string][]string{}
-		for _, object := range objects {
+		for _, object := range all[0].Objects {
 			if problems := validation.IsDNS1123Subdomain(object.GetName()); len(problems) > 0 || len(object.GetName()) > 63 {
 				t.Errorf("%T has the name %q: %v", object, object.GetName(), problems)
 			}
@@ -259,12 +259,13 @@ func TestMembersOfAHubAreCheckedTogether(t *testing.T) {
 		members []Cluster
 		want    string
 	}{
-		{"nobody", nil, "no member is given"},
+		{"nobody", nil, "0 clusters are given"},
+		{"one with the id of the hub", []Cluster{{ID: "a", Set: "s"}, {ID: HubID, Set: "s"}}, "which is that of the hub"},
 		{"one id twice, not side by side", []Cluster{{ID: "a", Set: "s"}, {ID: "b", Set: "s"}, {ID: "a", Set: "s"}}, "both clusters have the id \"a\""},
 		{"two sets", []Cluster{{ID: "a", Set: "s"}, {ID: "b", Set: "t"}}, "belongs to clusterset \"s\" and cluster b to \"t\""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := HubObjects(Hub{}, c.members)
+			_, err := Objects(&Cluster{}, c.members...)
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want an error that says %q", err, c.want)
 			}

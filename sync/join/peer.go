@@ -111,11 +111,11 @@ func (m *member) planPeer(ctx context.Context, peer *member) (plannedPeer, error
 // confirmMissingBefore are not applied, and what is accepted is what is stored unless
 // something else is given.
 func (m *member) wantedPeer(peer *member, stored v1alpha1.PeerSpec) (*v1alpha1.Peer, string, error) {
-	cidrs, accepts, err := m.acceptedFrom(peer, stored.AcceptedCIDRs)
+	cidrs, accepts, err := acceptedFrom(peer, stored.AcceptedCIDRs)
 	if err != nil {
 		return nil, "", err
 	}
-	namespaces, limits := m.namespacesFrom(peer.ID, stored.AcceptedNamespaces)
+	namespaces, limits := namespacesFrom(peer, stored.AcceptedNamespaces)
 	note := strings.Join(slices.DeleteFunc([]string{accepts, limits}, func(s string) bool { return s == "" }), "; ")
 	return &v1alpha1.Peer{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Peer"},
@@ -129,16 +129,15 @@ func (m *member) wantedPeer(peer *member, stored v1alpha1.PeerSpec) (*v1alpha1.P
 }
 
 // namespacesFrom are the namespaces accepted from peer, and says so if they are new.
-func (m *member) namespacesFrom(peer model.ClusterID, stored *[]string) (accepted *[]string, note string) {
-	given, isGiven := m.NamespacesFrom[peer]
-	if !isGiven {
+func namespacesFrom(peer *member, stored *[]string) (accepted *[]string, note string) {
+	if peer.AcceptedNamespaces == nil {
 		return stored, ""
 	}
-	names := slices.Compact(slices.Sorted(slices.Values(given)))
+	names := slices.Compact(slices.Sorted(slices.Values(peer.AcceptedNamespaces)))
 	if stored != nil && slices.Equal(names, *stored) {
 		return stored, ""
 	}
-	return &names, fmt.Sprintf("accepts only namespaces %s from %s", strings.Join(names, ","), peer)
+	return &names, fmt.Sprintf("accepts only namespaces %s from %s", strings.Join(names, ","), peer.ID)
 }
 
 // object is what is applied. A join of a cluster that was removed takes that back.

@@ -5,15 +5,19 @@ package join
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
@@ -21,125 +25,137 @@ import (
 type Prepared struct {
 	opts    Options
 	members []*member
-	// hub is nil in a mesh. In a hub it has all objects that the hub needs.
-	hub     *member
-	objects []client.Object
+	// hub is nil in a mesh.
+	hub *member
+	// exchanges are the exchange namespaces and what lets others read them.
+	exchanges []ClusterObjects
 	// peers are the Peers of all routes between members.
 	peers []plannedPeer
-	// addresses are those that Use set, by holder and peer.
-	addresses map[route]Address
+	// addresses are those that Use set.
+	addresses map[Route]Address
 }
 
-// route is who connects to whom. The hub is hubName.
-type route struct{ holder, peer model.ClusterID }
+// Route is a connection that the join makes: from the agent of Holder to Peer, a member or
+// HubID.
+type Route struct{ Holder, Peer model.ClusterID }
 
-// PrepareMesh checks that members can become peers of each other, each of all
-// others. It writes nothing.
-func PrepareMesh(ctx context.Context, members []Cluster, opts Options) (*Prepared, error) {
+// Connect joins members by the addresses in their RESTConfigs unless others are given:
+// Prepare and Write in one, without a check from inside the clusters. Give all members: to
+// add one, repeat it with one more. Errors name cluster, object and remedy.
+func Connect(ctx context.Context, hub *Cluster, members []Cluster, opts Options) error {
+	p, err := Prepare(ctx, hub, members, opts)
+	if err != nil {
+		return err
+	}
+	for _, r := range p.Routes() {
+		if peer := p.find(r.Peer); peer.Server == "" {
+			base, _, err := rest.DefaultServerUrlFor(peer.RESTConfig)
+			if err != nil {
+				return peer.errorf("server %q: %w", peer.RESTConfig.Host, err)
+			}
+			peer.Server = base.String()
+		}
+	}
+	return p.Write(ctx)
+}
+
+// Prepare checks that members can become a clusterset, in which each is a peer of all
+// others. Each publishes in its own API server, or in that of the hub if it is not nil: there
+// each gets one account, which writes the member's own namespaces and reads those of the others
+// that are for it. It writes nothing.
+func Prepare(ctx context.Context, hub *Cluster, members []Cluster, opts Options) (*Prepared, error) {
 	opts, err := opts.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	if members, err = checkMembers(members); err != nil {
+	p := &Prepared{opts: opts, addresses: map[Route]Address{}}
+	if p.exchanges, err = Objects(hub, members...); err != nil {
 		return nil, err
 	}
-	if len(members) < 2 {
-		return nil, errors.New("one cluster is given; expected at least two to join")
-	}
-	p := &Prepared{opts: opts, addresses: map[route]Address{}}
-	if p.members, err = openAll(members, opts); err != nil {
+	if err := p.open(hub, members); err != nil {
 		return nil, err
 	}
-	if err := distinct(ctx, p.members...); err != nil {
-		return nil, err
+	for _, check := range []func(context.Context) error{p.identify, p.checkRights, p.checkHub, p.learn, p.checkJoined, p.checkNamespaces, p.planPeers} {
+		if err := check(ctx); err != nil {
+			return nil, err
+		}
 	}
-	if err := p.checkRights(ctx); err != nil {
-		return nil, err
-	}
-	if err := learnAll(ctx, p.members); err != nil {
-		return nil, err
-	}
-	if err := p.checkJoined(ctx); err != nil {
-		return nil, err
-	}
-	err = p.eachPair(func(local, peer *member) error { return local.preflight(ctx, peer) })
-	if err != nil {
-		return nil, err
-	}
-	return p, p.planPeers(ctx)
+	return p, nil
 }
 
-// PrepareHub checks that members can become a clusterset whose exchange is hub.
-// It writes nothing.
-func PrepareHub(ctx context.Context, hub Hub, members []Cluster, opts Options) (*Prepared, error) {
-	opts, err := opts.withDefaults()
+// open prepares a client for each cluster.
+func (p *Prepared) open(hub *Cluster, members []Cluster) error {
+	members, err := checkMembers(members)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if members, err = checkMembers(members); err != nil {
-		return nil, err
+	for _, c := range members {
+		m, err := open(c, p.opts)
+		if err != nil {
+			return err
+		}
+		p.members = append(p.members, m)
 	}
-	p := &Prepared{opts: opts, addresses: map[route]Address{}}
-	if p.hub, err = openHub(hub, members[0].Set, opts); err != nil {
-		return nil, err
+	at, err := checkHub(hub, members)
+	if err == nil && at != nil {
+		p.hub, err = open(*at, p.opts)
 	}
-	if p.members, err = openAll(members, opts); err != nil {
-		return nil, err
+	return err
+}
+
+// identify refuses two ways to one cluster, which would make it its own peer.
+func (p *Prepared) identify(ctx context.Context) error {
+	for i, m := range p.members {
+		var ns corev1.Namespace
+		if err := m.client.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, &ns); err != nil {
+			return m.errorf("%s cannot be read with the access given: %w", m.RESTConfig.Host, err)
+		}
+		m.uid = ns.UID
+		for _, other := range p.members[:i] {
+			if other.uid == m.uid {
+				return fmt.Errorf("clusters %s and %s are one and the same (%s and %s); give the access of two clusters",
+					other.ID, m.ID, other.RESTConfig.Host, m.RESTConfig.Host)
+			}
+		}
 	}
-	if err := distinct(ctx, p.members...); err != nil {
-		return nil, err
+	if p.hub == nil {
+		return nil
 	}
-	if p.objects, err = HubObjects(hub, members); err != nil {
-		return nil, err
+	// Each member's namespaces in the hub note which cluster it is: a second one with the same id shows by it.
+	for _, object := range p.exchanges[0].Objects {
+		if from := object.GetLabels()[model.LabelExchangeFrom]; from != "" {
+			object.SetAnnotations(map[string]string{model.AnnotationClusterUID: string(p.find(model.ClusterID(from)).uid)})
+		}
 	}
-	claim(p.objects, p.members)
-	if err := p.checkRights(ctx); err != nil {
-		return nil, err
+	return nil
+}
+
+// checkHub refuses a hub in which members cannot publish.
+func (p *Prepared) checkHub(ctx context.Context) error {
+	if p.hub == nil {
+		return nil
 	}
-	if err := p.hub.preflightHub(ctx, p.objects); err != nil {
-		return nil, fmt.Errorf("the hub: %w", err)
-	}
-	if err := learnAll(ctx, p.members); err != nil {
-		return nil, err
-	}
-	if err := p.checkJoined(ctx); err != nil {
-		return nil, err
+	kind := v1alpha1.GroupVersion.WithKind("ExportRecord")
+	if _, err := p.hub.client.RESTMapper().RESTMapping(kind.GroupKind(), kind.Version); apimeta.IsNoMatchError(err) {
+		return p.hub.errorf("%s is not known there; apply the definitions of exchange.comity.dev (config/crd) first", kind.GroupKind())
+	} else if err != nil {
+		return p.hub.errorf("%s cannot be read with the access given: %w", p.hub.RESTConfig.Host, err)
 	}
 	for _, m := range p.members {
 		if err := m.preflightSecret(ctx, model.ExchangeSecret); err != nil {
-			return nil, fmt.Errorf("cluster %s: %w", m.ID, err)
+			return m.errorf("%w", err)
 		}
 	}
-	return p, p.planPeers(ctx)
+	return nil
 }
 
-func (p *Prepared) planPeers(ctx context.Context) error {
-	return p.eachPair(func(local, peer *member) error {
-		planned, err := local.planPeer(ctx, peer)
-		p.peers = append(p.peers, planned)
-		return err
-	})
-}
-
-func openAll(clusters []Cluster, opts Options) ([]*member, error) {
-	var all []*member
-	for _, c := range clusters {
-		m, err := open(c, opts)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, m)
-	}
-	return all, nil
-}
-
-// learnAll finds out the ranges of all members and refuses those that overlap.
-func learnAll(ctx context.Context, all []*member) error {
-	for i, m := range all {
+// learn finds out the ranges of all members and refuses those that overlap.
+func (p *Prepared) learn(ctx context.Context) error {
+	for i, m := range p.members {
 		if err := m.learn(ctx); err != nil {
-			return fmt.Errorf("cluster %s: %w", m.ID, err)
+			return m.errorf("%w", err)
 		}
-		for _, other := range all[:i] {
+		for _, other := range p.members[:i] {
 			if err := disjoint(other, m); err != nil {
 				return err
 			}
@@ -148,51 +164,101 @@ func learnAll(ctx context.Context, all []*member) error {
 	return nil
 }
 
-// distinct refuses two ways to one cluster, which would make it its own peer.
-func distinct(ctx context.Context, members ...*member) error {
-	for i, m := range members {
-		var ns corev1.Namespace
-		if err := m.client.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, &ns); err != nil {
-			return fmt.Errorf("cluster %s: %s cannot be read with the access given: %w", m.ID, m.RESTConfig.Host, err)
+// checkJoined refuses to rotate what no join made: it would be a join under
+// another name.
+func (p *Prepared) checkJoined(ctx context.Context) error {
+	for _, r := range p.Routes() {
+		m := p.find(r.Holder)
+		if found, err := m.secret(ctx, secretOf(r)); err != nil {
+			return m.errorf("%w", err)
+		} else if p.opts.Rotate && found.Name == "" {
+			return fmt.Errorf("cluster %s has no Secret %s/%s, so there is no credential to replace; run kubectl comity join first", m.ID, m.Namespace, secretOf(r))
 		}
-		m.uid = ns.UID
-		for _, other := range members[:i] {
-			if other.uid == m.uid {
-				return fmt.Errorf("clusters %s and %s are one and the same (%s and %s); give the access of two clusters",
-					other.ID, m.ID, other.RESTConfig.Host, m.RESTConfig.Host)
+	}
+	return nil
+}
+
+// secretOf is the name of the Secret with the credential of a route.
+func secretOf(r Route) string {
+	if r.Peer == HubID {
+		return model.ExchangeSecret
+	}
+	return PeerName(r.Peer)
+}
+
+// checkNamespaces refuses those that somebody else made under the same name.
+func (p *Prepared) checkNamespaces(ctx context.Context) error {
+	for _, of := range p.exchanges {
+		m := p.find(of.Cluster)
+		if err := m.checkNamespaces(ctx, of.Objects); err != nil {
+			return m.errorf("%w", err)
+		}
+	}
+	return nil
+}
+
+func (m *member) checkNamespaces(ctx context.Context, objects []client.Object) error {
+	roles := sync.OnceValues(func() ([]rbacv1.Role, error) { return m.rolesOfAccounts(ctx) })
+	for _, object := range objects {
+		wanted, ok := object.(*corev1.Namespace)
+		if !ok {
+			continue
+		}
+		var found corev1.Namespace
+		if err := m.client.Get(ctx, client.ObjectKeyFromObject(wanted), &found); apierrors.IsNotFound(err) {
+			continue
+		} else if err != nil {
+			return fmt.Errorf("read Namespace %s: %w", wanted.Name, err)
+		}
+		if found.DeletionTimestamp != nil {
+			return fmt.Errorf("namespace %s is being deleted; wait until it is gone, then join again", wanted.Name)
+		}
+		if uid, was := wanted.Annotations[model.AnnotationClusterUID], found.Annotations[model.AnnotationClusterUID]; uid != "" && was != "" && uid != was && !m.opts.Replace {
+			return fmt.Errorf("namespace %s is that of another cluster with the id %s (UID %s, not %s); give one of the two another id, or, if the new cluster replaces the other one, run kubectl comity join --replace",
+				wanted.Name, wanted.Labels[model.LabelExchangeFrom], was, uid)
+		}
+		for _, key := range []string{model.LabelExchangeFrom, model.LabelExchangeTo} {
+			if found.Labels[key] != wanted.Labels[key] {
+				return fmt.Errorf("namespace %s exists with label %s=%q, expected %q, so it is not the exchange namespace that peers may read; remove it or choose another cluster id",
+					wanted.Name, key, found.Labels[key], wanted.Labels[key])
+			}
+		}
+		if wanted.Labels[model.LabelExchangeFrom] != "" {
+			recorded, err := roles()
+			if err != nil {
+				return err
+			}
+			if err := m.refuseForeign(ctx, &found, objects, recorded); err != nil {
+				return err
 			}
 		}
 	}
 	return nil
 }
 
-// eachPair calls f for every ordered pair of members.
-func (p *Prepared) eachPair(f func(local, peer *member) error) error {
+// preflightSecret refuses one that somebody else made.
+func (m *member) preflightSecret(ctx context.Context, name string) error {
+	found, err := m.secret(ctx, name)
+	if err == nil && found.Name != "" && found.Labels[managedByLabel] != FieldOwner {
+		err = fmt.Errorf("the Secret %s/%s exists and was not made by a join; rename or delete it", m.Namespace, name)
+	}
+	return err
+}
+
+func (p *Prepared) planPeers(ctx context.Context) error {
 	for _, local := range p.members {
 		for _, peer := range p.members {
 			if peer == local {
 				continue
 			}
-			if err := f(local, peer); err != nil {
-				return fmt.Errorf("cluster %s: %w", local.ID, err)
+			planned, err := local.planPeer(ctx, peer)
+			if err != nil {
+				return local.errorf("%w", err)
 			}
+			p.peers = append(p.peers, planned)
 		}
 	}
 	return nil
-}
-
-// Route is a connection that the join makes.
-type Route struct {
-	// Holder is the member whose agent connects, Peer the one it reads. Peer is
-	// empty if it is the hub.
-	Holder, Peer model.ClusterID
-}
-
-func (r Route) key() route {
-	if r.Peer == "" {
-		return route{r.Holder, hubName}
-	}
-	return route{r.Holder, r.Peer}
 }
 
 // Routes are all connections that the join makes, in a fixed order.
@@ -200,29 +266,22 @@ func (p *Prepared) Routes() []Route {
 	var all []Route
 	for _, m := range p.members {
 		if p.hub != nil {
-			all = append(all, Route{Holder: m.ID})
+			all = append(all, Route{m.ID, HubID})
 			continue
 		}
 		for _, peer := range p.members {
 			if peer != m {
-				all = append(all, Route{Holder: m.ID, Peer: peer.ID})
+				all = append(all, Route{m.ID, peer.ID})
 			}
 		}
 	}
 	return all
 }
 
-// ClusterObjects are the objects of one cluster.
-type ClusterObjects struct {
-	// Cluster is the member's id, or "hub".
-	Cluster model.ClusterID
-	Objects []client.Object
-}
-
 // Objects are all that Write applies but the Secrets with credentials, each once
 // and in the order of work.
 func (p *Prepared) Objects() []ClusterObjects {
-	all := p.exchanges()
+	all := slices.Clone(p.exchanges)
 	for _, planned := range p.peers {
 		at := slices.IndexFunc(all, func(of ClusterObjects) bool { return of.Cluster == planned.holder.ID })
 		if at < 0 {
@@ -233,133 +292,83 @@ func (p *Prepared) Objects() []ClusterObjects {
 	return all
 }
 
-// exchanges are the exchange namespaces and what lets others read them.
-func (p *Prepared) exchanges() []ClusterObjects {
-	if p.hub != nil {
-		return []ClusterObjects{{hubName, p.objects}}
-	}
-	var all []ClusterObjects
-	for _, m := range p.members {
-		of := ClusterObjects{Cluster: m.ID}
-		seen := map[string]bool{}
-		for _, peer := range p.members {
-			if peer == m {
-				continue
-			}
-			objects, err := Objects(m.Cluster, peer.Cluster)
-			if err != nil {
-				continue // not reached: the pair has been checked
-			}
-			for _, object := range objects {
-				if key := identity(object); !seen[key] {
-					seen[key] = true
-					of.Objects = append(of.Objects, object)
-				}
-			}
-		}
-		all = append(all, of)
-	}
-	return all
-}
-
-// identity is kind, namespace and name in one.
-func identity(object client.Object) string {
-	return fmt.Sprintf("%T %s", object, client.ObjectKeyFromObject(object))
-}
-
-// Use sets the address that is stored for a route. Without it, it is that of the
-// peer's Cluster, or of its RESTConfig.
-func (p *Prepared) Use(r Route, a Address) { p.addresses[r.key()] = a }
+// Use sets the address that is stored for a route. Without it, it is the first of the
+// Candidates.
+func (p *Prepared) Use(r Route, a Address) { p.addresses[r] = a }
 
 // Write makes the join. What exists already is left as it is, so that repeating it is
 // free and finishes what an earlier run began. A credential is kept while the
 // API server accepts it and more than half of its lifetime is left.
 func (p *Prepared) Write(ctx context.Context) error {
-	for _, r := range p.Routes() {
-		if err := p.resolve(r); err != nil {
-			return err
+	if err := p.Resolve(ctx); err != nil {
+		return err
+	}
+	for _, of := range p.exchanges {
+		if err := p.find(of.Cluster).writeExchange(ctx, of.Objects); err != nil {
+			return p.find(of.Cluster).errorf("%w", err)
 		}
 	}
-	if p.hub != nil {
-		if err := p.writeHub(ctx); err != nil {
-			return err
+	for _, r := range p.Routes() {
+		if err := p.trust(ctx, r); err != nil {
+			return p.find(r.Holder).errorf("%w", err)
 		}
-	} else if err := p.writeMesh(ctx); err != nil {
-		return err
 	}
 	// The Peers come last: a repeated join sees by them what an interrupted one replaces.
 	for _, planned := range p.peers {
 		if err := planned.write(ctx); err != nil {
-			return fmt.Errorf("cluster %s: %w", planned.holder.ID, err)
+			return planned.holder.errorf("%w", err)
 		}
 	}
 	return nil
 }
 
-func (p *Prepared) writeMesh(ctx context.Context) error {
-	for _, of := range p.exchanges() {
-		m := p.find(of.Cluster)
-		if err := m.applyAll(ctx, of.Objects); err != nil {
-			return fmt.Errorf("cluster %s: %w", of.Cluster, err)
+// Resolve finds an address for each route for which none is set.
+func (p *Prepared) Resolve(ctx context.Context) error {
+	for _, r := range p.Routes() {
+		if _, used := p.addresses[r]; used {
+			continue
 		}
-		if err := m.recordNamespaces(ctx, of.Objects); err != nil {
-			return fmt.Errorf("cluster %s: %w", of.Cluster, err)
+		candidates, err := p.Candidates(ctx, r)
+		if err != nil {
+			return err
 		}
+		p.Use(r, candidates[0])
 	}
-	return p.eachPair(func(local, peer *member) error {
-		return local.trust(ctx, peer.via(p.addresses[route{local.ID, peer.ID}]))
-	})
+	return nil
 }
 
-// resolve makes sure that a route has a valid address.
-func (p *Prepared) resolve(r Route) error {
-	peer := p.find(r.key().peer)
-	given, used := p.addresses[r.key()]
-	if used {
-		peer = peer.via(given)
+func (m *member) writeExchange(ctx context.Context, objects []client.Object) error {
+	for _, object := range objects {
+		if err := m.apply(ctx, object, ""); err != nil {
+			return err
+		}
 	}
-	resolved, err := peer.withAccess()
-	if err != nil {
+	return m.recordNamespaces(ctx, objects)
+}
+
+// trust stores the credential of one route. In a hub it is also the one by which the member
+// reads each of its peers there.
+func (p *Prepared) trust(ctx context.Context, r Route) error {
+	holder, reached := p.find(r.Holder), *p.find(r.Peer)
+	reached.Server, reached.CAData = p.addresses[r].Server, p.addresses[r].CAData
+	if p.hub == nil {
+		return holder.trust(ctx, &reached, PeerName(holder.ID), PeerName(r.Peer))
+	}
+	if err := holder.apply(ctx, namespace(holder.Namespace, nil), ""); err != nil {
 		return err
 	}
-	p.addresses[r.key()] = Address{Server: resolved.Server, CAData: resolved.CAData, Source: given.Source}
-	return nil
-}
-
-// checkJoined refuses to rotate what no join made: it would be a join under
-// another name.
-func (p *Prepared) checkJoined(ctx context.Context) error {
-	if !p.opts.Rotate {
-		return nil
-	}
-	for _, r := range p.Routes() {
-		m := p.find(r.Holder)
-		key := client.ObjectKey{Namespace: m.Namespace, Name: secretOf(r)}
-		if err := m.client.Get(ctx, key, &corev1.Secret{}); apierrors.IsNotFound(err) {
-			return fmt.Errorf("cluster %s has no Secret %s, so there is no credential to replace; run kubectl comity join first", m.ID, key)
-		} else if err != nil {
-			return fmt.Errorf("cluster %s: read Secret %s: %w", m.ID, key, err)
+	secrets := []string{model.ExchangeSecret}
+	for _, m := range p.members {
+		if m != holder {
+			secrets = append(secrets, PeerName(m.ID))
 		}
 	}
-	return nil
-}
-
-// secretOf is the name of the Secret with the credential of a route.
-func secretOf(r Route) string {
-	if r.Peer == "" {
-		return model.ExchangeSecret
-	}
-	return PeerName(r.Peer)
+	return holder.trust(ctx, &reached, MemberName(holder.ID), secrets...)
 }
 
 func (p *Prepared) find(id model.ClusterID) *member {
-	if p.hub != nil && id == hubName {
+	if id == HubID && p.hub != nil {
 		return p.hub
 	}
-	for _, m := range p.members {
-		if m.ID == id {
-			return m
-		}
-	}
-	return nil
+	return p.members[slices.IndexFunc(p.members, func(m *member) bool { return m.ID == id })]
 }

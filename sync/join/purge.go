@@ -50,7 +50,7 @@ func Purge(ctx context.Context, c Cluster, opts Options) error {
 		m.purgeAccess, m.purgeImports, m.purgeConditions, m.purgeNamespaces,
 	} {
 		if err := step(ctx); err != nil {
-			return fmt.Errorf("cluster %s: %w", m.ID, err)
+			return m.errorf("%w", err)
 		}
 	}
 	return nil

@@ -184,13 +184,10 @@ func disjoint(a, b *member) error {
 	return nil
 }
 
-// acceptedFrom decides which addresses of peer m takes, and says so if that is new.
+// acceptedFrom decides which addresses of peer are accepted, and says so if that is new.
 // stored is what the Peer says now.
-func (m *member) acceptedFrom(peer *member, stored []string) (accepted []string, note string, err error) {
-	given := m.AcceptedCIDRs
-	if one, ok := m.AcceptedFrom[peer.ID]; ok {
-		given = one
-	}
+func acceptedFrom(peer *member, stored []string) (accepted []string, note string, err error) {
+	given := peer.AcceptedCIDRs
 	switch {
 	case given != nil:
 		accepted = formatCIDRs(given)

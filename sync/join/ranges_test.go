@@ -68,13 +68,12 @@ func TestWhatIsAcceptedOfAPeer(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			m := &member{Cluster: Cluster{ID: "a", AcceptedCIDRs: c.given}}
-			peer := &member{Cluster: Cluster{ID: "b", PodCIDRs: c.told}, ranges: c.peer}
+			peer := &member{Cluster: Cluster{ID: "b", PodCIDRs: c.told, AcceptedCIDRs: c.given}, ranges: c.peer}
 			var stored []string
 			if c.stored != "" {
 				stored = strings.Split(c.stored, ",")
 			}
-			list, note, err := m.acceptedFrom(peer, stored)
+			list, note, err := acceptedFrom(peer, stored)
 			accepted := strings.Join(list, ",")
 			if c.fails != "" {
 				if err == nil || !strings.Contains(err.Error(), c.fails) {

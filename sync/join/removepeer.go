@@ -37,18 +37,18 @@ func forget(ctx context.Context, ends []end, opts Options) error {
 	for i, e := range ends {
 		var err error
 		if marked[i], err = e.mark(ctx); err != nil {
-			return fmt.Errorf("cluster %s: %w", e.holder.ID, err)
+			return e.holder.errorf("%w", err)
 		}
 	}
 	deadline := time.Now().Add(opts.RemovalTimeout)
 	for i, e := range ends {
 		if marked[i] {
 			if err := e.finish(ctx, deadline); err != nil {
-				return fmt.Errorf("cluster %s: %w", e.holder.ID, err)
+				return e.holder.errorf("%w", err)
 			}
 		}
-		if err := e.holder.remove(ctx, secretNamed(e.holder.Cluster, PeerName(e.peer))); err != nil {
-			return fmt.Errorf("cluster %s: %w", e.holder.ID, err)
+		if err := e.holder.remove(ctx, secret(e.holder.Namespace, PeerName(e.peer))); err != nil {
+			return e.holder.errorf("%w", err)
 		}
 	}
 	return nil

@@ -17,20 +17,21 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
-	"github.com/comity-mcs/comity/sync/model"
 )
 
-// right is one thing that an access must allow.
-type right struct{ verb, group, resource, subresource, namespace string }
+// right is one thing that an access must allow. namespace is empty for all of them, and
+// resource may have a subresource.
+type right struct{ verb, group, resource, namespace string }
 
 // String is the right as kubectl auth can-i takes it.
 func (r right) String() string {
-	text := r.verb + " " + r.resource
-	if r.subresource != "" {
-		text += "/" + r.subresource
-	}
+	resource, sub, _ := strings.Cut(r.resource, "/")
+	text := r.verb + " " + resource
 	if r.group != "" {
-		text = strings.Replace(text, r.resource, r.resource+"."+r.group, 1)
+		text += "." + r.group
+	}
+	if sub != "" {
+		text += "/" + sub
 	}
 	if r.namespace != "" {
 		text += " in namespace " + r.namespace
@@ -41,49 +42,58 @@ func (r right) String() string {
 // demand is what the access to one cluster must allow.
 type demand struct {
 	m      *member
-	name   string
 	rights []right
 }
 
-// demands are what the join needs, cluster by cluster.
-func (p *Prepared) demands() []*demand {
-	var all []*demand
-	of := map[model.ClusterID]*demand{}
-	for _, m := range p.members {
-		d := &demand{m, "cluster " + string(m.ID), rightsToRead(m.Namespace)}
-		if !p.opts.ReadOnly {
-			d.rights = append(d.rights, rightsToApply("", "namespaces", "")...)
-			d.rights = append(d.rights, rightsToApply("", "secrets", m.Namespace)...)
-			d.rights = append(d.rights, rightsToApply(v1alpha1.GroupVersion.Group, "peers", "")...)
-		}
-		of[m.ID], all = d, append(all, d)
-	}
-	if p.hub != nil {
-		d := &demand{m: p.hub, name: "the hub"}
-		of[hubName], all = d, append(all, d)
-	}
-	for _, part := range p.exchanges() {
-		if d := of[part.Cluster]; !p.opts.ReadOnly {
-			d.rights = append(d.rights, rightsToWrite(part.Objects)...)
-			d.rights = append(d.rights, rightsToIssue(d.m.Namespace, p.opts)...)
+// need adds rights. resources and verbs are separated by spaces.
+func (d *demand) need(namespace, group, resources, verbs string) {
+	for resource := range strings.FieldsSeq(resources) {
+		for verb := range strings.FieldsSeq(verbs) {
+			d.rights = append(d.rights, right{verb, group, resource, namespace})
 		}
 	}
-	return all
 }
+
+// applyVerbs are those for server-side apply: a patch, and a creation where there is
+// nothing yet.
+const applyVerbs = "get create patch"
 
 // checkRights refuses to begin what a missing right would interrupt. The error
 // names every missing right of every cluster.
-func (p *Prepared) checkRights(ctx context.Context) error { return checkDemands(ctx, p.demands()) }
+func (p *Prepared) checkRights(ctx context.Context) error {
+	of := map[*member]*demand{}
+	var all []*demand
+	for _, m := range p.members {
+		of[m] = &demand{m: m}
+		all = append(all, of[m])
+		of[m].toRead()
+		if !p.opts.ReadOnly {
+			of[m].need("", "", "namespaces", applyVerbs)
+			of[m].need(m.Namespace, "", "secrets", applyVerbs)
+			of[m].need("", v1alpha1.GroupVersion.Group, "peers", applyVerbs)
+		}
+	}
+	if p.hub != nil {
+		of[p.hub] = &demand{m: p.hub}
+		all = append(all, of[p.hub])
+	}
+	for _, part := range p.exchanges {
+		if !p.opts.ReadOnly {
+			of[p.find(part.Cluster)].toWrite(part.Objects)
+		}
+	}
+	return checkDemands(ctx, all)
+}
 
 func checkDemands(ctx context.Context, all []*demand) error {
 	var problems []string
 	for _, d := range all {
-		missing, err := d.m.missing(ctx, d.rights)
+		missing, err := d.missing(ctx)
 		if err != nil {
-			return fmt.Errorf("%s: %w", d.name, err)
+			return d.m.errorf("%w", err)
 		}
 		if len(missing) > 0 {
-			problems = append(problems, d.name+": "+strings.Join(missing, "; "))
+			problems = append(problems, d.m.errorf("%s", strings.Join(missing, "; ")).Error())
 		}
 	}
 	if len(problems) == 0 {
@@ -93,80 +103,57 @@ func checkDemands(ctx context.Context, all []*demand) error {
 		". Ask an administrator of the cluster for them, or use a context that has them")
 }
 
-// rightsToRead are needed to check a cluster.
-func rightsToRead(namespace string) []right {
-	return []right{
-		{verb: "list", resource: "nodes"},
-		{verb: "get", resource: "configmaps", namespace: metav1.NamespaceSystem},
-		{verb: "get", resource: "namespaces"},
-		{verb: "get", resource: "secrets", namespace: namespace},
-		{verb: "get", group: v1alpha1.GroupVersion.Group, resource: "peers"},
-	}
+// toRead are the rights to check a cluster.
+func (d *demand) toRead() {
+	d.need("", "", "nodes", "list")
+	d.need(metav1.NamespaceSystem, "", "configmaps", "get")
+	d.need("", "", "namespaces", "get")
+	d.need(d.m.Namespace, "", "secrets", "get")
+	d.need("", v1alpha1.GroupVersion.Group, "peers", "get")
 }
 
-// rightsToIssue are needed to give another cluster a credential.
-func rightsToIssue(namespace string, opts Options) []right {
-	needed := []right{
-		{verb: "create", resource: "serviceaccounts", subresource: "token", namespace: namespace},
-		{verb: "create", group: "authentication.k8s.io", resource: "tokenreviews"},
-		{verb: "list", group: rbacv1.GroupName, resource: "roles", namespace: namespace},
-	}
-	if opts.Rotate {
-		needed = append(needed, right{verb: "delete", resource: "serviceaccounts", namespace: namespace})
-	}
-	return needed
-}
-
-// rightsToApply are those for server-side apply: a patch, and a creation where
-// there is nothing yet.
-func rightsToApply(group, resource, namespace string) []right {
-	return []right{
-		{verb: "get", group: group, resource: resource, namespace: namespace},
-		{verb: "create", group: group, resource: resource, namespace: namespace},
-		{verb: "patch", group: group, resource: resource, namespace: namespace},
-	}
-}
-
-// rightsToWrite are needed to apply objects. A Role may grant only what its
-// author holds, unless the author may escalate and bind.
-func rightsToWrite(objects []client.Object) []right {
-	var needed []right
+// toWrite are the rights to apply objects, and to give other clusters credentials. A Role may
+// grant only what its author holds, unless the author may escalate and bind.
+func (d *demand) toWrite(objects []client.Object) {
 	for _, object := range objects {
 		namespace := object.GetNamespace()
 		switch object.(type) {
 		case *corev1.Namespace:
-			needed = append(needed, rightsToApply("", "namespaces", "")...)
+			d.need("", "", "namespaces", applyVerbs)
+		case *corev1.ResourceQuota:
+			d.need(namespace, "", "resourcequotas", applyVerbs)
 		case *corev1.ServiceAccount:
-			needed = append(needed, rightsToApply("", "serviceaccounts", namespace)...)
+			d.need(namespace, "", "serviceaccounts", applyVerbs)
 		case *rbacv1.Role:
-			needed = append(needed, rightsToApply(rbacv1.GroupName, "roles", namespace)...)
-			needed = append(needed, right{verb: "escalate", group: rbacv1.GroupName, resource: "roles", namespace: namespace})
+			d.need(namespace, rbacv1.GroupName, "roles", applyVerbs+" escalate")
 		case *rbacv1.RoleBinding:
-			needed = append(needed, rightsToApply(rbacv1.GroupName, "rolebindings", namespace)...)
-			needed = append(needed, right{verb: "list", group: rbacv1.GroupName, resource: "rolebindings", namespace: namespace})
-			needed = append(needed, right{verb: "bind", group: rbacv1.GroupName, resource: "roles", namespace: namespace})
+			d.need(namespace, rbacv1.GroupName, "rolebindings", applyVerbs+" list")
+			d.need(namespace, rbacv1.GroupName, "roles", "bind")
 		}
 	}
-	return needed
+	d.need(d.m.Namespace, "", "serviceaccounts/token", "create")
+	d.need("", "authentication.k8s.io", "tokenreviews", "create")
+	d.need(d.m.Namespace, rbacv1.GroupName, "roles", "list")
+	if d.m.opts.Rotate {
+		d.need(d.m.Namespace, "", "serviceaccounts", "delete")
+	}
 }
 
-// missing are those of needed that the access to m does not allow, as text, each
-// once.
-func (m *member) missing(ctx context.Context, needed []right) ([]string, error) {
-	all, err := m.allows(ctx, right{verb: "*", group: "*", resource: "*"})
+// missing are the rights that the access does not allow, as text, each once.
+func (d *demand) missing(ctx context.Context) (missing []string, err error) {
+	all, err := d.m.allows(ctx, right{verb: "*", group: "*", resource: "*"})
 	if err != nil || all {
 		return nil, err
 	}
 	asked := map[right]bool{}
-	var missing []string
-	for _, r := range needed {
+	for _, r := range d.rights {
 		if asked[r] {
 			continue
 		}
 		asked[r] = true
-		allowed, err := m.allows(ctx, r)
+		allowed, err := d.m.allows(ctx, r)
 		if err == nil && !allowed && (r.verb == "escalate" || r.verb == "bind") {
-			allowed, err = m.holdsAll(ctx, r.namespace)
+			allowed, err = d.m.holdsAll(ctx, r.namespace)
 		}
 		if err != nil {
 			return nil, err
@@ -183,14 +170,12 @@ func (m *member) missing(ctx context.Context, needed []right) ([]string, error) 
 func (m *member) holdsAll(ctx context.Context, namespace string) (bool, error) {
 	rules := exchangeRules(writeVerbs, leaseVerbs)
 	if namespace == m.Namespace {
-		rules = []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"}, Verbs: []string{"create"}}}
+		rules = []rbacv1.PolicyRule{renewRule("")}
 	}
 	for _, rule := range rules {
 		for _, resource := range rule.Resources {
-			name, sub, _ := strings.Cut(resource, "/")
 			for _, verb := range rule.Verbs {
-				allowed, err := m.allows(ctx, right{verb: verb, group: rule.APIGroups[0], resource: name, subresource: sub, namespace: namespace})
-				if err != nil || !allowed {
+				if allowed, err := m.allows(ctx, right{verb, rule.APIGroups[0], resource, namespace}); err != nil || !allowed {
 					return false, err
 				}
 			}
@@ -200,10 +185,9 @@ func (m *member) holdsAll(ctx context.Context, namespace string) (bool, error) {
 }
 
 func (m *member) allows(ctx context.Context, r right) (bool, error) {
+	resource, sub, _ := strings.Cut(r.resource, "/")
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-		ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Verb: r.verb, Group: r.group, Resource: r.resource, Subresource: r.subresource, Namespace: r.namespace,
-		},
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: r.verb, Group: r.group, Resource: resource, Subresource: sub, Namespace: r.namespace},
 	}}
 	if err := m.client.Create(ctx, review); err != nil {
 		return false, fmt.Errorf("ask whether %s is allowed: %w", r, err)
@@ -220,53 +204,39 @@ func CheckLeave(ctx context.Context, clusters []Cluster, purge bool, opts Option
 	}
 	var all []*demand
 	for i, c := range clusters {
-		if c.RESTConfig == nil {
-			continue
-		}
-		if c, err = c.withDefaults(); err != nil {
-			return err
-		}
-		m, err := open(c, opts)
+		m, err := openLive(c, opts)
 		if err != nil {
 			return err
 		}
-		all = append(all, &demand{m, "cluster " + string(m.ID), rightsToLeave(m.Namespace, purge && i == 0)})
+		if m != nil {
+			d := &demand{m: m}
+			d.toLeave(purge && i == 0)
+			all = append(all, d)
+		}
 	}
 	return checkDemands(ctx, all)
 }
 
-func rightsToLeave(namespace string, purge bool) []right {
-	needed := []right{
-		{verb: "list", group: rbacv1.GroupName, resource: "rolebindings"}, {verb: "list", resource: "services"},
-		{verb: "list", group: serviceImport.Group, resource: "serviceimports"}, {verb: "list", group: v1alpha1.GroupVersion.Group, resource: "peers"},
-		{verb: "patch", group: v1alpha1.GroupVersion.Group, resource: "peers"}, {verb: "create", group: v1alpha1.GroupVersion.Group, resource: "peers"},
-	}
-	for _, r := range []right{
-		{resource: "secrets", namespace: namespace}, {resource: "serviceaccounts", namespace: namespace}, {resource: "namespaces"},
-		{group: v1alpha1.GroupVersion.Group, resource: "peers"},
-		{group: rbacv1.GroupName, resource: "roles", namespace: namespace}, {group: rbacv1.GroupName, resource: "rolebindings"},
-	} {
-		for _, verb := range []string{"get", "delete"} {
-			r.verb = verb
-			needed = append(needed, r)
-		}
-	}
+// toLeave are the rights for Disconnect, and for Purge.
+func (d *demand) toLeave(purge bool) {
+	namespace := d.m.Namespace
+	d.need("", rbacv1.GroupName, "rolebindings", "list get delete")
+	d.need("", "", "services", "list")
+	d.need("", serviceImport.Group, "serviceimports", "list")
+	d.need("", v1alpha1.GroupVersion.Group, "peers", "list get create patch delete")
+	d.need("", "", "namespaces", "get delete")
+	d.need(namespace, "", "secrets serviceaccounts", "get delete")
+	d.need(namespace, rbacv1.GroupName, "roles", "get delete")
 	if !purge {
-		return needed
+		return
 	}
-	for _, r := range []right{{resource: "services"}, {group: discoveryv1.GroupName, resource: "endpointslices"}, {group: serviceImport.Group, resource: "serviceimports"}} {
-		for _, verb := range []string{"get", "list", "delete"} {
-			r.verb = verb
-			needed = append(needed, r)
-		}
-	}
-	return append(needed,
-		right{verb: "list", resource: "secrets", namespace: namespace},
-		right{verb: "list", resource: "namespaces"},
-		right{verb: "list", group: serviceExport.Group, resource: "serviceexports"},
-		right{verb: "patch", group: serviceExport.Group, resource: "serviceexports", subresource: "status"},
-		right{verb: "list", group: "apps", resource: "deployments", namespace: namespace},
-		right{verb: "patch", group: "apps", resource: "deployments", subresource: "scale", namespace: namespace},
-		right{verb: "list", resource: "pods", namespace: namespace},
-	)
+	d.need("", "", "services", "get delete")
+	d.need("", discoveryv1.GroupName, "endpointslices", "get list delete")
+	d.need("", serviceImport.Group, "serviceimports", "get delete")
+	d.need("", serviceExport.Group, "serviceexports", "list")
+	d.need("", serviceExport.Group, "serviceexports/status", "patch")
+	d.need("", "", "namespaces", "list")
+	d.need(namespace, "", "secrets pods", "list")
+	d.need(namespace, "apps", "deployments", "list")
+	d.need(namespace, "apps", "deployments/scale", "patch")
 }

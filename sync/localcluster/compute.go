@@ -33,7 +33,7 @@ func compute(opts Options, f facts) model.LocalCluster {
 	local := model.LocalCluster{Zones: zones(f.nodes), PodCIDRs: opts.PodCIDRs, ServiceCIDRs: opts.ServiceCIDRs}
 	if len(local.PodCIDRs) == 0 {
 		for i := range f.nodes {
-			local.PodCIDRs = append(local.PodCIDRs, parse(podCIDRs(&f.nodes[i]))...)
+			local.PodCIDRs = append(local.PodCIDRs, parse(f.nodes[i].Spec.PodCIDRs)...)
 		}
 	}
 	if len(local.ServiceCIDRs) > 0 {
@@ -92,14 +92,6 @@ func zones(nodes []corev1.Node) []string {
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
-}
-
-// podCIDRs of a Node; one made by an old API server has but the singular field.
-func podCIDRs(node *corev1.Node) []string {
-	if len(node.Spec.PodCIDRs) == 0 && node.Spec.PodCIDR != "" {
-		return []string{node.Spec.PodCIDR}
-	}
-	return node.Spec.PodCIDRs
 }
 
 // parse leaves out what is no prefix. The API server validates these fields, so

@@ -74,7 +74,7 @@ func TestCompute(t *testing.T) {
 			"zones are sorted, each once, and neighboring pod ranges are one",
 			Options{},
 			facts{nodes: []corev1.Node{node("b", "10.244.1.0/24", "fd00:1::/64"), node("a", "10.244.0.0/24"), node("b", "10.244.2.0/24"), node(""),
-				{Spec: corev1.NodeSpec{PodCIDR: "10.245.0.0/24"}}}},
+				{Spec: corev1.NodeSpec{PodCIDRs: []string{"10.245.0.0/24"}}}}},
 			model.LocalCluster{Zones: []string{"a", "b"}, PodCIDRs: prefixes("10.244.0.0/23", "10.244.2.0/24", "10.245.0.0/24", "fd00:1::/64")},
 		},
 		{

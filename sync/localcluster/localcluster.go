@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"reflect"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -37,17 +38,17 @@ type Options struct {
 // discoveryRetry is how soon discovery is tried again after it failed.
 const discoveryRetry = time.Second
 
+// defaultService is the one Service that every cluster has.
+var defaultService = types.NamespacedName{Namespace: metav1.NamespaceDefault, Name: "kubernetes"}
+
 // Watcher watches the properties of this cluster. All methods may be called from any goroutine.
 type Watcher struct {
-	opts   Options
-	cache  cache.Cache
-	mapper meta.RESTMapper
-	known  chan struct{}
-	wake   chan struct{}
-
-	mu      sync.Mutex
-	now     model.LocalCluster
-	isKnown bool
+	opts    Options
+	cache   cache.Cache
+	mapper  meta.RESTMapper
+	known   chan struct{}
+	wake    chan struct{}
+	now     atomic.Pointer[model.LocalCluster] // nil before known is closed
 	changed notify.Notifier
 }
 
@@ -66,9 +67,10 @@ func SetupWithManager(mgr ctrl.Manager, opts Options) (*Watcher, error) {
 
 // Get returns the current properties; none before Known is closed.
 func (h *Watcher) Get() model.LocalCluster {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.now
+	if now := h.now.Load(); now != nil {
+		return *now
+	}
+	return model.LocalCluster{}
 }
 
 // Known is closed once everything was read.
@@ -126,23 +128,20 @@ func (h *Watcher) Start(ctx context.Context) error {
 // has since 1.33. It repeats a request that fails.
 func (h *Watcher) servesCIDRs(ctx context.Context) bool {
 	kind := networkingv1.SchemeGroupVersion.WithKind("ServiceCIDR")
-	for {
+	err := wait.PollUntilContextCancel(ctx, discoveryRetry, true, func(context.Context) (bool, error) {
 		_, err := h.mapper.RESTMapping(kind.GroupKind(), kind.Version)
-		if err == nil || meta.IsNoMatchError(err) {
-			return err == nil
+		if meta.IsNoMatchError(err) {
+			return false, err
 		}
-		select {
-		case <-ctx.Done():
-			return false
-		case <-time.After(discoveryRetry):
-		}
-	}
+		return err == nil, nil
+	})
+	return err == nil
 }
 
 // handler wakes Start at events that may matter.
 func (h *Watcher) handler() toolscache.ResourceEventHandler {
 	kick := func(obj any) {
-		if service, is := obj.(*corev1.Service); is && !isDefaultService(service) {
+		if service, is := obj.(*corev1.Service); is && client.ObjectKeyFromObject(service) != defaultService {
 			return
 		}
 		select {
@@ -151,10 +150,6 @@ func (h *Watcher) handler() toolscache.ResourceEventHandler {
 		}
 	}
 	return toolscache.ResourceEventHandlerFuncs{AddFunc: kick, UpdateFunc: func(_, now any) { kick(now) }, DeleteFunc: kick}
-}
-
-func isDefaultService(o metav1.Object) bool {
-	return o.GetNamespace() == metav1.NamespaceDefault && o.GetName() == "kubernetes"
 }
 
 func (h *Watcher) refresh(ctx context.Context, hasCIDRs bool) error {
@@ -173,29 +168,23 @@ func (h *Watcher) refresh(ctx context.Context, hasCIDRs bool) error {
 	}
 	if len(h.opts.ServiceCIDRs) == 0 {
 		service := &corev1.Service{}
-		err := h.cache.Get(ctx, types.NamespacedName{Namespace: metav1.NamespaceDefault, Name: "kubernetes"}, service)
+		err := h.cache.Get(ctx, defaultService, service)
 		if client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("read the Service default/kubernetes: %w", err)
+			return fmt.Errorf("read the Service %s: %w", defaultService, err)
 		}
 		if err == nil {
 			f.service = service
 		}
 	}
-	h.set(compute(h.opts, f))
-	return nil
-}
-
-func (h *Watcher) set(now model.LocalCluster) {
-	h.mu.Lock()
-	first, same := !h.isKnown, reflect.DeepEqual(h.now, now)
-	h.now, h.isKnown = now, true
-	h.mu.Unlock()
-	if first {
+	now := compute(h.opts, f)
+	before := h.now.Swap(&now)
+	if before == nil {
 		close(h.known)
 	}
-	if first || !same {
+	if !reflect.DeepEqual(before, &now) {
 		h.changed.All()
 	}
+	return nil
 }
 
 // TrimNode is a cache transform that keeps only the fields of a Node that Watcher reads.
@@ -210,6 +199,6 @@ func TrimNode(obj any) (any, error) {
 	if zone := node.Labels[corev1.LabelTopologyZone]; zone != "" {
 		out.Labels = map[string]string{corev1.LabelTopologyZone: zone}
 	}
-	out.Spec.PodCIDR, out.Spec.PodCIDRs = node.Spec.PodCIDR, node.Spec.PodCIDRs
+	out.Spec.PodCIDRs = node.Spec.PodCIDRs
 	return out, nil
 }

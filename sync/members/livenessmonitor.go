@@ -5,8 +5,6 @@ package members
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/comity-mcs/comity/sync/model"
@@ -16,22 +14,16 @@ import (
 // maxTick is how often peers are checked; with a short StaleAfter, more often.
 const maxTick = time.Second
 
-// livenessMonitor does what depends on time: it updates liveness, and which limits are exceeded.
-type livenessMonitor struct{ set *Set }
-
-// NeedLeaderElection is false: every replica reads the peers for itself.
-func (livenessMonitor) NeedLeaderElection() bool { return false }
-
-// Start checks all peers at each tick until ctx ends.
-func (w livenessMonitor) Start(ctx context.Context) error {
-	ticker := w.set.opts.Clock.NewTicker(min(maxTick, w.set.opts.StaleAfter/20))
+// monitorLiveness does what depends on time until ctx ends: it updates liveness, and the metrics.
+func (s *Set) monitorLiveness(ctx context.Context) error {
+	ticker := s.opts.Clock.NewTicker(min(maxTick, s.opts.StaleAfter/20))
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C():
-			w.set.tick()
+			s.tick()
 		}
 	}
 }
@@ -43,55 +35,31 @@ func (s *Set) tick() {
 	// A process that was stopped, or got no CPU time, could not see a renewal.
 	gap := now.Sub(s.lastTick)
 	s.lastTick = now
-	var alive, slowed []model.ClusterID
-	for _, id := range slices.Sorted(maps.Keys(s.members)) {
-		m := s.members[id]
+	var ids []model.ClusterID
+	for id, m := range s.members {
 		if gap > s.opts.StaleAfter/4 {
 			m.heartbeat.tracker.Skip(gap)
 		}
-		if s.checkHeartbeat(m, now) {
-			alive = append(alive, id)
-		}
-		if s.updateSlowed(m) {
-			slowed = append(slowed, id)
-		}
-	}
-	if len(alive)+len(slowed) > 0 {
-		s.updateView()
+		s.metrics.set(m)
+		ids = append(ids, id)
 	}
 	s.mu.Unlock()
-	for _, id := range alive {
-		s.memberChanged(id)
-	}
-	for _, id := range slowed {
-		s.statuses.Publish(statusChange{string(id), false})
+	for _, id := range ids {
+		s.update(id, func() bool { return s.checkHeartbeat(s.members[id], now) })
 	}
 }
 
-// checkHeartbeat updates the liveness of m, and reports whether it changed.
+// checkHeartbeat updates the liveness of m, and reports whether it changed. The Lease of a
+// peer with a connection is read before the peer becomes Stale.
 func (s *Set) checkHeartbeat(m *member, now time.Time) bool {
-	p := &m.heartbeat
-	// checkLease may only have been faster than the watch, so the watch is given a
-	// moment before its connection is replaced. A watch that failed is restarted by
-	// its informer, and needs no new connection, which would list everything.
-	if !p.unseen.IsZero() && now.Sub(p.unseen) >= s.opts.StaleAfter/20 {
-		if p.lastEvent.Before(p.unseen) && m.inUse() != nil && m.inUse().Watching() {
-			s.reconnect(m, now)
-		}
-		p.unseen = time.Time{}
-	}
 	switch {
-	case !p.tracker.Overdue(now):
-		return false
+	case m == nil || !m.heartbeat.tracker.Overdue(now):
 	case m.inUse() == nil:
 		return s.leaseOverdue(m, now, m.claim.refused)
-	}
-	if !p.requesting && now.Sub(p.requested) >= s.opts.StaleAfter/2 {
+	case !m.heartbeat.requesting && now.Sub(m.heartbeat.requested) >= s.opts.StaleAfter/2:
 		s.checkLease(m, now)
 	}
-	// The Lease is checked before the peer becomes Stale; after that the result of
-	// the last check counts.
-	return p.tracker.Liveness().State != model.Connected && s.leaseOverdue(m, now, p.failure)
+	return false
 }
 
 // checkLease reads the peer's Lease over a connection of its own, which works even
@@ -101,87 +69,63 @@ func (s *Set) checkLease(m *member, now time.Time) {
 	config := m.inUse().Config()
 	s.ending.Go(func() {
 		renewal, failure := s.requestLease(s.ctx, m.id, s.opts.Self, config)
-		s.leaseChecked(m, renewal, failure)
+		s.update(m.id, func() bool { return s.leaseChecked(m, renewal, failure) })
 	})
 }
 
 // leaseChecked takes the result of checkLease.
-func (s *Set) leaseChecked(m *member, renewal string, failure remote.Failure) {
-	s.mu.Lock()
+func (s *Set) leaseChecked(m *member, renewal string, failure remote.Failure) (changed bool) {
 	p, now := &m.heartbeat, s.opts.Clock.Now()
 	p.requesting = false
 	if s.members[m.id] != m || m.inUse() == nil || s.ctx.Err() != nil {
-		s.mu.Unlock()
-		return
+		return false
 	}
 	if problem, other := otherCluster(m); other {
 		failure = problem
 	}
-	var changed bool
 	switch first := p.renewal == ""; {
 	case failure != remote.Failure{}:
-		p.failure = failure
-		changed = s.leaseOverdue(m, now, failure)
+		return s.leaseOverdue(m, now, failure)
 	case renewal == p.renewal || first:
-		p.renewal, p.failure = renewal, remote.LeaseNotRenewed(m.id)
-		changed = s.leaseOverdue(m, now, p.failure)
-	default:
-		p.renewal, p.unseen = renewal, now
-		changed = s.leaseRenewed(m, now)
+		p.renewal = renewal
+		return s.leaseOverdue(m, now, remote.LeaseNotRenewed(m.id))
 	}
-	if changed {
-		s.updateView()
+	p.renewal = renewal
+	// A watch that failed is restarted by its informer, and needs no new connection, which
+	// would list everything. One that is open should have delivered the renewal.
+	if m.inUse().Watching() {
+		s.reconnect(m, now)
 	}
-	s.mu.Unlock()
-	if changed {
-		s.memberChanged(m.id)
-	}
+	return s.leaseRenewed(m, now)
 }
 
 // leaseRead is the LeaseRead hook: a watch delivered the Lease.
 func (s *Set) leaseRead(c *remote.Connection, renewal string) {
-	s.mu.Lock()
-	m := s.of(c)
-	if m == nil || !m.inUse().is(c) {
-		s.mu.Unlock()
-		return
-	}
-	if _, other := otherCluster(m); other {
-		s.mu.Unlock()
-		return
-	}
-	p, now := &m.heartbeat, s.opts.Clock.Now()
-	p.lastEvent = now
-	// The first Lease that is read proves nothing: it may be years old.
-	renewed := p.renewal != "" && p.renewal != renewal
-	p.renewal = renewal
-	changed := renewed && s.leaseRenewed(m, now)
-	if changed {
-		s.updateView()
-	}
-	s.mu.Unlock()
-	if changed {
-		s.memberChanged(m.id)
-	}
+	s.update(c.ID(), func() bool {
+		m := s.of(c)
+		if m == nil || !m.inUse().is(c) {
+			return false
+		}
+		if _, other := otherCluster(m); other {
+			return false
+		}
+		// The first Lease that is read proves nothing: it may be years old.
+		renewed := m.heartbeat.renewal != "" && m.heartbeat.renewal != renewal
+		m.heartbeat.renewal = renewal
+		return renewed && s.leaseRenewed(m, s.opts.Clock.Now())
+	})
 }
 
-// otherCluster reports whether the server of the peer belongs to another cluster
+// otherCluster reports whether the server of a peer with a connection belongs to another cluster
 // now, whose Lease does not count for the peer.
 func otherCluster(m *member) (remote.Failure, bool) {
-	l := m.inUse()
-	if l == nil {
-		return remote.Failure{}, false
-	}
-	problem, _ := l.State()
-	return problem, problem.Reason == ReasonClusterIDReused
+	problem, _ := m.inUse().State()
+	return problem, problem.Reason == remote.ReasonClusterIDReused
 }
 
 // leaseRenewed records a renewal, and reports whether the liveness changed.
 func (s *Set) leaseRenewed(m *member, now time.Time) bool {
 	before := m.heartbeat.tracker.Liveness()
-	if !before.Seen {
-		s.statuses.Publish(statusChange{string(m.id), true})
-	}
 	if !m.heartbeat.tracker.Renewed(now) {
 		return false
 	}
@@ -210,7 +154,7 @@ func (s *Set) reconnect(m *member, now time.Time) {
 	if m.next != nil && (!m.next.again || now.Sub(m.next.dialed) < s.opts.StaleAfter) {
 		return
 	}
-	if err := s.dial(m, dead.Config(), connection{rest: dead.rest, again: true}); err != nil {
+	if err := s.dial(m, dead.Config(), connection{again: true}); err != nil {
 		s.opts.Log.Info("peer not reconnected", "cluster", m.id, "reason", err.Error())
 		return
 	}

@@ -5,7 +5,6 @@ package members
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/comity-mcs/comity/sync/members/liveness"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/notify"
 	"github.com/comity-mcs/comity/sync/remote"
 	"github.com/comity-mcs/comity/sync/restoredetect"
 )
@@ -27,30 +27,15 @@ type member struct {
 	active    *connection
 	next      *connection
 	heartbeat heartbeat
-	slowedBy  string // the limit for which changes of the peer wait; empty if they do not
-	restored  restore
+	restored  time.Time // when its store was last restored from a backup
 }
 
-// restore is the last one of the peer's store from a backup.
-type restore struct {
-	at      time.Time
-	message string
-	said    bool // by an event
-}
-
-// connection is a remote.Connection and what it was made for.
+// connection is a remote.Connection, and when and why it was made.
 type connection struct {
 	*remote.Connection
-	rest   [sha256.Size]byte // as in the claim that it was made for
 	dialed time.Time
 	// again: it replaces one that is dead, and was not made for a rotated Secret.
 	again bool
-}
-
-// renew has the connection use the token of c. It reports false if c differs in more
-// than the token, or if not everything was listed yet.
-func (l *connection) renew(c claim) bool {
-	return l != nil && c.config != nil && l.rest == c.rest && l.Renew(c.config)
 }
 
 // is reports whether c is the connection.
@@ -60,13 +45,8 @@ func (l *connection) is(c *remote.Connection) bool { return l != nil && l.Connec
 type heartbeat struct {
 	tracker    *liveness.Tracker
 	renewal    string    // the last one that was read
-	lastEvent  time.Time // of the watch
 	requesting bool      // checkLease is running
 	requested  time.Time // when it last started
-	failure    remote.Failure
-	// unseen is when checkLease read a renewal that the watch had not delivered;
-	// zero if the watch delivered all.
-	unseen time.Time
 }
 
 func (s *Set) newMember(id model.ClusterID) *member {
@@ -77,18 +57,18 @@ func (s *Set) newMember(id model.ClusterID) *member {
 // synced reports whether what the peer publishes is used.
 func (m *member) synced() bool { return m.active != nil && m.active.Verified() }
 
-// limited says which limit the peer exceeds; empty if none.
-func (m *member) limited() string {
+// limited says which limit the peer exceeds; the zero value if none.
+func (m *member) limited() remote.Failure {
 	for _, l := range m.connections() {
 		if problem, _ := l.State(); problem.Reason == remote.ReasonLimitExceeded {
-			return problem.Message
+			return problem
+		}
+		if limit := l.SlowedBy(); limit != "" {
+			return remote.Failure{Reason: remote.ReasonLimitExceeded, Message: fmt.Sprintf("cluster %[1]s: the limit of %[2]s is exceeded, so that its latest state is imported later; "+
+				"remedy: find out why it changes so often in cluster %[1]s", m.id, limit)}
 		}
 	}
-	if m.slowedBy == "" {
-		return ""
-	}
-	return fmt.Sprintf("cluster %[1]s: the limit of %[2]s is exceeded, so that its latest state is imported later; "+
-		"remedy: find out why it changes so often in cluster %[1]s", m.id, m.slowedBy)
+	return remote.Failure{}
 }
 
 func (m *member) connections() []*connection {
@@ -98,10 +78,7 @@ func (m *member) connections() []*connection {
 // inUse is the connection whose Lease counts: the active one, because the next one
 // may lead to another cluster. Before the first is synced it is the next one.
 func (m *member) inUse() *connection {
-	if m.active != nil {
-		return m.active
-	}
-	return m.next
+	return cmp.Or(m.active, m.next)
 }
 
 // of returns the member that c reads; nil if c was replaced or removed. It needs mu.
@@ -114,36 +91,42 @@ func (s *Set) of(c *remote.Connection) *member {
 
 // stateChanged is the State hook: a new connection that is synced replaces the active one.
 func (s *Set) stateChanged(c *remote.Connection) {
-	s.mu.Lock()
-	m := s.of(c)
-	if m == nil {
-		s.mu.Unlock()
-		return
-	}
-	problem, verified := c.State()
-	if m.next.is(c) && verified {
-		if m.active == nil {
-			m.heartbeat.tracker.Reached(s.opts.Clock.Now())
+	s.update(c.ID(), func() bool {
+		m := s.of(c)
+		if m == nil {
+			return false
 		}
-		s.retire(m.active)
-		m.active, m.next = m.next, nil
-		m.active.renew(m.claim) // the token may have been replaced since
-	}
-	switch {
-	case problem.Reason != "":
-		s.opts.Log.Info("peer cannot be read", "cluster", m.id, "reason", problem.Reason, "message", problem.Message)
-	case verified:
-		s.opts.Log.Info("peer can be read", "cluster", m.id)
-	}
-	s.updateView()
-	s.mu.Unlock()
-	s.memberChanged(m.id)
+		problem, verified := c.State()
+		if m.next.is(c) && verified {
+			if m.active == nil {
+				m.heartbeat.tracker.Reached(s.opts.Clock.Now())
+			}
+			s.retire(m.active)
+			m.active, m.next = m.next, nil
+		}
+		switch {
+		case problem.Reason != "":
+			s.opts.Log.Info("peer cannot be read", "cluster", m.id, "reason", problem.Reason, "message", problem.Message)
+		case verified:
+			s.opts.Log.Info("peer can be read", "cluster", m.id)
+		}
+		return true
+	})
 }
 
-// memberChanged notifies of a member.
-func (s *Set) memberChanged(id model.ClusterID) {
+// update notifies of a member if change, which runs under mu, reports that it changed.
+func (s *Set) update(id model.ClusterID, change func() bool) {
+	s.mu.Lock()
+	changed := change()
+	if changed {
+		s.updateView()
+	}
+	s.mu.Unlock()
+	if !changed {
+		return
+	}
 	s.changedMembers.Publish(id)
-	s.statuses.Publish(statusChange{string(id), false})
+	s.statuses.Publish(string(id))
 }
 
 // exportChanged is the Export hook. Of a connection that is not active yet, subscribers
@@ -154,44 +137,27 @@ func (s *Set) exportChanged(c *remote.Connection, key types.NamespacedName) {
 	active := m != nil && m.active.is(c)
 	s.mu.Unlock()
 	if active {
-		s.pacer.changed(c.ID(), key, 0)
-		s.statuses.Publish(statusChange{string(c.ID()), true})
+		s.keys.Publish(notify.Change{From: notify.Origin(m.id), Key: key})
 	}
 }
 
-func (s *Set) slicesChanged(c *remote.Connection, key types.NamespacedName, bytes int) {
-	s.pacer.changed(c.ID(), key, bytes)
-}
-
-// updateSlowed determines which limit slows down what is read of m, and reports whether
-// that began or ended. The limit is the first one for as long as it lasts.
-func (s *Set) updateSlowed(m *member) (changed bool) {
-	now := s.pacer.slowedBy(m.id)
-	for _, l := range m.connections() {
-		now = cmp.Or(l.SlowedBy(), now)
-	}
-	if (now == "") == (m.slowedBy == "") {
-		return false
-	}
-	m.slowedBy = now
-	s.opts.Log.Info("whether changes of a peer have to wait has changed", "cluster", m.id, "limit", now)
-	return true
-}
-
-// restored is the Restored hook. Each informer detects a restore by itself; one event
-// reports it.
+// restored is the Restored hook. Each informer detects a restore by itself; one event of
+// the leader reports it.
 func (s *Set) restored(c *remote.Connection, found *restoredetect.Found) {
 	s.mu.Lock()
 	m, now := s.of(c), s.opts.Clock.Now()
-	if m == nil || !m.restored.at.IsZero() && now.Sub(m.restored.at) < restoredetect.Pause {
+	if m == nil || now.Sub(m.restored) < restoredetect.Pause {
 		s.mu.Unlock()
 		return
 	}
-	m.restored = restore{at: now, message: fmt.Sprintf("cluster %s: %v; everything that it shares is read again; "+
-		"remedy: none if that was meant; what was exported there since the backup was made must be exported again", m.id, found)}
-	s.opts.Log.Info("peer is read again", "cluster", m.id, "reason", ReasonStoreRestored, "message", found.Error())
+	m.restored = now
+	peer := m.claim.peer
 	s.mu.Unlock()
-	s.statuses.Publish(statusChange{string(m.id), false})
+	if !s.leads.Load() {
+		return
+	}
+	s.event(peer, transition{true, ReasonStoreRestored, fmt.Sprintf("cluster %s: %v; everything that it shares is read again; "+
+		"remedy: none if that was meant; what was exported there since the backup was made must be exported again", peer.Name, found)})
 }
 
 // retire stops a connection that is not used any more.

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/remote"
 )
 
 // metrics of peers carry the label peer: federated Prometheus sets cluster itself.
@@ -40,7 +41,7 @@ func newMetrics(registry prometheus.Registerer) metrics {
 func (m *metrics) set(of *member) {
 	id := string(of.id)
 	m.synced.WithLabelValues(id).Set(one(of.synced()))
-	m.limited.WithLabelValues(id).Set(one(of.limited() != ""))
+	m.limited.WithLabelValues(id).Set(one(of.limited() != remote.Failure{}))
 	if of.claim.unusable() { // whose heartbeat is not followed
 		m.liveness.DeletePartialMatch(prometheus.Labels{"peer": id})
 		return

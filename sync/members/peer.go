@@ -4,18 +4,18 @@
 package members
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"fmt"
 	"maps"
 	"net/netip"
 	"path"
-	"slices"
+	"reflect"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 
 	"github.com/comity-mcs/comity/sync/exchange"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
@@ -52,8 +52,7 @@ type claim struct {
 	// ignored is a part of the Peer without effect.
 	ignored  remote.Failure
 	accepted accepted
-	// digest changes with the kubeconfig, rest with all of it but the token.
-	digest, rest [sha256.Size]byte
+	digest   [sha256.Size]byte // of the kubeconfig
 }
 
 // accepted is what the administrator accepts from a peer.
@@ -85,9 +84,7 @@ func (c claim) isOfSameCluster(other claim) bool {
 // equal reports whether a member with c is the same to the controllers as one with other.
 func (c claim) equal(other claim) bool {
 	return other.peer != nil && c.unusable() == other.unusable() && maps.Equal(c.peer.Labels, other.peer.Labels) &&
-		c.accepted.known == other.accepted.known && slices.Equal(c.accepted.cidrs, other.accepted.cidrs) &&
-		(c.accepted.namespaces == nil) == (other.accepted.namespaces == nil) && slices.Equal(c.accepted.namespaces, other.accepted.namespaces) &&
-		c.confirmMissingBefore().Equal(other.confirmMissingBefore())
+		reflect.DeepEqual(c.accepted, other.accepted) && c.confirmMissingBefore().Equal(other.confirmMissingBefore())
 }
 
 func (c claim) confirmMissingBefore() time.Time {
@@ -106,8 +103,7 @@ func (c claim) tokenExpires() *metav1.Time {
 	if !ok {
 		return nil
 	}
-	expires := metav1.Unix(token.Expires, 0).Rfc3339Copy()
-	return &expires
+	return ptr.To(metav1.Unix(token.Expires, 0).Rfc3339Copy())
 }
 
 // readPeer reads a Peer that is that of another cluster by its name.
@@ -145,7 +141,7 @@ func (c *claim) readKubeconfig() {
 		c.refused = remote.Failure{Reason: ReasonInvalidKubeconfig, Message: fmt.Sprintf("Secret %s/%s, key %s: %s", c.secret.Namespace, c.secret.Name, kubeconfig.SecretKey, fault)}
 		return
 	}
-	c.config, c.rest = config, sha256.Sum256(bytes.ReplaceAll(data, []byte(config.BearerToken), nil))
+	c.config = config
 }
 
 // readAccepted reads the lists of spec. The schema validates them; one that cannot be

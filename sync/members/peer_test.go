@@ -5,7 +5,6 @@ package members
 
 import (
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +18,7 @@ import (
 	"github.com/comity-mcs/comity/sync/exchange"
 	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/remote"
 	"github.com/comity-mcs/comity/sync/remote/kubeconfig"
 )
 
@@ -37,7 +37,7 @@ func TestFault27APeerThatIsRefusedIsAMemberThatIsNotRead(t *testing.T) {
 		"a range with host bits": {func(p *v1alpha1.Peer) { p.Spec.AcceptedCIDRs = []string{"10.1.0.0/16", "10.1.0.1/16"} }, ReasonInvalidPeer,
 			`spec.acceptedCIDRs: "10.1.0.1/16" is not an address range`},
 		"a namespace that cannot be read": {func(p *v1alpha1.Peer) { p.Spec.AcceptedNamespaces = &[]string{"[a"} }, ReasonInvalidPeer, `spec.acceptedNamespaces: "[a" is not a namespace`},
-		"another UID":                     {func(p *v1alpha1.Peer) { p.Spec.ClusterUID = "uid-other" }, ReasonClusterIDReused, "expected uid-other, which spec.clusterUID of Peer b names"},
+		"another UID":                     {func(p *v1alpha1.Peer) { p.Spec.ClusterUID = "uid-other" }, remote.ReasonClusterIDReused, "expected uid-other, which spec.clusterUID of Peer b names"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := exporting(t, 1)
@@ -54,10 +54,10 @@ func TestFault27APeerThatIsRefusedIsAMemberThatIsNotRead(t *testing.T) {
 			if diff := cmp.Diff([]string{"Warning " + c.reason}, w.kinds()); diff != "" {
 				t.Errorf("events (-want +got):\n%s", diff)
 			}
-			if w.times("cluster b") == told || len(w.set.Exports(keyOf(0))) > 0 {
+			if w.times("cluster b") == told || w.exports(keyOf(0)) {
 				t.Error("it is read, or its change is not published")
 			}
-			if _, known := w.set.Filter("b"); known == (c.reason == ReasonInvalidPeer && c.message[:13] != "spec.clusterU") {
+			if known := w.published(keyOf(0)).Accepted != nil; known == (c.reason == ReasonInvalidPeer && c.message[:13] != "spec.clusterU") {
 				t.Errorf("the filter is known: %v", known)
 			}
 			w.use(peer())
@@ -81,7 +81,7 @@ func TestOnlyAKubeconfigThatIsRefusedLeavesTheConnectionInUse(t *testing.T) {
 		t.Errorf("Accepted: %s, Connected: %s", a, c)
 	}
 	w.secrets() // deleted
-	if w.member().Synced || len(w.set.Exports(keyOf(0))) > 0 {
+	if w.member().Synced || w.exports(keyOf(0)) {
 		t.Error("without its Secret it is read")
 	}
 	if a, c := w.condition(v1alpha1.PeerAccepted), w.condition(v1alpha1.PeerConnected); a != "False SecretMissing" || c != "False SecretMissing" {
@@ -115,7 +115,7 @@ func TestAPeerThatIsAbsentOrTerminatingIsNoMember(t *testing.T) {
 			w.clock.Step(24 * time.Hour)
 			w.set.tick()
 			w.use(peer())
-			w.await("it is read again", func() bool { return w.member().Synced && len(w.set.Exports(keyOf(0))) == 1 })
+			w.await("it is read again", func() bool { return w.member().Synced && w.exports(keyOf(0)) })
 		})
 	}
 }
@@ -185,19 +185,19 @@ func TestOnlyAcceptedNamespacesAreImported(t *testing.T) {
 	key, other := keyOf(1), types.NamespacedName{Namespace: "kitchen", Name: "web"}
 	state := func() string {
 		out := []string{}
-		if len(w.set.Exports(key)) > 0 {
+		if w.exports(key) {
 			out = append(out, "export")
 		}
-		if slices, _ := w.set.Slices("b", key); len(slices) > 0 {
+		if len(w.published(key).Slices) > 0 {
 			out = append(out, "slices")
 		}
-		for _, r := range w.set.Refusals(key) {
+		if r := w.published(key).Refusal; r != nil {
 			out = append(out, r.Reason+" "+string(r.ExportUID)+" by "+r.Peer)
 		}
-		if slices.Contains(w.set.NotAccepted(key), "b") {
+		if w.published(key).NotAccepted {
 			out = append(out, "not accepted")
 		}
-		if slices.Contains(w.set.NotAccepted(other), "b") {
+		if w.published(other).NotAccepted {
 			out = append(out, "other not accepted")
 		}
 		return strings.Join(out, ", ")
@@ -250,15 +250,11 @@ func TestFault32WhatIsAcceptedFromAPeerThatIsNotReadIsKnown(t *testing.T) {
 		p.Spec.AcceptedCIDRs, p.Spec.AcceptedNamespaces = []string{"10.1.2.0/24"}, &[]string{"kitchen"}
 	}))
 	want := exchange.Filter{Accepted: []netip.Prefix{netip.MustParsePrefix("10.1.2.0/24")}, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}}
-	got, known := w.set.Filter("b")
-	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Prefix{})); diff != "" || !known {
-		t.Errorf("known %v (-want +got):\n%s", known, diff)
+	if diff := cmp.Diff(&want, w.published(keyOf(0)).Accepted, cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if !slices.Contains(w.set.NotAccepted(keyOf(0)), "b") || w.times("cluster b") != told+1 {
+	if !w.published(keyOf(0)).NotAccepted || w.times("cluster b") != told+1 {
 		t.Errorf("told %d times", w.times("cluster b")-told)
-	}
-	if _, known := w.set.Filter("c"); known {
-		t.Error("a cluster that is no member has a filter")
 	}
 }
 

@@ -16,71 +16,70 @@ import (
 	"github.com/comity-mcs/comity/sync/remote"
 )
 
-// Exports are what the synced peers export as key, sorted by cluster. Records
-// that are not valid are left out; they were reported when they were read. So are
-// exports of namespaces that are not accepted from the peer.
-func (s *Set) Exports(key types.NamespacedName) []model.Export {
-	var out []model.Export
-	for _, r := range s.view.Load().members {
-		if r.from == nil || r.accepted.refuses(key.Namespace) {
-			continue
-		}
-		if export, ok := r.from.Export(key); ok {
-			out = append(out, export)
-		}
+// Read is what every member, and every cluster that was removed, is known to publish of
+// key, sorted by cluster. Of a member that is not synced, only what its Peer says is known.
+// Records that are not valid are left out; they were reported when they were read. Slices
+// are read only if asked for.
+func (s *Set) Read(key types.NamespacedName, withSlices bool) []exchange.Published {
+	view := s.view.Load()
+	out := make([]exchange.Published, 0, len(view.members)+len(view.removed))
+	for i := range view.members {
+		out = append(out, s.published(&view.members[i], key, withSlices))
+	}
+	for _, id := range view.removed {
+		out = append(out, exchange.Published{Member: model.Member{ID: id}, Removed: true})
 	}
 	return out
 }
 
-// Refusals are what the synced peers export as key in records that are not valid, or
-// from a namespace that is not accepted from the peer, sorted by cluster.
-func (s *Set) Refusals(key types.NamespacedName) []model.Refusal {
-	var out []model.Refusal
-	for _, r := range s.view.Load().members {
-		if r.from == nil {
-			continue
+func (s *Set) published(m *snapshot, key types.NamespacedName, withSlices bool) exchange.Published {
+	out := exchange.Published{Member: m.member(), Known: true, NotAccepted: m.accepted.refuses(key.Namespace), Namespace: m.namespace(key.Namespace)}
+	if m.accepted.known {
+		local := s.opts.LocalCluster()
+		out.Accepted = &exchange.Filter{Accepted: m.accepted.cidrs, PodCIDRs: local.PodCIDRs, ServiceCIDRs: local.ServiceCIDRs}
+	}
+	if m.from == nil {
+		return out
+	}
+	export, has := m.from.Export(key)
+	switch {
+	case has && out.NotAccepted:
+		out.Refusal = &model.Refusal{Cluster: m.ID, ExportUID: export.UID, Reason: model.ReasonNamespaceNotAccepted, Peer: string(m.ID)}
+	case has:
+		out.Export = &export
+		if withSlices {
+			out.Slices, out.Problems = m.slices(key, *out.Accepted)
 		}
-		if refusal, ok := r.refusal(key); ok {
-			out = append(out, refusal)
-		}
+	default:
+		out.Refusal = m.from.Refusal(key)
+	}
+	out.Withdrawals = m.from.Withdrawals(key)
+	// One that ceases to be synced while it is read may have seemed to export nothing.
+	out.Synced = m.from.Verified()
+	if !out.Synced {
+		out.Export = nil
 	}
 	return out
 }
 
-// refusal is why the export of key is not imported whatever others export.
-func (r *snapshot) refusal(key types.NamespacedName) (model.Refusal, bool) {
-	if export, ok := r.from.Export(key); ok && r.accepted.refuses(key.Namespace) {
-		return model.Refusal{Cluster: r.ID, ExportUID: export.UID, Reason: model.ReasonNamespaceNotAccepted, Peer: string(r.ID)}, true
-	}
-	return r.from.Refusal(key)
-}
-
-// Slices are the EndpointSlice copies that cluster publishes for key, sorted by
-// name, without the parts that may not be imported; the problems name those. A copy
-// of which nothing may be imported has no address type and no endpoints. One that is
-// large is read again when the notification of its last change comes, which waits if
-// the peer changes it often.
-// None if the cluster is not synced, or the namespace is not accepted from it.
-func (s *Set) Slices(cluster model.ClusterID, key types.NamespacedName) ([]*discoveryv1.EndpointSlice, []model.Problem) {
-	for _, r := range s.view.Load().members {
-		if r.ID != cluster || r.from == nil || r.accepted.refuses(key.Namespace) {
-			continue
+// slices are the EndpointSlice copies that a member publishes for key, sorted by name,
+// without the parts that may not be imported; the problems name those.
+func (m *snapshot) slices(key types.NamespacedName, filter exchange.Filter) (out []*discoveryv1.EndpointSlice, problems []model.Problem) {
+	var dropped exchange.Report
+	copies, more := m.from.Slices(key)
+	for _, slice := range copies {
+		clean, report := exchange.CleanSlice(slice, filter)
+		dropped = dropped.Add(report)
+		if clean == nil {
+			clean = &discoveryv1.EndpointSlice{ObjectMeta: slice.ObjectMeta}
 		}
-		filter := s.filter(r)
-		var out []*discoveryv1.EndpointSlice
-		var dropped exchange.Report
-		copies, more := r.from.Slices(key, s.pacer.waits(cluster, key))
-		for _, slice := range copies {
-			clean, report := s.cleaned.clean(slice, filter)
-			dropped.Add(report)
-			if clean == nil { // it exists, so it was not lost; without a type nothing is made of it
-				clean = &discoveryv1.EndpointSlice{ObjectMeta: slice.ObjectMeta}
-			}
-			out = append(out, clean)
-		}
-		return out, slices.Concat(dropped.Problems(cluster, filter), moreSlices(cluster, key, more), limitProblems(r))
+		out = append(out, clean)
 	}
-	return nil, nil
+	problems = slices.Concat(dropped.Problems(m.ID, filter), moreSlices(m.ID, key, more))
+	if problem, _ := m.from.State(); problem.Reason == remote.ReasonLimitExceeded { // not everything was read
+		problems = append(problems, model.Problem{Reason: model.ReasonLimitExceeded, Cluster: m.ID, Message: problem.Message})
+	}
+	return out, problems
 }
 
 // moreSlices is the problem that a peer publishes more slices of an export than are read.
@@ -92,55 +91,6 @@ func moreSlices(cluster model.ClusterID, key types.NamespacedName, more int) []m
 		"cluster %s publishes %d EndpointSlices of %s more than the %d that are read of one export, so these are not imported; "+
 			"remedy: export fewer EndpointSlices of it in cluster %s, such as by several Services",
 		cluster, more, key, exchange.MaxSliceNames, cluster)}}
-}
-
-// limitProblems are the limits that a peer exceeds, so that not everything that it
-// publishes is read.
-func limitProblems(r snapshot) []model.Problem {
-	problem, _ := r.from.State()
-	if problem.Reason != remote.ReasonLimitExceeded {
-		return nil
-	}
-	return []model.Problem{{Reason: model.ReasonLimitExceeded, Cluster: r.ID, Message: problem.Message}}
-}
-
-// Filter says which addresses of a peer may be imported, whether the peer is synced or
-// not. It is false if that is not known: there is no such Peer, or its list cannot be read.
-func (s *Set) Filter(cluster model.ClusterID) (exchange.Filter, bool) {
-	for _, r := range s.view.Load().members {
-		if r.ID == cluster && r.accepted.known {
-			return s.filter(r), true
-		}
-	}
-	return exchange.Filter{}, false
-}
-
-func (s *Set) filter(r snapshot) exchange.Filter {
-	local := s.opts.LocalCluster()
-	return exchange.Filter{Accepted: r.accepted.cidrs, PodCIDRs: local.PodCIDRs, ServiceCIDRs: local.ServiceCIDRs}
-}
-
-// Withdrawals are what the synced peers state about exports of key that they withdrew,
-// sorted by cluster.
-func (s *Set) Withdrawals(key types.NamespacedName) []model.Withdrawal {
-	var out []model.Withdrawal
-	for _, r := range s.view.Load().members {
-		if r.from != nil {
-			out = append(out, r.from.Withdrawals(key)...)
-		}
-	}
-	return out
-}
-
-// NotAccepted are the peers, synced or not, of which the local administrator accepts
-// no exports of the namespace of key, sorted.
-func (s *Set) NotAccepted(key types.NamespacedName) (out []model.ClusterID) {
-	for _, r := range s.view.Load().members {
-		if r.accepted.refuses(key.Namespace) {
-			out = append(out, r.ID)
-		}
-	}
-	return out
 }
 
 // Reports are the reports of the synced peers on importing this cluster's export
@@ -162,13 +112,17 @@ func (s *Set) Reports(key types.NamespacedName) []model.Report {
 func (s *Set) Namespace(name string) []model.MemberNamespace {
 	view := s.view.Load().members
 	out := make([]model.MemberNamespace, len(view))
-	for i, r := range view {
-		out[i] = model.MemberNamespace{Cluster: r.ID, Presence: model.NamespaceUnknown}
-		if r.from != nil {
-			out[i] = r.from.Namespace(name)
-		}
+	for i := range view {
+		out[i] = view[i].namespace(name)
 	}
 	return out
+}
+
+func (m *snapshot) namespace(name string) model.MemberNamespace {
+	if m.from == nil {
+		return model.MemberNamespace{Cluster: m.ID, Presence: model.NamespaceUnknown}
+	}
+	return m.from.Namespace(name)
 }
 
 // Keys lists what every synced peer publishes a record of, each once, in no order.

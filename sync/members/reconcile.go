@@ -6,13 +6,14 @@ package members
 import (
 	"context"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/notify"
 	"github.com/comity-mcs/comity/sync/remote"
 )
 
@@ -58,7 +59,7 @@ func (s *Set) use(peers []exchangev1alpha1.Peer, secrets []corev1.Secret) {
 		s.changedMembers.Publish(id)
 	}
 	for _, name := range next.peers {
-		s.statuses.Publish(statusChange{name, false})
+		s.statuses.Publish(name)
 	}
 }
 
@@ -114,14 +115,13 @@ func (s *Set) drop(present map[model.ClusterID]bool) (gone []model.ClusterID) {
 	return gone
 }
 
-// connectTo uses the kubeconfig that the Secret holds now. The present connection
-// uses a new token. Any other change makes a new connection, and the present one
-// stays until the new one is synced. A kubeconfig that is refused replaces nothing.
+// connectTo uses the kubeconfig that the Secret holds now, for a new connection: the present
+// one stays until the new one is synced. A kubeconfig that is refused replaces nothing.
 func (s *Set) connectTo(m *member) {
-	if m.claim.config == nil || s.renew(m) {
+	if m.claim.config == nil {
 		return
 	}
-	if err := s.dial(m, m.claim.config, connection{rest: m.claim.rest}); err != nil {
+	if err := s.dial(m, m.claim.config, connection{}); err != nil {
 		m.claim.refused = remote.Failure{Reason: ReasonInvalidKubeconfig, Message: err.Error()}
 		return
 	}
@@ -133,23 +133,6 @@ func (s *Set) disconnect(m *member) {
 	s.retire(m.active)
 	s.retire(m.next)
 	m.active, m.next = nil, nil
-	m.heartbeat.unseen = time.Time{}
-}
-
-// renew has the connection of m use the token of its Secret, and reports false if
-// a new connection is needed.
-func (s *Set) renew(m *member) bool {
-	switch {
-	case m.active.renew(m.claim):
-		if m.next != nil && !m.next.again {
-			s.retire(m.next)
-			m.next = nil
-		}
-	case !m.next.renew(m.claim):
-		return false
-	}
-	s.opts.Log.Info("the Secret of a peer holds another token", "cluster", m.id)
-	return true
 }
 
 // dial makes a connection that replaces the one in use once it is synced; as
@@ -158,10 +141,13 @@ func (s *Set) dial(m *member, config *rest.Config, as connection) error {
 	next, err := s.connect(s.ctx, remote.Options{
 		ID: m.id, Self: s.opts.Self, ClusterSet: s.opts.ClusterSet, ClusterUID: m.claim.peer.Spec.ClusterUID, Config: config, Log: s.opts.Log, Limits: s.opts.Limits,
 		Hooks: remote.Hooks{
-			Export: s.exportChanged, Slices: s.slicesChanged, Namespace: s.namespaces.Publish, Report: s.reports.Publish,
+			Export: s.exportChanged,
+			Namespace: func(name string) {
+				s.namespaces.Publish(notify.Change{From: notify.Origin(m.id), Key: types.NamespacedName{Name: name}})
+			},
+			Report:    func(key types.NamespacedName) { s.reports.Publish(notify.Change{From: notify.Origin(m.id), Key: key}) },
 			LeaseRead: s.leaseRead, State: s.stateChanged, Restored: s.restored,
-			Rejected: func(c *remote.Connection, _ error) { s.metrics.rejected.WithLabelValues(string(c.ID())).Inc() },
-			Invalid:  func(c *remote.Connection) { s.statuses.Publish(statusChange{string(c.ID()), true}) },
+			Rejected: func(c *remote.Connection) { s.metrics.rejected.WithLabelValues(string(c.ID())).Inc() },
 		},
 	})
 	if err != nil {
@@ -173,26 +159,20 @@ func (s *Set) dial(m *member, config *rest.Config, as connection) error {
 	return nil
 }
 
-// connectionCloser ends all connections with the process.
-type connectionCloser struct{ set *Set }
-
-// NeedLeaderElection is false: every replica has connections.
-func (connectionCloser) NeedLeaderElection() bool { return false }
-
-// Start waits for the end of ctx, then for the end of everything that Set started.
-func (c connectionCloser) Start(ctx context.Context) error {
+// closeConnections waits for the end of ctx, then for the end of everything that Set started.
+func (s *Set) closeConnections(ctx context.Context) error {
 	<-ctx.Done()
-	c.set.cancel()
-	c.set.mu.Lock()
+	s.cancel()
+	s.mu.Lock()
 	var waiting []*connection
-	for _, m := range c.set.members {
+	for _, m := range s.members {
 		waiting = append(waiting, m.connections()...)
 	}
-	c.set.mu.Unlock()
+	s.mu.Unlock()
 	for _, l := range waiting {
 		l.Stop()
 		l.Wait()
 	}
-	c.set.ending.Wait()
+	s.ending.Wait()
 	return nil
 }

@@ -1,7 +1,10 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package members reads what the other members of the clusterset publish.
+// Package members knows who the other members of the clusterset are, and reads them.
+//
+// It decides by which connection a member is read, whether the member is alive, and what
+// is accepted from it; package remote is that connection, and knows no Peer.
 //
 // It takes the Peers, and the Secrets with their kubeconfigs in Comity's namespace; it
 // gives the members, their liveness, exports, slices, namespaces and reports, and a
@@ -12,6 +15,7 @@
 package members
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"sync/atomic"
@@ -64,23 +68,12 @@ func (o *Options) setDefaults() {
 	if o.LocalCluster == nil {
 		o.LocalCluster = func() model.LocalCluster { return model.LocalCluster{} }
 	}
-	if o.StaleAfter == 0 {
-		o.StaleAfter = 40 * time.Second
-	}
-	if o.LostAfter == 0 {
-		o.LostAfter = 5 * time.Minute
-	}
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
+	o.StaleAfter, o.LostAfter = cmp.Or(o.StaleAfter, 40*time.Second), cmp.Or(o.LostAfter, 5*time.Minute)
+	o.Clock = cmp.Or[clock.WithTicker](o.Clock, clock.RealClock{})
 }
 
 // Set is every member but this cluster. All methods may be called from any goroutine;
 // what they return is read-only.
-//
-// A member may change between two calls. A caller that concludes something from what is
-// not exported calls Members before and after Exports, and treats a member as unsynced if
-// either says so.
 type Set struct {
 	opts    Options
 	metrics metrics
@@ -101,15 +94,13 @@ type Set struct {
 	lastTick time.Time      // when tick last ran
 	ending   sync.WaitGroup // retired connections and running checks of Leases
 
-	pacer   *pacer // publishes to keys
-	cleaned cleanedSlices
-
-	// What the Subscribe methods subscribe to.
-	keys, reports  notify.Topic[types.NamespacedName]
-	namespaces     notify.Topic[string]
+	// What the Subscribe methods subscribe to. The key of a namespace is its name.
+	keys, reports  notify.Topic[notify.Change]
+	namespaces     notify.Topic[notify.Change]
 	changedMembers notify.Topic[model.ClusterID]
 	// statuses are the Peers whose status may have to be written.
-	statuses notify.Topic[statusChange]
+	statuses notify.Topic[string]
+	leads    atomic.Bool // this replica writes them
 }
 
 // view is what is known at one time.
@@ -137,7 +128,6 @@ func New(opts Options) *Set {
 		members: map[model.ClusterID]*member{},
 	}
 	s.view.Store(&view{})
-	s.pacer, s.cleaned = newPacer(s.keys.Publish), newCleanedSlices()
 	return s
 }
 
@@ -162,10 +152,15 @@ func (s *Set) OwnIDClaim() (model.OwnIDClaim, bool) {
 func (s *Set) Members() []model.Member {
 	view := s.view.Load().members
 	out := make([]model.Member, len(view))
-	for i, r := range view {
-		out[i] = r.Member
-		out[i].Reported = r.from != nil && r.from.Reported()
+	for i := range view {
+		out[i] = view[i].member()
 	}
+	return out
+}
+
+func (m *snapshot) member() model.Member {
+	out := m.Member
+	out.Reported = m.from != nil && m.from.Reported()
 	return out
 }
 
@@ -176,20 +171,20 @@ func (s *Set) Removed() []model.ClusterID { return s.view.Load().removed }
 // appeared, became synced, lost that, changed its Liveness state, its labels, what is
 // accepted from it or confirmed, was removed or went, and with this cluster's own id when
 // OwnIDClaim changed. Neither may block. The returned function ends the subscription.
-func (s *Set) Subscribe(key func(types.NamespacedName), member func(model.ClusterID)) func() {
+func (s *Set) Subscribe(key func(notify.Change), member func(model.ClusterID)) func() {
 	return notify.Both(s.keys.Subscribe(key), s.changedMembers.Subscribe(member))
 }
 
-// SubscribeNamespaces calls namespace when what Namespace answers for that name
-// may have changed in one peer, and member as Subscribe does. Neither may block.
+// SubscribeNamespaces calls namespace when what Namespace answers for the name in that
+// key may have changed in one peer, and member as Subscribe does. Neither may block.
 // The returned function ends the subscription.
-func (s *Set) SubscribeNamespaces(namespace func(string), member func(model.ClusterID)) func() {
+func (s *Set) SubscribeNamespaces(namespace func(notify.Change), member func(model.ClusterID)) func() {
 	return notify.Both(s.namespaces.Subscribe(namespace), s.changedMembers.Subscribe(member))
 }
 
 // SubscribeReports calls report when what Reports answers for that key may have
 // changed, with the zero key if it may have for all, and member as Subscribe does.
 // Neither may block. The returned function ends the subscription.
-func (s *Set) SubscribeReports(report func(types.NamespacedName), member func(model.ClusterID)) func() {
+func (s *Set) SubscribeReports(report func(notify.Change), member func(model.ClusterID)) func() {
 	return notify.Both(s.reports.Subscribe(report), s.changedMembers.Subscribe(member))
 }

@@ -6,7 +6,6 @@ package members
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -29,54 +28,6 @@ func (w *world) metric(name string) float64 {
 	}
 	w.t.Fatalf("there is no metric %s", name)
 	return 0
-}
-
-// FAULT 31: a peer that changes its exports too fast is reported: once, and until a
-// minute after it stopped.
-func TestFault31APeerThatChangesTooFastIsReported(t *testing.T) {
-	w := newWorld(t)
-	w.join()
-	at := time.Unix(1000, 0)
-	w.set.pacer.mu.Lock()
-	w.set.pacer.now, w.set.pacer.after = func() time.Time { return at }, func(time.Duration, func()) {}
-	w.set.pacer.mu.Unlock()
-	change := func(seconds int) {
-		for range seconds * 100 {
-			w.set.pacer.changed("b", keyOf(1), 0)
-			at = at.Add(10 * time.Millisecond)
-		}
-		w.set.tick()
-	}
-	exceeded := func(want float64) {
-		t.Helper()
-		if got := w.metric("comity_peer_limit_exceeded"); got != want {
-			t.Errorf("comity_peer_limit_exceeded is %v, want %v", got, want)
-		}
-	}
-	change(5)
-	exceeded(0) // a rollout
-	change(10)
-	exceeded(1)
-	if got := w.message(v1alpha1.PeerWithinLimits); !strings.Contains(got, "cluster b: the limit of 10 changes of shop/web-1 per second is exceeded") || !strings.Contains(got, "remedy") {
-		t.Errorf("condition: %s", got)
-	}
-	change(10)
-	exceeded(1)
-	at = at.Add(time.Minute)
-	w.set.tick()
-	exceeded(0)
-	if got := w.condition(v1alpha1.PeerWithinLimits); got != "True WithinLimits" {
-		t.Errorf("condition %s", got)
-	}
-	reports := 0
-	for _, event := range w.happened() {
-		if strings.Contains(event, "LimitExceeded") {
-			reports++
-		}
-	}
-	if reports != 1 {
-		t.Errorf("%d events; want one", reports)
-	}
 }
 
 // FAULT 31: a peer of which more is published than is read shows in the metric, too.

@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
@@ -18,17 +19,9 @@ import (
 )
 
 // Reasons of conditions of a Peer, and of the events about them, beside those for which a
-// Peer is refused. A condition that is True has its type as its reason.
+// Peer is refused, and those of package remote for which it cannot be read. A condition that
+// is True has its type as its reason.
 const (
-	ReasonUnreachable      = remote.ReasonUnreachable
-	ReasonUnauthorized     = remote.ReasonUnauthorized
-	ReasonForbidden        = remote.ReasonForbidden
-	ReasonNotInstalled     = remote.ReasonNotInstalled
-	ReasonMemberUnverified = remote.ReasonMemberUnverified
-	ReasonClusterIDReused  = remote.ReasonClusterIDReused
-	ReasonHeartbeatMissing = remote.ReasonHeartbeatMissing
-	ReasonInvalidRecord    = remote.ReasonInvalidRecord
-	ReasonLimitExceeded    = remote.ReasonLimitExceeded
 	// ReasonConnecting: nothing is known of the cluster yet.
 	ReasonConnecting = "Connecting"
 	// ReasonMissing: exports of the cluster disappeared without a statement.
@@ -53,8 +46,8 @@ type observed struct {
 	problem        remote.Failure
 	liveness       model.Liveness
 	heartbeat      time.Time // the last one; zero if none was seen since this process started
-	limited        string    // which limit is exceeded; empty if none
-	invalid        int       // how many records are not valid
+	limited        remote.Failure
+	invalid        int // how many records are not valid
 	firstInvalid   string
 	version        string
 	tokenExpires   *metav1.Time
@@ -63,36 +56,40 @@ type observed struct {
 	imports                  model.ImportCounts
 }
 
-// observe is what is known of the peer of that name; false if it is no member. The exports
-// are counted later.
-func (s *Set) observe(id model.ClusterID) (observed, *remote.Connection, accepted, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	m := s.members[id]
+// observe is what is known of the peer of that name; false if it is no member.
+func (w *statusWriter) observe(id model.ClusterID) (observed, bool) {
+	w.set.mu.Lock()
+	m := w.set.members[id]
 	if m == nil {
-		return observed{}, nil, accepted{}, false
+		w.set.mu.Unlock()
+		return observed{}, false
 	}
 	o := observed{
 		refused: cmp.Or(m.claim.refused, m.claim.ignored), connects: m.inUse() != nil, read: m.synced(), limited: m.limited(),
 		liveness: m.heartbeat.tracker.Liveness(), heartbeat: m.heartbeat.tracker.LastRenewal(), tokenExpires: m.claim.tokenExpires(),
 	}
-	if !o.connects {
-		return o, nil, accepted{}, true
+	if o.connects {
+		if m.active != nil && m.next != nil { // of a kubeconfig that is not in use yet
+			next, _ := m.next.State()
+			o.refused = cmp.Or(o.refused, next)
+		}
+		o.problem, _ = m.inUse().State()
+		o.version = m.inUse().Version()
+		if o.problem.Reason == remote.ReasonClusterIDReused {
+			o.refused = cmp.Or(o.refused, o.problem)
+		}
 	}
-	var next remote.Failure
-	if m.active != nil && m.next != nil { // of a kubeconfig that is not in use yet
-		next, _ = m.next.State()
+	from, accepted := m.active, m.claim.accepted
+	w.set.mu.Unlock()
+	if o.read { // counting takes a while with many exports
+		var first error
+		if o.invalid, first = from.Invalid(); first != nil {
+			o.firstInvalid = first.Error()
+		}
+		o.exported, o.refusedExports = from.Count(func(namespace string) bool { return !accepted.refuses(namespace) })
+		o.imports = w.imports.Of(id)
 	}
-	o.problem, _ = m.inUse().State()
-	o.version = m.inUse().Version()
-	o.refused = cmp.Or(o.refused, next, m.inUse().Untried())
-	if o.problem.Reason == ReasonClusterIDReused {
-		o.refused = cmp.Or(o.refused, o.problem)
-	}
-	if !o.read {
-		return o, nil, accepted{}, true
-	}
-	return o, m.active.Connection, m.claim.accepted, true
+	return o, true
 }
 
 // status is the status of a Peer that had stored. What is not known since this process
@@ -102,25 +99,20 @@ func (o observed) status(peer *exchangev1alpha1.Peer, now time.Time) exchangev1a
 	b := builder{peer: peer, now: metav1.NewTime(now), conditions: &out.Conditions}
 	b.set(exchangev1alpha1.PeerAccepted, o.refused, "the Peer, its Secret and the cluster that answers are used as they are")
 	if o.setConnected(b) && !o.heartbeat.IsZero() || out.LastHeartbeat == nil && !o.heartbeat.IsZero() {
-		at := metav1.NewTime(o.heartbeat).Rfc3339Copy()
-		out.LastHeartbeat = &at
+		out.LastHeartbeat = ptr.To(metav1.NewTime(o.heartbeat).Rfc3339Copy())
 	}
 	out.TokenExpires = o.tokenExpires
 	out.Version = cmp.Or(o.version, out.Version)
 	meta.RemoveStatusCondition(&out.Conditions, exchangev1alpha1.PeerRemoved)
-	var limited remote.Failure
-	if o.limited != "" {
-		limited = remote.Failure{Reason: ReasonLimitExceeded, Message: o.limited}
-	}
-	if o.read || o.limited != "" {
-		b.set(exchangev1alpha1.PeerWithinLimits, limited, "the cluster publishes no more, and no more often, than is read of one member")
+	if o.read || o.limited.Reason != "" {
+		b.set(exchangev1alpha1.PeerWithinLimits, o.limited, "the cluster publishes no more, and no more often, than is read of one member")
 	}
 	if !o.read {
 		return out
 	}
 	var invalid remote.Failure
 	if o.invalid > 0 {
-		invalid = remote.Failure{Reason: ReasonInvalidRecord, Message: fmt.Sprintf("records of cluster %s that are not valid: %d, such as: %s", peer.Name, o.invalid, o.firstInvalid)}
+		invalid = remote.Failure{Reason: remote.ReasonInvalidRecord, Message: fmt.Sprintf("records of cluster %s that are not valid: %d, such as: %s", peer.Name, o.invalid, o.firstInvalid)}
 	}
 	b.set(exchangev1alpha1.PeerRecordsValid, invalid, "everything that the cluster publishes can be used")
 	b.set(exchangev1alpha1.PeerComplete, incomplete(peer.Name, o.imports), "no export of the cluster is missing or waits")
@@ -140,12 +132,12 @@ func (o observed) setConnected(b builder) bool {
 			since = "since " + o.liveness.Confirmed.Format(time.RFC3339)
 		}
 		why := remote.Failure{Reason: o.liveness.Reason, Message: o.liveness.Message}
-		if o.problem.Reason != "" && o.problem.Reason != ReasonUnreachable { // found since then, and names what to do
+		if o.problem.Reason != "" && o.problem.Reason != remote.ReasonUnreachable { // found since then, and names what to do
 			why = o.problem
 		}
 		message := fmt.Sprintf("no heartbeat of cluster %s was seen %s: %s: %s", b.peer.Name, since, why.Reason, why.Message)
 		return b.set(typ, remote.Failure{Reason: o.liveness.State.String(), Message: message}, "")
-	case o.problem.Reason != "" && !(o.read && o.problem.Reason == ReasonLimitExceeded):
+	case o.problem.Reason != "" && (!o.read || o.problem.Reason != remote.ReasonLimitExceeded):
 		return b.set(typ, o.problem, "")
 	case o.read:
 		return b.set(typ, remote.Failure{}, "the heartbeat of the cluster is seen, and all that it shares with this one was read")
@@ -175,24 +167,26 @@ func incomplete(cluster string, c model.ImportCounts) remote.Failure {
 
 // misnamedStatus is the status of a Peer that is that of no other cluster.
 func misnamedStatus(peer *exchangev1alpha1.Peer, refused remote.Failure, now time.Time) exchangev1alpha1.PeerStatus {
-	out := exchangev1alpha1.PeerStatus{Conditions: peer.Status.DeepCopy().Conditions}
-	b := builder{peer: peer, now: metav1.NewTime(now), conditions: &out.Conditions}
-	b.only(exchangev1alpha1.PeerAccepted, exchangev1alpha1.PeerConnected)
-	b.set(exchangev1alpha1.PeerAccepted, refused, "")
-	b.set(exchangev1alpha1.PeerConnected, refused, "")
-	return out
+	return onlyConditions(peer, refused, "", now, exchangev1alpha1.PeerAccepted, exchangev1alpha1.PeerConnected)
 }
 
 // removedStatus is the status of a Peer with spec.removed.
 func removedStatus(peer *exchangev1alpha1.Peer, listed bool, now time.Time) exchangev1alpha1.PeerStatus {
-	out := exchangev1alpha1.PeerStatus{Conditions: peer.Status.DeepCopy().Conditions}
-	b := builder{peer: peer, now: metav1.NewTime(now), conditions: &out.Conditions}
-	b.only(exchangev1alpha1.PeerRemoved)
 	var removing remote.Failure
 	if listed {
 		removing = remote.Failure{Reason: ReasonRemoving, Message: "imports still list cluster " + peer.Name + "; they are being changed"}
 	}
-	b.set(exchangev1alpha1.PeerRemoved, removing, "nothing is imported from the cluster any more")
+	return onlyConditions(peer, removing, "nothing is imported from the cluster any more", now, exchangev1alpha1.PeerRemoved)
+}
+
+// onlyConditions is a status with nothing but these conditions, which all say the same.
+func onlyConditions(peer *exchangev1alpha1.Peer, problem remote.Failure, otherwise string, now time.Time, types ...string) exchangev1alpha1.PeerStatus {
+	out := exchangev1alpha1.PeerStatus{Conditions: peer.Status.DeepCopy().Conditions}
+	out.Conditions = slices.DeleteFunc(out.Conditions, func(c metav1.Condition) bool { return !slices.Contains(types, c.Type) })
+	b := builder{peer: peer, now: metav1.NewTime(now), conditions: &out.Conditions}
+	for _, typ := range types {
+		b.set(typ, problem, otherwise)
+	}
 	return out
 }
 
@@ -218,11 +212,6 @@ func (b builder) put(c metav1.Condition) bool {
 	changed := before == nil || before.Status != c.Status || before.Reason != c.Reason
 	meta.SetStatusCondition(b.conditions, c)
 	return changed
-}
-
-// only removes all other conditions.
-func (b builder) only(types ...string) {
-	*b.conditions = slices.DeleteFunc(*b.conditions, func(c metav1.Condition) bool { return !slices.Contains(types, c.Type) })
 }
 
 // transition is the event of a change of status.

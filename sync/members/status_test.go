@@ -17,7 +17,6 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/remote"
 	"github.com/comity-mcs/comity/sync/remote/kubeconfig"
-	"github.com/comity-mcs/comity/sync/restoredetect"
 )
 
 // conditions are those of a status, as type, status and reason.
@@ -31,8 +30,8 @@ func conditions(status v1alpha1.PeerStatus) map[string]string {
 
 func TestTheStatusOfAPeer(t *testing.T) {
 	connected := model.Liveness{State: model.Connected}
-	stale := model.Liveness{State: model.Stale, Reason: ReasonUnauthorized, Message: "no"}
-	unreachable, limit := remote.Failure{Reason: ReasonUnreachable, Message: "no"}, remote.Failure{Reason: ReasonLimitExceeded, Message: "no"}
+	stale := model.Liveness{State: model.Stale, Reason: remote.ReasonUnauthorized, Message: "no"}
+	unreachable, limit := remote.Failure{Reason: remote.ReasonUnreachable, Message: "no"}, remote.Failure{Reason: remote.ReasonLimitExceeded, Message: "no"}
 	refused := remote.Failure{Reason: ReasonSecretMissing, Message: "no"}
 	good := map[string]string{"Accepted": "True Accepted", "Connected": "True Connected", "RecordsValid": "True RecordsValid", "WithinLimits": "True WithinLimits", "Complete": "True Complete"}
 	with := func(of map[string]string, pairs ...string) map[string]string {
@@ -72,9 +71,9 @@ func TestTheStatusOfAPeer(t *testing.T) {
 		"its heartbeat is missing": {before: of(read), now: observed{connects: true, read: true, liveness: stale, problem: unreachable},
 			want: with(good, "Connected", "False Stale"), events: "Warning Stale"},
 		"it is back": {before: of(observed{connects: true, read: true, liveness: stale}), now: read, want: good, events: "Normal Connected"},
-		"it publishes too much": {before: of(read), now: observed{connects: true, read: true, liveness: connected, problem: limit, limited: "no"},
+		"it publishes too much": {before: of(read), now: observed{connects: true, read: true, liveness: connected, problem: limit, limited: remote.Failure{Reason: remote.ReasonLimitExceeded, Message: "no"}},
 			want: with(good, "WithinLimits", "False LimitExceeded"), events: "Warning LimitExceeded"},
-		"it published too much before it was read": {now: observed{connects: true, liveness: connected, problem: limit, limited: "no"},
+		"it published too much before it was read": {now: observed{connects: true, liveness: connected, problem: limit, limited: remote.Failure{Reason: remote.ReasonLimitExceeded, Message: "no"}},
 			want: map[string]string{"Accepted": "True Accepted", "Connected": "False LimitExceeded", "WithinLimits": "False LimitExceeded"}, events: "Warning LimitExceeded"},
 		"a record is not valid": {before: of(read), now: observed{connects: true, read: true, liveness: connected, invalid: 2, firstInvalid: "it"},
 			want: with(good, "RecordsValid", "False InvalidRecord"), events: "Warning InvalidRecord"},
@@ -187,23 +186,6 @@ func TestTheStatusNamesVersionAndExpiry(t *testing.T) {
 	w.await("the Peer is to be written", func() bool { return w.times("status b") > told && w.status("b").Version == "v1.2.4" })
 }
 
-func TestOnlyALeaderThatIsNewReportsARecentRestore(t *testing.T) {
-	w := exporting(t, 1)
-	w.status("b")
-	w.set.restored(w.active(), &restoredetect.Found{Was: "9", Is: "1"})
-	w.clock.Step(restoredetect.Pause + time.Second)
-	w.status("b")
-	if got := w.kinds(); len(got) > 0 {
-		t.Errorf("an old restore is reported: %q", got)
-	}
-	w.set.restored(w.active(), &restoredetect.Found{Was: "9", Is: "1"})
-	w.status("b")
-	w.status("b")
-	if diff := cmp.Diff([]string{"Warning StoreRestored"}, w.kinds()); diff != "" {
-		t.Errorf("events (-want +got):\n%s", diff)
-	}
-}
-
 // A stale cache must not make one transition twice.
 func TestAStatusIsWrittenToTheVersionThatItWasComputedFrom(t *testing.T) {
 	w := exporting(t, 1)
@@ -222,8 +204,8 @@ func TestAStatusIsWrittenToTheVersionThatItWasComputedFrom(t *testing.T) {
 
 func TestAStalePeerSaysWhatKeepsItFromBeingReadNow(t *testing.T) {
 	o := observed{
-		connects: true, read: true, liveness: model.Liveness{State: model.Stale, Reason: ReasonUnreachable, Message: "connection refused"},
-		problem: remote.Failure{Reason: ReasonUnauthorized, Message: "the token is not accepted; remedy: run kubectl comity join again"},
+		connects: true, read: true, liveness: model.Liveness{State: model.Stale, Reason: remote.ReasonUnreachable, Message: "connection refused"},
+		problem: remote.Failure{Reason: remote.ReasonUnauthorized, Message: "the token is not accepted; remedy: run kubectl comity join again"},
 	}
 	status := o.status(&v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "b"}}, time.Unix(1, 0))
 	got := meta.FindStatusCondition(status.Conditions, v1alpha1.PeerConnected)

@@ -24,35 +24,22 @@ import (
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/remote"
-	"github.com/comity-mcs/comity/sync/restoredetect"
 )
 
-// settleTime is how long counts may change before they are written: exports often come
-// and go together. Other changes are written at once.
-const settleTime = 5 * time.Second
-
-// statusChange is a Peer whose status may be another one; settles, if only counts may be.
-type statusChange struct {
-	name    string
-	settles bool
-}
+// statusInterval is how often the status of a Peer is computed, and written if it changed.
+// A change of its state is written at once.
+const statusInterval = 5 * time.Second
 
 // Imports is what the controllers know of the imports from each cluster.
 type Imports interface {
 	Of(cluster model.ClusterID) model.ImportCounts
 	// Listed reports whether the list of any import has the cluster, or that is not known.
 	Listed(cluster model.ClusterID) bool
-	// Subscribe calls changed when Of may return something else for that cluster. It may
-	// not block. The returned function ends the subscription.
-	Subscribe(changed func(model.ClusterID)) (cancel func())
 }
 
 // SetupStatusWithManager makes the leader write the status of Peers, and an event for each
-// problem that is new. Without imports, nothing is imported.
+// problem that is new.
 func (s *Set) SetupStatusWithManager(mgr ctrl.Manager, imports Imports) error {
-	if imports == nil {
-		imports = noImports{}
-	}
 	w := &statusWriter{set: s, client: mgr.GetClient(), imports: imports}
 	err := ctrl.NewControllerManagedBy(mgr).Named("peer-status").WatchesRawSource(source.Func(w.subscribe)).Complete(w)
 	if err != nil {
@@ -60,17 +47,6 @@ func (s *Set) SetupStatusWithManager(mgr ctrl.Manager, imports Imports) error {
 	}
 	return nil
 }
-
-type noImports struct{}
-
-// Of implements Imports.
-func (noImports) Of(model.ClusterID) model.ImportCounts { return model.ImportCounts{} }
-
-// Listed implements Imports.
-func (noImports) Listed(model.ClusterID) bool { return false }
-
-// Subscribe implements Imports.
-func (noImports) Subscribe(func(model.ClusterID)) func() { return func() {} }
 
 // statusWriter writes the status of one Peer at a time. It reads the Peer from the cache:
 // use publishes each new version of it to statuses.
@@ -82,18 +58,11 @@ type statusWriter struct {
 
 // subscribe is a source of the Peers whose status may have to be written.
 func (w *statusWriter) subscribe(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-	enqueue := func(change statusChange) {
-		request := reconcile.Request{NamespacedName: types.NamespacedName{Name: change.name}}
-		if change.settles {
-			queue.AddAfter(request, settleTime)
-			return
-		}
-		queue.Add(request)
-	}
+	enqueue := func(name string) { queue.Add(reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}) }
 	context.AfterFunc(ctx, w.set.statuses.Subscribe(enqueue))
-	context.AfterFunc(ctx, w.imports.Subscribe(func(id model.ClusterID) { enqueue(statusChange{string(id), true}) }))
+	w.set.leads.Store(true)
 	for _, name := range w.set.view.Load().peers {
-		enqueue(statusChange{name, false})
+		enqueue(name)
 	}
 	return nil
 }
@@ -114,16 +83,13 @@ func (w *statusWriter) Reconcile(ctx context.Context, request reconcile.Request)
 			return reconcile.Result{}, err
 		}
 		for _, t := range transitions(&peer.Status, &wanted) {
-			w.event(&peer, t)
+			w.set.event(&peer, t)
 		}
 	}
-	if message := w.set.takeRestore(model.ClusterID(peer.Name)); message != "" {
-		w.event(&peer, transition{true, ReasonStoreRestored, message})
+	if meta.IsStatusConditionTrue(wanted.Conditions, exchangev1alpha1.PeerRemoved) {
+		return reconcile.Result{}, nil
 	}
-	if peer.Spec.Removed && !meta.IsStatusConditionTrue(wanted.Conditions, exchangev1alpha1.PeerRemoved) {
-		return reconcile.Result{RequeueAfter: settleTime}, nil // caches may show lists that were written since
-	}
-	return reconcile.Result{}, nil
+	return reconcile.Result{RequeueAfter: statusInterval}, nil
 }
 
 // wanted is the status that a Peer should have; false if that is not known yet.
@@ -135,17 +101,9 @@ func (w *statusWriter) wanted(peer *exchangev1alpha1.Peer) (exchangev1alpha1.Pee
 	if peer.Spec.Removed {
 		return removedStatus(peer, w.imports.Listed(id), now), true
 	}
-	o, read, accepted, known := w.set.observe(id)
+	o, known := w.observe(id)
 	if !known {
 		return exchangev1alpha1.PeerStatus{}, false
-	}
-	if read != nil {
-		var first error
-		if o.invalid, first = read.Invalid(); first != nil {
-			o.firstInvalid = first.Error()
-		}
-		o.exported, o.refusedExports = read.Count(func(namespace string) bool { return !accepted.refuses(namespace) })
-		o.imports = w.imports.Of(id)
 	}
 	return o.status(peer, now), true
 }
@@ -174,24 +132,11 @@ func (w *statusWriter) write(ctx context.Context, peer *exchangev1alpha1.Peer, s
 }
 
 // event writes an event about a Peer; the API allows 1,024 bytes of message.
-func (w *statusWriter) event(peer *exchangev1alpha1.Peer, t transition) {
+func (s *Set) event(peer *exchangev1alpha1.Peer, t transition) {
 	kind := corev1.EventTypeNormal
 	if t.warning {
 		kind = corev1.EventTypeWarning
 	}
-	w.set.opts.Log.Info("the status of a peer changed", "cluster", peer.Name, "reason", t.reason, "message", t.message)
-	w.set.opts.Recorder.Eventf(peer, nil, kind, t.reason, "Read", "%s", model.Bound(t.message, model.MaxEventNote))
-}
-
-// takeRestore is the message on a restore that no event has reported; empty if there is
-// none. Another leader has reported an older one.
-func (s *Set) takeRestore(id model.ClusterID) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	m := s.members[id]
-	if m == nil || m.restored.at.IsZero() || m.restored.said || s.opts.Clock.Now().Sub(m.restored.at) > restoredetect.Pause {
-		return ""
-	}
-	m.restored.said = true
-	return m.restored.message
+	s.opts.Log.Info("the status of a peer changed", "cluster", peer.Name, "reason", t.reason, "message", t.message)
+	s.opts.Recorder.Eventf(peer, nil, kind, t.reason, "Read", "%s", model.Bound(t.message, model.MaxEventNote))
 }

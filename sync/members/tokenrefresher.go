@@ -5,11 +5,9 @@ package members
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/comity-mcs/comity/sync/remote"
@@ -33,7 +31,7 @@ func (k *tokenRefresher) Start(ctx context.Context) error {
 	ticker := k.set.opts.Clock.NewTicker(refreshEvery)
 	defer ticker.Stop()
 	for {
-		k.refreshAll(ctx, k.readable())
+		k.refreshAll(ctx)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -42,51 +40,28 @@ func (k *tokenRefresher) Start(ctx context.Context) error {
 	}
 }
 
-// refreshAll handles all peers concurrently, so that a peer that does not
-// answer delays no other peer's token. It returns after remote.RenewTimeout at the latest,
-// and whatever our own API server takes.
-func (k *tokenRefresher) refreshAll(ctx context.Context, peers []readable) {
+// refreshAll handles all peers whose token is in use, and no other is being tried,
+// concurrently, so that a peer that does not answer delays no other peer's token. It returns
+// after remote.RenewTimeout at the latest, and whatever our own API server takes.
+func (k *tokenRefresher) refreshAll(ctx context.Context) {
 	var group sync.WaitGroup
-	for _, m := range peers {
+	k.set.mu.Lock()
+	for _, m := range k.set.members {
+		if m.active == nil || m.next != nil || m.claim.refused.Reason != "" {
+			continue
+		}
+		connection, secret := m.active.Connection, m.claim.secret
 		group.Go(func() {
-			if err := k.renew(ctx, m.connection, m.secret, k.set.opts.Clock.Now()); err != nil && ctx.Err() == nil {
-				k.set.opts.Log.Info("token not renewed, trying again", "cluster", m.connection.ID(), "reason", err.Error())
+			config, httpClient := connection.Client()
+			renewed, err := remote.RenewSecret(ctx, config, httpClient, secret, k.client, k.set.opts.Clock.Now())
+			switch {
+			case err != nil && ctx.Err() == nil:
+				k.set.opts.Log.Info("token not renewed, trying again", "cluster", connection.ID(), "reason", err.Error())
+			case renewed:
+				k.set.opts.Log.Info("token renewed", "cluster", connection.ID())
 			}
 		})
 	}
+	k.set.mu.Unlock()
 	group.Wait()
-}
-
-type readable struct {
-	connection *remote.Connection
-	secret     *corev1.Secret
-}
-
-// readable are the peers whose token is in use, and not one that is being tried.
-func (k *tokenRefresher) readable() (out []readable) {
-	k.set.mu.Lock()
-	defer k.set.mu.Unlock()
-	for _, m := range k.set.members {
-		if m.active != nil && m.next == nil && m.claim.refused.Reason == "" && !m.active.Renewing() {
-			out = append(out, readable{m.active.Connection, m.claim.secret})
-		}
-	}
-	return out
-}
-
-func (k *tokenRefresher) renew(ctx context.Context, c *remote.Connection, secret *corev1.Secret, now time.Time) error {
-	config, httpClient := c.Client()
-	renewed, err := remote.RenewSecret(ctx, config, httpClient, secret, now)
-	if err != nil {
-		return fmt.Errorf("cluster %s: %w", c.ID(), err)
-	}
-	if renewed == nil {
-		return nil
-	}
-	// With the resource version, so that a Secret that join wrote meanwhile is not overwritten.
-	if err := k.client.Patch(ctx, renewed, client.MergeFromWithOptions(secret, client.MergeFromWithOptimisticLock{})); err != nil {
-		return fmt.Errorf("write Secret %s/%s: %w", secret.Namespace, secret.Name, err)
-	}
-	k.set.opts.Log.Info("token renewed", "cluster", c.ID())
-	return nil
 }

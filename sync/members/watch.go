@@ -11,8 +11,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/util/wait"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -33,26 +35,35 @@ const definitionInterval = 2 * time.Second
 // webhook needs the members too. The manager's cache of Secrets should be restricted to
 // Options.Namespace.
 func (s *Set) SetupWithManager(mgr ctrl.Manager) error {
-	everyReplica, peers := false, &peerWatch{cache: mgr.GetCache()}
+	peers := &peerWatch{cache: mgr.GetCache()}
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("peer").
 		WatchesRawSource(source.Kind(mgr.GetCache(), &corev1.Secret{}, handler.TypedEnqueueRequestsFromMapFunc(
 			func(context.Context, *corev1.Secret) []reconcile.Request { return []reconcile.Request{all} }))).
 		WatchesRawSource(source.Func(peers.start)).
-		WithOptions(controller.Options{NeedLeaderElection: &everyReplica, MaxConcurrentReconciles: 1}).
+		WithOptions(controller.Options{NeedLeaderElection: ptr.To(false), MaxConcurrentReconciles: 1}).
 		Complete(reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 			return reconcile.Result{}, s.reconcile(ctx, mgr.GetClient(), peers)
 		}))
 	if err != nil {
 		return fmt.Errorf("set up the peer controller: %w", err)
 	}
-	for _, runnable := range []manager.Runnable{&tokenRefresher{set: s, client: mgr.GetClient()}, livenessMonitor{s}, connectionCloser{s}} {
+	for _, runnable := range []manager.Runnable{&tokenRefresher{set: s, client: mgr.GetClient()}, everyReplica(s.monitorLiveness), everyReplica(s.closeConnections)} {
 		if err := mgr.Add(runnable); err != nil {
 			return fmt.Errorf("set up peers: %w", err)
 		}
 	}
 	return nil
 }
+
+// everyReplica is a Runnable that runs without being elected leader: every replica reads the peers for itself.
+type everyReplica func(context.Context) error
+
+// Start implements manager.Runnable.
+func (f everyReplica) Start(ctx context.Context) error { return f(ctx) }
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable.
+func (everyReplica) NeedLeaderElection() bool { return false }
 
 // all is the only request: which Peers a Secret is that of depends on all of them.
 var all reconcile.Request
@@ -99,11 +110,11 @@ const (
 // start is a source: it enqueues a request for each change, and does not block.
 func (w *peerWatch) start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	go func() {
-		log := ctrl.LoggerFrom(ctx)
-		for said := ""; ; {
+		log, said := ctrl.LoggerFrom(ctx), ""
+		_ = wait.PollUntilContextCancel(ctx, definitionInterval, true, func(ctx context.Context) (bool, error) {
 			err := w.read(ctx, queue)
 			if err == nil {
-				return
+				return true, nil
 			}
 			if err.Error() != said {
 				said = err.Error()
@@ -113,12 +124,8 @@ func (w *peerWatch) start(ctx context.Context, queue workqueue.TypedRateLimiting
 				w.state.Store(peersUndefined)
 				queue.Add(all)
 			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(definitionInterval):
-			}
-		}
+			return false, nil
+		}) // its only error is that ctx has ended
 	}()
 	return nil
 }

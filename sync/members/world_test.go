@@ -28,8 +28,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/comity-mcs/comity/sync/exchange"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/notify"
 	"github.com/comity-mcs/comity/sync/remote"
 )
 
@@ -75,16 +77,16 @@ func newWorld(t *testing.T) *world {
 		return w.answer()
 	}
 	w.set.Subscribe(
-		func(key types.NamespacedName) { w.note(key.String()) },
+		func(c notify.Change) { w.note(c.Key.String()) },
 		func(id model.ClusterID) { w.note("cluster " + string(id)) },
 	)
-	w.set.SubscribeReports(func(key types.NamespacedName) { w.note("report " + key.String()) }, func(model.ClusterID) {})
-	w.set.statuses.Subscribe(func(change statusChange) { w.note("status " + change.name) })
+	w.set.SubscribeReports(func(c notify.Change) { w.note("report " + c.Key.String()) }, func(model.ClusterID) {})
+	w.set.statuses.Subscribe(func(name string) { w.note("status " + name) })
 	w.lead()
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(func() {
 		cancel()
-		if err := (connectionCloser{w.set}).Start(ctx); err != nil {
+		if err := w.set.closeConnections(ctx); err != nil {
 			t.Error(err)
 		}
 	})
@@ -118,6 +120,7 @@ func (w *world) lead() {
 			return c.SubResource(subresource).Apply(ctx, config, opts...)
 		},
 	}).Build()
+	w.set.leads.Store(true)
 	w.writer = &statusWriter{set: w.set, client: w.local, imports: w}
 }
 
@@ -134,9 +137,6 @@ func (w *world) Listed(id model.ClusterID) bool {
 	defer w.mu.Unlock()
 	return w.listed[id]
 }
-
-// Subscribe implements Imports.
-func (w *world) Subscribe(func(model.ClusterID)) func() { return func() {} }
 
 // use does what the reconciler does with these Peers and the Secret of b.
 func (w *world) use(peers ...exchangev1alpha1.Peer) {
@@ -235,6 +235,19 @@ func (w *world) member() model.Member {
 	return members[at]
 }
 
+// published is what is known of what b publishes.
+func (w *world) published(key types.NamespacedName) (of exchange.Published) {
+	for _, p := range w.set.Read(key, true) {
+		if p.ID == "b" {
+			of = p
+		}
+	}
+	return of
+}
+
+// exports reports whether b is read to export something.
+func (w *world) exports(key types.NamespacedName) bool { return w.published(key).Export != nil }
+
 func (w *world) await(what string, met func() bool) {
 	w.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !met(); time.Sleep(5 * time.Millisecond) {
@@ -244,7 +257,7 @@ func (w *world) await(what string, met func() bool) {
 	}
 }
 
-// pass lets seconds go by, as the livenessMonitor sees them. A question is answered
+// pass lets seconds go by, as monitorLiveness sees them. A question is answered
 // before the next second.
 func (w *world) pass(seconds int) {
 	for range seconds {
@@ -266,7 +279,7 @@ func (w *world) renew(second int) {
 		w.set.mu.Lock()
 		defer w.set.mu.Unlock()
 		p := w.set.members["b"].heartbeat
-		return p.renewal == stamp(second) && p.lastEvent.Equal(w.clock.Now())
+		return p.renewal == stamp(second)
 	})
 }
 

@@ -4,6 +4,8 @@
 package merge
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -29,84 +31,86 @@ type value struct {
 	clusters []model.ClusterID
 }
 
-// compare groups the exports by the text of one property. Exports with the same
-// text agree.
-func compare(title string, exports []model.Export, text func(model.Export) string) disagreement {
+// compare groups imports by the text of one property. Those with the same text agree.
+// Imports without a text are left out: the property means nothing there.
+func compare(title string, imports []*model.Import, text func(*model.Import) string) disagreement {
+	imports = slices.DeleteFunc(slices.Clone(imports), func(i *model.Import) bool { return text(i) == "" })
 	d := disagreement{title: title}
-	index := map[string]int{}
-	for _, e := range exports {
-		t := text(e)
-		i, known := index[t]
-		if !known {
-			i = len(d.values)
-			index[t] = i
+	for _, i := range imports {
+		t := text(i)
+		at := slices.IndexFunc(d.values, func(v value) bool { return v.text == t })
+		if at < 0 {
+			at = len(d.values)
 			d.values = append(d.values, value{text: t})
 		}
-		d.values[i].clusters = append(d.values[i].clusters, e.Cluster)
+		d.values[at].clusters = append(d.values[at].clusters, i.Constituents[0].Cluster)
+	}
+	if len(d.values) > 0 {
+		d.used, d.note = d.values[0].text, usedNote(imports)
 	}
 	return d
 }
 
 // property is one whose value is that of the oldest export.
 type property struct {
+	// reason is that of the conflict; empty if KEP-1645 defines none.
 	reason mcsv1beta1.ServiceExportConditionReason
 	title  string
-	// has reports whether the property is meaningful for this export.
-	has  func(e model.Export, resolved *model.Import) bool
-	text func(model.Export) string
+	// text is empty where the property means nothing.
+	text func(*model.Import) string
 }
 
-// properties are those whose value is that of the oldest export, in the order of
-// the reasons in KEP-1645.
-func properties(exports []model.Export) []property {
-	labels := func(e model.Export) map[string]string { return e.Labels }
-	annotations := func(e model.Export) map[string]string { return e.Annotations }
-	return []property{
-		{mcsv1beta1.ServiceExportReasonTypeConflict, "type", always, func(e model.Export) string { return string(e.Type) }},
-		{mcsv1beta1.ServiceExportReasonSessionAffinityConflict, "sessionAffinity", isServed,
-			func(e model.Export) string { return string(e.SessionAffinity) }},
-		{mcsv1beta1.ServiceExportReasonSessionAffinityConfigConflict, "session affinity timeout", hasAffinity, showTimeout},
-		{mcsv1beta1.ServiceExportReasonLabelsConflict, "exported labels", always, showDifference(exports, labels)},
-		{mcsv1beta1.ServiceExportReasonAnnotationsConflict, "exported annotations", always,
-			showDifference(exports, annotations)},
-		{mcsv1beta1.ServiceExportReasonInternalTrafficPolicyConflict, "internalTrafficPolicy", isServed,
-			func(e model.Export) string { return string(*e.InternalTrafficPolicy) }},
-		{mcsv1beta1.ServiceExportReasonTrafficDistributionConflict, "trafficDistribution", isServed, showDistribution},
+// properties are those whose value is that of the oldest export, in the order of the
+// reasons in KEP-1645. Of labels and annotations they show in what the imports differ.
+//
+// kube-proxy does not serve headless Services, so properties that configure it do not
+// conflict there: if only the types differ, the conflict is TypeConflict. If only some
+// exports have an affinity, it is SessionAffinityConflict.
+func properties(imports ...*model.Import) []property {
+	of := func(text func(*model.Import) string) func(*model.Import) string {
+		return func(i *model.Import) string {
+			if i.Type == mcsv1beta1.Headless {
+				return ""
+			}
+			return text(i)
+		}
 	}
-}
-
-func always(model.Export, *model.Import) bool { return true }
-
-// isServed reports whether kube-proxy serves the export and the import. It does not
-// serve headless Services, so properties that configure it do not conflict there.
-// If only the types differ, the conflict is TypeConflict.
-func isServed(e model.Export, resolved *model.Import) bool {
-	return resolved.Type != mcsv1beta1.Headless && e.Type != mcsv1beta1.Headless
-}
-
-// hasAffinity reports whether the affinity timeout of an export is used. If only
-// some exports have an affinity, the conflict is SessionAffinityConflict.
-func hasAffinity(e model.Export, resolved *model.Import) bool {
-	return isServed(e, resolved) && resolved.SessionAffinity == e.SessionAffinity &&
-		e.SessionAffinity != corev1.ServiceAffinityNone
+	return []property{
+		{mcsv1beta1.ServiceExportReasonTypeConflict, "type", func(i *model.Import) string { return string(i.Type) }},
+		{mcsv1beta1.ServiceExportReasonSessionAffinityConflict, "sessionAffinity", of(func(i *model.Import) string { return string(i.SessionAffinity) })},
+		{mcsv1beta1.ServiceExportReasonSessionAffinityConfigConflict, "session affinity timeout", of(showTimeout)},
+		{mcsv1beta1.ServiceExportReasonLabelsConflict, "exported labels",
+			showDifference(imports, func(i *model.Import) map[string]string { return i.Labels })},
+		{mcsv1beta1.ServiceExportReasonAnnotationsConflict, "exported annotations",
+			showDifference(imports, func(i *model.Import) map[string]string { return i.Annotations })},
+		{mcsv1beta1.ServiceExportReasonInternalTrafficPolicyConflict, "internalTrafficPolicy", of(showPolicy)},
+		{mcsv1beta1.ServiceExportReasonTrafficDistributionConflict, "trafficDistribution", of(showDistribution)},
+		{"", "ipFamilies", func(i *model.Import) string { return cmp.Or(showFamilies(i), "unset") }},
+		{"", "preference for local endpoints", func(i *model.Import) string { return fmt.Sprint(i.PreferLocal) }},
+		{"", "selector", showDifference(imports, func(i *model.Import) map[string]string { return i.Selector })},
+		{"", "target ports", showTargets},
+	}
 }
 
 // conflicts returns the conflicts among the exports, in the order of KEP-1645.
 func conflicts(ordered []model.Export, resolved *model.Import) []model.Conflict {
+	alone := make([]*model.Import, len(ordered)) // what each would be without the others
+	for i := range ordered {
+		alone[i] = resolve(ordered[i : i+1])
+	}
 	var found []finding
-	if ports := portsDisagree(ordered, resolved); len(ports) > 0 {
+	if ports := portsDisagree(alone, resolved); len(ports) > 0 {
 		found = append(found, finding{mcsv1beta1.ServiceExportReasonPortConflict, ports})
 	}
-	for _, p := range properties(ordered) {
-		concerned := slices.DeleteFunc(slices.Clone(ordered), func(e model.Export) bool { return !p.has(e, resolved) })
-		d := compare(p.title, concerned, p.text)
-		if len(d.values) < 2 {
+	for _, p := range properties(alone...) {
+		if p.reason == "" || p.text(resolved) == "" {
 			continue
 		}
-		d.used, d.note = d.values[0].text, usedNote(concerned)
-		found = append(found, finding{p.reason, []disagreement{d}})
+		if d := compare(p.title, alone, p.text); len(d.values) > 1 {
+			found = append(found, finding{p.reason, []disagreement{d}})
+		}
 	}
-	if d, is := familiesDisagree(ordered, resolved); is {
+	if d, is := familiesDisagree(alone, resolved); is {
 		found = append(found, finding{mcsv1beta1.ServiceExportReasonIPFamilyConflict, []disagreement{d}})
 	}
 	return render(found)
@@ -115,24 +119,19 @@ func conflicts(ordered []model.Export, resolved *model.Import) []model.Conflict 
 // familiesDisagree reports whether a constituent lacks one of the import's IP
 // families, so that it gets no traffic of that family. A constituent with more
 // families than the import is no conflict. One with unknown families is ignored.
-func familiesDisagree(ordered []model.Export, resolved *model.Import) (disagreement, bool) {
-	known := slices.DeleteFunc(slices.Clone(ordered), func(e model.Export) bool { return len(e.IPFamilies) == 0 })
-	misses := func(e model.Export) bool {
-		return slices.ContainsFunc(resolved.IPFamilies, func(f corev1.IPFamily) bool { return !slices.Contains(e.IPFamilies, f) })
+func familiesDisagree(alone []*model.Import, resolved *model.Import) (disagreement, bool) {
+	misses := func(i *model.Import) bool {
+		return len(i.IPFamilies) > 0 &&
+			slices.ContainsFunc(resolved.IPFamilies, func(f corev1.IPFamily) bool { return !slices.Contains(i.IPFamilies, f) })
 	}
-	if !slices.ContainsFunc(known, misses) {
-		return disagreement{}, false
-	}
-	d := compare("IP families", known, func(e model.Export) string { return showFamilies(e.IPFamilies) })
-	d.used, d.note = d.values[0].text, usedNote(known)
-	return d, true
+	return compare("IP families", alone, showFamilies), slices.ContainsFunc(alone, misses)
 }
 
 // usedNote says why the value of the first export is used. An older one is behind it
 // only where a takeover is held.
-func usedNote(ordered []model.Export) string {
-	first := ordered[0]
-	if slices.ContainsFunc(ordered, func(e model.Export) bool { return e.CreatedAt.Unix() < first.CreatedAt.Unix() }) {
+func usedNote(alone []*model.Import) string {
+	first := alone[0].Constituents[0]
+	if slices.ContainsFunc(alone, func(i *model.Import) bool { return i.Constituents[0].CreatedAt.Unix() < first.CreatedAt.Unix() }) {
 		return fmt.Sprintf("used: %s decides unless a takeover is confirmed", first.Cluster)
 	}
 	return fmt.Sprintf("used: %s has the oldest export", first.Cluster)
@@ -140,54 +139,70 @@ func usedNote(ordered []model.Export) string {
 
 // showFamilies sorts the families: another order is no conflict, because it only
 // decides which address is the first.
-func showFamilies(families []corev1.IPFamily) string {
-	sorted := slices.Compact(slices.Sorted(slices.Values(families)))
+func showFamilies(i *model.Import) string {
+	sorted := slices.Compact(slices.Sorted(slices.Values(i.IPFamilies)))
 	names := make([]string, len(sorted))
-	for i, family := range sorted {
-		names[i] = string(family)
+	for n, family := range sorted {
+		names[n] = string(family)
 	}
 	return strings.Join(names, "+")
 }
 
-func showTimeout(e model.Export) string {
-	return fmt.Sprintf("%d s", *timeout(e.SessionAffinityConfig))
+// showTimeout is empty without an affinity.
+func showTimeout(i *model.Import) string {
+	if i.SessionAffinity != corev1.ServiceAffinityClientIP || timeout(i.SessionAffinityConfig) == nil {
+		return ""
+	}
+	return fmt.Sprintf("%d s", *timeout(i.SessionAffinityConfig))
+}
+
+func showPolicy(i *model.Import) string {
+	if i.InternalTrafficPolicy == nil {
+		return "unset"
+	}
+	return string(*i.InternalTrafficPolicy)
 }
 
 // showDistribution treats PreferClose as PreferSameZone: in Kubernetes one is an
 // alias of the other.
-func showDistribution(e model.Export) string {
+func showDistribution(i *model.Import) string {
 	switch {
-	case e.TrafficDistribution == nil:
+	case i.TrafficDistribution == nil:
 		return "unset"
-	case *e.TrafficDistribution == "PreferClose":
+	case *i.TrafficDistribution == "PreferClose":
 		return corev1.ServiceTrafficDistributionPreferSameZone
 	}
-	return *e.TrafficDistribution
+	return *i.TrafficDistribution
 }
 
-// showDifference returns a function that shows only those keys of an export's map
-// in which the exports differ. Values are quoted, so that different maps never
+func showTargets(i *model.Import) string {
+	if len(i.Targets) == 0 {
+		return "none"
+	}
+	text, _ := json.Marshal(i.Targets) // numbers and names, which JSON can express
+	return string(text)
+}
+
+// showDifference returns a function that shows only those keys of an import's map
+// in which the imports differ. Values are quoted, so that different maps never
 // have the same text.
-func showDifference(exports []model.Export, of func(model.Export) map[string]string) func(model.Export) string {
+func showDifference(imports []*model.Import, of func(*model.Import) map[string]string) func(*model.Import) string {
 	differs := map[string]bool{}
-	for _, e := range exports {
-		for key, value := range of(e) {
-			differs[key] = slices.ContainsFunc(exports, func(other model.Export) bool {
+	for _, i := range imports {
+		for key, value := range of(i) {
+			differs[key] = slices.ContainsFunc(imports, func(other *model.Import) bool {
 				found, has := of(other)[key]
 				return !has || found != value
 			})
 		}
 	}
-	return func(e model.Export) string {
+	return func(i *model.Import) string {
 		var pairs []string
-		for _, key := range slices.Sorted(maps.Keys(of(e))) {
+		for _, key := range slices.Sorted(maps.Keys(of(i))) {
 			if differs[key] {
-				pairs = append(pairs, fmt.Sprintf("%s=%q", key, of(e)[key]))
+				pairs = append(pairs, fmt.Sprintf("%s=%q", key, of(i)[key]))
 			}
 		}
-		if len(pairs) == 0 {
-			return "none"
-		}
-		return strings.Join(pairs, ",")
+		return cmp.Or(strings.Join(pairs, ","), "none")
 	}
 }

@@ -30,57 +30,30 @@ type detail struct {
 	disagreements, values, clusters, runes int
 }
 
-// details are the limits to try, from the most to the least detail.
-func details() []detail {
-	return []detail{
-		{disagreements: 8, values: 8, clusters: 12, runes: 80},
-		{disagreements: 6, values: 4, clusters: 6, runes: 60},
-		{disagreements: 3, values: 3, clusters: 3, runes: 40},
-		{disagreements: 2, values: 2, clusters: 2, runes: 30},
-		{disagreements: 1, values: 2, clusters: 1, runes: 20},
-	}
-}
-
-// render writes the messages. While they are too long together, the longest one is
-// written again with less detail. If they still do not fit with the least detail,
-// each is cut to an equal share.
+// render writes the messages with the most detail with which they are not too long
+// together. If they are with the least, each is cut to an equal share.
 func render(found []finding) []model.Conflict {
 	room := MaxMessages - separatorSize*(len(found)-1)
-	level := make([]int, len(found))
-	written := make([]model.Conflict, len(found))
-	for i, f := range found {
-		written[i] = model.Conflict{Reason: f.reason, Message: f.write(details()[0])}
-	}
-	for size(written) > room {
-		longest := -1
-		for i := range written {
-			if level[i]+1 < len(details()) && (longest < 0 || len(written[i].Message) > len(written[longest].Message)) {
-				longest = i
-			}
+	var written []model.Conflict
+	for _, limit := range []detail{
+		{disagreements: 8, values: 8, clusters: 12, runes: 80},
+		{disagreements: 3, values: 3, clusters: 3, runes: 40},
+		{disagreements: 1, values: 2, clusters: 1, runes: 20},
+	} {
+		size := 0
+		written = nil
+		for _, f := range found {
+			written = append(written, model.Conflict{Reason: f.reason, Message: f.write(limit)})
+			size += len(written[len(written)-1].Message)
 		}
-		if longest < 0 {
-			break
-		}
-		level[longest]++
-		written[longest].Message = found[longest].write(details()[level[longest]])
-	}
-	if size(written) > room {
-		for i := range written {
-			written[i].Message = model.Bound(written[i].Message, room/len(written))
+		if size <= room {
+			return written
 		}
 	}
-	if len(written) == 0 {
-		return nil
+	for i := range written {
+		written[i].Message = model.Bound(written[i].Message, room/len(written))
 	}
 	return written
-}
-
-func size(conflicts []model.Conflict) int {
-	sum := 0
-	for _, c := range conflicts {
-		sum += len(c.Message)
-	}
-	return sum
 }
 
 // write returns sentences such as:

@@ -24,32 +24,26 @@ func endpointOf(p mcsv1beta1.ServicePort) endpoint {
 	return endpoint{protocol: p.Protocol, number: p.Port}
 }
 
-// unionOfPorts merges ports by name and then by protocol and number, in each
-// step the oldest first (KEP-1645, "Service Port").
+// UnionOfPorts merges the ports that exports declare, the oldest export first, by name and
+// then by protocol and number (KEP-1645, "Service Port").
 //
 // The steps are separate: first the oldest definition of each name is chosen, then
 // the oldest name of each protocol and number. In one step, a name could get a
 // younger definition because its oldest one lost to a port of another name.
-func unionOfPorts(ordered []model.Export) []mcsv1beta1.ServicePort {
-	var named []mcsv1beta1.ServicePort
-	names := map[string]bool{}
-	for _, e := range ordered {
-		for _, p := range e.Ports {
-			if !names[p.Name] {
-				names[p.Name] = true
-				named = append(named, p)
-			}
-		}
-	}
-	taken := map[endpoint]bool{}
-	var union []mcsv1beta1.ServicePort
-	for _, p := range named {
-		if !taken[endpointOf(p)] {
-			taken[endpointOf(p)] = true
-			union = append(union, p)
-		}
-	}
-	return union
+func UnionOfPorts(declared []mcsv1beta1.ServicePort) []mcsv1beta1.ServicePort {
+	return firstOfEach(firstOfEach(declared, nameOf), endpointOf)
+}
+
+func nameOf(p mcsv1beta1.ServicePort) string { return p.Name }
+
+// firstOfEach are the items of list of which no earlier one has the same key.
+func firstOfEach[T any, K comparable](list []T, key func(T) K) []T {
+	seen := map[K]bool{}
+	return slices.DeleteFunc(slices.Clone(list), func(item T) bool {
+		repeated := seen[key(item)]
+		seen[key(item)] = true
+		return repeated
+	})
 }
 
 // strictPorts are the declared ports that are also resolved, with the same name,
@@ -69,20 +63,16 @@ func strictPorts(declared, resolved []mcsv1beta1.ServicePort) []mcsv1beta1.Servi
 
 // portsDisagree returns one disagreement for each port name whose definition is not
 // the same in all exports, in the order in which the names first occur.
-func portsDisagree(ordered []model.Export, resolved *model.Import) []disagreement {
+func portsDisagree(alone []*model.Import, resolved *model.Import) []disagreement {
+	var all []mcsv1beta1.ServicePort
+	for _, i := range alone {
+		all = append(all, i.Ports...)
+	}
 	var found []disagreement
-	seen := map[string]bool{}
-	for _, e := range ordered {
-		for _, p := range e.Ports {
-			if seen[p.Name] {
-				continue
-			}
-			seen[p.Name] = true
-			d := compare(portTitle(p.Name), ordered, func(e model.Export) string { return showPort(e.Ports, p.Name) })
-			if len(d.values) < 2 {
-				continue
-			}
-			d.used, d.note = portInUse(p, ordered, resolved.Ports)
+	for _, p := range firstOfEach(all, nameOf) {
+		d := compare(portTitle(p.Name), alone, func(i *model.Import) string { return showPort(i.Ports, p.Name) })
+		if len(d.values) > 1 {
+			d.used, d.note = portInUse(p, alone, resolved.Ports)
 			found = append(found, d)
 		}
 	}
@@ -91,13 +81,13 @@ func portsDisagree(ordered []model.Export, resolved *model.Import) []disagreemen
 
 // portInUse returns the value in use of the name that first defines, and why it is
 // used; or, if another name has its number, which name.
-func portInUse(first mcsv1beta1.ServicePort, ordered []model.Export, resolved []mcsv1beta1.ServicePort) (used, note string) {
+func portInUse(first mcsv1beta1.ServicePort, alone []*model.Import, resolved []mcsv1beta1.ServicePort) (used, note string) {
 	for _, r := range resolved {
 		switch {
 		case r.Name == first.Name:
 			used = showPort([]mcsv1beta1.ServicePort{r}, r.Name)
-			if showPort(ordered[0].Ports, r.Name) == used {
-				return used, usedNote(ordered)
+			if showPort(alone[0].Ports, r.Name) == used {
+				return used, usedNote(alone)
 			}
 			return used, "used"
 		case endpointOf(r) == endpointOf(first):

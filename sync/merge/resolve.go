@@ -33,11 +33,15 @@ func ResolveInOrder(ordered []model.Export) (*model.Import, []model.Conflict) {
 
 // resolve is the import without the conflicts.
 func resolve(ordered []model.Export) *model.Import {
+	var declared []mcsv1beta1.ServicePort
+	for _, e := range ordered {
+		declared = append(declared, e.Ports...)
+	}
 	oldest := ordered[0]
 	resolved := &model.Import{
 		Key:         oldest.Key,
 		Type:        oldest.Type,
-		Ports:       unionOfPorts(ordered),
+		Ports:       UnionOfPorts(declared),
 		IPFamilies:  firstFamilies(ordered),
 		Labels:      oldest.Labels,
 		Annotations: oldest.Annotations,
@@ -72,20 +76,9 @@ func OldestFirst(exports []model.Export) []model.Export {
 		ordered[i] = WithDefaults(e)
 	}
 	slices.SortFunc(ordered, func(a, b model.Export) int {
-		return cmp.Or(
-			// ServiceExports and their records have one second granularity.
-			cmp.Compare(a.CreatedAt.Unix(), b.CreatedAt.Unix()),
-			cmp.Compare(a.Cluster, b.Cluster),
-			cmp.Compare(a.UID, b.UID),
-			compareContent(a, b),
-		)
+		return cmp.Or(a.Source().CompareAge(b.Source()), cmp.Compare(a.UID, b.UID), compareContent(a, b))
 	})
-	seen := make(map[model.ClusterID]bool, len(ordered))
-	return slices.DeleteFunc(ordered, func(e model.Export) bool {
-		repeated := seen[e.Cluster]
-		seen[e.Cluster] = true
-		return repeated
-	})
+	return firstOfEach(ordered, func(e model.Export) model.ClusterID { return e.Cluster })
 }
 
 // compareContent is a total order over exports of equal identity.
@@ -137,14 +130,8 @@ func timeout(config *corev1.SessionAffinityConfig) *int32 {
 // traffic of one of its families.
 func firstFamilies(ordered []model.Export) []corev1.IPFamily {
 	for _, e := range ordered {
-		var families []corev1.IPFamily
-		for _, family := range e.IPFamilies {
-			if !slices.Contains(families, family) {
-				families = append(families, family)
-			}
-		}
-		if len(families) > 0 {
-			return families
+		if len(e.IPFamilies) > 0 {
+			return firstOfEach(e.IPFamilies, func(f corev1.IPFamily) corev1.IPFamily { return f })
 		}
 	}
 	return nil

@@ -59,8 +59,8 @@ func (i AgentInfo) Annotations() map[string]string {
 		AnnotationAgentVersion:        i.Version,
 		AnnotationAgentExchange:       string(i.Mode),
 		AnnotationAgentServiceAccount: i.ServiceAccount,
-		AnnotationAgentPodCIDRs:       joinPrefixes(i.PodCIDRs),
-		AnnotationAgentServiceCIDRs:   joinPrefixes(i.ServiceCIDRs),
+		AnnotationAgentPodCIDRs:       JoinPrefixes(i.PodCIDRs),
+		AnnotationAgentServiceCIDRs:   JoinPrefixes(i.ServiceCIDRs),
 	}
 }
 
@@ -93,7 +93,8 @@ func ParseAgentInfo(annotations map[string]string) (AgentInfo, error) {
 	return info, nil
 }
 
-func joinPrefixes(prefixes []netip.Prefix) string {
+// JoinPrefixes lists prefixes, separated by commas.
+func JoinPrefixes(prefixes []netip.Prefix) string {
 	texts := make([]string, len(prefixes))
 	for i, prefix := range prefixes {
 		texts[i] = prefix.String()

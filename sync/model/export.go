@@ -4,7 +4,6 @@
 package model
 
 import (
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -52,6 +51,11 @@ type Export struct {
 	Scoped bool
 }
 
+// Source is what names the export.
+func (e Export) Source() SourceExport {
+	return SourceExport{Cluster: e.Cluster, UID: e.UID, CreatedAt: e.CreatedAt, Scoped: e.Scoped}
+}
+
 // Withdrawal is the statement of a cluster that it exports a Service no longer.
 type Withdrawal struct {
 	Cluster ClusterID
@@ -97,12 +101,6 @@ type Import struct {
 	// Constituents are the contributing exports, the deciding one first: oldest
 	// first, but for takeovers that are held.
 	Constituents []Constituent
-}
-
-// Has reports whether the import consists of this export, among others. A nil Import
-// consists of none.
-func (i *Import) Has(e SourceExport) bool {
-	return i != nil && slices.ContainsFunc(i.Constituents, func(c Constituent) bool { return c.Cluster == e.Cluster && c.UID == e.UID })
 }
 
 // Constituent is one cluster's part in an Import.

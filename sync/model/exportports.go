@@ -34,23 +34,18 @@ func PortsNamed(names ...string) PortSelection { return PortSelection{names: sli
 // separated by commas, white space around them ignored. It fails on an empty list, an
 // empty item, an item that is no name of a port, and a name that is repeated.
 func ParsePortSelection(text string) (PortSelection, error) {
-	const example = `such as "http,grpc"`
-	if strings.TrimSpace(text) == "" {
-		return PortSelection{}, fmt.Errorf("the list names no port; expected names of ports separated by commas, %s", example)
+	names, err := items(text, "port", "names of ports", "http,grpc")
+	if err != nil {
+		return PortSelection{}, err
 	}
-	var names []string
-	for i, item := range strings.Split(text, ",") {
-		name := strings.TrimSpace(item)
+	for i, name := range names {
 		switch {
-		case name == "":
-			return PortSelection{}, fmt.Errorf("item %d of %s is empty; expected names of ports separated by single commas, %s", i+1, Quote(text), example)
 		case len(validation.IsDNS1123Label(name)) > 0:
-			return PortSelection{}, fmt.Errorf("item %d of %s is %s, which is not a port name; expected names of ports separated by commas, %s",
-				i+1, Quote(text), Quote(name), example)
-		case slices.Contains(names, name):
+			return PortSelection{}, fmt.Errorf("item %d of %s is %s, which is not a port name; expected names of ports separated by commas, such as %q",
+				i+1, Quote(text), Quote(name), "http,grpc")
+		case slices.Contains(names[:i], name):
 			return PortSelection{}, fmt.Errorf("item %d of %s repeats %q; expected each name once", i+1, Quote(text), name)
 		}
-		names = append(names, name)
 	}
 	return PortSelection{names: names}, nil
 }
@@ -135,13 +130,11 @@ func portNames(ports []corev1.ServicePort) string {
 // quoted lists the first names, quoted, and counts the rest.
 func quoted(names []string) string {
 	const limit = 8
-	text := ""
-	for i, name := range names[:min(limit, len(names))] {
-		if i > 0 {
-			text += ", "
-		}
-		text += Quote(name)
+	var out []string
+	for _, name := range names[:min(limit, len(names))] {
+		out = append(out, Quote(name))
 	}
+	text := strings.Join(out, ", ")
 	if more := len(names) - limit; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}

@@ -4,7 +4,6 @@
 package model
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -57,13 +56,10 @@ func (l List) Find(cluster ClusterID) (Entry, bool) {
 }
 
 // Older are the entries behind one that is younger: exports that would come first by age.
-// KEP-1645 says oldest first, then by cluster id.
 func (l List) Older() []Entry {
 	var out []Entry
 	for i, e := range l.Entries {
-		if slices.ContainsFunc(l.Entries[:i], func(before Entry) bool {
-			return cmp.Or(cmp.Compare(e.CreatedAt.Unix(), before.CreatedAt.Unix()), cmp.Compare(e.Cluster, before.Cluster)) < 0
-		}) {
+		if slices.ContainsFunc(l.Entries[:i], func(before Entry) bool { return e.Export().CompareAge(before.Export()) < 0 }) {
 			out = append(out, e)
 		}
 	}
@@ -75,8 +71,8 @@ func (l List) String() string {
 	stored := List{Formed: l.Formed.UTC(), Entries: append([]Entry{}, l.Entries...)}
 	for i := range stored.Entries {
 		e := &stored.Entries[i]
-		if e.Absent == SourcePublished || e.Absent == 0 { // the default
-			e.Absent, e.Since = 0, time.Time{}
+		if e.Absent == SourcePublished || e.Absent == "" { // the default
+			e.Absent, e.Since = "", time.Time{}
 		}
 		e.CreatedAt, e.Since = e.CreatedAt.UTC(), e.Since.UTC()
 	}
@@ -100,11 +96,13 @@ func ParseList(text string) (List, error) {
 		if _, repeated := (List{Entries: out.Entries[:i]}).Find(e.Cluster); repeated || len(validation.IsDNS1123Label(string(e.Cluster))) > 0 {
 			return List{}, fmt.Errorf("annotation %s: exports[%d].cluster is %s; expected the id of a cluster, once", AnnotationList, i, Quote(string(e.Cluster)))
 		}
-		if e.Absent != 0 && e.Since.IsZero() {
-			return List{}, fmt.Errorf("annotation %s: exports[%d].since is missing; expected an RFC 3339 time, as absent is %s", AnnotationList, i, e.Absent)
-		}
-		if e.Absent == 0 {
+		switch {
+		case e.Absent == "":
 			e.Absent, e.Since = SourcePublished, time.Time{}
+		case !e.Absent.IsOut() && e.Absent != SourceMissing:
+			return List{}, fmt.Errorf("annotation %s: exports[%d].absent is %s; expected Ended, Suspended, Refused or Missing", AnnotationList, i, Quote(string(e.Absent)))
+		case e.Since.IsZero():
+			return List{}, fmt.Errorf("annotation %s: exports[%d].since is missing; expected an RFC 3339 time, as absent is %s", AnnotationList, i, e.Absent)
 		}
 		e.CreatedAt, e.Since = e.CreatedAt.UTC(), e.Since.UTC()
 	}

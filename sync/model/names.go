@@ -52,9 +52,6 @@ const (
 	LabelExportName      = "comity.dev/export-name"
 	// AnnotationSourceSlice is the name of the slice that was copied or mirrored.
 	AnnotationSourceSlice = "comity.dev/source-slice"
-	// AnnotationEndpointsLeftOut, on a peer's slice in the cache, is how many of its
-	// endpoints were not read because it exceeds a limit. It is never written.
-	AnnotationEndpointsLeftOut = "comity.dev/endpoints-left-out"
 	// AnnotationInvalidRecord, on a peer's ExportRecord in the cache, is the first problem
 	// of one that is not valid, of which nothing else is kept. It is never written.
 	AnnotationInvalidRecord = "comity.dev/invalid-record"
@@ -220,6 +217,16 @@ func ScopedExchangeNamespace(from, to ClusterID) string {
 // namespace may be, are hashes.
 func ambiguous(id ClusterID) bool {
 	return id == "system" || strings.Contains("-"+string(id)+"-", "-to-") || strings.HasPrefix(string(id), "x-")
+}
+
+// PeerName is the name of what belongs to one peer: its ServiceAccount, Role and
+// RoleBindings, and the Secret with the credential for it. At most 63
+// characters: longer ones end in a hash behind a dot, which no id contains.
+func PeerName(id ClusterID) string {
+	if full := "peer-" + string(id); len(full) <= 63 {
+		return full
+	}
+	return "peer-" + strings.TrimRight(string(id)[:17], "-") + "." + longHash(string(id))
 }
 
 func shortHash(s string) string {

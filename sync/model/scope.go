@@ -34,22 +34,32 @@ func ScopeOf(ids ...ClusterID) Scope {
 // commas, white space around them ignored, repetitions allowed. It fails on an
 // empty list, an empty item and an item that is no cluster id.
 func ParseScope(text string) (Scope, error) {
-	if strings.TrimSpace(text) == "" {
-		return Scope{}, fmt.Errorf("the list names no cluster; expected cluster ids separated by commas, such as \"b,c\"")
+	items, err := items(text, "cluster", "cluster ids", "b,c")
+	if err != nil {
+		return Scope{}, err
 	}
-	var ids []ClusterID
-	for i, item := range strings.Split(text, ",") {
-		item = strings.TrimSpace(item)
-		if item == "" {
-			return Scope{}, fmt.Errorf("item %d of %q is empty; expected cluster ids separated by single commas, such as \"b,c\"", i+1, text)
-		}
-		id, err := ParseClusterID(item)
-		if err != nil {
+	ids := make([]ClusterID, len(items))
+	for i, item := range items {
+		if ids[i], err = ParseClusterID(item); err != nil {
 			return Scope{}, fmt.Errorf("item %d of %q: %w", i+1, text, err)
 		}
-		ids = append(ids, id)
 	}
 	return ScopeOf(ids...), nil
+}
+
+// items are those of a list of an annotation, separated by commas, white space around them
+// ignored. It fails on an empty list and on an empty item.
+func items(text, one, many, example string) ([]string, error) {
+	if strings.TrimSpace(text) == "" {
+		return nil, fmt.Errorf("the list names no %s; expected %s separated by commas, such as %q", one, many, example)
+	}
+	items := strings.Split(text, ",")
+	for i := range items {
+		if items[i] = strings.TrimSpace(items[i]); items[i] == "" {
+			return nil, fmt.Errorf("item %d of %s is empty; expected %s separated by single commas, such as %q", i+1, Quote(text), many, example)
+		}
+	}
+	return items, nil
 }
 
 // ScopeOfExport is what a ServiceExport asks for: its annotation
@@ -57,10 +67,15 @@ func ParseScope(text string) (Scope, error) {
 // the webhook could move it there, or every cluster. An error never comes with
 // a scope that holds a cluster.
 func ScopeOfExport(export metav1.Object) (Scope, error) {
-	if text, set := export.GetAnnotations()[AnnotationExportTo]; set {
-		return ParseScope(text)
+	if _, set := export.GetAnnotations()[AnnotationExportTo]; set {
+		return scopeIn(export.GetAnnotations(), AnnotationExportTo)
 	}
-	if text, set := export.GetLabels()[LabelExportTo]; set {
+	return scopeIn(export.GetLabels(), LabelExportTo)
+}
+
+// scopeIn is the scope that one of the values of an object states, or every cluster.
+func scopeIn(values map[string]string, key string) (Scope, error) {
+	if text, set := values[key]; set {
 		return ParseScope(text)
 	}
 	return ScopeAll(), nil
@@ -69,19 +84,13 @@ func ScopeOfExport(export metav1.Object) (Scope, error) {
 // ScopeOfNamespace is how far a namespace lets its exports go: its annotation
 // comity.dev/export-to, or every cluster.
 func ScopeOfNamespace(namespace metav1.Object) (Scope, error) {
-	if text, set := namespace.GetAnnotations()[AnnotationExportTo]; set {
-		return ParseScope(text)
-	}
-	return ScopeAll(), nil
+	return scopeIn(namespace.GetAnnotations(), AnnotationExportTo)
 }
 
 // SourcesOfNamespace are the clusters from which is imported into a namespace: those
 // of its annotation comity.dev/import-from, or every cluster.
 func SourcesOfNamespace(namespace metav1.Object) (Scope, error) {
-	if text, set := namespace.GetAnnotations()[AnnotationImportFrom]; set {
-		return ParseScope(text)
-	}
-	return ScopeAll(), nil
+	return scopeIn(namespace.GetAnnotations(), AnnotationImportFrom)
 }
 
 // ScopeOfSelector is the scope of the members whose properties match a label

@@ -3,53 +3,41 @@
 
 package model
 
-import "fmt"
-
 // SourceState is the row of the import table that applies to one source of an import: to
 // the export of one cluster. The words are those of docs/imports.md, conditions and metrics.
-type SourceState int
+type SourceState string
 
 // The zero value is invalid, so that a forgotten field is noticed. The first row that
 // matches applies.
 const (
 	// SourceRemoved: an administrator removed the member (spec.removed of its Peer).
-	SourceRemoved SourceState = iota + 1
+	SourceRemoved SourceState = "Removed"
 	// SourceEnded: the cluster states that this export, or one created later, was
 	// withdrawn, and that its ServiceExport is gone.
-	SourceEnded
+	SourceEnded SourceState = "Ended"
 	// SourceSuspended: the cluster states that it was withdrawn, and that its
 	// ServiceExport exists still.
-	SourceSuspended
+	SourceSuspended SourceState = "Suspended"
 	// SourceRefused: accepted namespaces, an import policy, or the identity of the
 	// namespace keep it out here.
-	SourceRefused
+	SourceRefused SourceState = "Refused"
 	// SourceNotRead: the cluster was not read, or what it publishes cannot be decided.
-	SourceNotRead
+	SourceNotRead SourceState = "NotRead"
 	// SourceConfirmed: it is missing, and an administrator confirmed that it is gone.
-	SourceConfirmed
+	SourceConfirmed SourceState = "MissingConfirmed"
 	// SourceMissing: the cluster was read completely, and states nothing of it.
-	SourceMissing
+	SourceMissing SourceState = "Missing"
 	// SourcePublished: the export of the list is published.
-	SourcePublished
+	SourcePublished SourceState = "Published"
 	// SourceReplaced: another export of that cluster is published, or the one of the list
 	// is published again after it was suspended or refused.
-	SourceReplaced
+	SourceReplaced SourceState = "Replaced"
 	// SourceJoined: an export is published of a cluster that the list does not have.
-	SourceJoined
+	SourceJoined SourceState = "Joined"
 )
 
-var sourceStates = map[SourceState]string{
-	SourceRemoved: "Removed", SourceEnded: "Ended", SourceSuspended: "Suspended", SourceRefused: "Refused", SourceNotRead: "NotRead",
-	SourceConfirmed: "MissingConfirmed", SourceMissing: "Missing", SourcePublished: "Published", SourceReplaced: "Replaced", SourceJoined: "Joined",
-}
-
 // String is the word of the table.
-func (s SourceState) String() string {
-	if name, ok := sourceStates[s]; ok {
-		return name
-	}
-	return fmt.Sprintf("SourceState(%d)", int(s))
-}
+func (s SourceState) String() string { return string(s) }
 
 // IsServed reports whether endpoints of a source in this state are served, or kept.
 func (s SourceState) IsServed() bool { return s.IsKept() || s.IsRead() }
@@ -66,18 +54,4 @@ func (s SourceState) IsOut() bool {
 // IsRead reports whether an export is published, and used.
 func (s SourceState) IsRead() bool {
 	return s == SourcePublished || s == SourceReplaced || s == SourceJoined
-}
-
-// MarshalText is the word of the table.
-func (s SourceState) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
-
-// UnmarshalText reads the states of an Entry that is absent.
-func (s *SourceState) UnmarshalText(text []byte) error {
-	for _, state := range []SourceState{SourceEnded, SourceSuspended, SourceRefused, SourceMissing} {
-		if state.String() == string(text) {
-			*s = state
-			return nil
-		}
-	}
-	return fmt.Errorf("absent is %s; expected Ended, Suspended, Refused or Missing", Quote(string(text)))
 }

@@ -4,6 +4,7 @@
 package model
 
 import (
+	"cmp"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +23,12 @@ type SourceExport struct {
 
 // ID is "<cluster>/<uid>", as AnnotationConfirmTakeover names an export.
 func (e SourceExport) ID() string { return string(e.Cluster) + "/" + string(e.UID) }
+
+// CompareAge orders exports as KEP-1645 does: oldest first, in whole seconds as the API has
+// them, then by cluster id.
+func (e SourceExport) CompareAge(other SourceExport) int {
+	return cmp.Or(cmp.Compare(e.CreatedAt.Unix(), other.CreatedAt.Unix()), cmp.Compare(e.Cluster, other.Cluster))
+}
 
 // Listed are the clusters that the list on an object names; none of an object that Comity
 // does not manage.

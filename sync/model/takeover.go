@@ -48,7 +48,8 @@ func ReportTakeovers(held []Takeover, cluster, self ClusterID, key types.Namespa
 		}
 		return otherwise
 	}
-	return fmt.Sprintf("the export %s is older than the one %s that decides the import in cluster %s, and would change its %s; "+
-		"the change waits there until an administrator of cluster %s confirms it: see condition TakeoverHeld of ServiceImport %s",
-		name(t.By.Cluster, "of another cluster"), name(t.Decider.Cluster, "of another cluster"), self, strings.Join(t.Fields, ", "), self, key)
+	// The place comes first: conditions about many clusters quote only the beginning.
+	return fmt.Sprintf("see condition TakeoverHeld of ServiceImport %s in cluster %s, which has the command: "+
+		"the export %s is older than the one %s that decides there, and would change its %s",
+		key, self, name(t.By.Cluster, "of another cluster"), name(t.Decider.Cluster, "of another cluster"), strings.Join(t.Fields, ", "))
 }

@@ -2,27 +2,27 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package notify passes changes from the part of the agent that detects them to
-// the workqueues of the controllers that react to them.
+// the workqueues of the controllers that react to them, and has these workqueues.
 //
 // It takes a value, such as a key or "every key"; it gives it to each subscriber at
 // once. A workqueue coalesces, so neither side waits for the other and no
-// notification is lost. It decides nothing and stores nothing.
+// notification is lost. A Queue serves first whoever used least of the workers' time;
+// nothing else is decided here.
 package notify
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/workqueue"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -71,23 +71,32 @@ func Both(first, second func()) func() {
 	}
 }
 
+// Change is a key that may be different now, and who changed it.
+type Change struct {
+	From Origin
+	Key  types.NamespacedName
+}
+
 // Notifier notifies any number of subscribers that something changed. The zero
 // value has no subscriber and is ready for use. All methods may be called from
 // any goroutine.
 type Notifier struct {
-	keys Topic[types.NamespacedName]
+	keys Topic[Change]
 	all  Topic[struct{}]
 }
 
 // Key notifies all subscribers that key may be different now.
-func (n *Notifier) Key(key types.NamespacedName) { n.keys.Publish(key) }
+func (n *Notifier) Key(key types.NamespacedName) { n.Changed(Change{Derived, key}) }
+
+// Changed notifies all subscribers of a change.
+func (n *Notifier) Changed(c Change) { n.keys.Publish(c) }
 
 // All notifies all subscribers that any key may be different now.
 func (n *Notifier) All() { n.all.Publish(struct{}{}) }
 
-// Subscribe has key and all called by Key and All. Neither may block or use the
+// Subscribe has key and all called by Changed and All. Neither may block or use the
 // Notifier. The returned function ends the subscription.
-func (n *Notifier) Subscribe(key func(types.NamespacedName), all func()) (cancel func()) {
+func (n *Notifier) Subscribe(key func(Change), all func()) (cancel func()) {
 	return Both(n.keys.Subscribe(key), n.all.Subscribe(func(struct{}) { all() }))
 }
 
@@ -108,25 +117,12 @@ func ListKeys(ctx context.Context, reader client.Reader, list client.ObjectList,
 	return keys, err
 }
 
-// Queue is that of a controller.
-type Queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
-
 // optionalWait is how long a Source waits for what it can do without.
 const optionalWait = 30 * time.Second
 
-// How the keys of a list are enqueued after the first one: so many at a time, and
-// between two portions a pause as long as the workers took for the last one.
-// A change of one key then finds a processor that is not busy with the list.
-const (
-	portion     = 8
-	portionPoll = time.Millisecond
-	portionWait = time.Second // for workers that do not take a portion
-)
-
-// Source is a source of a controller. It enqueues the keys that List returns, at
-// start and after each All of a Notifier, and the key of each Key. Keys that were
-// listed have a low priority, and come in portions after the start: however many
-// there are, a change of one does not wait for them.
+// Source is a source of a controller that has a Queue. It enqueues the keys that List
+// returns, at start and after each All of a Notifier, and the key of each Change. Keys that
+// were listed come last: however many there are, a change of one does not wait for them.
 type Source struct {
 	Notifiers []*Notifier
 	// List returns every key that the controller has to reconcile. Its error is
@@ -138,7 +134,7 @@ type Source struct {
 	Optional <-chan struct{}
 	// Subscribe, unless nil, is called once before the first List, for whatever is
 	// no Notifier: key enqueues one key and all lists again. Neither blocks.
-	Subscribe func(key func(types.NamespacedName), all func()) (cancel func())
+	Subscribe func(key func(Change), all func()) (cancel func())
 }
 
 var _ source.SyncingSource = (*Source)(nil)
@@ -171,9 +167,13 @@ func (s *Source) WaitForSync(ctx context.Context) error {
 }
 
 // Start does not block.
-func (s *Source) Start(ctx context.Context, queue Queue) error {
+func (s *Source) Start(ctx context.Context, queue requests) error {
+	fair, is := queue.(*Queue)
+	if !is {
+		return fmt.Errorf("the queue of the controller is a %T; set controller.Options.NewQueue to notify.NewQueue", queue)
+	}
 	list := make(chan struct{}, 1)
-	key := func(key types.NamespacedName) { queue.Add(reconcile.Request{NamespacedName: key}) }
+	key := func(c Change) { fair.Changed(c.From, reconcile.Request{NamespacedName: c.Key}) }
 	all := func() {
 		select {
 		case list <- struct{}{}:
@@ -188,7 +188,7 @@ func (s *Source) Start(ctx context.Context, queue Queue) error {
 	}
 	all()
 	go func() {
-		for first := true; ; first = false {
+		for {
 			select {
 			case <-ctx.Done():
 				return
@@ -198,43 +198,53 @@ func (s *Source) Start(ctx context.Context, queue Queue) error {
 			if err != nil && ctx.Err() == nil {
 				ctrl.LoggerFrom(ctx).Error(err, "list the keys to reconcile")
 			}
-			if first {
-				addLast(queue, keys)
-				continue
+			for _, key := range keys {
+				fair.AddFrom(Listed, reconcile.Request{NamespacedName: key})
 			}
-			addInPortions(ctx, queue, keys)
 		}
 	}()
 	return nil
 }
 
-// addInPortions enqueues keys a portion at a time, until ctx ends.
-func addInPortions(ctx context.Context, queue Queue, keys []types.NamespacedName) {
-	for len(keys) > portion && ctx.Err() == nil {
-		begun := time.Now()
-		addLast(queue, keys[:portion])
-		keys = keys[portion:]
-		// The error says that the workers are busy with something else, or that ctx ended.
-		_ = wait.PollUntilContextTimeout(ctx, portionPoll, portionWait, false, func(context.Context) (bool, error) { return queue.Len() == 0, nil })
-		select {
-		case <-ctx.Done():
-		case <-time.After(time.Since(begun)):
-		}
-	}
-	addLast(queue, keys)
+// requests is what a controller gives its handlers and sources: a Queue.
+type requests = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// Handler is a handler of a controller that has a Queue. It adds the keys that an object
+// concerns, as listed if the object existed at the start.
+type Handler struct {
+	Keys func(context.Context, client.Object) []types.NamespacedName
+	// From is who changes such objects: Own, or Derived if that is mostly Comity.
+	From Origin
 }
 
-// addLast enqueues keys behind those of single changes.
-func addLast(queue Queue, keys []types.NamespacedName) {
-	requests := make([]reconcile.Request, len(keys))
-	for n, key := range keys {
-		requests[n].NamespacedName = key
+var _ handler.EventHandler = Handler{}
+
+// Create implements handler.EventHandler.
+func (h Handler) Create(ctx context.Context, e event.CreateEvent, queue requests) {
+	if e.IsInInitialList {
+		h.From = Listed
 	}
-	if ordered, is := queue.(priorityqueue.PriorityQueue[reconcile.Request]); is {
-		ordered.AddWithOpts(priorityqueue.AddOpts{Priority: ptr.To(handler.LowPriority)}, requests...)
-		return
-	}
-	for _, request := range requests {
-		queue.Add(request)
+	h.add(ctx, queue, e.Object)
+}
+
+// Update implements handler.EventHandler.
+func (h Handler) Update(ctx context.Context, e event.UpdateEvent, queue requests) {
+	h.add(ctx, queue, e.ObjectOld)
+	h.add(ctx, queue, e.ObjectNew)
+}
+
+// Delete implements handler.EventHandler.
+func (h Handler) Delete(ctx context.Context, e event.DeleteEvent, queue requests) {
+	h.add(ctx, queue, e.Object)
+}
+
+// Generic implements handler.EventHandler.
+func (h Handler) Generic(ctx context.Context, e event.GenericEvent, queue requests) {
+	h.add(ctx, queue, e.Object)
+}
+
+func (h Handler) add(ctx context.Context, queue requests, object client.Object) {
+	for _, key := range h.Keys(ctx, object) {
+		queue.(*Queue).AddFrom(h.From, reconcile.Request{NamespacedName: key})
 	}
 }

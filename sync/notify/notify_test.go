@@ -5,12 +5,10 @@ package notify
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,7 +17,6 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
@@ -27,8 +24,15 @@ func key(name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: "shop", Name: name}
 }
 
+func newQueue(t *testing.T) *Queue {
+	t.Helper()
+	queue := New("", workqueue.DefaultTypedControllerRateLimiter[reconcile.Request](), ChangesAtOnce)
+	t.Cleanup(queue.ShutDown)
+	return queue
+}
+
 // next takes the next key from the queue; it fails the test if none comes.
-func next(t *testing.T, queue Queue) string {
+func next(t *testing.T, queue *Queue) string {
 	t.Helper()
 	timer := time.AfterFunc(10*time.Second, queue.ShutDown)
 	defer timer.Stop()
@@ -41,7 +45,7 @@ func next(t *testing.T, queue Queue) string {
 }
 
 func TestASourceEnqueuesEveryListedKeyAtStartAndWhenAllMayBeDifferent(t *testing.T) {
-	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	queue := newQueue(t)
 	var changed, never Notifier
 	var others []func()
 	var listed atomic.Int32
@@ -51,8 +55,8 @@ func TestASourceEnqueuesEveryListedKeyAtStartAndWhenAllMayBeDifferent(t *testing
 			listed.Add(1)
 			return []types.NamespacedName{key("a"), key("b")}, nil
 		},
-		Subscribe: func(one func(types.NamespacedName), all func()) func() {
-			others = append(others, func() { one(key("c")) }, all)
+		Subscribe: func(one func(Change), all func()) func() {
+			others = append(others, func() { one(Change{"b", key("c")}) }, all)
 			return func() { others = nil }
 		},
 	}
@@ -88,7 +92,7 @@ func TestASourceEnqueuesEveryListedKeyAtStartAndWhenAllMayBeDifferent(t *testing
 func TestNobodyIsNotifiedAfterTheEndOfTheSubscription(t *testing.T) {
 	var n Notifier
 	calls := 0
-	cancel := n.Subscribe(func(types.NamespacedName) { calls++ }, func() { calls++ })
+	cancel := n.Subscribe(func(Change) { calls++ }, func() { calls++ })
 	n.Key(key("a"))
 	n.All()
 	cancel()
@@ -153,7 +157,7 @@ func TestTheKeysOfAListAreThoseOfItsObjects(t *testing.T) {
 }
 
 func TestAChangeOfOneKeyDoesNotWaitForThoseThatAreListed(t *testing.T) {
-	queue := priorityqueue.New[reconcile.Request]("test")
+	queue := newQueue(t)
 	var changed Notifier
 	listed := make(chan struct{})
 	source := Source{
@@ -179,57 +183,4 @@ func TestAChangeOfOneKeyDoesNotWaitForThoseThatAreListed(t *testing.T) {
 	if want := []string{"c", "z", "b"}; !slices.Equal(got, want) {
 		t.Errorf("got %v; want %v", got, want)
 	}
-}
-
-// A member that changes all the time has all its exports compared, again and again.
-func TestALongListIsEnqueuedInPortionsAfterTheStart(t *testing.T) {
-	const keys, portions, took = 4*portion - 1, 4, 100 * time.Millisecond
-	synctest.Test(t, func(t *testing.T) {
-		queue := priorityqueue.New[reconcile.Request]("test")
-		var changed Notifier
-		source := Source{Notifiers: []*Notifier{&changed}, List: func(context.Context) ([]types.NamespacedName, error) {
-			var all []types.NamespacedName
-			for n := range keys {
-				all = append(all, key(fmt.Sprint(n)))
-			}
-			return all, nil
-		}}
-		ctx, cancel := context.WithCancel(t.Context())
-		defer queue.ShutDown()
-		defer cancel()
-		if err := source.Start(ctx, queue); err != nil {
-			t.Fatal(err)
-		}
-		longest := 0
-		drain := func() {
-			for taken := range keys {
-				if taken%portion == 0 {
-					longest = max(longest, queue.Len())
-				}
-				next(t, queue)
-				time.Sleep(took / portion)
-			}
-		}
-		synctest.Wait()
-		if drain(); longest != keys {
-			t.Errorf("%d keys were enqueued at the start; want all %d", longest, keys)
-		}
-		begun := time.Now()
-		longest = 0
-		changed.All()
-		synctest.Wait()
-		if drain(); longest > portion {
-			t.Errorf("%d keys waited at once; want at most %d", longest, portion)
-		}
-		worked := keys * (took / portion)
-		// The pause begins when the last key is taken, before the work on it is done.
-		const pause = took - 2*took/portion
-		if d := time.Since(begun); d < worked+(portions-1)*pause {
-			t.Errorf("all were taken after %v; want %v of work, and %d pauses of %v", d, worked, portions-1, pause)
-		}
-		changed.Key(key("one"))
-		if got := next(t, queue); got != "one" {
-			t.Errorf("got %s after the list", got)
-		}
-	})
 }

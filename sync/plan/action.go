@@ -20,46 +20,29 @@ type Object interface {
 }
 
 // Verb is what an Action does to its object.
-type Verb int
+type Verb string
 
 // The zero value is invalid, so that a forgotten field is noticed.
 const (
 	// Create applies an object that should not exist yet: server-side apply
 	// without force, which fails with a conflict if a foreign object was created
 	// meanwhile.
-	Create Verb = iota + 1
+	Create Verb = "create"
 	// Update applies an object that is Comity's own: server-side apply with
 	// force, for the object with Action.UID only.
-	Update
+	Update Verb = "update"
 	// Adopt takes over an object of the Sveltos pipeline in place: server-side
 	// apply with force, for the object with Action.UID only. Then the labels,
 	// annotations and field ownership of the pipeline are removed, so that
 	// nothing is deleted from the object when the pipeline is removed.
-	Adopt
+	Adopt Verb = "adopt"
 	// Delete deletes the object with Action.UID at Action.ResourceVersion only.
-	Delete
+	Delete Verb = "delete"
 	// Annotate sets annotations of an object that is Comity's own, and changes nothing
 	// else: Action.Strip, as a JSON merge patch of the object with Action.UID at
 	// Action.ResourceVersion only.
-	Annotate
+	Annotate Verb = "annotate"
 )
-
-// String is "create", "update", "adopt", "delete" or "annotate".
-func (v Verb) String() string {
-	switch v {
-	case Create:
-		return "create"
-	case Update:
-		return "update"
-	case Adopt:
-		return "adopt"
-	case Delete:
-		return "delete"
-	case Annotate:
-		return "annotate"
-	}
-	return fmt.Sprintf("Verb(%d)", int(v))
-}
 
 // Action is one outstanding write.
 type Action struct {
@@ -111,20 +94,16 @@ type changes struct {
 
 func create(desired Object) Action { return Action{Verb: Create, Object: desired} }
 
-func update(desired Object, current metav1.Object) Action {
-	return Action{Verb: Update, Object: desired, UID: current.GetUID()}
-}
-
 // updateOrAdopt returns the action that makes an existing object equal to
-// desired; none if it is as desired and there is nothing to strip.
-func updateOrAdopt(desired Object, current metav1.Object, asDesired bool, strip mergePatch) []Action {
+// desired; none if it has all desired values, and there is nothing to strip.
+func updateOrAdopt(desired Object, current metav1.Object, hasAll bool, strip mergePatch) []Action {
 	if _, adopting := current.GetAnnotations()[model.AnnotationAdopting]; adopting || !model.IsManaged(current) {
 		return []Action{adopt(desired, current, strip)}
 	}
-	if asDesired && strip == nil {
+	if hasAll && metaIsAsDesired(current, desired) && strip == nil {
 		return nil
 	}
-	a := update(desired, current)
+	a := Action{Verb: Update, Object: desired, UID: current.GetUID()}
 	if strip != nil {
 		a.Strip, a.ResourceVersion = strip, current.GetResourceVersion()
 	}

@@ -6,10 +6,8 @@ package plan
 import (
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
 // What others added to an object of Comity's, and an apply would not remove.
@@ -23,30 +21,8 @@ import (
 // mergePatch is a JSON merge patch: null removes.
 type mergePatch map[string]any
 
-// sliceDrift compares the labels only: all else in a slice are lists that an
-// apply replaces as a whole.
-func sliceDrift(current, desired *discoveryv1.EndpointSlice) mergePatch {
-	return driftPatch(current, desired, nil)
-}
-
-func importDrift(current, desired *mcsv1beta1.ServiceImport) mergePatch {
-	return driftPatch(current, desired, strippedSpec(importFields, &current.Spec, &desired.Spec))
-}
-
-// serviceDrift also sets what has to change together with what is removed,
-// because the API server accepts one only with the other. A Service of type
-// ExternalName is applied first: its IP families can be compared only then.
-func serviceDrift(current, desired *corev1.Service) mergePatch {
-	if current.Spec.Type == corev1.ServiceTypeExternalName {
-		return nil
-	}
-	spec := strippedSpec(serviceFields, &current.Spec, &desired.Spec)
-	if _, strips := spec["sessionAffinityConfig"]; strips {
-		spec["sessionAffinity"] = desired.Spec.SessionAffinity
-	}
-	return driftPatch(current, desired, spec)
-}
-
+// driftPatch is the patch that removes labels, and fields of the spec; nil if there is nothing
+// to remove. All else in a slice are lists that an apply replaces as a whole.
 func driftPatch(current, desired metav1.Object, spec map[string]any) mergePatch {
 	labels := map[string]any{}
 	for key := range current.GetLabels() {

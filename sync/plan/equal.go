@@ -63,11 +63,10 @@ func covers(current, desired map[string]string) bool {
 	return true
 }
 
-// sliceIsAsDesired compares endpoints in their order. A derived slice has the
+// sliceHasAll compares endpoints in their order. A derived slice has the
 // order of its source, so another order means that the source changed.
-func sliceIsAsDesired(current, desired *discoveryv1.EndpointSlice) bool {
-	return metaIsAsDesired(current, desired) &&
-		current.AddressType == desired.AddressType &&
+func sliceHasAll(current, desired *discoveryv1.EndpointSlice) bool {
+	return current.AddressType == desired.AddressType &&
 		equality.Semantic.DeepEqual(current.Ports, desired.Ports) &&
 		equality.Semantic.DeepEqual(current.Endpoints, desired.Endpoints)
 }

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/exchange"
@@ -147,12 +148,12 @@ func Name(in ImportInput) string { return newImporter(in).derivedName() }
 // is to be created by it; empty if there is none.
 func (p *importer) derivedName() string {
 	switch {
-	case p.Desired == nil && !p.KeepAddress:
+	case p.Desired != nil && !p.besideForeign():
+		return p.name
+	case p.existing == nil || p.Desired == nil && !p.KeepAddress:
 		return ""
-	case p.Desired == nil || p.besideForeign():
-		return p.existingName()
 	}
-	return p.name
+	return p.existing.Name
 }
 
 // besideForeign reports whether somebody else's ServiceImport has the name.
@@ -199,7 +200,7 @@ func (p *importer) serviceProblems() []model.Problem {
 // importer holds values that several steps of one plan need.
 type importer struct {
 	ImportInput
-	unsynced map[model.ClusterID]bool
+	unsynced sets.Set[model.ClusterID]
 	// kept is true if an export of which what exists is kept is part of the import.
 	kept bool
 	// existing is the derived Service; nil if there is none.
@@ -224,12 +225,11 @@ type importer struct {
 }
 
 func newImporter(in ImportInput) *importer {
-	p := &importer{ImportInput: in, unsynced: map[model.ClusterID]bool{}, takesOver: in.Takeover && in.Desired != nil}
-	for _, id := range in.Unsynced {
-		p.unsynced[id] = true
-	}
+	p := &importer{ImportInput: in, unsynced: sets.New(in.Unsynced...), takesOver: in.Takeover && in.Desired != nil}
 	p.kept = p.hasKept()
-	p.existing = p.ownService()
+	if own := p.ownServices(); len(own) > 0 {
+		p.existing = own[0]
+	}
 	p.name = p.chooseName()
 	if in.Desired == nil {
 		return p
@@ -268,8 +268,8 @@ func (p *importer) tooManyZones() model.Problem {
 
 // hasKept reports whether an export of which what exists is kept is part of the import.
 func (p *importer) hasKept() bool {
-	return slices.ContainsFunc(p.List.Entries, func(e model.Entry) bool { return p.unsynced[e.Cluster] }) ||
-		slices.ContainsFunc(p.Current.Slices, func(s *discoveryv1.EndpointSlice) bool { return p.unsynced[p.adoptedFrom(s)] })
+	return slices.ContainsFunc(p.List.Entries, func(e model.Entry) bool { return p.unsynced.Has(e.Cluster) }) ||
+		slices.ContainsFunc(p.Current.Slices, func(s *discoveryv1.EndpointSlice) bool { return p.unsynced.Has(p.adoptedFrom(s)) })
 }
 
 // ownImport is the existing ServiceImport if Comity manages it, or if the Sveltos
@@ -287,13 +287,6 @@ func (p *importer) ownImport() *mcsv1beta1.ServiceImport {
 		return s
 	}
 	return nil
-}
-
-func (p *importer) existingName() string {
-	if p.existing == nil {
-		return ""
-	}
-	return p.existing.Name
 }
 
 // remove plans the removal of an import, or of all but its derived Service.

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/comity-mcs/comity/sync/merge"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
@@ -37,38 +38,22 @@ func (p *importer) importPorts() []mcsv1beta1.ServicePort {
 		switch {
 		case at >= 0:
 			all = append(all, p.Desired.Constituents[at].Declared...)
-		case p.unsynced[e.Cluster]:
+		case p.unsynced.Has(e.Cluster):
 			all = append(all, p.servedPorts(e.Cluster, own.Spec.Ports)...)
 		}
 	}
-	named := firstOfEach(append(all, own.Spec.Ports...), func(a, b mcsv1beta1.ServicePort) bool { return a.Name == b.Name })
-	return firstOfEach(named, func(a, b mcsv1beta1.ServicePort) bool { return a.Port == b.Port && a.Protocol == b.Protocol })
-}
-
-// firstOfEach are the ports of list that are not the same as an earlier one.
-func firstOfEach(list []mcsv1beta1.ServicePort, same func(a, b mcsv1beta1.ServicePort) bool) []mcsv1beta1.ServicePort {
-	var out []mcsv1beta1.ServicePort
-	for _, port := range list {
-		if !slices.ContainsFunc(out, func(earlier mcsv1beta1.ServicePort) bool { return same(earlier, port) }) {
-			out = append(out, port)
-		}
-	}
-	return out
+	return merge.UnionOfPorts(append(all, own.Spec.Ports...))
 }
 
 // servedPorts are those of the existing ports that slices of a cluster serve.
 func (p *importer) servedPorts(cluster model.ClusterID, existing []mcsv1beta1.ServicePort) []mcsv1beta1.ServicePort {
-	var out []mcsv1beta1.ServicePort
-	for _, port := range existing {
-		if slices.ContainsFunc(p.Current.Slices, func(s *discoveryv1.EndpointSlice) bool {
+	return slices.DeleteFunc(slices.Clone(existing), func(port mcsv1beta1.ServicePort) bool {
+		return !slices.ContainsFunc(p.Current.Slices, func(s *discoveryv1.EndpointSlice) bool {
 			return p.owns(s) && clusterOf(s) == cluster && slices.ContainsFunc(s.Ports, func(served discoveryv1.EndpointPort) bool {
 				return idOf(served) == portID{proxyName(port, existing), port.Protocol}
 			})
-		}) {
-			out = append(out, port)
-		}
-	}
-	return out
+		})
+	})
 }
 
 // hintRule is the rule of the import; while that is frozen, the one by which the existing

@@ -271,8 +271,8 @@ func TestAnImportThatMayComeBackKeepsItsAddress(t *testing.T) {
 	if _, err := w.converge(set.in()); err != nil || w.objects["Service default/"+web].(*corev1.Service).Spec.ClusterIP != ip {
 		t.Errorf("error %v, objects %v", err, w.objects)
 	}
-	if w.converge(importOf("web").in()); len(w.objects) > 0 {
-		t.Errorf("left %v", w.objects)
+	if _, err := w.converge(importOf("web").in()); err != nil || len(w.objects) > 0 {
+		t.Errorf("error %v, left %v", err, w.objects)
 	}
 }
 

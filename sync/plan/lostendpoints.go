@@ -26,7 +26,7 @@ import (
 // keep to the names of those of the derived Service.
 func (p *importer) keepSlices(named map[string]*discoveryv1.EndpointSlice) {
 	for _, s := range p.Current.Slices {
-		if p.owns(s) && (p.unsynced[clusterOf(s)] || p.isLostSlice(s) && p.isCarried(s)) {
+		if p.owns(s) && (p.unsynced.Has(clusterOf(s)) || p.isLostSlice(s) && p.isCarried(s)) {
 			named[s.Name] = p.keptForm(s)
 		}
 	}
@@ -124,12 +124,8 @@ func (p *importer) othersServe(named map[string]*discoveryv1.EndpointSlice) bool
 	serves := func(s *discoveryv1.EndpointSlice) bool {
 		return !p.isDown(s) && p.serves(s) && slices.ContainsFunc(s.Endpoints, isReady)
 	}
-	for _, s := range named {
-		if serves(s) {
-			return true
-		}
-	}
-	return slices.ContainsFunc(p.Current.Slices, func(s *discoveryv1.EndpointSlice) bool { return p.isSelectors(s) && serves(s) })
+	return slices.ContainsFunc(slices.Collect(maps.Values(named)), serves) ||
+		slices.ContainsFunc(p.Current.Slices, func(s *discoveryv1.EndpointSlice) bool { return p.isSelectors(s) && serves(s) })
 }
 
 // serves reports whether traffic can reach the endpoints of a derived slice.

@@ -4,7 +4,6 @@
 package plan
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -76,15 +75,6 @@ type PublishPlan struct {
 	Problems []model.Problem
 }
 
-// ReportsPlan is what is outstanding in the exchange for the reports on one
-// namespace/name.
-type ReportsPlan struct {
-	// Actions may be made in any order.
-	Actions []Action
-	// Problems name foreign objects that have the names of reports.
-	Problems []model.Problem
-}
-
 var (
 	recordKind    = recordMeta("ExportRecord")
 	reportKind    = recordMeta("ImportRecord")
@@ -107,11 +97,22 @@ func keyOf(obj metav1.Object) types.NamespacedName {
 // missing was lost.
 func Publish(in PublishInput) PublishPlan {
 	wantSlices, wantRecords := in.desired()
-	copies := comparison[*discoveryv1.EndpointSlice]{kind: sliceKind, asDesired: sliceIsAsDesired, drift: sliceDrift, own: in.Own}.
+	slicesDrift := func(current, desired *discoveryv1.EndpointSlice) mergePatch { return driftPatch(current, desired, nil) }
+	copies := comparison[*discoveryv1.EndpointSlice]{kind: sliceKind, hasAll: sliceHasAll, drift: slicesDrift, own: in.Own}.
 		all(wantSlices, indexed(in.CurrentSlices))
 	currentRecords := indexed(in.CurrentRecords)
 	compare := recordComparison(recordKind, in.Own, func(r *exchangev1alpha1.ExportRecord) any { return r.Spec })
-	compare.drift = recordDrift
+	restored := compare.drift
+	compare.drift = func(current, desired *exchangev1alpha1.ExportRecord) mergePatch {
+		patch := restored(current, desired)
+		if _, confirmed := current.Annotations[model.AnnotationConfirmLost]; confirmed && !current.Spec.Lost { // it was followed
+			if patch == nil {
+				patch = mergePatch{}
+			}
+			patch["metadata"] = map[string]any{"annotations": map[string]any{model.AnnotationConfirmLost: nil}}
+		}
+		return patch
+	}
 	records := compare.all(wantRecords, currentRecords)
 	for i, action := range records.apply {
 		if record, is := action.Object.(*exchangev1alpha1.ExportRecord); is && record.Spec.Withdrawn && action.Verb == Update {
@@ -265,8 +266,9 @@ func Member(exchange string, desired exchangev1alpha1.MemberRecordSpec, current 
 // desired has the records to publish, by exchange namespace; current are the
 // records of that name in all exchange namespaces. An existing record keeps its
 // Since as long as the same export is imported, or is not imported for the same
-// reason. own is that of PublishInput.
-func Reports(key types.NamespacedName, desired map[string]exchangev1alpha1.ImportRecordSpec, current []*exchangev1alpha1.ImportRecord, own bool) ReportsPlan {
+// reason. own is that of PublishInput. The actions may be made in any order; the problems
+// name foreign objects that have the names of reports.
+func Reports(key types.NamespacedName, desired map[string]exchangev1alpha1.ImportRecordSpec, current []*exchangev1alpha1.ImportRecord, own bool) ([]Action, []model.Problem) {
 	existing := indexed(current)
 	want := map[types.NamespacedName]*exchangev1alpha1.ImportRecord{}
 	for exchange, spec := range desired {
@@ -281,7 +283,7 @@ func Reports(key types.NamespacedName, desired map[string]exchangev1alpha1.Impor
 		want[keyOf(r)] = sign(r, nil)
 	}
 	plan := recordComparison(reportKind, own, func(r *exchangev1alpha1.ImportRecord) any { return r.Spec }).all(want, existing)
-	return ReportsPlan{Actions: slices.Concat(plan.apply, plan.remove), Problems: plan.problems}
+	return slices.Concat(plan.apply, plan.remove), plan.problems
 }
 
 // sameResult reports whether two records have the same result for the same export.
@@ -305,9 +307,4 @@ func indexed[T metav1.Object](list []T) map[types.NamespacedName]T {
 		index[keyOf(obj)] = obj
 	}
 	return index
-}
-
-func notOurRecord(kind string, at types.NamespacedName) model.Problem {
-	return model.Problem{Reason: model.ReasonNameTaken, Message: fmt.Sprintf(
-		"%s %s/%s was not created by Comity, so nothing is published under that name there; delete it", kind, at.Namespace, at.Name)}
 }

@@ -532,7 +532,7 @@ func TestFault43RestoredNamespaceAndMemberRecordsAreTheAgentsOwn(t *testing.T) {
 		plan.Member("comity-a", desired, member, true)...)
 	want := []map[string]any{
 		{"spec": map[string]any{"labels": map[string]any{"id": "2", "old": nil}}},
-		{"spec": map[string]any{"clusterID": "a", "clusterSet": "set", "version": "2", "podCIDRs": nil}},
+		{"spec": map[string]any{"clusterSet": "set", "version": "2", "podCIDRs": nil}},
 	}
 	for i, a := range adopted {
 		if diff := cmp.Diff(want[i], a.Strip); diff != "" || a.Verb != plan.Adopt {
@@ -577,15 +577,15 @@ func TestReports(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld()
-			first := plan.Reports(keyOf("web"), map[string]exchangev1alpha1.ImportRecordSpec{
+			first, _ := plan.Reports(keyOf("web"), map[string]exchangev1alpha1.ImportRecordSpec{
 				"comity-b-to-c": report(model.ReasonNamespaceMissing, 10), "comity-b-to-a": report(model.ReasonImported, 10),
 			}, nil, false)
-			w.doAll(t, first.Actions)
-			p := plan.Reports(keyOf("web"), c.in, w.reports(), false)
-			if diff := cmp.Diff(c.want, verbs(p.Actions)); diff != "" {
+			w.doAll(t, first)
+			p, _ := plan.Reports(keyOf("web"), c.in, w.reports(), false)
+			if diff := cmp.Diff(c.want, verbs(p)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			w.doAll(t, p.Actions)
+			w.doAll(t, p)
 			since := map[string]int64{}
 			for _, r := range w.reports() {
 				since[r.Namespace] = r.Spec.Since.Unix()
@@ -596,12 +596,12 @@ func TestReports(t *testing.T) {
 		})
 	}
 	theirs := &exchangev1alpha1.ImportRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "comity-b-to-a", Name: "web.default", UID: "theirs"}}
-	p := plan.Reports(keyOf("web"), map[string]exchangev1alpha1.ImportRecordSpec{"comity-b-to-a": again}, []*exchangev1alpha1.ImportRecord{theirs}, false)
-	if len(p.Actions) > 0 || len(p.Problems) != 1 || p.Problems[0].Reason != model.ReasonNameTaken {
-		t.Errorf("a foreign record: actions %v, problems %v", verbs(p.Actions), p.Problems)
+	p, problems := plan.Reports(keyOf("web"), map[string]exchangev1alpha1.ImportRecordSpec{"comity-b-to-a": again}, []*exchangev1alpha1.ImportRecord{theirs}, false)
+	if len(p) > 0 || len(problems) != 1 || problems[0].Reason != model.ReasonNameTaken {
+		t.Errorf("a foreign record: actions %v, problems %v", verbs(p), problems)
 	}
-	p = plan.Reports(keyOf("web"), map[string]exchangev1alpha1.ImportRecordSpec{"comity-b-to-a": again}, []*exchangev1alpha1.ImportRecord{theirs}, true)
-	if len(p.Actions) == 0 || p.Actions[0].Verb == plan.Delete || len(p.Problems) > 0 {
-		t.Errorf("one beside the own Lease: actions %v, problems %v", verbs(p.Actions), p.Problems)
+	p, problems = plan.Reports(keyOf("web"), map[string]exchangev1alpha1.ImportRecordSpec{"comity-b-to-a": again}, []*exchangev1alpha1.ImportRecord{theirs}, true)
+	if len(p) == 0 || p[0].Verb == plan.Delete || len(problems) > 0 {
+		t.Errorf("one beside the own Lease: actions %v, problems %v", verbs(p), problems)
 	}
 }

@@ -16,7 +16,7 @@ import (
 func dependence(actions []plan.Action) []string {
 	var out []string
 	for _, a := range actions {
-		text := a.Verb.String() + " " + a.Object.GetObjectKind().GroupVersionKind().Kind
+		text := string(a.Verb) + " " + a.Object.GetObjectKind().GroupVersionKind().Kind
 		if a.Source != "" {
 			text += fmt.Sprintf(" of %s", a.Source)
 		}

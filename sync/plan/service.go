@@ -69,23 +69,12 @@ func canDerive(service, name string) bool {
 	return service != "" && (model.DerivedName(service) == name || model.AlternateDerivedName(service) == name)
 }
 
-func (p *importer) ownService() *corev1.Service {
-	if own := p.ownServices(); len(own) > 0 {
-		return own[0]
-	}
-	return nil
-}
-
 // surplusServices deletes derived Services other than the one in use. They exist
 // only after a crash between two writes.
 func (p *importer) surplusServices() []Action {
-	own := p.ownServices()
-	if len(own) < 2 {
-		return nil
-	}
 	var actions []Action
-	for _, s := range own[1:] {
-		if model.IsManaged(s) {
+	for _, s := range p.ownServices() {
+		if s != p.existing && model.IsManaged(s) {
 			actions = append(actions, remove(s, serviceKind)...)
 		}
 	}
@@ -203,12 +192,25 @@ func (p *importer) service() (actions []Action, awaited bool) {
 	case p.existing == nil:
 		return []Action{create(p.desiredService())}, true
 	case p.replaces():
-		return remove(p.existing, serviceKind), true
+		// The list outlives the Service: until there is another one, the copy is the list.
+		actions = p.annotateList(&corev1.Service{TypeMeta: serviceKind}, p.existing)
+		if own := p.ownImport(); own != nil {
+			actions = append(actions, p.annotateList(&mcsv1beta1.ServiceImport{TypeMeta: importKind}, own)...)
+		}
+		if len(actions) == 0 {
+			actions = remove(p.existing, serviceKind)
+		}
+		return actions, true
 	case p.Frozen || p.unsupported:
 		return p.annotateList(&corev1.Service{TypeMeta: serviceKind}, p.existing), !p.hasAddress()
 	}
 	desired := p.desiredService()
-	actions = updateOrAdopt(desired, p.existing, serviceIsAsDesired(p.existing, desired), serviceDrift(p.existing, desired))
+	hasAll, strip := compareService(&p.existing.Spec, &desired.Spec)
+	if p.existing.Spec.Type == corev1.ServiceTypeExternalName { // it is applied first: its IP families can be compared only then
+		actions = updateOrAdopt(desired, p.existing, false, nil)
+	} else {
+		actions = updateOrAdopt(desired, p.existing, hasAll, driftPatch(p.existing, desired, strip))
+	}
 	c, d := p.existing.Spec, desired.Spec
 	readdressed := c.IPFamilyPolicy == nil || *c.IPFamilyPolicy != *d.IPFamilyPolicy || len(d.IPFamilies) > 0 && !slices.Equal(c.IPFamilies, d.IPFamilies)
 	return actions, readdressed || !p.hasAddress()
@@ -220,12 +222,8 @@ func (p *importer) hasAddress() bool {
 	return len(p.existing.Spec.ClusterIPs) > 0 && len(p.existing.Spec.IPFamilies) > 0
 }
 
-func serviceIsAsDesired(current, desired *corev1.Service) bool {
-	return metaIsAsDesired(current, desired) && specIsAsDesired(serviceFields, &current.Spec, &desired.Spec)
-}
-
 func (p *importer) desiredService() *corev1.Service {
-	s := &corev1.Service{TypeMeta: serviceKind, ObjectMeta: p.meta(p.name), Spec: desiredSpec(serviceFields, p)}
+	s := &corev1.Service{TypeMeta: serviceKind, ObjectMeta: p.meta(p.name), Spec: p.serviceSpec()}
 	s.Labels[model.LabelServiceImported] = "true"
 	s.Labels[labelManagedBy] = model.ManagedBy
 	s.Annotations[model.AnnotationList] = p.List.String()
@@ -234,7 +232,7 @@ func (p *importer) desiredService() *corev1.Service {
 		// for the selector, and DNS reads the cluster from this label.
 		s.Labels[model.LabelSourceCluster] = string(p.Self)
 	}
-	return sign(s, appliedNames(serviceFields, &s.Spec))
+	return sign(s, append(appliedNames(&s.Spec, assigned...), servicePortNames(s.Spec.Ports)...))
 }
 
 // clusterIP is None for a headless import; otherwise the API server assigns one.
@@ -249,7 +247,7 @@ func (p *importer) clusterIP() string {
 // Kubernetes then creates their slices, and Comity mirrors none of this cluster. That
 // stays while the own export was not read, since nothing else could serve its endpoints.
 func (p *importer) maintains() bool {
-	if (p.Frozen || p.unsynced[p.Self]) && p.existing != nil {
+	if (p.Frozen || p.unsynced.Has(p.Self)) && p.existing != nil {
 		return p.MaintainSelectors && len(p.existing.Spec.Selector) > 0 && !selectsNothing(p.existing)
 	}
 	return p.MaintainSelectors && len(p.Desired.Selector) > 0
@@ -267,7 +265,7 @@ func (p *importer) dropsSelector() bool {
 // slices of a Service without a selector, so their endpoints would stay for ever.
 func (p *importer) selector() map[string]string {
 	switch {
-	case p.maintains() && p.unsynced[p.Self] && p.existing != nil:
+	case p.maintains() && p.unsynced.Has(p.Self) && p.existing != nil:
 		return p.existing.Spec.Selector
 	case p.maintains():
 		return p.Desired.Selector

@@ -27,15 +27,12 @@ func (p *importer) serviceImport() []Action {
 	case p.Frozen && slices.Equal(existing.Spec.IPs, p.importIPs()):
 		return p.annotateList(&mcsv1beta1.ServiceImport{TypeMeta: importKind}, existing)
 	}
-	return updateOrAdopt(desired, existing, importIsAsDesired(existing, desired), importDrift(existing, desired))
-}
-
-func importIsAsDesired(current, desired *mcsv1beta1.ServiceImport) bool {
-	return metaIsAsDesired(current, desired) && specIsAsDesired(importFields, &current.Spec, &desired.Spec)
+	hasAll, strip := compareSpec(&existing.Spec, &desired.Spec)
+	return updateOrAdopt(desired, existing, hasAll, driftPatch(existing, desired, strip))
 }
 
 func (p *importer) desiredImport() *mcsv1beta1.ServiceImport {
-	s := &mcsv1beta1.ServiceImport{TypeMeta: importKind, ObjectMeta: p.meta(p.Key.Name), Spec: desiredSpec(importFields, p)}
+	s := &mcsv1beta1.ServiceImport{TypeMeta: importKind, ObjectMeta: p.meta(p.Key.Name), Spec: p.importSpec()}
 	// Comity's labels and annotations overwrite those that a user exports.
 	s.Labels = maps.Clone(p.Desired.Labels)
 	if s.Labels == nil {
@@ -49,7 +46,7 @@ func (p *importer) desiredImport() *mcsv1beta1.ServiceImport {
 	if p.existing != nil {
 		s.Annotations[model.AnnotationDerivedName] = p.name
 	}
-	return sign(s, appliedNames(importFields, &s.Spec))
+	return sign(s, appliedNames(&s.Spec))
 }
 
 // importType is the type of the derived Service, which clients use. It differs

@@ -29,13 +29,16 @@ type wanted struct {
 // one changed endpoint is one write.
 func (p *importer) slices() changes {
 	var plan changes
-	p.currentSlices = byName(p.Current.Slices)
+	p.currentSlices = make(map[string]*discoveryv1.EndpointSlice, len(p.Current.Slices))
+	for _, s := range p.Current.Slices {
+		p.currentSlices[s.Name] = s
+	}
 	named := map[string]*discoveryv1.EndpointSlice{}
 	p.keepSlices(named)
 	if p.Desired != nil && p.possible() {
 		for _, c := range p.Desired.Constituents {
 			bySelector := c.Cluster == p.Self && p.maintains()
-			if !p.unsynced[c.Cluster] && !bySelector {
+			if !p.unsynced.Has(c.Cluster) && !bySelector {
 				plan.problems = append(plan.problems, p.nameSlices(c.Cluster, p.wantedSlices(c), named)...)
 			}
 		}
@@ -51,7 +54,7 @@ func (p *importer) slices() changes {
 		if desired == existing { // kept as it is
 			continue
 		}
-		actions := updateOrAdopt(desired, existing, sliceIsAsDesired(existing, desired), sliceDrift(existing, desired))
+		actions := updateOrAdopt(desired, existing, sliceHasAll(existing, desired), driftPatch(existing, desired, nil))
 		plan.apply = append(plan.apply, from(clusterOf(desired), actions)...)
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.currentSlices)) {
@@ -130,7 +133,7 @@ func (p *importer) mayRemove(s *discoveryv1.EndpointSlice) bool {
 	if p.Desired != nil && cluster == p.Self && p.maintains() && p.possible() && !slices.ContainsFunc(p.Current.Slices, p.isSelectors) {
 		return false // until Kubernetes has created slices for the selector
 	}
-	return p.owns(s) && !p.unsynced[cluster] && (cluster != "" || len(p.unsynced) == 0)
+	return p.owns(s) && !p.unsynced.Has(cluster) && (cluster != "" || len(p.unsynced) == 0)
 }
 
 // servesAnother reports whether a slice belongs to a Service that is not this
@@ -154,14 +157,6 @@ func (p *importer) owns(s *discoveryv1.EndpointSlice) bool {
 // clusterOf is the source cluster of a derived slice; empty without the label.
 func clusterOf(s *discoveryv1.EndpointSlice) model.ClusterID {
 	return model.ClusterID(s.Labels[model.LabelSourceCluster])
-}
-
-func byName(list []*discoveryv1.EndpointSlice) map[string]*discoveryv1.EndpointSlice {
-	index := make(map[string]*discoveryv1.EndpointSlice, len(list))
-	for _, s := range list {
-		index[s.Name] = s
-	}
-	return index
 }
 
 // nameSlices adds the wanted slices of one cluster to named: under the names of

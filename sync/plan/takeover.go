@@ -33,22 +33,12 @@ func isSveltosService(s *corev1.Service, key types.NamespacedName) bool {
 }
 
 // AdoptableFrom is the source cluster of a slice of key that the Sveltos pipeline created;
-// empty for any other slice.
+// empty for any other slice. The pipeline's slices carry the cluster only in their name.
 func AdoptableFrom(s *discoveryv1.EndpointSlice, key types.NamespacedName) model.ClusterID {
-	if model.IsManaged(s) {
-		return ""
-	}
-	return sveltosSourceCluster(s, key)
-}
-
-// sveltosSourceCluster returns the source cluster of a slice that the pipeline
-// created for key, and "" for any other slice. The pipeline's slices carry the
-// cluster only in their name.
-func sveltosSourceCluster(s *discoveryv1.EndpointSlice, key types.NamespacedName) model.ClusterID {
 	derived := model.DerivedName(key.Name)
 	text, named := strings.CutPrefix(s.Name, derived+"-")
 	id, err := model.ParseClusterID(text)
-	if !named || err != nil || s.Namespace != key.Namespace || s.Labels[model.LabelServiceName] != key.Name ||
+	if model.IsManaged(s) || !named || err != nil || s.Namespace != key.Namespace || s.Labels[model.LabelServiceName] != key.Name ||
 		s.Labels[discoveryv1.LabelServiceName] != derived || s.Labels[discoveryv1.LabelManagedBy] != sveltos {
 		return ""
 	}

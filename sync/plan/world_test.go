@@ -63,7 +63,7 @@ func (w *world) put(o plan.Object) {
 func (w *world) do(a plan.Action) error {
 	ref := refOf(a.Object)
 	current := w.objects[ref]
-	w.writes = append(w.writes, a.Verb.String()+" "+ref)
+	w.writes = append(w.writes, string(a.Verb)+" "+ref)
 	switch {
 	case a.Verb == plan.Create && current != nil:
 		return fmt.Errorf("%s: %w", ref, errExists)
@@ -73,7 +73,7 @@ func (w *world) do(a plan.Action) error {
 		return fmt.Errorf("%s is not at %q", ref, a.ResourceVersion)
 	case a.Strip != nil && current.GetResourceVersion() != a.ResourceVersion:
 		return fmt.Errorf("%s is not at %q", ref, a.ResourceVersion)
-	case a.Verb != plan.Create && a.Verb != plan.Adopt && !model.IsManaged(current) && !(w.own && a.Verb == plan.Delete):
+	case a.Verb != plan.Create && a.Verb != plan.Adopt && !model.IsManaged(current) && (!w.own || a.Verb != plan.Delete):
 		return fmt.Errorf("%s is foreign", ref)
 	}
 	if a.Verb == plan.Delete {

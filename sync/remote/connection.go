@@ -16,12 +16,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
-	"github.com/comity-mcs/comity/sync/compactslice"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/remote/budget"
 	"github.com/comity-mcs/comity/sync/restoredetect"
@@ -34,14 +31,10 @@ const (
 )
 
 // How often a peer becomes verified: each time, everything that it exports is compared
-// with what is imported. After verifyBurst times it has to wait for firstPause, and
-// each further time for twice as long, up to lastPause. It has waited for nothing
-// during pauseReset: the next pause is a first one.
+// with what is imported. After verifyBurst times it waits for verifyPause each time.
 const (
 	verifyBurst = 3
-	firstPause  = 10 * time.Second
-	lastPause   = 5 * time.Minute
-	pauseReset  = 10 * time.Minute
+	verifyPause = 20 * time.Second
 )
 
 // maxVersion bounds the version of Comity that a peer states.
@@ -49,10 +42,8 @@ const maxVersion = 64
 
 // Hooks are how a connection notifies its owner. None may block.
 type Hooks struct {
-	// Export: an export was added, changed or removed.
+	// Export: an export or one of its slices was added, changed or removed.
 	Export func(*Connection, types.NamespacedName)
-	// Slices: one of the slices of an export changed, which has so many bytes.
-	Slices func(c *Connection, key types.NamespacedName, bytes int)
 	// Namespace: a namespace of the peer was added, removed, or changed its identity.
 	Namespace func(string)
 	// Report: the peer's report on importing an export changed; or, with the zero
@@ -61,12 +52,10 @@ type Hooks struct {
 	// LeaseRead: the peer's Lease was read. It was renewed if renewal differs from
 	// the last one.
 	LeaseRead func(c *Connection, renewal string)
-	// State: what State, Untried or Version returns changed.
+	// State: what State or Version returns changed.
 	State func(*Connection)
 	// Rejected: a record was read that is not valid.
-	Rejected func(*Connection, error)
-	// Invalid: what Invalid returns may have changed.
-	Invalid func(*Connection)
+	Rejected func(*Connection)
 	// Restored: the peer's store was restored from a backup; one kind is listed again.
 	Restored func(*Connection, *restoredetect.Found)
 }
@@ -93,12 +82,9 @@ type Connection struct {
 	http      *http.Client
 	feeds     feeds
 	budget    *budget.Member
-	owner     *compactslice.Owner // of the slices that are kept opened
-	narrowed  *narrowed
-	invalid   invalidRecords
+	narrowed  narrowed
 	cancel    context.CancelFunc
 	done      sync.WaitGroup
-	tokens    chan *rest.Config // holds one at most, the newest
 
 	// verified: everything was read, and the MemberRecord is what it should be.
 	verified atomic.Bool
@@ -112,15 +98,11 @@ type Connection struct {
 	reported bool
 	member   Failure // what is wrong with the MemberRecord
 	version  string  // of Comity in the peer
-	// verifications limits how often the peer becomes verified without a pause, whose
-	// length is pauses; waiting is true during one, and waited is true after it.
-	verifications   *rate.Limiter
-	pauses          wait.DelayFunc
-	waiting, waited bool
-	renewing        bool    // a token is on trial
-	refused         Failure // why that token is not in use
-	problem         Failure
-	untried         Failure // refused as of the last refresh
+	// verifications limits how often the peer becomes verified; waiting is true as long as
+	// it may not.
+	verifications *rate.Limiter
+	waiting       bool
+	problem       Failure
 }
 
 // Connect starts reading a peer. It returns at once; whether the peer can be
@@ -134,11 +116,9 @@ func Connect(ctx context.Context, opts Options) (*Connection, error) {
 	}
 	ctx, cancel := context.WithCancel(klog.NewContext(ctx, opts.Log))
 	c := &Connection{
-		owner: &compactslice.Owner{}, narrowed: newNarrowed(),
-		opts: opts, transport: transport, http: NewClient(transport), cancel: cancel,
-		tokens: make(chan *rest.Config, 1), failing: map[*feed]Failure{}, budget: budget.New(opts.Limits),
-		ctx: ctx, verifications: rate.NewLimiter(rate.Every(lastPause), verifyBurst),
-		pauses: wait.Backoff{Duration: firstPause, Factor: 2, Steps: 10, Cap: lastPause}.DelayWithReset(clock.RealClock{}, pauseReset),
+		narrowed: narrowed{wake: make(chan struct{}, 1)}, opts: opts, transport: transport, http: NewClient(transport), cancel: cancel,
+		failing: map[*feed]Failure{}, budget: budget.New(opts.Limits),
+		ctx: ctx, verifications: rate.NewLimiter(rate.Every(verifyPause), verifyBurst),
 	}
 	var err error
 	if c.feeds, err = newFeeds(c); err != nil {
@@ -150,7 +130,6 @@ func Connect(ctx context.Context, opts Options) (*Connection, error) {
 	}
 	c.done.Go(func() { c.await(ctx, &c.listed, c.feeds.required()...) }) // an optional feed is not waited for
 	c.done.Go(func() { c.await(ctx, &c.reportsListed, c.feeds.reports) })
-	c.done.Go(func() { c.useTokens(ctx) })
 	c.done.Go(func() { c.confirmNarrowed(ctx) })
 	return c, nil
 }
@@ -195,13 +174,6 @@ func (c *Connection) Watching() bool {
 	return !failing
 }
 
-// Untried is why a token that was given to Renew is not in use, and an earlier one is.
-func (c *Connection) Untried() Failure {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.untried
-}
-
 // Version is that of Comity in the peer; empty if it is not known.
 func (c *Connection) Version() string {
 	c.mu.Lock()
@@ -238,22 +210,22 @@ func (c *Connection) refresh() {
 	c.mu.Lock()
 	record := c.memberRecord()
 	c.member = c.checkMember(record)
-	before, was, untried, version := c.problem, c.verified.Load(), c.untried, c.version
-	c.problem, c.untried = c.currentProblem(), c.refused
+	before, was, version := c.problem, c.verified.Load(), c.version
+	c.problem = c.currentProblem()
 	if record != nil {
 		c.version = model.OneLine(record.Spec.Version, maxVersion)
 	}
 	now := c.listed && c.member == Failure{}
-	if c.waiting || now && !was && !c.mayVerify() {
+	if now && !was && !c.mayVerify() {
 		now, c.problem = false, Failure{ReasonLimitExceeded, fmt.Sprintf("MemberRecord %s/%s: keeps changing between valid and not; "+
 			"expected it to stay valid; what was read before is kept, and the record is looked at again within %v; remedy: find out what changes it in cluster %s",
-			c.feeds.members.namespace, c.opts.ID, lastPause, c.opts.ID)}
+			c.feeds.members.namespace, c.opts.ID, verifyPause, c.opts.ID)}
 	}
 	if c.problem.Reason == ReasonUnreachable && before.Reason == ReasonUnreachable {
 		c.problem = before // the text of the error differs with each attempt
 	}
 	c.verified.Store(now)
-	changed := was != now || before != c.problem || untried != c.untried || version != c.version
+	changed := was != now || before != c.problem || version != c.version
 	_, failed := c.failing[c.feeds.reports]
 	reported := c.reportsListed || failed
 	notify := now && reported != c.reported // before, no report is readable
@@ -270,18 +242,16 @@ func (c *Connection) refresh() {
 // mayVerify reports whether the peer may become verified now. If not, refresh is
 // called again later. It needs mu.
 func (c *Connection) mayVerify() bool {
-	if c.waited || c.verifications.Allow() {
-		c.waited = false
-		return true
+	if c.waiting || c.verifications.Allow() {
+		return !c.waiting
 	}
 	c.waiting = true
-	pause := c.pauses()
 	c.done.Go(func() {
 		select {
 		case <-c.ctx.Done():
-		case <-time.After(pause):
+		case <-time.After(verifyPause):
 			c.mu.Lock()
-			c.waiting, c.waited = false, true
+			c.waiting = false
 			c.mu.Unlock()
 			c.refresh()
 		}

@@ -62,13 +62,11 @@ func TestWhyAPeerCannotBeReadIsToldInOurWords(t *testing.T) {
 			told := make(chan Failure, 100)
 			conn, err := Connect(context.Background(), Options{ID: "b", Self: "a", ClusterSet: "prod", Config: config, Log: logr.Discard(), Hooks: Hooks{
 				Export:    func(*Connection, types.NamespacedName) { t.Error("told of an export") },
-				Slices:    func(*Connection, types.NamespacedName, int) { t.Error("told of slices") },
 				Namespace: func(string) { t.Error("told of a namespace") },
 				Report:    func(types.NamespacedName) { t.Error("told of a report") },
 				LeaseRead: func(*Connection, string) { t.Error("told of a Lease") },
 				State:     func(c *Connection) { p, _ := c.State(); told <- p },
-				Invalid:   func(*Connection) { t.Error("told of a record") },
-				Rejected:  func(*Connection, error) { t.Error("told of a record") },
+				Rejected:  func(*Connection) { t.Error("told of a record") },
 				Restored:  func(*Connection, *restoredetect.Found) { t.Error("told of a restore") },
 			}})
 			if err != nil {

@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -90,75 +89,59 @@ func newFeeds(c *Connection) (feeds, error) {
 	}
 	config := withoutToken(c.opts.Config)
 	config.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(peerQPS, peerBurst)
-	open := opener{connection: c, config: config, scheme: scheme}
 	shared, scoped := model.ExchangeNamespace(c.opts.ID), model.ScopedExchangeNamespace(c.opts.ID, c.opts.Self)
 	out := feeds{
-		namespaces: &feed{kind: "NamespaceRecords", resource: "namespacerecords", namespace: shared, check: c.checkNamespace},
+		namespaces: &feed{kind: "NamespaceRecords", resource: "namespacerecords", namespace: shared, check: checking(c.checkNamespace)},
 		members:    &feed{kind: "MemberRecords", resource: "memberrecords", namespace: shared},
 		leases:     &feed{kind: "Leases", resource: "leases", namespace: shared, name: string(c.opts.ID), without: withoutLease},
-		reports:    &feed{kind: "ImportRecords", resource: "importrecords", namespace: scoped, without: withoutReports, check: c.checkReport},
+		reports:    &feed{kind: "ImportRecords", resource: "importrecords", namespace: scoped, without: withoutReports, check: checking(c.checkReport)},
 	}
 	for i, namespace := range []string{shared, scoped} {
 		out.exports[i] = &feed{kind: "ExportRecords", resource: "exportrecords", namespace: namespace}
 		out.slices[i] = &feed{kind: "EndpointSlices", resource: "endpointslices", namespace: namespace}
 	}
+	var failed error
+	open := func(f *feed, object, list runtime.Object, handler toolscache.ResourceEventHandler) {
+		failed = errors.Join(failed, f.open(c, scheme, config, object, list, handler))
+	}
 	for i, f := range out.exports {
-		f.confirmed, f.check = true, c.checkExport
-		open.feed(f, &exchangev1alpha1.ExportRecord{}, &exchangev1alpha1.ExportRecordList{}, c.recordHandler(f, func(key types.NamespacedName) { c.opts.Hooks.Export(c, key) }))
-		open.feed(out.slices[i], &discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{}, c.sliceHandler())
+		f.confirmed, f.check = true, checking(c.checkExport)
+		open(f, &exchangev1alpha1.ExportRecord{}, &exchangev1alpha1.ExportRecordList{}, c.recordHandler(f, keyOf(func(key types.NamespacedName) { c.opts.Hooks.Export(c, key) })))
+		open(out.slices[i], &discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{}, c.sliceHandler())
 	}
-	open.feed(out.members, &exchangev1alpha1.MemberRecord{}, &exchangev1alpha1.MemberRecordList{}, c.memberHandler())
-	open.feed(out.namespaces, &exchangev1alpha1.NamespaceRecord{}, &exchangev1alpha1.NamespaceRecordList{}, c.namespaceHandler(out.namespaces))
-	open.feed(out.leases, &coordinationv1.Lease{}, &coordinationv1.LeaseList{}, c.leaseHandler())
-	open.feed(out.reports, &exchangev1alpha1.ImportRecord{}, &exchangev1alpha1.ImportRecordList{}, c.recordHandler(out.reports, c.opts.Hooks.Report))
-	return out, open.err
+	open(out.members, &exchangev1alpha1.MemberRecord{}, &exchangev1alpha1.MemberRecordList{}, c.memberHandler())
+	open(out.namespaces, &exchangev1alpha1.NamespaceRecord{}, &exchangev1alpha1.NamespaceRecordList{}, c.recordHandler(out.namespaces, c.opts.Hooks.Namespace))
+	open(out.leases, &coordinationv1.Lease{}, &coordinationv1.LeaseList{}, c.leaseHandler())
+	open(out.reports, &exchangev1alpha1.ImportRecord{}, &exchangev1alpha1.ImportRecordList{}, c.recordHandler(out.reports, keyOf(c.opts.Hooks.Report)))
+	return out, failed
 }
 
-// opener makes the informers of feeds and keeps the first error.
-type opener struct {
-	connection *Connection
-	config     *rest.Config
-	scheme     *runtime.Scheme
-	err        error
-}
-
-func (o *opener) feed(f *feed, object, list runtime.Object, handler toolscache.ResourceEventHandler) {
-	if o.err != nil {
-		return
-	}
-	kinds, _, err := o.scheme.ObjectKinds(object)
+// open makes the client and the informer of f. Kinds are known beforehand, so nothing is
+// discovered: a peer whose discovery is broken can still be read.
+func (f *feed) open(c *Connection, scheme *runtime.Scheme, config *rest.Config, object, list runtime.Object, handler toolscache.ResourceEventHandler) error {
+	kinds, _, err := scheme.ObjectKinds(object)
 	if err != nil {
-		o.err = err
-		return
+		return err
 	}
-	client, err := o.client(f, kinds[0])
-	if err != nil {
-		o.err = err
-		return
-	}
-	o.err = f.open(o.connection, client, runtime.NewParameterCodec(o.scheme), object, list, handler)
-}
-
-// client is that of one feed. Kinds are known beforehand, so nothing is discovered: a peer
-// whose discovery is broken can still be read.
-func (o *opener) client(f *feed, kind schema.GroupVersionKind) (rest.Interface, error) {
-	config, version := rest.CopyConfig(o.config), kind.GroupVersion()
+	config, version := rest.CopyConfig(config), kinds[0].GroupVersion()
 	config.APIPath, config.GroupVersion = "/apis", &version
 	if version.Group != exchangev1alpha1.GroupVersion.Group { // custom resources have no protobuf
 		config.ContentType = runtime.ContentTypeProtobuf
 	}
-	codecs := serializer.WithoutConversionCodecFactory{CodecFactory: serializer.NewCodecFactory(o.scheme)}
+	codecs := serializer.WithoutConversionCodecFactory{CodecFactory: serializer.NewCodecFactory(scheme)}
 	config.NegotiatedSerializer = countingCodecs{codecs, &f.elements}
-	return rest.RESTClientForConfigAndClient(config, o.connection.http)
-}
-
-func (f *feed) open(c *Connection, client rest.Interface, codec runtime.ParameterCodec, object, list runtime.Object, handler toolscache.ResourceEventHandler) error {
-	f.client, f.budget = client, c.budget.Feed(f.kind, f.resource)
+	if f.client, err = rest.RESTClientForConfigAndClient(config, c.http); err != nil {
+		return err
+	}
+	f.budget = c.budget.Feed(f.kind, f.resource)
 	indexers := toolscache.Indexers{}
 	if f.resource == "endpointslices" {
 		indexers[indexExport] = indexSlice
 	}
-	reader := newReader(f, c, codec, list).listWatch()
+	if f.check != nil {
+		indexers[indexInvalid] = f.indexInvalid
+	}
+	reader := newReader(f, c, runtime.NewParameterCodec(scheme), list)
 	var source toolscache.ListerWatcher = reader
 	if f.confirmed {
 		source = plainLists{reader}
@@ -171,7 +154,6 @@ func (f *feed) open(c *Connection, client rest.Interface, codec runtime.Paramete
 	if err := errors.Join(f.informer.SetWatchErrorHandlerWithContext(ignore), f.informer.SetTransform(trim)); err != nil {
 		return err
 	}
-	var err error
 	f.registration, err = f.informer.AddEventHandler(handler)
 	return err
 }
@@ -190,14 +172,13 @@ func (f *feed) limit(opts *metav1.ListOptions) {
 	if opts.ResourceVersion == "0" && !opts.Watch {
 		opts.ResourceVersion, opts.ResourceVersionMatch = "", ""
 	}
-	page := int64(recordPage)
-	if f.resource == "endpointslices" {
-		page = slicePage
-	}
 	if opts.Watch || opts.Limit == 1 {
 		return
 	}
-	opts.Limit = page
+	opts.Limit = recordPage
+	if f.resource == "endpointslices" {
+		opts.Limit = slicePage
+	}
 	// With a limit, a version alone means exactly that version. An informer whose watch
 	// failed because its version is too old would list that version again for ever.
 	if opts.ResourceVersion != "" && opts.Continue == "" {

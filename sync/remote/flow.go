@@ -6,7 +6,7 @@ package remote
 import (
 	"context"
 	"fmt"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -14,17 +14,19 @@ import (
 	"github.com/comity-mcs/comity/sync/remote/budget"
 )
 
-// leaseBytes is how many bytes a second are read of responses with Leases. One has less
-// than a kilobyte.
-const leaseBytes = 64 << 10
+// smallBytes is how many bytes a second are read of responses with Leases, and the most that
+// are read of a response with one object. A Lease or a token has less than a few kilobytes.
+const smallBytes = 64 << 10
+
+// slowReported is for how long a limit on the speed is reported after it was exceeded.
+const slowReported = time.Minute
 
 // flow is how fast responses are read.
 type flow struct {
 	tokens *rate.Limiter
 	limit  string
-
-	mu      sync.Mutex
-	slowing budget.Episode
+	// slowed is when a response had to wait last, in Unix seconds.
+	slowed atomic.Int64
 }
 
 func newFlow(perSecond, burst int64, what string) *flow {
@@ -35,37 +37,23 @@ func newFlow(perSecond, burst int64, what string) *flow {
 // response would not be read before its deadline.
 func (f *flow) wait(ctx context.Context, n int) error {
 	now := time.Now()
-	reserved := f.tokens.ReserveN(now, n)
-	delay := reserved.DelayFrom(now)
-	if delay == 0 {
+	if f.tokens.AllowN(now, n) {
 		return nil
 	}
-	f.mu.Lock()
-	f.slowing.Note(now)
-	f.mu.Unlock()
-	if deadline, has := ctx.Deadline(); has && deadline.Before(now.Add(delay)) {
-		reserved.CancelAt(now)
+	f.slowed.Store(now.Unix())
+	err := f.tokens.WaitN(ctx, n)
+	if err != nil && ctx.Err() == nil { // the deadline is too early
 		return &budget.Exceeded{Limit: f.limit}
 	}
-	timer := time.NewTimer(delay)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		reserved.Cancel()
-		return ctx.Err()
-	}
+	return err
 }
 
-// exceeded is the limit that slows down what is read; empty if it does not.
+// exceeded is the limit that has slowed down in the last minute what is read; empty if it has not.
 func (f *flow) exceeded() string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.slowing.Lasts(time.Now()) {
-		return f.limit
+	if time.Since(time.Unix(f.slowed.Load(), 0)) > slowReported {
+		return ""
 	}
-	return ""
+	return f.limit
 }
 
 type leaseKey struct{}
@@ -79,6 +67,5 @@ func (f *feed) context(ctx context.Context) context.Context {
 	return ctx
 }
 
-// SlowedBy is the limit that has slowed down for a while what is read of the peer; empty
-// if none has.
+// SlowedBy is the limit that slows down what is read of the peer; empty if none does.
 func (c *Connection) SlowedBy() string { return c.transport.flow.exceeded() }

@@ -32,16 +32,10 @@ func TestResponsesAreReadAtTheSpeedOfTheLimitAfterTheBurst(t *testing.T) {
 		if took := time.Since(begun).Round(time.Millisecond); took != 2*time.Second {
 			t.Errorf("2 MiB after the burst are read within %v", took)
 		}
-		if f.exceeded() != "" {
-			t.Error("a limit that was reached for two seconds is reported")
-		}
-		for range 60 {
-			_ = f.wait(t.Context(), readSize)
-		}
 		if got := f.exceeded(); got != "1048576 bytes per second" {
 			t.Errorf("reported: %q", got)
 		}
-		time.Sleep(time.Minute)
+		time.Sleep(slowReported + time.Second)
 		if got := f.exceeded(); got != "" {
 			t.Errorf("reported a minute later: %q", got)
 		}

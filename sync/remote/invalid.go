@@ -4,119 +4,75 @@
 package remote
 
 import (
-	"cmp"
-	"sync"
+	"slices"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/comity-mcs/comity/sync/exchange"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/model"
 )
 
-// invalidRecords are the records of a peer that are not valid, as they are cached.
-type invalidRecords struct {
-	mu    sync.Mutex
-	names map[*feed]map[string]struct{}
+// indexInvalid finds the records of a feed that are not valid, under the empty value.
+const indexInvalid = "invalid"
+
+func (f *feed) indexInvalid(obj any) ([]string, error) {
+	if f.check(obj) == nil {
+		return nil, nil
+	}
+	return []string{""}, nil
 }
 
-// set notes whether the record is invalid, and reports whether that is a change.
-func (i *invalidRecords) set(f *feed, name string, is bool) bool {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if _, was := i.names[f][name]; was == is {
-		return false
-	}
-	if !is {
-		delete(i.names[f], name)
-		return true
-	}
-	if i.names == nil {
-		i.names = map[*feed]map[string]struct{}{}
-	}
-	if i.names[f] == nil {
-		i.names[f] = map[string]struct{}{}
-	}
-	i.names[f][name] = struct{}{}
-	return true
-}
-
-// first is how many there are, and the first of them by kind, namespace and name.
-func (i *invalidRecords) first() (count int, in *feed, name string) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	for f, names := range i.names {
-		count += len(names)
-		for n := range names {
-			if in == nil || cmp.Or(cmp.Compare(f.kind, in.kind), cmp.Compare(f.namespace, in.namespace), cmp.Compare(n, name)) < 0 {
-				in, name = f, n
-			}
-		}
-	}
-	return count, in, name
-}
-
-// checkRecord notes whether a record is valid, and notifies the owner of one that is not.
-func (c *Connection) checkRecord(f *feed, obj any) {
-	record, ok := obj.(metav1.Object)
-	if !ok {
-		return
-	}
-	err := f.check(obj)
-	if err != nil {
-		c.opts.Hooks.Rejected(c, err)
-	}
-	if c.invalid.set(f, record.GetName(), err != nil) || err != nil {
-		c.opts.Hooks.Invalid(c)
-	}
-}
-
-// forgetRecord notes that a record is gone.
-func (c *Connection) forgetRecord(f *feed, obj any) {
-	if record, ok := obj.(metav1.Object); ok && c.invalid.set(f, record.GetName(), false) {
-		c.opts.Hooks.Invalid(c)
-	}
+// invalid are the keys of the records that are not valid, in no order.
+func (f *feed) invalid() []string {
+	keys, _ := f.informer.GetIndexer().IndexKeys(indexInvalid, "") // the index exists
+	return keys
 }
 
 // Invalid is how many records of the peer are not valid, and what is wrong with the first.
 func (c *Connection) Invalid() (count int, first error) {
-	count, f, name := c.invalid.first()
-	if f == nil {
-		return 0, nil
+	for _, f := range []*feed{c.feeds.exports[0], c.feeds.exports[1], c.feeds.reports, c.feeds.namespaces} {
+		keys := f.invalid()
+		count += len(keys)
+		if first != nil || len(keys) == 0 {
+			continue
+		}
+		if item, found, _ := f.informer.GetIndexer().GetByKey(slices.Min(keys)); found {
+			first = f.check(item)
+		}
 	}
-	item, found, err := f.informer.GetIndexer().GetByKey(f.namespace + "/" + name)
-	if err != nil || !found {
-		return count, nil // it was deleted a moment ago, and the owner is notified
-	}
-	return count, f.check(item)
+	return count, first
 }
 
 // Count is how many exports of the peer were read, and how many others are not imported:
 // their records are not valid, or their namespace is not accepted.
 func (c *Connection) Count(accepted func(namespace string) bool) (read, refused int) {
-	seen := map[types.NamespacedName]struct{}{}
-	for _, key := range c.Keys() {
-		if _, repeated := seen[key]; repeated {
-			continue
-		}
-		seen[key] = struct{}{}
+	invalid := sets.New(append(c.feeds.exports[0].invalid(), c.feeds.exports[1].invalid()...)...)
+	for key := range sets.New(c.Keys()...) {
 		record := c.record(key)
-		_, valid := c.read(record, key)
 		switch {
-		case valid && accepted(key.Namespace):
+		case record == nil || record.Spec.Withdrawn:
+		case accepted(key.Namespace) && !invalid.Has(record.Namespace+"/"+record.Name):
 			read++
-		case valid || record != nil && !record.Spec.Withdrawn:
+		default:
 			refused++
 		}
 	}
 	return read, refused
 }
 
-func (c *Connection) checkExport(obj any) error {
-	record, ok := obj.(*exchangev1alpha1.ExportRecord)
-	if !ok {
+// checking is a check of records of one type.
+func checking[T any](check func(T) error) func(any) error {
+	return func(obj any) error {
+		if record, ok := obj.(T); ok {
+			return check(record)
+		}
 		return nil
 	}
+}
+
+func (c *Connection) checkExport(record *exchangev1alpha1.ExportRecord) error {
 	if _, stated, err := exchange.FromWithdrawn(c.opts.ID, record); stated || err != nil {
 		return err
 	}
@@ -124,20 +80,21 @@ func (c *Connection) checkExport(obj any) error {
 	return err
 }
 
-func (c *Connection) checkReport(obj any) error {
-	record, ok := obj.(*exchangev1alpha1.ImportRecord)
-	if !ok {
-		return nil
-	}
+func (c *Connection) checkReport(record *exchangev1alpha1.ImportRecord) error {
 	_, _, err := exchange.FromImportRecord(c.opts.ID, record)
 	return err
 }
 
-func (c *Connection) checkNamespace(obj any) error {
-	record, ok := obj.(*exchangev1alpha1.NamespaceRecord)
-	if !ok {
-		return nil
-	}
+func (c *Connection) checkNamespace(record *exchangev1alpha1.NamespaceRecord) error {
 	_, err := exchange.FromNamespaceRecord(c.opts.ID, record)
 	return err
+}
+
+// keyOf passes on the name of a record as what it is about.
+func keyOf(changed func(types.NamespacedName)) func(name string) {
+	return func(name string) {
+		if key, ok := model.RecordKey(name); ok {
+			changed(key)
+		}
+	}
 }

@@ -6,14 +6,13 @@ package remote
 import (
 	"context"
 	"fmt"
-	"net"
-	"net/http"
 	"strconv"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -49,11 +48,16 @@ func ReadLease(ctx context.Context, id, self model.ClusterID, config *rest.Confi
 	ctx, cancel := context.WithTimeout(ctx, leaseTimeout)
 	defer cancel()
 	f := &feed{kind: "Leases", namespace: model.ExchangeNamespace(id)}
-	client, closeIdle, err := freshClient(config, self)
+	transport := NewTransport(self)
+	if err := transport.Use(config); err != nil {
+		return "", describe(id, f, err)
+	}
+	defer utilnet.CloseIdleConnectionsFor(transport)
+	client, err := coordinationclient.NewForConfigAndClient(config, NewClient(transport))
 	if err != nil {
 		return "", describe(id, f, err)
 	}
-	defer closeIdle()
+	ctx, _ = metered(ctx, smallBytes, "one Lease")
 	lease, err := client.Leases(f.namespace).Get(ctx, string(id), metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -71,26 +75,4 @@ func LeaseNotRenewed(id model.ClusterID) Failure {
 	return Failure{ReasonHeartbeatMissing, fmt.Sprintf("Lease %s/%s: is not renewed, although the peer's API server answers; expected a renewal every few seconds; "+
 		"what was read before is kept; remedy: Comity does not run in cluster %s, or may not write there; check its Deployment and its log",
 		model.ExchangeNamespace(id), id, id)}
-}
-
-// freshClient shares no connection with any other client.
-func freshClient(config *rest.Config, self model.ClusterID) (coordinationclient.CoordinationV1Interface, func(), error) {
-	config = rest.CopyConfig(config)
-	config.UserAgent, config.Timeout = "comity/"+string(self), leaseTimeout
-	tlsConfig, err := rest.TLSConfigFor(config)
-	if err != nil {
-		return nil, nil, err
-	}
-	transport := &http.Transport{
-		TLSClientConfig: tlsConfig, TLSHandshakeTimeout: leaseTimeout, DisableKeepAlives: true,
-		DialContext: (&net.Dialer{Timeout: leaseTimeout}).DialContext,
-	}
-	wrapped, err := rest.HTTPWrappersForConfig(config, transport)
-	if err != nil {
-		return nil, nil, err
-	}
-	httpClient := NewClient(wrapped)
-	httpClient.Timeout = leaseTimeout
-	client, err := coordinationclient.NewForConfigAndClient(config, httpClient)
-	return client, transport.CloseIdleConnections, err
 }

@@ -34,9 +34,9 @@ func limited(t *testing.T, limits budget.Limits, answer func(w http.ResponseWrit
 	server, ca := apiServer(t, p.ServeHTTP)
 	config := &rest.Config{Host: server.URL, BearerToken: "one", TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
 	c, err := Connect(context.Background(), Options{ID: "b", Self: "a", ClusterSet: "prod", Config: config, Log: logr.Discard(), Limits: limits, Hooks: Hooks{
-		Invalid: func(*Connection) {}, Export: func(*Connection, types.NamespacedName) {},
-		Slices: func(*Connection, types.NamespacedName, int) {}, Namespace: func(string) {}, Report: func(types.NamespacedName) {},
-		LeaseRead: func(*Connection, string) {}, State: func(*Connection) {}, Rejected: func(*Connection, error) {},
+		Export:    func(*Connection, types.NamespacedName) {},
+		Namespace: func(string) {}, Report: func(types.NamespacedName) {},
+		LeaseRead: func(*Connection, string) {}, State: func(*Connection) {}, Rejected: func(*Connection) {},
 		Restored: func(*Connection, *restoredetect.Found) {},
 	}})
 	if err != nil {

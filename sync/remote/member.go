@@ -9,16 +9,12 @@ import (
 
 	"github.com/comity-mcs/comity/sync/exchange"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
-	"github.com/comity-mcs/comity/sync/model"
 )
 
 // memberRecord is the MemberRecord of the peer; nil if there is none.
 func (c *Connection) memberRecord() *exchangev1alpha1.MemberRecord {
-	item, found, err := c.feeds.members.informer.GetIndexer().GetByKey(model.ExchangeNamespace(c.opts.ID) + "/" + string(c.opts.ID))
-	if record, ok := item.(*exchangev1alpha1.MemberRecord); err == nil && found && ok {
-		return record
-	}
-	return nil
+	record, _ := cached[*exchangev1alpha1.MemberRecord](c.feeds.members, string(c.opts.ID))
+	return record
 }
 
 // checkMember compares the peer's record of itself with what is expected.

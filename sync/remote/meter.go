@@ -50,9 +50,16 @@ func (m *meter) count(n int) error {
 // meteredBody reads a body at the speed, and up to the size, that the limits allow.
 type meteredBody struct {
 	io.ReadCloser
-	ctx   context.Context
-	flow  *flow
-	meter *meter
+	ctx    context.Context
+	cancel context.CancelFunc // ends the deadline of the request
+	flow   *flow
+	meter  *meter
+}
+
+// Close implements io.Closer.
+func (b *meteredBody) Close() error {
+	defer b.cancel()
+	return b.ReadCloser.Close()
 }
 
 // Read implements io.Reader. The error for a body that is too long, or cannot be read in
@@ -70,45 +77,36 @@ func (b *meteredBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// budgetedWatch forwards the events of a watch of f as long as f is within the limits.
-type budgetedWatch struct {
-	watch.Interface
-	events chan watch.Event
-	stop   chan struct{}
-	once   atomic.Bool
-}
-
-// budgeted is inner, which ends when a limit is exceeded. Streamed is true if it
-// begins with the objects that exist.
+// budgeted forwards the events of a watch as long as f is within the limits. Streamed is
+// true if it begins with the objects that exist.
 func (f *feed) budgeted(ctx context.Context, c *Connection, inner watch.Interface, m *meter, streamed bool) watch.Interface {
-	w := &budgetedWatch{Interface: inner, events: make(chan watch.Event), stop: make(chan struct{})}
+	events := make(chan watch.Event)
+	out := watch.NewProxyWatcher(events)
 	c.done.Go(func() {
-		defer close(w.events)
-		err := w.forward(f, m, f.budget.Watch(streamed))
-		if err != nil {
-			inner.Stop()
+		defer close(events)
+		defer inner.Stop()
+		if err := f.forward(inner, events, out.StopChan(), m, f.budget.Watch(streamed)); err != nil {
 			f.budget.Exceed(err)
 			c.feedResult(ctx, f, err)
 		}
 	})
-	return w
+	return out
 }
 
-// Stop implements watch.Interface.
-func (w *budgetedWatch) Stop() {
-	if w.once.CompareAndSwap(false, true) {
-		close(w.stop)
-	}
-	w.Interface.Stop()
-}
-
-// ResultChan implements watch.Interface.
-func (w *budgetedWatch) ResultChan() <-chan watch.Event { return w.events }
-
-func (w *budgetedWatch) forward(f *feed, m *meter, count *budget.Watch) *budget.Exceeded {
-	for event := range w.Interface.ResultChan() {
+func (f *feed) forward(from watch.Interface, to chan<- watch.Event, stopped <-chan struct{}, m *meter, count *budget.Watch) *budget.Exceeded {
+	for {
+		var event watch.Event
+		var open bool
+		select {
+		case <-stopped:
+			return nil
+		case event, open = <-from.ResultChan():
+		}
 		if exceeded := m.exceeded.Load(); exceeded != nil {
 			return exceeded
+		}
+		if !open {
+			return nil
 		}
 		if exceeded := f.elements.Load(); exceeded != nil && event.Type == watch.Error {
 			return exceeded
@@ -118,12 +116,11 @@ func (w *budgetedWatch) forward(f *feed, m *meter, count *budget.Watch) *budget.
 			return exceeded
 		}
 		select {
-		case w.events <- event:
-		case <-w.stop:
+		case to <- event:
+		case <-stopped:
 			return nil
 		}
 	}
-	return nil
 }
 
 // count counts one page of a list of f.

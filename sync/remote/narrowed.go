@@ -5,6 +5,7 @@ package remote
 
 import (
 	"context"
+	"maps"
 	"strconv"
 	"sync"
 	"time"
@@ -28,57 +29,44 @@ const narrowedInterval = time.Second
 // there is no such record.
 type narrowed struct {
 	mu sync.Mutex
-	// confirmed are the versions of the statements that count, asked those that the
-	// API server is to be asked about.
-	confirmed, asked map[types.NamespacedName]string
-	wake             chan struct{} // holds one at most
+	// confirmed are the versions of the statements that count, by name.
+	confirmed map[string]string
+	wake      chan struct{} // holds one at most
 }
 
-func newNarrowed() *narrowed {
-	return &narrowed{confirmed: map[types.NamespacedName]string{}, asked: map[types.NamespacedName]string{}, wake: make(chan struct{}, 1)}
-}
-
-// counts reports whether the statement of that version about key counts. If not, the
-// API server is asked.
-func (n *narrowed) counts(key types.NamespacedName, version string) bool {
+// counts reports whether a statement counts. If not, the API server is asked.
+func (n *narrowed) counts(statement *exchangev1alpha1.ExportRecord) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.confirmed[key] == version {
+	if n.confirmed[statement.Name] == statement.ResourceVersion {
 		return true
 	}
-	n.asked[key] = version
+	n.ask()
+	return false
+}
+
+func (n *narrowed) ask() {
 	select {
 	case n.wake <- struct{}{}:
 	default:
 	}
-	return false
 }
 
-// open are the statements that the API server is to be asked about.
-func (n *narrowed) open() map[types.NamespacedName]string {
+// confirm replaces the statements that count, and returns the names of those that did not.
+func (n *narrowed) confirm(now map[string]string) (added []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	out := n.asked
-	n.asked = map[types.NamespacedName]string{}
-	return out
-}
-
-// confirm makes a statement count.
-func (n *narrowed) confirm(key types.NamespacedName, version string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.confirmed[key] = version
-}
-
-// retain forgets the statements that are not among the current ones.
-func (n *narrowed) retain(isCurrent func(key types.NamespacedName, version string) bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for key, version := range n.confirmed {
-		if !isCurrent(key, version) {
-			delete(n.confirmed, key)
+	for name, version := range now {
+		if n.confirmed[name] != version {
+			added = append(added, name)
 		}
 	}
+	n.confirmed = now
+	return added
+}
+
+func isNarrowed(record *exchangev1alpha1.ExportRecord) bool {
+	return record != nil && record.Spec.Withdrawn && record.Spec.Narrowed
 }
 
 // Withdrawals are what the peer states about exports of key that it withdrew: one
@@ -86,14 +74,14 @@ func (n *narrowed) retain(isCurrent func(key types.NamespacedName, version strin
 // statement counts that did not before.
 func (c *Connection) Withdrawals(key types.NamespacedName) []model.Withdrawal {
 	all, own := c.feeds.exports[0].record(key), c.feeds.exports[1].record(key)
-	if all != nil && own == nil && all.Spec.Withdrawn && all.Spec.Narrowed && !c.narrowed.counts(key, all.ResourceVersion) {
+	if isNarrowed(all) && own == nil && !c.narrowed.counts(all) {
 		return nil
 	}
 	return exchange.Withdrawals(c.opts.ID, all, own)
 }
 
-// confirmNarrowed asks the API server about the statements that do not count yet, until
-// ctx ends.
+// confirmNarrowed asks the API server about all statements when one does not count yet,
+// until ctx ends.
 func (c *Connection) confirmNarrowed(ctx context.Context) {
 	pace := flowcontrol.NewTokenBucketRateLimiter(float32(time.Second/narrowedInterval), 1)
 	for {
@@ -105,21 +93,23 @@ func (c *Connection) confirmNarrowed(ctx context.Context) {
 		if pace.Wait(ctx) != nil {
 			return
 		}
-		open := c.narrowed.open()
+		stated := map[string]string{}
+		for _, item := range c.feeds.exports[0].informer.GetIndexer().List() {
+			if record, ok := item.(*exchangev1alpha1.ExportRecord); ok && isNarrowed(record) {
+				stated[record.Name] = record.ResourceVersion
+			}
+		}
 		names, err := untilAnswered(ctx, func() (map[string]bool, error) { return c.feeds.exports[1].names(ctx) })
-		for key, version := range open {
-			switch {
-			case err != nil:
-				c.narrowed.counts(key, version) // the feed reports why; ask again
-			case !names[model.RecordName(key.Namespace, key.Name)]:
-				c.narrowed.confirm(key, version)
+		if err != nil { // the feed reports why
+			c.narrowed.ask()
+			continue
+		}
+		maps.DeleteFunc(stated, func(name, _ string) bool { return names[name] })
+		for _, name := range c.narrowed.confirm(stated) {
+			if key, ok := model.RecordKey(name); ok {
 				c.opts.Hooks.Export(c, key)
 			}
 		}
-		c.narrowed.retain(func(key types.NamespacedName, version string) bool {
-			record := c.feeds.exports[0].record(key)
-			return record != nil && record.ResourceVersion == version
-		})
 	}
 }
 

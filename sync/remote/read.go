@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -23,13 +24,17 @@ func (c *Connection) Export(key types.NamespacedName) (model.Export, bool) {
 	return c.read(c.record(key), key)
 }
 
-// Refusal is why what the peer exports as key is not read; false if it is, or
-// if there is nothing.
-func (c *Connection) Refusal(key types.NamespacedName) (model.Refusal, bool) {
-	if record := c.record(key); record != nil {
-		return exchange.Refusal(c.opts.ID, record)
+// Refusal is why what the peer exports as key is not read; nil if it is, or if there is
+// nothing.
+func (c *Connection) Refusal(key types.NamespacedName) *model.Refusal {
+	record := c.record(key)
+	if record == nil {
+		return nil
 	}
-	return model.Refusal{}, false
+	if refusal, refused := exchange.Refusal(c.opts.ID, record); refused {
+		return &refusal
+	}
+	return nil
 }
 
 // record is the one that counts for key; nil if there is none.
@@ -47,19 +52,23 @@ func (c *Connection) read(record *exchangev1alpha1.ExportRecord, key types.Names
 }
 
 func (f *feed) record(key types.NamespacedName) *exchangev1alpha1.ExportRecord {
-	item, found, err := f.informer.GetIndexer().GetByKey(f.namespace + "/" + model.RecordName(key.Namespace, key.Name))
-	if record, ok := item.(*exchangev1alpha1.ExportRecord); err == nil && found && ok {
-		return record
+	record, _ := cached[*exchangev1alpha1.ExportRecord](f, model.RecordName(key.Namespace, key.Name))
+	return record
+}
+
+// cached is the object of that name in the cache of f; false if there is none.
+func cached[T any](f *feed, name string) (out T, found bool) {
+	item, found, err := f.informer.GetIndexer().GetByKey(f.namespace + "/" + name)
+	if err == nil && found {
+		out, found = item.(T)
 	}
-	return nil
+	return out, found
 }
 
 // Report is what the peer says of importing key.
 func (c *Connection) Report(key types.NamespacedName) (model.Report, bool) {
-	f := c.feeds.reports
-	item, found, err := f.informer.GetIndexer().GetByKey(f.namespace + "/" + model.RecordName(key.Namespace, key.Name))
-	record, ok := item.(*exchangev1alpha1.ImportRecord)
-	if err != nil || !found || !ok {
+	record, found := cached[*exchangev1alpha1.ImportRecord](c.feeds.reports, model.RecordName(key.Namespace, key.Name))
+	if !found {
 		return model.Report{}, false
 	}
 	of, report, err := exchange.FromImportRecord(c.opts.ID, record)
@@ -67,14 +76,13 @@ func (c *Connection) Report(key types.NamespacedName) (model.Report, bool) {
 }
 
 // Slices are the copies that the peer publishes for key, and how many more it does than a
-// record may name. If earlier is true, a large slice may be the version that was returned
-// before.
-func (c *Connection) Slices(key types.NamespacedName, earlier bool) (copies []*discoveryv1.EndpointSlice, more int) {
+// record may name.
+func (c *Connection) Slices(key types.NamespacedName) (copies []*discoveryv1.EndpointSlice, more int) {
 	var lists [2][]*discoveryv1.EndpointSlice
 	for i, f := range c.feeds.slices {
 		items, left := f.copies(key)
 		for _, item := range items {
-			if slice, ok := unpack(c.owner, item, earlier); ok {
+			if slice, ok := unpack(item); ok {
 				lists[i] = append(lists[i], slice)
 			}
 		}
@@ -121,13 +129,12 @@ func (c *Connection) Keys() []types.NamespacedName {
 // Namespace says whether the peer has a namespace called name.
 func (c *Connection) Namespace(name string) model.MemberNamespace {
 	out := model.MemberNamespace{Cluster: c.opts.ID, Presence: model.NamespaceAbsent}
-	f := c.feeds.namespaces
-	item, found, err := f.informer.GetIndexer().GetByKey(f.namespace + "/" + name)
-	record, ok := item.(*exchangev1alpha1.NamespaceRecord)
-	if err != nil || !found || !ok {
+	record, found := cached[*exchangev1alpha1.NamespaceRecord](c.feeds.namespaces, name)
+	if !found {
 		return out
 	}
 	out.Presence = model.NamespacePresent
+	var err error
 	if out.Labels, err = exchange.FromNamespaceRecord(c.opts.ID, record); err != nil {
 		out.Presence = model.NamespaceUnknown
 	}
@@ -151,12 +158,12 @@ func sliceKey(obj any) (types.NamespacedName, bool) {
 }
 
 // unpack is a slice of the informer; false for one that belongs to nothing.
-func unpack(owner *compactslice.Owner, item any, earlier bool) (*discoveryv1.EndpointSlice, bool) {
+func unpack(item any) (*discoveryv1.EndpointSlice, bool) {
 	slice, ok := item.(*discoveryv1.EndpointSlice)
 	if !ok {
 		return nil, false
 	}
-	slice, err := compactslice.OpenRecent(owner, slice, earlier)
+	slice, err := compactslice.Open(slice)
 	if err != nil {
 		return nil, false
 	}
@@ -183,36 +190,27 @@ func (c *Connection) handler(changed func(before, now any), removed func(any)) t
 	}
 }
 
-// recordHandler notifies changed of the keys of records, and refuses a record that the
-// check of f finds invalid.
-func (c *Connection) recordHandler(f *feed, changed func(types.NamespacedName)) toolscache.ResourceEventHandler {
+// recordHandler notifies changed of the names of records.
+func (c *Connection) recordHandler(f *feed, changed func(name string)) toolscache.ResourceEventHandler {
 	notify := func(obj any) {
-		record, ok := obj.(metav1.Object)
-		if !ok || !c.verified.Load() {
-			return
-		}
-		if key, ok := model.RecordKey(record.GetName()); ok {
-			changed(key)
+		if record, ok := obj.(metav1.Object); ok && c.verified.Load() {
+			changed(record.GetName())
 		}
 	}
-	return c.checkedHandler(f, notify)
-}
-
-// checkedHandler notifies of the records of a feed once they are checked.
-func (c *Connection) checkedHandler(f *feed, notify func(any)) toolscache.ResourceEventHandler {
-	return c.handler(func(_, now any) {
-		c.checkRecord(f, now)
-		notify(now)
-	}, func(gone any) {
-		c.forgetRecord(f, gone)
-		notify(gone)
-	})
+	return c.handler(func(before, now any) {
+		if f.check(now) != nil {
+			c.opts.Hooks.Rejected(c)
+		}
+		if before == now || !sameSpec(before, now) {
+			notify(now)
+		}
+	}, notify)
 }
 
 func (c *Connection) sliceHandler() toolscache.ResourceEventHandler {
 	notify := func(obj any) {
 		if key, ok := sliceKey(obj); ok && c.verified.Load() {
-			c.opts.Hooks.Slices(c, key, obj.(*discoveryv1.EndpointSlice).Size())
+			c.opts.Hooks.Export(c, key)
 		}
 	}
 	return c.handler(func(before, now any) {
@@ -224,20 +222,26 @@ func (c *Connection) sliceHandler() toolscache.ResourceEventHandler {
 	}, notify)
 }
 
-func (c *Connection) namespaceHandler(f *feed) toolscache.ResourceEventHandler {
-	return c.checkedHandler(f, func(obj any) {
-		if record, ok := obj.(*exchangev1alpha1.NamespaceRecord); ok && c.verified.Load() {
-			c.opts.Hooks.Namespace(record.Name)
-		}
-	})
-}
-
 func (c *Connection) memberHandler() toolscache.ResourceEventHandler {
 	return toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { c.refresh() },
 		UpdateFunc: func(any, any) { c.refresh() },
 		DeleteFunc: func(any) { c.refresh() },
 	}
+}
+
+// sameSpec reports whether two versions of a namespace's record, or of a report, which are
+// read of nothing but their specs, have the same.
+func sameSpec(before, now any) bool {
+	switch was := before.(type) {
+	case *exchangev1alpha1.NamespaceRecord:
+		is, ok := now.(*exchangev1alpha1.NamespaceRecord)
+		return ok && equality.Semantic.DeepEqual(was.Spec, is.Spec)
+	case *exchangev1alpha1.ImportRecord:
+		is, ok := now.(*exchangev1alpha1.ImportRecord)
+		return ok && equality.Semantic.DeepEqual(was.Spec, is.Spec)
+	}
+	return false
 }
 
 // isSameVersion reports whether an update is only the echo of a list after a reconnect.

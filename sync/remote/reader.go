@@ -28,16 +28,12 @@ type reader struct {
 	open    func(context.Context, metav1.ListOptions) (watch.Interface, error)
 }
 
-func newReader(f *feed, c *Connection, codec runtime.ParameterCodec, list runtime.Object) *reader {
+// newReader is a reader as an informer uses it.
+func newReader(f *feed, c *Connection, codec runtime.ParameterCodec, list runtime.Object) *toolscache.ListWatch {
 	r := &reader{feed: f, connection: c, codec: codec, list: list}
 	restored := func(found *restoredetect.Found) { c.opts.Hooks.Restored(c, found) }
 	r.readAll = restoredetect.CheckedList(r.get, restored)
 	r.open = restoredetect.CheckedWatch(r.get, r.openWatch, restored)
-	return r
-}
-
-// listWatch is the reader as an informer uses it.
-func (r *reader) listWatch() *toolscache.ListWatch {
 	return &toolscache.ListWatch{ListWithContextFunc: r.page, WatchFuncWithContext: r.watch}
 }
 

@@ -6,7 +6,6 @@ package remote
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
 	"net/http"
 	"reflect"
@@ -60,37 +59,25 @@ func (t *Transport) limit(limits budget.Limits) {
 	limits.SetDefaults()
 	t.responseBytes = limits.ResponseBytes
 	t.flow = newFlow(limits.BytesPerSecond, limits.BurstBytes, "")
-	t.leases = newFlow(leaseBytes, readSize, " of Leases")
+	t.leases = newFlow(smallBytes, readSize, " of Leases")
 }
 
 // Use has every further request sent with the credentials of config. Its error
 // never holds a credential.
 func (t *Transport) Use(config *rest.Config) error {
-	next, err := t.prepare(config)
-	if err == nil {
-		t.current.Store(next)
-	}
-	return err
-}
-
-// prepare keeps the open TCP connections if config brings no more than a token.
-func (t *Transport) prepare(config *rest.Config) (*credentials, error) {
-	if now := t.current.Load(); now != nil && t.DiffersInToken(config) {
-		return &credentials{config, now.base}, nil
-	}
 	without := withoutToken(config)
+	if now := t.current.Load(); now != nil && reflect.DeepEqual(withoutToken(now.config), without) {
+		t.current.Store(&credentials{config, now.base}) // with the TCP connections that are open
+		return nil
+	}
 	without.UserAgent = "comity/" + string(t.self)
 	without.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext
 	base, err := rest.TransportFor(without)
 	if err != nil {
-		return nil, errors.New("the credentials cannot be used")
+		return errors.New("the credentials cannot be used")
 	}
-	return &credentials{config, base}, nil
-}
-
-// DiffersInToken reports whether config is what is in use, but for the token.
-func (t *Transport) DiffersInToken(config *rest.Config) bool {
-	return reflect.DeepEqual(withoutToken(t.current.Load().config), withoutToken(config))
+	t.current.Store(&credentials{config, base})
+	return nil
 }
 
 func withoutToken(config *rest.Config) *rest.Config {
@@ -110,9 +97,6 @@ func (t *Transport) Config() *rest.Config {
 // RoundTrip implements http.RoundTripper.
 func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	use := t.current.Load()
-	if trial, is := request.Context().Value(trialKey{}).(*credentials); is {
-		use = trial
-	}
 	ctx, cancel := request.Context(), context.CancelFunc(func() {})
 	if request.URL.Query().Get("watch") == "" {
 		ctx, cancel = context.WithTimeout(ctx, t.timeout)
@@ -134,31 +118,12 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	if request.Context().Value(leaseKey{}) != nil {
 		speed = t.leases
 	}
-	response.Body = body{&meteredBody{ReadCloser: response.Body, ctx: ctx, flow: speed, meter: m}, cancel}
+	response.Body = &meteredBody{ReadCloser: response.Body, ctx: ctx, cancel: cancel, flow: speed, meter: m}
 	return response, nil
-}
-
-// body ends the deadline of its request when it was read.
-type body struct {
-	io.ReadCloser
-	cancel context.CancelFunc
-}
-
-func (b body) Close() error {
-	defer b.cancel()
-	return b.ReadCloser.Close()
 }
 
 // WrappedRoundTripper lets idle connections be closed through a Transport.
 func (t *Transport) WrappedRoundTripper() http.RoundTripper { return t.current.Load().base }
-
-type trialKey struct{}
-
-// onTrial is a context whose requests, and no others, are sent with config.
-func (t *Transport) onTrial(ctx context.Context, config *rest.Config) (context.Context, error) {
-	trial, err := t.prepare(config)
-	return context.WithValue(ctx, trialKey{}, trial), err
-}
 
 // NewClient returns a client that follows no redirect. An API server does not
 // redirect; one that does would have this pod send its token to any server.

@@ -83,7 +83,7 @@ func CheckedList(list toolscache.ListWithContextFunc, restored func(*Found)) too
 }
 
 // check returns a Found if the version of the store is lower than that of opts, and
-// nil if it is not, opts has no version, or the versions cannot be compared.
+// nil if it is not, opts has no version, or one of the versions is no number.
 func check(ctx context.Context, opts metav1.ListOptions, list toolscache.ListWithContextFunc) (*Found, error) {
 	if opts.ResourceVersion == "" || opts.ResourceVersion == "0" {
 		return nil, nil
@@ -99,17 +99,10 @@ func check(ctx context.Context, opts metav1.ListOptions, list toolscache.ListWit
 	if err != nil {
 		return nil, err
 	}
-	return Compare(opts.ResourceVersion, accessor.GetResourceVersion()), nil
-}
-
-// Compare returns a Found if a store that was at version was is at the lower version
-// is. It returns nil otherwise, and for versions that are no numbers: they cannot be
-// compared.
-func Compare(was, is string) *Found {
-	if model.IsOlderVersion(is, was) {
-		return &Found{Was: was, Is: is}
+	if is := accessor.GetResourceVersion(); model.IsOlderVersion(is, opts.ResourceVersion) {
+		return &Found{Was: opts.ResourceVersion, Is: is}, nil
 	}
-	return nil
+	return nil, nil
 }
 
 // NewInformer is a cache.Options.NewInformer whose informers detect a restore, and log

@@ -45,7 +45,7 @@ func (a *attack) record(in, service string) *exchangev1alpha1.ExportRecord {
 		ObjectMeta: metav1.ObjectMeta{Namespace: in, Name: model.RecordName(namespace, service)},
 		Spec: exchangev1alpha1.ExportRecordSpec{
 			Service: exchangev1alpha1.ServiceReference{Namespace: namespace, Name: service}, ExportUID: "11111111-1111-4111-8111-111111111111",
-			ExportedAt: metav1.Now(), Slices: []string{"within", "large"}, Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Name: "http", Port: 80, Protocol: "TCP"}},
+			ExportedAt: metav1.Now(), Slices: []string{"within", "large-100", "large-1000"}, Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Name: "http", Port: 80, Protocol: "TCP"}},
 		},
 	}
 }
@@ -121,10 +121,11 @@ func (a *attack) count(err error) {
 	time.Sleep(10 * time.Millisecond)
 }
 
-// rewrite rewrites a slice of 430 kB without pause: of a larger one less is imported.
-func (a *attack) rewrite(ctx context.Context, in string) {
+// rewrite rewrites a slice without pause. One of 1,000 endpoints has 430 kB and is refused;
+// one of 100 is as large as can be imported.
+func (a *attack) rewrite(ctx context.Context, in string, endpoints int) {
 	for ctx.Err() == nil {
-		a.count(a.put(ctx, a.slice(in, "large", 1000, hostileAddresses)))
+		a.count(a.put(ctx, a.slice(in, fmt.Sprintf("large-%d", endpoints), endpoints, hostileAddresses)))
 	}
 }
 

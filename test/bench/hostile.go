@@ -118,8 +118,8 @@ func (b *bench) underLoad(ctx context.Context, to *fleet.Member, w *way, a *atta
 	defer stop()
 	var load sync.WaitGroup
 	if in != nil {
-		load.Go(func() { a.rewrite(loading, in.rewrites) })
-		load.Go(func() { a.rewrite(loading, in.rewrites) })
+		load.Go(func() { a.rewrite(loading, in.rewrites, 1000) })
+		load.Go(func() { a.rewrite(loading, in.rewrites, 100) })
 		load.Go(func() { a.create(loading, in.creates) })
 		load.Go(func() { a.flap(loading, in.flaps) })
 		if in.within {

@@ -48,10 +48,9 @@ var _ = Describe("An export from a to b alone", Ordered, kep("restricting-export
 
 	It("cannot be read by another peer; and b can read that, and nothing else", func(ctx SpecContext) {
 		// What joining a third cluster leaves in a.
-		joined, err := join.Objects(
-			join.Cluster{ID: "a", Set: clusterSet, Namespace: install.Namespace, ServiceAccount: install.Account}, join.Cluster{ID: "c", Set: clusterSet})
+		joined, err := join.Objects(nil, join.Cluster{ID: "a", Set: clusterSet, Namespace: install.Namespace, ServiceAccount: install.Account}, join.Cluster{ID: "c", Set: clusterSet})
 		Expect(err).NotTo(HaveOccurred())
-		for _, object := range joined {
+		for _, object := range joined[0].Objects {
 			err := clusterA.client.Create(ctx, object)
 			Expect(client.IgnoreAlreadyExists(err)).To(Succeed())
 			if err == nil {

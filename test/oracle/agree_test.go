@@ -33,7 +33,7 @@ func (w *world) happen(n chooser) {
 		w.withdraw(c, n)
 		w.publish(c, n)
 	case 6, 22, 23:
-		c.statement, c.lost = nil, n(3, "record is lost") > 0
+		c.statements, c.lost = nil, n(3, "record is lost") > 0
 	case 7, 8:
 		c.read = !c.read
 	case 9:
@@ -70,8 +70,8 @@ func (w *world) publish(c *cluster, n chooser) {
 	}
 	c.lost = false
 	c.version++
-	if c.export != nil && (c.statement == nil || c.statement.Suspended) && n(2, "another") == 0 {
-		c.statement = nil
+	if c.export != nil && (len(c.statements) == 0 || c.statements[0].Suspended) && n(2, "another") == 0 {
+		c.statements = nil
 		if c.export.Scoped = c.id != self && n(4, "scoped") == 0; n(2, "changes") == 0 {
 			c.export.Properties = p
 		}
@@ -82,7 +82,7 @@ func (w *world) publish(c *cluster, n chooser) {
 	if c.export != nil && n(2, "same") == 0 {
 		p = c.export.Properties
 	}
-	c.statement, c.export = nil, &Export{UID: fmt.Sprintf("%s-%d", c.id, c.uids), Created: created, Properties: p, Scoped: c.id != self && n(4, "scoped") == 0}
+	c.statements, c.export = nil, &Export{UID: fmt.Sprintf("%s-%d", c.id, c.uids), Created: created, Properties: p, Scoped: c.id != self && n(4, "scoped") == 0}
 }
 
 // withdraw states a withdrawal: of the export, rarely of another one.
@@ -91,22 +91,31 @@ func (w *world) withdraw(c *cluster, n chooser) {
 		return
 	}
 	c.lost = false
-	c.statement = &Statement{UID: c.export.UID, Created: c.export.Created}
+	c.statements = []Statement{c.states(n)}
+	if c.id != self && n(4, "another statement") == 0 {
+		c.statements = append(c.statements, c.states(n))
+	}
+}
+
+// states is a statement.
+func (c *cluster) states(n chooser) Statement {
+	out := Statement{UID: c.export.UID, Created: c.export.Created}
 	switch n(5, "withdraw") {
 	case 0, 1:
-		c.statement.Suspended = true
+		out.Suspended = true
 	case 2:
-		c.statement.Narrowed = c.id != self
+		out.Narrowed = c.id != self
 	}
 	if c.id != self && n(6, "of another export") == 0 {
-		c.statement.UID, c.statement.Created = "other", c.export.Created+[]int{-10, 0, 10}[n(3, "created")]
+		out.UID, out.Created = "other", c.export.Created+[]int{-10, 0, 10}[n(3, "created")]
 	}
+	return out
 }
 
 // forget is a cluster of which nothing is left.
 func (c *cluster) forget(n chooser) {
 	if n(2, "all is gone") == 0 {
-		c.export, c.statement, c.lost = nil, nil, false
+		c.export, c.statements, c.lost = nil, nil, false
 	}
 }
 
@@ -183,8 +192,8 @@ var transitions = map[string]string{
 func TestEachTransitionIsMade(t *testing.T) {
 	t.Parallel()
 	met := map[[2]string]int{}
-	for seed := range uint64(400) {
-		r, w := rand.New(rand.NewPCG(seed, 17)), newWorld()
+	for seed := range uint64(600) {
+		r, w := rand.New(rand.NewPCG(seed, 18)), newWorld()
 		w.live(seeded{t, seed}, 120, func(n int, _ string) int { return r.IntN(n) })
 		for pair, count := range w.met {
 			met[pair] += count

@@ -45,11 +45,12 @@ type Statement struct {
 // Source is what is known of one cluster. Own is set of this cluster: "Published", "Ended",
 // "Suspended" or "NotRead".
 type Source struct {
-	Own       string
-	Removed   bool
-	Read      bool
-	Export    *Export
-	Statement *Statement
+	Own     string
+	Removed bool
+	Read    bool
+	Export  *Export
+	// Statements are those that it makes to all members, and to this one alone.
+	Statements []Statement
 	// Refused: an administrator keeps it out here. Undecided: whether he does is not known.
 	Refused, Undecided bool
 	// Confirmed is spec.confirmMissingBefore of the Peer; 0 for none.
@@ -200,21 +201,23 @@ func (v View) row(e *Entry, s Source) string {
 	return "Missing"
 }
 
-// states is what a statement says of an entry: of this export, or of one created later. A
-// scope that was narrowed to this cluster withdraws nothing from it.
+// states is what the statements say of an entry: of this export, or of one created later.
+// That it ended counts before that it is suspended, as in the table. A scope that was
+// narrowed to this cluster withdraws nothing from it.
 func (s Source) states(e Entry) string {
-	w := s.Statement
-	switch {
-	case w == nil || !s.Read:
-		return ""
-	case e.UID != "" && w.UID != e.UID && w.Created <= e.Created:
-		return ""
-	case w.Narrowed && e.Scoped && w.UID == e.UID:
-		return ""
-	case w.Suspended || w.Narrowed:
-		return "Suspended"
+	found := ""
+	for _, w := range s.Statements {
+		switch {
+		case !s.Read:
+		case e.UID != "" && w.UID != e.UID && w.Created <= e.Created:
+		case w.Narrowed && e.Scoped && w.UID == e.UID:
+		case !w.Suspended && !w.Narrowed:
+			found = "Ended"
+		case found == "":
+			found = "Suspended"
+		}
 	}
-	return "Ended"
+	return found
 }
 
 // stays is what becomes of the entries that there are.
@@ -243,10 +246,14 @@ func (v View) stays(a *Answer, list List) {
 	}
 }
 
-// comes places what replaced an export, or joined: the oldest first.
+// comes places what replaced an export, in the order of the list, and then what joined, the
+// oldest first.
 func (v View) comes(a *Answer, forms bool) {
-	for _, id := range v.byAge(a.Rows, "Replaced") {
-		at := a.List.at(id)
+	for _, e := range slices.Clone(a.List.Entries) {
+		if a.Rows[e.Cluster] != "Replaced" {
+			continue
+		}
+		at := a.List.at(e.Cluster)
 		last := append(slices.Delete(slices.Clone(a.List.Entries), at, at+1), a.List.Entries[at])
 		here, there := v.resolve(a, a.List.Entries), v.resolve(a, last)
 		changes := !here.equal(*there) && (v.Stands == nil || !here.equal(*v.Stands))

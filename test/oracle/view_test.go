@@ -12,6 +12,7 @@ import (
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/sync/decide"
+	"github.com/comity-mcs/comity/sync/exchange"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/simulator/apiserver"
 )
@@ -29,12 +30,12 @@ func (w *world) view() decide.ImportView {
 		case c.id == self:
 			w.viewOwn(&v, c)
 		case c.removed:
-			v.Peers = append(v.Peers, decide.PeerView{Member: model.Member{ID: model.ClusterID(c.id)}, Removed: true})
+			v.Peers = append(v.Peers, decide.PeerView{Published: exchange.Published{Member: model.Member{ID: model.ClusterID(c.id)}, Removed: true}})
 		case c.member:
 			v.Peers = append(v.Peers, c.view())
 		}
 	}
-	decide.Listed(&v)
+	decide.ReadList(&v)
 	return v
 }
 
@@ -66,7 +67,7 @@ func affinity(p Properties) corev1.ServiceAffinity {
 
 func (c *cluster) view() decide.PeerView {
 	id := model.ClusterID(c.id)
-	p := decide.PeerView{Known: true, NotAccepted: c.refused, Verdict: &decision.Verdict{Outcome: decision.Allowed}}
+	p := decide.PeerView{Published: exchange.Published{Known: true, NotAccepted: c.refused}, Verdict: &decision.Verdict{Outcome: decision.Allowed}}
 	p.Member = model.Member{ID: id, Synced: c.read, Liveness: model.Liveness{State: model.Connected}, ConfirmMissingBefore: at(c.confirmed)}
 	switch {
 	case c.denied:
@@ -77,8 +78,8 @@ func (c *cluster) view() decide.PeerView {
 	if !c.read {
 		return p
 	}
-	if s := c.statement; s != nil {
-		p.Withdrawals = []model.Withdrawal{{Cluster: id, UID: types.UID(s.UID), CreatedAt: at(s.Created), Suspended: s.Suspended, Narrowed: s.Narrowed}}
+	for _, s := range c.statements {
+		p.Withdrawals = append(p.Withdrawals, model.Withdrawal{Cluster: id, UID: types.UID(s.UID), CreatedAt: at(s.Created), Suspended: s.Suspended, Narrowed: s.Narrowed})
 	}
 	if e := c.published(); e != nil {
 		p.Export = &model.Export{

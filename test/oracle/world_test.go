@@ -38,13 +38,13 @@ type world struct {
 	rows map[string]string
 }
 
-// cluster is one source. Export is there while Statement and lost are not.
+// cluster is one source. Export is there while statements and lost are not.
 type cluster struct {
 	id              string
 	member, removed bool
 	read            bool
 	export          *Export
-	statement       *Statement
+	statements      []Statement
 	lost            bool // the record is gone, and states nothing
 	refused, denied bool
 	undecided       bool
@@ -123,7 +123,7 @@ func (c *cluster) address() string {
 
 // published is the export that can be read; nil if none.
 func (c *cluster) published() *Export {
-	if c.export == nil || c.statement != nil || c.lost {
+	if c.export == nil || len(c.statements) > 0 || c.lost {
 		return nil
 	}
 	return c.export
@@ -134,9 +134,9 @@ func (c *cluster) own() string {
 	switch {
 	case c.undecided:
 		return "NotRead"
-	case c.export == nil || c.statement != nil && !c.statement.Suspended:
+	case c.export == nil || len(c.statements) > 0 && !c.statements[0].Suspended:
 		return "Ended"
-	case c.statement != nil, c.lost, c.denied:
+	case len(c.statements) > 0, c.lost, c.denied:
 		return "Suspended"
 	}
 	return "Published"
@@ -167,7 +167,7 @@ func (w *world) ask() View {
 			s.Read, s.Refused, s.Undecided, s.Confirmed = c.read, c.refused || c.denied, c.undecided && !c.denied, c.confirmed
 			v.Members = append(v.Members, c.id)
 			if s.Read {
-				s.Export, s.Statement = c.published(), c.statement
+				s.Export, s.Statements = c.published(), c.statements
 			}
 		}
 		v.Sources[c.id] = s
@@ -362,7 +362,7 @@ func sliceFrom(c plan.Current, id string) *discoveryv1.EndpointSlice {
 func (w *world) String() string {
 	text := fmt.Sprintf("now %d, view:\n", w.now)
 	for _, c := range w.order() {
-		text += fmt.Sprintf("  %+v export %+v statement %+v\n", *c, c.export, c.statement)
+		text += fmt.Sprintf("  %+v export %+v statement %+v\n", *c, c.export, c.statements)
 	}
 	list, stands := stored(w.current())
 	return text + fmt.Sprintf("stored %+v\nstands %+v", list, stands)

@@ -246,7 +246,7 @@ func unread(p process) (out []model.ClusterID) {
 func withdrawsEarlier(v *decide.PeerView, e model.Entry) bool {
 	return !slices.ContainsFunc(v.Withdrawals, func(w model.Withdrawal) bool {
 		same := e.UID == "" || w.UID == e.UID
-		return same && !(w.Narrowed && e.Scoped && e.UID != "") || !same && w.CreatedAt.After(e.CreatedAt)
+		return same && (!w.Narrowed || !e.Scoped || e.UID == "") || !same && w.CreatedAt.After(e.CreatedAt)
 	})
 }
 

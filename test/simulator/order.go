@@ -111,7 +111,7 @@ func (k *checker) keepOrder(p process, stored model.List, all []constituent, fro
 		was, listed := stored.Find(e.Cluster)
 		for _, behind := range p.Seen.List.Entries[i+1:] {
 			then, had := stored.Find(behind.Cluster)
-			isSame := had && then.UID == behind.UID && !(then.Absent.IsOut() && behind.Absent == model.SourcePublished)
+			isSame := had && then.UID == behind.UID && (!then.Absent.IsOut() || behind.Absent != model.SourcePublished)
 			passed := !listed || placeOf(stored, e.Cluster) > placeOf(stored, behind.Cluster)
 			if isSame && (passed && !k.mayPass(p, stored, e) || !passed && was.UID != e.UID && was.UID != "" && !k.mayReplace(p, before, e, frozen)) {
 				k.world.fail("I7: cluster %s lets the export %s of %s come before that of %s: it was %s, and is %s: %s",

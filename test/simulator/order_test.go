@@ -13,6 +13,7 @@ import (
 
 	"github.com/comity-mcs/comity/sync/decide"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/plan"
 	"github.com/comity-mcs/comity/test/simulator/agent"
 )
 
@@ -102,4 +103,5 @@ func formed(v *decide.ImportView, then time.Time) {
 		v.Current.Import = v.Current.Import.DeepCopy()
 		change(v.Current.Import)
 	}
+	v.List = plan.StoredList(v.Current, v.Local.Key)
 }

@@ -126,7 +126,7 @@ func eachPeer(change func(*decide.PeerView)) func(*decide.ImportView) {
 // noticed runs a broken world until a seed fails as it should.
 func noticed(t *testing.T, notices string, run func(seed uint64) error) {
 	t.Helper()
-	const enough = 100
+	const enough = 300
 	for seed := range uint64(enough) {
 		if err := run(seed); err != nil && strings.Contains(err.Error(), notices) {
 			t.Logf("noticed after %d seeds: %s", seed+1, strings.Split(err.Error(), "\n")[0])

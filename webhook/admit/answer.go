@@ -4,6 +4,7 @@
 package admit
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"unicode"
@@ -58,10 +59,7 @@ func FromVerdict(subject Subject, verdict decision.Verdict) Answer {
 			Warnings: lines(verdict.Warnings),
 		}
 	default:
-		problem := verdict.Problem
-		if problem == "" {
-			problem = "the policies gave no answer"
-		}
+		problem := cmp.Or(verdict.Problem, "the policies gave no answer")
 		return Answer{
 			Reason:   metav1.StatusReasonServiceUnavailable,
 			Message:  notEvaluated(subject, strings.TrimSuffix(oneLine(problem), "."), verdict.Failed),

@@ -25,6 +25,7 @@ import (
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/sync/decide"
+	"github.com/comity-mcs/comity/sync/exchange"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/webhook/conflict"
 )
@@ -37,25 +38,21 @@ type peers struct {
 	unread  model.ClusterID
 }
 
-func (p peers) Members() []model.Member {
-	out := []model.Member{{ID: "b", Synced: true}, {ID: "c", Synced: true}}
-	for _, e := range p.exports {
-		if e.Cluster != "b" && e.Cluster != "c" {
-			out = append(out, model.Member{ID: e.Cluster, Synced: true})
+// Read implements conflict.Peers: the namespace is the same everywhere where something is
+// exported.
+func (p peers) Read(types.NamespacedName, bool) []exchange.Published {
+	out := []exchange.Published{{Member: model.Member{ID: "b"}}, {Member: model.Member{ID: "c"}}}
+	for n := range p.exports {
+		id := p.exports[n].Cluster
+		at := slices.IndexFunc(out, func(r exchange.Published) bool { return r.ID == id })
+		if at < 0 {
+			at, out = len(out), append(out, exchange.Published{Member: model.Member{ID: id}})
 		}
+		out[at].Export = &p.exports[n]
+		out[at].Namespace = model.MemberNamespace{Cluster: id, Presence: model.NamespacePresent, Labels: map[string]string{"comity.dev/identity": "x"}}
 	}
 	for i := range out {
-		out[i].Synced = out[i].ID != p.unread
-	}
-	return out
-}
-
-func (p peers) Exports(types.NamespacedName) []model.Export { return p.exports }
-
-// Namespace is the same everywhere, so far as an export does not say otherwise.
-func (p peers) Namespace(string) (out []model.MemberNamespace) {
-	for _, e := range p.exports {
-		out = append(out, model.MemberNamespace{Cluster: e.Cluster, Presence: model.NamespacePresent, Labels: map[string]string{"comity.dev/identity": "x"}})
+		out[i].Known, out[i].Synced = true, out[i].ID != p.unread
 	}
 	return out
 }
@@ -153,14 +150,13 @@ func TestTheForecastIsWhatIsDecided(t *testing.T) {
 				Key: key, Export: own, Namespace: local[0].(*corev1.Namespace), Service: local[1].(*corev1.Service), Verdict: decision.Verdict{Outcome: decision.Allowed},
 			},
 		}
-		for i := range p.exports {
-			view.Peers = append(view.Peers, decide.PeerView{Known: true, Member: model.Member{ID: p.exports[i].Cluster, Synced: true}, Export: &p.exports[i], Namespace: p.Namespace("shop")[i]})
-		}
+		view.Peers = decide.PeerViews(slices.DeleteFunc(p.Read(key, false), func(r exchange.Published) bool { return r.Export == nil }))
 		all := append(slices.Clone(p.exports), model.Export{Cluster: "a", UID: own.UID, CreatedAt: own.CreationTimestamp.Time})
 		if standing := rapid.Permutation(all).Draw(t, "order")[:rapid.IntRange(0, len(all)).Draw(t, "standing")]; len(standing) > 0 {
 			local = append(local, imported(standing...))
 			view.Current.Import = imported(standing...).(*mcsv1beta1.ServiceImport)
 		}
+		decide.ReadList(&view)
 		resolved := decide.Import(view).Finding.Resolved
 		decider := resolved.Constituents[0].Cluster
 		got := foretell(p, local, own)
@@ -168,7 +164,7 @@ func TestTheForecastIsWhatIsDecided(t *testing.T) {
 			t.Fatalf("no warning, though cluster %s decides %v and this export has port %d", decider, resolved.Ports, ownPort)
 		}
 		for _, text := range got {
-			isOwn := strings.Contains(text, ". This export decides") || strings.Contains(text, ". This export is older and decides")
+			isOwn := strings.Contains(text, ". This export decides: ")
 			if isOwn != (decider == "a") || !isOwn && !strings.Contains(text, fmt.Sprintf(". The export of cluster %s ", decider)) {
 				t.Fatalf("cluster %s decides: %s", decider, text)
 			}
@@ -195,26 +191,26 @@ func TestAHeldTakeoverIsForetold(t *testing.T) {
 	}{
 		{"an older export that waits decides nothing for a new one that agrees with the deciding one", []model.Export{b, c}, append(stored(), imported(b)), ours(), nil, ""},
 		{"nor for one that disagrees", []model.Export{b, c}, append(stored(onPort8080), imported(b)), ours(), []string{
-			"conflict of spec.ports of the Service with cluster b: ", "The export of cluster b is older and decides: ", "(80/TCP) reaches b and not ",
+			"conflict of spec.ports of the Service with cluster b: ", "The export of cluster b decides: ", "(80/TCP) reaches b and not ",
 		}, "9090/TCP) reaches"},
 		{"without an import the oldest decides", []model.Export{b, c}, stored(), ours(), []string{
-			"conflict of spec.ports of the Service with cluster c: ", "The export of cluster c is older and decides: ", "(9090/TCP) reaches c and not b",
+			"conflict of spec.ports of the Service with cluster c: ", "The export of cluster c decides: ", "(9090/TCP) reaches c and not b",
 		}, "held"},
 		{"this export is older than the deciding one, and waits", []model.Export{b}, append(stored(onPort8080), imported(b, own)), old, []string{
-			"conflict of spec.ports of the Service with cluster b: ", "The export of cluster b decides here, though this one is older (that one was created 2026-06-01T11:00:00Z): the takeover of the import is held",
+			"conflict of spec.ports of the Service with cluster b: ", "The export of cluster b decides: it was created 2026-06-01T11:00:00Z, and this one 2026-05-28T12:00:00Z. The other one is older: the takeover of the import is held",
 			"traffic to port http (80/TCP) reaches b and not a",
-		}, "This export is older and decides"},
+		}, "This export decides"},
 		{"this export decides, and an older one waits", []model.Export{c}, append(stored(), imported(own)), ours(func(e *mcsv1beta1.ServiceExport) {
 			e.UID, e.CreationTimestamp = "uid-a", metav1.NewTime(noon.Add(-48*time.Hour))
 		}), []string{
-			"conflict of spec.ports of the Service with cluster c: ", "This export decides here, though that of cluster c is older (it was created 2026-05-29T12:00:00Z): the takeover of the import is held",
+			"conflict of spec.ports of the Service with cluster c: ", "This export decides: it was created 2026-05-30T12:00:00Z, and that of cluster c 2026-05-29T12:00:00Z. The other one is older: the takeover of the import is held",
 			"traffic to port http (80/TCP) reaches a and not c",
 		}, "in every cluster"},
 		{"the import of somebody else holds nothing", []model.Export{b, c}, append(stored(), func() client.Object {
 			foreign := imported(b)
 			foreign.SetManagedFields(nil)
 			return foreign
-		}()), ours(), []string{"The export of cluster c is older and decides: "}, "held"},
+		}()), ours(), []string{"The export of cluster c decides: "}, "held"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got := strings.Join(foretell(peers{exports: tc.peers}, tc.local, tc.export), "\n")
@@ -236,7 +232,7 @@ func TestAHeldTakeoverIsForetold(t *testing.T) {
 func TestWhatIsForetold(t *testing.T) {
 	const allTheSame = "The export is stored all the same."
 	day := 24 * time.Hour
-	older := "The export of cluster b is older and decides: it was created 2026-05-29T12:00:00Z, 3d before this one. Until they agree, "
+	older := "The export of cluster b decides: it was created 2026-05-29T12:00:00Z, and this one 2026-06-01T12:00:00Z. Until they agree, "
 	for _, tc := range []struct {
 		name   string
 		peers  []model.Export
@@ -262,12 +258,12 @@ func TestWhatIsForetold(t *testing.T) {
 		{"this export is older, as an update shows", []model.Export{theirs("b", time.Hour, onPort(8080))}, stored(),
 			ours(func(e *mcsv1beta1.ServiceExport) { e.CreationTimestamp = metav1.NewTime(noon.Add(-day)) }), []string{
 				`conflict of spec.ports of the Service with cluster b: port "http": 80/TCP in a (used: a has the oldest export); 8080/TCP in b. ` +
-					"This export is older and decides: that of cluster b was created 2026-06-01T11:00:00Z, 23h after it. Until they agree, " +
+					"This export decides: it was created 2026-05-31T12:00:00Z, and that of cluster b 2026-06-01T11:00:00Z. Until they agree, " +
 					"traffic to port http (80/TCP) reaches a and not b. " + allTheSame,
 			}},
 		{"created in the same second", []model.Export{theirs("b", 0, onPort(8080))}, stored(), ours(), []string{
 			`conflict of spec.ports of the Service with cluster b: port "http": 80/TCP in a (used: a has the oldest export); 8080/TCP in b. ` +
-				"This export decides: that of cluster b was created in the same second, and its id comes later. Until they agree, " +
+				"This export decides: it was created 2026-06-01T12:00:00Z, and that of cluster b 2026-06-01T12:00:00Z. Until they agree, " +
 				"traffic to port http (80/TCP) reaches a and not b. " + allTheSame,
 		}},
 		{"others disagree, and the deciding one agrees with this", []model.Export{theirs("b", 3*day), theirs("c", day, onPort(8080))}, stored(), ours(), nil},

@@ -23,11 +23,8 @@ import (
 
 // Peers has what was read of the other members of the clusterset.
 type Peers interface {
-	Members() []model.Member
-	// Exports are what the members export under that name, as far as it is accepted.
-	Exports(key types.NamespacedName) []model.Export
-	// Namespace is what each member publishes about the namespace of that name.
-	Namespace(name string) []model.MemberNamespace
+	// Read is what each of them publishes of that name.
+	Read(key types.NamespacedName, withSlices bool) []exchange.Published
 }
 
 // Forecaster predicts conflicts. Peers, Client, Self and Clock are required, and safe
@@ -53,17 +50,22 @@ type Forecaster struct {
 // read, because it may have the oldest export, none while the import is frozen, and none if the Service is not known: then
 // nothing is exported yet.
 func (f Forecaster) Warnings(ctx context.Context, export *mcsv1beta1.ServiceExport) []string {
-	members := f.Peers.Members()
-	if slices.ContainsFunc(members, func(m model.Member) bool { return !m.Synced }) {
-		return nil
-	}
 	key := client.ObjectKeyFromObject(export)
-	others := f.Peers.Exports(key)
+	peers := decide.PeerViews(f.Peers.Read(key, false))
+	var others []model.Export
+	for _, p := range peers {
+		if p.Known && !p.Synced {
+			return nil
+		}
+		if p.Export != nil {
+			others = append(others, *p.Export)
+		}
+	}
 	if len(others) == 0 {
 		return nil
 	}
 	view := decide.ImportView{
-		Self: f.Self, ComityNamespace: f.ComityNamespace, Peers: f.peers(members, others, key.Namespace),
+		Self: f.Self, ComityNamespace: f.ComityNamespace, Peers: peers,
 		IdentityLabels: f.IdentityLabels, MaintainSelectors: f.MaintainSelectors, Now: f.Clock.Now(), Own: decide.OwnSource{State: model.SourcePublished},
 		ImportDisabled: true, // who decides is asked, and not what is written
 	}
@@ -80,28 +82,12 @@ func (f Forecaster) Warnings(ctx context.Context, export *mcsv1beta1.ServiceExpo
 	if err != nil {
 		return nil
 	}
-	decide.Listed(&view)
+	decide.ReadList(&view)
 	found := decide.Import(view).Finding
 	if found.Resolved == nil || found.Freeze != nil { // what is missing decides
 		return nil
 	}
 	return warnings(own, inOrder(merge.OldestFirst(append(slices.Clone(others), own)), found.Resolved), found)
-}
-
-// peers is what is known of the members.
-func (f Forecaster) peers(members []model.Member, exports []model.Export, namespace string) []decide.PeerView {
-	namespaces := f.Peers.Namespace(namespace)
-	out := make([]decide.PeerView, len(members))
-	for i, m := range members {
-		out[i] = decide.PeerView{Member: m, Known: true}
-		if at := slices.IndexFunc(exports, func(e model.Export) bool { return e.Cluster == m.ID }); at >= 0 {
-			out[i].Export = &exports[at]
-		}
-		if at := slices.IndexFunc(namespaces, func(n model.MemberNamespace) bool { return n.Cluster == m.ID }); at >= 0 {
-			out[i].Namespace = namespaces[at]
-		}
-	}
-	return out
 }
 
 // read reads the Namespace, the Service and what is imported; false if one of the first

@@ -4,13 +4,13 @@
 package conflict
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/duration"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/decide"
@@ -33,7 +33,7 @@ func warnings(own model.Export, ordered []model.Export, found decide.ImportFindi
 			continue // only others disagree
 		}
 		text := fmt.Sprintf("conflict of %s with cluster %s: %s %s Until they agree, %s. The export is stored all the same.",
-			field(c.Reason), opponents[0].Cluster, c.Message, precedence(ordered[0], own, opponents[0]), traffic(c.Reason, found))
+			fields[c.Reason], opponents[0].Cluster, c.Message, precedence(ordered[0], own, opponents[0]), traffic(c.Reason, found))
 		out = append(out, model.OneLine(text, maxWarning))
 	}
 	return out
@@ -65,52 +65,33 @@ func reasonsOf(ordered []model.Export, self model.ClusterID) map[mcsv1beta1.Serv
 	return found
 }
 
-// field is what an author changes to end a conflict.
-func field(reason mcsv1beta1.ServiceExportConditionReason) string {
-	switch reason {
-	case mcsv1beta1.ServiceExportReasonPortConflict:
-		return "spec.ports of the Service"
-	case mcsv1beta1.ServiceExportReasonTypeConflict:
-		return "spec.clusterIP of the Service"
-	case mcsv1beta1.ServiceExportReasonSessionAffinityConflict:
-		return "spec.sessionAffinity of the Service"
-	case mcsv1beta1.ServiceExportReasonSessionAffinityConfigConflict:
-		return "spec.sessionAffinityConfig of the Service"
-	case mcsv1beta1.ServiceExportReasonLabelsConflict:
-		return "spec.exportedLabels of the ServiceExport"
-	case mcsv1beta1.ServiceExportReasonAnnotationsConflict:
-		return "spec.exportedAnnotations of the ServiceExport"
-	case mcsv1beta1.ServiceExportReasonInternalTrafficPolicyConflict:
-		return "spec.internalTrafficPolicy of the Service"
-	case mcsv1beta1.ServiceExportReasonTrafficDistributionConflict:
-		return "spec.trafficDistribution of the Service"
-	case mcsv1beta1.ServiceExportReasonIPFamilyConflict:
-		return "spec.ipFamilies of the Service"
-	}
-	return string(reason)
+// fields are what an author changes to end a conflict.
+var fields = map[mcsv1beta1.ServiceExportConditionReason]string{
+	mcsv1beta1.ServiceExportReasonPortConflict:                  "spec.ports of the Service",
+	mcsv1beta1.ServiceExportReasonTypeConflict:                  "spec.clusterIP of the Service",
+	mcsv1beta1.ServiceExportReasonSessionAffinityConflict:       "spec.sessionAffinity of the Service",
+	mcsv1beta1.ServiceExportReasonSessionAffinityConfigConflict: "spec.sessionAffinityConfig of the Service",
+	mcsv1beta1.ServiceExportReasonLabelsConflict:                "spec.exportedLabels of the ServiceExport",
+	mcsv1beta1.ServiceExportReasonAnnotationsConflict:           "spec.exportedAnnotations of the ServiceExport",
+	mcsv1beta1.ServiceExportReasonInternalTrafficPolicyConflict: "spec.internalTrafficPolicy of the Service",
+	mcsv1beta1.ServiceExportReasonTrafficDistributionConflict:   "spec.trafficDistribution of the Service",
+	mcsv1beta1.ServiceExportReasonIPFamilyConflict:              "spec.ipFamilies of the Service",
 }
 
-// precedence says which export decides, and how old it is. One that is younger decides
+// precedence says which export decides, and how old both are. The younger one decides
 // only where it did before, while the takeover by the older one is held.
 func precedence(first, own, other model.Export) string {
-	created := "created " + other.CreatedAt.UTC().Format(time.RFC3339)
-	apart := own.CreatedAt.Sub(other.CreatedAt)
-	isOlder := merge.OldestFirst([]model.Export{own, other})[0].Cluster == own.Cluster
-	const held = "the takeover of the import is held (its condition TakeoverHeld says how to confirm it)."
-	switch {
-	case first.Cluster == own.Cluster && !isOlder:
-		return fmt.Sprintf("This export decides here, though that of cluster %s is older (it was %s): %s", other.Cluster, created, held)
-	case first.Cluster != own.Cluster && isOlder:
-		return fmt.Sprintf("The export of cluster %s decides here, though this one is older (that one was %s): %s", other.Cluster, created, held)
-	case first.Cluster == own.Cluster && apart == 0:
-		return fmt.Sprintf("This export decides: that of cluster %s was created in the same second, and its id comes later.", other.Cluster)
-	case first.Cluster == own.Cluster:
-		return fmt.Sprintf("This export is older and decides: that of cluster %s was %s, %s after it.", other.Cluster, created, duration.HumanDuration(-apart))
-	case apart == 0:
-		return fmt.Sprintf("The export of cluster %s decides: it was created in the same second, and its id comes first.", other.Cluster)
+	text := fmt.Sprintf("The export of cluster %s decides: it was created %s, and this one %s.", other.Cluster, moment(other), moment(own))
+	if first.Cluster == own.Cluster {
+		text = fmt.Sprintf("This export decides: it was created %s, and that of cluster %s %s.", moment(own), other.Cluster, moment(other))
 	}
-	return fmt.Sprintf("The export of cluster %s is older and decides: it was %s, %s before this one.", other.Cluster, created, duration.HumanDuration(apart))
+	if merge.OldestFirst([]model.Export{own, other})[0].Cluster != first.Cluster {
+		text += " The other one is older: the takeover of the import is held (its condition TakeoverHeld says how to confirm it)."
+	}
+	return text
 }
+
+func moment(e model.Export) string { return e.CreatedAt.UTC().Format(time.RFC3339) }
 
 // traffic says what a conflict does to the clients of the import: of that in every
 // cluster, unless a takeover is held in this one.
@@ -175,10 +156,7 @@ func portTraffic(resolved *model.Import) string {
 }
 
 func portText(p mcsv1beta1.ServicePort) string {
-	protocol := p.Protocol
-	if protocol == "" {
-		protocol = corev1.ProtocolTCP
-	}
+	protocol := cmp.Or(p.Protocol, corev1.ProtocolTCP)
 	if p.Name == "" {
 		return fmt.Sprintf("port %d/%s", p.Port, protocol)
 	}

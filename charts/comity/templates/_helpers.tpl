@@ -94,9 +94,16 @@ capabilities:
 {{- $_ := set . "failurePolicy" $root.Values.webhook.failurePolicy -}}
 {{- $_ := set . "timeoutSeconds" $root.Values.webhook.timeoutSeconds -}}
 {{- if .namespaceSelector -}}
-{{- $excluded := list "kube-system" $root.Release.Namespace -}}
-{{- if not $root.Values.webhook.certificate.existingSecret -}}
+{{- /* The namespaces of config/webhook, with the names that those of Comity and of cert-manager have here. */ -}}
+{{- $excluded := list -}}
+{{- range (index .namespaceSelector.matchExpressions 0).values -}}
+{{- if eq . "comity-system" -}}
+{{- $excluded = append $excluded $root.Release.Namespace -}}
+{{- else if ne . "cert-manager" -}}
+{{- $excluded = append $excluded . -}}
+{{- else if not $root.Values.webhook.certificate.existingSecret -}}
 {{- $excluded = append $excluded $root.Values.webhook.certificate.certManager.namespace -}}
+{{- end -}}
 {{- end -}}
 {{- $excluded = concat $excluded $root.Values.webhook.excludedNamespaces | uniq -}}
 {{- $_ := set . "namespaceSelector" (dict "matchExpressions" (list (dict "key" "kubernetes.io/metadata.name" "operator" "NotIn" "values" $excluded))) -}}

@@ -16,6 +16,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/comity-mcs/comity/sync/model"
@@ -44,22 +45,16 @@ func (*agentInfo) NeedLeaderElection() bool { return true }
 
 // Start implements manager.Runnable.
 func (a *agentInfo) Start(ctx context.Context) error {
-	ticker := time.NewTicker(agentInfoInterval)
-	defer ticker.Stop()
 	said := ""
-	for {
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		if err := a.update(ctx); err == nil {
 			said = ""
 		} else if ctx.Err() == nil && err.Error() != said {
 			said = err.Error()
 			a.log.Info("annotations of the leader Lease are not up to date, retrying", "namespace", a.lease.Namespace, "name", a.lease.Name, "reason", said)
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
-	}
+	}, agentInfoInterval)
+	return nil
 }
 
 // update patches the annotations that are missing or differ.

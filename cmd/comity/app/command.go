@@ -18,7 +18,6 @@ import (
 
 	"github.com/comity-mcs/comity/cmd/comity/install"
 	"github.com/comity-mcs/comity/cmd/comity/probe"
-	"github.com/comity-mcs/comity/cmd/comity/traffic"
 )
 
 // version is set by the linker.
@@ -92,8 +91,7 @@ func newCommand(self bool) *cobra.Command {
 	root.SetVersionTemplate("{{.Version}}\n")
 	o.AddFlags(root.Flags())
 	root.AddCommand(
-		install.NewCommand(version), probe.NewCommand(version),
-		traffic.NewServeCommand(), traffic.NewFetchCommand(), newVersionCommand(),
+		install.NewCommand(version), probe.NewCommand(), probe.NewServeCommand(), newVersionCommand(),
 		newCompilePoliciesCommand(),
 	)
 	refuseBadUsage(root)

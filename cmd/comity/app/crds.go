@@ -15,6 +15,7 @@ import (
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -49,38 +50,30 @@ func startsWithout(err error) bool {
 	})
 }
 
-// crdWait waits until the resources are served without which no controller can start, and
-// logs what is missing.
-type crdWait struct {
+// crdWatch reports which definitions are missing.
+type crdWatch struct {
 	discovery discovery.DiscoveryInterface
 	log       logr.Logger
-	// report receives the reason for the wait, and nil at its end.
+	// report receives what is missing, and nil if nothing is.
 	report func(error)
 }
 
-func (w crdWait) wait(ctx context.Context) error {
-	ticker := time.NewTicker(crdInterval)
-	defer ticker.Stop()
+// wait waits until the resources are served without which no controller can start, and
+// logs what is missing.
+func (w crdWatch) wait(ctx context.Context) error {
 	said := ""
-	for {
+	return wait.PollUntilContextCancel(ctx, crdInterval, true, func(context.Context) (bool, error) {
 		err := missing(w.discovery)
 		if startsWithout(err) {
-			err = nil // crdWatch reports it
+			err = nil // Start reports it
 		}
 		w.report(err)
-		if err == nil {
-			return nil
-		}
-		if err.Error() != said {
+		if err != nil && err.Error() != said {
 			said = err.Error()
 			w.log.Info("waiting", "reason", said)
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-ticker.C:
-		}
-	}
+		return err == nil, nil
+	})
 }
 
 // missing returns an error that names what is not served, nil if nothing is
@@ -118,31 +111,16 @@ func (u *undefined) Error() string {
 		" Comity continues when they are served, without a restart", strings.Join(u.names, ", "))
 }
 
-// crdWatch makes a running agent not ready while a definition is missing, so that
-// users see which one. Nothing else stops: informers list again and queues retry
-// until the kind is served.
-type crdWatch struct {
-	discovery discovery.DiscoveryInterface
-	log       logr.Logger
-	// report receives what is missing, and nil if nothing is.
-	report func(error)
-}
-
 // NeedLeaderElection implements manager.LeaderElectionRunnable: each replica
 // reports its own readiness.
 func (crdWatch) NeedLeaderElection() bool { return false }
 
-// Start implements manager.Runnable.
+// Start implements manager.Runnable. It makes a running agent not ready while a definition
+// is missing, so that users see which one. Nothing else stops: informers list again and
+// queues retry until the kind is served.
 func (w crdWatch) Start(ctx context.Context) error {
-	ticker := time.NewTicker(crdWatchInterval)
-	defer ticker.Stop()
 	said := ""
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
+	wait.UntilWithContext(ctx, func(context.Context) {
 		err := missing(w.discovery)
 		var absent *undefined
 		switch {
@@ -155,5 +133,6 @@ func (w crdWatch) Start(ctx context.Context) error {
 			w.log.Info("not ready", "reason", said)
 			w.report(err)
 		}
-	}
+	}, crdWatchInterval)
+	return nil
 }

@@ -108,7 +108,7 @@ func TestWaitSaysOnceWhatItWaitsForAndGoesOnWhenItIsThere(t *testing.T) {
 		d.now.Store(serving(allOfIt...))
 		state := newCell(errors.New("not looked yet"))
 		done := make(chan error, 1)
-		go func() { done <- crdWait{discovery: d, log: log, report: state.set}.wait(t.Context()) }()
+		go func() { done <- crdWatch{discovery: d, log: log, report: state.set}.wait(t.Context()) }()
 		for range 5 {
 			synctest.Wait()
 			if err := state.get(); err == nil || !strings.Contains(err.Error(), "serviceexports."+mcs) {
@@ -150,7 +150,7 @@ func TestFault36WithoutPeersAnAgentStartsAndIsNotReady(t *testing.T) {
 			t.Errorf("without %v: got readiness %v", tc.without, err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		err = crdWait{discovery: serving(tc.without...), log: logr.Discard(), report: func(error) {}}.wait(ctx)
+		err = crdWatch{discovery: serving(tc.without...), log: logr.Discard(), report: func(error) {}}.wait(ctx)
 		cancel()
 		if (err == nil) != tc.starts {
 			t.Errorf("without %v: the wait ends with %v", tc.without, err)
@@ -166,7 +166,7 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() {
-			done <- crdWait{discovery: serving(allOfIt...), log: logr.Discard(), report: func(error) {}}.wait(ctx)
+			done <- crdWatch{discovery: serving(allOfIt...), log: logr.Discard(), report: func(error) {}}.wait(ctx)
 		}()
 		synctest.Wait()
 		cancel()

@@ -20,9 +20,10 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/transport"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/comity-mcs/comity/cmd/comity/install"
 )
 
 // errStarting is the reason why a process is not ready that waits for nothing else.
@@ -99,7 +100,7 @@ func start(ctx context.Context, cfg *rest.Config, o Options, ready *health, star
 // meanwhile, nor directly after.
 func waitForCRDs(ctx context.Context, served discovery.DiscoveryInterface, starting *cell, log logr.Logger) error {
 	starting.set(errors.New("checking for the CustomResourceDefinitions"))
-	return crdWait{discovery: served, log: log, report: func(missing error) {
+	return crdWatch{discovery: served, log: log, report: func(missing error) {
 		starting.set(cmp.Or(missing, errStarting))
 	}}.wait(ctx)
 }
@@ -107,16 +108,9 @@ func waitForCRDs(ctx context.Context, served discovery.DiscoveryInterface, start
 // restConfig returns the configuration of --kubeconfig, or of the service account
 // of the Pod.
 func restConfig(o Options) (*rest.Config, error) {
-	var (
-		cfg *rest.Config
-		err error
-	)
-	if o.Kubeconfig == "" {
-		if cfg, err = rest.InClusterConfig(); err != nil {
-			return nil, fmt.Errorf("--kubeconfig is not set and the process does not run in a Pod: %w", err)
-		}
-	} else if cfg, err = clientcmd.BuildConfigFromFlags("", o.Kubeconfig); err != nil {
-		return nil, fmt.Errorf("--kubeconfig %s: %w", o.Kubeconfig, err)
+	cfg, err := install.RESTConfig(o.Kubeconfig)
+	if err != nil {
+		return nil, err
 	}
 	cfg.UserAgent = "comity/" + version
 	// API priority and fairness limits the requests. A limit of the client would

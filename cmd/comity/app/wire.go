@@ -28,12 +28,12 @@ import (
 	"github.com/comity-mcs/comity/policies/replicas"
 	"github.com/comity-mcs/comity/status"
 	"github.com/comity-mcs/comity/sync/controllers"
+	"github.com/comity-mcs/comity/sync/endpointprobe"
 	"github.com/comity-mcs/comity/sync/hub"
 	"github.com/comity-mcs/comity/sync/localcluster"
 	"github.com/comity-mcs/comity/sync/members"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/notify"
-	"github.com/comity-mcs/comity/sync/probe"
 	"github.com/comity-mcs/comity/webhook"
 	"github.com/comity-mcs/comity/webhook/conflict"
 	"github.com/comity-mcs/comity/webhook/facts"
@@ -63,7 +63,7 @@ func wire(mgr ctrl.Manager, o Options, self identity, guard transport.WrapperFun
 	if err != nil {
 		return err
 	}
-	prober := probe.New(probe.Options{Log: log.WithName("probe")})
+	prober := endpointprobe.New(endpointprobe.Options{Log: log.WithName("probe")})
 	if err := mgr.Add(prober); err != nil {
 		return fmt.Errorf("set up probes: %w", err)
 	}
@@ -171,7 +171,7 @@ func setupPolicies(mgr ctrl.Manager, o Options, self identity, peers *members.Se
 	cache := controllers.NewPolicyCache(controllers.PolicyCacheOptions{
 		Evaluate: audit, Reader: mgr.GetClient(), Policies: policies.Digest, Published: published.Of,
 	})
-	peers.SubscribeNamespaces(func(string) {
+	peers.SubscribeNamespaces(func(notify.Change) {
 		peerCache.Changed()
 		cache.PeersChanged() // before any controller evaluates again
 		changed.All()
@@ -280,7 +280,9 @@ func setupExchange(mgr ctrl.Manager, o Options, self identity, peers *members.Se
 		return nil, published, fmt.Errorf("set up the exchange: %w", err)
 	}
 	published = controllers.Published{Records: shared.Client(), Read: shared.Read}
-	return &controllers.Exchange{Client: shared.Client(), Cache: shared.Cache(), Problem: shared.Problem, Changed: shared.Changed()}, published, nil
+	return &controllers.Exchange{
+		Client: shared.Client(), Indexer: shared.Indexer(), Watch: shared.Watch, Problem: shared.Problem, Changed: shared.Changed(),
+	}, published, nil
 }
 
 // requireServing makes the agent ready only if it can respond to admission requests.

@@ -107,7 +107,7 @@ func addCommonFlags(cmd *cobra.Command, kubeconfig *string, timeout *time.Durati
 // connect gives a client of the cluster that the Pod runs in, or that the
 // kubeconfig file names.
 func connect(kubeconfig string) (client.Client, error) {
-	config, err := restConfig(kubeconfig)
+	config, err := RESTConfig(kubeconfig)
 	if err != nil {
 		return nil, err
 	}
@@ -122,11 +122,12 @@ func connect(kubeconfig string) (client.Client, error) {
 	return c, nil
 }
 
-func restConfig(kubeconfig string) (*rest.Config, error) {
+// RESTConfig is the configuration of --kubeconfig, or of the service account of the Pod.
+func RESTConfig(kubeconfig string) (*rest.Config, error) {
 	if kubeconfig == "" {
 		config, err := rest.InClusterConfig()
 		if err != nil {
-			return nil, fmt.Errorf("no --kubeconfig given and not running in a Pod: %w", err)
+			return nil, fmt.Errorf("--kubeconfig is not set and the process does not run in a Pod: %w", err)
 		}
 		return config, nil
 	}

@@ -14,16 +14,16 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// NewCommand is `comity probe`; version is that of the binary.
-func NewCommand(version string) *cobra.Command {
+// NewCommand is `comity probe`.
+func NewCommand() *cobra.Command {
 	var server, caFile string
 	cmd := &cobra.Command{
 		Use:   "probe",
-		Short: "Check which API servers and addresses can be reached from here; used by kubectl comity join",
+		Short: "Check which API servers and URLs can be reached from here; used by kubectl comity join and verify",
 		Long: `Read a request as JSON from standard input and print the response as JSON:
 
-  in:  {"servers": [{"url": "https://10.0.0.1:6443", "ca": "<base64 of PEM>"}], "addresses": ["10.244.1.5:8081"], "timeoutSeconds": 5}
-  out: {"version": "...", "servers": [{"target": "...", "error": "...", "milliseconds": 1.2}], "addresses": [...]}
+  in:  {"servers": [{"url": "https://10.0.0.1:6443", "ca": "<base64 of PEM>"}], "urls": ["http://10.244.1.5:8081/healthz"], "timeoutSeconds": 5}
+  out: {"servers": [{"target": "...", "error": "...", "milliseconds": 1.2}], "urls": [...]}
 
 The exit code is 0 if the checks were made, whatever they found. No credential is sent.
 
@@ -43,9 +43,7 @@ be used. The chart's test does so with the webhook.`,
 			if err := json.NewDecoder(cmd.InOrStdin()).Decode(&request); err != nil {
 				return fmt.Errorf("standard input is not a request: %w; expected JSON, see comity probe --help", err)
 			}
-			response := Run(cmd.Context(), request)
-			response.Version = version
-			return json.NewEncoder(cmd.OutOrStdout()).Encode(response)
+			return json.NewEncoder(cmd.OutOrStdout()).Encode(Run(cmd.Context(), request))
 		},
 	}
 	cmd.Flags().StringVar(&server, "server", "", "https://host:port to check, instead of the request on standard input")

@@ -9,8 +9,10 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"time"
 
@@ -23,6 +25,8 @@ const (
 	// parallel is how many targets are checked at once, so that a dozen clusters
 	// behind a firewall that drops packets do not add up.
 	parallel = 16
+	// maxBody is how much of an answer is kept.
+	maxBody = 4096
 )
 
 // Run checks every target of the request.
@@ -31,49 +35,32 @@ func Run(ctx context.Context, request Request) Response {
 	if timeout <= 0 {
 		timeout = defaultTimeout
 	}
-	response := Response{
-		Servers: make([]Result, len(request.Servers)), Addresses: make([]Result, len(request.Addresses)), URLs: make([]Result, len(request.URLs)),
-	}
+	response := Response{Servers: make([]Result, len(request.Servers)), URLs: make([]Result, len(request.URLs))}
 	var group errgroup.Group
 	group.SetLimit(parallel)
-	for i, server := range request.Servers {
+	measure := func(result *Result, check func(context.Context) error) {
 		group.Go(func() error {
-			response.Servers[i] = measure(ctx, timeout, server.URL, func(ctx context.Context) error { return checkServer(ctx, server) })
-			return nil
+			ctx, cancel := context.WithTimeout(ctx, timeout)
+			defer cancel()
+			start := time.Now()
+			if err := check(ctx); err != nil {
+				result.Error = Explain(err)
+			}
+			result.Milliseconds = float64(time.Since(start).Round(10*time.Microsecond)) / float64(time.Millisecond)
+			return nil // errors are results
 		})
 	}
-	for i, address := range request.Addresses {
-		group.Go(func() error {
-			response.Addresses[i] = measure(ctx, timeout, address, func(ctx context.Context) error { return checkAddress(ctx, address) })
-			return nil
-		})
+	for i, server := range request.Servers {
+		response.Servers[i].Target = server.URL
+		measure(&response.Servers[i], func(ctx context.Context) error { return checkServer(ctx, server) })
 	}
 	for i, target := range request.URLs {
-		group.Go(func() error {
-			response.URLs[i] = measure(ctx, timeout, target, func(ctx context.Context) error { return checkURL(ctx, target) })
-			return nil
-		})
+		result := &response.URLs[i]
+		result.Target = target
+		measure(result, func(ctx context.Context) error { return checkURL(ctx, request.Family, result) })
 	}
-	_ = group.Wait() // errors are results
+	_ = group.Wait()
 	return response
-}
-
-func measure(ctx context.Context, timeout time.Duration, target string, check func(context.Context) error) Result {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	start := time.Now()
-	result := Result{Target: target}
-	if err := check(ctx); err != nil {
-		result.Error = Explain(err)
-	}
-	result.Milliseconds = Milliseconds(time.Since(start))
-	return result
-}
-
-// Milliseconds is a duration as the JSON of the binary states it, to the
-// hundredth.
-func Milliseconds(d time.Duration) float64 {
-	return float64(d.Round(10*time.Microsecond)) / float64(time.Millisecond)
 }
 
 // checkServer asks for the version, which an API server answers to everybody or
@@ -87,44 +74,40 @@ func checkServer(ctx context.Context, server Server) error {
 	if !roots.AppendCertsFromPEM(server.CA) {
 		return errors.New("the CA holds no PEM certificate")
 	}
-	// No proxy: the agent's own connections to peers use none either.
-	client := &http.Client{
-		Transport:     &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.JoinPath("version").String(), nil)
-	if err != nil {
-		return err
-	}
-	response, err := client.Do(request)
-	if err != nil {
-		return err
-	}
-	return response.Body.Close()
-}
-
-// checkAddress opens a TCP connection and closes it.
-func checkAddress(ctx context.Context, address string) error {
-	if _, _, err := net.SplitHostPort(address); err != nil {
-		return fmt.Errorf("%q is not an address; expected host:port", address)
-	}
-	connection, err := new(net.Dialer).DialContext(ctx, "tcp", address)
-	if err != nil {
-		return err
-	}
-	return connection.Close()
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
+	return get(ctx, u.JoinPath("version").String(), transport, &Result{})
 }
 
 // checkURL demands 200 of a plain http URL.
-func checkURL(ctx context.Context, target string) error {
-	u, err := url.Parse(target)
+func checkURL(ctx context.Context, family string, result *Result) error {
+	u, err := url.Parse(result.Target)
 	if err != nil || u.Scheme != "http" || u.Host == "" {
-		return fmt.Errorf("%q is not a URL; expected http://host:port/path", target)
+		return fmt.Errorf("%q is not a URL; expected http://host:port/path", result.Target)
 	}
-	client := &http.Client{
-		Transport:     &http.Transport{DisableKeepAlives: true},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	network, known := map[string]string{"": "tcp", "IPv4": "tcp4", "IPv6": "tcp6"}[family]
+	if !known {
+		return fmt.Errorf("the family is %q; expected none, IPv4 or IPv6", family)
 	}
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}}
+	if err := get(ctx, result.Target, transport, result); err != nil {
+		return err
+	}
+	if result.Status != http.StatusOK {
+		return fmt.Errorf("answers %d, expected 200; something else than the target may have answered", result.Status)
+	}
+	return nil
+}
+
+// get makes one request over a connection of its own, so that kube-proxy chooses an
+// endpoint each time. No proxy is used: the agent's own connections to peers use none either.
+func get(ctx context.Context, target string, transport *http.Transport, result *Result) error {
+	transport.DisableKeepAlives = true
+	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(info httptrace.GotConnInfo) { result.Address = info.Conn.RemoteAddr().String() },
+	})
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	if err != nil {
 		return err
@@ -133,8 +116,7 @@ func checkURL(ctx context.Context, target string) error {
 	if err != nil {
 		return err
 	}
-	if response.StatusCode != http.StatusOK {
-		err = fmt.Errorf("answers %s, expected 200; something else than the target may have answered", response.Status)
-	}
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxBody))
+	result.Status, result.Body = response.StatusCode, string(body)
 	return errors.Join(err, response.Body.Close())
 }

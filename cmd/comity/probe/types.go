@@ -5,19 +5,20 @@
 // their API servers answer and their Pods can be reached.
 //
 // It takes a Request and gives a Response with one Result for each target, in
-// the same order. `kubectl comity` runs it in the agent's Pod as `comity probe`,
+// the same order. `kubectl comity` runs it in a Pod of Comity's image as `comity probe`,
 // with the Request as JSON on standard input and the Response as JSON on
-// standard output. It sends no credential and writes nothing.
+// standard output, and `comity serve` as the target of kubectl comity verify. Neither needs
+// the Kubernetes API, sends a credential or writes anything.
 package probe
 
 // Request lists what to check.
 type Request struct {
 	Servers []Server `json:"servers,omitempty"`
-	// Addresses are host:port pairs to which a TCP connection is opened.
-	Addresses []string `json:"addresses,omitempty"`
 	// URLs are plain http and must answer 200. Unlike a connection alone, that
 	// shows that no proxy on the way accepted it in the place of the target.
 	URLs []string `json:"urls,omitempty"`
+	// Family is the only one over which URLs are fetched, IPv4 or IPv6; any if empty.
+	Family string `json:"family,omitempty"`
 	// TimeoutSeconds bounds each target; 5 if zero.
 	TimeoutSeconds int `json:"timeoutSeconds,omitempty"`
 }
@@ -32,20 +33,22 @@ type Server struct {
 
 // Response is the answer to a Request.
 type Response struct {
-	// Version is that of the agent that ran the checks.
-	Version   string   `json:"version"`
-	Servers   []Result `json:"servers,omitempty"`
-	Addresses []Result `json:"addresses,omitempty"`
-	URLs      []Result `json:"urls,omitempty"`
+	Servers []Result `json:"servers,omitempty"`
+	URLs    []Result `json:"urls,omitempty"`
 }
 
 // Result is the outcome for one target.
 type Result struct {
-	// Target is the URL or address that was checked.
+	// Target is the URL that was checked.
 	Target string `json:"target"`
 	// Error says why the target cannot be used; empty if it can. Any HTTP answer
 	// of an API server whose certificate the CA verifies counts as usable.
 	Error string `json:"error,omitempty"`
-	// Milliseconds is how long the check took.
+	// Milliseconds is how long the check took, name resolution included.
 	Milliseconds float64 `json:"milliseconds"`
+	// Status and Body are those of the answer of a URL, and Address is the host:port that
+	// was connected to.
+	Status  int    `json:"status,omitempty"`
+	Body    string `json:"body,omitempty"`
+	Address string `json:"address,omitempty"`
 }

@@ -6,6 +6,8 @@ package agent
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"fmt"
 	"io"
 	"strings"
 
@@ -13,28 +15,43 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/remotecommand"
 
+	"github.com/comity-mcs/comity/cmd/comity/probe"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 )
 
 // binary is the agent's in its image, which has no shell.
 const binary = "/comity"
 
-// Exec runs a subcommand of the agent in its Pod, as kubectl exec does, and
-// gives what it wrote to standard output. An error carries what it wrote to
-// standard error. stdin may be nil.
-func Exec(ctx context.Context, target *command.Target, in Agent, stdin io.Reader, args ...string) ([]byte, error) {
-	return ExecIn(ctx, target, in.Namespace, in.Pod, in.Container, stdin, args...)
+// Probe runs `comity probe` in a Pod that runs Comity's image, as kubectl exec does.
+func Probe(ctx context.Context, target *command.Target, namespace, pod string, container corev1.Container, request probe.Request) (response probe.Response, err error) {
+	input, err := json.Marshal(request)
+	if err != nil {
+		return response, fmt.Errorf("encode the probe's request: %w", err)
+	}
+	output, err := exec(ctx, target, namespace, pod, container, bytes.NewReader(input), "probe")
+	if err != nil {
+		return response, err
+	}
+	if err := json.Unmarshal(output, &response); err != nil {
+		return response, target.Errorf("read the answer of comity probe in Pod %s/%s: %w", namespace, pod, err)
+	}
+	if len(response.Servers) != len(request.Servers) || len(response.URLs) != len(request.URLs) {
+		return response, target.Errorf("comity probe answered for %d of %d targets; upgrade Comity there to the version of this plugin (%s)",
+			len(response.Servers)+len(response.URLs), len(request.Servers)+len(request.URLs), command.Version)
+	}
+	return response, nil
 }
 
-// ExecIn is Exec in any Pod that runs Comity's image.
-func ExecIn(ctx context.Context, target *command.Target, namespace, pod string, container corev1.Container, stdin io.Reader, args ...string) ([]byte, error) {
+// exec runs a subcommand of the agent, and gives what it wrote to standard output. An error
+// carries what it wrote to standard error.
+func exec(ctx context.Context, target *command.Target, namespace, pod string, container corev1.Container, stdin io.Reader, args ...string) ([]byte, error) {
 	argv := []string{binary}
 	if len(container.Command) > 0 {
 		argv = container.Command[:1:1]
 	}
 	url := target.Clientset.CoreV1().RESTClient().Post().Resource("pods").Namespace(namespace).Name(pod).SubResource("exec").
 		VersionedParams(&corev1.PodExecOptions{
-			Container: container.Name, Command: append(argv, args...), Stdin: stdin != nil, Stdout: true, Stderr: true,
+			Container: container.Name, Command: append(argv, args...), Stdin: true, Stdout: true, Stderr: true,
 		}, clientgoscheme.ParameterCodec).URL()
 	web, err := remotecommand.NewWebSocketExecutor(target.REST, "GET", url.String())
 	if err != nil {

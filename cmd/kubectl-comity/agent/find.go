@@ -29,7 +29,8 @@ const containerName = "comity"
 
 // What Find's errors are, for errors.Is.
 var (
-	// ErrNotInstalled: the cluster has no agent.
+	// ErrNotInstalled: the cluster has no agent. Find returns what one that was there
+	// stated, if its Lease is left.
 	ErrNotInstalled = errors.New("no Comity agent is installed")
 	// ErrSeveral: the cluster has more than one agent.
 	ErrSeveral = errors.New("more than one Comity agent is installed")
@@ -68,36 +69,37 @@ func Find(ctx context.Context, target *command.Target) (Agent, error) {
 	if err != nil {
 		return Agent{}, target.Errorf("find the agent: %w", err)
 	}
-	type candidate struct {
-		lease coordinationv1.Lease
-		pod   *corev1.Pod
-	}
-	var found []candidate
+	var installed, left []Agent
+	var problem error
 	for _, lease := range leases.Items {
 		pod, err := leader(ctx, target, lease)
 		if err != nil {
 			return Agent{}, err
 		}
-		installed := pod != nil
-		if !installed {
+		described, err := describe(target, lease, pod)
+		there := pod != nil
+		if !there {
 			// The Lease outlives an uninstalled release.
-			if installed, err = hasDeployment(ctx, target, lease.Namespace); err != nil {
-				return Agent{}, err
+			var listErr error
+			if there, listErr = hasDeployment(ctx, target, lease.Namespace); listErr != nil {
+				return Agent{}, listErr
 			}
 		}
-		if installed {
-			found = append(found, candidate{lease, pod})
+		if there {
+			installed, problem = append(installed, described), err
+		} else {
+			left = append(left, described)
 		}
 	}
-	switch len(found) {
-	case 0:
-		return Agent{}, target.Errorf("%w: no Lease %s of a running agent in any namespace; install the chart, see docs/install.md", ErrNotInstalled, model.LeaderLease)
-	case 1:
-		return describe(target, found[0].lease, found[0].pod)
+	switch {
+	case len(installed) == 1:
+		return installed[0], problem
+	case len(installed) == 0:
+		return append(left, Agent{})[0], target.Errorf("%w: no Lease %s of a running agent in any namespace; install the chart, see docs/install.md", ErrNotInstalled, model.LeaderLease)
 	}
 	var namespaces []string
-	for _, c := range found {
-		namespaces = append(namespaces, c.lease.Namespace)
+	for _, a := range installed {
+		namespaces = append(namespaces, a.Namespace)
 	}
 	slices.Sort(namespaces)
 	return Agent{}, target.Errorf("%w: there is an agent in each of the namespaces %s; expected one in a cluster; uninstall all but one (helm list --all-namespaces)",
@@ -146,12 +148,7 @@ func describe(target *command.Target, lease coordinationv1.Lease, pod *corev1.Po
 	}
 	found.Pod, found.PullSecrets = pod.Name, pod.Spec.ImagePullSecrets
 	found.NodeSelector, found.Tolerations = pod.Spec.NodeSelector, pod.Spec.Tolerations
-	found.Container = pod.Spec.Containers[0]
-	for _, container := range pod.Spec.Containers {
-		if container.Name == containerName {
-			found.Container = container
-		}
-	}
+	found.Container = pod.Spec.Containers[max(0, slices.IndexFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == containerName }))]
 	if err != nil {
 		return found, target.Errorf("%w: Lease %s/%s: %w; run a version of Comity there that this plugin (%s) knows, and wait until it leads",
 			ErrUnreadable, lease.Namespace, lease.Name, err, command.Version)

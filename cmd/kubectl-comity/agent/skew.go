@@ -5,6 +5,7 @@ package agent
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/version"
@@ -12,9 +13,10 @@ import (
 
 // Skew says which agents differ from plugin, or from each other, by more than
 // one minor version; empty if none does. A version that is no release, such as
-// that of a local build, differs from every other text.
+// that of a local build, differs from every other text. An agent without a version is left out.
 func Skew(plugin string, agents []Agent) string {
 	var different []string
+	agents = slices.DeleteFunc(slices.Clone(agents), func(a Agent) bool { return a.Version == "" })
 	for i, a := range agents {
 		if !compatible(plugin, a.Version) {
 			different = append(different, fmt.Sprintf("cluster %s runs Comity %s and this plugin is %s", a.ID, a.Version, plugin))

@@ -86,7 +86,7 @@ func New(env *command.Env) *cobra.Command {
 	root.SetOut(env.Out)
 	root.SetErr(env.ErrOut)
 	env.AddFlags(root.PersistentFlags())
-	_ = root.RegisterFlagCompletionFunc("context", env.CompleteContexts(0))
+	_ = root.RegisterFlagCompletionFunc("context", env.CompleteContexts)
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(
 		join.NewJoin(env, join.InPod),

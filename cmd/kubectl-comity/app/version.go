@@ -6,8 +6,6 @@ package app
 import (
 	"context"
 	"errors"
-	"fmt"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -43,7 +41,7 @@ whether they differ by more than one minor version.
 
 The exit code is 1 if an agent's version cannot be read or differs by too much.`,
 		Example:           "  kubectl comity version a b\n  kubectl comity version --client",
-		ValidArgsFunction: env.CompleteContexts(0),
+		ValidArgsFunction: env.CompleteContexts,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := output.Validate(); err != nil {
 				return err
@@ -60,22 +58,20 @@ The exit code is 1 if an agent's version cannot be read or differs by too much.`
 }
 
 func runVersion(ctx context.Context, env *command.Env, output command.Output, args []string) error {
-	names, err := env.ContextNames(args)
+	sites, err := agent.Sites(ctx, env, args)
 	if err != nil {
 		return err
 	}
 	found := versions{Plugin: command.Version}
 	var agents []agent.Agent
-	var failed error
-	for _, name := range names {
-		line := agentVersion{Context: name}
-		installed, err := findAgent(ctx, env, name)
-		if err != nil {
-			line.Error, failed = err.Error(), errors.Join(failed, err)
+	for _, s := range sites {
+		line := agentVersion{Context: s.Context}
+		if s.Err != nil {
+			line.Error = s.Err.Error()
 		}
-		if installed.Version != "" {
-			line.Cluster, line.Namespace, line.Version = string(installed.ID), installed.Namespace, installed.Version
-			agents = append(agents, installed)
+		if !errors.Is(s.Err, agent.ErrNotInstalled) {
+			line.Cluster, line.Namespace, line.Version = string(s.Agent.ID), s.Agent.Namespace, s.Agent.Version
+			agents = append(agents, s.Agent)
 		}
 		found.Agents = append(found.Agents, line)
 	}
@@ -83,18 +79,10 @@ func runVersion(ctx context.Context, env *command.Env, output command.Output, ar
 	if err := printVersions(env, output, found); err != nil {
 		return err
 	}
-	if failed != nil || found.Skew != "" {
+	if agent.Problems(sites) != nil || found.Skew != "" {
 		return command.Printed(command.ExitProblem)
 	}
 	return nil
-}
-
-func findAgent(ctx context.Context, env *command.Env, name string) (agent.Agent, error) {
-	target, err := env.Open(ctx, name)
-	if err != nil {
-		return agent.Agent{}, err
-	}
-	return agent.Find(ctx, target)
 }
 
 func printVersions(env *command.Env, output command.Output, found versions) error {
@@ -102,12 +90,12 @@ func printVersions(env *command.Env, output command.Output, found versions) erro
 		return output.Print(env.Out, "Versions", found)
 	}
 	env.Printf("Plugin: %s\n", found.Plugin)
-	table := tabwriter.NewWriter(env.Out, 0, 8, 3, ' ', 0)
-	if len(found.Agents) > 0 {
-		_, _ = fmt.Fprintln(table, "\nCONTEXT\tCLUSTER\tNAMESPACE\tCOMITY")
+	if len(found.Agents) == 0 {
+		return nil
 	}
+	table := command.NewTable(env.Out, "\nCONTEXT", "CLUSTER", "NAMESPACE", "COMITY")
 	for _, line := range found.Agents {
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", line.Context, dash(line.Cluster), dash(line.Namespace), dash(line.Version))
+		table.Row(line.Context, line.Cluster, line.Namespace, line.Version)
 	}
 	if err := table.Flush(); err != nil {
 		return err
@@ -121,11 +109,4 @@ func printVersions(env *command.Env, output command.Output, found versions) erro
 		env.Warnf("%s", found.Skew)
 	}
 	return nil
-}
-
-func dash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
 }

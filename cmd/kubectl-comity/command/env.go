@@ -113,17 +113,14 @@ func (e *Env) ContextNames(names []string) ([]string, error) {
 	return names, nil
 }
 
-// CompleteContexts completes arguments that are names of contexts; at most
-// limit of them, or any number if limit is 0.
-func (e *Env) CompleteContexts(limit int) cobra.CompletionFunc {
-	return func(_ *cobra.Command, given []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		raw, err := e.rawConfig()
-		if err != nil || limit > 0 && len(given) >= limit {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		names := slices.DeleteFunc(slices.Sorted(maps.Keys(raw.Contexts)), func(name string) bool { return slices.Contains(given, name) })
-		return names, cobra.ShellCompDirectiveNoFileComp
+// CompleteContexts completes arguments that are names of contexts.
+func (e *Env) CompleteContexts(_ *cobra.Command, given []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	raw, err := e.rawConfig()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(raw.Contexts)), func(name string) bool { return slices.Contains(given, name) })
+	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
 // Warnf prints a warning where it does not mix with the output.

@@ -43,23 +43,18 @@ func Lost(ctx context.Context, c client.Client) (lost []LostExport, exchanges []
 		exchanges = append(exchanges, from)
 	}
 	slices.Sort(exchanges)
-	for next := ""; ; {
-		var page exchangev1alpha1.ExportRecordList
-		err := c.List(ctx, &page, client.Limit(pageSize), client.Continue(next))
-		if meta.IsNoMatchError(err) {
-			return nil, nil, nil
-		} else if err != nil {
-			return nil, nil, fmt.Errorf("list the ExportRecords: %w", err)
-		}
+	err = command.EachPage(ctx, c, func(page *exchangev1alpha1.ExportRecordList) {
 		for i := range page.Items {
 			record := &page.Items[i]
 			if from, is := publishers[record.Namespace]; is && record.Spec.Lost && record.Annotations[model.AnnotationConfirmLost] != "true" {
 				lost = addLost(lost, from, record)
 			}
 		}
-		if next = page.Continue; next == "" {
-			break
-		}
+	})
+	if meta.IsNoMatchError(err) {
+		return nil, nil, nil
+	} else if err != nil {
+		return nil, nil, fmt.Errorf("list the ExportRecords: %w", err)
 	}
 	slices.SortFunc(lost, func(a, b LostExport) int {
 		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), model.CompareKeys(a.Key, b.Key))

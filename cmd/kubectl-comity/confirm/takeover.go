@@ -18,9 +18,6 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// pageSize bounds one answer of the API server.
-const pageSize = 500
-
 // Waiting are the exports that wait to decide an import, by cluster: while condition
 // TakeoverHeld is true, those that are older than one before them in the list.
 func Waiting(imported *mcsv1beta1.ServiceImport) map[model.ClusterID]types.UID {
@@ -116,7 +113,9 @@ func takeover(ctx context.Context, env *command.Env, s selection, from model.Clu
 	return nil
 }
 
-// selected are the ServiceImports that an export of a cluster may decide.
+// selected is the ServiceImport that was named; or else all that an export of the cluster
+// waits for. An import is frozen also while a cluster is not read for a moment, and then
+// nothing is known to wait, so that all of these are not confirmed together.
 func selected(ctx context.Context, target *command.Target, s selection, from model.ClusterID) ([]*mcsv1beta1.ServiceImport, error) {
 	if !s.all {
 		var imported mcsv1beta1.ServiceImport
@@ -129,18 +128,15 @@ func selected(ctx context.Context, target *command.Target, s selection, from mod
 		return []*mcsv1beta1.ServiceImport{&imported}, nil
 	}
 	var found []*mcsv1beta1.ServiceImport
-	for next := ""; ; {
-		var page mcsv1beta1.ServiceImportList
-		if err := target.Client.List(ctx, &page, client.Limit(pageSize), client.Continue(next)); err != nil {
-			return nil, target.Errorf("list the ServiceImports: %w", err)
-		}
+	err := command.EachPage(ctx, target.Client, func(page *mcsv1beta1.ServiceImportList) {
 		for i := range page.Items {
-			if _, is := candidate(&page.Items[i], from); is {
+			if _, waits := Waiting(&page.Items[i])[from]; waits {
 				found = append(found, &page.Items[i])
 			}
 		}
-		if next = page.Continue; next == "" {
-			return found, nil
-		}
+	})
+	if err != nil {
+		return nil, target.Errorf("list the ServiceImports: %w", err)
 	}
+	return found, nil
 }

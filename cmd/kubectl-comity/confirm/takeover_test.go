@@ -9,9 +9,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/status/condition"
 	"github.com/comity-mcs/comity/sync/model"
 )
@@ -67,5 +70,40 @@ func TestWhichExportMayDecideAfterAConfirmation(t *testing.T) {
 				t.Errorf("got %q, %t; want %q", got, is, tc.want)
 			}
 		})
+	}
+}
+
+// While a cluster is not read for a moment, imports that it decides are frozen, and no other
+// export waits.
+func TestConfirmingAllLeavesImportsThatAreOnlyFrozen(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := mcsv1beta1.Install(scheme); err != nil {
+		t.Fatal(err)
+	}
+	imported := func(name string, age time.Duration, c metav1.Condition) *mcsv1beta1.ServiceImport {
+		formed := time.Unix(10_000, 0)
+		list := model.List{Formed: formed, Entries: []model.Entry{
+			{Cluster: "b", UID: "u", CreatedAt: formed}, {Cluster: "c", UID: "v", CreatedAt: formed.Add(-age)},
+		}}
+		return &mcsv1beta1.ServiceImport{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Annotations: map[string]string{model.AnnotationList: list.String()}},
+			Status:     mcsv1beta1.ServiceImportStatus{Conditions: []metav1.Condition{c}},
+		}
+	}
+	target := &command.Target{Context: "a", Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(
+		imported("held", time.Hour, condition.TakeoverHeld("c waits")),
+		imported("frozen", 0, condition.Frozen(model.SourceNotRead, "b is not read")),
+		imported("older", time.Hour, condition.Frozen(model.SourceNotRead, "b is not read")),
+	).Build()}
+	found, err := selected(t.Context(), target, selection{all: true}, "c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(found) != 1 || found[0].Name != "held" {
+		t.Errorf("got %d imports, want only held", len(found))
+	}
+	one := selection{key: types.NamespacedName{Namespace: "shop", Name: "frozen"}}
+	if _, err := selected(t.Context(), target, one, "c"); err != nil {
+		t.Errorf("a frozen import that is named: %v", err)
 	}
 }

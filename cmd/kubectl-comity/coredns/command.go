@@ -65,7 +65,7 @@ func newChange(env *command.Env, enable bool, use, short, long string) *cobra.Co
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: long,
 		Example:           "  kubectl comity coredns " + verb + " a b --dry-run\n  kubectl comity coredns " + verb + " a b",
-		ValidArgsFunction: env.CompleteContexts(0),
+		ValidArgsFunction: env.CompleteContexts,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.Validate(); err != nil {
 				return err

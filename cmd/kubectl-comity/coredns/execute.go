@@ -11,8 +11,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
@@ -43,8 +41,9 @@ func (o options) execute(ctx context.Context, env *command.Env, plans []*plan) e
 func (o options) executeOne(ctx context.Context, env *command.Env, p *plan) error {
 	if p.role && o.enable {
 		for _, object := range roleObjects(p.found.account()) {
-			if err := p.apply(ctx, object); err != nil {
-				return err
+			config := client.ApplyConfigurationFromUnstructured(object)
+			if err := p.target.Client.Apply(ctx, config, client.FieldOwner(fieldOwner), client.ForceOwnership); err != nil {
+				return p.target.Errorf("apply %s %s: %w", object.GetKind(), roleName, err)
 			}
 		}
 	}
@@ -61,23 +60,9 @@ func (o options) executeOne(ctx context.Context, env *command.Env, p *plan) erro
 	if p.role && !o.enable {
 		for _, object := range roleObjects(p.found.account()) {
 			if err := client.IgnoreNotFound(p.target.Client.Delete(ctx, object)); err != nil {
-				return p.target.Errorf("delete %s %s: %w", object.GetObjectKind().GroupVersionKind().Kind, roleName, err)
+				return p.target.Errorf("delete %s %s: %w", object.GetKind(), roleName, err)
 			}
 		}
-	}
-	return nil
-}
-
-func (p *plan) apply(ctx context.Context, object client.Object) error {
-	kind := object.GetObjectKind().GroupVersionKind().Kind
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
-	if err != nil {
-		return fmt.Errorf("encode %s %s: %w", kind, roleName, err)
-	}
-	wanted := &unstructured.Unstructured{Object: content}
-	unstructured.RemoveNestedField(content, "metadata", "creationTimestamp")
-	if err := p.target.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(wanted), client.FieldOwner(fieldOwner), client.ForceOwnership); err != nil {
-		return p.target.Errorf("apply %s %s: %w", kind, roleName, err)
 	}
 	return nil
 }

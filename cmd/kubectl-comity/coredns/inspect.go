@@ -5,14 +5,16 @@ package coredns
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 
@@ -21,65 +23,66 @@ import (
 
 const namespace = metav1.NamespaceSystem
 
+// found is what a cluster has of CoreDNS. Absent objects are nil.
+type found struct {
+	config     *corev1.ConfigMap
+	deployment *appsv1.Deployment
+	// custom is true if there is a ConfigMap coredns-custom, which a provider's Corefile includes.
+	custom bool
+	// kubeDNS is true if the cluster is served by kube-dns.
+	kubeDNS bool
+	// providerID is that of a Node, such as azure:///subscriptions/...
+	providerID string
+	// nodeLocal is the Corefile of NodeLocal DNSCache, nodeLocalRuns is true if it runs.
+	nodeLocal     string
+	nodeLocalRuns bool
+	// kubeadm is true if kubeadm made the cluster.
+	kubeadm bool
+	// importsServed is true if the API server serves the ServiceImports that CoreDNS reads.
+	importsServed bool
+}
+
 // inspect reads what the cluster has of CoreDNS.
 func inspect(ctx context.Context, target *command.Target) (found, error) {
-	var f found
-	config, deployment, kubeDNS := &corev1.ConfigMap{}, &appsv1.Deployment{}, &appsv1.Deployment{}
-	custom, kubeadm := &corev1.ConfigMap{}, &corev1.ConfigMap{}
-	local, localConfig := &appsv1.DaemonSet{}, &corev1.ConfigMap{}
-	crd := &apiextensionsv1.CustomResourceDefinition{}
-	var there [8]bool
-	for i, read := range []struct {
-		object          client.Object
-		namespace, name string
-	}{
-		{config, namespace, "coredns"},
-		{deployment, namespace, "coredns"},
-		{kubeDNS, namespace, "kube-dns"},
-		{custom, namespace, "coredns-custom"},
-		{kubeadm, namespace, "kubeadm-config"},
-		{local, namespace, "node-local-dns"},
-		{localConfig, namespace, "node-local-dns"},
-		{crd, "", "serviceimports." + mcsv1alpha1.GroupName},
-	} {
-		err := target.Client.Get(ctx, client.ObjectKey{Namespace: read.namespace, Name: read.name}, read.object)
-		if client.IgnoreNotFound(err) != nil {
-			return f, target.Errorf("read the configuration of CoreDNS: %w", err)
-		}
-		there[i] = err == nil
+	var failed error
+	exists := func(name string, object client.Object) bool {
+		err := target.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, object)
+		failed = errors.Join(failed, client.IgnoreNotFound(err))
+		return err == nil
 	}
-	if there[0] {
+	var f found
+	if config := (&corev1.ConfigMap{}); exists("coredns", config) {
 		f.config = config
 	}
-	if there[1] {
+	if deployment := (&appsv1.Deployment{}); exists("coredns", deployment) {
 		f.deployment = deployment
 	}
-	f.kubeDNS, f.custom, f.kubeadm = there[2], there[3], there[4]
-	f.nodeLocalRuns, f.nodeLocal = there[5], localConfig.Data[configKey]
-	f.importsCRD = there[7] && serves(crd, mcsv1alpha1.GroupVersion.Version)
-	nodes, err := target.Clientset.CoreV1().Nodes().List(ctx, metav1.ListOptions{Limit: 1})
-	if err != nil {
-		return f, target.Errorf("read the Nodes: %w", err)
+	f.kubeDNS = exists("kube-dns", &appsv1.Deployment{})
+	f.custom = exists("coredns-custom", &corev1.ConfigMap{})
+	f.kubeadm = exists("kubeadm-config", &corev1.ConfigMap{})
+	if local := (&corev1.ConfigMap{}); exists("node-local-dns", local) {
+		f.nodeLocal = local.Data[configKey]
 	}
+	f.nodeLocalRuns = exists("node-local-dns", &appsv1.DaemonSet{})
+	_, err := target.Client.RESTMapper().RESTMapping(schema.GroupKind{Group: mcsv1alpha1.GroupName, Kind: "ServiceImport"}, mcsv1alpha1.GroupVersion.Version)
+	if f.importsServed = err == nil; meta.IsNoMatchError(err) {
+		err = nil
+	}
+	var nodes corev1.NodeList
+	failed = errors.Join(failed, err, target.Client.List(ctx, &nodes, client.Limit(1)))
 	if len(nodes.Items) > 0 {
 		f.providerID = nodes.Items[0].Spec.ProviderID
 	}
-	return f, nil
-}
-
-func serves(crd *apiextensionsv1.CustomResourceDefinition, version string) bool {
-	for _, v := range crd.Spec.Versions {
-		if v.Name == version && v.Served {
-			return true
-		}
+	if failed != nil {
+		return f, target.Errorf("read the configuration of CoreDNS: %w", failed)
 	}
-	return false
+	return f, nil
 }
 
 // mayRead asks the API server whether CoreDNS's account may list and watch
 // ServiceImports, whoever granted it.
 func mayRead(ctx context.Context, target *command.Target, account string) (bool, error) {
-	for _, verb := range readVerbs {
+	for _, verb := range []string{"list", "watch"} {
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 			User:   fmt.Sprintf("system:serviceaccount:%s:%s", namespace, account),
 			Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"},
@@ -87,11 +90,10 @@ func mayRead(ctx context.Context, target *command.Target, account string) (bool,
 				Verb: verb, Group: mcsv1alpha1.GroupName, Resource: "serviceimports",
 			},
 		}}
-		answer, err := target.Clientset.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
-		if err != nil {
+		if err := target.Client.Create(ctx, review); err != nil {
 			return false, target.Errorf("ask for the rights of CoreDNS's account: %w", err)
 		}
-		if !answer.Status.Allowed {
+		if !review.Status.Allowed {
 			return false, nil
 		}
 	}

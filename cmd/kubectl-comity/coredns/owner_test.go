@@ -15,7 +15,7 @@ import (
 func corednsOf(image, corefile string) found {
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "coredns"}}
 	d.Spec.Template.Spec = corev1.PodSpec{ServiceAccountName: "coredns", Containers: []corev1.Container{{Name: "coredns", Image: image}}}
-	return found{config: &corev1.ConfigMap{Data: map[string]string{configKey: corefile}}, deployment: d, importsCRD: true}
+	return found{config: &corev1.ConfigMap{Data: map[string]string{configKey: corefile}}, deployment: d, importsServed: true}
 }
 
 func TestRefusalNamesTheOwnerAndTheRemedy(t *testing.T) {
@@ -81,36 +81,5 @@ func TestCheckVersion(t *testing.T) {
 				t.Errorf("%s: error %q lacks %q", test.image, err, want)
 			}
 		}
-	}
-}
-
-func TestUnified(t *testing.T) {
-	before := "a\nb\nc\nd\ne\nf\ng\nh\ni\nj\nk\nl\nm\nn\n"
-	after := strings.Replace(strings.Replace(before, "b\n", "b\nB\n", 1), "m\n", "M\n", 1)
-	want := `--- x
-+++ x
-@@ -1,5 +1,6 @@
- a
- b
-+B
- c
- d
- e
-@@ -10,5 +11,5 @@
- j
- k
- l
--m
-+M
- n
-`
-	if got := unified("x", before, after); got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
-	}
-	if got := unified("x", "", "a\nb\n"); got != "--- x\n+++ x\n@@ -0,0 +1,2 @@\n+a\n+b\n" {
-		t.Errorf("a new file gives\n%s", got)
-	}
-	if got := unified("x", before, before); got != "" {
-		t.Errorf("no change gives\n%s", got)
 	}
 }

@@ -5,7 +5,10 @@ package coredns
 
 import (
 	"context"
+	"slices"
 	"strings"
+
+	"github.com/pmezard/go-difflib/difflib"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/sync/join/corefile"
@@ -46,7 +49,7 @@ func (o options) plan(ctx context.Context, target *command.Target) (*plan, error
 	if err := f.checkVersion(target.Context, o.version); err != nil {
 		return nil, target.Errorf("nothing is changed: %w", err)
 	}
-	if !f.importsCRD {
+	if !f.importsServed {
 		return nil, target.Errorf("nothing is changed: the API server does not serve ServiceImports in version v1alpha1, without which CoreDNS does not become ready; install Comity first, which brings the CustomResourceDefinition serviceimports.multicluster.x-k8s.io")
 	}
 	if p.after, err = corefile.Enable(p.before); err != nil {
@@ -91,6 +94,14 @@ func (p *plan) diff(enable bool) string {
 		before, after = after, before
 	}
 	return text + unified("ClusterRole and ClusterRoleBinding "+roleName, before, after)
+}
+
+// unified is the difference of two texts as diff -u prints it, under name.
+func unified(name, before, after string) string {
+	text, _ := difflib.GetUnifiedDiffString(difflib.UnifiedDiff{ // a builder of strings gives no error
+		A: slices.Collect(strings.Lines(before)), B: slices.Collect(strings.Lines(after)), FromFile: name, ToFile: name, Context: 3,
+	})
+	return text
 }
 
 // print shows the plan before it is carried out.

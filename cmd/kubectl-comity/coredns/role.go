@@ -4,12 +4,10 @@
 package coredns
 
 import (
+	"fmt"
 	"strings"
 
-	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 )
 
@@ -22,35 +20,43 @@ const roleName = "comity-coredns"
 // fieldOwner owns what this command applies.
 const fieldOwner = "kubectl-comity"
 
-var readVerbs = []string{"list", "watch"}
-
-// roleObjects let account read ServiceImports.
-func roleObjects(account string) []client.Object {
-	meta := metav1.ObjectMeta{Name: roleName, Labels: map[string]string{"app.kubernetes.io/managed-by": fieldOwner}}
-	return []client.Object{
-		&rbacv1.ClusterRole{
-			TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"},
-			ObjectMeta: meta,
-			Rules:      []rbacv1.PolicyRule{{APIGroups: []string{mcsv1alpha1.GroupName}, Resources: []string{"serviceimports"}, Verbs: readVerbs}},
-		},
-		&rbacv1.ClusterRoleBinding{
-			TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRoleBinding"},
-			ObjectMeta: meta,
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: roleName},
-			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: account}},
-		},
-	}
+// roleText lets an account of kube-system read ServiceImports.
+func roleText(account string) string {
+	return fmt.Sprintf(`apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata:
+  name: %[1]s
+  labels:
+    app.kubernetes.io/managed-by: %[2]s
+rules:
+- apiGroups: [multicluster.x-k8s.io]
+  resources: [serviceimports]
+  verbs: [list, watch]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata:
+  name: %[1]s
+  labels:
+    app.kubernetes.io/managed-by: %[2]s
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: ClusterRole
+  name: %[1]s
+subjects:
+- kind: ServiceAccount
+  namespace: kube-system
+  name: %[3]s
+`, roleName, fieldOwner, account)
 }
 
-// roleText is roleObjects as a person reads them.
-func roleText(account string) string {
-	var documents []string
-	for _, object := range roleObjects(account) {
-		text, err := yaml.Marshal(object)
-		if err != nil {
-			panic(err) // Every object of Kubernetes can be encoded.
+func roleObjects(account string) (objects []*unstructured.Unstructured) {
+	for text := range strings.SplitSeq(roleText(account), "---\n") {
+		object := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(text), &object.Object); err != nil {
+			panic(err) // not reached: the text is fixed
 		}
-		documents = append(documents, strings.Replace(string(text), "  creationTimestamp: null\n", "", 1))
+		objects = append(objects, object)
 	}
-	return strings.Join(documents, "---\n")
+	return objects
 }

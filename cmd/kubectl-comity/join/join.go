@@ -4,12 +4,12 @@
 package join
 
 import (
+	"cmp"
 	"context"
-	"slices"
-	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/sync/join"
 )
@@ -56,49 +56,44 @@ type options struct {
 	output           command.Output
 	hub              string
 	values           perCluster
-	dryRun           bool
-	allowOverlap     bool
+	how              join.Options
 	skipReachability bool
-	rotate           bool
-	replace          bool
-	expiry           time.Duration
 	probe            Prober
-	now              func() time.Time
 }
 
 // NewJoin is the command join. probe is InPod, save in tests.
 func NewJoin(env *command.Env, probe Prober) *cobra.Command {
-	o := &options{env: env, probe: probe, now: time.Now}
+	o := &options{env: env, probe: probe}
 	cmd := &cobra.Command{
-		Use:               "join CONTEXT CONTEXT...",
-		Short:             "Make clusters members of one clusterset",
-		Long:              joinLong,
-		Example:           joinExample,
-		ValidArgsFunction: env.CompleteContexts(0),
-		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args) },
+		Use:     "join CONTEXT CONTEXT...",
+		Short:   "Make clusters members of one clusterset",
+		Long:    joinLong,
+		Example: joinExample,
 	}
+	o.addFlags(cmd)
 	o.output.AddFlags(cmd)
 	cmd.Flags().Lookup("output").Usage = "Print the objects that join would apply, as json or yaml and without credentials, and write nothing; annotation " + clusterAnnotation + " names the cluster of each"
-	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "Run all checks and print what would be written, and write nothing")
-	cmd.Flags().BoolVar(&o.replace, "replace", false, "Accept clusters that were made again with the id of another one: their Peers get the new UID")
-	o.addFlags(cmd)
+	cmd.Flags().BoolVar(&o.how.Replace, "replace", false, "Accept clusters that were made again with the id of another one: their Peers get the new UID")
 	return cmd
 }
 
 // addFlags registers what join and rotate share.
 func (o *options) addFlags(cmd *cobra.Command) {
+	cmd.ValidArgsFunction = o.env.CompleteContexts
+	cmd.RunE = func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args) }
+	o.values = perCluster{}
 	flags := cmd.Flags()
+	flags.BoolVar(&o.how.DryRun, "dry-run", false, "Run all checks and print what would be written, and write nothing")
 	flags.StringVar(&o.hub, "hub", "", "Context of the hub in whose API server all members publish")
-	flags.StringArrayVar(&o.values.servers, "server", nil, "ID=URL: the API server of a cluster as the others reach it (repeatable; the hub's id is hub)")
-	flags.StringArrayVar(&o.values.cas, "ca", nil, "ID=FILE: the PEM bundle that verifies the API server of a cluster (repeatable)")
-	flags.StringArrayVar(&o.values.podCIDRs, "pod-cidrs", nil, "ID=RANGE,...: the ranges of a cluster's Pods, if they cannot be read from it (repeatable)")
-	flags.StringArrayVar(&o.values.serviceCIDRs, "service-cidrs", nil, "ID=RANGE,...: the ranges of a cluster's Services, if they cannot be read from it (repeatable)")
-	flags.StringArrayVar(&o.values.accepted, "accept-cidrs", nil, "ID=RANGE,...: the addresses that the others accept from a cluster instead of its Pod ranges (repeatable)")
-	flags.StringArrayVar(&o.values.namespaces, "accept-namespaces", nil, "ID=NAME,...: the namespaces whose exports the others import from a cluster, names and patterns such as team-*; all if never set (repeatable)")
-	flags.StringArrayVar(&o.values.ids, "id", nil, "CONTEXT=ID: refuse to continue unless the agent in this context has this id (repeatable)")
-	flags.BoolVar(&o.allowOverlap, "allow-overlap", false, "Join clusters although their ranges overlap; endpoints in the overlap are not imported")
+	o.values.addFlag(flags, "server", "ID=URL: the API server of a cluster as the others reach it; the hub's id is hub")
+	o.values.addFlag(flags, "ca", "ID=FILE: the PEM bundle that verifies the API server of a cluster")
+	o.values.addFlag(flags, "pod-cidrs", "ID=RANGE,...: the ranges of a cluster's Pods, if they cannot be read from it")
+	o.values.addFlag(flags, "service-cidrs", "ID=RANGE,...: the ranges of a cluster's Services, if they cannot be read from it")
+	o.values.addFlag(flags, "accept-cidrs", "ID=RANGE,...: the addresses that the others accept from a cluster instead of its Pod ranges")
+	o.values.addFlag(flags, "accept-namespaces", "ID=NAME,...: the namespaces whose exports the others import from a cluster, names and patterns such as team-*; all if never set")
+	flags.BoolVar(&o.how.AllowOverlap, "allow-overlap", false, "Join clusters although their ranges overlap; endpoints in the overlap are not imported")
 	flags.BoolVar(&o.skipReachability, "skip-reachability", false, "Do not check from inside the clusters what they reach, for API servers that do not allow exec; the first known address is stored")
-	flags.DurationVar(&o.expiry, "expiry", join.DefaultExpiry, "How long a new credential is valid; the agents renew it in time")
+	flags.DurationVar(&o.how.Expiry, "expiry", join.DefaultExpiry, "How long a new credential is valid; the agents renew it in time")
 }
 
 func (o *options) run(ctx context.Context, contexts []string) error {
@@ -108,15 +103,25 @@ func (o *options) run(ctx context.Context, contexts []string) error {
 	if len(contexts) < 2 && (o.hub == "" || len(contexts) == 0) {
 		return command.Refusedf("%d contexts are given; expected at least two clusters to join, as in kubectl comity join a b", len(contexts))
 	}
-	prepared, sites, report, err := o.prepare(ctx, contexts)
+	sites, err := o.open(ctx, contexts)
 	if err != nil {
 		return err
+	}
+	report := newReport(o.env, o.output)
+	prepared, err := o.prepare(ctx, sites, report)
+	if err != nil {
+		return command.Refused(err)
 	}
 	if o.output.Structured() {
 		return o.printObjects(prepared)
 	}
-	if err := o.route(ctx, prepared, sites); err != nil {
-		return err
+	if !o.skipReachability {
+		if err := (reach{env: o.env, prepared: prepared, sites: sites, probe: o.probe}).run(ctx); err != nil {
+			return err
+		}
+	}
+	if err := prepared.Resolve(ctx); err != nil {
+		return command.Refused(err)
 	}
 	if err := report.replacements(ctx, prepared.Replaced(), sites); err != nil {
 		return command.Refused(err)
@@ -124,70 +129,42 @@ func (o *options) run(ctx context.Context, contexts []string) error {
 	if err := prepared.Write(ctx); err != nil {
 		return command.Incompletef("%w\nRepeat the command to continue; it keeps what is done already", err)
 	}
-	report.summary(o, sites)
+	report.summary(o.how, sites)
 	return nil
+}
+
+// open finds the agents, and checks that they can be one clusterset.
+func (o *options) open(ctx context.Context, contexts []string) ([]*agent.Site, error) {
+	sites, err := agent.Sites(ctx, o.env, contexts)
+	if err != nil {
+		return nil, err
+	}
+	if err := cmp.Or(agent.Problems(sites), checkSites(sites), checkModes(sites, o.hub != "")); err != nil {
+		return nil, err
+	}
+	for _, s := range sites {
+		if err := checkKinds(s.Target, s.Agent.Namespace); err != nil {
+			return nil, err
+		}
+	}
+	warnOf(o.env, sites)
+	return sites, nil
 }
 
 // prepare makes every check but those from inside the clusters.
-func (o *options) prepare(ctx context.Context, contexts []string) (*join.Prepared, []site, *report, error) {
-	all := contexts
-	if o.hub != "" {
-		all = append(slices.Clone(contexts), o.hub)
-	}
-	if _, err := o.env.ContextNames(all); err != nil && o.hub != "" && !slices.Contains(contexts, o.hub) {
-		return nil, nil, nil, err
-	}
-	sites, err := openSites(ctx, o.env, contexts)
+func (o *options) prepare(ctx context.Context, sites []*agent.Site, r *report) (*join.Prepared, error) {
+	var hub *join.Cluster
+	at, err := openHub(ctx, o.env, o.hub)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, err
 	}
-	if err := checkSites(sites, o.hub != ""); err != nil {
-		return nil, nil, nil, err
+	if at != nil {
+		hub = &join.Cluster{RESTConfig: at.REST}
 	}
-	if err := o.values.checkIDs(sites); err != nil {
-		return nil, nil, nil, err
+	clusters := clustersOf(sites)
+	if err := o.values.apply(clusters, hub); err != nil {
+		return nil, err
 	}
-	warnOf(o.env, sites, o.now())
-	var clusters []join.Cluster
-	for _, s := range sites {
-		clusters = append(clusters, s.cluster())
-	}
-	var hub *join.Hub
-	if o.hub != "" {
-		at, err := o.env.Open(ctx, o.hub)
-		if err != nil {
-			return nil, nil, nil, err
-		}
-		hub = &join.Hub{RESTConfig: at.REST}
-	}
-	if err := o.values.apply(sites, clusters, hub); err != nil {
-		return nil, nil, nil, err
-	}
-	r := &report{env: o.env, quiet: o.output.Structured(), start: o.now(), now: o.now}
-	how := join.Options{
-		Expiry: o.expiry, Rotate: o.rotate, Replace: o.replace, DryRun: o.dryRun, ReadOnly: o.output.Structured(),
-		AllowOverlap: o.allowOverlap, Progress: r.step, Now: o.now,
-	}
-	var prepared *join.Prepared
-	if hub != nil {
-		prepared, err = join.PrepareHub(ctx, *hub, clusters, how)
-	} else {
-		prepared, err = join.PrepareMesh(ctx, clusters, how)
-	}
-	return prepared, sites, r, command.Refused(err)
-}
-
-// route finds the address for every connection.
-func (o *options) route(ctx context.Context, prepared *join.Prepared, sites []site) error {
-	if !o.skipReachability {
-		return reach{env: o.env, prepared: prepared, sites: sites, probe: o.probe}.run(ctx)
-	}
-	for _, route := range prepared.Routes() {
-		candidates, err := prepared.Candidates(ctx, route)
-		if err != nil {
-			return command.Refused(err)
-		}
-		prepared.Use(route, candidates[0])
-	}
-	return nil
+	o.how.Progress, o.how.ReadOnly = r.step, o.output.Structured()
+	return join.Prepare(ctx, hub, clusters, o.how)
 }

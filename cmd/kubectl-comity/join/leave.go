@@ -4,11 +4,11 @@
 package join
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -58,10 +58,9 @@ type leaving struct {
 	id     string
 	hub    string
 	purge  bool
-	dryRun bool
 	wait   bool
+	how    join.Options
 	ask    command.Confirmation
-	now    func() time.Time
 
 	report *report
 	// leaver is the cluster that leaves; without RESTConfig if it is lost.
@@ -69,20 +68,20 @@ type leaving struct {
 	mode   model.ExchangeMode
 	target *command.Target
 	// remaining are reachable; lost are the contexts that are not, and why.
-	remaining []site
+	remaining []*agent.Site
 	lost      map[string]error
 	atHub     *command.Target
 }
 
 // NewLeave is the command leave.
 func NewLeave(env *command.Env) *cobra.Command {
-	l := &leaving{env: env, now: time.Now, lost: map[string]error{}}
+	l := &leaving{env: env, lost: map[string]error{}}
 	cmd := &cobra.Command{
 		Use:               "leave LEAVING [REMAINING...]",
 		Short:             "Take a cluster out of its clusterset, or remove all that Comity created there",
 		Long:              leaveLong,
 		Example:           leaveExample,
-		ValidArgsFunction: env.CompleteContexts(0),
+		ValidArgsFunction: env.CompleteContexts,
 		RunE:              func(cmd *cobra.Command, args []string) error { return l.run(cmd.Context(), args) },
 	}
 	l.output.AddFlags(cmd)
@@ -91,7 +90,7 @@ func NewLeave(env *command.Env) *cobra.Command {
 	flags.StringVar(&l.id, "id", "", "The id of a leaving cluster that is lost; all contexts are those of remaining clusters")
 	flags.StringVar(&l.hub, "hub", "", "Context of the hub in whose API server all members publish")
 	flags.BoolVar(&l.purge, "purge", false, "Remove everything that Comity created in the leaving cluster, including imports")
-	flags.BoolVar(&l.dryRun, "dry-run", false, "Print what would be removed, and remove nothing")
+	flags.BoolVar(&l.how.DryRun, "dry-run", false, "Print what would be removed, and remove nothing")
 	flags.BoolVar(&l.wait, "wait", true, "Wait until the removed namespaces are gone, for at most two minutes")
 	return cmd
 }
@@ -100,7 +99,8 @@ func (l *leaving) run(ctx context.Context, contexts []string) error {
 	if err := l.check(contexts); err != nil {
 		return err
 	}
-	l.report = &report{env: l.env, quiet: l.output.Structured(), start: l.now(), now: l.now}
+	l.report = newReport(l.env, l.output)
+	l.how.Progress = l.report.step
 	if err := l.open(ctx, contexts); err != nil {
 		return err
 	}
@@ -109,23 +109,18 @@ func (l *leaving) run(ctx context.Context, contexts []string) error {
 		return command.Refused(err)
 	}
 	if l.mode == model.ExchangeHub && l.hub == "" && len(peers) > 0 {
-		return command.Refusedf("cluster %s publishes in a hub and has the peers %s; name the hub's context with --hub", l.leaver.ID, joinIDs(peers))
+		return command.Refusedf("cluster %s publishes in a hub and has the peers %s; name the hub's context with --hub", l.leaver.ID, idsOf(peers))
 	}
-	how := join.Options{DryRun: l.dryRun, Progress: l.report.step, Now: l.now}
-	clusters := []join.Cluster{l.leaver}
-	for _, s := range l.remaining {
-		clusters = append(clusters, s.cluster())
-	}
-	if err := join.CheckLeave(ctx, clusters, l.purge, how); err != nil {
+	if err := join.CheckLeave(ctx, append([]join.Cluster{l.leaver}, peers...), l.purge, l.how); err != nil {
 		return command.Refused(err)
 	}
 	if err := l.confirm(ctx, peers); err != nil {
 		return command.Refused(err)
 	}
-	if err := l.write(ctx, peers, how); err != nil {
+	if err := l.write(ctx, peers); err != nil {
 		return command.Incompletef("%w\nRepeat the command to continue with what is left", err)
 	}
-	if l.wait && !l.dryRun {
+	if l.wait && !l.how.DryRun {
 		l.awaitNamespaces(ctx)
 	}
 	return l.finish(peers)
@@ -138,166 +133,96 @@ func (l *leaving) check(contexts []string) error {
 	if len(contexts) == 0 {
 		return command.Refusedf("no context is given; expected that of the leaving cluster first, as in kubectl comity leave c a b")
 	}
-	if l.id != "" {
-		if l.purge {
-			return command.Refusedf("--purge and --id are given; a lost cluster cannot be purged; leave out one of them")
-		}
-		if _, err := model.ParseClusterID(l.id); err != nil {
-			return command.Refusedf("--id: %w", err)
-		}
-	}
-	named := contexts
-	if l.hub != "" && !slices.Contains(contexts, l.hub) {
-		named = append(slices.Clone(contexts), l.hub)
-	}
-	_, err := l.env.ContextNames(named)
-	return err
-}
-
-// open connects to all clusters. One that remains and does not answer is noted,
-// since the others must be able to forget.
-func (l *leaving) open(ctx context.Context, contexts []string) error {
-	remaining := contexts
-	var targets []*command.Target
-	if l.id == "" {
-		remaining = contexts[1:]
-		target, err := l.env.Open(ctx, contexts[0])
-		if err != nil {
-			return command.Refusedf("%w\nIf this cluster is lost, remove it from those that remain: kubectl comity leave --id ID %s", err, orRemaining(remaining))
-		}
-		left, err := installedOrLeft(ctx, target)
-		if err != nil {
-			return command.Refused(err)
-		}
-		l.target, l.leaver, l.mode, targets = target, left.cluster(), left.agent.Mode, append(targets, target)
-	}
-	for _, name := range remaining {
-		target, err := l.env.Open(ctx, name)
-		if err != nil {
-			l.lost[name] = err
-			continue
-		}
-		left, err := installedOrLeft(ctx, target)
-		if err != nil {
-			return command.Refused(err)
-		}
-		l.remaining, targets = append(l.remaining, left), append(targets, target)
-	}
-	if err := command.Distinct(targets); err != nil {
-		return err
-	}
-	if l.id != "" {
-		if len(l.remaining) == 0 {
-			return command.Refused(l.lostErrors())
-		}
-		l.leaver = join.Cluster{ID: model.ClusterID(l.id), Set: l.remaining[0].agent.Set}
-	}
 	if l.hub != "" {
-		var err error
-		if l.atHub, err = l.env.Open(ctx, l.hub); err != nil {
-			l.lost[l.hub] = err
-		}
-	}
-	return l.checkTogether()
-}
-
-// checkTogether refuses what cannot be one clusterset.
-func (l *leaving) checkTogether() error {
-	for _, s := range l.remaining {
-		if s.agent.ID == l.leaver.ID {
-			return command.Refusedf("context %q leads to cluster %s itself; expected contexts of clusters that remain", s.target.Context, s.agent.ID)
-		}
-		if s.agent.Set != l.leaver.Set {
-			return command.Refusedf("cluster %s (context %q) belongs to clusterset %q and cluster %s to %q; expected members of one clusterset",
-				s.agent.ID, s.target.Context, s.agent.Set, l.leaver.ID, l.leaver.Set)
-		}
-		if err := checkMode(s, l.hub != ""); err != nil {
+		if _, err := l.env.ContextNames([]string{l.hub}); err != nil {
 			return err
 		}
+	}
+	if l.id == "" {
+		return nil
+	}
+	if l.purge {
+		return command.Refusedf("--purge and --id are given; a lost cluster cannot be purged; leave out one of them")
+	}
+	if _, err := model.ParseClusterID(l.id); err != nil {
+		return command.Refusedf("--id: %w", err)
 	}
 	return nil
 }
 
-func (l *leaving) lostErrors() error {
-	var all []error
-	for _, name := range sortedKeys(l.lost) {
-		all = append(all, l.lost[name])
+// open connects to all clusters. One that remains and does not answer is noted,
+// since the others must be able to forget. Leaving must be possible while no agent runs, and
+// after Comity was uninstalled: then the Lease says what the agent was.
+func (l *leaving) open(ctx context.Context, contexts []string) error {
+	sites, err := agent.Sites(ctx, l.env, contexts)
+	if err != nil {
+		return err
 	}
-	return errors.Join(all...)
-}
-
-func orRemaining(contexts []string) string {
-	if len(contexts) == 0 {
-		return "REMAINING..."
+	if first := sites[0]; l.id == "" && first.Target == nil {
+		return command.Refusedf("%w\nIf this cluster is lost, remove it from those that remain: kubectl comity leave --id ID %s", first.Err, cmp.Or(contextsOf(sites[1:]), "REMAINING..."))
 	}
-	return strings.Join(contexts, " ")
-}
-
-// installedOrLeft is a cluster with its agent, or with what the Lease says of the one
-// that was there: leaving must be possible after Comity was uninstalled.
-func installedOrLeft(ctx context.Context, target *command.Target) (site, error) {
-	found, err := agent.Find(ctx, target)
-	switch {
-	case errors.Is(err, agent.ErrNotRunning) && found.ID != "":
-		return site{target, found, true}, nil
-	case errors.Is(err, agent.ErrNotInstalled):
-		found, err = leftBehind(ctx, target, err)
-		return site{target, found, true}, err
-	}
-	return site{target: target, agent: found}, err
-}
-
-// peers are the members that know the leaving cluster, or that it knows.
-func (l *leaving) peers(ctx context.Context) ([]model.ClusterID, error) {
-	var all []model.ClusterID
-	for _, s := range l.remaining {
-		all = append(all, s.agent.ID)
-	}
-	if l.leaver.RESTConfig != nil {
-		known, err := join.Peers(ctx, l.leaver)
-		if err != nil {
-			return nil, err
+	var live []*agent.Site
+	for _, s := range sites {
+		switch {
+		case s.Target == nil:
+			l.lost[s.Context] = s.Err
+		case s.Err == nil, s.Agent.ID != "" && (errors.Is(s.Err, agent.ErrNotRunning) || errors.Is(s.Err, agent.ErrNotInstalled)):
+			live = append(live, s)
+		default:
+			return command.Refused(s.Err)
 		}
-		all = append(all, known...)
-	} else if l.hub != "" {
-		known, err := join.Peers(ctx, l.remaining[0].cluster())
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, slices.DeleteFunc(known, func(id model.ClusterID) bool { return id == l.leaver.ID })...)
 	}
-	slices.Sort(all)
-	return slices.Compact(all), nil
+	switch l.remaining = live; {
+	case l.id == "":
+		l.leaver, l.mode, l.target, l.remaining = clusterOf(live[0]), live[0].Agent.Mode, live[0].Target, live[1:]
+	case len(live) == 0:
+		return command.Refused(l.lostErrors())
+	default:
+		l.leaver = join.Cluster{ID: model.ClusterID(l.id), Set: live[0].Agent.Set}
+	}
+	if at := slices.IndexFunc(l.remaining, func(s *agent.Site) bool { return s.Agent.ID == l.leaver.ID }); at >= 0 {
+		return command.Refusedf("context %q leads to cluster %s itself; expected contexts of clusters that remain", l.remaining[at].Context, l.leaver.ID)
+	}
+	if l.atHub, err = openHub(ctx, l.env, l.hub); err != nil {
+		l.lost[l.hub] = err
+	}
+	return cmp.Or(checkSites(live), checkModes(l.remaining, l.hub != ""))
+}
+
+func (l *leaving) lostErrors() error { return errors.Join(slices.Collect(maps.Values(l.lost))...) }
+
+// peers are the members that know the leaving cluster, or that it knows: those that remain, and
+// those that were not given, without RESTConfig.
+func (l *leaving) peers(ctx context.Context) ([]join.Cluster, error) {
+	peers := clustersOf(l.remaining)
+	from := l.leaver
+	if from.RESTConfig == nil && l.hub != "" {
+		from = peers[0]
+	}
+	known, err := join.Peers(ctx, from)
+	for _, id := range known {
+		if id != l.leaver.ID && !slices.ContainsFunc(peers, func(c join.Cluster) bool { return c.ID == id }) {
+			peers = append(peers, join.Cluster{ID: id, Set: l.leaver.Set})
+		}
+	}
+	return peers, err
 }
 
 // write removes what there is, at the peers first.
-func (l *leaving) write(ctx context.Context, peers []model.ClusterID, how join.Options) error {
-	others := make([]join.Cluster, 0, len(peers))
-	for _, id := range peers {
-		other := join.Cluster{ID: id, Set: l.leaver.Set}
-		for _, s := range l.remaining {
-			if s.agent.ID == id {
-				other = s.cluster()
-			}
-		}
-		others = append(others, other)
-	}
+func (l *leaving) write(ctx context.Context, peers []join.Cluster) error {
 	leaver := l.leaver
 	if l.purge {
 		leaver.RESTConfig = nil // Purge removes more than Disconnect does, and needs no agent
 	}
-	reachable := slices.ContainsFunc(others, func(c join.Cluster) bool { return c.RESTConfig != nil })
-	switch {
-	case l.hub != "":
-		hub := join.Hub{}
+	var hub *join.Cluster
+	if l.hub != "" {
+		hub = &join.Cluster{}
 		if l.atHub != nil {
 			hub.RESTConfig = l.atHub.REST
 		}
-		if err := join.DisconnectHub(ctx, hub, leaver, others, how); err != nil {
-			return err
-		}
-	case len(others) > 0 && (reachable || leaver.RESTConfig != nil):
-		if err := join.Disconnect(ctx, leaver, others, how); err != nil {
+	}
+	if hub != nil || len(l.remaining) > 0 || leaver.RESTConfig != nil && len(peers) > 0 {
+		if err := join.Disconnect(ctx, hub, leaver, peers, l.how); err != nil {
 			return err
 		}
 	}
@@ -307,5 +232,5 @@ func (l *leaving) write(ctx context.Context, peers []model.ClusterID, how join.O
 	if err := l.stopAgent(ctx); err != nil {
 		return err
 	}
-	return join.Purge(ctx, l.leaver, how)
+	return join.Purge(ctx, l.leaver, l.how)
 }

@@ -4,10 +4,13 @@
 package join
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/sync/join"
@@ -15,17 +18,19 @@ import (
 )
 
 // confirm shows how many imports lose an export, and asks.
-func (l *leaving) confirm(ctx context.Context, peers []model.ClusterID) error {
+func (l *leaving) confirm(ctx context.Context, peers []join.Cluster) error {
 	var text strings.Builder
 	fmt.Fprintf(&text, "Cluster %s leaves clusterset %s.\n", l.leaver.ID, l.leaver.Set)
-	count := func(at model.ClusterID, target *command.Target, from ...model.ClusterID) error {
+	count := func(at model.ClusterID, target *command.Target, from ...join.Cluster) error {
 		imports, err := join.Imports(ctx, target.Client)
 		if err != nil {
 			return target.Errorf("%w", err)
 		}
 		lose, end := 0, 0
 		for _, i := range imports {
-			left := slices.DeleteFunc(slices.Clone(i.List.Entries), func(e model.Entry) bool { return slices.Contains(from, e.Cluster) })
+			left := slices.DeleteFunc(slices.Clone(i.List.Entries), func(e model.Entry) bool {
+				return slices.ContainsFunc(from, func(c join.Cluster) bool { return c.ID == e.Cluster })
+			})
 			if len(left) < len(i.List.Entries) {
 				lose++
 			}
@@ -43,14 +48,14 @@ func (l *leaving) confirm(ctx context.Context, peers []model.ClusterID) error {
 		}
 	}
 	for _, s := range l.remaining {
-		if err := count(s.agent.ID, s.target, l.leaver.ID); err != nil {
+		if err := count(s.Agent.ID, s.Target, l.leaver); err != nil {
 			return err
 		}
 	}
 	if l.purge {
 		fmt.Fprintf(&text, "Everything that Comity created in cluster %s is deleted\n", l.leaver.ID)
 	}
-	if l.dryRun {
+	if l.how.DryRun {
 		_, _ = fmt.Fprint(l.env.ErrOut, text.String())
 		return nil
 	}
@@ -58,19 +63,19 @@ func (l *leaving) confirm(ctx context.Context, peers []model.ClusterID) error {
 }
 
 // finish prints what was done, and what is left to do elsewhere.
-func (l *leaving) finish(peers []model.ClusterID) error {
+func (l *leaving) finish(peers []join.Cluster) error {
 	left := l.undone(peers)
 	if l.output.Structured() {
-		err := l.output.Print(l.env.Out, "LeaveResult", leaveResult{Cluster: string(l.leaver.ID), DryRun: l.dryRun, Steps: l.report.steps, Undone: left})
+		err := l.output.Print(l.env.Out, "LeaveResult", leaveResult{Cluster: string(l.leaver.ID), DryRun: l.how.DryRun, Steps: l.report.steps, Undone: left})
 		if err != nil {
 			return err
 		}
 	} else {
 		done := fmt.Sprintf("Cluster %s left clusterset %s", l.leaver.ID, l.leaver.Set)
-		if l.dryRun {
+		if l.how.DryRun {
 			done = "Dry run, nothing was removed. Without --dry-run"
 		}
-		l.env.Printf("\n%s: %s in %.1f s.\n", done, l.report.counts(), l.report.elapsed().Seconds())
+		l.env.Printf("\n%s: %s in %.1f s.\n", done, l.report.counts(), time.Since(l.report.start).Seconds())
 		for _, text := range left {
 			l.env.Printf("Left to do: %s\n", text)
 		}
@@ -93,42 +98,26 @@ type leaveResult struct {
 	Undone []string `json:"undone,omitempty"`
 }
 
-func (l *leaving) undone(peers []model.ClusterID) (texts []string) {
+func (l *leaving) undone(peers []join.Cluster) (texts []string) {
 	for _, step := range l.report.steps {
 		if step.Verb == join.Pending {
 			texts = append(texts, fmt.Sprintf("Peer %s of cluster %s stays with spec.removed: %s; when the agent of cluster %s runs, repeat the command", step.Name, step.Cluster, step.Note, step.Cluster))
 		}
 	}
-	for _, name := range sortedKeys(l.lost) {
+	for _, name := range slices.Sorted(maps.Keys(l.lost)) {
 		if name == l.hub {
 			texts = append(texts, fmt.Sprintf("the hub (context %q) did not answer; it still has the account of cluster %s and the namespaces of it; run again: kubectl comity leave --hub %s --id %s %s",
-				name, l.leaver.ID, name, l.leaver.ID, orRemaining(contextsOf(l.remaining))))
+				name, l.leaver.ID, name, l.leaver.ID, cmp.Or(contextsOf(l.remaining), "REMAINING...")))
 			continue
 		}
 		texts = append(texts, fmt.Sprintf("the cluster of context %q did not answer and still has the credential and account of cluster %s; when it answers, run: kubectl comity leave --id %s %s",
 			name, l.leaver.ID, l.leaver.ID, name))
 	}
-	for _, id := range peers {
-		given := slices.ContainsFunc(l.remaining, func(s site) bool { return s.agent.ID == id })
-		if !given && len(l.lost) == 0 {
+	for _, peer := range peers {
+		if peer.RESTConfig == nil && len(l.lost) == 0 {
 			texts = append(texts, fmt.Sprintf("cluster %s still has the credential and account of cluster %s; run: kubectl comity leave --id %s CONTEXT, with the context of cluster %s",
-				id, l.leaver.ID, l.leaver.ID, id))
+				peer.ID, l.leaver.ID, l.leaver.ID, peer.ID))
 		}
 	}
 	return texts
-}
-
-func contextsOf(sites []site) (names []string) {
-	for _, s := range sites {
-		names = append(names, s.target.Context)
-	}
-	return names
-}
-
-func joinIDs(ids []model.ClusterID) string {
-	var texts []string
-	for _, id := range ids {
-		texts = append(texts, string(id))
-	}
-	return strings.Join(texts, ", ")
 }

@@ -4,9 +4,7 @@
 package join
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"net"
 	"net/netip"
@@ -27,21 +25,9 @@ import (
 // Prober checks from inside a cluster what it reaches.
 type Prober func(ctx context.Context, target *command.Target, from agent.Agent, request probe.Request) (probe.Response, error)
 
-// InPod runs `comity probe` in the agent's Pod.
+// InPod runs it in the agent's Pod.
 func InPod(ctx context.Context, target *command.Target, from agent.Agent, request probe.Request) (probe.Response, error) {
-	var response probe.Response
-	input, err := json.Marshal(request)
-	if err != nil {
-		return response, fmt.Errorf("encode the probe's request: %w", err)
-	}
-	output, err := agent.Exec(ctx, target, from, bytes.NewReader(input), "probe")
-	if err != nil {
-		return response, err
-	}
-	if err := json.Unmarshal(output, &response); err != nil {
-		return response, target.Errorf("read the answer of comity probe in Pod %s/%s: %w", from.Namespace, from.Pod, err)
-	}
-	return response, nil
+	return agent.Probe(ctx, target, from.Namespace, from.Pod, from.Container, request)
 }
 
 // reach asks each member what it reaches of the others, and sets the address of
@@ -49,7 +35,7 @@ func InPod(ctx context.Context, target *command.Target, from agent.Agent, reques
 type reach struct {
 	env      *command.Env
 	prepared *join.Prepared
-	sites    []site
+	sites    []*agent.Site
 	probe    Prober
 }
 
@@ -60,7 +46,7 @@ func (r reach) run(ctx context.Context) error {
 		if err != nil {
 			return command.Refused(err)
 		}
-		pods[s.agent.ID] = found
+		pods[s.Agent.ID] = found
 	}
 	var problems []string
 	for _, s := range r.sites {
@@ -77,11 +63,11 @@ func (r reach) run(ctx context.Context) error {
 }
 
 // from probes everything that s needs to reach.
-func (r reach) from(ctx context.Context, s site, pods map[model.ClusterID]podAddresses) (problems []string, err error) {
+func (r reach) from(ctx context.Context, s *agent.Site, pods map[model.ClusterID]podAddresses) (problems []string, err error) {
 	candidates := map[join.Route][]join.Address{}
 	var request probe.Request
 	for _, route := range r.prepared.Routes() {
-		if route.Holder != s.agent.ID {
+		if route.Holder != s.Agent.ID {
 			continue
 		}
 		if candidates[route], err = r.prepared.Candidates(ctx, route); err != nil {
@@ -92,20 +78,16 @@ func (r reach) from(ctx context.Context, s site, pods map[model.ClusterID]podAdd
 		}
 	}
 	for _, other := range r.sites {
-		if other.agent.ID != s.agent.ID {
-			for _, target := range pods[other.agent.ID].inFamiliesOf(pods[s.agent.ID]) {
+		if other.Agent.ID != s.Agent.ID {
+			for _, target := range pods[other.Agent.ID].inFamiliesOf(pods[s.Agent.ID]) {
 				request.URLs = append(request.URLs, target.healthURL)
 			}
 		}
 	}
-	r.env.Printf("Checking from inside cluster %s (Pod %s/%s) what it reaches\n", s.agent.ID, s.agent.Namespace, s.agent.Pod)
-	response, err := r.probe(ctx, s.target, s.agent, request)
+	r.env.Printf("Checking from inside cluster %s (Pod %s/%s) what it reaches\n", s.Agent.ID, s.Agent.Namespace, s.Agent.Pod)
+	response, err := r.probe(ctx, s.Target, s.Agent, request)
 	if err != nil {
 		return nil, err
-	}
-	if len(response.Servers) != len(request.Servers) || len(response.URLs) != len(request.URLs) {
-		return nil, s.target.Errorf("comity probe answered for %d of %d targets; upgrade Comity there to the version of this plugin (%s)",
-			len(response.Servers)+len(response.URLs), len(request.Servers)+len(request.URLs), command.Version)
 	}
 	problems = r.chooseServers(s, candidates, response.Servers)
 	return append(problems, r.checkPods(s, pods, response.URLs)...), nil
@@ -113,17 +95,16 @@ func (r reach) from(ctx context.Context, s site, pods map[model.ClusterID]podAdd
 
 // chooseServers takes for each route the first address that answered. results
 // are in the order of the request.
-func (r reach) chooseServers(s site, candidates map[join.Route][]join.Address, results []probe.Result) (problems []string) {
+func (r reach) chooseServers(s *agent.Site, candidates map[join.Route][]join.Address, results []probe.Result) (problems []string) {
 	for _, route := range r.prepared.Routes() {
-		if route.Holder != s.agent.ID {
+		if route.Holder != s.Agent.ID {
 			continue
 		}
 		of := results[:len(candidates[route])]
 		results = results[len(of):]
-		peer := "cluster " + string(route.Peer)
-		id := string(route.Peer)
-		if route.Peer == "" {
-			peer, id = "the hub", hubID
+		peer, id := "cluster "+string(route.Peer), route.Peer
+		if id == join.HubID {
+			peer = "the hub"
 		}
 		first := slices.IndexFunc(of, func(result probe.Result) bool { return result.Error == "" })
 		if first >= 0 {
@@ -137,26 +118,26 @@ func (r reach) chooseServers(s site, candidates map[join.Route][]join.Address, r
 			tried = append(tried, fmt.Sprintf("%s (%s): %s", result.Target, candidates[route][i].Source, result.Error))
 		}
 		problems = append(problems, fmt.Sprintf("cluster %s does not reach the API server of %s; tried %s; pass an address that Pods of cluster %s reach as --server %s=https://HOST:PORT, and --ca %s=FILE if another authority signed its certificate",
-			s.agent.ID, peer, strings.Join(tried, ", "), s.agent.ID, id, id))
+			s.Agent.ID, peer, strings.Join(tried, ", "), s.Agent.ID, id, id))
 	}
 	return problems
 }
 
 // checkPods demands that every address of every other agent's Pod answers.
-func (r reach) checkPods(s site, pods map[model.ClusterID]podAddresses, results []probe.Result) (problems []string) {
+func (r reach) checkPods(s *agent.Site, pods map[model.ClusterID]podAddresses, results []probe.Result) (problems []string) {
 	for _, other := range r.sites {
-		if other.agent.ID == s.agent.ID {
+		if other.Agent.ID == s.Agent.ID {
 			continue
 		}
-		for _, target := range pods[other.agent.ID].inFamiliesOf(pods[s.agent.ID]) {
+		for _, target := range pods[other.Agent.ID].inFamiliesOf(pods[s.Agent.ID]) {
 			result := results[0]
 			results = results[1:]
 			if result.Error == "" {
-				r.env.Printf("  Pods of cluster %s, such as %s\n", other.agent.ID, target.ip)
+				r.env.Printf("  Pods of cluster %s, such as %s\n", other.Agent.ID, target.ip)
 				continue
 			}
 			problems = append(problems, fmt.Sprintf("cluster %s does not reach Pods of cluster %s; tried the agent's Pod %s/%s at %s: %s; Comity builds no tunnel: route the Pod ranges of each cluster to the nodes of the other, and allow them in firewalls and network policies",
-				s.agent.ID, other.agent.ID, other.agent.Namespace, other.agent.Pod, result.Target, result.Error))
+				s.Agent.ID, other.Agent.ID, other.Agent.Namespace, other.Agent.Pod, result.Target, result.Error))
 		}
 	}
 	return problems
@@ -182,22 +163,22 @@ func (p podAddresses) inFamiliesOf(from podAddresses) podAddresses {
 const healthPort = 8081
 
 // addressesOf are those on which the agent's Pod listens.
-func addressesOf(ctx context.Context, s site) (podAddresses, error) {
-	pod, err := s.target.Clientset.CoreV1().Pods(s.agent.Namespace).Get(ctx, s.agent.Pod, metav1.GetOptions{})
+func addressesOf(ctx context.Context, s *agent.Site) (podAddresses, error) {
+	pod, err := s.Target.Clientset.CoreV1().Pods(s.Agent.Namespace).Get(ctx, s.Agent.Pod, metav1.GetOptions{})
 	if err != nil {
-		return nil, s.target.Errorf("read the agent's Pod: %w", err)
+		return nil, s.Target.Errorf("read the agent's Pod: %w", err)
 	}
-	port := healthPortOf(s.agent.Container)
+	port := healthPortOf(s.Agent.Container)
 	var all podAddresses
 	for _, text := range pod.Status.PodIPs {
 		ip, err := netip.ParseAddr(text.IP)
 		if err != nil {
-			return nil, s.target.Errorf("Pod %s/%s, status.podIPs: %w", pod.Namespace, pod.Name, err)
+			return nil, s.Target.Errorf("Pod %s/%s, status.podIPs: %w", pod.Namespace, pod.Name, err)
 		}
 		all = append(all, podAddress{ip.Unmap(), "http://" + net.JoinHostPort(text.IP, strconv.Itoa(int(port))) + "/healthz"})
 	}
 	if len(all) == 0 {
-		return nil, s.target.Errorf("Pod %s/%s has no address yet; wait until it is ready and repeat the command", pod.Namespace, pod.Name)
+		return nil, s.Target.Errorf("Pod %s/%s has no address yet; wait until it is ready and repeat the command", pod.Namespace, pod.Name)
 	}
 	return all, nil
 }

@@ -6,17 +6,15 @@ package join
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/ptr"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
@@ -31,13 +29,10 @@ const (
 	pollInterval     = 500 * time.Millisecond
 )
 
-// agentLabel selects Comity's Deployment and Pods.
-const agentLabel = "app.kubernetes.io/name=comity"
-
 // stopAgent scales Comity to 0 and waits until no Pod of it runs. Otherwise its
 // leader would make what is removed again.
 func (l *leaving) stopAgent(ctx context.Context) error {
-	deployments, err := l.target.Clientset.AppsV1().Deployments(l.leaver.Namespace).List(ctx, metav1.ListOptions{LabelSelector: agentLabel})
+	deployments, err := l.target.Clientset.AppsV1().Deployments(l.leaver.Namespace).List(ctx, metav1.ListOptions{LabelSelector: agent.NameLabel})
 	if err != nil {
 		return l.target.Errorf("find the agent's Deployment: %w", err)
 	}
@@ -46,12 +41,12 @@ func (l *leaving) stopAgent(ctx context.Context) error {
 			return err
 		}
 	}
-	if l.dryRun {
+	if l.how.DryRun {
 		return nil
 	}
 	left := 0
 	err = wait.PollUntilContextTimeout(ctx, pollInterval, stopTimeout, true, func(ctx context.Context) (bool, error) {
-		pods, err := l.target.Clientset.CoreV1().Pods(l.leaver.Namespace).List(ctx, metav1.ListOptions{LabelSelector: agentLabel})
+		pods, err := l.target.Clientset.CoreV1().Pods(l.leaver.Namespace).List(ctx, metav1.ListOptions{LabelSelector: agent.NameLabel})
 		if err != nil {
 			return false, l.target.Errorf("list the agent's Pods: %w", err)
 		}
@@ -65,20 +60,17 @@ func (l *leaving) stopAgent(ctx context.Context) error {
 	})
 	if err != nil && left > 0 {
 		return l.target.Errorf("%d Pods of the agent still run in namespace %s after %s (label %s); stop them, since they would make the imports again: %w",
-			left, l.leaver.Namespace, stopTimeout, agentLabel, err)
+			left, l.leaver.Namespace, stopTimeout, agent.NameLabel, err)
 	}
 	return err
 }
 
 func (l *leaving) scaleToZero(ctx context.Context, d *appsv1.Deployment) error {
-	replicas := int32(1)
-	if d.Spec.Replicas != nil {
-		replicas = *d.Spec.Replicas
-	}
+	replicas := ptr.Deref(d.Spec.Replicas, 1)
 	if replicas == 0 {
 		return nil
 	}
-	if !l.dryRun {
+	if !l.how.DryRun {
 		_, err := l.target.Clientset.AppsV1().Deployments(d.Namespace).Patch(ctx, d.Name, types.MergePatchType, []byte(`{"spec":{"replicas":0}}`),
 			metav1.PatchOptions{FieldManager: join.FieldOwner}, "scale")
 		if err != nil {
@@ -100,10 +92,10 @@ func (l *leaving) awaitNamespaces(ctx context.Context) {
 		targets[l.leaver.ID] = l.target
 	}
 	for _, s := range l.remaining {
-		targets[s.agent.ID] = s.target
+		targets[s.Agent.ID] = s.Target
 	}
 	if l.atHub != nil {
-		targets[hubID] = l.atHub
+		targets[join.HubID] = l.atHub
 	}
 	ctx, cancel := context.WithTimeout(ctx, namespaceTimeout)
 	defer cancel()
@@ -121,26 +113,3 @@ func (l *leaving) awaitNamespaces(ctx context.Context) {
 		}
 	}
 }
-
-// leftBehind reads what an uninstalled agent stated. notInstalled is returned if
-// no Lease of one is left.
-func leftBehind(ctx context.Context, target *command.Target, notInstalled error) (agent.Agent, error) {
-	leases, err := target.Clientset.CoordinationV1().Leases(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
-		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, model.LeaderLease).String(),
-	})
-	if err != nil {
-		return agent.Agent{}, target.Errorf("find what the agent left behind: %w", err)
-	}
-	var found []agent.Agent
-	for _, lease := range leases.Items {
-		if info, err := model.ParseAgentInfo(lease.Annotations); err == nil {
-			found = append(found, agent.Agent{AgentInfo: info, Namespace: lease.Namespace})
-		}
-	}
-	if len(found) != 1 {
-		return agent.Agent{}, notInstalled
-	}
-	return found[0], nil
-}
-
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

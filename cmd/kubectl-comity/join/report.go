@@ -6,12 +6,14 @@ package join
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/sync/join"
 )
@@ -24,10 +26,13 @@ type report struct {
 	env   *command.Env
 	quiet bool
 	start time.Time
-	now   func() time.Time
 	steps []join.Step
 	// confirm are the commands that end what a replaced cluster does not publish.
 	confirm []string
+}
+
+func newReport(env *command.Env, output command.Output) *report {
+	return &report{env: env, quiet: output.Structured(), start: time.Now()}
 }
 
 func (r *report) step(step join.Step) {
@@ -35,11 +40,9 @@ func (r *report) step(step join.Step) {
 		r.steps = append(r.steps, step)
 	}
 	if !r.quiet {
-		r.env.Printf("[%5.1fs] %s\n", r.elapsed().Seconds(), step)
+		r.env.Printf("[%5.1fs] %s\n", time.Since(r.start).Seconds(), step)
 	}
 }
-
-func (r *report) elapsed() time.Duration { return r.now().Sub(r.start) }
 
 // counts says how many objects were dealt with, by what became of them.
 func (r *report) counts() string {
@@ -59,36 +62,41 @@ func (r *report) counts() string {
 	return strings.Join(texts, ", ")
 }
 
-func (r *report) summary(o *options, sites []site) {
-	var contexts []string
-	for _, s := range sites {
-		contexts = append(contexts, s.target.Context)
-	}
-	after := fmt.Sprintf("%s in %.1f s", r.counts(), r.elapsed().Seconds())
+func (r *report) summary(how join.Options, sites []*agent.Site) {
+	ids, after := idsOf(clustersOf(sites)), fmt.Sprintf("%s in %.1f s", r.counts(), time.Since(r.start).Seconds())
 	switch {
-	case o.dryRun:
+	case how.DryRun:
 		r.env.Printf("\nDry run, nothing was written. Without --dry-run: %s.\n", after)
-	case o.rotate:
-		r.env.Printf("\nRotated the credentials of clusters %s: %s. The old tokens are refused within 10 s.\n", idsOf(sites), after)
+	case how.Rotate:
+		r.env.Printf("\nRotated the credentials of clusters %s: %s. The old tokens are refused within 10 s.\n", ids, after)
 	default:
-		r.env.Printf("\nJoined clusters %s of clusterset %s: %s.\nNext: kubectl comity status %s\n", idsOf(sites), sites[0].agent.Set, after, strings.Join(contexts, " "))
+		r.env.Printf("\nJoined clusters %s of clusterset %s: %s.\nNext: kubectl comity status %s\n", ids, sites[0].Agent.Set, after, contextsOf(sites))
 		for _, command := range r.confirm {
 			r.env.Printf("To remove what the new cluster does not publish, once it has all its manifests: %s\n", command)
 		}
 	}
 }
 
+// contextsOf are the contexts of sites as arguments.
+func contextsOf(sites []*agent.Site) string {
+	var names []string
+	for _, s := range sites {
+		names = append(names, s.Context)
+	}
+	return strings.Join(names, " ")
+}
+
 // replacements shows which clusters are replaced, and what is imported from those before.
-func (r *report) replacements(ctx context.Context, all []join.Replacement, sites []site) error {
+func (r *report) replacements(ctx context.Context, all []join.Replacement, sites []*agent.Site) error {
 	for _, replaced := range all {
-		at := slices.IndexFunc(sites, func(s site) bool { return s.agent.ID == replaced.Holder })
-		imports, err := join.Imports(ctx, sites[at].target.Client)
+		at := sites[slices.IndexFunc(sites, func(s *agent.Site) bool { return s.Agent.ID == replaced.Holder })]
+		imports, err := join.Imports(ctx, at.Target.Client)
 		if err != nil {
-			return sites[at].target.Errorf("%w", err)
+			return at.Target.Errorf("%w", err)
 		}
 		r.env.Printf("In cluster %s, cluster %s is replaced: UID %s becomes %s. Imports with an export of the cluster before: %d. They stay until the new cluster publishes these exports\n",
 			replaced.Holder, replaced.Peer, replaced.Old, replaced.New, len(join.From(imports, replaced.Peer)))
-		r.confirm = append(r.confirm, fmt.Sprintf("kubectl comity confirm missing %s --context %s", replaced.Peer, sites[at].target.Context))
+		r.confirm = append(r.confirm, fmt.Sprintf("kubectl comity confirm missing %s --context %s", replaced.Peer, at.Context))
 	}
 	return nil
 }
@@ -101,13 +109,12 @@ func (o *options) printObjects(prepared *join.Prepared) error {
 	}
 	var all []client.Object
 	for _, part := range prepared.Objects() {
-		id := string(part.Cluster)
 		for _, object := range part.Objects {
-			annotations := object.GetAnnotations()
+			annotations := maps.Clone(object.GetAnnotations())
 			if annotations == nil {
 				annotations = map[string]string{}
 			}
-			annotations[clusterAnnotation] = id
+			annotations[clusterAnnotation] = string(part.Cluster)
 			object.SetAnnotations(annotations)
 			all = append(all, object)
 		}

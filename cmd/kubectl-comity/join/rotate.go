@@ -4,11 +4,10 @@
 package join
 
 import (
-	"time"
-
 	"github.com/spf13/cobra"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+	"github.com/comity-mcs/comity/sync/join"
 )
 
 const rotateLong = `Replace the credentials by which joined clusters read each other.
@@ -23,16 +22,13 @@ have leaked.`
 
 // NewRotate is the command rotate. probe is InPod, save in tests.
 func NewRotate(env *command.Env, probe Prober) *cobra.Command {
-	o := &options{env: env, probe: probe, now: time.Now, rotate: true}
+	o := &options{env: env, probe: probe, how: join.Options{Rotate: true}}
 	cmd := &cobra.Command{
-		Use:               "rotate CONTEXT CONTEXT...",
-		Short:             "Replace the credentials of joined clusters and invalidate the old ones",
-		Long:              rotateLong,
-		Example:           "  kubectl comity rotate a b\n  kubectl comity rotate --hub hub a b c",
-		ValidArgsFunction: env.CompleteContexts(0),
-		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args) },
+		Use:     "rotate CONTEXT CONTEXT...",
+		Short:   "Replace the credentials of joined clusters and invalidate the old ones",
+		Long:    rotateLong,
+		Example: "  kubectl comity rotate a b\n  kubectl comity rotate --hub hub a b c",
 	}
-	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "Run all checks and print what would be written, and write nothing")
 	o.addFlags(cmd)
 	return cmd
 }

@@ -5,7 +5,6 @@ package join
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,74 +20,60 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// site is a cluster with the agent that is installed there.
-type site struct {
-	target *command.Target
-	agent  agent.Agent
-	// stopped is true if no replica of the agent leads.
-	stopped bool
-}
-
-// cluster is the site in the form that sync/join takes.
-func (s site) cluster() join.Cluster {
+// clusterOf is a site in the form that sync/join takes.
+func clusterOf(s *agent.Site) join.Cluster {
 	return join.Cluster{
-		ID: s.agent.ID, Set: s.agent.Set, Namespace: s.agent.Namespace, ServiceAccount: s.agent.ServiceAccount,
-		RESTConfig: s.target.REST, PodCIDRs: s.agent.PodCIDRs, ServiceCIDRs: s.agent.ServiceCIDRs, Unattended: s.stopped,
+		ID: s.Agent.ID, Set: s.Agent.Set, Namespace: s.Agent.Namespace, ServiceAccount: s.Agent.ServiceAccount,
+		RESTConfig: s.Target.REST, PodCIDRs: s.Agent.PodCIDRs, ServiceCIDRs: s.Agent.ServiceCIDRs, Unattended: s.Err != nil,
 	}
 }
 
-// openSites connects to contexts and finds their agents. All problems are
-// collected, so that they can be solved together.
-func openSites(ctx context.Context, env *command.Env, contexts []string) ([]site, error) {
-	targets, err := env.OpenAll(ctx, contexts)
-	if err != nil {
+func clustersOf(sites []*agent.Site) (clusters []join.Cluster) {
+	for _, s := range sites {
+		clusters = append(clusters, clusterOf(s))
+	}
+	return clusters
+}
+
+// openHub connects to the cluster of --hub; nil if none is given.
+func openHub(ctx context.Context, env *command.Env, name string) (*command.Target, error) {
+	if name == "" {
+		return nil, nil
+	}
+	if _, err := env.ContextNames([]string{name}); err != nil {
 		return nil, err
 	}
-	var sites []site
-	var problems []error
-	for _, target := range targets {
-		found, err := agent.Find(ctx, target)
-		if err != nil {
-			problems = append(problems, err)
-			continue
-		}
-		sites = append(sites, site{target: target, agent: found})
-	}
-	return sites, command.Refused(errors.Join(problems...))
+	return env.Open(ctx, name)
 }
 
-// checkSites refuses agents that cannot be one clusterset. hub is true if
-// --hub is given.
-func checkSites(sites []site, hub bool) error {
+// checkSites refuses agents that cannot be one clusterset.
+func checkSites(sites []*agent.Site) error {
 	for i, s := range sites {
-		for _, earlier := range sites[:i] {
-			if earlier.agent.ID == s.agent.ID {
+		for _, other := range sites[:i] {
+			if other.Agent.ID == s.Agent.ID {
 				return command.Refusedf("the agents of contexts %q and %q both say that their cluster is %s; ids are unique in a clusterset; install one of them again with another clusterID",
-					earlier.target.Context, s.target.Context, s.agent.ID)
+					other.Context, s.Context, s.Agent.ID)
 			}
-			if earlier.agent.Set != s.agent.Set {
-				return command.Refusedf("cluster %s (context %q) belongs to clusterset %q and cluster %s (context %q) to %q; only members of one clusterset can be joined; install one of them again with the other's clusterset",
-					earlier.agent.ID, earlier.target.Context, earlier.agent.Set, s.agent.ID, s.target.Context, s.agent.Set)
+			if other.Agent.Set != s.Agent.Set {
+				return command.Refusedf("cluster %s (context %q) belongs to clusterset %q and cluster %s (context %q) to %q; expected members of one clusterset; install one of them again with the other's clusterset",
+					other.Agent.ID, other.Context, other.Agent.Set, s.Agent.ID, s.Context, s.Agent.Set)
 			}
-		}
-		if err := checkMode(s, hub); err != nil {
-			return err
-		}
-		if err := checkKinds(s.target, s.agent.Namespace); err != nil {
-			return err
 		}
 	}
 	return nil
 }
 
-func checkMode(s site, hub bool) error {
-	switch {
-	case hub && s.agent.Mode != model.ExchangeHub:
-		return command.Refusedf("cluster %s (context %q) publishes in its own API server, and --hub is given; install Comity there with exchange.hub=true, or leave out --hub",
-			s.agent.ID, s.target.Context)
-	case !hub && s.agent.Mode == model.ExchangeHub:
-		return command.Refusedf("cluster %s (context %q) publishes in a hub; name the hub's context with --hub, or install Comity there with exchange.hub=false",
-			s.agent.ID, s.target.Context)
+// checkModes refuses agents that do not publish where --hub says.
+func checkModes(sites []*agent.Site, hub bool) error {
+	for _, s := range sites {
+		switch {
+		case hub && s.Agent.Mode != model.ExchangeHub:
+			return command.Refusedf("cluster %s (context %q) publishes in its own API server, and --hub is given; install Comity there with exchange.hub=true, or leave out --hub",
+				s.Agent.ID, s.Context)
+		case !hub && s.Agent.Mode == model.ExchangeHub:
+			return command.Refusedf("cluster %s (context %q) publishes in a hub; name the hub's context with --hub, or install Comity there with exchange.hub=false",
+				s.Agent.ID, s.Context)
+		}
 	}
 	return nil
 }
@@ -126,12 +111,12 @@ func checkKinds(target *command.Target, namespace string) error {
 const staleAfter = 2 * time.Minute
 
 // warnOf prints what does not keep clusters from being joined.
-func warnOf(env *command.Env, sites []site, now time.Time) {
+func warnOf(env *command.Env, sites []*agent.Site) {
 	var agents []agent.Agent
 	for _, s := range sites {
-		agents = append(agents, s.agent)
-		if age := now.Sub(s.agent.Renewed); age > staleAfter {
-			env.Warnf("the leader of Comity in cluster %s renewed its Lease %s ago; see its log, or the clock of this machine", s.agent.ID, age.Round(time.Second))
+		agents = append(agents, s.Agent)
+		if age := time.Since(s.Agent.Renewed); age > staleAfter {
+			env.Warnf("the leader of Comity in cluster %s renewed its Lease %s ago; see its log, or the clock of this machine", s.Agent.ID, age.Round(time.Second))
 		}
 	}
 	if skew := agent.Skew(command.Version, agents); skew != "" {
@@ -139,12 +124,12 @@ func warnOf(env *command.Env, sites []site, now time.Time) {
 	}
 }
 
-// idsOf are the ids of sites, for messages.
-func idsOf(sites []site) string {
-	var ids []model.ClusterID
-	for _, s := range sites {
-		ids = append(ids, s.agent.ID)
+// idsOf are the ids of clusters, for messages.
+func idsOf(clusters []join.Cluster) string {
+	var ids []string
+	for _, c := range clusters {
+		ids = append(ids, string(c.ID))
 	}
 	slices.Sort(ids)
-	return joinIDs(ids)
+	return strings.Join(ids, ", ")
 }

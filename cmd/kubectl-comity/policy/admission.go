@@ -85,11 +85,11 @@ func (m *manifests) admit(request facts.Request) admission {
 	if request.OldExport != nil {
 		request.OldExport = request.OldExport.DeepCopy()
 		was = &request.OldExport.ObjectMeta
-		if err := admit.SetScope(was, nil); err != nil {
+		if err := admit.MoveScope(was, nil); err != nil {
 			return admission{refused: err}
 		}
 	}
-	if err := admit.SetScope(now, was); err != nil {
+	if err := admit.MoveScope(now, was); err != nil {
 		return admission{refused: err}
 	}
 	if request.OldExport != nil && admit.Unchanged(request.Export, request.OldExport) {

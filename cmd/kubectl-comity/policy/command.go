@@ -21,6 +21,6 @@ func New(env *command.Env) *cobra.Command {
 		Long:  long,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newNew(env), newCheck(env), newBuild(env), newTest(env), newEval(env), newExplain(env), newSimulate(env))
+	cmd.AddCommand(newNew(env), newCheck(env), newBuild(env), newTest(env), newEval(env), newSimulate(env))
 	return cmd
 }

@@ -14,8 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
-	"github.com/comity-mcs/comity/cmd/kubectl-comity/policy/violation"
 	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/policies/engine"
+	"github.com/comity-mcs/comity/sync/model"
 )
 
 const evalLong = `Evaluate policies for the ServiceExports in manifests, without a cluster.
@@ -48,8 +49,15 @@ Policies with stage Import are evaluated for each export of a member. A member
 without the field namespaces counts as not read yet; a namespace that is not listed
 is absent there. --as and --as-group replace the user.
 
+With --explain the rules follow that were true, and the expressions that were not, with
+their places and the values of their variables, in the order of the evaluation.
+
 Exit codes: 0 if every export is allowed, 1 if one is denied, 2 if one cannot be
 evaluated or an input is invalid.`
+
+// maxExplained is how much of a line of an explanation is printed, in bytes; -o json has
+// all of it.
+const maxExplained = 240
 
 // Verdict is the verdict on one export, or on the import of what a member exports.
 type Verdict struct {
@@ -61,22 +69,47 @@ type Verdict struct {
 	Outcome   string `json:"outcome"`
 	// Problem says why it could not be evaluated, or of a denial by no policy, why the
 	// webhook refuses the request.
-	Problem    string                `json:"problem,omitempty"`
-	Violations []violation.Violation `json:"violations,omitempty"`
-	Warnings   []violation.Violation `json:"warnings,omitempty"`
+	Problem    string      `json:"problem,omitempty"`
+	Violations []Violation `json:"violations,omitempty"`
+	Warnings   []Violation `json:"warnings,omitempty"`
+	// Explanation is what the option --explain adds; see engine.Explain.
+	Explanation []string `json:"explanation,omitempty"`
 	// place is the manifest of the export.
 	place string
+}
+
+// Violation is one objection of a policy.
+type Violation struct {
+	Policy   string   `json:"policy"`
+	Reason   string   `json:"reason,omitempty"`
+	Field    string   `json:"field,omitempty"`
+	Message  string   `json:"message"`
+	Remedy   string   `json:"remedy,omitempty"`
+	Clusters []string `json:"clusters,omitempty"`
+	// Text is all of it, as users see it.
+	Text string `json:"text"`
+}
+
+func violationsOf(given []decision.Violation) (all []Violation) {
+	for _, v := range given {
+		all = append(all, Violation{
+			Policy: v.Policy, Reason: v.Reason, Field: v.Field, Message: v.Message, Remedy: v.Remedy, Clusters: v.Clusters, Text: v.String(),
+		})
+	}
+	return all
 }
 
 func newEval(env *command.Env) *cobra.Command {
 	var t trial
 	var o output
+	var explain bool
 	cmd := &cobra.Command{
-		Use:     "eval -f MANIFESTS",
-		Short:   "Evaluate policies for the ServiceExports in manifests",
-		Long:    evalLong,
-		Example: "  kubectl comity policy eval -f manifests/ --policies policies/\n  kubectl comity policy eval -f manifests/ --operation AUDIT -o junit",
-		Args:    cobra.NoArgs,
+		Use:   "eval -f MANIFESTS",
+		Short: "Evaluate policies for the ServiceExports in manifests",
+		Long:  evalLong,
+		Example: "  kubectl comity policy eval -f manifests/ --policies policies/\n  kubectl comity policy eval -f manifests/ --policies policies/ --explain\n" +
+			"  kubectl comity policy eval -f manifests/ --operation AUDIT -o junit",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.validate(); err != nil {
 				return err
@@ -85,11 +118,13 @@ func newEval(env *command.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			input.explain = explain
 			return runEval(cmd.Context(), env, o, input)
 		},
 	}
 	t.addFlags(cmd)
 	o.addFlags(cmd)
+	cmd.Flags().BoolVar(&explain, "explain", false, "Add which rules were true, and what was not")
 	return cmd
 }
 
@@ -116,12 +151,23 @@ func runEval(ctx context.Context, env *command.Env, o output, input *tried) erro
 // evaluate evaluates every export, in the order of namespace and name.
 func (t *tried) evaluate(ctx context.Context) []Verdict {
 	var all []Verdict
+	add := func(verdict func(context.Context) Verdict) {
+		ctx, explanation := ctx, func() []string { return nil }
+		if t.explain {
+			ctx, explanation = engine.Explain(ctx)
+		}
+		one := verdict(ctx)
+		for _, line := range explanation() {
+			one.Explanation = append(one.Explanation, t.file(line))
+		}
+		all = append(all, one)
+	}
 	for _, key := range t.manifests.keys() {
-		all = append(all, t.verdict(ctx, key))
+		add(func(ctx context.Context) Verdict { return t.verdict(ctx, key) })
 	}
 	if t.engine.HasImportPolicies() {
 		for _, in := range t.manifests.imports() {
-			all = append(all, t.importVerdict(ctx, in))
+			add(func(ctx context.Context) Verdict { return t.importVerdict(ctx, in) })
 		}
 	}
 	return all
@@ -156,7 +202,7 @@ func (t *tried) review(ctx context.Context, asked admission) Verdict {
 func verdictOf(verdict decision.Verdict) Verdict {
 	return Verdict{
 		Outcome: verdict.Outcome.String(), Problem: verdict.Problem,
-		Violations: violation.Of(verdict.Violations), Warnings: violation.Of(verdict.Warnings),
+		Violations: violationsOf(verdict.Violations), Warnings: violationsOf(verdict.Warnings),
 	}
 }
 
@@ -225,6 +271,9 @@ func (v Verdict) lines() (lines []string) {
 	}
 	for _, warning := range v.Warnings {
 		lines = append(lines, "warning: "+warning.Text)
+	}
+	for _, line := range v.Explanation {
+		lines = append(lines, model.Bound(line, maxExplained))
 	}
 	return lines
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/comity-mcs/comity/webhook/facts"
 )
 
-// trial is what eval and explain share: flags, and what they name.
+// trial has the flags of eval that name what is evaluated.
 type trial struct {
 	files, policies []string
 	before          []string
@@ -31,6 +31,7 @@ type tried struct {
 	policies          []source.Policy
 	engine            *engine.Engine
 	operation         decision.Operation
+	explain           bool
 }
 
 func (t *trial) addFlags(cmd *cobra.Command) {
@@ -112,9 +113,10 @@ func (t *tried) reviewer() facts.Reviewer {
 	return facts.Reviewer{Reader: t.manifests.facts(), Evaluator: t.engine}
 }
 
-// file is the file of the user that a place of the engine, <policy>.rego:row, is in.
-func (t *tried) file(place string) string {
-	name, row, _ := strings.Cut(place, ".rego:")
+// file is a line of the engine, which begins with <policy>.rego:row, with the file of the
+// user.
+func (t *tried) file(line string) string {
+	name, row, _ := strings.Cut(line, ".rego:")
 	for _, policy := range t.policies {
 		switch {
 		case policy.Name() != name:
@@ -124,5 +126,5 @@ func (t *tried) file(place string) string {
 			return fmt.Sprintf("%s:%s", policy.Path, row)
 		}
 	}
-	return place
+	return line
 }

@@ -26,7 +26,7 @@ import (
 //	objects   the objects of the file as they are written, in order
 //
 // input and audit are there if the file has a ServiceExport; more than one are an error.
-func readFixtures(ctx context.Context, e *engine.Engine, paths []string) (map[string]any, error) {
+func readFixtures(ctx context.Context, paths []string) (map[string]any, error) {
 	all := map[string]any{}
 	places := map[string]string{}
 	for _, path := range paths {
@@ -36,7 +36,7 @@ func readFixtures(ctx context.Context, e *engine.Engine, paths []string) (map[st
 			return nil, fmt.Errorf("%s: data.fixtures[%q] is %s already; expected another name", path, name, places[name])
 		}
 		places[name] = path
-		fixture, err := readFixture(ctx, e, path)
+		fixture, err := readFixture(ctx, path)
 		if err != nil {
 			return nil, err
 		}
@@ -45,7 +45,7 @@ func readFixtures(ctx context.Context, e *engine.Engine, paths []string) (map[st
 	return all, nil
 }
 
-func readFixture(ctx context.Context, e *engine.Engine, path string) (map[string]any, error) {
+func readFixture(ctx context.Context, path string) (map[string]any, error) {
 	documents, err := source.Documents(path)
 	if err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func readFixture(ctx context.Context, e *engine.Engine, path string) (map[string
 	}
 	imports := map[string]any{}
 	for _, in := range m.imports() {
-		if imports[importName(in)], err = e.ImportInputJSON(in); err != nil {
+		if imports[importName(in)], err = engine.InputJSON(engine.Import(in)); err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 	}
@@ -89,7 +89,7 @@ func readFixture(ctx context.Context, e *engine.Engine, path string) (map[string
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w; expected the Namespace in the same file", path, err)
 		}
-		if fixture[key], err = e.InputJSON(in); err != nil {
+		if fixture[key], err = engine.InputJSON(engine.Export(in)); err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 	}

@@ -4,10 +4,240 @@
 package policy
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
-	"github.com/comity-mcs/comity/cmd/kubectl-comity/policy/simulate"
+	"github.com/comity-mcs/comity/policies/preview"
+	"github.com/comity-mcs/comity/policies/source"
+	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
-func newSimulate(env *command.Env) *cobra.Command { return simulate.New(env) }
+const simulateLong = `Show what ExportPolicies would do in clusters as they are now, and write nothing.
+
+Files have the form that kubectl comity policy check describes. Each policy is applied
+to each cluster in a dry run, as with kubectl apply --dry-run=server. The webhook of
+Comity there evaluates it for every export, and each import from another cluster, in
+place of the policy of the same name and beside all others, and says what would change:
+
+  would withdraw               it is published, and would no longer be
+  would remove                 it is imported, and would no longer be
+  would deny                   it is not published or imported, and would be denied
+  would withdraw from some     it stays published, and these clusters would lose it
+  would keep policies from     the policies could not be evaluated for it
+  would no longer deny         it would be allowed, or could be evaluated again
+  would publish to more        these clusters would get it as well
+  would warn                   it would get a new warning, and nothing else would change
+
+Each policy is tried alone: what several policies would do together is not shown. The
+user needs the right to create and update ExportPolicies, of which a dry run stores none.
+
+The exit code is 0 if nothing would change, 1 if something would (a new warning does
+not count), and 2 if a policy cannot be used, or a cluster cannot say all of it.`
+
+// simulation is what the command prints with -o json.
+type simulation struct {
+	// Changes is true if anything but warnings would change.
+	Changes  bool               `json:"changes"`
+	Clusters []simulatedCluster `json:"clusters"`
+}
+
+type simulatedCluster struct {
+	Context string `json:"context"`
+	// Warnings are what the cluster says of each policy, by its name; none: nothing would
+	// change.
+	Warnings map[string][]string `json:"warnings"`
+}
+
+// attempt is a change of one ExportPolicy that is tried.
+type attempt struct {
+	name string
+	// change changes the stored policy, or one that has a name alone.
+	change func(*v1alpha1.ExportPolicy) error
+}
+
+func newSimulate(env *command.Env) *cobra.Command {
+	var output command.Output
+	var paths, without []string
+	cmd := &cobra.Command{
+		Use:   "simulate [CONTEXT...]",
+		Short: "Show what policies would do in clusters as they are now",
+		Long:  simulateLong,
+		Example: "  kubectl comity policy simulate a b -f policies/\n" +
+			"  kubectl comity policy simulate a b -f policy.yaml -o json\n" +
+			"  kubectl comity policy simulate --without namespace-sameness",
+		ValidArgsFunction: env.CompleteContexts,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := output.Validate(); err != nil {
+				return err
+			}
+			attempts, err := readAttempts(paths, without)
+			if err != nil {
+				return command.Refused(err)
+			}
+			targets, err := env.OpenAll(cmd.Context(), args)
+			if err != nil {
+				return err
+			}
+			return runSimulate(cmd.Context(), env, output, targets, attempts)
+		},
+	}
+	output.AddFlags(cmd)
+	flags := cmd.Flags()
+	flags.StringArrayVarP(&paths, "filename", "f", nil, "A manifest of ExportPolicies, a folder of a policy, or a folder of such; may be repeated")
+	flags.StringSliceVar(&without, "without", nil, "Names of ExportPolicies to try as if they denied nothing")
+	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")
+	return cmd
+}
+
+// readAttempts reads the policies to try; the library, which the agents have themselves, is
+// left out.
+func readAttempts(paths, without []string) ([]attempt, error) {
+	found, err := source.Read(paths...)
+	if err != nil {
+		return nil, err
+	}
+	var attempts []attempt
+	for _, policy := range found {
+		if !policy.Library() {
+			attempts = append(attempts, attempt{policy.Name(), func(stored *v1alpha1.ExportPolicy) error {
+				stored.Spec = policy.Object.Spec
+				return nil
+			}})
+		}
+	}
+	for _, name := range without {
+		attempts = append(attempts, attempt{name, denyNothing})
+	}
+	seen := map[string]bool{}
+	for _, one := range attempts {
+		if seen[one.name] {
+			return nil, fmt.Errorf("ExportPolicy %s is given twice; expected each policy once", one.name)
+		}
+		seen[one.name] = true
+	}
+	if len(attempts) == 0 {
+		return nil, errors.New("there is nothing to try: no ExportPolicy is given; expected a file or folder with -f, or --without")
+	}
+	return attempts, nil
+}
+
+// denyNothing makes a stored policy one that denies nothing.
+func denyNothing(policy *v1alpha1.ExportPolicy) error {
+	if policy.UID == "" {
+		return fmt.Errorf("flag --without: there is no ExportPolicy %s", policy.Name)
+	}
+	policy.Spec.Rego = "package comity.policies.simulated\n\ndeny contains {\"msg\": \"never\"} if false\n"
+	return nil
+}
+
+func runSimulate(ctx context.Context, env *command.Env, output command.Output, targets []*command.Target, attempts []attempt) error {
+	result := simulation{}
+	for _, target := range targets {
+		cluster, err := simulateIn(ctx, target, attempts)
+		if err != nil {
+			return command.Refused(target.Errorf("%w", err))
+		}
+		result.Clusters = append(result.Clusters, cluster)
+	}
+	incomplete := false
+	for _, cluster := range result.Clusters {
+		for _, lines := range cluster.Warnings {
+			result.Changes = result.Changes || slices.ContainsFunc(lines, preview.IsChange)
+			incomplete = incomplete || slices.ContainsFunc(lines, preview.IsIncomplete)
+		}
+	}
+	if err := result.print(env, output); err != nil {
+		return err
+	}
+	switch {
+	case incomplete:
+		return command.Printed(command.ExitRefused)
+	case result.Changes:
+		return command.Printed(command.ExitProblem)
+	}
+	return nil
+}
+
+func (s simulation) print(env *command.Env, output command.Output) error {
+	if output.Structured() {
+		return output.Print(env.Out, "PolicySimulation", s)
+	}
+	for _, cluster := range s.Clusters {
+		env.Printf("context %s:\n", cluster.Context)
+		for _, name := range slices.Sorted(maps.Keys(cluster.Warnings)) {
+			lines := cluster.Warnings[name]
+			if len(lines) == 0 {
+				lines = []string{"[" + name + "] nothing would change"}
+			}
+			env.Printf("  %s\n", strings.Join(lines, "\n  "))
+		}
+	}
+	return nil
+}
+
+// simulateIn makes the attempts in one cluster.
+func simulateIn(ctx context.Context, target *command.Target, attempts []attempt) (simulatedCluster, error) {
+	cluster := simulatedCluster{Context: target.Context, Warnings: map[string][]string{}}
+	seen := &warnings{}
+	config := rest.CopyConfig(target.REST)
+	config.WarningHandler = seen
+	c, err := client.New(config, client.Options{Scheme: target.Client.Scheme()})
+	if err != nil {
+		return cluster, err
+	}
+	c = client.NewDryRunClient(c)
+	if err := requireWebhook(ctx, c); err != nil {
+		return cluster, err
+	}
+	for _, one := range attempts {
+		policy := &v1alpha1.ExportPolicy{ObjectMeta: metav1.ObjectMeta{Name: one.name}}
+		if err := client.IgnoreNotFound(c.Get(ctx, client.ObjectKeyFromObject(policy), policy)); err != nil {
+			return cluster, err
+		}
+		if err := one.change(policy); err != nil {
+			return cluster, err
+		}
+		seen.texts = []string{}
+		write := func() error { return c.Update(ctx, policy) }
+		if policy.UID == "" {
+			write = func() error { return c.Create(ctx, policy) }
+		}
+		if err := write(); err != nil {
+			return cluster, err
+		}
+		cluster.Warnings[one.name] = seen.texts
+	}
+	return cluster, nil
+}
+
+// requireWebhook has a webhook refuse an ExportPolicy without a rule. Where nothing checks
+// ExportPolicies, each one would seem to change nothing.
+func requireWebhook(ctx context.Context, c client.Client) error {
+	err := c.Create(ctx, &v1alpha1.ExportPolicy{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "simulated-"}, Spec: v1alpha1.ExportPolicySpec{Rego: "package comity.policies.simulated\n"},
+	})
+	switch {
+	case err == nil:
+		return errors.New("no webhook checks ExportPolicies; expected a cluster in which Comity runs, with its webhooks")
+	case apierrors.IsBadRequest(err):
+		return nil
+	}
+	return err
+}
+
+// warnings are those of the answers of an API server.
+type warnings struct{ texts []string }
+
+// HandleWarningHeader implements rest.WarningHandler.
+func (w *warnings) HandleWarningHeader(_ int, _, text string) { w.texts = append(w.texts, text) }

@@ -113,7 +113,7 @@ func Test(ctx context.Context, threshold float64, paths ...string) ([]Tested, er
 			one := compiled(policy)
 			bench.Policy, bench.Module = &one, policy.Path
 		}
-		if bench.Fixtures, err = readFixtures(ctx, e, policy.Fixtures); err != nil {
+		if bench.Fixtures, err = readFixtures(ctx, policy.Fixtures); err != nil {
 			return nil, err
 		}
 		report, err := authoring.Run(ctx, e, bench)

@@ -21,7 +21,7 @@ import (
 
 // certificate reads the webhook's: cert-manager's Certificate where there is one,
 // and else the certificate in the Secret that the agent's Pod mounts.
-func (p *part) certificate(ctx context.Context, target *command.Target, now time.Time) {
+func (p *part) certificate(ctx context.Context, target *command.Target) {
 	pod, err := target.Clientset.CoreV1().Pods(p.agent.Namespace).Get(ctx, p.agent.Pod, metav1.GetOptions{})
 	if err != nil {
 		return // replicas reports it.
@@ -37,11 +37,11 @@ func (p *part) certificate(ctx context.Context, target *command.Target, now time
 		found := fromSecret(secret)
 		p.refine(ctx, target, secret.Name, found)
 		p.cluster.Certificate = found
-		if found.Expires != nil && found.Expires.Time.Before(now) {
+		if found.Expires != nil && found.Expires.Time.Before(p.now) {
 			found.Ready = false
 			p.problem("certificate "+found.Name, "it expired at %s; the webhook refuses every export until it is renewed", found.Expires.UTC().Format(time.RFC3339))
 		} else if !found.Ready {
-			p.problem("certificate "+found.Name, "it is not ready%s", prefixed(": ", found.Message))
+			p.problem("certificate "+found.Name, "it is not ready%s", after(found.Message))
 		}
 		return
 	}

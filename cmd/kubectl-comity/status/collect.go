@@ -13,7 +13,6 @@ import (
 	"sync"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -28,28 +27,13 @@ import (
 type Reader struct {
 	// Namespace limits exports and imports; all if empty.
 	Namespace string
-	// Now is the clock; time.Now if nil.
-	Now func() time.Time
-}
-
-func (r Reader) withDefaults() Reader {
-	if r.Now == nil {
-		r.Now = time.Now
-	}
-	return r
-}
-
-// Site is one context: a cluster, or why it cannot be reached.
-type Site struct {
-	Context string
-	Target  *command.Target
-	Err     error
+	// Later is added to the time.
+	Later time.Duration
 }
 
 // Read reads all sites side by side. What cannot be read is a problem in the
 // report, so there is always one.
-func (r Reader) Read(ctx context.Context, sites []Site) Report {
-	r = r.withDefaults()
+func (r Reader) Read(ctx context.Context, sites []*agent.Site) Report {
 	parts := make([]part, len(sites))
 	var reading sync.WaitGroup
 	for i, site := range sites {
@@ -62,9 +46,7 @@ func (r Reader) Read(ctx context.Context, sites []Site) Report {
 		report.Clusters = append(report.Clusters, p.cluster)
 		report.Services = append(report.Services, p.services...)
 		report.Problems = append(report.Problems, p.problems...)
-		if p.agent.Version != "" {
-			agents = append(agents, p.agent)
-		}
+		agents = append(agents, p.agent)
 	}
 	if skew := agent.Skew(command.Version, agents); skew != "" {
 		report.Problems = append(report.Problems, Problem{Object: "versions", Message: skew})
@@ -90,34 +72,36 @@ type part struct {
 	listed map[model.ClusterID][]types.NamespacedName
 	// waiting are the problems of imports, those of one cause together.
 	waiting map[cause][]finding
+	now     time.Time
 }
 
 func (p *part) problem(object, format string, args ...any) {
 	p.problems = append(p.problems, Problem{Context: p.cluster.Context, Object: object, Message: fmt.Sprintf(format, args...)})
 }
 
-func (r Reader) site(ctx context.Context, site Site) part {
-	p := part{cluster: Cluster{Context: site.Context}, listed: map[model.ClusterID][]types.NamespacedName{}, waiting: map[cause][]finding{}}
-	if site.Err != nil {
+func (r Reader) site(ctx context.Context, site *agent.Site) part {
+	p := part{cluster: Cluster{Context: site.Context}, listed: map[model.ClusterID][]types.NamespacedName{}, waiting: map[cause][]finding{}, now: time.Now().Add(r.Later)}
+	if site.Target == nil {
 		p.cluster.State, p.cluster.Message = Unreachable, site.Err.Error()
 		p.problem("cluster", "%v", site.Err)
 		return p
 	}
 	ctx, cancel := context.WithTimeout(ctx, siteTimeout)
 	defer cancel()
-	installed, err := agent.Find(ctx, site.Target)
-	p.agent = installed
-	p.cluster.ID, p.cluster.ClusterSet, p.cluster.Version = string(installed.ID), installed.Set, installed.Version
-	p.cluster.Exchange, p.cluster.Namespace = string(installed.Mode), installed.Namespace
-	if err != nil {
-		p.cluster.State, p.cluster.Message = stateOf(err), err.Error()
-		p.cluster.Since = timeOf(installed.Renewed)
-		p.problem("agent", "%v", err)
+	if !errors.Is(site.Err, agent.ErrNotInstalled) {
+		p.agent = site.Agent
+	}
+	p.cluster.ID, p.cluster.ClusterSet, p.cluster.Version = string(p.agent.ID), p.agent.Set, p.agent.Version
+	p.cluster.Exchange, p.cluster.Namespace = string(p.agent.Mode), p.agent.Namespace
+	if site.Err != nil {
+		p.cluster.State, p.cluster.Message = stateOf(site.Err), site.Err.Error()
+		p.cluster.Since = timeOf(p.agent.Renewed)
+		p.problem("agent", "%v", site.Err)
 	} else {
 		p.replicas(ctx, site.Target)
-		p.certificate(ctx, site.Target, r.Now())
+		p.certificate(ctx, site.Target)
 	}
-	peers := p.peers(ctx, site.Target, r.Now())
+	peers := p.peers(ctx, site.Target)
 	p.readServices(ctx, site.Target, r.Namespace)
 	p.strangers(peers)
 	if p.lost(ctx, site.Target) && p.cluster.State == NotInstalled {
@@ -148,7 +132,9 @@ func (p *part) replicas(ctx context.Context, target *command.Target) {
 		p.problem("agent", "%v", err)
 		return
 	}
-	p.cluster.Since = readySince(pod)
+	if at := slices.IndexFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue }); at >= 0 {
+		p.cluster.Since = timeOf(pod.Status.Conditions[at].LastTransitionTime.Time)
+	}
 	deployments, err := target.Clientset.AppsV1().Deployments(p.agent.Namespace).List(ctx, metav1.ListOptions{LabelSelector: agent.NameLabel})
 	if err != nil {
 		p.problem("agent", "%v", err)
@@ -157,28 +143,10 @@ func (p *part) replicas(ctx context.Context, target *command.Target) {
 	for _, d := range deployments.Items {
 		if available, want := d.Status.AvailableReplicas, ptr.Deref(d.Spec.Replicas, 1); available < want {
 			p.cluster.State = Degraded
-			p.cluster.Since = availableSince(d)
+			p.cluster.Since = nil
 			p.cluster.Message = fmt.Sprintf("%d of %d replicas are available", available, want)
 			p.problem("agent", "Deployment %s/%s: %s; see kubectl --context %s -n %s describe pods -l %s",
 				d.Namespace, d.Name, p.cluster.Message, p.cluster.Context, d.Namespace, agent.NameLabel)
 		}
 	}
-}
-
-func readySince(pod *corev1.Pod) *metav1.Time {
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
-			return timeOf(c.LastTransitionTime.Time)
-		}
-	}
-	return nil
-}
-
-func availableSince(d appsv1.Deployment) *metav1.Time {
-	for _, c := range d.Status.Conditions {
-		if c.Type == appsv1.DeploymentAvailable && c.Status == corev1.ConditionFalse {
-			return timeOf(c.LastTransitionTime.Time)
-		}
-	}
-	return nil
 }

@@ -4,18 +4,17 @@
 package status
 
 import (
-	"bytes"
 	"context"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 )
 
-// minInterval keeps a watch from being a load on the API servers.
-const minInterval = time.Second
+// interval is how often --watch refreshes the status.
+const interval = 2 * time.Second
 
 const long = `Show the clusters, the connections to their peers, and every export and import
 with its conditions. Problems are listed at the end, with what to do about them.
@@ -35,7 +34,6 @@ The exit code is 1 if there is a problem.`
 type options struct {
 	command.Output
 	watch     bool
-	interval  time.Duration
 	namespace string
 }
 
@@ -47,32 +45,24 @@ func New(env *command.Env) *cobra.Command {
 		Short:             "Show clusters, peers, exports and imports, and their problems",
 		Long:              long,
 		Example:           "  kubectl comity status a b\n  kubectl comity status a b --watch\n  kubectl comity status -n shop -o yaml",
-		ValidArgsFunction: env.CompleteContexts(0),
+		ValidArgsFunction: env.CompleteContexts,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.Validate(); err != nil {
 				return err
 			}
-			if o.interval < minInterval {
-				return command.Refusedf("flag --interval is %s; expected at least %s", o.interval, minInterval)
-			}
-			names, err := env.ContextNames(args)
-			if err != nil {
-				return err
-			}
-			return o.run(cmd.Context(), env, names)
+			return o.run(cmd.Context(), env, args)
 		},
 	}
 	o.AddFlags(cmd)
 	flags := cmd.Flags()
 	flags.BoolVarP(&o.watch, "watch", "w", false, "Refresh the status until interrupted; if the output is not a terminal, print only changes")
-	flags.DurationVar(&o.interval, "interval", 2*time.Second, "How often --watch refreshes the status")
 	flags.StringVarP(&o.namespace, "namespace", "n", "", "Show only the exports and imports of this namespace")
 	return cmd
 }
 
-func (o options) run(ctx context.Context, env *command.Env, names []string) error {
-	sites := open(ctx, env, names)
-	if err := distinct(sites); err != nil {
+func (o options) run(ctx context.Context, env *command.Env, contexts []string) error {
+	sites, err := agent.Sites(ctx, env, contexts)
+	if err != nil {
 		return err
 	}
 	reader := Reader{Namespace: o.namespace}
@@ -84,9 +74,10 @@ func (o options) run(ctx context.Context, env *command.Env, names []string) erro
 		select {
 		case <-ctx.Done():
 			return outcome(report)
-		case <-time.After(o.interval):
+		case <-time.After(interval):
 		}
-		next := reader.Read(ctx, reopen(ctx, env, sites))
+		agent.Read(ctx, env, sites)
+		next := reader.Read(ctx, sites)
 		if ctx.Err() != nil {
 			break // What was cut short is no change.
 		}
@@ -125,49 +116,11 @@ func (o options) update(env *command.Env, before, after Report) error {
 		return o.show(env, after)
 	}
 	if env.IsTerminal(env.Out) {
-		var screen bytes.Buffer
-		screen.WriteString(clearScreen)
-		if err := (printer{out: &screen, now: time.Now()}).print(after); err != nil {
-			return err
-		}
-		_, err := env.Out.Write(screen.Bytes())
-		return err
+		env.Printf("%s", clearScreen)
+		return o.show(env, after)
 	}
 	for _, line := range lines {
 		env.Printf("%s %s\n", time.Now().UTC().Format(time.RFC3339), line)
 	}
 	return nil
-}
-
-// open connects to all contexts side by side; one that fails is shown as such.
-func open(ctx context.Context, env *command.Env, names []string) []Site {
-	sites := make([]Site, len(names))
-	for i, name := range names {
-		sites[i].Context = name
-	}
-	return reopen(ctx, env, sites)
-}
-
-// reopen connects to those that could not be reached before.
-func reopen(ctx context.Context, env *command.Env, sites []Site) []Site {
-	var opening sync.WaitGroup
-	for i := range sites {
-		if sites[i].Target != nil && sites[i].Err == nil {
-			continue
-		}
-		opening.Go(func() { sites[i].Target, sites[i].Err = env.Open(ctx, sites[i].Context) })
-	}
-	opening.Wait()
-	return sites
-}
-
-// distinct refuses two contexts that lead to one cluster.
-func distinct(sites []Site) error {
-	var targets []*command.Target
-	for _, site := range sites {
-		if site.Err == nil {
-			targets = append(targets, site.Target)
-		}
-	}
-	return command.Distinct(targets)
 }

@@ -29,7 +29,7 @@ var peerConditions = []string{
 const connectTime = time.Minute
 
 // peers reads the Peers and their conditions, and gives their names.
-func (p *part) peers(ctx context.Context, target *command.Target, now time.Time) []string {
+func (p *part) peers(ctx context.Context, target *command.Target) []string {
 	var found v1alpha1.PeerList
 	err := target.Client.List(ctx, &found)
 	switch {
@@ -47,13 +47,13 @@ func (p *part) peers(ctx context.Context, target *command.Target, now time.Time)
 	var names []string
 	for i := range found.Items {
 		names = append(names, found.Items[i].Name)
-		p.addPeer(&found.Items[i], now)
+		p.addPeer(&found.Items[i])
 	}
 	return names
 }
 
 // addPeer shows a Peer, and as problems what is not as it should be.
-func (p *part) addPeer(peer *v1alpha1.Peer, now time.Time) {
+func (p *part) addPeer(peer *v1alpha1.Peer) {
 	shown := Peer{ID: peer.Name, Version: peer.Status.Version, TokenExpires: peer.Status.TokenExpires, Exports: peer.Status.Exports}
 	shown.State, shown.Since, shown.Message = stateOfPeer(peer)
 	running := p.agent.Pod != ""
@@ -64,8 +64,8 @@ func (p *part) addPeer(peer *v1alpha1.Peer, now time.Time) {
 	object := "peer " + peer.Name
 	switch {
 	case peer.Spec.Removed:
-		p.problem(object, "%s%s; when it is done, repeat: kubectl comity leave --id %s %s", Leaving, prefixed(": ", shown.Message), peer.Name, p.cluster.Context)
-	case shown.State == Unknown && running && now.Sub(peer.CreationTimestamp.Time) > connectTime:
+		p.problem(object, "%s%s; when it is done, repeat: kubectl comity leave --id %s %s", Leaving, after(shown.Message), peer.Name, p.cluster.Context)
+	case shown.State == Unknown && running && p.now.Sub(peer.CreationTimestamp.Time) > connectTime:
 		p.problem(object, "the agent has not set condition %s of the Peer yet", v1alpha1.PeerConnected)
 	}
 	if peer.Spec.Removed {
@@ -77,9 +77,9 @@ func (p *part) addPeer(peer *v1alpha1.Peer, now time.Time) {
 			continue
 		}
 		isEffect := kind == v1alpha1.PeerConnected && shown.State == NotUsed // what is not accepted is not connected
-		isPending := c.Status == metav1.ConditionUnknown && now.Sub(c.LastTransitionTime.Time) < connectTime
+		isPending := c.Status == metav1.ConditionUnknown && p.now.Sub(c.LastTransitionTime.Time) < connectTime
 		if !isEffect && !isPending {
-			p.problem(object, "%s is %s (%s)%s", c.Type, c.Status, c.Reason, prefixed(": ", c.Message))
+			p.problem(object, "%s is %s (%s)%s", c.Type, c.Status, c.Reason, after(c.Message))
 		}
 	}
 }
@@ -146,9 +146,10 @@ func some(keys []types.NamespacedName) string {
 	return fmt.Sprintf("%d, such as %s", len(keys), slices.MinFunc(keys, model.CompareKeys))
 }
 
-func prefixed(prefix, text string) string {
+// after is a text behind a colon; empty if there is none.
+func after(text string) string {
 	if text == "" {
 		return ""
 	}
-	return prefix + text
+	return ": " + text
 }

@@ -8,11 +8,12 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 )
 
 // printer shows a report to a person.
@@ -56,9 +57,9 @@ func problemLine(p Problem) string {
 }
 
 func (p printer) clusters(clusters []Cluster) error {
-	table := p.table("CONTEXT", "CLUSTER", "CLUSTERSET", "COMITY", "EXCHANGE", "AGENT", "SINCE", "CERTIFICATE")
+	table := command.NewTable(p.out, "CONTEXT", "CLUSTER", "CLUSTERSET", "COMITY", "EXCHANGE", "AGENT", "SINCE", "CERTIFICATE")
 	for _, c := range clusters {
-		row(table, c.Context, c.ID, c.ClusterSet, c.Version, c.Exchange, string(c.State), p.age(c.Since), p.certificate(c.Certificate))
+		table.Row(c.Context, c.ID, c.ClusterSet, c.Version, c.Exchange, c.State, p.age(c.Since), p.certificate(c.Certificate))
 	}
 	return table.Flush()
 }
@@ -82,10 +83,10 @@ func (p printer) peers(clusters []Cluster) error {
 		_, err := fmt.Fprintln(p.out, "\nNo peers. Join clusters with kubectl comity join.")
 		return err
 	}
-	table := p.table("\nCLUSTER", "PEER", "STATE", "SINCE", "TOKEN")
+	table := command.NewTable(p.out, "\nCLUSTER", "PEER", "STATE", "SINCE", "TOKEN")
 	for _, c := range clusters {
 		for _, peer := range c.Peers {
-			row(table, c.name(), peer.ID, string(peer.State), p.age(peer.Since), p.token(peer.TokenExpires))
+			table.Row(c.name(), peer.ID, peer.State, p.age(peer.Since), p.token(peer.TokenExpires))
 		}
 	}
 	return table.Flush()
@@ -106,17 +107,17 @@ func (p printer) services(services []Service) error {
 		_, err := fmt.Fprintln(p.out, "\nNo exports and no imports.")
 		return err
 	}
-	headers := []string{"\nNAMESPACE", "NAME", "KIND", "CLUSTER"}
+	headers := []any{"\nNAMESPACE", "NAME", "KIND", "CLUSTER"}
 	for _, column := range columns {
 		headers = append(headers, strings.ToUpper(column))
 	}
-	table := p.table(headers...)
+	table := command.NewTable(p.out, headers...)
 	for _, s := range services {
-		cells := []string{s.Namespace, s.Name, s.Kind, s.name()}
+		cells := []any{s.Namespace, s.Name, s.Kind, s.name()}
 		for _, column := range columns {
 			cells = append(cells, cell(column, s.Conditions[column]))
 		}
-		row(table, cells...)
+		table.Row(cells...)
 	}
 	return table.Flush()
 }
@@ -151,20 +152,4 @@ func (p printer) age(since *metav1.Time) string {
 		return ""
 	}
 	return duration.HumanDuration(p.now.Sub(since.Time))
-}
-
-func (p printer) table(headers ...string) *tabwriter.Writer {
-	table := tabwriter.NewWriter(p.out, 0, 8, 3, ' ', 0)
-	_, _ = fmt.Fprintln(table, strings.Join(headers, "\t"))
-	return table
-}
-
-// row writes a line; an empty cell is a dash.
-func row(table io.Writer, cells ...string) {
-	for i, text := range cells {
-		if text == "" {
-			cells[i] = "-"
-		}
-	}
-	_, _ = fmt.Fprintln(table, strings.Join(cells, "\t"))
 }

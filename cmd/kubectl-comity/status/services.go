@@ -36,30 +36,27 @@ var columns = []string{"Valid", "Ready", "Conflict", "Admitted", "Available"}
 // of conditions are true only while something is wrong or waits.
 var goodWhenTrue = []string{"Valid", "Ready", "Admitted", "Available"}
 
-// pageSize bounds one answer of the API server.
-const pageSize = 500
-
 // readServices reads exports and imports, and which of them are not well.
 func (p *part) readServices(ctx context.Context, target *command.Target, namespace string) {
-	var exports mcsv1beta1.ServiceExportList
-	for more := true; more; more = exports.Continue != "" {
-		if !p.list(ctx, target, &exports, namespace, exports.Continue) {
-			return
-		}
-		for _, e := range exports.Items {
+	err := command.EachPage(ctx, target.Client, func(page *mcsv1beta1.ServiceExportList) {
+		for _, e := range page.Items {
 			for _, c := range p.addService(kindExport, e.ObjectMeta, e.Status.Conditions) {
-				p.problem(kindExport+" "+e.Namespace+"/"+e.Name, "%s is %s (%s)%s", c.Type, c.Status, c.Reason, prefixed(": ", c.Message))
+				p.problem(kindExport+" "+e.Namespace+"/"+e.Name, "%s is %s (%s)%s", c.Type, c.Status, c.Reason, after(c.Message))
 			}
 		}
+	}, client.InNamespace(namespace))
+	if err == nil {
+		err = command.EachPage(ctx, target.Client, func(page *mcsv1beta1.ServiceImportList) {
+			for i := range page.Items {
+				p.addImport(&page.Items[i])
+			}
+		}, client.InNamespace(namespace))
 	}
-	var imports mcsv1beta1.ServiceImportList
-	for more := true; more; more = imports.Continue != "" {
-		if !p.list(ctx, target, &imports, namespace, imports.Continue) {
-			return
-		}
-		for i := range imports.Items {
-			p.addImport(&imports.Items[i])
-		}
+	switch {
+	case meta.IsNoMatchError(err) && p.cluster.State != NotInstalled:
+		p.problem("definitions", "the API server does not serve %s; the chart installs it (crds.enabled, crds.mcs.enabled), see docs/install.md", mcsv1beta1.GroupVersion)
+	case err != nil && !meta.IsNoMatchError(err):
+		p.problem("services", "%v", target.Errorf("%w", err))
 	}
 	p.reportWaiting()
 }
@@ -117,23 +114,11 @@ func (p *part) reportWaiting() {
 		if strings.HasPrefix(of.kind, condition.TypeTakeoverHeld) && of.cluster != "" && len(found) > 1 {
 			message = fmt.Sprintf("an export of cluster %s waits to decide them; kubectl comity confirm takeover --all --from %s --context %s", of.cluster, of.cluster, p.cluster.Context)
 		}
-		p.problem(object, "%s (%s)%s", of.kind, of.reason, prefixed(": ", message))
-	}
-}
-
-func (p *part) list(ctx context.Context, target *command.Target, into client.ObjectList, namespace, token string) bool {
-	err := target.Client.List(ctx, into, client.InNamespace(namespace), client.Limit(pageSize), client.Continue(token))
-	if err == nil {
-		return true
-	}
-	if meta.IsNoMatchError(err) {
-		if p.cluster.State != NotInstalled {
-			p.problem("definitions", "the API server does not serve %s; the chart installs it (crds.enabled, crds.mcs.enabled), see docs/install.md", mcsv1beta1.GroupVersion)
+		problem := Problem{Context: p.cluster.Context, Object: object, Message: fmt.Sprintf("%s (%s)%s", of.kind, of.reason, after(message))}
+		if !slices.Contains(p.problems, problem) { // an import that two clusters may wait for has two causes
+			p.problems = append(p.problems, problem)
 		}
-		return false
 	}
-	p.problem("services", "%v", target.Errorf("%w", err))
-	return false
 }
 
 // addService shows an export or an import, and gives the conditions that are not as they

@@ -10,6 +10,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/status/condition"
+	"github.com/comity-mcs/comity/sync/model"
 )
 
 var noon = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -28,6 +33,22 @@ func TestBad(t *testing.T) {
 		if got := bad(metav1.Condition{Type: test.kind, Status: test.status, Reason: test.reason}); got != test.want {
 			t.Errorf("%s %s (%s) is bad: %v", test.kind, test.status, test.reason, got)
 		}
+	}
+}
+
+// The ages in the list are all that is known of who waits, so two clusters may seem to.
+func TestAnImportForWhichTwoClustersMayWaitIsOneProblem(t *testing.T) {
+	list := model.List{Formed: noon, Entries: []model.Entry{
+		{Cluster: "b", UID: "u", CreatedAt: noon}, {Cluster: "c", UID: "v", CreatedAt: noon.Add(-time.Hour)}, {Cluster: "d", UID: "w", CreatedAt: noon.Add(-time.Minute)},
+	}}
+	p := part{listed: map[model.ClusterID][]types.NamespacedName{}, waiting: map[cause][]finding{}}
+	p.addImport(&mcsv1beta1.ServiceImport{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Annotations: map[string]string{model.AnnotationList: list.String()}},
+		Status:     mcsv1beta1.ServiceImportStatus{Conditions: []metav1.Condition{condition.TakeoverHeld("c waits")}},
+	})
+	p.reportWaiting()
+	if diff := cmp.Diff([]Problem{{Object: "ServiceImport shop/web", Message: "TakeoverHeld is True (TakeoverHeld): c waits"}}, p.problems); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

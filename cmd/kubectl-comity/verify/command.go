@@ -5,7 +5,6 @@ package verify
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -48,7 +47,7 @@ func New(env *command.Env) *cobra.Command {
 		Short:             "Check that a temporary Service of each cluster is reachable from every other",
 		Long:              long,
 		Example:           "  kubectl comity verify a b\n  kubectl comity verify a b c --timeout 5m -o json",
-		ValidArgsFunction: env.CompleteContexts(0),
+		ValidArgsFunction: env.CompleteContexts,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.Validate(); err != nil {
 				return err
@@ -108,19 +107,16 @@ func interrupted(result Result) error {
 // find opens the contexts and finds the agents: what is wrong with them is
 // found out before anything is made.
 func find(ctx context.Context, env *command.Env, args []string) ([]*member, error) {
-	targets, err := env.OpenAll(ctx, args)
+	sites, err := agent.Sites(ctx, env, args)
 	if err != nil {
 		return nil, err
 	}
 	namespace := namespacePrefix + apirand.String(8)
 	var members []*member
-	var failed error
-	for i, target := range targets {
-		found, err := agent.Find(ctx, target)
-		failed = errors.Join(failed, err)
-		members = append(members, &member{target: target, agent: found, namespace: namespace, service: serviceName(i)})
+	for i, s := range sites {
+		members = append(members, &member{target: s.Target, agent: s.Agent, namespace: namespace, service: serviceName(i)})
 	}
-	return members, failed
+	return members, agent.Problems(sites)
 }
 
 // verifyAll makes what is needed everywhere and then tries every way at once.
@@ -155,16 +151,11 @@ func verifyAll(ctx context.Context, members []*member) []Check {
 func removeAll(ctx context.Context, members []*member) []error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTimeout)
 	defer cancel()
-	errs := make([]error, len(members))
-	var removing sync.WaitGroup
-	for i, m := range members {
-		removing.Go(func() { errs[i] = m.remove(ctx) })
-	}
-	removing.Wait()
+	inParallel(members, func(m *member) { m.failed = m.remove(ctx) })
 	var failed []error
-	for _, err := range errs {
-		if err != nil {
-			failed = append(failed, err)
+	for _, m := range members {
+		if m.failed != nil {
+			failed = append(failed, m.failed)
 		}
 	}
 	return failed

@@ -6,8 +6,9 @@ package verify
 import (
 	"fmt"
 	"io"
-	"strings"
-	"text/tabwriter"
+	"slices"
+
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 )
 
 // families are the headings of the tables; a check without a family belongs to all.
@@ -15,17 +16,14 @@ var families = []string{"IPv4", "IPv6"}
 
 // show prints a table for each IP family that was used, and then the failures.
 func show(out io.Writer, result Result) error {
-	shown := false
-	for _, family := range families {
-		if used(result.Checks, family) {
-			shown = true
-			if err := table(out, result, family); err != nil {
-				return err
-			}
-		}
+	used := slices.DeleteFunc(slices.Clone(families), func(family string) bool {
+		return !slices.ContainsFunc(result.Checks, func(c Check) bool { return c.Family == family })
+	})
+	if len(used) == 0 {
+		used = []string{""}
 	}
-	if !shown {
-		if err := table(out, result, ""); err != nil {
+	for _, family := range used {
+		if err := printTable(out, result, family); err != nil {
 			return err
 		}
 	}
@@ -52,31 +50,24 @@ func show(out io.Writer, result Result) error {
 	return nil
 }
 
-func used(checks []Check, family string) bool {
-	for _, c := range checks {
-		if c.Family == family {
-			return true
-		}
-	}
-	return false
-}
-
-func table(out io.Writer, result Result, family string) error {
+func printTable(out io.Writer, result Result, family string) error {
 	heading := "FROM \\ TO"
 	if family != "" {
 		heading = family + ", " + heading
 	}
-	_, _ = fmt.Fprintln(out)
-	writer := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
-	_, _ = fmt.Fprintln(writer, heading+"\t"+strings.Join(result.Clusters, "\t"))
+	headings := []any{"\n" + heading}
+	for _, cluster := range result.Clusters {
+		headings = append(headings, cluster)
+	}
+	table := command.NewTable(out, headings...)
 	for _, from := range result.Clusters {
-		cells := []string{from}
+		cells := []any{from}
 		for _, to := range result.Clusters {
 			cells = append(cells, cell(result.Checks, from, to, family))
 		}
-		_, _ = fmt.Fprintln(writer, strings.Join(cells, "\t"))
+		table.Row(cells...)
 	}
-	return writer.Flush()
+	return table.Flush()
 }
 
 func cell(checks []Check, from, to, family string) string {
@@ -89,5 +80,5 @@ func cell(checks []Check, from, to, family string) string {
 		}
 		return fmt.Sprintf("%.1f ms", c.Milliseconds)
 	}
-	return "-"
+	return ""
 }

@@ -11,27 +11,27 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/comity-mcs/comity/cmd/comity/traffic"
+	"github.com/comity-mcs/comity/cmd/comity/probe"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
 )
 
 func TestClassifyNamesTheStage(t *testing.T) {
 	const want = "b in n"
-	good := func(ms float64) traffic.Answer {
-		return traffic.Answer{Status: 200, Body: want, Address: "10.0.0.1:80", Milliseconds: ms}
+	good := func(ms float64) probe.Result {
+		return probe.Result{Status: 200, Body: want, Address: "10.0.0.1:80", Milliseconds: ms}
 	}
 	for _, test := range []struct {
 		name    string
-		answers []traffic.Answer
+		answers []probe.Result
 		passed  bool
 		stage   Stage
 		message string
 	}{
-		{"all came", []traffic.Answer{good(3), good(1), good(2)}, true, "", ""},
-		{"no name", []traffic.Answer{{Error: "cannot resolve verify-1.n.svc.clusterset.local: no such host"}}, false, StageResolve, "no such host"},
-		{"no way", []traffic.Answer{good(1), {Error: "timed out: no answer", Address: ""}}, false, StageConnect, "timed out"},
-		{"somebody else", []traffic.Answer{{Status: 200, Body: "hello"}}, false, StageAnswer, `"hello"; expected 200 and "b in n"`},
-		{"a server error", []traffic.Answer{{Status: 503, Body: want}}, false, StageAnswer, "status 503"},
+		{"all came", []probe.Result{good(3), good(1), good(2)}, true, "", ""},
+		{"no name", []probe.Result{{Error: "cannot resolve verify-1.n.svc.clusterset.local: no such host"}}, false, StageResolve, "no such host"},
+		{"no way", []probe.Result{good(1), {Error: "timed out: no answer", Address: ""}}, false, StageConnect, "timed out"},
+		{"somebody else", []probe.Result{{Status: 200, Body: "hello"}}, false, StageAnswer, `"hello"; expected "b in n"`},
+		{"a server error", []probe.Result{{Status: 503, Body: want, Error: "answers 503"}}, false, StageAnswer, "answers 503"},
 		{"nothing", nil, false, StageAnswer, "no request"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -6,10 +6,12 @@ package corefile
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/coredns/corefile-migration/migration/corefile"
 )
 
 // Zone is the clusterset's, in the KEP's words its "clusterset.local".
@@ -21,196 +23,187 @@ const (
 	optionName = "multicluster"
 )
 
-// blockNote is behind the option where Enable had to make the block around it,
-// so that Disable removes the block as well.
-const blockNote = "# with this block by kubectl comity"
-
-// place is where the cluster's own domain is served.
-type place struct {
-	server, plugin *statement
-	// domain is the first zone that is not for reverse lookups: the cluster's own.
-	domain token
-}
+// byHand is the advice where the change is not certain.
+const byHand = "change the Corefile by hand: write " + Zone + " behind the cluster's own domain on the line of plugin " + pluginName +
+	", and the line \"" + optionName + " " + Zone + "\" into its block, { ... }"
 
 // Enable gives text with the zone. It gives text itself if the zone is there.
 func Enable(text string) (string, error) {
-	servers, err := read(text)
+	file, err := read(text)
+	if err != nil || file.served() {
+		return text, err
+	}
+	if file.ownBlock() {
+		return "", errors.New("a server block takes all queries for " + Zone + "; expected that the block of the cluster's own domain serves the zone; remove that block")
+	}
+	domain, plugin, err := file.domain(text)
 	if err != nil {
 		return "", err
 	}
-	if served(servers) {
-		return text, nil
+	lines := strings.SplitAfter(text, "\n")
+	for i, line := range lines {
+		if !names(line, domain) {
+			continue
+		}
+		if !slices.Contains(words(line), Zone) {
+			lines[i] = regexp.MustCompile(`(\s`+regexp.QuoteMeta(domain)+`)(\s|$)`).ReplaceAllString(line, "${1} "+Zone+"${2}")
+		}
+		begun := slices.ContainsFunc(plugin.Options, func(o *corefile.Option) bool { return o.Name == optionName })
+		if words(line)[0] == pluginName && !begun {
+			lines[i] += option(line, lines[min(i+1, len(lines)-1)])
+		}
 	}
-	if own := ownBlock(servers); own != nil {
-		return "", fmt.Errorf("line %d: the server block %q takes all queries for %s; expected that the block of the cluster's own domain serves the zone; remove that block",
-			own.words[0].line, own.name(), Zone)
-	}
-	at, err := find(servers)
-	if err != nil {
-		return "", err
-	}
-	edits, err := at.enable(text)
-	if err != nil {
-		return "", err
-	}
-	changed, err := apply(text, edits)
-	if err != nil {
-		return "", err
-	}
-	return check(text, changed, true)
+	return check(text, strings.Join(lines, ""), true)
 }
+
+// option is the line that names the zone in the block of the plugin. It is indented as next.
+func option(plugin, next string) string {
+	indent := next[:len(next)-len(strings.TrimLeft(next, " \t"))]
+	if outer := plugin[:strings.Index(plugin, pluginName)]; len(indent) <= len(outer) {
+		indent = outer + "    "
+	}
+	end := "\n"
+	if strings.HasSuffix(plugin, "\r\n") {
+		end = "\r\n"
+	}
+	return indent + optionName + " " + Zone + end
+}
+
+var zoneWord = regexp.MustCompile(`[ \t]` + regexp.QuoteMeta(Zone) + `(\s|$)`)
 
 // Disable gives text without what Enable adds.
 func Disable(text string) (string, error) {
-	servers, err := read(text)
+	file, err := read(text)
+	if err != nil || !strings.Contains(text, Zone) {
+		return text, err
+	}
+	if file.ownBlock() {
+		return "", errors.New("the server block for " + Zone + " was not made by this command; remove it by hand")
+	}
+	domain, _, err := file.domain(text)
 	if err != nil {
 		return "", err
 	}
-	if own := ownBlock(servers); own != nil {
-		return "", fmt.Errorf("line %d: the server block %q was not made by this command; remove it by hand", own.words[0].line, own.name())
+	var lines []string
+	for line := range strings.Lines(text) {
+		if slices.Equal(words(line), []string{optionName, Zone}) {
+			continue
+		}
+		if names(line, domain) {
+			line = zoneWord.ReplaceAllString(line, "${1}")
+		}
+		lines = append(lines, line)
 	}
-	var edits []edit
-	for _, server := range servers {
-		for _, plugin := range server.inner {
-			if plugin.name() == pluginName && covers(server) {
-				edits = append(edits, place{server: server, plugin: plugin}.disable(text)...)
+	return check(text, strings.Join(lines, ""), false)
+}
+
+// words are those of a line before its comment.
+func words(line string) []string {
+	code, _, _ := strings.Cut(line, "#")
+	return strings.Fields(code)
+}
+
+// names is true for the line of the plugin, and for those that keep the cluster's domain out
+// of the cache: an answer for the zone would be out of date for the same reason.
+func names(line, domain string) bool {
+	w := words(line)
+	return len(w) > 1 && (w[0] == pluginName || w[0] == "disable") && slices.Contains(w[1:], domain)
+}
+
+// file is a Corefile as the library of kubeadm reads it.
+type file struct{ *corefile.Corefile }
+
+func read(text string) (f file, err error) {
+	defer func() {
+		if recover() != nil { // the library panics where braces do not match
+			err = errors.New("the Corefile cannot be read; expected server blocks in matching braces")
+		}
+	}()
+	parsed, err := corefile.New(text)
+	return file{parsed}, err
+}
+
+// plugins are all of a name that get queries for the zone.
+func (f file) plugins(name string) (found []*corefile.Plugin) {
+	for _, server := range f.Servers {
+		if slices.ContainsFunc(server.DomPorts, covers) {
+			for _, plugin := range server.Plugins {
+				if plugin.Name == name {
+					found = append(found, plugin)
+				}
 			}
 		}
 	}
-	// Two plugins in one server block share its cache.
-	slices.SortStableFunc(edits, func(a, b edit) int { return a.start - b.start })
-	changed, err := apply(text, slices.Compact(edits))
-	if err != nil {
-		return "", err
-	}
-	return check(text, changed, false)
+	return found
 }
-
-// Enabled is true if text serves the zone.
-func Enabled(text string) bool {
-	servers, err := read(text)
-	return err == nil && served(servers)
-}
-
-// Reloads is true if CoreDNS reads a changed Corefile by itself.
-func Reloads(text string) bool {
-	return slices.ContainsFunc(parse(text), func(server *statement) bool { return server.has("reload") })
-}
-
-func (s *statement) has(plugin string) bool {
-	return slices.ContainsFunc(s.inner, func(p *statement) bool { return p.name() == plugin })
-}
-
-// read parses text and refuses what cannot be edited word by word.
-func read(text string) ([]*statement, error) {
-	if strings.TrimSpace(text) == "" {
-		return nil, fmt.Errorf("the Corefile is empty; expected a server block with the plugin %s", pluginName)
-	}
-	servers := parse(text)
-	// The library panics where braces do not match, so it comes last.
-	if !utf8.ValidString(text) || servers == nil || !agrees(servers, text) {
-		return nil, errUncertain
-	}
-	return servers, nil
-}
-
-// byHand is the advice where no place is certain.
-const byHand = "write " + Zone + " behind the cluster's domain on the line of plugin " + pluginName + ", and \"" + optionName + " " + Zone + "\" into its block"
-
-var errUncertain = errors.New("the Corefile cannot be read with certainty (quotes, braces or comments in unusual places); change it by hand: " + byHand)
 
 // served is true if some server block has the zone and the option.
-func served(servers []*statement) bool {
-	for _, server := range servers {
-		for _, plugin := range server.inner {
-			at := place{server: server, plugin: plugin}
-			if plugin.name() == pluginName && covers(server) && at.zone() != nil && at.option() != nil {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// ownBlock is the server block for the zone alone, if there is one.
-func ownBlock(servers []*statement) *statement {
-	for _, server := range servers {
-		if slices.ContainsFunc(server.words, func(key token) bool { return zoneOf(key.text) == Zone+"." }) {
-			return server
-		}
-	}
-	return nil
-}
-
-// find gives the one place where the cluster's domain is served and queries for
-// the zone arrive.
-func find(servers []*statement) (place, error) {
-	var found []place
-	var elsewhere *statement
-	for _, server := range servers {
-		for _, plugin := range server.inner {
-			if plugin.name() != pluginName {
-				continue
-			}
-			if elsewhere = plugin; covers(server) {
-				found = append(found, place{server: server, plugin: plugin})
-			}
-		}
-	}
-	switch {
-	case len(found) == 1:
-		return found[0].withDomain()
-	case len(found) > 1:
-		return place{}, fmt.Errorf("lines %d and %d: plugin %s is there more than once, and it is not certain which one serves the cluster's Pods; add the zone by hand: %s",
-			found[0].plugin.words[0].line, found[1].plugin.words[0].line, pluginName, byHand)
-	case elsewhere != nil:
-		return place{}, fmt.Errorf("line %d: plugin %s is in a server block that gets no queries for %s; expected one for the root zone \".\"; add a server block %s:53 by hand, with \"%s %s { %s %s }\"",
-			elsewhere.words[0].line, pluginName, Zone, Zone, pluginName, Zone, optionName, Zone)
-	}
-	return place{}, fmt.Errorf("no server block has plugin %s; expected the Corefile of a cluster's own DNS", pluginName)
-}
-
-func (p place) withDomain() (place, error) {
-	for _, zone := range p.plugin.args() {
-		if !reverse(zone.text) && zoneOf(zone.text) != Zone+"." {
-			p.domain = zone
-			return p, nil
-		}
-	}
-	return p, fmt.Errorf("line %d: plugin %s names no zone but those for reverse lookups, so that it serves those of its server block; name them, such as \"%s cluster.local in-addr.arpa ip6.arpa\"",
-		p.plugin.words[0].line, pluginName, pluginName)
-}
-
-// zone is the word that names the zone on the plugin's line.
-func (p place) zone() *token { return zoneAmong(p.plugin.args()) }
-
-// option is the word that names the zone in the option multicluster.
-func (p place) option() *token {
-	for _, option := range p.plugin.inner {
-		if option.name() == optionName {
-			if zone := zoneAmong(option.args()); zone != nil {
-				return zone
-			}
-		}
-	}
-	return nil
-}
-
-func zoneAmong(words []token) *token {
-	for i, word := range words {
-		if zoneOf(word.text) == Zone+"." {
-			return &words[i]
-		}
-	}
-	return nil
-}
-
-// covers is true if queries for the zone arrive in server.
-func covers(server *statement) bool {
-	return slices.ContainsFunc(server.words, func(key token) bool {
-		zone := zoneOf(key.text)
-		return zone == "." || zone == "local." || zone == Zone+"."
+func (f file) served() bool {
+	return slices.ContainsFunc(f.plugins(pluginName), func(plugin *corefile.Plugin) bool {
+		return slices.ContainsFunc(plugin.Args, isZone) && slices.ContainsFunc(plugin.Options, func(option *corefile.Option) bool {
+			return option.Name == optionName && slices.ContainsFunc(option.Args, isZone)
+		})
 	})
+}
+
+// ownBlock is true if there is a server block for the zone alone.
+func (f file) ownBlock() bool {
+	return slices.ContainsFunc(f.Servers, func(server *corefile.Server) bool { return slices.ContainsFunc(server.DomPorts, isZone) })
+}
+
+// domain is the first zone of the plugin that is not for reverse lookups: the cluster's own.
+// It refuses a file in which the change is not one of single words and a line.
+func (f file) domain(text string) (string, *corefile.Plugin, error) {
+	var begins []string
+	for line := range strings.Lines(text) {
+		if w := words(line); len(w) > 0 && w[0] == pluginName {
+			begins = append(begins, line)
+		}
+	}
+	found := f.plugins(pluginName)
+	if len(found) != 1 || len(begins) != 1 {
+		return "", nil, fmt.Errorf("expected plugin %s once, in a server block for the root zone \".\", and on a line of its own; %s", pluginName, byHand)
+	}
+	plugin := found[0]
+	at := slices.IndexFunc(plugin.Args, func(zone string) bool { return !reverse(zone) && !isZone(zone) })
+	switch {
+	case at < 0 || !names(begins[0], plugin.Args[at]):
+		return "", nil, fmt.Errorf("plugin %s does not name the cluster's own domain, such as \"%s cluster.local in-addr.arpa ip6.arpa\"; %s", pluginName, pluginName, byHand)
+	case !strings.HasSuffix(begins[0], "\n") || !slices.Equal(words(begins[0]), append(append([]string{pluginName}, plugin.Args...), "{")):
+		return "", nil, fmt.Errorf("plugin %s has no block, or more than one option on a line; %s", pluginName, byHand)
+	}
+	return plugin.Args[at], plugin, nil
+}
+
+// check reads the changed text again: the zone is there, or not, and nothing else is different.
+func check(before, after string, enabled bool) (string, error) {
+	was, errWas := read(before)
+	is, errIs := read(after)
+	if err := errors.Join(errWas, errIs); err != nil {
+		return "", err
+	}
+	if is.served() != enabled || was.without() != is.without() {
+		return "", errors.New("the changed Corefile would not be what is expected; " + byHand)
+	}
+	return after, nil
+}
+
+// without is what a Corefile says apart from the zone. It changes f.
+func (f file) without() string {
+	for _, server := range f.Servers {
+		for _, plugin := range server.Plugins {
+			if plugin.Name == pluginName {
+				plugin.Args = slices.DeleteFunc(plugin.Args, isZone)
+			}
+			for _, option := range plugin.Options {
+				if option.Name == optionName || option.Name == "disable" {
+					option.Args = slices.DeleteFunc(option.Args, isZone)
+				}
+			}
+			plugin.Options = slices.DeleteFunc(plugin.Options, func(o *corefile.Option) bool { return o.Name == optionName && len(o.Args) == 0 })
+		}
+	}
+	return f.ToString()
 }
 
 // zoneOf is the zone that a key of a server block, or an argument, names: no
@@ -225,20 +218,41 @@ func zoneOf(key string) string {
 	return strings.TrimSuffix(strings.ToLower(strings.TrimSuffix(key, ",")), ".") + "."
 }
 
+func isZone(word string) bool { return zoneOf(word) == Zone+"." }
+
+// covers is true if queries for the zone arrive in the server block of a key.
+func covers(key string) bool {
+	zone := zoneOf(key)
+	return zone == "." || zone == "local." || isZone(key)
+}
+
 // reverse is true for zones of reverse lookups, as names or as address ranges.
 func reverse(zone string) bool {
 	return strings.HasSuffix(zoneOf(zone), ".arpa.") || strings.Contains(zone, "/")
 }
 
+// Enabled is true if text serves the zone.
+func Enabled(text string) bool {
+	f, err := read(text)
+	return err == nil && f.served()
+}
+
+// Reloads is true if CoreDNS reads a changed Corefile by itself.
+func Reloads(text string) bool {
+	f, err := read(text)
+	return err == nil && len(f.plugins("reload")) > 0
+}
+
 // Port is where the server block that serves the zone listens: 53 if it says nothing.
 func Port(text string) int {
-	for _, server := range parse(text) {
-		if !covers(server) || !server.has(pluginName) {
-			continue
-		}
-		for _, key := range server.words {
-			_, after, _ := strings.Cut(strings.TrimPrefix(key.text, "dns://"), ":")
-			if port, err := strconv.Atoi(after); err == nil {
+	f, err := read(text)
+	if err != nil {
+		return 53
+	}
+	for _, server := range f.Servers {
+		for _, key := range server.DomPorts {
+			_, after, _ := strings.Cut(strings.TrimPrefix(key, "dns://"), ":")
+			if port, err := strconv.Atoi(after); err == nil && covers(key) {
 				return port
 			}
 		}
@@ -250,31 +264,18 @@ func Port(text string) int {
 // that it lacks: the one of the cluster's domain, for the zone. It is empty if
 // the zone has a block already, or there is none to go by.
 func NodeLocal(text string) string {
-	servers := parse(text)
-	if ownBlock(servers) != nil {
+	f, err := read(text)
+	if err != nil || f.ownBlock() {
 		return ""
 	}
-	for _, server := range servers {
-		zone := zoneOf(server.name())
-		if zone == "." || reverse(server.name()) || server.closing == nil {
+	for _, server := range f.Servers {
+		if zoneOf(server.DomPorts[0]) == "." || reverse(server.DomPorts[0]) {
 			continue
 		}
-		key := server.words[0]
-		edits := []edit{{start: key.start, end: key.end, with: Zone + ":53"}}
-		for _, plugin := range server.inner {
-			// One block alone may listen on the address of the health check.
-			if plugin.name() == "health" {
-				edits = append(edits, removeLine(text, plugin))
-			}
-		}
-		for i := range edits {
-			edits[i].start, edits[i].end = edits[i].start-key.start, edits[i].end-key.start
-		}
-		block, err := apply(text[key.start:server.closing.end], edits)
-		if err != nil {
-			return ""
-		}
-		return block
+		server.DomPorts = []string{Zone + ":53"}
+		// One block alone may listen on the address of the health check.
+		server.Plugins = slices.DeleteFunc(server.Plugins, func(p *corefile.Plugin) bool { return p.Name == "health" })
+		return strings.TrimSuffix(server.ToString(), "\n")
 	}
 	return ""
 }

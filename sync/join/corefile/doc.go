@@ -6,6 +6,6 @@
 // Enable takes the text of a Corefile and gives it with the zone in the place
 // where the cluster's own domain is served; Disable reverts that. Both change
 // single words and lines, so comments and layout survive, and both check the
-// result with the parser of github.com/coredns/corefile-migration. If it is not certain
-// where the zone belongs in a Corefile, that Corefile is refused with the reason. It is pure.
+// result with the parser of github.com/coredns/corefile-migration. A Corefile in which
+// that is not certain is refused with what to write by hand. It is pure.
 package corefile

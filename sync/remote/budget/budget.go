@@ -4,6 +4,7 @@
 package budget
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"sync"
@@ -39,24 +40,10 @@ type Limits struct {
 
 // SetDefaults replaces zero fields.
 func (l *Limits) SetDefaults() {
-	ints := []struct {
-		field    *int
-		standard int
-	}{{&l.Exports, 20_000}, {&l.Slices, 40_000}, {&l.Others, 20_000}}
-	for _, i := range ints {
-		if *i.field == 0 {
-			*i.field = i.standard
-		}
-	}
-	sizes := []struct {
-		field    *int64
-		standard int64
-	}{{&l.Bytes, 64 << 20}, {&l.ResponseBytes, 8 << 20}, {&l.EventBytes, 8 << 20}, {&l.BytesPerSecond, 8 << 20}, {&l.BurstBytes, 64 << 20}}
-	for _, s := range sizes {
-		if *s.field == 0 {
-			*s.field = s.standard
-		}
-	}
+	l.Exports, l.Slices, l.Others = cmp.Or(l.Exports, 20_000), cmp.Or(l.Slices, 40_000), cmp.Or(l.Others, 20_000)
+	l.Bytes = cmp.Or(l.Bytes, 64<<20)
+	l.ResponseBytes, l.EventBytes = cmp.Or(l.ResponseBytes, 8<<20), cmp.Or(l.EventBytes, 8<<20)
+	l.BytesPerSecond, l.BurstBytes = cmp.Or(l.BytesPerSecond, 8<<20), cmp.Or(l.BurstBytes, 64<<20)
 }
 
 // Exceeded is a limit that was exceeded.

@@ -20,7 +20,7 @@ import (
 const (
 	// mostAllocations of one request to create a ServiceExport, from the handler's
 	// ServeHTTP to its return, with the policies that Comity ships.
-	mostAllocations = 500
+	mostAllocations = 560
 	// mostForAPolicy is what each further policy may add.
 	mostForAPolicy = 50
 )

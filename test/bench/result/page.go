@@ -42,9 +42,8 @@ const bounds = `
   Resident memory is about twice the live heap, since Go's collector lets the heap double before it runs; GOGC or GOMEMLIMIT in the
   Deployment trade that for CPU time.
 * **A cold start** is bound by the API server: each import is a Service, a slice, a ServiceImport, its status and a report to the exporting cluster.
-  Those of one member are created one after the other, each after a pause as long as the last one took, so that changes of what exists do not wait.
-* **Beside a hostile member**, all CPUs are busy in each row but the first. What new exports cost the other members is creating an import for
-  each, some five writes, with a pause after each that is ten times as long. Slower would be possible, and new exports would be imported later.
+* **Beside a hostile member**, all CPUs are busy in each row but the first. What a member costs the others is what is being
+  reconciled for it when they change something: whoever used least of the workers' time comes next.
 `
 
 func (r *Results) propagation(page *strings.Builder) {
@@ -143,8 +142,8 @@ func (r *Results) hostile(page *strings.Builder) {
 	}
 	h := r.Hostile
 	fmt.Fprintf(page, "\n## Beside a hostile member\n\nChanges of one endpoint from cluster a to c, %s for each row, while cluster b, whose agent was replaced, does four things without pause: "+
-		"two loops rewrite a slice of 430 kB of the same Service, one creates ExportRecords, and one makes its MemberRecord valid and invalid. In all rows the machine does that work. They differ in what is done where the other members read it, and what in a namespace that nobody reads. "+
-		"A member within its budget creates exports, which its budget allows, and changes a slice of 100 endpoints five times a second; a hostile one rewrites the large slice as well. Load before: %.1f.\n\n"+
+		"one loop rewrites a slice of 430 kB of the same Service, which is refused, and one the largest slice that is imported, one creates ExportRecords, and one makes its MemberRecord valid and invalid. In all rows the machine does that work. They differ in what is done where the other members read it, and what in a namespace that nobody reads. "+
+		"A member within its budget creates exports, which its budget allows, and changes a slice of 100 endpoints five times a second; a hostile one rewrites the large slices as well. Load before: %.1f.\n\n"+
 		"| b is | changes | p50 | p90 | p99 | max | writes by b | writes by c's agent | its peak resident memory |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|\n", seconds(h.For), h.Load)
 	for _, p := range h.Phases {
 		fmt.Fprintf(page, "| %s | %d | %s | %d | %d | %.0f MiB |\n", p.Name, p.Changes, times(p.Took), p.Attacks, p.Writes, mib(p.Peak))

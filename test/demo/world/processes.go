@@ -103,7 +103,7 @@ func (p *processes) join(ctx context.Context) error {
 					made++
 				}
 			}}
-			err := w.Out.Wait("join", func() error { return join.Connect(ctx, side(a, b), side(b, a), opts) })
+			err := w.Out.Wait("join", func() error { return join.Connect(ctx, nil, []join.Cluster{side(a), side(b)}, opts) })
 			if err != nil {
 				return fmt.Errorf("join %s and %s: %w", a.ID(), b.ID(), err)
 			}
@@ -113,11 +113,11 @@ func (p *processes) join(ctx context.Context) error {
 	return nil
 }
 
-// side is how a takes part in a join with b.
-func side(a, b *Member) join.Cluster {
+// side is how a takes part in a join.
+func side(a *Member) join.Cluster {
 	return join.Cluster{
 		ID: model.ClusterID(a.ID()), Set: Set, Namespace: install.Namespace, ServiceAccount: install.Account,
-		RESTConfig: a.RESTConfig(), Server: a.PeerServer(), AcceptedCIDRs: b.Network().PodCIDRs,
+		RESTConfig: a.RESTConfig(), Server: a.PeerServer(), AcceptedCIDRs: a.Network().PodCIDRs,
 	}
 }
 

@@ -121,10 +121,10 @@ var _ = Describe("a stolen token of Comity's account", func() {
 // acts as it.
 func joined(ctx context.Context, id model.ClusterID, annotations map[string]string) (client.Client, string) {
 	GinkgoHelper()
-	objects, err := join.Objects(join.Cluster{ID: "a", Set: "set"}, join.Cluster{ID: id, Set: "set"})
+	objects, err := join.Objects(nil, join.Cluster{ID: "a", Set: "set"}, join.Cluster{ID: id, Set: "set"})
 	Expect(err).NotTo(HaveOccurred())
 	name := join.PeerName(id)
-	for _, o := range objects {
+	for _, o := range objects[0].Objects {
 		if account, is := o.(*corev1.ServiceAccount); is {
 			account.Annotations = annotations
 		}

@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
-	"github.com/comity-mcs/comity/sync/members"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/remote"
 	"github.com/comity-mcs/comity/test/envtest/clusterset"
 )
 
@@ -35,7 +35,7 @@ var _ = Describe("FAULT 32: what is accepted from a member becomes narrower whil
 			record := &exchangev1alpha1.MemberRecord{ObjectMeta: metav1.ObjectMeta{Namespace: model.ExchangeNamespace("b"), Name: "b"}}
 			var valid string
 			clusterset.Change(ctx, b, record, func(r *exchangev1alpha1.MemberRecord) { valid, r.Spec.ClusterSet = r.Spec.ClusterSet, "another" })
-			awaitEvent(ctx, members.ReasonMemberUnverified)
+			awaitEvent(ctx, remote.ReasonMemberUnverified)
 			Expect(a.AllBackends(ctx, ns)).To(Equal(whole))
 
 			By("accepting fewer addresses")

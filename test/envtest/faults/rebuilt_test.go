@@ -17,8 +17,8 @@ import (
 
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/join"
-	"github.com/comity-mcs/comity/sync/members"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/remote"
 	"github.com/comity-mcs/comity/test/clusters"
 	"github.com/comity-mcs/comity/test/clusters/controlplane"
 	"github.com/comity-mcs/comity/test/envtest/clusterset"
@@ -29,9 +29,9 @@ import (
 // without kubectl comity join, which refuses a cluster with another UID.
 func read(ctx context.Context, m *clusterset.Member, id model.ClusterID, other *clusterset.Member) {
 	GinkgoHelper()
-	objects, err := join.Objects(other.As(id), m.As(model.ClusterID(m.ID())))
+	objects, err := join.Objects(nil, other.As(id), m.As(model.ClusterID(m.ID())))
 	Expect(err).NotTo(HaveOccurred())
-	for _, o := range objects {
+	for _, o := range objects[0].Objects {
 		Expect(client.IgnoreAlreadyExists(other.Client.Create(ctx, o))).To(Succeed(), "create %T %s", o, o.GetName())
 	}
 	path := filepath.Join(GinkgoT().TempDir(), "kubeconfig")
@@ -79,14 +79,14 @@ var _ = Describe("FAULT 38 and 42: another cluster with the id of a peer", func(
 
 		By("refusing to join it")
 		peer := clusterset.Get(ctx, a, clusterset.Peer("b"))
-		Expect(join.Connect(ctx, green.As("b"), a.As("a"), join.Options{})).To(MatchError(And(
+		Expect(join.Connect(ctx, nil, []join.Cluster{green.As("b"), a.As("a")}, join.Options{})).To(MatchError(And(
 			ContainSubstring("join --replace"), ContainSubstring(clusterUID(ctx, b)), ContainSubstring(clusterUID(ctx, green)))))
 		Expect(clusterset.Get(ctx, a, clusterset.Peer("b")).Spec).To(Equal(peer.Spec))
 
 		By("reading it by the Secret, with the UID of the other one in the Peer")
 		kubeconfig := putKubeconfig(ctx, a, "b", nil)
 		read(ctx, a, "b", green)
-		Eventually(ctx, a.PeerCondition("b", exchangev1alpha1.PeerAccepted)).Should(HavePrefix("False/" + members.ReasonClusterIDReused))
+		Eventually(ctx, a.PeerCondition("b", exchangev1alpha1.PeerAccepted)).Should(HavePrefix("False/" + remote.ReasonClusterIDReused))
 		kept(ctx, a, ns, whole, "another cluster answers")
 		a.KillAgent(ctx)
 		a.AwaitLeader(ctx)

@@ -16,6 +16,7 @@ import (
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/members"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/remote"
 	"github.com/comity-mcs/comity/test/envtest/clusterset"
 )
 
@@ -63,7 +64,7 @@ var _ = Describe("FAULT 27: a slip in what makes a cluster a member", Ordered, f
 			continues(ctx)
 		},
 		Entry("the clusterset is another", SpecTimeout(2*time.Minute), members.ReasonWrongClusterSet, func(s *exchangev1alpha1.PeerSpec) { s.ClusterSet += "x" }),
-		Entry("the UID is that of another cluster", SpecTimeout(2*time.Minute), members.ReasonClusterIDReused, func(s *exchangev1alpha1.PeerSpec) { s.ClusterUID = "33333333-3333-4333-8333-333333333333" }),
+		Entry("the UID is that of another cluster", SpecTimeout(2*time.Minute), remote.ReasonClusterIDReused, func(s *exchangev1alpha1.PeerSpec) { s.ClusterUID = "33333333-3333-4333-8333-333333333333" }),
 		Entry("the name of the Secret is misspelled", SpecTimeout(2*time.Minute), members.ReasonSecretMissing, func(s *exchangev1alpha1.PeerSpec) { s.KubeconfigSecret += "x" }),
 	)
 

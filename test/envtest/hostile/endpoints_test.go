@@ -48,8 +48,8 @@ var _ = It("Addresses are left out, and named, and the good ones beside them are
 		out("with leading zeros", "010.102.0.9", model.ReasonInvalidEndpoints, "Malformed"),
 		out("host name", "evil.example.com", model.ReasonInvalidEndpoints, "Malformed"),
 		out("markup", "<script>evil</script>", model.ReasonInvalidEndpoints, "Malformed"),
-		out("one of a's pods", ownPod(), model.ReasonAddressOverlap, "pod CIDR 10.101.0.0/16"),
-		out("one of a's Services", ownService(), model.ReasonAddressOverlap, "service CIDR 10.201.0.0/16"),
+		out("one of a's pods", ownPod(), model.ReasonAddressOverlap, "pods 10.101.0.0/16"),
+		out("one of a's Services", ownService(), model.ReasonAddressOverlap, "Services 10.201.0.0/16"),
 		out("not accepted", "192.0.2.1", model.ReasonAddressNotAccepted, "spec.acceptedCIDRs", "Peer b"),
 	)
 })
@@ -82,9 +82,12 @@ var _ = It("Slices are left out, and named", func(ctx SpecContext) {
 		out("of host names", func(key types.NamespacedName) forged {
 			return slice(key, "evil-x", []string{"evil.example.com"}, set("FQDN", "addressType"))
 		}, model.ReasonInvalidEndpoints, "addressType", "FQDN"),
+		out("with 101 endpoints", func(key types.NamespacedName) forged {
+			return slice(key, "evil-x", strings.Split(strings.Repeat(attacker.address(9)+" ", 101), " ")[:101])
+		}, model.ReasonInvalidEndpoints, "101 endpoints"),
 		out("with 1,001 endpoints", func(key types.NamespacedName) forged {
 			return slice(key, "evil-x", strings.Split(strings.Repeat(attacker.address(9)+" ", 1001), " ")[:1001])
-		}, model.ReasonInvalidEndpoints, "1001 endpoints"),
+		}, model.ReasonLimitExceeded, "TooLarge"),
 		out("with an endpoint of 101 addresses", func(key types.NamespacedName) forged {
 			return slice(key, "web-y", nil, set([]any{map[string]any{"addresses": many(101, func(i int) any { return attacker.address(i + 300) })}}, "endpoints"))
 		}, model.ReasonInvalidEndpoints, "101 addresses"),

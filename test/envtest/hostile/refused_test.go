@@ -63,7 +63,7 @@ var _ = Describe("FAULT 30", func() {
 		imported := &mcsv1beta1.ServiceImport{}
 		Eventually(func() error { return victim.client.Get(ctx, key, imported) }).Should(Succeed(), "the ServiceImport")
 		Expect(imported.Spec.IPs).To(HaveLen(1))
-		Eventually(told(key.Namespace, key.Name)).WithContext(ctx).Should(ContainElement(ContainSubstring("the API server refuses an EndpointSlice of cluster b")))
+		Eventually(told(key.Namespace, key.Name)).WithContext(ctx).Should(ContainElement(ContainSubstring("the API server refuses EndpointSlices of cluster b")))
 
 		By("taking the endpoints of another cluster in and out")
 		neighbor.create(ctx, service(key.Namespace, key.Name), endpoints(key.Namespace, key.Name, neighbor.address(1)))

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -77,7 +78,7 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	Expect(installed.Wait()).To(Succeed())
 	for i, m := range all {
 		for _, other := range all[i+1:] {
-			Expect(join.Connect(ctx, side(m), side(other), join.Options{})).To(Succeed())
+			Expect(join.Connect(ctx, nil, []join.Cluster{side(m), side(other)}, join.Options{})).To(Succeed())
 		}
 	}
 	system := &corev1.Namespace{}
@@ -131,19 +132,13 @@ func (m *member) prepare(ctx context.Context, binary, kubectl, dir string) error
 func side(m *member) join.Cluster {
 	return join.Cluster{
 		ID: model.ClusterID(m.ID()), Set: clusterset, Namespace: install.Namespace, ServiceAccount: install.Account,
-		RESTConfig: m.RESTConfig(), Server: m.PeerServer(), AcceptedCIDRs: acceptedBy(m),
+		RESTConfig: m.RESTConfig(), Server: m.PeerServer(), AcceptedCIDRs: everyPod(),
 	}
 }
 
-// acceptedBy is what m accepts from either of the others.
-func acceptedBy(m *member) []netip.Prefix {
-	var out []netip.Prefix
-	for _, other := range []*member{victim, attacker, neighbor} {
-		if other != m {
-			out = append(out, other.Network().PodCIDRs...)
-		}
-	}
-	return out
+// everyPod is what each accepts from the others.
+func everyPod() []netip.Prefix {
+	return slices.Concat(victim.Network().PodCIDRs, attacker.Network().PodCIDRs, neighbor.Network().PodCIDRs)
 }
 
 // create creates objects as an administrator.

@@ -82,7 +82,7 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 		}
 	})
 	By("joining them, after the agents have started without any access to the hub")
-	Expect(join.ConnectHub(ctx, hub(), sides(ids...), join.Options{})).To(Succeed())
+	Expect(join.Connect(ctx, hub(), sides(ids...), join.Options{})).To(Succeed())
 	for _, id := range ids {
 		members[id].mount(ctx)
 	}
@@ -195,7 +195,7 @@ func (m *member) inHub(ctx context.Context) client.Client {
 	return c
 }
 
-func hub() join.Hub { return join.Hub{RESTConfig: theHub.RESTConfig()} }
+func hub() *join.Cluster { return &join.Cluster{RESTConfig: theHub.RESTConfig()} }
 
 // side is how a member takes part in a join.
 func side(id string) join.Cluster { return members[id].as(model.ClusterID(id)) }

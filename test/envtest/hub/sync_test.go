@@ -272,7 +272,7 @@ var _ = Describe("Members of a hub", func() {
 		Eventually(func() error {
 			return old.List(ctx, &exchangev1alpha1.ExportRecordList{}, client.InNamespace("comity-a"))
 		}).ShouldNot(Succeed())
-		Expect(join.ConnectHub(ctx, hub(), sides(ids...), join.Options{})).To(Succeed())
+		Expect(join.Connect(ctx, hub(), sides(ids...), join.Options{})).To(Succeed())
 		members["a"].mount(ctx)
 
 		address := members["a"].move(ctx, namespace)

@@ -69,11 +69,11 @@ var _ = Describe("an exchange namespace that somebody made before the join", Ord
 	})
 
 	It("is used once nobody else has rights in it, as after a join that was interrupted", func(ctx SpecContext) {
-		Expect(join.Connect(ctx, early, late, join.Options{})).To(Succeed())
+		Expect(join.Connect(ctx, nil, []join.Cluster{early, late}, join.Options{})).To(Succeed())
 		By("and then it is the join's, whatever rights tools add in every namespace")
 		Expect(admin("a").Create(ctx, again(tenant))).To(Succeed())
 		before := versions(ctx)
-		Expect(join.Connect(ctx, early, late, join.Options{})).To(Succeed())
+		Expect(join.Connect(ctx, nil, []join.Cluster{early, late}, join.Options{})).To(Succeed())
 		Expect(versions(ctx)).To(Equal(before))
 	})
 
@@ -91,10 +91,10 @@ var _ = Describe("an exchange namespace that somebody made before the join", Ord
 		refusedFor(ctx, early, late, message)
 		By("with the RoleBindings of a join alone it is recorded")
 		Expect(admin("a").Delete(ctx, again(tenant))).To(Succeed())
-		Expect(join.Connect(ctx, early, late, join.Options{})).To(Succeed())
+		Expect(join.Connect(ctx, nil, []join.Cluster{early, late}, join.Options{})).To(Succeed())
 		Expect(admin("a").Create(ctx, again(tenant))).To(Succeed())
-		Expect(join.Connect(ctx, early, late, join.Options{})).To(Succeed())
-		Expect(join.Disconnect(ctx, early, []join.Cluster{late}, join.Options{})).To(Succeed())
+		Expect(join.Connect(ctx, nil, []join.Cluster{early, late}, join.Options{})).To(Succeed())
+		Expect(join.Disconnect(ctx, nil, early, []join.Cluster{late}, join.Options{})).To(Succeed())
 	})
 })
 

@@ -71,11 +71,10 @@ var _ = Describe("kubectl comity join refuses, with one message and nothing writ
 		refused(ctx, []string{"join", "a", "b"}, "there is an agent in each of the namespaces another, comity-system")
 	})
 
-	It("an id that differs from the agent's", func(ctx SpecContext) {
+	It("values for a cluster that is not given, or that cannot be read", func(ctx SpecContext) {
 		installedAll(ctx)
-		refused(ctx, append(joining("a", "b"), "--id", "b=x"), `--id b=x: the agent in context "b" says that its cluster is b`)
 		refused(ctx, append(joining("a", "b"), "--server", "x=https://x"), "--server x=https://x: no given cluster has the id x; expected one of: a, b")
-		refused(ctx, append(joining("a", "b"), "--pod-cidrs", "b:10.0.0.0/8"), `--pod-cidrs "b:10.0.0.0/8": expected KEY=VALUE, such as a=10.1.0.0/16`)
+		refused(ctx, append(joining("a", "b"), "--pod-cidrs", "b:10.0.0.0/8"), "b:10.0.0.0/8 must be formatted as key=value")
 		refused(ctx, append(joining("a", "b"), "--pod-cidrs", "b=10.0.0.1/8"), `"10.0.0.1/8" is not an address range`)
 	})
 
@@ -152,10 +151,10 @@ var _ = Describe("kubectl comity join refuses, with one message and nothing writ
 		// No public authority signs for this name, so nothing is verified here.
 		public.RESTConfig.CAData, public.RESTConfig.Insecure = nil, true
 		public.ID = "public"
-		prepared, err := join.PrepareMesh(ctx, []join.Cluster{cluster("a"), public}, join.Options{})
+		prepared, err := join.Prepare(ctx, nil, []join.Cluster{cluster("a"), public}, join.Options{})
 		Expect(err).NotTo(HaveOccurred())
 		_, err = prepared.Candidates(ctx, join.Route{Holder: "a", Peer: "public"})
-		Expect(err).To(MatchError(ContainSubstring("cluster public: the kubeconfig names no certificate authority for https://public.example:6443, so this machine's own store verifies it")))
+		Expect(err).To(MatchError(ContainSubstring("cluster public: no certificate authority for https://public.example:6443 is known: if the kubeconfig names none, this machine's own store verifies it")))
 		Expect(err).To(MatchError(ContainSubstring("pass the PEM bundle that verifies it with --ca public=FILE")))
 		Expect(prepared.Write(ctx)).To(MatchError(ContainSubstring("--ca public=FILE")))
 	})
@@ -185,7 +184,7 @@ var _ = Describe("kubectl comity join refuses, with one message and nothing writ
 		Expect(err).To(MatchError(And(ContainSubstring("the API server does not serve exchange.comity.dev/v1alpha1 Peer"),
 			ContainSubstring("install them: helm upgrade comity oci://ghcr.io/comity-mcs/charts/comity --kube-context c --namespace comity-system"))))
 		Expect(command.CodeOf(err)).To(Equal(command.ExitRefused))
-		_, err = join.PrepareMesh(ctx, []join.Cluster{cluster("b"), cluster("c")}, join.Options{})
+		_, err = join.Prepare(ctx, nil, []join.Cluster{cluster("b"), cluster("c")}, join.Options{})
 		Expect(err).To(MatchError(ContainSubstring("cluster c: the API server does not serve Peer of exchange.comity.dev/v1alpha1; install the definition: helm upgrade comity ")))
 	})
 

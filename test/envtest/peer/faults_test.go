@@ -16,6 +16,7 @@ import (
 
 	"github.com/comity-mcs/comity/sync/members"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/remote"
 )
 
 var (
@@ -33,8 +34,8 @@ var _ = Describe("a peer behind a broken network", func() {
 		missed := there.export("b", "missed")
 		Eventually(reconnects).Should(BeNumerically(">", before), "the heartbeat finds it, not the end of the connection")
 		Eventually(func(g Gomega) {
-			g.Expect(peers.Exports(missed)).To(HaveLen(1))
-			g.Expect(peers.Exports(kept)).To(HaveLen(1))
+			g.Expect(exportsOf(peers, missed)).To(HaveLen(1))
+			g.Expect(exportsOf(peers, kept)).To(HaveLen(1))
 		}).Should(Succeed())
 		Eventually(member("b")).Should(And(haveConnected, haveSynced))
 		Eventually(condition("b", "Connected")).Should(HavePrefix("True Connected"))
@@ -45,10 +46,10 @@ var _ = Describe("a peer behind a broken network", func() {
 		Eventually(exports(kept)).Should(HaveLen(1))
 		toB.toxic("dark", "timeout", `{"timeout":0}`)
 		Eventually(member("b")).Should(HaveField("Liveness.State", model.Stale))
-		Expect(member("b")().Liveness).To(And(HaveField("Reason", members.ReasonUnreachable), HaveField("Confirmed", Not(BeZero()))))
+		Expect(member("b")().Liveness).To(And(HaveField("Reason", remote.ReasonUnreachable), HaveField("Confirmed", Not(BeZero()))))
 		Eventually(member("b")).Should(HaveField("Liveness.State", model.Lost))
 		Expect(member("b")()).To(haveSynced)
-		Expect(peers.Exports(kept)).To(HaveLen(1))
+		Expect(exportsOf(peers, kept)).To(HaveLen(1))
 		Expect(member("c")()).To(And(haveConnected, haveSynced), "another peer has no part in it")
 		toB.cure("dark")
 		Eventually(member("b")).Should(haveConnected)
@@ -65,8 +66,8 @@ var _ = Describe("a peer behind a broken network", func() {
 		Consistently(exports(gone)).Should(HaveLen(1), "unreachable is not gone")
 		Expect(toB.proxy.Start()).To(Succeed())
 		Eventually(func() []model.Export {
-			Expect(peers.Exports(kept)).To(HaveLen(1))
-			return peers.Exports(gone)
+			Expect(exportsOf(peers, kept)).To(HaveLen(1))
+			return exportsOf(peers, gone)
 		}).Should(BeEmpty())
 	})
 
@@ -110,7 +111,7 @@ var _ = Describe("the credential of a peer", Ordered, func() {
 	It("FAULT 21: rotated, revoked and given anew: the exports stay, and what is wrong is named", func() {
 		key := there.export("b", "rotated")
 		Eventually(exports(key)).Should(HaveLen(1))
-		always := func() { ExpectWithOffset(1, peers.Exports(key)).To(HaveLen(1)) }
+		always := func() { ExpectWithOffset(1, exportsOf(peers, key)).To(HaveLen(1)) }
 		DeferCleanup(func() {
 			rotate(kubeconfig(toB.address(), &there))
 			Eventually(member("b")).Should(And(haveConnected, haveSynced))
@@ -138,7 +139,7 @@ var _ = Describe("the credential of a peer", Ordered, func() {
 		By("revoking it: Unauthorized at the next request, then Stale, and nothing is withdrawn")
 		withdraw("second")
 		Eventually(func() string { toB.hangUp(); always(); return condition("b", "Connected")() }).WithPolling(time.Second).Should(HavePrefix("False Unauthorized"))
-		Eventually(member("b")).Should(HaveField("Liveness", And(HaveField("State", model.Stale), HaveField("Reason", members.ReasonUnauthorized))))
+		Eventually(member("b")).Should(HaveField("Liveness", And(HaveField("State", model.Stale), HaveField("Reason", remote.ReasonUnauthorized))))
 		Eventually(condition("b", "Connected")).Should(And(HavePrefix("False Stale"), ContainSubstring("Unauthorized")))
 		Expect(member("b")()).To(haveSynced)
 		always()
@@ -170,8 +171,8 @@ var _ = Describe("the credential of a peer", Ordered, func() {
 		})
 		here.publish("b", "uid-other")
 		rotate(kubeconfig(here.address(), &here))
-		Eventually(condition("b", "Accepted")).Should(And(HavePrefix("False "+members.ReasonClusterIDReused), ContainSubstring("uid-b"), ContainSubstring("uid-other")))
-		Eventually(eventsOn("b")).Should(ContainElement(HavePrefix(members.ReasonClusterIDReused)))
+		Eventually(condition("b", "Accepted")).Should(And(HavePrefix("False "+remote.ReasonClusterIDReused), ContainSubstring("uid-b"), ContainSubstring("uid-other")))
+		Eventually(eventsOn("b")).Should(ContainElement(HavePrefix(remote.ReasonClusterIDReused)))
 		Consistently(exports(key)).Should(HaveLen(1))
 		Expect(member("b")()).To(haveSynced)
 	})

@@ -20,6 +20,7 @@ import (
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/members"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/remote"
 	"github.com/comity-mcs/comity/test/clusters"
 )
 
@@ -60,7 +61,7 @@ var _ = Describe("a Peer", Ordered, func() {
 		Consistently(member("b")).Should(And(HaveField("ID", model.ClusterID("b")), HaveField("Synced", false)))
 		Expect(peers.Removed()).To(BeEmpty())
 	},
-		Entry("UID", func(p *exchangev1alpha1.Peer) { p.Spec.ClusterUID = "uid-elsewhere" }, members.ReasonClusterIDReused, "expected uid-elsewhere"),
+		Entry("UID", func(p *exchangev1alpha1.Peer) { p.Spec.ClusterUID = "uid-elsewhere" }, remote.ReasonClusterIDReused, "expected uid-elsewhere"),
 		Entry("Secret", func(p *exchangev1alpha1.Peer) { p.Spec.KubeconfigSecret = "pere-b" }, members.ReasonSecretMissing, "Secret comity-system/pere-b does not exist"),
 		Entry("clusterset", func(p *exchangev1alpha1.Peer) { p.Spec.ClusterSet = "staging" }, members.ReasonWrongClusterSet, `"staging"`),
 	)
@@ -237,7 +238,7 @@ var _ = Describe("FAULT 36: the definition of Peers", func() {
 		here.create(peer("b"), peer("c"))
 		for _, set := range []*members.Set{peers, second} {
 			Eventually(set.Members).Should(And(HaveLen(2), HaveEach(haveSynced)))
-			Eventually(func() []model.Export { return set.Exports(key) }).Should(HaveLen(1))
+			Eventually(func() []model.Export { return exportsOf(set, key) }).Should(HaveLen(1))
 		}
 	})
 })

@@ -35,7 +35,6 @@ import (
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/members"
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/sync/notify"
 	"github.com/comity-mcs/comity/test/envtest/suite"
 )
 
@@ -130,10 +129,9 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 
 // fakeImports are the imports of cluster a, as a test sets them.
 type fakeImports struct {
-	mu      sync.Mutex
-	of      map[model.ClusterID]model.ImportCounts
-	listed  model.ClusterID
-	changed notify.Topic[model.ClusterID]
+	mu     sync.Mutex
+	of     map[model.ClusterID]model.ImportCounts
+	listed model.ClusterID
 }
 
 var imports = &fakeImports{of: map[model.ClusterID]model.ImportCounts{}}
@@ -154,18 +152,12 @@ func (i *fakeImports) list(id model.ClusterID) {
 	i.mu.Lock()
 	i.listed = id
 	i.mu.Unlock()
-	i.changed.Publish("b")
-}
-
-func (i *fakeImports) Subscribe(changed func(model.ClusterID)) func() {
-	return i.changed.Subscribe(changed)
 }
 
 func (i *fakeImports) set(id model.ClusterID, counts model.ImportCounts) {
 	i.mu.Lock()
 	i.of[id] = counts
 	i.mu.Unlock()
-	i.changed.Publish(id)
 }
 
 func ctx() context.Context { return context.Background() }
@@ -334,7 +326,16 @@ func member(id model.ClusterID) func() model.Member {
 }
 
 func exports(key types.NamespacedName) func() []model.Export {
-	return func() []model.Export { return peers.Exports(key) }
+	return func() []model.Export { return exportsOf(peers, key) }
+}
+
+func exportsOf(set *members.Set, key types.NamespacedName) (out []model.Export) {
+	for _, p := range set.Read(key, false) {
+		if p.Export != nil {
+			out = append(out, *p.Export)
+		}
+	}
+	return out
 }
 
 // reconnects is how often dead watches were replaced.

@@ -116,7 +116,7 @@ func (c *cluster) bring() plan.ImportPlan {
 			return p
 		}
 		for _, a := range p.Actions {
-			c.writes = append(c.writes, a.Verb.String()+" "+a.Object.GetObjectKind().GroupVersionKind().Kind)
+			c.writes = append(c.writes, string(a.Verb)+" "+a.Object.GetObjectKind().GroupVersionKind().Kind)
 		}
 		_, err := apply.New(c.through, nil).Apply(ctx, p.Actions)
 		Expect(err).NotTo(HaveOccurred(), "writes: %v", c.writes)

@@ -8,7 +8,9 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -29,9 +31,9 @@ var _ = Describe("confirm missing", func() {
 	It("lists what is missing, asks, and confirms just that", func() {
 		peer("b", nil)
 		namespace := newNamespace()
-		imported(namespace, "web", nil, entry("b", "u", model.SourceMissing, noon), entry("c", "v", 0, time.Time{}))
+		imported(namespace, "web", nil, entry("b", "u", model.SourceMissing, noon), entry("c", "v", "", time.Time{}))
 		imported(namespace, "db", nil, entry("b", "u", model.SourceMissing, noon.Add(-time.Hour)))
-		imported(namespace, "other", nil, entry("c", "u", model.SourceMissing, noon.Add(time.Hour)), entry("b", "u", 0, time.Time{}))
+		imported(namespace, "other", nil, entry("c", "u", model.SourceMissing, noon.Add(time.Hour)), entry("b", "u", "", time.Time{}))
 		got := run("confirm", "missing", "b", "--context", "a")
 		Expect(got.code).To(Equal(2))
 		Expect(got.err).To(And(ContainSubstring(namespace+"/db, since 2030-01-01T11:00:00Z\n"), ContainSubstring(namespace+"/web, since 2030-01-01T12:00:00Z\n"),
@@ -58,7 +60,7 @@ var _ = Describe("confirm missing", func() {
 
 var _ = Describe("confirm takeover", func() {
 	held := []metav1.Condition{is("TakeoverHeld", "True", "TakeoverHeld", "an export of cluster c would change it")}
-	waits := []model.Entry{entry("b", "u", 0, time.Time{}), older(entry("c", "uid-of-c", 0, time.Time{}))}
+	waits := []model.Entry{entry("b", "u", "", time.Time{}), older(entry("c", "uid-of-c", "", time.Time{}))}
 	confirmed := func(i *mcsv1beta1.ServiceImport) string {
 		GinkgoHelper()
 		Expect(target.Client.Get(scratch, client.ObjectKeyFromObject(i), i)).To(Succeed())
@@ -68,8 +70,8 @@ var _ = Describe("confirm takeover", func() {
 	It("lets the export that waits decide, or one of the list while those before it are absent", func() {
 		namespace := newNamespace()
 		waiting := imported(namespace, "waiting", held, waits...)
-		frozen := imported(namespace, "frozen", []metav1.Condition{is("Frozen", "True", "NotRead", "cluster b is not read")}, entry("b", "u", 0, time.Time{}), entry("c", "listed", 0, time.Time{}))
-		second := imported(namespace, "second", nil, entry("b", "u", 0, time.Time{}), entry("c", "listed", 0, time.Time{}))
+		frozen := imported(namespace, "frozen", []metav1.Condition{is("Frozen", "True", "NotRead", "cluster b is not read")}, entry("b", "u", "", time.Time{}), entry("c", "listed", "", time.Time{}))
+		second := imported(namespace, "second", nil, entry("b", "u", "", time.Time{}), entry("c", "listed", "", time.Time{}))
 		got := run("confirm", "takeover", namespace+"/waiting", "--from", "c", "--context", "a")
 		Expect(got.code).To(BeZero(), got.err)
 		Expect(confirmed(waiting)).To(Equal("c/uid-of-c"))
@@ -83,7 +85,7 @@ var _ = Describe("confirm takeover", func() {
 	It("confirms all of a cluster, and asks", func() {
 		namespace := newNamespace()
 		one, two := imported(namespace, "one", held, waits...), imported(namespace, "two", held, waits...)
-		other := imported(namespace, "other", nil, entry("b", "u", 0, time.Time{}))
+		other := imported(namespace, "other", nil, entry("b", "u", "", time.Time{}))
 		got := run("confirm", "takeover", "--all", "--from", "c")
 		Expect(got.code).To(Equal(2))
 		Expect(got.err).To(And(ContainSubstring(namespace+"/one\n"), ContainSubstring(namespace+"/two\n"), Not(ContainSubstring("/other"))))
@@ -135,3 +137,25 @@ var _ = Describe("confirm lost", func() {
 		Expect(run("confirm", "lost", "--all").out).To(Equal("No export is lost.\n"))
 	})
 })
+
+// publish makes the record of an export in the exchange of cluster a, as the agent does.
+func publish(export *mcsv1beta1.ServiceExport) { publishAs(export, false) }
+
+// lose publishes an export whose ServiceExport disappeared with a restore.
+func lose(export *mcsv1beta1.ServiceExport) { publishAs(export, true) }
+
+func publishAs(export *mcsv1beta1.ServiceExport, lost bool) {
+	GinkgoHelper()
+	exchange := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: model.ExchangeNamespace("a"), Labels: map[string]string{model.LabelExchangeFrom: "a"}}}
+	Expect(client.IgnoreAlreadyExists(target.Client.Create(scratch, exchange))).To(Succeed())
+	record := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "exchange.comity.dev/v1alpha1", "kind": "ExportRecord",
+		"metadata": map[string]any{"namespace": exchange.Name, "name": model.RecordName(export.Namespace, export.Name)},
+		"spec": map[string]any{
+			"service": map[string]any{"namespace": export.Namespace, "name": export.Name}, "exportUID": string(export.UID),
+			"exportedAt": "2026-01-01T00:00:00Z", "type": "ClusterSetIP", "lost": lost,
+		},
+	}}
+	Expect(target.Client.Apply(scratch, client.ApplyConfigurationFromUnstructured(record), client.FieldOwner(model.FieldOwner), client.ForceOwnership)).To(Succeed())
+	DeferCleanup(func() { Expect(target.Client.Delete(scratch, record)).To(Succeed()) })
+}

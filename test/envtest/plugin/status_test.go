@@ -87,7 +87,7 @@ func good(others ...metav1.Condition) []metav1.Condition {
 
 // entry is one of a list; absent without a reason is published.
 func entry(id model.ClusterID, uid types.UID, absent model.SourceState, since time.Time) model.Entry {
-	if absent == 0 {
+	if absent == "" {
 		absent = model.SourcePublished
 	}
 	return model.Entry{Cluster: id, UID: uid, CreatedAt: time.Unix(1_750_000_000, 0), Absent: absent, Since: since}
@@ -166,7 +166,9 @@ var _ = Describe("the agent", func() {
 var _ = Describe("status", func() {
 	readAfter := func(d time.Duration) status.Report {
 		GinkgoHelper()
-		return status.Reader{Now: func() time.Time { return time.Now().Add(d) }}.Read(scratch, []status.Site{{Context: "a", Target: target}})
+		site := &agent.Site{Context: "a", Target: target}
+		site.Agent, site.Err = agent.Find(scratch, target)
+		return status.Reader{Later: d}.Read(scratch, []*agent.Site{site})
 	}
 	read := func() status.Report { return readAfter(0) }
 	BeforeEach(func() { install(newNamespace(), true) })
@@ -229,8 +231,8 @@ var _ = Describe("status", func() {
 	})
 	It("names the clusters of imports that have no Peer", func() {
 		namespace := newNamespace()
-		imported(namespace, "one", nil, entry("a", "own", 0, time.Time{}), entry("b", "u", 0, time.Time{}), entry("gone", "v", 0, time.Time{}))
-		imported(namespace, "two", nil, entry("gone", "v", 0, time.Time{}))
+		imported(namespace, "one", nil, entry("a", "own", "", time.Time{}), entry("b", "u", "", time.Time{}), entry("gone", "v", "", time.Time{}))
+		imported(namespace, "two", nil, entry("gone", "v", "", time.Time{}))
 		peer("b", nil, good()...)
 		Expect(read().Problems).To(ConsistOf(status.Problem{Context: "a", Object: "peer gone", Message: "there is no Peer, so the cluster is not read; what is imported from it stays (2, such as " + namespace +
 			"/one); join it again, or run kubectl comity leave --id gone a"}))
@@ -243,9 +245,9 @@ var _ = Describe("status", func() {
 			return []metav1.Condition{is("TakeoverHeld", "True", "TakeoverHeld", "cluster "+id+" waits: kubectl comity confirm takeover x/y --from "+id)}
 		}
 		for i := range 100 {
-			imported(namespace, fmt.Sprintf("held-%02d", i), held("c"), entry("b", "u", 0, time.Time{}), older(entry("c", "uid-c", 0, time.Time{})))
+			imported(namespace, fmt.Sprintf("held-%02d", i), held("c"), entry("b", "u", "", time.Time{}), older(entry("c", "uid-c", "", time.Time{})))
 		}
-		imported(namespace, "single", held("b"), entry("c", "u", 0, time.Time{}), older(entry("b", "uid-b", 0, time.Time{})))
+		imported(namespace, "single", held("b"), entry("c", "u", "", time.Time{}), older(entry("b", "uid-b", "", time.Time{})))
 		Expect(read().Problems).To(ConsistOf(
 			status.Problem{Context: "a", Object: "ServiceImport " + namespace + "/single", Message: "TakeoverHeld is True (TakeoverHeld): " + held("b")[0].Message},
 			status.Problem{Context: "a", Object: "100 ServiceImports, such as " + namespace + "/held-00",

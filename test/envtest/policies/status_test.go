@@ -255,7 +255,7 @@ var _ = Describe("The status of an ExportPolicy", func() {
 		}, "expected a duration from 0s to 720h"),
 	)
 
-	It("BAD INPUT: says where a parameter is misspelled, and what was meant", func(ctx context.Context) {
+	It("BAD INPUT: says where a parameter is misspelled, and which names there are", func(ctx context.Context) {
 		leader := start()
 		leader.elect()
 		bad := policy("limited", "no")
@@ -264,7 +264,7 @@ var _ = Describe("The status of an ExportPolicy", func() {
 		create(ctx, bad)
 		Eventually(compiled(ctx, "limited")).Within(timeout).Should(Equal("False/CompileError"))
 		_, condition := stored(ctx, "limited")
-		Expect(condition.Message).To(HavePrefix("spec.parameters.lable: unknown; expected one of label: did you mean label?\n"))
+		Expect(condition.Message).To(HavePrefix("spec.parameters.lable: unknown; expected one of label\n"))
 	})
 
 	It("BAD INPUT: names the one bad policy among ten after a restart", func(ctx context.Context) {

@@ -26,6 +26,7 @@ import (
 	"github.com/comity-mcs/comity/sync/controllers"
 	"github.com/comity-mcs/comity/sync/localcluster"
 	"github.com/comity-mcs/comity/sync/members"
+	"github.com/comity-mcs/comity/sync/notify"
 )
 
 // beat is how often the Lease is renewed here.
@@ -92,7 +93,7 @@ func (c *cluster) start(imports bool) {
 	})
 	Expect(err).NotTo(HaveOccurred())
 	Expect(n.peers.SetupStatusWithManager(mgr, n.running.Imports())).To(Succeed())
-	n.running.DestinationsChanged().Subscribe(n.changed.add, func() { n.changed.add(types.NamespacedName{}) })
+	n.running.DestinationsChanged().Subscribe(func(c notify.Change) { n.changed.add(c.Key) }, func() { n.changed.add(types.NamespacedName{}) })
 	c.run(n, mgr)
 }
 

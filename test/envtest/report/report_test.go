@@ -25,6 +25,7 @@ import (
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/join"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/notify"
 	"github.com/comity-mcs/comity/test/clusters/controlplane"
 )
 
@@ -128,7 +129,7 @@ var _ = Describe("a cluster", func() {
 		Expect(home.ServiceCIDRs).To(Equal(a.Network().ServiceCIDRs[:1]))
 
 		told := make(chan struct{}, 1)
-		a.agent.home.Changed().Subscribe(func(types.NamespacedName) {}, func() { told <- struct{}{} })
+		a.agent.home.Changed().Subscribe(func(notify.Change) {}, func() { told <- struct{}{} })
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "late", Labels: map[string]string{corev1.LabelTopologyZone: "z"}}}
 		a.create(node)
 		Eventually(told).Should(Receive())
@@ -158,9 +159,9 @@ var _ = Describe("a cluster", func() {
 		}
 		Expect(where).To(Equal([]string{"comity-b-to-a"}))
 
-		third, err := join.Objects(side(b), join.Cluster{ID: "c", Set: clusterset})
+		third, err := join.Objects(nil, side(b), join.Cluster{ID: "c", Set: clusterset})
 		Expect(err).NotTo(HaveOccurred())
-		for _, o := range third {
+		for _, o := range third[0].Objects {
 			Expect(client.IgnoreAlreadyExists(b.client.Create(ctx(), o))).To(Succeed())
 		}
 		for peer, may := range map[string]bool{"peer-a": true, "peer-c": false} {

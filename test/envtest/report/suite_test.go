@@ -66,7 +66,7 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(controlplane.Close(started)).To(Succeed()) })
 	a, b = newCluster(started[0]), newCluster(started[1])
-	Expect(join.Connect(ctx, side(a), side(b), join.Options{})).To(Succeed())
+	Expect(join.Connect(ctx, nil, []join.Cluster{side(a), side(b)}, join.Options{})).To(Succeed())
 	for _, c := range []*cluster{a, b} {
 		path := filepath.Join(dir, c.ID()+".kubeconfig")
 		Expect(clusters.ServiceAccountKubeconfig(ctx, c, system, "comity", path)).To(Succeed())

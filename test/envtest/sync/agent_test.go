@@ -31,6 +31,7 @@ import (
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
+	"github.com/comity-mcs/comity/policies/findings"
 	"github.com/comity-mcs/comity/status"
 	"github.com/comity-mcs/comity/sync/compactslice"
 	"github.com/comity-mcs/comity/sync/controllers"
@@ -81,7 +82,7 @@ func (c *cluster) start() {
 	a.running, err = controllers.SetupWithManager(mgr, controllers.Options{
 		Self: c.id, ClusterUID: c.uid(), ClusterSet: "prod", Namespace: "comity-system", Version: "test",
 		Peers: a.peers, Admitter: a.admitter, ImportAdmitter: controllers.NewImportPolicyCache(controllers.ImportPolicyCacheOptions{
-			Evaluate: a.engine.EvaluateImport, Active: a.engine.HasImportPolicies, Policies: a.engine.Digest,
+			Evaluate: a.engine.EvaluateImport, Active: a.engine.HasImportPolicies, Policies: a.engine.Digest, Findings: findings.New(),
 		}),
 		PoliciesChanged: a.policies, Registry: registry, Writer: w, Clock: shifted{},
 	})

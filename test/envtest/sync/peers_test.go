@@ -17,6 +17,7 @@ import (
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/members"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/remote"
 )
 
 // peerCondition is a condition of a Peer: status, reason and message.
@@ -62,7 +63,7 @@ var _ = Describe("a Peer", Serial, func() {
 		rotate([]byte("garbage"))
 		Eventually(accepted).Should(HavePrefix("False/" + members.ReasonInvalidKubeconfig))
 		rotate(kubeconfig(a, unreachable))
-		Eventually(accepted).Should(HavePrefix("False/" + members.ReasonUnreachable))
+		Eventually(accepted).Should(HavePrefix("False/" + remote.ReasonUnreachable))
 		a.create(service(ns, "web"), endpoints(ns, "web", "web-x1", "10.1.0.1"), export(ns, "web"))
 		Eventually(b.backends(ns, "web")).Should(Equal([]string{"a/10.1.0.1"}))
 
@@ -160,7 +161,7 @@ var _ = Describe("an exchange", func() {
 			a.awaitPeers()
 		})
 		Eventually(b.peerCondition("a", exchangev1alpha1.PeerRecordsValid)).Should(And(
-			HavePrefix("False/"+members.ReasonInvalidRecord), ContainSubstring("dns.kube-system"), ContainSubstring("spec.service.namespace")))
+			HavePrefix("False/"+remote.ReasonInvalidRecord), ContainSubstring("dns.kube-system"), ContainSubstring("spec.service.namespace")))
 		Consistently(func() []string { return b.ownedIn("kube-system") }).Should(BeEmpty())
 	})
 })

@@ -95,12 +95,14 @@ var _ = Describe("the withdrawal of an export", func() {
 				Service: exchangev1alpha1.ServiceReference{Namespace: ns, Name: "web"}, ExportUID: exported.UID, Imported: true, Reason: model.ReasonImported, Since: metav1.Now(),
 			},
 		}
+		b.stop() // its agent removes what it did not report
 		b.create(report)
-		Eventually(reported).ShouldNot(BeNil())
 		pass(2 * time.Hour)
 		Consistently(func() []string { return a.records(ns, "web") }).Should(Equal([]string{"withdrawal in comity-a"}))
-		Expect(client.IgnoreNotFound(b.client.Delete(ctx(), report))).To(Succeed()) // its agent removes what it did not report
-		a.agent.policies.All()                                                      // as ten minutes later, when it is decided again
+		b.delete(report)
+		b.start()
+		b.awaitPeers()
+		a.agent.policies.All() // as ten minutes later, when it is decided again
 		Eventually(func() []string { return a.records(ns, "web") }).Should(BeEmpty())
 	})
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
+	"github.com/comity-mcs/comity/sync/exchange"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
@@ -44,21 +45,18 @@ type exporters struct {
 	exports []model.Export
 }
 
-func (e *exporters) Members() []model.Member { return []model.Member{{ID: "cluster-2", Synced: true}} }
-
-func (e *exporters) Exports(key types.NamespacedName) []model.Export {
+// Read implements conflict.Peers.
+func (e *exporters) Read(key types.NamespacedName, _ bool) []exchange.Published {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	var out []model.Export
-	for _, export := range e.exports {
-		if export.Key == key {
-			out = append(out, export)
+	read := exchange.Published{Member: model.Member{ID: "cluster-2", Synced: true}, Known: true}
+	for i := range e.exports {
+		if e.exports[i].Key == key {
+			read.Export = &e.exports[i]
 		}
 	}
-	return out
+	return []exchange.Published{read}
 }
-
-func (*exporters) Namespace(string) []model.MemberNamespace { return nil }
 
 // Export adds an export until the end of the test.
 func (e *exporters) Export(export model.Export) {
@@ -149,7 +147,7 @@ var _ = Describe("A conflict with an export of another member", func() {
 		// The Service is read from the cache alone, which may be a moment behind.
 		foretold := And(
 			ContainSubstring("conflict of spec.ports of the Service with cluster cluster-2: "), ContainSubstring(`port "http": 8080/TCP in cluster-2`),
-			ContainSubstring("is older and decides: it was created "), ContainSubstring("3d before this one"),
+			ContainSubstring("The export of cluster cluster-2 decides: it was created "),
 			ContainSubstring("traffic to port http (8080/TCP) reaches cluster-2 and not cluster-1"))
 		Eventually(func(g Gomega) {
 			warnings.Take()

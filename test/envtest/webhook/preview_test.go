@@ -4,7 +4,11 @@
 package webhook_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -12,8 +16,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/app"
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
 	policyv1alpha1 "github.com/comity-mcs/comity/policies/v1alpha1"
@@ -99,5 +106,65 @@ deny contains {"msg": "web stays here"} if {
 		warnings.Take()
 		Expect(apierrors.IsBadRequest(k8s.Create(ctx, policy))).To(BeTrue())
 		Expect(warnings.Take()).To(BeEmpty())
+	})
+
+	It("is what kubectl comity policy simulate prints, which stores nothing", func(ctx SpecContext) {
+		namespace := newNamespace(ctx, nil)
+		published := export("v1beta1", namespace, "web")
+		published.SetLabels(map[string]string{labelPublished: "true"})
+		create(ctx, published)
+		user, err := environment.AddUser(envtest.User{Name: "author", Groups: []string{"system:masters"}}, nil)
+		Expect(err).NotTo(HaveOccurred())
+		kubeconfig, err := user.KubeConfig()
+		Expect(err).NotTo(HaveOccurred())
+		folder := GinkgoT().TempDir()
+		write := func(name string, text []byte) string {
+			GinkgoHelper()
+			path := filepath.Join(folder, name)
+			Expect(os.WriteFile(path, text, 0o600)).To(Succeed())
+			return path
+		}
+		manifest := func(policy *policyv1alpha1.ExportPolicy) string {
+			GinkgoHelper()
+			policy.APIVersion, policy.Kind = policyv1alpha1.GroupVersion.String(), "ExportPolicy"
+			text, err := json.Marshal(policy)
+			Expect(err).NotTo(HaveOccurred())
+			return write(policy.Name+".json", text)
+		}
+		simulate := func(code int, args ...string) (out, problem string) {
+			GinkgoHelper()
+			var stdout, stderr bytes.Buffer
+			args = append([]string{"policy", "simulate", "--kubeconfig", write("kubeconfig", kubeconfig)}, args...)
+			Expect(app.Run(ctx, genericiooptions.IOStreams{Out: &stdout, ErrOut: &stderr}, args)).To(Equal(code), stdout.String()+stderr.String())
+			return stdout.String(), stderr.String()
+		}
+
+		policy := staysHere(namespace)
+		out, _ := simulate(1, "-f", manifest(policy))
+		Expect(out).To(MatchRegexp(`(?m)^  \[stays-here\] would withdraw 1 of \d+ exports: %s/web$`, namespace))
+		Expect(apierrors.IsNotFound(k8s.Get(ctx, client.ObjectKey{Name: "stays-here"}, &policyv1alpha1.ExportPolicy{}))).To(BeTrue())
+
+		By("storing it")
+		Expect(k8s.Create(ctx, policy)).To(Succeed())
+		DeferCleanup(func(ctx SpecContext) { Expect(k8s.Delete(ctx, policy)).To(Succeed()) })
+		judges.Load(engine.FromObject(policy, time.Now()))
+		out, _ = simulate(0, "-f", manifest(policy))
+		Expect(out).To(ContainSubstring("[stays-here] nothing would change"))
+		out, _ = simulate(1, "--without", "stays-here", "-o", "json")
+		Expect(out).To(And(ContainSubstring(`"changes": true`), ContainSubstring("[stays-here] would no longer deny 1 of")))
+
+		By("asking for what cannot be simulated")
+		for words, args := range map[string][]string{
+			"there is nothing to try":         nil,
+			"there is no ExportPolicy nobody": {"--without", "nobody"},
+			"stays-here is given twice":       {"-f", manifest(policy), "--without", "stays-here"},
+		} {
+			_, problem := simulate(2, args...)
+			Expect(problem).To(ContainSubstring(words))
+		}
+		policy = staysHere(namespace)
+		policy.Spec.Rego += "\nsurplus := 1\n"
+		_, problem := simulate(2, "-f", manifest(policy))
+		Expect(problem).To(And(ContainSubstring("ExportPolicy stays-here cannot be used"), ContainSubstring("stays-here.rego:8:1")))
 	})
 })

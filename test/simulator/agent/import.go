@@ -18,6 +18,7 @@ import (
 	"github.com/comity-mcs/comity/status/compute"
 	"github.com/comity-mcs/comity/sync/apply"
 	"github.com/comity-mcs/comity/sync/decide"
+	"github.com/comity-mcs/comity/sync/exchange"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/plan"
@@ -93,20 +94,20 @@ func (p *Process) importView(key types.NamespacedName) decide.ImportView {
 		Local: p.localExport(key), Self: p.ID, ComityNamespace: Namespace, Now: p.Now(), FormsAt: p.formsAt, Current: p.current(key),
 		LocalCluster: model.LocalCluster{Families: []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}},
 	}
-	v.Own = p.own(&v)
 	for _, m := range p.members() {
 		v.Peers = append(v.Peers, p.peerView(m, key))
 	}
 	for _, id := range slices.Sorted(maps.Keys(p.Removed)) {
-		v.Peers = append(v.Peers, decide.PeerView{Member: model.Member{ID: id}, Removed: true})
+		v.Peers = append(v.Peers, decide.PeerView{Published: exchange.Published{Member: model.Member{ID: id}, Removed: true}})
 	}
-	decide.Listed(&v)
+	decide.ReadList(&v)
+	v.Own = p.own(&v)
 	return v
 }
 
 // peerView is what was read of one member, and what import policies say of it.
 func (p *Process) peerView(m model.Member, key types.NamespacedName) decide.PeerView {
-	peer, out := p.Peers[m.ID], decide.PeerView{Member: m, Known: true, Verdict: &decision.Verdict{Outcome: decision.Allowed}}
+	peer, out := p.Peers[m.ID], decide.PeerView{Published: exchange.Published{Member: m, Known: true}, Verdict: &decision.Verdict{Outcome: decision.Allowed}}
 	if outcome, set := p.Imports[m.ID]; set {
 		out.Verdict.Outcome = outcome
 	}

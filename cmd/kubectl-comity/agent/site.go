@@ -1,0 +1,69 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+)
+
+// Site is a context with the agent of its cluster.
+type Site struct {
+	Context string
+	// Target is nil if the cluster does not answer.
+	Target *command.Target
+	Agent  Agent
+	// Err says why there is no Target, or is that of Find.
+	Err error
+}
+
+// Sites opens contexts side by side and finds their agents. Its error is of contexts that
+// are not in the kubeconfig, or that lead to one cluster; others are in the Sites.
+func Sites(ctx context.Context, env *command.Env, contexts []string) ([]*Site, error) {
+	names, err := env.ContextNames(contexts)
+	if err != nil {
+		return nil, err
+	}
+	var sites []*Site
+	for _, name := range names {
+		sites = append(sites, &Site{Context: name})
+	}
+	Read(ctx, env, sites)
+	var targets []*command.Target
+	for _, s := range sites {
+		if s.Target != nil {
+			targets = append(targets, s.Target)
+		}
+	}
+	return sites, command.Distinct(targets)
+}
+
+// Read opens those sites that did not answer before, and finds all agents again.
+func Read(ctx context.Context, env *command.Env, sites []*Site) {
+	var reading sync.WaitGroup
+	for _, s := range sites {
+		reading.Go(func() {
+			if s.Target == nil {
+				if s.Target, s.Err = env.Open(ctx, s.Context); s.Err != nil {
+					s.Target = nil
+					return
+				}
+			}
+			s.Agent, s.Err = Find(ctx, s.Target)
+		})
+	}
+	reading.Wait()
+}
+
+// Problems are the errors of sites, to be solved together.
+func Problems(sites []*Site) error {
+	var all []error
+	for _, s := range sites {
+		all = append(all, s.Err)
+	}
+	return command.Refused(errors.Join(all...))
+}

@@ -1,0 +1,249 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/comity-mcs/comity/status/condition"
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// sourceState is one state that a cluster which contributes can be in.
+type sourceState struct {
+	reason condition.SourceReason
+	// consequence is what it means for the endpoints of such a cluster.
+	consequence string
+}
+
+// sourceStates are in the order of how bad they are.
+func sourceStates() []sourceState {
+	return []sourceState{
+		{condition.ReasonConnected, ""},
+		{condition.ReasonSourcePending, "nothing is known of the connection yet"},
+		{condition.ReasonStale, "endpoints there stay in use"},
+		{condition.ReasonLost, "endpoints there stay in use as long as they answer; bring the cluster back or remove it"},
+		{condition.ReasonWithdrawn, "endpoints there do not answer either and get no traffic; bring the cluster back or remove it"},
+	}
+}
+
+// sourceRank is how bad a state is; -1 if it is none.
+func sourceRank(reason string) int {
+	return slices.IndexFunc(sourceStates(), func(s sourceState) bool { return string(s.reason) == reason })
+}
+
+func sourceReason(s model.Source) string {
+	reason := condition.ReasonSourcePending
+	switch s.Liveness.State {
+	case model.Connected:
+		reason = condition.ReasonConnected
+	case model.Stale:
+		reason = condition.ReasonStale
+	case model.Lost:
+		reason = condition.ReasonLost
+	}
+	if s.Down {
+		reason = condition.ReasonWithdrawn
+	}
+	return string(reason)
+}
+
+// sourcesAvailable is Available of a ServiceImport: whether every cluster that
+// contributes to it is connected. One condition, or none if none contributes.
+func sourcesAvailable(in ImportInput) []metav1.Condition {
+	old := in.Import.Status.Conditions
+	if in.Observation == nil {
+		return present(old, condition.TypeAvailable)
+	}
+	sources := served(in.Observation)
+	if len(sources) == 0 {
+		if len(in.Observation.Unsynced) > 0 {
+			return present(old, condition.TypeAvailable)
+		}
+		return nil
+	}
+	wanted := worstSource(sources)
+	return []metav1.Condition{hold(old, wanted, sourcesAreSettled(in.Observation, in.Import.Generation))}
+}
+
+// worstSource gives the worst state as reason, and names every cluster that is not
+// Connected.
+func worstSource(sources []model.Source) metav1.Condition {
+	sorted := slices.SortedStableFunc(slices.Values(sources), func(a, b model.Source) int { return cmp.Compare(a.Cluster, b.Cluster) })
+	states := sourceStates()
+	byState := make([][]model.Source, len(states))
+	for _, s := range sorted {
+		i := sourceRank(sourceReason(s))
+		byState[i] = append(byState[i], s)
+	}
+	var parts []part
+	worst := condition.ReasonConnected
+	for i := len(states) - 1; i > 0; i-- {
+		if len(byState[i]) == 0 {
+			continue
+		}
+		if len(parts) == 0 {
+			worst = states[i].reason
+		}
+		parts = append(parts, states[i].part(byState[i]))
+	}
+	return condition.SourcesAvailable(worst, fit(connected(sorted, len(byState[0])), parts))
+}
+
+func connected(sources []model.Source, count int) string {
+	switch {
+	case count < len(sources):
+		return fmt.Sprintf("%d of %d clusters that export it are connected", count, len(sources))
+	case count == 1:
+		return fmt.Sprintf("the only cluster that exports it is connected: %s", sources[0].Cluster)
+	case count > maxListed:
+		return fmt.Sprintf("all %d clusters that export it are connected", count)
+	}
+	ids := make([]model.ClusterID, len(sources))
+	for i, s := range sources {
+		ids[i] = s.Cluster
+	}
+	return fmt.Sprintf("all %d clusters that export it are connected: %s", count, some(names(ids), maxListed))
+}
+
+// part is "b (since ..., last confirmed ...) is Stale: why; its endpoints stay in use".
+func (s sourceState) part(sources []model.Source) part {
+	entries := make([]string, len(sources))
+	for i, one := range sources {
+		entries[i] = string(one.Cluster)
+		if c := one.Liveness; !c.Since.IsZero() {
+			entries[i] += " (since " + moment(c.Since)
+			if !c.Confirmed.IsZero() {
+				entries[i] += ", last confirmed " + moment(c.Confirmed)
+			}
+			entries[i] += ")"
+		}
+	}
+	verb, cause := " is ", ""
+	if c := sources[0].Liveness; c.Reason != "" || c.Message != "" {
+		cause = ": " + plain(strings.Trim(c.Reason+": "+c.Message, ": "))
+	}
+	if len(sources) > 1 {
+		verb, cause = " are ", " ("+string(sources[0].Cluster)+cause+")"
+	}
+	return part{some(entries, maxNamed) + verb + string(s.reason) + model.Bound(cause, maxQuoted) + "; " + s.consequence, len(sources)}
+}
+
+// served are the sources of which something is served, or kept.
+func served(seen *model.Observation) []model.Source {
+	return slices.DeleteFunc(slices.Clone(seen.Sources), func(s model.Source) bool { return !s.State.IsServed() })
+}
+
+// isStarting reports whether a source that the import lists is being connected to for the
+// first time since start. What waits for it is not known then: a restart changes no condition.
+func isStarting(seen *model.Observation) bool {
+	return slices.ContainsFunc(seen.Sources, func(s model.Source) bool { return s.Starting })
+}
+
+// missingSources is SourceMissing: what is kept although its cluster states nothing of it, or
+// stated nothing when it was read last. It is one condition while something is missing, and
+// none otherwise, rather than False: most imports never have it.
+func missingSources(in ImportInput) []metav1.Condition {
+	if in.Observation == nil {
+		return present(in.Import.Status.Conditions, condition.TypeSourceMissing)
+	}
+	var parts []part
+	for _, s := range in.Observation.Sources {
+		if s.State == model.SourceMissing || s.State == model.SourceNotRead && !s.Since.IsZero() {
+			parts = append(parts, part{fmt.Sprintf("the export of cluster %s is missing since %s although cluster %s did not withdraw it, and what was imported from it is kept; "+
+				"let cluster %s publish it again (kubectl comity join restores its exchange namespaces), or confirm that it is gone: kubectl comity confirm missing %s",
+				s.Cluster, moment(s.Since), s.Cluster, s.Cluster, s.Cluster), 1})
+		}
+	}
+	if len(parts) == 0 {
+		return nil
+	}
+	return []metav1.Condition{condition.SourceMissing(fit("", parts))}
+}
+
+// frozen is Frozen: why no property of the import changes, and which command ends that. A
+// cluster that is being connected to for the first time since start freezes nothing that
+// is worth a condition.
+func frozen(in ImportInput) []metav1.Condition {
+	old := in.Import.Status.Conditions
+	if in.Observation == nil {
+		return present(old, condition.TypeFrozen)
+	}
+	f := in.Observation.Freeze
+	if f == nil {
+		return nil
+	}
+	by, _ := in.Observation.Source(f.By.Cluster)
+	if by.Starting {
+		return present(old, condition.TypeFrozen)
+	}
+	key := types.NamespacedName{Namespace: in.Import.Namespace, Name: in.Import.Name}
+	return []metav1.Condition{condition.Frozen(f.State, freezeText(f, by.Liveness, key))}
+}
+
+// freezeText says why, and what ends it. An export that is not read though nothing keeps its
+// cluster from being read is one that cannot be decided.
+func freezeText(f *model.Freeze, by model.Liveness, key types.NamespacedName) string {
+	text := fmt.Sprintf("no property of the import changes, because the export of cluster %s decides it, and ", f.By.Cluster)
+	why := ""
+	if f.Why != "" {
+		why = ": " + model.Bound(plain(f.Why), maxQuoted)
+	}
+	takeover := fmt.Sprintf("kubectl comity confirm takeover %s --from with another cluster", key)
+	undecided := by.State == model.Connected && by.Reason+by.Message == ""
+	switch {
+	case f.State == model.SourceNotRead && undecided:
+		return text + fmt.Sprintf("it is not known whether that may be imported%s; or let another export decide: %s", why, takeover)
+	case f.State == model.SourceNotRead:
+		return text + fmt.Sprintf("cluster %s is not read%s; if it is gone for good: kubectl comity leave --id %s <context of this cluster>; or let another export decide: %s", f.By.Cluster, why, f.By.Cluster, takeover)
+	case f.State == model.SourceMissing:
+		return text + fmt.Sprintf("that export is missing since %s; if it is gone for good: kubectl comity confirm missing %s; or let another export decide: %s", moment(f.Since), f.By.Cluster, takeover)
+	case f.State == model.SourceEnded:
+		return text + fmt.Sprintf("was deleted; the next export decides from %s on", moment(f.Until))
+	case f.State == model.SourceSuspended:
+		return text + fmt.Sprintf("was withdrawn%s; the next export decides from %s on", why, moment(f.Until))
+	}
+	return text + fmt.Sprintf("is refused here%s; the next export decides from %s on", why, moment(f.Until))
+}
+
+// takeover is TakeoverHeld: which export waits to decide the import, and how to
+// confirm that.
+func takeover(in ImportInput) []metav1.Condition {
+	old := in.Import.Status.Conditions
+	switch {
+	case in.Observation == nil, isStarting(in.Observation):
+		return present(old, condition.TypeTakeoverHeld)
+	case len(in.Observation.Takeovers) == 0:
+		return nil
+	}
+	return []metav1.Condition{condition.TakeoverHeld(heldTakeovers(in.Observation.Takeovers, types.NamespacedName{Namespace: in.Import.Namespace, Name: in.Import.Name}))}
+}
+
+// Of the takeovers after the first, as many are named, in so many bytes.
+const (
+	maxOthers     = 5
+	maxOthersText = 320
+)
+
+// heldTakeovers says of the first takeover what it is and how to confirm it, then which
+// others wait, and then what would change: that is text of a member, and may be cut.
+func heldTakeovers(held []model.Takeover, key types.NamespacedName) string {
+	t := held[0]
+	text := fmt.Sprintf("the export of cluster %s (created %s) is older than the one of cluster %s (created %s), and does not decide until an administrator confirms it: %s",
+		t.By.Cluster, moment(t.By.CreatedAt), t.Decider.Cluster, moment(t.Decider.CreatedAt), plain(t.Confirm(key)))
+	if others := held[1:]; len(others) > 0 {
+		ids := make([]string, len(others))
+		for i, other := range others {
+			ids[i] = plain(other.By.ID())
+		}
+		text += fmt.Sprintf("; in the same way confirm one of %d that wait, too: %s", len(others), model.Bound(some(ids, maxOthers), maxOthersText))
+	}
+	return text + fmt.Sprintf("; it would change %s (%s)", strings.Join(t.Fields, ", "), plain(t.Changes))
+}

@@ -1,0 +1,273 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package decide
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/sync/merge"
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/plan"
+)
+
+// settling is for how long after a list formed a new export takes the place of its age:
+// GitOps creates one export in many clusters at once, in any order. It is also by how much
+// such an export may be older than the list.
+const settling = 2 * time.Minute
+
+// importing is a decision while it is made.
+type importing struct {
+	ImportView
+	rulings  map[model.ClusterID]ruling
+	unsynced []model.ClusterID
+	// before is the list that the table is applied to, list what becomes of it. forms is
+	// true if there was none.
+	before, list model.List
+	forms        bool
+	sources      map[model.ClusterID]source
+	// ordered are the exports that are used, in the order of the list.
+	ordered  []model.Export
+	problems []model.Problem
+	// joined are exports that a list which had formed before did not have.
+	joined []model.SourceExport
+}
+
+func newImporting(v ImportView) *importing {
+	i := &importing{ImportView: v, rulings: map[model.ClusterID]ruling{}, before: v.ownListed()}
+	for n := range v.Peers {
+		i.rulings[v.Peers[n].ID] = v.ruling(&v.Peers[n])
+	}
+	i.unsynced = i.findUnsynced()
+	if i.forms = !i.before.Exists(); i.forms {
+		i.before.Formed = v.Now.UTC().Truncate(time.Second)
+	}
+	// A cache may be late, or a process crashed before it removed something: what exists of a
+	// cluster that is not read stays, whatever the list says.
+	for _, id := range v.existing() {
+		if _, has := i.before.Find(id); !has && (i.forms || slices.Contains(i.unsynced, id)) {
+			i.before.Entries = append(i.before.Entries, model.Entry{Cluster: id, Absent: model.SourcePublished})
+		}
+	}
+	i.sources = i.findSources()
+	return i
+}
+
+// ownListed is the stored list, with this cluster's own export under the id of now, unless
+// that may be the id of another cluster.
+func (v *ImportView) ownListed() model.List {
+	list := model.List{Formed: v.List.Formed}
+	_, has := v.List.Find(v.Self)
+	for _, e := range v.List.Entries {
+		switch {
+		case !v.hadID(e):
+			list.Entries = append(list.Entries, e)
+		case !has:
+			e.Cluster, has = v.Self, true
+			list.Entries = append(list.Entries, e)
+		}
+	}
+	return list
+}
+
+// hadID reports whether an entry is that of this cluster's own export under an id that the
+// cluster had before. UIDs are unique: only a member that publishes it under that UID claims it.
+func (v *ImportView) hadID(e model.Entry) bool {
+	return e.Cluster != v.Self && v.Own.State != model.SourceNotRead && v.Local.Export != nil && e.UID == v.Local.Export.UID &&
+		!slices.ContainsFunc(v.Peers, func(p PeerView) bool { return p.ID == e.Cluster && p.Export != nil && p.Export.UID == e.UID })
+}
+
+// findUnsynced are the members that were not read, and this cluster while its own export
+// cannot be decided, sorted. What exists of an id that this cluster had is its own.
+func (i *importing) findUnsynced() []model.ClusterID {
+	var out []model.ClusterID
+	for n := range i.Peers {
+		p := &i.Peers[n]
+		e, listed := i.List.Find(p.ID)
+		if !p.Synced && !p.Removed && !i.rulings[p.ID].denies() && (!listed || !i.hadID(e)) {
+			out = append(out, p.ID)
+		}
+	}
+	if i.Own.State == model.SourceNotRead {
+		out = append(out, i.Self)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// mayForm reports whether a list may form: every member was read completely, or was waited
+// for.
+func (v *ImportView) mayForm() bool {
+	return !v.Now.Before(v.FormsAt) || !slices.ContainsFunc(v.Peers, func(p PeerView) bool { return p.Known && !p.Removed && !p.Synced })
+}
+
+// existing are the clusters of which something exists here, and of which it is not known
+// what they export, sorted. Nothing of an import that is to be adopted changes until those
+// of its clusters were read that are members.
+func (v *ImportView) existing() []model.ClusterID {
+	var out []model.ClusterID
+	for _, s := range v.Current.Slices {
+		id, adopted := model.ClusterID(s.Labels[model.LabelSourceCluster]), plan.AdoptableFrom(s, v.Local.Key)
+		if !model.IsManaged(s) {
+			id = ""
+			if v.Takeover && slices.ContainsFunc(v.Peers, func(p PeerView) bool { return p.ID == adopted && p.Known && !p.Synced }) {
+				id = adopted
+			}
+		}
+		isKnown := slices.ContainsFunc(v.Peers, func(p PeerView) bool { return p.ID == id && p.Export != nil })
+		if id == v.Self {
+			isKnown = v.Own.State != model.SourceNotRead
+		}
+		if id != "" && !isKnown {
+			out = append(out, id)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// compose applies the table to the list.
+func (i *importing) compose() {
+	i.list.Formed = i.before.Formed
+	for _, e := range i.before.Entries {
+		if next, stays := i.entry(e, i.sources[e.Cluster]); stays {
+			i.list.Entries = append(i.list.Entries, next)
+		}
+	}
+	standing := plan.Standing(i.Current, i.Local.Key, nil)
+	for _, e := range slices.Clone(i.list.Entries) { // in order: what comes last makes room for those behind it
+		if s := i.sources[e.Cluster]; s.State == model.SourceReplaced {
+			i.replace(*s.export, standing)
+		}
+	}
+	for _, e := range i.joining() {
+		i.join(e)
+		if !i.forms && i.Now.Sub(i.before.Formed) >= settling {
+			i.joined = append(i.joined, e.Source())
+		}
+	}
+	i.confirm()
+	i.ordered = i.exports(i.list.Entries)
+}
+
+// joining are the exports that have no entry, by age.
+func (i *importing) joining() []model.Export {
+	var out []model.Export
+	for _, s := range i.sources {
+		if s.State == model.SourceJoined {
+			out = append(out, *s.export)
+		}
+	}
+	return merge.OldestFirst(out)
+}
+
+// entry is what becomes of an entry in its place; false if it is dropped.
+func (i *importing) entry(e model.Entry, s source) (model.Entry, bool) {
+	switch s.State {
+	case model.SourceRemoved, model.SourceConfirmed:
+		return e, false
+	case model.SourceEnded, model.SourceSuspended, model.SourceRefused, model.SourceMissing:
+		isSame := e.Absent == s.State || e.Absent.IsOut() && s.State.IsOut() // it is out since the first of the reasons
+		if !isSame || e.Since.After(i.Now) {                                 // the clock was wrong
+			e.Since = i.Now.UTC().Truncate(time.Second)
+		}
+		e.Absent = s.State
+		return e, s.State != model.SourceEnded || i.Now.Sub(e.Since) < turnover
+	case model.SourcePublished, model.SourceReplaced:
+		e = entryFor(*s.export) // also if it claims another age than before
+	}
+	return e, true
+}
+
+func entryFor(e model.Export) model.Entry {
+	return model.Entry{Cluster: e.Cluster, UID: e.UID, CreatedAt: e.CreatedAt, Scoped: e.Scoped, Absent: model.SourcePublished}
+}
+
+// replace leaves the entry of an export that another one replaced, or that is back, in its
+// place if no property of the import changes by that, and makes it the last one otherwise.
+// The import is the one that stands: the exports behind it may include one that waits to
+// take it over, which must not win by that. It is also what it would be with the entry last.
+// While an entry before it freezes the import, nothing changes.
+func (i *importing) replace(e model.Export, standing *model.Import) {
+	if i.freeze() != nil {
+		return
+	}
+	at := slices.IndexFunc(i.list.Entries, func(other model.Entry) bool { return other.Cluster == e.Cluster })
+	last := append(slices.Delete(slices.Clone(i.list.Entries), at, at+1), i.list.Entries[at])
+	inPlace := i.exports(i.list.Entries)
+	if resolved, _ := merge.ResolveInOrder(inPlace); standing != nil && len(merge.Compare(standingLike(standing, resolved), resolved)) == 0 {
+		return
+	}
+	if len(merge.Changes(i.exports(last), inPlace)) > 0 {
+		i.list.Entries = last
+	}
+}
+
+// standingLike is an import as it stands with the properties of resolved that no object
+// says, and without the ports that nothing of resolved has: those of what is not read.
+func standingLike(standing, resolved *model.Import) *model.Import {
+	out := *standing
+	out.PreferLocal, out.Selector, out.Targets = resolved.PreferLocal, resolved.Selector, resolved.Targets
+	lost := func(f corev1.IPFamily) bool { return !slices.Contains(resolved.IPFamilies, f) }
+	if len(resolved.IPFamilies) == 0 || !slices.ContainsFunc(standing.IPFamilies, lost) {
+		out.IPFamilies = resolved.IPFamilies // the Service has those that this cluster has
+	}
+	if standing.Labels == nil { // of a Service, which does not have them
+		out.Labels, out.Annotations = resolved.Labels, resolved.Annotations
+	}
+	out.Ports = slices.DeleteFunc(slices.Clone(standing.Ports), func(p mcsv1beta1.ServicePort) bool {
+		return !slices.ContainsFunc(resolved.Ports, func(r mcsv1beta1.ServicePort) bool {
+			return r.Name == p.Name || r.Port == p.Port && r.Protocol == p.Protocol
+		})
+	})
+	return &out
+}
+
+// join adds an entry: at the place of its age as long as the list settles, else as the last one.
+func (i *importing) join(e model.Export) {
+	at, age := -1, i.Now.Sub(i.before.Formed) // negative if the clock went back
+	if i.forms || age >= 0 && age < settling && !e.CreatedAt.Before(i.before.Formed.Add(-settling)) {
+		at = slices.IndexFunc(i.list.Entries, func(other model.Entry) bool { return e.Source().CompareAge(other.Export()) < 0 })
+	}
+	if at < 0 {
+		at = len(i.list.Entries)
+	}
+	i.list.Entries = slices.Insert(i.list.Entries, at, entryFor(e))
+}
+
+// confirm makes the export the first one that the annotation of the ServiceImport names.
+func (i *importing) confirm() {
+	imported := i.Current.Import
+	if imported == nil || !model.IsManaged(imported) || imported.Annotations[model.AnnotationConfirmTakeover] == "" {
+		return
+	}
+	text := imported.Annotations[model.AnnotationConfirmTakeover]
+	at := slices.IndexFunc(i.list.Entries, func(e model.Entry) bool { return e.UID != "" && e.Export().ID() == text })
+	if at < 0 {
+		i.problems = append(i.problems, model.Problem{Reason: model.ReasonInvalidAnnotation, Message: fmt.Sprintf(
+			"ServiceImport %s, annotation %s is %s: the import has no export of that cluster and UID, so the annotation has no effect; "+
+				"use kubectl comity confirm takeover, or remove it", i.Local.Key, model.AnnotationConfirmTakeover, model.Quote(text))})
+		return
+	}
+	first := i.list.Entries[at]
+	if !i.sources[first.Cluster].State.IsRead() { // it is first already, or will be once it is read
+		return
+	}
+	i.list.Entries = slices.Insert(slices.Delete(i.list.Entries, at, at+1), 0, first)
+}
+
+// exports are those of entries that are used.
+func (i *importing) exports(entries []model.Entry) []model.Export {
+	var out []model.Export
+	for _, e := range entries {
+		if s := i.sources[e.Cluster]; s.State.IsRead() {
+			out = append(out, merge.WithDefaults(*s.export))
+		}
+	}
+	return out
+}

@@ -1,0 +1,186 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package decide
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/sync/exchange"
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// publish writes the export where its scope allows.
+func (e *exporting) publish() {
+	var problems, unavailable []string
+	wanted, unknown := audience(e.Self, e.scope, e.Members)
+	for _, id := range unknown {
+		problems = append(problems, fmt.Sprintf("cluster %s in annotation %s is not a member of the clusterset; join it, or remove it from the list", id, model.AnnotationExportTo))
+	}
+	for _, namespace := range wanted {
+		if problem := e.unwritable(namespace); problem != "" {
+			problems, unavailable = append(problems, problem), append(unavailable, namespace)
+			e.d.Retry = true // a member that joins is an event
+			continue
+		}
+		e.d.Plan.Audience = append(e.d.Plan.Audience, namespace)
+	}
+	// If the scope is every member, what its readers find elsewhere stays there, too, as
+	// long as the exchange namespace of all members is unavailable.
+	if e.d.Plan.Moved = e.scope.All(); e.d.Plan.Moved && len(e.d.Plan.Audience) == 0 {
+		e.changeNothing()
+	}
+	e.leave(unavailable...)
+	e.leaveUnknown()
+	if more := e.planRecord(); more > 0 {
+		names := len(e.d.Plan.Record.Slices)
+		problems = append(problems, fmt.Sprintf("Service %s has %d EndpointSlices, of which the first %d by name are published; "+
+			"split the Service, or give its EndpointSlices more endpoints each", e.Local.Key, names+more, names))
+	}
+	e.d.Finding.Scope = e.scope
+	if len(problems) > 0 {
+		e.d.Finding.Publication, e.d.Finding.Detail = model.PublicationFailed, strings.Join(problems, "; ")
+	}
+	if !e.grace.until.IsZero() {
+		e.announce()
+	}
+}
+
+// unwritable says why the export cannot be written into an exchange namespace of its
+// scope; empty if it can. It is published for the first time only if the API server has
+// the ServiceExport: a cache may have what a restored store lost.
+func (e *exporting) unwritable(namespace string) string {
+	if problem := e.Unavailable[namespace]; problem != "" || e.published[namespace] {
+		return problem
+	}
+	if problem := e.needLive().presence(e.Local.Export.UID); problem != "" {
+		return fmt.Sprintf("ServiceExport %s is not published in %s yet: %s", e.Local.Key, namespace, problem)
+	}
+	return ""
+}
+
+// planRecord plans the record of the export as it is now, with the copies of its slices.
+// It returns how many more slices there are than a record may name.
+func (e *exporting) planRecord() (more int) {
+	export := e.export
+	e.d.Plan.Slices, export.Slices, more = sliceCopies(e.Local, sharedPorts(e.Local), e.Copies)
+	export.Identity = identity(e.Local.Namespace, e.IdentityLabels)
+	record := exchange.Record(export)
+	record.ExportVersion = e.Local.Export.ResourceVersion
+	e.d.Plan.Record = &record
+	return more
+}
+
+// keepPublished keeps the record as it is wherever its readers are in scope; with
+// keepShared the copies of endpoints follow: a policy engine that cannot answer must not
+// keep traffic from the pods that exist now. If the scope became narrower, the
+// members that could read the record find it in their own exchange namespaces.
+func (e *exporting) keepPublished() {
+	for _, record := range e.Records {
+		if e.published[record.Namespace] {
+			spec := record.Spec
+			spec.Lost = false
+			e.d.Plan.Record = &spec
+		}
+	}
+	byAll := e.published[model.ExchangeNamespace(e.Self)] && !e.scope.All()
+	for _, namespace := range e.namespacesInScope() {
+		if (e.published[namespace] || byAll) && e.unwritable(namespace) == "" {
+			e.d.Plan.Audience = append(e.d.Plan.Audience, namespace)
+		} else {
+			e.leave(namespace) // nothing of this export was published there
+		}
+	}
+	e.leaveUnknown()
+	e.d.Finding.Scope = e.scope
+}
+
+// keepUnevaluated keeps what is published of an export that policies could not be
+// evaluated for, and a grace period that began.
+func (e *exporting) keepUnevaluated() {
+	e.keepPublished()
+	if e.d.Plan.Record != nil {
+		keepShared(&e.d, e.Local, e.Copies)
+	}
+	since, _ := deniedSince(e.Local, e.Records)
+	e.d.Plan.Annotations = sinceAnnotations(since)
+	e.d.Retry = true // the end of what keeps policies from being evaluated, such as a deadline, is no event
+}
+
+// sharedPorts are the ports that the local export shares.
+func sharedPorts(local LocalExport) model.PortSelection {
+	ports, _, err := exchange.Ports(local.Export, local.Service)
+	if err != nil {
+		return model.PortSelection{}
+	}
+	return ports
+}
+
+// keepShared takes from the record that is kept the ports that are shared no longer,
+// and adds the slices, with no other port than the record: what policies did not
+// evaluate yet is not published. A record that is left without a port is withdrawn.
+func keepShared(d *ExportDecision, local LocalExport, current []*discoveryv1.EndpointSlice) {
+	record, shared := d.Plan.Record, sharedPorts(local)
+	ports := slices.DeleteFunc(slices.Clone(record.Ports), func(p mcsv1beta1.ServicePort) bool { return !shared.Contains(p.Name) })
+	if len(ports) == 0 && !shared.All() {
+		d.Plan.Record, d.Plan.Audience = nil, nil
+		return
+	}
+	record.Ports = ports
+	record.Targets = slices.DeleteFunc(slices.Clone(record.Targets), func(t exchangev1alpha1.Target) bool {
+		return !slices.ContainsFunc(ports, func(p mcsv1beta1.ServicePort) bool { return p.Port == t.Port && p.Protocol == t.Protocol })
+	})
+	if len(ports) > 0 {
+		names := make([]string, len(ports))
+		for i, p := range ports {
+			names[i] = p.Name
+		}
+		shared = model.PortsNamed(names...)
+	}
+	d.Plan.Slices, record.Slices, _ = sliceCopies(local, shared, current)
+}
+
+// namespacesInScope are the exchange namespaces of the scope and, if that is every
+// member, all in which something is published: it includes their readers.
+func (e *exporting) namespacesInScope() []string {
+	out, _ := audience(e.Self, e.scope, e.Members)
+	if e.scope.All() {
+		for _, record := range e.Records {
+			out = append(out, record.Namespace)
+		}
+		for _, slice := range e.Copies {
+			out = append(out, slice.Namespace)
+		}
+		slices.Sort(out)
+		out = slices.Compact(out)
+	}
+	return out
+}
+
+// sliceCopies returns the copies to publish of the slices of the Service, with the
+// ports that are shared, the names of these slices, and how many more there are
+// than a record may name. Current are the copies that are published now.
+func sliceCopies(local LocalExport, shared model.PortSelection, current []*discoveryv1.EndpointSlice) (copies []*discoveryv1.EndpointSlice, names []string, more int) {
+	sources := slices.SortedFunc(slices.Values(local.Slices), func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
+	for _, source := range sources {
+		slice, ok := exchange.CopySlice(local.Key, source, shared)
+		if !ok {
+			continue
+		}
+		for _, part := range exchange.Cut(local.Key, slice, current) {
+			if len(names) == exchange.MaxSliceNames {
+				more++
+				continue
+			}
+			copies, names = append(copies, part), append(names, part.Annotations[model.AnnotationSourceSlice])
+		}
+	}
+	return copies, names, more
+}

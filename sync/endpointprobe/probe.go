@@ -1,0 +1,229 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package endpointprobe
+
+import (
+	"cmp"
+	"context"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/clock"
+
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/notify"
+)
+
+// Damping: how many rounds in a row must agree.
+const (
+	roundsToDown = 3
+	roundsToUp   = 2
+)
+
+// Options configure a Prober; the zero value of a field is its default.
+type Options struct {
+	// Clock is the system's by default.
+	Clock clock.WithTicker
+	// Dial opens a connection and obeys its context; a net.Dialer's by default.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Interval is the pause between two rounds (10 s), Timeout how long one
+	// connection may take (1 s), Concurrency how many are opened at once (64).
+	Interval    time.Duration
+	Timeout     time.Duration
+	Concurrency int
+	// Log gets a line when a cluster starts or ceases to answer.
+	Log logr.Logger
+}
+
+// Prober probes the addresses that it watches. All methods may be called from any goroutine.
+type Prober struct {
+	opts Options
+
+	mu      sync.Mutex
+	watched map[types.NamespacedName]map[model.ClusterID]*state
+	changed notify.Topic[types.NamespacedName]
+}
+
+// state is what is known of the endpoints of one cluster for one import.
+type state struct {
+	sample []netip.AddrPort
+	// answers is what enough rounds agreed on, once known is true.
+	answers, known bool
+	failed, ok     int // rounds in a row
+}
+
+// New returns a Prober that watches nothing.
+func New(opts Options) *Prober {
+	if opts.Dial == nil {
+		opts.Dial = (&net.Dialer{}).DialContext
+	}
+	opts.Clock = cmp.Or[clock.WithTicker](opts.Clock, clock.RealClock{})
+	opts.Interval, opts.Timeout = cmp.Or(opts.Interval, 10*time.Second), cmp.Or(opts.Timeout, time.Second)
+	opts.Concurrency = cmp.Or(opts.Concurrency, 64)
+	return &Prober{opts: opts, watched: map[types.NamespacedName]map[model.ClusterID]*state{}}
+}
+
+// Watch replaces the targets of key; without targets nothing is watched for it. A
+// cluster without a target is not watched, and nothing is known of it. A cluster that was
+// watched before stays as it was found; with other targets its rounds are counted again from zero.
+func (p *Prober) Watch(key types.NamespacedName, targets map[model.ClusterID][]netip.AddrPort) {
+	now := make(map[model.ClusterID]*state, len(targets))
+	for id, all := range targets { // may be thousands; not under the lock
+		if sample := sampleOf(all); len(sample) > 0 {
+			now[id] = &state{sample: sample}
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(now) == 0 {
+		delete(p.watched, key)
+		return
+	}
+	for id, s := range now {
+		before := p.watched[key][id]
+		switch {
+		case before == nil:
+		case slices.Equal(before.sample, s.sample):
+			now[id] = before
+		default:
+			s.answers, s.known = before.answers, before.known
+		}
+	}
+	p.watched[key] = now
+}
+
+// Answers says of each cluster of key whether it answers; nothing of one that was not probed
+// often enough yet.
+func (p *Prober) Answers(key types.NamespacedName) map[model.ClusterID]bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := map[model.ClusterID]bool{}
+	for id, s := range p.watched[key] {
+		if s.known {
+			out[id] = s.answers
+		}
+	}
+	return out
+}
+
+// Subscribe calls f after a round that changed Answers for that key. It must not
+// block. The returned function ends the subscription.
+func (p *Prober) Subscribe(f func(types.NamespacedName)) (cancel func()) {
+	return p.changed.Subscribe(f)
+}
+
+// NeedLeaderElection is true: only the leader changes endpoints.
+func (p *Prober) NeedLeaderElection() bool { return true }
+
+// Start probes until ctx ends, and returns once no connection is being opened.
+func (p *Prober) Start(ctx context.Context) error {
+	for {
+		timer := p.opts.Clock.NewTimer(p.opts.Interval)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-timer.C():
+		}
+		answers := p.dialAll(ctx, p.targets())
+		if ctx.Err() == nil { // else the connections were canceled
+			p.count(answers)
+		}
+	}
+}
+
+// targets are all addresses of all samples, each once.
+func (p *Prober) targets() sets.Set[netip.AddrPort] {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := sets.New[netip.AddrPort]()
+	for _, clusters := range p.watched {
+		for _, s := range clusters {
+			all.Insert(s.sample...)
+		}
+	}
+	return all
+}
+
+// dialAll says of each target whether it accepts a connection.
+func (p *Prober) dialAll(ctx context.Context, targets sets.Set[netip.AddrPort]) map[netip.AddrPort]bool {
+	var mu sync.Mutex
+	var dialing errgroup.Group
+	dialing.SetLimit(p.opts.Concurrency)
+	answers := make(map[netip.AddrPort]bool, len(targets))
+	for target := range targets {
+		dialing.Go(func() error {
+			accepts := p.dial(ctx, target)
+			mu.Lock()
+			defer mu.Unlock()
+			answers[target] = accepts
+			return nil
+		})
+	}
+	_ = dialing.Wait() // nothing returns an error
+	return answers
+}
+
+func (p *Prober) dial(ctx context.Context, target netip.AddrPort) bool {
+	ctx, cancel := context.WithTimeout(ctx, p.opts.Timeout)
+	defer cancel()
+	connection, err := p.opts.Dial(ctx, "tcp", target.String())
+	if err != nil {
+		return false
+	}
+	_ = connection.Close() // it was open, and nothing is sent
+	return true
+}
+
+// count counts one round and notifies of the clusters that it changed.
+func (p *Prober) count(answers map[netip.AddrPort]bool) {
+	p.mu.Lock()
+	var flipped []types.NamespacedName
+	for key, clusters := range p.watched {
+		changed := false
+		for id, s := range clusters {
+			if s.add(answers) {
+				changed = true
+				p.opts.Log.Info("endpoints changed their answer", "namespace", key.Namespace, "name", key.Name, "cluster", id, "answers", s.answers)
+			}
+		}
+		if changed {
+			flipped = append(flipped, key)
+		}
+	}
+	p.mu.Unlock()
+	for _, key := range flipped {
+		p.changed.Publish(key)
+	}
+}
+
+// add adds one round; true if that changed what is known. A sample that was added during the
+// round was not probed, and is not counted.
+func (s *state) add(answers map[netip.AddrPort]bool) bool {
+	answered := false
+	for _, target := range s.sample {
+		answer, probed := answers[target]
+		if !probed {
+			return false
+		}
+		answered = answered || answer
+	}
+	if answered {
+		s.ok, s.failed = s.ok+1, 0
+	} else {
+		s.ok, s.failed = 0, s.failed+1
+	}
+	if s.failed < roundsToDown && s.ok < roundsToUp || s.known && s.answers == answered {
+		return false
+	}
+	s.known, s.answers = true, answered
+	return true
+}

@@ -1,0 +1,166 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package join
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/remote/kubeconfig"
+)
+
+// tokenFieldOwner is the field manager of what record writes. It is not FieldOwner,
+// whose next apply of the account would remove the annotations.
+const tokenFieldOwner = "comity-join-token"
+
+// trust stores in m the credential of its account at issuer, as each of the Secrets
+// in which a good one is not there. issuer has the address by which m reaches it.
+func (m *member) trust(ctx context.Context, issuer *member, account string, secrets ...string) error {
+	var issued []byte
+	var note string
+	for _, name := range secrets {
+		existing, err := m.secret(ctx, name)
+		if err != nil {
+			return err
+		}
+		// The agent renews the token of each Secret by itself, so they need not be the same.
+		kubeconfig, wanted := existing.Data[KubeconfigKey], secret(m.Namespace, name)
+		keep, err := issuer.accepts(ctx, account, kubeconfig)
+		if err != nil {
+			return err
+		}
+		if !keep {
+			if note == "" {
+				if issued, note, err = m.newCredential(ctx, issuer, account); err != nil {
+					return err
+				}
+			}
+			kubeconfig = issued
+		}
+		if err := issuer.record(ctx, account, kubeconfig, keep); err != nil {
+			return issuer.errorf("%w", err)
+		}
+		// The agent renews the token and then owns that field; applying the same
+		// value again would still write the new ownership.
+		if keep && contains(existing.Labels, wanted.Labels) {
+			m.report(wanted, Unchanged, "")
+			continue
+		}
+		wanted.Data = map[string][]byte{KubeconfigKey: kubeconfig}
+		if err := m.apply(ctx, wanted, note); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// newCredential is a kubeconfig with a new token of account at issuer.
+func (m *member) newCredential(ctx context.Context, issuer *member, account string) (kubeconfig []byte, note string, err error) {
+	if m.opts.Rotate || m.replaced {
+		if err := issuer.recreate(ctx, account); err != nil {
+			return nil, "", err
+		}
+	}
+	return issuer.issue(ctx, account)
+}
+
+// accepts reports whether kubeconfig still lets account in here, for long enough.
+func (m *member) accepts(ctx context.Context, account string, kubeconfig []byte) (bool, error) {
+	token := readToken(kubeconfig, m.Cluster)
+	if m.opts.Rotate || token == "" || !freshEnough(token, m.opts.Now()) {
+		return false, nil
+	}
+	// Only the API server knows: the account may have been made again, or the
+	// whole cluster.
+	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
+	if err := m.client.Create(ctx, review); err != nil {
+		return false, fmt.Errorf("ask cluster %s whether the credential of %s is still good: %w", m.ID, account, err)
+	}
+	user := fmt.Sprintf("system:serviceaccount:%s:%s", m.Namespace, account)
+	return review.Status.Authenticated && review.Status.User.Username == user, nil
+}
+
+// recreate deletes account here and makes it again. Every token of the old one
+// is bound to its UID, so the API server refuses them from then on, save for the
+// 10 s for which it remembers that a token was good.
+func (m *member) recreate(ctx context.Context, account string) error {
+	wanted := serviceAccount(m.Namespace, account)
+	if err := m.remove(ctx, wanted); err != nil {
+		return err
+	}
+	return m.apply(ctx, wanted, "its old tokens are not valid any more")
+}
+
+// issue makes a kubeconfig with a new token of account here.
+func (m *member) issue(ctx context.Context, account string) (kubeconfig []byte, note string, err error) {
+	if m.opts.DryRun {
+		return nil, "new credential", nil
+	}
+	seconds := int64(m.opts.Expiry / time.Second)
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
+	if err := m.client.SubResource("token").Create(ctx, serviceAccount(m.Namespace, account), request); err != nil {
+		return nil, "", fmt.Errorf("ask cluster %s for a token of ServiceAccount %s/%s: %w", m.ID, m.Namespace, account, err)
+	}
+	if kubeconfig, err = writeKubeconfig(account, m.Cluster, request.Status.Token); err != nil {
+		return nil, "", fmt.Errorf("write the kubeconfig for %s: %w", m.ID, err)
+	}
+	return kubeconfig, "new credential, valid until " + request.Status.ExpirationTimestamp.UTC().Format(time.RFC3339), nil
+}
+
+// record notes on account, here, the lifetime and the audiences of the token in a
+// kubeconfig that it was given. A policy of the API server (config/admission) allows
+// the account to renew it for no longer and for no other audience. What is noted of
+// a token that is kept stays, since its account may have renewed it for less.
+func (m *member) record(ctx context.Context, account string, data []byte, kept bool) error {
+	claims, is := kubeconfig.ReadToken(readToken(data, m.Cluster))
+	if m.opts.DryRun || !is {
+		return nil
+	}
+	found := &corev1.ServiceAccount{}
+	key := client.ObjectKey{Namespace: m.Namespace, Name: account}
+	if err := m.client.Get(ctx, key, found); err != nil {
+		return fmt.Errorf("read ServiceAccount %s: %w", key, err)
+	}
+	if _, noted := found.Annotations[model.AnnotationTokenExpiry]; kept && noted {
+		return nil
+	}
+	return m.annotate(ctx, found, tokenFieldOwner, map[string]string{
+		model.AnnotationTokenExpiry:    (time.Duration(claims.Expires-claims.Issued) * time.Second).String(),
+		model.AnnotationTokenAudiences: strings.Join(claims.Audience, ","),
+	})
+}
+
+// annotate adds the annotations that object, as it was read, does not have yet.
+func (m *member) annotate(ctx context.Context, object client.Object, owner client.FieldOwner, wanted map[string]string) error {
+	if contains(object.GetAnnotations(), wanted) {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": object.GetUID(), "annotations": wanted}})
+	if err == nil {
+		err = m.client.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch), owner)
+	}
+	if err != nil {
+		return fmt.Errorf("annotate %T %s: %w", object, client.ObjectKeyFromObject(object), err)
+	}
+	return nil
+}
+
+// contains reports whether every entry of wanted is in labels.
+func contains(labels, wanted map[string]string) bool {
+	for key, value := range wanted {
+		if labels[key] != value {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,230 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package notify
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+var workerSeconds = promauto.With(metrics.Registry).NewCounterVec(prometheus.CounterOpts{
+	Name: "comity_sync_worker_seconds_total",
+	Help: "Time that workers spent on what a peer changed.",
+}, []string{"peer"})
+
+// Origin is who made an item of a Queue dirty: the id of a member, or one of the constants,
+// which no cluster has as its id.
+type Origin string
+
+const (
+	// Own is a change that a user of this cluster made. It is served first.
+	Own Origin = "/own"
+	// Derived is a change of an object that Comity writes here, mostly by Comity itself. It
+	// is served like that of one more member.
+	Derived Origin = "/derived"
+	// Listed is everything that is reconciled only because all is. It is served last.
+	Listed Origin = "/listed"
+)
+
+const (
+	// period is how far back the time that an origin used counts.
+	period = time.Second
+	// idle is what an origin may have used of the last period and be forgotten.
+	idle = time.Millisecond
+)
+
+// order is the order in which a workqueue serves its items: it implements workqueue.Queue.
+// The next item is one of the origin that used least time lately.
+//
+// It forgets an origin that used nothing lately and waits for nothing. All methods may be
+// called from any goroutine.
+type order struct {
+	mu sync.Mutex
+	// origins of the items that were added since they were taken last, and of those that wait.
+	added, waiting map[reconcile.Request]sets.Set[Origin]
+	taken          map[reconcile.Request]*taken
+	lanes          map[Origin]*lane
+}
+
+// taken is an item that is being reconciled.
+type taken struct {
+	origins sets.Set[Origin]
+	begun   time.Time
+	paid    time.Duration // by others
+}
+
+// lane is what waits for one origin, and what it used.
+type lane struct {
+	items []reconcile.Request // in order; some are not waiting any more
+	has   sets.Set[reconcile.Request]
+	used  time.Duration // in the period before at
+	at    time.Time
+}
+
+func newOrder() *order {
+	return &order{
+		lanes: map[Origin]*lane{}, taken: map[reconcile.Request]*taken{},
+		added: map[reconcile.Request]sets.Set[Origin]{}, waiting: map[reconcile.Request]sets.Set[Origin]{},
+	}
+}
+
+// add notes who makes an item dirty, before it is added to the workqueue.
+func (o *order) add(item reconcile.Request, origins ...Origin) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.added[item] == nil {
+		o.added[item] = sets.New[Origin]()
+	}
+	o.added[item].Insert(origins...)
+}
+
+// addAgain notes that an item that is being reconciled will be added for the same origins.
+func (o *order) addAgain(item reconcile.Request) {
+	o.mu.Lock()
+	now := o.taken[item]
+	o.mu.Unlock()
+	if now != nil {
+		o.add(item, now.origins.UnsortedList()...)
+	}
+}
+
+// Push implements workqueue.Queue.
+func (o *order) Push(item reconcile.Request) { o.Touch(item) }
+
+// Touch implements workqueue.Queue.
+func (o *order) Touch(item reconcile.Request) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	origins := o.added[item]
+	delete(o.added, item)
+	if o.waiting[item] == nil {
+		o.waiting[item] = sets.New[Origin]()
+		if len(origins) == 0 {
+			origins = sets.New(Derived) // added after a while, and meanwhile by others
+		}
+	}
+	for _, origin := range sets.List(origins.Difference(o.waiting[item])) {
+		o.waiting[item].Insert(origin)
+		l := o.lane(origin)
+		if !l.has.Has(item) {
+			l.has.Insert(item)
+			l.items = append(l.items, item)
+		}
+	}
+}
+
+// Len implements workqueue.Queue.
+func (o *order) Len() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.waiting)
+}
+
+// Pop implements workqueue.Queue. Something must wait.
+func (o *order) Pop() reconcile.Request {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	item := o.lanes[slices.MinFunc(o.waitingOrigins(), o.compare)].pop()
+	o.taken[item] = &taken{origins: o.waiting[item], begun: time.Now()}
+	delete(o.waiting, item)
+	return item
+}
+
+// pay has an origin pay for a part of the time that an item that is being reconciled takes.
+func (o *order) pay(item reconcile.Request, origin Origin, spent time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if now := o.taken[item]; now != nil {
+		now.paid += spent
+		o.charge(origin, time.Now(), spent)
+	}
+}
+
+// done ends the reconcile of an item. Those who made it dirty share what nobody paid.
+func (o *order) done(item reconcile.Request) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now, was := time.Now(), o.taken[item]
+	delete(o.taken, item)
+	took := now.Sub(was.begun)
+	for origin := range was.origins {
+		o.charge(origin, now, max(0, took-was.paid)/time.Duration(was.origins.Len()))
+	}
+	maps.DeleteFunc(o.lanes, func(_ Origin, l *lane) bool { return len(l.items) == 0 && l.usedAt(now) < idle })
+}
+
+// charge has an origin pay. It needs mu.
+func (o *order) charge(origin Origin, now time.Time, spent time.Duration) {
+	l := o.lane(origin)
+	l.used, l.at = l.usedAt(now)+spent, now
+	if origin[0] != '/' {
+		workerSeconds.WithLabelValues(string(origin)).Add(spent.Seconds())
+	}
+}
+
+// lane needs mu.
+func (o *order) lane(origin Origin) *lane {
+	if o.lanes[origin] == nil {
+		o.lanes[origin] = &lane{has: sets.New[reconcile.Request]()}
+	}
+	return o.lanes[origin]
+}
+
+// waitingOrigins are those for which an item waits. It needs mu.
+func (o *order) waitingOrigins() []Origin {
+	var out []Origin
+	for origin, l := range o.lanes {
+		if l.waits(o.waiting, origin) {
+			out = append(out, origin)
+		}
+	}
+	return out
+}
+
+// compare says which of two origins comes first: Own, then the one that used least, and
+// Listed last. It needs mu.
+func (o *order) compare(a, b Origin) int {
+	rank := func(origin Origin) time.Duration {
+		switch origin {
+		case Own:
+			return -1
+		case Listed:
+			return math.MaxInt64
+		}
+		return o.lanes[origin].usedAt(time.Now())
+	}
+	return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a, b))
+}
+
+func (l *lane) usedAt(now time.Time) time.Duration {
+	return time.Duration(float64(l.used) * math.Exp(-float64(now.Sub(l.at))/float64(period)))
+}
+
+// waits reports whether an item waits for the origin of the lane. It drops what was taken
+// for another one.
+func (l *lane) waits(waiting map[reconcile.Request]sets.Set[Origin], origin Origin) bool {
+	for len(l.items) > 0 && !waiting[l.items[0]].Has(origin) {
+		l.has.Delete(l.items[0])
+		l.items = l.items[1:]
+	}
+	return len(l.items) > 0
+}
+
+// pop takes the first item, which waits (see waits).
+func (l *lane) pop() reconcile.Request {
+	item := l.items[0]
+	l.has.Delete(item)
+	l.items = l.items[1:]
+	return item
+}

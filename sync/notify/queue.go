@@ -1,0 +1,150 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package notify
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// ChangesAtOnce is how many changes of one item by one origin count at once in each
+// interval. What comes after these counts once, at its end.
+const (
+	ChangesAtOnce = 20
+	interval      = time.Second
+)
+
+// Queue is a workqueue that serves this cluster's own changes first, then the member that
+// used least of the workers' time lately, and last what was only listed. So a member that
+// changes a lot, or joins with thousands of exports, takes from the others no more than
+// the items that are being reconciled when they change something.
+//
+// What controller-runtime adds counts as the cluster's own, or, with a low priority, as
+// listed.
+type Queue struct {
+	workqueue.TypedRateLimitingInterface[reconcile.Request]
+	order  *order
+	atOnce int
+
+	mu      sync.Mutex
+	changes map[change]int // since the interval began
+}
+
+// change is one origin and one item.
+type change struct {
+	from Origin
+	item reconcile.Request
+}
+
+var _ priorityqueue.PriorityQueue[reconcile.Request] = (*Queue)(nil)
+
+// NewQueue returns an empty Queue, for controller.Options.
+func NewQueue(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) requests {
+	return New(name, limiter, ChangesAtOnce)
+}
+
+// NewSlowQueue returns an empty Queue in which the changes of an item by one origin count
+// once a second, for controller.Options.
+func NewSlowQueue(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) requests {
+	return New(name, limiter, 1)
+}
+
+// New returns an empty Queue. Of the changes of one item by one origin (Changed), so many
+// count at once in a second, and the others once at its end.
+func New(name string, limiter workqueue.TypedRateLimiter[reconcile.Request], atOnce int) *Queue {
+	q := &Queue{order: newOrder(), atOnce: atOnce, changes: map[change]int{}}
+	q.TypedRateLimitingInterface = workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[reconcile.Request]{
+		DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[reconcile.Request]{
+			Name:  name,
+			Queue: workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[reconcile.Request]{Name: name, Queue: q.order}),
+		}),
+	})
+	return q
+}
+
+// Add implements workqueue.TypedInterface.
+func (q *Queue) Add(item reconcile.Request) { q.AddFrom(Own, item) }
+
+// AddFrom adds an item that one origin made dirty.
+func (q *Queue) AddFrom(from Origin, item reconcile.Request) {
+	q.order.add(item, from)
+	q.TypedRateLimitingInterface.Add(item)
+}
+
+// Changed adds an item that one origin changed, at once or, if it changes often, soon.
+func (q *Queue) Changed(from Origin, item reconcile.Request) {
+	c := change{from, item}
+	q.mu.Lock()
+	n := q.changes[c]
+	q.changes[c] = n + 1
+	q.mu.Unlock()
+	if n == 0 {
+		time.AfterFunc(interval, func() { q.over(c) })
+	}
+	if n < q.atOnce {
+		q.AddFrom(from, item)
+	}
+}
+
+// over ends the interval of a change.
+func (q *Queue) over(c change) {
+	q.mu.Lock()
+	n := q.changes[c]
+	delete(q.changes, c)
+	q.mu.Unlock()
+	if n > q.atOnce {
+		q.Changed(c.from, c.item)
+	}
+}
+
+// Pay has an origin pay for a part of the time that an item that is being reconciled takes.
+// Those who made it dirty share the rest.
+func (q *Queue) Pay(item reconcile.Request, from Origin, spent time.Duration) {
+	q.order.pay(item, from, spent)
+}
+
+// AddAfter implements workqueue.TypedDelayingInterface.
+func (q *Queue) AddAfter(item reconcile.Request, after time.Duration) {
+	q.order.addAgain(item)
+	q.TypedRateLimitingInterface.AddAfter(item, after)
+}
+
+// AddRateLimited implements workqueue.TypedRateLimitingInterface.
+func (q *Queue) AddRateLimited(item reconcile.Request) {
+	q.order.addAgain(item)
+	q.TypedRateLimitingInterface.AddRateLimited(item)
+}
+
+// AddWithOpts implements priorityqueue.PriorityQueue.
+func (q *Queue) AddWithOpts(opts priorityqueue.AddOpts, items ...reconcile.Request) {
+	for _, item := range items {
+		switch {
+		case opts.After > 0:
+			q.AddAfter(item, opts.After)
+		case opts.RateLimited:
+			q.AddRateLimited(item)
+		case ptr.Deref(opts.Priority, 0) < 0:
+			q.AddFrom(Listed, item)
+		default:
+			q.Add(item)
+		}
+	}
+}
+
+// GetWithPriority implements priorityqueue.PriorityQueue: all priorities are the same.
+func (q *Queue) GetWithPriority() (reconcile.Request, int, bool) {
+	item, shutdown := q.Get()
+	return item, 0, shutdown
+}
+
+// Done implements workqueue.TypedInterface.
+func (q *Queue) Done(item reconcile.Request) {
+	q.order.done(item)
+	q.TypedRateLimitingInterface.Done(item)
+}

@@ -1,0 +1,141 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package notify
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+func item(format string, args ...any) reconcile.Request {
+	return reconcile.Request{NamespacedName: key(fmt.Sprintf(format, args...))}
+}
+
+// drain takes everything that waits, and says what in which order.
+func drain(t *testing.T, queue *Queue) []string {
+	t.Helper()
+	var out []string
+	for queue.Len() > 0 {
+		out = append(out, next(t, queue))
+	}
+	return out
+}
+
+func TestOwnChangesComeFirstAndListedKeysLast(t *testing.T) {
+	queue := newQueue(t)
+	queue.AddFrom(Listed, item("listed"))
+	queue.AddWithOpts(priorityqueue.AddOpts{Priority: new(-100)}, item("initial"))
+	queue.AddFrom("b", item("member"))
+	queue.AddFrom(Listed, item("edited"))
+	queue.Add(item("own"))
+	queue.Add(item("edited"))
+	if got, want := drain(t, queue), []string{"own", "edited", "member", "listed", "initial"}; !slices.Equal(got, want) {
+		t.Errorf("got %v; want %v", got, want)
+	}
+}
+
+func TestTheMemberThatUsedLeastTimeComesFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		queue := newQueue(t)
+		for n := range 3 {
+			queue.AddFrom("b", item("b%d", n))
+			queue.AddFrom("c", item("c%d", n))
+		}
+		var got []string
+		for range 6 {
+			request, _ := queue.Get()
+			got = append(got, request.Name)
+			if request.Name[0] == 'b' {
+				time.Sleep(50 * time.Millisecond)
+			} else {
+				time.Sleep(20 * time.Millisecond)
+			}
+			queue.Done(request)
+		}
+		if want := []string{"b0", "c0", "c1", "c2", "b1", "b2"}; !slices.Equal(got, want) {
+			t.Errorf("got %v; want %v", got, want)
+		}
+	})
+}
+
+func TestWhoPaysForItsSlicesDoesNotTakeTimeFromOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		queue := newQueue(t)
+		queue.AddFrom("b", item("shared"))
+		request, _ := queue.Get()
+		time.Sleep(100 * time.Millisecond)
+		queue.Pay(request, "c", 100*time.Millisecond)
+		queue.Done(request)
+		queue.AddFrom("c", item("c"))
+		queue.AddFrom("b", item("b"))
+		if got, want := drain(t, queue), []string{"b", "c"}; !slices.Equal(got, want) {
+			t.Errorf("got %v; want %v", got, want)
+		}
+	})
+}
+
+func TestChangesThatComeTooFastCountOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		queue := newQueue(t)
+		taken := 0
+		for range 500 { // for 5 s
+			queue.Changed("b", item("web"))
+			taken += len(drain(t, queue))
+			time.Sleep(10 * time.Millisecond)
+		}
+		time.Sleep(interval)
+		synctest.Wait()
+		taken += len(drain(t, queue))
+		if most := 6 * (ChangesAtOnce + 1); taken < 4*ChangesAtOnce || taken > most {
+			t.Errorf("%d of 500 changes counted; want %d to %d", taken, 4*ChangesAtOnce, most)
+		}
+		time.Sleep(2 * interval)
+		if len(queue.changes) > 0 {
+			t.Errorf("still remembers %v", queue.changes)
+		}
+	})
+}
+
+func TestARetryIsStillWorkOfWhoMadeTheItemDirty(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		queue := newQueue(t)
+		queue.AddFrom("c", item("c"))
+		request, _ := queue.Get()
+		time.Sleep(100 * time.Millisecond)
+		queue.AddWithOpts(priorityqueue.AddOpts{After: time.Millisecond}, request)
+		queue.Done(request)
+		time.Sleep(2 * time.Millisecond)
+		synctest.Wait()
+		queue.AddFrom("b", item("b"))
+		if got, want := drain(t, queue), []string{"b", "c"}; !slices.Equal(got, want) {
+			t.Errorf("got %v; want %v", got, want)
+		}
+	})
+}
+
+func TestTheEchoOfAWriteIsNoWorkOfThisCluster(t *testing.T) {
+	queue := newQueue(t)
+	echo := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "echo"}}
+	listed := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "listed"}}
+	h := Handler{From: Derived, Keys: func(_ context.Context, o client.Object) []types.NamespacedName {
+		return []types.NamespacedName{client.ObjectKeyFromObject(o)}
+	}}
+	h.Create(t.Context(), event.TypedCreateEvent[client.Object]{Object: listed, IsInInitialList: true}, queue)
+	h.Update(t.Context(), event.TypedUpdateEvent[client.Object]{ObjectOld: echo, ObjectNew: echo}, queue)
+	queue.Add(item("own"))
+	if got, want := drain(t, queue), []string{"own", "echo", "listed"}; !slices.Equal(got, want) {
+		t.Errorf("got %v; want %v", got, want)
+	}
+}

@@ -1,0 +1,97 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package remote
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+)
+
+// peer is the API server of cluster b. It counts requests and accepts some tokens.
+type peer struct {
+	mu       sync.Mutex
+	version  int
+	accepted map[string]bool
+	lists    map[string]int // by token
+	watches  map[string]int // by token
+	open     map[string]chan string
+	// answer answers a request in place of this peer, if it is true.
+	answer func(w http.ResponseWriter, path string, watch bool) bool
+}
+
+func (p *peer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+	_, path, _ := strings.Cut(r.URL.Path, "/namespaces/")
+	query := r.URL.Query()
+	p.mu.Lock()
+	accepted, version, events := p.accepted[token], fmt.Sprint(p.version), make(chan string, 10)
+	switch {
+	case !accepted || query.Get("sendInitialEvents") != "":
+	case query.Get("watch") != "":
+		p.watches[token]++
+		p.open[path] = events
+	case query.Get("limit") != "1": // which asks for the version of the store
+		p.lists[token]++
+	}
+	answer := p.answer
+	p.mu.Unlock()
+	switch {
+	case answer != nil && query.Get("sendInitialEvents") == "" && query.Get("limit") != "1" && answer(w, path, query.Get("watch") != ""):
+	case !accepted:
+		status(w, 401, "Unauthorized")
+	case query.Get("sendInitialEvents") != "":
+		status(w, 422, "Invalid")
+	case query.Get("watch") == "":
+		items := []any{}
+		if strings.HasSuffix(path, "/memberrecords") {
+			items = append(items, memberB())
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(map[string]any{"metadata": map[string]string{"resourceVersion": version}, "items": items})
+	default:
+		w.Header().Set("Content-Type", "application/json")
+		w.(http.Flusher).Flush()
+		for {
+			select {
+			case line, is := <-events:
+				if !is {
+					return
+				}
+				_, _ = fmt.Fprintln(w, line)
+				w.(http.Flusher).Flush()
+			case <-r.Context().Done():
+				return
+			}
+		}
+	}
+}
+
+func memberB() *exchangev1alpha1.MemberRecord {
+	record := &exchangev1alpha1.MemberRecord{Spec: exchangev1alpha1.MemberRecordSpec{ClusterID: "b", ClusterSet: "prod", ClusterUID: "uid-b"}}
+	record.Namespace, record.Name, record.ResourceVersion = "comity-b", "b", "9"
+	return record
+}
+
+// change runs f while no request is answered.
+func (p *peer) change(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f()
+}
+
+func await(t *testing.T, what string, met func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !met(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not in 30 s: %s", what)
+		}
+	}
+}
