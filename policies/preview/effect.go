@@ -34,8 +34,8 @@ const (
 	Warn Kind = "Warn"
 )
 
-// Kinds are all of them, in order.
-func Kinds() []Kind { return []Kind{Withdraw, Deny, Exclude, Block, Allow, Include, Warn} }
+// kinds are all of them, in order.
+func kinds() []Kind { return []Kind{Withdraw, Deny, Exclude, Block, Allow, Include, Warn} }
 
 // Effect is what would happen to one object.
 type Effect struct {
@@ -48,12 +48,6 @@ type Effect struct {
 	Grace time.Duration
 	// Clusters are those of Exclude and Include, sorted.
 	Clusters []string
-	// Why are the violations after the change; of Allow and Include those before it; of
-	// Warn the new warnings.
-	Why []decision.Violation
-	// Problem says why the policies could not be evaluated, if that is so after the
-	// change, or was before it.
-	Problem string
 }
 
 // fate is what becomes of an object because of a verdict.
@@ -81,8 +75,8 @@ func audienceOf(in decision.Input) decision.Audience {
 func fateOf(v decision.Verdict, published bool, to decision.Audience) fate {
 	f := fate{outcome: v.Outcome}
 	switch {
-	case v.Outcome == decision.Allowed:
-		return allowedFate(v, published, to)
+	case v.Outcome == decision.Allowed, v.Outcome == decision.NotEvaluated && len(v.Excluded) > 0:
+		return limitedFate(v, published, to)
 	case v.Outcome == decision.Denied && published && len(v.Violations) > 0:
 		f.grace = v.Violations[0].Grace
 		for _, violation := range v.Violations {
@@ -92,10 +86,11 @@ func fateOf(v decision.Verdict, published bool, to decision.Audience) fate {
 	return f
 }
 
-// allowedFate is that of an export that policies forbid to no cluster, or to some. A
-// cluster that reads a published export keeps it for the grace period of the policies.
-func allowedFate(v decision.Verdict, published bool, to decision.Audience) fate {
-	f := fate{outcome: decision.Allowed}
+// limitedFate is that of an export that policies forbid to no cluster, or to some, although
+// others may have failed. A cluster that reads a published export keeps it for the grace
+// period of the policies.
+func limitedFate(v decision.Verdict, published bool, to decision.Audience) fate {
+	f := fate{outcome: v.Outcome}
 	var atOnce []string
 	for _, id := range v.Excluded {
 		if !published || graceOf(v, id) == 0 {
@@ -136,46 +131,43 @@ func graceOf(v decision.Verdict, id string) (grace time.Duration) {
 //	before \ after   Allowed            Denied                        NotEvaluated
 //	Allowed          Exclude, Include   Withdraw if published, or Deny   Block
 //	Denied           Allow              Withdraw if it is sooner         Block
-//	NotEvaluated     Allow              Withdraw if published, or Deny   -
+//	NotEvaluated     Allow              Withdraw if published, or Deny   Exclude, Include if published
 func effectOf(before, after decision.Verdict, published bool, to decision.Audience) (Effect, bool) {
 	was, is := fateOf(before, published, to), fateOf(after, published, to)
 	switch {
 	case is.outcome == decision.NotEvaluated && was.outcome != decision.NotEvaluated:
-		return Effect{Kind: Block, Problem: after.Problem}, true
-	case is.outcome == decision.NotEvaluated:
+		return Effect{Kind: Block}, true
+	case is.outcome == decision.NotEvaluated && !published:
 		return Effect{}, false
 	case is.outcome == decision.Denied && was.outcome != decision.Denied, is.outcome == decision.Denied && is.grace < was.grace:
 		kind := Deny
 		if published {
 			kind = Withdraw
 		}
-		return Effect{Kind: kind, Grace: is.grace, Why: after.Violations}, true
+		return Effect{Kind: kind, Grace: is.grace}, true
 	case is.outcome == decision.Denied:
 		return warnings(before, after)
-	case was.outcome != decision.Allowed:
-		return Effect{Kind: Allow, Why: before.Violations, Problem: before.Problem}, true
+	case was.outcome != is.outcome:
+		return Effect{Kind: Allow}, true
 	}
 	if lost := missing(is.excluded, was.excluded); len(lost) > 0 {
-		return Effect{Kind: Exclude, Clusters: lost, Why: after.Violations}, true
+		return Effect{Kind: Exclude, Clusters: lost}, true
 	}
 	if lost := missing(is.leaving, was.leaving); len(lost) > 0 {
-		return Effect{Kind: Exclude, Clusters: lost, Grace: is.grace, Why: after.Violations}, true
+		return Effect{Kind: Exclude, Clusters: lost, Grace: is.grace}, true
 	}
 	if gained := missing(was.excluded, is.excluded); len(gained) > 0 {
-		return Effect{Kind: Include, Clusters: gained, Why: before.Violations}, true
+		return Effect{Kind: Include, Clusters: gained}, true
 	}
 	return warnings(before, after)
 }
 
 // warnings is the effect of warnings that are new.
 func warnings(before, after decision.Verdict) (Effect, bool) {
-	var added []decision.Violation
-	for _, warning := range after.Warnings {
-		if !slices.ContainsFunc(before.Warnings, func(w decision.Violation) bool { return w.String() == warning.String() }) {
-			added = append(added, warning)
-		}
+	isNew := func(warning decision.Violation) bool {
+		return !slices.ContainsFunc(before.Warnings, func(w decision.Violation) bool { return w.String() == warning.String() })
 	}
-	return Effect{Kind: Warn, Why: added}, len(added) > 0
+	return Effect{Kind: Warn}, slices.ContainsFunc(after.Warnings, isNew)
 }
 
 // missing are the elements of a that are not in b.

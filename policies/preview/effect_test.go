@@ -25,37 +25,44 @@ func TestEffectOf(t *testing.T) {
 	excluding := func(clusters ...string) decision.Verdict {
 		return decision.Verdict{Outcome: decision.Allowed, Excluded: clusters, Violations: []decision.Violation{{Message: "not there"}}}
 	}
+	halfFailed := func(clusters ...string) decision.Verdict {
+		v := excluding(clusters...)
+		v.Outcome = decision.NotEvaluated
+		return v
+	}
 	warning := decision.Verdict{Outcome: decision.Allowed, Warnings: []decision.Violation{{Message: "hm"}}}
 	allowed, failed := decision.Verdict{Outcome: decision.Allowed}, decision.Verdict{Problem: "it broke"}
-	no := []decision.Violation{{Message: "no"}}
 	for name, tc := range map[string]struct {
 		before, after decision.Verdict
 		published     bool
 		want          *Effect
 	}{
-		"nothing changes":                           {allowed, allowed, true, nil},
-		"a denial withdraws what is published":      {allowed, denied(0), true, &Effect{Kind: Withdraw, Why: no}},
-		"and denies what is not":                    {allowed, denied(0), false, &Effect{Kind: Deny, Why: no}},
-		"a grace period is announced":               {allowed, denied(time.Hour), true, &Effect{Kind: Withdraw, Grace: time.Hour, Why: denied(time.Hour).Violations}},
-		"the first one ends it":                     {allowed, denied(time.Hour, time.Minute), true, &Effect{Kind: Withdraw, Grace: time.Minute, Why: denied(time.Hour, time.Minute).Violations}},
-		"a violation without one withdraws at once": {allowed, denied(time.Hour, 0), true, &Effect{Kind: Withdraw, Why: denied(time.Hour, 0).Violations}},
-		"what is not published has none":            {allowed, denied(time.Hour), false, &Effect{Kind: Deny, Why: denied(time.Hour).Violations}},
-		"a grace period that is taken away":         {denied(time.Hour), denied(0), true, &Effect{Kind: Withdraw, Why: no}},
-		"what is denied already":                    {denied(0), denied(0), false, nil},
-		"what is no longer denied":                  {denied(0), allowed, false, &Effect{Kind: Allow, Why: no}},
-		"what can no longer be evaluated":           {allowed, failed, true, &Effect{Kind: Block, Problem: "it broke"}},
-		"a denial that nobody can ask for any more": {denied(0), failed, false, &Effect{Kind: Block, Problem: "it broke"}},
-		"what cannot be evaluated either way":       {failed, failed, true, nil},
-		"what can be evaluated again":               {failed, allowed, true, &Effect{Kind: Allow, Problem: "it broke"}},
-		"and is denied":                             {failed, denied(0), true, &Effect{Kind: Withdraw, Why: no}},
-		"a cluster loses it":                        {excluding("b"), excluding("b", "c"), true, &Effect{Kind: Exclude, Clusters: []string{"c"}, Why: excluding().Violations}},
-		"a cluster gets it":                         {excluding("b", "c"), excluding("b"), true, &Effect{Kind: Include, Clusters: []string{"c"}, Why: excluding().Violations}},
-		"one of each is a loss":                     {excluding("b"), excluding("c"), true, &Effect{Kind: Exclude, Clusters: []string{"c"}, Why: excluding().Violations}},
-		"a cluster that is no member loses nothing": {allowed, excluding("x"), true, nil},
-		"no cluster is left":                        {allowed, excluding("b", "c", "d"), true, &Effect{Kind: Withdraw, Why: excluding().Violations}},
-		"a new warning":                             {allowed, warning, true, &Effect{Kind: Warn, Why: warning.Warnings}},
-		"the same warning":                          {warning, warning, true, nil},
-		"a warning that is gone":                    {warning, allowed, true, nil},
+		"nothing changes":                                   {allowed, allowed, true, nil},
+		"a denial withdraws what is published":              {allowed, denied(0), true, &Effect{Kind: Withdraw}},
+		"and denies what is not":                            {allowed, denied(0), false, &Effect{Kind: Deny}},
+		"a grace period is announced":                       {allowed, denied(time.Hour), true, &Effect{Kind: Withdraw, Grace: time.Hour}},
+		"the first one ends it":                             {allowed, denied(time.Hour, time.Minute), true, &Effect{Kind: Withdraw, Grace: time.Minute}},
+		"a violation without one withdraws at once":         {allowed, denied(time.Hour, 0), true, &Effect{Kind: Withdraw}},
+		"what is not published has none":                    {allowed, denied(time.Hour), false, &Effect{Kind: Deny}},
+		"a grace period that is taken away":                 {denied(time.Hour), denied(0), true, &Effect{Kind: Withdraw}},
+		"what is denied already":                            {denied(0), denied(0), false, nil},
+		"what is no longer denied":                          {denied(0), allowed, false, &Effect{Kind: Allow}},
+		"what can no longer be evaluated":                   {allowed, failed, true, &Effect{Kind: Block}},
+		"a denial that nobody can ask for any more":         {denied(0), failed, false, &Effect{Kind: Block}},
+		"what cannot be evaluated either way":               {failed, failed, true, nil},
+		"what can be evaluated again":                       {failed, allowed, true, &Effect{Kind: Allow}},
+		"a cluster loses it although another policy fails":  {failed, halfFailed("b"), true, &Effect{Kind: Exclude, Clusters: []string{"b"}}},
+		"every cluster does, although another policy fails": {failed, halfFailed("b", "c", "d"), true, &Effect{Kind: Withdraw}},
+		"what is not published, and still is not":           {failed, halfFailed("b"), false, nil},
+		"and is denied":                                     {failed, denied(0), true, &Effect{Kind: Withdraw}},
+		"a cluster loses it":                                {excluding("b"), excluding("b", "c"), true, &Effect{Kind: Exclude, Clusters: []string{"c"}}},
+		"a cluster gets it":                                 {excluding("b", "c"), excluding("b"), true, &Effect{Kind: Include, Clusters: []string{"c"}}},
+		"one of each is a loss":                             {excluding("b"), excluding("c"), true, &Effect{Kind: Exclude, Clusters: []string{"c"}}},
+		"a cluster that is no member loses nothing":         {allowed, excluding("x"), true, nil},
+		"no cluster is left":                                {allowed, excluding("b", "c", "d"), true, &Effect{Kind: Withdraw}},
+		"a new warning":                                     {allowed, warning, true, &Effect{Kind: Warn}},
+		"the same warning":                                  {warning, warning, true, nil},
+		"a warning that is gone":                            {warning, allowed, true, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, ok := effectOf(tc.before, tc.after, tc.published, decision.Audience{Self: "a", All: true, Clusters: []string{"b", "c", "d"}})
@@ -150,8 +157,27 @@ func TestWarnings(t *testing.T) {
 
 func TestDuration(t *testing.T) {
 	for want, d := range map[string]time.Duration{"10m": 10 * time.Minute, "1h": time.Hour, "1h30m": 90 * time.Minute, "720h": 720 * time.Hour, "1m30s": 90 * time.Second, "10s": 10 * time.Second} {
-		if got := Duration(d); got != want {
+		if got := duration(d); got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
+	}
+}
+
+func TestALineSaysWhetherSomethingChanges(t *testing.T) {
+	lines := Report{
+		Exports: Part{Total: 4, Looked: 3, Unread: 1, Problem: "gone", Effects: append(effects(Warn, 1), effects(Deny, 1)...)},
+		Imports: Part{Total: 3, Looked: 3, Counted: true},
+	}.Warnings("p")
+	type said struct{ change, incomplete bool }
+	want := []said{{true, false}, {false, false}, {false, true}, {false, true}, {false, false}}
+	var got []said
+	for _, line := range lines {
+		got = append(got, said{IsChange(line), IsIncomplete(line)})
+	}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(said{})); diff != "" {
+		t.Errorf("%q (-want +got):\n%s", lines, diff)
+	}
+	if !IsIncomplete("[p] there is no preview of what it would do: another one is being made") || IsIncomplete("unknown field \"spec.x\"") || IsChange("would") {
+		t.Error("a line in place of a preview, or of somebody else")
 	}
 }

@@ -39,7 +39,7 @@ type Change struct {
 	// Before and After have the policies before and after it. No one else should use
 	// them meanwhile; see engine.Copy and engine.With.
 	Before, After *engine.Engine
-	// Policy is the one whose matches are counted; empty if several change.
+	// Policy is the one that changes.
 	Policy string
 }
 
@@ -55,7 +55,7 @@ type Part struct {
 	// Total is how many there are. Looked is how many of them were looked at, first by
 	// namespace and name: fewer, if the time was over.
 	Total, Looked int
-	// Counted is true if Matched is how many of those the policy matches.
+	// Counted is true if the policy may match those at all, and Matched how many it does.
 	Counted bool
 	Matched int
 	// Unread is how many of those could not be read, so that it is not known what would
@@ -68,13 +68,6 @@ type Part struct {
 
 // Complete reports whether all objects were evaluated.
 func (p Part) Complete() bool { return p.Looked == p.Total }
-
-// Changes reports whether anything would be published, withdrawn, imported or decided
-// otherwise: a new warning alone is no change.
-func (r Report) Changes() bool {
-	isChange := func(e Effect) bool { return e.Kind != Warn }
-	return slices.ContainsFunc(r.Exports.Effects, isChange) || slices.ContainsFunc(r.Imports.Effects, isChange)
-}
 
 // Run looks at each object until ctx ends, which is no error. The error says why the
 // objects could not be listed.
@@ -94,82 +87,57 @@ func Run(ctx context.Context, change Change, source Source) (Report, error) {
 	slices.SortFunc(imports, func(a, b decision.ImportInput) int {
 		return cmp.Or(cmp.Compare(a.Export.Namespace, b.Export.Namespace), cmp.Compare(a.Export.Name, b.Export.Name), cmp.Compare(a.Source.Cluster, b.Source.Cluster))
 	})
-	return Report{
-		Exports: look(ctx, change, v1alpha1.StageExport, exports, func(export *mcsv1beta1.ServiceExport, part *Part) bool {
-			return change.export(ctx, source, export, part)
-		}),
-		Imports: look(ctx, change, v1alpha1.StageImport, imports, func(in decision.ImportInput, part *Part) bool {
-			return change.imported(ctx, in, part)
-		}),
-	}, nil
+	report := Report{Exports: newPart(change, v1alpha1.StageExport, len(exports)), Imports: newPart(change, v1alpha1.StageImport, len(imports))}
+	for _, export := range exports[report.Exports.Looked:] {
+		in, err := source.Input(ctx, export)
+		switch {
+		case ctx.Err() != nil:
+			return report, nil //nolint:nilerr // the time is over: the report says how much was looked at
+		case err != nil:
+			report.Exports.Looked++
+			report.Exports.Unread++
+			report.Exports.Problem = cmp.Or(report.Exports.Problem, err.Error())
+			continue
+		}
+		on := Effect{Namespace: export.Namespace, Name: export.Name}
+		if !report.Exports.look(ctx, change, engine.Export(in), on, in.Published, audienceOf(in)) {
+			return report, nil
+		}
+	}
+	for _, in := range imports[report.Imports.Looked:] {
+		on := Effect{Namespace: in.Export.Namespace, Name: in.Export.Name, Cluster: in.Source.Cluster}
+		if !report.Imports.look(ctx, change, engine.Import(in), on, in.Imported, decision.Audience{}) {
+			return report, nil
+		}
+	}
+	return report, nil
 }
 
-// look gives each of the objects that policies of a stage decide on to one, until ctx
-// ends. If no policy of the stage changes, nothing of them does.
-func look[T any](ctx context.Context, change Change, stage v1alpha1.Stage, all []T, one func(T, *Part) bool) Part {
-	part := Part{Total: len(all), Counted: change.Policy != "" && change.After.Of(change.Policy, stage)}
+// newPart has objects of a stage. If no policy of the stage changes, nothing of them does,
+// and they need not be looked at.
+func newPart(change Change, stage v1alpha1.Stage, total int) Part {
 	if !change.Before.Differs(change.After, stage) {
-		part.Looked, part.Counted = part.Total, false
-		return part
+		return Part{Total: total, Looked: total}
 	}
-	for _, object := range all {
-		if ctx.Err() != nil || !one(object, &part) {
-			break
-		}
-	}
-	return part
+	return Part{Total: total, Counted: change.After.Of(change.Policy, stage)}
 }
 
-// export adds to part what the change would do to one export; false if ctx ended, so
-// that it is not known.
-func (c Change) export(ctx context.Context, source Source, export *mcsv1beta1.ServiceExport, part *Part) bool {
-	in, err := source.Input(ctx, export)
-	if err != nil {
+// look adds what the change would do to an object that stands, which is published or
+// imported, or does not; false if ctx ended, so that it is not known.
+func (p *Part) look(ctx context.Context, change Change, subject engine.Subject, on Effect, stands bool, to decision.Audience) bool {
+	if change.Before.MayDiffer(change.After, subject) {
+		before, after := change.Before.Decide(ctx, subject), change.After.Decide(ctx, subject)
 		if ctx.Err() != nil {
 			return false
 		}
-		part.Looked++
-		part.Unread++
-		part.Problem = cmp.Or(part.Problem, err.Error())
-		return true
-	}
-	if c.Before.MayDiffer(c.After, in) {
-		before, after := c.Before.Evaluate(ctx, in), c.After.Evaluate(ctx, in)
-		if ctx.Err() != nil {
-			return false
+		if effect, ok := effectOf(before, after, stands, to); ok {
+			effect.Namespace, effect.Name, effect.Cluster = on.Namespace, on.Name, on.Cluster
+			p.Effects = append(p.Effects, effect)
 		}
-		part.add(Effect{Namespace: export.Namespace, Name: export.Name}, before, after, in.Published, audienceOf(in))
 	}
-	part.Looked++
-	if c.After.Matches(c.Policy, in) {
-		part.Matched++
+	p.Looked++
+	if change.After.Matches(change.Policy, subject) {
+		p.Matched++
 	}
-	return true
-}
-
-// imported is export for an import from one cluster.
-func (c Change) imported(ctx context.Context, in decision.ImportInput, part *Part) bool {
-	if c.Before.MayDifferImport(c.After, in) {
-		before, after := c.Before.EvaluateImport(ctx, in), c.After.EvaluateImport(ctx, in)
-		if ctx.Err() != nil {
-			return false
-		}
-		part.add(Effect{Namespace: in.Export.Namespace, Name: in.Export.Name, Cluster: in.Source.Cluster}, before, after, in.Imported, decision.Audience{})
-	}
-	part.Looked++
-	if c.After.MatchesImport(c.Policy, in) {
-		part.Matched++
-	}
-	return true
-}
-
-// add adds the effect on an object, if there is one. stands is true if the object is
-// published, or imported.
-func (p *Part) add(on Effect, before, after decision.Verdict, stands bool, to decision.Audience) {
-	effect, ok := effectOf(before, after, stands, to)
-	if !ok {
-		return
-	}
-	effect.Namespace, effect.Name, effect.Cluster = on.Namespace, on.Name, on.Cluster
-	p.Effects = append(p.Effects, effect)
+	return ctx.Err() == nil
 }

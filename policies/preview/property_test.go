@@ -23,6 +23,7 @@ import (
 	"github.com/comity-mcs/comity/policies/preview"
 	"github.com/comity-mcs/comity/policies/v1alpha1"
 	"github.com/comity-mcs/comity/sync/decide"
+	"github.com/comity-mcs/comity/sync/exchange"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 )
@@ -332,7 +333,7 @@ func contradiction(effect preview.Effect, published bool, before, after decide.E
 		if !stands(after) || slices.ContainsFunc(effect.Clusters, func(id string) bool { return !found.Scope.Contains(model.ClusterID(id)) }) {
 			return "these clusters get it"
 		}
-	case before.Finding.Scope.String() != found.Scope.String():
+	case stands(after) && before.Finding.Scope.String() != found.Scope.String():
 		return "its scope stays"
 	case stands(before) != stands(after) || before.Finding.Publication != found.Publication:
 		return "nothing changes"
@@ -353,7 +354,7 @@ func importContradiction(effect preview.Effect, in decision.ImportInput, before,
 	refused := func(verdict decision.Verdict) bool {
 		source := model.ClusterID(in.Source.Cluster)
 		view := decide.ImportView{
-			Self: "a", Peers: []decide.PeerView{{Member: model.Member{ID: source}, Known: true, Verdict: &verdict}},
+			Self: "a", Peers: []decide.PeerView{{Published: exchange.Published{Member: model.Member{ID: source}, Known: true}, Verdict: &verdict}},
 			Local: decide.LocalExport{Key: types.NamespacedName{Namespace: in.Export.Namespace, Name: in.Export.Name}, Namespace: in.Namespace},
 		}
 		return !slices.Contains(decide.Import(view).Finding.Unsynced, source) // of what is refused, nothing is awaited

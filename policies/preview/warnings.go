@@ -30,7 +30,7 @@ func (r Report) Warnings(policy string) []string {
 			add("%s", group.sentence(part.words, part.Looked, maxLine-len(policy)-len("[] ")))
 		}
 		if part.Total > 0 && part.Counted && part.Matched == 0 && part.Complete() && part.Unread == 0 {
-			add("matches no %s (there are %d)", part.words.noun, part.Total)
+			add(matchesNo+"%s (there are %d)", part.words.noun, part.Total)
 		}
 		if !part.Complete() {
 			add("looked at %d of %d %ss, then the time for a preview was over", part.Looked, part.Total, part.words.noun)
@@ -40,6 +40,33 @@ func (r Report) Warnings(policy string) []string {
 		}
 	}
 	return lines
+}
+
+// How the lines of Warnings begin that are no change, and that say all that there is.
+const (
+	would     = "would "
+	wouldWarn = "would warn about "
+	matchesNo = "matches no "
+)
+
+// IsChange reports whether a line of Warnings says that something would be published,
+// withdrawn, imported or decided otherwise: a new warning alone is no change.
+func IsChange(line string) bool {
+	text, is := content(line)
+	return is && strings.HasPrefix(text, would) && !strings.HasPrefix(text, wouldWarn)
+}
+
+// IsIncomplete reports whether a line of Warnings, or one in place of them, says that not
+// everything is known.
+func IsIncomplete(line string) bool {
+	text, is := content(line)
+	return is && !strings.HasPrefix(text, would) && !strings.HasPrefix(text, matchesNo)
+}
+
+// content is a line without the name of the policy; false for a warning of somebody else.
+func content(line string) (text string, is bool) {
+	_, text, is = strings.Cut(line, "] ")
+	return text, is && strings.HasPrefix(line, "[")
 }
 
 // words are those in which exports and imports differ.
@@ -67,7 +94,7 @@ func groups(effects []Effect) (out []group) {
 		out[at].items = append(out[at].items, effect)
 	}
 	slices.SortFunc(out, func(a, b group) int {
-		return cmp.Or(cmp.Compare(slices.Index(Kinds(), a.kind), slices.Index(Kinds(), b.kind)), cmp.Compare(a.grace, b.grace))
+		return cmp.Or(cmp.Compare(slices.Index(kinds(), a.kind), slices.Index(kinds(), b.kind)), cmp.Compare(a.grace, b.grace))
 	})
 	return out
 }
@@ -80,14 +107,14 @@ func (g group) sentence(words words, looked, size int) string {
 	case Withdraw:
 		text = "would " + words.withdraw + " " + count
 		if g.grace > 0 {
-			text += " after " + Duration(g.grace)
+			text += " after " + duration(g.grace)
 		}
 	case Deny:
 		text = "would deny " + count + ", " + words.absent
 	case Exclude:
 		text = "would withdraw " + count + " from some clusters"
 		if g.grace > 0 {
-			text += " after " + Duration(g.grace)
+			text += " after " + duration(g.grace)
 		}
 	case Block:
 		text = "would keep policies from being evaluated for " + count
@@ -96,7 +123,7 @@ func (g group) sentence(words words, looked, size int) string {
 	case Include:
 		text = "would publish " + count + " to more clusters"
 	case Warn:
-		text = "would warn about " + count
+		text = wouldWarn + count
 	}
 	return text + ": " + g.names(size-len(text)-len(": "))
 }
@@ -129,8 +156,8 @@ func (g group) names(size int) string {
 	return shown
 }
 
-// Duration is a duration without units that are zero, as 10m.
-func Duration(d time.Duration) string {
+// duration is a duration without units that are zero, as 10m.
+func duration(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {
 		text = strings.TrimSuffix(text, "0s")
