@@ -34,7 +34,7 @@ func (r *exportReconciler) setup(mgr ctrl.Manager) error {
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("status-serviceexport").
-		WithOptions(controller.Options{MaxConcurrentReconciles: r.options.Workers, NewQueue: notify.NewQueue}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: r.options.Workers, NewQueue: notify.NewPatientQueue(r.options.Workers, notify.ChangesAtOnce)}).
 		For(&mcsv1beta1.ServiceExport{}).
 		Watches(&corev1.Service{}, &handler.EnqueueRequestForObject{}).
 		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, namespace client.Object) []reconcile.Request {
@@ -75,7 +75,7 @@ func (r *importReconciler) setup(mgr ctrl.Manager) error {
 	byLabel := handler.EnqueueRequestsFromMapFunc(importOf)
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("status-serviceimport").
-		WithOptions(controller.Options{MaxConcurrentReconciles: r.options.Workers, NewQueue: notify.NewQueue}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: r.options.Workers, NewQueue: notify.NewPatientQueue(r.options.Workers, notify.ChangesAtOnce)}).
 		For(&mcsv1beta1.ServiceImport{}).
 		Watches(&corev1.Service{}, byLabel).
 		// Only whether there are slices and endpoints matters, not which.

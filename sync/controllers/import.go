@@ -83,8 +83,9 @@ func setupImport(mgr ctrl.Manager, b *base) error {
 		},
 	}
 	options := b.controllerOptions()
+	newQueue := options.NewQueue
 	options.NewQueue = func(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
-		i.queue = notify.New(name, limiter, notify.ChangesAtOnce)
+		i.queue = newQueue(name, limiter).(*notify.Queue)
 		return i.queue
 	}
 	return ctrl.NewControllerManagedBy(mgr).Named("import").

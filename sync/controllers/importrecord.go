@@ -51,7 +51,7 @@ func setupImportRecords(mgr ctrl.Manager, b *base) error {
 	}
 	options := b.controllerOptions()
 	options.MaxConcurrentReconciles = reportWorkers
-	options.NewQueue = notify.NewSlowQueue // the states in between of an import that keeps changing are not reported
+	options.NewQueue = notify.NewPatientQueue(reportWorkers, 1) // the states in between of an import that keeps changing are not reported
 	return ctrl.NewControllerManagedBy(mgr).Named("import-records").
 		Watches(&corev1.Namespace{}, mapped(r.inNamespace), builder.WithPredicates(exchangeLifecycle)).
 		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.ImportRecord{}, mapped(keysOf))).

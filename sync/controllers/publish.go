@@ -46,12 +46,12 @@ func setupPublish(mgr ctrl.Manager, b *base) error {
 		return is
 	})
 	return ctrl.NewControllerManagedBy(mgr).Named("publish").
-		Watches(&mcsv1beta1.ServiceExport{}, mapped(itself)).
+		Watches(&mcsv1beta1.ServiceExport{}, mapped(itself), builder.WithPredicates(withoutStatus)).
 		Watches(&corev1.Service{}, mapped(b.exportedService)).
 		Watches(&discoveryv1.EndpointSlice{}, mapped(b.exportedSlice)).
 		Watches(&corev1.Namespace{}, mapped(p.namespaceChanged), builder.WithPredicates(notInitial)).
-		WatchesRawSource(b.Exchange.Watch(&discoveryv1.EndpointSlice{}, mapped(exchangeObject), isCopy)).
-		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.ExportRecord{}, mapped(exchangeObject))).
+		WatchesRawSource(b.Exchange.Watch(&discoveryv1.EndpointSlice{}, derived(exchangeObject), isCopy)).
+		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.ExportRecord{}, derived(exchangeObject))).
 		WatchesRawSource(all).
 		WithOptions(b.controllerOptions()).
 		Complete(p)

@@ -363,7 +363,7 @@ func (b *base) controllerOptions() controller.Options {
 	return controller.Options{
 		MaxConcurrentReconciles: b.Workers,
 		CacheSyncTimeout:        neverTimeout,
-		NewQueue:                notify.NewQueue,
+		NewQueue:                notify.NewQueue(b.Workers),
 		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
 	}
 }

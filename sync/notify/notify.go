@@ -170,7 +170,7 @@ func (s *Source) WaitForSync(ctx context.Context) error {
 func (s *Source) Start(ctx context.Context, queue requests) error {
 	fair, is := queue.(*Queue)
 	if !is {
-		return fmt.Errorf("the queue of the controller is a %T; set controller.Options.NewQueue to notify.NewQueue", queue)
+		return fmt.Errorf("the queue of the controller is a %T; set controller.Options.NewQueue to what notify.NewQueue returns", queue)
 	}
 	list := make(chan struct{}, 1)
 	key := func(c Change) { fair.Changed(c.From, reconcile.Request{NamespacedName: c.Key}) }

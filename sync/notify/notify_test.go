@@ -26,7 +26,7 @@ func key(name string) types.NamespacedName {
 
 func newQueue(t *testing.T) *Queue {
 	t.Helper()
-	queue := New("", workqueue.DefaultTypedControllerRateLimiter[reconcile.Request](), ChangesAtOnce)
+	queue := NewQueue(8)("", workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]()).(*Queue)
 	t.Cleanup(queue.ShutDown)
 	return queue
 }
@@ -174,8 +174,8 @@ func TestAChangeOfOneKeyDoesNotWaitForThoseThatAreListed(t *testing.T) {
 	if first := next(t, queue); first != "a" {
 		t.Fatalf("got %s", first) // so all are in the queue
 	}
-	changed.Key(key("c"))
-	changed.Key(key("z"))
+	changed.Changed(Change{"b", key("c")})
+	changed.Changed(Change{"b", key("z")})
 	var got []string
 	for range 3 {
 		got = append(got, next(t, queue))

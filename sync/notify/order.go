@@ -31,7 +31,7 @@ const (
 	// Own is a change that a user of this cluster made. It is served first.
 	Own Origin = "/own"
 	// Derived is a change of an object that Comity writes here, mostly by Comity itself. It
-	// is served like that of one more member.
+	// is served like that of one more member, and after a moment.
 	Derived Origin = "/derived"
 	// Listed is everything that is reconciled only because all is. It is served last.
 	Listed Origin = "/listed"
@@ -45,11 +45,15 @@ const (
 )
 
 // order is the order in which a workqueue serves its items: it implements workqueue.Queue.
-// The next item is one of the origin that used least time lately.
+// The next item is one of the origin that used least time lately. A member that used more
+// than its share has half of the workers at most, so that one is free for what another
+// member changes.
 //
 // It forgets an origin that used nothing lately and waits for nothing. All methods may be
 // called from any goroutine.
 type order struct {
+	workers int // of the queue
+
 	mu sync.Mutex
 	// origins of the items that were added since they were taken last, and of those that wait.
 	added, waiting map[reconcile.Request]sets.Set[Origin]
@@ -59,6 +63,7 @@ type order struct {
 
 // taken is an item that is being reconciled.
 type taken struct {
+	from    Origin // whose turn it was
 	origins sets.Set[Origin]
 	begun   time.Time
 	paid    time.Duration // by others
@@ -68,12 +73,14 @@ type taken struct {
 type lane struct {
 	items []reconcile.Request // in order; some are not waiting any more
 	has   sets.Set[reconcile.Request]
+	busy  int           // workers
 	used  time.Duration // in the period before at
 	at    time.Time
 }
 
-func newOrder() *order {
+func newOrder(workers int) *order {
 	return &order{
+		workers: workers,
 		lanes: map[Origin]*lane{}, taken: map[reconcile.Request]*taken{},
 		added: map[reconcile.Request]sets.Set[Origin]{}, waiting: map[reconcile.Request]sets.Set[Origin]{},
 	}
@@ -124,19 +131,27 @@ func (o *order) Touch(item reconcile.Request) {
 	}
 }
 
-// Len implements workqueue.Queue.
+// Len implements workqueue.Queue: how many items wait, or zero if none can be taken now.
+// An item of an origin with enough workers can be taken once one of these ends, by that
+// worker: no item waits for an event that does not come.
 func (o *order) Len() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return len(o.waiting)
+	if slices.ContainsFunc(o.waitingOrigins(), o.mayTake) {
+		return len(o.waiting)
+	}
+	return 0
 }
 
-// Pop implements workqueue.Queue. Something must wait.
+// Pop implements workqueue.Queue. Something must wait. It takes what Len said that can be
+// taken, although the shares may be others by now.
 func (o *order) Pop() reconcile.Request {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	item := o.lanes[slices.MinFunc(o.waitingOrigins(), o.compare)].pop()
-	o.taken[item] = &taken{origins: o.waiting[item], begun: time.Now()}
+	from := slices.MinFunc(o.waitingOrigins(), o.compare)
+	item := o.lanes[from].pop()
+	o.lanes[from].busy++
+	o.taken[item] = &taken{from: from, origins: o.waiting[item], begun: time.Now()}
 	delete(o.waiting, item)
 	return item
 }
@@ -157,18 +172,19 @@ func (o *order) done(item reconcile.Request) {
 	defer o.mu.Unlock()
 	now, was := time.Now(), o.taken[item]
 	delete(o.taken, item)
+	o.lane(was.from).busy--
 	took := now.Sub(was.begun)
 	for origin := range was.origins {
 		o.charge(origin, now, max(0, took-was.paid)/time.Duration(was.origins.Len()))
 	}
-	maps.DeleteFunc(o.lanes, func(_ Origin, l *lane) bool { return len(l.items) == 0 && l.usedAt(now) < idle })
+	maps.DeleteFunc(o.lanes, func(_ Origin, l *lane) bool { return len(l.items) == 0 && l.busy == 0 && l.usedAt(now) < idle })
 }
 
 // charge has an origin pay. It needs mu.
 func (o *order) charge(origin Origin, now time.Time, spent time.Duration) {
 	l := o.lane(origin)
 	l.used, l.at = l.usedAt(now)+spent, now
-	if origin[0] != '/' {
+	if isMember(origin) {
 		workerSeconds.WithLabelValues(string(origin)).Add(spent.Seconds())
 	}
 }
@@ -192,14 +208,33 @@ func (o *order) waitingOrigins() []Origin {
 	return out
 }
 
+// mayTake reports whether an origin may have one more worker. A member may not have more
+// than half of them while it used more than its share of what all members did. It needs mu.
+func (o *order) mayTake(origin Origin) bool {
+	l := o.lanes[origin]
+	if !isMember(origin) || l.busy < (o.workers+1)/2 {
+		return true
+	}
+	now, members, all := time.Now(), 0, time.Duration(0)
+	for other, l := range o.lanes {
+		if used := l.usedAt(now); isMember(other) && used >= idle {
+			members++
+			all += used
+		}
+	}
+	return members < 2 || l.usedAt(now) <= all/time.Duration(members)
+}
+
+func isMember(origin Origin) bool { return origin[0] != '/' }
+
 // compare says which of two origins comes first: Own, then the one that used least, and
-// Listed last. It needs mu.
+// last Listed and those that have their share of the workers. It needs mu.
 func (o *order) compare(a, b Origin) int {
 	rank := func(origin Origin) time.Duration {
-		switch origin {
-		case Own:
+		switch {
+		case origin == Own:
 			return -1
-		case Listed:
+		case origin == Listed, !o.mayTake(origin):
 			return math.MaxInt64
 		}
 		return o.lanes[origin].usedAt(time.Now())

@@ -20,17 +20,23 @@ const (
 	interval      = time.Second
 )
 
+// settle is how long an item waits that nobody waits for: what Comity wrote shows soon in
+// all caches, and the rest of what it writes follows. One reconcile is enough for these.
+const settle = 250 * time.Millisecond
+
 // Queue is a workqueue that serves this cluster's own changes first, then the member that
-// used least of the workers' time lately, and last what was only listed. So a member that
-// changes a lot, or joins with thousands of exports, takes from the others no more than
-// the items that are being reconciled when they change something.
+// used least of the workers' time lately, and last what was only listed. While another
+// member changes something too, one that used more than its share has half of the workers.
+// So a member that changes a lot, or joins with thousands of exports, takes from the others
+// half of the workers.
 //
 // What controller-runtime adds counts as the cluster's own, or, with a low priority, as
 // listed.
 type Queue struct {
 	workqueue.TypedRateLimitingInterface[reconcile.Request]
-	order  *order
-	atOnce int
+	order   *order
+	atOnce  int
+	patient bool
 
 	mu      sync.Mutex
 	changes map[change]int // since the interval began
@@ -44,28 +50,41 @@ type change struct {
 
 var _ priorityqueue.PriorityQueue[reconcile.Request] = (*Queue)(nil)
 
-// NewQueue returns an empty Queue, for controller.Options.
-func NewQueue(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) requests {
-	return New(name, limiter, ChangesAtOnce)
+// NewQueue returns what makes an empty Queue for so many workers, for controller.Options.
+func NewQueue(workers int) func(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) requests {
+	return queues(workers, ChangesAtOnce, false)
 }
 
-// NewSlowQueue returns an empty Queue in which the changes of an item by one origin count
-// once a second, for controller.Options.
-func NewSlowQueue(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) requests {
-	return New(name, limiter, 1)
+// NewPatientQueue is NewQueue for items that no traffic waits for: each waits until what
+// changes with it has changed as well. So many changes of one item by one origin count at
+// once in a second (see ChangesAtOnce).
+func NewPatientQueue(workers, atOnce int) func(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) requests {
+	return queues(workers, atOnce, true)
 }
 
-// New returns an empty Queue. Of the changes of one item by one origin (Changed), so many
-// count at once in a second, and the others once at its end.
-func New(name string, limiter workqueue.TypedRateLimiter[reconcile.Request], atOnce int) *Queue {
-	q := &Queue{order: newOrder(), atOnce: atOnce, changes: map[change]int{}}
-	q.TypedRateLimitingInterface = workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[reconcile.Request]{
-		DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[reconcile.Request]{
-			Name:  name,
-			Queue: workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[reconcile.Request]{Name: name, Queue: q.order}),
-		}),
-	})
-	return q
+func queues(workers, atOnce int, patient bool) func(string, workqueue.TypedRateLimiter[reconcile.Request]) requests {
+	return func(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) requests {
+		q := &Queue{order: newOrder(workers), atOnce: atOnce, patient: patient, changes: map[change]int{}}
+		q.TypedRateLimitingInterface = workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[reconcile.Request]{
+			DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[reconcile.Request]{
+				Name:  name,
+				Queue: workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[reconcile.Request]{Name: name, Queue: q.order}),
+			}),
+		})
+		return q
+	}
+}
+
+// Get implements workqueue.TypedInterface.
+func (q *Queue) Get() (item reconcile.Request, shutdown bool) {
+	for {
+		// Typed.Get asks Len twice, and takes zero for a shutdown the second time. In between,
+		// a member may have used more than its share.
+		item, shutdown = q.TypedRateLimitingInterface.Get()
+		if !shutdown || q.ShuttingDown() {
+			return item, shutdown
+		}
+	}
 }
 
 // Add implements workqueue.TypedInterface.
@@ -74,6 +93,10 @@ func (q *Queue) Add(item reconcile.Request) { q.AddFrom(Own, item) }
 // AddFrom adds an item that one origin made dirty.
 func (q *Queue) AddFrom(from Origin, item reconcile.Request) {
 	q.order.add(item, from)
+	if from == Derived || q.patient {
+		q.TypedRateLimitingInterface.AddAfter(item, settle)
+		return
+	}
 	q.TypedRateLimitingInterface.Add(item)
 }
 

@@ -13,6 +13,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -126,16 +127,94 @@ func TestARetryIsStillWorkOfWhoMadeTheItemDirty(t *testing.T) {
 }
 
 func TestTheEchoOfAWriteIsNoWorkOfThisCluster(t *testing.T) {
-	queue := newQueue(t)
-	echo := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "echo"}}
-	listed := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "listed"}}
-	h := Handler{From: Derived, Keys: func(_ context.Context, o client.Object) []types.NamespacedName {
-		return []types.NamespacedName{client.ObjectKeyFromObject(o)}
-	}}
-	h.Create(t.Context(), event.TypedCreateEvent[client.Object]{Object: listed, IsInInitialList: true}, queue)
-	h.Update(t.Context(), event.TypedUpdateEvent[client.Object]{ObjectOld: echo, ObjectNew: echo}, queue)
-	queue.Add(item("own"))
-	if got, want := drain(t, queue), []string{"own", "echo", "listed"}; !slices.Equal(got, want) {
-		t.Errorf("got %v; want %v", got, want)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		queue := newQueue(t)
+		echo := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "echo"}}
+		listed := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "listed"}}
+		h := Handler{From: Derived, Keys: func(_ context.Context, o client.Object) []types.NamespacedName {
+			return []types.NamespacedName{client.ObjectKeyFromObject(o)}
+		}}
+		h.Update(t.Context(), event.TypedUpdateEvent[client.Object]{ObjectOld: echo, ObjectNew: echo}, queue)
+		synctest.Wait()
+		if got := drain(t, queue); len(got) > 0 {
+			t.Errorf("got %v at once, before the rest of what was written shows", got)
+		}
+		time.Sleep(settle)
+		synctest.Wait()
+		h.Create(t.Context(), event.TypedCreateEvent[client.Object]{Object: listed, IsInInitialList: true}, queue)
+		queue.Add(item("own"))
+		if got, want := drain(t, queue), []string{"own", "echo", "listed"}; !slices.Equal(got, want) {
+			t.Errorf("got %v; want %v", got, want)
+		}
+	})
+}
+
+func TestWhatNoTrafficWaitsForIsReconciledOnceForAllThatChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		queue := NewPatientQueue(8, ChangesAtOnce)("", workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]()).(*Queue)
+		defer queue.ShutDown()
+		for range 5 {
+			queue.Add(item("web"))
+			queue.Changed("b", item("web"))
+			time.Sleep(settle/6 + time.Millisecond)
+		}
+		synctest.Wait()
+		if got := drain(t, queue); len(got) > 0 {
+			t.Errorf("got %v before all of it changed", got)
+		}
+		time.Sleep(settle/6 + time.Millisecond)
+		synctest.Wait()
+		if got := drain(t, queue); !slices.Equal(got, []string{"web"}) {
+			t.Errorf("got %v; want web once", got)
+		}
+	})
+}
+
+func TestAMemberThatUsedMoreThanItsShareHasHalfOfTheWorkers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		queue := newQueue(t)
+		taken := make(chan string, 100)
+		for range 8 {
+			go func() {
+				for {
+					request, shutdown := queue.Get()
+					if shutdown {
+						return
+					}
+					taken <- request.Name
+					time.Sleep(100 * time.Millisecond)
+					queue.Done(request)
+				}
+			}()
+		}
+		busy := func(from Origin, n int) int {
+			for i := range n {
+				queue.AddFrom(from, item("%s%d", from, i))
+			}
+			synctest.Wait()
+			defer func() {
+				for len(taken) > 0 {
+					<-taken
+				}
+			}()
+			return len(taken)
+		}
+		if got := busy("b", 50); got != 8 {
+			t.Errorf("alone, a member has %d workers; want all 8", got)
+		}
+		time.Sleep(time.Second)
+		busy("c", 1)
+		time.Sleep(150 * time.Millisecond)
+		if got := busy("b", 50); got != 4 {
+			t.Errorf("beside another one, a member that used more has %d workers; want 4", got)
+		}
+		if got := busy("c", 1); got != 1 {
+			t.Error("what the other one changes waits")
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if left := queue.order.Len(); left > 0 {
+			t.Errorf("%d items wait for ever", left)
+		}
+	})
 }
