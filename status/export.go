@@ -24,10 +24,6 @@ import (
 // they could not be: no event says that the cause, such as a deadline, is over.
 const reevaluation = 30 * time.Second
 
-// firstStatus is how long the first status of an export waits for what the sync loop makes of
-// it, so that it is written once.
-const firstStatus = 5 * time.Second
-
 // exportReconciler writes the conditions of ServiceExports.
 type exportReconciler struct {
 	reconciler
@@ -46,8 +42,8 @@ func (r *exportReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if unpublished := r.options.Now().Sub(export.CreationTimestamp.Time); in.Observation == nil && len(export.Status.Conditions) == 0 && unpublished < firstStatus {
-		return ctrl.Result{RequeueAfter: firstStatus - max(0, unpublished)}, nil
+	if age := r.options.Now().Sub(export.CreationTimestamp.Time); in.Observation == nil && len(export.Status.Conditions) == 0 && age < r.options.FirstStatus {
+		return ctrl.Result{RequeueAfter: r.options.FirstStatus - max(0, age)}, nil
 	}
 	result := ctrl.Result{}
 	if in.Verdict.Outcome == decision.NotEvaluated {

@@ -62,6 +62,9 @@ type Options struct {
 	// Interval is the least time between two writes of one object's status that
 	// other clusters caused; default 5 s.
 	Interval time.Duration
+	// FirstStatus is until what age of an export its first status waits for Observations, so
+	// that it is written once; default 5 s.
+	FirstStatus time.Duration
 	// Workers is how many objects of each kind are worked on at once; default 4.
 	Workers int
 	// Now is the clock; default time.Now.
@@ -93,6 +96,7 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	}
 	o.Workers = cmp.Or(o.Workers, 4)
 	o.Interval = cmp.Or(o.Interval, 5*time.Second)
+	o.FirstStatus = cmp.Or(o.FirstStatus, 5*time.Second)
 	o.DestinationsChanged = cmp.Or(o.DestinationsChanged, &notify.Notifier{})
 	o.PoliciesChanged = cmp.Or(o.PoliciesChanged, &notify.Notifier{})
 	if o.Now == nil {

@@ -71,7 +71,7 @@ func startWith(foreign bool) {
 	Expect(err).NotTo(HaveOccurred())
 	Expect(status.SetupWithManager(mgr, status.Options{
 		Observations: world, Verdicts: world, Destinations: world, Changed: &world.changed, DestinationsChanged: &world.reported, PoliciesChanged: &world.policies,
-		ForeignImports: foreign, Workers: 1, Now: world.now,
+		ForeignImports: foreign, FirstStatus: 1, Workers: 1, Now: world.now,
 	})).To(Succeed())
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
