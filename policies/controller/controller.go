@@ -59,7 +59,7 @@ type Options struct {
 	// Elected is closed when this replica leads; the manager's when nil.
 	Elected <-chan struct{}
 	// Clock stamps conditions and ends exceptions; the real one when nil.
-	Clock clock.Clock
+	Clock clock.WithDelayedExecution
 	// Findings are what audits found, for the status; it shows none when nil. They are
 	// complete only on the leader.
 	Findings *findings.Findings
@@ -105,6 +105,10 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 		Complete(r)
 }
 
+// untriedInterval is how long policies wait that could not be compiled because of the
+// machine: it had no process or no time for them. Until then they block what they match.
+const untriedInterval = 10 * time.Second
+
 // The keys of the queue. Policies are loaded together, so changes that come at once
 // are one load; evaluations that fail in quick succession are one report.
 var (
@@ -113,14 +117,12 @@ var (
 )
 
 // begin requests the first load, which is needed even without any policy, and one
-// more when this replica becomes the leader and has to write statuses, when an exception
-// ends, and after a change of findings. It requests a report after a failure, at most one
-// for each reportInterval.
+// more when this replica becomes the leader and has to write statuses, and after a change
+// of findings. It requests a report after a failure, at most one for each reportInterval.
 func (r *reconciler) begin(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	o := r.options
+	r.queue = queue
 	queue.Add(all)
-	go r.awaitEnds(ctx, queue)
-	go o.loadUntried(ctx, queue)
 	go func() {
 		select {
 		case <-ctx.Done():
@@ -128,29 +130,24 @@ func (r *reconciler) begin(ctx context.Context, queue workqueue.TypedRateLimitin
 		case <-o.Elected:
 			queue.Add(all)
 		}
-		if o.Findings == nil {
-			return
-		}
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-o.Findings.Changed():
-				queue.AddAfter(all, findingsInterval)
-			}
+		if o.Findings != nil {
+			forEach(ctx, o.Findings.Changed(), func() { queue.AddAfter(all, findingsInterval) })
 		}
 	}()
-	go func() {
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-o.Engine.Failed():
-				queue.AddAfter(failures, reportInterval)
-			}
-		}
-	}()
+	go forEach(ctx, o.Engine.Failed(), func() { queue.AddAfter(failures, reportInterval) })
 	return nil
+}
+
+// forEach calls f for each element that it receives, until ctx ends.
+func forEach(ctx context.Context, received <-chan struct{}, f func()) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-received:
+			f()
+		}
+	}
 }
 
 func (o Options) leads() bool {
@@ -167,8 +164,10 @@ func (o Options) leads() bool {
 type reconciler struct {
 	client  client.Client
 	options Options
-	// ends holds when the next exception ends, once that changed.
-	ends chan time.Time
+	// queue is that of the controller, and end requests a load when an exception ends; nil
+	// if there is none.
+	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
+	end   clock.Timer
 	// reported is what was reported of the failures of each policy, by name.
 	reported map[string]int64
 	// written is when the status of each policy was last written, by name.
@@ -178,7 +177,7 @@ type reconciler struct {
 }
 
 func newReconciler(c client.Client, o Options) *reconciler {
-	return &reconciler{client: c, options: o, ends: make(chan time.Time, 1), reported: map[string]int64{}, written: map[string]time.Time{}}
+	return &reconciler{client: c, options: o, reported: map[string]int64{}, written: map[string]time.Time{}}
 }
 
 // Reconcile loads all policies and, on the leader, writes the result of each. For
@@ -197,11 +196,15 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
 	results := r.load(ctx, list.Items)
+	again := time.Duration(0)
+	if slices.ContainsFunc(results, func(result engine.Result) bool { return errors.Is(result.Err, engine.ErrNoTrial) }) {
+		again = untriedInterval
+	}
 	if !r.options.leads() {
-		return reconcile.Result{}, nil
+		return reconcile.Result{RequeueAfter: again}, nil
 	}
 	seen := r.observe(ctx)
-	again := earlier(r.nextForgotten(list.Items), seen.again)
+	again = earlier(again, earlier(r.nextForgotten(list.Items), seen.again))
 	var errs []error
 	for i := range results {
 		wait, err := r.report(ctx, &list.Items[i], results[i], seen)
