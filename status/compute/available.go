@@ -93,7 +93,8 @@ func reported(destinations []model.Destination, deciders string) metav1.Conditio
 	if deciders != "" {
 		parts = append(parts, part{deciders, 0})
 	}
-	return condition.Available(reason, fit(importedBy(imported, len(destinations)), parts))
+	return condition.Available(reason, fit(counted(imported, len(destinations),
+		"imported by %d of %d clusters", "imported by the one cluster in scope", "imported by all %d clusters in scope"), parts))
 }
 
 // deciders says which export decides the import where, if that is not the same one
@@ -119,18 +120,6 @@ func deciders(seen *model.Observation, destinations []model.Destination) string 
 	}
 	return "the import is not decided by the same export everywhere, but by that of " + some(parts, maxListed) +
 		"; to change that, run kubectl comity confirm takeover there"
-}
-
-func importedBy(imported []model.ClusterID, all int) string {
-	switch {
-	case len(imported) < all:
-		return fmt.Sprintf("imported by %d of %d clusters", len(imported), all)
-	case all == 1:
-		return "imported by the one cluster in scope: " + string(imported[0])
-	case all > maxListed:
-		return fmt.Sprintf("imported by all %d clusters in scope", all)
-	}
-	return fmt.Sprintf("imported by all %d clusters in scope: %s", all, some(names(imported), maxListed))
 }
 
 // group is the destinations that give one reason, sorted by cluster.

@@ -34,6 +34,9 @@ type ImportInput struct {
 	Observation *model.Observation
 }
 
+// occasional are the conditions that a ServiceImport does not always have.
+var occasional = []string{condition.TypeAvailable, condition.TypeSourceMissing, condition.TypeFrozen, condition.TypeTakeoverHeld}
+
 // Import is what Comity owns of the status of a ServiceImport, as it should be:
 // the source clusters in order; Ready, Available, SourceMissing while an export is
 // missing, Frozen, and TakeoverHeld, in this order; and whether there are EndpointSlices. Of an
@@ -53,10 +56,11 @@ func Import(in ImportInput, now metav1.Time) mcsv1beta1.ServiceImportStatus {
 		}
 		status.Conditions = []metav1.Condition{hold(old, importReadiness(in, status.Clusters), importIsSettled(in, status.Clusters))}
 	}
-	status.Conditions = append(status.Conditions, sourcesAvailable(in)...)
-	status.Conditions = append(status.Conditions, missingSources(in)...)
-	status.Conditions = append(status.Conditions, frozen(in)...)
-	status.Conditions = append(status.Conditions, takeover(in)...)
+	if in.Observation == nil {
+		status.Conditions = append(status.Conditions, present(old, occasional...)...)
+	} else {
+		status.Conditions = slices.Concat(status.Conditions, sourcesAvailable(in), missingSources(in), frozen(in), takeover(in))
+	}
 	for i := range status.Conditions {
 		stamp(&status.Conditions[i], old, in.Import.Generation, now)
 	}
@@ -171,18 +175,9 @@ func missing(in ImportInput) string {
 func SameImport(old, wanted mcsv1beta1.ServiceImportStatus) bool {
 	return old.EndpointSliceObjects == wanted.EndpointSliceObjects &&
 		slices.Equal(sorted(old.Clusters), sorted(wanted.Clusters)) &&
-		SameConditions(old.Conditions, wanted.Conditions) && len(gone(old.Conditions, wanted.Conditions)) == 0
-}
-
-// gone are the conditions of ours that are not always set, and should be removed.
-func gone(old, wanted []metav1.Condition) []string {
-	var types []string
-	for _, typ := range []string{condition.TypeAvailable, condition.TypeSourceMissing, condition.TypeFrozen, condition.TypeTakeoverHeld} {
-		if meta.FindStatusCondition(old, typ) != nil && meta.FindStatusCondition(wanted, typ) == nil {
-			types = append(types, typ)
-		}
-	}
-	return types
+		SameConditions(old.Conditions, wanted.Conditions) && !slices.ContainsFunc(occasional, func(typ string) bool {
+		return meta.FindStatusCondition(old.Conditions, typ) != nil && meta.FindStatusCondition(wanted.Conditions, typ) == nil
+	})
 }
 
 // Covers reports whether all of wanted is in old, among what others put there.

@@ -45,6 +45,20 @@ func some(names []string, most int) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }
 
+// counted says for which of so many clusters something holds: for ids of all, for the only
+// one, or for every one. part and every are formats with these numbers.
+func counted(ids []model.ClusterID, all int, part, one, every string) string {
+	switch {
+	case len(ids) < all:
+		return fmt.Sprintf(part, len(ids), all)
+	case all == 1:
+		return one + ": " + string(ids[0])
+	case all > maxListed:
+		return fmt.Sprintf(every, all)
+	}
+	return fmt.Sprintf(every, all) + ": " + some(names(ids), maxListed)
+}
+
 // part is one clause of a message, about so many clusters or violations.
 type part struct {
 	text  string
