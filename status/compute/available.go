@@ -11,6 +11,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/status/condition"
 	"github.com/comity-mcs/comity/sync/model"
 )
@@ -116,9 +117,9 @@ func deciders(seen *model.Observation, destinations []model.Destination) string 
 	var parts []string
 	for _, id := range slices.Sorted(maps.Keys(where)) {
 		slices.Sort(where[id])
-		parts = append(parts, fmt.Sprintf("cluster %s in %s", id, some(where[id], maxNamed)))
+		parts = append(parts, fmt.Sprintf("cluster %s in %s", id, decision.Some(where[id], maxNamed)))
 	}
-	return "the import is not decided by the same export everywhere, but by that of " + some(parts, maxListed) +
+	return "the import is not decided by the same export everywhere, but by that of " + decision.Some(parts, maxListed) +
 		"; to change that, run kubectl comity confirm takeover there"
 }
 
@@ -171,7 +172,7 @@ func (g group) part() part {
 	for i, d := range g.members {
 		clusters[i] = d.Cluster
 	}
-	list := some(names(clusters), maxNamed)
+	list := decision.Some(clusters, maxNamed)
 	if g.reason == model.ReasonPending && !g.imported {
 		return part{"not reported yet by " + list, len(clusters)}
 	}

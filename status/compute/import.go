@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/status/condition"
 	"github.com/comity-mcs/comity/sync/model"
 )
@@ -113,9 +114,9 @@ func importReadiness(in ImportInput, clusters []mcsv1beta1.ClusterStatus) metav1
 		return condition.ImportReady(condition.ReasonImportPending, "it is not known yet which clusters export this Service"+troubles("; ", problems))
 	}
 	name := fmt.Sprintf("%s.%s.svc.clusterset.local", in.Import.Name, in.Import.Namespace)
-	message := fmt.Sprintf("%s resolves to the endpoints of %s", name, clusterList(ids))
+	message := fmt.Sprintf("%s resolves to the endpoints of %s", name, decision.Clusters(ids))
 	if in.Import.Spec.Type != mcsv1beta1.Headless {
-		message = fmt.Sprintf("%s resolves to %s and leads to %s", name, strings.Join(in.Import.Spec.IPs, ", "), clusterList(ids))
+		message = fmt.Sprintf("%s resolves to %s and leads to %s", name, strings.Join(in.Import.Spec.IPs, ", "), decision.Clusters(ids))
 	}
 	return condition.ImportReady(condition.ReasonImportReady, message+troubles("; ", problems))
 }
@@ -148,7 +149,7 @@ func stopper(in ImportInput, problems []model.Problem) (int, condition.ImportRea
 // foreignReadiness follows the spec that the other implementation wrote: Comity
 // made no derived objects to check.
 func foreignReadiness(imported *mcsv1beta1.ServiceImport, clusters []mcsv1beta1.ClusterStatus) metav1.Condition {
-	list := clusterList(sorted(clusters))
+	list := decision.Clusters(sorted(clusters))
 	if imported.Spec.Type != mcsv1beta1.Headless && len(imported.Spec.IPs) == 0 {
 		return condition.ImportReady(condition.ReasonImportPending,
 			"the implementation that made this ServiceImport has not given it an IP yet; exported by "+list)

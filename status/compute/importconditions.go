@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/status/condition"
 	"github.com/comity-mcs/comity/sync/model"
 )
@@ -119,7 +120,7 @@ func (s sourceState) part(sources []model.Source) part {
 	if len(sources) > 1 {
 		verb, cause = " are ", " ("+string(sources[0].Cluster)+cause+")"
 	}
-	return part{some(entries, maxNamed) + verb + string(s.reason) + model.Bound(cause, maxQuoted) + "; " + s.consequence, len(sources)}
+	return part{decision.Some(entries, maxNamed) + verb + string(s.reason) + model.Bound(cause, maxQuoted) + "; " + s.consequence, len(sources)}
 }
 
 // served are the sources of which something is served, or kept.
@@ -221,7 +222,7 @@ func heldTakeovers(held []model.Takeover, key types.NamespacedName) string {
 		for i, other := range others {
 			ids[i] = plain(other.By.ID())
 		}
-		text += fmt.Sprintf("; in the same way confirm one of %d that wait, too: %s", len(others), model.Bound(some(ids, maxOthers), maxOthersText))
+		text += fmt.Sprintf("; in the same way confirm one of %d that wait, too: %s", len(others), model.Bound(decision.Some(ids, maxOthers), maxOthersText))
 	}
 	return text + fmt.Sprintf("; it would change %s (%s)", strings.Join(t.Fields, ", "), plain(t.Changes))
 }
