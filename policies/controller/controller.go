@@ -109,12 +109,9 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 // machine: it had no process or no time for them. Until then they block what they match.
 const untriedInterval = 10 * time.Second
 
-// The keys of the queue. Policies are loaded together, so changes that come at once
-// are one load; evaluations that fail in quick succession are one report.
-var (
-	all      = reconcile.Request{NamespacedName: types.NamespacedName{Name: "all"}}
-	failures = reconcile.Request{NamespacedName: types.NamespacedName{Name: "failures"}}
-)
+// all is the one key of the queue. Policies are loaded together, so changes that come at
+// once are one load; evaluations that fail in quick succession are one report.
+var all = reconcile.Request{NamespacedName: types.NamespacedName{Name: "all"}}
 
 // begin requests the first load, which is needed even without any policy, and one
 // more when this replica becomes the leader and has to write statuses, and after a change
@@ -134,7 +131,7 @@ func (r *reconciler) begin(ctx context.Context, queue workqueue.TypedRateLimitin
 			forEach(ctx, o.Findings.Changed(), func() { queue.AddAfter(all, findingsInterval) })
 		}
 	}()
-	go forEach(ctx, o.Engine.Failed(), func() { queue.AddAfter(failures, reportInterval) })
+	go forEach(ctx, o.Engine.Failed(), func() { queue.AddAfter(all, reportInterval) })
 	return nil
 }
 
@@ -180,12 +177,9 @@ func newReconciler(c client.Client, o Options) *reconciler {
 	return &reconciler{client: c, options: o, reported: map[string]int64{}, written: map[string]time.Time{}}
 }
 
-// Reconcile loads all policies and, on the leader, writes the result of each. For
-// the other key it reports failures.
-func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	if request == failures {
-		return r.reportFailures(ctx)
-	}
+// Reconcile loads all policies, reports what failed in this replica and, on the leader,
+// writes the result of each.
+func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	var list v1alpha1.ExportPolicyList
 	if err := r.client.List(ctx, &list); err != nil {
 		return reconcile.Result{}, fmt.Errorf("list ExportPolicies: %w", err)
@@ -196,16 +190,16 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
 	results := r.load(ctx, list.Items)
-	again := time.Duration(0)
+	again, err := r.reportFailures(ctx, list.Items)
 	if slices.ContainsFunc(results, func(result engine.Result) bool { return errors.Is(result.Err, engine.ErrNoTrial) }) {
-		again = untriedInterval
+		again = earlier(again, untriedInterval)
 	}
 	if !r.options.leads() {
-		return reconcile.Result{RequeueAfter: again}, nil
+		return reconcile.Result{RequeueAfter: again}, err
 	}
 	seen := r.observe(ctx)
 	again = earlier(again, earlier(r.nextForgotten(list.Items), seen.again))
-	var errs []error
+	errs := []error{err}
 	for i := range results {
 		wait, err := r.report(ctx, &list.Items[i], results[i], seen)
 		again = earlier(again, wait)
