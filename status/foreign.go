@@ -33,7 +33,8 @@ func (r *importReconciler) reconcileForeign(ctx context.Context, in compute.Impo
 	}
 	key := client.ObjectKeyFromObject(imported)
 	given := applied{imported.UID, wanted}
-	if last, known := r.foreign.Load(key); known && given.same(last.(applied)) { //nolint:forcetypeassert // nothing else is stored there
+	kept, _ := r.foreign.Load(key)
+	if last, known := kept.(applied); known && given.same(last) {
 		return ctrl.Result{}, nil
 	}
 	if len(wanted.Conditions) > 0 && compute.Covers(imported.Status, wanted) {
