@@ -55,7 +55,7 @@ func (r *exportReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 	}
 	const kind = mcsv1beta1.ServiceExportKindName
 	saved, err := save(ctx, r.reconciler, export, kind, mcsv1beta1.ServiceExportStatus{Conditions: wanted},
-		compute.ExportUrgency(old, wanted), compute.Transitions(kind, old, wanted))
+		compute.ExportUrgent(old, wanted), compute.Transitions(kind, old, wanted))
 	return cmp.Or(saved, result), err
 }
 

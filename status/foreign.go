@@ -5,8 +5,6 @@ package status
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -34,15 +32,13 @@ func (r *importReconciler) reconcileForeign(ctx context.Context, in compute.Impo
 		return ctrl.Result{}, nil
 	}
 	key := client.ObjectKeyFromObject(imported)
-	digest, err := digestOf(imported.UID, wanted)
-	if err != nil {
-		return ctrl.Result{}, err
-	}
-	if last, _ := r.foreign.Load(key); last == digest {
+	given := applied{imported.UID, wanted}
+	kept, _ := r.foreign.Load(key)
+	if last, known := kept.(applied); known && given.same(last) {
 		return ctrl.Result{}, nil
 	}
 	if len(wanted.Conditions) > 0 && compute.Covers(imported.Status, wanted) {
-		r.foreign.Store(key, digest)
+		r.foreign.Store(key, given)
 		return ctrl.Result{}, nil
 	}
 	if wait := r.limiter.delay(imported.UID, false, now); wait > 0 {
@@ -52,9 +48,9 @@ func (r *importReconciler) reconcileForeign(ctx context.Context, in compute.Impo
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	r.limiter.wrote(imported.UID, true, now)
+	r.limiter.wrote(imported.UID, false, now)
 	if written {
-		r.foreign.Store(key, digest)
+		r.foreign.Store(key, given)
 		recordEvents(ctx, r.options.Recorder, imported, mcsv1beta1.ServiceImportKindName,
 			compute.Transitions(mcsv1beta1.ServiceImportKindName, imported.Status.Conditions, wanted.Conditions))
 	}
@@ -110,15 +106,12 @@ func wroteStatus(object client.Object) bool {
 	})
 }
 
-// digestOf identifies a status without its times, of the object of that UID.
-func digestOf(uid types.UID, status mcsv1beta1.ServiceImportStatus) (string, error) {
-	timeless := *status.DeepCopy()
-	for i := range timeless.Conditions {
-		timeless.Conditions[i].LastTransitionTime = metav1.Time{}
-	}
-	text, err := json.Marshal(timeless)
-	if err != nil {
-		return "", fmt.Errorf("digest a status: %w", err)
-	}
-	return fmt.Sprintf("%s %x", uid, sha256.Sum256(text)), nil
+// applied is a status that was applied to the object of that UID.
+type applied struct {
+	uid    types.UID
+	status mcsv1beta1.ServiceImportStatus
+}
+
+func (a applied) same(last applied) bool {
+	return a.uid == last.uid && compute.SameImport(last.status, a.status)
 }

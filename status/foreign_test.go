@@ -80,26 +80,23 @@ func TestOnlyTheConflictOfManagersNamesFields(t *testing.T) {
 }
 
 func TestAStatusIsTheSameWhateverItsTimes(t *testing.T) {
-	digest := func(uid types.UID, change func(*mcsv1beta1.ServiceImportStatus)) string {
+	given := func(uid types.UID, change func(*mcsv1beta1.ServiceImportStatus)) applied {
 		status := wantedStatus()
 		change(&status)
-		o, err := digestOf(uid, status)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return o
+		return applied{uid, status}
 	}
-	first := digest("u", func(*mcsv1beta1.ServiceImportStatus) {})
+	first := given("u", func(*mcsv1beta1.ServiceImportStatus) {})
 	for name, c := range map[string]struct {
-		digest string
-		same   bool
+		given applied
+		same  bool
 	}{
-		"the same":                 {digest("u", func(*mcsv1beta1.ServiceImportStatus) {}), true},
-		"the same at another time": {digest("u", func(s *mcsv1beta1.ServiceImportStatus) { s.Conditions[0].LastTransitionTime = metav1.Now() }), true},
-		"other words":              {digest("u", func(s *mcsv1beta1.ServiceImportStatus) { s.Conditions[0].Message = "n" }), false},
-		"another object":           {digest("v", func(*mcsv1beta1.ServiceImportStatus) {}), false},
+		"the same":                 {given("u", func(*mcsv1beta1.ServiceImportStatus) {}), true},
+		"the same at another time": {given("u", func(s *mcsv1beta1.ServiceImportStatus) { s.Conditions[0].LastTransitionTime = metav1.Now() }), true},
+		"other words":              {given("u", func(s *mcsv1beta1.ServiceImportStatus) { s.Conditions[0].Message = "n" }), false},
+		"another source":           {given("u", func(s *mcsv1beta1.ServiceImportStatus) { s.Clusters = nil }), false},
+		"another object":           {given("v", func(*mcsv1beta1.ServiceImportStatus) {}), false},
 	} {
-		if same := c.digest == first; same != c.same {
+		if same := c.given.same(first); same != c.same {
 			t.Errorf("%s: same is %t, want %t", name, same, c.same)
 		}
 	}

@@ -23,9 +23,9 @@ import (
 // importReconciler writes the status of ServiceImports.
 type importReconciler struct {
 	reconciler
-	// foreign has the digest of the status that was last applied to each ServiceImport
-	// that another implementation made. The same status is not applied twice: a field
-	// that is missing was removed or refused there, and would be again.
+	// foreign has, by key, what was last applied to each ServiceImport that another
+	// implementation made. The same status is not applied twice: a field that is missing
+	// was removed or refused there, and would be again.
 	foreign sync.Map
 }
 
@@ -53,7 +53,7 @@ func (r *importReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 	}
 	const kind = mcsv1beta1.ServiceImportKindName
 	return save(ctx, r.reconciler, imported, kind, wanted,
-		compute.ImportUrgency(old, wanted), compute.Transitions(kind, old.Conditions, wanted.Conditions))
+		compute.ImportUrgent(old, wanted), compute.Transitions(kind, old.Conditions, wanted.Conditions))
 }
 
 // input reads everything that the status of imported depends on. Of a foreign one

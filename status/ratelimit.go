@@ -45,7 +45,7 @@ func newRateLimiter(interval time.Duration, burst int) *rateLimiter {
 }
 
 // delay is how long to wait before a change of the object may be written. A
-// change that is urgent in part counts as urgent.
+// change that is urgent in part is urgent.
 func (l *rateLimiter) delay(uid types.UID, urgent bool, now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -61,9 +61,8 @@ func (l *rateLimiter) delay(uid types.UID, urgent bool, now time.Time) time.Dura
 	return min(max(wait, 0), l.interval)
 }
 
-// wrote notes that a change was written, and whether it was deferrable, be it in
-// part.
-func (l *rateLimiter) wrote(uid types.UID, deferrable bool, now time.Time) {
+// wrote notes that a change was written.
+func (l *rateLimiter) wrote(uid types.UID, urgent bool, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	recent, _ := l.recent(uid)
@@ -71,7 +70,7 @@ func (l *rateLimiter) wrote(uid types.UID, deferrable bool, now time.Time) {
 		recent.full = now
 	}
 	recent.full = recent.full.Add(l.interval)
-	if deferrable {
+	if !urgent {
 		recent.deferrable = now
 	}
 	l.objects.Add(uid, recent)

@@ -18,10 +18,9 @@ var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // step is one wish to write at a time since start, and how long it has to wait.
 type step struct {
-	at         time.Duration
-	urgent     bool
-	deferrable bool
-	want       time.Duration
+	at     time.Duration
+	urgent bool
+	want   time.Duration
 }
 
 func TestRateLimit(t *testing.T) {
@@ -29,14 +28,10 @@ func TestRateLimit(t *testing.T) {
 		name  string
 		steps []step
 	}{
-		{"the first change goes at once", []step{{deferrable: true}}},
-		{"a deferrable change waits for the rest of the interval", []step{{deferrable: true}, {at: 2 * time.Second, deferrable: true, want: 3 * time.Second}, {at: interval, deferrable: true}}},
-		{"a deferrable change does not wait for an urgent one", []step{{urgent: true}, {at: time.Second, deferrable: true}}},
-		{"an urgent change does not wait for a deferrable one", []step{{deferrable: true}, {at: time.Second, urgent: true}}},
-		{
-			"what rides along with an urgent change counts as deferrable too",
-			[]step{{urgent: true, deferrable: true}, {at: time.Second, deferrable: true, want: 4 * time.Second}},
-		},
+		{"the first change goes at once", []step{{}}},
+		{"a deferrable change waits for the rest of the interval", []step{{}, {at: 2 * time.Second, want: 3 * time.Second}, {at: interval}}},
+		{"a deferrable change does not wait for an urgent one", []step{{urgent: true}, {at: time.Second}}},
+		{"an urgent change does not wait for a deferrable one", []step{{}, {at: time.Second, urgent: true}}},
 		{
 			"urgent changes go at once, up to a limit",
 			[]step{{urgent: true}, {urgent: true}, {urgent: true}, {urgent: true, want: interval}, {at: 4 * time.Second, urgent: true, want: time.Second}, {at: interval, urgent: true}, {at: interval, urgent: true, want: interval}},
@@ -45,7 +40,7 @@ func TestRateLimit(t *testing.T) {
 			"and all at once again after a rest",
 			[]step{{urgent: true}, {urgent: true}, {urgent: true}, {at: time.Minute, urgent: true}, {at: time.Minute, urgent: true}, {at: time.Minute, urgent: true}},
 		},
-		{"a clock set back by an hour costs one interval", []step{{deferrable: true}, {at: -time.Hour, deferrable: true, want: interval}}},
+		{"a clock set back by an hour costs one interval", []step{{}, {at: -time.Hour, want: interval}}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -57,7 +52,7 @@ func TestRateLimit(t *testing.T) {
 					t.Fatalf("step %d: wait %s, want %s", i, got, s.want)
 				}
 				if got == 0 {
-					p.wrote("u", s.deferrable, now)
+					p.wrote("u", s.urgent, now)
 				}
 			}
 			if wait := p.delay("other", false, start); wait != 0 {
@@ -87,7 +82,7 @@ func TestAChangeIsWrittenAfterItsDelayAndNotTooOften(t *testing.T) {
 			if wait := p.delay("u", urgent, now); wait != 0 {
 				t.Fatalf("waited, and has to wait another %s", wait)
 			}
-			p.wrote("u", !urgent, now)
+			p.wrote("u", urgent, now)
 			writes++
 			if !urgent {
 				if deferrableWrites++; deferrableWrites > 1 && now.Sub(lastDeferrable) < interval {
@@ -105,7 +100,7 @@ func TestAChangeIsWrittenAfterItsDelayAndNotTooOften(t *testing.T) {
 func TestWhatWroteLongAgoIsForgotten(t *testing.T) {
 	p := newRateLimiter(interval, 3)
 	for i := range maxLimited + 1 {
-		p.wrote(types.UID(fmt.Sprint(i)), true, start)
+		p.wrote(types.UID(fmt.Sprint(i)), false, start)
 	}
 	if p.objects.Len() != maxLimited {
 		t.Errorf("%d objects are remembered, want the last %d", p.objects.Len(), maxLimited)

@@ -17,7 +17,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/comity-mcs/comity/status/compute"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
@@ -31,15 +30,15 @@ type reconciler struct {
 // save writes the status that is wanted of an object, once its limit allows it, and then
 // records the conditions that moved.
 func save[Status mcsv1beta1.ServiceExportStatus | mcsv1beta1.ServiceImportStatus](
-	ctx context.Context, r reconciler, object client.Object, kind string, wanted Status, change compute.Urgency, moved []metav1.Condition,
+	ctx context.Context, r reconciler, object client.Object, kind string, wanted Status, urgent bool, moved []metav1.Condition,
 ) (ctrl.Result, error) {
 	now := r.options.Now()
-	if wait := r.limiter.delay(object.GetUID(), change.Urgent, now); wait > 0 {
+	if wait := r.limiter.delay(object.GetUID(), urgent, now); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	written, err := write(ctx, r.client, object, kind, wanted, client.ForceOwnership)
 	if written {
-		r.limiter.wrote(object.GetUID(), change.Deferrable, now)
+		r.limiter.wrote(object.GetUID(), urgent, now)
 		recordEvents(ctx, r.options.Recorder, object, kind, moved)
 	}
 	return ctrl.Result{}, err

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -71,19 +72,15 @@ type gate struct {
 }
 
 // newGate registers the metric of rejected requests in reg.
-func newGate(names []string, reg prometheus.Registerer) (*gate, error) {
-	rejected := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "comity_webhook_rejected_total",
-		Help: "Requests to the webhook that were rejected before they were decoded, by reason (Method, Client, TooLarge, Busy, Incomplete).",
-	}, []string{"reason"})
-	rejected, err := register(reg, rejected)
-	if err != nil {
-		return nil, err
-	}
+func newGate(names []string, reg prometheus.Registerer) *gate {
 	return &gate{
 		small: make(chan struct{}, smallSlots), large: make(chan struct{}, largeSlots),
-		wait: maxWait, read: maxRead, names: names, rejected: rejected,
-	}, nil
+		wait: maxWait, read: maxRead, names: names,
+		rejected: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
+			Name: "comity_webhook_rejected_total",
+			Help: "Requests to the webhook that were rejected before they were decoded, by reason (Method, Client, TooLarge, Busy, Incomplete).",
+		}, []string{"reason"}),
+	}
 }
 
 // through is next behind the gate. It gets the whole body.

@@ -27,10 +27,7 @@ import (
 func gated(t *testing.T, answer func(body []byte)) (*gate, *httptest.Server, *prometheus.Registry) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
-	g, err := newGate(nil, registry)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := newGate(nil, registry)
 	g.wait = 50 * time.Millisecond
 	server := httptest.NewServer(g.through(func(_ http.ResponseWriter, _ *http.Request, body []byte) { answer(body) }))
 	t.Cleanup(server.Close)
@@ -157,10 +154,7 @@ func TestWhatNoAPIServerSendsIsRejectedUnread(t *testing.T) {
 func protocols(t *testing.T, next func(w http.ResponseWriter, r *http.Request, body []byte), check func(t *testing.T, server *httptest.Server, reading <-chan struct{})) {
 	for _, http2 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("HTTP/2 %v", http2), func(t *testing.T) {
-			g, err := newGate(nil, prometheus.NewRegistry())
-			if err != nil {
-				t.Fatal(err)
-			}
+			g := newGate(nil, prometheus.NewRegistry())
 			g.small, g.large = make(chan struct{}, 1), make(chan struct{}, 1)
 			g.wait, g.read = 10*time.Second, 50*time.Millisecond
 			reading := make(chan struct{}, 10)

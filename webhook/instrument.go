@@ -5,14 +5,13 @@ package webhook
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"k8s.io/utils/clock"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
@@ -39,29 +38,12 @@ const (
 // newDuration makes and registers the histogram of answer times. Its buckets
 // are fine enough to distinguish 8 ms from 12 ms; those of controller-runtime are a
 // factor of ten apart.
-func newDuration(reg prometheus.Registerer) (*prometheus.HistogramVec, error) {
-	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+func newDuration(reg prometheus.Registerer) *prometheus.HistogramVec {
+	return promauto.With(reg).NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "comity_webhook_duration_seconds",
 		Help:    "Time from an admission request to its answer, by webhook and outcome (Allowed, Denied, NotEvaluated, Malformed).",
 		Buckets: []float64{.001, .002, .003, .005, .0075, .01, .015, .02, .03, .05, .1, .2, .5, 1, 2, 3, 5, 10},
 	}, []string{"webhook", "outcome"})
-	return register(reg, seconds)
-}
-
-// register registers a metric, or gives the one that is registered already: a second
-// manager in one process, as in tests, shares it.
-func register[Metric prometheus.Collector](reg prometheus.Registerer, metric Metric) (Metric, error) {
-	err := reg.Register(metric)
-	var there prometheus.AlreadyRegisteredError
-	if errors.As(err, &there) {
-		if earlier, ok := there.ExistingCollector.(Metric); ok {
-			return earlier, nil
-		}
-	}
-	if err != nil {
-		return metric, fmt.Errorf("register a metric of the webhook: %w", err)
-	}
-	return metric, nil
 }
 
 // instrument measures and logs a handler.

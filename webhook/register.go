@@ -82,7 +82,7 @@ type Options struct {
 }
 
 // Register adds the webhooks to the manager's webhook server. It fails on
-// missing options and on a registerer that refuses the metrics.
+// missing options.
 //
 // The agent needs: create and patch on events (events.k8s.io).
 func Register(mgr ctrl.Manager, opts Options) error {
@@ -120,14 +120,7 @@ func Handlers(opts Options) (map[string]http.Handler, error) {
 	if opts.Clock == nil {
 		opts.Clock = clock.RealClock{}
 	}
-	seconds, err := newDuration(opts.Registerer)
-	if err != nil {
-		return nil, err
-	}
-	gate, err := newGate(opts.ClientNames, opts.Registerer)
-	if err != nil {
-		return nil, err
-	}
+	seconds, gate := newDuration(opts.Registerer), newGate(opts.ClientNames, opts.Registerer)
 	refusals := newRefusals(opts.Recorder, opts.Clock)
 	handlers := map[string]admission.HandlerFunc{
 		PathMutateServiceExport:   mutateServiceExport,

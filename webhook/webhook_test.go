@@ -68,10 +68,14 @@ type fixture struct {
 	recorder events.EventRecorder
 	clock    clock.PassiveClock
 	log      logr.Logger
+	handlers map[string]http.Handler // once they were asked for
 }
 
 func (f *fixture) hooks(t *testing.T) map[string]http.Handler {
 	t.Helper()
+	if f.handlers != nil {
+		return f.handlers
+	}
 	if f.reviewer == nil {
 		f.reviewer = &reviewer{verdict: denied}
 	}
@@ -85,6 +89,7 @@ func (f *fixture) hooks(t *testing.T) map[string]http.Handler {
 	if err != nil {
 		t.Fatal(err)
 	}
+	f.handlers = all
 	return all
 }
 
@@ -536,9 +541,9 @@ func TestALongUIDIsNotSentBack(t *testing.T) {
 }
 
 func TestAnswersAreMeasuredByOutcome(t *testing.T) {
-	f := &fixture{registry: prometheus.NewRegistry()}
+	f := &fixture{registry: prometheus.NewRegistry(), reviewer: &reviewer{}}
 	for _, verdict := range []decision.Verdict{{Outcome: decision.Allowed}, denied, denied, {}} {
-		f.reviewer = &reviewer{verdict: verdict}
+		f.reviewer.verdict = verdict
 		f.ask(t, PathValidateServiceExport, "", request(t, admissionv1.Create, "ServiceExport", plain, nil))
 	}
 	f.ask(t, PathValidateServiceExport, "", request(t, admissionv1.Create, "ServiceExport", unreadable, nil))

@@ -59,7 +59,7 @@ type Options struct {
 	// Elected is closed when this replica leads; the manager's when nil.
 	Elected <-chan struct{}
 	// Clock stamps conditions and ends exceptions; the real one when nil.
-	Clock clock.Clock
+	Clock clock.WithDelayedExecution
 	// Findings are what audits found, for the status; it shows none when nil. They are
 	// complete only on the leader.
 	Findings *findings.Findings
@@ -105,22 +105,21 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 		Complete(r)
 }
 
-// The keys of the queue. Policies are loaded together, so changes that come at once
-// are one load; evaluations that fail in quick succession are one report.
-var (
-	all      = reconcile.Request{NamespacedName: types.NamespacedName{Name: "all"}}
-	failures = reconcile.Request{NamespacedName: types.NamespacedName{Name: "failures"}}
-)
+// untriedInterval is how long policies wait that could not be compiled because of the
+// machine: it had no process or no time for them. Until then they block what they match.
+const untriedInterval = 10 * time.Second
+
+// all is the one key of the queue. Policies are loaded together, so changes that come at
+// once are one load; evaluations that fail in quick succession are one report.
+var all = reconcile.Request{NamespacedName: types.NamespacedName{Name: "all"}}
 
 // begin requests the first load, which is needed even without any policy, and one
-// more when this replica becomes the leader and has to write statuses, when an exception
-// ends, and after a change of findings. It requests a report after a failure, at most one
-// for each reportInterval.
+// more when this replica becomes the leader and has to write statuses, and after a change
+// of findings. It requests a report after a failure, at most one for each reportInterval.
 func (r *reconciler) begin(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	o := r.options
+	r.queue = queue
 	queue.Add(all)
-	go r.awaitEnds(ctx, queue)
-	go o.loadUntried(ctx, queue)
 	go func() {
 		select {
 		case <-ctx.Done():
@@ -128,29 +127,24 @@ func (r *reconciler) begin(ctx context.Context, queue workqueue.TypedRateLimitin
 		case <-o.Elected:
 			queue.Add(all)
 		}
-		if o.Findings == nil {
-			return
-		}
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-o.Findings.Changed():
-				queue.AddAfter(all, findingsInterval)
-			}
+		if o.Findings != nil {
+			forEach(ctx, o.Findings.Changed(), func() { queue.AddAfter(all, findingsInterval) })
 		}
 	}()
-	go func() {
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-o.Engine.Failed():
-				queue.AddAfter(failures, reportInterval)
-			}
-		}
-	}()
+	go forEach(ctx, o.Engine.Failed(), func() { queue.AddAfter(all, reportInterval) })
 	return nil
+}
+
+// forEach calls f for each element that it receives, until ctx ends.
+func forEach(ctx context.Context, received <-chan struct{}, f func()) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-received:
+			f()
+		}
+	}
 }
 
 func (o Options) leads() bool {
@@ -167,8 +161,10 @@ func (o Options) leads() bool {
 type reconciler struct {
 	client  client.Client
 	options Options
-	// ends holds when the next exception ends, once that changed.
-	ends chan time.Time
+	// queue is that of the controller, and end requests a load when an exception ends; nil
+	// if there is none.
+	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
+	end   clock.Timer
 	// reported is what was reported of the failures of each policy, by name.
 	reported map[string]int64
 	// written is when the status of each policy was last written, by name.
@@ -178,15 +174,12 @@ type reconciler struct {
 }
 
 func newReconciler(c client.Client, o Options) *reconciler {
-	return &reconciler{client: c, options: o, ends: make(chan time.Time, 1), reported: map[string]int64{}, written: map[string]time.Time{}}
+	return &reconciler{client: c, options: o, reported: map[string]int64{}, written: map[string]time.Time{}}
 }
 
-// Reconcile loads all policies and, on the leader, writes the result of each. For
-// the other key it reports failures.
-func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	if request == failures {
-		return r.reportFailures(ctx)
-	}
+// Reconcile loads all policies, reports what failed in this replica and, on the leader,
+// writes the result of each.
+func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	var list v1alpha1.ExportPolicyList
 	if err := r.client.List(ctx, &list); err != nil {
 		return reconcile.Result{}, fmt.Errorf("list ExportPolicies: %w", err)
@@ -197,12 +190,16 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
 	results := r.load(ctx, list.Items)
+	again, err := r.reportFailures(ctx, list.Items)
+	if slices.ContainsFunc(results, func(result engine.Result) bool { return errors.Is(result.Err, engine.ErrNoTrial) }) {
+		again = earlier(again, untriedInterval)
+	}
 	if !r.options.leads() {
-		return reconcile.Result{}, nil
+		return reconcile.Result{RequeueAfter: again}, err
 	}
 	seen := r.observe(ctx)
-	again := earlier(r.nextForgotten(list.Items), seen.again)
-	var errs []error
+	again = earlier(again, earlier(r.nextForgotten(list.Items), seen.again))
+	errs := []error{err}
 	for i := range results {
 		wait, err := r.report(ctx, &list.Items[i], results[i], seen)
 		again = earlier(again, wait)

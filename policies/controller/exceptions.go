@@ -4,13 +4,9 @@
 package controller
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"time"
-
-	"k8s.io/client-go/util/workqueue"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/comity-mcs/comity/policies/engine"
 	"github.com/comity-mcs/comity/policies/v1alpha1"
@@ -24,44 +20,23 @@ const (
 	maxOver = 5
 )
 
-// awaitEnd makes the policies be loaded again when the next exception ends.
+// awaitEnd makes the policies be loaded again when the next exception ends, or after
+// longestWait.
 func (r *reconciler) awaitEnd(policies []v1alpha1.ExportPolicy, now time.Time) {
-	var next time.Time
+	wait := time.Duration(0)
 	for i := range policies {
 		for _, e := range policies[i].Spec.Exceptions {
-			if end, ok := engine.EndOf(e); ok && end.After(now) && (next.IsZero() || end.Before(next)) {
-				next = end
+			if end, ok := engine.EndOf(e); ok && end.After(now) {
+				wait = earlier(wait, min(end.Sub(now), longestWait))
 			}
 		}
 	}
-	select {
-	case <-r.ends: // the one before, if nobody read it yet
-	default:
+	if r.end != nil {
+		r.end.Stop()
+		r.end = nil
 	}
-	r.ends <- next
-}
-
-// awaitEnds requests a load whenever an exception ends.
-func (r *reconciler) awaitEnds(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-	var next time.Time
-	timer := r.options.Clock.NewTimer(longestWait)
-	defer timer.Stop()
-	for {
-		wait := longestWait
-		if left := next.Sub(r.options.Clock.Now()); !next.IsZero() {
-			wait = min(wait, left)
-		}
-		if wait <= 0 {
-			next, wait = time.Time{}, longestWait
-			queue.Add(all) // which says when the one after it ends
-		}
-		timer.Reset(wait)
-		select {
-		case <-ctx.Done():
-			return
-		case next = <-r.ends:
-		case <-timer.C():
-		}
+	if wait > 0 {
+		r.end = r.options.Clock.AfterFunc(wait, func() { r.queue.Add(all) })
 	}
 }
 

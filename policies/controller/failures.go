@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/comity-mcs/comity/policies/engine"
 	"github.com/comity-mcs/comity/policies/v1alpha1"
@@ -31,12 +30,9 @@ const (
 )
 
 // reportFailures adds to the status of each policy what failed in this replica since
-// it last did. It comes again soon if another replica wrote in between.
-func (r *reconciler) reportFailures(ctx context.Context) (reconcile.Result, error) {
-	var list v1alpha1.ExportPolicyList
-	if err := r.client.List(ctx, &list); err != nil {
-		return reconcile.Result{}, fmt.Errorf("list ExportPolicies: %w", err)
-	}
+// it last did. It returns when to do so again because another replica wrote in between;
+// zero for after the next failure.
+func (r *reconciler) reportFailures(ctx context.Context, policies []v1alpha1.ExportPolicy) (again time.Duration, _ error) {
 	failed := r.options.Engine.Failures()
 	for name, count := range r.reported {
 		if failed[name].Count < count { // another version was loaded, which counts from 0
@@ -44,26 +40,22 @@ func (r *reconciler) reportFailures(ctx context.Context) (reconcile.Result, erro
 		}
 	}
 	var errs []error
-	again := false
-	for i := range list.Items {
-		policy := &list.Items[i]
+	for i := range policies {
+		policy := &policies[i]
 		failure := failed[policy.Name]
 		if failure.Count == r.reported[policy.Name] {
 			continue
 		}
 		switch err := r.reportFailure(ctx, policy, failure); {
 		case isOutdated(err):
-			again = true
+			again = reportInterval
 		case err != nil:
 			errs = append(errs, err)
 		default:
 			r.reported[policy.Name] = failure.Count
 		}
 	}
-	if again {
-		return reconcile.Result{RequeueAfter: reportInterval}, errors.Join(errs...)
-	}
-	return reconcile.Result{}, errors.Join(errs...)
+	return again, errors.Join(errs...)
 }
 
 func (r *reconciler) reportFailure(ctx context.Context, policy *v1alpha1.ExportPolicy, failure engine.Failure) error {

@@ -6,7 +6,6 @@ package controller
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -16,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
 	"github.com/comity-mcs/comity/policies/findings"
 	"github.com/comity-mcs/comity/policies/replicas"
@@ -136,11 +136,7 @@ func (r *reconciler) inForce(policy *v1alpha1.ExportPolicy, result engine.Result
 	case len(count.Lagging) == 0:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.ReasonEveryReplica, enforcing+"."
 	default:
-		names := strings.Join(count.Lagging[:min(len(count.Lagging), maxLagging)], ", ")
-		if more := len(count.Lagging) - maxLagging; more > 0 {
-			names += fmt.Sprintf(" and %d more", more)
-		}
-		c.Reason, c.Message = v1alpha1.ReasonReplicaLags, fmt.Sprintf("%s; %s: not yet, see its log if that stays.", enforcing, names)
+		c.Reason, c.Message = v1alpha1.ReasonReplicaLags, fmt.Sprintf("%s; %s: not yet, see its log if that stays.", enforcing, decision.Some(count.Lagging, maxLagging))
 	}
 	return c, true
 }

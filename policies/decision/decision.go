@@ -309,24 +309,10 @@ func (v Violation) Description() string {
 		b.WriteString(".")
 	}
 	if len(v.Clusters) > 0 {
-		fmt.Fprintf(&b, " Refused for %s.", clusterList(v.Clusters))
+		fmt.Fprintf(&b, " Refused for %s.", Clusters(v.Clusters))
 	}
 	if v.Remedy != "" {
 		fmt.Fprintf(&b, " Remedy: %s", v.Remedy)
 	}
 	return b.String()
-}
-
-// clusterList is "cluster b", or "clusters b, c and 90 more".
-func clusterList(ids []string) string {
-	const limit = 8
-	noun := "clusters "
-	if len(ids) == 1 {
-		noun = "cluster "
-	}
-	text := noun + strings.Join(ids[:min(limit, len(ids))], ", ")
-	if more := len(ids) - limit; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return text
 }

@@ -63,60 +63,74 @@ func checkAnswer(compiler *ast.Compiler, v *version) error {
 // wrongEntry describes what is wrong with entries of a type; empty if nothing is
 // known to be.
 func (v *version) wrongEntry(t types.Type) string {
-	switch t := t.(type) {
-	case nil:
-		return ""
-	case *types.NamedType:
-		return v.wrongEntry(t.Type)
-	case types.Any: // one of several types, or of unknown type if there are none
-		for _, one := range t {
-			if problem := v.wrongEntry(one); problem != "" {
-				return problem
-			}
+	for _, one := range alternatives(t) {
+		object, is := one.(*types.Object)
+		if !is {
+			return "what is of type " + types.Sprint(one)
 		}
-		return ""
-	case *types.Object:
-		for _, key := range []string{keyMsg, keyField, keyRemedy} {
-			value := t.Select(key)
-			if value == nil && key == keyMsg {
-				return "an object without msg"
-			}
-			if value != nil && !mayBeString(value) {
-				return fmt.Sprintf("an object whose %s is of type %s", key, types.Sprint(value))
-			}
+		if problem := v.wrongObject(object); problem != "" {
+			return problem
 		}
-		switch value := t.Select(keyClusters); {
-		case value == nil:
-			return ""
-		case v.stage != v1alpha1.StageImport:
-			return wrongClusters(value)
-		case slices.ContainsFunc(t.StaticProperties(), func(p *types.StaticProperty) bool { return p.Key == keyClusters }):
-			return entryWithClusters
-		}
-		return "" // it may have the key
-	default:
-		return "what is of type " + types.Sprint(t)
 	}
+	return ""
+}
+
+func (v *version) wrongObject(t *types.Object) string {
+	for _, key := range []string{keyMsg, keyField, keyRemedy} {
+		value := t.Select(key)
+		if value == nil && key == keyMsg {
+			return "an object without msg"
+		}
+		if value != nil && !mayBeString(value) {
+			return fmt.Sprintf("an object whose %s is of type %s", key, types.Sprint(value))
+		}
+	}
+	switch value := t.Select(keyClusters); {
+	case value != nil && v.stage != v1alpha1.StageImport:
+		return wrongClusters(value)
+	case slices.ContainsFunc(t.StaticProperties(), func(p *types.StaticProperty) bool { return p.Key == keyClusters }) && v.stage == v1alpha1.StageImport:
+		return entryWithClusters
+	}
+	return "" // of a type that is not known, it may have the key
+}
+
+// wrongClusters describes what is wrong with clusters of a type.
+func wrongClusters(t types.Type) string {
+	for _, one := range alternatives(t) {
+		list, is := one.(*types.Array)
+		if is && list.Len() == 0 && list.Dynamic() == nil {
+			return "an object whose clusters is an empty list"
+		}
+		for i := 0; is && i < list.Len(); i++ {
+			is = mayBeString(list.Select(i))
+		}
+		if !is || list.Dynamic() != nil && !mayBeString(list.Dynamic()) {
+			return "an object whose clusters is of type " + types.Sprint(one)
+		}
+	}
+	return ""
 }
 
 // mayBeString reports whether every value of the type is a string, or is of a type
 // that is not known.
 func mayBeString(t types.Type) bool {
+	return !slices.ContainsFunc(alternatives(t), func(one types.Type) bool { _, is := one.(types.String); return !is })
+}
+
+// alternatives are the types that a value of the type may have; none if that is not known.
+func alternatives(t types.Type) (all []types.Type) {
 	switch t := t.(type) {
+	case nil:
 	case *types.NamedType:
-		return mayBeString(t.Type)
-	case types.String:
-		return true
+		return alternatives(t.Type)
 	case types.Any:
 		for _, one := range t {
-			if !mayBeString(one) {
-				return false
-			}
+			all = append(all, alternatives(one)...)
 		}
-		return true
 	default:
-		return false
+		return []types.Type{t}
 	}
+	return all
 }
 
 // entryLocation is where the wrong entry is: at the first rule of the name whose

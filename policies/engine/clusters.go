@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/open-policy-agent/opa/v1/ast"
-	"github.com/open-policy-agent/opa/v1/types"
 
 	"github.com/comity-mcs/comity/policies/decision"
 )
@@ -52,34 +51,4 @@ func exclude(verdict *decision.Verdict, operation decision.Operation) {
 	}
 	slices.Sort(excluded)
 	verdict.Outcome, verdict.Excluded = decision.Allowed, slices.Compact(excluded)
-}
-
-// wrongClusters describes what is wrong with clusters of a type; empty if nothing is
-// known to be.
-func wrongClusters(t types.Type) string {
-	switch t := t.(type) {
-	case *types.NamedType:
-		return wrongClusters(t.Type)
-	case types.Any:
-		for _, one := range t {
-			if problem := wrongClusters(one); problem != "" {
-				return problem
-			}
-		}
-		return ""
-	case *types.Array:
-		wrong := t.Dynamic() != nil && !mayBeString(t.Dynamic())
-		for i := range t.Len() {
-			wrong = wrong || !mayBeString(t.Select(i))
-		}
-		switch {
-		case wrong:
-			return "an object whose clusters is of type " + types.Sprint(t)
-		case t.Len() == 0 && t.Dynamic() == nil:
-			return "an object whose clusters is an empty list"
-		}
-		return ""
-	default:
-		return "an object whose clusters is of type " + types.Sprint(t)
-	}
 }

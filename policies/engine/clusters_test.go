@@ -89,7 +89,7 @@ func TestAViolationSaysForWhichClusters(t *testing.T) {
 		{nil, "[p] spec: it stays here. Remedy: None."},
 		{[]string{"b"}, "[p] spec: it stays here. Refused for cluster b. Remedy: None."},
 		{[]string{"b", "c"}, "[p] spec: it stays here. Refused for clusters b, c. Remedy: None."},
-		{[]string{"1", "2", "3", "4", "5", "6", "7", "8", "9", "10"}, "[p] spec: it stays here. Refused for clusters 1, 2, 3, 4, 5, 6, 7, 8 and 2 more. Remedy: None."},
+		{[]string{"1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12"}, "[p] spec: it stays here. Refused for clusters 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 2 more. Remedy: None."},
 	} {
 		v.Clusters = tc.clusters
 		if diff := cmp.Diff(tc.want, v.String()); diff != "" {

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 
@@ -79,15 +78,9 @@ func (e *Engine) readModule(v *version, p Policy) error {
 	return cmp.Or(checkRules(compiler, v), checkAnswer(compiler, v), checkAudit(v, rules))
 }
 
-// readable refuses text that the parser or a reader could misunderstand, with the
-// position of the error.
+// readable refuses text that is not worth parsing, or that the parser would read without the
+// byte order mark that others see.
 func readable(file, text string) error {
-	position := func(offset int) string {
-		before := text[:offset]
-		row := 1 + strings.Count(before, "\n")
-		return fmt.Sprintf("%s:%d:%d", file, row, offset-strings.LastIndex(before, "\n"))
-	}
-	nul := strings.IndexByte(text, 0)
 	switch {
 	case len(text) > maxModule:
 		return fmt.Errorf("%s:1:1: the module has %d bytes; expected at most %d", file, len(text), maxModule)
@@ -95,14 +88,6 @@ func readable(file, text string) error {
 		return fmt.Errorf("%s:1:1: the module is empty; expected package %s<name>", file, packagePrefix)
 	case strings.HasPrefix(text, "\ufeff"):
 		return fmt.Errorf("%s:1:1: the module begins with a byte order mark; expected plain UTF-8, save it without", file)
-	case nul >= 0:
-		return fmt.Errorf("%s: a NUL character; expected text", position(nul))
-	case !utf8.ValidString(text):
-		for offset, r := range text {
-			if _, size := utf8.DecodeRuneInString(text[offset:]); r == utf8.RuneError && size == 1 {
-				return fmt.Errorf("%s: the text is not UTF-8", position(offset))
-			}
-		}
 	}
 	return nil
 }

@@ -63,7 +63,7 @@ type Options struct {
 	// Trial compiles what is compiled for the first time, before this process does. When
 	// nil this process compiles everything at once, which a hostile module can end.
 	Trial Trial
-	// Registerer takes the metrics; none does when nil.
+	// Registerer takes the metrics of one Engine; none does when nil.
 	Registerer prometheus.Registerer
 }
 
@@ -105,10 +105,6 @@ func New(opts Options) (*Engine, error) {
 	if opts.MaxConcurrent == 0 {
 		opts.MaxConcurrent = perCPU * runtime.GOMAXPROCS(0)
 	}
-	seen, err := newMetrics(opts.Registerer)
-	if err != nil {
-		return nil, err
-	}
 	e := &Engine{
 		library: map[v1alpha1.Stage]map[string]*ast.Module{}, librarySum: sumOf(opts.Library),
 		sandbox: newSandbox(),
@@ -120,7 +116,7 @@ func New(opts Options) (*Engine, error) {
 		required: slices.Compact(slices.Sorted(slices.Values(opts.Required))),
 		opts:     opts,
 		terms:    newTermCache(),
-		metrics:  seen,
+		metrics:  newMetrics(opts.Registerer),
 	}
 	if err := e.readLibrary(opts.Library); err != nil {
 		return nil, fmt.Errorf("policy library: %w", err)

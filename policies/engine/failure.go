@@ -36,9 +36,11 @@ func (e *Engine) Failures() map[string]Failure {
 		if v.failures == nil {
 			continue
 		}
-		if last := v.failures.get(); last.Count > 0 {
-			out[name] = last
+		v.failures.mu.Lock()
+		if v.failures.last.Count > 0 {
+			out[name] = v.failures.last
 		}
+		v.failures.mu.Unlock()
 	}
 	return out
 }
@@ -51,35 +53,19 @@ func (e *Engine) recordFailure(v *version, on Subject, err error) {
 	if errors.As(err, &failed) {
 		err = failed.err
 	}
-	v.failures.add(Failure{
-		Object:    on.String(),
-		Operation: on.operation(),
-		Message:   err.Error(),
-	})
+	v.failures.mu.Lock()
+	v.failures.last = Failure{Count: v.failures.last.Count + 1, Object: on.String(), Operation: on.operation(), Message: err.Error()}
+	v.failures.mu.Unlock()
 	select {
 	case e.failed <- struct{}{}:
 	default:
 	}
 }
 
-// failures count and keep the last failure. All methods may be called from any
-// goroutine.
+// failures are those of one version.
 type failures struct {
 	mu   sync.Mutex
 	last Failure
-}
-
-func (f *failures) add(one Failure) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	one.Count = f.last.Count + 1
-	f.last = one
-}
-
-func (f *failures) get() Failure {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.last
 }
 
 // policyError is an error that one policy is the cause of.

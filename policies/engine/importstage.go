@@ -35,31 +35,7 @@ func inputOf(stage v1alpha1.Stage) reflect.Type {
 func fieldsOf(stage v1alpha1.Stage) []string {
 	properties := map[string]any{}
 	addProperties(inputOf(stage), properties)
-	return sortedKeys(properties)
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for key := range m {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
-}
-
-func (v *version) readStage() error {
-	switch v.stage {
-	case "":
-		v.stage = v1alpha1.StageExport
-	case v1alpha1.StageExport:
-	case v1alpha1.StageImport:
-		v.grace = 0 // what is denied is not imported
-	default:
-		given := v.stage
-		v.stage = ""
-		return fmt.Errorf("spec.stage: %q is neither Export nor Import", given)
-	}
-	return nil
+	return slices.Sorted(maps.Keys(properties))
 }
 
 // isOf reports whether the policy counts at a stage: one of which the stage is not

@@ -4,12 +4,11 @@
 package engine
 
 import (
-	"errors"
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/comity-mcs/comity/policies/decision"
 )
@@ -24,44 +23,21 @@ type metrics struct {
 	seconds     *prometheus.HistogramVec
 }
 
-// newMetrics registers the metrics, unless reg is nil. Two engines with one
-// registerer share them.
-func newMetrics(reg prometheus.Registerer) (*metrics, error) {
-	m := &metrics{
-		evaluations: prometheus.NewCounterVec(prometheus.CounterOpts{
+// newMetrics registers the metrics, unless reg is nil.
+func newMetrics(reg prometheus.Registerer) *metrics {
+	with := promauto.With(reg)
+	return &metrics{
+		evaluations: with.NewCounterVec(prometheus.CounterOpts{
 			Name: "comity_policy_evaluations_total",
 			Help: "Evaluations of an ExportPolicy, in requests and of stored objects, by policy and result (Allowed, Warned, Denied, NotEvaluated).",
 		}, []string{"policy", "result"}),
-		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		seconds: with.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "comity_policy_evaluation_duration_seconds",
 			Help: "Time that the rules of an ExportPolicy took in one evaluation. What policies share is counted for the first that uses it.",
 			// From a rule that compares two fields to the engine's timeout.
 			Buckets: []float64{.00001, .000025, .00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5},
 		}, []string{"policy"}),
 	}
-	if reg == nil {
-		return m, nil
-	}
-	var err error
-	if m.evaluations, err = register(reg, m.evaluations); err != nil {
-		return nil, fmt.Errorf("register metric comity_policy_evaluations_total: %w", err)
-	}
-	if m.seconds, err = register(reg, m.seconds); err != nil {
-		return nil, fmt.Errorf("register metric comity_policy_evaluation_duration_seconds: %w", err)
-	}
-	return m, nil
-}
-
-// register gives the collector of that name that is registered: this or an earlier one.
-func register[T prometheus.Collector](reg prometheus.Registerer, collector T) (T, error) {
-	err := reg.Register(collector)
-	var there prometheus.AlreadyRegisteredError
-	if errors.As(err, &there) {
-		if earlier, ok := there.ExistingCollector.(T); ok {
-			return earlier, nil
-		}
-	}
-	return collector, err
 }
 
 // time records how long each policy took in an evaluation that has ended.

@@ -142,7 +142,7 @@ func (e *Engine) version(p Policy) (*version, error) {
 		digest:      sum(p.source(), e.librarySum),
 		failures:    &failures{},
 	}
-	return v, cmp.Or(v.readStage(), v.readEnforcement(), v.readMatch(p.Match), v.readExisting(), v.checkExceptions(), v.readParams(p), e.readModule(v, p))
+	return v, cmp.Or(v.readEnums(), v.readMatch(p.Match), v.checkGrace(), v.checkExceptions(), v.readParams(p), e.readModule(v, p))
 }
 
 // unusable is the version as one that is not used because of err. It still knows
@@ -169,17 +169,30 @@ func (v *version) blocks() bool { return v.err != nil && v.enforcement == v1alph
 
 func (v *version) result() Result { return Result{Name: v.name, Err: v.err, Digest: v.digest} }
 
-func (v *version) readEnforcement() error {
-	switch v.enforcement {
-	case "":
-		v.enforcement = v1alpha1.Deny
-	case v1alpha1.Deny, v1alpha1.Warn, v1alpha1.Audit:
-	default:
-		given := v.enforcement
-		v.enforcement = v1alpha1.Deny
-		return fmt.Errorf("spec.enforcement: %q is none of Deny, Warn and Audit", given)
+// readEnums reads the fields that are one of some words. A stage that is unknown is that of
+// every evaluation, and an enforcement that is unknown denies.
+func (v *version) readEnums() error {
+	if v.stage == v1alpha1.StageImport {
+		v.grace = 0 // what is denied is not imported
 	}
-	return nil
+	return cmp.Or(
+		oneOf("spec.stage", &v.stage, "", v1alpha1.StageExport, v1alpha1.StageImport),
+		oneOf("spec.enforcement", &v.enforcement, v1alpha1.Deny, v1alpha1.Deny, v1alpha1.Warn, v1alpha1.Audit),
+		oneOf("spec.existing", &v.existing, v1alpha1.Withdraw, v1alpha1.Withdraw, v1alpha1.Keep),
+	)
+}
+
+// oneOf makes an empty field the first of the words, and one that is none of them fallback.
+func oneOf[T ~string](field string, given *T, fallback T, words ...T) error {
+	if *given == "" {
+		*given = words[0]
+	}
+	if slices.Contains(words, *given) {
+		return nil
+	}
+	err := fmt.Errorf("%s: %q is none of %v", field, *given, words)
+	*given = fallback
+	return err
 }
 
 func (v *version) readMatch(match *v1alpha1.Match) (err error) {
@@ -204,15 +217,7 @@ func selector(field string, s *metav1.LabelSelector) (labels.Selector, error) {
 	return selector, nil
 }
 
-// readExisting reads spec.existing and spec.grace.
-func (v *version) readExisting() error {
-	switch v.existing {
-	case "":
-		v.existing = v1alpha1.Withdraw
-	case v1alpha1.Withdraw, v1alpha1.Keep:
-	default:
-		return fmt.Errorf("spec.existing: %q is neither Withdraw nor Keep", v.existing)
-	}
+func (v *version) checkGrace() error {
 	if v.grace < 0 {
 		return fmt.Errorf("spec.grace: %s is negative; expected a duration such as 10m", v.grace)
 	}

@@ -85,14 +85,18 @@ func newSnapshot(versions []*version, stage v1alpha1.Stage) *snapshot {
 func digestOf(versions []*version) string {
 	var sources []string
 	for _, v := range versions {
-		problem := ""
-		if v.err != nil {
-			problem = v.err.Error()
-		}
-		sources = append(sources, sum(v.name, v.source, problem))
+		sources = append(sources, sum(v.name, v.source, v.errText()))
 	}
 	slices.Sort(sources)
 	return sum(sources...)
+}
+
+// errText is why the version cannot be used; empty if it can.
+func (v *version) errText() string {
+	if v.err == nil {
+		return ""
+	}
+	return v.err.Error()
 }
 
 // The generated module collects the answers of all policies:

@@ -7,8 +7,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
+
+	"k8s.io/utils/lru"
 )
 
 // Defaults of how long a trial may take.
@@ -30,7 +31,7 @@ const (
 type Trial func(ctx context.Context, list []Policy) []error
 
 // ErrNoTrial says that there was no trial: no process could be started, or it had no
-// time. Its Temporary is true.
+// time. Its Temporary is true. Loading or checking the policy once more tries it again.
 var ErrNoTrial error = noTrial{}
 
 type noTrial struct{}
@@ -41,27 +42,15 @@ func (noTrial) Error() string { return "no trial" }
 // Temporary reports that another attempt may succeed.
 func (noTrial) Temporary() bool { return true }
 
-// trials are the results of trials. All methods may be called from any goroutine.
+// trials keep the results of the last maxTrials trials. All methods may be called from any
+// goroutine.
 type trials struct {
-	try Trial // nil: everything is good
-
-	mu      sync.Mutex
-	results map[string]error // by trialKey
-	order   []string         // the oldest first
-	// again holds one element after trials that did not take place.
-	again chan struct{}
-	// missed are the results of trials that did not take place. The next prepare tries again.
-	missed map[string]error
+	try     Trial // nil: everything is good
+	results *lru.Cache
 }
 
 // newTrials has no results.
-func newTrials(try Trial) *trials {
-	return &trials{try: try, results: map[string]error{}, missed: map[string]error{}, again: make(chan struct{}, 1)}
-}
-
-// Untried receives after policies could not be tried (ErrNoTrial): loading them once more
-// tries them again.
-func (e *Engine) Untried() <-chan struct{} { return e.trials.again }
+func newTrials(try Trial) *trials { return &trials{try: try, results: lru.New(maxTrials)} }
 
 // trialKey is what the compiler sees of a policy.
 func trialKey(p Policy) string {
@@ -80,12 +69,8 @@ func (t *trials) of(p Policy) error {
 }
 
 func (t *trials) known(p Policy) (error, bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if err, missed := t.missed[trialKey(p)]; missed {
-		return err, true
-	}
-	err, known := t.results[trialKey(p)]
+	kept, known := t.results.Get(trialKey(p))
+	err, _ := kept.(error)
 	return err, known
 }
 
@@ -95,12 +80,9 @@ func (t *trials) prepare(list []Policy, limit time.Duration) {
 	if t.try == nil {
 		return
 	}
-	t.mu.Lock()
-	clear(t.missed)
-	t.mu.Unlock()
 	var untried []Policy
 	for _, p := range list {
-		if _, known := t.known(p); !known && readable(p.file(), p.Module) == nil {
+		if err, known := t.known(p); (!known || errors.Is(err, ErrNoTrial)) && readable(p.file(), p.Module) == nil {
 			untried = append(untried, p)
 		}
 	}
@@ -113,33 +95,10 @@ func (t *trials) run(list []Policy, limit time.Duration) []error {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	results := t.try(ctx, list)
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	for i, p := range list {
-		if errors.Is(results[i], ErrNoTrial) {
-			t.missed[trialKey(p)] = results[i]
-			select {
-			case t.again <- struct{}{}:
-			default:
-			}
-		} else {
-			t.keep(trialKey(p), results[i])
-		}
+		t.results.Add(trialKey(p), results[i])
 	}
 	return results
-}
-
-// keep forgets the oldest results: a policy that is loaded is tried again if it is
-// loaded again, no more.
-func (t *trials) keep(key string, err error) {
-	if _, known := t.results[key]; !known {
-		t.order = append(t.order, key)
-	}
-	t.results[key] = err
-	for len(t.order) > maxTrials {
-		delete(t.results, t.order[0])
-		t.order = t.order[1:]
-	}
 }
 
 // TooCostly is the error of a policy that exceeded a limit of its trial: file, row and

@@ -100,11 +100,6 @@ func TestWithoutATrialTheNextLoadTriesAgain(t *testing.T) {
 	if results := e.Load([]engine.Policy{p}); !errors.Is(results[0].Err, engine.ErrNoTrial) {
 		t.Errorf("load: %v", results[0].Err)
 	}
-	select {
-	case <-e.Untried():
-	default:
-		t.Error("nobody learns that the policy is to be loaded again")
-	}
 	f.answer = nil
 	if results := e.Load([]engine.Policy{p}); results[0].Err != nil {
 		t.Errorf("load after the machine is not busy any more: %v", results[0].Err)

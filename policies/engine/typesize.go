@@ -32,37 +32,36 @@ func checkSize(compiler *ast.Compiler, v *version) error {
 // typeSize counts the parts of a type; it stops beyond a limit.
 func typeSize(t types.Type, limit int) int {
 	size := 1
-	add := func(part types.Type) bool {
-		if part != nil && size <= limit {
-			size += typeSize(part, limit-size)
+	for _, part := range parts(t) {
+		if size > limit {
+			break
 		}
-		return size <= limit
-	}
-	switch t := t.(type) {
-	case *types.NamedType:
-		add(t.Type)
-	case *types.Array:
-		for i := 0; i < t.Len() && add(t.Select(i)); i++ {
-		}
-		add(t.Dynamic())
-	case *types.Object:
-		for _, property := range t.StaticProperties() {
-			if !add(property.Value) {
-				break
-			}
-		}
-		if dynamic := t.DynamicProperties(); dynamic != nil {
-			add(dynamic.Key)
-			add(dynamic.Value)
-		}
-	case *types.Set:
-		add(t.Of())
-	case types.Any:
-		for _, one := range t {
-			if !add(one) {
-				break
-			}
-		}
+		size += typeSize(part, limit-size)
 	}
 	return size
+}
+
+// parts are the types of which a type consists; some may be nil.
+func parts(t types.Type) (all []types.Type) {
+	switch t := t.(type) {
+	case *types.NamedType:
+		return []types.Type{t.Type}
+	case *types.Array:
+		for i := range t.Len() {
+			all = append(all, t.Select(i))
+		}
+		return append(all, t.Dynamic())
+	case *types.Object:
+		for _, property := range t.StaticProperties() {
+			all = append(all, property.Value)
+		}
+		if dynamic := t.DynamicProperties(); dynamic != nil {
+			all = append(all, dynamic.Key, dynamic.Value)
+		}
+	case *types.Set:
+		return []types.Type{t.Of()}
+	case types.Any:
+		return t
+	}
+	return all
 }

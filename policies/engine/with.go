@@ -22,37 +22,29 @@ var ErrNotLoaded = errors.New("policies are not loaded yet")
 // the new engine evaluates one export at a time, in a slot of its own, and keeps its
 // own Failures.
 func (e *Engine) With(policy Policy) (*Engine, error) {
-	at := 0
-	other, results, err := e.fork(func(list []Policy) []Policy {
-		if at = slices.IndexFunc(list, func(p Policy) bool { return p.Name == policy.Name }); at >= 0 {
-			list[at] = policy
-			return list
-		}
-		at = len(list) // the youngest
-		return append(list, policy)
-	})
+	other, list, err := e.fork()
 	if err != nil {
 		return nil, err
 	}
-	return other, results[at].Err
-}
-
-// Without is With for a policy that is deleted. A name that is not there is no error.
-func (e *Engine) Without(name string) (*Engine, error) {
-	other, _, err := e.fork(func(list []Policy) []Policy {
-		return slices.DeleteFunc(list, func(p Policy) bool { return p.Name == name })
-	})
-	return other, err
+	at := slices.IndexFunc(list, func(p Policy) bool { return p.Name == policy.Name })
+	if at < 0 {
+		at, list = len(list), append(list, policy) // the youngest
+	}
+	list[at] = policy
+	return other, other.Load(list)[at].Err
 }
 
 // Copy is an engine of its own with the policies in use, as With.
 func (e *Engine) Copy() (*Engine, error) {
-	other, _, err := e.fork(func(list []Policy) []Policy { return list })
+	other, list, err := e.fork()
+	if err == nil {
+		other.Load(list)
+	}
 	return other, err
 }
 
-// fork is an engine of its own with the policies that change makes of those in use.
-func (e *Engine) fork(change func([]Policy) []Policy) (*Engine, []Result, error) {
+// fork is an engine of its own, and the policies that are in use.
+func (e *Engine) fork() (*Engine, []Policy, error) {
 	e.loading.Lock()
 	list, snap := slices.Clone(e.list), e.current.Load()
 	e.loading.Unlock()
@@ -74,7 +66,7 @@ func (e *Engine) fork(change func([]Policy) []Policy) (*Engine, []Result, error)
 		compiled.versions[name] = &own
 	}
 	other.current.Store(compiled)
-	return other, other.Load(change(list)), nil
+	return other, list, nil
 }
 
 // Differs reports whether the two have different policies of a stage.
@@ -88,43 +80,37 @@ func (e *Engine) MayDiffer(other *Engine, on Subject) bool {
 	return e.differs(other, func(v *version) bool { return v.isOf(on.stage()) && on.matches(v) })
 }
 
-// Matches reports whether a policy that is loaded matches the subject.
-func (e *Engine) Matches(policy string, on Subject) bool {
-	return e.any(policy, func(v *version) bool { return v.isOf(on.stage()) && on.matches(v) })
-}
-
-// Of reports whether a policy that is loaded is of a stage.
-func (e *Engine) Of(policy string, stage v1alpha1.Stage) bool {
-	return e.any(policy, func(v *version) bool { return v.isOf(stage) })
-}
-
-// any reports whether a policy is loaded and is so.
-func (e *Engine) any(policy string, is func(*version) bool) bool {
-	snap := e.current.Load()
-	return snap != nil && snap.versions[policy] != nil && is(snap.versions[policy])
-}
-
 // differs reports whether one of the two has a version that is so, and that the other
 // one has not.
 func (e *Engine) differs(other *Engine, is func(*version) bool) bool {
 	a, b := e.current.Load(), other.current.Load()
-	return a == nil || b == nil || a.lacks(b, is) || b.lacks(a, is)
-}
-
-// lacks reports whether other has a version that is so, and that s has not.
-func (s *snapshot) lacks(other *snapshot, is func(*version) bool) bool {
-	for name, v := range other.versions {
-		if !v.equal(s.versions[name]) && is(v) {
+	if a == nil || b == nil {
+		return true
+	}
+	lacks := func(s *snapshot, v *version) bool {
+		own := s.versions[v.name]
+		return (own == nil || own.source != v.source || own.errText() != v.errText()) && is(v)
+	}
+	for _, v := range a.versions {
+		if lacks(b, v) {
+			return true
+		}
+	}
+	for _, v := range b.versions {
+		if lacks(a, v) {
 			return true
 		}
 	}
 	return false
 }
 
-// equal reports whether two versions of one policy answer alike.
-func (v *version) equal(other *version) bool {
-	if other == nil || v.source != other.source || (v.err == nil) != (other.err == nil) {
-		return false
-	}
-	return v.err == nil || v.err.Error() == other.err.Error()
+// Of reports whether a policy that is loaded is of a stage.
+func (e *Engine) Of(policy string, stage v1alpha1.Stage) bool {
+	snap := e.current.Load()
+	return snap != nil && snap.versions[policy] != nil && snap.versions[policy].isOf(stage)
+}
+
+// Matches reports whether a policy that is loaded matches the subject.
+func (e *Engine) Matches(policy string, on Subject) bool {
+	return e.Of(policy, on.stage()) && on.matches(e.current.Load().versions[policy])
 }

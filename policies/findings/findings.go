@@ -49,14 +49,7 @@ type Findings struct {
 	changed chan struct{}
 
 	mu       sync.Mutex
-	subjects map[types.NamespacedName]map[string]finding // by source cluster
-	policies map[string]*policy
-}
-
-// subject is an export, or an import from one cluster.
-type subject struct {
-	key     types.NamespacedName
-	cluster string
+	subjects map[types.NamespacedName]map[string]finding // by source cluster; an export has none
 }
 
 // finding is the part of a verdict that counts.
@@ -66,14 +59,9 @@ type finding struct {
 	violated map[string]string // messages by policy
 }
 
-type policy struct {
-	matched  int
-	violated map[subject]string
-}
-
 // New returns Findings of nothing.
 func New() *Findings {
-	return &Findings{changed: make(chan struct{}, 1), subjects: map[types.NamespacedName]map[string]finding{}, policies: map[string]*policy{}}
+	return &Findings{changed: make(chan struct{}, 1), subjects: map[types.NamespacedName]map[string]finding{}}
 }
 
 // Record replaces what is known of the export key or, with a cluster, of the import
@@ -85,22 +73,28 @@ func (f *Findings) Record(key types.NamespacedName, cluster string, verdict deci
 	now := finding{digest: verdict.Digest, matched: verdict.Matched, violated: violated(verdict)}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	of := subject{key, cluster}
+	before, known := f.subjects[key][cluster]
 	if verdict.Outcome == decision.NotEvaluated {
-		before, known := f.subjects[key][cluster]
 		if verdict.Digest == "" && known {
 			return // no policy was asked
 		}
-		now.violated = still(before.violated, now.matched)
+		now.violated = maps.Clone(before.violated)
+		maps.DeleteFunc(now.violated, func(name, _ string) bool { return !slices.Contains(now.matched, name) })
 	}
-	f.replace(of, now)
+	if f.subjects[key] == nil {
+		f.subjects[key] = map[string]finding{}
+	}
+	f.subjects[key][cluster] = now
+	if !known || before.digest != now.digest || !slices.Equal(before.matched, now.matched) || !maps.Equal(before.violated, now.violated) {
+		f.notify()
+	}
 }
 
 // Forget drops what is known of the export key, which is gone.
 func (f *Findings) Forget(key types.NamespacedName) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.remove(subject{key: key})
+	f.remove(key, "")
 }
 
 // ForgetImports drops what is known of the imports of key, but for those from the
@@ -110,7 +104,7 @@ func (f *Findings) ForgetImports(key types.NamespacedName, except ...string) {
 	defer f.mu.Unlock()
 	for cluster := range f.subjects[key] {
 		if cluster != "" && !slices.Contains(except, cluster) {
-			f.remove(subject{key, cluster})
+			f.remove(key, cluster)
 		}
 	}
 }
@@ -122,18 +116,23 @@ func (f *Findings) Changed() <-chan struct{} { return f.changed }
 func (f *Findings) Of(name string) Summary {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	p := f.policies[name]
-	if p == nil {
-		return Summary{}
+	summary := Summary{}
+	for key, of := range f.subjects {
+		for cluster, found := range of {
+			if slices.Contains(found.matched, name) {
+				summary.Matched++
+			}
+			if message, violates := found.violated[name]; violates {
+				summary.Items = append(summary.Items, Item{Key: key, Cluster: cluster, Message: message})
+			}
+		}
 	}
-	items := make([]Item, 0, len(p.violated))
-	for of, message := range p.violated {
-		items = append(items, Item{Key: of.key, Cluster: of.cluster, Message: message})
-	}
-	slices.SortFunc(items, func(a, b Item) int {
+	slices.SortFunc(summary.Items, func(a, b Item) int {
 		return cmp.Or(cmp.Compare(a.Key.Namespace, b.Key.Namespace), cmp.Compare(a.Key.Name, b.Key.Name), cmp.Compare(a.Cluster, b.Cluster))
 	})
-	return Summary{Matched: p.matched, Violations: len(items), Items: slices.Clone(items[:min(len(items), MaxItems)])}
+	summary.Violations = len(summary.Items)
+	summary.Items = summary.Items[:min(summary.Violations, MaxItems)]
+	return summary
 }
 
 // Retain drops the exports that do not exist, and reports whether every one that does
@@ -151,7 +150,7 @@ func (f *Findings) Retain(exports []types.NamespacedName, digest string) (comple
 		switch {
 		case !known:
 		case !exist[key]:
-			f.remove(subject{key: key})
+			f.remove(key, "")
 		case found.digest == digest:
 			reviewed++
 		}
@@ -159,90 +158,35 @@ func (f *Findings) Retain(exports []types.NamespacedName, digest string) (comple
 	return reviewed == len(exist)
 }
 
-func (f *Findings) remove(of subject) {
-	if _, known := f.subjects[of.key][of.cluster]; !known {
+func (f *Findings) remove(key types.NamespacedName, cluster string) {
+	if _, known := f.subjects[key][cluster]; !known {
 		return
 	}
-	f.replace(of, finding{})
-	delete(f.subjects[of.key], of.cluster)
-	if len(f.subjects[of.key]) == 0 {
-		delete(f.subjects, of.key)
+	delete(f.subjects[key], cluster)
+	if len(f.subjects[key]) == 0 {
+		delete(f.subjects, key)
 	}
+	f.notify()
 }
 
-func (f *Findings) replace(of subject, now finding) {
-	before, known := f.subjects[of.key][of.cluster]
-	if f.subjects[of.key] == nil {
-		f.subjects[of.key] = map[string]finding{}
-	}
-	f.subjects[of.key][of.cluster] = now
-	if known && before.digest == now.digest && slices.Equal(before.matched, now.matched) && maps.Equal(before.violated, now.violated) {
-		return
-	}
-	f.count(before.matched, -1)
-	f.count(now.matched, +1)
-	for name := range before.violated {
-		delete(f.policy(name).violated, of)
-	}
-	for name, message := range now.violated {
-		f.policy(name).violated[of] = message
-	}
-	for _, name := range slices.Concat(before.matched, slices.Collect(maps.Keys(before.violated))) {
-		if p := f.policies[name]; p != nil && p.matched == 0 && len(p.violated) == 0 {
-			delete(f.policies, name)
-		}
-	}
+func (f *Findings) notify() {
 	select {
 	case f.changed <- struct{}{}:
 	default:
 	}
 }
 
-func (f *Findings) count(names []string, by int) {
-	for _, name := range names {
-		f.policy(name).matched += by
-	}
-}
-
-func (f *Findings) policy(name string) *policy {
-	p := f.policies[name]
-	if p == nil {
-		p = &policy{violated: map[subject]string{}}
-		f.policies[name] = p
-	}
-	return p
-}
-
 // violated are the messages of the first violation of each policy: verdicts are
 // sorted. A denial that enforcement or spec.existing soften is a violation, too.
 func violated(verdict decision.Verdict) map[string]string {
-	var messages map[string]string // most have none
-	add := func(v decision.Violation) {
-		if messages == nil {
-			messages = map[string]string{}
-		}
+	softened := slices.DeleteFunc(slices.Clone(verdict.Warnings), func(v decision.Violation) bool {
+		return v.Softening == decision.NotSoftened || v.Softening == decision.ByException
+	})
+	messages := map[string]string{}
+	for _, v := range slices.Concat(verdict.Violations, softened) {
 		if _, has := messages[v.Policy]; !has {
 			messages[v.Policy] = v.Description()
 		}
 	}
-	for _, v := range verdict.Violations {
-		add(v)
-	}
-	for _, v := range verdict.Warnings {
-		if v.Softening == decision.ByEnforcement || v.Softening == decision.ByExisting || v.Softening == decision.ByImported {
-			add(v)
-		}
-	}
 	return messages
-}
-
-// still are the messages of the policies that match.
-func still(messages map[string]string, matched []string) map[string]string {
-	out := map[string]string{}
-	for name, message := range messages {
-		if slices.Contains(matched, name) {
-			out[name] = message
-		}
-	}
-	return out
 }

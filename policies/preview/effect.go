@@ -77,11 +77,8 @@ func fateOf(v decision.Verdict, published bool, to decision.Audience) fate {
 	switch {
 	case v.Outcome == decision.Allowed, v.Outcome == decision.NotEvaluated && len(v.Excluded) > 0:
 		return limitedFate(v, published, to)
-	case v.Outcome == decision.Denied && published && len(v.Violations) > 0:
-		f.grace = v.Violations[0].Grace
-		for _, violation := range v.Violations {
-			f.grace = min(f.grace, violation.Grace)
-		}
+	case v.Outcome == decision.Denied && published:
+		f.grace = leastGrace(v.Violations)
 	}
 	return f
 }
@@ -116,14 +113,20 @@ func limitedFate(v decision.Verdict, published bool, to decision.Audience) fate 
 }
 
 // graceOf is after how long a cluster loses an export that it reads now.
-func graceOf(v decision.Verdict, id string) (grace time.Duration) {
-	first := true
-	for _, violation := range v.Violations {
-		if slices.Contains(violation.Clusters, id) && (first || violation.Grace < grace) {
-			first, grace = false, violation.Grace
+func graceOf(v decision.Verdict, id string) time.Duration {
+	return leastGrace(slices.DeleteFunc(slices.Clone(v.Violations), func(violation decision.Violation) bool {
+		return !slices.Contains(violation.Clusters, id)
+	}))
+}
+
+// leastGrace is the shortest grace period of violations; 0 if there are none.
+func leastGrace(violations []decision.Violation) (least time.Duration) {
+	for i, violation := range violations {
+		if i == 0 || violation.Grace < least {
+			least = violation.Grace
 		}
 	}
-	return grace
+	return least
 }
 
 // effectOf compares two verdicts on one object; false if nothing would happen.

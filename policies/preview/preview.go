@@ -88,29 +88,29 @@ func Run(ctx context.Context, change Change, source Source) (Report, error) {
 		return cmp.Or(cmp.Compare(a.Export.Namespace, b.Export.Namespace), cmp.Compare(a.Export.Name, b.Export.Name), cmp.Compare(a.Source.Cluster, b.Source.Cluster))
 	})
 	report := Report{Exports: newPart(change, v1alpha1.StageExport, len(exports)), Imports: newPart(change, v1alpha1.StageImport, len(imports))}
-	for _, export := range exports[report.Exports.Looked:] {
-		in, err := source.Input(ctx, export)
-		switch {
-		case ctx.Err() != nil:
-			return report, nil //nolint:nilerr // the time is over: the report says how much was looked at
-		case err != nil:
-			report.Exports.Looked++
-			report.Exports.Unread++
-			report.Exports.Problem = cmp.Or(report.Exports.Problem, err.Error())
-			continue
+	report.Exports.run(ctx, change, func(i int) (object, error) {
+		on := Effect{Namespace: exports[i].Namespace, Name: exports[i].Name}
+		in, err := source.Input(ctx, exports[i])
+		if err != nil {
+			return object{}, err
 		}
-		on := Effect{Namespace: export.Namespace, Name: export.Name}
-		if !report.Exports.look(ctx, change, engine.Export(in), on, in.Published, audienceOf(in)) {
-			return report, nil
-		}
-	}
-	for _, in := range imports[report.Imports.Looked:] {
+		return object{on: on, subject: engine.Export(in), stands: in.Published, to: audienceOf(in)}, nil
+	})
+	report.Imports.run(ctx, change, func(i int) (object, error) {
+		in := imports[i]
 		on := Effect{Namespace: in.Export.Namespace, Name: in.Export.Name, Cluster: in.Source.Cluster}
-		if !report.Imports.look(ctx, change, engine.Import(in), on, in.Imported, decision.Audience{}) {
-			return report, nil
-		}
-	}
+		return object{on: on, subject: engine.Import(in), stands: in.Imported}, nil
+	})
 	return report, nil
+}
+
+// object is an export or an import.
+type object struct {
+	on      Effect // without a kind
+	subject engine.Subject
+	// stands is true if it is published or imported now.
+	stands bool
+	to     decision.Audience
 }
 
 // newPart has objects of a stage. If no policy of the stage changes, nothing of them does,
@@ -122,22 +122,30 @@ func newPart(change Change, stage v1alpha1.Stage, total int) Part {
 	return Part{Total: total, Counted: change.After.Of(change.Policy, stage)}
 }
 
-// look adds what the change would do to an object that stands, which is published or
-// imported, or does not; false if ctx ended, so that it is not known.
-func (p *Part) look(ctx context.Context, change Change, subject engine.Subject, on Effect, stands bool, to decision.Audience) bool {
-	if change.Before.MayDiffer(change.After, subject) {
-		before, after := change.Before.Decide(ctx, subject), change.After.Decide(ctx, subject)
-		if ctx.Err() != nil {
-			return false
+// run looks at each object that is left, until ctx ends.
+func (p *Part) run(ctx context.Context, change Change, read func(i int) (object, error)) {
+	for p.Looked < p.Total && ctx.Err() == nil {
+		one, err := read(p.Looked)
+		var before, after decision.Verdict
+		differs := err == nil && change.Before.MayDiffer(change.After, one.subject)
+		if differs {
+			before, after = change.Before.Decide(ctx, one.subject), change.After.Decide(ctx, one.subject)
 		}
-		if effect, ok := effectOf(before, after, stands, to); ok {
-			effect.Namespace, effect.Name, effect.Cluster = on.Namespace, on.Name, on.Cluster
+		if ctx.Err() != nil {
+			return // what was read or decided last may be incomplete
+		}
+		p.Looked++
+		if err != nil {
+			p.Unread++
+			p.Problem = cmp.Or(p.Problem, err.Error())
+			continue
+		}
+		if change.After.Matches(change.Policy, one.subject) {
+			p.Matched++
+		}
+		if effect, ok := effectOf(before, after, one.stands, one.to); differs && ok {
+			effect.Namespace, effect.Name, effect.Cluster = one.on.Namespace, one.on.Name, one.on.Cluster
 			p.Effects = append(p.Effects, effect)
 		}
 	}
-	p.Looked++
-	if change.After.Matches(change.Policy, subject) {
-		p.Matched++
-	}
-	return ctx.Err() == nil
 }

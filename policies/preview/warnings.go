@@ -102,28 +102,17 @@ func groups(effects []Effect) (out []group) {
 // sentence says what would happen, to how many, and to which first, in size bytes.
 func (g group) sentence(words words, looked, size int) string {
 	count := fmt.Sprintf("%d of %d %ss", len(g.items), looked, words.noun)
-	text := ""
-	switch g.kind {
-	case Withdraw:
-		text = "would " + words.withdraw + " " + count
-		if g.grace > 0 {
-			text += " after " + duration(g.grace)
-		}
-	case Deny:
-		text = "would deny " + count + ", " + words.absent
-	case Exclude:
-		text = "would withdraw " + count + " from some clusters"
-		if g.grace > 0 {
-			text += " after " + duration(g.grace)
-		}
-	case Block:
-		text = "would keep policies from being evaluated for " + count
-	case Allow:
-		text = "would no longer deny " + count
-	case Include:
-		text = "would publish " + count + " to more clusters"
-	case Warn:
-		text = wouldWarn + count
+	text := fmt.Sprintf(map[Kind]string{
+		Withdraw: would + words.withdraw + " %s",
+		Deny:     would + "deny %s, " + words.absent,
+		Exclude:  would + "withdraw %s from some clusters",
+		Block:    would + "keep policies from being evaluated for %s",
+		Allow:    would + "no longer deny %s",
+		Include:  would + "publish %s to more clusters",
+		Warn:     wouldWarn + "%s",
+	}[g.kind], count)
+	if g.grace > 0 {
+		text += " after " + duration(g.grace)
 	}
 	return text + ": " + g.names(size-len(text)-len(": "))
 }

@@ -141,5 +141,3 @@ func DecodePolicy(document Document) (*v1alpha1.ExportPolicy, error) {
 	}
 	return policy, nil
 }
-
-func rawJSON(text []byte) *apiextensionsv1.JSON { return &apiextensionsv1.JSON{Raw: text} }

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/comity-mcs/comity/policies/v1alpha1"
@@ -166,11 +167,7 @@ func readFolder(folder string) (Policy, error) {
 func object(folder, name, module string) (*v1alpha1.ExportPolicy, error) {
 	policy := &v1alpha1.ExportPolicy{}
 	path := filepath.Join(folder, SpecFile)
-	text, err := optional(path)
-	if err != nil {
-		return nil, err
-	}
-	spec, err := yaml.YAMLToJSONStrict(text)
+	spec, err := optional(path)
 	if err == nil {
 		err = decode(spec, &policy.Spec)
 	}
@@ -181,28 +178,25 @@ func object(folder, name, module string) (*v1alpha1.ExportPolicy, error) {
 		return nil, fmt.Errorf("%s: expected no rego and no parameters: these are in %s and %s", path, ModuleFile, ParamsFile)
 	}
 	path = filepath.Join(folder, ParamsFile)
-	if text, err = optional(path); err != nil {
-		return nil, err
+	params, err := optional(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w; expected a mapping, the parameters of the policy", path, err)
 	}
-	if len(text) > 0 {
-		params, err := yaml.YAMLToJSONStrict(text)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w; expected a mapping, the parameters of the policy", path, err)
-		}
-		policy.Spec.Parameters = rawJSON(params)
+	if string(params) != "null" {
+		policy.Spec.Parameters = &apiextensionsv1.JSON{Raw: params}
 	}
 	policy.APIVersion, policy.Kind = v1alpha1.GroupVersion.String(), Kind
 	policy.Name, policy.Spec.Rego = name, module
 	return policy, nil
 }
 
-// optional is the content of a file; nothing if there is none.
+// optional is the content of a YAML file as JSON; null if there is none.
 func optional(path string) ([]byte, error) {
 	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
 	}
-	return text, err
+	return yaml.YAMLToJSONStrict(text)
 }
 
 // regoFiles are the Rego sources directly in a folder.
@@ -224,18 +218,11 @@ func regoFiles(folder string) (map[string]string, error) {
 
 func fixtures(folder string) (paths []string, err error) {
 	for _, name := range fixtureFolders {
-		entries, err := os.ReadDir(filepath.Join(folder, name))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
+		found, err := filepath.Glob(filepath.Join(folder, name, "*"))
 		if err != nil {
 			return nil, err
 		}
-		for _, entry := range entries {
-			if path := filepath.Join(folder, name, entry.Name()); !entry.IsDir() && isManifest(path) {
-				paths = append(paths, path)
-			}
-		}
+		paths = append(paths, slices.DeleteFunc(found, func(path string) bool { return !isManifest(path) })...)
 	}
 	return paths, nil
 }

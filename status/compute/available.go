@@ -11,6 +11,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/status/condition"
 	"github.com/comity-mcs/comity/sync/model"
 )
@@ -93,7 +94,8 @@ func reported(destinations []model.Destination, deciders string) metav1.Conditio
 	if deciders != "" {
 		parts = append(parts, part{deciders, 0})
 	}
-	return condition.Available(reason, fit(importedBy(imported, len(destinations)), parts))
+	return condition.Available(reason, fit(counted(imported, len(destinations),
+		"imported by %d of %d clusters", "imported by the one cluster in scope", "imported by all %d clusters in scope"), parts))
 }
 
 // deciders says which export decides the import where, if that is not the same one
@@ -115,22 +117,10 @@ func deciders(seen *model.Observation, destinations []model.Destination) string 
 	var parts []string
 	for _, id := range slices.Sorted(maps.Keys(where)) {
 		slices.Sort(where[id])
-		parts = append(parts, fmt.Sprintf("cluster %s in %s", id, some(where[id], maxNamed)))
+		parts = append(parts, fmt.Sprintf("cluster %s in %s", id, decision.Some(where[id], maxNamed)))
 	}
-	return "the import is not decided by the same export everywhere, but by that of " + some(parts, maxListed) +
+	return "the import is not decided by the same export everywhere, but by that of " + decision.Some(parts, maxListed) +
 		"; to change that, run kubectl comity confirm takeover there"
-}
-
-func importedBy(imported []model.ClusterID, all int) string {
-	switch {
-	case len(imported) < all:
-		return fmt.Sprintf("imported by %d of %d clusters", len(imported), all)
-	case all == 1:
-		return "imported by the one cluster in scope: " + string(imported[0])
-	case all > maxListed:
-		return fmt.Sprintf("imported by all %d clusters in scope", all)
-	}
-	return fmt.Sprintf("imported by all %d clusters in scope: %s", all, some(names(imported), maxListed))
 }
 
 // group is the destinations that give one reason, sorted by cluster.
@@ -182,7 +172,7 @@ func (g group) part() part {
 	for i, d := range g.members {
 		clusters[i] = d.Cluster
 	}
-	list := some(names(clusters), maxNamed)
+	list := decision.Some(clusters, maxNamed)
 	if g.reason == model.ReasonPending && !g.imported {
 		return part{"not reported yet by " + list, len(clusters)}
 	}

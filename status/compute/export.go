@@ -105,7 +105,7 @@ func published(scope model.Scope) string {
 		return fmt.Sprintf("published for no other cluster: %s on this ServiceExport and on its Namespace have no cluster in common; widen one of them",
 			model.AnnotationExportTo)
 	}
-	return "published for " + clusterList(scope.Clusters())
+	return "published for " + decision.Clusters(scope.Clusters())
 }
 
 func conflict(seen *model.Observation) metav1.Condition {
@@ -141,11 +141,11 @@ func admission(in ExportInput) metav1.Condition {
 	case len(verdict.Excluded) > 0 && in.Observation != nil && !in.Observation.WithdrawnAt.IsZero():
 		return condition.Admitted(condition.ReasonClustersExcluded, complaints(
 			fmt.Sprintf("policy forbids this export to %s; clusters that still read it lose it at %s unless it is corrected by then: ",
-				clusterList(verdict.Excluded), moment(in.Observation.WithdrawnAt)),
+				decision.Clusters(verdict.Excluded), moment(in.Observation.WithdrawnAt)),
 			slices.Concat(verdict.Violations, verdict.Warnings)))
 	case len(verdict.Excluded) > 0:
 		return condition.Admitted(condition.ReasonClustersExcluded, complaints(
-			fmt.Sprintf("this export is not published to %s, because policy forbids that: ", clusterList(verdict.Excluded)),
+			fmt.Sprintf("this export is not published to %s, because policy forbids that: ", decision.Clusters(verdict.Excluded)),
 			slices.Concat(verdict.Violations, verdict.Warnings)))
 	case len(verdict.Warnings) > 0:
 		return condition.Admitted(condition.ReasonAdmittedWithWarnings, complaints("", verdict.Warnings))

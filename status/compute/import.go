@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/status/condition"
 	"github.com/comity-mcs/comity/sync/model"
 )
@@ -34,6 +35,9 @@ type ImportInput struct {
 	Observation *model.Observation
 }
 
+// occasional are the conditions that a ServiceImport does not always have.
+var occasional = []string{condition.TypeAvailable, condition.TypeSourceMissing, condition.TypeFrozen, condition.TypeTakeoverHeld}
+
 // Import is what Comity owns of the status of a ServiceImport, as it should be:
 // the source clusters in order; Ready, Available, SourceMissing while an export is
 // missing, Frozen, and TakeoverHeld, in this order; and whether there are EndpointSlices. Of an
@@ -53,10 +57,11 @@ func Import(in ImportInput, now metav1.Time) mcsv1beta1.ServiceImportStatus {
 		}
 		status.Conditions = []metav1.Condition{hold(old, importReadiness(in, status.Clusters), importIsSettled(in, status.Clusters))}
 	}
-	status.Conditions = append(status.Conditions, sourcesAvailable(in)...)
-	status.Conditions = append(status.Conditions, missingSources(in)...)
-	status.Conditions = append(status.Conditions, frozen(in)...)
-	status.Conditions = append(status.Conditions, takeover(in)...)
+	if in.Observation == nil {
+		status.Conditions = append(status.Conditions, present(old, occasional...)...)
+	} else {
+		status.Conditions = slices.Concat(status.Conditions, sourcesAvailable(in), missingSources(in), frozen(in), takeover(in))
+	}
 	for i := range status.Conditions {
 		stamp(&status.Conditions[i], old, in.Import.Generation, now)
 	}
@@ -109,9 +114,9 @@ func importReadiness(in ImportInput, clusters []mcsv1beta1.ClusterStatus) metav1
 		return condition.ImportReady(condition.ReasonImportPending, "it is not known yet which clusters export this Service"+troubles("; ", problems))
 	}
 	name := fmt.Sprintf("%s.%s.svc.clusterset.local", in.Import.Name, in.Import.Namespace)
-	message := fmt.Sprintf("%s resolves to the endpoints of %s", name, clusterList(ids))
+	message := fmt.Sprintf("%s resolves to the endpoints of %s", name, decision.Clusters(ids))
 	if in.Import.Spec.Type != mcsv1beta1.Headless {
-		message = fmt.Sprintf("%s resolves to %s and leads to %s", name, strings.Join(in.Import.Spec.IPs, ", "), clusterList(ids))
+		message = fmt.Sprintf("%s resolves to %s and leads to %s", name, strings.Join(in.Import.Spec.IPs, ", "), decision.Clusters(ids))
 	}
 	return condition.ImportReady(condition.ReasonImportReady, message+troubles("; ", problems))
 }
@@ -144,7 +149,7 @@ func stopper(in ImportInput, problems []model.Problem) (int, condition.ImportRea
 // foreignReadiness follows the spec that the other implementation wrote: Comity
 // made no derived objects to check.
 func foreignReadiness(imported *mcsv1beta1.ServiceImport, clusters []mcsv1beta1.ClusterStatus) metav1.Condition {
-	list := clusterList(sorted(clusters))
+	list := decision.Clusters(sorted(clusters))
 	if imported.Spec.Type != mcsv1beta1.Headless && len(imported.Spec.IPs) == 0 {
 		return condition.ImportReady(condition.ReasonImportPending,
 			"the implementation that made this ServiceImport has not given it an IP yet; exported by "+list)
@@ -171,18 +176,9 @@ func missing(in ImportInput) string {
 func SameImport(old, wanted mcsv1beta1.ServiceImportStatus) bool {
 	return old.EndpointSliceObjects == wanted.EndpointSliceObjects &&
 		slices.Equal(sorted(old.Clusters), sorted(wanted.Clusters)) &&
-		SameConditions(old.Conditions, wanted.Conditions) && len(gone(old.Conditions, wanted.Conditions)) == 0
-}
-
-// gone are the conditions of ours that are not always set, and should be removed.
-func gone(old, wanted []metav1.Condition) []string {
-	var types []string
-	for _, typ := range []string{condition.TypeAvailable, condition.TypeSourceMissing, condition.TypeFrozen, condition.TypeTakeoverHeld} {
-		if meta.FindStatusCondition(old, typ) != nil && meta.FindStatusCondition(wanted, typ) == nil {
-			types = append(types, typ)
-		}
-	}
-	return types
+		SameConditions(old.Conditions, wanted.Conditions) && !slices.ContainsFunc(occasional, func(typ string) bool {
+		return meta.FindStatusCondition(old.Conditions, typ) != nil && meta.FindStatusCondition(wanted.Conditions, typ) == nil
+	})
 }
 
 // Covers reports whether all of wanted is in old, among what others put there.

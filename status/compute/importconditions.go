@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/status/condition"
 	"github.com/comity-mcs/comity/sync/model"
 )
@@ -59,9 +60,6 @@ func sourceReason(s model.Source) string {
 // contributes to it is connected. One condition, or none if none contributes.
 func sourcesAvailable(in ImportInput) []metav1.Condition {
 	old := in.Import.Status.Conditions
-	if in.Observation == nil {
-		return present(old, condition.TypeAvailable)
-	}
 	sources := served(in.Observation)
 	if len(sources) == 0 {
 		if len(in.Observation.Unsynced) > 0 {
@@ -94,23 +92,12 @@ func worstSource(sources []model.Source) metav1.Condition {
 		}
 		parts = append(parts, states[i].part(byState[i]))
 	}
-	return condition.SourcesAvailable(worst, fit(connected(sorted, len(byState[0])), parts))
-}
-
-func connected(sources []model.Source, count int) string {
-	switch {
-	case count < len(sources):
-		return fmt.Sprintf("%d of %d clusters that export it are connected", count, len(sources))
-	case count == 1:
-		return fmt.Sprintf("the only cluster that exports it is connected: %s", sources[0].Cluster)
-	case count > maxListed:
-		return fmt.Sprintf("all %d clusters that export it are connected", count)
+	connected := make([]model.ClusterID, len(byState[0]))
+	for i, s := range byState[0] {
+		connected[i] = s.Cluster
 	}
-	ids := make([]model.ClusterID, len(sources))
-	for i, s := range sources {
-		ids[i] = s.Cluster
-	}
-	return fmt.Sprintf("all %d clusters that export it are connected: %s", count, some(names(ids), maxListed))
+	return condition.SourcesAvailable(worst, fit(counted(connected, len(sources),
+		"%d of %d clusters that export it are connected", "the only cluster that exports it is connected", "all %d clusters that export it are connected"), parts))
 }
 
 // part is "b (since ..., last confirmed ...) is Stale: why; its endpoints stay in use".
@@ -133,7 +120,7 @@ func (s sourceState) part(sources []model.Source) part {
 	if len(sources) > 1 {
 		verb, cause = " are ", " ("+string(sources[0].Cluster)+cause+")"
 	}
-	return part{some(entries, maxNamed) + verb + string(s.reason) + model.Bound(cause, maxQuoted) + "; " + s.consequence, len(sources)}
+	return part{decision.Some(entries, maxNamed) + verb + string(s.reason) + model.Bound(cause, maxQuoted) + "; " + s.consequence, len(sources)}
 }
 
 // served are the sources of which something is served, or kept.
@@ -151,9 +138,6 @@ func isStarting(seen *model.Observation) bool {
 // stated nothing when it was read last. It is one condition while something is missing, and
 // none otherwise, rather than False: most imports never have it.
 func missingSources(in ImportInput) []metav1.Condition {
-	if in.Observation == nil {
-		return present(in.Import.Status.Conditions, condition.TypeSourceMissing)
-	}
 	var parts []part
 	for _, s := range in.Observation.Sources {
 		if s.State == model.SourceMissing || s.State == model.SourceNotRead && !s.Since.IsZero() {
@@ -172,17 +156,13 @@ func missingSources(in ImportInput) []metav1.Condition {
 // cluster that is being connected to for the first time since start freezes nothing that
 // is worth a condition.
 func frozen(in ImportInput) []metav1.Condition {
-	old := in.Import.Status.Conditions
-	if in.Observation == nil {
-		return present(old, condition.TypeFrozen)
-	}
 	f := in.Observation.Freeze
 	if f == nil {
 		return nil
 	}
 	by, _ := in.Observation.Source(f.By.Cluster)
 	if by.Starting {
-		return present(old, condition.TypeFrozen)
+		return present(in.Import.Status.Conditions, condition.TypeFrozen)
 	}
 	key := types.NamespacedName{Namespace: in.Import.Namespace, Name: in.Import.Name}
 	return []metav1.Condition{condition.Frozen(f.State, freezeText(f, by.Liveness, key))}
@@ -216,10 +196,9 @@ func freezeText(f *model.Freeze, by model.Liveness, key types.NamespacedName) st
 // takeover is TakeoverHeld: which export waits to decide the import, and how to
 // confirm that.
 func takeover(in ImportInput) []metav1.Condition {
-	old := in.Import.Status.Conditions
 	switch {
-	case in.Observation == nil, isStarting(in.Observation):
-		return present(old, condition.TypeTakeoverHeld)
+	case isStarting(in.Observation):
+		return present(in.Import.Status.Conditions, condition.TypeTakeoverHeld)
 	case len(in.Observation.Takeovers) == 0:
 		return nil
 	}
@@ -243,7 +222,7 @@ func heldTakeovers(held []model.Takeover, key types.NamespacedName) string {
 		for i, other := range others {
 			ids[i] = plain(other.By.ID())
 		}
-		text += fmt.Sprintf("; in the same way confirm one of %d that wait, too: %s", len(others), model.Bound(some(ids, maxOthers), maxOthersText))
+		text += fmt.Sprintf("; in the same way confirm one of %d that wait, too: %s", len(others), model.Bound(decision.Some(ids, maxOthers), maxOthersText))
 	}
 	return text + fmt.Sprintf("; it would change %s (%s)", strings.Join(t.Fields, ", "), plain(t.Changes))
 }

@@ -288,17 +288,17 @@ func TestWhatOtherClustersCauseIsDeferrable(t *testing.T) {
 	conflicting := condition.Conflict([]mcsv1beta1.ServiceExportConditionReason{"PortConflict"}, "m")
 	for name, c := range map[string]struct {
 		wanted []metav1.Condition
-		want   Urgency
+		want   bool
 	}{
-		"nothing":                     {with(), Urgency{}},
-		"a conflict":                  {with(conflicting), Urgency{Deferrable: true}},
-		"a report":                    {with(condition.Available("Lost", "m")), Urgency{Deferrable: true}},
-		"a Service that went":         {with(condition.Valid(condition.ReasonNoService, "m")), Urgency{Urgent: true}},
-		"something new":               {with(condition.Admitted(condition.ReasonAdmitted, "m")), Urgency{Urgent: true}},
-		"a conflict and a Service":    {with(conflicting, condition.Valid(condition.ReasonNoService, "m")), Urgency{Urgent: true, Deferrable: true}},
-		"a conflict in another shape": {with(condition.NoConflicts("other words")), Urgency{Deferrable: true}},
+		"nothing":                     {with(), false},
+		"a conflict":                  {with(conflicting), false},
+		"a report":                    {with(condition.Available("Lost", "m")), false},
+		"a Service that went":         {with(condition.Valid(condition.ReasonNoService, "m")), true},
+		"something new":               {with(condition.Admitted(condition.ReasonAdmitted, "m")), true},
+		"a conflict and a Service":    {with(conflicting, condition.Valid(condition.ReasonNoService, "m")), true},
+		"a conflict in another shape": {with(condition.NoConflicts("other words")), false},
 	} {
-		if got := ExportUrgency(old, c.wanted); got != c.want {
+		if got := ExportUrgent(old, c.wanted); got != c.want {
 			t.Errorf("%s: got %+v, want %+v", name, got, c.want)
 		}
 	}
@@ -307,18 +307,18 @@ func TestWhatOtherClustersCauseIsDeferrable(t *testing.T) {
 	}}
 	for name, c := range map[string]struct {
 		change func(*mcsv1beta1.ServiceImportStatus)
-		want   Urgency
+		want   bool
 	}{
-		"other words":           {func(s *mcsv1beta1.ServiceImportStatus) { s.Conditions[0].Message = "n" }, Urgency{Deferrable: true}},
-		"no use any more":       {func(s *mcsv1beta1.ServiceImportStatus) { s.Conditions[0].Status = "False" }, Urgency{Urgent: true}},
-		"a lost cluster":        {func(s *mcsv1beta1.ServiceImportStatus) { s.Conditions[1].Reason = "Lost" }, Urgency{Deferrable: true}},
-		"the end of a hold":     {func(s *mcsv1beta1.ServiceImportStatus) { s.Conditions = s.Conditions[:2] }, Urgency{Deferrable: true}},
-		"another source":        {func(s *mcsv1beta1.ServiceImportStatus) { s.Clusters = entries("b") }, Urgency{Urgent: true}},
-		"the first slice of it": {func(s *mcsv1beta1.ServiceImportStatus) { s.EndpointSliceObjects = "Present" }, Urgency{Urgent: true}},
+		"other words":           {func(s *mcsv1beta1.ServiceImportStatus) { s.Conditions[0].Message = "n" }, false},
+		"no use any more":       {func(s *mcsv1beta1.ServiceImportStatus) { s.Conditions[0].Status = "False" }, true},
+		"a lost cluster":        {func(s *mcsv1beta1.ServiceImportStatus) { s.Conditions[1].Reason = "Lost" }, false},
+		"the end of a hold":     {func(s *mcsv1beta1.ServiceImportStatus) { s.Conditions = s.Conditions[:2] }, false},
+		"another source":        {func(s *mcsv1beta1.ServiceImportStatus) { s.Clusters = entries("b") }, true},
+		"the first slice of it": {func(s *mcsv1beta1.ServiceImportStatus) { s.EndpointSliceObjects = "Present" }, true},
 	} {
 		wanted := was.DeepCopy()
 		c.change(wanted)
-		if got := ImportUrgency(was, *wanted); got != c.want {
+		if got := ImportUrgent(was, *wanted); got != c.want {
 			t.Errorf("%s: got %+v, want %+v", name, got, c.want)
 		}
 	}

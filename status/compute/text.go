@@ -11,6 +11,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/status/condition"
 	"github.com/comity-mcs/comity/sync/model"
 )
@@ -21,28 +22,18 @@ const maxListed = 10
 // maxNamed is how many it names of those that share a problem.
 const maxNamed = 3
 
-// clusterList is "cluster b", "clusters b, c", or "clusters b, … and 90 more".
-func clusterList[ID ~string](ids []ID) string {
-	if len(ids) == 1 {
-		return "cluster " + string(ids[0])
+// counted says for which of so many clusters something holds: for ids of all, for the only
+// one, or for every one. part and every are formats with these numbers.
+func counted(ids []model.ClusterID, all int, part, one, every string) string {
+	switch {
+	case len(ids) < all:
+		return fmt.Sprintf(part, len(ids), all)
+	case all == 1:
+		return one + ": " + string(ids[0])
+	case all > maxListed:
+		return fmt.Sprintf(every, all)
 	}
-	return "clusters " + some(names(ids), maxListed)
-}
-
-func names[ID ~string](ids []ID) []string {
-	list := make([]string, len(ids))
-	for i, id := range ids {
-		list[i] = string(id)
-	}
-	return list
-}
-
-// some is "b, c, d", or "b, c, d and 93 more" if there are more than most.
-func some(names []string, most int) string {
-	if len(names) <= most {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+	return fmt.Sprintf(every, all) + ": " + decision.Some(ids, maxListed)
 }
 
 // part is one clause of a message, about so many clusters or violations.

@@ -52,45 +52,28 @@ func SameConditions(old, wanted []metav1.Condition) bool {
 	})
 }
 
-// Urgency says what kinds of change there are between two states of an object.
-// What other clusters do, and may do again soon, is deferrable: a reader loses
-// nothing if it is written a little later. What concerns the object itself is
-// urgent, and so is a condition that is new.
-type Urgency struct{ Urgent, Deferrable bool }
-
-// ExportUrgency takes changes of Conflict and Available for deferrable: they
-// depend on other clusters.
-func ExportUrgency(old, wanted []metav1.Condition) Urgency {
-	return urgency(old, wanted, func(_, c metav1.Condition) bool {
+// ExportUrgent reports whether a change has to be written soon. What other clusters do, and
+// may do again soon, can wait: a reader loses nothing if it is written a little later. That
+// are changes of Conflict and Available. What concerns the object itself is urgent, and so
+// is a condition that is new.
+func ExportUrgent(old, wanted []metav1.Condition) bool {
+	return urgent(old, wanted, func(_, c metav1.Condition) bool {
 		return c.Type == condition.TypeConflict || c.Type == condition.TypeAvailable
 	})
 }
 
-// ImportUrgency takes every change for deferrable but whether the import can be
-// used, its clusters, and whether there are EndpointSlices.
-func ImportUrgency(old, wanted mcsv1beta1.ServiceImportStatus) Urgency {
-	change := urgency(old.Conditions, wanted.Conditions, func(was, c metav1.Condition) bool {
-		return c.Type != condition.TypeImportReady || (was.Status == c.Status && was.Reason == c.Reason)
-	})
-	if old.EndpointSliceObjects != wanted.EndpointSliceObjects || !slices.Equal(sorted(old.Clusters), sorted(wanted.Clusters)) {
-		change.Urgent = true
-	}
-	if len(gone(old.Conditions, wanted.Conditions)) > 0 {
-		change.Deferrable = true
-	}
-	return change
+// ImportUrgent is ExportUrgent for an import: whether it can be used, its clusters, and
+// whether there are EndpointSlices, are urgent.
+func ImportUrgent(old, wanted mcsv1beta1.ServiceImportStatus) bool {
+	return old.EndpointSliceObjects != wanted.EndpointSliceObjects || !slices.Equal(sorted(old.Clusters), sorted(wanted.Clusters)) ||
+		urgent(old.Conditions, wanted.Conditions, func(was, c metav1.Condition) bool {
+			return c.Type != condition.TypeImportReady || (was.Status == c.Status && was.Reason == c.Reason)
+		})
 }
 
-func urgency(old, wanted []metav1.Condition, deferrable func(was, c metav1.Condition) bool) Urgency {
-	change := Urgency{}
-	for _, c := range wanted {
-		switch was := meta.FindStatusCondition(old, c.Type); {
-		case was != nil && SameConditions(old, []metav1.Condition{c}):
-		case was != nil && deferrable(*was, c):
-			change.Deferrable = true
-		default:
-			change.Urgent = true
-		}
-	}
-	return change
+func urgent(old, wanted []metav1.Condition, deferrable func(was, c metav1.Condition) bool) bool {
+	return slices.ContainsFunc(wanted, func(c metav1.Condition) bool {
+		was := meta.FindStatusCondition(old, c.Type)
+		return was == nil || !SameConditions(old, []metav1.Condition{c}) && !deferrable(*was, c)
+	})
 }

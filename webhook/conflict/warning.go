@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/sync/decide"
 	"github.com/comity-mcs/comity/sync/merge"
 	"github.com/comity-mcs/comity/sync/model"
@@ -21,6 +22,9 @@ import (
 // maxWarning bounds one warning, in bytes: the API server cuts the warnings of a request
 // that have more than 4,096 characters together.
 const maxWarning = 900
+
+// maxNamed is how many clusters a warning names of those that serve a port, and of the others.
+const maxNamed = 5
 
 // warnings are those on one export among those of which its import would consist, in
 // their order.
@@ -134,16 +138,16 @@ func portTraffic(resolved *model.Import) string {
 	const limit = 4
 	var parts []string
 	for _, p := range resolved.Ports {
-		var served, without []string
+		var served, without []model.ClusterID
 		for _, c := range resolved.Constituents {
 			if slices.ContainsFunc(c.Ports, func(q mcsv1beta1.ServicePort) bool { return q.Name == p.Name }) {
-				served = append(served, string(c.Cluster))
+				served = append(served, c.Cluster)
 			} else {
-				without = append(without, string(c.Cluster))
+				without = append(without, c.Cluster)
 			}
 		}
 		if len(without) > 0 {
-			parts = append(parts, fmt.Sprintf("traffic to %s reaches %s and not %s", portText(p), some(served), some(without)))
+			parts = append(parts, fmt.Sprintf("traffic to %s reaches %s and not %s", portText(p), decision.Some(served, maxNamed), decision.Some(without, maxNamed)))
 		}
 	}
 	switch {
@@ -161,14 +165,4 @@ func portText(p mcsv1beta1.ServicePort) string {
 		return fmt.Sprintf("port %d/%s", p.Port, protocol)
 	}
 	return fmt.Sprintf("port %s (%d/%s)", p.Name, p.Port, protocol)
-}
-
-// some lists the first clusters and counts the rest.
-func some(ids []string) string {
-	const limit = 5
-	text := strings.Join(ids[:min(limit, len(ids))], ", ")
-	if more := len(ids) - limit; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return text
 }

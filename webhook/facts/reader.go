@@ -80,10 +80,8 @@ func (r Reader) Input(ctx context.Context, req Request) (decision.Input, error) 
 		Operation:  req.Operation,
 		Subject:    req.Subject,
 		UserInfo:   req.User,
-		Object:     inputExport(req.Export),
 		OldObject:  inputExport(req.OldExport),
 		Cluster:    string(r.Cluster),
-		Scope:      inputScope(model.ScopeOfExport(req.Export)),
 		Peers:      view.peers,
 	}
 	if in.Operation == "" {
@@ -113,15 +111,15 @@ func (r Reader) Input(ctx context.Context, req Request) (decision.Input, error) 
 	namespace.TypeMeta = namespaceType
 	in.Namespace = namespace
 	in.NamespaceScope = inputScope(model.ScopeOfNamespace(namespace))
-	in.EffectiveScope = inputScope(model.EffectiveScope(client.ObjectKeyFromObject(req.Export), req.Export, namespace, view.members))
-	in.Destinations = view.of(in.EffectiveScope)
-
 	if in.Service, err = r.service(ctx, live, req); err != nil {
 		return decision.Input{}, err
 	}
-	in.Ports = exportedPorts(req.Export, in.Service)
+	describe(&in, req.Export, view)
 	if in.Operation == decision.Update && in.Subject == decision.SubjectServiceExport && in.Published && req.OldExport != nil {
-		in.Before = before(in, req.OldExport, view)
+		was := in
+		was.Operation, was.UserInfo, was.OldObject = decision.Audit, nil, nil
+		describe(&was, req.OldExport, view)
+		in.Before = &was
 	}
 	return in, nil
 }
@@ -145,25 +143,16 @@ func (r Reader) service(ctx context.Context, live client.Reader, req Request) (*
 	return &service, nil
 }
 
-// before is the input of an audit of the export that an update replaces: where it went,
-// and with which ports, depends on its own annotations.
-func before(in decision.Input, old *mcsv1beta1.ServiceExport, view *peerView) *decision.Input {
-	in.Operation, in.UserInfo, in.OldObject = decision.Audit, nil, nil
-	in.Object, in.Ports = inputExport(old), exportedPorts(old, in.Service)
-	in.Scope = inputScope(model.ScopeOfExport(old))
-	in.EffectiveScope = inputScope(model.EffectiveScope(client.ObjectKeyFromObject(old), old, in.Namespace, view.members))
-	in.Destinations = view.of(in.EffectiveScope)
-	return &in
-}
-
-// exportedPorts are the ports of the Service, nil if there is none, that the export
-// shares; none if that cannot be read.
-func exportedPorts(export *mcsv1beta1.ServiceExport, service *corev1.Service) []mcsv1beta1.ServicePort {
-	selection, err := model.PortsOfExport(export)
-	if err != nil {
-		return nil
+// describe writes into the input of an export what depends on its own annotations: where
+// it goes, and with which of the ports of its Service; none if that cannot be read.
+func describe(in *decision.Input, export *mcsv1beta1.ServiceExport, view *peerView) {
+	in.Object, in.Ports = inputExport(export), nil
+	if selection, err := model.PortsOfExport(export); err == nil {
+		in.Ports = selection.Exported(in.Service)
 	}
-	return selection.Exported(service)
+	in.Scope = inputScope(model.ScopeOfExport(export))
+	in.EffectiveScope = inputScope(model.EffectiveScope(client.ObjectKeyFromObject(export), export, in.Namespace, view.members))
+	in.Destinations = view.of(in.EffectiveScope)
 }
 
 // published is true if the export is published in the exchange. Where that is not known, an

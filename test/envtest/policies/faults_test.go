@@ -39,7 +39,7 @@ var storable = map[string]struct{ rego, place, problem string }{
 	"nothing but space":      {" \n\t\n", "hostile.rego:1:1: ", "the module is empty"},
 	"without a package":      {"deny contains {\"msg\": \"no\"} if true\n", "hostile.rego:1:1: ", "package expected"},
 	"with a byte order mark": {"\ufeff" + good("no"), "hostile.rego:1:1: ", "byte order mark"},
-	"with a NUL":             {good("no") + "# \x00\n", "hostile.rego:4:3: ", "a NUL character"},
+	"with a NUL":             {good("no") + "# \x00\n", "hostile.rego:4:1: ", "illegal null character"},
 }
 
 // unstorable are modules that the definition of ExportPolicies refuses by itself.

@@ -27,16 +27,19 @@ func stored(t *testing.T, root string) map[string]string {
 		}
 		files[filepath.ToSlash(name)] = string(text)
 	}
-	err := filepath.WalkDir(filepath.Join(root, folder), func(file string, entry fs.DirEntry, err error) error {
-		if err == nil && !entry.IsDir() {
-			add(file)
+	for _, folder := range folders {
+		err := filepath.WalkDir(filepath.Join(root, folder), func(file string, entry fs.DirEntry, err error) error {
+			if err == nil && !entry.IsDir() {
+				add(file)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 	add(filepath.Join(root, configMap))
+	add(filepath.Join(root, capabilities))
 	return files
 }
 
@@ -55,12 +58,14 @@ func TestWriteRemovesWhatHasNoSource(t *testing.T) {
 	if err := os.CopyFS(filepath.Join(root, "config"), os.DirFS("../../config")); err != nil {
 		t.Fatal(err)
 	}
-	gone := filepath.Join(root, folder, "policies", "gone.yaml")
-	if err := os.MkdirAll(filepath.Dir(gone), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(gone, []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
+	for _, folder := range []string{chartFolder + "/policies", policyFolder, policyFolder + "/" + library} {
+		gone := filepath.Join(root, folder, "gone.yaml")
+		if err := os.MkdirAll(filepath.Dir(gone), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(gone, []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := write(root); err != nil {
 		t.Fatal(err)

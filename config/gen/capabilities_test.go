@@ -4,34 +4,16 @@
 package main
 
 import (
-	"os"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/open-policy-agent/opa/v1/ast"
 
 	"github.com/comity-mcs/comity/policies"
-	"github.com/comity-mcs/comity/policies/engine"
 )
 
-func TestTheCapabilitiesAreUpToDate(t *testing.T) {
-	want, err := engine.Capabilities()
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := os.ReadFile("../../" + capabilitiesFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s is not up to date; run make generate (-want +got):\n%s", capabilitiesFile, diff)
-	}
-}
-
-// TestOPAReadsTheCapabilities does what `opa check --capabilities` does.
 func TestOPAReadsTheCapabilities(t *testing.T) {
-	capabilities, err := ast.LoadCapabilitiesFile("../../" + capabilitiesFile)
+	allowed, err := ast.LoadCapabilitiesFile("../../" + capabilities)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +22,7 @@ func TestOPAReadsTheCapabilities(t *testing.T) {
 		for file, text := range policies.Library() {
 			modules[file] = text
 		}
-		_, err := ast.CompileModulesWithOpt(modules, ast.CompileOpts{ParserOptions: ast.ParserOptions{Capabilities: capabilities}})
+		_, err := ast.CompileModulesWithOpt(modules, ast.CompileOpts{ParserOptions: ast.ParserOptions{Capabilities: allowed}})
 		return err
 	}
 	baselines, err := policies.Baselines()
