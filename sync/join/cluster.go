@@ -72,6 +72,12 @@ type Cluster struct {
 	isHub bool
 }
 
+// CheckMembers refuses what cannot be one clusterset.
+func CheckMembers(members []Cluster) error {
+	_, err := checkMembers(members)
+	return err
+}
+
 // checkMembers fills in defaults and refuses what cannot be one clusterset.
 func checkMembers(members []Cluster) ([]Cluster, error) {
 	checked := make([]Cluster, len(members))

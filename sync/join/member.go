@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -255,9 +256,4 @@ func (m *member) report(object client.Object, verb Verb, note string) {
 }
 
 // display is a key as people write it: no slash before a Namespace.
-func display(key client.ObjectKey) string {
-	if key.Namespace == "" {
-		return key.Name
-	}
-	return key.String()
-}
+func display(key client.ObjectKey) string { return strings.TrimPrefix(key.String(), "/") }

@@ -112,5 +112,5 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 	if names := cmd.SuggestionsFor(args[0]); len(names) > 0 {
 		suggestion = fmt.Sprintf("; did you mean %q?", names[0])
 	}
-	return command.Refusedf("there is no command %q%s; see %s --help", command.Name+" "+args[0], suggestion, command.Name)
+	return fmt.Errorf("there is no command %q%s; see %s --help", command.Name+" "+args[0], suggestion, command.Name)
 }

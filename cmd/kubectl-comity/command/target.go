@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	certmanagerv1 "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -46,7 +45,7 @@ func NewScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, mcsv1alpha1.Install, mcsv1beta1.Install,
-		policyv1alpha1.AddToScheme, exchangev1alpha1.AddToScheme, certmanagerv1.AddToScheme,
+		policyv1alpha1.AddToScheme, exchangev1alpha1.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			return nil, fmt.Errorf("build the scheme: %w", err)
@@ -55,12 +54,17 @@ func NewScheme() (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-// Open connects to the cluster of a context. The error says which context, and
-// whether the kubeconfig is wrong or the cluster does not answer.
-func (e *Env) Open(ctx context.Context, name string) (*Target, error) {
+// Open connects to the cluster of one context, which ContextNames gives. The error says
+// which context, and whether the kubeconfig is wrong or the cluster does not answer.
+func (e *Env) Open(ctx context.Context, names ...string) (*Target, error) {
+	names, err := e.ContextNames(names)
+	if err != nil {
+		return nil, err
+	}
+	name := names[0]
 	config, err := e.restConfig(name)
 	if err != nil {
-		return nil, Refusedf("context %q of the kubeconfig cannot be used: %w", name, err)
+		return nil, unusable(name, err)
 	}
 	target, err := NewTarget(name, config)
 	if err != nil {
@@ -69,25 +73,25 @@ func (e *Env) Open(ctx context.Context, name string) (*Target, error) {
 	return target, target.reach(ctx)
 }
 
+func unusable(name string, err error) error {
+	return fmt.Errorf("context %q of the kubeconfig cannot be used: %w", name, err)
+}
+
 // NewTarget is the cluster that config leads to, without a request to it.
 func NewTarget(name string, config *rest.Config) (*Target, error) {
 	scheme, err := NewScheme()
 	if err != nil {
 		return nil, err
 	}
-	httpClient, err := rest.HTTPClientFor(config)
-	if err != nil {
-		return nil, Refusedf("context %q of the kubeconfig cannot be used: %w", name, err)
-	}
-	target := &Target{Context: name, REST: config}
-	if target.Clientset, err = kubernetes.NewForConfigAndClient(config, httpClient); err != nil {
-		return nil, Refusedf("context %q of the kubeconfig cannot be used: %w", name, err)
-	}
 	// Warnings of the API server are for the author of an object, not for the reader of a status.
 	quiet := rest.CopyConfig(config)
 	quiet.WarningHandler = rest.NoWarnings{}
-	if target.Client, err = client.New(quiet, client.Options{Scheme: scheme, HTTPClient: httpClient}); err != nil {
-		return nil, Refusedf("context %q of the kubeconfig cannot be used: %w", name, err)
+	target := &Target{Context: name, REST: config}
+	if target.Client, err = client.New(quiet, client.Options{Scheme: scheme}); err != nil {
+		return nil, unusable(name, err)
+	}
+	if target.Clientset, err = kubernetes.NewForConfig(config); err != nil {
+		return nil, unusable(name, err)
 	}
 	return target, nil
 }
@@ -98,7 +102,7 @@ func (t *Target) reach(ctx context.Context) error {
 	defer cancel()
 	system, err := t.Clientset.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 	if err != nil {
-		return Refused(t.Errorf("read namespace %s of %s: %w", metav1.NamespaceSystem, t.REST.Host, err))
+		return t.Errorf("read namespace %s of %s: %w", metav1.NamespaceSystem, t.REST.Host, err)
 	}
 	t.UID = system.UID
 	return nil
@@ -115,7 +119,7 @@ func Distinct(targets []*Target) error {
 	seen := map[types.UID]*Target{}
 	for _, target := range targets {
 		if other, ok := seen[target.UID]; ok {
-			return Refusedf("contexts %q and %q lead to one cluster (both have kube-system with UID %s); name each cluster once",
+			return fmt.Errorf("contexts %q and %q lead to one cluster (both have kube-system with UID %s); name each cluster once",
 				other.Context, target.Context, target.UID)
 		}
 		seen[target.UID] = target

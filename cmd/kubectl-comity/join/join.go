@@ -6,6 +6,7 @@ package join
 import (
 	"cmp"
 	"context"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -97,11 +98,8 @@ func (o *options) addFlags(cmd *cobra.Command) {
 }
 
 func (o *options) run(ctx context.Context, contexts []string) error {
-	if err := o.output.Validate(); err != nil {
-		return err
-	}
 	if len(contexts) < 2 && (o.hub == "" || len(contexts) == 0) {
-		return command.Refusedf("%d contexts are given; expected at least two clusters to join, as in kubectl comity join a b", len(contexts))
+		return fmt.Errorf("%d contexts are given; expected at least two clusters to join, as in kubectl comity join a b", len(contexts))
 	}
 	sites, err := o.open(ctx, contexts)
 	if err != nil {
@@ -110,7 +108,7 @@ func (o *options) run(ctx context.Context, contexts []string) error {
 	report := newReport(o.env, o.output)
 	prepared, err := o.prepare(ctx, sites, report)
 	if err != nil {
-		return command.Refused(err)
+		return err
 	}
 	if o.output.Structured() {
 		return o.printObjects(prepared)
@@ -121,13 +119,13 @@ func (o *options) run(ctx context.Context, contexts []string) error {
 		}
 	}
 	if err := prepared.Resolve(ctx); err != nil {
-		return command.Refused(err)
+		return err
 	}
 	if err := report.replacements(ctx, prepared.Replaced(), sites); err != nil {
-		return command.Refused(err)
+		return err
 	}
 	if err := prepared.Write(ctx); err != nil {
-		return command.Incompletef("%w\nRepeat the command to continue; it keeps what is done already", err)
+		return command.Incomplete(fmt.Errorf("%w\nRepeat the command to continue; it keeps what is done already", err))
 	}
 	report.summary(o.how, sites)
 	return nil
@@ -139,13 +137,8 @@ func (o *options) open(ctx context.Context, contexts []string) ([]*agent.Site, e
 	if err != nil {
 		return nil, err
 	}
-	if err := cmp.Or(agent.Problems(sites), checkSites(sites), checkModes(sites, o.hub != "")); err != nil {
+	if err := cmp.Or(agent.Problems(sites), checkModes(sites, o.hub != "")); err != nil {
 		return nil, err
-	}
-	for _, s := range sites {
-		if err := checkKinds(s.Target, s.Agent.Namespace); err != nil {
-			return nil, err
-		}
 	}
 	warnOf(o.env, sites)
 	return sites, nil

@@ -44,7 +44,7 @@ func (r reach) run(ctx context.Context) error {
 	for _, s := range r.sites {
 		found, err := addressesOf(ctx, s)
 		if err != nil {
-			return command.Refused(err)
+			return err
 		}
 		pods[s.Agent.ID] = found
 	}
@@ -52,12 +52,12 @@ func (r reach) run(ctx context.Context) error {
 	for _, s := range r.sites {
 		failed, err := r.from(ctx, s, pods)
 		if err != nil {
-			return command.Refused(err)
+			return err
 		}
 		problems = append(problems, failed...)
 	}
 	if len(problems) > 0 {
-		return command.Refusedf("clusters do not reach each other, so nothing was written:\n  %s", strings.Join(problems, "\n  "))
+		return fmt.Errorf("clusters do not reach each other, so nothing was written:\n  %s", strings.Join(problems, "\n  "))
 	}
 	return nil
 }

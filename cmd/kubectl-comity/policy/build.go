@@ -33,7 +33,7 @@ func newBuild(env *command.Env) *cobra.Command {
 		Example: "  kubectl comity policy build owner-required | kubectl apply --dry-run=server -f -",
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return command.Refusedf("no path is given; expected a folder of a policy, such as: %s policy build owner-required", command.Name)
+				return fmt.Errorf("no path is given; expected a folder of a policy, such as: %s policy build owner-required", command.Name)
 			}
 			return runBuild(env, args)
 		},
@@ -43,16 +43,14 @@ func newBuild(env *command.Env) *cobra.Command {
 func runBuild(env *command.Env, paths []string) error {
 	all, err := source.Read(paths...)
 	if err != nil {
-		return command.Refused(err)
+		return err
 	}
 	found, err := Check(all)
 	if err != nil {
-		return command.Refused(err)
-	}
-	for _, finding := range found {
-		_, _ = fmt.Fprintln(env.ErrOut, finding)
+		return err
 	}
 	if len(found) > 0 {
+		_, _ = fmt.Fprintln(env.ErrOut, lines(found))
 		return command.Printed(command.ExitProblem)
 	}
 	separator := ""
@@ -62,7 +60,7 @@ func runBuild(env *command.Env, paths []string) error {
 		}
 		text, err := manifestOf(policy)
 		if err != nil {
-			return command.Refused(err)
+			return err
 		}
 		env.Printf("%s%s", separator, text)
 		separator = "---\n"

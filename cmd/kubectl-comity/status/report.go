@@ -72,7 +72,7 @@ type Cluster struct {
 
 // Certificate is the one that the webhook serves.
 type Certificate struct {
-	// Name is that of cert-manager's Certificate, or of the Secret if there is none.
+	// Name is that of the Secret.
 	Name    string       `json:"name"`
 	Ready   bool         `json:"ready"`
 	Expires *metav1.Time `json:"expires,omitempty"`

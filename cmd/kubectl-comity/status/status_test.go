@@ -103,9 +103,7 @@ Problems:
   versions: they differ
 `
 	var out bytes.Buffer
-	if err := (printer{out: &out, now: noon}).print(sample()); err != nil {
-		t.Fatal(err)
-	}
+	printer{out: &out, now: noon}.print(sample())
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
