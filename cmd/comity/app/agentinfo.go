@@ -92,13 +92,9 @@ func (a *agentInfo) update(ctx context.Context) error {
 
 // describe returns the properties of this agent.
 func describe(o Options, self identity) (model.AgentInfo, error) {
-	pods, err := prefixes(o.PodCIDRs)
+	pods, services, err := o.ranges()
 	if err != nil {
-		return model.AgentInfo{}, fmt.Errorf("--pod-cidrs: %w", err)
-	}
-	services, err := prefixes(o.ServiceCIDRs)
-	if err != nil {
-		return model.AgentInfo{}, fmt.Errorf("--service-cidrs: %w", err)
+		return model.AgentInfo{}, err
 	}
 	mode := model.ExchangeMesh
 	if o.ExchangeKubeconfig != "" {

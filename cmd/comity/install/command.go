@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -80,17 +79,11 @@ The command waits until ExportPolicies are served and the agent's webhook answer
 			return cobra.NoArgs(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			manifest, err := os.ReadFile(file)
-			if err != nil {
-				return fmt.Errorf("--file: %w", err)
-			}
 			c, err := connect(kubeconfig)
 			if err != nil {
 				return err
 			}
-			return Policies(cmd.Context(), c, PolicyOptions{
-				Manifest: manifest, File: file, OwnerClusterRole: owner, Timeout: timeout, Out: cmd.OutOrStdout(),
-			})
+			return Policies(cmd.Context(), c, PolicyOptions{File: file, OwnerClusterRole: owner, Timeout: timeout, Out: cmd.OutOrStdout()})
 		},
 	}
 	addCommonFlags(cmd, &kubeconfig, &timeout)

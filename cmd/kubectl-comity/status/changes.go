@@ -25,8 +25,8 @@ func facts(r Report) map[string]string {
 	for _, s := range r.Services {
 		name := "cluster " + s.name() + ", " + s.Kind + " " + s.Namespace + "/" + s.Name
 		all[name] = "there"
-		for kind, c := range s.Conditions {
-			all[name+", "+kind] = string(c.Status) + " (" + c.Reason + ")"
+		for _, c := range s.Conditions {
+			all[name+", "+c.Type] = string(c.Status) + " (" + c.Reason + ")"
 		}
 	}
 	for _, p := range r.Problems {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
@@ -105,7 +106,7 @@ func (p printer) services(services []Service) {
 	for _, s := range services {
 		cells := []any{s.Namespace, s.Name, s.Kind, s.name()}
 		for _, column := range columns {
-			cells = append(cells, cell(column, s.Conditions[column]))
+			cells = append(cells, cell(meta.FindStatusCondition(s.Conditions, column)))
 		}
 		table.Row(cells...)
 	}
@@ -113,11 +114,11 @@ func (p printer) services(services []Service) {
 }
 
 // cell is the status, and the reason where it says more than the status does.
-func cell(column string, c Condition) string {
-	if c.Status == "" {
+func cell(c *metav1.Condition) string {
+	switch {
+	case c == nil:
 		return ""
-	}
-	if bad(metav1.Condition{Type: column, Status: c.Status, Reason: c.Reason}) || c.Reason == "Pending" {
+	case bad(*c) || c.Reason == "Pending":
 		return string(c.Status) + " (" + c.Reason + ")"
 	}
 	return string(c.Status)

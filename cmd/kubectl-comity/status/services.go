@@ -126,19 +126,11 @@ func (p *part) reportWaiting() {
 
 // addService shows an export or an import, and gives the conditions that are not as they
 // should be.
-func (p *part) addService(kind string, object metav1.ObjectMeta, conditions []metav1.Condition) (wrong []metav1.Condition) {
-	s := Service{
-		Context: p.cluster.Context, Cluster: p.cluster.ID, Kind: kind, Namespace: object.Namespace, Name: object.Name,
-		Conditions: map[string]Condition{},
-	}
-	for _, c := range conditions {
-		s.Conditions[c.Type] = Condition{Status: c.Status, Reason: c.Reason, Message: c.Message, Since: c.LastTransitionTime}
-		if bad(c) {
-			wrong = append(wrong, c)
-		}
-	}
-	p.services = append(p.services, s)
-	return wrong
+func (p *part) addService(kind string, object metav1.ObjectMeta, conditions []metav1.Condition) []metav1.Condition {
+	p.services = append(p.services, Service{
+		Context: p.cluster.Context, Cluster: p.cluster.ID, Kind: kind, Namespace: object.Namespace, Name: object.Name, Conditions: conditions,
+	})
+	return slices.DeleteFunc(slices.Clone(conditions), func(c metav1.Condition) bool { return !bad(c) })
 }
 
 // bad is true for a condition that says that something is wrong, not for one
