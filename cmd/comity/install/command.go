@@ -104,11 +104,7 @@ func connect(kubeconfig string) (client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	scheme, err := newScheme()
-	if err != nil {
-		return nil, err
-	}
-	c, err := client.New(config, client.Options{Scheme: scheme})
+	c, err := client.New(config, client.Options{Scheme: newScheme()})
 	if err != nil {
 		return nil, fmt.Errorf("connect to the API server: %w", err)
 	}

@@ -71,10 +71,7 @@ func TestAnUnknownFormatIsRefused(t *testing.T) {
 }
 
 func TestOutputPrintsObjectsThatCanBeApplied(t *testing.T) {
-	scheme, err := NewScheme()
-	if err != nil {
-		t.Fatal(err)
-	}
+	scheme := NewScheme()
 	objects := []client.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}},
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"}},

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -41,17 +42,12 @@ type Target struct {
 }
 
 // NewScheme knows the kinds that commands read or write.
-func NewScheme() (*runtime.Scheme, error) {
+func NewScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{
-		clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, mcsv1alpha1.Install, mcsv1beta1.Install,
-		policyv1alpha1.AddToScheme, exchangev1alpha1.AddToScheme,
-	} {
-		if err := add(scheme); err != nil {
-			return nil, fmt.Errorf("build the scheme: %w", err)
-		}
-	}
-	return scheme, nil
+	kinds := runtime.NewSchemeBuilder(clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, mcsv1alpha1.Install, mcsv1beta1.Install,
+		policyv1alpha1.AddToScheme, exchangev1alpha1.AddToScheme)
+	utilruntime.Must(kinds.AddToScheme(scheme))
+	return scheme
 }
 
 // Open connects to the cluster of one context, which ContextNames gives. The error says
@@ -79,21 +75,18 @@ func unusable(name string, err error) error {
 
 // NewTarget is the cluster that config leads to, without a request to it.
 func NewTarget(name string, config *rest.Config) (*Target, error) {
-	scheme, err := NewScheme()
-	if err != nil {
-		return nil, err
-	}
 	// Warnings of the API server are for the author of an object, not for the reader of a status.
 	quiet := rest.CopyConfig(config)
 	quiet.WarningHandler = rest.NoWarnings{}
-	target := &Target{Context: name, REST: config}
-	if target.Client, err = client.New(quiet, client.Options{Scheme: scheme}); err != nil {
+	reader, err := client.New(quiet, client.Options{Scheme: NewScheme()})
+	if err != nil {
 		return nil, unusable(name, err)
 	}
-	if target.Clientset, err = kubernetes.NewForConfig(config); err != nil {
+	clientset, err := kubernetes.NewForConfig(config)
+	if err != nil {
 		return nil, unusable(name, err)
 	}
-	return target, nil
+	return &Target{Context: name, REST: config, Client: reader, Clientset: clientset}, nil
 }
 
 // reach asks the cluster for its identity.

@@ -6,6 +6,7 @@ package join
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -49,7 +50,7 @@ const joinExample = `  # Make a mesh of three clusters.
   kubectl comity join a b --replace
 
   # Print what a join would apply, without credentials, to keep it in Git.
-  kubectl comity join a b -o yaml`
+  kubectl comity join a b --dry-run -o yaml`
 
 // options are the flags of join and rotate.
 type options struct {
@@ -73,7 +74,7 @@ func NewJoin(env *command.Env, probe Prober) *cobra.Command {
 	}
 	o.addFlags(cmd)
 	o.output.AddFlags(cmd)
-	cmd.Flags().Lookup("output").Usage = "Print the objects that join would apply, as json or yaml and without credentials, and write nothing; annotation " + clusterAnnotation + " names the cluster of each"
+	cmd.Flags().Lookup("output").Usage = "Output format of what --dry-run prints: json or yaml, the objects that join would apply, without credentials; annotation " + clusterAnnotation + " names the cluster of each"
 	cmd.Flags().BoolVar(&o.how.Replace, "replace", false, "Accept clusters that were made again with the id of another one: their Peers get the new UID")
 	return cmd
 }
@@ -100,6 +101,9 @@ func (o *options) addFlags(cmd *cobra.Command) {
 func (o *options) run(ctx context.Context, contexts []string) error {
 	if len(contexts) < 2 && (o.hub == "" || len(contexts) == 0) {
 		return fmt.Errorf("%d contexts are given; expected at least two clusters to join, as in kubectl comity join a b", len(contexts))
+	}
+	if o.output.Structured() && !o.how.DryRun {
+		return errors.New("-o prints what join would apply; expected --dry-run with it")
 	}
 	sites, err := o.open(ctx, contexts)
 	if err != nil {
