@@ -31,12 +31,8 @@ func newBuild(env *command.Env) *cobra.Command {
 		Short:   "Print the ExportPolicies of folders of policies",
 		Long:    buildLong,
 		Example: "  kubectl comity policy build owner-required | kubectl apply --dry-run=server -f -",
-		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return fmt.Errorf("no path is given; expected a folder of a policy, such as: %s policy build owner-required", command.Name)
-			}
-			return runBuild(env, args)
-		},
+		Args:    cobra.MinimumNArgs(1),
+		RunE:    func(_ *cobra.Command, args []string) error { return runBuild(env, args) },
 	}
 }
 

@@ -65,12 +65,8 @@ func newCheck(env *command.Env) *cobra.Command {
 		Short:   "Compile policies and check their format",
 		Long:    checkLong,
 		Example: "  kubectl comity policy check policies/\n  kubectl comity policy check --write policies/owner-required",
-		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return fmt.Errorf("no path is given; expected a folder of policies or a manifest, such as: %s policy check policies/", command.Name)
-			}
-			return runCheck(env, output, args, write)
-		},
+		Args:    cobra.MinimumNArgs(1),
+		RunE:    func(_ *cobra.Command, args []string) error { return runCheck(env, output, args, write) },
 	}
 	output.AddFlags(cmd)
 	cmd.Flags().BoolVar(&write, "write", false, "Format the Rego files of folders that are not formatted")

@@ -54,12 +54,8 @@ func newNew(env *command.Env) *cobra.Command {
 		Short:   "Write the folder of a new policy",
 		Long:    newLong,
 		Example: "  kubectl comity policy new owner-required\n  kubectl comity policy new owner-required --dir policies",
-		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return fmt.Errorf("%d names are given; expected one, such as: %s policy new owner-required", len(args), command.Name)
-			}
-			return runNew(env, folder, args[0])
-		},
+		Args:    cobra.ExactArgs(1),
+		RunE:    func(_ *cobra.Command, args []string) error { return runNew(env, folder, args[0]) },
 	}
 	cmd.Flags().StringVar(&folder, "dir", ".", "The folder in which the folder of the policy is made")
 	return cmd

@@ -69,12 +69,10 @@ func newTest(env *command.Env) *cobra.Command {
 		Use:     "test PATH...",
 		Short:   "Run the Rego tests of policies",
 		Long:    testLong,
+		Args:    cobra.MinimumNArgs(1),
 		Example: "  kubectl comity policy test policies/\n  kubectl comity policy test policies/owner-required --coverage 90 -o junit",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			switch {
-			case len(args) == 0:
-				return fmt.Errorf("no path is given; expected a folder of policies, such as: %s policy test policies/", command.Name)
-			case threshold < 0 || threshold > 100:
+			if threshold < 0 || threshold > 100 {
 				return fmt.Errorf("flag --coverage is %v; expected a percentage from 0 to 100", threshold)
 			}
 			results, err := Test(cmd.Context(), threshold, args...)

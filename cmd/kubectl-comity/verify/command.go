@@ -48,12 +48,8 @@ func New(env *command.Env) *cobra.Command {
 		Long:              long,
 		Example:           "  kubectl comity verify a b\n  kubectl comity verify a b c --timeout 5m -o json",
 		ValidArgsFunction: env.CompleteContexts,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) < 2 {
-				return fmt.Errorf("%d contexts are given; expected at least two, such as: %s verify a b", len(args), command.Name)
-			}
-			return o.run(cmd.Context(), env, args)
-		},
+		Args:              cobra.MinimumNArgs(2),
+		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), env, args) },
 	}
 	o.AddFlags(cmd)
 	cmd.Flags().DurationVar(&o.timeout, "timeout", 2*time.Minute, "How long all checks may take together, without the final removal")
