@@ -18,8 +18,9 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/comity-mcs/comity/sync/remote/kubeconfig"
 )
 
 // Address is where an API server is reached, and the PEM bundle that verifies it.
@@ -64,16 +65,11 @@ func (m *member) storedAddress(ctx context.Context, r Route) ([]Address, error) 
 	if err != nil {
 		return nil, err
 	}
-	config, err := clientcmd.Load(secret.Data[KubeconfigKey])
-	if err != nil {
-		return nil, nil //nolint:nilerr // a Secret that cannot be read is written again
+	config, fault := kubeconfig.Sanitize(secret.Data[KubeconfigKey])
+	if fault != nil || len(config.CAData) == 0 { // it is written again
+		return nil, nil
 	}
-	for _, cluster := range config.Clusters {
-		if len(config.Clusters) == 1 && validateServer(cluster.Server) == nil && len(cluster.CertificateAuthorityData) > 0 {
-			return []Address{{cluster.Server, cluster.CertificateAuthorityData, "stored by an earlier join"}}, nil
-		}
-	}
-	return nil, nil
+	return []Address{{config.Host, config.CAData, "stored by an earlier join"}}, nil
 }
 
 // ownAddresses are those of m's API server as it is given, or as the kubeconfig or m itself
@@ -84,8 +80,15 @@ func (m *member) ownAddresses(ctx context.Context) (all []Address, err error) {
 		return nil, fmt.Errorf("server %q: %w", m.RESTConfig.Host, err)
 	}
 	host := strings.TrimRight(base.String(), "/")
-	kubeconfig := authority{"CA of the kubeconfig", m.kubeconfigCA}
-	cluster := authority{"CA of the cluster", m.clusterCA}
+	fromFile, err := m.kubeconfigCA()
+	if err != nil {
+		return nil, err
+	}
+	fromCluster, err := m.clusterCA(ctx)
+	if err != nil {
+		return nil, err
+	}
+	kubeconfig, cluster := authority{"CA of the kubeconfig", fromFile}, authority{"CA of the cluster", fromCluster}
 	servers, authorities := []Address{{Server: host, Source: "from the kubeconfig"}}, []authority{kubeconfig}
 	switch {
 	case m.Server != "":
@@ -97,19 +100,15 @@ func (m *member) ownAddresses(ctx context.Context) (all []Address, err error) {
 		authorities = []authority{cluster, kubeconfig}
 	}
 	if len(m.CAData) > 0 {
-		authorities = []authority{{"CA given by --ca", func(context.Context) ([]byte, error) { return m.CAData, nil }}}
+		authorities = []authority{{"CA given by --ca", m.CAData}}
 	}
 	for _, server := range servers {
 		if err := validateServer(server.Server); err != nil {
 			return nil, err
 		}
 		for _, by := range authorities {
-			ca, err := by.read(ctx)
-			if err != nil {
-				return nil, err
-			}
-			if len(ca) > 0 {
-				all = append(all, Address{strings.TrimRight(server.Server, "/"), ca, server.Source + ", " + by.name})
+			if len(by.ca) > 0 {
+				all = append(all, Address{strings.TrimRight(server.Server, "/"), by.ca, server.Source + ", " + by.name})
 			}
 		}
 	}
@@ -127,10 +126,10 @@ func (m *member) ownAddresses(ctx context.Context) (all []Address, err error) {
 // authority is a bundle of certificates that may verify an API server; empty if there is none.
 type authority struct {
 	name string
-	read func(context.Context) ([]byte, error)
+	ca   []byte
 }
 
-func (m *member) kubeconfigCA(context.Context) ([]byte, error) {
+func (m *member) kubeconfigCA() ([]byte, error) {
 	if len(m.RESTConfig.CAData) > 0 || m.RESTConfig.CAFile == "" {
 		return m.RESTConfig.CAData, nil
 	}

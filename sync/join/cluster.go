@@ -4,6 +4,7 @@
 package join
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -72,6 +73,12 @@ type Cluster struct {
 	isHub bool
 }
 
+// CheckMembers refuses what cannot be one clusterset.
+func CheckMembers(members []Cluster) error {
+	_, err := checkMembers(members)
+	return err
+}
+
 // checkMembers fills in defaults and refuses what cannot be one clusterset.
 func checkMembers(members []Cluster) ([]Cluster, error) {
 	checked := make([]Cluster, len(members))
@@ -135,14 +142,9 @@ type Options struct {
 }
 
 func (o Options) withDefaults() (Options, error) {
-	if o.Expiry == 0 {
-		o.Expiry = DefaultExpiry
-	}
+	o.Expiry, o.RemovalTimeout = cmp.Or(o.Expiry, DefaultExpiry), cmp.Or(o.RemovalTimeout, DefaultRemovalTimeout)
 	if o.Expiry < minExpiry {
 		return o, fmt.Errorf("expiry %s is too short; API servers grant no token of less than %s", o.Expiry, minExpiry)
-	}
-	if o.RemovalTimeout == 0 {
-		o.RemovalTimeout = DefaultRemovalTimeout
 	}
 	if o.Progress == nil {
 		o.Progress = func(Step) {}
@@ -165,12 +167,7 @@ func (c Cluster) withDefaults() (Cluster, error) {
 	if problems := validation.IsValidLabelValue(c.Set); len(problems) > 0 {
 		return c, fmt.Errorf("cluster %s: clusterset %q is not a valid label value: %s", c.ID, c.Set, strings.Join(problems, "; "))
 	}
-	if c.Namespace == "" {
-		c.Namespace = DefaultNamespace
-	}
-	if c.ServiceAccount == "" {
-		c.ServiceAccount = DefaultServiceAccount
-	}
+	c.Namespace, c.ServiceAccount = cmp.Or(c.Namespace, DefaultNamespace), cmp.Or(c.ServiceAccount, DefaultServiceAccount)
 	if problems := validation.IsDNS1123Label(c.Namespace); len(problems) > 0 {
 		return c, fmt.Errorf("cluster %s: %q is not a valid namespace name: %s", c.ID, c.Namespace, strings.Join(problems, "; "))
 	}

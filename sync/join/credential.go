@@ -28,22 +28,11 @@ func writeKubeconfig(user string, peer Cluster, token string) ([]byte, error) {
 // readToken is the token in a kubeconfig that writeKubeconfig could have
 // written for peer as it is now; empty if server, authority or form differ.
 func readToken(data []byte, peer Cluster) string {
-	config, err := clientcmd.Load(data)
-	if err != nil {
+	config, fault := kubeconfig.Sanitize(data)
+	if fault != nil || config.Host != peer.Server || !bytes.Equal(config.CAData, peer.CAData) {
 		return ""
 	}
-	context := config.Contexts[config.CurrentContext]
-	if context == nil {
-		return ""
-	}
-	cluster, user := config.Clusters[context.Cluster], config.AuthInfos[context.AuthInfo]
-	if cluster == nil || user == nil {
-		return ""
-	}
-	if cluster.Server != peer.Server || !bytes.Equal(cluster.CertificateAuthorityData, peer.CAData) {
-		return ""
-	}
-	return user.Token
+	return config.BearerToken
 }
 
 // freshEnough reports whether more than half of the token's lifetime is left.

@@ -9,11 +9,17 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/client-go/util/cert"
+
 	"github.com/google/go-cmp/cmp"
 )
 
 func TestATokenIsReadBackOnlyForTheClusterItIsFor(t *testing.T) {
-	peer := Cluster{ID: "b", Server: "https://b:6443", CAData: []byte("ca"), Namespace: "comity-system"}
+	ca, _, err := cert.GenerateSelfSignedCertKey("b", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	peer := Cluster{ID: "b", Server: "https://b:6443", CAData: ca, Namespace: "comity-system"}
 	kubeconfig, err := writeKubeconfig("peer-a", peer, "secret")
 	if err != nil {
 		t.Fatal(err)

@@ -63,26 +63,37 @@ func From(imports []Import, id model.ClusterID) []Import {
 	})
 }
 
-// eachOf calls f for the metadata of every object of a kind, page by page. A
-// kind that the cluster does not serve has none.
+// eachOf calls f for the metadata of every object of a kind. A kind that the cluster does
+// not serve has none.
 func eachOf(ctx context.Context, c client.Client, kind schema.GroupVersionKind, f func(*metav1.PartialObjectMetadata) error, which ...client.ListOption) error {
-	for next := ""; ; {
-		page := &metav1.PartialObjectMetadataList{}
-		page.SetGroupVersionKind(schema.GroupVersionKind{Group: kind.Group, Version: kind.Version, Kind: kind.Kind + "List"})
-		err := c.List(ctx, page, append(slices.Clone(which), client.Limit(pageSize), client.Continue(next))...)
-		if apimeta.IsNoMatchError(err) {
-			return nil
-		} else if err != nil {
-			return fmt.Errorf("list every %s: %w", kind.Kind, err)
-		}
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
+	err := EachPage(ctx, c, list, func(page *metav1.PartialObjectMetadataList) error {
 		for i := range page.Items {
-			object := &page.Items[i]
-			object.SetGroupVersionKind(kind)
-			if err := f(object); err != nil {
+			page.Items[i].SetGroupVersionKind(kind)
+			if err := f(&page.Items[i]); err != nil {
 				return err
 			}
 		}
-		if next = page.Continue; next == "" {
+		return nil
+	}, which...)
+	if apimeta.IsNoMatchError(err) {
+		return nil
+	}
+	return err
+}
+
+// EachPage lists what a cluster has of the kind of an empty list, page by page.
+func EachPage[List client.ObjectList](ctx context.Context, c client.Reader, empty List, each func(List) error, which ...client.ListOption) error {
+	for next := ""; ; {
+		page := empty.DeepCopyObject().(List)
+		if err := c.List(ctx, page, append(slices.Clone(which), client.Limit(pageSize), client.Continue(next))...); err != nil {
+			return fmt.Errorf("list %T: %w", empty, err)
+		}
+		if err := each(page); err != nil {
+			return err
+		}
+		if next = page.GetContinue(); next == "" {
 			return nil
 		}
 	}

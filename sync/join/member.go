@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -78,14 +80,11 @@ type member struct {
 }
 
 // newScheme knows the kinds that this package applies.
-func newScheme() (*runtime.Scheme, error) {
+func newScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			return nil, fmt.Errorf("build the scheme: %w", err)
-		}
-	}
-	return scheme, nil
+	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
+	utilruntime.Must(v1alpha1.AddToScheme(scheme))
+	return scheme
 }
 
 // open prepares a client for c, which has its defaults; it sends no request.
@@ -99,11 +98,7 @@ func open(c Cluster, opts Options) (*member, error) {
 		// requests take ten seconds.
 		config.QPS, config.Burst = 50, 100
 	}
-	scheme, err := newScheme()
-	if err != nil {
-		return nil, err
-	}
-	cl, err := client.New(config, client.Options{Scheme: scheme})
+	cl, err := client.New(config, client.Options{Scheme: newScheme()})
 	if err != nil {
 		return nil, fmt.Errorf("cluster %s: %w", c.ID, err)
 	}
@@ -255,9 +250,4 @@ func (m *member) report(object client.Object, verb Verb, note string) {
 }
 
 // display is a key as people write it: no slash before a Namespace.
-func display(key client.ObjectKey) string {
-	if key.Namespace == "" {
-		return key.Name
-	}
-	return key.String()
-}
+func display(key client.ObjectKey) string { return strings.TrimPrefix(key.String(), "/") }

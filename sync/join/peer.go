@@ -10,8 +10,6 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,9 +18,6 @@ import (
 	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 )
-
-// installDefinitions is the command that installs the definition of Peer.
-const installDefinitions = "helm upgrade comity oci://ghcr.io/comity-mcs/charts/comity --namespace %s --reuse-values --set crds.enabled=true"
 
 // plannedPeer is the Peer of one route as Write will apply it.
 type plannedPeer struct {
@@ -57,13 +52,7 @@ func (p plannedPeer) replaces() bool {
 
 // peer is m's Peer for a cluster; empty if there is none.
 func (m *member) peer(ctx context.Context, id model.ClusterID) (found v1alpha1.Peer, err error) {
-	err = m.client.Get(ctx, client.ObjectKey{Name: string(id)}, &found)
-	switch {
-	case apierrors.IsNotFound(err):
-		return v1alpha1.Peer{}, nil
-	case apimeta.IsNoMatchError(err):
-		return found, fmt.Errorf("the API server does not serve Peer of %s; install the definition: "+installDefinitions+": %w", v1alpha1.GroupVersion, m.Namespace, err)
-	case err != nil:
+	if err := m.client.Get(ctx, client.ObjectKey{Name: string(id)}, &found); client.IgnoreNotFound(err) != nil {
 		return found, fmt.Errorf("read Peer %s: %w", id, err)
 	}
 	return found, nil

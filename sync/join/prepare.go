@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -75,7 +76,7 @@ func Prepare(ctx context.Context, hub *Cluster, members []Cluster, opts Options)
 	if err := p.open(hub, members); err != nil {
 		return nil, err
 	}
-	for _, check := range []func(context.Context) error{p.identify, p.checkRights, p.checkHub, p.learn, p.checkJoined, p.checkNamespaces, p.planPeers} {
+	for _, check := range []func(context.Context) error{p.identify, p.checkRights, p.checkKinds, p.learn, p.checkJoined, p.checkNamespaces, p.planPeers} {
 		if err := check(ctx); err != nil {
 			return nil, err
 		}
@@ -130,23 +131,46 @@ func (p *Prepared) identify(ctx context.Context) error {
 	return nil
 }
 
-// checkHub refuses a hub in which members cannot publish.
-func (p *Prepared) checkHub(ctx context.Context) error {
-	if p.hub == nil {
-		return nil
-	}
-	kind := v1alpha1.GroupVersion.WithKind("ExportRecord")
-	if _, err := p.hub.client.RESTMapper().RESTMapping(kind.GroupKind(), kind.Version); apimeta.IsNoMatchError(err) {
-		return p.hub.errorf("%s is not known there; apply the definitions of exchange.comity.dev (config/crd) first", kind.GroupKind())
-	} else if err != nil {
-		return p.hub.errorf("%s cannot be read with the access given: %w", p.hub.RESTConfig.Host, err)
-	}
-	for _, m := range p.members {
-		if err := m.preflightSecret(ctx, model.ExchangeSecret); err != nil {
+// checkKinds refuses a cluster that does not serve what members publish or read there, or
+// where the Secret for the hub is somebody else's.
+func (p *Prepared) checkKinds(ctx context.Context) error {
+	for _, m := range p.clusters() {
+		err := m.checkKinds()
+		if err == nil && p.hub != nil && !m.isHub {
+			err = m.preflightSecret(ctx, model.ExchangeSecret)
+		}
+		if err != nil {
 			return m.errorf("%w", err)
 		}
 	}
 	return nil
+}
+
+func (m *member) checkKinds() error {
+	var missing []string
+	for _, kind := range []string{"ExportRecord", "ImportRecord", "MemberRecord", "NamespaceRecord", "Peer"} {
+		gvk := v1alpha1.GroupVersion.WithKind(kind)
+		_, err := m.client.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
+		switch {
+		case apimeta.IsNoMatchError(err) && !(m.isHub && kind == "Peer"):
+			missing = append(missing, kind)
+		case err != nil && !apimeta.IsNoMatchError(err):
+			return fmt.Errorf("read which kinds are served: %w", err)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return fmt.Errorf("the API server does not serve %s of %s; the CustomResourceDefinitions are missing or too old; apply config/crd, or: "+
+		"helm upgrade comity oci://ghcr.io/comity-mcs/charts/comity --namespace %s --reuse-values --set crds.enabled=true", strings.Join(missing, ", "), v1alpha1.GroupVersion, m.Namespace)
+}
+
+// clusters are the members, and the hub if there is one.
+func (p *Prepared) clusters() []*member {
+	if p.hub == nil {
+		return p.members
+	}
+	return append(slices.Clone(p.members), p.hub)
 }
 
 // learn finds out the ranges of all members and refuses those that overlap.
@@ -189,9 +213,8 @@ func secretOf(r Route) string {
 // checkNamespaces refuses those that somebody else made under the same name.
 func (p *Prepared) checkNamespaces(ctx context.Context) error {
 	for _, of := range p.exchanges {
-		m := p.find(of.Cluster)
-		if err := m.checkNamespaces(ctx, of.Objects); err != nil {
-			return m.errorf("%w", err)
+		if err := p.find(of.Cluster).checkNamespaces(ctx, of.Objects); err != nil {
+			return p.find(of.Cluster).errorf("%w", err)
 		}
 	}
 	return nil

@@ -6,6 +6,7 @@ package join
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -153,12 +154,9 @@ func (m *member) purgeConditions(ctx context.Context) error {
 }
 
 func writesStatus(object metav1.Object) bool {
-	for _, entry := range object.GetManagedFields() {
-		if entry.Manager == model.FieldOwner && entry.Subresource == "status" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(object.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool {
+		return entry.Manager == model.FieldOwner && entry.Subresource == "status"
+	})
 }
 
 // purgeNamespaces removes the namespaces that m publishes in.

@@ -69,11 +69,7 @@ func (m *member) readKubeadm(ctx context.Context, field string) ([]netip.Prefix,
 	if err != nil {
 		return nil, err
 	}
-	text := config.Networking[field]
-	if text == "" {
-		return nil, nil
-	}
-	return parseCIDRs("ConfigMap kube-system/kubeadm-config, networking."+field, strings.Split(text, ",")...)
+	return parseCIDRs("ConfigMap kube-system/kubeadm-config, networking."+field, strings.FieldsFunc(config.Networking[field], func(r rune) bool { return r == ',' })...)
 }
 
 // kubeadmConfig is what kubeadm wrote down of the cluster that it made.
@@ -118,7 +114,12 @@ func (m *member) readNodes(ctx context.Context) (all []netip.Prefix, err error) 
 func (m *member) readServices(ctx context.Context) (all []netip.Prefix, err error) {
 	var list networkingv1.ServiceCIDRList
 	if err := m.client.List(ctx, &list); apimeta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
-		return m.readOldServices(ctx)
+		all, err = m.readKubeadm(ctx, "serviceSubnet")
+		if err == nil && len(all) == 0 {
+			err = fmt.Errorf("the Service range of cluster %s is not known: it serves no ServiceCIDR (Kubernetes has them from 1.33 on) and kubeadm did not make it; "+
+				"pass it as --service-cidrs %s=10.96.0.0/12 with the value of the API server's --service-cluster-ip-range", m.ID, m.ID)
+		}
+		return all, err
 	} else if err != nil {
 		return nil, fmt.Errorf("list ServiceCIDRs: %w", err)
 	}
@@ -130,15 +131,6 @@ func (m *member) readServices(ctx context.Context) (all []netip.Prefix, err erro
 		all = append(all, found...)
 	}
 	return all, nil
-}
-
-func (m *member) readOldServices(ctx context.Context) ([]netip.Prefix, error) {
-	found, err := m.readKubeadm(ctx, "serviceSubnet")
-	if err == nil && len(found) == 0 {
-		err = fmt.Errorf("the Service range of cluster %s is not known: it serves no ServiceCIDR (Kubernetes has them from 1.33 on) and kubeadm did not make it; "+
-			"pass it as --service-cidrs %s=10.96.0.0/12 with the value of the API server's --service-cluster-ip-range", m.ID, m.ID)
-	}
-	return found, err
 }
 
 func parseCIDRs(where string, texts ...string) ([]netip.Prefix, error) {

@@ -50,10 +50,7 @@ func storedPeer(spec v1alpha1.PeerSpec, removed metav1.ConditionStatus) *v1alpha
 
 func withObjects(t *testing.T, objects ...client.Object) client.Client {
 	t.Helper()
-	scheme, err := newScheme()
-	if err != nil {
-		t.Fatal(err)
-	}
+	scheme := newScheme()
 	if err := mcsv1beta1.Install(scheme); err != nil {
 		t.Fatal(err)
 	}

@@ -7,14 +7,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 )
@@ -39,17 +38,16 @@ func (r right) String() string {
 	return text
 }
 
-// demand is what the access to one cluster must allow.
-type demand struct {
-	m      *member
-	rights []right
-}
+// rights are what the access to one cluster must allow.
+type rights []right
 
 // need adds rights. resources and verbs are separated by spaces.
-func (d *demand) need(namespace, group, resources, verbs string) {
+func (r *rights) need(namespace, group, resources, verbs string) {
 	for resource := range strings.FieldsSeq(resources) {
 		for verb := range strings.FieldsSeq(verbs) {
-			d.rights = append(d.rights, right{verb, group, resource, namespace})
+			if one := (right{verb, group, resource, namespace}); !slices.Contains(*r, one) {
+				*r = append(*r, one)
+			}
 		}
 	}
 }
@@ -61,39 +59,14 @@ const applyVerbs = "get create patch"
 // checkRights refuses to begin what a missing right would interrupt. The error
 // names every missing right of every cluster.
 func (p *Prepared) checkRights(ctx context.Context) error {
-	of := map[*member]*demand{}
-	var all []*demand
-	for _, m := range p.members {
-		of[m] = &demand{m: m}
-		all = append(all, of[m])
-		of[m].toRead()
-		if !p.opts.ReadOnly {
-			of[m].need("", "", "namespaces", applyVerbs)
-			of[m].need(m.Namespace, "", "secrets", applyVerbs)
-			of[m].need("", v1alpha1.GroupVersion.Group, "peers", applyVerbs)
-		}
-	}
-	if p.hub != nil {
-		of[p.hub] = &demand{m: p.hub}
-		all = append(all, of[p.hub])
-	}
-	for _, part := range p.exchanges {
-		if !p.opts.ReadOnly {
-			of[p.find(part.Cluster)].toWrite(part.Objects)
-		}
-	}
-	return checkDemands(ctx, all)
-}
-
-func checkDemands(ctx context.Context, all []*demand) error {
 	var problems []string
-	for _, d := range all {
-		missing, err := d.missing(ctx)
+	for _, m := range p.clusters() {
+		missing, err := m.missing(ctx, p.rightsAt(m))
 		if err != nil {
-			return d.m.errorf("%w", err)
+			return m.errorf("%w", err)
 		}
 		if len(missing) > 0 {
-			problems = append(problems, d.m.errorf("%s", strings.Join(missing, "; ")).Error())
+			problems = append(problems, m.errorf("%s", strings.Join(missing, "; ")).Error())
 		}
 	}
 	if len(problems) == 0 {
@@ -103,57 +76,64 @@ func checkDemands(ctx context.Context, all []*demand) error {
 		". Ask an administrator of the cluster for them, or use a context that has them")
 }
 
-// toRead are the rights to check a cluster.
-func (d *demand) toRead() {
-	d.need("", "", "nodes", "list")
-	d.need(metav1.NamespaceSystem, "", "configmaps", "get")
-	d.need("", "", "namespaces", "get")
-	d.need(d.m.Namespace, "", "secrets", "get")
-	d.need("", v1alpha1.GroupVersion.Group, "peers", "get")
-}
-
-// toWrite are the rights to apply objects, and to give other clusters credentials. A Role may
-// grant only what its author holds, unless the author may escalate and bind.
-func (d *demand) toWrite(objects []client.Object) {
-	for _, object := range objects {
+// rightsAt are those to check a member, and to write there and give other clusters
+// credentials. A Role may grant only what its author holds, unless the author may escalate
+// and bind.
+func (p *Prepared) rightsAt(m *member) (r rights) {
+	peers := v1alpha1.GroupVersion.Group
+	if !m.isHub {
+		r.need("", "", "nodes", "list")
+		r.need(metav1.NamespaceSystem, "", "configmaps", "get")
+		r.need("", "", "namespaces", "get")
+		r.need(m.Namespace, "", "secrets", "get")
+		r.need("", peers, "peers", "get")
+	}
+	if p.opts.ReadOnly {
+		return r
+	}
+	if !m.isHub {
+		r.need("", "", "namespaces", applyVerbs)
+		r.need(m.Namespace, "", "secrets", applyVerbs)
+		r.need("", peers, "peers", applyVerbs)
+	}
+	at := slices.IndexFunc(p.exchanges, func(of ClusterObjects) bool { return of.Cluster == m.ID })
+	if at < 0 {
+		return r
+	}
+	for _, object := range p.exchanges[at].Objects {
 		namespace := object.GetNamespace()
 		switch object.(type) {
 		case *corev1.Namespace:
-			d.need("", "", "namespaces", applyVerbs)
+			r.need("", "", "namespaces", applyVerbs)
 		case *corev1.ResourceQuota:
-			d.need(namespace, "", "resourcequotas", applyVerbs)
+			r.need(namespace, "", "resourcequotas", applyVerbs)
 		case *corev1.ServiceAccount:
-			d.need(namespace, "", "serviceaccounts", applyVerbs)
+			r.need(namespace, "", "serviceaccounts", applyVerbs)
 		case *rbacv1.Role:
-			d.need(namespace, rbacv1.GroupName, "roles", applyVerbs+" escalate")
+			r.need(namespace, rbacv1.GroupName, "roles", applyVerbs+" escalate")
 		case *rbacv1.RoleBinding:
-			d.need(namespace, rbacv1.GroupName, "rolebindings", applyVerbs+" list")
-			d.need(namespace, rbacv1.GroupName, "roles", "bind")
+			r.need(namespace, rbacv1.GroupName, "rolebindings", applyVerbs+" list")
+			r.need(namespace, rbacv1.GroupName, "roles", "bind")
 		}
 	}
-	d.need(d.m.Namespace, "", "serviceaccounts/token", "create")
-	d.need("", "authentication.k8s.io", "tokenreviews", "create")
-	d.need(d.m.Namespace, rbacv1.GroupName, "roles", "list")
-	if d.m.opts.Rotate {
-		d.need(d.m.Namespace, "", "serviceaccounts", "delete")
+	r.need(m.Namespace, "", "serviceaccounts/token", "create")
+	r.need("", "authentication.k8s.io", "tokenreviews", "create")
+	r.need(m.Namespace, rbacv1.GroupName, "roles", "list")
+	if p.opts.Rotate {
+		r.need(m.Namespace, "", "serviceaccounts", "delete")
 	}
+	return r
 }
 
-// missing are the rights that the access does not allow, as text, each once.
-func (d *demand) missing(ctx context.Context) (missing []string, err error) {
-	all, err := d.m.allows(ctx, right{verb: "*", group: "*", resource: "*"})
-	if err != nil || all {
+// missing are the rights that the access does not allow, as text.
+func (m *member) missing(ctx context.Context, all rights) (missing []string, err error) {
+	if everything, err := m.allows(ctx, right{verb: "*", group: "*", resource: "*"}); err != nil || everything {
 		return nil, err
 	}
-	asked := map[right]bool{}
-	for _, r := range d.rights {
-		if asked[r] {
-			continue
-		}
-		asked[r] = true
-		allowed, err := d.m.allows(ctx, r)
+	for _, r := range all {
+		allowed, err := m.allows(ctx, r)
 		if err == nil && !allowed && (r.verb == "escalate" || r.verb == "bind") {
-			allowed, err = d.m.holdsAll(ctx, r.namespace)
+			allowed, err = m.holdsAll(ctx, r.namespace)
 		}
 		if err != nil {
 			return nil, err
@@ -193,50 +173,4 @@ func (m *member) allows(ctx context.Context, r right) (bool, error) {
 		return false, fmt.Errorf("ask whether %s is allowed: %w", r, err)
 	}
 	return review.Status.Allowed, nil
-}
-
-// CheckLeave refuses to begin a Disconnect, or a Purge of the first cluster,
-// that a missing right would interrupt. Clusters without RESTConfig are left out.
-func CheckLeave(ctx context.Context, clusters []Cluster, purge bool, opts Options) error {
-	opts, err := opts.withDefaults()
-	if err != nil {
-		return err
-	}
-	var all []*demand
-	for i, c := range clusters {
-		m, err := openLive(c, opts)
-		if err != nil {
-			return err
-		}
-		if m != nil {
-			d := &demand{m: m}
-			d.toLeave(purge && i == 0)
-			all = append(all, d)
-		}
-	}
-	return checkDemands(ctx, all)
-}
-
-// toLeave are the rights for Disconnect, and for Purge.
-func (d *demand) toLeave(purge bool) {
-	namespace := d.m.Namespace
-	d.need("", rbacv1.GroupName, "rolebindings", "list get delete")
-	d.need("", "", "services", "list")
-	d.need("", serviceImport.Group, "serviceimports", "list")
-	d.need("", v1alpha1.GroupVersion.Group, "peers", "list get create patch delete")
-	d.need("", "", "namespaces", "get delete")
-	d.need(namespace, "", "secrets serviceaccounts", "get delete")
-	d.need(namespace, rbacv1.GroupName, "roles", "get delete")
-	if !purge {
-		return
-	}
-	d.need("", "", "services", "get delete")
-	d.need("", discoveryv1.GroupName, "endpointslices", "get list delete")
-	d.need("", serviceImport.Group, "serviceimports", "get delete")
-	d.need("", serviceExport.Group, "serviceexports", "list")
-	d.need("", serviceExport.Group, "serviceexports/status", "patch")
-	d.need("", "", "namespaces", "list")
-	d.need(namespace, "", "secrets pods", "list")
-	d.need(namespace, "apps", "deployments", "list")
-	d.need(namespace, "apps", "deployments/scale", "patch")
 }

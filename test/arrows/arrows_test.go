@@ -142,7 +142,7 @@ func rules() []rule {
 		{
 			sentence:  "what installs definitions and policies knows them and no part of the agent",
 			from:      among("cmd/comity/install"),
-			forbidden: oursExcept("cmd/comity/install", "config/crd", "policies/v1alpha1"),
+			forbidden: oursExcept("cmd/comity/install", "config/crd", "policies/source", "policies/v1alpha1"),
 		},
 		{
 			sentence:  "probes and test traffic need no Kubernetes API: they reach no client and no part of the agent",

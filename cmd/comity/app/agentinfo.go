@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"strings"
 	"time"
@@ -71,12 +72,11 @@ func (a *agentInfo) update(ctx context.Context) error {
 	} else if err != nil {
 		return fmt.Errorf("read Lease %s: %w", a.lease, err)
 	}
-	changes := map[string]string{}
-	for key, value := range a.info.Annotations() {
-		if old, found := lease.Annotations[key]; !found || old != value {
-			changes[key] = value
-		}
-	}
+	changes := a.info.Annotations()
+	maps.DeleteFunc(changes, func(key, value string) bool {
+		old, found := lease.Annotations[key]
+		return found && old == value
+	})
 	if len(changes) == 0 {
 		return nil
 	}
@@ -92,13 +92,9 @@ func (a *agentInfo) update(ctx context.Context) error {
 
 // describe returns the properties of this agent.
 func describe(o Options, self identity) (model.AgentInfo, error) {
-	pods, err := prefixes(o.PodCIDRs)
+	pods, services, err := o.ranges()
 	if err != nil {
-		return model.AgentInfo{}, fmt.Errorf("--pod-cidrs: %w", err)
-	}
-	services, err := prefixes(o.ServiceCIDRs)
-	if err != nil {
-		return model.AgentInfo{}, fmt.Errorf("--service-cidrs: %w", err)
+		return model.AgentInfo{}, err
 	}
 	mode := model.ExchangeMesh
 	if o.ExchangeKubeconfig != "" {

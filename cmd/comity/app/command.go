@@ -29,12 +29,8 @@ const (
 	exitUsage  = 2
 )
 
-var (
-	// errUsage marks an error of the command line. Nothing was changed.
-	errUsage = errors.New("usage")
-	// errLogged replaces an error that the agent has logged.
-	errLogged = errors.New("stopped")
-)
+// errLogged replaces an error that the agent has logged.
+var errLogged = errors.New("stopped")
 
 // Main runs the agent, or the subcommand in args, until it ends or the process
 // receives SIGTERM or SIGINT. It returns the exit code: 0 after success or a
@@ -44,17 +40,18 @@ func Main(args []string) int {
 	defer stop()
 	root := newCommand(true)
 	root.SetArgs(args)
+	started := false // after flags and arguments were accepted
+	root.PersistentPreRun = func(*cobra.Command, []string) { started = true }
 	err := root.ExecuteContext(ctx)
-	switch {
-	case err == nil:
+	if err == nil {
 		return 0
-	case errors.Is(err, errLogged):
-		return exitFailed
-	case errors.Is(err, errUsage):
+	}
+	if !errors.Is(err, errLogged) {
 		fmt.Fprintln(os.Stderr, "comity:", err)
+	}
+	if !started {
 		return exitUsage
 	}
-	fmt.Fprintln(os.Stderr, "comity:", err)
 	return exitFailed
 }
 
@@ -70,11 +67,13 @@ func newCommand(self bool) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "comity",
 		Short: "Run the agent of a member cluster: webhook, status controller and sync controllers in one process",
-		Args:  noWords,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.Validate(); err != nil {
-				return usage(err)
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("%q is neither a flag nor a subcommand; see comity --help", args[0])
 			}
+			return o.Validate()
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			log := zap.New(zap.Level(zapcore.Level(-o.Verbosity)))
 			ctrl.SetLogger(log)
 			if err := Run(cmd.Context(), o, log); err != nil {
@@ -94,7 +93,6 @@ func newCommand(self bool) *cobra.Command {
 		install.NewCommand(version), probe.NewCommand(), probe.NewServeCommand(), newVersionCommand(),
 		newCompilePoliciesCommand(),
 	)
-	refuseBadUsage(root)
 	return root
 }
 
@@ -108,37 +106,4 @@ func newVersionCommand() *cobra.Command {
 			return err
 		},
 	}
-}
-
-// noWords refuses arguments, because the agent takes only flags.
-func noWords(_ *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return fmt.Errorf("%q is neither a flag nor a subcommand; see comity --help", args[0])
-	}
-	return nil
-}
-
-// refuseBadUsage makes every command return errUsage for invalid flags and
-// arguments.
-func refuseBadUsage(cmd *cobra.Command) {
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
-	if check := cmd.Args; check != nil {
-		cmd.Args = func(cmd *cobra.Command, args []string) error { return usage(check(cmd, args)) }
-	}
-	for _, sub := range cmd.Commands() {
-		refuseBadUsage(sub)
-	}
-}
-
-// usageError is an error that is also errUsage, with its own message only.
-type usageError struct{ error }
-
-func (e usageError) Is(target error) bool { return target == errUsage }
-func (e usageError) Unwrap() error        { return e.error }
-
-func usage(err error) error {
-	if err == nil {
-		return nil
-	}
-	return usageError{err}
 }

@@ -5,12 +5,13 @@ package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"sync"
-	"time"
+	"sync/atomic"
+
+	"github.com/comity-mcs/comity/cmd/comity/probe"
 )
 
 // health serves /healthz and /readyz from the start of the process. A process that
@@ -55,39 +56,21 @@ func (h *health) serve(ctx context.Context, address string) error {
 		}
 		answer(w)
 	})
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	go func() {
-		<-ctx.Done()
-		// A response to a probe takes much less than a second.
-		stop, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		_ = server.Shutdown(stop)
-	}()
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
+	return probe.Serve(ctx, listener, mux)
 }
 
 // answer writes ok. A client that closed the connection needs no response.
 func answer(w http.ResponseWriter) { _, _ = fmt.Fprintln(w, "ok") }
 
 // cell holds an error for concurrent use.
-type cell struct {
-	mu  sync.Mutex
-	err error
+type cell struct{ held atomic.Pointer[error] }
+
+func newCell(err error) *cell {
+	c := &cell{}
+	c.set(err)
+	return c
 }
 
-func newCell(err error) *cell { return &cell{err: err} }
+func (c *cell) set(err error) { c.held.Store(&err) }
 
-func (c *cell) set(err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.err = err
-}
-
-func (c *cell) get() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.err
-}
+func (c *cell) get() error { return *c.held.Load() }

@@ -11,6 +11,7 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
@@ -33,17 +34,11 @@ import (
 )
 
 // newScheme returns a scheme with every kind that the agent reads or writes.
-func newScheme() (*runtime.Scheme, error) {
+func newScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{
-		clientgoscheme.AddToScheme, mcsv1alpha1.Install, mcsv1beta1.Install,
-		policyv1alpha1.AddToScheme, exchangev1alpha1.AddToScheme,
-	} {
-		if err := add(scheme); err != nil {
-			return nil, fmt.Errorf("build the scheme: %w", err)
-		}
-	}
-	return scheme, nil
+	kinds := runtime.NewSchemeBuilder(clientgoscheme.AddToScheme, mcsv1alpha1.Install, mcsv1beta1.Install, policyv1alpha1.AddToScheme, exchangev1alpha1.AddToScheme)
+	utilruntime.Must(kinds.AddToScheme(scheme))
+	return scheme
 }
 
 // metricsOptions serve metrics to accounts that the API server authenticates and

@@ -193,18 +193,14 @@ func (o *Options) Validate() error {
 	if err := cmp.Or(o.validateModes(), o.validateTimes()); err != nil {
 		return err
 	}
-	if _, _, err := splitAddress(o.WebhookAddress); err != nil {
-		return fmt.Errorf("--webhook-bind-address: %w", err)
-	}
 	if len(o.WebhookClientNames) > 0 && o.WebhookClientCAFile == "" {
 		return fmt.Errorf("--webhook-client-names: given without --webhook-client-ca-file, so that no certificate is verified; expected both")
 	}
-	if _, _, err := splitAddress(o.HealthAddress); err != nil {
-		return fmt.Errorf("--health-probe-bind-address: %w", err)
-	}
-	if o.MetricsAddress != "0" {
-		if _, _, err := splitAddress(o.MetricsAddress); err != nil {
-			return fmt.Errorf("--metrics-bind-address: %w", err)
+	for _, given := range [][2]string{
+		{"--webhook-bind-address", o.WebhookAddress}, {"--health-probe-bind-address", o.HealthAddress}, {"--metrics-bind-address", o.MetricsAddress},
+	} {
+		if _, _, err := splitAddress(given[1]); err != nil && (given[1] != "0" || given[0] != "--metrics-bind-address") {
+			return fmt.Errorf("%s: %w", given[0], err)
 		}
 	}
 	return nil
@@ -212,15 +208,10 @@ func (o *Options) Validate() error {
 
 // validateModes checks the address ranges and the flags that select a mode.
 func (o *Options) validateModes() error {
-	for _, given := range []struct {
-		flag  string
-		cidrs []string
-	}{{"--pod-cidrs", o.PodCIDRs}, {"--service-cidrs", o.ServiceCIDRs}} {
-		if _, err := prefixes(given.cidrs); err != nil {
-			return fmt.Errorf("%s: %w", given.flag, err)
-		}
-	}
+	_, _, err := o.ranges()
 	switch {
+	case err != nil:
+		return err
 	case o.Selectors != selectorsMaintain && o.Selectors != selectorsDrop:
 		return fmt.Errorf("--selectors: %q given, expected %s or %s", o.Selectors, selectorsMaintain, selectorsDrop)
 	case o.Takeover != takeoverSveltos && o.Takeover != takeoverNone:
@@ -247,6 +238,17 @@ func (o *Options) validateTimes() error {
 		return fmt.Errorf("--lost-after: %s given, expected more than --stale-after (%s)", o.LostAfter, o.StaleAfter)
 	}
 	return nil
+}
+
+// ranges are the address ranges of Pods and Services.
+func (o *Options) ranges() (pods, services []netip.Prefix, err error) {
+	if pods, err = prefixes(o.PodCIDRs); err != nil {
+		return nil, nil, fmt.Errorf("--pod-cidrs: %w", err)
+	}
+	if services, err = prefixes(o.ServiceCIDRs); err != nil {
+		return nil, nil, fmt.Errorf("--service-cidrs: %w", err)
+	}
+	return pods, services, nil
 }
 
 // prefixes parses address ranges such as 10.0.0.0/8.
@@ -287,8 +289,5 @@ func splitAddress(address string) (string, int, error) {
 // namespaceFromPod returns the namespace of this Pod, and comity-system if it is
 // not known.
 func namespaceFromPod() string {
-	if ns := os.Getenv("POD_NAMESPACE"); ns != "" {
-		return ns
-	}
-	return "comity-system"
+	return cmp.Or(os.Getenv("POD_NAMESPACE"), "comity-system")
 }

@@ -57,10 +57,7 @@ func start(ctx context.Context, cfg *rest.Config, o Options, ready *health, star
 	if err := waitForCRDs(ctx, served, starting, log); err != nil {
 		return err
 	}
-	scheme, err := newScheme()
-	if err != nil {
-		return err
-	}
+	scheme := newScheme()
 	reader, err := client.New(cfg, client.Options{Scheme: scheme})
 	if err != nil {
 		return fmt.Errorf("connect to the API server: %w", err)

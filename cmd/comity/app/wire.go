@@ -115,13 +115,9 @@ func setupAgentInfo(mgr ctrl.Manager, o Options, self identity, log logr.Logger)
 
 // setupLocalCluster watches the properties of this cluster.
 func setupLocalCluster(mgr ctrl.Manager, o Options) (*localcluster.Watcher, error) {
-	pods, err := prefixes(o.PodCIDRs)
+	pods, services, err := o.ranges()
 	if err != nil {
-		return nil, fmt.Errorf("--pod-cidrs: %w", err)
-	}
-	services, err := prefixes(o.ServiceCIDRs)
-	if err != nil {
-		return nil, fmt.Errorf("--service-cidrs: %w", err)
+		return nil, err
 	}
 	return localcluster.SetupWithManager(mgr, localcluster.Options{PodCIDRs: pods, ServiceCIDRs: services})
 }

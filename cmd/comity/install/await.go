@@ -15,6 +15,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	utilwait "k8s.io/apimachinery/pkg/util/wait"
 )
 
 // interval is how often something awaited is tried again. A definition is
@@ -32,37 +33,30 @@ func wait(format string, args ...any) error { return pending{fmt.Errorf(format, 
 // await calls do until it succeeds, fails for good, or ctx ends. It prints what
 // it waits for, one line for each change.
 func await(ctx context.Context, out io.Writer, do func(context.Context) error) error {
-	ticker := time.NewTicker(interval)
-	defer ticker.Stop()
 	said := ""
-	for {
+	err := utilwait.PollUntilContextCancel(ctx, interval, true, func(ctx context.Context) (bool, error) {
 		err := classify(do(ctx))
-		var p pending
 		switch {
 		case err == nil:
-			return nil
+			return true, nil
 		case ctx.Err() != nil: // the error may be that of a request that was cut short
-			return gaveUp(ctx, cmp.Or(said, err.Error()))
-		case !errors.As(err, &p):
-			return err
-		case p.Error() != said:
-			said = p.Error()
+			said = cmp.Or(said, err.Error())
+			return false, nil
+		case !errors.As(err, new(pending)):
+			return false, err
+		case err.Error() != said:
+			said = err.Error()
 			say(out, "waiting: %s", said)
 		}
-		select {
-		case <-ctx.Done():
-			return gaveUp(ctx, said)
-		case <-ticker.C:
-		}
+		return false, nil
+	})
+	switch {
+	case err == nil || ctx.Err() == nil:
+		return err
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return fmt.Errorf("gave up waiting (--timeout): %s", said)
 	}
-}
-
-// gaveUp is the error of a wait that ended before what it waited for.
-func gaveUp(ctx context.Context, waiting string) error {
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return fmt.Errorf("gave up waiting (--timeout): %s", waiting)
-	}
-	return fmt.Errorf("interrupted while waiting: %s", waiting)
+	return fmt.Errorf("interrupted while waiting: %s", said)
 }
 
 // classify marks errors of the API server that time may cure.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -80,17 +79,11 @@ The command waits until ExportPolicies are served and the agent's webhook answer
 			return cobra.NoArgs(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			manifest, err := os.ReadFile(file)
-			if err != nil {
-				return fmt.Errorf("--file: %w", err)
-			}
 			c, err := connect(kubeconfig)
 			if err != nil {
 				return err
 			}
-			return Policies(cmd.Context(), c, PolicyOptions{
-				Manifest: manifest, File: file, OwnerClusterRole: owner, Timeout: timeout, Out: cmd.OutOrStdout(),
-			})
+			return Policies(cmd.Context(), c, PolicyOptions{File: file, OwnerClusterRole: owner, Timeout: timeout, Out: cmd.OutOrStdout()})
 		},
 	}
 	addCommonFlags(cmd, &kubeconfig, &timeout)
@@ -111,11 +104,7 @@ func connect(kubeconfig string) (client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	scheme, err := newScheme()
-	if err != nil {
-		return nil, err
-	}
-	c, err := client.New(config, client.Options{Scheme: scheme})
+	c, err := client.New(config, client.Options{Scheme: newScheme()})
 	if err != nil {
 		return nil, fmt.Errorf("connect to the API server: %w", err)
 	}

@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcscrd "sigs.k8s.io/mcs-api/config/crd"
@@ -162,34 +163,30 @@ func established(ctx context.Context, c client.Client, d definition) error {
 }
 
 // embedded are the definitions to install, each with our label and version.
-func embedded(o CRDOptions) ([]definition, error) {
-	var out []definition
+func embedded(o CRDOptions) (all []definition, err error) {
 	for _, text := range [][]byte{mcscrd.ServiceExportCRD, mcscrd.ServiceImportCRD} {
 		object, err := stamped(text, o.Version)
 		if err != nil {
 			return nil, fmt.Errorf("read a definition of the MCS API: %w", err)
 		}
-		out = append(out, definition{object: object, mcs: true, optional: !o.MCS})
+		all = append(all, definition{object: object, mcs: true, optional: !o.MCS})
 	}
 	names, err := fs.Glob(crd.FS, "*.yaml")
-	if err != nil {
-		return nil, err
-	}
 	for _, name := range names {
 		text, err := fs.ReadFile(crd.FS, name)
 		if err != nil {
-			return nil, fmt.Errorf("read %s: %w", name, err)
+			return nil, err
 		}
 		object, err := stamped(text, o.Version)
 		if err != nil {
 			return nil, fmt.Errorf("read %s: %w", name, err)
 		}
-		out = append(out, definition{object: object})
+		all = append(all, definition{object: object})
 	}
-	return out, nil
+	return all, err
 }
 
-// stamped decodes a definition and notes on it who applies it.
+// stamped decodes a definition and adds to its labels and annotations who applies it.
 func stamped(text []byte, version string) (*unstructured.Unstructured, error) {
 	object := &unstructured.Unstructured{}
 	if err := yaml.Unmarshal(text, &object.Object); err != nil {
@@ -197,31 +194,16 @@ func stamped(text []byte, version string) (*unstructured.Unstructured, error) {
 	}
 	unstructured.RemoveNestedField(object.Object, "status")
 	unstructured.RemoveNestedField(object.Object, "metadata", "creationTimestamp")
-	stamp(object, version)
-	return object, nil
-}
-
-// stamp adds to the labels and annotations that the definition brings.
-func stamp(object *unstructured.Unstructured, version string) {
-	labels, annotations := object.GetLabels(), object.GetAnnotations()
-	if labels == nil {
-		labels = map[string]string{}
-	}
-	if annotations == nil {
-		annotations = map[string]string{}
-	}
-	labels[labelManagedBy], annotations[annotationVersion] = fieldOwner, version
-	object.SetLabels(labels)
-	object.SetAnnotations(annotations)
+	return object, errors.Join(
+		unstructured.SetNestedField(object.Object, fieldOwner, "metadata", "labels", labelManagedBy),
+		unstructured.SetNestedField(object.Object, version, "metadata", "annotations", annotationVersion),
+	)
 }
 
 // newScheme knows the kinds that are read typed.
-func newScheme() (*runtime.Scheme, error) {
+func newScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			return nil, fmt.Errorf("build the scheme: %w", err)
-		}
-	}
-	return scheme, nil
+	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
+	utilruntime.Must(apiextensionsv1.AddToScheme(scheme))
+	return scheme
 }

@@ -23,9 +23,8 @@ import (
 
 // PolicyOptions say which ExportPolicies are installed.
 type PolicyOptions struct {
-	// Manifest is the content of File, which errors name.
-	Manifest []byte
-	File     string
+	// File has the policies.
+	File string
 	// OwnerClusterRole is the ClusterRole with which the policies are deleted;
 	// empty: they have no owner.
 	OwnerClusterRole string
@@ -40,7 +39,7 @@ type PolicyOptions struct {
 func Policies(ctx context.Context, c client.Client, o PolicyOptions) error {
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
-	wanted, err := decode(o.Manifest, o.File)
+	wanted, err := decode(o.File)
 	if err != nil {
 		return err
 	}
@@ -148,12 +147,9 @@ func (p policies) apply(ctx context.Context, policy *unstructured.Unstructured) 
 		return err
 	}
 	applied := policy.DeepCopy()
-	labels := applied.GetLabels()
-	if labels == nil {
-		labels = map[string]string{}
+	if err := unstructured.SetNestedField(applied.Object, fieldOwner, "metadata", "labels", labelManagedBy); err != nil {
+		return err
 	}
-	labels[labelManagedBy] = fieldOwner
-	applied.SetLabels(labels)
 	if p.owner != nil {
 		applied.SetOwnerReferences([]metav1.OwnerReference{*p.owner})
 	}

@@ -31,7 +31,7 @@ func NewServeCommand() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("--port %d: %w", port, err)
 			}
-			return serve(cmd.Context(), listener, text)
+			return Serve(cmd.Context(), listener, target(text))
 		},
 	}
 	cmd.Flags().Uint16Var(&port, "port", 8080, "TCP port to listen on, on every address; 0 chooses a free one")
@@ -39,12 +39,17 @@ func NewServeCommand() *cobra.Command {
 	return cmd
 }
 
-// serve answers until ctx ends.
-func serve(ctx context.Context, listener net.Listener, text string) error {
+// target answers every request with text, but for /readyz.
+func target(text string) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(text)) })
 	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) })
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	return mux
+}
+
+// Serve answers requests by handler until ctx ends.
+func Serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second}
 	stopped := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stopped()
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {

@@ -24,7 +24,7 @@ func start(t *testing.T, text string) string {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- serve(ctx, listener, text) }()
+	go func() { ended <- Serve(ctx, listener, target(text)) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {

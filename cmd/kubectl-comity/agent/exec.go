@@ -8,11 +8,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
+	"net/http"
+	"net/url"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/remotecommand"
 
 	"github.com/comity-mcs/comity/cmd/comity/probe"
@@ -22,17 +24,30 @@ import (
 // binary is the agent's in its image, which has no shell.
 const binary = "/comity"
 
-// Probe runs `comity probe` in a Pod that runs Comity's image, as kubectl exec does.
+// Probe runs `comity probe` in a Pod that runs Comity's image, as kubectl exec does. An
+// error carries what it wrote to standard error.
 func Probe(ctx context.Context, target *command.Target, namespace, pod string, container corev1.Container, request probe.Request) (response probe.Response, err error) {
 	input, err := json.Marshal(request)
 	if err != nil {
 		return response, fmt.Errorf("encode the probe's request: %w", err)
 	}
-	output, err := exec(ctx, target, namespace, pod, container, bytes.NewReader(input), "probe")
-	if err != nil {
-		return response, err
+	argv := []string{binary}
+	if len(container.Command) > 0 {
+		argv = container.Command[:1:1]
 	}
-	if err := json.Unmarshal(output, &response); err != nil {
+	executor, err := newExecutor(target.REST, target.Clientset.CoreV1().RESTClient().Post().
+		Resource("pods").Namespace(namespace).Name(pod).SubResource("exec").
+		VersionedParams(&corev1.PodExecOptions{
+			Container: container.Name, Command: append(argv, "probe"), Stdin: true, Stdout: true, Stderr: true,
+		}, clientgoscheme.ParameterCodec).URL())
+	if err != nil {
+		return response, target.Errorf("connect to Pod %s/%s: %w", namespace, pod, err)
+	}
+	var stdout, stderr bytes.Buffer
+	if err := executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: bytes.NewReader(input), Stdout: &stdout, Stderr: &stderr}); err != nil {
+		return response, target.Errorf("run comity probe in Pod %s/%s: %w: %s", namespace, pod, err, strings.TrimSpace(stderr.String()))
+	}
+	if err := json.Unmarshal(stdout.Bytes(), &response); err != nil {
 		return response, target.Errorf("read the answer of comity probe in Pod %s/%s: %w", namespace, pod, err)
 	}
 	if len(response.Servers) != len(request.Servers) || len(response.URLs) != len(request.URLs) {
@@ -42,32 +57,14 @@ func Probe(ctx context.Context, target *command.Target, namespace, pod string, c
 	return response, nil
 }
 
-// exec runs a subcommand of the agent, and gives what it wrote to standard output. An error
-// carries what it wrote to standard error.
-func exec(ctx context.Context, target *command.Target, namespace, pod string, container corev1.Container, stdin io.Reader, args ...string) ([]byte, error) {
-	argv := []string{binary}
-	if len(container.Command) > 0 {
-		argv = container.Command[:1:1]
-	}
-	url := target.Clientset.CoreV1().RESTClient().Post().Resource("pods").Namespace(namespace).Name(pod).SubResource("exec").
-		VersionedParams(&corev1.PodExecOptions{
-			Container: container.Name, Command: append(argv, args...), Stdin: true, Stdout: true, Stderr: true,
-		}, clientgoscheme.ParameterCodec).URL()
-	web, err := remotecommand.NewWebSocketExecutor(target.REST, "GET", url.String())
+func newExecutor(config *rest.Config, url *url.URL) (remotecommand.Executor, error) {
+	web, err := remotecommand.NewWebSocketExecutor(config, http.MethodGet, url.String())
 	if err != nil {
-		return nil, target.Errorf("connect to Pod %s/%s: %w", namespace, pod, err)
+		return nil, err
 	}
-	spdy, err := remotecommand.NewSPDYExecutor(target.REST, "POST", url)
+	spdy, err := remotecommand.NewSPDYExecutor(config, http.MethodPost, url)
 	if err != nil {
-		return nil, target.Errorf("connect to Pod %s/%s: %w", namespace, pod, err)
+		return nil, err
 	}
-	executor, err := remotecommand.NewFallbackExecutor(web, spdy, otherProtocol)
-	if err != nil {
-		return nil, target.Errorf("connect to Pod %s/%s: %w", namespace, pod, err)
-	}
-	var stdout, stderr bytes.Buffer
-	if err := executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: stdin, Stdout: &stdout, Stderr: &stderr}); err != nil {
-		return stdout.Bytes(), target.Errorf("run %q in Pod %s/%s: %w: %s", "comity "+strings.Join(args, " "), namespace, pod, err, strings.TrimSpace(stderr.String()))
-	}
-	return stdout.Bytes(), nil
+	return remotecommand.NewFallbackExecutor(web, spdy, otherProtocol)
 }

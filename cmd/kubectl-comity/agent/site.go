@@ -65,5 +65,5 @@ func Problems(sites []*Site) error {
 	for _, s := range sites {
 		all = append(all, s.Err)
 	}
-	return command.Refused(errors.Join(all...))
+	return errors.Join(all...)
 }

@@ -77,7 +77,6 @@ func New(env *command.Env) *cobra.Command {
 		Long:  long,
 		// kubectl runs kubectl-comity, so that is what users type.
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: command.Name},
-		Args:          unknownCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -101,16 +100,4 @@ func New(env *command.Env) *cobra.Command {
 		newCompletion(env),
 	)
 	return root
-}
-
-// unknownCommand refuses arguments of the root, which are misspelled commands.
-func unknownCommand(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	suggestion := ""
-	if names := cmd.SuggestionsFor(args[0]); len(names) > 0 {
-		suggestion = fmt.Sprintf("; did you mean %q?", names[0])
-	}
-	return command.Refusedf("there is no command %q%s; see %s --help", command.Name+" "+args[0], suggestion, command.Name)
 }

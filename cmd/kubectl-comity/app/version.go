@@ -43,9 +43,6 @@ The exit code is 1 if an agent's version cannot be read or differs by too much.`
 		Example:           "  kubectl comity version a b\n  kubectl comity version --client",
 		ValidArgsFunction: env.CompleteContexts,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := output.Validate(); err != nil {
-				return err
-			}
 			if clientOnly {
 				return printVersions(env, output, versions{Plugin: command.Version})
 			}
@@ -86,27 +83,23 @@ func runVersion(ctx context.Context, env *command.Env, output command.Output, ar
 }
 
 func printVersions(env *command.Env, output command.Output, found versions) error {
-	if output.Structured() {
-		return output.Print(env.Out, "Versions", found)
-	}
-	env.Printf("Plugin: %s\n", found.Plugin)
-	if len(found.Agents) == 0 {
-		return nil
-	}
-	table := command.NewTable(env.Out, "\nCONTEXT", "CLUSTER", "NAMESPACE", "COMITY")
-	for _, line := range found.Agents {
-		table.Row(line.Context, line.Cluster, line.Namespace, line.Version)
-	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
-	for _, line := range found.Agents {
-		if line.Error != "" {
-			env.Warnf("%s", line.Error)
+	return output.Print(env.Out, "Versions", &found, func() {
+		env.Printf("Plugin: %s\n", found.Plugin)
+		if len(found.Agents) == 0 {
+			return
 		}
-	}
-	if found.Skew != "" {
-		env.Warnf("%s", found.Skew)
-	}
-	return nil
+		table := command.NewTable(env.Out, "\nCONTEXT", "CLUSTER", "NAMESPACE", "COMITY")
+		for _, line := range found.Agents {
+			table.Row(line.Context, line.Cluster, line.Namespace, line.Version)
+		}
+		table.Flush()
+		for _, line := range found.Agents {
+			if line.Error != "" {
+				env.Warnf("%s", line.Error)
+			}
+		}
+		if found.Skew != "" {
+			env.Warnf("%s", found.Skew)
+		}
+	})
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -23,7 +24,7 @@ func TestCodeOf(t *testing.T) {
 	}{
 		{nil, ExitDone},
 		{cause, ExitRefused},
-		{Refused(nil), ExitDone},
+		{Incomplete(nil), ExitDone},
 		{Problem(cause), ExitProblem},
 		{Incomplete(fmt.Errorf("more: %w", cause)), ExitIncomplete},
 		{fmt.Errorf("around: %w", Problem(cause)), ExitProblem},
@@ -42,22 +43,35 @@ func TestOutputPrintsWithKindAndVersion(t *testing.T) {
 	var out bytes.Buffer
 	if err := (&Output{Format: "yaml"}).Print(&out, "Thing", struct {
 		Name string `json:"name"`
-	}{"x"}); err != nil {
+	}{"x"}, nil); err != nil {
 		t.Fatal(err)
 	}
 	if want := "apiVersion: cli.comity.dev/v1alpha1\nkind: Thing\nname: x\n"; out.String() != want {
 		t.Errorf("got %q, want %q", out.String(), want)
 	}
-	if err := (&Output{Format: "wide"}).Validate(); CodeOf(err) != ExitRefused || !strings.Contains(err.Error(), "json, yaml") {
+	printed := false
+	if err := (&Output{}).Print(&out, "Thing", nil, func() { printed = true }); err != nil || !printed {
+		t.Errorf("without -o it is not printed for people: %v", err)
+	}
+}
+
+func TestAnUnknownFormatIsRefused(t *testing.T) {
+	var output Output
+	cmd := &cobra.Command{}
+	output.AddFlags(cmd, "junit")
+	if usage := cmd.Flags().Lookup("output").Usage; usage != "Output format: json, yaml or junit" {
+		t.Errorf("the usage is %q", usage)
+	}
+	if err := cmd.ParseFlags([]string{"-o", "junit"}); err != nil || output.Format != "junit" {
+		t.Errorf("a known format gives %q and %v", output.Format, err)
+	}
+	if err := cmd.ParseFlags([]string{"-o", "wide"}); CodeOf(err) != ExitRefused || !strings.Contains(err.Error(), "expected one of: json, yaml, junit") {
 		t.Errorf("an unknown format gives %v", err)
 	}
 }
 
 func TestOutputPrintsObjectsThatCanBeApplied(t *testing.T) {
-	scheme, err := NewScheme()
-	if err != nil {
-		t.Fatal(err)
-	}
+	scheme := NewScheme()
 	objects := []client.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}},
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"}},

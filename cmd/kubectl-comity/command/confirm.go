@@ -30,15 +30,15 @@ func (c *Confirmation) Ask(env *Env, what string) error {
 		return nil
 	}
 	if !env.IsTerminal(env.In) {
-		return Refusedf("the input is not a terminal, so nobody can be asked; pass --yes to continue")
+		return fmt.Errorf("the input is not a terminal, so nobody can be asked; pass --yes to continue")
 	}
 	_, _ = fmt.Fprint(env.ErrOut, "Continue? [y/N] ")
 	answer, err := bufio.NewReader(env.In).ReadString('\n')
 	if err != nil && err != io.EOF {
-		return Refusedf("read the answer: %w", err)
+		return fmt.Errorf("read the answer: %w", err)
 	}
 	if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {
-		return Refusedf("the answer was not yes; nothing was written")
+		return fmt.Errorf("the answer was not yes; nothing was written")
 	}
 	return nil
 }

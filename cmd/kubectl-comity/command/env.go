@@ -65,7 +65,7 @@ func (e *Env) configFlags(contextName *string) *genericclioptions.ConfigFlags {
 func (e *Env) rawConfig() (clientcmdapi.Config, error) {
 	raw, err := e.configFlags(&e.Context).ToRawKubeConfigLoader().RawConfig()
 	if err != nil {
-		return raw, Refusedf("read the kubeconfig: %w", err)
+		return raw, fmt.Errorf("read the kubeconfig: %w", err)
 	}
 	return raw, nil
 }
@@ -97,17 +97,17 @@ func (e *Env) ContextNames(names []string) ([]string, error) {
 	}
 	known := slices.Sorted(maps.Keys(raw.Contexts))
 	if len(known) == 0 {
-		return nil, Refusedf("the kubeconfig has no context; expected at least one; set --kubeconfig or KUBECONFIG to the file that has them")
+		return nil, fmt.Errorf("the kubeconfig has no context; expected at least one; set --kubeconfig or KUBECONFIG to the file that has them")
 	}
 	if len(names) == 0 {
-		return nil, Refusedf("no context is given and the kubeconfig has no current one; name one of: %s", strings.Join(known, ", "))
+		return nil, fmt.Errorf("no context is given and the kubeconfig has no current one; name one of: %s", strings.Join(known, ", "))
 	}
 	for i, name := range names {
 		if _, ok := raw.Contexts[name]; !ok {
-			return nil, Refusedf("context %q is not in the kubeconfig; expected one of: %s", name, strings.Join(known, ", "))
+			return nil, fmt.Errorf("context %q is not in the kubeconfig; expected one of: %s", name, strings.Join(known, ", "))
 		}
 		if slices.Contains(names[:i], name) {
-			return nil, Refusedf("context %q is given twice; name each context once", name)
+			return nil, fmt.Errorf("context %q is given twice; name each context once", name)
 		}
 	}
 	return names, nil

@@ -3,10 +3,7 @@
 
 package command
 
-import (
-	"errors"
-	"fmt"
-)
+import "errors"
 
 // ExitCode is what the process returns to the shell.
 type ExitCode int
@@ -17,13 +14,14 @@ const (
 	ExitDone ExitCode = 0
 	// ExitProblem: the command ran and found a problem, such as an unhealthy cluster.
 	ExitProblem ExitCode = 1
-	// ExitRefused: wrong usage, or a check failed. Nothing was written.
+	// ExitRefused: wrong usage, or a check failed. Nothing was written. It is the code of
+	// every error that is not an Error.
 	ExitRefused ExitCode = 2
 	// ExitIncomplete: the command failed while it wrote. Repeat it.
 	ExitIncomplete ExitCode = 3
 )
 
-// Error is an error with an exit code.
+// Error is an error with an exit code other than ExitRefused.
 type Error struct {
 	Code ExitCode
 	Err  error
@@ -36,36 +34,23 @@ func (e *Error) Error() string { return e.Err.Error() }
 // Unwrap gives the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Refused says that the input or a check keeps the command from running, and
-// that nothing was written. err may be nil.
-func Refused(err error) error { return withCode(ExitRefused, err) }
-
-// Refusedf is Refused with a message.
-func Refusedf(format string, args ...any) error { return Refused(fmt.Errorf(format, args...)) }
-
-// Problem says that the command ran and found a problem. err may be nil.
-func Problem(err error) error { return withCode(ExitProblem, err) }
+// Problem says that the command ran and found a problem.
+func Problem(err error) error { return &Error{Code: ExitProblem, Err: err} }
 
 // Incomplete says that the command failed while it wrote. err may be nil.
-func Incomplete(err error) error { return withCode(ExitIncomplete, err) }
-
-// Incompletef is Incomplete with a message.
-func Incompletef(format string, args ...any) error { return Incomplete(fmt.Errorf(format, args...)) }
+func Incomplete(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &Error{Code: ExitIncomplete, Err: err}
+}
 
 // Printed is code without a message: the command has printed what is wrong.
 func Printed(code ExitCode) error {
 	return &Error{Code: code, Err: errors.New("the problem is printed above"), Silent: true}
 }
 
-func withCode(code ExitCode, err error) error {
-	if err == nil {
-		return nil
-	}
-	return &Error{Code: code, Err: err}
-}
-
-// CodeOf is the exit code of err. An error without a code is ExitRefused: it is
-// from the parsing of flags and arguments, or from reading before any write.
+// CodeOf is the exit code of err.
 func CodeOf(err error) ExitCode {
 	if err == nil {
 		return ExitDone

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
-	"k8s.io/cli-runtime/pkg/printers"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
@@ -22,46 +21,63 @@ import (
 // APIVersion is that of what commands print with -o json and -o yaml.
 const APIVersion = "cli.comity.dev/v1alpha1"
 
-var formats = []string{"json", "yaml"}
-
 // Output is the flag -o. The zero value prints for people.
-type Output struct{ Format string }
-
-// AddFlags registers -o.
-func (o *Output) AddFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&o.Format, "output", "o", "", "Output format: json or yaml")
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
+type Output struct {
+	Format  string
+	formats []string
 }
 
-// Validate refuses an unknown format. Call it before any other work.
-func (o *Output) Validate() error {
-	if o.Format == "" || slices.Contains(formats, o.Format) {
-		return nil
+// AddFlags registers -o for JSON, YAML and more formats.
+func (o *Output) AddFlags(cmd *cobra.Command, more ...string) {
+	all := append([]string{"json", "yaml"}, more...)
+	o.formats = all
+	last := len(all) - 1
+	cmd.Flags().VarP(o, "output", "o", "Output format: "+strings.Join(all[:last], ", ")+" or "+all[last])
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(all, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// Set implements pflag.Value.
+func (o *Output) Set(format string) error {
+	if !slices.Contains(o.formats, format) {
+		return fmt.Errorf("expected one of: %s", strings.Join(o.formats, ", "))
 	}
-	return Refusedf("flag --output is %q; expected one of: %s", o.Format, strings.Join(formats, ", "))
+	o.Format = format
+	return nil
 }
+
+// String implements pflag.Value.
+func (o *Output) String() string { return o.Format }
+
+// Type implements pflag.Value.
+func (o *Output) Type() string { return "format" }
 
 // Structured is true if the output is read by a program.
 func (o *Output) Structured() bool { return o.Format != "" }
 
-// Print writes v, whose JSON is an object, with kind and APIVersion.
-func (o *Output) Print(out io.Writer, kind string, v any) error {
+// Print shows v, whose JSON is an object: by people, or in the format of -o with kind and
+// APIVersion.
+func (o *Output) Print(out io.Writer, kind string, v any, people func()) error {
+	if !o.Structured() {
+		people()
+		return nil
+	}
+	content := map[string]any{}
 	data, err := json.Marshal(v)
+	if err == nil {
+		err = json.Unmarshal(data, &content)
+	}
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", kind, err)
 	}
-	object := map[string]any{}
-	if err := json.Unmarshal(data, &object); err != nil {
-		return fmt.Errorf("encode %s: %w", kind, err)
-	}
-	object["apiVersion"], object["kind"] = APIVersion, kind
-	return o.print(out, &unstructured.Unstructured{Object: object})
+	content["apiVersion"], content["kind"] = APIVersion, kind
+	return o.encode(out, &unstructured.Unstructured{Object: content})
 }
 
 // PrintObjects writes Kubernetes objects as they can be applied: YAML documents,
 // or one List in JSON.
 func (o *Output) PrintObjects(out io.Writer, scheme *runtime.Scheme, objects []client.Object) error {
-	var items []any
+	list := &unstructured.UnstructuredList{Object: map[string]any{"apiVersion": "v1", "kind": "List"}}
+	var documents []runtime.Object
 	for _, object := range objects {
 		gvk, err := apiutil.GVKForObject(object, scheme)
 		if err != nil {
@@ -71,35 +87,28 @@ func (o *Output) PrintObjects(out io.Writer, scheme *runtime.Scheme, objects []c
 		if err != nil {
 			return fmt.Errorf("encode %s %s: %w", gvk.Kind, client.ObjectKeyFromObject(object), err)
 		}
-		item := &unstructured.Unstructured{Object: content}
+		item := unstructured.Unstructured{Object: content}
 		item.SetGroupVersionKind(gvk)
-		unstructured.RemoveNestedField(item.Object, "status")
-		unstructured.RemoveNestedField(item.Object, "metadata", "creationTimestamp")
-		items = append(items, item.Object)
+		unstructured.RemoveNestedField(content, "status")
+		unstructured.RemoveNestedField(content, "metadata", "creationTimestamp")
+		list.Items, documents = append(list.Items, item), append(documents, &item)
 	}
 	if o.Format == "json" {
-		return o.print(out, &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "List", "items": items}})
+		documents = []runtime.Object{list}
 	}
-	printer, err := o.printer()
+	return o.encode(out, documents...)
+}
+
+// encode writes documents in the format of -o.
+func (o *Output) encode(out io.Writer, documents ...runtime.Object) error {
+	printer, err := genericclioptions.NewJSONYamlPrintFlags().ToPrinter(o.Format)
 	if err != nil {
 		return err
 	}
-	for _, item := range items {
-		if err := printer.PrintObj(&unstructured.Unstructured{Object: item.(map[string]any)}, out); err != nil {
+	for _, document := range documents {
+		if err := printer.PrintObj(document, out); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func (o *Output) print(out io.Writer, object runtime.Object) error {
-	printer, err := o.printer()
-	if err != nil {
-		return err
-	}
-	return printer.PrintObj(object, out)
-}
-
-func (o *Output) printer() (printers.ResourcePrinter, error) {
-	return genericclioptions.NewJSONYamlPrintFlags().ToPrinter(o.Format)
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // Table prints rows in columns.
-type Table struct{ *tabwriter.Writer }
+type Table struct{ out *tabwriter.Writer }
 
 // NewTable begins a table with its headings. Flush ends it.
 func NewTable(out io.Writer, headings ...any) Table {
@@ -27,5 +27,8 @@ func (t Table) Row(cells ...any) {
 	for i, cell := range cells {
 		texts[i] = cmp.Or(fmt.Sprint(cell), "-")
 	}
-	_, _ = fmt.Fprintln(t, strings.Join(texts, "\t")) // Flush reports errors
+	_, _ = fmt.Fprintln(t.out, strings.Join(texts, "\t"))
 }
+
+// Flush prints the rows. A reader that hung up is no error, as with all that is printed.
+func (t Table) Flush() { _ = t.out.Flush() }

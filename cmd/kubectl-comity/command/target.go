@@ -8,11 +8,11 @@ import (
 	"fmt"
 	"time"
 
-	certmanagerv1 "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -42,25 +42,25 @@ type Target struct {
 }
 
 // NewScheme knows the kinds that commands read or write.
-func NewScheme() (*runtime.Scheme, error) {
+func NewScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{
-		clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, mcsv1alpha1.Install, mcsv1beta1.Install,
-		policyv1alpha1.AddToScheme, exchangev1alpha1.AddToScheme, certmanagerv1.AddToScheme,
-	} {
-		if err := add(scheme); err != nil {
-			return nil, fmt.Errorf("build the scheme: %w", err)
-		}
-	}
-	return scheme, nil
+	kinds := runtime.NewSchemeBuilder(clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, mcsv1alpha1.Install, mcsv1beta1.Install,
+		policyv1alpha1.AddToScheme, exchangev1alpha1.AddToScheme)
+	utilruntime.Must(kinds.AddToScheme(scheme))
+	return scheme
 }
 
-// Open connects to the cluster of a context. The error says which context, and
-// whether the kubeconfig is wrong or the cluster does not answer.
-func (e *Env) Open(ctx context.Context, name string) (*Target, error) {
+// Open connects to the cluster of one context, which ContextNames gives. The error says
+// which context, and whether the kubeconfig is wrong or the cluster does not answer.
+func (e *Env) Open(ctx context.Context, names ...string) (*Target, error) {
+	names, err := e.ContextNames(names)
+	if err != nil {
+		return nil, err
+	}
+	name := names[0]
 	config, err := e.restConfig(name)
 	if err != nil {
-		return nil, Refusedf("context %q of the kubeconfig cannot be used: %w", name, err)
+		return nil, unusable(name, err)
 	}
 	target, err := NewTarget(name, config)
 	if err != nil {
@@ -69,27 +69,24 @@ func (e *Env) Open(ctx context.Context, name string) (*Target, error) {
 	return target, target.reach(ctx)
 }
 
+func unusable(name string, err error) error {
+	return fmt.Errorf("context %q of the kubeconfig cannot be used: %w", name, err)
+}
+
 // NewTarget is the cluster that config leads to, without a request to it.
 func NewTarget(name string, config *rest.Config) (*Target, error) {
-	scheme, err := NewScheme()
-	if err != nil {
-		return nil, err
-	}
-	httpClient, err := rest.HTTPClientFor(config)
-	if err != nil {
-		return nil, Refusedf("context %q of the kubeconfig cannot be used: %w", name, err)
-	}
-	target := &Target{Context: name, REST: config}
-	if target.Clientset, err = kubernetes.NewForConfigAndClient(config, httpClient); err != nil {
-		return nil, Refusedf("context %q of the kubeconfig cannot be used: %w", name, err)
-	}
 	// Warnings of the API server are for the author of an object, not for the reader of a status.
 	quiet := rest.CopyConfig(config)
 	quiet.WarningHandler = rest.NoWarnings{}
-	if target.Client, err = client.New(quiet, client.Options{Scheme: scheme, HTTPClient: httpClient}); err != nil {
-		return nil, Refusedf("context %q of the kubeconfig cannot be used: %w", name, err)
+	reader, err := client.New(quiet, client.Options{Scheme: NewScheme()})
+	if err != nil {
+		return nil, unusable(name, err)
 	}
-	return target, nil
+	clientset, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, unusable(name, err)
+	}
+	return &Target{Context: name, REST: config, Client: reader, Clientset: clientset}, nil
 }
 
 // reach asks the cluster for its identity.
@@ -98,7 +95,7 @@ func (t *Target) reach(ctx context.Context) error {
 	defer cancel()
 	system, err := t.Clientset.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 	if err != nil {
-		return Refused(t.Errorf("read namespace %s of %s: %w", metav1.NamespaceSystem, t.REST.Host, err))
+		return t.Errorf("read namespace %s of %s: %w", metav1.NamespaceSystem, t.REST.Host, err)
 	}
 	t.UID = system.UID
 	return nil
@@ -115,7 +112,7 @@ func Distinct(targets []*Target) error {
 	seen := map[types.UID]*Target{}
 	for _, target := range targets {
 		if other, ok := seen[target.UID]; ok {
-			return Refusedf("contexts %q and %q lead to one cluster (both have kube-system with UID %s); name each cluster once",
+			return fmt.Errorf("contexts %q and %q lead to one cluster (both have kube-system with UID %s); name each cluster once",
 				other.Context, target.Context, target.UID)
 		}
 		seen[target.UID] = target

@@ -34,70 +34,90 @@ without one stays until it is confirmed here. kubectl comity status lists what w
 	return cmd
 }
 
-// open connects to the cluster of --context, or of the current one.
-func open(ctx context.Context, env *command.Env) (*command.Target, error) {
-	names, err := env.ContextNames(nil)
-	if err != nil {
-		return nil, err
-	}
-	return env.Open(ctx, names[0])
+// proposal is what a command confirms, with one line for each thing.
+type proposal struct {
+	lines   []string
+	heading string
+	// none is printed if there are no lines, and done after the last change.
+	none, done string
+	changes    []change
 }
 
-// patch merges content into object if it is still the same one.
-func patch(ctx context.Context, target *command.Target, object client.Object, what string, content map[string]any) error {
-	metadata, _ := content["metadata"].(map[string]any)
+// change is a merge patch of an object.
+type change struct {
+	object  client.Object
+	content map[string]any
+}
+
+func annotate(object client.Object, key, value string) change {
+	return change{object, map[string]any{"metadata": map[string]any{"annotations": map[string]any{key: value}}}}
+}
+
+// confirms makes cmd show what find gives, ask unless one object was named, and write it.
+func confirms(env *command.Env, cmd *cobra.Command, s *selection, find func(context.Context, *command.Target) (proposal, error)) *cobra.Command {
+	s.AddFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		target, err := env.Open(cmd.Context())
+		if err != nil {
+			return err
+		}
+		p, err := find(cmd.Context(), target)
+		if err != nil {
+			return target.Errorf("%w", err)
+		}
+		if len(p.lines) == 0 {
+			env.Printf("%s\n", p.none)
+			return nil
+		}
+		sure := command.Confirmation{Yes: s.Yes || s.key.Name != ""}
+		if err := sure.Ask(env, p.heading+"\n  "+strings.Join(p.lines, "\n  ")+"\n"); err != nil {
+			return err
+		}
+		for _, c := range p.changes {
+			if err := c.write(cmd.Context(), target.Client); err != nil {
+				return command.Incomplete(target.Errorf("%T %s: %w", c.object, client.ObjectKeyFromObject(c.object), err))
+			}
+		}
+		env.Printf("Confirmed: %s.\n", p.done)
+		return nil
+	}
+	return cmd
+}
+
+// write patches the object if it is still the same one.
+func (c change) write(ctx context.Context, to client.Client) error {
+	metadata, _ := c.content["metadata"].(map[string]any)
 	if metadata == nil {
 		metadata = map[string]any{}
-		content["metadata"] = metadata
+		c.content["metadata"] = metadata
 	}
-	metadata["uid"] = object.GetUID()
-	text, err := json.Marshal(content)
+	metadata["uid"] = c.object.GetUID()
+	text, err := json.Marshal(c.content)
 	if err != nil {
-		return fmt.Errorf("encode the patch of %s: %w", what, err)
+		return err
 	}
-	if err := target.Client.Patch(ctx, object, client.RawPatch(types.MergePatchType, text), client.FieldOwner(fieldOwner)); err != nil {
-		return command.Incomplete(target.Errorf("%s: %w", what, err))
-	}
-	return nil
+	return to.Patch(ctx, c.object, client.RawPatch(types.MergePatchType, text), client.FieldOwner(fieldOwner))
 }
 
-func annotation(key, value string) map[string]any {
-	return map[string]any{"metadata": map[string]any{"annotations": map[string]any{key: value}}}
-}
-
-// selection is NAMESPACE/NAME, or --all.
+// selection is what the arguments select: an object, or all.
 type selection struct {
 	command.Confirmation
 	all bool
 	key types.NamespacedName
 }
 
-func (s *selection) addFlags(cmd *cobra.Command, all string) {
-	cmd.Flags().BoolVar(&s.all, "all", false, all)
-	s.AddFlags(cmd)
-}
-
-func (s *selection) parse(args []string) error {
-	if s.all == (len(args) == 1) {
-		return command.Refusedf("expected either NAMESPACE/NAME or --all")
-	}
-	if s.all {
+// parse reads NAMESPACE/NAME, or nothing with --all.
+func (s *selection) parse(_ *cobra.Command, args []string) error {
+	if s.all && len(args) == 0 {
 		return nil
+	}
+	if s.all || len(args) != 1 {
+		return fmt.Errorf("expected either NAMESPACE/NAME or --all")
 	}
 	namespace, name, found := strings.Cut(args[0], "/")
 	if !found || namespace == "" || name == "" {
-		return command.Refusedf("%q: expected NAMESPACE/NAME, such as shop/web", args[0])
+		return fmt.Errorf("%q: expected NAMESPACE/NAME, such as shop/web", args[0])
 	}
 	s.key = types.NamespacedName{Namespace: namespace, Name: name}
 	return nil
-}
-
-// ask lists what is confirmed, and asks unless one object was named.
-func (s *selection) ask(env *command.Env, heading string, lines []string) error {
-	sure := command.Confirmation{Yes: s.Yes || !s.all}
-	return sure.Ask(env, list(heading, lines))
-}
-
-func list(heading string, lines []string) string {
-	return heading + "\n  " + strings.Join(lines, "\n  ") + "\n"
 }

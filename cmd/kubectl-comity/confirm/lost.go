@@ -17,6 +17,7 @@ import (
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/join"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
@@ -43,13 +44,14 @@ func Lost(ctx context.Context, c client.Client) (lost []LostExport, exchanges []
 		exchanges = append(exchanges, from)
 	}
 	slices.Sort(exchanges)
-	err = command.EachPage(ctx, c, func(page *exchangev1alpha1.ExportRecordList) {
+	err = join.EachPage(ctx, c, &exchangev1alpha1.ExportRecordList{}, func(page *exchangev1alpha1.ExportRecordList) error {
 		for i := range page.Items {
 			record := &page.Items[i]
 			if from, is := publishers[record.Namespace]; is && record.Spec.Lost && record.Annotations[model.AnnotationConfirmLost] != "true" {
 				lost = addLost(lost, from, record)
 			}
 		}
+		return nil
 	})
 	if meta.IsNoMatchError(err) {
 		return nil, nil, nil
@@ -84,52 +86,25 @@ export, create its ServiceExport again instead.
 The context is that of the cluster that exports, or of the hub in whose API server it
 publishes. With --all, the command lists the lost exports and asks.`,
 		Example: "  kubectl comity confirm lost shop/web --context b\n  kubectl comity confirm lost --all --context b",
-		Args:    cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := s.parse(args); err != nil {
-				return err
+		Args:    s.parse,
+	}
+	cmd.Flags().BoolVar(&s.all, "all", false, "Confirm all lost exports")
+	return confirms(env, cmd, &s, func(ctx context.Context, target *command.Target) (proposal, error) {
+		p := proposal{heading: "These lost exports are withdrawn:", none: "No export is lost."}
+		lost, _, err := Lost(ctx, target.Client)
+		for _, l := range lost {
+			if !s.all && l.Key != s.key {
+				continue
 			}
-			return confirmLost(cmd.Context(), env, s)
-		},
-	}
-	s.addFlags(cmd, "Confirm all lost exports")
-	return cmd
-}
-
-func confirmLost(ctx context.Context, env *command.Env, s selection) error {
-	target, err := open(ctx, env)
-	if err != nil {
-		return err
-	}
-	lost, _, err := Lost(ctx, target.Client)
-	if err != nil {
-		return command.Refused(target.Errorf("%w", err))
-	}
-	if !s.all {
-		lost = slices.DeleteFunc(lost, func(l LostExport) bool { return l.Key != s.key })
-		if len(lost) == 0 {
-			return command.Refused(target.Errorf("no export %s is lost in this cluster", s.key))
-		}
-	}
-	if len(lost) == 0 {
-		env.Printf("No export is lost.\n")
-		return nil
-	}
-	var lines []string
-	for _, l := range lost {
-		lines = append(lines, fmt.Sprintf("%s of cluster %s", l.Key, l.Cluster))
-	}
-	if err := s.ask(env, "These lost exports are withdrawn:", lines); err != nil {
-		return err
-	}
-	for _, l := range lost {
-		for _, record := range l.Records {
-			what := fmt.Sprintf("ExportRecord %s", client.ObjectKeyFromObject(record))
-			if err := patch(ctx, target, record, what, annotation(model.AnnotationConfirmLost, "true")); err != nil {
-				return err
+			p.lines = append(p.lines, fmt.Sprintf("%s of cluster %s", l.Key, l.Cluster))
+			for _, record := range l.Records {
+				p.changes = append(p.changes, annotate(record, model.AnnotationConfirmLost, "true"))
 			}
 		}
-	}
-	env.Printf("Confirmed: %d lost exports are gone.\n", len(lost))
-	return nil
+		if err == nil && !s.all && len(p.lines) == 0 {
+			err = fmt.Errorf("no export %s is lost in this cluster", s.key)
+		}
+		p.done = fmt.Sprintf("%d lost exports are gone", len(p.lines))
+		return p, err
+	})
 }

@@ -19,7 +19,7 @@ import (
 )
 
 func newMissing(env *command.Env) *cobra.Command {
-	var sure command.Confirmation
+	var id model.ClusterID
 	cmd := &cobra.Command{
 		Use:   "missing CLUSTER",
 		Short: "Confirm that exports of a cluster that are missing are gone",
@@ -28,58 +28,46 @@ such as those of an exchange namespace that was deleted, or of a cluster that wa
 again. The command lists them and asks. What was imported of them is removed. Exports
 that disappear later wait again.`,
 		Example: "  kubectl comity confirm missing b --context a",
-		Args:    cobra.ExactArgs(1),
-		RunE:    func(cmd *cobra.Command, args []string) error { return missing(cmd.Context(), env, sure, args[0]) },
+		Args: cobra.MatchAll(cobra.ExactArgs(1), func(_ *cobra.Command, args []string) (err error) {
+			id, err = model.ParseClusterID(args[0])
+			return err
+		}),
 	}
-	sure.AddFlags(cmd)
-	return cmd
+	return confirms(env, cmd, &selection{}, func(ctx context.Context, target *command.Target) (proposal, error) {
+		return missing(ctx, target, id)
+	})
 }
 
-func missing(ctx context.Context, env *command.Env, sure command.Confirmation, text string) error {
-	id, err := model.ParseClusterID(text)
-	if err != nil {
-		return command.Refused(err)
-	}
-	target, err := open(ctx, env)
-	if err != nil {
-		return err
+func missing(ctx context.Context, target *command.Target, id model.ClusterID) (proposal, error) {
+	p := proposal{
+		heading: fmt.Sprintf("These exports of cluster %s are missing. What cluster %s imports of them is removed:", id, target.Context),
+		none:    fmt.Sprintf("No export of cluster %s is missing.", id),
 	}
 	imports, err := join.Imports(ctx, target.Client)
-	if err != nil {
-		return command.Refused(target.Errorf("%w", err))
-	}
-	var lines []string
 	var latest time.Time
 	for _, i := range imports {
 		if entry, _ := i.List.Find(id); entry.Absent == model.SourceMissing {
-			lines = append(lines, fmt.Sprintf("%s, since %s", i.Key, entry.Since.UTC().Format(time.RFC3339)))
+			p.lines = append(p.lines, fmt.Sprintf("%s, since %s", i.Key, entry.Since.UTC().Format(time.RFC3339)))
 			if entry.Since.After(latest) {
 				latest = entry.Since
 			}
 		}
 	}
-	if len(lines) == 0 {
-		env.Printf("No export of cluster %s is missing.\n", id)
-		return nil
+	if err != nil || len(p.lines) == 0 {
+		return p, err
 	}
-	var peer exchangev1alpha1.Peer
-	err = target.Client.Get(ctx, client.ObjectKey{Name: string(id)}, &peer)
+	p.done = fmt.Sprintf("%d missing exports of cluster %s are gone", len(p.lines), id)
+	peer := &exchangev1alpha1.Peer{}
+	err = target.Client.Get(ctx, client.ObjectKey{Name: string(id)}, peer)
 	if apierrors.IsNotFound(err) {
-		return command.Refused(target.Errorf("there is no Peer %s; to remove all that is imported from cluster %s, run kubectl comity leave --id %s %s", id, id, id, target.Context))
+		return p, fmt.Errorf("there is no Peer %s; to remove all that is imported from cluster %s, run kubectl comity leave --id %s %s", id, id, id, target.Context)
 	} else if err != nil {
-		return command.Refused(target.Errorf("read Peer %s: %w", id, err))
-	}
-	if err := sure.Ask(env, list(fmt.Sprintf("These exports of cluster %s are missing. What cluster %s imports of them is removed:", id, target.Context), lines)); err != nil {
-		return err
+		return p, fmt.Errorf("read Peer %s: %w", id, err)
 	}
 	// Not the time of this machine: its clock may differ from that of the cluster, and
 	// what disappeared meanwhile was not shown.
 	if before := peer.Spec.ConfirmMissingBefore; before == nil || before.Time.Before(latest) {
-		content := map[string]any{"spec": map[string]any{"confirmMissingBefore": latest.UTC().Format(time.RFC3339)}}
-		if err := patch(ctx, target, &peer, "Peer "+peer.Name, content); err != nil {
-			return err
-		}
+		p.changes = []change{{peer, map[string]any{"spec": map[string]any{"confirmMissingBefore": latest.UTC().Format(time.RFC3339)}}}}
 	}
-	env.Printf("Confirmed: %d missing exports of cluster %s are gone.\n", len(lines), id)
-	return nil
+	return p, nil
 }

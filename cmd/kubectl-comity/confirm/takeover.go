@@ -15,6 +15,7 @@ import (
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/status/condition"
+	"github.com/comity-mcs/comity/sync/join"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
@@ -61,82 +62,54 @@ import stays as it is because the cluster that decides it is not read.
 With --all, all imports that an export of the cluster waits for are confirmed, such as
 after a migration to that cluster. The command lists them and asks.`,
 		Example: "  kubectl comity confirm takeover shop/web --from c --context a\n  kubectl comity confirm takeover --all --from c --context a",
-		Args:    cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := s.parse(args); err != nil {
-				return err
-			}
-			id, err := model.ParseClusterID(from)
-			if err != nil {
-				return command.Refusedf("--from: %w", err)
-			}
-			return takeover(cmd.Context(), env, s, id)
-		},
+		Args:    s.parse,
 	}
-	s.addFlags(cmd, "Confirm all imports that an export of the cluster waits for")
+	cmd.Flags().BoolVar(&s.all, "all", false, "Confirm all imports that an export of the cluster waits for")
 	cmd.Flags().StringVar(&from, "from", "", "The id of the cluster whose export is to decide")
 	_ = cmd.MarkFlagRequired("from")
-	return cmd
-}
-
-func takeover(ctx context.Context, env *command.Env, s selection, from model.ClusterID) error {
-	target, err := open(ctx, env)
-	if err != nil {
-		return err
-	}
-	imports, err := selected(ctx, target, s, from)
-	if err != nil {
-		return command.Refused(err)
-	}
-	if len(imports) == 0 {
-		env.Printf("No import waits for an export of cluster %s.\n", from)
-		return nil
-	}
-	var lines []string
-	for _, imported := range imports {
-		lines = append(lines, client.ObjectKeyFromObject(imported).String())
-	}
-	if err := s.ask(env, fmt.Sprintf("The export of cluster %s decides these imports of cluster %s from now on:", from, target.Context), lines); err != nil {
-		return err
-	}
-	for i, imported := range imports {
-		uid, _ := candidate(imported, from)
-		value := fmt.Sprintf("%s/%s", from, uid)
-		if imported.Annotations[model.AnnotationConfirmTakeover] == value {
-			continue
+	return confirms(env, cmd, &s, func(ctx context.Context, target *command.Target) (proposal, error) {
+		id, err := model.ParseClusterID(from)
+		if err != nil {
+			return proposal{}, fmt.Errorf("--from: %w", err)
 		}
-		if err := patch(ctx, target, imported, "ServiceImport "+lines[i], annotation(model.AnnotationConfirmTakeover, value)); err != nil {
-			return err
+		p := proposal{
+			heading: fmt.Sprintf("The export of cluster %s decides these imports of cluster %s from now on:", id, target.Context),
+			none:    fmt.Sprintf("No import waits for an export of cluster %s.", id),
 		}
-	}
-	env.Printf("Confirmed: the export of cluster %s decides %d imports.\n", from, len(imports))
-	return nil
+		imports, err := selected(ctx, target, s, id)
+		for _, imported := range imports {
+			p.lines = append(p.lines, client.ObjectKeyFromObject(imported).String())
+			uid, _ := candidate(imported, id)
+			if value := fmt.Sprintf("%s/%s", id, uid); imported.Annotations[model.AnnotationConfirmTakeover] != value {
+				p.changes = append(p.changes, annotate(imported, model.AnnotationConfirmTakeover, value))
+			}
+		}
+		p.done = fmt.Sprintf("the export of cluster %s decides %d imports", id, len(imports))
+		return p, err
+	})
 }
 
 // selected is the ServiceImport that was named; or else all that an export of the cluster
 // waits for. An import is frozen also while a cluster is not read for a moment, and then
 // nothing is known to wait, so that all of these are not confirmed together.
-func selected(ctx context.Context, target *command.Target, s selection, from model.ClusterID) ([]*mcsv1beta1.ServiceImport, error) {
+func selected(ctx context.Context, target *command.Target, s selection, from model.ClusterID) (found []*mcsv1beta1.ServiceImport, err error) {
 	if !s.all {
 		var imported mcsv1beta1.ServiceImport
 		if err := target.Client.Get(ctx, s.key, &imported); err != nil {
-			return nil, target.Errorf("read ServiceImport %s: %w", s.key, err)
+			return nil, fmt.Errorf("read ServiceImport %s: %w", s.key, err)
 		}
 		if _, is := candidate(&imported, from); !is {
-			return nil, target.Errorf("no export of cluster %s waits for ServiceImport %s; see its condition %s", from, s.key, condition.TypeTakeoverHeld)
+			return nil, fmt.Errorf("no export of cluster %s waits for ServiceImport %s; see its condition %s", from, s.key, condition.TypeTakeoverHeld)
 		}
 		return []*mcsv1beta1.ServiceImport{&imported}, nil
 	}
-	var found []*mcsv1beta1.ServiceImport
-	err := command.EachPage(ctx, target.Client, func(page *mcsv1beta1.ServiceImportList) {
+	err = join.EachPage(ctx, target.Client, &mcsv1beta1.ServiceImportList{}, func(page *mcsv1beta1.ServiceImportList) error {
 		for i := range page.Items {
 			if _, waits := Waiting(&page.Items[i])[from]; waits {
 				found = append(found, &page.Items[i])
 			}
 		}
+		return nil
 	})
-	if err != nil {
-		return nil, target.Errorf("list the ServiceImports: %w", err)
-	}
-	return found, nil
+	return found, err
 }

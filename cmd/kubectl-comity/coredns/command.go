@@ -66,12 +66,7 @@ func newChange(env *command.Env, enable bool, use, short, long string) *cobra.Co
 		Use: use, Short: short, Long: long,
 		Example:           "  kubectl comity coredns " + verb + " a b --dry-run\n  kubectl comity coredns " + verb + " a b",
 		ValidArgsFunction: env.CompleteContexts,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.Validate(); err != nil {
-				return err
-			}
-			return o.run(cmd.Context(), env, args)
-		},
+		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), env, args) },
 	}
 	o.AddFlags(cmd)
 	flags := cmd.Flags()
@@ -90,28 +85,27 @@ func (o options) run(ctx context.Context, env *command.Env, args []string) error
 	if err != nil {
 		return err
 	}
-	var plans []*plan
+	var all struct {
+		Clusters []*plan `json:"clusters"`
+	}
 	var refused error
 	for _, target := range targets {
 		p, err := o.plan(ctx, target)
 		refused = errors.Join(refused, err)
-		plans = append(plans, p)
+		all.Clusters = append(all.Clusters, p)
 	}
 	if refused != nil {
-		return command.Refused(refused)
+		return refused
 	}
 	if !o.Structured() {
-		for _, p := range plans {
+		for _, p := range all.Clusters {
 			p.print(env, o)
 		}
 	}
 	if !o.dryRun {
-		if err := o.execute(ctx, env, plans); err != nil {
+		if err := o.execute(ctx, env, all.Clusters); err != nil {
 			return err
 		}
 	}
-	if o.Structured() {
-		return o.Print(env.Out, "CoreDNSChange", resultOf(plans, o))
-	}
-	return nil
+	return o.Print(env.Out, "CoreDNSChange", all, func() {})
 }

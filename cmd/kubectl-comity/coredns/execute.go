@@ -12,7 +12,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -83,16 +82,11 @@ func (o options) await(ctx context.Context, env *command.Env, p *plan) error {
 	if !o.Structured() && p.before != p.after {
 		env.Printf("context %q: waiting until CoreDNS %s\n", p.target.Context, map[bool]string{true: "has restarted", false: "has read the Corefile again (up to two minutes; --restart is faster)"}[restart])
 	}
-	last := errors.New("it was not asked yet")
-	err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
-		last = o.check(ctx, p)
-		return last == nil, nil
-	})
-	if err != nil {
+	if err := command.Await(ctx, pollInterval, func(ctx context.Context) error { return o.check(ctx, p) }); err != nil {
 		return p.target.Errorf("CoreDNS does not serve the change after %s: %w; see kubectl --context %s -n kube-system logs deployment/%s; repeat the command to wait again, or undo it with kubectl comity coredns %s",
-			o.timeout, last, p.target.Context, p.found.deployment.Name, map[bool]string{true: "disable", false: "enable"}[o.enable])
+			o.timeout, err, p.target.Context, p.found.deployment.Name, map[bool]string{true: "disable", false: "enable"}[o.enable])
 	}
-	p.served = true
+	p.Served = true
 	if !o.Structured() {
 		env.Printf("context %q: every replica of CoreDNS %s %s\n", p.target.Context, map[bool]string{true: "serves", false: "has ceased to serve"}[o.enable], corefile.Zone)
 	}
@@ -108,11 +102,8 @@ func (o options) check(ctx context.Context, p *plan) error {
 	if err := rolledOut(deployment); err != nil {
 		return err
 	}
-	selector, err := metav1.LabelSelectorAsSelector(deployment.Spec.Selector)
-	if err != nil {
-		return err
-	}
-	pods, err := p.target.Clientset.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
+	selector := metav1.FormatLabelSelector(deployment.Spec.Selector)
+	pods, err := p.target.Clientset.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
 		return err
 	}

@@ -50,19 +50,19 @@ func inspect(ctx context.Context, target *command.Target) (found, error) {
 		failed = errors.Join(failed, client.IgnoreNotFound(err))
 		return err == nil
 	}
-	var f found
-	if config := (&corev1.ConfigMap{}); exists("coredns", config) {
-		f.config = config
+	f := found{config: &corev1.ConfigMap{}, deployment: &appsv1.Deployment{}}
+	if !exists("coredns", f.config) {
+		f.config = nil
 	}
-	if deployment := (&appsv1.Deployment{}); exists("coredns", deployment) {
-		f.deployment = deployment
+	if !exists("coredns", f.deployment) {
+		f.deployment = nil
 	}
 	f.kubeDNS = exists("kube-dns", &appsv1.Deployment{})
 	f.custom = exists("coredns-custom", &corev1.ConfigMap{})
 	f.kubeadm = exists("kubeadm-config", &corev1.ConfigMap{})
-	if local := (&corev1.ConfigMap{}); exists("node-local-dns", local) {
-		f.nodeLocal = local.Data[configKey]
-	}
+	local := &corev1.ConfigMap{}
+	exists("node-local-dns", local)
+	f.nodeLocal = local.Data[configKey]
 	f.nodeLocalRuns = exists("node-local-dns", &appsv1.DaemonSet{})
 	_, err := target.Client.RESTMapper().RESTMapping(schema.GroupKind{Group: mcsv1alpha1.GroupName, Kind: "ServiceImport"}, mcsv1alpha1.GroupVersion.Version)
 	if f.importsServed = err == nil; meta.IsNoMatchError(err) {
@@ -79,9 +79,9 @@ func inspect(ctx context.Context, target *command.Target) (found, error) {
 	return f, nil
 }
 
-// mayRead asks the API server whether CoreDNS's account may list and watch
-// ServiceImports, whoever granted it.
-func mayRead(ctx context.Context, target *command.Target, account string) (bool, error) {
+// lacksRight asks the API server whether CoreDNS's account may not list and watch
+// ServiceImports, whoever grants it.
+func lacksRight(ctx context.Context, target *command.Target, account string) (bool, error) {
 	for _, verb := range []string{"list", "watch"} {
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 			User:   fmt.Sprintf("system:serviceaccount:%s:%s", namespace, account),
@@ -94,10 +94,10 @@ func mayRead(ctx context.Context, target *command.Target, account string) (bool,
 			return false, target.Errorf("ask for the rights of CoreDNS's account: %w", err)
 		}
 		if !review.Status.Allowed {
-			return false, nil
+			return true, nil
 		}
 	}
-	return true, nil
+	return false, nil
 }
 
 // hasRole is true if this command made the ClusterRole or the binding.

@@ -14,20 +14,24 @@ import (
 	"github.com/comity-mcs/comity/sync/join/corefile"
 )
 
-// plan is what is to be done in one cluster.
+// plan is what is to be done in one cluster. Its JSON is what -o prints.
 type plan struct {
+	Context string `json:"context"`
+	// Changed is true if something was changed, or would be with --dry-run.
+	Changed bool   `json:"changed"`
+	DryRun  bool   `json:"dryRun,omitempty"`
+	Diff    string `json:"diff,omitempty"`
+	// Served is true once every replica of CoreDNS serves the change.
+	Served   bool     `json:"served"`
+	Warnings []string `json:"warnings,omitempty"`
+
 	target *command.Target
 	found  found
 	// before and after are the Corefile; the same if it stays.
 	before, after string
 	// role is true if the ClusterRole and its binding are to be made, or removed.
-	role     bool
-	warnings []string
-	// served is true once every replica of CoreDNS serves the change.
-	served bool
+	role bool
 }
-
-func (p *plan) changed() bool { return p.role || p.before != p.after }
 
 // plan reads one cluster and checks whether it can be changed. It writes nothing.
 func (o options) plan(ctx context.Context, target *command.Target) (*plan, error) {
@@ -38,48 +42,46 @@ func (o options) plan(ctx context.Context, target *command.Target) (*plan, error
 	if reason := f.refusal(target.Context); reason != "" {
 		return nil, target.Errorf("nothing is changed: %s", reason)
 	}
-	p := &plan{target: target, found: f, before: f.config.Data[configKey]}
-	if !o.enable {
-		if p.after, err = corefile.Disable(p.before); err != nil {
-			return nil, target.Errorf("ConfigMap kube-system/coredns, key Corefile: %w", err)
+	p := &plan{Context: target.Context, DryRun: o.dryRun, target: target, found: f, before: f.config.Data[configKey]}
+	change := corefile.Disable
+	if o.enable {
+		if err := f.checkVersion(target.Context, o.version); err != nil {
+			return nil, target.Errorf("nothing is changed: %w", err)
 		}
-		p.role, err = hasRole(ctx, target, f.account())
-		return p, err
+		if !f.importsServed {
+			return nil, target.Errorf("nothing is changed: the API server does not serve ServiceImports in version v1alpha1, without which CoreDNS does not become ready; install Comity first, which brings the CustomResourceDefinition serviceimports.multicluster.x-k8s.io")
+		}
+		change = corefile.Enable
+		p.warn()
 	}
-	if err := f.checkVersion(target.Context, o.version); err != nil {
-		return nil, target.Errorf("nothing is changed: %w", err)
-	}
-	if !f.importsServed {
-		return nil, target.Errorf("nothing is changed: the API server does not serve ServiceImports in version v1alpha1, without which CoreDNS does not become ready; install Comity first, which brings the CustomResourceDefinition serviceimports.multicluster.x-k8s.io")
-	}
-	if p.after, err = corefile.Enable(p.before); err != nil {
+	if p.after, err = change(p.before); err != nil {
 		return nil, target.Errorf("ConfigMap kube-system/coredns, key Corefile: %w", err)
 	}
-	allowed, err := mayRead(ctx, target, f.account())
-	if err != nil {
-		return nil, err
+	if o.enable {
+		p.role, err = lacksRight(ctx, target, f.account())
+	} else {
+		p.role, err = hasRole(ctx, target, f.account())
 	}
-	p.role = !allowed
-	p.warn()
-	return p, nil
+	p.Changed, p.Diff = p.role || p.before != p.after, p.diff(o.enable)
+	return p, err
 }
 
 // warn collects what the administrator must know after enabling.
 func (p *plan) warn() {
 	if p.found.kubeadm {
-		p.warnings = append(p.warnings, "kubeadm upgrade stops at the option multicluster, which it does not know; run \"kubectl comity coredns disable\" before an upgrade and enable after it, or pass --ignore-preflight-errors=CoreDNSUnsupportedPlugins,CoreDNSMigration")
+		p.Warnings = append(p.Warnings, "kubeadm upgrade stops at the option multicluster, which it does not know; run \"kubectl comity coredns disable\" before an upgrade and enable after it, or pass --ignore-preflight-errors=CoreDNSUnsupportedPlugins,CoreDNSMigration")
 	}
 	if release := p.found.config.Annotations["meta.helm.sh/release-name"]; release != "" {
-		p.warnings = append(p.warnings, "the Corefile belongs to the Helm release "+release+", whose next upgrade takes the change back; make it in the values of that release too")
+		p.Warnings = append(p.Warnings, "the Corefile belongs to the Helm release "+release+", whose next upgrade takes the change back; make it in the values of that release too")
 	}
 	if !p.found.nodeLocalRuns {
 		return
 	}
 	if block := corefile.NodeLocal(p.found.nodeLocal); block != "" {
-		p.warnings = append(p.warnings, "NodeLocal DNSCache runs and sends queries for "+corefile.Zone+" elsewhere; add this server block to the Corefile in ConfigMap kube-system/node-local-dns, and restart it (kubectl --context "+
+		p.Warnings = append(p.Warnings, "NodeLocal DNSCache runs and sends queries for "+corefile.Zone+" elsewhere; add this server block to the Corefile in ConfigMap kube-system/node-local-dns, and restart it (kubectl --context "+
 			p.target.Context+" -n kube-system rollout restart daemonset/node-local-dns):\n"+indented(block))
 	} else if !strings.Contains(p.found.nodeLocal, corefile.Zone) {
-		p.warnings = append(p.warnings, "NodeLocal DNSCache runs and its Corefile has no server block for the cluster's own domain; make sure that it forwards "+corefile.Zone+" to CoreDNS")
+		p.Warnings = append(p.Warnings, "NodeLocal DNSCache runs and its Corefile has no server block for the cluster's own domain; make sure that it forwards "+corefile.Zone+" to CoreDNS")
 	}
 }
 
@@ -106,42 +108,16 @@ func unified(name, before, after string) string {
 
 // print shows the plan before it is carried out.
 func (p *plan) print(env *command.Env, o options) {
-	if !p.changed() {
+	if !p.Changed {
 		state := "serves"
 		if !o.enable {
 			state = "does not serve"
 		}
 		env.Printf("context %q: CoreDNS %s %s already; nothing to change\n", p.target.Context, state, corefile.Zone)
 	} else {
-		env.Printf("context %q:\n%s", p.target.Context, p.diff(o.enable))
+		env.Printf("context %q:\n%s", p.target.Context, p.Diff)
 	}
-	for _, warning := range p.warnings {
+	for _, warning := range p.Warnings {
 		env.Warnf("context %q: %s", p.target.Context, warning)
 	}
-}
-
-// result is what -o prints.
-type result struct {
-	Clusters []clusterResult `json:"clusters"`
-}
-
-type clusterResult struct {
-	Context string `json:"context"`
-	// Changed is true if something was changed, or would be with --dry-run.
-	Changed bool   `json:"changed"`
-	DryRun  bool   `json:"dryRun,omitempty"`
-	Diff    string `json:"diff,omitempty"`
-	// Served is true if every replica of CoreDNS serves the change.
-	Served   bool     `json:"served"`
-	Warnings []string `json:"warnings,omitempty"`
-}
-
-func resultOf(plans []*plan, o options) result {
-	var r result
-	for _, p := range plans {
-		r.Clusters = append(r.Clusters, clusterResult{
-			Context: p.target.Context, Changed: p.changed(), DryRun: o.dryRun, Diff: p.diff(o.enable), Served: p.served, Warnings: p.warnings,
-		})
-	}
-	return r
 }

@@ -6,6 +6,8 @@ package join
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -48,7 +50,7 @@ const joinExample = `  # Make a mesh of three clusters.
   kubectl comity join a b --replace
 
   # Print what a join would apply, without credentials, to keep it in Git.
-  kubectl comity join a b -o yaml`
+  kubectl comity join a b --dry-run -o yaml`
 
 // options are the flags of join and rotate.
 type options struct {
@@ -72,7 +74,7 @@ func NewJoin(env *command.Env, probe Prober) *cobra.Command {
 	}
 	o.addFlags(cmd)
 	o.output.AddFlags(cmd)
-	cmd.Flags().Lookup("output").Usage = "Print the objects that join would apply, as json or yaml and without credentials, and write nothing; annotation " + clusterAnnotation + " names the cluster of each"
+	cmd.Flags().Lookup("output").Usage = "Output format of what --dry-run prints: json or yaml, the objects that join would apply, without credentials; annotation " + clusterAnnotation + " names the cluster of each"
 	cmd.Flags().BoolVar(&o.how.Replace, "replace", false, "Accept clusters that were made again with the id of another one: their Peers get the new UID")
 	return cmd
 }
@@ -97,11 +99,11 @@ func (o *options) addFlags(cmd *cobra.Command) {
 }
 
 func (o *options) run(ctx context.Context, contexts []string) error {
-	if err := o.output.Validate(); err != nil {
-		return err
-	}
 	if len(contexts) < 2 && (o.hub == "" || len(contexts) == 0) {
-		return command.Refusedf("%d contexts are given; expected at least two clusters to join, as in kubectl comity join a b", len(contexts))
+		return fmt.Errorf("%d contexts are given; expected at least two clusters to join, as in kubectl comity join a b", len(contexts))
+	}
+	if o.output.Structured() && !o.how.DryRun {
+		return errors.New("-o prints what join would apply; expected --dry-run with it")
 	}
 	sites, err := o.open(ctx, contexts)
 	if err != nil {
@@ -110,7 +112,7 @@ func (o *options) run(ctx context.Context, contexts []string) error {
 	report := newReport(o.env, o.output)
 	prepared, err := o.prepare(ctx, sites, report)
 	if err != nil {
-		return command.Refused(err)
+		return err
 	}
 	if o.output.Structured() {
 		return o.printObjects(prepared)
@@ -121,13 +123,13 @@ func (o *options) run(ctx context.Context, contexts []string) error {
 		}
 	}
 	if err := prepared.Resolve(ctx); err != nil {
-		return command.Refused(err)
+		return err
 	}
 	if err := report.replacements(ctx, prepared.Replaced(), sites); err != nil {
-		return command.Refused(err)
+		return err
 	}
 	if err := prepared.Write(ctx); err != nil {
-		return command.Incompletef("%w\nRepeat the command to continue; it keeps what is done already", err)
+		return command.Incomplete(fmt.Errorf("%w\nRepeat the command to continue; it keeps what is done already", err))
 	}
 	report.summary(o.how, sites)
 	return nil
@@ -139,13 +141,8 @@ func (o *options) open(ctx context.Context, contexts []string) ([]*agent.Site, e
 	if err != nil {
 		return nil, err
 	}
-	if err := cmp.Or(agent.Problems(sites), checkSites(sites), checkModes(sites, o.hub != "")); err != nil {
+	if err := cmp.Or(agent.Problems(sites), checkModes(sites, o.hub != "")); err != nil {
 		return nil, err
-	}
-	for _, s := range sites {
-		if err := checkKinds(s.Target, s.Agent.Namespace); err != nil {
-			return nil, err
-		}
 	}
 	warnOf(o.env, sites)
 	return sites, nil

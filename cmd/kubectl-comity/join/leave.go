@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -106,19 +107,19 @@ func (l *leaving) run(ctx context.Context, contexts []string) error {
 	}
 	peers, err := l.peers(ctx)
 	if err != nil {
-		return command.Refused(err)
+		return err
 	}
 	if l.mode == model.ExchangeHub && l.hub == "" && len(peers) > 0 {
-		return command.Refusedf("cluster %s publishes in a hub and has the peers %s; name the hub's context with --hub", l.leaver.ID, idsOf(peers))
+		return fmt.Errorf("cluster %s publishes in a hub and has the peers %s; name the hub's context with --hub", l.leaver.ID, idsOf(peers))
 	}
-	if err := join.CheckLeave(ctx, append([]join.Cluster{l.leaver}, peers...), l.purge, l.how); err != nil {
-		return command.Refused(err)
+	if err := join.CheckMembers(append([]join.Cluster{l.leaver}, peers...)); err != nil {
+		return err
 	}
 	if err := l.confirm(ctx, peers); err != nil {
-		return command.Refused(err)
+		return err
 	}
 	if err := l.write(ctx, peers); err != nil {
-		return command.Incompletef("%w\nRepeat the command to continue with what is left", err)
+		return command.Incomplete(fmt.Errorf("%w\nRepeat the command to continue with what is left", err))
 	}
 	if l.wait && !l.how.DryRun {
 		l.awaitNamespaces(ctx)
@@ -127,11 +128,8 @@ func (l *leaving) run(ctx context.Context, contexts []string) error {
 }
 
 func (l *leaving) check(contexts []string) error {
-	if err := l.output.Validate(); err != nil {
-		return err
-	}
 	if len(contexts) == 0 {
-		return command.Refusedf("no context is given; expected that of the leaving cluster first, as in kubectl comity leave c a b")
+		return fmt.Errorf("no context is given; expected that of the leaving cluster first, as in kubectl comity leave c a b")
 	}
 	if l.hub != "" {
 		if _, err := l.env.ContextNames([]string{l.hub}); err != nil {
@@ -142,10 +140,10 @@ func (l *leaving) check(contexts []string) error {
 		return nil
 	}
 	if l.purge {
-		return command.Refusedf("--purge and --id are given; a lost cluster cannot be purged; leave out one of them")
+		return fmt.Errorf("--purge and --id are given; a lost cluster cannot be purged; leave out one of them")
 	}
 	if _, err := model.ParseClusterID(l.id); err != nil {
-		return command.Refusedf("--id: %w", err)
+		return fmt.Errorf("--id: %w", err)
 	}
 	return nil
 }
@@ -159,7 +157,7 @@ func (l *leaving) open(ctx context.Context, contexts []string) error {
 		return err
 	}
 	if first := sites[0]; l.id == "" && first.Target == nil {
-		return command.Refusedf("%w\nIf this cluster is lost, remove it from those that remain: kubectl comity leave --id ID %s", first.Err, cmp.Or(contextsOf(sites[1:]), "REMAINING..."))
+		return fmt.Errorf("%w\nIf this cluster is lost, remove it from those that remain: kubectl comity leave --id ID %s", first.Err, cmp.Or(contextsOf(sites[1:]), "REMAINING..."))
 	}
 	var live []*agent.Site
 	for _, s := range sites {
@@ -169,24 +167,24 @@ func (l *leaving) open(ctx context.Context, contexts []string) error {
 		case s.Err == nil, s.Agent.ID != "" && (errors.Is(s.Err, agent.ErrNotRunning) || errors.Is(s.Err, agent.ErrNotInstalled)):
 			live = append(live, s)
 		default:
-			return command.Refused(s.Err)
+			return s.Err
 		}
 	}
 	switch l.remaining = live; {
 	case l.id == "":
 		l.leaver, l.mode, l.target, l.remaining = clusterOf(live[0]), live[0].Agent.Mode, live[0].Target, live[1:]
 	case len(live) == 0:
-		return command.Refused(l.lostErrors())
+		return l.lostErrors()
 	default:
 		l.leaver = join.Cluster{ID: model.ClusterID(l.id), Set: live[0].Agent.Set}
 	}
 	if at := slices.IndexFunc(l.remaining, func(s *agent.Site) bool { return s.Agent.ID == l.leaver.ID }); at >= 0 {
-		return command.Refusedf("context %q leads to cluster %s itself; expected contexts of clusters that remain", l.remaining[at].Context, l.leaver.ID)
+		return fmt.Errorf("context %q leads to cluster %s itself; expected contexts of clusters that remain", l.remaining[at].Context, l.leaver.ID)
 	}
 	if l.atHub, err = openHub(ctx, l.env, l.hub); err != nil {
 		l.lost[l.hub] = err
 	}
-	return cmp.Or(checkSites(live), checkModes(l.remaining, l.hub != ""))
+	return checkModes(l.remaining, l.hub != "")
 }
 
 func (l *leaving) lostErrors() error { return errors.Join(slices.Collect(maps.Values(l.lost))...) }

@@ -65,12 +65,8 @@ func (l *leaving) confirm(ctx context.Context, peers []join.Cluster) error {
 // finish prints what was done, and what is left to do elsewhere.
 func (l *leaving) finish(peers []join.Cluster) error {
 	left := l.undone(peers)
-	if l.output.Structured() {
-		err := l.output.Print(l.env.Out, "LeaveResult", leaveResult{Cluster: string(l.leaver.ID), DryRun: l.how.DryRun, Steps: l.report.steps, Undone: left})
-		if err != nil {
-			return err
-		}
-	} else {
+	result := leaveResult{Cluster: string(l.leaver.ID), DryRun: l.how.DryRun, Steps: l.report.steps, Undone: left}
+	err := l.output.Print(l.env.Out, "LeaveResult", result, func() {
 		done := fmt.Sprintf("Cluster %s left clusterset %s", l.leaver.ID, l.leaver.Set)
 		if l.how.DryRun {
 			done = "Dry run, nothing was removed. Without --dry-run"
@@ -79,12 +75,15 @@ func (l *leaving) finish(peers []join.Cluster) error {
 		for _, text := range left {
 			l.env.Printf("Left to do: %s\n", text)
 		}
+	})
+	if err != nil {
+		return err
 	}
 	if slices.ContainsFunc(l.report.steps, func(s join.Step) bool { return s.Verb == join.Pending }) {
-		return command.Incompletef("not all agents have removed what they imported; see above how to finish")
+		return command.Incomplete(fmt.Errorf("not all agents have removed what they imported; see above how to finish"))
 	}
 	if len(l.lost) > 0 {
-		return command.Incompletef("%w\nWhat could be removed without these clusters was removed; see above how to finish", l.lostErrors())
+		return command.Incomplete(fmt.Errorf("%w\nWhat could be removed without these clusters was removed; see above how to finish", l.lostErrors()))
 	}
 	return nil
 }

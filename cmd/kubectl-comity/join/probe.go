@@ -44,7 +44,7 @@ func (r reach) run(ctx context.Context) error {
 	for _, s := range r.sites {
 		found, err := addressesOf(ctx, s)
 		if err != nil {
-			return command.Refused(err)
+			return err
 		}
 		pods[s.Agent.ID] = found
 	}
@@ -52,36 +52,45 @@ func (r reach) run(ctx context.Context) error {
 	for _, s := range r.sites {
 		failed, err := r.from(ctx, s, pods)
 		if err != nil {
-			return command.Refused(err)
+			return err
 		}
 		problems = append(problems, failed...)
 	}
 	if len(problems) > 0 {
-		return command.Refusedf("clusters do not reach each other, so nothing was written:\n  %s", strings.Join(problems, "\n  "))
+		return fmt.Errorf("clusters do not reach each other, so nothing was written:\n  %s", strings.Join(problems, "\n  "))
 	}
 	return nil
 }
 
-// from probes everything that s needs to reach.
+// from probes everything that s needs to reach, and gives what it does not reach.
 func (r reach) from(ctx context.Context, s *agent.Site, pods map[model.ClusterID]podAddresses) (problems []string, err error) {
-	candidates := map[join.Route][]join.Address{}
 	var request probe.Request
+	// checks judge the results of the request, each those that it asked for.
+	var checks []func(probe.Response) string
 	for _, route := range r.prepared.Routes() {
 		if route.Holder != s.Agent.ID {
 			continue
 		}
-		if candidates[route], err = r.prepared.Candidates(ctx, route); err != nil {
+		candidates, err := r.prepared.Candidates(ctx, route)
+		if err != nil {
 			return nil, err
 		}
-		for _, c := range candidates[route] {
+		first := len(request.Servers)
+		for _, c := range candidates {
 			request.Servers = append(request.Servers, probe.Server{URL: c.Server, CA: c.CAData})
 		}
+		checks = append(checks, func(all probe.Response) string {
+			return r.chooseServer(route, candidates, all.Servers[first:][:len(candidates)])
+		})
 	}
 	for _, other := range r.sites {
-		if other.Agent.ID != s.Agent.ID {
-			for _, target := range pods[other.Agent.ID].inFamiliesOf(pods[s.Agent.ID]) {
-				request.URLs = append(request.URLs, target.healthURL)
-			}
+		if other.Agent.ID == s.Agent.ID {
+			continue
+		}
+		for _, target := range pods[other.Agent.ID].inFamiliesOf(pods[s.Agent.ID]) {
+			at := len(request.URLs)
+			request.URLs = append(request.URLs, target.healthURL)
+			checks = append(checks, func(all probe.Response) string { return r.checkPod(s, other, target, all.URLs[at]) })
 		}
 	}
 	r.env.Printf("Checking from inside cluster %s (Pod %s/%s) what it reaches\n", s.Agent.ID, s.Agent.Namespace, s.Agent.Pod)
@@ -89,58 +98,41 @@ func (r reach) from(ctx context.Context, s *agent.Site, pods map[model.ClusterID
 	if err != nil {
 		return nil, err
 	}
-	problems = r.chooseServers(s, candidates, response.Servers)
-	return append(problems, r.checkPods(s, pods, response.URLs)...), nil
-}
-
-// chooseServers takes for each route the first address that answered. results
-// are in the order of the request.
-func (r reach) chooseServers(s *agent.Site, candidates map[join.Route][]join.Address, results []probe.Result) (problems []string) {
-	for _, route := range r.prepared.Routes() {
-		if route.Holder != s.Agent.ID {
-			continue
-		}
-		of := results[:len(candidates[route])]
-		results = results[len(of):]
-		peer, id := "cluster "+string(route.Peer), route.Peer
-		if id == join.HubID {
-			peer = "the hub"
-		}
-		first := slices.IndexFunc(of, func(result probe.Result) bool { return result.Error == "" })
-		if first >= 0 {
-			chosen := candidates[route][first]
-			r.prepared.Use(route, chosen)
-			r.env.Printf("  the API server of %s at %s (%s)\n", peer, chosen.Server, chosen.Source)
-			continue
-		}
-		var tried []string
-		for i, result := range of {
-			tried = append(tried, fmt.Sprintf("%s (%s): %s", result.Target, candidates[route][i].Source, result.Error))
-		}
-		problems = append(problems, fmt.Sprintf("cluster %s does not reach the API server of %s; tried %s; pass an address that Pods of cluster %s reach as --server %s=https://HOST:PORT, and --ca %s=FILE if another authority signed its certificate",
-			s.Agent.ID, peer, strings.Join(tried, ", "), s.Agent.ID, id, id))
-	}
-	return problems
-}
-
-// checkPods demands that every address of every other agent's Pod answers.
-func (r reach) checkPods(s *agent.Site, pods map[model.ClusterID]podAddresses, results []probe.Result) (problems []string) {
-	for _, other := range r.sites {
-		if other.Agent.ID == s.Agent.ID {
-			continue
-		}
-		for _, target := range pods[other.Agent.ID].inFamiliesOf(pods[s.Agent.ID]) {
-			result := results[0]
-			results = results[1:]
-			if result.Error == "" {
-				r.env.Printf("  Pods of cluster %s, such as %s\n", other.Agent.ID, target.ip)
-				continue
-			}
-			problems = append(problems, fmt.Sprintf("cluster %s does not reach Pods of cluster %s; tried the agent's Pod %s/%s at %s: %s; Comity builds no tunnel: route the Pod ranges of each cluster to the nodes of the other, and allow them in firewalls and network policies",
-				s.Agent.ID, other.Agent.ID, other.Agent.Namespace, other.Agent.Pod, result.Target, result.Error))
+	for _, check := range checks {
+		if problem := check(response); problem != "" {
+			problems = append(problems, problem)
 		}
 	}
-	return problems
+	return problems, nil
+}
+
+// chooseServer takes for a route the first address that answered.
+func (r reach) chooseServer(route join.Route, candidates []join.Address, results []probe.Result) (problem string) {
+	peer := "cluster " + string(route.Peer)
+	if route.Peer == join.HubID {
+		peer = "the hub"
+	}
+	var tried []string
+	for i, result := range results {
+		if result.Error == "" {
+			r.prepared.Use(route, candidates[i])
+			r.env.Printf("  the API server of %s at %s (%s)\n", peer, candidates[i].Server, candidates[i].Source)
+			return ""
+		}
+		tried = append(tried, fmt.Sprintf("%s (%s): %s", result.Target, candidates[i].Source, result.Error))
+	}
+	return fmt.Sprintf("cluster %s does not reach the API server of %s; tried %s; pass an address that Pods of cluster %s reach as --server %s=https://HOST:PORT, and --ca %s=FILE if another authority signed its certificate",
+		route.Holder, peer, strings.Join(tried, ", "), route.Holder, route.Peer, route.Peer)
+}
+
+// checkPod demands that an address of another agent's Pod answers.
+func (r reach) checkPod(s, other *agent.Site, target podAddress, result probe.Result) (problem string) {
+	if result.Error == "" {
+		r.env.Printf("  Pods of cluster %s, such as %s\n", other.Agent.ID, target.ip)
+		return ""
+	}
+	return fmt.Sprintf("cluster %s does not reach Pods of cluster %s; tried the agent's Pod %s/%s at %s: %s; Comity builds no tunnel: route the Pod ranges of each cluster to the nodes of the other, and allow them in firewalls and network policies",
+		s.Agent.ID, other.Agent.ID, other.Agent.Namespace, other.Agent.Pod, result.Target, result.Error)
 }
 
 // podAddresses are those of one Pod, one for each address family.

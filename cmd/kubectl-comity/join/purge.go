@@ -9,11 +9,8 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
@@ -44,25 +41,21 @@ func (l *leaving) stopAgent(ctx context.Context) error {
 	if l.how.DryRun {
 		return nil
 	}
-	left := 0
-	err = wait.PollUntilContextTimeout(ctx, pollInterval, stopTimeout, true, func(ctx context.Context) (bool, error) {
-		pods, err := l.target.Clientset.CoreV1().Pods(l.leaver.Namespace).List(ctx, metav1.ListOptions{LabelSelector: agent.NameLabel})
-		if err != nil {
-			return false, l.target.Errorf("list the agent's Pods: %w", err)
+	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
+	defer cancel()
+	return command.Await(ctx, pollInterval, func(ctx context.Context) error {
+		pods, err := l.target.Clientset.CoreV1().Pods(l.leaver.Namespace).List(ctx, metav1.ListOptions{
+			LabelSelector: agent.NameLabel, FieldSelector: "status.phase!=Succeeded,status.phase!=Failed",
+		})
+		switch {
+		case err != nil:
+			return l.target.Errorf("list the agent's Pods: %w", err)
+		case len(pods.Items) > 0:
+			return l.target.Errorf("%d Pods of the agent still run in namespace %s after %s (label %s); stop them, since they would make the imports again",
+				len(pods.Items), l.leaver.Namespace, stopTimeout, agent.NameLabel)
 		}
-		left = 0
-		for i := range pods.Items {
-			if phase := pods.Items[i].Status.Phase; phase != corev1.PodSucceeded && phase != corev1.PodFailed {
-				left++
-			}
-		}
-		return left == 0, nil
+		return nil
 	})
-	if err != nil && left > 0 {
-		return l.target.Errorf("%d Pods of the agent still run in namespace %s after %s (label %s); stop them, since they would make the imports again: %w",
-			left, l.leaver.Namespace, stopTimeout, agent.NameLabel, err)
-	}
-	return err
 }
 
 func (l *leaving) scaleToZero(ctx context.Context, d *appsv1.Deployment) error {
@@ -104,12 +97,8 @@ func (l *leaving) awaitNamespaces(ctx context.Context) {
 		if step.Kind != "Namespace" || step.Verb != join.Deleted || target == nil {
 			continue
 		}
-		err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
-			_, err := target.Clientset.CoreV1().Namespaces().Get(ctx, step.Name, metav1.GetOptions{})
-			return apierrors.IsNotFound(err), nil
-		})
-		if err != nil {
-			l.env.Warnf("namespace %s of cluster %s is not gone yet; see kubectl --context %s get namespace %s -o yaml", step.Name, step.Cluster, target.Context, step.Name)
+		if err := target.AwaitGone(ctx, step.Name); err != nil {
+			l.env.Warnf("namespace %s of cluster %s: %v", step.Name, step.Cluster, err)
 		}
 	}
 }

@@ -103,10 +103,6 @@ func (r *report) replacements(ctx context.Context, all []join.Replacement, sites
 
 // printObjects prints what a join would apply, for each cluster in order.
 func (o *options) printObjects(prepared *join.Prepared) error {
-	scheme, err := command.NewScheme()
-	if err != nil {
-		return err
-	}
 	var all []client.Object
 	for _, part := range prepared.Objects() {
 		for _, object := range part.Objects {
@@ -119,5 +115,5 @@ func (o *options) printObjects(prepared *join.Prepared) error {
 			all = append(all, object)
 		}
 	}
-	return o.output.PrintObjects(o.env.Out, scheme, all)
+	return o.output.PrintObjects(o.env.Out, command.NewScheme(), all)
 }

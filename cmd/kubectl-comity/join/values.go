@@ -15,7 +15,6 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/sync/join"
 )
 
@@ -45,22 +44,22 @@ func (v perCluster) apply(clusters []join.Cluster, hub *join.Cluster) error {
 			if i := slices.IndexFunc(clusters, func(c join.Cluster) bool { return string(c.ID) == id }); i >= 0 {
 				c = &clusters[i]
 			} else if hub == nil || id != string(join.HubID) || flag != "server" && flag != "ca" {
-				return command.Refusedf("--%s %s=%s: no given cluster has the id %s; expected one of: %s", flag, id, text, id, idsOf(clusters))
+				return fmt.Errorf("--%s %s=%s: no given cluster has the id %s; expected one of: %s", flag, id, text, id, idsOf(clusters))
 			}
 			if err := setters[flag](c, text); err != nil {
-				return command.Refusedf("--%s %s=%s: %w", flag, id, text, err)
+				return fmt.Errorf("--%s %s=%s: %w", flag, id, text, err)
 			}
 		}
 	}
 	return nil
 }
 
-func parseRanges(text string) ([]netip.Prefix, error) {
-	ranges := []netip.Prefix{}
+func parseRanges(text string) (ranges []netip.Prefix, err error) {
+	ranges = []netip.Prefix{}
 	for part := range strings.SplitSeq(text, ",") {
 		prefix, err := netip.ParsePrefix(strings.TrimSpace(part))
-		if err != nil || prefix != prefix.Masked() {
-			return nil, fmt.Errorf("%q is not an address range; expected ranges separated by commas, such as 10.1.0.0/16,fd00:1::/48, with no bit set behind the prefix", part)
+		if err != nil {
+			return nil, fmt.Errorf("%q is not an address range; expected ranges separated by commas, such as 10.1.0.0/16,fd00:1::/48", part)
 		}
 		ranges = append(ranges, prefix)
 	}

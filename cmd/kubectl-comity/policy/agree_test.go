@@ -247,7 +247,7 @@ func drawService(t *rapid.T) *corev1.Service {
 
 // evaluated is what eval says of the manifests.
 func (w world) evaluated(t *rapid.T, e *engine.Engine) said {
-	given := &tried{engine: e, operation: w.operation, manifests: w.manifests(t, w.export)}
+	given := &trial{engine: e, operation: w.operation, manifests: w.manifests(t, w.export)}
 	if w.before != nil {
 		given.before = w.manifests(t, w.before)
 	}

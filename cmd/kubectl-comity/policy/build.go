@@ -31,28 +31,22 @@ func newBuild(env *command.Env) *cobra.Command {
 		Short:   "Print the ExportPolicies of folders of policies",
 		Long:    buildLong,
 		Example: "  kubectl comity policy build owner-required | kubectl apply --dry-run=server -f -",
-		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return command.Refusedf("no path is given; expected a folder of a policy, such as: %s policy build owner-required", command.Name)
-			}
-			return runBuild(env, args)
-		},
+		Args:    cobra.MinimumNArgs(1),
+		RunE:    func(_ *cobra.Command, args []string) error { return runBuild(env, args) },
 	}
 }
 
 func runBuild(env *command.Env, paths []string) error {
 	all, err := source.Read(paths...)
 	if err != nil {
-		return command.Refused(err)
+		return err
 	}
 	found, err := Check(all)
 	if err != nil {
-		return command.Refused(err)
-	}
-	for _, finding := range found {
-		_, _ = fmt.Fprintln(env.ErrOut, finding)
+		return err
 	}
 	if len(found) > 0 {
+		_, _ = fmt.Fprintln(env.ErrOut, lines(found))
 		return command.Printed(command.ExitProblem)
 	}
 	separator := ""
@@ -62,7 +56,7 @@ func runBuild(env *command.Env, paths []string) error {
 		}
 		text, err := manifestOf(policy)
 		if err != nil {
-			return command.Refused(err)
+			return err
 		}
 		env.Printf("%s%s", separator, text)
 		separator = "---\n"

@@ -65,15 +65,8 @@ func newCheck(env *command.Env) *cobra.Command {
 		Short:   "Compile policies and check their format",
 		Long:    checkLong,
 		Example: "  kubectl comity policy check policies/\n  kubectl comity policy check --write policies/owner-required",
-		RunE: func(_ *cobra.Command, args []string) error {
-			if err := output.Validate(); err != nil {
-				return err
-			}
-			if len(args) == 0 {
-				return command.Refusedf("no path is given; expected a folder of policies or a manifest, such as: %s policy check policies/", command.Name)
-			}
-			return runCheck(env, output, args, write)
-		},
+		Args:    cobra.MinimumNArgs(1),
+		RunE:    func(_ *cobra.Command, args []string) error { return runCheck(env, output, args, write) },
 	}
 	output.AddFlags(cmd)
 	cmd.Flags().BoolVar(&write, "write", false, "Format the Rego files of folders that are not formatted")
@@ -83,79 +76,72 @@ func newCheck(env *command.Env) *cobra.Command {
 func runCheck(env *command.Env, output command.Output, paths []string, write bool) error {
 	policies, err := source.Read(paths...)
 	if err != nil {
-		return command.Refused(err)
-	}
-	result := findings{Findings: []Finding{}}
-	if write {
-		if result.Formatted, err = writeFormatted(policies); err != nil {
-			return command.Incomplete(err)
-		}
-		if policies, err = source.Read(paths...); err != nil {
-			return command.Refused(err)
-		}
-	}
-	found, err := Check(policies)
-	if err != nil {
-		return command.Refused(err)
-	}
-	result.Findings = append(result.Findings, found...)
-	for _, policy := range policies {
-		if !policy.Library() {
-			result.Checked++
-		}
-	}
-	if err := printFindings(env, output, result); err != nil {
 		return err
 	}
-	if len(found) > 0 {
+	result, err := check(policies, write)
+	if err != nil {
+		return err
+	}
+	if err := output.Print(env.Out, "PolicyFindings", result, func() { printFindings(env, result) }); err != nil {
+		return err
+	}
+	if len(result.Findings) > 0 {
 		return command.Printed(command.ExitProblem)
 	}
 	return nil
 }
 
-func printFindings(env *command.Env, output command.Output, result findings) error {
-	if output.Structured() {
-		return output.Print(env.Out, "PolicyFindings", result)
-	}
+func printFindings(env *command.Env, result findings) {
 	for _, file := range result.Formatted {
 		env.Printf("formatted %s\n", file)
 	}
-	for _, finding := range result.Findings {
-		env.Printf("%s\n", finding)
+	if len(result.Findings) > 0 {
+		env.Printf("%s\n", lines(result.Findings))
+		return
 	}
-	if len(result.Findings) == 0 {
-		env.Printf("%s: no findings\n", count(result.Checked, "policy", "policies"))
+	env.Printf("%s: no findings\n", count(result.Checked, "policy", "policies"))
+}
+
+func lines(found []Finding) string {
+	var texts []string
+	for _, finding := range found {
+		texts = append(texts, finding.String())
 	}
-	return nil
+	return strings.Join(slices.Compact(texts), "\n")
 }
 
 // Check compiles policies, alone and together, and their tests, and checks the format
 // of files. It gives what is wrong, in the order of the policies.
 func Check(policies []source.Policy) ([]Finding, error) {
+	result, err := check(policies, false)
+	return result.Findings, err
+}
+
+// check is Check; with write it formats the files of folders.
+func check(policies []source.Policy, write bool) (findings, error) {
+	result := findings{Findings: []Finding{}}
 	e, err := newEngine()
 	if err != nil {
-		return nil, err
+		return result, err
 	}
-	all := []Finding{}
-	var list []engine.Policy
-	var of []source.Policy // the sources of list
+	var together []source.Policy
 	for _, policy := range policies {
-		all = append(all, checkFiles(e, policy)...)
+		if err := result.checkFiles(e, policy, write); err != nil {
+			return result, command.Incomplete(err)
+		}
 		if policy.Library() {
 			continue
 		}
-		one := compiled(policy)
-		if slices.ContainsFunc(list, func(other engine.Policy) bool { return other.Name == one.Name }) {
+		result.Checked++
+		if slices.ContainsFunc(together, func(other source.Policy) bool { return other.Name() == policy.Name() }) {
 			// Once as a folder and once as a manifest, say: they are not in use together.
-			all = append(all, located(policy, e.Check(one))...)
+			result.Findings = append(result.Findings, located(policy, e.Check(compiled(policy)))...)
 			continue
 		}
-		list, of = append(list, one), append(of, policy)
+		together = append(together, policy)
 	}
-	for i, result := range e.Load(list) {
-		all = append(all, located(of[i], result.Err)...)
-	}
-	return slices.CompactFunc(all, func(a, b Finding) bool { return a == b }), nil
+	result.Findings = slices.Compact(append(result.Findings, load(e, together)...))
+	return result, nil
 }
 
 // compiled is a policy for the engine, with the exceptions that are in force today.
@@ -164,53 +150,37 @@ func compiled(policy source.Policy) engine.Policy {
 }
 
 // checkFiles checks the files of a folder: the format of all, and that the tests can
-// be read. The engine compiles the module.
-func checkFiles(e *engine.Engine, policy source.Policy) (found []Finding) {
+// be read. The engine compiles the module. With write it formats what can be read.
+func (f *findings) checkFiles(e *engine.Engine, policy source.Policy, write bool) error {
 	for _, path := range slices.Sorted(maps.Keys(policy.Files)) {
 		text := policy.Files[path]
 		if _, err := e.Parse(path, text); err != nil {
 			if path != policy.Path { // else the engine reports it
-				found = append(found, located(policy, err)...)
+				f.Findings = append(f.Findings, located(policy, err)...)
 			}
 			continue
 		}
 		formatted, err := authoring.Format(path, text)
 		switch {
 		case err != nil:
-			found = append(found, Finding{Policy: policy.Name(), File: path, Message: err.Error()})
-		case formatted != text:
-			found = append(found, Finding{
+			f.Findings = append(f.Findings, Finding{Policy: policy.Name(), File: path, Message: err.Error()})
+		case formatted == text:
+		case !write:
+			f.Findings = append(f.Findings, Finding{
 				Policy: policy.Name(), File: path, Row: firstDifference(text, formatted), Column: 1,
 				Message: "it is not formatted as opa fmt formats it; run " + command.Name + " policy check --write",
 			})
-		}
-	}
-	return found
-}
-
-// writeFormatted formats the files of folders; it leaves those alone that cannot be read.
-func writeFormatted(policies []source.Policy) (written []string, err error) {
-	e, err := newEngine()
-	if err != nil {
-		return nil, err
-	}
-	for _, policy := range policies {
-		for _, path := range slices.Sorted(maps.Keys(policy.Files)) {
-			text := policy.Files[path]
-			if _, err := e.Parse(path, text); err != nil {
-				continue
-			}
-			formatted, err := authoring.Format(path, text)
-			if err != nil || formatted == text {
-				continue
-			}
+		default:
 			if err := os.WriteFile(path, []byte(formatted), 0o644); err != nil { //nolint:gosec // a source file, readable as others
-				return written, err
+				return err
 			}
-			written = append(written, path)
+			f.Formatted = append(f.Formatted, path)
+			if path == policy.Path {
+				policy.Object.Spec.Rego = formatted
+			}
 		}
 	}
-	return written, nil
+	return nil
 }
 
 // firstDifference is the row of the first line that differs.

@@ -4,6 +4,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -84,12 +85,7 @@ func (c *Clusterset) setDefaults() {
 	}
 }
 
-func (c *Clusterset) cluster() string {
-	if c.Cluster == "" {
-		return "local"
-	}
-	return c.Cluster
-}
+func (c *Clusterset) cluster() string { return cmp.Or(c.Cluster, "local") }
 
 // peers implements facts.Peers.
 type peers struct{ *Clusterset }

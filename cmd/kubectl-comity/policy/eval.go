@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/types"
@@ -101,8 +100,7 @@ func violationsOf(given []decision.Violation) (all []Violation) {
 
 func newEval(env *command.Env) *cobra.Command {
 	var t trial
-	var o output
-	var explain bool
+	var o command.Output
 	cmd := &cobra.Command{
 		Use:   "eval -f MANIFESTS",
 		Short: "Evaluate policies for the ServiceExports in manifests",
@@ -111,45 +109,37 @@ func newEval(env *command.Env) *cobra.Command {
 			"  kubectl comity policy eval -f manifests/ --operation AUDIT -o junit",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.validate(); err != nil {
+			if err := t.read(env); err != nil {
 				return err
 			}
-			input, err := t.read(env)
-			if err != nil {
-				return err
-			}
-			input.explain = explain
-			return runEval(cmd.Context(), env, o, input)
+			return runEval(cmd.Context(), env, o, &t)
 		},
 	}
 	t.addFlags(cmd)
-	o.addFlags(cmd)
-	cmd.Flags().BoolVar(&explain, "explain", false, "Add which rules were true, and what was not")
+	o.AddFlags(cmd, formatJUnit)
+	cmd.Flags().BoolVar(&t.explain, "explain", false, "Add which rules were true, and what was not")
 	return cmd
 }
 
-func runEval(ctx context.Context, env *command.Env, o output, input *tried) error {
-	verdicts := input.evaluate(ctx)
+func runEval(ctx context.Context, env *command.Env, o command.Output, t *trial) error {
+	verdicts := t.evaluate(ctx)
 	if len(verdicts) == 0 {
-		return command.Refusedf("the manifests have no ServiceExport; expected at least one, or exports of members for policies with stage Import")
+		return fmt.Errorf("the manifests have no ServiceExport; expected at least one, or exports of members for policies with stage Import")
 	}
-	var err error
-	switch o.Format {
-	case "":
-		err = printVerdicts(env.Out, verdicts)
-	case formatJUnit:
-		err = printJUnit(env.Out, junitOf(verdicts))
-	default:
-		err = o.Print(env.Out, "PolicyEvaluation", map[string]any{"verdicts": verdicts})
+	if o.Format == formatJUnit {
+		if err := printJUnit(env.Out, junitOf(verdicts)); err != nil {
+			return err
+		}
+		return exitOf(verdicts)
 	}
-	if err != nil {
+	if err := o.Print(env.Out, "PolicyEvaluation", map[string]any{"verdicts": verdicts}, func() { printVerdicts(env.Out, verdicts) }); err != nil {
 		return err
 	}
 	return exitOf(verdicts)
 }
 
 // evaluate evaluates every export, in the order of namespace and name.
-func (t *tried) evaluate(ctx context.Context) []Verdict {
+func (t *trial) evaluate(ctx context.Context) []Verdict {
 	var all []Verdict
 	add := func(verdict func(context.Context) Verdict) {
 		ctx, explanation := ctx, func() []string { return nil }
@@ -174,14 +164,14 @@ func (t *tried) evaluate(ctx context.Context) []Verdict {
 }
 
 // importVerdict evaluates what one member exports.
-func (t *tried) importVerdict(ctx context.Context, in decision.ImportInput) Verdict {
+func (t *trial) importVerdict(ctx context.Context, in decision.ImportInput) Verdict {
 	out := verdictOf(t.engine.EvaluateImport(ctx, in))
 	out.Cluster, out.Namespace, out.Name, out.Operation = in.Source.Cluster, in.Export.Namespace, in.Export.Name, string(decision.Audit)
 	return out
 }
 
 // verdict evaluates one export.
-func (t *tried) verdict(ctx context.Context, key types.NamespacedName) Verdict {
+func (t *trial) verdict(ctx context.Context, key types.NamespacedName) Verdict {
 	out := t.review(ctx, t.manifests.admit(t.manifests.request(key, t.operation, t.before)))
 	out.Namespace, out.Name, out.Operation = key.Namespace, key.Name, string(t.operation)
 	out.place = t.manifests.places["ServiceExport "+key.String()]
@@ -189,7 +179,7 @@ func (t *tried) verdict(ctx context.Context, key types.NamespacedName) Verdict {
 }
 
 // review is the answer of the webhook to a request, or the verdict of an audit.
-func (t *tried) review(ctx context.Context, asked admission) Verdict {
+func (t *trial) review(ctx context.Context, asked admission) Verdict {
 	switch {
 	case asked.refused != nil:
 		return Verdict{Outcome: decision.Denied.String(), Problem: asked.refused.Error()}
@@ -225,21 +215,17 @@ func exitOf(verdicts []Verdict) error {
 }
 
 // printVerdicts prints a table, and below it what the policies say.
-func printVerdicts(out io.Writer, verdicts []Verdict) error {
-	table := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
-	_, _ = fmt.Fprintln(table, "KIND\tNAME\tOPERATION\tOUTCOME\tWARNINGS")
+func printVerdicts(out io.Writer, verdicts []Verdict) {
+	table := command.NewTable(out, "KIND", "NAME", "OPERATION", "OUTCOME", "WARNINGS")
 	for _, v := range verdicts {
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\n", v.kind(), v.name(), v.Operation, v.Outcome, len(v.Warnings))
+		table.Row(v.kind(), v.name(), v.Operation, v.Outcome, len(v.Warnings))
 	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
+	table.Flush()
 	for _, v := range verdicts {
 		if lines := v.lines(); len(lines) > 0 {
 			_, _ = fmt.Fprintf(out, "\n%s:\n  %s\n", v.name(), strings.Join(lines, "\n  "))
 		}
 	}
-	return nil
 }
 
 func (v Verdict) kind() string {

@@ -18,104 +18,84 @@ import (
 	"github.com/comity-mcs/comity/webhook/facts"
 )
 
-// trial has the flags of eval that name what is evaluated.
+// trial is what is evaluated.
 type trial struct {
-	files, policies []string
-	before          []string
-	operation       string
-}
-
-// tried is what the flags of a trial name.
-type tried struct {
+	// files, policyPaths, beforeFiles and operation are flags.
+	files, policyPaths, beforeFiles []string
+	operation                       decision.Operation
+	explain                         bool
+	// manifests, before, policies and engine are what they name; after read.
 	manifests, before *manifests
 	policies          []source.Policy
 	engine            *engine.Engine
-	operation         decision.Operation
-	explain           bool
 }
 
 func (t *trial) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVarP(&t.files, "filename", "f", nil, "Manifests, or a folder of them: ServiceExports, Services, Namespaces, ExportPolicies, a Clusterset; may be repeated")
-	cmd.Flags().StringArrayVar(&t.policies, "policies", nil, "A folder of policies, or a manifest of ExportPolicies, besides those among the manifests; may be repeated")
-	cmd.Flags().StringArrayVar(&t.before, "before", nil, "Manifests of the exports that an UPDATE replaces; without them an UPDATE changes nothing")
-	cmd.Flags().StringVar(&t.operation, "operation", string(decision.Create), "What is evaluated: a request to CREATE or UPDATE, or an AUDIT of what is stored")
+	cmd.Flags().StringArrayVar(&t.policyPaths, "policies", nil, "A folder of policies, or a manifest of ExportPolicies, besides those among the manifests; may be repeated")
+	cmd.Flags().StringArrayVar(&t.beforeFiles, "before", nil, "Manifests of the exports that an UPDATE replaces; without them an UPDATE changes nothing")
+	cmd.Flags().StringVar((*string)(&t.operation), "operation", string(decision.Create), "What is evaluated: a request to CREATE or UPDATE, or an AUDIT of what is stored")
 	_ = cmd.RegisterFlagCompletionFunc("operation", cobra.FixedCompletions(
 		[]string{string(decision.Create), string(decision.Update), string(decision.Audit)}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // read reads manifests and policies, and loads the policies. Every error keeps the
 // command from running.
-func (t *trial) read(env *command.Env) (*tried, error) {
-	operation := decision.Operation(strings.ToUpper(t.operation))
-	if !slices.Contains([]decision.Operation{decision.Create, decision.Update, decision.Audit}, operation) {
-		return nil, command.Refusedf("flag --operation is %q; expected one of: CREATE, UPDATE, AUDIT", t.operation)
+func (t *trial) read(env *command.Env) (err error) {
+	t.operation = decision.Operation(strings.ToUpper(string(t.operation)))
+	switch {
+	case t.operation != decision.Create && t.operation != decision.Update && t.operation != decision.Audit:
+		return fmt.Errorf("flag --operation is %q; expected one of: CREATE, UPDATE, AUDIT", t.operation)
+	case len(t.files) == 0:
+		return errors.New("no manifests are given; expected -f with a file or a folder")
+	case len(t.beforeFiles) > 0 && t.operation != decision.Update:
+		return fmt.Errorf("flag --before is for --operation UPDATE alone, which replaces an export; expected no --before with %s", t.operation)
 	}
-	if len(t.files) == 0 {
-		return nil, command.Refusedf("no manifests are given; expected -f with a file or a folder")
+	if t.manifests, err = readManifests(t.files); err != nil {
+		return err
 	}
-	if len(t.before) > 0 && operation != decision.Update {
-		return nil, command.Refusedf("flag --before is for --operation UPDATE alone, which replaces an export; expected no --before with %s", operation)
-	}
-	out := &tried{operation: operation}
-	var err error
-	if out.manifests, err = readManifests(t.files); err != nil {
-		return nil, command.Refused(err)
-	}
-	if len(t.before) > 0 {
-		if out.before, err = readManifests(t.before); err != nil {
-			return nil, command.Refused(err)
-		}
+	if t.before, err = readManifests(t.beforeFiles); err != nil {
+		return err
 	}
 	if env.As != "" {
-		out.manifests.clusterset.User = &decision.UserInfo{Username: env.As, Groups: append([]string{}, env.AsGroups...)}
+		t.manifests.clusterset.User = &decision.UserInfo{Username: env.As, Groups: append([]string{}, env.AsGroups...)}
 	}
-	out.policies = out.manifests.policies
-	if len(t.policies) > 0 {
-		more, err := source.Read(t.policies...)
-		if err != nil {
-			return nil, command.Refused(err)
-		}
-		out.policies = append(out.policies, more...)
+	more, err := source.Read(t.policyPaths...)
+	if err != nil {
+		return err
 	}
-	out.policies = slices.DeleteFunc(out.policies, source.Policy.Library)
-	if len(out.policies) == 0 {
-		return nil, command.Refusedf("no policies are given; expected ExportPolicies among the manifests, or --policies")
+	t.policies = slices.DeleteFunc(append(t.manifests.policies, more...), source.Policy.Library)
+	if len(t.policies) == 0 {
+		return errors.New("no policies are given; expected ExportPolicies among the manifests, or --policies")
 	}
-	if out.engine, err = load(out.policies); err != nil {
-		return nil, command.Refused(err)
+	if t.engine, err = newEngine(); err != nil {
+		return err
 	}
-	return out, nil
+	if found := load(t.engine, t.policies); len(found) > 0 {
+		return fmt.Errorf("the policies cannot be used:\n%s", lines(found))
+	}
+	return nil
 }
 
-// load gives an engine with the policies in use. The error has every finding.
-func load(policies []source.Policy) (*engine.Engine, error) {
-	e, err := newEngine()
-	if err != nil {
-		return nil, err
-	}
+// load puts policies in use, and gives what is wrong with them.
+func load(e *engine.Engine, policies []source.Policy) (found []Finding) {
 	var list []engine.Policy
 	for _, policy := range policies {
 		list = append(list, compiled(policy))
 	}
-	var lines []string
 	for i, result := range e.Load(list) {
-		for _, finding := range located(policies[i], result.Err) {
-			lines = append(lines, finding.String())
-		}
+		found = append(found, located(policies[i], result.Err)...)
 	}
-	if len(lines) > 0 {
-		return nil, errors.New("the policies cannot be used:\n" + strings.Join(lines, "\n"))
-	}
-	return e, nil
+	return found
 }
 
-func (t *tried) reviewer() facts.Reviewer {
+func (t *trial) reviewer() facts.Reviewer {
 	return facts.Reviewer{Reader: t.manifests.facts(), Evaluator: t.engine}
 }
 
 // file is a line of the engine, which begins with <policy>.rego:row, with the file of the
 // user.
-func (t *tried) file(line string) string {
+func (t *trial) file(line string) string {
 	name, row, _ := strings.Cut(line, ".rego:")
 	for _, policy := range t.policies {
 		switch {

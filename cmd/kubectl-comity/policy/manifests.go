@@ -5,15 +5,16 @@ package policy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -162,12 +163,7 @@ func keep[T client.Object](m *manifests, document source.Document, all map[types
 
 // keys are those of the exports, sorted.
 func (m *manifests) keys() []types.NamespacedName {
-	var keys []types.NamespacedName
-	for key := range m.exports {
-		keys = append(keys, key)
-	}
-	slices.SortFunc(keys, model.CompareKeys)
-	return keys
+	return slices.SortedFunc(maps.Keys(m.exports), model.CompareKeys)
 }
 
 // facts reads what policies may know from the manifests.
@@ -220,27 +216,30 @@ func importName(in decision.ImportInput) string {
 
 // Get implements client.Reader.
 func (m *manifests) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	found := false
 	switch into := into.(type) {
 	case *corev1.Namespace:
-		if found := m.namespaces[key]; found != nil {
-			found.DeepCopyInto(into)
-			return nil
-		}
+		found = read(m.namespaces, key, into)
 	case *corev1.Service:
-		if found := m.services[key]; found != nil {
-			found.DeepCopyInto(into)
-			return nil
-		}
+		found = read(m.services, key, into)
 	case *mcsv1beta1.ServiceExport:
-		if found := m.exports[key]; found != nil {
-			found.DeepCopyInto(into)
-			return nil
-		}
+		found = read(m.exports, key, into)
 	}
-	return apierrors.NewNotFound(schema.GroupResource{Resource: fmt.Sprintf("%T", into)}, key.String())
+	if !found {
+		return apierrors.NewNotFound(schema.GroupResource{Resource: fmt.Sprintf("%T", into)}, key.String())
+	}
+	return nil
+}
+
+func read[T interface{ DeepCopyInto(T) }](all map[types.NamespacedName]T, key types.NamespacedName, into T) bool {
+	found, has := all[key]
+	if has {
+		found.DeepCopyInto(into)
+	}
+	return has
 }
 
 // List implements client.Reader; nothing of what policies see is listed.
 func (m *manifests) List(context.Context, client.ObjectList, ...client.ListOption) error {
-	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Message: "manifests cannot be listed", Reason: metav1.StatusReasonMethodNotAllowed}}
+	return errors.New("manifests cannot be listed")
 }

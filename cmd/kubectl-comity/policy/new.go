@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -53,12 +54,8 @@ func newNew(env *command.Env) *cobra.Command {
 		Short:   "Write the folder of a new policy",
 		Long:    newLong,
 		Example: "  kubectl comity policy new owner-required\n  kubectl comity policy new owner-required --dir policies",
-		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return command.Refusedf("%d names are given; expected one, such as: %s policy new owner-required", len(args), command.Name)
-			}
-			return runNew(env, folder, args[0])
-		},
+		Args:    cobra.ExactArgs(1),
+		RunE:    func(_ *cobra.Command, args []string) error { return runNew(env, folder, args[0]) },
 	}
 	cmd.Flags().StringVar(&folder, "dir", ".", "The folder in which the folder of the policy is made")
 	return cmd
@@ -66,19 +63,19 @@ func newNew(env *command.Env) *cobra.Command {
 
 func runNew(env *command.Env, parent, name string) error {
 	if !policyName.MatchString(name) || len(name) > maxPolicyName {
-		return command.Refusedf("the name is %q; expected lower-case letters, digits and single dashes, beginning with a letter, such as owner-required", name)
+		return fmt.Errorf("the name is %q; expected lower-case letters, digits and single dashes, beginning with a letter, such as owner-required", name)
 	}
 	folder := filepath.Join(parent, name)
 	if _, err := os.Lstat(folder); err == nil {
-		return command.Refusedf("%s exists; expected another name, or --dir with another folder: nothing is overwritten", folder)
+		return fmt.Errorf("%s exists; expected another name, or --dir with another folder: nothing is overwritten", folder)
 	} else if !errors.Is(err, fs.ErrNotExist) {
-		return command.Refused(err)
+		return err
 	}
 	files, err := newFiles(name)
 	if err != nil {
-		return command.Refused(err)
+		return err
 	}
-	for _, path := range sortedKeys(files) {
+	for _, path := range slices.Sorted(maps.Keys(files)) {
 		into := filepath.Join(folder, filepath.FromSlash(path))
 		if err := os.MkdirAll(filepath.Dir(into), 0o755); err != nil { //nolint:gosec // a folder of sources, readable as others
 			return command.Incomplete(err)
@@ -121,12 +118,4 @@ func newFiles(name string) (map[string][]byte, error) {
 		return nil
 	})
 	return files, err
-}
-
-func sortedKeys(files map[string][]byte) (paths []string) {
-	for path := range files {
-		paths = append(paths, path)
-	}
-	slices.Sort(paths)
-	return paths
 }

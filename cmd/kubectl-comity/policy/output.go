@@ -7,33 +7,12 @@ import (
 	"encoding/xml"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
-
-	"github.com/spf13/cobra"
-
-	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 )
 
+// formatJUnit is JUnit XML, which CI systems show.
 const formatJUnit = "junit"
-
-// output is the flag -o of commands that can also write JUnit XML, which CI systems show.
-type output struct{ command.Output }
-
-// addFlags registers -o.
-func (o *output) addFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&o.Format, "output", "o", "", "Output format: json, yaml or junit")
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"json", "yaml", formatJUnit}, cobra.ShellCompDirectiveNoFileComp))
-}
-
-// validate refuses an unknown format.
-func (o *output) validate() error {
-	if !slices.Contains([]string{"", "json", "yaml", formatJUnit}, o.Format) {
-		return command.Refusedf("flag --output is %q; expected one of: json, yaml, junit", o.Format)
-	}
-	return nil
-}
 
 // suites are the root of JUnit XML.
 type suites struct {

@@ -78,12 +78,9 @@ func newSimulate(env *command.Env) *cobra.Command {
 			"  kubectl comity policy simulate --without namespace-sameness",
 		ValidArgsFunction: env.CompleteContexts,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := output.Validate(); err != nil {
-				return err
-			}
 			attempts, err := readAttempts(paths, without)
 			if err != nil {
-				return command.Refused(err)
+				return err
 			}
 			targets, err := env.OpenAll(cmd.Context(), args)
 			if err != nil {
@@ -146,7 +143,7 @@ func runSimulate(ctx context.Context, env *command.Env, output command.Output, t
 	for _, target := range targets {
 		cluster, err := simulateIn(ctx, target, attempts)
 		if err != nil {
-			return command.Refused(target.Errorf("%w", err))
+			return target.Errorf("%w", err)
 		}
 		result.Clusters = append(result.Clusters, cluster)
 	}
@@ -157,7 +154,7 @@ func runSimulate(ctx context.Context, env *command.Env, output command.Output, t
 			incomplete = incomplete || slices.ContainsFunc(lines, preview.IsIncomplete)
 		}
 	}
-	if err := result.print(env, output); err != nil {
+	if err := output.Print(env.Out, "PolicySimulation", result, func() { result.print(env) }); err != nil {
 		return err
 	}
 	switch {
@@ -169,10 +166,7 @@ func runSimulate(ctx context.Context, env *command.Env, output command.Output, t
 	return nil
 }
 
-func (s simulation) print(env *command.Env, output command.Output) error {
-	if output.Structured() {
-		return output.Print(env.Out, "PolicySimulation", s)
-	}
+func (s simulation) print(env *command.Env) {
 	for _, cluster := range s.Clusters {
 		env.Printf("context %s:\n", cluster.Context)
 		for _, name := range slices.Sorted(maps.Keys(cluster.Warnings)) {
@@ -183,7 +177,6 @@ func (s simulation) print(env *command.Env, output command.Output) error {
 			env.Printf("  %s\n", strings.Join(lines, "\n  "))
 		}
 	}
-	return nil
 }
 
 // simulateIn makes the attempts in one cluster.

@@ -9,7 +9,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -64,30 +63,26 @@ type coverage struct {
 }
 
 func newTest(env *command.Env) *cobra.Command {
-	var o output
+	var o command.Output
 	var threshold float64
 	cmd := &cobra.Command{
 		Use:     "test PATH...",
 		Short:   "Run the Rego tests of policies",
 		Long:    testLong,
+		Args:    cobra.MinimumNArgs(1),
 		Example: "  kubectl comity policy test policies/\n  kubectl comity policy test policies/owner-required --coverage 90 -o junit",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			switch err := o.validate(); {
-			case err != nil:
-				return err
-			case len(args) == 0:
-				return command.Refusedf("no path is given; expected a folder of policies, such as: %s policy test policies/", command.Name)
-			case threshold < 0 || threshold > 100:
-				return command.Refusedf("flag --coverage is %v; expected a percentage from 0 to 100", threshold)
+			if threshold < 0 || threshold > 100 {
+				return fmt.Errorf("flag --coverage is %v; expected a percentage from 0 to 100", threshold)
 			}
 			results, err := Test(cmd.Context(), threshold, args...)
 			if err != nil {
-				return command.Refused(err)
+				return err
 			}
 			return printTests(env, o, results)
 		},
 	}
-	o.addFlags(cmd)
+	o.AddFlags(cmd, formatJUnit)
 	cmd.Flags().Float64Var(&threshold, "coverage", 0, "The percentage of the lines of each policy that its tests must cover")
 	return cmd
 }
@@ -118,20 +113,11 @@ func Test(ctx context.Context, threshold float64, paths ...string) ([]Tested, er
 		}
 		report, err := authoring.Run(ctx, e, bench)
 		if err != nil {
-			return nil, notCompiled(policy, err)
+			return nil, fmt.Errorf("the tests cannot run:\n%s", lines(located(policy, err)))
 		}
 		all = append(all, testedOf(policy, report, threshold))
 	}
 	return all, nil
-}
-
-// notCompiled is an error of the compiler with the user's files.
-func notCompiled(policy source.Policy, err error) error {
-	var lines []string
-	for _, finding := range located(policy, err) {
-		lines = append(lines, finding.String())
-	}
-	return fmt.Errorf("the tests cannot run:\n%s", strings.Join(slices.Compact(lines), "\n"))
 }
 
 func testedOf(policy source.Policy, report authoring.Report, threshold float64) Tested {
@@ -165,42 +151,29 @@ func testedOf(policy source.Policy, report authoring.Report, threshold float64) 
 	return out
 }
 
-func printTests(env *command.Env, o output, all []Tested) error {
-	var err error
-	switch o.Format {
-	case "":
-		err = printTestTable(env.Out, all)
-	case formatJUnit:
+func printTests(env *command.Env, o command.Output, all []Tested) (err error) {
+	if o.Format == formatJUnit {
 		err = printTestJUnit(env.Out, all)
-	default:
-		err = o.Print(env.Out, "PolicyTests", map[string]any{"policies": all})
+	} else {
+		err = o.Print(env.Out, "PolicyTests", map[string]any{"policies": all}, func() { printTestTable(env.Out, all) })
 	}
-	if err != nil {
-		return err
+	if err == nil && slices.ContainsFunc(all, func(t Tested) bool { return t.Failed > 0 || len(t.Problems) > 0 }) {
+		err = command.Printed(command.ExitProblem)
 	}
-	if slices.ContainsFunc(all, func(t Tested) bool { return t.Failed > 0 || len(t.Problems) > 0 }) {
-		return command.Printed(command.ExitProblem)
-	}
-	return nil
+	return err
 }
 
 // printTestTable prints a line for each policy, and then what failed.
-func printTestTable(out io.Writer, all []Tested) error {
-	table := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
-	_, _ = fmt.Fprintln(table, "POLICY\tPASSED\tFAILED\tCOVERAGE\tNOT COVERED")
+func printTestTable(out io.Writer, all []Tested) {
+	table := command.NewTable(out, "POLICY", "PASSED", "FAILED", "COVERAGE", "NOT COVERED")
 	for _, t := range all {
-		percent, missing := "-", "-"
+		percent, missing := "", ""
 		if t.Coverage != nil {
-			percent = fmt.Sprintf("%.1f%%", t.Coverage.Percent)
-			if len(t.Coverage.Missing) > 0 {
-				missing = strings.Join(t.Coverage.Missing, ",")
-			}
+			percent, missing = fmt.Sprintf("%.1f%%", t.Coverage.Percent), strings.Join(t.Coverage.Missing, ",")
 		}
-		_, _ = fmt.Fprintf(table, "%s\t%d\t%d\t%s\t%s\n", t.Policy, t.Passed, t.Failed, percent, missing)
+		table.Row(t.Policy, t.Passed, t.Failed, percent, missing)
 	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
+	table.Flush()
 	for _, t := range all {
 		for _, problem := range t.Problems {
 			_, _ = fmt.Fprintf(out, "\n%s: %s\n", t.Policy, problem)
@@ -217,7 +190,6 @@ func printTestTable(out io.Writer, all []Tested) error {
 			}
 		}
 	}
-	return nil
 }
 
 func printTestJUnit(out io.Writer, all []Tested) error {

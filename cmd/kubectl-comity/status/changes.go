@@ -4,6 +4,7 @@
 package status
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -24,8 +25,8 @@ func facts(r Report) map[string]string {
 	for _, s := range r.Services {
 		name := "cluster " + s.name() + ", " + s.Kind + " " + s.Namespace + "/" + s.Name
 		all[name] = "there"
-		for kind, c := range s.Conditions {
-			all[name+", "+kind] = string(c.Status) + " (" + c.Reason + ")"
+		for _, c := range s.Conditions {
+			all[name+", "+c.Type] = string(c.Status) + " (" + c.Reason + ")"
 		}
 	}
 	for _, p := range r.Problems {
@@ -37,25 +38,13 @@ func facts(r Report) map[string]string {
 // changes are the facts that are not as they were, in order.
 func changes(before, after Report) []string {
 	was, is := facts(before), facts(after)
-	names := slices.Sorted(maps.Keys(was))
-	for name := range is {
-		if _, ok := was[name]; !ok {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
+	all := maps.Clone(was)
+	maps.Copy(all, is)
 	var lines []string
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(all)) {
 		if was[name] != is[name] {
-			lines = append(lines, fmt.Sprintf("%s: %s -> %s", name, orAbsent(was[name]), orAbsent(is[name])))
+			lines = append(lines, fmt.Sprintf("%s: %s -> %s", name, cmp.Or(was[name], "absent"), cmp.Or(is[name], "absent")))
 		}
 	}
 	return lines
-}
-
-func orAbsent(text string) string {
-	if text == "" {
-		return "absent"
-	}
-	return text
 }

@@ -99,7 +99,6 @@ func (r Reader) site(ctx context.Context, site *agent.Site) part {
 		p.problem("agent", "%v", site.Err)
 	} else {
 		p.replicas(ctx, site.Target)
-		p.certificate(ctx, site.Target)
 	}
 	peers := p.peers(ctx, site.Target)
 	p.readServices(ctx, site.Target, r.Namespace)
@@ -135,6 +134,7 @@ func (p *part) replicas(ctx context.Context, target *command.Target) {
 	if at := slices.IndexFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue }); at >= 0 {
 		p.cluster.Since = timeOf(pod.Status.Conditions[at].LastTransitionTime.Time)
 	}
+	p.certificate(ctx, target, pod)
 	deployments, err := target.Clientset.AppsV1().Deployments(p.agent.Namespace).List(ctx, metav1.ListOptions{LabelSelector: agent.NameLabel})
 	if err != nil {
 		p.problem("agent", "%v", err)

@@ -46,12 +46,7 @@ func New(env *command.Env) *cobra.Command {
 		Long:              long,
 		Example:           "  kubectl comity status a b\n  kubectl comity status a b --watch\n  kubectl comity status -n shop -o yaml",
 		ValidArgsFunction: env.CompleteContexts,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.Validate(); err != nil {
-				return err
-			}
-			return o.run(cmd.Context(), env, args)
-		},
+		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), env, args) },
 	}
 	o.AddFlags(cmd)
 	flags := cmd.Flags()
@@ -97,10 +92,7 @@ func outcome(report Report) error {
 }
 
 func (o options) show(env *command.Env, report Report) error {
-	if o.Structured() {
-		return o.Print(env.Out, "ClusterSetStatus", report)
-	}
-	return printer{out: env.Out, now: time.Now()}.print(report)
+	return o.Print(env.Out, "ClusterSetStatus", &report, func() { printer{out: env.Out, now: time.Now()}.print(report) })
 }
 
 // clearScreen moves a terminal's cursor to the top and erases what is below.

@@ -4,12 +4,14 @@
 package status
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
@@ -22,30 +24,21 @@ type printer struct {
 	now time.Time
 }
 
-func (p printer) print(report Report) error {
-	if err := p.clusters(report.Clusters); err != nil {
-		return err
-	}
-	if err := p.peers(report.Clusters); err != nil {
-		return err
-	}
-	if err := p.services(report.Services); err != nil {
-		return err
-	}
+func (p printer) print(report Report) {
+	p.clusters(report.Clusters)
+	p.peers(report.Clusters)
+	p.services(report.Services)
 	if report.Healthy {
-		_, err := fmt.Fprintln(p.out, "\nEverything is healthy.")
-		return err
+		p.line("\nEverything is healthy.")
+		return
 	}
-	if _, err := fmt.Fprintln(p.out, "\nProblems:"); err != nil {
-		return err
-	}
+	p.line("\nProblems:")
 	for _, problem := range report.Problems {
-		if _, err := fmt.Fprintf(p.out, "  %s\n", problemLine(problem)); err != nil {
-			return err
-		}
+		p.line("  " + problemLine(problem))
 	}
-	return nil
 }
+
+func (p printer) line(text string) { _, _ = fmt.Fprintln(p.out, text) }
 
 // problemLine names the context once, whoever wrote the message.
 func problemLine(p Problem) string {
@@ -56,56 +49,54 @@ func problemLine(p Problem) string {
 	return p.Context + ": " + p.Object + ": " + strings.TrimPrefix(p.Message, named)
 }
 
-func (p printer) clusters(clusters []Cluster) error {
+func (p printer) clusters(clusters []Cluster) {
 	table := command.NewTable(p.out, "CONTEXT", "CLUSTER", "CLUSTERSET", "COMITY", "EXCHANGE", "AGENT", "SINCE", "CERTIFICATE")
 	for _, c := range clusters {
 		table.Row(c.Context, c.ID, c.ClusterSet, c.Version, c.Exchange, c.State, p.age(c.Since), p.certificate(c.Certificate))
 	}
-	return table.Flush()
+	table.Flush()
 }
 
 func (p printer) certificate(c *Certificate) string {
-	switch {
-	case c == nil:
+	if c == nil {
 		return ""
-	case c.Expires == nil:
-		return "not ready"
-	case c.Expires.Time.Before(p.now):
-		return "expired"
-	case !c.Ready:
-		return "not ready, ends in " + duration.HumanDuration(c.Expires.Sub(p.now))
 	}
-	return "ends in " + duration.HumanDuration(c.Expires.Sub(p.now))
+	ends := p.ends(c.Expires)
+	if c.Ready || ends == "expired" {
+		return ends
+	}
+	return strings.TrimSuffix("not ready, "+ends, ", ")
 }
 
-func (p printer) peers(clusters []Cluster) error {
-	if !slices.ContainsFunc(clusters, func(c Cluster) bool { return len(c.Peers) > 0 }) {
-		_, err := fmt.Fprintln(p.out, "\nNo peers. Join clusters with kubectl comity join.")
-		return err
-	}
-	table := command.NewTable(p.out, "\nCLUSTER", "PEER", "STATE", "SINCE", "TOKEN")
-	for _, c := range clusters {
-		for _, peer := range c.Peers {
-			table.Row(c.name(), peer.ID, peer.State, p.age(peer.Since), p.token(peer.TokenExpires))
-		}
-	}
-	return table.Flush()
-}
-
-func (p printer) token(expires *metav1.Time) string {
+// ends is when something expires; empty if that is not known.
+func (p printer) ends(at *metav1.Time) string {
 	switch {
-	case expires == nil:
+	case at == nil:
 		return ""
-	case expires.After(p.now):
-		return "ends in " + duration.HumanDuration(expires.Sub(p.now))
+	case at.After(p.now):
+		return "ends in " + duration.HumanDuration(at.Sub(p.now))
 	}
 	return "expired"
 }
 
-func (p printer) services(services []Service) error {
+func (p printer) peers(clusters []Cluster) {
+	if !slices.ContainsFunc(clusters, func(c Cluster) bool { return len(c.Peers) > 0 }) {
+		p.line("\nNo peers. Join clusters with kubectl comity join.")
+		return
+	}
+	table := command.NewTable(p.out, "\nCLUSTER", "PEER", "STATE", "SINCE", "TOKEN")
+	for _, c := range clusters {
+		for _, peer := range c.Peers {
+			table.Row(c.name(), peer.ID, peer.State, p.age(peer.Since), p.ends(peer.TokenExpires))
+		}
+	}
+	table.Flush()
+}
+
+func (p printer) services(services []Service) {
 	if len(services) == 0 {
-		_, err := fmt.Fprintln(p.out, "\nNo exports and no imports.")
-		return err
+		p.line("\nNo exports and no imports.")
+		return
 	}
 	headers := []any{"\nNAMESPACE", "NAME", "KIND", "CLUSTER"}
 	for _, column := range columns {
@@ -115,37 +106,27 @@ func (p printer) services(services []Service) error {
 	for _, s := range services {
 		cells := []any{s.Namespace, s.Name, s.Kind, s.name()}
 		for _, column := range columns {
-			cells = append(cells, cell(column, s.Conditions[column]))
+			cells = append(cells, cell(meta.FindStatusCondition(s.Conditions, column)))
 		}
 		table.Row(cells...)
 	}
-	return table.Flush()
+	table.Flush()
 }
 
 // cell is the status, and the reason where it says more than the status does.
-func cell(column string, c Condition) string {
-	if c.Status == "" {
+func cell(c *metav1.Condition) string {
+	switch {
+	case c == nil:
 		return ""
-	}
-	if bad(metav1.Condition{Type: column, Status: c.Status, Reason: c.Reason}) || c.Reason == "Pending" {
+	case bad(*c) || c.Reason == "Pending":
 		return string(c.Status) + " (" + c.Reason + ")"
 	}
 	return string(c.Status)
 }
 
-func (c Cluster) name() string {
-	if c.ID == "" {
-		return c.Context
-	}
-	return c.ID
-}
+func (c Cluster) name() string { return cmp.Or(c.ID, c.Context) }
 
-func (s Service) name() string {
-	if s.Cluster == "" {
-		return s.Context
-	}
-	return s.Cluster
-}
+func (s Service) name() string { return cmp.Or(s.Cluster, s.Context) }
 
 func (p printer) age(since *metav1.Time) string {
 	if since == nil {

@@ -72,7 +72,7 @@ type Cluster struct {
 
 // Certificate is the one that the webhook serves.
 type Certificate struct {
-	// Name is that of cert-manager's Certificate, or of the Secret if there is none.
+	// Name is that of the Secret.
 	Name    string       `json:"name"`
 	Ready   bool         `json:"ready"`
 	Expires *metav1.Time `json:"expires,omitempty"`
@@ -92,23 +92,14 @@ type Peer struct {
 	Exports v1alpha1.PeerExports `json:"exports"`
 }
 
-// Service is an export or an import with its conditions. A condition that the
-// object does not have is absent.
+// Service is an export or an import with its conditions.
 type Service struct {
-	Context    string               `json:"context"`
-	Cluster    string               `json:"cluster"`
-	Kind       string               `json:"kind"`
-	Namespace  string               `json:"namespace"`
-	Name       string               `json:"name"`
-	Conditions map[string]Condition `json:"conditions"`
-}
-
-// Condition is one condition of a Service.
-type Condition struct {
-	Status  metav1.ConditionStatus `json:"status"`
-	Reason  string                 `json:"reason"`
-	Message string                 `json:"message,omitempty"`
-	Since   metav1.Time            `json:"since"`
+	Context    string             `json:"context"`
+	Cluster    string             `json:"cluster"`
+	Kind       string             `json:"kind"`
+	Namespace  string             `json:"namespace"`
+	Name       string             `json:"name"`
+	Conditions []metav1.Condition `json:"conditions"`
 }
 
 // Problem is one thing that is not as it should be.

@@ -20,6 +20,7 @@ import (
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/confirm"
 	"github.com/comity-mcs/comity/status/condition"
+	"github.com/comity-mcs/comity/sync/join"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
@@ -38,18 +39,20 @@ var goodWhenTrue = []string{"Valid", "Ready", "Admitted", "Available"}
 
 // readServices reads exports and imports, and which of them are not well.
 func (p *part) readServices(ctx context.Context, target *command.Target, namespace string) {
-	err := command.EachPage(ctx, target.Client, func(page *mcsv1beta1.ServiceExportList) {
+	err := join.EachPage(ctx, target.Client, &mcsv1beta1.ServiceExportList{}, func(page *mcsv1beta1.ServiceExportList) error {
 		for _, e := range page.Items {
 			for _, c := range p.addService(kindExport, e.ObjectMeta, e.Status.Conditions) {
 				p.problem(kindExport+" "+e.Namespace+"/"+e.Name, "%s is %s (%s)%s", c.Type, c.Status, c.Reason, after(c.Message))
 			}
 		}
+		return nil
 	}, client.InNamespace(namespace))
 	if err == nil {
-		err = command.EachPage(ctx, target.Client, func(page *mcsv1beta1.ServiceImportList) {
+		err = join.EachPage(ctx, target.Client, &mcsv1beta1.ServiceImportList{}, func(page *mcsv1beta1.ServiceImportList) error {
 			for i := range page.Items {
 				p.addImport(&page.Items[i])
 			}
+			return nil
 		}, client.InNamespace(namespace))
 	}
 	switch {
@@ -123,19 +126,11 @@ func (p *part) reportWaiting() {
 
 // addService shows an export or an import, and gives the conditions that are not as they
 // should be.
-func (p *part) addService(kind string, object metav1.ObjectMeta, conditions []metav1.Condition) (wrong []metav1.Condition) {
-	s := Service{
-		Context: p.cluster.Context, Cluster: p.cluster.ID, Kind: kind, Namespace: object.Namespace, Name: object.Name,
-		Conditions: map[string]Condition{},
-	}
-	for _, c := range conditions {
-		s.Conditions[c.Type] = Condition{Status: c.Status, Reason: c.Reason, Message: c.Message, Since: c.LastTransitionTime}
-		if bad(c) {
-			wrong = append(wrong, c)
-		}
-	}
-	p.services = append(p.services, s)
-	return wrong
+func (p *part) addService(kind string, object metav1.ObjectMeta, conditions []metav1.Condition) []metav1.Condition {
+	p.services = append(p.services, Service{
+		Context: p.cluster.Context, Cluster: p.cluster.ID, Kind: kind, Namespace: object.Namespace, Name: object.Name, Conditions: conditions,
+	})
+	return slices.DeleteFunc(slices.Clone(conditions), func(c metav1.Condition) bool { return !bad(c) })
 }
 
 // bad is true for a condition that says that something is wrong, not for one
@@ -145,8 +140,5 @@ func bad(c metav1.Condition) bool {
 	if ours && !slices.Contains(goodWhenTrue, c.Type) {
 		return c.Status == metav1.ConditionTrue
 	}
-	if c.Status == metav1.ConditionUnknown {
-		return c.Reason != "Pending"
-	}
-	return c.Status == metav1.ConditionFalse && c.Reason != "Pending"
+	return c.Status != metav1.ConditionTrue && c.Reason != "Pending"
 }

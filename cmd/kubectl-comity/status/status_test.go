@@ -56,8 +56,8 @@ func sample() Report {
 	at := func(minutes int) *metav1.Time {
 		return &metav1.Time{Time: noon.Add(time.Duration(minutes) * time.Minute)}
 	}
-	is := func(status metav1.ConditionStatus, reason string) Condition {
-		return Condition{Status: status, Reason: reason, Since: *at(-5)}
+	is := func(kind string, status metav1.ConditionStatus, reason string) metav1.Condition {
+		return metav1.Condition{Type: kind, Status: status, Reason: reason, LastTransitionTime: *at(-5)}
 	}
 	return Report{
 		Clusters: []Cluster{
@@ -70,11 +70,11 @@ func sample() Report {
 			{Context: "prod-b", State: Unreachable, Message: "no route"},
 		},
 		Services: []Service{
-			{Context: "prod-a", Cluster: "a", Kind: kindExport, Namespace: "shop", Name: "web", Conditions: map[string]Condition{
-				"Valid": is("True", "Valid"), "Ready": is("True", "Exported"), "Conflict": is("False", "NoConflicts"),
-				"Admitted": is("True", "Admitted"), "Available": is("False", "NamespaceMissing"),
+			{Context: "prod-a", Cluster: "a", Kind: kindExport, Namespace: "shop", Name: "web", Conditions: []metav1.Condition{
+				is("Valid", "True", "Valid"), is("Ready", "True", "Exported"), is("Conflict", "False", "NoConflicts"),
+				is("Admitted", "True", "Admitted"), is("Available", "False", "NamespaceMissing"),
 			}},
-			{Context: "prod-a", Cluster: "a", Kind: kindImport, Namespace: "shop", Name: "web", Conditions: map[string]Condition{"Ready": is("True", "Ready")}},
+			{Context: "prod-a", Cluster: "a", Kind: kindImport, Namespace: "shop", Name: "web", Conditions: []metav1.Condition{is("Ready", "True", "Ready")}},
 		},
 		Problems: []Problem{
 			{Context: "prod-a", Object: "peer c", Message: "Lost: run kubectl comity join"},
@@ -103,9 +103,7 @@ Problems:
   versions: they differ
 `
 	var out bytes.Buffer
-	if err := (printer{out: &out, now: noon}).print(sample()); err != nil {
-		t.Fatal(err)
-	}
+	printer{out: &out, now: noon}.print(sample())
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
@@ -117,7 +115,7 @@ func TestChanges(t *testing.T) {
 		t.Errorf("nothing changed and it gives %q", got)
 	}
 	after.Clusters[0].Peers[1].State = Connected
-	after.Services[0].Conditions["Available"] = Condition{Status: "True", Reason: "Imported"}
+	after.Services[0].Conditions[4] = metav1.Condition{Type: "Available", Status: "True", Reason: "Imported"}
 	after.Services = after.Services[:1]
 	after.Problems = after.Problems[1:]
 	want := []string{

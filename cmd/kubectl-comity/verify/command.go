@@ -48,15 +48,8 @@ func New(env *command.Env) *cobra.Command {
 		Long:              long,
 		Example:           "  kubectl comity verify a b\n  kubectl comity verify a b c --timeout 5m -o json",
 		ValidArgsFunction: env.CompleteContexts,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.Validate(); err != nil {
-				return err
-			}
-			if len(args) < 2 {
-				return command.Refusedf("%d contexts are given; expected at least two, such as: %s verify a b", len(args), command.Name)
-			}
-			return o.run(cmd.Context(), env, args)
-		},
+		Args:              cobra.MinimumNArgs(2),
+		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), env, args) },
 	}
 	o.AddFlags(cmd)
 	cmd.Flags().DurationVar(&o.timeout, "timeout", 2*time.Minute, "How long all checks may take together, without the final removal")
@@ -66,7 +59,7 @@ func New(env *command.Env) *cobra.Command {
 func (o options) run(ctx context.Context, env *command.Env, args []string) error {
 	members, err := find(ctx, env, args)
 	if err != nil {
-		return command.Refused(err)
+		return err
 	}
 	if !o.Structured() {
 		env.Printf("Verifying in the temporary namespace %s\n", members[0].namespace)
@@ -85,11 +78,7 @@ func (o options) run(ctx context.Context, env *command.Env, args []string) error
 		return command.Problem(interrupted(result))
 	}
 	result.Passed = passed(result.Checks) && len(result.LeftBehind) == 0
-	if o.Structured() {
-		err = o.Print(env.Out, "Verification", result)
-	} else {
-		err = show(env.Out, result)
-	}
+	err = o.Print(env.Out, "Verification", result, func() { show(env.Out, result) })
 	if err == nil && !result.Passed {
 		err = command.Printed(command.ExitProblem)
 	}

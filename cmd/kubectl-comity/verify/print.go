@@ -15,7 +15,7 @@ import (
 var families = []string{"IPv4", "IPv6"}
 
 // show prints a table for each IP family that was used, and then the failures.
-func show(out io.Writer, result Result) error {
+func show(out io.Writer, result Result) {
 	used := slices.DeleteFunc(slices.Clone(families), func(family string) bool {
 		return !slices.ContainsFunc(result.Checks, func(c Check) bool { return c.Family == family })
 	})
@@ -23,9 +23,7 @@ func show(out io.Writer, result Result) error {
 		used = []string{""}
 	}
 	for _, family := range used {
-		if err := printTable(out, result, family); err != nil {
-			return err
-		}
+		printTable(out, result, family)
 	}
 	for _, c := range result.Checks {
 		if c.Passed {
@@ -44,13 +42,11 @@ func show(out io.Writer, result Result) error {
 		_, _ = fmt.Fprintf(out, "\nLEFT BEHIND: %s\n", left)
 	}
 	if result.Passed {
-		_, err := fmt.Fprintln(out, "\nEvery cluster reaches every Service. Nothing was left behind.")
-		return err
+		_, _ = fmt.Fprintln(out, "\nEvery cluster reaches every Service. Nothing was left behind.")
 	}
-	return nil
 }
 
-func printTable(out io.Writer, result Result, family string) error {
+func printTable(out io.Writer, result Result, family string) {
 	heading := "FROM \\ TO"
 	if family != "" {
 		heading = family + ", " + heading
@@ -67,7 +63,7 @@ func printTable(out io.Writer, result Result, family string) error {
 		}
 		table.Row(cells...)
 	}
-	return table.Flush()
+	table.Flush()
 }
 
 func cell(checks []Check, from, to, family string) string {

@@ -231,12 +231,6 @@ func reverse(zone string) bool {
 	return strings.HasSuffix(zoneOf(zone), ".arpa.") || strings.Contains(zone, "/")
 }
 
-// Enabled is true if text serves the zone.
-func Enabled(text string) bool {
-	f, err := read(text)
-	return err == nil && f.served()
-}
-
 // Reloads is true if CoreDNS reads a changed Corefile by itself.
 func Reloads(text string) bool {
 	f, err := read(text)

@@ -70,7 +70,7 @@ var _ = Describe("Joining through a hub", func() {
 		elsewhere := hub()
 		elsewhere.RESTConfig = emptyServer()
 		Expect(join.Connect(ctx, elsewhere, sides(ids...), join.Options{})).To(
-			MatchError(ContainSubstring("ExportRecord.exchange.comity.dev is not known there; apply the definitions")))
+			MatchError(ContainSubstring("the hub: the API server does not serve ExportRecord, ImportRecord, MemberRecord, NamespaceRecord of exchange.comity.dev/v1alpha1")))
 	})
 
 	It("takes a member back out, and nothing from the others", func(ctx SpecContext) {

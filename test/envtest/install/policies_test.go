@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -50,7 +52,10 @@ func installPolicies(ctx context.Context, file []byte, change ...func(*install.P
 }
 
 func policyOptions(file []byte, out *output) install.PolicyOptions {
-	return install.PolicyOptions{Manifest: file, File: "policies.yaml", OwnerClusterRole: owner, Timeout: time.Minute, Out: out}
+	GinkgoHelper()
+	path := filepath.Join(GinkgoT().TempDir(), "policies.yaml")
+	Expect(os.WriteFile(path, file, 0o600)).To(Succeed())
+	return install.PolicyOptions{File: path, OwnerClusterRole: owner, Timeout: time.Minute, Out: out}
 }
 
 func giveUp(o *install.PolicyOptions) { o.Timeout = never }
@@ -58,7 +63,8 @@ func giveUp(o *install.PolicyOptions) { o.Timeout = never }
 // inBackground runs it while the spec goes on.
 func inBackground(ctx context.Context, file []byte) (*output, <-chan error) {
 	out, ended := &output{}, make(chan error, 1)
-	go func() { ended <- install.Policies(ctx, policyJob, policyOptions(file, out)) }()
+	options := policyOptions(file, out)
+	go func() { ended <- install.Policies(ctx, policyJob, options) }()
 	return out, ended
 }
 

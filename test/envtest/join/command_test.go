@@ -239,7 +239,7 @@ var _ = Describe("kubectl comity join", func() {
 
 	It("prints the objects without credentials, and for which cluster they are", func(ctx SpecContext) {
 		before := versions(ctx)
-		out, _, err := p.run(ctx, "join", "a", "b", "-o", "yaml")
+		out, _, err := p.run(ctx, "join", "a", "b", "--dry-run", "-o", "yaml")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(out).To(ContainSubstring("comity.dev/cluster: a"))
 		Expect(out).To(ContainSubstring("comity.dev/cluster: b"))

@@ -81,7 +81,7 @@ var _ = Describe("kubectl comity with a hub", Ordered, func() {
 	})
 
 	It("prints the hub's objects for Git", func(ctx SpecContext) {
-		out, _, err := p.run(ctx, "join", "a", "b", "--hub", "c", "-o", "json")
+		out, _, err := p.run(ctx, "join", "a", "b", "--hub", "c", "--dry-run", "-o", "json")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(out).To(ContainSubstring(`"comity.dev/cluster": "hub"`))
 		Expect(out).NotTo(ContainSubstring(`"kind": "Secret"`))

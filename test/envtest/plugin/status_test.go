@@ -274,7 +274,7 @@ var _ = Describe("status", func() {
 		Expect(target.Client.Status().Update(scratch, export)).To(Succeed())
 		report := read()
 		Expect(report.Services).To(HaveLen(1))
-		Expect(report.Services[0].Conditions).To(HaveKey("Ready"))
+		Expect(report.Services[0].Conditions).To(ContainElement(HaveField("Type", "Ready")))
 		Expect(report.Problems).To(ConsistOf(status.Problem{Context: "a", Object: "ServiceExport " + namespace + "/web",
 			Message: "Available is False (NamespaceMissing): imported by 0 of 1 clusters"}))
 	})
