@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/clock"
 
 	"github.com/comity-mcs/comity/sync/model"
 )
@@ -90,6 +91,10 @@ type Options struct {
 	ShutdownTimeout time.Duration
 	// Verbosity of the log: 0 logs changes, 1 also details such as retries.
 	Verbosity int
+	// Timing has no flags.
+	Timing Timing
+	// Clock is that by which imports are decided; nil is the real one. It has no flag.
+	Clock clock.WithTicker
 }
 
 // The values of --selectors and --takeover.
@@ -124,6 +129,7 @@ func DefaultOptions() Options {
 		MetricsSecure:     true,
 		LeaderElect:       true,
 		ShutdownTimeout:   20 * time.Second,
+		Timing:            DefaultTiming(),
 	}
 }
 

@@ -34,7 +34,7 @@ func (c *Cluster) Backup(ctx context.Context, dir string) (restore func(context.
 		return nil, err
 	}
 	var writes errgroup.Group
-	writes.SetLimit(8)
+	writes.SetLimit(64)
 	for range laterWrites {
 		writes.Go(func() error { return store.Put(ctx, "backup-is-older", "than this") })
 	}
