@@ -71,6 +71,7 @@ var _ = Describe("FAULT 38 and 42: another cluster with the id of a peer", func(
 			}
 		}
 		manifests(b, "10.90.1.")
+		awaitLaterSecond(ctx, b, ns, "shared")
 		exportOne(ctx, a, ns, "shared", 8080, "10.90.9.9") // it joins what b decides
 		all := func() []string { return a.AllBackends(ctx, ns) }
 		Eventually(ctx, all).Should(HaveLen(4))
