@@ -16,7 +16,6 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/utils/clock"
 
 	"github.com/comity-mcs/comity/sync/model"
 )
@@ -93,8 +92,6 @@ type Options struct {
 	Verbosity int
 	// Timing has no flags.
 	Timing Timing
-	// Clock is that by which imports are decided; nil is the real one. It has no flag.
-	Clock clock.WithTicker
 }
 
 // The values of --selectors and --takeover.

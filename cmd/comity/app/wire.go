@@ -75,7 +75,7 @@ func wire(mgr ctrl.Manager, o Options, self identity, guard transport.WrapperFun
 		Self: self.cluster, ClusterSet: self.set, ClusterUID: self.uid, Namespace: o.Namespace, Version: version,
 		IdentityLabels: o.IdentityLabels, PublishNamespaces: publishNamespaces,
 		Exchange: exchange, Peers: peers, Workers: o.Workers, HeartbeatInterval: o.HeartbeatInterval, Registry: metrics.Registry,
-		WaitForMembers: o.Timing.Retry, MissingRetry: o.Timing.Retry, DriftDelay: o.Timing.Retry, Clock: o.Clock,
+		WaitForMembers: o.Timing.Retry, MissingRetry: o.Timing.Retry, DriftDelay: o.Timing.Retry,
 		Admitter: evaluation, ImportAdmitter: evaluation.imports, PoliciesLoaded: evaluation.loaded, PoliciesChanged: evaluation.changed,
 		LocalCluster: local.Get, LocalClusterChanged: local.Changed(), LocalClusterKnown: local.Known(), Prober: prober,
 		ImportDisabled: !o.Import, MaintainSelectors: o.Selectors == selectorsMaintain, Takeover: o.Takeover == takeoverSveltos,

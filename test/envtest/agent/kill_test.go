@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -48,17 +47,17 @@ var _ = Describe("Agents that are killed at any moment", func() {
 			kills += killSome(ctx, random)
 			Eventually(done).WithTimeout(ready).Should(Receive(BeNil()), "the changes of a round")
 		}
-		By("letting the minute pass for which an import is frozen whose first export ended")
-		letPass(ctx, time.Minute)
+		for _, id := range []string{"a", "b"} {
+			Expect(members[id].agent.WaitReady(ctx, ready)).To(Succeed())
+		}
 		awaitConverged(ids...)
 
-		By("making the same without a kill")
 		Expect(run(ctx, script.again(ctx, calm))).To(Succeed())
 		awaitConverged(ids...)
 		without, with := world(ctx, calm), world(ctx, killed)
 		Expect(without).NotTo(BeEmpty())
-		// What other clusters report of an export is written with pauses, when nobody else
-		// writes any more.
+		// What other clusters report of an export is written with pauses, when nobody else writes
+		// any more; an import whose first export ended is frozen for a minute.
 		Eventually(func() string {
 			without, with = world(ctx, calm), world(ctx, killed)
 			return cmp.Diff(without, with)
@@ -80,30 +79,6 @@ var _ = Describe("Agents that are killed at any moment", func() {
 		everythingElseWorks(ctx)
 	}, SpecTimeout(5*time.Minute))
 })
-
-// letPass starts all agents anew with a clock that is ahead, until the spec ends.
-func letPass(ctx context.Context, ahead time.Duration) {
-	GinkgoHelper()
-	restart := func(ctx context.Context) {
-		GinkgoHelper()
-		for _, m := range members {
-			Expect(m.agent.Stop()).To(Succeed())
-			Expect(m.agent.Start()).To(Succeed())
-		}
-		for _, m := range members {
-			Expect(m.agent.WaitReady(ctx, ready)).To(Succeed())
-		}
-	}
-	DeferCleanup(func(ctx SpecContext) {
-		Expect(os.Unsetenv(aheadEnv)).To(Succeed())
-		restart(ctx)
-	})
-	Expect(os.Setenv(aheadEnv, ahead.String())).To(Succeed())
-	restart(ctx)
-}
-
-// aheadEnv is what the agent of test/install/agent reads.
-const aheadEnv = "COMITY_AHEAD"
 
 // killSome kills the agent of a, of b, or both, at a random moment, starts them
 // again, and once in three times kills them again while they start.
