@@ -55,7 +55,8 @@ chart: $(HELM) $(HELM_UNITTEST) $(HELM_DOCS) ## Test the chart: lint, unit tests
 	@$(HELM_README) --dry-run | diff charts/comity/README.md - || { echo "charts/comity/README.md is not up to date; run make generate"; exit 1; }
 	$(GO) test -timeout 25m ./test/chart/...
 
-SUITES := ./test/envtest/...
+# The longest suites start first, so that none of them runs alone in the end.
+SUITES := $(addprefix ./test/envtest/,faults agent hub sync hostile join ...)
 
 .PHONY: envtest
 envtest: ## Run the suites on real API servers; the first run fetches or builds the binaries.

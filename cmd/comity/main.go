@@ -11,4 +11,4 @@ import (
 	"github.com/comity-mcs/comity/cmd/comity/app"
 )
 
-func main() { os.Exit(app.Main(os.Args[1:])) }
+func main() { os.Exit(app.Main(app.DefaultOptions(), os.Args[1:])) }

@@ -53,7 +53,7 @@ func TestWhoChangedAnObjectIsWhoDidItLast(t *testing.T) {
 
 func TestAContestedObjectIsLeftAloneAndNamed(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	l := newDriftLimiter(clocktesting.NewFakeClock(now))
+	l := newDriftLimiter(clocktesting.NewFakeClock(now), 10*time.Second)
 	desired, other := derivedService(metav1.ObjectMeta{Name: "derived-1"}), derivedService(metav1.ObjectMeta{Name: "derived-2"})
 	actions := []plan.Action{{Verb: plan.Update, Object: desired}, {Verb: plan.Create, Object: other}}
 	rounds := 0

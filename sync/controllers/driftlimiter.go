@@ -26,10 +26,9 @@ const (
 	// else changed is corrected at once. A user who edits by hand is slower.
 	driftLimit  = 5
 	driftWindow = time.Minute
-	// firstDriftDelay and lastDriftDelay bound the delay of each further correction
-	// of that object. It doubles each time.
-	firstDriftDelay = 10 * time.Second
-	lastDriftDelay  = 5 * time.Minute
+	// lastDriftDelay bounds the delay of each further correction of that object, which
+	// doubles each time.
+	lastDriftDelay = 5 * time.Minute
 )
 
 // driftLimiter limits how often Comity corrects a derived object that something
@@ -37,6 +36,8 @@ const (
 // each time would load both controllers and the API server without end.
 type driftLimiter struct {
 	clock clock.Clock
+	// firstDelay is that of the first correction that waits.
+	firstDelay time.Duration
 
 	mu      sync.Mutex
 	imports *cache.Expiring // types.NamespacedName → map[driftObject]*drift
@@ -55,8 +56,8 @@ type drift struct {
 	by          string // the field manager that changed the object last
 }
 
-func newDriftLimiter(clock clock.Clock) *driftLimiter {
-	return &driftLimiter{clock: clock, imports: cache.NewExpiringWithClock(clock)}
+func newDriftLimiter(clock clock.Clock, firstDelay time.Duration) *driftLimiter {
+	return &driftLimiter{clock: clock, firstDelay: firstDelay, imports: cache.NewExpiringWithClock(clock)}
 }
 
 // of is what is remembered of the objects of an import; nil for nothing. It needs mu.
@@ -138,7 +139,7 @@ func (l *driftLimiter) note(owner types.NamespacedName, object driftObject, desi
 	d.digest, d.replaced, d.last, d.by = digest, version, now, by
 	d.corrections = append(slices.DeleteFunc(d.corrections, func(t time.Time) bool { return now.Sub(t) > driftWindow }), now)
 	if d.delay > 0 || len(d.corrections) > driftLimit {
-		d.delay = min(max(firstDriftDelay, 2*d.delay), lastDriftDelay)
+		d.delay = min(max(l.firstDelay, 2*d.delay), lastDriftDelay)
 		d.corrections = nil
 	}
 	l.put(owner, object, d)

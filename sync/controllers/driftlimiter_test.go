@@ -27,7 +27,7 @@ type fight struct {
 
 func newFight() *fight {
 	clock := clocktesting.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
-	return &fight{newDriftLimiter(clock), clock, 0}
+	return &fight{newDriftLimiter(clock, 10*time.Second), clock, 0}
 }
 
 var theService = driftObject{kind: "Service", name: "derived-1"}

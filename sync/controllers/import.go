@@ -33,9 +33,6 @@ import (
 // Service, once for what needs its addresses, and twice more for a replacement.
 const maxRounds = 4
 
-// waitForMembers is how long the lists of new imports wait for members that do not answer.
-const waitForMembers = 10 * time.Second
-
 // importController keeps the imported objects in line with the exports that
 // reach this cluster, its own included.
 type importController struct {
@@ -57,8 +54,8 @@ type importController struct {
 }
 
 func setupImport(mgr ctrl.Manager, b *base) error {
-	i := &importController{base: b, names: decide.NewNames(), drift: newDriftLimiter(b.Clock),
-		formsAt: sync.OnceValue(func() time.Time { return b.Clock.Now().Add(waitForMembers) })}
+	i := &importController{base: b, names: decide.NewNames(), drift: newDriftLimiter(b.Clock, b.DriftDelay),
+		formsAt: sync.OnceValue(func() time.Time { return b.Clock.Now().Add(b.WaitForMembers) })}
 	all := &notify.Source{
 		Required:  []<-chan struct{}{b.Peers.Listed(), b.PoliciesLoaded},
 		Optional:  b.LocalClusterKnown,

@@ -28,10 +28,11 @@ import (
 type liveReader struct {
 	reader client.Reader // without a cache
 	clock  clock.PassiveClock
+	retry  time.Duration // how long undefined is used
 
 	mu        sync.Mutex
-	undefined string    // what was read last
-	until     time.Time // how long it is used
+	undefined string // what was read last
+	until     time.Time
 }
 
 // exportDefinitionName is the name of the definition.
@@ -140,5 +141,5 @@ func (r *liveReader) remember(ctx context.Context, undefined string) {
 	case undefined == "" && r.undefined != "":
 		log.Info("ServiceExports are defined again")
 	}
-	r.undefined, r.until = undefined, r.clock.Now().Add(missingRetry)
+	r.undefined, r.until = undefined, r.clock.Now().Add(r.retry)
 }

@@ -86,7 +86,7 @@ func TestWhatTheAPIServerHasOfAnExport(t *testing.T) {
 				},
 			}).Build()
 			clock := clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
-			r := &liveReader{reader: reader, clock: clock}
+			r := &liveReader{reader: reader, clock: clock, retry: 10 * time.Second}
 			got := r.read(t.Context(), tc.local)
 			if !got.Read || got.Export != tc.want.Export || got.HasService != tc.want.HasService || !got.Defined.Equal(tc.want.Defined) ||
 				!contains(got.Undefined, tc.want.Undefined) || !contains(got.Problem, tc.want.Problem) || requests != tc.requests {
@@ -96,9 +96,9 @@ func TestWhatTheAPIServerHasOfAnExport(t *testing.T) {
 			if r.read(t.Context(), tc.local); tc.want.Undefined != "" && requests != tc.requests {
 				t.Errorf("%d requests for the next export", requests)
 			}
-			clock.SetTime(clock.Now().Add(missingRetry))
+			clock.SetTime(clock.Now().Add(r.retry))
 			if r.read(t.Context(), tc.local); requests < 2*tc.requests {
-				t.Errorf("%d requests after %s", requests, missingRetry)
+				t.Errorf("%d requests after %s", requests, r.retry)
 			}
 		})
 	}

@@ -114,7 +114,7 @@ func (p *publishController) Reconcile(ctx context.Context, req reconcile.Request
 	}
 	p.succeeded(req)
 	if !done {
-		return reconcile.Result{RequeueAfter: missingRetry}, nil
+		return reconcile.Result{RequeueAfter: p.MissingRetry}, nil
 	}
 	return reconcile.Result{RequeueAfter: decided.Again}, nil
 }

@@ -11,6 +11,7 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -142,6 +143,15 @@ type Options struct {
 
 	// HeartbeatInterval is how often the Lease is renewed; default 10 s.
 	HeartbeatInterval time.Duration
+	// WaitForMembers is how long the lists of new imports wait for members that do not
+	// answer; default 10 s.
+	WaitForMembers time.Duration
+	// MissingRetry is how soon a key is reconciled again whose exchange namespace is
+	// missing, or whose policies could not be evaluated; default 10 s.
+	MissingRetry time.Duration
+	// DriftDelay is the first delay of a correction that something else undoes again and
+	// again; default 10 s. It doubles each time.
+	DriftDelay time.Duration
 	// Workers is how many keys each controller reconciles at once; default 8.
 	Workers int
 	// Recorder takes events; default one of the manager's.
@@ -161,9 +171,6 @@ const (
 	// short, so that an API server that is back is used soon.
 	firstRetry = 20 * time.Millisecond
 	lastRetry  = 30 * time.Second
-	// missingRetry is how soon a key is reconciled again whose exchange namespace
-	// is missing, or whose policies could not be evaluated.
-	missingRetry = 10 * time.Second
 	// firstRefused and lastRefused bound the back-off of what only a change of
 	// rights or rules can cure. No event announces one, and a join makes the
 	// exchange namespace moments before the right to write to it.
@@ -278,7 +285,7 @@ func newBase(mgr ctrl.Manager, opts Options) (*base, error) {
 	}
 	b := &base{
 		Options: opts, client: mgr.GetClient(), applier: applier, publishing: publishing, hub: hub,
-		live:     &liveReader{reader: mgr.GetAPIReader(), clock: opts.Clock},
+		live:     &liveReader{reader: mgr.GetAPIReader(), clock: opts.Clock, retry: opts.MissingRetry},
 		beatSoon: make(chan struct{}, 1), observations: NewObservations(), pass: decide.NewFirstPass(),
 		conflicts: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
 		refusals:  workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRefused, lastRefused),
@@ -316,8 +323,8 @@ func setDefaults(mgr ctrl.Manager, opts *Options) {
 	if opts.LocalClusterChanged == nil {
 		opts.LocalClusterChanged = &notify.Notifier{}
 	}
-	if opts.HeartbeatInterval == 0 {
-		opts.HeartbeatInterval = 10 * time.Second
+	for _, unset := range []*time.Duration{&opts.HeartbeatInterval, &opts.WaitForMembers, &opts.MissingRetry, &opts.DriftDelay} {
+		*unset = cmp.Or(*unset, 10*time.Second)
 	}
 	if opts.Clock == nil {
 		opts.Clock = clock.RealClock{}
@@ -379,7 +386,7 @@ func (b *base) retry(ctx context.Context, req reconcile.Request, err error) (rec
 		return reconcile.Result{RequeueAfter: b.conflicts.When(req)}, nil
 	case apply.NamespaceMissing:
 		log.V(1).Info("the namespace is missing or terminating, nothing written", "reason", err.Error())
-		return reconcile.Result{RequeueAfter: missingRetry}, nil
+		return reconcile.Result{RequeueAfter: b.MissingRetry}, nil
 	case apply.Refused:
 		log.Info("the API server refuses a write", "reason", err.Error())
 		return reconcile.Result{RequeueAfter: b.refusals.When(req)}, nil

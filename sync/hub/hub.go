@@ -4,6 +4,7 @@
 package hub
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,7 +41,7 @@ type Peers interface {
 	Subscribe(key func(notify.Change), member func(model.ClusterID)) (cancel func())
 }
 
-// Options configure a Hub; all fields are required.
+// Options configure a Hub; all fields without a default are required.
 type Options struct {
 	// Self is this cluster's id.
 	Self model.ClusterID
@@ -57,6 +58,9 @@ type Options struct {
 	Wrap transport.WrapperFunc
 	// Log never receives a credential.
 	Log logr.Logger
+	// CheckInterval is how often the file and the namespaces are read; default 5 s. The
+	// kubelet takes about a minute to change a mounted Secret anyway.
+	CheckInterval time.Duration
 }
 
 // Hub is the exchange in the hub. Use New, then SetupWithManager.
@@ -75,6 +79,7 @@ type Hub struct {
 
 // New prepares the exchange; it sends no request and reads no file.
 func New(opts Options) (*Hub, error) {
+	opts.CheckInterval = cmp.Or(opts.CheckInterval, 5*time.Second)
 	link := newLink(opts.Kubeconfig, opts.Self)
 	mapper := newMapper()
 	httpClient := remote.NewClient(link)
@@ -87,7 +92,7 @@ func New(opts Options) (*Hub, error) {
 	}
 	h := &Hub{
 		opts: opts, link: link, wake: make(chan struct{}, 1), now: time.Now,
-		namespaces: &namespaces{self: opts.Self, reader: live, now: time.Now, known: map[string]namespaceState{}},
+		namespaces: &namespaces{self: opts.Self, reader: live, interval: opts.CheckInterval, now: time.Now, known: map[string]namespaceState{}},
 		caches: newNamespaceCaches(func(namespace string) (cache.Cache, error) {
 			return cache.New(link.restConfig(), cache.Options{
 				HTTPClient: httpClient, Scheme: opts.Scheme, Mapper: mapper, DefaultTransform: compactslice.Shrink,

@@ -18,13 +18,15 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// How long the state of a namespace is used before the hub is asked again. A watch
-// would need a right on all namespaces, so each is read by its name.
+// For how many intervals the state of a namespace is used before the hub is asked again.
+// A watch would need a right on all namespaces, so each is read by its name.
 const (
-	presentFor  = time.Minute
-	absentFor   = 10 * time.Second
-	readTimeout = 10 * time.Second
+	presentFor = 12
+	absentFor  = 2
 )
+
+// readTimeout bounds the request for one namespace.
+const readTimeout = 10 * time.Second
 
 // namespaceState is the state of one namespace in the hub.
 type namespaceState struct {
@@ -46,7 +48,9 @@ func (s namespaceState) usable() bool { return s.known && s.problem == "" }
 type namespaces struct {
 	self   model.ClusterID
 	reader client.Reader // not cached
-	now    func() time.Time
+	// interval is that of Options.CheckInterval.
+	interval time.Duration
+	now      func() time.Time
 
 	mu    sync.Mutex
 	known map[string]namespaceState
@@ -78,9 +82,9 @@ func (n *namespaces) forget(name string) {
 // read reads a namespace, unless its last state is recent enough.
 func (n *namespaces) read(ctx context.Context, name string) namespaceState {
 	before := n.last(name)
-	age, limit := n.now().Sub(before.checked), absentFor
+	age, limit := n.now().Sub(before.checked), absentFor*n.interval
 	if before.usable() {
-		limit = presentFor
+		limit = presentFor * n.interval
 	}
 	if !before.checked.IsZero() && age < limit {
 		return before

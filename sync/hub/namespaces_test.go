@@ -68,10 +68,10 @@ func TestOnlyADefiniteAnswerChangesWhatIsKnown(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			now := time.Unix(1000, 0)
-			n := &namespaces{self: "a", now: func() time.Time { return now }, known: map[string]namespaceState{}}
+			n := &namespaces{self: "a", interval: time.Second, now: func() time.Time { return now }, known: map[string]namespaceState{}}
 			n.reader = &c.first
 			n.read(t.Context(), "comity-a")
-			now = now.Add(presentFor)
+			now = now.Add(presentFor * time.Second)
 			n.reader = &c.then
 			got := n.read(t.Context(), "comity-a")
 			if got.usable() != c.usable || got.uid != c.uid {
@@ -87,7 +87,7 @@ func TestOnlyADefiniteAnswerChangesWhatIsKnown(t *testing.T) {
 func TestTheHubIsAskedSeldom(t *testing.T) {
 	now := time.Unix(1000, 0)
 	hub := &answers{found: exchangeNamespace("1", "a")}
-	n := &namespaces{self: "a", reader: hub, now: func() time.Time { return now }, known: map[string]namespaceState{}}
+	n := &namespaces{self: "a", reader: hub, interval: time.Second, now: func() time.Time { return now }, known: map[string]namespaceState{}}
 	for range 100 {
 		n.read(t.Context(), "comity-a")
 	}
@@ -100,9 +100,9 @@ func TestTheHubIsAskedSeldom(t *testing.T) {
 		t.Errorf("in doubt, asked %d times", hub.asked)
 	}
 	hub.err = apierrors.NewNotFound(schema.GroupResource{}, "comity-a")
-	now = now.Add(presentFor)
+	now = now.Add(presentFor * time.Second)
 	n.read(t.Context(), "comity-a")
-	now = now.Add(absentFor)
+	now = now.Add(absentFor * time.Second)
 	n.read(t.Context(), "comity-a")
 	if hub.asked != 4 {
 		t.Errorf("of one that is not there, asked %d times", hub.asked)

@@ -19,13 +19,8 @@ import (
 	"github.com/comity-mcs/comity/sync/remote/kubeconfig"
 )
 
-const (
-	// checkInterval is how often the file and the namespaces are read. The kubelet
-	// takes about a minute to change a mounted Secret anyway.
-	checkInterval = 5 * time.Second
-	// renewCheckInterval is how often the age of the token is checked.
-	renewCheckInterval = time.Minute
-)
+// renewCheckInterval is how often the age of the token is checked.
+const renewCheckInterval = time.Minute
 
 // Start reads the file, and watches the namespaces of this member and its peers,
 // until ctx ends. After an error the process must restart.
@@ -38,7 +33,7 @@ func (h *Hub) Start(ctx context.Context) error {
 	if !wait(ctx, h.opts.Peers.Listed()) {
 		return nil
 	}
-	tick := time.NewTicker(checkInterval)
+	tick := time.NewTicker(h.opts.CheckInterval)
 	defer tick.Stop()
 	var renewed time.Time
 	for first := true; ; {

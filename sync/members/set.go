@@ -52,6 +52,9 @@ type Options struct {
 	// before the peer is Stale, then Lost; default 40 s and 5 min. A Lease is renewed
 	// every 10 s.
 	StaleAfter, LostAfter time.Duration
+	// StatusInterval is how often the status of a Peer is computed, and written if it
+	// changed; default 5 s. A change of its state is written at once.
+	StatusInterval time.Duration
 	// Limits bound what is read of each peer; zero fields have the defaults.
 	Limits budget.Limits
 	// Clock is this cluster's; default the real one.
@@ -69,6 +72,7 @@ func (o *Options) setDefaults() {
 		o.LocalCluster = func() model.LocalCluster { return model.LocalCluster{} }
 	}
 	o.StaleAfter, o.LostAfter = cmp.Or(o.StaleAfter, 40*time.Second), cmp.Or(o.LostAfter, 5*time.Minute)
+	o.StatusInterval = cmp.Or(o.StatusInterval, 5*time.Second)
 	o.Clock = cmp.Or[clock.WithTicker](o.Clock, clock.RealClock{})
 }
 

@@ -6,7 +6,6 @@ package members
 import (
 	"context"
 	"fmt"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -25,10 +24,6 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/remote"
 )
-
-// statusInterval is how often the status of a Peer is computed, and written if it changed.
-// A change of its state is written at once.
-const statusInterval = 5 * time.Second
 
 // Imports is what the controllers know of the imports from each cluster.
 type Imports interface {
@@ -89,7 +84,7 @@ func (w *statusWriter) Reconcile(ctx context.Context, request reconcile.Request)
 	if meta.IsStatusConditionTrue(wanted.Conditions, exchangev1alpha1.PeerRemoved) {
 		return reconcile.Result{}, nil
 	}
-	return reconcile.Result{RequeueAfter: statusInterval}, nil
+	return reconcile.Result{RequeueAfter: w.set.opts.StatusInterval}, nil
 }
 
 // wanted is the status that a Peer should have; false if that is not known yet.

@@ -167,12 +167,12 @@ func eachWebhook(o *unstructured.Unstructured, edit func(clientConfig map[string
 func (a *Agent) Start() error { return a.process.Start() }
 
 // KeepRunning does what a kubelet does for an agent: it calls start, which refuses while
-// the agent runs, each second until stop is called.
+// the agent runs, again and again until stop is called.
 func KeepRunning(start func() error) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var ended sync.WaitGroup
 	ended.Go(func() {
-		for ticker := time.NewTicker(time.Second); ; {
+		for ticker := time.NewTicker(200 * time.Millisecond); ; {
 			select {
 			case <-ctx.Done():
 				ticker.Stop()

@@ -12,11 +12,18 @@ import (
 )
 
 // Build builds the agent from this checkout, as the file out.
-func Build(ctx context.Context, out string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", out, "./cmd/comity")
+func Build(ctx context.Context, out string) error { return build(ctx, out, "./cmd/comity") }
+
+// BuildForTests builds the agent with short waits (see test/install/agent).
+func BuildForTests(ctx context.Context, out string) error {
+	return build(ctx, out, "./test/install/agent")
+}
+
+func build(ctx context.Context, out, program string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", out, program)
 	cmd.Dir = Root()
 	if said, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("go build ./cmd/comity: %w\n%s", err, said)
+		return fmt.Errorf("go build %s: %w\n%s", program, err, said)
 	}
 	return nil
 }

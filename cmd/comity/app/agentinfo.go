@@ -23,11 +23,6 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// agentInfoInterval is how often the Lease is read. It is patched only if an
-// annotation is missing or differs, for example after the Lease was deleted and
-// leader election created it again.
-const agentInfoInterval = 10 * time.Second
-
 // agentInfo publishes the properties of this agent as annotations of the leader
 // Lease, for `kubectl comity`. It runs on the leader. Leader election updates the
 // same object. This patches only the annotations; leader election reads them
@@ -38,7 +33,9 @@ type agentInfo struct {
 	writer client.Writer
 	lease  types.NamespacedName
 	info   model.AgentInfo
-	log    logr.Logger
+	// interval is how often the Lease is read.
+	interval time.Duration
+	log      logr.Logger
 }
 
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
@@ -54,7 +51,7 @@ func (a *agentInfo) Start(ctx context.Context) error {
 			said = err.Error()
 			a.log.Info("annotations of the leader Lease are not up to date, retrying", "namespace", a.lease.Namespace, "name", a.lease.Name, "reason", said)
 		}
-	}, agentInfoInterval)
+	}, a.interval)
 	return nil
 }
 

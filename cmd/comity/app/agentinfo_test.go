@@ -75,10 +75,13 @@ func (l *leases) annotations(t *testing.T) map[string]string {
 	return lease.Annotations
 }
 
+// agentInfoInterval is how often the Lease is read.
+const agentInfoInterval = 10 * time.Second
+
 // infoOf keeps the Lease of l in fake time.
 func infoOf(l *leases) *agentInfo {
 	return &agentInfo{
-		reader: l, writer: l, lease: leaderLease, log: funcr.New(func(string, string) {}, funcr.Options{}),
+		reader: l, writer: l, lease: leaderLease, interval: agentInfoInterval, log: funcr.New(func(string, string) {}, funcr.Options{}),
 		info: model.AgentInfo{ID: "a", Set: "production", Version: "v1.0.0", Mode: model.ExchangeMesh, ServiceAccount: "comity"},
 	}
 }

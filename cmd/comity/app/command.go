@@ -32,13 +32,14 @@ const (
 // errLogged replaces an error that the agent has logged.
 var errLogged = errors.New("stopped")
 
-// Main runs the agent, or the subcommand in args, until it ends or the process
-// receives SIGTERM or SIGINT. It returns the exit code: 0 after success or a
+// Main runs the agent with options o, which flags override, or the subcommand in args,
+// until it ends or the process receives SIGTERM or SIGINT. It returns the exit code: 0 after success or a
 // requested stop, 2 for invalid flags or arguments, 1 for other errors.
-func Main(args []string) int {
+func Main(o Options, args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	root := newCommand(true)
+	o.compileApart = true
+	root := newCommand(o)
 	root.SetArgs(args)
 	started := false // after flags and arguments were accepted
 	root.PersistentPreRun = func(*cobra.Command, []string) { started = true }
@@ -57,13 +58,10 @@ func Main(args []string) int {
 
 // NewCommand returns the command line of the binary. Without a subcommand it
 // runs the agent.
-func NewCommand() *cobra.Command { return newCommand(false) }
+func NewCommand() *cobra.Command { return newCommand(DefaultOptions()) }
 
-// newCommand is NewCommand. This program is comity itself, and not a test or a generator,
-// if self is true.
-func newCommand(self bool) *cobra.Command {
-	o := DefaultOptions()
-	o.compileApart = self
+// newCommand is NewCommand with o as the defaults of the flags.
+func newCommand(o Options) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "comity",
 		Short: "Run the agent of a member cluster: webhook, status controller and sync controllers in one process",

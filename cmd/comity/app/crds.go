@@ -23,13 +23,6 @@ import (
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 )
 
-// crdInterval is how often a starting agent checks for missing definitions. The
-// API server serves a new one within a second; two seconds bound the load.
-const crdInterval = 2 * time.Second
-
-// crdWatchInterval is how often a running agent checks that all are still served.
-const crdWatchInterval = 5 * time.Second
-
 // required returns the resources that a ready agent needs. An outdated definition lacks
 // the status subresource.
 func required() map[string][]string {
@@ -53,7 +46,9 @@ func startsWithout(err error) bool {
 // crdWatch reports which definitions are missing.
 type crdWatch struct {
 	discovery discovery.DiscoveryInterface
-	log       logr.Logger
+	// interval is how often it checks.
+	interval time.Duration
+	log      logr.Logger
 	// report receives what is missing, and nil if nothing is.
 	report func(error)
 }
@@ -62,7 +57,7 @@ type crdWatch struct {
 // logs what is missing.
 func (w crdWatch) wait(ctx context.Context) error {
 	said := ""
-	return wait.PollUntilContextCancel(ctx, crdInterval, true, func(context.Context) (bool, error) {
+	return wait.PollUntilContextCancel(ctx, w.interval, true, func(context.Context) (bool, error) {
 		err := missing(w.discovery)
 		if startsWithout(err) {
 			err = nil // Start reports it
@@ -133,6 +128,6 @@ func (w crdWatch) Start(ctx context.Context) error {
 			w.log.Info("not ready", "reason", said)
 			w.report(err)
 		}
-	}, crdWatchInterval)
+	}, w.interval)
 	return nil
 }

@@ -22,6 +22,9 @@ import (
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 )
 
+// crdInterval is how often a watch checks.
+const crdInterval = 2 * time.Second
+
 // serving is an API server that serves what is required, but for what without drops.
 func serving(without ...string) *fake.FakeDiscovery {
 	d := &fake.FakeDiscovery{Fake: &clienttesting.Fake{}}
@@ -108,7 +111,9 @@ func TestWaitSaysOnceWhatItWaitsForAndGoesOnWhenItIsThere(t *testing.T) {
 		d.now.Store(serving(allOfIt...))
 		state := newCell(errors.New("not looked yet"))
 		done := make(chan error, 1)
-		go func() { done <- crdWatch{discovery: d, log: log, report: state.set}.wait(t.Context()) }()
+		go func() {
+			done <- crdWatch{interval: crdInterval, discovery: d, log: log, report: state.set}.wait(t.Context())
+		}()
 		for range 5 {
 			synctest.Wait()
 			if err := state.get(); err == nil || !strings.Contains(err.Error(), "serviceexports."+mcs) {
@@ -150,7 +155,7 @@ func TestFault36WithoutPeersAnAgentStartsAndIsNotReady(t *testing.T) {
 			t.Errorf("without %v: got readiness %v", tc.without, err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		err = crdWatch{discovery: serving(tc.without...), log: logr.Discard(), report: func(error) {}}.wait(ctx)
+		err = crdWatch{interval: crdInterval, discovery: serving(tc.without...), log: logr.Discard(), report: func(error) {}}.wait(ctx)
 		cancel()
 		if (err == nil) != tc.starts {
 			t.Errorf("without %v: the wait ends with %v", tc.without, err)
@@ -166,7 +171,7 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() {
-			done <- crdWatch{discovery: serving(allOfIt...), log: logr.Discard(), report: func(error) {}}.wait(ctx)
+			done <- crdWatch{interval: crdInterval, discovery: serving(allOfIt...), log: logr.Discard(), report: func(error) {}}.wait(ctx)
 		}()
 		synctest.Wait()
 		cancel()
@@ -183,9 +188,11 @@ func TestWatchIsNotReadyWhileADefinitionIsMissing(t *testing.T) {
 		d := &growing{}
 		d.now.Store(serving())
 		state := newCell(nil)
-		go func() { _ = crdWatch{discovery: d, log: log, report: state.set}.Start(t.Context()) }()
+		go func() {
+			_ = crdWatch{interval: crdInterval, discovery: d, log: log, report: state.set}.Start(t.Context())
+		}()
 		pass := func() {
-			time.Sleep(2 * crdWatchInterval) // of the bubble: no time passes
+			time.Sleep(2 * crdInterval) // of the bubble: no time passes
 			synctest.Wait()
 		}
 		pass()
@@ -209,9 +216,9 @@ func TestWatchStaysReadyWhileTheAPIServerDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		state := newCell(nil)
 		go func() {
-			_ = crdWatch{discovery: silent{serving()}, log: logr.Discard(), report: state.set}.Start(t.Context())
+			_ = crdWatch{interval: crdInterval, discovery: silent{serving()}, log: logr.Discard(), report: state.set}.Start(t.Context())
 		}()
-		time.Sleep(2 * crdWatchInterval) // of the bubble: no time passes
+		time.Sleep(2 * crdInterval) // of the bubble: no time passes
 		synctest.Wait()
 		if err := state.get(); err != nil {
 			t.Errorf("got %v, want ready", err)

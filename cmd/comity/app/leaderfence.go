@@ -11,15 +11,6 @@ import (
 	"time"
 )
 
-// Times of leader election. A leader renews its Lease every retryPeriod, and stops
-// writing if it could not renew it for renewDeadline. Another replica leads after
-// leaseDuration at the earliest, so two replicas never write at the same time.
-const (
-	leaseDuration = 15 * time.Second
-	renewDeadline = 10 * time.Second
-	retryPeriod   = 2 * time.Second
-)
-
 // errFenced is the error of a write that leaderFence refused.
 var errFenced = errors.New("not written: this replica has not renewed its Lease in time, and another replica may lead")
 
@@ -28,13 +19,17 @@ var errFenced = errors.New("not written: this replica has not renewed its Lease 
 // fence it would write before it notices that another replica holds the Lease.
 type leaderFence struct {
 	now func() time.Time
+	// deadline is that of Timing.RenewDeadline.
+	deadline time.Duration
 	// renewed is when the last successful renewal was sent; nil before this
 	// replica leads. A replica that never led may write, as all replicas do.
 	renewed atomic.Pointer[time.Time]
 }
 
 // newLeaderFence returns the fence of a replica that does not lead.
-func newLeaderFence() *leaderFence { return &leaderFence{now: time.Now} }
+func newLeaderFence(deadline time.Duration) *leaderFence {
+	return &leaderFence{now: time.Now, deadline: deadline}
+}
 
 // election wraps the transport of leader election and records renewals.
 func (f *leaderFence) election(next http.RoundTripper) http.RoundTripper {
@@ -49,10 +44,10 @@ func (f *leaderFence) election(next http.RoundTripper) http.RoundTripper {
 }
 
 // guard wraps the transport of all other clients and refuses writes if the last
-// renewal is older than renewDeadline.
+// renewal is older than the deadline.
 func (f *leaderFence) guard(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
-		if renewed := f.renewed.Load(); mutates(r) && renewed != nil && f.now().Sub(*renewed) > renewDeadline {
+		if renewed := f.renewed.Load(); mutates(r) && renewed != nil && f.now().Sub(*renewed) > f.deadline {
 			if r.Body != nil {
 				_ = r.Body.Close() // a RoundTripper must close the body, also on an error
 			}

@@ -31,14 +31,14 @@ func TestFence(t *testing.T) {
 	}{
 		{"a replica that never led may write what all replicas do", 0, http.MethodPost, time.Hour, false},
 		{"a candidate that was refused the Lease never led", http.StatusConflict, http.MethodPost, time.Hour, false},
-		{"a leader writes", http.StatusOK, http.MethodPatch, renewDeadline, false},
-		{"one that has not renewed in time does not", http.StatusOK, http.MethodPatch, renewDeadline + time.Millisecond, true},
+		{"a leader writes", http.StatusOK, http.MethodPatch, 10 * time.Second, false},
+		{"one that has not renewed in time does not", http.StatusOK, http.MethodPatch, 10*time.Second + time.Millisecond, true},
 		{"nor does it delete", http.StatusOK, http.MethodDelete, time.Minute, true},
 		{"but it may still read", http.StatusOK, http.MethodGet, time.Minute, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			now := time.Now()
-			f := &leaderFence{now: func() time.Time { return now }}
+			f := &leaderFence{now: func() time.Time { return now }, deadline: 10 * time.Second}
 			if tc.election != 0 {
 				response, err := f.election(answers(tc.election)).RoundTrip(httptest.NewRequest(http.MethodPut, lease, strings.NewReader("{}")))
 				if err != nil || response.Body.Close() != nil {
@@ -58,7 +58,9 @@ func TestFence(t *testing.T) {
 }
 
 func TestALeaderIsFencedBeforeAnotherMayLead(t *testing.T) {
-	if renewDeadline >= leaseDuration || retryPeriod >= renewDeadline {
-		t.Errorf("renewed every %v, fenced after %v, another leads after %v: each must be shorter than the next", retryPeriod, renewDeadline, leaseDuration)
+	timing := DefaultTiming()
+	if timing.RenewDeadline >= timing.LeaseDuration || timing.RetryPeriod >= timing.RenewDeadline {
+		t.Errorf("renewed every %v, fenced after %v, another leads after %v: each must be shorter than the next",
+			timing.RetryPeriod, timing.RenewDeadline, timing.LeaseDuration)
 	}
 }

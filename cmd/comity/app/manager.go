@@ -103,9 +103,9 @@ func newManager(cfg *rest.Config, scheme *runtime.Scheme, o Options, leading *le
 		LeaderElectionID:        model.LeaderLease,
 		LeaderElectionNamespace: o.Namespace,
 		LeaderElectionConfig:    election,
-		LeaseDuration:           ptr.To(leaseDuration),
-		RenewDeadline:           ptr.To(renewDeadline),
-		RetryPeriod:             ptr.To(retryPeriod),
+		LeaseDuration:           ptr.To(o.Timing.LeaseDuration),
+		RenewDeadline:           ptr.To(o.Timing.RenewDeadline),
+		RetryPeriod:             ptr.To(o.Timing.RetryPeriod),
 		// The process ends with the manager, so another replica may lead at once.
 		LeaderElectionReleaseOnCancel: true,
 		GracefulShutdownTimeout:       ptr.To(o.ShutdownTimeout),

@@ -90,6 +90,8 @@ type Options struct {
 	ShutdownTimeout time.Duration
 	// Verbosity of the log: 0 logs changes, 1 also details such as retries.
 	Verbosity int
+	// Timing has no flags.
+	Timing Timing
 }
 
 // The values of --selectors and --takeover.
@@ -124,6 +126,7 @@ func DefaultOptions() Options {
 		MetricsSecure:     true,
 		LeaderElect:       true,
 		ShutdownTimeout:   20 * time.Second,
+		Timing:            DefaultTiming(),
 	}
 }
 

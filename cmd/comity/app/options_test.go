@@ -114,7 +114,7 @@ func TestMainEndsWithTwoForFlagsThatCannotWork(t *testing.T) {
 		{"a file that is not there", []string{"install", "policies", "--file=no-such-file"}, 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := Main(tc.args); got != tc.want {
+			if got := Main(DefaultOptions(), tc.args); got != tc.want {
 				t.Errorf("got exit code %d, want %d", got, tc.want)
 			}
 		})

@@ -15,10 +15,6 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// peersReadWithin is how long readiness waits for the peers: one that cannot be
-// reached must not keep this cluster from evaluating exports.
-const peersReadWithin = 30 * time.Second
-
 // knownPeers is what readiness needs of members.Set.
 type knownPeers interface {
 	// Listed is closed once the Peers present at start were read.
@@ -26,11 +22,11 @@ type knownPeers interface {
 	Members() []model.Member
 }
 
-// peersRead is a check for readiness: nil once every peer was read, or
-// peersReadWithin after this call, and from then on. Before that a policy would see
+// peersRead is a check for readiness: nil once every peer was read, or this time after
+// this call, and from then on. Before that a policy would see
 // the namespaces of peers as unknown and pass them over, where a replica that runs
 // for longer refuses.
-func peersRead(peers knownPeers, clk clock.PassiveClock) func() error {
+func peersRead(peers knownPeers, clk clock.PassiveClock, within time.Duration) func() error {
 	start := clk.Now()
 	var done atomic.Bool // a peer that joins later, or stops responding, changes nothing
 	return func() error {
@@ -44,7 +40,7 @@ func peersRead(peers knownPeers, clk clock.PassiveClock) func() error {
 		default:
 			err = errors.New("the Peers are not read yet")
 		}
-		if left := peersReadWithin - clk.Since(start); err != nil && left > 0 {
+		if left := within - clk.Since(start); err != nil && left > 0 {
 			return fmt.Errorf("%w; waiting for at most %s more", err, left.Round(time.Second))
 		}
 		done.Store(true)

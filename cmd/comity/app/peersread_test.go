@@ -22,7 +22,7 @@ func (p *fakePeers) Members() []model.Member { return p.members }
 
 func TestAReplicaIsReadyOnceItsPeersWereRead(t *testing.T) {
 	peers, clk := &fakePeers{listed: make(chan struct{})}, clocktesting.NewFakePassiveClock(time.Unix(0, 0))
-	check := peersRead(peers, clk)
+	check := peersRead(peers, clk, 30*time.Second)
 	for _, step := range []struct {
 		name   string
 		change func()
@@ -52,14 +52,14 @@ func TestAReplicaIsReadyOnceItsPeersWereRead(t *testing.T) {
 func TestAReplicaWithoutPeersIsReadyAtOnce(t *testing.T) {
 	peers := &fakePeers{listed: make(chan struct{})}
 	close(peers.listed)
-	if err := peersRead(peers, clocktesting.NewFakePassiveClock(time.Unix(0, 0)))(); err != nil {
+	if err := peersRead(peers, clocktesting.NewFakePassiveClock(time.Unix(0, 0)), 30*time.Second)(); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestAPeerThatCannotBeReadDelaysReadinessFor30Seconds(t *testing.T) {
+func TestAPeerThatCannotBeReadDelaysReadinessForAWhile(t *testing.T) {
 	peers, clk := &fakePeers{listed: make(chan struct{}), members: []model.Member{{ID: "b"}}}, clocktesting.NewFakePassiveClock(time.Unix(0, 0))
-	check := peersRead(peers, clk)
+	check := peersRead(peers, clk, 30*time.Second)
 	clk.SetTime(time.Unix(29, 0))
 	if check() == nil {
 		t.Error("ready after 29 s, with Secrets and peer not read")

@@ -15,6 +15,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
@@ -54,7 +55,7 @@ func start(ctx context.Context, cfg *rest.Config, o Options, ready *health, star
 	if err != nil {
 		return fmt.Errorf("connect to the API server: %w", err)
 	}
-	if err := waitForCRDs(ctx, served, starting, log); err != nil {
+	if err := waitForCRDs(ctx, served, o.Timing.AwaitDefinitions, starting, log); err != nil {
 		return err
 	}
 	scheme := newScheme()
@@ -72,7 +73,7 @@ func start(ctx context.Context, cfg *rest.Config, o Options, ready *health, star
 	// The key is not "cluster", because that is the id of a peer in other lines.
 	log = log.WithValues("self", self.cluster)
 	log.Info("starting", "clusterset", self.set, "version", version)
-	leading, own := newLeaderFence(), &ownNamespace{name: o.Namespace, log: log}
+	leading, own := newLeaderFence(o.Timing.RenewDeadline), &ownNamespace{name: o.Namespace, log: log}
 	mgr, err := newManager(cfg, scheme, o, leading, own, log)
 	if err != nil {
 		return err
@@ -86,7 +87,7 @@ func start(ctx context.Context, cfg *rest.Config, o Options, ready *health, star
 	}
 	defined := newCell(nil)
 	ready.require(defined.get)
-	if err := mgr.Add(crdWatch{discovery: served, log: log, report: defined.set}); err != nil {
+	if err := mgr.Add(crdWatch{discovery: served, interval: o.Timing.WatchDefinitions, log: log, report: defined.set}); err != nil {
 		return fmt.Errorf("set up the watch of CustomResourceDefinitions: %w", err)
 	}
 	starting.set(nil)
@@ -95,9 +96,9 @@ func start(ctx context.Context, cfg *rest.Config, o Options, ready *health, star
 
 // waitForCRDs waits until no definition is missing. The process is not ready
 // meanwhile, nor directly after.
-func waitForCRDs(ctx context.Context, served discovery.DiscoveryInterface, starting *cell, log logr.Logger) error {
+func waitForCRDs(ctx context.Context, served discovery.DiscoveryInterface, interval time.Duration, starting *cell, log logr.Logger) error {
 	starting.set(errors.New("checking for the CustomResourceDefinitions"))
-	return crdWatch{discovery: served, log: log, report: func(missing error) {
+	return crdWatch{discovery: served, interval: interval, log: log, report: func(missing error) {
 		starting.set(cmp.Or(missing, errStarting))
 	}}.wait(ctx)
 }

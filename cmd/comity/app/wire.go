@@ -49,7 +49,7 @@ func wire(mgr ctrl.Manager, o Options, self identity, guard transport.WrapperFun
 	}
 	peers := members.New(members.Options{
 		Self: self.cluster, ClusterUID: self.uid, ClusterSet: self.set, Namespace: o.Namespace, LocalCluster: local.Get,
-		StaleAfter: o.StaleAfter, LostAfter: o.LostAfter,
+		StaleAfter: o.StaleAfter, LostAfter: o.LostAfter, StatusInterval: o.Timing.Status,
 		Recorder: mgr.GetEventRecorder(model.FieldOwner), Registry: metrics.Registry, Log: log.WithName("peer"),
 	})
 	if err := peers.SetupWithManager(mgr); err != nil {
@@ -63,7 +63,7 @@ func wire(mgr ctrl.Manager, o Options, self identity, guard transport.WrapperFun
 	if err != nil {
 		return err
 	}
-	prober := endpointprobe.New(endpointprobe.Options{Log: log.WithName("probe")})
+	prober := endpointprobe.New(endpointprobe.Options{Interval: o.Timing.Probe, Log: log.WithName("probe")})
 	if err := mgr.Add(prober); err != nil {
 		return fmt.Errorf("set up probes: %w", err)
 	}
@@ -75,6 +75,7 @@ func wire(mgr ctrl.Manager, o Options, self identity, guard transport.WrapperFun
 		Self: self.cluster, ClusterSet: self.set, ClusterUID: self.uid, Namespace: o.Namespace, Version: version,
 		IdentityLabels: o.IdentityLabels, PublishNamespaces: publishNamespaces,
 		Exchange: exchange, Peers: peers, Workers: o.Workers, HeartbeatInterval: o.HeartbeatInterval, Registry: metrics.Registry,
+		WaitForMembers: o.Timing.Retry, MissingRetry: o.Timing.Retry, DriftDelay: o.Timing.Retry,
 		Admitter: evaluation, ImportAdmitter: evaluation.imports, PoliciesLoaded: evaluation.loaded, PoliciesChanged: evaluation.changed,
 		LocalCluster: local.Get, LocalClusterChanged: local.Changed(), LocalClusterKnown: local.Known(), Prober: prober,
 		ImportDisabled: !o.Import, MaintainSelectors: o.Selectors == selectorsMaintain, Takeover: o.Takeover == takeoverSveltos,
@@ -87,13 +88,13 @@ func wire(mgr ctrl.Manager, o Options, self identity, guard transport.WrapperFun
 	}
 	err = status.SetupWithManager(mgr, status.Options{
 		Observations: running, Verdicts: evaluation.cache, Destinations: running, ForeignImports: !o.Import,
-		Changed: running.Changed(), DestinationsChanged: running.DestinationsChanged(), PoliciesChanged: evaluation.changed,
+		Changed: running.Changed(), DestinationsChanged: running.DestinationsChanged(), PoliciesChanged: evaluation.changed, Interval: o.Timing.Status,
 	})
 	if err != nil {
 		return err
 	}
 	requireServing(mgr, evaluation.engine, ready)
-	ready.require(peersRead(peers, clock.RealClock{}))
+	ready.require(peersRead(peers, clock.RealClock{}, o.Timing.PeersRead))
 	return setupAgentInfo(mgr, o, self, log)
 }
 
@@ -108,7 +109,7 @@ func setupAgentInfo(mgr ctrl.Manager, o Options, self identity, log logr.Logger)
 		return err
 	}
 	return mgr.Add(&agentInfo{
-		reader: mgr.GetAPIReader(), writer: mgr.GetClient(), info: info, log: log.WithName("agent-info"),
+		reader: mgr.GetAPIReader(), writer: mgr.GetClient(), info: info, interval: o.Timing.AgentInfo, log: log.WithName("agent-info"),
 		lease: types.NamespacedName{Namespace: o.Namespace, Name: model.LeaderLease},
 	})
 }
@@ -186,7 +187,7 @@ func setupPolicies(mgr ctrl.Manager, o Options, self identity, peers *members.Se
 	err = policycontroller.SetupWithManager(mgr, policycontroller.Options{
 		// The first load is also a change, even if it loads no policy.
 		Engine: policies, Changed: func() { load(); changed.All() },
-		Findings: found, Replicas: enforcing,
+		Findings: found, Replicas: enforcing, StatusInterval: o.Timing.Status,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("set up policies: %w", err)
@@ -267,7 +268,7 @@ func setupExchange(mgr ctrl.Manager, o Options, self identity, peers *members.Se
 	}
 	shared, err := hub.New(hub.Options{
 		Self: self.cluster, Kubeconfig: o.ExchangeKubeconfig, Namespace: o.Namespace,
-		Scheme: mgr.GetScheme(), Peers: peers, Wrap: guard, Log: log.WithName("hub"),
+		Scheme: mgr.GetScheme(), Peers: peers, Wrap: guard, Log: log.WithName("hub"), CheckInterval: o.Timing.Hub,
 	})
 	if err != nil {
 		return nil, published, fmt.Errorf("set up the exchange: %w", err)

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -48,29 +49,56 @@ type Write struct {
 // Writes lists the writes that the API server answered after since, oldest
 // first, dry runs left out. An administrator's are of user "admin".
 func (c *Cluster) Writes(since time.Time) ([]Write, error) {
-	f, err := os.Open(c.AuditLog())
+	all, err := c.audited.read(c.AuditLog())
+	if err != nil {
+		return nil, fmt.Errorf("read the audit log of cluster %s: %w", c.id, err)
+	}
+	var writes []Write
+	for _, write := range all {
+		if write.Time.After(since) {
+			writes = append(writes, write)
+		}
+	}
+	return writes, nil
+}
+
+// audited is what was read of an audit log: each line of it is parsed once.
+type audited struct {
+	mu     sync.Mutex
+	offset int64
+	writes []Write
+}
+
+// read reads what was added, and returns everything.
+func (a *audited) read(path string) ([]Write, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // made with the first write
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the audit log of cluster %s: %w", c.id, err)
+		return nil, err
 	}
 	defer func() { _ = f.Close() }()
-	var writes []Write
+	if _, err := f.Seek(a.offset, io.SeekStart); err != nil {
+		return nil, err
+	}
 	for lines := bufio.NewReader(f); ; {
 		line, err := lines.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
-			return writes, nil // an incomplete last line is a write that is still going on
+			return a.writes, nil // an incomplete last line is a write that is still going on
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read the audit log of cluster %s: %w", c.id, err)
+			return nil, err
 		}
 		write, ok, err := parseWrite(line)
 		if err != nil {
-			return nil, fmt.Errorf("read the audit log of cluster %s: %w", c.id, err)
+			return nil, err
 		}
-		if ok && write.Time.After(since) {
-			writes = append(writes, write)
+		a.offset += int64(len(line))
+		if ok {
+			a.writes = append(a.writes, write)
 		}
 	}
 }

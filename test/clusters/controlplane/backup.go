@@ -20,7 +20,7 @@ const laterWrites = 2000
 // restores the copy: etcd and API server end as if the machine did, and start again.
 func (c *Cluster) Backup(ctx context.Context, dir string) (restore func(context.Context) error, err error) {
 	data, copied := filepath.Join(c.dir, "etcd"), filepath.Join(dir, "etcd")
-	if err := c.Stop(Etcd); err != nil {
+	if err := c.Kill(Etcd); err != nil { // to end in order, it waits for its clients
 		return nil, err
 	}
 	if err := os.CopyFS(copied, os.DirFS(data)); err != nil {
@@ -34,7 +34,7 @@ func (c *Cluster) Backup(ctx context.Context, dir string) (restore func(context.
 		return nil, err
 	}
 	var writes errgroup.Group
-	writes.SetLimit(8)
+	writes.SetLimit(concurrent)
 	for range laterWrites {
 		writes.Go(func() error { return store.Put(ctx, "backup-is-older", "than this") })
 	}

@@ -78,6 +78,7 @@ type Cluster struct {
 	// components in the order in which they start; they end in the opposite one.
 	components []*process.Process
 	ready      map[string]func(context.Context) error
+	audited    audited
 }
 
 var _ clusters.Cluster = (*Cluster)(nil)

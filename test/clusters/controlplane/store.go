@@ -23,6 +23,9 @@ type Store struct {
 	http *http.Client
 }
 
+// concurrent is how many requests to a store are sent at once.
+const concurrent = 32
+
 // Store opens the cluster's etcd.
 func (c *Cluster) Store() (*Store, error) {
 	certificate, err := tls.LoadX509KeyPair(c.pki.certFile("etcd"), c.pki.keyFile("etcd"))
@@ -35,7 +38,10 @@ func (c *Cluster) Store() (*Store, error) {
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ca)
-	transport := &http.Transport{TLSClientConfig: &tls.Config{Certificates: []tls.Certificate{certificate}, RootCAs: roots, MinVersion: tls.VersionTLS12}}
+	transport := &http.Transport{
+		TLSClientConfig:     &tls.Config{Certificates: []tls.Certificate{certificate}, RootCAs: roots, MinVersion: tls.VersionTLS12},
+		MaxIdleConnsPerHost: concurrent, // else most requests would open a connection
+	}
 	return &Store{url: "https://" + address(c.ports.etcd), http: &http.Client{Transport: transport, Timeout: 10 * time.Second}}, nil
 }
 

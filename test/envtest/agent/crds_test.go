@@ -189,7 +189,7 @@ var _ = Describe("Definitions that are missing", Ordered, func() {
 		Expect(err).NotTo(HaveOccurred())
 		d.remove(ctx, export(ns, "last"))
 		Expect(d.client.DeleteAllOf(ctx, &corev1.Secret{}, client.InNamespace(install.Namespace))).To(Succeed())
-		Consistently(d.recordOf(ctx, ns, "last"), 5*time.Second, 250*time.Millisecond).Should(HaveField("ResourceVersion", before.ResourceVersion))
+		Consistently(d.recordOf(ctx, ns, "last"), 1500*time.Millisecond).Should(HaveField("ResourceVersion", before.ResourceVersion))
 		Expect(before.Spec.Withdrawn).To(BeFalse())
 		Expect(d.backends(ns, "from-e")(Default, ctx)).NotTo(BeEmpty())
 		Expect(d.backends(ns, "last")(Default, ctx)).NotTo(BeEmpty(), "its own import stays, too")
@@ -217,7 +217,7 @@ func (m *member) recordOf(ctx context.Context, namespace, name string) func() (*
 func (m *member) statesNothing(ctx context.Context, namespace, name string) {
 	GinkgoHelper()
 	record := m.recordOf(ctx, namespace, name)
-	Consistently(record, 2*time.Second).Should(And(HaveField("Spec.Withdrawn", false), HaveField("Spec.Slices", HaveLen(1))))
+	Consistently(record, time.Second).Should(And(HaveField("Spec.Withdrawn", false), HaveField("Spec.Slices", HaveLen(1))))
 }
 
 // exports makes an exported Service with one endpoint.

@@ -34,7 +34,7 @@ var _ = Describe("The leader", func() {
 		leads := a.holder(ctx)
 		from := time.Now()
 		// Longer than the pause between two reads of the Lease.
-		Consistently(func() string { return a.holder(ctx) }, 12*time.Second, time.Second).Should(Equal(leads))
+		Consistently(func() string { return a.holder(ctx) }, 2500*time.Millisecond).Should(Equal(leads))
 		_, election := a.agentWrites(from)
 		for _, w := range election {
 			Expect(w.Name == lease && w.Verb == "patch").To(BeFalse(), "no patch without a change")

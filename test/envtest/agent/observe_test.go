@@ -150,9 +150,9 @@ func awaitConverged(of ...string) {
 
 const (
 	// quiet is how long nothing must happen before a state counts as final: longer
-	// than the pause between two writes of one status, 5 s, beside the second for which
-	// what audits find is collected, on a busy machine.
-	quiet = 8 * time.Second
+	// than the pause between two writes of one status, half a second, beside the second
+	// for which what audits find is collected.
+	quiet = 2500 * time.Millisecond
 	// forgotten is when a replica that was killed no longer counts, and is counted no more.
 	forgotten = 90 * time.Second
 )

@@ -20,7 +20,7 @@ import (
 
 // steady is how long a restarted agent must have written nothing, beyond the
 // moment in which it has looked at everything.
-const steady = 3 * time.Second
+const steady = 1500 * time.Millisecond
 
 // variety exports from a, and some of it from b too, one Service of each kind:
 // what a restart would most likely write again.

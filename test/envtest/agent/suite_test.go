@@ -64,7 +64,7 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	Expect(err).NotTo(HaveOccurred())
 	var built errgroup.Group
 	binary = filepath.Join(dir, "comity")
-	built.Go(func() error { return install.Build(ctx, binary) })
+	built.Go(func() error { return install.BuildForTests(ctx, binary) })
 	for _, m := range startClusters(controlplane.Options{IDs: ids, Dir: filepath.Join(dir, "clusters"), APIServerOnly: true}) {
 		members[m.ID()] = m
 	}

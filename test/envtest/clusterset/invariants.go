@@ -17,8 +17,9 @@ import (
 )
 
 // quiet is how long nothing must happen before a state counts as converged:
-// longer than the pause between two writes of one status.
-const quiet = 6 * time.Second
+// longer than the pause between two writes of one status, half a second, and the second
+// for which findings are collected.
+const quiet = 2 * time.Second
 
 // HoldInvariants fails unless, of the invariants, the three hold that the audit
 // log shows of m: I1, an agent touches nothing that by its name and kind cannot

@@ -70,7 +70,7 @@ func New(ctx context.Context, flags ...string) *Set {
 	s := &Set{
 		Members: map[string]*Member{}, flags: flags, dir: dir, binary: filepath.Join(dir, "comity"), kubectl: kubectl,
 	}
-	gomega.Expect(install.Build(ctx, s.binary)).To(gomega.Succeed())
+	gomega.Expect(install.BuildForTests(ctx, s.binary)).To(gomega.Succeed())
 	return s
 }
 
@@ -187,7 +187,7 @@ func (m *Member) Restart(ctx context.Context, flags ...string) {
 }
 
 // KillAgent kills the agent, which is started again at once. Its Lease, which would last
-// 15 seconds, is deleted.
+// for seconds, is deleted.
 func (m *Member) KillAgent(ctx context.Context) {
 	ginkgo.GinkgoHelper()
 	m.mu.Lock()
@@ -201,8 +201,8 @@ func leaderLease() *coordinationv1.Lease {
 	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: install.Namespace, Name: "comity-leader"}}
 }
 
-// AwaitLeader waits until the agent of m leads. An agent that cannot read a peer leads half
-// a minute before it is ready.
+// AwaitLeader waits until the agent of m leads. An agent that cannot read a peer leads
+// seconds before it is ready.
 func (m *Member) AwaitLeader(ctx context.Context) {
 	ginkgo.GinkgoHelper()
 	gomega.Eventually(ctx, func() (string, error) {

@@ -20,11 +20,7 @@ import (
 
 // many is how many services b alone exports: as many as make a burst of writes visible. The
 // simulator has more.
-const many = 100
-
-// probed bounds the wait for a verdict of the probe: three rounds of 10 s, after
-// the peer is lost.
-const probed = 90 * time.Second
+const many = 40
 
 var _ = Describe("FAULT 2 and 3: API servers that are down, with many services", Ordered, func() {
 	const ns, kept = "outage", "outage-kept"
@@ -45,7 +41,7 @@ var _ = Describe("FAULT 2 and 3: API servers that are down, with many services",
 			namespace.Annotations = map[string]string{model.AnnotationOnLost: string(model.OnLostKeep)}
 			m.Create(ctx, namespace)
 		}
-		exportMany(ctx, b, ns, dead)
+		exportMany(ctx, b, ns, "many", many, dead, hostAddress)
 		for name, port := range map[string]int32{"answers-again": first.port, "comes-back": second.port} {
 			exportOne(ctx, a, ns, name, port, "10.99.0.1")
 			exportOne(ctx, b, ns, name, port, hostAddress)
@@ -67,7 +63,7 @@ var _ = Describe("FAULT 2 and 3: API servers that are down, with many services",
 	}, NodeTimeout(5*time.Minute))
 
 	It("says that b is not heard of, and changes no endpoint", func(ctx SpecContext) {
-		for _, name := range []string{"many-0", "many-99", "answers-again"} {
+		for _, name := range []string{"many-0", "many-39", "answers-again"} {
 			// A machine that is busy may come to tell only when b is lost.
 			Eventually(ctx, a.ImportCondition(ns, name, "Available")).Should(Or(HavePrefix("Unknown/Stale: "), HavePrefix("False/Lost: ")))
 		}
@@ -76,18 +72,18 @@ var _ = Describe("FAULT 2 and 3: API servers that are down, with many services",
 
 	It("withdraws endpoints of the lost cluster that do not answer, but not the last ones, nor what is to be kept", func(ctx SpecContext) {
 		for _, name := range []string{"answers-again", "comes-back"} {
-			Eventually(ctx, a.Backends(ns, name)).WithTimeout(probed).Should(Equal([]string{"a/10.99.0.1", "b/" + hostAddress + "!"}))
+			Eventually(ctx, a.Backends(ns, name)).Should(Equal([]string{"a/10.99.0.1", "b/" + hostAddress + "!"}))
 			Eventually(ctx, a.ImportCondition(ns, name, "Available")).Should(HavePrefix("False/Withdrawn: "))
 		}
 		Eventually(ctx, a.ImportCondition(kept, "kept", "Available")).Should(HavePrefix("False/Lost: "))
 		Expect(a.Backends(kept, "kept")(Default, ctx)).To(Equal([]string{"a/10.99.0.1", "b/" + hostAddress}))
-		Eventually(ctx, a.ImportCondition(ns, "many-99", "Available")).Should(HavePrefix("False/Lost: "))
+		Eventually(ctx, a.ImportCondition(ns, "many-39", "Available")).Should(HavePrefix("False/Lost: "))
 		Expect(unready(a.AllBackends(ctx, ns))).To(HaveLen(2), "of %d services b alone has endpoints", many)
 	}, SpecTimeout(3*time.Minute))
 
 	It("brings them back once they answer, although b is still lost", func(ctx SpecContext) {
 		first.open()
-		Eventually(ctx, a.Backends(ns, "answers-again")).WithTimeout(probed).Should(Equal([]string{"a/10.99.0.1", "b/" + hostAddress}))
+		Eventually(ctx, a.Backends(ns, "answers-again")).Should(Equal([]string{"a/10.99.0.1", "b/" + hostAddress}))
 		Eventually(ctx, a.ImportCondition(ns, "answers-again", "Available")).Should(HavePrefix("False/Lost: "))
 		Expect(a.Backends(ns, "comes-back")(Default, ctx)).To(ContainElement("b/" + hostAddress + "!"))
 	}, SpecTimeout(2*time.Minute))
@@ -102,7 +98,7 @@ var _ = Describe("FAULT 2 and 3: API servers that are down, with many services",
 	It("recovers with the peer: all as before, and nothing was deleted anywhere", func(ctx SpecContext) {
 		Expect(b.Resume(controlplane.APIServer)).To(Succeed())
 		Eventually(ctx, func() []string { return a.AllBackends(ctx, ns) }).Should(Equal(whole))
-		for _, name := range []string{"many-0", "many-99", "comes-back"} {
+		for _, name := range []string{"many-0", "many-39", "comes-back"} {
 			Eventually(ctx, a.ImportCondition(ns, name, "Available")).Should(HavePrefix("True/Connected: "))
 		}
 		b.AwaitReady(ctx)
@@ -134,15 +130,16 @@ func unready(backends []string) []string {
 	return slices.DeleteFunc(slices.Clone(backends), func(b string) bool { return b[len(b)-1] != '!' })
 }
 
-// exportMany exports services of which m alone has an endpoint.
-func exportMany(ctx context.Context, m *clusterset.Member, ns string, port int32) {
+// exportMany exports services, called name-0, name-1 and so on, of which m alone has an
+// endpoint.
+func exportMany(ctx context.Context, m *clusterset.Member, ns, name string, count int, port int32, address string) {
 	GinkgoHelper()
 	var made errgroup.Group
 	made.SetLimit(8)
-	for i := range many {
+	for i := range count {
 		made.Go(func() error {
 			defer GinkgoRecover()
-			exportOne(ctx, m, ns, fmt.Sprintf("many-%d", i), port, hostAddress)
+			exportOne(ctx, m, ns, fmt.Sprintf("%s-%d", name, i), port, address)
 			return nil
 		})
 	}

@@ -65,9 +65,7 @@ var _ = Describe("FAULT 37: one tenant makes and deletes 60 exports in a minute"
 		setUp(ctx, busy, other)
 		exportOne(ctx, b, other, "web", 8080, "10.95.1.1")
 		Eventually(ctx, a.Backends(other, "web")).Should(Equal([]string{"b/10.95.1.1"}))
-		for i := range many {
-			exportOne(ctx, b, busy, fmt.Sprintf("web-%d", i), 8080, fmt.Sprintf("10.95.0.%d", i+1))
-		}
+		exportMany(ctx, b, busy, "web", many, 8080, "10.95.0.1")
 		Eventually(ctx, func() int { return len(a.AllBackends(ctx, busy)) }).Should(Equal(many))
 		Expect(b.Client.DeleteAllOf(ctx, &mcsv1beta1.ServiceExport{}, client.InNamespace(busy))).To(Succeed())
 		withdraw(ctx, other, "web")

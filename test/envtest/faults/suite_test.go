@@ -16,13 +16,13 @@ import (
 	"github.com/comity-mcs/comity/test/envtest/suite"
 )
 
-// soon bounds every wait but those for a verdict of the probe.
+// soon bounds every wait but those for informers that read again.
 const soon = 45 * time.Second
 
 // short is for how long nothing must change: no rule has a timer that removes what was
 // imported, so it has to be longer only than what is wrong takes to be noticed, which each
 // spec awaits before.
-const short = 3 * time.Second
+const short = time.Second
 
 func TestFaults(t *testing.T) {
 	EnforceDefaultTimeoutsWhenUsingContexts()
@@ -35,8 +35,8 @@ var (
 )
 
 var _ = BeforeSuite(func(ctx SpecContext) {
-	// Shortened from 10 s, 40 s and 5 min; the probe keeps its 10 s.
-	set = clusterset.New(ctx, "--heartbeat-interval=1s", "--stale-after=5s", "--lost-after=20s")
+	// Shortened from 10 s, 40 s and 5 min.
+	set = clusterset.New(ctx, "--heartbeat-interval=1s", "--stale-after=4s", "--lost-after=12s")
 	set.Add(ctx, controlplane.Options{IDs: []string{"a", "b"}, APIServerOnly: true})
 	set.Join(ctx, "a", "b")
 	a, b = set.Members["a"], set.Members["b"]

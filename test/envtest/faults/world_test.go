@@ -172,6 +172,17 @@ func exportOne(ctx context.Context, m *clusterset.Member, ns, name string, port 
 	m.Create(ctx, clusterset.Service(ns, name), clusterset.Endpoints(ns, name, name+"-x", port, addresses...), clusterset.Export(ns, name))
 }
 
+// awaitLaterSecond waits until a and b have imported an export of m, and until one that is
+// made now is younger, so that the first decides in both: creation times have seconds.
+func awaitLaterSecond(ctx context.Context, m *clusterset.Member, ns, name string) {
+	GinkgoHelper()
+	made := clusterset.Get(ctx, m, clusterset.Export(ns, name)).CreationTimestamp
+	for _, importer := range []*clusterset.Member{a, b} {
+		Eventually(ctx, importer.Backends(ns, name)).ShouldNot(BeEmpty())
+	}
+	Eventually(ctx, time.Now).Should(BeTemporally(">", made.Add(1100*time.Millisecond)))
+}
+
 // change replaces the endpoints of what exportOne made.
 func change(ctx context.Context, m *clusterset.Member, ns, name string, addresses ...string) {
 	GinkgoHelper()

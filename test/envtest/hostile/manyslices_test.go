@@ -20,7 +20,7 @@ import (
 
 // FAULT 31: a peer joins the export of another one with thousands of slices.
 var _ = Describe("FAULT 31", func() {
-	It("follows another cluster's endpoints while it imports 3,000 slices of one", func(ctx SpecContext) {
+	It("follows another cluster's endpoints while it imports 2,200 slices of one", func(ctx SpecContext) {
 		key := types.NamespacedName{Namespace: "crowded", Name: "web"}
 		for _, m := range []*member{victim, neighbor} {
 			m.create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: key.Namespace}})
@@ -34,7 +34,7 @@ var _ = Describe("FAULT 31", func() {
 		Eventually(ofNeighbor).WithContext(ctx).Should(Equal([]string{"c/" + neighbor.address(1)}))
 
 		var crowd []forged
-		for i := range 3000 {
+		for i := range 2200 {
 			crowd = append(crowd, slice(key, fmt.Sprintf("web-%04d", i), []string{attacker.address(i)}))
 		}
 		put(ctx, crowd...)
@@ -48,7 +48,7 @@ var _ = Describe("FAULT 31", func() {
 			Expect(len(of(NewGomega(Fail), ctx, "b"))).To(BeNumerically("<", exchange.MaxSliceNames), "the slices of b do not go first")
 		}
 		Eventually(told(key.Namespace, key.Name)).WithContext(ctx).Should(
-			ContainElement(ContainSubstring("publishes 1000 EndpointSlices of crowded/web more than the 2000")), "the limit is named")
+			ContainElement(ContainSubstring("publishes 200 EndpointSlices of crowded/web more than the 2000")), "the limit is named")
 		Expect(neighbor.client.Delete(ctx, serviceExport(key.Namespace, key.Name))).To(Succeed())
 	})
 })

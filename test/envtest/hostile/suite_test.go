@@ -62,7 +62,7 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	suite.LogToGinkgo()
 	dir := GinkgoT().TempDir()
 	binary := filepath.Join(dir, "comity")
-	Expect(install.Build(ctx, binary)).To(Succeed())
+	Expect(install.BuildForTests(ctx, binary)).To(Succeed())
 	kubectl, err := install.Kubectl(ctx)
 	Expect(err).NotTo(HaveOccurred())
 	started, err := controlplane.Start(ctx, controlplane.Options{IDs: []string{"a", "b", "c"}, Dir: filepath.Join(dir, "clusters"), APIServerOnly: true})

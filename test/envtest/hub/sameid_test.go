@@ -11,6 +11,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"golang.org/x/sync/errgroup"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -30,7 +31,7 @@ import (
 
 // quiet is how long nothing must be written before a state counts as final: longer
 // than the pause between two writes of one status.
-const quiet = 7 * time.Second
+const quiet = 2 * time.Second
 
 // uid is the UID of the kube-system namespace of m.
 func (m *member) uid(ctx context.Context) types.UID {
@@ -129,10 +130,14 @@ var _ = Describe("FAULT 38: two clusters with one id that join a hub at the same
 	It("one publishes, the other says why it does not, and both do once that one has an id of its own", func(ctx SpecContext) {
 		dir, c := GinkgoT().TempDir(), members["c"]
 		var both []*member
+		var installed errgroup.Group
 		for _, started := range startClusters(controlplane.Options{IDs: []string{"one", "two"}, FirstNetwork: len(ids) + 3, Dir: dir, APIServerOnly: true}) {
 			m := newMember(started, dir)
 			both = append(both, m)
-			Expect(m.install(ctx, "--cluster-id", "x")).To(Succeed())
+			installed.Go(func() error { return m.install(ctx, "--cluster-id", "x") })
+		}
+		Expect(installed.Wait()).To(Succeed())
+		for _, m := range both {
 			DeferCleanup(func() {
 				if CurrentSpecReport().Failed() {
 					GinkgoWriter.Printf("\ncomity in %s:\n%s\n", m.ID(), m.agent.LogTail(30))

@@ -67,7 +67,7 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	kubectl, err = install.Kubectl(ctx)
 	Expect(err).NotTo(HaveOccurred())
 	var built errgroup.Group
-	built.Go(func() error { return install.Build(ctx, binary) })
+	built.Go(func() error { return install.BuildForTests(ctx, binary) })
 	start(dir)
 	Expect(built.Wait()).To(Succeed())
 	countQuotas(theHub.client)
@@ -161,7 +161,7 @@ func (m *member) install(ctx context.Context, flags ...string) error {
 }
 
 func (m *member) flags(more ...string) []string {
-	return append([]string{"--exchange-kubeconfig", m.exchangeFile()}, more...)
+	return append([]string{"--exchange-kubeconfig", m.exchangeFile(), "--heartbeat-interval=1s"}, more...)
 }
 
 // mount does what the kubelet does with the Secret: the file changes at once.

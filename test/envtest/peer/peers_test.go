@@ -126,7 +126,7 @@ var _ = Describe("a Peer", Ordered, func() {
 		describe("b", func(p *exchangev1alpha1.Peer) { p.Labels = map[string]string{"tier": "front"} })
 		Eventually(member("b")).Should(HaveField("Labels", HaveKeyWithValue("tier", "front")))
 		Eventually(func() *metav1.Time { return stored("b").Status.LastHeartbeat }).ShouldNot(BeNil())
-		settled := 6 * time.Second // counts are written five seconds after they change
+		settled := 3 * statusInterval
 		var writes int64
 		Eventually(func() bool {
 			before := statusWrites.Load()

@@ -41,14 +41,16 @@ import (
 // Times, shortened from 40 s and 5 min.
 const (
 	staleAfter = 3 * time.Second
-	lostAfter  = 15 * time.Second // more than a question that is not answered takes
+	lostAfter  = 11 * time.Second // more than a question that is not answered takes
 	heartbeat  = 500 * time.Millisecond
-	soon       = 60 * time.Second // bounds every wait
+	// statusInterval is shortened from 5 s.
+	statusInterval = 500 * time.Millisecond
+	soon           = 60 * time.Second // bounds every wait
 )
 
 func TestPeer(t *testing.T) {
 	toxics.Register("mute", new(mute))
-	suite.Run(t, "peer", suite.Waits{Soon: soon, Quiet: 2 * time.Second, Poll: 50 * time.Millisecond})
+	suite.Run(t, "peer", suite.Waits{Soon: soon, Quiet: time.Second, Poll: 50 * time.Millisecond})
 }
 
 var (
@@ -105,7 +107,7 @@ func startAgent() (*members.Set, *prometheus.Registry) {
 	Expect(err).NotTo(HaveOccurred())
 	registry := prometheus.NewRegistry()
 	set := members.New(members.Options{
-		Self: "a", ClusterUID: "uid-a", ClusterSet: "prod", Namespace: "comity-system", StaleAfter: staleAfter, LostAfter: lostAfter,
+		Self: "a", ClusterUID: "uid-a", ClusterSet: "prod", Namespace: "comity-system", StaleAfter: staleAfter, LostAfter: lostAfter, StatusInterval: statusInterval,
 		Registry: registry, Recorder: mgr.GetEventRecorder("comity"), Log: ctrl.Log.WithName("peer"),
 	})
 	Expect(set.SetupWithManager(mgr)).To(Succeed())

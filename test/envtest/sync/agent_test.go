@@ -41,6 +41,9 @@ import (
 	"github.com/comity-mcs/comity/sync/notify"
 )
 
+// retry is shortened from 10 s.
+const retry = time.Second
+
 // agent is what runs in a cluster: the members and the controllers, as the program wires them.
 type agent struct {
 	peers    *members.Set
@@ -76,7 +79,8 @@ func (c *cluster) start() {
 	a.peers = members.New(members.Options{
 		Self: c.id, ClusterUID: c.uid(), ClusterSet: "prod", Namespace: "comity-system", Registry: registry,
 		StaleAfter: time.Hour, LostAfter: 2 * time.Hour, // specs stop agents
-		Recorder: mgr.GetEventRecorder("comity"), Log: ctrl.Log.WithName(string(c.id)).WithName("peer"),
+		StatusInterval: settled / 3,
+		Recorder:       mgr.GetEventRecorder("comity"), Log: ctrl.Log.WithName(string(c.id)).WithName("peer"),
 	})
 	Expect(a.peers.SetupWithManager(mgr)).To(Succeed())
 	a.running, err = controllers.SetupWithManager(mgr, controllers.Options{
@@ -84,7 +88,7 @@ func (c *cluster) start() {
 		Peers: a.peers, Admitter: a.admitter, ImportAdmitter: controllers.NewImportPolicyCache(controllers.ImportPolicyCacheOptions{
 			Evaluate: a.engine.EvaluateImport, Active: a.engine.HasImportPolicies, Policies: a.engine.Digest, Findings: findings.New(),
 		}),
-		PoliciesChanged: a.policies, Registry: registry, Writer: w, Clock: shifted{},
+		PoliciesChanged: a.policies, Registry: registry, Writer: w, Clock: shifted{}, WaitForMembers: retry, MissingRetry: retry,
 	})
 	Expect(err).NotTo(HaveOccurred())
 	Expect(a.peers.SetupStatusWithManager(mgr, a.running.Imports())).To(Succeed())
@@ -99,7 +103,6 @@ func (c *cluster) start() {
 		defer GinkgoRecover()
 		Expect(mgr.Start(running)).To(Succeed(), "the agent of cluster %s", c.id)
 	})
-	w.kill = cancel
 	a.end = func() { cancel(); ended.Wait() }
 	c.agent = a
 }
@@ -166,37 +169,24 @@ func (a *agent) rule(key types.NamespacedName, verdict decision.Verdict) {
 	a.policies.All()
 }
 
-// writer counts the agent's writes and can kill the agent at one of them,
-// before or after it reached the API server.
+// writer counts the agent's writes.
 type writer struct {
 	client.Client
 	count atomic.Int64
 	mu    sync.Mutex
 	names []string // what was written, for the reader of a failure
-	// dieAt is the write at which the agent is killed, 0 if at none; reaches is true if
-	// that write takes effect, killed once it was.
-	dieAt           atomic.Int64
-	reaches, killed atomic.Bool
-	kill            func()
-}
-
-// diesIn kills the agent at the nth write from now on; at none if that is 0.
-func (w *writer) diesIn(n int64, reaches bool) {
-	w.reaches.Store(reaches)
-	if n > 0 {
-		n += w.count.Load()
-	}
-	w.dieAt.Store(n)
 }
 
 func (w *writer) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 	w.note("apply", o)
-	return w.write(ctx, func() error { return w.Client.Patch(ctx, o, p, opts...) })
+	w.count.Add(1)
+	return w.Client.Patch(ctx, o, p, opts...)
 }
 
 func (w *writer) Delete(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
 	w.note("delete", o)
-	return w.write(ctx, func() error { return w.Client.Delete(ctx, o, opts...) })
+	w.count.Add(1)
+	return w.Client.Delete(ctx, o, opts...)
 }
 
 func (w *writer) note(verb string, o client.Object) {
@@ -209,20 +199,6 @@ func (w *writer) written() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.names)
-}
-
-func (w *writer) write(ctx context.Context, do func() error) error {
-	n, dieAt := w.count.Add(1), w.dieAt.Load()
-	if dieAt == 0 || n < dieAt {
-		return do()
-	}
-	if w.reaches.Load() && n == dieAt {
-		_ = do() // a killed process does not learn how its last write went
-	}
-	w.killed.Store(true)
-	w.kill()
-	<-ctx.Done()
-	return ctx.Err()
 }
 
 // kubeconfig is an administrator's, all inline.

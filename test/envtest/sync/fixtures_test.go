@@ -27,12 +27,16 @@ import (
 
 var namespaceNumber atomic.Int64
 
-// newNamespace makes a namespace of one name in the given clusters.
+// newNamespace makes a namespace of one name in the given clusters. What is exported there
+// is withdrawn when the spec ends: agents that start look at everything that is left.
 func newNamespace(in ...model.ClusterID) string {
 	GinkgoHelper()
 	name := fmt.Sprintf("shop-%d", namespaceNumber.Add(1))
 	for _, id := range in {
 		clusters[id].create(namespaced(name, nil))
+		DeferCleanup(func() {
+			Expect(clusters[id].client.DeleteAllOf(ctx(), &mcsv1beta1.ServiceExport{}, client.InNamespace(name))).To(Succeed())
+		})
 	}
 	return name
 }

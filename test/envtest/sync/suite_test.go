@@ -24,7 +24,7 @@ import (
 // Bounds of every wait.
 const (
 	soon    = 20 * time.Second
-	settled = 1500 * time.Millisecond // how long nothing may happen
+	settled = time.Second // how long nothing may happen
 )
 
 func TestSync(t *testing.T) {

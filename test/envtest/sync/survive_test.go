@@ -11,7 +11,6 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -57,6 +56,8 @@ func (c *cluster) looked(namespace, name string) {
 	}).Should(BeTrue(), "%s has not looked at %s/%s", c.id, namespace, name)
 }
 
+// An agent that is killed at each of its writes is tested in test/simulator, and real
+// processes that are killed at any moment in test/envtest/agent.
 var _ = Describe("an agent", Serial, func() {
 	It("that is restarted on a converged clusterset writes nothing", func() {
 		ns := newNamespace("a", "b", "c")
@@ -182,80 +183,14 @@ var _ = Describe("an agent", Serial, func() {
 		a.create(service(ns, "web"), slice, export(ns, "web"))
 		Eventually(b.backends(ns, "web")).Should(Equal([]string{"a/10.1.0.1"}))
 		b.delete(read[corev1.Namespace](b, "", ns)) // stays Terminating: nothing finishes it here
-		Eventually(func() any { return read[discoveryv1.EndpointSlice](b, "comity-b", ns) }).Should(BeNil())
-		slice.Endpoints[0].Addresses = []string{"10.1.0.2"}
-		Expect(a.client.Update(ctx(), slice)).To(Succeed())
-		Eventually(a.backends(ns, "web")).Should(Equal([]string{"a/10.1.0.2"}))
-		last := int64(-1)
-		Eventually(func() bool {
-			before := last
-			last = b.agent.writer.count.Load()
-			return last == before
-		}, soon, settled).Should(BeTrue(), "its other writes are done")
-		before := b.agent.writer.count.Load()
+		Eventually(destinations(a, types.NamespacedName{Namespace: ns, Name: "web"})).Should(ContainElement("b NamespaceMissing false"))
+		written := func() []string {
+			return slices.DeleteFunc(b.agent.writer.written(), func(text string) bool { return !strings.Contains(text, " "+ns+"/") })
+		}
+		before := written()
 		slice.Endpoints[0].Addresses = []string{"10.1.0.3"}
 		Expect(a.client.Update(ctx(), slice)).To(Succeed())
 		Eventually(a.backends(ns, "web")).Should(Equal([]string{"a/10.1.0.3"}))
-		Consistently(func() int64 { return b.agent.writer.count.Load() }).Should(Equal(before))
+		Consistently(written).Should(Equal(before))
 	})
 })
-
-var _ = Describe("an agent that is killed", Serial, func() {
-	// One export and its removal take a dozen writes of each agent; being killed
-	// at any of them, before or after it took effect, must leave no trace.
-	It("at any write comes to the same end", func() {
-		for at := int64(1); at <= 10; at++ {
-			for _, reaches := range []bool{false, true} {
-				By(fmt.Sprintf("killing at write %d, which reaches the API server: %v", at, reaches))
-				killedAt(at, reaches)
-			}
-		}
-	})
-})
-
-func killedAt(at int64, reaches bool) {
-	GinkgoHelper()
-	a, b := clusters["a"], clusters["b"]
-	ns := newNamespace("a", "b")
-	dies := func() {
-		for _, c := range []*cluster{a, b} {
-			c.agent.writer.diesIn(at, reaches)
-		}
-	}
-	dies()
-	exported := export(ns, "web")
-	first := endpoints(ns, "web", "web-x1", "10.1.0.1")
-	a.create(service(ns, "web"), first, endpoints(ns, "web", "web-x2", "10.1.0.2"), exported)
-	revive(a, b)
-	for _, c := range []*cluster{a, b} {
-		Eventually(c.backends(ns, "web")).Should(Equal([]string{"a/10.1.0.1", "a/10.1.0.2"}))
-		Eventually(func() *mcsv1beta1.ServiceImport { return c.serviceImport(ns, "web") }).ShouldNot(BeNil())
-		Expect(c.ownedIn(ns)).To(HaveLen(4), "one Service, one ServiceImport and two slices in %s", c.id)
-	}
-	dies()
-	a.delete(exported)
-	revive(a, b)
-	for _, c := range []*cluster{a, b} {
-		Eventually(func() []string { return c.ownedIn(ns) }).Should(BeEmpty(), "left over in %s", c.id)
-	}
-	Eventually(func() []string { return a.records(ns, "web") }).Should(Equal([]string{"withdrawal in comity-a"}))
-}
-
-// revive starts those agents again that were killed, once all have nothing left to do.
-func revive(all ...*cluster) {
-	GinkgoHelper()
-	for _, c := range all {
-		c.quiet()
-	}
-	for _, c := range all {
-		if c.agent.writer.killed.Load() {
-			c.stop()
-			c.start()
-		} else {
-			c.agent.writer.diesIn(0, false)
-		}
-	}
-	for _, c := range all {
-		c.awaitPeers()
-	}
-}
