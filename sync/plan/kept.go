@@ -4,6 +4,7 @@
 package plan
 
 import (
+	"cmp"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,7 +24,8 @@ import (
 // importPorts are the ports of the import. Those that exist stay while the deciding
 // export was not read. While another one was not read, they are merged as package merge
 // does it, with its ports as far as they are known: those that exist and that its slices
-// serve. The other ports that exist are last: they may be its, too.
+// serve. The other ports that exist are last: they may be its, too. Those that exist stay
+// in their order, because nothing says where the ports of a cluster come that has no slice.
 func (p *importer) importPorts() []mcsv1beta1.ServicePort {
 	own := p.ownImport()
 	switch {
@@ -42,7 +44,18 @@ func (p *importer) importPorts() []mcsv1beta1.ServicePort {
 			all = append(all, p.servedPorts(e.Cluster, own.Spec.Ports)...)
 		}
 	}
-	return merge.UnionOfPorts(append(all, own.Spec.Ports...))
+	ports := merge.UnionOfPorts(append(all, own.Spec.Ports...))
+	slices.SortStableFunc(ports, func(a, b mcsv1beta1.ServicePort) int { return cmp.Compare(placeOf(a, own), placeOf(b, own)) })
+	return ports
+}
+
+// placeOf is the place of a port among those of an import, and behind all for a new one.
+func placeOf(port mcsv1beta1.ServicePort, in *mcsv1beta1.ServiceImport) int {
+	at := slices.IndexFunc(in.Spec.Ports, func(p mcsv1beta1.ServicePort) bool { return p.Name == port.Name })
+	if at < 0 {
+		return len(in.Spec.Ports)
+	}
+	return at
 }
 
 // servedPorts are those of the existing ports that slices of a cluster serve.
