@@ -311,7 +311,7 @@ func TestANamespaceThatIsMadeAgain(t *testing.T) {
 	there := s.v.Local.Namespace
 	s.v.Local.Namespace, s.v.Current = nil, newStory(t).v.Current
 	s.step()
-	if s.last.Write || s.last.HasNamespace {
+	if s.last.Write {
 		t.Errorf("%+v", s.last)
 	}
 	s.after(5 * time.Minute)
@@ -436,6 +436,8 @@ func TestAMemberThatClaimsTheUIDOfTheOwnExportKeepsItsEntry(t *testing.T) {
 	s.is("b; ClusterSetIP http/80; from b")
 	s.exportsHere(own)
 	s.is("b a; ClusterSetIP http/80; from a b")
+	s.loses("b")
+	s.is("b(Missing) a; ClusterSetIP http/80; from a b; frozen by b: Missing")
 }
 
 // The Service is replaced, because the next export has another type, and the copy of the list
