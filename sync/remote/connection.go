@@ -283,9 +283,9 @@ func (c *Connection) feedResult(ctx context.Context, f *feed, err error) {
 	if ctx.Err() != nil {
 		return // the connection was stopped
 	}
-	// A version that the server has forgotten, or a streamed list that it does
-	// not know, makes the informer start over; neither is a failure of the peer.
-	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsInvalid(err) {
+	// A version that the server has forgotten makes the informer start over, which is no
+	// failure of the peer.
+	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 		return
 	}
 	c.mu.Lock()

@@ -77,15 +77,14 @@ func (b *meteredBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// budgeted forwards the events of a watch as long as f is within the limits. Streamed is
-// true if it begins with the objects that exist.
-func (f *feed) budgeted(ctx context.Context, c *Connection, inner watch.Interface, m *meter, streamed bool) watch.Interface {
+// budgeted forwards the events of a watch as long as f is within the limits.
+func (f *feed) budgeted(ctx context.Context, c *Connection, inner watch.Interface, m *meter) watch.Interface {
 	events := make(chan watch.Event)
 	out := watch.NewProxyWatcher(events)
 	c.done.Go(func() {
 		defer close(events)
 		defer inner.Stop()
-		if err := f.forward(inner, events, out.StopChan(), m, f.budget.Watch(streamed)); err != nil {
+		if err := f.forward(inner, events, out.StopChan(), m); err != nil {
 			f.budget.Exceed(err)
 			c.feedResult(ctx, f, err)
 		}
@@ -93,7 +92,7 @@ func (f *feed) budgeted(ctx context.Context, c *Connection, inner watch.Interfac
 	return out
 }
 
-func (f *feed) forward(from watch.Interface, to chan<- watch.Event, stopped <-chan struct{}, m *meter, count *budget.Watch) *budget.Exceeded {
+func (f *feed) forward(from watch.Interface, to chan<- watch.Event, stopped <-chan struct{}, m *meter) *budget.Exceeded {
 	for {
 		var event watch.Event
 		var open bool
@@ -112,7 +111,7 @@ func (f *feed) forward(from watch.Interface, to chan<- watch.Event, stopped <-ch
 			return exceeded
 		}
 		m.read.Store(0)
-		if exceeded := count.Event(event); exceeded != nil {
+		if exceeded := f.budget.Event(event); exceeded != nil {
 			return exceeded
 		}
 		select {

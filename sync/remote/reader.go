@@ -59,7 +59,7 @@ func (r *reader) openWatch(ctx context.Context, opts metav1.ListOptions) (watch.
 	if err != nil || reflect.TypeOf(w) == emptyWatch {
 		return w, err
 	}
-	return r.feed.budgeted(ctx, r.connection, w, m, opts.SendInitialEvents != nil && *opts.SendInitialEvents), nil
+	return r.feed.budgeted(ctx, r.connection, w, m), nil
 }
 
 // page reads one page of a list, and counts what it has.
