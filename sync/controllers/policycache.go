@@ -14,7 +14,6 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/decision"
-	"github.com/comity-mcs/comity/sync/model"
 )
 
 // PolicyCacheOptions configure a PolicyCache; all are required.
@@ -39,29 +38,18 @@ type PolicyCacheOptions struct {
 type PolicyCache struct {
 	verdictCache
 
-	opts    PolicyCacheOptions
-	peers   atomic.Uint64
-	members *memberChanges
+	opts  PolicyCacheOptions
+	peers atomic.Uint64
 }
 
 // NewPolicyCache returns a PolicyCache that remembers nothing.
 func NewPolicyCache(opts PolicyCacheOptions) *PolicyCache {
-	return &PolicyCache{opts: opts, members: newMemberChanges()}
+	return &PolicyCache{opts: opts}
 }
 
-// PeersChanged drops every answer: a peer came or went, or what one publishes of
-// its namespaces changed. Call it before those are notified who evaluate again.
+// PeersChanged drops every answer: a peer came, went or changed, but for its liveness, or
+// what one publishes of its namespaces changed. Call it before those are notified who evaluate again.
 func (c *PolicyCache) PeersChanged() { c.peers.Add(1) }
-
-// MemberChanged reports whether answers may differ after a change of a member,
-// which they do not after a change of its liveness. If so, it is PeersChanged.
-func (c *PolicyCache) MemberChanged(id model.ClusterID, members []model.Member) bool {
-	if c.members.onlyLivenessWorsened(id, members) {
-		return false
-	}
-	c.PeersChanged()
-	return true
-}
 
 // Admit is the answer of the policies to an export as it is stored now. The key of
 // an answer is read before the policies are evaluated, whatever they read

@@ -38,7 +38,11 @@ func setupPublish(mgr ctrl.Manager, b *base) error {
 		List:      p.seed,
 		Subscribe: func(_ func(notify.Change), all func()) func() {
 			// A new member may be what a scope was waiting for.
-			return b.subscribeMembers(func(notify.Change) {}, all, func(model.ClusterID) {})
+			return b.Peers.Subscribe(func(notify.Change) {}, func(c model.MemberChange) {
+				if !c.OnlyLiveness {
+					all()
+				}
+			})
 		},
 	}
 	isCopy := predicate.NewPredicateFuncs(func(o client.Object) bool {

@@ -61,13 +61,13 @@ type Peers interface {
 	// Subscribe calls key when an export, its slices or its hold changed, and
 	// member when a peer appeared, became synced or unsynced, changed its Liveness,
 	// or was removed; with this cluster's own id when OwnIDClaim changed.
-	Subscribe(key func(notify.Change), member func(model.ClusterID)) (cancel func())
+	Subscribe(key func(notify.Change), member func(model.MemberChange)) (cancel func())
 	// SubscribeNamespaces calls namespace when Namespace may return something else
 	// for the name in that key, and member as Subscribe does.
-	SubscribeNamespaces(namespace func(notify.Change), member func(model.ClusterID)) (cancel func())
+	SubscribeNamespaces(namespace func(notify.Change), member func(model.MemberChange)) (cancel func())
 	// SubscribeReports calls report when a report changed, with the zero key if any
 	// may have, and member as Subscribe does.
-	SubscribeReports(report func(notify.Change), member func(model.ClusterID)) (cancel func())
+	SubscribeReports(report func(notify.Change), member func(model.MemberChange)) (cancel func())
 }
 
 // Admitter evaluates the policies for a stored export.
@@ -258,7 +258,7 @@ func SetupWithManager(mgr ctrl.Manager, opts Options) (*Controllers, error) {
 			return nil, fmt.Errorf("set up sync: %w", err)
 		}
 	}
-	b.Peers.SubscribeReports(b.reportChanged, func(model.ClusterID) { b.reportsChanged.All() })
+	b.Peers.SubscribeReports(b.reportChanged, func(model.MemberChange) { b.reportsChanged.All() })
 	return &Controllers{base: b}, nil
 }
 

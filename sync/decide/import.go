@@ -85,10 +85,8 @@ type ImportDecision struct {
 	Plan plan.ImportInput
 	// Write is false where nothing may be written: the namespace is missing, going or
 	// reserved, another implementation imports, or no list may form yet.
-	Write bool
-	// HasNamespace is false if what existed here went with its namespace.
-	HasNamespace bool
-	Finding      ImportFinding
+	Write   bool
+	Finding ImportFinding
 	// Probe are the endpoints to probe: of lost clusters, of missing exports and of
 	// lost slices.
 	Probe map[model.ClusterID][]netip.AddrPort
@@ -104,7 +102,7 @@ type ImportDecision struct {
 func Import(v ImportView) ImportDecision {
 	i := newImporting(v)
 	hasNamespace := Namespace(v.Local.Key.Namespace, v.Local.Namespace, v.ComityNamespace) == NamespaceReady
-	d := ImportDecision{HasNamespace: hasNamespace, Finding: ImportFinding{Exported: v.Local.Export != nil, Unsynced: i.unsynced}}
+	d := ImportDecision{Finding: ImportFinding{Exported: v.Local.Export != nil, Unsynced: i.unsynced}}
 	if i.forms && !v.ImportDisabled && !v.mayForm() {
 		d.Again = v.FormsAt.Sub(v.Now)
 		return d

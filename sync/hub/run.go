@@ -33,7 +33,7 @@ func (h *Hub) Start(ctx context.Context) error {
 	defer h.caches.running.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	unsubscribe := h.opts.Peers.Subscribe(func(notify.Change) {}, func(model.ClusterID) { h.wakeUp() })
+	unsubscribe := h.opts.Peers.Subscribe(func(notify.Change) {}, func(model.MemberChange) { h.wakeUp() })
 	defer unsubscribe()
 	if !wait(ctx, h.opts.Peers.Listed()) {
 		return nil

@@ -78,6 +78,14 @@ type Liveness struct {
 	Reason, Message string
 }
 
+// MemberChange is a change of what is known of a member.
+type MemberChange struct {
+	ID ClusterID
+	// OnlyLiveness is true if nothing changed but its Liveness, and no heartbeat is back:
+	// that one may come together with changes of its exports.
+	OnlyLiveness bool
+}
+
 // OwnIDClaim is a Peer that has the id of this cluster and names another cluster.
 type OwnIDClaim struct {
 	// Peer is its name, the id of this cluster.
