@@ -141,7 +141,7 @@ func (k *checker) mayReplace(p process, all []constituent, e model.Entry, frozen
 		return true
 	}
 	last := append(slices.Delete(slices.Clone(all), at, at+1), all[at])
-	if expected(all).Import == expected(last).Import {
+	if !changes(last, all) {
 		return true
 	}
 	i := p.Seen.Import
@@ -197,24 +197,22 @@ func (w *World) stored(c *Cluster, key types.NamespacedName) model.List {
 }
 
 // waits reports whether export i of all would change the import at the place that its
-// age gives it. Further ports are no change.
+// age gives it.
 func waits(all []constituent, i int) bool {
 	at := slices.IndexFunc(all[:i], func(other constituent) bool { return older(all[i], other) < 0 })
 	if at < 0 {
 		return false
 	}
 	own := slices.Insert(slices.Delete(slices.Clone(all), i, i+1), at, all[i])
-	before, after := expected(all), expected(own)
-	if withoutPorts(before.Import) != withoutPorts(after.Import) {
-		return true
-	}
-	ports := mergedPorts(own)
-	for _, p := range mergedPorts(all) {
-		if !slices.Contains(ports, p) {
-			return true
-		}
-	}
-	return false
+	return changes(all, own)
+}
+
+// changes reports whether exports in another order make another import. Further ports are
+// no change.
+func changes(before, after []constituent) bool {
+	ports := mergedPorts(after)
+	return withoutPorts(expected(before).Import) != withoutPorts(expected(after).Import) ||
+		slices.ContainsFunc(mergedPorts(before), func(p corev1.ServicePort) bool { return !slices.Contains(ports, p) })
 }
 
 // withoutPorts leaves the ports out of what an import is in words.
