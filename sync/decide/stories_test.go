@@ -434,7 +434,13 @@ func TestAMemberThatClaimsTheUIDOfTheOwnExportKeepsItsEntry(t *testing.T) {
 	own := publishedBy("a", at(0))
 	s.publishes("b", at(-30), uid(own.UID))
 	s.is("b; ClusterSetIP http/80; from b")
+	published := s.peer("b").Published
 	s.exportsHere(own)
+	s.v.Own = OwnSource{State: model.SourceSuspended}
+	s.loses("b")
+	s.is("b(Missing); ClusterSetIP http/80; from b; frozen by b: Missing")
+	s.peer("b").Published = published
+	s.v.Own.State = model.SourcePublished
 	s.is("b a; ClusterSetIP http/80; from a b")
 	s.loses("b")
 	s.is("b(Missing) a; ClusterSetIP http/80; from a b; frozen by b: Missing")
