@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -95,23 +96,20 @@ func pointers[T any](items []T) []*T {
 // isListed reports whether the list of an import, or a derived slice, names a cluster: as
 // long as one does, what was imported of that cluster is not removed.
 func isListed(ctx context.Context, reader client.Reader, cluster model.ClusterID) (bool, error) {
+	isListing := func(o metav1.Object) bool {
+		return slices.Contains(model.Listed(o), cluster) && !isGoing(ctx, reader, o.GetNamespace())
+	}
 	var services corev1.ServiceList
 	if err := reader.List(ctx, &services, client.HasLabels{model.LabelServiceImported}, client.UnsafeDisableDeepCopy); err != nil {
 		return false, fmt.Errorf("list derived Services: %w", err)
-	}
-	for n := range services.Items {
-		if slices.Contains(model.Listed(&services.Items[n]), cluster) && !isGoing(ctx, reader, services.Items[n].Namespace) {
-			return true, nil
-		}
 	}
 	var imports mcsv1beta1.ServiceImportList
 	if err := reader.List(ctx, &imports, client.UnsafeDisableDeepCopy); err != nil {
 		return false, fmt.Errorf("list ServiceImports: %w", err)
 	}
-	for n := range imports.Items {
-		if slices.Contains(model.Listed(&imports.Items[n]), cluster) && !isGoing(ctx, reader, imports.Items[n].Namespace) {
-			return true, nil
-		}
+	if slices.ContainsFunc(services.Items, func(s corev1.Service) bool { return isListing(&s) }) ||
+		slices.ContainsFunc(imports.Items, func(s mcsv1beta1.ServiceImport) bool { return isListing(&s) }) {
+		return true, nil
 	}
 	derived, err := listCompact(ctx, reader, client.HasLabels{model.LabelServiceName}, client.MatchingLabels{model.LabelSourceCluster: string(cluster)})
 	if err != nil {

@@ -11,6 +11,7 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -295,9 +296,10 @@ func newBase(mgr ctrl.Manager, opts Options) (*base, error) {
 }
 
 func setDefaults(mgr ctrl.Manager, opts *Options) {
-	if opts.Workers == 0 {
-		opts.Workers = 8
-	}
+	opts.Workers, opts.HeartbeatInterval = cmp.Or(opts.Workers, 8), cmp.Or(opts.HeartbeatInterval, 10*time.Second)
+	opts.PoliciesChanged = cmp.Or(opts.PoliciesChanged, &notify.Notifier{})
+	opts.LocalClusterChanged = cmp.Or(opts.LocalClusterChanged, &notify.Notifier{})
+	opts.Clock = cmp.Or[clock.WithTicker](opts.Clock, clock.RealClock{})
 	if len(opts.IdentityLabels) == 0 {
 		opts.IdentityLabels = []string{model.LabelIdentity}
 	}
@@ -307,20 +309,8 @@ func setDefaults(mgr ctrl.Manager, opts *Options) {
 	if opts.Recorder == nil {
 		opts.Recorder = mgr.GetEventRecorder(model.FieldOwner)
 	}
-	if opts.PoliciesChanged == nil {
-		opts.PoliciesChanged = &notify.Notifier{}
-	}
 	if opts.LocalCluster == nil {
 		opts.LocalCluster = func() model.LocalCluster { return model.LocalCluster{} }
-	}
-	if opts.LocalClusterChanged == nil {
-		opts.LocalClusterChanged = &notify.Notifier{}
-	}
-	if opts.HeartbeatInterval == 0 {
-		opts.HeartbeatInterval = 10 * time.Second
-	}
-	if opts.Clock == nil {
-		opts.Clock = clock.RealClock{}
 	}
 	if e := opts.Exchange; e != nil && e.Live == nil {
 		e.Live = e.Client
