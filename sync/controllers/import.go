@@ -6,6 +6,7 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,18 +30,14 @@ import (
 	"github.com/comity-mcs/comity/sync/plan"
 )
 
-// maxRounds bounds how often one import is planned in a row: once for the
-// Service, once for what needs its addresses, and twice more for a replacement.
-const maxRounds = 4
+// maxRounds bounds how often one import is planned in a row: once for the Service, once for
+// what needs its addresses, twice more for a replacement, and twice for slices without a label.
+const maxRounds = 6
 
 // importController keeps the imported objects in line with the exports that
 // reach this cluster, its own included.
 type importController struct {
 	*base
-	names *decide.Names
-	// occupied are slices that have a name of an import's without its label, by
-	// import: they are not found by the label index.
-	occupied sync.Map // types.NamespacedName → []string
 	// drift knows the objects that something else keeps changing.
 	drift *driftLimiter
 	// queue holds the imports that are to be reconciled.
@@ -54,7 +51,7 @@ type importController struct {
 }
 
 func setupImport(mgr ctrl.Manager, b *base) error {
-	i := &importController{base: b, names: decide.NewNames(), drift: newDriftLimiter(b.Clock, b.DriftDelay),
+	i := &importController{base: b, drift: newDriftLimiter(b.Clock, b.DriftDelay),
 		formsAt: sync.OnceValue(func() time.Time { return b.Clock.Now().Add(b.WaitForMembers) })}
 	all := &notify.Source{
 		Required:  []<-chan struct{}{b.Peers.Listed(), b.PoliciesLoaded},
@@ -62,9 +59,13 @@ func setupImport(mgr ctrl.Manager, b *base) error {
 		Notifiers: []*notify.Notifier{b.PoliciesChanged, b.LocalClusterChanged},
 		List:      i.everything,
 		Subscribe: func(key func(notify.Change), all func()) func() {
-			cancel := b.subscribeMembers(key, all, func(id model.ClusterID) {
+			cancel := b.Peers.Subscribe(key, func(c model.MemberChange) {
+				if !c.OnlyLiveness {
+					all()
+					return
+				}
 				i.livenessChanges.Add(1)
-				for _, imported := range i.observations.From(id, b.concerned(id)) {
+				for _, imported := range i.observations.From(c.ID, b.concerned(c.ID)) {
 					key(notify.Change{From: notify.Derived, Key: imported})
 				}
 			})
@@ -72,7 +73,7 @@ func setupImport(mgr ctrl.Manager, b *base) error {
 				for _, in := range i.keysIn(context.Background(), c.Key.Name) { // caches: it does not wait
 					key(notify.Change{From: c.From, Key: in})
 				}
-			}, func(model.ClusterID) {}))
+			}, func(model.MemberChange) {}))
 			if b.Prober == nil {
 				return cancel
 			}
@@ -96,6 +97,13 @@ func setupImport(mgr ctrl.Manager, b *base) error {
 		WatchesRawSource(all).
 		WithOptions(options).
 		Complete(i)
+}
+
+// concerned says which sources a change of only the liveness of a member concerns: the
+// first heartbeat concerns those that are down as far as was known without one.
+func (b *base) concerned(id model.ClusterID) func(model.Source) bool {
+	connected := slices.ContainsFunc(b.Peers.Members(), func(m model.Member) bool { return m.ID == id && m.Liveness.State == model.Connected })
+	return func(s model.Source) bool { return s.Down || !connected }
 }
 
 // everything lists all keys that have something to import or to remove. What
@@ -165,17 +173,14 @@ func (i *importController) Reconcile(ctx context.Context, req reconcile.Request)
 		i.Prober.Watch(key, decided.Probe)
 	}
 	if !decided.Write {
-		if !decided.HasNamespace { // what existed went with it
-			i.names.Release(key)
-		}
-		i.store(key, decided.Finding)
+		i.observations.Import(key, &decided.Finding)
 		return reconcile.Result{RequeueAfter: decided.Again}, nil
 	}
 	planned, err := i.apply(ctx, &decided.Plan)
 	contested, again := i.drift.contested(key)
 	found := decided.Finding.AfterPlan(key, planned, apply.Refusals(err), contested)
 	if err == nil || apply.ClassOf(err) == apply.Refused {
-		before := i.store(key, found)
+		before := i.observations.Import(key, &found)
 		i.announce(key, decided.Plan.Current, before.Problems, found.Problems)
 	}
 	if err == nil {
@@ -183,7 +188,6 @@ func (i *importController) Reconcile(ctx context.Context, req reconcile.Request)
 	}
 	again = earlier(again, decided.Again)
 	if err != nil {
-		i.rememberOccupied(key, err)
 		return i.retryWithin(ctx, req, err, again)
 	}
 	i.succeeded(req)
@@ -260,16 +264,20 @@ func (i *importController) readPeers(ctx context.Context, v *decide.ImportView) 
 	}
 }
 
-// apply plans and applies until nothing is outstanding. Only the name of the derived
-// Service is chosen under the lock of the names.
+// apply plans and applies until nothing is outstanding. Two imports may choose one name for
+// their derived Services at the same moment; the API server refuses the second.
 func (i *importController) apply(ctx context.Context, in *plan.ImportInput) (plan.ImportPlan, error) {
 	var planned plan.ImportPlan
 	for range maxRounds {
-		in.Taken = i.names.Choose(in.Key, func(taken []string) string {
-			in.Taken = taken
-			return plan.Name(*in)
-		})
 		planned = plan.Import(*in)
+		met, err := i.unlabeled(ctx, in.Key, planned.Actions)
+		if err != nil {
+			return planned, err
+		}
+		if len(met) > 0 {
+			in.Current.Slices = slices.Concat(in.Current.Slices, met)
+			continue
+		}
 		actions, later := i.drift.allowed(in.Key, planned.Actions), []plan.Action(nil)
 		if i.refusals.NumRequeues(request(in.Key)) == 0 { // else the same first ones may be refused each time
 			actions, later = batch(i.Self, actions)
@@ -329,13 +337,23 @@ func (i *importController) current(ctx context.Context, key types.NamespacedName
 	if current.Slices, err = listSlices(ctx, i.client, inNamespace, client.MatchingFields{indexImport: key.Name}); err != nil {
 		return current, err
 	}
-	return current, i.addOccupied(ctx, key, &current)
+	return current, nil
 }
 
-// store keeps what was found, and returns what was found before.
-func (i *importController) store(key types.NamespacedName, found decide.ImportFinding) (before decide.ImportFinding) {
-	if found.Resolved == nil && !found.Exists {
-		i.occupied.Delete(key)
+// unlabeled are the slices that exist under a name to be created: without the label of the
+// import, by which they are found.
+func (i *importController) unlabeled(ctx context.Context, key types.NamespacedName, actions []plan.Action) (out []*discoveryv1.EndpointSlice, err error) {
+	for _, a := range actions {
+		if _, isSlice := a.Object.(*discoveryv1.EndpointSlice); !isSlice || a.Verb != plan.Create {
+			continue
+		}
+		s, err := getSlice(ctx, i.client, client.ObjectKeyFromObject(a.Object))
+		if err != nil {
+			return nil, err
+		}
+		if s != nil && s.Labels[model.LabelServiceName] != key.Name { // else the cache has one that was just deleted
+			out = append(out, s)
+		}
 	}
-	return i.observations.Import(key, &found)
+	return out, nil
 }

@@ -46,7 +46,7 @@ func setupImportRecords(mgr ctrl.Manager, b *base) error {
 		Notifiers: []*notify.Notifier{&b.observations.Changed, b.Exchange.Changed, &b.claimChanged},
 		List:      r.everything,
 		Subscribe: func(key func(notify.Change), all func()) func() {
-			return b.Peers.Subscribe(key, func(model.ClusterID) { all() })
+			return b.Peers.Subscribe(key, func(model.MemberChange) { all() })
 		},
 	}
 	options := b.controllerOptions()

@@ -19,7 +19,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/sync/decide"
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/model"
 )
 
 // liveReader asks the API server about one ServiceExport, at most four requests. That the
@@ -142,4 +145,31 @@ func (r *liveReader) remember(ctx context.Context, undefined string) {
 		log.Info("ServiceExports are defined again")
 	}
 	r.undefined, r.until = undefined, r.clock.Now().Add(r.retry)
+}
+
+// own is this cluster's own export as a source of its import. The API server is asked
+// before what the import lists ends.
+func (i *importController) own(ctx context.Context, v *decide.ImportView) decide.OwnSource {
+	local := v.Local
+	entry, listed := decide.OwnEntry(v)
+	switch {
+	case i.isIDDoubtful(ctx) && !decide.IsListedAsOwn(v):
+		return decide.OwnSource{State: model.SourceNotRead, Why: i.foreignID()}
+	case local.Export == nil && !listed:
+		return decide.OwnSource{State: model.SourceEnded}
+	case local.Service == nil && !listed:
+		return decide.OwnSource{State: model.SourceSuspended}
+	}
+	var live decide.Live
+	if decide.NeedsOwnLive(local) {
+		live = i.liveExport(ctx, local)
+	}
+	var records []*exchangev1alpha1.ExportRecord
+	if local.Export == nil || local.Verdict.Outcome == decision.Denied {
+		var err error
+		if records, err = i.records(ctx, local.Key); err != nil {
+			return decide.OwnSource{State: model.SourceNotRead, Why: fmt.Sprintf("its ExportRecords cannot be read: %v", err)}
+		}
+	}
+	return decide.Own(local, entry, live, records, v.Now)
 }

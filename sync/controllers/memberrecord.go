@@ -38,8 +38,8 @@ func setupMemberRecord(mgr ctrl.Manager, b *base) error {
 		Notifiers: []*notify.Notifier{&b.passComplete, b.LocalClusterChanged, &b.claimChanged},
 		List:      func(context.Context) ([]types.NamespacedName, error) { return only, nil },
 		Subscribe: func(_ func(notify.Change), all func()) func() {
-			return b.Peers.Subscribe(func(notify.Change) {}, func(id model.ClusterID) {
-				if id == b.Self {
+			return b.Peers.Subscribe(func(notify.Change) {}, func(c model.MemberChange) {
+				if c.ID == b.Self {
 					all()
 				}
 			})

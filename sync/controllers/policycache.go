@@ -5,7 +5,13 @@ package controllers
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
 	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
@@ -39,29 +45,18 @@ type PolicyCacheOptions struct {
 type PolicyCache struct {
 	verdictCache
 
-	opts    PolicyCacheOptions
-	peers   atomic.Uint64
-	members *memberChanges
+	opts  PolicyCacheOptions
+	peers atomic.Uint64
 }
 
 // NewPolicyCache returns a PolicyCache that remembers nothing.
 func NewPolicyCache(opts PolicyCacheOptions) *PolicyCache {
-	return &PolicyCache{opts: opts, members: newMemberChanges()}
+	return &PolicyCache{opts: opts}
 }
 
-// PeersChanged drops every answer: a peer came or went, or what one publishes of
-// its namespaces changed. Call it before those are notified who evaluate again.
+// PeersChanged drops every answer: a peer came, went or changed, but for its liveness, or
+// what one publishes of its namespaces changed. Call it before those are notified who evaluate again.
 func (c *PolicyCache) PeersChanged() { c.peers.Add(1) }
-
-// MemberChanged reports whether answers may differ after a change of a member,
-// which they do not after a change of its liveness. If so, it is PeersChanged.
-func (c *PolicyCache) MemberChanged(id model.ClusterID, members []model.Member) bool {
-	if c.members.onlyLivenessWorsened(id, members) {
-		return false
-	}
-	c.PeersChanged()
-	return true
-}
 
 // Admit is the answer of the policies to an export as it is stored now. The key of
 // an answer is read before the policies are evaluated, whatever they read
@@ -106,4 +101,149 @@ func (c *PolicyCache) inputs(ctx context.Context, export *mcsv1beta1.ServiceExpo
 	}
 	return inputsOf(policies, peers, published, export.UID, export.ResourceVersion,
 		service.UID, service.ResourceVersion, namespace.UID, namespace.ResourceVersion), published
+}
+
+// ImportAdmitter evaluates the policies with stage Import.
+type ImportAdmitter interface {
+	// AdmitImports gives a verdict for each source cluster of one import. What is
+	// remembered of clusters that are not among them is dropped.
+	AdmitImports(ctx context.Context, key types.NamespacedName, from []decision.ImportInput) map[model.ClusterID]decision.Verdict
+}
+
+// ImportFindings learn what import policies find, for the status of the ExportPolicies.
+type ImportFindings interface {
+	// Record replaces what is known of the import of key from a cluster.
+	Record(key types.NamespacedName, cluster string, verdict decision.Verdict)
+	// ForgetImports drops what is known of imports of key from other clusters.
+	ForgetImports(key types.NamespacedName, except ...string)
+}
+
+// ImportPolicyCacheOptions configure an ImportPolicyCache; all are required.
+type ImportPolicyCacheOptions struct {
+	// Evaluate must read nothing but its input.
+	Evaluate func(context.Context, decision.ImportInput) decision.Verdict
+	// Active reports whether Evaluate may give anything but Allowed without a warning.
+	Active func() bool
+	// Policies names the set of policies in use, as a Verdict does in its Digest;
+	// empty while there is none.
+	Policies func() string
+	// Findings learn each verdict.
+	Findings ImportFindings
+}
+
+// ImportPolicyCache is an ImportAdmitter that remembers each answer as long as nothing
+// changes that it depends on: the policies, the Namespace, the labels of the source
+// cluster, and what the export is, but not its endpoints. It never keeps an answer
+// that was not reached. All methods may be called from any goroutine.
+type ImportPolicyCache struct {
+	verdictCache
+
+	opts ImportPolicyCacheOptions
+}
+
+// NewImportPolicyCache returns an ImportPolicyCache that remembers nothing.
+func NewImportPolicyCache(opts ImportPolicyCacheOptions) *ImportPolicyCache {
+	return &ImportPolicyCache{opts: opts}
+}
+
+// AdmitImports implements ImportAdmitter.
+func (c *ImportPolicyCache) AdmitImports(ctx context.Context, key types.NamespacedName, from []decision.ImportInput) map[model.ClusterID]decision.Verdict {
+	out := make(map[model.ClusterID]decision.Verdict, len(from))
+	var sources []string
+	isActive := c.opts.Active()
+	for i := range from {
+		cluster, verdict := from[i].Source.Cluster, decision.Verdict{Outcome: decision.Allowed}
+		if isActive {
+			sources, verdict = append(sources, cluster), c.admit(ctx, key, from[i])
+		}
+		out[model.ClusterID(cluster)] = verdict
+	}
+	c.forget(key, sources...)
+	c.opts.Findings.ForgetImports(key, sources...)
+	return out
+}
+
+// admit is the answer for one source.
+func (c *ImportPolicyCache) admit(ctx context.Context, key types.NamespacedName, in decision.ImportInput) decision.Verdict {
+	policies := c.opts.Policies()
+	inputs := importInputs(policies, in)
+	if verdict, has := c.find(key, in.Source.Cluster, inputs); has {
+		return verdict
+	}
+	verdict := c.opts.Evaluate(ctx, in)
+	c.opts.Findings.Record(key, in.Source.Cluster, verdict)
+	c.keep(key, in.Source.Cluster, inputs, policies, verdict)
+	return verdict
+}
+
+// importInputs are everything that an answer depends on. They are not known if there are no
+// policies yet or the Namespace was never stored, which is named by its version.
+func importInputs(policies string, in decision.ImportInput) verdictInputs {
+	namespace := in.Namespace
+	if policies == "" || namespace == nil || namespace.UID == "" || namespace.ResourceVersion == "" {
+		return verdictInputs{}
+	}
+	in.Namespace = nil
+	return inputsOf(policies, namespace.UID, namespace.ResourceVersion, in, in.Imported, in.Unread, in.Source.Unknown)
+}
+
+// verdictInputs are a digest of everything that a verdict depends on; the zero value if that
+// is not known.
+type verdictInputs [sha256.Size]byte
+
+// inputsOf is the digest of values that JSON can express.
+func inputsOf(values ...any) verdictInputs {
+	text, err := json.Marshal(values)
+	if err != nil {
+		panic(fmt.Sprintf("controllers: write the inputs of a policy as JSON: %v", err)) // strings, numbers and maps of strings
+	}
+	return sha256.Sum256(text)
+}
+
+// verdictCache remembers verdicts by key and source cluster, which is empty for an export of
+// this cluster. All methods may be called from any goroutine.
+type verdictCache struct {
+	mu   sync.Mutex
+	kept map[types.NamespacedName]map[string]keptVerdict
+}
+
+type keptVerdict struct {
+	inputs  verdictInputs
+	verdict decision.Verdict
+}
+
+// find is the verdict that was reached with the same inputs.
+func (c *verdictCache) find(key types.NamespacedName, cluster string, inputs verdictInputs) (decision.Verdict, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	kept, has := c.kept[key][cluster]
+	return kept.verdict, has && kept.inputs == inputs
+}
+
+// keep remembers a verdict, unless its inputs are not known, or it was not reached, or with
+// another set of policies.
+func (c *verdictCache) keep(key types.NamespacedName, cluster string, inputs verdictInputs, policies string, verdict decision.Verdict) {
+	reached := verdict.Outcome == decision.Allowed || verdict.Outcome == decision.Denied
+	if inputs == (verdictInputs{}) || !reached || verdict.Digest != policies {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.kept == nil {
+		c.kept = map[types.NamespacedName]map[string]keptVerdict{}
+	}
+	if c.kept[key] == nil {
+		c.kept[key] = map[string]keptVerdict{}
+	}
+	c.kept[key][cluster] = keptVerdict{inputs, verdict}
+}
+
+// forget drops what is remembered of key, but that of some clusters.
+func (c *verdictCache) forget(key types.NamespacedName, but ...string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.kept[key], func(cluster string, _ keptVerdict) bool { return !slices.Contains(but, cluster) })
+	if len(c.kept[key]) == 0 {
+		delete(c.kept, key)
+	}
 }

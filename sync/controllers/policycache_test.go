@@ -19,7 +19,6 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/decision"
-	"github.com/comity-mcs/comity/sync/model"
 )
 
 // world is a cluster of one export, and the policies that judge it.
@@ -166,24 +165,5 @@ func TestWhatCannotBeToldApartIsNotRemembered(t *testing.T) {
 				t.Errorf("asked %d times, remembers %d", w.asked, len(c.kept))
 			}
 		})
-	}
-}
-
-func TestAPeerThatIsHeardOfLessCostsNoEvaluation(t *testing.T) {
-	w := newWorld()
-	c := w.cache()
-	peer := model.Member{ID: "b", Synced: true, Liveness: model.Liveness{State: model.Connected}}
-	c.MemberChanged("b", []model.Member{peer})
-	c.Admit(t.Context(), w.export())
-	peer.Liveness.State = model.Stale
-	if c.MemberChanged("b", []model.Member{peer}) || c.Admit(t.Context(), w.export()).Outcome != decision.Denied || w.asked != 1 {
-		t.Errorf("asked %d times, want once", w.asked)
-	}
-	peer.Synced = false
-	if !c.MemberChanged("b", []model.Member{peer}) {
-		t.Error("a peer that is no longer read changes nothing")
-	}
-	if c.Admit(t.Context(), w.export()); w.asked != 2 {
-		t.Errorf("asked %d times, want twice", w.asked)
 	}
 }

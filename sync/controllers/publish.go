@@ -8,6 +8,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -38,7 +40,11 @@ func setupPublish(mgr ctrl.Manager, b *base) error {
 		List:      p.seed,
 		Subscribe: func(_ func(notify.Change), all func()) func() {
 			// A new member may be what a scope was waiting for.
-			return b.subscribeMembers(func(notify.Change) {}, all, func(model.ClusterID) {})
+			return b.Peers.Subscribe(func(notify.Change) {}, func(c model.MemberChange) {
+				if !c.OnlyLiveness {
+					all()
+				}
+			})
 		},
 	}
 	isCopy := predicate.NewPredicateFuncs(func(o client.Object) bool {
@@ -240,4 +246,78 @@ func (p *publishController) keep(ctx context.Context, view decide.ExportView, fo
 	if p.pass.Attempted(decide.Exports, local.Key, done) {
 		p.passComplete.All()
 	}
+}
+
+// indexEnded finds the statements of exports that ended.
+const indexEnded = "comity.ended"
+
+// endedIndex is the value of indexEnded.
+func endedIndex(o client.Object) []string {
+	if record, is := o.(*exchangev1alpha1.ExportRecord); is && decide.IsEnded(record) {
+		return []string{"true"}
+	}
+	return nil
+}
+
+// statements knows where the statements of ended exports begin that are kept. They are
+// counted once a minute: each of thousands is examined every ten minutes.
+type statements struct {
+	mu    sync.Mutex
+	first string // in the order of decide.StatementOrder
+	at    time.Time
+}
+
+// firstStatement is the oldest one of those that may be kept; empty if all may.
+func (b *base) firstStatement(ctx context.Context) (string, error) {
+	s, now := &b.statements, b.Clock.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if age := now.Sub(s.at); age >= 0 && age < time.Minute {
+		return s.first, nil
+	}
+	var ended exchangev1alpha1.ExportRecordList
+	if err := b.Exchange.Client.List(ctx, &ended, client.MatchingFields{indexEnded: "true"}, client.UnsafeDisableDeepCopy); err != nil {
+		return "", err
+	}
+	s.first, s.at = "", now
+	if surplus := len(ended.Items) - decide.MaxEnded; surplus > 0 {
+		order := make([]string, len(ended.Items))
+		for i := range ended.Items {
+			order[i] = decide.StatementOrder(&ended.Items[i])
+		}
+		slices.Sort(order)
+		s.first = order[surplus]
+	}
+	return s.first, nil
+}
+
+// Published reports which exports are published in the exchange. It works on every replica.
+type Published struct {
+	// Records reads ExportRecords from the cache of the exchange, with the index that
+	// SetupWithManager adds.
+	Records client.Reader
+	// Read says why the exchange was not read yet; nil, as the field may be, if it was.
+	Read func() error
+}
+
+// Of reports whether a record of exactly this export is in the exchange, in any
+// exchange namespace. It fails where that is not known (yet).
+func (p Published) Of(ctx context.Context, export *mcsv1beta1.ServiceExport) (bool, error) {
+	if p.Read != nil {
+		if err := p.Read(); err != nil {
+			return false, err
+		}
+	}
+	var records exchangev1alpha1.ExportRecordList
+	name := model.RecordName(export.Namespace, export.Name)
+	if err := p.Records.List(ctx, &records, client.MatchingFields{indexExport: name}, client.UnsafeDisableDeepCopy); err != nil {
+		return false, fmt.Errorf("list ExportRecords %s: %w", name, err)
+	}
+	for i := range records.Items {
+		record := &records.Items[i]
+		if record.Spec.ExportUID == export.UID && !record.Spec.Withdrawn {
+			return true, nil
+		}
+	}
+	return false, nil
 }

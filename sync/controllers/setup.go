@@ -62,13 +62,13 @@ type Peers interface {
 	// Subscribe calls key when an export, its slices or its hold changed, and
 	// member when a peer appeared, became synced or unsynced, changed its Liveness,
 	// or was removed; with this cluster's own id when OwnIDClaim changed.
-	Subscribe(key func(notify.Change), member func(model.ClusterID)) (cancel func())
+	Subscribe(key func(notify.Change), member func(model.MemberChange)) (cancel func())
 	// SubscribeNamespaces calls namespace when Namespace may return something else
 	// for the name in that key, and member as Subscribe does.
-	SubscribeNamespaces(namespace func(notify.Change), member func(model.ClusterID)) (cancel func())
+	SubscribeNamespaces(namespace func(notify.Change), member func(model.MemberChange)) (cancel func())
 	// SubscribeReports calls report when a report changed, with the zero key if any
 	// may have, and member as Subscribe does.
-	SubscribeReports(report func(notify.Change), member func(model.ClusterID)) (cancel func())
+	SubscribeReports(report func(notify.Change), member func(model.MemberChange)) (cancel func())
 }
 
 // Admitter evaluates the policies for a stored export.
@@ -265,7 +265,7 @@ func SetupWithManager(mgr ctrl.Manager, opts Options) (*Controllers, error) {
 			return nil, fmt.Errorf("set up sync: %w", err)
 		}
 	}
-	b.Peers.SubscribeReports(b.reportChanged, func(model.ClusterID) { b.reportsChanged.All() })
+	b.Peers.SubscribeReports(b.reportChanged, func(model.MemberChange) { b.reportsChanged.All() })
 	return &Controllers{base: b}, nil
 }
 
@@ -302,9 +302,10 @@ func newBase(mgr ctrl.Manager, opts Options) (*base, error) {
 }
 
 func setDefaults(mgr ctrl.Manager, opts *Options) {
-	if opts.Workers == 0 {
-		opts.Workers = 8
-	}
+	opts.Workers = cmp.Or(opts.Workers, 8)
+	opts.PoliciesChanged = cmp.Or(opts.PoliciesChanged, &notify.Notifier{})
+	opts.LocalClusterChanged = cmp.Or(opts.LocalClusterChanged, &notify.Notifier{})
+	opts.Clock = cmp.Or[clock.WithTicker](opts.Clock, clock.RealClock{})
 	if len(opts.IdentityLabels) == 0 {
 		opts.IdentityLabels = []string{model.LabelIdentity}
 	}
@@ -314,20 +315,11 @@ func setDefaults(mgr ctrl.Manager, opts *Options) {
 	if opts.Recorder == nil {
 		opts.Recorder = mgr.GetEventRecorder(model.FieldOwner)
 	}
-	if opts.PoliciesChanged == nil {
-		opts.PoliciesChanged = &notify.Notifier{}
-	}
 	if opts.LocalCluster == nil {
 		opts.LocalCluster = func() model.LocalCluster { return model.LocalCluster{} }
 	}
-	if opts.LocalClusterChanged == nil {
-		opts.LocalClusterChanged = &notify.Notifier{}
-	}
 	for _, unset := range []*time.Duration{&opts.HeartbeatInterval, &opts.WaitForMembers, &opts.MissingRetry, &opts.DriftDelay} {
 		*unset = cmp.Or(*unset, 10*time.Second)
-	}
-	if opts.Clock == nil {
-		opts.Clock = clock.RealClock{}
 	}
 	if e := opts.Exchange; e != nil && e.Live == nil {
 		e.Live = e.Client

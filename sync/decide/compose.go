@@ -76,9 +76,12 @@ func (v *ImportView) ownListed() model.List {
 }
 
 // hadID reports whether an entry is that of this cluster's own export under an id that the
-// cluster had before. UIDs are unique: only a member that publishes it under that UID claims it.
+// cluster had before. UIDs are unique: only a member that publishes it under that UID claims
+// it, or did when the list got it beside the own one, or with another age.
 func (v *ImportView) hadID(e model.Entry) bool {
-	return e.Cluster != v.Self && v.Own.State != model.SourceNotRead && v.Local.Export != nil && e.UID == v.Local.Export.UID &&
+	own, _ := v.List.Find(v.Self)
+	return e.Cluster != v.Self && own.UID != e.UID && v.Own.State != model.SourceNotRead && v.Local.Export != nil && e.UID == v.Local.Export.UID &&
+		e.CreatedAt.Equal(v.Local.Export.CreationTimestamp.Time) &&
 		!slices.ContainsFunc(v.Peers, func(p PeerView) bool { return p.ID == e.Cluster && p.Export != nil && p.Export.UID == e.UID })
 }
 

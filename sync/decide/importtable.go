@@ -4,6 +4,11 @@
 package decide
 
 import (
+	"fmt"
+	"time"
+
+	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/sync/exchange"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
@@ -30,4 +35,191 @@ func ImportTable() []ImportRow {
 		{model.SourceReplaced, "published with another UID, or again after it was ended, suspended or refused for more than a minute", "keeps its place if no property of the import changes, else last", "follow"},
 		{model.SourceJoined, "published, and the list has no entry of its cluster", "last; when the list forms, by age", "follow"},
 	}
+}
+
+// PeerView is what this cluster knows of one other cluster, for one import: of each
+// member, and of each cluster that the import lists and that is no member now.
+type PeerView struct {
+	exchange.Published
+	// Verdict is what the policies with stage Import answer; nil if there are none.
+	Verdict *decision.Verdict
+	// Probed is what probes of its endpoints found.
+	Probed Probed
+}
+
+// PeerViews are views of what was read, with no verdict and no result of probes yet.
+func PeerViews(read []exchange.Published) []PeerView {
+	out := make([]PeerView, len(read))
+	for i := range read {
+		out[i].Published = read[i]
+	}
+	return out
+}
+
+// Probed is the result of probes of the endpoints of one cluster.
+type Probed int
+
+// The zero value means that it is not known.
+const (
+	Answers Probed = iota + 1
+	Silent
+)
+
+// OwnSource is this cluster's own export as a source of the import.
+type OwnSource struct {
+	// State is SourcePublished, SourceEnded, SourceSuspended or SourceNotRead.
+	State model.SourceState
+	// Why explains SourceSuspended and SourceNotRead.
+	Why string
+	// Until is when the export will be withdrawn, which policies deny; zero if it is not.
+	Until time.Time
+}
+
+// turnover is for how long the place of an export that is gone freezes the properties of
+// the import, and for how long its entry stays: who deletes and creates a ServiceExport or
+// a Service changes nothing but endpoints.
+const turnover = time.Minute
+
+// source is one source with the row that applies to it.
+type source struct {
+	model.Source
+	export *model.Export // what is imported; only if State.IsRead
+	entry  *model.Entry  // nil if the list has none
+}
+
+// findSources applies the table to this cluster and to every other one.
+func (i *importing) findSources() map[model.ClusterID]source {
+	out := map[model.ClusterID]source{}
+	if s, has := i.ownSource(i.entryOf(i.Self)); has {
+		out[i.Self] = s
+	}
+	for n := range i.Peers {
+		p := &i.Peers[n]
+		if s, has := i.peerSource(p, i.entryOf(p.ID)); has {
+			out[p.ID] = s
+		}
+	}
+	return out
+}
+
+func (i *importing) entryOf(id model.ClusterID) *model.Entry {
+	if e, has := i.before.Find(id); has {
+		return &e
+	}
+	return nil
+}
+
+// ownSource is this cluster's own export; false if it is no source.
+func (v *ImportView) ownSource(entry *model.Entry) (source, bool) {
+	s := source{entry: entry}
+	s.Liveness.State, s.State, s.Why = model.Connected, v.Own.State, v.Own.Why
+	if s.State == model.SourceNotRead && entry != nil && entry.Absent.IsOut() { // as in peerSource
+		s.State, s.Why = entry.Absent, ""
+	}
+	if s.State != model.SourcePublished {
+		return s, entry != nil
+	}
+	export, err := modelExport(v.Self, v.MaintainSelectors, v.Local)
+	if err != nil { // there is nothing that can be exported
+		s.State, s.Why = model.SourceSuspended, err.Error()
+		return s, entry != nil
+	}
+	s.publish(&export, v.Now)
+	return s, true
+}
+
+// peerSource finds the row of one other cluster; false if it is no source: it has no entry,
+// and publishes nothing that is imported.
+func (i *importing) peerSource(p *PeerView, entry *model.Entry) (source, bool) {
+	s, ruled := source{entry: entry}, i.rulings[p.ID]
+	s.Liveness = p.Liveness
+	isAllowed, stated := p.Export != nil && ruled.outcome == decision.Allowed, p.withdraws(entry)
+	switch {
+	case p.Removed:
+		s.State = model.SourceRemoved
+	case entry == nil && !isAllowed:
+		return s, false
+	case stated != "":
+		s.State = stated
+	case ruled.denies():
+		s.State, s.Why = model.SourceRefused, ruled.why
+	case isAllowed:
+		s.publish(p.Export, i.Now)
+	case entry.Absent.IsOut() && p.Synced && p.Export == nil && !entry.Since.After(p.ConfirmMissingBefore):
+		s.State = model.SourceConfirmed // nothing states any more why it is out
+	case entry.Absent.IsOut(): // nothing of it is kept, so there is nothing to decide
+		s.State = entry.Absent
+	case !p.Synced:
+		s.State, s.Why, s.Starting = model.SourceNotRead, p.notReadBecause(), p.isStarting()
+	case p.Export != nil:
+		s.State, s.Why = model.SourceNotRead, ruled.why
+	case entry.Absent == model.SourceMissing && !entry.Since.After(p.ConfirmMissingBefore):
+		s.State = model.SourceConfirmed
+	default:
+		s.State = model.SourceMissing
+	}
+	return s, true
+}
+
+// publish is the row of an export that is used: which of the last three.
+func (s *source) publish(export *model.Export, now time.Time) {
+	s.export = export
+	switch e := s.entry; {
+	case e == nil:
+		s.State = model.SourceJoined
+	case e.UID != export.UID, e.Absent.IsOut() && now.Sub(e.Since) >= turnover:
+		s.State = model.SourceReplaced
+	default:
+		s.State = model.SourcePublished
+	}
+	s.Why = ""
+}
+
+// withdraws is SourceEnded or SourceSuspended if p publishes nothing, and states the
+// withdrawal of the export of an entry, or of a later one, by which it was replaced; empty if
+// it does not. Of two statements, of which p makes one to this cluster alone, that of the
+// earlier row counts: that the ServiceExport is gone. The withdrawal of an earlier export is
+// what a restored store brings back. One that narrowed the scope is none for who found the
+// export where only this cluster reads.
+func (p *PeerView) withdraws(e *model.Entry) (found model.SourceState) {
+	if e == nil || p.Export != nil || !p.Synced {
+		return ""
+	}
+	for _, w := range p.Withdrawals {
+		switch {
+		case w.UID != e.UID && e.UID != "" && !w.CreatedAt.After(e.CreatedAt), w.Narrowed && e.Scoped && w.UID == e.UID:
+		case !w.Suspended && !w.Narrowed:
+			return model.SourceEnded
+		default:
+			found = model.SourceSuspended
+		}
+	}
+	return found
+}
+
+// notReadBecause says why p is not read.
+func (p *PeerView) notReadBecause() string {
+	switch {
+	case !p.Known:
+		return fmt.Sprintf("there is no Peer %s", p.ID)
+	case p.Liveness.Message != "":
+		return p.Liveness.Message
+	}
+	return fmt.Sprintf("cluster %s was not read since Comity started here", p.ID)
+}
+
+// isStarting reports whether p is being connected to for the first time since start, as far
+// as is known.
+func (p *PeerView) isStarting() bool {
+	return p.Known && p.Liveness.State == model.Connected && p.Liveness.Reason == "" && p.Liveness.Message == ""
+}
+
+// OwnEntry is this cluster's own entry in the list of an import.
+func OwnEntry(v *ImportView) (model.Entry, bool) { return v.ownListed().Find(v.Self) }
+
+// IsListedAsOwn reports whether the list of an import has this cluster's own export under the
+// id of now: an import shows then that this cluster has that id.
+func IsListedAsOwn(v *ImportView) bool {
+	e, listed := v.List.Find(v.Self)
+	return listed && v.Local.Export != nil && e.UID == v.Local.Export.UID
 }

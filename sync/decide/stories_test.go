@@ -311,7 +311,7 @@ func TestANamespaceThatIsMadeAgain(t *testing.T) {
 	there := s.v.Local.Namespace
 	s.v.Local.Namespace, s.v.Current = nil, newStory(t).v.Current
 	s.step()
-	if s.last.Write || s.last.HasNamespace {
+	if s.last.Write {
 		t.Errorf("%+v", s.last)
 	}
 	s.after(5 * time.Minute)
@@ -434,8 +434,16 @@ func TestAMemberThatClaimsTheUIDOfTheOwnExportKeepsItsEntry(t *testing.T) {
 	own := publishedBy("a", at(0))
 	s.publishes("b", at(-30), uid(own.UID))
 	s.is("b; ClusterSetIP http/80; from b")
+	published := s.peer("b").Published
 	s.exportsHere(own)
+	s.v.Own = OwnSource{State: model.SourceSuspended}
+	s.loses("b")
+	s.is("b(Missing); ClusterSetIP http/80; from b; frozen by b: Missing")
+	s.peer("b").Published = published
+	s.v.Own.State = model.SourcePublished
 	s.is("b a; ClusterSetIP http/80; from a b")
+	s.loses("b")
+	s.is("b(Missing) a; ClusterSetIP http/80; from a b; frozen by b: Missing")
 }
 
 // The Service is replaced, because the next export has another type, and the copy of the list

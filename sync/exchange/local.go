@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -108,3 +109,23 @@ func AddSelector(export *model.Export, service *corev1.Service) {
 		export.Targets = append(export.Targets, model.Target{Port: port.Port, Protocol: cmp.Or(port.Protocol, corev1.ProtocolTCP), Target: target})
 	}
 }
+
+// NamespaceProblem says why self cannot publish in the exchange namespace called
+// name, nil if it does not exist; "" if it can. The agent may not create it:
+// kubectl comity join does, together with its Roles.
+func NamespaceProblem(self model.ClusterID, name string, namespace *corev1.Namespace) string {
+	switch {
+	case namespace == nil:
+		return fmt.Sprintf("exchange namespace %s does not exist; run kubectl comity join", name)
+	case namespace.DeletionTimestamp != nil:
+		return fmt.Sprintf("exchange namespace %s is being deleted; run kubectl comity join once it is gone", name)
+	case namespace.Labels[model.LabelExchangeFrom] != string(self):
+		return fmt.Sprintf("namespace %s, label %s: is %q; expected %q; run kubectl comity join, or remove the namespace if it is not an exchange",
+			name, model.LabelExchangeFrom, namespace.Labels[model.LabelExchangeFrom], self)
+	}
+	return ""
+}
+
+// ReservedNamespace reports whether nothing is imported into the namespace,
+// whatever a peer publishes: it is one of Kubernetes' own.
+func ReservedNamespace(name string) bool { return strings.HasPrefix(name, "kube-") }

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -237,4 +238,45 @@ func isPort(number int32) bool { return len(validation.IsValidPortNum(int(number
 
 func isProtocol(p corev1.Protocol) bool {
 	return slices.Contains([]corev1.Protocol{"", corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP}, p)
+}
+
+// invalidType is the type of a record that BoundRecord reduced. No valid record has it.
+const invalidType mcsv1beta1.ServiceImportType = "comity.dev/invalid"
+
+// BoundRecord returns what a reader uses of a peer's record: of its metadata what
+// identifies it; of one that states a withdrawal, that; of one that is not valid, the
+// export and the first problem, which FromRecord and Refusal return for the result as for
+// record. In memory, thousands of empty ports take many times as much as in a response.
+func BoundRecord(record *exchangev1alpha1.ExportRecord) *exchangev1alpha1.ExportRecord {
+	out := &exchangev1alpha1.ExportRecord{
+		TypeMeta: record.TypeMeta,
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: record.Namespace, Name: record.Name, UID: record.UID, ResourceVersion: record.ResourceVersion,
+			Generation: record.Generation, CreationTimestamp: record.CreationTimestamp, DeletionTimestamp: record.DeletionTimestamp,
+		},
+		Spec: record.Spec,
+	}
+	out.Spec.ExportVersion, out.Spec.Lost = "", false // the publisher's own
+	if record.Spec.Withdrawn {
+		out.Spec = WithdrawnRecord(out.Spec, model.Withdrawal{Suspended: record.Spec.Suspended, Narrowed: record.Spec.Narrowed}, nil)
+		return out
+	}
+	problem := checkRecord(out) // without annotations, which may be those of a reduced record
+	if !problem.found() {
+		return out
+	}
+	out.Spec = exchangev1alpha1.ExportRecordSpec{Type: invalidType}
+	if isIdentified(record) {
+		out.Spec.Service, out.Spec.ExportUID = record.Spec.Service, record.Spec.ExportUID
+	}
+	out.Annotations = map[string]string{model.AnnotationInvalidRecord: problem.field + "\n" + problem.message}
+	return out
+}
+
+// notedProblem is the problem of a record that BoundRecord reduced; none for another one.
+func notedProblem(record *exchangev1alpha1.ExportRecord) (noted problem) {
+	if record.Spec.Type == invalidType {
+		noted.field, noted.message, _ = strings.Cut(record.Annotations[model.AnnotationInvalidRecord], "\n")
+	}
+	return noted
 }

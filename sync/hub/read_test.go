@@ -15,7 +15,7 @@ type somePeers struct{ listed chan struct{} }
 
 func (p somePeers) Listed() <-chan struct{} { return p.listed }
 func (somePeers) Members() []model.Member   { return []model.Member{{ID: "b"}} }
-func (somePeers) Subscribe(func(notify.Change), func(model.ClusterID)) (cancel func()) {
+func (somePeers) Subscribe(func(notify.Change), func(model.MemberChange)) (cancel func()) {
 	return func() {}
 }
 

@@ -54,7 +54,7 @@ func TestAnAgentThatDoesNotRunMakesItsClusterStaleThenLostAndNothingElse(t *test
 	if got := w.condition(v1alpha1.PeerConnected); w.state() != model.Connected || got != "True Connected" {
 		t.Errorf("%v after 39 s, condition %s", w.state(), got)
 	}
-	told := w.times("cluster b")
+	told, only := w.times("cluster b"), w.times("liveness b")
 	w.pass(2)
 	got := w.member().Liveness
 	if got.State != model.Stale || got.Reason != remote.ReasonHeartbeatMissing || !got.Confirmed.Equal(begun.Add(5*time.Second)) || !strings.Contains(got.Message, "its Deployment") {
@@ -74,10 +74,16 @@ func TestAnAgentThatDoesNotRunMakesItsClusterStaleThenLostAndNothingElse(t *test
 	if n := w.times("cluster b") - told; n != 2 {
 		t.Errorf("told %d times of two transitions", n)
 	}
+	if n := w.times("liveness b") - only; n != 2 {
+		t.Errorf("of two transitions, %d change nothing but the liveness", n)
+	}
 	if !w.member().Synced || !w.exports(keyOf(1)) {
 		t.Error("what was read of it is gone")
 	}
 	w.renew(3)
+	if n := w.times("liveness b") - only; n != 2 {
+		t.Error("a heartbeat that is back may come with changes of its exports")
+	}
 	if diff := cmp.Diff(model.Liveness{State: model.Connected, Seen: true}, w.member().Liveness); diff != "" {
 		t.Error(diff)
 	}

@@ -45,13 +45,13 @@ func (s *Set) tick() {
 	}
 	s.mu.Unlock()
 	for _, id := range ids {
-		s.update(id, func() bool { return s.checkHeartbeat(s.members[id], now) })
+		s.update(id, func() change { return s.checkHeartbeat(s.members[id], now) })
 	}
 }
 
-// checkHeartbeat updates the liveness of m, and reports whether it changed. The Lease of a
-// peer with a connection is read before the peer becomes Stale.
-func (s *Set) checkHeartbeat(m *member, now time.Time) bool {
+// checkHeartbeat updates the liveness of m. The Lease of a peer with a connection is read
+// before the peer becomes Stale.
+func (s *Set) checkHeartbeat(m *member, now time.Time) change {
 	switch {
 	case m == nil || !m.heartbeat.tracker.Overdue(now):
 	case m.inUse() == nil:
@@ -59,7 +59,7 @@ func (s *Set) checkHeartbeat(m *member, now time.Time) bool {
 	case !m.heartbeat.requesting && now.Sub(m.heartbeat.requested) >= s.opts.StaleAfter/2:
 		s.checkLease(m, now)
 	}
-	return false
+	return nothing
 }
 
 // checkLease reads the peer's Lease over a connection of its own, which works even
@@ -69,16 +69,16 @@ func (s *Set) checkLease(m *member, now time.Time) {
 	config := m.inUse().Config()
 	s.ending.Go(func() {
 		renewal, failure := s.requestLease(s.ctx, m.id, s.opts.Self, config)
-		s.update(m.id, func() bool { return s.leaseChecked(m, renewal, failure) })
+		s.update(m.id, func() change { return s.leaseChecked(m, renewal, failure) })
 	})
 }
 
 // leaseChecked takes the result of checkLease.
-func (s *Set) leaseChecked(m *member, renewal string, failure remote.Failure) (changed bool) {
+func (s *Set) leaseChecked(m *member, renewal string, failure remote.Failure) change {
 	p, now := &m.heartbeat, s.opts.Clock.Now()
 	p.requesting = false
 	if s.members[m.id] != m || m.inUse() == nil || s.ctx.Err() != nil {
-		return false
+		return nothing
 	}
 	if problem, other := otherCluster(m); other {
 		failure = problem
@@ -101,18 +101,21 @@ func (s *Set) leaseChecked(m *member, renewal string, failure remote.Failure) (c
 
 // leaseRead is the LeaseRead hook: a watch delivered the Lease.
 func (s *Set) leaseRead(c *remote.Connection, renewal string) {
-	s.update(c.ID(), func() bool {
+	s.update(c.ID(), func() change {
 		m := s.of(c)
 		if m == nil || !m.inUse().is(c) {
-			return false
+			return nothing
 		}
 		if _, other := otherCluster(m); other {
-			return false
+			return nothing
 		}
 		// The first Lease that is read proves nothing: it may be years old.
 		renewed := m.heartbeat.renewal != "" && m.heartbeat.renewal != renewal
 		m.heartbeat.renewal = renewal
-		return renewed && s.leaseRenewed(m, s.opts.Clock.Now())
+		if !renewed {
+			return nothing
+		}
+		return s.leaseRenewed(m, s.opts.Clock.Now())
 	})
 }
 
@@ -123,27 +126,27 @@ func otherCluster(m *member) (remote.Failure, bool) {
 	return problem, problem.Reason == remote.ReasonClusterIDReused
 }
 
-// leaseRenewed records a renewal, and reports whether the liveness changed.
-func (s *Set) leaseRenewed(m *member, now time.Time) bool {
+// leaseRenewed records a renewal.
+func (s *Set) leaseRenewed(m *member, now time.Time) change {
 	before := m.heartbeat.tracker.Liveness()
-	if !m.heartbeat.tracker.Renewed(now) {
-		return false
+	switch {
+	case !m.heartbeat.tracker.Renewed(now):
+		return nothing
+	case before.State == model.Connected: // the first heartbeat
+		return onlyLiveness
 	}
-	if before.State != model.Connected {
-		s.opts.Log.Info("the heartbeat of a peer is seen again", "cluster", m.id)
-	}
-	return true
+	s.opts.Log.Info("the heartbeat of a peer is seen again", "cluster", m.id)
+	return anything
 }
 
-// leaseOverdue makes the peer Stale or Lost if it is time, and reports whether the
-// liveness changed.
-func (s *Set) leaseOverdue(m *member, now time.Time, why remote.Failure) bool {
+// leaseOverdue makes the peer Stale or Lost if it is time.
+func (s *Set) leaseOverdue(m *member, now time.Time, why remote.Failure) change {
 	if !m.heartbeat.tracker.Update(now, why.Reason, why.Message) {
-		return false
+		return nothing
 	}
 	state := m.heartbeat.tracker.Liveness().State.String()
 	s.opts.Log.Info("the heartbeat of a peer is missing", "cluster", m.id, "state", state, "reason", why.Reason, "message", why.Message)
-	return true
+	return onlyLiveness
 }
 
 // reconnect replaces a connection whose watches deliver nothing although the peer

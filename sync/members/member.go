@@ -91,10 +91,10 @@ func (s *Set) of(c *remote.Connection) *member {
 
 // stateChanged is the State hook: a new connection that is synced replaces the active one.
 func (s *Set) stateChanged(c *remote.Connection) {
-	s.update(c.ID(), func() bool {
+	s.update(c.ID(), func() change {
 		m := s.of(c)
 		if m == nil {
-			return false
+			return nothing
 		}
 		problem, verified := c.State()
 		if m.next.is(c) && verified {
@@ -110,22 +110,31 @@ func (s *Set) stateChanged(c *remote.Connection) {
 		case verified:
 			s.opts.Log.Info("peer can be read", "cluster", m.id)
 		}
-		return true
+		return anything
 	})
 }
 
-// update notifies of a member if change, which runs under mu, reports that it changed.
-func (s *Set) update(id model.ClusterID, change func() bool) {
+// change is what may have changed of a member.
+type change int
+
+const (
+	nothing change = iota
+	onlyLiveness
+	anything
+)
+
+// update notifies of a member if do, which runs under mu, changes it.
+func (s *Set) update(id model.ClusterID, do func() change) {
 	s.mu.Lock()
-	changed := change()
-	if changed {
+	changed := do()
+	if changed != nothing {
 		s.updateView()
 	}
 	s.mu.Unlock()
-	if !changed {
+	if changed == nothing {
 		return
 	}
-	s.changedMembers.Publish(id)
+	s.changedMembers.Publish(model.MemberChange{ID: id, OnlyLiveness: changed == onlyLiveness})
 	s.statuses.Publish(string(id))
 }
 

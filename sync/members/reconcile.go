@@ -56,7 +56,7 @@ func (s *Set) use(peers []exchangev1alpha1.Peer, secrets []corev1.Secret) {
 	s.mu.Unlock()
 	slices.Sort(changed)
 	for _, id := range slices.Compact(changed) {
-		s.changedMembers.Publish(id)
+		s.changedMembers.Publish(model.MemberChange{ID: id})
 	}
 	for _, name := range next.peers {
 		s.statuses.Publish(name)

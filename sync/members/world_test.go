@@ -78,9 +78,14 @@ func newWorld(t *testing.T) *world {
 	}
 	w.set.Subscribe(
 		func(c notify.Change) { w.note(c.Key.String()) },
-		func(id model.ClusterID) { w.note("cluster " + string(id)) },
+		func(c model.MemberChange) {
+			w.note("cluster " + string(c.ID))
+			if c.OnlyLiveness {
+				w.note("liveness " + string(c.ID))
+			}
+		},
 	)
-	w.set.SubscribeReports(func(c notify.Change) { w.note("report " + c.Key.String()) }, func(model.ClusterID) {})
+	w.set.SubscribeReports(func(c notify.Change) { w.note("report " + c.Key.String()) }, func(model.MemberChange) {})
 	w.set.statuses.Subscribe(func(name string) { w.note("status " + name) })
 	w.lead()
 	ctx, cancel := context.WithCancel(context.Background())

@@ -6,10 +6,14 @@ package model
 import (
 	"fmt"
 	"net/netip"
+	"path"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // Member is a peer as this cluster knows it.
@@ -78,6 +82,14 @@ type Liveness struct {
 	Reason, Message string
 }
 
+// MemberChange is a change of what is known of a member.
+type MemberChange struct {
+	ID ClusterID
+	// OnlyLiveness is true if nothing changed but its Liveness, and no heartbeat is back:
+	// that one may come together with changes of its exports.
+	OnlyLiveness bool
+}
+
 // OwnIDClaim is a Peer that has the id of this cluster and names another cluster.
 type OwnIDClaim struct {
 	// Peer is its name, the id of this cluster.
@@ -96,4 +108,85 @@ type LocalCluster struct {
 	// PodCIDRs and ServiceCIDRs are this cluster's own address ranges. No peer
 	// can have an endpoint in them.
 	PodCIDRs, ServiceCIDRs []netip.Prefix
+}
+
+// ClusterID names a member of the clusterset: one RFC 1123 label, at most 63
+// characters (KEP-2149; CoreDNS serves no id with a dot in it). The zero value
+// is no cluster.
+type ClusterID string
+
+// ParseClusterID checks s and returns it as a ClusterID. The error says what is
+// wrong with s and what a cluster id looks like; it does not say where s came
+// from, which is the caller's to add.
+func ParseClusterID(s string) (ClusterID, error) {
+	if s == "" {
+		return "", fmt.Errorf("a cluster id is empty; expected one RFC 1123 label such as \"cluster-1\"")
+	}
+	if problems := validation.IsDNS1123Label(s); len(problems) > 0 {
+		return "", fmt.Errorf("cluster id %q is not one RFC 1123 label (lower-case letters, digits and '-', at most 63 characters, no dot): %s",
+			s, strings.Join(problems, "; "))
+	}
+	return ClusterID(s), nil
+}
+
+// NamespacePresence says what is known of a namespace in another cluster.
+type NamespacePresence int
+
+// The zero value is invalid, so that a forgotten field is noticed.
+const (
+	// NamespaceUnknown: the cluster has not been read since this process started,
+	// or what it says of the namespace is not valid.
+	NamespaceUnknown NamespacePresence = iota + 1
+	// NamespacePresent: the cluster publishes a record of the namespace.
+	NamespacePresent
+	// NamespaceAbsent: the cluster was read and publishes no such record.
+	NamespaceAbsent
+)
+
+// MemberNamespace is one namespace as one peer publishes it.
+type MemberNamespace struct {
+	Cluster  ClusterID
+	Presence NamespacePresence
+	// Labels are the identity labels, by which namespace sameness is checked.
+	Labels map[string]string
+}
+
+// Namespaces are names of namespaces and patterns of names, in the order given; nil
+// means all. See path.Match.
+type Namespaces []string
+
+// Contains reports whether the namespace called name is among them.
+func (n Namespaces) Contains(name string) bool {
+	return n == nil || slices.ContainsFunc(n, func(pattern string) bool {
+		matched, err := path.Match(pattern, name)
+		return err == nil && matched
+	})
+}
+
+// OnLost is what happens to the endpoints of a lost cluster that do not answer a
+// probe either. It never applies to a cluster that is not Lost.
+type OnLost string
+
+// The values of AnnotationOnLost.
+const (
+	// OnLostWithdrawUnlessLast marks them not ready, unless no other cluster
+	// has a ready endpoint. It is the default.
+	OnLostWithdrawUnlessLast OnLost = "withdraw-unless-last"
+	// OnLostWithdraw marks them not ready even if none is left.
+	OnLostWithdraw OnLost = "withdraw"
+	// OnLostKeep leaves them as they are.
+	OnLostKeep OnLost = "keep"
+)
+
+// ParseOnLost reads the value of AnnotationOnLost; empty is the default. The
+// error names what was expected, and comes with the default.
+func ParseOnLost(text string) (OnLost, error) {
+	switch v := OnLost(text); v {
+	case "":
+		return OnLostWithdrawUnlessLast, nil
+	case OnLostWithdrawUnlessLast, OnLostWithdraw, OnLostKeep:
+		return v, nil
+	}
+	return OnLostWithdrawUnlessLast, fmt.Errorf("%q is unknown; expected %s, %s or %s",
+		text, OnLostWithdrawUnlessLast, OnLostWithdraw, OnLostKeep)
 }

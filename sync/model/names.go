@@ -9,9 +9,11 @@ import (
 	"encoding/hex"
 	"fmt"
 	"hash/adler32"
+	"slices"
 	"strings"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
@@ -237,4 +239,15 @@ func shortHash(s string) string {
 func longHash(s string) string {
 	sum := sha256.Sum256([]byte(s))
 	return hex.EncodeToString(sum[:20])
+}
+
+// IsManaged reports whether Comity made the object: whether FieldOwner applied the
+// object itself and not merely a subresource such as its status. Labels prove
+// nothing, for anybody may set them.
+func IsManaged(object metav1.Object) bool {
+	return slices.ContainsFunc(object.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool {
+		return entry.Manager == FieldOwner &&
+			entry.Operation == metav1.ManagedFieldsOperationApply &&
+			entry.Subresource == ""
+	})
 }

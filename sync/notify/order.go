@@ -81,7 +81,7 @@ type lane struct {
 func newOrder(workers int) *order {
 	return &order{
 		workers: workers,
-		lanes: map[Origin]*lane{}, taken: map[reconcile.Request]*taken{},
+		lanes:   map[Origin]*lane{}, taken: map[reconcile.Request]*taken{},
 		added: map[reconcile.Request]sets.Set[Origin]{}, waiting: map[reconcile.Request]sets.Set[Origin]{},
 	}
 }

@@ -4,11 +4,14 @@
 package plan
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -92,4 +95,99 @@ func changesAddressType(existing, desired any) bool {
 	was, is := existing.(*discoveryv1.EndpointSlice)
 	now, _ := desired.(*discoveryv1.EndpointSlice)
 	return is && was.AddressType != now.AddressType
+}
+
+// How an object is compared. Server-side apply removes fields that Comity applied
+// before and no longer applies, and leaves alone what others added. So an object
+// is as desired if
+//
+//	it has every desired value                        (no user changed one), and
+//	it has no field left that Comity applied before   (but no longer desires).
+//
+// The object does not show the second: a label that exists and is not desired
+// may have been applied by Comity, or added by a user. So each applied object is
+// signed: an annotation holds a digest of the names, not the values, of all
+// fields that Comity applied and may later not apply.
+
+// sign adds the digest of names, labels and annotations to obj.
+func sign[T metav1.Object](obj T, names []string) T {
+	all := slices.Clone(names)
+	for key := range obj.GetLabels() {
+		all = append(all, "label "+key)
+	}
+	annotations := obj.GetAnnotations()
+	for key := range annotations {
+		all = append(all, "annotation "+key)
+	}
+	slices.Sort(all)
+	sum := sha256.Sum256([]byte(strings.Join(all, "\n")))
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[model.AnnotationApplied] = hex.EncodeToString(sum[:8])
+	obj.SetAnnotations(annotations)
+	return obj
+}
+
+// metaIsAsDesired reports whether current has all desired labels and
+// annotations, the digest among them.
+func metaIsAsDesired(current, desired metav1.Object) bool {
+	return covers(current.GetLabels(), desired.GetLabels()) && covers(current.GetAnnotations(), desired.GetAnnotations())
+}
+
+func covers(current, desired map[string]string) bool {
+	for key, value := range desired {
+		if found, has := current[key]; !has || found != value {
+			return false
+		}
+	}
+	return true
+}
+
+// sliceHasAll compares endpoints in their order. A derived slice has the
+// order of its source, so another order means that the source changed.
+func sliceHasAll(current, desired *discoveryv1.EndpointSlice) bool {
+	return current.AddressType == desired.AddressType &&
+		equality.Semantic.DeepEqual(current.Ports, desired.Ports) &&
+		equality.Semantic.DeepEqual(current.Endpoints, desired.Endpoints)
+}
+
+// What others added to an object of Comity's, and an apply would not remove.
+// Server-side apply sets the fields that Comity applies and leaves alone those
+// that it never applied. It replaces a changed selector, but an added port or
+// external IP stays, and takes traffic where no export sent it. So an object is
+// compared with the desired one, and a JSON merge patch removes such fields.
+// Labels and annotations of users stay, except labels by which kube-proxy and
+// DNS read an object.
+
+// mergePatch is a JSON merge patch: null removes.
+type mergePatch map[string]any
+
+// driftPatch is the patch that removes labels, and fields of the spec; nil if there is nothing
+// to remove. All else in a slice are lists that an apply replaces as a whole.
+func driftPatch(current, desired metav1.Object, spec map[string]any) mergePatch {
+	labels := map[string]any{}
+	for key := range current.GetLabels() {
+		if _, wanted := desired.GetLabels()[key]; !wanted && isRead(key) {
+			labels[key] = nil
+		}
+	}
+	p := mergePatch{}
+	if len(spec) > 0 {
+		p["spec"] = spec
+	}
+	if len(labels) > 0 {
+		p["metadata"] = map[string]any{"labels": labels}
+	}
+	if len(p) == 0 {
+		return nil
+	}
+	return p
+}
+
+// isRead reports whether kube-proxy, CoreDNS or the MCS API give a label a
+// meaning on a Service or a slice.
+func isRead(key string) bool {
+	domain, _, _ := strings.Cut(key, "/")
+	return key == discoveryv1.LabelServiceName || domain == "multicluster.kubernetes.io" || domain == "service.kubernetes.io"
 }

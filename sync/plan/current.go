@@ -21,8 +21,8 @@ type Current struct {
 	// Import is the ServiceImport called name; nil if there is none.
 	Import *mcsv1beta1.ServiceImport
 	// Slices are those of the namespace labeled model.LabelServiceName=name,
-	// and any other whose name a Create of an earlier plan met: a user may have
-	// removed the label from one of ours, or given the name to another object.
+	// and any other that has the name of one that an earlier plan created: a user may
+	// have removed the label from one of ours, or given the name to another object.
 	Slices []*discoveryv1.EndpointSlice
 }
 

@@ -216,21 +216,13 @@ func TestTheLoserOfAnAdler32CollisionGetsItsOwnName(t *testing.T) {
 	}
 }
 
-func TestAReservedNameIsNotTaken(t *testing.T) {
-	in := importOf("svc-bbc").export("b", http()).in()
-	in.Taken = []string{derived("svc-adb")}
-	if got := plan.Import(in).DerivedName; got != model.AlternateDerivedName("svc-bbc") {
-		t.Errorf("got %q although that name is reserved for svc-adb", got)
-	}
-}
-
 func TestAnAnnouncedNameIsKeptWhenItsServiceIsLost(t *testing.T) {
 	w := newWorld()
-	bbc := importOf("svc-bbc").export("b", http())
-	in := bbc.in()
-	in.Taken = []string{derived("svc-adb")}
-	if _, err := w.converge(in); err != nil {
-		t.Fatal(err)
+	adb, bbc := importOf("svc-adb").export("b", http()), importOf("svc-bbc").export("b", http())
+	for _, in := range []plan.ImportInput{adb.in(), bbc.in(), importOf("svc-adb").in()} {
+		if _, err := w.converge(in); err != nil {
+			t.Fatal(err)
+		}
 	}
 	delete(w.objects, "Service default/"+model.AlternateDerivedName("svc-bbc"))
 	p, err := w.converge(bbc.in()) // svc-adb is gone, so the plain name is free
@@ -246,36 +238,13 @@ func TestAnAnnouncedNameIsGivenUpOnceAnotherImportHasIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	delete(w.objects, "Service default/"+derived("svc-adb"))
-	first, err := w.converge(bbc.in()) // after a restart nothing is reserved
+	first, err := w.converge(bbc.in())
 	if err != nil || first.DerivedName != derived("svc-adb") {
 		t.Fatalf("got %q, error %v", first.DerivedName, err)
 	}
 	second, err := w.converge(adb.in())
 	if err != nil || second.DerivedName != model.AlternateDerivedName("svc-adb") {
 		t.Errorf("got %q, error %v; the Service is svc-bbc's now", second.DerivedName, err)
-	}
-}
-
-// Two imports announce one name: svc-adb's Service was deleted, and after a
-// restart svc-bbc took its name. That a user then takes the label off svc-bbc's
-// Service does not make it svc-adb's.
-func TestAnAnnouncedNameThatAnotherImportHoldsIsNotClaimed(t *testing.T) {
-	w := newWorld()
-	adb, bbc := importOf("svc-adb").export("b", http()), importOf("svc-bbc").export("b", http())
-	for _, in := range []plan.ImportInput{adb.in(), bbc.in()} {
-		if _, err := w.converge(in); err != nil {
-			t.Fatal(err)
-		}
-		if in.Key.Name == "svc-adb" {
-			delete(w.objects, "Service default/"+derived("svc-adb"))
-		}
-	}
-	delete(w.objects["Service default/"+derived("svc-adb")].GetLabels(), model.LabelServiceName)
-	in := adb.in()
-	in.Taken = []string{derived("svc-adb")}
-	p, err := w.converge(in)
-	if err != nil || p.DerivedName != model.AlternateDerivedName("svc-adb") {
-		t.Errorf("got %q, error %v; svc-bbc holds the other name", p.DerivedName, err)
 	}
 }
 

@@ -44,10 +44,6 @@ type ImportInput struct {
 	Unsynced []model.ClusterID
 	// Current is what exists in this cluster.
 	Current Current
-	// Taken are the names of derived Services that other imports of the
-	// namespace have reserved, whether the Services exist yet or not.
-	Taken []string
-
 	// LocalCluster has the IP families and zones of this cluster.
 	LocalCluster model.LocalCluster
 	// Lost are the clusters that are lost, or whose export is held, and whose
@@ -80,9 +76,8 @@ type ImportPlan struct {
 	// next plan, unless Action.Source says otherwise. None means that the import is
 	// as desired, unless there are problems.
 	Actions []Action
-	// DerivedName is the name of the derived Service. The caller reserves it
-	// (ImportInput.Taken of other imports) while the import exists. Empty if
-	// there is no derived Service or no name is free.
+	// DerivedName is the name of the derived Service. Empty if there is no derived
+	// Service or no name is free.
 	DerivedName string
 	// AwaitsService is true if the ServiceImport can be planned only after the
 	// actions on the derived Service were made, because its cluster IPs are
@@ -139,10 +134,6 @@ func Import(in ImportInput) ImportPlan {
 	plan.Actions = append(plan.Actions, afterAll(p.surplusServices())...)
 	return plan
 }
-
-// Name returns the DerivedName of Import(in) without planning any object, so
-// that a caller can reserve the name under a lock and plan outside of it.
-func Name(in ImportInput) string { return newImporter(in).derivedName() }
 
 // derivedName is the name of the derived Service that exists after the plan, or
 // is to be created by it; empty if there is none.

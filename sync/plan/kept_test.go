@@ -148,6 +148,23 @@ func TestOnlyTheDecidingExportFreezesAnImport(t *testing.T) {
 	}
 }
 
+// After a restart a cluster is not read yet, and has no endpoint that says which ports are its.
+func TestPortsStayInTheirOrderWhileAClusterIsNotRead(t *testing.T) {
+	metrics, x, y := port("metrics", 90), port("x", 91), port("y", 92)
+	w := imported(t, importOf("web").of("b", port("http", 80)).export("c", ports(metrics)).of("d", x))
+	w.writes = nil
+	if _, err := w.converge(importOf("web").of("b", port("http", 80)).of("d", x).notRead("c").in()); err != nil || len(w.writes) > 0 {
+		t.Fatalf("writes %v, error %v", w.writes, err)
+	}
+	if _, err := w.converge(importOf("web").of("b", port("http", 80), y).of("d", port("x", 99)).notRead("c").in()); err != nil {
+		t.Fatal(err)
+	}
+	s := w.objects["ServiceImport default/web"].(*mcsv1beta1.ServiceImport)
+	if diff := cmp.Diff(ports(port("http", 80), metrics, port("x", 99), y), s.Spec.Ports); diff != "" {
+		t.Errorf("a new port is the last one, and a new number moves none (-want +got):\n%s", diff)
+	}
+}
+
 // While an import is frozen, users delete parts of it.
 func TestAFrozenImportIsMadeAgainFromWhatIsLeft(t *testing.T) {
 	affinity := func(e *model.Export) {

@@ -165,14 +165,9 @@ func step(t *rapid.T, w *world, set *clusterset, names map[string]string) {
 	name := set.key.Name
 	in := set.in()
 	drawHome(t, &in)
-	restarted := rapid.Bool().Draw(t, "restarted")
-	for other, derived := range names {
-		if restarted { // reservations do not survive a restart, Services do
-			if s := w.objects["Service default/"+derived]; s == nil || s.GetLabels()[model.LabelServiceName] != other {
-				delete(names, other)
-			}
-		} else if other != name && derived != "" {
-			in.Taken = append(in.Taken, derived)
+	for other, derived := range names { // a name without its Service is free
+		if s := w.objects["Service default/"+derived]; s == nil || s.GetLabels()[model.LabelServiceName] != other {
+			delete(names, other)
 		}
 	}
 	foreign := func(o plan.Object) bool { return !model.IsManaged(o) }
@@ -190,7 +185,6 @@ func step(t *rapid.T, w *world, set *clusterset, names map[string]string) {
 	}
 	untouched := func(o plan.Object) bool { return foreign(o) || unread(o) || kept(o) }
 	before, had := w.snapshot(untouched), w.snapshot(func(o plan.Object) bool { _, is := o.(*corev1.Service); return is && model.IsManaged(o) })
-	checkName(t, seen)
 	again := slices.ContainsFunc(plan.Import(seen).Problems, func(p model.Problem) bool { return p.Reason == model.ReasonTypeChanged })
 	p, err := w.converge(in)
 	if err != nil {
@@ -241,18 +235,6 @@ func withoutPortNames(o plan.Object) plan.Object {
 		s.Ports[i].Name = nil
 	}
 	return s
-}
-
-// checkName compares Name with the plan, and with the plan of each input that
-// differs in one thing that the name depends on.
-func checkName(t *rapid.T, in plan.ImportInput) {
-	withdrawn, takeover := in, in
-	withdrawn.Desired, takeover.Takeover = nil, true
-	for _, in := range []plan.ImportInput{in, withdrawn, takeover} {
-		if name, planned := plan.Name(in), plan.Import(in).DerivedName; name != planned {
-			t.Fatalf("%s: the name is %q, and %q in the plan", in.Key, name, planned)
-		}
-	}
 }
 
 // drawHome draws what the cluster is like and which clusters are lost.

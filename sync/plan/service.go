@@ -46,16 +46,12 @@ func (p *importer) announced() string {
 
 // ownServices are the derived Services of this import, preferred names first.
 // A Service is recognized by its label. If a user removed the label or gave it
-// another value, it is recognized by the annotation of the ServiceImport, unless
-// another import has reserved the name.
+// another value, it is recognized by the annotation of the ServiceImport.
 func (p *importer) ownServices() []*corev1.Service {
 	var own []*corev1.Service
 	for _, name := range p.names() {
-		announced := p.announced() == name && !slices.Contains(p.Taken, name)
 		for _, s := range p.Current.Services {
-			label := s.Labels[model.LabelServiceName]
-			ofThis := label == p.Key.Name || announced && !canDerive(label, name)
-			if s.Name == name && ofThis && (model.IsManaged(s) || p.adoptsService(s)) {
+			if s.Name == name && ofImport(s, p.Key, p.ownImport()) && (model.IsManaged(s) || p.adoptsService(s)) {
 				own = append(own, s)
 			}
 		}
@@ -104,7 +100,7 @@ func (p *importer) chooseName() string {
 		return p.existing.Name
 	}
 	for _, name := range p.names() {
-		if p.occupier(name) == nil && !slices.Contains(p.Taken, name) {
+		if p.occupier(name) == nil {
 			return name
 		}
 	}

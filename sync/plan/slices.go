@@ -141,7 +141,7 @@ func (p *importer) mayRemove(s *discoveryv1.EndpointSlice) bool {
 func (p *importer) servesAnother(s *discoveryv1.EndpointSlice) bool {
 	name := s.Labels[discoveryv1.LabelServiceName]
 	occupier := p.occupier(name)
-	return slices.Contains(p.Taken, name) || occupier != nil && (!model.IsManaged(occupier) || canDerive(occupier.Labels[model.LabelServiceName], name))
+	return occupier != nil && (!model.IsManaged(occupier) || canDerive(occupier.Labels[model.LabelServiceName], name))
 }
 
 // owns reports whether Comity manages a slice for this import. The slices that are

@@ -141,12 +141,8 @@ func (f *feed) open(c *Connection, scheme *runtime.Scheme, config *rest.Config, 
 	if f.check != nil {
 		indexers[indexInvalid] = f.indexInvalid
 	}
-	reader := newReader(f, c, runtime.NewParameterCodec(scheme), list)
-	var source toolscache.ListerWatcher = reader
-	if f.confirmed {
-		source = plainLists{reader}
-	}
-	f.informer = toolscache.NewSharedIndexInformerWithOptions(source, object,
+	source := newReader(f, c, runtime.NewParameterCodec(scheme), list)
+	f.informer = toolscache.NewSharedIndexInformerWithOptions(plainLists{source}, object,
 		toolscache.SharedIndexInformerOptions{Indexers: indexers, ObjectDescription: f.kind + " of cluster " + string(c.opts.ID)})
 
 	// feedResult reports failures; the default handler would log each retry.
@@ -186,8 +182,8 @@ func (f *feed) limit(opts *metav1.ListOptions) {
 	}
 }
 
-// plainLists makes an informer list rather than stream, so that a list is checked
-// as a whole before it replaces anything.
+// plainLists makes an informer list rather than stream, so that a list is counted and
+// checked as a whole before it replaces anything.
 type plainLists struct{ *toolscache.ListWatch }
 
 // IsWatchListSemanticsUnSupported is what client-go asks.

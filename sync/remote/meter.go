@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"io"
 	"sync/atomic"
+	"time"
 
+	"golang.org/x/time/rate"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -77,15 +79,14 @@ func (b *meteredBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// budgeted forwards the events of a watch as long as f is within the limits. Streamed is
-// true if it begins with the objects that exist.
-func (f *feed) budgeted(ctx context.Context, c *Connection, inner watch.Interface, m *meter, streamed bool) watch.Interface {
+// budgeted forwards the events of a watch as long as f is within the limits.
+func (f *feed) budgeted(ctx context.Context, c *Connection, inner watch.Interface, m *meter) watch.Interface {
 	events := make(chan watch.Event)
 	out := watch.NewProxyWatcher(events)
 	c.done.Go(func() {
 		defer close(events)
 		defer inner.Stop()
-		if err := f.forward(inner, events, out.StopChan(), m, f.budget.Watch(streamed)); err != nil {
+		if err := f.forward(inner, events, out.StopChan(), m); err != nil {
 			f.budget.Exceed(err)
 			c.feedResult(ctx, f, err)
 		}
@@ -93,7 +94,7 @@ func (f *feed) budgeted(ctx context.Context, c *Connection, inner watch.Interfac
 	return out
 }
 
-func (f *feed) forward(from watch.Interface, to chan<- watch.Event, stopped <-chan struct{}, m *meter, count *budget.Watch) *budget.Exceeded {
+func (f *feed) forward(from watch.Interface, to chan<- watch.Event, stopped <-chan struct{}, m *meter) *budget.Exceeded {
 	for {
 		var event watch.Event
 		var open bool
@@ -112,7 +113,7 @@ func (f *feed) forward(from watch.Interface, to chan<- watch.Event, stopped <-ch
 			return exceeded
 		}
 		m.read.Store(0)
-		if exceeded := count.Event(event); exceeded != nil {
+		if exceeded := f.budget.Event(event); exceeded != nil {
 			return exceeded
 		}
 		select {
@@ -129,3 +130,59 @@ func (f *feed) count(page runtime.Object, continued bool) *budget.Exceeded {
 	list, _ := apimeta.ListAccessor(page)
 	return f.budget.Page(objects, !continued, list != nil && list.GetContinue() == "")
 }
+
+// smallBytes is how many bytes a second are read of responses with Leases, and the most that
+// are read of a response with one object. A Lease or a token has less than a few kilobytes.
+const smallBytes = 64 << 10
+
+// slowReported is for how long a limit on the speed is reported after it was exceeded.
+const slowReported = time.Minute
+
+// flow is how fast responses are read.
+type flow struct {
+	tokens *rate.Limiter
+	limit  string
+	// slowed is when a response had to wait last, in Unix seconds.
+	slowed atomic.Int64
+}
+
+func newFlow(perSecond, burst int64, what string) *flow {
+	return &flow{tokens: rate.NewLimiter(rate.Limit(perSecond), int(max(burst, readSize))), limit: fmt.Sprintf("%d bytes%s per second", perSecond, what)}
+}
+
+// wait waits until n bytes more may be read. The error is a *budget.Exceeded if the
+// response would not be read before its deadline.
+func (f *flow) wait(ctx context.Context, n int) error {
+	now := time.Now()
+	if f.tokens.AllowN(now, n) {
+		return nil
+	}
+	f.slowed.Store(now.Unix())
+	err := f.tokens.WaitN(ctx, n)
+	if err != nil && ctx.Err() == nil { // the deadline is too early
+		return &budget.Exceeded{Limit: f.limit}
+	}
+	return err
+}
+
+// exceeded is the limit that has slowed down in the last minute what is read; empty if it has not.
+func (f *flow) exceeded() string {
+	if time.Since(time.Unix(f.slowed.Load(), 0)) > slowReported {
+		return ""
+	}
+	return f.limit
+}
+
+type leaseKey struct{}
+
+// context is that of the requests of f. Leases, by which a peer counts as alive, do not
+// wait until everything else was read.
+func (f *feed) context(ctx context.Context) context.Context {
+	if f.resource == "leases" {
+		return context.WithValue(ctx, leaseKey{}, true)
+	}
+	return ctx
+}
+
+// SlowedBy is the limit that slows down what is read of the peer; empty if none does.
+func (c *Connection) SlowedBy() string { return c.transport.flow.exceeded() }

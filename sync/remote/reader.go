@@ -6,14 +6,19 @@ package remote
 import (
 	"context"
 	"errors"
+	"net"
 	"reflect"
+	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 
+	"github.com/comity-mcs/comity/sync/remote/budget"
 	"github.com/comity-mcs/comity/sync/restoredetect"
 )
 
@@ -59,7 +64,7 @@ func (r *reader) openWatch(ctx context.Context, opts metav1.ListOptions) (watch.
 	if err != nil || reflect.TypeOf(w) == emptyWatch {
 		return w, err
 	}
-	return r.feed.budgeted(ctx, r.connection, w, m, opts.SendInitialEvents != nil && *opts.SendInitialEvents), nil
+	return r.feed.budgeted(ctx, r.connection, w, m), nil
 }
 
 // page reads one page of a list, and counts what it has.
@@ -112,3 +117,44 @@ var (
 	emptyWatch     = reflect.TypeOf(watch.NewEmptyWatch())
 	errClosedEarly = errors.New("the connection is closed before there is an answer")
 )
+
+// How long after the first and after any later failure an API server that does not
+// answer is asked again, plus up to half of that.
+const (
+	firstRetry = 500 * time.Millisecond
+	lastRetry  = 8 * time.Second
+)
+
+// untilAnswered makes request until the API server answers it, or ctx ends, and
+// returns what came last. An informer would wait up to a minute between two attempts,
+// and forgets that only two minutes after the last failure: some kinds of a peer that
+// is back would be read a minute later than others.
+func untilAnswered[T any](ctx context.Context, request func() (T, error)) (T, error) {
+	delay := wait.Backoff{Duration: firstRetry, Factor: 2, Jitter: 0.5, Steps: 10, Cap: lastRetry}
+	for {
+		answer, err := request()
+		if !unanswered(err) {
+			return answer, err
+		}
+		select {
+		case <-ctx.Done():
+			return answer, err
+		case <-time.After(delay.Step()):
+		}
+	}
+}
+
+// unanswered reports whether err is that of a server which is not reached, is
+// starting, or is overloaded. What it answers otherwise is for the informer: it lists
+// again, for example, from a version that the server has.
+func unanswered(err error) bool {
+	var limit *budget.Exceeded
+	if err == nil || errors.As(err, &limit) {
+		return false
+	}
+	if apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) {
+		return true
+	}
+	var network net.Error // as a *url.Error is
+	return errors.Is(err, errClosedEarly) || errors.As(err, &network)
+}

@@ -327,7 +327,7 @@ func (k *checker) published(p process, s *discoveryv1.EndpointSlice, from *origi
 // saw, and that is not the import's, to endpoints that are not its own.
 func (k *checker) strays(p process, s *discoveryv1.EndpointSlice) bool {
 	into := s.Labels[discoveryv1.LabelServiceName]
-	return slices.Contains(p.Seen.Taken, into) || slices.ContainsFunc(p.Seen.View.Current.Services, func(o *corev1.Service) bool {
+	return slices.ContainsFunc(p.Seen.View.Current.Services, func(o *corev1.Service) bool {
 		from := k.origins[o.UID]
 		return o.Name == into && (!from.ours || from.key != p.Seen.Key)
 	})

@@ -109,6 +109,9 @@ func (k *checker) keepOrder(p process, stored model.List, all []constituent, fro
 	before := slices.DeleteFunc(slices.Clone(all), func(one constituent) bool { return placeOf(stored, one.cluster) < 0 })
 	for i, e := range p.Seen.List.Entries {
 		was, listed := stored.Find(e.Cluster)
+		if i := p.Seen.Import; i != nil && i.Annotations[model.AnnotationConfirmTakeover] == e.Export().ID() {
+			continue // an administrator made it the first one
+		}
 		for _, behind := range p.Seen.List.Entries[i+1:] {
 			then, had := stored.Find(behind.Cluster)
 			isSame := had && then.UID == behind.UID && (!then.Absent.IsOut() || behind.Absent != model.SourcePublished)
@@ -127,9 +130,6 @@ func placeOf(l model.List, id model.ClusterID) int {
 
 // mayPass reports whether an export may come before others that were before it.
 func (k *checker) mayPass(p process, stored model.List, e model.Entry) bool {
-	if i := p.Seen.Import; i != nil && i.Annotations[model.AnnotationConfirmTakeover] == e.Export().ID() {
-		return true
-	}
 	_, listed := stored.Find(e.Cluster)
 	return !listed && p.Seen.View.Now.Before(stored.Formed.Add(settling)) && !e.CreatedAt.Before(stored.Formed.Add(-settling))
 }
@@ -141,7 +141,7 @@ func (k *checker) mayReplace(p process, all []constituent, e model.Entry, frozen
 		return true
 	}
 	last := append(slices.Delete(slices.Clone(all), at, at+1), all[at])
-	if expected(all).Import == expected(last).Import {
+	if !changes(last, all) {
 		return true
 	}
 	i := p.Seen.Import
@@ -197,24 +197,22 @@ func (w *World) stored(c *Cluster, key types.NamespacedName) model.List {
 }
 
 // waits reports whether export i of all would change the import at the place that its
-// age gives it. Further ports are no change.
+// age gives it.
 func waits(all []constituent, i int) bool {
 	at := slices.IndexFunc(all[:i], func(other constituent) bool { return older(all[i], other) < 0 })
 	if at < 0 {
 		return false
 	}
 	own := slices.Insert(slices.Delete(slices.Clone(all), i, i+1), at, all[i])
-	before, after := expected(all), expected(own)
-	if withoutPorts(before.Import) != withoutPorts(after.Import) {
-		return true
-	}
-	ports := mergedPorts(own)
-	for _, p := range mergedPorts(all) {
-		if !slices.Contains(ports, p) {
-			return true
-		}
-	}
-	return false
+	return changes(all, own)
+}
+
+// changes reports whether exports in another order make another import. Further ports are
+// no change.
+func changes(before, after []constituent) bool {
+	ports := mergedPorts(after)
+	return withoutPorts(expected(before).Import) != withoutPorts(expected(after).Import) ||
+		slices.ContainsFunc(mergedPorts(before), func(p corev1.ServicePort) bool { return !slices.Contains(ports, p) })
 }
 
 // withoutPorts leaves the ports out of what an import is in words.

@@ -172,9 +172,10 @@ func setupPolicies(mgr ctrl.Manager, o Options, self identity, peers *members.Se
 		peerCache.Changed()
 		cache.PeersChanged() // before any controller evaluates again
 		changed.All()
-	}, func(id model.ClusterID) {
+	}, func(c model.MemberChange) {
 		peerCache.Changed()
-		if cache.MemberChanged(id, peers.Members()) {
+		if !c.OnlyLiveness {
+			cache.PeersChanged()
 			changed.All()
 		}
 	})

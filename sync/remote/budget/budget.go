@@ -1,6 +1,12 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
+// Package budget bounds how much of one member is held in memory, and says how often its
+// changes are followed.
+//
+// It takes the limits, and each list and each event of a watch before anything of it
+// is used; it gives the limit that they would exceed. What was counted before stays
+// counted, since the caller keeps it. It reads nothing itself and knows no time.
 package budget
 
 import (
@@ -8,8 +14,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 )
 
 // Limits bound what is read of one member, so that no member can exhaust the memory
@@ -52,8 +61,8 @@ type Exceeded struct{ Limit string }
 // Error names the limit.
 func (e *Exceeded) Error() string { return "the limit of " + e.Limit + " is exceeded" }
 
-// Member counts what is held of one member. All methods, and those of its feeds and
-// watches, may be called from any goroutine; the pages of one feed come one after another.
+// Member counts what is held of one member. All methods, and those of its feeds, may be
+// called from any goroutine; the pages of one feed come one after another.
 type Member struct {
 	limits Limits
 	mu     sync.Mutex
@@ -72,30 +81,73 @@ type holding struct {
 	bytes int64
 }
 
-// holding is what is held of f, in which the changes of a watch are counted.
-func (f *Feed) holding() *holding {
-	f.member.mu.Lock()
-	defer f.member.mu.Unlock()
-	return f.held
-}
-
-// begin makes a new holding of a list that is being read, in place of one that was
-// not read to its end.
-func (f *Feed) begin() *holding {
-	f.member.mu.Lock()
-	defer f.member.mu.Unlock()
-	f.pending = newHolding()
-	return f.pending
-}
-
-// abandon drops the list that is being read.
-func (f *Feed) abandon() {
-	f.member.mu.Lock()
-	defer f.member.mu.Unlock()
-	f.pending = nil
-}
-
 func newHolding() *holding { return &holding{sizes: map[string]int32{}} }
+
+// Feed counts one kind in one namespace of the member.
+type Feed struct {
+	member         *Member
+	kind, resource string
+	// held, and what was read so far of a list that is not complete, or nil; they need
+	// the mutex of member.
+	held, pending *holding
+	over          atomic.Pointer[Exceeded]
+}
+
+// Feed counts objects of a kind, such as ExportRecords, that the API calls resource.
+// Feeds of one resource share its limit.
+func (m *Member) Feed(kind, resource string) *Feed {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f := &Feed{member: m, kind: kind, resource: resource, held: newHolding()}
+	m.feeds = append(m.feeds, f)
+	return f
+}
+
+// Page counts one page of a list, the last one if last is true; first says whether a list
+// begins with it. If a limit is exceeded, nothing of the list is to be used. Of a list
+// that is complete, exactly these objects are held.
+func (f *Feed) Page(objects []runtime.Object, first, last bool) *Exceeded {
+	f.member.mu.Lock()
+	defer f.member.mu.Unlock()
+	if first || f.pending == nil {
+		f.pending = newHolding()
+	}
+	for _, object := range objects {
+		if exceeded := f.add(f.pending, object); exceeded != nil {
+			f.pending = nil
+			return exceeded
+		}
+	}
+	if last {
+		f.held, f.pending = f.pending, nil
+		f.over.Store(nil)
+	}
+	return nil
+}
+
+// Event counts one event of a watch. If it exceeds a limit, it is not to be used, and the
+// watch has to end: nothing after it makes sense without it.
+func (f *Feed) Event(event watch.Event) *Exceeded {
+	f.member.mu.Lock()
+	defer f.member.mu.Unlock()
+	switch event.Type {
+	case watch.Added, watch.Modified:
+		return f.add(f.held, event.Object)
+	case watch.Deleted:
+		if accessor, ok := event.Object.(metav1.Object); ok {
+			f.held.bytes -= int64(f.held.sizes[accessor.GetName()])
+			delete(f.held.sizes, accessor.GetName())
+		}
+	}
+	return nil
+}
+
+// Over is the limit that a watch exceeded, until a list is within the limits again; nil
+// if none did.
+func (f *Feed) Over() *Exceeded { return f.over.Load() }
+
+// Exceed records that a watch exceeded a limit, and ended.
+func (f *Feed) Exceed(limit *Exceeded) { f.over.Store(limit) }
 
 func (m *Member) limitOf(resource string) int {
 	switch resource {
@@ -105,13 +157,6 @@ func (m *Member) limitOf(resource string) int {
 		return m.limits.Slices
 	}
 	return m.limits.Others
-}
-
-// replace makes the complete list h the holding of f.
-func (m *Member) replace(f *Feed, h *holding) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	f.held, f.pending = h, nil
 }
 
 // others are the bytes of all feeds but f, and the number of objects of those of its
@@ -134,16 +179,14 @@ func (m *Member) others(f *Feed) (bytes int64, count int) {
 	return bytes, count
 }
 
-// add counts an object that was listed, or added or changed, in h: the holding of f
-// or one that is to replace it. An object that exceeds a limit is not counted.
-func (m *Member) add(f *Feed, h *holding, object any) *Exceeded {
+// add counts an object in h: the holding of f or one that is to replace it. An object that
+// exceeds a limit is not counted. It needs the mutex of member.
+func (f *Feed) add(h *holding, object runtime.Object) *Exceeded {
 	accessor, ok := object.(metav1.Object)
 	if !ok {
 		return nil
 	}
-	size := sizeOf(object)
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	size, m := sizeOf(object), f.member
 	bytes, count := m.others(f)
 	before, known := h.sizes[accessor.GetName()]
 	if limit := m.limitOf(f.resource); !known && count+len(h.sizes) >= limit {
@@ -155,20 +198,6 @@ func (m *Member) add(f *Feed, h *holding, object any) *Exceeded {
 	h.sizes[accessor.GetName()] = int32(min(size, 1<<31-1))
 	h.bytes += size - int64(before)
 	return nil
-}
-
-// remove counts an object of the holding of f that was deleted.
-func (m *Member) remove(f *Feed, object any) {
-	accessor, ok := object.(metav1.Object)
-	if !ok {
-		return
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if size, known := f.held.sizes[accessor.GetName()]; known {
-		delete(f.held.sizes, accessor.GetName())
-		f.held.bytes -= int64(size)
-	}
 }
 
 // sizeOf is the size of an object as it is stored: protobuf where the type has it.

@@ -66,11 +66,11 @@ func TestWhatIsHeldIsWithinTheLimits(t *testing.T) {
 			case 0:
 				o := drawn()
 				next[o.Name] = o.Size()
-				refused = f.feed.Watch(false).Event(watch.Event{Type: rapid.SampledFrom([]watch.EventType{watch.Added, watch.Modified}).Draw(t, "type"), Object: o})
+				refused = f.feed.Event(watch.Event{Type: rapid.SampledFrom([]watch.EventType{watch.Added, watch.Modified}).Draw(t, "type"), Object: o})
 			case 1:
 				o := drawn()
 				delete(next, o.Name)
-				refused = f.feed.Watch(false).Event(watch.Event{Type: watch.Deleted, Object: o})
+				refused = f.feed.Event(watch.Event{Type: watch.Deleted, Object: o})
 			default:
 				listed = true
 				next, refused = list(t, f, drawn)
@@ -112,7 +112,7 @@ func list(t *rapid.T, f *counted, drawn func() *metav1.PartialObjectMetadata) (m
 func TestListsThatAreReadAtTheSameTimeShareTheLimits(t *testing.T) {
 	half := []runtime.Object{object("half", 600)}
 	member := New(Limits{Bytes: 1000})
-	exports, slices, stream := member.Feed("ExportRecords", "exportrecords"), member.Feed("EndpointSlices", "endpointslices"), member.Feed("Leases", "leases").Watch(true)
+	exports, slices, leases := member.Feed("ExportRecords", "exportrecords"), member.Feed("EndpointSlices", "endpointslices"), member.Feed("Leases", "leases")
 	page := func(f *Feed, objects []runtime.Object, first, last, fits bool) {
 		t.Helper()
 		if refused := f.Page(objects, first, last); (refused == nil) != fits {
@@ -121,8 +121,8 @@ func TestListsThatAreReadAtTheSameTimeShareTheLimits(t *testing.T) {
 	}
 	page(exports, half, true, false, true)
 	page(slices, half, true, false, false)
-	if refused := stream.Event(watch.Event{Type: watch.Added, Object: half[0]}); refused == nil {
-		t.Fatal("a list that is streamed meanwhile is accepted")
+	if refused := leases.Event(watch.Event{Type: watch.Added, Object: half[0]}); refused == nil {
+		t.Fatal("an event that comes meanwhile is accepted")
 	}
 	page(exports, nil, false, true, true)
 	page(slices, half, true, true, false)
@@ -131,27 +131,4 @@ func TestListsThatAreReadAtTheSameTimeShareTheLimits(t *testing.T) {
 	page(exports, half, true, true, false)
 	page(slices, nil, true, true, true)
 	page(exports, half, true, true, true)
-}
-
-// A watch that begins with what exists replaces what was counted, once that was sent.
-func TestAStreamedListReplacesWhatWasHeld(t *testing.T) {
-	member := New(Limits{Exports: 2})
-	f := member.Feed("ExportRecords", "exportrecords")
-	if refused := f.Page([]runtime.Object{object("a", 0), object("b", 0)}, true, true); refused != nil {
-		t.Fatal(refused)
-	}
-	stream := f.Watch(true)
-	send := func(kind watch.EventType, o *metav1.PartialObjectMetadata) *Exceeded {
-		return stream.Event(watch.Event{Type: kind, Object: o})
-	}
-	end := object("", 0)
-	end.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
-	for _, refused := range []*Exceeded{send(watch.Added, object("c", 0)), send(watch.Bookmark, end), send(watch.Added, object("d", 0))} {
-		if refused != nil {
-			t.Fatal(refused)
-		}
-	}
-	if refused := send(watch.Added, object("e", 0)); refused == nil || refused.Error() != "the limit of 2 ExportRecords is exceeded" {
-		t.Errorf("a third object: %v", refused)
-	}
 }

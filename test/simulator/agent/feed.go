@@ -22,7 +22,6 @@ type feed struct {
 	*apiserver.Cache
 	kind   string
 	budget *budget.Feed
-	watch  *budget.Watch
 	// over is the limit that the last list or event exceeded; nil if it did not.
 	over *budget.Exceeded
 }
@@ -40,7 +39,7 @@ func (f *feed) Relist(behind int) {
 		objects = append(objects, o)
 	}
 	if f.over = f.budget.Page(objects, true, true); f.over == nil {
-		f.Cache, f.watch = next, f.budget.Watch(false)
+		f.Cache = next
 	}
 }
 
@@ -51,7 +50,7 @@ func (f *feed) Follow(most int) {
 		return
 	}
 	for range min(most, f.Behind()) {
-		if f.over = f.watch.Event(f.Next()); f.over != nil {
+		if f.over = f.budget.Event(f.Next()); f.over != nil {
 			return
 		}
 		f.Cache.Follow(1)

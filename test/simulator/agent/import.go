@@ -4,7 +4,6 @@
 package agent
 
 import (
-	"errors"
 	"maps"
 	"slices"
 
@@ -25,7 +24,7 @@ import (
 )
 
 // maxRounds is how often one import is planned in a row.
-const maxRounds = 4
+const maxRounds = 6
 
 // Import brings one import up to date.
 func (p *Process) Import(key types.NamespacedName) error {
@@ -34,9 +33,6 @@ func (p *Process) Import(key types.NamespacedName) error {
 	d := sabotage(p.Sabotage.Import, decide.Import(sabotage(p.Sabotage.View, v)))
 	p.Seen.List, p.Seen.Frozen = d.Plan.List, d.Plan.Frozen
 	if !d.Write {
-		if !d.HasNamespace {
-			p.names.Release(key)
-		}
 		p.findings[key] = d.Finding
 		return nil
 	}
@@ -44,28 +40,15 @@ func (p *Process) Import(key types.NamespacedName) error {
 	if err == nil || apply.ClassOf(err) == apply.Refused {
 		p.store(key, d.Finding.AfterPlan(key, planned, apply.Refusals(err), nil))
 	}
-	p.remember(key, err)
 	return err
 }
 
 func (p *Process) store(key types.NamespacedName, found decide.ImportFinding) {
 	if found.IsEmpty() {
-		delete(p.met, key)
 		delete(p.findings, key)
 		return
 	}
 	p.findings[key] = found
-}
-
-// remember keeps the name of a slice that a create met.
-func (p *Process) remember(key types.NamespacedName, err error) {
-	var failed *apply.Error
-	if !errors.As(err, &failed) || failed.Class != apply.NameTaken {
-		return
-	}
-	if _, is := failed.Action.Object.(*discoveryv1.EndpointSlice); is {
-		p.met[key] = append(p.met[key], failed.Action.Object.GetName())
-	}
 }
 
 // bring plans and applies until nothing is outstanding.
@@ -73,12 +56,12 @@ func (p *Process) bring(in plan.ImportInput) (plan.ImportPlan, error) {
 	var planned plan.ImportPlan
 	for range maxRounds {
 		in = sabotage(p.Sabotage.PlanInput, in)
-		p.names.Choose(in.Key, func(taken []string) string {
-			in.Taken, p.Seen.Taken = taken, taken
-			return plan.Name(in)
-		})
 		p.Seen.View.Current = in.Current
 		planned = sabotage(p.Sabotage.Plan, plan.Import(in))
+		if met := p.unlabeled(in.Key, planned.Actions); len(met) > 0 {
+			in.Current.Slices = append(in.Current.Slices, met...)
+			continue
+		}
 		applied, err := p.write(planned.Actions)
 		if err != nil || !planned.AwaitsService || len(planned.Actions) == 0 {
 			return planned, err
@@ -86,6 +69,20 @@ func (p *Process) bring(in plan.ImportInput) (plan.ImportPlan, error) {
 		in.Current = in.Current.After(planned.Actions, applied)
 	}
 	return planned, nil
+}
+
+// unlabeled are the slices that exist under a name to be created.
+func (p *Process) unlabeled(key types.NamespacedName, actions []plan.Action) (out []*discoveryv1.EndpointSlice) {
+	for _, a := range actions {
+		if _, is := a.Object.(*discoveryv1.EndpointSlice); !is || a.Verb != plan.Create {
+			continue
+		}
+		s := get[discoveryv1.EndpointSlice](p, "EndpointSlice", a.Object.GetNamespace(), a.Object.GetName())
+		if s != nil && s.Labels[model.LabelServiceName] != key.Name {
+			out = append(out, s)
+		}
+	}
+	return out
 }
 
 // importView reads everything that decides about one import.
@@ -162,7 +159,7 @@ func (p *Process) current(key types.NamespacedName) plan.Current {
 	}
 	for o := range p.Local["EndpointSlice"].Each {
 		s := asSlice(o)
-		if s.Namespace == key.Namespace && (s.Labels[model.LabelServiceName] == key.Name || slices.Contains(p.met[key], s.Name)) {
+		if s.Namespace == key.Namespace && s.Labels[model.LabelServiceName] == key.Name {
 			current.Slices = append(current.Slices, s)
 		}
 	}

@@ -73,8 +73,6 @@ type Process struct {
 	Sabotage Sabotage
 
 	applier  *apply.Applier
-	names    *decide.Names
-	met      map[types.NamespacedName][]string // slices whose name a create met
 	findings map[types.NamespacedName]decide.ImportFinding
 	// formsAt is from when on lists form without peers that were not read.
 	formsAt time.Time
@@ -98,8 +96,6 @@ type Seen struct {
 	// of it changes; no list if nothing is written.
 	List   model.List
 	Frozen bool
-	// Taken are the names of derived Services that other imports reserve.
-	Taken []string
 }
 
 // Sabotage changes what the functions of the product get or give, so that a test
@@ -125,8 +121,8 @@ func Start(id model.ClusterID, c *apiserver.Client, now func() time.Time, behind
 	p := &Process{
 		ID: id, Client: c, Now: now, Policy: decision.Allowed,
 		Local: map[string]*apiserver.Cache{}, Peers: map[model.ClusterID]*Peer{}, Removed: map[model.ClusterID]bool{},
-		applier: apply.New(c, nil), names: decide.NewNames(), formsAt: now().Add(waitForMembers),
-		met: map[types.NamespacedName][]string{}, findings: map[types.NamespacedName]decide.ImportFinding{},
+		applier: apply.New(c, nil), formsAt: now().Add(waitForMembers),
+		findings: map[types.NamespacedName]decide.ImportFinding{},
 	}
 	for _, kind := range LocalKinds {
 		p.Local[kind] = c.Server.Watch(kind, "")
@@ -174,11 +170,11 @@ func (p *Process) Keys() []types.NamespacedName {
 		}
 	}
 	addRecords(keys, p.Local["ExportRecord"])
-	for key := range p.met {
+	// The events of deleted objects name the others.
+	for key := range p.findings {
 		keys[key] = true
 	}
-	// The events of deleted objects name the others.
-	for _, key := range slices.Concat(p.names.Reserved(), p.pending()) {
+	for _, key := range p.pending() {
 		keys[key] = true
 	}
 	for _, peer := range p.Peers {
