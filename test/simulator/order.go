@@ -109,9 +109,6 @@ func (k *checker) keepOrder(p process, stored model.List, all []constituent, fro
 	before := slices.DeleteFunc(slices.Clone(all), func(one constituent) bool { return placeOf(stored, one.cluster) < 0 })
 	for i, e := range p.Seen.List.Entries {
 		was, listed := stored.Find(e.Cluster)
-		if i := p.Seen.Import; i != nil && i.Annotations[model.AnnotationConfirmTakeover] == e.Export().ID() {
-			continue // an administrator made it the first one
-		}
 		for _, behind := range p.Seen.List.Entries[i+1:] {
 			then, had := stored.Find(behind.Cluster)
 			isSame := had && then.UID == behind.UID && (!then.Absent.IsOut() || behind.Absent != model.SourcePublished)
@@ -130,6 +127,9 @@ func placeOf(l model.List, id model.ClusterID) int {
 
 // mayPass reports whether an export may come before others that were before it.
 func (k *checker) mayPass(p process, stored model.List, e model.Entry) bool {
+	if i := p.Seen.Import; i != nil && i.Annotations[model.AnnotationConfirmTakeover] == e.Export().ID() {
+		return true
+	}
 	_, listed := stored.Find(e.Cluster)
 	return !listed && p.Seen.View.Now.Before(stored.Formed.Add(settling)) && !e.CreatedAt.Before(stored.Formed.Add(-settling))
 }
