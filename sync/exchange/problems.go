@@ -68,33 +68,33 @@ func (r Report) Problems(cluster model.ClusterID, filter Filter) []model.Problem
 	}
 	var out []model.Problem
 	for _, reason := range slices.Sorted(maps.Keys(counts)) {
-		// The counts come first: of several problems in one condition, the end may be cut.
-		text := fmt.Sprintf("%s: %s: %s", strings.Join(counts[reason], ", "), remedy(reason, cluster, filter), strings.Join(examples[reason], ", "))
+		// The counts come early: of several problems in one condition, the end may be cut.
+		text := fmt.Sprintf("%s: %s", remedy(reason, strings.Join(counts[reason], ", "), cluster, filter), strings.Join(examples[reason], ", "))
 		out = append(out, model.Problem{Reason: reason, Cluster: cluster, Message: model.Bound(text, model.MaxEventNote)})
 	}
 	return out
 }
 
-// remedy says what is left out of the slices of cluster, why, and what to do about it.
-func remedy(reason string, cluster model.ClusterID, filter Filter) string {
+// remedy says what is left out of the slices of cluster, how often, why, and what to do about it.
+func remedy(reason, counts string, cluster model.ClusterID, filter Filter) string {
 	switch reason {
 	case model.ReasonAddressOverlap:
-		return fmt.Sprintf("endpoint addresses of cluster %s are left out, because they are in address ranges of this cluster (pods %s; Services %s); "+
+		return fmt.Sprintf("endpoint addresses of cluster %s are left out (%s), because they are in address ranges of this cluster (pods %s; Services %s); "+
 			"clusters that import from each other cannot have the same addresses, so give one of them other ranges",
-			cluster, join(filter.PodCIDRs), join(filter.ServiceCIDRs))
+			cluster, counts, join(filter.PodCIDRs), join(filter.ServiceCIDRs))
 	case model.ReasonAddressNotAccepted:
 		if len(filter.Accepted) == 0 {
-			return fmt.Sprintf("endpoint addresses of cluster %[1]s are left out, because no address of it is accepted here; "+
-				"list its pod CIDRs in spec.acceptedCIDRs of Peer %[1]s", cluster)
+			return fmt.Sprintf("endpoint addresses of cluster %[1]s are left out (%[2]s), because no address of it is accepted here; "+
+				"list its pod CIDRs in spec.acceptedCIDRs of Peer %[1]s", cluster, counts)
 		}
-		return fmt.Sprintf("endpoint addresses of cluster %[1]s are left out, because only %[2]s are accepted from it; "+
-			"if the addresses are those of its pods, add their CIDR to spec.acceptedCIDRs of Peer %[1]s", cluster, join(filter.Accepted))
+		return fmt.Sprintf("endpoint addresses of cluster %[1]s are left out (%[2]s), because only %[3]s are accepted from it; "+
+			"if the addresses are those of its pods, add their CIDR to spec.acceptedCIDRs of Peer %[1]s", cluster, counts, join(filter.Accepted))
 	case model.ReasonLimitExceeded:
-		return fmt.Sprintf("EndpointSlices of cluster %[1]s are left out, because at most %[2]d bytes and %[3]d addresses of one are imported; "+
-			"split them in cluster %[1]s", cluster, maxSliceBytes, maxSliceAddresses)
+		return fmt.Sprintf("EndpointSlices of cluster %[1]s are left out (%[2]s), because at most %[3]d bytes and %[4]d addresses of one are imported; "+
+			"split them in cluster %[1]s", cluster, counts, maxSliceBytes, maxSliceAddresses)
 	}
-	return fmt.Sprintf("parts of the EndpointSlices that cluster %[1]s publishes are left out, because they are not valid; "+
-		"correct the EndpointSlices in cluster %[1]s", cluster)
+	return fmt.Sprintf("parts of the EndpointSlices that cluster %[1]s publishes are left out (%[2]s), because they are not valid; "+
+		"correct the EndpointSlices in cluster %[1]s", cluster, counts)
 }
 
 func join(prefixes []netip.Prefix) string {

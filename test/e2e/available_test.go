@@ -95,7 +95,7 @@ var _ = Describe("Addresses of a peer", Ordered, beyond(), func() {
 		Eventually(ctx, func() string { return clusterA.expectAvailable(ctx, key, metav1.ConditionTrue, model.ReasonImported) }).
 			Should(ContainSubstring("AddressOverlap in b since"))
 		Eventually(ctx, clusterB.readiness).WithArguments(ctx, key).Should(And(
-			HaveField("Status", metav1.ConditionTrue), HaveField("Message", ContainSubstring("AddressOverlap in a: 1 endpoint address"))))
+			HaveField("Status", metav1.ConditionTrue), HaveField("Message", ContainSubstring("AddressOverlap in a: endpoint addresses of cluster a are left out (1 Overlap)"))))
 		clusterB.expectEndpoints(ctx, key, ConsistOf(slices.Concat(slices.Collect(maps.Values(clusterA.podIPs(ctx, key.Namespace, key.Name)))...)))
 		clusterB.expectAnswers(ctx, hostOf(key), servicePort, pods...)
 		Expect(clusterA.client.Delete(ctx, &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "by-hand"}})).To(Succeed())
