@@ -23,7 +23,7 @@ const namespaces = 20
 // so many exports to import, and what agents write that start where everything
 // is as it should be.
 func (b *bench) restart(ctx context.Context) error {
-	return b.with(ctx, fleet.Options{Size: 2, ExportOnly: true}, func(ctx context.Context, f *fleet.Fleet) error {
+	return b.with(ctx, fleet.Options{Size: 2, ExportOnly: true, AuditBodies: true}, func(ctx context.Context, f *fleet.Fleet) error {
 		from, to := f.Members[0], f.Members[1]
 		out := result.Restart{Imports: b.imports, Load: result.Load1()}
 		if err := b.fill(ctx, f); err != nil {
@@ -49,7 +49,10 @@ func (b *bench) restart(ctx context.Context) error {
 			return err
 		}
 		out.ColdWrites = len(writes)
-		b.say("%s", counted(writes))
+		for _, w := range writes {
+			out.ColdAll = max(out.ColdAll, w.Time.Sub(begun))
+		}
+		b.say("the last write after %v; %s", out.ColdAll.Round(time.Millisecond), counted(writes))
 		for _, m := range []*fleet.Member{to, from} {
 			b.say("a restart of the agent of %s", m.ID())
 			took, writes, err := again(ctx, m, b.imports)
@@ -64,6 +67,14 @@ func (b *bench) restart(ctx context.Context) error {
 			return err
 		}
 		out.Live, out.Resident = held.Live, held.Resident
+		for _, m := range []*fleet.Member{to, from} {
+			if err := m.StopAgent(); err != nil {
+				return err
+			}
+		}
+		if out.Bare, err = b.bare(ctx, to, writes); err != nil {
+			return err
+		}
 		b.results.Restart = &out
 		return nil
 	})

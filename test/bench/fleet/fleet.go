@@ -53,6 +53,8 @@ type Options struct {
 	Agent string
 	// ExportOnly leaves the first cluster without imports of its own exports.
 	ExportOnly bool
+	// AuditBodies has Writes of the members return the bodies of requests too.
+	AuditBodies bool
 	// Say is told of progress.
 	Say func(format string, args ...any)
 }
@@ -81,7 +83,7 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 	for i := range ids {
 		ids[i] = string(rune('a' + i))
 	}
-	f.clusters, err = controlplane.Start(ctx, controlplane.Options{IDs: ids, Dir: filepath.Join(f.dir, "clusters"), APIServerOnly: true})
+	f.clusters, err = controlplane.Start(ctx, controlplane.Options{IDs: ids, Dir: filepath.Join(f.dir, "clusters"), APIServerOnly: true, AuditBodies: o.AuditBodies})
 	if err != nil {
 		return f, err
 	}

@@ -15,6 +15,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -33,6 +34,8 @@ type Member struct {
 	// AsAgent has the agent's own credentials: what it asks for costs the API
 	// server as much as what the agent does.
 	AsAgent kubernetes.Interface
+	// AgentConfig has these credentials, without a limit on the client's side.
+	AgentConfig *rest.Config
 	// exports writes ServiceExports, which Typed does not know.
 	exports client.Client
 	// Exchange reads and writes records, without a limit on the client's side.
@@ -66,6 +69,7 @@ func (m *Member) install(ctx context.Context, binary, kubectl string, free []int
 		return err
 	}
 	config.QPS = -1
+	m.AgentConfig = config
 	if m.AsAgent, err = kubernetes.NewForConfig(config); err != nil {
 		return err
 	}

@@ -125,6 +125,11 @@ func (r *Results) restart(page *strings.Builder) {
 	s := r.Restart
 	fmt.Fprintf(page, "\n## Starts with %d imports\n\nThe exporting cluster runs with `--import=false`, so that what is measured is the other one.\n\n| | time | writes |\n|---|---:|---:|\n", s.Imports)
 	fmt.Fprintf(page, "| cold start, until the last slice is written | %s | %d |\n", seconds(s.Cold), s.ColdWrites)
+	if s.Bare.Writes > 0 {
+		fmt.Fprintf(page, "| the same, until the last of all writes | %s | %.2f for an import |\n", seconds(s.ColdAll), float64(s.ColdWrites)/float64(s.Imports))
+		fmt.Fprintf(page, "| a bare client that makes the same requests, those of %d imports at once | %s | %d |\n", s.Bare.AtOnce, seconds(s.Bare.Took), s.Bare.Writes)
+		fmt.Fprintf(page, "| **ratio** of the cold start to the bare client | **%.2f** | |\n", s.ColdAll.Seconds()/s.Bare.Took.Seconds())
+	}
 	for _, c := range s.Restarts {
 		who := "importing"
 		if c.Exporting {
@@ -132,7 +137,7 @@ func (r *Results) restart(page *strings.Builder) {
 		}
 		fmt.Fprintf(page, "| converged restart of the %s agent, until it has reconciled everything | %s | **%d** |\n", who, seconds(c.Took), c.Writes)
 	}
-	fmt.Fprintf(page, "\nHeartbeats, leader election and events are not counted as writes. In the end the importing agent holds %.0f MiB (live heap), %.0f MiB resident. Load before: %.1f.\n",
+	fmt.Fprintf(page, "\nThe bare client sends the requests that the agent sent, as the audit log has them, with the agent's credentials and to other namespaces of the same cluster, after the agents ended. Heartbeats, leader election and events are not counted as writes. In the end the importing agent holds %.0f MiB (live heap), %.0f MiB resident. Load before: %.1f.\n",
 		mib(s.Live), mib(s.Resident), s.Load)
 }
 

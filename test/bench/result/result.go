@@ -78,12 +78,23 @@ type Restart struct {
 	// Cold is from the start of an agent in a cluster without any import until
 	// it has all.
 	Cold time.Duration
+	// ColdAll is until the last of its writes was answered.
+	ColdAll time.Duration `json:",omitzero"`
+	// Bare is how long a client takes that only makes these writes again.
+	Bare Bare `json:",omitzero"`
 	// ColdWrites is how much it wrote for that, conditions and reports included.
 	ColdWrites int
 	Restarts   []Converged
 	// Live and Resident are what the importing agent holds in the end.
 	Live, Resident int
 	Load           float64
+}
+
+// Bare is a client that makes the writes of an agent again, those of one import one after
+// the other, and of so many imports at once.
+type Bare struct {
+	Writes, AtOnce int
+	Took           time.Duration
 }
 
 // Converged is the start of an agent where everything is as it should be.

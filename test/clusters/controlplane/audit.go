@@ -30,6 +30,14 @@ rules:
 - level: None
 `
 
+// auditPolicyOf is auditPolicy, with the bodies of requests if bodies is true.
+func auditPolicyOf(bodies bool) string {
+	if bodies {
+		return strings.Replace(auditPolicy, "level: Metadata", "level: Request", 1)
+	}
+	return auditPolicy
+}
+
 // AuditLog is the path of the API server's audit log: one event of audit.k8s.io/v1 in JSON per write and line.
 func (c *Cluster) AuditLog() string { return filepath.Join(c.dir, "audit.log") }
 
@@ -44,6 +52,9 @@ type Write struct {
 	Resource, Namespace, Name string
 	// Code is the HTTP status of the answer.
 	Code int32
+	// URI and Body are those of the request. Body is empty without Options.AuditBodies.
+	URI  string
+	Body json.RawMessage
 }
 
 // Writes lists the writes that the API server answered after since, oldest
@@ -111,6 +122,7 @@ func parseWrite(line []byte) (w Write, ok bool, err error) {
 		User                    struct{ Username string }
 		ObjectRef               struct{ APIGroup, Resource, Subresource, Namespace, Name string }
 		ResponseStatus          struct{ Code int32 }
+		RequestObject           json.RawMessage
 	}
 	if err := json.Unmarshal(line, &event); err != nil {
 		return Write{}, false, err
@@ -128,5 +140,6 @@ func parseWrite(line []byte) (w Write, ok bool, err error) {
 	return Write{
 		Time: event.StageTimestamp, User: event.User.Username, Verb: event.Verb, Resource: resource,
 		Namespace: event.ObjectRef.Namespace, Name: event.ObjectRef.Name, Code: event.ResponseStatus.Code,
+		URI: event.RequestURI, Body: event.RequestObject,
 	}, true, nil
 }

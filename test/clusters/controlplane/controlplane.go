@@ -61,6 +61,8 @@ type Options struct {
 	Nodes int
 	// DualStack gives Pods and Services IPv6 addresses too.
 	DualStack bool
+	// AuditBodies has Writes return the bodies of requests too.
+	AuditBodies bool
 }
 
 // Cluster is one running control plane. It implements clusters.Cluster.

@@ -151,7 +151,7 @@ func (c *Cluster) prepare() error {
 			return err
 		}
 	}
-	for name, text := range map[string]string{"audit-policy.yaml": auditPolicy, "kwok.yaml": kwokStages, "Corefile": c.corefile()} {
+	for name, text := range map[string]string{"audit-policy.yaml": auditPolicyOf(c.options.AuditBodies), "kwok.yaml": kwokStages, "Corefile": c.corefile()} {
 		if err := os.WriteFile(c.file(name), []byte(text), 0o644); err != nil {
 			return err
 		}
