@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -29,7 +30,6 @@ import (
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/notify"
-	"github.com/comity-mcs/comity/sync/remote"
 	"github.com/comity-mcs/comity/sync/restoredetect"
 )
 
@@ -82,7 +82,7 @@ func New(opts Options) (*Hub, error) {
 	opts.CheckInterval = cmp.Or(opts.CheckInterval, 5*time.Second)
 	link := newLink(opts.Kubeconfig, opts.Self)
 	mapper := newMapper()
-	httpClient := remote.NewClient(link)
+	httpClient := &http.Client{Transport: link}
 	if opts.Wrap != nil {
 		httpClient.Transport = opts.Wrap(httpClient.Transport)
 	}

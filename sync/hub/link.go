@@ -18,6 +18,7 @@ import (
 
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/remote"
+	"github.com/comity-mcs/comity/sync/remote/budget"
 	"github.com/comity-mcs/comity/sync/remote/kubeconfig"
 )
 
@@ -41,7 +42,7 @@ type content struct {
 }
 
 func newLink(path string, self model.ClusterID) *link {
-	return &link{path: path, transport: remote.NewTransport(self)}
+	return &link{path: path, transport: remote.NewTransport(self, budget.Limits{})}
 }
 
 // errServerChanged ends the process: another server may hold other data, and

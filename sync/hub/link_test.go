@@ -18,8 +18,6 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-
-	"github.com/comity-mcs/comity/sync/remote"
 )
 
 // server answers with the token, the path and the name that it was asked with.
@@ -56,7 +54,7 @@ func write(t *testing.T, l *link, content []byte) {
 
 func ask(t *testing.T, l *link) (string, error) {
 	t.Helper()
-	answer, err := remote.NewClient(l).Get(placeholder + "/api/v1")
+	answer, err := (&http.Client{Transport: l}).Get(placeholder + "/api/v1")
 	if err != nil {
 		return "", err
 	}

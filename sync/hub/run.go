@@ -20,7 +20,6 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/notify"
 	"github.com/comity-mcs/comity/sync/remote"
-	"github.com/comity-mcs/comity/sync/remote/kubeconfig"
 )
 
 // renewCheckInterval is how often the age of the token is checked.
@@ -120,14 +119,7 @@ func (h *Hub) renew(ctx context.Context) error {
 		return client.IgnoreNotFound(err)
 	}
 	// What the Secret holds may be newer than the file, which follows late.
-	config, fault := kubeconfig.Sanitize(secret.Data[kubeconfig.SecretKey])
-	if fault != nil {
-		return fmt.Errorf("read Secret %s/%s, key %s: %s", secret.Namespace, secret.Name, kubeconfig.SecretKey, fault)
-	}
-	if config.Host != h.link.transport.Config().Host {
-		return nil
-	}
-	renewed, err := remote.RenewSecret(ctx, config, remote.NewClient(h.link.transport), &secret, h.local, h.now())
+	renewed, err := remote.RenewSecret(ctx, h.opts.Self, &secret, h.local, h.now())
 	if renewed {
 		h.opts.Log.Info("token of the exchange renewed")
 	}

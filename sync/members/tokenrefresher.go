@@ -42,7 +42,7 @@ func (k *tokenRefresher) Start(ctx context.Context) error {
 
 // refreshAll handles all peers whose token is in use, and no other is being tried,
 // concurrently, so that a peer that does not answer delays no other peer's token. It returns
-// after remote.RenewTimeout at the latest, and whatever our own API server takes.
+// after a few seconds at the latest, and whatever our own API server takes.
 func (k *tokenRefresher) refreshAll(ctx context.Context) {
 	var group sync.WaitGroup
 	k.set.mu.Lock()
@@ -50,15 +50,14 @@ func (k *tokenRefresher) refreshAll(ctx context.Context) {
 		if m.active == nil || m.next != nil || m.claim.refused.Reason != "" {
 			continue
 		}
-		connection, secret := m.active.Connection, m.claim.secret
+		secret := m.claim.secret
 		group.Go(func() {
-			config, httpClient := connection.Client()
-			renewed, err := remote.RenewSecret(ctx, config, httpClient, secret, k.client, k.set.opts.Clock.Now())
+			renewed, err := remote.RenewSecret(ctx, k.set.opts.Self, secret, k.client, k.set.opts.Clock.Now())
 			switch {
 			case err != nil && ctx.Err() == nil:
-				k.set.opts.Log.Info("token not renewed, trying again", "cluster", connection.ID(), "reason", err.Error())
+				k.set.opts.Log.Info("token not renewed, trying again", "cluster", m.id, "reason", err.Error())
 			case renewed:
-				k.set.opts.Log.Info("token renewed", "cluster", connection.ID())
+				k.set.opts.Log.Info("token renewed", "cluster", m.id)
 			}
 		})
 	}

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -20,7 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -29,19 +30,10 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/remote"
 	"github.com/comity-mcs/comity/sync/remote/kubeconfig"
-	"github.com/comity-mcs/comity/sync/restoredetect"
 )
 
 func jwt(payload string) string {
 	return "e30." + base64.RawURLEncoding.EncodeToString([]byte(payload)) + ".c2ln"
-}
-
-// deaf hears nothing of what a connection tells.
-var deaf = remote.Hooks{
-	Export:    func(*remote.Connection, types.NamespacedName) {},
-	Namespace: func(string) {}, Report: func(types.NamespacedName) {},
-	LeaseRead: func(*remote.Connection, string) {}, State: func(*remote.Connection) {}, Rejected: func(*remote.Connection) {},
-	Restored: func(*remote.Connection, *restoredetect.Found) {},
 }
 
 func TestATokenIsRenewedForItsOwnAccountAndWrittenIntoTheSecret(t *testing.T) {
@@ -49,8 +41,13 @@ func TestATokenIsRenewedForItsOwnAccountAndWrittenIntoTheSecret(t *testing.T) {
 	var mu sync.Mutex
 	var asked []string
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var request authenticationv1.TokenRequest
-		_ = json.NewDecoder(r.Body).Decode(&request)
+		body, _ := io.ReadAll(r.Body)
+		object, _, err := clientgoscheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
+		request, is := object.(*authenticationv1.TokenRequest)
+		if !is {
+			t.Errorf("not a TokenRequest: %v", err)
+			return
+		}
 		mu.Lock()
 		defer mu.Unlock()
 		asked = append(asked, fmt.Sprint(r.Method, r.URL.Path, ptr.Deref(request.Spec.ExpirationSeconds, 0), request.Spec.Audiences, r.Header.Get("Authorization") == "Bearer "+old))
@@ -67,23 +64,8 @@ func TestATokenIsRenewedForItsOwnAccountAndWrittenIntoTheSecret(t *testing.T) {
 	if err := local.Get(context.Background(), client.ObjectKeyFromObject(&stored), cached); err != nil {
 		t.Fatal(err)
 	}
-	config, f := kubeconfig.Sanitize(data)
-	if f != nil {
-		t.Fatal(f)
-	}
-	config.ContentType = "application/json"
-	conn, err := remote.Connect(context.Background(), remote.Options{ID: "b", Self: "a", ClusterSet: "prod", Config: config, Log: logr.Discard(), Hooks: deaf})
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn.Stop() // it renews, and reads nothing
-	conn.Wait()
-	mu.Lock()
-	asked = nil
-	mu.Unlock()
-	used, httpClient := conn.Client()
 	for _, second := range []int64{1100, 1700} { // too early, then due
-		if _, err := remote.RenewSecret(context.Background(), used, httpClient, cached, local, time.Unix(second, 0)); err != nil {
+		if _, err := remote.RenewSecret(context.Background(), "a", cached, local, time.Unix(second, 0)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -132,25 +114,14 @@ func renewing(t *testing.T) *httptest.Server {
 func TestFault29APeerThatNeverAnswersATokenRequestDelaysNoOtherPeer(t *testing.T) {
 	old := jwt(`{"iat":1000,"exp":2000,"sub":"system:serviceaccount:comity-system:peer-a","aud":["k8s"]}`)
 	builder := fake.NewClientBuilder()
-	set := New(Options{Log: logr.Discard()})
+	set := New(Options{Self: "a", Log: logr.Discard()})
 	for i, server := range []*httptest.Server{silentTokens(t), renewing(t)} {
 		id := model.ClusterID("bc"[i : i+1])
 		ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 		data := kubeconfigOf(t, server.URL, ca, old)
 		stored := secret("peer-"+string(id), data)
 		builder.WithObjects(&stored)
-		config, f := kubeconfig.Sanitize(data)
-		if f != nil {
-			t.Fatal(f)
-		}
-		config.ContentType = "application/json"
-		conn, err := remote.Connect(context.Background(), remote.Options{ID: id, Self: "a", ClusterSet: "prod", Config: config, Log: logr.Discard(), Hooks: deaf})
-		if err != nil {
-			t.Fatal(err)
-		}
-		conn.Stop() // it renews, and reads nothing
-		conn.Wait()
-		set.members[id] = &member{id: id, active: &connection{Connection: conn}, claim: claim{secret: &stored}}
+		set.members[id] = &member{id: id, active: &connection{}, claim: claim{secret: &stored}}
 	}
 	local := builder.Build()
 	for _, m := range set.members {
@@ -160,7 +131,7 @@ func TestFault29APeerThatNeverAnswersATokenRequestDelaysNoOtherPeer(t *testing.T
 		}
 		m.claim.secret = cached
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second) // far less than remote.RenewTimeout
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second) // far less than a request may take
 	defer cancel()
 	k := &tokenRefresher{set: set, client: local}
 	k.refreshAll(ctx)
@@ -172,31 +143,6 @@ func TestFault29APeerThatNeverAnswersATokenRequestDelaysNoOtherPeer(t *testing.T
 		t.Errorf("the token for c was not renewed beside a peer that does not answer: %v", f)
 	}
 }
-
-func TestARequestForATokenEndsWithoutAnAnswer(t *testing.T) {
-	server := silentTokens(t)
-	old := jwt(`{"iat":1000,"exp":2000,"sub":"system:serviceaccount:comity-system:peer-a","aud":["k8s"]}`)
-	config, f := kubeconfig.Sanitize(kubeconfigOf(t, server.URL, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), old))
-	if f != nil {
-		t.Fatal(f)
-	}
-	var deadline time.Time
-	httpClient := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
-		deadline, _ = r.Context().Deadline()
-		return nil, context.DeadlineExceeded
-	})}
-	begin := time.Now()
-	if _, err := remote.RenewSecret(context.Background(), config, httpClient, &corev1.Secret{}, nil, time.Unix(1900, 0)); err == nil {
-		t.Fatal("expected an error")
-	}
-	if deadline.IsZero() || deadline.After(begin.Add(2*remote.RenewTimeout)) {
-		t.Errorf("the request has the deadline %v, expected one within %s", deadline, remote.RenewTimeout)
-	}
-}
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // withToken is the Secret of the Peer with another token.
 func (w *world) withToken(token string) corev1.Secret {

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,8 +14,8 @@ import (
 	"github.com/go-logr/logr"
 	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
@@ -82,7 +81,6 @@ type Options struct {
 type Connection struct {
 	opts      Options
 	transport *Transport
-	http      *http.Client
 	feeds     feeds
 	budget    *budget.Member
 	narrowed  narrowed
@@ -112,14 +110,13 @@ type Connection struct {
 // reached shows in the hooks.
 func Connect(ctx context.Context, opts Options) (*Connection, error) {
 	opts.Limits.SetDefaults()
-	transport := NewTransport(opts.Self)
-	transport.limit(opts.Limits)
+	transport := NewTransport(opts.Self, opts.Limits)
 	if err := transport.Use(opts.Config); err != nil {
 		return nil, fmt.Errorf("cluster %s: %w", opts.ID, err)
 	}
 	ctx, cancel := context.WithCancel(klog.NewContext(ctx, opts.Log))
 	c := &Connection{
-		narrowed: narrowed{wake: make(chan struct{}, 1)}, opts: opts, transport: transport, http: NewClient(transport), cancel: cancel,
+		narrowed: narrowed{wake: make(chan struct{}, 1)}, opts: opts, transport: transport, cancel: cancel,
 		failing: map[*feed]Failure{}, budget: budget.New(opts.Limits),
 		ctx: ctx, verifications: rate.NewLimiter(rate.Every(verifyPause), verifyBurst),
 	}
@@ -140,17 +137,13 @@ func Connect(ctx context.Context, opts Options) (*Connection, error) {
 // ID is the peer's id.
 func (c *Connection) ID() model.ClusterID { return c.opts.ID }
 
-// Client returns the configuration and the client of this connection, for the only
-// request that writes: the one for a new token.
-func (c *Connection) Client() (*rest.Config, *http.Client) { return c.Config(), c.http }
-
 // Config is the configuration whose credentials are in use.
 func (c *Connection) Config() *rest.Config { return c.transport.Config() }
 
 // Stop ends all reading; Wait waits for that.
 func (c *Connection) Stop() {
 	c.cancel()
-	utilnet.CloseIdleConnectionsFor(c.transport)
+	c.transport.CloseIdleConnections()
 }
 
 // Wait returns when everything that Connect started has ended.
@@ -281,16 +274,14 @@ func (c *Connection) currentProblem() Failure {
 	return Failure{}
 }
 
-// feedResult records the result of a list or watch of f.
-func (c *Connection) feedResult(ctx context.Context, f *feed, err error) {
-	if ctx.Err() != nil {
-		return // the connection was stopped
-	}
+// result records the result of a list or watch.
+func (f *feed) result(ctx context.Context, err error) {
 	// A version that the server has forgotten makes the informer start over, which is no
 	// failure of the peer.
-	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-		return
+	if ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		return // or the connection was stopped
 	}
+	c := f.connection
 	c.mu.Lock()
 	if err == nil {
 		delete(c.failing, f)
@@ -340,14 +331,14 @@ func (c *Connection) confirmMember(ctx context.Context) error {
 
 // readMember reads from the peer's API server what memberRecord reads from the cache.
 func (c *Connection) readMember(ctx context.Context) (*exchangev1alpha1.MemberRecord, error) {
-	f := c.feeds.members
-	var list exchangev1alpha1.MemberRecordList
-	if err := f.client.Get().Namespace(f.namespace).Resource(f.resource).MaxRetries(1).Do(ctx).Into(&list); err != nil {
+	list, err := c.feeds.members.get(ctx, metav1.ListOptions{})
+	if err != nil {
 		return nil, err
 	}
-	for i := range list.Items {
-		if list.Items[i].Name == string(c.opts.ID) {
-			return &list.Items[i], nil
+	records := list.(*exchangev1alpha1.MemberRecordList).Items
+	for i := range records {
+		if records[i].Name == string(c.opts.ID) {
+			return &records[i], nil
 		}
 	}
 	return nil, nil

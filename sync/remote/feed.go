@@ -6,6 +6,8 @@ package remote
 import (
 	"context"
 	"errors"
+	"net/http"
+	"strings"
 	"sync/atomic"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -18,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/flowcontrol"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/comity-mcs/comity/sync/compactslice"
 	"github.com/comity-mcs/comity/sync/exchange"
@@ -29,6 +32,8 @@ import (
 // feed is one kind in one namespace of a peer. Each feed has an
 // informer of its own, so that its state and its error are known.
 type feed struct {
+	connection *Connection
+	// kind is for a reader, such as ExportRecords, resource what the API calls it.
 	kind, resource, namespace string
 	// name limits the feed to one object.
 	name string
@@ -42,6 +47,7 @@ type feed struct {
 	budget *budget.Feed
 	// elements is the limit for which the last response or event was not decoded.
 	elements     atomic.Pointer[budget.Exceeded]
+	newList      func() runtime.Object
 	client       rest.Interface
 	informer     toolscache.SharedIndexInformer
 	registration toolscache.ResourceEventHandlerRegistration
@@ -67,12 +73,6 @@ func (f *feeds) required() []*feed {
 
 func (f *feeds) optional() []*feed { return []*feed{f.leases, f.reports} }
 
-// What is not known without the optional feeds.
-const (
-	withoutLease   = "whether its agent runs is not known"
-	withoutReports = "what it imports is not known"
-)
-
 // Pages of lists, in objects.
 const (
 	recordPage = 250
@@ -87,50 +87,55 @@ func newFeeds(c *Connection) (feeds, error) {
 	if err := errors.Join(discoveryv1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme), exchangev1alpha1.AddToScheme(scheme)); err != nil {
 		return feeds{}, err
 	}
-	config := withoutToken(c.opts.Config)
+	config := rest.CopyConfig(c.opts.Config)
 	config.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(peerQPS, peerBurst)
 	shared, scoped := model.ExchangeNamespace(c.opts.ID), model.ScopedExchangeNamespace(c.opts.ID, c.opts.Self)
 	out := feeds{
-		namespaces: &feed{kind: "NamespaceRecords", resource: "namespacerecords", namespace: shared, check: checking(c.checkNamespace)},
-		members:    &feed{kind: "MemberRecords", resource: "memberrecords", namespace: shared},
-		leases:     &feed{kind: "Leases", resource: "leases", namespace: shared, name: string(c.opts.ID), without: withoutLease},
-		reports:    &feed{kind: "ImportRecords", resource: "importrecords", namespace: scoped, without: withoutReports, check: checking(c.checkReport)},
-	}
-	for i, namespace := range []string{shared, scoped} {
-		out.exports[i] = &feed{kind: "ExportRecords", resource: "exportrecords", namespace: namespace}
-		out.slices[i] = &feed{kind: "EndpointSlices", resource: "endpointslices", namespace: namespace}
+		namespaces: &feed{namespace: shared, check: checking(c.checkNamespace)},
+		members:    &feed{namespace: shared, name: string(c.opts.ID)},
+		leases:     &feed{namespace: shared, name: string(c.opts.ID), without: "whether its agent runs is not known"},
+		reports:    &feed{namespace: scoped, check: checking(c.checkReport), without: "what it imports is not known"},
 	}
 	var failed error
-	open := func(f *feed, object, list runtime.Object, handler toolscache.ResourceEventHandler) {
-		failed = errors.Join(failed, f.open(c, scheme, config, object, list, handler))
+	open := func(f *feed, object runtime.Object, handler toolscache.ResourceEventHandler) {
+		f.connection = c
+		failed = errors.Join(failed, f.open(scheme, config, object, handler))
 	}
-	for i, f := range out.exports {
-		f.confirmed, f.check = true, checking(c.checkExport)
-		open(f, &exchangev1alpha1.ExportRecord{}, &exchangev1alpha1.ExportRecordList{}, c.recordHandler(f, keyOf(func(key types.NamespacedName) { c.opts.Hooks.Export(c, key) })))
-		open(out.slices[i], &discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{}, c.sliceHandler())
+	export := func(key types.NamespacedName) { c.opts.Hooks.Export(c, key) }
+	for i, namespace := range []string{shared, scoped} {
+		out.exports[i] = &feed{namespace: namespace, confirmed: true, check: checking(c.checkExport)}
+		out.slices[i] = &feed{namespace: namespace}
+		open(out.exports[i], &exchangev1alpha1.ExportRecord{}, c.recordHandler(out.exports[i], keyOf(export)))
+		open(out.slices[i], &discoveryv1.EndpointSlice{}, c.sliceHandler())
 	}
-	open(out.members, &exchangev1alpha1.MemberRecord{}, &exchangev1alpha1.MemberRecordList{}, c.memberHandler())
-	open(out.namespaces, &exchangev1alpha1.NamespaceRecord{}, &exchangev1alpha1.NamespaceRecordList{}, c.recordHandler(out.namespaces, c.opts.Hooks.Namespace))
-	open(out.leases, &coordinationv1.Lease{}, &coordinationv1.LeaseList{}, c.leaseHandler())
-	open(out.reports, &exchangev1alpha1.ImportRecord{}, &exchangev1alpha1.ImportRecordList{}, c.recordHandler(out.reports, keyOf(c.opts.Hooks.Report)))
+	open(out.members, &exchangev1alpha1.MemberRecord{}, c.memberHandler())
+	open(out.namespaces, &exchangev1alpha1.NamespaceRecord{}, c.recordHandler(out.namespaces, c.opts.Hooks.Namespace))
+	open(out.leases, &coordinationv1.Lease{}, c.leaseHandler())
+	open(out.reports, &exchangev1alpha1.ImportRecord{}, c.recordHandler(out.reports, keyOf(c.opts.Hooks.Report)))
 	return out, failed
 }
 
 // open makes the client and the informer of f. Kinds are known beforehand, so nothing is
 // discovered: a peer whose discovery is broken can still be read.
-func (f *feed) open(c *Connection, scheme *runtime.Scheme, config *rest.Config, object, list runtime.Object, handler toolscache.ResourceEventHandler) error {
-	kinds, _, err := scheme.ObjectKinds(object)
+func (f *feed) open(scheme *runtime.Scheme, config *rest.Config, object runtime.Object, handler toolscache.ResourceEventHandler) error {
+	kind, err := apiutil.GVKForObject(object, scheme)
 	if err != nil {
 		return err
 	}
-	config, version := rest.CopyConfig(config), kinds[0].GroupVersion()
+	f.kind, f.resource = kind.Kind+"s", strings.ToLower(kind.Kind)+"s"
+	f.newList = func() runtime.Object {
+		list, _ := scheme.New(kind.GroupVersion().WithKind(kind.Kind + "List")) // each kind has one
+		return list
+	}
+	c, version := f.connection, kind.GroupVersion()
+	config = rest.CopyConfig(config)
 	config.APIPath, config.GroupVersion = "/apis", &version
 	if version.Group != exchangev1alpha1.GroupVersion.Group { // custom resources have no protobuf
 		config.ContentType = runtime.ContentTypeProtobuf
 	}
 	codecs := serializer.WithoutConversionCodecFactory{CodecFactory: serializer.NewCodecFactory(scheme)}
 	config.NegotiatedSerializer = countingCodecs{codecs, &f.elements}
-	if f.client, err = rest.RESTClientForConfigAndClient(config, c.http); err != nil {
+	if f.client, err = rest.RESTClientForConfigAndClient(config, &http.Client{Transport: c.transport}); err != nil {
 		return err
 	}
 	f.budget = c.budget.Feed(f.kind, f.resource)
@@ -141,11 +146,11 @@ func (f *feed) open(c *Connection, scheme *runtime.Scheme, config *rest.Config, 
 	if f.check != nil {
 		indexers[indexInvalid] = f.indexInvalid
 	}
-	source := newReader(f, c, runtime.NewParameterCodec(scheme), list)
-	f.informer = toolscache.NewSharedIndexInformerWithOptions(plainLists{source}, object,
+	source := plainLists{&toolscache.ListWatch{ListWithContextFunc: f.page, WatchFuncWithContext: f.watch}}
+	f.informer = toolscache.NewSharedIndexInformerWithOptions(source, object,
 		toolscache.SharedIndexInformerOptions{Indexers: indexers, ObjectDescription: f.kind + " of cluster " + string(c.opts.ID)})
 
-	// feedResult reports failures; the default handler would log each retry.
+	// result reports failures; the default handler would log each retry.
 	ignore := func(context.Context, *toolscache.Reflector, error) {}
 	if err := errors.Join(f.informer.SetWatchErrorHandlerWithContext(ignore), f.informer.SetTransform(trim)); err != nil {
 		return err

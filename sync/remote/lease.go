@@ -7,21 +7,16 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 
 	"github.com/comity-mcs/comity/sync/model"
 )
-
-// leaseTimeout bounds ReadLease, opening the connection included.
-const leaseTimeout = 5 * time.Second
 
 // renewalOf identifies one renewal of a Lease. Two are compared for equality only,
 // because the clocks of two clusters may differ.
@@ -41,24 +36,11 @@ func (c *Connection) leaseHandler() toolscache.ResourceEventHandler {
 	return c.handler(func(_, now any) { read(now) }, func(any) {})
 }
 
-// ReadLease reads the peer's Lease once, over a connection of its own: an open
-// connection may be one whose packets are lost. The failure says why there is no
-// renewal.
+// ReadLease reads the peer's Lease once, over a connection of its own. The failure says
+// why there is no renewal.
 func ReadLease(ctx context.Context, id, self model.ClusterID, config *rest.Config) (renewal string, failure Failure) {
-	ctx, cancel := context.WithTimeout(ctx, leaseTimeout)
-	defer cancel()
 	f := &feed{kind: "Leases", namespace: model.ExchangeNamespace(id)}
-	transport := NewTransport(self)
-	if err := transport.Use(config); err != nil {
-		return "", describe(id, f, err)
-	}
-	defer utilnet.CloseIdleConnectionsFor(transport)
-	client, err := coordinationclient.NewForConfigAndClient(config, NewClient(transport))
-	if err != nil {
-		return "", describe(id, f, err)
-	}
-	ctx, _ = metered(ctx, smallBytes, "one Lease")
-	lease, err := client.Leases(f.namespace).Get(ctx, string(id), metav1.GetOptions{})
+	lease, err := readLease(ctx, f.namespace, string(id), self, config)
 	switch {
 	case apierrors.IsNotFound(err):
 		return "", Failure{ReasonHeartbeatMissing, fmt.Sprintf("Lease %s/%s: does not exist in the peer, whose API server answers; expected it to be renewed every few seconds; "+
@@ -67,6 +49,19 @@ func ReadLease(ctx context.Context, id, self model.ClusterID, config *rest.Confi
 		return "", describe(id, f, err)
 	}
 	return renewalOf(lease), Failure{}
+}
+
+func readLease(ctx context.Context, namespace, name string, self model.ClusterID, config *rest.Config) (*coordinationv1.Lease, error) {
+	fresh, err := freshClient(self, config)
+	if err != nil {
+		return nil, err
+	}
+	defer fresh.CloseIdleConnections()
+	leases, err := coordinationclient.NewForConfigAndClient(config, fresh)
+	if err != nil {
+		return nil, err
+	}
+	return leases.Leases(namespace).Get(ctx, name, metav1.GetOptions{})
 }
 
 // LeaseNotRenewed is the failure of a peer whose API server responds and whose Lease

@@ -80,15 +80,15 @@ func (b *meteredBody) Read(p []byte) (int, error) {
 }
 
 // budgeted forwards the events of a watch as long as f is within the limits.
-func (f *feed) budgeted(ctx context.Context, c *Connection, inner watch.Interface, m *meter) watch.Interface {
+func (f *feed) budgeted(ctx context.Context, inner watch.Interface, m *meter) watch.Interface {
 	events := make(chan watch.Event)
 	out := watch.NewProxyWatcher(events)
-	c.done.Go(func() {
+	f.connection.done.Go(func() {
 		defer close(events)
 		defer inner.Stop()
 		if err := f.forward(inner, events, out.StopChan(), m); err != nil {
 			f.budget.Exceed(err)
-			c.feedResult(ctx, f, err)
+			f.result(ctx, err)
 		}
 	})
 	return out

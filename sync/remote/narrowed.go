@@ -6,11 +6,13 @@ package remote
 import (
 	"context"
 	"maps"
-	"strconv"
 	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/pager"
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/comity-mcs/comity/sync/exchange"
@@ -116,20 +118,9 @@ func (c *Connection) confirmNarrowed(ctx context.Context) {
 // names lists the records of the feed as the API server has them now.
 func (f *feed) names(ctx context.Context) (map[string]bool, error) {
 	out := map[string]bool{}
-	for next := ""; ; {
-		var page exchangev1alpha1.ExportRecordList
-		request := f.client.Get().Namespace(f.namespace).Resource(f.resource).Param("limit", strconv.Itoa(recordPage)).MaxRetries(1)
-		if next != "" {
-			request = request.Param("continue", next)
-		}
-		if err := request.Do(ctx).Into(&page); err != nil {
-			return nil, err
-		}
-		for i := range page.Items {
-			out[page.Items[i].Name] = true
-		}
-		if next = page.Continue; next == "" {
-			return out, nil
-		}
-	}
+	err := pager.New(f.get).EachListItem(ctx, metav1.ListOptions{}, func(record runtime.Object) error {
+		out[record.(metav1.Object).GetName()] = true
+		return nil
+	})
+	return out, err
 }

@@ -16,66 +16,52 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
-	toolscache "k8s.io/client-go/tools/cache"
 
 	"github.com/comity-mcs/comity/sync/remote/budget"
 	"github.com/comity-mcs/comity/sync/restoredetect"
 )
 
-// reader lists and watches what a feed reads, and gives each result to the connection.
-type reader struct {
-	feed       *feed
-	connection *Connection
-	codec      runtime.ParameterCodec
-	list       runtime.Object // of the type that a list has
-	// readAll and open list and watch, and detect that the server was restored.
-	readAll func(context.Context, metav1.ListOptions) (runtime.Object, error)
-	open    func(context.Context, metav1.ListOptions) (watch.Interface, error)
-}
-
-// newReader is a reader as an informer uses it.
-func newReader(f *feed, c *Connection, codec runtime.ParameterCodec, list runtime.Object) *toolscache.ListWatch {
-	r := &reader{feed: f, connection: c, codec: codec, list: list}
-	restored := func(found *restoredetect.Found) { c.opts.Hooks.Restored(c, found) }
-	r.readAll = restoredetect.CheckedList(r.get, restored)
-	r.open = restoredetect.CheckedWatch(r.get, r.openWatch, restored)
-	return &toolscache.ListWatch{ListWithContextFunc: r.page, WatchFuncWithContext: r.watch}
-}
-
-func (r *reader) request(opts *metav1.ListOptions) *rest.Request {
-	r.feed.limit(opts)
-	// untilAnswered and the informer retry; retries of the request would only delay
-	// the report of the failure.
-	return r.feed.client.Get().Namespace(r.feed.namespace).Resource(r.feed.resource).VersionedParams(opts, r.codec).MaxRetries(1)
+// request is one for a list or a watch. untilAnswered and the informer retry; retries of
+// the request would only delay the report of the failure.
+func (f *feed) request(opts *metav1.ListOptions) *rest.Request {
+	f.limit(opts)
+	return f.client.Get().Namespace(f.namespace).Resource(f.resource).VersionedParams(opts, metav1.ParameterCodec).MaxRetries(1)
 }
 
 // get makes one request for a list.
-func (r *reader) get(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-	into := reflect.New(reflect.TypeOf(r.list).Elem()).Interface().(runtime.Object)
-	return into, r.request(&opts).Do(r.feed.context(ctx)).Into(into)
+func (f *feed) get(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	into := f.newList()
+	return into, f.request(&opts).Do(f.context(ctx)).Into(into)
 }
 
 // openWatch makes one request for a watch.
-func (r *reader) openWatch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+func (f *feed) openWatch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	opts.Watch, opts.AllowWatchBookmarks = true, true
-	ctx, m := metered(r.feed.context(ctx), r.connection.opts.Limits.EventBytes, "one event")
-	r.feed.elements.Store(nil)
-	w, err := r.request(&opts).Watch(ctx)
-	if err != nil || reflect.TypeOf(w) == emptyWatch {
-		return w, err
+	ctx, m := metered(f.context(ctx), f.connection.opts.Limits.EventBytes, "one event")
+	f.elements.Store(nil)
+	w, err := f.request(&opts).Watch(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return r.feed.budgeted(ctx, r.connection, w, m), nil
+	if reflect.TypeOf(w) == emptyWatch {
+		return nil, errClosedEarly
+	}
+	return f.budgeted(ctx, w, m), nil
 }
 
-// page reads one page of a list, and counts what it has.
-func (r *reader) page(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-	f, c := r.feed, r.connection
+func (f *feed) restored(found *restoredetect.Found) {
+	f.connection.opts.Hooks.Restored(f.connection, found)
+}
+
+// page reads one page of a list for the informer, and counts what it has.
+func (f *feed) page(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	list := restoredetect.CheckedList(f.get, f.restored)
 	into, err := untilAnswered(ctx, func() (runtime.Object, error) {
-		into, err := r.readAll(ctx, opts)
+		into, err := list(ctx, opts)
 		// Success is only noted by the watch: where lists are allowed and
 		// watches are not, the state must not flap.
 		if err != nil {
-			c.feedResult(ctx, f, err)
+			f.result(ctx, err)
 		}
 		return into, err
 	})
@@ -83,30 +69,27 @@ func (r *reader) page(ctx context.Context, opts metav1.ListOptions) (runtime.Obj
 		return nil, err
 	}
 	if err := f.count(into, opts.Continue != ""); err != nil {
-		c.feedResult(ctx, f, err)
+		f.result(ctx, err)
 		return nil, err
 	}
 	if f.confirmed {
-		if err := c.confirmMember(ctx); err != nil {
+		if err := f.connection.confirmMember(ctx); err != nil {
 			return nil, err // the feed of MemberRecords reports why
 		}
 	}
 	return into, nil
 }
 
-// watch watches, unless the feed is beyond its limits.
-func (r *reader) watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-	f, c := r.feed, r.connection
+// watch watches for the informer, unless the feed is beyond its limits.
+func (f *feed) watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	if over := f.budget.Over(); over != nil { // a list shows whether that has changed
-		c.feedResult(ctx, f, over)
+		f.result(ctx, over)
 		return nil, over
 	}
+	open := restoredetect.CheckedWatch(f.get, f.openWatch, f.restored)
 	return untilAnswered(ctx, func() (watch.Interface, error) {
-		w, err := r.open(ctx, opts)
-		if err == nil && reflect.TypeOf(w) == emptyWatch {
-			w, err = nil, errClosedEarly
-		}
-		c.feedResult(ctx, f, err)
+		w, err := open(ctx, opts)
+		f.result(ctx, err)
 		return w, err
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 
 	"github.com/comity-mcs/comity/sync/model"
@@ -21,14 +22,21 @@ import (
 const (
 	// dialTimeout bounds how long a connection takes to open.
 	dialTimeout = 10 * time.Second
-	// requestTimeout bounds every request but a watch. A watch ends by the HTTP/2
-	// health check, or because the Lease of the peer is not read any more.
+	// requestTimeout bounds every request but a watch, its body included. A watch ends by
+	// the HTTP/2 health check, or because the Lease of the peer is not read any more.
 	requestTimeout = 60 * time.Second
+	// freshTimeout bounds a request over a connection of its own, opening that included.
+	freshTimeout = 5 * time.Second
+	// headerBytes bounds the headers of a response. Those of an API server have less than
+	// a few kilobytes.
+	headerBytes = 64 << 10
 )
 
-// Transport sends requests to one API server with the credentials that it was
-// given last. Clients, caches and open watches outlive their credentials: the
-// next request uses the new ones. All methods may be called from any goroutine.
+// Transport sends requests to one API server with the credentials that it was given
+// last. Clients, caches and open watches outlive their credentials: the next request uses
+// the new ones. Every request of the agent to another API server passes a Transport: it
+// bounds the time, the headers and the decompressed body of a response, and no client
+// follows a redirect through it. All methods may be called from any goroutine.
 type Transport struct {
 	self    model.ClusterID
 	timeout time.Duration
@@ -40,43 +48,48 @@ type Transport struct {
 	current      atomic.Pointer[credentials]
 }
 
-// credentials are a configuration and a transport that verifies its server and
-// sends everything but its token.
+// credentials are a configuration, and a transport that verifies its server and sends
+// everything but its token.
 type credentials struct {
 	config *rest.Config
-	base   http.RoundTripper
+	base   *http.Transport
 }
 
-// NewTransport returns a Transport of cluster self that has no credentials yet.
-func NewTransport(self model.ClusterID) *Transport {
-	t := &Transport{self: self, timeout: requestTimeout}
-	t.limit(budget.Limits{})
-	return t
-}
-
-// limit sets what is read of a response, before the first request.
-func (t *Transport) limit(limits budget.Limits) {
+// NewTransport returns a Transport of cluster self that has no credentials yet. Zero fields
+// of limits have the defaults.
+func NewTransport(self model.ClusterID, limits budget.Limits) *Transport {
 	limits.SetDefaults()
-	t.responseBytes = limits.ResponseBytes
-	t.flow = newFlow(limits.BytesPerSecond, limits.BurstBytes, "")
-	t.leases = newFlow(smallBytes, readSize, " of Leases")
+	return &Transport{
+		self: self, timeout: requestTimeout, responseBytes: limits.ResponseBytes,
+		flow:   newFlow(limits.BytesPerSecond, limits.BurstBytes, ""),
+		leases: newFlow(smallBytes, readSize, " of Leases"),
+	}
+}
+
+// freshClient is a client for one request with a small response, over a connection of its
+// own: an open connection may be one whose packets are lost.
+func freshClient(self model.ClusterID, config *rest.Config) (*http.Client, error) {
+	transport := NewTransport(self, budget.Limits{ResponseBytes: smallBytes})
+	transport.timeout = freshTimeout
+	return &http.Client{Transport: transport}, transport.Use(config)
 }
 
 // Use has every further request sent with the credentials of config. Its error
 // never holds a credential.
 func (t *Transport) Use(config *rest.Config) error {
-	without := withoutToken(config)
-	if now := t.current.Load(); now != nil && reflect.DeepEqual(withoutToken(now.config), without) {
+	if now := t.current.Load(); now != nil && reflect.DeepEqual(withoutToken(now.config), withoutToken(config)) {
 		t.current.Store(&credentials{config, now.base}) // with the TCP connections that are open
 		return nil
 	}
-	without.UserAgent = "comity/" + string(t.self)
-	without.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext
-	base, err := rest.TransportFor(without)
+	verifying, err := rest.TLSConfigFor(config)
 	if err != nil {
 		return errors.New("the credentials cannot be used")
 	}
-	t.current.Store(&credentials{config, base})
+	t.current.Store(&credentials{config, utilnet.SetTransportDefaults(&http.Transport{
+		TLSClientConfig:        verifying,
+		DialContext:            (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext,
+		MaxResponseHeaderBytes: headerBytes,
+	})})
 	return nil
 }
 
@@ -102,6 +115,7 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 		ctx, cancel = context.WithTimeout(ctx, t.timeout)
 	}
 	request = request.Clone(ctx)
+	request.Header.Set("User-Agent", "comity/"+string(t.self))
 	if use.config.BearerToken != "" {
 		request.Header.Set("Authorization", "Bearer "+use.config.BearerToken)
 	}
@@ -110,26 +124,20 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 		cancel()
 		return nil, err
 	}
-	m, is := request.Context().Value(meterKey{}).(*meter)
+	// An API server does not redirect; one that does would have this pod send its token to
+	// any server.
+	response.Header.Del("Location")
+	m, is := ctx.Value(meterKey{}).(*meter)
 	if !is {
 		m = &meter{limit: t.responseBytes, what: "one response"}
 	}
 	speed := t.flow
-	if request.Context().Value(leaseKey{}) != nil {
+	if ctx.Value(leaseKey{}) != nil {
 		speed = t.leases
 	}
 	response.Body = &meteredBody{ReadCloser: response.Body, ctx: ctx, cancel: cancel, flow: speed, meter: m}
 	return response, nil
 }
 
-// WrappedRoundTripper lets idle connections be closed through a Transport.
-func (t *Transport) WrappedRoundTripper() http.RoundTripper { return t.current.Load().base }
-
-// NewClient returns a client that follows no redirect. An API server does not
-// redirect; one that does would have this pod send its token to any server.
-func NewClient(transport http.RoundTripper) *http.Client {
-	return &http.Client{
-		Transport:     transport,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-}
+// CloseIdleConnections is what http.Client calls.
+func (t *Transport) CloseIdleConnections() { t.current.Load().base.CloseIdleConnections() }

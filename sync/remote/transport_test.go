@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/comity-mcs/comity/sync/remote/budget"
 )
 
 func TestEveryRequestButAWatchHasADeadline(t *testing.T) {
@@ -29,13 +31,13 @@ func TestEveryRequestButAWatchHasADeadline(t *testing.T) {
 	})
 	defer server.Close()
 	defer close(released)
-	transport := NewTransport("a")
+	transport := NewTransport("a", budget.Limits{})
 	transport.timeout = 100 * time.Millisecond
 	if err := transport.Use(&rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}); err != nil {
 		t.Fatal(err)
 	}
 	get := func(path string) (string, error) {
-		answer, err := NewClient(transport).Get(server.URL + path)
+		answer, err := (&http.Client{Transport: transport}).Get(server.URL + path)
 		if err != nil {
 			return "", err
 		}
