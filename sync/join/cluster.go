@@ -75,42 +75,40 @@ type Cluster struct {
 
 // CheckMembers refuses what cannot be one clusterset.
 func CheckMembers(members []Cluster) error {
-	_, err := checkMembers(members)
+	_, _, err := checked(nil, members)
 	return err
 }
 
-// checkMembers fills in defaults and refuses what cannot be one clusterset.
-func checkMembers(members []Cluster) ([]Cluster, error) {
-	checked := make([]Cluster, len(members))
+// checked fills in defaults and refuses what cannot be one clusterset. A nil hub stays nil.
+func checked(hub *Cluster, members []Cluster) (*Cluster, []Cluster, error) {
+	all := make([]Cluster, len(members))
 	for i, m := range members {
 		var err error
-		if checked[i], err = m.withDefaults(); err != nil {
-			return nil, err
+		if all[i], err = m.withDefaults(); err != nil {
+			return nil, nil, err
 		}
-		for _, earlier := range checked[:i] {
+		for _, other := range all[:i] {
 			switch {
-			case earlier.ID == m.ID:
-				return nil, fmt.Errorf("both clusters have the id %q; ids are unique in a clusterset, give one of them another", m.ID)
-			case earlier.Set != m.Set:
-				return nil, fmt.Errorf("cluster %s belongs to clusterset %q and cluster %s to %q; only members of one set can be joined", earlier.ID, earlier.Set, m.ID, m.Set)
+			case other.ID == m.ID:
+				return nil, nil, fmt.Errorf("both clusters have the id %q; ids are unique in a clusterset, give one of them another", m.ID)
+			case other.Set != m.Set:
+				return nil, nil, fmt.Errorf("cluster %s belongs to clusterset %q and cluster %s to %q; only members of one set can be joined", other.ID, other.Set, m.ID, m.Set)
 			}
 		}
 	}
-	return checked, nil
-}
-
-// checkHub fills in defaults; nil stays nil.
-func checkHub(hub *Cluster, members []Cluster) (*Cluster, error) {
-	if hub == nil {
-		return nil, nil
-	}
-	if slices.ContainsFunc(members, func(m Cluster) bool { return m.ID == HubID }) {
-		return nil, fmt.Errorf("a member has the id %q, which is that of the hub; install Comity there with another id", HubID)
+	if hub == nil || len(all) == 0 {
+		return hub, all, nil
 	}
 	at := *hub
 	at.ID, at.Set, at.isHub = HubID, members[0].Set, true
+	if slices.ContainsFunc(members, func(m Cluster) bool { return m.ID == HubID }) {
+		return nil, nil, fmt.Errorf("the hub: a member has the id %q, which is that of the hub; install Comity there with another id", HubID)
+	}
 	at, err := at.withDefaults()
-	return &at, err
+	if err != nil {
+		err = fmt.Errorf("the hub: %w", err)
+	}
+	return &at, all, err
 }
 
 // Options adjust Connect and Disconnect. The zero value is fit for use.

@@ -27,7 +27,7 @@ const namespaceFieldOwner = "comity-join-namespace"
 // recorded in Comity's own namespace proves that a join made it. Without a record, as
 // after an interrupted join or one by an earlier version, nobody may have rights there
 // but by the RoleBindings of a join.
-func (m *member) refuseForeign(ctx context.Context, found *corev1.Namespace, objects []client.Object, roles []rbacv1.Role) error {
+func (m *member) refuseForeign(ctx context.Context, found *corev1.Namespace, roles []rbacv1.Role) error {
 	for i := range roles {
 		if roles[i].Annotations[recordOf(found.Name)] == string(found.UID) {
 			return nil
@@ -38,7 +38,7 @@ func (m *member) refuseForeign(ctx context.Context, found *corev1.Namespace, obj
 		return fmt.Errorf("list the RoleBindings of namespace %s: %w", found.Name, err)
 	}
 	for i := range bindings.Items {
-		if !m.isOfJoin(&bindings.Items[i], found, objects) {
+		if !m.isOfJoin(&bindings.Items[i], found) {
 			return fmt.Errorf("namespace %s exists with the labels of an exchange namespace, but it is not recorded that kubectl comity join made it, and RoleBinding %s "+
 				"gives others rights in it; delete the namespace, or that RoleBinding if you trust what is in the namespace, then join again",
 				found.Name, bindings.Items[i].Name)
@@ -47,11 +47,11 @@ func (m *member) refuseForeign(ctx context.Context, found *corev1.Namespace, obj
 	return nil
 }
 
-// isOfJoin reports whether a RoleBinding is one of objects, or the one by which another
-// peer reads what is published for every peer. Who applies objects sets what its Role
+// isOfJoin reports whether a RoleBinding is one of m's exchange, or the one by which
+// another peer reads what is published for every peer. Who applies it sets what its Role
 // allows.
-func (m *member) isOfJoin(binding *rbacv1.RoleBinding, namespace *corev1.Namespace, objects []client.Object) bool {
-	if slices.ContainsFunc(objects, func(object client.Object) bool {
+func (m *member) isOfJoin(binding *rbacv1.RoleBinding, namespace *corev1.Namespace) bool {
+	if slices.ContainsFunc(m.exchange, func(object client.Object) bool {
 		wanted, is := object.(*rbacv1.RoleBinding)
 		return is && wanted.Namespace == namespace.Name && sameGrant(wanted, binding)
 	}) {
@@ -78,11 +78,10 @@ func (m *member) rolesOfAccounts(ctx context.Context) ([]rbacv1.Role, error) {
 	return roles.Items, nil
 }
 
-// recordNamespaces records the exchange namespaces among objects, which have been
-// applied, before anybody gets a credential for them. It refuses those that somebody
+// recordNamespaces records the exchange namespaces, which have been applied, before anybody gets a credential for them. It refuses those that somebody
 // created after they were checked.
-func (m *member) recordNamespaces(ctx context.Context, objects []client.Object) error {
-	if m.opts.DryRun {
+func (m *member) recordNamespaces(ctx context.Context) error {
+	if m.opts.DryRun || len(m.exchange) == 0 {
 		return nil
 	}
 	roles, err := m.rolesOfAccounts(ctx)
@@ -90,7 +89,7 @@ func (m *member) recordNamespaces(ctx context.Context, objects []client.Object) 
 		return err
 	}
 	uids := map[string]types.UID{}
-	for _, object := range objects {
+	for _, object := range m.exchange {
 		if object.GetLabels()[model.LabelExchangeFrom] == "" {
 			continue
 		}
@@ -98,13 +97,13 @@ func (m *member) recordNamespaces(ctx context.Context, objects []client.Object) 
 		if err := m.client.Get(ctx, client.ObjectKeyFromObject(object), &found); err != nil {
 			return fmt.Errorf("read Namespace %s: %w", object.GetName(), err)
 		}
-		if err := m.refuseForeign(ctx, &found, objects, roles); err != nil {
+		if err := m.refuseForeign(ctx, &found, roles); err != nil {
 			return err
 		}
 		uids[found.Name] = found.UID
 	}
 	for i := range roles {
-		if err := m.annotate(ctx, &roles[i], namespaceFieldOwner, recordsFor(roles[i].Name, objects, uids)); err != nil {
+		if err := m.annotate(ctx, &roles[i], namespaceFieldOwner, recordsFor(roles[i].Name, m.exchange, uids)); err != nil {
 			return err
 		}
 	}

@@ -30,12 +30,9 @@ func Disconnect(ctx context.Context, hub *Cluster, leaving Cluster, others []Clu
 	if err != nil {
 		return err
 	}
-	all, err := checkMembers(append([]Cluster{leaving}, others...))
+	hub, all, err := checked(hub, append([]Cluster{leaving}, others...))
 	if err != nil {
 		return err
-	}
-	if hub, err = checkHub(hub, all); err != nil {
-		return fmt.Errorf("the hub: %w", err)
 	}
 	leaving, others = all[0], all[1:]
 	var ends []end
@@ -115,10 +112,6 @@ func grants(at Cluster, id model.ClusterID, read, own []string) (objects []clien
 func openLive(c Cluster, opts Options) (*member, error) {
 	if c.RESTConfig == nil {
 		return nil, nil
-	}
-	c, err := c.withDefaults()
-	if err != nil {
-		return nil, err
 	}
 	return open(c, opts)
 }

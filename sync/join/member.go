@@ -73,8 +73,11 @@ type member struct {
 	Cluster
 	opts   Options
 	client client.Client
-	uid    types.UID // after identify
-	ranges ranges    // after learn
+	// exchange are the exchange namespaces there, and what lets others read them; none at
+	// the members of a hub.
+	exchange []client.Object
+	uid      types.UID // after identify
+	ranges   ranges    // after learn
 	// replaced is true if a Peer has the id of this cluster and another UID; after planPeer.
 	replaced bool
 }

@@ -61,14 +61,15 @@ type ClusterObjects struct {
 // needs no access. Connect applies the same objects; an administrator may keep them in
 // Git instead.
 func Objects(hub *Cluster, members ...Cluster) (all []ClusterObjects, err error) {
-	if members, err = checkMembers(members); err != nil {
+	if hub, members, err = checked(hub, members); err != nil {
 		return nil, err
 	}
+	return objectsOf(hub, members)
+}
+
+func objectsOf(hub *Cluster, members []Cluster) (all []ClusterObjects, err error) {
 	if len(members) == 0 || hub == nil && len(members) == 1 {
 		return nil, fmt.Errorf("%d clusters are given; expected at least two to join, or every cluster that uses the hub", len(members))
-	}
-	if hub, err = checkHub(hub, members); err != nil {
-		return nil, fmt.Errorf("the hub: %w", err)
 	}
 	if hub != nil {
 		objects, err := exchanges(*hub, members, members)

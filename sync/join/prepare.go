@@ -28,8 +28,6 @@ type Prepared struct {
 	members []*member
 	// hub is nil in a mesh.
 	hub *member
-	// exchanges are the exchange namespaces and what lets others read them.
-	exchanges []ClusterObjects
 	// peers are the Peers of all routes between members.
 	peers []plannedPeer
 	// addresses are those that Use set.
@@ -70,9 +68,6 @@ func Prepare(ctx context.Context, hub *Cluster, members []Cluster, opts Options)
 		return nil, err
 	}
 	p := &Prepared{opts: opts, addresses: map[Route]Address{}}
-	if p.exchanges, err = Objects(hub, members...); err != nil {
-		return nil, err
-	}
 	if err := p.open(hub, members); err != nil {
 		return nil, err
 	}
@@ -84,9 +79,13 @@ func Prepare(ctx context.Context, hub *Cluster, members []Cluster, opts Options)
 	return p, nil
 }
 
-// open prepares a client for each cluster.
+// open prepares a client for each cluster, and finds out what each needs as an exchange.
 func (p *Prepared) open(hub *Cluster, members []Cluster) error {
-	members, err := checkMembers(members)
+	hub, members, err := checked(hub, members)
+	if err != nil {
+		return err
+	}
+	exchanges, err := objectsOf(hub, members)
 	if err != nil {
 		return err
 	}
@@ -97,11 +96,15 @@ func (p *Prepared) open(hub *Cluster, members []Cluster) error {
 		}
 		p.members = append(p.members, m)
 	}
-	at, err := checkHub(hub, members)
-	if err == nil && at != nil {
-		p.hub, err = open(*at, p.opts)
+	if hub != nil {
+		if p.hub, err = open(*hub, p.opts); err != nil {
+			return err
+		}
 	}
-	return err
+	for _, of := range exchanges {
+		p.find(of.Cluster).exchange = of.Objects
+	}
+	return nil
 }
 
 // identify refuses two ways to one cluster, which would make it its own peer.
@@ -123,7 +126,7 @@ func (p *Prepared) identify(ctx context.Context) error {
 		return nil
 	}
 	// Each member's namespaces in the hub note which cluster it is: a second one with the same id shows by it.
-	for _, object := range p.exchanges[0].Objects {
+	for _, object := range p.hub.exchange {
 		if from := object.GetLabels()[model.LabelExchangeFrom]; from != "" {
 			object.SetAnnotations(map[string]string{model.AnnotationClusterUID: string(p.find(model.ClusterID(from)).uid)})
 		}
@@ -212,17 +215,17 @@ func secretOf(r Route) string {
 
 // checkNamespaces refuses those that somebody else made under the same name.
 func (p *Prepared) checkNamespaces(ctx context.Context) error {
-	for _, of := range p.exchanges {
-		if err := p.find(of.Cluster).checkNamespaces(ctx, of.Objects); err != nil {
-			return p.find(of.Cluster).errorf("%w", err)
+	for _, m := range p.clusters() {
+		if err := m.checkNamespaces(ctx); err != nil {
+			return m.errorf("%w", err)
 		}
 	}
 	return nil
 }
 
-func (m *member) checkNamespaces(ctx context.Context, objects []client.Object) error {
+func (m *member) checkNamespaces(ctx context.Context) error {
 	roles := sync.OnceValues(func() ([]rbacv1.Role, error) { return m.rolesOfAccounts(ctx) })
-	for _, object := range objects {
+	for _, object := range m.exchange {
 		wanted, ok := object.(*corev1.Namespace)
 		if !ok {
 			continue
@@ -251,7 +254,7 @@ func (m *member) checkNamespaces(ctx context.Context, objects []client.Object) e
 			if err != nil {
 				return err
 			}
-			if err := m.refuseForeign(ctx, &found, objects, recorded); err != nil {
+			if err := m.refuseForeign(ctx, &found, recorded); err != nil {
 				return err
 			}
 		}
@@ -303,14 +306,18 @@ func (p *Prepared) Routes() []Route {
 
 // Objects are all that Write applies but the Secrets with credentials, each once
 // and in the order of work.
-func (p *Prepared) Objects() []ClusterObjects {
-	all := slices.Clone(p.exchanges)
-	for _, planned := range p.peers {
-		at := slices.IndexFunc(all, func(of ClusterObjects) bool { return of.Cluster == planned.holder.ID })
-		if at < 0 {
-			at, all = len(all), append(all, ClusterObjects{Cluster: planned.holder.ID})
+func (p *Prepared) Objects() (all []ClusterObjects) {
+	if p.hub != nil {
+		all = append(all, ClusterObjects{HubID, p.hub.exchange})
+	}
+	for _, m := range p.members {
+		objects := slices.Clone(m.exchange)
+		for _, planned := range p.peers {
+			if planned.holder == m {
+				objects = append(objects, planned.wanted)
+			}
 		}
-		all[at].Objects = append(all[at].Objects, planned.wanted)
+		all = append(all, ClusterObjects{m.ID, objects})
 	}
 	return all
 }
@@ -326,9 +333,9 @@ func (p *Prepared) Write(ctx context.Context) error {
 	if err := p.Resolve(ctx); err != nil {
 		return err
 	}
-	for _, of := range p.exchanges {
-		if err := p.find(of.Cluster).writeExchange(ctx, of.Objects); err != nil {
-			return p.find(of.Cluster).errorf("%w", err)
+	for _, m := range p.clusters() {
+		if err := m.writeExchange(ctx); err != nil {
+			return m.errorf("%w", err)
 		}
 	}
 	for _, r := range p.Routes() {
@@ -360,13 +367,13 @@ func (p *Prepared) Resolve(ctx context.Context) error {
 	return nil
 }
 
-func (m *member) writeExchange(ctx context.Context, objects []client.Object) error {
-	for _, object := range objects {
+func (m *member) writeExchange(ctx context.Context) error {
+	for _, object := range m.exchange {
 		if err := m.apply(ctx, object, ""); err != nil {
 			return err
 		}
 	}
-	return m.recordNamespaces(ctx, objects)
+	return m.recordNamespaces(ctx)
 }
 
 // trust stores the credential of one route. In a hub it is also the one by which the member

@@ -11,45 +11,40 @@ import (
 	"strings"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 )
 
-// right is one thing that an access must allow. namespace is empty for all of them, and
-// resource may have a subresource.
-type right struct{ verb, group, resource, namespace string }
-
-// String is the right as kubectl auth can-i takes it.
-func (r right) String() string {
-	resource, sub, _ := strings.Cut(r.resource, "/")
-	text := r.verb + " " + resource
-	if r.group != "" {
-		text += "." + r.group
-	}
-	if sub != "" {
-		text += "/" + sub
-	}
-	if r.namespace != "" {
-		text += " in namespace " + r.namespace
-	}
-	return text
-}
-
-// rights are what the access to one cluster must allow.
-type rights []right
+// rights are what the access to one cluster must allow. Of each, the namespace is empty for
+// all of them.
+type rights []authorizationv1.ResourceAttributes
 
 // need adds rights. resources and verbs are separated by spaces.
 func (r *rights) need(namespace, group, resources, verbs string) {
 	for resource := range strings.FieldsSeq(resources) {
+		resource, sub, _ := strings.Cut(resource, "/")
 		for verb := range strings.FieldsSeq(verbs) {
-			if one := (right{verb, group, resource, namespace}); !slices.Contains(*r, one) {
+			one := authorizationv1.ResourceAttributes{Verb: verb, Group: group, Resource: resource, Subresource: sub, Namespace: namespace}
+			if !slices.Contains(*r, one) {
 				*r = append(*r, one)
 			}
 		}
 	}
+}
+
+// displayRight is a right as kubectl auth can-i takes it.
+func displayRight(r authorizationv1.ResourceAttributes) string {
+	text := r.Verb + " " + schema.GroupResource{Group: r.Group, Resource: r.Resource}.String()
+	if r.Subresource != "" {
+		text += "/" + r.Subresource
+	}
+	if r.Namespace != "" {
+		text += " in namespace " + r.Namespace
+	}
+	return text
 }
 
 // applyVerbs are those for server-side apply: a patch, and a creation where there is
@@ -96,24 +91,18 @@ func (p *Prepared) rightsAt(m *member) (r rights) {
 		r.need(m.Namespace, "", "secrets", applyVerbs)
 		r.need("", peers, "peers", applyVerbs)
 	}
-	at := slices.IndexFunc(p.exchanges, func(of ClusterObjects) bool { return of.Cluster == m.ID })
-	if at < 0 {
+	if len(m.exchange) == 0 {
 		return r
 	}
-	for _, object := range p.exchanges[at].Objects {
-		namespace := object.GetNamespace()
-		switch object.(type) {
-		case *corev1.Namespace:
-			r.need("", "", "namespaces", applyVerbs)
-		case *corev1.ResourceQuota:
-			r.need(namespace, "", "resourcequotas", applyVerbs)
-		case *corev1.ServiceAccount:
-			r.need(namespace, "", "serviceaccounts", applyVerbs)
-		case *rbacv1.Role:
-			r.need(namespace, rbacv1.GroupName, "roles", applyVerbs+" escalate")
-		case *rbacv1.RoleBinding:
-			r.need(namespace, rbacv1.GroupName, "rolebindings", applyVerbs+" list")
-			r.need(namespace, rbacv1.GroupName, "roles", "bind")
+	for _, object := range m.exchange {
+		namespace, kind := object.GetNamespace(), object.GetObjectKind().GroupVersionKind()
+		r.need(namespace, kind.Group, strings.ToLower(kind.Kind)+"s", applyVerbs)
+		switch kind.Kind {
+		case "Role":
+			r.need(namespace, kind.Group, "roles", "escalate")
+		case "RoleBinding":
+			r.need(namespace, kind.Group, "rolebindings", "list")
+			r.need(namespace, kind.Group, "roles", "bind")
 		}
 	}
 	r.need(m.Namespace, "", "serviceaccounts/token", "create")
@@ -127,50 +116,47 @@ func (p *Prepared) rightsAt(m *member) (r rights) {
 
 // missing are the rights that the access does not allow, as text.
 func (m *member) missing(ctx context.Context, all rights) (missing []string, err error) {
-	if everything, err := m.allows(ctx, right{verb: "*", group: "*", resource: "*"}); err != nil || everything {
+	if everything, err := m.allows(ctx, rights{{Verb: "*", Group: "*", Resource: "*"}}); err != nil || everything {
 		return nil, err
 	}
 	for _, r := range all {
-		allowed, err := m.allows(ctx, r)
-		if err == nil && !allowed && (r.verb == "escalate" || r.verb == "bind") {
-			allowed, err = m.holdsAll(ctx, r.namespace)
+		allowed, err := m.allows(ctx, rights{r})
+		if err == nil && !allowed && (r.Verb == "escalate" || r.Verb == "bind") {
+			allowed, err = m.allows(ctx, m.granted(r.Namespace))
 		}
 		if err != nil {
 			return nil, err
 		}
 		if !allowed {
-			missing = append(missing, r.String())
+			missing = append(missing, displayRight(r))
 		}
 	}
 	return missing, nil
 }
 
-// holdsAll reports whether the access holds all that a Role in namespace grants,
-// so that it needs neither escalate nor bind.
-func (m *member) holdsAll(ctx context.Context, namespace string) (bool, error) {
+// granted are all that a Role in namespace grants. An access that has them needs neither
+// escalate nor bind.
+func (m *member) granted(namespace string) (all rights) {
 	rules := exchangeRules(writeVerbs, leaseVerbs)
 	if namespace == m.Namespace {
 		rules = []rbacv1.PolicyRule{renewRule("")}
 	}
 	for _, rule := range rules {
-		for _, resource := range rule.Resources {
-			for _, verb := range rule.Verbs {
-				if allowed, err := m.allows(ctx, right{verb, rule.APIGroups[0], resource, namespace}); err != nil || !allowed {
-					return false, err
-				}
-			}
+		all.need(namespace, rule.APIGroups[0], strings.Join(rule.Resources, " "), strings.Join(rule.Verbs, " "))
+	}
+	return all
+}
+
+// allows reports whether the access has all of these rights.
+func (m *member) allows(ctx context.Context, all rights) (bool, error) {
+	for _, r := range all {
+		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &r}}
+		if err := m.client.Create(ctx, review); err != nil {
+			return false, fmt.Errorf("ask whether %s is allowed: %w", displayRight(r), err)
+		}
+		if !review.Status.Allowed {
+			return false, nil
 		}
 	}
 	return true, nil
-}
-
-func (m *member) allows(ctx context.Context, r right) (bool, error) {
-	resource, sub, _ := strings.Cut(r.resource, "/")
-	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: r.verb, Group: r.group, Resource: resource, Subresource: sub, Namespace: r.namespace},
-	}}
-	if err := m.client.Create(ctx, review); err != nil {
-		return false, fmt.Errorf("ask whether %s is allowed: %w", r, err)
-	}
-	return review.Status.Allowed, nil
 }

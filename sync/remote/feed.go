@@ -45,8 +45,9 @@ type feed struct {
 	// check says what is wrong with a record of the feed; nil if all are valid.
 	check  func(any) error
 	budget *budget.Feed
-	// elements is the limit for which the last response or event was not decoded.
-	elements     atomic.Pointer[budget.Exceeded]
+	// exceeded is the limit that a response or event exceeded, until a list is within the
+	// limits again.
+	exceeded     atomic.Pointer[budget.Exceeded]
 	newList      func() runtime.Object
 	client       rest.Interface
 	informer     toolscache.SharedIndexInformer
@@ -134,7 +135,7 @@ func (f *feed) open(scheme *runtime.Scheme, config *rest.Config, object runtime.
 		config.ContentType = runtime.ContentTypeProtobuf
 	}
 	codecs := serializer.WithoutConversionCodecFactory{CodecFactory: serializer.NewCodecFactory(scheme)}
-	config.NegotiatedSerializer = countingCodecs{codecs, &f.elements}
+	config.NegotiatedSerializer = countingCodecs{codecs, &f.exceeded}
 	if f.client, err = rest.RESTClientForConfigAndClient(config, &http.Client{Transport: c.transport}); err != nil {
 		return err
 	}

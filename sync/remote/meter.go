@@ -28,25 +28,22 @@ type meter struct {
 	limit int64
 	what  string
 	read  atomic.Int64
-	// exceeded is set with the first read beyond the limit.
-	exceeded atomic.Pointer[budget.Exceeded]
+	// exceeded, if not nil, is set with the first read beyond the limit.
+	exceeded *atomic.Pointer[budget.Exceeded]
 }
 
 type meterKey struct{}
-
-// metered is a context whose request is read with a limit.
-func metered(ctx context.Context, limit int64, what string) (context.Context, *meter) {
-	m := &meter{limit: limit, what: what}
-	return context.WithValue(ctx, meterKey{}, m), m
-}
 
 // count adds n bytes.
 func (m *meter) count(n int) error {
 	if m.read.Add(int64(n)) <= m.limit {
 		return nil
 	}
-	m.exceeded.CompareAndSwap(nil, &budget.Exceeded{Limit: fmt.Sprintf("%d bytes in %s", m.limit, m.what)})
-	return m.exceeded.Load()
+	limit := &budget.Exceeded{Limit: fmt.Sprintf("%d bytes in %s", m.limit, m.what)}
+	if m.exceeded != nil {
+		m.exceeded.Store(limit)
+	}
+	return limit
 }
 
 // meteredBody reads a body at the speed, and up to the size, that the limits allow.
@@ -86,40 +83,35 @@ func (f *feed) budgeted(ctx context.Context, inner watch.Interface, m *meter) wa
 	f.connection.done.Go(func() {
 		defer close(events)
 		defer inner.Stop()
-		if err := f.forward(inner, events, out.StopChan(), m); err != nil {
-			f.budget.Exceed(err)
-			f.result(ctx, err)
+		if f.forward(inner, events, out.StopChan(), m); f.exceeded.Load() != nil {
+			f.result(ctx, f.exceeded.Load())
 		}
 	})
 	return out
 }
 
-func (f *feed) forward(from watch.Interface, to chan<- watch.Event, stopped <-chan struct{}, m *meter) *budget.Exceeded {
+// forward sets exceeded with the first event that is beyond a limit.
+func (f *feed) forward(from watch.Interface, to chan<- watch.Event, stopped <-chan struct{}, m *meter) {
 	for {
 		var event watch.Event
 		var open bool
 		select {
 		case <-stopped:
-			return nil
+			return
 		case event, open = <-from.ResultChan():
 		}
-		if exceeded := m.exceeded.Load(); exceeded != nil {
-			return exceeded
-		}
-		if !open {
-			return nil
-		}
-		if exceeded := f.elements.Load(); exceeded != nil && event.Type == watch.Error {
-			return exceeded
+		if !open || f.exceeded.Load() != nil {
+			return
 		}
 		m.read.Store(0)
 		if exceeded := f.budget.Event(event); exceeded != nil {
-			return exceeded
+			f.exceeded.Store(exceeded)
+			return
 		}
 		select {
 		case to <- event:
 		case <-stopped:
-			return nil
+			return
 		}
 	}
 }
@@ -128,7 +120,12 @@ func (f *feed) forward(from watch.Interface, to chan<- watch.Event, stopped <-ch
 func (f *feed) count(page runtime.Object, continued bool) *budget.Exceeded {
 	objects, _ := apimeta.ExtractList(page) // client-go decoded it, so it is a list
 	list, _ := apimeta.ListAccessor(page)
-	return f.budget.Page(objects, !continued, list != nil && list.GetContinue() == "")
+	last := list.GetContinue() == ""
+	limit := f.budget.Page(objects, !continued, last)
+	if last && limit == nil {
+		f.exceeded.Store(nil)
+	}
+	return limit
 }
 
 // smallBytes is how many bytes a second are read of responses with Leases, and the most that

@@ -37,9 +37,8 @@ func (f *feed) get(ctx context.Context, opts metav1.ListOptions) (runtime.Object
 // openWatch makes one request for a watch.
 func (f *feed) openWatch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	opts.Watch, opts.AllowWatchBookmarks = true, true
-	ctx, m := metered(f.context(ctx), f.connection.opts.Limits.EventBytes, "one event")
-	f.elements.Store(nil)
-	w, err := f.request(&opts).Watch(ctx)
+	m := &meter{limit: f.connection.opts.Limits.EventBytes, what: "one event", exceeded: &f.exceeded}
+	w, err := f.request(&opts).Watch(context.WithValue(f.context(ctx), meterKey{}, m))
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +81,7 @@ func (f *feed) page(ctx context.Context, opts metav1.ListOptions) (runtime.Objec
 
 // watch watches for the informer, unless the feed is beyond its limits.
 func (f *feed) watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-	if over := f.budget.Over(); over != nil { // a list shows whether that has changed
+	if over := f.exceeded.Load(); over != nil { // a list shows whether that has changed
 		f.result(ctx, over)
 		return nil, over
 	}

@@ -1,8 +1,7 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package budget bounds how much of one member is held in memory, and says how often its
-// changes are followed.
+// Package budget bounds how much of one member is held in memory.
 //
 // It takes the limits, and each list and each event of a watch before anything of it
 // is used; it gives the limit that they would exceed. What was counted before stays
@@ -14,7 +13,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"sync"
-	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -90,7 +88,6 @@ type Feed struct {
 	// held, and what was read so far of a list that is not complete, or nil; they need
 	// the mutex of member.
 	held, pending *holding
-	over          atomic.Pointer[Exceeded]
 }
 
 // Feed counts objects of a kind, such as ExportRecords, that the API calls resource.
@@ -120,7 +117,6 @@ func (f *Feed) Page(objects []runtime.Object, first, last bool) *Exceeded {
 	}
 	if last {
 		f.held, f.pending = f.pending, nil
-		f.over.Store(nil)
 	}
 	return nil
 }
@@ -141,13 +137,6 @@ func (f *Feed) Event(event watch.Event) *Exceeded {
 	}
 	return nil
 }
-
-// Over is the limit that a watch exceeded, until a list is within the limits again; nil
-// if none did.
-func (f *Feed) Over() *Exceeded { return f.over.Load() }
-
-// Exceed records that a watch exceeded a limit, and ended.
-func (f *Feed) Exceed(limit *Exceeded) { f.over.Store(limit) }
 
 func (m *Member) limitOf(resource string) int {
 	switch resource {
