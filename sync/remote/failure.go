@@ -32,36 +32,36 @@ const (
 // the zero value is no failure.
 type Failure struct{ Reason, Message string }
 
+// rejoin is the remedy for what joining makes.
+const rejoin = "run kubectl comity join again"
+
 // describe says why f cannot be read. It passes on no text of the peer's server,
 // which would let a peer write into the events of this cluster.
 func describe(id model.ClusterID, f *feed, err error) Failure {
-	what := fmt.Sprintf("%s in namespace %s of cluster %s: ", f.kind, f.namespace, id)
 	kept := "what was read before is kept"
 	if f.without != "" {
 		kept = "its exports are imported all the same, but " + f.without
+	}
+	failure := func(reason, problem, remedy string) Failure {
+		return Failure{reason, fmt.Sprintf("%s in namespace %s of cluster %s: %s; %s; remedy: %s", f.kind, f.namespace, id, problem, kept, remedy)}
 	}
 	var status apierrors.APIStatus
 	var mistyped *json.UnmarshalTypeError
 	var noTime *time.ParseError
 	var limit *budget.Exceeded
-	switch {
+	switch in := "in cluster " + string(id); {
 	case errors.As(err, &limit):
-		return Failure{ReasonLimitExceeded, what + limit.Error() + ", so nothing new is read; " + kept +
-			"; remedy: find out why cluster " + string(id) + " publishes so much, and withdraw what is not needed"}
+		return failure(ReasonLimitExceeded, limit.Error()+", so nothing new is read", "find out why so much is published "+in+", and withdraw what is not needed")
 	case errors.As(err, &mistyped), errors.As(err, &noTime):
-		return Failure{ReasonInvalidRecord, what + "one of them holds a field of another type than expected, so that none can be read; " + kept +
-			"; remedy: correct or delete that object in cluster " + string(id) + ", or run the same version of Comity in both"}
+		return failure(ReasonInvalidRecord, "one of them holds a field of another type than expected, so that none can be read", "correct or delete that object "+in+", or run the same version of Comity in both")
 	case apierrors.IsForbidden(err):
-		return Failure{ReasonForbidden, what + "reading is forbidden; expected the Role that joining makes; " + kept + "; remedy: run kubectl comity join again"}
+		return failure(ReasonForbidden, "reading is forbidden; expected the Role that joining makes", rejoin)
 	case apierrors.IsUnauthorized(err):
-		return Failure{ReasonUnauthorized, what + "the token is not accepted (expired or revoked); expected a valid one; " + kept + "; remedy: run kubectl comity join again"}
-	case apierrors.IsNotFound(err) && f.without != "":
-		return Failure{ReasonNotInstalled, what + "the kind is unknown there; expected this version of Comity; " + kept + "; remedy: upgrade Comity in that cluster"}
+		return failure(ReasonUnauthorized, "the token is not accepted (expired or revoked)", rejoin)
 	case apierrors.IsNotFound(err):
-		return Failure{ReasonNotInstalled, what + "the kind is unknown there; expected Comity's CRDs; " + kept + "; remedy: install Comity in that cluster"}
+		return failure(ReasonNotInstalled, "the kind is unknown there; expected Comity's CRDs, in this version", "install or upgrade Comity "+in)
 	case errors.As(err, &status):
-		return Failure{ReasonUnreachable, fmt.Sprintf("%sthe server answers %d; expected a list; %s; remedy: check that API server", what, status.Status().Code, kept)}
+		return failure(ReasonUnreachable, fmt.Sprintf("the server answers %d; expected a list", status.Status().Code), "check that API server")
 	}
-	return Failure{ReasonUnreachable, fmt.Sprintf("%sthe server cannot be reached (%s); %s; remedy: check the address in the Secret of the Peer and the network",
-		what, model.OneLine(err.Error(), 200), kept)}
+	return failure(ReasonUnreachable, fmt.Sprintf("the server cannot be reached (%s)", model.OneLine(err.Error(), 200)), "check the address in the Secret of the Peer, and the network")
 }

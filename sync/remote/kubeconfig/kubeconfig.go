@@ -16,6 +16,7 @@ import (
 	"maps"
 	"net/url"
 	"slices"
+	"strings"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -101,60 +102,59 @@ func onlyContext(config *clientcmdapi.Config) (*clientcmdapi.Cluster, *clientcmd
 	return nil, nil, nil // not reached: there is exactly one context
 }
 
-func checkCluster(c *clientcmdapi.Cluster) *Fault {
-	if c == nil {
-		return &Fault{"clusters.cluster", "a server and its certificate authority", rejoin}
-	}
-	server, err := url.Parse(c.Server)
-	switch {
-	case c.CertificateAuthority != "":
-		return &Fault{"clusters.cluster.certificate-authority", "no file path", "put the certificates into certificate-authority-data"}
-	case c.InsecureSkipTLSVerify:
-		return &Fault{"clusters.cluster.insecure-skip-tls-verify", "a verified server", "remove it and give certificate-authority-data"}
-	case c.ProxyURL != "":
-		return &Fault{"clusters.cluster.proxy-url", "no proxy", "give a server address that this cluster reaches itself"}
-	case c.Server == "":
-		return &Fault{"clusters.cluster.server", "an https URL, but it is empty", "give the peer's API server as this cluster reaches it"}
-	case err != nil || server.Scheme != "https" || server.Hostname() == "" || server.User != nil || server.RawQuery != "" || server.Fragment != "":
-		return &Fault{"clusters.cluster.server", "an https URL of a host and nothing secret, such as https://10.0.0.1:6443", "give the peer's API server as this cluster reaches it"}
-	}
-	if len(c.CertificateAuthorityData) > 0 && !x509.NewCertPool().AppendCertsFromPEM(c.CertificateAuthorityData) {
-		return &Fault{"clusters.cluster.certificate-authority-data", "base64 of PEM certificates", rejoin}
+// check is one condition under which a kubeconfig is refused.
+type check struct {
+	bad bool
+	Fault
+}
+
+// firstOf is the first fault of a part of a kubeconfig; nil if there is none.
+func firstOf(part string, checks []check) *Fault {
+	for _, c := range checks {
+		if c.bad {
+			c.Field = part + c.Field
+			return &c.Fault
+		}
 	}
 	return nil
 }
 
+func checkCluster(c *clientcmdapi.Cluster) *Fault {
+	if c == nil {
+		return &Fault{"clusters.cluster", "a server and its certificate authority", rejoin}
+	}
+	const reachable = "give the peer's API server as this cluster reaches it"
+	server, err := url.Parse(c.Server)
+	return firstOf("clusters.cluster.", []check{
+		{c.CertificateAuthority != "", Fault{"certificate-authority", "no file path", "put the certificates into certificate-authority-data"}},
+		{c.InsecureSkipTLSVerify, Fault{"insecure-skip-tls-verify", "a verified server", "remove it and give certificate-authority-data"}},
+		{c.ProxyURL != "", Fault{"proxy-url", "no proxy", "give a server address that this cluster reaches itself"}},
+		{c.Server == "", Fault{"server", "an https URL, but it is empty", reachable}},
+		{err != nil || server.Scheme != "https" || server.Hostname() == "" || server.User != nil || server.RawQuery != "" || server.Fragment != "",
+			Fault{"server", "an https URL of a host and nothing secret, such as https://10.0.0.1:6443", reachable}},
+		{len(c.CertificateAuthorityData) > 0 && !x509.NewCertPool().AppendCertsFromPEM(c.CertificateAuthorityData),
+			Fault{"certificate-authority-data", "base64 of PEM certificates", rejoin}},
+	})
+}
 func checkUser(u *clientcmdapi.AuthInfo) *Fault {
 	const inline = "put a token, or client-certificate-data and client-key-data, into the kubeconfig"
-	switch {
-	case u == nil:
+	if u == nil {
 		return &Fault{"users.user", "a token or a client certificate", inline}
-	case u.Exec != nil:
-		return &Fault{"users.user.exec", "no exec plugin, which would run a program in this pod", inline}
-	case u.AuthProvider != nil:
-		return &Fault{"users.user.auth-provider", "no auth provider, which would run code in this pod", inline}
-	case u.TokenFile != "":
-		return &Fault{"users.user.tokenFile", "no file path", inline}
-	case u.ClientCertificate != "":
-		return &Fault{"users.user.client-certificate", "no file path", inline}
-	case u.ClientKey != "":
-		return &Fault{"users.user.client-key", "no file path", inline}
-	case u.Username != "" || u.Password != "":
-		return &Fault{"users.user.username", "no password", inline}
-	case u.Impersonate != "" || u.ImpersonateUID != "" || len(u.ImpersonateGroups) > 0 || len(u.ImpersonateUserExtra) > 0:
-		return &Fault{"users.user.as", "no impersonation", "use the account that the peer made for this cluster"}
-	case u.Token == "" && len(u.ClientCertificateData) == 0 && len(u.ClientKeyData) == 0:
-		return &Fault{"users.user", "a token or a client certificate, found neither", inline}
 	}
-	for _, r := range u.Token {
-		if r <= ' ' || r > '~' {
-			return &Fault{"users.user.token", "a token without white space or control characters", rejoin}
-		}
-	}
-	if len(u.ClientCertificateData) > 0 || len(u.ClientKeyData) > 0 {
-		if _, err := tls.X509KeyPair(u.ClientCertificateData, u.ClientKeyData); err != nil {
-			return &Fault{"users.user.client-certificate-data", "a PEM certificate and, in client-key-data, its key", rejoin}
-		}
-	}
-	return nil
+	certified := len(u.ClientCertificateData) > 0 || len(u.ClientKeyData) > 0
+	_, err := tls.X509KeyPair(u.ClientCertificateData, u.ClientKeyData)
+	return firstOf("users.user", []check{
+		{u.Exec != nil, Fault{".exec", "no exec plugin, which would run a program in this pod", inline}},
+		{u.AuthProvider != nil, Fault{".auth-provider", "no auth provider, which would run code in this pod", inline}},
+		{u.TokenFile != "", Fault{".tokenFile", "no file path", inline}},
+		{u.ClientCertificate != "", Fault{".client-certificate", "no file path", inline}},
+		{u.ClientKey != "", Fault{".client-key", "no file path", inline}},
+		{u.Username != "" || u.Password != "", Fault{".username", "no password", inline}},
+		{u.Impersonate != "" || u.ImpersonateUID != "" || len(u.ImpersonateGroups) > 0 || len(u.ImpersonateUserExtra) > 0,
+			Fault{".as", "no impersonation", "use the account that the peer made for this cluster"}},
+		{u.Token == "" && !certified, Fault{"", "a token or a client certificate, found neither", inline}},
+		{strings.ContainsFunc(u.Token, func(r rune) bool { return r <= ' ' || r > '~' }),
+			Fault{".token", "a token without white space or control characters", rejoin}},
+		{certified && err != nil, Fault{".client-certificate-data", "a PEM certificate and, in client-key-data, its key", rejoin}},
+	})
 }
