@@ -72,7 +72,7 @@ type Hub struct {
 	client     client.Client // reads from caches
 	local      client.Client // of this member's own cluster
 	changed    notify.Notifier
-	wake       chan struct{}
+	wake       notify.Wake
 	now        func() time.Time
 	elected    <-chan struct{} // closed when this replica leads
 }
@@ -91,7 +91,7 @@ func New(opts Options) (*Hub, error) {
 		return nil, fmt.Errorf("client of the hub: %w", err)
 	}
 	h := &Hub{
-		opts: opts, link: link, wake: make(chan struct{}, 1), now: time.Now,
+		opts: opts, link: link, wake: notify.NewWake(), now: time.Now,
 		namespaces: &namespaces{self: opts.Self, reader: live, interval: opts.CheckInterval, now: time.Now, known: map[string]namespaceState{}},
 		caches: newNamespaceCaches(func(namespace string) (cache.Cache, error) {
 			return cache.New(link.restConfig(), cache.Options{
@@ -137,7 +137,7 @@ func (h *Hub) checkWithoutMember(one *namespaceCache) error {
 	}
 	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{DeleteFunc: func(any) {
 		h.namespaces.expire(one.namespace)
-		h.wakeUp()
+		h.wake.Up()
 	}})
 	return err
 }
@@ -170,10 +170,10 @@ func (h *Hub) Problem(ctx context.Context, name string) string {
 	case !now.known:
 		return now.unread
 	case now.problem != "":
-		h.wakeUp()
+		h.wake.Up()
 		return now.problem
 	case !h.caches.isSynced(name, now.uid):
-		h.wakeUp()
+		h.wake.Up()
 		return fmt.Sprintf("exchange namespace %s in the hub was not read yet, or was created again; it is being read", name)
 	}
 	return ""
@@ -217,12 +217,5 @@ func (h *Hub) leads() bool {
 		return true
 	default:
 		return false
-	}
-}
-
-func (h *Hub) wakeUp() {
-	select {
-	case h.wake <- struct{}{}:
-	default: // it is about to read them anyway
 	}
 }

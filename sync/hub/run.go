@@ -31,7 +31,7 @@ func (h *Hub) Start(ctx context.Context) error {
 	defer h.caches.running.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	unsubscribe := h.opts.Peers.Subscribe(func(notify.Change) {}, func(model.MemberChange) { h.wakeUp() })
+	unsubscribe := h.opts.Peers.Subscribe(func(notify.Change) {}, func(model.MemberChange) { h.wake.Up() })
 	defer unsubscribe()
 	if !wait(ctx, h.opts.Peers.Listed()) {
 		return nil

@@ -47,7 +47,7 @@ type Watcher struct {
 	cache   cache.Cache
 	mapper  meta.RESTMapper
 	known   chan struct{}
-	wake    chan struct{}
+	wake    notify.Wake
 	now     atomic.Pointer[model.LocalCluster] // nil before known is closed
 	changed notify.Notifier
 }
@@ -57,7 +57,7 @@ type Watcher struct {
 func SetupWithManager(mgr ctrl.Manager, opts Options) (*Watcher, error) {
 	h := &Watcher{
 		opts: opts, cache: mgr.GetCache(), mapper: mgr.GetRESTMapper(),
-		known: make(chan struct{}), wake: make(chan struct{}, 1),
+		known: make(chan struct{}), wake: notify.NewWake(),
 	}
 	if err := mgr.Add(h); err != nil {
 		return nil, fmt.Errorf("set up the watch of Nodes and ServiceCIDRs: %w", err)
@@ -102,7 +102,7 @@ func (h *Watcher) Start(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("watch %T: %w", kind, err)
 		}
-		registration, err := informer.AddEventHandler(h.handler())
+		registration, err := informer.AddEventHandler(h.wake.Handler(matters))
 		if err != nil {
 			return fmt.Errorf("watch %T: %w", kind, err)
 		}
@@ -138,18 +138,10 @@ func (h *Watcher) servesCIDRs(ctx context.Context) bool {
 	return err == nil
 }
 
-// handler wakes Start at events that may matter.
-func (h *Watcher) handler() toolscache.ResourceEventHandler {
-	kick := func(obj any) {
-		if service, is := obj.(*corev1.Service); is && client.ObjectKeyFromObject(service) != defaultService {
-			return
-		}
-		select {
-		case h.wake <- struct{}{}:
-		default:
-		}
-	}
-	return toolscache.ResourceEventHandlerFuncs{AddFunc: kick, UpdateFunc: func(_, now any) { kick(now) }, DeleteFunc: kick}
+// matters reports whether an event about obj may.
+func matters(obj any) bool {
+	service, is := obj.(*corev1.Service)
+	return !is || client.ObjectKeyFromObject(service) == defaultService
 }
 
 func (h *Watcher) refresh(ctx context.Context, hasCIDRs bool) error {

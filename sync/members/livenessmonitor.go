@@ -14,7 +14,7 @@ import (
 // maxTick is how often peers are checked; with a short StaleAfter, more often.
 const maxTick = time.Second
 
-// monitorLiveness does what depends on time until ctx ends: it updates liveness, and the metrics.
+// monitorLiveness does what depends on time until ctx ends: it updates liveness.
 func (s *Set) monitorLiveness(ctx context.Context) error {
 	ticker := s.opts.Clock.NewTicker(min(maxTick, s.opts.StaleAfter/20))
 	defer ticker.Stop()
@@ -40,7 +40,6 @@ func (s *Set) tick() {
 		if gap > s.opts.StaleAfter/4 {
 			m.heartbeat.tracker.Skip(gap)
 		}
-		s.metrics.set(m)
 		ids = append(ids, id)
 	}
 	s.mu.Unlock()
@@ -162,5 +161,5 @@ func (s *Set) reconnect(m *member, now time.Time) {
 		return
 	}
 	s.opts.Log.Info("the watches of a peer delivered no changes although there are some, reconnecting", "cluster", m.id)
-	s.metrics.reconnected.WithLabelValues(string(m.id)).Inc()
+	s.counters.reconnected.WithLabelValues(string(m.id)).Inc()
 }

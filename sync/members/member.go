@@ -64,8 +64,8 @@ func (m *member) limited() remote.Failure {
 			return problem
 		}
 		if limit := l.SlowedBy(); limit != "" {
-			return remote.Failure{Reason: remote.ReasonLimitExceeded, Message: fmt.Sprintf("cluster %[1]s: the limit of %[2]s is exceeded, so that its latest state is imported later; "+
-				"remedy: find out why it changes so often in cluster %[1]s", m.id, limit)}
+			return because(remote.ReasonLimitExceeded, "cluster %[1]s: the limit of %[2]s is exceeded, so that its latest state is imported later; "+
+				"remedy: find out why it changes so often in cluster %[1]s", m.id, limit)
 		}
 	}
 	return remote.Failure{}
@@ -191,7 +191,6 @@ func (s *Set) updateView() {
 		if r.Synced {
 			r.from = m.active.Connection
 		}
-		s.metrics.set(m)
 		next.members = append(next.members, r)
 	}
 	s.view.Store(&next)

@@ -11,57 +11,49 @@ import (
 	"github.com/comity-mcs/comity/sync/remote"
 )
 
-// metrics of peers carry the label peer: federated Prometheus sets cluster itself.
-type metrics struct {
-	synced      *prometheus.GaugeVec
-	liveness    *prometheus.GaugeVec
-	limited     *prometheus.GaugeVec
-	rejected    *prometheus.CounterVec
-	reconnected *prometheus.CounterVec
-}
+// counters of peers carry the label peer: federated Prometheus sets cluster itself.
+type counters struct{ rejected, reconnected *prometheus.CounterVec }
 
-func newMetrics(registry prometheus.Registerer) metrics {
-	with := promauto.With(registry)
-	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
-		return with.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+// newCounters registers them, and the gauges of s.
+func newCounters(registry prometheus.Registerer, s *Set) counters {
+	if registry != nil {
+		registry.MustRegister(gauges{s})
 	}
-	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return with.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	counter := func(name, help string) *prometheus.CounterVec {
+		return promauto.With(registry).NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"peer"})
 	}
-	return metrics{
-		synced:      gauge("comity_peer_synced", "1 if everything that the peer shares was read since start.", "peer"),
-		liveness:    gauge("comity_peer_contact", "1 for the state that the peer is in: Connected, Stale or Lost; absent while its Peer is refused.", "peer", "state"),
-		limited:     gauge("comity_peer_limit_exceeded", "1 if the peer publishes more than is read of one, so that nothing new of it is read, or changes it faster, so that it is read later.", "peer"),
-		rejected:    counter("comity_peer_records_rejected_total", "Records of a peer that were read and are not valid.", "peer"),
-		reconnected: counter("comity_peer_reconnects_total", "Connections replaced because their watches brought nothing any more.", "peer"),
+	return counters{
+		rejected:    counter("comity_peer_records_rejected_total", "Records of a peer that were read and are not valid."),
+		reconnected: counter("comity_peer_reconnects_total", "Connections replaced because their watches brought nothing any more."),
 	}
 }
 
-// set sets the gauges of a member.
-func (m *metrics) set(of *member) {
-	id := string(of.id)
-	m.synced.WithLabelValues(id).Set(one(of.synced()))
-	m.limited.WithLabelValues(id).Set(one(of.limited() != remote.Failure{}))
-	if of.claim.unusable() { // whose heartbeat is not followed
-		m.liveness.DeletePartialMatch(prometheus.Labels{"peer": id})
-		return
-	}
-	for _, state := range []model.LivenessState{model.Connected, model.Stale, model.Lost} {
-		m.liveness.WithLabelValues(id, state.String()).Set(one(of.heartbeat.tracker.Liveness().State == state))
-	}
-}
+// gauges say how the members are at the moment.
+type gauges struct{ set *Set }
 
-// forget removes the gauges of what is no member any more.
-func (m *metrics) forget(id model.ClusterID) {
-	of := prometheus.Labels{"peer": string(id)}
-	for _, gauge := range []*prometheus.GaugeVec{m.synced, m.liveness, m.limited} {
-		gauge.DeletePartialMatch(of)
-	}
-}
+// Describe implements prometheus.Collector. A Set without members describes nothing.
+func (g gauges) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeByCollect(g, out) }
 
-func one(is bool) float64 {
-	if is {
-		return 1
+// Collect implements prometheus.Collector.
+func (g gauges) Collect(out chan<- prometheus.Metric) {
+	g.set.mu.Lock()
+	defer g.set.mu.Unlock()
+	for id, m := range g.set.members {
+		gauge := func(name, help string, is bool, labels prometheus.Labels) {
+			value := 0.0
+			if is {
+				value = 1
+			}
+			out <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, []string{"peer"}, labels), prometheus.GaugeValue, value, string(id))
+		}
+		gauge("comity_peer_synced", "1 if everything that the peer shares was read since start.", m.synced(), nil)
+		gauge("comity_peer_limit_exceeded", "1 if the peer publishes more than is read of one, or changes it faster, so that it is not read, or later.", m.limited() != remote.Failure{}, nil)
+		if m.claim.unusable() { // whose heartbeat is not followed
+			continue
+		}
+		for _, state := range []model.LivenessState{model.Connected, model.Stale, model.Lost} {
+			gauge("comity_peer_contact", "1 for the state that the peer is in: Connected, Stale or Lost; absent while its Peer is refused.",
+				m.heartbeat.tracker.Liveness().State == state, prometheus.Labels{"state": state.String()})
+		}
 	}
-	return 0
 }

@@ -41,6 +41,11 @@ const (
 // refusals are the reasons for which nothing is read by the credential of a Peer.
 var refusals = []string{ReasonInvalidClusterID, ReasonOwnClusterID, ReasonWrongClusterSet, ReasonInvalidPeer, ReasonSecretMissing, ReasonInvalidKubeconfig}
 
+// because is a failure with a message as fmt.Sprintf makes it.
+func because(reason, format string, args ...any) remote.Failure {
+	return remote.Failure{Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
 // claim is what a Peer and its Secret say.
 type claim struct {
 	peer *exchangev1alpha1.Peer
@@ -117,11 +122,11 @@ func (o *Options) readPeer(peer *exchangev1alpha1.Peer, secret *corev1.Secret) c
 	case peer.Spec.ClusterUID == "":
 		out.refused = remote.Failure{Reason: ReasonInvalidPeer, Message: "spec.clusterUID is empty; expected the UID of Namespace kube-system of cluster " + peer.Name + "; remedy: run kubectl comity join again"}
 	case peer.Spec.ClusterSet != o.ClusterSet:
-		out.refused = remote.Failure{Reason: ReasonWrongClusterSet, Message: fmt.Sprintf("spec.clusterset is %s; expected %q, the clusterset of this cluster; remedy: correct it, or the clusterset with which the agent was started",
-			model.Quote(peer.Spec.ClusterSet), o.ClusterSet)}
+		out.refused = because(ReasonWrongClusterSet, "spec.clusterset is %s; expected %q, the clusterset of this cluster; remedy: correct it, or the clusterset with which the agent was started",
+			model.Quote(peer.Spec.ClusterSet), o.ClusterSet)
 	case secret == nil:
-		out.refused = remote.Failure{Reason: ReasonSecretMissing, Message: fmt.Sprintf("spec.kubeconfigSecret: Secret %s/%s does not exist; expected the kubeconfig by which cluster %s is read; remedy: correct the name, or run kubectl comity join again",
-			o.Namespace, model.OneLine(peer.Spec.KubeconfigSecret, 64), peer.Name)}
+		out.refused = because(ReasonSecretMissing, "spec.kubeconfigSecret: Secret %s/%s does not exist; expected the kubeconfig by which cluster %s is read; remedy: correct the name, or run kubectl comity join again",
+			o.Namespace, model.OneLine(peer.Spec.KubeconfigSecret, 64), peer.Name)
 	default:
 		out.readKubeconfig()
 	}
@@ -138,7 +143,7 @@ func (c *claim) readKubeconfig() {
 	c.digest = sha256.Sum256(data)
 	config, fault := kubeconfig.Sanitize(data)
 	if fault != nil {
-		c.refused = remote.Failure{Reason: ReasonInvalidKubeconfig, Message: fmt.Sprintf("Secret %s/%s, key %s: %s", c.secret.Namespace, c.secret.Name, kubeconfig.SecretKey, fault)}
+		c.refused = because(ReasonInvalidKubeconfig, "Secret %s/%s, key %s: %s", c.secret.Namespace, c.secret.Name, kubeconfig.SecretKey, fault)
 		return
 	}
 	c.config = config
@@ -173,8 +178,8 @@ func (o *Options) reserved(peer *exchangev1alpha1.Peer) remote.Failure {
 	}
 	for _, name := range *peer.Spec.AcceptedNamespaces {
 		if exchange.ReservedNamespace(name) || name == o.Namespace {
-			return remote.Failure{Reason: ReasonNamespaceReserved, Message: fmt.Sprintf("Peer %s, spec.acceptedNamespaces: %s is reserved, and nothing is imported into it; "+
-				"expected namespaces of users; the rest of the list applies; remedy: remove it", peer.Name, model.Quote(name))}
+			return because(ReasonNamespaceReserved, "Peer %s, spec.acceptedNamespaces: %s is reserved, and nothing is imported into it; "+
+				"expected namespaces of users; the rest of the list applies; remedy: remove it", peer.Name, model.Quote(name))
 		}
 	}
 	return remote.Failure{}
@@ -183,11 +188,11 @@ func (o *Options) reserved(peer *exchangev1alpha1.Peer) remote.Failure {
 // misnamed is why a Peer can be that of no other cluster; the zero value if it can.
 func (o *Options) misnamed(peer *exchangev1alpha1.Peer) remote.Failure {
 	if _, err := model.ParseClusterID(peer.Name); err != nil {
-		return remote.Failure{Reason: ReasonInvalidClusterID, Message: fmt.Sprintf("Peer %s, metadata.name: %v; expected the id of a cluster; remedy: delete the Peer, and run kubectl comity join", peer.Name, err)}
+		return because(ReasonInvalidClusterID, "Peer %s, metadata.name: %v; expected the id of a cluster; remedy: delete the Peer, and run kubectl comity join", peer.Name, err)
 	}
 	if peer.Name != string(o.Self) {
 		return remote.Failure{}
 	}
-	return remote.Failure{Reason: ReasonOwnClusterID, Message: fmt.Sprintf("Peer %[1]s, metadata.name: is this cluster's own id; expected that of another cluster; "+
-		"remedy: if this cluster was started with the id of that one, correct that (--cluster-id, or ClusterProperty %[2]s); otherwise delete the Peer", peer.Name, model.LabelClusterID)}
+	return because(ReasonOwnClusterID, "Peer %[1]s, metadata.name: is this cluster's own id; expected that of another cluster; "+
+		"remedy: if this cluster was started with the id of that one, correct that (--cluster-id, or ClusterProperty %[2]s); otherwise delete the Peer", peer.Name, model.LabelClusterID)
 }

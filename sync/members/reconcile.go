@@ -61,6 +61,7 @@ func (s *Set) use(peers []exchangev1alpha1.Peer, secrets []corev1.Secret) {
 	for _, name := range next.peers {
 		s.statuses.Publish(name)
 	}
+	s.once.Do(func() { close(s.listed) })
 }
 
 // setRest replaces what the view has besides members, and returns the clusters that are
@@ -108,7 +109,6 @@ func (s *Set) drop(present map[model.ClusterID]bool) (gone []model.ClusterID) {
 		}
 		s.opts.Log.Info("no peer any more", "cluster", id)
 		s.disconnect(m)
-		s.metrics.forget(id)
 		delete(s.members, id)
 		gone = append(gone, id)
 	}
@@ -147,7 +147,7 @@ func (s *Set) dial(m *member, config *rest.Config, as connection) error {
 			},
 			Report:    func(key types.NamespacedName) { s.reports.Publish(notify.Change{From: notify.Origin(m.id), Key: key}) },
 			LeaseRead: s.leaseRead, State: s.stateChanged, Restored: s.restored,
-			Rejected: func(c *remote.Connection) { s.metrics.rejected.WithLabelValues(string(c.ID())).Inc() },
+			Rejected: func(c *remote.Connection) { s.counters.rejected.WithLabelValues(string(c.ID())).Inc() },
 		},
 	})
 	if err != nil {

@@ -79,11 +79,12 @@ func (o *Options) setDefaults() {
 // Set is every member but this cluster. All methods may be called from any goroutine;
 // what they return is read-only.
 type Set struct {
-	opts    Options
-	metrics metrics
-	ctx     context.Context // ends when the process does; connections live in it
-	cancel  context.CancelFunc
-	listed  chan struct{}
+	opts     Options
+	counters counters
+	ctx      context.Context // ends when the process does; connections live in it
+	cancel   context.CancelFunc
+	listed   chan struct{}
+	once     sync.Once // closes listed
 
 	// view is what the exported methods read, replaced as a whole, so that reading takes
 	// no lock.
@@ -127,10 +128,11 @@ func New(opts Options) *Set {
 	opts.setDefaults()
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Set{
-		opts: opts, metrics: newMetrics(opts.Registry), ctx: ctx, cancel: cancel, listed: make(chan struct{}),
+		opts: opts, ctx: ctx, cancel: cancel, listed: make(chan struct{}),
 		connect: remote.Connect, requestLease: remote.ReadLease, lastTick: opts.Clock.Now(),
 		members: map[model.ClusterID]*member{},
 	}
+	s.counters = newCounters(opts.Registry, s)
 	s.view.Store(&view{})
 	return s
 }

@@ -112,7 +112,7 @@ func (o observed) status(peer *exchangev1alpha1.Peer, now time.Time) exchangev1a
 	}
 	var invalid remote.Failure
 	if o.invalid > 0 {
-		invalid = remote.Failure{Reason: remote.ReasonInvalidRecord, Message: fmt.Sprintf("records of cluster %s that are not valid: %d, such as: %s", peer.Name, o.invalid, o.firstInvalid)}
+		invalid = because(remote.ReasonInvalidRecord, "records of cluster %s that are not valid: %d, such as: %s", peer.Name, o.invalid, o.firstInvalid)
 	}
 	b.set(exchangev1alpha1.PeerRecordsValid, invalid, "everything that the cluster publishes can be used")
 	b.set(exchangev1alpha1.PeerComplete, incomplete(peer.Name, o.imports), "no export of the cluster is missing or waits")

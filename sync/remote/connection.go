@@ -22,6 +22,7 @@ import (
 	"github.com/comity-mcs/comity/sync/exchange"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/notify"
 	"github.com/comity-mcs/comity/sync/remote/budget"
 	"github.com/comity-mcs/comity/sync/restoredetect"
 )
@@ -116,7 +117,7 @@ func Connect(ctx context.Context, opts Options) (*Connection, error) {
 	}
 	ctx, cancel := context.WithCancel(klog.NewContext(ctx, opts.Log))
 	c := &Connection{
-		narrowed: narrowed{wake: make(chan struct{}, 1)}, opts: opts, transport: transport, cancel: cancel,
+		narrowed: narrowed{wake: notify.NewWake()}, opts: opts, transport: transport, cancel: cancel,
 		failing: map[*feed]Failure{}, budget: budget.New(opts.Limits),
 		ctx: ctx, verifications: rate.NewLimiter(rate.Every(verifyPause), verifyBurst),
 	}

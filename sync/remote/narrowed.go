@@ -18,6 +18,7 @@ import (
 	"github.com/comity-mcs/comity/sync/exchange"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/notify"
 )
 
 // narrowedInterval is the time between two lists of the records that only this cluster
@@ -33,7 +34,7 @@ type narrowed struct {
 	mu sync.Mutex
 	// confirmed are the versions of the statements that count, by name.
 	confirmed map[string]string
-	wake      chan struct{} // holds one at most
+	wake      notify.Wake
 }
 
 // counts reports whether a statement counts. If not, the API server is asked.
@@ -43,15 +44,8 @@ func (n *narrowed) counts(statement *exchangev1alpha1.ExportRecord) bool {
 	if n.confirmed[statement.Name] == statement.ResourceVersion {
 		return true
 	}
-	n.ask()
+	n.wake.Up()
 	return false
-}
-
-func (n *narrowed) ask() {
-	select {
-	case n.wake <- struct{}{}:
-	default:
-	}
 }
 
 // confirm replaces the statements that count, and returns the names of those that did not.
@@ -103,7 +97,7 @@ func (c *Connection) confirmNarrowed(ctx context.Context) {
 		}
 		names, err := untilAnswered(ctx, func() (map[string]bool, error) { return c.feeds.exports[1].names(ctx) })
 		if err != nil { // the feed reports why
-			c.narrowed.ask()
+			c.narrowed.wake.Up()
 			continue
 		}
 		maps.DeleteFunc(stated, func(name, _ string) bool { return names[name] })
