@@ -160,7 +160,7 @@ func TestFault30ASliceIsBounded(t *testing.T) {
 			}
 			problems := report.Problems("b", aFilter())
 			if len(problems) != 1 || problems[0].Reason != model.ReasonLimitExceeded || problems[0].Cluster != "b" ||
-				!strings.HasPrefix(problems[0].Message, "1 TooLarge: ") || !strings.HasSuffix(problems[0].Message, `: "web-x1" (shop.web-x1, endpoints)`) {
+				!strings.Contains(problems[0].Message, " left out (1 TooLarge), ") || !strings.HasSuffix(problems[0].Message, `: "web-x1" (shop.web-x1, endpoints)`) {
 				t.Errorf("problems %+v", problems)
 			}
 		})
