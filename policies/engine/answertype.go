@@ -33,7 +33,7 @@ const (
 const entryWithClusters = "an object with clusters"
 
 func (v *version) expectedEntry() string {
-	if v.stage == v1alpha1.StageImport {
+	if v.Stage == v1alpha1.StageImport {
 		return expectedImportEntry
 	}
 	return expectedEntry
@@ -86,9 +86,9 @@ func (v *version) wrongObject(t *types.Object) string {
 		}
 	}
 	switch value := t.Select(keyClusters); {
-	case value != nil && v.stage != v1alpha1.StageImport:
+	case value != nil && v.Stage != v1alpha1.StageImport:
 		return wrongClusters(value)
-	case slices.ContainsFunc(t.StaticProperties(), func(p *types.StaticProperty) bool { return p.Key == keyClusters }) && v.stage == v1alpha1.StageImport:
+	case slices.ContainsFunc(t.StaticProperties(), func(p *types.StaticProperty) bool { return p.Key == keyClusters }) && v.Stage == v1alpha1.StageImport:
 		return entryWithClusters
 	}
 	return "" // of a type that is not known, it may have the key

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
-	"github.com/open-policy-agent/opa/v1/util"
 )
 
 // operationField says whether there is a request at all.
@@ -59,28 +58,4 @@ func addStrings(fields map[string]*ast.Location, rules []*ast.Rule) {
 			return false
 		})
 	}
-}
-
-// reachable are the rules of the module without its tests, in order, and the rules
-// of the library that they use.
-func reachable(compiler *ast.Compiler, v *version) (rules []*ast.Rule) {
-	seen := map[util.T]bool{}
-	var visit func(util.T)
-	visit = func(node util.T) {
-		rule, ok := node.(*ast.Rule)
-		if !ok || seen[node] {
-			return
-		}
-		seen[node] = true
-		rules = append(rules, rule)
-		for dependency := range compiler.Graph.Dependencies(node) {
-			visit(dependency)
-		}
-	}
-	for _, rule := range compiler.Modules[v.file()].Rules {
-		if !strings.HasPrefix(rule.Head.Ref()[0].Value.String(), testPrefix) {
-			visit(rule)
-		}
-	}
-	return rules
 }

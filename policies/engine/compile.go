@@ -38,41 +38,41 @@ var (
 )
 
 // readModule parses and compiles the module and fills in what comes from it.
-func (e *Engine) readModule(v *version, p Policy) error {
-	if p.Name == "" {
+func (e *Engine) readModule(v *version) error {
+	if v.Name == "" {
 		return errors.New("the policy has no name")
 	}
-	if err := readable(p.file(), p.Module); err != nil {
+	if err := readable(v.file(), v.Module); err != nil {
 		return err
 	}
-	if err := e.trials.of(p); err != nil {
+	if err := e.trials.of(v.Policy); err != nil {
 		return err
 	}
-	module, err := e.parse(p.file(), p.Module)
+	module, err := e.parse(v.file(), v.Module)
 	if err != nil {
 		return err
 	}
 	if module == nil || module.Package == nil {
-		return fmt.Errorf("%s:1:1: the module is empty; expected package %s<name>", p.file(), packagePrefix)
+		return fmt.Errorf("%s:1:1: the module is empty; expected package %s<name>", v.file(), packagePrefix)
 	}
 	v.module = module
 	if v.pkg, err = packageName(module.Package); err != nil {
 		return err
 	}
-	if v.reason, err = reason(p.Name, module); err != nil {
+	if v.reason, err = reason(v.Name, module); err != nil {
 		return err
 	}
 	if v.sets, err = answerSets(module); err != nil {
 		return err
 	}
-	compiler, err := e.compile(v.stage, map[string]*ast.Module{p.file(): module}, e.sandbox.capabilities)
+	compiler, err := e.compile(v.Stage, map[string]*ast.Module{v.file(): module}, e.sandbox.capabilities)
 	if err != nil {
 		return err
 	}
 	if err := checkSize(compiler, v); err != nil {
 		return err // what follows walks the types, and prints them
 	}
-	rules := reachable(compiler, v)
+	rules := reachable(compiler, v.rules(compiler, func(name string) bool { return !strings.HasPrefix(name, testPrefix) }))
 	v.reads = inputPaths(rules)
 	v.whole = needsWhole(rules, v.reads)
 	return cmp.Or(checkRules(compiler, v), checkAnswer(compiler, v), checkAudit(v, rules))

@@ -25,7 +25,7 @@ import (
 // error is that of evaluating the export as it was before an update.
 func (e *Engine) conclude(ctx context.Context, snap *snapshot, verdict *decision.Verdict, on Subject, answers []answer) error {
 	for _, a := range answers {
-		if a.policy.enforcement == v1alpha1.Audit && on.operation() != decision.Audit {
+		if a.policy.Enforcement == v1alpha1.Audit && on.operation() != decision.Audit {
 			continue
 		}
 		verdict.Warnings = append(verdict.Warnings, a.warn...)
@@ -64,9 +64,9 @@ func (v *version) softening(on Subject) (why decision.Softening, exception strin
 		return decision.ByException, exception
 	}
 	switch {
-	case v.enforcement != v1alpha1.Deny:
+	case v.Enforcement != v1alpha1.Deny:
 		return decision.ByEnforcement, ""
-	case v.existing == v1alpha1.Keep:
+	case v.Existing == v1alpha1.Keep:
 		return on.stands(), ""
 	}
 	return decision.NotSoftened, ""
@@ -76,7 +76,7 @@ func (v *version) softening(on Subject) (why decision.Softening, exception strin
 // update of it, if the policy keeps what is published: an update is refused for what it
 // makes worse. It evaluates the old export only if a policy refuses the update.
 func (e *Engine) ratchet(ctx context.Context, snap *snapshot, verdict *decision.Verdict, on Subject) error {
-	keeps := func(v decision.Violation) bool { return snap.versions[v.Policy].existing == v1alpha1.Keep }
+	keeps := func(v decision.Violation) bool { return snap.versions[v.Policy].Existing == v1alpha1.Keep }
 	old := on.before()
 	if old == nil || !slices.ContainsFunc(verdict.Violations, keeps) {
 		return nil

@@ -73,12 +73,9 @@ type Engine struct {
 	library    map[v1alpha1.Stage]map[string]*ast.Module
 	librarySum string
 	sandbox    sandbox
-	timeout    time.Duration
 	slots      chan struct{}
 	// failed holds one element after a failure.
 	failed chan struct{}
-	// required are the names of policies that must exist.
-	required []string
 	// opts are those of New, with defaults.
 	opts   Options
 	trials *trials
@@ -108,15 +105,12 @@ func New(opts Options) (*Engine, error) {
 	e := &Engine{
 		library: map[v1alpha1.Stage]map[string]*ast.Module{}, librarySum: sumOf(opts.Library),
 		sandbox: newSandbox(),
-		timeout: opts.Timeout,
 		slots:   make(chan struct{}, opts.MaxConcurrent),
 		failed:  make(chan struct{}, 1),
-
-		trials:   newTrials(opts.Trial),
-		required: slices.Compact(slices.Sorted(slices.Values(opts.Required))),
-		opts:     opts,
-		terms:    newTermCache(),
-		metrics:  newMetrics(opts.Registerer),
+		trials:  newTrials(opts.Trial),
+		opts:    opts,
+		terms:   newTermCache(),
+		metrics: newMetrics(opts.Registerer),
 	}
 	if err := e.readLibrary(opts.Library); err != nil {
 		return nil, fmt.Errorf("policy library: %w", err)
@@ -171,7 +165,15 @@ func (e *Engine) Load(list []Policy) []Result {
 	}
 	versions := make([]*version, len(list))
 	for i, policy := range list {
-		versions[i] = e.load(policy, before[policy.Name])
+		if v := before[policy.Name]; v != nil && v.err == nil && v.source == policy.source() {
+			versions[i] = v // compiled already
+			continue
+		}
+		v, err := e.version(policy)
+		if err != nil {
+			v = v.unusable(err)
+		}
+		versions[i] = v
 	}
 	refuseRepetitions(versions)
 	versions = e.swap(e.addMissing(versions))
@@ -179,7 +181,8 @@ func (e *Engine) Load(list []Policy) []Result {
 
 	results := make([]Result, len(list))
 	for i := range list {
-		results[i] = versions[i].result()
+		v := versions[i]
+		results[i] = Result{Name: v.Name, Err: v.err, Digest: v.digest}
 	}
 	return results
 }
@@ -187,25 +190,12 @@ func (e *Engine) Load(list []Policy) []Result {
 // addMissing appends a version for every required policy that is not there: it
 // matches every export and can never be used.
 func (e *Engine) addMissing(versions []*version) []*version {
-	for _, name := range e.required {
-		if !slices.ContainsFunc(versions, func(v *version) bool { return v.name == name }) {
-			versions = append(versions, &version{name: name, err: errMissing, enforcement: v1alpha1.Deny})
+	for _, name := range e.opts.Required {
+		if !slices.ContainsFunc(versions, func(v *version) bool { return v.Name == name }) {
+			versions = append(versions, &version{Policy: Policy{Name: name, Enforcement: v1alpha1.Deny}, err: errMissing})
 		}
 	}
 	return versions
-}
-
-// load is the version of a policy, which is compiled only if it is not the one that
-// is loaded. It always gives a version; one that failed knows why.
-func (e *Engine) load(policy Policy, before *version) *version {
-	if before != nil && before.err == nil && before.source == policy.source() {
-		return before
-	}
-	v, err := e.version(policy)
-	if err != nil {
-		return v.unusable(err)
-	}
-	return v
 }
 
 // swap puts the versions in the place of what is in use, unless that is the same:
@@ -255,11 +245,11 @@ func (e *Engine) Check(policy Policy) error {
 func refuseRepetitions(versions []*version) {
 	names, packages := map[string]bool{}, map[string]*version{}
 	for i, v := range versions {
-		if names[v.name] {
-			versions[i] = v.unusable(fmt.Errorf("policy %s is in the list twice", v.name))
+		if names[v.Name] {
+			versions[i] = v.unusable(fmt.Errorf("policy %s is in the list twice", v.Name))
 			continue
 		}
-		names[v.name] = true
+		names[v.Name] = true
 		if v.err != nil {
 			continue
 		}
@@ -273,5 +263,5 @@ func refuseRepetitions(versions []*version) {
 
 func samePackage(v, holder *version) error {
 	return fmt.Errorf("%s: package %s%s is that of policy %s already; expected a package of its own for each policy",
-		v.location(), packagePrefix, v.pkg, holder.name)
+		v.location(), packagePrefix, v.pkg, holder.Name)
 }

@@ -70,7 +70,7 @@ func (e *Engine) Decide(ctx context.Context, on Subject) decision.Verdict {
 	if err != nil {
 		verdict.Problem = err.Error()
 		if v := failedPolicy(ctx, err); v != nil {
-			verdict.Failed = []string{v.name}
+			verdict.Failed = []string{v.Name}
 			e.recordFailure(v, on, err)
 		}
 		e.metrics.count(nil, &verdict)
@@ -135,12 +135,12 @@ func (s *snapshot) block(verdict *decision.Verdict, on Subject) {
 	for _, v := range s.blocking {
 		if on.matches(v) {
 			problems = append(problems, v.problem())
-			verdict.Failed = append(verdict.Failed, v.name)
+			verdict.Failed = append(verdict.Failed, v.Name)
 		}
 	}
 	for _, pkg := range s.order {
 		v := s.byPackage[pkg]
-		if why := on.unknown(v); why != "" && v.enforcement == v1alpha1.Deny && on.matches(v) {
+		if why := on.unknown(v); why != "" && v.Enforcement == v1alpha1.Deny && on.matches(v) {
 			problems = append(problems, why)
 		}
 	}
@@ -169,7 +169,7 @@ func (e *Engine) run(ctx context.Context, snap *snapshot, input ast.Value, at *p
 	if err := e.acquire(ctx); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, e.timeout)
+	ctx, cancel := context.WithTimeout(ctx, e.opts.Timeout)
 	type outcome struct {
 		answers []answer
 		err     error
@@ -188,7 +188,7 @@ func (e *Engine) run(ctx context.Context, snap *snapshot, input ast.Value, at *p
 	case <-ctx.Done():
 	}
 	// OPA notices the deadline a little later, and then names the policy.
-	grace := time.NewTimer(e.timeout / 2)
+	grace := time.NewTimer(e.opts.Timeout / 2)
 	defer grace.Stop()
 	select {
 	case o := <-done:
@@ -205,7 +205,7 @@ func (e *Engine) acquire(ctx context.Context) error {
 		return nil
 	default:
 	}
-	timer := time.NewTimer(e.timeout)
+	timer := time.NewTimer(e.opts.Timeout)
 	defer timer.Stop()
 	select {
 	case e.slots <- struct{}{}:
@@ -213,7 +213,7 @@ func (e *Engine) acquire(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("the request ended before the policies could be evaluated: %w", context.Cause(ctx))
 	case <-timer.C:
-		return fmt.Errorf("%d evaluations are running and %w within %s", cap(e.slots), errNoSlot, e.timeout)
+		return fmt.Errorf("%d evaluations are running and %w within %s", cap(e.slots), errNoSlot, e.opts.Timeout)
 	}
 }
 
@@ -267,36 +267,45 @@ func (v *version) violations(name string, term *ast.Term) ([]decision.Violation,
 	}
 	var violations []decision.Violation
 	err := set.Iter(func(item *ast.Term) error {
-		object, ok := item.Value.(ast.Object)
-		if !ok {
-			return v.failed(fmt.Errorf("%s contains %s; %s", name, item, v.expectedEntry()))
-		}
-		violation := decision.Violation{Policy: v.name, Reason: v.reason, Grace: v.grace}
-		for key, into := range map[string]*string{keyMsg: &violation.Message, keyField: &violation.Field, keyRemedy: &violation.Remedy} {
-			given := object.Get(ast.StringTerm(key))
-			if given == nil {
-				continue
-			}
-			text, ok := given.Value.(ast.String)
-			if !ok {
-				return v.failed(fmt.Errorf("%s contains an object whose %s is %s; %s", name, key, given, v.expectedEntry()))
-			}
-			*into = string(text)
-		}
-		if violation.Message == "" {
-			return v.failed(fmt.Errorf("%s contains %s, which has no msg; expected a sentence that says what is wrong", name, item))
-		}
-		var problem string
-		switch violation.Clusters, problem = clusters(object.Get(ast.StringTerm(keyClusters))); {
-		case v.stage == v1alpha1.StageImport && object.Get(ast.StringTerm(keyClusters)) != nil:
-			return v.failed(fmt.Errorf("%s contains %s; %s", name, entryWithClusters, v.expectedEntry()))
-		case problem != "":
-			return v.failed(fmt.Errorf("%s contains an object whose clusters %s; %s", name, problem, expectedEntry))
+		violation, problem := v.violation(item)
+		if problem != "" {
+			return v.failed(fmt.Errorf("%s contains %s; %s", name, problem, v.expectedEntry()))
 		}
 		violations = append(violations, violation)
 		return nil
 	})
 	return violations, err
+}
+
+// violation reads one entry; or says what the set contains in place of one.
+func (v *version) violation(item *ast.Term) (violation decision.Violation, problem string) {
+	object, ok := item.Value.(ast.Object)
+	if !ok {
+		return violation, item.String()
+	}
+	violation = decision.Violation{Policy: v.Name, Reason: v.reason, Grace: v.Grace}
+	for key, into := range map[string]*string{keyMsg: &violation.Message, keyField: &violation.Field, keyRemedy: &violation.Remedy} {
+		given := object.Get(ast.StringTerm(key))
+		if given == nil {
+			continue
+		}
+		text, ok := given.Value.(ast.String)
+		if !ok {
+			return violation, fmt.Sprintf("an object whose %s is %s", key, given)
+		}
+		*into = string(text)
+	}
+	if violation.Message == "" {
+		return violation, item.String() + ", which has no msg"
+	}
+	given := object.Get(ast.StringTerm(keyClusters))
+	if given != nil && v.Stage == v1alpha1.StageImport {
+		return violation, entryWithClusters
+	}
+	if violation.Clusters, problem = clusters(given); problem != "" {
+		return violation, "an object whose clusters " + problem
+	}
+	return violation, ""
 }
 
 // sorted sorts by policy, field and message, and removes repetitions.

@@ -78,7 +78,7 @@ type policyError struct {
 func (v *version) failed(err error) error { return &policyError{v, err} }
 
 // Error implements error.
-func (p *policyError) Error() string { return fmt.Sprintf("policy %s: %v", p.policy.name, p.err) }
+func (p *policyError) Error() string { return fmt.Sprintf("policy %s: %v", p.policy.Name, p.err) }
 
 // Unwrap implements errors.Unwrap.
 func (p *policyError) Unwrap() error { return p.err }

@@ -40,7 +40,7 @@ func fieldsOf(stage v1alpha1.Stage) []string {
 
 // isOf reports whether the policy counts at a stage: one of which the stage is not
 // known counts at every one.
-func (v *version) isOf(stage v1alpha1.Stage) bool { return v.stage == "" || v.stage == stage }
+func (v *version) isOf(stage v1alpha1.Stage) bool { return v.Stage == "" || v.Stage == stage }
 
 // addStage adds to the errors on fields of input that another stage has what this one
 // has: most likely the policy lacks spec.stage, or its author read the other table.

@@ -47,7 +47,7 @@ func (m *metrics) time(at *progress) {
 		if i+1 < len(at.spans) {
 			end = at.spans[i+1].start
 		}
-		m.seconds.WithLabelValues(span.policy.name).Observe(end.Sub(span.start).Seconds())
+		m.seconds.WithLabelValues(span.policy.Name).Observe(end.Sub(span.start).Seconds())
 	}
 }
 
@@ -58,7 +58,7 @@ func (m *metrics) count(answers []answer, verdict *decision.Verdict) {
 		m.evaluations.WithLabelValues(name, decision.NotEvaluated.String()).Inc()
 	}
 	for _, a := range answers {
-		m.evaluations.WithLabelValues(a.policy.name, resultOf(a.policy.name, verdict)).Inc()
+		m.evaluations.WithLabelValues(a.policy.Name, resultOf(a.policy.Name, verdict)).Inc()
 	}
 }
 

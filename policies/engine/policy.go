@@ -98,32 +98,25 @@ func sumOf(files map[string]string) string {
 
 // version is a policy as it is stored, compiled if it could be.
 type version struct {
-	name string
-	// err says why the policy cannot be used; nil when it can. With an error, only
-	// the fields are set that matches and the digest of a snapshot need.
-	err error
-	// stage is empty if it is not known: the policy does not exist, or names another.
-	stage       v1alpha1.Stage
-	pkg         string // the last element of the package
-	reason      string
-	enforcement v1alpha1.Enforcement
-	existing    v1alpha1.Existing
-	grace       time.Duration
-	exceptions  []v1alpha1.Exception
-	namespaces  labels.Selector // nil for all
-	objects     labels.Selector // nil for all
-	params      map[string]any
-	module      *ast.Module
-	sets        map[string]bool          // which of deny and warn there are
-	reads       map[string]*ast.Location // see inputPaths
-	whole       bool                     // it needs all of the input at once
-	source      string
-	digest      string
+	// Policy is what is stored, with the defaults. Stage is empty if it is not known: the
+	// policy does not exist, or names another.
+	Policy
+	// err says why the policy cannot be used; nil when it can.
+	err        error
+	pkg        string // the last element of the package
+	reason     string
+	namespaces labels.Selector // nil for all
+	objects    labels.Selector // nil for all
+	params     map[string]any
+	module     *ast.Module
+	sets       map[string]bool          // which of deny and warn there are
+	reads      map[string]*ast.Location // see inputPaths
+	whole      bool                     // it needs all of the input at once
+	source     string
+	digest     string // empty with an error
 	// failures are those of this version in this process; the only part that changes.
 	failures *failures
 }
-
-func (v *version) file() string { return v.name + ".rego" }
 
 // location is that of the module's package clause.
 func (v *version) location() string { return place(v.module.Package.Location) }
@@ -132,23 +125,20 @@ func (v *version) location() string { return place(v.module.Package.Location) }
 // before it is set: a match that cannot be read selects every export.
 func (e *Engine) version(p Policy) (*version, error) {
 	v := &version{
-		name:        p.Name,
-		stage:       p.Stage,
-		enforcement: p.Enforcement,
-		existing:    p.Existing,
-		grace:       p.Grace,
-		exceptions:  p.Exceptions,
-		source:      p.source(),
-		digest:      sum(p.source(), e.librarySum),
-		failures:    &failures{},
+		Policy:   p,
+		source:   p.source(),
+		digest:   sum(p.source(), e.librarySum),
+		failures: &failures{},
 	}
-	return v, cmp.Or(v.readEnums(), v.readMatch(p.Match), v.checkGrace(), v.checkExceptions(), v.readParams(p), e.readModule(v, p))
+	return v, cmp.Or(v.readEnums(), v.readMatch(), v.checkGrace(), v.checkExceptions(), v.readParams(), e.readModule(v))
 }
 
 // unusable is the version as one that is not used because of err. It still knows
 // which exports it matches.
 func (v *version) unusable(err error) *version {
-	return &version{name: v.name, err: err, stage: v.stage, enforcement: v.enforcement, namespaces: v.namespaces, objects: v.objects, source: v.source}
+	unusable := *v
+	unusable.err, unusable.digest = err, ""
+	return &unusable
 }
 
 // errMissing is the error of a required policy that does not exist.
@@ -158,27 +148,25 @@ var errMissing = errors.New("it does not exist, and this cluster requires it (--
 func (v *version) problem() string {
 	first, _, _ := strings.Cut(v.err.Error(), "\n")
 	if errors.Is(v.err, errMissing) {
-		return fmt.Sprintf("policy %s: %s", v.name, first)
+		return fmt.Sprintf("policy %s: %s", v.Name, first)
 	}
-	return fmt.Sprintf("policy %s cannot be used as it is stored (%s)", v.name, first)
+	return fmt.Sprintf("policy %s cannot be used as it is stored (%s)", v.Name, first)
 }
 
 // blocks reports whether the exports that the version matches cannot be evaluated,
 // because a policy that might deny them cannot be used.
-func (v *version) blocks() bool { return v.err != nil && v.enforcement == v1alpha1.Deny }
-
-func (v *version) result() Result { return Result{Name: v.name, Err: v.err, Digest: v.digest} }
+func (v *version) blocks() bool { return v.err != nil && v.Enforcement == v1alpha1.Deny }
 
 // readEnums reads the fields that are one of some words. A stage that is unknown is that of
 // every evaluation, and an enforcement that is unknown denies.
 func (v *version) readEnums() error {
-	if v.stage == v1alpha1.StageImport {
-		v.grace = 0 // what is denied is not imported
+	if v.Stage == v1alpha1.StageImport {
+		v.Grace = 0 // what is denied is not imported
 	}
 	return cmp.Or(
-		oneOf("spec.stage", &v.stage, "", v1alpha1.StageExport, v1alpha1.StageImport),
-		oneOf("spec.enforcement", &v.enforcement, v1alpha1.Deny, v1alpha1.Deny, v1alpha1.Warn, v1alpha1.Audit),
-		oneOf("spec.existing", &v.existing, v1alpha1.Withdraw, v1alpha1.Withdraw, v1alpha1.Keep),
+		oneOf("spec.stage", &v.Stage, "", v1alpha1.StageExport, v1alpha1.StageImport),
+		oneOf("spec.enforcement", &v.Enforcement, v1alpha1.Deny, v1alpha1.Deny, v1alpha1.Warn, v1alpha1.Audit),
+		oneOf("spec.existing", &v.Existing, v1alpha1.Withdraw, v1alpha1.Withdraw, v1alpha1.Keep),
 	)
 }
 
@@ -195,13 +183,13 @@ func oneOf[T ~string](field string, given *T, fallback T, words ...T) error {
 	return err
 }
 
-func (v *version) readMatch(match *v1alpha1.Match) (err error) {
-	if match == nil {
+func (v *version) readMatch() (err error) {
+	if v.Match == nil {
 		return nil
 	}
 	var other error
-	v.namespaces, err = selector("spec.match.namespaceSelector", match.NamespaceSelector)
-	v.objects, other = selector("spec.match.objectSelector", match.ObjectSelector)
+	v.namespaces, err = selector("spec.match.namespaceSelector", v.Match.NamespaceSelector)
+	v.objects, other = selector("spec.match.objectSelector", v.Match.ObjectSelector)
 	return cmp.Or(err, other)
 }
 
@@ -218,15 +206,15 @@ func selector(field string, s *metav1.LabelSelector) (labels.Selector, error) {
 }
 
 func (v *version) checkGrace() error {
-	if v.grace < 0 {
-		return fmt.Errorf("spec.grace: %s is negative; expected a duration such as 10m", v.grace)
+	if v.Grace < 0 {
+		return fmt.Errorf("spec.grace: %s is negative; expected a duration such as 10m", v.Grace)
 	}
 	return nil
 }
 
 // checkExceptions refuses what nobody could review later.
 func (v *version) checkExceptions() error {
-	for i, e := range v.exceptions {
+	for i, e := range v.Exceptions {
 		at := fmt.Sprintf("spec.exceptions[%d]", i)
 		if e.Namespace == "" {
 			return fmt.Errorf("%s.namespace: it is empty; expected the namespace of the export", at)
@@ -243,7 +231,7 @@ func (v *version) checkExceptions() error {
 
 // exception says until when and why an export is excepted; false if it is not.
 func (v *version) exception(namespace, name string) (string, bool) {
-	for _, e := range v.exceptions {
+	for _, e := range v.Exceptions {
 		if e.Namespace == namespace && (e.Name == "" || e.Name == name) {
 			return fmt.Sprintf("until %s (%s)", e.Until, e.Reason), true
 		}
@@ -251,8 +239,7 @@ func (v *version) exception(namespace, name string) (string, bool) {
 	return "", false
 }
 
-func (v *version) readParams(p Policy) error {
-	params, err := parameters(p.Params, p.ParametersSchema)
-	v.params = params
+func (v *version) readParams() (err error) {
+	v.params, err = parameters(v.Params, v.ParametersSchema)
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -53,7 +54,10 @@ func answerSets(module *ast.Module) (map[string]bool, error) {
 //	a parameter that is not set                would make its rule undefined
 func checkRules(compiler *ast.Compiler, v *version) error {
 	module := compiler.Modules[v.file()]
-	used := usedRules(compiler, module)
+	used := map[string]bool{} // the bodies of one rule count as one
+	for _, rule := range reachable(compiler, v.rules(compiler, isUsed)) {
+		used[rule.Ref().String()] = true
+	}
 	defaulted := map[string]bool{}
 	for _, rule := range module.Rules {
 		if rule.Default {
@@ -71,47 +75,49 @@ func checkRules(compiler *ast.Compiler, v *version) error {
 			if !ref.HasPrefix(ast.DefaultRootRef) {
 				return false
 			}
-			if err := cmp.Or(v.checkRef(ref, rule.Location, defaulted[name]), v.checkLibraryRef(compiler, ref, rule.Location)); err != nil {
-				errs = append(errs, err)
-			}
+			location := cmp.Or(position(ref[0]), rule.Location)
+			errs = append(errs, v.checkRef(ref, location, defaulted[name]), v.checkLibraryRef(compiler, ref, location))
 			return false
 		})
 	}
 	return joinUnique(errs)
 }
 
-// usedRules are the rules that deny, warn and tests depend on, by reference: the
-// bodies of one rule count as one.
-func usedRules(compiler *ast.Compiler, module *ast.Module) map[string]bool {
-	used := map[string]bool{}
+// isUsed reports whether a rule of this name needs no other one that uses it.
+func isUsed(name string) bool {
+	return name == denySet || name == warnSet || strings.HasPrefix(name, testPrefix)
+}
+
+// rules are the rules of the compiled module that have such names, in order.
+func (v *version) rules(compiler *ast.Compiler, named func(string) bool) []*ast.Rule {
+	return slices.DeleteFunc(slices.Clone(compiler.Modules[v.file()].Rules), func(rule *ast.Rule) bool {
+		return !named(rule.Head.Ref()[0].Value.String())
+	})
+}
+
+// reachable are these rules and those that they use, also of the library.
+func reachable(compiler *ast.Compiler, from []*ast.Rule) (rules []*ast.Rule) {
 	seen := map[util.T]bool{}
 	var visit func(util.T)
 	visit = func(node util.T) {
-		if seen[node] {
+		rule, ok := node.(*ast.Rule)
+		if !ok || seen[node] {
 			return
 		}
 		seen[node] = true
-		if rule, ok := node.(*ast.Rule); ok {
-			used[rule.Ref().String()] = true
-		}
+		rules = append(rules, rule)
 		for dependency := range compiler.Graph.Dependencies(node) {
 			visit(dependency)
 		}
 	}
-	for _, rule := range module.Rules {
-		name := rule.Head.Ref()[0].Value.String()
-		if name == denySet || name == warnSet || strings.HasPrefix(name, testPrefix) {
-			visit(rule)
-		}
+	for _, rule := range from {
+		visit(rule)
 	}
-	return used
+	return rules
 }
 
 // checkRef checks a reference into data.
 func (v *version) checkRef(ref ast.Ref, location *ast.Location, defaulted bool) error {
-	if len(ref) > 0 && ref[0].Location != nil && ref[0].Location.Row > 0 {
-		location = ref[0].Location
-	}
 	own := mustPath(paramsPath + "." + v.pkg)
 	switch {
 	case ref.HasPrefix(v.module.Package.Path), ref.HasPrefix(mustPath(libraryPath)):
@@ -147,10 +153,7 @@ func (v *version) checkLibraryRef(compiler *ast.Compiler, ref ast.Ref, location 
 	if _, named := ref[len(library)].Value.(ast.String); !named || len(compiler.GetRulesWithPrefix(ref[:len(library)+1])) > 0 {
 		return nil
 	}
-	if ref[0].Location != nil && ref[0].Location.Row > 0 {
-		location = ref[0].Location
-	}
-	return fmt.Errorf("%s: %s is not in the library of policies with stage %s", place(location), ref, v.stage)
+	return fmt.Errorf("%s: %s is not in the library of policies with stage %s", place(location), ref, v.Stage)
 }
 
 // mustPath is data.<dotted path>; the paths are constants and identifiers.
@@ -159,12 +162,11 @@ func mustPath(dotted string) ast.Ref { return ast.MustParseRef("data." + dotted)
 // joinUnique is one error a line, without repetitions.
 func joinUnique(errs []error) error {
 	seen := map[string]bool{}
-	var unique []error
-	for _, err := range errs {
-		if !seen[err.Error()] {
+	return errors.Join(slices.DeleteFunc(errs, func(err error) bool {
+		again := err == nil || seen[err.Error()]
+		if !again {
 			seen[err.Error()] = true
-			unique = append(unique, err)
 		}
-	}
-	return errors.Join(unique...)
+		return again
+	})...)
 }

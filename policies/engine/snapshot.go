@@ -62,8 +62,8 @@ func newSnapshots(versions []*version) *snapshot {
 func newSnapshot(versions []*version, stage v1alpha1.Stage) *snapshot {
 	snap := &snapshot{versions: map[string]*version{}, byPackage: map[string]*version{}, digest: digestOf(versions)}
 	for _, v := range versions {
-		if v.err == nil || snap.versions[v.name] == nil {
-			snap.versions[v.name] = v
+		if v.err == nil || snap.versions[v.Name] == nil {
+			snap.versions[v.Name] = v
 		}
 		switch {
 		case !v.isOf(stage):
@@ -76,7 +76,7 @@ func newSnapshot(versions []*version, stage v1alpha1.Stage) *snapshot {
 		}
 	}
 	slices.Sort(snap.order)
-	slices.SortFunc(snap.blocking, func(a, b *version) int { return cmp.Compare(a.name, b.name) })
+	slices.SortFunc(snap.blocking, func(a, b *version) int { return cmp.Compare(a.Name, b.Name) })
 	return snap
 }
 
@@ -85,7 +85,7 @@ func newSnapshot(versions []*version, stage v1alpha1.Stage) *snapshot {
 func digestOf(versions []*version) string {
 	var sources []string
 	for _, v := range versions {
-		sources = append(sources, sum(v.name, v.source, v.errText()))
+		sources = append(sources, sum(v.Name, v.source, v.errText()))
 	}
 	slices.Sort(sources)
 	return sum(sources...)
@@ -130,13 +130,7 @@ func (s *snapshot) answers() string {
 // build compiles the versions that can be used into one prepared query for each stage.
 func (e *Engine) build(versions []*version) (*snapshot, error) {
 	snap := newSnapshots(versions)
-	if err := e.prepare(snap, v1alpha1.StageExport); err != nil {
-		return nil, err
-	}
-	if err := e.prepare(snap.imports, v1alpha1.StageImport); err != nil {
-		return nil, err
-	}
-	return snap, nil
+	return snap, cmp.Or(e.prepare(snap, v1alpha1.StageExport), e.prepare(snap.imports, v1alpha1.StageImport))
 }
 
 // prepare compiles what is evaluated together.
@@ -160,7 +154,17 @@ func (e *Engine) prepare(snap *snapshot, stage v1alpha1.Stage) error {
 	if err != nil {
 		return err
 	}
-	return snap.prepare(compiler, params)
+	store := inmem.NewFromObjectWithOpts(
+		map[string]any{"comity": map[string]any{"params": params}},
+		// Terms, not Go values: what is stored is converted once and not in
+		// every evaluation.
+		inmem.OptReturnASTValuesOnRead(true),
+	)
+	if snap.query, err = prepareQuery(answersQuery, compiler, store); err != nil {
+		return err
+	}
+	snap.everyQuery, err = prepareQuery(everyAnswerQuery, compiler, store)
+	return err
 }
 
 // set is the Rego of one of the policy's sets.
@@ -169,20 +173,6 @@ func (v *version) set(name string) string {
 		return "set()"
 	}
 	return "data." + packagePrefix + v.pkg + "." + name
-}
-
-func (s *snapshot) prepare(compiler *ast.Compiler, params map[string]any) (err error) {
-	store := inmem.NewFromObjectWithOpts(
-		map[string]any{"comity": map[string]any{"params": params}},
-		// Terms, not Go values: what is stored is converted once and not in
-		// every evaluation.
-		inmem.OptReturnASTValuesOnRead(true),
-	)
-	if s.query, err = prepareQuery(answersQuery, compiler, store); err != nil {
-		return err
-	}
-	s.everyQuery, err = prepareQuery(everyAnswerQuery, compiler, store)
-	return err
 }
 
 func prepareQuery(query string, compiler *ast.Compiler, store storage.Store) (rego.PreparedEvalQuery, error) {

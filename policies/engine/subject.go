@@ -113,7 +113,7 @@ func (i *imported) unknown(v *version) string {
 		export := path == anyField || field == "export" && of != "namespace" && of != "name"
 		labels := path == anyField || field == "source" && of != "cluster"
 		if i.Unread && export || i.Source.Unknown && labels {
-			return fmt.Sprintf("policy %s reads what is not known of cluster %s yet", v.name, i.Source.Cluster)
+			return fmt.Sprintf("policy %s reads what is not known of cluster %s yet", v.Name, i.Source.Cluster)
 		}
 	}
 	return ""

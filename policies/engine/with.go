@@ -6,6 +6,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/comity-mcs/comity/policies/v1alpha1"
@@ -87,17 +88,10 @@ func (e *Engine) differs(other *Engine, is func(*version) bool) bool {
 	if a == nil || b == nil {
 		return true
 	}
-	lacks := func(s *snapshot, v *version) bool {
-		own := s.versions[v.name]
-		return (own == nil || own.source != v.source || own.errText() != v.errText()) && is(v)
-	}
-	for _, v := range a.versions {
-		if lacks(b, v) {
-			return true
-		}
-	}
-	for _, v := range b.versions {
-		if lacks(a, v) {
+	for _, v := range slices.AppendSeq(slices.Collect(maps.Values(a.versions)), maps.Values(b.versions)) {
+		one, two := a.versions[v.Name], b.versions[v.Name]
+		same := one != nil && two != nil && one.source == two.source && one.errText() == two.errText()
+		if !same && is(v) {
 			return true
 		}
 	}
