@@ -88,7 +88,7 @@ func (r *refusals) respond(req admission.Request, subject admit.Subject, verdict
 		APIVersion: mcsv1beta1.GroupVersion.String(), Kind: mcsv1beta1.ServiceExportKindName,
 		Namespace: subject.Key.Namespace, Name: subject.Key.Name,
 	}
-	r.recorder.Eventf(regarding, nil, corev1.EventTypeWarning, reason, string(req.Operation), "%s", model.Bound(answer.Message, model.MaxEventNote))
+	r.recorder.Eventf(regarding, nil, corev1.EventTypeWarning, reason, string(req.Operation), "%s", model.Bound(answer.Result.Message, model.MaxEventNote))
 	return response
 }
 

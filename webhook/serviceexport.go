@@ -8,7 +8,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 
@@ -99,18 +98,13 @@ func (v exportValidator) handle(ctx context.Context, req admission.Request) admi
 	if updated {
 		question.Operation, question.OldExport, before = decision.Update, was, &was.ObjectMeta
 	}
-	if err := admit.CheckSelector(&now.ObjectMeta, before); err != nil {
-		return respond(admit.Malformed(err.Error()))
-	}
 	subject := admit.Subject{Kind: decision.SubjectServiceExport, Key: client.ObjectKeyFromObject(now)}
-	if admit.ChangesPorts(&now.ObjectMeta, before) {
-		service, err := v.service(ctx, subject.Key)
-		if err != nil {
-			return respond(admit.FromVerdict(subject, decision.Verdict{Problem: fmt.Sprintf("the ports of its Service could not be read: %v", err)}))
-		}
-		if err := admit.CheckPorts(&now.ObjectMeta, before, service); err != nil {
-			return respond(admit.Malformed(err.Error()))
-		}
+	refused, unread := admit.Check(&now.ObjectMeta, before, func() (*corev1.Service, error) { return v.service(ctx, subject.Key) })
+	switch {
+	case refused != nil:
+		return respond(admit.Malformed(refused.Error()))
+	case unread != nil:
+		return respond(admit.FromVerdict(subject, decision.Verdict{Problem: unread.Error()}))
 	}
 	response := v.refusals.respond(req, subject, v.reviewer.Review(ctx, question))
 	if response.Allowed && v.conflicts != nil {
@@ -174,23 +168,5 @@ func user(req admission.Request) *decision.UserInfo {
 
 // respond is an answer as controller-runtime expects it.
 func respond(answer admit.Answer) admission.Response {
-	return admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{
-		Allowed:  answer.Allowed,
-		Warnings: answer.Warnings,
-		Result:   &metav1.Status{Code: code(answer), Reason: answer.Reason, Message: answer.Message},
-	}}
-}
-
-// code is the HTTP status that belongs to an answer.
-func code(answer admit.Answer) int32 {
-	switch {
-	case answer.Allowed:
-		return http.StatusOK
-	case answer.Reason == metav1.StatusReasonForbidden:
-		return http.StatusForbidden
-	case answer.Reason == metav1.StatusReasonServiceUnavailable:
-		return http.StatusServiceUnavailable
-	default:
-		return http.StatusBadRequest
-	}
+	return admission.Response{AdmissionResponse: answer}
 }

@@ -4,12 +4,15 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	"k8s.io/utils/lru"
+
+	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
 // Defaults of how long a trial may take.
@@ -54,7 +57,7 @@ func newTrials(try Trial) *trials { return &trials{try: try, results: lru.New(ma
 
 // trialKey is what the compiler sees of a policy.
 func trialKey(p Policy) string {
-	return sum(p.Name, p.Module, string(p.Params), string(p.ParametersSchema), string(p.Stage))
+	return sum(p.Name, p.Module, string(p.Params), string(p.ParametersSchema), string(cmp.Or(p.Stage, v1alpha1.StageExport)))
 }
 
 // of is the result for one policy, which is tried if it was not.

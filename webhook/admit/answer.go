@@ -6,9 +6,11 @@ package admit
 import (
 	"cmp"
 	"fmt"
+	"net/http"
 	"strings"
 	"unicode"
 
+	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -16,18 +18,17 @@ import (
 )
 
 // Answer is what the API server gets.
-type Answer struct {
-	Allowed bool
-	// Reason is the kind of refusal, as the API server names it; empty when Allowed.
-	Reason metav1.StatusReason
-	// Message has the cause of a refusal, and what to do; empty when Allowed.
-	Message string
-	// Warnings are shown to the user who made the request, one line each.
-	Warnings []string
-}
+type Answer = admissionv1.AdmissionResponse
 
 // Allow is the answer to a request that needs no review.
-func Allow() Answer { return Answer{Allowed: true} }
+func Allow() Answer {
+	return Answer{Allowed: true, Result: &metav1.Status{Code: http.StatusOK}}
+}
+
+// refuse is an answer with the cause of a refusal, and what to do.
+func refuse(code int32, reason metav1.StatusReason, message string) Answer {
+	return Answer{Result: &metav1.Status{Code: code, Reason: reason, Message: message}}
+}
 
 // Subject is the object that an answer is about.
 type Subject struct {
@@ -46,26 +47,18 @@ func (s Subject) String() string { return fmt.Sprintf("%s %s", s.Kind, s.Key) }
 //
 // Any other outcome counts as NotEvaluated: without an answer of the policies
 // nothing is allowed.
-func FromVerdict(subject Subject, verdict decision.Verdict) Answer {
+func FromVerdict(subject Subject, verdict decision.Verdict) (answer Answer) {
 	switch verdict.Outcome {
 	case decision.Allowed:
-		answer := Allow()
-		answer.Warnings = lines(verdict.Warnings)
-		return answer
+		answer = Allow()
 	case decision.Denied:
-		return Answer{
-			Reason:   metav1.StatusReasonForbidden,
-			Message:  refusal(subject, verdict.Violations),
-			Warnings: lines(verdict.Warnings),
-		}
+		answer = refuse(http.StatusForbidden, metav1.StatusReasonForbidden, refusal(subject, verdict.Violations))
 	default:
 		problem := cmp.Or(verdict.Problem, "the policies gave no answer")
-		return Answer{
-			Reason:   metav1.StatusReasonServiceUnavailable,
-			Message:  notEvaluated(subject, strings.TrimSuffix(oneLine(problem), "."), verdict.Failed),
-			Warnings: lines(verdict.Warnings),
-		}
+		answer = Unavailable(notEvaluated(subject, strings.TrimSuffix(oneLine(problem), "."), verdict.Failed))
 	}
+	answer.Warnings = lines(verdict.Warnings)
+	return answer
 }
 
 // notEvaluated names the policies that are the cause, if any is: then trying again
@@ -82,12 +75,12 @@ func notEvaluated(subject Subject, problem string, failed []string) string {
 // Malformed is the answer to an object that contradicts itself or cannot be read,
 // before any policy is evaluated.
 func Malformed(message string) Answer {
-	return Answer{Reason: metav1.StatusReasonBadRequest, Message: message}
+	return refuse(http.StatusBadRequest, metav1.StatusReasonBadRequest, message)
 }
 
 // Unavailable is the answer to a request that could not be decided on now.
 func Unavailable(message string) Answer {
-	return Answer{Reason: metav1.StatusReasonServiceUnavailable, Message: message}
+	return refuse(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, message)
 }
 
 func refusal(subject Subject, violations []decision.Violation) string {

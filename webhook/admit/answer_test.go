@@ -14,6 +14,14 @@ import (
 	"github.com/comity-mcs/comity/webhook/admit"
 )
 
+// answer is what the user gets of an Answer.
+type answer struct {
+	Allowed  bool
+	Reason   metav1.StatusReason
+	Message  string
+	Warnings []string
+}
+
 func TestFromVerdict(t *testing.T) {
 	key := types.NamespacedName{Namespace: "default", Name: "web"}
 	export := admit.Subject{Kind: decision.SubjectServiceExport, Key: key}
@@ -30,19 +38,19 @@ func TestFromVerdict(t *testing.T) {
 		name    string
 		subject admit.Subject
 		verdict decision.Verdict
-		want    admit.Answer
+		want    answer
 	}{
 		{
 			name:    "what all policies allow passes without a word",
 			subject: export,
 			verdict: decision.Verdict{Outcome: decision.Allowed},
-			want:    admit.Answer{Allowed: true},
+			want:    answer{Allowed: true},
 		},
 		{
 			name:    "warnings pass on, one line each",
 			subject: export,
 			verdict: decision.Verdict{Outcome: decision.Allowed, Warnings: []decision.Violation{unknown, {Policy: "p", Message: "two\nlines."}}},
-			want: admit.Answer{Allowed: true, Warnings: []string{
+			want: answer{Allowed: true, Warnings: []string{
 				`[export-scope] metadata.annotations["comity.dev/export-to"]: no member is called x.`,
 				"[p] two lines.",
 			}},
@@ -51,7 +59,7 @@ func TestFromVerdict(t *testing.T) {
 			name:    "a refusal names the object, then policy, field and remedy",
 			subject: export,
 			verdict: decision.Verdict{Outcome: decision.Denied, Violations: []decision.Violation{externalName}},
-			want: admit.Answer{Reason: metav1.StatusReasonForbidden, Message: "ServiceExport default/web was refused by 1 policy:\n" +
+			want: answer{Reason: metav1.StatusReasonForbidden, Message: "ServiceExport default/web was refused by 1 policy:\n" +
 				"[no-external-name] spec.type: an ExternalName Service cannot be exported. Remedy: give it a selector."},
 		},
 		{
@@ -61,7 +69,7 @@ func TestFromVerdict(t *testing.T) {
 				Outcome: decision.Denied, Violations: []decision.Violation{unknown, unknown, externalName},
 				Warnings: []decision.Violation{{Policy: "p", Message: "careful"}},
 			},
-			want: admit.Answer{
+			want: answer{
 				Reason: metav1.StatusReasonForbidden,
 				Message: "ServiceExport default/web was refused by 2 policies:\n" +
 					"[export-scope] metadata.annotations[\"comity.dev/export-to\"]: no member is called x.\n" +
@@ -74,41 +82,45 @@ func TestFromVerdict(t *testing.T) {
 			name:    "the owner of a Service learns that somebody exports it",
 			subject: service,
 			verdict: decision.Verdict{Outcome: decision.Denied, Violations: []decision.Violation{externalName}},
-			want: admit.Answer{Reason: metav1.StatusReasonForbidden, Message: "Service default/web was refused by 1 policy, because ServiceExport default/web exports it:\n" +
+			want: answer{Reason: metav1.StatusReasonForbidden, Message: "Service default/web was refused by 1 policy, because ServiceExport default/web exports it:\n" +
 				"[no-external-name] spec.type: an ExternalName Service cannot be exported. Remedy: give it a selector."},
 		},
 		{
 			name:    "without a verdict the request is refused, with the problem and advice",
 			subject: export,
 			verdict: decision.Verdict{Outcome: decision.NotEvaluated, Problem: "no policies are loaded yet."},
-			want: admit.Answer{Reason: metav1.StatusReasonServiceUnavailable, Message: "ServiceExport default/web was refused because the policies could not be evaluated: no policies are loaded yet. " +
+			want: answer{Reason: metav1.StatusReasonServiceUnavailable, Message: "ServiceExport default/web was refused because the policies could not be evaluated: no policies are loaded yet. " +
 				"Remedy: try again in a few seconds; if it stays so, see the ExportPolicies (kubectl get exportpolicies) and the log of Comity"},
 		},
 		{
 			name:    "FAULT 34: a policy that cannot be used is named as the cause",
 			subject: export,
 			verdict: decision.Verdict{Problem: "policy p cannot be used as it is stored (p.rego:1:1: no rego)", Failed: []string{"p"}},
-			want: admit.Answer{Reason: metav1.StatusReasonServiceUnavailable, Message: "ServiceExport default/web was refused because ExportPolicy p could not be evaluated: " +
+			want: answer{Reason: metav1.StatusReasonServiceUnavailable, Message: "ServiceExport default/web was refused because ExportPolicy p could not be evaluated: " +
 				"policy p cannot be used as it is stored (p.rego:1:1: no rego). Remedy: have an administrator correct or create it (kubectl describe exportpolicy p)"},
 		},
 		{
 			name:    "the zero verdict is no permission",
 			subject: export,
 			verdict: decision.Verdict{},
-			want: admit.Answer{Reason: metav1.StatusReasonServiceUnavailable, Message: "ServiceExport default/web was refused because the policies could not be evaluated: the policies gave no answer. " +
+			want: answer{Reason: metav1.StatusReasonServiceUnavailable, Message: "ServiceExport default/web was refused because the policies could not be evaluated: the policies gave no answer. " +
 				"Remedy: try again in a few seconds; if it stays so, see the ExportPolicies (kubectl get exportpolicies) and the log of Comity"},
 		},
 		{
 			name:    "an outcome that nobody knows is no permission",
 			subject: export,
 			verdict: decision.Verdict{Outcome: 17, Problem: "odd"},
-			want: admit.Answer{Reason: metav1.StatusReasonServiceUnavailable, Message: "ServiceExport default/web was refused because the policies could not be evaluated: odd. " +
+			want: answer{Reason: metav1.StatusReasonServiceUnavailable, Message: "ServiceExport default/web was refused because the policies could not be evaluated: odd. " +
 				"Remedy: try again in a few seconds; if it stays so, see the ExportPolicies (kubectl get exportpolicies) and the log of Comity"},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, admit.FromVerdict(tc.subject, tc.verdict)); diff != "" {
+			got := admit.FromVerdict(tc.subject, tc.verdict)
+			if diff := cmp.Diff(tc.want, answer{got.Allowed, got.Result.Reason, got.Result.Message, got.Warnings}); diff != "" {
 				t.Errorf("answer (-want +got):\n%s", diff)
+			}
+			if code := map[metav1.StatusReason]int32{"": 200, metav1.StatusReasonForbidden: 403, metav1.StatusReasonServiceUnavailable: 503}[tc.want.Reason]; got.Result.Code != code {
+				t.Errorf("code %d, want %d", got.Result.Code, code)
 			}
 		})
 	}

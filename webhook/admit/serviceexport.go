@@ -24,29 +24,37 @@ func Unchanged(now, was *mcsv1beta1.ServiceExport) bool {
 		equality.Semantic.DeepEqual(now.Annotations, was.Annotations)
 }
 
-// CheckSelector refuses an annotation comity.dev/export-to-selector that cannot be
-// read: the export would be published nowhere. was is the metadata that an update
-// replaces, nil for a creation: a selector that this request did not change is no
-// reason to refuse it.
-func CheckSelector(now, was *metav1.ObjectMeta) error {
-	text, set := now.Annotations[model.AnnotationExportToSelector]
-	if !set || was != nil && same(now.Annotations, was.Annotations, model.AnnotationExportToSelector) {
+// Check refuses annotations by which the export would be published nowhere, or with no
+// port. was is the metadata that an update replaces, nil for a creation: what this request
+// did not change is no reason to refuse it. service reads the Service of the export, nil if
+// there is none (yet); it is called only if the ports need it. unread is its error.
+func Check(now, was *metav1.ObjectMeta, service func() (*corev1.Service, error)) (refused, unread error) {
+	if err := checkSelector(now, was); err != nil || !changes(now, was, model.AnnotationExportPorts) {
+		return err, nil
+	}
+	of, err := service()
+	if err != nil {
+		return nil, fmt.Errorf("the ports of its Service could not be read: %w", err)
+	}
+	return checkPorts(now, of), nil
+}
+
+// checkSelector refuses an annotation comity.dev/export-to-selector that cannot be
+// read.
+func checkSelector(now, was *metav1.ObjectMeta) error {
+	if !changes(now, was, model.AnnotationExportToSelector) {
 		return nil
 	}
-	if _, err := model.ScopeOfSelector(text, nil); err != nil {
+	if _, err := model.ScopeOfSelector(now.Annotations[model.AnnotationExportToSelector], nil); err != nil {
 		return fmt.Errorf("ServiceExport %s/%s, annotation %s: %w. Remedy: correct the selector, or remove the annotation",
 			now.Namespace, now.Name, model.AnnotationExportToSelector, err)
 	}
 	return nil
 }
 
-// CheckPorts refuses an annotation comity.dev/export-ports that cannot be read, or that
-// names a port that service does not have; service is nil if there is none (yet). was is
-// as in CheckSelector.
-func CheckPorts(now, was *metav1.ObjectMeta, service *corev1.Service) error {
-	if !ChangesPorts(now, was) {
-		return nil
-	}
+// checkPorts refuses an annotation comity.dev/export-ports that cannot be read, or that
+// names a port that service does not have.
+func checkPorts(now *metav1.ObjectMeta, service *corev1.Service) error {
 	selection, err := model.PortsOfExport(now)
 	if err != nil {
 		return fmt.Errorf("%w. Remedy: correct the list, or remove the annotation to export every port", err)
@@ -60,8 +68,15 @@ func CheckPorts(now, was *metav1.ObjectMeta, service *corev1.Service) error {
 	return nil
 }
 
-// ChangesPorts reports whether a request writes the annotation comity.dev/export-ports.
-func ChangesPorts(now, was *metav1.ObjectMeta) bool {
-	_, set := now.Annotations[model.AnnotationExportPorts]
-	return set && (was == nil || !same(now.Annotations, was.Annotations, model.AnnotationExportPorts))
+// changes reports whether a request writes an annotation.
+func changes(now, was *metav1.ObjectMeta, annotation string) bool {
+	_, set := now.Annotations[annotation]
+	return set && (was == nil || !same(now.Annotations, was.Annotations, annotation))
+}
+
+// same reports whether key is in both maps with one value, or in neither.
+func same(a, b map[string]string, key string) bool {
+	x, inA := a[key]
+	y, inB := b[key]
+	return inA == inB && x == y
 }

@@ -63,21 +63,13 @@ func setAffinityDefaults(spec *corev1.ServiceSpec) {
 	}
 }
 
-// admission is what admission makes of a request before policies are evaluated.
-type admission struct {
-	request facts.Request
-	// unchanged is true of an UPDATE that changes nothing, which is allowed without them.
-	unchanged bool
-	// refused is why the request is refused without them.
-	refused error
-}
-
 // admit does to a request what the webhooks do before policies are evaluated: the label
 // export-to becomes an annotation, and annotations that cannot be read are refused. What
-// an UPDATE replaces was created in the same way. What is stored is audited as it is.
-func (m *manifests) admit(request facts.Request) admission {
+// an UPDATE replaces was created in the same way. What is stored is audited as it is. An
+// UPDATE that changes nothing is allowed without policies.
+func (m *manifests) admit(request facts.Request) (admitted facts.Request, unchanged bool, refused error) {
 	if request.Operation == decision.Audit {
-		return admission{request: request}
+		return request, false, nil
 	}
 	request.Export = request.Export.DeepCopy()
 	now, key := &request.Export.ObjectMeta, client.ObjectKeyFromObject(request.Export)
@@ -86,17 +78,15 @@ func (m *manifests) admit(request facts.Request) admission {
 		request.OldExport = request.OldExport.DeepCopy()
 		was = &request.OldExport.ObjectMeta
 		if err := admit.MoveScope(was, nil); err != nil {
-			return admission{refused: err}
+			return request, false, err
 		}
 	}
 	if err := admit.MoveScope(now, was); err != nil {
-		return admission{refused: err}
+		return request, false, err
 	}
 	if request.OldExport != nil && admit.Unchanged(request.Export, request.OldExport) {
-		return admission{request: request, unchanged: true}
+		return request, true, nil
 	}
-	if err := admit.CheckSelector(now, was); err != nil {
-		return admission{refused: err}
-	}
-	return admission{request: request, refused: admit.CheckPorts(now, was, m.services[key])}
+	refused, _ = admit.Check(now, was, func() (*corev1.Service, error) { return m.services[key], nil })
+	return request, false, refused
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/webhook/facts"
 )
 
 const evalLong = `Evaluate policies for the ServiceExports in manifests, without a cluster.
@@ -172,21 +173,22 @@ func (t *trial) importVerdict(ctx context.Context, in decision.ImportInput) Verd
 
 // verdict evaluates one export.
 func (t *trial) verdict(ctx context.Context, key types.NamespacedName) Verdict {
-	out := t.review(ctx, t.manifests.admit(t.manifests.request(key, t.operation, t.before)))
+	out := t.review(ctx, t.manifests.request(key, t.operation, t.before))
 	out.Namespace, out.Name, out.Operation = key.Namespace, key.Name, string(t.operation)
 	out.place = t.manifests.places["ServiceExport "+key.String()]
 	return out
 }
 
 // review is the answer of the webhook to a request, or the verdict of an audit.
-func (t *trial) review(ctx context.Context, asked admission) Verdict {
+func (t *trial) review(ctx context.Context, request facts.Request) Verdict {
+	request, unchanged, refused := t.manifests.admit(request)
 	switch {
-	case asked.refused != nil:
-		return Verdict{Outcome: decision.Denied.String(), Problem: asked.refused.Error()}
-	case asked.unchanged:
+	case refused != nil:
+		return Verdict{Outcome: decision.Denied.String(), Problem: refused.Error()}
+	case unchanged:
 		return Verdict{Outcome: decision.Allowed.String()}
 	}
-	return verdictOf(t.reviewer().Review(ctx, asked.request))
+	return verdictOf(facts.Reviewer{Reader: t.manifests.facts(), Evaluator: t.engine}.Review(ctx, request))
 }
 
 func verdictOf(verdict decision.Verdict) Verdict {

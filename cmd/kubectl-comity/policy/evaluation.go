@@ -15,7 +15,6 @@ import (
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
 	"github.com/comity-mcs/comity/policies/source"
-	"github.com/comity-mcs/comity/webhook/facts"
 )
 
 // trial is what is evaluated.
@@ -87,10 +86,6 @@ func load(e *engine.Engine, policies []source.Policy) (found []Finding) {
 		found = append(found, located(policies[i], result.Err)...)
 	}
 	return found
-}
-
-func (t *trial) reviewer() facts.Reviewer {
-	return facts.Reviewer{Reader: t.manifests.facts(), Evaluator: t.engine}
 }
 
 // file is a line of the engine, which begins with <policy>.rego:row, with the file of the

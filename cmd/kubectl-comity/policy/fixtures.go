@@ -81,11 +81,11 @@ func readFixture(ctx context.Context, path string) (map[string]any, error) {
 		return nil, fmt.Errorf("%s: the file has %d ServiceExports; expected one, whose input the fixture is", path, len(m.exports))
 	}
 	for key, operation := range map[string]decision.Operation{"input": decision.Create, "audit": decision.Audit} {
-		asked := m.admit(m.request(m.keys()[0], operation, nil))
-		if asked.refused != nil {
-			return nil, fmt.Errorf("%s: %w", path, asked.refused)
+		request, _, refused := m.admit(m.request(m.keys()[0], operation, nil))
+		if refused != nil {
+			return nil, fmt.Errorf("%s: %w", path, refused)
 		}
-		in, err := m.facts().Input(ctx, asked.request)
+		in, err := m.facts().Input(ctx, request)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w; expected the Namespace in the same file", path, err)
 		}

@@ -45,10 +45,3 @@ func MoveScope(now, was *metav1.ObjectMeta) error {
 	delete(now.Labels, model.LabelExportTo)
 	return nil
 }
-
-// same reports whether key is in both maps with one value, or in neither.
-func same(a, b map[string]string, key string) bool {
-	x, inA := a[key]
-	y, inB := b[key]
-	return inA == inB && x == y
-}
