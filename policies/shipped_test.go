@@ -16,20 +16,20 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
-	"github.com/comity-mcs/comity/policies"
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
 	"github.com/comity-mcs/comity/policies/v1alpha1"
+	"github.com/comity-mcs/comity/test/shipped"
 )
 
 // all are the policies of this repository.
-func all(t *testing.T) []policies.Baseline {
+func all(t *testing.T) []shipped.Policy {
 	t.Helper()
-	baselines, err := policies.Baselines()
+	baselines, err := shipped.Baselines()
 	if err != nil {
 		t.Fatal(err)
 	}
-	optional, err := policies.Optional()
+	optional, err := shipped.Optional()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func all(t *testing.T) []policies.Baseline {
 }
 
 // loaded is an engine with these policies, as they are shipped.
-func loaded(t *testing.T, list ...policies.Baseline) *engine.Engine {
+func loaded(t *testing.T, list ...shipped.Policy) *engine.Engine {
 	t.Helper()
 	e, err := engine.New(engine.Options{Timeout: time.Minute})
 	if err != nil {
@@ -55,7 +55,7 @@ func loaded(t *testing.T, list ...policies.Baseline) *engine.Engine {
 	return e
 }
 
-func named(t *testing.T, name string) policies.Baseline {
+func named(t *testing.T, name string) shipped.Policy {
 	t.Helper()
 	for _, b := range all(t) {
 		if b.Name == name {
@@ -63,7 +63,7 @@ func named(t *testing.T, name string) policies.Baseline {
 		}
 	}
 	t.Fatalf("there is no policy %s", name)
-	return policies.Baseline{}
+	return shipped.Policy{}
 }
 
 func TestEveryPolicyCompilesAsItIsShipped(t *testing.T) {
@@ -190,7 +190,7 @@ func TestTheBaselineKeepsWhatIsPublished(t *testing.T) {
 		"an update of what is merely stored is refused":            {updated(export("", false, "b", "gone"), "b", "gone"), answer{"Denied", scope, nil}},
 		"an ExternalName is withdrawn although it is published":    {external(export(decision.Audit, true, "b")), answer{"Denied", name, nil}},
 	}
-	baselines, err := policies.Baselines()
+	baselines, err := shipped.Baselines()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,10 +25,10 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/comity-mcs/comity/policies"
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/test/shipped"
 	"github.com/comity-mcs/comity/webhook"
 	"github.com/comity-mcs/comity/webhook/facts"
 )
@@ -46,12 +46,12 @@ func (m members) Namespace(string) []model.MemberNamespace { return m.namespaces
 // all the same: for policies that read neither the user nor the operation, webhook and
 // audit give the same verdict.
 func TestWebhookAndAuditAgree(t *testing.T) {
-	shipped, err := policies.Baselines()
+	found, err := shipped.Baselines()
 	if err != nil {
 		t.Fatal(err)
 	}
 	var list []engine.Policy
-	for _, b := range shipped {
+	for _, b := range found {
 		params, err := yaml.YAMLToJSON([]byte(b.Params))
 		if err != nil {
 			t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 
 	"github.com/comity-mcs/comity/policies"
+	"github.com/comity-mcs/comity/test/shipped"
 )
 
 func TestOPAReadsTheCapabilities(t *testing.T) {
@@ -25,7 +26,7 @@ func TestOPAReadsTheCapabilities(t *testing.T) {
 		_, err := ast.CompileModulesWithOpt(modules, ast.CompileOpts{ParserOptions: ast.ParserOptions{Capabilities: allowed}})
 		return err
 	}
-	baselines, err := policies.Baselines()
+	baselines, err := shipped.Baselines()
 	if err != nil {
 		t.Fatal(err)
 	}

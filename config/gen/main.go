@@ -28,8 +28,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/comity-mcs/comity/config/crd"
-	"github.com/comity-mcs/comity/policies"
 	"github.com/comity-mcs/comity/policies/engine"
+	"github.com/comity-mcs/comity/policies/source"
 )
 
 const (
@@ -125,31 +125,39 @@ func generate(root string) (map[string]string, error) {
 		return nil, err
 	}
 	files[capabilities] = string(text)
-	return files, addPolicies(files)
+	return files, addPolicies(filepath.Join(root, "policies"), files)
 }
 
-// addPolicies adds the policies of this repository, and what lists them.
-func addPolicies(files map[string]string) error {
-	baselines, err := policies.Baselines()
-	if err != nil {
-		return err
-	}
-	optional, err := policies.Optional()
+// baseline are the policies that are installed with Comity.
+var baseline = []string{"export-scope", "namespace-sameness", "no-external-name"}
+
+// addPolicies adds the policies in a folder, and what lists them.
+func addPolicies(folder string, files map[string]string) error {
+	found, err := source.Read(folder)
 	if err != nil {
 		return err
 	}
 	header := fmt.Sprintf(notice, "policies/")
 	kustomization := header + "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n"
 	all := ""
-	for _, b := range baselines {
-		manifest, name := header+b.Manifest, b.Name+".yaml"
+	for _, policy := range found {
+		if policy.Library() {
+			continue
+		}
+		text, err := policy.Manifest()
+		if err != nil {
+			return err
+		}
+		manifest, name := header+text, policy.Name()+".yaml"
+		if !slices.Contains(baseline, policy.Name()) {
+			files[path.Join(policyFolder, library, name)] = manifest
+			continue
+		}
+		manifest = strings.Replace(manifest, "\nspec:\n", "\n  labels:\n    app.kubernetes.io/part-of: comity\nspec:\n", 1)
 		files[path.Join(policyFolder, name)] = manifest
 		files[path.Join(chartFolder, "policies", name)] = manifest
 		kustomization += "- " + name + "\n"
 		all += "---\n" + manifest
-	}
-	for _, b := range optional {
-		files[path.Join(policyFolder, library, b.Name+".yaml")] = header + b.Manifest
 	}
 	files[path.Join(policyFolder, "kustomization.yaml")] = kustomization
 	files[configMap] = bundle(all)

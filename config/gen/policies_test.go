@@ -11,18 +11,18 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
-	"github.com/comity-mcs/comity/policies"
 	"github.com/comity-mcs/comity/policies/v1alpha1"
+	"github.com/comity-mcs/comity/test/shipped"
 )
 
 // read gives the YAML files of a folder and of its library, by path below it.
 func TestFilesAreExportPolicies(t *testing.T) {
 	files := map[string]string{}
-	if err := addPolicies(files); err != nil {
+	if err := addPolicies("../../policies", files); err != nil {
 		t.Fatal(err)
 	}
 	modules := map[string]string{}
-	for _, list := range []func() ([]policies.Baseline, error){policies.Baselines, policies.Optional} {
+	for _, list := range []func() ([]shipped.Policy, error){shipped.Baselines, shipped.Optional} {
 		found, err := list()
 		if err != nil {
 			t.Fatal(err)
@@ -53,7 +53,7 @@ func TestFilesAreExportPolicies(t *testing.T) {
 // Only the baseline is installed: applying what a cluster did not ask for would refuse its exports.
 func TestTheKustomizationHasTheBaselineAlone(t *testing.T) {
 	files := map[string]string{}
-	if err := addPolicies(files); err != nil {
+	if err := addPolicies("../../policies", files); err != nil {
 		t.Fatal(err)
 	}
 	var kustomization struct{ Resources []string }

@@ -5,9 +5,9 @@ package controller
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
+	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
 	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
@@ -53,11 +53,8 @@ func over(exceptions []v1alpha1.Exception, now time.Time) string {
 		}
 		names = append(names, fmt.Sprintf("%s (until %s)", what, e.Until))
 	}
-	if len(names) > maxOver {
-		names = append(names[:maxOver], fmt.Sprintf("and %d more", len(names)-maxOver))
-	}
 	if len(names) == 0 {
 		return ""
 	}
-	return " Exceptions that are over: " + strings.Join(names, ", ") + "."
+	return " Exceptions that are over: " + decision.Some(names, maxOver) + "."
 }

@@ -105,9 +105,7 @@ func (r *reconciler) forgetFailures(ctx context.Context, policy *v1alpha1.Export
 // nextForgotten is when the next failure is to be forgotten; 0 if there is none.
 func (r *reconciler) nextForgotten(policies []v1alpha1.ExportPolicy) (next time.Duration) {
 	for i := range policies {
-		if in := r.forgottenIn(&policies[i]); in > 0 && (next == 0 || in < next) {
-			next = in
-		}
+		next = earlier(next, max(r.forgottenIn(&policies[i]), 0))
 	}
 	return next
 }

@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/utils/clock"
-
 	"github.com/comity-mcs/comity/policies/engine"
 	"github.com/comity-mcs/comity/policies/preview"
 	"github.com/comity-mcs/comity/policies/v1alpha1"
@@ -27,17 +25,12 @@ const (
 type Previewer struct {
 	policies *engine.Engine
 	source   preview.Source
-	clock    clock.PassiveClock
 	running  chan struct{}
 }
 
 // NewPreviewer gives a Previewer that compares with the policies that are loaded in e.
-// The clock says which exceptions are over; it is the real one when nil.
-func NewPreviewer(e *engine.Engine, source preview.Source, clk clock.PassiveClock) *Previewer {
-	if clk == nil {
-		clk = clock.RealClock{}
-	}
-	return &Previewer{policies: e, source: source, clock: clk, running: make(chan struct{}, 1)}
+func NewPreviewer(e *engine.Engine, source preview.Source) *Previewer {
+	return &Previewer{policies: e, source: source, running: make(chan struct{}, 1)}
 }
 
 // Preview is what storing the policy would do, as warnings; none if nothing. It takes
@@ -92,7 +85,7 @@ func (p *Previewer) run(ctx context.Context, policy *v1alpha1.ExportPolicy) (rep
 	if err != nil {
 		return preview.Report{}, err
 	}
-	after, err := before.With(engine.FromObject(policy, p.clock.Now())) // and not of p.policies, which may be loaded again meanwhile
+	after, err := before.With(engine.FromObject(policy, time.Now())) // and not of p.policies, which may be loaded again meanwhile
 	if err != nil {
 		return preview.Report{}, err
 	}

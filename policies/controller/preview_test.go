@@ -48,7 +48,7 @@ func previewer(t *testing.T, source exports) *Previewer {
 		t.Fatal(err)
 	}
 	e.Load(nil)
-	return NewPreviewer(e, source, nil)
+	return NewPreviewer(e, source)
 }
 
 func denyingPolicy() *v1alpha1.ExportPolicy {
@@ -134,7 +134,7 @@ func TestAPreviewThatFailsIsOnlyAWarning(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{"[p] there is no preview of what it would do: policies are not loaded yet"}
-	if diff := cmp.Diff(want, NewPreviewer(empty, exports{}, nil).Preview(t.Context(), denyingPolicy())); diff != "" {
+	if diff := cmp.Diff(want, NewPreviewer(empty, exports{}).Preview(t.Context(), denyingPolicy())); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
 	}
 }

@@ -6,6 +6,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -69,12 +70,8 @@ func isStored(policy *v1alpha1.ExportPolicy, wanted metav1.Condition) bool {
 
 // isReported reports whether what the leader writes is stored as it should be.
 func isReported(policy *v1alpha1.ExportPolicy, wanted v1alpha1.ExportPolicyStatus) bool {
-	for _, condition := range wanted.Conditions {
-		if !isStored(policy, condition) {
-			return false
-		}
-	}
-	return policy.Status.Digest == wanted.Digest &&
+	isDue := func(condition metav1.Condition) bool { return !isStored(policy, condition) }
+	return !slices.ContainsFunc(wanted.Conditions, isDue) && policy.Status.Digest == wanted.Digest &&
 		equality.Semantic.DeepEqual(policy.Status.Matched, wanted.Matched) &&
 		equality.Semantic.DeepEqual(policy.Status.Violations, wanted.Violations)
 }

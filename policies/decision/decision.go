@@ -239,26 +239,26 @@ type Verdict struct {
 // Violation is one objection of one policy.
 type Violation struct {
 	// Policy is the name of the ExportPolicy.
-	Policy string
+	Policy string `json:"policy"`
 	// Reason is one word from the policy's metadata, such as InvalidServiceType.
-	Reason string
+	Reason string `json:"reason,omitempty"`
 	// Field is the path of the offending field, such as
 	// metadata.annotations["comity.dev/export-to"].
-	Field string
+	Field string `json:"field,omitempty"`
 	// Message says what is wrong; Remedy what to do about it.
-	Message string
-	Remedy  string
+	Message string `json:"message"`
+	Remedy  string `json:"remedy,omitempty"`
 	// Clusters are those to which the violation is limited, sorted: in an audit only
 	// these lose the export. None: all do.
-	Clusters []string
+	Clusters []string `json:"clusters,omitempty"`
 	// Grace is how long an export that is published stays so after the violation was
 	// first found; from the spec of the policy.
-	Grace time.Duration
+	Grace time.Duration `json:"-"`
 	// Softening is why a denial is among the warnings.
-	Softening Softening
+	Softening Softening `json:"-"`
 	// Exception is until when the violation is excepted, and why; empty unless
 	// Softening is ByException.
-	Exception string
+	Exception string `json:"-"`
 }
 
 // Softening is why a denial of a policy is only a warning.

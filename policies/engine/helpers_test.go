@@ -15,9 +15,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/comity-mcs/comity/policies"
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
+	"github.com/comity-mcs/comity/test/shipped"
 )
 
 // newEngine is an engine that a busy machine does not make fail, unless opts says so.
@@ -61,12 +61,12 @@ deny contains {"msg": %q, "field": "spec", "remedy": "None."} if {
 // baselines are the policies that Comity ships.
 func baselines(t testing.TB) []engine.Policy {
 	t.Helper()
-	shipped, err := policies.Baselines()
+	found, err := shipped.Baselines()
 	if err != nil {
 		t.Fatal(err)
 	}
 	var list []engine.Policy
-	for _, b := range shipped {
+	for _, b := range found {
 		list = append(list, engine.FromObject(&b.Policy, time.Now()))
 	}
 	return list

@@ -13,7 +13,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/comity-mcs/comity/policies"
+	"github.com/comity-mcs/comity/test/shipped"
 )
 
 // leaf is a value that an administrator sets: not a group of values.
@@ -130,7 +130,7 @@ func TestTheSchemaKnowsEveryValueAndNoOther(t *testing.T) {
 }
 
 func TestEveryBaselinePolicyIsAValue(t *testing.T) {
-	baselines, err := policies.Baselines()
+	baselines, err := shipped.Baselines()
 	if err != nil {
 		t.Fatal(err)
 	}

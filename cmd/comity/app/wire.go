@@ -230,7 +230,7 @@ func setupWebhook(mgr ctrl.Manager, o Options, self identity, peers *members.Set
 	}
 	err := webhook.Register(mgr, webhook.Options{
 		Reviewer: reviewer, Policies: policycontroller.Checker{Engine: policies}, ClientNames: o.WebhookClientNames,
-		Previewer: policycontroller.NewPreviewer(policies, stored, nil),
+		Previewer: policycontroller.NewPreviewer(policies, stored),
 		Conflicts: conflict.Forecaster{
 			Peers: peers, Client: mgr.GetClient(), Self: self.cluster, Clock: clock.RealClock{},
 			IdentityLabels: o.IdentityLabels, MaintainSelectors: o.Selectors == selectorsMaintain,

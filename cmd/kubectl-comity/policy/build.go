@@ -4,20 +4,12 @@
 package policy
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
-	"reflect"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
-	"github.com/comity-mcs/comity/policies"
 	"github.com/comity-mcs/comity/policies/source"
-	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
 const buildLong = `Print the ExportPolicies that folders of policies are, for kubectl apply -f -.
@@ -54,7 +46,7 @@ func runBuild(env *command.Env, paths []string) error {
 		if policy.Library() {
 			continue
 		}
-		text, err := manifestOf(policy)
+		text, err := policy.Manifest()
 		if err != nil {
 			return err
 		}
@@ -62,25 +54,4 @@ func runBuild(env *command.Env, paths []string) error {
 		separator = "---\n"
 	}
 	return nil
-}
-
-// manifestOf is the ExportPolicy as YAML: of a folder, with the comments of its files.
-func manifestOf(policy source.Policy) (string, error) {
-	if policy.Folder == "" {
-		return "", fmt.Errorf("%s: it is a manifest already; expected the folder of a policy", policy.Path)
-	}
-	var parts [2]string
-	for i, file := range []string{source.SpecFile, source.ParamsFile} {
-		text, err := os.ReadFile(filepath.Join(policy.Folder, file))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return "", err
-		}
-		parts[i] = string(text)
-	}
-	text := policies.Manifest(policy.Name(), parts[0], parts[1], policy.Object.Spec.Rego)
-	var read v1alpha1.ExportPolicy
-	if err := yaml.UnmarshalStrict([]byte(text), &read); err != nil || !reflect.DeepEqual(read.Spec, policy.Object.Spec) {
-		return "", fmt.Errorf("%s: %s and %s cannot be joined; expected mappings with a key on each line, not in braces", policy.Folder, source.SpecFile, source.ParamsFile)
-	}
-	return text, nil
 }

@@ -14,7 +14,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
-	"github.com/comity-mcs/comity/policies"
+	"github.com/comity-mcs/comity/test/shipped"
 )
 
 // repository is the folder of the policies of this repository.
@@ -33,7 +33,7 @@ func build(paths ...string) (out, errOut string, err error) {
 // TestBuildPrintsTheShippedManifest: what a user builds of a folder of this repository
 // is what config/policies/library has.
 func TestBuildPrintsTheShippedManifest(t *testing.T) {
-	optional, err := policies.Optional()
+	optional, err := shipped.Optional()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -80,21 +80,14 @@ type Verdict struct {
 
 // Violation is one objection of a policy.
 type Violation struct {
-	Policy   string   `json:"policy"`
-	Reason   string   `json:"reason,omitempty"`
-	Field    string   `json:"field,omitempty"`
-	Message  string   `json:"message"`
-	Remedy   string   `json:"remedy,omitempty"`
-	Clusters []string `json:"clusters,omitempty"`
+	decision.Violation `json:",inline"`
 	// Text is all of it, as users see it.
 	Text string `json:"text"`
 }
 
 func violationsOf(given []decision.Violation) (all []Violation) {
 	for _, v := range given {
-		all = append(all, Violation{
-			Policy: v.Policy, Reason: v.Reason, Field: v.Field, Message: v.Message, Remedy: v.Remedy, Clusters: v.Clusters, Text: v.String(),
-		})
+		all = append(all, Violation{v, v.String()})
 	}
 	return all
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/comity-mcs/comity/policies"
 	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/test/shipped"
 	"github.com/comity-mcs/comity/webhook/facts"
 )
 
@@ -35,14 +36,14 @@ type gatekeeper struct {
 // Gatekeeper evaluates the policies that Comity ships as Gatekeeper does: with one
 // compiler, and rego.New for each constraint of each request.
 func Gatekeeper() (facts.Evaluator, error) {
-	shipped, err := policies.Baselines()
+	found, err := shipped.Baselines()
 	if err != nil {
 		return nil, err
 	}
 	modules := policies.Library()
 	params := map[string]any{}
 	g := gatekeeper{}
-	for _, b := range shipped {
+	for _, b := range found {
 		modules[b.Name] = b.Module
 		pkg := strings.ReplaceAll(b.Name, "-", "_")
 		g.queries = append(g.queries, "data.comity.policies."+pkg+".deny")

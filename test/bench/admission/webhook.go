@@ -14,20 +14,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/yaml"
 
-	"github.com/comity-mcs/comity/policies"
 	"github.com/comity-mcs/comity/policies/engine"
+	"github.com/comity-mcs/comity/test/shipped"
 	"github.com/comity-mcs/comity/webhook"
 	"github.com/comity-mcs/comity/webhook/facts"
 )
 
 // Baseline are the policies that Comity ships and enforces by default.
 func Baseline() ([]engine.Policy, error) {
-	shipped, err := policies.Baselines()
+	found, err := shipped.Baselines()
 	if err != nil {
 		return nil, err
 	}
 	var list []engine.Policy
-	for _, b := range shipped {
+	for _, b := range found {
 		params, err := yaml.YAMLToJSON([]byte(b.Params))
 		if err != nil {
 			return nil, fmt.Errorf("parameters of policy %s: %w", b.Name, err)

@@ -12,9 +12,9 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
-	"github.com/comity-mcs/comity/policies"
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
+	"github.com/comity-mcs/comity/test/shipped"
 )
 
 // bench is where the policies sit: the baseline in the real engine, unless a
@@ -30,7 +30,7 @@ func newBench() *bench {
 	GinkgoHelper()
 	e, err := engine.New(engine.Options{})
 	Expect(err).NotTo(HaveOccurred())
-	baselines, err := policies.Baselines()
+	baselines, err := shipped.Baselines()
 	Expect(err).NotTo(HaveOccurred())
 	var list []engine.Policy
 	for _, baseline := range baselines {

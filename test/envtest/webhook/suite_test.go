@@ -123,7 +123,7 @@ func serve(cfg *rest.Config, scheme *runtime.Scheme, install envtest.WebhookInst
 		Reviewer:    facts.Reviewer{Reader: reader, Evaluator: judges},
 		Conflicts:   conflict.Forecaster{Peers: others, Client: mgr.GetClient(), Self: self, Clock: clock.RealClock{}},
 		Policies:    controller.Checker{Engine: judges.engine},
-		Previewer:   controller.NewPreviewer(judges.engine, facts.Stored{Reader: reader}, nil),
+		Previewer:   controller.NewPreviewer(judges.engine, facts.Stored{Reader: reader}),
 		Registerer:  prometheus.NewRegistry(),
 		ClientNames: names,
 	})).To(Succeed())
