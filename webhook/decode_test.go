@@ -98,7 +98,7 @@ func TestARequestAllocatesBoundedMemory(t *testing.T) {
 		{"as many conditions as pass, in a policy", PathValidateExportPolicy, list(conditions, "{}", maxElements/2-20), false, 2 << 20},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			f := &fixture{exports: reader(t, nil), reviewer: &reviewer{verdict: decision.Verdict{Outcome: decision.Allowed}}}
+			f := &fixture{live: reader(t, nil), reviewer: &reviewer{verdict: decision.Verdict{Outcome: decision.Allowed}}}
 			hook, body := f.hooks(t)[tc.path], updating(tc.object, "{}")
 			given := httptest.NewRequestWithContext(t.Context(), http.MethodPost, tc.path, strings.NewReader(body))
 			given.Header.Set("Content-Type", "application/json")
@@ -151,7 +151,7 @@ func TestLargeObjectsOfUsersPass(t *testing.T) {
 	exported := reader(t, nil, &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}})
 	allow := decision.Verdict{Outcome: decision.Allowed}
 
-	f := &fixture{exports: exported, reviewer: &reviewer{verdict: allow}}
+	f := &fixture{live: exported, reviewer: &reviewer{verdict: allow}}
 	got := f.ask(t, PathValidateService, "", request(t, admissionv1.Update, "Service", of(corev1.ServiceTypeExternalName), of(corev1.ServiceTypeClusterIP)))
 	if got == nil || !got.Allowed || len(f.reviewer.asked) != 1 || len(f.reviewer.asked[0].Service.Spec.Ports) != 500 {
 		t.Errorf("Service: %d reviews, answer %+v", len(f.reviewer.asked), got)

@@ -4,7 +4,6 @@
 package webhook
 
 import (
-	"context"
 	"net/http"
 	"strings"
 	"time"
@@ -12,8 +11,6 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
-	"k8s.io/utils/clock"
-	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/comity-mcs/comity/policies/decision"
@@ -44,18 +41,6 @@ func newDuration(reg prometheus.Registerer) *prometheus.HistogramVec {
 		Help:    "Time from an admission request to its answer, by webhook and outcome (Allowed, Denied, NotEvaluated, Malformed).",
 		Buckets: []float64{.001, .002, .003, .005, .0075, .01, .015, .02, .03, .05, .1, .2, .5, 1, 2, 3, 5, 10},
 	}, []string{"webhook", "outcome"})
-}
-
-// instrument measures and logs a handler.
-func instrument(name string, next admission.Handler, seconds *prometheus.HistogramVec, clk clock.PassiveClock) admission.Handler {
-	return admission.HandlerFunc(func(ctx context.Context, req admission.Request) admission.Response {
-		start := clk.Now()
-		response := next.Handle(ctx, req)
-		outcome := outcomeOf(response)
-		seconds.WithLabelValues(name, outcome).Observe(clk.Since(start).Seconds())
-		logAnswer(logf.FromContext(ctx), req, response, outcome)
-		return response
-	})
 }
 
 // logAnswer writes one line for a refusal: who asked for what, and which policies of

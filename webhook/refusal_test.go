@@ -67,7 +67,7 @@ func TestARefusalIsAnEventInTheNamespaceOfTheExport(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			seen := &recorder{}
-			f := &fixture{recorder: seen, exports: exported, reviewer: &reviewer{verdict: tc.verdict}}
+			f := &fixture{recorder: seen, live: exported, reviewer: &reviewer{verdict: tc.verdict}}
 			req := request(t, admissionv1.Create, "ServiceExport", plain, nil)
 			if tc.path == PathValidateService {
 				req = request(t, admissionv1.Update, "Service", service(corev1.ServiceTypeExternalName), service(corev1.ServiceTypeClusterIP))

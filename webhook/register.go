@@ -57,14 +57,10 @@ type Options struct {
 	// Previewer adds warnings to the answer to ExportPolicies; none when nil. It needs
 	// Policies.
 	Previewer PolicyPreviewer
-	// Exports finds the ServiceExport of a Service. The manager's uncached
-	// reader when nil: such requests are rare, and an export that was created a
-	// moment ago must be found.
-	Exports client.Reader
-	// Services finds the Service of an export that names its ports
-	// (model.AnnotationExportPorts). The manager's uncached reader when nil, for the same
-	// reasons.
-	Services client.Reader
+	// Live finds the ServiceExport of a Service, and the Service of an export that names
+	// its ports (model.AnnotationExportPorts). The manager's uncached reader when nil: such
+	// requests are rare, and what was created a moment ago must be found.
+	Live client.Reader
 	// Conflicts predicts the conflicts of exports; nil predicts none.
 	Conflicts Forecaster
 	// ClientNames are the names (common name or DNS names) of which the certificate
@@ -86,11 +82,8 @@ type Options struct {
 //
 // The agent needs: create and patch on events (events.k8s.io).
 func Register(mgr ctrl.Manager, opts Options) error {
-	if opts.Exports == nil {
-		opts.Exports = mgr.GetAPIReader()
-	}
-	if opts.Services == nil {
-		opts.Services = mgr.GetAPIReader()
+	if opts.Live == nil {
+		opts.Live = mgr.GetAPIReader()
 	}
 	if opts.Logger.GetSink() == nil {
 		opts.Logger = mgr.GetLogger().WithName("webhook")
@@ -109,7 +102,7 @@ func Register(mgr ctrl.Manager, opts Options) error {
 }
 
 // Handlers are the webhooks by path, for a server without a manager. There are no
-// events without a Recorder, and Exports is required for Services.
+// events without a Recorder, and Live is required for Services.
 func Handlers(opts Options) (map[string]http.Handler, error) {
 	if opts.Reviewer == nil {
 		return nil, errors.New("webhook.Options.Reviewer is nil; expected a facts.Reviewer")
@@ -124,14 +117,14 @@ func Handlers(opts Options) (map[string]http.Handler, error) {
 	refusals := newRefusals(opts.Recorder, opts.Clock)
 	handlers := map[string]admission.HandlerFunc{
 		PathMutateServiceExport:   mutateServiceExport,
-		PathValidateServiceExport: exportValidator{opts.Reviewer, opts.Services, opts.Conflicts, refusals}.handle,
-		PathValidateService:       serviceValidator{opts.Reviewer, opts.Exports, refusals}.handle,
+		PathValidateServiceExport: exportValidator{opts.Reviewer, opts.Live, opts.Conflicts, refusals}.handle,
+		PathValidateService:       serviceValidator{opts.Reviewer, opts.Live, refusals}.handle,
 		PathValidateExportPolicy:  policyValidator{opts.Policies, opts.Previewer}.handle,
 	}
 	served := make(map[string]http.Handler, len(handlers))
 	for path, handler := range handlers {
 		served[path] = gate.through((&server{
-			handler: instrument(path[1:], handler, seconds, opts.Clock),
+			handler: handler, name: path[1:], seconds: seconds, clock: opts.Clock,
 			// What the line of an answer says of the request is added with the line.
 			log: opts.Logger.WithValues("webhook", path[1:]),
 		}).serve)

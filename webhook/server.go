@@ -11,12 +11,14 @@ import (
 	"net/http"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/utils/clock"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 )
@@ -26,7 +28,11 @@ import (
 // UID, Kind, Namespace, Name, Operation, UserInfo without extra, Object, OldObject and
 // DryRun.
 type server struct {
-	handler admission.Handler
+	handler admission.HandlerFunc
+	// name is that of the webhook in the histogram seconds, which clock measures for.
+	name    string
+	seconds *prometheus.HistogramVec
+	clock   clock.PassiveClock
 	log     logr.Logger
 }
 
@@ -66,7 +72,7 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request, body []byte) {
 	s.write(w, s.handle(ctx, request))
 }
 
-// handle gives the answer. A panic becomes a refusal.
+// handle gives the answer, measures and logs it. A panic becomes a refusal.
 func (s *server) handle(ctx context.Context, request admission.Request) (response admission.Response) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -77,7 +83,11 @@ func (s *server) handle(ctx context.Context, request admission.Request) (respons
 			response.UID = request.UID
 		}
 	}()
-	response = s.handler.Handle(ctx, request)
+	start := s.clock.Now()
+	response = s.handler(ctx, request)
+	outcome := outcomeOf(response)
+	s.seconds.WithLabelValues(s.name, outcome).Observe(s.clock.Since(start).Seconds())
+	logAnswer(s.log, request, response, outcome)
 	if err := response.Complete(request); err != nil {
 		response = admission.Errored(http.StatusInternalServerError, fmt.Errorf("encode the patch: %w", err))
 		response.UID = request.UID

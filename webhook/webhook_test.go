@@ -59,8 +59,7 @@ var denied = decision.Verdict{Outcome: decision.Denied, Violations: []decision.V
 // fixture is the webhooks with a reviewer of the test's own.
 type fixture struct {
 	reviewer *reviewer
-	exports  client.Reader
-	services client.Reader
+	live     client.Reader
 	conflict Forecaster
 	checker  PolicyChecker
 	preview  PolicyPreviewer
@@ -83,7 +82,7 @@ func (f *fixture) hooks(t *testing.T) map[string]http.Handler {
 		f.registry = prometheus.NewRegistry()
 	}
 	all, err := Handlers(Options{
-		Reviewer: f.reviewer, Exports: f.exports, Services: f.services, Conflicts: f.conflict, Policies: f.checker, Previewer: f.preview,
+		Reviewer: f.reviewer, Live: f.live, Conflicts: f.conflict, Policies: f.checker, Previewer: f.preview,
 		Registerer: f.registry, Recorder: f.recorder, Clock: f.clock, Logger: f.log,
 	})
 	if err != nil {
@@ -264,7 +263,7 @@ func TestPortsThatTheServiceDoesNotHaveAreRefusedWithoutAskingAPolicy(t *testing
 		{"it cannot be read", admissionv1.Create, nil, core(errors.New("timeout")), http.StatusServiceUnavailable, "the ports of its Service could not be read: timeout", false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			f := &fixture{reviewer: &reviewer{verdict: decision.Verdict{Outcome: decision.Allowed}}, services: tc.services}
+			f := &fixture{reviewer: &reviewer{verdict: decision.Verdict{Outcome: decision.Allowed}}, live: tc.services}
 			got := f.ask(t, PathValidateServiceExport, "", request(t, tc.op, "ServiceExport", sharing, tc.was))
 			if got.Result.Code != tc.code || !strings.Contains(got.Result.Message, tc.says) || (len(f.reviewer.asked) == 1) != tc.reviewed {
 				t.Errorf("answer is %+v, reviewed %d times", got.Result, len(f.reviewer.asked))
@@ -398,7 +397,7 @@ func TestServiceTurningExternalName(t *testing.T) {
 		{"if exports cannot be read it is refused", corev1.ServiceTypeExternalName, corev1.ServiceTypeClusterIP, reader(t, errors.New("timeout")), http.StatusServiceUnavailable, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			f := &fixture{exports: tc.exports}
+			f := &fixture{live: tc.exports}
 			got := f.ask(t, PathValidateService, "", request(t, admissionv1.Update, "Service", service(tc.now), service(tc.was)))
 			if got.Result.Code != tc.wantCode || got.Allowed != (tc.wantCode == http.StatusOK) {
 				t.Errorf("answer is %+v, want code %d", got.Result, tc.wantCode)

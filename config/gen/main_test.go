@@ -55,8 +55,10 @@ func TestFilesAreUpToDate(t *testing.T) {
 
 func TestWriteRemovesWhatHasNoSource(t *testing.T) {
 	root := t.TempDir()
-	if err := os.CopyFS(filepath.Join(root, "config"), os.DirFS("../../config")); err != nil {
-		t.Fatal(err)
+	for _, folder := range []string{"config", "policies"} {
+		if err := os.CopyFS(filepath.Join(root, folder), os.DirFS("../../"+folder)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for _, folder := range []string{chartFolder + "/policies", policyFolder, policyFolder + "/" + library} {
 		gone := filepath.Join(root, folder, "gone.yaml")

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -149,12 +150,9 @@ func lags(status v1alpha1.ExportPolicyStatus) bool {
 
 // found is what audits found, for the status.
 func found(summary findings.Summary) (*int32, *v1alpha1.Violations) {
-	violations := &v1alpha1.Violations{Total: int32(summary.Violations)}
-	for _, item := range summary.Items {
-		violations.Items = append(violations.Items, v1alpha1.ViolationItem{
-			Namespace: item.Key.Namespace, Name: item.Key.Name, Cluster: item.Cluster, Message: model.Bound(item.Message, maxViolation),
-		})
+	for i := range summary.Items {
+		item := &summary.Items[i]
+		item.Message = model.Bound(item.Message, maxViolation)
 	}
-	matched := int32(summary.Matched)
-	return &matched, violations
+	return ptr.To(int32(summary.Matched)), &v1alpha1.Violations{Total: int32(summary.Violations), Items: summary.Items}
 }

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
-	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/kube-openapi/pkg/validation/strfmt"
 	"k8s.io/kube-openapi/pkg/validation/validate"
@@ -42,7 +42,8 @@ func parameters(text, schemaText []byte) (map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	errs := complete(parametersField, params, s)
+	defaulting.Default(params, s)
+	errs := unknown(parametersField, params, s)
 	// Without the formats that Kubernetes knows: a schema of parameters needs none.
 	result := validate.NewSchemaValidator(s.ToKubeOpenAPI(), nil, parametersField, strfmt.NewFormats()).Validate(params)
 	errs = append(errs, result.Errors...)
@@ -81,20 +82,15 @@ func parseSchema(text []byte) (*schema.Structural, error) {
 	return s, errs.ToAggregate()
 }
 
-// complete adds the defaults to the value at a path. It gives an error for each property
-// that the schema does not name.
-func complete(path string, value any, s *schema.Structural) (errs []error) {
+// unknown gives an error for each property of the value at a path that the schema does
+// not name.
+func unknown(path string, value any, s *schema.Structural) (errs []error) {
 	switch value := value.(type) {
 	case []any:
 		for i := 0; i < len(value) && s.Items != nil; i++ {
-			errs = append(errs, complete(fmt.Sprintf("%s[%d]", path, i), value[i], s.Items)...)
+			errs = append(errs, unknown(fmt.Sprintf("%s[%d]", path, i), value[i], s.Items)...)
 		}
 	case map[string]any:
-		for name, property := range s.Properties {
-			if _, has := value[name]; !has && property.Default.Object != nil {
-				value[name] = runtime.DeepCopyJSONValue(property.Default.Object)
-			}
-		}
 		for name := range value {
 			property, known := s.Properties[name]
 			switch more := s.AdditionalProperties; {
@@ -107,7 +103,7 @@ func complete(path string, value any, s *schema.Structural) (errs []error) {
 				errs = append(errs, fmt.Errorf("%s.%s: unknown; expected one of %s", path, name, strings.Join(slices.Sorted(maps.Keys(s.Properties)), ", ")))
 				continue
 			}
-			errs = append(errs, complete(path+"."+name, value[name], &property)...)
+			errs = append(errs, unknown(path+"."+name, value[name], &property)...)
 		}
 	}
 	return errs

@@ -18,19 +18,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
 // MaxItems is how many violations a Summary lists.
 const MaxItems = 20
-
-// Item is one export or import that violates a policy.
-type Item struct {
-	Key types.NamespacedName
-	// Cluster is the source cluster of an import; empty for an export.
-	Cluster string
-	// Message is the first violation, without the name of the policy.
-	Message string
-}
 
 // Summary is what is known of one policy.
 type Summary struct {
@@ -38,8 +30,8 @@ type Summary struct {
 	// of them violate it.
 	Matched, Violations int
 	// Items are the first MaxItems of those that violate it, sorted by namespace, name
-	// and cluster.
-	Items []Item
+	// and cluster. The message is the first violation, without the name of the policy.
+	Items []v1alpha1.ViolationItem
 }
 
 // Findings hold the last verdict on each export and import. The zero value is not
@@ -123,12 +115,12 @@ func (f *Findings) Of(name string) Summary {
 				summary.Matched++
 			}
 			if message, violates := found.violated[name]; violates {
-				summary.Items = append(summary.Items, Item{Key: key, Cluster: cluster, Message: message})
+				summary.Items = append(summary.Items, v1alpha1.ViolationItem{Namespace: key.Namespace, Name: key.Name, Cluster: cluster, Message: message})
 			}
 		}
 	}
-	slices.SortFunc(summary.Items, func(a, b Item) int {
-		return cmp.Or(cmp.Compare(a.Key.Namespace, b.Key.Namespace), cmp.Compare(a.Key.Name, b.Key.Name), cmp.Compare(a.Cluster, b.Cluster))
+	slices.SortFunc(summary.Items, func(a, b v1alpha1.ViolationItem) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Cluster, b.Cluster))
 	})
 	summary.Violations = len(summary.Items)
 	summary.Items = summary.Items[:min(summary.Violations, MaxItems)]

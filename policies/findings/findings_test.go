@@ -14,6 +14,7 @@ import (
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/findings"
+	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
 func key(name string) types.NamespacedName {
@@ -39,7 +40,7 @@ func softened(why decision.Softening) decision.Verdict {
 }
 
 func TestOfCountsWhatAPolicyMatchesAndWhatViolatesIt(t *testing.T) {
-	one := []findings.Item{{Key: key("web"), Message: "spec: no owner."}}
+	one := []v1alpha1.ViolationItem{{Namespace: key("").Namespace, Name: "web", Message: "spec: no owner."}}
 	for name, tc := range map[string]struct {
 		do   func(*findings.Findings)
 		want findings.Summary
@@ -63,11 +64,11 @@ func TestOfCountsWhatAPolicyMatchesAndWhatViolatesIt(t *testing.T) {
 		}, findings.Summary{}},
 		"what enforcement Warn or Audit softens violates": {
 			func(f *findings.Findings) { f.Record(key("web"), "", softened(decision.ByEnforcement)) },
-			findings.Summary{Matched: 1, Violations: 1, Items: []findings.Item{{Key: key("web"), Message: "would be refused: no owner."}}},
+			findings.Summary{Matched: 1, Violations: 1, Items: []v1alpha1.ViolationItem{{Namespace: key("").Namespace, Name: "web", Message: "would be refused: no owner."}}},
 		},
 		"what existing Keep softens violates": {
 			func(f *findings.Findings) { f.Record(key("web"), "", softened(decision.ByExisting)) },
-			findings.Summary{Matched: 1, Violations: 1, Items: []findings.Item{{Key: key("web"), Message: "would be refused if it were not published already: no owner."}}},
+			findings.Summary{Matched: 1, Violations: 1, Items: []v1alpha1.ViolationItem{{Namespace: key("").Namespace, Name: "web", Message: "would be refused if it were not published already: no owner."}}},
 		},
 		"an exception is no violation": {
 			func(f *findings.Findings) { f.Record(key("web"), "", softened(decision.ByException)) }, findings.Summary{Matched: 1},
@@ -79,15 +80,15 @@ func TestOfCountsWhatAPolicyMatchesAndWhatViolatesIt(t *testing.T) {
 			f.Record(key("web"), "c", denied("owner"))
 			f.Record(key("web"), "b", denied("owner"))
 			f.Record(key("web"), "", denied("owner"))
-		}, findings.Summary{Matched: 3, Violations: 3, Items: []findings.Item{
-			one[0], {Key: key("web"), Cluster: "b", Message: "spec: no owner."}, {Key: key("web"), Cluster: "c", Message: "spec: no owner."},
+		}, findings.Summary{Matched: 3, Violations: 3, Items: []v1alpha1.ViolationItem{
+			one[0], {Namespace: key("").Namespace, Name: "web", Cluster: "b", Message: "spec: no owner."}, {Namespace: key("").Namespace, Name: "web", Cluster: "c", Message: "spec: no owner."},
 		}}},
 		"a source that exports no longer": {func(f *findings.Findings) {
 			f.Record(key("web"), "b", denied("owner"))
 			f.Record(key("web"), "c", denied("owner"))
 			f.Record(key("web"), "", denied("owner"))
 			f.ForgetImports(key("web"), "c")
-		}, findings.Summary{Matched: 2, Violations: 2, Items: []findings.Item{one[0], {Key: key("web"), Cluster: "c", Message: "spec: no owner."}}}},
+		}, findings.Summary{Matched: 2, Violations: 2, Items: []v1alpha1.ViolationItem{one[0], {Namespace: key("").Namespace, Name: "web", Cluster: "c", Message: "spec: no owner."}}}},
 		"an evaluation that failed keeps the violation": {func(f *findings.Findings) {
 			f.Record(key("web"), "", denied("owner"))
 			f.Record(key("web"), "", decision.Verdict{Outcome: decision.NotEvaluated, Matched: []string{"owner"}, Digest: "d"})
@@ -125,8 +126,8 @@ func TestTheFirstTwentyAreListedInOrderWhateverTheOrderOfTheReviews(t *testing.T
 		t.Fatalf("matched %d, violations %d, listed %d; want 50, 50, %d", got.Matched, got.Violations, len(got.Items), findings.MaxItems)
 	}
 	for i, item := range got.Items {
-		if want := fmt.Sprintf("svc-%02d", i); item.Key.Name != want {
-			t.Errorf("item %d is %s; want %s", i, item.Key.Name, want)
+		if want := fmt.Sprintf("svc-%02d", i); item.Name != want {
+			t.Errorf("item %d is %s; want %s", i, item.Name, want)
 		}
 	}
 }

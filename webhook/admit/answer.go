@@ -6,7 +6,6 @@ package admit
 import (
 	"cmp"
 	"fmt"
-	"net/http"
 	"strings"
 	"unicode"
 
@@ -17,12 +16,20 @@ import (
 	"github.com/comity-mcs/comity/policies/decision"
 )
 
+// HTTP status codes: net/http has more than a pure package may know.
+const (
+	codeOK          = 200
+	codeBadRequest  = 400
+	codeForbidden   = 403
+	codeUnavailable = 503
+)
+
 // Answer is what the API server gets.
 type Answer = admissionv1.AdmissionResponse
 
 // Allow is the answer to a request that needs no review.
 func Allow() Answer {
-	return Answer{Allowed: true, Result: &metav1.Status{Code: http.StatusOK}}
+	return Answer{Allowed: true, Result: &metav1.Status{Code: codeOK}}
 }
 
 // refuse is an answer with the cause of a refusal, and what to do.
@@ -52,7 +59,7 @@ func FromVerdict(subject Subject, verdict decision.Verdict) (answer Answer) {
 	case decision.Allowed:
 		answer = Allow()
 	case decision.Denied:
-		answer = refuse(http.StatusForbidden, metav1.StatusReasonForbidden, refusal(subject, verdict.Violations))
+		answer = refuse(codeForbidden, metav1.StatusReasonForbidden, refusal(subject, verdict.Violations))
 	default:
 		problem := cmp.Or(verdict.Problem, "the policies gave no answer")
 		answer = Unavailable(notEvaluated(subject, strings.TrimSuffix(oneLine(problem), "."), verdict.Failed))
@@ -75,12 +82,12 @@ func notEvaluated(subject Subject, problem string, failed []string) string {
 // Malformed is the answer to an object that contradicts itself or cannot be read,
 // before any policy is evaluated.
 func Malformed(message string) Answer {
-	return refuse(http.StatusBadRequest, metav1.StatusReasonBadRequest, message)
+	return refuse(codeBadRequest, metav1.StatusReasonBadRequest, message)
 }
 
 // Unavailable is the answer to a request that could not be decided on now.
 func Unavailable(message string) Answer {
-	return refuse(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, message)
+	return refuse(codeUnavailable, metav1.StatusReasonServiceUnavailable, message)
 }
 
 func refusal(subject Subject, violations []decision.Violation) string {

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/policies/decision"
@@ -135,60 +134,44 @@ func runEval(ctx context.Context, env *command.Env, o command.Output, t *trial) 
 // evaluate evaluates every export, in the order of namespace and name.
 func (t *trial) evaluate(ctx context.Context) []Verdict {
 	var all []Verdict
-	add := func(verdict func(context.Context) Verdict) {
+	add := func(one Verdict, evaluate func(context.Context) decision.Verdict) {
 		ctx, explanation := ctx, func() []string { return nil }
 		if t.explain {
 			ctx, explanation = engine.Explain(ctx)
 		}
-		one := verdict(ctx)
+		verdict := evaluate(ctx)
+		one.Outcome, one.Problem = verdict.Outcome.String(), verdict.Problem
+		one.Violations, one.Warnings = violationsOf(verdict.Violations), violationsOf(verdict.Warnings)
 		for _, line := range explanation() {
 			one.Explanation = append(one.Explanation, t.file(line))
 		}
 		all = append(all, one)
 	}
 	for _, key := range t.manifests.keys() {
-		add(func(ctx context.Context) Verdict { return t.verdict(ctx, key) })
+		one := Verdict{Namespace: key.Namespace, Name: key.Name, Operation: string(t.operation), place: t.manifests.places["ServiceExport "+key.String()]}
+		add(one, func(ctx context.Context) decision.Verdict {
+			return t.review(ctx, t.manifests.request(key, t.operation, t.before))
+		})
 	}
 	if t.engine.HasImportPolicies() {
 		for _, in := range t.manifests.imports() {
-			add(func(ctx context.Context) Verdict { return t.importVerdict(ctx, in) })
+			one := Verdict{Cluster: in.Source.Cluster, Namespace: in.Export.Namespace, Name: in.Export.Name, Operation: string(decision.Audit)}
+			add(one, func(ctx context.Context) decision.Verdict { return t.engine.EvaluateImport(ctx, in) })
 		}
 	}
 	return all
 }
 
-// importVerdict evaluates what one member exports.
-func (t *trial) importVerdict(ctx context.Context, in decision.ImportInput) Verdict {
-	out := verdictOf(t.engine.EvaluateImport(ctx, in))
-	out.Cluster, out.Namespace, out.Name, out.Operation = in.Source.Cluster, in.Export.Namespace, in.Export.Name, string(decision.Audit)
-	return out
-}
-
-// verdict evaluates one export.
-func (t *trial) verdict(ctx context.Context, key types.NamespacedName) Verdict {
-	out := t.review(ctx, t.manifests.request(key, t.operation, t.before))
-	out.Namespace, out.Name, out.Operation = key.Namespace, key.Name, string(t.operation)
-	out.place = t.manifests.places["ServiceExport "+key.String()]
-	return out
-}
-
 // review is the answer of the webhook to a request, or the verdict of an audit.
-func (t *trial) review(ctx context.Context, request facts.Request) Verdict {
+func (t *trial) review(ctx context.Context, request facts.Request) decision.Verdict {
 	request, unchanged, refused := t.manifests.admit(request)
 	switch {
 	case refused != nil:
-		return Verdict{Outcome: decision.Denied.String(), Problem: refused.Error()}
+		return decision.Verdict{Outcome: decision.Denied, Problem: refused.Error()}
 	case unchanged:
-		return Verdict{Outcome: decision.Allowed.String()}
+		return decision.Verdict{Outcome: decision.Allowed}
 	}
-	return verdictOf(facts.Reviewer{Reader: t.manifests.facts(), Evaluator: t.engine}.Review(ctx, request))
-}
-
-func verdictOf(verdict decision.Verdict) Verdict {
-	return Verdict{
-		Outcome: verdict.Outcome.String(), Problem: verdict.Problem,
-		Violations: violationsOf(verdict.Violations), Warnings: violationsOf(verdict.Warnings),
-	}
+	return facts.Reviewer{Reader: t.manifests.facts(), Evaluator: t.engine}.Review(ctx, request)
 }
 
 // exitOf is 2 before 1 before 0.
