@@ -64,7 +64,7 @@ func (e *Engine) TestData(policy Policy) (map[string]any, error) {
 
 // InputJSON is the input of a subject as policies see it, as JSON values of Go.
 func InputJSON(on Subject) (any, error) {
-	value, err := on.value(nil, true)
+	value, err := on.value(newTermCache(), true)
 	if err != nil {
 		return nil, err
 	}

@@ -20,14 +20,10 @@ import (
 	"github.com/comity-mcs/comity/policies/decision"
 )
 
-// inputValue is in as policies see it: its JSON, save that a nil map is {} and a
-// nil list is [], so that no rule meets an unexpected null, and that managedFields
-// are left out, which are bookkeeping and often most of an object. What in points
-// to is not changed.
-func inputValue(in decision.Input) (ast.Value, error) { return Export(in).value(nil, true) }
-
 // fields are the fields of the input: terms, or values that become terms by their
-// JSON. What belongs to the request is converted for each request. Service, Namespace,
+// JSON, save that a nil map is {} and a nil list is [], so that no rule meets an
+// unexpected null, and that managedFields are left out, which are bookkeeping and often
+// most of an object. What the input points to is not changed. What belongs to the request is converted for each request. Service, Namespace,
 // destinations and peers usually are those of an earlier one, and their terms are
 // kept: they are most of the input, and grow with the number of clusters.
 func (c *termCache) fields(in decision.Input) (map[string]any, error) {
@@ -156,7 +152,7 @@ var (
 	bytesType   = reflect.TypeFor[[]byte]()
 )
 
-// schemaOf is the JSON schema of a type as inputValue writes it, by which uses of
+// schemaOf is the JSON schema of a type as fields writes it, by which uses of
 // `input` are checked when a policy is compiled. It is in what OPA reads of JSON
 // schema: no null (so a pointer's schema is that of what it points to), and
 // nothing on the values of a map. It panics on a type that JSON cannot hold, which

@@ -100,7 +100,7 @@ func TestPoliciesSeeTheJSON(t *testing.T) {
 // shown is the JSON of what policies see.
 func shown(t *testing.T, in decision.Input) string {
 	t.Helper()
-	value, err := inputValue(in)
+	value, err := Export(in).value(newTermCache(), true)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,8 +4,6 @@
 package engine
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -134,13 +132,5 @@ func (i *imported) value(*termCache, bool) (ast.Value, error) {
 	in.Source.Labels = notNilMap(in.Source.Labels)
 	in.Export.Ports = notNil(in.Export.Ports)
 	in.Export.Labels, in.Export.Annotations = notNilMap(in.Export.Labels), notNilMap(in.Export.Annotations)
-	text, err := json.Marshal(in)
-	if err != nil {
-		return nil, fmt.Errorf("write the input as JSON: %w", err)
-	}
-	value, err := ast.ValueFromReader(bytes.NewReader(text))
-	if err != nil {
-		return nil, fmt.Errorf("read the input from JSON: %w", err)
-	}
-	return value, nil
+	return valueOf(in)
 }

@@ -30,8 +30,7 @@ const (
 )
 
 // termCache keeps terms that many evaluations need. A term never changes, so
-// evaluations share it. All methods are safe for concurrent use; a nil termCache
-// keeps nothing.
+// evaluations share it. All methods are safe for concurrent use.
 type termCache struct {
 	objects, views *lru.Cache
 }
@@ -63,9 +62,6 @@ type encodable[T any] interface {
 func storedObject[T any, P encodable[T]](c *termCache, object P) (ast.Value, error) {
 	if object == nil {
 		return ast.NullValue, nil
-	}
-	if c == nil {
-		return valueOf(object)
 	}
 	content, err := object.Marshal()
 	if err != nil {
@@ -144,7 +140,7 @@ func copyNamespace(n decision.PeerNamespace) decision.PeerNamespace {
 // keptView is the kept term of a map or list, or that of its copy.
 func keptView[T any](c *termCache, of T, same func(T) bool, copied func() T) (ast.Value, error) {
 	at := reflect.ValueOf(of)
-	if c == nil || at.Len() == 0 { // what is empty has no address of its own
+	if at.Len() == 0 { // what is empty has no address of its own
 		return valueOf(copied())
 	}
 	key := viewKey{at.Pointer(), at.Len()}

@@ -36,7 +36,7 @@ func filled(seed int64) decision.Input {
 // written is the JSON of the input with the rules of INPUT.md on what is empty.
 func written(t *testing.T, in decision.Input) ast.Value {
 	t.Helper()
-	strict, err := inputValue(in)
+	strict, err := Export(in).value(newTermCache(), true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func forced(value ast.Value) ast.Value {
 func TestEveryFieldIsConverted(t *testing.T) {
 	in := full()
 	in.OldObject = in.Object
-	value, err := inputValue(in)
+	value, err := Export(in).value(newTermCache(), true)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@
 package source
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -99,42 +100,30 @@ func readFile(path string) ([]Policy, error) {
 
 // readTree reads a folder and the folders in it, but not hidden ones.
 func readTree(root string) (found []Policy, err error) {
-	entries, err := os.ReadDir(root)
-	if err != nil {
-		return nil, err
-	}
-	var rego, manifests, folders []string
-	for _, entry := range entries {
-		path := filepath.Join(root, entry.Name())
+	// The separator has a link to a folder followed.
+	err = filepath.WalkDir(root+string(filepath.Separator), func(path string, entry fs.DirEntry, err error) error {
 		switch {
-		case entry.IsDir() && !strings.HasPrefix(entry.Name(), ".") && !slices.Contains(fixtureFolders, entry.Name()):
-			folders = append(folders, path)
-		case entry.IsDir():
-		case strings.HasSuffix(path, regoSuffix):
-			rego = append(rego, path)
-		case isManifest(path):
-			manifests = append(manifests, path)
+		case err != nil:
+			return err
+		case !entry.IsDir() && isManifest(path):
+			policies, err := readManifest(path)
+			found = append(found, policies...)
+			return err
+		case !entry.IsDir():
+			return nil
 		}
-	}
-	if len(rego) > 0 {
-		policy, err := readFolder(root)
-		return []Policy{policy}, err
-	}
-	for _, path := range manifests {
-		policies, err := readManifest(path)
-		if err != nil {
-			return nil, err
+		path = filepath.Clean(path)
+		if path != filepath.Clean(root) && (strings.HasPrefix(entry.Name(), ".") || slices.Contains(fixtureFolders, entry.Name())) {
+			return fs.SkipDir
 		}
-		found = append(found, policies...)
-	}
-	for _, path := range folders {
-		policies, err := readTree(path)
-		if err != nil {
-			return nil, err
+		if rego, err := filepath.Glob(filepath.Join(path, "*"+regoSuffix)); len(rego) == 0 || err != nil {
+			return err
 		}
-		found = append(found, policies...)
-	}
-	return found, nil
+		policy, err := readFolder(path)
+		found = append(found, policy)
+		return cmp.Or(err, fs.SkipDir)
+	})
+	return found, err
 }
 
 // readFolder reads the folder of one policy, or of the library.

@@ -124,11 +124,7 @@ func destinations(peers map[string]decision.Peer, scope decision.Scope) []decisi
 func describePeers(members []model.Member, namespaces []model.MemberNamespace) map[string]decision.Peer {
 	peers := make(map[string]decision.Peer, len(members))
 	for _, member := range members {
-		labels := member.Labels
-		if labels == nil { // policies expect an object
-			labels = map[string]string{}
-		}
-		peers[string(member.ID)] = decision.Peer{Labels: labels, Namespace: decision.PeerNamespace{
+		peers[string(member.ID)] = decision.Peer{Labels: orEmpty(member.Labels), Namespace: decision.PeerNamespace{
 			Presence: decision.Unknown, Labels: map[string]string{},
 		}}
 	}
@@ -137,14 +133,18 @@ func describePeers(members []model.Member, namespaces []model.MemberNamespace) m
 		if !known {
 			continue // The peer was removed or added between the two calls.
 		}
-		labels := ns.Labels
-		if labels == nil {
-			labels = map[string]string{}
-		}
-		peer.Namespace = decision.PeerNamespace{Presence: presence(ns.Presence), Labels: labels}
+		peer.Namespace = decision.PeerNamespace{Presence: presence(ns.Presence), Labels: orEmpty(ns.Labels)}
 		peers[string(ns.Cluster)] = peer
 	}
 	return peers
+}
+
+// orEmpty is no nil map: policies expect an object.
+func orEmpty(labels map[string]string) map[string]string {
+	if labels == nil {
+		return map[string]string{}
+	}
+	return labels
 }
 
 func presence(p model.NamespacePresence) decision.Presence {

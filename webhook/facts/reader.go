@@ -4,6 +4,7 @@
 package facts
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -77,18 +78,12 @@ func (r Reader) Input(ctx context.Context, req Request) (decision.Input, error) 
 	view := r.PeerCache.view(r.Peers, req.Export.Namespace)
 	in := decision.Input{
 		APIVersion: decision.InputVersion,
-		Operation:  req.Operation,
-		Subject:    req.Subject,
+		Operation:  cmp.Or(req.Operation, decision.Audit),
+		Subject:    cmp.Or(req.Subject, decision.SubjectServiceExport),
 		UserInfo:   req.User,
 		OldObject:  inputExport(req.OldExport),
 		Cluster:    string(r.Cluster),
 		Peers:      view.peers,
-	}
-	if in.Operation == "" {
-		in.Operation = decision.Audit
-	}
-	if in.Subject == "" {
-		in.Subject = decision.SubjectServiceExport
 	}
 	live := r.Live
 	if in.Operation == decision.Audit {
