@@ -44,18 +44,12 @@ func (c *termCache) fields(in decision.Input) (map[string]any, error) {
 			return nil, err
 		}
 	}
-	kept := func(name string, value ast.Value, problem error) {
-		fields[name], err = value, cmp.Or(err, problem)
-	}
-	service, problem := storedObject(c, withoutManagedFields(in.Service))
-	kept("service", service, problem)
-	namespace, problem := storedObject(c, withoutManagedFields(in.Namespace))
-	kept("namespace", namespace, problem)
-	destinations, problem := c.destinations(in.Destinations)
-	kept("destinations", destinations, problem)
-	peers, problem := c.peers(in.Peers)
-	kept("peers", peers, problem)
-	return fields, err
+	var problems [4]error
+	fields["service"], problems[0] = storedObject(c, withoutManagedFields(in.Service))
+	fields["namespace"], problems[1] = storedObject(c, withoutManagedFields(in.Namespace))
+	fields["destinations"], problems[2] = c.destinations(in.Destinations)
+	fields["peers"], problems[3] = c.peers(in.Peers)
+	return fields, cmp.Or(problems[:]...)
 }
 
 // everywhere is the scope that nothing narrows, which most exports have.

@@ -20,6 +20,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -68,18 +69,15 @@ type Options struct {
 	Clock clock.WithTicker
 }
 
+// notInNames are characters that the name of an annotation cannot have.
+var notInNames = regexp.MustCompile(`[^-._a-zA-Z0-9]`)
+
 // Name makes the name of a replica of that of its host and a port that it serves there.
 // So it is the same after a restart: a replica that was killed is not counted beside the
 // one in its place. Characters that the name of an annotation cannot have are replaced,
 // and the beginning is cut off, since the names of Pods differ at their end.
 func Name(host string, port int) string {
-	name := strings.Map(func(r rune) rune {
-		switch {
-		case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', r == '-', r == '.', r == '_':
-			return r
-		}
-		return '-'
-	}, fmt.Sprintf("%s-%d", host, port))
+	name := notInNames.ReplaceAllString(fmt.Sprintf("%s-%d", host, port), "-")
 	return strings.TrimLeft(name[max(0, len(name)-maxName):], "-._")
 }
 
