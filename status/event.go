@@ -34,7 +34,7 @@ func eventType(kind string, c metav1.Condition) string {
 	case condition.Quiet(kind, c):
 		bad = false
 	case c.Type == condition.TypeConflict, c.Type == condition.TypeSourceMissing, c.Type == condition.TypeFrozen, c.Type == condition.TypeTakeoverHeld,
-		c.Reason == string(condition.ReasonAdmittedWithWarnings):
+		c.Reason == condition.ReasonAdmittedWithWarnings:
 		bad = c.Status == metav1.ConditionTrue
 	}
 	if bad {

@@ -16,7 +16,7 @@ import (
 )
 
 func TestWhatSomebodyShouldLookAtIsAWarning(t *testing.T) {
-	conflict := condition.Conflict([]mcsv1beta1.ServiceExportConditionReason{mcsv1beta1.ServiceExportReasonPortConflict}, "m")
+	conflict := condition.Conflict([]model.Conflict{{Reason: mcsv1beta1.ServiceExportReasonPortConflict, Message: "m"}})
 	cases := []struct {
 		name, kind string
 		condition  metav1.Condition
@@ -32,7 +32,7 @@ func TestWhatSomebodyShouldLookAtIsAWarning(t *testing.T) {
 		{"warnings", "ServiceExport", condition.Admitted(condition.ReasonAdmittedWithWarnings, "m"), corev1.EventTypeWarning},
 		{"no answer", "ServiceExport", condition.Admitted(condition.ReasonNotEvaluated, "m"), corev1.EventTypeWarning},
 		{"an export that all import", "ServiceExport", condition.Available(condition.ReasonImported, "m"), corev1.EventTypeNormal},
-		{"an export of which not all have reported", "ServiceExport", condition.Available(condition.ReasonAvailablePending, "m"), corev1.EventTypeNormal},
+		{"an export of which not all have reported", "ServiceExport", condition.Available(condition.ReasonPending, "m"), corev1.EventTypeNormal},
 		{"an export that is not published, as Ready says", "ServiceExport", condition.Available(condition.ReasonNotPublished, "m"), corev1.EventTypeNormal},
 		{"an export that a cluster does not import", "ServiceExport", condition.Available("NamespaceMissing", "m"), corev1.EventTypeWarning},
 		{"an import of which a cluster is stale", "ServiceImport", condition.SourcesAvailable(condition.ReasonStale, "m"), corev1.EventTypeWarning},

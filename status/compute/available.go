@@ -56,7 +56,7 @@ func availability(in ExportInput) []metav1.Condition {
 		in.Observation.Publication == model.PublicationFailed && !slices.ContainsFunc(destinations, imports):
 		wanted = condition.Available(condition.ReasonNotPublished, "no cluster can import what is not published; see condition Ready")
 	case in.Observation.Publication == model.PublicationPending:
-		wanted = condition.Available(condition.ReasonAvailablePending, "not published yet; see condition Ready")
+		wanted = condition.Available(condition.ReasonPending, "not published yet; see condition Ready")
 	case !in.Reports.Known:
 		return present(old, condition.TypeAvailable)
 	case len(destinations) == 0:
@@ -83,7 +83,7 @@ func reported(destinations []model.Destination, deciders string) metav1.Conditio
 	reason := condition.ReasonImported
 	switch {
 	case len(groups) > 0 && !groups[0].imported:
-		reason = condition.AvailableReason(groups[0].reason)
+		reason = groups[0].reason
 	case deciders != "":
 		reason = condition.ReasonDecidersDiffer
 	}
@@ -191,7 +191,7 @@ func (g group) part() part {
 // be another one after each restart. lastTransitionTime has it.
 func (g group) since() string {
 	switch g.reason {
-	case model.ReasonUnreachable, string(condition.ReasonStale), string(condition.ReasonLost):
+	case model.ReasonUnreachable, condition.ReasonStale, condition.ReasonLost:
 		return ""
 	}
 	first := g.members[0].Since

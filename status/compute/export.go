@@ -71,7 +71,7 @@ func Export(in ExportInput, now metav1.Time) []metav1.Condition {
 
 func validity(key types.NamespacedName, service *corev1.Service) metav1.Condition {
 	if refused := model.CheckExportable(key, service); refused != nil {
-		return condition.Valid(condition.ValidReason(refused.Reason), refused.Message)
+		return condition.Valid(string(refused.Reason), refused.Message)
 	}
 	return condition.Valid(condition.ReasonValid, fmt.Sprintf("Service %s exists and can be exported", key))
 }
@@ -87,7 +87,7 @@ func readiness(key types.NamespacedName, valid metav1.Condition, seen *model.Obs
 		return condition.Ready(condition.ReasonFailed, cmp.Or(seen.Detail,
 			"this export could not be published; the log of Comity's leader says why"))
 	case model.PublicationNone:
-		if valid.Reason == string(condition.ReasonInvalidServiceType) {
+		if valid.Reason == condition.ReasonInvalidServiceType {
 			return condition.Ready(condition.ReasonFailed, fmt.Sprintf("Service %s cannot be exported; see condition Valid", key))
 		}
 	}
@@ -115,16 +115,7 @@ func conflict(seen *model.Observation) metav1.Condition {
 	case len(seen.Conflicts) == 0:
 		return condition.NoConflicts("all clusters that export this Service agree")
 	}
-	reasons := make([]mcsv1beta1.ServiceExportConditionReason, len(seen.Conflicts))
-	message := ""
-	for i, c := range seen.Conflicts {
-		reasons[i] = c.Reason
-		if i > 0 {
-			message += " "
-		}
-		message += c.Message
-	}
-	return condition.Conflict(reasons, message)
+	return condition.Conflict(seen.Conflicts)
 }
 
 func admission(in ExportInput) metav1.Condition {

@@ -45,7 +45,7 @@ func readinessIsSettled(in ExportInput) settled {
 		return !unanswered(in.Verdict) ||
 			old.ObservedGeneration != in.Export.Generation ||
 			old.Status != metav1.ConditionTrue ||
-			wanted.Reason != string(condition.ReasonPending) ||
+			wanted.Reason != condition.ReasonPending ||
 			in.Observation.Publication != model.PublicationPending
 	}
 }
@@ -81,9 +81,9 @@ func admissionIsSettled(in ExportInput) settled {
 		case unanswered(in.Verdict):
 			return false
 		case in.Verdict.Outcome == decision.Allowed && len(in.Verdict.Excluded) == 0 && partial:
-			return old.Reason != string(condition.ReasonAdmittedWithWarnings)
+			return old.Reason != condition.ReasonAdmittedWithWarnings
 		case in.Verdict.Outcome == decision.Denied && in.Observation == nil:
-			return old.Reason != string(condition.ReasonPolicyDenied)
+			return old.Reason != condition.ReasonPolicyDenied
 		}
 		return true
 	}
@@ -101,7 +101,7 @@ func importIsSettled(in ImportInput, clusters []mcsv1beta1.ClusterStatus) settle
 		(in.Observation == nil || slices.ContainsFunc(in.Import.Status.Clusters, isUnsynced))
 	return func(old, wanted metav1.Condition) bool {
 		return !partial || old.ObservedGeneration != in.Import.Generation || old.Status != wanted.Status ||
-			old.Status != metav1.ConditionTrue && wanted.Reason != string(condition.ReasonImportPending)
+			old.Status != metav1.ConditionTrue && wanted.Reason != condition.ReasonPending
 	}
 }
 
@@ -124,7 +124,7 @@ func availabilityIsSettled(in ExportInput) settled {
 		if old.ObservedGeneration != in.Export.Generation || old.Status == metav1.ConditionUnknown {
 			return true
 		}
-		if !reports(old) || wanted.Reason == string(condition.ReasonNotPublished) {
+		if !reports(old) || wanted.Reason == condition.ReasonNotPublished {
 			return true // no report is repeated
 		}
 		if in.Observation.Publication == model.PublicationPending {
@@ -140,7 +140,7 @@ func availabilityIsSettled(in ExportInput) settled {
 
 // reports is true of an Available that contains the reports of other clusters.
 func reports(c metav1.Condition) bool {
-	return c.Reason != string(condition.ReasonNotPublished) && c.Reason != string(condition.ReasonNoDestinations)
+	return c.Reason != condition.ReasonNotPublished && c.Reason != condition.ReasonNoDestinations
 }
 
 // sourcesAreSettled: while a source is unsynced, and its state may still be as bad

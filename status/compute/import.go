@@ -107,11 +107,11 @@ func importReadiness(in ImportInput, clusters []mcsv1beta1.ClusterStatus) metav1
 		return condition.ImportReady(reason, plain(first.Message)+troubles("; ", rest))
 	}
 	if missing := missing(in); missing != "" {
-		return condition.ImportReady(condition.ReasonImportPending, missing)
+		return condition.ImportReady(condition.ReasonPending, missing)
 	}
 	ids := sorted(clusters)
 	if len(ids) == 0 {
-		return condition.ImportReady(condition.ReasonImportPending, "it is not known yet which clusters export this Service"+troubles("; ", problems))
+		return condition.ImportReady(condition.ReasonPending, "it is not known yet which clusters export this Service"+troubles("; ", problems))
 	}
 	name := fmt.Sprintf("%s.%s.svc.clusterset.local", in.Import.Name, in.Import.Namespace)
 	message := fmt.Sprintf("%s resolves to the endpoints of %s", name, decision.Clusters(ids))
@@ -124,7 +124,7 @@ func importReadiness(in ImportInput, clusters []mcsv1beta1.ClusterStatus) metav1
 // stopper finds, among problems in order, the first that keeps the import from
 // being used, and its reason; -1 if none does. Endpoints that are left out of an
 // import which otherwise works do not.
-func stopper(in ImportInput, problems []model.Problem) (int, condition.ImportReason) {
+func stopper(in ImportInput, problems []model.Problem) (int, string) {
 	incomplete := missing(in) != ""
 	i := slices.IndexFunc(problems, func(p model.Problem) bool {
 		switch p.Reason {
@@ -143,7 +143,7 @@ func stopper(in ImportInput, problems []model.Problem) (int, condition.ImportRea
 	if i < 0 {
 		return -1, ""
 	}
-	return i, condition.ImportReason(problems[i].Reason)
+	return i, problems[i].Reason
 }
 
 // foreignReadiness follows the spec that the other implementation wrote: Comity
@@ -151,7 +151,7 @@ func stopper(in ImportInput, problems []model.Problem) (int, condition.ImportRea
 func foreignReadiness(imported *mcsv1beta1.ServiceImport, clusters []mcsv1beta1.ClusterStatus) metav1.Condition {
 	list := decision.Clusters(sorted(clusters))
 	if imported.Spec.Type != mcsv1beta1.Headless && len(imported.Spec.IPs) == 0 {
-		return condition.ImportReady(condition.ReasonImportPending,
+		return condition.ImportReady(condition.ReasonPending,
 			"the implementation that made this ServiceImport has not given it an IP yet; exported by "+list)
 	}
 	return condition.ImportReady(condition.ReasonImportReady, "made by another implementation than Comity; exported by "+list)

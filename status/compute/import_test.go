@@ -216,7 +216,7 @@ func TestAProblemIsNotForgottenWhileItCannotBeSeen(t *testing.T) {
 			}
 			// One that the problem keeps from being used looks pending for want of it.
 			in.Derived, in.Import.Status.Conditions[0].Status = nil, metav1.ConditionFalse
-			in.Import.Status.Conditions[0].Reason = string(condition.ImportReason(model.ReasonNameTaken))
+			in.Import.Status.Conditions[0].Reason = string(model.ReasonNameTaken)
 			if got := Import(in, metav1.Unix(2, 0)).Conditions[0]; (got.Message == told) != c.kept || got.Status != metav1.ConditionFalse {
 				t.Errorf("broken: %+v, kept should be %t", got, c.kept)
 			}

@@ -19,7 +19,7 @@ import (
 
 // sourceState is one state that a cluster which contributes can be in.
 type sourceState struct {
-	reason condition.SourceReason
+	reason string
 	// consequence is what it means for the endpoints of such a cluster.
 	consequence string
 }
@@ -28,7 +28,7 @@ type sourceState struct {
 func sourceStates() []sourceState {
 	return []sourceState{
 		{condition.ReasonConnected, ""},
-		{condition.ReasonSourcePending, "nothing is known of the connection yet"},
+		{condition.ReasonPending, "nothing is known of the connection yet"},
 		{condition.ReasonStale, "endpoints there stay in use"},
 		{condition.ReasonLost, "endpoints there stay in use as long as they answer; bring the cluster back or remove it"},
 		{condition.ReasonWithdrawn, "endpoints there do not answer either and get no traffic; bring the cluster back or remove it"},
@@ -41,7 +41,7 @@ func sourceRank(reason string) int {
 }
 
 func sourceReason(s model.Source) string {
-	reason := condition.ReasonSourcePending
+	reason := condition.ReasonPending
 	switch s.Liveness.State {
 	case model.Connected:
 		reason = condition.ReasonConnected

@@ -285,7 +285,7 @@ func TestWhatOtherClustersCauseIsDeferrable(t *testing.T) {
 		}
 		return all
 	}
-	conflicting := condition.Conflict([]mcsv1beta1.ServiceExportConditionReason{"PortConflict"}, "m")
+	conflicting := condition.Conflict([]model.Conflict{{Reason: "PortConflict", Message: "m"}})
 	for name, c := range map[string]struct {
 		wanted []metav1.Condition
 		want   bool

@@ -4,7 +4,6 @@
 package condition
 
 import (
-	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,21 +40,18 @@ const (
 // Whether the import can be used in this cluster is in Ready.
 const TypeAvailable = "Available"
 
-// Limits of the API: metav1.Condition takes a reason of 1024 characters; a
-// message could be longer, but an event's note may not, and carries the same.
-const (
-	MaxMessage = 1024 // bytes
-	MaxReason  = 1024 // bytes
-)
+// MaxMessage is the maximal length of a message in bytes. metav1.Condition allows more, but
+// the note of an event, which carries the same, does not.
+const MaxMessage = model.MaxEventNote
 
 // Valid says whether a ServiceExport names a Service that can be exported.
-func Valid(reason ValidReason, message string) metav1.Condition {
-	return build(kindExport, TypeValid, string(reason), message)
+func Valid(reason, message string) metav1.Condition {
+	return build(kindExport, TypeValid, reason, message)
 }
 
 // Ready says whether a ServiceExport is published for the clusters in its scope.
-func Ready(reason ReadyReason, message string) metav1.Condition {
-	return build(kindExport, TypeReady, string(reason), message)
+func Ready(reason, message string) metav1.Condition {
+	return build(kindExport, TypeReady, reason, message)
 }
 
 // NoConflicts says that the constituent exports agree.
@@ -63,61 +59,48 @@ func NoConflicts(message string) metav1.Condition {
 	return build(kindExport, TypeConflict, string(mcsv1beta1.ServiceExportReasonNoConflicts), message)
 }
 
-// Conflict says that the constituent exports disagree in these respects, each
-// named once and in the order of KEP-1645, joined by commas without spaces.
-func Conflict(reasons []mcsv1beta1.ServiceExportConditionReason, message string) metav1.Condition {
-	sorted := slices.Clone(reasons)
-	slices.SortStableFunc(sorted, func(a, b mcsv1beta1.ServiceExportConditionReason) int {
-		if byRank := conflictRank(a) - conflictRank(b); byRank != 0 {
-			return byRank
-		}
-		return strings.Compare(string(a), string(b))
-	})
-	var joined string
-	for i, reason := range slices.Compact(sorted) {
-		if i > 0 {
-			reason = "," + reason
-		}
-		if len(joined)+len(reason) > MaxReason {
-			break
-		}
-		joined += string(reason)
+// Conflict says in which respects the constituent exports disagree. The reason has
+// those of all conflicts, joined by commas without spaces.
+func Conflict(found []model.Conflict) metav1.Condition {
+	reasons, messages := make([]string, len(found)), make([]string, len(found))
+	for i, c := range found {
+		reasons[i], messages[i] = string(c.Reason), c.Message
 	}
-	c := build(kindExport, TypeConflict, joined, message)
+	c := build(kindExport, TypeConflict, strings.Join(reasons, ","), strings.Join(messages, " "))
 	c.Status = metav1.ConditionTrue // joined reasons are in no table
 	return c
 }
 
 // Admitted says whether the policies allow a ServiceExport to be published.
-func Admitted(reason AdmittedReason, message string) metav1.Condition {
-	return build(kindExport, TypeAdmitted, string(reason), message)
+func Admitted(reason, message string) metav1.Condition {
+	return build(kindExport, TypeAdmitted, reason, message)
 }
 
 // ImportReady says whether a ServiceImport can be used in this cluster. Reasons
-// beyond those of ImportReason are those of model.Problem.
-func ImportReady(reason ImportReason, message string) metav1.Condition {
-	return build(kindImport, TypeImportReady, string(reason), message)
+// beyond Ready and Pending are those of model.Problem.
+func ImportReady(reason, message string) metav1.Condition {
+	return build(kindImport, TypeImportReady, reason, message)
 }
 
 // Available says whether every cluster in a ServiceExport's scope imports it. A
 // reason that is in no table, which a cluster of another version may report,
 // becomes ReasonNotImported.
-func Available(reason AvailableReason, message string) metav1.Condition {
-	if _, known := find(kindExport, TypeAvailable, string(reason)); !known {
+func Available(reason, message string) metav1.Condition {
+	if _, known := find(kindExport, TypeAvailable, reason); !known {
 		reason = ReasonNotImported
 	}
-	return build(kindExport, TypeAvailable, string(reason), message)
+	return build(kindExport, TypeAvailable, reason, message)
 }
 
 // SourcesAvailable says whether every cluster that contributes to a
 // ServiceImport is connected: the worst of their states.
-func SourcesAvailable(reason SourceReason, message string) metav1.Condition {
-	return build(kindImport, TypeAvailable, string(reason), message)
+func SourcesAvailable(reason, message string) metav1.Condition {
+	return build(kindImport, TypeAvailable, reason, message)
 }
 
 // SourceMissing says that objects are kept of an export that is missing.
 func SourceMissing(message string) metav1.Condition {
-	return build(kindImport, TypeSourceMissing, ReasonMissing, message)
+	return build(kindImport, TypeSourceMissing, model.ReasonMissing, message)
 }
 
 // Frozen says by which source of an import, in which state, its properties are frozen.
@@ -127,7 +110,7 @@ func Frozen(state model.SourceState, message string) metav1.Condition {
 
 // TakeoverHeld says that a change of an import waits for a confirmation.
 func TakeoverHeld(message string) metav1.Condition {
-	return build(kindImport, TypeTakeoverHeld, ReasonTakeoverHeld, message)
+	return build(kindImport, TypeTakeoverHeld, model.ReasonTakeoverHeld, message)
 }
 
 // build gives the reason the status that it has in the table; False if it is in none.

@@ -5,9 +5,7 @@ package condition
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -50,13 +48,13 @@ func TestConstructorsGiveWhatTheTableSays(t *testing.T) {
 		Ready(ReasonExported, ""), Ready(ReasonPending, ""), Ready(ReasonFailed, ""),
 	}
 	for _, c := range conflicts() {
-		made = append(made, Conflict([]mcsv1beta1.ServiceExportConditionReason{c.reason}, ""))
+		made = append(made, Conflict([]model.Conflict{{Reason: mcsv1beta1.ServiceExportConditionReason(c.reason)}}))
 	}
 	made = append(made,
 		NoConflicts(""),
 		Admitted(ReasonAdmitted, ""), Admitted(ReasonAdmittedWithWarnings, ""), Admitted(ReasonClustersExcluded, ""),
 		Admitted(ReasonPolicyDenied, ""), Admitted(ReasonNotEvaluated, ""),
-		Available(ReasonImported, ""), Available(ReasonDecidersDiffer, ""), Available(ReasonAvailablePending, ""),
+		Available(ReasonImported, ""), Available(ReasonDecidersDiffer, ""), Available(ReasonPending, ""),
 		Available(ReasonNotPublished, ""), Available(ReasonNoDestinations, ""),
 	)
 	for _, reason := range []string{
@@ -64,16 +62,16 @@ func TestConstructorsGiveWhatTheTableSays(t *testing.T) {
 		"IPFamilyNotSupported", "Refused", "LimitExceeded", "ImportDisabled", "InvalidRecord", "Unreachable", "Stale", "Lost", "UnknownCluster",
 		"NamespaceReserved", "TypeChanged", "InvalidEndpoints", "Contested", "InvalidAnnotation", "TooManyZones", "TakeoverHeld", "SliceMissing", "Frozen", "NotImported",
 	} {
-		made = append(made, Available(AvailableReason(reason), ""))
+		made = append(made, Available(reason, ""))
 	}
 	made = append(made,
-		ImportReady(ReasonImportReady, ""), ImportReady(ReasonImportPending, ""),
+		ImportReady(ReasonImportReady, ""), ImportReady(ReasonPending, ""),
 		ImportReady(model.ReasonNamespaceMismatch, ""), ImportReady(model.ReasonNameTaken, ""), ImportReady(model.ReasonForeignImport, ""), ImportReady(model.ReasonAddressOverlap, ""),
 		ImportReady(model.ReasonAddressNotAccepted, ""), ImportReady(model.ReasonIPFamilyNotSupported, ""), ImportReady(model.ReasonRefused, ""), ImportReady(model.ReasonLimitExceeded, ""),
 		ImportReady(model.ReasonTypeChanged, ""), ImportReady(model.ReasonInvalidEndpoints, ""), ImportReady(model.ReasonContested, ""),
 		ImportReady(model.ReasonInvalidAnnotation, ""), ImportReady(model.ReasonTooManyZones, ""),
 		ImportReady(model.ReasonSliceMissing, ""),
-		SourcesAvailable(ReasonConnected, ""), SourcesAvailable(ReasonSourcePending, ""), SourcesAvailable(ReasonStale, ""),
+		SourcesAvailable(ReasonConnected, ""), SourcesAvailable(ReasonPending, ""), SourcesAvailable(ReasonStale, ""),
 		SourcesAvailable(ReasonLost, ""), SourcesAvailable(ReasonWithdrawn, ""),
 		SourceMissing(""), Frozen(model.SourceNotRead, ""), Frozen(model.SourceMissing, ""), Frozen(model.SourceEnded, ""),
 		Frozen(model.SourceSuspended, ""), Frozen(model.SourceRefused, ""), TakeoverHeld(""),
@@ -87,39 +85,8 @@ func TestConstructorsGiveWhatTheTableSays(t *testing.T) {
 	}
 }
 
-func TestConflictReasonsAreInTheOrderOfTheKEPWhateverTheInput(t *testing.T) {
-	const want = "PortConflict,TypeConflict,SessionAffinityConflict,SessionAffinityConfigConflict,LabelsConflict," +
-		"AnnotationsConflict,InternalTrafficPolicyConflict,TrafficDistributionConflict,IPFamilyConflict"
-	var reasons []mcsv1beta1.ServiceExportConditionReason
-	for _, c := range conflicts() {
-		reasons = append(reasons, c.reason, c.reason)
-	}
-	random := rand.New(rand.NewPCG(1, 2))
-	for range 1000 {
-		random.Shuffle(len(reasons), func(i, j int) { reasons[i], reasons[j] = reasons[j], reasons[i] })
-		if diff := cmp.Diff(want, Conflict(reasons, "").Reason); diff != "" {
-			t.Fatal(diff)
-		}
-	}
-}
-
-func TestAnUnknownConflictReasonComesLastAndTheLimitHolds(t *testing.T) {
-	got := Conflict([]mcsv1beta1.ServiceExportConditionReason{"Zeta", "Alpha", mcsv1beta1.ServiceExportReasonPortConflict}, "").Reason
-	if want := "PortConflict,Alpha,Zeta"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	var many []mcsv1beta1.ServiceExportConditionReason
-	for i := range 200 {
-		many = append(many, mcsv1beta1.ServiceExportConditionReason(fmt.Sprintf("Reason%d", i)))
-	}
-	got = Conflict(many, "").Reason
-	if len(got) > MaxReason || strings.HasSuffix(got, ",") || slices.Contains(strings.Split(got, ","), "") {
-		t.Errorf("got a reason of %d bytes: %q", len(got), got)
-	}
-}
-
 func TestAReasonOfAnotherVersionIsNoReasonOfOurs(t *testing.T) {
-	for _, reason := range []AvailableReason{"", "SolarFlare", "no word at all\n", "Connected"} {
+	for _, reason := range []string{"", "SolarFlare", "no word at all\n", "Connected"} {
 		if got := Available(reason, "m"); got.Reason != "NotImported" || got.Status != metav1.ConditionFalse {
 			t.Errorf("%q became %s/%s", reason, got.Status, got.Reason)
 		}

@@ -4,97 +4,69 @@
 package condition
 
 import (
+	"slices"
+
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// ValidReason is a reason of Valid.
-type ValidReason mcsv1beta1.ServiceExportConditionReason
-
 // Reasons of Valid.
 const (
-	ReasonValid              = ValidReason(mcsv1beta1.ServiceExportReasonValid)
-	ReasonNoService          = ValidReason(mcsv1beta1.ServiceExportReasonNoService)
-	ReasonInvalidServiceType = ValidReason(mcsv1beta1.ServiceExportReasonInvalidServiceType)
+	ReasonValid              = string(mcsv1beta1.ServiceExportReasonValid)
+	ReasonNoService          = string(mcsv1beta1.ServiceExportReasonNoService)
+	ReasonInvalidServiceType = string(mcsv1beta1.ServiceExportReasonInvalidServiceType)
 )
-
-// ReadyReason is a reason of a ServiceExport's Ready.
-type ReadyReason mcsv1beta1.ServiceExportConditionReason
 
 // Reasons of a ServiceExport's Ready. The API's reason Ready is not used:
 // Comity only knows that the records are in the exchange.
 const (
-	ReasonExported = ReadyReason(mcsv1beta1.ServiceExportReasonExported)
-	ReasonPending  = ReadyReason(mcsv1beta1.ServiceExportReasonPending)
-	ReasonFailed   = ReadyReason(mcsv1beta1.ServiceExportReasonFailed)
+	ReasonExported = string(mcsv1beta1.ServiceExportReasonExported)
+	ReasonPending  = model.ReasonPending
+	ReasonFailed   = string(mcsv1beta1.ServiceExportReasonFailed)
 )
-
-// AdmittedReason is a reason of Admitted.
-type AdmittedReason string
 
 // Reasons of Admitted.
 const (
-	ReasonAdmitted             AdmittedReason = "Admitted"
-	ReasonAdmittedWithWarnings AdmittedReason = "AdmittedWithWarnings"
+	ReasonAdmitted             = "Admitted"
+	ReasonAdmittedWithWarnings = "AdmittedWithWarnings"
 	// ReasonClustersExcluded: policies forbid the export to some clusters only.
-	ReasonClustersExcluded AdmittedReason = "ClustersExcluded"
-	ReasonPolicyDenied                    = AdmittedReason(model.ReasonPolicyDenied)
-	ReasonNotEvaluated                    = AdmittedReason(model.ReasonNotEvaluated)
+	ReasonClustersExcluded = "ClustersExcluded"
+	ReasonPolicyDenied     = model.ReasonPolicyDenied
+	ReasonNotEvaluated     = model.ReasonNotEvaluated
 )
 
-// AvailableReason is a reason of a ServiceExport's Available. Beside those below
-// it has every reason of Problems, which the clusters in scope report.
-type AvailableReason string
-
-// Reasons of a ServiceExport's Available.
+// Reasons of a ServiceExport's Available, beside Pending and every reason of problems,
+// which the clusters in scope report.
 const (
-	ReasonImported         = AvailableReason(model.ReasonImported)
-	ReasonAvailablePending = AvailableReason(model.ReasonPending)
+	ReasonImported = model.ReasonImported
 	// ReasonDecidersDiffer: every cluster in scope imports it, but not the same export
 	// decides the import in all of them.
-	ReasonDecidersDiffer AvailableReason = "DecidersDiffer"
+	ReasonDecidersDiffer = "DecidersDiffer"
 	// ReasonNotPublished: no other cluster could import it.
-	ReasonNotPublished AvailableReason = "NotPublished"
+	ReasonNotPublished = "NotPublished"
 	// ReasonNoDestinations: no other cluster is in the export's scope.
-	ReasonNoDestinations AvailableReason = "NoDestinations"
+	ReasonNoDestinations = "NoDestinations"
 	// ReasonNotImported replaces a reason that this version does not know, reported
 	// by a cluster of another version.
-	ReasonNotImported AvailableReason = "NotImported"
+	ReasonNotImported = "NotImported"
 )
 
-// ImportReason is a reason of a ServiceImport's Ready: one of those below, or the reason
-// of a model.Problem.
-type ImportReason string
+// ReasonImportReady is that of a ServiceImport's Ready, beside Pending and the reasons of
+// a model.Problem.
+const ReasonImportReady = string(mcsv1beta1.ServiceImportReasonReady)
 
-// Reasons of a ServiceImport's Ready.
-const (
-	ReasonImportReady   = ImportReason(mcsv1beta1.ServiceImportReasonReady)
-	ReasonImportPending = ImportReason(mcsv1beta1.ServiceImportReasonPending)
-)
-
-// SourceReason is a reason of a ServiceImport's Available: the worst state of a
+// Reasons of a ServiceImport's Available, beside Pending: the worst state of a
 // cluster that contributes to the import.
-type SourceReason string
-
-// Reasons of a ServiceImport's Available.
 const (
-	ReasonConnected     SourceReason = "Connected"
-	ReasonSourcePending              = SourceReason(model.ReasonPending)
-	ReasonStale         SourceReason = "Stale"
-	ReasonLost          SourceReason = "Lost"
-	ReasonWithdrawn     SourceReason = "Withdrawn"
+	ReasonConnected = "Connected"
+	ReasonStale     = "Stale"
+	ReasonLost      = "Lost"
+	ReasonWithdrawn = "Withdrawn"
 )
 
-// The one reason of SourceMissing, and the one of TakeoverHeld. Those of Frozen are the
-// states of a source.
-const (
-	ReasonMissing      = model.ReasonMissing
-	ReasonTakeoverHeld = model.ReasonTakeoverHeld
-)
-
-// problem is a cause why a cluster does not import an export, or why an import
-// cannot be used.
+// problem is a cause why a cluster does not import an export, why an import
+// cannot be used, or why exports conflict.
 type problem struct {
 	reason string
 	// meaning and remedy are sentences of the documentation, seen from the cluster
@@ -122,8 +94,8 @@ func problems() []problem {
 		{model.ReasonImportDisabled, "The cluster runs Comity with --import=false; another implementation imports there.", "Check the ServiceImport there, or run Comity with --import=true."},
 		{model.ReasonInvalidRecord, "The importing cluster refuses the record that the exporting cluster published.", "Run the same version of Comity in both clusters; the message names the field."},
 		{model.ReasonUnreachable, "The cluster sends no heartbeat and has not reported since Comity started here.", "Check the conditions of the cluster's Peer, and whether its API server can be reached."},
-		{string(ReasonStale), "The cluster has sent no heartbeat for a while; its last report may be out of date.", "Check that Comity runs there and that its API server can be reached from here."},
-		{string(ReasonLost), "The cluster has sent no heartbeat for a long time; it may be gone.", "Bring it back, or remove it from the clusterset with kubectl comity leave."},
+		{ReasonStale, "The cluster has sent no heartbeat for a while; its last report may be out of date.", "Check that Comity runs there and that its API server can be reached from here."},
+		{ReasonLost, "The cluster has sent no heartbeat for a long time; it may be gone.", "Bring it back, or remove it from the clusterset with kubectl comity leave."},
 		{model.ReasonUnknownCluster, "The export names a cluster that is not a peer of this cluster.", "Join the cluster, or correct comity.dev/export-to."},
 		{model.ReasonNamespaceReserved, "The namespace belongs to Kubernetes or to Comity; nothing is imported into it.", "Move the Service to another namespace."},
 		{model.ReasonTypeChanged, "The derived Service is being replaced, because Kubernetes does not allow a change between headless and not headless, or of the first IP family.", "Wait; if the reason stays, find out what keeps the old Service from being deleted."},
@@ -134,17 +106,15 @@ func problems() []problem {
 		{model.ReasonTakeoverHeld, "It is imported, but either it or an older export of the same name waits for a confirmation before it decides the properties of the import.", "Give the exports the same properties, or ask the administrator of that cluster to run the command in the condition TakeoverHeld of the ServiceImport there."},
 		{model.ReasonSliceMissing, "Copies of EndpointSlices that the exporting cluster published are gone, and the record of the export names them still; what was imported of them is kept.", "Check that Comity runs in the exporting cluster, and its exchange namespaces (kubectl comity join restores them)."},
 		{model.ReasonFrozen, "The properties of the import do not change, because the export of another cluster decides them, and that is not read or missing.", "See condition Frozen of the ServiceImport there."},
-		{string(ReasonNotImported), "The cluster does not import it, for a reason that this version does not know.", "Read the message; upgrade Comity here."},
+		{ReasonNotImported, "The cluster does not import it, for a reason that this version does not know.", "Read the message; upgrade Comity here."},
 	}
 }
 
 // ProblemRank orders the reasons of problems; an unknown one comes last.
 func ProblemRank(reason string) int {
 	all := problems()
-	for i, p := range all {
-		if p.reason == reason {
-			return i
-		}
+	if i := slices.IndexFunc(all, func(p problem) bool { return p.reason == reason }); i >= 0 {
+		return i
 	}
 	return len(all)
 }

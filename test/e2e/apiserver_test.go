@@ -63,7 +63,7 @@ var _ = Describe("While the API server of a is stopped for two minutes", kep("en
 		back := time.Now()
 		step("in a: the API server is back, after %.0fs", time.Since(stopped).Seconds())
 		Eventually(ctx, clusterB.source).WithArguments(ctx, fromA).WithTimeout(recovery).
-			Should(HaveField("Reason", string(condition.ReasonConnected)))
+			Should(HaveField("Reason", condition.ReasonConnected))
 		step("in b: a is Connected again, %.0fs after its API server was", time.Since(back).Seconds())
 		Eventually(ctx, func() string { return clusterB.expectAvailable(ctx, fromB, metav1.ConditionTrue, model.ReasonImported) }).
 			ShouldNot(ContainSubstring("no heartbeat"))
@@ -109,7 +109,7 @@ func (m *member) source(ctx context.Context, key types.NamespacedName) (*metav1.
 }
 
 // expectSource waits until it says reason, and gives the message.
-func (m *member) expectSource(ctx context.Context, key types.NamespacedName, reason condition.SourceReason) string {
+func (m *member) expectSource(ctx context.Context, key types.NamespacedName, reason string) string {
 	GinkgoHelper()
 	var found *metav1.Condition
 	Eventually(ctx, func() (_ *metav1.Condition, err error) {

@@ -177,8 +177,8 @@ func reasons(conditions []metav1.Condition) []string {
 	var out []string
 	for _, c := range conditions {
 		reason := c.Reason
-		if reason == string(condition.ReasonDecidersDiffer) { // which export joined first depends on the moments of the kills
-			reason = string(condition.ReasonImported)
+		if reason == condition.ReasonDecidersDiffer { // which export joined first depends on the moments of the kills
+			reason = condition.ReasonImported
 		}
 		out = append(out, c.Type+"="+string(c.Status)+"/"+reason)
 	}
