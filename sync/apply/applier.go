@@ -15,9 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -163,9 +161,8 @@ type precondition struct {
 	version string // any if empty
 }
 
-// patch applies the object with the precondition in its metadata. It encodes the
-// object itself, because the usual encoding would apply status and
-// creationTimestamp, too.
+// patch applies the object with the precondition in its metadata. The usual encoding
+// would apply the status, too.
 func (a *Applier) patch(ctx context.Context, action plan.Action, as precondition, opts ...client.PatchOption) (plan.Object, error) {
 	body, err := encode(action.Object, as)
 	if err != nil {
@@ -178,10 +175,7 @@ func (a *Applier) patch(ctx context.Context, action plan.Action, as precondition
 func (a *Applier) send(ctx context.Context, action plan.Action, patch client.Patch, opts ...client.PatchOption) (plan.Object, error) {
 	// The answer is decoded into a new object of the same type, so that protobuf
 	// is used where the type supports it, and the action is not changed.
-	into, ok := reflect.New(reflect.TypeOf(action.Object).Elem()).Interface().(client.Object)
-	if !ok {
-		return nil, fmt.Errorf("%T is not a Kubernetes object", action.Object)
-	}
+	into, _ := reflect.New(reflect.TypeOf(action.Object).Elem()).Interface().(client.Object)
 	into.SetNamespace(action.Object.GetNamespace())
 	into.SetName(action.Object.GetName())
 	gvk := action.Object.GetObjectKind().GroupVersionKind()
@@ -194,81 +188,37 @@ func (a *Applier) send(ctx context.Context, action plan.Action, patch client.Pat
 	return into, nil
 }
 
+// encode is the object with the precondition in its metadata and without a status. Slices,
+// which are written most often and may have hundreds of endpoints, have none.
 func encode(object plan.Object, as precondition) ([]byte, error) {
-	if slice, ok := object.(*discoveryv1.EndpointSlice); ok {
-		return encodeSlice(slice, as)
+	shallow := reflect.New(reflect.TypeOf(object).Elem())
+	shallow.Elem().Set(reflect.ValueOf(object).Elem())
+	out, _ := shallow.Interface().(plan.Object)
+	out.SetUID(as.uid)
+	out.SetResourceVersion(as.version)
+	slice, isSlice := out.(*discoveryv1.EndpointSlice)
+	if isSlice && slice.Endpoints == nil { // the API server refuses null
+		slice.Endpoints = []discoveryv1.Endpoint{}
 	}
-	return encodeAny(object, as)
-}
-
-func encodeAny(object plan.Object, as precondition) ([]byte, error) {
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
-	if err != nil {
-		return nil, fmt.Errorf("encode: %w", err)
+	if isSlice && slice.Ports == nil {
+		slice.Ports = []discoveryv1.EndpointPort{}
 	}
-	delete(content, "status")
-	metadata, ok := content["metadata"].(map[string]any)
-	if !ok {
-		return nil, fmt.Errorf("encode: no metadata")
+	content, err := json.Marshal(out)
+	if err != nil || isSlice {
+		return content, err
 	}
-	for _, field := range []string{"creationTimestamp", "managedFields", "uid", "resourceVersion", "generation"} {
-		delete(metadata, field)
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(content, &fields); err != nil {
+		return nil, err
 	}
-	if as.uid != "" {
-		metadata["uid"] = string(as.uid)
-	}
-	if as.version != "" {
-		metadata["resourceVersion"] = as.version
-	}
-	dropNulls(content)
-	if spec, ok := content["spec"].(map[string]any); ok {
-		dropNulls(spec)
-	}
-	return json.Marshal(content)
-}
-
-// encodeSlice does the same faster for EndpointSlices, which are written most often
-// and may have hundreds of endpoints. Their usual encoding can be used, because
-// they have no status.
-func encodeSlice(slice *discoveryv1.EndpointSlice, as precondition) ([]byte, error) {
-	out := *slice
-	out.CreationTimestamp, out.ManagedFields, out.UID, out.ResourceVersion, out.Generation = metav1.Time{}, nil, as.uid, as.version, 0
-	if out.Endpoints == nil { // the API server refuses null
-		out.Endpoints = []discoveryv1.Endpoint{}
-	}
-	if out.Ports == nil {
-		out.Ports = []discoveryv1.EndpointPort{}
-	}
-	return json.Marshal(&out)
-}
-
-// dropNulls removes fields that are null, or makes them empty lists if the API
-// requires them.
-func dropNulls(m map[string]any) {
-	for key, v := range m {
-		if v != nil {
-			continue
-		}
-		if key == "ports" || key == "endpoints" {
-			m[key] = []any{}
-		} else {
-			delete(m, key)
-		}
-	}
+	delete(fields, "status")
+	return json.Marshal(fields)
 }
 
 func (a *Applier) remove(ctx context.Context, action plan.Action) error {
 	if action.UID == "" || action.ResourceVersion == "" {
 		return errNoPrecondition
 	}
-	object, ok := action.Object.(client.Object)
-	if !ok {
-		return fmt.Errorf("%T is not a Kubernetes object", action.Object)
-	}
-	uid, version := action.UID, action.ResourceVersion
-	err := a.client.Delete(ctx, object, client.Preconditions{UID: &uid, ResourceVersion: &version})
-	if apierrors.IsNotFound(err) {
-		return nil // already deleted
-	}
-	return err
+	err := a.client.Delete(ctx, action.Object, client.Preconditions{UID: &action.UID, ResourceVersion: &action.ResourceVersion})
+	return client.IgnoreNotFound(err) // already deleted
 }

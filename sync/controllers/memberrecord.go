@@ -85,9 +85,8 @@ func (m *memberRecordController) Reconcile(ctx context.Context, req reconcile.Re
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("read MemberRecord %s: %w", req, err)
 	}
-	desired := decide.Member(decide.MemberView{
-		Self: m.Self, ClusterSet: m.ClusterSet, Version: m.Version, ClusterUID: m.ClusterUID, LocalCluster: m.LocalCluster(), Current: record,
-	})
+	known := exchangev1alpha1.MemberRecordSpec{ClusterID: string(m.Self), ClusterSet: m.ClusterSet, Version: m.Version, ClusterUID: m.ClusterUID}
+	desired := decide.Member(known, m.LocalCluster(), record)
 	if _, err = m.publishing.Apply(ctx, plan.Member(req.Namespace, desired, record, m.claim.isHeldBy(m.ClusterUID))); err != nil {
 		return m.retry(ctx, req, err)
 	}

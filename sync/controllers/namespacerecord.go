@@ -69,12 +69,8 @@ func (n *namespaceRecordController) Reconcile(ctx context.Context, req reconcile
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("read NamespaceRecord %s/%s: %w", shared, req.Name, err)
 	}
-	var current []*exchangev1alpha1.NamespaceRecord
-	if record != nil {
-		current = append(current, record)
-	}
-	desired := decide.NamespaceRecords(req.Name, namespace, n.Namespace, n.IdentityLabels, n.PublishNamespaces)
-	_, err = n.publishing.Apply(ctx, plan.Namespaces(shared, desired, current, n.claim.isHeldBy(n.ClusterUID)))
+	desired := decide.NamespaceRecord(req.Name, namespace, n.Namespace, n.IdentityLabels, n.PublishNamespaces)
+	_, err = n.publishing.Apply(ctx, plan.Namespace(shared, req.Name, desired, record, n.claim.isHeldBy(n.ClusterUID)))
 	if n.pass.Attempted(decide.Namespaces, key, err == nil) {
 		n.passComplete.All()
 	}

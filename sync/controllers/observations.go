@@ -20,11 +20,13 @@ import (
 	"github.com/comity-mcs/comity/sync/notify"
 )
 
-// equalities compare findings as Kubernetes does, and times by instant.
+// equalities compare findings as Kubernetes does, times by instant, and scopes, which have no
+// exported field, by their words.
 var equalities = func() conversion.Equalities {
 	e := equality.Semantic.Copy()
-	if err := e.AddFunc(func(a, b time.Time) bool { return a.Equal(b) }); err != nil {
-		panic(err) // the function has the wrong shape, whatever it is given
+	err := e.AddFuncs(func(a, b time.Time) bool { return a.Equal(b) }, func(a, b model.Scope) bool { return a.String() == b.String() })
+	if err != nil {
+		panic(err) // a function has the wrong shape, whatever it is given
 	}
 	return e
 }()
@@ -61,11 +63,9 @@ func (o *Observations) Get(key types.NamespacedName) (model.Observation, bool) {
 		}
 		out.Publication = model.PublicationNone
 	}
-	return model.Observation{
-		Publication: out.Publication, Detail: out.Detail, Scope: out.Scope, WithdrawnAt: out.WithdrawnAt,
-		Import: in.Resolved, Unsynced: in.Unsynced, Conflicts: in.Conflicts, Problems: in.Problems,
-		Sources: in.Sources, Decider: in.Decider, Freeze: in.Freeze, Takeovers: in.Takeovers,
-	}, true
+	seen := in.Observation
+	seen.Publication, seen.Detail, seen.Scope, seen.WithdrawnAt = out.Publication, out.Detail, out.Scope, out.WithdrawnAt
+	return seen, true
 }
 
 // From are the keys of which a cluster was last found to be such a source.
@@ -83,10 +83,7 @@ func (o *Observations) From(cluster model.ClusterID, such func(model.Source) boo
 
 // Publish stores what the publish controller found; nil forgets it.
 func (o *Observations) Publish(key types.NamespacedName, found *decide.ExportFinding) {
-	store(o, o.published, key, found, func(a, b decide.ExportFinding) bool {
-		// A Scope has no exported field, and different ones have different words.
-		return a.Publication == b.Publication && a.Detail == b.Detail && a.Scope.String() == b.Scope.String() && a.WithdrawnAt.Equal(b.WithdrawnAt)
-	})
+	store(o, o.published, key, found)
 }
 
 // Import stores what the import controller found, and returns what it found before; nil or
@@ -95,13 +92,13 @@ func (o *Observations) Import(key types.NamespacedName, found *decide.ImportFind
 	if found != nil && found.IsEmpty() {
 		found = nil
 	}
-	return store(o, o.imported, key, found, func(a, b decide.ImportFinding) bool { return equalities.DeepEqual(a, b) })
+	return store(o, o.imported, key, found)
 }
 
-func store[T any](o *Observations, all map[types.NamespacedName]T, key types.NamespacedName, found *T, same func(a, b T) bool) (before T) {
+func store[T any](o *Observations, all map[types.NamespacedName]T, key types.NamespacedName, found *T) (before T) {
 	o.mu.Lock()
 	before, known := all[key]
-	unchanged := found == nil && !known || found != nil && known && same(before, *found)
+	unchanged := found == nil && !known || found != nil && known && equalities.DeepEqual(before, *found)
 	switch {
 	case unchanged:
 	case found == nil:
@@ -120,31 +117,18 @@ func store[T any](o *Observations, all map[types.NamespacedName]T, key types.Nam
 // are read.
 type importMetrics struct{ observations *Observations }
 
-func newImportMetrics(o *Observations) importMetrics { return importMetrics{o} }
-
-// gauges are the metrics, of which nothing is counted yet.
-func (importMetrics) gauges() [3]*prometheus.GaugeVec {
-	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
-	}
-	return [...]*prometheus.GaugeVec{
-		gauge("comity_import_sources", "Exports that imports consist of, by cluster and by the row of the import table that applies.", "peer", "state"),
-		gauge("comity_imports_frozen", "Imports of which no property changes, by the cluster that decides them.", "peer"),
-		gauge("comity_takeovers_held", "Exports that would change an import and wait for a confirmation, by cluster.", "peer"),
-	}
-}
-
-// Describe implements prometheus.Collector.
-func (m importMetrics) Describe(out chan<- *prometheus.Desc) {
-	for _, gauge := range m.gauges() {
-		gauge.Describe(out)
-	}
-}
+// Describe implements prometheus.Collector. Without descriptions, what is collected is not
+// checked.
+func (importMetrics) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
 func (m importMetrics) Collect(out chan<- prometheus.Metric) {
-	gauges := m.gauges()
-	sources, frozen, waiting := gauges[0], gauges[1], gauges[2]
+	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+	}
+	sources := gauge("comity_import_sources", "Exports that imports consist of, by cluster and by the row of the import table that applies.", "peer", "state")
+	frozen := gauge("comity_imports_frozen", "Imports of which no property changes, by the cluster that decides them.", "peer")
+	waiting := gauge("comity_takeovers_held", "Exports that would change an import and wait for a confirmation, by cluster.", "peer")
 	m.observations.eachImport(func(_ types.NamespacedName, found *decide.ImportFinding) {
 		for _, s := range found.Sources {
 			sources.WithLabelValues(string(s.Cluster), s.State.String()).Inc()
@@ -156,7 +140,7 @@ func (m importMetrics) Collect(out chan<- prometheus.Metric) {
 			waiting.WithLabelValues(string(t.By.Cluster)).Inc()
 		}
 	})
-	for _, gauge := range gauges {
+	for _, gauge := range []*prometheus.GaugeVec{sources, frozen, waiting} {
 		gauge.Collect(out)
 	}
 }

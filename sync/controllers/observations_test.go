@@ -33,7 +33,7 @@ func TestAnObservationIsWholeOrNotThere(t *testing.T) {
 		t.Errorf("got %+v, %v", seen, ok)
 	}
 	o.Publish(key("web"), nil)
-	o.Import(key("web"), &decide.ImportFinding{Resolved: &model.Import{}})
+	o.Import(key("web"), &decide.ImportFinding{Observation: model.Observation{Import: &model.Import{}}})
 	if seen, ok := o.Get(key("web")); !ok || seen.Publication != model.PublicationNone {
 		t.Errorf("an import without local export: %+v, %v", seen, ok)
 	}
@@ -45,7 +45,7 @@ func TestOnlyADifferentObservationIsNotified(t *testing.T) {
 	o.Changed.Subscribe(func(c notify.Change) { notified = append(notified, c.Key.Name) }, func() { notified = append(notified, "all") })
 	since := time.Now()
 	found := func(in *time.Location) *decide.ImportFinding {
-		return &decide.ImportFinding{Exported: true, Freeze: &model.Freeze{Since: since.In(in)}, Sources: []model.Source{{Cluster: "b", Since: since.In(in)}}}
+		return &decide.ImportFinding{Exported: true, Observation: model.Observation{Freeze: &model.Freeze{Since: since.In(in)}, Sources: []model.Source{{Cluster: "b", Since: since.In(in)}}}}
 	}
 	for _, step := range []struct {
 		name string

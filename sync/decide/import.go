@@ -61,22 +61,13 @@ type ImportFinding struct {
 	// Exists is true if the import exists here, possibly only because a cluster
 	// that contributed was not read yet.
 	Exists bool
-	// Resolved is what the exports that are used are resolved to, Decider the export that
-	// decides what is served. Conflicts are those among the exports that are used.
-	Resolved  *model.Import
-	Decider   model.SourceExport
-	Conflicts []model.Conflict
-	Problems  []model.Problem
-	// The others are those of model.Observation.
-	Unsynced  []model.ClusterID
-	Sources   []model.Source
-	Freeze    *model.Freeze
-	Takeovers []model.Takeover
+	// Of the Observation, what is about the import.
+	model.Observation
 }
 
 // IsEmpty reports whether there is nothing to report of the key.
 func (f ImportFinding) IsEmpty() bool {
-	return !f.Exported && !f.Exists && f.Resolved == nil && len(f.Problems) == 0
+	return !f.Exported && !f.Exists && f.Import == nil && len(f.Problems) == 0
 }
 
 // ImportDecision is what to import.
@@ -102,7 +93,7 @@ type ImportDecision struct {
 func Import(v ImportView) ImportDecision {
 	i := newImporting(v)
 	hasNamespace := Namespace(v.Local.Key.Namespace, v.Local.Namespace, v.ComityNamespace) == NamespaceReady
-	d := ImportDecision{Finding: ImportFinding{Exported: v.Local.Export != nil, Unsynced: i.unsynced}}
+	d := ImportDecision{Finding: ImportFinding{Exported: v.Local.Export != nil, Observation: model.Observation{Unsynced: i.unsynced}}}
 	if i.forms && !v.ImportDisabled && !v.mayForm() {
 		d.Again = v.FormsAt.Sub(v.Now)
 		return d
@@ -121,7 +112,7 @@ func Import(v ImportView) ImportDecision {
 		desired = plan.Standing(v.Current, v.Local.Key, resolved)
 		freeze.Waits = differs(desired, resolved)
 	}
-	d.Finding.Resolved, d.Finding.Sources, d.Finding.Freeze, d.Finding.Takeovers = resolved, i.listed(), freeze, takeovers(i.ordered)
+	d.Finding.Import, d.Finding.Sources, d.Finding.Freeze, d.Finding.Takeovers = resolved, i.listed(), freeze, takeovers(i.ordered)
 	if !d.Write {
 		return d
 	}

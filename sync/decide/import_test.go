@@ -33,8 +33,8 @@ func TestWhereAnImportIsWritten(t *testing.T) {
 			s.v.Local.Slices = append(s.v.Local.Slices, &discoveryv1.EndpointSlice{AddressType: "FQDN"})
 			tc.change(&s.v)
 			d := Import(s.view())
-			if d.Write != tc.write || (d.Finding.Resolved != nil) != tc.resolved || len(d.Plan.Sources["a"]) > 1 {
-				t.Errorf("write is %v, resolved %+v, slices %v", d.Write, d.Finding.Resolved, d.Plan.Sources)
+			if d.Write != tc.write || (d.Finding.Import != nil) != tc.resolved || len(d.Plan.Sources["a"]) > 1 {
+				t.Errorf("write is %v, resolved %+v, slices %v", d.Write, d.Finding.Import, d.Plan.Sources)
 			}
 		})
 	}
@@ -72,7 +72,7 @@ func TestWhenAnImportIsDecidedAgain(t *testing.T) {
 }
 
 func TestTheFindingSaysWhatWasPlannedAndRefused(t *testing.T) {
-	f := ImportFinding{Problems: []model.Problem{{Message: "left out"}}, Sources: []model.Source{{Cluster: "a"}, {Cluster: "b"}}}
+	f := ImportFinding{Observation: model.Observation{Problems: []model.Problem{{Message: "left out"}}, Sources: []model.Source{{Cluster: "a"}, {Cluster: "b"}}}}
 	planned := plan.ImportPlan{DerivedName: "derived-1", Withdrawn: []model.ClusterID{"b"}, Problems: []model.Problem{{Message: "planned"}}}
 	got := f.AfterPlan(web, planned, []model.Problem{{Reason: model.ReasonRefused, Message: "refused"}}, []Contested{{Kind: "Service", Name: "derived-1", By: "argocd"}})
 	var messages []string

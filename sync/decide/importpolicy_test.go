@@ -103,8 +103,8 @@ func TestBothSidesMustAllowAnImport(t *testing.T) {
 			}
 			got := Import(s.view())
 			var resolved, kept, problems []string
-			if got.Finding.Resolved != nil {
-				for _, c := range got.Finding.Resolved.Constituents {
+			if got.Finding.Import != nil {
+				for _, c := range got.Finding.Import.Constituents {
 					resolved = append(resolved, string(c.Cluster))
 				}
 			}
@@ -152,7 +152,7 @@ func TestWhatPoliciesKeepOutIsReported(t *testing.T) {
 				s.peer("c").Verdict.Warnings = []decision.Violation{{Policy: "p", Message: "old"}}
 			}
 			found := Import(s.view()).Finding
-			seen := &model.Observation{Import: found.Resolved, Problems: found.Problems, Sources: found.Sources}
+			seen := &model.Observation{Import: found.Import, Problems: found.Problems, Sources: found.Sources}
 			got := Report(ReportView{
 				Key: web, Self: "a", Namespace: NamespaceReady, Members: []model.Member{s.peer("c").Member, s.peer("d").Member},
 				Exports: []model.Export{*s.peer("c").Export, *s.peer("d").Export}, Observation: seen,

@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/comity-mcs/comity/sync/exchange"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
@@ -46,15 +45,14 @@ func Namespace(name string, namespace *corev1.Namespace, own string) NamespaceSt
 	return NamespaceReady
 }
 
-// NamespaceRecords are the records of one namespace: the identity labels of a
-// namespace that can be imported into, by name; none of any other, nor of one whose
-// labels published does not select (nil selects all). Only the identity labels leave
-// the cluster.
-func NamespaceRecords(name string, namespace *corev1.Namespace, own string, identityLabels []string, published labels.Selector) map[string]map[string]string {
+// NamespaceRecord is the record of the namespace called name, with its identity labels; nil
+// of one that cannot be imported into, and of one whose labels published does not select
+// (nil selects all). Only the identity labels leave the cluster.
+func NamespaceRecord(name string, namespace *corev1.Namespace, own string, identityLabels []string, published labels.Selector) *exchangev1alpha1.NamespaceRecordSpec {
 	if Namespace(name, namespace, own) != NamespaceReady || published != nil && !published.Matches(labels.Set(namespace.Labels)) {
 		return nil
 	}
-	return map[string]map[string]string{name: identity(namespace, identityLabels)}
+	return &exchangev1alpha1.NamespaceRecordSpec{Labels: identity(namespace, identityLabels)}
 }
 
 // identity are the identity labels of a namespace, which may be none; nil if the
@@ -72,32 +70,18 @@ func identity(namespace *corev1.Namespace, identityLabels []string) map[string]s
 	return out
 }
 
-// MemberView is what this cluster knows of itself.
-type MemberView struct {
-	Self       model.ClusterID
-	ClusterSet string
-	Version    string
-	// ClusterUID is that of the kube-system Namespace.
-	ClusterUID   types.UID
-	LocalCluster model.LocalCluster
-	// Current is the MemberRecord in the exchange; nil if there is none.
-	Current *exchangev1alpha1.MemberRecord
-}
-
 // maxCIDRs is how many ranges of a kind a MemberRecord may hold.
 const maxCIDRs = 64
 
-// Member is the MemberRecord of this cluster. Address ranges that are not known
-// yet stay as they were, so that a restart does not remove them for a moment.
-func Member(v MemberView) exchangev1alpha1.MemberRecordSpec {
-	spec := exchangev1alpha1.MemberRecordSpec{
-		ClusterID: string(v.Self), ClusterSet: v.ClusterSet, Version: v.Version, ClusterUID: v.ClusterUID,
-		PodCIDRs: texts(v.LocalCluster.PodCIDRs), ServiceCIDRs: texts(v.LocalCluster.ServiceCIDRs),
+// Member is the MemberRecord of this cluster: known, with its address ranges. Current is that
+// in the exchange; nil if there is none. Ranges that are not known yet stay as they were, so
+// that a restart does not remove them for a moment.
+func Member(known exchangev1alpha1.MemberRecordSpec, local model.LocalCluster, current *exchangev1alpha1.MemberRecord) exchangev1alpha1.MemberRecordSpec {
+	known.PodCIDRs, known.ServiceCIDRs = texts(local.PodCIDRs), texts(local.ServiceCIDRs)
+	if current != nil && len(known.PodCIDRs)+len(known.ServiceCIDRs) == 0 {
+		known.PodCIDRs, known.ServiceCIDRs = current.Spec.PodCIDRs, current.Spec.ServiceCIDRs
 	}
-	if v.Current != nil && len(spec.PodCIDRs)+len(spec.ServiceCIDRs) == 0 {
-		spec.PodCIDRs, spec.ServiceCIDRs = v.Current.Spec.PodCIDRs, v.Current.Spec.ServiceCIDRs
-	}
-	return spec
+	return known
 }
 
 func texts(prefixes []netip.Prefix) []string {

@@ -18,20 +18,20 @@ import (
 
 func TestTheMemberRecordKeepsRangesThatAreNotKnownYet(t *testing.T) {
 	before := &exchangev1alpha1.MemberRecord{Spec: exchangev1alpha1.MemberRecordSpec{PodCIDRs: []string{"10.0.0.0/16"}}}
-	view := MemberView{Self: "a", ClusterSet: "prod", Version: "v1", ClusterUID: "mine", Current: before}
+	known, local := exchangev1alpha1.MemberRecordSpec{ClusterID: "a", ClusterSet: "prod", Version: "v1", ClusterUID: "mine"}, model.LocalCluster{}
 	want := exchangev1alpha1.MemberRecordSpec{
 		ClusterID: "a", ClusterSet: "prod", Version: "v1", ClusterUID: "mine", PodCIDRs: []string{"10.0.0.0/16"},
 	}
-	if diff := cmp.Diff(want, Member(view)); diff != "" {
+	if diff := cmp.Diff(want, Member(known, local, before)); diff != "" {
 		t.Errorf("while nothing is known (-want +got):\n%s", diff)
 	}
-	view.LocalCluster.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("fd00::/112")}
+	local.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("fd00::/112")}
 	want.PodCIDRs, want.ServiceCIDRs = nil, []string{"fd00::/112"}
-	if diff := cmp.Diff(want, Member(view)); diff != "" {
+	if diff := cmp.Diff(want, Member(known, local, before)); diff != "" {
 		t.Errorf("once it is known (-want +got):\n%s", diff)
 	}
-	view.LocalCluster.PodCIDRs = make([]netip.Prefix, 100)
-	if got := Member(view).PodCIDRs; len(got) != maxCIDRs {
+	local.PodCIDRs = make([]netip.Prefix, 100)
+	if got := Member(known, local, before).PodCIDRs; len(got) != maxCIDRs {
 		t.Errorf("got %d ranges, which the API server would refuse", len(got))
 	}
 }
@@ -60,11 +60,11 @@ func TestTheStateOfANamespaceDecidesWhatIsPublishedOfIt(t *testing.T) {
 		if got := Namespace(tc.name, namespace, "comity-system"); got != tc.want {
 			t.Errorf("%s: got %v, want %v", name, got, tc.want)
 		}
-		var want map[string]map[string]string
+		var want *exchangev1alpha1.NamespaceRecordSpec
 		if tc.want == NamespaceReady {
-			want = map[string]map[string]string{"shop": {"team": "x"}}
+			want = &exchangev1alpha1.NamespaceRecordSpec{Labels: map[string]string{"team": "x"}}
 		}
-		if diff := cmp.Diff(want, NamespaceRecords(tc.name, namespace, "comity-system", []string{"team", "zone"}, nil)); diff != "" {
+		if diff := cmp.Diff(want, NamespaceRecord(tc.name, namespace, "comity-system", []string{"team", "zone"}, nil)); diff != "" {
 			t.Errorf("%s: records (-want +got):\n%s", name, diff)
 		}
 	}
@@ -72,13 +72,13 @@ func TestTheStateOfANamespaceDecidesWhatIsPublishedOfIt(t *testing.T) {
 
 func TestOnlySelectedNamespacesArePublished(t *testing.T) {
 	shop := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{"shared": "true"}}}
-	for text, want := range map[string]int{"": 1, "shared=true": 1, "shared!=true": 0, "other": 0} {
+	for text, want := range map[string]bool{"": true, "shared=true": true, "shared!=true": false, "other": false} {
 		selector, err := labels.Parse(text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := NamespaceRecords("shop", shop, "comity-system", nil, selector); len(got) != want {
-			t.Errorf("selector %q: %d records, want %d", text, len(got), want)
+		if got := NamespaceRecord("shop", shop, "comity-system", nil, selector); (got != nil) != want {
+			t.Errorf("selector %q: got %+v, want a record: %t", text, got, want)
 		}
 	}
 }

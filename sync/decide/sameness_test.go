@@ -52,8 +52,8 @@ func TestOnlyOfTheSameNamespaceIsImportedFAULT35(t *testing.T) {
 				s.peer("c").Namespace = model.MemberNamespace{Cluster: "c", Presence: model.NamespacePresent, Labels: tc.record}
 			}
 			d := Import(s.view())
-			if (d.Finding.Resolved != nil) != tc.imported || (len(d.Plan.Unsynced) == 1) != tc.kept {
-				t.Errorf("resolved %+v, kept %v", d.Finding.Resolved, d.Plan.Unsynced)
+			if (d.Finding.Import != nil) != tc.imported || (len(d.Plan.Unsynced) == 1) != tc.kept {
+				t.Errorf("resolved %+v, kept %v", d.Finding.Import, d.Plan.Unsynced)
 			}
 			reason := ""
 			for _, p := range d.Finding.Problems {

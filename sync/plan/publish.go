@@ -228,38 +228,40 @@ func (in PublishInput) record(namespace string, spec exchangev1alpha1.ExportReco
 	}, nil)
 }
 
-// Namespaces plans the NamespaceRecords in one exchange namespace. desired has the
-// identity labels (possibly none) of every namespace to publish, by name; current
-// are the records that exist there. own is that of PublishInput.
-func Namespaces(exchange string, desired map[string]map[string]string, current []*exchangev1alpha1.NamespaceRecord, own bool) []Action {
-	want := map[types.NamespacedName]*exchangev1alpha1.NamespaceRecord{}
-	for name, identity := range desired {
-		r := &exchangev1alpha1.NamespaceRecord{
-			TypeMeta:   namespaceKind,
-			ObjectMeta: exchangeMeta(exchange, name, map[string]string{labelManagedBy: model.ManagedBy}, nil),
-			Spec:       exchangev1alpha1.NamespaceRecordSpec{Labels: identity},
-		}
-		want[keyOf(r)] = sign(r, nil)
+// Namespace plans the NamespaceRecord called name in one exchange namespace: desired, or that
+// there is none if that is nil. current is what exists there; nil if nothing does. own is
+// that of PublishInput.
+func Namespace(exchange, name string, desired *exchangev1alpha1.NamespaceRecordSpec, current *exchangev1alpha1.NamespaceRecord, own bool) []Action {
+	var want *exchangev1alpha1.NamespaceRecord
+	if desired != nil {
+		want = &exchangev1alpha1.NamespaceRecord{TypeMeta: namespaceKind, ObjectMeta: managedMeta(exchange, name), Spec: *desired}
 	}
-	plan := recordComparison(namespaceKind, own, func(r *exchangev1alpha1.NamespaceRecord) any { return r.Spec }).all(want, indexed(current))
-	return slices.Concat(plan.apply, plan.remove)
+	return single(namespaceKind, want, current, own, func(r *exchangev1alpha1.NamespaceRecord) any { return r.Spec })
 }
 
 // Member plans the MemberRecord of this cluster in one exchange namespace.
 // current is the record called desired.ClusterID; nil if there is none. own is that of
 // PublishInput.
 func Member(exchange string, desired exchangev1alpha1.MemberRecordSpec, current *exchangev1alpha1.MemberRecord, own bool) []Action {
-	want := &exchangev1alpha1.MemberRecord{
-		TypeMeta:   memberKind,
-		ObjectMeta: exchangeMeta(exchange, desired.ClusterID, map[string]string{labelManagedBy: model.ManagedBy}, nil),
-		Spec:       desired,
+	want := &exchangev1alpha1.MemberRecord{TypeMeta: memberKind, ObjectMeta: managedMeta(exchange, desired.ClusterID), Spec: desired}
+	return single(memberKind, want, current, own, func(r *exchangev1alpha1.MemberRecord) any { return r.Spec })
+}
+
+// single plans one record, of which there is at most one; nil is none.
+func single[T any, P interface {
+	*T
+	Object
+}](kind metav1.TypeMeta, desired, current P, own bool, spec func(P) any) []Action {
+	var at types.NamespacedName // the same for both, whatever their names
+	want, existing := map[types.NamespacedName]P{}, map[types.NamespacedName]P{}
+	if desired != nil {
+		want[at] = sign(desired, nil)
 	}
-	existing := map[types.NamespacedName]*exchangev1alpha1.MemberRecord{}
 	if current != nil {
-		existing[keyOf(want)] = current
+		existing[at] = current
 	}
-	return recordComparison(memberKind, own, func(r *exchangev1alpha1.MemberRecord) any { return r.Spec }).
-		all(map[types.NamespacedName]*exchangev1alpha1.MemberRecord{keyOf(want): sign(want, nil)}, existing).apply
+	plan := recordComparison(kind, own, spec).all(want, existing)
+	return append(plan.apply, plan.remove...)
 }
 
 // Reports plans the ImportRecords about the exports of one namespace/name.
@@ -299,6 +301,10 @@ func recordLabels(export types.NamespacedName) map[string]string {
 
 func exchangeMeta(namespace, name string, labels, annotations map[string]string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: maps.Clone(labels), Annotations: maps.Clone(annotations)}
+}
+
+func managedMeta(namespace, name string) metav1.ObjectMeta {
+	return exchangeMeta(namespace, name, map[string]string{labelManagedBy: model.ManagedBy}, nil)
 }
 
 func indexed[T metav1.Object](list []T) map[types.NamespacedName]T {

@@ -497,8 +497,16 @@ func TestNamespacesAndMember(t *testing.T) {
 		}
 		return r
 	}
-	got := plan.Namespaces("comity-a", map[string]map[string]string{"new": nil, "changed": {"id": "2"}, "theirs": nil},
-		[]*exchangev1alpha1.NamespaceRecord{record("gone", "comity", nil), record("changed", "comity", map[string]string{"id": "1"}), record("theirs", "helm", nil), record("also-theirs", "", nil)}, false)
+	spec := func(identity map[string]string) *exchangev1alpha1.NamespaceRecordSpec {
+		return &exchangev1alpha1.NamespaceRecordSpec{Labels: identity}
+	}
+	got := slices.Concat(
+		plan.Namespace("comity-a", "changed", spec(map[string]string{"id": "2"}), record("changed", "comity", map[string]string{"id": "1"}), false),
+		plan.Namespace("comity-a", "new", spec(nil), nil, false),
+		plan.Namespace("comity-a", "gone", nil, record("gone", "comity", nil), false),
+		plan.Namespace("comity-a", "theirs", spec(nil), record("theirs", "helm", nil), false),
+		plan.Namespace("comity-a", "also-theirs", nil, record("also-theirs", "", nil), false),
+		plan.Namespace("comity-a", "none", nil, nil, false))
 	want := []string{
 		"update NamespaceRecord comity-a/changed", "create NamespaceRecord comity-a/new", "delete NamespaceRecord comity-a/gone",
 	}
@@ -528,7 +536,7 @@ func TestFault43RestoredNamespaceAndMemberRecordsAreTheAgentsOwn(t *testing.T) {
 	namespace := &exchangev1alpha1.NamespaceRecord{ObjectMeta: meta, Spec: exchangev1alpha1.NamespaceRecordSpec{Labels: map[string]string{"id": "1", "old": "x"}}}
 	member := &exchangev1alpha1.MemberRecord{ObjectMeta: meta, Spec: exchangev1alpha1.MemberRecordSpec{ClusterID: "a", Version: "1", PodCIDRs: []string{"10.0.0.0/8"}}}
 	desired := exchangev1alpha1.MemberRecordSpec{ClusterID: "a", ClusterSet: "set", Version: "2"}
-	adopted := append(plan.Namespaces("comity-a", map[string]map[string]string{"shop": {"id": "2"}}, []*exchangev1alpha1.NamespaceRecord{namespace}, true),
+	adopted := append(plan.Namespace("comity-a", "shop", &exchangev1alpha1.NamespaceRecordSpec{Labels: map[string]string{"id": "2"}}, namespace, true),
 		plan.Member("comity-a", desired, member, true)...)
 	want := []map[string]any{
 		{"spec": map[string]any{"labels": map[string]any{"id": "2", "old": nil}}},
@@ -539,7 +547,7 @@ func TestFault43RestoredNamespaceAndMemberRecordsAreTheAgentsOwn(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", a, diff)
 		}
 	}
-	if gone := plan.Namespaces("comity-a", nil, []*exchangev1alpha1.NamespaceRecord{namespace}, true); len(adopted) != 2 || len(gone) != 1 || gone[0].Verb != plan.Delete {
+	if gone := plan.Namespace("comity-a", "shop", nil, namespace, true); len(adopted) != 2 || len(gone) != 1 || gone[0].Verb != plan.Delete {
 		t.Errorf("adopted %v, deleted %v", verbs(adopted), verbs(gone))
 	}
 }

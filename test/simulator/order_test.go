@@ -64,8 +64,8 @@ func TestAnAgentThatDoesNotHoldTakeoversIsNoticed(t *testing.T) {
 		}}},
 		{"takes every list for a new one", "I7: ", agent.Sabotage{View: func(v *decide.ImportView) { formed(v, v.Now.Add(-time.Second)) }}},
 		{"changes what is frozen", "I7: ", agent.Sabotage{Import: func(d *decide.ImportDecision) {
-			if d.Plan.Frozen && d.Finding.Resolved != nil {
-				d.Plan.Frozen, d.Plan.Desired = false, d.Finding.Resolved
+			if d.Plan.Frozen && d.Finding.Import != nil {
+				d.Plan.Frozen, d.Plan.Desired = false, d.Finding.Import
 			}
 		}}},
 		{"hears no confirmation", "was confirmed", agent.Sabotage{View: func(v *decide.ImportView) {

@@ -157,7 +157,7 @@ func TestTheForecastIsWhatIsDecided(t *testing.T) {
 			view.Current.Import = imported(standing...).(*mcsv1beta1.ServiceImport)
 		}
 		decide.ReadList(&view)
-		resolved := decide.Import(view).Finding.Resolved
+		resolved := decide.Import(view).Finding.Import
 		decider := resolved.Constituents[0].Cluster
 		got := foretell(p, local, own)
 		if len(got) == 0 && resolved.Ports[0].Port != ownPort {

@@ -84,10 +84,10 @@ func (f Forecaster) Warnings(ctx context.Context, export *mcsv1beta1.ServiceExpo
 	}
 	decide.ReadList(&view)
 	found := decide.Import(view).Finding
-	if found.Resolved == nil || found.Freeze != nil { // what is missing decides
+	if found.Import == nil || found.Freeze != nil { // what is missing decides
 		return nil
 	}
-	return warnings(own, inOrder(merge.OldestFirst(append(slices.Clone(others), own)), found.Resolved), found)
+	return warnings(own, inOrder(merge.OldestFirst(append(slices.Clone(others), own)), found.Import), found)
 }
 
 // read reads the Namespace, the Service and what is imported; false if one of the first

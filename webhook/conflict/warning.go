@@ -100,7 +100,7 @@ func moment(e model.Export) string { return e.CreatedAt.UTC().Format(time.RFC333
 // traffic says what a conflict does to the clients of the import: of that in every
 // cluster, unless a takeover is held in this one.
 func traffic(reason mcsv1beta1.ServiceExportConditionReason, found decide.ImportFinding) string {
-	resolved, everywhere, every := found.Resolved, "in every cluster", "every cluster"
+	resolved, everywhere, every := found.Import, "in every cluster", "every cluster"
 	if len(found.Takeovers) > 0 {
 		everywhere, every = "in this cluster", "this cluster"
 	}

@@ -181,10 +181,8 @@ func (p *Process) Status(key types.NamespacedName) error {
 		in.Slices = in.Slices || o.GetNamespace() == key.Namespace && o.GetLabels()[model.LabelServiceName] == key.Name
 	}
 	if f, has := p.findings[key]; has {
-		in.Observation = &model.Observation{
-			Publication: model.PublicationNone, Import: f.Resolved, Unsynced: f.Unsynced, Conflicts: f.Conflicts,
-			Problems: f.Problems, Sources: f.Sources, Decider: f.Decider, Freeze: f.Freeze, Takeovers: f.Takeovers,
-		}
+		f.Publication = model.PublicationNone
+		in.Observation = &f.Observation
 	}
 	wanted := compute.Import(in, metav1.NewTime(p.Now().Truncate(1e9)))
 	if compute.SameImport(imported.Status, wanted) {

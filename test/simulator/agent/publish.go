@@ -156,11 +156,8 @@ func (p *Process) PublishNamespaces() {
 		if !p.exchangeExists(shared) {
 			return
 		}
-		var current []*exchangev1alpha1.NamespaceRecord
-		if record := get[exchangev1alpha1.NamespaceRecord](p, "NamespaceRecord", shared, key.Name); record != nil {
-			current = append(current, record)
-		}
-		_, err := p.write(plan.Namespaces(shared, decide.NamespaceRecords(key.Name, p.namespace(key.Name), Namespace, nil, nil), current, false))
+		current := get[exchangev1alpha1.NamespaceRecord](p, "NamespaceRecord", shared, key.Name)
+		_, err := p.write(plan.Namespace(shared, key.Name, decide.NamespaceRecord(key.Name, p.namespace(key.Name), Namespace, nil, nil), current, false))
 		p.pass.Attempted(decide.Namespaces, key, err == nil)
 	}
 }
@@ -172,7 +169,8 @@ func (p *Process) PublishMember() error {
 		return nil
 	}
 	current := get[exchangev1alpha1.MemberRecord](p, "MemberRecord", shared, string(p.ID))
-	desired := decide.Member(decide.MemberView{Self: p.ID, ClusterSet: ClusterSet, Version: "simulated", Current: current})
+	known := exchangev1alpha1.MemberRecordSpec{ClusterID: string(p.ID), ClusterSet: ClusterSet, Version: "simulated"}
+	desired := decide.Member(known, model.LocalCluster{}, current)
 	_, err := p.write(plan.Member(shared, desired, current, false))
 	return err
 }
