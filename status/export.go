@@ -65,14 +65,11 @@ func (r *exportReconciler) input(ctx context.Context, req ctrl.Request, export *
 	if err != nil {
 		return compute.ExportInput{}, err
 	}
-	in := compute.ExportInput{Export: export, Service: service, Verdict: r.options.Verdicts.Admit(ctx, export)}
+	in := compute.ExportInput{Export: export, Service: service, Verdict: r.options.Verdicts.Admit(ctx, export), Reports: &compute.Reports{}}
 	if seen, ok := r.options.Observations.Observe(req.NamespacedName); ok {
 		in.Observation = &seen
 	}
-	if r.options.Destinations != nil {
-		in.Reports = &compute.Reports{}
-		in.Reports.Destinations, in.Reports.Known = r.options.Destinations.Destinations(req.NamespacedName)
-	}
+	in.Reports.Destinations, in.Reports.Known = r.options.Observations.Destinations(req.NamespacedName)
 	return in, nil
 }
 

@@ -26,6 +26,14 @@ type Observations interface {
 	// Observe is the last observation of a namespace/name; false if the loop
 	// has not worked on it since it started.
 	Observe(key types.NamespacedName) (model.Observation, bool)
+	// Changed notifies of namespace/names for which Observe may return something else.
+	Changed() *notify.Notifier
+	// Destinations are those of one local export, sorted by cluster, without
+	// this cluster; false as long as it is not known where the export goes.
+	Destinations(key types.NamespacedName) ([]model.Destination, bool)
+	// DestinationsChanged notifies of exports for which Destinations may return
+	// something else though Changed does not notify of them.
+	DestinationsChanged() *notify.Notifier
 }
 
 // Verdicts has the answer of the policies on a stored export.
@@ -33,31 +41,16 @@ type Verdicts interface {
 	Admit(ctx context.Context, export *mcsv1beta1.ServiceExport) decision.Verdict
 }
 
-// Destinations has what the clusters in the scope of an export report about importing it.
-type Destinations interface {
-	// Destinations are those of one local export, sorted by cluster, without
-	// this cluster; false as long as it is not known where the export goes.
-	Destinations(key types.NamespacedName) ([]model.Destination, bool)
-}
-
 // Options configure the status controller. Fields without a default are required.
 type Options struct {
 	Observations Observations
 	Verdicts     Verdicts
-	// Destinations may be nil; then Available is set on no ServiceExport.
-	Destinations Destinations
 	// ForeignImports lets Comity add what it knows to ServiceImports that another
 	// implementation made, on fields without another owner: for clusters in which
 	// Comity does not import. Otherwise they are left alone.
 	ForeignImports bool
-	// Changed notifies of namespace/names for which Observations may return
-	// something else.
-	Changed *notify.Notifier
-	// DestinationsChanged notifies of exports for which Destinations may return
-	// something else though Changed does not notify of them; default never.
-	DestinationsChanged *notify.Notifier
 	// PoliciesChanged notifies of exports for which the policies may decide
-	// something else; default never.
+	// something else.
 	PoliciesChanged *notify.Notifier
 	// Interval is the least time between two writes of one object's status that
 	// other clusters caused; default 5 s.
@@ -77,9 +70,6 @@ type Options struct {
 // export or an import takes two to four from its creation until it works.
 const burst = 5
 
-// reportingController is the name under which events are reported.
-const reportingController = model.FieldOwner
-
 // logReason is the log key of a condition's reason.
 const logReason = "reason"
 
@@ -91,19 +81,17 @@ const logReason = "reason"
 // serviceexports/status and serviceimports/status, create and patch on events
 // (events.k8s.io).
 func SetupWithManager(mgr ctrl.Manager, o Options) error {
-	if o.Observations == nil || o.Verdicts == nil || o.Changed == nil {
-		return errors.New("status: Observations, Verdicts and Changed are required")
+	if o.Observations == nil || o.Verdicts == nil || o.PoliciesChanged == nil {
+		return errors.New("status: Observations, Verdicts and PoliciesChanged are required")
 	}
 	o.Workers = cmp.Or(o.Workers, 4)
 	o.Interval = cmp.Or(o.Interval, 5*time.Second)
 	o.FirstStatus = cmp.Or(o.FirstStatus, 5*time.Second)
-	o.DestinationsChanged = cmp.Or(o.DestinationsChanged, &notify.Notifier{})
-	o.PoliciesChanged = cmp.Or(o.PoliciesChanged, &notify.Notifier{})
 	if o.Now == nil {
 		o.Now = time.Now
 	}
 	if o.Recorder == nil {
-		o.Recorder = mgr.GetEventRecorder(reportingController)
+		o.Recorder = mgr.GetEventRecorder(model.FieldOwner)
 	}
 	shared := reconciler{client: mgr.GetClient(), options: o, limiter: newRateLimiter(o.Interval, burst)}
 	exports := &exportReconciler{shared}

@@ -29,7 +29,7 @@ const sliceIndex = "comity.dev/status-import"
 
 func (r *exportReconciler) setup(mgr ctrl.Manager) error {
 	changed := &notify.Source{
-		Notifiers: []*notify.Notifier{r.options.Changed, r.options.DestinationsChanged, r.options.PoliciesChanged},
+		Notifiers: []*notify.Notifier{r.options.Observations.Changed(), r.options.Observations.DestinationsChanged(), r.options.PoliciesChanged},
 		List:      func(ctx context.Context) ([]types.NamespacedName, error) { return r.exports(ctx, "") },
 	}
 	return ctrl.NewControllerManagedBy(mgr).
@@ -57,11 +57,6 @@ func (r *exportReconciler) exports(ctx context.Context, namespace string) ([]typ
 	return notify.ListKeys(ctx, r.client, &mcsv1beta1.ServiceExportList{}, client.InNamespace(namespace))
 }
 
-// imports lists the ServiceImports.
-func (r *importReconciler) imports(ctx context.Context) ([]types.NamespacedName, error) {
-	return notify.ListKeys(ctx, r.client, &mcsv1beta1.ServiceImportList{})
-}
-
 func (r *importReconciler) setup(mgr ctrl.Manager) error {
 	err := mgr.GetFieldIndexer().IndexField(context.Background(), &discoveryv1.EndpointSlice{}, sliceIndex, func(object client.Object) []string {
 		if name := object.GetLabels()[model.LabelServiceName]; name != "" && model.IsManaged(object) {
@@ -71,6 +66,9 @@ func (r *importReconciler) setup(mgr ctrl.Manager) error {
 	})
 	if err != nil {
 		return err
+	}
+	imports := func(ctx context.Context) ([]types.NamespacedName, error) {
+		return notify.ListKeys(ctx, r.client, &mcsv1beta1.ServiceImportList{})
 	}
 	byLabel := handler.EnqueueRequestsFromMapFunc(importOf)
 	return ctrl.NewControllerManagedBy(mgr).
@@ -85,7 +83,7 @@ func (r *importReconciler) setup(mgr ctrl.Manager) error {
 					isEmpty(e.ObjectOld) != isEmpty(e.ObjectNew)
 			},
 		})).
-		WatchesRawSource(&notify.Source{Notifiers: []*notify.Notifier{r.options.Changed}, List: r.imports}).
+		WatchesRawSource(&notify.Source{Notifiers: []*notify.Notifier{r.options.Observations.Changed()}, List: imports}).
 		Complete(r)
 }
 

@@ -215,25 +215,19 @@ func (c *claim) set(holder types.UID) bool {
 	return changed
 }
 
-// isHeldBy reports whether the cluster with this UID holds the place.
-func (c *claim) isHeldBy(self types.UID) bool {
+func (c *claim) heldBy() types.UID {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return self != "" && c.holder == self
+	return c.holder
 }
 
-// isKnown reports whether the Lease was read or created.
-func (c *claim) isKnown() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.holder != ""
-}
+// isHeldBy reports whether the cluster with this UID holds the place.
+func (c *claim) isHeldBy(self types.UID) bool { return self != "" && c.heldBy() == self }
 
 // problem is why self, which has the Lease in the hub, may not publish; "" if it may.
 func (c *claim) problem(lease types.NamespacedName, self types.UID) string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch c.holder {
+	holder := c.heldBy()
+	switch holder {
 	case self:
 		return ""
 	case "":
@@ -241,5 +235,5 @@ func (c *claim) problem(lease types.NamespacedName, self types.UID) string {
 	}
 	return fmt.Sprintf("Lease %s in the hub is of another cluster with this cluster's id %s (its kube-system namespace has the UID %s, this one's %s), "+
 		"so nothing is published; give one of the two another id, or delete the Lease and the MemberRecord of that name if that cluster is gone",
-		lease, lease.Name, c.holder, self)
+		lease, lease.Name, holder, self)
 }

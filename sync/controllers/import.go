@@ -187,24 +187,18 @@ func (i *importController) Reconcile(ctx context.Context, req reconcile.Request)
 		i.announceJoined(view.Current.Import, decided.Joined)
 	}
 	again = earlier(again, decided.Again)
-	if err != nil {
-		return i.retryWithin(ctx, req, err, again)
+	if err != nil { // what is to be decided again ends also while the API server refuses a part of the import
+		result, err := i.retry(ctx, req, err)
+		if err == nil {
+			result.RequeueAfter = earlier(result.RequeueAfter, again)
+		}
+		return result, err
 	}
 	i.succeeded(req)
 	if i.livenessChanges.Load() != before {
 		again = time.Millisecond
 	}
 	return reconcile.Result{RequeueAfter: again}, nil
-}
-
-// retryWithin is retry, but no later than what is to be decided again anyway: a hold
-// ends also while the API server refuses a part of the import.
-func (i *importController) retryWithin(ctx context.Context, req reconcile.Request, failed error, again time.Duration) (reconcile.Result, error) {
-	result, err := i.retry(ctx, req, failed)
-	if err == nil {
-		result.RequeueAfter = earlier(result.RequeueAfter, again)
-	}
-	return result, err
 }
 
 // earlier is the shorter wait; zero is none.

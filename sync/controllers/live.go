@@ -44,12 +44,8 @@ var exportDefinitionName = "serviceexports." + mcsv1beta1.GroupVersion.Group
 // liveTimeout bounds the requests for one export: a worker waits for them.
 const liveTimeout = 10 * time.Second
 
-// liveExport asks the API server about the ServiceExport of local, and about its Service if
+// read asks the API server about the ServiceExport of local, and about its Service if
 // a cache does not have it.
-func (b *base) liveExport(ctx context.Context, local decide.LocalExport) decide.Live {
-	return b.live.read(ctx, local)
-}
-
 func (r *liveReader) read(ctx context.Context, local decide.LocalExport) decide.Live {
 	if undefined := r.known(); undefined != "" && local.Export == nil {
 		return decide.Live{Read: true, Undefined: undefined}
@@ -162,7 +158,7 @@ func (i *importController) own(ctx context.Context, v *decide.ImportView) decide
 	}
 	var live decide.Live
 	if decide.NeedsOwnLive(local) {
-		live = i.liveExport(ctx, local)
+		live = i.live.read(ctx, local)
 	}
 	var records []*exchangev1alpha1.ExportRecord
 	if local.Export == nil || local.Verdict.Outcome == decision.Denied {

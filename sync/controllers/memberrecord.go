@@ -101,7 +101,7 @@ const reasonDuplicate = "DuplicateClusterID"
 // publishes everything again when that is over.
 func (m *memberRecordController) reportDuplicate(ctx context.Context) error {
 	problem, err := m.duplicate(ctx)
-	if err != nil || problem == m.reported || problem == m.claim.problem(m.member(), m.ClusterUID) && !m.claim.isKnown() {
+	if err != nil || problem == m.reported || problem == m.claim.problem(m.member(), m.ClusterUID) && m.claim.heldBy() == "" {
 		return err
 	}
 	m.reported = problem

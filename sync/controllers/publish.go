@@ -105,7 +105,7 @@ func (p *publishController) Reconcile(ctx context.Context, req reconcile.Request
 	}
 	decided := decide.Export(view)
 	if decided.NeedsLive {
-		view.Live = p.liveExport(ctx, view.Local)
+		view.Live = p.live.read(ctx, view.Local)
 		decided = decide.Export(view)
 	}
 	if decided.IsNewlyLost() {

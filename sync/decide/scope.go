@@ -64,22 +64,19 @@ func (e *exporting) leaveUnknown() {
 	if err != nil || e.d.Plan.Moved {
 		return
 	}
-	of := func(ids []model.ClusterID) map[string]bool {
-		out := map[string]bool{}
-		for _, id := range ids {
-			out[model.ScopedExchangeNamespace(e.Self, id)] = true
-		}
-		return out
-	}
-	known := slices.Clone(e.Removed)
-	for _, m := range e.Members {
-		known = append(known, m.ID)
+	left, in := map[string]bool{model.ExchangeNamespace(e.Self): true}, map[string]bool{}
+	for _, id := range e.Removed {
+		left[model.ScopedExchangeNamespace(e.Self, id)] = true
 	}
 	for _, id := range e.excluded {
-		known = append(known, model.ClusterID(id))
+		left[model.ScopedExchangeNamespace(e.Self, model.ClusterID(id))] = true
 	}
-	left, in := of(known), of(listed.Clusters())
-	left[model.ExchangeNamespace(e.Self)] = true
+	for _, m := range e.Members {
+		left[model.ScopedExchangeNamespace(e.Self, m.ID)] = true
+	}
+	for _, id := range listed.Clusters() {
+		in[model.ScopedExchangeNamespace(e.Self, id)] = true
+	}
 	for namespace := range e.published {
 		if !left[namespace] && (listed.All() || in[namespace]) {
 			e.leave(namespace)
@@ -105,13 +102,7 @@ func (e *exporting) exclude() {
 // isReadBy reports whether a member can read a live record of the export now.
 func (e *exporting) isReadBy(id model.ClusterID) bool {
 	isMember := slices.ContainsFunc(e.Members, func(m model.Member) bool { return m.ID == id })
-	shared, scoped := model.ExchangeNamespace(e.Self), model.ScopedExchangeNamespace(e.Self, id)
-	for _, record := range e.Records {
-		if isMember && isLive(record) && record.Spec.ExportUID == e.Local.Export.UID && (record.Namespace == shared || record.Namespace == scoped) {
-			return true
-		}
-	}
-	return false
+	return isMember && (e.published[model.ExchangeNamespace(e.Self)] || e.published[model.ScopedExchangeNamespace(e.Self, id)])
 }
 
 // publishedScope is where an export is published: its effective scope without some

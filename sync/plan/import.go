@@ -109,7 +109,7 @@ func Import(in ImportInput) ImportPlan {
 	if p.besideForeign() {
 		return p.foreignImportPlan()
 	}
-	plan := ImportPlan{DerivedName: p.derivedName(), Problems: p.nameProblems()}
+	plan := ImportPlan{DerivedName: p.name, Problems: p.nameProblems()}
 	service, awaited := p.service()
 	slices := p.slices()
 	plan.AwaitsService, plan.Withdrawn = awaited, p.withdrawn
@@ -135,20 +135,8 @@ func Import(in ImportInput) ImportPlan {
 	return plan
 }
 
-// derivedName is the name of the derived Service that exists after the plan, or
-// is to be created by it; empty if there is none.
-func (p *importer) derivedName() string {
-	switch {
-	case p.Desired != nil && !p.besideForeign():
-		return p.name
-	case p.existing == nil || p.Desired == nil && !p.KeepAddress:
-		return ""
-	}
-	return p.existing.Name
-}
-
 // besideForeign reports whether somebody else's ServiceImport has the name.
-func (p *importer) besideForeign() bool { return p.Current.Import != nil && p.ownImport() == nil }
+func (p *importer) besideForeign() bool { return p.Current.Import != nil && p.own == nil }
 
 // foreignImportPlan plans an import whose name a foreign ServiceImport has.
 // Nothing is created for it: the endpoints of Comity would be mixed with those
@@ -158,10 +146,12 @@ func (p *importer) besideForeign() bool { return p.Current.Import != nil && p.ow
 // which ports are those of a cluster that was not. The list is written in any case: what
 // ended is else in it for ever.
 func (p *importer) foreignImportPlan() ImportPlan {
-	plan := ImportPlan{DerivedName: p.derivedName(), Problems: []model.Problem{foreignImport(p.Key)}}
+	plan := ImportPlan{Problems: []model.Problem{{Reason: model.ReasonForeignImport, Message: fmt.Sprintf(
+		"ServiceImport %s was not created by Comity, so the exports of that name are not imported here; delete it to let Comity create its own", p.Key)}}}
 	if p.existing == nil {
 		return plan
 	}
+	plan.DerivedName = p.existing.Name
 	plan.Actions = p.annotateList(&corev1.Service{TypeMeta: serviceKind}, p.existing)
 	if p.kept || len(p.unsynced) > 0 {
 		return plan
@@ -176,14 +166,24 @@ func (p *importer) foreignImportPlan() ImportPlan {
 // the exports ask for.
 func (p *importer) serviceProblems() []model.Problem {
 	var problems []model.Problem
+	add := func(reason, format string, args ...any) {
+		problems = append(problems, model.Problem{Reason: reason, Message: fmt.Sprintf(format, args...)})
+	}
 	if p.replaces() {
-		problems = append(problems, p.typeChanged())
+		what := fmt.Sprintf("of type %s", p.Desired.Type)
+		if headless := p.existing.Spec.ClusterIP == corev1.ClusterIPNone; headless == (p.Desired.Type == mcsv1beta1.Headless) {
+			what = "of IP family " + showFamilies(p.families)
+		}
+		add(model.ReasonTypeChanged, "the export that decides %s is now %s, so derived Service %q is deleted and created again; clients have to resolve the name again",
+			p.Key, what, p.name)
 	}
 	if p.unsupported {
-		problems = append(problems, p.familyNotSupported())
+		add(model.ReasonIPFamilyNotSupported, "the export that decides %s has none of the IP families of this cluster's Services (%s), so it has no clusterset IP here; export it with a family of this cluster",
+			p.Key, showFamilies(p.LocalCluster.Families))
 	}
 	if p.hints.tooManyZones() {
-		problems = append(problems, p.tooManyZones())
+		add(model.ReasonTooManyZones, "this cluster has %d zones, and an endpoint can be hinted to %d only, so local endpoints of %s are preferred in the first %d zones by name alone",
+			len(p.LocalCluster.Zones), maxHintedZones, p.Key, maxHintedZones)
 	}
 	return problems
 }
@@ -194,7 +194,9 @@ type importer struct {
 	unsynced sets.Set[model.ClusterID]
 	// kept is true if an export of which what exists is kept is part of the import.
 	kept bool
-	// existing is the derived Service; nil if there is none.
+	// own is the existing ServiceImport if Comity manages or adopts it, existing the derived
+	// Service; nil if there is none.
+	own      *mcsv1beta1.ServiceImport
 	existing *corev1.Service
 	// name is the name of the derived Service; empty if none is free. Then only
 	// the ServiceImport is created, as for an unsupported IP family.
@@ -217,7 +219,7 @@ type importer struct {
 
 func newImporter(in ImportInput) *importer {
 	p := &importer{ImportInput: in, unsynced: sets.New(in.Unsynced...), takesOver: in.Takeover && in.Desired != nil}
-	p.kept = p.hasKept()
+	p.kept, p.own = p.hasKept(), p.ownImport()
 	if own := p.ownServices(); len(own) > 0 {
 		p.existing = own[0]
 	}
@@ -236,25 +238,18 @@ func newImporter(in ImportInput) *importer {
 }
 
 func (p *importer) resolveFamilies() {
-	own := p.ownImport()
 	switch {
 	case p.existing != nil && p.Frozen:
 		p.families = p.existing.Spec.IPFamilies
 		return
 	case p.existing != nil:
 		p.families = supportedFamilies(p.Desired.IPFamilies, p.LocalCluster.Families, p.existing.Spec.IPFamilies)
-	case p.Frozen && own != nil && p.announced() == "" && p.name != "": // it never had a Service: nothing else would say so
+	case p.Frozen && p.own != nil && p.own.Annotations[model.AnnotationDerivedName] == "" && p.name != "": // it never had a Service: nothing else would say so
 		p.families = []corev1.IPFamily{}
 	default:
 		p.families = supportedFamilies(p.Desired.IPFamilies, p.LocalCluster.Families, nil)
 	}
 	p.unsupported = p.families != nil && len(p.families) == 0
-}
-
-func (p *importer) tooManyZones() model.Problem {
-	return model.Problem{Reason: model.ReasonTooManyZones, Message: fmt.Sprintf(
-		"this cluster has %d zones, and an endpoint can be hinted to %d only, so local endpoints of %s are preferred in the first %d zones by name alone",
-		len(p.LocalCluster.Zones), maxHintedZones, p.Key, maxHintedZones)}
 }
 
 // hasKept reports whether an export of which what exists is kept is part of the import.
@@ -282,13 +277,14 @@ func (p *importer) ownImport() *mcsv1beta1.ServiceImport {
 
 // remove plans the removal of an import, or of all but its derived Service.
 func (p *importer) remove() ImportPlan {
-	plan := ImportPlan{DerivedName: p.derivedName()}
+	var plan ImportPlan
 	stays := p.KeepAddress && p.existing != nil
 	if stays {
+		plan.DerivedName = p.existing.Name
 		plan.Actions = append(plan.Actions, p.annotateList(&corev1.Service{TypeMeta: serviceKind}, p.existing)...)
 	}
-	if own := p.ownImport(); own != nil {
-		plan.Actions = append(plan.Actions, remove(own, importKind)...)
+	if p.own != nil {
+		plan.Actions = append(plan.Actions, remove(p.own, importKind)...)
 	}
 	slices := p.slices()
 	plan.Actions = append(plan.Actions, slices.apply...)

@@ -30,7 +30,7 @@ import (
 // serve. The other ports that exist are last: they may be its, too. Those that exist stay
 // in their order, because nothing says where the ports of a cluster come that has no slice.
 func (p *importer) importPorts() []mcsv1beta1.ServicePort {
-	own := p.ownImport()
+	own := p.own
 	switch {
 	case !p.kept || own == nil:
 		return p.Desired.Ports
@@ -76,11 +76,10 @@ func (p *importer) servedPorts(cluster model.ClusterID, existing []mcsv1beta1.Se
 // slices have their hints. The ServiceImport does not say whether local endpoints are
 // preferred, and the hints of that rule are those of no other.
 func (p *importer) hintRule() hintRule {
-	own := p.ownImport()
-	if !p.Frozen || own == nil {
+	if !p.Frozen || p.own == nil {
 		return newHintRule(p.Desired, p.Self, p.LocalCluster.Zones)
 	}
-	stored := newHintRule(&model.Import{TrafficDistribution: own.Spec.TrafficDistribution}, p.Self, p.LocalCluster.Zones)
+	stored := newHintRule(&model.Import{TrafficDistribution: p.own.Spec.TrafficDistribution}, p.Self, p.LocalCluster.Zones)
 	local := newHintRule(&model.Import{PreferLocal: true}, p.Self, p.LocalCluster.Zones)
 	for _, s := range p.Current.Slices {
 		for _, e := range s.Endpoints {
@@ -108,7 +107,7 @@ func idOf(port discoveryv1.EndpointPort) portID {
 // kube-proxy finds the endpoints of a port by its name in the derived Service, and the
 // name of an unnamed port depends on its number and on the other ports.
 func (p *importer) keptPorts(s *discoveryv1.EndpointSlice) ([]discoveryv1.EndpointPort, bool) {
-	own := p.ownImport()
+	own := p.own
 	if own == nil {
 		return s.Ports, false
 	}

@@ -25,7 +25,7 @@ const labelManagedBy = "app.kubernetes.io/managed-by"
 // names are the names that the derived Service may have, the preferred one first.
 // The name in the annotation of the existing ServiceImport is preferred to the
 // other: a rename would change the clusterset IP.
-func (p *importer) names() []string { return derivedNames(p.Key, p.ownImport()) }
+func (p *importer) names() []string { return derivedNames(p.Key, p.own) }
 
 func derivedNames(key types.NamespacedName, own *mcsv1beta1.ServiceImport) []string {
 	names := []string{model.DerivedName(key.Name), model.AlternateDerivedName(key.Name)}
@@ -35,15 +35,6 @@ func derivedNames(key types.NamespacedName, own *mcsv1beta1.ServiceImport) []str
 	return names
 }
 
-// announced is the derived Service's name in the annotation of the existing
-// ServiceImport; empty if there is none.
-func (p *importer) announced() string {
-	if own := p.ownImport(); own != nil {
-		return own.Annotations[model.AnnotationDerivedName]
-	}
-	return ""
-}
-
 // ownServices are the derived Services of this import, preferred names first.
 // A Service is recognized by its label. If a user removed the label or gave it
 // another value, it is recognized by the annotation of the ServiceImport.
@@ -51,7 +42,7 @@ func (p *importer) ownServices() []*corev1.Service {
 	var own []*corev1.Service
 	for _, name := range p.names() {
 		for _, s := range p.Current.Services {
-			if s.Name == name && ofImport(s, p.Key, p.ownImport()) && (model.IsManaged(s) || p.adoptsService(s)) {
+			if s.Name == name && ofImport(s, p.Key, p.own) && (model.IsManaged(s) || p.adoptsService(s)) {
 				own = append(own, s)
 			}
 		}
@@ -150,22 +141,6 @@ func (p *importer) replaces() bool {
 	return p.existing != nil && !p.Frozen && !p.unsupported && p.mustReplace(p.existing)
 }
 
-func (p *importer) typeChanged() model.Problem {
-	what := fmt.Sprintf("of type %s", p.Desired.Type)
-	if headless := p.existing.Spec.ClusterIP == corev1.ClusterIPNone; headless == (p.Desired.Type == mcsv1beta1.Headless) {
-		what = "of IP family " + showFamilies(p.families)
-	}
-	return model.Problem{Reason: model.ReasonTypeChanged, Message: fmt.Sprintf(
-		"the export that decides %s is now %s, so derived Service %q is deleted and created again; clients have to resolve the name again",
-		p.Key, what, p.name)}
-}
-
-func (p *importer) familyNotSupported() model.Problem {
-	return model.Problem{Reason: model.ReasonIPFamilyNotSupported, Message: fmt.Sprintf(
-		"the export that decides %s has none of the IP families of this cluster's Services (%s), so it has no clusterset IP here; export it with a family of this cluster",
-		p.Key, showFamilies(p.LocalCluster.Families))}
-}
-
 func showFamilies(families []corev1.IPFamily) string {
 	names := make([]string, len(families))
 	for i, f := range families {
@@ -190,8 +165,8 @@ func (p *importer) service() (actions []Action, awaited bool) {
 	case p.replaces():
 		// The list outlives the Service: until there is another one, the copy is the list.
 		actions = p.annotateList(&corev1.Service{TypeMeta: serviceKind}, p.existing)
-		if own := p.ownImport(); own != nil {
-			actions = append(actions, p.annotateList(&mcsv1beta1.ServiceImport{TypeMeta: importKind}, own)...)
+		if p.own != nil {
+			actions = append(actions, p.annotateList(&mcsv1beta1.ServiceImport{TypeMeta: importKind}, p.own)...)
 		}
 		if len(actions) == 0 {
 			actions = remove(p.existing, serviceKind)
@@ -316,8 +291,3 @@ func proxyName(port mcsv1beta1.ServicePort, all []mcsv1beta1.ServicePort) string
 
 // unnamed is the name of a port that has none.
 func unnamed(port mcsv1beta1.ServicePort) string { return fmt.Sprintf("unnamed-%d", port.Port) }
-
-func foreignImport(key types.NamespacedName) model.Problem {
-	return model.Problem{Reason: model.ReasonForeignImport, Message: fmt.Sprintf(
-		"ServiceImport %s was not created by Comity, so the exports of that name are not imported here; delete it to let Comity create its own", key)}
-}

@@ -20,7 +20,7 @@ var importKind = metav1.TypeMeta{APIVersion: mcsv1beta1.GroupVersion.String(), K
 // have to be known.
 func (p *importer) serviceImport() []Action {
 	desired := p.desiredImport()
-	existing := p.ownImport()
+	existing := p.own
 	switch {
 	case existing == nil:
 		return []Action{create(desired)}

@@ -87,8 +87,7 @@ func wire(mgr ctrl.Manager, o Options, self identity, guard transport.WrapperFun
 		return err
 	}
 	err = status.SetupWithManager(mgr, status.Options{
-		Observations: running, Verdicts: evaluation.cache, Destinations: running, ForeignImports: !o.Import,
-		Changed: running.Changed(), DestinationsChanged: running.DestinationsChanged(), PoliciesChanged: evaluation.changed, Interval: o.Timing.Status,
+		Observations: running, Verdicts: evaluation.cache, ForeignImports: !o.Import, PoliciesChanged: evaluation.changed, Interval: o.Timing.Status,
 	})
 	if err != nil {
 		return err

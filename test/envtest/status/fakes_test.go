@@ -56,6 +56,10 @@ func (f *fakes) Admit(_ context.Context, export *mcsv1beta1.ServiceExport) decis
 	return decision.Verdict{Outcome: decision.Allowed, Digest: "d"}
 }
 
+func (f *fakes) Changed() *notify.Notifier { return &f.changed }
+
+func (f *fakes) DestinationsChanged() *notify.Notifier { return &f.reported }
+
 func (f *fakes) Destinations(key types.NamespacedName) ([]model.Destination, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

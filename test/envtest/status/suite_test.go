@@ -70,7 +70,7 @@ func startWith(foreign bool) {
 	})
 	Expect(err).NotTo(HaveOccurred())
 	Expect(status.SetupWithManager(mgr, status.Options{
-		Observations: world, Verdicts: world, Destinations: world, Changed: &world.changed, DestinationsChanged: &world.reported, PoliciesChanged: &world.policies,
+		Observations: world, Verdicts: world, PoliciesChanged: &world.policies,
 		ForeignImports: foreign, FirstStatus: 1, Workers: 1, Now: world.now,
 	})).To(Succeed())
 	ctx, cancel := context.WithCancel(context.Background())

@@ -93,8 +93,7 @@ func (c *cluster) start() {
 	Expect(err).NotTo(HaveOccurred())
 	Expect(a.peers.SetupStatusWithManager(mgr, a.running.Imports())).To(Succeed())
 	Expect(status.SetupWithManager(mgr, status.Options{
-		Observations: a.running, Verdicts: a.admitter, Destinations: a.running, Changed: a.running.Changed(),
-		DestinationsChanged: a.running.DestinationsChanged(), PoliciesChanged: a.policies, Now: shifted{}.Now, Interval: settled / 3,
+		Observations: a.running, Verdicts: a.admitter, PoliciesChanged: a.policies, Now: shifted{}.Now, Interval: settled / 3,
 	})).To(Succeed())
 
 	running, cancel := context.WithCancel(context.Background())
