@@ -7,7 +7,7 @@
 // objects concerned, and writes conditions, source clusters and events: on the
 // leader only, by server-side apply on the status subresource, only fields that
 // Comity owns, and only on change. What it writes is decided in status/compute; how
-// often is limited in ratelimit.go. It follows KEP-1645. ServiceImports that Comity
+// often is limited in write.go. It follows KEP-1645. ServiceImports that Comity
 // did not make are left alone, or get only what no other field owner sets
 // (Options.ForeignImports).
 package status

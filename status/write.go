@@ -7,16 +7,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/lru"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/comity-mcs/comity/status/condition"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
@@ -94,4 +101,115 @@ func owned(err error) []string {
 		}
 	}
 	return fields
+}
+
+// maxEventReason is the API's limit on the reason of an event, in characters.
+const maxEventReason = 128
+
+// recordEvents records one event per transition of an object of that kind. Reason
+// and message are the condition's; the events API also wants an action, its type.
+func recordEvents(ctx context.Context, recorder events.EventRecorder, object client.Object, kind string, moved []metav1.Condition) {
+	for _, c := range moved {
+		logger(ctx).Info("condition changed", "condition", c.Type, "status", c.Status, logReason, c.Reason)
+		recorder.Eventf(object, nil, eventType(kind, c), eventReason(c.Reason), c.Type, "%s", c.Message)
+	}
+}
+
+// eventType is Warning for a state that needs attention.
+func eventType(kind string, c metav1.Condition) string {
+	bad := c.Status != metav1.ConditionTrue
+	switch {
+	case condition.Quiet(kind, c):
+		bad = false
+	case c.Type == condition.TypeConflict, c.Type == condition.TypeSourceMissing, c.Type == condition.TypeFrozen, c.Type == condition.TypeTakeoverHeld,
+		c.Reason == condition.ReasonAdmittedWithWarnings:
+		bad = c.Status == metav1.ConditionTrue
+	}
+	if bad {
+		return corev1.EventTypeWarning
+	}
+	return corev1.EventTypeNormal
+}
+
+// eventReason drops whole words of a list of reasons until it fits.
+func eventReason(reason string) string {
+	for len(reason) > maxEventReason {
+		cut := strings.LastIndexByte(reason, ',')
+		if cut < 0 {
+			return reason[:maxEventReason]
+		}
+		reason = reason[:cut]
+	}
+	return reason
+}
+
+// rateLimiter limits how often the status of one object is written, so that
+// other clusters which change every second do not cause as many writes and events
+// here. It starts no timer: a caller that has to wait computes the status again
+// afterwards, and so always writes the latest. It is safe for concurrent use.
+//
+//	change      may be written
+//	deferrable  once per interval, and no more often than an urgent one
+//	urgent      at once up to burst times, then once per interval
+type rateLimiter struct {
+	interval time.Duration
+	burst    int
+
+	mu      sync.Mutex
+	objects *lru.Cache // types.UID → writes
+}
+
+// maxLimited is of how many objects the recent writes are known. What was written longer
+// ago than so many others may be written at once.
+const maxLimited = 10_000
+
+// writes are the recent writes of one object.
+type writes struct {
+	// deferrable is when a deferrable change was last written; zero if none was.
+	deferrable time.Time
+	// full is when the object may use its whole burst again: each write moves it
+	// by one interval.
+	full time.Time
+}
+
+func newRateLimiter(interval time.Duration, burst int) *rateLimiter {
+	return &rateLimiter{interval: interval, burst: burst, objects: lru.New(maxLimited)}
+}
+
+// delay is how long to wait before a change of the object may be written. A
+// change that is urgent in part is urgent.
+func (l *rateLimiter) delay(uid types.UID, urgent bool, now time.Time) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	recent, known := l.recent(uid)
+	if !known {
+		return 0
+	}
+	wait := recent.full.Sub(now) - time.Duration(l.burst-1)*l.interval
+	if !urgent && !recent.deferrable.IsZero() {
+		wait = max(wait, recent.deferrable.Add(l.interval).Sub(now))
+	}
+	// No wait is longer than an interval, even if the clock was set back.
+	return min(max(wait, 0), l.interval)
+}
+
+// wrote notes that a change was written.
+func (l *rateLimiter) wrote(uid types.UID, urgent bool, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	recent, _ := l.recent(uid)
+	if recent.full.Before(now) {
+		recent.full = now
+	}
+	recent.full = recent.full.Add(l.interval)
+	if !urgent {
+		recent.deferrable = now
+	}
+	l.objects.Add(uid, recent)
+}
+
+func (l *rateLimiter) recent(uid types.UID) (recent writes, known bool) {
+	kept, _ := l.objects.Get(uid)
+	recent, known = kept.(writes)
+	return recent, known
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
 // MaxEventNote is the API server's limit on the note of an event, in bytes.
@@ -54,4 +56,12 @@ func Quote(value string) string {
 		return strconv.Quote(strings.ToValidUTF8(value[:limit], "?")) + "…"
 	}
 	return strconv.Quote(value)
+}
+
+// IsOlderVersion reports whether resourceVersion is comes before was in one store: a
+// store that was at was and is at is was restored from a backup. It is false for versions
+// that are no numbers: they cannot be compared.
+func IsOlderVersion(is, was string) bool {
+	order, err := resourceversion.CompareResourceVersion(is, was)
+	return err == nil && order < 0
 }
