@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/utils/clock"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/decide"
 	"github.com/comity-mcs/comity/sync/model"
@@ -74,13 +75,9 @@ func (l *driftLimiter) allowed(owner types.NamespacedName, actions []plan.Action
 	if contested, _ := l.contested(owner); len(contested) == 0 {
 		return actions
 	}
-	var out []plan.Action
-	for _, a := range actions {
-		if a.Verb == plan.Delete || l.wait(owner, objectOf(a.Object), digest(a.Object)) == 0 {
-			out = append(out, a)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(actions), func(a plan.Action) bool {
+		return a.Verb != plan.Delete && l.wait(owner, objectOf(a.Object), digest(a.Object)) > 0
+	})
 }
 
 func (l *driftLimiter) wait(owner types.NamespacedName, object driftObject, digest string) time.Duration {
@@ -210,23 +207,18 @@ func digest(o plan.Object) string {
 // field manager that changed it last beside Comity; both empty if it did not exist.
 func lastChange(current plan.Current, object driftObject) (version, by string) {
 	var found metav1.Object
-	switch object.kind {
-	case "Service":
-		for _, s := range current.Services {
-			if s.Name == object.name {
-				found = s
-			}
+	for _, s := range current.Services {
+		if object.kind == "Service" && s.Name == object.name {
+			found = s
 		}
-	case "EndpointSlice":
-		for _, s := range current.Slices {
-			if s.Name == object.name {
-				found = s
-			}
+	}
+	for _, s := range current.Slices {
+		if object.kind == "EndpointSlice" && s.Name == object.name {
+			found = s
 		}
-	default:
-		if current.Import != nil {
-			found = current.Import
-		}
+	}
+	if current.Import != nil && object.kind == mcsv1beta1.ServiceImportKindName {
+		found = current.Import
 	}
 	if found == nil {
 		return "", ""

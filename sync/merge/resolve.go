@@ -150,10 +150,10 @@ func resolve(ordered []model.Export) *model.Import {
 	}
 	oldest := ordered[0]
 	resolved := &model.Import{
-		Key:         oldest.Key,
-		Type:        oldest.Type,
-		Ports:       UnionOfPorts(declared),
-		IPFamilies:  firstFamilies(ordered),
+		Key: oldest.Key,
+		ServiceImportSpec: mcsv1beta1.ServiceImportSpec{
+			Type: oldest.Type, Ports: UnionOfPorts(declared), IPFamilies: firstFamilies(ordered),
+		},
 		Labels:      oldest.Labels,
 		Annotations: oldest.Annotations,
 		// KEP-1645 does not define these, so it has no conflict reason for them.

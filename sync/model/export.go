@@ -79,19 +79,11 @@ type Target struct {
 }
 
 // Import is what the exports of one namespace/name that reach a cluster are
-// resolved to.
+// resolved to. Its IPs, which each cluster assigns, mean nothing.
 type Import struct {
 	Key types.NamespacedName
-
-	Type                  mcsv1beta1.ServiceImportType
-	Ports                 []mcsv1beta1.ServicePort
-	IPFamilies            []corev1.IPFamily
-	SessionAffinity       corev1.ServiceAffinity
-	SessionAffinityConfig *corev1.SessionAffinityConfig
-	InternalTrafficPolicy *corev1.ServiceInternalTrafficPolicy
-	TrafficDistribution   *string
-	Labels                map[string]string
-	Annotations           map[string]string
+	mcsv1beta1.ServiceImportSpec
+	Labels, Annotations map[string]string
 
 	// PreferLocal, Selector and Targets are those of the deciding export.
 	PreferLocal bool

@@ -79,7 +79,7 @@ func (p *importer) hintRule() hintRule {
 	if !p.Frozen || p.own == nil {
 		return newHintRule(p.Desired, p.Self, p.LocalCluster.Zones)
 	}
-	stored := newHintRule(&model.Import{TrafficDistribution: p.own.Spec.TrafficDistribution}, p.Self, p.LocalCluster.Zones)
+	stored := newHintRule(&model.Import{ServiceImportSpec: p.own.Spec}, p.Self, p.LocalCluster.Zones)
 	local := newHintRule(&model.Import{PreferLocal: true}, p.Self, p.LocalCluster.Zones)
 	for _, s := range p.Current.Slices {
 		for _, e := range s.Endpoints {

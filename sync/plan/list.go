@@ -60,11 +60,7 @@ func Standing(current Current, key types.NamespacedName, resolved *model.Import)
 	at := slices.IndexFunc(current.Services, func(s *corev1.Service) bool { return model.IsManaged(s) && ofImport(s, key, own) })
 	switch {
 	case own != nil && model.IsManaged(own):
-		spec := own.Spec
-		out.Type, out.Ports, out.IPFamilies = spec.Type, spec.Ports, spec.IPFamilies
-		out.SessionAffinity, out.SessionAffinityConfig = spec.SessionAffinity, spec.SessionAffinityConfig
-		out.InternalTrafficPolicy, out.TrafficDistribution = spec.InternalTrafficPolicy, spec.TrafficDistribution
-		out.Labels, out.Annotations = exported(own.Labels), exported(own.Annotations)
+		out.ServiceImportSpec, out.Labels, out.Annotations = own.Spec, exported(own.Labels), exported(own.Annotations)
 	case at >= 0:
 		standingService(out, current.Services[at])
 	default:

@@ -121,11 +121,12 @@ func servicePortNames(ports []corev1.ServicePort) (names []string) {
 // importSpec is that of the ServiceImport. Its ports are required: without any it is an
 // empty list.
 func (p *importer) importSpec() mcsv1beta1.ServiceImportSpec {
-	return mcsv1beta1.ServiceImportSpec{
-		Type: p.importType(), Ports: append([]mcsv1beta1.ServicePort{}, p.ports...), IPs: p.importIPs(), IPFamilies: p.importFamilies(),
-		SessionAffinity: p.Desired.SessionAffinity, SessionAffinityConfig: p.Desired.SessionAffinityConfig,
-		InternalTrafficPolicy: p.Desired.InternalTrafficPolicy, TrafficDistribution: p.Desired.TrafficDistribution,
+	spec := p.Desired.ServiceImportSpec
+	spec.Type, spec.Ports, spec.IPs, spec.IPFamilies = p.importType(), append([]mcsv1beta1.ServicePort{}, p.ports...), p.importIPs(), nil
+	if p.existing != nil {
+		spec.IPFamilies = slices.Clone(p.existing.Spec.IPFamilies)
 	}
+	return spec
 }
 
 // Which IP families a derived Service gets. KEP-1645, "ClusterSet VIP", leaves
@@ -228,11 +229,4 @@ func (p *importer) importIPs() []string {
 		return nil
 	}
 	return slices.Clone(p.existing.Spec.ClusterIPs)
-}
-
-func (p *importer) importFamilies() []corev1.IPFamily {
-	if p.existing == nil {
-		return nil
-	}
-	return slices.Clone(p.existing.Spec.IPFamilies)
 }

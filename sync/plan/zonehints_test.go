@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/model"
 )
@@ -50,7 +51,7 @@ func TestZoneHints(t *testing.T) {
 		{"a zone that is no legal hint is none", false, text("PreferSameZone"), nil, "b", text("not a zone"), nil},
 		{"an unknown distribution asks for nothing", false, text("example.com/close"), nil, "b", text("z1"), nil},
 	} {
-		r := newHintRule(&model.Import{PreferLocal: c.local, TrafficDistribution: c.distribution}, "a", c.zones)
+		r := newHintRule(&model.Import{PreferLocal: c.local, ServiceImportSpec: mcsv1beta1.ServiceImportSpec{TrafficDistribution: c.distribution}}, "a", c.zones)
 		if diff := cmp.Diff(c.want, zonesOf(r.hints(c.cluster, c.zone))); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", c.name, diff)
 		}

@@ -98,8 +98,11 @@ func importing(ctx context.Context) *world {
 	w.input.Key, w.input.Self = types.NamespacedName{Namespace: w.ns, Name: "web"}, "a"
 	w.input.LocalCluster.Families = []corev1.IPFamily{corev1.IPv4Protocol}
 	w.input.Desired = &model.Import{
-		Key: w.input.Key, Type: mcsv1beta1.ClusterSetIP, Ports: ports, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
-		SessionAffinity: "None", Constituents: []model.Constituent{{Cluster: "b", Ports: ports, Declared: ports}},
+		Key: w.input.Key,
+		ServiceImportSpec: mcsv1beta1.ServiceImportSpec{
+			Type: mcsv1beta1.ClusterSetIP, Ports: ports, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, SessionAffinity: "None",
+		},
+		Constituents: []model.Constituent{{Cluster: "b", Ports: ports, Declared: ports}},
 	}
 	source := slice(w.ns, w.ns+".web-1", "", nil)
 	source.Annotations = map[string]string{model.AnnotationSourceSlice: "web-1"}

@@ -60,8 +60,11 @@ func importing() *cluster {
 	c.Key, c.Self = types.NamespacedName{Namespace: name, Name: "web"}, "a"
 	c.LocalCluster.Families = []corev1.IPFamily{"IPv4", "IPv6"}
 	c.Desired = &model.Import{
-		Key: c.Key, Type: mcsv1beta1.ClusterSetIP, Ports: ports, IPFamilies: []corev1.IPFamily{"IPv4"},
-		SessionAffinity: "None", Constituents: []model.Constituent{{Cluster: "b", Ports: ports, Declared: ports}},
+		Key: c.Key,
+		ServiceImportSpec: mcsv1beta1.ServiceImportSpec{
+			Type: mcsv1beta1.ClusterSetIP, Ports: ports, IPFamilies: []corev1.IPFamily{"IPv4"}, SessionAffinity: "None",
+		},
+		Constituents: []model.Constituent{{Cluster: "b", Ports: ports, Declared: ports}},
 	}
 	c.Sources = map[model.ClusterID][]*discoveryv1.EndpointSlice{"b": {source("web-1", "10.2.0.1")}}
 	return c
