@@ -6,11 +6,8 @@ package status
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -61,7 +58,7 @@ func (r *exportReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 
 // input reads everything that the conditions of export depend on.
 func (r *exportReconciler) input(ctx context.Context, req ctrl.Request, export *mcsv1beta1.ServiceExport) (compute.ExportInput, error) {
-	service, err := r.service(ctx, req)
+	service, err := r.service(ctx, req.NamespacedName)
 	if err != nil {
 		return compute.ExportInput{}, err
 	}
@@ -71,17 +68,4 @@ func (r *exportReconciler) input(ctx context.Context, req ctrl.Request, export *
 	}
 	in.Reports.Destinations, in.Reports.Known = r.options.Observations.Destinations(req.NamespacedName)
 	return in, nil
-}
-
-// service is the Service that the export names; nil if there is none.
-func (r *exportReconciler) service(ctx context.Context, req ctrl.Request) (*corev1.Service, error) {
-	service := &corev1.Service{}
-	err := r.client.Get(ctx, req.NamespacedName, service)
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("read Service %s: %w", req.NamespacedName, err)
-	}
-	return service, nil
 }

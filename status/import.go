@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -82,12 +81,9 @@ func (r *importReconciler) derived(ctx context.Context, imported *mcsv1beta1.Ser
 	if name == "" {
 		return nil, nil
 	}
-	service := &corev1.Service{}
-	key := client.ObjectKey{Namespace: imported.Namespace, Name: name}
-	if err := r.client.Get(ctx, key, service); apierrors.IsNotFound(err) {
-		return nil, nil
-	} else if err != nil {
-		return nil, fmt.Errorf("read derived Service %s: %w", key, err)
+	service, err := r.service(ctx, client.ObjectKey{Namespace: imported.Namespace, Name: name})
+	if err != nil || service == nil {
+		return nil, err
 	}
 	if !model.IsManaged(service) || service.DeletionTimestamp != nil || service.Labels[model.LabelServiceName] != imported.Name {
 		return nil, nil

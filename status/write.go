@@ -34,6 +34,17 @@ type reconciler struct {
 	limiter *rateLimiter
 }
 
+// service is a Service; nil if there is none.
+func (r reconciler) service(ctx context.Context, key client.ObjectKey) (*corev1.Service, error) {
+	service := &corev1.Service{}
+	if err := r.client.Get(ctx, key, service); apierrors.IsNotFound(err) {
+		return nil, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("read Service %s: %w", key, err)
+	}
+	return service, nil
+}
+
 // save writes the status that is wanted of an object, once its limit allows it, and then
 // records the conditions that moved.
 func save[Status mcsv1beta1.ServiceExportStatus | mcsv1beta1.ServiceImportStatus](

@@ -101,10 +101,10 @@ func importReadiness(in ImportInput, clusters []mcsv1beta1.ClusterStatus) metav1
 	if in.Observation != nil {
 		problems = in.Observation.Problems
 	}
-	if i, reason := stopper(in, ranked(problems)); i >= 0 {
+	if i := stopper(in, ranked(problems)); i >= 0 {
 		first := ranked(problems)[i]
 		rest := slices.Delete(ranked(problems), i, i+1)
-		return condition.ImportReady(reason, plain(first.Message)+troubles("; ", rest))
+		return condition.ImportReady(first.Reason, plain(first.Message)+troubles("; ", rest))
 	}
 	if missing := missing(in); missing != "" {
 		return condition.ImportReady(condition.ReasonPending, missing)
@@ -122,11 +122,11 @@ func importReadiness(in ImportInput, clusters []mcsv1beta1.ClusterStatus) metav1
 }
 
 // stopper finds, among problems in order, the first that keeps the import from
-// being used, and its reason; -1 if none does. Endpoints that are left out of an
+// being used; -1 if none does. Endpoints that are left out of an
 // import which otherwise works do not.
-func stopper(in ImportInput, problems []model.Problem) (int, string) {
+func stopper(in ImportInput, problems []model.Problem) int {
 	incomplete := missing(in) != ""
-	i := slices.IndexFunc(problems, func(p model.Problem) bool {
+	return slices.IndexFunc(problems, func(p model.Problem) bool {
 		switch p.Reason {
 		case model.ReasonIPFamilyNotSupported:
 			return true
@@ -140,10 +140,6 @@ func stopper(in ImportInput, problems []model.Problem) (int, string) {
 		}
 		return incomplete
 	})
-	if i < 0 {
-		return -1, ""
-	}
-	return i, problems[i].Reason
 }
 
 // foreignReadiness follows the spec that the other implementation wrote: Comity

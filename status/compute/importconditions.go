@@ -41,19 +41,13 @@ func sourceRank(reason string) int {
 }
 
 func sourceReason(s model.Source) string {
-	reason := condition.ReasonPending
-	switch s.Liveness.State {
-	case model.Connected:
-		reason = condition.ReasonConnected
-	case model.Stale:
-		reason = condition.ReasonStale
-	case model.Lost:
-		reason = condition.ReasonLost
+	switch {
+	case s.Down:
+		return condition.ReasonWithdrawn
+	case s.Liveness.State == 0:
+		return condition.ReasonPending
 	}
-	if s.Down {
-		reason = condition.ReasonWithdrawn
-	}
-	return string(reason)
+	return s.Liveness.State.String() // the reason is the same word
 }
 
 // sourcesAvailable is Available of a ServiceImport: whether every cluster that

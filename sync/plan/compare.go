@@ -27,8 +27,8 @@ type comparison[T Object] struct {
 	kind metav1.TypeMeta
 	// hasAll reports whether an object has all that is desired beside its metadata.
 	hasAll func(current, desired T) bool
-	// drift is what is to be removed of an object before an apply.
-	drift func(current, desired T) mergePatch
+	// strip is what is to be removed of an object before an apply.
+	strip func(current, desired T) mergePatch
 	own   bool // whatever managedFields say
 }
 
@@ -39,7 +39,7 @@ func recordComparison[T Object](kind metav1.TypeMeta, own bool, spec func(T) any
 	return comparison[T]{
 		kind: kind, own: own,
 		hasAll: func(current, desired T) bool { return equality.Semantic.DeepEqual(spec(current), spec(desired)) },
-		drift: func(current, desired T) mergePatch {
+		strip: func(current, desired T) mergePatch {
 			if _, adopting := current.GetAnnotations()[model.AnnotationAdopting]; adopting || model.IsManaged(current) {
 				return nil
 			}
@@ -78,7 +78,7 @@ func (c comparison[T]) all(desired, current map[types.NamespacedName]T) changes 
 		case changesAddressType(existing, desired[at]):
 			plan.apply = append(append(plan.apply, remove(existing, c.kind)...), create(desired[at]))
 		default:
-			plan.apply = append(plan.apply, updateOrAdopt(desired[at], existing, c.hasAll(existing, desired[at]), c.drift(existing, desired[at]))...)
+			plan.apply = append(plan.apply, updateOrAdopt(desired[at], existing, c.hasAll(existing, desired[at]), c.strip(existing, desired[at]))...)
 		}
 	}
 	for _, at := range slices.SortedFunc(maps.Keys(current), model.CompareKeys) {
@@ -163,9 +163,9 @@ func sliceHasAll(current, desired *discoveryv1.EndpointSlice) bool {
 // mergePatch is a JSON merge patch: null removes.
 type mergePatch map[string]any
 
-// driftPatch is the patch that removes labels, and fields of the spec; nil if there is nothing
+// strayPatch is the patch that removes labels, and fields of the spec; nil if there is nothing
 // to remove. All else in a slice are lists that an apply replaces as a whole.
-func driftPatch(current, desired metav1.Object, spec map[string]any) mergePatch {
+func strayPatch(current, desired metav1.Object, spec map[string]any) mergePatch {
 	labels := map[string]any{}
 	for key := range current.GetLabels() {
 		if _, wanted := desired.GetLabels()[key]; !wanted && isRead(key) {

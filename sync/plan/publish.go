@@ -97,13 +97,13 @@ func keyOf(obj metav1.Object) types.NamespacedName {
 // missing was lost.
 func Publish(in PublishInput) PublishPlan {
 	wantSlices, wantRecords := in.desired()
-	slicesDrift := func(current, desired *discoveryv1.EndpointSlice) mergePatch { return driftPatch(current, desired, nil) }
-	copies := comparison[*discoveryv1.EndpointSlice]{kind: sliceKind, hasAll: sliceHasAll, drift: slicesDrift, own: in.Own}.
+	slicesStrip := func(current, desired *discoveryv1.EndpointSlice) mergePatch { return strayPatch(current, desired, nil) }
+	copies := comparison[*discoveryv1.EndpointSlice]{kind: sliceKind, hasAll: sliceHasAll, strip: slicesStrip, own: in.Own}.
 		all(wantSlices, indexed(in.CurrentSlices))
 	currentRecords := indexed(in.CurrentRecords)
 	compare := recordComparison(recordKind, in.Own, func(r *exchangev1alpha1.ExportRecord) any { return r.Spec })
-	restored := compare.drift
-	compare.drift = func(current, desired *exchangev1alpha1.ExportRecord) mergePatch {
+	restored := compare.strip
+	compare.strip = func(current, desired *exchangev1alpha1.ExportRecord) mergePatch {
 		patch := restored(current, desired)
 		if _, confirmed := current.Annotations[model.AnnotationConfirmLost]; confirmed && !current.Spec.Lost { // it was followed
 			if patch == nil {

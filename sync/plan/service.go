@@ -180,7 +180,7 @@ func (p *importer) service() (actions []Action, awaited bool) {
 	if p.existing.Spec.Type == corev1.ServiceTypeExternalName { // it is applied first: its IP families can be compared only then
 		actions = updateOrAdopt(desired, p.existing, false, nil)
 	} else {
-		actions = updateOrAdopt(desired, p.existing, hasAll, driftPatch(p.existing, desired, strip))
+		actions = updateOrAdopt(desired, p.existing, hasAll, strayPatch(p.existing, desired, strip))
 	}
 	c, d := p.existing.Spec, desired.Spec
 	readdressed := c.IPFamilyPolicy == nil || *c.IPFamilyPolicy != *d.IPFamilyPolicy || len(d.IPFamilies) > 0 && !slices.Equal(c.IPFamilies, d.IPFamilies)

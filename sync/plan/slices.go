@@ -54,7 +54,7 @@ func (p *importer) slices() changes {
 		if desired == existing { // kept as it is
 			continue
 		}
-		actions := updateOrAdopt(desired, existing, sliceHasAll(existing, desired), driftPatch(existing, desired, nil))
+		actions := updateOrAdopt(desired, existing, sliceHasAll(existing, desired), strayPatch(existing, desired, nil))
 		plan.apply = append(plan.apply, from(clusterOf(desired), actions)...)
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.currentSlices)) {

@@ -54,7 +54,7 @@ func TestDriftOfService(t *testing.T) {
 		current, desired := driftless(), driftless()
 		c.change(current)
 		_, strip := compareService(&current.Spec, &desired.Spec)
-		if diff := cmp.Diff(c.want, driftPatch(current, desired, strip)); diff != "" {
+		if diff := cmp.Diff(c.want, strayPatch(current, desired, strip)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", c.name, diff)
 		}
 	}
@@ -62,7 +62,7 @@ func TestDriftOfService(t *testing.T) {
 
 func importDrift(current, desired *mcsv1beta1.ServiceImport) mergePatch {
 	_, strip := compareSpec(&current.Spec, &desired.Spec)
-	return driftPatch(current, desired, strip)
+	return strayPatch(current, desired, strip)
 }
 
 func TestDriftOfImportAndSlice(t *testing.T) {
@@ -77,7 +77,7 @@ func TestDriftOfImportAndSlice(t *testing.T) {
 	}
 	s := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"service.kubernetes.io/service-proxy-name": "x", "mine": "y"}}}
 	want = mergePatch{"metadata": map[string]any{"labels": map[string]any{"service.kubernetes.io/service-proxy-name": nil}}}
-	if diff := cmp.Diff(want, driftPatch(s, &discoveryv1.EndpointSlice{}, nil)); diff != "" {
+	if diff := cmp.Diff(want, strayPatch(s, &discoveryv1.EndpointSlice{}, nil)); diff != "" {
 		t.Errorf("slice (-want +got):\n%s", diff)
 	}
 }
