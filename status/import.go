@@ -6,11 +6,14 @@ package status
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -109,4 +112,101 @@ func (r *importReconciler) slices(ctx context.Context, imported *mcsv1beta1.Serv
 		}
 	}
 	return len(found.Items) > 0, false, nil
+}
+
+// reconcileForeign adds what Comity knows to the status of a ServiceImport that
+// another implementation made, on fields that have no other owner.
+func (r *importReconciler) reconcileForeign(ctx context.Context, in compute.ImportInput) (ctrl.Result, error) {
+	imported := in.Import
+	if in.Observation == nil {
+		return ctrl.Result{}, nil
+	}
+	now := r.options.Now()
+	wanted := compute.Import(in, metav1.NewTime(now))
+	if len(wanted.Conditions) == 0 && !wroteStatus(imported) {
+		return ctrl.Result{}, nil
+	}
+	key := client.ObjectKeyFromObject(imported)
+	given := applied{imported.UID, wanted}
+	kept, _ := r.foreign.Load(key)
+	if last, known := kept.(applied); known && given.same(last) {
+		return ctrl.Result{}, nil
+	}
+	if len(wanted.Conditions) > 0 && compute.Covers(imported.Status, wanted) {
+		r.foreign.Store(key, given)
+		return ctrl.Result{}, nil
+	}
+	if wait := r.limiter.delay(imported.UID, false, now); wait > 0 {
+		return ctrl.Result{RequeueAfter: wait}, nil
+	}
+	wanted, written, err := r.applyUnowned(ctx, imported, wanted)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	r.limiter.wrote(imported.UID, false, now)
+	if written {
+		r.foreign.Store(key, given)
+		recordEvents(ctx, r.options.Recorder, imported, mcsv1beta1.ServiceImportKindName,
+			compute.Transitions(mcsv1beta1.ServiceImportKindName, imported.Status.Conditions, wanted.Conditions))
+	}
+	return ctrl.Result{}, nil
+}
+
+// applyUnowned applies status without force. Fields that have another owner are
+// left out, and the rest is applied. It gives what was applied in the end, and false
+// if the object changed meanwhile, which brings it back to the queue.
+func (r *importReconciler) applyUnowned(
+	ctx context.Context, imported *mcsv1beta1.ServiceImport, status mcsv1beta1.ServiceImportStatus,
+) (mcsv1beta1.ServiceImportStatus, bool, error) {
+	written, err := write(ctx, r.client, imported, mcsv1beta1.ServiceImportKindName, status)
+	fields := owned(err)
+	if len(fields) == 0 {
+		return status, written, err
+	}
+	logger(ctx).V(1).Info("fields of this ServiceImport's status belong to its implementation; left alone", "fields", fields)
+	rest := without(status, fields)
+	if compute.Covers(imported.Status, rest) {
+		return rest, true, nil
+	}
+	written, err = write(ctx, r.client, imported, mcsv1beta1.ServiceImportKindName, rest)
+	if len(owned(err)) > 0 {
+		// Another field got an owner in between. The next change tries again.
+		return mcsv1beta1.ServiceImportStatus{}, true, nil
+	}
+	return rest, written, err
+}
+
+// without leaves out the conditions to which the fields belong; a path is like
+// .status.conditions[type="Ready"].reason.
+func without(status mcsv1beta1.ServiceImportStatus, fields []string) mcsv1beta1.ServiceImportStatus {
+	about := func(part string) bool {
+		return slices.ContainsFunc(fields, func(field string) bool { return strings.Contains(field, part) })
+	}
+	rest := mcsv1beta1.ServiceImportStatus{}
+	if !about(".clusters") {
+		rest.Clusters = status.Clusters
+	}
+	for _, c := range status.Conditions {
+		if !about(fmt.Sprintf(".conditions[type=%q]", c.Type)) {
+			rest.Conditions = append(rest.Conditions, c)
+		}
+	}
+	return rest
+}
+
+// wroteStatus reports whether the object's status has anything of Comity's.
+func wroteStatus(object client.Object) bool {
+	return slices.ContainsFunc(object.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool {
+		return entry.Manager == model.FieldOwner && entry.Operation == metav1.ManagedFieldsOperationApply && entry.Subresource == "status"
+	})
+}
+
+// applied is a status that was applied to the object of that UID.
+type applied struct {
+	uid    types.UID
+	status mcsv1beta1.ServiceImportStatus
+}
+
+func (a applied) same(last applied) bool {
+	return a.uid == last.uid && compute.SameImport(last.status, a.status)
 }

@@ -136,7 +136,11 @@ func (i *importing) slices() map[model.ClusterID][]*discoveryv1.EndpointSlice {
 	}
 	if i.sources[i.Self].State.IsRead() {
 		shared, _, _ := exchange.Ports(i.Local.Export, i.Local.Service) // modelExport has found no error
-		out[i.Self] = sharedSlices(i.Local.Slices, shared)
+		for _, s := range i.Local.Slices {
+			if slice, ok := exchange.ShareSlice(s, shared); ok {
+				out[i.Self] = append(out[i.Self], slice)
+			}
+		}
 	}
 	return out
 }
@@ -192,17 +196,6 @@ func (i *importing) again() (wait time.Duration) {
 		}
 	}
 	return wait
-}
-
-// sharedSlices are the slices that this cluster contributes to its own import.
-func sharedSlices(in []*discoveryv1.EndpointSlice, shared model.PortSelection) []*discoveryv1.EndpointSlice {
-	var out []*discoveryv1.EndpointSlice
-	for _, s := range in {
-		if slice, ok := exchange.ShareSlice(s, shared); ok {
-			out = append(out, slice)
-		}
-	}
-	return out
 }
 
 func contested(key types.NamespacedName, c Contested) model.Problem {

@@ -121,13 +121,13 @@ func (v ReportView) byRule(source model.ClusterID) (result, bool) {
 		out := result{reason: p.Reason, message: p.Message}
 		switch p.Reason {
 		case model.ReasonNamespaceUnknown:
-			out = result{imported: v.contributes(source), reason: p.Reason, message: fmt.Sprintf(
+			out.imported, out.message = v.contributes(source), fmt.Sprintf(
 				"cluster %s does not know the identity of Namespace %s in cluster %s: the ExportRecord has no spec.namespace, and there is no valid NamespaceRecord; "+
-					"what it imported before stays, and nothing new is imported; select the Namespace with --publish-namespaces there", v.Self, v.Key.Namespace, source)}
+					"what it imported before stays, and nothing new is imported; select the Namespace with --publish-namespaces there", v.Self, v.Key.Namespace, source)
 		case model.ReasonNotEvaluated:
-			out = result{imported: v.contributes(source), reason: p.Reason, message: fmt.Sprintf(
+			out.imported, out.message = v.contributes(source), fmt.Sprintf(
 				"cluster %s could not evaluate whether it may import the export; what it imported before stays, and nothing new is imported; "+
-					"the ExportPolicies there, and annotation %s of Namespace %s there, say why", v.Self, model.AnnotationImportFrom, v.Key.Namespace)}
+					"the ExportPolicies there, and annotation %s of Namespace %s there, say why", v.Self, model.AnnotationImportFrom, v.Key.Namespace)
 		}
 		return out, true
 	}

@@ -179,24 +179,22 @@ func (v ReportView) result(source model.ClusterID) (result, bool) {
 	}
 	var leftOut []model.Problem
 	for _, p := range v.Observation.Problems {
-		switch {
-		case p.Cluster == source:
+		if p.Cluster == source {
 			leftOut = append(leftOut, p)
-		case p.Cluster == "" && v.prevents(p.Reason, source):
-			return result{reason: p.Reason, message: v.prevented(p.Reason)}, true
+		} else if message := v.prevented(p.Reason, source); p.Cluster == "" && message != "" {
+			return result{reason: p.Reason, message: message}, true
 		}
 	}
 	if len(leftOut) == 0 && slices.ContainsFunc(v.Observation.Sources, func(s model.Source) bool { return s.Starting }) {
 		return result{}, false // whether it waits, and for what, is not known
 	}
-	if text := v.frozen(source); text != "" && len(leftOut) == 0 {
-		return result{imported: true, reason: model.ReasonFrozen, message: text}, true
-	}
-	held := model.ReportTakeovers(v.Observation.Takeovers, source, v.Self, v.Key)
-	switch {
-	case len(leftOut) == 0 && held != "":
-		return result{imported: true, reason: model.ReasonTakeoverHeld, message: model.Bound(held, maxMessage)}, true
-	case len(leftOut) == 0:
+	if len(leftOut) == 0 {
+		if text := v.frozen(source); text != "" {
+			return result{imported: true, reason: model.ReasonFrozen, message: text}, true
+		}
+		if held := model.ReportTakeovers(v.Observation.Takeovers, source, v.Self, v.Key); held != "" {
+			return result{imported: true, reason: model.ReasonTakeoverHeld, message: model.Bound(held, maxMessage)}, true
+		}
 		return result{imported: true, reason: model.ReasonImported}, true
 	}
 	kept := slices.ContainsFunc(leftOut, func(p model.Problem) bool { return p.Reason == model.ReasonSliceMissing })
@@ -244,46 +242,33 @@ func (v ReportView) refused(refusal model.Refusal) result {
 		self, refusal.Cluster, refusal.Field, refusal.Cluster)}
 }
 
-// prevents reports whether a problem with this cluster's own objects keeps the
-// export of source from being imported. A name that is taken need not: a derived
-// Service has a second one.
-func (v ReportView) prevents(reason string, source model.ClusterID) bool {
-	switch reason {
-	case model.ReasonForeignImport, model.ReasonRefused, model.ReasonIPFamilyNotSupported:
-		return true
-	case model.ReasonNameTaken:
-		return !v.contributes(source)
-	}
-	return false
-}
-
-// prevented is the message for a problem of this cluster's own objects. It does
-// not repeat the message of the problem, which may name objects and clusters that
-// the reader of the report must not learn of.
-func (v ReportView) prevented(reason string) string {
-	switch reason {
-	case model.ReasonForeignImport:
+// prevented says why a problem with this cluster's own objects keeps the export of source
+// from being imported; empty if it does not: a name that is taken need not, since a derived
+// Service has a second one. It does not repeat the message of the problem, which may name
+// objects and clusters that the reader of the report must not learn of.
+func (v ReportView) prevented(reason string, source model.ClusterID) string {
+	switch {
+	case reason == model.ReasonForeignImport:
 		return fmt.Sprintf("cluster %s has a ServiceImport %s that Comity did not make; rename the Service, or delete that ServiceImport", v.Self, v.Key)
-	case model.ReasonNameTaken:
+	case reason == model.ReasonNameTaken && !v.contributes(source):
 		return fmt.Sprintf("in namespace %s of cluster %s other objects have the names that the derived Service could have; the events of ServiceImport %s there name them",
 			v.Key.Namespace, v.Self, v.Key)
-	case model.ReasonIPFamilyNotSupported:
+	case reason == model.ReasonIPFamilyNotSupported:
 		return fmt.Sprintf("cluster %s has none of the IP families of Service %s; export it with a family that the cluster has", v.Self, v.Key)
+	case reason == model.ReasonRefused:
+		return fmt.Sprintf("the API server of cluster %s refuses what importing %s needs; the log of Comity there says why", v.Self, v.Key)
 	}
-	return fmt.Sprintf("the API server of cluster %s refuses what importing %s needs; the log of Comity there says why", v.Self, v.Key)
+	return ""
 }
 
-// leftOut joins the messages about endpoints of source that are not imported. A
-// message that names a third cluster is replaced: source must not learn of it.
+// leftOut joins the messages about endpoints of source that are not imported. They name
+// no third cluster.
 func (v ReportView) leftOut(source model.ClusterID, problems []model.Problem) string {
 	parts := make([]string, 0, len(problems))
 	for _, p := range problems {
 		text := p.Message
 		if p.Reason == model.ReasonRefused { // it quotes this cluster's API server and policies
 			text = fmt.Sprintf("the API server of cluster %s refuses EndpointSlices of cluster %s; the events of ServiceImport %s there say why", v.Self, source, v.Key)
-		}
-		if slices.ContainsFunc(p.Others, func(id model.ClusterID) bool { return id != source && id != v.Self }) {
-			text = fmt.Sprintf("parts of the export are left out in cluster %s (%s); the events of ServiceImport %s there say which", v.Self, p.Reason, v.Key)
 		}
 		if !slices.Contains(parts, text) {
 			parts = append(parts, text)

@@ -103,11 +103,6 @@ func TestTheResultOfAnImport(t *testing.T) {
 		{name: "all endpoints are left out", change: func(s *ReportView) {
 			s.Observation, s.PartlyImported = seen([]model.Problem{overlap}, "a"), nil
 		}, want: result{reason: model.ReasonAddressOverlap}, says: overlap.Message},
-		{name: "a message that would name a third cluster", change: func(s *ReportView) {
-			p := overlap
-			p.Message, p.Others = "10.1.0.1 is of cluster a and secretly of cluster c", []model.ClusterID{"c"}
-			s.Observation = seen([]model.Problem{p}, "a")
-		}, want: result{imported: true, reason: model.ReasonAddressOverlap}, says: "parts of the export are left out in cluster b (AddressOverlap)"},
 		{name: "it waits for what is not read", change: func(s *ReportView) { s.Observation.Freeze = frozenBy("c", model.SourceNotRead) },
 			want: result{imported: true, reason: model.ReasonFrozen}, says: "because the export of another cluster decides it"},
 		{name: "it waits for what this cluster does not read of itself", change: func(s *ReportView) { s.Observation.Freeze = frozenBy("b", model.SourceNotRead) },

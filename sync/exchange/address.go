@@ -148,8 +148,8 @@ func (r Report) Add(other Report) Report {
 
 // Problems are what the reader of an import should know of the parts that were
 // left out of the slices of cluster, at most one problem of each reason. The
-// filter is the one that was used. The messages are bounded, the same for the same slices, and name no cluster but cluster:
-// Others of each problem is empty, so cluster may be shown them.
+// filter is the one that was used. The messages are bounded, the same for the same slices, and name no cluster but cluster,
+// so cluster may be shown them.
 func (r Report) Problems(cluster model.ClusterID, filter Filter) []model.Problem {
 	counts, examples := map[string][]string{}, map[string][]string{} // by reason of the problem
 	for _, reason := range slices.Sorted(maps.Keys(r)) {

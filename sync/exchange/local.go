@@ -30,8 +30,29 @@ func LocalExport(self model.ClusterID, export *mcsv1beta1.ServiceExport, service
 	if err != nil {
 		return model.Export{}, err
 	}
-	out := fromService(self, key, export, &service.Spec)
-	out.Ports = ports.Exported(service)
+	spec := &service.Spec
+	out := model.Export{
+		Cluster:               self,
+		Key:                   key,
+		UID:                   export.UID,
+		CreatedAt:             age(export.CreationTimestamp.Time),
+		Type:                  mcsv1beta1.ClusterSetIP,
+		Ports:                 ports.Exported(service),
+		IPFamilies:            spec.IPFamilies,
+		SessionAffinity:       spec.SessionAffinity,
+		InternalTrafficPolicy: spec.InternalTrafficPolicy,
+		TrafficDistribution:   spec.TrafficDistribution,
+		Labels:                unreserved(export.Spec.ExportedLabels),
+		Annotations:           unreserved(export.Spec.ExportedAnnotations),
+	}
+	// An invalid preference is ignored. Callers of Prefer report it.
+	out.PreferLocal, _ = Prefer(export)
+	if spec.ClusterIP == corev1.ClusterIPNone {
+		out.Type = mcsv1beta1.Headless
+	}
+	if spec.SessionAffinity == corev1.ServiceAffinityClientIP {
+		out.SessionAffinityConfig = spec.SessionAffinityConfig
+	}
 	return out, nil
 }
 
@@ -49,31 +70,6 @@ func Ports(export *mcsv1beta1.ServiceExport, service *corev1.Service) (selection
 		return model.PortSelection{}, "", errors.New(missing + consequence)
 	}
 	return selection, missing, nil
-}
-
-func fromService(self model.ClusterID, key types.NamespacedName, export *mcsv1beta1.ServiceExport, spec *corev1.ServiceSpec) model.Export {
-	out := model.Export{
-		Cluster:               self,
-		Key:                   key,
-		UID:                   export.UID,
-		CreatedAt:             age(export.CreationTimestamp.Time),
-		Type:                  mcsv1beta1.ClusterSetIP,
-		IPFamilies:            spec.IPFamilies,
-		SessionAffinity:       spec.SessionAffinity,
-		InternalTrafficPolicy: spec.InternalTrafficPolicy,
-		TrafficDistribution:   spec.TrafficDistribution,
-		Labels:                unreserved(export.Spec.ExportedLabels),
-		Annotations:           unreserved(export.Spec.ExportedAnnotations),
-	}
-	// An invalid preference is ignored. Callers of Prefer report it.
-	out.PreferLocal, _ = Prefer(export)
-	if spec.ClusterIP == corev1.ClusterIPNone {
-		out.Type = mcsv1beta1.Headless
-	}
-	if spec.SessionAffinity == corev1.ServiceAffinityClientIP {
-		out.SessionAffinityConfig = spec.SessionAffinityConfig
-	}
-	return out
 }
 
 // Prefer reports whether export asks importers to prefer endpoints of their own

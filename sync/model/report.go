@@ -203,8 +203,6 @@ type Problem struct {
 	// Cluster is the one whose export or endpoints it is about; empty if it is
 	// about this cluster's objects.
 	Cluster ClusterID
-	// Others are the clusters beside Cluster that Message names.
-	Others []ClusterID
 	// Message names the object, what was expected and what to do.
 	Message string
 }
