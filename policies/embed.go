@@ -10,7 +10,7 @@
 // INPUT.md describes the input and the answer of a policy.
 //
 // It gives the files as they are and knows neither Rego nor a cluster: the engine
-// compiles them, config/gen turns them into manifests. Tests beside a policy are left out.
+// compiles them, test/tools/manifests turns them into manifests. Tests beside a policy are left out.
 package policies
 
 import (

@@ -44,18 +44,18 @@ func stored(t *testing.T, root string) map[string]string {
 }
 
 func TestFilesAreUpToDate(t *testing.T) {
-	want, err := generate("../..")
+	want, err := generate("../../..")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(want, stored(t, "../..")); diff != "" {
+	if diff := cmp.Diff(want, stored(t, "../../..")); diff != "" {
 		t.Errorf("run make generate (-want +got):\n%s", diff)
 	}
 }
 
 func TestWriteRemovesWhatHasNoSource(t *testing.T) {
 	root := t.TempDir()
-	if err := os.CopyFS(filepath.Join(root, "config"), os.DirFS("../../config")); err != nil {
+	if err := os.CopyFS(filepath.Join(root, "config"), os.DirFS("../../../config")); err != nil {
 		t.Fatal(err)
 	}
 	for _, folder := range []string{chartFolder + "/policies", policyFolder, policyFolder + "/" + library} {
