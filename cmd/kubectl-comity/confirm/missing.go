@@ -67,7 +67,7 @@ func missing(ctx context.Context, target *command.Target, id model.ClusterID) (p
 	// Not the time of this machine: its clock may differ from that of the cluster, and
 	// what disappeared meanwhile was not shown.
 	if before := peer.Spec.ConfirmMissingBefore; before == nil || before.Time.Before(latest) {
-		p.changes = []change{{peer, map[string]any{"spec": map[string]any{"confirmMissingBefore": latest.UTC().Format(time.RFC3339)}}}}
+		p.changes = []change{{peer, fmt.Sprintf(`{"metadata":{"uid":%q},"spec":{"confirmMissingBefore":%q}}`, peer.UID, latest.UTC().Format(time.RFC3339))}}
 	}
 	return p, nil
 }

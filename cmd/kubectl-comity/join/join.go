@@ -63,7 +63,7 @@ type options struct {
 	probe            Prober
 }
 
-// NewJoin is the command join. probe is InPod, save in tests.
+// NewJoin is the command join. probe is agent.Probe, save in tests.
 func NewJoin(env *command.Env, probe Prober) *cobra.Command {
 	o := &options{env: env, probe: probe}
 	cmd := &cobra.Command{

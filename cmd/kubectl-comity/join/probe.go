@@ -12,9 +12,6 @@ import (
 	"strconv"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/comity-mcs/comity/cmd/comity/probe"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
@@ -22,13 +19,8 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// Prober checks from inside a cluster what it reaches.
+// Prober checks from inside a cluster what it reaches: agent.Probe, save in tests.
 type Prober func(ctx context.Context, target *command.Target, from agent.Agent, request probe.Request) (probe.Response, error)
-
-// InPod runs it in the agent's Pod.
-func InPod(ctx context.Context, target *command.Target, from agent.Agent, request probe.Request) (probe.Response, error) {
-	return agent.Probe(ctx, target, from.Namespace, from.Pod, from.Container, request)
-}
 
 // reach asks each member what it reaches of the others, and sets the address of
 // every route. The error lists everything that cannot be reached.
@@ -42,7 +34,7 @@ type reach struct {
 func (r reach) run(ctx context.Context) error {
 	pods := map[model.ClusterID]podAddresses{}
 	for _, s := range r.sites {
-		found, err := addressesOf(ctx, s)
+		found, err := addressesOf(s)
 		if err != nil {
 			return err
 		}
@@ -93,7 +85,7 @@ func (r reach) from(ctx context.Context, s *agent.Site, pods map[model.ClusterID
 			checks = append(checks, func(all probe.Response) string { return r.checkPod(s, other, target, all.URLs[at]) })
 		}
 	}
-	r.env.Printf("Checking from inside cluster %s (Pod %s/%s) what it reaches\n", s.Agent.ID, s.Agent.Namespace, s.Agent.Pod)
+	r.env.Printf("Checking from inside cluster %s (Pod %s/%s) what it reaches\n", s.Agent.ID, s.Agent.Namespace, s.Agent.Pod.Name)
 	response, err := r.probe(ctx, s.Target, s.Agent, request)
 	if err != nil {
 		return nil, err
@@ -132,7 +124,7 @@ func (r reach) checkPod(s, other *agent.Site, target podAddress, result probe.Re
 		return ""
 	}
 	return fmt.Sprintf("cluster %s does not reach Pods of cluster %s; tried the agent's Pod %s/%s at %s: %s; Comity builds no tunnel: route the Pod ranges of each cluster to the nodes of the other, and allow them in firewalls and network policies",
-		s.Agent.ID, other.Agent.ID, other.Agent.Namespace, other.Agent.Pod, result.Target, result.Error)
+		s.Agent.ID, other.Agent.ID, other.Agent.Namespace, other.Agent.Pod.Name, result.Target, result.Error)
 }
 
 // podAddresses are those of one Pod, one for each address family.
@@ -151,35 +143,24 @@ func (p podAddresses) inFamiliesOf(from podAddresses) podAddresses {
 	})
 }
 
-// healthPort is that of the agent's health checks, unless its Pod names another.
-const healthPort = 8081
-
 // addressesOf are those on which the agent's Pod listens.
-func addressesOf(ctx context.Context, s *agent.Site) (podAddresses, error) {
-	pod, err := s.Target.Clientset.CoreV1().Pods(s.Agent.Namespace).Get(ctx, s.Agent.Pod, metav1.GetOptions{})
-	if err != nil {
-		return nil, s.Target.Errorf("read the agent's Pod: %w", err)
+func addressesOf(s *agent.Site) (podAddresses, error) {
+	pod, port := s.Agent.Pod, "8081"
+	for _, p := range s.Agent.Container().Ports {
+		if p.Name == "health" {
+			port = strconv.Itoa(int(p.ContainerPort))
+		}
 	}
-	port := healthPortOf(s.Agent.Container)
 	var all podAddresses
 	for _, text := range pod.Status.PodIPs {
 		ip, err := netip.ParseAddr(text.IP)
 		if err != nil {
 			return nil, s.Target.Errorf("Pod %s/%s, status.podIPs: %w", pod.Namespace, pod.Name, err)
 		}
-		all = append(all, podAddress{ip.Unmap(), "http://" + net.JoinHostPort(text.IP, strconv.Itoa(int(port))) + "/healthz"})
+		all = append(all, podAddress{ip.Unmap(), "http://" + net.JoinHostPort(text.IP, port) + "/healthz"})
 	}
 	if len(all) == 0 {
 		return nil, s.Target.Errorf("Pod %s/%s has no address yet; wait until it is ready and repeat the command", pod.Namespace, pod.Name)
 	}
 	return all, nil
-}
-
-func healthPortOf(container corev1.Container) int32 {
-	for _, port := range container.Ports {
-		if port.Name == "health" {
-			return port.ContainerPort
-		}
-	}
-	return healthPort
 }

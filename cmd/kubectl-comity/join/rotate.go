@@ -20,7 +20,7 @@ connection until the new one is synced, so nothing is withdrawn.
 The agents renew their tokens in time without this command. Use it if a token may
 have leaked.`
 
-// NewRotate is the command rotate. probe is InPod, save in tests.
+// NewRotate is the command rotate. probe is agent.Probe, save in tests.
 func NewRotate(env *command.Env, probe Prober) *cobra.Command {
 	o := &options{env: env, probe: probe, how: join.Options{Rotate: true}}
 	cmd := &cobra.Command{

@@ -56,7 +56,7 @@ func (p *part) peers(ctx context.Context, target *command.Target) []string {
 func (p *part) addPeer(peer *v1alpha1.Peer) {
 	shown := Peer{ID: peer.Name, Version: peer.Status.Version, TokenExpires: peer.Status.TokenExpires, Exports: peer.Status.Exports}
 	shown.State, shown.Since, shown.Message = stateOfPeer(peer)
-	running := p.agent.Pod != ""
+	running := p.agent.Pod != nil
 	if !running {
 		shown.State, shown.Since, shown.Message = Unknown, nil, "" // nobody has brought the status up to date
 	}

@@ -93,10 +93,9 @@ func (m *member) fetch(ctx context.Context, from *member, c Check) Check {
 
 // request fetches what from exports with this cluster's Pod.
 func (m *member) request(ctx context.Context, from *member, family string) ([]probe.Result, error) {
-	container := m.agent.Container
-	container.Name = podName
+	fetcher := agent.Agent{Pod: m.pod}
 	url := fmt.Sprintf("http://%s.%s.svc.clusterset.local/", from.service, from.namespace)
-	response, err := agent.Probe(ctx, m.target, m.namespace, podName, container, probe.Request{
+	response, err := agent.Probe(ctx, m.target, fetcher, probe.Request{
 		URLs: slices.Repeat([]string{url}, requests), Family: family, TimeoutSeconds: int(requestTimeout.Seconds()),
 	})
 	return response.URLs, err

@@ -28,6 +28,8 @@ const pollInterval = 500 * time.Millisecond
 type member struct {
 	target *command.Target
 	agent  agent.Agent
+	// pod serves what this cluster exports, and fetches what the others do.
+	pod *corev1.Pod
 	// namespace is the temporary one, of the same name everywhere.
 	namespace string
 	// service is the name of what this cluster exports.
@@ -69,7 +71,8 @@ func (m *member) create(ctx context.Context) error {
 		return err
 	}
 	service := newService(m.namespace, m.service)
-	for _, object := range []client.Object{newPod(m.namespace, answerOf(m.id(), m.namespace), m.agent, m.agent.PullSecrets), service} {
+	m.pod = newPod(m.namespace, answerOf(m.id(), m.namespace), m.agent)
+	for _, object := range []client.Object{m.pod, service} {
 		if err := m.target.Client.Create(ctx, object); err != nil {
 			return m.target.Errorf("create %T %s/%s: %w", object, m.namespace, object.GetName(), err)
 		}
@@ -80,7 +83,7 @@ func (m *member) create(ctx context.Context) error {
 
 // copyPullSecrets lets the temporary Pod pull the image that the agent runs.
 func (m *member) copyPullSecrets(ctx context.Context) error {
-	for _, reference := range m.agent.PullSecrets {
+	for _, reference := range m.agent.Pod.Spec.ImagePullSecrets {
 		from, err := m.target.Clientset.CoreV1().Secrets(m.agent.Namespace).Get(ctx, reference.Name, metav1.GetOptions{})
 		if err != nil {
 			return m.target.Errorf("read the agent's pull secret: %w", err)
