@@ -5,7 +5,6 @@ package app
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -16,6 +15,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -69,19 +69,12 @@ func (a *agentInfo) update(ctx context.Context) error {
 	} else if err != nil {
 		return fmt.Errorf("read Lease %s: %w", a.lease, err)
 	}
-	changes := a.info.Annotations()
-	maps.DeleteFunc(changes, func(key, value string) bool {
-		old, found := lease.Annotations[key]
-		return found && old == value
-	})
-	if len(changes) == 0 {
+	before := lease.DeepCopy()
+	lease.Annotations = labels.Merge(lease.Annotations, a.info.Annotations())
+	if maps.Equal(before.Annotations, lease.Annotations) {
 		return nil
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": changes}})
-	if err != nil {
-		return err
-	}
-	if err := a.writer.Patch(ctx, lease, client.RawPatch(types.MergePatchType, patch)); err != nil {
+	if err := a.writer.Patch(ctx, lease, client.MergeFrom(before)); err != nil {
 		return fmt.Errorf("patch the annotations of Lease %s: %w", a.lease, err)
 	}
 	return nil

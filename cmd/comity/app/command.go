@@ -18,6 +18,7 @@ import (
 
 	"github.com/comity-mcs/comity/cmd/comity/install"
 	"github.com/comity-mcs/comity/cmd/comity/probe"
+	"github.com/comity-mcs/comity/policies/engine/limited"
 )
 
 // version is set by the linker.
@@ -89,7 +90,11 @@ func newCommand(o Options) *cobra.Command {
 	o.AddFlags(root.Flags())
 	root.AddCommand(
 		install.NewCommand(version), probe.NewCommand(), probe.NewServeCommand(), newVersionCommand(),
-		newCompilePoliciesCommand(),
+		// What the agent runs to compile a policy that it does not know yet.
+		&cobra.Command{
+			Use: limited.Argument, Short: "Compile policies from the standard input with limits, for the agent", Args: cobra.NoArgs, Hidden: true,
+			RunE: func(cmd *cobra.Command, _ []string) error { return limited.Main(cmd.InOrStdin(), cmd.OutOrStdout()) },
+		},
 	)
 	return root
 }

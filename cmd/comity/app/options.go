@@ -105,7 +105,7 @@ const (
 // DefaultOptions are the options of the Deployment.
 func DefaultOptions() Options {
 	return Options{
-		Namespace:  namespaceFromPod(),
+		Namespace:  cmp.Or(os.Getenv("POD_NAMESPACE"), "comity-system"),
 		ClusterID:  os.Getenv("COMITY_CLUSTER_ID"),
 		ClusterSet: os.Getenv("COMITY_CLUSTERSET"),
 
@@ -174,18 +174,12 @@ func (o *Options) Validate() error {
 			return fmt.Errorf("--clusterset: %w", err)
 		}
 	}
-	if p := validation.IsDNS1123Label(o.Namespace); len(p) > 0 {
-		return fmt.Errorf("--namespace: %q is not a namespace name: %s", o.Namespace, strings.Join(p, "; "))
-	}
-	for _, key := range o.IdentityLabels {
-		if p := validation.IsQualifiedName(key); len(p) > 0 {
-			return fmt.Errorf("--namespace-identity-labels: %q is not a label key: %s", key, strings.Join(p, "; "))
-		}
-	}
-	for _, name := range o.RequiredPolicies {
-		if p := validation.IsDNS1123Subdomain(name); len(p) > 0 {
-			return fmt.Errorf("--require-policies: %q is not the name of an ExportPolicy: %s", name, strings.Join(p, "; "))
-		}
+	if err := cmp.Or(
+		validateNames("--namespace", "a namespace name", validation.IsDNS1123Label, o.Namespace),
+		validateNames("--namespace-identity-labels", "a label key", validation.IsQualifiedName, o.IdentityLabels...),
+		validateNames("--require-policies", "the name of an ExportPolicy", validation.IsDNS1123Subdomain, o.RequiredPolicies...),
+	); err != nil {
+		return err
 	}
 	if _, err := labels.Parse(o.PublishNamespaces); err != nil {
 		return fmt.Errorf("--publish-namespaces: %q is not a label selector such as \"clusterset=shared,team!=test\": %w", o.PublishNamespaces, err)
@@ -204,6 +198,15 @@ func (o *Options) Validate() error {
 	} {
 		if _, _, err := splitAddress(given[1]); err != nil && (given[1] != "0" || given[0] != "--metrics-bind-address") {
 			return fmt.Errorf("%s: %w", given[0], err)
+		}
+	}
+	return nil
+}
+
+func validateNames(flag, kind string, problems func(string) []string, names ...string) error {
+	for _, name := range names {
+		if p := problems(name); len(p) > 0 {
+			return fmt.Errorf("%s: %q is not %s: %s", flag, name, kind, strings.Join(p, "; "))
 		}
 	}
 	return nil
@@ -287,10 +290,4 @@ func splitAddress(address string) (string, int, error) {
 		return "", 0, fmt.Errorf("%q given, expected a port from 0 to 65535", address)
 	}
 	return host, int(number), nil
-}
-
-// namespaceFromPod returns the namespace of this Pod, and comity-system if it is
-// not known.
-func namespaceFromPod() string {
-	return cmp.Or(os.Getenv("POD_NAMESPACE"), "comity-system")
 }

@@ -87,7 +87,7 @@ func wire(mgr ctrl.Manager, o Options, self identity, guard transport.WrapperFun
 		return err
 	}
 	err = status.SetupWithManager(mgr, status.Options{
-		Observations: running, Verdicts: evaluation.cache, Destinations: running, ForeignImports: !o.Import,
+		Observations: running, Verdicts: evaluation.PolicyCache, Destinations: running, ForeignImports: !o.Import,
 		Changed: running.Changed(), DestinationsChanged: running.DestinationsChanged(), PoliciesChanged: evaluation.changed, Interval: o.Timing.Status,
 	})
 	if err != nil {
@@ -126,22 +126,17 @@ func setupLocalCluster(mgr ctrl.Manager, o Options) (*localcluster.Watcher, erro
 // policyEvaluation evaluates policies, and notifies when their results may have
 // changed.
 type policyEvaluation struct {
+	*controllers.PolicyCache
 	engine   *engine.Engine
 	loaded   <-chan struct{} // closed after the first load of the policies
-	cache    *controllers.PolicyCache
 	imports  *controllers.ImportPolicyCache
 	changed  *notify.Notifier
 	findings *findings.Findings
 }
 
-// Admit and Forget implement controllers.Admitter.
-func (p *policyEvaluation) Admit(ctx context.Context, export *mcsv1beta1.ServiceExport) decision.Verdict {
-	return p.cache.Admit(ctx, export)
-}
-
 // Forget drops the answer and what was found of an export that is gone.
 func (p *policyEvaluation) Forget(key types.NamespacedName) {
-	p.cache.Forget(key)
+	p.PolicyCache.Forget(key)
 	p.findings.Forget(key)
 }
 
@@ -202,7 +197,7 @@ func setupPolicies(mgr ctrl.Manager, o Options, self identity, peers *members.Se
 		},
 		Active: policies.HasImportPolicies, Policies: policies.Digest, Findings: found,
 	})
-	return &policyEvaluation{engine: policies, loaded: loaded, cache: cache, imports: imports, changed: changed, findings: found}, nil
+	return &policyEvaluation{PolicyCache: cache, engine: policies, loaded: loaded, imports: imports, changed: changed, findings: found}, nil
 }
 
 // newEngine is the policy engine, without policies yet.
