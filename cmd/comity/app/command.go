@@ -89,7 +89,7 @@ func newCommand(o Options) *cobra.Command {
 	root.SetVersionTemplate("{{.Version}}\n")
 	o.AddFlags(root.Flags())
 	root.AddCommand(
-		install.NewCommand(version), probe.NewCommand(), probe.NewServeCommand(), newVersionCommand(),
+		install.NewCommand(version), probe.NewCommand(), probe.NewServeCommand(),
 		// What the agent runs to compile a policy that it does not know yet.
 		&cobra.Command{
 			Use: limited.Argument, Short: "Compile policies from the standard input with limits, for the agent", Args: cobra.NoArgs, Hidden: true,
@@ -97,16 +97,4 @@ func newCommand(o Options) *cobra.Command {
 		},
 	)
 	return root
-}
-
-func newVersionCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), version)
-			return err
-		},
-	}
 }

@@ -9,12 +9,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/remotecommand"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -37,11 +35,12 @@ func Probe(ctx context.Context, target *command.Target, from Agent, request prob
 	if len(container.Command) > 0 {
 		argv = container.Command[:1:1]
 	}
-	executor, err := newExecutor(target.REST, target.Clientset.CoreV1().RESTClient().Post().
+	// By WebSocket, which every supported Kubernetes serves.
+	executor, err := remotecommand.NewWebSocketExecutor(target.REST, http.MethodGet, target.Clientset.CoreV1().RESTClient().Post().
 		Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
 		VersionedParams(&corev1.PodExecOptions{
 			Container: container.Name, Command: append(argv, "probe"), Stdin: true, Stdout: true, Stderr: true,
-		}, clientgoscheme.ParameterCodec).URL())
+		}, clientgoscheme.ParameterCodec).URL().String())
 	if err != nil {
 		return response, target.Errorf("connect to Pod %s: %w", pod, err)
 	}
@@ -57,16 +56,4 @@ func Probe(ctx context.Context, target *command.Target, from Agent, request prob
 			len(response.Servers)+len(response.URLs), len(request.Servers)+len(request.URLs), command.Version)
 	}
 	return response, nil
-}
-
-func newExecutor(config *rest.Config, url *url.URL) (remotecommand.Executor, error) {
-	web, err := remotecommand.NewWebSocketExecutor(config, http.MethodGet, url.String())
-	if err != nil {
-		return nil, err
-	}
-	spdy, err := remotecommand.NewSPDYExecutor(config, http.MethodPost, url)
-	if err != nil {
-		return nil, err
-	}
-	return remotecommand.NewFallbackExecutor(web, spdy, otherProtocol)
 }

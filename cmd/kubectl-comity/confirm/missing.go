@@ -23,10 +23,9 @@ func newMissing(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "missing CLUSTER",
 		Short: "Confirm that exports of a cluster that are missing are gone",
-		Long: `Confirm that the exports of a cluster that disappeared without a statement are gone,
-such as those of an exchange namespace that was deleted, or of a cluster that was made
-again. The command lists them and asks. What was imported of them is removed. Exports
-that disappear later wait again.`,
+		Long: `Confirm that exports of a cluster that disappeared without a statement are gone, such
+as those of an exchange namespace that was deleted. The command lists them and asks.
+What was imported of them is removed. Exports that disappear later wait again.`,
 		Example: "  kubectl comity confirm missing b --context a",
 		Args: cobra.MatchAll(cobra.ExactArgs(1), func(_ *cobra.Command, args []string) (err error) {
 			id, err = model.ParseClusterID(args[0])

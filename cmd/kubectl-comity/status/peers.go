@@ -122,20 +122,20 @@ func (p *part) strangers(peers []string) {
 // lost reports the exports that a restore lost, one line for each cluster that publishes
 // here. It reports whether the cluster is a hub: somebody publishes, and no agent runs.
 func (p *part) lost(ctx context.Context, target *command.Target) (isHub bool) {
-	lost, exchanges, err := confirm.Lost(ctx, target.Client)
+	lost, published, err := confirm.Lost(ctx, target.Client)
 	if err != nil {
 		p.problem("exports", "%v", target.Errorf("%w", err))
 		return false
 	}
 	byCluster := map[model.ClusterID][]types.NamespacedName{}
-	for _, l := range lost {
+	for l := range lost {
 		byCluster[l.Cluster] = append(byCluster[l.Cluster], l.Key)
 	}
 	for _, id := range sortedKeys(byCluster) {
 		p.problem("exports of cluster "+string(id), "Lost: their ServiceExports disappeared with a restore of the API server, and they stay published (%s); create the ServiceExports again, or run kubectl comity confirm lost --all --context %s",
 			some(byCluster[id]), p.cluster.Context)
 	}
-	return len(exchanges) > 0
+	return published
 }
 
 // some is how many objects there are, and the first of them.
