@@ -86,7 +86,7 @@ func start(ctx context.Context, cfg *rest.Config, o Options, ready *health, stat
 	if err := own.watch(ctx, mgr.GetCache()); err != nil {
 		return err
 	}
-	if err := wire(mgr, o, self, guard, ready, log); err != nil {
+	if err := (wiring{Manager: mgr, Options: o, self: self, guard: guard, ready: ready, log: log}).wire(); err != nil {
 		return err
 	}
 	definitions.log, definitions.interval, definitions.report = log, o.Timing.WatchDefinitions, state.set

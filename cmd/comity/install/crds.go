@@ -67,15 +67,10 @@ func CRDs(ctx context.Context, c client.Client, o CRDOptions) error {
 	}
 	var refused []error
 	for _, d := range definitions {
-		err := await(ctx, o.Out, func(ctx context.Context) error {
-			current, err := find(ctx, c, d.name())
-			if err != nil {
-				return err
-			}
-			_, err = decide(d, current, o.Version)
+		refused = append(refused, await(ctx, o.Out, func(ctx context.Context) error {
+			_, _, err := examine(ctx, c, d, o.Version)
 			return err
-		})
-		refused = append(refused, err)
+		}))
 	}
 	if err := errors.Join(refused...); err != nil {
 		return err
@@ -95,16 +90,11 @@ func CRDs(ctx context.Context, c client.Client, o CRDOptions) error {
 
 // install applies one definition if it has to be applied, and says what it did.
 func install(ctx context.Context, c client.Client, d definition, o CRDOptions) error {
-	current, err := find(ctx, c, d.name())
+	current, done, err := examine(ctx, c, d, o.Version)
 	if err != nil {
 		return err
 	}
-	leave, err := decide(d, current, o.Version)
-	if err != nil {
-		return err
-	}
-	done := leave
-	if leave == "" {
+	if done == "" {
 		applied := d.object.DeepCopy()
 		if err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(applied), client.FieldOwner(fieldOwner), client.ForceOwnership); err != nil {
 			return err
@@ -113,6 +103,14 @@ func install(ctx context.Context, c client.Client, d definition, o CRDOptions) e
 	}
 	say(o.Out, "customresourcedefinition %s %s", d.name(), done)
 	return nil
+}
+
+// examine reads a definition and says why it is left as it is; "" if it has to be applied.
+func examine(ctx context.Context, c client.Client, d definition, version string) (current *apiextensionsv1.CustomResourceDefinition, leave string, err error) {
+	if current, err = find(ctx, c, d.name()); err == nil {
+		leave, err = decide(d, current, version)
+	}
+	return current, leave, err
 }
 
 // outcome names what an apply did to an object; was has no resource version if

@@ -109,11 +109,7 @@ func unified(name, before, after string) string {
 // print shows the plan before it is carried out.
 func (p *plan) print(env *command.Env, o options) {
 	if !p.Changed {
-		state := "serves"
-		if !o.enable {
-			state = "does not serve"
-		}
-		env.Printf("context %q: CoreDNS %s %s already; nothing to change\n", p.target.Context, state, corefile.Zone)
+		env.Printf("context %q: there is nothing to change\n", p.target.Context)
 	} else {
 		env.Printf("context %q:\n%s", p.target.Context, p.Diff)
 	}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/cert"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
@@ -21,8 +20,8 @@ func (p *part) certificate(ctx context.Context, target *command.Target, pod *cor
 		if volume.Secret == nil {
 			continue
 		}
-		secret, err := target.Clientset.CoreV1().Secrets(pod.Namespace).Get(ctx, volume.Secret.SecretName, metav1.GetOptions{})
-		if err != nil || len(secret.Data[corev1.TLSCertKey]) == 0 {
+		var secret corev1.Secret
+		if err := target.Get(ctx, pod.Namespace, volume.Secret.SecretName, &secret); err != nil || len(secret.Data[corev1.TLSCertKey]) == 0 {
 			continue
 		}
 		found := &Certificate{Name: secret.Name}
