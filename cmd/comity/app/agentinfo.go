@@ -8,11 +8,9 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
@@ -57,12 +55,6 @@ func (a *agentInfo) Start(ctx context.Context) error {
 
 // update patches the annotations that are missing or differ.
 func (a *agentInfo) update(ctx context.Context) error {
-	if a.info.ServiceAccount == "" {
-		var err error
-		if a.info.ServiceAccount, err = findServiceAccount(ctx, a.writer); err != nil {
-			return err
-		}
-	}
 	lease := &coordinationv1.Lease{}
 	if err := a.reader.Get(ctx, a.lease, lease); apierrors.IsNotFound(err) {
 		return nil // leader election creates it within seconds
@@ -94,21 +86,4 @@ func describe(o Options, self identity) (model.AgentInfo, error) {
 		ID: self.cluster, Set: self.set, Version: version, Mode: mode,
 		ServiceAccount: os.Getenv("POD_SERVICE_ACCOUNT"), PodCIDRs: pods, ServiceCIDRs: services,
 	}, nil
-}
-
-// findServiceAccount asks the API server for the service account of this agent,
-// if the environment of the Pod does not name it.
-func findServiceAccount(ctx context.Context, c client.Writer) (string, error) {
-	review := &authenticationv1.SelfSubjectReview{}
-	if err := c.Create(ctx, review); err != nil {
-		return "", fmt.Errorf("get the name of the service account (environment variable POD_SERVICE_ACCOUNT is not set): %w", err)
-	}
-	user := review.Status.UserInfo.Username
-	account, found := strings.CutPrefix(user, "system:serviceaccount:")
-	_, name, hasName := strings.Cut(account, ":")
-	if !found || !hasName {
-		return "", fmt.Errorf("the agent runs as %q, which is not a service account: `kubectl comity join` cannot grant it permissions;"+
-			" run it as a service account of its namespace", user)
-	}
-	return name, nil
 }

@@ -124,6 +124,10 @@ func (w wiring) setupAgentInfo() error {
 	if err != nil {
 		return err
 	}
+	if info.ServiceAccount == "" {
+		w.log.Info("the kubectl plugin will not find this agent", "reason", "environment variable POD_SERVICE_ACCOUNT is not set")
+		return nil
+	}
 	return w.Add(&agentInfo{
 		reader: w.GetAPIReader(), writer: w.GetClient(), info: info, interval: w.Timing.AgentInfo, log: w.log.WithName("agent-info"),
 		lease: types.NamespacedName{Namespace: w.Namespace, Name: model.LeaderLease},

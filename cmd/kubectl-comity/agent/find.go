@@ -32,8 +32,6 @@ var (
 	ErrNotInstalled = errors.New("no Comity agent is installed")
 	// ErrSeveral: the cluster has more than one agent.
 	ErrSeveral = errors.New("more than one Comity agent is installed")
-	// ErrUnreadable: the leader Lease does not state what this plugin needs.
-	ErrUnreadable = errors.New("the agent does not state what it is")
 	// ErrNotRunning: Comity is installed, and no replica leads. Find returns what
 	// the last leader stated as well.
 	ErrNotRunning = errors.New("no replica of the agent leads")
@@ -136,8 +134,8 @@ func describe(target *command.Target, lease coordinationv1.Lease, pod *corev1.Po
 			target.Context, lease.Namespace, NameLabel)
 	}
 	if err != nil {
-		return found, target.Errorf("%w: Lease %s/%s: %w; run a version of Comity there that this plugin (%s) knows, and wait until it leads",
-			ErrUnreadable, lease.Namespace, lease.Name, err, command.Version)
+		return found, target.Errorf("the agent does not state what it is: Lease %s/%s: %w; run a version of Comity there that this plugin (%s) knows, and wait until it leads",
+			lease.Namespace, lease.Name, err, command.Version)
 	}
 	return found, nil
 }

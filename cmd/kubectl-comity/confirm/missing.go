@@ -57,8 +57,7 @@ func missing(ctx context.Context, target *command.Target, id model.ClusterID) (p
 	}
 	p.done = fmt.Sprintf("%d missing exports of cluster %s are gone", len(p.lines), id)
 	peer := &exchangev1alpha1.Peer{}
-	err = target.Client.Get(ctx, client.ObjectKey{Name: string(id)}, peer)
-	if apierrors.IsNotFound(err) {
+	if err = target.Client.Get(ctx, client.ObjectKey{Name: string(id)}, peer); apierrors.IsNotFound(err) {
 		return p, fmt.Errorf("there is no Peer %s; to remove all that is imported from cluster %s, run kubectl comity leave --id %s %s", id, id, id, target.Context)
 	} else if err != nil {
 		return p, fmt.Errorf("read Peer %s: %w", id, err)
