@@ -49,7 +49,7 @@ func (o options) plan(ctx context.Context, target *command.Target) (*plan, error
 			return nil, target.Errorf("nothing is changed: %w", err)
 		}
 		if !f.importsServed {
-			return nil, target.Errorf("nothing is changed: the API server does not serve ServiceImports in version v1alpha1, without which CoreDNS does not become ready; install Comity first, which brings the CustomResourceDefinition serviceimports.multicluster.x-k8s.io")
+			return nil, target.Errorf("nothing is changed: the API server does not serve ServiceImports in version v1alpha1, which CoreDNS reads; install Comity first")
 		}
 		change = corefile.Enable
 		p.warn()
@@ -69,7 +69,7 @@ func (o options) plan(ctx context.Context, target *command.Target) (*plan, error
 // warn collects what the administrator must know after enabling.
 func (p *plan) warn() {
 	if p.found.kubeadm {
-		p.Warnings = append(p.Warnings, "kubeadm upgrade stops at the option multicluster, which it does not know; run \"kubectl comity coredns disable\" before an upgrade and enable after it, or pass --ignore-preflight-errors=CoreDNSUnsupportedPlugins,CoreDNSMigration")
+		p.Warnings = append(p.Warnings, "kubeadm upgrade stops at the option multicluster; run \"kubectl comity coredns disable\" before an upgrade and enable after it")
 	}
 	if release := p.found.config.Annotations["meta.helm.sh/release-name"]; release != "" {
 		p.Warnings = append(p.Warnings, "the Corefile belongs to the Helm release "+release+", whose next upgrade takes the change back; make it in the values of that release too")

@@ -136,7 +136,7 @@ func (l *leaving) check(contexts []string) error {
 		return nil
 	}
 	if l.purge {
-		return fmt.Errorf("--purge and --id are given; a lost cluster cannot be purged; leave out one of them")
+		return errors.New("--purge and --id are given; a lost cluster cannot be purged")
 	}
 	if _, err := model.ParseClusterID(l.id); err != nil {
 		return fmt.Errorf("--id: %w", err)
