@@ -90,9 +90,9 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	o.values.addFlag(flags, "pod-cidrs", "ID=RANGE,...: the ranges of a cluster's Pods, if they cannot be read from it")
 	o.values.addFlag(flags, "service-cidrs", "ID=RANGE,...: the ranges of a cluster's Services, if they cannot be read from it")
 	o.values.addFlag(flags, "accept-cidrs", "ID=RANGE,...: the addresses that the others accept from a cluster instead of its Pod ranges")
-	o.values.addFlag(flags, "accept-namespaces", "ID=NAME,...: the namespaces whose exports the others import from a cluster, names and patterns such as team-*; all if never set")
+	o.values.addFlag(flags, "accept-namespaces", "ID=NAME,...: the namespaces, such as shop or team-*, whose exports the others import from a cluster; all if never set")
 	flags.BoolVar(&o.how.AllowOverlap, "allow-overlap", false, "Join clusters although their ranges overlap; endpoints in the overlap are not imported")
-	flags.BoolVar(&o.skipReachability, "skip-reachability", false, "Do not check from inside the clusters what they reach, for API servers that do not allow exec; the first known address is stored")
+	flags.BoolVar(&o.skipReachability, "skip-reachability", false, "Do not check from inside the clusters what they reach; the first known address is stored")
 	flags.DurationVar(&o.how.Expiry, "expiry", join.DefaultExpiry, "How long a new credential is valid; the agents renew it in time")
 }
 
@@ -149,11 +149,9 @@ func (o *options) open(ctx context.Context, contexts []string) ([]*agent.Site, e
 // prepare makes every check but those from inside the clusters.
 func (o *options) prepare(ctx context.Context, sites []*agent.Site, r *report) (*join.Prepared, error) {
 	var hub *join.Cluster
-	at, err := openHub(ctx, o.env, o.hub)
-	if err != nil {
+	if at, err := openHub(ctx, o.env, o.hub); err != nil {
 		return nil, err
-	}
-	if at != nil {
+	} else if at != nil {
 		hub = &join.Cluster{RESTConfig: at.REST}
 	}
 	clusters := clustersOf(sites)

@@ -60,13 +60,10 @@ func (o options) run(ctx context.Context, env *command.Env, contexts []string) e
 	}
 	reader := Reader{Namespace: o.namespace}
 	report := reader.Read(ctx, sites)
-	if err := o.show(env, report); err != nil {
-		return err
-	}
-	for o.watch {
+	err = o.show(env, report)
+	for o.watch && err == nil {
 		select {
 		case <-ctx.Done():
-			return outcome(report)
 		case <-time.After(interval):
 		}
 		agent.Read(ctx, env, sites)
@@ -74,19 +71,13 @@ func (o options) run(ctx context.Context, env *command.Env, contexts []string) e
 		if ctx.Err() != nil {
 			break // What was cut short is no change.
 		}
-		if err := o.update(env, report, next); err != nil {
-			return err
-		}
+		err = o.update(env, report, next)
 		report = next
 	}
-	return outcome(report)
-}
-
-func outcome(report Report) error {
-	if report.Healthy {
-		return nil
+	if err == nil && !report.Healthy {
+		err = command.Printed(command.ExitProblem)
 	}
-	return command.Printed(command.ExitProblem)
+	return err
 }
 
 func (o options) show(env *command.Env, report Report) error {
