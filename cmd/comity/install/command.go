@@ -107,17 +107,14 @@ func connect(kubeconfig string) (client.Client, error) {
 }
 
 // RESTConfig is the configuration of --kubeconfig, or of the service account of the Pod.
-func RESTConfig(kubeconfig string) (*rest.Config, error) {
+func RESTConfig(kubeconfig string) (config *rest.Config, err error) {
 	if kubeconfig == "" {
-		config, err := rest.InClusterConfig()
-		if err != nil {
-			return nil, fmt.Errorf("--kubeconfig is not set and the process does not run in a Pod: %w", err)
-		}
-		return config, nil
+		config, err = rest.InClusterConfig()
+	} else {
+		config, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
 	}
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
-		return nil, fmt.Errorf("--kubeconfig %s: %w", kubeconfig, err)
+		return nil, fmt.Errorf("--kubeconfig %q: %w", kubeconfig, err)
 	}
 	return config, nil
 }

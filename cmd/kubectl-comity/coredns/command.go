@@ -6,7 +6,6 @@ package coredns
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -35,8 +34,8 @@ func New(env *command.Env) *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(
-		newChange(env, true, "enable [CONTEXT...]", "Let CoreDNS serve clusterset.local", enableLong),
-		newChange(env, false, "disable [CONTEXT...]", "Revert the changes of coredns enable",
+		newChange(env, true, "enable", "Let CoreDNS serve clusterset.local", enableLong),
+		newChange(env, false, "disable", "Revert the changes of coredns enable",
 			"Revert the changes of coredns enable. Names under clusterset.local no longer resolve."),
 	)
 	return cmd
@@ -54,11 +53,10 @@ type options struct {
 	version string
 }
 
-func newChange(env *command.Env, enable bool, use, short, long string) *cobra.Command {
+func newChange(env *command.Env, enable bool, verb, short, long string) *cobra.Command {
 	o := options{enable: enable}
-	verb, _, _ := strings.Cut(use, " ")
 	cmd := &cobra.Command{
-		Use: use, Short: short, Long: long,
+		Use: verb + " [CONTEXT...]", Short: short, Long: long,
 		Example:           "  kubectl comity coredns " + verb + " a b --dry-run\n  kubectl comity coredns " + verb + " a b",
 		ValidArgsFunction: env.CompleteContexts,
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), env, args) },

@@ -80,15 +80,9 @@ func (l *leaving) scaleToZero(ctx context.Context, d appsv1.Deployment) error {
 // awaitNamespaces waits until deleted namespaces are gone, so that a join that
 // follows does not meet them. Not to see the end is a warning only.
 func (l *leaving) awaitNamespaces(ctx context.Context) {
-	targets := map[model.ClusterID]*command.Target{}
-	if l.target != nil {
-		targets[l.leaver.ID] = l.target
-	}
+	targets := map[model.ClusterID]*command.Target{l.leaver.ID: l.target, join.HubID: l.atHub}
 	for _, s := range l.remaining {
 		targets[s.Agent.ID] = s.Target
-	}
-	if l.atHub != nil {
-		targets[join.HubID] = l.atHub
 	}
 	ctx, cancel := context.WithTimeout(ctx, namespaceTimeout)
 	defer cancel()
