@@ -84,8 +84,8 @@ func inspect(ctx context.Context, target *command.Target) (found, error) {
 func lacksRight(ctx context.Context, target *command.Target, account string) (bool, error) {
 	for _, verb := range []string{"list", "watch"} {
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-			User:   fmt.Sprintf("system:serviceaccount:%s:%s", namespace, account),
-			Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"},
+			User:               fmt.Sprintf("system:serviceaccount:%s:%s", namespace, account),
+			Groups:             []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"},
 			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Group: mcsv1alpha1.GroupName, Resource: "serviceimports"},
 		}}
 		if err := target.Client.Create(ctx, review); err != nil {
