@@ -15,6 +15,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
@@ -77,7 +78,7 @@ func start(ctx context.Context, cfg *rest.Config, o Options, ready *health, stat
 	// The key is not "cluster", because that is the id of a peer in other lines.
 	log = log.WithValues("self", self.cluster)
 	log.Info("starting", "clusterset", self.set, "version", version)
-	leading, own := newLeaderFence(o.Timing.RenewDeadline), &ownNamespace{name: o.Namespace, log: log}
+	leading, own := &leaderFence{now: time.Now, deadline: o.Timing.RenewDeadline}, &ownNamespace{name: o.Namespace, log: log}
 	guard := transport.Wrappers(leading.guard, own.guard)
 	mgr, err := newManager(cfg, scheme, o, leading.election, guard, log)
 	if err != nil {

@@ -20,9 +20,6 @@ import (
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 )
 
-// binary is the agent's in its image, which has no shell.
-const binary = "/comity"
-
 // Probe runs `comity probe` in the Pod of from, which has Comity's image, as kubectl exec
 // does. An error carries what it wrote to standard error.
 func Probe(ctx context.Context, target *command.Target, from Agent, request probe.Request) (response probe.Response, err error) {
@@ -31,7 +28,7 @@ func Probe(ctx context.Context, target *command.Target, from Agent, request prob
 		return response, fmt.Errorf("encode the probe's request: %w", err)
 	}
 	container, pod := from.Container(), client.ObjectKeyFromObject(from.Pod)
-	argv := []string{binary}
+	argv := []string{"/comity"} // in the image, which has no shell
 	if len(container.Command) > 0 {
 		argv = container.Command[:1:1]
 	}

@@ -57,11 +57,11 @@ func (o options) plan(ctx context.Context, target *command.Target) (*plan, error
 	if p.after, err = change(p.before); err != nil {
 		return nil, target.Errorf("ConfigMap kube-system/coredns, key Corefile: %w", err)
 	}
+	differs := hasRole
 	if o.enable {
-		p.role, err = lacksRight(ctx, target, f.account())
-	} else {
-		p.role, err = hasRole(ctx, target, f.account())
+		differs = lacksRight
 	}
+	p.role, err = differs(ctx, target, f.account())
 	p.Changed, p.Diff = p.role || p.before != p.after, p.diff(o.enable)
 	return p, err
 }
