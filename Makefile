@@ -118,8 +118,8 @@ fmt: $(GOLANGCI_LINT) ## Format the source files.
 generate: $(CONTROLLER_GEN) $(HELM_DOCS) ## Generate deep copies, CRDs, ExportPolicies, parts of the chart, and references.
 	$(CONTROLLER_GEN) object:headerFile=.boilerplate.go.txt paths=./policies/v1alpha1/... paths=./sync/exchange/v1alpha1/...
 	$(CONTROLLER_GEN) crd:allowDangerousTypes=false paths=./policies/v1alpha1/... paths=./sync/exchange/v1alpha1/... output:crd:dir=config/crd
-	$(GO) run ./config/gen
-	$(GO) run ./cmd/reference docs
+	$(GO) run ./test/tools/manifests
+	$(GO) run ./test/tools/reference docs
 	$(HELM_README)
 
 .PHONY: verify

@@ -8,7 +8,7 @@
 // policy.yaml, every other field of the spec; and tests. Three of them, the baseline,
 // come with Comity; the others are there to be copied. README.md is for authors,
 // INPUT.md describes the input and the answer of a policy. Package source reads folders,
-// and config/gen turns them into manifests.
+// and test/tools/manifests turns them into manifests.
 //
 // It gives the library as it is and knows neither Rego nor a cluster: the engine
 // compiles it. Tests beside it are left out.

@@ -97,7 +97,7 @@ func newAgent(t Target, binary, log string, free []int, flags []string) *Agent {
 		"--health-probe-bind-address", a.health, "--metrics-bind-address", a.metrics, "--metrics-secure=false",
 	}
 	a.with = func(flags ...string) *process.Process {
-		return process.New("comity", binary, filepath.Join(t.Dir, log), nil, slices.Concat(always, flags)...)
+		return process.New("comity", binary, filepath.Join(t.Dir, log), []string{"POD_SERVICE_ACCOUNT=" + Account}, slices.Concat(always, flags)...)
 	}
 	a.process = a.with(flags...)
 	return a

@@ -38,7 +38,7 @@ func Optional() ([]Policy, error) {
 	return read(func(name string) bool { return !slices.Contains(baseline, name) })
 }
 
-// baseline is that of config/gen, which has a test for it.
+// baseline is that of test/tools/manifests, which has a test for it.
 var baseline = []string{"export-scope", "namespace-sameness", "no-external-name"}
 
 func read(wanted func(name string) bool) (all []Policy, err error) {

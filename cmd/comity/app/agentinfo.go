@@ -5,17 +5,15 @@ package app
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -57,31 +55,18 @@ func (a *agentInfo) Start(ctx context.Context) error {
 
 // update patches the annotations that are missing or differ.
 func (a *agentInfo) update(ctx context.Context) error {
-	if a.info.ServiceAccount == "" {
-		var err error
-		if a.info.ServiceAccount, err = findServiceAccount(ctx, a.writer); err != nil {
-			return err
-		}
-	}
 	lease := &coordinationv1.Lease{}
 	if err := a.reader.Get(ctx, a.lease, lease); apierrors.IsNotFound(err) {
 		return nil // leader election creates it within seconds
 	} else if err != nil {
 		return fmt.Errorf("read Lease %s: %w", a.lease, err)
 	}
-	changes := a.info.Annotations()
-	maps.DeleteFunc(changes, func(key, value string) bool {
-		old, found := lease.Annotations[key]
-		return found && old == value
-	})
-	if len(changes) == 0 {
+	before := lease.DeepCopy()
+	lease.Annotations = labels.Merge(lease.Annotations, a.info.Annotations())
+	if maps.Equal(before.Annotations, lease.Annotations) {
 		return nil
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": changes}})
-	if err != nil {
-		return err
-	}
-	if err := a.writer.Patch(ctx, lease, client.RawPatch(types.MergePatchType, patch)); err != nil {
+	if err := a.writer.Patch(ctx, lease, client.MergeFrom(before)); err != nil {
 		return fmt.Errorf("patch the annotations of Lease %s: %w", a.lease, err)
 	}
 	return nil
@@ -101,21 +86,4 @@ func describe(o Options, self identity) (model.AgentInfo, error) {
 		ID: self.cluster, Set: self.set, Version: version, Mode: mode,
 		ServiceAccount: os.Getenv("POD_SERVICE_ACCOUNT"), PodCIDRs: pods, ServiceCIDRs: services,
 	}, nil
-}
-
-// findServiceAccount asks the API server for the service account of this agent,
-// if the environment of the Pod does not name it.
-func findServiceAccount(ctx context.Context, c client.Writer) (string, error) {
-	review := &authenticationv1.SelfSubjectReview{}
-	if err := c.Create(ctx, review); err != nil {
-		return "", fmt.Errorf("get the name of the service account (environment variable POD_SERVICE_ACCOUNT is not set): %w", err)
-	}
-	user := review.Status.UserInfo.Username
-	account, found := strings.CutPrefix(user, "system:serviceaccount:")
-	_, name, hasName := strings.Cut(account, ":")
-	if !found || !hasName {
-		return "", fmt.Errorf("the agent runs as %q, which is not a service account: `kubectl comity join` cannot grant it permissions;"+
-			" run it as a service account of its namespace", user)
-	}
-	return name, nil
 }

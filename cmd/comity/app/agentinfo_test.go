@@ -14,7 +14,6 @@ import (
 
 	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -30,9 +29,8 @@ import (
 // leases is an API server with one Lease that counts what is written.
 type leases struct {
 	client.Client
-	patches, reviews int
-	user             string
-	refuse           error
+	patches int
+	refuse  error
 }
 
 var leaderLease = types.NamespacedName{Namespace: "comity-system", Name: model.LeaderLease}
@@ -45,16 +43,8 @@ func newLease() *coordinationv1.Lease {
 }
 
 func newLeases(objects ...client.Object) *leases {
-	l := &leases{user: "system:serviceaccount:comity-system:comity"}
+	l := &leases{}
 	l.Client = fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{
-		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-			if review, ok := o.(*authenticationv1.SelfSubjectReview); ok {
-				l.reviews++
-				review.Status.UserInfo.Username = l.user
-				return nil
-			}
-			return c.Create(ctx, o, opts...)
-		},
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 			l.patches++
 			if l.refuse != nil {
@@ -151,36 +141,6 @@ func TestRefusedPatchIsSaidOnceAndTriedAgain(t *testing.T) {
 			t.Error(err)
 		}
 	})
-}
-
-func TestServiceAccountComesFromTheAPIServerWhereThePodDoesNotSay(t *testing.T) {
-	for _, tc := range []struct{ name, user, want, err string }{
-		{"a service account", "system:serviceaccount:comity-system:mine", "mine", ""},
-		{"an administrator", "kubernetes-admin", "", "not a service account"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			l := newLeases(newLease())
-			l.user = tc.user
-			info := infoOf(l)
-			info.info.ServiceAccount = ""
-			err := info.update(t.Context())
-			if tc.err != "" {
-				if err == nil || !strings.Contains(err.Error(), tc.err) {
-					t.Errorf("got %v, want an error that says %q", err, tc.err)
-				}
-				return
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := info.update(t.Context()); err != nil || l.reviews != 1 {
-				t.Errorf("got %v and %d reviews, want none and one", err, l.reviews)
-			}
-			if got := l.annotations(t)[model.AnnotationAgentServiceAccount]; got != tc.want {
-				t.Errorf("got account %q, want %q", got, tc.want)
-			}
-		})
-	}
 }
 
 func TestDescriptionSaysWhatTheFlagsSay(t *testing.T) {

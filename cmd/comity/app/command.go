@@ -18,6 +18,7 @@ import (
 
 	"github.com/comity-mcs/comity/cmd/comity/install"
 	"github.com/comity-mcs/comity/cmd/comity/probe"
+	"github.com/comity-mcs/comity/policies/engine/limited"
 )
 
 // version is set by the linker.
@@ -88,20 +89,12 @@ func newCommand(o Options) *cobra.Command {
 	root.SetVersionTemplate("{{.Version}}\n")
 	o.AddFlags(root.Flags())
 	root.AddCommand(
-		install.NewCommand(version), probe.NewCommand(), probe.NewServeCommand(), newVersionCommand(),
-		newCompilePoliciesCommand(),
+		install.NewCommand(version), probe.NewCommand(), probe.NewServeCommand(),
+		// What the agent runs to compile a policy that it does not know yet.
+		&cobra.Command{
+			Use: limited.Argument, Short: "Compile policies from the standard input with limits, for the agent", Args: cobra.NoArgs, Hidden: true,
+			RunE: func(cmd *cobra.Command, _ []string) error { return limited.Main(cmd.InOrStdin(), cmd.OutOrStdout()) },
+		},
 	)
 	return root
-}
-
-func newVersionCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), version)
-			return err
-		},
-	}
 }

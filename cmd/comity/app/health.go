@@ -48,19 +48,17 @@ func (h *health) serve(ctx context.Context, address string) error {
 		return fmt.Errorf("serve /healthz and /readyz: %w", err)
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w) })
+	// A client that closed the connection needs no response.
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if err := h.notReady(); err != nil {
 			http.Error(w, "not ready: "+err.Error(), http.StatusServiceUnavailable)
 			return
 		}
-		answer(w)
+		_, _ = fmt.Fprintln(w, "ok")
 	})
 	return probe.Serve(ctx, listener, mux)
 }
-
-// answer writes ok. A client that closed the connection needs no response.
-func answer(w http.ResponseWriter) { _, _ = fmt.Fprintln(w, "ok") }
 
 // cell holds an error for concurrent use.
 type cell struct{ held atomic.Pointer[error] }

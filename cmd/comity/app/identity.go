@@ -4,6 +4,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -33,12 +34,9 @@ type identity struct {
 // it exists, else from the options. It returns an error if both are set and
 // differ.
 func findIdentity(ctx context.Context, c client.Reader, o Options) (identity, error) {
-	id, err := agree(ctx, c, model.LabelClusterID, "--cluster-id", o.ClusterID)
-	if err != nil {
-		return identity{}, err
-	}
-	set, err := agree(ctx, c, model.LabelClusterSet, "--clusterset", o.ClusterSet)
-	if err != nil {
+	id, errID := agree(ctx, c, model.LabelClusterID, "--cluster-id", o.ClusterID)
+	set, errSet := agree(ctx, c, model.LabelClusterSet, "--clusterset", o.ClusterSet)
+	if err := cmp.Or(errID, errSet); err != nil {
 		return identity{}, err
 	}
 	cluster, err := model.ParseClusterID(id)

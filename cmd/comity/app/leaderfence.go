@@ -26,11 +26,6 @@ type leaderFence struct {
 	renewed atomic.Pointer[time.Time]
 }
 
-// newLeaderFence returns the fence of a replica that does not lead.
-func newLeaderFence(deadline time.Duration) *leaderFence {
-	return &leaderFence{now: time.Now, deadline: deadline}
-}
-
 // election wraps the transport of leader election and records renewals.
 func (f *leaderFence) election(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {

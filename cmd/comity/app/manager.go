@@ -14,6 +14,7 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -62,9 +63,8 @@ func metricsOptions(cfg *rest.Config, o Options) metricsserver.Options {
 }
 
 // newManager returns the manager. All parts read its cache, and its Lease selects
-// the replica that writes. leading refuses writes of a replica that lost the Lease, and
-// own all writes while the namespace of Comity is being deleted.
-func newManager(cfg *rest.Config, scheme *runtime.Scheme, o Options, leading *leaderFence, own *ownNamespace, log logr.Logger) (ctrl.Manager, error) {
+// the replica that writes. election wraps the transport of leader election, guard all others.
+func newManager(cfg *rest.Config, scheme *runtime.Scheme, o Options, election, guard transport.WrapperFunc, log logr.Logger) (ctrl.Manager, error) {
 	host, port, err := splitAddress(o.WebhookAddress)
 	if err != nil {
 		return nil, err
@@ -77,10 +77,9 @@ func newManager(cfg *rest.Config, scheme *runtime.Scheme, o Options, leading *le
 		}
 		tlsOptions = append(tlsOptions, verify)
 	}
-	election, guarded := rest.CopyConfig(cfg), rest.CopyConfig(cfg)
-	election.Wrap(leading.election)
-	guarded.Wrap(leading.guard)
-	guarded.Wrap(own.guard)
+	electing, guarded := rest.CopyConfig(cfg), rest.CopyConfig(cfg)
+	electing.Wrap(election)
+	guarded.Wrap(guard)
 	mgr, err := ctrl.NewManager(guarded, ctrl.Options{
 		Scheme: scheme,
 		Logger: log,
@@ -102,7 +101,7 @@ func newManager(cfg *rest.Config, scheme *runtime.Scheme, o Options, leading *le
 		LeaderElection:          o.LeaderElect,
 		LeaderElectionID:        model.LeaderLease,
 		LeaderElectionNamespace: o.Namespace,
-		LeaderElectionConfig:    election,
+		LeaderElectionConfig:    electing,
 		LeaseDuration:           ptr.To(o.Timing.LeaseDuration),
 		RenewDeadline:           ptr.To(o.Timing.RenewDeadline),
 		RetryPeriod:             ptr.To(o.Timing.RetryPeriod),

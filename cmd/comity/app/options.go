@@ -105,7 +105,7 @@ const (
 // DefaultOptions are the options of the Deployment.
 func DefaultOptions() Options {
 	return Options{
-		Namespace:  namespaceFromPod(),
+		Namespace:  cmp.Or(os.Getenv("POD_NAMESPACE"), "comity-system"),
 		ClusterID:  os.Getenv("COMITY_CLUSTER_ID"),
 		ClusterSet: os.Getenv("COMITY_CLUSTERSET"),
 
@@ -136,14 +136,14 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.Namespace, "namespace", o.Namespace, "namespace of Comity and of the Secrets of Peers")
 	fs.StringVar(&o.ClusterID, "cluster-id", o.ClusterID, "id of this cluster, one RFC 1123 label (env COMITY_CLUSTER_ID); empty: read from ClusterProperty")
 	fs.StringVar(&o.ClusterSet, "clusterset", o.ClusterSet, "name of the clusterset (env COMITY_CLUSTERSET); empty: read from ClusterProperty")
-	fs.StringVar(&o.ExchangeKubeconfig, "exchange-kubeconfig", o.ExchangeKubeconfig, "kubeconfig file of the hub in which all members publish (env COMITY_EXCHANGE_KUBECONFIG); empty: each member publishes in its own API server")
+	fs.StringVar(&o.ExchangeKubeconfig, "exchange-kubeconfig", o.ExchangeKubeconfig, "kubeconfig file of the hub in which all members publish (env COMITY_EXCHANGE_KUBECONFIG); empty: there is none")
 	fs.StringSliceVar(&o.IdentityLabels, "namespace-identity-labels", o.IdentityLabels, "namespace labels that are published to peers; only exports of namespaces with the same values are imported")
-	fs.StringSliceVar(&o.RequiredPolicies, "require-policies", o.RequiredPolicies, "ExportPolicies that must exist; while one is missing, no export or import is evaluated: requests are refused, what is published or imported stays, and nothing new is published or imported")
+	fs.StringSliceVar(&o.RequiredPolicies, "require-policies", o.RequiredPolicies, "ExportPolicies that must exist; while one is missing, requests are refused, what is published or imported stays, and nothing new is published or imported")
 	fs.StringVar(&o.PublishNamespaces, "publish-namespaces", o.PublishNamespaces, "label selector of the namespaces whose names and identity labels are published to peers; empty: all")
 	fs.StringSliceVar(&o.PodCIDRs, "pod-cidrs", o.PodCIDRs, "pod address ranges of this cluster; empty: those of its Nodes")
 	fs.StringSliceVar(&o.ServiceCIDRs, "service-cidrs", o.ServiceCIDRs, "Service address ranges of this cluster, the range of the default IP family first; empty: those of its ServiceCIDRs")
-	fs.BoolVar(&o.Import, "import", o.Import, "import what peers export; with false, another implementation imports, and Comity creates no objects in users' namespaces")
-	fs.StringVar(&o.Selectors, "selectors", o.Selectors, "maintain: derived Services keep the selector of the exported Service, so that matching local pods become endpoints; drop: they have no selector")
+	fs.BoolVar(&o.Import, "import", o.Import, "import what peers export; false: another implementation does")
+	fs.StringVar(&o.Selectors, "selectors", o.Selectors, "maintain: derived Services keep the selector of the exported Service, so that matching local pods become endpoints; drop: they have none")
 	fs.StringVar(&o.Takeover, "takeover", o.Takeover, "sveltos: adopt the objects that the Sveltos pipeline created; none: do not change them")
 	fs.DurationVar(&o.HeartbeatInterval, "heartbeat-interval", o.HeartbeatInterval, "how often this member renews its Lease; the same in every member")
 	fs.DurationVar(&o.StaleAfter, "stale-after", o.StaleAfter, "how long after the last renewal of its Lease a peer becomes Stale")
@@ -151,11 +151,11 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.Workers, "workers", o.Workers, "number of Services that are synced concurrently")
 	fs.StringVar(&o.WebhookAddress, "webhook-bind-address", o.WebhookAddress, "host:port of the webhook")
 	fs.StringVar(&o.CertDir, "cert-dir", o.CertDir, "directory with tls.crt and tls.key of the webhook")
-	fs.StringVar(&o.WebhookClientCAFile, "webhook-client-ca-file", o.WebhookClientCAFile, "PEM bundle; the webhook accepts only clients with a certificate from one of these CAs, such as an API server that is configured with a client certificate for webhooks; empty: any client")
+	fs.StringVar(&o.WebhookClientCAFile, "webhook-client-ca-file", o.WebhookClientCAFile, "PEM bundle; the webhook accepts only clients with a certificate from one of these CAs; empty: any client")
 	fs.StringSliceVar(&o.WebhookClientNames, "webhook-client-names", o.WebhookClientNames, "common names or DNS names, one of which the client certificate must have; empty: any")
 	fs.StringVar(&o.HealthAddress, "health-probe-bind-address", o.HealthAddress, "host:port of /healthz and /readyz")
 	fs.StringVar(&o.MetricsAddress, "metrics-bind-address", o.MetricsAddress, "host:port of /metrics; 0 disables it")
-	fs.BoolVar(&o.MetricsSecure, "metrics-secure", o.MetricsSecure, "serve metrics over TLS, with the certificate in --cert-dir, to accounts that may get the URL /metrics; false: over plain HTTP to every client")
+	fs.BoolVar(&o.MetricsSecure, "metrics-secure", o.MetricsSecure, "serve metrics over TLS to accounts that may get the URL /metrics; false: over plain HTTP to every client")
 	fs.BoolVar(&o.LeaderElect, "leader-elect", o.LeaderElect, "elect a leader, the replica that writes; without it the kubectl plugin does not find the agent")
 	fs.DurationVar(&o.ShutdownTimeout, "shutdown-timeout", o.ShutdownTimeout, "how long current work may take when the agent stops")
 	fs.IntVarP(&o.Verbosity, "verbosity", "v", o.Verbosity, "0 logs changes; 1 also logs details such as retries")
@@ -174,18 +174,12 @@ func (o *Options) Validate() error {
 			return fmt.Errorf("--clusterset: %w", err)
 		}
 	}
-	if p := validation.IsDNS1123Label(o.Namespace); len(p) > 0 {
-		return fmt.Errorf("--namespace: %q is not a namespace name: %s", o.Namespace, strings.Join(p, "; "))
-	}
-	for _, key := range o.IdentityLabels {
-		if p := validation.IsQualifiedName(key); len(p) > 0 {
-			return fmt.Errorf("--namespace-identity-labels: %q is not a label key: %s", key, strings.Join(p, "; "))
-		}
-	}
-	for _, name := range o.RequiredPolicies {
-		if p := validation.IsDNS1123Subdomain(name); len(p) > 0 {
-			return fmt.Errorf("--require-policies: %q is not the name of an ExportPolicy: %s", name, strings.Join(p, "; "))
-		}
+	if err := cmp.Or(
+		validateNames("--namespace", "a namespace name", validation.IsDNS1123Label, o.Namespace),
+		validateNames("--namespace-identity-labels", "a label key", validation.IsQualifiedName, o.IdentityLabels...),
+		validateNames("--require-policies", "the name of an ExportPolicy", validation.IsDNS1123Subdomain, o.RequiredPolicies...),
+	); err != nil {
+		return err
 	}
 	if _, err := labels.Parse(o.PublishNamespaces); err != nil {
 		return fmt.Errorf("--publish-namespaces: %q is not a label selector such as \"clusterset=shared,team!=test\": %w", o.PublishNamespaces, err)
@@ -204,6 +198,15 @@ func (o *Options) Validate() error {
 	} {
 		if _, _, err := splitAddress(given[1]); err != nil && (given[1] != "0" || given[0] != "--metrics-bind-address") {
 			return fmt.Errorf("%s: %w", given[0], err)
+		}
+	}
+	return nil
+}
+
+func validateNames(flag, kind string, problems func(string) []string, names ...string) error {
+	for _, name := range names {
+		if p := problems(name); len(p) > 0 {
+			return fmt.Errorf("%s: %q is not %s: %s", flag, name, kind, strings.Join(p, "; "))
 		}
 	}
 	return nil
@@ -287,10 +290,4 @@ func splitAddress(address string) (string, int, error) {
 		return "", 0, fmt.Errorf("%q given, expected a port from 0 to 65535", address)
 	}
 	return host, int(number), nil
-}
-
-// namespaceFromPod returns the namespace of this Pod, and comity-system if it is
-// not known.
-func namespaceFromPod() string {
-	return cmp.Or(os.Getenv("POD_NAMESPACE"), "comity-system")
 }

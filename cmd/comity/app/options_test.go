@@ -104,7 +104,6 @@ func TestMainEndsWithTwoForFlagsThatCannotWork(t *testing.T) {
 		{"a word that is no flag", []string{"run"}, 2},
 		{"help", []string{"--help"}, 0},
 		{"version", []string{"--version"}, 0},
-		{"the version as a subcommand", []string{"version"}, 0},
 		{"an unknown flag of a subcommand", []string{"probe", "--no-such-flag"}, 2},
 		{"a word after a subcommand that takes none", []string{"serve", "now"}, 2},
 		{"a flag that a subcommand cannot use", []string{"serve", "--port=x"}, 2},

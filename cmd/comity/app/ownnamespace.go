@@ -88,8 +88,7 @@ func (n *ownNamespace) guard(next http.RoundTripper) http.RoundTripper {
 			return nil, err
 		}
 		return &http.Response{
-			Status: http.StatusText(http.StatusForbidden), StatusCode: http.StatusForbidden, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-			Header: http.Header{"Content-Type": []string{"application/json"}}, ContentLength: int64(len(body)),
+			StatusCode: http.StatusForbidden, Header: http.Header{"Content-Type": []string{"application/json"}},
 			Body: io.NopCloser(bytes.NewReader(body)), Request: r,
 		}, nil
 	})

@@ -39,10 +39,10 @@ func Run(ctx context.Context, o Options, log logr.Logger) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	ready := &health{}
-	starting := newCell(errStarting)
-	ready.require(starting.get) // until start has set up the manager
+	state := newCell(errStarting)
+	ready.require(state.get)
 	group.Go(func() error { return ready.serve(ctx, o.HealthAddress) })
-	group.Go(func() error { return start(ctx, cfg, o, ready, starting, log) })
+	group.Go(func() error { return start(ctx, cfg, o, ready, state, log) })
 	if err := group.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
@@ -50,12 +50,17 @@ func Run(ctx context.Context, o Options, log logr.Logger) error {
 }
 
 // start waits for the CustomResourceDefinitions, sets up the manager and runs it.
-func start(ctx context.Context, cfg *rest.Config, o Options, ready *health, starting *cell, log logr.Logger) error {
+func start(ctx context.Context, cfg *rest.Config, o Options, ready *health, state *cell, log logr.Logger) error {
 	served, err := discovery.NewDiscoveryClientForConfig(cfg)
 	if err != nil {
 		return fmt.Errorf("connect to the API server: %w", err)
 	}
-	if err := waitForCRDs(ctx, served, o.Timing.AwaitDefinitions, starting, log); err != nil {
+	// The process is not ready while it waits, nor directly after.
+	state.set(errors.New("checking for the CustomResourceDefinitions"))
+	definitions := crdWatch{discovery: served, interval: o.Timing.AwaitDefinitions, log: log, report: func(missing error) {
+		state.set(cmp.Or(missing, errStarting))
+	}}
+	if err := definitions.wait(ctx); err != nil {
 		return err
 	}
 	scheme := newScheme()
@@ -73,34 +78,24 @@ func start(ctx context.Context, cfg *rest.Config, o Options, ready *health, star
 	// The key is not "cluster", because that is the id of a peer in other lines.
 	log = log.WithValues("self", self.cluster)
 	log.Info("starting", "clusterset", self.set, "version", version)
-	leading, own := newLeaderFence(o.Timing.RenewDeadline), &ownNamespace{name: o.Namespace, log: log}
-	mgr, err := newManager(cfg, scheme, o, leading, own, log)
+	leading, own := &leaderFence{now: time.Now, deadline: o.Timing.RenewDeadline}, &ownNamespace{name: o.Namespace, log: log}
+	guard := transport.Wrappers(leading.guard, own.guard)
+	mgr, err := newManager(cfg, scheme, o, leading.election, guard, log)
 	if err != nil {
 		return err
 	}
 	if err := own.watch(ctx, mgr.GetCache()); err != nil {
 		return err
 	}
-	guard := transport.Wrappers(leading.guard, own.guard)
-	if err := wire(mgr, o, self, guard, ready, log); err != nil {
+	if err := (wiring{Manager: mgr, Options: o, self: self, guard: guard, ready: ready, log: log}).wire(); err != nil {
 		return err
 	}
-	defined := newCell(nil)
-	ready.require(defined.get)
-	if err := mgr.Add(crdWatch{discovery: served, interval: o.Timing.WatchDefinitions, log: log, report: defined.set}); err != nil {
+	definitions.log, definitions.interval, definitions.report = log, o.Timing.WatchDefinitions, state.set
+	if err := mgr.Add(definitions); err != nil {
 		return fmt.Errorf("set up the watch of CustomResourceDefinitions: %w", err)
 	}
-	starting.set(nil)
+	state.set(nil)
 	return mgr.Start(ctx)
-}
-
-// waitForCRDs waits until no definition is missing. The process is not ready
-// meanwhile, nor directly after.
-func waitForCRDs(ctx context.Context, served discovery.DiscoveryInterface, interval time.Duration, starting *cell, log logr.Logger) error {
-	starting.set(errors.New("checking for the CustomResourceDefinitions"))
-	return crdWatch{discovery: served, interval: interval, log: log, report: func(missing error) {
-		starting.set(cmp.Or(missing, errStarting))
-	}}.wait(ctx)
 }
 
 // restConfig returns the configuration of --kubeconfig, or of the service account

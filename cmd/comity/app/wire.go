@@ -39,122 +39,128 @@ import (
 	"github.com/comity-mcs/comity/webhook/facts"
 )
 
+// wiring is what all parts of the agent are made with.
+type wiring struct {
+	ctrl.Manager
+	Options
+	self identity
+	// guard wraps every transport that writes.
+	guard transport.WrapperFunc
+	ready *health
+	peers *members.Set
+	log   logr.Logger
+}
+
 // wire connects the parts of the agent. Policies are evaluated with what the peers
 // publish. The webhook and the controllers use the results. The status controller
-// writes what the controllers report. guard wraps every transport that writes.
-func wire(mgr ctrl.Manager, o Options, self identity, guard transport.WrapperFunc, ready *health, log logr.Logger) error {
-	local, err := setupLocalCluster(mgr, o)
+// writes what the controllers report.
+func (w wiring) wire() error {
+	pods, services, err := w.ranges()
 	if err != nil {
 		return err
 	}
-	peers := members.New(members.Options{
-		Self: self.cluster, ClusterUID: self.uid, ClusterSet: self.set, Namespace: o.Namespace, LocalCluster: local.Get,
-		StaleAfter: o.StaleAfter, LostAfter: o.LostAfter, StatusInterval: o.Timing.Status,
-		Recorder: mgr.GetEventRecorder(model.FieldOwner), Registry: metrics.Registry, Log: log.WithName("peer"),
+	local, err := localcluster.SetupWithManager(w.Manager, localcluster.Options{PodCIDRs: pods, ServiceCIDRs: services})
+	if err != nil {
+		return err
+	}
+	w.peers = members.New(members.Options{
+		Self: w.self.cluster, ClusterUID: w.self.uid, ClusterSet: w.self.set, Namespace: w.Namespace, LocalCluster: local.Get,
+		StaleAfter: w.StaleAfter, LostAfter: w.LostAfter, StatusInterval: w.Timing.Status,
+		Recorder: w.GetEventRecorder(model.FieldOwner), Registry: metrics.Registry, Log: w.log.WithName("peer"),
 	})
-	if err := peers.SetupWithManager(mgr); err != nil {
+	if err := w.peers.SetupWithManager(w.Manager); err != nil {
 		return fmt.Errorf("set up peers: %w", err)
 	}
-	exchange, published, err := setupExchange(mgr, o, self, peers, guard, log)
+	exchange, published, err := w.setupExchange()
 	if err != nil {
 		return err
 	}
-	evaluation, err := setupPolicies(mgr, o, self, peers, published, log)
+	evaluation, err := w.setupPolicies(published)
 	if err != nil {
 		return err
 	}
-	prober := endpointprobe.New(endpointprobe.Options{Interval: o.Timing.Probe, Log: log.WithName("probe")})
-	if err := mgr.Add(prober); err != nil {
+	prober := endpointprobe.New(endpointprobe.Options{Interval: w.Timing.Probe, Log: w.log.WithName("probe")})
+	if err := w.Add(prober); err != nil {
 		return fmt.Errorf("set up probes: %w", err)
 	}
-	publishNamespaces, err := labels.Parse(o.PublishNamespaces)
+	publishNamespaces, err := labels.Parse(w.PublishNamespaces)
 	if err != nil {
 		return fmt.Errorf("--publish-namespaces: %w", err)
 	}
-	running, err := controllers.SetupWithManager(mgr, controllers.Options{
-		Self: self.cluster, ClusterSet: self.set, ClusterUID: self.uid, Namespace: o.Namespace, Version: version,
-		IdentityLabels: o.IdentityLabels, PublishNamespaces: publishNamespaces,
-		Exchange: exchange, Peers: peers, Workers: o.Workers, HeartbeatInterval: o.HeartbeatInterval, Registry: metrics.Registry,
-		WaitForMembers: o.Timing.Retry, MissingRetry: o.Timing.Retry, DriftDelay: o.Timing.Retry,
+	running, err := controllers.SetupWithManager(w.Manager, controllers.Options{
+		Self: w.self.cluster, ClusterSet: w.self.set, ClusterUID: w.self.uid, Namespace: w.Namespace, Version: version,
+		IdentityLabels: w.IdentityLabels, PublishNamespaces: publishNamespaces,
+		Exchange: exchange, Peers: w.peers, Workers: w.Workers, HeartbeatInterval: w.HeartbeatInterval, Registry: metrics.Registry,
+		WaitForMembers: w.Timing.Retry, MissingRetry: w.Timing.Retry, DriftDelay: w.Timing.Retry,
 		Admitter: evaluation, ImportAdmitter: evaluation.imports, PoliciesLoaded: evaluation.loaded, PoliciesChanged: evaluation.changed,
 		LocalCluster: local.Get, LocalClusterChanged: local.Changed(), LocalClusterKnown: local.Known(), Prober: prober,
-		ImportDisabled: !o.Import, MaintainSelectors: o.Selectors == selectorsMaintain, Takeover: o.Takeover == takeoverSveltos,
+		ImportDisabled: !w.Import, MaintainSelectors: w.Selectors == selectorsMaintain, Takeover: w.Takeover == takeoverSveltos,
 	})
 	if err != nil {
 		return err
 	}
-	if err := peers.SetupStatusWithManager(mgr, running.Imports()); err != nil {
+	if err := w.peers.SetupStatusWithManager(w.Manager, running.Imports()); err != nil {
 		return err
 	}
-	err = status.SetupWithManager(mgr, status.Options{
-		Observations: running, Verdicts: evaluation.cache, ForeignImports: !o.Import, PoliciesChanged: evaluation.changed, Interval: o.Timing.Status,
+	err = status.SetupWithManager(w.Manager, status.Options{
+		Observations: running, Verdicts: evaluation.PolicyCache, ForeignImports: !w.Import, PoliciesChanged: evaluation.changed, Interval: w.Timing.Status,
 	})
 	if err != nil {
 		return err
 	}
-	requireServing(mgr, evaluation.engine, ready)
-	ready.require(peersRead(peers, clock.RealClock{}, o.Timing.PeersRead))
-	return setupAgentInfo(mgr, o, self, log)
+	w.requireServing(evaluation.engine)
+	w.ready.require(peersRead(w.peers, clock.RealClock{}, w.Timing.PeersRead))
+	return w.setupAgentInfo()
 }
 
 // setupAgentInfo makes the leader publish its properties on the leader Lease, if
 // leader election is enabled.
-func setupAgentInfo(mgr ctrl.Manager, o Options, self identity, log logr.Logger) error {
-	if !o.LeaderElect {
+func (w wiring) setupAgentInfo() error {
+	if !w.LeaderElect {
 		return nil
 	}
-	info, err := describe(o, self)
+	info, err := describe(w.Options, w.self)
 	if err != nil {
 		return err
 	}
-	return mgr.Add(&agentInfo{
-		reader: mgr.GetAPIReader(), writer: mgr.GetClient(), info: info, interval: o.Timing.AgentInfo, log: log.WithName("agent-info"),
-		lease: types.NamespacedName{Namespace: o.Namespace, Name: model.LeaderLease},
-	})
-}
-
-// setupLocalCluster watches the properties of this cluster.
-func setupLocalCluster(mgr ctrl.Manager, o Options) (*localcluster.Watcher, error) {
-	pods, services, err := o.ranges()
-	if err != nil {
-		return nil, err
+	if info.ServiceAccount == "" {
+		w.log.Info("the kubectl plugin will not find this agent", "reason", "environment variable POD_SERVICE_ACCOUNT is not set")
+		return nil
 	}
-	return localcluster.SetupWithManager(mgr, localcluster.Options{PodCIDRs: pods, ServiceCIDRs: services})
+	return w.Add(&agentInfo{
+		reader: w.GetAPIReader(), writer: w.GetClient(), info: info, interval: w.Timing.AgentInfo, log: w.log.WithName("agent-info"),
+		lease: types.NamespacedName{Namespace: w.Namespace, Name: model.LeaderLease},
+	})
 }
 
 // policyEvaluation evaluates policies, and notifies when their results may have
 // changed.
 type policyEvaluation struct {
+	*controllers.PolicyCache
 	engine   *engine.Engine
 	loaded   <-chan struct{} // closed after the first load of the policies
-	cache    *controllers.PolicyCache
 	imports  *controllers.ImportPolicyCache
 	changed  *notify.Notifier
 	findings *findings.Findings
 }
 
-// Admit and Forget implement controllers.Admitter.
-func (p *policyEvaluation) Admit(ctx context.Context, export *mcsv1beta1.ServiceExport) decision.Verdict {
-	return p.cache.Admit(ctx, export)
-}
-
 // Forget drops the answer and what was found of an export that is gone.
 func (p *policyEvaluation) Forget(key types.NamespacedName) {
-	p.cache.Forget(key)
+	p.PolicyCache.Forget(key)
 	p.findings.Forget(key)
 }
 
 // setupPolicies connects policies, peers and stored objects. The webhook evaluates
 // each request; the controllers evaluate an export again only after a change.
-func setupPolicies(mgr ctrl.Manager, o Options, self identity, peers *members.Set, published controllers.Published, log logr.Logger) (*policyEvaluation, error) {
-	policies, err := newEngine(o)
+func (w wiring) setupPolicies(published controllers.Published) (*policyEvaluation, error) {
+	policies, err := w.newEngine()
 	if err != nil {
 		return nil, err
 	}
 	peerCache := facts.NewPeerCache()
 	reviewer := facts.Reviewer{
 		Reader: facts.Reader{
-			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Cluster: self.cluster, Peers: peers, PeerCache: peerCache, Published: published.Of,
+			Client: w.GetClient(), Live: w.GetAPIReader(), Cluster: w.self.cluster, Peers: w.peers, PeerCache: peerCache, Published: published.Of,
 		},
 		Evaluator: policies,
 	}
@@ -165,9 +171,9 @@ func setupPolicies(mgr ctrl.Manager, o Options, self identity, peers *members.Se
 		return verdict
 	}
 	cache := controllers.NewPolicyCache(controllers.PolicyCacheOptions{
-		Evaluate: audit, Reader: mgr.GetClient(), Policies: policies.Digest, Published: published.Of,
+		Evaluate: audit, Reader: w.GetClient(), Policies: policies.Digest, Published: published.Of,
 	})
-	peers.SubscribeNamespaces(func(notify.Change) {
+	w.peers.SubscribeNamespaces(func(notify.Change) {
 		peerCache.Changed()
 		cache.PeersChanged() // before any controller evaluates again
 		changed.All()
@@ -180,19 +186,19 @@ func setupPolicies(mgr ctrl.Manager, o Options, self identity, peers *members.Se
 	})
 	loaded := make(chan struct{})
 	load := sync.OnceFunc(func() { close(loaded) })
-	enforcing, err := setupReplicas(mgr, o, log)
+	enforcing, err := w.setupReplicas()
 	if err != nil {
 		return nil, err
 	}
-	err = policycontroller.SetupWithManager(mgr, policycontroller.Options{
+	err = policycontroller.SetupWithManager(w.Manager, policycontroller.Options{
 		// The first load is also a change, even if it loads no policy.
 		Engine: policies, Changed: func() { load(); changed.All() },
-		Findings: found, Replicas: enforcing, StatusInterval: o.Timing.Status,
+		Findings: found, Replicas: enforcing, StatusInterval: w.Timing.Status,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("set up policies: %w", err)
 	}
-	if err := setupWebhook(mgr, o, self, peers, policies, reviewer); err != nil {
+	if err := w.setupWebhook(policies, reviewer); err != nil {
 		return nil, err
 	}
 	imports := controllers.NewImportPolicyCache(controllers.ImportPolicyCacheOptions{
@@ -201,13 +207,13 @@ func setupPolicies(mgr ctrl.Manager, o Options, self identity, peers *members.Se
 		},
 		Active: policies.HasImportPolicies, Policies: policies.Digest, Findings: found,
 	})
-	return &policyEvaluation{engine: policies, loaded: loaded, cache: cache, imports: imports, changed: changed, findings: found}, nil
+	return &policyEvaluation{PolicyCache: cache, engine: policies, loaded: loaded, imports: imports, changed: changed, findings: found}, nil
 }
 
 // newEngine is the policy engine, without policies yet.
-func newEngine(o Options) (*engine.Engine, error) {
-	options := engine.Options{Required: o.RequiredPolicies, Registerer: metrics.Registry}
-	if o.compileApart {
+func (w wiring) newEngine() (*engine.Engine, error) {
+	options := engine.Options{Required: w.RequiredPolicies, Registerer: metrics.Registry}
+	if w.compileApart {
 		compiler, err := limited.New(limited.Options{})
 		if err != nil {
 			return nil, err
@@ -222,18 +228,18 @@ func newEngine(o Options) (*engine.Engine, error) {
 }
 
 // setupWebhook serves admission requests.
-func setupWebhook(mgr ctrl.Manager, o Options, self identity, peers *members.Set, policies *engine.Engine, reviewer facts.Reviewer) error {
+func (w wiring) setupWebhook(policies *engine.Engine, reviewer facts.Reviewer) error {
 	stored := facts.Stored{Reader: reviewer.Reader}
-	if o.Import {
-		stored.ImportInputs = controllers.StoredImports{Self: self.cluster, Reader: mgr.GetClient(), Peers: peers}.Inputs
+	if w.Import {
+		stored.ImportInputs = controllers.StoredImports{Self: w.self.cluster, Reader: w.GetClient(), Peers: w.peers}.Inputs
 	}
-	err := webhook.Register(mgr, webhook.Options{
-		Reviewer: reviewer, Policies: policycontroller.Checker{Engine: policies}, ClientNames: o.WebhookClientNames,
+	err := webhook.Register(w.Manager, webhook.Options{
+		Reviewer: reviewer, Policies: policycontroller.Checker{Engine: policies}, ClientNames: w.WebhookClientNames,
 		Previewer: policycontroller.NewPreviewer(policies, stored),
 		Conflicts: conflict.Forecaster{
-			Peers: peers, Client: mgr.GetClient(), Self: self.cluster, Clock: clock.RealClock{},
-			IdentityLabels: o.IdentityLabels, MaintainSelectors: o.Selectors == selectorsMaintain,
-			ComityNamespace: o.Namespace, ImportDisabled: !o.Import,
+			Peers: w.peers, Client: w.GetClient(), Self: w.self.cluster, Clock: clock.RealClock{},
+			IdentityLabels: w.IdentityLabels, MaintainSelectors: w.Selectors == selectorsMaintain,
+			ComityNamespace: w.Namespace, ImportDisabled: !w.Import,
 		},
 	})
 	if err != nil {
@@ -243,37 +249,37 @@ func setupWebhook(mgr ctrl.Manager, o Options, self identity, peers *members.Set
 }
 
 // setupReplicas makes this replica state which policies it enforces.
-func setupReplicas(mgr ctrl.Manager, o Options, log logr.Logger) (*replicas.Replicas, error) {
+func (w wiring) setupReplicas() (*replicas.Replicas, error) {
 	host, err := os.Hostname()
 	if err != nil {
 		return nil, fmt.Errorf("read the name of this host, which names the replica: %w", err)
 	}
-	_, port, err := splitAddress(o.WebhookAddress)
+	_, port, err := splitAddress(w.WebhookAddress)
 	if err != nil {
 		return nil, err
 	}
 	enforcing := replicas.New(replicas.Options{
-		Namespace: o.Namespace, Name: replicas.Name(host, port),
-		Reader: mgr.GetAPIReader(), Writer: mgr.GetClient(), Log: log.WithName("replicas"),
+		Namespace: w.Namespace, Name: replicas.Name(host, port),
+		Reader: w.GetAPIReader(), Writer: w.GetClient(), Log: w.log.WithName("replicas"),
 	})
-	return enforcing, mgr.Add(enforcing)
+	return enforcing, w.Add(enforcing)
 }
 
 // setupExchange sets up the hub, if there is one. A nil Exchange means that this
 // cluster publishes in its own API server.
-func setupExchange(mgr ctrl.Manager, o Options, self identity, peers *members.Set, guard transport.WrapperFunc, log logr.Logger) (*controllers.Exchange, controllers.Published, error) {
-	published := controllers.Published{Records: mgr.GetClient()}
-	if o.ExchangeKubeconfig == "" {
+func (w wiring) setupExchange() (*controllers.Exchange, controllers.Published, error) {
+	published := controllers.Published{Records: w.GetClient()}
+	if w.ExchangeKubeconfig == "" {
 		return nil, published, nil
 	}
 	shared, err := hub.New(hub.Options{
-		Self: self.cluster, Kubeconfig: o.ExchangeKubeconfig, Namespace: o.Namespace,
-		Scheme: mgr.GetScheme(), Peers: peers, Wrap: guard, Log: log.WithName("hub"), CheckInterval: o.Timing.Hub,
+		Self: w.self.cluster, Kubeconfig: w.ExchangeKubeconfig, Namespace: w.Namespace,
+		Scheme: w.GetScheme(), Peers: w.peers, Wrap: w.guard, Log: w.log.WithName("hub"), CheckInterval: w.Timing.Hub,
 	})
 	if err != nil {
 		return nil, published, fmt.Errorf("set up the exchange: %w", err)
 	}
-	if err := shared.SetupWithManager(mgr); err != nil {
+	if err := shared.SetupWithManager(w.Manager); err != nil {
 		return nil, published, fmt.Errorf("set up the exchange: %w", err)
 	}
 	published = controllers.Published{Records: shared.Client(), Read: shared.Read}
@@ -283,10 +289,10 @@ func setupExchange(mgr ctrl.Manager, o Options, self identity, peers *members.Se
 }
 
 // requireServing makes the agent ready only if it can respond to admission requests.
-func requireServing(mgr ctrl.Manager, policies *engine.Engine, ready *health) {
-	serving := mgr.GetWebhookServer().StartedChecker()
-	ready.require(func() error { return serving(nil) })
-	ready.require(func() error {
+func (w wiring) requireServing(policies *engine.Engine) {
+	serving := w.GetWebhookServer().StartedChecker()
+	w.ready.require(func() error { return serving(nil) })
+	w.ready.require(func() error {
 		if !policies.Loaded() {
 			return errors.New("the policies are not loaded yet")
 		}

@@ -34,11 +34,7 @@ func NewCommand(version string) *cobra.Command {
 }
 
 func newCRDsCommand(version string) *cobra.Command {
-	var (
-		kubeconfig string
-		timeout    time.Duration
-		mcs        bool
-	)
+	o, kubeconfig := CRDOptions{Version: version}, ""
 	cmd := &cobra.Command{
 		Use:   "crds",
 		Short: "Apply the CustomResourceDefinitions of Comity and of the MCS API",
@@ -52,19 +48,17 @@ Definitions that a newer Comity installed are left alone. Nothing is deleted.`,
 			if err != nil {
 				return err
 			}
-			return CRDs(cmd.Context(), c, CRDOptions{Version: version, MCS: mcs, Timeout: timeout, Out: cmd.OutOrStdout()})
+			o.Out = cmd.OutOrStdout()
+			return CRDs(cmd.Context(), c, o)
 		},
 	}
-	addCommonFlags(cmd, &kubeconfig, &timeout)
-	cmd.Flags().BoolVar(&mcs, "mcs", true, "also the definitions of the MCS API (multicluster.x-k8s.io); false leaves them to another installer")
+	addCommonFlags(cmd, &kubeconfig, &o.Timeout)
+	cmd.Flags().BoolVar(&o.MCS, "mcs", true, "also the definitions of the MCS API (multicluster.x-k8s.io); false leaves them to another installer")
 	return cmd
 }
 
 func newPoliciesCommand() *cobra.Command {
-	var (
-		kubeconfig, file, owner string
-		timeout                 time.Duration
-	)
+	o, kubeconfig := PolicyOptions{}, ""
 	cmd := &cobra.Command{
 		Use:   "policies",
 		Short: "Apply the ExportPolicies of a file, and remove those that an earlier version of the file had",
@@ -73,7 +67,7 @@ applied and that the file no longer has is deleted. One with the same name that 
 
 The command waits until ExportPolicies are served and the agent's webhook answers, for at most --timeout.`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if file == "" {
+			if o.File == "" {
 				return errors.New("--file is required: a YAML file with the ExportPolicies")
 			}
 			return cobra.NoArgs(cmd, args)
@@ -83,12 +77,13 @@ The command waits until ExportPolicies are served and the agent's webhook answer
 			if err != nil {
 				return err
 			}
-			return Policies(cmd.Context(), c, PolicyOptions{File: file, OwnerClusterRole: owner, Timeout: timeout, Out: cmd.OutOrStdout()})
+			o.Out = cmd.OutOrStdout()
+			return Policies(cmd.Context(), c, o)
 		},
 	}
-	addCommonFlags(cmd, &kubeconfig, &timeout)
-	cmd.Flags().StringVar(&file, "file", "", "YAML file with the ExportPolicies (required)")
-	cmd.Flags().StringVar(&owner, "owner-cluster-role", "", "ClusterRole that becomes the owner of the ExportPolicies: they are deleted with it; empty: no owner")
+	addCommonFlags(cmd, &kubeconfig, &o.Timeout)
+	cmd.Flags().StringVar(&o.File, "file", "", "YAML file with the ExportPolicies (required)")
+	cmd.Flags().StringVar(&o.OwnerClusterRole, "owner-cluster-role", "", "ClusterRole that becomes the owner of the ExportPolicies: they are deleted with it; empty: no owner")
 	return cmd
 }
 
@@ -112,17 +107,14 @@ func connect(kubeconfig string) (client.Client, error) {
 }
 
 // RESTConfig is the configuration of --kubeconfig, or of the service account of the Pod.
-func RESTConfig(kubeconfig string) (*rest.Config, error) {
+func RESTConfig(kubeconfig string) (config *rest.Config, err error) {
 	if kubeconfig == "" {
-		config, err := rest.InClusterConfig()
-		if err != nil {
-			return nil, fmt.Errorf("--kubeconfig is not set and the process does not run in a Pod: %w", err)
-		}
-		return config, nil
+		config, err = rest.InClusterConfig()
+	} else {
+		config, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
 	}
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
-		return nil, fmt.Errorf("--kubeconfig %s: %w", kubeconfig, err)
+		return nil, fmt.Errorf("--kubeconfig %q: %w", kubeconfig, err)
 	}
 	return config, nil
 }

@@ -47,6 +47,7 @@ type CRDOptions struct {
 
 // definition is a CustomResourceDefinition that the binary embeds.
 type definition struct {
+	text   []byte
 	object *unstructured.Unstructured
 	// mcs is true for the definitions of the MCS API, which others may own.
 	mcs bool
@@ -67,15 +68,10 @@ func CRDs(ctx context.Context, c client.Client, o CRDOptions) error {
 	}
 	var refused []error
 	for _, d := range definitions {
-		err := await(ctx, o.Out, func(ctx context.Context) error {
-			current, err := find(ctx, c, d.name())
-			if err != nil {
-				return err
-			}
-			_, err = decide(d, current, o.Version)
+		refused = append(refused, await(ctx, o.Out, func(ctx context.Context) error {
+			_, _, err := examine(ctx, c, d, o.Version)
 			return err
-		})
-		refused = append(refused, err)
+		}))
 	}
 	if err := errors.Join(refused...); err != nil {
 		return err
@@ -95,16 +91,11 @@ func CRDs(ctx context.Context, c client.Client, o CRDOptions) error {
 
 // install applies one definition if it has to be applied, and says what it did.
 func install(ctx context.Context, c client.Client, d definition, o CRDOptions) error {
-	current, err := find(ctx, c, d.name())
+	current, done, err := examine(ctx, c, d, o.Version)
 	if err != nil {
 		return err
 	}
-	leave, err := decide(d, current, o.Version)
-	if err != nil {
-		return err
-	}
-	done := leave
-	if leave == "" {
+	if done == "" {
 		applied := d.object.DeepCopy()
 		if err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(applied), client.FieldOwner(fieldOwner), client.ForceOwnership); err != nil {
 			return err
@@ -113,6 +104,14 @@ func install(ctx context.Context, c client.Client, d definition, o CRDOptions) e
 	}
 	say(o.Out, "customresourcedefinition %s %s", d.name(), done)
 	return nil
+}
+
+// examine reads a definition and says why it is left as it is; "" if it has to be applied.
+func examine(ctx context.Context, c client.Client, d definition, version string) (current *apiextensionsv1.CustomResourceDefinition, leave string, err error) {
+	if current, err = find(ctx, c, d.name()); err == nil {
+		leave, err = decide(d, current, version)
+	}
+	return current, leave, err
 }
 
 // outcome names what an apply did to an object; was has no resource version if
@@ -165,38 +164,31 @@ func established(ctx context.Context, c client.Client, d definition) error {
 // embedded are the definitions to install, each with our label and version.
 func embedded(o CRDOptions) (all []definition, err error) {
 	for _, text := range [][]byte{mcscrd.ServiceExportCRD, mcscrd.ServiceImportCRD} {
-		object, err := stamped(text, o.Version)
-		if err != nil {
-			return nil, fmt.Errorf("read a definition of the MCS API: %w", err)
-		}
-		all = append(all, definition{object: object, mcs: true, optional: !o.MCS})
+		all = append(all, definition{text: text, mcs: true, optional: !o.MCS})
 	}
 	names, err := fs.Glob(crd.FS, "*.yaml")
 	for _, name := range names {
-		text, err := fs.ReadFile(crd.FS, name)
-		if err != nil {
-			return nil, err
-		}
-		object, err := stamped(text, o.Version)
-		if err != nil {
-			return nil, fmt.Errorf("read %s: %w", name, err)
-		}
-		all = append(all, definition{object: object})
+		text, readErr := fs.ReadFile(crd.FS, name)
+		err = errors.Join(err, readErr)
+		all = append(all, definition{text: text})
+	}
+	for i := range all {
+		err = errors.Join(err, all[i].stamp(o.Version))
 	}
 	return all, err
 }
 
-// stamped decodes a definition and adds to its labels and annotations who applies it.
-func stamped(text []byte, version string) (*unstructured.Unstructured, error) {
-	object := &unstructured.Unstructured{}
-	if err := yaml.Unmarshal(text, &object.Object); err != nil {
-		return nil, err
+// stamp decodes a definition and adds to its labels and annotations who applies it.
+func (d *definition) stamp(version string) error {
+	d.object = &unstructured.Unstructured{}
+	if err := yaml.Unmarshal(d.text, &d.object.Object); err != nil {
+		return fmt.Errorf("read an embedded definition: %w", err)
 	}
-	unstructured.RemoveNestedField(object.Object, "status")
-	unstructured.RemoveNestedField(object.Object, "metadata", "creationTimestamp")
-	return object, errors.Join(
-		unstructured.SetNestedField(object.Object, fieldOwner, "metadata", "labels", labelManagedBy),
-		unstructured.SetNestedField(object.Object, version, "metadata", "annotations", annotationVersion),
+	unstructured.RemoveNestedField(d.object.Object, "status")
+	unstructured.RemoveNestedField(d.object.Object, "metadata", "creationTimestamp")
+	return errors.Join(
+		unstructured.SetNestedField(d.object.Object, fieldOwner, "metadata", "labels", labelManagedBy),
+		unstructured.SetNestedField(d.object.Object, version, "metadata", "annotations", annotationVersion),
 	)
 }
 

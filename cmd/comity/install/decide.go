@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/version"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
@@ -45,15 +46,8 @@ func decide(d definition, current *apiextensionsv1.CustomResourceDefinition, our
 
 // isOurs reports whether an earlier run applied the definition.
 func isOurs(crd *apiextensionsv1.CustomResourceDefinition) bool {
-	if crd.Labels[labelManagedBy] == fieldOwner {
-		return true
-	}
-	for _, entry := range crd.ManagedFields {
-		if entry.Manager == fieldOwner {
-			return true
-		}
-	}
-	return false
+	return crd.Labels[labelManagedBy] == fieldOwner ||
+		slices.ContainsFunc(crd.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool { return entry.Manager == fieldOwner })
 }
 
 // ownerOf names who brought a definition, as far as its metadata says so.
@@ -74,20 +68,18 @@ func ownerOf(crd *apiextensionsv1.CustomResourceDefinition) string {
 
 // usable refuses a definition of the MCS API that lacks what the agent reads and writes.
 func usable(crd *apiextensionsv1.CustomResourceDefinition) error {
-	served := make([]string, 0, len(crd.Spec.Versions))
+	var served []string
 	for _, v := range crd.Spec.Versions {
 		if !v.Served {
 			continue
 		}
-		hasStatus := v.Subresources != nil && v.Subresources.Status != nil
-		if v.Name == mcsv1beta1.GroupVersion.Version && hasStatus {
+		if v.Subresources == nil || v.Subresources.Status == nil {
+			v.Name += " without the status subresource"
+		}
+		if v.Name == mcsv1beta1.GroupVersion.Version {
 			return nil
 		}
-		if hasStatus {
-			served = append(served, v.Name)
-		} else {
-			served = append(served, v.Name+" without the status subresource")
-		}
+		served = append(served, v.Name)
 	}
 	slices.Sort(served)
 	return fmt.Errorf("customresourcedefinition %s is too old: it serves %s; expected %s with the status subresource (mcs-api v0.5.2 has it)."+

@@ -71,11 +71,9 @@ type policies struct {
 func (p policies) findOwner(ctx context.Context, name string) (*metav1.OwnerReference, error) {
 	role := &rbacv1.ClusterRole{}
 	err := await(ctx, p.out, func(ctx context.Context) error {
-		err := p.client.Get(ctx, client.ObjectKey{Name: name}, role)
-		if apierrors.IsNotFound(err) {
+		if err := p.client.Get(ctx, client.ObjectKey{Name: name}, role); apierrors.IsNotFound(err) {
 			return wait("--owner-cluster-role: ClusterRole %s does not exist", name)
-		}
-		if err != nil {
+		} else if err != nil {
 			return fmt.Errorf("--owner-cluster-role: read ClusterRole %s: %w", name, err)
 		}
 		return nil

@@ -25,10 +25,9 @@ func NewCommand() *cobra.Command {
   in:  {"servers": [{"url": "https://10.0.0.1:6443", "ca": "<base64 of PEM>"}], "urls": ["http://10.244.1.5:8081/healthz"], "timeoutSeconds": 5}
   out: {"servers": [{"target": "...", "error": "...", "milliseconds": 1.2}], "urls": [...]}
 
-The exit code is 0 if the checks were made, whatever they found. No credential is sent.
+The exit code is 0 if the checks were made, whatever they found.
 
-With --server and --ca-file, nothing is read from standard input, that one server is checked, and the exit code is 1 if it cannot
-be used. The chart's test does so with the webhook.`,
+With --server and --ca-file, only that server is checked, and the exit code is 1 if it cannot be used.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if (server == "") != (caFile == "") {
 				return errors.New("--server and --ca-file belong together: expected both or none")

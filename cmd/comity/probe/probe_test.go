@@ -138,15 +138,15 @@ func TestServers(t *testing.T) {
 		{"an API server that answers to nobody without a credential", ca.serve(t, http.StatusUnauthorized, asItIs), ca.pem(), nil},
 		{"an API server that forbids", ca.serve(t, http.StatusForbidden, asItIs), ca.pem(), nil},
 		{"a bundle of two CAs, the second of which signed", ca.serve(t, http.StatusOK, asItIs), append(other.pem(), ca.pem()...), nil},
-		{"a certificate of another CA", other.serve(t, http.StatusOK, asItIs), ca.pem(), []string{"certificate not signed by the CA", "another CA"}},
+		{"a certificate of another CA", other.serve(t, http.StatusOK, asItIs), ca.pem(), []string{"certificate signed by unknown authority"}},
 		{"a certificate for another address", ca.serve(t, http.StatusOK, func(c *x509.Certificate) {
 			c.IPAddresses, c.DNSNames = []net.IP{net.IPv4(10, 96, 0, 1)}, []string{"kubernetes.default"}
-		}), ca.pem(), []string{"not valid for 127.0.0.1", "only for kubernetes.default, 10.96.0.1"}},
-		{"a certificate that has expired", ca.serve(t, http.StatusOK, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }), ca.pem(), []string{"certificate is valid from", "not now"}},
+		}), ca.pem(), []string{"certificate is valid for 10.96.0.1, not 127.0.0.1"}},
+		{"a certificate that has expired", ca.serve(t, http.StatusOK, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }), ca.pem(), []string{"certificate has expired or is not yet valid", "is after"}},
 		{"a port that nobody listens on", "https://" + unused(t), ca.pem(), []string{"connection refused"}},
 		{"a server that never answers", "https://" + silent, ca.pem(), []string{"timed out"}},
-		{"something that is no TLS server", "https://" + rude, ca.pem(), []string{"does not answer with TLS"}},
-		{"a server of plain HTTP", strings.Replace(plain.URL, "http:", "https:", 1), ca.pem(), []string{"answers HTTP, expected HTTPS"}},
+		{"something that is no TLS server", "https://" + rude, ca.pem(), []string{"does not look like a TLS handshake"}},
+		{"a server of plain HTTP", strings.Replace(plain.URL, "http:", "https:", 1), ca.pem(), []string{"HTTP response to HTTPS client"}},
 		{"a name that does not resolve", "https://no-such-host.invalid:6443", ca.pem(), []string{"cannot resolve no-such-host.invalid"}},
 		{"a URL of plain HTTP", "http://127.0.0.1:6443", ca.pem(), []string{"expected https://host:port"}},
 		{"an address that is not a URL", "127.0.0.1:6443", ca.pem(), []string{"expected https://host:port"}},
@@ -202,14 +202,14 @@ func TestErrorsThatNoServerHereCanCauseAreExplained(t *testing.T) {
 		err  error
 		want string
 	}{
-		{&net.OpError{Err: syscall.EHOSTUNREACH}, "no route to the address"},
-		{&net.OpError{Err: syscall.ENETUNREACH}, "no route to the address"},
-		{&net.OpError{Err: syscall.ECONNRESET}, "connection reset"},
+		{&net.OpError{Err: syscall.EHOSTUNREACH}, "no route to host"},
+		{&net.OpError{Err: syscall.ENETUNREACH}, "network is unreachable"},
+		{&net.OpError{Err: syscall.ECONNRESET}, "connection reset by peer"},
 		{&url.Error{Err: context.DeadlineExceeded}, "timed out"},
 		{&net.DNSError{Name: "api", Err: "i/o timeout", IsTimeout: true}, "cannot resolve api: the DNS server does not answer"},
 		{errors.New("something new"), "something new"},
 	} {
-		if got := Explain(tc.err); !strings.Contains(got, tc.want) {
+		if got := explain(tc.err); !strings.Contains(got, tc.want) {
 			t.Errorf("of %v got %q, want %q", tc.err, got, tc.want)
 		}
 	}
@@ -258,7 +258,7 @@ func TestOneServerIsCheckedByFlags(t *testing.T) {
 		want string // none: no error
 	}{
 		{"a server that answers", []string{"--server", ca.serve(t, http.StatusForbidden, asItIs), "--ca-file", file}, ""},
-		{"a server that does not listen", []string{"--server", "https://" + unused(t), "--ca-file", file}, "cannot be used: connection refused"},
+		{"a server that does not listen", []string{"--server", "https://" + unused(t), "--ca-file", file}, "connect: connection refused"},
 		{"a CA file that is not there", []string{"--server", "https://127.0.0.1", "--ca-file", file + "x"}, "--ca-file"},
 		{"a server without a CA", []string{"--server", "https://127.0.0.1"}, "--server and --ca-file"},
 	} {

@@ -44,7 +44,7 @@ func Run(ctx context.Context, request Request) Response {
 			defer cancel()
 			start := time.Now()
 			if err := check(ctx); err != nil {
-				result.Error = Explain(err)
+				result.Error = explain(err)
 			}
 			result.Milliseconds = float64(time.Since(start).Round(10*time.Microsecond)) / float64(time.Millisecond)
 			return nil // errors are results
@@ -61,6 +61,27 @@ func Run(ctx context.Context, request Request) Response {
 	}
 	_ = group.Wait()
 	return response
+}
+
+// explain says why a connection failed, in the words of Go but for two of them: they are
+// mended in different places, and those of Go do not say where.
+func explain(err error) string {
+	var (
+		dns     *net.DNSError
+		network net.Error
+		request *url.Error
+	)
+	switch {
+	case errors.As(err, &dns) && dns.IsNotFound:
+		return fmt.Sprintf("cannot resolve %s: no such host", dns.Name)
+	case errors.As(err, &dns):
+		return fmt.Sprintf("cannot resolve %s: the DNS server does not answer (%s)", dns.Name, dns.Err)
+	case errors.As(err, &network) && network.Timeout():
+		return "timed out: no answer; a firewall may drop the packets, or no route leads back"
+	case errors.As(err, &request):
+		return request.Err.Error() // without the URL, which is the target of the result
+	}
+	return err.Error()
 }
 
 // checkServer asks for the version, which an API server answers to everybody or

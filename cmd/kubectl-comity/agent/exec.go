@@ -9,62 +9,48 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/remotecommand"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/comity-mcs/comity/cmd/comity/probe"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 )
 
-// binary is the agent's in its image, which has no shell.
-const binary = "/comity"
-
-// Probe runs `comity probe` in a Pod that runs Comity's image, as kubectl exec does. An
-// error carries what it wrote to standard error.
-func Probe(ctx context.Context, target *command.Target, namespace, pod string, container corev1.Container, request probe.Request) (response probe.Response, err error) {
+// Probe runs `comity probe` in the Pod of from, which has Comity's image, as kubectl exec
+// does. An error carries what it wrote to standard error.
+func Probe(ctx context.Context, target *command.Target, from Agent, request probe.Request) (response probe.Response, err error) {
 	input, err := json.Marshal(request)
 	if err != nil {
 		return response, fmt.Errorf("encode the probe's request: %w", err)
 	}
-	argv := []string{binary}
+	container, pod := from.Container(), client.ObjectKeyFromObject(from.Pod)
+	argv := []string{"/comity"} // in the image, which has no shell
 	if len(container.Command) > 0 {
 		argv = container.Command[:1:1]
 	}
-	executor, err := newExecutor(target.REST, target.Clientset.CoreV1().RESTClient().Post().
-		Resource("pods").Namespace(namespace).Name(pod).SubResource("exec").
+	// By WebSocket, which every supported Kubernetes serves.
+	executor, err := remotecommand.NewWebSocketExecutor(target.REST, http.MethodGet, target.Clientset.CoreV1().RESTClient().Post().
+		Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
 		VersionedParams(&corev1.PodExecOptions{
 			Container: container.Name, Command: append(argv, "probe"), Stdin: true, Stdout: true, Stderr: true,
-		}, clientgoscheme.ParameterCodec).URL())
+		}, clientgoscheme.ParameterCodec).URL().String())
 	if err != nil {
-		return response, target.Errorf("connect to Pod %s/%s: %w", namespace, pod, err)
+		return response, target.Errorf("connect to Pod %s: %w", pod, err)
 	}
 	var stdout, stderr bytes.Buffer
 	if err := executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: bytes.NewReader(input), Stdout: &stdout, Stderr: &stderr}); err != nil {
-		return response, target.Errorf("run comity probe in Pod %s/%s: %w: %s", namespace, pod, err, strings.TrimSpace(stderr.String()))
+		return response, target.Errorf("run comity probe in Pod %s: %w: %s", pod, err, strings.TrimSpace(stderr.String()))
 	}
 	if err := json.Unmarshal(stdout.Bytes(), &response); err != nil {
-		return response, target.Errorf("read the answer of comity probe in Pod %s/%s: %w", namespace, pod, err)
+		return response, target.Errorf("read the answer of comity probe in Pod %s: %w", pod, err)
 	}
 	if len(response.Servers) != len(request.Servers) || len(response.URLs) != len(request.URLs) {
 		return response, target.Errorf("comity probe answered for %d of %d targets; upgrade Comity there to the version of this plugin (%s)",
 			len(response.Servers)+len(response.URLs), len(request.Servers)+len(request.URLs), command.Version)
 	}
 	return response, nil
-}
-
-func newExecutor(config *rest.Config, url *url.URL) (remotecommand.Executor, error) {
-	web, err := remotecommand.NewWebSocketExecutor(config, http.MethodGet, url.String())
-	if err != nil {
-		return nil, err
-	}
-	spdy, err := remotecommand.NewSPDYExecutor(config, http.MethodPost, url)
-	if err != nil {
-		return nil, err
-	}
-	return remotecommand.NewFallbackExecutor(web, spdy, otherProtocol)
 }

@@ -10,12 +10,13 @@ import (
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/sync/model"
@@ -24,9 +25,6 @@ import (
 // NameLabel selects Comity's Deployment and Pods, however they were installed.
 const NameLabel = "app.kubernetes.io/name=comity"
 
-// containerName is that of the agent in its Pod.
-const containerName = "comity"
-
 // What Find's errors are, for errors.Is.
 var (
 	// ErrNotInstalled: the cluster has no agent. Find returns what one that was there
@@ -34,8 +32,6 @@ var (
 	ErrNotInstalled = errors.New("no Comity agent is installed")
 	// ErrSeveral: the cluster has more than one agent.
 	ErrSeveral = errors.New("more than one Comity agent is installed")
-	// ErrUnreadable: the leader Lease does not state what this plugin needs.
-	ErrUnreadable = errors.New("the agent does not state what it is")
 	// ErrNotRunning: Comity is installed, and no replica leads. Find returns what
 	// the last leader stated as well.
 	ErrNotRunning = errors.New("no replica of the agent leads")
@@ -46,18 +42,16 @@ type Agent struct {
 	model.AgentInfo
 	// Namespace is Comity's own in that cluster.
 	Namespace string
-	// Pod is the leader's; empty with ErrNotRunning.
-	Pod string
-	// Container is the agent's in Pod.
-	Container corev1.Container
-	// PullSecrets are those of Pod.
-	PullSecrets []corev1.LocalObjectReference
-	// NodeSelector and Tolerations are those of Pod: where it runs, others of its
-	// image can.
-	NodeSelector map[string]string
-	Tolerations  []corev1.Toleration
+	// Pod is the leader's; nil with ErrNotRunning.
+	Pod *corev1.Pod
 	// Renewed is when the leader last renewed its Lease.
 	Renewed time.Time
+}
+
+// Container is the agent's in its Pod, or else the first one.
+func (a Agent) Container() corev1.Container {
+	containers := a.Pod.Spec.Containers
+	return containers[max(0, slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == "comity" }))]
 }
 
 // Find gives the agent of the cluster that target leads to. It is there as soon
@@ -76,16 +70,15 @@ func Find(ctx context.Context, target *command.Target) (Agent, error) {
 		if err != nil {
 			return Agent{}, err
 		}
-		described, err := describe(target, lease, pod)
 		there := pod != nil
-		if !there {
-			// The Lease outlives an uninstalled release.
-			var listErr error
-			if there, listErr = hasDeployment(ctx, target, lease.Namespace); listErr != nil {
-				return Agent{}, listErr
+		if !there { // the Lease outlives an uninstalled release
+			deployments, err := Deployments(ctx, target, lease.Namespace)
+			if err != nil {
+				return Agent{}, err
 			}
+			there = len(deployments) > 0
 		}
-		if there {
+		if described, err := describe(target, lease, pod); there {
 			installed, problem = append(installed, described), err
 		} else {
 			left = append(left, described)
@@ -113,45 +106,36 @@ func leader(ctx context.Context, target *command.Target, lease coordinationv1.Le
 		return nil, nil
 	}
 	pod, err := target.Clientset.CoreV1().Pods(lease.Namespace).Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
+	switch {
+	case client.IgnoreNotFound(err) != nil:
 		return nil, target.Errorf("find the agent's Pod: %w", err)
-	}
-	if pod.Status.Phase != corev1.PodRunning {
+	case err != nil, pod.Status.Phase != corev1.PodRunning:
 		return nil, nil
 	}
 	return pod, nil
 }
 
-func hasDeployment(ctx context.Context, target *command.Target, namespace string) (bool, error) {
-	deployments, err := target.Clientset.AppsV1().Deployments(namespace).List(ctx, metav1.ListOptions{LabelSelector: NameLabel, Limit: 1})
+// Deployments are those of the agent in a namespace.
+func Deployments(ctx context.Context, target *command.Target, namespace string) ([]appsv1.Deployment, error) {
+	found, err := target.Clientset.AppsV1().Deployments(namespace).List(ctx, metav1.ListOptions{LabelSelector: NameLabel})
 	if err != nil {
-		return false, target.Errorf("find the agent's Deployment: %w", err)
+		return nil, target.Errorf("find the agent's Deployment: %w", err)
 	}
-	return len(deployments.Items) > 0, nil
+	return found.Items, nil
 }
 
 // describe reads what the leader states. pod is nil if none leads.
 func describe(target *command.Target, lease coordinationv1.Lease, pod *corev1.Pod) (Agent, error) {
-	found := Agent{Namespace: lease.Namespace}
-	if lease.Spec.RenewTime != nil {
-		found.Renewed = lease.Spec.RenewTime.Time
-	}
 	info, err := model.ParseAgentInfo(lease.Annotations)
-	found.AgentInfo = info
+	found := Agent{AgentInfo: info, Namespace: lease.Namespace, Pod: pod, Renewed: ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{}).Time}
 	if pod == nil {
 		return found, target.Errorf("%w: Lease %s/%s was last renewed at %s, and its holder %q is not a running Pod; see kubectl --context %s -n %s get pods -l %s",
 			ErrNotRunning, lease.Namespace, lease.Name, found.Renewed.UTC().Format(time.RFC3339), ptr.Deref(lease.Spec.HolderIdentity, ""),
 			target.Context, lease.Namespace, NameLabel)
 	}
-	found.Pod, found.PullSecrets = pod.Name, pod.Spec.ImagePullSecrets
-	found.NodeSelector, found.Tolerations = pod.Spec.NodeSelector, pod.Spec.Tolerations
-	found.Container = pod.Spec.Containers[max(0, slices.IndexFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == containerName }))]
 	if err != nil {
-		return found, target.Errorf("%w: Lease %s/%s: %w; run a version of Comity there that this plugin (%s) knows, and wait until it leads",
-			ErrUnreadable, lease.Namespace, lease.Name, err, command.Version)
+		return found, target.Errorf("the agent does not state what it is: Lease %s/%s: %w; run a version of Comity there that this plugin (%s) knows, and wait until it leads",
+			lease.Namespace, lease.Name, err, command.Version)
 	}
 	return found, nil
 }

@@ -8,12 +8,9 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"strconv"
 
 	"k8s.io/client-go/tools/portforward"
-	"k8s.io/client-go/transport/spdy"
-	"k8s.io/streaming/pkg/httpstream"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 )
@@ -44,23 +41,11 @@ func Forward(ctx context.Context, target *command.Target, namespace, pod string,
 
 func newForwarder(ctx context.Context, target *command.Target, namespace, pod string, port int) (*portforward.PortForwarder, <-chan struct{}, error) {
 	url := target.Clientset.CoreV1().RESTClient().Post().Resource("pods").Namespace(namespace).Name(pod).SubResource("portforward").URL()
-	web, err := portforward.NewSPDYOverWebsocketDialer(url, target.REST)
+	dialer, err := portforward.NewSPDYOverWebsocketDialer(url, target.REST)
 	if err != nil {
 		return nil, nil, err
 	}
-	transport, upgrader, err := spdy.RoundTripperFor(target.REST)
-	if err != nil {
-		return nil, nil, err
-	}
-	plain := spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, url)
 	ready := make(chan struct{})
-	forwarder, err := portforward.NewOnAddressesWithContext(ctx, portforward.NewFallbackDialer(web, plain, otherProtocol),
-		[]string{"127.0.0.1"}, []string{fmt.Sprintf("0:%d", port)}, ready, io.Discard, io.Discard)
+	forwarder, err := portforward.NewOnAddressesWithContext(ctx, dialer, []string{"127.0.0.1"}, []string{fmt.Sprintf("0:%d", port)}, ready, io.Discard, io.Discard)
 	return forwarder, ready, err
-}
-
-// otherProtocol is true if a connection may come about with the older protocol:
-// proxies in front of an API server may know only one of the two.
-func otherProtocol(err error) bool {
-	return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
 }

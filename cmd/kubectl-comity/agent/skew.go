@@ -40,9 +40,6 @@ func compatible(a, b string) bool {
 	}
 	left, errLeft := version.ParseSemantic(a)
 	right, errRight := version.ParseSemantic(b)
-	if errLeft != nil || errRight != nil {
-		return false
-	}
-	difference := int(left.Minor()) - int(right.Minor())
-	return left.Major() == right.Major() && difference >= -1 && difference <= 1
+	return errLeft == nil && errRight == nil && left.Major() == right.Major() &&
+		left.Minor() <= right.Minor()+1 && right.Minor() <= left.Minor()+1
 }

@@ -22,6 +22,7 @@ import (
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/confirm"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/coredns"
@@ -88,9 +89,9 @@ func New(env *command.Env) *cobra.Command {
 	_ = root.RegisterFlagCompletionFunc("context", env.CompleteContexts)
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(
-		join.NewJoin(env, join.InPod),
+		join.NewJoin(env, agent.Probe),
 		join.NewLeave(env),
-		join.NewRotate(env, join.InPod),
+		join.NewRotate(env, agent.Probe),
 		confirm.New(env),
 		coredns.New(env),
 		policy.New(env),

@@ -10,10 +10,7 @@ import (
 )
 
 const completionLong = `Print the program that kubectl runs to complete the commands, flags and contexts
-of this plugin.
-
-kubectl runs an executable named kubectl_complete-comity that is on the PATH.
-Store the output there once:
+of this plugin. Store it once on the PATH as kubectl_complete-comity:
 
   kubectl comity completion > ~/.local/bin/kubectl_complete-comity
   chmod +x ~/.local/bin/kubectl_complete-comity

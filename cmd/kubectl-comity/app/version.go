@@ -4,7 +4,6 @@
 package app
 
 import (
-	"context"
 	"errors"
 
 	"github.com/spf13/cobra"
@@ -42,11 +41,19 @@ whether they differ by more than one minor version.
 The exit code is 1 if an agent's version cannot be read or differs by too much.`,
 		Example:           "  kubectl comity version a b\n  kubectl comity version --client",
 		ValidArgsFunction: env.CompleteContexts,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if clientOnly {
-				return printVersions(env, output, versions{Plugin: command.Version})
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			var sites []*agent.Site
+			if !clientOnly {
+				if sites, err = agent.Sites(cmd.Context(), env, args); err != nil {
+					return err
+				}
 			}
-			return runVersion(cmd.Context(), env, output, args)
+			found := versionsOf(sites)
+			err = output.Print(env.Out, "Versions", &found, func() { found.print(env) })
+			if err == nil && (agent.Problems(sites) != nil || found.Skew != "") {
+				err = command.Printed(command.ExitProblem)
+			}
+			return err
 		},
 	}
 	output.AddFlags(cmd)
@@ -54,11 +61,7 @@ The exit code is 1 if an agent's version cannot be read or differs by too much.`
 	return cmd
 }
 
-func runVersion(ctx context.Context, env *command.Env, output command.Output, args []string) error {
-	sites, err := agent.Sites(ctx, env, args)
-	if err != nil {
-		return err
-	}
+func versionsOf(sites []*agent.Site) versions {
 	found := versions{Plugin: command.Version}
 	var agents []agent.Agent
 	for _, s := range sites {
@@ -73,33 +76,25 @@ func runVersion(ctx context.Context, env *command.Env, output command.Output, ar
 		found.Agents = append(found.Agents, line)
 	}
 	found.Skew = agent.Skew(command.Version, agents)
-	if err := printVersions(env, output, found); err != nil {
-		return err
-	}
-	if agent.Problems(sites) != nil || found.Skew != "" {
-		return command.Printed(command.ExitProblem)
-	}
-	return nil
+	return found
 }
 
-func printVersions(env *command.Env, output command.Output, found versions) error {
-	return output.Print(env.Out, "Versions", &found, func() {
-		env.Printf("Plugin: %s\n", found.Plugin)
-		if len(found.Agents) == 0 {
-			return
+func (v versions) print(env *command.Env) {
+	env.Printf("Plugin: %s\n", v.Plugin)
+	if len(v.Agents) == 0 {
+		return
+	}
+	table := command.NewTable(env.Out, "\nCONTEXT", "CLUSTER", "NAMESPACE", "COMITY")
+	for _, line := range v.Agents {
+		table.Row(line.Context, line.Cluster, line.Namespace, line.Version)
+	}
+	table.Flush()
+	for _, line := range v.Agents {
+		if line.Error != "" {
+			env.Warnf("%s", line.Error)
 		}
-		table := command.NewTable(env.Out, "\nCONTEXT", "CLUSTER", "NAMESPACE", "COMITY")
-		for _, line := range found.Agents {
-			table.Row(line.Context, line.Cluster, line.Namespace, line.Version)
-		}
-		table.Flush()
-		for _, line := range found.Agents {
-			if line.Error != "" {
-				env.Warnf("%s", line.Error)
-			}
-		}
-		if found.Skew != "" {
-			env.Warnf("%s", found.Skew)
-		}
-	})
+	}
+	if v.Skew != "" {
+		env.Warnf("%s", v.Skew)
+	}
 }

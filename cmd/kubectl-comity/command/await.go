@@ -8,9 +8,9 @@ import (
 	"fmt"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // Await calls do until it succeeds. When ctx has ended, it gives the last error of do.
@@ -35,13 +35,10 @@ const goneInterval = 500 * time.Millisecond
 // AwaitGone waits until a namespace that was deleted is gone.
 func (t *Target) AwaitGone(ctx context.Context, namespace string) error {
 	return Await(ctx, goneInterval, func(ctx context.Context) error {
-		_, err := t.Clientset.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
+		err := t.Get(ctx, "", namespace, &corev1.Namespace{})
 		if err == nil {
 			return fmt.Errorf("it is not gone yet; see kubectl --context %s get namespace %s -o yaml", t.Context, namespace)
 		}
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		return err
+		return client.IgnoreNotFound(err)
 	})
 }

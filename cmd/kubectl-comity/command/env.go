@@ -4,6 +4,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -89,11 +90,8 @@ func (e *Env) ContextNames(names []string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(names) == 0 && e.Context != "" {
-		names = []string{e.Context}
-	}
-	if len(names) == 0 && raw.CurrentContext != "" {
-		names = []string{raw.CurrentContext}
+	if used := cmp.Or(e.Context, raw.CurrentContext); len(names) == 0 && used != "" {
+		names = []string{used}
 	}
 	known := slices.Sorted(maps.Keys(raw.Contexts))
 	if len(known) == 0 {

@@ -101,6 +101,15 @@ func (t *Target) reach(ctx context.Context) error {
 	return nil
 }
 
+// Get reads an object. The error names the context and the object.
+func (t *Target) Get(ctx context.Context, namespace, name string, into client.Object) error {
+	key := client.ObjectKey{Namespace: namespace, Name: name}
+	if err := t.Client.Get(ctx, key, into); err != nil {
+		return t.Errorf("read %T %s: %w", into, key, err)
+	}
+	return nil
+}
+
 // Errorf is an error that names the context. Kubernetes' own messages say which
 // right is missing on which resource, but not in which cluster.
 func (t *Target) Errorf(format string, args ...any) error {

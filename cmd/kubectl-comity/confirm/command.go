@@ -5,7 +5,6 @@ package confirm
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -43,14 +42,15 @@ type proposal struct {
 	changes    []change
 }
 
-// change is a merge patch of an object.
+// change is a merge patch of an object, with its UID, so that another one of its name is
+// not patched.
 type change struct {
-	object  client.Object
-	content map[string]any
+	object client.Object
+	patch  string
 }
 
 func annotate(object client.Object, key, value string) change {
-	return change{object, map[string]any{"metadata": map[string]any{"annotations": map[string]any{key: value}}}}
+	return change{object, fmt.Sprintf(`{"metadata":{"uid":%q,"annotations":{%q:%q}}}`, object.GetUID(), key, value)}
 }
 
 // confirms makes cmd show what find gives, ask unless one object was named, and write it.
@@ -74,7 +74,8 @@ func confirms(env *command.Env, cmd *cobra.Command, s *selection, find func(cont
 			return err
 		}
 		for _, c := range p.changes {
-			if err := c.write(cmd.Context(), target.Client); err != nil {
+			patch := client.RawPatch(types.MergePatchType, []byte(c.patch))
+			if err := target.Client.Patch(cmd.Context(), c.object, patch, client.FieldOwner(fieldOwner)); err != nil {
 				return command.Incomplete(target.Errorf("%T %s: %w", c.object, client.ObjectKeyFromObject(c.object), err))
 			}
 		}
@@ -82,21 +83,6 @@ func confirms(env *command.Env, cmd *cobra.Command, s *selection, find func(cont
 		return nil
 	}
 	return cmd
-}
-
-// write patches the object if it is still the same one.
-func (c change) write(ctx context.Context, to client.Client) error {
-	metadata, _ := c.content["metadata"].(map[string]any)
-	if metadata == nil {
-		metadata = map[string]any{}
-		c.content["metadata"] = metadata
-	}
-	metadata["uid"] = c.object.GetUID()
-	text, err := json.Marshal(c.content)
-	if err != nil {
-		return err
-	}
-	return to.Patch(ctx, c.object, client.RawPatch(types.MergePatchType, text), client.FieldOwner(fieldOwner))
 }
 
 // selection is what the arguments select: an object, or all.

@@ -4,7 +4,6 @@
 package confirm
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -26,52 +25,37 @@ import (
 type LostExport struct {
 	Cluster model.ClusterID
 	Key     types.NamespacedName
-	// Records are those of the export, one for each audience.
-	Records []*exchangev1alpha1.ExportRecord
 }
 
-// Lost are the lost exports in the exchange namespaces of one API server, in order. In a
-// hub they are those of all members. exchanges are the clusters that publish there.
-func Lost(ctx context.Context, c client.Client) (lost []LostExport, exchanges []model.ClusterID, err error) {
+// Lost are the records of the lost exports in the exchange namespaces of one API server, one
+// for each audience. In a hub they are those of all members. published is true if any
+// cluster publishes there.
+func Lost(ctx context.Context, c client.Client) (lost map[LostExport][]*exchangev1alpha1.ExportRecord, published bool, err error) {
 	var namespaces corev1.NamespaceList
 	if err := c.List(ctx, &namespaces, client.HasLabels{model.LabelExchangeFrom}); err != nil {
-		return nil, nil, fmt.Errorf("list the exchange namespaces: %w", err)
+		return nil, false, fmt.Errorf("list the exchange namespaces: %w", err)
 	}
 	publishers := map[string]model.ClusterID{}
-	for i := range namespaces.Items {
-		from := model.ClusterID(namespaces.Items[i].Labels[model.LabelExchangeFrom])
-		publishers[namespaces.Items[i].Name] = from
-		exchanges = append(exchanges, from)
+	for _, namespace := range namespaces.Items {
+		publishers[namespace.Name] = model.ClusterID(namespace.Labels[model.LabelExchangeFrom])
 	}
-	slices.Sort(exchanges)
+	lost = map[LostExport][]*exchangev1alpha1.ExportRecord{}
 	err = join.EachPage(ctx, c, &exchangev1alpha1.ExportRecordList{}, func(page *exchangev1alpha1.ExportRecordList) error {
 		for i := range page.Items {
 			record := &page.Items[i]
 			if from, is := publishers[record.Namespace]; is && record.Spec.Lost && record.Annotations[model.AnnotationConfirmLost] != "true" {
-				lost = addLost(lost, from, record)
+				export := LostExport{from, types.NamespacedName{Namespace: record.Spec.Service.Namespace, Name: record.Spec.Service.Name}}
+				lost[export] = append(lost[export], record)
 			}
 		}
 		return nil
 	})
 	if meta.IsNoMatchError(err) {
-		return nil, nil, nil
+		return nil, false, nil
 	} else if err != nil {
-		return nil, nil, fmt.Errorf("list the ExportRecords: %w", err)
+		return nil, false, fmt.Errorf("list the ExportRecords: %w", err)
 	}
-	slices.SortFunc(lost, func(a, b LostExport) int {
-		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), model.CompareKeys(a.Key, b.Key))
-	})
-	return lost, slices.Compact(exchanges), nil
-}
-
-func addLost(lost []LostExport, from model.ClusterID, record *exchangev1alpha1.ExportRecord) []LostExport {
-	key := types.NamespacedName{Namespace: record.Spec.Service.Namespace, Name: record.Spec.Service.Name}
-	at := slices.IndexFunc(lost, func(l LostExport) bool { return l.Cluster == from && l.Key == key })
-	if at < 0 {
-		at, lost = len(lost), append(lost, LostExport{Cluster: from, Key: key})
-	}
-	lost[at].Records = append(lost[at].Records, record)
-	return lost
+	return lost, len(publishers) > 0, nil
 }
 
 func newLost(env *command.Env) *cobra.Command {
@@ -92,15 +76,16 @@ publishes. With --all, the command lists the lost exports and asks.`,
 	return confirms(env, cmd, &s, func(ctx context.Context, target *command.Target) (proposal, error) {
 		p := proposal{heading: "These lost exports are withdrawn:", none: "No export is lost."}
 		lost, _, err := Lost(ctx, target.Client)
-		for _, l := range lost {
-			if !s.all && l.Key != s.key {
+		for export, records := range lost {
+			if !s.all && export.Key != s.key {
 				continue
 			}
-			p.lines = append(p.lines, fmt.Sprintf("%s of cluster %s", l.Key, l.Cluster))
-			for _, record := range l.Records {
+			p.lines = append(p.lines, fmt.Sprintf("%s of cluster %s", export.Key, export.Cluster))
+			for _, record := range records {
 				p.changes = append(p.changes, annotate(record, model.AnnotationConfirmLost, "true"))
 			}
 		}
+		slices.Sort(p.lines)
 		if err == nil && !s.all && len(p.lines) == 0 {
 			err = fmt.Errorf("no export %s is lost in this cluster", s.key)
 		}

@@ -23,10 +23,9 @@ func newMissing(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "missing CLUSTER",
 		Short: "Confirm that exports of a cluster that are missing are gone",
-		Long: `Confirm that the exports of a cluster that disappeared without a statement are gone,
-such as those of an exchange namespace that was deleted, or of a cluster that was made
-again. The command lists them and asks. What was imported of them is removed. Exports
-that disappear later wait again.`,
+		Long: `Confirm that exports of a cluster that disappeared without a statement are gone, such
+as those of an exchange namespace that was deleted. The command lists them and asks.
+What was imported of them is removed. Exports that disappear later wait again.`,
 		Example: "  kubectl comity confirm missing b --context a",
 		Args: cobra.MatchAll(cobra.ExactArgs(1), func(_ *cobra.Command, args []string) (err error) {
 			id, err = model.ParseClusterID(args[0])
@@ -58,8 +57,7 @@ func missing(ctx context.Context, target *command.Target, id model.ClusterID) (p
 	}
 	p.done = fmt.Sprintf("%d missing exports of cluster %s are gone", len(p.lines), id)
 	peer := &exchangev1alpha1.Peer{}
-	err = target.Client.Get(ctx, client.ObjectKey{Name: string(id)}, peer)
-	if apierrors.IsNotFound(err) {
+	if err = target.Client.Get(ctx, client.ObjectKey{Name: string(id)}, peer); apierrors.IsNotFound(err) {
 		return p, fmt.Errorf("there is no Peer %s; to remove all that is imported from cluster %s, run kubectl comity leave --id %s %s", id, id, id, target.Context)
 	} else if err != nil {
 		return p, fmt.Errorf("read Peer %s: %w", id, err)
@@ -67,7 +65,7 @@ func missing(ctx context.Context, target *command.Target, id model.ClusterID) (p
 	// Not the time of this machine: its clock may differ from that of the cluster, and
 	// what disappeared meanwhile was not shown.
 	if before := peer.Spec.ConfirmMissingBefore; before == nil || before.Time.Before(latest) {
-		p.changes = []change{{peer, map[string]any{"spec": map[string]any{"confirmMissingBefore": latest.UTC().Format(time.RFC3339)}}}}
+		p.changes = []change{{peer, fmt.Sprintf(`{"metadata":{"uid":%q},"spec":{"confirmMissingBefore":%q}}`, peer.UID, latest.UTC().Format(time.RFC3339))}}
 	}
 	return p, nil
 }

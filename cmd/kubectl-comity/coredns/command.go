@@ -6,7 +6,6 @@ package coredns
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,17 +13,13 @@ import (
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 )
 
-const long = `Let CoreDNS serve clusterset.local.
+const enableLong = `Let CoreDNS serve clusterset.local.
 
-The command adds the zone to the plugin kubernetes of the Corefile, after the
-cluster's own domain and as the option multicluster, and allows CoreDNS's account
-to read ServiceImports (ClusterRole comity-coredns). It needs CoreDNS 1.12.2 or
-newer.
+The command adds the zone to the plugin kubernetes of the Corefile, and allows
+CoreDNS's account to read ServiceImports (ClusterRole comity-coredns).
 
-Nothing is changed in any of the clusters if CoreDNS is older in one of them, or
-is managed by a cloud provider or another tool; the command says what to do.`
-
-const enableLong = long + `
+Nothing is changed in any of the clusters if CoreDNS is older than 1.12.2 in one of
+them, or is managed by a cloud provider or another tool; the command says what to do.
 
 kubeadm upgrade fails if the Corefile has options that it does not know: run
 disable before an upgrade and enable after it, or pass
@@ -35,14 +30,13 @@ func New(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "coredns",
 		Short: "Let CoreDNS serve clusterset.local, or revert that",
-		Long:  long,
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(
-		newChange(env, true, "enable [CONTEXT...]", "Let CoreDNS serve clusterset.local", enableLong),
-		newChange(env, false, "disable [CONTEXT...]", "Revert the changes of coredns enable",
-			"Revert the changes of coredns enable, and nothing else.\n\nNames under clusterset.local no longer resolve. The right to read ServiceImports\nis removed after CoreDNS has read the Corefile without the zone."),
+		newChange(env, true, "enable", "Let CoreDNS serve clusterset.local", enableLong),
+		newChange(env, false, "disable", "Revert the changes of coredns enable",
+			"Revert the changes of coredns enable. Names under clusterset.local no longer resolve."),
 	)
 	return cmd
 }
@@ -59,11 +53,10 @@ type options struct {
 	version string
 }
 
-func newChange(env *command.Env, enable bool, use, short, long string) *cobra.Command {
+func newChange(env *command.Env, enable bool, verb, short, long string) *cobra.Command {
 	o := options{enable: enable}
-	verb, _, _ := strings.Cut(use, " ")
 	cmd := &cobra.Command{
-		Use: use, Short: short, Long: long,
+		Use: verb + " [CONTEXT...]", Short: short, Long: long,
 		Example:           "  kubectl comity coredns " + verb + " a b --dry-run\n  kubectl comity coredns " + verb + " a b",
 		ValidArgsFunction: env.CompleteContexts,
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), env, args) },

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -24,15 +25,13 @@ const pollInterval = 2 * time.Second
 
 // execute carries out all plans side by side: most of the time is spent waiting.
 func (o options) execute(ctx context.Context, env *command.Env, plans []*plan) error {
-	outcomes := make(chan error, len(plans))
-	for _, p := range plans {
-		go func() { outcomes <- o.executeOne(ctx, env, p) }()
+	failed := make([]error, len(plans))
+	var executing sync.WaitGroup
+	for i, p := range plans {
+		executing.Go(func() { failed[i] = o.executeOne(ctx, env, p) })
 	}
-	var failed error
-	for range plans {
-		failed = errors.Join(failed, <-outcomes)
-	}
-	return command.Incomplete(failed)
+	executing.Wait()
+	return command.Incomplete(errors.Join(failed...))
 }
 
 // executeOne gives the right before the Corefile asks for it, and takes it away
@@ -71,16 +70,16 @@ func (o options) executeOne(ctx context.Context, env *command.Env, p *plan) erro
 func (o options) await(ctx context.Context, env *command.Env, p *plan) error {
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
-	restart := p.before != p.after && (o.restart || !corefile.Reloads(p.before))
-	if restart {
-		patch := fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{"kubectl.kubernetes.io/restartedAt":%q}}}}}`, time.Now().UTC().Format(time.RFC3339))
-		deployments := p.target.Clientset.AppsV1().Deployments(namespace)
-		if _, err := deployments.Patch(ctx, p.found.deployment.Name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: fieldOwner}); err != nil {
+	how := "has read the Corefile again (up to two minutes; --restart is faster)"
+	if p.before != p.after && (o.restart || !corefile.Reloads(p.before)) {
+		how = "has restarted"
+		patch := fmt.Appendf(nil, `{"spec":{"template":{"metadata":{"annotations":{"kubectl.kubernetes.io/restartedAt":%q}}}}}`, time.Now().UTC().Format(time.RFC3339))
+		if err := p.target.Client.Patch(ctx, p.found.deployment.DeepCopy(), client.RawPatch(types.MergePatchType, patch), client.FieldOwner(fieldOwner)); err != nil {
 			return p.target.Errorf("restart CoreDNS: %w", err)
 		}
 	}
 	if !o.Structured() && p.before != p.after {
-		env.Printf("context %q: waiting until CoreDNS %s\n", p.target.Context, map[bool]string{true: "has restarted", false: "has read the Corefile again (up to two minutes; --restart is faster)"}[restart])
+		env.Printf("context %q: waiting until CoreDNS %s\n", p.target.Context, how)
 	}
 	if err := command.Await(ctx, pollInterval, func(ctx context.Context) error { return o.check(ctx, p) }); err != nil {
 		return p.target.Errorf("CoreDNS does not serve the change after %s: %w; see kubectl --context %s -n kube-system logs deployment/%s; repeat the command to wait again, or undo it with kubectl comity coredns %s",
@@ -95,11 +94,11 @@ func (o options) await(ctx context.Context, env *command.Env, p *plan) error {
 
 // check asks every replica once.
 func (o options) check(ctx context.Context, p *plan) error {
-	deployment, err := p.target.Clientset.AppsV1().Deployments(namespace).Get(ctx, p.found.deployment.Name, metav1.GetOptions{})
-	if err != nil {
+	var deployment appsv1.Deployment
+	if err := p.target.Client.Get(ctx, client.ObjectKeyFromObject(p.found.deployment), &deployment); err != nil {
 		return err
 	}
-	if err := rolledOut(deployment); err != nil {
+	if err := rolledOut(&deployment); err != nil {
 		return err
 	}
 	selector := metav1.FormatLabelSelector(deployment.Spec.Selector)

@@ -84,11 +84,9 @@ func inspect(ctx context.Context, target *command.Target) (found, error) {
 func lacksRight(ctx context.Context, target *command.Target, account string) (bool, error) {
 	for _, verb := range []string{"list", "watch"} {
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-			User:   fmt.Sprintf("system:serviceaccount:%s:%s", namespace, account),
-			Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"},
-			ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Verb: verb, Group: mcsv1alpha1.GroupName, Resource: "serviceimports",
-			},
+			User:               fmt.Sprintf("system:serviceaccount:%s:%s", namespace, account),
+			Groups:             []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"},
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Group: mcsv1alpha1.GroupName, Resource: "serviceimports"},
 		}}
 		if err := target.Client.Create(ctx, review); err != nil {
 			return false, target.Errorf("ask for the rights of CoreDNS's account: %w", err)
@@ -103,12 +101,8 @@ func lacksRight(ctx context.Context, target *command.Target, account string) (bo
 // hasRole is true if this command made the ClusterRole or the binding.
 func hasRole(ctx context.Context, target *command.Target, account string) (bool, error) {
 	for _, object := range roleObjects(account) {
-		err := target.Client.Get(ctx, client.ObjectKeyFromObject(object), object)
-		if err == nil {
-			return true, nil
-		}
-		if !apierrors.IsNotFound(err) {
-			return false, target.Errorf("read the rights of CoreDNS's account: %w", err)
+		if err := target.Get(ctx, "", roleName, object); err == nil || !apierrors.IsNotFound(err) {
+			return err == nil, err
 		}
 	}
 	return false, nil

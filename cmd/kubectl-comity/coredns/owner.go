@@ -29,7 +29,7 @@ const (
 )
 
 // rights is what is needed where this command changes nothing.
-const rights = "It must be CoreDNS 1.12.2 or newer, and its account, here kube-system:coredns, must be allowed to read ServiceImports: kubectl create clusterrole " + roleName +
+const rights = "It must be CoreDNS 1.12.2 or newer, and its account, here kube-system:coredns, must read ServiceImports: kubectl create clusterrole " + roleName +
 	" --verb=list,watch --resource=serviceimports.multicluster.x-k8s.io && kubectl create clusterrolebinding " + roleName +
 	" --clusterrole=" + roleName + " --serviceaccount=kube-system:coredns"
 
@@ -49,7 +49,7 @@ func (f found) refusal(contextName string) string {
 func (f found) owned(contextName string) string {
 	switch {
 	case f.deployment == nil && f.kubeDNS:
-		return "the cluster is served by kube-dns (as on GKE), which cannot serve " + corefile.Zone + "; run a CoreDNS of your own, name its address for the domain " +
+		return "the cluster is served by kube-dns (as on GKE), which cannot serve the zone; run a CoreDNS of your own, name its address for " +
 			corefile.Zone + " in stubDomains of ConfigMap kube-system/kube-dns, and let it serve the zone with"
 	case f.config == nil || f.config.Data[configKey] == "" || f.deployment == nil:
 		return "there is no ConfigMap kube-system/coredns with a key Corefile next to a Deployment kube-system/coredns; add to the configuration of the cluster's DNS"
@@ -57,7 +57,7 @@ func (f found) owned(contextName string) string {
 		return f.provider() + " owns the Corefile and reads additions from ConfigMap kube-system/coredns-custom; add the key clusterset.server there, restart CoreDNS (kubectl --context " +
 			contextName + " -n kube-system rollout restart deployment/coredns), and let it serve the zone with"
 	case appliedBy(f.config.ObjectMeta, "eks"):
-		return "Amazon EKS owns the Corefile (add-on coredns) and would take a change back; set \"corefile\" in the add-on's configuration values (aws eks update-addon --addon-name coredns --configuration-values) to a Corefile with"
+		return "Amazon EKS owns the Corefile and would take a change back; set \"corefile\" in the configuration values of the add-on coredns (aws eks update-addon --configuration-values) to a Corefile with"
 	case f.config.Labels["addon.kops.k8s.io/name"] != "":
 		return "kOps owns the Corefile and would take a change back; set spec.kubeDNS.externalCoreFile of the cluster to a Corefile with"
 	case f.config.Labels["addonmanager.kubernetes.io/mode"] == "Reconcile":

@@ -49,7 +49,7 @@ func (o options) plan(ctx context.Context, target *command.Target) (*plan, error
 			return nil, target.Errorf("nothing is changed: %w", err)
 		}
 		if !f.importsServed {
-			return nil, target.Errorf("nothing is changed: the API server does not serve ServiceImports in version v1alpha1, without which CoreDNS does not become ready; install Comity first, which brings the CustomResourceDefinition serviceimports.multicluster.x-k8s.io")
+			return nil, target.Errorf("nothing is changed: the API server does not serve ServiceImports in version v1alpha1, which CoreDNS reads; install Comity first")
 		}
 		change = corefile.Enable
 		p.warn()
@@ -57,11 +57,11 @@ func (o options) plan(ctx context.Context, target *command.Target) (*plan, error
 	if p.after, err = change(p.before); err != nil {
 		return nil, target.Errorf("ConfigMap kube-system/coredns, key Corefile: %w", err)
 	}
+	differs := hasRole
 	if o.enable {
-		p.role, err = lacksRight(ctx, target, f.account())
-	} else {
-		p.role, err = hasRole(ctx, target, f.account())
+		differs = lacksRight
 	}
+	p.role, err = differs(ctx, target, f.account())
 	p.Changed, p.Diff = p.role || p.before != p.after, p.diff(o.enable)
 	return p, err
 }
@@ -69,7 +69,7 @@ func (o options) plan(ctx context.Context, target *command.Target) (*plan, error
 // warn collects what the administrator must know after enabling.
 func (p *plan) warn() {
 	if p.found.kubeadm {
-		p.Warnings = append(p.Warnings, "kubeadm upgrade stops at the option multicluster, which it does not know; run \"kubectl comity coredns disable\" before an upgrade and enable after it, or pass --ignore-preflight-errors=CoreDNSUnsupportedPlugins,CoreDNSMigration")
+		p.Warnings = append(p.Warnings, "kubeadm upgrade stops at the option multicluster; run \"kubectl comity coredns disable\" before an upgrade and enable after it")
 	}
 	if release := p.found.config.Annotations["meta.helm.sh/release-name"]; release != "" {
 		p.Warnings = append(p.Warnings, "the Corefile belongs to the Helm release "+release+", whose next upgrade takes the change back; make it in the values of that release too")
@@ -109,11 +109,7 @@ func unified(name, before, after string) string {
 // print shows the plan before it is carried out.
 func (p *plan) print(env *command.Env, o options) {
 	if !p.Changed {
-		state := "serves"
-		if !o.enable {
-			state = "does not serve"
-		}
-		env.Printf("context %q: CoreDNS %s %s already; nothing to change\n", p.target.Context, state, corefile.Zone)
+		env.Printf("context %q: there is nothing to change\n", p.target.Context)
 	} else {
 		env.Printf("context %q:\n%s", p.target.Context, p.Diff)
 	}

@@ -18,24 +18,22 @@ import (
 
 const joinLong = `Make the clusters of the given contexts members of one clusterset.
 
-The ids of the clusters, their clusterset and their mode are those of the agents
-that are installed there. In a mesh each cluster reads every other one; with --hub
-all of them publish in the hub's API server.
+The ids of the clusters and their clusterset are those of the installed agents. In
+a mesh each cluster reads every other one; with --hub all of them publish in the
+hub's API server.
 
-Everything is checked before anything is written: the CustomResourceDefinitions,
-the agents, the rights of the given access, Pod and Service ranges that overlap,
-and from inside each cluster whether it reaches the API servers and Pods of the
-others. The command may be repeated at any time. It repairs what was deleted or
-has expired, and changes nothing else.
+Everything is checked before anything is written, also from inside each cluster
+whether it reaches the API servers and Pods of the others. The command may be
+repeated at any time: it repairs what was deleted or has expired.
 
-The other clusters store an address of each API server. The command tries, in this
-order: the one of --server, the one that an earlier join stored, the one in the
-kubeconfig, and, if that is a loopback address as in kind, the one that the cluster
-itself reports. It uses the first one that answers inside the other cluster.
+The other clusters store an address of each API server: the first one that answers
+inside them. The command tries the one of --server, the one that an earlier join
+stored, the one in the kubeconfig, and, if that is a loopback address as in kind, the
+one that the cluster itself reports.
 
-Each cluster gets a Peer for each other one, with the UID of that cluster. A cluster
-that was made again with the same id has another UID, and is refused. With --replace
-the command shows what is imported from the cluster before, and accepts the new one.`
+A cluster that was made again with the same id has another UID, and is refused.
+With --replace the command shows what is imported from the cluster before, and
+accepts the new one.`
 
 const joinExample = `  # Make a mesh of three clusters.
   kubectl comity join a b c
@@ -63,7 +61,7 @@ type options struct {
 	probe            Prober
 }
 
-// NewJoin is the command join. probe is InPod, save in tests.
+// NewJoin is the command join. probe is agent.Probe, save in tests.
 func NewJoin(env *command.Env, probe Prober) *cobra.Command {
 	o := &options{env: env, probe: probe}
 	cmd := &cobra.Command{
@@ -74,7 +72,7 @@ func NewJoin(env *command.Env, probe Prober) *cobra.Command {
 	}
 	o.addFlags(cmd)
 	o.output.AddFlags(cmd)
-	cmd.Flags().Lookup("output").Usage = "Output format of what --dry-run prints: json or yaml, the objects that join would apply, without credentials; annotation " + clusterAnnotation + " names the cluster of each"
+	cmd.Flags().Lookup("output").Usage = "Output format of the objects that --dry-run prints, without credentials: json or yaml; annotation " + clusterAnnotation + " names the cluster of each"
 	cmd.Flags().BoolVar(&o.how.Replace, "replace", false, "Accept clusters that were made again with the id of another one: their Peers get the new UID")
 	return cmd
 }
@@ -92,9 +90,9 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	o.values.addFlag(flags, "pod-cidrs", "ID=RANGE,...: the ranges of a cluster's Pods, if they cannot be read from it")
 	o.values.addFlag(flags, "service-cidrs", "ID=RANGE,...: the ranges of a cluster's Services, if they cannot be read from it")
 	o.values.addFlag(flags, "accept-cidrs", "ID=RANGE,...: the addresses that the others accept from a cluster instead of its Pod ranges")
-	o.values.addFlag(flags, "accept-namespaces", "ID=NAME,...: the namespaces whose exports the others import from a cluster, names and patterns such as team-*; all if never set")
+	o.values.addFlag(flags, "accept-namespaces", "ID=NAME,...: the namespaces, such as shop or team-*, whose exports the others import from a cluster; all if never set")
 	flags.BoolVar(&o.how.AllowOverlap, "allow-overlap", false, "Join clusters although their ranges overlap; endpoints in the overlap are not imported")
-	flags.BoolVar(&o.skipReachability, "skip-reachability", false, "Do not check from inside the clusters what they reach, for API servers that do not allow exec; the first known address is stored")
+	flags.BoolVar(&o.skipReachability, "skip-reachability", false, "Do not check from inside the clusters what they reach; the first known address is stored")
 	flags.DurationVar(&o.how.Expiry, "expiry", join.DefaultExpiry, "How long a new credential is valid; the agents renew it in time")
 }
 
@@ -151,11 +149,9 @@ func (o *options) open(ctx context.Context, contexts []string) ([]*agent.Site, e
 // prepare makes every check but those from inside the clusters.
 func (o *options) prepare(ctx context.Context, sites []*agent.Site, r *report) (*join.Prepared, error) {
 	var hub *join.Cluster
-	at, err := openHub(ctx, o.env, o.hub)
-	if err != nil {
+	if at, err := openHub(ctx, o.env, o.hub); err != nil {
 		return nil, err
-	}
-	if at != nil {
+	} else if at != nil {
 		hub = &join.Cluster{RESTConfig: at.REST}
 	}
 	clusters := clustersOf(sites)

@@ -24,24 +24,20 @@ const leaveLong = `Take a cluster out of its clusterset.
 The cluster of the first context leaves the clusters of the others. The command
 shows how many imports lose an export by it, and asks. On both sides it then sets
 spec.removed of the Peer, waits until the agent has removed what it imported, and
-deletes the Peer and the Secret with the credential, the account with all its
-tokens, and the exchange namespace between the two. With the last peer of a cluster,
-the command also deletes the exchange namespace that all peers read. Without
-REMAINING, it removes all peers from the leaving cluster, and prints what to run in
-each of them.
+deletes the Peer, the credential, the account and the exchange namespace between the
+two. Without REMAINING, it removes all peers from the leaving cluster, and prints
+what to run in each of them.
 
-If an agent does not run, its Peer stays with spec.removed, and the agent removes
-what it imported when it runs again. Repeat the command then.
+If an agent does not run, its Peer stays with spec.removed. Repeat the command when
+the agent runs again.
 
 If the leaving cluster is lost, specify its id with --id; all contexts are then
 those of remaining clusters. This works without a Peer, too.
 
-With --purge, everything that Comity created in the leaving cluster is removed: its
-imports with their Services and EndpointSlices, its conditions, the exchange
-namespaces, credentials, accounts and roles. The agent is scaled to 0 replicas
-first, because it would create its imports again; until it is uninstalled or scaled
-up, new ServiceExports are refused, because no webhook answers. Objects that Comity
-did not create, ServiceExports and the CustomResourceDefinitions stay.`
+With --purge, everything that Comity created in the leaving cluster is removed, and
+the agent is scaled to 0 replicas. Until it is uninstalled or scaled up, new
+ServiceExports are refused, because no webhook answers. Objects that Comity did not
+create, ServiceExports and the CustomResourceDefinitions stay.`
 
 const leaveExample = `  # Cluster c leaves a and b.
   kubectl comity leave c a b
@@ -140,7 +136,7 @@ func (l *leaving) check(contexts []string) error {
 		return nil
 	}
 	if l.purge {
-		return fmt.Errorf("--purge and --id are given; a lost cluster cannot be purged; leave out one of them")
+		return errors.New("--purge and --id are given; a lost cluster cannot be purged")
 	}
 	if _, err := model.ParseClusterID(l.id); err != nil {
 		return fmt.Errorf("--id: %w", err)

@@ -26,15 +26,16 @@ func (l *leaving) confirm(ctx context.Context, peers []join.Cluster) error {
 		if err != nil {
 			return target.Errorf("%w", err)
 		}
+		leaves := func(e model.Entry) bool {
+			return slices.ContainsFunc(from, func(c join.Cluster) bool { return c.ID == e.Cluster })
+		}
 		lose, end := 0, 0
 		for _, i := range imports {
-			left := slices.DeleteFunc(slices.Clone(i.List.Entries), func(e model.Entry) bool {
-				return slices.ContainsFunc(from, func(c join.Cluster) bool { return c.ID == e.Cluster })
-			})
-			if len(left) < len(i.List.Entries) {
-				lose++
+			if !slices.ContainsFunc(i.List.Entries, leaves) {
+				continue
 			}
-			if len(left) == 0 && len(i.List.Entries) > 0 {
+			lose++
+			if len(slices.DeleteFunc(i.List.Entries, leaves)) == 0 {
 				end++
 			}
 		}

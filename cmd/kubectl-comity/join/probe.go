@@ -7,28 +7,21 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/utils/net"
 
 	"github.com/comity-mcs/comity/cmd/comity/probe"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/sync/join"
-	"github.com/comity-mcs/comity/sync/model"
 )
 
-// Prober checks from inside a cluster what it reaches.
+// Prober checks from inside a cluster what it reaches: agent.Probe, save in tests.
 type Prober func(ctx context.Context, target *command.Target, from agent.Agent, request probe.Request) (probe.Response, error)
-
-// InPod runs it in the agent's Pod.
-func InPod(ctx context.Context, target *command.Target, from agent.Agent, request probe.Request) (probe.Response, error) {
-	return agent.Probe(ctx, target, from.Namespace, from.Pod, from.Container, request)
-}
 
 // reach asks each member what it reaches of the others, and sets the address of
 // every route. The error lists everything that cannot be reached.
@@ -40,17 +33,12 @@ type reach struct {
 }
 
 func (r reach) run(ctx context.Context) error {
-	pods := map[model.ClusterID]podAddresses{}
-	for _, s := range r.sites {
-		found, err := addressesOf(ctx, s)
-		if err != nil {
-			return err
-		}
-		pods[s.Agent.ID] = found
-	}
 	var problems []string
 	for _, s := range r.sites {
-		failed, err := r.from(ctx, s, pods)
+		if pod := s.Agent.Pod; len(pod.Status.PodIPs) == 0 {
+			return s.Target.Errorf("Pod %s/%s has no address yet; wait until it is ready and repeat the command", pod.Namespace, pod.Name)
+		}
+		failed, err := r.from(ctx, s)
 		if err != nil {
 			return err
 		}
@@ -63,7 +51,7 @@ func (r reach) run(ctx context.Context) error {
 }
 
 // from probes everything that s needs to reach, and gives what it does not reach.
-func (r reach) from(ctx context.Context, s *agent.Site, pods map[model.ClusterID]podAddresses) (problems []string, err error) {
+func (r reach) from(ctx context.Context, s *agent.Site) (problems []string, err error) {
 	var request probe.Request
 	// checks judge the results of the request, each those that it asked for.
 	var checks []func(probe.Response) string
@@ -87,13 +75,13 @@ func (r reach) from(ctx context.Context, s *agent.Site, pods map[model.ClusterID
 		if other.Agent.ID == s.Agent.ID {
 			continue
 		}
-		for _, target := range pods[other.Agent.ID].inFamiliesOf(pods[s.Agent.ID]) {
+		for _, url := range healthURLs(other.Agent, s.Agent) {
 			at := len(request.URLs)
-			request.URLs = append(request.URLs, target.healthURL)
-			checks = append(checks, func(all probe.Response) string { return r.checkPod(s, other, target, all.URLs[at]) })
+			request.URLs = append(request.URLs, url)
+			checks = append(checks, func(all probe.Response) string { return r.checkPod(s, other, all.URLs[at]) })
 		}
 	}
-	r.env.Printf("Checking from inside cluster %s (Pod %s/%s) what it reaches\n", s.Agent.ID, s.Agent.Namespace, s.Agent.Pod)
+	r.env.Printf("Checking from inside cluster %s (Pod %s/%s) what it reaches\n", s.Agent.ID, s.Agent.Namespace, s.Agent.Pod.Name)
 	response, err := r.probe(ctx, s.Target, s.Agent, request)
 	if err != nil {
 		return nil, err
@@ -126,60 +114,29 @@ func (r reach) chooseServer(route join.Route, candidates []join.Address, results
 }
 
 // checkPod demands that an address of another agent's Pod answers.
-func (r reach) checkPod(s, other *agent.Site, target podAddress, result probe.Result) (problem string) {
+func (r reach) checkPod(s, other *agent.Site, result probe.Result) (problem string) {
 	if result.Error == "" {
-		r.env.Printf("  Pods of cluster %s, such as %s\n", other.Agent.ID, target.ip)
+		r.env.Printf("  Pods of cluster %s, such as %s\n", other.Agent.ID, result.Target)
 		return ""
 	}
 	return fmt.Sprintf("cluster %s does not reach Pods of cluster %s; tried the agent's Pod %s/%s at %s: %s; Comity builds no tunnel: route the Pod ranges of each cluster to the nodes of the other, and allow them in firewalls and network policies",
-		s.Agent.ID, other.Agent.ID, other.Agent.Namespace, other.Agent.Pod, result.Target, result.Error)
+		s.Agent.ID, other.Agent.ID, other.Agent.Namespace, other.Agent.Pod.Name, result.Target, result.Error)
 }
 
-// podAddresses are those of one Pod, one for each address family.
-type podAddresses []podAddress
-
-type podAddress struct {
-	ip netip.Addr
-	// healthURL answers 200 while the agent's process lives.
-	healthURL string
-}
-
-// inFamiliesOf leaves out addresses of a family that from does not have.
-func (p podAddresses) inFamiliesOf(from podAddresses) podAddresses {
-	return slices.DeleteFunc(slices.Clone(p), func(a podAddress) bool {
-		return !slices.ContainsFunc(from, func(b podAddress) bool { return a.ip.Is4() == b.ip.Is4() })
-	})
-}
-
-// healthPort is that of the agent's health checks, unless its Pod names another.
-const healthPort = 8081
-
-// addressesOf are those on which the agent's Pod listens.
-func addressesOf(ctx context.Context, s *agent.Site) (podAddresses, error) {
-	pod, err := s.Target.Clientset.CoreV1().Pods(s.Agent.Namespace).Get(ctx, s.Agent.Pod, metav1.GetOptions{})
-	if err != nil {
-		return nil, s.Target.Errorf("read the agent's Pod: %w", err)
-	}
-	port := healthPortOf(s.Agent.Container)
-	var all podAddresses
-	for _, text := range pod.Status.PodIPs {
-		ip, err := netip.ParseAddr(text.IP)
-		if err != nil {
-			return nil, s.Target.Errorf("Pod %s/%s, status.podIPs: %w", pod.Namespace, pod.Name, err)
-		}
-		all = append(all, podAddress{ip.Unmap(), "http://" + net.JoinHostPort(text.IP, strconv.Itoa(int(port))) + "/healthz"})
-	}
-	if len(all) == 0 {
-		return nil, s.Target.Errorf("Pod %s/%s has no address yet; wait until it is ready and repeat the command", pod.Namespace, pod.Name)
-	}
-	return all, nil
-}
-
-func healthPortOf(container corev1.Container) int32 {
-	for _, port := range container.Ports {
-		if port.Name == "health" {
-			return port.ContainerPort
+// healthURLs answer 200 while the process of agent a lives: at the addresses of its Pod, in
+// the families that the Pod of from has too.
+func healthURLs(a, from agent.Agent) (urls []string) {
+	port := "8081"
+	for _, p := range a.Container().Ports {
+		if p.Name == "health" {
+			port = strconv.Itoa(int(p.ContainerPort))
 		}
 	}
-	return healthPort
+	for _, address := range a.Pod.Status.PodIPs {
+		isSame := func(own corev1.PodIP) bool { return utilnet.IsIPv6String(own.IP) == utilnet.IsIPv6String(address.IP) }
+		if slices.ContainsFunc(from.Pod.Status.PodIPs, isSame) {
+			urls = append(urls, "http://"+net.JoinHostPort(address.IP, port)+"/healthz")
+		}
+	}
+	return urls
 }

@@ -29,12 +29,12 @@ const (
 // stopAgent scales Comity to 0 and waits until no Pod of it runs. Otherwise its
 // leader would make what is removed again.
 func (l *leaving) stopAgent(ctx context.Context) error {
-	deployments, err := l.target.Clientset.AppsV1().Deployments(l.leaver.Namespace).List(ctx, metav1.ListOptions{LabelSelector: agent.NameLabel})
+	deployments, err := agent.Deployments(ctx, l.target, l.leaver.Namespace)
 	if err != nil {
-		return l.target.Errorf("find the agent's Deployment: %w", err)
+		return err
 	}
-	for i := range deployments.Items {
-		if err := l.scaleToZero(ctx, &deployments.Items[i]); err != nil {
+	for _, d := range deployments {
+		if err := l.scaleToZero(ctx, d); err != nil {
 			return err
 		}
 	}
@@ -58,7 +58,7 @@ func (l *leaving) stopAgent(ctx context.Context) error {
 	})
 }
 
-func (l *leaving) scaleToZero(ctx context.Context, d *appsv1.Deployment) error {
+func (l *leaving) scaleToZero(ctx context.Context, d appsv1.Deployment) error {
 	replicas := ptr.Deref(d.Spec.Replicas, 1)
 	if replicas == 0 {
 		return nil
@@ -80,15 +80,9 @@ func (l *leaving) scaleToZero(ctx context.Context, d *appsv1.Deployment) error {
 // awaitNamespaces waits until deleted namespaces are gone, so that a join that
 // follows does not meet them. Not to see the end is a warning only.
 func (l *leaving) awaitNamespaces(ctx context.Context) {
-	targets := map[model.ClusterID]*command.Target{}
-	if l.target != nil {
-		targets[l.leaver.ID] = l.target
-	}
+	targets := map[model.ClusterID]*command.Target{l.leaver.ID: l.target, join.HubID: l.atHub}
 	for _, s := range l.remaining {
 		targets[s.Agent.ID] = s.Target
-	}
-	if l.atHub != nil {
-		targets[join.HubID] = l.atHub
 	}
 	ctx, cancel := context.WithTimeout(ctx, namespaceTimeout)
 	defer cancel()

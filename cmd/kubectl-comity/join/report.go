@@ -6,11 +6,11 @@ package join
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
@@ -106,12 +106,7 @@ func (o *options) printObjects(prepared *join.Prepared) error {
 	var all []client.Object
 	for _, part := range prepared.Objects() {
 		for _, object := range part.Objects {
-			annotations := maps.Clone(object.GetAnnotations())
-			if annotations == nil {
-				annotations = map[string]string{}
-			}
-			annotations[clusterAnnotation] = string(part.Cluster)
-			object.SetAnnotations(annotations)
+			object.SetAnnotations(labels.Merge(object.GetAnnotations(), labels.Set{clusterAnnotation: string(part.Cluster)}))
 			all = append(all, object)
 		}
 	}

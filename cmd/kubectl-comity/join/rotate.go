@@ -12,15 +12,14 @@ import (
 
 const rotateLong = `Replace the credentials by which joined clusters read each other.
 
-Each account is deleted and created again, so that its old tokens are refused, and
-the new token is stored at once. The API server accepts an old token for up to 10 s
-more, because it caches the results of authentication. The agents keep an open
-connection until the new one is synced, so nothing is withdrawn.
+Each account is deleted and created again, and its new token stored at once. The API
+server refuses the old tokens after 10 s. The agents keep an open connection until
+the new one is synced, so nothing is withdrawn.
 
 The agents renew their tokens in time without this command. Use it if a token may
 have leaked.`
 
-// NewRotate is the command rotate. probe is InPod, save in tests.
+// NewRotate is the command rotate. probe is agent.Probe, save in tests.
 func NewRotate(env *command.Env, probe Prober) *cobra.Command {
 	o := &options{env: env, probe: probe, how: join.Options{Rotate: true}}
 	cmd := &cobra.Command{

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/cert"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
@@ -21,21 +20,19 @@ func (p *part) certificate(ctx context.Context, target *command.Target, pod *cor
 		if volume.Secret == nil {
 			continue
 		}
-		secret, err := target.Clientset.CoreV1().Secrets(pod.Namespace).Get(ctx, volume.Secret.SecretName, metav1.GetOptions{})
-		if err != nil || len(secret.Data[corev1.TLSCertKey]) == 0 {
+		var secret corev1.Secret
+		if err := target.Get(ctx, pod.Namespace, volume.Secret.SecretName, &secret); err != nil || len(secret.Data[corev1.TLSCertKey]) == 0 {
 			continue
 		}
-		found := &Certificate{Name: secret.Name}
-		p.cluster.Certificate = found
 		chain, err := cert.ParseCertsPEM(secret.Data[corev1.TLSCertKey])
 		if err != nil {
-			found.Message = err.Error()
-			p.problem("certificate "+found.Name, "key %s of the Secret: %v", corev1.TLSCertKey, err)
+			p.problem("certificate "+secret.Name, "key %s of the Secret: %v", corev1.TLSCertKey, err)
 			return
 		}
-		found.Expires = timeOf(chain[0].NotAfter)
-		if found.Ready = chain[0].NotAfter.After(p.now); !found.Ready {
-			p.problem("certificate "+found.Name, "it expired at %s; the webhook refuses every export until it is renewed", found.Expires.UTC().Format(time.RFC3339))
+		ends := chain[0].NotAfter
+		p.cluster.Certificate = &Certificate{Name: secret.Name, Expires: timeOf(ends)}
+		if !ends.After(p.now) {
+			p.problem("certificate "+secret.Name, "it expired at %s; the webhook refuses every export until it is renewed", ends.UTC().Format(time.RFC3339))
 		}
 		return
 	}

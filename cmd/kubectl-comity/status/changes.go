@@ -15,9 +15,6 @@ func facts(r Report) map[string]string {
 	all := map[string]string{}
 	for _, c := range r.Clusters {
 		all["cluster "+c.Context] = string(c.State)
-		if c.Certificate != nil {
-			all["cluster "+c.Context+", certificate"] = map[bool]string{true: "ready", false: "not ready"}[c.Certificate.Ready]
-		}
 		for _, p := range c.Peers {
 			all["cluster "+c.name()+", peer "+p.ID] = string(p.State)
 		}

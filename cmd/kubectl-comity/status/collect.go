@@ -14,7 +14,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
@@ -126,21 +125,18 @@ func stateOf(err error) State {
 // replicas says whether all replicas run, and since when the leader does.
 func (p *part) replicas(ctx context.Context, target *command.Target) {
 	p.cluster.State = Running
-	pod, err := target.Clientset.CoreV1().Pods(p.agent.Namespace).Get(ctx, p.agent.Pod, metav1.GetOptions{})
+	for _, c := range p.agent.Pod.Status.Conditions {
+		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+			p.cluster.Since = timeOf(c.LastTransitionTime.Time)
+		}
+	}
+	p.certificate(ctx, target, p.agent.Pod)
+	deployments, err := agent.Deployments(ctx, target, p.agent.Namespace)
 	if err != nil {
 		p.problem("agent", "%v", err)
 		return
 	}
-	if at := slices.IndexFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue }); at >= 0 {
-		p.cluster.Since = timeOf(pod.Status.Conditions[at].LastTransitionTime.Time)
-	}
-	p.certificate(ctx, target, pod)
-	deployments, err := target.Clientset.AppsV1().Deployments(p.agent.Namespace).List(ctx, metav1.ListOptions{LabelSelector: agent.NameLabel})
-	if err != nil {
-		p.problem("agent", "%v", err)
-		return
-	}
-	for _, d := range deployments.Items {
+	for _, d := range deployments {
 		if available, want := d.Status.AvailableReplicas, ptr.Deref(d.Spec.Replicas, 1); available < want {
 			p.cluster.State = Degraded
 			p.cluster.Since = nil

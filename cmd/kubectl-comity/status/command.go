@@ -20,13 +20,11 @@ const long = `Show the clusters, the connections to their peers, and every expor
 with its conditions. Problems are listed at the end, with what to do about them.
 
 AGENT is the state of the cluster's agent. STATE is the state of the connection to
-a peer: Connected, or why it is not: a reason of condition Connected of the Peer, such
-as Stale or Lost, NotUsed (the Peer is not accepted), Leaving or Unknown.
-docs/conditions.md explains the conditions.
+a peer: Connected, or why it is not, such as Stale, Lost or NotUsed (the Peer is not
+accepted). docs/conditions.md explains the conditions.
 
-Everything that waits for an administrator is a problem with the command that ends it,
-one line for each cluster and cause. Give the context of a hub as well to see what its
-members lost there.
+Everything that waits for an administrator is a problem with the command that ends
+it. Give the context of a hub as well to see what its members lost there.
 
 The exit code is 1 if there is a problem.`
 
@@ -62,13 +60,10 @@ func (o options) run(ctx context.Context, env *command.Env, contexts []string) e
 	}
 	reader := Reader{Namespace: o.namespace}
 	report := reader.Read(ctx, sites)
-	if err := o.show(env, report); err != nil {
-		return err
-	}
-	for o.watch {
+	err = o.show(env, report)
+	for o.watch && err == nil {
 		select {
 		case <-ctx.Done():
-			return outcome(report)
 		case <-time.After(interval):
 		}
 		agent.Read(ctx, env, sites)
@@ -76,19 +71,13 @@ func (o options) run(ctx context.Context, env *command.Env, contexts []string) e
 		if ctx.Err() != nil {
 			break // What was cut short is no change.
 		}
-		if err := o.update(env, report, next); err != nil {
-			return err
-		}
+		err = o.update(env, report, next)
 		report = next
 	}
-	return outcome(report)
-}
-
-func outcome(report Report) error {
-	if report.Healthy {
-		return nil
+	if err == nil && !report.Healthy {
+		err = command.Printed(command.ExitProblem)
 	}
-	return command.Printed(command.ExitProblem)
+	return err
 }
 
 func (o options) show(env *command.Env, report Report) error {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/confirm"
@@ -54,29 +55,29 @@ func (p *part) peers(ctx context.Context, target *command.Target) []string {
 
 // addPeer shows a Peer, and as problems what is not as it should be.
 func (p *part) addPeer(peer *v1alpha1.Peer) {
-	shown := Peer{ID: peer.Name, Version: peer.Status.Version, TokenExpires: peer.Status.TokenExpires, Exports: peer.Status.Exports}
-	shown.State, shown.Since, shown.Message = stateOfPeer(peer)
-	running := p.agent.Pod != ""
+	state, why := stateOfPeer(peer)
+	running := p.agent.Pod != nil
 	if !running {
-		shown.State, shown.Since, shown.Message = Unknown, nil, "" // nobody has brought the status up to date
+		state, why = Unknown, metav1.Condition{} // nobody has brought the status up to date
 	}
-	p.cluster.Peers = append(p.cluster.Peers, shown)
+	p.cluster.Peers = append(p.cluster.Peers, Peer{
+		ID: peer.Name, State: state, Since: timeOf(why.LastTransitionTime.Time), Message: why.Message,
+		Version: peer.Status.Version, TokenExpires: peer.Status.TokenExpires, Exports: peer.Status.Exports,
+	})
 	object := "peer " + peer.Name
 	switch {
 	case peer.Spec.Removed:
-		p.problem(object, "%s%s; when it is done, repeat: kubectl comity leave --id %s %s", Leaving, after(shown.Message), peer.Name, p.cluster.Context)
-	case shown.State == Unknown && running && p.now.Sub(peer.CreationTimestamp.Time) > connectTime:
-		p.problem(object, "the agent has not set condition %s of the Peer yet", v1alpha1.PeerConnected)
-	}
-	if peer.Spec.Removed {
+		p.problem(object, "%s%s; when it is done, repeat: kubectl comity leave --id %s %s", Leaving, after(why.Message), peer.Name, p.cluster.Context)
 		return
+	case state == Unknown && running && p.now.Sub(peer.CreationTimestamp.Time) > connectTime:
+		p.problem(object, "the agent has not set condition %s of the Peer yet", v1alpha1.PeerConnected)
 	}
 	for _, kind := range peerConditions {
 		c := meta.FindStatusCondition(peer.Status.Conditions, kind)
 		if c == nil || c.Status == metav1.ConditionTrue {
 			continue
 		}
-		isEffect := kind == v1alpha1.PeerConnected && shown.State == NotUsed // what is not accepted is not connected
+		isEffect := kind == v1alpha1.PeerConnected && state == NotUsed // what is not accepted is not connected
 		isPending := c.Status == metav1.ConditionUnknown && p.now.Sub(c.LastTransitionTime.Time) < connectTime
 		if !isEffect && !isPending {
 			p.problem(object, "%s is %s (%s)%s", c.Type, c.Status, c.Reason, after(c.Message))
@@ -84,26 +85,22 @@ func (p *part) addPeer(peer *v1alpha1.Peer) {
 	}
 }
 
-// stateOfPeer is the state of the connection to a peer as one word: Connected, or why it is not.
-func stateOfPeer(peer *v1alpha1.Peer) (State, *metav1.Time, string) {
-	is := func(kind string) *metav1.Condition { return meta.FindStatusCondition(peer.Status.Conditions, kind) }
-	if peer.Spec.Removed {
-		if c := is(v1alpha1.PeerRemoved); c != nil {
-			return Leaving, timeOf(c.LastTransitionTime.Time), c.Message
-		}
-		return Leaving, nil, "the agent has not removed yet what is imported from it"
+// stateOfPeer is the state of the connection to a peer as one word: Connected, or why it is
+// not; and the condition that says so, empty if there is none.
+func stateOfPeer(peer *v1alpha1.Peer) (State, metav1.Condition) {
+	find := func(kind string) metav1.Condition {
+		return ptr.Deref(meta.FindStatusCondition(peer.Status.Conditions, kind), metav1.Condition{})
 	}
-	accepted := is(v1alpha1.PeerAccepted)
-	switch c := is(v1alpha1.PeerConnected); {
-	case c != nil && c.Status == metav1.ConditionTrue: // a refused change of the Peer leaves the former in use
-		return Connected, timeOf(c.LastTransitionTime.Time), ""
-	case accepted != nil && accepted.Status == metav1.ConditionFalse:
-		return NotUsed, timeOf(accepted.LastTransitionTime.Time), accepted.Message
-	case c == nil:
-		return Unknown, nil, ""
-	default:
-		return State(c.Reason), timeOf(c.LastTransitionTime.Time), c.Message
+	accepted, connected := find(v1alpha1.PeerAccepted), find(v1alpha1.PeerConnected)
+	switch {
+	case peer.Spec.Removed:
+		return Leaving, find(v1alpha1.PeerRemoved)
+	case connected.Status == metav1.ConditionTrue: // a refused change of the Peer leaves the former in use
+		return Connected, metav1.Condition{LastTransitionTime: connected.LastTransitionTime}
+	case accepted.Status == metav1.ConditionFalse:
+		return NotUsed, accepted
 	}
+	return State(cmp.Or(connected.Reason, string(Unknown))), connected
 }
 
 // strangers reports the clusters that lists of imports name and that have no Peer: they
@@ -122,20 +119,20 @@ func (p *part) strangers(peers []string) {
 // lost reports the exports that a restore lost, one line for each cluster that publishes
 // here. It reports whether the cluster is a hub: somebody publishes, and no agent runs.
 func (p *part) lost(ctx context.Context, target *command.Target) (isHub bool) {
-	lost, exchanges, err := confirm.Lost(ctx, target.Client)
+	lost, published, err := confirm.Lost(ctx, target.Client)
 	if err != nil {
 		p.problem("exports", "%v", target.Errorf("%w", err))
 		return false
 	}
 	byCluster := map[model.ClusterID][]types.NamespacedName{}
-	for _, l := range lost {
+	for l := range lost {
 		byCluster[l.Cluster] = append(byCluster[l.Cluster], l.Key)
 	}
 	for _, id := range sortedKeys(byCluster) {
 		p.problem("exports of cluster "+string(id), "Lost: their ServiceExports disappeared with a restore of the API server, and they stay published (%s); create the ServiceExports again, or run kubectl comity confirm lost --all --context %s",
 			some(byCluster[id]), p.cluster.Context)
 	}
-	return len(exchanges) > 0
+	return published
 }
 
 // some is how many objects there are, and the first of them.

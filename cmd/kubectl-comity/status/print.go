@@ -52,20 +52,13 @@ func problemLine(p Problem) string {
 func (p printer) clusters(clusters []Cluster) {
 	table := command.NewTable(p.out, "CONTEXT", "CLUSTER", "CLUSTERSET", "COMITY", "EXCHANGE", "AGENT", "SINCE", "CERTIFICATE")
 	for _, c := range clusters {
-		table.Row(c.Context, c.ID, c.ClusterSet, c.Version, c.Exchange, c.State, p.age(c.Since), p.certificate(c.Certificate))
+		certificate := ""
+		if c.Certificate != nil {
+			certificate = p.ends(c.Certificate.Expires)
+		}
+		table.Row(c.Context, c.ID, c.ClusterSet, c.Version, c.Exchange, c.State, p.age(c.Since), certificate)
 	}
 	table.Flush()
-}
-
-func (p printer) certificate(c *Certificate) string {
-	if c == nil {
-		return ""
-	}
-	ends := p.ends(c.Expires)
-	if c.Ready || ends == "expired" {
-		return ends
-	}
-	return strings.TrimSuffix("not ready, "+ends, ", ")
 }
 
 // ends is when something expires; empty if that is not known.

@@ -44,7 +44,6 @@ const (
 // States of a peer, beside the other reasons of its condition Connected.
 const (
 	Connected State = "Connected"
-	Stale     State = "Stale"
 	Lost      State = "Lost"
 	// NotUsed: the agent does not accept the Peer, its Secret or the cluster that answers.
 	NotUsed State = "NotUsed"
@@ -74,9 +73,7 @@ type Cluster struct {
 type Certificate struct {
 	// Name is that of the Secret.
 	Name    string       `json:"name"`
-	Ready   bool         `json:"ready"`
 	Expires *metav1.Time `json:"expires,omitempty"`
-	Message string       `json:"message,omitempty"`
 }
 
 // Peer is another cluster as the agent has it.

@@ -62,7 +62,7 @@ func sample() Report {
 	return Report{
 		Clusters: []Cluster{
 			{Context: "prod-a", ID: "a", ClusterSet: "example", Version: "v0.2.0", Exchange: "mesh", State: Running, Since: at(-90),
-				Certificate: &Certificate{Name: "comity-webhook", Ready: true, Expires: at(60 * 24 * 30)},
+				Certificate: &Certificate{Name: "comity-webhook", Expires: at(60 * 24 * 30)},
 				Peers: []Peer{
 					{ID: "b", State: Connected, Since: at(-30), TokenExpires: at(600)},
 					{ID: "c", State: Lost, Since: at(-10), TokenExpires: at(-10), Message: "run kubectl comity join"},

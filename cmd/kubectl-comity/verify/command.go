@@ -6,6 +6,7 @@ package verify
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -26,12 +27,12 @@ every other.
 
 In each cluster, the command creates a temporary namespace comity-verify-<random>
 with a Pod of Comity's own image, a Service and a ServiceExport. Every cluster sends
-requests to the Service of every cluster, including its own, by its name under
-clusterset.local, over each IP family that both clusters have. The table shows the
-median time of a request. A failure names the stage that failed, and what to do.
+requests to the Service of every cluster, by its name under clusterset.local, over
+each IP family that both have. The table shows the median time of a request. A
+failure names the stage that failed, and what to do.
 
-The namespaces are removed at the end, even after an interruption. The exit code is
-1 if a Service was not reachable, or something could not be removed.`
+The namespaces are removed at the end. The exit code is 1 if a Service was not
+reachable, or something could not be removed.`
 
 // options are the flags.
 type options struct {
@@ -57,23 +58,26 @@ func New(env *command.Env) *cobra.Command {
 }
 
 func (o options) run(ctx context.Context, env *command.Env, args []string) error {
-	members, err := find(ctx, env, args)
+	sites, err := agent.Sites(ctx, env, args)
+	if err == nil {
+		err = agent.Problems(sites) // before anything is made
+	}
 	if err != nil {
 		return err
 	}
-	if !o.Structured() {
-		env.Printf("Verifying in the temporary namespace %s\n", members[0].namespace)
+	result := Result{Namespace: namespacePrefix + apirand.String(8)}
+	var members []*member
+	for i, s := range sites {
+		m := &member{target: s.Target, agent: s.Agent, namespace: result.Namespace, service: serviceName(i)}
+		members, result.Clusters = append(members, m), append(result.Clusters, m.id())
 	}
-	result := Result{Namespace: members[0].namespace}
-	for _, m := range members {
-		result.Clusters = append(result.Clusters, m.id())
+	if !o.Structured() {
+		env.Printf("Verifying in the temporary namespace %s\n", result.Namespace)
 	}
 	verifying, cancel := context.WithTimeout(ctx, o.timeout)
 	result.Checks = verifyAll(verifying, members)
 	cancel()
-	for _, err := range removeAll(ctx, members) {
-		result.LeftBehind = append(result.LeftBehind, err.Error())
-	}
+	result.LeftBehind = removeAll(ctx, members)
 	if ctx.Err() != nil {
 		return command.Problem(interrupted(result))
 	}
@@ -91,21 +95,6 @@ func interrupted(result Result) error {
 		return fmt.Errorf("interrupted; namespace %s is removed everywhere", result.Namespace)
 	}
 	return fmt.Errorf("interrupted, and left behind: %s", strings.Join(result.LeftBehind, "; "))
-}
-
-// find opens the contexts and finds the agents: what is wrong with them is
-// found out before anything is made.
-func find(ctx context.Context, env *command.Env, args []string) ([]*member, error) {
-	sites, err := agent.Sites(ctx, env, args)
-	if err != nil {
-		return nil, err
-	}
-	namespace := namespacePrefix + apirand.String(8)
-	var members []*member
-	for i, s := range sites {
-		members = append(members, &member{target: s.Target, agent: s.Agent, namespace: namespace, service: serviceName(i)})
-	}
-	return members, agent.Problems(sites)
 }
 
 // verifyAll makes what is needed everywhere and then tries every way at once.
@@ -129,22 +118,17 @@ func verifyAll(ctx context.Context, members []*member) []Check {
 		}
 	}
 	checking.Wait()
-	var all []Check
-	for _, some := range checks {
-		all = append(all, some...)
-	}
-	return all
+	return slices.Concat(checks...)
 }
 
-// removeAll removes all namespaces, even if ctx has ended.
-func removeAll(ctx context.Context, members []*member) []error {
+// removeAll removes all namespaces, even if ctx has ended, and says what it could not remove.
+func removeAll(ctx context.Context, members []*member) (failed []string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTimeout)
 	defer cancel()
 	inParallel(members, func(m *member) { m.failed = m.remove(ctx) })
-	var failed []error
 	for _, m := range members {
 		if m.failed != nil {
-			failed = append(failed, m.failed)
+			failed = append(failed, m.failed.Error())
 		}
 	}
 	return failed

@@ -30,33 +30,30 @@ const (
 // check fetches what from exports until it works or ctx ends, once for each IP
 // family that both clusters have.
 func (m *member) check(ctx context.Context, from *member) []Check {
-	base := Check{From: from.id(), To: m.id()}
+	failed := func(stage Stage, message string) []Check {
+		return []Check{{From: from.id(), To: m.id(), Stage: stage, Message: message, Remedy: remedies[stage]}}
+	}
 	if side := blocking(from, m); side != nil {
-		base.Stage, base.Message, base.Remedy = side.failedAt, side.failed.Error(), remedies[side.failedAt]
-		return []Check{base}
+		return failed(side.failedAt, side.failed.Error())
 	}
 	if err := m.awaitImport(ctx, from); err != nil {
 		// The deadline is over, and the reason still has to be read.
 		reading, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
 		defer cancel()
 		stage, why := from.exportProblem(reading)
-		base.Stage, base.Message, base.Remedy = stage, err.Error(), remedies[stage]
 		if why != "" {
-			base.Message += "; in the exporting cluster: " + why
+			why = "; in the exporting cluster: " + why
 		}
-		return []Check{base}
+		return failed(stage, err.Error()+why)
 	}
 	var checks []Check
 	for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
 		if slices.Contains(from.families, family) && slices.Contains(m.families, family) {
-			one := base
-			one.Family = string(family)
-			checks = append(checks, m.fetch(ctx, from, one))
+			checks = append(checks, m.fetch(ctx, from, Check{From: from.id(), To: m.id(), Family: string(family)}))
 		}
 	}
 	if len(checks) == 0 {
-		base.Stage, base.Message = StageConnect, fmt.Sprintf("the clusters have no IP family in common: %v and %v", from.families, m.families)
-		checks = append(checks, base)
+		return failed(StageConnect, fmt.Sprintf("the clusters have no IP family in common: %v and %v", from.families, m.families))
 	}
 	return checks
 }
@@ -93,10 +90,9 @@ func (m *member) fetch(ctx context.Context, from *member, c Check) Check {
 
 // request fetches what from exports with this cluster's Pod.
 func (m *member) request(ctx context.Context, from *member, family string) ([]probe.Result, error) {
-	container := m.agent.Container
-	container.Name = podName
+	fetcher := agent.Agent{Pod: m.pod}
 	url := fmt.Sprintf("http://%s.%s.svc.clusterset.local/", from.service, from.namespace)
-	response, err := agent.Probe(ctx, m.target, m.namespace, podName, container, probe.Request{
+	response, err := agent.Probe(ctx, m.target, fetcher, probe.Request{
 		URLs: slices.Repeat([]string{url}, requests), Family: family, TimeoutSeconds: int(requestTimeout.Seconds()),
 	})
 	return response.URLs, err
@@ -104,7 +100,7 @@ func (m *member) request(ctx context.Context, from *member, family string) ([]pr
 
 // classify says by the answers how far the requests came.
 func classify(c Check, answers []probe.Result, want string) Check {
-	c.Passed, c.Stage, c.Message, c.Remedy, c.Milliseconds, c.Address = false, StageAnswer, "no request was made", "", 0, ""
+	c = Check{From: c.From, To: c.To, Family: c.Family, Stage: StageAnswer, Message: "no request was made"}
 	var times []float64
 	for _, answer := range answers {
 		c.Address = answer.Address

@@ -28,6 +28,8 @@ const pollInterval = 500 * time.Millisecond
 type member struct {
 	target *command.Target
 	agent  agent.Agent
+	// pod serves what this cluster exports, and fetches what the others do.
+	pod *corev1.Pod
 	// namespace is the temporary one, of the same name everywhere.
 	namespace string
 	// service is the name of what this cluster exports.
@@ -59,17 +61,17 @@ func (m *member) prepare(ctx context.Context) {
 func (m *member) create(ctx context.Context) error {
 	// A Pod is refused before a controller has made the account of the new namespace.
 	err := command.Await(ctx, pollInterval, func(ctx context.Context) error {
-		_, err := m.target.Clientset.CoreV1().ServiceAccounts(m.namespace).Get(ctx, "default", metav1.GetOptions{})
-		return err
+		return m.target.Get(ctx, m.namespace, "default", &corev1.ServiceAccount{})
 	})
-	if err != nil {
-		return m.target.Errorf("await ServiceAccount %s/default: %w", m.namespace, err)
+	if err == nil {
+		err = m.copyPullSecrets(ctx)
 	}
-	if err := m.copyPullSecrets(ctx); err != nil {
+	if err != nil {
 		return err
 	}
 	service := newService(m.namespace, m.service)
-	for _, object := range []client.Object{newPod(m.namespace, answerOf(m.id(), m.namespace), m.agent, m.agent.PullSecrets), service} {
+	m.pod = newPod(m.namespace, answerOf(m.id(), m.namespace), m.agent)
+	for _, object := range []client.Object{m.pod, service} {
 		if err := m.target.Client.Create(ctx, object); err != nil {
 			return m.target.Errorf("create %T %s/%s: %w", object, m.namespace, object.GetName(), err)
 		}
@@ -80,10 +82,10 @@ func (m *member) create(ctx context.Context) error {
 
 // copyPullSecrets lets the temporary Pod pull the image that the agent runs.
 func (m *member) copyPullSecrets(ctx context.Context) error {
-	for _, reference := range m.agent.PullSecrets {
-		from, err := m.target.Clientset.CoreV1().Secrets(m.agent.Namespace).Get(ctx, reference.Name, metav1.GetOptions{})
-		if err != nil {
-			return m.target.Errorf("read the agent's pull secret: %w", err)
+	for _, reference := range m.agent.Pod.Spec.ImagePullSecrets {
+		var from corev1.Secret
+		if err := m.target.Get(ctx, m.agent.Namespace, reference.Name, &from); err != nil {
+			return err
 		}
 		to := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: m.namespace, Name: from.Name}, Type: from.Type, Data: from.Data}
 		if err := m.target.Client.Create(ctx, to); err != nil {
@@ -95,39 +97,38 @@ func (m *member) copyPullSecrets(ctx context.Context) error {
 
 // awaitPod waits until the Pod is ready, and says otherwise what keeps it.
 func (m *member) awaitPod(ctx context.Context) error {
-	err := command.Await(ctx, pollInterval, func(ctx context.Context) error {
-		pod, err := m.target.Clientset.CoreV1().Pods(m.namespace).Get(ctx, podName, metav1.GetOptions{})
-		if err == nil {
-			err = notReady(pod)
+	return command.Await(ctx, pollInterval, func(ctx context.Context) error {
+		var pod corev1.Pod
+		if err := m.target.Get(ctx, m.namespace, podName, &pod); err != nil {
+			return err
 		}
-		return err
+		if err := notReady(&pod); err != nil {
+			return m.target.Errorf("Pod %s/%s: %w", m.namespace, podName, err)
+		}
+		return nil
 	})
-	if err != nil {
-		return m.target.Errorf("Pod %s/%s is not ready: %w", m.namespace, podName, err)
-	}
-	return nil
 }
 
 // notReady says what keeps a Pod from being ready; nil if it is.
 func notReady(pod *corev1.Pod) error {
-	why := fmt.Errorf("phase %s", pod.Status.Phase)
+	why := "phase " + string(pod.Status.Phase)
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
 			return nil
 		}
 		if c.Status == corev1.ConditionFalse && c.Message != "" {
-			why = errors.New(c.Message)
+			why = c.Message
 		}
 	}
 	for _, c := range pod.Status.ContainerStatuses {
 		if c.State.Waiting != nil {
-			why = fmt.Errorf("%s: %s", c.State.Waiting.Reason, c.State.Waiting.Message)
+			why = c.State.Waiting.Reason + ": " + c.State.Waiting.Message
 		}
 		if c.State.Terminated != nil {
-			why = fmt.Errorf("it ended with code %d: %s", c.State.Terminated.ExitCode, c.State.Terminated.Message)
+			why = fmt.Sprintf("it ended with code %d: %s", c.State.Terminated.ExitCode, c.State.Terminated.Message)
 		}
 	}
-	return why
+	return fmt.Errorf("it is not ready: %s", why)
 }
 
 // awaitImport waits until this cluster imports what from exports.
@@ -181,8 +182,7 @@ func (m *member) exportProblem(ctx context.Context) (stage Stage, text string) {
 
 // remove deletes the namespace and waits until it is gone.
 func (m *member) remove(ctx context.Context) error {
-	namespaces := m.target.Clientset.CoreV1().Namespaces()
-	err := namespaces.Delete(ctx, m.namespace, metav1.DeleteOptions{})
+	err := m.target.Client.Delete(ctx, newNamespace(m.namespace))
 	if err == nil {
 		err = m.target.AwaitGone(ctx, m.namespace)
 	}

@@ -46,22 +46,23 @@ func answerOf(id, namespace string) string { return id + " in " + namespace }
 
 // newPod runs the agent's image where the agent runs, within Kubernetes'
 // restricted profile and without access to the API.
-func newPod(namespace, answer string, like agent.Agent, pullSecrets []corev1.LocalObjectReference) *corev1.Pod {
+func newPod(namespace, answer string, like agent.Agent) *corev1.Pod {
+	container := like.Container()
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: podName, Labels: podLabels},
 		Spec: corev1.PodSpec{
 			AutomountServiceAccountToken:  ptr.To(false),
 			EnableServiceLinks:            ptr.To(false),
-			ImagePullSecrets:              pullSecrets,
-			NodeSelector:                  like.NodeSelector,
-			Tolerations:                   like.Tolerations,
+			ImagePullSecrets:              like.Pod.Spec.ImagePullSecrets,
+			NodeSelector:                  like.Pod.Spec.NodeSelector,
+			Tolerations:                   like.Pod.Spec.Tolerations,
 			TerminationGracePeriodSeconds: ptr.To[int64](0),
 			SecurityContext: &corev1.PodSecurityContext{
 				RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To[int64](nobody), RunAsGroup: ptr.To[int64](nobody),
 				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 			},
 			Containers: []corev1.Container{{
-				Name: "verify", Image: like.Container.Image, ImagePullPolicy: like.Container.ImagePullPolicy, Command: like.Container.Command,
+				Name: "verify", Image: container.Image, ImagePullPolicy: container.ImagePullPolicy, Command: container.Command,
 				Args:  []string{"serve", "--port", fmt.Sprint(port), "--text", answer},
 				Ports: []corev1.ContainerPort{{ContainerPort: port}},
 				ReadinessProbe: &corev1.Probe{

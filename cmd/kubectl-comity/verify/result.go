@@ -3,6 +3,8 @@
 
 package verify
 
+import "slices"
+
 // Stage is how far a Service came on its way from one cluster to another.
 type Stage string
 
@@ -51,10 +53,5 @@ type Check struct {
 }
 
 func passed(checks []Check) bool {
-	for _, c := range checks {
-		if !c.Passed {
-			return false
-		}
-	}
-	return len(checks) > 0
+	return len(checks) > 0 && !slices.ContainsFunc(checks, func(c Check) bool { return !c.Passed })
 }

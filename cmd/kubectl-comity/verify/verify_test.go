@@ -102,13 +102,14 @@ LEFT BEHIND: namespace n in context "b"
 }
 
 func TestThePodRunsWhereTheAgentDoesWithinTheRestrictedProfile(t *testing.T) {
-	like := agent.Agent{
-		Container:   corev1.Container{Name: "comity", Image: "registry.example/comity:v1", ImagePullPolicy: corev1.PullAlways},
+	image := corev1.Container{Name: "comity", Image: "registry.example/comity:v1", ImagePullPolicy: corev1.PullAlways}
+	like := agent.Agent{Pod: &corev1.Pod{Spec: corev1.PodSpec{
+		Containers: []corev1.Container{{Name: "sidecar"}, image}, ImagePullSecrets: []corev1.LocalObjectReference{{Name: "pull"}},
 		Tolerations: []corev1.Toleration{{Key: "arch"}}, NodeSelector: map[string]string{"kubernetes.io/os": "linux"},
-	}
-	pod := newPod("n", "x", like, []corev1.LocalObjectReference{{Name: "pull"}})
+	}}}
+	pod := newPod("n", "x", like)
 	c := pod.Spec.Containers[0]
-	if c.Image != like.Container.Image || c.ImagePullPolicy != corev1.PullAlways || len(pod.Spec.Tolerations) != 1 || pod.Spec.NodeSelector["kubernetes.io/os"] != "linux" || len(pod.Spec.ImagePullSecrets) != 1 {
+	if c.Image != image.Image || c.ImagePullPolicy != corev1.PullAlways || len(pod.Spec.Tolerations) != 1 || pod.Spec.NodeSelector["kubernetes.io/os"] != "linux" || len(pod.Spec.ImagePullSecrets) != 1 {
 		t.Errorf("Pod %+v", pod.Spec)
 	}
 	if *pod.Spec.AutomountServiceAccountToken || !*pod.Spec.SecurityContext.RunAsNonRoot || *c.SecurityContext.AllowPrivilegeEscalation || !*c.SecurityContext.ReadOnlyRootFilesystem {

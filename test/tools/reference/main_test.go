@@ -30,7 +30,7 @@ func roots() map[string]*cobra.Command {
 // stored is a page as it is in docs.
 func stored(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", name))
+	text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func TestTheReferencesAreUpToDate(t *testing.T) {
 	for _, name := range []string{"COMITY_CLUSTER_ID", "COMITY_CLUSTERSET", "COMITY_EXCHANGE_KUBECONFIG", "POD_NAMESPACE"} {
 		t.Setenv(name, "") // it would be a default
 	}
-	all, err := pages(filepath.Join("..", "..", "docs"))
+	all, err := pages(filepath.Join("..", "..", "..", "docs"))
 	if err != nil {
 		t.Fatal(err)
 	}

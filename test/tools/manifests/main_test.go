@@ -44,11 +44,11 @@ func stored(t *testing.T, root string) map[string]string {
 }
 
 func TestFilesAreUpToDate(t *testing.T) {
-	want, err := generate("../..")
+	want, err := generate("../../..")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(want, stored(t, "../..")); diff != "" {
+	if diff := cmp.Diff(want, stored(t, "../../..")); diff != "" {
 		t.Errorf("run make generate (-want +got):\n%s", diff)
 	}
 }
@@ -56,7 +56,7 @@ func TestFilesAreUpToDate(t *testing.T) {
 func TestWriteRemovesWhatHasNoSource(t *testing.T) {
 	root := t.TempDir()
 	for _, folder := range []string{"config", "policies"} {
-		if err := os.CopyFS(filepath.Join(root, folder), os.DirFS("../../"+folder)); err != nil {
+		if err := os.CopyFS(filepath.Join(root, folder), os.DirFS("../../../"+folder)); err != nil {
 			t.Fatal(err)
 		}
 	}

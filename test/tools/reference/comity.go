@@ -27,7 +27,7 @@ const environment = `
 |---|---|
 | ` + "`COMITY_CLUSTER_ID`, `COMITY_CLUSTERSET`, `COMITY_EXCHANGE_KUBECONFIG`" + ` | Default of the flag of the same name. |
 | ` + "`POD_NAMESPACE`" + ` | Default of ` + "`--namespace`" + `. |
-| ` + "`POD_SERVICE_ACCOUNT`" + ` | Name of the Pod's service account, which the agent writes on the leader Lease. If it is not set, the agent asks the API server. |
+| ` + "`POD_SERVICE_ACCOUNT`" + ` | Name of the Pod's service account, which the agent writes on the leader Lease. Without it, ` + "`kubectl comity`" + ` does not find the agent. |
 
 ## Subcommands
 

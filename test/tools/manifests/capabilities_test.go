@@ -14,7 +14,7 @@ import (
 )
 
 func TestOPAReadsTheCapabilities(t *testing.T) {
-	allowed, err := ast.LoadCapabilitiesFile("../../" + capabilities)
+	allowed, err := ast.LoadCapabilitiesFile("../../../" + capabilities)
 	if err != nil {
 		t.Fatal(err)
 	}

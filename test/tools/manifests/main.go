@@ -1,7 +1,7 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command gen writes what the chart and the Kustomize tree have from one source.
+// Command manifests writes what the chart and the Kustomize tree have from one source.
 //
 // It takes the folders of policies, config/admission, config/rbac, config/webhook,
 // config/crd and the MCS API's definitions. It writes config/policies: one YAML file per
@@ -9,7 +9,7 @@
 // there to be copied, which nothing installs; config/install/policies.yaml, a ConfigMap
 // with all baseline policies; charts/comity/files, which the chart's templates read; and
 // policies/capabilities.json, what a policy may call, for `opa check --capabilities` and
-// editors. It runs in the root of the repository (`go run ./config/gen`), removes files
+// editors. It runs in the root of the repository (`go run ./test/tools/manifests`), removes files
 // that have no source any more, and touches no cluster. Its test fails when the files are
 // not up to date.
 package main
@@ -60,7 +60,7 @@ var copied = map[string]string{
 
 func main() {
 	if err := write("."); err != nil {
-		fmt.Fprintln(os.Stderr, "gen:", err)
+		fmt.Fprintln(os.Stderr, "manifests:", err)
 		os.Exit(1)
 	}
 }
