@@ -18,8 +18,13 @@ IMAGE ?= comity:dev
 CLUSTERS ?= control-planes
 ARGS ?=
 
-RELEASE := $(GO) run ./test/release/cmd/release --version "$(VERSION)"
-UNIT := $(shell $(GO) list ./... 2>/dev/null | grep -vE '/test/(chart|envtest|e2e)(/|$$)')
+# The folder test is a module of its own. Its programs are compiled into bin and run in this folder, to which
+# the paths are relative that they are given.
+GO_TEST := $(GO) -C test test
+program = $(GO) -C test build -buildvcs=false -o ../bin/ ./$(1)
+run = $(call program,$(1)) && bin/$(notdir $(1))
+RELEASE = $(call run,release/cmd/release) --version "$(VERSION)"
+UNIT = $(shell $(GO) -C test list ./... | grep -vE '/test/(chart|envtest|e2e)(/|$$)')
 
 CONTROLLER_GEN := $(CACHE)/bin/controller-gen-v0.23.0
 GOLANGCI_LINT := $(CACHE)/bin/golangci-lint-v2.15.0
@@ -36,14 +41,15 @@ help: ## List every target.
 
 .PHONY: demo
 demo: ## Run the demo with three clusters (CLUSTERS=kind, ARGS=--keep).
-	$(GO) run ./test/demo --clusters $(CLUSTERS) $(ARGS)
+	$(call run,demo) --clusters $(CLUSTERS) $(ARGS)
 
 .PHONY: check
 check: lint unit ## Check format, lint, and run unit, Rego and scenario tests, without cluster or network.
 
 .PHONY: unit
 unit: ## Run unit, Rego and scenario tests.
-	$(GO) test -timeout 5m $(UNIT)
+	$(GO) test -timeout 5m ./...
+	$(GO_TEST) -timeout 5m $(UNIT)
 
 .PHONY: test
 test: unit chart envtest ## Run all tests that need no root: unit, chart, and envtest.
@@ -53,16 +59,16 @@ chart: $(HELM) $(HELM_UNITTEST) $(HELM_DOCS) ## Test the chart: lint, unit tests
 	$(HELM) lint --strict --quiet charts/comity --set clusterID=cluster-1,clusterset=example
 	$(HELM_UNITTEST) charts/comity
 	@$(HELM_README) --dry-run | diff charts/comity/README.md - || { echo "charts/comity/README.md is not up to date; run make generate"; exit 1; }
-	$(GO) test -timeout 25m ./test/chart/...
+	$(GO_TEST) -timeout 25m ./chart/...
 
 # The longest suites start first, so that none of them runs alone in the end.
-SUITES := $(addprefix ./test/envtest/,faults agent hub sync hostile join ...)
+SUITES := $(addprefix ./envtest/,faults agent hub sync hostile join ...)
 
 .PHONY: envtest
 envtest: ## Run the suites on real API servers; the first run fetches or builds the binaries.
-	$(GO) run ./test/clusters/cmd/binaries
-	KUBEBUILDER_ASSETS="$${KUBEBUILDER_ASSETS:-$$($(GO) run ./test/clusters/cmd/binaries --print-assets)}" \
-		$(GO) test -timeout 30m -p 2 $(ARGS) $(SUITES)
+	$(call run,clusters/cmd/binaries)
+	KUBEBUILDER_ASSETS="$${KUBEBUILDER_ASSETS:-$$(bin/binaries --print-assets)}" \
+		$(GO_TEST) -timeout 30m -p 2 $(ARGS) $(SUITES)
 
 # The suites that depend most on the API server: admission, definitions, server-side apply, watches.
 OLDEST := manifests webhook status sync policies plan peer join
@@ -70,16 +76,17 @@ OLDEST := manifests webhook status sync policies plan peer join
 .PHONY: test-oldest
 test-oldest: export COMITY_KUBERNETES := oldest
 test-oldest: ## Run some suites on the oldest supported Kubernetes; the first run compiles it in 15 minutes.
-	KUBEBUILDER_ASSETS="$$(env -u KUBEBUILDER_ASSETS $(GO) run ./test/clusters/cmd/binaries --print-assets)" \
-		$(GO) test -timeout 20m -p 2 $(ARGS) $(addprefix ./test/envtest/,$(OLDEST))
+	$(call program,clusters/cmd/binaries)
+	KUBEBUILDER_ASSETS="$$(env -u KUBEBUILDER_ASSETS bin/binaries --print-assets)" \
+		$(GO_TEST) -timeout 20m -p 2 $(ARGS) $(addprefix ./envtest/,$(OLDEST))
 
 .PHONY: e2e
 e2e: ## Follow docs/install.md in kind clusters and run the end-to-end tests (needs Docker).
-	$(GO) test -p 1 -timeout 45m -v ./test/e2e/... $(ARGS)
+	$(GO_TEST) -p 1 -timeout 45m -v ./e2e/... $(ARGS)
 
 .PHONY: bench
 bench: ## Measure propagation, memory, writes, restarts and a hostile member (ARGS="propagation --changes 200", "--write docs", ...).
-	$(GO) run ./test/bench $(ARGS)
+	$(call run,bench) $(ARGS)
 
 ## Code
 
@@ -101,13 +108,14 @@ reproducible: ## Build a release twice, here and in a clone, and compare the che
 	$(RELEASE) dist
 	@set -e; clone=$$(mktemp -d); trap 'rm -rf "$$clone"' EXIT; \
 		git clone --quiet . "$$clone/comity"; \
-		$(RELEASE) --root "$$clone/comity" dist >/dev/null; \
+		bin/release --version "$(VERSION)" --root "$$clone/comity" dist >/dev/null; \
 		diff dist/SHA256SUMS "$$clone/comity/dist/SHA256SUMS"; \
 		echo "both releases are identical"
 
 .PHONY: lint
 lint: $(GOLANGCI_LINT) ## Check format and lint.
 	$(GOLANGCI_LINT) run
+	cd test && $(GOLANGCI_LINT) run
 	$(GOLANGCI_LINT) fmt --diff
 
 .PHONY: fmt
@@ -118,13 +126,14 @@ fmt: $(GOLANGCI_LINT) ## Format the source files.
 generate: $(CONTROLLER_GEN) $(HELM_DOCS) ## Generate deep copies, CRDs, ExportPolicies, parts of the chart, and references.
 	$(CONTROLLER_GEN) object:headerFile=.boilerplate.go.txt paths=./policies/v1alpha1/... paths=./sync/exchange/v1alpha1/...
 	$(CONTROLLER_GEN) crd:allowDangerousTypes=false paths=./policies/v1alpha1/... paths=./sync/exchange/v1alpha1/... output:crd:dir=config/crd
-	$(GO) run ./test/tools/manifests
-	$(GO) run ./test/tools/reference docs
+	$(call run,tools/manifests)
+	$(call run,tools/reference) docs
 	$(HELM_README)
 
 .PHONY: verify
 verify: generate ## Check that generated files and modules are up to date, lint, and run the tests.
 	$(GO) mod tidy
+	$(GO) -C test mod tidy
 	git diff --exit-code
 	$(MAKE) lint test
 

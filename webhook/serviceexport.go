@@ -4,14 +4,13 @@
 package webhook
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"slices"
+	"sort"
 	"strings"
 
-	"gomodules.xyz/jsonpatch/v2"
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -44,27 +43,15 @@ func mutateServiceExport(_ context.Context, req admission.Request) admission.Res
 	if err := admit.MoveScope(&moved.ObjectMeta, before); err != nil {
 		return respond(admit.Malformed(err.Error()))
 	}
-	response := respond(admit.Allow())
-	response.Patches, err = difference(now, moved)
-	if err != nil {
+	stored, err := json.Marshal(now)
+	wanted, failed := json.Marshal(moved)
+	if err := errors.Join(err, failed); err != nil {
 		return respond(admit.Malformed(err.Error()))
 	}
+	response := respond(admit.Allow())
+	response.Patches = admission.PatchResponseFromRaw(stored, wanted).Patches // no error: both are JSON
+	sort.Slice(response.Patches, func(i, j int) bool { return response.Patches[i].Path < response.Patches[j].Path }) // each is about another field
 	return response
-}
-
-// difference is the JSON patch from one object to another.
-func difference(from, to any) ([]jsonpatch.Operation, error) {
-	before, err := json.Marshal(from)
-	if err != nil {
-		return nil, err
-	}
-	after, err := json.Marshal(to)
-	if err != nil {
-		return nil, err
-	}
-	patch, err := jsonpatch.CreatePatch(before, after)
-	slices.SortFunc(patch, func(a, b jsonpatch.Operation) int { return cmp.Compare(a.Path, b.Path) }) // each is about another field
-	return patch, err
 }
 
 // Forecaster predicts the conflicts that an export would have with those of other

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +20,9 @@ import (
 )
 
 const module = "github.com/comity-mcs/comity"
+
+// The folders of both modules: of what ships, and of what tests it.
+var shipped, tests = filepath.Join("..", ".."), ".."
 
 // pkg is what `go list` tells of one package of the project.
 type pkg struct {
@@ -245,29 +249,68 @@ func TestSyncFolderHoldsNoGoFile(t *testing.T) {
 	}
 }
 
-// list asks the go command for every package of the project, tests left out.
+// TestTestsUseTheVersionsThatShip keeps what only tests need from choosing another
+// version of a module than the one that ships.
+func TestTestsUseTheVersionsThatShip(t *testing.T) {
+	ours, theirs := versions(t, shipped), versions(t, tests)
+	if len(ours) < 50 {
+		t.Errorf("go.mod requires %d modules: was all of it read?", len(ours))
+	}
+	for path, version := range ours {
+		if other, has := theirs[path]; has && other != version {
+			t.Errorf("go.mod requires %s %s, but test/go.mod requires %s: require the newer one in both", path, version, other)
+		}
+	}
+}
+
+// versions are those of the modules that the module in a folder requires.
+func versions(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	var file struct {
+		Require []struct{ Path, Version string }
+	}
+	if err := json.Unmarshal(run(t, dir, "mod", "edit", "-json"), &file); err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]string{}
+	for _, r := range file.Require {
+		out[r.Path] = r.Version
+	}
+	return out
+}
+
+// list asks the go command for every package of both modules, test files left out.
 func list(t *testing.T) []pkg {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-json=ImportPath,Imports,Deps", "./...")
-	cmd.Dir = filepath.Join("..", "..")
+	ours := map[string]pkg{}
+	for _, dir := range []string{shipped, tests} {
+		for dec := json.NewDecoder(bytes.NewReader(run(t, dir, "list", "-deps", "-json=ImportPath,Imports,Deps", "./..."))); ; {
+			var p pkg
+			if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			if p.ImportPath == module || strings.HasPrefix(p.ImportPath, module+"/") {
+				ours[p.ImportPath] = p
+			}
+		}
+	}
+	return slices.SortedFunc(maps.Values(ours), func(a, b pkg) int { return strings.Compare(a.ImportPath, b.ImportPath) })
+}
+
+// run gives what the go command prints in a folder.
+func run(t *testing.T, dir string, args ...string) []byte {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", args...)
+	cmd.Dir = dir
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("go list: %v\n%s", err, stderr.String())
+		t.Fatalf("go %s in %s: %v\n%s", args[0], dir, err, stderr.String())
 	}
-	var ours []pkg
-	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
-		var p pkg
-		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
-			return ours
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		if p.ImportPath == module || strings.HasPrefix(p.ImportPath, module+"/") {
-			ours = append(ours, p)
-		}
-	}
+	return out
 }
 
 func among(names ...string) func(string) bool {

@@ -7,21 +7,23 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
+	"path/filepath"
 
 	"github.com/comity-mcs/comity/test/clusters/binaries"
 )
 
 // Build builds the agent from this checkout, as the file out.
-func Build(ctx context.Context, out string) error { return build(ctx, out, "./cmd/comity") }
+func Build(ctx context.Context, out string) error { return build(ctx, Root(), out, "./cmd/comity") }
 
 // BuildForTests builds the agent with short waits (see test/install/agent).
 func BuildForTests(ctx context.Context, out string) error {
-	return build(ctx, out, "./test/install/agent")
+	return build(ctx, filepath.Join(Root(), "test"), out, "./install/agent")
 }
 
-func build(ctx context.Context, out, program string) error {
+// build builds a program of the module in dir.
+func build(ctx context.Context, dir, out, program string) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-o", out, program)
-	cmd.Dir = Root()
+	cmd.Dir = dir
 	if said, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build %s: %w\n%s", program, err, said)
 	}

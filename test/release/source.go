@@ -19,7 +19,7 @@ const epochEnv = "SOURCE_DATE_EPOCH"
 
 // Source is the checkout that everything is made from.
 type Source struct {
-	// Root is the directory with go.mod.
+	// Root is the directory with go.mod of the shipped module.
 	Root string
 	// Version is what the programs print. It is a semantic version with a leading v.
 	Version string

@@ -189,6 +189,6 @@ func compareOrRewrite(t *testing.T, file string, archive *txtar.Archive, got str
 		t.Fatal(err)
 	}
 	if !bytes.Equal(want, []byte(whole)) {
-		t.Errorf("%s (-file +now; go test ./test/scenario -rewrite accepts it):\n%s", file, cmp.Diff(string(want), whole))
+		t.Errorf("%s (-file +now; go -C test test ./scenario -rewrite accepts it):\n%s", file, cmp.Diff(string(want), whole))
 	}
 }

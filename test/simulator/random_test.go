@@ -43,7 +43,7 @@ func each(t *testing.T, count int, run func(seed uint64) error) {
 	}
 	for seed := first; seed < first+count; seed++ {
 		if err := run(uint64(seed)); err != nil {
-			t.Fatalf("seed %d: %v\nreplay: go test ./test/simulator -run '^%s$' -seed %d", seed, err, t.Name(), seed)
+			t.Fatalf("seed %d: %v\nreplay: go -C test test ./simulator -run '^%s$' -seed %d", seed, err, t.Name(), seed)
 		}
 	}
 }

@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	jsonpatch "github.com/evanphx/json-patch/v5"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,7 +23,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -414,6 +415,13 @@ func raw(t *rapid.T, object any) runtime.RawExtension {
 	return runtime.RawExtension{Raw: text}
 }
 
+// exports knows what the mutating webhook changes.
+var exports = func() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	utilruntime.Must(mcsv1beta1.AddToScheme(scheme))
+	return scheme
+}()
+
 // mutated is the object of a request after the mutating webhook, or what that refuses.
 func mutated(t *rapid.T, handlers map[string]http.Handler, request *admissionv1.AdmissionRequest) (runtime.RawExtension, *said) {
 	answer := send(t, handlers[webhook.PathMutateServiceExport], webhook.PathMutateServiceExport, request)
@@ -424,15 +432,16 @@ func mutated(t *rapid.T, handlers map[string]http.Handler, request *admissionv1.
 	if len(answer.Patch) == 0 {
 		return request.Object, nil
 	}
-	patch, err := jsonpatch.DecodePatch(answer.Patch)
-	if err != nil {
+	export := &mcsv1beta1.ServiceExport{}
+	if err := json.Unmarshal(request.Object.Raw, export); err != nil {
 		t.Fatal(err)
 	}
-	text, err := patch.Apply(request.Object.Raw)
-	if err != nil {
+	server := fake.NewClientBuilder().WithScheme(exports).WithObjects(export).Build()
+	if err := server.Patch(t.Context(), export, client.RawPatch(types.JSONPatchType, answer.Patch)); err != nil {
 		t.Fatal(err)
 	}
-	return runtime.RawExtension{Raw: text}, nil
+	export.ResourceVersion = "" // it is not stored yet
+	return raw(t, export), nil
 }
 
 // answerOf reads the answer as a user does.

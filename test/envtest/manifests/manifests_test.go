@@ -109,7 +109,6 @@ func start(t *testing.T) *server {
 func certManagerCRDs(t *testing.T) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/cert-manager/cert-manager")
-	cmd.Dir = root
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("find cert-manager's module: %v", err)

@@ -9,7 +9,7 @@
 // there to be copied, which nothing installs; config/install/policies.yaml, a ConfigMap
 // with all baseline policies; charts/comity/files, which the chart's templates read; and
 // policies/capabilities.json, what a policy may call, for `opa check --capabilities` and
-// editors. It runs in the root of the repository (`go run ./test/tools/manifests`), removes files
+// editors. It runs in the root of the repository (`make generate`), removes files
 // that have no source any more, and touches no cluster. Its test fails when the files are
 // not up to date.
 package main

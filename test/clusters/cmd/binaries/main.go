@@ -4,8 +4,8 @@
 // Command binaries fetches or builds, once, the programs that test clusters are
 // made of, and prints the directory to use as KUBEBUILDER_ASSETS.
 //
-//	go run ./test/clusters/cmd/binaries                  everything, progress on standard error
-//	go run ./test/clusters/cmd/binaries --print-assets   only what envtest needs, no progress
+//	go -C test run ./clusters/cmd/binaries                  everything, progress on standard error
+//	go -C test run ./clusters/cmd/binaries --print-assets   only what envtest needs, no progress
 package main
 
 import (

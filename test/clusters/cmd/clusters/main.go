@@ -3,9 +3,9 @@
 
 // Command clusters brings up clusters to play with, and down again.
 //
-//	go run ./test/clusters/cmd/clusters up --count 3          control planes as processes: no Docker, no root
-//	go run ./test/clusters/cmd/clusters up --count 2 --kind   kind clusters, in Docker
-//	go run ./test/clusters/cmd/clusters down
+//	go -C test run ./clusters/cmd/clusters up --count 3          control planes as processes: no Docker, no root
+//	go -C test run ./clusters/cmd/clusters up --count 2 --kind   kind clusters, in Docker
+//	go -C test run ./clusters/cmd/clusters down
 package main
 
 import (

@@ -1,13 +1,14 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command release makes what a version of Comity consists of.
+// Command release makes what a version of Comity consists of. It runs in the
+// root of the repository, as `make build`, `make image` and `make dist` run it.
 //
-//	go run ./test/release/cmd/release build            the programs, for this machine, in bin
-//	go run ./test/release/cmd/release image            the image for all platforms, as an OCI archive in dist;
-//	                                                   with --load NAME also in the Docker engine, if one answers
-//	go run ./test/release/cmd/release dist             all files of a release, in dist: the image's archive, the
-//	                                                   plugin's archives and krew manifest, the chart, and their sums
+//	release build            the programs, for this machine, in bin
+//	release image            the image for all platforms, as an OCI archive in dist;
+//	                         with --load NAME also in the Docker engine, if one answers
+//	release dist             all files of a release, in dist: the image's archive, the
+//	                         plugin's archives and krew manifest, the chart, and their sums
 package main
 
 import (
