@@ -49,7 +49,7 @@ func mutateServiceExport(_ context.Context, req admission.Request) admission.Res
 		return respond(admit.Malformed(err.Error()))
 	}
 	response := respond(admit.Allow())
-	response.Patches = admission.PatchResponseFromRaw(stored, wanted).Patches // no error: both are JSON
+	response.Patches = admission.PatchResponseFromRaw(stored, wanted).Patches                                        // no error: both are JSON
 	sort.Slice(response.Patches, func(i, j int) bool { return response.Patches[i].Path < response.Patches[j].Path }) // each is about another field
 	return response
 }
