@@ -18,8 +18,8 @@ import (
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
+	"github.com/comity-mcs/comity/policies/shipped"
 	"github.com/comity-mcs/comity/policies/v1alpha1"
-	"github.com/comity-mcs/comity/test/shipped"
 )
 
 // all are the policies of this repository.

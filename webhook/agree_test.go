@@ -27,8 +27,8 @@ import (
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
+	"github.com/comity-mcs/comity/policies/shipped"
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/test/shipped"
 	"github.com/comity-mcs/comity/webhook"
 	"github.com/comity-mcs/comity/webhook/facts"
 )

@@ -17,7 +17,7 @@ import (
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
-	"github.com/comity-mcs/comity/test/shipped"
+	"github.com/comity-mcs/comity/policies/shipped"
 )
 
 // newEngine is an engine that a busy machine does not make fail, unless opts says so.

@@ -169,7 +169,7 @@ func TestWhatImportPoliciesFindIsCounted(t *testing.T) {
 	c := NewImportPolicyCache(ImportPolicyCacheOptions{Evaluate: w.evaluate, Active: func() bool { return !w.none }, Policies: w.digest, Findings: found})
 	shown := func() (out []string) {
 		for _, item := range found.Of("p").Items {
-			out = append(out, item.Key.String()+" from "+item.Cluster)
+			out = append(out, item.Namespace+"/"+item.Name+" from "+item.Cluster)
 		}
 		return out
 	}

@@ -13,7 +13,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/comity-mcs/comity/test/shipped"
+	"github.com/comity-mcs/comity/policies/shipped"
 )
 
 // leaf is a value that an administrator sets: not a group of values.

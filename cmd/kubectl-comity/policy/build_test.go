@@ -14,7 +14,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
-	"github.com/comity-mcs/comity/test/shipped"
+	"github.com/comity-mcs/comity/policies/shipped"
 )
 
 // repository is the folder of the policies of this repository.

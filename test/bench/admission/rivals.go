@@ -19,7 +19,7 @@ import (
 
 	"github.com/comity-mcs/comity/policies"
 	"github.com/comity-mcs/comity/policies/decision"
-	"github.com/comity-mcs/comity/test/shipped"
+	"github.com/comity-mcs/comity/policies/shipped"
 	"github.com/comity-mcs/comity/webhook/facts"
 )
 

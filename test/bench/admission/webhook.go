@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/comity-mcs/comity/policies/engine"
-	"github.com/comity-mcs/comity/test/shipped"
+	"github.com/comity-mcs/comity/policies/shipped"
 	"github.com/comity-mcs/comity/webhook"
 	"github.com/comity-mcs/comity/webhook/facts"
 )

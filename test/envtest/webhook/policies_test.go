@@ -14,7 +14,7 @@ import (
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
-	"github.com/comity-mcs/comity/test/shipped"
+	"github.com/comity-mcs/comity/policies/shipped"
 )
 
 // bench is where the policies sit: the baseline in the real engine, unless a

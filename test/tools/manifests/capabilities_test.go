@@ -10,7 +10,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 
 	"github.com/comity-mcs/comity/policies"
-	"github.com/comity-mcs/comity/test/shipped"
+	"github.com/comity-mcs/comity/policies/shipped"
 )
 
 func TestOPAReadsTheCapabilities(t *testing.T) {

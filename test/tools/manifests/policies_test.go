@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
+	"github.com/comity-mcs/comity/policies/shipped"
 	"github.com/comity-mcs/comity/policies/v1alpha1"
-	"github.com/comity-mcs/comity/test/shipped"
 )
 
 // read gives the YAML files of a folder and of its library, by path below it.

@@ -43,7 +43,7 @@ var baseline = []string{"export-scope", "namespace-sameness", "no-external-name"
 
 func read(wanted func(name string) bool) (all []Policy, err error) {
 	_, here, _, _ := runtime.Caller(0)
-	found, err := source.Read(filepath.Join(filepath.Dir(here), "..", "..", "policies"))
+	found, err := source.Read(filepath.Join(filepath.Dir(here), ".."))
 	if err != nil {
 		return nil, err
 	}
