@@ -20,7 +20,7 @@ func BuildForTests(ctx context.Context, out string) error {
 }
 
 func build(ctx context.Context, out, program string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", out, program)
+	cmd := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", out, program)
 	cmd.Dir = Root()
 	if said, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build %s: %w\n%s", program, err, said)
