@@ -55,14 +55,15 @@ chart: $(HELM) $(HELM_UNITTEST) $(HELM_DOCS) ## Test the chart: lint, unit tests
 	@$(HELM_README) --dry-run | diff charts/comity/README.md - || { echo "charts/comity/README.md is not up to date; run make generate"; exit 1; }
 	$(GO) test -timeout 25m ./test/chart/...
 
-# The longest suites start first, so that none of them runs alone in the end.
-SUITES := $(addprefix ./test/envtest/,faults agent hub sync hostile join ...)
+# The longest suites start first, so that none of them runs alone in the end. They mostly
+# wait, so that three at a time keep two cores busy.
+SUITES := $(addprefix ./test/envtest/,agent faults hub hostile sync join spec peer ...)
 
 .PHONY: envtest
 envtest: ## Run the suites on real API servers; the first run fetches or builds the binaries.
 	$(GO) run ./test/clusters/cmd/binaries
 	KUBEBUILDER_ASSETS="$${KUBEBUILDER_ASSETS:-$$($(GO) run ./test/clusters/cmd/binaries --print-assets)}" \
-		$(GO) test -timeout 30m -p 2 $(ARGS) $(SUITES)
+		$(GO) test -timeout 20m -p 3 $(ARGS) $(SUITES)
 
 # The suites that depend most on the API server: admission, definitions, server-side apply, watches.
 OLDEST := manifests webhook status sync policies plan peer join
