@@ -81,8 +81,12 @@ var _ = Describe("an agent", Serial, func() {
 		for _, c := range []*cluster{a, b} {
 			c.awaitPeers()
 			Eventually(c.backends(ns, "gone")).Should(BeEmpty())
-			Eventually(func() *corev1.Service { return read[corev1.Service](c, ns, model.DerivedName("stays")) }).ShouldNot(BeNil())
-			Eventually(func() []string { return c.serviceImport(ns, "stays").Spec.IPs }).Should(Equal(read[corev1.Service](c, ns, model.DerivedName("stays")).Spec.ClusterIPs))
+			Eventually(func(g Gomega) {
+				derived, imported := read[corev1.Service](c, ns, model.DerivedName("stays")), c.serviceImport(ns, "stays")
+				g.Expect(derived).NotTo(BeNil())
+				g.Expect(imported).NotTo(BeNil())
+				g.Expect(imported.Spec.IPs).To(Equal(derived.Spec.ClusterIPs))
+			}).Should(Succeed())
 		}
 	})
 
