@@ -61,14 +61,15 @@ chart: $(HELM) $(HELM_UNITTEST) $(HELM_DOCS) ## Test the chart: lint, unit tests
 	@$(HELM_README) --dry-run | diff charts/comity/README.md - || { echo "charts/comity/README.md is not up to date; run make generate"; exit 1; }
 	$(GO_TEST) -timeout 25m ./chart/...
 
-# The longest suites start first, so that none of them runs alone in the end.
-SUITES := $(addprefix ./envtest/,faults agent hub sync hostile join ...)
+# The longest suites start first, so that none of them runs alone in the end. They mostly
+# wait, so that three at a time keep two cores busy.
+SUITES := $(addprefix ./envtest/,agent faults hub hostile sync join spec peer ...)
 
 .PHONY: envtest
 envtest: ## Run the suites on real API servers; the first run fetches or builds the binaries.
 	$(call run,clusters/cmd/binaries)
 	KUBEBUILDER_ASSETS="$${KUBEBUILDER_ASSETS:-$$(bin/binaries --print-assets)}" \
-		$(GO_TEST) -timeout 30m -p 2 $(ARGS) $(SUITES)
+		$(GO_TEST) -timeout 20m -p 3 $(ARGS) $(SUITES)
 
 # The suites that depend most on the API server: admission, definitions, server-side apply, watches.
 OLDEST := manifests webhook status sync policies plan peer join

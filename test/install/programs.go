@@ -22,7 +22,7 @@ func BuildForTests(ctx context.Context, out string) error {
 
 // build builds a program of the module in dir.
 func build(ctx context.Context, dir, out, program string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", out, program)
+	cmd := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", out, program)
 	cmd.Dir = dir
 	if said, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build %s: %w\n%s", program, err, said)

@@ -6,6 +6,8 @@ package simulator
 import (
 	"flag"
 	"fmt"
+	"os"
+	"runtime/debug"
 	"slices"
 	"testing"
 
@@ -19,6 +21,13 @@ var (
 	only  = flag.Int64("seed", -1, "run this seed only, of the tests that -run selects")
 	seeds = flag.Int("seeds", 0, "run that many seeds in each test; by default as many as the test says")
 )
+
+// TestMain has the collector run seldom: worlds are small and short-lived, and a third of
+// the time would go into collecting them.
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(400)
+	os.Exit(m.Run())
+}
 
 // keys are those of shop, the first two of which collide in adler32.
 func keys(names ...string) []types.NamespacedName {

@@ -111,7 +111,8 @@ var _ = Describe("A policy that does not compile", func() {
 		c := members["c"]
 		Expect(c.agent.Kill()).To(Succeed())
 		unguard(ctx, c, "exportpolicies")
-		c.create(ctx, policy("broken", broken))
+		// The API server learns a moment later that it need not ask.
+		Eventually(func() error { return c.client.Create(ctx, policy("broken", broken)) }).Should(Succeed())
 		DeferCleanup(func(ctx SpecContext) { c.remove(ctx, policy("broken", "")) })
 		c.expireLease(ctx)
 		Expect(c.agent.Start()).To(Succeed())

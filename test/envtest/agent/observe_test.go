@@ -56,7 +56,7 @@ func (m *member) metrics(prefix string) ([]sample, error) {
 	var out []sample
 	for _, line := range strings.Split(body, "\n") {
 		series, text, found := cutLast(line, " ")
-		if !found || !strings.HasPrefix(series, prefix) {
+		if !found || strings.HasPrefix(series, "#") || !strings.HasPrefix(series, prefix) {
 			continue
 		}
 		value, err := strconv.ParseFloat(text, 64)
@@ -66,6 +66,15 @@ func (m *member) metrics(prefix string) ([]sample, error) {
 		out = append(out, sample{series, value})
 	}
 	return out, nil
+}
+
+func withPrefix(all []sample, prefix string) (out []sample) {
+	for _, s := range all {
+		if strings.HasPrefix(s.series, prefix) {
+			out = append(out, s)
+		}
+	}
+	return out
 }
 
 func cutLast(s, sep string) (before, after string, found bool) {
@@ -80,18 +89,18 @@ var loops = []string{"publish", "import", "namespace-records", "member-record", 
 
 // notConverged says why the agent of m still has something to do: it does not
 // lead, has not read a peer, a loop has not looked at its objects, or a queue
-// is not empty. unread are the peers that cannot be read.
-func (m *member) notConverged(unread ...string) error {
-	if err := m.expect("leader_election_master_status", 1, true); err != nil {
+// is not empty. It reads the metrics once, because it is asked often.
+func (m *member) notConverged() error {
+	all, err := m.metrics("")
+	if err != nil {
+		return err
+	}
+	if err := m.expect(all, "leader_election_master_status", 1); err != nil {
 		return err
 	}
 	for _, loop := range loops {
-		ran, err := m.metrics(fmt.Sprintf("controller_runtime_reconcile_total{controller=%q", loop))
-		if err != nil {
-			return err
-		}
 		total := 0.0
-		for _, s := range ran {
+		for _, s := range withPrefix(all, fmt.Sprintf("controller_runtime_reconcile_total{controller=%q", loop)) {
 			total += s.value
 		}
 		if total == 0 {
@@ -99,31 +108,22 @@ func (m *member) notConverged(unread ...string) error {
 		}
 	}
 	for _, idle := range []string{"workqueue_depth", "controller_runtime_active_workers"} {
-		if err := m.expect(idle, 0, true); err != nil {
+		if err := m.expect(all, idle, 0); err != nil {
 			return err
 		}
 	}
 	for _, peer := range others(m.ID()) {
-		want := 1.0
-		for _, u := range unread {
-			if u == peer {
-				want = 0
-			}
-		}
-		if err := m.expect(fmt.Sprintf("comity_peer_synced{peer=%q}", peer), want, true); err != nil {
+		if err := m.expect(all, fmt.Sprintf("comity_peer_synced{peer=%q}", peer), 1); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// expect fails unless every series with the prefix has the value.
-func (m *member) expect(prefix string, value float64, mustExist bool) error {
-	samples, err := m.metrics(prefix)
-	if err != nil {
-		return err
-	}
-	if mustExist && len(samples) == 0 {
+// expect fails unless there are series with the prefix, and all have the value.
+func (m *member) expect(all []sample, prefix string, value float64) error {
+	samples := withPrefix(all, prefix)
+	if len(samples) == 0 {
 		return fmt.Errorf("%s has no metric %s yet", m.ID(), prefix)
 	}
 	for _, s := range samples {

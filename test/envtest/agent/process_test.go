@@ -7,9 +7,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"net"
-	"net/http"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -27,8 +25,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/comity-mcs/comity/test/clusters"
-	"github.com/comity-mcs/comity/test/clusters/controlplane"
 	"github.com/comity-mcs/comity/test/install"
 )
 
@@ -82,34 +78,6 @@ var _ = Describe("The program", func() {
 			Expect(said).To(And(HavePrefix("comity: --cluster-id: "), ContainSubstring(id), ContainSubstring("RFC 1123"),
 				ContainSubstring("choose another id"), Not(ContainSubstring("\n"))))
 		}
-	})
-
-	It("waits for definitions that are missing, says which, and goes on by itself", func(ctx SpecContext) {
-		d := startClusters(controlplane.Options{
-			IDs: []string{"d"}, FirstNetwork: 4, Dir: GinkgoT().TempDir(), APIServerOnly: true, WithoutMCS: true,
-		})[0]
-		d.dir = filepath.Join(GinkgoT().TempDir(), "agent")
-		agent, err := install.Prepare(ctx, d.target(), binary) // applies the MCS definitions, too
-		Expect(err).NotTo(HaveOccurred())
-		d.agent = agent
-		d.undefine(ctx, "serviceexports.multicluster.x-k8s.io", "serviceimports.multicluster.x-k8s.io")
-		Expect(agent.Start()).To(Succeed())
-		DeferCleanup(func() { Expect(agent.Kill()).To(Succeed()) })
-
-		alive, ready := strings.Replace(agent.ReadyURL(), "/readyz", "/healthz", 1), agent.ReadyURL()
-		notReady := func() string { code, body := get(ready); return fmt.Sprint(code, " ", body) }
-		Eventually(notReady).Should(And(HavePrefix("503 "), ContainSubstring("serviceexports.multicluster.x-k8s.io/v1beta1"),
-			ContainSubstring("serviceimports.multicluster.x-k8s.io/v1beta1"), ContainSubstring("install"), Not(ContainSubstring("exportpolicies"))))
-		// Longer than two checks of the definitions take.
-		pid := agent.PID()
-		Consistently(func() int { code, _ := get(alive); return code }, time.Second).Should(Equal(http.StatusOK))
-		Expect(agent.PID()).To(Equal(pid), "it did not end")
-		Expect(logged(d.dir, "serviceexports.multicluster.x-k8s.io/v1beta1")(Default)).To(HaveLen(1), "said once")
-		Expect(logged(d.dir, `"level":"error"`)(Default)).To(BeEmpty())
-
-		Expect(clusters.Apply(ctx, d.RESTConfig(), clusters.MCSDefinitions()...)).To(Succeed())
-		Eventually(func() int { code, _ := get(ready); return code }).Should(Equal(http.StatusOK))
-		Expect(agent.PID()).To(Equal(pid), "it went on by itself")
 	})
 
 	It("ends cleanly when asked, and the next leader takes over at once", func(ctx SpecContext) {

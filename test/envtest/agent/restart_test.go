@@ -6,7 +6,6 @@ package agent
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -14,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/comity-mcs/comity/test/clusters/controlplane"
 	"github.com/comity-mcs/comity/test/install"
 )
 
@@ -91,43 +89,4 @@ var _ = Describe("A restart on a converged clusterset", func() {
 		Entry("when the agents were asked to end", (*install.Agent).Stop, func(*member, context.Context) {}),
 		Entry("when the agents were killed", (*install.Agent).Kill, (*member).expireLease),
 	)
-
-	It("changes nothing while a peer's API server is down, and works with the others", func(ctx SpecContext) {
-		ns := newNamespace(ctx, "down")
-		variety(ctx, ns)
-		b, c := members["b"], members["c"]
-		c.create(ctx, service(ns, "far"), endpoints(ns, "far", "far-x", "10.99.0.1"), export(ns, "far"))
-		Eventually(b.backends(ns, "far")).WithContext(ctx).Should(Equal([]string{"c/10.99.0.1"}))
-		awaitConverged(ids...)
-
-		Expect(c.Kill(controlplane.APIServer)).To(Succeed())
-		DeferCleanup(func(ctx SpecContext) {
-			Expect(c.Start(ctx, controlplane.APIServer)).To(Succeed())
-			// Its agent may have ended with the lease that it could not renew.
-			Expect(c.agent.Stop()).To(Succeed())
-			Expect(c.agent.Start()).To(Succeed())
-			Expect(c.agent.WaitReady(ctx, ready)).To(Succeed())
-			awaitConverged(ids...)
-			everythingElseWorks(ctx)
-		})
-		from := time.Now()
-		Expect(b.agent.Stop()).To(Succeed())
-		Expect(b.agent.Start()).To(Succeed())
-		Expect(b.agent.WaitReady(ctx, ready)).To(Succeed())
-		Eventually(func() error { return b.notConverged("c") }).WithTimeout(ready).Should(Succeed())
-		// What is known of c may be told; what is here may not change.
-		Consistently(func() []string {
-			var wrong []string
-			writes, _ := b.agentWrites(from)
-			for _, w := range writes {
-				if !strings.HasSuffix(w.Resource, "/status") && w.Resource != "events.k8s.io/events" {
-					wrong = append(wrong, fmt.Sprintf("%s %s %s/%s", w.Verb, w.Resource, w.Namespace, w.Name))
-				}
-			}
-			return wrong
-		}, steady, steady/5).Should(BeEmpty(), explained(from))
-		Expect(b.backends(ns, "far")(Default, ctx)).To(Equal([]string{"c/10.99.0.1"}))
-		Eventually(b.events("Peer", "c")).WithContext(ctx).Should(ContainElement(HavePrefix("Warning/Unreachable: ")))
-		everythingElseWorks(ctx)
-	})
 })

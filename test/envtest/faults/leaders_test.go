@@ -48,7 +48,7 @@ var _ = Describe("FAULT 10: two leaders", func() {
 		clusterset.AwaitQuiet(ctx, a)
 		Expect(a.AllBackends(ctx, ns)).To(Equal(truth))
 		Expect(a.Derived(ctx, ns, "stays").UID).To(Equal(uid))
-		a.HoldInvariants(from, nil)
+		a.HoldInvariants(from, nil, ns)
 		var late []controlplane.Write
 		for _, w := range specs(a.AgentWrites(from)) {
 			if w.Namespace == ns {

@@ -104,7 +104,7 @@ var _ = Describe("FAULT 2 and 3: API servers that are down, with many services",
 		b.AwaitReady(ctx)
 		clusterset.AwaitQuiet(ctx, a, b)
 		for _, m := range []*clusterset.Member{a, b} {
-			m.HoldInvariants(began, nil)
+			m.HoldInvariants(began, nil, ns, kept)
 			Expect(m.AllBackends(ctx, ns)).To(Equal(whole))
 		}
 	}, SpecTimeout(3*time.Minute))
@@ -120,7 +120,7 @@ var _ = Describe("FAULT 2 and 3: API servers that are down, with many services",
 		change(ctx, b, ns, "many-7", hostAddress, "10.99.7.7")
 		Eventually(ctx, a.Backends(ns, "many-7")).Should(Equal([]string{"b/10.99.7.7", "b/" + hostAddress}))
 		clusterset.AwaitQuiet(ctx, a, b)
-		a.HoldInvariants(from, nil)
+		a.HoldInvariants(from, nil, ns, kept)
 		// Only conditions that told of the silence, and what was changed.
 		Expect(len(specs(a.AgentWrites(from)))).To(BeNumerically("<=", 4), "%v", clusterset.Describe(specs(a.AgentWrites(from))))
 	}, SpecTimeout(3*time.Minute))

@@ -60,7 +60,7 @@ var _ = Describe("FAULT 2 and 4: the API server of a peer is away for a while, a
 		clusterset.AwaitQuiet(ctx, a, b)
 		a.HoldInvariants(from, func(w controlplane.Write) bool { // what the past does not have
 			return w.Namespace == ns && (w.Name == "new" || strings.HasPrefix(w.Name, "derived-")) || strings.HasPrefix(w.Namespace, "comity-a-to-b")
-		})
+		}, ns)
 		Expect(a.AllBackends(ctx, ns)).To(Equal([]string{"b/10.96.0.1", "b/10.96.0.4"}))
 	}, SpecTimeout(5*time.Minute))
 })
@@ -121,7 +121,7 @@ var _ = Describe("FAULT 24: a namespace that is deleted and made again", func() 
 		Expect(a.Derived(ctx, ns, "web").UID).NotTo(Equal(before))
 		Eventually(ctx, b.ExportCondition(ns, "web", "Available")).Should(HavePrefix("True/Imported: "))
 		clusterset.AwaitQuiet(ctx, a, b)
-		a.HoldInvariants(from, func(w controlplane.Write) bool { return strings.HasPrefix(w.Namespace, "comity-a") }) // what it tells of the namespace
-		b.HoldInvariants(from, nil)
+		a.HoldInvariants(from, func(w controlplane.Write) bool { return strings.HasPrefix(w.Namespace, "comity-a") }, ns) // what it tells of the namespace
+		b.HoldInvariants(from, nil, ns)
 	}, SpecTimeout(2*time.Minute))
 })

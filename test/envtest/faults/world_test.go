@@ -166,10 +166,14 @@ func specs(writes []controlplane.Write) []controlplane.Write {
 	})
 }
 
-// exportOne exports a service of m with these endpoints.
+// exportOne exports a service of m with these endpoints. An agent that lost its Lease, as it
+// may while etcd is away, and started again refuses exports until it has loaded the policies.
 func exportOne(ctx context.Context, m *clusterset.Member, ns, name string, port int32, addresses ...string) {
 	GinkgoHelper()
-	m.Create(ctx, clusterset.Service(ns, name), clusterset.Endpoints(ns, name, name+"-x", port, addresses...), clusterset.Export(ns, name))
+	m.Create(ctx, clusterset.Service(ns, name), clusterset.Endpoints(ns, name, name+"-x", port, addresses...))
+	Eventually(ctx, func() error {
+		return client.IgnoreAlreadyExists(m.Client.Create(ctx, clusterset.Export(ns, name)))
+	}).Should(Succeed(), "export %s/%s in cluster %s", ns, name, m.ID())
 }
 
 // awaitLaterSecond waits until a and b have imported an export of m, and until one that is

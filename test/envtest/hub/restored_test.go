@@ -87,6 +87,7 @@ var _ = DescribeTable("FAULT 4: the store of an exporter is restored from a back
 	}
 	restore(ctx)
 	if restart {
+		a.expireLease(ctx)
 		stop = install.KeepRunning(a.agent.Start)
 	}
 	a.awaitReady(ctx)

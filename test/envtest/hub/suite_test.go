@@ -15,7 +15,9 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"golang.org/x/sync/errgroup"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -158,6 +160,22 @@ func (m *member) install(ctx context.Context, flags ...string) error {
 		return err
 	}
 	return m.agent.WaitReady(ctx, ready)
+}
+
+// restart kills the agent and starts it again.
+func (m *member) restart(ctx context.Context) {
+	GinkgoHelper()
+	Expect(m.agent.Kill()).To(Succeed())
+	m.expireLease(ctx)
+	Expect(m.agent.Start()).To(Succeed())
+	Expect(m.agent.WaitReady(ctx, ready)).To(Succeed())
+}
+
+// expireLease does what seconds do for the lease of an agent that was killed.
+func (m *member) expireLease(ctx context.Context) {
+	GinkgoHelper()
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: install.Namespace, Name: "comity-leader"}}
+	Expect(client.IgnoreNotFound(m.client.Delete(ctx, lease))).To(Succeed())
 }
 
 func (m *member) flags(more ...string) []string {

@@ -212,9 +212,7 @@ var _ = Describe("Members of a hub", func() {
 		}
 		mark(ctx, "null")
 		DeferCleanup(mark, `"b"`)
-		Expect(members["b"].agent.Kill()).To(Succeed())
-		Expect(members["b"].agent.Start()).To(Succeed())
-		Expect(members["b"].agent.WaitReady(ctx, ready)).To(Succeed())
+		members["b"].restart(ctx)
 		namespace := newNamespace(ctx)
 		address := members["a"].export(ctx, namespace, "")
 		Eventually(members["b"].backends(namespace)).WithContext(ctx).Should(ConsistOf("a/" + address))
@@ -239,7 +237,10 @@ var _ = Describe("Members of a hub", func() {
 		}
 		before := map[string]map[string]string{}
 		for _, id := range ids {
-			before[id] = members[id].imported(ctx, namespace)
+			Eventually(func() map[string]string {
+				before[id] = members[id].imported(ctx, namespace)
+				return before[id]
+			}).Should(HaveLen(3), "slice, Service and ServiceImport in %s", id)
 		}
 		records := published(ctx, scoped)
 
@@ -247,9 +248,7 @@ var _ = Describe("Members of a hub", func() {
 		address = members["a"].move(ctx, namespace)
 		By("starting an agent again that cannot read the hub, and one that cannot write there")
 		for _, id := range []string{"a", "b"} {
-			Expect(members[id].agent.Kill()).To(Succeed())
-			Expect(members[id].agent.Start()).To(Succeed())
-			Expect(members[id].agent.WaitReady(ctx, ready)).To(Succeed())
+			members[id].restart(ctx)
 		}
 		Expect(theHub.Start(ctx, controlplane.APIServer)).To(Succeed())
 

@@ -134,10 +134,10 @@ var _ = Describe("a Peer", Ordered, func() {
 			writes = statusWrites.Load()
 			return writes == before
 		}).Should(BeTrue())
-		Consistently(statusWrites.Load).WithTimeout(20*heartbeat).Should(Equal(writes), "nothing is written for a heartbeat")
+		Consistently(statusWrites.Load).WithTimeout(6*heartbeat).Should(Equal(writes), "nothing is written for a heartbeat")
+		count := stored("b").Status.Exports.Read
 		added := there.export("b", "counted")
 		Eventually(exports(added)).Should(HaveLen(1))
-		count := stored("b").Status.Exports.Read
 		Eventually(func() int32 { return stored("b").Status.Exports.Read }).Should(Equal(count + 1))
 		Expect(statusWrites.Load()).To(Equal(writes + 1))
 	})

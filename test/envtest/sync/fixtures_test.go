@@ -15,7 +15,9 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -134,78 +136,18 @@ func (c *cluster) backends(namespace, name string) func() []string {
 	}
 }
 
-// everythingOf lists every object that an agent may write, with its version:
-// two equal lists mean that nothing was written between them.
-func (c *cluster) everythingOf() map[string]string {
-	GinkgoHelper()
-	out := map[string]string{}
-	for _, list := range []client.ObjectList{
-		&corev1.ServiceList{}, &discoveryv1.EndpointSliceList{}, &mcsv1beta1.ServiceImportList{}, &mcsv1beta1.ServiceExportList{},
-		&exchangev1alpha1.ExportRecordList{}, &exchangev1alpha1.NamespaceRecordList{}, &exchangev1alpha1.MemberRecordList{}, &corev1.SecretList{},
-	} {
-		Expect(c.client.List(ctx(), list)).To(Succeed())
-		for _, o := range itemsOf(list) {
-			out[fmt.Sprintf("%T %s/%s", o, o.GetNamespace(), o.GetName())] = o.GetResourceVersion() + conditionsOf(o)
-		}
-	}
-	return out
-}
-
-// conditionsOf shows the conditions of a ServiceExport, for the reader of a failure.
-func conditionsOf(o client.Object) (text string) {
-	if exported, is := o.(*mcsv1beta1.ServiceExport); is {
-		for _, c := range exported.Status.Conditions {
-			text += fmt.Sprintf("; %s %s %s: %s", c.Type, c.Status, c.Reason, c.Message)
-		}
-	}
-	return text
-}
-
-func itemsOf(list client.ObjectList) []client.Object {
-	switch l := list.(type) {
-	case *corev1.ServiceList:
-		return objects(l.Items)
-	case *corev1.SecretList:
-		return objects(l.Items)
-	case *discoveryv1.EndpointSliceList:
-		return objects(l.Items)
-	case *mcsv1beta1.ServiceImportList:
-		return objects(l.Items)
-	case *mcsv1beta1.ServiceExportList:
-		return objects(l.Items)
-	case *exchangev1alpha1.ExportRecordList:
-		return objects(l.Items)
-	case *exchangev1alpha1.NamespaceRecordList:
-		return objects(l.Items)
-	case *exchangev1alpha1.MemberRecordList:
-		return objects(l.Items)
-	}
-	Fail(fmt.Sprintf("no items for %T", list))
-	return nil
-}
-
-func objects[T any, P interface {
-	*T
-	client.Object
-}](items []T) []client.Object {
-	out := make([]client.Object, len(items))
-	for i := range items {
-		out[i] = P(&items[i])
-	}
-	return out
-}
-
 // ownedIn names what agents made in a namespace, in whatever cluster.
 func (c *cluster) ownedIn(namespace string) []string {
 	GinkgoHelper()
 	out := map[string]bool{}
 	for _, list := range []client.ObjectList{&corev1.ServiceList{}, &discoveryv1.EndpointSliceList{}, &mcsv1beta1.ServiceImportList{}} {
 		Expect(c.client.List(ctx(), list, client.InNamespace(namespace))).To(Succeed())
-		for _, o := range itemsOf(list) {
-			if model.IsManaged(o) {
+		Expect(meta.EachListItem(list, func(item runtime.Object) error {
+			if o := item.(client.Object); model.IsManaged(o) {
 				out[fmt.Sprintf("%T %s", o, o.GetName())] = true
 			}
-		}
+			return nil
+		})).To(Succeed())
 	}
 	return slices.Sorted(maps.Keys(out))
 }

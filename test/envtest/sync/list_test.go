@@ -107,13 +107,13 @@ func (c *cluster) restart(namespace string, names ...string) {
 // quiet waits until the agent wrote nothing for a moment.
 func (c *cluster) quiet() {
 	GinkgoHelper()
-	var last int64
+	last := int64(-1)
 	Eventually(func() bool {
 		now := c.agent.writer.count.Load()
 		isQuiet := now == last
 		last = now
 		return isQuiet
-	}, soon, settled/3).Should(BeTrue())
+	}, soon, settled).Should(BeTrue())
 }
 
 // hostile publishes in the exchange of c, of which the agent is stopped, what no

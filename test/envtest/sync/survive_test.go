@@ -4,7 +4,6 @@
 package sync
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -17,36 +16,6 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// restartAll ends all agents and starts new ones.
-func restartAll() {
-	GinkgoHelper()
-	for _, c := range clusters {
-		c.stop()
-	}
-	for _, c := range clusters {
-		c.start()
-	}
-	for _, c := range clusters {
-		c.awaitPeers()
-	}
-}
-
-// differences are the keys with another value, or in one map only.
-func differences(a, b map[string]string) []string {
-	var out []string
-	for key, value := range a {
-		if b[key] != value {
-			out = append(out, fmt.Sprintf("%s: %s → %s", key, value, b[key]))
-		}
-	}
-	for key := range b {
-		if _, has := a[key]; !has {
-			out = append(out, key)
-		}
-	}
-	return out
-}
-
 // looked waits until the agent of c has worked on an import since its start.
 func (c *cluster) looked(namespace, name string) {
 	GinkgoHelper()
@@ -57,50 +26,9 @@ func (c *cluster) looked(namespace, name string) {
 }
 
 // An agent that is killed at each of its writes is tested in test/simulator, and real
-// processes that are killed at any moment in test/envtest/agent.
+// processes that are killed at any moment, or restarted on a converged clusterset, in
+// test/envtest/agent.
 var _ = Describe("an agent", Serial, func() {
-	It("that is restarted on a converged clusterset writes nothing", func() {
-		ns := newNamespace("a", "b", "c")
-		for n := range 10 {
-			name := fmt.Sprintf("web-%d", n)
-			for _, id := range []model.ClusterID{"a", "b"} {
-				clusters[id].create(service(ns, name), endpoints(ns, name, name+"-x1", "10.1.0.1", "10.1.0.2"), export(ns, name))
-			}
-		}
-		for n := range 10 {
-			Eventually(clusters["c"].backends(ns, fmt.Sprintf("web-%d", n))).Should(HaveLen(4))
-		}
-		before := map[model.ClusterID]map[string]string{}
-		// Let what is still on its way arrive: an import is reported once in five seconds.
-		Eventually(func() []string {
-			var changed []string
-			for id, c := range clusters {
-				last := before[id]
-				before[id] = c.everythingOf()
-				changed = append(changed, differences(last, before[id])...)
-			}
-			return changed
-		}, 3*soon, 4*settled).Should(BeEmpty())
-		restartAll()
-		for n := range 10 {
-			for _, c := range clusters {
-				c.looked(ns, fmt.Sprintf("web-%d", n))
-			}
-		}
-		Consistently(func(g Gomega) {
-			for id, c := range clusters {
-				g.Expect(c.agent.writer.written()).To(BeEmpty(), "writes of the agent of %s, even failed ones", id)
-			}
-		}).Should(Succeed())
-		for id, c := range clusters {
-			// What other specs left need not be at rest: their exports have conditions that change.
-			changed := slices.DeleteFunc(differences(before[id], c.everythingOf()), func(text string) bool {
-				return strings.HasPrefix(text, "*v1beta1.ServiceExport ") && !strings.HasPrefix(text, "*v1beta1.ServiceExport "+ns+"/")
-			})
-			Expect(changed).To(BeEmpty(), "objects of cluster %s", id)
-		}
-	})
-
 	It("that is restarted while a peer cannot be reached deletes nothing, and goes on without it", func() {
 		ns := newNamespace("a", "b", "c")
 		a, b := clusters["a"], clusters["b"]
@@ -153,8 +81,12 @@ var _ = Describe("an agent", Serial, func() {
 		for _, c := range []*cluster{a, b} {
 			c.awaitPeers()
 			Eventually(c.backends(ns, "gone")).Should(BeEmpty())
-			Eventually(func() *corev1.Service { return read[corev1.Service](c, ns, model.DerivedName("stays")) }).ShouldNot(BeNil())
-			Eventually(func() []string { return c.serviceImport(ns, "stays").Spec.IPs }).Should(Equal(read[corev1.Service](c, ns, model.DerivedName("stays")).Spec.ClusterIPs))
+			Eventually(func(g Gomega) {
+				derived, imported := read[corev1.Service](c, ns, model.DerivedName("stays")), c.serviceImport(ns, "stays")
+				g.Expect(derived).NotTo(BeNil())
+				g.Expect(imported).NotTo(BeNil())
+				g.Expect(imported.Spec.IPs).To(Equal(derived.Spec.ClusterIPs))
+			}).Should(Succeed())
 		}
 	})
 
