@@ -145,12 +145,14 @@ func (m *member) replica(ctx context.Context) (*exec.Cmd, *safeBuffer) {
 	return cmd, log
 }
 
-// errorsIn are the lines of a log that tell of an error, but for the one that
-// controller-runtime writes about every lease that is released.
+// errorsIn are the lines of a log that tell of an error, but for those that are written
+// about every lease that is released, and about a renewal that the end interrupts.
 func errorsIn(log string) []string {
 	var out []string
 	for line := range strings.SplitSeq(log, "\n") {
-		if strings.Contains(line, `"level":"error"`) && !strings.Contains(line, `"error":"leader election lost"`) {
+		ends := strings.Contains(line, `"error":"leader election lost"`) ||
+			strings.Contains(line, `"logger":"leaderelection"`) && strings.Contains(line, "context canceled")
+		if strings.Contains(line, `"level":"error"`) && !ends {
 			out = append(out, line)
 		}
 	}

@@ -58,17 +58,14 @@ var _ = Describe("FAULT 23: others in the namespaces of users", func() {
 		setUp(ctx, ns)
 		exportOne(ctx, b, ns, "web", 8080, "10.97.1.1")
 		Eventually(ctx, a.Backends(ns, "web")).Should(Equal([]string{"b/10.97.1.1"}))
+		Eventually(ctx, a.ImportCondition(ns, "web", "Ready")).Should(HavePrefix("True/"))
 		derived, imported, slice := a.Derived(ctx, ns, "web"), clusterset.Get(ctx, a, clusterset.Import(ns, "web")), a.Slices(ctx, ns, "web")[0]
 
-		changed := derived.DeepCopy()
-		changed.Spec.Ports[0].Port, changed.Spec.SessionAffinity = 81, corev1.ServiceAffinityClientIP
-		Expect(a.Client.Update(ctx, changed, user)).To(Succeed())
-		other := imported.DeepCopy()
-		other.Spec.Ports[0].Port = 82
-		Expect(a.Client.Update(ctx, other, user)).To(Succeed())
-		edited := slice.DeepCopy()
-		edited.Endpoints[0].Addresses = []string{"10.97.1.99"}
-		Expect(a.Client.Update(ctx, edited, user)).To(Succeed())
+		clusterset.Change(ctx, a, derived.DeepCopy(), func(s *corev1.Service) {
+			s.Spec.Ports[0].Port, s.Spec.SessionAffinity = 81, corev1.ServiceAffinityClientIP
+		})
+		clusterset.Change(ctx, a, imported.DeepCopy(), func(i *mcsv1beta1.ServiceImport) { i.Spec.Ports[0].Port = 82 })
+		clusterset.Change(ctx, a, slice.DeepCopy(), func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Addresses = []string{"10.97.1.99"} })
 		asBefore := func(g Gomega) {
 			service := a.Derived(ctx, ns, "web")
 			g.Expect(service.Spec.Ports).To(Equal(derived.Spec.Ports))

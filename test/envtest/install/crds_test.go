@@ -103,8 +103,10 @@ var _ = Describe("comity install", Ordered, func() {
 	It("leaves the MCS API of another implementation alone, and takes over what kubectl applied of its own", func(ctx SpecContext) {
 		upgraded := &apiextensionsv1.CustomResourceDefinition{}
 		Expect(yaml.Unmarshal(mcscrd.ServiceExportCRD, upgraded)).To(Succeed())
-		upgraded.ResourceVersion = stored(ctx, mcsDefinitions[0]).ResourceVersion
-		Expect(admin.Update(ctx, upgraded, client.FieldOwner("lighthouse"))).To(Succeed())
+		Eventually(func() error { // the API server may still write the status of the one that is there
+			upgraded.ResourceVersion = stored(ctx, mcsDefinitions[0]).ResourceVersion
+			return admin.Update(ctx, upgraded, client.FieldOwner("lighthouse"))
+		}).Should(Succeed())
 
 		out, err := installCRDs(ctx, "v1.2.0", withoutMCS)
 		Expect(err).NotTo(HaveOccurred())
