@@ -45,14 +45,13 @@ type importController struct {
 	// livenessChanges counts the changes of a member's liveness. It grows before the
 	// imports of that member are listed, so that none that is being reconciled is missed.
 	livenessChanges atomic.Int64
-	// formsAt is from when on a list forms without the members that were not read: a
-	// moment after this process became the leader, and the members were listed.
-	formsAt func() time.Time
+	// leading is when this process became the leader, and the members were listed.
+	leading func() time.Time
 }
 
 func setupImport(mgr ctrl.Manager, b *base) error {
 	i := &importController{base: b, drift: newDriftLimiter(b.Clock, b.DriftDelay),
-		formsAt: sync.OnceValue(func() time.Time { return b.Clock.Now().Add(b.WaitForMembers) })}
+		leading: sync.OnceValue(b.Clock.Now)}
 	all := &notify.Source{
 		Required:  []<-chan struct{}{b.Peers.Listed(), b.PoliciesLoaded},
 		Optional:  b.LocalClusterKnown,
@@ -214,7 +213,7 @@ func (i *importController) view(ctx context.Context, key types.NamespacedName) (
 	v := decide.ImportView{
 		Self: i.Self, ComityNamespace: i.Namespace, LocalCluster: i.LocalCluster(),
 		ImportDisabled: i.ImportDisabled, MaintainSelectors: i.MaintainSelectors, Takeover: i.Takeover,
-		IdentityLabels: i.IdentityLabels, FormsAt: i.formsAt(), Now: i.Clock.Now(),
+		IdentityLabels: i.IdentityLabels, Now: i.Clock.Now(),
 	}
 	var err error
 	if v.Local, err = i.readLocal(ctx, key); err != nil {
@@ -234,6 +233,7 @@ func (i *importController) view(ctx context.Context, key types.NamespacedName) (
 func (i *importController) readPeers(ctx context.Context, v *decide.ImportView) {
 	key := v.Local.Key
 	v.Peers = decide.PeerViews(i.Peers.Read(key, true))
+	v.FormsAt = decide.FormsAt(i.leading(), v.Now, v.Peers, i.WaitForMembers)
 	decide.ReadList(v)
 	var verdicts map[model.ClusterID]decision.Verdict
 	if i.ImportAdmitter != nil && !v.ImportDisabled {

@@ -109,6 +109,20 @@ func (v *ImportView) mayForm() bool {
 	return !v.Now.Before(v.FormsAt) || !slices.ContainsFunc(v.Peers, func(p PeerView) bool { return p.Known && !p.Removed && !p.Synced })
 }
 
+// FormsAt is from when on a list forms without the members that were not read: once each was
+// waited for since this process became the leader, or since its Peer was created. A join
+// creates several Peers, and which cluster is read first must not decide. A Peer that seems
+// to be made later than in this moment is by another clock, and not waited for.
+func FormsAt(leading, now time.Time, peers []PeerView, wait time.Duration) time.Time {
+	out := leading.Add(wait)
+	for n := range peers {
+		if p := &peers[n]; p.Known && !p.Removed && !p.Synced && p.Added.Sub(now) < wait && p.Added.Add(wait).After(out) {
+			out = p.Added.Add(wait)
+		}
+	}
+	return out
+}
+
 // existing are the clusters of which something exists here, and of which it is not known
 // what they export, sorted. Nothing of an import that is to be adopted changes until those
 // of its clusters were read that are members.

@@ -186,7 +186,7 @@ func (s *Set) updateView() {
 		m := s.members[id]
 		r := snapshot{accepted: m.claim.accepted, Member: model.Member{
 			ID: id, Synced: m.synced(), Liveness: m.heartbeat.tracker.Liveness(),
-			Labels: m.claim.peer.Labels, ConfirmMissingBefore: m.claim.confirmMissingBefore(),
+			Labels: m.claim.peer.Labels, ConfirmMissingBefore: m.claim.confirmMissingBefore(), Added: m.claim.peer.CreationTimestamp.Time,
 		}}
 		if r.Synced {
 			r.from = m.active.Connection

@@ -35,6 +35,8 @@ type Member struct {
 	// ConfirmMissingBefore confirms that the exports of the peer that are missing since
 	// this time or before are gone; zero confirms nothing.
 	ConfirmMissingBefore time.Time
+	// Added is when its Peer was created.
+	Added time.Time
 }
 
 // LivenessState is the state of a peer's heartbeat, its Lease in the exchange.
