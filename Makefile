@@ -81,9 +81,16 @@ test-oldest: ## Run some suites on the oldest supported Kubernetes; the first ru
 	KUBEBUILDER_ASSETS="$$(env -u KUBEBUILDER_ASSETS bin/binaries --print-assets)" \
 		$(GO_TEST) -timeout 20m -p 2 $(ARGS) $(addprefix ./envtest/,$(OLDEST))
 
+# How many processes run the end-to-end tests on the same two clusters: most of their time is waiting.
+E2E_PROCS ?= 3
+
 .PHONY: e2e
 e2e: ## Follow docs/install.md in kind clusters and run the end-to-end tests (needs Docker).
-	$(GO_TEST) -p 1 -timeout 45m -v ./e2e/... $(ARGS)
+	@log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
+		$(GO_TEST) -timeout 30m -v ./e2e/chart >"$$log" 2>&1 & chart=$$!; \
+		$(GO) -C test tool ginkgo -v --no-color --procs $(E2E_PROCS) $(ARGS) ./e2e; failed=$$?; \
+		wait $$chart || failed=$$?; \
+		cat "$$log"; exit $$failed
 
 .PHONY: bench
 bench: ## Measure propagation, memory, writes, restarts and a hostile member (ARGS="propagation --changes 200", "--write docs", ...).

@@ -45,7 +45,7 @@ var _ = Describe("A ServiceExport says whether others import it:", kep("exportin
 	})
 })
 
-var _ = Describe("Addresses of a peer", Ordered, beyond(), func() {
+var _ = Describe("Addresses of a peer", Ordered, Serial, beyond(), func() {
 	key := types.NamespacedName{Namespace: "addresses", Name: "judged"}
 	peer := &exchangev1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
 	var accepted []string

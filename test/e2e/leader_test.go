@@ -26,7 +26,7 @@ import (
 	"github.com/comity-mcs/comity/test/install"
 )
 
-var _ = Describe("When the leader's Pod is deleted in both clusters", beyond(), func() {
+var _ = Describe("When the leader's Pod is deleted in both clusters", Serial, beyond(), func() {
 	key := types.NamespacedName{Namespace: "leader", Name: "steady"}
 
 	It("nothing that was written changes, no request fails, and the next leader goes on", func(ctx SpecContext) {

@@ -5,6 +5,8 @@ package e2e
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -17,13 +19,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/install"
 )
 
-var _ = Describe("FAULT 20: while no replica of Comity runs in b", Ordered, beyond(), func() {
+var _ = Describe("FAULT 20: while no replica of Comity runs in b", Ordered, Serial, beyond(), func() {
 	const namespace = "outage"
 	named := func(name string) types.NamespacedName { return types.NamespacedName{Namespace: namespace, Name: name} }
 	kept, withdrawn, own, turned := named("kept"), named("withdrawn"), named("own"), named("turned")
+	local := types.NamespacedName{Namespace: "outage-local", Name: "local"}
+	var locals map[string][]string // Pods of local by cluster id
 
 	BeforeAll(func(ctx SpecContext) {
 		for _, m := range bothMembers() {
@@ -38,6 +43,7 @@ var _ = Describe("FAULT 20: while no replica of Comity runs in b", Ordered, beyo
 		}
 		clusterB.create(ctx, newService(namespace, turned.Name, corev1.ServiceTypeClusterIP), newExport(namespace, turned.Name))
 		clusterA.expectImported(ctx, turned, mcsv1beta1.ClusterSetIP, "b")
+		locals = exportFromBoth(ctx, local, 2, map[string]string{model.AnnotationPrefer: model.PreferLocal}, func(*corev1.ServiceSpec) {})
 		// Whatever happens, the specs that follow find it running.
 		DeferCleanup(func(ctx SpecContext) { clusterB.scaleComity(ctx, 2) })
 		clusterB.scaleComity(ctx, 0)
@@ -62,6 +68,26 @@ var _ = Describe("FAULT 20: while no replica of Comity runs in b", Ordered, beyo
 			kubectl --context b delete namespace outage-other`, own.Name, own.Name, own.Name)
 		refusal := shell.refused(ctx, `kubectl --context b -n outage patch service %s --type=merge -p '{"spec": {"type": "ExternalName", "externalName": "payments.example.com"}}'`, turned.Name)
 		Expect(refusal).To(ContainSubstring("failed calling webhook"))
+	})
+
+	// The local endpoints of a derived Service are written by the local Comity, as the
+	// others are: it has to run for them to go, and nobody else has.
+	It("a Service with comity.dev/prefer: local is answered by b while its Pods in a are gone, and a writes nothing of b", func(ctx SpecContext) {
+		const requests = 100
+		ofB := clusterA.settledSlicesFrom(ctx, local, clusterB, 2)
+		server := newServer(local.Namespace, local.Name, 2)
+		Expect(clusterA.patch(ctx, server.DeepCopy(), replicas(0))).To(Succeed())
+		clusterA.awaitPods(ctx, local.Namespace, local.Name, 0)
+		clusterA.expectAnswers(ctx, hostOf(local), servicePort, locals["b"]...)
+		for _, target := range clusterA.targets(ctx, hostOf(local)) {
+			Expect(clusterA.ask(ctx, target, servicePort, requests)).To(ConsistOf(locals["b"]))
+			step("from a: %d of %d requests to %s went to b", requests, requests, target)
+		}
+
+		Expect(clusterA.patch(ctx, server.DeepCopy(), replicas(2))).To(Succeed())
+		clusterA.expectAnswers(ctx, hostOf(local), servicePort, clusterA.awaitPods(ctx, local.Namespace, local.Name, 2)...)
+		Expect(clusterA.slicesFrom(ctx, local, "b")).To(Equal(ofB), "slices from b were as good as before")
+		step("in a: %v from b were not written", slices.Collect(maps.Keys(ofB)))
 	})
 
 	It("what a changes meanwhile arrives once it runs again", func(ctx SpecContext) {

@@ -5,9 +5,12 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/test/clusters"
 	"github.com/comity-mcs/comity/test/clusters/binaries"
 	"github.com/comity-mcs/comity/test/clusters/kind"
 	"github.com/comity-mcs/comity/test/docs/guide"
@@ -48,6 +52,8 @@ const (
 	unchanged    = 3 * time.Second // how long nothing may happen
 	buildTimeout = 15 * time.Minute
 	setUpTimeout = 20 * time.Minute
+	// podSync lets kubelets give Pods a renewed certificate sooner than within their default, a minute.
+	podSync = 10 * time.Second
 	// suiteTimeout is shorter than that of go test, which would end us before the clusters are deleted.
 	suiteTimeout = 42 * time.Minute
 )
@@ -56,8 +62,10 @@ var (
 	clusterA, clusterB *member
 	// kubectl is the program that renders manifests and describes what failed.
 	kubectl string
-	// ready says that the set-up succeeded.
+	// ready says that the set-up succeeded in this process, which is process 1.
 	ready bool
+	// failedMark is a file that exists once a spec failed in any process.
+	failedMark string
 	// shell is where docs/install.md is followed.
 	shell *user
 	begin = time.Now()
@@ -73,21 +81,16 @@ func TestE2E(t *testing.T) {
 	log.SetLogger(zap.New(zap.WriteTo(GinkgoWriter)))
 	suite, reporter := GinkgoConfiguration()
 	suite.Timeout = suiteTimeout
-	reporter.Verbose = testing.Verbose()
+	reporter.Verbose = reporter.Verbose || testing.Verbose()
 	reporter.NoColor = true // it is read in logs
 	RunSpecs(t, "Comity on kind", suite, reporter)
-	for _, failure := range failures {
-		t.Error(failure)
-	}
 }
 
-// failures stand at the end of the output, where the reader of a long log begins.
-var failures []string
-
+// What failed stands at the end of the output, where the reader of a long log begins.
 var _ = ReportAfterSuite("what failed", func(report Report) {
 	for _, spec := range report.SpecReports {
 		if spec.Failed() {
-			failures = append(failures, fmt.Sprintf("%s %s: %.2000s", spec.LeafNodeType, spec.FullText(), spec.Failure.Message))
+			fmt.Printf("%s %s: %.2000s\n", spec.LeafNodeType, spec.FullText(), spec.Failure.Message)
 		}
 	}
 })
@@ -116,37 +119,93 @@ func proxyModes() map[string]string { return map[string]string{"a": "nftables", 
 // bothMembers are both clusters, in order.
 func bothMembers() []*member { return []*member{clusterA, clusterB} }
 
-var _ = BeforeSuite(func(ctx SpecContext) {
+// prepared is what process 1 made for all processes of the suite.
+type prepared struct {
+	// Dir is the home of whoever follows docs/install.md; clusters, programs and marks of the suite are in it, too.
+	Dir, Plugin, Kubectl string
+	// Image of Comity that the Docker engine has.
+	Image string
+}
+
+// clusterOptions are those of the two clusters, which are kind's comity-e2e-a and comity-e2e-b.
+func (p prepared) clusterOptions() kind.Options {
+	return kind.Options{
+		IDs: []string{"a", "b"}, Set: "e2e", Dir: filepath.Join(p.Dir, "clusters"), ProxyModes: proxyModes(), PodSync: podSync, Fresh: true, Out: GinkgoWriter,
+	}
+}
+
+// Process 1 makes the clusters for all. Specs that keep to Services of their own run side by side; those that stop
+// an agent, an API server or a connection are Serial, and begin when the others have ended.
+var _ = SynchronizedBeforeSuite(func(ctx SpecContext) []byte {
 	defer func() {
 		if !ready {
 			dump()
 		}
 	}()
-	step("remove what an earlier run may have left")
-	ids := []string{"a", "b"}
-	Expect(kind.Delete(ctx, ids)).To(Succeed())
-	kubectl = findProgram(ctx, binaries.Kubectl)
-
-	step("build the image and the plugin")
-	image, err := provideImage(ctx)
+	made := prepare(ctx)
+	begins(made, startClusters(ctx, made))
+	Expect(clusters.MergedKubeconfig(filepath.Join(made.Dir, "kubeconfig"), bothMembers()...)).To(Succeed())
+	followGuide(ctx)
+	startClients(ctx)
+	ready = true
+	shared, err := json.Marshal(made)
 	Expect(err).NotTo(HaveOccurred())
+	return shared
+}, func(ctx SpecContext, shared []byte) {
+	if ready {
+		return
+	}
+	var made prepared
+	Expect(json.Unmarshal(shared, &made)).To(Succeed())
+	opened, err := kind.Open(ctx, made.clusterOptions())
+	Expect(err).NotTo(HaveOccurred())
+	begins(made, opened)
+}, NodeTimeout(setUpTimeout))
+
+// begins gives this process what process 1 made.
+func begins(made prepared, pair []*kind.Cluster) {
+	GinkgoHelper()
+	kubectl, failedMark = made.Kubectl, filepath.Join(made.Dir, "failed")
+	clusterA, clusterB = newMember(pair[0]), newMember(pair[1])
+	shell = newUser(made)
+}
+
+// prepare makes image and programs.
+func prepare(ctx context.Context) prepared {
+	GinkgoHelper()
 	dir, err := os.MkdirTemp("", "comity-e2e-")
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(os.RemoveAll, dir)
-	shell = newUser(ctx, dir, image)
-	// Only now: a compiler on every core can keep a control plane from coming up in time.
-	step("start two clusters")
-	started, err := kind.Start(ctx, kind.Options{
-		IDs: ids, Images: append(present(ctx, offlineImages()...), image), ProxyModes: proxyModes(), Fresh: true, Out: GinkgoWriter,
-	})
+	step("build the image and the plugin")
+	image, err := provideImage(ctx)
+	Expect(err).NotTo(HaveOccurred())
+	made := prepared{Dir: dir, Image: image, Plugin: compilePlugin(ctx, dir), Kubectl: findProgram(ctx, binaries.Kubectl)}
+	Expect(os.MkdirAll(made.programs(), 0o755)).To(Succeed())
+	Expect(os.Symlink(made.Kubectl, filepath.Join(made.programs(), "kubectl"))).To(Succeed())
+	Expect(os.Symlink(findProgram(ctx, binaries.Helm), filepath.Join(made.programs(), "helm"))).To(Succeed())
+	return made
+}
+
+// startClusters starts the two; not before everything is compiled, as a compiler on every core can keep a control
+// plane from coming up in time.
+func startClusters(ctx context.Context, made prepared) []*kind.Cluster {
+	GinkgoHelper()
+	step("remove what an earlier run may have left, and start two clusters")
+	options := made.clusterOptions()
+	Expect(kind.Delete(ctx, options.Set, options.IDs)).To(Succeed())
+	options.Images = append(present(ctx, offlineImages()...), made.Image)
+	started, err := kind.Start(ctx, options)
 	DeferCleanup(func() {
 		step("delete the clusters")
 		Expect(kind.Close(started)).To(Succeed())
 	})
 	Expect(err).NotTo(HaveOccurred())
-	clusterA, clusterB = newMember(started[0]), newMember(started[1])
-	shell.begins()
+	return started
+}
 
+// followGuide does what docs/install.md says, from empty clusters to a first Service.
+func followGuide(ctx context.Context) {
+	GinkgoHelper()
 	empty := time.Now()
 	step("both clusters are empty: follow docs/install.md")
 	shell.follow(ctx, guide.CertManager)
@@ -163,25 +222,28 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	step("%s", took)
 	AddReportEntry(took, ReportEntryVisibilityAlways)
 	shell.follow(ctx, guide.First)
+}
 
+// startClients starts the Pods that send requests, and lets them reach the guide's first Service.
+func startClients(ctx context.Context) {
+	GinkgoHelper()
 	step("start a client Pod in each cluster")
 	Expect(inBoth(ctx, func(ctx context.Context, m *member) error { return m.apply(ctx, clientPod) })).To(Succeed())
 	for _, m := range bothMembers() {
 		m.awaitPeer(ctx)
 		m.awaitPods(ctx, metav1.NamespaceDefault, "client", 1)
 	}
-	first := types.NamespacedName{Namespace: "shop", Name: "web"}
+	web := types.NamespacedName{Namespace: "shop", Name: "web"}
 	for _, m := range bothMembers() {
 		// The guide's Service has one IP family.
-		m.expectAnswersAt(ctx, hostOf(first), servicePort, clusterA.awaitPods(ctx, first.Namespace, first.Name, 1)...)
+		m.expectAnswersAt(ctx, hostOf(web), servicePort, clusterA.awaitPods(ctx, web.Namespace, web.Name, 1)...)
 	}
-	ready = true
-}, NodeTimeout(setUpTimeout))
+}
 
 // A failed spec shows what the clusters look like, before anything is taken down.
 var _ = JustAfterEach(func() {
 	if CurrentSpecReport().Failed() {
-		somethingFailed = true
+		Expect(os.WriteFile(failedMark, nil, 0o600)).To(Succeed())
 		dump()
 	}
 })
@@ -232,6 +294,16 @@ func provideImage(ctx context.Context) (string, error) {
 	}
 	step("image %s is built, in %.0fs", image, time.Since(before).Seconds())
 	return image, nil
+}
+
+// compilePlugin compiles the kubectl plugin into dir, which is not on the PATH before the guide says so.
+func compilePlugin(ctx context.Context, dir string) string {
+	GinkgoHelper()
+	plugin := filepath.Join(dir, "kubectl-comity")
+	source, err := release.Describe(ctx, install.Root(), "")
+	Expect(err).NotTo(HaveOccurred())
+	Expect(source.Compile(ctx, release.Plugin, release.Platform{OS: runtime.GOOS, Arch: runtime.GOARCH}, plugin)).To(Succeed())
+	return plugin
 }
 
 // present gives those images that the Docker engine has. A node pulls the others itself.

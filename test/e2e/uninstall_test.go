@@ -6,6 +6,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -34,7 +35,7 @@ const (
 	removeTimeout = 8 * time.Minute
 )
 
-var _ = Describe("helm uninstall alone, in b", beyond(), func() {
+var _ = Describe("helm uninstall alone, in b", Serial, beyond(), func() {
 	key := types.NamespacedName{Namespace: "uninstalled", Name: "steady"}
 	external := types.NamespacedName{Namespace: key.Namespace, Name: "external"}
 
@@ -105,10 +106,10 @@ func (m *member) dnsConfiguration(ctx context.Context) string {
 	return fmt.Sprintf("%v\n%v", config.Data, role.Rules)
 }
 
-// The guide's last section, once all specs have passed. A failed suite has shown
+// The guide's last section, once all specs of all processes have passed. A failed suite has shown
 // what it had to show, and is taken down as it is.
-var _ = AfterSuite(func(ctx SpecContext) {
-	if !ready || somethingFailed {
+var _ = SynchronizedAfterSuite(func() {}, func(ctx SpecContext) {
+	if _, err := os.Stat(failedMark); !ready || err == nil {
 		return
 	}
 	out := shell.follow(ctx, guide.Uninstall)
@@ -119,8 +120,6 @@ var _ = AfterSuite(func(ctx SpecContext) {
 		step("in %s: nothing is left but the CustomResourceDefinitions", m.ID())
 	}
 }, NodeTimeout(removeTimeout))
-
-var somethingFailed bool
 
 // inventory lists every object of every kind in m, as "resource namespace/name".
 func (m *member) inventory(ctx context.Context) ([]string, error) {

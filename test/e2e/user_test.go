@@ -10,18 +10,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
-	"github.com/comity-mcs/comity/test/clusters"
-	"github.com/comity-mcs/comity/test/clusters/binaries"
 	"github.com/comity-mcs/comity/test/docs/guide"
 	"github.com/comity-mcs/comity/test/install"
-	"github.com/comity-mcs/comity/test/release"
 )
 
 const (
@@ -44,28 +40,24 @@ type user struct {
 	comity, image string
 }
 
-// newUser compiles the plugin and reads the guide, which installs from image.
-func newUser(ctx context.Context, dir, image string) *user {
-	GinkgoHelper()
-	programs := filepath.Join(dir, "bin")
-	Expect(os.MkdirAll(programs, 0o755)).To(Succeed())
-	Expect(os.Symlink(kubectl, filepath.Join(programs, "kubectl"))).To(Succeed())
-	Expect(os.Symlink(findProgram(ctx, binaries.Helm), filepath.Join(programs, "helm"))).To(Succeed())
-	plugin := filepath.Join(dir, "kubectl-comity") // not on the PATH before the guide says so
-	source, err := release.Describe(ctx, install.Root(), "")
-	Expect(err).NotTo(HaveOccurred())
-	Expect(source.Compile(ctx, release.Plugin, release.Platform{OS: runtime.GOOS, Arch: runtime.GOARCH}, plugin)).To(Succeed())
+// programs is what goes on the user's PATH.
+func (p prepared) programs() string { return filepath.Join(p.Dir, "bin") }
 
+// newUser reads the guide, which installs the image and the plugin that were made.
+func newUser(made prepared) *user {
+	GinkgoHelper()
+	dir, programs := made.Dir, made.programs()
 	text, err := os.ReadFile(filepath.Join(install.Root(), "docs", "install.md"))
 	Expect(err).NotTo(HaveOccurred())
 	blocks, err := guide.Read(string(text))
 	Expect(err).NotTo(HaveOccurred())
 
-	repository, tag, _ := strings.Cut(image, ":")
+	repository, tag, _ := strings.Cut(made.Image, ":")
 	u := &user{
 		dir: dir, blocks: blocks,
 		comity: filepath.Join(install.Root(), "charts", "comity"),
-		image:  fmt.Sprintf("--set image.repository=%s --set image.tag=%s", repository, cmp.Or(tag, "latest")),
+		image: fmt.Sprintf("--set image.repository=%s --set image.tag=%s --set sync.heartbeatInterval=%s --set sync.staleAfter=%s",
+			repository, cmp.Or(tag, "latest"), staleAfter/4, staleAfter),
 		// Nothing of the developer's own is read or written.
 		env: append(os.Environ(), "PATH="+programs+":"+os.Getenv("PATH"), "HOME="+dir, "XDG_CONFIG_HOME="+dir, "XDG_CACHE_HOME="+dir, "XDG_DATA_HOME="+dir,
 			"KUBECONFIG="+filepath.Join(dir, "kubeconfig"), "KUBECACHEDIR="+filepath.Join(dir, "kubectl-cache"), "KUBERC=off"),
@@ -74,7 +66,7 @@ func newUser(ctx context.Context, dir, image string) *user {
 	if chart := os.Getenv(chartEnv); chart != "" {
 		certManager = chart + " --set startupapicheck.enabled=false" // its image is not among those of an offline machine
 	}
-	table := guide.Table(certManager, u.comity, u.image, fmt.Sprintf("install -m 755 %s %s", plugin, programs))
+	table := guide.Table(certManager, u.comity, u.image, fmt.Sprintf("install -m 755 %s %s", made.Plugin, programs))
 	Expect(guide.Unused(blocks, table)).To(BeEmpty(), "docs/install.md has changed: adapt the table in test/docs/guide")
 	step("docs/install.md is run word for word, but for these references:")
 	for _, s := range table {
@@ -82,12 +74,6 @@ func newUser(ctx context.Context, dir, image string) *user {
 	}
 	u.runner = guide.Runner{Dir: dir, Env: u.env, Table: table, Timeout: blockTimeout, Out: GinkgoWriter, Begin: begin}
 	return u
-}
-
-// begins writes the kubeconfig of new clusters.
-func (u *user) begins() {
-	GinkgoHelper()
-	Expect(clusters.MergedKubeconfig(filepath.Join(u.dir, "kubeconfig"), bothMembers()...)).To(Succeed())
 }
 
 // follow does what sections of the guide say, and gives what was printed.

@@ -42,6 +42,9 @@ const (
 type Options struct {
 	// IDs are the cluster ids, in order of their networks.
 	IDs []string
+	// Set is a part of the names that kind knows the clusters by: comity-<set>-<id>, so that nobody deletes the
+	// clusters of another set with the same ids. Without it, the names are comity-<id>.
+	Set string
 	// FirstNetwork numbers the network of the first cluster; default 1. See clusters.NetworkOf.
 	FirstNetwork int
 	// Workers are nodes beside the control plane, which takes Pods too when there are none.
@@ -53,6 +56,8 @@ type Options struct {
 	// Images of the Docker engine are loaded into every node, besides those of ImagesEnv.
 	// Pods must use them with imagePullPolicy: IfNotPresent.
 	Images []string
+	// PodSync is how often kubelets give Pods changed Secrets; the kubelet's default, a minute, if it is zero.
+	PodSync time.Duration
 	// Manifests are applied besides the MCS API's definitions, for example config/crd by clusters.Files.
 	Manifests [][]byte
 	// Fresh leaves out the MCS API's definitions and clusterset.local in DNS, as clusters are before anything was installed.
@@ -65,7 +70,7 @@ type Options struct {
 
 // Cluster is one kind cluster. It implements clusters.Cluster.
 type Cluster struct {
-	id        string
+	set, id   string
 	tools     *tools
 	dir       string
 	removeDir string // what Close removes besides; empty if the caller owns the directory
@@ -78,11 +83,8 @@ var _ clusters.Cluster = (*Cluster)(nil)
 
 // Start makes the clusters, side by side, and joins their Pod networks. On
 // error nothing is left. It fails at once where no Docker engine answers, or a
-// cluster comity-<id> exists: Delete one that an earlier run left behind.
+// cluster of one of the names exists: Delete one that an earlier run left behind.
 func Start(ctx context.Context, options Options) ([]*Cluster, error) {
-	if options.FirstNetwork == 0 {
-		options.FirstNetwork = 1
-	}
 	if options.NodeImage == "" {
 		options.NodeImage = os.Getenv(NodeImageEnv)
 	}
@@ -94,30 +96,63 @@ func Start(ctx context.Context, options Options) ([]*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := tools.refuseExisting(ctx, options.IDs); err != nil {
+	if err := tools.refuseExisting(ctx, options.Set, options.IDs); err != nil {
 		return nil, err
 	}
-	base, temporary := options.Dir, ""
-	if base == "" {
-		if base, err = os.MkdirTemp("", "comity-kind-"); err != nil {
+	temporary := ""
+	if options.Dir == "" {
+		if options.Dir, err = os.MkdirTemp("", "comity-kind-"); err != nil {
 			return nil, fmt.Errorf("make a directory for kubeconfigs: %w", err)
 		}
-		temporary = base
+		temporary = options.Dir
 	}
+	all, err := plan(ctx, tools, options)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range all {
+		c.removeDir = temporary
+	}
+	if err := startAll(ctx, all, options); err != nil {
+		return nil, errors.Join(err, Close(all))
+	}
+	return all, nil
+}
+
+// Open gives the clusters that Start made in another process with the same options, of which Dir was one.
+func Open(ctx context.Context, options Options) ([]*Cluster, error) {
+	tools, err := findTools(ctx, io.Discard)
+	if err != nil {
+		return nil, err
+	}
+	all, err := plan(ctx, tools, options)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range all {
+		if c.config, err = clusters.LoadKubeconfig(c.Kubeconfig()); err != nil {
+			return nil, err
+		}
+		if err := c.findNodes(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// plan gives names and networks to the clusters of options.
+func plan(ctx context.Context, tools *tools, options Options) ([]*Cluster, error) {
 	dual, err := tools.hasIPv6(ctx)
 	if err != nil {
 		return nil, err
 	}
 	all := make([]*Cluster, len(options.IDs))
 	for i, id := range options.IDs {
-		network, err := clusters.NetworkOf(options.FirstNetwork+i, dual)
+		network, err := clusters.NetworkOf(max(options.FirstNetwork, 1)+i, dual)
 		if err != nil {
 			return nil, err
 		}
-		all[i] = &Cluster{id: id, tools: tools, network: network, dir: filepath.Join(base, id), removeDir: temporary}
-	}
-	if err := startAll(ctx, all, options); err != nil {
-		return nil, errors.Join(err, Close(all))
+		all[i] = &Cluster{set: options.Set, id: id, tools: tools, network: network, dir: filepath.Join(options.Dir, id)}
 	}
 	return all, nil
 }
@@ -148,15 +183,15 @@ func Close(all []*Cluster) error {
 	return errors.Join(errs...)
 }
 
-// Delete deletes clusters that Start made in another process.
-func Delete(ctx context.Context, ids []string) error {
+// Delete deletes clusters of a set that Start made in another process.
+func Delete(ctx context.Context, set string, ids []string) error {
 	tools, err := findTools(ctx, io.Discard)
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, id := range ids {
-		errs = append(errs, (&Cluster{id: id, tools: tools}).Close())
+		errs = append(errs, (&Cluster{set: set, id: id, tools: tools}).Close())
 	}
 	return errors.Join(errs...)
 }
@@ -165,7 +200,14 @@ func Delete(ctx context.Context, ids []string) error {
 func (c *Cluster) ID() string { return c.id }
 
 // Name is what kind calls the cluster; its nodes are containers <name>-control-plane, <name>-worker, ...
-func (c *Cluster) Name() string { return prefix + c.id }
+func (c *Cluster) Name() string { return nameOf(c.set, c.id) }
+
+func nameOf(set, id string) string {
+	if set != "" {
+		id = set + "-" + id
+	}
+	return prefix + id
+}
 
 // Kubeconfig implements clusters.Cluster.
 func (c *Cluster) Kubeconfig() string { return filepath.Join(c.dir, "kubeconfig") }

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -91,13 +92,29 @@ func TestANodeNeedsAnAddressInEachFamily(t *testing.T) {
 	}
 }
 
-func TestTheConfigurationNamesFamiliesAndModeOfKubeProxy(t *testing.T) {
+func TestSetsWithTheSameIDsHaveOtherNames(t *testing.T) {
+	for want, c := range map[string]*Cluster{"comity-a": {id: "a"}, "comity-two-a": {set: "two", id: "a"}} {
+		if name := c.Name(); name != want {
+			t.Errorf("the name is %s, want %s", name, want)
+		}
+	}
+}
+
+func TestTheConfigurationNamesFamiliesModeOfKubeProxyAndPeriodOfKubelets(t *testing.T) {
 	for _, c := range []struct {
 		name, mode, want string
 		dual             bool
+		podSync          time.Duration
 	}{
 		{name: "IPv4, kind's default mode", want: `  podSubnet: 10.101.0.0/16
   serviceSubnet: 10.201.0.0/16
+`},
+		{name: "a kubelet that looks more often", podSync: 10 * time.Second, want: `  podSubnet: 10.101.0.0/16
+  serviceSubnet: 10.201.0.0/16
+kubeadmConfigPatches:
+- |
+  kind: KubeletConfiguration
+  syncFrequency: 10s
 `},
 		{name: "both families, nftables", mode: "nftables", dual: true, want: `  podSubnet: 10.101.0.0/16,fd00:100:1::/48
   serviceSubnet: 10.201.0.0/16,fd00:200:1::/108
@@ -116,7 +133,8 @@ func TestTheConfigurationNamesFamiliesAndModeOfKubeProxy(t *testing.T) {
 - role: worker
   labels: {topology.kubernetes.io/region: a, topology.kubernetes.io/zone: a-2}
 `
-			if diff := cmp.Diff(want, (&Cluster{id: "a", network: network}).kindConfig(1, c.mode)); diff != "" {
+			options := Options{Workers: 1, PodSync: c.podSync, ProxyModes: map[string]string{"a": c.mode}}
+			if diff := cmp.Diff(want, (&Cluster{id: "a", network: network}).kindConfig(options)); diff != "" {
 				t.Error(diff)
 			}
 		})

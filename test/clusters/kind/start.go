@@ -105,17 +105,20 @@ func (c *Cluster) create(ctx context.Context, options Options) error {
 	if options.NodeImage != "" {
 		args = append(args, "--image", options.NodeImage)
 	}
-	_, err := c.tools.run(ctx, c.tools.kind, strings.NewReader(c.kindConfig(options.Workers, options.ProxyModes[c.id])), args...)
+	_, err := c.tools.run(ctx, c.tools.kind, strings.NewReader(c.kindConfig(options)), args...)
 	return err
 }
 
-func (c *Cluster) kindConfig(workers int, proxyMode string) string {
+func (c *Cluster) kindConfig(options Options) string {
 	more := ""
 	if len(c.network.PodCIDRs) > 1 {
 		more += "  ipFamily: dual\n"
 	}
-	if proxyMode != "" {
-		more += "  kubeProxyMode: " + proxyMode + "\n"
+	if mode := options.ProxyModes[c.id]; mode != "" {
+		more += "  kubeProxyMode: " + mode + "\n"
+	}
+	if options.PodSync > 0 {
+		more += fmt.Sprintf("kubeadmConfigPatches:\n- |\n  kind: KubeletConfiguration\n  syncFrequency: %s\n", options.PodSync)
 	}
 	return fmt.Sprintf(`kind: Cluster
 apiVersion: kind.x-k8s.io/v1alpha4
@@ -123,7 +126,7 @@ networking:
   podSubnet: %s
   serviceSubnet: %s
 %snodes:
-%s`, join(c.network.PodCIDRs), join(c.network.ServiceCIDRs), more, c.nodesConfig(workers))
+%s`, join(c.network.PodCIDRs), join(c.network.ServiceCIDRs), more, c.nodesConfig(options.Workers))
 }
 
 // nodesConfig gives each node a zone of its own, <id>-1, <id>-2, ..., with which it

@@ -98,8 +98,9 @@ func (t *tools) hasIPv6(ctx context.Context) (bool, error) {
 		t.say("kind: NO IPv6: Docker's network %s is for IPv4 alone, so the clusters are as well; `docker network rm %s` lets kind make another", network, network)
 		return false, nil
 	}
-	probe := fmt.Sprintf("comity-probe-%d", os.Getpid())
-	if _, err := t.run(ctx, t.docker, nil, "network", "create", "--ipv6", "--subnet", "fd00:300::/64", probe); err != nil {
+	// Several processes may ask at once, and no two networks have the same subnet.
+	probe, subnet := fmt.Sprintf("comity-probe-%d", os.Getpid()), fmt.Sprintf("fd00:300:0:%x::/64", os.Getpid()&0xffff)
+	if _, err := t.run(ctx, t.docker, nil, "network", "create", "--ipv6", "--subnet", subnet, probe); err != nil {
 		t.say("kind: NO IPv6: the clusters are for IPv4 alone, because: %v", err)
 		return false, nil
 	}
@@ -115,7 +116,7 @@ func (t *tools) say(format string, args ...any) {
 }
 
 // refuseExisting fails if a cluster of one of the names is there: it may be someone's.
-func (t *tools) refuseExisting(ctx context.Context, ids []string) error {
+func (t *tools) refuseExisting(ctx context.Context, set string, ids []string) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	existing, err := t.run(ctx, t.kind, nil, "get", "clusters")
@@ -123,8 +124,8 @@ func (t *tools) refuseExisting(ctx context.Context, ids []string) error {
 		return err
 	}
 	for _, id := range ids {
-		if slices.Contains(strings.Fields(existing), prefix+id) {
-			return fmt.Errorf("kind cluster %s%s exists already: delete it with `kind delete cluster --name %s%s`", prefix, id, prefix, id)
+		if name := nameOf(set, id); slices.Contains(strings.Fields(existing), name) {
+			return fmt.Errorf("kind cluster %s exists already: delete it with `kind delete cluster --name %s`", name, name)
 		}
 	}
 	return nil

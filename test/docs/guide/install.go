@@ -38,7 +38,7 @@ func Table(certManager, comity, image, plugin string) []Substitution {
 		},
 		{
 			Published: "oci://ghcr.io/comity-mcs/charts/comity", Local: comity + " " + image,
-			Why: "the chart of this checkout, with the image that was made from it",
+			Why: "the chart of this checkout, with the image that was made from it, and settings for a test",
 		},
 		{
 			Published: "kubectl krew install --manifest-url=https://github.com/comity-mcs/comity/releases/latest/download/comity.yaml",

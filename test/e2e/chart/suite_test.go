@@ -69,7 +69,7 @@ func TestChart(t *testing.T) {
 
 var _ = BeforeSuite(func(ctx SpecContext) {
 	ids := []string{"chart"}
-	Expect(kind.Delete(ctx, ids)).To(Succeed())
+	Expect(kind.Delete(ctx, "", ids)).To(Succeed())
 	chart = filepath.Join(install.Root(), "charts", "comity")
 	provider, err := binaries.New()
 	Expect(err).NotTo(HaveOccurred())

@@ -154,7 +154,7 @@ func down(ctx context.Context) error {
 	}
 	// The one who held them crashed. Processes died with it, kind's containers did not.
 	if s.kind {
-		if err := kind.Delete(ctx, s.ids); err != nil {
+		if err := kind.Delete(ctx, "", s.ids); err != nil {
 			return err
 		}
 	}
