@@ -86,11 +86,8 @@ E2E_PROCS ?= 3
 
 .PHONY: e2e
 e2e: ## Follow docs/install.md in kind clusters and run the end-to-end tests (needs Docker).
-	@log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
-		$(GO_TEST) -timeout 30m -v ./e2e/chart >"$$log" 2>&1 & chart=$$!; \
-		$(GO) -C test tool ginkgo -v --no-color --procs $(E2E_PROCS) $(ARGS) ./e2e; failed=$$?; \
-		wait $$chart || failed=$$?; \
-		cat "$$log"; exit $$failed
+	$(GO) -C test tool ginkgo -v --no-color --procs $(E2E_PROCS) $(ARGS) ./e2e
+	$(GO_TEST) -timeout 30m -v ./e2e/chart
 
 .PHONY: bench
 bench: ## Measure propagation, memory, writes, restarts and a hostile member (ARGS="propagation --changes 200", "--write docs", ...).

@@ -18,7 +18,7 @@ import (
 // read gives the YAML files of a folder and of its library, by path below it.
 func TestFilesAreExportPolicies(t *testing.T) {
 	files := map[string]string{}
-	if err := addPolicies("../../policies", files); err != nil {
+	if err := addPolicies("../../../policies", files); err != nil {
 		t.Fatal(err)
 	}
 	modules := map[string]string{}
@@ -53,7 +53,7 @@ func TestFilesAreExportPolicies(t *testing.T) {
 // Only the baseline is installed: applying what a cluster did not ask for would refuse its exports.
 func TestTheKustomizationHasTheBaselineAlone(t *testing.T) {
 	files := map[string]string{}
-	if err := addPolicies("../../policies", files); err != nil {
+	if err := addPolicies("../../../policies", files); err != nil {
 		t.Fatal(err)
 	}
 	var kustomization struct{ Resources []string }
