@@ -69,7 +69,7 @@ type part struct {
 	problems []Problem
 	// listed are the imports by the clusters of which their lists have an export.
 	listed map[model.ClusterID][]types.NamespacedName
-	// waiting are the problems of imports, those of one cause together.
+	// waiting are the problems of exports and imports, those of one cause together.
 	waiting map[cause][]finding
 	now     time.Time
 }

@@ -42,7 +42,7 @@ func (p *part) readServices(ctx context.Context, target *command.Target, namespa
 	err := join.EachPage(ctx, target.Client, &mcsv1beta1.ServiceExportList{}, func(page *mcsv1beta1.ServiceExportList) error {
 		for _, e := range page.Items {
 			for _, c := range p.addService(kindExport, e.ObjectMeta, e.Status.Conditions) {
-				p.problem(kindExport+" "+e.Namespace+"/"+e.Name, "%s is %s (%s)%s", c.Type, c.Status, c.Reason, after(c.Message))
+				p.note(kindExport, client.ObjectKeyFromObject(&e), c, "")
 			}
 		}
 		return nil
@@ -64,14 +64,14 @@ func (p *part) readServices(ctx context.Context, target *command.Target, namespa
 	p.reportWaiting()
 }
 
-// cause is what problems of many imports have in common: the condition, and the cluster
-// because of which it is as it is; empty if none is known.
+// cause is what problems of many exports, or imports, have in common: the kind of object,
+// the condition, and the cluster because of which it is as it is; empty if none is known.
 type cause struct {
-	kind, reason string
-	cluster      model.ClusterID
+	object, condition, reason string
+	cluster                   model.ClusterID
 }
 
-// finding is a condition of one import that is not as it should be.
+// finding is a condition of one export or import that is not as it should be.
 type finding struct {
 	key       types.NamespacedName
 	condition metav1.Condition
@@ -97,27 +97,32 @@ func (p *part) addImport(imported *mcsv1beta1.ServiceImport) {
 			clusters[0] = list.Entries[at].Cluster
 		}
 		for _, id := range clusters {
-			of := cause{c.Type + " is " + string(c.Status), c.Reason, id}
-			p.waiting[of] = append(p.waiting[of], finding{key, c})
+			p.note(kindImport, key, c, id)
 		}
 	}
 }
 
-// reportWaiting reports the problems of imports: one line for each cluster and cause.
+// note keeps a condition that is not as it should be until all are known.
+func (p *part) note(object string, key types.NamespacedName, c metav1.Condition, because model.ClusterID) {
+	of := cause{object, c.Type + " is " + string(c.Status), c.Reason, because}
+	p.waiting[of] = append(p.waiting[of], finding{key, c})
+}
+
+// reportWaiting reports the problems of exports and imports: one line for each cause.
 func (p *part) reportWaiting() {
 	causes := slices.SortedFunc(maps.Keys(p.waiting), func(a, b cause) int {
-		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.reason, b.reason), cmp.Compare(a.cluster, b.cluster))
+		return cmp.Or(cmp.Compare(a.object, b.object), cmp.Compare(a.condition, b.condition), cmp.Compare(a.reason, b.reason), cmp.Compare(a.cluster, b.cluster))
 	})
 	for _, of := range causes {
 		found := p.waiting[of]
-		object, message := kindImport+" "+found[0].key.String(), found[0].condition.Message
+		object, message := of.object+" "+found[0].key.String(), found[0].condition.Message
 		if len(found) > 1 {
-			object = fmt.Sprintf("%d ServiceImports, such as %s", len(found), found[0].key)
+			object = fmt.Sprintf("%d %ss, such as %s", len(found), of.object, found[0].key)
 		}
-		if strings.HasPrefix(of.kind, condition.TypeTakeoverHeld) && of.cluster != "" && len(found) > 1 {
+		if strings.HasPrefix(of.condition, condition.TypeTakeoverHeld) && of.cluster != "" && len(found) > 1 {
 			message = fmt.Sprintf("an export of cluster %s waits to decide them; kubectl comity confirm takeover --all --from %s --context %s", of.cluster, of.cluster, p.cluster.Context)
 		}
-		problem := Problem{Context: p.cluster.Context, Object: object, Message: fmt.Sprintf("%s (%s)%s", of.kind, of.reason, after(message))}
+		problem := Problem{Context: p.cluster.Context, Object: object, Message: fmt.Sprintf("%s (%s)%s", of.condition, of.reason, after(message))}
 		if !slices.Contains(p.problems, problem) { // an import that two clusters may wait for has two causes
 			p.problems = append(p.problems, problem)
 		}

@@ -52,6 +52,24 @@ func TestAnImportForWhichTwoClustersMayWaitIsOneProblem(t *testing.T) {
 	}
 }
 
+// FAULT 49: a cause that concerns a hundred exports is one line.
+func TestExportsWithTheSameProblemAreOneLine(t *testing.T) {
+	p := part{waiting: map[cause][]finding{}}
+	for _, name := range []string{"web", "api", "db"} {
+		key := types.NamespacedName{Namespace: "shop", Name: name}
+		p.note(kindExport, key, metav1.Condition{Type: "Available", Status: metav1.ConditionFalse, Reason: "TakeoverHeld", Message: name + " waits"}, "")
+	}
+	p.note(kindExport, types.NamespacedName{Namespace: "shop", Name: "web"}, metav1.Condition{Type: "Conflict", Status: metav1.ConditionTrue, Reason: "PortConflict"}, "")
+	p.reportWaiting()
+	want := []Problem{
+		{Object: "3 ServiceExports, such as shop/web", Message: "Available is False (TakeoverHeld): web waits"},
+		{Object: "ServiceExport shop/web", Message: "Conflict is True (PortConflict)"},
+	}
+	if diff := cmp.Diff(want, p.problems); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func sample() Report {
 	at := func(minutes int) *metav1.Time {
 		return &metav1.Time{Time: noon.Add(time.Duration(minutes) * time.Minute)}
