@@ -19,7 +19,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/utils/clock"
 
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/notify"
@@ -33,8 +32,6 @@ const (
 
 // Options configure a Prober; the zero value of a field is its default.
 type Options struct {
-	// Clock is the system's by default.
-	Clock clock.WithTicker
 	// Dial opens a connection and obeys its context; a net.Dialer's by default.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Interval is the pause between two rounds (10 s), Timeout how long one
@@ -68,7 +65,6 @@ func New(opts Options) *Prober {
 	if opts.Dial == nil {
 		opts.Dial = (&net.Dialer{}).DialContext
 	}
-	opts.Clock = cmp.Or[clock.WithTicker](opts.Clock, clock.RealClock{})
 	opts.Interval, opts.Timeout = cmp.Or(opts.Interval, 10*time.Second), cmp.Or(opts.Timeout, time.Second)
 	opts.Concurrency = cmp.Or(opts.Concurrency, 64)
 	return &Prober{opts: opts, watched: map[types.NamespacedName]map[model.ClusterID]*state{}}
@@ -129,12 +125,10 @@ func (p *Prober) NeedLeaderElection() bool { return true }
 // Start probes until ctx ends, and returns once no connection is being opened.
 func (p *Prober) Start(ctx context.Context) error {
 	for {
-		timer := p.opts.Clock.NewTimer(p.opts.Interval)
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return nil
-		case <-timer.C():
+		case <-time.After(p.opts.Interval):
 		}
 		answers := p.dialAll(ctx, p.targets())
 		if ctx.Err() == nil { // else the connections were canceled

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -47,7 +48,7 @@ type namespaceCache struct {
 	ctx       context.Context // ends when the namespace is removed
 	cancel    context.CancelFunc
 	waited    chan struct{} // closed once it is synced, or ctx ended
-	synced    bool
+	synced    atomic.Bool
 }
 
 func newNamespaceCaches(newCache func(namespace string) (cache.Cache, error)) *namespaceCaches {
@@ -79,13 +80,10 @@ func (s *namespaceCaches) add(ctx context.Context, namespace string, uid types.U
 	s.running.Go(func() { _ = one.Start(ctx) }) // ends without an error when ctx does
 	s.running.Go(func() {
 		defer close(added.waited)
-		if !one.WaitForCacheSync(ctx) {
-			return
+		if one.WaitForCacheSync(ctx) {
+			added.synced.Store(true)
+			synced()
 		}
-		s.mu.Lock()
-		added.synced = true
-		s.mu.Unlock()
-		synced()
 	})
 	return nil
 }
@@ -117,26 +115,15 @@ func (s *namespaceCaches) watched() map[string]*namespaceCache {
 
 // isSynced reports whether all of a namespace was read.
 func (s *namespaceCaches) isSynced(namespace string, uid types.UID) bool {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	one := s.all[namespace]
-	return one != nil && one.uid == uid && one.synced
-}
-
-// synced are the caches to read from, by namespace.
-func (s *namespaceCaches) synced() map[string]*namespaceCache {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	out := maps.Clone(s.all)
-	maps.DeleteFunc(out, func(_ string, one *namespaceCache) bool { return !one.synced })
-	return out
+	one := s.watched()[namespace]
+	return one != nil && one.uid == uid && one.synced.Load()
 }
 
 // Get implements client.Reader. Nothing is found in a namespace that is not
 // watched, or not yet.
 func (s *namespaceCaches) Get(ctx context.Context, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
-	one := s.synced()[key.Namespace]
-	if one == nil {
+	one := s.watched()[key.Namespace]
+	if one == nil || !one.synced.Load() {
 		return apierrors.NewNotFound(schema.GroupResource{Resource: fmt.Sprintf("%T", object)}, key.String())
 	}
 	return one.Get(ctx, key, object, opts...)
@@ -146,10 +133,10 @@ func (s *namespaceCaches) Get(ctx context.Context, key client.ObjectKey, object 
 func (s *namespaceCaches) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	options := client.ListOptions{}
 	options.ApplyOptions(opts)
-	from := s.synced()
+	from := s.watched()
 	var items []runtime.Object
 	for _, namespace := range slices.Sorted(maps.Keys(from)) {
-		if options.Namespace != "" && options.Namespace != namespace {
+		if !from[namespace].synced.Load() || options.Namespace != "" && options.Namespace != namespace {
 			continue
 		}
 		part, ok := list.DeepCopyObject().(client.ObjectList)

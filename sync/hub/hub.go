@@ -4,7 +4,6 @@
 package hub
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,7 +57,7 @@ type Options struct {
 	Wrap transport.WrapperFunc
 	// Log never receives a credential.
 	Log logr.Logger
-	// CheckInterval is how often the file and the namespaces are read; default 5 s. The
+	// CheckInterval is how often the file and the namespaces are read. The
 	// kubelet takes about a minute to change a mounted Secret anyway.
 	CheckInterval time.Duration
 }
@@ -79,7 +78,6 @@ type Hub struct {
 
 // New prepares the exchange; it sends no request and reads no file.
 func New(opts Options) (*Hub, error) {
-	opts.CheckInterval = cmp.Or(opts.CheckInterval, 5*time.Second)
 	link := newLink(opts.Kubeconfig, opts.Self)
 	mapper := newMapper()
 	httpClient := &http.Client{Transport: link}

@@ -37,7 +37,10 @@ func TestTheHubIsReadOnceItsNamespacesAre(t *testing.T) {
 		{"the one for all members is not synced", func() {
 			known["comity-a"], known["comity-a-to-b"] = namespaceState{known: true, uid: "1"}, namespaceState{known: true, problem: "absent"}
 		}, "comity-a in the hub was not read yet"},
-		{"all that exist are synced", func() { h.caches.all["comity-a"] = &namespaceCache{uid: "1", synced: true} }, ""},
+		{"all that exist are synced", func() {
+			h.caches.all["comity-a"] = &namespaceCache{uid: "1"}
+			h.caches.all["comity-a"].synced.Store(true)
+		}, ""},
 		{"one may not be read by this cluster", func() { known["comity-a-to-b"] = namespaceState{unread: "forbidden"} }, ""},
 		{"one was made again", func() { known["comity-a"] = namespaceState{known: true, uid: "2"} }, "comity-a in the hub was not read yet"},
 		{"that for all members was never read", func() { known["comity-a"] = namespaceState{unread: "refused"} }, "comity-a in the hub was not read yet"},

@@ -16,7 +16,7 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// Disconnect undoes Connect between leaving and each of others: first all state in
+// Disconnect undoes a join between leaving and each of others: first all state in
 // spec.removed of their Peers that the other side is removed, so that neither reads on
 // and the agents remove what they imported. Then the Peers and Secrets go, the accounts
 // (and every token of theirs with them) and the exchange namespaces between the two. With

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -34,7 +35,7 @@ const (
 	Changed   Verb = "changed"
 	Unchanged Verb = "unchanged"
 	Deleted   Verb = "deleted"
-	// Kept: Disconnect found an object of that name that Connect did not make.
+	// Kept: Disconnect found an object of that name that no join made.
 	Kept Verb = "kept"
 	// Waiting: the agent removes what it imported; Note has how much is left.
 	Waiting Verb = "waiting"
@@ -43,7 +44,7 @@ const (
 	Pending Verb = "pending"
 )
 
-// Step is one object that Connect or Disconnect dealt with.
+// Step is one object that a join, Disconnect or Purge dealt with.
 type Step struct {
 	Cluster model.ClusterID `json:"cluster"`
 	// Kind, Namespace and Name identify the object; Namespace is empty for Namespaces and Peers.
@@ -127,10 +128,7 @@ func (m *member) secret(ctx context.Context, name string) (found corev1.Secret, 
 
 // apply makes object what it should be and reports what that took.
 func (m *member) apply(ctx context.Context, object client.Object, note string) error {
-	gvk, err := m.client.GroupVersionKindFor(object)
-	if err != nil {
-		return err
-	}
+	gvk := m.kindOf(object)
 	before := &unstructured.Unstructured{}
 	before.SetGroupVersionKind(gvk)
 	key := client.ObjectKeyFromObject(object)
@@ -150,9 +148,9 @@ func (m *member) apply(ctx context.Context, object client.Object, note string) e
 		m.report(object, Changed, note) // the credential is missing
 		return nil
 	}
-	wanted, err := toApply(object)
+	wanted, err := m.toApply(object)
 	if err != nil {
-		return fmt.Errorf("convert %s %s: %w", gvk.Kind, display(key), err)
+		return err
 	}
 	options := []client.ApplyOption{client.FieldOwner(FieldOwner), client.ForceOwnership}
 	if m.opts.DryRun {
@@ -177,12 +175,13 @@ func (m *member) apply(ctx context.Context, object client.Object, note string) e
 }
 
 // toApply is object with nothing in it that it does not mean to set.
-func toApply(object client.Object) (*unstructured.Unstructured, error) {
+func (m *member) toApply(object client.Object) (*unstructured.Unstructured, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("convert %T %s: %w", object, object.GetName(), err)
 	}
 	u := &unstructured.Unstructured{Object: content}
+	u.SetGroupVersionKind(m.kindOf(object))
 	unstructured.RemoveNestedField(content, "status")
 	unstructured.RemoveNestedField(content, "metadata", "creationTimestamp")
 	if spec, ok := content["spec"].(map[string]any); ok && len(spec) == 0 {
@@ -207,10 +206,7 @@ func (m *member) removeAll(ctx context.Context, objects []client.Object) error {
 
 // removeIf deletes object if it is ours; otherwise it reports why it is kept.
 func (m *member) removeIf(ctx context.Context, object client.Object, ours func(metav1.Object) bool, otherwise string) error {
-	gvk, err := m.client.GroupVersionKindFor(object)
-	if err != nil {
-		return err
-	}
+	gvk := m.kindOf(object)
 	found := &metav1.PartialObjectMetadata{}
 	found.SetGroupVersionKind(gvk)
 	key := client.ObjectKeyFromObject(object)
@@ -235,7 +231,7 @@ func (m *member) removeIf(ctx context.Context, object client.Object, ours func(m
 	return nil
 }
 
-// applied reports whether Connect applied the object.
+// applied reports whether a join applied the object.
 func applied(object metav1.Object) bool {
 	return slices.ContainsFunc(object.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool {
 		return entry.Manager == FieldOwner && entry.Operation == metav1.ManagedFieldsOperationApply && entry.Subresource == ""
@@ -243,13 +239,15 @@ func applied(object metav1.Object) bool {
 }
 
 func (m *member) report(object client.Object, verb Verb, note string) {
-	kind := object.GetObjectKind().GroupVersionKind().Kind
-	if gvk, err := m.client.GroupVersionKindFor(object); err == nil {
-		kind = gvk.Kind
-	}
 	m.opts.Progress(Step{
-		Cluster: m.ID, Kind: kind, Namespace: object.GetNamespace(), Name: object.GetName(), Verb: verb, Note: note,
+		Cluster: m.ID, Kind: m.kindOf(object).Kind, Namespace: object.GetNamespace(), Name: object.GetName(), Verb: verb, Note: note,
 	})
+}
+
+// kindOf is the kind of an object, all of which are in the scheme, or state their kind themselves.
+func (m *member) kindOf(object client.Object) schema.GroupVersionKind {
+	kind, _ := m.client.GroupVersionKindFor(object)
+	return kind
 }
 
 // display is a key as people write it: no slash before a Namespace.

@@ -15,6 +15,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -58,7 +59,7 @@ type ClusterObjects struct {
 
 // Objects is everything but credentials and Peers that members need so that each can read
 // what the others export to it: in each of them, or all in the hub if there is one. It
-// needs no access. Connect applies the same objects; an administrator may keep them in
+// needs no access. Write applies the same objects; an administrator may keep them in
 // Git instead.
 func Objects(hub *Cluster, members ...Cluster) (all []ClusterObjects, err error) {
 	if hub, members, err = checked(hub, members); err != nil {
@@ -193,9 +194,7 @@ func renewRule(account string) rbacv1.PolicyRule {
 
 // secret is one by which the agent reaches another cluster, without the credential.
 func secret(namespace, name string) *corev1.Secret {
-	return &corev1.Secret{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: meta(namespace, name, nil), Type: corev1.SecretTypeOpaque,
-	}
+	return &corev1.Secret{ObjectMeta: meta(namespace, name, nil), Type: corev1.SecretTypeOpaque}
 }
 
 // formatCIDRs lists prefixes in order, each once.
@@ -208,46 +207,31 @@ func formatCIDRs(prefixes []netip.Prefix) []string {
 	return slices.Compact(texts)
 }
 
-func meta(namespace, name string, labels map[string]string) metav1.ObjectMeta {
-	all := map[string]string{managedByLabel: FieldOwner}
-	for key, value := range labels {
-		all[key] = value
-	}
-	return metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: all}
+func meta(namespace, name string, own map[string]string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels.Merge(own, labels.Set{managedByLabel: FieldOwner})}
 }
 
 // namespace claims of Comity's own namespace, which belongs to whoever installed
 // Comity there, only the label that the API server gives to every namespace. It
 // has to claim something: a field owner without fields is written again each time.
-func namespace(name string, labels map[string]string) *corev1.Namespace {
-	ns := &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}}
-	ns.Name, ns.Labels = name, map[string]string{corev1.LabelMetadataName: name}
-	if labels != nil {
-		ns.ObjectMeta = meta("", name, labels)
+func namespace(name string, own map[string]string) *corev1.Namespace {
+	if own == nil {
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelMetadataName: name}}}
 	}
-	return ns
+	return &corev1.Namespace{ObjectMeta: meta("", name, own)}
 }
 
 // serviceAccount is no Pod's, so nothing ever mounts its token.
 func serviceAccount(namespace, name string) *corev1.ServiceAccount {
-	return &corev1.ServiceAccount{
-		TypeMeta:                     metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"},
-		ObjectMeta:                   meta(namespace, name, nil),
-		AutomountServiceAccountToken: ptr.To(false),
-	}
+	return &corev1.ServiceAccount{ObjectMeta: meta(namespace, name, nil), AutomountServiceAccountToken: ptr.To(false)}
 }
 
 func role(namespace, name string, rules ...rbacv1.PolicyRule) *rbacv1.Role {
-	return &rbacv1.Role{
-		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "Role"},
-		ObjectMeta: meta(namespace, name, nil),
-		Rules:      rules,
-	}
+	return &rbacv1.Role{ObjectMeta: meta(namespace, name, nil), Rules: rules}
 }
 
 func roleBinding(namespace, name, role, accountNamespace, account string) *rbacv1.RoleBinding {
 	return &rbacv1.RoleBinding{
-		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "RoleBinding"},
 		ObjectMeta: meta(namespace, name, nil),
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: accountNamespace, Name: account}},
@@ -277,9 +261,5 @@ func quota(namespace string) *corev1.ResourceQuota {
 	} {
 		hard[name] = *resource.NewQuantity(count, resource.DecimalSI)
 	}
-	return &corev1.ResourceQuota{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ResourceQuota"},
-		ObjectMeta: meta(namespace, quotaName, nil),
-		Spec:       corev1.ResourceQuotaSpec{Hard: hard},
-	}
+	return &corev1.ResourceQuota{ObjectMeta: meta(namespace, quotaName, nil), Spec: corev1.ResourceQuotaSpec{Hard: hard}}
 }

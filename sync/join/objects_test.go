@@ -31,7 +31,7 @@ func TestObjectsAreExactlyThese(t *testing.T) {
 	}
 	var got bytes.Buffer
 	for _, object := range all[0].Objects {
-		u, err := toApply(object)
+		u, err := (&member{client: withObjects(t)}).toApply(object)
 		if err != nil {
 			t.Fatal(err)
 		}

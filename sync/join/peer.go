@@ -45,6 +45,12 @@ func (p *Prepared) Replaced() (all []Replacement) {
 	return all
 }
 
+// reused is the error for an object that was made for another cluster of the same id.
+func reused(object, id, was, uid string) error {
+	return fmt.Errorf("%s is that of another cluster with the id %s (UID %s, not %s); give one of the two another id, or, if the new cluster replaces the other one, run kubectl comity join --replace",
+		object, id, was, uid)
+}
+
 func (p plannedPeer) replaces() bool {
 	was := p.found.Spec.ClusterUID
 	return was != "" && was != p.wanted.Spec.ClusterUID
@@ -77,8 +83,7 @@ func (m *member) planPeer(ctx context.Context, peer *member) (plannedPeer, error
 	}
 	if plan.replaces() {
 		if !m.opts.Replace {
-			return plan, fmt.Errorf("the Peer %s is that of another cluster with the id %s (UID %s, not %s); give one of the two another id, or, if the new cluster replaces the other one, run kubectl comity join --replace",
-				peer.ID, peer.ID, plan.found.Spec.ClusterUID, peer.uid)
+			return plan, reused("the Peer "+string(peer.ID), string(peer.ID), string(plan.found.Spec.ClusterUID), string(peer.uid))
 		}
 		peer.replaced = true
 	}
@@ -107,7 +112,6 @@ func (m *member) wantedPeer(peer *member, stored v1alpha1.PeerSpec) (*v1alpha1.P
 	namespaces, limits := namespacesFrom(peer, stored.AcceptedNamespaces)
 	note := strings.Join(slices.DeleteFunc([]string{accepts, limits}, func(s string) bool { return s == "" }), "; ")
 	return &v1alpha1.Peer{
-		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Peer"},
 		ObjectMeta: metav1.ObjectMeta{Name: string(peer.ID), Labels: map[string]string{
 			model.LabelClusterID: string(peer.ID), model.LabelClusterSet: peer.Set,
 		}},
@@ -131,7 +135,7 @@ func namespacesFrom(peer *member, stored *[]string) (accepted *[]string, note st
 
 // object is what is applied. A join of a cluster that was removed takes that back.
 func (p plannedPeer) object() (*unstructured.Unstructured, error) {
-	object, err := toApply(p.wanted)
+	object, err := p.holder.toApply(p.wanted)
 	if err == nil && p.found.Spec.Removed {
 		err = unstructured.SetNestedField(object.Object, false, "spec", "removed")
 	}
@@ -149,7 +153,7 @@ func (p plannedPeer) write(ctx context.Context) error {
 	}
 	object, err := p.object()
 	if err != nil {
-		return fmt.Errorf("convert Peer %s: %w", p.wanted.Name, err)
+		return err
 	}
 	return p.holder.apply(ctx, object, p.note)
 }

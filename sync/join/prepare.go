@@ -15,7 +15,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
@@ -38,30 +37,11 @@ type Prepared struct {
 // HubID.
 type Route struct{ Holder, Peer model.ClusterID }
 
-// Connect joins members by the addresses in their RESTConfigs unless others are given:
-// Prepare and Write in one, without a check from inside the clusters. Give all members: to
-// add one, repeat it with one more. Errors name cluster, object and remedy.
-func Connect(ctx context.Context, hub *Cluster, members []Cluster, opts Options) error {
-	p, err := Prepare(ctx, hub, members, opts)
-	if err != nil {
-		return err
-	}
-	for _, r := range p.Routes() {
-		if peer := p.find(r.Peer); peer.Server == "" {
-			base, _, err := rest.DefaultServerUrlFor(peer.RESTConfig)
-			if err != nil {
-				return peer.errorf("server %q: %w", peer.RESTConfig.Host, err)
-			}
-			peer.Server = base.String()
-		}
-	}
-	return p.Write(ctx)
-}
-
 // Prepare checks that members can become a clusterset, in which each is a peer of all
 // others. Each publishes in its own API server, or in that of the hub if it is not nil: there
 // each gets one account, which writes the member's own namespaces and reads those of the others
-// that are for it. It writes nothing.
+// that are for it. It writes nothing. Give all members: to add one, repeat it with one more.
+// Errors name cluster, object and remedy.
 func Prepare(ctx context.Context, hub *Cluster, members []Cluster, opts Options) (*Prepared, error) {
 	opts, err := opts.withDefaults()
 	if err != nil {
@@ -240,8 +220,7 @@ func (m *member) checkNamespaces(ctx context.Context) error {
 			return fmt.Errorf("namespace %s is being deleted; wait until it is gone, then join again", wanted.Name)
 		}
 		if uid, was := wanted.Annotations[model.AnnotationClusterUID], found.Annotations[model.AnnotationClusterUID]; uid != "" && was != "" && uid != was && !m.opts.Replace {
-			return fmt.Errorf("namespace %s is that of another cluster with the id %s (UID %s, not %s); give one of the two another id, or, if the new cluster replaces the other one, run kubectl comity join --replace",
-				wanted.Name, wanted.Labels[model.LabelExchangeFrom], was, uid)
+			return reused("namespace "+wanted.Name, wanted.Labels[model.LabelExchangeFrom], was, uid)
 		}
 		for _, key := range []string{model.LabelExchangeFrom, model.LabelExchangeTo} {
 			if found.Labels[key] != wanted.Labels[key] {

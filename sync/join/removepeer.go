@@ -71,7 +71,6 @@ func (e end) mark(ctx context.Context) (bool, error) {
 			return false, err // nothing can be stated without the definition
 		}
 		stated := e.object()
-		stated.TypeMeta = metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Peer"}
 		stated.Spec.Removed = true
 		return true, e.holder.apply(ctx, stated, "states that the cluster is removed")
 	}

@@ -95,7 +95,7 @@ func (p *Prepared) rightsAt(m *member) (r rights) {
 		return r
 	}
 	for _, object := range m.exchange {
-		namespace, kind := object.GetNamespace(), object.GetObjectKind().GroupVersionKind()
+		namespace, kind := object.GetNamespace(), m.kindOf(object)
 		r.need(namespace, kind.Group, strings.ToLower(kind.Kind)+"s", applyVerbs)
 		switch kind.Kind {
 		case "Role":

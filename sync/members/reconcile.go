@@ -139,7 +139,7 @@ func (s *Set) disconnect(m *member) {
 // says what it is made for.
 func (s *Set) dial(m *member, config *rest.Config, as connection) error {
 	next, err := s.connect(s.ctx, remote.Options{
-		ID: m.id, Self: s.opts.Self, ClusterSet: s.opts.ClusterSet, ClusterUID: m.claim.peer.Spec.ClusterUID, Config: config, Log: s.opts.Log, Limits: s.opts.Limits,
+		ID: m.id, Self: s.opts.Self, ClusterSet: s.opts.ClusterSet, ClusterUID: m.claim.peer.Spec.ClusterUID, Config: config, Log: s.opts.Log,
 		Hooks: remote.Hooks{
 			Export: s.exportChanged,
 			Namespace: func(name string) {

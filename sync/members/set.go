@@ -31,7 +31,6 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/notify"
 	"github.com/comity-mcs/comity/sync/remote"
-	"github.com/comity-mcs/comity/sync/remote/budget"
 )
 
 // Options configure a Set; all fields without a default are required.
@@ -49,14 +48,11 @@ type Options struct {
 	// from no peer. Default: none are known.
 	LocalCluster func() model.LocalCluster
 	// StaleAfter and LostAfter are how long the Lease of a peer may lack a renewal
-	// before the peer is Stale, then Lost; default 40 s and 5 min. A Lease is renewed
-	// every 10 s.
+	// before the peer is Stale, then Lost.
 	StaleAfter, LostAfter time.Duration
 	// StatusInterval is how often the status of a Peer is computed, and written if it
-	// changed; default 5 s. A change of its state is written at once.
+	// changed. A change of its state is written at once.
 	StatusInterval time.Duration
-	// Limits bound what is read of each peer; zero fields have the defaults.
-	Limits budget.Limits
 	// Clock is this cluster's; default the real one.
 	Clock clock.WithTicker
 	// Recorder writes events about Peers.
@@ -65,15 +61,6 @@ type Options struct {
 	Registry prometheus.Registerer
 	// Log never receives a credential.
 	Log logr.Logger
-}
-
-func (o *Options) setDefaults() {
-	if o.LocalCluster == nil {
-		o.LocalCluster = func() model.LocalCluster { return model.LocalCluster{} }
-	}
-	o.StaleAfter, o.LostAfter = cmp.Or(o.StaleAfter, 40*time.Second), cmp.Or(o.LostAfter, 5*time.Minute)
-	o.StatusInterval = cmp.Or(o.StatusInterval, 5*time.Second)
-	o.Clock = cmp.Or[clock.WithTicker](o.Clock, clock.RealClock{})
 }
 
 // Set is every member but this cluster. All methods may be called from any goroutine;
@@ -125,7 +112,7 @@ type snapshot struct {
 
 // New returns a Set without any member.
 func New(opts Options) *Set {
-	opts.setDefaults()
+	opts.Clock = cmp.Or[clock.WithTicker](opts.Clock, clock.RealClock{})
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Set{
 		opts: opts, ctx: ctx, cancel: cancel, listed: make(chan struct{}),

@@ -4,12 +4,14 @@
 package members
 
 import (
+	"context"
 	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/remote"
 )
 
 // metric is the value of a gauge for peer b.
@@ -33,7 +35,11 @@ func (w *world) metric(name string) float64 {
 // FAULT 31: a peer of which more is published than is read shows in the metric, too.
 func TestFault31APeerThatPublishesTooMuchShowsInTheMetric(t *testing.T) {
 	w := newWorld(t)
-	w.set.opts.Limits.Exports = 2
+	connect := w.set.connect
+	w.set.connect = func(ctx context.Context, opts remote.Options) (*remote.Connection, error) {
+		opts.Limits.Exports = 2
+		return connect(ctx, opts)
+	}
 	w.server.put("exportrecords", record(shared, 1), record(shared, 2), record(shared, 3))
 	w.use(peer())
 	w.await("the condition says so", func() bool {

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -150,33 +151,19 @@ func (o observed) setConnected(b builder) bool {
 
 // incomplete says what is missing or waits, and which commands end that.
 func incomplete(cluster string, c model.ImportCounts) remote.Failure {
-	missing := fmt.Sprintf("exports of cluster %[1]s that are missing although it did not withdraw them: %[2]d, such as %[3]s; what was imported of them is kept until each is published again; "+
-		"remedy: let cluster %[1]s publish them, or confirm that they are gone: kubectl comity confirm missing %[1]s", cluster, c.Missing, c.FirstMissing)
-	waiting := fmt.Sprintf("exports of cluster %[1]s that would change imports, and wait: %[2]d, such as %[3]s; remedy: let them decide: kubectl comity confirm takeover --all --from %[1]s",
-		cluster, c.Waiting, c.FirstWaiting)
-	switch {
-	case c.Missing > 0 && c.Waiting > 0:
-		return remote.Failure{Reason: ReasonMissing, Message: missing + "; and " + waiting}
-	case c.Missing > 0:
-		return remote.Failure{Reason: ReasonMissing, Message: missing}
-	case c.Waiting > 0:
-		return remote.Failure{Reason: ReasonTakeoverHeld, Message: waiting}
+	var reason string
+	var texts []string
+	if c.Missing > 0 {
+		reason = ReasonMissing
+		texts = append(texts, fmt.Sprintf("exports of cluster %[1]s that are missing although it did not withdraw them: %[2]d, such as %[3]s; what was imported of them is kept until each is published again; "+
+			"remedy: let cluster %[1]s publish them, or confirm that they are gone: kubectl comity confirm missing %[1]s", cluster, c.Missing, c.FirstMissing))
 	}
-	return remote.Failure{}
-}
-
-// misnamedStatus is the status of a Peer that is that of no other cluster.
-func misnamedStatus(peer *exchangev1alpha1.Peer, refused remote.Failure, now time.Time) exchangev1alpha1.PeerStatus {
-	return onlyConditions(peer, refused, "", now, exchangev1alpha1.PeerAccepted, exchangev1alpha1.PeerConnected)
-}
-
-// removedStatus is the status of a Peer with spec.removed.
-func removedStatus(peer *exchangev1alpha1.Peer, listed bool, now time.Time) exchangev1alpha1.PeerStatus {
-	var removing remote.Failure
-	if listed {
-		removing = remote.Failure{Reason: ReasonRemoving, Message: "imports still list cluster " + peer.Name + "; they are being changed"}
+	if c.Waiting > 0 {
+		reason = cmp.Or(reason, ReasonTakeoverHeld)
+		texts = append(texts, fmt.Sprintf("exports of cluster %[1]s that would change imports, and wait: %[2]d, such as %[3]s; remedy: let them decide: kubectl comity confirm takeover --all --from %[1]s",
+			cluster, c.Waiting, c.FirstWaiting))
 	}
-	return onlyConditions(peer, removing, "nothing is imported from the cluster any more", now, exchangev1alpha1.PeerRemoved)
+	return remote.Failure{Reason: reason, Message: strings.Join(texts, "; and ")}
 }
 
 // onlyConditions is a status with nothing but these conditions, which all say the same.

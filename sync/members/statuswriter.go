@@ -91,10 +91,14 @@ func (w *statusWriter) Reconcile(ctx context.Context, request reconcile.Request)
 func (w *statusWriter) wanted(peer *exchangev1alpha1.Peer) (exchangev1alpha1.PeerStatus, bool) {
 	id, now := model.ClusterID(peer.Name), w.set.opts.Clock.Now()
 	if refused := w.set.opts.misnamed(peer); refused != (remote.Failure{}) {
-		return misnamedStatus(peer, refused, now), true
+		return onlyConditions(peer, refused, "", now, exchangev1alpha1.PeerAccepted, exchangev1alpha1.PeerConnected), true
 	}
 	if peer.Spec.Removed {
-		return removedStatus(peer, w.imports.Listed(id), now), true
+		var removing remote.Failure
+		if w.imports.Listed(id) {
+			removing = because(ReasonRemoving, "imports still list cluster %s; they are being changed", id)
+		}
+		return onlyConditions(peer, removing, "nothing is imported from the cluster any more", now, exchangev1alpha1.PeerRemoved), true
 	}
 	o, known := w.observe(id)
 	if !known {

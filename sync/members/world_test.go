@@ -66,7 +66,8 @@ func newWorld(t *testing.T) *world {
 	}
 	w.set = New(Options{
 		Self: "a", ClusterUID: "uid-a", ClusterSet: "prod", Namespace: "comity-system", Recorder: w.recorder, Log: logr.Discard(),
-		Clock: w.clock, Registry: prometheus.NewRegistry(),
+		Clock: w.clock, Registry: prometheus.NewRegistry(), LocalCluster: func() model.LocalCluster { return model.LocalCluster{} },
+		StaleAfter: 40 * time.Second, LostAfter: 5 * time.Minute, StatusInterval: 5 * time.Second,
 	})
 	w.set.requestLease = func(ctx context.Context, id, self model.ClusterID, config *rest.Config) (string, remote.Failure) {
 		w.mu.Lock()

@@ -99,16 +99,8 @@ func (f *feed) copies(key types.NamespacedName) (items []any, more int) {
 	if err != nil || len(items) <= exchange.MaxSliceNames {
 		return items, 0
 	}
-	slices.SortFunc(items, func(a, b any) int { return cmp.Compare(nameOf(a), nameOf(b)) })
+	slices.SortFunc(items, func(a, b any) int { return cmp.Compare(a.(metav1.Object).GetName(), b.(metav1.Object).GetName()) })
 	return items[:exchange.MaxSliceNames], len(items) - exchange.MaxSliceNames
-}
-
-func nameOf(item any) string {
-	object, ok := item.(metav1.Object)
-	if !ok {
-		return ""
-	}
-	return object.GetName()
 }
 
 // Keys lists what the peer's records are called; whether they are valid is
@@ -178,7 +170,8 @@ func (c *Connection) handler(changed func(before, now any), removed func(any)) t
 	return toolscache.ResourceEventHandlerFuncs{
 		AddFunc: func(now any) { changed(now, now) },
 		UpdateFunc: func(before, now any) {
-			if !isSameVersion(before, now) {
+			// The same version is the echo of a list after a reconnect.
+			if before.(metav1.Object).GetResourceVersion() != now.(metav1.Object).GetResourceVersion() {
 				changed(before, now)
 			}
 		},
@@ -224,11 +217,7 @@ func (c *Connection) sliceHandler() toolscache.ResourceEventHandler {
 }
 
 func (c *Connection) memberHandler() toolscache.ResourceEventHandler {
-	return toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { c.refresh() },
-		UpdateFunc: func(any, any) { c.refresh() },
-		DeleteFunc: func(any) { c.refresh() },
-	}
+	return c.handler(func(_, _ any) { c.refresh() }, func(any) { c.refresh() })
 }
 
 // sameSpec reports whether two versions of a namespace's record, or of a report, which are
@@ -243,13 +232,6 @@ func sameSpec(before, now any) bool {
 		return ok && equality.Semantic.DeepEqual(was.Spec, is.Spec)
 	}
 	return false
-}
-
-// isSameVersion reports whether an update is only the echo of a list after a reconnect.
-func isSameVersion(before, now any) bool {
-	a, okA := before.(metav1.Object)
-	b, okB := now.(metav1.Object)
-	return okA && okB && a.GetResourceVersion() == b.GetResourceVersion()
 }
 
 // indexInvalid finds the records of a feed that are not valid, under the empty value.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/netip"
 	"os"
 	"time"
 
@@ -73,11 +74,7 @@ func (a *agentInfo) update(ctx context.Context) error {
 }
 
 // describe returns the properties of this agent.
-func describe(o Options, self identity) (model.AgentInfo, error) {
-	pods, services, err := o.ranges()
-	if err != nil {
-		return model.AgentInfo{}, err
-	}
+func describe(o Options, self identity, pods, services []netip.Prefix) model.AgentInfo {
 	mode := model.ExchangeMesh
 	if o.ExchangeKubeconfig != "" {
 		mode = model.ExchangeHub
@@ -85,5 +82,5 @@ func describe(o Options, self identity) (model.AgentInfo, error) {
 	return model.AgentInfo{
 		ID: self.cluster, Set: self.set, Version: version, Mode: mode,
 		ServiceAccount: os.Getenv("POD_SERVICE_ACCOUNT"), PodCIDRs: pods, ServiceCIDRs: services,
-	}, nil
+	}
 }

@@ -147,10 +147,11 @@ func TestDescriptionSaysWhatTheFlagsSay(t *testing.T) {
 	t.Setenv("POD_SERVICE_ACCOUNT", "from-env")
 	o := DefaultOptions()
 	o.PodCIDRs, o.ServiceCIDRs, o.ExchangeKubeconfig = []string{"10.0.0.0/16", "fd00::/48"}, []string{"10.96.0.0/12"}, "/hub"
-	got, err := describe(o, identity{cluster: "a", set: "production"})
+	pods, services, err := o.ranges()
 	if err != nil {
 		t.Fatal(err)
 	}
+	got := describe(o, identity{cluster: "a", set: "production"}, pods, services)
 	want := model.AgentInfo{
 		ID: "a", Set: "production", Version: version, Mode: model.ExchangeHub, ServiceAccount: "from-env",
 		PodCIDRs:     []netip.Prefix{netip.MustParsePrefix("10.0.0.0/16"), netip.MustParsePrefix("fd00::/48")},

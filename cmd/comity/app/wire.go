@@ -110,18 +110,14 @@ func (w wiring) wire() error {
 	}
 	w.requireServing(evaluation.engine)
 	w.ready.require(peersRead(w.peers, clock.RealClock{}, w.Timing.PeersRead))
-	return w.setupAgentInfo()
+	return w.setupAgentInfo(describe(w.Options, w.self, pods, services))
 }
 
 // setupAgentInfo makes the leader publish its properties on the leader Lease, if
 // leader election is enabled.
-func (w wiring) setupAgentInfo() error {
+func (w wiring) setupAgentInfo(info model.AgentInfo) error {
 	if !w.LeaderElect {
 		return nil
-	}
-	info, err := describe(w.Options, w.self)
-	if err != nil {
-		return err
 	}
 	if info.ServiceAccount == "" {
 		w.log.Info("the kubectl plugin will not find this agent", "reason", "environment variable POD_SERVICE_ACCOUNT is not set")

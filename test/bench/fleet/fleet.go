@@ -119,7 +119,7 @@ func (f *Fleet) install(ctx context.Context, o Options, kubectl string) error {
 func (f *Fleet) join(ctx context.Context) error {
 	for i, m := range f.Members {
 		for _, other := range f.Members[:i] {
-			if err := join.Connect(ctx, nil, []join.Cluster{other.side(), m.side()}, join.Options{}); err != nil {
+			if err := install.Join(ctx, nil, []join.Cluster{other.side(), m.side()}, join.Options{}); err != nil {
 				return fmt.Errorf("join %s and %s: %w", other.ID(), m.ID(), err)
 			}
 		}

@@ -103,7 +103,7 @@ func (p *processes) join(ctx context.Context) error {
 					made++
 				}
 			}}
-			err := w.Out.Wait("join", func() error { return join.Connect(ctx, nil, []join.Cluster{side(a), side(b)}, opts) })
+			err := w.Out.Wait("join", func() error { return install.Join(ctx, nil, []join.Cluster{side(a), side(b)}, opts) })
 			if err != nil {
 				return fmt.Errorf("join %s and %s: %w", a.ID(), b.ID(), err)
 			}

@@ -77,7 +77,7 @@ var _ = Describe("Definitions that are missing", Ordered, func() {
 			DeferCleanup(func() { Expect(m.agent.Kill()).To(Succeed()) })
 			m.create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
 		}
-		Expect(join.Connect(ctx, nil, []join.Cluster{side(d), side(e)}, join.Options{})).To(Succeed())
+		Expect(install.Join(ctx, nil, []join.Cluster{side(d), side(e)}, join.Options{})).To(Succeed())
 		for _, m := range started {
 			m.exports(ctx, ns, "from-"+m.ID())
 		}
@@ -122,7 +122,7 @@ var _ = Describe("Definitions that are missing", Ordered, func() {
 		}
 		Eventually(d.readiness).WithTimeout(ready).Should(HavePrefix("200 "))
 		Expect(d.agent.PID()).To(Equal(pid), "it did not end")
-		Expect(join.Connect(ctx, nil, []join.Cluster{side(d), side(e)}, join.Options{})).To(Succeed(), "the Peers are gone with their definition")
+		Expect(install.Join(ctx, nil, []join.Cluster{side(d), side(e)}, join.Options{})).To(Succeed(), "the Peers are gone with their definition")
 		works(ctx)
 		reaches(ctx, d, e, ns, "from-d")
 	}, NodeTimeout(4*time.Minute))
@@ -173,7 +173,7 @@ var _ = Describe("Definitions that are missing", Ordered, func() {
 		}
 		Eventually(d.readiness).WithTimeout(ready).Should(HavePrefix("200 "))
 		Expect(d.agent.PID()).To(Equal(pid), "it did not end")
-		Expect(join.Connect(ctx, nil, []join.Cluster{side(d), side(e)}, join.Options{})).To(Succeed(), "the Peers are gone with their definition")
+		Expect(install.Join(ctx, nil, []join.Cluster{side(d), side(e)}, join.Options{})).To(Succeed(), "the Peers are gone with their definition")
 		d.exports(ctx, ns, "last")
 		reaches(ctx, d, e, ns, "last")
 	}, NodeTimeout(5*time.Minute))

@@ -82,7 +82,7 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	})
 	for i, a := range ids {
 		for _, b := range ids[i+1:] {
-			Expect(join.Connect(ctx, nil, []join.Cluster{side(members[a]), side(members[b])}, join.Options{})).To(Succeed())
+			Expect(install.Join(ctx, nil, []join.Cluster{side(members[a]), side(members[b])}, join.Options{})).To(Succeed())
 		}
 	}
 	keepHealthyExports(ctx)

@@ -114,7 +114,7 @@ func (s *Set) Join(ctx context.Context, ids ...string) {
 	ginkgo.GinkgoHelper()
 	for i, a := range ids {
 		for _, b := range ids[i+1:] {
-			gomega.Expect(join.Connect(ctx, nil, []join.Cluster{s.Members[a].side(), s.Members[b].side()}, join.Options{})).To(gomega.Succeed())
+			gomega.Expect(install.Join(ctx, nil, []join.Cluster{s.Members[a].side(), s.Members[b].side()}, join.Options{})).To(gomega.Succeed())
 		}
 	}
 }
@@ -254,7 +254,7 @@ func (m *Member) AwaitReady(ctx context.Context) {
 // its id before.
 func JoinReplaced(ctx context.Context, a, b join.Cluster) {
 	ginkgo.GinkgoHelper()
-	gomega.Expect(join.Connect(ctx, nil, []join.Cluster{a, b}, join.Options{Replace: true})).To(gomega.Succeed())
+	gomega.Expect(install.Join(ctx, nil, []join.Cluster{a, b}, join.Options{Replace: true})).To(gomega.Succeed())
 }
 
 func (m *Member) side() join.Cluster { return m.As(model.ClusterID(m.ID())) }

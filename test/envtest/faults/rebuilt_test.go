@@ -80,7 +80,7 @@ var _ = Describe("FAULT 38 and 42: another cluster with the id of a peer", func(
 
 		By("refusing to join it")
 		peer := clusterset.Get(ctx, a, clusterset.Peer("b"))
-		Expect(join.Connect(ctx, nil, []join.Cluster{green.As("b"), a.As("a")}, join.Options{})).To(MatchError(And(
+		Expect(install.Join(ctx, nil, []join.Cluster{green.As("b"), a.As("a")}, join.Options{})).To(MatchError(And(
 			ContainSubstring("join --replace"), ContainSubstring(clusterUID(ctx, b)), ContainSubstring(clusterUID(ctx, green)))))
 		Expect(clusterset.Get(ctx, a, clusterset.Peer("b")).Spec).To(Equal(peer.Spec))
 

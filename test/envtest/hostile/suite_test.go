@@ -78,7 +78,7 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	Expect(installed.Wait()).To(Succeed())
 	for i, m := range all {
 		for _, other := range all[i+1:] {
-			Expect(join.Connect(ctx, nil, []join.Cluster{side(m), side(other)}, join.Options{})).To(Succeed())
+			Expect(install.Join(ctx, nil, []join.Cluster{side(m), side(other)}, join.Options{})).To(Succeed())
 		}
 	}
 	system := &corev1.Namespace{}

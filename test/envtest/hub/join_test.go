@@ -37,7 +37,7 @@ func changing(all []join.Step) []join.Step {
 var _ = Describe("Joining through a hub", func() {
 	It("changes nothing when it is repeated", func(ctx SpecContext) {
 		var done []join.Step
-		Expect(join.Connect(ctx, hub(), sides(ids...), steps(&done))).To(Succeed())
+		Expect(install.Join(ctx, hub(), sides(ids...), steps(&done))).To(Succeed())
 		Expect(done).NotTo(BeEmpty())
 		Expect(changing(done)).To(BeEmpty())
 	})
@@ -58,10 +58,10 @@ var _ = Describe("Joining through a hub", func() {
 		impostor := side("c")
 		impostor.ID = "b"
 		var done []join.Step
-		Expect(join.Connect(ctx, hub(), append(sides("a"), impostor), steps(&done))).To(
+		Expect(install.Join(ctx, hub(), append(sides("a"), impostor), steps(&done))).To(
 			MatchError(ContainSubstring("namespace comity-b is that of another cluster with the id b")))
 		Expect(done).To(BeEmpty())
-		Expect(join.Connect(ctx, hub(), append(sides("a", "b"), impostor), steps(&done))).To(
+		Expect(install.Join(ctx, hub(), append(sides("a", "b"), impostor), steps(&done))).To(
 			MatchError(ContainSubstring(`both clusters have the id "b"`)))
 		Expect(done).To(BeEmpty())
 	})
@@ -69,17 +69,17 @@ var _ = Describe("Joining through a hub", func() {
 	It("refuses a hub that does not know the exchange's kinds", func(ctx SpecContext) {
 		elsewhere := hub()
 		elsewhere.RESTConfig = emptyServer()
-		Expect(join.Connect(ctx, elsewhere, sides(ids...), join.Options{})).To(
+		Expect(install.Join(ctx, elsewhere, sides(ids...), join.Options{})).To(
 			MatchError(ContainSubstring("the hub: the API server does not serve ExportRecord, ImportRecord, MemberRecord, NamespaceRecord of exchange.comity.dev/v1alpha1")))
 	})
 
 	It("takes a member back out, and nothing from the others", func(ctx SpecContext) {
 		d := side("c")
 		d.ID = "d"
-		Expect(join.Connect(ctx, hub(), append(sides("a"), d), join.Options{})).To(Succeed())
+		Expect(install.Join(ctx, hub(), append(sides("a"), d), join.Options{})).To(Succeed())
 		DeferCleanup(func(ctx SpecContext) {
 			By("giving c the credentials of c again, which d had for a moment")
-			Expect(join.Connect(ctx, hub(), sides(ids...), join.Options{})).To(Succeed())
+			Expect(install.Join(ctx, hub(), sides(ids...), join.Options{})).To(Succeed())
 			members["c"].mount(ctx)
 		})
 		asD, asA := members["c"].inHub(ctx), members["a"].inHub(ctx)

@@ -18,6 +18,7 @@ import (
 
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/join"
+	"github.com/comity-mcs/comity/test/install"
 )
 
 // countQuotas does what the hub's controller manager does, which does not run here:
@@ -62,7 +63,7 @@ var _ = Describe("FAULT 31: the quota of a member in the hub", func() {
 		limit.Status.Hard = limit.Spec.Hard
 		Expect(theHub.client.Status().Update(ctx, limit)).To(Succeed())
 		DeferCleanup(func(ctx SpecContext) {
-			Expect(join.Connect(ctx, hub(), sides(ids...), join.Options{})).To(Succeed())
+			Expect(install.Join(ctx, hub(), sides(ids...), join.Options{})).To(Succeed())
 			Expect(theHub.client.Get(ctx, key, limit)).To(Succeed())
 			Expect(limit.Spec.Hard).To(Equal(quota.Spec.Hard), "what the next join finds is what the last one made")
 			limit.Status.Hard = quota.Spec.Hard

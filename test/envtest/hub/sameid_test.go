@@ -162,7 +162,7 @@ var _ = Describe("FAULT 38: two clusters with one id that join a hub at the same
 			return side
 		}
 		By("joining them as manifests from Git do, which name no cluster, with one account")
-		Expect(join.Connect(ctx, hub(), []join.Cluster{open(c, "c"), open(both[0], "x")}, join.Options{})).To(Succeed())
+		Expect(install.Join(ctx, hub(), []join.Cluster{open(c, "c"), open(both[0], "x")}, join.Options{})).To(Succeed())
 		DeferCleanup(func(ctx SpecContext) {
 			for _, id := range []model.ClusterID{"x", "y"} {
 				Expect(join.Disconnect(ctx, hub(), join.Cluster{ID: id, Set: clusterset, Namespace: install.Namespace}, sides("c"), join.Options{})).To(Succeed())
@@ -228,7 +228,7 @@ var _ = Describe("FAULT 38: two clusters with one id that join a hub at the same
 		Expect(c.backends(shared)(NewGomega(Fail), ctx)).To(ConsistOf("x/" + addresses[first][0]))
 
 		By("giving that one another id")
-		Expect(join.Connect(ctx, hub(), []join.Cluster{open(c, "c"), open(first, "x"), open(second, "y")}, join.Options{})).To(Succeed())
+		Expect(install.Join(ctx, hub(), []join.Cluster{open(c, "c"), open(first, "x"), open(second, "y")}, join.Options{})).To(Succeed())
 		first.mount(ctx)
 		second.mount(ctx)
 		Expect(second.agent.StopFor(second.flags("--cluster-id", "y")...)).To(Succeed())

@@ -84,7 +84,7 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 		}
 	})
 	By("joining them, after the agents have started without any access to the hub")
-	Expect(join.Connect(ctx, hub(), sides(ids...), join.Options{})).To(Succeed())
+	Expect(install.Join(ctx, hub(), sides(ids...), join.Options{})).To(Succeed())
 	for _, id := range ids {
 		members[id].mount(ctx)
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/comity-mcs/comity/sync/join"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/clusters/controlplane"
+	"github.com/comity-mcs/comity/test/install"
 )
 
 // number makes names and addresses that nothing else has.
@@ -271,7 +272,7 @@ var _ = Describe("Members of a hub", func() {
 		Eventually(func() error {
 			return old.List(ctx, &exchangev1alpha1.ExportRecordList{}, client.InNamespace("comity-a"))
 		}).ShouldNot(Succeed())
-		Expect(join.Connect(ctx, hub(), sides(ids...), join.Options{})).To(Succeed())
+		Expect(install.Join(ctx, hub(), sides(ids...), join.Options{})).To(Succeed())
 		members["a"].mount(ctx)
 
 		address := members["a"].move(ctx, namespace)

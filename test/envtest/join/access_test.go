@@ -20,6 +20,7 @@ import (
 
 	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/join"
+	"github.com/comity-mcs/comity/test/install"
 )
 
 // shared are the kinds that an exchange namespace holds.
@@ -46,8 +47,8 @@ var _ = Describe("The credential of a peer", Ordered, func() {
 	var asB client.Client
 
 	BeforeAll(func(ctx SpecContext) {
-		Expect(join.Connect(ctx, nil, []join.Cluster{cluster("a"), cluster("b")}, join.Options{})).To(Succeed())
-		Expect(join.Connect(ctx, nil, []join.Cluster{cluster("a"), cluster("c")}, join.Options{})).To(Succeed())
+		Expect(install.Join(ctx, nil, []join.Cluster{cluster("a"), cluster("b")}, join.Options{})).To(Succeed())
+		Expect(install.Join(ctx, nil, []join.Cluster{cluster("a"), cluster("c")}, join.Options{})).To(Succeed())
 		Eventually(reading(ctx, "b", "a")).WithTimeout(cachedFor).Should(Succeed())
 		asB = connectTo(credential(ctx, "b", "a"))
 	})
@@ -121,7 +122,7 @@ var _ = Describe("The credential of a peer", Ordered, func() {
 
 var _ = Describe("The agent of a joined cluster", func() {
 	It("writes into its own exchange namespaces and reads no namespace's Secrets", func(ctx SpecContext) {
-		Expect(join.Connect(ctx, nil, []join.Cluster{cluster("a"), cluster("b")}, join.Options{})).To(Succeed())
+		Expect(install.Join(ctx, nil, []join.Cluster{cluster("a"), cluster("b")}, join.Options{})).To(Succeed())
 		config := rest.CopyConfig(clusters["a"])
 		config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:comity-system:comity"}
 		agent := connectTo(config)

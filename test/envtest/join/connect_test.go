@@ -25,6 +25,7 @@ import (
 	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/join"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/test/install"
 )
 
 // recorder collects the steps of a run.
@@ -61,7 +62,7 @@ func versions(ctx SpecContext) map[string]string {
 
 var _ = Describe("Connect", Ordered, func() {
 	BeforeAll(func(ctx SpecContext) {
-		Expect(join.Connect(ctx, nil, []join.Cluster{cluster("a"), cluster("b")}, join.Options{})).To(Succeed())
+		Expect(install.Join(ctx, nil, []join.Cluster{cluster("a"), cluster("b")}, join.Options{})).To(Succeed())
 	})
 
 	It("writes nothing when everything stands", func(ctx SpecContext) {
@@ -69,7 +70,7 @@ var _ = Describe("Connect", Ordered, func() {
 		By("waiting for the next second: within one, a needless write leaves no trace in managedFields")
 		Eventually(time.Now).Should(BeTemporally(">=", time.Now().Truncate(time.Second).Add(time.Second)))
 		run := &recorder{}
-		Expect(join.Connect(ctx, nil, []join.Cluster{cluster("a"), cluster("b")}, run.options())).To(Succeed())
+		Expect(install.Join(ctx, nil, []join.Cluster{cluster("a"), cluster("b")}, run.options())).To(Succeed())
 		Expect(cmp.Diff(before, versions(ctx))).To(BeEmpty())
 		Expect(run.steps).NotTo(BeEmpty())
 		Expect(run.steps).To(HaveEach(HaveField("Verb", join.Unchanged)))
@@ -83,7 +84,7 @@ var _ = Describe("Connect", Ordered, func() {
 		Expect(admin("a").Update(ctx, role)).To(Succeed())
 
 		run := &recorder{}
-		Expect(join.Connect(ctx, nil, []join.Cluster{cluster("a"), cluster("b")}, run.options())).To(Succeed())
+		Expect(install.Join(ctx, nil, []join.Cluster{cluster("a"), cluster("b")}, run.options())).To(Succeed())
 		Expect(run.steps).To(ContainElement(join.Step{Cluster: "a", Kind: "Role", Namespace: "comity-a", Name: "comity-exchange-reader", Verb: join.Changed}))
 		Expect(admin("a").Get(ctx, client.ObjectKeyFromObject(role), role)).To(Succeed())
 		Expect(role.Rules[0].Verbs).To(Equal([]string{"get", "list", "watch"}))
@@ -112,7 +113,7 @@ var _ = Describe("Connect", Ordered, func() {
 		Expect(admin("b").Update(ctx, peer)).To(Succeed())
 		a := cluster("a")
 		a.PodCIDRs = prefixes("10.1.0.0/17")
-		Expect(join.Connect(ctx, nil, []join.Cluster{a, cluster("b")}, join.Options{})).To(Succeed())
+		Expect(install.Join(ctx, nil, []join.Cluster{a, cluster("b")}, join.Options{})).To(Succeed())
 		peer = peerOf(ctx, "b", "a")
 		Expect(peer.Labels).To(HaveKeyWithValue("region", "eu"))
 		Expect(peer.Spec.AcceptedCIDRs).To(Equal([]string{"10.1.0.0/17"}), "the join changed the Peer")
@@ -127,11 +128,11 @@ var _ = Describe("Connect", Ordered, func() {
 			left := &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "again"}, Spec: spec}
 			Expect(client.IgnoreNotFound(admin("a").Delete(ctx, left.DeepCopy()))).To(Succeed())
 			Expect(admin("a").Create(ctx, left)).To(Succeed())
-			Expect(join.Connect(ctx, nil, []join.Cluster{cluster("a"), again}, join.Options{})).To(Succeed())
+			Expect(install.Join(ctx, nil, []join.Cluster{cluster("a"), again}, join.Options{})).To(Succeed())
 			Expect(peerOf(ctx, "a", "again").Spec.Removed).To(BeFalse())
 			Expect(peerOf(ctx, "a", "again").Spec.ClusterUID).To(Equal(uidOf(ctx, "c")))
 			before := versions(ctx)
-			Expect(join.Connect(ctx, nil, []join.Cluster{cluster("a"), again}, join.Options{})).To(Succeed())
+			Expect(install.Join(ctx, nil, []join.Cluster{cluster("a"), again}, join.Options{})).To(Succeed())
 			Expect(cmp.Diff(before, versions(ctx))).To(BeEmpty())
 		}
 	})
@@ -139,7 +140,7 @@ var _ = Describe("Connect", Ordered, func() {
 	It("keeps a token that the agent renewed", func(ctx SpecContext) {
 		renewed := renew(ctx, "b", "a")
 		before := versions(ctx)
-		Expect(join.Connect(ctx, nil, []join.Cluster{cluster("a"), cluster("b")}, join.Options{})).To(Succeed())
+		Expect(install.Join(ctx, nil, []join.Cluster{cluster("a"), cluster("b")}, join.Options{})).To(Succeed())
 		Expect(cmp.Diff(before, versions(ctx))).To(BeEmpty())
 		Expect(peerSecret(ctx, "b", "a").Data[join.KubeconfigKey]).To(Equal(renewed))
 	})
@@ -147,14 +148,14 @@ var _ = Describe("Connect", Ordered, func() {
 	It("replaces a token once half of its life is gone", func(ctx SpecContext) {
 		before := peerSecret(ctx, "b", "a").Data
 		later := join.Options{Now: func() time.Time { return time.Now().Add(13 * time.Hour) }}
-		Expect(join.Connect(ctx, nil, []join.Cluster{cluster("a"), cluster("b")}, later)).To(Succeed())
+		Expect(install.Join(ctx, nil, []join.Cluster{cluster("a"), cluster("b")}, later)).To(Succeed())
 		Expect(peerSecret(ctx, "b", "a").Data).NotTo(Equal(before))
 	})
 
 	It("replaces a token whose account was made again, which no clock shows", func(ctx SpecContext) {
 		before := peerSecret(ctx, "b", "a").Data
 		Expect(admin("a").Delete(ctx, account("peer-b"))).To(Succeed())
-		Expect(join.Connect(ctx, nil, []join.Cluster{cluster("a"), cluster("b")}, join.Options{})).To(Succeed())
+		Expect(install.Join(ctx, nil, []join.Cluster{cluster("a"), cluster("b")}, join.Options{})).To(Succeed())
 		Expect(peerSecret(ctx, "b", "a").Data).NotTo(Equal(before))
 		asB := connectTo(credential(ctx, "b", "a"))
 		Expect(asB.List(ctx, &v1alpha1.ExportRecordList{}, client.InNamespace("comity-a"))).To(Succeed())
@@ -164,11 +165,11 @@ var _ = Describe("Connect", Ordered, func() {
 		a, b := cluster("c"), cluster("b")
 		a.ID, a.PodCIDRs = "given", cluster("a").PodCIDRs // other specs change the Peers a and b
 		a.AcceptedCIDRs = prefixes("10.2.0.0/16", "10.1.0.0/16")
-		Expect(join.Connect(ctx, nil, []join.Cluster{a, b}, join.Options{})).To(Succeed())
+		Expect(install.Join(ctx, nil, []join.Cluster{a, b}, join.Options{})).To(Succeed())
 		stored := []string{"10.1.0.0/16", "10.2.0.0/16"}
 		Expect(peerOf(ctx, "b", "given").Spec.AcceptedCIDRs).To(Equal(stored))
 		a.PodCIDRs, a.AcceptedCIDRs = nil, nil
-		Expect(join.Connect(ctx, nil, []join.Cluster{a, b}, join.Options{Rotate: true})).To(Succeed())
+		Expect(install.Join(ctx, nil, []join.Cluster{a, b}, join.Options{Rotate: true})).To(Succeed())
 		Expect(peerOf(ctx, "b", "given").Spec.AcceptedCIDRs).To(Equal(stored))
 	})
 
@@ -189,7 +190,7 @@ var _ = Describe("Connect", Ordered, func() {
 			DeferCleanup(func(ctx SpecContext) { Expect(admin(id).Delete(ctx, node)).To(Succeed()) })
 		}
 		run := &recorder{}
-		Expect(join.Connect(ctx, nil, []join.Cluster{a, b}, run.options())).To(Succeed())
+		Expect(install.Join(ctx, nil, []join.Cluster{a, b}, run.options())).To(Succeed())
 		Expect(peerOf(ctx, "a", "nodes").Spec.AcceptedCIDRs).To(Equal([]string{"10.7.1.0/24"}))
 		Expect(run.steps).To(ContainElement(And(HaveField("Name", "nodes"), HaveField("Kind", "Peer"),
 			HaveField("Note", ContainSubstring("accepts 10.7.1.0/24 from nodes, the pod ranges of its nodes")))))
@@ -197,7 +198,7 @@ var _ = Describe("Connect", Ordered, func() {
 		By("knowing the subnet of the whole cluster where kubeadm wrote it down")
 		kubeadmStates(ctx, "b", "networking:\n  podSubnet: 10.7.0.0/16\n  serviceSubnet: 10.0.0.0/24\n")
 		b.ID = "kubeadm"
-		Expect(join.Connect(ctx, nil, []join.Cluster{a, b}, join.Options{})).To(Succeed())
+		Expect(install.Join(ctx, nil, []join.Cluster{a, b}, join.Options{})).To(Succeed())
 		Expect(peerOf(ctx, "a", "kubeadm").Spec.AcceptedCIDRs).To(Equal([]string{"10.7.0.0/16"}))
 	})
 })
@@ -226,7 +227,7 @@ func renew(ctx SpecContext, holder, peer model.ClusterID) []byte {
 func refusedFor(ctx SpecContext, a, b join.Cluster, message string) {
 	GinkgoHelper()
 	before := versions(ctx)
-	Expect(join.Connect(ctx, nil, []join.Cluster{a, b}, join.Options{})).To(MatchError(ContainSubstring(message)))
+	Expect(install.Join(ctx, nil, []join.Cluster{a, b}, join.Options{})).To(MatchError(ContainSubstring(message)))
 	Expect(cmp.Diff(before, versions(ctx))).To(BeEmpty())
 }
 
@@ -256,7 +257,7 @@ var _ = Describe("Connect refuses, and writes nothing for,", func() {
 	It("FAULT 38: another cluster than the one of the Peer, until the administrator says that it replaces that one", func(ctx SpecContext) {
 		successor := cluster("c")
 		successor.ID = "successor"
-		Expect(join.Connect(ctx, nil, []join.Cluster{cluster("a"), successor}, join.Options{})).To(Succeed())
+		Expect(install.Join(ctx, nil, []join.Cluster{cluster("a"), successor}, join.Options{})).To(Succeed())
 		Eventually(reading(ctx, "c", "a")).WithTimeout(cachedFor).Should(Succeed())
 		old := connectTo(credential(ctx, "c", "a"))
 		peer := peerOf(ctx, "a", "successor")
@@ -319,8 +320,8 @@ var _ = Describe("Disconnect", func() {
 	It("takes back every right of the one peer and none of the other", func(ctx SpecContext) {
 		d := cluster("c")
 		d.ID = "d"
-		Expect(join.Connect(ctx, nil, []join.Cluster{cluster("b"), d}, join.Options{})).To(Succeed())
-		Expect(join.Connect(ctx, nil, []join.Cluster{cluster("b"), cluster("a")}, join.Options{})).To(Succeed())
+		Expect(install.Join(ctx, nil, []join.Cluster{cluster("b"), d}, join.Options{})).To(Succeed())
+		Expect(install.Join(ctx, nil, []join.Cluster{cluster("b"), cluster("a")}, join.Options{})).To(Succeed())
 		asD := connectTo(credential(ctx, "c", "b"))
 		Eventually(reading(ctx, "c", "b")).WithTimeout(cachedFor).Should(Succeed())
 
@@ -343,7 +344,7 @@ var _ = Describe("Disconnect", func() {
 		asA := connectTo(credential(ctx, "a", "b"))
 		Expect(asA.List(ctx, &v1alpha1.ExportRecordList{}, client.InNamespace("comity-b"))).To(Succeed())
 		Expect(join.Disconnect(ctx, nil, cluster("b"), []join.Cluster{d}, join.Options{})).To(Succeed(), "repeated")
-		Expect(join.Connect(ctx, nil, []join.Cluster{cluster("b"), d}, join.Options{})).To(MatchError(ContainSubstring("namespace comity-b-to-d is being deleted")))
+		Expect(install.Join(ctx, nil, []join.Cluster{cluster("b"), d}, join.Options{})).To(MatchError(ContainSubstring("namespace comity-b-to-d is being deleted")))
 	})
 
 	It("leaves alone a Secret that no join made", func(ctx SpecContext) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/comity-mcs/comity/sync/join"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/test/install"
 )
 
 var _ = Describe("an exchange namespace that somebody made before the join", Ordered, func() {
@@ -69,11 +70,11 @@ var _ = Describe("an exchange namespace that somebody made before the join", Ord
 	})
 
 	It("is used once nobody else has rights in it, as after a join that was interrupted", func(ctx SpecContext) {
-		Expect(join.Connect(ctx, nil, []join.Cluster{early, late}, join.Options{})).To(Succeed())
+		Expect(install.Join(ctx, nil, []join.Cluster{early, late}, join.Options{})).To(Succeed())
 		By("and then it is the join's, whatever rights tools add in every namespace")
 		Expect(admin("a").Create(ctx, again(tenant))).To(Succeed())
 		before := versions(ctx)
-		Expect(join.Connect(ctx, nil, []join.Cluster{early, late}, join.Options{})).To(Succeed())
+		Expect(install.Join(ctx, nil, []join.Cluster{early, late}, join.Options{})).To(Succeed())
 		Expect(versions(ctx)).To(Equal(before))
 	})
 
@@ -91,9 +92,9 @@ var _ = Describe("an exchange namespace that somebody made before the join", Ord
 		refusedFor(ctx, early, late, message)
 		By("with the RoleBindings of a join alone it is recorded")
 		Expect(admin("a").Delete(ctx, again(tenant))).To(Succeed())
-		Expect(join.Connect(ctx, nil, []join.Cluster{early, late}, join.Options{})).To(Succeed())
+		Expect(install.Join(ctx, nil, []join.Cluster{early, late}, join.Options{})).To(Succeed())
 		Expect(admin("a").Create(ctx, again(tenant))).To(Succeed())
-		Expect(join.Connect(ctx, nil, []join.Cluster{early, late}, join.Options{})).To(Succeed())
+		Expect(install.Join(ctx, nil, []join.Cluster{early, late}, join.Options{})).To(Succeed())
 		Expect(join.Disconnect(ctx, nil, early, []join.Cluster{late}, join.Options{})).To(Succeed())
 	})
 })

@@ -18,6 +18,7 @@ import (
 	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/join"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/test/install"
 )
 
 // interrupter lets a number of writes through, in whatever cluster, and no more.
@@ -60,7 +61,7 @@ var _ = Describe("A join that is interrupted", func() {
 			one, other := model.ClusterID(fmt.Sprintf("cut-%d-a", n)), model.ClusterID(fmt.Sprintf("cut-%d-b", n))
 			by := &interrupter{}
 			by.left.Store(n)
-			err := join.Connect(ctx, nil, []join.Cluster{by.cluster("a", one), by.cluster("b", other)}, join.Options{})
+			err := install.Join(ctx, nil, []join.Cluster{by.cluster("a", one), by.cluster("b", other)}, join.Options{})
 			if err == nil {
 				Expect(n).To(BeNumerically(">", 20), "a join makes more writes than that")
 				return
@@ -69,7 +70,7 @@ var _ = Describe("A join that is interrupted", func() {
 			Expect(err).To(MatchError(ContainSubstring("cluster cut-")), "after %d writes", n)
 
 			by.left.Store(1000)
-			Expect(join.Connect(ctx, nil, []join.Cluster{by.cluster("a", one), by.cluster("b", other)}, join.Options{})).To(Succeed(), "after %d writes", n)
+			Expect(install.Join(ctx, nil, []join.Cluster{by.cluster("a", one), by.cluster("b", other)}, join.Options{})).To(Succeed(), "after %d writes", n)
 			secret := peerSecret(ctx, "b", one)
 			Expect(secret.Data).To(HaveKey(join.KubeconfigKey))
 			Eventually(reading(ctx, "b", one)).WithTimeout(cachedFor).Should(Succeed(), "after %d writes", n)
@@ -82,16 +83,16 @@ var _ = Describe("A join that is interrupted", func() {
 	It("while it rotates is finished when it is repeated", func(ctx SpecContext) {
 		by := &interrupter{}
 		by.left.Store(1000)
-		Expect(join.Connect(ctx, nil, []join.Cluster{by.cluster("a", "turn-a"), by.cluster("b", "turn-b")}, join.Options{})).To(Succeed())
+		Expect(install.Join(ctx, nil, []join.Cluster{by.cluster("a", "turn-a"), by.cluster("b", "turn-b")}, join.Options{})).To(Succeed())
 		for n := int64(0); ; n++ {
 			by.left.Store(n)
-			err := join.Connect(ctx, nil, []join.Cluster{by.cluster("a", "turn-a"), by.cluster("b", "turn-b")}, join.Options{Rotate: true})
+			err := install.Join(ctx, nil, []join.Cluster{by.cluster("a", "turn-a"), by.cluster("b", "turn-b")}, join.Options{Rotate: true})
 			if err == nil {
 				Expect(n).To(BeNumerically(">", 6))
 				return
 			}
 			by.left.Store(1000)
-			Expect(join.Connect(ctx, nil, []join.Cluster{by.cluster("a", "turn-a"), by.cluster("b", "turn-b")}, join.Options{})).To(Succeed(), "after %d writes", n)
+			Expect(install.Join(ctx, nil, []join.Cluster{by.cluster("a", "turn-a"), by.cluster("b", "turn-b")}, join.Options{})).To(Succeed(), "after %d writes", n)
 			for _, pair := range [][2]model.ClusterID{{"a", "turn-b"}, {"b", "turn-a"}} {
 				Eventually(reading(ctx, pair[0], pair[1])).WithTimeout(cachedFor).Should(Succeed(), "after %d writes", n)
 			}
@@ -101,9 +102,9 @@ var _ = Describe("A join that is interrupted", func() {
 	It("makes the old token useless when it rotates", func(ctx SpecContext) {
 		a, b := cluster("a"), cluster("b")
 		a.ID, b.ID = "old-a", "old-b"
-		Expect(join.Connect(ctx, nil, []join.Cluster{a, b}, join.Options{})).To(Succeed())
+		Expect(install.Join(ctx, nil, []join.Cluster{a, b}, join.Options{})).To(Succeed())
 		old := connectTo(credential(ctx, "b", "old-a"))
-		Expect(join.Connect(ctx, nil, []join.Cluster{a, b}, join.Options{Rotate: true})).To(Succeed())
+		Expect(install.Join(ctx, nil, []join.Cluster{a, b}, join.Options{Rotate: true})).To(Succeed())
 		Eventually(reading(ctx, "b", "old-a")).WithTimeout(cachedFor).Should(Succeed())
 		Eventually(func() error {
 			return old.List(ctx, &v1alpha1.ExportRecordList{}, client.InNamespace("comity-old-a"))

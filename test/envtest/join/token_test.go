@@ -14,6 +14,7 @@ import (
 	"github.com/comity-mcs/comity/sync/join"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/remote/kubeconfig"
+	"github.com/comity-mcs/comity/test/install"
 )
 
 // What the policy comity-tokens (config/admission) compares a renewal with.
@@ -34,8 +35,8 @@ var _ = Describe("the account of a peer", Ordered, func() {
 	}
 
 	It("says for how long and for whom its token is", func(ctx SpecContext) {
-		Expect(join.Connect(ctx, nil, []join.Cluster{cluster("a"), cluster("b")}, join.Options{Expiry: 3 * time.Hour})).To(Succeed())
-		Expect(join.Connect(ctx, nil, []join.Cluster{cluster("a"), cluster("b")}, join.Options{Expiry: 2 * time.Hour, Rotate: true})).To(Succeed())
+		Expect(install.Join(ctx, nil, []join.Cluster{cluster("a"), cluster("b")}, join.Options{Expiry: 3 * time.Hour})).To(Succeed())
+		Expect(install.Join(ctx, nil, []join.Cluster{cluster("a"), cluster("b")}, join.Options{Expiry: 2 * time.Hour, Rotate: true})).To(Succeed())
 		recorded(ctx, "2h0m0s")
 	})
 
@@ -45,7 +46,7 @@ var _ = Describe("the account of a peer", Ordered, func() {
 		delete(old.Annotations, model.AnnotationTokenAudiences)
 		Expect(admin("a").Update(ctx, old)).To(Succeed())
 		before := credential(ctx, "b", "a").BearerToken
-		Expect(join.Connect(ctx, nil, []join.Cluster{cluster("a"), cluster("b")}, join.Options{})).To(Succeed())
+		Expect(install.Join(ctx, nil, []join.Cluster{cluster("a"), cluster("b")}, join.Options{})).To(Succeed())
 		Expect(credential(ctx, "b", "a").BearerToken).To(Equal(before), "the token is good for long enough")
 		recorded(ctx, "2h0m0s")
 	})

@@ -109,6 +109,7 @@ func startAgent() (*members.Set, *prometheus.Registry) {
 	set := members.New(members.Options{
 		Self: "a", ClusterUID: "uid-a", ClusterSet: "prod", Namespace: "comity-system", StaleAfter: staleAfter, LostAfter: lostAfter, StatusInterval: statusInterval,
 		Registry: registry, Recorder: mgr.GetEventRecorder("comity"), Log: ctrl.Log.WithName("peer"),
+		LocalCluster: func() model.LocalCluster { return model.LocalCluster{} },
 	})
 	Expect(set.SetupWithManager(mgr)).To(Succeed())
 	Expect(set.SetupStatusWithManager(mgr, imports)).To(Succeed())

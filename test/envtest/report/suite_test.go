@@ -24,6 +24,7 @@ import (
 	"github.com/comity-mcs/comity/test/clusters"
 	"github.com/comity-mcs/comity/test/clusters/controlplane"
 	"github.com/comity-mcs/comity/test/envtest/suite"
+	"github.com/comity-mcs/comity/test/install"
 )
 
 // Bounds of every wait.
@@ -66,7 +67,7 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(controlplane.Close(started)).To(Succeed()) })
 	a, b = newCluster(started[0]), newCluster(started[1])
-	Expect(join.Connect(ctx, nil, []join.Cluster{side(a), side(b)}, join.Options{})).To(Succeed())
+	Expect(install.Join(ctx, nil, []join.Cluster{side(a), side(b)}, join.Options{})).To(Succeed())
 	for _, c := range []*cluster{a, b} {
 		path := filepath.Join(dir, c.ID()+".kubeconfig")
 		Expect(clusters.ServiceAccountKubeconfig(ctx, c, system, "comity", path)).To(Succeed())
