@@ -196,9 +196,7 @@ func without(status mcsv1beta1.ServiceImportStatus, fields []string) mcsv1beta1.
 
 // wroteStatus reports whether the object's status has anything of Comity's.
 func wroteStatus(object client.Object) bool {
-	return slices.ContainsFunc(object.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool {
-		return entry.Manager == model.FieldOwner && entry.Operation == metav1.ManagedFieldsOperationApply && entry.Subresource == "status"
-	})
+	return model.AppliedBy(object, model.FieldOwner, "status")
 }
 
 // applied is a status that was applied to the object of that UID.

@@ -25,8 +25,6 @@ const (
 	DefaultServiceAccount = "comity"
 	// DefaultExpiry is how long a new credential is valid.
 	DefaultExpiry = 24 * time.Hour
-	// DefaultRemovalTimeout bounds the removal of imports by the agents.
-	DefaultRemovalTimeout = 2 * time.Minute
 )
 
 // minExpiry is the shortest lifetime that an API server grants a token.
@@ -130,9 +128,6 @@ type Options struct {
 	// that has its id now, and accounts of the cluster before are made again, so that no
 	// token of it is valid.
 	Replace bool
-	// RemovalTimeout is how long Disconnect waits until the agents removed what they
-	// imported; DefaultRemovalTimeout if zero.
-	RemovalTimeout time.Duration
 	// Progress is called for every object, in the order of work; nil calls nothing.
 	Progress func(Step)
 	// Now is the clock; time.Now if nil.
@@ -140,7 +135,7 @@ type Options struct {
 }
 
 func (o Options) withDefaults() (Options, error) {
-	o.Expiry, o.RemovalTimeout = cmp.Or(o.Expiry, DefaultExpiry), cmp.Or(o.RemovalTimeout, DefaultRemovalTimeout)
+	o.Expiry = cmp.Or(o.Expiry, DefaultExpiry)
 	if o.Expiry < minExpiry {
 		return o, fmt.Errorf("expiry %s is too short; API servers grant no token of less than %s", o.Expiry, minExpiry)
 	}

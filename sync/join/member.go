@@ -6,7 +6,6 @@ package join
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -233,9 +232,7 @@ func (m *member) removeIf(ctx context.Context, object client.Object, ours func(m
 
 // applied reports whether a join applied the object.
 func applied(object metav1.Object) bool {
-	return slices.ContainsFunc(object.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool {
-		return entry.Manager == FieldOwner && entry.Operation == metav1.ManagedFieldsOperationApply && entry.Subresource == ""
-	})
+	return model.AppliedBy(object, FieldOwner, "")
 }
 
 func (m *member) report(object client.Object, verb Verb, note string) {

@@ -6,7 +6,6 @@ package join
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -134,7 +133,7 @@ func (m *member) removeDerived(ctx context.Context, object client.Object) error 
 // purgeConditions takes back the conditions of the agent, and no other's.
 func (m *member) purgeConditions(ctx context.Context) error {
 	return eachOf(ctx, m.client, serviceExport, func(object *metav1.PartialObjectMetadata) error {
-		if !writesStatus(object) {
+		if !model.AppliedBy(object, model.FieldOwner, "status") {
 			return nil
 		}
 		if m.opts.DryRun {
@@ -150,12 +149,6 @@ func (m *member) purgeConditions(ctx context.Context) error {
 		}
 		m.report(object, Changed, "without Comity's conditions")
 		return nil
-	})
-}
-
-func writesStatus(object metav1.Object) bool {
-	return slices.ContainsFunc(object.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool {
-		return entry.Manager == model.FieldOwner && entry.Subresource == "status"
 	})
 }
 

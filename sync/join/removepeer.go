@@ -20,6 +20,8 @@ import (
 
 // Intervals while the agents remove what they imported.
 const (
+	// removalTimeout bounds the removal of imports by the agents.
+	removalTimeout   = 2 * time.Minute
 	removalInterval  = 500 * time.Millisecond
 	progressInterval = 5 * time.Second
 )
@@ -32,7 +34,7 @@ type end struct {
 
 // forget removes all Peers and their Secrets. All are stated to be removed before the
 // first is waited for, so that the agents work side by side and one bound holds for all.
-func forget(ctx context.Context, ends []end, opts Options) error {
+func forget(ctx context.Context, ends []end, timeout time.Duration) error {
 	marked := make([]bool, len(ends))
 	for i, e := range ends {
 		var err error
@@ -40,10 +42,10 @@ func forget(ctx context.Context, ends []end, opts Options) error {
 			return e.holder.errorf("%w", err)
 		}
 	}
-	deadline := time.Now().Add(opts.RemovalTimeout)
+	deadline := time.Now().Add(timeout)
 	for i, e := range ends {
 		if marked[i] {
-			if err := e.finish(ctx, deadline); err != nil {
+			if err := e.finish(ctx, deadline, timeout); err != nil {
 				return e.holder.errorf("%w", err)
 			}
 		}
@@ -87,8 +89,8 @@ func (e end) mark(ctx context.Context) (bool, error) {
 }
 
 // finish deletes the Peer once the agent has removed what it imported.
-func (e end) finish(ctx context.Context, deadline time.Time) error {
-	why, err := e.await(ctx, deadline)
+func (e end) finish(ctx context.Context, deadline time.Time, timeout time.Duration) error {
+	why, err := e.await(ctx, deadline, timeout)
 	if err != nil {
 		return err
 	}
@@ -100,7 +102,7 @@ func (e end) finish(ctx context.Context, deadline time.Time) error {
 }
 
 // await waits until condition Removed of the Peer is true. Otherwise it says why it is not.
-func (e end) await(ctx context.Context, deadline time.Time) (why string, err error) {
+func (e end) await(ctx context.Context, deadline time.Time, timeout time.Duration) (why string, err error) {
 	if e.holder.opts.DryRun {
 		return "", nil
 	}
@@ -131,7 +133,7 @@ func (e end) await(ctx context.Context, deadline time.Time) (why string, err err
 		return "", err
 	}
 	left, err := e.imports(ctx)
-	return fmt.Sprintf("the agent has not set condition %s within %s; imports with an export of cluster %s: %d", v1alpha1.PeerRemoved, e.holder.opts.RemovalTimeout, e.peer, left), err
+	return fmt.Sprintf("the agent has not set condition %s within %s; imports with an export of cluster %s: %d", v1alpha1.PeerRemoved, timeout, e.peer, left), err
 }
 
 // isRemoved reports whether the agent has seen that the cluster is removed, and nothing

@@ -245,9 +245,12 @@ func longHash(s string) string {
 // object itself and not merely a subresource such as its status. Labels prove
 // nothing, for anybody may set them.
 func IsManaged(object metav1.Object) bool {
+	return AppliedBy(object, FieldOwner, "")
+}
+
+// AppliedBy reports whether a field manager applied the object, or a subresource of it.
+func AppliedBy(object metav1.Object, manager, subresource string) bool {
 	return slices.ContainsFunc(object.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool {
-		return entry.Manager == FieldOwner &&
-			entry.Operation == metav1.ManagedFieldsOperationApply &&
-			entry.Subresource == ""
+		return entry.Manager == manager && entry.Operation == metav1.ManagedFieldsOperationApply && entry.Subresource == subresource
 	})
 }

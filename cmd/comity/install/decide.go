@@ -96,10 +96,7 @@ func newer(installed, ours string) bool {
 	if development.MatchString(installed) || development.MatchString(ours) {
 		return false
 	}
-	a, err := version.ParseSemantic(installed)
-	if err != nil {
-		return false
-	}
-	b, err := version.ParseSemantic(ours)
-	return err == nil && b.LessThan(a)
+	a, errInstalled := version.ParseSemantic(installed)
+	b, errOurs := version.ParseSemantic(ours)
+	return errInstalled == nil && errOurs == nil && b.LessThan(a)
 }

@@ -11,10 +11,10 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/comity-mcs/comity/sync/join/corefile"
+	"github.com/comity-mcs/comity/sync/model"
 )
 
 // minimum is the first CoreDNS whose plugin kubernetes has the option multicluster.
@@ -56,7 +56,7 @@ func (f found) owned(contextName string) string {
 	case f.custom || customImport.MatchString(f.config.Data[configKey]):
 		return f.provider() + " owns the Corefile and reads additions from ConfigMap kube-system/coredns-custom; add the key clusterset.server there, restart CoreDNS (kubectl --context " +
 			contextName + " -n kube-system rollout restart deployment/coredns), and let it serve the zone with"
-	case appliedBy(f.config.ObjectMeta, "eks"):
+	case model.AppliedBy(f.config, "eks", ""):
 		return "Amazon EKS owns the Corefile and would take a change back; set \"corefile\" in the configuration values of the add-on coredns (aws eks update-addon --configuration-values) to a Corefile with"
 	case f.config.Labels["addon.kops.k8s.io/name"] != "":
 		return "kOps owns the Corefile and would take a change back; set spec.kubeDNS.externalCoreFile of the cluster to a Corefile with"
@@ -76,12 +76,6 @@ func (f found) provider() string {
 		return "k3s"
 	}
 	return "the provider of the cluster"
-}
-
-func appliedBy(meta metav1.ObjectMeta, manager string) bool {
-	return slices.ContainsFunc(meta.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
-		return entry.Manager == manager && entry.Operation == metav1.ManagedFieldsOperationApply
-	})
 }
 
 func indented(text string) string { return "    " + strings.ReplaceAll(text, "\n", "\n    ") }
