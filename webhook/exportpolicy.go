@@ -26,7 +26,7 @@ func (v policyValidator) handle(ctx context.Context, req admission.Request) admi
 	now, was := &policyv1alpha1.ExportPolicy{}, &policyv1alpha1.ExportPolicy{}
 	updated, err := decode(req, now, was)
 	if err != nil {
-		return respond(admit.Malformed(err.Error()))
+		return malformed(err)
 	}
 	if v.policies == nil || passes(req, now) || updated && equality.Semantic.DeepEqual(now.Spec, was.Spec) {
 		return respond(admit.Allow())
