@@ -20,16 +20,13 @@ import (
 // evaluated.
 //
 // The answer to one that is stored, or would be in a dry run, warns what it would do.
-type policyValidator struct {
-	policies  PolicyChecker
-	previewer PolicyPreviewer
-}
+type policyValidator struct{ policies PolicyChecker }
 
 func (v policyValidator) handle(ctx context.Context, req admission.Request) admission.Response {
 	now, was := &policyv1alpha1.ExportPolicy{}, &policyv1alpha1.ExportPolicy{}
 	updated, err := decode(req, now, was)
 	if err != nil {
-		return respond(admit.Malformed(err.Error()))
+		return malformed(err)
 	}
 	if v.policies == nil || passes(req, now) || updated && equality.Semantic.DeepEqual(now.Spec, was.Spec) {
 		return respond(admit.Allow())
@@ -43,8 +40,6 @@ func (v policyValidator) handle(ctx context.Context, req admission.Request) admi
 			" (%[1]s.rego:row:column is a place in spec.rego); nothing that is stored was changed", now.Name, err)))
 	}
 	answer := admit.Allow()
-	if v.previewer != nil {
-		answer.Warnings = admit.Lines(v.previewer.Preview(ctx, now))
-	}
+	answer.Warnings = admit.Lines(v.policies.Preview(ctx, now))
 	return respond(answer)
 }

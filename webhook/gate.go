@@ -95,10 +95,10 @@ func (g *gate) through(next func(w http.ResponseWriter, r *http.Request, body []
 			return
 		case !g.isKnown(r.TLS):
 			g.reject(w, http.StatusForbidden, rejectedClient,
-				fmt.Sprintf("the client certificate has none of the names %s (--webhook-client-names)", strings.Join(g.names, ", ")))
+				"the client certificate has none of the names %s (--webhook-client-names)", strings.Join(g.names, ", "))
 			return
 		case r.ContentLength > maxBody:
-			g.reject(w, http.StatusRequestEntityTooLarge, rejectedSize, fmt.Sprintf("the request has %d bytes; expected at most %d", r.ContentLength, maxBody))
+			g.reject(w, http.StatusRequestEntityTooLarge, rejectedSize, "the request has %d bytes; expected at most %d", r.ContentLength, maxBody)
 			return
 		}
 		small := r.ContentLength >= 0 && r.ContentLength <= smallBody // -1: not known
@@ -135,16 +135,16 @@ func (g *gate) readBody(w http.ResponseWriter, r *http.Request) ([]byte, bool) {
 	body.Grow(int(max(r.ContentLength, 0)) + bytes.MinRead)
 	if _, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, maxBody)); err != nil {
 		if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
-			g.reject(w, http.StatusRequestEntityTooLarge, rejectedSize, fmt.Sprintf("the request has more than %d bytes; expected at most as many", maxBody))
+			g.reject(w, http.StatusRequestEntityTooLarge, rejectedSize, "the request has more than %d bytes; expected at most as many", maxBody)
 		} else {
-			g.reject(w, http.StatusBadRequest, rejectedUnread, fmt.Sprintf("read the AdmissionReview: %v; expected all of it within %v", err, g.read))
+			g.reject(w, http.StatusBadRequest, rejectedUnread, "read the AdmissionReview: %v; expected all of it within %v", err, g.read)
 		}
 		return nil, false
 	}
 	if n := elements(body.Bytes()); n > maxElements {
-		g.reject(w, http.StatusRequestEntityTooLarge, rejectedSize, fmt.Sprintf(
+		g.reject(w, http.StatusRequestEntityTooLarge, rejectedSize,
 			"the AdmissionReview has %d commas, braces and brackets; expected at most %d, because each may become a list item or field. "+
-				"Remedy: remove items of lists, labels and annotations from the object that it is about", n, maxElements))
+				"Remedy: remove items of lists, labels and annotations from the object that it is about", n, maxElements)
 		return nil, false
 	}
 	return body.Bytes(), true
@@ -191,22 +191,23 @@ func (g *gate) rejectBusy(w http.ResponseWriter, slots chan struct{}) {
 	if slots == g.large {
 		kind = "large requests (over %d KiB or %d elements)"
 	}
-	g.reject(w, http.StatusTooManyRequests, rejectedBusy, fmt.Sprintf(
+	g.reject(w, http.StatusTooManyRequests, rejectedBusy,
 		"Comity's webhook answers %d "+kind+" already and this one waited for %v; try again in a few seconds. Remedy if it stays so: an administrator lets "+
 			"only the API server reach the webhook (networkPolicy.apiServerCIDRs of the chart) or has it present a client certificate (--webhook-client-ca-file)",
-		cap(slots), smallBody>>10, smallElements, g.wait))
+		cap(slots), smallBody>>10, smallElements, g.wait)
 }
 
 // reject answers with a Status, whose message the API server shows. The body may be
 // unread, so the connection ends.
-func (g *gate) reject(w http.ResponseWriter, code int, reason, message string) {
+func (g *gate) reject(w http.ResponseWriter, code int, reason, format string, args ...any) {
 	g.rejected.WithLabelValues(reason).Inc()
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Connection", "close")
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(metav1.Status{ // the client may be gone
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
-		Status:   metav1.StatusFailure, Code: int32(code), Reason: metav1.StatusReason(http.StatusText(code)), Message: message, //nolint:gosec // an HTTP status
+		Status:   metav1.StatusFailure, Code: int32(code), //nolint:gosec // an HTTP status
+		Reason: metav1.StatusReason(http.StatusText(code)), Message: fmt.Sprintf(format, args...),
 	})
 }
 

@@ -4,6 +4,7 @@
 package webhook
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -114,23 +115,15 @@ func auditAnnotations(verdict decision.Verdict) map[string]string {
 	if verdict.Outcome == decision.Denied {
 		policies = nil
 		for _, v := range verdict.Violations { // sorted by policy
-			policies, reasons = appendNew(policies, v.Policy), appendNew(reasons, v.Reason)
+			policies, reasons = append(policies, v.Policy), append(reasons, v.Reason)
 		}
 	}
 	if verdict.Digest == "" { // the policies were not reached
 		return map[string]string{auditProblem: verdict.Problem}
 	}
 	return map[string]string{
-		auditPolicies: strings.Join(policies, ","),
-		auditReasons:  strings.Join(reasons, ","),
+		auditPolicies: strings.Join(slices.Compact(policies), ","),
+		auditReasons:  strings.Join(slices.Compact(reasons), ","),
 		auditDigest:   verdict.Digest,
 	}
-}
-
-// appendNew appends what is not the last element already.
-func appendNew(list []string, one string) []string {
-	if len(list) > 0 && list[len(list)-1] == one {
-		return list
-	}
-	return append(list, one)
 }

@@ -36,27 +36,22 @@ type Reviewer interface {
 	Review(ctx context.Context, req facts.Request) decision.Verdict
 }
 
-// PolicyChecker checks whether a policy could be used. The error says in which
-// field, or at which file:row:column of its module, it could not.
+// PolicyChecker checks policies before they are stored; controller.Checker is one.
 type PolicyChecker interface {
+	// Check says in which field, or at which file:row:column of its module, a policy could
+	// not be used.
 	Check(policy *policyv1alpha1.ExportPolicy) error
-}
-
-// PolicyPreviewer says what storing a policy would do to what is stored, one line for
-// each kind of effect. It ends well before ctx does.
-type PolicyPreviewer interface {
+	// Preview says what storing a policy would do to what is stored, one line for each
+	// kind of effect. It ends well before ctx does.
 	Preview(ctx context.Context, policy *policyv1alpha1.ExportPolicy) []string
 }
 
 // Options of Register. Reviewer is required.
 type Options struct {
 	Reviewer Reviewer
-	// Policies checks ExportPolicies before they are stored. When nil, every
-	// one is stored, and its condition Compiled has the result.
+	// Policies checks ExportPolicies before they are stored, and warns of what they would
+	// do. When nil, every one is stored, and its condition Compiled has the result.
 	Policies PolicyChecker
-	// Previewer adds warnings to the answer to ExportPolicies; none when nil. It needs
-	// Policies.
-	Previewer PolicyPreviewer
 	// Live finds the ServiceExport of a Service, and the Service of an export that names
 	// its ports (model.AnnotationExportPorts). The manager's uncached reader when nil: such
 	// requests are rare, and what was created a moment ago must be found.
@@ -119,7 +114,7 @@ func Handlers(opts Options) (map[string]http.Handler, error) {
 		PathMutateServiceExport:   mutateServiceExport,
 		PathValidateServiceExport: exportValidator{opts.Reviewer, opts.Live, opts.Conflicts, refusals}.handle,
 		PathValidateService:       serviceValidator{opts.Reviewer, opts.Live, refusals}.handle,
-		PathValidateExportPolicy:  policyValidator{opts.Policies, opts.Previewer}.handle,
+		PathValidateExportPolicy:  policyValidator{opts.Policies}.handle,
 	}
 	served := make(map[string]http.Handler, len(handlers))
 	for path, handler := range handlers {

@@ -31,7 +31,7 @@ func (v serviceValidator) handle(ctx context.Context, req admission.Request) adm
 	after, before := &typeOfService{}, &typeOfService{}
 	updated, err := decode(req, after, before)
 	if err != nil {
-		return respond(admit.Malformed(err.Error()))
+		return malformed(err)
 	}
 	// config/webhook sends no other requests here; any other is allowed.
 	becomes := after.Spec.Type == corev1.ServiceTypeExternalName && before.Spec.Type != corev1.ServiceTypeExternalName
@@ -40,7 +40,7 @@ func (v serviceValidator) handle(ctx context.Context, req admission.Request) adm
 	}
 	now := &corev1.Service{}
 	if _, err := decode(req, now, before); err != nil {
-		return respond(admit.Malformed(err.Error()))
+		return malformed(err)
 	}
 	subject := admit.Subject{Kind: decision.SubjectService, Key: client.ObjectKeyFromObject(now)}
 	export := &mcsv1beta1.ServiceExport{}

@@ -30,7 +30,7 @@ func mutateServiceExport(_ context.Context, req admission.Request) admission.Res
 	now, was := &metav1.PartialObjectMetadata{}, &metav1.PartialObjectMetadata{}
 	updated, err := decode(req, now, was)
 	if err != nil {
-		return respond(admit.Malformed(err.Error()))
+		return malformed(err)
 	}
 	if passes(req, now) {
 		return respond(admit.Allow())
@@ -41,12 +41,12 @@ func mutateServiceExport(_ context.Context, req admission.Request) admission.Res
 	}
 	moved := now.DeepCopy()
 	if err := admit.MoveScope(&moved.ObjectMeta, before); err != nil {
-		return respond(admit.Malformed(err.Error()))
+		return malformed(err)
 	}
 	stored, err := json.Marshal(now)
 	wanted, failed := json.Marshal(moved)
 	if err := errors.Join(err, failed); err != nil {
-		return respond(admit.Malformed(err.Error()))
+		return malformed(err)
 	}
 	response := respond(admit.Allow())
 	response.Patches = admission.PatchResponseFromRaw(stored, wanted).Patches                                        // no error: both are JSON
@@ -75,7 +75,7 @@ func (v exportValidator) handle(ctx context.Context, req admission.Request) admi
 	now, was := &mcsv1beta1.ServiceExport{}, &mcsv1beta1.ServiceExport{}
 	updated, err := decode(req, now, was)
 	if err != nil {
-		return respond(admit.Malformed(err.Error()))
+		return malformed(err)
 	}
 	if passes(req, now) || updated && admit.Unchanged(now, was) {
 		return respond(admit.Allow())
@@ -89,7 +89,7 @@ func (v exportValidator) handle(ctx context.Context, req admission.Request) admi
 	refused, unread := admit.Check(&now.ObjectMeta, before, func() (*corev1.Service, error) { return v.service(ctx, subject.Key) })
 	switch {
 	case refused != nil:
-		return respond(admit.Malformed(refused.Error()))
+		return malformed(refused)
 	case unread != nil:
 		return respond(admit.FromVerdict(subject, decision.Verdict{Problem: unread.Error()}))
 	}
@@ -157,3 +157,6 @@ func user(req admission.Request) *decision.UserInfo {
 func respond(answer admit.Answer) admission.Response {
 	return admission.Response{AdmissionResponse: answer}
 }
+
+// malformed is the answer to an object that could not be read, or contradicts itself.
+func malformed(err error) admission.Response { return respond(admit.Malformed(err.Error())) }

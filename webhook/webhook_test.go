@@ -54,6 +54,8 @@ type checker struct{ err error }
 
 func (c checker) Check(*policyv1alpha1.ExportPolicy) error { return c.err }
 
+func (checker) Preview(context.Context, *policyv1alpha1.ExportPolicy) []string { return nil }
+
 var denied = decision.Verdict{Outcome: decision.Denied, Violations: []decision.Violation{{Policy: "p", Message: "no."}}}
 
 // fixture is the webhooks with a reviewer of the test's own.
@@ -62,7 +64,6 @@ type fixture struct {
 	live     client.Reader
 	conflict Forecaster
 	checker  PolicyChecker
-	preview  PolicyPreviewer
 	registry *prometheus.Registry
 	recorder events.EventRecorder
 	clock    clock.PassiveClock
@@ -82,7 +83,7 @@ func (f *fixture) hooks(t *testing.T) map[string]http.Handler {
 		f.registry = prometheus.NewRegistry()
 	}
 	all, err := Handlers(Options{
-		Reviewer: f.reviewer, Live: f.live, Conflicts: f.conflict, Policies: f.checker, Previewer: f.preview,
+		Reviewer: f.reviewer, Live: f.live, Conflicts: f.conflict, Policies: f.checker,
 		Registerer: f.registry, Recorder: f.recorder, Clock: f.clock, Logger: f.log,
 	})
 	if err != nil {
@@ -463,7 +464,10 @@ func TestExportPolicyMustCompile(t *testing.T) {
 }
 
 // previewer notes of which policies a preview was made.
-type previewer struct{ of []string }
+type previewer struct {
+	checker
+	of []string
+}
 
 func (p *previewer) Preview(_ context.Context, policy *policyv1alpha1.ExportPolicy) []string {
 	p.of = append(p.of, policy.Name)
@@ -493,8 +497,8 @@ func TestThePreviewOfAnExportPolicyIsInTheWarnings(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			req := request(t, tc.op, "ExportPolicy", tc.now, tc.was)
 			req.Namespace, req.Name = "", "mine"
-			p := &previewer{}
-			got := (&fixture{checker: tc.checker, preview: p}).ask(t, PathValidateExportPolicy, "", req)
+			p := &previewer{checker: tc.checker}
+			got := (&fixture{checker: p}).ask(t, PathValidateExportPolicy, "", req)
 			if diff := cmp.Diff(tc.want, got.Warnings); diff != "" || len(p.of) != len(tc.want) {
 				t.Errorf("%d previews, warnings (-want +got):\n%s", len(p.of), diff)
 			}

@@ -243,12 +243,3 @@ func earlier(a, b time.Duration) time.Duration {
 	}
 	return min(a, b)
 }
-
-// Checker checks for the webhook whether a policy could be used.
-type Checker struct{ Engine *engine.Engine }
-
-// Check is nil for a policy that compiles. Otherwise the error has lines of
-// file:row:column and message, as in the condition Compiled.
-func (c Checker) Check(policy *v1alpha1.ExportPolicy) error {
-	return c.Engine.Check(engine.FromObject(policy, time.Now()))
-}

@@ -13,36 +13,40 @@ import (
 	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
-const (
-	// maxPreview is how long a preview may take. It is below half of the 3 s that the
-	// API server waits, and even of 10 s nobody wants to wait longer for a warning.
-	maxPreview = 1200 * time.Millisecond
-)
+// maxPreview is how long a preview may take. It is below half of the 3 s that the
+// API server waits, and even of 10 s nobody wants to wait longer for a warning.
+const maxPreview = 1200 * time.Millisecond
 
-// Previewer says for the webhook what a policy would do to the stored exports. It
-// runs one preview at a time, with engines of its own, so that previews take no slot
-// of a request and at most one CPU.
-type Previewer struct {
+// Checker checks for the webhook whether a policy could be used, and says what it would
+// do to the stored exports. It runs one preview at a time, with engines of its own, so
+// that previews take no slot of a request and at most one CPU.
+type Checker struct {
 	policies *engine.Engine
 	source   preview.Source
 	running  chan struct{}
 }
 
-// NewPreviewer gives a Previewer that compares with the policies that are loaded in e.
-func NewPreviewer(e *engine.Engine, source preview.Source) *Previewer {
-	return &Previewer{policies: e, source: source, running: make(chan struct{}, 1)}
+// NewChecker gives a Checker that compares with the policies that are loaded in e.
+func NewChecker(e *engine.Engine, source preview.Source) *Checker {
+	return &Checker{policies: e, source: source, running: make(chan struct{}, 1)}
+}
+
+// Check is nil for a policy that compiles. Otherwise the error has lines of
+// file:row:column and message, as in the condition Compiled.
+func (c *Checker) Check(policy *v1alpha1.ExportPolicy) error {
+	return c.policies.Check(engine.FromObject(policy, time.Now()))
 }
 
 // Preview is what storing the policy would do, as warnings; none if nothing. It takes
 // at most three quarters of the time that is left until ctx ends. A warning says so if there is
 // no preview, or one of a part of the exports only. The policy must pass
-// Checker.Check. The warnings name exports of any namespace.
-func (p *Previewer) Preview(ctx context.Context, policy *v1alpha1.ExportPolicy) []string {
+// Check. The warnings name exports of any namespace.
+func (c *Checker) Preview(ctx context.Context, policy *v1alpha1.ExportPolicy) []string {
 	none := func(why string, args ...any) []string {
 		return []string{fmt.Sprintf("[%s] there is no preview of what it would do: ", policy.Name) + fmt.Sprintf(why, args...)}
 	}
 	select {
-	case p.running <- struct{}{}:
+	case c.running <- struct{}{}:
 	default:
 		return none("another one is being made")
 	}
@@ -54,8 +58,8 @@ func (p *Previewer) Preview(ctx context.Context, policy *v1alpha1.ExportPolicy) 
 	go func() {
 		ctx, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
-		report, err := p.run(ctx, policy)
-		<-p.running
+		report, err := c.run(ctx, policy)
+		<-c.running
 		if err != nil {
 			done <- none("%v", err)
 			return
@@ -75,19 +79,19 @@ func (p *Previewer) Preview(ctx context.Context, policy *v1alpha1.ExportPolicy) 
 }
 
 // run never panics: outside of the goroutine of a request that would end the process.
-func (p *Previewer) run(ctx context.Context, policy *v1alpha1.ExportPolicy) (report preview.Report, err error) {
+func (c *Checker) run(ctx context.Context, policy *v1alpha1.ExportPolicy) (report preview.Report, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("it failed: %v", r)
 		}
 	}()
-	before, err := p.policies.Copy()
+	before, err := c.policies.Copy()
 	if err != nil {
 		return preview.Report{}, err
 	}
-	after, err := before.With(engine.FromObject(policy, time.Now())) // and not of p.policies, which may be loaded again meanwhile
+	after, err := before.With(engine.FromObject(policy, time.Now())) // and not of c.policies, which may be loaded again meanwhile
 	if err != nil {
 		return preview.Report{}, err
 	}
-	return preview.Run(ctx, preview.Change{Before: before, After: after, Policy: policy.Name}, p.source)
+	return preview.Run(ctx, preview.Change{Before: before, After: after, Policy: policy.Name}, c.source)
 }

@@ -41,14 +41,14 @@ func (e exports) Input(ctx context.Context, export *mcsv1beta1.ServiceExport) (d
 
 func (exports) Imports(context.Context) ([]decision.ImportInput, error) { return nil, nil }
 
-func previewer(t *testing.T, source exports) *Previewer {
+func previewer(t *testing.T, source exports) *Checker {
 	t.Helper()
 	e, err := engine.New(engine.Options{Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
 	e.Load(nil)
-	return NewPreviewer(e, source)
+	return NewChecker(e, source)
 }
 
 func denyingPolicy() *v1alpha1.ExportPolicy {
@@ -134,7 +134,7 @@ func TestAPreviewThatFailsIsOnlyAWarning(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{"[p] there is no preview of what it would do: policies are not loaded yet"}
-	if diff := cmp.Diff(want, NewPreviewer(empty, exports{}).Preview(t.Context(), denyingPolicy())); diff != "" {
+	if diff := cmp.Diff(want, NewChecker(empty, exports{}).Preview(t.Context(), denyingPolicy())); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
 	}
 }

@@ -6,6 +6,8 @@ package engine
 import (
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/types"
@@ -13,8 +15,8 @@ import (
 	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
-// The keys of an entry of deny or warn; all are strings but keyClusters, which is a list
-// of them.
+// The keys of an entry of deny or warn, which has no others: "cluster" in place of
+// "clusters" would limit nothing. All are strings but keyClusters, which is a list of them.
 const (
 	keyMsg      = "msg"
 	keyField    = "field"
@@ -25,18 +27,28 @@ const (
 // What an entry has to be, by stage: an import has one source, so that no entry about it
 // can be limited to clusters.
 const (
+	usualEntry          = `{"msg": ..., "field": ..., "remedy": ...}`
 	expectedEntry       = `expected objects {"msg": ..., "field": ..., "remedy": ..., "clusters": [...]}, with strings`
-	expectedImportEntry = `expected objects {"msg": ..., "field": ..., "remedy": ...}, with strings: an entry of a policy with stage Import is about its source alone`
+	expectedImportEntry = "expected objects " + usualEntry + `, with strings: an entry of a policy with stage Import is about its source alone`
 )
-
-// entryWithClusters is what is wrong with an entry of a policy with stage Import.
-const entryWithClusters = "an object with clusters"
 
 func (v *version) expectedEntry() string {
 	if v.Stage == v1alpha1.StageImport {
 		return expectedImportEntry
 	}
 	return expectedEntry
+}
+
+// wrongKey describes an entry with a key that entries do not have; empty if they have it.
+func (v *version) wrongKey(key string) string {
+	keys := []string{keyMsg, keyField, keyRemedy}
+	if v.Stage != v1alpha1.StageImport {
+		keys = append(keys, keyClusters)
+	}
+	if slices.Contains(keys, key) {
+		return ""
+	}
+	return "an object with " + strings.Trim(strconv.Quote(key), `"`)
 }
 
 // checkAnswer refuses a module whose answer has another form than INPUT.md says, as
@@ -85,13 +97,12 @@ func (v *version) wrongObject(t *types.Object) string {
 			return fmt.Sprintf("an object whose %s is of type %s", key, types.Sprint(value))
 		}
 	}
-	switch value := t.Select(keyClusters); {
-	case value != nil && v.Stage != v1alpha1.StageImport:
-		return wrongClusters(value)
-	case slices.ContainsFunc(t.StaticProperties(), func(p *types.StaticProperty) bool { return p.Key == keyClusters }) && v.Stage == v1alpha1.StageImport:
-		return entryWithClusters
+	for _, property := range t.StaticProperties() {
+		if problem := v.wrongKey(fmt.Sprint(property.Key)); problem != "" {
+			return problem
+		}
 	}
-	return "" // of a type that is not known, it may have the key
+	return wrongClusters(t.Select(keyClusters)) // what is of a type that is not known may have other keys
 }
 
 // wrongClusters describes what is wrong with clusters of a type.

@@ -39,6 +39,10 @@ func TestWhatDoesNotCompileIsSaidWhere(t *testing.T) {
 		"a string by way of another rule":    {header + "deny contains x if some x in complaints\n\ncomplaints contains \"text\"\n", "p.rego:3:1: deny contains what is of type string"},
 		"a list in place of an object":       {header + "deny contains [\"text\"]\n", "p.rego:3:1: deny contains what is of type array<string>"},
 		"no msg":                             {header + "deny contains {\"message\": \"no\"}\n", "p.rego:3:1: deny contains an object without msg"},
+		"a key that entries do not have":     {header + "deny contains {\"msg\": \"no\", \"cluster\": [\"b\"]}\n", "p.rego:3:1: deny contains an object with cluster; expected objects"},
+		"a reason of an entry's own":         {header + "deny contains {\"msg\": \"no\", \"reason\": \"Forged\"}\n", "p.rego:3:1: deny contains an object with reason; expected objects"},
+		"a policy of an entry's own":         {header + "deny contains {\"msg\": \"no\", \"policy\": \"forged\"}\n", "p.rego:3:1: deny contains an object with policy; expected objects"},
+		"a key that a warning does not have": {header + "warn contains {\"msg\": \"no\", \"severity\": 7} if input.published\n", "p.rego:3:1: warn contains an object with severity; expected objects"},
 		"a msg that is no string":            {header + "deny contains {\"msg\": [1]}\n", "p.rego:3:1: deny contains an object whose msg is of type array<number>"},
 		"a field that may be null":           {header + "deny contains {\"msg\": \"no\", \"field\": field}\n\nfield := null if input.cluster == \"a\"\n\nfield := \"x\" if input.cluster != \"a\"\n", "p.rego:3:1: deny contains an object whose field is of type any<null, string>"},
 		"a remedy that is no string":         {header + "deny contains {\"msg\": \"no\", \"remedy\": input.scope.clusters}\n", "p.rego:3:1: deny contains an object whose remedy is of type array[string]"},
@@ -161,8 +165,7 @@ func TestAReasonComesFromMetadataOrTheName(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			module := strings.Replace(rule("true"), `{"msg": "no"}`, `{"msg": "no", "reason": "Forged", "policy": "forged"}`, 1)
-			e := loaded(t, engine.Options{}, engine.Policy{Name: test.name, Module: test.metadata + module})
+			e := loaded(t, engine.Options{}, engine.Policy{Name: test.name, Module: test.metadata + rule("true")})
 			verdict := e.Evaluate(t.Context(), request())
 			if len(verdict.Violations) != 1 || verdict.Violations[0].Reason != test.reason || verdict.Violations[0].Policy != test.name {
 				t.Errorf("got %+v, expected reason %s", verdict, test.reason)

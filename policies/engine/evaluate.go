@@ -236,45 +236,27 @@ func (s *snapshot) read(value ast.Value, at *progress) ([]answer, error) {
 	}
 	answers := make([]answer, 0, given.Len())
 	err := given.Iter(func(term *ast.Term) error {
-		triple, ok := term.Value.(*ast.Array)
-		if !ok || triple.Len() != 3 {
-			return errors.New("a policy's answer has an unknown form")
-		}
-		pkg, _ := triple.Elem(0).Value.(ast.String)
-		a := answer{policy: at.policies[string(pkg)]}
-		if a.policy == nil {
-			return fmt.Errorf("package %s%s gave an answer without being evaluated", packagePrefix, pkg)
-		}
-		var err error
-		if a.deny, err = a.policy.violations(denySet, triple.Elem(1)); err != nil {
-			return err
-		}
-		a.warn, err = a.policy.violations(warnSet, triple.Elem(2))
+		triple := term.Value.(*ast.Array) // as snapshot.answers writes it; a panic is an error of the evaluation
+		a := answer{policy: at.policies[string(triple.Elem(0).Value.(ast.String))]}
+		var err, other error
+		a.deny, err = a.policy.violations(denySet, triple.Elem(1))
+		a.warn, other = a.policy.violations(warnSet, triple.Elem(2))
 		answers = append(answers, a)
-		return err
+		return cmp.Or(err, other)
 	})
 	return answers, err
 }
 
 // violations reads one set of {msg, field, remedy, clusters}.
-func (v *version) violations(name string, term *ast.Term) ([]decision.Violation, error) {
-	set, ok := term.Value.(ast.Set)
-	if !ok {
-		return nil, v.failed(fmt.Errorf("%s is no set", name))
-	}
-	if set.Len() == 0 {
-		return nil, nil
-	}
-	var violations []decision.Violation
-	err := set.Iter(func(item *ast.Term) error {
+func (v *version) violations(name string, term *ast.Term) (violations []decision.Violation, err error) {
+	for _, item := range term.Value.(ast.Set).Slice() { // see answerSets
 		violation, problem := v.violation(item)
 		if problem != "" {
-			return v.failed(fmt.Errorf("%s contains %s; %s", name, problem, v.expectedEntry()))
+			return nil, v.failed(fmt.Errorf("%s contains %s; %s", name, problem, v.expectedEntry()))
 		}
 		violations = append(violations, violation)
-		return nil
-	})
-	return violations, err
+	}
+	return violations, nil
 }
 
 // violation reads one entry; or says what the set contains in place of one.
@@ -298,11 +280,16 @@ func (v *version) violation(item *ast.Term) (violation decision.Violation, probl
 	if violation.Message == "" {
 		return violation, item.String() + ", which has no msg"
 	}
-	given := object.Get(ast.StringTerm(keyClusters))
-	if given != nil && v.Stage == v1alpha1.StageImport {
-		return violation, entryWithClusters
+	for _, key := range object.Keys() {
+		name, is := key.Value.(ast.String)
+		if !is {
+			name = ast.String(key.String())
+		}
+		if problem := v.wrongKey(string(name)); problem != "" {
+			return violation, problem
+		}
 	}
-	if violation.Clusters, problem = clusters(given); problem != "" {
+	if violation.Clusters, problem = clusters(object.Get(ast.StringTerm(keyClusters))); problem != "" {
 		return violation, "an object whose clusters " + problem
 	}
 	return violation, ""

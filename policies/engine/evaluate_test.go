@@ -186,6 +186,10 @@ func TestWhatFailsDoesNotAllow(t *testing.T) {
 			"true\n}\n\ndeny contains x if {\n\tx := json.unmarshal(`{\"message\": \"no\"}`)",
 			`policy faulty: deny contains {"message": "no"}, which has no msg`,
 		},
+		"a key that entries do not have": {
+			"true\n}\n\ndeny contains x if {\n\tx := json.unmarshal(`{\"msg\": \"no\", \"cluster\": [\"b\"]}`)",
+			`policy faulty: deny contains an object with cluster; expected objects`,
+		},
 		"a message that is no string": {
 			"true\n}\n\ndeny contains {\"msg\": x} if {\n\tx := json.unmarshal(`[1]`)",
 			`policy faulty: deny contains an object whose msg is [1]; expected objects`,

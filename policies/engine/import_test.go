@@ -4,6 +4,7 @@
 package engine_test
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 
@@ -143,6 +144,7 @@ func TestAnEntryOfAnImportPolicyNamesNoClusters(t *testing.T) {
 	at := func(stage v1alpha1.Stage, rest string) engine.Policy {
 		return engine.Policy{Name: "p", Stage: stage, Module: header + rest}
 	}
+	limit := regexp.MustCompile(`, "clusters": [^}]*`)
 	for name, rest := range map[string]string{
 		"deny":                      "deny contains {\"msg\": \"no\", \"clusters\": [\"c\"]}\n",
 		"warn":                      "warn contains {\"msg\": \"no\", \"clusters\": [\"c\"]}\n",
@@ -155,7 +157,7 @@ func TestAnEntryOfAnImportPolicyNamesNoClusters(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), "contains an object with clusters; expected objects") || !strings.Contains(err.Error(), "about its source alone") {
 				t.Errorf("got %v", err)
 			}
-			if err := newEngine(t, engine.Options{}).Check(at(v1alpha1.StageImport, strings.ReplaceAll(rest, "clusters", "cluster"))); err != nil {
+			if err := newEngine(t, engine.Options{}).Check(at(v1alpha1.StageImport, limit.ReplaceAllString(rest, ""))); err != nil {
 				t.Errorf("without clusters: %v", err)
 			}
 		})

@@ -65,16 +65,11 @@ func (p Policy) file() string { return p.Name + ".rego" }
 
 // source is everything that a version is made of; equal sources, equal versions.
 func (p Policy) source() string {
-	rest, err := json.Marshal(struct {
-		Match      *v1alpha1.Match
-		Exceptions []v1alpha1.Exception
-	}{p.Match, p.Exceptions})
-	if err != nil {
-		// Label selectors are strings and lists of strings, as exceptions are.
-		panic(fmt.Sprintf("engine: marshal match and exceptions of policy %s: %v", p.Name, err))
+	text, err := json.Marshal(p)
+	if err != nil { // it has strings, bytes and lists of them
+		panic(fmt.Sprintf("engine: marshal policy %s: %v", p.Name, err))
 	}
-	return sum(p.Module, string(p.Params), string(p.ParametersSchema), string(p.Stage), string(p.Enforcement),
-		string(p.Existing), p.Grace.String(), string(rest))
+	return sum(string(text))
 }
 
 // sum is the SHA-256 of the parts, kept apart.

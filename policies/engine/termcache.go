@@ -84,14 +84,8 @@ func storedObject[T any, P encodable[T]](c *termCache, object P) (ast.Value, err
 	return value, err
 }
 
-// viewKey is the address of a map or of a list and how long it is: where to look for
-// its term, which counts only if the content is still the same.
-type viewKey struct {
-	address uintptr
-	length  int
-}
-
-// view is a copy of what was converted, and its term.
+// view is a copy of what was converted, and its term. It is kept by the address of the map
+// or list, and counts only if the content is still the same.
 type view[T any] struct {
 	copy T
 	term ast.Value
@@ -143,8 +137,7 @@ func keptView[T any](c *termCache, of T, same func(T) bool, copied func() T) (as
 	if at.Len() == 0 { // what is empty has no address of its own
 		return valueOf(copied())
 	}
-	key := viewKey{at.Pointer(), at.Len()}
-	if kept, found := c.views.Get(key); found {
+	if kept, found := c.views.Get(at.Pointer()); found {
 		if v, is := kept.(view[T]); is && same(v.copy) {
 			return v.term, nil
 		}
@@ -152,7 +145,7 @@ func keptView[T any](c *termCache, of T, same func(T) bool, copied func() T) (as
 	all := copied()
 	term, err := valueOf(all)
 	if err == nil {
-		c.views.Add(key, view[T]{all, term})
+		c.views.Add(at.Pointer(), view[T]{all, term})
 	}
 	return term, err
 }

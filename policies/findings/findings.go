@@ -16,6 +16,7 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/v1alpha1"
@@ -130,10 +131,7 @@ func (f *Findings) Of(name string) Summary {
 // Retain drops the exports that do not exist, and reports whether every one that does
 // was reviewed with the policies of this digest.
 func (f *Findings) Retain(exports []types.NamespacedName, digest string) (complete bool) {
-	exist := make(map[types.NamespacedName]bool, len(exports))
-	for _, key := range exports {
-		exist[key] = true
-	}
+	exist := sets.New(exports...)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	reviewed := 0
@@ -141,7 +139,7 @@ func (f *Findings) Retain(exports []types.NamespacedName, digest string) (comple
 		found, known := of[""]
 		switch {
 		case !known:
-		case !exist[key]:
+		case !exist.Has(key):
 			f.remove(key, "")
 		case found.digest == digest:
 			reviewed++

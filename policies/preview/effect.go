@@ -4,6 +4,7 @@
 package preview
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -120,13 +121,11 @@ func graceOf(v decision.Verdict, id string) time.Duration {
 }
 
 // leastGrace is the shortest grace period of violations; 0 if there are none.
-func leastGrace(violations []decision.Violation) (least time.Duration) {
-	for i, violation := range violations {
-		if i == 0 || violation.Grace < least {
-			least = violation.Grace
-		}
+func leastGrace(violations []decision.Violation) time.Duration {
+	if len(violations) == 0 {
+		return 0
 	}
-	return least
+	return slices.MinFunc(violations, func(a, b decision.Violation) int { return cmp.Compare(a.Grace, b.Grace) }).Grace
 }
 
 // effectOf compares two verdicts on one object; false if nothing would happen.

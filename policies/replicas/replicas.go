@@ -31,6 +31,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -217,7 +218,7 @@ type Count struct {
 }
 
 // Statements are what replicas stated, by name; only those that count.
-type Statements map[string]map[string]bool
+type Statements map[string]sets.Set[string]
 
 // Read reads what the replicas state, and removes what replicas stated that are long
 // gone. It is for the leader, and nil as long as its own statement is not written: right
@@ -241,7 +242,7 @@ func (r *Replicas) Read(ctx context.Context) (Statements, error) {
 		case err != nil || age > forgetAfter:
 			gone[name] = nil
 		case age <= freshFor:
-			statements[name] = set(digests)
+			statements[name] = sets.New(strings.Split(digests, ",")...)
 		}
 	}
 	if len(gone) > 0 {
@@ -262,19 +263,11 @@ func (r *Replicas) isStated(digests string) bool {
 	return r.known && digests == strings.Join(r.digests, ",")
 }
 
-func set(digests string) map[string]bool {
-	out := map[string]bool{}
-	for digest := range strings.SplitSeq(digests, ",") {
-		out[digest] = true
-	}
-	return out
-}
-
 // Count counts the replicas that enforce a policy of this name and digest.
 func (s Statements) Count(policy, digest string) Count {
 	wanted, count := short(policy, digest), Count{Total: len(s)}
 	for _, name := range slices.Sorted(maps.Keys(s)) {
-		if !s[name][wanted] {
+		if !s[name].Has(wanted) {
 			count.Lagging = append(count.Lagging, name)
 		}
 	}

@@ -7,13 +7,13 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
-	"unicode"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/sync/model"
 )
 
 // HTTP status codes: net/http has more than a pure package may know.
@@ -23,6 +23,10 @@ const (
 	codeForbidden   = 403
 	codeUnavailable = 503
 )
+
+// maxLine bounds a line of an answer, in bytes: the API server cuts the warnings of a
+// request that have more than 4,096 characters together.
+const maxLine = 4096
 
 // Answer is what the API server gets.
 type Answer = admissionv1.AdmissionResponse
@@ -126,13 +130,6 @@ func Lines(warnings []string) []string {
 	return out
 }
 
-// oneLine removes control characters from a policy's message: the API server drops
-// a warning that has one.
-func oneLine(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, strings.TrimSpace(s))
-}
+// oneLine bounds a policy's message, and removes what a terminal would not print: the API
+// server drops a warning that has a control character.
+func oneLine(s string) string { return model.OneLine(s, maxLine) }

@@ -230,8 +230,7 @@ func (w wiring) setupWebhook(policies *engine.Engine, reviewer facts.Reviewer) e
 		stored.ImportInputs = controllers.StoredImports{Self: w.self.cluster, Reader: w.GetClient(), Peers: w.peers}.Inputs
 	}
 	err := webhook.Register(w.Manager, webhook.Options{
-		Reviewer: reviewer, Policies: policycontroller.Checker{Engine: policies}, ClientNames: w.WebhookClientNames,
-		Previewer: policycontroller.NewPreviewer(policies, stored),
+		Reviewer: reviewer, Policies: policycontroller.NewChecker(policies, stored), ClientNames: w.WebhookClientNames,
 		Conflicts: conflict.Forecaster{
 			Peers: w.peers, Client: w.GetClient(), Self: w.self.cluster, Clock: clock.RealClock{},
 			IdentityLabels: w.IdentityLabels, MaintainSelectors: w.Selectors == selectorsMaintain,

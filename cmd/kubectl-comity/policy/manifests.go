@@ -199,12 +199,13 @@ func (m *manifests) request(key types.NamespacedName, operation decision.Operati
 func (m *manifests) imports() (all []decision.ImportInput) {
 	for _, member := range m.clusterset.Members {
 		for _, export := range member.Exports {
-			all = append(all, decision.ImportInput{
+			in := decision.ImportInput{
 				APIVersion: decision.InputVersion, Cluster: m.clusterset.cluster(),
 				Source: decision.ImportSource{Cluster: member.ID, Labels: member.Labels},
 				Export: export, Namespace: m.namespaces[types.NamespacedName{Name: export.Namespace}],
-				Imported: slices.Contains(m.clusterset.Imported, member.ID+"/"+export.Namespace+"/"+export.Name),
-			})
+			}
+			in.Imported = slices.Contains(m.clusterset.Imported, importName(in))
+			all = append(all, in)
 		}
 	}
 	return all

@@ -4,7 +4,6 @@
 package policy
 
 import (
-	"bytes"
 	"embed"
 	"errors"
 	"fmt"
@@ -15,7 +14,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"text/template"
 
 	"github.com/spf13/cobra"
 
@@ -80,7 +78,7 @@ func runNew(env *command.Env, parent, name string) error {
 		if err := os.MkdirAll(filepath.Dir(into), 0o755); err != nil { //nolint:gosec // a folder of sources, readable as others
 			return command.Incomplete(err)
 		}
-		if err := os.WriteFile(into, files[path], 0o644); err != nil { //nolint:gosec // a source file, readable as others
+		if err := os.WriteFile(into, []byte(files[path]), 0o644); err != nil { //nolint:gosec // a source file, readable as others
 			return command.Incomplete(err)
 		}
 		env.Printf("wrote %s\n", into)
@@ -90,32 +88,21 @@ func runNew(env *command.Env, parent, name string) error {
 }
 
 // newFiles are the files of a policy of that name, by path in its folder.
-func newFiles(name string) (map[string][]byte, error) {
+func newFiles(name string) (map[string]string, error) {
 	var reason strings.Builder
 	for part := range strings.SplitSeq(name, "-") {
 		reason.WriteString(strings.ToUpper(part[:1]) + part[1:])
 	}
-	values := map[string]string{"Name": name, "Package": strings.ReplaceAll(name, "-", "_"), "Reason": reason.String()}
-	files := map[string][]byte{}
+	values := strings.NewReplacer("[[.Package]]", strings.ReplaceAll(name, "-", "_"), "[[.Reason]]", reason.String())
+	files := map[string]string{}
 	err := fs.WalkDir(templates, templateFolder, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}
 		text, err := templates.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		parsed, err := template.New(path).Delims("[[", "]]").Option("missingkey=error").Parse(string(text))
-		if err != nil {
-			return fmt.Errorf("template %s: %w", path, err)
-		}
-		var out bytes.Buffer
-		if err := parsed.Execute(&out, values); err != nil {
-			return fmt.Errorf("template %s: %w", path, err)
-		}
 		relative := strings.TrimPrefix(path, templateFolder+"/")
-		files[strings.TrimSuffix(relative, ".tmpl")] = out.Bytes()
-		return nil
+		files[strings.TrimSuffix(relative, ".tmpl")] = values.Replace(string(text))
+		return err
 	})
 	return files, err
 }

@@ -52,14 +52,9 @@ type Tested struct {
 	Failed  int                `json:"failed"`
 	Skipped int                `json:"skipped,omitempty"`
 	// Coverage is that of policy.rego; not there for the library.
-	Coverage *coverage `json:"coverage,omitempty"`
+	Coverage *authoring.Coverage `json:"coverage,omitempty"`
 	// Problems are why the policy fails as a whole: no tests, too little coverage.
 	Problems []string `json:"problems,omitempty"`
-}
-
-type coverage struct {
-	authoring.Coverage `json:",inline"`
-	Percent            float64 `json:"percent"`
 }
 
 func newTest(env *command.Env) *cobra.Command {
@@ -121,7 +116,7 @@ func Test(ctx context.Context, threshold float64, paths ...string) ([]Tested, er
 }
 
 func testedOf(policy source.Policy, report authoring.Report, threshold float64) Tested {
-	out := Tested{Policy: policy.Name(), Path: policy.Folder, Tests: report.Results}
+	out := Tested{Policy: policy.Name(), Path: policy.Folder, Tests: report.Results, Coverage: report.Coverage}
 	if policy.Library() {
 		out.Policy = "lib"
 	}
@@ -141,12 +136,9 @@ func testedOf(policy source.Policy, report authoring.Report, threshold float64) 
 	if out.Passed+out.Failed == 0 {
 		out.Problems = append(out.Problems, "it has no tests; expected rules test_... in files *_test.rego")
 	}
-	if report.Coverage != nil {
-		out.Coverage = &coverage{Coverage: *report.Coverage, Percent: report.Coverage.Percent()}
-		if out.Coverage.Percent < threshold {
-			out.Problems = append(out.Problems, fmt.Sprintf("its tests cover %.1f %% of the lines; expected at least %g %%; lines not covered: %s",
-				out.Coverage.Percent, threshold, strings.Join(report.Coverage.Missing, ", ")))
-		}
+	if c := report.Coverage; c != nil && c.Percent < threshold {
+		out.Problems = append(out.Problems, fmt.Sprintf("its tests cover %.1f %% of the lines; expected at least %g %%; lines not covered: %s",
+			c.Percent, threshold, strings.Join(c.Missing, ", ")))
 	}
 	return out
 }

@@ -32,7 +32,7 @@ type Bench struct {
 	Module string
 	// Files are the Rego sources by path: the module and its tests.
 	Files map[string]string
-	// Fixtures are what tests find as data.fixtures: JSON values by name.
+	// Fixtures are what tests find as data.fixtures: JSON values by name; not nil.
 	Fixtures map[string]any
 }
 
@@ -61,14 +61,8 @@ type Coverage struct {
 	Total   int `json:"total"`
 	// Missing are the lines that no test ran, as rows or ranges of rows.
 	Missing []string `json:"missing,omitempty"`
-}
-
-// Percent is 100 for a module of which every line was run.
-func (c Coverage) Percent() float64 {
-	if c.Total == 0 {
-		return 100
-	}
-	return 100 * float64(c.Covered) / float64(c.Total)
+	// Percent is 100 for a module of which every line was run.
+	Percent float64 `json:"percent"`
 }
 
 // Report has the results of all tests, sorted by place, and the coverage of the
@@ -143,9 +137,6 @@ func (b Bench) data(e *engine.Engine) (map[string]any, error) {
 		}
 	}
 	data["fixtures"] = b.Fixtures
-	if b.Fixtures == nil {
-		data["fixtures"] = map[string]any{}
-	}
 	return data, nil
 }
 
@@ -212,9 +203,12 @@ func describe(r *tester.Result, reasons map[string]string) Result {
 func coverageOf(report cover.Report, file string) *Coverage {
 	found := report.Files[file]
 	if found == nil {
-		return &Coverage{}
+		return &Coverage{Percent: 100}
 	}
-	out := &Coverage{Covered: found.CoveredLines, Total: found.CoveredLines + found.NotCoveredLines}
+	out := &Coverage{Covered: found.CoveredLines, Total: found.CoveredLines + found.NotCoveredLines, Percent: 100}
+	if out.Total > 0 {
+		out.Percent *= float64(out.Covered) / float64(out.Total)
+	}
 	rows := map[int]bool{}
 	for _, missing := range found.NotCovered {
 		for row := missing.Start.Row; row <= missing.End.Row; row++ {

@@ -300,7 +300,7 @@ var _ = Describe("ExportPolicies", func() {
 		leader := start()
 		create(ctx, policy("first", "no"))
 		Eventually(leader.answer).Within(timeout).Should(ConsistOf("first no"))
-		check := controller.Checker{Engine: leader.engine}.Check
+		check := controller.NewChecker(leader.engine, nil).Check
 		Expect(check(policy("second", "no"))).To(Succeed())
 		Expect(check(&v1alpha1.ExportPolicy{
 			ObjectMeta: metav1.ObjectMeta{Name: "second"},

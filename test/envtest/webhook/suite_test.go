@@ -122,8 +122,7 @@ func serve(cfg *rest.Config, scheme *runtime.Scheme, install envtest.WebhookInst
 	Expect(webhook.Register(mgr, webhook.Options{
 		Reviewer:    facts.Reviewer{Reader: reader, Evaluator: judges},
 		Conflicts:   conflict.Forecaster{Peers: others, Client: mgr.GetClient(), Self: self, Clock: clock.RealClock{}},
-		Policies:    controller.Checker{Engine: judges.engine},
-		Previewer:   controller.NewPreviewer(judges.engine, facts.Stored{Reader: reader}),
+		Policies:    controller.NewChecker(judges.engine, facts.Stored{Reader: reader}),
 		Registerer:  prometheus.NewRegistry(),
 		ClientNames: names,
 	})).To(Succeed())
