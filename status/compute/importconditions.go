@@ -37,7 +37,7 @@ func sourceStates() []sourceState {
 
 // sourceRank is how bad a state is; -1 if it is none.
 func sourceRank(reason string) int {
-	return slices.IndexFunc(sourceStates(), func(s sourceState) bool { return string(s.reason) == reason })
+	return slices.IndexFunc(sourceStates(), func(s sourceState) bool { return s.reason == reason })
 }
 
 func sourceReason(s model.Source) string {
@@ -114,7 +114,7 @@ func (s sourceState) part(sources []model.Source) part {
 	if len(sources) > 1 {
 		verb, cause = " are ", " ("+string(sources[0].Cluster)+cause+")"
 	}
-	return part{decision.Some(entries, maxNamed) + verb + string(s.reason) + model.Bound(cause, maxQuoted) + "; " + s.consequence, len(sources)}
+	return part{decision.Some(entries, maxNamed) + verb + s.reason + model.Bound(cause, maxQuoted) + "; " + s.consequence, len(sources)}
 }
 
 // served are the sources of which something is served, or kept.

@@ -135,7 +135,7 @@ func (m *member) checkKinds() error {
 		gvk := v1alpha1.GroupVersion.WithKind(kind)
 		_, err := m.client.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
 		switch {
-		case apimeta.IsNoMatchError(err) && !(m.isHub && kind == "Peer"):
+		case apimeta.IsNoMatchError(err) && (!m.isHub || kind != "Peer"):
 			missing = append(missing, kind)
 		case err != nil && !apimeta.IsNoMatchError(err):
 			return fmt.Errorf("read which kinds are served: %w", err)

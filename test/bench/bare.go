@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -33,11 +34,15 @@ var (
 // which it finds with triedImports of them.
 var triedAtOnce = []int{2, 4, 8, 16, 32}
 
-const triedImports = 1000
+const triedImports = 200
 
-// bare has a client without cache, queue and decision make the writes of a cold start
-// again, in other namespaces of the same cluster.
-func (b *bench) bare(ctx context.Context, m *fleet.Member, writes []controlplane.Write) (result.Bare, error) {
+// bare has a client without cache, queue and decision make the writes of a cold start in
+// cluster from again, in cluster m, which has no imports.
+func (b *bench) bare(ctx context.Context, from string, m *fleet.Member, writes []controlplane.Write) (result.Bare, error) {
+	for n := range writes { // its own exchange namespace
+		writes[n].URI = strings.ReplaceAll(writes[n].URI, "/namespaces/comity-"+from, "/namespaces/comity-"+m.ID())
+		writes[n].Body = bytes.ReplaceAll(writes[n].Body, []byte(`"namespace":"comity-`+from), []byte(`"namespace":"comity-`+m.ID()))
+	}
 	imports := byImport(writes)
 	b.say("a bare client makes the writes of %d imports again", len(imports))
 	http, err := rest.HTTPClientFor(m.AgentConfig)

@@ -23,8 +23,8 @@ const namespaces = 20
 // so many exports to import, and what agents write that start where everything
 // is as it should be.
 func (b *bench) restart(ctx context.Context) error {
-	return b.with(ctx, fleet.Options{Size: 2, ExportOnly: true, AuditBodies: true}, func(ctx context.Context, f *fleet.Fleet) error {
-		from, to := f.Members[0], f.Members[1]
+	return b.with(ctx, fleet.Options{Size: 3, ExportOnly: true, Spare: true, AuditBodies: true}, func(ctx context.Context, f *fleet.Fleet) error {
+		from, to, spare := f.Members[0], f.Members[1], f.Members[2]
 		out := result.Restart{Imports: b.imports, Load: result.Load1()}
 		if err := b.fill(ctx, f); err != nil {
 			return err
@@ -72,7 +72,10 @@ func (b *bench) restart(ctx context.Context) error {
 				return err
 			}
 		}
-		if out.Bare, err = b.bare(ctx, to, writes); err != nil {
+		if err := fleet.Join(ctx, f.Members); err != nil {
+			return err
+		}
+		if out.Bare, err = b.bare(ctx, to.ID(), spare, writes); err != nil {
 			return err
 		}
 		b.results.Restart = &out

@@ -41,7 +41,7 @@ func await(ctx context.Context, out io.Writer, do func(context.Context) error) e
 			return true, nil
 		case ctx.Err() != nil: // the error may be that of a request that was cut short
 			said = cmp.Or(said, err.Error())
-			return false, nil
+			return false, nil //nolint:nilerr // the poll ends with the error of ctx
 		case !errors.As(err, new(pending)):
 			return false, err
 		case err.Error() != said:

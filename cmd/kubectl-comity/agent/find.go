@@ -13,10 +13,10 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/sync/model"
@@ -106,10 +106,13 @@ func leader(ctx context.Context, target *command.Target, lease coordinationv1.Le
 		return nil, nil
 	}
 	pod, err := target.Clientset.CoreV1().Pods(lease.Namespace).Get(ctx, name, metav1.GetOptions{})
-	switch {
-	case client.IgnoreNotFound(err) != nil:
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
 		return nil, target.Errorf("find the agent's Pod: %w", err)
-	case err != nil, pod.Status.Phase != corev1.PodRunning:
+	}
+	if pod.Status.Phase != corev1.PodRunning {
 		return nil, nil
 	}
 	return pod, nil

@@ -92,7 +92,7 @@ func (o options) run(ctx context.Context, env *command.Env, args []string) error
 	}
 	if !o.Structured() {
 		for _, p := range all.Clusters {
-			p.print(env, o)
+			p.print(env)
 		}
 	}
 	if !o.dryRun {

@@ -107,7 +107,7 @@ func unified(name, before, after string) string {
 }
 
 // print shows the plan before it is carried out.
-func (p *plan) print(env *command.Env, o options) {
+func (p *plan) print(env *command.Env) {
 	if !p.Changed {
 		env.Printf("context %q: there is nothing to change\n", p.target.Context)
 	} else {

@@ -418,7 +418,7 @@ func raw(t *rapid.T, object any) runtime.RawExtension {
 // exports knows what the mutating webhook changes.
 var exports = func() *runtime.Scheme {
 	scheme := runtime.NewScheme()
-	utilruntime.Must(mcsv1beta1.AddToScheme(scheme))
+	utilruntime.Must(mcsv1beta1.Install(scheme))
 	return scheme
 }()
 

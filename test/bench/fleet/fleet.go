@@ -53,6 +53,8 @@ type Options struct {
 	Agent string
 	// ExportOnly leaves the first cluster without imports of its own exports.
 	ExportOnly bool
+	// Spare leaves the last cluster alone: its agent does not run, and it is joined by Join.
+	Spare bool
 	// AuditBodies has Writes of the members return the bodies of requests too.
 	AuditBodies bool
 	// Say is told of progress.
@@ -91,7 +93,15 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 	if err := f.install(ctx, o, kubectl); err != nil {
 		return f, err
 	}
-	return f, f.join(ctx)
+	joined := f.Members
+	if o.Spare {
+		last := len(joined) - 1
+		if err := joined[last].StopAgent(); err != nil {
+			return f, err
+		}
+		joined = joined[:last]
+	}
+	return f, Join(ctx, joined)
 }
 
 func (f *Fleet) install(ctx context.Context, o Options, kubectl string) error {
@@ -116,9 +126,10 @@ func (f *Fleet) install(ctx context.Context, o Options, kubectl string) error {
 	return group.Wait()
 }
 
-func (f *Fleet) join(ctx context.Context) error {
-	for i, m := range f.Members {
-		for _, other := range f.Members[:i] {
+// Join joins each of the members with every other.
+func Join(ctx context.Context, members []*Member) error {
+	for i, m := range members {
+		for _, other := range members[:i] {
 			if err := install.Join(ctx, nil, []join.Cluster{other.side(), m.side()}, join.Options{}); err != nil {
 				return fmt.Errorf("join %s and %s: %w", other.ID(), m.ID(), err)
 			}

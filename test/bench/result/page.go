@@ -137,7 +137,7 @@ func (r *Results) restart(page *strings.Builder) {
 		}
 		fmt.Fprintf(page, "| converged restart of the %s agent, until it has reconciled everything | %s | **%d** |\n", who, seconds(c.Took), c.Writes)
 	}
-	fmt.Fprintf(page, "\nThe bare client sends the requests that the agent sent, as the audit log has them, with the agent's credentials and to other namespaces of the same cluster, after the agents ended. Heartbeats, leader election and events are not counted as writes. In the end the importing agent holds %.0f MiB (live heap), %.0f MiB resident. Load before: %.1f.\n",
+	fmt.Fprintf(page, "\nThe bare client sends the requests that the agent sent, as the audit log has them, with an agent's credentials and to another cluster without imports, after the agents ended. Heartbeats, leader election and events are not counted as writes. In the end the importing agent holds %.0f MiB (live heap), %.0f MiB resident. Load before: %.1f.\n",
 		mib(s.Live), mib(s.Resident), s.Load)
 }
 
