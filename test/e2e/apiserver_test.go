@@ -117,7 +117,7 @@ func (m *member) expectSource(ctx context.Context, key types.NamespacedName, rea
 	Eventually(ctx, func() (_ *metav1.Condition, err error) {
 		found, err = m.source(ctx, key)
 		return found, err
-	}).Should(HaveField("Reason", string(reason)), "Available of ServiceImport %s in cluster %s", key, m.ID())
+	}).Should(HaveField("Reason", reason), "Available of ServiceImport %s in cluster %s", key, m.ID())
 	step("in %s: ServiceImport %s: Available=%s, %s: %s", m.ID(), key, found.Status, found.Reason, found.Message)
 	return found.Message
 }
