@@ -170,7 +170,7 @@ func freezeText(f *model.Freeze, by model.Liveness, key types.NamespacedName) st
 	if f.Why != "" {
 		why = ": " + model.Bound(plain(f.Why), maxQuoted)
 	}
-	takeover := fmt.Sprintf("kubectl comity confirm takeover %s --from with another cluster", key)
+	takeover := fmt.Sprintf("kubectl comity confirm takeover %s --from CLUSTER", key)
 	undecided := by.State == model.Connected && by.Reason+by.Message == ""
 	switch {
 	case f.State == model.SourceNotRead && undecided:

@@ -145,7 +145,7 @@ var _ = Describe("Available", func() {
 			"or confirm that it is gone: kubectl comity confirm missing a")
 		expectMessage(read, "Frozen", "True/Missing: no property of the import changes, because the export of cluster a decides it, "+
 			"and that export is missing since 2026-11-21T10:02:11Z; if it is gone for good: kubectl comity confirm missing a; "+
-			"or let another export decide: kubectl comity confirm takeover "+key.String()+" --from with another cluster")
+			"or let another export decide: kubectl comity confirm takeover "+key.String()+" --from CLUSTER")
 
 		By("the end of both")
 		world.pass(time.Minute)
