@@ -45,13 +45,13 @@ func (b *bench) bare(ctx context.Context, from string, m *fleet.Member, writes [
 	}
 	imports := byImport(writes)
 	b.say("a bare client makes the writes of %d imports again", len(imports))
-	http, err := rest.HTTPClientFor(m.AgentConfig)
+	client, err := rest.HTTPClientFor(m.AgentConfig)
 	if err != nil {
 		return result.Bare{}, err
 	}
 	best := result.Bare{}
 	for n, atOnce := range triedAtOnce {
-		took, _, err := replay(ctx, m, http, imports[:min(triedImports, len(imports))], fmt.Sprintf("tried%d", n), atOnce)
+		took, _, err := replay(ctx, m, client, imports[:min(triedImports, len(imports))], fmt.Sprintf("tried%d", n), atOnce)
 		if err != nil {
 			return result.Bare{}, err
 		}
@@ -60,7 +60,7 @@ func (b *bench) bare(ctx context.Context, from string, m *fleet.Member, writes [
 			best = result.Bare{AtOnce: atOnce, Took: took}
 		}
 	}
-	best.Took, best.Writes, err = replay(ctx, m, http, imports, "bare", best.AtOnce)
+	best.Took, best.Writes, err = replay(ctx, m, client, imports, "bare", best.AtOnce)
 	b.say("%d writes, %d imports at once: %v", best.Writes, best.AtOnce, best.Took.Round(time.Millisecond))
 	return best, err
 }
