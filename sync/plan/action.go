@@ -114,6 +114,15 @@ func updateOrAdopt(desired Object, current metav1.Object, hasAll bool, strip mer
 	return []Action{a}
 }
 
+// asRead makes actions depend on the version of the object that was read: what they write
+// follows from the list that it has, and from what stands, and a newer one may have others.
+func asRead(current metav1.Object, actions []Action) []Action {
+	for i := range actions {
+		actions[i].ResourceVersion = current.GetResourceVersion()
+	}
+	return actions
+}
+
 // adopt applies desired with the annotation model.AnnotationAdopting, which
 // Release removes last. If Comity stops in between, the next plan finds the
 // annotation and adopts the object again.

@@ -32,7 +32,7 @@ import (
 func (p *importer) importPorts() []mcsv1beta1.ServicePort {
 	own := p.own
 	switch {
-	case !p.kept || own == nil:
+	case !p.kept || own == nil, p.Frozen && model.IsManaged(own): // then Desired is Standing
 		return p.Desired.Ports
 	case p.Frozen:
 		return own.Spec.Ports

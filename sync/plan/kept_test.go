@@ -216,6 +216,33 @@ func TestAFrozenImportIsMadeAgainFromWhatIsLeft(t *testing.T) {
 	}
 }
 
+// A process stopped after it made another derived Service, and the export that decides is not
+// read any more: clients use the Service.
+func TestAFrozenImportIsWhatItsServiceIs(t *testing.T) {
+	w := imported(t, importOf("web").of("b", port("http", 80)).of("c", port("http", 80)))
+	behind := w.objects["ServiceImport default/web"].(*mcsv1beta1.ServiceImport)
+	want := behind.DeepCopy()
+	behind.Spec.Ports[0].Port, behind.Spec.SessionAffinity, behind.Spec.IPs = 70, corev1.ServiceAffinityClientIP, []string{"10.96.9.9"}
+	if _, err := w.converge(importOf("web").of("c", port("http", 90)).notRead("b").in()); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want.Spec, w.objects["ServiceImport default/web"].(*mcsv1beta1.ServiceImport).Spec); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// What is written follows from the list that was read: a newer object may have another one.
+func TestTheObjectsWithTheListAreWrittenAsTheyWereRead(t *testing.T) {
+	w := imported(t, importOf("web").of("b", port("http", 80)))
+	in := w.sees(importOf("web").of("b", port("http", 81)).in())
+	for _, a := range plan.Import(in).Actions {
+		ref := fmt.Sprintf("%s %s/%s", a.Object.GetObjectKind().GroupVersionKind().Kind, a.Object.GetNamespace(), a.Object.GetName())
+		if o := w.objects[ref]; a.Verb == plan.Update && !strings.HasPrefix(ref, "EndpointSlice") && (o.GetResourceVersion() == "" || a.ResourceVersion != o.GetResourceVersion()) {
+			t.Errorf("%s is written at version %q, and was read at %q", ref, a.ResourceVersion, o.GetResourceVersion())
+		}
+	}
+}
+
 // The list is written where nothing else is: to what is frozen, and beside a foreign import.
 func TestTheListIsWrittenAlone(t *testing.T) {
 	for name, tc := range map[string]struct {

@@ -50,20 +50,23 @@ func ofImport(s *corev1.Service, key types.NamespacedName, own *mcsv1beta1.Servi
 
 // Standing is the import as it stands: the properties of what exists, with the exports
 // that are used now. While the properties are frozen, it takes the place of what the
-// exports are resolved to, which may be nil. It is resolved itself if nothing exists.
+// exports are resolved to, which may be nil. It is resolved itself if nothing exists. Of the
+// derived Service and the ServiceImport, the first is written first, and is what clients
+// use; labels and annotations are those of the other one.
 func Standing(current Current, key types.NamespacedName, resolved *model.Import) *model.Import {
 	out := &model.Import{Key: key}
 	if resolved != nil {
 		out.Constituents = resolved.Constituents
 	}
 	own := current.Import
+	hasOwn := own != nil && model.IsManaged(own)
 	at := slices.IndexFunc(current.Services, func(s *corev1.Service) bool { return model.IsManaged(s) && ofImport(s, key, own) })
-	switch {
-	case own != nil && model.IsManaged(own):
+	if hasOwn {
 		out.ServiceImportSpec, out.Labels, out.Annotations = own.Spec, exported(own.Labels), exported(own.Annotations)
-	case at >= 0:
+	}
+	if at >= 0 {
 		standingService(out, current.Services[at])
-	default:
+	} else if !hasOwn {
 		return resolved
 	}
 	return out
@@ -71,7 +74,7 @@ func Standing(current Current, key types.NamespacedName, resolved *model.Import)
 
 // standingService takes the properties of a derived Service.
 func standingService(out *model.Import, s *corev1.Service) {
-	out.Type = mcsv1beta1.ClusterSetIP
+	out.Type, out.Ports = mcsv1beta1.ClusterSetIP, nil
 	if s.Spec.ClusterIP == corev1.ClusterIPNone {
 		out.Type = mcsv1beta1.Headless
 	}

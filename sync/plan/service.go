@@ -184,7 +184,7 @@ func (p *importer) service() (actions []Action, awaited bool) {
 	}
 	c, d := p.existing.Spec, desired.Spec
 	readdressed := c.IPFamilyPolicy == nil || *c.IPFamilyPolicy != *d.IPFamilyPolicy || len(d.IPFamilies) > 0 && !slices.Equal(c.IPFamilies, d.IPFamilies)
-	return actions, readdressed || !p.hasAddress()
+	return asRead(p.existing, actions), readdressed || !p.hasAddress()
 }
 
 // hasAddress reports whether the API server has assigned what the ServiceImport

@@ -185,7 +185,7 @@ func (p *importer) serviceImport() []Action {
 		return p.annotateList(&mcsv1beta1.ServiceImport{TypeMeta: importKind}, existing)
 	}
 	hasAll, strip := compareSpec(&existing.Spec, &desired.Spec)
-	return updateOrAdopt(desired, existing, hasAll, strayPatch(existing, desired, strip))
+	return asRead(existing, updateOrAdopt(desired, existing, hasAll, strayPatch(existing, desired, strip)))
 }
 
 func (p *importer) desiredImport() *mcsv1beta1.ServiceImport {
