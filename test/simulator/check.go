@@ -33,8 +33,8 @@ type checker struct {
 	processes map[string]process // by actor
 	// vanished is when records of exports were deleted, by whoever did it.
 	vanished map[exportedBy][]time.Time
-	// out are sources of which a process read that they were withdrawn, or are denied, since
-	// it was last published and allowed.
+	// out are sources that the list of an import has as withdrawn or refused, and of which the
+	// process that wrote so had read that.
 	out map[sourceOf]bool
 	// written are the ServiceImports that a reconcile wrote, as it found and left them.
 	written map[written][2]*mcsv1beta1.ServiceImport
@@ -71,7 +71,7 @@ func (k *checker) wrote(c *Cluster, write apiserver.Write) {
 		k.byOthers(write)
 		return
 	}
-	k.reads(p)
+	k.lists(p, write)
 	if p.cluster != c {
 		k.world.fail("I4: %s wrote %s in cluster %s", write.Actor, write.Ref, c.ID)
 	}

@@ -4,6 +4,7 @@
 package simulator
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -28,6 +29,8 @@ import (
 //	it is in the place of an export of its cluster, and the import stays as it stands, or
 //	is the same if it comes last
 //	the one that it passed is another one than before, or is back after it was out
+//
+// As long as a list exists, the time when it formed is the same.
 //
 // While the export that decides is kept or missing, or out for less than a minute, the
 // properties of the ServiceImport do not change; otherwise they are what the exports make
@@ -62,7 +65,6 @@ func (k *checker) writes(write apiserver.Write) {
 func (k *checker) decided(p process, err error) {
 	wrote := k.written[written{p.Client.Actor, p.Seen.Key}]
 	delete(k.written, written{p.Client.Actor, p.Seen.Key})
-	k.reads(p) // also if it wrote nothing
 	if !p.Seen.List.Exists() {
 		return
 	}
@@ -75,19 +77,18 @@ func (k *checker) decided(p process, err error) {
 		return
 	}
 	switch want := expected(all); {
-	case by != "" && wrote[0] != nil && wordImport(wrote[0]) != wordImport(wrote[1]) && !followsService(p, wrote):
+	case by != "" && wrote[0] != nil && wordImport(wrote[0]) != wordImport(wrote[1]) && !k.followsService(p, wrote):
 		k.world.fail("I7: cluster %s made ServiceImport %s %s, which was %s, though cluster %s freezes it: %s", p.ID, p.Seen.Key, wordImport(wrote[1]), wordImport(wrote[0]), by, p.Seen.List)
 	case by == "" && want != nil && len(unread(p)) == 0 && wordImport(wrote[1]) != want.Import:
 		k.world.fail("I7: cluster %s made ServiceImport %s %s, but its exports make it %s: %s", p.ID, p.Seen.Key, wordImport(wrote[1]), want.Import, wordConstituents(all))
 	}
 }
 
-// followsService reports whether a ServiceImport gets the type that its derived Service had
-// before: the process that changed that one crashed before it changed the other.
-func followsService(p process, wrote [2]*mcsv1beta1.ServiceImport) bool {
-	return wrote[0].Spec.Type != wrote[1].Spec.Type && slices.ContainsFunc(p.Seen.View.Current.Services, func(s *corev1.Service) bool {
-		return (s.Spec.ClusterIP == corev1.ClusterIPNone) == (wrote[1].Spec.Type == mcsv1beta1.Headless)
-	})
+// followsService reports whether a ServiceImport becomes what its derived Service was
+// before: the process that changed that one stopped before it changed the other.
+func (k *checker) followsService(p process, wrote [2]*mcsv1beta1.ServiceImport) bool {
+	s := k.standing(p)
+	return s != nil && strings.Replace(wordImport(wrote[1]), fmt.Sprintf(" team=%q", wrote[1].Labels["team"]), "", 1) == wordService(&corev1.Service{Spec: *s})
 }
 
 // freezes is the cluster whose export freezes the import; empty if none does.
@@ -113,7 +114,8 @@ func (k *checker) keepOrder(p process, stored model.List, all []constituent, fro
 			then, had := stored.Find(behind.Cluster)
 			isSame := had && then.UID == behind.UID && (!then.Absent.IsOut() || behind.Absent != model.SourcePublished)
 			passed := !listed || placeOf(stored, e.Cluster) > placeOf(stored, behind.Cluster)
-			if isSame && (passed && !k.mayPass(p, stored, e) || !passed && was.UID != e.UID && was.UID != "" && !k.mayReplace(p, before, e, frozen)) {
+			replaced := listed && was.UID != e.UID && was.UID != ""
+			if isSame && !confirms(p, e) && (passed && !k.mayPass(p, stored, e) || !passed && replaced && !k.mayReplace(p, before, e, frozen)) {
 				k.world.fail("I7: cluster %s lets the export %s of %s come before that of %s: it was %s, and is %s: %s",
 					p.ID, e.UID, p.Seen.Key, behind.Cluster, stored, p.Seen.List, wordConstituents(before))
 			}
@@ -125,11 +127,14 @@ func placeOf(l model.List, id model.ClusterID) int {
 	return slices.IndexFunc(l.Entries, func(e model.Entry) bool { return e.Cluster == id })
 }
 
+// confirms reports whether an administrator confirmed that an export comes first.
+func confirms(p process, e model.Entry) bool {
+	i := p.Seen.Import
+	return i != nil && i.Annotations[model.AnnotationConfirmTakeover] == e.Export().ID()
+}
+
 // mayPass reports whether an export may come before others that were before it.
 func (k *checker) mayPass(p process, stored model.List, e model.Entry) bool {
-	if i := p.Seen.Import; i != nil && i.Annotations[model.AnnotationConfirmTakeover] == e.Export().ID() {
-		return true
-	}
 	_, listed := stored.Find(e.Cluster)
 	return !listed && p.Seen.View.Now.Before(stored.Formed.Add(settling)) && !e.CreatedAt.Before(stored.Formed.Add(-settling))
 }
@@ -144,19 +149,47 @@ func (k *checker) mayReplace(p process, all []constituent, e model.Entry, frozen
 	if !changes(last, all) {
 		return true
 	}
-	i := p.Seen.Import
-	return i == nil && len(p.Seen.View.Current.Services) > 0 || i != nil && standsAs(i, all)
+	i := k.standing(p)
+	return i != nil && standsAs(i, all)
 }
 
-// standsAs reports whether a ServiceImport has the type and the affinity that exports make,
-// and none of its ports becomes another one. Further ports are no change.
-func standsAs(i *mcsv1beta1.ServiceImport, all []constituent) bool {
-	first, headless := all[0].service.Spec, i.Spec.Type == mcsv1beta1.Headless
-	if (first.ClusterIP == corev1.ClusterIPNone) != headless || !headless && first.SessionAffinity != i.Spec.SessionAffinity {
+// standing is the import as it stood: the derived Service, else the ServiceImport; nil if
+// there is neither.
+func (k *checker) standing(p process) *corev1.ServiceSpec {
+	for _, s := range p.Seen.View.Current.Services {
+		if from := k.origins[s.UID]; from.ours && from.key == p.Seen.Key {
+			out := s.Spec.DeepCopy()
+			for i := range out.Ports { // beside others, one without a name has one that Comity made
+				if port := &out.Ports[i]; port.Name == fmt.Sprintf("unnamed-%d", port.Port) {
+					port.Name = ""
+				}
+			}
+			return out
+		}
+	}
+	i := p.Seen.Import
+	if i == nil {
+		return nil
+	}
+	out := &corev1.ServiceSpec{SessionAffinity: i.Spec.SessionAffinity}
+	if i.Spec.Type == mcsv1beta1.Headless {
+		out.ClusterIP = corev1.ClusterIPNone
+	}
+	for _, port := range i.Spec.Ports {
+		out.Ports = append(out.Ports, corev1.ServicePort{Name: port.Name, Port: port.Port})
+	}
+	return out
+}
+
+// standsAs reports whether an import has the type and the affinity that exports make, and
+// none of its ports becomes another one. Further ports are no change.
+func standsAs(i *corev1.ServiceSpec, all []constituent) bool {
+	first, headless := all[0].service.Spec, i.ClusterIP == corev1.ClusterIPNone
+	if (first.ClusterIP == corev1.ClusterIPNone) != headless || !headless && first.SessionAffinity != i.SessionAffinity {
 		return false
 	}
 	for _, p := range mergedPorts(all) {
-		if slices.ContainsFunc(i.Spec.Ports, func(q mcsv1beta1.ServicePort) bool { return (q.Name == p.Name) != (q.Port == p.Port) }) {
+		if slices.ContainsFunc(i.Ports, func(q corev1.ServicePort) bool { return (q.Name == p.Name) != (q.Port == p.Port) }) {
 			return false
 		}
 	}

@@ -6,6 +6,7 @@ package simulator
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -63,7 +64,7 @@ func (k *checker) mayLose(p process, write apiserver.Write, from *origin) string
 	at := slices.IndexFunc(copies, func(s *discoveryv1.EndpointSlice) bool {
 		return s.Annotations[model.AnnotationSourceSlice] == from.source
 	})
-	if keptWithout(p, record) {
+	if k.keptWithout(p, record, from.cluster) {
 		return ""
 	}
 	if at < 0 && k.servesIts(p, before) && carries(p, record, before) && slices.Contains(record.Spec.Slices, from.source) {
@@ -79,25 +80,26 @@ func (k *checker) mayLose(p process, write apiserver.Write, from *origin) string
 	return ""
 }
 
-// keptWithout reports whether the ServiceImport has no port of an export as its exporter
-// declares it now. While a cluster of which the import consists is unread or held, the
+// keptWithout reports whether the import, as its derived Service stands, has no port of an
+// export as its exporter declares it now. While a cluster of which the import consists is unread or held, the
 // ServiceImport keeps its ports, unless an export that comes before has another one of that
 // name: the exporter changed its port meanwhile, or the write that would have added it
 // failed after the slice was created. An export that decides loses nothing by that.
-func keptWithout(p process, record *exchangev1alpha1.ExportRecord) bool {
+func (k *checker) keptWithout(p process, record *exchangev1alpha1.ExportRecord, of model.ClusterID) bool {
 	imported := p.Seen.View.Current.Import
-	if imported == nil || len(unread(p)) == 0 && !p.Seen.Frozen || decidesAlone(p, record) {
+	if imported == nil || len(unread(p)) == 0 && !p.Seen.Frozen || decidesAlone(p, record, of) {
 		return false
 	}
-	return !slices.ContainsFunc(imported.Spec.Ports, func(q mcsv1beta1.ServicePort) bool {
-		return slices.ContainsFunc(record.Spec.Ports, func(d mcsv1beta1.ServicePort) bool { return d.Name == q.Name && d.Port == q.Port })
-	})
+	declares := func(name string, number int32) bool {
+		return slices.ContainsFunc(record.Spec.Ports, func(d mcsv1beta1.ServicePort) bool { return d.Name == name && d.Port == number })
+	}
+	return !slices.ContainsFunc(k.standing(p).Ports, func(q corev1.ServicePort) bool { return declares(q.Name, q.Port) })
 }
 
 // decidesAlone reports whether an export is the first of which a ServiceImport consists.
-func decidesAlone(p process, record *exchangev1alpha1.ExportRecord) bool {
+func decidesAlone(p process, record *exchangev1alpha1.ExportRecord, of model.ClusterID) bool {
 	stored, now := storedIn(p).Entries, p.Seen.List.Entries
-	return len(stored) > 0 && stored[0].UID == record.Spec.ExportUID && len(now) > 0 && now[0].Cluster == stored[0].Cluster
+	return len(stored) > 0 && stored[0].Cluster == of && stored[0].UID == record.Spec.ExportUID && len(now) > 0 && now[0].Cluster == stored[0].Cluster
 }
 
 // servesIts reports whether the Service of a slice is the import's own. A copy that is
@@ -174,24 +176,43 @@ type sourceOf struct {
 	source model.ClusterID
 }
 
-// isOut reports whether the list says that a source was withdrawn or refused, and that was
-// read before.
+// isOut reports whether a process that read that a source was withdrawn or refused wrote so
+// into the list, which has it like that, or has dropped it since.
 func (k *checker) isOut(p process, id model.ClusterID) bool {
-	entry, _ := storedIn(p).Find(id)
-	return entry.Absent.IsOut() && k.out[sourceOf{p.ID, p.Seen.Key, id}]
+	entry, listed := storedIn(p).Find(id)
+	return (!listed || entry.Absent.IsOut()) && k.out[sourceOf{p.ID, p.Seen.Key, id}]
 }
 
-// reads notes which sources a process read to be out.
-func (k *checker) reads(p process) {
-	for i := range p.Seen.View.Peers {
-		v := &p.Seen.View.Peers[i]
-		switch verdict := verdictOn(p, v.ID); {
-		case verdict == decision.Denied, v.Synced && v.Export == nil && len(v.Withdrawals) > 0:
-			k.out[sourceOf{p.ID, p.Seen.Key, v.ID}] = true
-		case v.Export != nil && verdict == decision.Allowed:
-			delete(k.out, sourceOf{p.ID, p.Seen.Key, v.ID})
+// lists notes which sources a process wrote to be out, and read to be out. It asks that a list
+// keeps the time when it formed.
+func (k *checker) lists(p process, write apiserver.Write) {
+	if write.After == nil || strings.HasPrefix(write.Ref.Namespace, "comity-") {
+		return
+	}
+	before, _ := model.ParseList(annotation(write.Before, model.AnnotationList))
+	after, _ := model.ParseList(annotation(write.After, model.AnnotationList))
+	if _, isService := write.After.(*corev1.Service); isService && before.Exists() && !after.Formed.Equal(before.Formed) {
+		k.world.fail("I7: %s wrote that the list of %s formed at %s, and it did at %s", write.Actor, p.Seen.Key, after.Formed, before.Formed)
+	}
+	for _, e := range after.Entries {
+		source := sourceOf{p.ID, p.Seen.Key, e.Cluster}
+		was, _ := before.Find(e.Cluster)
+		switch {
+		case !e.Absent.IsOut():
+			delete(k.out, source)
+		case before.Exists() && !was.Absent.IsOut():
+			v := peerSeen(p, e.Cluster)
+			k.out[source] = k.out[source] || verdictOn(p, e.Cluster) == decision.Denied || v != nil && v.Synced && v.Export == nil && len(v.Withdrawals) > 0
 		}
 	}
+}
+
+// annotation is one of an object; empty if there is none.
+func annotation(o apiserver.Object, key string) string {
+	if o == nil {
+		return ""
+	}
+	return o.GetAnnotations()[key]
 }
 
 // confirmed reports whether the administrator confirmed that what is missing of the
