@@ -217,7 +217,8 @@ type Verdict struct {
 	Violations []Violation
 	// Warnings deny nothing; sorted in the same way.
 	Warnings []Violation
-	// Problem says why the outcome is NotEvaluated; empty otherwise.
+	// Problem says why the outcome is NotEvaluated, or what could not be evaluated although
+	// it is Denied; empty otherwise.
 	Problem string
 	// Failed are the names of the ExportPolicies that are the cause of the Problem,
 	// sorted; none if the cause is another.

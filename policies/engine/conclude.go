@@ -15,17 +15,15 @@ import (
 //
 //	a denial of a policy with                   becomes
 //	an exception for it in force                a warning
-//	enforcement Audit                           a warning in an audit, else nothing
-//	enforcement Warn                            a warning
+//	enforcement Audit or Warn                   a warning
 //	existing Keep, in an audit                  a warning if it is published or imported
 //	existing Keep, in an UPDATE                 a warning if it was violated before the update
 //	anything else                               a violation
 //
-// What a policy calls a warning is one, in an audit only with enforcement Audit. The
-// error is that of evaluating the export as it was before an update.
-func (e *Engine) conclude(ctx context.Context, snap *snapshot, verdict *decision.Verdict, on Subject, answers []answer) error {
+// What a policy calls a warning is one.
+func (e *Engine) conclude(ctx context.Context, snap *snapshot, verdict *decision.Verdict, on Subject, answers []answer) {
 	for _, a := range answers {
-		if a.policy.Enforcement == v1alpha1.Audit && on.operation() != decision.Audit {
+		if a.err != nil {
 			continue
 		}
 		verdict.Warnings = append(verdict.Warnings, a.warn...)
@@ -45,9 +43,7 @@ func (e *Engine) conclude(ctx context.Context, snap *snapshot, verdict *decision
 			verdict.Warnings = append(verdict.Warnings, v)
 		}
 	}
-	if err := e.ratchet(ctx, snap, verdict, on); err != nil {
-		return err
-	}
+	e.ratchet(ctx, snap, verdict, on)
 	verdict.Violations = sorted(verdict.Violations)
 	verdict.Warnings = sorted(verdict.Warnings)
 	verdict.Outcome = decision.Allowed
@@ -55,7 +51,6 @@ func (e *Engine) conclude(ctx context.Context, snap *snapshot, verdict *decision
 		verdict.Outcome = decision.Denied
 	}
 	exclude(verdict, on.operation())
-	return nil
 }
 
 // softening is why what the policy denies of a subject is only a warning.
@@ -74,17 +69,18 @@ func (v *version) softening(on Subject) (why decision.Softening, exception strin
 
 // ratchet moves to the warnings what was wrong with a published export before an
 // update of it, if the policy keeps what is published: an update is refused for what it
-// makes worse. It evaluates the old export only if a policy refuses the update.
-func (e *Engine) ratchet(ctx context.Context, snap *snapshot, verdict *decision.Verdict, on Subject) error {
+// makes worse. It evaluates the old export only by the policies that refuse the update. What
+// one refuses that fails for the old export stays refused.
+func (e *Engine) ratchet(ctx context.Context, snap *snapshot, verdict *decision.Verdict, on Subject) {
 	keeps := func(v decision.Violation) bool { return snap.versions[v.Policy].Existing == v1alpha1.Keep }
 	old := on.before()
 	if old == nil || !slices.ContainsFunc(verdict.Violations, keeps) {
-		return nil
+		return
 	}
-	before, err := e.answers(ctx, snap, old)
-	if err != nil {
-		return err
+	refuses := func(policy *version) bool {
+		return policy.Existing == v1alpha1.Keep && slices.ContainsFunc(verdict.Violations, func(v decision.Violation) bool { return v.Policy == policy.Name })
 	}
+	before, _ := e.answers(ctx, snap, old, slices.DeleteFunc(snap.concerned(old), func(v *version) bool { return !refuses(v) }))
 	var refused []decision.Violation
 	for _, v := range verdict.Violations {
 		isOld := func(was decision.Violation) bool { return isNoWorse(v, was) }
@@ -96,7 +92,6 @@ func (e *Engine) ratchet(ctx context.Context, snap *snapshot, verdict *decision.
 		refused = append(refused, v)
 	}
 	verdict.Violations = refused
-	return nil
 }
 
 // isNoWorse reports whether a violation is one that was there before, for the same

@@ -18,17 +18,15 @@ import (
 	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
-// Evaluate evaluates all policies with stage Export that match the export. The verdict
-// is NotEvaluated, with a Problem that names the policy if one is the cause, when
-// nothing was loaded yet, when a policy fails or its answer has another form than
-// INPUT.md says, when the deadline of the engine or of ctx passes, and when no slot
-// becomes free in time. It returns within two and a half times Options.Timeout, even
-// if a policy cannot be stopped; an audit that takes too long is repeated, and returns
-// within auditAttempts times that.
+// Evaluate evaluates all policies with stage Export that match the export. Each answers for
+// itself: one that fails, whose answer has another form than INPUT.md says, or that exceeds
+// the deadline of the engine or of ctx, has the effect of its enforcement. With Warn or Audit it
+// has none. With Deny, as with a policy with enforcement Deny that cannot be used, the verdict
+// has a Problem that names it, and is NotEvaluated unless another policy denies the export: a
+// denial holds whatever the rest would answer.
 //
-// It is NotEvaluated as well when a policy matches that has enforcement Deny and
-// cannot be used, unless another policy denies the export: a denial holds whatever
-// the rest would answer.
+// The verdict is NotEvaluated as well when nothing was loaded yet, and when no slot becomes
+// free in time. A policy that can only audit is evaluated in audits alone.
 func (e *Engine) Evaluate(ctx context.Context, in decision.Input) decision.Verdict {
 	if in.Object == nil {
 		return decision.Verdict{Problem: "there is no ServiceExport to evaluate", Digest: e.Digest()}
@@ -63,89 +61,128 @@ func (e *Engine) Decide(ctx context.Context, on Subject) decision.Verdict {
 	}
 	snap := loaded.of(on.stage())
 	verdict := decision.Verdict{Digest: snap.digest, Matched: snap.matched(on)}
-	answers, err := e.ask(ctx, snap, on)
-	if err == nil {
-		err = e.conclude(ctx, snap, &verdict, on, answers)
-	}
+	answers, err := e.answers(ctx, snap, on, snap.concerned(on))
 	if err != nil {
 		verdict.Problem = err.Error()
-		if v := failedPolicy(ctx, err); v != nil {
-			verdict.Failed = []string{v.Name}
-			e.recordFailure(v, on, err)
-		}
-		e.metrics.count(nil, &verdict)
 		return verdict
 	}
-	if verdict.Outcome == decision.Allowed {
-		snap.block(&verdict, on)
-	}
+	e.conclude(ctx, snap, &verdict, on, answers)
+	snap.block(&verdict, on, answers)
 	e.metrics.count(answers, &verdict)
 	return verdict
 }
 
+// concerned are the policies to evaluate, in a fixed order: those that match, can be
+// evaluated with what is known, and whose answer may have an effect.
+func (s *snapshot) concerned(on Subject) []*version {
+	list := make([]*version, 0, len(s.order))
+	for _, pkg := range s.order {
+		v := s.byPackage[pkg]
+		silent := v.Enforcement == v1alpha1.Audit && on.operation() != decision.Audit
+		if !silent && on.matches(v) && on.unknown(v) == "" {
+			list = append(list, v)
+		}
+	}
+	return list
+}
+
+// answers are those of the policies, in order. They are evaluated together, which is
+// fastest, and each alone if that fails. The error is no policy's.
+func (e *Engine) answers(ctx context.Context, snap *snapshot, on Subject, policies []*version) (answers []answer, err error) {
+	if len(policies) == 0 {
+		return nil, nil
+	}
+	if len(policies) > 1 {
+		answers, err = e.run(ctx, snap, on, policies)
+	}
+	if len(policies) == 1 || err != nil && !errors.Is(err, errNotRun) {
+		answers, err = e.separately(ctx, snap, on, policies)
+	}
+	for _, a := range answers {
+		if a.err != nil && ctx.Err() == nil { // else it is not known whose time it was
+			e.recordFailure(a.policy, on, a.err)
+		}
+	}
+	return answers, err
+}
+
+// separately evaluates each policy alone, so that none suffers from another, and what fails,
+// and the time that it took, are its own.
+func (e *Engine) separately(ctx context.Context, snap *snapshot, on Subject, policies []*version) ([]answer, error) {
+	answers := make([]answer, 0, len(policies))
+	for i, v := range policies {
+		alone, err := patiently(ctx, on, func() ([]answer, error) {
+			ctx, cancel := shareOf(ctx, len(policies)-i)
+			defer cancel()
+			return e.run(ctx, snap, on, policies[i:i+1])
+		})
+		switch {
+		case errors.Is(err, errNotRun):
+			return nil, err
+		case err != nil:
+			alone = []answer{{policy: v, err: err}}
+		}
+		answers = append(answers, alone[0])
+	}
+	return answers, nil
+}
+
+// shareOf is ctx for one of the policies that are left: they share its time.
+func shareOf(ctx context.Context, left int) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, time.Until(deadline)/time.Duration(left))
+}
+
 // auditAttempts is how often an audit is evaluated that takes too long.
 const auditAttempts = 3
-
-// ask is answers; for an audit, patiently.
-func (e *Engine) ask(ctx context.Context, snap *snapshot, on Subject) ([]answer, error) {
-	if on.operation() != decision.Audit {
-		return e.answers(ctx, snap, on)
-	}
-	return patiently(ctx, func() ([]answer, error) { return e.answers(ctx, snap, on) })
-}
 
 // patiently repeats an audit that took too long, or found no slot. Nobody waits for the
 // answer, and on a busy machine, as at a start, a policy of a few rules may take longer
 // than Options.Timeout by the clock: that would be a change of the status of the export,
 // of the policy and an event, and soon the same again. Each attempt has a slot of its
 // own, so that requests have their turn in between.
-func patiently(ctx context.Context, evaluate func() ([]answer, error)) ([]answer, error) {
+func patiently(ctx context.Context, on Subject, evaluate func() ([]answer, error)) ([]answer, error) {
 	for attempt := 1; ; attempt++ {
 		answers, err := evaluate()
-		busy := errors.Is(err, errTooSlow) || errors.Is(err, errNoSlot)
-		if !busy || attempt == auditAttempts || ctx.Err() != nil {
+		busy := errors.Is(err, errTooSlow) || errors.Is(err, errNotRun)
+		if !busy || on.operation() != decision.Audit || attempt == auditAttempts || ctx.Err() != nil {
 			return answers, err
 		}
 	}
 }
 
-// answers are those of the policies that match, and can be evaluated with what is known.
-func (e *Engine) answers(ctx context.Context, snap *snapshot, on Subject) ([]answer, error) {
-	at := &progress{policies: make(map[string]*version, len(snap.order))}
-	for pkg, v := range snap.byPackage {
-		if on.matches(v) && on.unknown(v) == "" {
-			at.policies[pkg] = v
-		}
-	}
-	if len(at.policies) == 0 {
-		return nil, nil
-	}
-	at.spans = make([]span, 0, len(at.policies))
-	input, err := on.value(e.terms, snap.whole)
-	if err != nil {
-		return nil, err
-	}
-	return e.run(ctx, snap, input, at)
-}
-
-// block makes the verdict NotEvaluated if a policy that cannot be used, or not with what
-// is known, might have denied the subject.
-func (s *snapshot) block(verdict *decision.Verdict, on Subject) {
+// block adds to the verdict which policies failed that might deny the subject and, if nothing
+// else denies it, which cannot be used, or not with what is known.
+func (s *snapshot) block(verdict *decision.Verdict, on Subject, answers []answer) {
 	var problems []string
-	for _, v := range s.blocking {
-		if on.matches(v) {
-			problems = append(problems, v.problem())
-			verdict.Failed = append(verdict.Failed, v.Name)
+	fail := func(v *version, problem string) {
+		problems, verdict.Failed = append(problems, problem), append(verdict.Failed, v.Name)
+	}
+	for _, a := range answers {
+		if a.err != nil && a.policy.Enforcement == v1alpha1.Deny {
+			fail(a.policy, fmt.Sprintf("policy %s: %v", a.policy.Name, a.err))
 		}
 	}
-	for _, pkg := range s.order {
-		v := s.byPackage[pkg]
-		if why := on.unknown(v); why != "" && v.Enforcement == v1alpha1.Deny && on.matches(v) {
-			problems = append(problems, why)
+	if verdict.Outcome == decision.Allowed {
+		for _, v := range s.blocking {
+			if on.matches(v) {
+				fail(v, v.problem())
+			}
+		}
+		for _, pkg := range s.order {
+			v := s.byPackage[pkg]
+			if why := on.unknown(v); why != "" && v.Enforcement == v1alpha1.Deny && on.matches(v) {
+				problems = append(problems, why)
+			}
 		}
 	}
-	if len(problems) > 0 {
-		verdict.Outcome, verdict.Problem = decision.NotEvaluated, strings.Join(problems, "; ")
+	slices.Sort(verdict.Failed)
+	verdict.Problem = strings.Join(problems, "; ")
+	if len(problems) > 0 && verdict.Outcome == decision.Allowed {
+		verdict.Outcome = decision.NotEvaluated
 	}
 }
 
@@ -164,11 +201,21 @@ func (s *snapshot) matched(on Subject) []string {
 
 // run waits for a slot and evaluates in another goroutine, because not every
 // builtin of OPA can be interrupted: then the answer does not wait for it, and it
-// keeps its slot for as long as it runs.
-func (e *Engine) run(ctx context.Context, snap *snapshot, input ast.Value, at *progress) ([]answer, error) {
-	if err := e.acquire(ctx); err != nil {
-		return nil, err
+// keeps its slot for as long as it runs. The time of an evaluation of several policies that
+// fails is not measured: each is evaluated again.
+func (e *Engine) run(ctx context.Context, snap *snapshot, on Subject, policies []*version) ([]answer, error) {
+	input, err := on.value(e.terms, snap.whole)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errNotRun, err)
 	}
+	if err := e.acquire(ctx); err != nil {
+		return nil, fmt.Errorf("%w: %w", errNotRun, err)
+	}
+	at := &progress{policies: make(map[string]*version, len(policies)), spans: make([]span, 0, len(policies))}
+	for _, v := range policies {
+		at.policies[v.pkg] = v
+	}
+	begin := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, e.opts.Timeout)
 	type outcome struct {
 		answers []answer
@@ -181,21 +228,24 @@ func (e *Engine) run(ctx context.Context, snap *snapshot, input ast.Value, at *p
 		answers, err := snap.evaluate(ctx, input, at)
 		done <- outcome{answers, err}
 	}()
+	o := outcome{err: errEndless}
 	select {
-	case o := <-done:
-		e.metrics.time(at)
-		return o.answers, o.err
+	case o = <-done:
 	case <-ctx.Done():
+		grace := time.NewTimer(e.opts.Timeout / 2) // OPA notices the deadline a little later
+		defer grace.Stop()
+		select {
+		case o = <-done:
+		case <-grace.C:
+		}
 	}
-	// OPA notices the deadline a little later, and then names the policy.
-	grace := time.NewTimer(e.opts.Timeout / 2)
-	defer grace.Stop()
-	select {
-	case o := <-done:
-		return o.answers, o.err
-	case <-grace.C:
-		return nil, at.blame(errors.New("it took too long and does not stop"))
+	switch {
+	case o.err == nil:
+		e.metrics.time(at, on.operation())
+	case len(policies) == 1:
+		e.metrics.observe(policies[0], on.operation(), time.Since(begin))
 	}
+	return o.answers, o.err
 }
 
 // acquire takes a slot; the evaluation releases it.
@@ -211,18 +261,24 @@ func (e *Engine) acquire(ctx context.Context) error {
 	case e.slots <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("the request ended before the policies could be evaluated: %w", context.Cause(ctx))
+		return fmt.Errorf("the request ended before: %w", context.Cause(ctx))
 	case <-timer.C:
-		return fmt.Errorf("%d evaluations are running and %w within %s", cap(e.slots), errNoSlot, e.opts.Timeout)
+		return fmt.Errorf("%d evaluations are running and none ended within %s", cap(e.slots), e.opts.Timeout)
 	}
 }
 
-var errNoSlot = errors.New("none ended")
+var (
+	errNotRun  = errors.New("the policies were not evaluated")
+	errTooSlow = errors.New("it took too long and was stopped")
+	errEndless = errors.New("it took too long and does not stop")
+)
 
 // answer is the answer of one policy.
 type answer struct {
 	policy     *version
 	deny, warn []decision.Violation
+	// err is why it has no answer.
+	err error
 }
 
 // read reads ["<package>", deny, warn] of every policy that was evaluated.
@@ -238,11 +294,12 @@ func (s *snapshot) read(value ast.Value, at *progress) ([]answer, error) {
 	err := given.Iter(func(term *ast.Term) error {
 		triple := term.Value.(*ast.Array) // as snapshot.answers writes it; a panic is an error of the evaluation
 		a := answer{policy: at.policies[string(triple.Elem(0).Value.(ast.String))]}
-		var err, other error
-		a.deny, err = a.policy.violations(denySet, triple.Elem(1))
+		var other error
+		a.deny, a.err = a.policy.violations(denySet, triple.Elem(1))
 		a.warn, other = a.policy.violations(warnSet, triple.Elem(2))
+		a.err = cmp.Or(a.err, other)
 		answers = append(answers, a)
-		return cmp.Or(err, other)
+		return nil
 	})
 	return answers, err
 }
@@ -252,7 +309,7 @@ func (v *version) violations(name string, term *ast.Term) (violations []decision
 	for _, item := range term.Value.(ast.Set).Slice() { // see answerSets
 		violation, problem := v.violation(item)
 		if problem != "" {
-			return nil, v.failed(fmt.Errorf("%s contains %s; %s", name, problem, v.expectedEntry()))
+			return nil, fmt.Errorf("%s contains %s; %s", name, problem, v.expectedEntry())
 		}
 		violations = append(violations, violation)
 	}

@@ -6,12 +6,15 @@ package engine_test
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -375,6 +378,94 @@ func TestTheVerdictIsTheSameEveryTime(t *testing.T) {
 	}
 	if len(want.Violations) != 45 {
 		t.Errorf("%d violations, expected 45", len(want.Violations))
+	}
+}
+
+// twoValues fails in every evaluation: a rule has two values.
+func twoValues(name string) engine.Policy {
+	p := denying(name, "no", `tier == "a"`)
+	p.Module += "\ntier := \"a\" if input.cluster\n\ntier := \"b\" if input.cluster\n"
+	return p
+}
+
+// A policy that fails has the effect of its enforcement, and hides nothing of others.
+func TestAPolicyThatFailsAnswersForItself(t *testing.T) {
+	enforced := func(p engine.Policy, by v1alpha1.Enforcement) engine.Policy { p.Enforcement = by; return p }
+	slow := denying("slow", "no", "some x in numbers.range(1, 100000000)\n\tx < 0")
+	for name, tc := range map[string]struct {
+		policies  []engine.Policy
+		operation decision.Operation
+		outcome   decision.Outcome
+		denies    []string
+		failed    []string // as the verdict has it
+		failures  []string // as the status of the policies has it
+	}{
+		"Audit, in a request, is not evaluated":   {[]engine.Policy{enforced(twoValues("p"), v1alpha1.Audit)}, decision.Create, decision.Allowed, nil, nil, nil},
+		"Audit, in an audit":                      {[]engine.Policy{enforced(twoValues("p"), v1alpha1.Audit)}, decision.Audit, decision.Allowed, nil, nil, []string{"p"}},
+		"Audit, in an audit that others deny":     {[]engine.Policy{enforced(twoValues("p"), v1alpha1.Audit), denying("a", "no", "true"), denying("z", "no", "true")}, decision.Audit, decision.Denied, []string{"a", "z"}, nil, []string{"p"}},
+		"Warn refuses nothing":                    {[]engine.Policy{enforced(twoValues("p"), v1alpha1.Warn), denying("a", "no", "false")}, decision.Create, decision.Allowed, nil, nil, []string{"p"}},
+		"Warn hides no denial":                    {[]engine.Policy{enforced(twoValues("p"), v1alpha1.Warn), denying("z", "no", "true")}, decision.Create, decision.Denied, []string{"z"}, nil, []string{"p"}},
+		"Deny, alone":                             {[]engine.Policy{twoValues("p"), denying("a", "no", "false")}, decision.Create, decision.NotEvaluated, nil, []string{"p"}, []string{"p"}},
+		"Deny, beside the denial of another":      {[]engine.Policy{twoValues("p"), denying("z", "no", "true")}, decision.Update, decision.Denied, []string{"z"}, []string{"p"}, []string{"p"}},
+		"Deny, in an audit, withdraws nothing":    {[]engine.Policy{twoValues("p"), denying("a", "no", "false")}, decision.Audit, decision.NotEvaluated, nil, []string{"p"}, []string{"p"}},
+		"two that fail are both named":            {[]engine.Policy{twoValues("q"), twoValues("p")}, decision.Create, decision.NotEvaluated, nil, []string{"p", "q"}, []string{"p", "q"}},
+		"one that is stopped hides no denial":     {[]engine.Policy{slow, denying("z", "no", "true")}, decision.Create, decision.Denied, []string{"z"}, []string{"slow"}, []string{"slow"}},
+		"the slow one is blamed, and not another": {[]engine.Policy{slow, denying("a", "no", "false"), enforced(denying("z", "no", "false"), v1alpha1.Warn)}, decision.Create, decision.NotEvaluated, nil, []string{"slow"}, []string{"slow"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := loaded(t, engine.Options{Timeout: 100 * time.Millisecond}, tc.policies...)
+			in := request()
+			in.Operation = tc.operation
+			v := e.Evaluate(t.Context(), in)
+			var denies []string
+			for _, violation := range v.Violations {
+				denies = append(denies, violation.Policy)
+			}
+			got := [][]string{denies, v.Failed, slices.Sorted(maps.Keys(e.Failures()))}
+			if diff := cmp.Diff([][]string{tc.denies, tc.failed, tc.failures}, got); diff != "" || v.Outcome != tc.outcome || (v.Problem == "") != (tc.failed == nil) {
+				t.Errorf("%s (%s); who denies, who failed, failures (-want +got):\n%s", v.Outcome, v.Problem, diff)
+			}
+		})
+	}
+}
+
+// Each of two that take too long together may have its time; the time is that of the slow one.
+func TestTimeIsThatOfThePolicyThatTookIt(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	endless := denying("b", "no", "some x in numbers.range(1, 100000000)\n\tx < 0")
+	e := loaded(t, engine.Options{Timeout: 200 * time.Millisecond, Registerer: registry}, endless,
+		denying("a", "no", "some x in numbers.range(1, 20000)\n\tx < 0"), denying("c", "no", "some x in numbers.range(1, 20000)\n\tx < 0"))
+	if v := e.Evaluate(t.Context(), request()); !slices.Equal(v.Failed, []string{"b"}) {
+		t.Errorf("failed: %v (%s)", v.Failed, v.Problem)
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			h, policy := m.GetHistogram(), m.GetLabel()[1].GetValue()
+			if h == nil {
+				continue
+			}
+			if slow := h.GetSampleSum() >= .2; h.GetSampleCount() != 1 || slow != (policy == "b") {
+				t.Errorf("policy %s: %d evaluations, %fs", policy, h.GetSampleCount(), h.GetSampleSum())
+			}
+		}
+	}
+}
+
+// Many that are slow share the time of the request, so that others have theirs.
+func TestSlowPoliciesLeaveTimeForOthers(t *testing.T) {
+	list := []engine.Policy{denying("z", "no", "true")}
+	for i := range 8 {
+		list = append(list, denying(fmt.Sprintf("slow_%d", i), "no", "some x in numbers.range(1, 100000000)\n\tx < 0"))
+	}
+	e := loaded(t, engine.Options{Timeout: 200 * time.Millisecond}, list...)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if v := e.Evaluate(ctx, request()); v.Outcome != decision.Denied || len(v.Failed) != 8 {
+		t.Errorf("got %+v", v)
 	}
 }
 

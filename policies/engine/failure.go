@@ -4,9 +4,6 @@
 package engine
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"sync"
 
 	"github.com/comity-mcs/comity/policies/decision"
@@ -49,10 +46,6 @@ func (e *Engine) Failures() map[string]Failure {
 func (e *Engine) Failed() <-chan struct{} { return e.failed }
 
 func (e *Engine) recordFailure(v *version, on Subject, err error) {
-	var failed *policyError
-	if errors.As(err, &failed) {
-		err = failed.err
-	}
 	v.failures.mu.Lock()
 	v.failures.last = Failure{Count: v.failures.last.Count + 1, Object: on.String(), Operation: on.operation(), Message: err.Error()}
 	v.failures.mu.Unlock()
@@ -66,29 +59,4 @@ func (e *Engine) recordFailure(v *version, on Subject, err error) {
 type failures struct {
 	mu   sync.Mutex
 	last Failure
-}
-
-// policyError is an error that one policy is the cause of.
-type policyError struct {
-	policy *version
-	err    error
-}
-
-// failed is err as an error of this policy.
-func (v *version) failed(err error) error { return &policyError{v, err} }
-
-// Error implements error.
-func (p *policyError) Error() string { return fmt.Sprintf("policy %s: %v", p.policy.Name, p.err) }
-
-// Unwrap implements errors.Unwrap.
-func (p *policyError) Unwrap() error { return p.err }
-
-// failedPolicy is the policy that is the cause of err; nil if none is, or if the
-// request ended before the engine's own deadline.
-func failedPolicy(ctx context.Context, err error) *version {
-	var failed *policyError
-	if ctx.Err() != nil || !errors.As(err, &failed) {
-		return nil
-	}
-	return failed.policy
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
 // resultWarned is the fourth value of the label result, beside the outcomes of a
@@ -33,31 +34,46 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}, []string{"policy", "result"}),
 		seconds: with.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "comity_policy_evaluation_duration_seconds",
-			Help: "Time that the rules of an ExportPolicy took in one evaluation. What policies share is counted for the first that uses it.",
+			Help: "Time that the rules of an ExportPolicy took in one evaluation, also one that failed or was stopped, by policy and cause (Request, Audit). What policies share is counted for the first that uses it.",
 			// From a rule that compares two fields to the engine's timeout.
 			Buckets: []float64{.00001, .000025, .00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5},
-		}, []string{"policy"}),
+		}, []string{"policy", "cause"}),
 	}
 }
 
+// observe records how long a policy took in one evaluation.
+func (m *metrics) observe(v *version, operation decision.Operation, took time.Duration) {
+	cause := "Request"
+	if operation == decision.Audit {
+		cause = "Audit"
+	}
+	m.seconds.WithLabelValues(v.Name, cause).Observe(took.Seconds())
+}
+
 // time records how long each policy took in an evaluation that has ended.
-func (m *metrics) time(at *progress) {
+func (m *metrics) time(at *progress, operation decision.Operation) {
 	for i, span := range at.spans {
 		end := at.end
 		if i+1 < len(at.spans) {
 			end = at.spans[i+1].start
 		}
-		m.seconds.WithLabelValues(span.policy.Name).Observe(end.Sub(span.start).Seconds())
+		m.observe(span.policy, operation, end.Sub(span.start))
 	}
 }
 
-// count counts the policies that gave these answers, and those that are the cause of a
-// verdict NotEvaluated.
+// count counts the policies that gave these answers, or failed, and those that cannot be
+// used.
 func (m *metrics) count(answers []answer, verdict *decision.Verdict) {
 	for _, name := range verdict.Failed {
 		m.evaluations.WithLabelValues(name, decision.NotEvaluated.String()).Inc()
 	}
 	for _, a := range answers {
+		if a.err != nil {
+			if a.policy.Enforcement != v1alpha1.Deny { // else it is among those
+				m.evaluations.WithLabelValues(a.policy.Name, decision.NotEvaluated.String()).Inc()
+			}
+			continue
+		}
 		m.evaluations.WithLabelValues(a.policy.Name, resultOf(a.policy.Name, verdict)).Inc()
 	}
 }
@@ -83,7 +99,7 @@ func (m *metrics) forget(before, now *snapshot) {
 	for name := range before.versions {
 		if now.versions[name] == nil {
 			m.evaluations.DeletePartialMatch(prometheus.Labels{"policy": name})
-			m.seconds.DeleteLabelValues(name)
+			m.seconds.DeletePartialMatch(prometheus.Labels{"policy": name})
 		}
 	}
 }

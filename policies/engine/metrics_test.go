@@ -47,7 +47,7 @@ func TestEvaluationsAreCountedByPolicyAndResult(t *testing.T) {
 		e.Evaluate(t.Context(), request("b"))
 	}
 	want := map[string]int{
-		"denies Denied times counted": 3, "denies times": 3, "allows Allowed times counted": 3, "allows times": 3, "warns Warned times counted": 3, "warns times": 3,
+		"denies Denied times counted": 3, "Request denies times": 3, "allows Allowed times counted": 3, "Request allows times": 3, "warns Warned times counted": 3, "Request warns times": 3,
 	}
 	if diff := cmp.Diff(want, counted(t, registry)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -58,7 +58,7 @@ func TestEvaluationsAreCountedByPolicyAndResult(t *testing.T) {
 	e.Evaluate(t.Context(), request("b"))
 	e.Load([]engine.Policy{denying("allows", "no", "false"), denying("fails", "no", `to_number(input.object.metadata.name) > 1`)})
 	e.Evaluate(t.Context(), request("b"))
-	want = map[string]int{"allows Allowed times counted": 4, "allows times": 5, "fails NotEvaluated times counted": 1, "fails times": 1}
+	want = map[string]int{"allows Allowed times counted": 5, "Request allows times": 5, "fails NotEvaluated times counted": 1, "Request fails times": 1}
 	if diff := cmp.Diff(want, counted(t, registry)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -8,24 +8,26 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+
+	"github.com/comity-mcs/comity/policies/decision"
 )
 
 func TestAnAuditIsRepeatedWhenTheMachineIsBusy(t *testing.T) {
-	broken := errors.New("it is broken")
+	broken, audit := errors.New("it is broken"), Import(decision.ImportInput{})
 	for name, test := range map[string]struct {
 		errs  []error // of the attempts
 		fails error
 		calls int
 	}{
 		"it is evaluated at once":                    {[]error{nil}, nil, 1},
-		"it takes too long once":                     {[]error{(&version{}).failed(errTooSlow), nil}, nil, 2},
-		"there is no slot, then it is too slow":      {[]error{fmt.Errorf("%w in time", errNoSlot), errTooSlow, nil}, nil, 3},
+		"it takes too long once":                     {[]error{fmt.Errorf("policy p: %w", errTooSlow), nil}, nil, 2},
+		"there is no slot, then it is too slow":      {[]error{fmt.Errorf("%w in time", errNotRun), errTooSlow, nil}, nil, 3},
 		"it always takes too long":                   {[]error{errTooSlow, errTooSlow, errTooSlow, nil}, errTooSlow, auditAttempts},
 		"a policy fails, which a retry does not fix": {[]error{broken, nil}, broken, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			calls := 0
-			_, err := patiently(t.Context(), func() ([]answer, error) {
+			_, err := patiently(t.Context(), audit, func() ([]answer, error) {
 				calls++
 				return nil, test.errs[calls-1]
 			})
@@ -36,7 +38,7 @@ func TestAnAuditIsRepeatedWhenTheMachineIsBusy(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	calls := 0
-	_, err := patiently(ctx, func() ([]answer, error) {
+	_, err := patiently(ctx, audit, func() ([]answer, error) {
 		calls++
 		cancel()
 		return nil, errTooSlow

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -187,10 +186,9 @@ func prepareQuery(query string, compiler *ast.Compiler, store storage.Store) (re
 	).PrepareForEval(context.Background())
 }
 
-// progress is which policy runs in one evaluation. It is passed in the context.
+// progress is that of one evaluation. It is passed in the context.
 type progress struct {
-	policies map[string]*version // those that match the export, by package
-	current  atomic.Pointer[version]
+	policies map[string]*version // those that are evaluated, by package
 	// spans are when the policies ran, one after the other, until end. They may be
 	// read only once the evaluation has given its answers.
 	spans []span
@@ -208,7 +206,6 @@ func askedFunc(bctx rego.BuiltinContext, pkg *ast.Term) (*ast.Term, error) {
 	name, _ := pkg.Value.(ast.String)
 	v, concerned := at.policies[string(name)]
 	if concerned {
-		at.current.Store(v)
 		at.spans = append(at.spans, span{v, time.Now()})
 	}
 	return ast.InternedTerm(concerned), nil
@@ -217,11 +214,11 @@ func askedFunc(bctx rego.BuiltinContext, pkg *ast.Term) (*ast.Term, error) {
 // withoutMetrics keeps OPA from measuring itself, which nobody reads.
 var withoutMetrics = rego.EvalMetrics(opametrics.NoOp())
 
-// evaluate evaluates the query until ctx ends. The error names the policy that failed.
+// evaluate evaluates the query until ctx ends.
 func (s *snapshot) evaluate(ctx context.Context, input ast.Value, at *progress) (answers []answer, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			answers, err = nil, at.blame(fmt.Errorf("the evaluation failed: %v", r))
+			answers, err = nil, fmt.Errorf("the evaluation failed: %v", r)
 		}
 	}()
 	cancel := topdown.NewCancel()
@@ -236,37 +233,20 @@ func (s *snapshot) evaluate(ctx context.Context, input ast.Value, at *progress) 
 	at.end = time.Now()
 	switch {
 	case topdown.IsCancel(err):
-		return nil, at.blame(errTooSlow)
+		return nil, errTooSlow
 	case err != nil:
-		return nil, s.located(err, at)
+		return nil, located(err)
 	case len(results) != 1 || len(results[0].Expressions) != 1:
 		return nil, errors.New("the policies gave no answer")
 	}
 	return s.read(results[0].Expressions[0].Value.(*ast.Term).Value, at) // see GenerateJSON
 }
 
-var errTooSlow = errors.New("it took too long and was stopped")
-
-// blame adds the name of the policy that was running.
-func (p *progress) blame(err error) error {
-	if v := p.current.Load(); v != nil {
-		return v.failed(err)
-	}
-	return err
-}
-
-// located is an evaluation error as policy, file:row:column and message. OPA
-// reports a failed builtin only at the end, when another policy runs, so the policy
-// is found by its file. An error in the library names no policy.
-func (s *snapshot) located(err error, at *progress) error {
+// located is an evaluation error as file:row:column and message.
+func located(err error) error {
 	var failed *topdown.Error
 	if !errors.As(err, &failed) || failed.Location == nil {
-		return at.blame(err)
+		return err
 	}
-	located := fmt.Errorf("%s: %s", place(failed.Location), strings.TrimSpace(failed.Message))
-	name, _ := strings.CutSuffix(failed.Location.File, ".rego")
-	if v := s.versions[name]; v != nil {
-		return v.failed(located)
-	}
-	return located
+	return fmt.Errorf("%s: %s", place(failed.Location), strings.TrimSpace(failed.Message))
 }

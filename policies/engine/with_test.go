@@ -107,7 +107,7 @@ deny contains {"msg": "no"} if count([x | some x in numbers.range(1, 100000000);
 	if err != nil {
 		t.Fatal(err)
 	}
-	if verdict := other.Evaluate(t.Context(), request()); verdict.Outcome != decision.NotEvaluated || len(other.Failures()) != 1 {
+	if verdict := other.Evaluate(t.Context(), request()); verdict.Outcome != decision.Denied || !slices.Equal(verdict.Failed, []string{"q"}) || len(other.Failures()) != 1 {
 		t.Fatalf("got %+v and failures %v", verdict, other.Failures())
 	}
 	if failures := e.Failures(); len(failures) > 0 {

@@ -53,7 +53,7 @@ func (s Subject) String() string { return fmt.Sprintf("%s %s", s.Kind, s.Key) }
 // FromVerdict is the answer that follows from a verdict:
 //
 //	Allowed       allowed, with the warnings
-//	Denied        Forbidden: one line on the object, then one per violation
+//	Denied        Forbidden: one line on the object, one per violation, then what failed
 //	NotEvaluated  ServiceUnavailable: the user has nothing to correct
 //
 // Any other outcome counts as NotEvaluated: without an answer of the policies
@@ -63,7 +63,7 @@ func FromVerdict(subject Subject, verdict decision.Verdict) (answer Answer) {
 	case decision.Allowed:
 		answer = Allow()
 	case decision.Denied:
-		answer = refuse(codeForbidden, metav1.StatusReasonForbidden, refusal(subject, verdict.Violations))
+		answer = refuse(codeForbidden, metav1.StatusReasonForbidden, refusal(subject, verdict))
 	default:
 		problem := cmp.Or(verdict.Problem, "the policies gave no answer")
 		answer = Unavailable(notEvaluated(subject, strings.TrimSuffix(oneLine(problem), "."), verdict.Failed))
@@ -94,9 +94,9 @@ func Unavailable(message string) Answer {
 	return refuse(codeUnavailable, metav1.StatusReasonServiceUnavailable, message)
 }
 
-func refusal(subject Subject, violations []decision.Violation) string {
+func refusal(subject Subject, verdict decision.Verdict) string {
 	policies := map[string]bool{}
-	for _, v := range violations {
+	for _, v := range verdict.Violations {
 		policies[v.Policy] = true
 	}
 	noun := "policies"
@@ -109,7 +109,11 @@ func refusal(subject Subject, violations []decision.Violation) string {
 		because = fmt.Sprintf(", because ServiceExport %s exports it", subject.Key)
 	}
 	first := fmt.Sprintf("%s was refused by %d %s%s:", subject, len(policies), noun, because)
-	return strings.Join(append([]string{first}, lines(violations)...), "\n")
+	all := append([]string{first}, lines(verdict.Violations)...)
+	if verdict.Problem != "" {
+		all = append(all, oneLine("Not every policy could be evaluated: "+verdict.Problem))
+	}
+	return strings.Join(all, "\n")
 }
 
 // lines is one line per violation, in the order given.

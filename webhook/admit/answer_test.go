@@ -79,6 +79,13 @@ func TestFromVerdict(t *testing.T) {
 			},
 		},
 		{
+			name:    "what is denied comes before what failed",
+			subject: export,
+			verdict: decision.Verdict{Outcome: decision.Denied, Violations: []decision.Violation{{Policy: "p", Message: "no"}}, Problem: "policy q: it took too long", Failed: []string{"q"}},
+			want: answer{Reason: metav1.StatusReasonForbidden, Message: "ServiceExport default/web was refused by 1 policy:\n[p] no.\n" +
+				"Not every policy could be evaluated: policy q: it took too long"},
+		},
+		{
 			name:    "the owner of a Service learns that somebody exports it",
 			subject: service,
 			verdict: decision.Verdict{Outcome: decision.Denied, Violations: []decision.Violation{externalName}},
