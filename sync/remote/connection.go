@@ -84,6 +84,7 @@ type Connection struct {
 	transport *Transport
 	feeds     feeds
 	budget    *budget.Member
+	lists     chan struct{} // holds one element for each list that is being read
 	narrowed  narrowed
 	cancel    context.CancelFunc
 	done      sync.WaitGroup
@@ -118,7 +119,7 @@ func Connect(ctx context.Context, opts Options) (*Connection, error) {
 	ctx, cancel := context.WithCancel(klog.NewContext(ctx, opts.Log))
 	c := &Connection{
 		narrowed: narrowed{wake: notify.NewWake()}, opts: opts, transport: transport, cancel: cancel,
-		failing: map[*feed]Failure{}, budget: budget.New(opts.Limits),
+		failing: map[*feed]Failure{}, budget: budget.New(opts.Limits), lists: make(chan struct{}, maxLists),
 		ctx: ctx, verifications: rate.NewLimiter(rate.Every(verifyPause), verifyBurst),
 	}
 	var err error

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"reflect"
 	"strings"
 	"sync/atomic"
 
@@ -48,6 +49,7 @@ type feed struct {
 	// exceeded is the limit that a response or event exceeded, until a list is within the
 	// limits again.
 	exceeded     atomic.Pointer[budget.Exceeded]
+	object       reflect.Type // of what an event has
 	newList      func() runtime.Object
 	client       rest.Interface
 	informer     toolscache.SharedIndexInformer
@@ -123,7 +125,7 @@ func (f *feed) open(scheme *runtime.Scheme, config *rest.Config, object runtime.
 	if err != nil {
 		return err
 	}
-	f.kind, f.resource = kind.Kind+"s", strings.ToLower(kind.Kind)+"s"
+	f.kind, f.resource, f.object = kind.Kind+"s", strings.ToLower(kind.Kind)+"s", reflect.TypeOf(object)
 	f.newList = func() runtime.Object {
 		list, _ := scheme.New(kind.GroupVersion().WithKind(kind.Kind + "List")) // each kind has one
 		return list

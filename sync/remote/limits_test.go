@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -30,10 +30,19 @@ const exportsOfB = "comity-b/exportrecords"
 // limited is a Connection with limits to a peer that answers with answer.
 func limited(t *testing.T, limits budget.Limits, answer func(w http.ResponseWriter, path string, watch bool) bool) (*peer, *Connection) {
 	t.Helper()
-	p := &peer{version: 10, accepted: map[string]bool{"one": true}, lists: map[string]int{}, watches: map[string]int{}, open: map[string]chan string{}, answer: answer}
+	p := &peer{answer: answer}
+	return p, connected(t, limits, p)
+}
+
+// connected is a Connection with limits to p.
+func connected(t *testing.T, limits budget.Limits, p *peer) *Connection {
+	t.Helper()
+	p.version, p.accepted = 10, map[string]bool{"one": true}
+	p.lists, p.watches, p.open = map[string]int{}, map[string]int{}, map[string]chan string{}
 	server, ca := apiServer(t, p.ServeHTTP)
 	config := &rest.Config{Host: server.URL, BearerToken: "one", TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
-	c, err := Connect(context.Background(), Options{ID: "b", Self: "a", ClusterSet: "prod", Config: config, Log: logr.Discard(), Limits: limits, Hooks: Hooks{
+	log := funcr.New(func(prefix, args string) { p.change(func() { p.logged = append(p.logged, prefix+args) }) }, funcr.Options{})
+	c, err := Connect(context.Background(), Options{ID: "b", Self: "a", ClusterSet: "prod", Config: config, Log: log, Limits: limits, Hooks: Hooks{
 		Export:    func(*Connection, types.NamespacedName) {},
 		Namespace: func(string) {}, Report: func(types.NamespacedName) {},
 		LeaseRead: func(*Connection, string) {}, State: func(*Connection) {}, Rejected: func(*Connection) {},
@@ -48,7 +57,7 @@ func limited(t *testing.T, limits budget.Limits, answer func(w http.ResponseWrit
 		server.Close()
 		c.Wait()
 	})
-	return p, c
+	return c
 }
 
 // exceeds waits until c has a problem with a limit, which its message names.

@@ -5,8 +5,10 @@ package remote
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"sync/atomic"
 	"time"
 
@@ -83,35 +85,46 @@ func (f *feed) budgeted(ctx context.Context, inner watch.Interface, m *meter) wa
 	f.connection.done.Go(func() {
 		defer close(events)
 		defer inner.Stop()
-		if f.forward(inner, events, out.StopChan(), m); f.exceeded.Load() != nil {
-			f.result(ctx, f.exceeded.Load())
+		err := f.forward(inner, events, out.StopChan(), m)
+		if over := f.exceeded.Load(); over != nil {
+			err = over
+		}
+		if err != nil {
+			f.result(ctx, err)
 		}
 	})
 	return out
 }
 
-// forward sets exceeded with the first event that is beyond a limit.
-func (f *feed) forward(from watch.Interface, to chan<- watch.Event, stopped <-chan struct{}, m *meter) {
+// errOtherKind is for an event with an object of another kind than the feed is of.
+var errOtherKind = errors.New("an object of another kind")
+
+// forward ends with the first event that is beyond a limit, which sets exceeded, or of another
+// kind: an informer would log each of those.
+func (f *feed) forward(from watch.Interface, to chan<- watch.Event, stopped <-chan struct{}, m *meter) error {
 	for {
 		var event watch.Event
 		var open bool
 		select {
 		case <-stopped:
-			return
+			return nil
 		case event, open = <-from.ResultChan():
 		}
 		if !open || f.exceeded.Load() != nil {
-			return
+			return nil
+		}
+		if event.Type != watch.Error && reflect.TypeOf(event.Object) != f.object {
+			return errOtherKind
 		}
 		m.read.Store(0)
 		if exceeded := f.budget.Event(event); exceeded != nil {
 			f.exceeded.Store(exceeded)
-			return
+			return nil
 		}
 		select {
 		case to <- event:
 		case <-stopped:
-			return
+			return nil
 		}
 	}
 }

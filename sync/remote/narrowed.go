@@ -95,12 +95,11 @@ func (c *Connection) confirmNarrowed(ctx context.Context) {
 				stated[record.Name] = record.ResourceVersion
 			}
 		}
-		names, err := untilAnswered(ctx, func() (map[string]bool, error) { return c.feeds.exports[1].names(ctx) })
+		stated, err := untilAnswered(ctx, func() (map[string]string, error) { return c.feeds.exports[1].absent(ctx, stated) })
 		if err != nil { // the feed reports why
 			c.narrowed.wake.Up()
 			continue
 		}
-		maps.DeleteFunc(stated, func(name, _ string) bool { return names[name] })
 		for _, name := range c.narrowed.confirm(stated) {
 			if key, ok := model.RecordKey(name); ok {
 				c.opts.Hooks.Export(c, key)
@@ -109,12 +108,14 @@ func (c *Connection) confirmNarrowed(ctx context.Context) {
 	}
 }
 
-// names lists the records of the feed as the API server has them now.
-func (f *feed) names(ctx context.Context) (map[string]bool, error) {
-	out := map[string]bool{}
-	err := pager.New(f.get).EachListItem(ctx, metav1.ListOptions{}, func(record runtime.Object) error {
-		out[record.(metav1.Object).GetName()] = true
+// absent are names but those of which the API server has a record in the feed now. It keeps
+// nothing of the records: the list of a peer may have no end.
+func (f *feed) absent(ctx context.Context, names map[string]string) (map[string]string, error) {
+	out := maps.Clone(names)
+	records := pager.New(f.get)
+	records.PageBufferSize = 0
+	return out, records.EachListItem(ctx, metav1.ListOptions{}, func(record runtime.Object) error {
+		delete(out, record.(metav1.Object).GetName())
 		return nil
 	})
-	return out, err
 }

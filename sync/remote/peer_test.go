@@ -25,6 +25,10 @@ type peer struct {
 	open     map[string]chan string
 	// answer answers a request in place of this peer, if it is true.
 	answer func(w http.ResponseWriter, path string, watch bool) bool
+	// intercept is like answer, and sees the requests for the version of the store, too.
+	intercept func(w http.ResponseWriter, r *http.Request, path string) bool
+	// logged is what the agent logs about it.
+	logged []string
 }
 
 func (p *peer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -41,9 +45,10 @@ func (p *peer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case query.Get("limit") != "1": // which asks for the version of the store
 		p.lists[token]++
 	}
-	answer := p.answer
+	answer, intercept := p.answer, p.intercept
 	p.mu.Unlock()
 	switch {
+	case intercept != nil && intercept(w, r, path):
 	case answer != nil && query.Get("sendInitialEvents") == "" && query.Get("limit") != "1" && answer(w, path, query.Get("watch") != ""):
 	case !accepted:
 		status(w, 401, "Unauthorized")

@@ -28,8 +28,20 @@ func (f *feed) request(opts *metav1.ListOptions) *rest.Request {
 	return f.client.Get().Namespace(f.namespace).Resource(f.resource).VersionedParams(opts, metav1.ParameterCodec).MaxRetries(1)
 }
 
+// maxLists is how many lists are read of one peer at the same time, besides that of its Lease:
+// a page takes several times its size until it is decoded.
+const maxLists = 2
+
 // get makes one request for a list.
 func (f *feed) get(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	if f.resource != "leases" {
+		select {
+		case f.connection.lists <- struct{}{}:
+			defer func() { <-f.connection.lists }()
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 	into := f.newList()
 	return into, f.request(&opts).Do(f.context(ctx)).Into(into)
 }

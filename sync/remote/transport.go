@@ -35,8 +35,8 @@ const (
 // Transport sends requests to one API server with the credentials that it was given
 // last. Clients, caches and open watches outlive their credentials: the next request uses
 // the new ones. Every request of the agent to another API server passes a Transport: it
-// bounds the time, the headers and the decompressed body of a response, and no client
-// follows a redirect through it. All methods may be called from any goroutine.
+// bounds the time, the headers and the decompressed body of a response, and passes on no
+// header by which a server would direct the client. All methods may be called from any goroutine.
 type Transport struct {
 	self    model.ClusterID
 	timeout time.Duration
@@ -124,9 +124,10 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 		cancel()
 		return nil, err
 	}
-	// An API server does not redirect; one that does would have this pod send its token to
-	// any server.
-	response.Header.Del("Location")
+	// Of the headers, a client needs this one. Location would have this pod send its token to
+	// any server, Retry-After would have it wait as long as the server likes, and Warning would
+	// have it log what the server likes.
+	response.Header = http.Header{"Content-Type": response.Header["Content-Type"]}
 	m, is := ctx.Value(meterKey{}).(*meter)
 	if !is {
 		m = &meter{limit: t.responseBytes, what: "one response"}

@@ -37,8 +37,9 @@ type Limits struct {
 	// default 8 MiB. Lists are read in pages of at most 250 records or 100 slices,
 	// so an average object may have 32 kB or 80 kB: a slice of 500 endpoints.
 	ResponseBytes int64
-	// EventBytes is the size of one event of a watch; default 8 MiB. etcd stores
-	// objects of at most 1.5 MB, which as JSON are at most twice as long.
+	// EventBytes is the size of one event of a watch; default 4 MiB. etcd stores
+	// objects of at most 1.5 MB, which as JSON are at most twice as long. Eight watches
+	// may each hold an event that is not complete.
 	EventBytes int64
 	// BytesPerSecond is how fast is read, after a burst of BurstBytes; defaults
 	// 8 MiB and 64 MiB. That is 1,600 changes a second of slices of 100 endpoints.
@@ -49,7 +50,7 @@ type Limits struct {
 func (l *Limits) SetDefaults() {
 	l.Exports, l.Slices, l.Others = cmp.Or(l.Exports, 20_000), cmp.Or(l.Slices, 40_000), cmp.Or(l.Others, 20_000)
 	l.Bytes = cmp.Or(l.Bytes, 64<<20)
-	l.ResponseBytes, l.EventBytes = cmp.Or(l.ResponseBytes, 8<<20), cmp.Or(l.EventBytes, 8<<20)
+	l.ResponseBytes, l.EventBytes = cmp.Or(l.ResponseBytes, 8<<20), cmp.Or(l.EventBytes, 4<<20)
 	l.BytesPerSecond, l.BurstBytes = cmp.Or(l.BytesPerSecond, 8<<20), cmp.Or(l.BurstBytes, 64<<20)
 }
 
@@ -110,7 +111,11 @@ func (f *Feed) Page(objects []runtime.Object, first, last bool) *Exceeded {
 		f.pending = newHolding()
 	}
 	for _, object := range objects {
-		if exceeded := f.add(f.pending, object); exceeded != nil {
+		exceeded := f.repeated(object)
+		if exceeded == nil {
+			exceeded = f.add(f.pending, object)
+		}
+		if exceeded != nil {
 			f.pending = nil
 			return exceeded
 		}
@@ -119,6 +124,19 @@ func (f *Feed) Page(objects []runtime.Object, first, last bool) *Exceeded {
 		f.held, f.pending = f.pending, nil
 	}
 	return nil
+}
+
+// repeated is for an object that the list has already. An informer keeps all pages until the
+// last one, and one that has nothing but repetitions would exceed no limit.
+func (f *Feed) repeated(object runtime.Object) *Exceeded {
+	accessor, ok := object.(metav1.Object)
+	if !ok {
+		return nil
+	}
+	if _, has := f.pending.sizes[accessor.GetName()]; !has {
+		return nil
+	}
+	return &Exceeded{"1 object of each name in one list"}
 }
 
 // Event counts one event of a watch. If it exceeds a limit, it is not to be used, and the

@@ -124,3 +124,18 @@ func TestListsThatAreReadAtTheSameTimeShareTheLimits(t *testing.T) {
 	page(slices, nil, true, true, true)
 	page(exports, half, true, true, true)
 }
+
+// An informer keeps what it read of a list until its last page.
+func TestAListThatRepeatsItselfIsRefused(t *testing.T) {
+	f := New(Limits{}).Feed("ExportRecords", "exportrecords")
+	page := []runtime.Object{object("one", 1), object("two", 1)}
+	if refused := f.Page(page, true, false); refused != nil {
+		t.Fatal(refused)
+	}
+	if refused := f.Page(page[1:], false, false); refused == nil {
+		t.Error("a page that repeats an object is accepted")
+	}
+	if refused := f.Page(page, true, true); refused != nil {
+		t.Errorf("the list is refused when it begins again: %v", refused)
+	}
+}
