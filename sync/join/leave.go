@@ -128,7 +128,7 @@ func (m *member) removeShared(ctx context.Context, gone model.ClusterID) error {
 	if err := m.client.List(ctx, &readers, client.InNamespace(shared.Name)); err != nil {
 		return fmt.Errorf("list the RoleBindings in namespace %s: %w", shared.Name, err)
 	}
-	if slices.ContainsFunc(readers.Items, func(b rbacv1.RoleBinding) bool { return b.RoleRef.Name == readerRole && b.Name != PeerName(gone) }) ||
+	if slices.ContainsFunc(readers.Items, func(b rbacv1.RoleBinding) bool { return b.RoleRef.Name == readerRole && b.Name != model.PeerName(gone) }) ||
 		slices.ContainsFunc(peers, func(p v1alpha1.Peer) bool { return p.Name != string(gone) && !p.Spec.Removed }) {
 		return nil
 	}

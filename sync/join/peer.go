@@ -68,7 +68,7 @@ func (m *member) peer(ctx context.Context, id model.ClusterID) (found v1alpha1.P
 // are somebody else's, and what the API server would refuse.
 func (m *member) planPeer(ctx context.Context, peer *member) (plannedPeer, error) {
 	plan := plannedPeer{holder: m}
-	if err := m.preflightSecret(ctx, PeerName(peer.ID)); err != nil {
+	if err := m.preflightSecret(ctx, model.PeerName(peer.ID)); err != nil {
 		return plan, err
 	}
 	var err error
@@ -116,7 +116,7 @@ func (m *member) wantedPeer(peer *member, stored v1alpha1.PeerSpec) (*v1alpha1.P
 			model.LabelClusterID: string(peer.ID), model.LabelClusterSet: peer.Set,
 		}},
 		Spec: v1alpha1.PeerSpec{
-			ClusterSet: peer.Set, ClusterUID: peer.uid, KubeconfigSecret: PeerName(peer.ID), AcceptedCIDRs: cidrs, AcceptedNamespaces: namespaces,
+			ClusterSet: peer.Set, ClusterUID: peer.uid, KubeconfigSecret: model.PeerName(peer.ID), AcceptedCIDRs: cidrs, AcceptedNamespaces: namespaces,
 		},
 	}, note, nil
 }

@@ -65,7 +65,7 @@ func (p *Prepared) open(hub *Cluster, members []Cluster) error {
 	if err != nil {
 		return err
 	}
-	exchanges, err := objectsOf(hub, members)
+	exchanges, err := Objects(hub, members...)
 	if err != nil {
 		return err
 	}
@@ -190,7 +190,7 @@ func secretOf(r Route) string {
 	if r.Peer == HubID {
 		return model.ExchangeSecret
 	}
-	return PeerName(r.Peer)
+	return model.PeerName(r.Peer)
 }
 
 // checkNamespaces refuses those that somebody else made under the same name.
@@ -361,7 +361,7 @@ func (p *Prepared) trust(ctx context.Context, r Route) error {
 	holder, reached := p.find(r.Holder), *p.find(r.Peer)
 	reached.Server, reached.CAData = p.addresses[r].Server, p.addresses[r].CAData
 	if p.hub == nil {
-		return holder.trust(ctx, &reached, PeerName(holder.ID), PeerName(r.Peer))
+		return holder.trust(ctx, &reached, model.PeerName(holder.ID), model.PeerName(r.Peer))
 	}
 	if err := holder.apply(ctx, namespace(holder.Namespace, nil), ""); err != nil {
 		return err
@@ -369,10 +369,10 @@ func (p *Prepared) trust(ctx context.Context, r Route) error {
 	secrets := []string{model.ExchangeSecret}
 	for _, m := range p.members {
 		if m != holder {
-			secrets = append(secrets, PeerName(m.ID))
+			secrets = append(secrets, model.PeerName(m.ID))
 		}
 	}
-	return holder.trust(ctx, &reached, MemberName(holder.ID), secrets...)
+	return holder.trust(ctx, &reached, model.MemberName(holder.ID), secrets...)
 }
 
 func (p *Prepared) find(id model.ClusterID) *member {

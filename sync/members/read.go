@@ -44,7 +44,7 @@ func (s *Set) published(m *snapshot, key types.NamespacedName, withSlices bool) 
 	export, has := m.from.Export(key)
 	switch {
 	case has && out.NotAccepted:
-		out.Refusal = &model.Refusal{Cluster: m.ID, ExportUID: export.UID, Reason: model.ReasonNamespaceNotAccepted, Peer: string(m.ID)}
+		out.Refusal = &model.Refusal{Cluster: m.ID, ExportUID: export.UID, Reason: model.ReasonNamespaceNotAccepted}
 	case has:
 		out.Export = &export
 		if withSlices {

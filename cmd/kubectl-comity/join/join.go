@@ -90,7 +90,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	o.values.addFlag(flags, "pod-cidrs", "ID=RANGE,...: the ranges of a cluster's Pods, if they cannot be read from it")
 	o.values.addFlag(flags, "service-cidrs", "ID=RANGE,...: the ranges of a cluster's Services, if they cannot be read from it")
 	o.values.addFlag(flags, "accept-cidrs", "ID=RANGE,...: the addresses that the others accept from a cluster instead of its Pod ranges")
-	o.values.addFlag(flags, "accept-namespaces", "ID=NAME,...: the namespaces, such as shop or team-*, whose exports the others import from a cluster; all if never set")
+	o.values.addFlag(flags, "accept-namespaces", "ID=NAME,...: the namespaces, such as team-*, whose exports the others import from a cluster")
 	flags.BoolVar(&o.how.AllowOverlap, "allow-overlap", false, "Join clusters although their ranges overlap; endpoints in the overlap are not imported")
 	flags.BoolVar(&o.skipReachability, "skip-reachability", false, "Do not check from inside the clusters what they reach; the first known address is stored")
 	flags.DurationVar(&o.how.Expiry, "expiry", join.DefaultExpiry, "How long a new credential is valid; the agents renew it in time")

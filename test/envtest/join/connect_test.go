@@ -209,7 +209,7 @@ func renew(ctx SpecContext, holder, peer model.ClusterID) []byte {
 	GinkgoHelper()
 	request := &authenticationv1.TokenRequest{}
 	self := connectTo(credential(ctx, holder, peer))
-	Expect(self.SubResource("token").Create(ctx, account(join.PeerName(holder)), request)).To(Succeed())
+	Expect(self.SubResource("token").Create(ctx, account(model.PeerName(holder)), request)).To(Succeed())
 
 	secret := peerSecret(ctx, holder, peer)
 	config, err := clientcmd.Load(secret.Data[join.KubeconfigKey])
@@ -331,7 +331,7 @@ var _ = Describe("Disconnect", func() {
 			return asD.List(ctx, &v1alpha1.ExportRecordList{}, client.InNamespace("comity-b"))
 		}).WithTimeout(30*time.Second).Should(WithTransform(apierrors.IsUnauthorized, BeTrue()), "the token of a removed account")
 		for _, gone := range []struct{ id, peer model.ClusterID }{{"b", "d"}, {"c", "b"}} {
-			key := client.ObjectKey{Namespace: join.DefaultNamespace, Name: join.PeerName(gone.peer)}
+			key := client.ObjectKey{Namespace: join.DefaultNamespace, Name: model.PeerName(gone.peer)}
 			Expect(apierrors.IsNotFound(admin(gone.id).Get(ctx, client.ObjectKey{Name: string(gone.peer)}, &v1alpha1.Peer{}))).To(BeTrue(), "Peer in %s", gone.id)
 			Expect(apierrors.IsNotFound(admin(gone.id).Get(ctx, key, &corev1.Secret{}))).To(BeTrue(), "Secret in %s", gone.id)
 			Expect(apierrors.IsNotFound(admin(gone.id).Get(ctx, key, &rbacv1.Role{}))).To(BeTrue(), "Role in %s", gone.id)
