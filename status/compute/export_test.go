@@ -113,7 +113,7 @@ func TestExport(t *testing.T) {
 			"an ExternalName Service",
 			ExportInput{Service: service(corev1.ServiceTypeExternalName), Verdict: allowed, Observation: &model.Observation{Publication: model.PublicationNone}},
 			[]string{
-				"Valid=False/InvalidServiceType: Service default/web has spec.type ExternalName, which cannot be exported; make it ClusterIP, NodePort or LoadBalancer, or delete this ServiceExport",
+				"Valid=False/InvalidServiceType: Service default/web has spec.type ExternalName, which cannot be exported; change it, or delete this ServiceExport",
 				"Ready=False/Failed: Service default/web cannot be exported; see condition Valid", isApart, isAdmitted,
 			},
 		},
@@ -121,7 +121,7 @@ func TestExport(t *testing.T) {
 			"a Service that is itself an import, which the sync loop refuses to export",
 			ExportInput{Service: derived, Verdict: allowed, Observation: &model.Observation{Publication: model.PublicationNone, Detail: "the same words"}},
 			[]string{
-				"Valid=False/InvalidServiceType: Service default/web has the label multicluster.kubernetes.io/service-imported, so it is the import of another Service; " +
+				"Valid=False/InvalidServiceType: Service default/web has the label multicluster.kubernetes.io/service-imported: it is an import; " +
 					"export the original Service, or delete this ServiceExport",
 				"Ready=False/Failed: Service default/web cannot be exported; see condition Valid", isApart, isAdmitted,
 			},

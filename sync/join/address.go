@@ -114,11 +114,9 @@ func (m *member) ownAddresses(ctx context.Context) (all []Address, err error) {
 	}
 	switch {
 	case len(servers) == 0:
-		err = fmt.Errorf("the kubeconfig names %s, which only this machine reaches, and the cluster states no address of its API server; "+
-			"pass one that the other clusters reach as --server %s=https://HOST:PORT", host, m.ID)
+		err = fmt.Errorf("the kubeconfig names %s, which only this machine reaches; pass an address that the other clusters reach as --server %s=https://HOST:PORT", host, m.ID)
 	case len(all) == 0:
-		err = fmt.Errorf("no certificate authority for %s is known: if the kubeconfig names none, this machine's own store verifies it, which the agents of other clusters do not have; "+
-			"pass the PEM bundle that verifies it with --ca %s=FILE", servers[0].Server, m.ID)
+		err = fmt.Errorf("no certificate authority for %s is known; pass the PEM bundle that verifies it with --ca %s=FILE", servers[0].Server, m.ID)
 	}
 	return all, err
 }

@@ -39,8 +39,8 @@ func (m *member) refuseForeign(ctx context.Context, found *corev1.Namespace, rol
 	}
 	for i := range bindings.Items {
 		if !m.isOfJoin(&bindings.Items[i], found) {
-			return fmt.Errorf("namespace %s exists with the labels of an exchange namespace, but it is not recorded that kubectl comity join made it, and RoleBinding %s "+
-				"gives others rights in it; delete the namespace, or that RoleBinding if you trust what is in the namespace, then join again",
+			return fmt.Errorf("namespace %s exists, it is not recorded that kubectl comity join made it, and RoleBinding %s gives others rights in it; delete "+
+				"the namespace, or that RoleBinding if you trust what is in it, then join again",
 				found.Name, bindings.Items[i].Name)
 		}
 	}

@@ -48,7 +48,7 @@ func Disconnect(ctx context.Context, hub *Cluster, leaving Cluster, others []Clu
 		}
 	}
 	if len(ends) == 0 && hub == nil {
-		return fmt.Errorf("there is no access to cluster %s nor to another one; give the kubeconfig of an administrator of one of them", leaving.ID)
+		return fmt.Errorf("there is no access to cluster %s nor to another one; give that of an administrator", leaving.ID)
 	}
 	if err := forget(ctx, ends, removalTimeout); err != nil {
 		return err

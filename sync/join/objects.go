@@ -91,7 +91,7 @@ func exchanges(at Cluster, publishers, members []Cluster) ([]client.Object, erro
 	for _, from := range publishers {
 		for _, s := range spacesOf(from.ID, members) {
 			if s.name == at.Namespace {
-				return nil, fmt.Errorf("cluster id %q: its exchange namespace would be %s, which is Comity's own and holds Secrets and accounts; choose another id, or another namespace for Comity",
+				return nil, fmt.Errorf("cluster id %q: its exchange namespace would be %s, which is Comity's own; choose another id, or another namespace for Comity",
 					from.ID, s.name)
 			}
 			namespaces = append(namespaces, namespace(s.name, s.labels))

@@ -47,7 +47,7 @@ func (p *Prepared) Replaced() (all []Replacement) {
 
 // reused is the error for an object that was made for another cluster of the same id.
 func reused(object, id, was, uid string) error {
-	return fmt.Errorf("%s is that of another cluster with the id %s (UID %s, not %s); give one of the two another id, or, if the new cluster replaces the other one, run kubectl comity join --replace",
+	return fmt.Errorf("%s is that of another cluster with the id %s (UID %s, not %s); give one of the two another id, or replace the other one by kubectl comity join --replace",
 		object, id, was, uid)
 }
 

@@ -97,7 +97,7 @@ func (p *Prepared) identify(ctx context.Context) error {
 		m.uid = ns.UID
 		for _, other := range p.members[:i] {
 			if other.uid == m.uid {
-				return fmt.Errorf("clusters %s and %s are one and the same (%s and %s); give the access of two clusters",
+				return fmt.Errorf("clusters %s and %s are one and the same (%s and %s)",
 					other.ID, m.ID, other.RESTConfig.Host, m.RESTConfig.Host)
 			}
 		}
@@ -144,8 +144,8 @@ func (m *member) checkKinds() error {
 	if len(missing) == 0 {
 		return nil
 	}
-	return fmt.Errorf("the API server does not serve %s of %s; the CustomResourceDefinitions are missing or too old; apply config/crd, or: "+
-		"helm upgrade comity oci://ghcr.io/comity-mcs/charts/comity --namespace %s --reuse-values --set crds.enabled=true", strings.Join(missing, ", "), v1alpha1.GroupVersion, m.Namespace)
+	return fmt.Errorf("the API server does not serve %s of %s; apply config/crd, or: helm upgrade comity oci://ghcr.io/comity-mcs/charts/comity "+
+		"--namespace %s --reuse-values --set crds.enabled=true", strings.Join(missing, ", "), v1alpha1.GroupVersion, m.Namespace)
 }
 
 // clusters are the members, and the hub if there is one.
@@ -179,7 +179,7 @@ func (p *Prepared) checkJoined(ctx context.Context) error {
 		if found, err := m.secret(ctx, secretOf(r)); err != nil {
 			return m.errorf("%w", err)
 		} else if p.opts.Rotate && found.Name == "" {
-			return fmt.Errorf("cluster %s has no Secret %s/%s, so there is no credential to replace; run kubectl comity join first", m.ID, m.Namespace, secretOf(r))
+			return fmt.Errorf("cluster %s has no Secret %s/%s; run kubectl comity join first", m.ID, m.Namespace, secretOf(r))
 		}
 	}
 	return nil
@@ -224,7 +224,7 @@ func (m *member) checkNamespaces(ctx context.Context) error {
 		}
 		for _, key := range []string{model.LabelExchangeFrom, model.LabelExchangeTo} {
 			if found.Labels[key] != wanted.Labels[key] {
-				return fmt.Errorf("namespace %s exists with label %s=%q, expected %q, so it is not the exchange namespace that peers may read; remove it or choose another cluster id",
+				return fmt.Errorf("namespace %s exists with label %s=%q, expected %q; remove it or choose another cluster id",
 					wanted.Name, key, found.Labels[key], wanted.Labels[key])
 			}
 		}
@@ -245,7 +245,7 @@ func (m *member) checkNamespaces(ctx context.Context) error {
 func (m *member) preflightSecret(ctx context.Context, name string) error {
 	found, err := m.secret(ctx, name)
 	if err == nil && found.Name != "" && found.Labels[managedByLabel] != FieldOwner {
-		err = fmt.Errorf("the Secret %s/%s exists and was not made by a join; rename or delete it", m.Namespace, name)
+		err = fmt.Errorf("Secret %s/%s was not made by a join; rename or delete it", m.Namespace, name)
 	}
 	return err
 }

@@ -56,7 +56,7 @@ func (m *member) learnPods(ctx context.Context) error {
 	for _, prefix := range nodes {
 		if !slices.ContainsFunc(whole, func(w netip.Prefix) bool { return covers(w, prefix) }) {
 			m.ranges.pods = append(m.ranges.pods, prefix)
-			m.ranges.source = "the pod ranges of its nodes as they are now; pass --pod-cidrs with the range of the whole cluster if nodes may be added"
+			m.ranges.source = "the pod ranges of its nodes; pass --pod-cidrs with the range of the whole cluster if nodes may be added"
 		}
 	}
 	return nil
@@ -116,8 +116,7 @@ func (m *member) readServices(ctx context.Context) (all []netip.Prefix, err erro
 	if err := m.client.List(ctx, &list); apimeta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
 		all, err = m.readKubeadm(ctx, "serviceSubnet")
 		if err == nil && len(all) == 0 {
-			err = fmt.Errorf("the Service range of cluster %s is not known: it serves no ServiceCIDR (Kubernetes has them from 1.33 on) and kubeadm did not make it; "+
-				"pass it as --service-cidrs %s=10.96.0.0/12 with the value of the API server's --service-cluster-ip-range", m.ID, m.ID)
+			err = fmt.Errorf("the Service range of cluster %s is not known; pass the API server's --service-cluster-ip-range as --service-cidrs %s=10.96.0.0/12", m.ID, m.ID)
 		}
 		return all, err
 	} else if err != nil {
@@ -166,8 +165,8 @@ func disjoint(a, b *member) error {
 		for _, one := range c.rangeA {
 			for _, other := range c.rangeB {
 				if one.Overlaps(other) {
-					return fmt.Errorf("the %s range %s of cluster %s overlaps the %s range %s of cluster %s, so an address in both would lead to the wrong one of them; "+
-						"give one of the two clusters another range, or pass --allow-overlap if no exported Pod lies in it",
+					return fmt.Errorf("the %s range %s of cluster %s overlaps the %s range %s of cluster %s; give one of the two clusters another range, or pass "+
+						"--allow-overlap if no exported Pod lies in it",
 						c.kindA, one, a.ID, c.kindB, other, b.ID)
 				}
 			}
@@ -190,8 +189,7 @@ func acceptedFrom(peer *member, stored []string) (accepted []string, note string
 		accepted, note = formatCIDRs(peer.ranges.pods), peer.ranges.source
 	}
 	if len(accepted) == 0 && given == nil {
-		return nil, "", fmt.Errorf("no pod range of cluster %s is known: none was given, and neither its Nodes nor kubeadm name one; "+
-			"pass the addresses that its Pods have as --pod-cidrs %s=10.20.0.0/16, since no other address of it will be accepted", peer.ID, peer.ID)
+		return nil, "", fmt.Errorf("no pod range of cluster %s is known; pass the addresses that its Pods have as --pod-cidrs %s=10.20.0.0/16", peer.ID, peer.ID)
 	}
 	if slices.Equal(accepted, stored) {
 		return stored, "", nil

@@ -37,7 +37,7 @@ func TestFault27APeerThatIsRefusedIsAMemberThatIsNotRead(t *testing.T) {
 		"a range with host bits": {func(p *v1alpha1.Peer) { p.Spec.AcceptedCIDRs = []string{"10.1.0.0/16", "10.1.0.1/16"} }, ReasonInvalidPeer,
 			`spec.acceptedCIDRs: "10.1.0.1/16" is not an address range`},
 		"a namespace that cannot be read": {func(p *v1alpha1.Peer) { p.Spec.AcceptedNamespaces = &[]string{"[a"} }, ReasonInvalidPeer, `spec.acceptedNamespaces: "[a" is not a namespace`},
-		"another UID":                     {func(p *v1alpha1.Peer) { p.Spec.ClusterUID = "uid-other" }, remote.ReasonClusterIDReused, "expected uid-other, which spec.clusterUID of Peer b names"},
+		"another UID":                     {func(p *v1alpha1.Peer) { p.Spec.ClusterUID = "uid-other" }, remote.ReasonClusterIDReused, "expected uid-other, as in Peer b"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := exporting(t, 1)
