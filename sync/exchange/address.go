@@ -193,5 +193,5 @@ func remedy(reason, counts string, cluster model.ClusterID, filter Filter) strin
 }
 
 func join(prefixes []netip.Prefix) string {
-	return model.Bound(model.JoinPrefixes(prefixes), 256)
+	return model.Bound(strings.Join(model.PrefixTexts(prefixes), ","), 256)
 }

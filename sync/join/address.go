@@ -141,11 +141,8 @@ func (m *member) kubeconfigCA() ([]byte, error) {
 // clusterCA is the authority that Pods of the cluster verify its API server with.
 func (m *member) clusterCA(ctx context.Context) ([]byte, error) {
 	var stored corev1.ConfigMap
-	key := client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "kube-root-ca.crt"}
-	if err := m.client.Get(ctx, key, &stored); client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("read ConfigMap %s for the certificate authority: %w", key, err)
-	}
-	return []byte(stored.Data["ca.crt"]), nil
+	err := m.get(ctx, metav1.NamespaceSystem, "kube-root-ca.crt", &stored)
+	return []byte(stored.Data["ca.crt"]), client.IgnoreNotFound(err)
 }
 
 // statedServers are those that the cluster states: the endpoint that kubeadm
@@ -163,8 +160,8 @@ func (m *member) statedServers(ctx context.Context) ([]Address, error) {
 		all = append(all, Address{Server: "https://" + endpoint, Source: "kubeadm's control plane endpoint, since the kubeconfig's is on loopback"})
 	}
 	var found discoveryv1.EndpointSliceList
-	if err := m.client.List(ctx, &found, client.InNamespace(metav1.NamespaceDefault), client.MatchingLabels{discoveryv1.LabelServiceName: "kubernetes"}); err != nil {
-		return nil, fmt.Errorf("list the EndpointSlices of Service default/kubernetes: %w", err)
+	if err := m.list(ctx, &found, client.InNamespace(metav1.NamespaceDefault), client.MatchingLabels{discoveryv1.LabelServiceName: "kubernetes"}); err != nil {
+		return nil, err
 	}
 	for i := range found.Items {
 		for _, hostPort := range hostPorts(&found.Items[i]) {

@@ -179,12 +179,7 @@ func secret(namespace, name string) *corev1.Secret {
 
 // formatCIDRs lists prefixes in order, each once.
 func formatCIDRs(prefixes []netip.Prefix) []string {
-	texts := make([]string, len(prefixes))
-	for i, prefix := range prefixes {
-		texts[i] = prefix.String()
-	}
-	slices.Sort(texts)
-	return slices.Compact(texts)
+	return slices.Compact(slices.Sorted(slices.Values(model.PrefixTexts(prefixes))))
 }
 
 func meta(namespace, name string, own map[string]string) metav1.ObjectMeta {

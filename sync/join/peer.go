@@ -58,10 +58,8 @@ func (p plannedPeer) replaces() bool {
 
 // peer is m's Peer for a cluster; empty if there is none.
 func (m *member) peer(ctx context.Context, id model.ClusterID) (found v1alpha1.Peer, err error) {
-	if err := m.client.Get(ctx, client.ObjectKey{Name: string(id)}, &found); client.IgnoreNotFound(err) != nil {
-		return found, fmt.Errorf("read Peer %s: %w", id, err)
-	}
-	return found, nil
+	err = m.get(ctx, "", string(id), &found)
+	return found, client.IgnoreNotFound(err)
 }
 
 // planPeer finds out how the Peer for peer will be. It refuses a Secret and a Peer that

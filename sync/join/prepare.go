@@ -117,16 +117,13 @@ func (p *Prepared) identify(ctx context.Context) error {
 // checkKinds refuses a cluster that does not serve what members publish or read there, or
 // where the Secret for the hub is somebody else's.
 func (p *Prepared) checkKinds(ctx context.Context) error {
-	for _, m := range p.clusters() {
+	return each(p.clusters(), func(m *member) error {
 		err := m.checkKinds()
 		if err == nil && p.hub != nil && !m.isHub {
 			err = m.preflightSecret(ctx, model.ExchangeSecret)
 		}
-		if err != nil {
-			return m.errorf("%w", err)
-		}
-	}
-	return nil
+		return err
+	})
 }
 
 func (m *member) checkKinds() error {
@@ -195,12 +192,7 @@ func secretOf(r Route) string {
 
 // checkNamespaces refuses those that somebody else made under the same name.
 func (p *Prepared) checkNamespaces(ctx context.Context) error {
-	for _, m := range p.clusters() {
-		if err := m.checkNamespaces(ctx); err != nil {
-			return m.errorf("%w", err)
-		}
-	}
-	return nil
+	return each(p.clusters(), func(m *member) error { return m.checkNamespaces(ctx) })
 }
 
 func (m *member) checkNamespaces(ctx context.Context) error {
@@ -211,10 +203,10 @@ func (m *member) checkNamespaces(ctx context.Context) error {
 			continue
 		}
 		var found corev1.Namespace
-		if err := m.client.Get(ctx, client.ObjectKeyFromObject(wanted), &found); apierrors.IsNotFound(err) {
+		if err := m.get(ctx, "", wanted.Name, &found); apierrors.IsNotFound(err) {
 			continue
 		} else if err != nil {
-			return fmt.Errorf("read Namespace %s: %w", wanted.Name, err)
+			return err
 		}
 		if found.DeletionTimestamp != nil {
 			return fmt.Errorf("namespace %s is being deleted; wait until it is gone, then join again", wanted.Name)
@@ -251,19 +243,19 @@ func (m *member) preflightSecret(ctx context.Context, name string) error {
 }
 
 func (p *Prepared) planPeers(ctx context.Context) error {
-	for _, local := range p.members {
+	return each(p.members, func(local *member) error {
 		for _, peer := range p.members {
 			if peer == local {
 				continue
 			}
 			planned, err := local.planPeer(ctx, peer)
 			if err != nil {
-				return local.errorf("%w", err)
+				return err
 			}
 			p.peers = append(p.peers, planned)
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // Routes are all connections that the join makes, in a fixed order.
@@ -312,10 +304,8 @@ func (p *Prepared) Write(ctx context.Context) error {
 	if err := p.Resolve(ctx); err != nil {
 		return err
 	}
-	for _, m := range p.clusters() {
-		if err := m.writeExchange(ctx); err != nil {
-			return m.errorf("%w", err)
-		}
+	if err := each(p.clusters(), func(m *member) error { return m.writeExchange(ctx) }); err != nil {
+		return err
 	}
 	for _, r := range p.Routes() {
 		if err := p.trust(ctx, r); err != nil {

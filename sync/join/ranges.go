@@ -81,11 +81,8 @@ type kubeadmConfig struct {
 // kubeadmConfig is empty if another tool made the cluster.
 func (m *member) kubeadmConfig(ctx context.Context) (config kubeadmConfig, err error) {
 	var stored corev1.ConfigMap
-	key := client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "kubeadm-config"}
-	if err := m.client.Get(ctx, key, &stored); apierrors.IsNotFound(err) {
-		return config, nil
-	} else if err != nil {
-		return config, fmt.Errorf("read ConfigMap %s for the address ranges: %w", key, err)
+	if err := m.get(ctx, metav1.NamespaceSystem, "kubeadm-config", &stored); err != nil {
+		return config, client.IgnoreNotFound(err)
 	}
 	if err := yaml.Unmarshal([]byte(stored.Data["ClusterConfiguration"]), &config); err != nil {
 		return kubeadmConfig{}, nil //nolint:nilerr // it is kubeadm's to read; there are other sources
@@ -95,8 +92,8 @@ func (m *member) kubeadmConfig(ctx context.Context) (config kubeadmConfig, err e
 
 func (m *member) readNodes(ctx context.Context) (all []netip.Prefix, err error) {
 	var nodes corev1.NodeList
-	if err := m.client.List(ctx, &nodes); err != nil {
-		return nil, fmt.Errorf("list Nodes for their pod ranges: %w", err)
+	if err := m.list(ctx, &nodes); err != nil {
+		return nil, err
 	}
 	for i := range nodes.Items {
 		node := &nodes.Items[i]
@@ -113,14 +110,14 @@ func (m *member) readNodes(ctx context.Context) (all []netip.Prefix, err error) 
 // on, else what kubeadm wrote down. Not to know them would skip a check.
 func (m *member) readServices(ctx context.Context) (all []netip.Prefix, err error) {
 	var list networkingv1.ServiceCIDRList
-	if err := m.client.List(ctx, &list); apimeta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+	if err := m.list(ctx, &list); apimeta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
 		all, err = m.readKubeadm(ctx, "serviceSubnet")
 		if err == nil && len(all) == 0 {
 			err = fmt.Errorf("the Service range of cluster %s is not known; pass the API server's --service-cluster-ip-range as --service-cidrs %s=10.96.0.0/12", m.ID, m.ID)
 		}
 		return all, err
 	} else if err != nil {
-		return nil, fmt.Errorf("list ServiceCIDRs: %w", err)
+		return nil, err
 	}
 	for i := range list.Items {
 		found, err := parseCIDRs("ServiceCIDR "+list.Items[i].Name+", spec.cidrs", list.Items[i].Spec.CIDRs...)
