@@ -135,7 +135,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.HealthAddress, "health-probe-bind-address", ":8081", "host:port of /healthz and /readyz")
 	fs.StringVar(&o.MetricsAddress, "metrics-bind-address", ":8080", "host:port of /metrics; 0 disables it")
 	fs.BoolVar(&o.MetricsSecure, "metrics-secure", true, "serve metrics over TLS to accounts that may get /metrics; false: over plain HTTP to every client")
-	fs.BoolVar(&o.LeaderElect, "leader-elect", true, "elect a leader, the replica that writes; kubectl comity needs it")
+	fs.BoolVar(&o.LeaderElect, "leader-elect", true, "elect a leader, the replica that writes; the kubectl plugin needs it")
 	fs.DurationVar(&o.ShutdownTimeout, "shutdown-timeout", 20*time.Second, "how long current work may take when the agent stops")
 	fs.IntVarP(&o.Verbosity, "verbosity", "v", 0, "0 logs changes; 1 also logs details such as retries")
 }
