@@ -62,10 +62,10 @@ func (r *exportReconciler) input(ctx context.Context, req ctrl.Request, export *
 	if err != nil {
 		return compute.ExportInput{}, err
 	}
-	in := compute.ExportInput{Export: export, Service: service, Verdict: r.options.Verdicts.Admit(ctx, export), Reports: &compute.Reports{}}
+	in := compute.ExportInput{Export: export, Service: service, Verdict: r.options.Verdicts.Admit(ctx, export)}
 	if seen, ok := r.options.Observations.Observe(req.NamespacedName); ok {
 		in.Observation = &seen
 	}
-	in.Reports.Destinations, in.Reports.Known = r.options.Observations.Destinations(req.NamespacedName)
+	in.Destinations, in.DestinationsKnown = r.options.Observations.Destinations(req.NamespacedName)
 	return in, nil
 }

@@ -132,8 +132,7 @@ func eventType(kind string, c metav1.Condition) string {
 	switch {
 	case condition.Quiet(kind, c):
 		bad = false
-	case c.Type == condition.TypeConflict, c.Type == condition.TypeSourceMissing, c.Type == condition.TypeFrozen, c.Type == condition.TypeTakeoverHeld,
-		c.Reason == condition.ReasonAdmittedWithWarnings:
+	case condition.BadWhenTrue(c.Type), c.Reason == condition.ReasonAdmittedWithWarnings:
 		bad = c.Status == metav1.ConditionTrue
 	}
 	if bad {

@@ -16,14 +16,6 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// Reports is what the clusters in the scope of an export report about importing it.
-type Reports struct {
-	// Destinations are those clusters, without this one.
-	Destinations []model.Destination
-	// Known is false as long as it is not known where the export goes.
-	Known bool
-}
-
 // maxReason bounds a reason that a cluster of another version reports, maxQuoted
 // the message of one cluster in a condition about many.
 const (
@@ -42,13 +34,10 @@ const (
 //	all import it               True     Imported
 func availability(in ExportInput) []metav1.Condition {
 	old := in.Export.Status.Conditions
-	if in.Reports == nil {
-		return nil
-	}
 	if in.Observation == nil {
 		return present(old, condition.TypeAvailable)
 	}
-	destinations := in.Reports.Destinations
+	destinations := in.Destinations
 	var wanted metav1.Condition
 	switch {
 	case in.Observation.Publication == model.PublicationNone, in.Observation.Publication == model.PublicationWithheld,
@@ -57,7 +46,7 @@ func availability(in ExportInput) []metav1.Condition {
 		wanted = condition.Available(condition.ReasonNotPublished, "no cluster can import what is not published; see condition Ready")
 	case in.Observation.Publication == model.PublicationPending:
 		wanted = condition.Available(condition.ReasonPending, "not published yet; see condition Ready")
-	case !in.Reports.Known:
+	case !in.DestinationsKnown:
 		return present(old, condition.TypeAvailable)
 	case len(destinations) == 0:
 		wanted = condition.Available(condition.ReasonNoDestinations, fmt.Sprintf(

@@ -38,8 +38,14 @@ func failing(id model.ClusterID, reason, message string, since time.Time) model.
 	return model.Destination{Cluster: id, Reason: reason, Message: message, Since: since}
 }
 
-func known(destinations ...[]model.Destination) *Reports {
-	return &Reports{Destinations: slices.Concat(destinations...), Known: true}
+// scopeReports are the Destinations of an ExportInput, and whether they are known.
+type scopeReports struct {
+	destinations []model.Destination
+	known        bool
+}
+
+func known(destinations ...[]model.Destination) scopeReports {
+	return scopeReports{slices.Concat(destinations...), true}
 }
 
 func list(destinations ...model.Destination) []model.Destination { return destinations }
@@ -68,11 +74,10 @@ func TestAvailable(t *testing.T) {
 	cases := []struct {
 		name    string
 		seen    *model.Observation
-		reports *Reports
+		reports scopeReports
 		want    string
 	}{
-		{"nobody is asked", out(), nil, ""},
-		{"nothing is known yet", out(), &Reports{}, ""},
+		{"nothing is known yet", out(), scopeReports{}, ""},
 		{"the loop has not looked yet", nil, known(imported("b")), ""},
 		{"all import it", out(), known(imported("d", "b", "c")), "True/Imported: imported by all 3 clusters in scope: b, c, d"},
 		{"one does, and it is the only one", out(), known(imported("b")), "True/Imported: imported by the one cluster in scope: b"},
@@ -114,7 +119,7 @@ func TestAvailable(t *testing.T) {
 			"False/NoDestinations: no other cluster is in the scope of this export; join one, or widen comity.dev/export-to on it or on its Namespace",
 		},
 		{
-			"policy withholds it", &model.Observation{Publication: model.PublicationWithheld}, &Reports{},
+			"policy withholds it", &model.Observation{Publication: model.PublicationWithheld}, scopeReports{},
 			"False/NotPublished: no cluster can import what is not published; see condition Ready",
 		},
 		{
@@ -126,13 +131,13 @@ func TestAvailable(t *testing.T) {
 			"False/NotPublished: no cluster can import what is not published; see condition Ready",
 		},
 		{
-			"it is about to be published", &model.Observation{Publication: model.PublicationPending}, &Reports{},
+			"it is about to be published", &model.Observation{Publication: model.PublicationPending}, scopeReports{},
 			"Unknown/Pending: not published yet; see condition Ready",
 		},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			if diff := cmp.Diff(c.want, available(ExportInput{Observation: c.seen, Reports: c.reports})); diff != "" {
+			if diff := cmp.Diff(c.want, available(ExportInput{Observation: c.seen, Destinations: c.reports.destinations, DestinationsKnown: c.reports.known})); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -152,12 +157,12 @@ func TestAvailableStaysWhileClustersAreUnsynced(t *testing.T) {
 		name    string
 		old     metav1.Condition
 		seen    *model.Observation
-		reports *Reports
+		reports scopeReports
 		stays   bool
 	}{
-		{"before the loop looked", all, nil, &Reports{}, true},
-		{"before it is known where the export goes", all, out(), &Reports{}, true},
-		{"while policy has not answered", all, pending, &Reports{}, true},
+		{"before the loop looked", all, nil, scopeReports{}, true},
+		{"before it is known where the export goes", all, out(), scopeReports{}, true},
+		{"while policy has not answered", all, pending, scopeReports{}, true},
 		{"while a cluster in scope is unread", all, out(), known(waiting), true},
 		{"a problem of a cluster that is unread", lacking, out(), known(waiting), true},
 		{"when a cluster that was read has not reported", all, out(), known(silent), false},
@@ -165,7 +170,7 @@ func TestAvailableStaysWhileClustersAreUnsynced(t *testing.T) {
 		{"when another cluster turns out to have a problem that matters less", lacking, out(), known(list(failing("b", model.ReasonUnreachable, "", ten), waiting[1])), true},
 		{"when everybody has reported", lacking, out(), known(imported("b", "c")), false},
 		{"when the export changed", at(all, 1, before), out(), known(waiting), false},
-		{"when it is withheld", all, &model.Observation{Publication: model.PublicationWithheld}, &Reports{}, false},
+		{"when it is withheld", all, &model.Observation{Publication: model.PublicationWithheld}, scopeReports{}, false},
 		{"when it is published at last and a cluster is unread", unpublished, out(), known(waiting), false},
 		{"a cluster that is unreachable still, by the clock of a new process", lost, out(), known(imported("b"), list(failing("c", model.ReasonUnreachable, "no answer", eleven))), true},
 		{"a cluster that is unreachable for another reason", lost, out(), known(imported("b"), list(failing("c", model.ReasonUnreachable, "no route", eleven))), false},
@@ -173,7 +178,7 @@ func TestAvailableStaysWhileClustersAreUnsynced(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			in := ExportInput{Export: export(c.old), Service: service(""), Verdict: allowed, Observation: c.seen, Reports: c.reports}
+			in := ExportInput{Export: export(c.old), Service: service(""), Verdict: allowed, Observation: c.seen, Destinations: c.reports.destinations, DestinationsKnown: c.reports.known}
 			got := meta.FindStatusCondition(Export(in, now), condition.TypeAvailable)
 			if got == nil || cmp.Equal(*got, c.old) != c.stays {
 				t.Errorf("got %+v, want it to stay: %t", got, c.stays)
@@ -191,12 +196,12 @@ func TestAvailableOfAHundredClustersIsBoundAndNamesTheFirst(t *testing.T) {
 			bad = append(bad, failing(id, model.ReasonNamespaceMissing, missing404, ten))
 		}
 	}
-	if got, want := available(ExportInput{Observation: out(), Reports: known(all)}), "True/Imported: imported by all 100 clusters in scope"; got != want {
+	if got, want := available(ExportInput{Observation: out(), Destinations: all, DestinationsKnown: true}), "True/Imported: imported by all 100 clusters in scope"; got != want {
 		t.Errorf("got %q", got)
 	}
 	want := "False/NamespaceMissing: imported by 4 of 100 clusters; NamespaceMissing in cluster-004, cluster-005, cluster-006 and 93 more " +
 		"since 2026-11-21T10:02:11Z: " + missing404
-	if got := available(ExportInput{Observation: out(), Reports: known(all[:4], bad)}); got != want {
+	if got := available(ExportInput{Observation: out(), Destinations: slices.Concat(all[:4], bad), DestinationsKnown: true}); got != want {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
 }
@@ -218,7 +223,7 @@ func TestAvailableFitsWhateverIsReported(t *testing.T) {
 				Since:    ten.Add(time.Duration(rapid.IntRange(0, 3).Draw(t, "hours")) * time.Hour),
 			})
 		}
-		in := ExportInput{Observation: out(), Reports: known(destinations)}
+		in := ExportInput{Observation: out(), Destinations: destinations, DestinationsKnown: true}
 		got := available(in)
 		message := got[strings.Index(got, ": ")+2:]
 		if len(message) > condition.MaxMessage || !utf8.ValidString(message) || strings.HasSuffix(message, "…") && strings.Contains(message, "more cluster") {

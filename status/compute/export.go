@@ -29,9 +29,10 @@ type ExportInput struct {
 	Observation *model.Observation
 	// Verdict is the answer of the policies on the export as it is stored.
 	Verdict decision.Verdict
-	// Reports is what the clusters in scope report; nil if no reports are read, and
-	// then Available is not set.
-	Reports *Reports
+	// Destinations are what the clusters in scope, without this one, report about importing
+	// it; DestinationsKnown is false as long as it is not known where the export goes.
+	Destinations      []model.Destination
+	DestinationsKnown bool
 }
 
 // Export is the conditions that Comity owns on a ServiceExport, as they should
@@ -82,7 +83,7 @@ func readiness(key types.NamespacedName, valid metav1.Condition, seen *model.Obs
 		return condition.Ready(condition.ReasonExported, published(seen.Scope)+troubles("; in this cluster: ", seen.Problems))
 	case model.PublicationWithheld:
 		return condition.Ready(condition.ReasonFailed, cmp.Or(seen.Detail,
-			"policy does not let this export be published; condition Admitted says which policy and what to do"))
+			"policy does not let this export be published; see condition Admitted"))
 	case model.PublicationFailed:
 		return condition.Ready(condition.ReasonFailed, cmp.Or(seen.Detail,
 			"this export could not be published; the log of Comity's leader says why"))
@@ -102,7 +103,7 @@ func published(scope model.Scope) string {
 	case scope.All():
 		return "published for every cluster of the clusterset"
 	case scope.Empty():
-		return fmt.Sprintf("published for no other cluster: %s on this ServiceExport and on its Namespace have no cluster in common; widen one of them",
+		return fmt.Sprintf("published for no other cluster: %s on this ServiceExport and on its Namespace have none in common; widen one of them",
 			model.AnnotationExportTo)
 	}
 	return "published for " + decision.Clusters(scope.Clusters())

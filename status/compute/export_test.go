@@ -5,6 +5,7 @@ package compute
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -112,7 +113,7 @@ func TestExport(t *testing.T) {
 			"an ExternalName Service",
 			ExportInput{Service: service(corev1.ServiceTypeExternalName), Verdict: allowed, Observation: &model.Observation{Publication: model.PublicationNone}},
 			[]string{
-				"Valid=False/InvalidServiceType: Service default/web has spec.type ExternalName, which cannot be exported; make it ClusterIP, NodePort or LoadBalancer, or delete this ServiceExport",
+				"Valid=False/InvalidServiceType: Service default/web has spec.type ExternalName, which cannot be exported; change it, or delete this ServiceExport",
 				"Ready=False/Failed: Service default/web cannot be exported; see condition Valid", isApart, isAdmitted,
 			},
 		},
@@ -120,7 +121,7 @@ func TestExport(t *testing.T) {
 			"a Service that is itself an import, which the sync loop refuses to export",
 			ExportInput{Service: derived, Verdict: allowed, Observation: &model.Observation{Publication: model.PublicationNone, Detail: "the same words"}},
 			[]string{
-				"Valid=False/InvalidServiceType: Service default/web has the label multicluster.kubernetes.io/service-imported, so it is the import of another Service; " +
+				"Valid=False/InvalidServiceType: Service default/web has the label multicluster.kubernetes.io/service-imported: it is an import; " +
 					"export the original Service, or delete this ServiceExport",
 				"Ready=False/Failed: Service default/web cannot be exported; see condition Valid", isApart, isAdmitted,
 			},
@@ -135,7 +136,7 @@ func TestExport(t *testing.T) {
 			ExportInput{Service: service(""), Verdict: allowed, Observation: &model.Observation{Publication: model.Published}},
 			[]string{
 				isValid,
-				"Ready=True/Exported: published for no other cluster: comity.dev/export-to on this ServiceExport and on its Namespace have no cluster in common; widen one of them",
+				"Ready=True/Exported: published for no other cluster: comity.dev/export-to on this ServiceExport and on its Namespace have none in common; widen one of them",
 				isAgreed, isAdmitted,
 			},
 		},
@@ -146,7 +147,7 @@ func TestExport(t *testing.T) {
 			}},
 			[]string{
 				isValid,
-				"Ready=False/Failed: policy does not let this export be published; condition Admitted says which policy and what to do",
+				"Ready=False/Failed: policy does not let this export be published; see condition Admitted",
 				isApart,
 				"Admitted=False/PolicyDenied: policy forbids this export: " + denied.Violations[0].String(),
 			},
@@ -214,7 +215,7 @@ func TestExport(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			c.in.Export = export()
-			got := Export(c.in, now)
+			got := slices.DeleteFunc(Export(c.in, now), func(c metav1.Condition) bool { return c.Type == condition.TypeAvailable }) // see TestAvailable
 			if diff := cmp.Diff(c.want, short(got)); diff != "" {
 				t.Error(diff)
 			}
@@ -242,6 +243,8 @@ func TestTheTransitionTimeMovesOnlyWithTheStatus(t *testing.T) {
 		"Ready":    now,    // was True
 		"Conflict": now,    // new
 		"Admitted": now,
+
+		"Available": now,
 	}
 	for _, c := range got {
 		if moment := want[c.Type]; !c.LastTransitionTime.Equal(&moment) {

@@ -135,9 +135,9 @@ func missingSources(in ImportInput) []metav1.Condition {
 	var parts []part
 	for _, s := range in.Observation.Sources {
 		if s.State == model.SourceMissing || s.State == model.SourceNotRead && !s.Since.IsZero() {
-			parts = append(parts, part{fmt.Sprintf("the export of cluster %s is missing since %s although cluster %s did not withdraw it, and what was imported from it is kept; "+
-				"let cluster %s publish it again (kubectl comity join restores its exchange namespaces), or confirm that it is gone: kubectl comity confirm missing %s",
-				s.Cluster, moment(s.Since), s.Cluster, s.Cluster, s.Cluster), 1})
+			parts = append(parts, part{fmt.Sprintf("the export of cluster %s is missing since %s although it was not withdrawn, and what was imported from it is kept; restore it "+
+				"(kubectl comity join restores exchange namespaces), or confirm that it is gone: kubectl comity confirm missing %s",
+				s.Cluster, moment(s.Since), s.Cluster), 1})
 		}
 	}
 	if len(parts) == 0 {

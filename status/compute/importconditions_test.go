@@ -157,8 +157,8 @@ func conditionsOf(seen *model.Observation, old ...metav1.Condition) []string {
 func TestWhatWaitsIsSaid(t *testing.T) {
 	const takeover = "kubectl comity confirm takeover default/web --from CLUSTER"
 	const head = "no property of the import changes, because the export of cluster b decides it, and "
-	const missing = "SourceMissing=True/Missing: the export of cluster b is missing since 2026-11-21T10:02:11Z although cluster b did not withdraw it, and what was imported from it is kept; " +
-		"let cluster b publish it again (kubectl comity join restores its exchange namespaces), or confirm that it is gone: kubectl comity confirm missing b"
+	const missing = "SourceMissing=True/Missing: the export of cluster b is missing since 2026-11-21T10:02:11Z although it was not withdrawn, and what was imported from it is kept; " +
+		"restore it (kubectl comity join restores exchange namespaces), or confirm that it is gone: kubectl comity confirm missing b"
 	lost := model.Liveness{State: model.Lost, Message: "connection refused"}
 	well := model.Liveness{State: model.Connected}
 	for name, c := range map[string]struct {

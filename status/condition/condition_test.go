@@ -4,9 +4,6 @@
 package condition
 
 import (
-	"fmt"
-	"regexp"
-	"strings"
 	"testing"
 	"unicode/utf8"
 
@@ -18,37 +15,13 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-func TestEveryReasonIsOneWordAndHasOneMeaning(t *testing.T) {
-	oneWord := regexp.MustCompile(`^[A-Z][A-Za-z]+$`)
-	seen := map[string]bool{}
-	for _, entry := range Table() {
-		if !oneWord.MatchString(entry.Reason) {
-			t.Errorf("%s %s: reason %q is not one word", entry.Kind, entry.Type, entry.Reason)
-		}
-		where := fmt.Sprintf("%s %s %s", entry.Kind, entry.Type, entry.Reason)
-		if seen[where] {
-			t.Errorf("%s is listed twice", where)
-		}
-		seen[where] = true
-		if !strings.HasSuffix(entry.Meaning, ".") {
-			t.Errorf("%s: meaning %q is no sentence", where, entry.Meaning)
-		}
-		if entry.Remedy == "" && !entry.Quiet && entry.Status != metav1.ConditionTrue {
-			t.Errorf("%s: nothing tells what to do about it", where)
-		}
-		if entry.Remedy != "" && !strings.HasSuffix(entry.Remedy, ".") {
-			t.Errorf("%s: remedy %q is no sentence", where, entry.Remedy)
-		}
-	}
-}
-
 func TestConstructorsGiveWhatTheTableSays(t *testing.T) {
 	made := []metav1.Condition{
 		Valid(ReasonValid, ""), Valid(ReasonNoService, ""), Valid(ReasonInvalidServiceType, ""),
 		Ready(ReasonExported, ""), Ready(ReasonPending, ""), Ready(ReasonFailed, ""),
 	}
-	for _, c := range conflicts() {
-		made = append(made, Conflict([]model.Conflict{{Reason: mcsv1beta1.ServiceExportConditionReason(c.reason)}}))
+	for _, reason := range conflicts {
+		made = append(made, Conflict([]model.Conflict{{Reason: mcsv1beta1.ServiceExportConditionReason(reason)}}))
 	}
 	made = append(made,
 		NoConflicts(""),
@@ -77,8 +50,10 @@ func TestConstructorsGiveWhatTheTableSays(t *testing.T) {
 		Frozen(model.SourceSuspended, ""), Frozen(model.SourceRefused, ""), TakeoverHeld(""),
 	)
 	var want []metav1.Condition
-	for _, entry := range Table() {
-		want = append(want, metav1.Condition{Type: entry.Type, Status: entry.Status, Reason: entry.Reason})
+	for _, r := range table {
+		for _, reason := range r.reasons {
+			want = append(want, metav1.Condition{Type: r.typ, Status: r.status, Reason: reason})
+		}
 	}
 	if diff := cmp.Diff(want, made); diff != "" {
 		t.Error(diff)

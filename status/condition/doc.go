@@ -1,8 +1,8 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package condition defines the conditions that Comity sets, the reasons that each may
-// have, and what each reason means.
+// Package condition defines the conditions that Comity sets, and the reasons that each may
+// have.
 //
 // It takes typed reasons, so that no condition can get a reason of another one, and gives
 // metav1.Condition values without times. It is pure and decides nothing. Valid,

@@ -4,71 +4,92 @@
 package condition
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "write docs/conditions.md")
+// docs/conditions.md has a section for each condition, with a table of its reasons:
+//
+//	## ServiceExport: Valid
+//	| False | `NoService` | what it means | what to do |
+var (
+	section = regexp.MustCompile(`^## (\w+: \w+)$`)
+	reason  = regexp.MustCompile("^\\| (True|False|Unknown) \\| `([A-Z][A-Za-z]+)` \\| (.+) \\| (.*)\\|$")
+)
 
-// intro is the question that each condition answers, in the order of the document.
-var intro = []struct{ kind, typ, text string }{
-	{kindExport, TypeValid, "Is there something to export?"},
-	{kindExport, TypeReady, "Is it published for the clusters in its scope?"},
-	{kindExport, TypeConflict, "Do the clusters that export the Service agree? Several reasons are joined by commas."},
-	{kindExport, TypeAdmitted, "Do the policies of this cluster allow the export as it is stored now?"},
-	{kindExport, TypeAvailable, "Does every cluster in its scope import it? If not, the reason is the first problem in the order of this table. " +
-		"The message names every problem, its cluster and, if that cluster reported it, the time at which it began. If every cluster imports the Service " +
-		"in spite of a problem, such as `TakeoverHeld` or a few endpoints that are left out, the status is True and only the message names the problem."},
-	{kindImport, TypeImportReady, "Can it be used in this cluster? The message names what is left out of it, and the clusters from which nothing, or nothing new, is imported: `PolicyDenied`, `NotEvaluated`, `NamespaceUnknown` and `NamespaceNotAccepted` stand there, and in events on the ServiceImport, with what to do about them."},
-	{kindImport, TypeAvailable, "Is every cluster connected that contributes to it? The reason is the worst state; the message names the clusters " +
-		"and the time of their last heartbeat. Whether the import can be used is in `Ready`."},
-	{kindImport, TypeSourceMissing, "Is an export missing that its cluster did not withdraw? The condition exists only while one is, and does not end by time."},
-	{kindImport, TypeFrozen, "Do the properties of the import not change, because of the export that decides it? The condition exists only while they do not. The reason is the row of the import table that applies to that export."},
-	{kindImport, TypeTakeoverHeld, "Does another export wait for a confirmation before it decides the properties of the import? The condition exists only while one does."},
-}
-
-func TestTheDocumentationSaysWhatTheTableSays(t *testing.T) {
-	var text strings.Builder
-	text.WriteString(`# Conditions
-
-This page lists the conditions that Comity writes into the status of a ServiceExport and a ServiceImport, and what to do about them.
-[peers.md](peers.md#conditions) lists those of a Peer, and [imports.md](imports.md) explains the table by which imports are decided.
-A reason is one word, the same in the condition, in its event, and on this page, which is generated from
-the code: ` + "`go test ./status/condition -update`" + `.
-
-A condition is written only when it changes, and its message has no time that changes by itself: while nothing happens,
-nothing is written. After a restart, conditions stay as they are until the clusters that they depend on have been read.
-`)
-	listed := 0
-	for _, section := range intro {
-		fmt.Fprintf(&text, "\n## %s: %s\n\n%s\n\n| status | reason | what it means | what to do |\n|---|---|---|---|\n", section.kind, section.typ, section.text)
-		for _, entry := range Table() {
-			if entry.Kind == section.kind && entry.Type == section.typ {
-				fmt.Fprintf(&text, "| %s | `%s` | %s | %s |\n", entry.Status, entry.Reason, entry.Meaning, entry.Remedy)
-				listed++
-			}
-		}
-	}
-	if listed != len(Table()) {
-		t.Errorf("%d of %d reasons belong to a condition that the document explains", listed, len(Table()))
-	}
-	file := filepath.Join("..", "..", "docs", "conditions.md")
-	if *update {
-		if err := os.WriteFile(file, []byte(text.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	there, err := os.ReadFile(file)
+// page reads the rows of the documentation, as "ServiceExport: Valid, False, NoService", and
+// for each of them what it means and what to do.
+func page(t *testing.T) (rows []string, texts map[string][2]string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "conditions.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(string(there), text.String()); diff != "" {
-		t.Errorf("docs/conditions.md (-there +table; go test ./status/condition -update writes it):\n%s", diff)
+	texts = map[string][2]string{}
+	condition := ""
+	for _, line := range strings.Split(string(text), "\n") {
+		if found := section.FindStringSubmatch(line); found != nil {
+			condition = found[1]
+		} else if found := reason.FindStringSubmatch(line); found != nil {
+			row := fmt.Sprintf("%s, %s, %s", condition, found[1], found[2])
+			rows, texts[row] = append(rows, row), [2]string{found[3], strings.TrimSpace(found[4])}
+		} else if strings.HasPrefix(line, "| ") && !strings.HasPrefix(line, "| status") {
+			t.Errorf("not a row of a reason: %s", line)
+		}
+	}
+	return rows, texts
+}
+
+func TestTheDocumentationListsEveryReasonOnceAndInOrder(t *testing.T) {
+	rows, texts := page(t)
+	var want []string
+	for _, r := range table {
+		for _, reason := range r.reasons {
+			want = append(want, fmt.Sprintf("%s: %s, %s, %s", r.kind, r.typ, r.status, reason))
+		}
+	}
+	if diff := cmp.Diff(want, rows); diff != "" {
+		t.Errorf("docs/conditions.md (-table +there):\n%s", diff)
+	}
+	if len(texts) != len(rows) {
+		t.Error("a reason of a condition is listed twice")
+	}
+}
+
+func TestTheDocumentationSaysWhatEachReasonMeansAndWhatToDo(t *testing.T) {
+	_, texts := page(t)
+	for _, r := range table {
+		for _, reason := range r.reasons {
+			where := fmt.Sprintf("%s: %s, %s, %s", r.kind, r.typ, r.status, reason)
+			meaning, remedy := texts[where][0], texts[where][1]
+			if !strings.HasSuffix(meaning, ".") {
+				t.Errorf("%s: meaning %q is no sentence", where, meaning)
+			}
+			if remedy == "" && !r.quiet && r.status != yes {
+				t.Errorf("%s: nothing tells what to do about it", where)
+			}
+			if remedy != "" && !strings.HasSuffix(remedy, ".") {
+				t.Errorf("%s: remedy %q is no sentence", where, remedy)
+			}
+		}
+	}
+}
+
+// The reason of a ServiceExport's Available and the problem of an import have one text.
+func TestAProblemMeansTheSameWhereverItIsListed(t *testing.T) {
+	_, texts := page(t)
+	for _, reason := range problemsHere {
+		there := texts[fmt.Sprintf("ServiceExport: Available, False, %s", reason)]
+		here := texts[fmt.Sprintf("ServiceImport: Ready, False, %s", reason)]
+		if !slices.Contains(problems, reason) || there != here {
+			t.Errorf("%s: %q and %q", reason, there, here)
+		}
 	}
 }

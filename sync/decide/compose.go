@@ -267,8 +267,7 @@ func (i *importing) confirm() {
 	at := slices.IndexFunc(i.list.Entries, func(e model.Entry) bool { return e.UID != "" && e.Export().ID() == text })
 	if at < 0 {
 		i.problems = append(i.problems, model.Problem{Reason: model.ReasonInvalidAnnotation, Message: fmt.Sprintf(
-			"ServiceImport %s, annotation %s is %s: the import has no export of that cluster and UID, so the annotation has no effect; "+
-				"use kubectl comity confirm takeover, or remove it", i.Local.Key, model.AnnotationConfirmTakeover, model.Quote(text))})
+			"ServiceImport %s, annotation %s is %s, and the import has no such export; use kubectl comity confirm takeover, or remove it", i.Local.Key, model.AnnotationConfirmTakeover, model.Quote(text))})
 		return
 	}
 	first := i.list.Entries[at]

@@ -73,7 +73,7 @@ func TestExcludedClustersLoseTheExport(t *testing.T) {
 		"32 members remain": {exported(publishedIn("comity-a"), joined(33), excluding("m-1")), nil, model.ScopeOf(all32()...), ""},
 		"33 remain: too many records": {exported(publishedIn("comity-a"), joined(34), excluding("m-1")),
 			map[string]string{"comity-a": "withdrawn"}, model.Scope{},
-			"policies forbid the export of shop/web to 1 of 34 members, and each of the others would need a record of its own, of which at most 32 are written; name the clusters"},
+			"policies forbid the export of shop/web to 1 of 34 members, and at most 32 records for single clusters are written; name the clusters"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := Export(tc.view)

@@ -204,7 +204,7 @@ func contested(key types.NamespacedName, c Contested) model.Problem {
 		who = fmt.Sprintf("field manager %q", c.By)
 	}
 	return model.Problem{Reason: model.ReasonContested, Message: fmt.Sprintf(
-		"%s %s/%s is repeatedly changed by %s, so Comity corrects it less and less often, but at least every 5 minutes; let only Comity write to it",
+		"%s %s/%s is repeatedly changed by %s, so Comity corrects it less often; let only Comity write to it",
 		c.Kind, key.Namespace, c.Name, who)}
 }
 

@@ -89,8 +89,7 @@ func (i *importing) ruleProblems() []model.Problem {
 			out = append(out, problem(r.reason, p.ID, "the export of cluster %s is not imported: %s", p.ID, r.why))
 		case p.Export == nil:
 		case r.outcome == decision.NotEvaluated:
-			out = append(out, problem(r.reason, p.ID, "whether the export of cluster %s may be imported is not known; "+
-				"what was imported of it stays as it is, and nothing new is imported: %s", p.ID, r.why))
+			out = append(out, problem(r.reason, p.ID, "whether the export of cluster %s may be imported is not known, so nothing new of it is: %s", p.ID, r.why))
 		case p.Verdict != nil && len(p.Verdict.Warnings) > 0:
 			// Of no cluster, since it is no reason to report: the export is imported.
 			out = append(out, problem(model.ReasonPolicyWarning, "", "the export of cluster %s: %s", p.ID, joinViolations(p.Verdict.Warnings, " ")))
@@ -122,12 +121,10 @@ func (v ReportView) byRule(source model.ClusterID) (result, bool) {
 		switch p.Reason {
 		case model.ReasonNamespaceUnknown:
 			out.imported, out.message = v.contributes(source), fmt.Sprintf(
-				"cluster %s does not know the identity of Namespace %s in cluster %s: the ExportRecord has no spec.namespace, and there is no valid NamespaceRecord; "+
-					"what it imported before stays, and nothing new is imported; select the Namespace with --publish-namespaces there", v.Self, v.Key.Namespace, source)
+				"cluster %s does not know the identity of Namespace %s in cluster %s, and imports nothing new; select the Namespace with --publish-namespaces there", v.Self, v.Key.Namespace, source)
 		case model.ReasonNotEvaluated:
 			out.imported, out.message = v.contributes(source), fmt.Sprintf(
-				"cluster %s could not evaluate whether it may import the export; what it imported before stays, and nothing new is imported; "+
-					"the ExportPolicies there, and annotation %s of Namespace %s there, say why", v.Self, model.AnnotationImportFrom, v.Key.Namespace)
+				"cluster %s could not evaluate whether it may import the export, and imports nothing new; the ExportPolicies there, and annotation %s of Namespace %s there, say why", v.Self, model.AnnotationImportFrom, v.Key.Namespace)
 		}
 		return out, true
 	}
@@ -144,9 +141,9 @@ func (v *ImportView) sameness(p *PeerView) ruling {
 	theirs, known := p.identity()
 	if !known {
 		return ruling{decision.NotEvaluated, model.ReasonNamespaceUnknown, fmt.Sprintf(
-			"the identity of Namespace %s in cluster %s is not known: the ExportRecord of cluster %s has no spec.namespace, and there is no valid NamespaceRecord %s of it; "+
-				"publish the identity there (select the Namespace with --publish-namespaces), or leave the Namespace out of spec.acceptedNamespaces of Peer %s here",
-			v.Local.Key.Namespace, p.ID, p.ID, v.Local.Key.Namespace, p.ID)}
+			"the identity of Namespace %s in cluster %s is not known; select the Namespace with --publish-namespaces there, or leave it out of "+
+				"spec.acceptedNamespaces of Peer %s here",
+			v.Local.Key.Namespace, p.ID, p.ID)}
 	}
 	if label := v.differs(theirs); label != "" {
 		return ruling{decision.Denied, model.ReasonNamespaceMismatch, mismatch(v.Local.Key.Namespace, v.Local.Namespace.Labels, p.ID, label, theirs)}

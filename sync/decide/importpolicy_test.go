@@ -137,7 +137,7 @@ func TestWhatPoliciesKeepOutIsReported(t *testing.T) {
 		"denied, though it stands":        {verdicts: "ca dd", source: "d", reason: "PolicyDenied", message: "[p] no imports from d. Remedy: Ask."},
 		"not listed":                      {from: "d", source: "c", reason: "PolicyDenied", message: "Namespace shop, annotation comity.dev/import-from: it does not list cluster c; to import from there, add it"},
 		"not evaluated":                   {verdicts: "cn da", source: "c", reason: "NotEvaluated", message: "cluster a could not evaluate whether it may import the export"},
-		"not evaluated, and it stands":    {verdicts: "ca dn", source: "d", imported: true, reason: "NotEvaluated", message: "what it imported before stays"},
+		"not evaluated, and it stands":    {verdicts: "ca dn", source: "d", imported: true, reason: "NotEvaluated", message: "imports nothing new"},
 		"the annotation cannot be read":   {from: "c,,d", source: "c", reason: "NotEvaluated", message: "annotation comity.dev/import-from of Namespace shop there"},
 		"another is denied":               {verdicts: "cd da", source: "d", imported: true, reason: "Imported"},
 		"a policy warns: nothing to tell": {verdicts: "cw da", source: "c", imported: true, reason: "Imported"},

@@ -49,7 +49,7 @@ func (l Live) absence() string {
 	if problem := l.problem(); problem != "" || l.Export == "" {
 		return problem
 	}
-	return "the API server has it, and the cache of the agent is behind; it is read again in a moment"
+	return "the API server has it, and the cache of the agent is behind"
 }
 
 // presence says why it is not known that exactly this ServiceExport exists.
@@ -57,7 +57,7 @@ func (l Live) presence(uid types.UID) string {
 	if problem := l.problem(); problem != "" || l.Export == uid {
 		return problem
 	}
-	return "the API server does not have this ServiceExport, and the cache of the agent is behind; it is read again in a moment"
+	return "the API server does not have this ServiceExport, and the cache of the agent is behind"
 }
 
 // serviceAbsence says why it is not known that the ServiceExport has no Service.
@@ -65,7 +65,7 @@ func (l Live) serviceAbsence(uid types.UID) string {
 	if problem := l.presence(uid); problem != "" || !l.HasService {
 		return problem
 	}
-	return "the API server has its Service, and the cache of the agent is behind; it is read again in a moment"
+	return "the API server has its Service, and the cache of the agent is behind"
 }
 
 // loss says why an absent ServiceExport was not deleted by anybody who wanted to end the
@@ -74,9 +74,9 @@ func (l Live) serviceAbsence(uid types.UID) string {
 func (l Live) loss(exportedAt time.Time, version string) string {
 	switch {
 	case model.IsOlderVersion(l.Version, version):
-		return fmt.Sprintf("the store of this cluster's API server was restored from a backup: it is at resourceVersion %s, the ServiceExport was at %s", l.Version, version)
+		return fmt.Sprintf("the API server was restored from a backup: it is at resourceVersion %s, the ServiceExport was at %s", l.Version, version)
 	case exportedAt.Before(l.Defined):
-		return fmt.Sprintf("it was created at %s, and was deleted with the CustomResourceDefinition of ServiceExports, which was created again at %s",
+		return fmt.Sprintf("it was created at %s, and deleted with the CustomResourceDefinition, which was created again at %s",
 			exportedAt.UTC().Format(time.RFC3339), l.Defined.UTC().Format(time.RFC3339))
 	}
 	return ""

@@ -77,17 +77,13 @@ const maxCIDRs = 64
 // in the exchange; nil if there is none. Ranges that are not known yet stay as they were, so
 // that a restart does not remove them for a moment.
 func Member(known exchangev1alpha1.MemberRecordSpec, local model.LocalCluster, current *exchangev1alpha1.MemberRecord) exchangev1alpha1.MemberRecordSpec {
-	known.PodCIDRs, known.ServiceCIDRs = texts(local.PodCIDRs), texts(local.ServiceCIDRs)
+	known.PodCIDRs, known.ServiceCIDRs = atMost(local.PodCIDRs), atMost(local.ServiceCIDRs)
 	if current != nil && len(known.PodCIDRs)+len(known.ServiceCIDRs) == 0 {
 		known.PodCIDRs, known.ServiceCIDRs = current.Spec.PodCIDRs, current.Spec.ServiceCIDRs
 	}
 	return known
 }
 
-func texts(prefixes []netip.Prefix) []string {
-	var out []string
-	for _, p := range prefixes[:min(len(prefixes), maxCIDRs)] {
-		out = append(out, p.String())
-	}
-	return out
+func atMost(prefixes []netip.Prefix) []string {
+	return model.PrefixTexts(prefixes[:min(len(prefixes), maxCIDRs)])
 }

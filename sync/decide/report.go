@@ -160,10 +160,10 @@ func (v ReportView) result(source model.ClusterID) (result, bool) {
 	switch {
 	case v.ImportDisabled:
 		return result{reason: model.ReasonImportDisabled, message: fmt.Sprintf(
-			"cluster %s runs Comity without importing, since another implementation propagates Services there", v.Self)}, true
+			"another implementation imports in cluster %s", v.Self)}, true
 	case v.Namespace == NamespaceReserved:
 		return result{reason: model.ReasonNamespaceReserved, message: fmt.Sprintf(
-			"nothing is imported into namespace %s of cluster %s, which is its own or Comity's; export from another namespace", v.Key.Namespace, v.Self)}, true
+			"namespace %s is reserved in cluster %s; export from another one", v.Key.Namespace, v.Self)}, true
 	case v.Namespace == NamespaceMissing:
 		return result{reason: model.ReasonNamespaceMissing, message: fmt.Sprintf(
 			"cluster %s has no namespace %s; create it there", v.Self, v.Key.Namespace)}, true
@@ -212,8 +212,7 @@ func (v ReportView) frozen(source model.ClusterID) string {
 	if f.By.Cluster == v.Self {
 		by = "cluster " + string(v.Self)
 	}
-	return fmt.Sprintf("see condition Frozen of ServiceImport %s in cluster %s, which has the command that ends it: "+
-		"no property of the import changes there, because the export of %s decides it, and that is not read or missing", v.Key, v.Self, by)
+	return fmt.Sprintf("see condition Frozen of ServiceImport %s in cluster %s, which has the command that ends it: the export of %s decides the import there, and is not read or missing", v.Key, v.Self, by)
 }
 
 // contributes reports whether something of source is imported, or kept.
@@ -234,12 +233,12 @@ func (v ReportView) refused(refusal model.Refusal) result {
 	self := v.Self
 	if refusal.Reason == model.ReasonNamespaceNotAccepted {
 		return result{reason: refusal.Reason, message: fmt.Sprintf(
-			"cluster %s accepts no exports of namespace %s from cluster %s; its administrator lists the accepted namespaces in spec.acceptedNamespaces of Peer %s there",
-			self, v.Key.Namespace, refusal.Cluster, refusal.Cluster)}
+			"cluster %s accepts no exports of namespace %s from cluster %s; its administrator can list it in spec.acceptedNamespaces of the Peer",
+			self, v.Key.Namespace, refusal.Cluster)}
 	}
 	return result{reason: model.ReasonInvalidRecord, message: fmt.Sprintf(
-		"cluster %s cannot use what cluster %s publishes: field %s is not valid; run the same version of Comity in both, and see the conditions of Peer %s there",
-		self, refusal.Cluster, refusal.Field, refusal.Cluster)}
+		"cluster %s cannot use the record: field %s is not valid; run the same version of Comity in both, and see the conditions of Peer %s there",
+		self, refusal.Field, refusal.Cluster)}
 }
 
 // prevented says why a problem with this cluster's own objects keeps the export of source
@@ -249,12 +248,12 @@ func (v ReportView) refused(refusal model.Refusal) result {
 func (v ReportView) prevented(reason string, source model.ClusterID) string {
 	switch {
 	case reason == model.ReasonForeignImport:
-		return fmt.Sprintf("cluster %s has a ServiceImport %s that Comity did not make; rename the Service, or delete that ServiceImport", v.Self, v.Key)
+		return fmt.Sprintf("cluster %s has a ServiceImport %s that Comity did not make; rename the Service, or delete that", v.Self, v.Key)
 	case reason == model.ReasonNameTaken && !v.contributes(source):
-		return fmt.Sprintf("in namespace %s of cluster %s other objects have the names that the derived Service could have; the events of ServiceImport %s there name them",
+		return fmt.Sprintf("other objects in namespace %s of cluster %s have the names of the derived Service; the events of ServiceImport %s there name them",
 			v.Key.Namespace, v.Self, v.Key)
 	case reason == model.ReasonIPFamilyNotSupported:
-		return fmt.Sprintf("cluster %s has none of the IP families of Service %s; export it with a family that the cluster has", v.Self, v.Key)
+		return fmt.Sprintf("cluster %s has none of the IP families of Service %s; export it with one that the cluster has", v.Self, v.Key)
 	case reason == model.ReasonRefused:
 		return fmt.Sprintf("the API server of cluster %s refuses what importing %s needs; the log of Comity there says why", v.Self, v.Key)
 	}

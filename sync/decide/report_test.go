@@ -72,9 +72,9 @@ func TestTheResultOfAnImport(t *testing.T) {
 	}{
 		{name: "contributes", change: func(*ReportView) {}, want: result{imported: true, reason: model.ReasonImported}},
 		{name: "importing is off, whatever else", change: func(s *ReportView) { s.ImportDisabled, s.Namespace, s.Observation = true, NamespaceMissing, nil },
-			want: result{reason: model.ReasonImportDisabled}, says: "cluster b runs Comity without importing"},
+			want: result{reason: model.ReasonImportDisabled}, says: "another implementation imports in cluster b"},
 		{name: "the namespace is Comity's", change: func(s *ReportView) { s.Namespace, s.Observation = NamespaceReserved, nil },
-			want: result{reason: model.ReasonNamespaceReserved}, says: "namespace shop of cluster b"},
+			want: result{reason: model.ReasonNamespaceReserved}, says: "namespace shop is reserved in cluster b"},
 		{name: "there is no namespace", change: func(s *ReportView) { s.Namespace, s.Observation = NamespaceMissing, nil },
 			want: result{reason: model.ReasonNamespaceMissing}, says: "cluster b has no namespace shop; create it there"},
 		{name: "the namespace is going", change: func(s *ReportView) { s.Namespace = NamespaceTerminating },
@@ -104,9 +104,9 @@ func TestTheResultOfAnImport(t *testing.T) {
 			s.Observation, s.PartlyImported = seen([]model.Problem{overlap}, "a"), nil
 		}, want: result{reason: model.ReasonAddressOverlap}, says: overlap.Message},
 		{name: "it waits for what is not read", change: func(s *ReportView) { s.Observation.Freeze = frozenBy("c", model.SourceNotRead) },
-			want: result{imported: true, reason: model.ReasonFrozen}, says: "because the export of another cluster decides it"},
+			want: result{imported: true, reason: model.ReasonFrozen}, says: "the export of another cluster decides the import"},
 		{name: "it waits for what this cluster does not read of itself", change: func(s *ReportView) { s.Observation.Freeze = frozenBy("b", model.SourceNotRead) },
-			want: result{imported: true, reason: model.ReasonFrozen}, says: "because the export of cluster b decides it"},
+			want: result{imported: true, reason: model.ReasonFrozen}, says: "the export of cluster b decides the import"},
 		{name: "it waits for what ends by itself", change: func(s *ReportView) { s.Observation.Freeze = frozenBy("c", model.SourceEnded) },
 			want: result{imported: true, reason: model.ReasonImported}},
 		{name: "it is frozen, and nothing waits", change: func(s *ReportView) { s.Observation.Freeze = &model.Freeze{State: model.SourceNotRead} },

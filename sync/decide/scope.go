@@ -127,8 +127,8 @@ func publishedScope(self model.ClusterID, local LocalExport, members []model.Mem
 	case len(left) == 0:
 		return model.Scope{}, errors.New("policies forbid the export to every cluster in its scope: " + joinViolations(local.Verdict.Violations, "; "))
 	}
-	return model.Scope{}, fmt.Errorf("policies forbid the export of %s to %d of %d members, and each of the others would need a record of its own, "+
-		"of which at most %d are written; name the clusters in annotation %s, or select them with %s: %s",
+	return model.Scope{}, fmt.Errorf("policies forbid the export of %s to %d of %d members, and at most %d records for single clusters are written; name the clusters "+
+		"in annotation %s, or select them with %s: %s",
 		local.Key, len(lost), len(members), decision.MaxInsteadOfAll, model.AnnotationExportTo, model.AnnotationExportToSelector, joinViolations(local.Verdict.Violations, "; "))
 }
 

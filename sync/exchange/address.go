@@ -178,24 +178,20 @@ func (r Report) Problems(cluster model.ClusterID, filter Filter) []model.Problem
 func remedy(reason, counts string, cluster model.ClusterID, filter Filter) string {
 	switch reason {
 	case model.ReasonAddressOverlap:
-		return fmt.Sprintf("endpoint addresses of cluster %s are left out (%s), because they are in address ranges of this cluster (pods %s; Services %s); "+
-			"clusters that import from each other cannot have the same addresses, so give one of them other ranges",
+		return fmt.Sprintf("endpoint addresses of cluster %s are left out (%s), because they are in ranges of this cluster (pods %s; Services %s); give one of the two other ranges",
 			cluster, counts, join(filter.PodCIDRs), join(filter.ServiceCIDRs))
 	case model.ReasonAddressNotAccepted:
 		if len(filter.Accepted) == 0 {
-			return fmt.Sprintf("endpoint addresses of cluster %[1]s are left out (%[2]s), because no address of it is accepted here; "+
-				"list its pod CIDRs in spec.acceptedCIDRs of Peer %[1]s", cluster, counts)
+			return fmt.Sprintf("endpoint addresses of cluster %[1]s are left out (%[2]s), because none is accepted; list its pod CIDRs in spec.acceptedCIDRs of Peer %[1]s", cluster, counts)
 		}
-		return fmt.Sprintf("endpoint addresses of cluster %[1]s are left out (%[2]s), because only %[3]s are accepted from it; "+
-			"if the addresses are those of its pods, add their CIDR to spec.acceptedCIDRs of Peer %[1]s", cluster, counts, join(filter.Accepted))
+		return fmt.Sprintf("endpoint addresses of cluster %[1]s are left out (%[2]s), because only %[3]s are accepted; if they are those of its pods, add "+
+			"their CIDR to spec.acceptedCIDRs of Peer %[1]s", cluster, counts, join(filter.Accepted))
 	case model.ReasonLimitExceeded:
-		return fmt.Sprintf("EndpointSlices of cluster %[1]s are left out (%[2]s), because at most %[3]d bytes and %[4]d addresses of one are imported; "+
-			"split them in cluster %[1]s", cluster, counts, maxSliceBytes, maxSliceAddresses)
+		return fmt.Sprintf("EndpointSlices of cluster %s are left out (%s), because at most %d bytes and %d addresses of one are imported; split them there", cluster, counts, maxSliceBytes, maxSliceAddresses)
 	}
-	return fmt.Sprintf("parts of the EndpointSlices that cluster %[1]s publishes are left out (%[2]s), because they are not valid; "+
-		"correct the EndpointSlices in cluster %[1]s", cluster, counts)
+	return fmt.Sprintf("parts of the EndpointSlices of cluster %s are left out (%s), because they are not valid; correct them there", cluster, counts)
 }
 
 func join(prefixes []netip.Prefix) string {
-	return model.Bound(model.JoinPrefixes(prefixes), 256)
+	return model.Bound(strings.Join(model.PrefixTexts(prefixes), ","), 256)
 }

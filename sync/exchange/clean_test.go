@@ -144,20 +144,20 @@ func TestProblemsNameWhatToEdit(t *testing.T) {
 	}
 	got := all.Problems("b", aFilter())
 	want := []model.Problem{
-		{Reason: "AddressNotAccepted", Cluster: "b", Message: "endpoint addresses of cluster b are left out (2 NotAccepted), because only 10.0.0.0/8,fd00::/8 are accepted from it; " +
-			"if the addresses are those of its pods, add their CIDR to spec.acceptedCIDRs of Peer b: " +
+		{Reason: "AddressNotAccepted", Cluster: "b", Message: "endpoint addresses of cluster b are left out (2 NotAccepted), because only 10.0.0.0/8,fd00::/8 are accepted; " +
+			"if they are those of its pods, add their CIDR to spec.acceptedCIDRs of Peer b: " +
 			`"192.0.2.1" (shop.web-x1, endpoints[0].addresses[2])`},
-		{Reason: "AddressOverlap", Cluster: "b", Message: "endpoint addresses of cluster b are left out (2 Overlap), because they are in address ranges of this cluster " +
-			"(pods 10.9.0.0/16,fd09::/16; Services 10.10.0.0/16); clusters that import from each other cannot have the same addresses, so give one of them other ranges: " +
+		{Reason: "AddressOverlap", Cluster: "b", Message: "endpoint addresses of cluster b are left out (2 Overlap), because they are in ranges of this cluster " +
+			"(pods 10.9.0.0/16,fd09::/16; Services 10.10.0.0/16); give one of the two other ranges: " +
 			`"10.9.0.1" (shop.web-x1, endpoints[0].addresses[1])`},
-		{Reason: "InvalidEndpoints", Cluster: "b", Message: "parts of the EndpointSlices that cluster b publishes are left out (2 Loopback), because they are not valid; " +
-			`correct the EndpointSlices in cluster b: "127.0.0.1" (shop.web-x1, endpoints[0].addresses[3])`},
+		{Reason: "InvalidEndpoints", Cluster: "b", Message: "parts of the EndpointSlices of cluster b are left out (2 Loopback), because they are not valid; " +
+			`correct them there: "127.0.0.1" (shop.web-x1, endpoints[0].addresses[3])`},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
 	_, none := CleanSlice(copyOf(t, aSlice("10.1.0.1")), Filter{})
-	if p := none.Problems("b", Filter{}); len(p) != 1 || !strings.Contains(p[0].Message, "endpoint addresses of cluster b are left out (1 NotAccepted), because no address of it is accepted here; list its pod CIDRs in spec.acceptedCIDRs of Peer b") {
+	if p := none.Problems("b", Filter{}); len(p) != 1 || !strings.Contains(p[0].Message, "endpoint addresses of cluster b are left out (1 NotAccepted), because none is accepted; list its pod CIDRs in spec.acceptedCIDRs of Peer b") {
 		t.Errorf("without accepted ranges: %v", p)
 	}
 	if p := Report(nil).Problems("b", Filter{}); p != nil {

@@ -116,7 +116,7 @@ func NamespaceProblem(self model.ClusterID, name string, namespace *corev1.Names
 	case namespace.DeletionTimestamp != nil:
 		return fmt.Sprintf("exchange namespace %s is being deleted; run kubectl comity join once it is gone", name)
 	case namespace.Labels[model.LabelExchangeFrom] != string(self):
-		return fmt.Sprintf("namespace %s, label %s: is %q; expected %q; run kubectl comity join, or remove the namespace if it is not an exchange",
+		return fmt.Sprintf("namespace %s, label %s: is %q; expected %q; run kubectl comity join, or remove the namespace",
 			name, model.LabelExchangeFrom, namespace.Labels[model.LabelExchangeFrom], self)
 	}
 	return ""

@@ -72,8 +72,7 @@ func (m Member) Problem(record *exchangev1alpha1.MemberRecord) (message string, 
 		return fmt.Sprintf("MemberRecord %s/%s", model.ExchangeNamespace(m.ID), m.ID) + fmt.Sprintf(format, args...)
 	}
 	if record == nil {
-		return problem(": does not exist in the peer; expected it once the peer has published all its exports; "+
-			"remedy: check that Comity runs there with cluster id %q", m.ID), false
+		return problem(": does not exist in the peer yet; remedy: check that Comity runs there with cluster id %q", m.ID), false
 	}
 	spec := &record.Spec
 	switch {
@@ -84,11 +83,11 @@ func (m Member) Problem(record *exchangev1alpha1.MemberRecord) (message string, 
 		return problem(", spec.clusterSet: is %s; expected %q; remedy: join clusters of one set only",
 			model.Quote(spec.ClusterSet), m.ClusterSet), false
 	case !uidPattern.MatchString(string(spec.ClusterUID)) && (spec.ClusterUID != "" || m.ClusterUID != ""):
-		return problem(", spec.clusterUID: is %s; expected the UID of namespace kube-system there; remedy: check Comity in cluster %s",
+		return problem(", spec.clusterUID: is %s; expected a UID; remedy: check Comity in cluster %s",
 			model.Quote(string(spec.ClusterUID)), m.ID), false
 	case m.ClusterUID != "" && spec.ClusterUID != m.ClusterUID:
-		return problem(", spec.clusterUID: is %s; expected %s, which spec.clusterUID of Peer %s names; all that was imported from it is kept; "+
-			"remedy: correct the Peer or the kubeconfig, or, if the cluster was made again, accept it with kubectl comity join --replace",
+		return problem(", spec.clusterUID: is %s; expected %s, as in Peer %s; what was imported from it is kept; remedy: correct the Peer or the "+
+			"kubeconfig, or, if the cluster was made again, accept it with kubectl comity join --replace",
 			spec.ClusterUID, m.ClusterUID, m.ID), true
 	}
 	return "", false

@@ -84,7 +84,7 @@ func TestAMemberRecordHasToBeThatOfTheExpectedMember(t *testing.T) {
 		{"another set", "", &exchangev1alpha1.MemberRecordSpec{ClusterID: "b", ClusterSet: "other"}, `spec.clusterSet: is "other"; expected "set"`, false},
 		{"no valid UID", "", &exchangev1alpha1.MemberRecordSpec{ClusterID: "b", ClusterSet: "set", ClusterUID: "u\n1"}, `spec.clusterUID: is "u\n1"`, false},
 		{"a UID too long", "", &exchangev1alpha1.MemberRecordSpec{ClusterID: "b", ClusterSet: "set", ClusterUID: types.UID(strings.Repeat("u", 129))}, "spec.clusterUID: is ", false},
-		{"the UID disappeared", "u-1", &exchangev1alpha1.MemberRecordSpec{ClusterID: "b", ClusterSet: "set"}, `spec.clusterUID: is ""; expected the UID`, false},
+		{"the UID disappeared", "u-1", &exchangev1alpha1.MemberRecordSpec{ClusterID: "b", ClusterSet: "set"}, `spec.clusterUID: is ""; expected a UID`, false},
 		{"another cluster has the id", "u-1", &exchangev1alpha1.MemberRecordSpec{ClusterID: "b", ClusterSet: "set", ClusterUID: "u-2"}, "spec.clusterUID: is u-2; expected u-1", true},
 	} {
 		var record *exchangev1alpha1.MemberRecord

@@ -114,11 +114,9 @@ func (m *member) ownAddresses(ctx context.Context) (all []Address, err error) {
 	}
 	switch {
 	case len(servers) == 0:
-		err = fmt.Errorf("the kubeconfig names %s, which only this machine reaches, and the cluster states no address of its API server; "+
-			"pass one that the other clusters reach as --server %s=https://HOST:PORT", host, m.ID)
+		err = fmt.Errorf("the kubeconfig names %s, which only this machine reaches; pass an address that the other clusters reach as --server %s=https://HOST:PORT", host, m.ID)
 	case len(all) == 0:
-		err = fmt.Errorf("no certificate authority for %s is known: if the kubeconfig names none, this machine's own store verifies it, which the agents of other clusters do not have; "+
-			"pass the PEM bundle that verifies it with --ca %s=FILE", servers[0].Server, m.ID)
+		err = fmt.Errorf("no certificate authority for %s is known; pass the PEM bundle that verifies it with --ca %s=FILE", servers[0].Server, m.ID)
 	}
 	return all, err
 }
@@ -143,11 +141,8 @@ func (m *member) kubeconfigCA() ([]byte, error) {
 // clusterCA is the authority that Pods of the cluster verify its API server with.
 func (m *member) clusterCA(ctx context.Context) ([]byte, error) {
 	var stored corev1.ConfigMap
-	key := client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "kube-root-ca.crt"}
-	if err := m.client.Get(ctx, key, &stored); client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("read ConfigMap %s for the certificate authority: %w", key, err)
-	}
-	return []byte(stored.Data["ca.crt"]), nil
+	err := m.get(ctx, metav1.NamespaceSystem, "kube-root-ca.crt", &stored)
+	return []byte(stored.Data["ca.crt"]), client.IgnoreNotFound(err)
 }
 
 // statedServers are those that the cluster states: the endpoint that kubeadm
@@ -165,8 +160,8 @@ func (m *member) statedServers(ctx context.Context) ([]Address, error) {
 		all = append(all, Address{Server: "https://" + endpoint, Source: "kubeadm's control plane endpoint, since the kubeconfig's is on loopback"})
 	}
 	var found discoveryv1.EndpointSliceList
-	if err := m.client.List(ctx, &found, client.InNamespace(metav1.NamespaceDefault), client.MatchingLabels{discoveryv1.LabelServiceName: "kubernetes"}); err != nil {
-		return nil, fmt.Errorf("list the EndpointSlices of Service default/kubernetes: %w", err)
+	if err := m.list(ctx, &found, client.InNamespace(metav1.NamespaceDefault), client.MatchingLabels{discoveryv1.LabelServiceName: "kubernetes"}); err != nil {
+		return nil, err
 	}
 	for i := range found.Items {
 		for _, hostPort := range hostPorts(&found.Items[i]) {

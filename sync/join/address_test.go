@@ -40,7 +40,7 @@ func kubeadm(text string) *corev1.ConfigMap {
 }
 
 func TestTheServiceRangeOfAnOldCluster(t *testing.T) {
-	const refused = "pass it as --service-cidrs b=10.96.0.0/12 with the value of the API server's --service-cluster-ip-range"
+	const refused = "pass the API server's --service-cluster-ip-range as --service-cidrs b=10.96.0.0/12"
 	for _, c := range []struct {
 		name    string
 		objects []client.Object

@@ -34,13 +34,13 @@ func (m *member) refuseForeign(ctx context.Context, found *corev1.Namespace, rol
 		}
 	}
 	var bindings rbacv1.RoleBindingList
-	if err := m.client.List(ctx, &bindings, client.InNamespace(found.Name)); err != nil {
-		return fmt.Errorf("list the RoleBindings of namespace %s: %w", found.Name, err)
+	if err := m.list(ctx, &bindings, client.InNamespace(found.Name)); err != nil {
+		return err
 	}
 	for i := range bindings.Items {
 		if !m.isOfJoin(&bindings.Items[i], found) {
-			return fmt.Errorf("namespace %s exists with the labels of an exchange namespace, but it is not recorded that kubectl comity join made it, and RoleBinding %s "+
-				"gives others rights in it; delete the namespace, or that RoleBinding if you trust what is in the namespace, then join again",
+			return fmt.Errorf("namespace %s exists, it is not recorded that kubectl comity join made it, and RoleBinding %s gives others rights in it; delete "+
+				"the namespace, or that RoleBinding if you trust what is in it, then join again",
 				found.Name, bindings.Items[i].Name)
 		}
 	}
@@ -72,10 +72,8 @@ func recordOf(namespace string) string { return "namespace.comity.dev/" + namesp
 // rolesOfAccounts are the Roles that joins gave to accounts in Comity's namespace.
 func (m *member) rolesOfAccounts(ctx context.Context) ([]rbacv1.Role, error) {
 	var roles rbacv1.RoleList
-	if err := m.client.List(ctx, &roles, client.InNamespace(m.Namespace), client.MatchingLabels{managedByLabel: FieldOwner}); err != nil {
-		return nil, fmt.Errorf("list the Roles of namespace %s: %w", m.Namespace, err)
-	}
-	return roles.Items, nil
+	err := m.list(ctx, &roles, client.InNamespace(m.Namespace), client.MatchingLabels{managedByLabel: FieldOwner})
+	return roles.Items, err
 }
 
 // recordNamespaces records the exchange namespaces, which have been applied, before anybody gets a credential for them. It refuses those that somebody
@@ -94,8 +92,8 @@ func (m *member) recordNamespaces(ctx context.Context) error {
 			continue
 		}
 		var found corev1.Namespace
-		if err := m.client.Get(ctx, client.ObjectKeyFromObject(object), &found); err != nil {
-			return fmt.Errorf("read Namespace %s: %w", object.GetName(), err)
+		if err := m.get(ctx, "", object.GetName(), &found); err != nil {
+			return err
 		}
 		if err := m.refuseForeign(ctx, &found, roles); err != nil {
 			return err

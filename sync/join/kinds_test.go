@@ -24,7 +24,7 @@ func TestDefinitionsThatAreMissingOrTooOldAreNamed(t *testing.T) {
 	}{
 		{name: "all are served"},
 		{name: "one was added by a later version of Comity", lacking: "NamespaceRecord",
-			want: "the API server does not serve NamespaceRecord of exchange.comity.dev/v1alpha1; the CustomResourceDefinitions are missing or too old"},
+			want: "the API server does not serve NamespaceRecord of exchange.comity.dev/v1alpha1; apply config/crd"},
 		{name: "no Peer", lacking: "Peer", want: "helm upgrade comity oci://ghcr.io/comity-mcs/charts/comity --namespace comity-system "},
 		{name: "a hub without Peer", lacking: "Peer", hub: true},
 		{name: "a hub without records", lacking: "ExportRecord", hub: true, want: "does not serve ExportRecord of"},

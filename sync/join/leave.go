@@ -48,7 +48,7 @@ func Disconnect(ctx context.Context, hub *Cluster, leaving Cluster, others []Clu
 		}
 	}
 	if len(ends) == 0 && hub == nil {
-		return fmt.Errorf("there is no access to cluster %s nor to another one; give the kubeconfig of an administrator of one of them", leaving.ID)
+		return fmt.Errorf("there is no access to cluster %s nor to another one; give that of an administrator", leaving.ID)
 	}
 	if err := forget(ctx, ends, removalTimeout); err != nil {
 		return err
@@ -125,10 +125,10 @@ func (m *member) removeShared(ctx context.Context, gone model.ClusterID) error {
 		return err
 	}
 	var readers rbacv1.RoleBindingList
-	if err := m.client.List(ctx, &readers, client.InNamespace(shared.Name)); err != nil {
-		return fmt.Errorf("list the RoleBindings in namespace %s: %w", shared.Name, err)
+	if err := m.list(ctx, &readers, client.InNamespace(shared.Name)); err != nil {
+		return err
 	}
-	if slices.ContainsFunc(readers.Items, func(b rbacv1.RoleBinding) bool { return b.RoleRef.Name == readerRole && b.Name != PeerName(gone) }) ||
+	if slices.ContainsFunc(readers.Items, func(b rbacv1.RoleBinding) bool { return b.RoleRef.Name == readerRole && b.Name != model.PeerName(gone) }) ||
 		slices.ContainsFunc(peers, func(p v1alpha1.Peer) bool { return p.Name != string(gone) && !p.Spec.Removed }) {
 		return nil
 	}
@@ -138,8 +138,8 @@ func (m *member) removeShared(ctx context.Context, gone model.ClusterID) error {
 // peers are m's Peers; none if the API server does not serve them.
 func (m *member) peers(ctx context.Context) ([]v1alpha1.Peer, error) {
 	var found v1alpha1.PeerList
-	if err := m.client.List(ctx, &found); err != nil && !apimeta.IsNoMatchError(err) {
-		return nil, fmt.Errorf("list the Peers: %w", err)
+	if err := m.list(ctx, &found); err != nil && !apimeta.IsNoMatchError(err) {
+		return nil, err
 	}
 	return found.Items, nil
 }

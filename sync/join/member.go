@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -116,13 +115,37 @@ func (m *member) errorf(format string, args ...any) error {
 	return fmt.Errorf("cluster %s: "+format, append([]any{m.ID}, args...)...)
 }
 
+// get reads an object.
+func (m *member) get(ctx context.Context, namespace, name string, into client.Object) error {
+	key := client.ObjectKey{Namespace: namespace, Name: name}
+	if err := m.client.Get(ctx, key, into); err != nil {
+		return fmt.Errorf("read %s %s: %w", m.kindOf(into).Kind, display(key), err)
+	}
+	return nil
+}
+
+// list reads all objects of a kind.
+func (m *member) list(ctx context.Context, into client.ObjectList, which ...client.ListOption) error {
+	if err := m.client.List(ctx, into, which...); err != nil {
+		return fmt.Errorf("list %s: %w", strings.TrimSuffix(m.kindOf(into).Kind, "List")+"s", err)
+	}
+	return nil
+}
+
+// each calls do for all members until it fails.
+func each(members []*member, do func(*member) error) error {
+	for _, m := range members {
+		if err := do(m); err != nil {
+			return m.errorf("%w", err)
+		}
+	}
+	return nil
+}
+
 // secret is the one of a name in Comity's namespace; empty if there is none.
 func (m *member) secret(ctx context.Context, name string) (found corev1.Secret, err error) {
-	key := client.ObjectKey{Namespace: m.Namespace, Name: name}
-	if err := m.client.Get(ctx, key, &found); client.IgnoreNotFound(err) != nil {
-		return found, fmt.Errorf("read Secret %s: %w", key, err)
-	}
-	return found, nil
+	err = m.get(ctx, m.Namespace, name, &found)
+	return found, client.IgnoreNotFound(err)
 }
 
 // apply makes object what it should be and reports what that took.
@@ -131,10 +154,11 @@ func (m *member) apply(ctx context.Context, object client.Object, note string) e
 	before := &unstructured.Unstructured{}
 	before.SetGroupVersionKind(gvk)
 	key := client.ObjectKeyFromObject(object)
-	if err := m.client.Get(ctx, key, before); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("read %s %s: %w", gvk.Kind, display(key), err)
+	err := m.get(ctx, key.Namespace, key.Name, before)
+	if client.IgnoreNotFound(err) != nil {
+		return err
 	}
-	exists := before.GetResourceVersion() != ""
+	exists := err == nil
 	switch {
 	case gvk.Kind == "Namespace" && key.Name == m.Namespace && exists:
 		// It is the release's, or a user's, and needs nothing of ours.
@@ -209,10 +233,8 @@ func (m *member) removeIf(ctx context.Context, object client.Object, ours func(m
 	found := &metav1.PartialObjectMetadata{}
 	found.SetGroupVersionKind(gvk)
 	key := client.ObjectKeyFromObject(object)
-	if err := m.client.Get(ctx, key, found); apierrors.IsNotFound(err) {
-		return nil
-	} else if err != nil {
-		return fmt.Errorf("read %s %s: %w", gvk.Kind, display(key), err)
+	if err := m.get(ctx, key.Namespace, key.Name, found); err != nil {
+		return client.IgnoreNotFound(err)
 	}
 	if !ours(found) {
 		m.report(object, Kept, otherwise)
@@ -242,7 +264,7 @@ func (m *member) report(object client.Object, verb Verb, note string) {
 }
 
 // kindOf is the kind of an object, all of which are in the scheme, or state their kind themselves.
-func (m *member) kindOf(object client.Object) schema.GroupVersionKind {
+func (m *member) kindOf(object runtime.Object) schema.GroupVersionKind {
 	kind, _ := m.client.GroupVersionKindFor(object)
 	return kind
 }

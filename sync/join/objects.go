@@ -4,12 +4,9 @@
 package join
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -47,9 +44,6 @@ var (
 
 const managedByLabel = "app.kubernetes.io/managed-by"
 
-// PeerName is model.PeerName.
-func PeerName(id model.ClusterID) string { return model.PeerName(id) }
-
 // ClusterObjects are the objects of one cluster.
 type ClusterObjects struct {
 	// Cluster is the member's id, or HubID.
@@ -65,10 +59,6 @@ func Objects(hub *Cluster, members ...Cluster) (all []ClusterObjects, err error)
 	if hub, members, err = checked(hub, members); err != nil {
 		return nil, err
 	}
-	return objectsOf(hub, members)
-}
-
-func objectsOf(hub *Cluster, members []Cluster) (all []ClusterObjects, err error) {
 	if len(members) == 0 || hub == nil && len(members) == 1 {
 		return nil, fmt.Errorf("%d clusters are given; expected at least two to join, or every cluster that uses the hub", len(members))
 	}
@@ -101,7 +91,7 @@ func exchanges(at Cluster, publishers, members []Cluster) ([]client.Object, erro
 	for _, from := range publishers {
 		for _, s := range spacesOf(from.ID, members) {
 			if s.name == at.Namespace {
-				return nil, fmt.Errorf("cluster id %q: its exchange namespace would be %s, which is Comity's own and holds Secrets and accounts; choose another id, or another namespace for Comity",
+				return nil, fmt.Errorf("cluster id %q: its exchange namespace would be %s, which is Comity's own; choose another id, or another namespace for Comity",
 					from.ID, s.name)
 			}
 			namespaces = append(namespaces, namespace(s.name, s.labels))
@@ -115,7 +105,7 @@ func exchanges(at Cluster, publishers, members []Cluster) ([]client.Object, erro
 				quotas = append(quotas, quota(s.name))
 				// A member may also see that its namespace in the hub is there, and no other: a list would show all members.
 				rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"namespaces"}, ResourceNames: []string{s.name}, Verbs: []string{"get"}})
-				writer = MemberName(from.ID)
+				writer = model.MemberName(from.ID)
 			}
 			roles = append(roles, role(s.name, writerRole, rules...), roleBinding(s.name, writerRole, writerRole, at.Namespace, writer))
 		}
@@ -126,19 +116,9 @@ func exchanges(at Cluster, publishers, members []Cluster) ([]client.Object, erro
 // accountOf is the account of a cluster in another one, or in the hub.
 func accountOf(at Cluster, id model.ClusterID) string {
 	if at.isHub {
-		return MemberName(id)
+		return model.MemberName(id)
 	}
-	return PeerName(id)
-}
-
-// MemberName is the name of a member's account in the hub, and of what belongs
-// to it. It is no PeerName, so that the hub may be a member's own cluster too.
-func MemberName(id model.ClusterID) string {
-	if full := "member-" + string(id); len(full) <= 63 {
-		return full
-	}
-	sum := sha256.Sum256([]byte(id))
-	return "member-" + strings.TrimRight(string(id)[:15], "-") + "." + hex.EncodeToString(sum[:20])
+	return model.PeerName(id)
 }
 
 // space is one exchange namespace, and who reads it.
@@ -199,12 +179,7 @@ func secret(namespace, name string) *corev1.Secret {
 
 // formatCIDRs lists prefixes in order, each once.
 func formatCIDRs(prefixes []netip.Prefix) []string {
-	texts := make([]string, len(prefixes))
-	for i, prefix := range prefixes {
-		texts[i] = prefix.String()
-	}
-	slices.Sort(texts)
-	return slices.Compact(texts)
+	return slices.Compact(slices.Sorted(slices.Values(model.PrefixTexts(prefixes))))
 }
 
 func meta(namespace, name string, own map[string]string) metav1.ObjectMeta {

@@ -109,7 +109,7 @@ func checkRole(t *rapid.T, role *rbacv1.Role, peer model.ClusterID, exchanges []
 		if slices.Contains(rule.Resources, "secrets") {
 			t.Errorf("Role %s reaches Secrets", client.ObjectKeyFromObject(role))
 		}
-		if role.Namespace == DefaultNamespace && !slices.Equal(rule.ResourceNames, []string{PeerName(peer)}) {
+		if role.Namespace == DefaultNamespace && !slices.Equal(rule.ResourceNames, []string{model.PeerName(peer)}) {
 			t.Errorf("Role %s is not limited to the peer's own account: %v", client.ObjectKeyFromObject(role), rule)
 		}
 		if role.Namespace != DefaultNamespace && !slices.Contains(exchanges, role.Namespace) {
@@ -121,8 +121,8 @@ func checkRole(t *rapid.T, role *rbacv1.Role, peer model.ClusterID, exchanges []
 func TestNoTwoPeersShareAName(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		one, other := clusterIDs().Draw(t, "one"), clusterIDs().Draw(t, "other")
-		if one != other && PeerName(one) == PeerName(other) {
-			t.Errorf("%q and %q are both called %q", one, other, PeerName(one))
+		if one != other && model.PeerName(one) == model.PeerName(other) {
+			t.Errorf("%q and %q are both called %q", one, other, model.PeerName(one))
 		}
 	})
 }
@@ -205,17 +205,17 @@ func TestInTheHubNobodyWritesWhatIsAnothers(t *testing.T) {
 				if to == from {
 					continue
 				}
-				others = append(others, MemberName(to))
+				others = append(others, model.MemberName(to))
 				scoped := model.ScopedExchangeNamespace(from, to)
-				if diff := cmp.Diff([]string{MemberName(to)}, readers[scoped]); diff != "" {
+				if diff := cmp.Diff([]string{model.MemberName(to)}, readers[scoped]); diff != "" {
 					t.Errorf("readers of %s (-want +got):\n%s", scoped, diff)
 				}
-				if diff := cmp.Diff([]string{MemberName(from)}, writers[scoped]); diff != "" {
+				if diff := cmp.Diff([]string{model.MemberName(from)}, writers[scoped]); diff != "" {
 					t.Errorf("writers of %s (-want +got):\n%s", scoped, diff)
 				}
 			}
 			shared := model.ExchangeNamespace(from)
-			if diff := cmp.Diff([]string{MemberName(from)}, writers[shared]); diff != "" {
+			if diff := cmp.Diff([]string{model.MemberName(from)}, writers[shared]); diff != "" {
 				t.Errorf("writers of %s (-want +got):\n%s", shared, diff)
 			}
 			if diff := cmp.Diff(others, readers[shared]); diff != "" {
@@ -247,7 +247,7 @@ func checkHubRole(t *rapid.T, role *rbacv1.Role, ids []model.ClusterID) {
 			}
 		}
 	}
-	if role.Namespace != DefaultNamespace || slices.ContainsFunc(ids, func(id model.ClusterID) bool { return MemberName(id) == role.Name }) {
+	if role.Namespace != DefaultNamespace || slices.ContainsFunc(ids, func(id model.ClusterID) bool { return model.MemberName(id) == role.Name }) {
 		return
 	}
 	t.Errorf("Role %s is no member's", client.ObjectKeyFromObject(role))

@@ -47,7 +47,7 @@ func (p *Prepared) Replaced() (all []Replacement) {
 
 // reused is the error for an object that was made for another cluster of the same id.
 func reused(object, id, was, uid string) error {
-	return fmt.Errorf("%s is that of another cluster with the id %s (UID %s, not %s); give one of the two another id, or, if the new cluster replaces the other one, run kubectl comity join --replace",
+	return fmt.Errorf("%s is that of another cluster with the id %s (UID %s, not %s); give one of the two another id, or replace the other one by kubectl comity join --replace",
 		object, id, was, uid)
 }
 
@@ -58,17 +58,15 @@ func (p plannedPeer) replaces() bool {
 
 // peer is m's Peer for a cluster; empty if there is none.
 func (m *member) peer(ctx context.Context, id model.ClusterID) (found v1alpha1.Peer, err error) {
-	if err := m.client.Get(ctx, client.ObjectKey{Name: string(id)}, &found); client.IgnoreNotFound(err) != nil {
-		return found, fmt.Errorf("read Peer %s: %w", id, err)
-	}
-	return found, nil
+	err = m.get(ctx, "", string(id), &found)
+	return found, client.IgnoreNotFound(err)
 }
 
 // planPeer finds out how the Peer for peer will be. It refuses a Secret and a Peer that
 // are somebody else's, and what the API server would refuse.
 func (m *member) planPeer(ctx context.Context, peer *member) (plannedPeer, error) {
 	plan := plannedPeer{holder: m}
-	if err := m.preflightSecret(ctx, PeerName(peer.ID)); err != nil {
+	if err := m.preflightSecret(ctx, model.PeerName(peer.ID)); err != nil {
 		return plan, err
 	}
 	var err error
@@ -116,7 +114,7 @@ func (m *member) wantedPeer(peer *member, stored v1alpha1.PeerSpec) (*v1alpha1.P
 			model.LabelClusterID: string(peer.ID), model.LabelClusterSet: peer.Set,
 		}},
 		Spec: v1alpha1.PeerSpec{
-			ClusterSet: peer.Set, ClusterUID: peer.uid, KubeconfigSecret: PeerName(peer.ID), AcceptedCIDRs: cidrs, AcceptedNamespaces: namespaces,
+			ClusterSet: peer.Set, ClusterUID: peer.uid, KubeconfigSecret: model.PeerName(peer.ID), AcceptedCIDRs: cidrs, AcceptedNamespaces: namespaces,
 		},
 	}, note, nil
 }

@@ -65,7 +65,7 @@ func (p *Prepared) open(hub *Cluster, members []Cluster) error {
 	if err != nil {
 		return err
 	}
-	exchanges, err := objectsOf(hub, members)
+	exchanges, err := Objects(hub, members...)
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (p *Prepared) identify(ctx context.Context) error {
 		m.uid = ns.UID
 		for _, other := range p.members[:i] {
 			if other.uid == m.uid {
-				return fmt.Errorf("clusters %s and %s are one and the same (%s and %s); give the access of two clusters",
+				return fmt.Errorf("clusters %s and %s are one and the same (%s and %s)",
 					other.ID, m.ID, other.RESTConfig.Host, m.RESTConfig.Host)
 			}
 		}
@@ -117,16 +117,13 @@ func (p *Prepared) identify(ctx context.Context) error {
 // checkKinds refuses a cluster that does not serve what members publish or read there, or
 // where the Secret for the hub is somebody else's.
 func (p *Prepared) checkKinds(ctx context.Context) error {
-	for _, m := range p.clusters() {
+	return each(p.clusters(), func(m *member) error {
 		err := m.checkKinds()
 		if err == nil && p.hub != nil && !m.isHub {
 			err = m.preflightSecret(ctx, model.ExchangeSecret)
 		}
-		if err != nil {
-			return m.errorf("%w", err)
-		}
-	}
-	return nil
+		return err
+	})
 }
 
 func (m *member) checkKinds() error {
@@ -144,8 +141,8 @@ func (m *member) checkKinds() error {
 	if len(missing) == 0 {
 		return nil
 	}
-	return fmt.Errorf("the API server does not serve %s of %s; the CustomResourceDefinitions are missing or too old; apply config/crd, or: "+
-		"helm upgrade comity oci://ghcr.io/comity-mcs/charts/comity --namespace %s --reuse-values --set crds.enabled=true", strings.Join(missing, ", "), v1alpha1.GroupVersion, m.Namespace)
+	return fmt.Errorf("the API server does not serve %s of %s; apply config/crd, or: helm upgrade comity oci://ghcr.io/comity-mcs/charts/comity "+
+		"--namespace %s --reuse-values --set crds.enabled=true", strings.Join(missing, ", "), v1alpha1.GroupVersion, m.Namespace)
 }
 
 // clusters are the members, and the hub if there is one.
@@ -179,7 +176,7 @@ func (p *Prepared) checkJoined(ctx context.Context) error {
 		if found, err := m.secret(ctx, secretOf(r)); err != nil {
 			return m.errorf("%w", err)
 		} else if p.opts.Rotate && found.Name == "" {
-			return fmt.Errorf("cluster %s has no Secret %s/%s, so there is no credential to replace; run kubectl comity join first", m.ID, m.Namespace, secretOf(r))
+			return fmt.Errorf("cluster %s has no Secret %s/%s; run kubectl comity join first", m.ID, m.Namespace, secretOf(r))
 		}
 	}
 	return nil
@@ -190,17 +187,12 @@ func secretOf(r Route) string {
 	if r.Peer == HubID {
 		return model.ExchangeSecret
 	}
-	return PeerName(r.Peer)
+	return model.PeerName(r.Peer)
 }
 
 // checkNamespaces refuses those that somebody else made under the same name.
 func (p *Prepared) checkNamespaces(ctx context.Context) error {
-	for _, m := range p.clusters() {
-		if err := m.checkNamespaces(ctx); err != nil {
-			return m.errorf("%w", err)
-		}
-	}
-	return nil
+	return each(p.clusters(), func(m *member) error { return m.checkNamespaces(ctx) })
 }
 
 func (m *member) checkNamespaces(ctx context.Context) error {
@@ -211,10 +203,10 @@ func (m *member) checkNamespaces(ctx context.Context) error {
 			continue
 		}
 		var found corev1.Namespace
-		if err := m.client.Get(ctx, client.ObjectKeyFromObject(wanted), &found); apierrors.IsNotFound(err) {
+		if err := m.get(ctx, "", wanted.Name, &found); apierrors.IsNotFound(err) {
 			continue
 		} else if err != nil {
-			return fmt.Errorf("read Namespace %s: %w", wanted.Name, err)
+			return err
 		}
 		if found.DeletionTimestamp != nil {
 			return fmt.Errorf("namespace %s is being deleted; wait until it is gone, then join again", wanted.Name)
@@ -224,7 +216,7 @@ func (m *member) checkNamespaces(ctx context.Context) error {
 		}
 		for _, key := range []string{model.LabelExchangeFrom, model.LabelExchangeTo} {
 			if found.Labels[key] != wanted.Labels[key] {
-				return fmt.Errorf("namespace %s exists with label %s=%q, expected %q, so it is not the exchange namespace that peers may read; remove it or choose another cluster id",
+				return fmt.Errorf("namespace %s exists with label %s=%q, expected %q; remove it or choose another cluster id",
 					wanted.Name, key, found.Labels[key], wanted.Labels[key])
 			}
 		}
@@ -245,25 +237,25 @@ func (m *member) checkNamespaces(ctx context.Context) error {
 func (m *member) preflightSecret(ctx context.Context, name string) error {
 	found, err := m.secret(ctx, name)
 	if err == nil && found.Name != "" && found.Labels[managedByLabel] != FieldOwner {
-		err = fmt.Errorf("the Secret %s/%s exists and was not made by a join; rename or delete it", m.Namespace, name)
+		err = fmt.Errorf("Secret %s/%s was not made by a join; rename or delete it", m.Namespace, name)
 	}
 	return err
 }
 
 func (p *Prepared) planPeers(ctx context.Context) error {
-	for _, local := range p.members {
+	return each(p.members, func(local *member) error {
 		for _, peer := range p.members {
 			if peer == local {
 				continue
 			}
 			planned, err := local.planPeer(ctx, peer)
 			if err != nil {
-				return local.errorf("%w", err)
+				return err
 			}
 			p.peers = append(p.peers, planned)
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // Routes are all connections that the join makes, in a fixed order.
@@ -312,10 +304,8 @@ func (p *Prepared) Write(ctx context.Context) error {
 	if err := p.Resolve(ctx); err != nil {
 		return err
 	}
-	for _, m := range p.clusters() {
-		if err := m.writeExchange(ctx); err != nil {
-			return m.errorf("%w", err)
-		}
+	if err := each(p.clusters(), func(m *member) error { return m.writeExchange(ctx) }); err != nil {
+		return err
 	}
 	for _, r := range p.Routes() {
 		if err := p.trust(ctx, r); err != nil {
@@ -361,7 +351,7 @@ func (p *Prepared) trust(ctx context.Context, r Route) error {
 	holder, reached := p.find(r.Holder), *p.find(r.Peer)
 	reached.Server, reached.CAData = p.addresses[r].Server, p.addresses[r].CAData
 	if p.hub == nil {
-		return holder.trust(ctx, &reached, PeerName(holder.ID), PeerName(r.Peer))
+		return holder.trust(ctx, &reached, model.PeerName(holder.ID), model.PeerName(r.Peer))
 	}
 	if err := holder.apply(ctx, namespace(holder.Namespace, nil), ""); err != nil {
 		return err
@@ -369,10 +359,10 @@ func (p *Prepared) trust(ctx context.Context, r Route) error {
 	secrets := []string{model.ExchangeSecret}
 	for _, m := range p.members {
 		if m != holder {
-			secrets = append(secrets, PeerName(m.ID))
+			secrets = append(secrets, model.PeerName(m.ID))
 		}
 	}
-	return holder.trust(ctx, &reached, MemberName(holder.ID), secrets...)
+	return holder.trust(ctx, &reached, model.MemberName(holder.ID), secrets...)
 }
 
 func (p *Prepared) find(id model.ClusterID) *member {

@@ -56,7 +56,7 @@ func (m *member) learnPods(ctx context.Context) error {
 	for _, prefix := range nodes {
 		if !slices.ContainsFunc(whole, func(w netip.Prefix) bool { return covers(w, prefix) }) {
 			m.ranges.pods = append(m.ranges.pods, prefix)
-			m.ranges.source = "the pod ranges of its nodes as they are now; pass --pod-cidrs with the range of the whole cluster if nodes may be added"
+			m.ranges.source = "the pod ranges of its nodes; pass --pod-cidrs with the range of the whole cluster if nodes may be added"
 		}
 	}
 	return nil
@@ -81,11 +81,8 @@ type kubeadmConfig struct {
 // kubeadmConfig is empty if another tool made the cluster.
 func (m *member) kubeadmConfig(ctx context.Context) (config kubeadmConfig, err error) {
 	var stored corev1.ConfigMap
-	key := client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "kubeadm-config"}
-	if err := m.client.Get(ctx, key, &stored); apierrors.IsNotFound(err) {
-		return config, nil
-	} else if err != nil {
-		return config, fmt.Errorf("read ConfigMap %s for the address ranges: %w", key, err)
+	if err := m.get(ctx, metav1.NamespaceSystem, "kubeadm-config", &stored); err != nil {
+		return config, client.IgnoreNotFound(err)
 	}
 	if err := yaml.Unmarshal([]byte(stored.Data["ClusterConfiguration"]), &config); err != nil {
 		return kubeadmConfig{}, nil //nolint:nilerr // it is kubeadm's to read; there are other sources
@@ -95,8 +92,8 @@ func (m *member) kubeadmConfig(ctx context.Context) (config kubeadmConfig, err e
 
 func (m *member) readNodes(ctx context.Context) (all []netip.Prefix, err error) {
 	var nodes corev1.NodeList
-	if err := m.client.List(ctx, &nodes); err != nil {
-		return nil, fmt.Errorf("list Nodes for their pod ranges: %w", err)
+	if err := m.list(ctx, &nodes); err != nil {
+		return nil, err
 	}
 	for i := range nodes.Items {
 		node := &nodes.Items[i]
@@ -113,15 +110,14 @@ func (m *member) readNodes(ctx context.Context) (all []netip.Prefix, err error) 
 // on, else what kubeadm wrote down. Not to know them would skip a check.
 func (m *member) readServices(ctx context.Context) (all []netip.Prefix, err error) {
 	var list networkingv1.ServiceCIDRList
-	if err := m.client.List(ctx, &list); apimeta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+	if err := m.list(ctx, &list); apimeta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
 		all, err = m.readKubeadm(ctx, "serviceSubnet")
 		if err == nil && len(all) == 0 {
-			err = fmt.Errorf("the Service range of cluster %s is not known: it serves no ServiceCIDR (Kubernetes has them from 1.33 on) and kubeadm did not make it; "+
-				"pass it as --service-cidrs %s=10.96.0.0/12 with the value of the API server's --service-cluster-ip-range", m.ID, m.ID)
+			err = fmt.Errorf("the Service range of cluster %s is not known; pass the API server's --service-cluster-ip-range as --service-cidrs %s=10.96.0.0/12", m.ID, m.ID)
 		}
 		return all, err
 	} else if err != nil {
-		return nil, fmt.Errorf("list ServiceCIDRs: %w", err)
+		return nil, err
 	}
 	for i := range list.Items {
 		found, err := parseCIDRs("ServiceCIDR "+list.Items[i].Name+", spec.cidrs", list.Items[i].Spec.CIDRs...)
@@ -166,8 +162,8 @@ func disjoint(a, b *member) error {
 		for _, one := range c.rangeA {
 			for _, other := range c.rangeB {
 				if one.Overlaps(other) {
-					return fmt.Errorf("the %s range %s of cluster %s overlaps the %s range %s of cluster %s, so an address in both would lead to the wrong one of them; "+
-						"give one of the two clusters another range, or pass --allow-overlap if no exported Pod lies in it",
+					return fmt.Errorf("the %s range %s of cluster %s overlaps the %s range %s of cluster %s; give one of the two clusters another range, or pass "+
+						"--allow-overlap if no exported Pod lies in it",
 						c.kindA, one, a.ID, c.kindB, other, b.ID)
 				}
 			}
@@ -190,8 +186,7 @@ func acceptedFrom(peer *member, stored []string) (accepted []string, note string
 		accepted, note = formatCIDRs(peer.ranges.pods), peer.ranges.source
 	}
 	if len(accepted) == 0 && given == nil {
-		return nil, "", fmt.Errorf("no pod range of cluster %s is known: none was given, and neither its Nodes nor kubeadm name one; "+
-			"pass the addresses that its Pods have as --pod-cidrs %s=10.20.0.0/16, since no other address of it will be accepted", peer.ID, peer.ID)
+		return nil, "", fmt.Errorf("no pod range of cluster %s is known; pass the addresses that its Pods have as --pod-cidrs %s=10.20.0.0/16", peer.ID, peer.ID)
 	}
 	if slices.Equal(accepted, stored) {
 		return stored, "", nil

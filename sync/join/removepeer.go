@@ -49,7 +49,7 @@ func forget(ctx context.Context, ends []end, timeout time.Duration) error {
 				return e.holder.errorf("%w", err)
 			}
 		}
-		if err := e.holder.remove(ctx, secret(e.holder.Namespace, PeerName(e.peer))); err != nil {
+		if err := e.holder.remove(ctx, secret(e.holder.Namespace, model.PeerName(e.peer))); err != nil {
 			return e.holder.errorf("%w", err)
 		}
 	}

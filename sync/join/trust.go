@@ -127,9 +127,8 @@ func (m *member) record(ctx context.Context, account string, data []byte, kept b
 		return nil
 	}
 	found := &corev1.ServiceAccount{}
-	key := client.ObjectKey{Namespace: m.Namespace, Name: account}
-	if err := m.client.Get(ctx, key, found); err != nil {
-		return fmt.Errorf("read ServiceAccount %s: %w", key, err)
+	if err := m.get(ctx, m.Namespace, account, found); err != nil {
+		return err
 	}
 	if _, noted := found.Annotations[model.AnnotationTokenExpiry]; kept && noted {
 		return nil

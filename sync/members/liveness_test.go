@@ -57,7 +57,7 @@ func TestAnAgentThatDoesNotRunMakesItsClusterStaleThenLostAndNothingElse(t *test
 	told, only := w.times("cluster b"), w.times("liveness b")
 	w.pass(2)
 	got := w.member().Liveness
-	if got.State != model.Stale || got.Reason != remote.ReasonHeartbeatMissing || !got.Confirmed.Equal(begun.Add(5*time.Second)) || !strings.Contains(got.Message, "its Deployment") {
+	if got.State != model.Stale || got.Reason != remote.ReasonHeartbeatMissing || !got.Confirmed.Equal(begun.Add(5*time.Second)) || !strings.Contains(got.Message, "the Deployment") {
 		t.Errorf("got %+v", got)
 	}
 	if got := w.message(v1alpha1.PeerConnected); !strings.HasPrefix(got, "no heartbeat of cluster b was seen since 2026-01-01T00:00:05Z: HeartbeatMissing: Lease comity-b/b") {

@@ -64,8 +64,7 @@ func (m *member) limited() remote.Failure {
 			return problem
 		}
 		if limit := l.SlowedBy(); limit != "" {
-			return because(remote.ReasonLimitExceeded, "cluster %[1]s: the limit of %[2]s is exceeded, so that its latest state is imported later; "+
-				"remedy: find out why it changes so often in cluster %[1]s", m.id, limit)
+			return because(remote.ReasonLimitExceeded, "cluster %[1]s: the limit of %[2]s is exceeded, so that its state is imported later; remedy: find out what changes so often there", m.id, limit)
 		}
 	}
 	return remote.Failure{}
@@ -165,8 +164,7 @@ func (s *Set) restored(c *remote.Connection, found *restoredetect.Found) {
 	if !s.leads.Load() {
 		return
 	}
-	s.event(peer, transition{true, ReasonStoreRestored, fmt.Sprintf("cluster %s: %v; everything that it shares is read again; "+
-		"remedy: none if that was meant; what was exported there since the backup was made must be exported again", peer.Name, found)})
+	s.event(peer, transition{true, ReasonStoreRestored, fmt.Sprintf("cluster %s: %v; everything that it shares is read again; remedy: what was exported there since the backup must be exported again", peer.Name, found)})
 }
 
 // retire stops a connection that is not used any more.

@@ -122,11 +122,11 @@ func (o *Options) readPeer(peer *exchangev1alpha1.Peer, secret *corev1.Secret) c
 	case peer.Spec.ClusterUID == "":
 		out.refused = remote.Failure{Reason: ReasonInvalidPeer, Message: "spec.clusterUID is empty; expected the UID of Namespace kube-system of cluster " + peer.Name + "; remedy: run kubectl comity join again"}
 	case peer.Spec.ClusterSet != o.ClusterSet:
-		out.refused = because(ReasonWrongClusterSet, "spec.clusterset is %s; expected %q, the clusterset of this cluster; remedy: correct it, or the clusterset with which the agent was started",
+		out.refused = because(ReasonWrongClusterSet, "spec.clusterset is %s; expected %q, the clusterset of this cluster; remedy: correct one of them",
 			model.Quote(peer.Spec.ClusterSet), o.ClusterSet)
 	case secret == nil:
-		out.refused = because(ReasonSecretMissing, "spec.kubeconfigSecret: Secret %s/%s does not exist; expected the kubeconfig by which cluster %s is read; remedy: correct the name, or run kubectl comity join again",
-			o.Namespace, model.OneLine(peer.Spec.KubeconfigSecret, 64), peer.Name)
+		out.refused = because(ReasonSecretMissing, "spec.kubeconfigSecret: Secret %s/%s does not exist; remedy: correct the name, or run kubectl comity join again",
+			o.Namespace, model.OneLine(peer.Spec.KubeconfigSecret, 64))
 	default:
 		out.readKubeconfig()
 	}
@@ -155,7 +155,7 @@ func readAccepted(spec *exchangev1alpha1.PeerSpec) (out accepted, problem string
 	for _, text := range spec.AcceptedCIDRs {
 		prefix, err := netip.ParsePrefix(text)
 		if err != nil || prefix != prefix.Masked() || prefix.Addr().Is4In6() {
-			return accepted{}, fmt.Sprintf("spec.acceptedCIDRs: %s is not an address range; expected one such as \"10.1.0.0/16\", with no bit set beyond the prefix; remedy: correct it", model.Quote(text))
+			return accepted{}, fmt.Sprintf("spec.acceptedCIDRs: %s is not an address range such as \"10.1.0.0/16\"; remedy: correct it", model.Quote(text))
 		}
 		out.cidrs = append(out.cidrs, prefix)
 	}
@@ -164,7 +164,7 @@ func readAccepted(spec *exchangev1alpha1.PeerSpec) (out accepted, problem string
 	}
 	for _, pattern := range out.namespaces {
 		if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
-			return accepted{}, fmt.Sprintf("spec.acceptedNamespaces: %s is not a namespace; expected names and globs such as \"team-*\"; remedy: correct it", model.Quote(pattern))
+			return accepted{}, fmt.Sprintf("spec.acceptedNamespaces: %s is not a namespace or a glob such as \"team-*\"; remedy: correct it", model.Quote(pattern))
 		}
 	}
 	out.known = true
@@ -178,8 +178,7 @@ func (o *Options) reserved(peer *exchangev1alpha1.Peer) remote.Failure {
 	}
 	for _, name := range *peer.Spec.AcceptedNamespaces {
 		if exchange.ReservedNamespace(name) || name == o.Namespace {
-			return because(ReasonNamespaceReserved, "Peer %s, spec.acceptedNamespaces: %s is reserved, and nothing is imported into it; "+
-				"expected namespaces of users; the rest of the list applies; remedy: remove it", peer.Name, model.Quote(name))
+			return because(ReasonNamespaceReserved, "Peer %s, spec.acceptedNamespaces: %s is reserved, and nothing is imported into it; remedy: remove it", peer.Name, model.Quote(name))
 		}
 	}
 	return remote.Failure{}
@@ -188,11 +187,10 @@ func (o *Options) reserved(peer *exchangev1alpha1.Peer) remote.Failure {
 // misnamed is why a Peer can be that of no other cluster; the zero value if it can.
 func (o *Options) misnamed(peer *exchangev1alpha1.Peer) remote.Failure {
 	if _, err := model.ParseClusterID(peer.Name); err != nil {
-		return because(ReasonInvalidClusterID, "Peer %s, metadata.name: %v; expected the id of a cluster; remedy: delete the Peer, and run kubectl comity join", peer.Name, err)
+		return because(ReasonInvalidClusterID, "Peer %s, metadata.name: %v; remedy: delete the Peer, and run kubectl comity join", peer.Name, err)
 	}
 	if peer.Name != string(o.Self) {
 		return remote.Failure{}
 	}
-	return because(ReasonOwnClusterID, "Peer %[1]s, metadata.name: is this cluster's own id; expected that of another cluster; "+
-		"remedy: if this cluster was started with the id of that one, correct that (--cluster-id, or ClusterProperty %[2]s); otherwise delete the Peer", peer.Name, model.LabelClusterID)
+	return because(ReasonOwnClusterID, "Peer %s, metadata.name: is this cluster's own id; remedy: if that is wrong, correct it (--cluster-id, or ClusterProperty %s); otherwise delete the Peer", peer.Name, model.LabelClusterID)
 }

@@ -37,7 +37,7 @@ func TestFault27APeerThatIsRefusedIsAMemberThatIsNotRead(t *testing.T) {
 		"a range with host bits": {func(p *v1alpha1.Peer) { p.Spec.AcceptedCIDRs = []string{"10.1.0.0/16", "10.1.0.1/16"} }, ReasonInvalidPeer,
 			`spec.acceptedCIDRs: "10.1.0.1/16" is not an address range`},
 		"a namespace that cannot be read": {func(p *v1alpha1.Peer) { p.Spec.AcceptedNamespaces = &[]string{"[a"} }, ReasonInvalidPeer, `spec.acceptedNamespaces: "[a" is not a namespace`},
-		"another UID":                     {func(p *v1alpha1.Peer) { p.Spec.ClusterUID = "uid-other" }, remote.ReasonClusterIDReused, "expected uid-other, which spec.clusterUID of Peer b names"},
+		"another UID":                     {func(p *v1alpha1.Peer) { p.Spec.ClusterUID = "uid-other" }, remote.ReasonClusterIDReused, "expected uid-other, as in Peer b"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := exporting(t, 1)
@@ -192,7 +192,7 @@ func TestOnlyAcceptedNamespacesAreImported(t *testing.T) {
 			out = append(out, "slices")
 		}
 		if r := w.published(key).Refusal; r != nil {
-			out = append(out, r.Reason+" "+string(r.ExportUID)+" by "+r.Peer)
+			out = append(out, r.Reason+" "+string(r.ExportUID))
 		}
 		if w.published(key).NotAccepted {
 			out = append(out, "not accepted")
@@ -210,8 +210,8 @@ func TestOnlyAcceptedNamespacesAreImported(t *testing.T) {
 	}{
 		{[]string{"*"}, "export, slices", "True Accepted", v1alpha1.PeerExports{Read: 1}},
 		{[]string{"sho*"}, "export, slices, other not accepted", "True Accepted", v1alpha1.PeerExports{Read: 1}},
-		{[]string{"kitchen"}, "NamespaceNotAccepted uid by b, not accepted", "True Accepted", v1alpha1.PeerExports{Refused: 1}},
-		{[]string{}, "NamespaceNotAccepted uid by b, not accepted, other not accepted", "True Accepted", v1alpha1.PeerExports{Refused: 1}},
+		{[]string{"kitchen"}, "NamespaceNotAccepted uid, not accepted", "True Accepted", v1alpha1.PeerExports{Refused: 1}},
+		{[]string{}, "NamespaceNotAccepted uid, not accepted, other not accepted", "True Accepted", v1alpha1.PeerExports{Refused: 1}},
 		{[]string{"shop", "kube-system"}, "export, slices, other not accepted", "False NamespaceReserved", v1alpha1.PeerExports{Read: 1}},
 		{[]string{"shop", "comity-system"}, "export, slices, other not accepted", "False NamespaceReserved", v1alpha1.PeerExports{Read: 1}},
 		{[]string{"kitchen", "shop"}, "export, slices", "True Accepted", v1alpha1.PeerExports{Read: 1}},

@@ -44,7 +44,7 @@ func (s *Set) published(m *snapshot, key types.NamespacedName, withSlices bool) 
 	export, has := m.from.Export(key)
 	switch {
 	case has && out.NotAccepted:
-		out.Refusal = &model.Refusal{Cluster: m.ID, ExportUID: export.UID, Reason: model.ReasonNamespaceNotAccepted, Peer: string(m.ID)}
+		out.Refusal = &model.Refusal{Cluster: m.ID, ExportUID: export.UID, Reason: model.ReasonNamespaceNotAccepted}
 	case has:
 		out.Export = &export
 		if withSlices {
@@ -88,9 +88,8 @@ func moreSlices(cluster model.ClusterID, key types.NamespacedName, more int) []m
 		return nil
 	}
 	return []model.Problem{{Reason: model.ReasonLimitExceeded, Cluster: cluster, Message: fmt.Sprintf(
-		"cluster %s publishes %d EndpointSlices of %s more than the %d that are read of one export, so these are not imported; "+
-			"remedy: export fewer EndpointSlices of it in cluster %s, such as by several Services",
-		cluster, more, key, exchange.MaxSliceNames, cluster)}}
+		"cluster %s publishes %d EndpointSlices of %s more than the %d that are read of one export; remedy: export it by several Services",
+		cluster, more, key, exchange.MaxSliceNames)}}
 }
 
 // Reports are the reports of the synced peers on importing this cluster's export

@@ -155,12 +155,12 @@ func incomplete(cluster string, c model.ImportCounts) remote.Failure {
 	var texts []string
 	if c.Missing > 0 {
 		reason = ReasonMissing
-		texts = append(texts, fmt.Sprintf("exports of cluster %[1]s that are missing although it did not withdraw them: %[2]d, such as %[3]s; what was imported of them is kept until each is published again; "+
-			"remedy: let cluster %[1]s publish them, or confirm that they are gone: kubectl comity confirm missing %[1]s", cluster, c.Missing, c.FirstMissing))
+		texts = append(texts, fmt.Sprintf("exports of cluster %[1]s that are missing although it did not withdraw them: %[2]d, such as %[3]s; remedy: let it publish them, "+
+			"or confirm that they are gone: kubectl comity confirm missing %[1]s", cluster, c.Missing, c.FirstMissing))
 	}
 	if c.Waiting > 0 {
 		reason = cmp.Or(reason, ReasonTakeoverHeld)
-		texts = append(texts, fmt.Sprintf("exports of cluster %[1]s that would change imports, and wait: %[2]d, such as %[3]s; remedy: let them decide: kubectl comity confirm takeover --all --from %[1]s",
+		texts = append(texts, fmt.Sprintf("exports of cluster %[1]s that would change imports, and wait: %[2]d, such as %[3]s; remedy: kubectl comity confirm takeover --all --from %[1]s",
 			cluster, c.Waiting, c.FirstWaiting))
 	}
 	return remote.Failure{Reason: reason, Message: strings.Join(texts, "; and ")}

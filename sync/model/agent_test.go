@@ -32,25 +32,22 @@ func TestAgentInfoSurvivesItsAnnotations(t *testing.T) {
 	}
 }
 
-func TestParseAgentInfoNamesTheAnnotationAtFault(t *testing.T) {
-	for key, value := range map[string]string{
-		model.AnnotationAgentClusterID:      "",
-		model.AnnotationAgentClusterSet:     "",
-		model.AnnotationAgentVersion:        "",
-		model.AnnotationAgentServiceAccount: "",
-		model.AnnotationAgentExchange:       "star",
-		model.AnnotationAgentPodCIDRs:       "10.0.0.0/8,many",
-		model.AnnotationAgentServiceCIDRs:   "10.0.0.0",
+func TestParseAgentInfoNamesWhatIsAtFault(t *testing.T) {
+	for text, want := range map[string]string{
+		"":   model.AnnotationAgent,
+		"[]": model.AnnotationAgent,
+		`{"clusterset": "s", "version": "v", "exchange": "mesh", "serviceAccount": "a"}`:                               "cluster id",
+		`{"id": "A.B", "clusterset": "s", "version": "v", "exchange": "mesh", "serviceAccount": "a"}`:                  "cluster id",
+		`{"id": "a", "version": "v", "exchange": "mesh", "serviceAccount": "a"}`:                                       "clusterset",
+		`{"id": "a", "clusterset": "s", "exchange": "mesh", "serviceAccount": "a"}`:                                    "version",
+		`{"id": "a", "clusterset": "s", "version": "v", "exchange": "mesh"}`:                                           "serviceAccount",
+		`{"id": "a", "clusterset": "s", "version": "v", "exchange": "star", "serviceAccount": "a"}`:                    `exchange is "star"`,
+		`{"id": "a", "clusterset": "s", "version": "v", "exchange": "hub", "serviceAccount": "a", "podCIDRs": ["x"]}`:  `"x"`,
+		`{"id": "a", "clusterset": "s", "version": "v", "exchange": "hub", "serviceAccount": "a", "serviceCIDRs": 10}`: "serviceCIDRs",
 	} {
-		annotations := agentInfo().Annotations()
-		annotations[key] = value
-		if _, err := model.ParseAgentInfo(annotations); err == nil || !strings.Contains(err.Error(), key) {
-			t.Errorf("%s=%q: error %v does not name the annotation", key, value, err)
+		_, err := model.ParseAgentInfo(map[string]string{model.AnnotationAgent: text})
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), model.AnnotationAgent) {
+			t.Errorf("%s: error %v does not name %q", text, err, want)
 		}
-	}
-	annotations := agentInfo().Annotations()
-	annotations[model.AnnotationAgentClusterID] = "A.B"
-	if _, err := model.ParseAgentInfo(annotations); err == nil {
-		t.Error("an invalid cluster id is accepted")
 	}
 }

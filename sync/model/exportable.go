@@ -40,10 +40,10 @@ func CheckExportable(key types.NamespacedName, service *corev1.Service) *NotExpo
 		return refuse(mcsv1beta1.ServiceExportReasonNoService, "is being deleted; create it again or delete this ServiceExport")
 	case service.Spec.Type == corev1.ServiceTypeExternalName:
 		return refuse(mcsv1beta1.ServiceExportReasonInvalidServiceType,
-			"has spec.type ExternalName, which cannot be exported; make it ClusterIP, NodePort or LoadBalancer, or delete this ServiceExport")
+			"has spec.type ExternalName, which cannot be exported; change it, or delete this ServiceExport")
 	case service.Labels[LabelServiceImported] == "true":
 		return refuse(mcsv1beta1.ServiceExportReasonInvalidServiceType,
-			"has the label %s, so it is the import of another Service; export the original Service, or delete this ServiceExport", LabelServiceImported)
+			"has the label %s: it is an import; export the original Service, or delete this ServiceExport", LabelServiceImported)
 	}
 	return nil
 }
@@ -138,8 +138,8 @@ func (s PortSelection) Missing(key types.NamespacedName, service *corev1.Service
 	if len(missing) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("ServiceExport %s, annotation %s: Service %s has no port named %s; it has %s; name ports that the Service has, or give its ports these names",
-		key, AnnotationExportPorts, key, quoted(missing), portNames(service.Spec.Ports))
+	return fmt.Sprintf("ServiceExport %s, annotation %s: the Service has no port named %s; it has %s; correct the annotation, or the names of the ports",
+		key, AnnotationExportPorts, quoted(missing), portNames(service.Spec.Ports))
 }
 
 // portNames lists the names of ports for a message.

@@ -101,7 +101,7 @@ func TestExportedPortsAreThoseOfTheAPI(t *testing.T) {
 
 func TestMissingPortsAreNamed(t *testing.T) {
 	key := types.NamespacedName{Namespace: "shop", Name: "web"}
-	const start = "ServiceExport shop/web, annotation comity.dev/export-ports: Service shop/web has no port named "
+	const start = "ServiceExport shop/web, annotation comity.dev/export-ports: the Service has no port named "
 	for _, tc := range []struct {
 		name    string
 		names   []string
@@ -109,9 +109,9 @@ func TestMissingPortsAreNamed(t *testing.T) {
 		want    string
 	}{
 		{"none", []string{"http"}, withPorts("http", "grpc"), ""},
-		{"one of two", []string{"http", "metrics"}, withPorts("http", "grpc"), start + `"metrics"; it has "http", "grpc"; name ports that the Service has, or give its ports these names`},
-		{"two of a port without a name", []string{"a", "b"}, withPorts(""), start + `"a", "b"; it has one port without a name; name`},
-		{"of no port", []string{"a"}, withPorts(), start + `"a"; it has no ports; name`},
+		{"one of two", []string{"http", "metrics"}, withPorts("http", "grpc"), start + `"metrics"; it has "http", "grpc"; correct the annotation, or the names of the ports`},
+		{"two of a port without a name", []string{"a", "b"}, withPorts(""), start + `"a", "b"; it has one port without a name; correct`},
+		{"of no port", []string{"a"}, withPorts(), start + `"a"; it has no ports; correct`},
 		{"many", []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"}, withPorts("http"), `"h" and 2 more; it has`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

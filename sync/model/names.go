@@ -222,13 +222,21 @@ func ambiguous(id ClusterID) bool {
 }
 
 // PeerName is the name of what belongs to one peer: its ServiceAccount, Role and
-// RoleBindings, and the Secret with the credential for it. At most 63
-// characters: longer ones end in a hash behind a dot, which no id contains.
-func PeerName(id ClusterID) string {
-	if full := "peer-" + string(id); len(full) <= 63 {
+// RoleBindings, and the Secret with the credential for it.
+func PeerName(id ClusterID) string { return bounded("peer-", id) }
+
+// MemberName is the name of a member's account in the hub, and of what belongs
+// to it. It is no PeerName, so that the hub may be a member's own cluster too.
+func MemberName(id ClusterID) string { return bounded("member-", id) }
+
+// bounded is prefix and id in at most 63 characters: a longer name ends in a hash behind a
+// dot, which no id contains.
+func bounded(prefix string, id ClusterID) string {
+	if full := prefix + string(id); len(full) <= 63 {
 		return full
 	}
-	return "peer-" + strings.TrimRight(string(id)[:17], "-") + "." + longHash(string(id))
+	hash := "." + longHash(string(id))
+	return strings.TrimRight((prefix + string(id))[:63-len(hash)], "-") + hash
 }
 
 func shortHash(s string) string {

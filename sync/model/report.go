@@ -46,9 +46,6 @@ type Refusal struct {
 	// Field is the first field of its record that is not valid, as a path; empty
 	// for another Reason.
 	Field string
-	// Peer is the name of the Peer whose spec.acceptedNamespaces does not list the
-	// namespace; empty for another Reason.
-	Peer string
 }
 
 // Destination is one cluster in the scope of a local export, and whether it

@@ -187,8 +187,7 @@ func EffectiveScope(key types.NamespacedName, export metav1.Object, namespace *c
 	}
 	both := scope.Intersect(selected)
 	if both.Empty() {
-		return both, fmt.Errorf("ServiceExport %s, annotation %s: %q selects %s of the members, annotation %s of it or of its Namespace allows %s, and no cluster is in both; "+
-			"change the selector, or the labels of a Peer", key, AnnotationExportToSelector, text, orNone(selected), AnnotationExportTo, scope)
+		return both, fmt.Errorf("ServiceExport %s, annotation %s: %q selects %s of the members, annotation %s of it or of its Namespace allows %s, and no cluster is in both", key, AnnotationExportToSelector, text, orNone(selected), AnnotationExportTo, scope)
 	}
 	return both, nil
 }

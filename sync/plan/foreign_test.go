@@ -31,7 +31,7 @@ func TestForeignObjectsAreReportedAndLeftAlone(t *testing.T) {
 		{"a Service has the derived name", []plan.Object{foreignService(web)}, model.AlternateDerivedName("web"),
 			[]string{"NameTaken", `"` + model.AlternateDerivedName("web") + `" is used instead`}},
 		{"a Service has the derived name and all our labels", []plan.Object{marked}, model.AlternateDerivedName("web"),
-			[]string{"NameTaken", web + " was not created by Comity"}},
+			[]string{"NameTaken", web + ", which Comity did not create"}},
 		{"Services have both names", []plan.Object{foreignService(web), foreignService(model.AlternateDerivedName("web"))}, "",
 			[]string{"NameTaken", "nothing is imported"}},
 		{"a slice has the plain name", []plan.Object{foreignSlice(web+"-b", "web", "b")}, web, nil},

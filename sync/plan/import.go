@@ -147,7 +147,7 @@ func (p *importer) besideForeign() bool { return p.Current.Import != nil && p.ow
 // ended is else in it for ever.
 func (p *importer) foreignImportPlan() ImportPlan {
 	plan := ImportPlan{Problems: []model.Problem{{Reason: model.ReasonForeignImport, Message: fmt.Sprintf(
-		"ServiceImport %s was not created by Comity, so the exports of that name are not imported here; delete it to let Comity create its own", p.Key)}}}
+		"ServiceImport %s was not created by Comity, so nothing of that name is imported; delete it to let Comity create its own", p.Key)}}}
 	if p.existing == nil {
 		return plan
 	}
@@ -174,16 +174,16 @@ func (p *importer) serviceProblems() []model.Problem {
 		if headless := p.existing.Spec.ClusterIP == corev1.ClusterIPNone; headless == (p.Desired.Type == mcsv1beta1.Headless) {
 			what = "of IP family " + showFamilies(p.families)
 		}
-		add(model.ReasonTypeChanged, "the export that decides %s is now %s, so derived Service %q is deleted and created again; clients have to resolve the name again",
+		add(model.ReasonTypeChanged, "the export that decides %s is now %s, so derived Service %q is created again; clients have to resolve the name again",
 			p.Key, what, p.name)
 	}
 	if p.unsupported {
-		add(model.ReasonIPFamilyNotSupported, "the export that decides %s has none of the IP families of this cluster's Services (%s), so it has no clusterset IP here; export it with a family of this cluster",
+		add(model.ReasonIPFamilyNotSupported, "the export that decides %s has none of the IP families of this cluster (%s); export it with one of them",
 			p.Key, showFamilies(p.LocalCluster.Families))
 	}
 	if p.hints.tooManyZones() {
-		add(model.ReasonTooManyZones, "this cluster has %d zones, and an endpoint can be hinted to %d only, so local endpoints of %s are preferred in the first %d zones by name alone",
-			len(p.LocalCluster.Zones), maxHintedZones, p.Key, maxHintedZones)
+		add(model.ReasonTooManyZones, "this cluster has %d zones, and an endpoint can be hinted to %d only: local endpoints of %s are not preferred in the others",
+			len(p.LocalCluster.Zones), maxHintedZones, p.Key)
 	}
 	return problems
 }

@@ -122,7 +122,7 @@ func (p *importer) nameProblems() []model.Problem {
 	}
 	if p.name == "" && len(problems) == 0 {
 		problems = append(problems, model.Problem{Reason: model.ReasonNameTaken, Message: fmt.Sprintf(
-			"other imports of the namespace use both names that the derived Service of %s can have; rename the exported Service", p.Key)})
+			"other imports have both names that the derived Service of %s can have; rename the exported Service", p.Key)})
 	}
 	return problems
 }
@@ -133,7 +133,7 @@ func nameTaken(kind, namespace, name, instead string) model.Problem {
 		consequence = "nothing is imported"
 	}
 	return model.Problem{Reason: model.ReasonNameTaken, Message: fmt.Sprintf(
-		"%s %s/%s was not created by Comity but has the name of a derived object, so %s; rename or delete it", kind, namespace, name, consequence)}
+		"%s %s/%s, which Comity did not create, has the name of a derived object, so %s; rename or delete it", kind, namespace, name, consequence)}
 }
 
 // replaces reports whether the derived Service has to be deleted and created again.

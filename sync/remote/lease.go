@@ -43,8 +43,7 @@ func ReadLease(ctx context.Context, id, self model.ClusterID, config *rest.Confi
 	lease, err := readLease(ctx, f.namespace, string(id), self, config)
 	switch {
 	case apierrors.IsNotFound(err):
-		return "", Failure{ReasonHeartbeatMissing, fmt.Sprintf("Lease %s/%s: does not exist in the peer, whose API server answers; expected it to be renewed every few seconds; "+
-			"what was read before is kept; remedy: check that Comity runs in cluster %s, in this version or a later one", f.namespace, id, id)}
+		return "", Failure{ReasonHeartbeatMissing, fmt.Sprintf("Lease %s/%s: does not exist in the peer; remedy: check that Comity runs in cluster %s", f.namespace, id, id)}
 	case err != nil:
 		return "", describe(id, f, err)
 	}
@@ -67,7 +66,6 @@ func readLease(ctx context.Context, namespace, name string, self model.ClusterID
 // LeaseNotRenewed is the failure of a peer whose API server responds and whose Lease
 // is not renewed.
 func LeaseNotRenewed(id model.ClusterID) Failure {
-	return Failure{ReasonHeartbeatMissing, fmt.Sprintf("Lease %s/%s: is not renewed, although the peer's API server answers; expected a renewal every few seconds; "+
-		"what was read before is kept; remedy: Comity does not run in cluster %s, or may not write there; check its Deployment and its log",
+	return Failure{ReasonHeartbeatMissing, fmt.Sprintf("Lease %s/%s: is not renewed, although the peer's API server answers; remedy: check the Deployment and the log of Comity in cluster %s",
 		model.ExchangeNamespace(id), id, id)}
 }

@@ -60,7 +60,7 @@ var _ = Describe("An export from a to b alone", Ordered, kep("restricting-export
 			}
 		}
 		asC := rest.CopyConfig(clusterA.RESTConfig())
-		asC.Impersonate.UserName = "system:serviceaccount:" + install.Namespace + ":" + join.PeerName("c")
+		asC.Impersonate.UserName = "system:serviceaccount:" + install.Namespace + ":" + model.PeerName("c")
 		for name, peer := range map[string]struct {
 			config *rest.Config
 			own    bool // whether the export is for it
@@ -105,7 +105,7 @@ var _ = Describe("An export from a to b alone", Ordered, kep("restricting-export
 func (m *member) credentialFor(ctx SpecContext, peer *member) *rest.Config {
 	GinkgoHelper()
 	var secret corev1.Secret
-	key := types.NamespacedName{Namespace: install.Namespace, Name: join.PeerName(model.ClusterID(peer.ID()))}
+	key := types.NamespacedName{Namespace: install.Namespace, Name: model.PeerName(model.ClusterID(peer.ID()))}
 	Expect(m.client.Get(ctx, key, &secret)).To(Succeed())
 	config, err := clientcmd.RESTConfigFromKubeConfig(secret.Data[join.KubeconfigKey])
 	Expect(err).NotTo(HaveOccurred())

@@ -71,7 +71,7 @@ func TestCheckPorts(t *testing.T) {
 		{"a list before there is a Service", metadata(nil, m{ports: "metrics"}), nil, nil, ""},
 		{
 			"a name that the Service does not have", metadata(nil, m{ports: "http,metrics"}), nil, service,
-			start + `Service production/internal-api has no port named "metrics"; it has "http", "admin"; name ports that the Service has, or give its ports these names` + remedy,
+			start + `the Service has no port named "metrics"; it has "http", "admin"; correct the annotation, or the names of the ports` + remedy,
 		},
 		{
 			"an empty list", metadata(nil, m{ports: ""}), nil, service,

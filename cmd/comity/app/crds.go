@@ -101,9 +101,8 @@ type undefined struct{ names []string }
 
 // Error names what is not served, and the remedy.
 func (u *undefined) Error() string {
-	return fmt.Sprintf("CustomResourceDefinitions are missing or older than mcs-api v0.5.2: %s: install those of the MCS API"+
-		" (sigs.k8s.io/mcs-api/config/crd) and Comity's own (config/crd), as the chart does (`comity install crds`);"+
-		" Comity continues when they are served, without a restart", strings.Join(u.names, ", "))
+	return fmt.Sprintf("CustomResourceDefinitions are missing or older than mcs-api v0.5.2: %s: install them (config/crd), as the chart does (`comity install crds`); "+
+		"Comity continues when they are served, without a restart", strings.Join(u.names, ", "))
 }
 
 // NeedLeaderElection implements manager.LeaderElectionRunnable: each replica

@@ -104,61 +104,40 @@ const (
 
 // DefaultOptions are the options of the Deployment.
 func DefaultOptions() Options {
-	return Options{
-		Namespace:  cmp.Or(os.Getenv("POD_NAMESPACE"), "comity-system"),
-		ClusterID:  os.Getenv("COMITY_CLUSTER_ID"),
-		ClusterSet: os.Getenv("COMITY_CLUSTERSET"),
-
-		ExchangeKubeconfig: os.Getenv("COMITY_EXCHANGE_KUBECONFIG"),
-
-		IdentityLabels:    []string{model.LabelIdentity},
-		Workers:           8,
-		Import:            true,
-		Selectors:         selectorsDrop,
-		Takeover:          takeoverNone,
-		HeartbeatInterval: 10 * time.Second,
-		StaleAfter:        40 * time.Second,
-		LostAfter:         5 * time.Minute,
-		WebhookAddress:    ":9443",
-		CertDir:           "/etc/comity/certs",
-		HealthAddress:     ":8081",
-		MetricsAddress:    ":8080",
-		MetricsSecure:     true,
-		LeaderElect:       true,
-		ShutdownTimeout:   20 * time.Second,
-		Timing:            DefaultTiming(),
-	}
+	o := Options{Timing: DefaultTiming()}
+	o.AddFlags(pflag.NewFlagSet("", pflag.ContinueOnError))
+	return o
 }
 
-// AddFlags adds a flag for every option. The values of o are the defaults.
+// AddFlags adds a flag for every option, and sets the options to the defaults.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "kubeconfig file; empty: the service account of the Pod")
-	fs.StringVar(&o.Namespace, "namespace", o.Namespace, "namespace of Comity and of the Secrets of Peers")
-	fs.StringVar(&o.ClusterID, "cluster-id", o.ClusterID, "id of this cluster, one RFC 1123 label (env COMITY_CLUSTER_ID); empty: read from ClusterProperty")
-	fs.StringVar(&o.ClusterSet, "clusterset", o.ClusterSet, "name of the clusterset (env COMITY_CLUSTERSET); empty: read from ClusterProperty")
-	fs.StringVar(&o.ExchangeKubeconfig, "exchange-kubeconfig", o.ExchangeKubeconfig, "kubeconfig file of the hub in which all members publish (env COMITY_EXCHANGE_KUBECONFIG); empty: there is none")
-	fs.StringSliceVar(&o.IdentityLabels, "namespace-identity-labels", o.IdentityLabels, "namespace labels that are published to peers; only exports of namespaces with the same values are imported")
-	fs.StringSliceVar(&o.RequiredPolicies, "require-policies", o.RequiredPolicies, "ExportPolicies that must exist; while one is missing, requests are refused, what is published or imported stays, and nothing new is published or imported")
-	fs.StringVar(&o.PublishNamespaces, "publish-namespaces", o.PublishNamespaces, "label selector of the namespaces whose names and identity labels are published to peers; empty: all")
-	fs.StringSliceVar(&o.PodCIDRs, "pod-cidrs", o.PodCIDRs, "pod address ranges of this cluster; empty: those of its Nodes")
-	fs.StringSliceVar(&o.ServiceCIDRs, "service-cidrs", o.ServiceCIDRs, "Service address ranges of this cluster, the range of the default IP family first; empty: those of its ServiceCIDRs")
-	fs.BoolVar(&o.Import, "import", o.Import, "import what peers export; false: another implementation does")
-	fs.StringVar(&o.Selectors, "selectors", o.Selectors, "maintain: derived Services keep the selector of the exported Service, so that matching local pods become endpoints; drop: they have none")
-	fs.StringVar(&o.Takeover, "takeover", o.Takeover, "sveltos: adopt the objects that the Sveltos pipeline created; none: do not change them")
-	fs.DurationVar(&o.HeartbeatInterval, "heartbeat-interval", o.HeartbeatInterval, "how often this member renews its Lease; the same in every member")
-	fs.DurationVar(&o.StaleAfter, "stale-after", o.StaleAfter, "how long after the last renewal of its Lease a peer becomes Stale")
-	fs.DurationVar(&o.LostAfter, "lost-after", o.LostAfter, "how long after the last renewal of its Lease a peer becomes Lost and its endpoints are probed")
-	fs.IntVar(&o.Workers, "workers", o.Workers, "number of Services that are synced concurrently")
-	fs.StringVar(&o.WebhookAddress, "webhook-bind-address", o.WebhookAddress, "host:port of the webhook")
-	fs.StringVar(&o.CertDir, "cert-dir", o.CertDir, "directory with tls.crt and tls.key of the webhook")
-	fs.StringVar(&o.WebhookClientCAFile, "webhook-client-ca-file", o.WebhookClientCAFile, "PEM bundle; the webhook accepts only clients with a certificate from one of these CAs; empty: any client")
-	fs.StringSliceVar(&o.WebhookClientNames, "webhook-client-names", o.WebhookClientNames, "common names or DNS names, one of which the client certificate must have; empty: any")
-	fs.StringVar(&o.HealthAddress, "health-probe-bind-address", o.HealthAddress, "host:port of /healthz and /readyz")
-	fs.StringVar(&o.MetricsAddress, "metrics-bind-address", o.MetricsAddress, "host:port of /metrics; 0 disables it")
-	fs.BoolVar(&o.MetricsSecure, "metrics-secure", o.MetricsSecure, "serve metrics over TLS to accounts that may get the URL /metrics; false: over plain HTTP to every client")
-	fs.BoolVar(&o.LeaderElect, "leader-elect", o.LeaderElect, "elect a leader, the replica that writes; without it the kubectl plugin does not find the agent")
-	fs.DurationVar(&o.ShutdownTimeout, "shutdown-timeout", o.ShutdownTimeout, "how long current work may take when the agent stops")
-	fs.IntVarP(&o.Verbosity, "verbosity", "v", o.Verbosity, "0 logs changes; 1 also logs details such as retries")
+	fs.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig file; empty: the service account of the Pod")
+	fs.StringVar(&o.Namespace, "namespace", cmp.Or(os.Getenv("POD_NAMESPACE"), "comity-system"), "namespace of Comity and of the Secrets of Peers")
+	fs.StringVar(&o.ClusterID, "cluster-id", os.Getenv("COMITY_CLUSTER_ID"), "id of this cluster, one RFC 1123 label (env COMITY_CLUSTER_ID); empty: read from ClusterProperty")
+	fs.StringVar(&o.ClusterSet, "clusterset", os.Getenv("COMITY_CLUSTERSET"), "name of the clusterset (env COMITY_CLUSTERSET); empty: read from ClusterProperty")
+	fs.StringVar(&o.ExchangeKubeconfig, "exchange-kubeconfig", os.Getenv("COMITY_EXCHANGE_KUBECONFIG"), "kubeconfig file of the hub in which all members publish (env COMITY_EXCHANGE_KUBECONFIG)")
+	fs.StringSliceVar(&o.IdentityLabels, "namespace-identity-labels", []string{model.LabelIdentity}, "namespace labels that are published to peers; only exports of namespaces with the same values are imported")
+	fs.StringSliceVar(&o.RequiredPolicies, "require-policies", nil, "ExportPolicies that must exist; while one is missing, nothing new is published or imported")
+	fs.StringVar(&o.PublishNamespaces, "publish-namespaces", "", "label selector of the namespaces whose names and identity labels are published to peers; empty: all")
+	fs.StringSliceVar(&o.PodCIDRs, "pod-cidrs", nil, "pod address ranges of this cluster; empty: those of its Nodes")
+	fs.StringSliceVar(&o.ServiceCIDRs, "service-cidrs", nil, "Service address ranges of this cluster, the range of the default IP family first; empty: those of its ServiceCIDRs")
+	fs.BoolVar(&o.Import, "import", true, "import what peers export; false: another implementation does")
+	fs.StringVar(&o.Selectors, "selectors", selectorsDrop, "maintain: derived Services keep the selector of the exported Service; drop: they have none")
+	fs.StringVar(&o.Takeover, "takeover", takeoverNone, "sveltos: adopt the objects that the Sveltos pipeline created; none: do not change them")
+	fs.DurationVar(&o.HeartbeatInterval, "heartbeat-interval", 10*time.Second, "how often this member renews its Lease; the same in every member")
+	fs.DurationVar(&o.StaleAfter, "stale-after", 40*time.Second, "how long after the last renewal of its Lease a peer becomes Stale")
+	fs.DurationVar(&o.LostAfter, "lost-after", 5*time.Minute, "how long after the last renewal of its Lease a peer becomes Lost and its endpoints are probed")
+	fs.IntVar(&o.Workers, "workers", 8, "number of Services that are synced concurrently")
+	fs.StringVar(&o.WebhookAddress, "webhook-bind-address", ":9443", "host:port of the webhook")
+	fs.StringVar(&o.CertDir, "cert-dir", "/etc/comity/certs", "directory with tls.crt and tls.key of the webhook")
+	fs.StringVar(&o.WebhookClientCAFile, "webhook-client-ca-file", "", "PEM bundle; the webhook accepts only clients with a certificate from one of these CAs; empty: any client")
+	fs.StringSliceVar(&o.WebhookClientNames, "webhook-client-names", nil, "common names or DNS names, one of which the client certificate must have; empty: any")
+	fs.StringVar(&o.HealthAddress, "health-probe-bind-address", ":8081", "host:port of /healthz and /readyz")
+	fs.StringVar(&o.MetricsAddress, "metrics-bind-address", ":8080", "host:port of /metrics; 0 disables it")
+	fs.BoolVar(&o.MetricsSecure, "metrics-secure", true, "serve metrics over TLS to accounts that may get /metrics; false: over plain HTTP to every client")
+	fs.BoolVar(&o.LeaderElect, "leader-elect", true, "elect a leader, the replica that writes; the kubectl plugin needs it")
+	fs.DurationVar(&o.ShutdownTimeout, "shutdown-timeout", 20*time.Second, "how long current work may take when the agent stops")
+	fs.IntVarP(&o.Verbosity, "verbosity", "v", 0, "0 logs changes; 1 also logs details such as retries")
 }
 
 // Validate returns an error that names the first invalid flag and what was
@@ -191,7 +170,7 @@ func (o *Options) Validate() error {
 		return err
 	}
 	if len(o.WebhookClientNames) > 0 && o.WebhookClientCAFile == "" {
-		return fmt.Errorf("--webhook-client-names: given without --webhook-client-ca-file, so that no certificate is verified; expected both")
+		return fmt.Errorf("--webhook-client-names: given without --webhook-client-ca-file; expected both")
 	}
 	for _, given := range [][2]string{
 		{"--webhook-bind-address", o.WebhookAddress}, {"--health-probe-bind-address", o.HealthAddress}, {"--metrics-bind-address", o.MetricsAddress},
@@ -223,7 +202,7 @@ func (o *Options) validateModes() error {
 	case o.Takeover != takeoverSveltos && o.Takeover != takeoverNone:
 		return fmt.Errorf("--takeover: %q given, expected %s or %s", o.Takeover, takeoverSveltos, takeoverNone)
 	case o.Takeover == takeoverSveltos && !o.Import:
-		return fmt.Errorf("--takeover: %s given with --import=false, with which Comity does not write these objects; expected %s, or --import", takeoverSveltos, takeoverNone)
+		return fmt.Errorf("--takeover: %s given with --import=false; expected %s, or --import", takeoverSveltos, takeoverNone)
 	}
 	return nil
 }

@@ -38,10 +38,8 @@ func newCRDsCommand(version string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "crds",
 		Short: "Apply the CustomResourceDefinitions of Comity and of the MCS API",
-		Long: `Apply the CustomResourceDefinitions of Comity and, with --mcs, those of the MCS API, by server-side apply.
-
-Definitions of the MCS API that something else installed are left alone; they must serve v1beta1 with the status subresource.
-Definitions that a newer Comity installed are left alone. Nothing is deleted.`,
+		Long: `Apply the CustomResourceDefinitions of Comity and, with --mcs, those of the MCS API. Those of the MCS API that something else
+installed, and those that a newer Comity installed, are left alone. Nothing is deleted.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := connect(kubeconfig)
@@ -62,10 +60,8 @@ func newPoliciesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "policies",
 		Short: "Apply the ExportPolicies of a file, and remove those that an earlier version of the file had",
-		Long: `Apply the ExportPolicies of a YAML file of one or more documents by server-side apply. An ExportPolicy that an earlier run
-applied and that the file no longer has is deleted. One with the same name that something else made is refused.
-
-The command waits until ExportPolicies are served and the agent's webhook answers, for at most --timeout.`,
+		Long: `Apply the ExportPolicies of a YAML file, and delete those that an earlier run applied and the file no longer has. One with the
+same name that something else made is refused.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if o.File == "" {
 				return errors.New("--file is required: a YAML file with the ExportPolicies")

@@ -82,8 +82,8 @@ func usable(crd *apiextensionsv1.CustomResourceDefinition) error {
 		served = append(served, v.Name)
 	}
 	slices.Sort(served)
-	return fmt.Errorf("customresourcedefinition %s is too old: it serves %s; expected %s with the status subresource (mcs-api v0.5.2 has it)."+
-		" It belongs to %s: upgrade that, or delete the definition, and all its objects with it, and install again",
+	return fmt.Errorf("customresourcedefinition %s is too old: it serves %s; expected %s with the status subresource (mcs-api v0.5.2). It belongs to %s: "+
+		"upgrade that, or delete the definition with all its objects",
 		crd.Name, cmp.Or(strings.Join(served, ", "), "no version"), mcsv1beta1.GroupVersion.Version, ownerOf(crd))
 }
 

@@ -98,14 +98,13 @@ func (p policies) check(ctx context.Context, wanted []*unstructured.Unstructured
 		case current.Labels[labelManagedBy] != fieldOwner:
 			foreign = append(foreign, policy.GetName())
 		case !p.owns(current):
-			going = wait("exportpolicy %s belongs to %s, another installation of Comity: uninstall that, or give the policy another name", policy.GetName(), owners(current))
+			going = wait("exportpolicy %s belongs to %s: uninstall that, or give the policy another name", policy.GetName(), owners(current))
 		case current.DeletionTimestamp != nil:
 			going = wait("exportpolicy %s is being deleted", policy.GetName())
 		}
 	}
 	if len(foreign) > 0 {
-		return fmt.Errorf("exportpolicies %s exist and were not applied by this command (label %s: %s is missing):"+
-			" delete them, or give those of the file other names", strings.Join(foreign, ", "), labelManagedBy, fieldOwner)
+		return fmt.Errorf("exportpolicies %s exist and were not applied by this command (label %s: %s): delete them, or give those of the file other names", strings.Join(foreign, ", "), labelManagedBy, fieldOwner)
 	}
 	return going
 }

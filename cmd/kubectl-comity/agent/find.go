@@ -88,14 +88,14 @@ func Find(ctx context.Context, target *command.Target) (Agent, error) {
 	case len(installed) == 1:
 		return installed[0], problem
 	case len(installed) == 0:
-		return append(left, Agent{})[0], target.Errorf("%w: no Lease %s of a running agent in any namespace; install the chart, see docs/install.md", ErrNotInstalled, model.LeaderLease)
+		return append(left, Agent{})[0], target.Errorf("%w: no namespace has a Lease %s of a running agent; see docs/install.md", ErrNotInstalled, model.LeaderLease)
 	}
 	var namespaces []string
 	for _, a := range installed {
 		namespaces = append(namespaces, a.Namespace)
 	}
 	slices.Sort(namespaces)
-	return Agent{}, target.Errorf("%w: there is an agent in each of the namespaces %s; expected one in a cluster; uninstall all but one (helm list --all-namespaces)",
+	return Agent{}, target.Errorf("%w: one in each of the namespaces %s; uninstall all but one (helm list --all-namespaces)",
 		ErrSeveral, strings.Join(namespaces, ", "))
 }
 
@@ -132,12 +132,12 @@ func describe(target *command.Target, lease coordinationv1.Lease, pod *corev1.Po
 	info, err := model.ParseAgentInfo(lease.Annotations)
 	found := Agent{AgentInfo: info, Namespace: lease.Namespace, Pod: pod, Renewed: ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{}).Time}
 	if pod == nil {
-		return found, target.Errorf("%w: Lease %s/%s was last renewed at %s, and its holder %q is not a running Pod; see kubectl --context %s -n %s get pods -l %s",
+		return found, target.Errorf("%w: Lease %s/%s was renewed at %s, and its holder %q does not run; see kubectl --context %s -n %s get pods -l %s",
 			ErrNotRunning, lease.Namespace, lease.Name, found.Renewed.UTC().Format(time.RFC3339), ptr.Deref(lease.Spec.HolderIdentity, ""),
 			target.Context, lease.Namespace, NameLabel)
 	}
 	if err != nil {
-		return found, target.Errorf("the agent does not state what it is: Lease %s/%s: %w; run a version of Comity there that this plugin (%s) knows, and wait until it leads",
+		return found, target.Errorf("Lease %s/%s does not describe the agent: %w; run a version of Comity that this plugin (%s) knows",
 			lease.Namespace, lease.Name, err, command.Version)
 	}
 	return found, nil

@@ -95,7 +95,7 @@ func (e *Env) ContextNames(names []string) ([]string, error) {
 	}
 	known := slices.Sorted(maps.Keys(raw.Contexts))
 	if len(known) == 0 {
-		return nil, fmt.Errorf("the kubeconfig has no context; expected at least one; set --kubeconfig or KUBECONFIG to the file that has them")
+		return nil, fmt.Errorf("the kubeconfig has no context; set --kubeconfig or KUBECONFIG to the file that has them")
 	}
 	if len(names) == 0 {
 		return nil, fmt.Errorf("no context is given and the kubeconfig has no current one; name one of: %s", strings.Join(known, ", "))

@@ -23,9 +23,8 @@ func New(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "confirm",
 		Short: "Confirm what waits for an administrator",
-		Long: `Confirm what waits for an administrator in the cluster of --context. Nothing is
-removed or changed without a statement of the cluster that exported it; what was lost
-without one stays until it is confirmed here. kubectl comity status lists what waits.`,
+		Long: `Confirm what waits for an administrator in the cluster of --context.
+kubectl comity status lists what waits.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}

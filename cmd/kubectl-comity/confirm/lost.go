@@ -67,8 +67,7 @@ func newLost(env *command.Env) *cobra.Command {
 their cluster was restored from a backup. They are withdrawn then. To keep such an
 export, create its ServiceExport again instead.
 
-The context is that of the cluster that exports, or of the hub in whose API server it
-publishes. With --all, the command lists the lost exports and asks.`,
+The context is that of the cluster that exports, or of the hub.`,
 		Example: "  kubectl comity confirm lost shop/web --context b\n  kubectl comity confirm lost --all --context b",
 		Args:    s.parse,
 	}

@@ -25,7 +25,7 @@ func newMissing(env *command.Env) *cobra.Command {
 		Short: "Confirm that exports of a cluster that are missing are gone",
 		Long: `Confirm that exports of a cluster that disappeared without a statement are gone, such
 as those of an exchange namespace that was deleted. The command lists them and asks.
-What was imported of them is removed. Exports that disappear later wait again.`,
+What was imported of them is removed.`,
 		Example: "  kubectl comity confirm missing b --context a",
 		Args: cobra.MatchAll(cobra.ExactArgs(1), func(_ *cobra.Command, args []string) (err error) {
 			id, err = model.ParseClusterID(args[0])

@@ -57,10 +57,7 @@ func newTakeover(env *command.Env) *cobra.Command {
 		Short: "Let the export of a cluster decide the properties of an import",
 		Long: `Let the export of a cluster decide the properties of an import, such as its ports and
 its type. This also ends that an import stays as it is because the cluster that
-decides it is not read.
-
-With --all, all imports that an export of the cluster waits for are confirmed, such as
-after a migration. The command lists them and asks.`,
+decides it is not read.`,
 		Example: "  kubectl comity confirm takeover shop/web --from c --context a\n  kubectl comity confirm takeover --all --from c --context a",
 		Args:    s.parse,
 	}

@@ -16,14 +16,11 @@ import (
 const enableLong = `Let CoreDNS serve clusterset.local.
 
 The command adds the zone to the plugin kubernetes of the Corefile, and allows
-CoreDNS's account to read ServiceImports (ClusterRole comity-coredns).
+CoreDNS's account to read ServiceImports (ClusterRole comity-coredns). Nothing is
+changed in any of the clusters if CoreDNS is older than 1.12.2 in one of them, or is
+managed by a cloud provider or another tool; the command says what to do.
 
-Nothing is changed in any of the clusters if CoreDNS is older than 1.12.2 in one of
-them, or is managed by a cloud provider or another tool; the command says what to do.
-
-kubeadm upgrade fails if the Corefile has options that it does not know: run
-disable before an upgrade and enable after it, or pass
---ignore-preflight-errors=CoreDNSUnsupportedPlugins,CoreDNSMigration.`
+Run disable before kubeadm upgrade, which fails otherwise, and enable after it.`
 
 // New gives the commands coredns enable and coredns disable.
 func New(env *command.Env) *cobra.Command {

@@ -82,7 +82,8 @@ func (o options) await(ctx context.Context, env *command.Env, p *plan) error {
 		env.Printf("context %q: waiting until CoreDNS %s\n", p.target.Context, how)
 	}
 	if err := command.Await(ctx, pollInterval, func(ctx context.Context) error { return o.check(ctx, p) }); err != nil {
-		return p.target.Errorf("CoreDNS does not serve the change after %s: %w; see kubectl --context %s -n kube-system logs deployment/%s; repeat the command to wait again, or undo it with kubectl comity coredns %s",
+		return p.target.Errorf("CoreDNS does not serve the change after %s: %w; see kubectl --context %s -n kube-system logs deployment/%s; repeat the command, "+
+			"or undo it with kubectl comity coredns %s",
 			o.timeout, err, p.target.Context, p.found.deployment.Name, map[bool]string{true: "disable", false: "enable"}[o.enable])
 	}
 	p.Served = true

@@ -52,16 +52,16 @@ func (f found) owned(contextName string) string {
 		return "the cluster is served by kube-dns (as on GKE), which cannot serve the zone; run a CoreDNS of your own, name its address for " +
 			corefile.Zone + " in stubDomains of ConfigMap kube-system/kube-dns, and let it serve the zone with"
 	case f.config == nil || f.config.Data[configKey] == "" || f.deployment == nil:
-		return "there is no ConfigMap kube-system/coredns with a key Corefile next to a Deployment kube-system/coredns; add to the configuration of the cluster's DNS"
+		return "there is no ConfigMap kube-system/coredns with a key Corefile and a Deployment of that name; add to the configuration of the cluster's DNS"
 	case f.custom || customImport.MatchString(f.config.Data[configKey]):
 		return f.provider() + " owns the Corefile and reads additions from ConfigMap kube-system/coredns-custom; add the key clusterset.server there, restart CoreDNS (kubectl --context " +
 			contextName + " -n kube-system rollout restart deployment/coredns), and let it serve the zone with"
 	case model.AppliedBy(f.config, "eks", ""):
-		return "Amazon EKS owns the Corefile and would take a change back; set \"corefile\" in the configuration values of the add-on coredns (aws eks update-addon --configuration-values) to a Corefile with"
+		return "Amazon EKS owns the Corefile; set \"corefile\" in the configuration values of the add-on coredns (aws eks update-addon --configuration-values) to a Corefile with"
 	case f.config.Labels["addon.kops.k8s.io/name"] != "":
-		return "kOps owns the Corefile and would take a change back; set spec.kubeDNS.externalCoreFile of the cluster to a Corefile with"
+		return "kOps owns the Corefile; set spec.kubeDNS.externalCoreFile of the cluster to a Corefile with"
 	case f.config.Labels["addonmanager.kubernetes.io/mode"] == "Reconcile":
-		return "an add-on manager owns the Corefile (label addonmanager.kubernetes.io/mode: Reconcile) and would take a change back; add to its source"
+		return "an add-on manager owns the Corefile (label addonmanager.kubernetes.io/mode: Reconcile); add to its source"
 	}
 	return ""
 }
@@ -94,10 +94,10 @@ func (f found) checkVersion(contextName, given string) error {
 	c := containers[max(0, slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == "coredns" }))]
 	match := tag.FindStringSubmatch(cmp.Or(given, c.Image))
 	if match == nil {
-		return fmt.Errorf("the version of CoreDNS is not known: its image is %s; expected a tag such as v1.12.4; if it is %s or newer, give it with --coredns-version", c.Image, minimum)
+		return fmt.Errorf("the image of CoreDNS, %s, does not say its version; if that is %s or newer, give it with --coredns-version", c.Image, minimum)
 	}
 	if parsed := version.MustParseGeneric(match[1]); parsed.LessThan(minimum) {
-		return fmt.Errorf("CoreDNS is %s (image %s) and cannot serve %s; expected %s or newer; set a newer image first, for example: kubectl --context %s -n kube-system set image deployment/coredns %s=%s",
+		return fmt.Errorf("CoreDNS is %s (image %s) and cannot serve %s; expected %s or newer; set a newer image first: kubectl --context %s -n kube-system set image deployment/coredns %s=%s",
 			parsed, c.Image, corefile.Zone, minimum, contextName, c.Name, newer)
 	}
 	return nil

@@ -18,22 +18,15 @@ import (
 
 const joinLong = `Make the clusters of the given contexts members of one clusterset.
 
-The ids of the clusters and their clusterset are those of the installed agents. In
-a mesh each cluster reads every other one; with --hub all of them publish in the
-hub's API server.
-
 Everything is checked before anything is written, also from inside each cluster
 whether it reaches the API servers and Pods of the others. The command may be
 repeated at any time: it repairs what was deleted or has expired.
 
-The other clusters store an address of each API server: the first one that answers
-inside them. The command tries the one of --server, the one that an earlier join
-stored, the one in the kubeconfig, and, if that is a loopback address as in kind, the
-one that the cluster itself reports.
+The other clusters store the first address of each API server that answers inside
+them: that of --server, of an earlier join, of the kubeconfig, or, if that is a
+loopback address as in kind, the one that the cluster itself reports.
 
-A cluster that was made again with the same id has another UID, and is refused.
-With --replace the command shows what is imported from the cluster before, and
-accepts the new one.`
+A cluster that was made again with the same id is refused without --replace.`
 
 const joinExample = `  # Make a mesh of three clusters.
   kubectl comity join a b c
@@ -43,9 +36,6 @@ const joinExample = `  # Make a mesh of three clusters.
 
   # Use the cluster of context hub as the exchange of all members.
   kubectl comity join --hub hub a b c
-
-  # Cluster b was made again with the same id.
-  kubectl comity join a b --replace
 
   # Print what a join would apply, without credentials, to keep it in Git.
   kubectl comity join a b --dry-run -o yaml`
@@ -90,7 +80,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	o.values.addFlag(flags, "pod-cidrs", "ID=RANGE,...: the ranges of a cluster's Pods, if they cannot be read from it")
 	o.values.addFlag(flags, "service-cidrs", "ID=RANGE,...: the ranges of a cluster's Services, if they cannot be read from it")
 	o.values.addFlag(flags, "accept-cidrs", "ID=RANGE,...: the addresses that the others accept from a cluster instead of its Pod ranges")
-	o.values.addFlag(flags, "accept-namespaces", "ID=NAME,...: the namespaces, such as shop or team-*, whose exports the others import from a cluster; all if never set")
+	o.values.addFlag(flags, "accept-namespaces", "ID=NAME,...: the namespaces, such as team-*, whose exports the others import from a cluster")
 	flags.BoolVar(&o.how.AllowOverlap, "allow-overlap", false, "Join clusters although their ranges overlap; endpoints in the overlap are not imported")
 	flags.BoolVar(&o.skipReachability, "skip-reachability", false, "Do not check from inside the clusters what they reach; the first known address is stored")
 	flags.DurationVar(&o.how.Expiry, "expiry", join.DefaultExpiry, "How long a new credential is valid; the agents renew it in time")

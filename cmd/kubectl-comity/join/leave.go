@@ -25,19 +25,16 @@ The cluster of the first context leaves the clusters of the others. The command
 shows how many imports lose an export by it, and asks. On both sides it then sets
 spec.removed of the Peer, waits until the agent has removed what it imported, and
 deletes the Peer, the credential, the account and the exchange namespace between the
-two. Without REMAINING, it removes all peers from the leaving cluster, and prints
-what to run in each of them.
-
-If an agent does not run, its Peer stays with spec.removed. Repeat the command when
-the agent runs again.
+two. Without REMAINING, it prints what to run in the other clusters. Repeat the
+command if an agent did not run.
 
 If the leaving cluster is lost, specify its id with --id; all contexts are then
-those of remaining clusters. This works without a Peer, too.
+those of remaining clusters.
 
 With --purge, everything that Comity created in the leaving cluster is removed, and
-the agent is scaled to 0 replicas. Until it is uninstalled or scaled up, new
-ServiceExports are refused, because no webhook answers. Objects that Comity did not
-create, ServiceExports and the CustomResourceDefinitions stay.`
+the agent is scaled to 0 replicas. Until it is uninstalled, new ServiceExports are
+refused. Objects that Comity did not create, ServiceExports and the
+CustomResourceDefinitions stay.`
 
 const leaveExample = `  # Cluster c leaves a and b.
   kubectl comity leave c a b

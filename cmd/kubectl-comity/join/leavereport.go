@@ -39,7 +39,7 @@ func (l *leaving) confirm(ctx context.Context, peers []join.Cluster) error {
 				end++
 			}
 		}
-		fmt.Fprintf(&text, "In cluster %s (context %q), imports that lose an export: %d, of which %d are deleted with their clusterset IPs, because nothing else is exported to them\n",
+		fmt.Fprintf(&text, "In cluster %s (context %q), imports that lose an export: %d, of which %d are deleted with their clusterset IPs\n",
 			at, target.Context, lose, end)
 		return nil
 	}
@@ -106,7 +106,7 @@ func (l *leaving) undone(peers []join.Cluster) (texts []string) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(l.lost)) {
 		if name == l.hub {
-			texts = append(texts, fmt.Sprintf("the hub (context %q) did not answer; it still has the account of cluster %s and the namespaces of it; run again: kubectl comity leave --hub %s --id %s %s",
+			texts = append(texts, fmt.Sprintf("the hub (context %q) did not answer and still has the account and namespaces of cluster %s; run again: kubectl comity leave --hub %s --id %s %s",
 				name, l.leaver.ID, name, l.leaver.ID, cmp.Or(contextsOf(l.remaining), "REMAINING...")))
 			continue
 		}

@@ -109,7 +109,7 @@ func (r reach) chooseServer(route join.Route, candidates []join.Address, results
 		}
 		tried = append(tried, fmt.Sprintf("%s (%s): %s", result.Target, candidates[i].Source, result.Error))
 	}
-	return fmt.Sprintf("cluster %s does not reach the API server of %s; tried %s; pass an address that Pods of cluster %s reach as --server %s=https://HOST:PORT, and --ca %s=FILE if another authority signed its certificate",
+	return fmt.Sprintf("cluster %s does not reach the API server of %s; tried %s; pass an address that Pods of cluster %s reach as --server %s=https://HOST:PORT, with --ca %s=FILE if needed",
 		route.Holder, peer, strings.Join(tried, ", "), route.Holder, route.Peer, route.Peer)
 }
 
@@ -119,7 +119,8 @@ func (r reach) checkPod(s, other *agent.Site, result probe.Result) (problem stri
 		r.env.Printf("  Pods of cluster %s, such as %s\n", other.Agent.ID, result.Target)
 		return ""
 	}
-	return fmt.Sprintf("cluster %s does not reach Pods of cluster %s; tried the agent's Pod %s/%s at %s: %s; Comity builds no tunnel: route the Pod ranges of each cluster to the nodes of the other, and allow them in firewalls and network policies",
+	return fmt.Sprintf("cluster %s does not reach Pods of cluster %s; tried the agent's Pod %s/%s at %s: %s; route the Pod ranges between the clusters, "+
+		"and allow them in firewalls and network policies",
 		s.Agent.ID, other.Agent.ID, other.Agent.Namespace, other.Agent.Pod.Name, result.Target, result.Error)
 }
 

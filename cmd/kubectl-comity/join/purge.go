@@ -51,7 +51,7 @@ func (l *leaving) stopAgent(ctx context.Context) error {
 		case err != nil:
 			return l.target.Errorf("list the agent's Pods: %w", err)
 		case len(pods.Items) > 0:
-			return l.target.Errorf("%d Pods of the agent still run in namespace %s after %s (label %s); stop them, since they would make the imports again",
+			return l.target.Errorf("%d Pods of the agent still run in namespace %s after %s (label %s); stop them",
 				len(pods.Items), l.leaver.Namespace, stopTimeout, agent.NameLabel)
 		}
 		return nil

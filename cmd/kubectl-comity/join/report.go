@@ -94,7 +94,7 @@ func (r *report) replacements(ctx context.Context, all []join.Replacement, sites
 		if err != nil {
 			return at.Target.Errorf("%w", err)
 		}
-		r.env.Printf("In cluster %s, cluster %s is replaced: UID %s becomes %s. Imports with an export of the cluster before: %d. They stay until the new cluster publishes these exports\n",
+		r.env.Printf("In cluster %s, cluster %s is replaced: UID %s becomes %s. Imports with an export of the cluster before: %d. They stay\n",
 			replaced.Holder, replaced.Peer, replaced.Old, replaced.New, len(join.From(imports, replaced.Peer)))
 		r.confirm = append(r.confirm, fmt.Sprintf("kubectl comity confirm missing %s --context %s", replaced.Peer, at.Context))
 	}

@@ -12,12 +12,9 @@ import (
 
 const rotateLong = `Replace the credentials by which joined clusters read each other.
 
-Each account is deleted and created again, and its new token stored at once. The API
-server refuses the old tokens after 10 s. The agents keep an open connection until
-the new one is synced, so nothing is withdrawn.
-
-The agents renew their tokens in time without this command. Use it if a token may
-have leaked.`
+Use it if a token may have leaked; the agents renew their tokens without it. Each
+account is deleted and created again, and the API server refuses the old tokens after
+10 s. Nothing is withdrawn meanwhile.`
 
 // NewRotate is the command rotate. probe is agent.Probe, save in tests.
 func NewRotate(env *command.Env, probe Prober) *cobra.Command {

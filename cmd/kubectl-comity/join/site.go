@@ -44,10 +44,10 @@ func checkModes(sites []*agent.Site, hub bool) error {
 	for _, s := range sites {
 		switch {
 		case hub && s.Agent.Mode != model.ExchangeHub:
-			return fmt.Errorf("cluster %s (context %q) publishes in its own API server, and --hub is given; install Comity there with exchange.hub=true, or leave out --hub",
+			return fmt.Errorf("cluster %s (context %q) publishes in its own API server; leave out --hub, or install Comity there with exchange.hub=true",
 				s.Agent.ID, s.Context)
 		case !hub && s.Agent.Mode == model.ExchangeHub:
-			return fmt.Errorf("cluster %s (context %q) publishes in a hub; name the hub's context with --hub, or install Comity there with exchange.hub=false",
+			return fmt.Errorf("cluster %s (context %q) publishes in a hub; name its context with --hub, or install Comity there with exchange.hub=false",
 				s.Agent.ID, s.Context)
 		}
 	}

@@ -19,12 +19,9 @@ const interval = 2 * time.Second
 const long = `Show the clusters, the connections to their peers, and every export and import
 with its conditions. Problems are listed at the end, with what to do about them.
 
-AGENT is the state of the cluster's agent. STATE is the state of the connection to
-a peer: Connected, or why it is not, such as Stale, Lost or NotUsed (the Peer is not
-accepted). docs/conditions.md explains the conditions.
-
-Everything that waits for an administrator is a problem with the command that ends
-it. Give the context of a hub as well to see what its members lost there.
+STATE is that of the connection to a peer: Connected, or why it is not, such as
+Stale, Lost or NotUsed (the Peer is not accepted). docs/conditions.md explains the
+conditions. Give the context of a hub as well to see what its members lost there.
 
 The exit code is 1 if there is a problem.`
 

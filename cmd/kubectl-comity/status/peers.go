@@ -37,7 +37,8 @@ func (p *part) peers(ctx context.Context, target *command.Target) []string {
 	case meta.IsNoMatchError(err) && p.agent.Namespace == "":
 		return nil // that there is no agent is a problem already
 	case meta.IsNoMatchError(err):
-		p.problem("definitions", "the API server does not serve Peer of %s, so no other cluster is read; install the definition: helm upgrade comity oci://ghcr.io/comity-mcs/charts/comity --kube-context %s --namespace %s --reuse-values --set crds.enabled=true",
+		p.problem("definitions", "the API server does not serve Peer of %s, so no other cluster is read; helm upgrade comity oci://ghcr.io/comity-mcs/charts/comity "+
+			"--kube-context %s --namespace %s --reuse-values --set crds.enabled=true",
 			v1alpha1.GroupVersion, p.cluster.Context, p.agent.Namespace)
 		return nil
 	case err != nil:
@@ -111,7 +112,7 @@ func (p *part) strangers(peers []string) {
 		if slices.Contains(peers, string(id)) || id == p.agent.ID {
 			continue
 		}
-		p.problem("peer "+string(id), "there is no Peer, so the cluster is not read; what is imported from it stays (%s); join it again, or run kubectl comity leave --id %s %s",
+		p.problem("peer "+string(id), "there is no Peer; what is imported from the cluster stays (%s); join it again, or run kubectl comity leave --id %s %s",
 			some(keys), id, p.cluster.Context)
 	}
 }
@@ -129,7 +130,7 @@ func (p *part) lost(ctx context.Context, target *command.Target) (isHub bool) {
 		byCluster[l.Cluster] = append(byCluster[l.Cluster], l.Key)
 	}
 	for _, id := range sortedKeys(byCluster) {
-		p.problem("exports of cluster "+string(id), "Lost: their ServiceExports disappeared with a restore of the API server, and they stay published (%s); create the ServiceExports again, or run kubectl comity confirm lost --all --context %s",
+		p.problem("exports of cluster "+string(id), "Lost: their ServiceExports disappeared with a restore, and they stay published (%s); create these again, or run kubectl comity confirm lost --all --context %s",
 			some(byCluster[id]), p.cluster.Context)
 	}
 	return published

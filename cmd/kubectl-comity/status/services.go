@@ -33,10 +33,6 @@ const (
 // The conditions that the table has a column for, in its order.
 var columns = []string{"Valid", "Ready", "Conflict", "Admitted", "Available"}
 
-// goodWhenTrue are the conditions that say that something is well. All others in the table
-// of conditions are true only while something is wrong or waits.
-var goodWhenTrue = []string{"Valid", "Ready", "Admitted", "Available"}
-
 // readServices reads exports and imports, and which of them are not well.
 func (p *part) readServices(ctx context.Context, target *command.Target, namespace string) {
 	err := join.EachPage(ctx, target.Client, &mcsv1beta1.ServiceExportList{}, func(page *mcsv1beta1.ServiceExportList) error {
@@ -141,8 +137,7 @@ func (p *part) addService(kind string, object metav1.ObjectMeta, conditions []me
 // bad is true for a condition that says that something is wrong, not for one
 // that is not decided yet.
 func bad(c metav1.Condition) bool {
-	ours := slices.ContainsFunc(condition.Table(), func(e condition.Entry) bool { return e.Type == c.Type })
-	if ours && !slices.Contains(goodWhenTrue, c.Type) {
+	if condition.BadWhenTrue(c.Type) {
 		return c.Status == metav1.ConditionTrue
 	}
 	return c.Status != metav1.ConditionTrue && c.Reason != "Pending"

@@ -27,12 +27,10 @@ every other.
 
 In each cluster, the command creates a temporary namespace comity-verify-<random>
 with a Pod of Comity's own image, a Service and a ServiceExport. Every cluster sends
-requests to the Service of every cluster, by its name under clusterset.local, over
-each IP family that both have. The table shows the median time of a request. A
-failure names the stage that failed, and what to do.
+requests to the Service of every cluster, over each IP family that both have. The
+table shows the median time of a request.
 
-The namespaces are removed at the end. The exit code is 1 if a Service was not
-reachable, or something could not be removed.`
+The exit code is 1 if a Service was not reachable, or something could not be removed.`
 
 // options are the flags.
 type options struct {

@@ -130,10 +130,10 @@ func classify(c Check, answers []probe.Result, want string) Check {
 
 // remedies are what to do about a failure at each stage.
 var remedies = map[Stage]string{
-	StageCreate:  "see the events of the namespace while kubectl comity verify runs; the image and its pull secrets are those of the agent",
+	StageCreate:  "see the events of the namespace while kubectl comity verify runs",
 	StageAdmit:   "do what the policy says, or change the policy; kubectl get exportpolicies lists them",
 	StageImport:  "run kubectl comity status with both contexts; kubectl comity join repairs what is missing between them",
 	StageResolve: "run kubectl comity coredns enable in the cluster that fetches",
-	StageConnect: "the network must be flat: Pods of one cluster reach those of the other at their own addresses; check routes, firewalls and network policies between the two Pod ranges",
+	StageConnect: "Pods of one cluster must reach those of the other at their own addresses; check routes, firewalls and network policies",
 	StageAnswer:  "something else answers at that address; check for overlapping Pod ranges",
 }

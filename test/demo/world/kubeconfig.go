@@ -23,7 +23,7 @@ func (w *World) Kubeconfig() string { return w.path("kubeconfig") }
 // AsPeer makes a context of the credential that holder has for peer, as it is
 // in the Secret there, and gives its name: holder@peer.
 func (w *World) AsPeer(ctx context.Context, holder, peer string) (string, error) {
-	key := types.NamespacedName{Namespace: install.Namespace, Name: join.PeerName(model.ClusterID(peer))}
+	key := types.NamespacedName{Namespace: install.Namespace, Name: model.PeerName(model.ClusterID(peer))}
 	var secret corev1.Secret
 	if err := w.Member(holder).Client.Get(ctx, key, &secret); err != nil {
 		return "", fmt.Errorf("the credential of %s for %s: %w", holder, peer, err)

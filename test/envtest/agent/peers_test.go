@@ -15,6 +15,7 @@ import (
 
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/join"
+	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/install"
 )
 
@@ -81,7 +82,7 @@ var _ = Describe("A bad Peer", func() {
 	It("with a bad kubeconfig in the place of a good one leaves the old connection in use", func(ctx SpecContext) {
 		a := members["a"]
 		good := &corev1.Secret{}
-		key := types.NamespacedName{Namespace: install.Namespace, Name: join.PeerName("b")}
+		key := types.NamespacedName{Namespace: install.Namespace, Name: model.PeerName("b")}
 		Expect(a.client.Get(ctx, key, good)).To(Succeed())
 		was := good.Data[join.KubeconfigKey]
 		put := func(text []byte) {

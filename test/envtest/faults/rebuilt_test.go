@@ -35,7 +35,7 @@ func read(ctx context.Context, m *clusterset.Member, id model.ClusterID, other *
 		Expect(client.IgnoreAlreadyExists(other.Client.Create(ctx, o))).To(Succeed(), "create %T %s", o, o.GetName())
 	}
 	path := filepath.Join(GinkgoT().TempDir(), "kubeconfig")
-	Expect(clusters.ServiceAccountKubeconfig(ctx, other.Cluster, install.Namespace, join.PeerName(model.ClusterID(m.ID())), path)).To(Succeed())
+	Expect(clusters.ServiceAccountKubeconfig(ctx, other.Cluster, install.Namespace, model.PeerName(model.ClusterID(m.ID())), path)).To(Succeed())
 	kubeconfig, err := os.ReadFile(path)
 	Expect(err).NotTo(HaveOccurred())
 	putKubeconfig(ctx, m, id, kubeconfig)
@@ -44,7 +44,7 @@ func read(ctx context.Context, m *clusterset.Member, id model.ClusterID, other *
 // putKubeconfig replaces what is in the Secret of a Peer, and returns what was there.
 func putKubeconfig(ctx context.Context, m *clusterset.Member, id model.ClusterID, kubeconfig []byte) (before []byte) {
 	GinkgoHelper()
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: install.Namespace, Name: join.PeerName(id)}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: install.Namespace, Name: model.PeerName(id)}}
 	clusterset.Change(ctx, m, secret, func(s *corev1.Secret) {
 		before, s.Data[join.KubeconfigKey] = s.Data[join.KubeconfigKey], kubeconfig
 	})

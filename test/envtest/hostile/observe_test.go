@@ -24,7 +24,6 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
-	"github.com/comity-mcs/comity/sync/join"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/clusters/controlplane"
 	"github.com/comity-mcs/comity/test/install"
@@ -154,7 +153,7 @@ func writtenElsewhere(since time.Time) []string {
 		Expect(err).NotTo(HaveOccurred())
 		for _, w := range all {
 			// It may renew its own token, which changes nothing.
-			if w.User == agentUser+join.PeerName("a") && w.Resource != "serviceaccounts/token" {
+			if w.User == agentUser+model.PeerName("a") && w.Resource != "serviceaccounts/token" {
 				out = append(out, fmt.Sprintf("in %s: %+v", m.ID(), w))
 			}
 		}

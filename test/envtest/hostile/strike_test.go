@@ -144,7 +144,7 @@ func containAll(parts []string) OmegaMatcher {
 func reconnect(ctx context.Context) {
 	GinkgoHelper()
 	secret := &corev1.Secret{}
-	Expect(victim.client.Get(ctx, types.NamespacedName{Namespace: install.Namespace, Name: join.PeerName("b")}, secret)).To(Succeed())
+	Expect(victim.client.Get(ctx, types.NamespacedName{Namespace: install.Namespace, Name: model.PeerName("b")}, secret)).To(Succeed())
 	patched := secret.DeepCopy()
 	kubeconfig, _, _ := strings.Cut(string(secret.Data[join.KubeconfigKey]), "\n# ")
 	patched.Data[join.KubeconfigKey] = fmt.Appendf(nil, "%s\n# %d\n", kubeconfig, number.Add(1))

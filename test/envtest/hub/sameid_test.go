@@ -173,7 +173,7 @@ var _ = Describe("FAULT 38: two clusters with one id that join a hub at the same
 			Expect(theHub.client.Patch(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, nobody)).To(Succeed())
 		}
 		secret, peer := &corev1.Secret{}, &exchangev1alpha1.Peer{}
-		Expect(both[0].client.Get(ctx, client.ObjectKey{Namespace: install.Namespace, Name: join.PeerName("c")}, secret)).To(Succeed())
+		Expect(both[0].client.Get(ctx, client.ObjectKey{Namespace: install.Namespace, Name: model.PeerName("c")}, secret)).To(Succeed())
 		Expect(both[0].client.Get(ctx, client.ObjectKey{Name: "c"}, peer)).To(Succeed())
 		Expect(both[1].client.Create(ctx, &corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Namespace: secret.Namespace, Name: secret.Name, Labels: secret.Labels}, Data: secret.Data,

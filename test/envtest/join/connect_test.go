@@ -209,7 +209,7 @@ func renew(ctx SpecContext, holder, peer model.ClusterID) []byte {
 	GinkgoHelper()
 	request := &authenticationv1.TokenRequest{}
 	self := connectTo(credential(ctx, holder, peer))
-	Expect(self.SubResource("token").Create(ctx, account(join.PeerName(holder)), request)).To(Succeed())
+	Expect(self.SubResource("token").Create(ctx, account(model.PeerName(holder)), request)).To(Succeed())
 
 	secret := peerSecret(ctx, holder, peer)
 	config, err := clientcmd.Load(secret.Data[join.KubeconfigKey])
@@ -251,7 +251,7 @@ var _ = Describe("Connect refuses, and writes nothing for,", func() {
 		makeSecret(ctx, "a", "peer-x", nil)
 		x := cluster("c")
 		x.ID = "x"
-		refusedFor(ctx, cluster("a"), x, "Secret comity-system/peer-x exists and was not made by a join; rename or delete it")
+		refusedFor(ctx, cluster("a"), x, "Secret comity-system/peer-x was not made by a join; rename or delete it")
 	})
 
 	It("FAULT 38: another cluster than the one of the Peer, until the administrator says that it replaces that one", func(ctx SpecContext) {
@@ -264,7 +264,7 @@ var _ = Describe("Connect refuses, and writes nothing for,", func() {
 		peer.Spec.ClusterUID = "another"
 		Expect(admin("a").Update(ctx, peer)).To(Succeed())
 		refusedFor(ctx, cluster("a"), successor, "the Peer successor is that of another cluster with the id successor (UID another, not "+string(uidOf(ctx, "c"))+
-			"); give one of the two another id, or, if the new cluster replaces the other one, run kubectl comity join --replace")
+			"); give one of the two another id, or replace the other one by kubectl comity join --replace")
 
 		By("joining it, with no credential of the cluster before")
 		Expect(admin("c").Delete(ctx, peerSecret(ctx, "c", "a"))).To(Succeed())
@@ -331,7 +331,7 @@ var _ = Describe("Disconnect", func() {
 			return asD.List(ctx, &v1alpha1.ExportRecordList{}, client.InNamespace("comity-b"))
 		}).WithTimeout(30*time.Second).Should(WithTransform(apierrors.IsUnauthorized, BeTrue()), "the token of a removed account")
 		for _, gone := range []struct{ id, peer model.ClusterID }{{"b", "d"}, {"c", "b"}} {
-			key := client.ObjectKey{Namespace: join.DefaultNamespace, Name: join.PeerName(gone.peer)}
+			key := client.ObjectKey{Namespace: join.DefaultNamespace, Name: model.PeerName(gone.peer)}
 			Expect(apierrors.IsNotFound(admin(gone.id).Get(ctx, client.ObjectKey{Name: string(gone.peer)}, &v1alpha1.Peer{}))).To(BeTrue(), "Peer in %s", gone.id)
 			Expect(apierrors.IsNotFound(admin(gone.id).Get(ctx, key, &corev1.Secret{}))).To(BeTrue(), "Secret in %s", gone.id)
 			Expect(apierrors.IsNotFound(admin(gone.id).Get(ctx, key, &rbacv1.Role{}))).To(BeTrue(), "Role in %s", gone.id)

@@ -42,7 +42,7 @@ var _ = Describe("an exchange namespace that somebody made before the join", Ord
 
 	It("is refused while it gives others rights, with forged Roles too", func(ctx SpecContext) {
 		Expect(admin("a").Create(ctx, again(tenant))).To(Succeed())
-		const message = "namespace comity-early-to-late exists with the labels of an exchange namespace, but it is not recorded that kubectl comity join made it, and RoleBinding "
+		const message = "namespace comity-early-to-late exists, it is not recorded that kubectl comity join made it, and RoleBinding "
 		refusedFor(ctx, early, late, message+"tenant gives others rights in it; delete the namespace")
 		By("a Role that joins make, with the rights that it has then, and a RoleBinding of the name that they use")
 		rules := []rbacv1.PolicyRule{{

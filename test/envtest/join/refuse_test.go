@@ -68,7 +68,7 @@ var _ = Describe("kubectl comity join refuses, with one message and nothing writ
 	It("two releases in one cluster", func(ctx SpecContext) {
 		installedAll(ctx)
 		installed(ctx, "b", agentOf("b"), "another", "10.2.0.9")
-		refused(ctx, []string{"join", "a", "b"}, "there is an agent in each of the namespaces another, comity-system")
+		refused(ctx, []string{"join", "a", "b"}, "one in each of the namespaces another, comity-system")
 	})
 
 	It("values for a cluster that is not given, or that cannot be read", func(ctx SpecContext) {
@@ -97,8 +97,8 @@ var _ = Describe("kubectl comity join refuses, with one message and nothing writ
 		other := agentOf("b")
 		other.Mode = model.ExchangeHub
 		installed(ctx, "b", other, join.DefaultNamespace, "10.2.0.5")
-		refused(ctx, []string{"join", "a", "b"}, `cluster b (context "b") publishes in a hub; name the hub's context with --hub`)
-		refused(ctx, []string{"join", "a", "b", "--hub", "c"}, `cluster a (context "a") publishes in its own API server, and --hub is given`)
+		refused(ctx, []string{"join", "a", "b"}, `cluster b (context "b") publishes in a hub; name its context with --hub`)
+		refused(ctx, []string{"join", "a", "b", "--hub", "c"}, `cluster a (context "a") publishes in its own API server; leave out --hub`)
 	})
 
 	It("an unknown pod range, and says what to pass", func(ctx SpecContext) {
@@ -124,7 +124,7 @@ var _ = Describe("kubectl comity join refuses, with one message and nothing writ
 		}
 		refused(ctx, joining("a", "c"),
 			"cluster a does not reach the API server of cluster c; tried https://127.0.0.1:",
-			"pass an address that Pods of cluster a reach as --server c=https://HOST:PORT, and --ca c=FILE if another authority signed its certificate",
+			"pass an address that Pods of cluster a reach as --server c=https://HOST:PORT, with --ca c=FILE if needed",
 			"cluster c does not reach the API server of cluster a")
 	})
 
@@ -137,7 +137,7 @@ var _ = Describe("kubectl comity join refuses, with one message and nothing writ
 			return ""
 		}
 		refused(ctx, joining("a", "c"), "cluster a does not reach Pods of cluster c; tried the agent's Pod comity-system/comity-0 at http://[fd00:3::5]:8082/healthz: i/o timeout",
-			"Comity builds no tunnel: route the Pod ranges of each cluster to the nodes of the other")
+			"route the Pod ranges between the clusters")
 	})
 
 	It("a CA from the system's store", func(ctx SpecContext) {
@@ -154,7 +154,7 @@ var _ = Describe("kubectl comity join refuses, with one message and nothing writ
 		prepared, err := join.Prepare(ctx, nil, []join.Cluster{cluster("a"), public}, join.Options{})
 		Expect(err).NotTo(HaveOccurred())
 		_, err = prepared.Candidates(ctx, join.Route{Holder: "a", Peer: "public"})
-		Expect(err).To(MatchError(ContainSubstring("cluster public: no certificate authority for https://public.example:6443 is known: if the kubeconfig names none, this machine's own store verifies it")))
+		Expect(err).To(MatchError(ContainSubstring("cluster public: no certificate authority for https://public.example:6443 is known; ")))
 		Expect(err).To(MatchError(ContainSubstring("pass the PEM bundle that verifies it with --ca public=FILE")))
 		Expect(prepared.Write(ctx)).To(MatchError(ContainSubstring("--ca public=FILE")))
 	})
@@ -220,6 +220,6 @@ var _ = Describe("kubectl comity join refuses, with one message and nothing writ
 		stranger := agentOf("b")
 		stranger.ID = "stranger"
 		installed(ctx, "b", stranger, join.DefaultNamespace, "10.2.0.5")
-		refused(ctx, []string{"rotate", "a", "b"}, "cluster a has no Secret comity-system/peer-stranger, so there is no credential to replace; run kubectl comity join first")
+		refused(ctx, []string{"rotate", "a", "b"}, "cluster a has no Secret comity-system/peer-stranger; run kubectl comity join first")
 	})
 })

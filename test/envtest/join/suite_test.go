@@ -167,7 +167,7 @@ func uidOf(ctx SpecContext, id model.ClusterID) types.UID {
 func peerSecret(ctx SpecContext, holder, peer model.ClusterID) *corev1.Secret {
 	GinkgoHelper()
 	secret := &corev1.Secret{}
-	key := client.ObjectKey{Namespace: join.DefaultNamespace, Name: join.PeerName(peer)}
+	key := client.ObjectKey{Namespace: join.DefaultNamespace, Name: model.PeerName(peer)}
 	Expect(admin(holder).Get(ctx, key, secret)).To(Succeed())
 	return secret
 }

@@ -22,7 +22,7 @@ var _ = Describe("the account of a peer", Ordered, func() {
 	account := func(ctx SpecContext) *corev1.ServiceAccount {
 		GinkgoHelper()
 		found := &corev1.ServiceAccount{}
-		Expect(admin("a").Get(ctx, client.ObjectKey{Namespace: join.DefaultNamespace, Name: join.PeerName("b")}, found)).To(Succeed())
+		Expect(admin("a").Get(ctx, client.ObjectKey{Namespace: join.DefaultNamespace, Name: model.PeerName("b")}, found)).To(Succeed())
 		return found
 	}
 	recorded := func(ctx SpecContext, expiry string) {

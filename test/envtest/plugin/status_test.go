@@ -234,7 +234,7 @@ var _ = Describe("status", func() {
 		imported(namespace, "one", nil, entry("a", "own", "", time.Time{}), entry("b", "u", "", time.Time{}), entry("gone", "v", "", time.Time{}))
 		imported(namespace, "two", nil, entry("gone", "v", "", time.Time{}))
 		peer("b", nil, good()...)
-		Expect(read().Problems).To(ConsistOf(status.Problem{Context: "a", Object: "peer gone", Message: "there is no Peer, so the cluster is not read; what is imported from it stays (2, such as " + namespace +
+		Expect(read().Problems).To(ConsistOf(status.Problem{Context: "a", Object: "peer gone", Message: "there is no Peer; what is imported from the cluster stays (2, such as " + namespace +
 			"/one); join it again, or run kubectl comity leave --id gone a"}))
 	})
 	It("has one line for each cluster and cause of imports that wait", func() {
@@ -260,8 +260,8 @@ var _ = Describe("status", func() {
 			lose(&mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: "lost"}})
 		}
 		Expect(read().Problems).To(ConsistOf(status.Problem{Context: "a", Object: "exports of cluster a",
-			Message: "Lost: their ServiceExports disappeared with a restore of the API server, and they stay published (2, such as " + namespace +
-				"/db); create the ServiceExports again, or run kubectl comity confirm lost --all --context a"}))
+			Message: "Lost: their ServiceExports disappeared with a restore, and they stay published (2, such as " + namespace +
+				"/db); create these again, or run kubectl comity confirm lost --all --context a"}))
 	})
 	It("shows the conditions of exports, and the bad ones as problems", func() {
 		namespace := newNamespace()

@@ -91,7 +91,7 @@ const imported = model.ReasonImported + " true"
 func as(holder, of *cluster) client.Client {
 	GinkgoHelper()
 	secret := &corev1.Secret{}
-	Expect(holder.client.Get(ctx(), types.NamespacedName{Namespace: system, Name: join.PeerName(of.id)}, secret)).To(Succeed())
+	Expect(holder.client.Get(ctx(), types.NamespacedName{Namespace: system, Name: model.PeerName(of.id)}, secret)).To(Succeed())
 	config, err := clientcmd.RESTConfigFromKubeConfig(secret.Data[join.KubeconfigKey])
 	Expect(err).NotTo(HaveOccurred())
 	out, err := client.New(config, client.Options{Scheme: scheme})

@@ -140,8 +140,8 @@ var _ = Describe("Available", func() {
 		expectMessage(read, "Available", "False/Lost: 1 of 2 clusters that export it are connected; "+
 			"b (since 2026-11-21T11:02:11Z, last confirmed 2026-11-21T10:02:11Z) is Lost; "+
 			"endpoints there stay in use as long as they answer; bring the cluster back or remove it")
-		expectMessage(read, "SourceMissing", "True/Missing: the export of cluster a is missing since 2026-11-21T10:02:11Z although cluster a did not withdraw it, "+
-			"and what was imported from it is kept; let cluster a publish it again (kubectl comity join restores its exchange namespaces), "+
+		expectMessage(read, "SourceMissing", "True/Missing: the export of cluster a is missing since 2026-11-21T10:02:11Z although it was not withdrawn, "+
+			"and what was imported from it is kept; restore it (kubectl comity join restores exchange namespaces), "+
 			"or confirm that it is gone: kubectl comity confirm missing a")
 		expectMessage(read, "Frozen", "True/Missing: no property of the import changes, because the export of cluster a decides it, "+
 			"and that export is missing since 2026-11-21T10:02:11Z; if it is gone for good: kubectl comity confirm missing a; "+
