@@ -61,7 +61,9 @@ func setupImport(mgr ctrl.Manager, b *base) error {
 					return
 				}
 				i.livenessChanges.Add(1)
-				for _, imported := range i.observations.From(c.ID, b.concerned(c.ID)) {
+				// The first heartbeat concerns those that are down as far as was known without one.
+				concerned := func(s model.Source) bool { return s.Down || !c.FirstHeartbeat }
+				for _, imported := range i.observations.From(c.ID, concerned) {
 					key(notify.Change{From: notify.Derived, Key: imported})
 				}
 			})
@@ -90,13 +92,6 @@ func setupImport(mgr ctrl.Manager, b *base) error {
 		WatchesRawSource(all).
 		WithOptions(options).
 		Complete(i)
-}
-
-// concerned says which sources a change of only the liveness of a member concerns: the
-// first heartbeat concerns those that are down as far as was known without one.
-func (b *base) concerned(id model.ClusterID) func(model.Source) bool {
-	connected := slices.ContainsFunc(b.Peers.Members(), func(m model.Member) bool { return m.ID == id && m.Liveness.State == model.Connected })
-	return func(s model.Source) bool { return s.Down || !connected }
 }
 
 // everything lists all keys that have something to import or to remove. What

@@ -267,7 +267,11 @@ func SetupWithManager(mgr ctrl.Manager, opts Options) (*Controllers, error) {
 			return nil, fmt.Errorf("set up sync: %w", err)
 		}
 	}
-	b.Peers.SubscribeReports(b.reportChanged, func(model.MemberChange) { b.reportsChanged.All() })
+	b.Peers.SubscribeReports(b.reportChanged, func(c model.MemberChange) {
+		if !c.FirstHeartbeat {
+			b.reportsChanged.All()
+		}
+	})
 	return &Controllers{base: b}, nil
 }
 

@@ -131,8 +131,8 @@ func (s *Set) leaseRenewed(m *member, now time.Time) change {
 	switch {
 	case !m.heartbeat.tracker.Renewed(now):
 		return nothing
-	case before.State == model.Connected: // the first heartbeat
-		return onlyLiveness
+	case before.State == model.Connected:
+		return firstHeartbeat
 	}
 	s.opts.Log.Info("the heartbeat of a peer is seen again", "cluster", m.id)
 	return anything

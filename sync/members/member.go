@@ -120,6 +120,7 @@ type change int
 const (
 	nothing change = iota
 	onlyLiveness
+	firstHeartbeat
 	anything
 )
 
@@ -134,7 +135,7 @@ func (s *Set) update(id model.ClusterID, do func() change) {
 	if changed == nothing {
 		return
 	}
-	s.changedMembers.Publish(model.MemberChange{ID: id, OnlyLiveness: changed == onlyLiveness})
+	s.changedMembers.Publish(model.MemberChange{ID: id, OnlyLiveness: changed != anything, FirstHeartbeat: changed == firstHeartbeat})
 	s.statuses.Publish(string(id))
 }
 

@@ -90,6 +90,9 @@ type MemberChange struct {
 	// OnlyLiveness is true if nothing changed but its Liveness, and no heartbeat is back:
 	// that one may come together with changes of its exports.
 	OnlyLiveness bool
+	// FirstHeartbeat is true if nothing changed but that its first heartbeat was seen: it is
+	// as Connected as before.
+	FirstHeartbeat bool
 }
 
 // OwnIDClaim is a Peer that has the id of this cluster and names another cluster.

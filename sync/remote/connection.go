@@ -95,6 +95,7 @@ type Connection struct {
 	mu            sync.Mutex
 	listed        bool // every required feed delivered its first list
 	reportsListed bool // the reports did
+	catchingUp    bool // the peer says that it has not reported on everything yet
 	failing       map[*feed]Failure
 	// reported is what Reported returns, as of the last refresh.
 	reported bool
@@ -194,8 +195,8 @@ func (c *Connection) await(ctx context.Context, listed *bool, feeds ...*feed) {
 	c.refresh()
 }
 
-// Reported reports whether all reports of the peer were read, or it is known why
-// they cannot be.
+// Reported reports whether the peer reported on everything and all of it was read, or it is
+// known why it cannot be.
 func (c *Connection) Reported() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -224,8 +225,8 @@ func (c *Connection) refresh() {
 	c.verified.Store(now)
 	changed := was != now || before != c.problem || version != c.version
 	_, failed := c.failing[c.feeds.reports]
-	reported := c.reportsListed || failed
-	notify := now && reported != c.reported // before, no report is readable
+	reported := c.reportsListed && !c.catchingUp || failed
+	notify := now && reported && !c.reported // before, no report is readable
 	c.reported = reported
 	c.mu.Unlock()
 	if notify {
