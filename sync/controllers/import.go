@@ -56,13 +56,13 @@ func setupImport(mgr ctrl.Manager, b *base) error {
 		List:      i.everything,
 		Subscribe: func(key func(notify.Change), all func()) func() {
 			cancel := b.Peers.Subscribe(key, func(c model.MemberChange) {
-				if !c.OnlyLiveness {
+				if c.What == model.MemberOther || c.What == model.HeartbeatBack {
 					all()
 					return
 				}
 				i.livenessChanges.Add(1)
 				// The first heartbeat concerns those that are down as far as was known without one.
-				concerned := func(s model.Source) bool { return s.Down || !c.FirstHeartbeat }
+				concerned := func(s model.Source) bool { return s.Down || c.What == model.HeartbeatMissing }
 				for _, imported := range i.observations.From(c.ID, concerned) {
 					key(notify.Change{From: notify.Derived, Key: imported})
 				}

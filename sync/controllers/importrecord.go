@@ -49,7 +49,7 @@ func setupImportRecords(mgr ctrl.Manager, b *base) error {
 		List:      r.everything,
 		Subscribe: func(key func(notify.Change), all func()) func() {
 			return b.Peers.Subscribe(key, func(c model.MemberChange) {
-				if !c.OnlyLiveness { // no report says whether its reader is alive
+				if c.What == model.MemberOther { // no report says whether its reader is alive
 					all()
 				}
 			})

@@ -268,7 +268,7 @@ func SetupWithManager(mgr ctrl.Manager, opts Options) (*Controllers, error) {
 		}
 	}
 	b.Peers.SubscribeReports(b.reportChanged, func(c model.MemberChange) {
-		if !c.FirstHeartbeat {
+		if c.What != model.HeartbeatFirst {
 			b.reportsChanged.All()
 		}
 	})

@@ -86,14 +86,23 @@ type Liveness struct {
 
 // MemberChange is a change of what is known of a member.
 type MemberChange struct {
-	ID ClusterID
-	// OnlyLiveness is true if nothing changed but its Liveness, and no heartbeat is back:
-	// that one may come together with changes of its exports.
-	OnlyLiveness bool
-	// FirstHeartbeat is true if nothing changed but that its first heartbeat was seen: it is
-	// as Connected as before.
-	FirstHeartbeat bool
+	ID   ClusterID
+	What MemberChanged
 }
+
+// MemberChanged is what of a member changed.
+type MemberChanged int
+
+const (
+	// MemberOther is anything but the following.
+	MemberOther MemberChanged = iota
+	// HeartbeatFirst: its first heartbeat was seen. It is as Connected as before.
+	HeartbeatFirst
+	// HeartbeatMissing: it is Stale or Lost.
+	HeartbeatMissing
+	// HeartbeatBack: it is Connected again. Changes of its exports may come with that.
+	HeartbeatBack
+)
 
 // OwnIDClaim is a Peer that has the id of this cluster and names another cluster.
 type OwnIDClaim struct {
