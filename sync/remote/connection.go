@@ -27,10 +27,11 @@ import (
 	"github.com/comity-mcs/comity/sync/restoredetect"
 )
 
-// Limits on requests to one peer.
+// Limits on requests to one peer. The burst reads 10,000 exports, their slices and as many
+// reports: 180 pages.
 const (
 	peerQPS   = 20
-	peerBurst = 40
+	peerBurst = 200
 )
 
 // How often a peer becomes verified: each time, everything that it exports is compared
