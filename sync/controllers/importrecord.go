@@ -30,9 +30,6 @@ import (
 // indexReport finds the ImportRecords of one name in all exchange namespaces.
 const indexReport = "comity.report"
 
-// reportWorkers are few, because no traffic waits for a report.
-const reportWorkers = 4
-
 // importRecordController reports to the other members how this cluster imports
 // their exports: one ImportRecord for each import and source cluster.
 type importRecordController struct{ *base }
@@ -56,9 +53,8 @@ func setupImportRecords(mgr ctrl.Manager, b *base) error {
 		},
 	}
 	options := b.controllerOptions()
-	options.MaxConcurrentReconciles = reportWorkers
 	// The states in between of an import that keeps changing are not reported.
-	b.reportQueue = notify.NewPatientQueue(reportWorkers, 1)("import-records", options.RateLimiter).(*notify.Queue)
+	b.reportQueue = notify.NewPatientQueue(b.Workers, 1)("import-records", options.RateLimiter).(*notify.Queue)
 	options.NewQueue = only(b.reportQueue)
 	return ctrl.NewControllerManagedBy(mgr).Named("import-records").
 		Watches(&corev1.Namespace{}, mapped(r.inNamespace), builder.WithPredicates(exchangeLifecycle)).
