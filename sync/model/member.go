@@ -23,9 +23,9 @@ type Member struct {
 	// was read successfully since this process started. Until then what the
 	// peer exports is unknown, which is not the same as nothing.
 	Synced bool
-	// Reported is true once the peer's ImportRecords were read, or are known not to
-	// be readable. It may become true after Synced. Until then, a missing report of
-	// an export means nothing.
+	// Reported is true once the peer's ImportRecords were read, and it has reported on
+	// everything since its agent started, or they are known not to be readable. It may become
+	// true after Synced. Until then, a missing report of an export means nothing.
 	Reported bool
 	// Liveness is the state of the peer's heartbeat.
 	Liveness Liveness

@@ -51,7 +51,7 @@ type Hooks struct {
 	// Namespace: a namespace of the peer was added, removed, or changed its identity.
 	Namespace func(string)
 	// Report: the peer's report on importing an export changed; or, with the zero
-	// key, Reported did.
+	// key, Reported became true.
 	Report func(types.NamespacedName)
 	// LeaseRead: the peer's Lease was read. It was renewed if renewal differs from
 	// the last one.
