@@ -8,8 +8,11 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/notify"
 	"github.com/comity-mcs/comity/sync/plan"
 )
 
@@ -44,6 +47,13 @@ func batch(self model.ClusterID, actions []plan.Action) (now, later []plan.Actio
 		first = end
 	}
 	return now, later
+}
+
+// only has a controller use a queue that others know, too.
+func only(queue *notify.Queue) func(string, workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
+	return func(string, workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
+		return queue
+	}
 }
 
 // sourcesOf are the clusters whose slices the actions are on, each once.

@@ -36,6 +36,8 @@ type heartbeat struct {
 	log logr.Logger
 
 	lease    *coordinationv1.Lease // as last written; nil if not known
+	caughtUp bool                  // all was imported and reported once
+	isBehind func() bool           // something waits to be
 	reported string                // the problem that was logged last; empty if none
 
 	renewals    *prometheus.CounterVec
@@ -51,6 +53,7 @@ func newHeartbeat(b *base) *heartbeat {
 	metrics := promauto.With(b.Registry)
 	return &heartbeat{
 		base: b, log: ctrl.Log.WithName("heartbeat"),
+		isBehind: func() bool { return b.importQueue.Len()+b.reportQueue.Len() > 0 },
 		renewals: metrics.NewCounterVec(prometheus.CounterOpts{
 			Name: "comity_heartbeat_renewals_total",
 			Help: "Renewals of the Lease that is this member's heartbeat, by result (ok, failed, duplicate).",
@@ -78,7 +81,8 @@ func (h *heartbeat) Start(ctx context.Context) error {
 		case <-ctx.Done():
 			timer.Stop()
 			return nil
-		case <-timer.C():
+		case <-timer.C(): // not before the first interval is over, in which all is listed
+			h.caughtUp = h.caughtUp || !h.isBehind()
 		case <-h.beatSoon:
 			timer.Stop()
 		}
@@ -188,6 +192,10 @@ func (h *heartbeat) create(ctx context.Context, key types.NamespacedName) error 
 
 func (h *heartbeat) fill(lease *coordinationv1.Lease) {
 	seconds := max(1, int32(leaseBeats*h.HeartbeatInterval/time.Second)) //nolint:gosec // an interval of centuries is no interval
+	delete(lease.Annotations, model.AnnotationCatchingUp)
+	if !h.caughtUp {
+		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, model.AnnotationCatchingUp, "true")
+	}
 	lease.Spec.HolderIdentity = ptr.To(string(h.Self))
 	lease.Spec.LeaseDurationSeconds = &seconds
 	lease.Spec.RenewTime = ptr.To(metav1.NewMicroTime(h.Clock.Now()))

@@ -31,6 +31,7 @@ type server struct {
 	client.Client
 	reads, writes atomic.Int64
 	missing, down atomic.Bool
+	behind        atomic.Bool // an import or a report waits
 }
 
 func newServer(objects ...client.Object) *server {
@@ -86,6 +87,7 @@ func beating(t *testing.T, s *server, test func(h *heartbeat)) {
 				return ""
 			}},
 		}})
+		h.isBehind = s.behind.Load
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { _ = h.Start(ctx) })
@@ -116,6 +118,27 @@ func value(t *testing.T, h *heartbeat, name, label string) float64 {
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
+}
+
+// Without this the exporters wrote twice into the status of each export that was made while
+// the agent here did not run: that it has not reported yet, and what it reports.
+func TestTheLeaseSaysUntilWhenReportsAreMissingBecauseOfAStart(t *testing.T) {
+	s := newServer()
+	s.behind.Store(true)
+	beating(t, s, func(*heartbeat) {
+		isCatchingUp := func() bool { return s.lease(t).Annotations[model.AnnotationCatchingUp] != "" }
+		if pass(20 * time.Second); !isCatchingUp() {
+			t.Error("it has imported everything while imports wait")
+		}
+		s.behind.Store(false)
+		if pass(10 * time.Second); isCatchingUp() {
+			t.Error("it never has reported on everything")
+		}
+		s.behind.Store(true)
+		if pass(10 * time.Second); isCatchingUp() {
+			t.Error("one change later takes it back")
+		}
+	})
 }
 
 func TestHeartbeatRenewsWithOneRequest(t *testing.T) {

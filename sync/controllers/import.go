@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -40,8 +39,6 @@ type importController struct {
 	*base
 	// drift knows the objects that something else keeps changing.
 	drift *driftLimiter
-	// queue holds the imports that are to be reconciled.
-	queue *notify.Queue
 	// livenessChanges counts the changes of a member's liveness. It grows before the
 	// imports of that member are listed, so that none that is being reconciled is missed.
 	livenessChanges atomic.Int64
@@ -59,12 +56,14 @@ func setupImport(mgr ctrl.Manager, b *base) error {
 		List:      i.everything,
 		Subscribe: func(key func(notify.Change), all func()) func() {
 			cancel := b.Peers.Subscribe(key, func(c model.MemberChange) {
-				if !c.OnlyLiveness {
+				if c.What == model.MemberOther || c.What == model.HeartbeatBack {
 					all()
 					return
 				}
 				i.livenessChanges.Add(1)
-				for _, imported := range i.observations.From(c.ID, b.concerned(c.ID)) {
+				// The first heartbeat concerns those that are down as far as was known without one.
+				concerned := func(s model.Source) bool { return s.Down || c.What == model.HeartbeatMissing }
+				for _, imported := range i.observations.From(c.ID, concerned) {
 					key(notify.Change{From: notify.Derived, Key: imported})
 				}
 			})
@@ -80,11 +79,8 @@ func setupImport(mgr ctrl.Manager, b *base) error {
 		},
 	}
 	options := b.controllerOptions()
-	newQueue := options.NewQueue
-	options.NewQueue = func(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
-		i.queue = newQueue(name, limiter).(*notify.Queue)
-		return i.queue
-	}
+	b.importQueue = options.NewQueue("import", options.RateLimiter).(*notify.Queue)
+	options.NewQueue = only(b.importQueue)
 	return ctrl.NewControllerManagedBy(mgr).Named("import").
 		Watches(&mcsv1beta1.ServiceExport{}, mapped(itself), builder.WithPredicates(withoutStatus)).
 		Watches(&mcsv1beta1.ServiceImport{}, derived(itself)).
@@ -96,13 +92,6 @@ func setupImport(mgr ctrl.Manager, b *base) error {
 		WatchesRawSource(all).
 		WithOptions(options).
 		Complete(i)
-}
-
-// concerned says which sources a change of only the liveness of a member concerns: the
-// first heartbeat concerns those that are down as far as was known without one.
-func (b *base) concerned(id model.ClusterID) func(model.Source) bool {
-	connected := slices.ContainsFunc(b.Peers.Members(), func(m model.Member) bool { return m.ID == id && m.Liveness.State == model.Connected })
-	return func(s model.Source) bool { return s.Down || !connected }
 }
 
 // everything lists all keys that have something to import or to remove. What
@@ -282,7 +271,7 @@ func (i *importController) apply(ctx context.Context, in *plan.ImportInput) (pla
 		i.drift.applied(in, actions, applied)
 		if err == nil {
 			for source := range sourcesOf(later) {
-				i.queue.AddFrom(notify.Origin(source), request(in.Key))
+				i.importQueue.AddFrom(notify.Origin(source), request(in.Key))
 			}
 		}
 		if err != nil || !planned.AwaitsService || len(actions) == 0 {
@@ -298,7 +287,7 @@ func (i *importController) apply(ctx context.Context, in *plan.ImportInput) (pla
 func (i *importController) pay(key types.NamespacedName, actions []plan.Action, took time.Duration) {
 	for _, a := range actions {
 		if a.Source != "" && a.Source != i.Self {
-			i.queue.Pay(request(key), notify.Origin(a.Source), took/time.Duration(len(actions)))
+			i.importQueue.Pay(request(key), notify.Origin(a.Source), took/time.Duration(len(actions)))
 		}
 	}
 }

@@ -7,10 +7,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -28,9 +30,6 @@ import (
 // indexReport finds the ImportRecords of one name in all exchange namespaces.
 const indexReport = "comity.report"
 
-// reportWorkers are few, because no traffic waits for a report.
-const reportWorkers = 4
-
 // importRecordController reports to the other members how this cluster imports
 // their exports: one ImportRecord for each import and source cluster.
 type importRecordController struct{ *base }
@@ -46,12 +45,17 @@ func setupImportRecords(mgr ctrl.Manager, b *base) error {
 		Notifiers: []*notify.Notifier{&b.observations.Changed, b.Exchange.Changed, &b.claimChanged},
 		List:      r.everything,
 		Subscribe: func(key func(notify.Change), all func()) func() {
-			return b.Peers.Subscribe(key, func(model.MemberChange) { all() })
+			return b.Peers.Subscribe(key, func(c model.MemberChange) {
+				if c.What == model.MemberOther { // no report says whether its reader is alive
+					all()
+				}
+			})
 		},
 	}
 	options := b.controllerOptions()
-	options.MaxConcurrentReconciles = reportWorkers
-	options.NewQueue = notify.NewPatientQueue(reportWorkers, 1) // the states in between of an import that keeps changing are not reported
+	// The states in between of an import that keeps changing are not reported.
+	b.reportQueue = notify.NewPatientQueue(b.Workers, 1)("import-records", options.RateLimiter).(*notify.Queue)
+	options.NewQueue = only(b.reportQueue)
 	return ctrl.NewControllerManagedBy(mgr).Named("import-records").
 		Watches(&corev1.Namespace{}, mapped(r.inNamespace), builder.WithPredicates(exchangeLifecycle)).
 		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.ImportRecord{}, mapped(keysOf))).
@@ -102,8 +106,12 @@ func (r *importRecordController) everything(ctx context.Context) ([]types.Namesp
 	return keys, nil
 }
 
-// Reconcile brings the reports about one key up to date.
+// Reconcile brings the reports about one key up to date. As no traffic waits for them, imports
+// are made first; but a report waits only for a moment.
 func (r *importRecordController) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	_ = wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, time.Second, true, func(context.Context) (bool, error) {
+		return r.importQueue.Len() == 0, nil
+	})
 	view, err := r.view(ctx, req.NamespacedName)
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("read what to report of %s: %w", req, err)

@@ -41,7 +41,7 @@ func setupPublish(mgr ctrl.Manager, b *base) error {
 		Subscribe: func(_ func(notify.Change), all func()) func() {
 			// A new member may be what a scope was waiting for.
 			return b.Peers.Subscribe(func(notify.Change) {}, func(c model.MemberChange) {
-				if !c.OnlyLiveness {
+				if c.What == model.MemberOther {
 					all()
 				}
 			})

@@ -238,9 +238,11 @@ type base struct {
 	live         *liveReader
 	statements   statements
 	claimChanged notify.Notifier
-	beatSoon     chan struct{} // holds one if the Lease is to be renewed at once
-	conflicts    workqueue.TypedRateLimiter[reconcile.Request]
-	refusals     workqueue.TypedRateLimiter[reconcile.Request]
+	// importQueue and reportQueue are those of the import and the import-records controller.
+	importQueue, reportQueue *notify.Queue
+	beatSoon                 chan struct{} // holds one if the Lease is to be renewed at once
+	conflicts                workqueue.TypedRateLimiter[reconcile.Request]
+	refusals                 workqueue.TypedRateLimiter[reconcile.Request]
 }
 
 // SetupWithManager adds the controllers to mgr. The manager's client must read
@@ -265,7 +267,11 @@ func SetupWithManager(mgr ctrl.Manager, opts Options) (*Controllers, error) {
 			return nil, fmt.Errorf("set up sync: %w", err)
 		}
 	}
-	b.Peers.SubscribeReports(b.reportChanged, func(model.MemberChange) { b.reportsChanged.All() })
+	b.Peers.SubscribeReports(b.reportChanged, func(c model.MemberChange) {
+		if c.What != model.HeartbeatFirst {
+			b.reportsChanged.All()
+		}
+	})
 	return &Controllers{base: b}, nil
 }
 

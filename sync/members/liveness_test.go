@@ -261,3 +261,16 @@ func TestReportsThatCannotBeReadEitherAreToldOf(t *testing.T) {
 	close(slow)
 	w.await("it is told", func() bool { return w.member().Reported && w.times("report /") == 1 })
 }
+
+// What it has not reported since its start, after a loss of all that it had, is no news yet.
+func TestAMemberThatIsCatchingUpHasNotReported(t *testing.T) {
+	w := newWorld(t)
+	starting := lease(1)
+	starting.Annotations = map[string]string{model.AnnotationCatchingUp: "true"}
+	w.server.put("leases", starting)
+	w.join()
+	w.await("its Lease is read", func() bool { return w.member().Synced && !w.member().Reported })
+	told := w.times("report /")
+	w.renew(2)
+	w.await("it is told once", func() bool { return w.member().Reported && w.times("report /") == told+1 })
+}

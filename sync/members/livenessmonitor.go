@@ -44,13 +44,13 @@ func (s *Set) tick() {
 	}
 	s.mu.Unlock()
 	for _, id := range ids {
-		s.update(id, func() change { return s.checkHeartbeat(s.members[id], now) })
+		s.update(id, func() model.MemberChanged { return s.checkHeartbeat(s.members[id], now) })
 	}
 }
 
 // checkHeartbeat updates the liveness of m. The Lease of a peer with a connection is read
 // before the peer becomes Stale.
-func (s *Set) checkHeartbeat(m *member, now time.Time) change {
+func (s *Set) checkHeartbeat(m *member, now time.Time) model.MemberChanged {
 	switch {
 	case m == nil || !m.heartbeat.tracker.Overdue(now):
 	case m.inUse() == nil:
@@ -68,12 +68,12 @@ func (s *Set) checkLease(m *member, now time.Time) {
 	config := m.inUse().Config()
 	s.ending.Go(func() {
 		renewal, failure := s.requestLease(s.ctx, m.id, s.opts.Self, config)
-		s.update(m.id, func() change { return s.leaseChecked(m, renewal, failure) })
+		s.update(m.id, func() model.MemberChanged { return s.leaseChecked(m, renewal, failure) })
 	})
 }
 
 // leaseChecked takes the result of checkLease.
-func (s *Set) leaseChecked(m *member, renewal string, failure remote.Failure) change {
+func (s *Set) leaseChecked(m *member, renewal string, failure remote.Failure) model.MemberChanged {
 	p, now := &m.heartbeat, s.opts.Clock.Now()
 	p.requesting = false
 	if s.members[m.id] != m || m.inUse() == nil || s.ctx.Err() != nil {
@@ -100,7 +100,7 @@ func (s *Set) leaseChecked(m *member, renewal string, failure remote.Failure) ch
 
 // leaseRead is the LeaseRead hook: a watch delivered the Lease.
 func (s *Set) leaseRead(c *remote.Connection, renewal string) {
-	s.update(c.ID(), func() change {
+	s.update(c.ID(), func() model.MemberChanged {
 		m := s.of(c)
 		if m == nil || !m.inUse().is(c) {
 			return nothing
@@ -126,26 +126,26 @@ func otherCluster(m *member) (remote.Failure, bool) {
 }
 
 // leaseRenewed records a renewal.
-func (s *Set) leaseRenewed(m *member, now time.Time) change {
+func (s *Set) leaseRenewed(m *member, now time.Time) model.MemberChanged {
 	before := m.heartbeat.tracker.Liveness()
 	switch {
 	case !m.heartbeat.tracker.Renewed(now):
 		return nothing
-	case before.State == model.Connected: // the first heartbeat
-		return onlyLiveness
+	case before.State == model.Connected:
+		return model.HeartbeatFirst
 	}
 	s.opts.Log.Info("the heartbeat of a peer is seen again", "cluster", m.id)
-	return anything
+	return model.HeartbeatBack
 }
 
 // leaseOverdue makes the peer Stale or Lost if it is time.
-func (s *Set) leaseOverdue(m *member, now time.Time, why remote.Failure) change {
+func (s *Set) leaseOverdue(m *member, now time.Time, why remote.Failure) model.MemberChanged {
 	if !m.heartbeat.tracker.Update(now, why.Reason, why.Message) {
 		return nothing
 	}
 	state := m.heartbeat.tracker.Liveness().State.String()
 	s.opts.Log.Info("the heartbeat of a peer is missing", "cluster", m.id, "state", state, "reason", why.Reason, "message", why.Message)
-	return onlyLiveness
+	return model.HeartbeatMissing
 }
 
 // reconnect replaces a connection whose watches deliver nothing although the peer

@@ -90,7 +90,7 @@ func (s *Set) of(c *remote.Connection) *member {
 
 // stateChanged is the State hook: a new connection that is synced replaces the active one.
 func (s *Set) stateChanged(c *remote.Connection) {
-	s.update(c.ID(), func() change {
+	s.update(c.ID(), func() model.MemberChanged {
 		m := s.of(c)
 		if m == nil {
 			return nothing
@@ -109,21 +109,15 @@ func (s *Set) stateChanged(c *remote.Connection) {
 		case verified:
 			s.opts.Log.Info("peer can be read", "cluster", m.id)
 		}
-		return anything
+		return model.MemberOther
 	})
 }
 
-// change is what may have changed of a member.
-type change int
-
-const (
-	nothing change = iota
-	onlyLiveness
-	anything
-)
+// nothing of a member changed.
+const nothing model.MemberChanged = -1
 
 // update notifies of a member if do, which runs under mu, changes it.
-func (s *Set) update(id model.ClusterID, do func() change) {
+func (s *Set) update(id model.ClusterID, do func() model.MemberChanged) {
 	s.mu.Lock()
 	changed := do()
 	if changed != nothing {
@@ -133,7 +127,7 @@ func (s *Set) update(id model.ClusterID, do func() change) {
 	if changed == nothing {
 		return
 	}
-	s.changedMembers.Publish(model.MemberChange{ID: id, OnlyLiveness: changed == onlyLiveness})
+	s.changedMembers.Publish(model.MemberChange{ID: id, What: changed})
 	s.statuses.Publish(string(id))
 }
 

@@ -81,7 +81,7 @@ func newWorld(t *testing.T) *world {
 		func(c notify.Change) { w.note(c.Key.String()) },
 		func(c model.MemberChange) {
 			w.note("cluster " + string(c.ID))
-			if c.OnlyLiveness {
+			if c.What == model.HeartbeatFirst || c.What == model.HeartbeatMissing {
 				w.note("liveness " + string(c.ID))
 			}
 		},

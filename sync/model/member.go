@@ -23,9 +23,9 @@ type Member struct {
 	// was read successfully since this process started. Until then what the
 	// peer exports is unknown, which is not the same as nothing.
 	Synced bool
-	// Reported is true once the peer's ImportRecords were read, or are known not to
-	// be readable. It may become true after Synced. Until then, a missing report of
-	// an export means nothing.
+	// Reported is true once the peer's ImportRecords were read, and it has reported on
+	// everything since its agent started, or they are known not to be readable. It may become
+	// true after Synced. Until then, a missing report of an export means nothing.
 	Reported bool
 	// Liveness is the state of the peer's heartbeat.
 	Liveness Liveness
@@ -86,11 +86,23 @@ type Liveness struct {
 
 // MemberChange is a change of what is known of a member.
 type MemberChange struct {
-	ID ClusterID
-	// OnlyLiveness is true if nothing changed but its Liveness, and no heartbeat is back:
-	// that one may come together with changes of its exports.
-	OnlyLiveness bool
+	ID   ClusterID
+	What MemberChanged
 }
+
+// MemberChanged is what of a member changed.
+type MemberChanged int
+
+const (
+	// MemberOther is anything but the following.
+	MemberOther MemberChanged = iota
+	// HeartbeatFirst: its first heartbeat was seen. It is as Connected as before.
+	HeartbeatFirst
+	// HeartbeatMissing: it is Stale or Lost.
+	HeartbeatMissing
+	// HeartbeatBack: it is Connected again. Changes of its exports may come with that.
+	HeartbeatBack
+)
 
 // OwnIDClaim is a Peer that has the id of this cluster and names another cluster.
 type OwnIDClaim struct {

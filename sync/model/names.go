@@ -90,6 +90,9 @@ const (
 	// AnnotationClusterUID, on a Lease or a Namespace of the exchange, is the UID of the
 	// kube-system namespace of the cluster that publishes there.
 	AnnotationClusterUID = "comity.dev/cluster-uid"
+	// AnnotationCatchingUp, on a Lease of the exchange, says that the agent has not reported
+	// on all exports yet since it started: that a report is missing means nothing.
+	AnnotationCatchingUp = "comity.dev/catching-up"
 	// AnnotationList, on a derived Service and, as a copy, on its ServiceImport, is the
 	// List of the import.
 	AnnotationList = "comity.dev/exports"

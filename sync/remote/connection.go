@@ -27,10 +27,11 @@ import (
 	"github.com/comity-mcs/comity/sync/restoredetect"
 )
 
-// Limits on requests to one peer.
+// Limits on requests to one peer. The burst reads 10,000 exports, their slices and as many
+// reports: 180 pages.
 const (
 	peerQPS   = 20
-	peerBurst = 40
+	peerBurst = 200
 )
 
 // How often a peer becomes verified: each time, everything that it exports is compared
@@ -50,7 +51,7 @@ type Hooks struct {
 	// Namespace: a namespace of the peer was added, removed, or changed its identity.
 	Namespace func(string)
 	// Report: the peer's report on importing an export changed; or, with the zero
-	// key, Reported did.
+	// key, Reported became true.
 	Report func(types.NamespacedName)
 	// LeaseRead: the peer's Lease was read. It was renewed if renewal differs from
 	// the last one.
@@ -96,6 +97,7 @@ type Connection struct {
 	mu            sync.Mutex
 	listed        bool // every required feed delivered its first list
 	reportsListed bool // the reports did
+	catchingUp    bool // the peer says that it has not reported on everything yet
 	failing       map[*feed]Failure
 	// reported is what Reported returns, as of the last refresh.
 	reported bool
@@ -195,8 +197,8 @@ func (c *Connection) await(ctx context.Context, listed *bool, feeds ...*feed) {
 	c.refresh()
 }
 
-// Reported reports whether all reports of the peer were read, or it is known why
-// they cannot be.
+// Reported reports whether the peer reported on everything and all of it was read, or it is
+// known why it cannot be.
 func (c *Connection) Reported() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -225,8 +227,8 @@ func (c *Connection) refresh() {
 	c.verified.Store(now)
 	changed := was != now || before != c.problem || version != c.version
 	_, failed := c.failing[c.feeds.reports]
-	reported := c.reportsListed || failed
-	notify := now && reported != c.reported // before, no report is readable
+	reported := c.reportsListed && !c.catchingUp || failed
+	notify := now && reported && !c.reported // before, no report is readable
 	c.reported = reported
 	c.mu.Unlock()
 	if notify {

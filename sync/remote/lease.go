@@ -30,6 +30,10 @@ func renewalOf(lease *coordinationv1.Lease) string {
 func (c *Connection) leaseHandler() toolscache.ResourceEventHandler {
 	read := func(obj any) {
 		if lease, ok := obj.(*coordinationv1.Lease); ok && lease.Name == string(c.opts.ID) {
+			c.mu.Lock()
+			_, c.catchingUp = lease.Annotations[model.AnnotationCatchingUp]
+			c.mu.Unlock()
+			c.refresh()
 			c.opts.Hooks.LeaseRead(c, renewalOf(lease))
 		}
 	}

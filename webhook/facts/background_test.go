@@ -43,7 +43,7 @@ func TestEvaluationsInTheBackgroundLeaveACPU(t *testing.T) {
 	}
 }
 
-func TestTheNextEvaluationInTheBackgroundStartsAfterAPause(t *testing.T) {
+func TestWhileRequestsComeTheNextEvaluationInTheBackgroundStartsAfterAPause(t *testing.T) {
 	for took, pause := range map[time.Duration]time.Duration{time.Millisecond: pauseFactor * time.Millisecond, time.Second: pauseMost} {
 		synctest.Test(t, func(t *testing.T) {
 			slots := background
@@ -52,6 +52,7 @@ func TestTheNextEvaluationInTheBackgroundStartsAfterAPause(t *testing.T) {
 			begun := time.Now()
 			evaluate := func() decision.Verdict {
 				time.Sleep(took)
+				requested.Store(time.Now().UnixNano())
 				return decision.Verdict{Outcome: decision.Allowed}
 			}
 			InBackground(t.Context(), evaluate)
@@ -62,7 +63,17 @@ func TestTheNextEvaluationInTheBackgroundStartsAfterAPause(t *testing.T) {
 			if d := time.Since(begun); d != 2*took+pause {
 				t.Errorf("the second one returned after %v; want %v", d, 2*took+pause)
 			}
-			time.Sleep(2 * pauseMost) // the slot is free
+			time.Sleep(2*pauseMost + pauseAfter) // the slot is free, and no request came lately
+			begun = time.Now()
+			for range 2 {
+				InBackground(t.Context(), func() decision.Verdict {
+					time.Sleep(took)
+					return decision.Verdict{Outcome: decision.Allowed}
+				})
+			}
+			if d := time.Since(begun); d != 2*took {
+				t.Errorf("without requests, two take %v; want %v", d, 2*took)
+			}
 		})
 	}
 }

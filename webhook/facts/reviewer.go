@@ -6,6 +6,7 @@ package facts
 import (
 	"context"
 	"fmt"
+	"time"
 
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -28,6 +29,9 @@ type Reviewer struct {
 // Review is the verdict on the request. If the facts could not be read it is
 // NotEvaluated, with the cause as its Problem.
 func (r Reviewer) Review(ctx context.Context, req Request) decision.Verdict {
+	if req.Operation != decision.Audit {
+		requested.Store(time.Now().UnixNano())
+	}
 	in, err := r.Reader.Input(ctx, req)
 	if err != nil {
 		return decision.Verdict{

@@ -175,7 +175,7 @@ func (w wiring) setupPolicies(published controllers.Published) (*policyEvaluatio
 		changed.All()
 	}, func(c model.MemberChange) {
 		peerCache.Changed()
-		if !c.OnlyLiveness {
+		if c.What == model.MemberOther {
 			cache.PeersChanged()
 			changed.All()
 		}
