@@ -59,7 +59,7 @@ func Export(in ExportInput, now metav1.Time) []metav1.Condition {
 	if in.Observation == nil {
 		conditions = append(conditions, present(old, condition.TypeReady, condition.TypeConflict)...)
 	} else {
-		conditions = append(conditions, hold(old, readiness(key, valid, in.Observation), readinessIsSettled(in)))
+		conditions = append(conditions, hold(old, readiness(key, in.Export.UID, valid, in.Observation), readinessIsSettled(in)))
 		conditions = append(conditions, hold(old, conflict(in.Observation), conflictIsSettled(in.Observation)))
 	}
 	conditions = append(conditions, hold(old, admission(in), admissionIsSettled(in)))
@@ -77,10 +77,10 @@ func validity(key types.NamespacedName, service *corev1.Service) metav1.Conditio
 	return condition.Valid(condition.ReasonValid, fmt.Sprintf("Service %s exists and can be exported", key))
 }
 
-func readiness(key types.NamespacedName, valid metav1.Condition, seen *model.Observation) metav1.Condition {
+func readiness(key types.NamespacedName, uid types.UID, valid metav1.Condition, seen *model.Observation) metav1.Condition {
 	switch seen.Publication {
 	case model.Published:
-		return condition.Ready(condition.ReasonExported, published(seen.Scope)+troubles("; in this cluster: ", seen.Problems))
+		return condition.Ready(condition.ReasonExported, published(seen.Scope)+troubles("; in this cluster: ", append(waits(key, uid, seen), seen.Problems...)))
 	case model.PublicationWithheld:
 		return condition.Ready(condition.ReasonFailed, cmp.Or(seen.Detail,
 			"policy does not let this export be published; see condition Admitted"))
@@ -96,6 +96,20 @@ func readiness(key types.NamespacedName, valid metav1.Condition, seen *model.Obs
 		return condition.Ready(condition.ReasonPending, fmt.Sprintf("waiting for Service %s; see condition Valid", key))
 	}
 	return condition.Ready(condition.ReasonPending, cmp.Or(seen.Detail, "not published yet; Comity is working on it"))
+}
+
+// waits is the problem that the import of this cluster does not follow the export, because
+// another one freezes it.
+func waits(key types.NamespacedName, uid types.UID, seen *model.Observation) []model.Problem {
+	f := seen.Freeze
+	if f == nil || !f.Waits || f.By.UID == uid || f.State.IsOut() {
+		return nil
+	}
+	if by, _ := seen.Source(f.By.Cluster); by.Starting {
+		return nil
+	}
+	return []model.Problem{{Reason: model.ReasonFrozen, Message: fmt.Sprintf(
+		"the export of cluster %s decides the import, and is not read or missing; condition Frozen of ServiceImport %s has the command that ends it", f.By.Cluster, key)}}
 }
 
 func published(scope model.Scope) string {
