@@ -62,6 +62,9 @@ type Input struct {
 	// Published is true if the export is published in the exchange, so that other clusters
 	// read it now.
 	Published bool `json:"published"`
+	// Kept is what the record of a published export says about its violations; see Ratchet.
+	// Policies do not see it.
+	Kept string `json:"-"`
 	// Service is the Service of that name, nil when it does not exist (yet).
 	Service *corev1.Service `json:"service"`
 	// Ports are those of the Service that are exported: all, or those that the
@@ -225,8 +228,10 @@ type Verdict struct {
 	Failed []string
 	// Digest identifies the set of policies that were evaluated.
 	Digest string
-	// Published is Input.Published of the evaluation.
-	Published bool
+	// Publication is that of the input.
+	Publication Publication
+	// Kept is what the record is to say about violations; empty for what it says already.
+	Kept string
 	// Matched are the names of the ExportPolicies that match the export, those that
 	// cannot be used among them; sorted.
 	Matched []string

@@ -268,7 +268,7 @@ var now = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
 // publisher is what the publisher decides after a verdict.
 func publisher(in decision.Input, verdict decision.Verdict) decide.ExportDecision {
-	verdict.Published = in.Published
+	verdict.Publication.Published = in.Published
 	export := in.Object
 	key := types.NamespacedName{Namespace: export.Namespace, Name: export.Name}
 	view := decide.ExportView{

@@ -35,12 +35,12 @@ type PolicyCacheOptions struct {
 	// Policies names the set of policies in use, as a Verdict does in its Digest;
 	// empty while there is none.
 	Policies func() string
-	// Published reports whether an export is published in the exchange.
-	Published func(ctx context.Context, export *mcsv1beta1.ServiceExport) (bool, error)
+	// Published is what is known of an export in the exchange.
+	Published func(ctx context.Context, export *mcsv1beta1.ServiceExport) (decision.Publication, error)
 }
 
 // PolicyCache is an Admitter that remembers each answer for as long as nothing
-// that it depends on has changed: the export, whether it is published, its Service,
+// that it depends on has changed: the export, what is published of it, its Service,
 // its Namespace, the policies and the namespaces of the other members. So a changed endpoint costs no
 // evaluation. It never keeps an answer that was not reached. All methods may be
 // called from any goroutine.
@@ -64,7 +64,7 @@ func (c *PolicyCache) PeersChanged() { c.peers.Add(1) }
 // an answer is read before the policies are evaluated, whatever they read
 // themselves: a resourceVersion never comes back, so if an object changed in
 // between, nobody asks for that key again. A set of policies does come back, and so does
-// whether the export is published, but a Verdict says with which it was reached.
+// what is published, but a Verdict says with which it was reached.
 func (c *PolicyCache) Admit(ctx context.Context, export *mcsv1beta1.ServiceExport) decision.Verdict {
 	key, policies := client.ObjectKeyFromObject(export), c.opts.Policies()
 	inputs, published := c.inputs(ctx, export, policies)
@@ -72,7 +72,7 @@ func (c *PolicyCache) Admit(ctx context.Context, export *mcsv1beta1.ServiceExpor
 		return verdict
 	}
 	verdict := c.opts.Evaluate(ctx, export)
-	if verdict.Published == published {
+	if verdict.Publication == published {
 		c.keep(key, "", inputs, policies, verdict)
 	}
 	return verdict
@@ -81,17 +81,17 @@ func (c *PolicyCache) Admit(ctx context.Context, export *mcsv1beta1.ServiceExpor
 // Forget drops what is kept of an export that is gone.
 func (c *PolicyCache) Forget(key types.NamespacedName) { c.forget(key) }
 
-// inputs are the versions of the objects and what else an answer depends on, and whether the
-// export is published. They are not known if that is not, or if an object cannot be read or
+// inputs are the versions of the objects and what else an answer depends on, and what is
+// published. They are not known if that is not, or if an object cannot be read or
 // does not exist: its absence has no resourceVersion.
-func (c *PolicyCache) inputs(ctx context.Context, export *mcsv1beta1.ServiceExport, policies string) (inputs verdictInputs, published bool) {
+func (c *PolicyCache) inputs(ctx context.Context, export *mcsv1beta1.ServiceExport, policies string) (inputs verdictInputs, published decision.Publication) {
 	peers := c.peers.Load()
 	if export.UID == "" || export.ResourceVersion == "" || policies == "" {
-		return verdictInputs{}, false
+		return verdictInputs{}, published
 	}
 	published, err := c.opts.Published(ctx, export)
 	if err != nil {
-		return verdictInputs{}, false
+		return verdictInputs{}, published
 	}
 	withoutCopy := &client.GetOptions{UnsafeDisableDeepCopy: new(true)} // nothing but the version is read of the objects
 	service, namespace := &corev1.Service{}, &corev1.Namespace{}
@@ -99,7 +99,7 @@ func (c *PolicyCache) inputs(ctx context.Context, export *mcsv1beta1.ServiceExpo
 		c.opts.Reader.Get(ctx, client.ObjectKeyFromObject(export), service, withoutCopy),
 		c.opts.Reader.Get(ctx, types.NamespacedName{Name: export.Namespace}, namespace, withoutCopy))
 	if err != nil {
-		return verdictInputs{}, false
+		return verdictInputs{}, published
 	}
 	return inputsOf(policies, peers, published, export.UID, export.ResourceVersion,
 		service.UID, service.ResourceVersion, namespace.UID, namespace.ResourceVersion), published

@@ -67,7 +67,7 @@ func (w *world) Admit(_ context.Context, export *mcsv1beta1.ServiceExport) decis
 	}
 	out := decision.Verdict{Outcome: decision.Denied, Digest: w.digest(), Violations: []decision.Violation{{
 		Message: fmt.Sprint(export.ResourceVersion, w.versions["service"], w.versions["namespace"], w.peers, w.published),
-	}}, Published: w.published}
+	}}, Publication: decision.Publication{Published: w.published}}
 	if w.undecided {
 		out = decision.Verdict{Outcome: decision.NotEvaluated, Problem: fmt.Sprint("attempt ", w.asked)}
 	}
@@ -77,11 +77,11 @@ func (w *world) Admit(_ context.Context, export *mcsv1beta1.ServiceExport) decis
 	return out
 }
 
-func (w *world) isPublished(context.Context, *mcsv1beta1.ServiceExport) (bool, error) {
+func (w *world) isPublished(context.Context, *mcsv1beta1.ServiceExport) (decision.Publication, error) {
 	if w.broken {
-		return false, errors.New("the exchange is not there")
+		return decision.Publication{}, errors.New("the exchange is not there")
 	}
-	return w.published, nil
+	return decision.Publication{Published: w.published}, nil
 }
 
 func (w *world) digest() string { return fmt.Sprint("policies ", w.policies) }

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/sync/apply"
 	"github.com/comity-mcs/comity/sync/decide"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
@@ -300,24 +301,24 @@ type Published struct {
 	Read func() error
 }
 
-// Of reports whether a record of exactly this export is in the exchange, in any
-// exchange namespace. It fails where that is not known (yet).
-func (p Published) Of(ctx context.Context, export *mcsv1beta1.ServiceExport) (bool, error) {
+// Of is what the record of exactly this export says, in any exchange namespace. It fails
+// where that is not known (yet).
+func (p Published) Of(ctx context.Context, export *mcsv1beta1.ServiceExport) (decision.Publication, error) {
 	if p.Read != nil {
 		if err := p.Read(); err != nil {
-			return false, err
+			return decision.Publication{}, err
 		}
 	}
 	var records exchangev1alpha1.ExportRecordList
 	name := model.RecordName(export.Namespace, export.Name)
 	if err := p.Records.List(ctx, &records, client.MatchingFields{indexExport: name}, client.UnsafeDisableDeepCopy); err != nil {
-		return false, fmt.Errorf("list ExportRecords %s: %w", name, err)
+		return decision.Publication{}, fmt.Errorf("list ExportRecords %s: %w", name, err)
 	}
 	for i := range records.Items {
 		record := &records.Items[i]
 		if record.Spec.ExportUID == export.UID && !record.Spec.Withdrawn {
-			return true, nil
+			return decision.Publication{Published: true, Kept: record.Annotations[model.AnnotationKept]}, nil
 		}
 	}
-	return false, nil
+	return decision.Publication{}, nil
 }

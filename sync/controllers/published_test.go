@@ -56,7 +56,7 @@ func TestPublishedIsWhatStandsInTheExchange(t *testing.T) {
 			records := recordReader{record: tc.record}
 			export := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "1"}}
 			got, err := Published{Records: records}.Of(t.Context(), export)
-			if err != nil || got != tc.want {
+			if err != nil || got.Published != tc.want {
 				t.Errorf("got %v and error %v, want %v", got, err, tc.want)
 			}
 			unread := errors.New("not read yet")

@@ -115,6 +115,7 @@ func Export(v ExportView) ExportDecision {
 			break
 		}
 	}
+	e.annotateKept()
 	e.keepReplaced()
 	e.collect()
 	return e.d

@@ -117,3 +117,20 @@ func (e *exporting) announce() {
 	e.again(e.grace.until.Sub(e.Now))
 	e.d.Finding.WithdrawnAt = e.grace.until
 }
+
+// annotateKept has the record say which violations policies keep, or what it says already.
+func (e *exporting) annotateKept() {
+	kept := e.Local.Verdict.Kept
+	for _, record := range e.Records {
+		if kept == "" && e.published[record.Namespace] {
+			kept = record.Annotations[model.AnnotationKept]
+		}
+	}
+	if kept == "" || e.d.Plan.Record == nil {
+		return
+	}
+	if e.d.Plan.Annotations == nil {
+		e.d.Plan.Annotations = map[string]string{}
+	}
+	e.d.Plan.Annotations[model.AnnotationKept] = kept
+}

@@ -167,3 +167,27 @@ func TestAnnotationsOfGraceAreReadAsTheyAreWritten(t *testing.T) {
 		t.Errorf("(-written +read):\n%s", diff)
 	}
 }
+
+// What policies keep is in the record, which says the same until something else was decided.
+func TestTheRecordSaysWhichViolationsAreKept(t *testing.T) {
+	denied := deniedBy(map[string]time.Duration{"owner": time.Hour})
+	for name, tc := range map[string]struct {
+		verdict decision.Verdict
+		want    string
+	}{
+		"an audit":                 {decision.Verdict{Outcome: decision.Allowed, Kept: "new:"}, "new:"},
+		"a denial in grace":        {denied, "old:1"},
+		"nothing can be evaluated": {decision.Verdict{Problem: "deadline"}, "old:1"},
+		"a denial":                 {decision.Verdict{Outcome: decision.Denied, Violations: []decision.Violation{{Policy: "owner"}}}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := Export(exported(func(v *ExportView) {
+				v.Now, v.Local.Verdict = noon, tc.verdict
+				v.Records[0].Annotations = map[string]string{model.AnnotationKept: "old:1"}
+			}))
+			if got := d.Plan.Annotations[model.AnnotationKept]; got != tc.want {
+				t.Errorf("the record says %q, want %q", got, tc.want)
+			}
+		})
+	}
+}

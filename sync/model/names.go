@@ -80,6 +80,9 @@ const (
 	// period deny the export that is still published: policy=RFC 3339 time, sorted,
 	// separated by commas.
 	AnnotationDeniedSince = "comity.dev/denied-since"
+	// AnnotationKept, on an ExportRecord, is which violations policies with existing: Keep keep;
+	// see decision.Verdict.Kept.
+	AnnotationKept = "comity.dev/kept"
 	// AnnotationPrefer, on a ServiceExport, says which endpoints importers prefer.
 	// PreferLocal is its only value.
 	AnnotationPrefer = "comity.dev/prefer"

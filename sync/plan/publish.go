@@ -185,7 +185,7 @@ func (in PublishInput) stated(current *exchangev1alpha1.ExportRecord) *exchangev
 	suspended := spec.ExportUID == in.Exists
 	if ended := spec.Withdrawn && !spec.Suspended; in.Lost && !ended {
 		spec.Lost = true
-		return in.record(current.Namespace, spec, deniedSince(current))
+		return in.record(current.Namespace, spec, ofPolicies(current))
 	}
 	at := metav1.NewTime(in.Now.UTC().Truncate(time.Second))
 	if spec.Withdrawn && spec.Suspended == suspended && spec.WithdrawnAt != nil {
@@ -195,12 +195,11 @@ func (in PublishInput) stated(current *exchangev1alpha1.ExportRecord) *exchangev
 	return in.record(current.Namespace, exchange.WithdrawnRecord(spec, model.Withdrawal{Suspended: suspended, Narrowed: narrowed}, &at), nil)
 }
 
-// deniedSince is the annotation that a record that is kept keeps.
-func deniedSince(current *exchangev1alpha1.ExportRecord) map[string]string {
-	if since, has := current.Annotations[model.AnnotationDeniedSince]; has {
-		return map[string]string{model.AnnotationDeniedSince: since}
-	}
-	return nil
+// ofPolicies are the annotations that a record that is kept keeps.
+func ofPolicies(current *exchangev1alpha1.ExportRecord) map[string]string {
+	out := maps.Clone(current.Annotations)
+	maps.DeleteFunc(out, func(key, _ string) bool { return key != model.AnnotationDeniedSince && key != model.AnnotationKept })
+	return out
 }
 
 // keepVersion keeps the version of the ServiceExport that the current record has, if

@@ -218,13 +218,15 @@ func TestInputHasThePortsThatAreShared(t *testing.T) {
 }
 
 func TestInputSaysWhatIsPublished(t *testing.T) {
-	yes := func(context.Context, *mcsv1beta1.ServiceExport) (bool, error) { return true, nil }
-	unknown := func(context.Context, *mcsv1beta1.ServiceExport) (bool, error) {
-		return false, errors.New("the hub was not read yet")
+	yes := func(context.Context, *mcsv1beta1.ServiceExport) (decision.Publication, error) {
+		return decision.Publication{Published: true}, nil
+	}
+	unknown := func(context.Context, *mcsv1beta1.ServiceExport) (decision.Publication, error) {
+		return decision.Publication{}, errors.New("the hub was not read yet")
 	}
 	for _, tc := range []struct {
 		name      string
-		published func(context.Context, *mcsv1beta1.ServiceExport) (bool, error)
+		published func(context.Context, *mcsv1beta1.ServiceExport) (decision.Publication, error)
 		operation decision.Operation
 		want      bool
 		wantError string
@@ -315,7 +317,7 @@ func TestReviewerAuditsWhatIsStored(t *testing.T) {
 	policies := &evaluator{}
 	reviewer := facts.Reviewer{Reader: facts.Reader{Client: reader(namespace(nil)), Cluster: "a", Peers: peers{}}, Evaluator: policies}
 	got := reviewer.Admit(t.Context(), export(nil))
-	if diff := cmp.Diff(decision.Verdict{Outcome: decision.Allowed, Digest: "d"}, got); diff != "" {
+	if diff := cmp.Diff(decision.Verdict{Outcome: decision.Allowed, Digest: "d", Kept: "none:"}, got); diff != "" {
 		t.Errorf("verdict (-want +got):\n%s", diff)
 	}
 	if len(policies.asked) != 1 || policies.asked[0].Operation != decision.Audit || policies.asked[0].UserInfo != nil {
@@ -342,8 +344,10 @@ func TestReviewerGivesNoVerdictWithoutFacts(t *testing.T) {
 // What an update is compared with has the scope of the export as it was: a wider one is
 // worse.
 func TestBeforeIsTheAuditOfWhatAnUpdateReplaces(t *testing.T) {
-	published := func(context.Context, *mcsv1beta1.ServiceExport) (bool, error) { return true, nil }
-	read := func(t *testing.T, req facts.Request, is func(context.Context, *mcsv1beta1.ServiceExport) (bool, error)) decision.Input {
+	published := func(context.Context, *mcsv1beta1.ServiceExport) (decision.Publication, error) {
+		return decision.Publication{Published: true}, nil
+	}
+	read := func(t *testing.T, req facts.Request, is func(context.Context, *mcsv1beta1.ServiceExport) (decision.Publication, error)) decision.Input {
 		t.Helper()
 		in, err := facts.Reader{
 			Client: reader(namespace(nil), service(corev1.ServiceTypeClusterIP)), Cluster: "a", Published: is,
@@ -370,7 +374,9 @@ func TestBeforeIsTheAuditOfWhatAnUpdateReplaces(t *testing.T) {
 		t.Errorf("the scope before (-want +got):\n%s", diff)
 	}
 
-	no := func(context.Context, *mcsv1beta1.ServiceExport) (bool, error) { return false, nil }
+	no := func(context.Context, *mcsv1beta1.ServiceExport) (decision.Publication, error) {
+		return decision.Publication{}, nil
+	}
 	if in := read(t, update, no); in.Before != nil {
 		t.Error("an export that is not published has something to be compared with")
 	}

@@ -66,8 +66,8 @@ type Reader struct {
 	Peers   Peers
 	// PeerCache keeps what Peers gave; when nil, they are read for each request.
 	PeerCache *PeerCache
-	// Published reports whether an export is published in the exchange; when nil, none does.
-	Published func(ctx context.Context, export *mcsv1beta1.ServiceExport) (bool, error)
+	// Published is what is known of an export in the exchange; when nil, nothing is there.
+	Published func(ctx context.Context, export *mcsv1beta1.ServiceExport) (decision.Publication, error)
 }
 
 // Input is everything that a policy may use for the request. An error names the
@@ -90,10 +90,11 @@ func (r Reader) Input(ctx context.Context, req Request) (decision.Input, error) 
 		live = nil
 	}
 
-	var err error
-	if in.Published, err = r.published(ctx, in.Operation, req.Export); err != nil {
+	published, err := r.published(ctx, in.Operation, req.Export)
+	if err != nil {
 		return decision.Input{}, err
 	}
+	in.Published, in.Kept = published.Published, published.Kept
 
 	namespace := &corev1.Namespace{}
 	found, err := get(ctx, r.Client, live, types.NamespacedName{Name: req.Export.Namespace}, namespace)
@@ -150,18 +151,21 @@ func describe(in *decision.Input, export *mcsv1beta1.ServiceExport, view *peerVi
 	in.Destinations = view.of(in.EffectiveScope)
 }
 
-// published is true if the export is published in the exchange. Where that is not known, an
+// published is what is known of the export in the exchange. Where that is not known, an
 // audit fails, because a policy might withdraw what is published; a request is
 // answered as if it were not, which spares nothing: it must not depend on the hub.
-func (r Reader) published(ctx context.Context, operation decision.Operation, export *mcsv1beta1.ServiceExport) (bool, error) {
+func (r Reader) published(ctx context.Context, operation decision.Operation, export *mcsv1beta1.ServiceExport) (decision.Publication, error) {
 	if r.Published == nil || operation == decision.Create {
-		return false, nil
+		return decision.Publication{}, nil
 	}
 	published, err := r.Published(ctx, export)
-	if err != nil && operation == decision.Audit {
-		return false, fmt.Errorf("read whether it is published: %w", err)
+	switch {
+	case err == nil:
+		return published, nil
+	case operation == decision.Audit:
+		return decision.Publication{}, fmt.Errorf("read whether it is published: %w", err)
 	}
-	return published && err == nil, nil
+	return decision.Publication{}, nil
 }
 
 // inputScope is a scope as policies see it. A scope that cannot be parsed has no

@@ -40,7 +40,8 @@ func (r Reviewer) Review(ctx context.Context, req Request) decision.Verdict {
 		}
 	}
 	verdict := r.Evaluator.Evaluate(ctx, in)
-	verdict.Published = in.Published
+	verdict.Ratchet(in)
+	verdict.Publication = decision.Publication{Published: in.Published, Kept: in.Kept}
 	return verdict
 }
 

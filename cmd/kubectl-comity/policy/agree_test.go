@@ -299,7 +299,9 @@ func (w world) manifests(t *rapid.T, export *mcsv1beta1.ServiceExport) *manifest
 func (w world) reviewer(e *engine.Engine) facts.Reviewer {
 	return facts.Reviewer{Evaluator: e, Reader: facts.Reader{
 		Client: w.cluster(), Cluster: "a", Peers: w, PeerCache: facts.NewPeerCache(),
-		Published: func(context.Context, *mcsv1beta1.ServiceExport) (bool, error) { return w.published, nil },
+		Published: func(context.Context, *mcsv1beta1.ServiceExport) (decision.Publication, error) {
+			return decision.Publication{Published: w.published}, nil
+		},
 	}}
 }
 

@@ -170,8 +170,8 @@ func (m *manifests) keys() []types.NamespacedName {
 func (m *manifests) facts() facts.Reader {
 	return facts.Reader{
 		Client: m, Cluster: model.ClusterID(m.clusterset.cluster()), Peers: peers{m.clusterset},
-		Published: func(_ context.Context, export *mcsv1beta1.ServiceExport) (bool, error) {
-			return slices.Contains(m.clusterset.Published, client.ObjectKeyFromObject(export).String()), nil
+		Published: func(_ context.Context, export *mcsv1beta1.ServiceExport) (decision.Publication, error) {
+			return decision.Publication{Published: slices.Contains(m.clusterset.Published, client.ObjectKeyFromObject(export).String())}, nil
 		},
 	}
 }

@@ -46,8 +46,8 @@ deny contains {"msg": sprintf("not to cluster %s", [id])} if some id in input.ef
 		create(ctx, strict)
 		var published atomic.Bool
 		reviewer := facts.Reviewer{
-			Reader: facts.Reader{Client: direct, Cluster: "a", Peers: twoPeers{}, Published: func(context.Context, *mcsv1beta1.ServiceExport) (bool, error) {
-				return published.Load(), nil
+			Reader: facts.Reader{Client: direct, Cluster: "a", Peers: twoPeers{}, Published: func(context.Context, *mcsv1beta1.ServiceExport) (decision.Publication, error) {
+				return decision.Publication{Published: published.Load()}, nil
 			}},
 			Evaluator: r.engine,
 		}
@@ -91,5 +91,60 @@ deny contains {"msg": sprintf("not to cluster %s", [id])} if some id in input.ef
 
 		published.Store(false)
 		Expect(update(export("b", ""), export("b", ""))).To(Equal([]string{"Denied", toB, owner}), "nobody reads it, so nothing is kept")
+	})
+
+	It("withdraws what a change of the Service made wrong, which no webhook refuses", func(ctx context.Context) {
+		DeferCleanup(func(ctx context.Context) {
+			Expect(direct.DeleteAllOf(ctx, &v1alpha1.ExportPolicy{})).To(Succeed())
+		})
+		Expect(direct.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ratchet"}})).To(Succeed())
+		web := &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ratchet", Name: "web"},
+			Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}},
+		}
+		Expect(direct.Create(ctx, web)).To(Succeed())
+		r := start()
+		kinds := policy("kinds", "")
+		kinds.Spec.Existing = v1alpha1.Keep
+		kinds.Spec.Rego = `package comity.policies.kinds
+
+deny contains {"msg": "a LoadBalancer", "field": "spec.type"} if input.service.spec.type == "LoadBalancer"
+
+deny contains {"msg": "no owner"} if not input.object.metadata.labels.owner
+`
+		create(ctx, kinds)
+		record := decision.Publication{Published: true}
+		reviewer := facts.Reviewer{
+			Reader: facts.Reader{Client: direct, Cluster: "a", Peers: twoPeers{}, Published: func(context.Context, *mcsv1beta1.ServiceExport) (decision.Publication, error) {
+				return record, nil
+			}},
+			Evaluator: r.engine,
+		}
+		export := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "ratchet", Name: "web", UID: "u"}}
+		audit := func() []string {
+			verdict := reviewer.Admit(ctx, export)
+			if verdict.Kept != "" {
+				record.Kept = verdict.Kept // which the publisher writes
+			}
+			out := []string{verdict.Outcome.String()}
+			for _, one := range append(verdict.Violations, verdict.Warnings...) {
+				out = append(out, one.String())
+			}
+			return out
+		}
+		change := func(kind corev1.ServiceType) {
+			web.Spec.Type = kind
+			Expect(direct.Update(ctx, web)).To(Succeed())
+		}
+		const (
+			owner        = "[kinds] would be refused if it were not published already: no owner."
+			loadBalancer = "[kinds] spec.type: a LoadBalancer."
+		)
+		Eventually(audit).Within(timeout).Should(Equal([]string{"Allowed", owner}), "the policy came later")
+		change(corev1.ServiceTypeLoadBalancer)
+		Expect(audit()).To(Equal([]string{"Denied", loadBalancer, owner}))
+		Expect(audit()).To(Equal([]string{"Denied", loadBalancer, owner}), "time makes it no better")
+		change(corev1.ServiceTypeNodePort)
+		Expect(audit()).To(Equal([]string{"Allowed", owner}))
 	})
 })

@@ -34,6 +34,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/controller"
+	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/envtest/suite"
 	"github.com/comity-mcs/comity/webhook"
@@ -79,8 +80,8 @@ var (
 // labelPublished, on an export, stands for a record of it in the exchange.
 const labelPublished = "test.comity.dev/published"
 
-func isPublished(_ context.Context, export *mcsv1beta1.ServiceExport) (bool, error) {
-	return export.Labels[labelPublished] != "", nil
+func isPublished(_ context.Context, export *mcsv1beta1.ServiceExport) (decision.Publication, error) {
+	return decision.Publication{Published: export.Labels[labelPublished] != ""}, nil
 }
 
 func TestWebhook(t *testing.T) {

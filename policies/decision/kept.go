@@ -1,0 +1,102 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package decision
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Publication is what is known of an export in the exchange.
+type Publication struct {
+	// Published is Input.Published.
+	Published bool
+	// Kept is Input.Kept.
+	Kept string
+}
+
+// maxKept bounds the violations that a record names. With more, all are kept.
+const maxKept, allKept = 64, "*"
+
+// Ratchet denies what `existing: Keep` does not keep: violations that came with a change of the
+// Service, which no webhook refuses. in is what the verdict is about, an audit. Verdict.Kept is then
+// for the record of the export:
+//
+//	the Service is as the record says   a violation of the record   it is
+//	yes                                 any                         kept: policies or members changed
+//	no                                  yes                         kept
+//	no                                  no                          a denial, and the record stays as it is
+//
+// Where the record says nothing, all violations are kept.
+func (v *Verdict) Ratchet(in Input) {
+	if in.Operation != Audit || v.Outcome == NotEvaluated {
+		return
+	}
+	is := kept{service: digestOfService(in.Service)}
+	was, known := parseKept(in.Kept)
+	var added, warnings []Violation
+	for _, w := range v.Warnings {
+		if w.Softening != ByExisting {
+			warnings = append(warnings, w)
+			continue
+		}
+		id := digest(w.Policy, w.Field, w.Message)
+		if is.violations = append(is.violations, id); known && was.service != is.service && !was.has(id) {
+			w.Softening = NotSoftened
+			added = append(added, w)
+			continue
+		}
+		warnings = append(warnings, w)
+	}
+	if len(added) == 0 {
+		v.Kept = is.String()
+		return
+	}
+	v.Warnings, v.Violations = warnings, append(v.Violations, added...)
+	slices.SortStableFunc(v.Violations, func(a, b Violation) int { return strings.Compare(a.Policy, b.Policy) })
+	v.Outcome, v.Excluded = Denied, nil
+}
+
+// kept is what a record says about its violations: the digest of the spec of the Service, and
+// those of the violations that `existing: Keep` kept.
+type kept struct {
+	service    string
+	violations []string
+}
+
+func (k kept) String() string {
+	slices.Sort(k.violations)
+	if len(k.violations) > maxKept {
+		k.violations = []string{allKept}
+	}
+	return k.service + ":" + strings.Join(slices.Compact(k.violations), ",")
+}
+
+func (k kept) has(violation string) bool {
+	return slices.Contains(k.violations, violation) || slices.Contains(k.violations, allKept)
+}
+
+// parseKept is false for a text that String did not write.
+func parseKept(text string) (kept, bool) {
+	service, violations, is := strings.Cut(text, ":")
+	return kept{service, strings.Split(violations, ",")}, is
+}
+
+func digestOfService(service *corev1.Service) string {
+	if service == nil {
+		return "none"
+	}
+	spec, _ := json.Marshal(service.Spec) // strings, numbers and maps of strings
+	return digest(string(spec))
+}
+
+func digest(parts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
+	return fmt.Sprintf("%x", sum[:8])
+}
