@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"time"
 
@@ -104,15 +103,7 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 		o.Recorder = mgr.GetEventRecorder(model.FieldOwner)
 	}
 	shared := reconciler{client: mgr.GetClient(), options: o, limiter: newRateLimiter(o.Interval, burst)}
-	exports := &exportReconciler{shared}
-	if err := exports.setup(mgr); err != nil {
-		return fmt.Errorf("status of ServiceExports: %w", err)
-	}
-	imports := &importReconciler{reconciler: shared}
-	if err := imports.setup(mgr); err != nil {
-		return fmt.Errorf("status of ServiceImports: %w", err)
-	}
-	return nil
+	return errors.Join((&exportReconciler{shared}).setup(mgr), (&importReconciler{reconciler: shared}).setup(mgr))
 }
 
 // logger is the one of the reconciliation that ctx belongs to.

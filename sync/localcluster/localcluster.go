@@ -59,10 +59,7 @@ func SetupWithManager(mgr ctrl.Manager, opts Options) (*Watcher, error) {
 		opts: opts, cache: mgr.GetCache(), mapper: mgr.GetRESTMapper(),
 		known: make(chan struct{}), wake: notify.NewWake(),
 	}
-	if err := mgr.Add(h); err != nil {
-		return nil, fmt.Errorf("set up the watch of Nodes and ServiceCIDRs: %w", err)
-	}
-	return h, nil
+	return h, mgr.Add(h)
 }
 
 // Get returns the current properties; none before Known is closed.

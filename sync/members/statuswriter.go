@@ -36,11 +36,7 @@ type Imports interface {
 // problem that is new.
 func (s *Set) SetupStatusWithManager(mgr ctrl.Manager, imports Imports) error {
 	w := &statusWriter{set: s, client: mgr.GetClient(), imports: imports}
-	err := ctrl.NewControllerManagedBy(mgr).Named("peer-status").WatchesRawSource(source.Func(w.subscribe)).Complete(w)
-	if err != nil {
-		return fmt.Errorf("set up the status of Peers: %w", err)
-	}
-	return nil
+	return ctrl.NewControllerManagedBy(mgr).Named("peer-status").WatchesRawSource(source.Func(w.subscribe)).Complete(w)
 }
 
 // statusWriter writes the status of one Peer at a time. It reads the Peer from the cache:

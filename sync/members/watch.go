@@ -5,6 +5,7 @@ package members
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -15,7 +16,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/notify"
@@ -30,14 +30,9 @@ const definitionInterval = 2 * time.Second
 // Options.Namespace.
 func (s *Set) SetupWithManager(mgr ctrl.Manager) error {
 	watch := func(ctx context.Context) error { return s.watch(ctx, mgr.GetCache()) }
-	for _, runnable := range []manager.Runnable{
-		everyReplica(watch), everyReplica(s.monitorLiveness), everyReplica(s.closeConnections), &tokenRefresher{set: s, client: mgr.GetClient()},
-	} {
-		if err := mgr.Add(runnable); err != nil {
-			return fmt.Errorf("set up peers: %w", err)
-		}
-	}
-	return nil
+	return errors.Join(
+		mgr.Add(everyReplica(watch)), mgr.Add(everyReplica(s.monitorLiveness)), mgr.Add(everyReplica(s.closeConnections)),
+		mgr.Add(&tokenRefresher{set: s, client: mgr.GetClient()}))
 }
 
 // everyReplica is a Runnable that runs without being elected leader: every replica reads the peers for itself.

@@ -80,7 +80,7 @@ func newManager(cfg *rest.Config, scheme *runtime.Scheme, o Options, election, g
 	electing, guarded := rest.CopyConfig(cfg), rest.CopyConfig(cfg)
 	electing.Wrap(election)
 	guarded.Wrap(guard)
-	mgr, err := ctrl.NewManager(guarded, ctrl.Options{
+	return ctrl.NewManager(guarded, ctrl.Options{
 		Scheme: scheme,
 		Logger: log,
 		Cache: cache.Options{
@@ -109,8 +109,4 @@ func newManager(cfg *rest.Config, scheme *runtime.Scheme, o Options, election, g
 		LeaderElectionReleaseOnCancel: true,
 		GracefulShutdownTimeout:       ptr.To(o.ShutdownTimeout),
 	})
-	if err != nil {
-		return nil, fmt.Errorf("set up the manager: %w", err)
-	}
-	return mgr, nil
 }

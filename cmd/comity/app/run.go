@@ -82,17 +82,17 @@ func start(ctx context.Context, cfg *rest.Config, o Options, ready *health, stat
 	guard := transport.Wrappers(leading.guard, own.guard)
 	mgr, err := newManager(cfg, scheme, o, leading.election, guard, log)
 	if err != nil {
-		return err
+		return fmt.Errorf("set up the manager: %w", err)
 	}
 	if err := own.watch(ctx, mgr.GetCache()); err != nil {
 		return err
 	}
 	if err := (wiring{Manager: mgr, Options: o, self: self, guard: guard, ready: ready, log: log}).wire(); err != nil {
-		return err
+		return fmt.Errorf("set up the agent: %w", err)
 	}
 	definitions.log, definitions.interval, definitions.report = log, o.Timing.WatchDefinitions, state.set
 	if err := mgr.Add(definitions); err != nil {
-		return fmt.Errorf("set up the watch of CustomResourceDefinitions: %w", err)
+		return err
 	}
 	state.set(nil)
 	return mgr.Start(ctx)

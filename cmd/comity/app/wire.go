@@ -69,7 +69,7 @@ func (w wiring) wire() error {
 		Recorder: w.GetEventRecorder(model.FieldOwner), Registry: metrics.Registry, Log: w.log.WithName("peer"),
 	})
 	if err := w.peers.SetupWithManager(w.Manager); err != nil {
-		return fmt.Errorf("set up peers: %w", err)
+		return err
 	}
 	exchange, published, err := w.setupExchange()
 	if err != nil {
@@ -81,7 +81,7 @@ func (w wiring) wire() error {
 	}
 	prober := endpointprobe.New(endpointprobe.Options{Interval: w.Timing.Probe, Log: w.log.WithName("probe")})
 	if err := w.Add(prober); err != nil {
-		return fmt.Errorf("set up probes: %w", err)
+		return err
 	}
 	publishNamespaces, err := labels.Parse(w.PublishNamespaces)
 	if err != nil {
@@ -192,7 +192,7 @@ func (w wiring) setupPolicies(published controllers.Published) (*policyEvaluatio
 		Findings: found, Replicas: enforcing, StatusInterval: w.Timing.Status,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("set up policies: %w", err)
+		return nil, err
 	}
 	if err := w.setupWebhook(policies, reviewer); err != nil {
 		return nil, err
@@ -216,11 +216,7 @@ func (w wiring) newEngine() (*engine.Engine, error) {
 		}
 		options.Trial = compiler.Try
 	}
-	policies, err := engine.New(options)
-	if err != nil {
-		return nil, fmt.Errorf("set up the policy engine: %w", err)
-	}
-	return policies, nil
+	return engine.New(options)
 }
 
 // setupWebhook serves admission requests.
@@ -229,7 +225,7 @@ func (w wiring) setupWebhook(policies *engine.Engine, reviewer facts.Reviewer) e
 	if w.Import {
 		stored.ImportInputs = controllers.StoredImports{Self: w.self.cluster, Reader: w.GetClient(), Peers: w.peers}.Inputs
 	}
-	err := webhook.Register(w.Manager, webhook.Options{
+	return webhook.Register(w.Manager, webhook.Options{
 		Reviewer: reviewer, Policies: policycontroller.NewChecker(policies, stored), ClientNames: w.WebhookClientNames,
 		Conflicts: conflict.Forecaster{
 			Peers: w.peers, Client: w.GetClient(), Self: w.self.cluster, Clock: clock.RealClock{},
@@ -237,10 +233,6 @@ func (w wiring) setupWebhook(policies *engine.Engine, reviewer facts.Reviewer) e
 			ComityNamespace: w.Namespace, ImportDisabled: !w.Import,
 		},
 	})
-	if err != nil {
-		return fmt.Errorf("set up the webhook: %w", err)
-	}
-	return nil
 }
 
 // setupReplicas makes this replica state which policies it enforces.
@@ -272,10 +264,10 @@ func (w wiring) setupExchange() (*controllers.Exchange, controllers.Published, e
 		Scheme: w.GetScheme(), Peers: w.peers, Wrap: w.guard, Log: w.log.WithName("hub"), CheckInterval: w.Timing.Hub,
 	})
 	if err != nil {
-		return nil, published, fmt.Errorf("set up the exchange: %w", err)
+		return nil, published, err
 	}
 	if err := shared.SetupWithManager(w.Manager); err != nil {
-		return nil, published, fmt.Errorf("set up the exchange: %w", err)
+		return nil, published, err
 	}
 	published = controllers.Published{Records: shared.Client(), Read: shared.Read}
 	return &controllers.Exchange{

@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -127,4 +129,34 @@ func Distinct(targets []*Target) error {
 		seen[target.UID] = target
 	}
 	return nil
+}
+
+// Await calls do until it succeeds. When ctx has ended, it gives the last error of do.
+func Await(ctx context.Context, interval time.Duration, do func(context.Context) error) error {
+	var last error
+	err := wait.PollUntilContextCancel(ctx, interval, true, func(ctx context.Context) (bool, error) {
+		err := do(ctx)
+		if err == nil || last == nil || ctx.Err() == nil { // the error of a request that was cut short says nothing
+			last = err
+		}
+		return err == nil, nil
+	})
+	if err != nil && last == nil {
+		return err // do was never called
+	}
+	return last
+}
+
+// goneInterval is how often a namespace is read that is being deleted.
+const goneInterval = 500 * time.Millisecond
+
+// AwaitGone waits until a namespace that was deleted is gone.
+func (t *Target) AwaitGone(ctx context.Context, namespace string) error {
+	return Await(ctx, goneInterval, func(ctx context.Context) error {
+		err := t.Get(ctx, "", namespace, &corev1.Namespace{})
+		if err == nil {
+			return fmt.Errorf("it is not gone yet; see kubectl --context %s get namespace %s -o yaml", t.Context, namespace)
+		}
+		return client.IgnoreNotFound(err)
+	})
 }

@@ -151,3 +151,22 @@ func (o *options) prepare(ctx context.Context, sites []*agent.Site, r *report) (
 	o.how.Progress, o.how.ReadOnly = r.step, o.output.Structured()
 	return join.Prepare(ctx, hub, clusters, o.how)
 }
+
+const rotateLong = `Replace the credentials by which joined clusters read each other.
+
+Use it if a token may have leaked; the agents renew their tokens without it. Each
+account is deleted and created again, and the API server refuses the old tokens after
+10 s. Nothing is withdrawn meanwhile.`
+
+// NewRotate is the command rotate. probe is agent.Probe, save in tests.
+func NewRotate(env *command.Env, probe Prober) *cobra.Command {
+	o := &options{env: env, probe: probe, how: join.Options{Rotate: true}}
+	cmd := &cobra.Command{
+		Use:     "rotate CONTEXT CONTEXT...",
+		Short:   "Replace the credentials of joined clusters and invalidate the old ones",
+		Long:    rotateLong,
+		Example: "  kubectl comity rotate a b\n  kubectl comity rotate --hub hub a b c",
+	}
+	o.addFlags(cmd)
+	return cmd
+}

@@ -264,7 +264,7 @@ var _ = Describe("Connect refuses, and writes nothing for,", func() {
 		peer.Spec.ClusterUID = "another"
 		Expect(admin("a").Update(ctx, peer)).To(Succeed())
 		refusedFor(ctx, cluster("a"), successor, "the Peer successor is that of another cluster with the id successor (UID another, not "+string(uidOf(ctx, "c"))+
-			"); give one of the two another id, or replace the other one by kubectl comity join --replace")
+			"); give one of the two another id, or, to replace the other one, run kubectl comity join --replace")
 
 		By("joining it, with no credential of the cluster before")
 		Expect(admin("c").Delete(ctx, peerSecret(ctx, "c", "a"))).To(Succeed())
