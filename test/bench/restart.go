@@ -34,15 +34,14 @@ func (b *bench) restart(ctx context.Context) error {
 		if err := to.StartAgent(ctx); err != nil {
 			return err
 		}
-		if err := b.awaitSlices(ctx, to, "", b.imports); err != nil {
-			return err
-		}
-		out.Cold = time.Since(begun)
-		b.say("all is there after %v", out.Cold.Round(time.Millisecond))
+		// Nothing is listed meanwhile: that would cost the API server more than the imports do.
 		for _, m := range []*fleet.Member{to, from} {
 			if err := m.WaitIdle(ctx, "import", b.imports); err != nil {
 				return err
 			}
+		}
+		if err := b.awaitSlices(ctx, to, "", b.imports); err != nil {
+			return err
 		}
 		writes, err := to.AgentWrites(begun)
 		if err != nil {
@@ -51,8 +50,11 @@ func (b *bench) restart(ctx context.Context) error {
 		out.ColdWrites = len(writes)
 		for _, w := range writes {
 			out.ColdAll = max(out.ColdAll, w.Time.Sub(begun))
+			if w.Resource == "discovery.k8s.io/endpointslices" {
+				out.Cold = max(out.Cold, w.Time.Sub(begun))
+			}
 		}
-		b.say("the last write after %v; %s", out.ColdAll.Round(time.Millisecond), counted(writes))
+		b.say("the last slice after %v, the last write after %v; %s", out.Cold.Round(time.Millisecond), out.ColdAll.Round(time.Millisecond), counted(writes))
 		for _, m := range []*fleet.Member{to, from} {
 			b.say("a restart of the agent of %s", m.ID())
 			took, writes, err := again(ctx, m, b.imports)
