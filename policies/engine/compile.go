@@ -65,6 +65,9 @@ func (e *Engine) readModule(v *version) error {
 	if v.sets, err = answerSets(module); err != nil {
 		return err
 	}
+	if err := checkMistakes(module); err != nil {
+		return err
+	}
 	compiler, err := e.compile(v.Stage, map[string]*ast.Module{v.file(): module}, e.sandbox.capabilities)
 	if err != nil {
 		return err
@@ -157,7 +160,7 @@ func describe(file string, err error) error {
 			lines = append(lines, fmt.Sprintf("and %d more", len(list)-i))
 			break
 		}
-		line := item.Message
+		line := worded(item)
 		if item.Location != nil {
 			line = place(item.Location) + ": " + line
 		}

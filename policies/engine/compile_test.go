@@ -26,7 +26,7 @@ func TestWhatDoesNotCompileIsSaidWhere(t *testing.T) {
 		// What OPA would take for "no objection".
 		"a misspelled rule":                  {header + "dney contains {\"msg\": \"no\"} if true\n", "p.rego:1:1: the module has neither deny nor warn"},
 		"a misspelled rule beside a warning": {rule("true") + "\nwran contains {\"msg\": \"no\"} if true\n", "p.rego:7:1: neither deny nor warn uses rule wran"},
-		"a misspelled input":                 {rule(`input.srevice.spec.type == "ExternalName"`), "p.rego:4:2: undefined ref: input.srevice"},
+		"a misspelled input":                 {rule(`input.srevice.spec.type == "ExternalName"`), "p.rego:4:2: undefined ref: input.srevice.spec.type; have: \"srevice\"; want (one of): [\"apiVersion\""},
 		"a misspelled field far below":       {rule(`input.service.spec.tpye == "ExternalName"`), "p.rego:4:2: undefined ref: input.service.spec.tpye"},
 		"a misspelled field of a list":       {rule(`input.service.spec.ports[_].prot == 80`), "p.rego:4:2: undefined ref: input.service.spec.ports[_].prot"},
 		"a field of what is a string":        {rule(`input.cluster.id == "a"`), "p.rego:4:2: undefined ref: input.cluster.id"},
@@ -66,7 +66,7 @@ func TestWhatDoesNotCompileIsSaidWhere(t *testing.T) {
 		"the network":       {rule(`http.send({"method": "get", "url": "http://x"}).status_code == 200`), "p.rego:4:2: undefined function http.send"},
 		"the resolver":      {rule(`count(net.lookup_ip_addr("x")) > 0`), "undefined function net.lookup_ip_addr"},
 		"a long shift":      {rule(`bits.lsh(1, 1000000000) > 0`), "p.rego:4:2: undefined function bits.lsh"},
-		"the time":          {rule(`time.now_ns() > 0`), "undefined function time.now_ns"},
+		"the time":          {rule(`time.now_ns() > 0`), "undefined function time.now_ns: policies may not call it, since its answer differs from one call to the next"},
 		"chance":            {rule(`rand.intn("x", 2) == 1`), "undefined function rand.intn"},
 		"the environment":   {rule(`opa.runtime().env.HOME != ""`), "undefined function opa.runtime"},
 		"a parser":          {rule(`rego.parse_module("x", "package x").rules`), "undefined function rego.parse_module"},
@@ -83,6 +83,12 @@ func TestWhatDoesNotCompileIsSaidWhere(t *testing.T) {
 		"another package":             {"package shop\n\ndeny contains {\"msg\": \"no\"} if true\n", "p.rego:1:1: package shop; expected comity.policies.<name>"},
 		"a package too deep":          {"package comity.policies.a.b\n\ndeny contains {\"msg\": \"no\"} if true\n", "p.rego:1:1: package comity.policies.a.b; expected"},
 		"the library's package":       {"package comity.lib\n\ndeny contains {\"msg\": \"no\"} if true\n", "package comity.lib; expected"},
+
+		// What compiles, and cannot be meant.
+		"a rule that hides a builtin":  {rule("count") + "\ncount if input.published\n", "p.rego:7:1: rule count hides the builtin of that name; expected another name"},
+		"a rule that hides an import":  {header + "import data.comity.lib as all\n\ndeny contains {\"msg\": \"no\"} if all\n\nall if input.published\n", "p.rego:7:1: rule all hides the import of that name"},
+		"sprintf with too few values":  {header + "deny contains {\"msg\": sprintf(\"%s is %d%%\", [input.cluster])}\n", "p.rego:3:23: sprintf has 1 values for a format with 2 verbs"},
+		"sprintf with too many values": {rule(`sprintf("all", [input.cluster]) == "all"`), "p.rego:4:2: sprintf has 1 values for a format with 0 verbs"},
 
 		// Fault 16.
 		"malformed":             {rule("this is not rego"), "p.rego:4:"},

@@ -60,12 +60,13 @@ func Run(ctx context.Context, streams genericiooptions.IOStreams, args []string)
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
 	ctrl.SetLogger(klog.Background())
-	root := New(command.NewEnv(streams))
+	env := command.NewEnv(streams)
+	root := New(env)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	coded := (*command.Error)(nil)
 	if err != nil && (!errors.As(err, &coded) || !coded.Silent) {
-		_, _ = fmt.Fprintf(streams.ErrOut, "Error: %v\n", err)
+		_, _ = fmt.Fprintf(env.ErrOut, "Error: %v\n", err)
 	}
 	return int(command.CodeOf(err))
 }

@@ -120,7 +120,7 @@ func Check(policies []source.Policy) ([]Finding, error) {
 // check is Check; with write it formats the files of folders.
 func check(policies []source.Policy, write bool) (findings, error) {
 	result := findings{Findings: []Finding{}}
-	e, err := newEngine()
+	e, err := newEngine(engine.DefaultTimeout)
 	if err != nil {
 		return result, err
 	}
@@ -140,8 +140,9 @@ func check(policies []source.Policy, write bool) (findings, error) {
 		}
 		together = append(together, policy)
 	}
-	result.Findings = slices.Compact(append(result.Findings, load(e, together)...))
-	return result, nil
+	found, err := load(e, together)
+	result.Findings = slices.Compact(append(result.Findings, found...))
+	return result, err
 }
 
 // compiled is a policy for the engine, with the exceptions that are in force today.

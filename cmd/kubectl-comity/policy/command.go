@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+	"github.com/comity-mcs/comity/policies/engine"
 )
 
 const long = `Write, check, test and try policies before they are enforced.
@@ -21,6 +22,21 @@ func New(env *command.Env) *cobra.Command {
 		Long:  long,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newNew(env), newCheck(env), newBuild(env), newTest(env), newEval(env), newSimulate(env))
+	timeout := engine.DefaultTimeout
+	evaluating := []*cobra.Command{newTest(env, &timeout), newEval(env, &timeout)}
+	for _, one := range evaluating {
+		one.Flags().DurationVar(&timeout, "timeout", timeout, "How long one evaluation or test may take: by default as long as in the agent; longer on a slow machine")
+	}
+	printing := append(evaluating, newCheck(env))
+	for _, one := range printing {
+		one.PreRun = func(cmd *cobra.Command, _ []string) {
+			out := printable{env.Out, maxLine}
+			if cmd.Flag("output").Changed {
+				out.cut = 0 // for a program, which reads all of it
+			}
+			env.Out, env.ErrOut = out, printable{env.ErrOut, 0}
+		}
+	}
+	cmd.AddCommand(append(printing, newNew(env), newBuild(env), newSimulate(env))...)
 	return cmd
 }

@@ -9,9 +9,7 @@ import (
 	"github.com/comity-mcs/comity/policies/engine"
 )
 
-// timeout of one evaluation. That of the agent is shorter; a machine that is busy, as
-// those of a pipeline are, must not change the result.
-const timeout = 10 * time.Second
-
-// newEngine is the agent's engine.
-func newEngine() (*engine.Engine, error) { return engine.New(engine.Options{Timeout: timeout}) }
+// newEngine is the agent's engine. The agent has engine.DefaultTimeout.
+func newEngine(timeout time.Duration) (*engine.Engine, error) {
+	return engine.New(engine.Options{Timeout: timeout})
+}

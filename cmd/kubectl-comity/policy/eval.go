@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -91,7 +92,7 @@ func violationsOf(given []decision.Violation) (all []Violation) {
 	return all
 }
 
-func newEval(env *command.Env) *cobra.Command {
+func newEval(env *command.Env, timeout *time.Duration) *cobra.Command {
 	var t trial
 	var o command.Output
 	cmd := &cobra.Command{
@@ -102,7 +103,7 @@ func newEval(env *command.Env) *cobra.Command {
 			"  kubectl comity policy eval -f manifests/ --operation AUDIT -o junit",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := t.read(env); err != nil {
+			if err := t.read(env, *timeout); err != nil {
 				return err
 			}
 			return runEval(cmd.Context(), env, o, &t)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -40,7 +41,7 @@ func (t *trial) addFlags(cmd *cobra.Command) {
 
 // read reads manifests and policies, and loads the policies. Every error keeps the
 // command from running.
-func (t *trial) read(env *command.Env) (err error) {
+func (t *trial) read(env *command.Env, timeout time.Duration) (err error) {
 	t.operation = decision.Operation(strings.ToUpper(string(t.operation)))
 	switch {
 	case t.operation != decision.Create && t.operation != decision.Update && t.operation != decision.Audit:
@@ -67,25 +68,33 @@ func (t *trial) read(env *command.Env) (err error) {
 	if len(t.policies) == 0 {
 		return errors.New("no policies are given; expected ExportPolicies among the manifests, or --policies")
 	}
-	if t.engine, err = newEngine(); err != nil {
+	if t.engine, err = newEngine(timeout); err != nil {
 		return err
 	}
-	if found := load(t.engine, t.policies); len(found) > 0 {
+	found, err := load(t.engine, t.policies)
+	if err != nil {
+		return err
+	}
+	if len(found) > 0 {
 		return fmt.Errorf("the policies cannot be used:\n%s", lines(found))
 	}
 	return nil
 }
 
-// load puts policies in use, and gives what is wrong with them.
-func load(e *engine.Engine, policies []source.Policy) (found []Finding) {
+// load puts policies in use, and gives what an API server or the engine says is wrong with them.
+func load(e *engine.Engine, policies []source.Policy) (found []Finding, err error) {
+	definition, err := readDefinition()
+	if err != nil {
+		return nil, err
+	}
 	var list []engine.Policy
 	for _, policy := range policies {
 		list = append(list, compiled(policy))
 	}
 	for i, result := range e.Load(list) {
-		found = append(found, located(policies[i], result.Err)...)
+		found = append(append(found, definition.check(policies[i])...), located(policies[i], result.Err)...)
 	}
-	return found
+	return found, nil
 }
 
 // file is a line of the engine, which begins with <policy>.rego:row, with the file of the

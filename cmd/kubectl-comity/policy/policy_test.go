@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -196,7 +197,7 @@ func TestBadInputIsRefusedWithOneMessage(t *testing.T) {
 			map[string]string{"x.yaml": namespaceAndExport + "  name: web\n"}, []string{"eval", "--policies", "testdata/policies", "-f"}, 2, []string{`x.yaml, document 2:`, `"name" already set`},
 		},
 		"an object twice": {
-			map[string]string{"x.yaml": namespaceAndExport, "y.yaml": namespaceAndExport}, []string{"eval", "--policies", "testdata/policies", "-f"}, 2, []string{"y.yaml: Namespace shop is in", "x.yaml already; expected each object once"},
+			map[string]string{"x.yaml": namespaceAndExport, "y.yaml": namespaceAndExport}, []string{"eval", "--policies", "testdata/policies", "-f"}, 2, []string{"y.yaml, document 2: ServiceExport shop/db is in", "x.yaml, document 2 already; expected each object once"},
 		},
 		"an export without a namespace": {
 			map[string]string{"x.yaml": strings.ReplaceAll(namespaceAndExport, "  namespace: shop\n", "")}, []string{"eval", "--policies", "testdata/policies", "-f"}, 2, []string{"metadata.namespace is not set"},
@@ -336,7 +337,7 @@ func TestThePoliciesOfThisRepository(t *testing.T) {
 	for _, finding := range findings {
 		t.Error(finding)
 	}
-	tested, err := policy.Test(t.Context(), 95, folder)
+	tested, err := policy.Test(t.Context(), time.Minute, 95, folder)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -354,3 +355,48 @@ func TestThePoliciesOfThisRepository(t *testing.T) {
 		}
 	}
 }
+
+// What the cluster would refuse or stop, the local tools do, too.
+func TestTheClusterSaysNothingNew(t *testing.T) {
+	const slow = "package comity.policies.p\n\ndeny contains {\"msg\": \"many\"} if {\n\tsome i in numbers.range(1, 2000)\n\tsome j in numbers.range(1, 2000)\n\ti + j == 0\n}\n"
+	const test = "package comity.policies.p_test\n\nimport data.comity.policies.p\n\ntest_p if count(p.deny) == 0\n"
+	for name, tc := range map[string]struct {
+		files map[string]string
+		args  []string
+		code  int
+		want  string
+	}{
+		"check: what the definition refuses": {
+			map[string]string{"p/policy.rego": quick, "p/policy.yaml": "grace: 1000h\n"}, []string{"check"}, 1,
+			`p/policy.yaml: spec.grace: Invalid value: "1000h0m0s": expected a duration from 0s to 720h, such as 10m`,
+		},
+		"test: the same": {
+			map[string]string{"p/policy.rego": quick, "p/p_test.rego": test, "p/policy.yaml": "stage: Import\ngrace: 1h\n"}, []string{"test"}, 2,
+			"a policy with stage Import has no grace period",
+		},
+		"eval: what takes longer than the agent waits": {
+			map[string]string{"p/policy.rego": slow}, []string{"eval", "-f", "testdata/repeated.yaml", "--policies"}, 2,
+			"not evaluated: policy p: it took too long and was stopped",
+		},
+		"test: the same of a test": {
+			map[string]string{"p/policy.rego": slow, "p/p_test.rego": test}, []string{"test"}, 1, "p_test.rego:5",
+		},
+		"eval: characters that reorder others": {
+			map[string]string{"p/policy.rego": strings.Replace(quick, "no", `\u202eno\u001b[2J`, 1)}, []string{"eval", "-f", "testdata/repeated.yaml", "--policies"}, 1,
+			`[p] \u202eno\u001b[2J.`,
+		},
+		"eval: a message of 2 MB": {
+			map[string]string{"p/policy.rego": strings.Replace(quick, `"no"`, `concat("", [s | some i in numbers.range(1, 20000); s := sprintf("%0100d", [i])])`, 1)},
+			[]string{"eval", "--timeout", "1m", "-f", "testdata/repeated.yaml", "--policies"}, 1, "…",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := run(t, append(tc.args, filepath.Join(write(t, tc.files), "p"))...)
+			if all := got.out + got.err; got.code != tc.code || !strings.Contains(all, tc.want) || len(all) > 10_000 {
+				t.Errorf("exit code %d, expected %d; %d bytes: %.2000s", got.code, tc.code, len(all), all)
+			}
+		})
+	}
+}
+
+const quick = "package comity.policies.p\n\ndeny contains {\"msg\": \"no\"} if input.cluster\n"

@@ -9,6 +9,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -57,7 +58,7 @@ type Tested struct {
 	Problems []string `json:"problems,omitempty"`
 }
 
-func newTest(env *command.Env) *cobra.Command {
+func newTest(env *command.Env, timeout *time.Duration) *cobra.Command {
 	var o command.Output
 	var threshold float64
 	cmd := &cobra.Command{
@@ -70,7 +71,7 @@ func newTest(env *command.Env) *cobra.Command {
 			if threshold < 0 || threshold > 100 {
 				return fmt.Errorf("flag --coverage is %v; expected a percentage from 0 to 100", threshold)
 			}
-			results, err := Test(cmd.Context(), threshold, args...)
+			results, err := Test(cmd.Context(), *timeout, threshold, args...)
 			if err != nil {
 				return err
 			}
@@ -84,12 +85,16 @@ func newTest(env *command.Env) *cobra.Command {
 
 // Test runs the tests of the policies that the paths name; see source.Read. With a
 // threshold, the tests of each policy must cover that percentage of its lines.
-func Test(ctx context.Context, threshold float64, paths ...string) ([]Tested, error) {
+func Test(ctx context.Context, timeout time.Duration, threshold float64, paths ...string) ([]Tested, error) {
 	policies, err := source.Read(paths...)
 	if err != nil {
 		return nil, err
 	}
-	e, err := newEngine()
+	e, err := newEngine(timeout)
+	if err != nil {
+		return nil, err
+	}
+	definition, err := readDefinition()
 	if err != nil {
 		return nil, err
 	}
@@ -98,8 +103,11 @@ func Test(ctx context.Context, threshold float64, paths ...string) ([]Tested, er
 		if policy.Folder == "" {
 			return nil, fmt.Errorf("%s: a manifest has no tests; expected the folder of policy %s", policy.Path, policy.Name())
 		}
-		bench := authoring.Bench{Files: policy.Files}
+		bench := authoring.Bench{Files: policy.Files, Timeout: timeout}
 		if !policy.Library() {
+			if found := definition.check(policy); len(found) > 0 {
+				return nil, fmt.Errorf("the policy cannot be stored:\n%s", lines(found))
+			}
 			one := compiled(policy)
 			bench.Policy, bench.Module = &one, policy.Path
 		}

@@ -21,9 +21,6 @@ import (
 	"github.com/comity-mcs/comity/policies/engine"
 )
 
-// testTimeout bounds one test.
-const testTimeout = 10 * time.Second
-
 // Bench is what one run of tests is on: a policy, or the library.
 type Bench struct {
 	// Policy is what is tested; nil for the library alone.
@@ -34,6 +31,8 @@ type Bench struct {
 	Files map[string]string
 	// Fixtures are what tests find as data.fixtures: JSON values by name; not nil.
 	Fixtures map[string]any
+	// Timeout bounds one test.
+	Timeout time.Duration
 }
 
 // Result is the result of one test.
@@ -84,7 +83,7 @@ func Run(ctx context.Context, e *engine.Engine, bench Bench) (Report, error) {
 		return Report{}, err
 	}
 	coverage := cover.New()
-	results, err := runTests(ctx, e, modules, data, func(r *tester.Runner) {
+	results, err := runTests(ctx, e, modules, data, bench.Timeout, func(r *tester.Runner) {
 		r.SetCoverageQueryTracer(coverage).SetCoverageRuns(nil)
 	})
 	if err != nil {
@@ -93,7 +92,7 @@ func Run(ctx context.Context, e *engine.Engine, bench Bench) (Report, error) {
 	failed := slices.ContainsFunc(results, func(r *tester.Result) bool { return r.Fail && r.Error == nil })
 	reasons := map[string]string{}
 	if failed { // OPA has either coverage or the expression that failed
-		if reasons, err = failures(ctx, e, modules, data); err != nil {
+		if reasons, err = failures(ctx, e, modules, data, bench.Timeout); err != nil {
 			return Report{}, err
 		}
 	}
@@ -140,7 +139,7 @@ func (b Bench) data(e *engine.Engine) (map[string]any, error) {
 	return data, nil
 }
 
-func runTests(ctx context.Context, e *engine.Engine, modules map[string]*ast.Module, data map[string]any, configure func(*tester.Runner)) ([]*tester.Result, error) {
+func runTests(ctx context.Context, e *engine.Engine, modules map[string]*ast.Module, data map[string]any, timeout time.Duration, configure func(*tester.Runner)) ([]*tester.Result, error) {
 	store := inmem.NewFromObject(data)
 	txn, err := store.NewTransaction(ctx, storage.TransactionParams{})
 	if err != nil {
@@ -151,7 +150,7 @@ func runTests(ctx context.Context, e *engine.Engine, modules map[string]*ast.Mod
 		SetCompiler(e.TestCompiler()).
 		SetDefaultRegoVersion(ast.RegoV1).
 		RaiseBuiltinErrors(true).
-		SetTimeout(testTimeout).
+		SetTimeout(timeout).
 		SetStore(store).
 		SetModules(modules)
 	configure(runner)
@@ -167,8 +166,8 @@ func runTests(ctx context.Context, e *engine.Engine, modules map[string]*ast.Mod
 }
 
 // failures are the expressions by which tests failed, by package and name.
-func failures(ctx context.Context, e *engine.Engine, modules map[string]*ast.Module, data map[string]any) (map[string]string, error) {
-	results, err := runTests(ctx, e, modules, data, func(r *tester.Runner) { r.EnableTracing(true) })
+func failures(ctx context.Context, e *engine.Engine, modules map[string]*ast.Module, data map[string]any, timeout time.Duration) (map[string]string, error) {
+	results, err := runTests(ctx, e, modules, data, timeout, func(r *tester.Runner) { r.EnableTracing(true) })
 	if err != nil {
 		return nil, err
 	}

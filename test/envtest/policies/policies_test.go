@@ -150,7 +150,9 @@ var _ = Describe("ExportPolicies", func() {
 		create(ctx, policy("fine", "no"), broken)
 		Eventually(compiled(ctx, "broken")).Within(timeout).Should(Equal("False/CompileError"))
 		object, condition := stored(ctx, "broken")
-		Expect(condition.Message).To(Equal("broken.rego:3:32: undefined ref: input.srevice.spec.type\nIt is not in use. Exports that it matches are not evaluated: requests are refused, what is published stays, and nothing new is published."))
+		Expect(condition.Message).To(Equal("broken.rego:3:32: undefined ref: input.srevice.spec.type; have: \"srevice\"; want (one of): " +
+			`["apiVersion" "cluster" "destinations" "effectiveScope" "namespace" "namespaceScope" "object" "oldObject" "operation" "peers" "ports" "published" "scope" "service" "subject" "userInfo"]` +
+			"\nIt is not in use. Exports that it matches are not evaluated: requests are refused, what is published stays, and nothing new is published."))
 		Expect(object.Status.Digest).To(BeEmpty())
 		Eventually(compiled(ctx, "fine")).Within(timeout).Should(Equal("True/Compiled"))
 		Expect(leader.answer()).To(ConsistOf("fine no"))

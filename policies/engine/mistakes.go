@@ -1,0 +1,112 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+)
+
+// checkMistakes refuses what compiles, and cannot be meant: a rule with the name of a builtin or
+// of an import, which hides it, and sprintf with more or fewer values than its format has verbs.
+func checkMistakes(module *ast.Module) error {
+	hidden := map[string]string{}
+	for _, b := range ast.CapabilitiesForThisVersion().Builtins {
+		hidden[b.Name] = "the builtin"
+	}
+	for _, i := range module.Imports {
+		hidden[strings.Trim(i.Name().String(), `"`)] = "the import"
+	}
+	var errs []error
+	for _, rule := range module.Rules {
+		name := rule.Head.Ref()[0].Value.String()
+		if what := hidden[name]; what != "" {
+			errs = append(errs, fmt.Errorf("%s: rule %s hides %s of that name; expected another name", place(rule.Location), name, what))
+		}
+	}
+	count := func(terms []*ast.Term) {
+		if problem := wrongSprintf(terms); problem != "" {
+			errs = append(errs, fmt.Errorf("%s: %s", place(terms[0].Location), problem))
+		}
+	}
+	ast.WalkExprs(module, func(e *ast.Expr) bool {
+		if e.IsCall() {
+			count(e.Terms.([]*ast.Term))
+		}
+		return false
+	})
+	ast.WalkTerms(module, func(t *ast.Term) bool {
+		if call, is := t.Value.(ast.Call); is {
+			count(call)
+		}
+		return false
+	})
+	return joinUnique(errs)
+}
+
+// verb is one of a format; %% is none. With a * or an index, how many values there are to be
+// depends on them.
+var verb = regexp.MustCompile(`%[-+# 0]*[0-9]*(?:\.[0-9]*)?([^-+# 0-9.])`)
+
+// wrongSprintf says what is wrong with a call of sprintf whose format and values are written out.
+func wrongSprintf(call []*ast.Term) string {
+	if len(call) != 3 || call[0].Value.String() != "sprintf" {
+		return ""
+	}
+	format, isText := call[1].Value.(ast.String)
+	values, isArray := call[2].Value.(*ast.Array)
+	if !isText || !isArray {
+		return ""
+	}
+	verbs := 0
+	for _, found := range verb.FindAllStringSubmatch(string(format), -1) {
+		switch found[1] {
+		case "*", "[":
+			return ""
+		case "%":
+		default:
+			verbs++
+		}
+	}
+	if verbs == values.Len() {
+		return ""
+	}
+	return fmt.Sprintf("sprintf has %d values for a format with %d verbs; expected one value for each", values.Len(), verbs)
+}
+
+// undefined finds the function in an error of OPA's compiler, internal a name that it made.
+var (
+	undefined = regexp.MustCompile(`undefined function ([a-z0-9_.]+)$`)
+	internal  = regexp.MustCompile(`__local[0-9]+__|__local_[a-z]+_[0-9]+__`)
+)
+
+// worded is an error of OPA in one line, with its details, and without names that nobody wrote.
+func worded(e *ast.Error) string {
+	line := e.Message
+	if found := undefined.FindStringSubmatch(line); found != nil {
+		if b := ast.BuiltinMap[found[1]]; b != nil {
+			line += fmt.Sprintf(": policies may not call it, since %s; expected a rule that decides by input and parameters alone", whyNot(b))
+		}
+	}
+	if e.Details != nil {
+		for _, detail := range e.Details.Lines() {
+			detail = strings.Join(strings.Fields(detail), " ")
+			if strings.Trim(detail, "^ ") != "" && !strings.HasSuffix(line, detail) { // the place, marked, or the reference again
+				line += "; " + detail
+			}
+		}
+	}
+	return internal.ReplaceAllString(line, "a value")
+}
+
+// whyNot is why a builtin is left out of the capabilities.
+func whyNot(b *ast.Builtin) string {
+	if why := forbidden[b.Name]; why != "" {
+		return why
+	}
+	return "its answer differs from one call to the next, or from one replica to another"
+}
