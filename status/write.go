@@ -14,8 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/lru"
@@ -73,19 +71,9 @@ func save[Status mcsv1beta1.ServiceExportStatus | mcsv1beta1.ServiceImportStatus
 func write[Status mcsv1beta1.ServiceExportStatus | mcsv1beta1.ServiceImportStatus](
 	ctx context.Context, c client.Client, object client.Object, kind string, status Status, options ...client.SubResourceApplyOption,
 ) (bool, error) {
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&status)
-	if err != nil {
-		return false, fmt.Errorf("convert the status of %s %s: %w", kind, client.ObjectKeyFromObject(object), err)
-	}
-	u := &unstructured.Unstructured{Object: map[string]any{"status": content}}
-	u.SetAPIVersion(mcsv1beta1.GroupVersion.String())
-	u.SetKind(kind)
-	u.SetNamespace(object.GetNamespace())
-	u.SetName(object.GetName())
-	u.SetUID(object.GetUID())
-	u.SetResourceVersion(object.GetResourceVersion())
+	u := model.StatusOf(object, mcsv1beta1.SchemeGroupVersion.WithKind(kind), &status)
 	options = append(options, client.FieldOwner(model.FieldOwner))
-	err = c.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), options...)
+	err := c.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), options...)
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err) && len(owned(err)) == 0:
 		logger(ctx).V(1).Info("the object changed meanwhile; waiting for its new version")

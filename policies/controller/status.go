@@ -14,8 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -80,15 +78,7 @@ func isReported(policy *v1alpha1.ExportPolicy, wanted v1alpha1.ExportPolicyStatu
 // exactly this version of the object: an outdated cache must not cause the same
 // transition, and its event, twice.
 func (r *reconciler) apply(ctx context.Context, policy *v1alpha1.ExportPolicy, status v1alpha1.ExportPolicyStatus, owner string) error {
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&status)
-	if err != nil {
-		return fmt.Errorf("convert the status of ExportPolicy %s: %w", policy.Name, err)
-	}
-	u := &unstructured.Unstructured{Object: map[string]any{"status": content}}
-	u.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ExportPolicy"))
-	u.SetName(policy.Name)
-	u.SetUID(policy.UID)
-	u.SetResourceVersion(policy.ResourceVersion)
+	u := model.StatusOf(policy, v1alpha1.GroupVersion.WithKind("ExportPolicy"), &status)
 	if err := r.client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(owner), client.ForceOwnership); err != nil {
 		return fmt.Errorf("apply the status of ExportPolicy %s: %w", policy.Name, err)
 	}

@@ -11,8 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -107,16 +105,8 @@ func (w *statusWriter) wanted(peer *exchangev1alpha1.Peer) (exchangev1alpha1.Pee
 // reports whether it was written. A Peer that changed or is gone is published again by its
 // watch: a stale cache must not make the same transition twice.
 func (w *statusWriter) write(ctx context.Context, peer *exchangev1alpha1.Peer, status exchangev1alpha1.PeerStatus) (bool, error) {
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&status)
-	if err != nil {
-		return false, fmt.Errorf("convert the status of Peer %s: %w", peer.Name, err)
-	}
-	u := &unstructured.Unstructured{Object: map[string]any{"status": content}}
-	u.SetGroupVersionKind(exchangev1alpha1.GroupVersion.WithKind("Peer"))
-	u.SetName(peer.Name)
-	u.SetUID(peer.UID)
-	u.SetResourceVersion(peer.ResourceVersion)
-	err = w.client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(model.FieldOwner), client.ForceOwnership)
+	u := model.StatusOf(peer, exchangev1alpha1.GroupVersion.WithKind("Peer"), &status)
+	err := w.client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(model.FieldOwner), client.ForceOwnership)
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return false, nil

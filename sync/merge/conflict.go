@@ -141,12 +141,7 @@ func usedNote(alone []*model.Import) string {
 // showFamilies sorts the families: another order is no conflict, because it only
 // decides which address is the first.
 func showFamilies(i *model.Import) string {
-	sorted := slices.Compact(slices.Sorted(slices.Values(i.IPFamilies)))
-	names := make([]string, len(sorted))
-	for n, family := range sorted {
-		names[n] = string(family)
-	}
-	return strings.Join(names, "+")
+	return model.Join(slices.Compact(slices.Sorted(slices.Values(i.IPFamilies))), "+")
 }
 
 // showTimeout is empty without an affinity.
@@ -321,11 +316,7 @@ func (d disagreement) write(limit detail) string {
 
 // clusterList is "a, b", or "a, b and 98 more".
 func clusterList(ids []model.ClusterID, most int) string {
-	names := make([]string, 0, most)
-	for _, id := range ids[:min(most, len(ids))] {
-		names = append(names, string(id))
-	}
-	list := strings.Join(names, ", ")
+	list := model.Join(ids[:min(most, len(ids))], ", ")
 	if len(ids) > most {
 		list += fmt.Sprintf(" and %d more", len(ids)-most)
 	}

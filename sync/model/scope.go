@@ -157,11 +157,7 @@ func (s Scope) String() string {
 	if s.all {
 		return "every cluster"
 	}
-	names := make([]string, len(s.clusters))
-	for i, id := range s.clusters {
-		names[i] = string(id)
-	}
-	return strings.Join(names, ",")
+	return Join(s.clusters, ",")
 }
 
 // EffectiveScope is where a ServiceExport is published: the part of its list

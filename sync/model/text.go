@@ -48,6 +48,15 @@ func OneLine(text string, bytes int) string {
 	return Bound(strings.TrimSpace(text), bytes)
 }
 
+// Join joins items, such as ids of clusters or IP families.
+func Join[T ~string](items []T, separator string) string {
+	texts := make([]string, len(items))
+	for i, item := range items {
+		texts[i] = string(item)
+	}
+	return strings.Join(texts, separator)
+}
+
 // Quote quotes a value from elsewhere for a message. It shows at most the first
 // 64 bytes, and escapes what is not printable.
 func Quote(value string) string {

@@ -172,14 +172,14 @@ func (p *importer) serviceProblems() []model.Problem {
 	if p.replaces() {
 		what := fmt.Sprintf("of type %s", p.Desired.Type)
 		if headless := p.existing.Spec.ClusterIP == corev1.ClusterIPNone; headless == (p.Desired.Type == mcsv1beta1.Headless) {
-			what = "of IP family " + showFamilies(p.families)
+			what = "of IP family " + model.Join(p.families, " and ")
 		}
 		add(model.ReasonTypeChanged, "the export that decides %s is now %s, so derived Service %q is created again; clients have to resolve the name again",
 			p.Key, what, p.name)
 	}
 	if p.unsupported {
 		add(model.ReasonIPFamilyNotSupported, "the export that decides %s has none of the IP families of this cluster (%s); export it with one of them",
-			p.Key, showFamilies(p.LocalCluster.Families))
+			p.Key, model.Join(p.LocalCluster.Families, " and "))
 	}
 	if p.hints.tooManyZones() {
 		add(model.ReasonTooManyZones, "this cluster has %d zones, and an endpoint can be hinted to %d only: local endpoints of %s are not preferred in the others",

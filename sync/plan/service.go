@@ -6,7 +6,6 @@ package plan
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -139,14 +138,6 @@ func nameTaken(kind, namespace, name, instead string) model.Problem {
 // replaces reports whether the derived Service has to be deleted and created again.
 func (p *importer) replaces() bool {
 	return p.existing != nil && !p.Frozen && !p.unsupported && p.mustReplace(p.existing)
-}
-
-func showFamilies(families []corev1.IPFamily) string {
-	names := make([]string, len(families))
-	for i, f := range families {
-		names[i] = string(f)
-	}
-	return strings.Join(names, " and ")
 }
 
 // possible reports whether there is a derived Service or can be one.

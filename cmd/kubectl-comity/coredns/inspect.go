@@ -4,9 +4,13 @@
 package coredns
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
+	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -15,10 +19,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/version"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+	"github.com/comity-mcs/comity/sync/join/corefile"
+	"github.com/comity-mcs/comity/sync/model"
 )
 
 const namespace = metav1.NamespaceSystem
@@ -106,4 +113,90 @@ func hasRole(ctx context.Context, target *command.Target, account string) (bool,
 		}
 	}
 	return false, nil
+}
+
+// minimum is the first CoreDNS whose plugin kubernetes has the option multicluster.
+var minimum = version.MustParseGeneric("1.12.2")
+
+// newer is the image that the advice for an older CoreDNS names.
+const newer = "registry.k8s.io/coredns/coredns:v1.12.4"
+
+const (
+	configKey = "Corefile"
+	ownBlock  = corefile.Zone + ":53 {\n    errors\n    kubernetes " + corefile.Zone + " {\n        multicluster " + corefile.Zone + "\n    }\n}"
+)
+
+// rights is what is needed where this command changes nothing.
+const rights = "It must be CoreDNS 1.12.2 or newer, and its account, here kube-system:coredns, must read ServiceImports: kubectl create clusterrole " + roleName +
+	" --verb=list,watch --resource=serviceimports.multicluster.x-k8s.io && kubectl create clusterrolebinding " + roleName +
+	" --clusterrole=" + roleName + " --serviceaccount=kube-system:coredns"
+
+var customImport = regexp.MustCompile(`(?m)^\s*import\s+\S*custom\S*`)
+
+// refusal says why this CoreDNS is not to be changed here, and what to do
+// instead; empty if it may be changed.
+func (f found) refusal(contextName string) string {
+	why := f.owned(contextName)
+	if why == "" {
+		return ""
+	}
+	return why + "\n" + indented(ownBlock) + "\n" + rights
+}
+
+// owned says to whom this CoreDNS belongs, and where that takes a server block.
+func (f found) owned(contextName string) string {
+	switch {
+	case f.deployment == nil && f.kubeDNS:
+		return "the cluster is served by kube-dns (as on GKE), which cannot serve the zone; run a CoreDNS of your own, name its address for " +
+			corefile.Zone + " in stubDomains of ConfigMap kube-system/kube-dns, and let it serve the zone with"
+	case f.config == nil || f.config.Data[configKey] == "" || f.deployment == nil:
+		return "there is no ConfigMap kube-system/coredns with a key Corefile and a Deployment of that name; add to the configuration of the cluster's DNS"
+	case f.custom || customImport.MatchString(f.config.Data[configKey]):
+		return f.provider() + " owns the Corefile and reads additions from ConfigMap kube-system/coredns-custom; add the key clusterset.server there, restart CoreDNS (kubectl --context " +
+			contextName + " -n kube-system rollout restart deployment/coredns), and let it serve the zone with"
+	case model.AppliedBy(f.config, "eks", ""):
+		return "Amazon EKS owns the Corefile; set \"corefile\" in the configuration values of the add-on coredns (aws eks update-addon --configuration-values) to a Corefile with"
+	case f.config.Labels["addon.kops.k8s.io/name"] != "":
+		return "kOps owns the Corefile; set spec.kubeDNS.externalCoreFile of the cluster to a Corefile with"
+	case f.config.Labels["addonmanager.kubernetes.io/mode"] == "Reconcile":
+		return "an add-on manager owns the Corefile (label addonmanager.kubernetes.io/mode: Reconcile); add to its source"
+	}
+	return ""
+}
+
+// provider names who made the cluster, by its Nodes.
+func (f found) provider() string {
+	scheme, _, _ := strings.Cut(f.providerID, "://")
+	switch scheme {
+	case "azure":
+		return "Azure Kubernetes Service"
+	case "k3s":
+		return "k3s"
+	}
+	return "the provider of the cluster"
+}
+
+func indented(text string) string { return "    " + strings.ReplaceAll(text, "\n", "\n    ") }
+
+// account is the ServiceAccount that CoreDNS runs as.
+func (f found) account() string {
+	return cmp.Or(f.deployment.Spec.Template.Spec.ServiceAccountName, "default")
+}
+
+// tag matches the version behind the name of an image, or a version alone.
+var tag = regexp.MustCompile(`(?:^|:)v?(\d+\.\d+\.\d+)[^/:]*(?:@.*)?$`)
+
+// checkVersion says why CoreDNS is too old; given is the user's own word, or empty.
+func (f found) checkVersion(contextName, given string) error {
+	containers := f.deployment.Spec.Template.Spec.Containers
+	c := containers[max(0, slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == "coredns" }))]
+	match := tag.FindStringSubmatch(cmp.Or(given, c.Image))
+	if match == nil {
+		return fmt.Errorf("the image of CoreDNS, %s, does not say its version; if that is %s or newer, give it with --coredns-version", c.Image, minimum)
+	}
+	if parsed := version.MustParseGeneric(match[1]); parsed.LessThan(minimum) {
+		return fmt.Errorf("CoreDNS is %s (image %s) and cannot serve %s; expected %s or newer; set a newer image first: kubectl --context %s -n kube-system set image deployment/coredns %s=%s",
+			parsed, c.Image, corefile.Zone, minimum, contextName, c.Name, newer)
+	}
+	return nil
 }
