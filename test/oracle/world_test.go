@@ -210,9 +210,15 @@ func stored(c plan.Current) (List, *Properties) {
 	}
 	if i := c.Import; i != nil {
 		read(i)
-		stands = &Properties{Headless: i.Spec.Type == mcsv1beta1.Headless, Port: int(i.Spec.Ports[0].Port), Affinity: i.Spec.SessionAffinity == corev1.ServiceAffinityClientIP}
+		if stands == nil {
+			stands = ofImport(i)
+		}
 	}
 	return out, stands
+}
+
+func ofImport(i *mcsv1beta1.ServiceImport) *Properties {
+	return &Properties{Headless: i.Spec.Type == mcsv1beta1.Headless, Port: int(i.Spec.Ports[0].Port), Affinity: i.Spec.SessionAffinity == corev1.ServiceAffinityClientIP}
 }
 
 // step decides and writes until nothing is to be written, and compares each decision. It
@@ -324,6 +330,9 @@ func (w *world) compareObjects(t fataler, want Answer, before plan.Current) {
 	}
 	if want.Import != nil && !stands.equal(*want.Import) {
 		t.Fatalf("the import is %+v, the oracle says %+v\n%s", *stands, *want.Import, w)
+	}
+	if i := current.Import; i != nil && want.FrozenBy == "" && !ofImport(i).equal(*want.Import) { // else the derived Service may be ahead
+		t.Fatalf("the ServiceImport is %+v, the oracle says %+v\n%s", *ofImport(i), *want.Import, w)
 	}
 	w.keeps(t, want, before)
 	for _, c := range w.order() {
