@@ -213,9 +213,14 @@ var _ = Describe("ExportPolicies", func() {
 		leader.elect()
 		faulty := policy("faulty", "no")
 		faulty.Spec.Rego = "package comity.policies.faulty\n\ndeny contains {\"msg\": \"no\"} if to_number(input.object.metadata.name) > 1\n"
-		create(ctx, faulty, policy("fine", "no"))
+		create(ctx, faulty)
 		for _, r := range []*replica{leader, follower} {
 			Eventually(r.answer).Within(timeout).Should(ConsistOf(HavePrefix("NotEvaluated: policy faulty: faulty.rego:3:")))
+		}
+		By("hiding nothing that another policy denies")
+		create(ctx, policy("fine", "no"))
+		for _, r := range []*replica{leader, follower} {
+			Eventually(r.answer).Within(timeout).Should(ConsistOf("fine no"))
 		}
 		failures := func() v1alpha1.Failures {
 			object, _ := stored(ctx, "faulty")
