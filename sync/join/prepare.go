@@ -237,7 +237,7 @@ func (m *member) checkNamespaces(ctx context.Context) error {
 func (m *member) preflightSecret(ctx context.Context, name string) error {
 	found, err := m.secret(ctx, name)
 	if err == nil && found.Name != "" && found.Labels[managedByLabel] != FieldOwner {
-		err = fmt.Errorf("Secret %s/%s was not made by a join; rename or delete it", m.Namespace, name)
+		err = fmt.Errorf("the Secret %s/%s was not made by a join; rename or delete it", m.Namespace, name)
 	}
 	return err
 }

@@ -15,7 +15,7 @@ import (
 // installed agent to `kubectl comity`.
 const LeaderLease = "comity-leader"
 
-// AnnotationAgent, on the leader Lease, is the AgentInfo of the agent.
+// AnnotationAgent is that on the leader Lease with the AgentInfo of the agent.
 const AnnotationAgent = "comity.dev/agent"
 
 // ExchangeMode says where a member publishes.

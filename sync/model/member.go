@@ -96,11 +96,11 @@ type MemberChanged int
 const (
 	// MemberOther is anything but the following.
 	MemberOther MemberChanged = iota
-	// HeartbeatFirst: its first heartbeat was seen. It is as Connected as before.
+	// HeartbeatFirst means that its first heartbeat was seen. It is as Connected as before.
 	HeartbeatFirst
-	// HeartbeatMissing: it is Stale or Lost.
+	// HeartbeatMissing means that it is Stale or Lost.
 	HeartbeatMissing
-	// HeartbeatBack: it is Connected again. Changes of its exports may come with that.
+	// HeartbeatBack means that it is Connected again. Changes of its exports may come with that.
 	HeartbeatBack
 )
 

@@ -114,7 +114,10 @@ func (f *feed) forward(from watch.Interface, to chan<- watch.Event, stopped <-ch
 			return nil
 		case event, open = <-from.ResultChan():
 		}
-		if !open || f.exceeded.Load() != nil {
+		if exceeded := f.exceeded.Load(); exceeded != nil {
+			return exceeded
+		}
+		if !open {
 			return nil
 		}
 		if event.Type != watch.Error && reflect.TypeOf(event.Object) != f.object {
@@ -123,7 +126,7 @@ func (f *feed) forward(from watch.Interface, to chan<- watch.Event, stopped <-ch
 		m.read.Store(0)
 		if exceeded := f.budget.Event(event); exceeded != nil {
 			f.exceeded.Store(exceeded)
-			return nil
+			return exceeded
 		}
 		select {
 		case to <- event:

@@ -251,7 +251,7 @@ var _ = Describe("Connect refuses, and writes nothing for,", func() {
 		makeSecret(ctx, "a", "peer-x", nil)
 		x := cluster("c")
 		x.ID = "x"
-		refusedFor(ctx, cluster("a"), x, "Secret comity-system/peer-x was not made by a join; rename or delete it")
+		refusedFor(ctx, cluster("a"), x, "the Secret comity-system/peer-x was not made by a join; rename or delete it")
 	})
 
 	It("FAULT 38: another cluster than the one of the Peer, until the administrator says that it replaces that one", func(ctx SpecContext) {
