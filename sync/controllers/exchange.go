@@ -129,9 +129,7 @@ func (b *base) duplicateRecord(ctx context.Context) (string, error) {
 	case record.Spec.ClusterUID == "" || record.Spec.ClusterUID == b.ClusterUID:
 		return "", nil
 	}
-	return fmt.Sprintf("MemberRecord %s in the hub is of another cluster with this cluster's id %s (its kube-system namespace has the UID %s, this one's %s), "+
-		"so nothing is published; give one of the two another id, or delete the record if that cluster is gone",
-		b.member(), b.Self, record.Spec.ClusterUID, b.ClusterUID), nil
+	return placeTaken("MemberRecord", b.member(), record.Spec.ClusterUID, b.ClusterUID), nil
 }
 
 // problem says why this cluster cannot publish in one of its exchange namespaces

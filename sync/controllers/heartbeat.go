@@ -8,7 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -210,23 +210,18 @@ func (h *heartbeat) fill(lease *coordinationv1.Lease) {
 // the exchange namespaces is this cluster's own, however it came back there. The zero value
 // is a place of which the holder is not known.
 type claim struct {
-	mu     sync.Mutex
-	holder types.UID // of the kube-system namespace; empty: not known
+	holder atomic.Value // types.UID of the kube-system namespace; empty: not known
 }
 
 // set records the holder. It reports whether that is a change.
 func (c *claim) set(holder types.UID) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	changed := c.holder != holder
-	c.holder = holder
-	return changed
+	before, _ := c.holder.Swap(holder).(types.UID)
+	return before != holder
 }
 
 func (c *claim) heldBy() types.UID {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.holder
+	holder, _ := c.holder.Load().(types.UID)
+	return holder
 }
 
 // isHeldBy reports whether the cluster with this UID holds the place.
@@ -241,7 +236,12 @@ func (c *claim) problem(lease types.NamespacedName, self types.UID) string {
 	case "":
 		return fmt.Sprintf("Lease %s in the hub is not held by this cluster yet, so nothing is published; if this stays, see the log", lease)
 	}
-	return fmt.Sprintf("Lease %s in the hub is of another cluster with this cluster's id %s (its kube-system namespace has the UID %s, this one's %s), "+
+	return placeTaken("Lease", lease, holder, self)
+}
+
+// placeTaken says that an object in the hub is of another cluster with this cluster's id.
+func placeTaken(kind string, object types.NamespacedName, holder, self types.UID) string {
+	return fmt.Sprintf("%s %s in the hub is of another cluster with this cluster's id %s (its kube-system namespace has the UID %s, this one's %s), "+
 		"so nothing is published; give one of the two another id, or delete the Lease and the MemberRecord of that name if that cluster is gone",
-		lease, lease.Name, holder, self)
+		kind, object, object.Name, holder, self)
 }

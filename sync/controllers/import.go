@@ -88,7 +88,7 @@ func setupImport(mgr ctrl.Manager, b *base) error {
 		Watches(&corev1.Service{}, derived(b.importedObject)).
 		Watches(&discoveryv1.EndpointSlice{}, mapped(b.exportedSlice)).
 		Watches(&discoveryv1.EndpointSlice{}, derived(b.importedObject)).
-		Watches(&corev1.Namespace{}, mapped(i.inNamespace), builder.WithPredicates(predicate.Or(namespaceLifecycle, b.identityChange(), b.importPolicyChange()))).
+		Watches(&corev1.Namespace{}, mapped(i.inNamespace), builder.WithPredicates(predicate.Or(namespaceLifecycle, b.importChange()))).
 		WatchesRawSource(all).
 		WithOptions(options).
 		Complete(i)

@@ -16,8 +16,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/comity-mcs/comity/sync/decide"
@@ -66,13 +64,9 @@ func setupImportRecords(mgr ctrl.Manager, b *base) error {
 
 // exchangeLifecycle passes events that decide whether there is a namespace to
 // import into, or to report in. What exists at start is listed.
-var exchangeLifecycle = predicate.Funcs{
-	CreateFunc: func(e event.CreateEvent) bool { return !e.IsInInitialList },
-	UpdateFunc: func(e event.UpdateEvent) bool {
-		return terminating(e.ObjectOld) != terminating(e.ObjectNew) ||
-			e.ObjectOld.GetLabels()[model.LabelExchangeFrom] != e.ObjectNew.GetLabels()[model.LabelExchangeFrom]
-	},
-}
+var exchangeLifecycle = lifecycle(func(before, now client.Object) bool {
+	return differs(before.GetLabels(), now.GetLabels(), model.LabelExchangeFrom)
+})
 
 // inNamespace lists the keys whose report may be different after a change of a
 // namespace.

@@ -153,47 +153,34 @@ func (b *base) importedObject(ctx context.Context, o client.Object) []types.Name
 // namespaceLifecycle passes events that decide whether a namespace can be written
 // to, from where is imported into it, and what happens there to endpoints of lost
 // clusters.
-var namespaceLifecycle = predicate.Funcs{
-	// What exists at start is listed.
-	CreateFunc: func(e event.CreateEvent) bool { return !e.IsInInitialList },
-	UpdateFunc: func(e event.UpdateEvent) bool {
-		return terminating(e.ObjectOld) != terminating(e.ObjectNew) ||
-			changed(e, model.AnnotationOnLost) || changed(e, model.AnnotationImportFrom)
-	},
+var namespaceLifecycle = lifecycle(func(before, now client.Object) bool {
+	return differs(before.GetAnnotations(), now.GetAnnotations(), model.AnnotationOnLost, model.AnnotationImportFrom)
+})
+
+// lifecycle passes the events of objects that come, also after the start, of which the rest
+// is listed, begin to go, go, or change in something that matters.
+func lifecycle(changes func(before, now client.Object) bool) predicate.Funcs {
+	return predicate.Funcs{CreateFunc: notInitial.CreateFunc, UpdateFunc: func(e event.UpdateEvent) bool {
+		return terminating(e.ObjectOld) != terminating(e.ObjectNew) || changes(e.ObjectOld, e.ObjectNew)
+	}}
 }
 
-// changed reports whether an annotation was set, changed or removed.
-func changed(e event.UpdateEvent, annotation string) bool {
-	return differs(e.ObjectOld.GetAnnotations(), e.ObjectNew.GetAnnotations(), annotation)
-}
-
-func differs(before, now map[string]string, key string) bool {
-	was, had := before[key]
-	is, has := now[key]
-	return had != has || was != is
-}
-
-// importPolicyChange passes changes of what import policies read of a Namespace.
-func (b *base) importPolicyChange() predicate.Funcs {
-	return updates(func(before, now client.Object) bool {
-		return b.ImportAdmitter != nil && (!maps.Equal(before.GetLabels(), now.GetLabels()) || !maps.Equal(before.GetAnnotations(), now.GetAnnotations()))
+// differs reports whether one of the keys was set, changed or removed.
+func differs(before, now map[string]string, keys ...string) bool {
+	return slices.ContainsFunc(keys, func(key string) bool {
+		was, had := before[key]
+		is, has := now[key]
+		return had != has || was != is
 	})
 }
 
-// identityChange passes changes of the labels by which namespaces are compared.
-func (b *base) identityChange() predicate.Funcs {
-	return updates(func(before, now client.Object) bool {
-		return slices.ContainsFunc(b.IdentityLabels, func(label string) bool { return differs(before.GetLabels(), now.GetLabels(), label) })
+// importChange passes changes of a Namespace in what is compared before an import, or what
+// import policies read of it.
+func (b *base) importChange() predicate.Funcs {
+	return lifecycle(func(before, now client.Object) bool {
+		isRead := b.ImportAdmitter != nil && (!maps.Equal(before.GetLabels(), now.GetLabels()) || !maps.Equal(before.GetAnnotations(), now.GetAnnotations()))
+		return isRead || differs(before.GetLabels(), now.GetLabels(), b.IdentityLabels...)
 	})
-}
-
-// updates passes the updates alone that change something.
-func updates(changes func(before, now client.Object) bool) predicate.Funcs {
-	return predicate.Funcs{
-		CreateFunc: func(event.CreateEvent) bool { return false },
-		UpdateFunc: func(e event.UpdateEvent) bool { return changes(e.ObjectOld, e.ObjectNew) },
-		DeleteFunc: func(event.DeleteEvent) bool { return false },
-	}
 }
 
 // withoutStatus passes the events of an export but those of its status.

@@ -150,11 +150,11 @@ func (m importMetrics) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// imports says what the imports of this cluster have of others: it is a members.Imports.
-type imports struct{ base *base }
+// Imports says what the imports of this cluster have of others: it is a members.Imports.
+type Imports struct{ base *base }
 
 // Of counts what of a cluster is missing, or waits for a confirmation.
-func (i imports) Of(cluster model.ClusterID) model.ImportCounts {
+func (i Imports) Of(cluster model.ClusterID) model.ImportCounts {
 	var out model.ImportCounts
 	count := func(n *int, first *types.NamespacedName, key types.NamespacedName) {
 		if *n == 0 || model.CompareKeys(key, *first) < 0 {
@@ -178,7 +178,7 @@ func (i imports) Of(cluster model.ClusterID) model.ImportCounts {
 }
 
 // Listed reports whether an import lists a cluster, or that is not known.
-func (i imports) Listed(cluster model.ClusterID) bool {
+func (i Imports) Listed(cluster model.ClusterID) bool {
 	listed, err := isListed(context.Background(), i.base.client, cluster) // a cache: it does not wait
 	if err != nil {
 		ctrl.Log.WithName("peer").Error(err, "it is not known whether imports list a cluster", "peer", cluster)

@@ -167,7 +167,9 @@ func (r *liveReader) read(ctx context.Context, local decide.LocalExport) decide.
 	if err == nil && export != nil && export.DeletionTimestamp == nil {
 		live.Export = export.UID
 		if local.Export != nil && local.Service == nil {
-			live.HasService, err = r.hasService(bounded, local.Key)
+			var service *metav1.PartialObjectMetadata
+			service, err = r.get(bounded, schema.GroupVersionKind{Version: "v1", Kind: "Service"}, local.Key)
+			live.HasService = service != nil && service.DeletionTimestamp == nil
 		}
 	} else if err == nil {
 		err = r.readAbsence(bounded, &live)
@@ -202,11 +204,6 @@ func (r *liveReader) readAbsence(ctx context.Context, live *decide.Live) error {
 	}
 	live.Version = list.ResourceVersion
 	return nil
-}
-
-func (r *liveReader) hasService(ctx context.Context, key types.NamespacedName) (bool, error) {
-	service, err := r.get(ctx, schema.GroupVersionKind{Version: "v1", Kind: "Service"}, key)
-	return service != nil && service.DeletionTimestamp == nil, err
 }
 
 // get is the metadata of an object; nil if it does not exist.

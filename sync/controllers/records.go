@@ -66,8 +66,7 @@ func isRecreated(name string) predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc: func(e event.CreateEvent) bool { return e.Object.GetName() == name },
 		UpdateFunc: func(e event.UpdateEvent) bool {
-			return e.ObjectNew.GetName() == name &&
-				e.ObjectOld.GetLabels()[model.LabelExchangeFrom] != e.ObjectNew.GetLabels()[model.LabelExchangeFrom]
+			return e.ObjectNew.GetName() == name && differs(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels(), model.LabelExchangeFrom)
 		},
 		DeleteFunc: func(event.DeleteEvent) bool { return false },
 	}

@@ -209,12 +209,7 @@ func (c *Controllers) Destinations(key types.NamespacedName) ([]model.Destinatio
 func (c *Controllers) Changed() *notify.Notifier { return &c.base.observations.Changed }
 
 // Imports says what the imports of this cluster have of others, for the status of Peers.
-func (c *Controllers) Imports() interface {
-	Of(cluster model.ClusterID) model.ImportCounts
-	Listed(cluster model.ClusterID) bool
-} {
-	return imports{c.base}
-}
+func (c *Controllers) Imports() Imports { return Imports{c.base} }
 
 // DestinationsChanged notifies when Destinations may return something else though
 // Observe does not.
