@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -54,13 +53,4 @@ func only(queue *notify.Queue) func(string, workqueue.TypedRateLimiter[reconcile
 	return func(string, workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
 		return queue
 	}
-}
-
-// sourcesOf are the clusters whose slices the actions are on, each once.
-func sourcesOf(actions []plan.Action) sets.Set[model.ClusterID] {
-	out := sets.New[model.ClusterID]()
-	for _, a := range actions {
-		out.Insert(a.Source)
-	}
-	return out
 }

@@ -47,7 +47,7 @@ type importController struct {
 }
 
 func setupImport(mgr ctrl.Manager, b *base) error {
-	i := &importController{base: b, drift: newDriftLimiter(b.Clock, b.DriftDelay),
+	i := &importController{base: b, drift: newDriftLimiter(b.Clock, b.Retry),
 		leading: sync.OnceValue(b.Clock.Now)}
 	all := &notify.Source{
 		Required:  []<-chan struct{}{b.Peers.Listed(), b.PoliciesLoaded},
@@ -222,7 +222,7 @@ func (i *importController) view(ctx context.Context, key types.NamespacedName) (
 func (i *importController) readPeers(ctx context.Context, v *decide.ImportView) {
 	key := v.Local.Key
 	v.Peers = decide.PeerViews(i.Peers.Read(key, true))
-	v.FormsAt = decide.FormsAt(i.leading(), v.Now, v.Peers, i.WaitForMembers)
+	v.FormsAt = decide.FormsAt(i.leading(), v.Now, v.Peers, i.Retry)
 	decide.ReadList(v)
 	var verdicts map[model.ClusterID]decision.Verdict
 	if i.ImportAdmitter != nil && !v.ImportDisabled {
@@ -270,8 +270,8 @@ func (i *importController) apply(ctx context.Context, in *plan.ImportInput) (pla
 		i.pay(in.Key, actions, time.Since(begun))
 		i.drift.applied(in, actions, applied)
 		if err == nil {
-			for source := range sourcesOf(later) {
-				i.importQueue.AddFrom(notify.Origin(source), request(in.Key))
+			for _, a := range later {
+				i.importQueue.AddFrom(notify.Origin(a.Source), request(in.Key))
 			}
 		}
 		if err != nil || !planned.AwaitsService || len(actions) == 0 {

@@ -120,16 +120,12 @@ func (b *base) exportedSlice(ctx context.Context, o client.Object) []types.Names
 	return nil
 }
 
-// exchangeObject returns the key of the export that a record or a slice copy belongs to.
-func exchangeObject(_ context.Context, o client.Object) []types.NamespacedName {
-	key, ok := model.LabeledExport(o.GetLabels())
-	if record, isRecord := o.(*exchangev1alpha1.ExportRecord); isRecord {
-		key, ok = model.RecordKey(record.Name)
+// copiedSlice returns the key of the export that a slice copy belongs to.
+func copiedSlice(_ context.Context, o client.Object) []types.NamespacedName {
+	if key, ok := model.LabeledExport(o.GetLabels()); ok {
+		return []types.NamespacedName{key}
 	}
-	if !ok {
-		return nil
-	}
-	return []types.NamespacedName{key}
+	return nil
 }
 
 // importedObject returns the key of the import that a derived object belongs to.

@@ -57,8 +57,8 @@ func setupPublish(mgr ctrl.Manager, b *base) error {
 		Watches(&corev1.Service{}, mapped(b.exportedService)).
 		Watches(&discoveryv1.EndpointSlice{}, mapped(b.exportedSlice)).
 		Watches(&corev1.Namespace{}, mapped(p.namespaceChanged), builder.WithPredicates(notInitial)).
-		WatchesRawSource(b.Exchange.Watch(&discoveryv1.EndpointSlice{}, derived(exchangeObject), isCopy)).
-		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.ExportRecord{}, derived(exchangeObject))).
+		WatchesRawSource(b.Exchange.Watch(&discoveryv1.EndpointSlice{}, derived(copiedSlice), isCopy)).
+		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.ExportRecord{}, derived(keysOf))).
 		WatchesRawSource(all).
 		WithOptions(b.controllerOptions()).
 		Complete(p)
@@ -75,7 +75,7 @@ func (p *publishController) seed(ctx context.Context) ([]types.NamespacedName, e
 	// The cache of a hub that was not read yet: Exchange.Changed lists again.
 	if err := p.Exchange.Client.List(ctx, &records, client.UnsafeDisableDeepCopy); err == nil {
 		for i := range records.Items {
-			keys = append(keys, exchangeObject(ctx, &records.Items[i])...)
+			keys = append(keys, keysOf(ctx, &records.Items[i])...)
 		}
 	}
 	if p.pass.Seed(decide.Exports, keys) {
@@ -121,7 +121,7 @@ func (p *publishController) Reconcile(ctx context.Context, req reconcile.Request
 	}
 	p.succeeded(req)
 	if !done {
-		return reconcile.Result{RequeueAfter: p.MissingRetry}, nil
+		return reconcile.Result{RequeueAfter: p.Retry}, nil
 	}
 	return reconcile.Result{RequeueAfter: decided.Again}, nil
 }

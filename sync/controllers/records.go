@@ -110,14 +110,9 @@ func (m *memberRecordController) reportDuplicate(ctx context.Context) error {
 		return nil
 	}
 	ctrl.LoggerFrom(ctx).Info("nothing is published", "reason", reasonDuplicate, "message", problem)
-	return m.warnOfComity(ctx, reasonDuplicate, problem)
-}
-
-// warnOfComity writes an event on Comity's Namespace.
-func (b *base) warnOfComity(ctx context.Context, reason, note string) error {
-	own, err := get[corev1.Namespace](ctx, b.client, types.NamespacedName{Name: b.Namespace})
+	own, err := get[corev1.Namespace](ctx, m.client, types.NamespacedName{Name: m.Namespace})
 	if err == nil && own != nil {
-		b.Recorder.Eventf(own, nil, corev1.EventTypeWarning, reason, "Publish", "%s", model.Bound(note, model.MaxEventNote))
+		m.Recorder.Eventf(own, nil, corev1.EventTypeWarning, reasonDuplicate, "Publish", "%s", model.Bound(problem, model.MaxEventNote))
 	}
 	return err
 }

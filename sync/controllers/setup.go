@@ -143,15 +143,12 @@ type Options struct {
 
 	// HeartbeatInterval is how often the Lease is renewed; default 10 s.
 	HeartbeatInterval time.Duration
-	// WaitForMembers is how long the lists of new imports wait for members that do not
-	// answer; default 10 s.
-	WaitForMembers time.Duration
-	// MissingRetry is how soon a key is reconciled again whose exchange namespace is
-	// missing, or whose policies could not be evaluated; default 10 s.
-	MissingRetry time.Duration
-	// DriftDelay is the first delay of a correction that something else undoes again and
-	// again; default 10 s. It doubles each time.
-	DriftDelay time.Duration
+	// Retry is how soon is tried again what nothing announces: how long the lists of new
+	// imports wait for members that do not answer, how soon a key is reconciled again whose
+	// exchange namespace is missing, or whose policies could not be evaluated, and the first
+	// delay, which doubles each time, of a correction that something else undoes again and
+	// again; default 10 s.
+	Retry time.Duration
 	// Workers is how many keys each controller reconciles at once; default 8.
 	Workers int
 	// Recorder takes events; default one of the manager's.
@@ -286,7 +283,7 @@ func newBase(mgr ctrl.Manager, opts Options) (*base, error) {
 	}
 	b := &base{
 		Options: opts, client: mgr.GetClient(), applier: applier, publishing: publishing, hub: hub,
-		live:     &liveReader{reader: mgr.GetAPIReader(), clock: opts.Clock, retry: opts.MissingRetry},
+		live:     &liveReader{reader: mgr.GetAPIReader(), clock: opts.Clock, retry: opts.Retry},
 		beatSoon: make(chan struct{}, 1), observations: NewObservations(), pass: decide.NewFirstPass(),
 		conflicts: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
 		refusals:  workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRefused, lastRefused),
@@ -319,9 +316,7 @@ func setDefaults(mgr ctrl.Manager, opts *Options) {
 	if opts.LocalCluster == nil {
 		opts.LocalCluster = func() model.LocalCluster { return model.LocalCluster{} }
 	}
-	for _, unset := range []*time.Duration{&opts.HeartbeatInterval, &opts.WaitForMembers, &opts.MissingRetry, &opts.DriftDelay} {
-		*unset = cmp.Or(*unset, 10*time.Second)
-	}
+	opts.HeartbeatInterval, opts.Retry = cmp.Or(opts.HeartbeatInterval, 10*time.Second), cmp.Or(opts.Retry, 10*time.Second)
 	if e := opts.Exchange; e != nil && e.Live == nil {
 		e.Live = e.Client
 	}
@@ -340,17 +335,12 @@ func (b *base) reportChanged(c notify.Change) {
 func (b *base) exchangeChanged() {
 	if b.hub {
 		b.claim.set("")
-		b.beatNow()
+		select {
+		case b.beatSoon <- struct{}{}: // the Lease is renewed at once
+		default:
+		}
 	}
 	b.restartPass()
-}
-
-// beatNow has the Lease renewed at once.
-func (b *base) beatNow() {
-	select {
-	case b.beatSoon <- struct{}{}:
-	default:
-	}
 }
 
 // restartPass makes everything be published before the MemberRecord is written.
@@ -379,7 +369,7 @@ func (b *base) retry(ctx context.Context, req reconcile.Request, err error) (rec
 		return reconcile.Result{RequeueAfter: b.conflicts.When(req)}, nil
 	case apply.NamespaceMissing:
 		log.V(1).Info("the namespace is missing or terminating, nothing written", "reason", err.Error())
-		return reconcile.Result{RequeueAfter: b.MissingRetry}, nil
+		return reconcile.Result{RequeueAfter: b.Retry}, nil
 	case apply.Refused:
 		log.Info("the API server refuses a write", "reason", err.Error())
 		return reconcile.Result{RequeueAfter: b.refusals.When(req)}, nil

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -80,15 +79,15 @@ func (m *member) ownAddresses(ctx context.Context) (all []Address, err error) {
 		return nil, fmt.Errorf("server %q: %w", m.RESTConfig.Host, err)
 	}
 	host := strings.TrimRight(base.String(), "/")
-	fromFile, err := m.kubeconfigCA()
-	if err != nil {
-		return nil, err
+	access := rest.CopyConfig(m.RESTConfig)
+	if err := rest.LoadTLSFiles(access); err != nil {
+		return nil, fmt.Errorf("read the files that the kubeconfig names: %w", err)
 	}
 	fromCluster, err := m.clusterCA(ctx)
 	if err != nil {
 		return nil, err
 	}
-	kubeconfig, cluster := authority{"CA of the kubeconfig", fromFile}, authority{"CA of the cluster", fromCluster}
+	kubeconfig, cluster := authority{"CA of the kubeconfig", access.CAData}, authority{"CA of the cluster", fromCluster}
 	servers, authorities := []Address{{Server: host, Source: "from the kubeconfig"}}, []authority{kubeconfig}
 	switch {
 	case m.Server != "":
@@ -125,17 +124,6 @@ func (m *member) ownAddresses(ctx context.Context) (all []Address, err error) {
 type authority struct {
 	name string
 	ca   []byte
-}
-
-func (m *member) kubeconfigCA() ([]byte, error) {
-	if len(m.RESTConfig.CAData) > 0 || m.RESTConfig.CAFile == "" {
-		return m.RESTConfig.CAData, nil
-	}
-	data, err := os.ReadFile(m.RESTConfig.CAFile)
-	if err != nil {
-		return nil, fmt.Errorf("read its certificate authority: %w", err)
-	}
-	return data, nil
 }
 
 // clusterCA is the authority that Pods of the cluster verify its API server with.

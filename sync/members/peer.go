@@ -128,25 +128,17 @@ func (o *Options) readPeer(peer *exchangev1alpha1.Peer, secret *corev1.Secret) c
 		out.refused = because(ReasonSecretMissing, "spec.kubeconfigSecret: Secret %s/%s does not exist; remedy: correct the name, or run kubectl comity join again",
 			o.Namespace, model.OneLine(peer.Spec.KubeconfigSecret, 64))
 	default:
-		out.readKubeconfig()
+		data := secret.Data[kubeconfig.SecretKey]
+		config, fault := kubeconfig.Sanitize(data)
+		if out.config, out.digest = config, sha256.Sum256(data); fault != nil {
+			out.refused = because(ReasonInvalidKubeconfig, "Secret %s/%s, key %s: %s", secret.Namespace, secret.Name, kubeconfig.SecretKey, fault)
+		}
 	}
 	if out.refused.Reason != "" {
 		out.refused.Message = "Peer " + peer.Name + ", " + out.refused.Message + "; what was imported from cluster " + peer.Name + " is kept meanwhile"
 	}
 	out.ignored = o.reserved(peer)
 	return out
-}
-
-// readKubeconfig sets config, or refused.
-func (c *claim) readKubeconfig() {
-	data := c.secret.Data[kubeconfig.SecretKey]
-	c.digest = sha256.Sum256(data)
-	config, fault := kubeconfig.Sanitize(data)
-	if fault != nil {
-		c.refused = because(ReasonInvalidKubeconfig, "Secret %s/%s, key %s: %s", c.secret.Namespace, c.secret.Name, kubeconfig.SecretKey, fault)
-		return
-	}
-	c.config = config
 }
 
 // readAccepted reads the lists of spec. The schema validates them; one that cannot be

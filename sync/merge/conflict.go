@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/model"
@@ -84,7 +85,7 @@ func properties(imports ...*model.Import) []property {
 			showDifference(imports, func(i *model.Import) map[string]string { return i.Labels })},
 		{mcsv1beta1.ServiceExportReasonAnnotationsConflict, "exported annotations",
 			showDifference(imports, func(i *model.Import) map[string]string { return i.Annotations })},
-		{mcsv1beta1.ServiceExportReasonInternalTrafficPolicyConflict, "internalTrafficPolicy", of(showPolicy)},
+		{mcsv1beta1.ServiceExportReasonInternalTrafficPolicyConflict, "internalTrafficPolicy", of(func(i *model.Import) string { return string(ptr.Deref(i.InternalTrafficPolicy, "unset")) })},
 		{mcsv1beta1.ServiceExportReasonTrafficDistributionConflict, "trafficDistribution", of(showDistribution)},
 		{"", "ipFamilies", func(i *model.Import) string { return cmp.Or(showFamilies(i), "unset") }},
 		{"", "preference for local endpoints", func(i *model.Import) string { return fmt.Sprint(i.PreferLocal) }},
@@ -152,23 +153,14 @@ func showTimeout(i *model.Import) string {
 	return fmt.Sprintf("%d s", *timeout(i.SessionAffinityConfig))
 }
 
-func showPolicy(i *model.Import) string {
-	if i.InternalTrafficPolicy == nil {
-		return "unset"
-	}
-	return string(*i.InternalTrafficPolicy)
-}
-
 // showDistribution treats PreferClose as PreferSameZone: in Kubernetes one is an
 // alias of the other.
 func showDistribution(i *model.Import) string {
-	switch {
-	case i.TrafficDistribution == nil:
-		return "unset"
-	case *i.TrafficDistribution == "PreferClose":
+	text := ptr.Deref(i.TrafficDistribution, "unset")
+	if text == corev1.ServiceTrafficDistributionPreferClose {
 		return corev1.ServiceTrafficDistributionPreferSameZone
 	}
-	return *i.TrafficDistribution
+	return text
 }
 
 func showTargets(i *model.Import) string {

@@ -49,9 +49,7 @@ type feed struct {
 	without string
 	// confirmed: the MemberRecord is read again before a list is used.
 	confirmed bool
-	// check says what is wrong with a record of the feed; nil if all are valid.
-	check  func(any) error
-	budget *budget.Feed
+	budget    *budget.Feed
 	// exceeded is the limit that a response or event exceeded, until a list is within the
 	// limits again.
 	exceeded     atomic.Pointer[budget.Exceeded]
@@ -100,10 +98,10 @@ func newFeeds(c *Connection) (feeds, error) {
 	config.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(peerQPS, peerBurst)
 	shared, scoped := model.ExchangeNamespace(c.opts.ID), model.ScopedExchangeNamespace(c.opts.ID, c.opts.Self)
 	out := feeds{
-		namespaces: &feed{namespace: shared, check: checking(c.checkNamespace)},
+		namespaces: &feed{namespace: shared},
 		members:    &feed{namespace: shared, name: string(c.opts.ID)},
 		leases:     &feed{namespace: shared, name: string(c.opts.ID), without: "whether its agent runs is not known"},
-		reports:    &feed{namespace: scoped, check: checking(c.checkReport), without: "what it imports is not known"},
+		reports:    &feed{namespace: scoped, without: "what it imports is not known"},
 	}
 	var failed error
 	open := func(f *feed, object runtime.Object, handler toolscache.ResourceEventHandler) {
@@ -112,15 +110,15 @@ func newFeeds(c *Connection) (feeds, error) {
 	}
 	export := func(key types.NamespacedName) { c.opts.Hooks.Export(c, key) }
 	for i, namespace := range []string{shared, scoped} {
-		out.exports[i] = &feed{namespace: namespace, confirmed: true, check: checking(c.checkExport)}
+		out.exports[i] = &feed{namespace: namespace, confirmed: true}
 		out.slices[i] = &feed{namespace: namespace}
-		open(out.exports[i], &exchangev1alpha1.ExportRecord{}, c.recordHandler(out.exports[i], keyOf(export)))
+		open(out.exports[i], &exchangev1alpha1.ExportRecord{}, c.recordHandler(keyOf(export)))
 		open(out.slices[i], &discoveryv1.EndpointSlice{}, c.sliceHandler())
 	}
-	open(out.members, &exchangev1alpha1.MemberRecord{}, c.memberHandler())
-	open(out.namespaces, &exchangev1alpha1.NamespaceRecord{}, c.recordHandler(out.namespaces, c.opts.Hooks.Namespace))
+	open(out.members, &exchangev1alpha1.MemberRecord{}, c.handler(func(_, _ any) { c.refresh() }, func(any) { c.refresh() }))
+	open(out.namespaces, &exchangev1alpha1.NamespaceRecord{}, c.recordHandler(c.opts.Hooks.Namespace))
 	open(out.leases, &coordinationv1.Lease{}, c.leaseHandler())
-	open(out.reports, &exchangev1alpha1.ImportRecord{}, c.recordHandler(out.reports, keyOf(c.opts.Hooks.Report)))
+	open(out.reports, &exchangev1alpha1.ImportRecord{}, c.recordHandler(keyOf(c.opts.Hooks.Report)))
 	return out, failed
 }
 
@@ -148,12 +146,9 @@ func (f *feed) open(scheme *runtime.Scheme, config *rest.Config, object runtime.
 		return err
 	}
 	f.budget = c.budget.Feed(f.kind, f.resource)
-	indexers := toolscache.Indexers{}
+	indexers := toolscache.Indexers{indexInvalid: c.indexInvalid}
 	if f.resource == "endpointslices" {
 		indexers[indexExport] = indexSlice
-	}
-	if f.check != nil {
-		indexers[indexInvalid] = f.indexInvalid
 	}
 	source := plainLists{&toolscache.ListWatch{ListWithContextFunc: f.page, WatchFuncWithContext: f.watch}}
 	f.informer = toolscache.NewSharedIndexInformerWithOptions(source, object,

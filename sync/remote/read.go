@@ -185,14 +185,14 @@ func (c *Connection) handler(changed func(before, now any), removed func(any)) t
 }
 
 // recordHandler notifies changed of the names of records.
-func (c *Connection) recordHandler(f *feed, changed func(name string)) toolscache.ResourceEventHandler {
+func (c *Connection) recordHandler(changed func(name string)) toolscache.ResourceEventHandler {
 	notify := func(obj any) {
 		if record, ok := obj.(metav1.Object); ok && c.verified.Load() {
 			changed(record.GetName())
 		}
 	}
 	return c.handler(func(before, now any) {
-		if f.check(now) != nil {
+		if c.check(now) != nil {
 			c.opts.Hooks.Rejected(c)
 		}
 		if before == now || !sameSpec(before, now) {
@@ -216,10 +216,6 @@ func (c *Connection) sliceHandler() toolscache.ResourceEventHandler {
 	}, notify)
 }
 
-func (c *Connection) memberHandler() toolscache.ResourceEventHandler {
-	return c.handler(func(_, _ any) { c.refresh() }, func(any) { c.refresh() })
-}
-
 // sameSpec reports whether two versions of a namespace's record, or of a report, which are
 // read of nothing but their specs, have the same.
 func sameSpec(before, now any) bool {
@@ -237,8 +233,8 @@ func sameSpec(before, now any) bool {
 // indexInvalid finds the records of a feed that are not valid, under the empty value.
 const indexInvalid = "invalid"
 
-func (f *feed) indexInvalid(obj any) ([]string, error) {
-	if f.check(obj) == nil {
+func (c *Connection) indexInvalid(obj any) ([]string, error) {
+	if c.check(obj) == nil {
 		return nil, nil
 	}
 	return []string{""}, nil
@@ -259,7 +255,7 @@ func (c *Connection) Invalid() (count int, first error) {
 			continue
 		}
 		if item, found, _ := f.informer.GetIndexer().GetByKey(slices.Min(keys)); found {
-			first = f.check(item)
+			first = c.check(item)
 		}
 	}
 	return count, first
@@ -282,31 +278,19 @@ func (c *Connection) Count(accepted func(namespace string) bool) (read, refused 
 	return read, refused
 }
 
-// checking is a check of records of one type.
-func checking[T any](check func(T) error) func(any) error {
-	return func(obj any) error {
-		if record, ok := obj.(T); ok {
-			return check(record)
+// check says what is wrong with a record of the peer. What is no record is valid.
+func (c *Connection) check(obj any) (err error) {
+	switch record := obj.(type) {
+	case *exchangev1alpha1.ExportRecord:
+		var stated bool
+		if _, stated, err = exchange.FromWithdrawn(c.opts.ID, record); !stated && err == nil {
+			_, err = exchange.FromRecord(c.opts.ID, record)
 		}
-		return nil
+	case *exchangev1alpha1.ImportRecord:
+		_, _, err = exchange.FromImportRecord(c.opts.ID, record)
+	case *exchangev1alpha1.NamespaceRecord:
+		_, err = exchange.FromNamespaceRecord(c.opts.ID, record)
 	}
-}
-
-func (c *Connection) checkExport(record *exchangev1alpha1.ExportRecord) error {
-	if _, stated, err := exchange.FromWithdrawn(c.opts.ID, record); stated || err != nil {
-		return err
-	}
-	_, err := exchange.FromRecord(c.opts.ID, record)
-	return err
-}
-
-func (c *Connection) checkReport(record *exchangev1alpha1.ImportRecord) error {
-	_, _, err := exchange.FromImportRecord(c.opts.ID, record)
-	return err
-}
-
-func (c *Connection) checkNamespace(record *exchangev1alpha1.NamespaceRecord) error {
-	_, err := exchange.FromNamespaceRecord(c.opts.ID, record)
 	return err
 }
 

@@ -90,8 +90,7 @@ func (w wiring) wire() error {
 	running, err := controllers.SetupWithManager(w.Manager, controllers.Options{
 		Self: w.self.cluster, ClusterSet: w.self.set, ClusterUID: w.self.uid, Namespace: w.Namespace, Version: version,
 		IdentityLabels: w.IdentityLabels, PublishNamespaces: publishNamespaces,
-		Exchange: exchange, Peers: w.peers, Workers: w.Workers, HeartbeatInterval: w.HeartbeatInterval, Registry: metrics.Registry,
-		WaitForMembers: w.Timing.Retry, MissingRetry: w.Timing.Retry, DriftDelay: w.Timing.Retry,
+		Exchange: exchange, Peers: w.peers, Workers: w.Workers, HeartbeatInterval: w.HeartbeatInterval, Retry: w.Timing.Retry, Registry: metrics.Registry,
 		Admitter: evaluation, ImportAdmitter: evaluation.imports, PoliciesLoaded: evaluation.loaded, PoliciesChanged: evaluation.changed,
 		LocalCluster: local.Get, LocalClusterChanged: local.Changed(), LocalClusterKnown: local.Known(), Prober: prober,
 		ImportDisabled: !w.Import, MaintainSelectors: w.Selectors == selectorsMaintain, Takeover: w.Takeover == takeoverSveltos,

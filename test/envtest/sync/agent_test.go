@@ -89,7 +89,7 @@ func (c *cluster) start() {
 		Peers: a.peers, Admitter: a.admitter, ImportAdmitter: controllers.NewImportPolicyCache(controllers.ImportPolicyCacheOptions{
 			Evaluate: a.engine.EvaluateImport, Active: a.engine.HasImportPolicies, Policies: a.engine.Digest, Findings: findings.New(),
 		}),
-		PoliciesChanged: a.policies, Registry: registry, Writer: w, Clock: shifted{}, WaitForMembers: retry, MissingRetry: retry,
+		PoliciesChanged: a.policies, Registry: registry, Writer: w, Clock: shifted{}, Retry: retry,
 	})
 	Expect(err).NotTo(HaveOccurred())
 	Expect(a.peers.SetupStatusWithManager(mgr, a.running.Imports())).To(Succeed())
