@@ -221,7 +221,7 @@ func (i *importController) announce(key types.NamespacedName, current plan.Curre
 			continue
 		}
 		var object runtime.Object = imported
-		if !keepsOut(p.Reason) {
+		if !slices.Contains(keepsOut, p.Reason) {
 			if object = decide.Obstacle(p.Reason, current); object == nil || isOwn {
 				continue
 			}
@@ -230,12 +230,6 @@ func (i *importController) announce(key types.NamespacedName, current plan.Curre
 	}
 }
 
-// keepsOut reports whether nothing, or nothing new, is imported from the source that a
-// problem of this reason is about, by what the administrators of this cluster said.
-func keepsOut(reason string) bool {
-	switch reason {
-	case model.ReasonPolicyDenied, model.ReasonNotEvaluated, model.ReasonNamespaceUnknown, model.ReasonNamespaceNotAccepted:
-		return true
-	}
-	return false
-}
+// keepsOut are the reasons of problems because of which nothing, or nothing new, is imported
+// from a source, by what the administrators of this cluster said.
+var keepsOut = []string{model.ReasonPolicyDenied, model.ReasonNotEvaluated, model.ReasonNamespaceUnknown, model.ReasonNamespaceNotAccepted}

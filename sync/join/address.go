@@ -83,11 +83,11 @@ func (m *member) ownAddresses(ctx context.Context) (all []Address, err error) {
 	if err := rest.LoadTLSFiles(access); err != nil {
 		return nil, fmt.Errorf("read the files that the kubeconfig names: %w", err)
 	}
-	fromCluster, err := m.clusterCA(ctx)
-	if err != nil {
+	var root corev1.ConfigMap // what Pods of the cluster verify its API server with
+	if err := m.get(ctx, metav1.NamespaceSystem, "kube-root-ca.crt", &root); client.IgnoreNotFound(err) != nil {
 		return nil, err
 	}
-	kubeconfig, cluster := authority{"CA of the kubeconfig", access.CAData}, authority{"CA of the cluster", fromCluster}
+	kubeconfig, cluster := authority{"CA of the kubeconfig", access.CAData}, authority{"CA of the cluster", []byte(root.Data["ca.crt"])}
 	servers, authorities := []Address{{Server: host, Source: "from the kubeconfig"}}, []authority{kubeconfig}
 	switch {
 	case m.Server != "":
@@ -124,13 +124,6 @@ func (m *member) ownAddresses(ctx context.Context) (all []Address, err error) {
 type authority struct {
 	name string
 	ca   []byte
-}
-
-// clusterCA is the authority that Pods of the cluster verify its API server with.
-func (m *member) clusterCA(ctx context.Context) ([]byte, error) {
-	var stored corev1.ConfigMap
-	err := m.get(ctx, metav1.NamespaceSystem, "kube-root-ca.crt", &stored)
-	return []byte(stored.Data["ca.crt"]), client.IgnoreNotFound(err)
 }
 
 // statedServers are those that the cluster states: the endpoint that kubeadm

@@ -304,7 +304,14 @@ func (p *Prepared) Write(ctx context.Context) error {
 	if err := p.Resolve(ctx); err != nil {
 		return err
 	}
-	if err := each(p.clusters(), func(m *member) error { return m.writeExchange(ctx) }); err != nil {
+	if err := each(p.clusters(), func(m *member) error {
+		for _, object := range m.exchange {
+			if err := m.apply(ctx, object, ""); err != nil {
+				return err
+			}
+		}
+		return m.recordNamespaces(ctx)
+	}); err != nil {
 		return err
 	}
 	for _, r := range p.Routes() {
@@ -334,15 +341,6 @@ func (p *Prepared) Resolve(ctx context.Context) error {
 		p.Use(r, candidates[0])
 	}
 	return nil
-}
-
-func (m *member) writeExchange(ctx context.Context) error {
-	for _, object := range m.exchange {
-		if err := m.apply(ctx, object, ""); err != nil {
-			return err
-		}
-	}
-	return m.recordNamespaces(ctx)
 }
 
 // trust stores the credential of one route. In a hub it is also the one by which the member

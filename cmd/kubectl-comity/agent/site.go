@@ -6,7 +6,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"sync"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 )
@@ -44,19 +43,15 @@ func Sites(ctx context.Context, env *command.Env, contexts []string) ([]*Site, e
 
 // Read opens those sites that did not answer before, and finds all agents again.
 func Read(ctx context.Context, env *command.Env, sites []*Site) {
-	var reading sync.WaitGroup
-	for _, s := range sites {
-		reading.Go(func() {
-			if s.Target == nil {
-				if s.Target, s.Err = env.Open(ctx, s.Context); s.Err != nil {
-					s.Target = nil
-					return
-				}
+	command.InParallel(sites, func(_ int, s *Site) {
+		if s.Target == nil {
+			if s.Target, s.Err = env.Open(ctx, s.Context); s.Err != nil {
+				s.Target = nil
+				return
 			}
-			s.Agent, s.Err = Find(ctx, s.Target)
-		})
-	}
-	reading.Wait()
+		}
+		s.Agent, s.Err = Find(ctx, s.Target)
+	})
 }
 
 // Problems are the errors of sites, to be solved together.

@@ -6,6 +6,7 @@ package command
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -129,6 +130,15 @@ func Distinct(targets []*Target) error {
 		seen[target.UID] = target
 	}
 	return nil
+}
+
+// InParallel calls do for each item at once, and waits for all.
+func InParallel[T any](items []T, do func(int, T)) {
+	var working sync.WaitGroup
+	for i, item := range items {
+		working.Go(func() { do(i, item) })
+	}
+	working.Wait()
 }
 
 // Await calls do until it succeeds. When ctx has ended, it gives the last error of do.

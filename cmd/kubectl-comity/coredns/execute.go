@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/miekg/dns"
@@ -28,11 +27,7 @@ const pollInterval = 2 * time.Second
 // execute carries out all plans side by side: most of the time is spent waiting.
 func (o options) execute(ctx context.Context, env *command.Env, plans []*plan) error {
 	failed := make([]error, len(plans))
-	var executing sync.WaitGroup
-	for i, p := range plans {
-		executing.Go(func() { failed[i] = o.executeOne(ctx, env, p) })
-	}
-	executing.Wait()
+	command.InParallel(plans, func(i int, p *plan) { failed[i] = o.executeOne(ctx, env, p) })
 	return command.Incomplete(errors.Join(failed...))
 }
 

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -35,11 +34,7 @@ type Reader struct {
 // report, so there is always one.
 func (r Reader) Read(ctx context.Context, sites []*agent.Site) Report {
 	parts := make([]part, len(sites))
-	var reading sync.WaitGroup
-	for i, site := range sites {
-		reading.Go(func() { parts[i] = r.site(ctx, site) })
-	}
-	reading.Wait()
+	command.InParallel(sites, func(i int, site *agent.Site) { parts[i] = r.site(ctx, site) })
 	report := Report{Clusters: []Cluster{}, Services: []Service{}, Problems: []Problem{}}
 	var agents []agent.Agent
 	for _, p := range parts {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -97,25 +96,19 @@ func interrupted(result Result) error {
 
 // verifyAll makes what is needed everywhere and then tries every way at once.
 func verifyAll(ctx context.Context, members []*member) []Check {
-	inParallel(members, func(m *member) {
+	command.InParallel(members, func(_ int, m *member) {
 		if err := m.target.Client.Create(ctx, newNamespace(m.namespace)); err != nil {
 			m.failed, m.failedAt = m.target.Errorf("create namespace %s: %w", m.namespace, err), StageCreate
 		}
 	})
 	// Only where the namespace is everywhere, no cluster is reported to lack it.
-	inParallel(members, func(m *member) {
+	command.InParallel(members, func(_ int, m *member) {
 		if m.failed == nil {
 			m.prepare(ctx)
 		}
 	})
 	checks := make([][]Check, len(members)*len(members))
-	var checking sync.WaitGroup
-	for i, from := range members {
-		for j, to := range members {
-			checking.Go(func() { checks[i*len(members)+j] = to.check(ctx, from) })
-		}
-	}
-	checking.Wait()
+	command.InParallel(checks, func(i int, _ []Check) { checks[i] = members[i%len(members)].check(ctx, members[i/len(members)]) })
 	return slices.Concat(checks...)
 }
 
@@ -123,19 +116,11 @@ func verifyAll(ctx context.Context, members []*member) []Check {
 func removeAll(ctx context.Context, members []*member) (failed []string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTimeout)
 	defer cancel()
-	inParallel(members, func(m *member) { m.failed = m.remove(ctx) })
+	command.InParallel(members, func(_ int, m *member) { m.failed = m.remove(ctx) })
 	for _, m := range members {
 		if m.failed != nil {
 			failed = append(failed, m.failed.Error())
 		}
 	}
 	return failed
-}
-
-func inParallel(members []*member, do func(*member)) {
-	var working sync.WaitGroup
-	for _, m := range members {
-		working.Go(func() { do(m) })
-	}
-	working.Wait()
 }

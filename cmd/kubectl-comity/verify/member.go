@@ -56,7 +56,8 @@ func (m *member) prepare(ctx context.Context) {
 		return
 	}
 	m.failedAt = StageAdmit
-	if err := m.target.Client.Create(ctx, newExport(m.namespace, m.service)); err != nil {
+	export := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: m.namespace, Name: m.service}}
+	if err := m.target.Client.Create(ctx, export); err != nil {
 		m.failed = m.target.Errorf("create ServiceExport %s/%s: %w", m.namespace, m.service, err)
 	}
 }
@@ -269,8 +270,4 @@ func newService(namespace, name string) *corev1.Service {
 			Ports: []corev1.ServicePort{{Name: "http", Port: 80, TargetPort: intstr.FromInt32(port)}},
 		},
 	}
-}
-
-func newExport(namespace, name string) client.Object {
-	return &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 }

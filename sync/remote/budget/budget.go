@@ -86,6 +86,7 @@ func newHolding() *holding { return &holding{sizes: map[string]int32{}} }
 type Feed struct {
 	member         *Member
 	kind, resource string
+	limit          int // on the objects of resource
 	// held, and what was read so far of a list that is not complete, or nil; they need
 	// the mutex of member.
 	held, pending *holding
@@ -96,7 +97,8 @@ type Feed struct {
 func (m *Member) Feed(kind, resource string) *Feed {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	f := &Feed{member: m, kind: kind, resource: resource, held: newHolding()}
+	limit := cmp.Or(map[string]int{"exportrecords": m.limits.Exports, "endpointslices": m.limits.Slices}[resource], m.limits.Others)
+	f := &Feed{member: m, kind: kind, resource: resource, limit: limit, held: newHolding()}
 	m.feeds = append(m.feeds, f)
 	return f
 }
@@ -111,11 +113,7 @@ func (f *Feed) Page(objects []runtime.Object, first, last bool) *Exceeded {
 		f.pending = newHolding()
 	}
 	for _, object := range objects {
-		exceeded := f.repeated(object)
-		if exceeded == nil {
-			exceeded = f.add(f.pending, object)
-		}
-		if exceeded != nil {
+		if exceeded := f.add(f.pending, object); exceeded != nil {
 			f.pending = nil
 			return exceeded
 		}
@@ -124,19 +122,6 @@ func (f *Feed) Page(objects []runtime.Object, first, last bool) *Exceeded {
 		f.held, f.pending = f.pending, nil
 	}
 	return nil
-}
-
-// repeated is for an object that the list has already. An informer keeps all pages until the
-// last one, and one that has nothing but repetitions would exceed no limit.
-func (f *Feed) repeated(object runtime.Object) *Exceeded {
-	accessor, ok := object.(metav1.Object)
-	if !ok {
-		return nil
-	}
-	if _, has := f.pending.sizes[accessor.GetName()]; !has {
-		return nil
-	}
-	return &Exceeded{"1 object of each name in one list"}
 }
 
 // Event counts one event of a watch. If it exceeds a limit, it is not to be used, and the
@@ -154,16 +139,6 @@ func (f *Feed) Event(event watch.Event) *Exceeded {
 		}
 	}
 	return nil
-}
-
-func (m *Member) limitOf(resource string) int {
-	switch resource {
-	case "exportrecords":
-		return m.limits.Exports
-	case "endpointslices":
-		return m.limits.Slices
-	}
-	return m.limits.Others
 }
 
 // others are the bytes of all feeds but f, and the number of objects of those of its
@@ -196,10 +171,14 @@ func (f *Feed) add(h *holding, object runtime.Object) *Exceeded {
 	size, m := sizeOf(object), f.member
 	bytes, count := m.others(f)
 	before, known := h.sizes[accessor.GetName()]
-	if limit := m.limitOf(f.resource); !known && count+len(h.sizes) >= limit {
-		return &Exceeded{fmt.Sprintf("%d %s", limit, f.kind)}
-	}
-	if bytes+h.bytes+size-int64(before) > m.limits.Bytes {
+	switch {
+	case known && h == f.pending:
+		// An informer keeps all pages of a list until the last one, and a list that has nothing
+		// but repetitions would exceed no limit.
+		return &Exceeded{"1 object of each name in one list"}
+	case !known && count+len(h.sizes) >= f.limit:
+		return &Exceeded{fmt.Sprintf("%d %s", f.limit, f.kind)}
+	case bytes+h.bytes+size-int64(before) > m.limits.Bytes:
 		return &Exceeded{fmt.Sprintf("%d bytes in all objects", m.limits.Bytes)}
 	}
 	h.sizes[accessor.GetName()] = int32(min(size, 1<<31-1))
