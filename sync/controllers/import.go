@@ -136,11 +136,7 @@ func (i *importController) keysIn(ctx context.Context, namespace string) []types
 	if err != nil {
 		return nil
 	}
-	for _, key := range i.Peers.Keys() {
-		if key.Namespace == namespace {
-			keys = append(keys, key)
-		}
-	}
+	keys = append(keys, i.peerKeysIn(namespace)...)
 	// What is kept of a cluster that was not read is among neither.
 	imports, err := notify.ListKeys(ctx, i.client, &mcsv1beta1.ServiceImportList{}, client.InNamespace(namespace))
 	if err != nil {

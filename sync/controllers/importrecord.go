@@ -71,17 +71,10 @@ var exchangeLifecycle = lifecycle(func(before, now client.Object) bool {
 // inNamespace lists the keys whose report may be different after a change of a
 // namespace.
 func (r *importRecordController) inNamespace(_ context.Context, o client.Object) []types.NamespacedName {
-	all := r.Peers.Keys()
 	if o.GetLabels()[model.LabelExchangeFrom] == string(r.Self) {
-		return all
+		return r.Peers.Keys()
 	}
-	var out []types.NamespacedName
-	for _, key := range all {
-		if key.Namespace == o.GetName() {
-			out = append(out, key)
-		}
-	}
-	return out
+	return r.peerKeysIn(o.GetName())
 }
 
 // everything lists what the members export, and what was reported of exports that

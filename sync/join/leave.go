@@ -58,10 +58,11 @@ func Disconnect(ctx context.Context, hub *Cluster, leaving Cluster, others []Clu
 	}
 	for _, e := range ends {
 		local, shared := e.holder.Cluster, model.ExchangeNamespace(e.holder.ID)
-		if err := e.holder.removeAll(ctx, grants(local, e.peer, []string{shared}, []string{model.ScopedExchangeNamespace(local.ID, e.peer)})); err != nil {
-			return e.holder.errorf("%w", err)
+		err := e.holder.removeAll(ctx, grants(local, e.peer, []string{shared}, []string{model.ScopedExchangeNamespace(local.ID, e.peer)}))
+		if err == nil {
+			err = e.holder.removeShared(ctx, e.peer)
 		}
-		if err := e.holder.removeShared(ctx, e.peer); err != nil {
+		if err != nil {
 			return e.holder.errorf("%w", err)
 		}
 	}

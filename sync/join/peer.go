@@ -185,12 +185,14 @@ func forget(ctx context.Context, ends []end, timeout time.Duration) error {
 	}
 	deadline := time.Now().Add(timeout)
 	for i, e := range ends {
+		var err error
 		if marked[i] {
-			if err := e.finish(ctx, deadline, timeout); err != nil {
-				return e.holder.errorf("%w", err)
-			}
+			err = e.finish(ctx, deadline, timeout)
 		}
-		if err := e.holder.remove(ctx, secret(e.holder.Namespace, model.PeerName(e.peer))); err != nil {
+		if err == nil {
+			err = e.holder.remove(ctx, secret(e.holder.Namespace, model.PeerName(e.peer)))
+		}
+		if err != nil {
 			return e.holder.errorf("%w", err)
 		}
 	}

@@ -136,16 +136,14 @@ func (m *member) purgeConditions(ctx context.Context) error {
 		if !model.AppliedBy(object, model.FieldOwner, "status") {
 			return nil
 		}
-		if m.opts.DryRun {
-			m.report(object, Changed, "without Comity's conditions")
-			return nil
-		}
 		nothing := fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"namespace":%q,"name":%q,"uid":%q}}`,
 			serviceExport.GroupVersion().String(), serviceExport.Kind, object.Namespace, object.Name, object.UID)
-		err := m.client.SubResource("status").Patch(ctx, object, client.RawPatch(types.ApplyPatchType, []byte(nothing)),
-			client.FieldOwner(model.FieldOwner), client.ForceOwnership)
-		if client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("take the conditions off ServiceExport %s: %w", client.ObjectKeyFromObject(object), err)
+		if !m.opts.DryRun {
+			err := m.client.SubResource("status").Patch(ctx, object, client.RawPatch(types.ApplyPatchType, []byte(nothing)),
+				client.FieldOwner(model.FieldOwner), client.ForceOwnership)
+			if client.IgnoreNotFound(err) != nil {
+				return fmt.Errorf("take the conditions off ServiceExport %s: %w", client.ObjectKeyFromObject(object), err)
+			}
 		}
 		m.report(object, Changed, "without Comity's conditions")
 		return nil

@@ -97,7 +97,13 @@ func (s *Set) useClaim(id model.ClusterID, c claim) (changed bool) {
 	if c.unusable() || !c.isOfSameCluster(before) {
 		s.disconnect(m)
 	}
-	s.connectTo(m)
+	if c.config != nil { // the present connection stays until the new one is synced
+		if err := s.dial(m, c.config, connection{}); err != nil {
+			m.claim.refused = remote.Failure{Reason: ReasonInvalidKubeconfig, Message: err.Error()}
+		} else {
+			s.opts.Log.Info("connecting to peer", "cluster", id)
+		}
+	}
 	return !known || !c.equal(before)
 }
 
@@ -113,19 +119,6 @@ func (s *Set) drop(present map[model.ClusterID]bool) (gone []model.ClusterID) {
 		gone = append(gone, id)
 	}
 	return gone
-}
-
-// connectTo uses the kubeconfig that the Secret holds now, for a new connection: the present
-// one stays until the new one is synced. A kubeconfig that is refused replaces nothing.
-func (s *Set) connectTo(m *member) {
-	if m.claim.config == nil {
-		return
-	}
-	if err := s.dial(m, m.claim.config, connection{}); err != nil {
-		m.claim.refused = remote.Failure{Reason: ReasonInvalidKubeconfig, Message: err.Error()}
-		return
-	}
-	s.opts.Log.Info("connecting to peer", "cluster", m.id)
 }
 
 // disconnect ends the connections of m.

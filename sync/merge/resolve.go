@@ -213,12 +213,10 @@ func WithDefaults(e model.Export) model.Export {
 	if e.SessionAffinity == corev1.ServiceAffinityNone {
 		e.SessionAffinityConfig = nil // means nothing without an affinity
 	} else if timeout(e.SessionAffinityConfig) == nil {
-		seconds := corev1.DefaultClientIPServiceAffinitySeconds
-		e.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &seconds}}
+		e.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(corev1.DefaultClientIPServiceAffinitySeconds)}}
 	}
 	if e.InternalTrafficPolicy == nil {
-		policy := corev1.ServiceInternalTrafficPolicyCluster
-		e.InternalTrafficPolicy = &policy
+		e.InternalTrafficPolicy = new(corev1.ServiceInternalTrafficPolicyCluster)
 	}
 	return e
 }

@@ -22,7 +22,12 @@ import (
 
 // Export is what the peer exports as key.
 func (c *Connection) Export(key types.NamespacedName) (model.Export, bool) {
-	return c.read(c.record(key), key)
+	record := c.record(key)
+	if record == nil {
+		return model.Export{}, false
+	}
+	out, err := exchange.FromRecord(c.opts.ID, record)
+	return out, err == nil && out.Key == key
 }
 
 // Refusal is why what the peer exports as key is not read; nil if it is, or if there is
@@ -41,15 +46,6 @@ func (c *Connection) Refusal(key types.NamespacedName) *model.Refusal {
 // record is the one that counts for key; nil if there is none.
 func (c *Connection) record(key types.NamespacedName) *exchangev1alpha1.ExportRecord {
 	return exchange.Newest(c.feeds.exports[0].record(key), c.feeds.exports[1].record(key))
-}
-
-// read is what record exports as key.
-func (c *Connection) read(record *exchangev1alpha1.ExportRecord, key types.NamespacedName) (model.Export, bool) {
-	if record == nil {
-		return model.Export{}, false
-	}
-	out, err := exchange.FromRecord(c.opts.ID, record)
-	return out, err == nil && out.Key == key
 }
 
 func (f *feed) record(key types.NamespacedName) *exchangev1alpha1.ExportRecord {

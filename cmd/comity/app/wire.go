@@ -107,7 +107,15 @@ func (w wiring) wire() error {
 	if err != nil {
 		return err
 	}
-	w.requireServing(evaluation.engine)
+	// The agent is ready only if it can respond to admission requests.
+	serving := w.GetWebhookServer().StartedChecker()
+	w.ready.require(func() error { return serving(nil) })
+	w.ready.require(func() error {
+		if !evaluation.engine.Loaded() {
+			return errors.New("the policies are not loaded yet")
+		}
+		return nil
+	})
 	w.ready.require(peersRead(w.peers, clock.RealClock{}, w.Timing.PeersRead))
 	return w.setupAgentInfo(describe(w.Options, w.self, pods, services))
 }
@@ -272,16 +280,4 @@ func (w wiring) setupExchange() (*controllers.Exchange, controllers.Published, e
 	return &controllers.Exchange{
 		Client: shared.Client(), Indexer: shared.Indexer(), Watch: shared.Watch, Problem: shared.Problem, Changed: shared.Changed(),
 	}, published, nil
-}
-
-// requireServing makes the agent ready only if it can respond to admission requests.
-func (w wiring) requireServing(policies *engine.Engine) {
-	serving := w.GetWebhookServer().StartedChecker()
-	w.ready.require(func() error { return serving(nil) })
-	w.ready.require(func() error {
-		if !policies.Loaded() {
-			return errors.New("the policies are not loaded yet")
-		}
-		return nil
-	})
 }

@@ -133,47 +133,34 @@ const rights = "It must be CoreDNS 1.12.2 or newer, and its account, here kube-s
 
 var customImport = regexp.MustCompile(`(?m)^\s*import\s+\S*custom\S*`)
 
-// refusal says why this CoreDNS is not to be changed here, and what to do
-// instead; empty if it may be changed.
-func (f found) refusal(contextName string) string {
-	why := f.owned(contextName)
-	if why == "" {
+// refusal says why this CoreDNS is not to be changed here: to whom it belongs, and where
+// that takes a server block; empty if it may be changed.
+func (f found) refusal(contextName string) (why string) {
+	switch {
+	case f.deployment == nil && f.kubeDNS:
+		why = "kube-dns (as on GKE) cannot serve the zone; run a CoreDNS of your own, name its address for " +
+			corefile.Zone + " in stubDomains of ConfigMap kube-system/kube-dns, and let it serve the zone with"
+	case f.config == nil || f.config.Data[configKey] == "" || f.deployment == nil:
+		why = "there is no ConfigMap kube-system/coredns with a key Corefile and a Deployment of that name; add to the configuration of the cluster's DNS"
+	case f.custom || customImport.MatchString(f.config.Data[configKey]):
+		why = f.provider() + " owns the Corefile; add the key clusterset.server to ConfigMap kube-system/coredns-custom, restart CoreDNS (kubectl --context " +
+			contextName + " -n kube-system rollout restart deployment/coredns), and let it serve the zone with"
+	case model.AppliedBy(f.config, "eks", ""):
+		why = "Amazon EKS owns the Corefile; give the add-on coredns (aws eks update-addon --configuration-values) a \"corefile\" with"
+	case f.config.Labels["addon.kops.k8s.io/name"] != "":
+		why = "kOps owns the Corefile; set spec.kubeDNS.externalCoreFile of the cluster to a Corefile with"
+	case f.config.Labels["addonmanager.kubernetes.io/mode"] == "Reconcile":
+		why = "an add-on manager owns the Corefile (label addonmanager.kubernetes.io/mode: Reconcile); add to its source"
+	default:
 		return ""
 	}
 	return why + "\n" + indented(ownBlock) + "\n" + rights
 }
 
-// owned says to whom this CoreDNS belongs, and where that takes a server block.
-func (f found) owned(contextName string) string {
-	switch {
-	case f.deployment == nil && f.kubeDNS:
-		return "the cluster is served by kube-dns (as on GKE), which cannot serve the zone; run a CoreDNS of your own, name its address for " +
-			corefile.Zone + " in stubDomains of ConfigMap kube-system/kube-dns, and let it serve the zone with"
-	case f.config == nil || f.config.Data[configKey] == "" || f.deployment == nil:
-		return "there is no ConfigMap kube-system/coredns with a key Corefile and a Deployment of that name; add to the configuration of the cluster's DNS"
-	case f.custom || customImport.MatchString(f.config.Data[configKey]):
-		return f.provider() + " owns the Corefile and reads additions from ConfigMap kube-system/coredns-custom; add the key clusterset.server there, restart CoreDNS (kubectl --context " +
-			contextName + " -n kube-system rollout restart deployment/coredns), and let it serve the zone with"
-	case model.AppliedBy(f.config, "eks", ""):
-		return "Amazon EKS owns the Corefile; set \"corefile\" in the configuration values of the add-on coredns (aws eks update-addon --configuration-values) to a Corefile with"
-	case f.config.Labels["addon.kops.k8s.io/name"] != "":
-		return "kOps owns the Corefile; set spec.kubeDNS.externalCoreFile of the cluster to a Corefile with"
-	case f.config.Labels["addonmanager.kubernetes.io/mode"] == "Reconcile":
-		return "an add-on manager owns the Corefile (label addonmanager.kubernetes.io/mode: Reconcile); add to its source"
-	}
-	return ""
-}
-
 // provider names who made the cluster, by its Nodes.
 func (f found) provider() string {
 	scheme, _, _ := strings.Cut(f.providerID, "://")
-	switch scheme {
-	case "azure":
-		return "Azure Kubernetes Service"
-	case "k3s":
-		return "k3s"
-	}
-	return "the provider of the cluster"
+	return cmp.Or(map[string]string{"azure": "Azure Kubernetes Service", "k3s": "k3s"}[scheme], "the provider of the cluster")
 }
 
 func indented(text string) string { return "    " + strings.ReplaceAll(text, "\n", "\n    ") }
