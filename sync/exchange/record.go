@@ -23,7 +23,7 @@ import (
 // Record returns the record to publish of export. It does not name the cluster,
 // because readers know it from the Peer.
 func Record(export model.Export) exchangev1alpha1.ExportRecordSpec {
-	return exchangev1alpha1.ExportRecordSpec{
+	out := exchangev1alpha1.ExportRecordSpec{
 		Service:               exchangev1alpha1.ServiceReference{Namespace: export.Key.Namespace, Name: export.Key.Name},
 		ExportUID:             export.UID,
 		ExportedAt:            metav1.NewTime(export.CreatedAt),
@@ -40,8 +40,11 @@ func Record(export model.Export) exchangev1alpha1.ExportRecordSpec {
 		Selector:              export.Selector,
 		Targets:               recordTargets(export.Targets),
 		Slices:                export.Slices,
-		Namespace:             recordIdentity(export.Identity),
 	}
+	if export.Identity != nil {
+		out.Namespace = &exchangev1alpha1.NamespaceRecordSpec{Labels: export.Identity}
+	}
+	return out
 }
 
 // WithdrawnRecord returns the record that states the withdrawal of the export that
@@ -52,13 +55,6 @@ func WithdrawnRecord(record exchangev1alpha1.ExportRecordSpec, says model.Withdr
 		Type:      mcsv1beta1.ClusterSetIP, // which the schema requires
 		Withdrawn: true, Suspended: says.Suspended, Narrowed: says.Narrowed, WithdrawnAt: at,
 	}
-}
-
-func recordIdentity(identity map[string]string) *exchangev1alpha1.NamespaceRecordSpec {
-	if identity == nil {
-		return nil
-	}
-	return &exchangev1alpha1.NamespaceRecordSpec{Labels: identity}
 }
 
 func recordTargets(targets []model.Target) []exchangev1alpha1.Target {

@@ -64,7 +64,10 @@ func (p *problem) found() bool { return p.message != "" }
 // checkRecord returns the first problem of a peer's record. It checks every value
 // that is later written to an object of this cluster.
 func checkRecord(record *exchangev1alpha1.ExportRecord) problem {
-	p := notedProblem(record)
+	var p problem
+	if record.Spec.Type == invalidType { // BoundRecord noted its problem, or a peer publishes it
+		p.field, p.message, _ = strings.Cut(record.Annotations[model.AnnotationInvalidRecord], "\n")
+	}
 	if p.found() {
 		return p
 	}
@@ -271,12 +274,4 @@ func BoundRecord(record *exchangev1alpha1.ExportRecord) *exchangev1alpha1.Export
 	}
 	out.Annotations = map[string]string{model.AnnotationInvalidRecord: problem.field + "\n" + problem.message}
 	return out
-}
-
-// notedProblem is the problem of a record that BoundRecord reduced; none for another one.
-func notedProblem(record *exchangev1alpha1.ExportRecord) (noted problem) {
-	if record.Spec.Type == invalidType {
-		noted.field, noted.message, _ = strings.Cut(record.Annotations[model.AnnotationInvalidRecord], "\n")
-	}
-	return noted
 }

@@ -56,23 +56,19 @@ func (s *Set) checkHeartbeat(m *member, now time.Time) model.MemberChanged {
 	case m.inUse() == nil:
 		return s.leaseOverdue(m, now, m.claim.refused)
 	case !m.heartbeat.requesting && now.Sub(m.heartbeat.requested) >= s.opts.StaleAfter/2:
-		s.checkLease(m, now)
+		// The Lease is read over a connection of its own, which works even where the watches of
+		// the present connection deliver nothing any more.
+		m.heartbeat.requesting, m.heartbeat.requested = true, now
+		config := m.inUse().Config()
+		s.ending.Go(func() {
+			renewal, failure := s.requestLease(s.ctx, m.id, s.opts.Self, config)
+			s.update(m.id, func() model.MemberChanged { return s.leaseChecked(m, renewal, failure) })
+		})
 	}
 	return nothing
 }
 
-// checkLease reads the peer's Lease over a connection of its own, which works even
-// where the watches of the present connection deliver nothing any more.
-func (s *Set) checkLease(m *member, now time.Time) {
-	m.heartbeat.requesting, m.heartbeat.requested = true, now
-	config := m.inUse().Config()
-	s.ending.Go(func() {
-		renewal, failure := s.requestLease(s.ctx, m.id, s.opts.Self, config)
-		s.update(m.id, func() model.MemberChanged { return s.leaseChecked(m, renewal, failure) })
-	})
-}
-
-// leaseChecked takes the result of checkLease.
+// leaseChecked takes what requestLease read.
 func (s *Set) leaseChecked(m *member, renewal string, failure remote.Failure) model.MemberChanged {
 	p, now := &m.heartbeat, s.opts.Clock.Now()
 	p.requesting = false

@@ -45,7 +45,7 @@ func (l *connection) is(c *remote.Connection) bool { return l != nil && l.Connec
 type heartbeat struct {
 	tracker    *liveness.Tracker
 	renewal    string    // the last one that was read
-	requesting bool      // checkLease is running
+	requesting bool      // requestLease is running
 	requested  time.Time // when it last started
 }
 

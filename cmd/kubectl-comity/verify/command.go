@@ -4,6 +4,7 @@
 package verify
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -76,7 +77,7 @@ func (o options) run(ctx context.Context, env *command.Env, args []string) error
 	cancel()
 	result.LeftBehind = removeAll(ctx, members)
 	if ctx.Err() != nil {
-		return command.Problem(interrupted(result))
+		return command.Problem(fmt.Errorf("interrupted; left behind: %s", cmp.Or(strings.Join(result.LeftBehind, "; "), "nothing")))
 	}
 	result.Passed = passed(result.Checks) && len(result.LeftBehind) == 0
 	err = o.Print(env.Out, "Verification", result, func() { show(env.Out, result) })
@@ -84,14 +85,6 @@ func (o options) run(ctx context.Context, env *command.Env, args []string) error
 		err = command.Printed(command.ExitProblem)
 	}
 	return err
-}
-
-// interrupted says what an interruption left.
-func interrupted(result Result) error {
-	if len(result.LeftBehind) == 0 {
-		return fmt.Errorf("interrupted; namespace %s is removed everywhere", result.Namespace)
-	}
-	return fmt.Errorf("interrupted, and left behind: %s", strings.Join(result.LeftBehind, "; "))
 }
 
 // verifyAll makes what is needed everywhere and then tries every way at once.
