@@ -24,11 +24,7 @@ import (
 const checkLong = `Compile policies as the agent does, and compare their format with that of opa fmt.
 
 A path is a folder of a policy, a folder of such folders, or a manifest of
-ExportPolicies. A folder of a policy has the policy's name, and in it policy.rego;
-optionally params.yaml (spec.parameters), policy.yaml (every other field of the
-spec), tests in *_test.rego, and manifests for them in fixtures/.
-
-The exit code is 1 if there are findings, and 2 if a path cannot be read.`
+ExportPolicies. The exit code is 1 if there are findings, and 2 if a path cannot be read.`
 
 // Finding is one thing that is wrong with a policy.
 type Finding struct {

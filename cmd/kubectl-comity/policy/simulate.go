@@ -23,27 +23,11 @@ import (
 	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
-const simulateLong = `Show what ExportPolicies would do in clusters as they are now, and write nothing.
-
-Files have the form that kubectl comity policy check describes. Each policy is applied
-to each cluster in a dry run, as with kubectl apply --dry-run=server. The webhook of
-Comity there evaluates it for every export, and each import from another cluster, in
-place of the policy of the same name and beside all others, and says what would change:
-
-  would withdraw               it is published, and would no longer be
-  would remove                 it is imported, and would no longer be
-  would deny                   it is not published or imported, and would be denied
-  would withdraw from some     it stays published, and these clusters would lose it
-  would keep policies from     the policies could not be evaluated for it
-  would no longer deny         it would be allowed, or could be evaluated again
-  would publish to more        these clusters would get it as well
-  would warn                   it would get a new warning, and nothing else would change
-
-Each policy is tried alone: what several policies would do together is not shown. The
-user needs the right to create and update ExportPolicies, of which a dry run stores none.
+const simulateLong = `Show what ExportPolicies, each alone, would do in clusters as they are now, by a dry run.
 
 The exit code is 0 if nothing would change, 1 if something would (a new warning does
-not count), and 2 if a policy cannot be used, or a cluster cannot say all of it.`
+not count), and 2 if a policy cannot be used, or a cluster cannot say all of it.
+See "Simulate" in policies/README.md.`
 
 // simulation is what the command prints with -o json.
 type simulation struct {

@@ -21,27 +21,8 @@ import (
 const testLong = `Run the Rego tests of policies, with the builtins, the library and the parameters
 that the agent gives to a policy, and measure what they cover.
 
-Tests are rules named test_... in files *_test.rego beside policy.rego. A policy
-without tests is a failure. data.comity.params has what is in params.yaml.
-
-Fixtures are Kubernetes manifests in fixtures/ (or testdata/) of the policy's folder.
-Unknown fields are errors. Tests find each file in data.fixtures
-under its name without the suffix:
-
-  data.fixtures.web.input     the input of a CREATE of the file's ServiceExport, with the
-                              Namespace and the Service of the file
-  data.fixtures.web.audit     the input of an audit of it
-  data.fixtures.web.imports   by "<cluster>/<namespace>/<name>" the inputs of what members
-                              export, for policies with stage Import
-  data.fixtures.web.objects   the objects of the file, in order
-
-so that a test reads: count(policy.deny) == 0 with input as data.fixtures.web.input
-
-An object of kind Clusterset in the file describes the other clusters; see
-kubectl comity policy eval --help.
-
 Exit codes: 0 if every test passed, 1 if a test failed or the coverage is too low, 2
-if a file does not compile or cannot be read.`
+if a file does not compile or cannot be read. See "Test" in policies/README.md.`
 
 // Tested has the results of one policy.
 type Tested struct {
