@@ -43,9 +43,6 @@ func runBuild(env *command.Env, paths []string) error {
 	}
 	separator := ""
 	for _, policy := range all {
-		if policy.Library() {
-			continue
-		}
 		text, err := policy.Manifest()
 		if err != nil {
 			return err

@@ -116,7 +116,7 @@ func Check(policies []source.Policy) ([]Finding, error) {
 // check is Check; with write it formats the files of folders.
 func check(policies []source.Policy, write bool) (findings, error) {
 	result := findings{Findings: []Finding{}}
-	e, err := newEngine(engine.DefaultTimeout)
+	e, err := engine.New(engine.Options{})
 	if err != nil {
 		return result, err
 	}
@@ -124,9 +124,6 @@ func check(policies []source.Policy, write bool) (findings, error) {
 	for _, policy := range policies {
 		if err := result.checkFiles(e, policy, write); err != nil {
 			return result, command.Incomplete(err)
-		}
-		if policy.Library() {
-			continue
 		}
 		result.Checked++
 		if slices.ContainsFunc(together, func(other source.Policy) bool { return other.Name() == policy.Name() }) {

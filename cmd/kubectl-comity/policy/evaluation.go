@@ -6,7 +6,6 @@ package policy
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -64,11 +63,11 @@ func (t *trial) read(env *command.Env, timeout time.Duration) (err error) {
 	if err != nil {
 		return err
 	}
-	t.policies = slices.DeleteFunc(append(t.manifests.policies, more...), source.Policy.Library)
+	t.policies = append(t.manifests.policies, more...)
 	if len(t.policies) == 0 {
 		return errors.New("no policies are given; expected ExportPolicies among the manifests, or --policies")
 	}
-	if t.engine, err = newEngine(timeout); err != nil {
+	if t.engine, err = engine.New(engine.Options{Timeout: timeout}); err != nil {
 		return err
 	}
 	found, err := load(t.engine, t.policies)

@@ -43,11 +43,10 @@ type simulatedCluster struct {
 	Warnings map[string][]string `json:"warnings"`
 }
 
-// attempt is a change of one ExportPolicy that is tried.
+// attempt is a policy that is tried; without a spec, the stored one as if it denied nothing.
 type attempt struct {
 	name string
-	// change changes the stored policy, or one that has a name alone.
-	change func(*v1alpha1.ExportPolicy) error
+	spec *v1alpha1.ExportPolicySpec
 }
 
 func newSimulate(env *command.Env) *cobra.Command {
@@ -81,8 +80,7 @@ func newSimulate(env *command.Env) *cobra.Command {
 	return cmd
 }
 
-// readAttempts reads the policies to try; the library, which the agents have themselves, is
-// left out.
+// readAttempts reads the policies to try.
 func readAttempts(paths, without []string) ([]attempt, error) {
 	found, err := source.Read(paths...)
 	if err != nil {
@@ -90,15 +88,10 @@ func readAttempts(paths, without []string) ([]attempt, error) {
 	}
 	var attempts []attempt
 	for _, policy := range found {
-		if !policy.Library() {
-			attempts = append(attempts, attempt{policy.Name(), func(stored *v1alpha1.ExportPolicy) error {
-				stored.Spec = policy.Object.Spec
-				return nil
-			}})
-		}
+		attempts = append(attempts, attempt{policy.Name(), &policy.Object.Spec})
 	}
 	for _, name := range without {
-		attempts = append(attempts, attempt{name, denyNothing})
+		attempts = append(attempts, attempt{name, nil})
 	}
 	seen := map[string]bool{}
 	for _, one := range attempts {
@@ -111,15 +104,6 @@ func readAttempts(paths, without []string) ([]attempt, error) {
 		return nil, errors.New("there is nothing to try: no ExportPolicy is given; expected a file or folder with -f, or --without")
 	}
 	return attempts, nil
-}
-
-// denyNothing makes a stored policy one that denies nothing.
-func denyNothing(policy *v1alpha1.ExportPolicy) error {
-	if policy.UID == "" {
-		return fmt.Errorf("flag --without: there is no ExportPolicy %s", policy.Name)
-	}
-	policy.Spec.Rego = "package comity.policies.simulated\n\ndeny contains {\"msg\": \"never\"} if false\n"
-	return nil
 }
 
 func runSimulate(ctx context.Context, env *command.Env, output command.Output, targets []*command.Target, attempts []attempt) error {
@@ -182,15 +166,22 @@ func simulateIn(ctx context.Context, target *command.Target, attempts []attempt)
 		if err := client.IgnoreNotFound(c.Get(ctx, client.ObjectKeyFromObject(policy), policy)); err != nil {
 			return cluster, err
 		}
-		if err := one.change(policy); err != nil {
-			return cluster, err
+		isNew := policy.UID == ""
+		switch {
+		case one.spec != nil:
+			policy.Spec = *one.spec
+		case isNew:
+			return cluster, fmt.Errorf("flag --without: there is no ExportPolicy %s", one.name)
+		default:
+			policy.Spec.Rego = "package comity.policies.simulated\n\ndeny contains {\"msg\": \"never\"} if false\n"
 		}
 		seen.texts = []string{}
-		write := func() error { return c.Update(ctx, policy) }
-		if policy.UID == "" {
-			write = func() error { return c.Create(ctx, policy) }
+		if isNew {
+			err = c.Create(ctx, policy)
+		} else {
+			err = c.Update(ctx, policy)
 		}
-		if err := write(); err != nil {
+		if err != nil {
 			return cluster, err
 		}
 		cluster.Warnings[one.name] = seen.texts
