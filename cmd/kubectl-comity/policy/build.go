@@ -33,12 +33,12 @@ func runBuild(env *command.Env, paths []string) error {
 	if err != nil {
 		return err
 	}
-	found, err := Check(all)
+	result, err := Check(all, false)
 	if err != nil {
 		return err
 	}
-	if len(found) > 0 {
-		_, _ = fmt.Fprintln(env.ErrOut, lines(found))
+	if len(result.Findings) > 0 {
+		_, _ = fmt.Fprintln(env.ErrOut, lines(result.Findings))
 		return command.Printed(command.ExitProblem)
 	}
 	separator := ""

@@ -4,6 +4,7 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -91,16 +92,13 @@ func runEval(ctx context.Context, env *command.Env, o command.Output, t *trial) 
 	if len(verdicts) == 0 {
 		return fmt.Errorf("the manifests have no ServiceExport; expected at least one, or exports of members for policies with stage Import")
 	}
+	var err error
 	if o.Format == formatJUnit {
-		if err := printJUnit(env.Out, junitOf(verdicts)); err != nil {
-			return err
-		}
-		return exitOf(verdicts)
+		err = printJUnit(env.Out, junitOf(verdicts))
+	} else {
+		err = o.Print(env.Out, "PolicyEvaluation", map[string]any{"verdicts": verdicts}, func() { printVerdicts(env.Out, verdicts) })
 	}
-	if err := o.Print(env.Out, "PolicyEvaluation", map[string]any{"verdicts": verdicts}, func() { printVerdicts(env.Out, verdicts) }); err != nil {
-		return err
-	}
-	return exitOf(verdicts)
+	return cmp.Or(err, exitOf(verdicts))
 }
 
 // evaluate evaluates every export, in the order of namespace and name.
