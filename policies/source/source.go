@@ -59,33 +59,21 @@ func Read(paths ...string) ([]Policy, error) {
 			return nil, fmt.Errorf("%w; expected a folder of a policy, or a manifest of ExportPolicies", err)
 		}
 		var found []Policy
-		if info.IsDir() {
+		switch {
+		case info.IsDir():
 			found, err = readTree(path)
-		} else {
-			found, err = readFile(path)
+		case IsManifest(path):
+			found, err = readManifest(path)
 		}
 		if err != nil {
 			return nil, err
 		}
 		if len(found) == 0 {
-			return nil, fmt.Errorf("%s: no policy is here; expected a folder with %s, or a manifest of ExportPolicies", path, ModuleFile)
+			return nil, fmt.Errorf("%s: no policy is here; expected a folder with %s, or a manifest of ExportPolicies (.yaml, .yml or .json)", path, ModuleFile)
 		}
 		all = append(all, found...)
 	}
 	return all, nil
-}
-
-// readFile reads a manifest that was named, or the folder of a module that was.
-func readFile(path string) ([]Policy, error) {
-	switch {
-	case filepath.Base(path) == ModuleFile:
-		policy, err := readFolder(filepath.Dir(path))
-		return []Policy{policy}, err
-	case IsManifest(path):
-		return readManifest(path)
-	default:
-		return nil, fmt.Errorf("%s: expected %s, or a manifest with the suffix .yaml, .yml or .json", path, ModuleFile)
-	}
 }
 
 // readTree reads a folder and the folders in it, but not hidden ones, fixtures and the library.

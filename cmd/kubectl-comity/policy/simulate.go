@@ -93,12 +93,10 @@ func readAttempts(paths, without []string) ([]attempt, error) {
 	for _, name := range without {
 		attempts = append(attempts, attempt{name, nil})
 	}
-	seen := map[string]bool{}
-	for _, one := range attempts {
-		if seen[one.name] {
+	for i, one := range attempts {
+		if slices.ContainsFunc(attempts[:i], func(other attempt) bool { return other.name == one.name }) {
 			return nil, fmt.Errorf("ExportPolicy %s is given twice; expected each policy once", one.name)
 		}
-		seen[one.name] = true
 	}
 	if len(attempts) == 0 {
 		return nil, errors.New("there is nothing to try: no ExportPolicy is given; expected a file or folder with -f, or --without")
