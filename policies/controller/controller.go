@@ -66,7 +66,7 @@ type Options struct {
 	// Replicas state what each replica enforces; there is no condition InForce when nil.
 	Replicas *replicas.Replicas
 	// StatusInterval is how often the status of one policy is written at most, but for
-	// the condition Compiled; DefaultStatusInterval when 0.
+	// the condition Compiled.
 	StatusInterval time.Duration
 	// Recorder takes events; one of the manager's when nil.
 	Recorder events.EventRecorder
@@ -85,9 +85,6 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	}
 	if o.Recorder == nil {
 		o.Recorder = mgr.GetEventRecorder(fieldOwner)
-	}
-	if o.StatusInterval == 0 {
-		o.StatusInterval = DefaultStatusInterval
 	}
 	r := newReconciler(mgr.GetClient(), o)
 	return ctrl.NewControllerManagedBy(mgr).

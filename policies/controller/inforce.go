@@ -25,8 +25,6 @@ import (
 )
 
 const (
-	// DefaultStatusInterval is that of Options.StatusInterval.
-	DefaultStatusInterval = 5 * time.Second
 	// findingsInterval is how long changes of findings are collected.
 	findingsInterval = time.Second
 	// countInterval is how often the leader counts replicas, and recountInterval how

@@ -170,7 +170,7 @@ func printTestJUnit(out io.Writer, all []Tested) error {
 		s := suite{Name: t.Policy}
 		for _, r := range t.Tests {
 			file, _, _ := strings.Cut(r.Place, ":")
-			c := tcase{Class: r.Package, Name: r.Name, File: file, Seconds: seconds(r.Duration), Output: r.Printed}
+			c := tcase{Class: r.Package, Name: r.Name, File: file, Seconds: fmt.Sprintf("%.3f", r.Duration.Seconds()), Output: r.Printed}
 			switch {
 			case r.Skipped:
 				c.Skipped = &struct{}{}
