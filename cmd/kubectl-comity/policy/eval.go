@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -146,20 +147,16 @@ func (t *trial) review(ctx context.Context, request facts.Request) decision.Verd
 
 // exitOf is 2 before 1 before 0.
 func exitOf(verdicts []Verdict) error {
-	code := command.ExitDone
-	for _, v := range verdicts {
-		switch v.Outcome {
-		case decision.Allowed.String():
-		case decision.Denied.String():
-			code = max(code, command.ExitProblem)
-		default:
-			code = max(code, command.ExitRefused)
-		}
+	has := func(outcome decision.Outcome) bool {
+		return slices.ContainsFunc(verdicts, func(v Verdict) bool { return v.Outcome == outcome.String() })
 	}
-	if code == command.ExitDone {
-		return nil
+	switch {
+	case has(decision.NotEvaluated):
+		return command.Printed(command.ExitRefused)
+	case has(decision.Denied):
+		return command.Printed(command.ExitProblem)
 	}
-	return command.Printed(code)
+	return nil
 }
 
 // printVerdicts prints a table, and below it what the policies say.

@@ -25,14 +25,12 @@ import (
 // input and audit are there if the file has a ServiceExport; more than one are an error.
 func readFixtures(ctx context.Context, paths []string) (map[string]any, error) {
 	all := map[string]any{}
-	places := map[string]string{}
 	for _, path := range paths {
 		base := filepath.Base(path)
 		name := strings.TrimSuffix(base, filepath.Ext(base))
-		if places[name] != "" {
-			return nil, fmt.Errorf("%s: data.fixtures[%q] is %s already; expected another name", path, name, places[name])
+		if all[name] != nil {
+			return nil, fmt.Errorf("%s: data.fixtures[%q] is of another file already; expected another name", path, name)
 		}
-		places[name] = path
 		fixture, err := readFixture(ctx, path)
 		if err != nil {
 			return nil, err
