@@ -7,11 +7,17 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
+
+	"github.com/comity-mcs/comity/policies/engine"
+	"github.com/comity-mcs/comity/policies/engine/authoring"
 )
 
 // sources are the Rego files of this folder, tests and all, by path. Format and Rego tests
-// are those of `kubectl comity policy`: TestThePoliciesOfThisRepository in its package.
+// of the policies are those of `kubectl comity policy`: TestThePoliciesOfThisRepository in
+// its package.
 func sources(t *testing.T) map[string][]byte {
 	t.Helper()
 	found := map[string][]byte{}
@@ -30,4 +36,30 @@ func sources(t *testing.T) map[string][]byte {
 		t.Fatalf("found %d Rego files, expected the library and ten policies with their tests", len(found))
 	}
 	return found
+}
+
+func TestTheLibrary(t *testing.T) {
+	bench := authoring.Bench{Files: map[string]string{}, Fixtures: map[string]any{}, Timeout: time.Minute}
+	for path, text := range sources(t) {
+		if !strings.HasPrefix(path, "lib/") {
+			continue
+		}
+		bench.Files[path] = string(text)
+		if formatted, err := authoring.Format(path, string(text)); err != nil || formatted != string(text) {
+			t.Errorf("%s is not formatted as opa fmt formats it (%v)", path, err)
+		}
+	}
+	e, err := engine.New(engine.Options{Timeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	report, err := authoring.Run(t.Context(), e, bench)
+	if err != nil || len(report.Results) == 0 {
+		t.Fatalf("%d tests: %v", len(report.Results), err)
+	}
+	for _, result := range report.Results {
+		if !result.Passed {
+			t.Errorf("%s: %s: %s", result.Place, result.Name, result.Message)
+		}
+	}
 }

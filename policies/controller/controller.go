@@ -49,12 +49,12 @@ const (
 // fieldOwner is Comity's in server-side apply, and its name in events.
 const fieldOwner = "comity"
 
-// Options of SetupWithManager. Engine is required.
+// Options of SetupWithManager. Engine and Changed are required.
 type Options struct {
 	// Engine is loaded. It is ready (Engine.Loaded) once the first list was.
 	Engine *engine.Engine
 	// Changed is called after the policies in use have changed, so that stored
-	// exports are reviewed again; none when nil. It must not wait.
+	// exports are reviewed again. It must not wait.
 	Changed func()
 	// Elected is closed when this replica leads; the manager's when nil.
 	Elected <-chan struct{}
@@ -66,7 +66,7 @@ type Options struct {
 	// Replicas state what each replica enforces; there is no condition InForce when nil.
 	Replicas *replicas.Replicas
 	// StatusInterval is how often the status of one policy is written at most, but for
-	// the condition Compiled; DefaultStatusInterval when 0.
+	// the condition Compiled.
 	StatusInterval time.Duration
 	// Recorder takes events; one of the manager's when nil.
 	Recorder events.EventRecorder
@@ -77,12 +77,6 @@ type Options struct {
 // The agent needs: get, list and watch on exportpolicies, patch on
 // exportpolicies/status, create and patch on events (events.k8s.io).
 func SetupWithManager(mgr ctrl.Manager, o Options) error {
-	if o.Engine == nil {
-		return errors.New("policies/controller.Options.Engine is nil; expected an engine to load")
-	}
-	if o.Changed == nil {
-		o.Changed = func() {}
-	}
 	if o.Elected == nil {
 		o.Elected = mgr.Elected()
 	}
@@ -91,9 +85,6 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	}
 	if o.Recorder == nil {
 		o.Recorder = mgr.GetEventRecorder(fieldOwner)
-	}
-	if o.StatusInterval == 0 {
-		o.StatusInterval = DefaultStatusInterval
 	}
 	r := newReconciler(mgr.GetClient(), o)
 	return ctrl.NewControllerManagedBy(mgr).

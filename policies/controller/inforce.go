@@ -25,8 +25,6 @@ import (
 )
 
 const (
-	// DefaultStatusInterval is that of Options.StatusInterval.
-	DefaultStatusInterval = 5 * time.Second
 	// findingsInterval is how long changes of findings are collected.
 	findingsInterval = time.Second
 	// countInterval is how often the leader counts replicas, and recountInterval how
@@ -125,8 +123,8 @@ func (r *reconciler) inForce(policy *v1alpha1.ExportPolicy, result engine.Result
 	case seen.replicas == nil && stored != nil:
 		return *stored, true
 	}
-	count := seen.replicas.Count(policy.Name, result.Digest)
-	enforcing := fmt.Sprintf("%d/%d replicas enforce the policy as it is stored", count.Total-len(count.Lagging), count.Total)
+	total, lagging := len(seen.replicas), seen.replicas.Lagging(policy.Name, result.Digest)
+	enforcing := fmt.Sprintf("%d/%d replicas enforce the policy as it is stored", total-len(lagging), total)
 	switch {
 	case seen.replicas == nil:
 		c.Status, c.Reason = metav1.ConditionUnknown, v1alpha1.ReasonReplicaUnknown
@@ -134,10 +132,10 @@ func (r *reconciler) inForce(policy *v1alpha1.ExportPolicy, result engine.Result
 		if seen.problem != nil {
 			c.Message = model.Bound(fmt.Sprintf("It is not known what the replicas enforce: %v", seen.problem), model.MaxEventNote)
 		}
-	case len(count.Lagging) == 0:
+	case len(lagging) == 0:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.ReasonEveryReplica, enforcing+"."
 	default:
-		c.Reason, c.Message = v1alpha1.ReasonReplicaLags, fmt.Sprintf("%s; %s: not yet, see its log if that stays.", enforcing, decision.Some(count.Lagging, maxLagging))
+		c.Reason, c.Message = v1alpha1.ReasonReplicaLags, fmt.Sprintf("%s; %s: not yet, see its log if that stays.", enforcing, decision.Some(lagging, maxLagging))
 	}
 	return c, true
 }

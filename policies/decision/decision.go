@@ -203,14 +203,7 @@ const (
 
 // String is the outcome as one word.
 func (o Outcome) String() string {
-	switch o {
-	case Allowed:
-		return "Allowed"
-	case Denied:
-		return "Denied"
-	default:
-		return "NotEvaluated"
-	}
+	return [...]string{NotEvaluated: "NotEvaluated", Allowed: "Allowed", Denied: "Denied"}[o]
 }
 
 // Verdict is the answer of all policies together.
@@ -283,20 +276,13 @@ const (
 	ByImported
 )
 
-// prefix says in a message what the softening means; empty for none.
-func (v Violation) prefix() string {
-	switch v.Softening {
-	case ByEnforcement:
-		return "would be refused: "
-	case ByExisting:
-		return "would be refused if it were not published already: "
-	case ByImported:
-		return "would be refused if it were not imported already: "
-	case ByException:
-		return "excepted " + v.Exception + ": "
-	default:
-		return ""
-	}
+// prefixes say in a message what a softening means; %s is Violation.Exception.
+var prefixes = [...]string{
+	NotSoftened:   "",
+	ByEnforcement: "would be refused: ",
+	ByExisting:    "would be refused if it were not published already: ",
+	ByException:   "excepted %s: ",
+	ByImported:    "would be refused if it were not imported already: ",
 }
 
 // String is the violation for users: policy, what softens it, field, what is wrong, the
@@ -306,7 +292,7 @@ func (v Violation) String() string { return fmt.Sprintf("[%s] %s", v.Policy, v.D
 // Description is String without the name of the policy.
 func (v Violation) Description() string {
 	var b strings.Builder
-	b.WriteString(v.prefix())
+	b.WriteString(strings.Replace(prefixes[v.Softening], "%s", v.Exception, 1))
 	if v.Field != "" {
 		fmt.Fprintf(&b, "%s: ", v.Field)
 	}

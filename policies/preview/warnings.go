@@ -128,12 +128,8 @@ func (g group) names(size int) string {
 		if len(item.Clusters) > 0 {
 			name += " (" + strings.Join(item.Clusters, ", ") + ")"
 		}
-		next := shown + ", " + name
-		if i == 0 {
-			next = name
-		}
+		next, more := strings.TrimPrefix(shown+", "+name, ", "), ""
 		rest := len(g.items) - i - 1
-		more := ""
 		if rest > 0 {
 			more = fmt.Sprintf(" and %d more", rest)
 		}

@@ -89,8 +89,8 @@ type Replicas struct {
 	changed chan struct{} // holds one element after a change
 
 	mu      sync.Mutex
-	digests []string
-	known   bool // false until the first State
+	digests string // as the Lease has them
+	known   bool   // false until the first State
 }
 
 // New returns Replicas that state nothing.
@@ -103,14 +103,14 @@ func New(o Options) *Replicas {
 
 // State is what this replica enforces from now on: the digests of policies by name.
 func (r *Replicas) State(policies map[string]string) {
-	digests := make([]string, 0, len(policies))
+	all := sets.New[string]()
 	for name, digest := range policies {
-		digests = append(digests, short(name, digest))
+		all.Insert(short(name, digest))
 	}
-	slices.Sort(digests)
+	digests := strings.Join(sets.List(all), ",")
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.known && slices.Equal(r.digests, digests) {
+	if r.known && r.digests == digests {
 		return
 	}
 	r.digests, r.known = digests, true
@@ -162,7 +162,7 @@ func (r *Replicas) Start(ctx context.Context) error {
 // renew writes the statement of this replica; nothing before there is one.
 func (r *Replicas) renew(ctx context.Context) error {
 	r.mu.Lock()
-	digests, known := strings.Join(r.digests, ","), r.known
+	digests, known := r.digests, r.known
 	r.mu.Unlock()
 	if !known {
 		return nil
@@ -211,12 +211,6 @@ func (r *Replicas) lease() *coordinationv1.Lease {
 	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: r.options.Namespace, Name: LeaseName}}
 }
 
-// Count is how many replicas run, and which of them do not enforce a policy.
-type Count struct {
-	Total   int
-	Lagging []string // sorted
-}
-
 // Statements are what replicas stated, by name; only those that count.
 type Statements map[string]sets.Set[string]
 
@@ -260,16 +254,11 @@ func (r *Replicas) Read(ctx context.Context) (Statements, error) {
 func (r *Replicas) isStated(digests string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.known && digests == strings.Join(r.digests, ",")
+	return r.known && digests == r.digests
 }
 
-// Count counts the replicas that enforce a policy of this name and digest.
-func (s Statements) Count(policy, digest string) Count {
-	wanted, count := short(policy, digest), Count{Total: len(s)}
-	for _, name := range slices.Sorted(maps.Keys(s)) {
-		if !s[name].Has(wanted) {
-			count.Lagging = append(count.Lagging, name)
-		}
-	}
-	return count
+// Lagging are the replicas that do not enforce a policy of this name and digest, sorted.
+func (s Statements) Lagging(policy, digest string) []string {
+	wanted := short(policy, digest)
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(s)), func(name string) bool { return s[name].Has(wanted) })
 }

@@ -48,7 +48,7 @@ func read(wanted func(name string) bool) (all []Policy, err error) {
 		return nil, err
 	}
 	for _, one := range found {
-		if one.Library() || !wanted(one.Name()) {
+		if !wanted(one.Name()) {
 			continue
 		}
 		params, err := os.ReadFile(filepath.Join(one.Folder, source.ParamsFile))

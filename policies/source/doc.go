@@ -15,8 +15,7 @@
 //	params.yaml       spec.parameters; optional
 //	policy.yaml       every other field of the spec, such as stage and existing; optional
 //	*_test.rego       tests of the module, in any package; optional
-//	fixtures/*.yaml   manifests for the tests; testdata/ as well; optional
+//	fixtures/*.yaml   manifests for the tests; optional
 //
-// A folder named lib has the Rego that the engine offers to every policy, with its
-// tests; the engine has a copy of its own.
+// A folder named lib without a module is passed over: it is the library of Comity.
 package source

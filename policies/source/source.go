@@ -25,17 +25,15 @@ const (
 	ParamsFile = "params.yaml"
 	SpecFile   = "policy.yaml"
 
-	regoSuffix    = ".rego"
-	testSuffix    = "_test.rego"
+	regoSuffix     = ".rego"
+	fixturesFolder = "fixtures"
+	// libraryFolder is that of the library of Comity, beside its policies.
 	libraryFolder = "lib"
 )
 
-// fixtureFolders are below the folder of a policy.
-var fixtureFolders = []string{"fixtures", "testdata"}
-
-// Policy is one policy, or the library, with what belongs to it.
+// Policy is one policy with what belongs to it.
 type Policy struct {
-	// Object is the ExportPolicy; its name is that of the folder. nil for the library.
+	// Object is the ExportPolicy; its name is that of the folder.
 	Object *v1alpha1.ExportPolicy
 	// Path is the file of the module: policy.rego of a folder, or the manifest.
 	Path string
@@ -47,16 +45,8 @@ type Policy struct {
 	Fixtures []string
 }
 
-// Library reports whether this is the library, which is no policy.
-func (p Policy) Library() bool { return p.Object == nil }
-
-// Name is that of the ExportPolicy; empty for the library.
-func (p Policy) Name() string {
-	if p.Library() {
-		return ""
-	}
-	return p.Object.Name
-}
+// Name is that of the ExportPolicy.
+func (p Policy) Name() string { return p.Object.Name }
 
 // Read reads what the paths name: a folder of a policy, a folder of such folders, a
 // manifest, or a folder of manifests. The policies come in the order of the paths,
@@ -69,43 +59,31 @@ func Read(paths ...string) ([]Policy, error) {
 			return nil, fmt.Errorf("%w; expected a folder of a policy, or a manifest of ExportPolicies", err)
 		}
 		var found []Policy
-		if info.IsDir() {
+		switch {
+		case info.IsDir():
 			found, err = readTree(path)
-		} else {
-			found, err = readFile(path)
+		case IsManifest(path):
+			found, err = readManifest(path)
 		}
 		if err != nil {
 			return nil, err
 		}
 		if len(found) == 0 {
-			return nil, fmt.Errorf("%s: no policy is here; expected a folder with %s, or a manifest of ExportPolicies", path, ModuleFile)
+			return nil, fmt.Errorf("%s: no policy is here; expected a folder with %s, or a manifest of ExportPolicies (.yaml, .yml or .json)", path, ModuleFile)
 		}
 		all = append(all, found...)
 	}
 	return all, nil
 }
 
-// readFile reads a manifest that was named, or the folder of a module that was.
-func readFile(path string) ([]Policy, error) {
-	switch {
-	case filepath.Base(path) == ModuleFile:
-		policy, err := readFolder(filepath.Dir(path))
-		return []Policy{policy}, err
-	case isManifest(path):
-		return readManifest(path)
-	default:
-		return nil, fmt.Errorf("%s: expected %s, or a manifest with the suffix .yaml, .yml or .json", path, ModuleFile)
-	}
-}
-
-// readTree reads a folder and the folders in it, but not hidden ones.
+// readTree reads a folder and the folders in it, but not hidden ones, fixtures and the library.
 func readTree(root string) (found []Policy, err error) {
 	// The separator has a link to a folder followed.
 	err = filepath.WalkDir(root+string(filepath.Separator), func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
-		case !entry.IsDir() && isManifest(path):
+		case !entry.IsDir() && IsManifest(path):
 			policies, err := readManifest(path)
 			found = append(found, policies...)
 			return err
@@ -113,11 +91,15 @@ func readTree(root string) (found []Policy, err error) {
 			return nil
 		}
 		path = filepath.Clean(path)
-		if path != filepath.Clean(root) && (strings.HasPrefix(entry.Name(), ".") || slices.Contains(fixtureFolders, entry.Name())) {
+		if path != filepath.Clean(root) && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == fixturesFolder) {
 			return fs.SkipDir
 		}
-		if rego, err := filepath.Glob(filepath.Join(path, "*"+regoSuffix)); len(rego) == 0 || err != nil {
+		rego, err := filepath.Glob(filepath.Join(path, "*"+regoSuffix))
+		switch {
+		case err != nil || len(rego) == 0:
 			return err
+		case entry.Name() == libraryFolder && !slices.Contains(rego, filepath.Join(path, ModuleFile)):
+			return fs.SkipDir
 		}
 		policy, err := readFolder(path)
 		found = append(found, policy)
@@ -126,7 +108,7 @@ func readTree(root string) (found []Policy, err error) {
 	return found, err
 }
 
-// readFolder reads the folder of one policy, or of the library.
+// readFolder reads the folder of one policy.
 func readFolder(folder string) (Policy, error) {
 	absolute, err := filepath.Abs(folder)
 	if err != nil {
@@ -137,14 +119,12 @@ func readFolder(folder string) (Policy, error) {
 	if policy.Files, err = regoFiles(folder); err != nil {
 		return Policy{}, err
 	}
-	if policy.Fixtures, err = fixtures(folder); err != nil {
+	fixtures, err := filepath.Glob(filepath.Join(folder, fixturesFolder, "*"))
+	if err != nil {
 		return Policy{}, err
 	}
+	policy.Fixtures = slices.DeleteFunc(fixtures, func(path string) bool { return !IsManifest(path) })
 	module, has := policy.Files[policy.Path]
-	if !has && name == libraryFolder {
-		policy.Path = folder
-		return policy, nil
-	}
 	if !has {
 		return Policy{}, fmt.Errorf("%s: the folder has Rego and no %s; expected the module of policy %s there", folder, ModuleFile, name)
 	}
@@ -205,17 +185,7 @@ func regoFiles(folder string) (map[string]string, error) {
 	return files, nil
 }
 
-func fixtures(folder string) (paths []string, err error) {
-	for _, name := range fixtureFolders {
-		found, err := filepath.Glob(filepath.Join(folder, name, "*"))
-		if err != nil {
-			return nil, err
-		}
-		paths = append(paths, slices.DeleteFunc(found, func(path string) bool { return !isManifest(path) })...)
-	}
-	return paths, nil
-}
-
-func isManifest(path string) bool {
+// IsManifest reports whether a file has the name of a manifest.
+func IsManifest(path string) bool {
 	return slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path))
 }

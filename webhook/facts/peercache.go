@@ -133,7 +133,7 @@ func describePeers(members []model.Member, namespaces []model.MemberNamespace) m
 		if !known {
 			continue // The peer was removed or added between the two calls.
 		}
-		peer.Namespace = decision.PeerNamespace{Presence: presence(ns.Presence), Labels: orEmpty(ns.Labels)}
+		peer.Namespace = decision.PeerNamespace{Presence: presences[ns.Presence], Labels: orEmpty(ns.Labels)}
 		peers[string(ns.Cluster)] = peer
 	}
 	return peers
@@ -147,13 +147,6 @@ func orEmpty(labels map[string]string) map[string]string {
 	return labels
 }
 
-func presence(p model.NamespacePresence) decision.Presence {
-	switch p {
-	case model.NamespacePresent:
-		return decision.Present
-	case model.NamespaceAbsent:
-		return decision.Absent
-	default:
-		return decision.Unknown
-	}
+var presences = map[model.NamespacePresence]decision.Presence{
+	model.NamespaceUnknown: decision.Unknown, model.NamespacePresent: decision.Present, model.NamespaceAbsent: decision.Absent,
 }

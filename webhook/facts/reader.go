@@ -90,11 +90,18 @@ func (r Reader) Input(ctx context.Context, req Request) (decision.Input, error) 
 		live = nil
 	}
 
-	published, err := r.published(ctx, in.Operation, req.Export)
-	if err != nil {
-		return decision.Input{}, err
+	// Where it is not known whether the export is published, an audit fails, because a
+	// policy might withdraw what is published; a request is answered as if it were not,
+	// which spares nothing: it must not depend on the hub.
+	if r.Published != nil && in.Operation != decision.Create {
+		published, err := r.Published(ctx, req.Export)
+		switch {
+		case err == nil:
+			in.Published, in.Kept = published.Published, published.Kept
+		case in.Operation == decision.Audit:
+			return decision.Input{}, fmt.Errorf("read whether it is published: %w", err)
+		}
 	}
-	in.Published, in.Kept = published.Published, published.Kept
 
 	namespace := &corev1.Namespace{}
 	found, err := get(ctx, r.Client, live, types.NamespacedName{Name: req.Export.Namespace}, namespace)
@@ -149,23 +156,6 @@ func describe(in *decision.Input, export *mcsv1beta1.ServiceExport, view *peerVi
 	in.Scope = inputScope(model.ScopeOfExport(export))
 	in.EffectiveScope = inputScope(model.EffectiveScope(client.ObjectKeyFromObject(export), export, in.Namespace, view.members))
 	in.Destinations = view.of(in.EffectiveScope)
-}
-
-// published is what is known of the export in the exchange. Where that is not known, an
-// audit fails, because a policy might withdraw what is published; a request is
-// answered as if it were not, which spares nothing: it must not depend on the hub.
-func (r Reader) published(ctx context.Context, operation decision.Operation, export *mcsv1beta1.ServiceExport) (decision.Publication, error) {
-	if r.Published == nil || operation == decision.Create {
-		return decision.Publication{}, nil
-	}
-	published, err := r.Published(ctx, export)
-	switch {
-	case err == nil:
-		return published, nil
-	case operation == decision.Audit:
-		return decision.Publication{}, fmt.Errorf("read whether it is published: %w", err)
-	}
-	return decision.Publication{}, nil
 }
 
 // inputScope is a scope as policies see it. A scope that cannot be parsed has no

@@ -33,19 +33,16 @@ func runBuild(env *command.Env, paths []string) error {
 	if err != nil {
 		return err
 	}
-	found, err := Check(all)
+	result, err := Check(all, false)
 	if err != nil {
 		return err
 	}
-	if len(found) > 0 {
-		_, _ = fmt.Fprintln(env.ErrOut, lines(found))
+	if len(result.Findings) > 0 {
+		_, _ = fmt.Fprintln(env.ErrOut, lines(result.Findings))
 		return command.Printed(command.ExitProblem)
 	}
 	separator := ""
 	for _, policy := range all {
-		if policy.Library() {
-			continue
-		}
 		text, err := policy.Manifest()
 		if err != nil {
 			return err

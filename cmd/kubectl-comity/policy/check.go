@@ -24,11 +24,7 @@ import (
 const checkLong = `Compile policies as the agent does, and compare their format with that of opa fmt.
 
 A path is a folder of a policy, a folder of such folders, or a manifest of
-ExportPolicies. A folder of a policy has the policy's name, and in it policy.rego;
-optionally params.yaml (spec.parameters), policy.yaml (every other field of the
-spec), tests in *_test.rego, and manifests for them in fixtures/.
-
-The exit code is 1 if there are findings, and 2 if a path cannot be read.`
+ExportPolicies. The exit code is 1 if there are findings, and 2 if a path cannot be read.`
 
 // Finding is one thing that is wrong with a policy.
 type Finding struct {
@@ -49,8 +45,8 @@ func (f Finding) String() string {
 	return fmt.Sprintf("%s:%d:%d: %s", f.File, f.Row, f.Column, f.Message)
 }
 
-// findings is what the command prints with -o json.
-type findings struct {
+// Findings is what the command prints with -o json.
+type Findings struct {
 	Checked  int       `json:"checked"`
 	Findings []Finding `json:"findings"`
 	// Formatted are the files that --write has formatted.
@@ -78,7 +74,7 @@ func runCheck(env *command.Env, output command.Output, paths []string, write boo
 	if err != nil {
 		return err
 	}
-	result, err := check(policies, write)
+	result, err := Check(policies, write)
 	if err != nil {
 		return err
 	}
@@ -91,7 +87,7 @@ func runCheck(env *command.Env, output command.Output, paths []string, write boo
 	return nil
 }
 
-func printFindings(env *command.Env, result findings) {
+func printFindings(env *command.Env, result Findings) {
 	for _, file := range result.Formatted {
 		env.Printf("formatted %s\n", file)
 	}
@@ -99,7 +95,11 @@ func printFindings(env *command.Env, result findings) {
 		env.Printf("%s\n", lines(result.Findings))
 		return
 	}
-	env.Printf("%s: no findings\n", count(result.Checked, "policy", "policies"))
+	noun := "policies"
+	if result.Checked == 1 {
+		noun = "policy"
+	}
+	env.Printf("%d %s: no findings\n", result.Checked, noun)
 }
 
 func lines(found []Finding) string {
@@ -111,16 +111,11 @@ func lines(found []Finding) string {
 }
 
 // Check compiles policies, alone and together, and their tests, and checks the format
-// of files. It gives what is wrong, in the order of the policies.
-func Check(policies []source.Policy) ([]Finding, error) {
-	result, err := check(policies, false)
-	return result.Findings, err
-}
-
-// check is Check; with write it formats the files of folders.
-func check(policies []source.Policy, write bool) (findings, error) {
-	result := findings{Findings: []Finding{}}
-	e, err := newEngine(engine.DefaultTimeout)
+// of files; with write it formats those of folders. It gives what is wrong, in the order
+// of the policies.
+func Check(policies []source.Policy, write bool) (Findings, error) {
+	result := Findings{Findings: []Finding{}}
+	e, err := engine.New(engine.Options{})
 	if err != nil {
 		return result, err
 	}
@@ -128,9 +123,6 @@ func check(policies []source.Policy, write bool) (findings, error) {
 	for _, policy := range policies {
 		if err := result.checkFiles(e, policy, write); err != nil {
 			return result, command.Incomplete(err)
-		}
-		if policy.Library() {
-			continue
 		}
 		result.Checked++
 		if slices.ContainsFunc(together, func(other source.Policy) bool { return other.Name() == policy.Name() }) {
@@ -152,7 +144,7 @@ func compiled(policy source.Policy) engine.Policy {
 
 // checkFiles checks the files of a folder: the format of all, and that the tests can
 // be read. The engine compiles the module. With write it formats what can be read.
-func (f *findings) checkFiles(e *engine.Engine, policy source.Policy, write bool) error {
+func (f *Findings) checkFiles(e *engine.Engine, policy source.Policy, write bool) error {
 	for _, path := range slices.Sorted(maps.Keys(policy.Files)) {
 		text := policy.Files[path]
 		if _, err := e.Parse(path, text); err != nil {
@@ -216,11 +208,4 @@ func located(policy source.Policy, err error) (found []Finding) {
 		found = append(found, finding)
 	}
 	return found
-}
-
-func count(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }

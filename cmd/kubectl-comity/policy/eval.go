@@ -4,9 +4,11 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,39 +23,10 @@ import (
 
 const evalLong = `Evaluate policies for the ServiceExports in manifests, without a cluster.
 
-Each ServiceExport is evaluated as the webhook would (--operation CREATE or UPDATE)
-or as a stored one (AUDIT), with its Namespace and the Service of the same name from
-the manifests. The Namespace is required; the Service may be missing. What an API
-server adds, such as the type of a Service, is added. Unknown fields are errors; kinds
-that are not part of the input of policies are ignored. An UPDATE that changes nothing
-is allowed without policies, as by the webhook.
-
-An object of kind Clusterset among the manifests describes everything else. All its
-fields are optional:
-
-  apiVersion: cli.comity.dev/v1alpha1
-  kind: Clusterset
-  cluster: a                 # the one that evaluates
-  user: {username: jane, groups: [devs]}
-  published: [shop/db]       # exports that are published now
-  imported: [b/shop/web]     # exports of members that are imported now
-  members:
-  - id: b
-    labels: {region: eu}     # of its Peer
-    namespaces:              # with their identity labels
-      shop: {comity.dev/identity: shop-1}
-    exports:                 # for policies with stage Import
-    - {namespace: shop, name: web, type: ClusterSetIP, ports: [{port: 80}]}
-
-Policies with stage Import are evaluated for each export of a member. A member
-without the field namespaces counts as not read yet; a namespace that is not listed
-is absent there. --as and --as-group replace the user.
-
-With --explain the rules follow that were true, and the expressions that were not, with
-their places and the values of their variables, in the order of the evaluation.
+An object of kind Clusterset among the manifests describes the other clusters.
 
 Exit codes: 0 if every export is allowed, 1 if one is denied, 2 if one cannot be
-evaluated or an input is invalid.`
+evaluated or an input is invalid. See "Evaluate" in policies/README.md.`
 
 // maxExplained is how much of a line of an explanation is printed, in bytes; -o json has
 // all of it.
@@ -120,16 +93,13 @@ func runEval(ctx context.Context, env *command.Env, o command.Output, t *trial) 
 	if len(verdicts) == 0 {
 		return fmt.Errorf("the manifests have no ServiceExport; expected at least one, or exports of members for policies with stage Import")
 	}
+	var err error
 	if o.Format == formatJUnit {
-		if err := printJUnit(env.Out, junitOf(verdicts)); err != nil {
-			return err
-		}
-		return exitOf(verdicts)
+		err = printJUnit(env.Out, junitOf(verdicts))
+	} else {
+		err = o.Print(env.Out, "PolicyEvaluation", map[string]any{"verdicts": verdicts}, func() { printVerdicts(env.Out, verdicts) })
 	}
-	if err := o.Print(env.Out, "PolicyEvaluation", map[string]any{"verdicts": verdicts}, func() { printVerdicts(env.Out, verdicts) }); err != nil {
-		return err
-	}
-	return exitOf(verdicts)
+	return cmp.Or(err, exitOf(verdicts))
 }
 
 // evaluate evaluates every export, in the order of namespace and name.
@@ -177,20 +147,16 @@ func (t *trial) review(ctx context.Context, request facts.Request) decision.Verd
 
 // exitOf is 2 before 1 before 0.
 func exitOf(verdicts []Verdict) error {
-	code := command.ExitDone
-	for _, v := range verdicts {
-		switch v.Outcome {
-		case decision.Allowed.String():
-		case decision.Denied.String():
-			code = max(code, command.ExitProblem)
-		default:
-			code = max(code, command.ExitRefused)
-		}
+	has := func(outcome decision.Outcome) bool {
+		return slices.ContainsFunc(verdicts, func(v Verdict) bool { return v.Outcome == outcome.String() })
 	}
-	if code == command.ExitDone {
-		return nil
+	switch {
+	case has(decision.NotEvaluated):
+		return command.Printed(command.ExitRefused)
+	case has(decision.Denied):
+		return command.Printed(command.ExitProblem)
 	}
-	return command.Printed(code)
+	return nil
 }
 
 // printVerdicts prints a table, and below it what the policies say.

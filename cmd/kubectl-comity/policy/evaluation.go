@@ -6,7 +6,6 @@ package policy
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -32,6 +31,7 @@ type trial struct {
 
 func (t *trial) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVarP(&t.files, "filename", "f", nil, "Manifests, or a folder of them: ServiceExports, Services, Namespaces, ExportPolicies, a Clusterset; may be repeated")
+	_ = cmd.MarkFlagRequired("filename")
 	cmd.Flags().StringArrayVar(&t.policyPaths, "policies", nil, "A folder of policies, or a manifest of ExportPolicies, besides those among the manifests; may be repeated")
 	cmd.Flags().StringArrayVar(&t.beforeFiles, "before", nil, "Manifests of the exports that an UPDATE replaces; without them an UPDATE changes nothing")
 	cmd.Flags().StringVar((*string)(&t.operation), "operation", string(decision.Create), "What is evaluated: a request to CREATE or UPDATE, or an AUDIT of what is stored")
@@ -46,8 +46,6 @@ func (t *trial) read(env *command.Env, timeout time.Duration) (err error) {
 	switch {
 	case t.operation != decision.Create && t.operation != decision.Update && t.operation != decision.Audit:
 		return fmt.Errorf("flag --operation is %q; expected one of: CREATE, UPDATE, AUDIT", t.operation)
-	case len(t.files) == 0:
-		return errors.New("no manifests are given; expected -f with a file or a folder")
 	case len(t.beforeFiles) > 0 && t.operation != decision.Update:
 		return fmt.Errorf("flag --before is for --operation UPDATE alone, which replaces an export; expected no --before with %s", t.operation)
 	}
@@ -64,11 +62,11 @@ func (t *trial) read(env *command.Env, timeout time.Duration) (err error) {
 	if err != nil {
 		return err
 	}
-	t.policies = slices.DeleteFunc(append(t.manifests.policies, more...), source.Policy.Library)
+	t.policies = append(t.manifests.policies, more...)
 	if len(t.policies) == 0 {
 		return errors.New("no policies are given; expected ExportPolicies among the manifests, or --policies")
 	}
-	if t.engine, err = newEngine(timeout); err != nil {
+	if t.engine, err = engine.New(engine.Options{Timeout: timeout}); err != nil {
 		return err
 	}
 	found, err := load(t.engine, t.policies)

@@ -9,8 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"sigs.k8s.io/yaml"
-
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
 	"github.com/comity-mcs/comity/policies/source"
@@ -23,19 +21,16 @@ import (
 //	audit     the input of an audit of it
 //	imports   the inputs of what the members of the file's Clusterset export, for
 //	          policies with stage Import, by "<cluster>/<namespace>/<name>"
-//	objects   the objects of the file as they are written, in order
 //
 // input and audit are there if the file has a ServiceExport; more than one are an error.
 func readFixtures(ctx context.Context, paths []string) (map[string]any, error) {
 	all := map[string]any{}
-	places := map[string]string{}
 	for _, path := range paths {
 		base := filepath.Base(path)
 		name := strings.TrimSuffix(base, filepath.Ext(base))
-		if places[name] != "" {
-			return nil, fmt.Errorf("%s: data.fixtures[%q] is %s already; expected another name", path, name, places[name])
+		if all[name] != nil {
+			return nil, fmt.Errorf("%s: data.fixtures[%q] is of another file already; expected another name", path, name)
 		}
-		places[name] = path
 		fixture, err := readFixture(ctx, path)
 		if err != nil {
 			return nil, err
@@ -51,7 +46,6 @@ func readFixture(ctx context.Context, path string) (map[string]any, error) {
 		return nil, err
 	}
 	m := newManifests()
-	objects := []any{}
 	for _, document := range documents {
 		known, err := m.add(path, document)
 		if err != nil {
@@ -60,11 +54,6 @@ func readFixture(ctx context.Context, path string) (map[string]any, error) {
 		if !known {
 			return nil, fmt.Errorf("%s: policies see no %s of %s; expected ServiceExport, Service, Namespace or Clusterset", document.Place, document.Kind, document.APIVersion)
 		}
-		var object any
-		if err := yaml.Unmarshal(document.JSON, &object); err != nil {
-			return nil, fmt.Errorf("%s: %w", document.Place, err)
-		}
-		objects = append(objects, object)
 	}
 	imports := map[string]any{}
 	for _, in := range m.imports() {
@@ -72,7 +61,7 @@ func readFixture(ctx context.Context, path string) (map[string]any, error) {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 	}
-	fixture := map[string]any{"objects": objects, "imports": imports}
+	fixture := map[string]any{"imports": imports}
 	switch len(m.exports) {
 	case 0:
 		return fixture, nil

@@ -63,7 +63,7 @@ func readManifests(paths []string) (*manifests, error) {
 			if entry.IsDir() && file != path && strings.HasPrefix(entry.Name(), ".") {
 				return fs.SkipDir
 			}
-			if entry.IsDir() || file != path && !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(file)) {
+			if entry.IsDir() || file != path && !source.IsManifest(file) {
 				return nil
 			}
 			found++

@@ -21,15 +21,7 @@ import (
 )
 
 const newLong = `Write the folder of a new policy: a module that compiles, parameters, tests that pass,
-and fixtures for them. Change them to what you need.
-
-  policy.rego        the module (spec.rego)
-  policy_test.rego   its tests
-  params.yaml        spec.parameters
-  policy.yaml        every other field of the spec
-  fixtures/          manifests for the tests
-
-An existing folder is refused; nothing is overwritten.`
+and fixtures for them. An existing folder is refused; nothing is overwritten.`
 
 // templates are the files of a new policy, with [[ ]] around what depends on its name.
 //

@@ -8,17 +8,10 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 )
 
 // formatJUnit is JUnit XML, which CI systems show.
 const formatJUnit = "junit"
-
-// suites are the root of JUnit XML.
-type suites struct {
-	XMLName xml.Name `xml:"testsuites"`
-	Suites  []suite  `xml:"testsuite"`
-}
 
 type suite struct {
 	Name     string  `xml:"name,attr"`
@@ -51,8 +44,6 @@ func newDetail(text string) *detail {
 	return &detail{Message: first, Text: text}
 }
 
-func seconds(d time.Duration) string { return fmt.Sprintf("%.3f", d.Seconds()) }
-
 // add counts a case and keeps it.
 func (s *suite) add(c tcase) {
 	s.Tests++
@@ -68,7 +59,10 @@ func (s *suite) add(c tcase) {
 }
 
 func printJUnit(out io.Writer, all ...suite) error {
-	text, err := xml.MarshalIndent(suites{Suites: all}, "", "  ")
+	text, err := xml.MarshalIndent(struct {
+		XMLName xml.Name `xml:"testsuites"`
+		Suites  []suite  `xml:"testsuite"`
+	}{Suites: all}, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encode JUnit XML: %w", err)
 	}

@@ -23,27 +23,11 @@ import (
 	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
-const simulateLong = `Show what ExportPolicies would do in clusters as they are now, and write nothing.
-
-Files have the form that kubectl comity policy check describes. Each policy is applied
-to each cluster in a dry run, as with kubectl apply --dry-run=server. The webhook of
-Comity there evaluates it for every export, and each import from another cluster, in
-place of the policy of the same name and beside all others, and says what would change:
-
-  would withdraw               it is published, and would no longer be
-  would remove                 it is imported, and would no longer be
-  would deny                   it is not published or imported, and would be denied
-  would withdraw from some     it stays published, and these clusters would lose it
-  would keep policies from     the policies could not be evaluated for it
-  would no longer deny         it would be allowed, or could be evaluated again
-  would publish to more        these clusters would get it as well
-  would warn                   it would get a new warning, and nothing else would change
-
-Each policy is tried alone: what several policies would do together is not shown. The
-user needs the right to create and update ExportPolicies, of which a dry run stores none.
+const simulateLong = `Show what ExportPolicies, each alone, would do in clusters as they are now, by a dry run.
 
 The exit code is 0 if nothing would change, 1 if something would (a new warning does
-not count), and 2 if a policy cannot be used, or a cluster cannot say all of it.`
+not count), and 2 if a policy cannot be used, or a cluster cannot say all of it.
+See "Simulate" in policies/README.md.`
 
 // simulation is what the command prints with -o json.
 type simulation struct {
@@ -59,11 +43,10 @@ type simulatedCluster struct {
 	Warnings map[string][]string `json:"warnings"`
 }
 
-// attempt is a change of one ExportPolicy that is tried.
+// attempt is a policy that is tried; without a spec, the stored one as if it denied nothing.
 type attempt struct {
 	name string
-	// change changes the stored policy, or one that has a name alone.
-	change func(*v1alpha1.ExportPolicy) error
+	spec *v1alpha1.ExportPolicySpec
 }
 
 func newSimulate(env *command.Env) *cobra.Command {
@@ -97,8 +80,7 @@ func newSimulate(env *command.Env) *cobra.Command {
 	return cmd
 }
 
-// readAttempts reads the policies to try; the library, which the agents have themselves, is
-// left out.
+// readAttempts reads the policies to try.
 func readAttempts(paths, without []string) ([]attempt, error) {
 	found, err := source.Read(paths...)
 	if err != nil {
@@ -106,36 +88,20 @@ func readAttempts(paths, without []string) ([]attempt, error) {
 	}
 	var attempts []attempt
 	for _, policy := range found {
-		if !policy.Library() {
-			attempts = append(attempts, attempt{policy.Name(), func(stored *v1alpha1.ExportPolicy) error {
-				stored.Spec = policy.Object.Spec
-				return nil
-			}})
-		}
+		attempts = append(attempts, attempt{policy.Name(), &policy.Object.Spec})
 	}
 	for _, name := range without {
-		attempts = append(attempts, attempt{name, denyNothing})
+		attempts = append(attempts, attempt{name, nil})
 	}
-	seen := map[string]bool{}
-	for _, one := range attempts {
-		if seen[one.name] {
+	for i, one := range attempts {
+		if slices.ContainsFunc(attempts[:i], func(other attempt) bool { return other.name == one.name }) {
 			return nil, fmt.Errorf("ExportPolicy %s is given twice; expected each policy once", one.name)
 		}
-		seen[one.name] = true
 	}
 	if len(attempts) == 0 {
 		return nil, errors.New("there is nothing to try: no ExportPolicy is given; expected a file or folder with -f, or --without")
 	}
 	return attempts, nil
-}
-
-// denyNothing makes a stored policy one that denies nothing.
-func denyNothing(policy *v1alpha1.ExportPolicy) error {
-	if policy.UID == "" {
-		return fmt.Errorf("flag --without: there is no ExportPolicy %s", policy.Name)
-	}
-	policy.Spec.Rego = "package comity.policies.simulated\n\ndeny contains {\"msg\": \"never\"} if false\n"
-	return nil
 }
 
 func runSimulate(ctx context.Context, env *command.Env, output command.Output, targets []*command.Target, attempts []attempt) error {
@@ -198,15 +164,22 @@ func simulateIn(ctx context.Context, target *command.Target, attempts []attempt)
 		if err := client.IgnoreNotFound(c.Get(ctx, client.ObjectKeyFromObject(policy), policy)); err != nil {
 			return cluster, err
 		}
-		if err := one.change(policy); err != nil {
-			return cluster, err
+		isNew := policy.UID == ""
+		switch {
+		case one.spec != nil:
+			policy.Spec = *one.spec
+		case isNew:
+			return cluster, fmt.Errorf("flag --without: there is no ExportPolicy %s", one.name)
+		default:
+			policy.Spec.Rego = "package comity.policies.simulated\n\ndeny contains {\"msg\": \"never\"} if false\n"
 		}
 		seen.texts = []string{}
-		write := func() error { return c.Update(ctx, policy) }
-		if policy.UID == "" {
-			write = func() error { return c.Create(ctx, policy) }
+		if isNew {
+			err = c.Create(ctx, policy)
+		} else {
+			err = c.Update(ctx, policy)
 		}
-		if err := write(); err != nil {
+		if err != nil {
 			return cluster, err
 		}
 		cluster.Warnings[one.name] = seen.texts

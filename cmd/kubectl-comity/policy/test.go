@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+	"github.com/comity-mcs/comity/policies/engine"
 	"github.com/comity-mcs/comity/policies/engine/authoring"
 	"github.com/comity-mcs/comity/policies/source"
 )
@@ -21,38 +22,18 @@ import (
 const testLong = `Run the Rego tests of policies, with the builtins, the library and the parameters
 that the agent gives to a policy, and measure what they cover.
 
-Tests are rules named test_... in files *_test.rego beside policy.rego. A policy
-without tests is a failure. data.comity.params has what is in params.yaml.
-
-Fixtures are Kubernetes manifests in fixtures/ (or testdata/) of the policy's folder.
-Unknown fields are errors. Tests find each file in data.fixtures
-under its name without the suffix:
-
-  data.fixtures.web.input     the input of a CREATE of the file's ServiceExport, with the
-                              Namespace and the Service of the file
-  data.fixtures.web.audit     the input of an audit of it
-  data.fixtures.web.imports   by "<cluster>/<namespace>/<name>" the inputs of what members
-                              export, for policies with stage Import
-  data.fixtures.web.objects   the objects of the file, in order
-
-so that a test reads: count(policy.deny) == 0 with input as data.fixtures.web.input
-
-An object of kind Clusterset in the file describes the other clusters; see
-kubectl comity policy eval --help.
-
 Exit codes: 0 if every test passed, 1 if a test failed or the coverage is too low, 2
-if a file does not compile or cannot be read.`
+if a file does not compile or cannot be read. See "Test" in policies/README.md.`
 
 // Tested has the results of one policy.
 type Tested struct {
-	// Policy is the name; "lib" for the library.
 	Policy  string             `json:"policy"`
 	Path    string             `json:"path"`
 	Tests   []authoring.Result `json:"tests"`
 	Passed  int                `json:"passed"`
 	Failed  int                `json:"failed"`
 	Skipped int                `json:"skipped,omitempty"`
-	// Coverage is that of policy.rego; not there for the library.
+	// Coverage is that of policy.rego.
 	Coverage *authoring.Coverage `json:"coverage,omitempty"`
 	// Problems are why the policy fails as a whole: no tests, too little coverage.
 	Problems []string `json:"problems,omitempty"`
@@ -90,7 +71,7 @@ func Test(ctx context.Context, timeout time.Duration, threshold float64, paths .
 	if err != nil {
 		return nil, err
 	}
-	e, err := newEngine(timeout)
+	e, err := engine.New(engine.Options{Timeout: timeout})
 	if err != nil {
 		return nil, err
 	}
@@ -103,14 +84,11 @@ func Test(ctx context.Context, timeout time.Duration, threshold float64, paths .
 		if policy.Folder == "" {
 			return nil, fmt.Errorf("%s: a manifest has no tests; expected the folder of policy %s", policy.Path, policy.Name())
 		}
-		bench := authoring.Bench{Files: policy.Files, Timeout: timeout}
-		if !policy.Library() {
-			if found := definition.check(policy); len(found) > 0 {
-				return nil, fmt.Errorf("the policy cannot be stored:\n%s", lines(found))
-			}
-			one := compiled(policy)
-			bench.Policy, bench.Module = &one, policy.Path
+		if found := definition.check(policy); len(found) > 0 {
+			return nil, fmt.Errorf("the policy cannot be stored:\n%s", lines(found))
 		}
+		one := compiled(policy)
+		bench := authoring.Bench{Policy: &one, Module: policy.Path, Files: policy.Files, Timeout: timeout}
 		if bench.Fixtures, err = readFixtures(ctx, policy.Fixtures); err != nil {
 			return nil, err
 		}
@@ -125,9 +103,6 @@ func Test(ctx context.Context, timeout time.Duration, threshold float64, paths .
 
 func testedOf(policy source.Policy, report authoring.Report, threshold float64) Tested {
 	out := Tested{Policy: policy.Name(), Path: policy.Folder, Tests: report.Results, Coverage: report.Coverage}
-	if policy.Library() {
-		out.Policy = "lib"
-	}
 	for _, r := range report.Results {
 		switch {
 		case r.Passed:
@@ -137,9 +112,6 @@ func testedOf(policy source.Policy, report authoring.Report, threshold float64) 
 		default:
 			out.Failed++
 		}
-	}
-	if policy.Library() {
-		return out
 	}
 	if out.Passed+out.Failed == 0 {
 		out.Problems = append(out.Problems, "it has no tests; expected rules test_... in files *_test.rego")
@@ -198,7 +170,7 @@ func printTestJUnit(out io.Writer, all []Tested) error {
 		s := suite{Name: t.Policy}
 		for _, r := range t.Tests {
 			file, _, _ := strings.Cut(r.Place, ":")
-			c := tcase{Class: r.Package, Name: r.Name, File: file, Seconds: seconds(r.Duration), Output: r.Printed}
+			c := tcase{Class: r.Package, Name: r.Name, File: file, Seconds: fmt.Sprintf("%.3f", r.Duration.Seconds()), Output: r.Printed}
 			switch {
 			case r.Skipped:
 				c.Skipped = &struct{}{}

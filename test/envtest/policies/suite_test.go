@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -70,7 +71,7 @@ func start(change ...func(ctrl.Manager, *replica, *controller.Options)) *replica
 	Expect(err).NotTo(HaveOccurred())
 	elected := make(chan struct{})
 	r.elect = func() { close(elected) }
-	options := controller.Options{Engine: r.engine, Changed: func() { r.changes.Add(1) }, Elected: elected}
+	options := controller.Options{Engine: r.engine, Changed: func() { r.changes.Add(1) }, Elected: elected, StatusInterval: 5 * time.Second}
 	for _, c := range change {
 		c(mgr, r, &options)
 	}

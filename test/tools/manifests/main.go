@@ -141,9 +141,6 @@ func addPolicies(folder string, files map[string]string) error {
 	kustomization := header + "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n"
 	all := ""
 	for _, policy := range found {
-		if policy.Library() {
-			continue
-		}
 		text, err := policy.Manifest()
 		if err != nil {
 			return err
