@@ -57,6 +57,7 @@ func addStage(stage v1alpha1.Stage, errs ast.Errors) {
 			if other != stage && !slices.Contains(fields, name) && slices.Contains(fieldsOf(other), name) {
 				err.Message += fmt.Sprintf("; a policy with stage %s can read input.%s; input.%s is for policies with stage %s",
 					stage, strings.Join(fields, ", input."), name, other)
+				err.Details = nil // they say the same
 			}
 		}
 	}

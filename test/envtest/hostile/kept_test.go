@@ -73,7 +73,7 @@ var _ = Describe("A member that joins the export of another and then withholds i
 		})
 		put(ctx, record(key, set(nil, "spec", "namespace")))
 		Eventually(told(key.Namespace, key.Name)).WithContext(ctx).Should(ContainElement(And(
-			ContainSubstring("condition Ready=True/Ready"), ContainSubstring(model.ReasonNamespaceUnknown+" in b"), ContainSubstring("spec.namespace"), ContainSubstring("--publish-namespaces"))))
+			ContainSubstring("condition Ready=True/Ready"), ContainSubstring(model.ReasonNamespaceUnknown+" in b"), ContainSubstring("--publish-namespaces"))))
 
 		changed := &corev1.Service{}
 		Expect(neighbor.client.Get(ctx, key, changed)).To(Succeed())

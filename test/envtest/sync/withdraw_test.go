@@ -102,8 +102,10 @@ var _ = Describe("the withdrawal of an export", func() {
 		b.delete(report)
 		b.start()
 		b.awaitPeers()
-		a.agent.policies.All() // as ten minutes later, when it is decided again
-		Eventually(func() []string { return a.records(ns, "web") }).Should(BeEmpty())
+		Eventually(func() []string {
+			a.agent.policies.All() // as ten minutes later, when it is decided again
+			return a.records(ns, "web")
+		}).Should(BeEmpty())
 	})
 
 	It("is suspended while the ServiceExport exists, and ended once it does not", func() {
