@@ -107,7 +107,12 @@ func (w wiring) wire() error {
 	if err != nil {
 		return err
 	}
-	// The agent is ready only if it can respond to admission requests.
+	w.setupReady(evaluation)
+	return w.setupAgentInfo(describe(w.Options, w.self, pods, services))
+}
+
+// setupReady says when the agent is ready: only if it can respond to admission requests.
+func (w wiring) setupReady(evaluation *policyEvaluation) {
 	serving := w.GetWebhookServer().StartedChecker()
 	w.ready.require(func() error { return serving(nil) })
 	w.ready.require(func() error {
@@ -117,7 +122,6 @@ func (w wiring) wire() error {
 		return nil
 	})
 	w.ready.require(peersRead(w.peers, clock.RealClock{}, w.Timing.PeersRead))
-	return w.setupAgentInfo(describe(w.Options, w.self, pods, services))
 }
 
 // setupAgentInfo makes the leader publish its properties on the leader Lease, if
