@@ -99,7 +99,7 @@ func (p policies) check(ctx context.Context, wanted []*unstructured.Unstructured
 		case current.Labels[labelManagedBy] != fieldOwner:
 			foreign = append(foreign, policy.GetName())
 		case !p.owns(current):
-			going = wait("exportpolicy %s belongs to %s: uninstall that, or give the policy another name", policy.GetName(), owners(current))
+			going = wait("exportpolicy %s belongs to %s, another installation: uninstall that, or give the policy another name", policy.GetName(), owners(current))
 		case current.DeletionTimestamp != nil:
 			going = wait("exportpolicy %s is being deleted", policy.GetName())
 		}
