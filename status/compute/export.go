@@ -102,7 +102,7 @@ func readiness(key types.NamespacedName, uid types.UID, valid metav1.Condition, 
 // another one freezes it.
 func waits(key types.NamespacedName, uid types.UID, seen *model.Observation) []model.Problem {
 	f := seen.Freeze
-	if f == nil || !f.Waits || f.By.UID == uid || f.State.IsOut() {
+	if !f.IsAwaited() || f.By.UID == uid {
 		return nil
 	}
 	if by, _ := seen.Source(f.By.Cluster); by.Starting {

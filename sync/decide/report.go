@@ -205,7 +205,7 @@ func (v ReportView) result(source model.ClusterID) (result, bool) {
 // names no third cluster.
 func (v ReportView) frozen(source model.ClusterID) string {
 	f := v.Observation.Freeze
-	if f == nil || !f.Waits || f.By.Cluster == source || f.State.IsOut() {
+	if !f.IsAwaited() || f.By.Cluster == source {
 		return ""
 	}
 	by := "another cluster"

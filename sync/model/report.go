@@ -100,6 +100,10 @@ type Freeze struct {
 	Since, Until time.Time
 }
 
+// IsAwaited reports whether other exports wait until a command ends f, or the cluster that
+// decides is read: not while a time ends it. A nil f is not.
+func (f *Freeze) IsAwaited() bool { return f != nil && f.Waits && !f.State.IsOut() }
+
 // Reasons of reports and destinations, beside those of problems. They are the
 // same words in conditions, events and metrics.
 const (
