@@ -29,32 +29,10 @@ func (b *bench) restart(ctx context.Context) error {
 		if err := b.fill(ctx, f); err != nil {
 			return err
 		}
-		b.say("a cold start of the importing agent")
-		begun := time.Now()
-		if err := to.StartAgent(ctx); err != nil {
-			return err
-		}
-		// Nothing is listed meanwhile: that would cost the API server more than the imports do.
-		for _, m := range []*fleet.Member{to, from} {
-			if err := m.WaitIdle(ctx, "import", b.imports); err != nil {
-				return err
-			}
-		}
-		if err := b.awaitSlices(ctx, to, "", b.imports); err != nil {
-			return err
-		}
-		writes, err := to.AgentWrites(begun)
+		writes, err := b.coldStart(ctx, from, to, &out)
 		if err != nil {
 			return err
 		}
-		out.ColdWrites = len(writes)
-		for _, w := range writes {
-			out.ColdAll = max(out.ColdAll, w.Time.Sub(begun))
-			if w.Resource == "discovery.k8s.io/endpointslices" {
-				out.Cold = max(out.Cold, w.Time.Sub(begun))
-			}
-		}
-		b.say("the last slice after %v, the last write after %v; %s", out.Cold.Round(time.Millisecond), out.ColdAll.Round(time.Millisecond), counted(writes))
 		for _, m := range []*fleet.Member{to, from} {
 			b.say("a restart of the agent of %s", m.ID())
 			took, writes, err := again(ctx, m, b.imports)
@@ -83,6 +61,37 @@ func (b *bench) restart(ctx context.Context) error {
 		b.results.Restart = &out
 		return nil
 	})
+}
+
+// coldStart starts the importing agent, and gives what it wrote until all was idle.
+func (b *bench) coldStart(ctx context.Context, from, to *fleet.Member, out *result.Restart) ([]controlplane.Write, error) {
+	b.say("a cold start of the importing agent")
+	begun := time.Now()
+	if err := to.StartAgent(ctx); err != nil {
+		return nil, err
+	}
+	// Nothing is listed meanwhile: that would cost the API server more than the imports do.
+	for _, m := range []*fleet.Member{to, from} {
+		if err := m.WaitIdle(ctx, "import", b.imports); err != nil {
+			return nil, err
+		}
+	}
+	if err := b.awaitSlices(ctx, to, "", b.imports); err != nil {
+		return nil, err
+	}
+	writes, err := to.AgentWrites(begun)
+	if err != nil {
+		return nil, err
+	}
+	out.ColdWrites = len(writes)
+	for _, w := range writes {
+		out.ColdAll = max(out.ColdAll, w.Time.Sub(begun))
+		if w.Resource == "discovery.k8s.io/endpointslices" {
+			out.Cold = max(out.Cold, w.Time.Sub(begun))
+		}
+	}
+	b.say("the last slice after %v, the last write after %v; %s", out.Cold.Round(time.Millisecond), out.ColdAll.Round(time.Millisecond), counted(writes))
+	return writes, nil
 }
 
 // counted is how many writes there were of each kind.

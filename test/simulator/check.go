@@ -195,20 +195,6 @@ func (k *checker) mayGo(p process, write apiserver.Write, from *origin) {
 	}
 }
 
-// renamesPorts reports whether a write of a slice changes nothing that clients reach: the
-// name of an unnamed port in the Service depends on its number and on the other ports.
-func renamesPorts(before *discoveryv1.EndpointSlice, object apiserver.Object) bool {
-	after, is := object.(*discoveryv1.EndpointSlice)
-	return is && wordEndpoints(before) == wordEndpoints(after) && len(before.Ports) == len(after.Ports)
-}
-
-// marksLost reports whether a write of a slice changes only whether endpoints of a lost
-// cluster are ready.
-func marksLost(p process, before *discoveryv1.EndpointSlice, object apiserver.Object) bool {
-	after, is := object.(*discoveryv1.EndpointSlice)
-	return is && slices.Contains(p.Lost, clusterOf(before)) && slices.Equal(addresses(before), addresses(after)) && len(before.Ports) == len(after.Ports)
-}
-
 // unread are the clusters of which what exists must stay: those that the process had not
 // read, whose export is missing and was not confirmed, or of which import policies could
 // not be evaluated; and its own while policies could not be evaluated for its export, or a
@@ -223,7 +209,7 @@ func unread(p process) (out []model.ClusterID) {
 		if v.Removed || verdictOn(p, v.ID) == decision.Denied || entry.Absent.IsOut() {
 			continue
 		}
-		withdrawn := v.Synced && len(v.Withdrawals) > 0 && v.Export == nil
+		withdrawn := isWithdrawn(v)
 		undecided := verdictOn(p, v.ID) == decision.NotEvaluated && !withdrawn && v.Export != nil
 		isConfirmed := entry.Absent == model.SourceMissing && !entry.Since.After(v.ConfirmMissingBefore)
 		missing := listed && v.Synced && v.Export == nil && !isConfirmed && (!withdrawn || withdrawsEarlier(v, entry))
@@ -239,6 +225,12 @@ func unread(p process) (out []model.ClusterID) {
 	}
 	slices.Sort(out)
 	return out
+}
+
+// isWithdrawn reports whether a member was read to publish nothing but statements of
+// withdrawal.
+func isWithdrawn(v *decide.PeerView) bool {
+	return v.Synced && v.Export == nil && len(v.Withdrawals) > 0
 }
 
 // withdrawsEarlier reports whether the statements of a member are only of an export before

@@ -80,10 +80,24 @@ func (k *checker) mayLose(p process, write apiserver.Write, from *origin) string
 	return ""
 }
 
+// renamesPorts reports whether a write of a slice changes nothing that clients reach: the
+// name of an unnamed port in the Service depends on its number and on the other ports.
+func renamesPorts(before *discoveryv1.EndpointSlice, object apiserver.Object) bool {
+	after, is := object.(*discoveryv1.EndpointSlice)
+	return is && wordEndpoints(before) == wordEndpoints(after) && len(before.Ports) == len(after.Ports)
+}
+
+// marksLost reports whether a write of a slice changes only whether endpoints of a lost
+// cluster are ready.
+func marksLost(p process, before *discoveryv1.EndpointSlice, object apiserver.Object) bool {
+	after, is := object.(*discoveryv1.EndpointSlice)
+	return is && slices.Contains(p.Lost, clusterOf(before)) && slices.Equal(addresses(before), addresses(after)) && len(before.Ports) == len(after.Ports)
+}
+
 // keptWithout reports whether the import, as its derived Service stands, has no port of an
-// export as its exporter declares it now. While a cluster of which the import consists is unread or held, the
-// ServiceImport keeps its ports, unless an export that comes before has another one of that
-// name: the exporter changed its port meanwhile, or the write that would have added it
+// export as its exporter declares it now. While a cluster of which the import consists is
+// unread or held, it keeps its ports, unless an export that comes before has another one of
+// that name: the exporter changed its port meanwhile, or the write that would have added it
 // failed after the slice was created. An export that decides loses nothing by that.
 func (k *checker) keptWithout(p process, record *exchangev1alpha1.ExportRecord, of model.ClusterID) bool {
 	imported := p.Seen.View.Current.Import
@@ -202,7 +216,7 @@ func (k *checker) lists(p process, write apiserver.Write) {
 			delete(k.out, source)
 		case before.Exists() && !was.Absent.IsOut():
 			v := peerSeen(p, e.Cluster)
-			k.out[source] = k.out[source] || verdictOn(p, e.Cluster) == decision.Denied || v != nil && v.Synced && v.Export == nil && len(v.Withdrawals) > 0
+			k.out[source] = k.out[source] || verdictOn(p, e.Cluster) == decision.Denied || v != nil && isWithdrawn(v)
 		}
 	}
 }
