@@ -180,6 +180,7 @@ var _ = Describe("Definitions that are missing", Ordered, func() {
 
 	It("are not all: the namespace of Comity takes nothing with it when it is deleted", func(ctx SpecContext) {
 		reaches(ctx, d, e, ns, "last")
+		reaches(ctx, d, d, ns, "last")
 		reaches(ctx, e, d, ns, "from-e")
 		// Nothing finishes the deletion here, so the agent runs on, as it does until its Pod ends.
 		d.remove(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: install.Namespace}})

@@ -149,10 +149,9 @@ func awaitConverged(of ...string) {
 }
 
 const (
-	// quiet is how long nothing must happen before a state counts as final: longer
-	// than the pause between two writes of one status, half a second, beside the second
-	// for which what audits find is collected.
-	quiet = 2500 * time.Millisecond
+	// quiet is how long nothing must happen before a state counts as final: longer than the
+	// five seconds after which the status of a Peer is computed again, with its counts.
+	quiet = 5500 * time.Millisecond
 	// forgotten is when a replica that was killed no longer counts, and is counted no more.
 	forgotten = 90 * time.Second
 )
