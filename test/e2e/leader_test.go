@@ -20,6 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+	"sigs.k8s.io/yaml"
 
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
@@ -71,8 +72,9 @@ var _ = Describe("When the leader's Pod is deleted in both clusters", Serial, be
 	})
 })
 
-// written lists, with UID and resource version, all that Comity has to do with:
-// what it derived, what it published, and what it wrote a status on.
+// written lists, with UID and resource version, all that Comity has to do with: what it
+// derived, what it published, and what it wrote a status on. The objects are whole, so that a
+// failure says what changed.
 func (m *member) written(ctx context.Context) map[string]string {
 	GinkgoHelper()
 	found := map[string]string{}
@@ -94,7 +96,10 @@ func (m *member) written(ctx context.Context) map[string]string {
 		Expect(err).NotTo(HaveOccurred())
 		for _, item := range items {
 			object := item.(client.Object)
-			found[fmt.Sprintf("%s %s", kind.name, client.ObjectKeyFromObject(object))] = fmt.Sprintf("%s@%s", object.GetUID(), object.GetResourceVersion())
+			object.SetManagedFields(nil)
+			text, err := yaml.Marshal(object)
+			Expect(err).NotTo(HaveOccurred())
+			found[fmt.Sprintf("%s %s", kind.name, client.ObjectKeyFromObject(object))] = string(text)
 		}
 	}
 	return found
