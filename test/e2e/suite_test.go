@@ -48,8 +48,8 @@ const (
 // Bounds. Comity itself needs a fraction of a second; Pods that start, kube-proxy
 // and CoreDNS on a busy machine may need many.
 const (
-	soon         = 90 * time.Second
-	unchanged    = 3 * time.Second // how long nothing may happen
+	soon      = 90 * time.Second
+	unchanged = 3 * time.Second // how long nothing may happen
 	// rest is how long nothing must happen before a state counts as final: longer than the five
 	// seconds for which a status that other clusters cause may wait to be written.
 	rest         = 5500 * time.Millisecond
