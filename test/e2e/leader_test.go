@@ -116,7 +116,7 @@ func (m *member) atRest(ctx context.Context) map[string]string {
 			last, since = now, time.Now()
 		}
 		return time.Since(since)
-	}).Should(BeNumerically(">", rest), "cluster %s comes to no rest", m.ID())
+	}).Should(BeNumerically(">", final), "cluster %s comes to no rest", m.ID())
 	return last
 }
 

@@ -50,9 +50,9 @@ const (
 const (
 	soon      = 90 * time.Second
 	unchanged = 3 * time.Second // how long nothing may happen
-	// rest is how long nothing must happen before a state counts as final: longer than the five
+	// final is how long nothing must happen before a state counts as final: longer than the five
 	// seconds for which a status that other clusters cause may wait to be written.
-	rest         = 5500 * time.Millisecond
+	final        = 5500 * time.Millisecond
 	buildTimeout = 15 * time.Minute
 	setUpTimeout = 20 * time.Minute
 	// podSync lets kubelets give Pods a renewed certificate sooner than within their default, a minute.
