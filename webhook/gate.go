@@ -68,14 +68,16 @@ type gate struct {
 	wait, read time.Duration
 	// names are those that a client's certificate must have one of; none: any.
 	names    []string
+	// stopping is Options.Stopping.
+	stopping <-chan struct{}
 	rejected *prometheus.CounterVec
 }
 
 // newGate registers the metric of rejected requests in reg.
-func newGate(names []string, reg prometheus.Registerer) *gate {
+func newGate(names []string, stopping <-chan struct{}, reg prometheus.Registerer) *gate {
 	return &gate{
 		small: make(chan struct{}, smallSlots), large: make(chan struct{}, largeSlots),
-		wait: maxWait, read: maxRead, names: names,
+		wait: maxWait, read: maxRead, names: names, stopping: stopping,
 		rejected: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
 			Name: "comity_webhook_rejected_total",
 			Help: "Requests to the webhook that were rejected before they were decoded, by reason (Method, Client, TooLarge, Busy, Incomplete).",
@@ -89,6 +91,11 @@ func (g *gate) through(next func(w http.ResponseWriter, r *http.Request, body []
 		// A client that does not read its answer must not keep the slot either. The API
 		// server does not read what comes after its timeout.
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(timeoutOf(r))) // not in tests without a connection
+		select {
+		case <-g.stopping:
+			w.Header().Set("Connection", "close")
+		default:
+		}
 		switch {
 		case r.Method != http.MethodPost:
 			g.reject(w, http.StatusMethodNotAllowed, rejectedMethod, "expected a POST of an AdmissionReview")

@@ -27,7 +27,7 @@ import (
 func gated(t *testing.T, answer func(body []byte)) (*gate, *httptest.Server, *prometheus.Registry) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
-	g := newGate(nil, registry)
+	g := newGate(nil, nil, registry)
 	g.wait = 50 * time.Millisecond
 	server := httptest.NewServer(g.through(func(_ http.ResponseWriter, _ *http.Request, body []byte) { answer(body) }))
 	t.Cleanup(server.Close)
@@ -154,7 +154,7 @@ func TestWhatNoAPIServerSendsIsRejectedUnread(t *testing.T) {
 func protocols(t *testing.T, next func(w http.ResponseWriter, r *http.Request, body []byte), check func(t *testing.T, server *httptest.Server, reading <-chan struct{})) {
 	for _, http2 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("HTTP/2 %v", http2), func(t *testing.T) {
-			g := newGate(nil, prometheus.NewRegistry())
+			g := newGate(nil, nil, prometheus.NewRegistry())
 			g.small, g.large = make(chan struct{}, 1), make(chan struct{}, 1)
 			g.wait, g.read = 10*time.Second, 50*time.Millisecond
 			reading := make(chan struct{}, 10)
@@ -291,5 +291,29 @@ func TestAClientNeedsOneOfTheNames(t *testing.T) {
 				t.Errorf("got %v", got)
 			}
 		})
+	}
+}
+
+func TestAnAnswerOfAReplicaThatStopsEndsItsConnection(t *testing.T) {
+	stopping := make(chan struct{})
+	server := httptest.NewServer(newGate(nil, stopping, prometheus.NewRegistry()).through(func(w http.ResponseWriter, _ *http.Request, _ []byte) {
+		w.WriteHeader(http.StatusOK)
+	}))
+	defer server.Close()
+	closes := func() bool {
+		t.Helper()
+		answer, err := http.Post(server.URL, "application/json", strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		return answer.Close
+	}
+	if closes() {
+		t.Error("a replica that runs on closes the connection")
+	}
+	close(stopping)
+	if !closes() {
+		t.Error("a replica that stops keeps the connection open")
 	}
 }

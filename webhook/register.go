@@ -61,6 +61,10 @@ type Options struct {
 	// ClientNames are the names (common name or DNS names) of which the certificate
 	// of a client must have one; none: any. They need ClientCertificates.
 	ClientNames []string
+	// Stopping is closed when this replica will stop soon. From then on each answer ends its
+	// connection, so that the API server goes to another replica before this one closes a
+	// connection on which a request may be coming. Nil is never closed.
+	Stopping <-chan struct{}
 	// Registerer takes the metrics; controller-runtime's when nil.
 	Registerer prometheus.Registerer
 	// Recorder writes events about refused requests. Register takes one of the
@@ -108,7 +112,7 @@ func Handlers(opts Options) (map[string]http.Handler, error) {
 	if opts.Clock == nil {
 		opts.Clock = clock.RealClock{}
 	}
-	seconds, gate := newDuration(opts.Registerer), newGate(opts.ClientNames, opts.Registerer)
+	seconds, gate := newDuration(opts.Registerer), newGate(opts.ClientNames, opts.Stopping, opts.Registerer)
 	refusals := newRefusals(opts.Recorder, opts.Clock)
 	handlers := map[string]admission.HandlerFunc{
 		PathMutateServiceExport:   mutateServiceExport,

@@ -51,6 +51,7 @@ var values = map[string]value{
 	"metrics-bind-address":      {`metrics.enabled=false`, "0"},
 	"metrics-secure":            {`metrics.secure=false`, "false"},
 	"leader-elect":              {`leaderElect=false,replicaCount=1`, "false"},
+	"shutdown-delay":            {`shutdownDelay="1m"`, "1m0s"},
 	"shutdown-timeout":          {`shutdownTimeout="1m"`, "1m0s"},
 	"verbosity":                 {`verbosity=1`, "1"},
 }

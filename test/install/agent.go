@@ -95,6 +95,7 @@ func newAgent(t Target, binary, log string, free []int, flags []string) *Agent {
 		"--kubeconfig", filepath.Join(t.Dir, "kubeconfig"), "--namespace", Namespace, "--cluster-id", t.Cluster.ID(), "--clusterset", t.Set,
 		"--cert-dir", t.Dir, "--webhook-bind-address", ports.Address(free[0]),
 		"--health-probe-bind-address", a.health, "--metrics-bind-address", a.metrics, "--metrics-secure=false",
+		"--shutdown-delay=0",
 	}
 	a.with = func(flags ...string) *process.Process {
 		return process.New("comity", binary, filepath.Join(t.Dir, log), []string{"POD_SERVICE_ACCOUNT=" + Account}, slices.Concat(always, flags)...)

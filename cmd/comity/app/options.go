@@ -26,6 +26,8 @@ type Options struct {
 	// compileApart has policies compiled by another process of this program first, which
 	// only Main can: the program must be comity.
 	compileApart bool
+	// stopping is closed when the agent was asked to stop. Run sets it.
+	stopping <-chan struct{}
 	// Kubeconfig is a file; empty means the service account of the Pod.
 	Kubeconfig string
 	// Namespace is the namespace of Comity and of the Secrets of Peers.
@@ -86,6 +88,9 @@ type Options struct {
 
 	// LeaderElect allows several replicas, of which only the leader writes.
 	LeaderElect bool
+	// ShutdownDelay is how long the agent works on after it was asked to stop, while API
+	// servers remove it as an endpoint.
+	ShutdownDelay time.Duration
 	// ShutdownTimeout is how long current work may take when the agent stops.
 	ShutdownTimeout time.Duration
 	// Verbosity of the log: 0 logs changes, 1 also details such as retries.
@@ -136,6 +141,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.MetricsAddress, "metrics-bind-address", ":8080", "host:port of /metrics; 0 disables it")
 	fs.BoolVar(&o.MetricsSecure, "metrics-secure", true, "serve metrics over TLS to accounts that may get /metrics; false: over plain HTTP to every client")
 	fs.BoolVar(&o.LeaderElect, "leader-elect", true, "elect a leader, the replica that writes; the kubectl plugin needs it")
+	fs.DurationVar(&o.ShutdownDelay, "shutdown-delay", 5*time.Second, "how long to work on after SIGTERM, until no API server sends requests any more; add it to the Pod's grace period")
 	fs.DurationVar(&o.ShutdownTimeout, "shutdown-timeout", 20*time.Second, "how long current work may take when the agent stops")
 	fs.IntVarP(&o.Verbosity, "verbosity", "v", 0, "0 logs changes; 1 also logs details such as retries")
 }

@@ -31,12 +31,16 @@ import (
 var errStarting = errors.New("starting")
 
 // Run serves health probes, waits for the CustomResourceDefinitions, and then runs
-// all parts of the agent until ctx ends. The end of ctx is not an error.
-func Run(ctx context.Context, o Options, log logr.Logger) error {
+// all parts of the agent until o.ShutdownDelay after asked ends, which is not an error.
+func Run(asked context.Context, o Options, log logr.Logger) error {
 	cfg, err := restConfig(o)
 	if err != nil {
 		return err
 	}
+	o.stopping = asked.Done()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(asked))
+	defer cancel()
+	defer context.AfterFunc(asked, func() { time.AfterFunc(o.ShutdownDelay, cancel) })()
 	group, ctx := errgroup.WithContext(ctx)
 	ready := &health{}
 	state := newCell(errStarting)

@@ -237,7 +237,7 @@ func (w wiring) setupWebhook(policies *engine.Engine, reviewer facts.Reviewer) e
 		stored.ImportInputs = controllers.StoredImports{Self: w.self.cluster, Reader: w.GetClient(), Peers: w.peers}.Inputs
 	}
 	return webhook.Register(w.Manager, webhook.Options{
-		Reviewer: reviewer, Policies: policycontroller.NewChecker(policies, stored), ClientNames: w.WebhookClientNames,
+		Reviewer: reviewer, Policies: policycontroller.NewChecker(policies, stored), ClientNames: w.WebhookClientNames, Stopping: w.stopping,
 		Conflicts: conflict.Forecaster{
 			Peers: w.peers, Client: w.GetClient(), Self: w.self.cluster, Clock: clock.RealClock{},
 			IdentityLabels: w.IdentityLabels, MaintainSelectors: w.Selectors == selectorsMaintain,
