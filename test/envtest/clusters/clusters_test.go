@@ -321,9 +321,14 @@ func freeze(t *testing.T, c *controlplane.Cluster) {
 	if err := c.Pause(controlplane.APIServer); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-	defer cancel()
-	if _, err := typed.CoreV1().Namespaces().List(ctx, metav1.ListOptions{}); err == nil {
+	answers := func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		_, err := typed.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+		return err == nil
+	}
+	// A thread that runs on another processor stops a moment after the signal was sent.
+	if answers() && answers() {
 		t.Error("a paused API server answered")
 	}
 	if err := c.Resume(controlplane.APIServer); err != nil {
