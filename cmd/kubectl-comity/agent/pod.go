@@ -8,15 +8,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
-	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/tools/remotecommand"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -57,39 +53,4 @@ func Probe(ctx context.Context, target *command.Target, from Agent, request prob
 			len(response.Servers)+len(response.URLs), len(request.Servers)+len(request.URLs), command.Version)
 	}
 	return response, nil
-}
-
-// Forward opens a local TCP port that leads to a Pod's, through the API server,
-// until ctx ends. It gives the local address.
-func Forward(ctx context.Context, target *command.Target, namespace, pod string, port int) (string, error) {
-	forwarder, ready, err := newForwarder(ctx, target, namespace, pod, port)
-	if err == nil {
-		ended := make(chan error, 1)
-		go func() { ended <- forwarder.ForwardPorts() }()
-		select {
-		case <-ready:
-		case err = <-ended:
-		case <-ctx.Done():
-			err = ctx.Err()
-		}
-	}
-	var ports []portforward.ForwardedPort
-	if err == nil {
-		ports, err = forwarder.GetPorts()
-	}
-	if err != nil {
-		return "", target.Errorf("connect to port %d of Pod %s/%s: %w", port, namespace, pod, err)
-	}
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(int(ports[0].Local))), nil
-}
-
-func newForwarder(ctx context.Context, target *command.Target, namespace, pod string, port int) (*portforward.PortForwarder, <-chan struct{}, error) {
-	url := target.Clientset.CoreV1().RESTClient().Post().Resource("pods").Namespace(namespace).Name(pod).SubResource("portforward").URL()
-	dialer, err := portforward.NewSPDYOverWebsocketDialer(url, target.REST)
-	if err != nil {
-		return nil, nil, err
-	}
-	ready := make(chan struct{})
-	forwarder, err := portforward.NewOnAddressesWithContext(ctx, dialer, []string{"127.0.0.1"}, []string{fmt.Sprintf("0:%d", port)}, ready, io.Discard, io.Discard)
-	return forwarder, ready, err
 }

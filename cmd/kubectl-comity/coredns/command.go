@@ -15,10 +15,10 @@ import (
 
 const enableLong = `Let CoreDNS serve clusterset.local.
 
-The command adds the zone to the plugin kubernetes of the Corefile, and allows
-CoreDNS's account to read ServiceImports (ClusterRole comity-coredns). Nothing is
-changed in any of the clusters if CoreDNS is older than 1.12.2 in one of them, or is
-managed by a cloud provider or another tool; the command says what to do.
+The command adds the zone to the plugin kubernetes of the Corefile, allows CoreDNS's
+account to read ServiceImports (ClusterRole comity-coredns), and restarts CoreDNS.
+Nothing is changed in any of the clusters if CoreDNS is older than 1.12.2 in one of
+them, or is managed by a cloud provider or another tool; the command says what to do.
 
 Run disable before kubeadm upgrade, which fails otherwise, and enable after it.`
 
@@ -43,8 +43,6 @@ type options struct {
 	command.Output
 	enable bool
 	dryRun bool
-	// restart CoreDNS instead of waiting until it reads the Corefile by itself.
-	restart bool
 	timeout time.Duration
 	// version is CoreDNS's where its image does not say.
 	version string
@@ -61,8 +59,7 @@ func newChange(env *command.Env, enable bool, verb, short, long string) *cobra.C
 	o.AddFlags(cmd)
 	flags := cmd.Flags()
 	flags.BoolVar(&o.dryRun, "dry-run", false, "Print what would change, and change nothing")
-	flags.BoolVar(&o.restart, "restart", false, "Restart CoreDNS instead of waiting until it reads the changed Corefile by itself")
-	flags.DurationVar(&o.timeout, "timeout", 4*time.Minute, "How long to wait until every replica of CoreDNS serves the change")
+	flags.DurationVar(&o.timeout, "timeout", 4*time.Minute, "How long to wait until every replica of CoreDNS has restarted")
 	if enable {
 		flags.StringVar(&o.version, "coredns-version", "", "The version of CoreDNS, if the tag of its image does not contain it")
 	}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/coredns/corefile-migration/migration/corefile"
@@ -229,29 +228,6 @@ func covers(key string) bool {
 // reverse is true for zones of reverse lookups, as names or as address ranges.
 func reverse(zone string) bool {
 	return strings.HasSuffix(zoneOf(zone), ".arpa.") || strings.Contains(zone, "/")
-}
-
-// Reloads is true if CoreDNS reads a changed Corefile by itself.
-func Reloads(text string) bool {
-	f, err := read(text)
-	return err == nil && len(f.plugins("reload")) > 0
-}
-
-// Port is where the server block that serves the zone listens: 53 if it says nothing.
-func Port(text string) int {
-	f, err := read(text)
-	if err != nil {
-		return 53
-	}
-	for _, server := range f.Servers {
-		for _, key := range server.DomPorts {
-			_, after, _ := strings.Cut(strings.TrimPrefix(key, "dns://"), ":")
-			if port, err := strconv.Atoi(after); err == nil && covers(key) {
-				return port
-			}
-		}
-	}
-	return 53
 }
 
 // NodeLocal takes the Corefile of NodeLocal DNSCache and gives the server block

@@ -161,12 +161,6 @@ func TestDisableLeavesAFileWithoutTheZoneAlone(t *testing.T) {
 	}
 }
 
-func TestReloads(t *testing.T) {
-	if !corefile.Reloads(kubeadm) || corefile.Reloads(strings.Replace(kubeadm, "    reload\n", "    # reload\n", 1)) {
-		t.Error("the plugin reload is not recognized")
-	}
-}
-
 func TestNodeLocalGivesTheBlockThatIsMissing(t *testing.T) {
 	const local = `cluster.local:53 {
     errors
@@ -203,13 +197,5 @@ in-addr.arpa:53 {
 	}
 	if again := corefile.NodeLocal(local + want); again != "" {
 		t.Errorf("although the block is there it gives\n%s", again)
-	}
-}
-
-func TestPort(t *testing.T) {
-	for text, want := range map[string]int{kubeadm: 53, ".:1053 {\n kubernetes cluster.local\n}\n": 1053, ". {\n kubernetes cluster.local\n}\n": 53} {
-		if got := corefile.Port(text); got != want {
-			t.Errorf("port %d of %q, want %d", got, text, want)
-		}
 	}
 }

@@ -5,7 +5,6 @@ package plugin
 
 import (
 	"fmt"
-	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -118,6 +117,7 @@ var _ = Describe("coredns", func() {
 		Expect(target.Client.Get(scratch, client.ObjectKeyFromObject(&before), &after)).To(Succeed())
 		Expect(after.ResourceVersion).To(Equal(before.ResourceVersion))
 
+		settle()
 		undone := run("coredns", "disable", "a", "-o", "json")
 		Expect(undone.code).To(BeZero(), undone.err)
 		Expect(undone.out).To(And(ContainSubstring(`"kind": "CoreDNSChange"`), ContainSubstring(`"changed": true`), ContainSubstring(`"served": true`)))
@@ -141,8 +141,8 @@ var _ = Describe("coredns", func() {
 		Expect(roleGone()).To(BeTrue())
 	})
 
-	It("restarts a CoreDNS that does not read its Corefile again", func() {
-		create(coreDNS(image, strings.Replace(corefile, "    reload\n", "", 1))...)
+	It("restarts CoreDNS", func() {
+		create(coreDNS(image, corefile)...)
 		settle()
 		done := run("coredns", "enable")
 		Expect(done.code).To(BeZero(), done.err)
