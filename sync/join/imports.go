@@ -11,8 +11,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/pager"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/comity-mcs/comity/sync/model"
@@ -63,19 +65,14 @@ func From(imports []Import, id model.ClusterID) []Import {
 	})
 }
 
-// eachOf calls f for the metadata of every object of a kind. A kind that the cluster does
+// eachOf calls do for the metadata of every object of a kind. A kind that the cluster does
 // not serve has none.
-func eachOf(ctx context.Context, c client.Client, kind schema.GroupVersionKind, f func(*metav1.PartialObjectMetadata) error, which ...client.ListOption) error {
+func eachOf(ctx context.Context, c client.Client, kind schema.GroupVersionKind, do func(*metav1.PartialObjectMetadata) error, which ...client.ListOption) error {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
-	err := EachPage(ctx, c, list, func(page *metav1.PartialObjectMetadataList) error {
-		for i := range page.Items {
-			page.Items[i].SetGroupVersionKind(kind)
-			if err := f(&page.Items[i]); err != nil {
-				return err
-			}
-		}
-		return nil
+	err := Each(ctx, c, list, func(object *metav1.PartialObjectMetadata) error {
+		object.SetGroupVersionKind(kind)
+		return do(object)
 	}, which...)
 	if apimeta.IsNoMatchError(err) {
 		return nil
@@ -83,18 +80,14 @@ func eachOf(ctx context.Context, c client.Client, kind schema.GroupVersionKind, 
 	return err
 }
 
-// EachPage lists what a cluster has of the kind of an empty list, page by page.
-func EachPage[List client.ObjectList](ctx context.Context, c client.Reader, empty List, each func(List) error, which ...client.ListOption) error {
-	for next := ""; ; {
-		page := empty.DeepCopyObject().(List)
-		if err := c.List(ctx, page, append(slices.Clone(which), client.Limit(pageSize), client.Continue(next))...); err != nil {
-			return fmt.Errorf("list %T: %w", empty, err)
+// Each calls do for every object of the kind of an empty list, which it reads in pages.
+func Each[T client.Object](ctx context.Context, c client.Reader, empty client.ObjectList, do func(T) error, which ...client.ListOption) error {
+	pages := pager.New(func(ctx context.Context, page metav1.ListOptions) (runtime.Object, error) {
+		list := empty.DeepCopyObject().(client.ObjectList)
+		if err := c.List(ctx, list, append(slices.Clone(which), client.Limit(page.Limit), client.Continue(page.Continue))...); err != nil {
+			return nil, fmt.Errorf("list %T: %w", empty, err)
 		}
-		if err := each(page); err != nil {
-			return err
-		}
-		if next = page.GetContinue(); next == "" {
-			return nil
-		}
-	}
+		return list, nil
+	})
+	return pages.EachListItem(ctx, metav1.ListOptions{}, func(item runtime.Object) error { return do(item.(T)) })
 }

@@ -15,6 +15,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
@@ -145,12 +147,12 @@ func (m *member) checkKinds() error {
 		"--namespace %s --reuse-values --set crds.enabled=true", strings.Join(missing, ", "), v1alpha1.GroupVersion, m.Namespace)
 }
 
-// clusters are the members, and the hub if there is one.
+// clusters are the hub, if there is one, and the members.
 func (p *Prepared) clusters() []*member {
 	if p.hub == nil {
 		return p.members
 	}
-	return append(slices.Clone(p.members), p.hub)
+	return append([]*member{p.hub}, p.members...)
 }
 
 // learn finds out the ranges of all members and refuses those that overlap.
@@ -275,22 +277,29 @@ func (p *Prepared) Routes() []Route {
 	return all
 }
 
+// AnnotationCluster, on an object of Objects, names the cluster that it is for.
+const AnnotationCluster = "comity.dev/cluster"
+
 // Objects are all that Write applies but the Secrets with credentials, each once
 // and in the order of work.
-func (p *Prepared) Objects() (all []ClusterObjects) {
-	if p.hub != nil {
-		all = append(all, ClusterObjects{HubID, p.hub.exchange})
-	}
-	for _, m := range p.members {
+func (p *Prepared) Objects() (all []*unstructured.Unstructured, err error) {
+	for _, m := range p.clusters() {
 		objects := slices.Clone(m.exchange)
 		for _, planned := range p.peers {
 			if planned.holder == m {
 				objects = append(objects, planned.wanted)
 			}
 		}
-		all = append(all, ClusterObjects{m.ID, objects})
+		for _, object := range objects {
+			applied, err := m.toApply(object)
+			if err != nil {
+				return nil, err
+			}
+			applied.SetAnnotations(labels.Merge(applied.GetAnnotations(), labels.Set{AnnotationCluster: string(m.ID)}))
+			all = append(all, applied)
+		}
 	}
-	return all
+	return all, nil
 }
 
 // Use sets the address that is stored for a route. Without it, it is the first of the

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -19,9 +21,6 @@ import (
 	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 )
-
-// pageSize bounds the answers to lists of what users have many of.
-const pageSize = 500
 
 // Kinds of the MCS API.
 var (
@@ -65,8 +64,8 @@ func (m *member) purgeAccess(ctx context.Context) error {
 	}
 	for _, kind := range []schema.GroupVersionKind{
 		corev1.SchemeGroupVersion.WithKind("Secret"),
-		{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "RoleBinding"},
-		{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "Role"},
+		rbacv1.SchemeGroupVersion.WithKind("RoleBinding"),
+		rbacv1.SchemeGroupVersion.WithKind("Role"),
 		corev1.SchemeGroupVersion.WithKind("ServiceAccount"),
 	} {
 		err := eachOf(ctx, m.client, kind, func(object *metav1.PartialObjectMetadata) error {
@@ -95,7 +94,7 @@ func (m *member) purgeImports(ctx context.Context) error {
 	}
 	for _, kind := range []schema.GroupVersionKind{
 		serviceImport,
-		{Group: "discovery.k8s.io", Version: "v1", Kind: "EndpointSlice"},
+		discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"),
 		corev1.SchemeGroupVersion.WithKind("Service"),
 	} {
 		err := eachOf(ctx, m.client, kind, func(object *metav1.PartialObjectMetadata) error {

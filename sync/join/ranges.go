@@ -29,47 +29,60 @@ type ranges struct {
 // learn finds out m's ranges: those given, else what the cluster says of itself.
 func (m *member) learn(ctx context.Context) error {
 	m.ranges = ranges{pods: m.PodCIDRs, services: m.ServiceCIDRs, source: "the pod ranges given"}
-	var err error
 	if m.PodCIDRs == nil {
-		if err = m.learnPods(ctx); err != nil {
+		if err := m.learnPods(ctx); err != nil {
 			return err
 		}
 	}
 	if m.ServiceCIDRs == nil {
-		m.ranges.services, err = m.readServices(ctx)
+		return m.learnServices(ctx)
 	}
-	return err
+	return nil
 }
 
 // learnPods prefers the range of the whole cluster, which covers Nodes that are
 // still to come; only kubeadm writes it down. What Nodes have beyond it counts too.
 func (m *member) learnPods(ctx context.Context) error {
-	whole, err := m.readKubeadm(ctx, "podSubnet")
+	config, err := m.kubeadmConfig(ctx)
 	if err != nil {
 		return err
 	}
-	nodes, err := m.readNodes(ctx)
-	if err != nil {
+	var nodes corev1.NodeList
+	if err := m.list(ctx, &nodes); err != nil {
 		return err
 	}
+	whole := parseCIDRs(config.Networking["podSubnet"])
 	m.ranges.pods, m.ranges.source = whole, "the pod subnet of the cluster"
-	for _, prefix := range nodes {
-		if !slices.ContainsFunc(whole, func(w netip.Prefix) bool { return covers(w, prefix) }) {
-			m.ranges.pods = append(m.ranges.pods, prefix)
-			m.ranges.source = "the pod ranges of its nodes; pass --pod-cidrs with the range of the whole cluster if nodes may be added"
+	for i := range nodes.Items {
+		for _, prefix := range parseCIDRs(nodes.Items[i].Spec.PodCIDRs...) {
+			if !covered(prefix, whole) {
+				m.ranges.pods = append(m.ranges.pods, prefix)
+				m.ranges.source = "the pod ranges of its nodes; pass --pod-cidrs with the range of the whole cluster if nodes may be added"
+			}
 		}
 	}
 	return nil
 }
 
-// readKubeadm reads a range where kubeadm keeps it; nothing if another tool made
-// the cluster.
-func (m *member) readKubeadm(ctx context.Context, field string) ([]netip.Prefix, error) {
+// learnServices reads the ServiceCIDR objects, which exist from Kubernetes 1.33
+// on, else what kubeadm wrote down. Not to know them would skip a check.
+func (m *member) learnServices(ctx context.Context) error {
+	var list networkingv1.ServiceCIDRList
+	err := m.list(ctx, &list)
+	for i := range list.Items {
+		m.ranges.services = append(m.ranges.services, parseCIDRs(list.Items[i].Spec.CIDRs...)...)
+	}
+	if !apimeta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
+		return err
+	}
 	config, err := m.kubeadmConfig(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return parseCIDRs("ConfigMap kube-system/kubeadm-config, networking."+field, strings.FieldsFunc(config.Networking[field], func(r rune) bool { return r == ',' })...)
+	if m.ranges.services = parseCIDRs(config.Networking["serviceSubnet"]); len(m.ranges.services) == 0 {
+		return fmt.Errorf("the Service range of cluster %s is not known; pass the API server's --service-cluster-ip-range as --service-cidrs %s=10.96.0.0/12", m.ID, m.ID)
+	}
+	return nil
 }
 
 // kubeadmConfig is what kubeadm wrote down of the cluster that it made.
@@ -90,55 +103,15 @@ func (m *member) kubeadmConfig(ctx context.Context) (config kubeadmConfig, err e
 	return config, nil
 }
 
-func (m *member) readNodes(ctx context.Context) (all []netip.Prefix, err error) {
-	var nodes corev1.NodeList
-	if err := m.list(ctx, &nodes); err != nil {
-		return nil, err
-	}
-	for i := range nodes.Items {
-		node := &nodes.Items[i]
-		found, err := parseCIDRs("Node "+node.Name+", spec.podCIDRs", node.Spec.PodCIDRs...)
-		if err != nil {
-			return nil, err
+// parseCIDRs reads texts of one or more ranges. What is no range is left out: the API server
+// and kubeadm validate their own.
+func parseCIDRs(texts ...string) (all []netip.Prefix) {
+	for text := range strings.SplitSeq(strings.Join(texts, ","), ",") {
+		if prefix, err := netip.ParsePrefix(strings.TrimSpace(text)); err == nil {
+			all = append(all, prefix.Masked())
 		}
-		all = append(all, found...)
 	}
-	return all, nil
-}
-
-// readServices reads the ServiceCIDR objects, which exist from Kubernetes 1.33
-// on, else what kubeadm wrote down. Not to know them would skip a check.
-func (m *member) readServices(ctx context.Context) (all []netip.Prefix, err error) {
-	var list networkingv1.ServiceCIDRList
-	if err := m.list(ctx, &list); apimeta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
-		all, err = m.readKubeadm(ctx, "serviceSubnet")
-		if err == nil && len(all) == 0 {
-			err = fmt.Errorf("the Service range of cluster %s is not known; pass the API server's --service-cluster-ip-range as --service-cidrs %s=10.96.0.0/12", m.ID, m.ID)
-		}
-		return all, err
-	} else if err != nil {
-		return nil, err
-	}
-	for i := range list.Items {
-		found, err := parseCIDRs("ServiceCIDR "+list.Items[i].Name+", spec.cidrs", list.Items[i].Spec.CIDRs...)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, found...)
-	}
-	return all, nil
-}
-
-func parseCIDRs(where string, texts ...string) ([]netip.Prefix, error) {
-	var all []netip.Prefix
-	for _, text := range texts {
-		prefix, err := netip.ParsePrefix(strings.TrimSpace(text))
-		if err != nil {
-			return nil, fmt.Errorf("%s: %q is not an address range: %w", where, text, err)
-		}
-		all = append(all, prefix.Masked())
-	}
-	return all, nil
+	return all
 }
 
 // disjoint refuses clusters whose Pods could have the same address as a Pod or
@@ -150,14 +123,12 @@ func disjoint(a, b *member) error {
 		return nil
 	}
 	for _, c := range []struct {
-		kindA  string
-		rangeA []netip.Prefix
-		kindB  string
-		rangeB []netip.Prefix
+		kindA, kindB   string
+		rangeA, rangeB []netip.Prefix
 	}{
-		{"pod", a.ranges.pods, "pod", b.ranges.pods},
-		{"pod", a.ranges.pods, "service", b.ranges.services},
-		{"service", a.ranges.services, "pod", b.ranges.pods},
+		{"pod", "pod", a.ranges.pods, b.ranges.pods},
+		{"pod", "service", a.ranges.pods, b.ranges.services},
+		{"service", "pod", a.ranges.services, b.ranges.pods},
 	} {
 		for _, one := range c.rangeA {
 			for _, other := range c.rangeB {
@@ -175,34 +146,30 @@ func disjoint(a, b *member) error {
 // acceptedFrom decides which addresses of peer are accepted, and says so if that is new.
 // stored is what the Peer says now.
 func acceptedFrom(peer *member, stored []string) (accepted []string, note string, err error) {
-	given := peer.AcceptedCIDRs
 	switch {
-	case given != nil:
-		accepted = formatCIDRs(given)
-		note = "the ranges given"
+	case peer.AcceptedCIDRs != nil:
+		accepted, note = formatCIDRs(peer.AcceptedCIDRs), "the ranges given"
 	case peer.PodCIDRs == nil && len(stored) > 0:
 		return stored, uncovered(stored, peer), nil
 	default:
 		accepted, note = formatCIDRs(peer.ranges.pods), peer.ranges.source
+		if len(accepted) == 0 {
+			return nil, "", fmt.Errorf("no pod range of cluster %s is known; pass the addresses that its Pods have as --pod-cidrs %s=10.20.0.0/16", peer.ID, peer.ID)
+		}
 	}
-	if len(accepted) == 0 && given == nil {
-		return nil, "", fmt.Errorf("no pod range of cluster %s is known; pass the addresses that its Pods have as --pod-cidrs %s=10.20.0.0/16", peer.ID, peer.ID)
-	}
-	if slices.Equal(accepted, stored) {
-		return stored, "", nil
-	}
-	if len(accepted) == 0 {
-		return nil, "accepts no address from " + string(peer.ID), nil
+	switch {
+	case slices.Equal(accepted, stored):
+		return accepted, "", nil
+	case len(accepted) == 0:
+		return nil, fmt.Sprintf("accepts no address from %s", peer.ID), nil
 	}
 	return accepted, fmt.Sprintf("accepts %s from %s, %s", strings.Join(accepted, ","), peer.ID, note), nil
 }
 
 // uncovered names the pod ranges of peer that lie outside of what was accepted.
 func uncovered(stored []string, peer *member) string {
-	known, _ := parseCIDRs("", stored...) // the schema of Peer allows ranges only
-	missing := slices.DeleteFunc(slices.Clone(peer.ranges.pods), func(p netip.Prefix) bool {
-		return slices.ContainsFunc(known, func(k netip.Prefix) bool { return covers(k, p) })
-	})
+	known := parseCIDRs(stored...)
+	missing := slices.DeleteFunc(slices.Clone(peer.ranges.pods), func(p netip.Prefix) bool { return covered(p, known) })
 	if len(missing) == 0 {
 		return ""
 	}
@@ -210,7 +177,9 @@ func uncovered(stored []string, peer *member) string {
 		strings.Join(stored, ","), peer.ID, strings.Join(formatCIDRs(missing), ","), peer.ID)
 }
 
-// covers reports whether every address of inner is in outer.
-func covers(outer, inner netip.Prefix) bool {
-	return outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr())
+// covered reports whether every address of a range is in one of others.
+func covered(inner netip.Prefix, others []netip.Prefix) bool {
+	return slices.ContainsFunc(others, func(outer netip.Prefix) bool {
+		return outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr())
+	})
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 )
 
 // LeaderLease is the name of the Lease, in the agent's own namespace, whose
@@ -76,4 +77,16 @@ func PrefixTexts(prefixes []netip.Prefix) []string {
 		texts = append(texts, prefix.String())
 	}
 	return texts
+}
+
+// ParsePrefixes reads address ranges. One with bits set after the prefix is refused: it is not clear what was meant.
+func ParsePrefixes(texts []string) (prefixes []netip.Prefix, err error) {
+	for _, text := range texts {
+		prefix, err := netip.ParsePrefix(strings.TrimSpace(text))
+		if err != nil || prefix != prefix.Masked() {
+			return nil, fmt.Errorf("%q is not an address range; expected one such as 10.244.0.0/16, with no bit set after the prefix", text)
+		}
+		prefixes = append(prefixes, prefix)
+	}
+	return prefixes, nil
 }

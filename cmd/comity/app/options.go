@@ -233,26 +233,13 @@ func (o *Options) validateTimes() error {
 
 // ranges are the address ranges of Pods and Services.
 func (o *Options) ranges() (pods, services []netip.Prefix, err error) {
-	if pods, err = prefixes(o.PodCIDRs); err != nil {
+	if pods, err = model.ParsePrefixes(o.PodCIDRs); err != nil {
 		return nil, nil, fmt.Errorf("--pod-cidrs: %w", err)
 	}
-	if services, err = prefixes(o.ServiceCIDRs); err != nil {
+	if services, err = model.ParsePrefixes(o.ServiceCIDRs); err != nil {
 		return nil, nil, fmt.Errorf("--service-cidrs: %w", err)
 	}
 	return pods, services, nil
-}
-
-// prefixes parses address ranges such as 10.0.0.0/8.
-func prefixes(texts []string) ([]netip.Prefix, error) {
-	var out []netip.Prefix
-	for _, text := range texts {
-		prefix, err := netip.ParsePrefix(text)
-		if err != nil || prefix != prefix.Masked() {
-			return nil, fmt.Errorf("%q is not an address range; expected one such as \"10.244.0.0/16\", with no bits set after the prefix", text)
-		}
-		out = append(out, prefix)
-	}
-	return out, nil
 }
 
 // validateClusterSet checks that name is valid as a DNS subdomain and as the

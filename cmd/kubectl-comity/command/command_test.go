@@ -11,9 +11,7 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 func TestCodeOf(t *testing.T) {
@@ -71,21 +69,20 @@ func TestAnUnknownFormatIsRefused(t *testing.T) {
 }
 
 func TestOutputPrintsObjectsThatCanBeApplied(t *testing.T) {
-	scheme := NewScheme()
-	objects := []client.Object{
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}},
-		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"}},
+	objects := []*unstructured.Unstructured{
+		{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "ns"}}},
+		{Object: map[string]any{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": map[string]any{"namespace": "ns", "name": "s"}}},
 	}
 	var out bytes.Buffer
-	if err := (&Output{Format: "yaml"}).PrintObjects(&out, scheme, objects); err != nil {
+	if err := (&Output{Format: "yaml"}).PrintObjects(&out, objects); err != nil {
 		t.Fatal(err)
 	}
-	want := "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: ns\nspec: {}\n---\napiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: s\n  namespace: ns\n"
+	want := "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: ns\n---\napiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: s\n  namespace: ns\n"
 	if out.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
 	}
 	out.Reset()
-	if err := (&Output{Format: "json"}).PrintObjects(&out, scheme, objects); err != nil || !strings.Contains(out.String(), `"kind": "List"`) {
+	if err := (&Output{Format: "json"}).PrintObjects(&out, objects); err != nil || !strings.Contains(out.String(), `"kind": "List"`) {
 		t.Errorf("JSON is %v\n%s", err, out.String())
 	}
 }

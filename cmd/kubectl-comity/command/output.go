@@ -16,8 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
 // APIVersion is that of what commands print with -o json and -o yaml.
@@ -75,25 +73,12 @@ func (o *Output) Print(out io.Writer, kind string, v any, people func()) error {
 	return o.encode(out, &unstructured.Unstructured{Object: content})
 }
 
-// PrintObjects writes Kubernetes objects as they can be applied: YAML documents,
-// or one List in JSON.
-func (o *Output) PrintObjects(out io.Writer, scheme *runtime.Scheme, objects []client.Object) error {
+// PrintObjects writes Kubernetes objects as YAML documents, or as one List in JSON.
+func (o *Output) PrintObjects(out io.Writer, objects []*unstructured.Unstructured) error {
 	list := &unstructured.UnstructuredList{Object: map[string]any{"apiVersion": "v1", "kind": "List"}}
 	var documents []runtime.Object
 	for _, object := range objects {
-		gvk, err := apiutil.GVKForObject(object, scheme)
-		if err != nil {
-			return err
-		}
-		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
-		if err != nil {
-			return fmt.Errorf("encode %s %s: %w", gvk.Kind, client.ObjectKeyFromObject(object), err)
-		}
-		item := unstructured.Unstructured{Object: content}
-		item.SetGroupVersionKind(gvk)
-		unstructured.RemoveNestedField(content, "status")
-		unstructured.RemoveNestedField(content, "metadata", "creationTimestamp")
-		list.Items, documents = append(list.Items, item), append(documents, &item)
+		list.Items, documents = append(list.Items, *object), append(documents, object)
 	}
 	if o.Format == "json" {
 		documents = []runtime.Object{list}

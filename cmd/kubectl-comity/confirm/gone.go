@@ -94,13 +94,10 @@ func Lost(ctx context.Context, c client.Client) (lost map[LostExport][]*exchange
 		publishers[namespace.Name] = model.ClusterID(namespace.Labels[model.LabelExchangeFrom])
 	}
 	lost = map[LostExport][]*exchangev1alpha1.ExportRecord{}
-	err = join.EachPage(ctx, c, &exchangev1alpha1.ExportRecordList{}, func(page *exchangev1alpha1.ExportRecordList) error {
-		for i := range page.Items {
-			record := &page.Items[i]
-			if from, is := publishers[record.Namespace]; is && record.Spec.Lost && record.Annotations[model.AnnotationConfirmLost] != "true" {
-				export := LostExport{from, types.NamespacedName{Namespace: record.Spec.Service.Namespace, Name: record.Spec.Service.Name}}
-				lost[export] = append(lost[export], record)
-			}
+	err = join.Each(ctx, c, &exchangev1alpha1.ExportRecordList{}, func(record *exchangev1alpha1.ExportRecord) error {
+		if from, is := publishers[record.Namespace]; is && record.Spec.Lost && record.Annotations[model.AnnotationConfirmLost] != "true" {
+			export := LostExport{from, types.NamespacedName{Namespace: record.Spec.Service.Namespace, Name: record.Spec.Service.Name}}
+			lost[export] = append(lost[export], record)
 		}
 		return nil
 	})

@@ -100,11 +100,9 @@ func selected(ctx context.Context, target *command.Target, s selection, from mod
 		}
 		return []*mcsv1beta1.ServiceImport{&imported}, nil
 	}
-	err = join.EachPage(ctx, target.Client, &mcsv1beta1.ServiceImportList{}, func(page *mcsv1beta1.ServiceImportList) error {
-		for i := range page.Items {
-			if _, waits := Waiting(&page.Items[i])[from]; waits {
-				found = append(found, &page.Items[i])
-			}
+	err = join.Each(ctx, target.Client, &mcsv1beta1.ServiceImportList{}, func(imported *mcsv1beta1.ServiceImport) error {
+		if _, waits := Waiting(imported)[from]; waits {
+			found = append(found, imported)
 		}
 		return nil
 	})

@@ -41,8 +41,8 @@ func New(env *command.Env) *cobra.Command {
 // options are the flags.
 type options struct {
 	command.Output
-	enable bool
-	dryRun bool
+	enable  bool
+	dryRun  bool
 	timeout time.Duration
 	// version is CoreDNS's where its image does not say.
 	version string

@@ -62,7 +62,7 @@ func NewJoin(env *command.Env, probe Prober) *cobra.Command {
 	}
 	o.addFlags(cmd)
 	o.output.AddFlags(cmd)
-	cmd.Flags().Lookup("output").Usage = "Output format of the objects that --dry-run prints, without credentials: json or yaml; annotation " + clusterAnnotation + " names the cluster of each"
+	cmd.Flags().Lookup("output").Usage = "Output format of the objects that --dry-run prints, without credentials: json or yaml; annotation " + join.AnnotationCluster + " names the cluster of each"
 	cmd.Flags().BoolVar(&o.how.Replace, "replace", false, "Accept clusters that were made again with the id of another one: their Peers get the new UID")
 	return cmd
 }
@@ -103,7 +103,11 @@ func (o *options) run(ctx context.Context, contexts []string) error {
 		return err
 	}
 	if o.output.Structured() {
-		return o.printObjects(prepared)
+		objects, err := prepared.Objects()
+		if err != nil {
+			return err
+		}
+		return o.output.PrintObjects(o.env.Out, objects)
 	}
 	if !o.skipReachability {
 		if err := (reach{env: o.env, prepared: prepared, sites: sites, probe: o.probe}).run(ctx); err != nil {

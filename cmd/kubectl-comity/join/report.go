@@ -10,17 +10,11 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/labels"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/sync/join"
 	"github.com/comity-mcs/comity/sync/model"
 )
-
-// clusterAnnotation, on a printed object, names the cluster that it is for.
-const clusterAnnotation = "comity.dev/cluster"
 
 // report prints one line for every object, as it is written.
 type report struct {
@@ -100,18 +94,6 @@ func (r *report) replacements(ctx context.Context, all []join.Replacement, sites
 		r.confirm = append(r.confirm, fmt.Sprintf("kubectl comity confirm missing %s --context %s", replaced.Peer, at.Context))
 	}
 	return nil
-}
-
-// printObjects prints what a join would apply, for each cluster in order.
-func (o *options) printObjects(prepared *join.Prepared) error {
-	var all []client.Object
-	for _, part := range prepared.Objects() {
-		for _, object := range part.Objects {
-			object.SetAnnotations(labels.Merge(object.GetAnnotations(), labels.Set{clusterAnnotation: string(part.Cluster)}))
-			all = append(all, object)
-		}
-	}
-	return o.output.PrintObjects(o.env.Out, command.NewScheme(), all)
 }
 
 // clusterOf is a site in the form that sync/join takes.

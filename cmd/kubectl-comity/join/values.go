@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/comity-mcs/comity/sync/join"
+	"github.com/comity-mcs/comity/sync/model"
 )
 
 // perCluster is what is given for clusters by id, such as --server a=https://….
@@ -25,14 +25,24 @@ func (v perCluster) addFlag(flags *pflag.FlagSet, name, usage string) {
 	v[name] = flags.StringToString(name, nil, usage+" (repeatable)")
 }
 
-// setters put the value of a flag into a cluster.
-var setters = map[string]func(*join.Cluster, string) error{
-	"server":            func(c *join.Cluster, text string) error { c.Server = text; return nil },
-	"ca":                func(c *join.Cluster, text string) (err error) { c.CAData, err = readCA(text); return err },
-	"pod-cidrs":         func(c *join.Cluster, text string) (err error) { c.PodCIDRs, err = parseRanges(text); return err },
-	"service-cidrs":     func(c *join.Cluster, text string) (err error) { c.ServiceCIDRs, err = parseRanges(text); return err },
-	"accept-cidrs":      func(c *join.Cluster, text string) (err error) { c.AcceptedCIDRs, err = parseRanges(text); return err },
-	"accept-namespaces": func(c *join.Cluster, text string) error { c.AcceptedNamespaces = strings.Split(text, ","); return nil },
+// set puts the value of a flag into a cluster.
+func set(c *join.Cluster, flag, text string) (err error) {
+	items := strings.Split(text, ",")
+	switch flag {
+	case "server":
+		c.Server = text
+	case "ca":
+		c.CAData, err = readCA(text)
+	case "pod-cidrs":
+		c.PodCIDRs, err = model.ParsePrefixes(items)
+	case "service-cidrs":
+		c.ServiceCIDRs, err = model.ParsePrefixes(items)
+	case "accept-cidrs":
+		c.AcceptedCIDRs, err = model.ParsePrefixes(items)
+	case "accept-namespaces":
+		c.AcceptedNamespaces = items
+	}
+	return err
 }
 
 // apply sets the values on clusters, and on hub, which may be nil.
@@ -46,24 +56,12 @@ func (v perCluster) apply(clusters []join.Cluster, hub *join.Cluster) error {
 			} else if hub == nil || id != string(join.HubID) || flag != "server" && flag != "ca" {
 				return fmt.Errorf("--%s %s=%s: no given cluster has the id %s; expected one of: %s", flag, id, text, id, idsOf(clusters))
 			}
-			if err := setters[flag](c, text); err != nil {
+			if err := set(c, flag, text); err != nil {
 				return fmt.Errorf("--%s %s=%s: %w", flag, id, text, err)
 			}
 		}
 	}
 	return nil
-}
-
-func parseRanges(text string) (ranges []netip.Prefix, err error) {
-	ranges = []netip.Prefix{}
-	for part := range strings.SplitSeq(text, ",") {
-		prefix, err := netip.ParsePrefix(strings.TrimSpace(part))
-		if err != nil {
-			return nil, fmt.Errorf("%q is not an address range; expected ranges separated by commas, such as 10.1.0.0/16,fd00:1::/48", part)
-		}
-		ranges = append(ranges, prefix)
-	}
-	return ranges, nil
 }
 
 func readCA(file string) ([]byte, error) {

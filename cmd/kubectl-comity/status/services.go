@@ -35,19 +35,15 @@ var columns = []string{"Valid", "Ready", "Conflict", "Admitted", "Available"}
 
 // readServices reads exports and imports, and which of them are not well.
 func (p *part) readServices(ctx context.Context, target *command.Target, namespace string) {
-	err := join.EachPage(ctx, target.Client, &mcsv1beta1.ServiceExportList{}, func(page *mcsv1beta1.ServiceExportList) error {
-		for _, e := range page.Items {
-			for _, c := range p.addService(kindExport, e.ObjectMeta, e.Status.Conditions) {
-				p.note(kindExport, client.ObjectKeyFromObject(&e), c, "")
-			}
+	err := join.Each(ctx, target.Client, &mcsv1beta1.ServiceExportList{}, func(e *mcsv1beta1.ServiceExport) error {
+		for _, c := range p.addService(kindExport, e.ObjectMeta, e.Status.Conditions) {
+			p.note(kindExport, client.ObjectKeyFromObject(e), c, "")
 		}
 		return nil
 	}, client.InNamespace(namespace))
 	if err == nil {
-		err = join.EachPage(ctx, target.Client, &mcsv1beta1.ServiceImportList{}, func(page *mcsv1beta1.ServiceImportList) error {
-			for i := range page.Items {
-				p.addImport(&page.Items[i])
-			}
+		err = join.Each(ctx, target.Client, &mcsv1beta1.ServiceImportList{}, func(imported *mcsv1beta1.ServiceImport) error {
+			p.addImport(imported)
 			return nil
 		}, client.InNamespace(namespace))
 	}
