@@ -4,6 +4,7 @@
 package install
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -34,29 +35,23 @@ func NewCommand(version string) *cobra.Command {
 }
 
 func newCRDsCommand(version string) *cobra.Command {
-	o, kubeconfig := CRDOptions{Version: version}, ""
+	o := CRDOptions{Version: version}
 	cmd := &cobra.Command{
 		Use:   "crds",
 		Short: "Apply the CustomResourceDefinitions of Comity and of the MCS API",
 		Long: `Apply the CustomResourceDefinitions of Comity and, with --mcs, those of the MCS API. Those of the MCS API that something else
 installed, and those that a newer Comity installed, are left alone. Nothing is deleted.`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := connect(kubeconfig)
-			if err != nil {
-				return err
-			}
-			o.Out = cmd.OutOrStdout()
-			return CRDs(cmd.Context(), c, o)
-		},
 	}
-	addCommonFlags(cmd, &kubeconfig, &o.Timeout)
 	cmd.Flags().BoolVar(&o.MCS, "mcs", true, "also the definitions of the MCS API (multicluster.x-k8s.io); false leaves them to another installer")
-	return cmd
+	return connects(cmd, &o.Timeout, func(ctx context.Context, c client.Client, out io.Writer) error {
+		o.Out = out
+		return CRDs(ctx, c, o)
+	})
 }
 
 func newPoliciesCommand() *cobra.Command {
-	o, kubeconfig := PolicyOptions{}, ""
+	var o PolicyOptions
 	cmd := &cobra.Command{
 		Use:   "policies",
 		Short: "Apply the ExportPolicies of a file, and remove those that an earlier version of the file had",
@@ -68,38 +63,32 @@ same name that something else made is refused.`,
 			}
 			return cobra.NoArgs(cmd, args)
 		},
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := connect(kubeconfig)
-			if err != nil {
-				return err
-			}
-			o.Out = cmd.OutOrStdout()
-			return Policies(cmd.Context(), c, o)
-		},
 	}
-	addCommonFlags(cmd, &kubeconfig, &o.Timeout)
 	cmd.Flags().StringVar(&o.File, "file", "", "YAML file with the ExportPolicies (required)")
 	cmd.Flags().StringVar(&o.OwnerClusterRole, "owner-cluster-role", "", "ClusterRole that becomes the owner of the ExportPolicies: they are deleted with it; empty: no owner")
-	return cmd
+	return connects(cmd, &o.Timeout, func(ctx context.Context, c client.Client, out io.Writer) error {
+		o.Out = out
+		return Policies(ctx, c, o)
+	})
 }
 
-func addCommonFlags(cmd *cobra.Command, kubeconfig *string, timeout *time.Duration) {
-	cmd.Flags().StringVar(kubeconfig, "kubeconfig", "", "kubeconfig file; empty: the Pod's service account")
-	cmd.Flags().DurationVar(timeout, "timeout", defaultTimeout, "how long to wait for the API server and the webhook")
-}
-
-// connect gives a client of the cluster that the Pod runs in, or that the
+// connects makes cmd run with a client of the cluster that the Pod runs in, or that a
 // kubeconfig file names.
-func connect(kubeconfig string) (client.Client, error) {
-	config, err := RESTConfig(kubeconfig)
-	if err != nil {
-		return nil, err
+func connects(cmd *cobra.Command, timeout *time.Duration, run func(context.Context, client.Client, io.Writer) error) *cobra.Command {
+	kubeconfig := cmd.Flags().String("kubeconfig", "", "kubeconfig file; empty: the Pod's service account")
+	cmd.Flags().DurationVar(timeout, "timeout", defaultTimeout, "how long to wait for the API server and the webhook")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		config, err := RESTConfig(*kubeconfig)
+		if err != nil {
+			return err
+		}
+		c, err := client.New(config, client.Options{Scheme: newScheme()})
+		if err != nil {
+			return fmt.Errorf("connect to the API server: %w", err)
+		}
+		return run(cmd.Context(), c, cmd.OutOrStdout())
 	}
-	c, err := client.New(config, client.Options{Scheme: newScheme()})
-	if err != nil {
-		return nil, fmt.Errorf("connect to the API server: %w", err)
-	}
-	return c, nil
+	return cmd
 }
 
 // RESTConfig is the configuration of --kubeconfig, or of the service account of the Pod.

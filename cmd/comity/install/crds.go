@@ -14,6 +14,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -47,15 +48,12 @@ type CRDOptions struct {
 
 // definition is a CustomResourceDefinition that the binary embeds.
 type definition struct {
-	text   []byte
-	object *unstructured.Unstructured
+	*unstructured.Unstructured
 	// mcs is true for the definitions of the MCS API, which others may own.
 	mcs bool
 	// optional is true for definitions that are checked and not applied.
 	optional bool
 }
-
-func (d definition) name() string { return d.object.GetName() }
 
 // CRDs installs the definitions and waits until they are established. It checks
 // all of them before it writes the first.
@@ -78,7 +76,7 @@ func CRDs(ctx context.Context, c client.Client, o CRDOptions) error {
 	}
 	for _, d := range definitions {
 		if err := await(ctx, o.Out, func(ctx context.Context) error { return install(ctx, c, d, o) }); err != nil {
-			return fmt.Errorf("customresourcedefinition %s: %w", d.name(), err)
+			return fmt.Errorf("customresourcedefinition %s: %w", d.GetName(), err)
 		}
 	}
 	for _, d := range definitions {
@@ -96,19 +94,19 @@ func install(ctx context.Context, c client.Client, d definition, o CRDOptions) e
 		return err
 	}
 	if done == "" {
-		applied := d.object.DeepCopy()
+		applied := d.DeepCopy()
 		if err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(applied), client.FieldOwner(fieldOwner), client.ForceOwnership); err != nil {
 			return err
 		}
 		done = outcome(current, applied)
 	}
-	say(o.Out, "customresourcedefinition %s %s", d.name(), done)
+	say(o.Out, "customresourcedefinition %s %s", d.GetName(), done)
 	return nil
 }
 
 // examine reads a definition and says why it is left as it is; "" if it has to be applied.
 func examine(ctx context.Context, c client.Client, d definition, version string) (current *apiextensionsv1.CustomResourceDefinition, leave string, err error) {
-	if current, err = find(ctx, c, d.name()); err == nil {
+	if current, err = find(ctx, c, d.GetName()); err == nil {
 		leave, err = decide(d, current, version)
 	}
 	return current, leave, err
@@ -143,7 +141,7 @@ func find(ctx context.Context, c client.Client, name string) (*apiextensionsv1.C
 
 // established waits until the API server serves a definition.
 func established(ctx context.Context, c client.Client, d definition) error {
-	current, err := find(ctx, c, d.name())
+	current, err := find(ctx, c, d.GetName())
 	if err != nil {
 		return err
 	}
@@ -155,41 +153,39 @@ func established(ctx context.Context, c client.Client, d definition) error {
 		case condition.Type == apiextensionsv1.Established && condition.Status == apiextensionsv1.ConditionTrue:
 			return nil
 		case condition.Type == apiextensionsv1.NamesAccepted && condition.Status == apiextensionsv1.ConditionFalse:
-			return wait("customresourcedefinition %s: its names are not accepted: %s", d.name(), condition.Message)
+			return wait("customresourcedefinition %s: its names are not accepted: %s", d.GetName(), condition.Message)
 		}
 	}
-	return wait("customresourcedefinition %s is not established yet", d.name())
+	return wait("customresourcedefinition %s is not established yet", d.GetName())
 }
 
-// embedded are the definitions to install, each with our label and version.
+// embedded are the definitions to install.
 func embedded(o CRDOptions) (all []definition, err error) {
 	for _, text := range [][]byte{mcscrd.ServiceExportCRD, mcscrd.ServiceImportCRD} {
-		all = append(all, definition{text: text, mcs: true, optional: !o.MCS})
+		object, decodeErr := decodeCRD(text, o.Version)
+		err = errors.Join(err, decodeErr)
+		all = append(all, definition{object, true, !o.MCS})
 	}
-	names, err := fs.Glob(crd.FS, "*.yaml")
+	names, globErr := fs.Glob(crd.FS, "*.yaml")
+	err = errors.Join(err, globErr)
 	for _, name := range names {
 		text, readErr := fs.ReadFile(crd.FS, name)
-		err = errors.Join(err, readErr)
-		all = append(all, definition{text: text})
-	}
-	for i := range all {
-		err = errors.Join(err, all[i].stamp(o.Version))
+		object, decodeErr := decodeCRD(text, o.Version)
+		err = errors.Join(err, readErr, decodeErr)
+		all = append(all, definition{object, false, false})
 	}
 	return all, err
 }
 
-// stamp decodes a definition and adds to its labels and annotations who applies it.
-func (d *definition) stamp(version string) error {
-	d.object = &unstructured.Unstructured{}
-	if err := yaml.Unmarshal(d.text, &d.object.Object); err != nil {
-		return fmt.Errorf("read an embedded definition: %w", err)
+// decodeCRD reads a definition, and adds to its labels and annotations who applies it.
+func decodeCRD(text []byte, version string) (*unstructured.Unstructured, error) {
+	object := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal(text, &object.Object); err != nil {
+		return nil, fmt.Errorf("read an embedded definition: %w", err)
 	}
-	unstructured.RemoveNestedField(d.object.Object, "status")
-	unstructured.RemoveNestedField(d.object.Object, "metadata", "creationTimestamp")
-	return errors.Join(
-		unstructured.SetNestedField(d.object.Object, fieldOwner, "metadata", "labels", labelManagedBy),
-		unstructured.SetNestedField(d.object.Object, version, "metadata", "annotations", annotationVersion),
-	)
+	object.SetLabels(labels.Merge(object.GetLabels(), labels.Set{labelManagedBy: fieldOwner}))
+	object.SetAnnotations(labels.Merge(object.GetAnnotations(), labels.Set{annotationVersion: version}))
+	return object, nil
 }
 
 // newScheme knows the kinds that are read typed.

@@ -132,15 +132,15 @@ func TestEveryDefinitionIsEmbeddedWithItsVersion(t *testing.T) {
 	}
 	names := map[string]bool{}
 	for _, d := range definitions {
-		names[d.name()] = true
-		if d.object.GetLabels()[labelManagedBy] != fieldOwner || d.object.GetAnnotations()[annotationVersion] != "v1.2.0" {
-			t.Errorf("%s does not say who applied it: %v %v", d.name(), d.object.GetLabels(), d.object.GetAnnotations())
+		names[d.GetName()] = true
+		if d.GetLabels()[labelManagedBy] != fieldOwner || d.GetAnnotations()[annotationVersion] != "v1.2.0" {
+			t.Errorf("%s does not say who applied it: %v %v", d.GetName(), d.GetLabels(), d.GetAnnotations())
 		}
-		if d.mcs != strings.HasSuffix(d.name(), ".multicluster.x-k8s.io") {
-			t.Errorf("%s: of the MCS API: %v", d.name(), d.mcs)
+		if d.mcs != strings.HasSuffix(d.GetName(), ".multicluster.x-k8s.io") {
+			t.Errorf("%s: of the MCS API: %v", d.GetName(), d.mcs)
 		}
-		if _, found, _ := unstructured.NestedFieldNoCopy(d.object.Object, "status"); found {
-			t.Errorf("%s brings a status", d.name())
+		if _, found, _ := unstructured.NestedFieldNoCopy(d.Object, "status"); found {
+			t.Errorf("%s brings a status", d.GetName())
 		}
 	}
 	for _, want := range []string{

@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/comity-mcs/comity/policies/source"
@@ -145,9 +146,7 @@ func (p policies) apply(ctx context.Context, policy *unstructured.Unstructured) 
 		return err
 	}
 	applied := policy.DeepCopy()
-	if err := unstructured.SetNestedField(applied.Object, fieldOwner, "metadata", "labels", labelManagedBy); err != nil {
-		return err
-	}
+	applied.SetLabels(labels.Merge(applied.GetLabels(), labels.Set{labelManagedBy: fieldOwner}))
 	if p.owner != nil {
 		applied.SetOwnerReferences([]metav1.OwnerReference{*p.owner})
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
@@ -45,7 +46,7 @@ func New(env *command.Env) *cobra.Command {
 	}
 	o.AddFlags(cmd)
 	flags := cmd.Flags()
-	flags.BoolVarP(&o.watch, "watch", "w", false, "Refresh the status until interrupted; if the output is not a terminal, print only changes")
+	flags.BoolVarP(&o.watch, "watch", "w", false, "Refresh the status until interrupted; if the output is not a terminal, print it again when it changes")
 	flags.StringVarP(&o.namespace, "namespace", "n", "", "Show only the exports and imports of this namespace")
 	return cmd
 }
@@ -68,7 +69,12 @@ func (o options) run(ctx context.Context, env *command.Env, contexts []string) e
 		if ctx.Err() != nil {
 			break // What was cut short is no change.
 		}
-		err = o.update(env, report, next)
+		if !o.Structured() && env.IsTerminal(env.Out) {
+			env.Printf("%s", clearScreen)
+		} else if equality.Semantic.DeepEqual(report, next) {
+			continue
+		}
+		err = o.show(env, next)
 		report = next
 	}
 	if err == nil && !report.Healthy {
@@ -83,22 +89,3 @@ func (o options) show(env *command.Env, report Report) error {
 
 // clearScreen moves a terminal's cursor to the top and erases what is below.
 const clearScreen = "\033[H\033[2J"
-
-// update shows the next report: the whole of it on a terminal, else what has changed.
-func (o options) update(env *command.Env, before, after Report) error {
-	lines := changes(before, after)
-	if o.Structured() {
-		if len(lines) == 0 {
-			return nil
-		}
-		return o.show(env, after)
-	}
-	if env.IsTerminal(env.Out) {
-		env.Printf("%s", clearScreen)
-		return o.show(env, after)
-	}
-	for _, line := range lines {
-		env.Printf("%s %s\n", time.Now().UTC().Format(time.RFC3339), line)
-	}
-	return nil
-}

@@ -126,24 +126,3 @@ Problems:
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
-
-func TestChanges(t *testing.T) {
-	before, after := sample(), sample()
-	if got := changes(before, after); got != nil {
-		t.Errorf("nothing changed and it gives %q", got)
-	}
-	after.Clusters[0].Peers[1].State = Connected
-	after.Services[0].Conditions[4] = metav1.Condition{Type: "Available", Status: "True", Reason: "Imported"}
-	after.Services = after.Services[:1]
-	after.Problems = after.Problems[1:]
-	want := []string{
-		"cluster a, ServiceExport shop/web, Available: False (NamespaceMissing) -> True (Imported)",
-		"cluster a, ServiceImport shop/web: there -> absent",
-		"cluster a, ServiceImport shop/web, Ready: True (Ready) -> absent",
-		"cluster a, peer c: Lost -> Connected",
-		"problem: prod-a: peer c: Lost: run kubectl comity join: there -> absent",
-	}
-	if diff := cmp.Diff(want, changes(before, after)); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
-	}
-}
