@@ -109,14 +109,14 @@ func TestWaitSaysOnceWhatItWaitsForAndGoesOnWhenItIsThere(t *testing.T) {
 		log := funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{})
 		d := &growing{}
 		d.now.Store(serving(allOfIt...))
-		state := newCell(errors.New("not looked yet"))
+		state := &health{state: errors.New("not looked yet")}
 		done := make(chan error, 1)
 		go func() {
 			done <- crdWatch{interval: crdInterval, discovery: d, log: log, report: state.set}.wait(t.Context())
 		}()
 		for range 5 {
 			synctest.Wait()
-			if err := state.get(); err == nil || !strings.Contains(err.Error(), "serviceexports."+mcs) {
+			if err := state.notReady(); err == nil || !strings.Contains(err.Error(), "serviceexports."+mcs) {
 				t.Fatalf("got readiness %v, want it to name what is missing", err)
 			}
 			time.Sleep(crdInterval) // of the bubble: no time passes
@@ -130,8 +130,8 @@ func TestWaitSaysOnceWhatItWaitsForAndGoesOnWhenItIsThere(t *testing.T) {
 		synctest.Wait()
 		select {
 		case err := <-done:
-			if err != nil || state.get() != nil {
-				t.Errorf("got error %v and readiness %v, want none", err, state.get())
+			if err != nil || state.notReady() != nil {
+				t.Errorf("got error %v and readiness %v, want none", err, state.notReady())
 			}
 		default:
 			t.Error("still waits, although everything is served")
@@ -187,7 +187,7 @@ func TestWatchIsNotReadyWhileADefinitionIsMissing(t *testing.T) {
 		log := funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{})
 		d := &growing{}
 		d.now.Store(serving())
-		state := newCell(nil)
+		state := &health{}
 		go func() {
 			_ = crdWatch{interval: crdInterval, discovery: d, log: log, report: state.set}.Start(t.Context())
 		}()
@@ -196,17 +196,17 @@ func TestWatchIsNotReadyWhileADefinitionIsMissing(t *testing.T) {
 			synctest.Wait()
 		}
 		pass()
-		if err := state.get(); err != nil || len(lines) != 0 {
+		if err := state.notReady(); err != nil || len(lines) != 0 {
 			t.Fatalf("with everything served got %v and %q, want nothing", err, lines)
 		}
 		d.now.Store(serving(allOfIt...))
 		pass()
-		if err := state.get(); err == nil || !strings.Contains(err.Error(), "serviceexports."+mcs) || len(lines) != 1 {
+		if err := state.notReady(); err == nil || !strings.Contains(err.Error(), "serviceexports."+mcs) || len(lines) != 1 {
 			t.Fatalf("got readiness %v and lines %q, want what is missing, said once", err, lines)
 		}
 		d.now.Store(serving())
 		pass()
-		if err := state.get(); err != nil || len(lines) != 2 {
+		if err := state.notReady(); err != nil || len(lines) != 2 {
 			t.Errorf("got readiness %v and lines %q, want ready again", err, lines)
 		}
 	})
@@ -214,13 +214,13 @@ func TestWatchIsNotReadyWhileADefinitionIsMissing(t *testing.T) {
 
 func TestWatchStaysReadyWhileTheAPIServerDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		state := newCell(nil)
+		state := &health{}
 		go func() {
 			_ = crdWatch{interval: crdInterval, discovery: silent{serving()}, log: logr.Discard(), report: state.set}.Start(t.Context())
 		}()
 		time.Sleep(2 * crdInterval) // of the bubble: no time passes
 		synctest.Wait()
-		if err := state.get(); err != nil {
+		if err := state.notReady(); err != nil {
 			t.Errorf("got %v, want ready", err)
 		}
 	})

@@ -46,9 +46,7 @@ func TestHealthIsThereFromTheStartAndReadinessSaysWhyNot(t *testing.T) {
 	if err := listener.Close(); err != nil {
 		t.Fatal(err)
 	}
-	first, second := newCell(errors.New("the first reason")), newCell(errors.New("the second reason"))
-	h := &health{}
-	h.require(first.get)
+	h, second := &health{state: errors.New("the first reason")}, &health{state: errors.New("the second reason")}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- h.serve(ctx, address) }()
@@ -60,9 +58,9 @@ func TestHealthIsThereFromTheStartAndReadinessSaysWhyNot(t *testing.T) {
 		body   string
 	}{
 		{"the reason is told", func() {}, http.StatusServiceUnavailable, "not ready: the first reason"},
-		{"a check that comes later counts", func() { h.require(second.get); first.set(nil) }, http.StatusServiceUnavailable, "not ready: the second reason"},
+		{"a check that comes later counts", func() { h.require(second.notReady); h.set(nil) }, http.StatusServiceUnavailable, "not ready: the second reason"},
 		{"with no reason left it is ready", func() { second.set(nil) }, http.StatusOK, "ok"},
-		{"it may stop being ready", func() { first.set(errors.New("again")) }, http.StatusServiceUnavailable, "not ready: again"},
+		{"it may stop being ready", func() { h.set(errors.New("again")) }, http.StatusServiceUnavailable, "not ready: again"},
 	} {
 		step.change()
 		if code, body := ask(t, "http://"+address+"/readyz"); code != step.code || body != step.body {

@@ -24,8 +24,17 @@ import (
 // waits for a CRD is alive and not ready, with the reason in the response, so the
 // kubelet does not restart it.
 type health struct {
-	mu     sync.Mutex
+	mu sync.Mutex
+	// state is why the process is not ready, whatever the checks say; nil if they decide.
+	state  error
 	checks []func() error
+}
+
+// set replaces the state.
+func (h *health) set(state error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.state = state
 }
 
 // require adds a check to readiness.
@@ -35,10 +44,13 @@ func (h *health) require(check func() error) {
 	h.checks = append(h.checks, check)
 }
 
-// notReady returns the error of the first check that fails, nil if none does.
+// notReady returns the state, or the error of the first check that fails; nil if none does.
 func (h *health) notReady() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.state != nil {
+		return h.state
+	}
 	for _, check := range h.checks {
 		if err := check(); err != nil {
 			return err
@@ -65,19 +77,6 @@ func (h *health) serve(ctx context.Context, address string) error {
 	})
 	return probe.Serve(ctx, listener, mux)
 }
-
-// cell holds an error for concurrent use.
-type cell struct{ held atomic.Pointer[error] }
-
-func newCell(err error) *cell {
-	c := &cell{}
-	c.set(err)
-	return c
-}
-
-func (c *cell) set(err error) { c.held.Store(&err) }
-
-func (c *cell) get() error { return *c.held.Load() }
 
 // knownPeers is what readiness needs of members.Set.
 type knownPeers interface {

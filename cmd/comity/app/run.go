@@ -42,11 +42,9 @@ func Run(asked context.Context, o Options, log logr.Logger) error {
 	defer cancel()
 	defer context.AfterFunc(asked, func() { time.AfterFunc(o.ShutdownDelay, cancel) })()
 	group, ctx := errgroup.WithContext(ctx)
-	ready := &health{}
-	state := newCell(errStarting)
-	ready.require(state.get)
+	ready := &health{state: errStarting}
 	group.Go(func() error { return ready.serve(ctx, o.HealthAddress) })
-	group.Go(func() error { return start(ctx, cfg, o, ready, state, log) })
+	group.Go(func() error { return start(ctx, cfg, o, ready, log) })
 	if err := group.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
@@ -54,15 +52,15 @@ func Run(asked context.Context, o Options, log logr.Logger) error {
 }
 
 // start waits for the CustomResourceDefinitions, sets up the manager and runs it.
-func start(ctx context.Context, cfg *rest.Config, o Options, ready *health, state *cell, log logr.Logger) error {
+func start(ctx context.Context, cfg *rest.Config, o Options, ready *health, log logr.Logger) error {
 	served, err := discovery.NewDiscoveryClientForConfig(cfg)
 	if err != nil {
 		return fmt.Errorf("connect to the API server: %w", err)
 	}
 	// The process is not ready while it waits, nor directly after.
-	state.set(errors.New("checking for the CustomResourceDefinitions"))
+	ready.set(errors.New("checking for the CustomResourceDefinitions"))
 	definitions := crdWatch{discovery: served, interval: o.Timing.AwaitDefinitions, log: log, report: func(missing error) {
-		state.set(cmp.Or(missing, errStarting))
+		ready.set(cmp.Or(missing, errStarting))
 	}}
 	if err := definitions.wait(ctx); err != nil {
 		return err
@@ -94,11 +92,11 @@ func start(ctx context.Context, cfg *rest.Config, o Options, ready *health, stat
 	if err := (wiring{Manager: mgr, Options: o, self: self, guard: guard, ready: ready, log: log}).wire(); err != nil {
 		return fmt.Errorf("set up the agent: %w", err)
 	}
-	definitions.log, definitions.interval, definitions.report = log, o.Timing.WatchDefinitions, state.set
+	definitions.log, definitions.interval, definitions.report = log, o.Timing.WatchDefinitions, ready.set
 	if err := mgr.Add(definitions); err != nil {
 		return err
 	}
-	state.set(nil)
+	ready.set(nil)
 	return mgr.Start(ctx)
 }
 

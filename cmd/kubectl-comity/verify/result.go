@@ -62,20 +62,17 @@ func passed(checks []Check) bool {
 	return len(checks) > 0 && !slices.ContainsFunc(checks, func(c Check) bool { return !c.Passed })
 }
 
-// families are the headings of the tables; a check without a family belongs to all.
-var families = []string{"IPv4", "IPv6"}
-
-// show prints a table for each IP family that was used, and then the failures.
+// show prints a table of all checks, and then the failures.
 func show(out io.Writer, result Result) {
-	used := slices.DeleteFunc(slices.Clone(families), func(family string) bool {
-		return !slices.ContainsFunc(result.Checks, func(c Check) bool { return c.Family == family })
-	})
-	if len(used) == 0 {
-		used = []string{""}
+	table := command.NewTable(out, "\nFROM", "TO", "FAMILY", "TIME")
+	for _, c := range result.Checks {
+		time := "FAILED"
+		if c.Passed {
+			time = fmt.Sprintf("%.1f ms", c.Milliseconds)
+		}
+		table.Row(c.From, c.To, c.Family, time)
 	}
-	for _, family := range used {
-		printTable(out, result, family)
-	}
+	table.Flush()
 	for _, c := range result.Checks {
 		if c.Passed {
 			continue
@@ -95,37 +92,4 @@ func show(out io.Writer, result Result) {
 	if result.Passed {
 		_, _ = fmt.Fprintln(out, "\nEvery cluster reaches every Service. Nothing was left behind.")
 	}
-}
-
-func printTable(out io.Writer, result Result, family string) {
-	heading := "FROM \\ TO"
-	if family != "" {
-		heading = family + ", " + heading
-	}
-	headings := []any{"\n" + heading}
-	for _, cluster := range result.Clusters {
-		headings = append(headings, cluster)
-	}
-	table := command.NewTable(out, headings...)
-	for _, from := range result.Clusters {
-		cells := []any{from}
-		for _, to := range result.Clusters {
-			cells = append(cells, cell(result.Checks, from, to, family))
-		}
-		table.Row(cells...)
-	}
-	table.Flush()
-}
-
-func cell(checks []Check, from, to, family string) string {
-	for _, c := range checks {
-		if c.From != from || c.To != to || c.Family != "" && c.Family != family {
-			continue
-		}
-		if !c.Passed {
-			return "FAILED"
-		}
-		return fmt.Sprintf("%.1f ms", c.Milliseconds)
-	}
-	return ""
 }

@@ -67,7 +67,7 @@ func TestOnlyWhatFailedBlocksAFetch(t *testing.T) {
 	}
 }
 
-func TestPrintShowsATableForEachFamilyAndThenTheFailures(t *testing.T) {
+func TestPrintShowsATableAndThenTheFailures(t *testing.T) {
 	result := Result{Namespace: "n", Clusters: []string{"a", "b"}, Checks: []Check{
 		{From: "a", To: "a", Family: "IPv4", Passed: true, Milliseconds: 0.84},
 		{From: "a", To: "a", Family: "IPv6", Passed: true, Milliseconds: 1},
@@ -78,13 +78,14 @@ func TestPrintShowsATableForEachFamilyAndThenTheFailures(t *testing.T) {
 		{From: "b", To: "b", Family: "IPv6", Passed: true, Milliseconds: 2},
 	}, LeftBehind: []string{"namespace n in context \"b\""}}
 	const want = `
-IPv4, FROM \ TO   a        b
-a                 0.8 ms   12.1 ms
-b                 FAILED   2.0 ms
-
-IPv6, FROM \ TO   a        b
-a                 1.0 ms   FAILED
-b                 FAILED   2.0 ms
+FROM   TO   FAMILY   TIME
+a      a    IPv4     0.8 ms
+a      a    IPv6     1.0 ms
+a      b    IPv4     12.1 ms
+a      b    IPv6     FAILED
+b      a    -        FAILED
+b      b    IPv4     2.0 ms
+b      b    IPv6     2.0 ms
 
 FAILED: b fetching from a over IPv6, at stage Connect: timed out
   check routes
