@@ -17,6 +17,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/comity-mcs/comity/sync/remote/kubeconfig"
@@ -41,13 +42,13 @@ func (p *Prepared) Candidates(ctx context.Context, r Route) ([]Address, error) {
 	if peer.Server == "" && len(peer.CAData) == 0 {
 		stored, err := holder.storedAddress(ctx, r)
 		if err != nil {
-			return nil, holder.errorf("%w", err)
+			return nil, holder.named(err)
 		}
 		all = append(all, stored...)
 	}
 	more, err := peer.ownAddresses(ctx)
 	if err != nil && len(all) == 0 {
-		return nil, peer.errorf("%w", err)
+		return nil, peer.named(err)
 	}
 	for _, a := range more {
 		if !slices.ContainsFunc(all, func(b Address) bool { return a.Server == b.Server && string(a.CAData) == string(b.CAData) }) {
@@ -87,27 +88,27 @@ func (m *member) ownAddresses(ctx context.Context) (all []Address, err error) {
 	if err := m.get(ctx, metav1.NamespaceSystem, "kube-root-ca.crt", &root); client.IgnoreNotFound(err) != nil {
 		return nil, err
 	}
-	kubeconfig, cluster := authority{"CA of the kubeconfig", access.CAData}, authority{"CA of the cluster", []byte(root.Data["ca.crt"])}
-	servers, authorities := []Address{{Server: host, Source: "from the kubeconfig"}}, []authority{kubeconfig}
+	kubeconfig, cluster := Address{CAData: access.CAData, Source: "CA of the kubeconfig"}, Address{CAData: []byte(root.Data["ca.crt"]), Source: "CA of the cluster"}
+	servers, authorities := []Address{{Server: host, Source: "from the kubeconfig"}}, []Address{kubeconfig}
 	switch {
 	case m.Server != "":
-		servers, authorities = []Address{{Server: m.Server, Source: "given by --server"}}, []authority{kubeconfig, cluster}
+		servers, authorities = []Address{{Server: m.Server, Source: "given by --server"}}, []Address{kubeconfig, cluster}
 	case onLoopback(host):
 		if servers, err = m.statedServers(ctx); err != nil {
 			return nil, err
 		}
-		authorities = []authority{cluster, kubeconfig}
+		authorities = []Address{cluster, kubeconfig}
 	}
 	if len(m.CAData) > 0 {
-		authorities = []authority{{"CA given by --ca", m.CAData}}
+		authorities = []Address{{CAData: m.CAData, Source: "CA given by --ca"}}
 	}
 	for _, server := range servers {
 		if err := validateServer(server.Server); err != nil {
 			return nil, err
 		}
 		for _, by := range authorities {
-			if len(by.ca) > 0 {
-				all = append(all, Address{strings.TrimRight(server.Server, "/"), by.ca, server.Source + ", " + by.name})
+			if len(by.CAData) > 0 {
+				all = append(all, Address{strings.TrimRight(server.Server, "/"), by.CAData, server.Source + ", " + by.Source})
 			}
 		}
 	}
@@ -118,12 +119,6 @@ func (m *member) ownAddresses(ctx context.Context) (all []Address, err error) {
 		err = fmt.Errorf("no certificate authority for %s is known; pass the PEM bundle that verifies it with --ca %s=FILE", servers[0].Server, m.ID)
 	}
 	return all, err
-}
-
-// authority is a bundle of certificates that may verify an API server; empty if there is none.
-type authority struct {
-	name string
-	ca   []byte
 }
 
 // statedServers are those that the cluster states: the endpoint that kubeadm
@@ -144,27 +139,19 @@ func (m *member) statedServers(ctx context.Context) ([]Address, error) {
 	if err := m.list(ctx, &found, client.InNamespace(metav1.NamespaceDefault), client.MatchingLabels{discoveryv1.LabelServiceName: "kubernetes"}); err != nil {
 		return nil, err
 	}
-	for i := range found.Items {
-		for _, hostPort := range hostPorts(&found.Items[i]) {
-			all = append(all, Address{Server: "https://" + hostPort, Source: "endpoint of Service default/kubernetes, since the kubeconfig's is on loopback"})
-		}
-	}
-	return slices.DeleteFunc(all, func(a Address) bool { return onLoopback(a.Server) }), nil
-}
-
-func hostPorts(s *discoveryv1.EndpointSlice) (all []string) {
-	for _, port := range s.Ports {
-		if port.Port == nil {
-			continue
-		}
-		for _, endpoint := range s.Endpoints {
-			for _, address := range endpoint.Addresses {
-				all = append(all, net.JoinHostPort(address, strconv.Itoa(int(*port.Port))))
+	var endpoints []string
+	for _, slice := range found.Items {
+		for _, endpoint := range slice.Endpoints {
+			for _, port := range slice.Ports {
+				endpoints = append(endpoints, net.JoinHostPort(endpoint.Addresses[0], strconv.Itoa(int(ptr.Deref(port.Port, 443)))))
 			}
 		}
 	}
-	slices.Sort(all)
-	return all
+	slices.Sort(endpoints)
+	for _, endpoint := range endpoints {
+		all = append(all, Address{Server: "https://" + endpoint, Source: "endpoint of Service default/kubernetes, since the kubeconfig's is on loopback"})
+	}
+	return slices.DeleteFunc(all, func(a Address) bool { return onLoopback(a.Server) }), nil
 }
 
 // onLoopback reports whether a URL leads to the machine that reads it.

@@ -62,8 +62,8 @@ func Disconnect(ctx context.Context, hub *Cluster, leaving Cluster, others []Clu
 		if err == nil {
 			err = e.holder.removeShared(ctx, e.peer)
 		}
-		if err != nil {
-			return e.holder.errorf("%w", err)
+		if err := e.holder.named(err); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -153,7 +153,7 @@ func Peers(ctx context.Context, c Cluster) ([]model.ClusterID, error) {
 	}
 	found, err := m.peers(ctx)
 	if err != nil {
-		return nil, m.errorf("%w", err)
+		return nil, m.named(err)
 	}
 	var ids []model.ClusterID
 	for i := range found {

@@ -56,11 +56,7 @@ type Step struct {
 
 // String is the step in one line.
 func (s Step) String() string {
-	name := s.Name
-	if s.Namespace != "" {
-		name = s.Namespace + "/" + s.Name
-	}
-	line := fmt.Sprintf("%s: %s %s %s", s.Cluster, s.Kind, name, s.Verb)
+	line := fmt.Sprintf("%s: %s %s %s", s.Cluster, s.Kind, display(client.ObjectKey{Namespace: s.Namespace, Name: s.Name}), s.Verb)
 	if s.Note != "" {
 		line += " (" + s.Note + ")"
 	}
@@ -107,12 +103,15 @@ func open(c Cluster, opts Options) (*member, error) {
 	return &member{Cluster: c, opts: opts, client: cl}, nil
 }
 
-// errorf is an error that names the cluster.
-func (m *member) errorf(format string, args ...any) error {
-	if m.isHub {
-		return fmt.Errorf("the hub: "+format, args...)
+// named is err, if it is not nil, with the name of the cluster.
+func (m *member) named(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case m.isHub:
+		return fmt.Errorf("the hub: %w", err)
 	}
-	return fmt.Errorf("cluster %s: "+format, append([]any{m.ID}, args...)...)
+	return fmt.Errorf("cluster %s: %w", m.ID, err)
 }
 
 // get reads an object.
@@ -135,8 +134,8 @@ func (m *member) list(ctx context.Context, into client.ObjectList, which ...clie
 // each calls do for all members until it fails.
 func each(members []*member, do func(*member) error) error {
 	for _, m := range members {
-		if err := do(m); err != nil {
-			return m.errorf("%w", err)
+		if err := m.named(do(m)); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -206,7 +205,6 @@ func (m *member) toApply(object client.Object) (*unstructured.Unstructured, erro
 	u := &unstructured.Unstructured{Object: content}
 	u.SetGroupVersionKind(m.kindOf(object))
 	unstructured.RemoveNestedField(content, "status")
-	unstructured.RemoveNestedField(content, "metadata", "creationTimestamp")
 	if spec, ok := content["spec"].(map[string]any); ok && len(spec) == 0 {
 		delete(content, "spec")
 	}

@@ -180,7 +180,7 @@ func forget(ctx context.Context, ends []end, timeout time.Duration) error {
 	for i, e := range ends {
 		var err error
 		if marked[i], err = e.mark(ctx); err != nil {
-			return e.holder.errorf("%w", err)
+			return e.holder.named(err)
 		}
 	}
 	deadline := time.Now().Add(timeout)
@@ -192,8 +192,8 @@ func forget(ctx context.Context, ends []end, timeout time.Duration) error {
 		if err == nil {
 			err = e.holder.remove(ctx, secret(e.holder.Namespace, model.PeerName(e.peer)))
 		}
-		if err != nil {
-			return e.holder.errorf("%w", err)
+		if err := e.holder.named(err); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -208,7 +208,7 @@ func (e end) mark(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	if peer.Name == "" {
-		left, countErr := e.imports(ctx)
+		left, _, countErr := e.imports(ctx)
 		if countErr != nil || left == 0 {
 			return false, countErr
 		}
@@ -250,11 +250,11 @@ func (e end) await(ctx context.Context, deadline time.Time, timeout time.Duratio
 		return "", nil
 	}
 	if e.holder.Unattended {
-		left, err := e.imports(ctx)
-		if err != nil || left == 0 {
+		count, left, err := e.imports(ctx)
+		if err != nil || count == 0 {
 			return "", err
 		}
-		return fmt.Sprintf("the agent does not run; imports with an export of cluster %s: %d", e.peer, left), nil
+		return "the agent does not run; " + left, nil
 	}
 	until, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
@@ -268,15 +268,15 @@ func (e end) await(ctx context.Context, deadline time.Time, timeout time.Duratio
 			return false, nil
 		}
 		said = time.Now()
-		left, err := e.imports(ctx)
-		e.holder.report(&peer, Waiting, fmt.Sprintf("imports with an export of cluster %s: %d", e.peer, left))
+		_, left, err := e.imports(ctx)
+		e.holder.report(&peer, Waiting, left)
 		return false, err
 	})
 	if err == nil || until.Err() == nil || ctx.Err() != nil {
 		return "", err
 	}
-	left, err := e.imports(ctx)
-	return fmt.Sprintf("the agent has not set condition %s within %s; imports with an export of cluster %s: %d", v1alpha1.PeerRemoved, timeout, e.peer, left), err
+	_, left, err := e.imports(ctx)
+	return fmt.Sprintf("the agent has not set condition %s within %s; %s", v1alpha1.PeerRemoved, timeout, left), err
 }
 
 // isRemoved reports whether the agent has seen that the cluster is removed, and nothing
@@ -286,10 +286,11 @@ func isRemoved(peer *v1alpha1.Peer) bool {
 	return removed != nil && removed.Status == metav1.ConditionTrue && removed.ObservedGeneration >= peer.Generation
 }
 
-// imports counts those that have an export of the peer.
-func (e end) imports(ctx context.Context) (int, error) {
+// imports counts those that have an export of the peer, as a text too.
+func (e end) imports(ctx context.Context) (count int, text string, err error) {
 	all, err := Imports(ctx, e.holder.client)
-	return len(From(all, e.peer)), err
+	count = len(From(all, e.peer))
+	return count, fmt.Sprintf("imports with an export of cluster %s: %d", e.peer, count), err
 }
 
 func (e end) object() *v1alpha1.Peer {

@@ -53,7 +53,7 @@ func Prepare(ctx context.Context, hub *Cluster, members []Cluster, opts Options)
 	if err := p.open(hub, members); err != nil {
 		return nil, err
 	}
-	for _, check := range []func(context.Context) error{p.identify, p.checkRights, p.checkKinds, p.learn, p.checkJoined, p.checkNamespaces, p.planPeers} {
+	for _, check := range []func(context.Context) error{p.identify, p.checkRights, p.checkKinds, p.learn, p.checkNamespaces, p.planPeers} {
 		if err := check(ctx); err != nil {
 			return nil, err
 		}
@@ -94,7 +94,7 @@ func (p *Prepared) identify(ctx context.Context) error {
 	for i, m := range p.members {
 		var ns corev1.Namespace
 		if err := m.client.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, &ns); err != nil {
-			return m.errorf("%s cannot be read with the access given: %w", m.RESTConfig.Host, err)
+			return m.named(fmt.Errorf("%s cannot be read with the access given: %w", m.RESTConfig.Host, err))
 		}
 		m.uid = ns.UID
 		for _, other := range p.members[:i] {
@@ -158,27 +158,13 @@ func (p *Prepared) clusters() []*member {
 // learn finds out the ranges of all members and refuses those that overlap.
 func (p *Prepared) learn(ctx context.Context) error {
 	for i, m := range p.members {
-		if err := m.learn(ctx); err != nil {
-			return m.errorf("%w", err)
+		if err := m.named(m.learn(ctx)); err != nil {
+			return err
 		}
 		for _, other := range p.members[:i] {
 			if err := disjoint(other, m); err != nil {
 				return err
 			}
-		}
-	}
-	return nil
-}
-
-// checkJoined refuses to rotate what no join made: it would be a join under
-// another name.
-func (p *Prepared) checkJoined(ctx context.Context) error {
-	for _, r := range p.Routes() {
-		m := p.find(r.Holder)
-		if found, err := m.secret(ctx, secretOf(r)); err != nil {
-			return m.errorf("%w", err)
-		} else if p.opts.Rotate && found.Name == "" {
-			return fmt.Errorf("cluster %s has no Secret %s/%s; run kubectl comity join first", m.ID, m.Namespace, secretOf(r))
 		}
 	}
 	return nil
@@ -235,13 +221,19 @@ func (m *member) checkNamespaces(ctx context.Context) error {
 	return nil
 }
 
-// preflightSecret refuses one that somebody else made.
+// preflightSecret refuses one that somebody else made, and to rotate one that no join made:
+// it would be a join under another name.
 func (m *member) preflightSecret(ctx context.Context, name string) error {
 	found, err := m.secret(ctx, name)
-	if err == nil && found.Name != "" && found.Labels[managedByLabel] != FieldOwner {
-		err = fmt.Errorf("the Secret %s/%s was not made by a join; rename or delete it", m.Namespace, name)
+	switch {
+	case err != nil:
+		return err
+	case found.Name == "" && m.opts.Rotate:
+		return fmt.Errorf("there is no Secret %s/%s; run kubectl comity join first", m.Namespace, name)
+	case found.Name != "" && found.Labels[managedByLabel] != FieldOwner:
+		return fmt.Errorf("the Secret %s/%s was not made by a join; rename or delete it", m.Namespace, name)
 	}
-	return err
+	return nil
 }
 
 func (p *Prepared) planPeers(ctx context.Context) error {
@@ -324,14 +316,14 @@ func (p *Prepared) Write(ctx context.Context) error {
 		return err
 	}
 	for _, r := range p.Routes() {
-		if err := p.trust(ctx, r); err != nil {
-			return p.find(r.Holder).errorf("%w", err)
+		if err := p.find(r.Holder).named(p.trust(ctx, r)); err != nil {
+			return err
 		}
 	}
 	// The Peers come last: a repeated join sees by them what an interrupted one replaces.
 	for _, planned := range p.peers {
-		if err := planned.write(ctx); err != nil {
-			return planned.holder.errorf("%w", err)
+		if err := planned.holder.named(planned.write(ctx)); err != nil {
+			return err
 		}
 	}
 	return nil

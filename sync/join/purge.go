@@ -48,8 +48,8 @@ func Purge(ctx context.Context, c Cluster, opts Options) error {
 	for _, step := range []func(context.Context) error{
 		m.purgeAccess, m.purgeImports, m.purgeConditions, m.purgeNamespaces,
 	} {
-		if err := step(ctx); err != nil {
-			return m.errorf("%w", err)
+		if err := m.named(step(ctx)); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -58,10 +58,10 @@ func (p *Prepared) checkRights(ctx context.Context) error {
 	for _, m := range p.clusters() {
 		missing, err := m.missing(ctx, p.rightsAt(m))
 		if err != nil {
-			return m.errorf("%w", err)
+			return m.named(err)
 		}
 		if len(missing) > 0 {
-			problems = append(problems, m.errorf("%s", strings.Join(missing, "; ")).Error())
+			problems = append(problems, m.named(errors.New(strings.Join(missing, "; "))).Error())
 		}
 	}
 	if len(problems) == 0 {

@@ -50,8 +50,8 @@ func (m *member) trust(ctx context.Context, issuer *member, account string, secr
 			}
 			kubeconfig = issued
 		}
-		if err := issuer.record(ctx, account, kubeconfig, keep); err != nil {
-			return issuer.errorf("%w", err)
+		if err := issuer.named(issuer.record(ctx, account, kubeconfig, keep)); err != nil {
+			return err
 		}
 		// The agent renews the token and then owns that field; applying the same
 		// value again would still write the new ownership.

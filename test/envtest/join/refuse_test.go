@@ -220,6 +220,6 @@ var _ = Describe("kubectl comity join refuses, with one message and nothing writ
 		stranger := agentOf("b")
 		stranger.ID = "stranger"
 		installed(ctx, "b", stranger, join.DefaultNamespace, "10.2.0.5")
-		refused(ctx, []string{"rotate", "a", "b"}, "cluster a has no Secret comity-system/peer-stranger; run kubectl comity join first")
+		refused(ctx, []string{"rotate", "a", "b"}, "cluster a: there is no Secret comity-system/peer-stranger; run kubectl comity join first")
 	})
 })
