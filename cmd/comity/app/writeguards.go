@@ -4,12 +4,9 @@
 package app
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -17,6 +14,7 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -52,14 +50,28 @@ func (f *leaderFence) election(next http.RoundTripper) http.RoundTripper {
 // guard wraps the transport of all other clients and refuses writes if the last
 // renewal is older than the deadline.
 func (f *leaderFence) guard(next http.RoundTripper) http.RoundTripper {
-	return roundTripper(func(r *http.Request) (*http.Response, error) {
-		if renewed := f.renewed.Load(); mutates(r) && renewed != nil && f.now().Sub(*renewed) > f.deadline {
-			if r.Body != nil {
-				_ = r.Body.Close() // a RoundTripper must close the body, also on an error
-			}
-			return nil, errFenced
+	return refusing(next, func() error {
+		if renewed := f.renewed.Load(); renewed != nil && f.now().Sub(*renewed) > f.deadline {
+			return errFenced
 		}
-		return next.RoundTrip(r)
+		return nil
+	})
+}
+
+// refusing makes writes fail with the error of refusal, if there is one.
+func refusing(next http.RoundTripper, refusal func() error) http.RoundTripper {
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		if !mutates(r) {
+			return next.RoundTrip(r)
+		}
+		err := refusal()
+		if err == nil {
+			return next.RoundTrip(r)
+		}
+		if r.Body != nil {
+			_ = r.Body.Close() // a RoundTripper must close the body, also on an error
+		}
+		return nil, err
 	})
 }
 
@@ -110,39 +122,26 @@ func (n *ownNamespace) watch(ctx context.Context, c cache.Cache) error {
 func (n *ownNamespace) set(deleted bool) {
 	switch before := n.deleted.Swap(deleted); {
 	case deleted && !before:
-		n.log.Info("nothing is written any more", "reason", n.refusal())
+		n.log.Info("nothing is written any more", "reason", n.refusal().Error())
 	case !deleted && before:
 		n.log.Info("the namespace of Comity exists again, writing again", "namespace", n.name)
 	}
 }
 
-func (n *ownNamespace) refusal() string {
-	return fmt.Sprintf("Namespace %s, in which Comity runs, is being deleted", n.name)
+// guard wraps the transport of all clients but those of leader election and of peers.
+func (n *ownNamespace) guard(next http.RoundTripper) http.RoundTripper {
+	return refusing(next, n.refusal)
 }
 
-// guard wraps the transport of all clients but those of leader election and of peers.
-// It answers a write as the API server answers one into a namespace that is being
-// deleted, which is retried rarely and quietly.
-func (n *ownNamespace) guard(next http.RoundTripper) http.RoundTripper {
-	return roundTripper(func(r *http.Request) (*http.Response, error) {
-		if !mutates(r) || !n.deleted.Load() {
-			return next.RoundTrip(r)
-		}
-		if r.Body != nil {
-			_ = r.Body.Close() // a RoundTripper must close the body
-		}
-		body, err := json.Marshal(&metav1.Status{
-			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
-			Status:   metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden,
-			Message: n.refusal(),
-			Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause, Message: n.refusal(), Field: "metadata.namespace"}}},
-		})
-		if err != nil {
-			return nil, err
-		}
-		return &http.Response{
-			StatusCode: http.StatusForbidden, Header: http.Header{"Content-Type": []string{"application/json"}},
-			Body: io.NopCloser(bytes.NewReader(body)), Request: r,
-		}, nil
-	})
+// refusal is the API server's error for a write into a namespace that is being deleted,
+// which is retried rarely and quietly; nil if the namespace stays.
+func (n *ownNamespace) refusal() error {
+	if !n.deleted.Load() {
+		return nil
+	}
+	message := fmt.Sprintf("Namespace %s, in which Comity runs, is being deleted", n.name)
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: message,
+		Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause, Message: message, Field: "metadata.namespace"}}},
+	}}
 }
