@@ -13,17 +13,19 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// NameLabel selects Comity's Deployment and Pods, however they were installed.
+// NameLabel selects Comity's Deployment and Pods, however they were installed, as Labels do.
 const NameLabel = "app.kubernetes.io/name=comity"
+
+// Labels are those of Comity's Deployment and Pods.
+var Labels = client.MatchingLabels{"app.kubernetes.io/name": "comity"}
 
 // What Find's errors are, for errors.Is.
 var (
@@ -57,10 +59,8 @@ func (a Agent) Container() corev1.Container {
 // Find gives the agent of the cluster that target leads to. It is there as soon
 // as the leader has renewed its Lease once after its start.
 func Find(ctx context.Context, target *command.Target) (Agent, error) {
-	leases, err := target.Clientset.CoordinationV1().Leases(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
-		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, model.LeaderLease).String(),
-	})
-	if err != nil {
+	var leases coordinationv1.LeaseList
+	if err := target.Client.List(ctx, &leases, client.MatchingFields{metav1.ObjectNameField: model.LeaderLease}); err != nil {
 		return Agent{}, target.Errorf("find the agent: %w", err)
 	}
 	var installed, left []Agent
@@ -105,23 +105,17 @@ func leader(ctx context.Context, target *command.Target, lease coordinationv1.Le
 	if name == "" {
 		return nil, nil
 	}
-	pod, err := target.Clientset.CoreV1().Pods(lease.Namespace).Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, target.Errorf("find the agent's Pod: %w", err)
-	}
-	if pod.Status.Phase != corev1.PodRunning {
-		return nil, nil
+	pod := &corev1.Pod{}
+	if err := target.Get(ctx, lease.Namespace, name, pod); err != nil || pod.Status.Phase != corev1.PodRunning {
+		return nil, client.IgnoreNotFound(err)
 	}
 	return pod, nil
 }
 
 // Deployments are those of the agent in a namespace.
 func Deployments(ctx context.Context, target *command.Target, namespace string) ([]appsv1.Deployment, error) {
-	found, err := target.Clientset.AppsV1().Deployments(namespace).List(ctx, metav1.ListOptions{LabelSelector: NameLabel})
-	if err != nil {
+	var found appsv1.DeploymentList
+	if err := target.Client.List(ctx, &found, client.InNamespace(namespace), Labels); err != nil {
 		return nil, target.Errorf("find the agent's Deployment: %w", err)
 	}
 	return found.Items, nil

@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/remotecommand"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -32,8 +33,12 @@ func Probe(ctx context.Context, target *command.Target, from Agent, request prob
 	if len(container.Command) > 0 {
 		argv = container.Command[:1:1]
 	}
+	core, err := corev1client.NewForConfig(target.REST)
+	if err != nil {
+		return response, target.Errorf("connect to Pod %s: %w", pod, err)
+	}
 	// By WebSocket, which every supported Kubernetes serves.
-	executor, err := remotecommand.NewWebSocketExecutor(target.REST, http.MethodGet, target.Clientset.CoreV1().RESTClient().Post().
+	executor, err := remotecommand.NewWebSocketExecutor(target.REST, http.MethodGet, core.RESTClient().Get().
 		Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
 		VersionedParams(&corev1.PodExecOptions{
 			Container: container.Name, Command: append(argv, "probe"), Stdin: true, Stdout: true, Stderr: true,

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -37,8 +36,7 @@ type Target struct {
 	Context string
 	REST    *rest.Config
 	// Client knows the kinds of NewScheme.
-	Client    client.Client
-	Clientset kubernetes.Interface
+	Client client.Client
 	// UID is that of the namespace kube-system: it identifies the cluster,
 	// whatever context and address lead to it.
 	UID types.UID
@@ -78,30 +76,21 @@ func unusable(name string, err error) error {
 
 // NewTarget is the cluster that config leads to, without a request to it.
 func NewTarget(name string, config *rest.Config) (*Target, error) {
-	// Warnings of the API server are for the author of an object, not for the reader of a status.
-	quiet := rest.CopyConfig(config)
-	quiet.WarningHandler = rest.NoWarnings{}
-	reader, err := client.New(quiet, client.Options{Scheme: NewScheme()})
+	c, err := client.New(config, client.Options{Scheme: NewScheme()})
 	if err != nil {
 		return nil, unusable(name, err)
 	}
-	clientset, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, unusable(name, err)
-	}
-	return &Target{Context: name, REST: config, Client: reader, Clientset: clientset}, nil
+	return &Target{Context: name, REST: config, Client: c}, nil
 }
 
 // reach asks the cluster for its identity.
 func (t *Target) reach(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
-	system, err := t.Clientset.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
-	if err != nil {
-		return t.Errorf("read namespace %s of %s: %w", metav1.NamespaceSystem, t.REST.Host, err)
-	}
+	var system corev1.Namespace
+	err := t.Get(ctx, "", metav1.NamespaceSystem, &system)
 	t.UID = system.UID
-	return nil
+	return err
 }
 
 // Get reads an object. The error names the context and the object.

@@ -14,9 +14,11 @@ import (
 
 	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
@@ -238,6 +240,9 @@ const (
 	pollInterval     = 500 * time.Millisecond
 )
 
+// unfinished selects Pods that have not ended.
+var unfinished = client.MatchingFieldsSelector{Selector: fields.ParseSelectorOrDie("status.phase!=Succeeded,status.phase!=Failed")}
+
 // stopAgent scales Comity to 0 and waits until no Pod of it runs. Otherwise its
 // leader would make what is removed again.
 func (l *leaving) stopAgent(ctx context.Context) error {
@@ -256,9 +261,8 @@ func (l *leaving) stopAgent(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
 	return command.Await(ctx, pollInterval, func(ctx context.Context) error {
-		pods, err := l.target.Clientset.CoreV1().Pods(l.leaver.Namespace).List(ctx, metav1.ListOptions{
-			LabelSelector: agent.NameLabel, FieldSelector: "status.phase!=Succeeded,status.phase!=Failed",
-		})
+		var pods corev1.PodList
+		err := l.target.Client.List(ctx, &pods, client.InNamespace(l.leaver.Namespace), agent.Labels, unfinished)
 		switch {
 		case err != nil:
 			return l.target.Errorf("list the agent's Pods: %w", err)
@@ -276,9 +280,8 @@ func (l *leaving) scaleToZero(ctx context.Context, d appsv1.Deployment) error {
 		return nil
 	}
 	if !l.how.DryRun {
-		_, err := l.target.Clientset.AppsV1().Deployments(d.Namespace).Patch(ctx, d.Name, types.MergePatchType, []byte(`{"spec":{"replicas":0}}`),
-			metav1.PatchOptions{FieldManager: join.FieldOwner}, "scale")
-		if err != nil {
+		patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"replicas":0}}`))
+		if err := l.target.Client.Patch(ctx, &d, patch, client.FieldOwner(join.FieldOwner)); err != nil {
 			return l.target.Errorf("scale Deployment %s/%s to 0: %w", d.Namespace, d.Name, err)
 		}
 	}
