@@ -57,12 +57,15 @@ func Imports(ctx context.Context, c client.Client) ([]Import, error) {
 	return imports, nil
 }
 
-// From are those imports that have an export of a cluster.
-func From(imports []Import, id model.ClusterID) []Import {
-	return slices.DeleteFunc(slices.Clone(imports), func(i Import) bool {
-		_, listed := i.List.Find(id)
-		return !listed
-	})
+// CountImports counts the imports of the cluster of c that have an export of a cluster.
+func CountImports(ctx context.Context, c client.Client, id model.ClusterID) (count int, err error) {
+	imports, err := Imports(ctx, c)
+	for _, i := range imports {
+		if _, listed := i.List.Find(id); listed {
+			count++
+		}
+	}
+	return count, err
 }
 
 // eachOf calls do for the metadata of every object of a kind. A kind that the cluster does

@@ -157,17 +157,17 @@ func (m *member) apply(ctx context.Context, object client.Object, note string) e
 	if client.IgnoreNotFound(err) != nil {
 		return err
 	}
-	exists := err == nil
+	exists, verb := err == nil, Changed
+	if !exists {
+		verb = Created
+	}
 	switch {
 	case gvk.Kind == "Namespace" && key.Name == m.Namespace && exists:
 		// It is the release's, or a user's, and needs nothing of ours.
 		m.report(object, Unchanged, note)
 		return nil
-	case m.opts.DryRun && !exists:
-		m.report(object, Created, note) // its namespace may be missing, so that the API server cannot be asked
-		return nil
-	case m.opts.DryRun && gvk.Kind == "Secret":
-		m.report(object, Changed, note) // the credential is missing
+	case m.opts.DryRun && (!exists || gvk.Kind == "Secret"):
+		m.report(object, verb, note) // its namespace or the credential may be missing, so that the API server cannot be asked
 		return nil
 	}
 	wanted, err := m.toApply(object)
@@ -185,11 +185,7 @@ func (m *member) apply(ctx context.Context, object client.Object, note string) e
 		object.SetManagedFields(nil)
 		object.SetResourceVersion("")
 	}
-	verb := Changed
-	switch {
-	case !exists:
-		verb = Created
-	case equality.Semantic.DeepEqual(before.Object, wanted.Object):
+	if equality.Semantic.DeepEqual(before.Object, wanted.Object) {
 		verb = Unchanged
 	}
 	m.report(object, verb, note)

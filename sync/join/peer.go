@@ -288,8 +288,7 @@ func isRemoved(peer *v1alpha1.Peer) bool {
 
 // imports counts those that have an export of the peer, as a text too.
 func (e end) imports(ctx context.Context) (count int, text string, err error) {
-	all, err := Imports(ctx, e.holder.client)
-	count = len(From(all, e.peer))
+	count, err = CountImports(ctx, e.holder.client, e.peer)
 	return count, fmt.Sprintf("imports with an export of cluster %s: %d", e.peer, count), err
 }
 

@@ -75,23 +75,18 @@ func (p *Prepared) checkRights(ctx context.Context) error {
 // credentials. A Role may grant only what its author holds, unless the author may escalate
 // and bind.
 func (p *Prepared) rightsAt(m *member) (r rights) {
-	peers := v1alpha1.GroupVersion.Group
+	verbs := applyVerbs
+	if p.opts.ReadOnly {
+		verbs = "get"
+	}
 	if !m.isHub {
 		r.need("", "", "nodes", "list")
 		r.need(metav1.NamespaceSystem, "", "configmaps", "get")
-		r.need("", "", "namespaces", "get")
-		r.need(m.Namespace, "", "secrets", "get")
-		r.need("", peers, "peers", "get")
+		r.need("", "", "namespaces", verbs)
+		r.need(m.Namespace, "", "secrets", verbs)
+		r.need("", v1alpha1.GroupVersion.Group, "peers", verbs)
 	}
-	if p.opts.ReadOnly {
-		return r
-	}
-	if !m.isHub {
-		r.need("", "", "namespaces", applyVerbs)
-		r.need(m.Namespace, "", "secrets", applyVerbs)
-		r.need("", peers, "peers", applyVerbs)
-	}
-	if len(m.exchange) == 0 {
+	if p.opts.ReadOnly || len(m.exchange) == 0 {
 		return r
 	}
 	for _, object := range m.exchange {

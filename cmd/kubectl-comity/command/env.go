@@ -83,8 +83,7 @@ func (e *Env) restConfig(name string) (*rest.Config, error) {
 }
 
 // ContextNames are the contexts to work on: names as they are given, or else
-// the one of --context, or else the current one. Every name is in the
-// kubeconfig, and none is given twice.
+// the one of --context, or else the current one. Every name is in the kubeconfig.
 func (e *Env) ContextNames(names []string) ([]string, error) {
 	raw, err := e.rawConfig()
 	if err != nil {
@@ -100,12 +99,9 @@ func (e *Env) ContextNames(names []string) ([]string, error) {
 	if len(names) == 0 {
 		return nil, fmt.Errorf("no context is given and the kubeconfig has no current one; name one of: %s", strings.Join(known, ", "))
 	}
-	for i, name := range names {
+	for _, name := range names {
 		if _, ok := raw.Contexts[name]; !ok {
 			return nil, fmt.Errorf("context %q is not in the kubeconfig; expected one of: %s", name, strings.Join(known, ", "))
-		}
-		if slices.Contains(names[:i], name) {
-			return nil, fmt.Errorf("context %q is given twice; name each context once", name)
 		}
 	}
 	return names, nil

@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
-	"github.com/comity-mcs/comity/sync/join/corefile"
 )
 
 // pollInterval is the pause between two questions to a cluster.
@@ -48,17 +47,13 @@ func (o options) executeOne(ctx context.Context, env *command.Env, p *plan) erro
 		if err := p.restart(ctx); err != nil {
 			return p.target.Errorf("restart CoreDNS: %w", err)
 		}
-		if !o.Structured() {
-			env.Printf("context %q: waiting until CoreDNS has restarted\n", p.target.Context)
-		}
+		o.say(env, p, "waiting until CoreDNS has restarted")
 	}
 	if err := o.await(ctx, p); err != nil {
 		return err
 	}
 	p.Served = true
-	if !o.Structured() {
-		env.Printf("context %q: every replica of CoreDNS %s %s\n", p.target.Context, map[bool]string{true: "serves", false: "has ceased to serve"}[o.enable], corefile.Zone)
-	}
+	o.say(env, p, "every replica of CoreDNS has the change")
 	if p.role && !o.enable {
 		for _, object := range roleObjects(p.found.account()) {
 			if err := client.IgnoreNotFound(p.target.Client.Delete(ctx, object)); err != nil {
@@ -67,6 +62,13 @@ func (o options) executeOne(ctx context.Context, env *command.Env, p *plan) erro
 		}
 	}
 	return nil
+}
+
+// say prints progress for people.
+func (o options) say(env *command.Env, p *plan, text string) {
+	if !o.Structured() {
+		env.Printf("context %q: %s\n", p.target.Context, text)
+	}
 }
 
 // restart makes every replica of CoreDNS read the Corefile. One that reloads it by itself
@@ -88,9 +90,8 @@ func (o options) await(ctx context.Context, p *plan) error {
 		return rolledOut(&deployment)
 	})
 	if err != nil {
-		return p.target.Errorf("CoreDNS does not serve the change after %s: %w; see kubectl --context %s -n kube-system logs deployment/%s; repeat the command, "+
-			"or undo it with kubectl comity coredns %s",
-			o.timeout, err, p.target.Context, p.found.deployment.Name, map[bool]string{true: "disable", false: "enable"}[o.enable])
+		return p.target.Errorf("CoreDNS does not serve the change after %s: %w; see kubectl --context %s -n kube-system logs deployment/coredns; repeat the command, or revert it",
+			o.timeout, err, p.target.Context)
 	}
 	return nil
 }

@@ -136,7 +136,7 @@ func (o *options) open(ctx context.Context, contexts []string) ([]*agent.Site, e
 	if err := cmp.Or(agent.Problems(sites), checkModes(sites, o.hub != "")); err != nil {
 		return nil, err
 	}
-	warnOf(o.env, sites)
+	warnOfSkew(o.env, sites)
 	return sites, nil
 }
 

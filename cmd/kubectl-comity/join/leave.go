@@ -83,6 +83,7 @@ func NewLeave(env *command.Env) *cobra.Command {
 		Long:              leaveLong,
 		Example:           leaveExample,
 		ValidArgsFunction: env.CompleteContexts,
+		Args:              cobra.MinimumNArgs(1),
 		RunE:              func(cmd *cobra.Command, args []string) error { return l.run(cmd.Context(), args) },
 	}
 	l.output.AddFlags(cmd)
@@ -93,11 +94,12 @@ func NewLeave(env *command.Env) *cobra.Command {
 	flags.BoolVar(&l.purge, "purge", false, "Remove everything that Comity created in the leaving cluster, including imports")
 	flags.BoolVar(&l.how.DryRun, "dry-run", false, "Print what would be removed, and remove nothing")
 	flags.BoolVar(&l.wait, "wait", true, "Wait until the removed namespaces are gone, for at most two minutes")
+	cmd.MarkFlagsMutuallyExclusive("purge", "id") // a lost cluster cannot be purged
 	return cmd
 }
 
 func (l *leaving) run(ctx context.Context, contexts []string) error {
-	if err := l.check(contexts); err != nil {
+	if err := l.check(); err != nil {
 		return err
 	}
 	l.report = newReport(l.env, l.output)
@@ -127,23 +129,16 @@ func (l *leaving) run(ctx context.Context, contexts []string) error {
 	return l.finish(peers)
 }
 
-func (l *leaving) check(contexts []string) error {
-	if len(contexts) == 0 {
-		return fmt.Errorf("no context is given; expected that of the leaving cluster first, as in kubectl comity leave c a b")
-	}
+func (l *leaving) check() error {
 	if l.hub != "" {
 		if _, err := l.env.ContextNames([]string{l.hub}); err != nil {
 			return err
 		}
 	}
-	if l.id == "" {
-		return nil
-	}
-	if l.purge {
-		return errors.New("--purge and --id are given; a lost cluster cannot be purged")
-	}
-	if _, err := model.ParseClusterID(l.id); err != nil {
-		return fmt.Errorf("--id: %w", err)
+	if l.id != "" {
+		if _, err := model.ParseClusterID(l.id); err != nil {
+			return fmt.Errorf("--id: %w", err)
+		}
 	}
 	return nil
 }

@@ -85,12 +85,12 @@ func contextsOf(sites []*agent.Site) string {
 func (r *report) replacements(ctx context.Context, all []join.Replacement, sites []*agent.Site) error {
 	for _, replaced := range all {
 		at := sites[slices.IndexFunc(sites, func(s *agent.Site) bool { return s.Agent.ID == replaced.Holder })]
-		imports, err := join.Imports(ctx, at.Target.Client)
+		imports, err := join.CountImports(ctx, at.Target.Client, replaced.Peer)
 		if err != nil {
 			return at.Target.Errorf("%w", err)
 		}
 		r.env.Printf("In cluster %s, cluster %s is replaced: UID %s becomes %s. Imports with an export of the cluster before: %d. They stay\n",
-			replaced.Holder, replaced.Peer, replaced.Old, replaced.New, len(join.From(imports, replaced.Peer)))
+			replaced.Holder, replaced.Peer, replaced.Old, replaced.New, imports)
 		r.confirm = append(r.confirm, fmt.Sprintf("kubectl comity confirm missing %s --context %s", replaced.Peer, at.Context))
 	}
 	return nil
@@ -134,17 +134,11 @@ func checkModes(sites []*agent.Site, hub bool) error {
 	return nil
 }
 
-// staleAfter is when a Lease that is renewed every few seconds is suspicious.
-const staleAfter = 2 * time.Minute
-
-// warnOf prints what does not keep clusters from being joined.
-func warnOf(env *command.Env, sites []*agent.Site) {
+// warnOfSkew prints which versions differ; that does not keep clusters from being joined.
+func warnOfSkew(env *command.Env, sites []*agent.Site) {
 	var agents []agent.Agent
 	for _, s := range sites {
 		agents = append(agents, s.Agent)
-		if age := time.Since(s.Agent.Renewed); age > staleAfter {
-			env.Warnf("the leader of Comity in cluster %s renewed its Lease %s ago; see its log, or the clock of this machine", s.Agent.ID, age.Round(time.Second))
-		}
 	}
 	if skew := agent.Skew(command.Version, agents); skew != "" {
 		env.Warnf("%s", skew)

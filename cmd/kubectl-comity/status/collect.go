@@ -74,6 +74,10 @@ func (p *part) problem(object, format string, args ...any) {
 	p.problems = append(p.problems, Problem{Context: p.cluster.Context, Object: object, Message: fmt.Sprintf(format, args...)})
 }
 
+func (p *part) notServed(kinds string) {
+	p.problem("definitions", "the API server does not serve %s; the chart installs it (crds.enabled, crds.mcs.enabled), see docs/install.md", kinds)
+}
+
 func (r Reader) site(ctx context.Context, site *agent.Site) part {
 	p := part{cluster: Cluster{Context: site.Context}, listed: map[model.ClusterID][]types.NamespacedName{}, waiting: map[cause][]finding{}, now: time.Now().Add(r.Later)}
 	if site.Target == nil {

@@ -37,9 +37,7 @@ func (p *part) peers(ctx context.Context, target *command.Target) []string {
 	case meta.IsNoMatchError(err) && p.agent.Namespace == "":
 		return nil // that there is no agent is a problem already
 	case meta.IsNoMatchError(err):
-		p.problem("definitions", "the API server does not serve Peer of %s, so no other cluster is read; helm upgrade comity oci://ghcr.io/comity-mcs/charts/comity "+
-			"--kube-context %s --namespace %s --reuse-values --set crds.enabled=true",
-			v1alpha1.GroupVersion, p.cluster.Context, p.agent.Namespace)
+		p.notServed("Peers of " + v1alpha1.GroupVersion.String())
 		return nil
 	case err != nil:
 		p.problem("peers", "read the Peers: %v", target.Errorf("%w", err))

@@ -49,7 +49,7 @@ func (p *part) readServices(ctx context.Context, target *command.Target, namespa
 	}
 	switch {
 	case meta.IsNoMatchError(err) && p.cluster.State != NotInstalled:
-		p.problem("definitions", "the API server does not serve %s; the chart installs it (crds.enabled, crds.mcs.enabled), see docs/install.md", mcsv1beta1.GroupVersion)
+		p.notServed(mcsv1beta1.GroupVersion.String())
 	case err != nil && !meta.IsNoMatchError(err):
 		p.problem("services", "%v", target.Errorf("%w", err))
 	}

@@ -22,7 +22,7 @@ var _ = Describe("contexts", func() {
 		}
 	})
 	It("are refused if given twice", func() {
-		Expect(run("status", "a", "a").err).To(ContainSubstring(`context "a" is given twice`))
+		Expect(run("status", "a", "a").err).To(ContainSubstring(`contexts "a" and "a" lead to one cluster`))
 	})
 	It("that do not answer are named with their server", func() {
 		got := run("coredns", "disable", "dead")
