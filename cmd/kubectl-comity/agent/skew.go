@@ -4,34 +4,32 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/util/version"
 )
 
-// Skew says which agents differ from plugin, or from each other, by more than
-// one minor version; empty if none does. A version that is no release, such as
-// that of a local build, differs from every other text. An agent without a version is left out.
-func Skew(plugin string, agents []Agent) string {
-	var different []string
-	agents = slices.DeleteFunc(slices.Clone(agents), func(a Agent) bool { return a.Version == "" })
-	for i, a := range agents {
-		if !compatible(plugin, a.Version) {
-			different = append(different, fmt.Sprintf("cluster %s runs Comity %s and this plugin is %s", a.ID, a.Version, plugin))
+// Skew says which versions run if some differ from each other, or from plugin, by more than
+// one minor version; empty if none does. A version that is no release, such as that of a
+// local build, differs from every other text. An agent whose version is not known, or that
+// is not installed any more, is left out.
+func Skew(plugin string, sites []*Site) string {
+	versions, running, skewed := []string{plugin}, "this plugin is "+plugin, false
+	for _, s := range sites {
+		own := s.Agent.Version
+		if own == "" || errors.Is(s.Err, ErrNotInstalled) {
 			continue
 		}
-		for _, b := range agents[:i] {
-			if !compatible(a.Version, b.Version) {
-				different = append(different, fmt.Sprintf("cluster %s runs Comity %s and cluster %s runs %s", b.ID, b.Version, a.ID, a.Version))
-			}
-		}
+		skewed = skewed || slices.ContainsFunc(versions, func(other string) bool { return !compatible(own, other) })
+		versions = append(versions, own)
+		running += fmt.Sprintf(", cluster %s runs Comity %s", s.Agent.ID, own)
 	}
-	if len(different) == 0 {
+	if !skewed {
 		return ""
 	}
-	return strings.Join(different, "; ") + "; expected at most one minor version of difference; upgrade the older one"
+	return running + "; expected at most one minor version of difference; upgrade the older ones"
 }
 
 func compatible(a, b string) bool {

@@ -154,8 +154,7 @@ The exit code is 1 if an agent's version cannot be read or differs by too much.`
 }
 
 func versionsOf(sites []*agent.Site) versions {
-	found := versions{Plugin: command.Version}
-	var agents []agent.Agent
+	found := versions{Plugin: command.Version, Skew: agent.Skew(command.Version, sites)}
 	for _, s := range sites {
 		line := agentVersion{Context: s.Context}
 		if s.Err != nil {
@@ -163,11 +162,9 @@ func versionsOf(sites []*agent.Site) versions {
 		}
 		if !errors.Is(s.Err, agent.ErrNotInstalled) {
 			line.Cluster, line.Namespace, line.Version = string(s.Agent.ID), s.Agent.Namespace, s.Agent.Version
-			agents = append(agents, s.Agent)
 		}
 		found.Agents = append(found.Agents, line)
 	}
-	found.Skew = agent.Skew(command.Version, agents)
 	return found
 }
 

@@ -136,7 +136,9 @@ func (o *options) open(ctx context.Context, contexts []string) ([]*agent.Site, e
 	if err := cmp.Or(agent.Problems(sites), checkModes(sites, o.hub != "")); err != nil {
 		return nil, err
 	}
-	warnOfSkew(o.env, sites)
+	if skew := agent.Skew(command.Version, sites); skew != "" {
+		o.env.Warnf("%s", skew)
+	}
 	return sites, nil
 }
 

@@ -134,17 +134,6 @@ func checkModes(sites []*agent.Site, hub bool) error {
 	return nil
 }
 
-// warnOfSkew prints which versions differ; that does not keep clusters from being joined.
-func warnOfSkew(env *command.Env, sites []*agent.Site) {
-	var agents []agent.Agent
-	for _, s := range sites {
-		agents = append(agents, s.Agent)
-	}
-	if skew := agent.Skew(command.Version, agents); skew != "" {
-		env.Warnf("%s", skew)
-	}
-}
-
 // idsOf are the ids of clusters, for messages.
 func idsOf(clusters []join.Cluster) string {
 	var ids []string

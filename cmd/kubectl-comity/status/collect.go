@@ -36,14 +36,12 @@ func (r Reader) Read(ctx context.Context, sites []*agent.Site) Report {
 	parts := make([]part, len(sites))
 	command.InParallel(sites, func(i int, site *agent.Site) { parts[i] = r.site(ctx, site) })
 	report := Report{Clusters: []Cluster{}, Services: []Service{}, Problems: []Problem{}}
-	var agents []agent.Agent
 	for _, p := range parts {
 		report.Clusters = append(report.Clusters, p.cluster)
 		report.Services = append(report.Services, p.services...)
 		report.Problems = append(report.Problems, p.problems...)
-		agents = append(agents, p.agent)
 	}
-	if skew := agent.Skew(command.Version, agents); skew != "" {
+	if skew := agent.Skew(command.Version, sites); skew != "" {
 		report.Problems = append(report.Problems, Problem{Object: "versions", Message: skew})
 	}
 	slices.SortStableFunc(report.Services, func(a, b Service) int {
