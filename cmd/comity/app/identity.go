@@ -114,10 +114,7 @@ type agentInfo struct {
 	log      logr.Logger
 }
 
-// NeedLeaderElection implements manager.LeaderElectionRunnable.
-func (*agentInfo) NeedLeaderElection() bool { return true }
-
-// Start implements manager.Runnable.
+// Start implements manager.Runnable, which by default runs on the leader.
 func (a *agentInfo) Start(ctx context.Context) error {
 	said := ""
 	wait.UntilWithContext(ctx, func(ctx context.Context) {

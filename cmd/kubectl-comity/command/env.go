@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
-	"k8s.io/client-go/rest"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
@@ -69,17 +68,6 @@ func (e *Env) rawConfig() (clientcmdapi.Config, error) {
 		return raw, fmt.Errorf("read the kubeconfig: %w", err)
 	}
 	return raw, nil
-}
-
-// restConfig is the access that context name gives.
-func (e *Env) restConfig(name string) (*rest.Config, error) {
-	config, err := e.configFlags(&name).ToRESTConfig()
-	if err != nil {
-		return nil, err
-	}
-	config.QPS, config.Burst = qps, burst
-	config.UserAgent = "kubectl-comity/" + Version
-	return config, nil
 }
 
 // ContextNames are the contexts to work on: names as they are given, or else

@@ -59,10 +59,11 @@ func (e *Env) Open(ctx context.Context, names ...string) (*Target, error) {
 		return nil, err
 	}
 	name := names[0]
-	config, err := e.restConfig(name)
+	config, err := e.configFlags(&name).ToRESTConfig()
 	if err != nil {
 		return nil, unusable(name, err)
 	}
+	config.QPS, config.Burst, config.UserAgent = qps, burst, "kubectl-comity/"+Version
 	target, err := NewTarget(name, config)
 	if err != nil {
 		return nil, err
@@ -144,18 +145,4 @@ func Await(ctx context.Context, interval time.Duration, do func(context.Context)
 		return err // do was never called
 	}
 	return last
-}
-
-// goneInterval is how often a namespace is read that is being deleted.
-const goneInterval = 500 * time.Millisecond
-
-// AwaitGone waits until a namespace that was deleted is gone.
-func (t *Target) AwaitGone(ctx context.Context, namespace string) error {
-	return Await(ctx, goneInterval, func(ctx context.Context) error {
-		err := t.Get(ctx, "", namespace, &corev1.Namespace{})
-		if err == nil {
-			return fmt.Errorf("it is not gone yet; see kubectl --context %s get namespace %s -o yaml", t.Context, namespace)
-		}
-		return client.IgnoreNotFound(err)
-	})
 }

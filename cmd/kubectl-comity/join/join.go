@@ -144,11 +144,9 @@ func (o *options) open(ctx context.Context, contexts []string) ([]*agent.Site, e
 
 // prepare makes every check but those from inside the clusters.
 func (o *options) prepare(ctx context.Context, sites []*agent.Site, r *report) (*join.Prepared, error) {
-	var hub *join.Cluster
-	if at, err := openHub(ctx, o.env, o.hub); err != nil {
+	hub, err := openHub(ctx, o.env, o.hub)
+	if err != nil {
 		return nil, err
-	} else if at != nil {
-		hub = &join.Cluster{RESTConfig: at.REST}
 	}
 	clusters := clustersOf(sites)
 	if err := o.values.apply(clusters, hub); err != nil {

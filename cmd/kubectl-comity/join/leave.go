@@ -59,7 +59,6 @@ type leaving struct {
 	id     string
 	hub    string
 	purge  bool
-	wait   bool
 	how    join.Options
 	ask    command.Confirmation
 
@@ -71,7 +70,7 @@ type leaving struct {
 	// remaining are reachable; lost are the contexts that are not, and why.
 	remaining []*agent.Site
 	lost      map[string]error
-	atHub     *command.Target
+	atHub     *join.Cluster
 }
 
 // NewLeave is the command leave.
@@ -93,7 +92,6 @@ func NewLeave(env *command.Env) *cobra.Command {
 	flags.StringVar(&l.hub, "hub", "", "Context of the hub in whose API server all members publish")
 	flags.BoolVar(&l.purge, "purge", false, "Remove everything that Comity created in the leaving cluster, including imports")
 	flags.BoolVar(&l.how.DryRun, "dry-run", false, "Print what would be removed, and remove nothing")
-	flags.BoolVar(&l.wait, "wait", true, "Wait until the removed namespaces are gone, for at most two minutes")
 	cmd.MarkFlagsMutuallyExclusive("purge", "id") // a lost cluster cannot be purged
 	return cmd
 }
@@ -122,9 +120,6 @@ func (l *leaving) run(ctx context.Context, contexts []string) error {
 	}
 	if err := l.write(ctx, peers); err != nil {
 		return command.Incomplete(fmt.Errorf("%w\nRepeat the command to continue with what is left", err))
-	}
-	if l.wait && !l.how.DryRun {
-		l.awaitNamespaces(ctx)
 	}
 	return l.finish(peers)
 }
@@ -207,15 +202,8 @@ func (l *leaving) write(ctx context.Context, peers []join.Cluster) error {
 	if l.purge {
 		leaver.RESTConfig = nil // Purge removes more than Disconnect does, and needs no agent
 	}
-	var hub *join.Cluster
-	if l.hub != "" {
-		hub = &join.Cluster{}
-		if l.atHub != nil {
-			hub.RESTConfig = l.atHub.REST
-		}
-	}
-	if hub != nil || len(l.remaining) > 0 || leaver.RESTConfig != nil && len(peers) > 0 {
-		if err := join.Disconnect(ctx, hub, leaver, peers, l.how); err != nil {
+	if l.atHub != nil || len(l.remaining) > 0 || leaver.RESTConfig != nil && len(peers) > 0 {
+		if err := join.Disconnect(ctx, l.atHub, leaver, peers, l.how); err != nil {
 			return err
 		}
 	}
@@ -230,9 +218,8 @@ func (l *leaving) write(ctx context.Context, peers []join.Cluster) error {
 
 // Bounds of waits. A Pod of the agent ends within its grace period of 40 s.
 const (
-	stopTimeout      = 2 * time.Minute
-	namespaceTimeout = 2 * time.Minute
-	pollInterval     = 500 * time.Millisecond
+	stopTimeout  = 2 * time.Minute
+	pollInterval = 500 * time.Millisecond
 )
 
 // unfinished selects Pods that have not ended.
@@ -285,24 +272,4 @@ func (l *leaving) scaleToZero(ctx context.Context, d appsv1.Deployment) error {
 		Note: fmt.Sprintf("0 replicas; to continue with Comity, kubectl -n %s scale deployment %s --replicas=%d", d.Namespace, d.Name, replicas),
 	})
 	return nil
-}
-
-// awaitNamespaces waits until deleted namespaces are gone, so that a join that
-// follows does not meet them. Not to see the end is a warning only.
-func (l *leaving) awaitNamespaces(ctx context.Context) {
-	targets := map[model.ClusterID]*command.Target{l.leaver.ID: l.target, join.HubID: l.atHub}
-	for _, s := range l.remaining {
-		targets[s.Agent.ID] = s.Target
-	}
-	ctx, cancel := context.WithTimeout(ctx, namespaceTimeout)
-	defer cancel()
-	for _, step := range l.report.steps {
-		target := targets[step.Cluster]
-		if step.Kind != "Namespace" || step.Verb != join.Deleted || target == nil {
-			continue
-		}
-		if err := target.AwaitGone(ctx, step.Name); err != nil {
-			l.env.Warnf("namespace %s of cluster %s: %v", step.Name, step.Cluster, err)
-		}
-	}
 }

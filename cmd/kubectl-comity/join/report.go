@@ -111,12 +111,16 @@ func clustersOf(sites []*agent.Site) (clusters []join.Cluster) {
 	return clusters
 }
 
-// openHub connects to the cluster of --hub; nil if none is given.
-func openHub(ctx context.Context, env *command.Env, name string) (*command.Target, error) {
+// openHub is the cluster of --hub; nil if none is given. It lacks the RESTConfig if it does not answer.
+func openHub(ctx context.Context, env *command.Env, name string) (*join.Cluster, error) {
 	if name == "" {
 		return nil, nil
 	}
-	return env.Open(ctx, name)
+	at, err := env.Open(ctx, name)
+	if err != nil {
+		return &join.Cluster{}, err
+	}
+	return &join.Cluster{RESTConfig: at.REST}, nil
 }
 
 // checkModes refuses agents that do not publish where --hub says.

@@ -188,7 +188,13 @@ func (m *member) exportProblem(ctx context.Context) (stage Stage, text string) {
 func (m *member) remove(ctx context.Context) error {
 	err := m.target.Client.Delete(ctx, newNamespace(m.namespace))
 	if err == nil {
-		err = m.target.AwaitGone(ctx, m.namespace)
+		err = command.Await(ctx, pollInterval, func(ctx context.Context) error {
+			err := m.target.Client.Get(ctx, client.ObjectKey{Name: m.namespace}, &corev1.Namespace{})
+			if err == nil {
+				return errors.New("it is not gone yet")
+			}
+			return client.IgnoreNotFound(err)
+		})
 	}
 	if client.IgnoreNotFound(err) != nil {
 		return m.target.Errorf("delete namespace %s: %w", m.namespace, err)

@@ -80,7 +80,7 @@ var _ = Describe("kubectl comity leave", func() {
 
 	It("undoes a join on both sides, and only takes what the others share along with their last peer", func(ctx SpecContext) {
 		joined(ctx, "leave-a", "leave-b", "leave-c")
-		out, _, err := p.run(ctx, "leave", "c", "a", "b", "--wait=false", "--yes")
+		out, _, err := p.run(ctx, "leave", "c", "a", "b", "--yes")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(out).To(ContainSubstring("Cluster leave-c left clusterset prod"))
 		Expect(out).NotTo(ContainSubstring("Left to do"))
@@ -98,16 +98,16 @@ var _ = Describe("kubectl comity leave", func() {
 		joined(ctx, "asked", "asker")
 		importing(ctx, "a", "alone", "asker")
 		importing(ctx, "a", "both", "asked", "asker")
-		_, shown, err := p.run(ctx, "leave", "--id", "asker", "a", "--wait=false")
+		_, shown, err := p.run(ctx, "leave", "--id", "asker", "a")
 		Expect(err).To(MatchError(ContainSubstring("pass --yes to continue")))
 		Expect(command.CodeOf(err)).To(Equal(command.ExitRefused))
 		Expect(shown).To(ContainSubstring(`In cluster asked (context "a"), imports that lose an export: 2, of which 1 are deleted with their clusterset IPs`))
 		p.answer = "n\n"
-		_, _, err = p.run(ctx, "leave", "--id", "asker", "a", "--wait=false")
+		_, _, err = p.run(ctx, "leave", "--id", "asker", "a")
 		Expect(err).To(MatchError(ContainSubstring("the answer was not yes; nothing was written")))
 		Expect(peerOf(ctx, "a", "asker").Spec.Removed).To(BeFalse())
 		p.answer = "yes\n"
-		_, _, err = p.run(ctx, "leave", "--id", "asker", "a", "--wait=false")
+		_, _, err = p.run(ctx, "leave", "--id", "asker", "a")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(exists(ctx, "a", &v1alpha1.Peer{}, "", "asker")).To(BeFalse())
 	})
@@ -120,7 +120,7 @@ var _ = Describe("kubectl comity leave", func() {
 		DeferCleanup(removing.Store, true)
 		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: model.LeaderLease}}
 		Expect(admin("a").Patch(ctx, lease, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"holderIdentity":"gone"}}`)))).To(Succeed())
-		out, _, err := p.run(ctx, "leave", "--id", "vanished", "a", "--wait=false", "--yes")
+		out, _, err := p.run(ctx, "leave", "--id", "vanished", "a", "--yes")
 		Expect(command.CodeOf(err)).To(Equal(command.ExitIncomplete))
 		Expect(out).To(ContainSubstring("Left to do: Peer vanished of cluster stopped stays with spec.removed: the agent does not run; imports with an export of cluster vanished: 1; when the agent of cluster stopped runs, repeat the command"))
 		Expect(peerOf(ctx, "a", "vanished").Spec).To(Equal(v1alpha1.PeerSpec{Removed: true}))
@@ -130,17 +130,17 @@ var _ = Describe("kubectl comity leave", func() {
 		Expect(admin("a").Patch(ctx, lease, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"holderIdentity":"comity-0_1234"}}`)))).To(Succeed())
 		removing.Store(true)
 		Expect(admin("a").Delete(ctx, derived)).To(Succeed())
-		_, _, err = p.run(ctx, "leave", "--id", "vanished", "a", "--wait=false", "--yes")
+		_, _, err = p.run(ctx, "leave", "--id", "vanished", "a", "--yes")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(exists(ctx, "a", &v1alpha1.Peer{}, "", "vanished")).To(BeFalse())
-		out, _, err = p.run(ctx, "leave", "--id", "vanished", "a", "--wait=false", "--yes")
+		out, _, err = p.run(ctx, "leave", "--id", "vanished", "a", "--yes")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(out).To(ContainSubstring("nothing to do"))
 	})
 
 	It("leaves nothing of the peer behind", func(ctx SpecContext) {
 		joined(ctx, "rest-a", "rest-b")
-		_, _, err := p.run(ctx, "leave", "a", "b", "--wait=false", "--yes")
+		_, _, err := p.run(ctx, "leave", "a", "b", "--yes")
 		Expect(err).NotTo(HaveOccurred())
 		for at, pair := range map[model.ClusterID][2]string{"a": {"rest-a", "rest-b"}, "b": {"rest-b", "rest-a"}} {
 			for _, kind := range []client.ObjectList{&corev1.SecretList{}, &corev1.ServiceAccountList{}, &rbacv1.RoleList{}, &rbacv1.RoleBindingList{}} {
@@ -173,12 +173,12 @@ var _ = Describe("kubectl comity leave", func() {
 		dead.Host = "https://127.0.0.1:1"
 		contexts["b"] = dead
 		p.kubeconfig = contexts.write()
-		_, _, err := p.run(ctx, "leave", "b", "a", "--wait=false", "--yes")
+		_, _, err := p.run(ctx, "leave", "b", "a", "--yes")
 		Expect(err).To(MatchError(ContainSubstring(`context "b": `)))
 		Expect(err).To(MatchError(ContainSubstring("kubectl comity leave --id ID a")))
 		Expect(command.CodeOf(err)).To(Equal(command.ExitRefused))
 
-		_, _, err = p.run(ctx, "leave", "--id", "lost", "a", "--wait=false", "--yes")
+		_, _, err = p.run(ctx, "leave", "--id", "lost", "a", "--yes")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(exists(ctx, "a", &corev1.Secret{}, namespace, "peer-lost")).To(BeFalse())
 		Expect(exists(ctx, "a", &rbacv1.Role{}, namespace, "peer-lost")).To(BeFalse())
@@ -192,21 +192,21 @@ var _ = Describe("kubectl comity leave", func() {
 		dead.Host = "https://127.0.0.1:1"
 		contexts["b"] = dead
 		p.kubeconfig = contexts.write()
-		out, _, err := p.run(ctx, "leave", "a", "b", "--wait=false", "--yes")
+		out, _, err := p.run(ctx, "leave", "a", "b", "--yes")
 		Expect(command.CodeOf(err)).To(Equal(command.ExitIncomplete))
 		Expect(out).To(ContainSubstring(`Left to do: the cluster of context "b" did not answer and still has the credential and account of cluster leaver; when it answers, run: kubectl comity leave --id leaver b`))
 		Expect(exists(ctx, "a", &corev1.Secret{}, namespace, "peer-silent")).To(BeFalse())
 
 		By("finishing there")
 		p.kubeconfig = all().write()
-		_, _, err = p.run(ctx, "leave", "--id", "leaver", "b", "--wait=false", "--yes")
+		_, _, err = p.run(ctx, "leave", "--id", "leaver", "b", "--yes")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(exists(ctx, "b", &corev1.Secret{}, namespace, "peer-leaver")).To(BeFalse())
 	})
 
 	It("says which peers were not given, as data too", func(ctx SpecContext) {
 		joined(ctx, "alone", "forgotten")
-		out, _, err := p.run(ctx, "leave", "a", "--wait=false", "--yes", "--dry-run", "-o", "json")
+		out, _, err := p.run(ctx, "leave", "a", "--yes", "--dry-run", "-o", "json")
 		Expect(err).NotTo(HaveOccurred())
 		var result struct {
 			Kind   string
@@ -242,7 +242,7 @@ var _ = Describe("kubectl comity leave", func() {
 		Expect(admin("a").Create(ctx, deployment)).To(Succeed())
 		DeferCleanup(func(ctx SpecContext) { Expect(admin("a").Delete(ctx, deployment)).To(Succeed()) })
 
-		out, _, err := p.run(ctx, "leave", "a", "b", "--purge", "--wait=false", "--yes")
+		out, _, err := p.run(ctx, "leave", "a", "b", "--purge", "--yes")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(out).To(ContainSubstring("Deployment " + namespace + "/comity changed (0 replicas; to continue with Comity, kubectl -n " + namespace + " scale deployment comity --replicas=2)"))
 		Expect(admin("a").Get(ctx, client.ObjectKeyFromObject(deployment), deployment)).To(Succeed())
@@ -261,7 +261,7 @@ var _ = Describe("kubectl comity leave", func() {
 		Expect(exists(ctx, "a", &corev1.Namespace{}, "", namespace)).To(BeTrue())
 
 		By("repeating it")
-		out, _, err = p.run(ctx, "leave", "a", "b", "--purge", "--wait=false", "--yes")
+		out, _, err = p.run(ctx, "leave", "a", "b", "--purge", "--yes")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(out).To(ContainSubstring("nothing to do"))
 	})
