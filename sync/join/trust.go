@@ -44,7 +44,7 @@ func (m *member) trust(ctx context.Context, issuer *member, account string, secr
 		}
 		if !keep {
 			if note == "" {
-				if issued, note, err = m.newCredential(ctx, issuer, account); err != nil {
+				if issued, note, err = issuer.issue(ctx, account, m.opts.Rotate || m.replaced); err != nil {
 					return err
 				}
 			}
@@ -65,16 +65,6 @@ func (m *member) trust(ctx context.Context, issuer *member, account string, secr
 		}
 	}
 	return nil
-}
-
-// newCredential is a kubeconfig with a new token of account at issuer.
-func (m *member) newCredential(ctx context.Context, issuer *member, account string) (kubeconfig []byte, note string, err error) {
-	if m.opts.Rotate || m.replaced {
-		if err := issuer.recreate(ctx, account); err != nil {
-			return nil, "", err
-		}
-	}
-	return issuer.issue(ctx, account)
 }
 
 // accepts reports whether kubeconfig still lets account in here, for long enough.
@@ -104,8 +94,13 @@ func (m *member) recreate(ctx context.Context, account string) error {
 	return m.apply(ctx, wanted, "its old tokens are not valid any more")
 }
 
-// issue makes a kubeconfig with a new token of account here.
-func (m *member) issue(ctx context.Context, account string) (kubeconfig []byte, note string, err error) {
+// issue makes a kubeconfig with a new token of account here. If again is true, no old token is valid any more.
+func (m *member) issue(ctx context.Context, account string, again bool) (kubeconfig []byte, note string, err error) {
+	if again {
+		if err := m.recreate(ctx, account); err != nil {
+			return nil, "", err
+		}
+	}
 	if m.opts.DryRun {
 		return nil, "new credential", nil
 	}

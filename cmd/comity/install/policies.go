@@ -4,12 +4,12 @@
 package install
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -89,8 +89,7 @@ func (p policies) findOwner(ctx context.Context, name string) (*metav1.OwnerRefe
 // check refuses policies that exist and are not ours. One that belongs to
 // another ClusterRole goes when that does: it is awaited.
 func (p policies) check(ctx context.Context, wanted []*unstructured.Unstructured) error {
-	var foreign []string
-	var going error
+	var foreign, going error
 	for _, policy := range wanted {
 		current, err := p.find(ctx, policy.GetName())
 		switch {
@@ -98,17 +97,16 @@ func (p policies) check(ctx context.Context, wanted []*unstructured.Unstructured
 			return err
 		case current.ResourceVersion == "":
 		case current.Labels[labelManagedBy] != fieldOwner:
-			foreign = append(foreign, policy.GetName())
+			foreign = errors.Join(foreign, fmt.Errorf("exportpolicy %s exists and was not applied by this command (label %s: %s): delete it, or give that of the file another name",
+				policy.GetName(), labelManagedBy, fieldOwner))
 		case !p.owns(current):
-			going = wait("exportpolicy %s belongs to %s, another installation: uninstall that, or give the policy another name", policy.GetName(), owners(current))
+			other := current.OwnerReferences[0]
+			going = wait("exportpolicy %s belongs to %s %s, another installation: uninstall that, or give the policy another name", policy.GetName(), other.Kind, other.Name)
 		case current.DeletionTimestamp != nil:
 			going = wait("exportpolicy %s is being deleted", policy.GetName())
 		}
 	}
-	if len(foreign) > 0 {
-		return fmt.Errorf("exportpolicies %s exist and were not applied by this command (label %s: %s): delete them, or give those of the file other names", strings.Join(foreign, ", "), labelManagedBy, fieldOwner)
-	}
-	return going
+	return cmp.Or(foreign, going)
 }
 
 // find reads a policy; one that does not exist comes back empty.
@@ -130,14 +128,6 @@ func (p policies) owns(policy *metav1.PartialObjectMetadata) bool {
 	return p.owner != nil && slices.ContainsFunc(policy.OwnerReferences, func(r metav1.OwnerReference) bool {
 		return r.Kind == p.owner.Kind && r.Name == p.owner.Name
 	})
-}
-
-func owners(policy *metav1.PartialObjectMetadata) string {
-	names := make([]string, 0, len(policy.OwnerReferences))
-	for _, r := range policy.OwnerReferences {
-		names = append(names, r.Kind+" "+r.Name)
-	}
-	return strings.Join(names, ", ")
 }
 
 func (p policies) apply(ctx context.Context, policy *unstructured.Unstructured) error {

@@ -80,16 +80,13 @@ func (e *Env) ContextNames(names []string) ([]string, error) {
 	if used := cmp.Or(e.Context, raw.CurrentContext); len(names) == 0 && used != "" {
 		names = []string{used}
 	}
-	known := slices.Sorted(maps.Keys(raw.Contexts))
-	if len(known) == 0 {
-		return nil, fmt.Errorf("the kubeconfig has no context; set --kubeconfig or KUBECONFIG to the file that has them")
-	}
+	known := cmp.Or(strings.Join(slices.Sorted(maps.Keys(raw.Contexts)), ", "), "none; set --kubeconfig or KUBECONFIG to the file that has them")
 	if len(names) == 0 {
-		return nil, fmt.Errorf("no context is given and the kubeconfig has no current one; name one of: %s", strings.Join(known, ", "))
+		return nil, fmt.Errorf("no context is given and the kubeconfig has no current one; expected one of: %s", known)
 	}
 	for _, name := range names {
 		if _, ok := raw.Contexts[name]; !ok {
-			return nil, fmt.Errorf("context %q is not in the kubeconfig; expected one of: %s", name, strings.Join(known, ", "))
+			return nil, fmt.Errorf("context %q is not in the kubeconfig; expected one of: %s", name, known)
 		}
 	}
 	return names, nil
