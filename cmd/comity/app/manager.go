@@ -42,6 +42,8 @@ func newScheme() *runtime.Scheme {
 	return scheme
 }
 
+func tls13(c *tls.Config) { c.MinVersion = tls.VersionTLS13 }
+
 // metricsOptions serve metrics to accounts that the API server authenticates and
 // allows to get /metrics. The requests that ask it are no writes of the agent, so
 // every replica sends them, not only the leader: cfg is not guarded.
@@ -51,7 +53,7 @@ func metricsOptions(cfg *rest.Config, o Options) metricsserver.Options {
 		return options
 	}
 	options.SecureServing, options.CertDir = true, o.CertDir
-	options.TLSOpts = []func(*tls.Config){func(c *tls.Config) { c.MinVersion = tls.VersionTLS13 }}
+	options.TLSOpts = []func(*tls.Config){tls13}
 	options.FilterProvider = func(*rest.Config, *http.Client) (metricsserver.Filter, error) {
 		httpClient, err := rest.HTTPClientFor(cfg)
 		if err != nil {
@@ -69,7 +71,7 @@ func newManager(cfg *rest.Config, scheme *runtime.Scheme, o Options, election, g
 	if err != nil {
 		return nil, err
 	}
-	tlsOptions := []func(*tls.Config){func(c *tls.Config) { c.MinVersion = tls.VersionTLS13 }}
+	tlsOptions := []func(*tls.Config){tls13}
 	if o.WebhookClientCAFile != "" {
 		verify, err := webhook.ClientCertificates(o.WebhookClientCAFile)
 		if err != nil {
