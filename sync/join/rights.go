@@ -54,21 +54,20 @@ const applyVerbs = "get create patch"
 // checkRights refuses to begin what a missing right would interrupt. The error
 // names every missing right of every cluster.
 func (p *Prepared) checkRights(ctx context.Context) error {
-	var problems []string
+	var lacking error
 	for _, m := range p.clusters() {
 		missing, err := m.missing(ctx, p.rightsAt(m))
 		if err != nil {
 			return m.named(err)
 		}
 		if len(missing) > 0 {
-			problems = append(problems, m.named(errors.New(strings.Join(missing, "; "))).Error())
+			lacking = errors.Join(lacking, m.named(errors.New(strings.Join(missing, "; "))))
 		}
 	}
-	if len(problems) == 0 {
+	if lacking == nil {
 		return nil
 	}
-	return errors.New("the access given lacks rights, so nothing was written. " + strings.Join(problems, ". ") +
-		". Ask an administrator of the cluster for them, or use a context that has them")
+	return fmt.Errorf("the access given lacks rights, so nothing was written; ask an administrator for them, or use a context that has them:\n%w", lacking)
 }
 
 // rightsAt are those to check a member, and to write there and give other clusters

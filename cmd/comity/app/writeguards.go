@@ -100,19 +100,18 @@ func (n *ownNamespace) watch(ctx context.Context, c cache.Cache) error {
 	if err != nil {
 		return fmt.Errorf("watch Namespace %s: %w", n.name, err)
 	}
-	seen := func(obj any, gone bool) {
+	seen := func(obj any) {
 		if namespace, is := obj.(*corev1.Namespace); is && namespace.Name == n.name {
-			n.set(gone || namespace.DeletionTimestamp != nil)
+			n.set(namespace.DeletionTimestamp != nil)
 		}
 	}
 	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { seen(obj, false) },
-		UpdateFunc: func(_, obj any) { seen(obj, false) },
+		AddFunc:    seen,
+		UpdateFunc: func(_, obj any) { seen(obj) },
 		DeleteFunc: func(obj any) {
-			if tombstone, is := obj.(toolscache.DeletedFinalStateUnknown); is {
-				obj = tombstone.Obj
+			if name, err := toolscache.DeletionHandlingMetaNamespaceKeyFunc(obj); err == nil && name == n.name {
+				n.set(true)
 			}
-			seen(obj, true)
 		},
 	})
 	return err

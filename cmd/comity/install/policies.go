@@ -73,12 +73,11 @@ type policies struct {
 func (p policies) findOwner(ctx context.Context, name string) (*metav1.OwnerReference, error) {
 	role := &rbacv1.ClusterRole{}
 	err := await(ctx, p.out, func(ctx context.Context) error {
-		if err := p.client.Get(ctx, client.ObjectKey{Name: name}, role); apierrors.IsNotFound(err) {
+		err := p.client.Get(ctx, client.ObjectKey{Name: name}, role)
+		if apierrors.IsNotFound(err) {
 			return wait("--owner-cluster-role: ClusterRole %s does not exist", name)
-		} else if err != nil {
-			return fmt.Errorf("--owner-cluster-role: read ClusterRole %s: %w", name, err)
 		}
-		return nil
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -165,8 +164,7 @@ func (p policies) prune(ctx context.Context, wanted []*unstructured.Unstructured
 		if kept || !p.owns(old) || old.DeletionTimestamp != nil {
 			continue
 		}
-		err := p.client.Delete(ctx, old, client.Preconditions{UID: &old.UID})
-		if err != nil && !apierrors.IsNotFound(err) {
+		if err := client.IgnoreNotFound(p.client.Delete(ctx, old, client.Preconditions{UID: &old.UID})); err != nil {
 			failed = append(failed, fmt.Errorf("delete exportpolicy %s, which the file no longer has: %w", old.Name, err))
 			continue
 		}

@@ -23,9 +23,9 @@ func TestCodeOf(t *testing.T) {
 		{nil, ExitDone},
 		{cause, ExitRefused},
 		{Incomplete(nil), ExitDone},
-		{Problem(cause), ExitProblem},
+		{&Error{Code: ExitProblem, Err: cause}, ExitProblem},
 		{Incomplete(fmt.Errorf("more: %w", cause)), ExitIncomplete},
-		{fmt.Errorf("around: %w", Problem(cause)), ExitProblem},
+		{fmt.Errorf("around: %w", &Error{Code: ExitProblem, Err: cause}), ExitProblem},
 		{Printed(ExitProblem), ExitProblem},
 	} {
 		if got := CodeOf(test.err); got != test.want {

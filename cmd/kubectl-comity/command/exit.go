@@ -34,9 +34,6 @@ func (e *Error) Error() string { return e.Err.Error() }
 // Unwrap gives the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Problem says that the command ran and found a problem.
-func Problem(err error) error { return &Error{Code: ExitProblem, Err: err} }
-
 // Incomplete says that the command failed while it wrote. err may be nil.
 func Incomplete(err error) error {
 	if err == nil {

@@ -173,7 +173,7 @@ func (f found) account() string {
 // tag matches the version behind the name of an image, or a version alone.
 var tag = regexp.MustCompile(`(?:^|:)v?(\d+\.\d+\.\d+)[^/:]*(?:@.*)?$`)
 
-// checkVersion says why CoreDNS is too old; given is the user's own word, or empty.
+// checkVersion says why CoreDNS is too old, or has nothing to serve; given is the user's own word, or empty.
 func (f found) checkVersion(contextName, given string) error {
 	containers := f.deployment.Spec.Template.Spec.Containers
 	c := containers[max(0, slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == "coredns" }))]
@@ -184,6 +184,9 @@ func (f found) checkVersion(contextName, given string) error {
 	if parsed := version.MustParseGeneric(match[1]); parsed.LessThan(minimum) {
 		return fmt.Errorf("CoreDNS is %s (image %s) and cannot serve %s; expected %s or newer; set a newer image first: kubectl --context %s -n kube-system set image deployment/coredns %s=%s",
 			parsed, c.Image, corefile.Zone, minimum, contextName, c.Name, newer)
+	}
+	if !f.importsServed {
+		return errors.New("the API server does not serve ServiceImports in version v1alpha1; install Comity first")
 	}
 	return nil
 }

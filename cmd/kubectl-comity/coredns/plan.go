@@ -48,9 +48,6 @@ func (o options) plan(ctx context.Context, target *command.Target) (*plan, error
 		if err := f.checkVersion(target.Context, o.version); err != nil {
 			return nil, target.Errorf("nothing is changed: %w", err)
 		}
-		if !f.importsServed {
-			return nil, target.Errorf("nothing is changed: the API server does not serve ServiceImports in version v1alpha1; install Comity first")
-		}
 		change = corefile.Enable
 		p.warn()
 	}
@@ -68,20 +65,21 @@ func (o options) plan(ctx context.Context, target *command.Target) (*plan, error
 
 // warn collects what the administrator must know after enabling.
 func (p *plan) warn() {
+	warn := func(text string) { p.Warnings = append(p.Warnings, text) }
 	if p.found.kubeadm {
-		p.Warnings = append(p.Warnings, "kubeadm upgrade stops at the option multicluster; run kubectl comity coredns disable before it, and enable after it")
+		warn("kubeadm upgrade stops at the option multicluster; run kubectl comity coredns disable before it, and enable after it")
 	}
 	if release := p.found.config.Annotations["meta.helm.sh/release-name"]; release != "" {
-		p.Warnings = append(p.Warnings, "the Corefile belongs to the Helm release "+release+", whose next upgrade takes the change back; make it in the values of that release too")
+		warn("the Corefile belongs to the Helm release " + release + ", whose next upgrade takes the change back; make it in the values of that release too")
 	}
 	if !p.found.nodeLocalRuns {
 		return
 	}
 	if block := corefile.NodeLocal(p.found.nodeLocal); block != "" {
-		p.Warnings = append(p.Warnings, "NodeLocal DNSCache runs and sends queries for "+corefile.Zone+" elsewhere; add this server block to the Corefile in ConfigMap kube-system/node-local-dns, and restart it (kubectl --context "+
-			p.target.Context+" -n kube-system rollout restart daemonset/node-local-dns):\n"+indented(block))
+		warn("NodeLocal DNSCache runs and sends queries for " + corefile.Zone + " elsewhere; add this server block to the Corefile in ConfigMap kube-system/node-local-dns, and restart it (kubectl --context " +
+			p.target.Context + " -n kube-system rollout restart daemonset/node-local-dns):\n" + indented(block))
 	} else if !strings.Contains(p.found.nodeLocal, corefile.Zone) {
-		p.Warnings = append(p.Warnings, "NodeLocal DNSCache runs without a server block for the cluster's own domain; make sure that it forwards "+corefile.Zone+" to CoreDNS")
+		warn("NodeLocal DNSCache runs without a server block for the cluster's own domain; make sure that it forwards " + corefile.Zone + " to CoreDNS")
 	}
 }
 

@@ -69,7 +69,7 @@ func NewJoin(env *command.Env, probe Prober) *cobra.Command {
 
 // addFlags registers what join and rotate share.
 func (o *options) addFlags(cmd *cobra.Command) {
-	cmd.ValidArgsFunction = o.env.CompleteContexts
+	cmd.ValidArgsFunction, cmd.Args = o.env.CompleteContexts, cobra.MinimumNArgs(1)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args) }
 	o.values = perCluster{}
 	flags := cmd.Flags()
@@ -87,8 +87,8 @@ func (o *options) addFlags(cmd *cobra.Command) {
 }
 
 func (o *options) run(ctx context.Context, contexts []string) error {
-	if len(contexts) < 2 && (o.hub == "" || len(contexts) == 0) {
-		return fmt.Errorf("%d contexts are given; expected at least two clusters to join, as in kubectl comity join a b", len(contexts))
+	if len(contexts) < 2 && o.hub == "" {
+		return errors.New("one context is given; expected at least two clusters to join, as in kubectl comity join a b")
 	}
 	if o.output.Structured() && !o.how.DryRun {
 		return errors.New("-o prints what join would apply; expected --dry-run with it")

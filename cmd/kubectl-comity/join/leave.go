@@ -373,8 +373,8 @@ func (l *leaving) undone(peers []join.Cluster) (texts []string) {
 	}
 	for _, peer := range peers {
 		if peer.RESTConfig == nil && len(l.lost) == 0 {
-			texts = append(texts, fmt.Sprintf("cluster %s still has the credential and account of cluster %s; run: kubectl comity leave --id %s CONTEXT, with the context of cluster %s",
-				peer.ID, l.leaver.ID, l.leaver.ID, peer.ID))
+			texts = append(texts, fmt.Sprintf("cluster %s still has the credential and account of cluster %s; run: kubectl comity leave --id %s CONTEXT",
+				peer.ID, l.leaver.ID, l.leaver.ID))
 		}
 	}
 	return texts

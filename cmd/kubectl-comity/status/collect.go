@@ -97,9 +97,9 @@ func (r Reader) site(ctx context.Context, site *agent.Site) part {
 	} else {
 		p.replicas(ctx, site.Target)
 	}
-	peers := p.peers(ctx, site.Target)
+	p.peers(ctx, site.Target)
 	p.readServices(ctx, site.Target, r.Namespace)
-	p.strangers(peers)
+	p.strangers()
 	if p.lost(ctx, site.Target) && p.cluster.State == NotInstalled {
 		p.cluster.State, p.cluster.Message = Hub, ""
 		p.problems = slices.DeleteFunc(p.problems, func(problem Problem) bool { return problem.Object == "agent" })

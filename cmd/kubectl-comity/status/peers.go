@@ -29,27 +29,21 @@ var peerConditions = []string{
 // connectTime is how long it is no problem that the agent connects to a peer.
 const connectTime = time.Minute
 
-// peers reads the Peers and their conditions, and gives their names.
-func (p *part) peers(ctx context.Context, target *command.Target) []string {
+// peers reads the Peers and their conditions.
+func (p *part) peers(ctx context.Context, target *command.Target) {
 	var found v1alpha1.PeerList
 	err := target.Client.List(ctx, &found)
 	switch {
-	case meta.IsNoMatchError(err) && p.agent.Namespace == "":
-		return nil // that there is no agent is a problem already
+	case meta.IsNoMatchError(err) && p.agent.Namespace == "": // that there is no agent is a problem already
 	case meta.IsNoMatchError(err):
 		p.notServed("Peers of " + v1alpha1.GroupVersion.String())
-		return nil
 	case err != nil:
 		p.problem("peers", "read the Peers: %v", target.Errorf("%w", err))
-		return nil
 	}
 	slices.SortFunc(found.Items, func(a, b v1alpha1.Peer) int { return cmp.Compare(a.Name, b.Name) })
-	var names []string
 	for i := range found.Items {
-		names = append(names, found.Items[i].Name)
 		p.addPeer(&found.Items[i])
 	}
-	return names
 }
 
 // addPeer shows a Peer, and as problems what is not as it should be.
@@ -104,10 +98,10 @@ func stateOfPeer(peer *v1alpha1.Peer) (State, metav1.Condition) {
 
 // strangers reports the clusters that lists of imports name and that have no Peer: they
 // are not read, and what was imported from them stays.
-func (p *part) strangers(peers []string) {
+func (p *part) strangers() {
 	for _, id := range sortedKeys(p.listed) {
 		keys := p.listed[id]
-		if slices.Contains(peers, string(id)) || id == p.agent.ID {
+		if id == p.agent.ID || slices.ContainsFunc(p.cluster.Peers, func(peer Peer) bool { return peer.ID == string(id) }) {
 			continue
 		}
 		p.problem("peer "+string(id), "there is no Peer; what is imported from the cluster stays (%s); join it again, or run kubectl comity leave --id %s %s",

@@ -77,7 +77,7 @@ func (o options) run(ctx context.Context, env *command.Env, args []string) error
 	cancel()
 	result.LeftBehind = removeAll(ctx, members)
 	if ctx.Err() != nil {
-		return command.Problem(fmt.Errorf("interrupted; left behind: %s", cmp.Or(strings.Join(result.LeftBehind, "; "), "nothing")))
+		return &command.Error{Code: command.ExitProblem, Err: fmt.Errorf("interrupted; left behind: %s", cmp.Or(strings.Join(result.LeftBehind, "; "), "nothing"))}
 	}
 	result.Passed = passed(result.Checks) && len(result.LeftBehind) == 0
 	err = o.Print(env.Out, "Verification", result, func() { show(env.Out, result) })

@@ -128,9 +128,6 @@ func notReady(pod *corev1.Pod) error {
 		if c.State.Waiting != nil {
 			why = c.State.Waiting.Reason + ": " + c.State.Waiting.Message
 		}
-		if c.State.Terminated != nil {
-			why = fmt.Sprintf("it ended with code %d: %s", c.State.Terminated.ExitCode, c.State.Terminated.Message)
-		}
 	}
 	return fmt.Errorf("it is not ready: %s", why)
 }

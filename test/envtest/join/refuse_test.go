@@ -206,7 +206,7 @@ var _ = Describe("kubectl comity join refuses, with one message and nothing writ
 			Expect(admin("c").Create(ctx, object)).To(Succeed())
 			DeferCleanup(func(ctx SpecContext) { Expect(admin("c").Delete(ctx, object)).To(Succeed()) })
 		}
-		refused(ctx, joining("b", "c"), "the access given lacks rights, so nothing was written. cluster c: ",
+		refused(ctx, joining("b", "c"), "the access given lacks rights, so nothing was written; ", "\ncluster c: ",
 			"create secrets in namespace comity-system; patch secrets in namespace comity-system",
 			"patch peers.exchange.comity.dev",
 			"create roles.rbac.authorization.k8s.io in namespace comity-c-to-b",
