@@ -139,7 +139,7 @@ func policySpecs() {
 		Expect(admin.Create(ctx, userPolicy("two"))).To(Succeed())
 		Expect(admin.Create(ctx, userPolicy("three"))).To(Succeed())
 		_, err := installPolicies(ctx, manifest("one", "two", "three"))
-		Expect(err).To(MatchError(And(ContainSubstring("exportpolicies two, three exist"), ContainSubstring("delete them"))))
+		Expect(err).To(MatchError(And(ContainSubstring("exportpolicy two exists"), ContainSubstring("exportpolicy three exists"), ContainSubstring("delete it"))))
 		Expect(policyNames(ctx)).To(ConsistOf("two", "three"))
 	})
 
