@@ -44,10 +44,10 @@ func sourceReason(s model.Source) string {
 	switch {
 	case s.Down:
 		return condition.ReasonWithdrawn
-	case s.Liveness.State == 0:
+	case s.Liveness.State == "":
 		return condition.ReasonPending
 	}
-	return s.Liveness.State.String() // the reason is the same word
+	return string(s.Liveness.State) // the reason is the same word
 }
 
 // sourcesAvailable is Available of a ServiceImport: whether every cluster that

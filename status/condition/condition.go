@@ -107,7 +107,7 @@ func SourceMissing(message string) metav1.Condition {
 
 // Frozen says by which source of an import, in which state, its properties are frozen.
 func Frozen(state model.SourceState, message string) metav1.Condition {
-	return build(kindImport, TypeFrozen, state.String(), message)
+	return build(kindImport, TypeFrozen, string(state), message)
 }
 
 // TakeoverHeld says that a change of an import waits for a confirmation.
@@ -227,8 +227,8 @@ var table = []row{
 	{kindImport, TypeAvailable, no, loud, []string{ReasonLost, ReasonWithdrawn}},
 
 	{kindImport, TypeSourceMissing, yes, loud, []string{model.ReasonMissing}},
-	{kindImport, TypeFrozen, yes, loud, []string{model.SourceNotRead.String(), model.SourceMissing.String()}},
-	{kindImport, TypeFrozen, yes, quiet, []string{model.SourceEnded.String(), model.SourceSuspended.String(), model.SourceRefused.String()}},
+	{kindImport, TypeFrozen, yes, loud, []string{string(model.SourceNotRead), string(model.SourceMissing)}},
+	{kindImport, TypeFrozen, yes, quiet, []string{string(model.SourceEnded), string(model.SourceSuspended), string(model.SourceRefused)}},
 	{kindImport, TypeTakeoverHeld, yes, loud, []string{model.ReasonTakeoverHeld}},
 }
 

@@ -136,7 +136,7 @@ func (m importMetrics) Collect(out chan<- prometheus.Metric) {
 	waiting := gauge("comity_takeovers_held", "Exports that would change an import and wait for a confirmation, by cluster.", "peer")
 	m.observations.eachImport(func(_ types.NamespacedName, found *decide.ImportFinding) {
 		for _, s := range found.Sources {
-			sources.WithLabelValues(string(s.Cluster), s.State.String()).Inc()
+			sources.WithLabelValues(string(s.Cluster), string(s.State)).Inc()
 		}
 		if found.Freeze != nil {
 			frozen.WithLabelValues(string(found.Freeze.By.Cluster)).Inc()

@@ -110,7 +110,7 @@ func (p *publishController) Reconcile(ctx context.Context, req reconcile.Request
 		decided = decide.Export(view)
 	}
 	if decided.IsNewlyLost() {
-		ctrl.LoggerFrom(ctx).Info("a missing export is not withdrawn", "reason", decided.Finding.State.String(), "message", decided.Finding.Detail)
+		ctrl.LoggerFrom(ctx).Info("a missing export is not withdrawn", "reason", string(decided.Finding.State), "message", decided.Finding.Detail)
 	}
 	planned := plan.Publish(decided.Plan)
 	err = p.write(ctx, planned)

@@ -100,17 +100,14 @@ type ExportDecision struct {
 }
 
 // Export decides what should be in the exchange for one local export: what the first row
-// of ExportTable says that applies. What is published outside of the scope, or of ports
+// of the export table says that applies. What is published outside of the scope, or of ports
 // that are no longer shared, is withdrawn in each row but those in which the record stays:
 // both are narrowed to keep somebody from reading, which nothing may delay.
 func Export(v ExportView) ExportDecision {
 	e := newExporting(v)
 	for _, row := range exportTable {
-		if row.applies == nil {
-			continue // of one exchange namespace
-		}
 		if detail, applies := row.applies(e); applies {
-			e.d.Finding = ExportFinding{State: row.State, Publication: row.publication, Detail: detail}
+			e.d.Finding = ExportFinding{State: row.state, Publication: row.publication, Detail: detail}
 			row.do(e)
 			break
 		}

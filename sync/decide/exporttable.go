@@ -16,73 +16,50 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// ExportRow is one row of the export table, in the words of the docs.
-type ExportRow struct {
-	State model.ExportState
-	// When is the condition. Record and Copies are what happens to the record of the export
-	// and to the copies of its endpoints.
-	When, Record, Copies string
-}
+// The export table says what becomes of a ServiceExport; the first row that applies counts.
+// The rows from Unavailable on are those of one exchange namespace of it. make generate copies
+// it to docs/imports.md.
+//
+//	| state | the export | its record | copies of its EndpointSlices |
+//	| Duplicate | another cluster has the id of this one | stays | stay |
+//	| Unknown | it matters whether the ServiceExport or its Service exists, and the API server does not say it, or a cache is behind | stays | stay |
+//	| Undefined | there is no ServiceExport, and its definition is missing, terminating or not served | stays | stay |
+//	| Lost | there is no ServiceExport, the store is older than the record or the definition younger than the export, and no administrator confirmed it | stays, marked as lost | stay |
+//	| Ended | there is no ServiceExport, or another one of that name | withdrawn, ended | deleted |
+//	| NoService | the Service does not exist, or is terminating | withdrawn, suspended | deleted |
+//	| NotExportable | the Service is of type ExternalName, or an import | withdrawn, suspended | deleted |
+//	| Invalid | the namespace is Kubernetes' own, or annotations or policies allow no port or no cluster | withdrawn, suspended | deleted |
+//	| InGrace | policies deny it, and its grace period has not ended | follows where it is; nobody else gets it | follow |
+//	| Denied | policies deny it | withdrawn, suspended | deleted |
+//	| NotEvaluated | policies could not be evaluated | stays in the scope; nobody else gets it | follow |
+//	| Published | otherwise | published | follow |
+//	| Unavailable | nothing can be written there, or the API server does not confirm a ServiceExport that is new there | stays | stay |
+//	| Moved | its readers find the export in another exchange namespace | deleted, which states nothing | deleted |
+//	| ReaderUnknown | its reader is no member now, was not removed, and no list or policy leaves it out | stays | stay |
+//	| OutOfScope | its reader is outside of the scope | withdrawn, suspended; narrowed if others read it elsewhere | deleted |
 
-// ExportTable is the table by which Export decides, for the docs. The first row that
-// applies to a ServiceExport counts. The rows from Unavailable are those of one exchange
-// namespace of it.
-func ExportTable() []ExportRow {
-	out := make([]ExportRow, len(exportTable))
-	for i, row := range exportTable {
-		out[i] = row.ExportRow
-	}
-	return out
-}
-
-// exportRow is a row with what carries it out.
+// exportRow carries out a row of the export table.
 type exportRow struct {
-	ExportRow
+	state       model.ExportState
 	publication model.Publication
-	// applies reports whether the row does, and why, as a condition says it; nil for a row
-	// of one exchange namespace.
+	// applies reports whether the row does, and why, as a condition says it.
 	applies func(*exporting) (detail string, applies bool)
 	do      func(*exporting)
 }
 
-const (
-	stays     = "stays"
-	stay      = "stay"
-	follow    = "follow"
-	deleted   = "deleted"
-	suspended = "withdrawn, suspended"
-)
-
 var exportTable = []exportRow{
-	{ExportRow{model.ExportDuplicate, "another cluster has the id of this one", stays, stay},
-		model.PublicationFailed, (*exporting).isDuplicate, (*exporting).changeNothing},
-	{ExportRow{model.ExportUnknown, "it matters whether the ServiceExport or its Service exists, and the API server does not say it, or a cache is behind", stays, stay},
-		model.PublicationPending, (*exporting).isUnknown, (*exporting).wait},
-	{ExportRow{model.ExportUndefined, "there is no ServiceExport, and its definition is missing, terminating or not served", stays, stay},
-		model.PublicationPending, (*exporting).isUndefined, (*exporting).wait},
-	{ExportRow{model.ExportLost, "there is no ServiceExport, the store is older than the record or the definition younger than the export, and no administrator confirmed it", "stays, marked as lost", stay},
-		model.PublicationPending, (*exporting).isLost, (*exporting).markLost},
-	{ExportRow{model.ExportEnded, "there is no ServiceExport, or another one of that name", "withdrawn, ended", deleted},
-		model.PublicationNone, (*exporting).isEnded, (*exporting).withdraw},
-	{ExportRow{model.ExportNoService, "the Service does not exist, or is terminating", suspended, deleted},
-		model.PublicationNone, (*exporting).hasNoService, (*exporting).withdraw},
-	{ExportRow{model.ExportNotExportable, "the Service is of type ExternalName, or an import", suspended, deleted},
-		model.PublicationNone, (*exporting).isNotExportable, (*exporting).withdraw},
-	{ExportRow{model.ExportInvalid, "the namespace is Kubernetes' own, or annotations or policies allow no port or no cluster", suspended, deleted},
-		model.PublicationWithheld, (*exporting).isInvalid, (*exporting).withdrawFromKnown},
-	{ExportRow{model.ExportInGrace, "policies deny it, and its grace period has not ended", "follows where it is; nobody else gets it", follow},
-		model.Published, (*exporting).isInGrace, (*exporting).publishInGrace},
-	{ExportRow{model.ExportDenied, "policies deny it", suspended, deleted},
-		model.PublicationWithheld, (*exporting).isDenied, (*exporting).withdraw},
-	{ExportRow{model.ExportNotEvaluated, "policies could not be evaluated", "stays in the scope; nobody else gets it", follow},
-		model.PublicationPending, (*exporting).isNotEvaluated, (*exporting).keepUnevaluated},
-	{ExportRow{model.ExportPublished, "otherwise", "published", follow},
-		model.Published, func(*exporting) (string, bool) { return "", true }, (*exporting).publish},
-
-	{ExportRow: ExportRow{model.ExportUnavailable, "nothing can be written there, or the API server does not confirm a ServiceExport that is new there", "stays", stay}},
-	{ExportRow: ExportRow{model.ExportMoved, "its readers find the export in another exchange namespace", "deleted, which states nothing", deleted}},
-	{ExportRow: ExportRow{model.ExportReaderUnknown, "its reader is no member now, was not removed, and no list or policy leaves it out", stays, stay}},
-	{ExportRow: ExportRow{model.ExportOutOfScope, "its reader is outside of the scope", suspended + "; narrowed if others read it elsewhere", deleted}},
+	{model.ExportDuplicate, model.PublicationFailed, (*exporting).isDuplicate, (*exporting).changeNothing},
+	{model.ExportUnknown, model.PublicationPending, (*exporting).isUnknown, (*exporting).wait},
+	{model.ExportUndefined, model.PublicationPending, (*exporting).isUndefined, (*exporting).wait},
+	{model.ExportLost, model.PublicationPending, (*exporting).isLost, (*exporting).markLost},
+	{model.ExportEnded, model.PublicationNone, (*exporting).isEnded, (*exporting).withdraw},
+	{model.ExportNoService, model.PublicationNone, (*exporting).hasNoService, (*exporting).withdraw},
+	{model.ExportNotExportable, model.PublicationNone, (*exporting).isNotExportable, (*exporting).withdraw},
+	{model.ExportInvalid, model.PublicationWithheld, (*exporting).isInvalid, (*exporting).withdrawFromKnown},
+	{model.ExportInGrace, model.Published, (*exporting).isInGrace, (*exporting).publishInGrace},
+	{model.ExportDenied, model.PublicationWithheld, (*exporting).isDenied, (*exporting).withdraw},
+	{model.ExportNotEvaluated, model.PublicationPending, (*exporting).isNotEvaluated, (*exporting).keepUnevaluated},
+	{model.ExportPublished, model.Published, func(*exporting) (string, bool) { return "", true }, (*exporting).publish},
 }
 
 func (e *exporting) isDuplicate() (string, bool) { return e.Duplicate, e.Duplicate != "" }

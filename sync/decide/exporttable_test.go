@@ -76,6 +76,17 @@ func withCopies(v ExportView) ExportView {
 	return v
 }
 
+func TestTheRowsOfTheExportTableAreInItsOrder(t *testing.T) {
+	var rows []model.ExportState
+	for _, row := range exportTable {
+		rows = append(rows, row.state)
+	}
+	ofOneNamespace := []model.ExportState{"Unavailable", "Moved", "ReaderUnknown", "OutOfScope"}
+	if diff := cmp.Diff(append(rows, ofOneNamespace...), statesIn[model.ExportState](t, "exporttable.go")); diff != "" {
+		t.Errorf("the table is not what is carried out (-want +got):\n%s", diff)
+	}
+}
+
 // Each row of the table, and where its neighbors begin.
 func TestEachRowOfTheExportTable(t *testing.T) {
 	const shared, toB, toC, toD = "comity-a", "comity-a-to-b", "comity-a-to-c", "comity-a-to-d"
@@ -255,8 +266,8 @@ func TestEachRowOfTheExportTable(t *testing.T) {
 		})
 	}
 	for _, row := range exportTable {
-		if row.applies != nil && !covered[row.State] || row.When == "" || row.Record == "" || row.Copies == "" {
-			t.Errorf("row %s is not tested, or has no words", row.State)
+		if !covered[row.state] {
+			t.Errorf("row %s is not tested", row.state)
 		}
 	}
 }

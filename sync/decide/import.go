@@ -89,7 +89,7 @@ type ImportDecision struct {
 }
 
 // Import decides what one import should be: it applies the table to the list that is
-// stored, and to what was read (see ImportTable).
+// stored, and to what was read (see importtable.go).
 func Import(v ImportView) ImportDecision {
 	i := newImporting(v)
 	hasNamespace := Namespace(v.Local.Key.Namespace, v.Local.Namespace, v.ComityNamespace) == NamespaceReady

@@ -328,7 +328,7 @@ func reportedBy(m model.Member, report model.Report) model.Destination {
 		return d
 	}
 	if d.Imported && d.Reason == model.ReasonImported {
-		d.Reason, d.Message, d.Since = m.Liveness.State.String(), noHeartbeat(m), m.Liveness.Since
+		d.Reason, d.Message, d.Since = string(m.Liveness.State), noHeartbeat(m), m.Liveness.Since
 		return d
 	}
 	if d.Message != "" {

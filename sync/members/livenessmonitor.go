@@ -139,7 +139,7 @@ func (s *Set) leaseOverdue(m *member, now time.Time, why remote.Failure) model.M
 	if !m.heartbeat.tracker.Update(now, why.Reason, why.Message) {
 		return nothing
 	}
-	state := m.heartbeat.tracker.Liveness().State.String()
+	state := m.heartbeat.tracker.Liveness().State
 	s.opts.Log.Info("the heartbeat of a peer is missing", "cluster", m.id, "state", state, "reason", why.Reason, "message", why.Message)
 	return model.HeartbeatMissing
 }

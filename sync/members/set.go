@@ -225,7 +225,7 @@ func (g gauges) Collect(out chan<- prometheus.Metric) {
 		}
 		for _, state := range []model.LivenessState{model.Connected, model.Stale, model.Lost} {
 			gauge("comity_peer_contact", "1 for the state that the peer is in: Connected, Stale or Lost; absent while its Peer is refused.",
-				m.heartbeat.tracker.Liveness().State == state, prometheus.Labels{"state": state.String()})
+				m.heartbeat.tracker.Liveness().State == state, prometheus.Labels{"state": string(state)})
 		}
 	}
 }

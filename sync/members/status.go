@@ -137,7 +137,7 @@ func (o observed) setConnected(b builder) bool {
 			why = o.problem
 		}
 		message := fmt.Sprintf("no heartbeat of cluster %s was seen %s: %s: %s", b.peer.Name, since, why.Reason, why.Message)
-		return b.set(typ, remote.Failure{Reason: o.liveness.State.String(), Message: message}, "")
+		return b.set(typ, remote.Failure{Reason: string(o.liveness.State), Message: message}, "")
 	case o.problem.Reason != "" && (!o.read || o.problem.Reason != remote.ReasonLimitExceeded):
 		return b.set(typ, o.problem, "")
 	case o.read:

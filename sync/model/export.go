@@ -119,8 +119,8 @@ type Conflict struct {
 	Message string
 }
 
-// ExportState is the row of the export table that applies to one ServiceExport, or to
-// one exchange namespace in which it is published. The words are those of the docs.
+// ExportState is the row of the export table that applies to one ServiceExport. The words are
+// those of the docs.
 type ExportState string
 
 // The zero value is invalid, so that a forgotten field is noticed. The first row that
@@ -152,18 +152,4 @@ const (
 	ExportNotEvaluated ExportState = "NotEvaluated"
 	// ExportPublished: none of the above.
 	ExportPublished ExportState = "Published"
-
-	// The rest are rows of one exchange namespace.
-
-	// ExportUnavailable: nothing can be written in the exchange namespace.
-	ExportUnavailable ExportState = "Unavailable"
-	// ExportMoved: the readers find the export in another exchange namespace.
-	ExportMoved ExportState = "Moved"
-	// ExportReaderUnknown: the reader is no member now, and no list leaves it out.
-	ExportReaderUnknown ExportState = "ReaderUnknown"
-	// ExportOutOfScope: the reader is not in the scope.
-	ExportOutOfScope ExportState = "OutOfScope"
 )
-
-// String is the word of the table.
-func (s ExportState) String() string { return string(s) }

@@ -180,9 +180,6 @@ const (
 	SourceJoined SourceState = "Joined"
 )
 
-// String is the word of the table.
-func (s SourceState) String() string { return string(s) }
-
 // IsServed reports whether endpoints of a source in this state are served, or kept.
 func (s SourceState) IsServed() bool { return s.IsKept() || s.IsRead() }
 

@@ -39,34 +39,22 @@ type Member struct {
 	Added time.Time
 }
 
-// LivenessState is the state of a peer's heartbeat, its Lease in the exchange.
-type LivenessState int
+// LivenessState is the state of a peer's heartbeat, its Lease in the exchange, as conditions
+// and metrics call it.
+type LivenessState string
 
 // The zero value is invalid, so that a forgotten field is noticed. A change of the
 // Lease, seen by this cluster, is a heartbeat; the peer's clock plays no part in it.
 const (
 	// Connected: the peer's Lease changed lately, or the peer is still being
 	// connected to for the first time since start.
-	Connected LivenessState = iota + 1
+	Connected LivenessState = "Connected"
 	// Stale: no heartbeat was seen for a while. All that was read stays in use.
-	Stale
+	Stale LivenessState = "Stale"
 	// Lost: no heartbeat was seen for so long that the peer may be gone. Its
 	// endpoints are withdrawn where a probe fails as well.
-	Lost
+	Lost LivenessState = "Lost"
 )
-
-// String is the word that conditions and metrics use.
-func (s LivenessState) String() string {
-	switch s {
-	case Connected:
-		return "Connected"
-	case Stale:
-		return "Stale"
-	case Lost:
-		return "Lost"
-	}
-	return fmt.Sprintf("LivenessState(%d)", int(s))
-}
 
 // Liveness is the state of a peer, and since when. It changes only with the state,
 // so that a heartbeat of a Connected peer causes no change.

@@ -292,12 +292,12 @@ func (w *world) compare(t fataler, want Answer, got decide.ImportDecision) {
 			entry.Created = -1 << 40
 		}
 		if e.Absent != model.SourcePublished {
-			entry.Out, entry.Since = e.Absent.String(), int(e.Since.Sub(epoch)/time.Second)
+			entry.Out, entry.Since = string(e.Absent), int(e.Since.Sub(epoch)/time.Second)
 		}
 		have.List.Entries = append(have.List.Entries, entry)
 	}
 	for _, s := range got.Finding.Sources {
-		have.Rows[string(s.Cluster)] = s.State.String()
+		have.Rows[string(s.Cluster)] = string(s.State)
 	}
 	for id := range want.Rows { // what was dropped is not reported
 		if want.List.of(id) == nil {

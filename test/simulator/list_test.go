@@ -155,7 +155,7 @@ func TestFault48DeciderGone(t *testing.T) {
 		same("after c changed its port")
 		frozen := apimeta.FindStatusCondition(w.imported(a, key).Status.Conditions, condition.TypeFrozen)
 		w.holds("no condition says that the import is frozen", frozen != nil)
-		w.holds("condition Frozen has reason %s", frozen.Reason == model.SourceNotRead.String(), frozen.Reason)
+		w.holds("condition Frozen has reason %s", frozen.Reason == string(model.SourceNotRead), frozen.Reason)
 		e, _ := w.stored(a, key).Find("c")
 		w.confirmTakeover(a, key, e.Export().ID())
 		w.rounds()

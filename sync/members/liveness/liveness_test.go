@@ -78,7 +78,7 @@ func TestTransitionsAreReportedOnce(t *testing.T) {
 		}
 		before := k.Liveness().State
 		changed := k.Update(at(s), "Why", "how")
-		note(before.String()+" to "+k.Liveness().State.String(), changed)
+		note(string(before+" to "+k.Liveness().State), changed)
 	}
 	if diff := cmp.Diff([]string{"renewed", "Connected to Stale", "Stale to Lost", "renewed"}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

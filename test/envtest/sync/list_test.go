@@ -59,7 +59,7 @@ func orderOf(o client.Object) string {
 	for _, e := range list.Entries {
 		text := string(e.Cluster)
 		if e.Absent != model.SourcePublished {
-			text += " " + e.Absent.String()
+			text += " " + string(e.Absent)
 		}
 		out = append(out, text)
 	}

@@ -5,14 +5,11 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
-	"strconv"
 	"strings"
-
-	"github.com/comity-mcs/comity/sync/decide"
 )
 
 // importsName is the page that has the tables by which exports and imports are decided.
@@ -24,23 +21,27 @@ var placeholder = regexp.MustCompile(`(?s)<!-- Generated table: ([a-z]+)\. .*?<!
 
 const placeholderText = "<!-- Generated table: %s. `make generate` writes it from the code. -->\n%s<!-- End of table -->"
 
-// tables are those of docs/imports.md, by name.
-func tables() map[string]string {
-	return map[string]string{
-		"import": numbered([]string{"state", "the source", "its entry in the list", "its EndpointSlices"}, decide.ImportTable(),
-			func(r decide.ImportRow) []string { return []string{code(r.State), r.When, r.Entry, r.Slices} }),
-		"export": numbered([]string{"state", "the export", "its record", "copies of its EndpointSlices"}, decide.ExportTable(),
-			func(r decide.ExportRow) []string { return []string{code(r.State), r.When, r.Record, r.Copies} }),
+// tables are those of docs/imports.md, by name: the comments of sync/decide in repository that
+// begin with a header.
+func tables(repository string) (map[string]string, error) {
+	out := map[string]string{}
+	for _, name := range []string{"import", "export"} {
+		content, err := os.ReadFile(filepath.Join(repository, "sync", "decide", name+"table.go"))
+		if err != nil {
+			return nil, err
+		}
+		out[name] = numbered(string(content))
 	}
+	return out, nil
 }
 
-// importsPage is docs/imports.md as it is in folder, with the tables as the code has them.
-func importsPage(folder string) (string, error) {
+// importsPage is docs/imports.md as it is in folder, with these tables.
+func importsPage(folder string, tables map[string]string) (string, error) {
 	content, err := os.ReadFile(filepath.Join(folder, importsName))
 	if err != nil {
 		return "", err
 	}
-	missing := tables()
+	missing := maps.Clone(tables)
 	page := placeholder.ReplaceAllStringFunc(string(content), func(old string) string {
 		name := placeholder.FindStringSubmatch(old)[1]
 		table, known := missing[name]
@@ -58,22 +59,23 @@ func importsPage(folder string) (string, error) {
 	return page, err
 }
 
-// numbered is a Markdown table of rows in their order, with their numbers.
-func numbered[Row any](header []string, rows []Row, cells func(Row) []string) string {
+// numbered is the Markdown table in the comments of a file, with the numbers of its rows.
+func numbered(source string) string {
 	var out strings.Builder
-	line := func(cells []string) {
-		for _, cell := range cells {
-			out.WriteString("| " + strings.ReplaceAll(cell, "|", "\\|") + " ")
+	row := 0
+	for line := range strings.Lines(source) {
+		cells, is := strings.CutPrefix(line, "//\t| ")
+		state, rest, _ := strings.Cut(cells, " | ")
+		switch {
+		case !is:
+			continue
+		case row == 0:
+			columns := strings.Count(cells, "|")
+			fmt.Fprintf(&out, "| row | %s|%s\n", cells, strings.Repeat("---|", columns+1))
+		default:
+			fmt.Fprintf(&out, "| %d | `%s` | %s", row, state, rest)
 		}
-		out.WriteString("|\n")
-	}
-	line(append([]string{"row"}, header...))
-	out.WriteString("|" + strings.Repeat("---|", len(header)+1) + "\n")
-	for i, row := range rows {
-		line(slices.Concat([]string{strconv.Itoa(i + 1)}, cells(row)))
+		row++
 	}
 	return out.String()
 }
-
-// code is a word of the code as Markdown.
-func code(word fmt.Stringer) string { return "`" + word.String() + "`" }

@@ -61,7 +61,7 @@ func TestATableWithoutAPlaceIsRefused(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(folder, importsName), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := importsPage(folder); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := importsPage(folder, map[string]string{"import": "", "export": ""}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: the error is %v, expected %q", text, err, want)
 		}
 	}

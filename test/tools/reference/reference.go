@@ -4,7 +4,8 @@
 // Command reference writes docs/comity.md and docs/kubectl-comity.md, the
 // references of both command lines, from the cobra commands themselves, so that no
 // command or flag is missing there or explained in two ways. In docs/imports.md, which
-// is otherwise written by hand, it writes the tables by which imports are decided.
+// is otherwise written by hand, it writes the tables by which imports are decided, as the
+// comments of sync/decide have them.
 //
 // It takes the folder of these pages. It is a program of its own so that neither
 // comity nor kubectl-comity carries it.
@@ -46,7 +47,11 @@ func write(folder string) error {
 
 // pages are all pages, by file name; folder has them as they were generated last.
 func pages(folder string) (map[string]string, error) {
-	imports, err := importsPage(folder)
+	decided, err := tables(filepath.Join(folder, ".."))
+	if err != nil {
+		return nil, err
+	}
+	imports, err := importsPage(folder, decided)
 	return map[string]string{"comity.md": comityPage(), "kubectl-comity.md": pluginPage(), importsName: imports}, err
 }
 
