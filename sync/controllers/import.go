@@ -54,28 +54,12 @@ func setupImport(mgr ctrl.Manager, b *base) error {
 		Optional:  b.LocalClusterKnown,
 		Notifiers: []*notify.Notifier{b.PoliciesChanged, b.LocalClusterChanged},
 		List:      i.everything,
-		Subscribe: func(key func(notify.Change), all func()) func() {
-			cancel := b.Peers.Subscribe(key, func(c model.MemberChange) {
-				if c.What == model.MemberOther || c.What == model.HeartbeatBack {
-					all()
-					return
-				}
-				i.livenessChanges.Add(1)
-				// The first heartbeat concerns those that are down as far as was known without one.
-				concerned := func(s model.Source) bool { return s.Down || c.What == model.HeartbeatMissing }
-				for _, imported := range i.observations.From(c.ID, concerned) {
-					key(notify.Change{From: notify.Derived, Key: imported})
-				}
-			})
-			cancel = notify.Both(cancel, b.Peers.SubscribeNamespaces(func(c notify.Change) {
-				for _, in := range i.keysIn(context.Background(), c.Key.Name) { // caches: it does not wait
-					key(notify.Change{From: c.From, Key: in})
-				}
-			}, func(model.MemberChange) {}))
+		Subscribe: func(changed func(notify.Change)) func() {
+			cancel := b.Peers.Subscribe(func(c model.MemberChange) { i.memberChanged(c, changed) })
 			if b.Prober == nil {
 				return cancel
 			}
-			return notify.Both(cancel, b.Prober.Subscribe(func(probed types.NamespacedName) { key(notify.Change{From: notify.Derived, Key: probed}) }))
+			return notify.Both(cancel, b.Prober.Subscribe(func(probed types.NamespacedName) { changed(notify.Change{From: notify.Derived, Key: probed}) }))
 		},
 	}
 	options := b.controllerOptions()
@@ -92,6 +76,27 @@ func setupImport(mgr ctrl.Manager, b *base) error {
 		WatchesRawSource(all).
 		WithOptions(options).
 		Complete(i)
+}
+
+// memberChanged notifies of the imports that may be different after a change of a member.
+func (i *importController) memberChanged(c model.MemberChange, changed func(notify.Change)) {
+	switch c.What {
+	case model.ExportChanged:
+		changed(fromMember(c))
+	case model.NamespaceChanged:
+		for _, in := range i.keysIn(context.Background(), c.Key.Name) { // caches: it does not wait
+			changed(notify.Change{From: notify.Origin(c.ID), Key: in})
+		}
+	case model.MemberOther, model.HeartbeatBack:
+		changed(notify.Change{})
+	case model.HeartbeatFirst, model.HeartbeatMissing:
+		i.livenessChanges.Add(1)
+		// The first heartbeat concerns those that are down as far as was known without one.
+		concerned := func(s model.Source) bool { return s.Down || c.What == model.HeartbeatMissing }
+		for _, imported := range i.observations.From(c.ID, concerned) {
+			changed(notify.Change{From: notify.Derived, Key: imported})
+		}
+	}
 }
 
 // everything lists all keys that have something to import or to remove. What

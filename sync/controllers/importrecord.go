@@ -42,10 +42,10 @@ func setupImportRecords(mgr ctrl.Manager, b *base) error {
 		Required:  []<-chan struct{}{b.Peers.Listed()},
 		Notifiers: []*notify.Notifier{&b.observations.Changed, b.Exchange.Changed, &b.claimChanged},
 		List:      r.everything,
-		Subscribe: func(key func(notify.Change), all func()) func() {
-			return b.Peers.Subscribe(key, func(c model.MemberChange) {
-				if c.What == model.MemberOther { // no report says whether its reader is alive
-					all()
+		Subscribe: func(changed func(notify.Change)) func() {
+			return b.Peers.Subscribe(func(c model.MemberChange) {
+				if c.What == model.ExportChanged || c.What == model.MemberOther { // no report says whether its reader is alive
+					changed(fromMember(c))
 				}
 			})
 		},

@@ -42,7 +42,7 @@ func TestAnObservationIsWholeOrNotThere(t *testing.T) {
 func TestOnlyADifferentObservationIsNotified(t *testing.T) {
 	o := NewObservations()
 	var notified []string
-	o.Changed.Subscribe(func(c notify.Change) { notified = append(notified, c.Key.Name) }, func() { notified = append(notified, "all") })
+	o.Changed.Subscribe(func(c notify.Change) { notified = append(notified, c.Key.Name) })
 	since := time.Now()
 	found := func(in *time.Location) *decide.ImportFinding {
 		return &decide.ImportFinding{Exported: true, Observation: model.Observation{Freeze: &model.Freeze{Since: since.In(in)}, Sources: []model.Source{{Cluster: "b", Since: since.In(in)}}}}
@@ -78,10 +78,13 @@ func TestOnlyADifferentObservationIsNotified(t *testing.T) {
 func TestAReportConcernsItsExportOrAll(t *testing.T) {
 	var b base
 	var notified []string
-	b.reportsChanged.Subscribe(func(c notify.Change) { notified = append(notified, c.Key.Name) }, func() { notified = append(notified, "all") })
-	b.reportChanged(notify.Change{From: "b", Key: key("web")})
-	b.reportChanged(notify.Change{From: "b"})
-	if diff := cmp.Diff([]string{"web", "all"}, notified); diff != "" {
+	b.reportsChanged.Subscribe(func(c notify.Change) { notified = append(notified, c.Key.String()) })
+	b.memberChanged(model.MemberChange{ID: "b", What: model.ReportChanged, Key: key("web")})
+	b.memberChanged(model.MemberChange{ID: "b", What: model.ReportChanged})
+	b.memberChanged(model.MemberChange{ID: "b", What: model.ExportChanged, Key: key("web")})
+	b.memberChanged(model.MemberChange{ID: "b", What: model.HeartbeatFirst})
+	b.memberChanged(model.MemberChange{ID: "b", What: model.HeartbeatMissing})
+	if diff := cmp.Diff([]string{key("web").String(), "/", "/"}, notified); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

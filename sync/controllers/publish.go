@@ -39,11 +39,11 @@ func setupPublish(mgr ctrl.Manager, b *base) error {
 		Required:  []<-chan struct{}{b.Peers.Listed(), b.PoliciesLoaded},
 		Notifiers: []*notify.Notifier{b.PoliciesChanged, &b.passChanged},
 		List:      p.seed,
-		Subscribe: func(_ func(notify.Change), all func()) func() {
+		Subscribe: func(changed func(notify.Change)) func() {
 			// A new member may be what a scope was waiting for.
-			return b.Peers.Subscribe(func(notify.Change) {}, func(c model.MemberChange) {
+			return b.Peers.Subscribe(func(c model.MemberChange) {
 				if c.What == model.MemberOther {
-					all()
+					changed(notify.Change{})
 				}
 			})
 		},

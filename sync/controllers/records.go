@@ -37,10 +37,10 @@ func setupMemberRecord(mgr ctrl.Manager, b *base) error {
 	complete := &notify.Source{
 		Notifiers: []*notify.Notifier{&b.passComplete, b.LocalClusterChanged, &b.claimChanged},
 		List:      func(context.Context) ([]types.NamespacedName, error) { return only, nil },
-		Subscribe: func(_ func(notify.Change), all func()) func() {
-			return b.Peers.Subscribe(func(notify.Change) {}, func(c model.MemberChange) {
+		Subscribe: func(changed func(notify.Change)) func() {
+			return b.Peers.Subscribe(func(c model.MemberChange) {
 				if c.ID == b.Self {
-					all()
+					changed(notify.Change{})
 				}
 			})
 		},

@@ -59,16 +59,9 @@ type Peers interface {
 	Namespace(name string) []model.MemberNamespace
 	// Reports are what the members report of importing this cluster's export.
 	Reports(key types.NamespacedName) []model.Report
-	// Subscribe calls key when an export, its slices or its hold changed, and
-	// member when a peer appeared, became synced or unsynced, changed its Liveness,
-	// or was removed; with this cluster's own id when OwnIDClaim changed.
-	Subscribe(key func(notify.Change), member func(model.MemberChange)) (cancel func())
-	// SubscribeNamespaces calls namespace when Namespace may return something else
-	// for the name in that key, and member as Subscribe does.
-	SubscribeNamespaces(namespace func(notify.Change), member func(model.MemberChange)) (cancel func())
-	// SubscribeReports calls report when a report changed, with the zero key if any
-	// may have, and member as Subscribe does.
-	SubscribeReports(report func(notify.Change), member func(model.MemberChange)) (cancel func())
+	// Subscribe has subscriber called with each change of what Members, Read, Namespace and
+	// Reports return, and with this cluster's own id when OwnIDClaim changed.
+	Subscribe(subscriber func(model.MemberChange)) (cancel func())
 }
 
 // Admitter evaluates the policies for a stored export.
@@ -232,7 +225,7 @@ type base struct {
 	claimChanged notify.Notifier
 	// importQueue and reportQueue are those of the import and the import-records controller.
 	importQueue, reportQueue *notify.Queue
-	beatSoon                 chan struct{} // holds one if the Lease is to be renewed at once
+	beatSoon                 notify.Wake // has the Lease renewed at once
 	conflicts                workqueue.TypedRateLimiter[reconcile.Request]
 	refusals                 workqueue.TypedRateLimiter[reconcile.Request]
 }
@@ -259,11 +252,7 @@ func SetupWithManager(mgr ctrl.Manager, opts Options) (*Controllers, error) {
 			return nil, fmt.Errorf("set up sync: %w", err)
 		}
 	}
-	b.Peers.SubscribeReports(b.reportChanged, func(c model.MemberChange) {
-		if c.What != model.HeartbeatFirst {
-			b.reportsChanged.All()
-		}
-	})
+	b.Peers.Subscribe(b.memberChanged)
 	return &Controllers{base: b}, nil
 }
 
@@ -284,7 +273,7 @@ func newBase(mgr ctrl.Manager, opts Options) (*base, error) {
 	b := &base{
 		Options: opts, client: mgr.GetClient(), applier: applier, publishing: publishing, hub: hub,
 		live:     &liveReader{reader: mgr.GetAPIReader(), clock: opts.Clock, retry: opts.Retry},
-		beatSoon: make(chan struct{}, 1), observations: NewObservations(), pass: decide.NewFirstPass(),
+		beatSoon: notify.NewWake(), observations: NewObservations(), pass: decide.NewFirstPass(),
 		conflicts: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
 		refusals:  workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRefused, lastRefused),
 	}
@@ -295,7 +284,7 @@ func newBase(mgr ctrl.Manager, opts Options) (*base, error) {
 	}
 	// An exchange namespace that was created again is empty: the MemberRecord must not
 	// return to it before everything was published there.
-	opts.Exchange.Changed.Subscribe(func(notify.Change) { b.exchangeChanged() }, b.exchangeChanged)
+	opts.Exchange.Changed.Subscribe(func(notify.Change) { b.exchangeChanged() })
 	return b, nil
 }
 
@@ -322,23 +311,26 @@ func setDefaults(mgr ctrl.Manager, opts *Options) {
 	}
 }
 
-// reportChanged notifies of a report on an export, or of all if the key is empty.
-func (b *base) reportChanged(c notify.Change) {
-	if c.Key == (types.NamespacedName{}) {
+// memberChanged notifies of the exports of which other clusters may report something else.
+func (b *base) memberChanged(c model.MemberChange) {
+	switch c.What {
+	case model.ReportChanged:
+		b.reportsChanged.Publish(fromMember(c))
+	case model.MemberOther, model.HeartbeatMissing, model.HeartbeatBack:
 		b.reportsChanged.All()
-		return
 	}
-	b.reportsChanged.Changed(c)
+}
+
+// fromMember is the change of a key by a member.
+func fromMember(c model.MemberChange) notify.Change {
+	return notify.Change{From: notify.Origin(c.ID), Key: c.Key}
 }
 
 // exchangeChanged begins again in an exchange that may be another one.
 func (b *base) exchangeChanged() {
 	if b.hub {
 		b.claim.set("")
-		select {
-		case b.beatSoon <- struct{}{}: // the Lease is renewed at once
-		default:
-		}
+		b.beatSoon.Up()
 	}
 	b.restartPass()
 }

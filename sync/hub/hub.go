@@ -37,7 +37,7 @@ import (
 type Peers interface {
 	Listed() <-chan struct{}
 	Members() []model.Member
-	Subscribe(key func(notify.Change), member func(model.MemberChange)) (cancel func())
+	Subscribe(func(model.MemberChange)) (cancel func())
 }
 
 // Options configure a Hub; all fields without a default are required.

@@ -8,14 +8,13 @@ import (
 	"testing"
 
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/sync/notify"
 )
 
 type somePeers struct{ listed chan struct{} }
 
 func (p somePeers) Listed() <-chan struct{} { return p.listed }
 func (somePeers) Members() []model.Member   { return []model.Member{{ID: "b"}} }
-func (somePeers) Subscribe(func(notify.Change), func(model.MemberChange)) (cancel func()) {
+func (somePeers) Subscribe(func(model.MemberChange)) (cancel func()) {
 	return func() {}
 }
 

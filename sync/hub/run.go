@@ -18,7 +18,6 @@ import (
 
 	"github.com/comity-mcs/comity/sync/exchange"
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/sync/notify"
 	"github.com/comity-mcs/comity/sync/remote"
 )
 
@@ -31,7 +30,11 @@ func (h *Hub) Start(ctx context.Context) error {
 	defer h.caches.running.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	unsubscribe := h.opts.Peers.Subscribe(func(notify.Change) {}, func(model.MemberChange) { h.wake.Up() })
+	unsubscribe := h.opts.Peers.Subscribe(func(c model.MemberChange) {
+		if c.What == model.MemberOther {
+			h.wake.Up()
+		}
+	})
 	defer unsubscribe()
 	if !wait(ctx, h.opts.Peers.Listed()) {
 		return nil

@@ -14,7 +14,6 @@ import (
 
 	"github.com/comity-mcs/comity/sync/members/liveness"
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/sync/notify"
 	"github.com/comity-mcs/comity/sync/remote"
 	"github.com/comity-mcs/comity/sync/restoredetect"
 )
@@ -127,7 +126,7 @@ func (s *Set) update(id model.ClusterID, do func() model.MemberChanged) {
 	if changed == nothing {
 		return
 	}
-	s.changedMembers.Publish(model.MemberChange{ID: id, What: changed})
+	s.changes.Publish(model.MemberChange{ID: id, What: changed})
 	s.statuses.Publish(string(id))
 }
 
@@ -139,7 +138,7 @@ func (s *Set) exportChanged(c *remote.Connection, key types.NamespacedName) {
 	active := m != nil && m.active.is(c)
 	s.mu.Unlock()
 	if active {
-		s.keys.Publish(notify.Change{From: notify.Origin(m.id), Key: key})
+		s.changes.Publish(model.MemberChange{ID: m.id, What: model.ExportChanged, Key: key})
 	}
 }
 

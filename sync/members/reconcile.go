@@ -13,7 +13,6 @@ import (
 
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/sync/notify"
 	"github.com/comity-mcs/comity/sync/remote"
 )
 
@@ -56,7 +55,7 @@ func (s *Set) use(peers []exchangev1alpha1.Peer, secrets []corev1.Secret) {
 	s.mu.Unlock()
 	slices.Sort(changed)
 	for _, id := range slices.Compact(changed) {
-		s.changedMembers.Publish(model.MemberChange{ID: id})
+		s.changes.Publish(model.MemberChange{ID: id})
 	}
 	for _, name := range next.peers {
 		s.statuses.Publish(name)
@@ -136,9 +135,11 @@ func (s *Set) dial(m *member, config *rest.Config, as connection) error {
 		Hooks: remote.Hooks{
 			Export: s.exportChanged,
 			Namespace: func(name string) {
-				s.namespaces.Publish(notify.Change{From: notify.Origin(m.id), Key: types.NamespacedName{Name: name}})
+				s.changes.Publish(model.MemberChange{ID: m.id, What: model.NamespaceChanged, Key: types.NamespacedName{Name: name}})
 			},
-			Report:    func(key types.NamespacedName) { s.reports.Publish(notify.Change{From: notify.Origin(m.id), Key: key}) },
+			Report: func(key types.NamespacedName) {
+				s.changes.Publish(model.MemberChange{ID: m.id, What: model.ReportChanged, Key: key})
+			},
 			LeaseRead: s.leaseRead, State: s.stateChanged, Restored: s.restored,
 			Rejected: func(c *remote.Connection) { s.counters.rejected.WithLabelValues(string(c.ID())).Inc() },
 		},

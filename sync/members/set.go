@@ -87,10 +87,7 @@ type Set struct {
 	lastTick time.Time      // when tick last ran
 	ending   sync.WaitGroup // retired connections and running checks of Leases
 
-	// What the Subscribe methods subscribe to. The key of a namespace is its name.
-	keys, reports  notify.Topic[notify.Change]
-	namespaces     notify.Topic[notify.Change]
-	changedMembers notify.Topic[model.MemberChange]
+	changes notify.Topic[model.MemberChange]
 	// statuses are the Peers whose status may have to be written.
 	statuses notify.Topic[string]
 	leads    atomic.Bool // this replica writes them
@@ -161,26 +158,10 @@ func (m *snapshot) member() model.Member {
 // Removed lists the clusters that the administrator removed (spec.removed), sorted.
 func (s *Set) Removed() []model.ClusterID { return s.view.Load().removed }
 
-// Subscribe calls key when an export or its slices changed, and member when a peer
-// appeared, became synced, lost that, changed its Liveness state, its labels, what is
-// accepted from it or confirmed, was removed or went, and with this cluster's own id when
-// OwnIDClaim changed. Neither may block. The returned function ends the subscription.
-func (s *Set) Subscribe(key func(notify.Change), member func(model.MemberChange)) func() {
-	return notify.Both(s.keys.Subscribe(key), s.changedMembers.Subscribe(member))
-}
-
-// SubscribeNamespaces calls namespace when what Namespace answers for the name in that
-// key may have changed in one peer, and member as Subscribe does. Neither may block.
-// The returned function ends the subscription.
-func (s *Set) SubscribeNamespaces(namespace func(notify.Change), member func(model.MemberChange)) func() {
-	return notify.Both(s.namespaces.Subscribe(namespace), s.changedMembers.Subscribe(member))
-}
-
-// SubscribeReports calls report when what Reports answers for that key may have
-// changed, with the zero key if it may have for all, and member as Subscribe does.
-// Neither may block. The returned function ends the subscription.
-func (s *Set) SubscribeReports(report func(notify.Change), member func(model.MemberChange)) func() {
-	return notify.Both(s.reports.Subscribe(report), s.changedMembers.Subscribe(member))
+// Subscribe has subscriber called with each change of a member, and with this cluster's own
+// id when OwnIDClaim changed. It may not block. The returned function ends the subscription.
+func (s *Set) Subscribe(subscriber func(model.MemberChange)) (cancel func()) {
+	return s.changes.Subscribe(subscriber)
 }
 
 // counters of peers carry the label peer: federated Prometheus sets cluster itself.

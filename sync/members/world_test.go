@@ -31,7 +31,6 @@ import (
 	"github.com/comity-mcs/comity/sync/exchange"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/sync/notify"
 	"github.com/comity-mcs/comity/sync/remote"
 )
 
@@ -77,16 +76,21 @@ func newWorld(t *testing.T) *world {
 		}
 		return w.answer()
 	}
-	w.set.Subscribe(
-		func(c notify.Change) { w.note(c.Key.String()) },
-		func(c model.MemberChange) {
-			w.note("cluster " + string(c.ID))
-			if c.What == model.HeartbeatFirst || c.What == model.HeartbeatMissing {
-				w.note("liveness " + string(c.ID))
-			}
-		},
-	)
-	w.set.SubscribeReports(func(c notify.Change) { w.note("report " + c.Key.String()) }, func(model.MemberChange) {})
+	w.set.Subscribe(func(c model.MemberChange) {
+		switch c.What {
+		case model.ExportChanged:
+			w.note(c.Key.String())
+			return
+		case model.ReportChanged:
+			w.note("report " + c.Key.String())
+			return
+		case model.NamespaceChanged:
+			return
+		case model.HeartbeatFirst, model.HeartbeatMissing:
+			w.note("liveness " + string(c.ID))
+		}
+		w.note("cluster " + string(c.ID))
+	})
 	w.set.statuses.Subscribe(func(name string) { w.note("status " + name) })
 	w.lead()
 	ctx, cancel := context.WithCancel(context.Background())

@@ -76,13 +76,16 @@ type Liveness struct {
 type MemberChange struct {
 	ID   ClusterID
 	What MemberChanged
+	// Key is what changed, of ExportChanged, ReportChanged and NamespaceChanged.
+	Key types.NamespacedName
 }
 
 // MemberChanged is what of a member changed.
 type MemberChanged int
 
 const (
-	// MemberOther is anything but the following.
+	// MemberOther is anything but the following: a Peer appeared or went, was removed,
+	// became synced or ceased to be, or something else of it changed.
 	MemberOther MemberChanged = iota
 	// HeartbeatFirst means that its first heartbeat was seen. It is as Connected as before.
 	HeartbeatFirst
@@ -90,6 +93,12 @@ const (
 	HeartbeatMissing
 	// HeartbeatBack means that it is Connected again. Changes of its exports may come with that.
 	HeartbeatBack
+	// ExportChanged means that an export, or one of its slices, did.
+	ExportChanged
+	// ReportChanged means that its report on an export did; on any, if Key is zero.
+	ReportChanged
+	// NamespaceChanged means that what it says of the namespace called Key.Name did.
+	NamespaceChanged
 )
 
 // OwnIDClaim is a Peer that has the id of this cluster and names another cluster.

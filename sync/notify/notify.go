@@ -71,7 +71,7 @@ func Both(first, second func()) func() {
 	}
 }
 
-// Change is a key that may be different now, and who changed it.
+// Change is a key that may be different now, and who changed it. The zero Key is every key.
 type Change struct {
 	From Origin
 	Key  types.NamespacedName
@@ -80,25 +80,13 @@ type Change struct {
 // Notifier notifies any number of subscribers that something changed. The zero
 // value has no subscriber and is ready for use. All methods may be called from
 // any goroutine.
-type Notifier struct {
-	keys Topic[Change]
-	all  Topic[struct{}]
-}
+type Notifier struct{ Topic[Change] }
 
 // Key notifies all subscribers that key may be different now.
-func (n *Notifier) Key(key types.NamespacedName) { n.Changed(Change{Derived, key}) }
-
-// Changed notifies all subscribers of a change.
-func (n *Notifier) Changed(c Change) { n.keys.Publish(c) }
+func (n *Notifier) Key(key types.NamespacedName) { n.Publish(Change{Derived, key}) }
 
 // All notifies all subscribers that any key may be different now.
-func (n *Notifier) All() { n.all.Publish(struct{}{}) }
-
-// Subscribe has key and all called by Changed and All. Neither may block or use the
-// Notifier. The returned function ends the subscription.
-func (n *Notifier) Subscribe(key func(Change), all func()) (cancel func()) {
-	return Both(n.keys.Subscribe(key), n.all.Subscribe(func(struct{}) { all() }))
-}
+func (n *Notifier) All() { n.Publish(Change{}) }
 
 // ListKeys returns the keys of all objects that reader lists into list, an empty
 // list of their kind. It reads them without copying.
@@ -133,8 +121,8 @@ type Source struct {
 	Required []<-chan struct{}
 	Optional <-chan struct{}
 	// Subscribe, unless nil, is called once before the first List, for whatever is
-	// no Notifier: key enqueues one key and all lists again. Neither blocks.
-	Subscribe func(key func(Change), all func()) (cancel func())
+	// no Notifier: changed enqueues one key, or lists again. It does not block.
+	Subscribe func(changed func(Change)) (cancel func())
 }
 
 var _ source.SyncingSource = (*Source)(nil)
@@ -172,21 +160,21 @@ func (s *Source) Start(ctx context.Context, queue requests) error {
 	if !is {
 		return fmt.Errorf("the queue of the controller is a %T; set controller.Options.NewQueue to what notify.NewQueue returns", queue)
 	}
-	list := make(chan struct{}, 1)
-	key := func(c Change) { fair.Changed(c.From, reconcile.Request{NamespacedName: c.Key}) }
-	all := func() {
-		select {
-		case list <- struct{}{}:
-		default: // a listing is due already
+	list := NewWake()
+	changed := func(c Change) {
+		if c.Key == (types.NamespacedName{}) {
+			list.Up()
+			return
 		}
+		fair.Changed(c.From, reconcile.Request{NamespacedName: c.Key})
 	}
 	if s.Subscribe != nil {
-		context.AfterFunc(ctx, s.Subscribe(key, all))
+		context.AfterFunc(ctx, s.Subscribe(changed))
 	}
 	for _, n := range s.Notifiers {
-		context.AfterFunc(ctx, n.Subscribe(key, all))
+		context.AfterFunc(ctx, n.Subscribe(changed))
 	}
-	all()
+	list.Up()
 	go func() {
 		for {
 			select {

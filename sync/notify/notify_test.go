@@ -55,8 +55,8 @@ func TestASourceEnqueuesEveryListedKeyAtStartAndWhenAllMayBeDifferent(t *testing
 			listed.Add(1)
 			return []types.NamespacedName{key("a"), key("b")}, nil
 		},
-		Subscribe: func(one func(Change), all func()) func() {
-			others = append(others, func() { one(Change{"b", key("c")}) }, all)
+		Subscribe: func(changed func(Change)) func() {
+			others = append(others, func() { changed(Change{"b", key("c")}) }, func() { changed(Change{}) })
 			return func() { others = nil }
 		},
 	}
@@ -92,7 +92,7 @@ func TestASourceEnqueuesEveryListedKeyAtStartAndWhenAllMayBeDifferent(t *testing
 func TestNobodyIsNotifiedAfterTheEndOfTheSubscription(t *testing.T) {
 	var n Notifier
 	calls := 0
-	cancel := n.Subscribe(func(Change) { calls++ }, func() { calls++ })
+	cancel := n.Subscribe(func(Change) { calls++ })
 	n.Key(key("a"))
 	n.All()
 	cancel()
@@ -174,8 +174,8 @@ func TestAChangeOfOneKeyDoesNotWaitForThoseThatAreListed(t *testing.T) {
 	if first := next(t, queue); first != "a" {
 		t.Fatalf("got %s", first) // so all are in the queue
 	}
-	changed.Changed(Change{"b", key("c")})
-	changed.Changed(Change{"b", key("z")})
+	changed.Publish(Change{"b", key("c")})
+	changed.Publish(Change{"b", key("z")})
 	var got []string
 	for range 3 {
 		got = append(got, next(t, queue))

@@ -180,14 +180,13 @@ func (w wiring) setupPolicies(published controllers.Published) (*policyEvaluatio
 	cache := controllers.NewPolicyCache(controllers.PolicyCacheOptions{
 		Evaluate: audit, Reader: w.GetClient(), Policies: policies.Digest, Published: published.Of,
 	})
-	w.peers.SubscribeNamespaces(func(notify.Change) {
+	w.peers.Subscribe(func(c model.MemberChange) {
+		if c.What == model.ExportChanged || c.What == model.ReportChanged {
+			return
+		}
 		peerCache.Changed()
-		cache.PeersChanged() // before any controller evaluates again
-		changed.All()
-	}, func(c model.MemberChange) {
-		peerCache.Changed()
-		if c.What == model.MemberOther {
-			cache.PeersChanged()
+		if c.What == model.MemberOther || c.What == model.NamespaceChanged {
+			cache.PeersChanged() // before any controller evaluates again
 			changed.All()
 		}
 	})

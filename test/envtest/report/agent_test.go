@@ -94,7 +94,7 @@ func (c *cluster) start(imports bool) {
 	})
 	Expect(err).NotTo(HaveOccurred())
 	Expect(n.peers.SetupStatusWithManager(mgr, n.running.Imports())).To(Succeed())
-	n.running.DestinationsChanged().Subscribe(func(c notify.Change) { n.changed.add(c.Key) }, func() { n.changed.add(types.NamespacedName{}) })
+	n.running.DestinationsChanged().Subscribe(func(c notify.Change) { n.changed.add(c.Key) })
 	c.run(n, mgr)
 }
 

@@ -129,7 +129,7 @@ var _ = Describe("a cluster", func() {
 		Expect(home.ServiceCIDRs).To(Equal(a.Network().ServiceCIDRs[:1]))
 
 		told := make(chan struct{}, 1)
-		a.agent.home.Changed().Subscribe(func(notify.Change) {}, func() { told <- struct{}{} })
+		a.agent.home.Changed().Subscribe(func(notify.Change) { told <- struct{}{} })
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "late", Labels: map[string]string{corev1.LabelTopologyZone: "z"}}}
 		a.create(node)
 		Eventually(told).Should(Receive())
