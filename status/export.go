@@ -51,7 +51,7 @@ func (r *exportReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 		return result, nil
 	}
 	const kind = mcsv1beta1.ServiceExportKindName
-	saved, err := save(ctx, r.reconciler, export, kind, mcsv1beta1.ServiceExportStatus{Conditions: wanted},
+	saved, err := r.save(ctx, export, kind, &mcsv1beta1.ServiceExportStatus{Conditions: wanted},
 		compute.ExportUrgent(old, wanted), compute.Transitions(kind, old, wanted))
 	return cmp.Or(saved, result), err
 }

@@ -54,7 +54,7 @@ func (r *importReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 		return ctrl.Result{}, nil
 	}
 	const kind = mcsv1beta1.ServiceImportKindName
-	return save(ctx, r.reconciler, imported, kind, wanted,
+	return r.save(ctx, imported, kind, &wanted,
 		compute.ImportUrgent(old, wanted), compute.Transitions(kind, old.Conditions, wanted.Conditions))
 }
 
@@ -158,7 +158,7 @@ func (r *importReconciler) reconcileForeign(ctx context.Context, in compute.Impo
 func (r *importReconciler) applyUnowned(
 	ctx context.Context, imported *mcsv1beta1.ServiceImport, status mcsv1beta1.ServiceImportStatus,
 ) (mcsv1beta1.ServiceImportStatus, bool, error) {
-	written, err := write(ctx, r.client, imported, mcsv1beta1.ServiceImportKindName, status)
+	written, err := write(ctx, r.client, imported, mcsv1beta1.ServiceImportKindName, &status)
 	fields := owned(err)
 	if len(fields) == 0 {
 		return status, written, err
@@ -168,7 +168,7 @@ func (r *importReconciler) applyUnowned(
 	if compute.Covers(imported.Status, rest) {
 		return rest, true, nil
 	}
-	written, err = write(ctx, r.client, imported, mcsv1beta1.ServiceImportKindName, rest)
+	written, err = write(ctx, r.client, imported, mcsv1beta1.ServiceImportKindName, &rest)
 	if len(owned(err)) > 0 {
 		// Another field got an owner in between. The next change tries again.
 		return mcsv1beta1.ServiceImportStatus{}, true, nil

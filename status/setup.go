@@ -39,7 +39,7 @@ type Observations interface {
 	Changed() *notify.Notifier
 	// Destinations are those of one local export, sorted by cluster, without
 	// this cluster; false as long as it is not known where the export goes.
-	Destinations(key types.NamespacedName) ([]model.Destination, bool)
+	Destinations(key types.NamespacedName) ([]model.Report, bool)
 	// DestinationsChanged notifies of exports for which Destinations may return
 	// something else though Changed does not notify of them.
 	DestinationsChanged() *notify.Notifier

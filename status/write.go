@@ -43,11 +43,9 @@ func (r reconciler) service(ctx context.Context, key client.ObjectKey) (*corev1.
 	return service, nil
 }
 
-// save writes the status that is wanted of an object, once its limit allows it, and then
-// records the conditions that moved.
-func save[Status mcsv1beta1.ServiceExportStatus | mcsv1beta1.ServiceImportStatus](
-	ctx context.Context, r reconciler, object client.Object, kind string, wanted Status, urgent bool, moved []metav1.Condition,
-) (ctrl.Result, error) {
+// save writes the status that is wanted of an object, a pointer, once its limit allows it, and
+// then records the conditions that moved.
+func (r reconciler) save(ctx context.Context, object client.Object, kind string, wanted any, urgent bool, moved []metav1.Condition) (ctrl.Result, error) {
 	now := r.options.Now()
 	if wait := r.limiter.delay(object.GetUID(), urgent, now); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
@@ -60,7 +58,7 @@ func save[Status mcsv1beta1.ServiceExportStatus | mcsv1beta1.ServiceImportStatus
 	return ctrl.Result{}, err
 }
 
-// write applies status to the very version of object that it was computed from
+// write applies status, a pointer, to the very version of object that it was computed from
 // and reports whether it was written.
 //
 // Without that precondition a stale cache would make the same transition twice,
@@ -68,10 +66,8 @@ func save[Status mcsv1beta1.ServiceExportStatus | mcsv1beta1.ServiceImportStatus
 // no error: its watch event brings it back to the queue. Nor is it one that nothing
 // is written while the namespace of Comity is being deleted. A field of another owner
 // is an error, unless options force the apply.
-func write[Status mcsv1beta1.ServiceExportStatus | mcsv1beta1.ServiceImportStatus](
-	ctx context.Context, c client.Client, object client.Object, kind string, status Status, options ...client.SubResourceApplyOption,
-) (bool, error) {
-	u := model.StatusOf(object, mcsv1beta1.SchemeGroupVersion.WithKind(kind), &status)
+func write(ctx context.Context, c client.Client, object client.Object, kind string, status any, options ...client.SubResourceApplyOption) (bool, error) {
+	u := model.StatusOf(object, mcsv1beta1.SchemeGroupVersion.WithKind(kind), status)
 	options = append(options, client.FieldOwner(model.FieldOwner))
 	err := c.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), options...)
 	switch {

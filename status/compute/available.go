@@ -57,10 +57,10 @@ func availability(in ExportInput) []metav1.Condition {
 	return []metav1.Condition{hold(old, wanted, availabilityIsSettled(in))}
 }
 
-func imports(d model.Destination) bool { return d.Imported }
+func imports(d model.Report) bool { return d.Imported }
 
 // reported puts the reports of all destinations together.
-func reported(destinations []model.Destination, deciders string) metav1.Condition {
+func reported(destinations []model.Report, deciders string) metav1.Condition {
 	var imported []model.ClusterID
 	for _, d := range destinations {
 		if d.Imported {
@@ -90,7 +90,7 @@ func reported(destinations []model.Destination, deciders string) metav1.Conditio
 // deciders says which export decides the import where, if that is not the same one
 // everywhere, as far as this cluster may know: the lists of the clusters formed, or were
 // confirmed, in another order. Empty if it is the same.
-func deciders(seen *model.Observation, destinations []model.Destination) string {
+func deciders(seen *model.Observation, destinations []model.Report) string {
 	where := map[model.ClusterID][]string{}
 	if d := seen.Decider; d.Cluster != "" && !d.Scoped {
 		where[d.Cluster] = []string{"this cluster"}
@@ -116,13 +116,13 @@ func deciders(seen *model.Observation, destinations []model.Destination) string 
 type group struct {
 	reason   string
 	imported bool
-	members  []model.Destination
+	members  []model.Report
 }
 
 // grouped lists, in this order: problems by their rank, pending clusters, and
 // clusters that import with a problem. Clusters that import without one are left out.
-func grouped(destinations []model.Destination) []group {
-	sorted := slices.SortedStableFunc(slices.Values(destinations), func(a, b model.Destination) int {
+func grouped(destinations []model.Report) []group {
+	sorted := slices.SortedStableFunc(slices.Values(destinations), func(a, b model.Report) int {
 		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Reason, b.Reason))
 	})
 	var groups []group
@@ -166,7 +166,7 @@ func (g group) part() part {
 		return part{"not reported yet by " + list, len(clusters)}
 	}
 	quoted := plain(g.members[0].Message)
-	if quoted != "" && slices.ContainsFunc(g.members, func(d model.Destination) bool { return d.Message != g.members[0].Message }) {
+	if quoted != "" && slices.ContainsFunc(g.members, func(d model.Report) bool { return d.Message != g.members[0].Message }) {
 		quoted = string(clusters[0]) + " reports: " + quoted
 	}
 	if quoted != "" {

@@ -26,29 +26,29 @@ var (
 	eleven = ten.Add(time.Hour)
 )
 
-func imported(ids ...model.ClusterID) []model.Destination {
-	var list []model.Destination
+func imported(ids ...model.ClusterID) []model.Report {
+	var list []model.Report
 	for _, id := range ids {
-		list = append(list, model.Destination{Cluster: id, Imported: true, Reason: model.ReasonImported, Since: ten})
+		list = append(list, model.Report{Cluster: id, Imported: true, Reason: model.ReasonImported, Since: ten})
 	}
 	return list
 }
 
-func failing(id model.ClusterID, reason, message string, since time.Time) model.Destination {
-	return model.Destination{Cluster: id, Reason: reason, Message: message, Since: since}
+func failing(id model.ClusterID, reason, message string, since time.Time) model.Report {
+	return model.Report{Cluster: id, Reason: reason, Message: message, Since: since}
 }
 
 // scopeReports are the Destinations of an ExportInput, and whether they are known.
 type scopeReports struct {
-	destinations []model.Destination
+	destinations []model.Report
 	known        bool
 }
 
-func known(destinations ...[]model.Destination) scopeReports {
+func known(destinations ...[]model.Report) scopeReports {
 	return scopeReports{slices.Concat(destinations...), true}
 }
 
-func list(destinations ...model.Destination) []model.Destination { return destinations }
+func list(destinations ...model.Report) []model.Report { return destinations }
 
 // available is Available of a valid export, as "Status/Reason: message"; empty
 // if it is not set.
@@ -107,7 +107,7 @@ func TestAvailable(t *testing.T) {
 			"Unknown/Pending: imported by 1 of 3 clusters; not reported yet by c, d",
 		},
 		{
-			"all import it, but one is not heard of", out(), known(imported("b"), list(model.Destination{Cluster: "c", Imported: true, Reason: "Stale", Since: ten})),
+			"all import it, but one is not heard of", out(), known(imported("b"), list(model.Report{Cluster: "c", Imported: true, Reason: "Stale", Since: ten})),
 			"True/Imported: imported by all 2 clusters in scope: b, c; Stale in c",
 		},
 		{
@@ -152,7 +152,7 @@ func TestAvailableStaysWhileClustersAreUnsynced(t *testing.T) {
 	unpublished := was(condition.Available(condition.ReasonNotPublished, "m"))
 	pending := &model.Observation{Publication: model.PublicationPending}
 	silent := list(imported("b")[0], failing("c", model.ReasonPending, "", ten))
-	waiting := list(imported("b")[0], model.Destination{Cluster: "c", Reason: model.ReasonPending, Unsynced: true})
+	waiting := list(imported("b")[0], model.Report{Cluster: "c", Reason: model.ReasonPending, Unsynced: true})
 	cases := []struct {
 		name    string
 		old     metav1.Condition
@@ -188,7 +188,7 @@ func TestAvailableStaysWhileClustersAreUnsynced(t *testing.T) {
 }
 
 func TestAvailableOfAHundredClustersIsBoundAndNamesTheFirst(t *testing.T) {
-	var all, bad []model.Destination
+	var all, bad []model.Report
 	for i := range 100 {
 		id := model.ClusterID(fmt.Sprintf("cluster-%03d", i))
 		all = append(all, imported(id)...)
@@ -213,9 +213,9 @@ func TestAvailableFitsWhateverIsReported(t *testing.T) {
 		"NamespaceMissing", "PolicyDenied", "NameTaken", "ForeignImport", "AddressOverlap", "Refused", "Unreachable", "Pending", "Imported", "", "Eclipse",
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		var destinations []model.Destination
+		var destinations []model.Report
 		for i := range rapid.IntRange(0, 100).Draw(t, "clusters") {
-			destinations = append(destinations, model.Destination{
+			destinations = append(destinations, model.Report{
 				Cluster:  model.ClusterID(fmt.Sprintf("%03d%s", i, strings.Repeat("x", rapid.IntRange(0, 60).Draw(t, "length")))),
 				Imported: rapid.Bool().Draw(t, "imported"),
 				Reason:   rapid.SampledFrom(reasons).Draw(t, "reason"),

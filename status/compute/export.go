@@ -31,7 +31,7 @@ type ExportInput struct {
 	Verdict decision.Verdict
 	// Destinations are what the clusters in scope, without this one, report about importing
 	// it; DestinationsKnown is false as long as it is not known where the export goes.
-	Destinations      []model.Destination
+	Destinations      []model.Report
 	DestinationsKnown bool
 }
 

@@ -130,7 +130,7 @@ func availabilityIsSettled(in ExportInput) settled {
 		if in.Observation.Publication == model.PublicationPending {
 			return false // as Ready does
 		}
-		if !slices.ContainsFunc(in.Destinations, func(d model.Destination) bool { return d.Unsynced }) {
+		if !slices.ContainsFunc(in.Destinations, func(d model.Report) bool { return d.Unsynced }) {
 			return true
 		}
 		return wanted.Status == metav1.ConditionFalse &&

@@ -170,21 +170,23 @@ func freezeText(f *model.Freeze, by model.Liveness, key types.NamespacedName) st
 	if f.Why != "" {
 		why = ": " + model.Bound(plain(f.Why), maxQuoted)
 	}
-	takeover := fmt.Sprintf("kubectl comity confirm takeover %s --from CLUSTER", key)
+	takeover := fmt.Sprintf("; or let another export decide: kubectl comity confirm takeover %s --from CLUSTER", key)
 	undecided := by.State == model.Connected && by.Reason+by.Message == ""
 	switch {
 	case f.State == model.SourceNotRead && undecided:
-		return text + fmt.Sprintf("it is not known whether that may be imported%s; or let another export decide: %s", why, takeover)
+		return text + "it is not known whether that may be imported" + why + takeover
 	case f.State == model.SourceNotRead:
-		return text + fmt.Sprintf("cluster %s is not read%s; if it is gone for good: kubectl comity leave --id %s <context of this cluster>; or let another export decide: %s", f.By.Cluster, why, f.By.Cluster, takeover)
+		return text + fmt.Sprintf("cluster %[1]s is not read%[2]s; if it is gone for good: kubectl comity leave --id %[1]s <context of this cluster>", f.By.Cluster, why) + takeover
 	case f.State == model.SourceMissing:
-		return text + fmt.Sprintf("that export is missing since %s; if it is gone for good: kubectl comity confirm missing %s; or let another export decide: %s", moment(f.Since), f.By.Cluster, takeover)
+		return text + fmt.Sprintf("that export is missing since %s; if it is gone for good: kubectl comity confirm missing %s", moment(f.Since), f.By.Cluster) + takeover
 	case f.State == model.SourceEnded:
-		return text + fmt.Sprintf("was deleted; the next export decides from %s on", moment(f.Until))
+		text += "was deleted"
 	case f.State == model.SourceSuspended:
-		return text + fmt.Sprintf("was withdrawn%s; the next export decides from %s on", why, moment(f.Until))
+		text += "was withdrawn" + why
+	default:
+		text += "is refused here" + why
 	}
-	return text + fmt.Sprintf("is refused here%s; the next export decides from %s on", why, moment(f.Until))
+	return fmt.Sprintf("%s; the next export decides from %s on", text, moment(f.Until))
 }
 
 // takeover is TakeoverHeld: which export waits to decide the import, and how to

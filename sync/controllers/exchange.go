@@ -145,7 +145,7 @@ func (b *base) problemBut(ctx context.Context, namespace string, check func(cont
 	}
 	duplicate, err := check(ctx)
 	if err != nil {
-		return fmt.Sprintf("MemberRecord %s cannot be read: %v", b.member(), err)
+		return err.Error()
 	}
 	return duplicate
 }
@@ -164,7 +164,7 @@ func (b *base) mayPublish(ctx context.Context) (bool, error) {
 // another one: a Peer has that id, and nothing shows that this cluster published
 // under it. What is imported from the other cluster looks like this cluster's own then.
 func (b *base) isIDDoubtful(ctx context.Context) bool {
-	if _, claimed := b.Peers.OwnIDClaim(); !claimed {
+	if b.Peers.OwnIDClaim() == "" {
 		return false
 	}
 	if b.hub { // whose cache may never be filled, for which no import waits
@@ -177,11 +177,11 @@ func (b *base) isIDDoubtful(ctx context.Context) bool {
 // foreignID says that this cluster was started with the id of another one, which a Peer
 // proves; "" if none does. It is for a cluster without a MemberRecord.
 func (b *base) foreignID() string {
-	claim, claimed := b.Peers.OwnIDClaim()
-	if !claimed {
+	other := b.Peers.OwnIDClaim()
+	if other == "" {
 		return ""
 	}
-	return fmt.Sprintf("Peer %s names another cluster with this cluster's id %s (its kube-system namespace has the UID %s, this one's %s), and this cluster has never published under that id, "+
-		"so nothing is published; expected the id of this cluster; remedy: correct the id with which the agent was started (--cluster-id, or ClusterProperty %s), or else delete that Peer",
-		claim.Peer, b.Self, claim.ClusterUID, b.ClusterUID, model.LabelClusterID)
+	return fmt.Sprintf("Peer %s names another cluster (its kube-system namespace has the UID %s, this one's %s), and this cluster has never published under that id, "+
+		"so nothing is published; correct the id of the agent (--cluster-id, or ClusterProperty %s), or delete that Peer",
+		b.Self, other, b.ClusterUID, model.LabelClusterID)
 }

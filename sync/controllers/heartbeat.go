@@ -241,7 +241,6 @@ func (c *claim) problem(lease types.NamespacedName, self types.UID) string {
 
 // placeTaken says that an object in the hub is of another cluster with this cluster's id.
 func placeTaken(kind string, object types.NamespacedName, holder, self types.UID) string {
-	return fmt.Sprintf("%s %s in the hub is of another cluster with this cluster's id %s (its kube-system namespace has the UID %s, this one's %s), "+
-		"so nothing is published; give one of the two another id, or delete the Lease and the MemberRecord of that name if that cluster is gone",
-		kind, object, object.Name, holder, self)
+	return fmt.Sprintf("%s %s in the hub is of another cluster with this id (its kube-system namespace has the UID %s, this one's %s), so nothing is published; "+
+		"give one of the two another id, or, if that cluster is gone, delete its Lease and MemberRecord", kind, object, holder, self)
 }

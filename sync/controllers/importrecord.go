@@ -9,10 +9,10 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -30,10 +30,17 @@ const indexReport = "comity.report"
 
 // importRecordController reports to the other members how this cluster imports
 // their exports: one ImportRecord for each import and source cluster.
-type importRecordController struct{ *base }
+type importRecordController struct {
+	*base
+	// meanwhile is how many reports are made while imports wait.
+	meanwhile *rate.Limiter
+}
+
+// maxYield is how long a report waits for imports before these are counted again.
+const maxYield = 5 * time.Second
 
 func setupImportRecords(mgr ctrl.Manager, b *base) error {
-	r := &importRecordController{b}
+	r := &importRecordController{b, rate.NewLimiter(rate.Limit(b.Workers), b.Workers)}
 	name := func(o client.Object) []string { return []string{o.GetName()} }
 	if err := b.Exchange.Indexer.IndexField(context.Background(), &exchangev1alpha1.ImportRecord{}, indexReport, name); err != nil {
 		return err
@@ -94,11 +101,12 @@ func (r *importRecordController) everything(ctx context.Context) ([]types.Namesp
 }
 
 // Reconcile brings the reports about one key up to date. As no traffic waits for them, imports
-// are made first; but a report waits only for a moment.
+// are made first: while some wait, as many reports as there are workers are made in a second,
+// and the others come back after the time that those imports may take.
 func (r *importRecordController) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	_ = wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, time.Second, true, func(context.Context) (bool, error) {
-		return r.importQueue.Len() == 0, nil
-	})
+	if imports := r.importQueue.Len(); imports > 0 && !r.meanwhile.Allow() {
+		return reconcile.Result{RequeueAfter: min(time.Duration(imports)*time.Millisecond, maxYield)}, nil
+	}
 	view, err := r.view(ctx, req.NamespacedName)
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("read what to report of %s: %w", req, err)
@@ -132,7 +140,7 @@ func (r *importRecordController) view(ctx context.Context, key types.NamespacedN
 	v.Records = slices.DeleteFunc(pointers(list.Items), func(o *exchangev1alpha1.ImportRecord) bool { return !r.isOwnNamespace(ctx, o) })
 	namespace, err := get[corev1.Namespace](ctx, r.client, types.NamespacedName{Name: key.Namespace})
 	if err != nil {
-		return v, fmt.Errorf("read Namespace %s: %w", key.Namespace, err)
+		return v, err
 	}
 	v.Namespace = decide.Namespace(key.Namespace, namespace, r.Namespace)
 	var hasProblems bool
@@ -168,8 +176,5 @@ func (r *importRecordController) readProblem(ctx context.Context, v *decide.Repo
 
 // keysOf is the key that a record is about.
 func keysOf(_ context.Context, record client.Object) []types.NamespacedName {
-	if key, ok := model.RecordKey(record.GetName()); ok {
-		return []types.NamespacedName{key}
-	}
-	return nil
+	return keyIf(model.RecordKey(record.GetName()))
 }

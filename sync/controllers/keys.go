@@ -108,29 +108,29 @@ func itself(_ context.Context, o client.Object) []types.NamespacedName {
 	return []types.NamespacedName{client.ObjectKeyFromObject(o)}
 }
 
-// exportedService returns the key of the export that a Service belongs to, if it is exported.
-func (b *base) exportedService(ctx context.Context, o client.Object) []types.NamespacedName {
-	if key := client.ObjectKeyFromObject(o); b.isExported(ctx, key) {
+// keyIf is the one key, or none.
+func keyIf(key types.NamespacedName, is bool) []types.NamespacedName {
+	if is {
 		return []types.NamespacedName{key}
 	}
 	return nil
+}
+
+// exportedService returns the key of the export that a Service belongs to, if it is exported.
+func (b *base) exportedService(ctx context.Context, o client.Object) []types.NamespacedName {
+	key := client.ObjectKeyFromObject(o)
+	return keyIf(key, b.isExported(ctx, key))
 }
 
 // exportedSlice returns the key of the export that a slice belongs to, if it is exported.
 func (b *base) exportedSlice(ctx context.Context, o client.Object) []types.NamespacedName {
 	key := types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetLabels()[discoveryv1.LabelServiceName]}
-	if key.Name != "" && b.isExported(ctx, key) {
-		return []types.NamespacedName{key}
-	}
-	return nil
+	return keyIf(key, key.Name != "" && b.isExported(ctx, key))
 }
 
 // copiedSlice returns the key of the export that a slice copy belongs to.
 func copiedSlice(_ context.Context, o client.Object) []types.NamespacedName {
-	if key, ok := model.LabeledExport(o.GetLabels()); ok {
-		return []types.NamespacedName{key}
-	}
-	return nil
+	return keyIf(model.LabeledExport(o.GetLabels()))
 }
 
 // importedObject returns the key of the import that a derived object belongs to.

@@ -9,22 +9,15 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/comity-mcs/comity/sync/model"
 )
 
 // ownIDPeers are no members, and perhaps a Secret with this cluster's id.
 type ownIDPeers struct {
 	Peers
-	claim *model.OwnIDClaim
+	claim types.UID
 }
 
-func (p *ownIDPeers) OwnIDClaim() (model.OwnIDClaim, bool) {
-	if p.claim == nil {
-		return model.OwnIDClaim{}, false
-	}
-	return *p.claim, true
-}
+func (p *ownIDPeers) OwnIDClaim() types.UID { return p.claim }
 
 // FAULT 27: a cluster is started with the id of a peer.
 func TestAClusterWithTheIDOfAPeerPublishesNothingAndDoubtsWhatItImported(t *testing.T) {
@@ -38,7 +31,7 @@ func TestAClusterWithTheIDOfAPeerPublishesNothingAndDoubtsWhatItImported(t *test
 		problem  string
 	}{
 		"no Peer has its id":                               {none: true},
-		"a Peer of another cluster has its id":             {uid: "theirs", doubtful: true, problem: "Peer a names another cluster with this cluster's id a"},
+		"a Peer of another cluster has its id":             {uid: "theirs", doubtful: true, problem: "Peer a names another cluster (its kube-system namespace has the UID theirs"},
 		"a Peer has its id, under which it published":      {uid: "theirs", records: []client.Object{memberRecord("mine")}},
 		"the same, after its store was restored":           {uid: "theirs", records: []client.Object{memberRecord("before")}},
 		"in a hub, no Peer has its id":                     {hub: true, holder: "mine", none: true},
@@ -51,7 +44,7 @@ func TestAClusterWithTheIDOfAPeerPublishesNothingAndDoubtsWhatItImported(t *test
 			b.hub = tc.hub
 			b.claim.set(tc.holder)
 			if !tc.none {
-				b.Peers = &ownIDPeers{claim: &model.OwnIDClaim{Peer: "a", ClusterUID: tc.uid}}
+				b.Peers = &ownIDPeers{claim: tc.uid}
 			}
 			if got := b.isIDDoubtful(t.Context()); got != tc.doubtful {
 				t.Errorf("doubtful: %v, want %v", got, tc.doubtful)

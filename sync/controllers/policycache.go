@@ -279,7 +279,7 @@ func (s StoredImports) Inputs(ctx context.Context) ([]decision.ImportInput, erro
 	for key, current := range imports {
 		namespace, err := get[corev1.Namespace](ctx, s.Reader, types.NamespacedName{Name: key.Namespace})
 		if err != nil {
-			return nil, fmt.Errorf("read Namespace %s: %w", key.Namespace, err)
+			return nil, err
 		}
 		view := decide.ImportView{Self: s.Self, Peers: decide.PeerViews(s.Peers.Read(key, false)), Local: decide.LocalExport{Key: key, Namespace: namespace}}
 		view.Current.Import = current

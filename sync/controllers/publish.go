@@ -164,7 +164,7 @@ func (p *publishController) view(ctx context.Context, key types.NamespacedName) 
 		return v, err
 	}
 	if v.Duplicate, err = p.duplicate(ctx); err != nil {
-		return v, fmt.Errorf("read the MemberRecord: %w", err)
+		return v, err
 	}
 	return v, nil
 }

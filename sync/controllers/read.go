@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -60,7 +61,7 @@ func get[T any, P interface {
 	if err := c.Get(ctx, key, object); apierrors.IsNotFound(err) {
 		return nil, nil
 	} else if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("read %s %s: %w", reflect.TypeFor[T]().Name(), key, err)
 	}
 	return object, nil
 }

@@ -5,7 +5,6 @@ package controllers
 
 import (
 	"context"
-	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -75,14 +74,14 @@ func isRecreated(name string) predicate.Predicate {
 // Reconcile brings the MemberRecord up to date once the first pass is complete.
 func (m *memberRecordController) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	if err := m.reportDuplicate(ctx); err != nil {
-		return reconcile.Result{}, fmt.Errorf("read MemberRecord %s: %w", req, err)
+		return reconcile.Result{}, err
 	}
 	if may, err := m.mayPublish(ctx); !m.pass.IsComplete() || !may || err != nil {
 		return reconcile.Result{}, err
 	}
 	record, err := m.readMember(ctx)
 	if err != nil {
-		return reconcile.Result{}, fmt.Errorf("read MemberRecord %s: %w", req, err)
+		return reconcile.Result{}, err
 	}
 	known := exchangev1alpha1.MemberRecordSpec{ClusterID: string(m.Self), ClusterSet: m.ClusterSet, Version: m.Version, ClusterUID: m.ClusterUID}
 	desired := decide.Member(known, m.LocalCluster(), record)
@@ -159,11 +158,11 @@ func (n *namespaceRecordController) Reconcile(ctx context.Context, req reconcile
 	}
 	namespace, err := get[corev1.Namespace](ctx, n.client, key)
 	if err != nil {
-		return reconcile.Result{}, fmt.Errorf("read Namespace %s: %w", req.Name, err)
+		return reconcile.Result{}, err
 	}
 	record, err := get[exchangev1alpha1.NamespaceRecord](ctx, n.Exchange.Client, types.NamespacedName{Namespace: shared, Name: req.Name})
 	if err != nil {
-		return reconcile.Result{}, fmt.Errorf("read NamespaceRecord %s/%s: %w", shared, req.Name, err)
+		return reconcile.Result{}, err
 	}
 	desired := decide.NamespaceRecord(req.Name, namespace, n.Namespace, n.IdentityLabels, n.PublishNamespaces)
 	_, err = n.publishing.Apply(ctx, plan.Namespace(shared, req.Name, desired, record, n.claim.isHeldBy(n.ClusterUID)))

@@ -46,9 +46,10 @@ type Peers interface {
 	Members() []model.Member
 	// Removed are the clusters that an administrator removed.
 	Removed() []model.ClusterID
-	// OwnIDClaim is a Peer with this cluster's own id, which may mean that this
-	// cluster was started with the id of that peer; false if there is none.
-	OwnIDClaim() (model.OwnIDClaim, bool)
+	// OwnIDClaim is the UID of another cluster that a Peer with this cluster's own id names,
+	// which may mean that this cluster was started with the id of that peer; empty if there
+	// is none.
+	OwnIDClaim() types.UID
 	// Keys are what the members export, valid or not, held or not.
 	Keys() []types.NamespacedName
 	// Read is what every member, and every cluster that was removed, is known to publish of
@@ -183,7 +184,7 @@ func (c *Controllers) Observe(key types.NamespacedName) (model.Observation, bool
 // Destinations are the clusters in the scope of the local export key, sorted,
 // without this one (see decide.Destinations), and what each reports of importing it; false as long as it is
 // not known where the export goes.
-func (c *Controllers) Destinations(key types.NamespacedName) ([]model.Destination, bool) {
+func (c *Controllers) Destinations(key types.NamespacedName) ([]model.Report, bool) {
 	seen, ok := c.Observe(key)
 	if !ok {
 		return nil, false

@@ -33,7 +33,7 @@ func member(id model.ClusterID, synced bool, state model.LivenessState) model.Me
 }
 
 // all are the Destinations of a published export.
-func all(self model.ClusterID, scope model.Scope, members []model.Member, reports []model.Report, uid types.UID) []model.Destination {
+func all(self model.ClusterID, scope model.Scope, members []model.Member, reports []model.Report, uid types.UID) []model.Report {
 	out, _ := Destinations(self, model.Observation{Publication: model.Published, Scope: scope}, members, reports, uid)
 	return out
 }
@@ -47,29 +47,29 @@ func TestDestinations(t *testing.T) {
 		name    string
 		member  model.Member
 		reports []model.Report
-		want    model.Destination
+		want    model.Report
 		says    string
 	}{
 		{"says that it imports", member("b", true, model.Connected), imported("u"),
-			model.Destination{Imported: true, Reason: model.ReasonImported, Since: began}, ""},
+			model.Report{Imported: true, Reason: model.ReasonImported, Since: began}, ""},
 		{"says why not", member("b", true, model.Connected), missing,
-			model.Destination{Reason: model.ReasonNamespaceMissing, Since: began}, "create it"},
+			model.Report{Reason: model.ReasonNamespaceMissing, Since: began}, "create it"},
 		{"speaks of an export that is gone", member("b", true, model.Connected), imported("old"),
-			model.Destination{Reason: model.ReasonPending}, "cluster b has not reported yet"},
+			model.Report{Reason: model.ReasonPending}, "cluster b has not reported yet"},
 		{"has not been read", member("b", false, model.Connected), nil,
-			model.Destination{Reason: model.ReasonPending, Unsynced: true}, "cluster b has not been read yet"},
+			model.Report{Reason: model.ReasonPending, Unsynced: true}, "cluster b has not been read yet"},
 		{"has been read but for its reports", model.Member{ID: "b", Synced: true, Liveness: model.Liveness{State: model.Connected}}, nil,
-			model.Destination{Reason: model.ReasonPending, Unsynced: true}, "cluster b has not been read yet"},
+			model.Report{Reason: model.ReasonPending, Unsynced: true}, "cluster b has not been read yet"},
 		{"is stale: what it said counts, and that is told", member("b", true, model.Stale), imported("u"),
-			model.Destination{Imported: true, Reason: "Stale", Since: lost}, "no heartbeat of cluster b was seen since 2026-11-21T10:00:00Z"},
+			model.Report{Imported: true, Reason: "Stale", Since: lost}, "no heartbeat of cluster b was seen since 2026-11-21T10:00:00Z"},
 		{"is lost: what it said counts, and that is told", member("b", true, model.Lost), imported("u"),
-			model.Destination{Imported: true, Reason: "Lost", Since: lost}, "no heartbeat of cluster b was seen since 2026-11-21T10:00:00Z"},
+			model.Report{Imported: true, Reason: "Lost", Since: lost}, "no heartbeat of cluster b was seen since 2026-11-21T10:00:00Z"},
 		{"is lost and did not import", member("b", true, model.Lost), missing,
-			model.Destination{Reason: model.ReasonNamespaceMissing, Since: began}, "create it; this is its last report: no heartbeat"},
+			model.Report{Reason: model.ReasonNamespaceMissing, Since: began}, "create it; this is its last report: no heartbeat"},
 		{"is lost and said nothing", member("b", true, model.Lost), nil,
-			model.Destination{Reason: model.ReasonUnreachable, Since: lost}, "no heartbeat of cluster b was seen since 2026-11-21T10:00:00Z"},
+			model.Report{Reason: model.ReasonUnreachable, Since: lost}, "no heartbeat of cluster b was seen since 2026-11-21T10:00:00Z"},
 		{"never answered", member("b", false, model.Stale), nil,
-			model.Destination{Reason: model.ReasonUnreachable, Since: lost}, "since Comity started here"},
+			model.Report{Reason: model.ReasonUnreachable, Since: lost}, "since Comity started here"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -81,6 +81,9 @@ func TestDestinations(t *testing.T) {
 				t.Errorf("says %q", got[0].Message)
 			}
 			c.want.Cluster, got[0].Message = "b", ""
+			if c.want.Reason != model.ReasonPending && c.want.Reason != model.ReasonUnreachable { // else nothing is reported of this export
+				c.want.ExportUID = "u"
+			}
 			if diff := cmp.Diff(c.want, got[0]); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}

@@ -112,23 +112,23 @@ func isRule(reason string) bool {
 // byRule is what is reported to source if this cluster keeps its export out; false if it
 // does not. It names no other cluster, and of what could not be evaluated no more than
 // that.
-func (v ReportView) byRule(source model.ClusterID) (result, bool) {
+func (v ReportView) byRule(source model.ClusterID) (model.Report, bool) {
 	for _, p := range v.Observation.Problems {
 		if p.Cluster != source || !isRule(p.Reason) {
 			continue
 		}
-		out := result{reason: p.Reason, message: p.Message}
+		out := model.Report{Reason: p.Reason, Message: p.Message}
 		switch p.Reason {
 		case model.ReasonNamespaceUnknown:
-			out.imported, out.message = v.contributes(source), fmt.Sprintf(
+			out.Imported, out.Message = v.contributes(source), fmt.Sprintf(
 				"cluster %s does not know the identity of Namespace %s in cluster %s, and imports nothing new; select the Namespace with --publish-namespaces there", v.Self, v.Key.Namespace, source)
 		case model.ReasonNotEvaluated:
-			out.imported, out.message = v.contributes(source), fmt.Sprintf(
+			out.Imported, out.Message = v.contributes(source), fmt.Sprintf(
 				"cluster %s could not evaluate whether it may import the export, and imports nothing new; the ExportPolicies there, and annotation %s of Namespace %s there, say why", v.Self, model.AnnotationImportFrom, v.Key.Namespace)
 		}
 		return out, true
 	}
-	return result{}, false
+	return model.Report{}, false
 }
 
 // sameness compares the identity of the namespace of an export, so that what the webhook

@@ -169,8 +169,8 @@ func lostSliceProblems(in *plan.ImportInput) []model.Problem {
 			others = fmt.Sprintf(" and those of %d more", len(names)-1)
 		}
 		out = append(out, model.Problem{Reason: model.ReasonSliceMissing, Cluster: id, Message: fmt.Sprintf(
-			"the copy of EndpointSlice %s/%s%s that cluster %s published is gone without a statement, so its endpoints are kept; check that "+
-				"Comity runs in cluster %s, and its exchange namespaces", in.Key.Namespace, names[0], others, id, id)})
+			"the copy of EndpointSlice %s/%s%s that cluster %s published is gone without a statement, so its endpoints are kept; check Comity there, and its exchange namespaces",
+			in.Key.Namespace, names[0], others, id)})
 	}
 	return out
 }

@@ -100,7 +100,7 @@ func Report(v ReportView) ReportDecision {
 		at := v.namespaceOf(s.Cluster)
 		kept, isMember := keep[at]
 		if _, reported := d.Desired[at]; s.State == model.SourceEnded && isMember && !kept && !reported {
-			d.Desired[at] = v.spec(s.UID, result{imported: true, reason: model.ReasonImported})
+			d.Desired[at] = v.spec(s.UID, model.Report{Imported: true, Reason: model.ReasonImported})
 		}
 	}
 	for _, record := range v.Records {
@@ -115,10 +115,9 @@ func (v ReportView) namespaceOf(id model.ClusterID) string {
 	return model.ScopedExchangeNamespace(v.Self, id)
 }
 
-func (v ReportView) spec(export types.UID, r result) exchangev1alpha1.ImportRecordSpec {
-	return exchange.ImportRecordSpec(v.Key, model.Report{
-		ExportUID: export, Imported: r.imported, Reason: r.reason, Message: r.message, Since: v.Now, Decider: v.decider(export),
-	})
+func (v ReportView) spec(export types.UID, r model.Report) exchangev1alpha1.ImportRecordSpec {
+	r.ExportUID, r.Since, r.Decider = export, v.Now, v.decider(export)
+	return exchange.ImportRecordSpec(v.Key, r)
 }
 
 // decider is the cluster whose export decides the import; empty if none does, or if that
@@ -130,13 +129,7 @@ func (v ReportView) decider(export types.UID) model.ClusterID {
 	return v.Observation.Decider.Cluster
 }
 
-// result is the result of importing the export of one cluster.
-type result struct {
-	imported        bool
-	reason, message string
-}
-
-// result is that of the export of source; false if it is not known yet. First
+// result is the report on the export of source; false if it is not known yet. First
 // match wins:
 //
 //	importing is disabled                         no    ImportDisabled
@@ -156,49 +149,49 @@ type result struct {
 //	it waits to become the deciding export, or
 //	another one waits to replace it as such       yes   TakeoverHeld
 //	otherwise                                     yes   Imported
-func (v ReportView) result(source model.ClusterID) (result, bool) {
+func (v ReportView) result(source model.ClusterID) (model.Report, bool) {
 	switch {
 	case v.ImportDisabled:
-		return result{reason: model.ReasonImportDisabled, message: fmt.Sprintf(
+		return model.Report{Reason: model.ReasonImportDisabled, Message: fmt.Sprintf(
 			"another implementation imports in cluster %s", v.Self)}, true
 	case v.Namespace == NamespaceReserved:
-		return result{reason: model.ReasonNamespaceReserved, message: fmt.Sprintf(
+		return model.Report{Reason: model.ReasonNamespaceReserved, Message: fmt.Sprintf(
 			"namespace %s is reserved in cluster %s; export from another one", v.Key.Namespace, v.Self)}, true
 	case v.Namespace == NamespaceMissing:
-		return result{reason: model.ReasonNamespaceMissing, message: fmt.Sprintf(
+		return model.Report{Reason: model.ReasonNamespaceMissing, Message: fmt.Sprintf(
 			"cluster %s has no namespace %s; create it there", v.Self, v.Key.Namespace)}, true
 	case v.Namespace == NamespaceTerminating:
-		return result{reason: model.ReasonNamespaceMissing, message: fmt.Sprintf(
+		return model.Report{Reason: model.ReasonNamespaceMissing, Message: fmt.Sprintf(
 			"namespace %s of cluster %s is being deleted; create it again there", v.Key.Namespace, v.Self)}, true
 	}
 	if kept, is := v.byRule(source); is {
 		return kept, true
 	}
 	if !v.reconciled(source) {
-		return result{}, false
+		return model.Report{}, false
 	}
 	var leftOut []model.Problem
 	for _, p := range v.Observation.Problems {
 		if p.Cluster == source {
 			leftOut = append(leftOut, p)
 		} else if message := v.prevented(p.Reason, source); p.Cluster == "" && message != "" {
-			return result{reason: p.Reason, message: message}, true
+			return model.Report{Reason: p.Reason, Message: message}, true
 		}
 	}
 	if len(leftOut) == 0 && slices.ContainsFunc(v.Observation.Sources, func(s model.Source) bool { return s.Starting }) {
-		return result{}, false // whether it waits, and for what, is not known
+		return model.Report{}, false // whether it waits, and for what, is not known
 	}
 	if len(leftOut) == 0 {
 		if text := v.frozen(source); text != "" {
-			return result{imported: true, reason: model.ReasonFrozen, message: text}, true
+			return model.Report{Imported: true, Reason: model.ReasonFrozen, Message: text}, true
 		}
 		if held := model.ReportTakeovers(v.Observation.Takeovers, source, v.Self, v.Key); held != "" {
-			return result{imported: true, reason: model.ReasonTakeoverHeld, message: model.Bound(held, maxMessage)}, true
+			return model.Report{Imported: true, Reason: model.ReasonTakeoverHeld, Message: model.Bound(held, maxMessage)}, true
 		}
-		return result{imported: true, reason: model.ReasonImported}, true
+		return model.Report{Imported: true, Reason: model.ReasonImported}, true
 	}
 	kept := slices.ContainsFunc(leftOut, func(p model.Problem) bool { return p.Reason == model.ReasonSliceMissing })
-	return result{imported: kept || v.PartlyImported[source], reason: leftOut[0].Reason, message: v.leftOut(source, leftOut)}, true
+	return model.Report{Imported: kept || v.PartlyImported[source], Reason: leftOut[0].Reason, Message: v.leftOut(source, leftOut)}, true
 }
 
 // frozen says to source that what it asks for waits, and where; empty if it does not. It
@@ -229,14 +222,14 @@ func (v ReportView) reconciled(source model.ClusterID) bool {
 
 // refused is the result of an export whose record is not valid, or whose namespace
 // is not accepted.
-func (v ReportView) refused(refusal model.Refusal) result {
+func (v ReportView) refused(refusal model.Refusal) model.Report {
 	self := v.Self
 	if refusal.Reason == model.ReasonNamespaceNotAccepted {
-		return result{reason: refusal.Reason, message: fmt.Sprintf(
+		return model.Report{Reason: refusal.Reason, Message: fmt.Sprintf(
 			"cluster %s accepts no exports of namespace %s from cluster %s; its administrator can list it in spec.acceptedNamespaces of the Peer",
 			self, v.Key.Namespace, refusal.Cluster)}
 	}
-	return result{reason: model.ReasonInvalidRecord, message: fmt.Sprintf(
+	return model.Report{Reason: model.ReasonInvalidRecord, Message: fmt.Sprintf(
 		"cluster %s cannot use the record: field %s is not valid; run the same version of Comity in both, and see the conditions of Peer %s there",
 		self, refusal.Field, refusal.Cluster)}
 }
@@ -281,7 +274,7 @@ func (v ReportView) leftOut(source model.ClusterID, problems []model.Problem) st
 // the export is on hold here. The result is false as long as it is not known where the
 // export goes. Reports about an earlier export of the same name,
 // one with another UID, are ignored.
-func Destinations(self model.ClusterID, seen model.Observation, members []model.Member, reports []model.Report, uid types.UID) ([]model.Destination, bool) {
+func Destinations(self model.ClusterID, seen model.Observation, members []model.Member, reports []model.Report, uid types.UID) ([]model.Report, bool) {
 	if seen.Publication != model.Published && (seen.Publication != model.PublicationFailed || seen.Scope.Empty()) {
 		return nil, false
 	}
@@ -291,7 +284,7 @@ func Destinations(self model.ClusterID, seen model.Observation, members []model.
 			latest[report.Cluster] = report
 		}
 	}
-	var out []model.Destination
+	var out []model.Report
 	for _, m := range members {
 		if m.ID == self || !seen.Scope.Contains(m.ID) {
 			continue
@@ -304,26 +297,23 @@ func Destinations(self model.ClusterID, seen model.Observation, members []model.
 	}
 	_, unknown := audience(self, seen.Scope, members)
 	for _, id := range unknown {
-		out = append(out, model.Destination{Cluster: id, Reason: model.ReasonUnknownCluster, Message: fmt.Sprintf(
+		out = append(out, model.Report{Cluster: id, Reason: model.ReasonUnknownCluster, Message: fmt.Sprintf(
 			"no cluster %s is joined; join it, or remove it from the scope of the export", id)})
 	}
 	if seen.Import != nil {
 		// Here no ImportRecord says it.
 		if message := model.ReportTakeovers(seen.Takeovers, self, self, seen.Import.Key); message != "" {
-			out = append(out, model.Destination{Cluster: self, Imported: true, Reason: model.ReasonTakeoverHeld, Message: message})
+			out = append(out, model.Report{Cluster: self, Imported: true, Reason: model.ReasonTakeoverHeld, Message: message})
 		}
 	}
-	slices.SortFunc(out, func(a, b model.Destination) int { return cmp.Compare(a.Cluster, b.Cluster) })
+	slices.SortFunc(out, func(a, b model.Report) int { return cmp.Compare(a.Cluster, b.Cluster) })
 	return out, true
 }
 
 // reportedBy is what m reported last. That its heartbeat is missing now changes
 // nothing about what it imports, and is the reason only where there is no other.
-func reportedBy(m model.Member, report model.Report) model.Destination {
-	d := model.Destination{
-		Cluster: m.ID, Imported: report.Imported, Reason: report.Reason, Message: model.Bound(report.Message, maxMessage), Since: report.Since,
-		Decider: report.Decider,
-	}
+func reportedBy(m model.Member, d model.Report) model.Report {
+	d.Message = model.Bound(d.Message, maxMessage)
 	if m.Liveness.State == model.Connected {
 		return d
 	}
@@ -339,8 +329,8 @@ func reportedBy(m model.Member, report model.Report) model.Destination {
 }
 
 // notReportedBy is a cluster that has reported nothing about the export.
-func notReportedBy(m model.Member) model.Destination {
-	d := model.Destination{Cluster: m.ID, Reason: model.ReasonPending}
+func notReportedBy(m model.Member) model.Report {
+	d := model.Report{Cluster: m.ID, Reason: model.ReasonPending}
 	switch {
 	case m.Liveness.State != model.Connected:
 		d.Reason, d.Message, d.Since = model.ReasonUnreachable, noHeartbeat(m), m.Liveness.Since

@@ -67,54 +67,54 @@ func TestTheResultOfAnImport(t *testing.T) {
 		name    string
 		change  func(*ReportView)
 		unknown bool
-		want    result
+		want    model.Report
 		says    string
 	}{
-		{name: "contributes", change: func(*ReportView) {}, want: result{imported: true, reason: model.ReasonImported}},
+		{name: "contributes", change: func(*ReportView) {}, want: model.Report{Imported: true, Reason: model.ReasonImported}},
 		{name: "importing is off, whatever else", change: func(s *ReportView) { s.ImportDisabled, s.Namespace, s.Observation = true, NamespaceMissing, nil },
-			want: result{reason: model.ReasonImportDisabled}, says: "another implementation imports in cluster b"},
+			want: model.Report{Reason: model.ReasonImportDisabled}, says: "another implementation imports in cluster b"},
 		{name: "the namespace is Comity's", change: func(s *ReportView) { s.Namespace, s.Observation = NamespaceReserved, nil },
-			want: result{reason: model.ReasonNamespaceReserved}, says: "namespace shop is reserved in cluster b"},
+			want: model.Report{Reason: model.ReasonNamespaceReserved}, says: "namespace shop is reserved in cluster b"},
 		{name: "there is no namespace", change: func(s *ReportView) { s.Namespace, s.Observation = NamespaceMissing, nil },
-			want: result{reason: model.ReasonNamespaceMissing}, says: "cluster b has no namespace shop; create it there"},
+			want: model.Report{Reason: model.ReasonNamespaceMissing}, says: "cluster b has no namespace shop; create it there"},
 		{name: "the namespace is going", change: func(s *ReportView) { s.Namespace = NamespaceTerminating },
-			want: result{reason: model.ReasonNamespaceMissing}, says: "is being deleted"},
+			want: model.Report{Reason: model.ReasonNamespaceMissing}, says: "is being deleted"},
 		{name: "the import was not reconciled", change: func(s *ReportView) { s.Observation = nil }, unknown: true},
 		{name: "it was reconciled without this export", change: func(s *ReportView) { s.Observation = seen(nil, "c") }, unknown: true},
 		{name: "nothing was resolved yet", change: func(s *ReportView) { s.Observation = &model.Observation{} }, unknown: true},
 		{name: "a foreign import", change: func(s *ReportView) { s.Observation = seen(local(model.ReasonForeignImport), "a") },
-			want: result{reason: model.ReasonForeignImport}, says: "ServiceImport shop/web that Comity did not make"},
+			want: model.Report{Reason: model.ReasonForeignImport}, says: "ServiceImport shop/web that Comity did not make"},
 		{name: "no name is free", change: func(s *ReportView) { s.Observation = seen(local(model.ReasonNameTaken), "a") },
-			want: result{reason: model.ReasonNameTaken}, says: "namespace shop of cluster b"},
+			want: model.Report{Reason: model.ReasonNameTaken}, says: "namespace shop of cluster b"},
 		{name: "one name is taken and the other used", change: func(s *ReportView) { s.Observation = standing },
-			want: result{imported: true, reason: model.ReasonImported}},
+			want: model.Report{Imported: true, Reason: model.ReasonImported}},
 		{name: "the API server refuses", change: func(s *ReportView) { s.Observation = seen(local(model.ReasonRefused), "a") },
-			want: result{reason: model.ReasonRefused}, says: "API server of cluster b refuses"},
+			want: model.Report{Reason: model.ReasonRefused}, says: "API server of cluster b refuses"},
 		{name: "no family in common", change: func(s *ReportView) { s.Observation = seen(local(model.ReasonIPFamilyNotSupported), "a") },
-			want: result{reason: model.ReasonIPFamilyNotSupported}, says: "none of the IP families"},
+			want: model.Report{Reason: model.ReasonIPFamilyNotSupported}, says: "none of the IP families"},
 		{name: "what is replaced or contested is imported", change: func(s *ReportView) {
 			s.Observation = seen(append(local(model.ReasonTypeChanged), local(model.ReasonContested)...), "a")
-		}, want: result{imported: true, reason: model.ReasonImported}},
+		}, want: model.Report{Imported: true, Reason: model.ReasonImported}},
 		{name: "another cluster's endpoints are left out", change: func(s *ReportView) {
 			s.Observation = seen([]model.Problem{{Reason: model.ReasonAddressOverlap, Cluster: "c", Message: "secret of c"}}, "a", "c")
-		}, want: result{imported: true, reason: model.ReasonImported}},
+		}, want: model.Report{Imported: true, Reason: model.ReasonImported}},
 		{name: "some endpoints are left out", change: func(s *ReportView) { s.Observation = seen([]model.Problem{overlap}, "a") },
-			want: result{imported: true, reason: model.ReasonAddressOverlap}, says: overlap.Message},
+			want: model.Report{Imported: true, Reason: model.ReasonAddressOverlap}, says: overlap.Message},
 		{name: "all endpoints are left out", change: func(s *ReportView) {
 			s.Observation, s.PartlyImported = seen([]model.Problem{overlap}, "a"), nil
-		}, want: result{reason: model.ReasonAddressOverlap}, says: overlap.Message},
+		}, want: model.Report{Reason: model.ReasonAddressOverlap}, says: overlap.Message},
 		{name: "it waits for what is not read", change: func(s *ReportView) { s.Observation.Freeze = frozenBy("c", model.SourceNotRead) },
-			want: result{imported: true, reason: model.ReasonFrozen}, says: "the export of another cluster decides the import"},
+			want: model.Report{Imported: true, Reason: model.ReasonFrozen}, says: "the export of another cluster decides the import"},
 		{name: "it waits for what this cluster does not read of itself", change: func(s *ReportView) { s.Observation.Freeze = frozenBy("b", model.SourceNotRead) },
-			want: result{imported: true, reason: model.ReasonFrozen}, says: "the export of cluster b decides the import"},
+			want: model.Report{Imported: true, Reason: model.ReasonFrozen}, says: "the export of cluster b decides the import"},
 		{name: "it waits for what ends by itself", change: func(s *ReportView) { s.Observation.Freeze = frozenBy("c", model.SourceEnded) },
-			want: result{imported: true, reason: model.ReasonImported}},
+			want: model.Report{Imported: true, Reason: model.ReasonImported}},
 		{name: "it is frozen, and nothing waits", change: func(s *ReportView) { s.Observation.Freeze = &model.Freeze{State: model.SourceNotRead} },
-			want: result{imported: true, reason: model.ReasonImported}},
+			want: model.Report{Imported: true, Reason: model.ReasonImported}},
 		{name: "it waits to decide", change: func(s *ReportView) { s.Observation.Takeovers = heldBy("a", "c") },
-			want: result{imported: true, reason: model.ReasonTakeoverHeld}, says: "the export of cluster a is older than the one of another cluster"},
+			want: model.Report{Imported: true, Reason: model.ReasonTakeoverHeld}, says: "the export of cluster a is older than the one of another cluster"},
 		{name: "another one waits to replace it", change: func(s *ReportView) { s.Observation.Takeovers = heldBy("c", "a") },
-			want: result{imported: true, reason: model.ReasonTakeoverHeld}, says: "the export of another cluster is older than the one of cluster a"},
+			want: model.Report{Imported: true, Reason: model.ReasonTakeoverHeld}, says: "the export of another cluster is older than the one of cluster a"},
 		{name: "the agent restarted, and a source was not read yet", change: func(s *ReportView) {
 			s.Observation.Sources = []model.Source{{Cluster: "c", State: model.SourceNotRead, Starting: true}}
 		}, unknown: true},
@@ -133,11 +133,11 @@ func TestTheResultOfAnImport(t *testing.T) {
 			if known == c.unknown {
 				t.Fatalf("known is %t", known)
 			}
-			if got.imported != c.want.imported || got.reason != c.want.reason || !strings.Contains(got.message, c.says) || (c.says == "") != (got.message == "") {
+			if got.Imported != c.want.Imported || got.Reason != c.want.Reason || !strings.Contains(got.Message, c.says) || (c.says == "") != (got.Message == "") {
 				t.Errorf("got %+v, want %+v saying %q", got, c.want, c.says)
 			}
-			if strings.Contains(got.message, "secret") || strings.Contains(got.message, "cluster c") {
-				t.Errorf("%q tells a about another cluster", got.message)
+			if strings.Contains(got.Message, "secret") || strings.Contains(got.Message, "cluster c") {
+				t.Errorf("%q tells a about another cluster", got.Message)
 			}
 		})
 	}
@@ -150,10 +150,10 @@ func TestManyProblemsFitIntoARecord(t *testing.T) {
 	}
 	s := ReportView{Key: web, Self: "b", Namespace: NamespaceReady, Observation: seen(problems, "a"), PartlyImported: map[model.ClusterID]bool{"a": true}}
 	got, _ := s.result("a")
-	if len(got.message) > maxMessage {
-		t.Errorf("%d bytes", len(got.message))
+	if len(got.Message) > maxMessage {
+		t.Errorf("%d bytes", len(got.Message))
 	}
-	if diff := cmp.Diff(true, got.imported); diff != "" {
+	if diff := cmp.Diff(true, got.Imported); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -74,7 +74,7 @@ func TestOnlyOfTheSameNamespaceIsImportedFAULT35(t *testing.T) {
 			}
 			report, known := ReportView{Key: web, Self: "a", Namespace: NamespaceReady, PartlyImported: map[model.ClusterID]bool{"c": true},
 				Observation: &model.Observation{Problems: d.Finding.Problems, Sources: d.Finding.Sources}}.result("c")
-			if !known || report.imported != tc.kept || report.reason != tc.reason || !strings.Contains(report.message, what) {
+			if !known || report.Imported != tc.kept || report.Reason != tc.reason || !strings.Contains(report.Message, what) {
 				t.Errorf("reported %+v", report)
 			}
 		})

@@ -176,20 +176,21 @@ func (r Report) Problems(cluster model.ClusterID, filter Filter) []model.Problem
 
 // remedy says what is left out of the slices of cluster, how often, why, and what to do about it.
 func remedy(reason, counts string, cluster model.ClusterID, filter Filter) string {
+	what, why := "endpoint addresses", ""
 	switch reason {
 	case model.ReasonAddressOverlap:
-		return fmt.Sprintf("endpoint addresses of cluster %s are left out (%s), because they are in ranges of this cluster (pods %s; Services %s); give one of the two other ranges",
-			cluster, counts, join(filter.PodCIDRs), join(filter.ServiceCIDRs))
+		why = fmt.Sprintf("they are in ranges of this cluster (pods %s; Services %s); give one of the two other ranges", join(filter.PodCIDRs), join(filter.ServiceCIDRs))
 	case model.ReasonAddressNotAccepted:
+		why = fmt.Sprintf("only %s are accepted; if they are those of its pods, add their CIDR to spec.acceptedCIDRs of Peer %s", join(filter.Accepted), cluster)
 		if len(filter.Accepted) == 0 {
-			return fmt.Sprintf("endpoint addresses of cluster %[1]s are left out (%[2]s), because none is accepted; list its pod CIDRs in spec.acceptedCIDRs of Peer %[1]s", cluster, counts)
+			why = fmt.Sprintf("none is accepted; list its pod CIDRs in spec.acceptedCIDRs of Peer %s", cluster)
 		}
-		return fmt.Sprintf("endpoint addresses of cluster %[1]s are left out (%[2]s), because only %[3]s are accepted; if they are those of its pods, add "+
-			"their CIDR to spec.acceptedCIDRs of Peer %[1]s", cluster, counts, join(filter.Accepted))
 	case model.ReasonLimitExceeded:
-		return fmt.Sprintf("EndpointSlices of cluster %s are left out (%s), because at most %d bytes and %d addresses of one are imported; split them there", cluster, counts, maxSliceBytes, maxSliceAddresses)
+		what, why = "EndpointSlices", fmt.Sprintf("at most %d bytes and %d addresses of one are imported; split them there", maxSliceBytes, maxSliceAddresses)
+	default:
+		what, why = "parts of the EndpointSlices", "they are not valid; correct them there"
 	}
-	return fmt.Sprintf("parts of the EndpointSlices of cluster %s are left out (%s), because they are not valid; correct them there", cluster, counts)
+	return fmt.Sprintf("%s of cluster %s are left out (%s), because %s", what, cluster, counts, why)
 }
 
 func join(prefixes []netip.Prefix) string {

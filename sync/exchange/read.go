@@ -86,7 +86,7 @@ func (m Member) Problem(record *exchangev1alpha1.MemberRecord) (message string, 
 		return problem(", spec.clusterUID: is %s; expected a UID; remedy: check Comity in cluster %s",
 			model.Quote(string(spec.ClusterUID)), m.ID), false
 	case m.ClusterUID != "" && spec.ClusterUID != m.ClusterUID:
-		return problem(", spec.clusterUID: is %s; expected %s, as in Peer %s; what was imported from it is kept; remedy: correct the Peer or the "+
+		return problem(", spec.clusterUID: is %s; expected %s, as in Peer %s; remedy: correct the Peer or the "+
 			"kubeconfig, or, if the cluster was made again, accept it with kubectl comity join --replace",
 			spec.ClusterUID, m.ClusterUID, m.ID), true
 	}

@@ -35,7 +35,7 @@ func (s *Set) use(peers []exchangev1alpha1.Peer, secrets []corev1.Secret) {
 		switch {
 		case id == s.opts.Self:
 			if uid := peer.Spec.ClusterUID; !peer.Spec.Removed && uid != "" && uid != s.opts.ClusterUID {
-				next.ownID = &model.OwnIDClaim{Peer: peer.Name, ClusterUID: uid}
+				next.ownID = uid
 			}
 		case s.opts.misnamed(peer) != remote.Failure{}:
 		case peer.Spec.Removed:
@@ -72,7 +72,7 @@ func (s *Set) setRest(next view) (changed []model.ClusterID) {
 			changed = append(changed, id)
 		}
 	}
-	if (before.ownID == nil) != (next.ownID == nil) || next.ownID != nil && *before.ownID != *next.ownID {
+	if before.ownID != next.ownID {
 		changed = append(changed, s.opts.Self)
 	}
 	next.members = before.members

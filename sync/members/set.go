@@ -97,8 +97,8 @@ type Set struct {
 type view struct {
 	members []snapshot // sorted by id
 	removed []model.ClusterID
-	ownID   *model.OwnIDClaim // nil for none
-	peers   []string          // the names of all Peers
+	ownID   types.UID // see OwnIDClaim
+	peers   []string  // the names of all Peers
 }
 
 // snapshot is one member in the view.
@@ -126,15 +126,10 @@ func New(opts Options) *Set {
 // are not defined. Before that Members is incomplete, and nothing may be concluded from it.
 func (s *Set) Listed() <-chan struct{} { return s.listed }
 
-// OwnIDClaim is a Peer that has this cluster's own id and names another cluster; false if
-// there is none. Who started this cluster with the id of a peer made that peer's Peer such
+// OwnIDClaim is the UID of another cluster that a Peer with this cluster's own id names; empty
+// if there is none. Who started this cluster with the id of a peer made that peer's Peer such
 // a one. No Peer with this cluster's id is a member.
-func (s *Set) OwnIDClaim() (model.OwnIDClaim, bool) {
-	if claim := s.view.Load().ownID; claim != nil {
-		return *claim, true
-	}
-	return model.OwnIDClaim{}, false
-}
+func (s *Set) OwnIDClaim() types.UID { return s.view.Load().ownID }
 
 // Members lists the other members by id, connected or not: one for each Peer that is
 // neither removed nor being deleted. One whose Peer is refused is not Synced. One whose

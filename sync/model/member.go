@@ -101,14 +101,6 @@ const (
 	NamespaceChanged
 )
 
-// OwnIDClaim is a Peer that has the id of this cluster and names another cluster.
-type OwnIDClaim struct {
-	// Peer is its name, the id of this cluster.
-	Peer string
-	// ClusterUID is that of the other cluster.
-	ClusterUID types.UID
-}
-
 // LocalCluster holds the properties of this cluster that importing depends on.
 type LocalCluster struct {
 	// Families are those that a Service can have here, the default one first.

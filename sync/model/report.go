@@ -12,7 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Report is the report of one cluster about importing one export of another.
+// Report is the report of one cluster about importing one export of another; or, of a cluster
+// in the scope that has not reported, what is known instead.
 type Report struct {
 	// Cluster is who reports.
 	Cluster ClusterID
@@ -27,11 +28,14 @@ type Report struct {
 	// Message says more, for a reader in the exporting cluster; it names no
 	// cluster but the two. Empty if Reason is ReasonImported.
 	Message string
-	// Since is when Imported or Reason last changed, in the reporter's time.
+	// Since is when Imported or Reason last changed, in the reporter's time; zero if not known.
 	Since time.Time
 	// Decider is the cluster whose export decides the import there; empty if none does, or
 	// if this cluster may not know of it.
 	Decider ClusterID
+	// Unsynced is true while the reports of that cluster were not read since this
+	// process started; then its Reason is ReasonPending.
+	Unsynced bool
 }
 
 // Refusal is an export of a cluster that is not imported here, whatever the others
@@ -46,26 +50,6 @@ type Refusal struct {
 	// Field is the first field of its record that is not valid, as a path; empty
 	// for another Reason.
 	Field string
-}
-
-// Destination is one cluster in the scope of a local export, and whether it
-// imports the export.
-type Destination struct {
-	Cluster ClusterID
-	// Imported is true if that cluster imports the export, according to its last
-	// report.
-	Imported bool
-	// Reason is one word; see the reasons below.
-	Reason string
-	// Message says what is wrong there and what to do; empty if nothing is.
-	Message string
-	// Since is when this began; zero if not known.
-	Since time.Time
-	// Decider is that of Report.
-	Decider ClusterID
-	// Unsynced is true while the reports of that cluster were not read since this
-	// process started; then its Reason is ReasonPending.
-	Unsynced bool
 }
 
 // Source is one export that the list of an import has, or had, as it was found.
@@ -104,7 +88,7 @@ type Freeze struct {
 // decides is read: not while a time ends it. A nil f is not.
 func (f *Freeze) IsAwaited() bool { return f != nil && f.Waits && !f.State.IsOut() }
 
-// Reasons of reports and destinations, beside those of problems. They are the
+// Reasons of reports, beside those of problems. They are the
 // same words in conditions, events and metrics.
 const (
 	// ReasonImported: the export contributes to the import.

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -35,7 +36,8 @@ type comparison[T Object] struct {
 // recordComparison compares records, which have nothing to compare but a spec. That of a
 // record that Comity did not apply, such as one that was restored without managedFields, is
 // made the desired one in one write: an apply would leave the fields that it does not name.
-func recordComparison[T Object](kind metav1.TypeMeta, own bool, spec func(T) any) comparison[T] {
+func recordComparison[T Object](kind metav1.TypeMeta, own bool) comparison[T] {
+	spec := func(record T) any { return reflect.ValueOf(record).Elem().FieldByName("Spec").Interface() }
 	return comparison[T]{
 		kind: kind, own: own,
 		hasAll: func(current, desired T) bool { return equality.Semantic.DeepEqual(spec(current), spec(desired)) },

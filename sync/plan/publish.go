@@ -101,7 +101,7 @@ func Publish(in PublishInput) PublishPlan {
 	copies := comparison[*discoveryv1.EndpointSlice]{kind: sliceKind, hasAll: sliceHasAll, strip: slicesStrip, own: in.Own}.
 		all(wantSlices, indexed(in.CurrentSlices))
 	currentRecords := indexed(in.CurrentRecords)
-	compare := recordComparison(recordKind, in.Own, func(r *exchangev1alpha1.ExportRecord) any { return r.Spec })
+	compare := recordComparison[*exchangev1alpha1.ExportRecord](recordKind, in.Own)
 	restored := compare.strip
 	compare.strip = func(current, desired *exchangev1alpha1.ExportRecord) mergePatch {
 		patch := restored(current, desired)
@@ -235,7 +235,7 @@ func Namespace(exchange, name string, desired *exchangev1alpha1.NamespaceRecordS
 	if desired != nil {
 		want = &exchangev1alpha1.NamespaceRecord{TypeMeta: namespaceKind, ObjectMeta: managedMeta(exchange, name), Spec: *desired}
 	}
-	return single(namespaceKind, want, current, own, func(r *exchangev1alpha1.NamespaceRecord) any { return r.Spec })
+	return single(namespaceKind, want, current, own)
 }
 
 // Member plans the MemberRecord of this cluster in one exchange namespace.
@@ -243,14 +243,14 @@ func Namespace(exchange, name string, desired *exchangev1alpha1.NamespaceRecordS
 // PublishInput.
 func Member(exchange string, desired exchangev1alpha1.MemberRecordSpec, current *exchangev1alpha1.MemberRecord, own bool) []Action {
 	want := &exchangev1alpha1.MemberRecord{TypeMeta: memberKind, ObjectMeta: managedMeta(exchange, desired.ClusterID), Spec: desired}
-	return single(memberKind, want, current, own, func(r *exchangev1alpha1.MemberRecord) any { return r.Spec })
+	return single(memberKind, want, current, own)
 }
 
 // single plans one record, of which there is at most one; nil is none.
 func single[T any, P interface {
 	*T
 	Object
-}](kind metav1.TypeMeta, desired, current P, own bool, spec func(P) any) []Action {
+}](kind metav1.TypeMeta, desired, current P, own bool) []Action {
 	var at types.NamespacedName // the same for both, whatever their names
 	want, existing := map[types.NamespacedName]P{}, map[types.NamespacedName]P{}
 	if desired != nil {
@@ -259,7 +259,7 @@ func single[T any, P interface {
 	if current != nil {
 		existing[at] = current
 	}
-	plan := recordComparison(kind, own, spec).all(want, existing)
+	plan := recordComparison[P](kind, own).all(want, existing)
 	return append(plan.apply, plan.remove...)
 }
 
@@ -283,7 +283,7 @@ func Reports(key types.NamespacedName, desired map[string]exchangev1alpha1.Impor
 		}
 		want[keyOf(r)] = sign(r, nil)
 	}
-	plan := recordComparison(reportKind, own, func(r *exchangev1alpha1.ImportRecord) any { return r.Spec }).all(want, existing)
+	plan := recordComparison[*exchangev1alpha1.ImportRecord](reportKind, own).all(want, existing)
 	return slices.Concat(plan.apply, plan.remove), plan.problems
 }
 

@@ -6,6 +6,7 @@ package remote
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strconv"
 	"time"
 
@@ -50,7 +51,9 @@ func (c *Connection) leaseHandler() toolscache.ResourceEventHandler {
 // why there is no renewal.
 func ReadLease(ctx context.Context, id, self model.ClusterID, config *rest.Config) (renewal string, failure Failure) {
 	f := &feed{kind: "Leases", namespace: model.ExchangeNamespace(id)}
-	lease, err := readLease(ctx, f.namespace, string(id), self, config)
+	lease, err := once(self, config, coordinationclient.NewForConfigAndClient, func(c *coordinationclient.CoordinationV1Client) (*coordinationv1.Lease, error) {
+		return c.Leases(f.namespace).Get(ctx, string(id), metav1.GetOptions{})
+	})
 	switch {
 	case apierrors.IsNotFound(err):
 		return "", Failure{ReasonHeartbeatMissing, fmt.Sprintf("Lease %s/%s: does not exist in the peer; remedy: check that Comity runs in cluster %s", f.namespace, id, id)}
@@ -58,19 +61,6 @@ func ReadLease(ctx context.Context, id, self model.ClusterID, config *rest.Confi
 		return "", describe(id, f, err)
 	}
 	return renewalOf(lease), Failure{}
-}
-
-func readLease(ctx context.Context, namespace, name string, self model.ClusterID, config *rest.Config) (*coordinationv1.Lease, error) {
-	fresh, err := freshClient(self, config)
-	if err != nil {
-		return nil, err
-	}
-	defer fresh.CloseIdleConnections()
-	leases, err := coordinationclient.NewForConfigAndClient(config, fresh)
-	if err != nil {
-		return nil, err
-	}
-	return leases.Leases(namespace).Get(ctx, name, metav1.GetOptions{})
 }
 
 // LeaseNotRenewed is the failure of a peer whose API server responds and whose Lease
@@ -110,20 +100,29 @@ func RenewSecret(ctx context.Context, self model.ClusterID, secret *corev1.Secre
 }
 
 func requestToken(ctx context.Context, self model.ClusterID, config *rest.Config, claims kubeconfig.Claims) (string, error) {
-	fresh, err := freshClient(self, config)
-	if err != nil {
-		return "", err
-	}
-	defer fresh.CloseIdleConnections()
-	core, err := corev1client.NewForConfigAndClient(config, fresh)
-	if err != nil {
-		return "", err
-	}
 	seconds := claims.Expires - claims.Issued
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds, Audiences: claims.Audience}}
-	answer, err := core.ServiceAccounts(claims.Namespace).CreateToken(ctx, claims.Name, request, metav1.CreateOptions{})
+	answer, err := once(self, config, corev1client.NewForConfigAndClient, func(c *corev1client.CoreV1Client) (*authenticationv1.TokenRequest, error) {
+		return c.ServiceAccounts(claims.Namespace).CreateToken(ctx, claims.Name, request, metav1.CreateOptions{})
+	})
 	if err != nil {
 		return "", err
 	}
 	return answer.Status.Token, nil
+}
+
+// once makes one request over a connection of its own.
+func once[Client, Answer any](
+	self model.ClusterID, config *rest.Config, newClient func(*rest.Config, *http.Client) (Client, error), request func(Client) (Answer, error),
+) (answer Answer, err error) {
+	fresh, err := freshClient(self, config)
+	if err != nil {
+		return answer, err
+	}
+	defer fresh.CloseIdleConnections()
+	c, err := newClient(config, fresh)
+	if err != nil {
+		return answer, err
+	}
+	return request(c)
 }

@@ -185,11 +185,11 @@ var _ = Describe("a Peer with the id of this cluster", func() {
 		own := peer("a", func(p *exchangev1alpha1.Peer) { p.Spec.ClusterUID = "uid-elsewhere" })
 		here.create(own)
 		DeferCleanup(func() { here.delete(own) })
-		Eventually(func() bool { _, claimed := peers.OwnIDClaim(); return claimed }).Should(BeTrue())
+		Eventually(peers.OwnIDClaim).ShouldNot(BeEmpty())
 		Eventually(condition("a", "Accepted")).Should(HavePrefix("False " + members.ReasonOwnClusterID))
 		Expect(member("a")().ID).To(BeEmpty())
 		describe("a", func(p *exchangev1alpha1.Peer) { p.Spec.ClusterUID = "uid-a" })
-		Eventually(func() bool { _, claimed := peers.OwnIDClaim(); return claimed }).Should(BeFalse())
+		Eventually(peers.OwnIDClaim).Should(BeEmpty())
 	})
 })
 

@@ -222,7 +222,7 @@ var _ = Describe("a cluster", func() {
 		ns := newNamespace(a)
 		a.export(ns, "web")
 		key := types.NamespacedName{Namespace: ns, Name: "web"}
-		destinations := func() []model.Destination {
+		destinations := func() []model.Report {
 			out, _ := a.agent.running.Destinations(key)
 			return out
 		}

@@ -20,16 +20,16 @@ import (
 
 var since = time.Date(2026, 11, 21, 10, 2, 11, 0, time.UTC)
 
-func waiting(id model.ClusterID) model.Destination {
-	return model.Destination{Cluster: id, Reason: model.ReasonPending}
+func waiting(id model.ClusterID) model.Report {
+	return model.Report{Cluster: id, Reason: model.ReasonPending}
 }
 
-func importing(id model.ClusterID) model.Destination {
-	return model.Destination{Cluster: id, Imported: true, Reason: model.ReasonImported, Since: since}
+func importing(id model.ClusterID) model.Report {
+	return model.Report{Cluster: id, Imported: true, Reason: model.ReasonImported, Since: since}
 }
 
-func lacking(id model.ClusterID) model.Destination {
-	return model.Destination{
+func lacking(id model.ClusterID) model.Report {
+	return model.Report{
 		Cluster: id, Reason: model.ReasonNamespaceMissing, Since: since, Message: "namespace shop does not exist there; create it",
 	}
 }

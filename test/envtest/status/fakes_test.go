@@ -22,7 +22,7 @@ type fakes struct {
 	mu       sync.Mutex
 	seen     map[types.NamespacedName]model.Observation
 	verdicts map[types.NamespacedName]decision.Verdict
-	reports  map[types.NamespacedName][]model.Destination
+	reports  map[types.NamespacedName][]model.Report
 	changed  notify.Notifier // observations
 	reported notify.Notifier // destinations
 	policies notify.Notifier
@@ -36,7 +36,7 @@ func newFakes() *fakes {
 	return &fakes{
 		seen:     map[types.NamespacedName]model.Observation{},
 		verdicts: map[types.NamespacedName]decision.Verdict{},
-		reports:  map[types.NamespacedName][]model.Destination{},
+		reports:  map[types.NamespacedName][]model.Report{},
 	}
 }
 
@@ -60,7 +60,7 @@ func (f *fakes) Changed() *notify.Notifier { return &f.changed }
 
 func (f *fakes) DestinationsChanged() *notify.Notifier { return &f.reported }
 
-func (f *fakes) Destinations(key types.NamespacedName) ([]model.Destination, bool) {
+func (f *fakes) Destinations(key types.NamespacedName) ([]model.Report, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	list, ok := f.reports[key]
@@ -68,7 +68,7 @@ func (f *fakes) Destinations(key types.NamespacedName) ([]model.Destination, boo
 }
 
 // report changes what clusters in scope say, and tells of it.
-func (f *fakes) report(key types.NamespacedName, list ...model.Destination) {
+func (f *fakes) report(key types.NamespacedName, list ...model.Report) {
 	f.mu.Lock()
 	f.reports[key] = list
 	f.mu.Unlock()
