@@ -45,7 +45,7 @@ func availability(in ExportInput) []metav1.Condition {
 		in.Observation.Publication == model.PublicationFailed && !slices.ContainsFunc(destinations, imports):
 		wanted = condition.Available(condition.ReasonNotPublished, "no cluster can import what is not published; see condition Ready")
 	case in.Observation.Publication == model.PublicationPending:
-		wanted = condition.Available(condition.ReasonPending, "not published yet; see condition Ready")
+		wanted = condition.Available(model.ReasonPending, "not published yet; see condition Ready")
 	case !in.DestinationsKnown:
 		return present(old, condition.TypeAvailable)
 	case len(destinations) == 0:
@@ -69,7 +69,7 @@ func reported(destinations []model.Report, deciders string) metav1.Condition {
 	}
 	slices.Sort(imported)
 	groups := grouped(destinations)
-	reason := condition.ReasonImported
+	reason := model.ReasonImported
 	switch {
 	case len(groups) > 0 && !groups[0].imported:
 		reason = groups[0].reason

@@ -112,7 +112,7 @@ func TestAvailable(t *testing.T) {
 		},
 		{
 			"a cluster of another version gives a reason of its own", out(), known(list(failing("b", "Eclipse\x1b[2J", "too\ndark\u202e", ten))),
-			"False/NotImported: imported by 0 of 1 clusters; Eclipse [2J in b since 2026-11-21T10:02:11Z: too dark ",
+			"False/NotImported: imported by 0 of 1 clusters; Eclipse\ufffd[2J in b since 2026-11-21T10:02:11Z: too dark\ufffd",
 		},
 		{
 			"nobody is in scope", out(), known(),
@@ -146,7 +146,7 @@ func TestAvailable(t *testing.T) {
 
 func TestAvailableStaysWhileClustersAreUnsynced(t *testing.T) {
 	was := func(c metav1.Condition) metav1.Condition { return at(c, 2, before) }
-	all := was(condition.Available(condition.ReasonImported, "imported by all 2 clusters in scope: b, c"))
+	all := was(condition.Available(model.ReasonImported, "imported by all 2 clusters in scope: b, c"))
 	lacking := was(reported(list(imported("b")[0], failing("c", model.ReasonNamespaceMissing, missing404, ten)), ""))
 	lost := was(reported(list(imported("b")[0], failing("c", model.ReasonUnreachable, "no answer", ten)), ""))
 	unpublished := was(condition.Available(condition.ReasonNotPublished, "m"))

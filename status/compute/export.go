@@ -93,9 +93,9 @@ func readiness(key types.NamespacedName, uid types.UID, valid metav1.Condition, 
 		}
 	}
 	if valid.Status != metav1.ConditionTrue {
-		return condition.Ready(condition.ReasonPending, fmt.Sprintf("waiting for Service %s; see condition Valid", key))
+		return condition.Ready(model.ReasonPending, fmt.Sprintf("waiting for Service %s; see condition Valid", key))
 	}
-	return condition.Ready(condition.ReasonPending, cmp.Or(seen.Detail, "not published yet; Comity is working on it"))
+	return condition.Ready(model.ReasonPending, cmp.Or(seen.Detail, "not published yet; Comity is working on it"))
 }
 
 // waits is the problem that the import of this cluster does not follow the export, because
@@ -137,12 +137,12 @@ func admission(in ExportInput) metav1.Condition {
 	verdict := in.Verdict
 	switch {
 	case verdict.Outcome == decision.Denied && in.Observation != nil && !in.Observation.WithdrawnAt.IsZero():
-		return condition.Admitted(condition.ReasonPolicyDenied, complaints(fmt.Sprintf(
+		return condition.Admitted(model.ReasonPolicyDenied, complaints(fmt.Sprintf(
 			"policy forbids this export, which will be withdrawn at %s unless it is corrected by then: ", moment(in.Observation.WithdrawnAt)), verdict.Violations))
 	case verdict.Outcome == decision.Denied:
-		return condition.Admitted(condition.ReasonPolicyDenied, complaints("policy forbids this export: ", verdict.Violations))
+		return condition.Admitted(model.ReasonPolicyDenied, complaints("policy forbids this export: ", verdict.Violations))
 	case verdict.Outcome != decision.Allowed:
-		return condition.Admitted(condition.ReasonNotEvaluated,
+		return condition.Admitted(model.ReasonNotEvaluated,
 			"the policies could not be evaluated, so nothing new is published: "+cmp.Or(verdict.Problem, "no policy engine answered"))
 	case len(verdict.Excluded) > 0 && in.Observation != nil && !in.Observation.WithdrawnAt.IsZero():
 		return condition.Admitted(condition.ReasonClustersExcluded, complaints(

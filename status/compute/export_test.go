@@ -392,12 +392,12 @@ func TestComputedStatusIsStable(t *testing.T) {
 }
 
 func TestTransitionsAreWhatAnEventTellsOf(t *testing.T) {
-	old := []metav1.Condition{condition.Valid(condition.ReasonNoService, "m"), condition.Ready(condition.ReasonPending, "m")}
+	old := []metav1.Condition{condition.Valid(condition.ReasonNoService, "m"), condition.Ready(model.ReasonPending, "m")}
 	wanted := []metav1.Condition{
-		condition.Valid(condition.ReasonValid, "m"),             // back to normal
-		condition.Ready(condition.ReasonPending, "other words"), // only the words
-		condition.NoConflicts("m"),                              // new, nothing to tell
-		condition.Admitted(condition.ReasonPolicyDenied, "m"),   // new, notable
+		condition.Valid(condition.ReasonValid, "m"),         // back to normal
+		condition.Ready(model.ReasonPending, "other words"), // only the words
+		condition.NoConflicts("m"),                          // new, nothing to tell
+		condition.Admitted(model.ReasonPolicyDenied, "m"),   // new, notable
 	}
 	got := Transitions(mcsv1beta1.ServiceExportKindName, old, wanted)
 	if diff := cmp.Diff([]string{"Valid=True/Valid: m", "Admitted=False/PolicyDenied: m"}, short(got)); diff != "" {

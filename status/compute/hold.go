@@ -45,7 +45,7 @@ func readinessIsSettled(in ExportInput) settled {
 		return !unanswered(in.Verdict) ||
 			old.ObservedGeneration != in.Export.Generation ||
 			old.Status != metav1.ConditionTrue ||
-			wanted.Reason != condition.ReasonPending ||
+			wanted.Reason != model.ReasonPending ||
 			in.Observation.Publication != model.PublicationPending
 	}
 }
@@ -83,7 +83,7 @@ func admissionIsSettled(in ExportInput) settled {
 		case in.Verdict.Outcome == decision.Allowed && len(in.Verdict.Excluded) == 0 && partial:
 			return old.Reason != condition.ReasonAdmittedWithWarnings
 		case in.Verdict.Outcome == decision.Denied && in.Observation == nil:
-			return old.Reason != condition.ReasonPolicyDenied
+			return old.Reason != model.ReasonPolicyDenied
 		}
 		return true
 	}
@@ -101,7 +101,7 @@ func importIsSettled(in ImportInput, clusters []mcsv1beta1.ClusterStatus) settle
 		(in.Observation == nil || slices.ContainsFunc(in.Import.Status.Clusters, isUnsynced))
 	return func(old, wanted metav1.Condition) bool {
 		return !partial || old.ObservedGeneration != in.Import.Generation || old.Status != wanted.Status ||
-			old.Status != metav1.ConditionTrue && wanted.Reason != condition.ReasonPending
+			old.Status != metav1.ConditionTrue && wanted.Reason != model.ReasonPending
 	}
 }
 

@@ -107,11 +107,11 @@ func importReadiness(in ImportInput, clusters []mcsv1beta1.ClusterStatus) metav1
 		return condition.ImportReady(first.Reason, plain(first.Message)+troubles("; ", rest))
 	}
 	if missing := missing(in); missing != "" {
-		return condition.ImportReady(condition.ReasonPending, missing)
+		return condition.ImportReady(model.ReasonPending, missing)
 	}
 	ids := sorted(clusters)
 	if len(ids) == 0 {
-		return condition.ImportReady(condition.ReasonPending, "it is not known yet which clusters export this Service"+troubles("; ", problems))
+		return condition.ImportReady(model.ReasonPending, "it is not known yet which clusters export this Service"+troubles("; ", problems))
 	}
 	name := fmt.Sprintf("%s.%s.svc.clusterset.local", in.Import.Name, in.Import.Namespace)
 	message := fmt.Sprintf("%s resolves to the endpoints of %s", name, decision.Clusters(ids))
@@ -147,7 +147,7 @@ func stopper(in ImportInput, problems []model.Problem) int {
 func foreignReadiness(imported *mcsv1beta1.ServiceImport, clusters []mcsv1beta1.ClusterStatus) metav1.Condition {
 	list := decision.Clusters(sorted(clusters))
 	if imported.Spec.Type != mcsv1beta1.Headless && len(imported.Spec.IPs) == 0 {
-		return condition.ImportReady(condition.ReasonPending,
+		return condition.ImportReady(model.ReasonPending,
 			"the implementation that made this ServiceImport has not given it an IP yet; exported by "+list)
 	}
 	return condition.ImportReady(condition.ReasonImportReady, "made by another implementation than Comity; exported by "+list)

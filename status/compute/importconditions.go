@@ -28,7 +28,7 @@ type sourceState struct {
 func sourceStates() []sourceState {
 	return []sourceState{
 		{condition.ReasonConnected, ""},
-		{condition.ReasonPending, "nothing is known of the connection yet"},
+		{model.ReasonPending, "nothing is known of the connection yet"},
 		{condition.ReasonStale, "endpoints there stay in use"},
 		{condition.ReasonLost, "endpoints there stay in use as long as they answer; bring the cluster back or remove it"},
 		{condition.ReasonWithdrawn, "endpoints there do not answer either and get no traffic; bring the cluster back or remove it"},
@@ -45,7 +45,7 @@ func sourceReason(s model.Source) string {
 	case s.Down:
 		return condition.ReasonWithdrawn
 	case s.Liveness.State == "":
-		return condition.ReasonPending
+		return model.ReasonPending
 	}
 	return string(s.Liveness.State) // the reason is the same word
 }

@@ -277,7 +277,7 @@ func TestAForeignImportIsGivenWhatComityKnows(t *testing.T) {
 }
 
 func TestWhatOtherClustersCauseIsDeferrable(t *testing.T) {
-	old := []metav1.Condition{condition.Valid(condition.ReasonValid, "m"), condition.NoConflicts("m"), condition.Available(condition.ReasonImported, "m")}
+	old := []metav1.Condition{condition.Valid(condition.ReasonValid, "m"), condition.NoConflicts("m"), condition.Available(model.ReasonImported, "m")}
 	with := func(changed ...metav1.Condition) []metav1.Condition {
 		all := append([]metav1.Condition(nil), old...)
 		for _, c := range changed {

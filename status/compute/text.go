@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/status/condition"
@@ -108,16 +107,8 @@ func ranked(problems []model.Problem) []model.Problem {
 	})
 }
 
-// plain is text of another cluster as one line without control characters: a
-// peer could otherwise send escape sequences to the reader's terminal.
-func plain(text string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(text, "\uFFFD"))
-}
+// plain is text of another cluster, safe to show.
+func plain(text string) string { return model.OneLine(text, condition.MaxMessage) }
 
 // moment is how messages write a time.
 func moment(t time.Time) string { return t.UTC().Format(time.RFC3339) }

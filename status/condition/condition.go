@@ -128,28 +128,24 @@ const (
 	ReasonInvalidServiceType = string(mcsv1beta1.ServiceExportReasonInvalidServiceType)
 )
 
-// Reasons of a ServiceExport's Ready. The API's reason Ready is not used:
+// Reasons of a ServiceExport's Ready, beside Pending. The API's reason Ready is not used:
 // Comity only knows that the records are in the exchange.
 const (
 	ReasonExported = string(mcsv1beta1.ServiceExportReasonExported)
-	ReasonPending  = model.ReasonPending
 	ReasonFailed   = string(mcsv1beta1.ServiceExportReasonFailed)
 )
 
-// Reasons of Admitted.
+// Reasons of Admitted, beside PolicyDenied and NotEvaluated.
 const (
 	ReasonAdmitted             = "Admitted"
 	ReasonAdmittedWithWarnings = "AdmittedWithWarnings"
 	// ReasonClustersExcluded: policies forbid the export to some clusters only.
 	ReasonClustersExcluded = "ClustersExcluded"
-	ReasonPolicyDenied     = model.ReasonPolicyDenied
-	ReasonNotEvaluated     = model.ReasonNotEvaluated
 )
 
-// Reasons of a ServiceExport's Available, beside Pending and every reason of problems,
-// which the clusters in scope report.
+// Reasons of a ServiceExport's Available, beside Imported, Pending and every reason of
+// problems, which the clusters in scope report.
 const (
-	ReasonImported = model.ReasonImported
 	// ReasonDecidersDiffer: every cluster in scope imports it, but not the same export
 	// decides the import in all of them.
 	ReasonDecidersDiffer = "DecidersDiffer"
@@ -200,7 +196,7 @@ var table = []row{
 	{kindExport, TypeValid, no, loud, []string{ReasonNoService, ReasonInvalidServiceType}},
 
 	{kindExport, TypeReady, yes, loud, []string{ReasonExported}},
-	{kindExport, TypeReady, no, quiet, []string{ReasonPending}},
+	{kindExport, TypeReady, no, quiet, []string{model.ReasonPending}},
 	{kindExport, TypeReady, no, loud, []string{ReasonFailed}},
 
 	{kindExport, TypeConflict, yes, loud, conflicts},
@@ -208,21 +204,21 @@ var table = []row{
 
 	{kindExport, TypeAdmitted, yes, quiet, []string{ReasonAdmitted}},
 	{kindExport, TypeAdmitted, yes, loud, []string{ReasonAdmittedWithWarnings, ReasonClustersExcluded}},
-	{kindExport, TypeAdmitted, no, loud, []string{ReasonPolicyDenied}},
-	{kindExport, TypeAdmitted, unknown, loud, []string{ReasonNotEvaluated}},
+	{kindExport, TypeAdmitted, no, loud, []string{model.ReasonPolicyDenied}},
+	{kindExport, TypeAdmitted, unknown, loud, []string{model.ReasonNotEvaluated}},
 
-	{kindExport, TypeAvailable, yes, quiet, []string{ReasonImported}},
+	{kindExport, TypeAvailable, yes, quiet, []string{model.ReasonImported}},
 	{kindExport, TypeAvailable, yes, loud, []string{ReasonDecidersDiffer}},
-	{kindExport, TypeAvailable, unknown, quiet, []string{ReasonPending}},
+	{kindExport, TypeAvailable, unknown, quiet, []string{model.ReasonPending}},
 	{kindExport, TypeAvailable, no, quiet, []string{ReasonNotPublished, ReasonNoDestinations}},
 	{kindExport, TypeAvailable, no, loud, problems},
 
 	{kindImport, TypeImportReady, yes, loud, []string{ReasonImportReady}},
-	{kindImport, TypeImportReady, no, quiet, []string{ReasonPending}},
+	{kindImport, TypeImportReady, no, quiet, []string{model.ReasonPending}},
 	{kindImport, TypeImportReady, no, loud, problemsHere},
 
 	{kindImport, TypeAvailable, yes, quiet, []string{ReasonConnected}},
-	{kindImport, TypeAvailable, unknown, quiet, []string{ReasonPending}},
+	{kindImport, TypeAvailable, unknown, quiet, []string{model.ReasonPending}},
 	{kindImport, TypeAvailable, unknown, loud, []string{ReasonStale}},
 	{kindImport, TypeAvailable, no, loud, []string{ReasonLost, ReasonWithdrawn}},
 

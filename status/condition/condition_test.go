@@ -18,7 +18,7 @@ import (
 func TestConstructorsGiveWhatTheTableSays(t *testing.T) {
 	made := []metav1.Condition{
 		Valid(ReasonValid, ""), Valid(ReasonNoService, ""), Valid(ReasonInvalidServiceType, ""),
-		Ready(ReasonExported, ""), Ready(ReasonPending, ""), Ready(ReasonFailed, ""),
+		Ready(ReasonExported, ""), Ready(model.ReasonPending, ""), Ready(ReasonFailed, ""),
 	}
 	for _, reason := range conflicts {
 		made = append(made, Conflict([]model.Conflict{{Reason: mcsv1beta1.ServiceExportConditionReason(reason)}}))
@@ -26,8 +26,8 @@ func TestConstructorsGiveWhatTheTableSays(t *testing.T) {
 	made = append(made,
 		NoConflicts(""),
 		Admitted(ReasonAdmitted, ""), Admitted(ReasonAdmittedWithWarnings, ""), Admitted(ReasonClustersExcluded, ""),
-		Admitted(ReasonPolicyDenied, ""), Admitted(ReasonNotEvaluated, ""),
-		Available(ReasonImported, ""), Available(ReasonDecidersDiffer, ""), Available(ReasonPending, ""),
+		Admitted(model.ReasonPolicyDenied, ""), Admitted(model.ReasonNotEvaluated, ""),
+		Available(model.ReasonImported, ""), Available(ReasonDecidersDiffer, ""), Available(model.ReasonPending, ""),
 		Available(ReasonNotPublished, ""), Available(ReasonNoDestinations, ""),
 	)
 	for _, reason := range []string{
@@ -38,13 +38,13 @@ func TestConstructorsGiveWhatTheTableSays(t *testing.T) {
 		made = append(made, Available(reason, ""))
 	}
 	made = append(made,
-		ImportReady(ReasonImportReady, ""), ImportReady(ReasonPending, ""),
+		ImportReady(ReasonImportReady, ""), ImportReady(model.ReasonPending, ""),
 		ImportReady(model.ReasonNamespaceMismatch, ""), ImportReady(model.ReasonNameTaken, ""), ImportReady(model.ReasonForeignImport, ""), ImportReady(model.ReasonAddressOverlap, ""),
 		ImportReady(model.ReasonAddressNotAccepted, ""), ImportReady(model.ReasonIPFamilyNotSupported, ""), ImportReady(model.ReasonRefused, ""), ImportReady(model.ReasonLimitExceeded, ""),
 		ImportReady(model.ReasonTypeChanged, ""), ImportReady(model.ReasonInvalidEndpoints, ""), ImportReady(model.ReasonContested, ""),
 		ImportReady(model.ReasonInvalidAnnotation, ""), ImportReady(model.ReasonTooManyZones, ""),
 		ImportReady(model.ReasonSliceMissing, ""),
-		SourcesAvailable(ReasonConnected, ""), SourcesAvailable(ReasonPending, ""), SourcesAvailable(ReasonStale, ""),
+		SourcesAvailable(ReasonConnected, ""), SourcesAvailable(model.ReasonPending, ""), SourcesAvailable(ReasonStale, ""),
 		SourcesAvailable(ReasonLost, ""), SourcesAvailable(ReasonWithdrawn, ""),
 		SourceMissing(""), Frozen(model.SourceNotRead, ""), Frozen(model.SourceMissing, ""), Frozen(model.SourceEnded, ""),
 		Frozen(model.SourceSuspended, ""), Frozen(model.SourceRefused, ""), TakeoverHeld(""),
@@ -91,7 +91,7 @@ func TestQuietStatesAreNeitherNewsNorWarnings(t *testing.T) {
 		want      bool
 	}{
 		{"an export without conflicts", kindExport, NoConflicts("m"), true},
-		{"an export on its way", kindExport, Ready(ReasonPending, "m"), true},
+		{"an export on its way", kindExport, Ready(model.ReasonPending, "m"), true},
 		{"an export that is out", kindExport, Ready(ReasonExported, "m"), false},
 		{"a missing Service", kindExport, Valid(ReasonNoService, "m"), false},
 		{"an import that works", kindImport, ImportReady(ReasonImportReady, "m"), false},

@@ -50,8 +50,7 @@ func setupImport(mgr ctrl.Manager, b *base) error {
 	i := &importController{base: b, drift: newDriftLimiter(b.Clock, b.Retry),
 		leading: sync.OnceValue(b.Clock.Now)}
 	all := &notify.Source{
-		Required:  []<-chan struct{}{b.Peers.Listed(), b.PoliciesLoaded},
-		Optional:  b.LocalClusterKnown,
+		Required:  []<-chan struct{}{b.Peers.Listed(), b.PoliciesLoaded, b.LocalClusterKnown},
 		Notifiers: []*notify.Notifier{b.PoliciesChanged, b.LocalClusterChanged},
 		List:      i.everything,
 		Subscribe: func(changed func(notify.Change)) func() {

@@ -68,7 +68,7 @@ func (w *importWorld) evaluate(_ context.Context, in decision.ImportInput) decis
 }
 
 func (w *importWorld) cache() *ImportPolicyCache {
-	return NewImportPolicyCache(ImportPolicyCacheOptions{Evaluate: w.evaluate, Active: func() bool { return !w.none }, Policies: w.digest, Findings: findings.New()})
+	return &ImportPolicyCache{Evaluate: w.evaluate, Active: func() bool { return !w.none }, Policies: w.digest, Findings: findings.New()}
 }
 
 func (w *importWorld) admit(c *ImportPolicyCache, ids ...model.ClusterID) map[model.ClusterID]decision.Verdict {
@@ -166,7 +166,7 @@ func TestWithoutImportPoliciesNothingIsEvaluated(t *testing.T) {
 
 func TestWhatImportPoliciesFindIsCounted(t *testing.T) {
 	w, found := newImportWorld(), findings.New()
-	c := NewImportPolicyCache(ImportPolicyCacheOptions{Evaluate: w.evaluate, Active: func() bool { return !w.none }, Policies: w.digest, Findings: found})
+	c := &ImportPolicyCache{Evaluate: w.evaluate, Active: func() bool { return !w.none }, Policies: w.digest, Findings: found}
 	shown := func() (out []string) {
 		for _, item := range found.Of("p").Items {
 			out = append(out, item.Namespace+"/"+item.Name+" from "+item.Cluster)

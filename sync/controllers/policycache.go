@@ -25,8 +25,12 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// PolicyCacheOptions configure a PolicyCache; all are required.
-type PolicyCacheOptions struct {
+// PolicyCache is an Admitter that remembers each answer for as long as nothing
+// that it depends on has changed: the export, what is published of it, its Service,
+// its Namespace, the policies and the namespaces of the other members. So a changed endpoint costs no
+// evaluation. It never keeps an answer that was not reached. All fields that are exported are
+// required. All methods may be called from any goroutine.
+type PolicyCache struct {
 	// Evaluate must read nothing beside the export and what is below, and the
 	// objects through Reader.
 	Evaluate func(ctx context.Context, export *mcsv1beta1.ServiceExport) decision.Verdict
@@ -37,23 +41,9 @@ type PolicyCacheOptions struct {
 	Policies func() string
 	// Published is what is known of an export in the exchange.
 	Published func(ctx context.Context, export *mcsv1beta1.ServiceExport) (decision.Publication, error)
-}
 
-// PolicyCache is an Admitter that remembers each answer for as long as nothing
-// that it depends on has changed: the export, what is published of it, its Service,
-// its Namespace, the policies and the namespaces of the other members. So a changed endpoint costs no
-// evaluation. It never keeps an answer that was not reached. All methods may be
-// called from any goroutine.
-type PolicyCache struct {
 	verdictCache
-
-	opts  PolicyCacheOptions
 	peers atomic.Uint64
-}
-
-// NewPolicyCache returns a PolicyCache that remembers nothing.
-func NewPolicyCache(opts PolicyCacheOptions) *PolicyCache {
-	return &PolicyCache{opts: opts}
 }
 
 // PeersChanged drops every answer: a peer came, went or changed, but for its liveness, or
@@ -66,12 +56,12 @@ func (c *PolicyCache) PeersChanged() { c.peers.Add(1) }
 // between, nobody asks for that key again. A set of policies does come back, and so does
 // what is published, but a Verdict says with which it was reached.
 func (c *PolicyCache) Admit(ctx context.Context, export *mcsv1beta1.ServiceExport) decision.Verdict {
-	key, policies := client.ObjectKeyFromObject(export), c.opts.Policies()
+	key, policies := client.ObjectKeyFromObject(export), c.Policies()
 	inputs, published := c.inputs(ctx, export, policies)
 	if verdict, has := c.find(key, "", inputs); has {
 		return verdict
 	}
-	verdict := c.opts.Evaluate(ctx, export)
+	verdict := c.Evaluate(ctx, export)
 	if verdict.Publication == published {
 		c.keep(key, "", inputs, policies, verdict)
 	}
@@ -89,15 +79,15 @@ func (c *PolicyCache) inputs(ctx context.Context, export *mcsv1beta1.ServiceExpo
 	if export.UID == "" || export.ResourceVersion == "" || policies == "" {
 		return verdictInputs{}, published
 	}
-	published, err := c.opts.Published(ctx, export)
+	published, err := c.Published(ctx, export)
 	if err != nil {
 		return verdictInputs{}, published
 	}
 	withoutCopy := &client.GetOptions{UnsafeDisableDeepCopy: new(true)} // nothing but the version is read of the objects
 	service, namespace := &corev1.Service{}, &corev1.Namespace{}
 	err = errors.Join(
-		c.opts.Reader.Get(ctx, client.ObjectKeyFromObject(export), service, withoutCopy),
-		c.opts.Reader.Get(ctx, types.NamespacedName{Name: export.Namespace}, namespace, withoutCopy))
+		c.Reader.Get(ctx, client.ObjectKeyFromObject(export), service, withoutCopy),
+		c.Reader.Get(ctx, types.NamespacedName{Name: export.Namespace}, namespace, withoutCopy))
 	if err != nil {
 		return verdictInputs{}, published
 	}
@@ -120,8 +110,12 @@ type ImportFindings interface {
 	ForgetImports(key types.NamespacedName, except ...string)
 }
 
-// ImportPolicyCacheOptions configure an ImportPolicyCache; all are required.
-type ImportPolicyCacheOptions struct {
+// ImportPolicyCache is an ImportAdmitter that remembers each answer as long as nothing
+// changes that it depends on: the policies, the Namespace, the labels of the source
+// cluster, and what the export is, but not its endpoints. It never keeps an answer
+// that was not reached. All fields that are exported are required. All methods may be called
+// from any goroutine.
+type ImportPolicyCache struct {
 	// Evaluate must read nothing but its input.
 	Evaluate func(context.Context, decision.ImportInput) decision.Verdict
 	// Active reports whether Evaluate may give anything but Allowed without a warning.
@@ -131,28 +125,15 @@ type ImportPolicyCacheOptions struct {
 	Policies func() string
 	// Findings learn each verdict.
 	Findings ImportFindings
-}
 
-// ImportPolicyCache is an ImportAdmitter that remembers each answer as long as nothing
-// changes that it depends on: the policies, the Namespace, the labels of the source
-// cluster, and what the export is, but not its endpoints. It never keeps an answer
-// that was not reached. All methods may be called from any goroutine.
-type ImportPolicyCache struct {
 	verdictCache
-
-	opts ImportPolicyCacheOptions
-}
-
-// NewImportPolicyCache returns an ImportPolicyCache that remembers nothing.
-func NewImportPolicyCache(opts ImportPolicyCacheOptions) *ImportPolicyCache {
-	return &ImportPolicyCache{opts: opts}
 }
 
 // AdmitImports implements ImportAdmitter.
 func (c *ImportPolicyCache) AdmitImports(ctx context.Context, key types.NamespacedName, from []decision.ImportInput) map[model.ClusterID]decision.Verdict {
 	out := make(map[model.ClusterID]decision.Verdict, len(from))
 	var sources []string
-	isActive := c.opts.Active()
+	isActive := c.Active()
 	for i := range from {
 		cluster, verdict := from[i].Source.Cluster, decision.Verdict{Outcome: decision.Allowed}
 		if isActive {
@@ -161,19 +142,19 @@ func (c *ImportPolicyCache) AdmitImports(ctx context.Context, key types.Namespac
 		out[model.ClusterID(cluster)] = verdict
 	}
 	c.forget(key, sources...)
-	c.opts.Findings.ForgetImports(key, sources...)
+	c.Findings.ForgetImports(key, sources...)
 	return out
 }
 
 // admit is the answer for one source.
 func (c *ImportPolicyCache) admit(ctx context.Context, key types.NamespacedName, in decision.ImportInput) decision.Verdict {
-	policies := c.opts.Policies()
+	policies := c.Policies()
 	inputs := importInputs(policies, in)
 	if verdict, has := c.find(key, in.Source.Cluster, inputs); has {
 		return verdict
 	}
-	verdict := c.opts.Evaluate(ctx, in)
-	c.opts.Findings.Record(key, in.Source.Cluster, verdict)
+	verdict := c.Evaluate(ctx, in)
+	c.Findings.Record(key, in.Source.Cluster, verdict)
 	c.keep(key, in.Source.Cluster, inputs, policies, verdict)
 	return verdict
 }

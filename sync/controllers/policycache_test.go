@@ -87,7 +87,7 @@ func (w *world) isPublished(context.Context, *mcsv1beta1.ServiceExport) (decisio
 func (w *world) digest() string { return fmt.Sprint("policies ", w.policies) }
 
 func (w *world) cache() *PolicyCache {
-	return NewPolicyCache(PolicyCacheOptions{Evaluate: w.Admit, Reader: w, Policies: w.digest, Published: w.isPublished})
+	return &PolicyCache{Evaluate: w.Admit, Reader: w, Policies: w.digest, Published: w.isPublished}
 }
 
 func newWorld() *world {

@@ -116,8 +116,8 @@ type Options struct {
 	PoliciesChanged *notify.Notifier
 
 	// LocalCluster is what is known of this cluster; nil if nothing is.
-	// LocalClusterChanged notifies of changes. LocalClusterKnown, if not nil, is
-	// closed once it is known, which imports wait for, but not for ever.
+	// LocalClusterChanged notifies of changes. LocalClusterKnown, for which imports wait, is
+	// closed once it is known, or that takes too long; nil if nothing waits.
 	LocalCluster        func() model.LocalCluster
 	LocalClusterChanged *notify.Notifier
 	LocalClusterKnown   <-chan struct{}

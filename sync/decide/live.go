@@ -4,6 +4,7 @@
 package decide
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -37,35 +38,28 @@ type Live struct {
 	Version   string
 }
 
-func (l Live) problem() string {
-	if !l.Read {
+// unless says why it is not known that what a cache has is so; empty if the API server agrees.
+func (l Live) unless(agrees bool, otherwise string) string {
+	switch {
+	case !l.Read:
 		return "the API server was not asked yet"
+	case l.Problem != "" || agrees:
+		return l.Problem
 	}
-	return l.Problem
+	return otherwise + ", and the cache of the agent is behind"
 }
 
 // absence says why it is not known that there is no ServiceExport; empty if there is none.
-func (l Live) absence() string {
-	if problem := l.problem(); problem != "" || l.Export == "" {
-		return problem
-	}
-	return "the API server has it, and the cache of the agent is behind"
-}
+func (l Live) absence() string { return l.unless(l.Export == "", "the API server has it") }
 
 // presence says why it is not known that exactly this ServiceExport exists.
 func (l Live) presence(uid types.UID) string {
-	if problem := l.problem(); problem != "" || l.Export == uid {
-		return problem
-	}
-	return "the API server does not have this ServiceExport, and the cache of the agent is behind"
+	return l.unless(l.Export == uid, "the API server does not have this ServiceExport")
 }
 
 // serviceAbsence says why it is not known that the ServiceExport has no Service.
 func (l Live) serviceAbsence(uid types.UID) string {
-	if problem := l.presence(uid); problem != "" || !l.HasService {
-		return problem
-	}
-	return "the API server has its Service, and the cache of the agent is behind"
+	return cmp.Or(l.presence(uid), l.unless(!l.HasService, "the API server has its Service"))
 }
 
 // loss says why an absent ServiceExport was not deleted by anybody who wanted to end the

@@ -54,41 +54,33 @@ func MergeCopies(lists ...[]*discoveryv1.EndpointSlice) []*discoveryv1.EndpointS
 	return slices.SortedFunc(maps.Values(byName), func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-// Member is the cluster that a peer is expected to be.
-type Member struct {
-	ID         model.ClusterID
-	ClusterSet string
-	// ClusterUID is the UID that the Peer names; empty for any cluster.
-	ClusterUID types.UID
-}
-
-// Problem says why record, the MemberRecord in the exchange of the peer (nil if
-// there is none), is not that of the expected member; "" if it is. Another id or
-// set means that the kubeconfig leads to another cluster. Another UID means
-// that another cluster took over the id (reused), whose exports must not replace
-// those of the first one.
-func (m Member) Problem(record *exchangev1alpha1.MemberRecord) (message string, reused bool) {
+// MemberProblem says why record, the MemberRecord in the exchange of peer id (nil if
+// there is none), is not that of the expected member of a set, with the UID that the Peer
+// names, empty for any; "" if it is. Another id or set means that the kubeconfig leads to
+// another cluster. Another UID means that another cluster took over the id (reused), whose
+// exports must not replace those of the first one.
+func MemberProblem(id model.ClusterID, set string, uid types.UID, record *exchangev1alpha1.MemberRecord) (message string, reused bool) {
 	problem := func(format string, args ...any) string {
-		return fmt.Sprintf("MemberRecord %s/%s", model.ExchangeNamespace(m.ID), m.ID) + fmt.Sprintf(format, args...)
+		return fmt.Sprintf("MemberRecord %s/%s", model.ExchangeNamespace(id), id) + fmt.Sprintf(format, args...)
 	}
 	if record == nil {
-		return problem(": does not exist in the peer yet; remedy: check that Comity runs there with cluster id %q", m.ID), false
+		return problem(": does not exist in the peer yet; remedy: check that Comity runs there with cluster id %q", id), false
 	}
 	spec := &record.Spec
 	switch {
-	case spec.ClusterID != string(m.ID):
+	case spec.ClusterID != string(id):
 		return problem(", spec.clusterID: is %s; expected %q; remedy: correct the kubeconfig in the Secret of Peer %s",
-			model.Quote(spec.ClusterID), m.ID, m.ID), false
-	case spec.ClusterSet != m.ClusterSet:
+			model.Quote(spec.ClusterID), id, id), false
+	case spec.ClusterSet != set:
 		return problem(", spec.clusterSet: is %s; expected %q; remedy: join clusters of one set only",
-			model.Quote(spec.ClusterSet), m.ClusterSet), false
-	case !uidPattern.MatchString(string(spec.ClusterUID)) && (spec.ClusterUID != "" || m.ClusterUID != ""):
+			model.Quote(spec.ClusterSet), set), false
+	case !uidPattern.MatchString(string(spec.ClusterUID)) && (spec.ClusterUID != "" || uid != ""):
 		return problem(", spec.clusterUID: is %s; expected a UID; remedy: check Comity in cluster %s",
-			model.Quote(string(spec.ClusterUID)), m.ID), false
-	case m.ClusterUID != "" && spec.ClusterUID != m.ClusterUID:
+			model.Quote(string(spec.ClusterUID)), id), false
+	case uid != "" && spec.ClusterUID != uid:
 		return problem(", spec.clusterUID: is %s; expected %s, as in Peer %s; remedy: correct the Peer or the "+
 			"kubeconfig, or, if the cluster was made again, accept it with kubectl comity join --replace",
-			spec.ClusterUID, m.ClusterUID, m.ID), true
+			spec.ClusterUID, uid, id), true
 	}
 	return "", false
 }

@@ -91,7 +91,7 @@ func TestAMemberRecordHasToBeThatOfTheExpectedMember(t *testing.T) {
 		if c.spec != nil {
 			record = &exchangev1alpha1.MemberRecord{Spec: *c.spec}
 		}
-		message, reused := Member{ID: "b", ClusterSet: "set", ClusterUID: c.uid}.Problem(record)
+		message, reused := MemberProblem("b", "set", c.uid, record)
 		if (message == "") != (c.problem == "") || !strings.Contains(message, c.problem) || reused != c.reused {
 			t.Errorf("%s: got %q, %t; want %q, %t", c.name, message, reused, c.problem, c.reused)
 		}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"reflect"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -35,6 +36,9 @@ type Options struct {
 	PodCIDRs, ServiceCIDRs []netip.Prefix
 }
 
+// patience is how long imports wait for what is known of this cluster.
+const patience = 30 * time.Second
+
 // discoveryRetry is how soon discovery is tried again after it failed.
 const discoveryRetry = time.Second
 
@@ -47,22 +51,24 @@ type Watcher struct {
 	cache   cache.Cache
 	mapper  meta.RESTMapper
 	known   chan struct{}
+	ready   func() // closes known, once
 	wake    notify.Wake
-	now     atomic.Pointer[model.LocalCluster] // nil before known is closed
+	now     atomic.Pointer[model.LocalCluster] // nil before everything was read
 	changed notify.Notifier
 }
 
 // SetupWithManager adds a Watcher to mgr, on every replica. The agent needs get,
 // list and watch on nodes, services and servicecidrs.networking.k8s.io.
 func SetupWithManager(mgr ctrl.Manager, opts Options) (*Watcher, error) {
+	known := make(chan struct{})
 	h := &Watcher{
 		opts: opts, cache: mgr.GetCache(), mapper: mgr.GetRESTMapper(),
-		known: make(chan struct{}), wake: notify.NewWake(),
+		known: known, ready: sync.OnceFunc(func() { close(known) }), wake: notify.NewWake(),
 	}
 	return h, mgr.Add(h)
 }
 
-// Get returns the current properties; none before Known is closed.
+// Get returns the current properties; none before everything was read.
 func (h *Watcher) Get() model.LocalCluster {
 	if now := h.now.Load(); now != nil {
 		return *now
@@ -70,7 +76,7 @@ func (h *Watcher) Get() model.LocalCluster {
 	return model.LocalCluster{}
 }
 
-// Known is closed once everything was read.
+// Known is closed once everything was read, or that took too long.
 func (h *Watcher) Known() <-chan struct{} { return h.known }
 
 // Changed notifies whenever Get returns something else than before, the first time
@@ -85,6 +91,14 @@ func (h *Watcher) NeedLeaderElection() bool { return false }
 // before: those that exist when a manager starts are waited for, and a missing
 // right to read Nodes must not keep the whole agent from starting.
 func (h *Watcher) Start(ctx context.Context) error {
+	late := time.AfterFunc(patience, func() {
+		if h.now.Load() != nil {
+			return
+		}
+		ctrl.Log.WithName("localcluster").Info("the properties of this cluster are still unknown, starting without them; check that the agent can read Nodes and ServiceCIDRs")
+		h.ready()
+	})
+	defer late.Stop()
 	kinds := []client.Object{&corev1.Node{}}
 	hasCIDRs := false
 	if len(h.opts.ServiceCIDRs) == 0 {
@@ -168,7 +182,7 @@ func (h *Watcher) refresh(ctx context.Context, hasCIDRs bool) error {
 	now := compute(h.opts, f)
 	before := h.now.Swap(&now)
 	if before == nil {
-		close(h.known)
+		h.ready()
 	}
 	if !reflect.DeepEqual(before, &now) {
 		h.changed.All()

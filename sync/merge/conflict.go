@@ -232,7 +232,7 @@ func Compare(b, a *model.Import) []Change {
 	return found
 }
 
-// MaxMessages is the limit, in bytes, on all messages of one Resolve together,
+// MaxMessages is the limit, in bytes, on all messages of one ResolveInOrder together,
 // joined with separators of up to separatorSize bytes.
 const MaxMessages = 1024
 

@@ -125,15 +125,10 @@ func portTitle(name string) string {
 	return fmt.Sprintf("port %q", name)
 }
 
-// Resolve returns the import that results from the exports of one Service, and the
-// conflicts among them. The import is nil if there is no export. The messages of
-// all conflicts together have at most MaxMessages bytes.
-func Resolve(exports []model.Export) (*model.Import, []model.Conflict) {
-	return ResolveInOrder(OldestFirst(exports))
-}
-
-// ResolveInOrder is Resolve with another precedence than age: each export counts as
-// older than those behind it. The exports are those of OldestFirst, in any order.
+// ResolveInOrder returns the import that results from the exports of one Service, and the
+// conflicts among them. Each export counts as older than those behind it; they are those of
+// OldestFirst, in any order. The import is nil if there is no export. The messages of all
+// conflicts together have at most MaxMessages bytes.
 func ResolveInOrder(ordered []model.Export) (*model.Import, []model.Conflict) {
 	if len(ordered) == 0 {
 		return nil, nil

@@ -30,7 +30,7 @@ func export(cluster string, age int) model.Export {
 }
 
 func TestNoExportIsNoImport(t *testing.T) {
-	if resolved, conflicts := merge.Resolve(nil); resolved != nil || conflicts != nil {
+	if resolved, conflicts := merge.ResolveInOrder(nil); resolved != nil || conflicts != nil {
 		t.Errorf("got %v and %v, want nothing", resolved, conflicts)
 	}
 }
@@ -38,8 +38,8 @@ func TestNoExportIsNoImport(t *testing.T) {
 func TestOneClusterCountsOnce(t *testing.T) {
 	before, after := export("a", 10), export("a", 10)
 	after.SessionAffinity = corev1.ServiceAffinityClientIP
-	forth, conflicts := merge.Resolve([]model.Export{before, after})
-	back, _ := merge.Resolve([]model.Export{after, before})
+	forth, conflicts := merge.ResolveInOrder(merge.OldestFirst([]model.Export{before, after}))
+	back, _ := merge.ResolveInOrder(merge.OldestFirst([]model.Export{after, before}))
 	if diff := cmp.Diff(forth, back); diff != "" {
 		t.Errorf("which of two copies is used depends on their order:\n%s", diff)
 	}
@@ -51,7 +51,7 @@ func TestOneClusterCountsOnce(t *testing.T) {
 func TestSecondsDecideAndFractionsDoNot(t *testing.T) {
 	a, b := export("a", 0), export("b", 0)
 	a.CreatedAt = a.CreatedAt.Add(900 * time.Millisecond)
-	resolved, _ := merge.Resolve([]model.Export{b, a})
+	resolved, _ := merge.ResolveInOrder(merge.OldestFirst([]model.Export{b, a}))
 	if got := resolved.Constituents[0].Cluster; got != "a" {
 		t.Errorf("%s comes first; an export that was read from a record has lost its fraction of a second, so a must", got)
 	}
@@ -60,7 +60,7 @@ func TestSecondsDecideAndFractionsDoNot(t *testing.T) {
 func TestResolveChangesNoInput(t *testing.T) {
 	exports := []model.Export{export("a", 1), export("b", 2)}
 	before, _ := json.Marshal(exports)
-	merge.Resolve(exports)
+	merge.ResolveInOrder(merge.OldestFirst(exports))
 	if after, _ := json.Marshal(exports); string(before) != string(after) {
 		t.Errorf("exports changed:\n%s", cmp.Diff(string(before), string(after)))
 	}
@@ -119,7 +119,7 @@ func TestMessagesFitWithAHundredClusters(t *testing.T) {
 				c.edit(&e, i)
 				exports = append(exports, e)
 			}
-			_, conflicts := merge.Resolve(exports)
+			_, conflicts := merge.ResolveInOrder(merge.OldestFirst(exports))
 			var messages []string
 			for _, conflict := range conflicts {
 				if conflict.Message == "" || !utf8.ValidString(conflict.Message) {
@@ -140,7 +140,7 @@ func TestMessagesFitWithAHundredClusters(t *testing.T) {
 func TestAMessageTellsWhoHasWhatAndWhoseIsUsed(t *testing.T) {
 	a, b, c := export("a", 1), export("b", 3), export("c", 2)
 	a.Ports = []mcsv1beta1.ServicePort{{Name: "http", Port: 8080}}
-	_, conflicts := merge.Resolve([]model.Export{a, b, c})
+	_, conflicts := merge.ResolveInOrder(merge.OldestFirst([]model.Export{a, b, c}))
 	want := []model.Conflict{{
 		Reason:  mcsv1beta1.ServiceExportReasonPortConflict,
 		Message: `port "http": 80/TCP in b, c (used: b has the oldest export); 8080/TCP in a.`,

@@ -14,7 +14,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"time"
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -105,9 +104,6 @@ func ListKeys(ctx context.Context, reader client.Reader, list client.ObjectList,
 	return keys, err
 }
 
-// optionalWait is how long a Source waits for what it can do without.
-const optionalWait = 30 * time.Second
-
 // Source is a source of a controller that has a Queue. It enqueues the keys that List
 // returns, at start and after each All of a Notifier, and the key of each Change. Keys that
 // were listed come last: however many there are, a change of one does not wait for them.
@@ -117,9 +113,8 @@ type Source struct {
 	// logged, and the keys wait for the next All.
 	List func(context.Context) ([]types.NamespacedName, error)
 	// Required channels are closed once the controller may start; nil ones are
-	// left out. Optional is waited for 30 s at most; nil for nothing.
+	// left out.
 	Required []<-chan struct{}
-	Optional <-chan struct{}
 	// Subscribe, unless nil, is called once before the first List, for whatever is
 	// no Notifier: changed enqueues one key, or lists again. It does not block.
 	Subscribe func(changed func(Change)) (cancel func())
@@ -138,18 +133,6 @@ func (s *Source) WaitForSync(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-	}
-	if s.Optional == nil {
-		return nil
-	}
-	timer := time.NewTimer(optionalWait)
-	defer timer.Stop()
-	select {
-	case <-s.Optional:
-	case <-timer.C:
-		ctrl.LoggerFrom(ctx).Info("the properties of this cluster are still unknown, starting without them; check that the agent can read Nodes and ServiceCIDRs")
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 	return nil
 }

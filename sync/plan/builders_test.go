@@ -59,7 +59,7 @@ func (s *clusterset) notRead(ids ...model.ClusterID) *clusterset {
 
 // in is the input as cluster a sees it, without what exists there.
 func (s *clusterset) in() plan.ImportInput {
-	desired, _ := merge.Resolve(s.exports)
+	desired, _ := merge.ResolveInOrder(merge.OldestFirst(s.exports))
 	return plan.ImportInput{Key: s.key, Self: "a", Desired: desired, Sources: s.slices, Unsynced: s.unread}
 }
 

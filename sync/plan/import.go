@@ -152,7 +152,7 @@ func (p *importer) foreignImportPlan() ImportPlan {
 		return plan
 	}
 	plan.DerivedName = p.existing.Name
-	plan.Actions = p.annotateList(&corev1.Service{TypeMeta: serviceKind}, p.existing)
+	plan.Actions = p.annotateService()
 	if p.kept || len(p.unsynced) > 0 {
 		return plan
 	}
@@ -281,7 +281,7 @@ func (p *importer) remove() ImportPlan {
 	stays := p.KeepAddress && p.existing != nil
 	if stays {
 		plan.DerivedName = p.existing.Name
-		plan.Actions = append(plan.Actions, p.annotateList(&corev1.Service{TypeMeta: serviceKind}, p.existing)...)
+		plan.Actions = append(plan.Actions, p.annotateService()...)
 	}
 	if p.own != nil {
 		plan.Actions = append(plan.Actions, remove(p.own, importKind)...)

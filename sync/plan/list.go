@@ -99,6 +99,11 @@ func exported(all map[string]string) map[string]string {
 	return out
 }
 
+// annotateService is annotateList of the derived Service.
+func (p *importer) annotateService() []Action {
+	return p.annotateList(&corev1.Service{TypeMeta: serviceKind}, p.existing)
+}
+
 // annotateList writes the list where nothing else of an object changes.
 func (p *importer) annotateList(object Object, current metav1.Object) []Action {
 	want := p.List.String()

@@ -155,7 +155,7 @@ func (p *importer) service() (actions []Action, awaited bool) {
 		return []Action{create(p.desiredService())}, true
 	case p.replaces():
 		// The list outlives the Service: until there is another one, the copy is the list.
-		actions = p.annotateList(&corev1.Service{TypeMeta: serviceKind}, p.existing)
+		actions = p.annotateService()
 		if p.own != nil {
 			actions = append(actions, p.annotateList(&mcsv1beta1.ServiceImport{TypeMeta: importKind}, p.own)...)
 		}
@@ -164,7 +164,7 @@ func (p *importer) service() (actions []Action, awaited bool) {
 		}
 		return actions, true
 	case p.Frozen || p.unsupported:
-		return p.annotateList(&corev1.Service{TypeMeta: serviceKind}, p.existing), !p.hasAddress()
+		return p.annotateService(), !p.hasAddress()
 	}
 	desired := p.desiredService()
 	hasAll, strip := compareService(&p.existing.Spec, &desired.Spec)

@@ -303,8 +303,7 @@ func (c *Connection) memberRecord() *exchangev1alpha1.MemberRecord {
 
 // checkMember compares the peer's record of itself with what is expected.
 func (c *Connection) checkMember(record *exchangev1alpha1.MemberRecord) Failure {
-	expected := exchange.Member{ID: c.opts.ID, ClusterSet: c.opts.ClusterSet, ClusterUID: c.opts.ClusterUID}
-	switch message, reused := expected.Problem(record); {
+	switch message, reused := exchange.MemberProblem(c.opts.ID, c.opts.ClusterSet, c.opts.ClusterUID, record); {
 	case message == "":
 		return Failure{}
 	case reused:

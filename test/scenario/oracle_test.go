@@ -209,7 +209,7 @@ func TestResolveAgreesWithTheOracle(t *testing.T) {
 				}
 			}
 		}
-		resolved, conflicts := merge.Resolve(exports)
+		resolved, conflicts := merge.ResolveInOrder(merge.OldestFirst(exports))
 		oldest := ordered[0]
 		if resolved.Type != oldest.Type {
 			t.Fatalf("type: got %s, the oldest export has %s", resolved.Type, oldest.Type)

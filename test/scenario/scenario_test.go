@@ -55,10 +55,10 @@ func TestScenarios(t *testing.T) {
 			exports := readExports(t, archive)
 			got := render(t, exports)
 			cluster := readHere(t, archive)
-			resolved, conflicts := merge.Resolve(exports)
+			resolved, conflicts := merge.ResolveInOrder(merge.OldestFirst(exports))
 			for range shuffles {
 				rand.Shuffle(len(exports), func(i, j int) { exports[i], exports[j] = exports[j], exports[i] })
-				again, conflictsAgain := merge.Resolve(exports)
+				again, conflictsAgain := merge.ResolveInOrder(merge.OldestFirst(exports))
 				if !reflect.DeepEqual(resolved, again) || !slices.Equal(conflicts, conflictsAgain) {
 					t.Fatalf("the order in which exports are read changes the result:\n%s", cmp.Diff(resolved, again))
 				}
@@ -136,7 +136,7 @@ type outcome struct {
 // render gives the two result files as one text.
 func render(t *testing.T, exports []model.Export) string {
 	t.Helper()
-	resolved, conflicts := merge.Resolve(exports)
+	resolved, conflicts := merge.ResolveInOrder(merge.OldestFirst(exports))
 	out := outcome{
 		Type: resolved.Type, Ports: showPorts(resolved.Ports), IPFamilies: resolved.IPFamilies,
 		SessionAffinity: resolved.SessionAffinity, SessionAffinityConfig: resolved.SessionAffinityConfig,

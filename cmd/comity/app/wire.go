@@ -177,9 +177,9 @@ func (w wiring) setupPolicies(published controllers.Published) (*policyEvaluatio
 		found.Record(client.ObjectKeyFromObject(export), "", verdict)
 		return verdict
 	}
-	cache := controllers.NewPolicyCache(controllers.PolicyCacheOptions{
+	cache := &controllers.PolicyCache{
 		Evaluate: audit, Reader: w.GetClient(), Policies: policies.Digest, Published: published.Of,
-	})
+	}
 	w.peers.Subscribe(func(c model.MemberChange) {
 		if c.What == model.ExportChanged || c.What == model.ReportChanged {
 			return
@@ -207,12 +207,12 @@ func (w wiring) setupPolicies(published controllers.Published) (*policyEvaluatio
 	if err := w.setupWebhook(policies, reviewer); err != nil {
 		return nil, err
 	}
-	imports := controllers.NewImportPolicyCache(controllers.ImportPolicyCacheOptions{
+	imports := &controllers.ImportPolicyCache{
 		Evaluate: func(ctx context.Context, in decision.ImportInput) decision.Verdict {
 			return facts.InBackground(ctx, func() decision.Verdict { return policies.EvaluateImport(ctx, in) })
 		},
 		Active: policies.HasImportPolicies, Policies: policies.Digest, Findings: found,
-	})
+	}
 	return &policyEvaluation{PolicyCache: cache, engine: policies, loaded: loaded, imports: imports, changed: changed, findings: found}, nil
 }
 

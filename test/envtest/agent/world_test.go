@@ -178,7 +178,7 @@ func reasons(conditions []metav1.Condition) []string {
 	for _, c := range conditions {
 		reason := c.Reason
 		if reason == condition.ReasonDecidersDiffer { // which export joined first depends on the moments of the kills
-			reason = condition.ReasonImported
+			reason = model.ReasonImported
 		}
 		out = append(out, c.Type+"="+string(c.Status)+"/"+reason)
 	}
