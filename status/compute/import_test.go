@@ -26,7 +26,7 @@ func serviceImport(typ mcsv1beta1.ServiceImportType, ips ...string) *mcsv1beta1.
 func from(ids ...model.ClusterID) *model.Observation {
 	o := &model.Observation{Import: &model.Import{}}
 	for _, id := range ids {
-		o.Import.Constituents = append(o.Import.Constituents, model.Constituent{Cluster: id})
+		o.Import.Constituents = append(o.Import.Constituents, model.Constituent{SourceExport: model.SourceExport{Cluster: id}})
 	}
 	return o
 }

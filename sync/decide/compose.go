@@ -51,7 +51,7 @@ func newImporting(v ImportView) *importing {
 	// cluster that is not read stays, whatever the list says.
 	for _, id := range v.existing() {
 		if _, has := i.before.Find(id); !has && (i.forms || slices.Contains(i.unsynced, id)) {
-			i.before.Entries = append(i.before.Entries, model.Entry{Cluster: id, Absent: model.SourcePublished})
+			i.before.Entries = append(i.before.Entries, model.Entry{SourceExport: model.SourceExport{Cluster: id}, Absent: model.SourcePublished})
 		}
 	}
 	i.sources = i.findSources()
@@ -165,7 +165,7 @@ func (i *importing) compose() {
 	for _, e := range i.joining() {
 		i.join(e)
 		if !i.forms && i.Now.Sub(i.before.Formed) >= settling {
-			i.joined = append(i.joined, e.Source())
+			i.joined = append(i.joined, e.SourceExport)
 		}
 	}
 	i.confirm()
@@ -202,7 +202,7 @@ func (i *importing) entry(e model.Entry, s source) (model.Entry, bool) {
 }
 
 func entryFor(e model.Export) model.Entry {
-	return model.Entry{Cluster: e.Cluster, UID: e.UID, CreatedAt: e.CreatedAt, Scoped: e.Scoped, Absent: model.SourcePublished}
+	return model.Entry{SourceExport: e.SourceExport, Absent: model.SourcePublished}
 }
 
 // replace leaves the entry of an export that another one replaced, or that is back, in its
@@ -249,7 +249,7 @@ func standingLike(standing, resolved *model.Import) *model.Import {
 func (i *importing) join(e model.Export) {
 	at, age := -1, i.Now.Sub(i.before.Formed) // negative if the clock went back
 	if i.forms || age >= 0 && age < settling && !e.CreatedAt.Before(i.before.Formed.Add(-settling)) {
-		at = slices.IndexFunc(i.list.Entries, func(other model.Entry) bool { return e.Source().CompareAge(other.Export()) < 0 })
+		at = slices.IndexFunc(i.list.Entries, func(other model.Entry) bool { return e.CompareAge(other.SourceExport) < 0 })
 	}
 	if at < 0 {
 		at = len(i.list.Entries)
@@ -264,7 +264,7 @@ func (i *importing) confirm() {
 		return
 	}
 	text := imported.Annotations[model.AnnotationConfirmTakeover]
-	at := slices.IndexFunc(i.list.Entries, func(e model.Entry) bool { return e.UID != "" && e.Export().ID() == text })
+	at := slices.IndexFunc(i.list.Entries, func(e model.Entry) bool { return e.UID != "" && e.ID() == text })
 	if at < 0 {
 		i.problems = append(i.problems, model.Problem{Reason: model.ReasonInvalidAnnotation, Message: fmt.Sprintf(
 			"ServiceImport %s, annotation %s is %s, and the import has no such export; use kubectl comity confirm takeover, or remove it", i.Local.Key, model.AnnotationConfirmTakeover, model.Quote(text))})

@@ -325,7 +325,7 @@ func TestNothingIsAskedAtRest(t *testing.T) {
 }
 
 func TestTheOwnSourceOfAnImport(t *testing.T) {
-	entry := model.Entry{Cluster: "a", UID: "u", CreatedAt: noon}
+	entry := model.Entry{SourceExport: model.SourceExport{Cluster: "a", UID: "u", CreatedAt: noon}}
 	answered := func(live Live) Live { live.Read = true; return live }
 	both := exported().Local
 	alone, none := both, LocalExport{Key: web}

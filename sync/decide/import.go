@@ -101,7 +101,7 @@ func Import(v ImportView) ImportDecision {
 	i.compose()
 	resolved, conflicts := merge.ResolveInOrder(i.ordered)
 	decider, _, _ := i.deciding()
-	d.Finding.Decider, d.Finding.Conflicts = decider.Export(), conflicts
+	d.Finding.Decider, d.Finding.Conflicts = decider.SourceExport, conflicts
 	d.Finding.Problems = slices.Concat(i.sliceProblems(), i.ruleProblems(), i.ownProblems(), i.problems)
 	d.Again, d.Write = i.again(), hasNamespace && !v.ImportDisabled
 	if !hasNamespace {

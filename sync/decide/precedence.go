@@ -36,7 +36,7 @@ func (i *importing) freeze() *model.Freeze {
 	if !has || s.State.IsRead() {
 		return nil
 	}
-	f := &model.Freeze{By: e.Export(), State: s.State, Why: s.Why, Since: e.Since}
+	f := &model.Freeze{By: e.SourceExport, State: s.State, Why: s.Why, Since: e.Since}
 	switch {
 	case s.State == model.SourceNotRead:
 		f.Since = s.Liveness.Since
@@ -103,12 +103,12 @@ func takeovers(ordered []model.Export) []model.Takeover {
 	var out []model.Takeover
 	for _, e := range merge.OldestFirst(ordered) {
 		from := slices.IndexFunc(ordered, func(other model.Export) bool { return other.Cluster == e.Cluster })
-		at := slices.IndexFunc(ordered[:from], func(other model.Export) bool { return e.Source().CompareAge(other.Source()) < 0 })
+		at := slices.IndexFunc(ordered[:from], func(other model.Export) bool { return e.CompareAge(other.SourceExport) < 0 })
 		if at < 0 { // which is so of nearly all: nothing is to be resolved
 			continue
 		}
 		byAge := slices.Insert(slices.Delete(slices.Clone(ordered), from, from+1), at, e)
-		held := model.Takeover{Decider: ordered[at].Source(), By: e.Source()}
+		held := model.Takeover{Decider: ordered[at].SourceExport, By: e.SourceExport}
 		var changes []string
 		for _, c := range merge.Changes(ordered, byAge) {
 			changes = append(changes, model.OneLine(c.String(), 120))

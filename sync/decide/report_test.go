@@ -20,7 +20,7 @@ import (
 func seen(problems []model.Problem, clusters ...model.ClusterID) *model.Observation {
 	o := &model.Observation{Import: &model.Import{Key: web}, Problems: problems}
 	for _, id := range clusters {
-		o.Import.Constituents = append(o.Import.Constituents, model.Constituent{Cluster: id})
+		o.Import.Constituents = append(o.Import.Constituents, model.Constituent{SourceExport: model.SourceExport{Cluster: id}})
 	}
 	return o
 }
@@ -45,7 +45,7 @@ func TestAReportNamesTheDecider(t *testing.T) {
 	} {
 		o := seen(nil, "a", "c")
 		o.Decider = tc.decider
-		d := Report(ReportView{Key: web, Self: "b", Namespace: NamespaceReady, Members: []model.Member{member("a", true, model.Connected)}, Exports: []model.Export{{Cluster: "a", UID: "ua"}}, Observation: o})
+		d := Report(ReportView{Key: web, Self: "b", Namespace: NamespaceReady, Members: []model.Member{member("a", true, model.Connected)}, Exports: []model.Export{{SourceExport: model.SourceExport{Cluster: "a", UID: "ua"}}}, Observation: o})
 		if got := d.Desired["comity-b-to-a"].Decider; got != string(tc.want) {
 			t.Errorf("%s: %q", name, got)
 		}
@@ -172,7 +172,7 @@ func TestWhatIsReportedToWhom(t *testing.T) {
 	}{
 		{"each source hears of its own export alone", web, ReportView{
 			Members:     []model.Member{member("a", true, model.Connected), member("c", true, model.Connected)},
-			Exports:     []model.Export{{Cluster: "a", UID: "ua"}, {Cluster: "c", UID: "uc"}},
+			Exports:     []model.Export{{SourceExport: model.SourceExport{Cluster: "a", UID: "ua"}}, {SourceExport: model.SourceExport{Cluster: "c", UID: "uc"}}},
 			Observation: seen([]model.Problem{{Cluster: "c", Reason: model.ReasonAddressOverlap, Message: "overlap"}}, "a", "c"),
 		}, NamespaceReady, "comity-b-to-a Imported ua, comity-b-to-c AddressOverlap uc"},
 		{"what is not exported any more is cleared", web, ReportView{
@@ -185,21 +185,21 @@ func TestWhatIsReportedToWhom(t *testing.T) {
 			Members: []model.Member{member("a", true, model.Connected)}, Observation: sourcesOf(model.Source{Cluster: "a", State: model.SourceMissing}),
 		}, NamespaceReady, "comity-b-to-a kept"},
 		{"nothing new is said before the loop looked", web, ReportView{
-			Members: []model.Member{member("a", true, model.Connected)}, Exports: []model.Export{{Cluster: "a"}},
+			Members: []model.Member{member("a", true, model.Connected)}, Exports: []model.Export{{SourceExport: model.SourceExport{Cluster: "a"}}},
 		}, NamespaceReady, "comity-b-to-a kept"},
 		{"nothing is written where nothing can be", web, ReportView{
 			Members: []model.Member{member("a", true, model.Connected), member("c", true, model.Connected)},
-			Exports: []model.Export{{Cluster: "a", UID: "ua"}, {Cluster: "c", UID: "uc"}}, Observation: seen(nil, "a", "c"), Unavailable: map[string]string{"comity-b-to-a": "missing"},
+			Exports: []model.Export{{SourceExport: model.SourceExport{Cluster: "a", UID: "ua"}}, {SourceExport: model.SourceExport{Cluster: "c", UID: "uc"}}}, Observation: seen(nil, "a", "c"), Unavailable: map[string]string{"comity-b-to-a": "missing"},
 		}, NamespaceReady, "comity-b-to-a kept, comity-b-to-c Imported uc"},
 		{"an odd id", web, ReportView{
-			Members: []model.Member{member(odd, true, model.Connected)}, Exports: []model.Export{{Cluster: odd, UID: "u"}}, Observation: seen(nil, odd),
+			Members: []model.Member{member(odd, true, model.Connected)}, Exports: []model.Export{{SourceExport: model.SourceExport{Cluster: odd, UID: "u"}}}, Observation: seen(nil, odd),
 		}, NamespaceReady, oddNamespace + " Imported u"},
 		{"a lost cluster that was read hears of its export", web, ReportView{
-			Members: []model.Member{member("a", true, model.Lost)}, Exports: []model.Export{{Cluster: "a", UID: "ua"}}, Observation: seen(nil, "a"),
+			Members: []model.Member{member("a", true, model.Lost)}, Exports: []model.Export{{SourceExport: model.SourceExport{Cluster: "a", UID: "ua"}}}, Observation: seen(nil, "a"),
 		}, NamespaceReady, "comity-b-to-a Imported ua"},
 		{"whose record is refused hears it, wherever the others are", web, ReportView{
 			Members: []model.Member{member("a", true, model.Connected), member("c", true, model.Connected)},
-			Exports: []model.Export{{Cluster: "c", UID: "uc"}}, Refusals: []model.Refusal{{Cluster: "a", ExportUID: "ua", Field: "spec.ports"}}, Observation: seen(nil, "c"),
+			Exports: []model.Export{{SourceExport: model.SourceExport{Cluster: "c", UID: "uc"}}}, Refusals: []model.Refusal{{Cluster: "a", ExportUID: "ua", Field: "spec.ports"}}, Observation: seen(nil, "c"),
 		}, NamespaceReady, "comity-b-to-a InvalidRecord ua, comity-b-to-c Imported uc"},
 		{"unless it is missing", web, ReportView{
 			Members: []model.Member{member("a", true, model.Connected)}, Observation: sourcesOf(model.Source{Cluster: "a", State: model.SourceMissing}),
@@ -217,10 +217,10 @@ func TestWhatIsReportedToWhom(t *testing.T) {
 			Members: []model.Member{member("a", true, model.Connected)}, Removed: []model.ClusterID{"a"},
 		}, NamespaceReady, ""},
 		{"there is no namespace", web, ReportView{
-			Members: []model.Member{member("a", true, model.Connected)}, Exports: []model.Export{{Cluster: "a", UID: "ua"}},
+			Members: []model.Member{member("a", true, model.Connected)}, Exports: []model.Export{{SourceExport: model.SourceExport{Cluster: "a", UID: "ua"}}},
 		}, NamespaceMissing, "comity-b-to-a NamespaceMissing ua"},
 		{"Comity's own namespace", types.NamespacedName{Namespace: "comity-system", Name: "web"}, ReportView{
-			Members: []model.Member{member("a", true, model.Connected)}, Exports: []model.Export{{Cluster: "a", UID: "ua"}},
+			Members: []model.Member{member("a", true, model.Connected)}, Exports: []model.Export{{SourceExport: model.SourceExport{Cluster: "a", UID: "ua"}}},
 		}, NamespaceReserved, "comity-b-to-a NamespaceReserved ua"},
 	}
 	for _, c := range cases {

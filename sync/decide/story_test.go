@@ -69,8 +69,9 @@ func (s *story) peer(id model.ClusterID) *PeerView { return s.v.peer(id) }
 // publishedBy is an export of cluster with UID "of-<cluster>" and one port.
 func publishedBy(cluster model.ClusterID, created time.Time, change ...func(*model.Export)) model.Export {
 	e := model.Export{
-		Cluster: cluster, Key: web, UID: types.UID("of-" + cluster), CreatedAt: created, Type: mcsv1beta1.ClusterSetIP,
-		Ports: []mcsv1beta1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}},
+		SourceExport:      model.SourceExport{Cluster: cluster, UID: types.UID("of-" + cluster), CreatedAt: created},
+		Key:               web,
+		ServiceProperties: model.ServiceProperties{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}}},
 	}
 	for _, c := range change {
 		c(&e)

@@ -23,8 +23,11 @@ func boundable(change func(*exchangev1alpha1.ExportRecord)) *exchangev1alpha1.Ex
 			Annotations: map[string]string{"a": strings.Repeat("x", 1000)}, Labels: map[string]string{"l": "x"}, OwnerReferences: make([]metav1.OwnerReference, 1000),
 		},
 		Spec: exchangev1alpha1.ExportRecordSpec{
-			Service: exchangev1alpha1.ServiceReference{Namespace: "shop", Name: "web"}, ExportUID: "uid", ExportedAt: metav1.Unix(1600000000, 0),
-			Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Port: 80}}, Slices: []string{"web-1"},
+			Service:           exchangev1alpha1.ServiceReference{Namespace: "shop", Name: "web"},
+			ExportUID:         "uid",
+			ExportedAt:        metav1.Unix(1600000000, 0),
+			ServiceProperties: exchangev1alpha1.ServiceProperties{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Port: 80}}},
+			Slices:            []string{"web-1"},
 		},
 	}
 	change(record)

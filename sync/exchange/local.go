@@ -32,18 +32,13 @@ func LocalExport(self model.ClusterID, export *mcsv1beta1.ServiceExport, service
 	}
 	spec := &service.Spec
 	out := model.Export{
-		Cluster:               self,
-		Key:                   key,
-		UID:                   export.UID,
-		CreatedAt:             age(export.CreationTimestamp.Time),
-		Type:                  mcsv1beta1.ClusterSetIP,
-		Ports:                 ports.Exported(service),
-		IPFamilies:            spec.IPFamilies,
-		SessionAffinity:       spec.SessionAffinity,
-		InternalTrafficPolicy: spec.InternalTrafficPolicy,
-		TrafficDistribution:   spec.TrafficDistribution,
-		Labels:                unreserved(export.Spec.ExportedLabels),
-		Annotations:           unreserved(export.Spec.ExportedAnnotations),
+		SourceExport: model.SourceExport{Cluster: self, UID: export.UID, CreatedAt: age(export.CreationTimestamp.Time)},
+		Key:          key,
+		ServiceProperties: model.ServiceProperties{
+			Type: mcsv1beta1.ClusterSetIP, Ports: ports.Exported(service), IPFamilies: spec.IPFamilies, SessionAffinity: spec.SessionAffinity,
+			InternalTrafficPolicy: spec.InternalTrafficPolicy, TrafficDistribution: spec.TrafficDistribution,
+			Labels: unreserved(export.Spec.ExportedLabels), Annotations: unreserved(export.Spec.ExportedAnnotations),
+		},
 	}
 	// An invalid preference is ignored. Callers of Prefer report it.
 	out.PreferLocal, _ = Prefer(export)

@@ -24,22 +24,12 @@ import (
 // because readers know it from the Peer.
 func Record(export model.Export) exchangev1alpha1.ExportRecordSpec {
 	out := exchangev1alpha1.ExportRecordSpec{
-		Service:               exchangev1alpha1.ServiceReference{Namespace: export.Key.Namespace, Name: export.Key.Name},
-		ExportUID:             export.UID,
-		ExportedAt:            metav1.NewTime(export.CreatedAt),
-		Type:                  export.Type,
-		Ports:                 export.Ports,
-		IPFamilies:            export.IPFamilies,
-		SessionAffinity:       export.SessionAffinity,
-		SessionAffinityConfig: export.SessionAffinityConfig,
-		InternalTrafficPolicy: export.InternalTrafficPolicy,
-		TrafficDistribution:   export.TrafficDistribution,
-		Labels:                export.Labels,
-		Annotations:           export.Annotations,
-		PreferLocal:           export.PreferLocal,
-		Selector:              export.Selector,
-		Targets:               recordTargets(export.Targets),
-		Slices:                export.Slices,
+		Service:           exchangev1alpha1.ServiceReference{Namespace: export.Key.Namespace, Name: export.Key.Name},
+		ExportUID:         export.UID,
+		ExportedAt:        metav1.NewTime(export.CreatedAt),
+		ServiceProperties: exchangev1alpha1.ServiceProperties(export.ServiceProperties),
+		Targets:           recordTargets(export.Targets),
+		Slices:            export.Slices,
 	}
 	if export.Identity != nil {
 		out.Namespace = &exchangev1alpha1.NamespaceRecordSpec{Labels: export.Identity}
@@ -52,8 +42,8 @@ func Record(export model.Export) exchangev1alpha1.ExportRecordSpec {
 func WithdrawnRecord(record exchangev1alpha1.ExportRecordSpec, says model.Withdrawal, at *metav1.Time) exchangev1alpha1.ExportRecordSpec {
 	return exchangev1alpha1.ExportRecordSpec{
 		Service: record.Service, ExportUID: record.ExportUID, ExportedAt: record.ExportedAt, ExportVersion: record.ExportVersion,
-		Type:      mcsv1beta1.ClusterSetIP, // which the schema requires
-		Withdrawn: true, Suspended: says.Suspended, Narrowed: says.Narrowed, WithdrawnAt: at,
+		ServiceProperties: exchangev1alpha1.ServiceProperties{Type: mcsv1beta1.ClusterSetIP}, // which the schema requires
+		Withdrawn:         true, Suspended: says.Suspended, Narrowed: says.Narrowed, WithdrawnAt: at,
 	}
 }
 
@@ -81,31 +71,21 @@ func FromRecord(cluster model.ClusterID, record *exchangev1alpha1.ExportRecord) 
 		return model.Export{}, recordError("ExportRecord", cluster, record, problem)
 	}
 	spec := &record.Spec
-	ports := make([]mcsv1beta1.ServicePort, 0, len(spec.Ports))
+	properties := model.ServiceProperties(spec.ServiceProperties)
+	properties.Ports = make([]mcsv1beta1.ServicePort, 0, len(spec.Ports))
 	for _, port := range spec.Ports {
 		port.Protocol = cmp.Or(port.Protocol, corev1.ProtocolTCP)
-		ports = append(ports, port)
+		properties.Ports = append(properties.Ports, port)
 	}
+	properties.SessionAffinity = cmp.Or(spec.SessionAffinity, corev1.ServiceAffinityNone)
+	properties.Labels, properties.Annotations = unreserved(spec.Labels), unreserved(spec.Annotations)
 	return model.Export{
-		Cluster:               cluster,
-		Key:                   types.NamespacedName{Namespace: spec.Service.Namespace, Name: spec.Service.Name},
-		UID:                   spec.ExportUID,
-		CreatedAt:             age(spec.ExportedAt.Time),
-		Type:                  spec.Type,
-		Ports:                 ports,
-		IPFamilies:            spec.IPFamilies,
-		SessionAffinity:       cmp.Or(spec.SessionAffinity, corev1.ServiceAffinityNone),
-		SessionAffinityConfig: spec.SessionAffinityConfig,
-		InternalTrafficPolicy: spec.InternalTrafficPolicy,
-		TrafficDistribution:   spec.TrafficDistribution,
-		Labels:                unreserved(spec.Labels),
-		Annotations:           unreserved(spec.Annotations),
-		PreferLocal:           spec.PreferLocal,
-		Selector:              spec.Selector,
-		Targets:               targets(spec.Targets),
-		Identity:              identity(spec.Namespace),
-		Slices:                spec.Slices,
-		Scoped:                record.Namespace != model.ExchangeNamespace(cluster),
+		SourceExport: model.SourceExport{
+			Cluster: cluster, UID: spec.ExportUID, CreatedAt: age(spec.ExportedAt.Time), Scoped: record.Namespace != model.ExchangeNamespace(cluster),
+		},
+		ServiceProperties: properties,
+		Key:               types.NamespacedName{Namespace: spec.Service.Namespace, Name: spec.Service.Name},
+		Targets:           targets(spec.Targets), Identity: identity(spec.Namespace), Slices: spec.Slices,
 	}, nil
 }
 

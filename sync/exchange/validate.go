@@ -268,7 +268,7 @@ func BoundRecord(record *exchangev1alpha1.ExportRecord) *exchangev1alpha1.Export
 	if !problem.found() {
 		return out
 	}
-	out.Spec = exchangev1alpha1.ExportRecordSpec{Type: invalidType}
+	out.Spec = exchangev1alpha1.ExportRecordSpec{ServiceProperties: exchangev1alpha1.ServiceProperties{Type: invalidType}}
 	if isIdentified(record) {
 		out.Spec.Service, out.Spec.ExportUID = record.Spec.Service, record.Spec.ExportUID
 	}

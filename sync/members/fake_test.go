@@ -316,8 +316,10 @@ func record(namespace string, i int) *exchangev1alpha1.ExportRecord {
 		TypeMeta:   metav1.TypeMeta{APIVersion: exchangev1alpha1.GroupVersion.String(), Kind: "ExportRecord"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: model.RecordName(k.Namespace, k.Name)},
 		Spec: exchangev1alpha1.ExportRecordSpec{
-			Service: exchangev1alpha1.ServiceReference{Namespace: k.Namespace, Name: k.Name}, ExportUID: "uid", ExportedAt: metav1.Unix(1, 0),
-			Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Port: 80}},
+			Service:           exchangev1alpha1.ServiceReference{Namespace: k.Namespace, Name: k.Name},
+			ExportUID:         "uid",
+			ExportedAt:        metav1.Unix(1, 0),
+			ServiceProperties: exchangev1alpha1.ServiceProperties{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Port: 80}}},
 		},
 	}
 }

@@ -18,8 +18,8 @@ import (
 func TestEachPropertyThatChangesIsFound(t *testing.T) {
 	standing := func(change func(*model.Export)) model.Export {
 		e := model.Export{
-			Cluster: "a", Type: mcsv1beta1.ClusterSetIP, IPFamilies: []corev1.IPFamily{"IPv4"},
-			Ports: []mcsv1beta1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}},
+			SourceExport:      model.SourceExport{Cluster: "a"},
+			ServiceProperties: model.ServiceProperties{Type: mcsv1beta1.ClusterSetIP, IPFamilies: []corev1.IPFamily{"IPv4"}, Ports: []mcsv1beta1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}}},
 		}
 		change(&e)
 		return e

@@ -167,7 +167,7 @@ func resolve(ordered []model.Export) *model.Import {
 	}
 	for _, e := range ordered {
 		resolved.Constituents = append(resolved.Constituents, model.Constituent{
-			Cluster: e.Cluster, UID: e.UID, CreatedAt: e.CreatedAt, Ports: strictPorts(e.Ports, resolved.Ports), Declared: e.Ports, Scoped: e.Scoped,
+			SourceExport: e.SourceExport, Ports: strictPorts(e.Ports, resolved.Ports), Declared: e.Ports,
 		})
 	}
 	return resolved
@@ -182,7 +182,7 @@ func OldestFirst(exports []model.Export) []model.Export {
 		ordered[i] = WithDefaults(e)
 	}
 	slices.SortFunc(ordered, func(a, b model.Export) int {
-		return cmp.Or(a.Source().CompareAge(b.Source()), cmp.Compare(a.UID, b.UID), compareContent(a, b))
+		return cmp.Or(a.CompareAge(b.SourceExport), cmp.Compare(a.UID, b.UID), compareContent(a, b))
 	})
 	return firstOfEach(ordered, func(e model.Export) model.ClusterID { return e.Cluster })
 }

@@ -22,10 +22,9 @@ import (
 
 func export(cluster string, age int) model.Export {
 	return model.Export{
-		Cluster: model.ClusterID(cluster), Key: types.NamespacedName{Namespace: "default", Name: "web"},
-		UID: types.UID(cluster), CreatedAt: time.Unix(1_000_000-int64(age), 0),
-		Type:  mcsv1beta1.ClusterSetIP,
-		Ports: []mcsv1beta1.ServicePort{{Name: "http", Port: 80}},
+		SourceExport:      model.SourceExport{Cluster: model.ClusterID(cluster), UID: types.UID(cluster), CreatedAt: time.Unix(1_000_000-int64(age), 0)},
+		Key:               types.NamespacedName{Namespace: "default", Name: "web"},
+		ServiceProperties: model.ServiceProperties{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Name: "http", Port: 80}}},
 	}
 }
 

@@ -15,13 +15,23 @@ import (
 // Export is one exported Service of one cluster: what KEP-1645 calls a
 // constituent of the import.
 type Export struct {
-	Cluster ClusterID
-	Key     types.NamespacedName
-	// UID and CreatedAt are those of the ServiceExport. CreatedAt decides
-	// conflicts (oldest first, ties by cluster id) and has one second granularity.
-	UID       types.UID
-	CreatedAt time.Time
+	SourceExport
+	ServiceProperties
+	Key types.NamespacedName
+	// Targets are the Service's, for importers that maintain selectors; empty unless the
+	// exporter publishes its selector.
+	Targets []Target
+	// Identity are the identity labels of the Service's namespace, as published
+	// with the export; nil if they were not.
+	Identity map[string]string
+	// Slices are the names of the EndpointSlices of the Service of which a copy is
+	// published.
+	Slices []string
+}
 
+// ServiceProperties are the properties of an exported Service that importers use. They are
+// those of an ExportRecord.
+type ServiceProperties struct {
 	Type                  mcsv1beta1.ServiceImportType
 	Ports                 []mcsv1beta1.ServicePort
 	IPFamilies            []corev1.IPFamily
@@ -32,28 +42,12 @@ type Export struct {
 	// Labels and Annotations are ServiceExport.spec.exported*, never the Service's own.
 	Labels      map[string]string
 	Annotations map[string]string
-
 	// PreferLocal asks importers to route to endpoints of their own cluster as
 	// long as there are any (annotation comity.dev/prefer: local).
 	PreferLocal bool
-	// Selector and Targets are the Service's, for importers that maintain
-	// selectors; empty unless the exporter publishes them.
+	// Selector is the Service's, for importers that maintain selectors; empty unless the
+	// exporter publishes it.
 	Selector map[string]string
-	Targets  []Target
-
-	// Identity are the identity labels of the Service's namespace, as published
-	// with the export; nil if they were not.
-	Identity map[string]string
-	// Slices are the names of the EndpointSlices of the Service of which a copy is
-	// published.
-	Slices []string
-	// Scoped is true if the export was read where only this cluster reads it.
-	Scoped bool
-}
-
-// Source is what names the export.
-func (e Export) Source() SourceExport {
-	return SourceExport{Cluster: e.Cluster, UID: e.UID, CreatedAt: e.CreatedAt, Scoped: e.Scoped}
 }
 
 // Withdrawal is the statement of a cluster that it exports a Service no longer.
@@ -97,10 +91,7 @@ type Import struct {
 
 // Constituent is one cluster's part in an Import.
 type Constituent struct {
-	Cluster ClusterID
-	// UID and CreatedAt are those of the ServiceExport.
-	UID       types.UID
-	CreatedAt time.Time
+	SourceExport
 	// Ports are those of the export that equal the resolved ones by name,
 	// protocol and number. Traffic to any other port must not reach this cluster.
 	Ports []mcsv1beta1.ServicePort
@@ -108,8 +99,6 @@ type Constituent struct {
 	// where an existing import is kept as it is because a cluster was not read:
 	// then what this cluster may serve is measured against the kept ports.
 	Declared []mcsv1beta1.ServicePort
-	// Scoped is that of Export.
-	Scoped bool
 }
 
 // Conflict is one property in which the exports of a Service disagree.

@@ -24,26 +24,16 @@ type List struct {
 	Entries []Entry   `json:"exports"`
 }
 
-// Entry is one export of a List.
+// Entry is one export of a List. Its UID is empty if nothing but the cluster is known, of
+// endpoints that were found without a list.
 type Entry struct {
-	Cluster ClusterID `json:"cluster"`
-	// UID and CreatedAt are those of the ServiceExport. UID is empty if nothing but the
-	// cluster is known, of endpoints that were found without a list.
-	UID       types.UID `json:"uid,omitempty"`
-	CreatedAt time.Time `json:"createdAt,omitzero"`
-	// Scoped is that of Export.
-	Scoped bool `json:"scoped,omitempty"`
+	SourceExport
 	// Absent says why the export is not used, or is missing, and Since since when, in this
 	// cluster's time and whole seconds: SourceEnded, SourceSuspended, SourceRefused or
 	// SourceMissing; SourcePublished, with a zero time, if it is used. While its cluster is
 	// not read, both stay as they are.
 	Absent SourceState `json:"absent,omitempty"`
 	Since  time.Time   `json:"since,omitzero"`
-}
-
-// Export is what names the export of the entry.
-func (e Entry) Export() SourceExport {
-	return SourceExport{Cluster: e.Cluster, UID: e.UID, CreatedAt: e.CreatedAt, Scoped: e.Scoped}
 }
 
 // Exists reports whether l is a list, which may have no entries.
@@ -61,7 +51,7 @@ func (l List) Find(cluster ClusterID) (Entry, bool) {
 func (l List) Older() []Entry {
 	var out []Entry
 	for i, e := range l.Entries {
-		if slices.ContainsFunc(l.Entries[:i], func(before Entry) bool { return e.Export().CompareAge(before.Export()) < 0 }) {
+		if slices.ContainsFunc(l.Entries[:i], func(before Entry) bool { return e.CompareAge(before.SourceExport) < 0 }) {
 			out = append(out, e)
 		}
 	}
@@ -111,14 +101,15 @@ func ParseList(text string) (List, error) {
 	return out, nil
 }
 
-// SourceExport is one export of which an import that exists here consists.
+// SourceExport names one export of a Service.
 type SourceExport struct {
-	Cluster ClusterID
-	// UID and CreatedAt are those of the ServiceExport; empty if they are not known.
-	UID       types.UID
-	CreatedAt time.Time
-	// Scoped is that of Export.
-	Scoped bool
+	Cluster ClusterID `json:"cluster"`
+	// UID and CreatedAt are those of the ServiceExport; empty if they are not known. CreatedAt
+	// decides conflicts (oldest first, ties by cluster id) and has one second granularity.
+	UID       types.UID `json:"uid,omitempty"`
+	CreatedAt time.Time `json:"createdAt,omitzero"`
+	// Scoped is true if the export was read where only this cluster reads it.
+	Scoped bool `json:"scoped,omitempty"`
 }
 
 // ID is "<cluster>/<uid>", as AnnotationConfirmTakeover names an export.

@@ -39,8 +39,9 @@ func importOf(name string) *clusterset {
 // export adds the export of a cluster with its ports and its slices.
 func (s *clusterset) export(cluster model.ClusterID, ports []mcsv1beta1.ServicePort, slices ...*discoveryv1.EndpointSlice) *clusterset {
 	s.exports = append(s.exports, model.Export{
-		Cluster: cluster, Key: s.key, UID: types.UID(cluster), CreatedAt: time.Unix(int64(1000+len(s.exports)), 0),
-		Type: mcsv1beta1.ClusterSetIP, Ports: ports, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+		SourceExport:      model.SourceExport{Cluster: cluster, UID: types.UID(cluster), CreatedAt: time.Unix(int64(1000+len(s.exports)), 0)},
+		Key:               s.key,
+		ServiceProperties: model.ServiceProperties{Type: mcsv1beta1.ClusterSetIP, Ports: ports, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}},
 	})
 	s.slices[cluster] = slices
 	return s

@@ -86,8 +86,10 @@ func exported(i int) *exchangev1alpha1.ExportRecord {
 	record := &exchangev1alpha1.ExportRecord{
 		TypeMeta: metav1.TypeMeta{APIVersion: exchangev1alpha1.GroupVersion.String(), Kind: "ExportRecord"},
 		Spec: exchangev1alpha1.ExportRecordSpec{
-			Service: exchangev1alpha1.ServiceReference{Namespace: "shop", Name: fmt.Sprint("web-", i)}, ExportUID: "uid", ExportedAt: metav1.Unix(1, 0),
-			Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Port: 80}},
+			Service:           exchangev1alpha1.ServiceReference{Namespace: "shop", Name: fmt.Sprint("web-", i)},
+			ExportUID:         "uid",
+			ExportedAt:        metav1.Unix(1, 0),
+			ServiceProperties: exchangev1alpha1.ServiceProperties{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Port: 80}}},
 		},
 	}
 	record.Namespace, record.Name, record.ResourceVersion = "comity-b", model.RecordName("shop", record.Spec.Service.Name), fmt.Sprint(20+i)

@@ -44,8 +44,11 @@ func (a *attack) record(in, service string) *exchangev1alpha1.ExportRecord {
 	return &exchangev1alpha1.ExportRecord{
 		ObjectMeta: metav1.ObjectMeta{Namespace: in, Name: model.RecordName(namespace, service)},
 		Spec: exchangev1alpha1.ExportRecordSpec{
-			Service: exchangev1alpha1.ServiceReference{Namespace: namespace, Name: service}, ExportUID: "11111111-1111-4111-8111-111111111111",
-			ExportedAt: metav1.Now(), Slices: []string{"within", "large-100", "large-1000"}, Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Name: "http", Port: 80, Protocol: "TCP"}},
+			Service:           exchangev1alpha1.ServiceReference{Namespace: namespace, Name: service},
+			ExportUID:         "11111111-1111-4111-8111-111111111111",
+			ExportedAt:        metav1.Now(),
+			Slices:            []string{"within", "large-100", "large-1000"},
+			ServiceProperties: exchangev1alpha1.ServiceProperties{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Name: "http", Port: 80, Protocol: "TCP"}}},
 		},
 	}
 }

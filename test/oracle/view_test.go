@@ -83,9 +83,10 @@ func (c *cluster) view() decide.PeerView {
 	}
 	if e := c.published(); e != nil {
 		p.Export = &model.Export{
-			Cluster: id, Key: key, UID: types.UID(e.UID), CreatedAt: at(e.Created), Scoped: e.Scoped, Type: mcsv1beta1.ClusterSetIP,
-			Ports:      []mcsv1beta1.ServicePort{{Name: "http", Port: int32(e.Port), Protocol: corev1.ProtocolTCP}},
-			IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, SessionAffinity: affinity(e.Properties), Slices: []string{"web-0"},
+			SourceExport:      model.SourceExport{Cluster: id, UID: types.UID(e.UID), CreatedAt: at(e.Created), Scoped: e.Scoped},
+			Key:               key,
+			ServiceProperties: model.ServiceProperties{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Name: "http", Port: int32(e.Port), Protocol: corev1.ProtocolTCP}}, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, SessionAffinity: affinity(e.Properties)},
+			Slices:            []string{"web-0"},
 		}
 		if e.Headless {
 			p.Export.Type = mcsv1beta1.Headless

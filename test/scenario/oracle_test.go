@@ -151,15 +151,9 @@ func drawExports(t *rapid.T) []model.Export {
 
 func drawExport(t *rapid.T, cluster model.ClusterID) model.Export {
 	e := model.Export{
-		Cluster: cluster, Key: types.NamespacedName{Namespace: "default", Name: "web"},
-		// The order of the UIDs must not matter: it is the clusters' the wrong way round.
-		UID:             types.UID(fmt.Sprint('9' - cluster[1])),
-		CreatedAt:       time.Unix(rapid.Int64Range(1, 3).Draw(t, "created"), 0).UTC(),
-		Type:            rapid.SampledFrom([]mcsv1beta1.ServiceImportType{"ClusterSetIP", "ClusterSetIP", "Headless"}).Draw(t, "type"),
-		IPFamilies:      rapid.SampledFrom([][]corev1.IPFamily{{"IPv4"}, {"IPv6"}, {"IPv4", "IPv6"}, {"IPv6", "IPv4"}}).Draw(t, "families"),
-		SessionAffinity: rapid.SampledFrom([]corev1.ServiceAffinity{"", "None", "ClientIP"}).Draw(t, "affinity"),
-		Labels:          drawMap(t, "labels"), Annotations: drawMap(t, "annotations"),
-		PreferLocal: rapid.Bool().Draw(t, "prefer local"), Selector: drawMap(t, "selector"),
+		SourceExport:      model.SourceExport{Cluster: cluster, UID: types.UID(fmt.Sprint('9' - cluster[1])), CreatedAt: time.Unix(rapid.Int64Range(1, 3).Draw(t, "created"), 0).UTC()},
+		Key:               types.NamespacedName{Namespace: "default", Name: "web"},
+		ServiceProperties: model.ServiceProperties{Type: rapid.SampledFrom([]mcsv1beta1.ServiceImportType{"ClusterSetIP", "ClusterSetIP", "Headless"}).Draw(t, "type"), IPFamilies: rapid.SampledFrom([][]corev1.IPFamily{{"IPv4"}, {"IPv6"}, {"IPv4", "IPv6"}, {"IPv6", "IPv4"}}).Draw(t, "families"), SessionAffinity: rapid.SampledFrom([]corev1.ServiceAffinity{"", "None", "ClientIP"}).Draw(t, "affinity"), Labels: drawMap(t, "labels"), Annotations: drawMap(t, "annotations"), PreferLocal: rapid.Bool().Draw(t, "prefer local"), Selector: drawMap(t, "selector")},
 	}
 	if seconds := rapid.SampledFrom([]int32{0, 10, 10800}).Draw(t, "timeout"); seconds > 0 {
 		e.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &seconds}}
@@ -253,8 +247,7 @@ func checkOldestDecides(t *rapid.T, oldest model.Export, resolved *model.Import)
 		t.Fatalf("labels, annotations, IP families, locality and selector must be those of %s", oldest.Cluster)
 	}
 	got := model.Export{
-		SessionAffinity: resolved.SessionAffinity, SessionAffinityConfig: resolved.SessionAffinityConfig,
-		InternalTrafficPolicy: resolved.InternalTrafficPolicy, TrafficDistribution: resolved.TrafficDistribution,
+		ServiceProperties: model.ServiceProperties{SessionAffinity: resolved.SessionAffinity, SessionAffinityConfig: resolved.SessionAffinityConfig, InternalTrafficPolicy: resolved.InternalTrafficPolicy, TrafficDistribution: resolved.TrafficDistribution},
 	}
 	if oldest.Type == mcsv1beta1.Headless {
 		if !reflect.DeepEqual(got, model.Export{}) {

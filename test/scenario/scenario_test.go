@@ -97,13 +97,9 @@ func readExports(t *testing.T, archive *txtar.Archive) []model.Export {
 		}
 		cluster := strings.TrimSuffix(f.Name, ".yaml")
 		exports = append(exports, model.Export{
-			Cluster: model.ClusterID(cluster), Key: types.NamespacedName{Namespace: "default", Name: "web"},
-			UID: types.UID("uid-" + cluster), CreatedAt: spec.ExportedAt.Time,
-			Type: spec.Type, Ports: spec.Ports, IPFamilies: spec.IPFamilies,
-			SessionAffinity: spec.SessionAffinity, SessionAffinityConfig: spec.SessionAffinityConfig,
-			InternalTrafficPolicy: spec.InternalTrafficPolicy, TrafficDistribution: spec.TrafficDistribution,
-			Labels: spec.Labels, Annotations: spec.Annotations,
-			PreferLocal: spec.PreferLocal, Selector: spec.Selector,
+			SourceExport:      model.SourceExport{Cluster: model.ClusterID(cluster), UID: types.UID("uid-" + cluster), CreatedAt: spec.ExportedAt.Time},
+			Key:               types.NamespacedName{Namespace: "default", Name: "web"},
+			ServiceProperties: model.ServiceProperties{Type: spec.Type, Ports: spec.Ports, IPFamilies: spec.IPFamilies, SessionAffinity: spec.SessionAffinity, SessionAffinityConfig: spec.SessionAffinityConfig, InternalTrafficPolicy: spec.InternalTrafficPolicy, TrafficDistribution: spec.TrafficDistribution, Labels: spec.Labels, Annotations: spec.Annotations, PreferLocal: spec.PreferLocal, Selector: spec.Selector},
 		})
 		for _, target := range spec.Targets {
 			e := &exports[len(exports)-1]

@@ -157,7 +157,7 @@ func TestFault48DeciderGone(t *testing.T) {
 		w.holds("no condition says that the import is frozen", frozen != nil)
 		w.holds("condition Frozen has reason %s", frozen.Reason == string(model.SourceNotRead), frozen.Reason)
 		e, _ := w.stored(a, key).Find("c")
-		w.confirmTakeover(a, key, e.Export().ID())
+		w.confirmTakeover(a, key, e.ID())
 		w.rounds()
 		w.holds("the port is %d once it was confirmed", w.imported(a, key).Spec.Ports[0].Port == 81, w.imported(a, key).Spec.Ports[0].Port)
 	})

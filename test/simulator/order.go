@@ -130,7 +130,7 @@ func placeOf(l model.List, id model.ClusterID) int {
 // confirms reports whether an administrator confirmed that an export comes first.
 func confirms(p process, e model.Entry) bool {
 	i := p.Seen.Import
-	return i != nil && i.Annotations[model.AnnotationConfirmTakeover] == e.Export().ID()
+	return i != nil && i.Annotations[model.AnnotationConfirmTakeover] == e.ID()
 }
 
 // mayPass reports whether an export may come before others that were before it.
@@ -302,7 +302,7 @@ func (w *World) confirmSome(c *Cluster) {
 		w.confirmTakeover(c, key, "")
 	default:
 		if len(list) > 0 {
-			w.confirmTakeover(c, key, list[w.n(len(list), "export")].Export().ID())
+			w.confirmTakeover(c, key, list[w.n(len(list), "export")].ID())
 		}
 	}
 }
@@ -316,7 +316,7 @@ func (w *World) endTakeovers() {
 		for _, key := range w.opts.Keys {
 			if held := w.heldTakeover(w.clusters[id], key); held != "" {
 				e, _ := w.stored(w.clusters[id], key).Find(held)
-				w.confirmTakeover(w.clusters[id], key, e.Export().ID())
+				w.confirmTakeover(w.clusters[id], key, e.ID())
 				confirmed[id][key] = held
 			}
 		}

@@ -94,8 +94,9 @@ func forgedBy(id model.ClusterID) types.UID { return types.UID("forged-by-" + st
 func (w *World) forge(c *Cluster, key types.NamespacedName, uid types.UID, kind mcsv1beta1.ServiceImportType, port corev1.ServicePort) {
 	name := model.RecordName(key.Namespace, key.Name)
 	spec := exchange.Record(model.Export{
-		Key: key, UID: uid, CreatedAt: time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC), Type: kind,
-		Ports: []mcsv1beta1.ServicePort{{Name: port.Name, Protocol: port.Protocol, Port: port.Port}}, SessionAffinity: "None",
+		Key:               key,
+		SourceExport:      model.SourceExport{UID: uid, CreatedAt: time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)},
+		ServiceProperties: model.ServiceProperties{Type: kind, Ports: []mcsv1beta1.ServicePort{{Name: port.Name, Protocol: port.Protocol, Port: port.Port}}, SessionAffinity: "None"},
 	})
 	o := &exchangev1alpha1.ExportRecord{ObjectMeta: metav1.ObjectMeta{Namespace: model.ExchangeNamespace(c.ID), Name: name}, Spec: spec}
 	o.APIVersion, o.Kind = exchangev1alpha1.GroupVersion.String(), "ExportRecord"

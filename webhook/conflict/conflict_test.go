@@ -71,9 +71,9 @@ func stored(change ...func(*corev1.Service)) []client.Object {
 // theirs is what a member exports: the same as stored, created so long before noon.
 func theirs(id model.ClusterID, before time.Duration, change ...func(*model.Export)) model.Export {
 	e := model.Export{
-		Cluster: id, Key: types.NamespacedName{Namespace: "shop", Name: "web"}, UID: types.UID("uid-" + id), CreatedAt: noon.Add(-before),
-		Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Name: "http", Port: 80, Protocol: corev1.ProtocolTCP}},
-		IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+		SourceExport:      model.SourceExport{Cluster: id, UID: types.UID("uid-" + id), CreatedAt: noon.Add(-before)},
+		Key:               types.NamespacedName{Namespace: "shop", Name: "web"},
+		ServiceProperties: model.ServiceProperties{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Name: "http", Port: 80, Protocol: corev1.ProtocolTCP}}, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}},
 	}
 	for _, c := range change {
 		c(&e)
@@ -117,7 +117,7 @@ func cluster(objects []client.Object) client.Client {
 func imported(from ...model.Export) client.Object {
 	list := model.List{Formed: noon.Add(-24 * time.Hour)}
 	for _, e := range from {
-		list.Entries = append(list.Entries, model.Entry{Cluster: e.Cluster, UID: e.UID, CreatedAt: e.CreatedAt, Absent: model.SourcePublished})
+		list.Entries = append(list.Entries, model.Entry{SourceExport: model.SourceExport{Cluster: e.Cluster, UID: e.UID, CreatedAt: e.CreatedAt}, Absent: model.SourcePublished})
 	}
 	return &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "shop", Name: "web", CreationTimestamp: metav1.NewTime(noon.Add(-24 * time.Hour)),
@@ -151,7 +151,7 @@ func TestTheForecastIsWhatIsDecided(t *testing.T) {
 			},
 		}
 		view.Peers = decide.PeerViews(slices.DeleteFunc(p.Read(key, false), func(r exchange.Published) bool { return r.Export == nil }))
-		all := append(slices.Clone(p.exports), model.Export{Cluster: "a", UID: own.UID, CreatedAt: own.CreationTimestamp.Time})
+		all := append(slices.Clone(p.exports), model.Export{SourceExport: model.SourceExport{Cluster: "a", UID: own.UID, CreatedAt: own.CreationTimestamp.Time}})
 		if standing := rapid.Permutation(all).Draw(t, "order")[:rapid.IntRange(0, len(all)).Draw(t, "standing")]; len(standing) > 0 {
 			local = append(local, imported(standing...))
 			view.Current.Import = imported(standing...).(*mcsv1beta1.ServiceImport)
@@ -179,7 +179,7 @@ func TestAHeldTakeoverIsForetold(t *testing.T) {
 	old := ours(func(e *mcsv1beta1.ServiceExport) {
 		e.UID, e.CreationTimestamp = "uid-a", metav1.NewTime(noon.Add(-96*time.Hour))
 	})
-	own := model.Export{Cluster: "a", UID: "uid-a", CreatedAt: old.CreationTimestamp.Time}
+	own := model.Export{SourceExport: model.SourceExport{Cluster: "a", UID: "uid-a", CreatedAt: old.CreationTimestamp.Time}}
 	onPort8080 := func(s *corev1.Service) { s.Spec.Ports[0].Port = 8080 }
 	for _, tc := range []struct {
 		name    string

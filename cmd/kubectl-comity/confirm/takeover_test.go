@@ -21,7 +21,7 @@ import (
 
 func TestTheExportsThatWaitAreThoseBehindAYoungerOne(t *testing.T) {
 	entry := func(id model.ClusterID, age int64) model.Entry {
-		return model.Entry{Cluster: id, UID: types.UID("of-" + id), CreatedAt: time.Unix(1000-age, 0), Absent: model.SourcePublished}
+		return model.Entry{SourceExport: model.SourceExport{Cluster: id, UID: types.UID("of-" + id), CreatedAt: time.Unix(1000-age, 0)}, Absent: model.SourcePublished}
 	}
 	imported := &mcsv1beta1.ServiceImport{}
 	list := model.List{Formed: time.Unix(1, 0), Entries: []model.Entry{entry("a", 1), entry("d", 0), entry("c", 9), entry("b", 1)}}
@@ -37,7 +37,7 @@ func TestTheExportsThatWaitAreThoseBehindAYoungerOne(t *testing.T) {
 
 func TestWhichExportMayDecideAfterAConfirmation(t *testing.T) {
 	entry := func(id model.ClusterID, uid types.UID, absent model.SourceState) model.Entry {
-		e := model.Entry{Cluster: id, UID: uid, Absent: absent}
+		e := model.Entry{SourceExport: model.SourceExport{Cluster: id, UID: uid}, Absent: absent}
 		if absent != model.SourcePublished {
 			e.Since = time.Unix(1, 0)
 		}
@@ -83,7 +83,7 @@ func TestConfirmingAllLeavesImportsThatAreOnlyFrozen(t *testing.T) {
 	imported := func(name string, age time.Duration, c metav1.Condition) *mcsv1beta1.ServiceImport {
 		formed := time.Unix(10_000, 0)
 		list := model.List{Formed: formed, Entries: []model.Entry{
-			{Cluster: "b", UID: "u", CreatedAt: formed}, {Cluster: "c", UID: "v", CreatedAt: formed.Add(-age)},
+			{SourceExport: model.SourceExport{Cluster: "b", UID: "u", CreatedAt: formed}}, {SourceExport: model.SourceExport{Cluster: "c", UID: "v", CreatedAt: formed.Add(-age)}},
 		}}
 		return &mcsv1beta1.ServiceImport{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Annotations: map[string]string{model.AnnotationList: list.String()}},

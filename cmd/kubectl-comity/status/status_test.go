@@ -39,7 +39,7 @@ func TestBad(t *testing.T) {
 // The ages in the list are all that is known of who waits, so two clusters may seem to.
 func TestAnImportForWhichTwoClustersMayWaitIsOneProblem(t *testing.T) {
 	list := model.List{Formed: noon, Entries: []model.Entry{
-		{Cluster: "b", UID: "u", CreatedAt: noon}, {Cluster: "c", UID: "v", CreatedAt: noon.Add(-time.Hour)}, {Cluster: "d", UID: "w", CreatedAt: noon.Add(-time.Minute)},
+		{SourceExport: model.SourceExport{Cluster: "b", UID: "u", CreatedAt: noon}}, {SourceExport: model.SourceExport{Cluster: "c", UID: "v", CreatedAt: noon.Add(-time.Hour)}}, {SourceExport: model.SourceExport{Cluster: "d", UID: "w", CreatedAt: noon.Add(-time.Minute)}},
 	}}
 	p := part{listed: map[model.ClusterID][]types.NamespacedName{}, waiting: map[cause][]finding{}}
 	p.addImport(&mcsv1beta1.ServiceImport{

@@ -20,46 +20,9 @@ type ExportRecordSpec struct {
 	ExportUID types.UID `json:"exportUID"`
 	// exportedAt is the creation time of the ServiceExport, by which conflicts
 	// are resolved (oldest first).
-	ExportedAt metav1.Time `json:"exportedAt"`
-	// type is ClusterSetIP or Headless.
-	// +kubebuilder:validation:Enum=ClusterSetIP;Headless
-	Type mcsv1beta1.ServiceImportType `json:"type"`
-	// ports are the Service's ports; none are allowed for a headless Service.
-	// +optional
-	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=1000
-	Ports []mcsv1beta1.ServicePort `json:"ports,omitempty"`
-	// ipFamilies are the Service's IP families, in its order.
-	// +optional
-	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=2
-	IPFamilies []corev1.IPFamily `json:"ipFamilies,omitempty"`
-	// sessionAffinity is that of the Service.
-	// +optional
-	SessionAffinity corev1.ServiceAffinity `json:"sessionAffinity,omitempty"`
-	// sessionAffinityConfig is that of the Service.
-	// +optional
-	SessionAffinityConfig *corev1.SessionAffinityConfig `json:"sessionAffinityConfig,omitempty"`
-	// internalTrafficPolicy is that of the Service.
-	// +optional
-	InternalTrafficPolicy *corev1.ServiceInternalTrafficPolicy `json:"internalTrafficPolicy,omitempty"`
-	// trafficDistribution is that of the Service.
-	// +optional
-	TrafficDistribution *string `json:"trafficDistribution,omitempty"`
-	// labels are ServiceExport.spec.exportedLabels.
-	// +optional
-	Labels map[string]string `json:"labels,omitempty"`
-	// annotations are ServiceExport.spec.exportedAnnotations.
-	// +optional
-	Annotations map[string]string `json:"annotations,omitempty"`
-	// preferLocal asks importers to route to endpoints of their own cluster
-	// first (annotation comity.dev/prefer: local on the ServiceExport).
-	// +optional
-	PreferLocal bool `json:"preferLocal,omitempty"`
-	// selector is that of the Service, for importers with --selectors=maintain. It is
-	// published only if the exporter has this setting too.
-	// +optional
-	Selector map[string]string `json:"selector,omitempty"`
+	ExportedAt        metav1.Time `json:"exportedAt"`
+	ServiceProperties `json:",inline"`
+
 	// targets are the target ports in the pods; published only with selector.
 	// +optional
 	// +listType=atomic
@@ -113,6 +76,49 @@ type ExportRecordSpec struct {
 	// NamespaceRecord applies.
 	// +optional
 	Namespace *NamespaceRecordSpec `json:"namespace,omitempty"`
+}
+
+// ServiceProperties are the properties of an exported Service that importers use.
+type ServiceProperties struct {
+	// type is ClusterSetIP or Headless.
+	// +kubebuilder:validation:Enum=ClusterSetIP;Headless
+	Type mcsv1beta1.ServiceImportType `json:"type"`
+	// ports are the Service's ports; none are allowed for a headless Service.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1000
+	Ports []mcsv1beta1.ServicePort `json:"ports,omitempty"`
+	// ipFamilies are the Service's IP families, in its order.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=2
+	IPFamilies []corev1.IPFamily `json:"ipFamilies,omitempty"`
+	// sessionAffinity is that of the Service.
+	// +optional
+	SessionAffinity corev1.ServiceAffinity `json:"sessionAffinity,omitempty"`
+	// sessionAffinityConfig is that of the Service.
+	// +optional
+	SessionAffinityConfig *corev1.SessionAffinityConfig `json:"sessionAffinityConfig,omitempty"`
+	// internalTrafficPolicy is that of the Service.
+	// +optional
+	InternalTrafficPolicy *corev1.ServiceInternalTrafficPolicy `json:"internalTrafficPolicy,omitempty"`
+	// trafficDistribution is that of the Service.
+	// +optional
+	TrafficDistribution *string `json:"trafficDistribution,omitempty"`
+	// labels are ServiceExport.spec.exportedLabels.
+	// +optional
+	Labels map[string]string `json:"labels,omitempty"`
+	// annotations are ServiceExport.spec.exportedAnnotations.
+	// +optional
+	Annotations map[string]string `json:"annotations,omitempty"`
+	// preferLocal asks importers to route to endpoints of their own cluster
+	// first (annotation comity.dev/prefer: local on the ServiceExport).
+	// +optional
+	PreferLocal bool `json:"preferLocal,omitempty"`
+	// selector is that of the Service, for importers with --selectors=maintain. It is
+	// published only if the exporter has this setting too.
+	// +optional
+	Selector map[string]string `json:"selector,omitempty"`
 }
 
 // Target is the target port in the pods of one port of the Service.

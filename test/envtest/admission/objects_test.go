@@ -102,12 +102,12 @@ func importing(ctx context.Context) *world {
 		ServiceImportSpec: mcsv1beta1.ServiceImportSpec{
 			Type: mcsv1beta1.ClusterSetIP, Ports: ports, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, SessionAffinity: "None",
 		},
-		Constituents: []model.Constituent{{Cluster: "b", Ports: ports, Declared: ports}},
+		Constituents: []model.Constituent{{SourceExport: model.SourceExport{Cluster: "b"}, Ports: ports, Declared: ports}},
 	}
 	source := slice(w.ns, w.ns+".web-1", "", nil)
 	source.Annotations = map[string]string{model.AnnotationSourceSlice: "web-1"}
 	w.input.Sources = map[model.ClusterID][]*discoveryv1.EndpointSlice{"b": {source}}
-	w.input.List = model.List{Formed: time.Unix(1_800_000_000, 0).UTC(), Entries: []model.Entry{{Cluster: "b", UID: "u", Absent: model.SourcePublished}}}
+	w.input.List = model.List{Formed: time.Unix(1_800_000_000, 0).UTC(), Entries: []model.Entry{{SourceExport: model.SourceExport{Cluster: "b", UID: "u"}, Absent: model.SourcePublished}}}
 	w.bring(ctx)
 	return w
 }

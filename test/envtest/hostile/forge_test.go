@@ -91,13 +91,11 @@ func record(key types.NamespacedName, changes ...change) forged {
 	object := &exchangev1alpha1.ExportRecord{
 		TypeMeta: kind(exchangeVersion, "ExportRecord"),
 		Spec: exchangev1alpha1.ExportRecordSpec{
-			Service:    exchangev1alpha1.ServiceReference{Namespace: key.Namespace, Name: key.Name},
-			ExportUID:  "11111111-1111-4111-8111-111111111111",
-			ExportedAt: metav1.NewTime(time.Now().Add(-time.Hour)),
-			Type:       mcsv1beta1.ClusterSetIP,
-			Ports:      []mcsv1beta1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}},
-			IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
-			Namespace:  &exchangev1alpha1.NamespaceRecordSpec{},
+			Service:           exchangev1alpha1.ServiceReference{Namespace: key.Namespace, Name: key.Name},
+			ExportUID:         "11111111-1111-4111-8111-111111111111",
+			ExportedAt:        metav1.NewTime(time.Now().Add(-time.Hour)),
+			ServiceProperties: exchangev1alpha1.ServiceProperties{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}}, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}},
+			Namespace:         &exchangev1alpha1.NamespaceRecordSpec{},
 		},
 	}
 	return forge("exchange.comity.dev/exportrecords", shared, model.RecordName(key.Namespace, key.Name), object, changes...)

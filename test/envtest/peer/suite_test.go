@@ -219,8 +219,10 @@ func exportRecord(id model.ClusterID, name string) *exchangev1alpha1.ExportRecor
 	return &exchangev1alpha1.ExportRecord{
 		ObjectMeta: metav1.ObjectMeta{Namespace: model.ExchangeNamespace(id), Name: model.RecordName("shop", name)},
 		Spec: exchangev1alpha1.ExportRecordSpec{
-			Service: exchangev1alpha1.ServiceReference{Namespace: "shop", Name: name}, ExportUID: "uid", ExportedAt: metav1.Now(),
-			Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Port: 80}},
+			Service:           exchangev1alpha1.ServiceReference{Namespace: "shop", Name: name},
+			ExportUID:         "uid",
+			ExportedAt:        metav1.Now(),
+			ServiceProperties: exchangev1alpha1.ServiceProperties{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Port: 80}}},
 		},
 	}
 }

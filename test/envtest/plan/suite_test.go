@@ -64,7 +64,7 @@ func importing() *cluster {
 		ServiceImportSpec: mcsv1beta1.ServiceImportSpec{
 			Type: mcsv1beta1.ClusterSetIP, Ports: ports, IPFamilies: []corev1.IPFamily{"IPv4"}, SessionAffinity: "None",
 		},
-		Constituents: []model.Constituent{{Cluster: "b", Ports: ports, Declared: ports}},
+		Constituents: []model.Constituent{{SourceExport: model.SourceExport{Cluster: "b"}, Ports: ports, Declared: ports}},
 	}
 	c.Sources = map[model.ClusterID][]*discoveryv1.EndpointSlice{"b": {source("web-1", "10.2.0.1")}}
 	return c

@@ -213,7 +213,7 @@ var _ = Describe("the endpoints of a lost cluster", func() {
 	It("are withdrawn in place, also if it was not read since start, and come back when it is read", func() {
 		c := importing()
 		second := source("web-2", "10.3.0.1")
-		c.Desired.Constituents = append(c.Desired.Constituents, model.Constituent{Cluster: "c", Declared: c.Desired.Ports})
+		c.Desired.Constituents = append(c.Desired.Constituents, model.Constituent{SourceExport: model.SourceExport{Cluster: "c"}, Declared: c.Desired.Ports})
 		c.Sources["c"] = []*discoveryv1.EndpointSlice{second}
 		c.bring()
 		before := c.slice("b")

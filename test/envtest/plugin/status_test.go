@@ -90,7 +90,7 @@ func entry(id model.ClusterID, uid types.UID, absent model.SourceState, since ti
 	if absent == "" {
 		absent = model.SourcePublished
 	}
-	return model.Entry{Cluster: id, UID: uid, CreatedAt: time.Unix(1_750_000_000, 0), Absent: absent, Since: since}
+	return model.Entry{SourceExport: model.SourceExport{Cluster: id, UID: uid, CreatedAt: time.Unix(1_750_000_000, 0)}, Absent: absent, Since: since}
 }
 
 // older is an entry that waits if a younger one is before it.

@@ -142,7 +142,7 @@ func published(conflicts ...model.Conflict) model.Observation {
 	return model.Observation{
 		Publication: model.Published,
 		Scope:       model.ScopeAll(),
-		Import:      &model.Import{Constituents: []model.Constituent{{Cluster: "a"}, {Cluster: "b"}}},
+		Import:      &model.Import{Constituents: []model.Constituent{{SourceExport: model.SourceExport{Cluster: "a"}}, {SourceExport: model.SourceExport{Cluster: "b"}}}},
 		Conflicts:   conflicts,
 	}
 }

@@ -151,8 +151,10 @@ var _ = Describe("an exchange", func() {
 		hostile := &exchangev1alpha1.ExportRecord{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "comity-a", Name: "dns.kube-system"},
 			Spec: exchangev1alpha1.ExportRecordSpec{
-				Service: exchangev1alpha1.ServiceReference{Namespace: "kube-system", Name: "dns"}, ExportUID: "1", ExportedAt: metav1.Now(),
-				Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Port: 53}},
+				Service:           exchangev1alpha1.ServiceReference{Namespace: "kube-system", Name: "dns"},
+				ExportUID:         "1",
+				ExportedAt:        metav1.Now(),
+				ServiceProperties: exchangev1alpha1.ServiceProperties{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Port: 53}}},
 			},
 		}
 		a.stop() // it would state at once that there is no such export

@@ -301,7 +301,10 @@ func (c *cluster) refuse(exchange string) {
 		record := &exchangev1alpha1.ExportRecord{
 			ObjectMeta: metav1.ObjectMeta{Namespace: exchange, Name: "x.y"},
 			Spec: exchangev1alpha1.ExportRecordSpec{
-				Service: exchangev1alpha1.ServiceReference{Namespace: "y", Name: "x"}, ExportUID: "u", ExportedAt: metav1.Now(), Type: mcsv1beta1.ClusterSetIP,
+				Service:           exchangev1alpha1.ServiceReference{Namespace: "y", Name: "x"},
+				ExportUID:         "u",
+				ExportedAt:        metav1.Now(),
+				ServiceProperties: exchangev1alpha1.ServiceProperties{Type: mcsv1beta1.ClusterSetIP},
 			},
 		}
 		return apierrors.IsInvalid(c.client.Create(ctx(), record, client.DryRunAll))

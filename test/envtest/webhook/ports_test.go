@@ -141,8 +141,9 @@ var _ = Describe("A conflict with an export of another member", func() {
 		namespace := newNamespace(ctx, nil)
 		Expect(k8s.Create(ctx, withPorts(namespace, "web", "http"))).To(Succeed())
 		others.Export(model.Export{
-			Cluster: "cluster-2", Key: types.NamespacedName{Namespace: namespace, Name: "web"}, UID: "theirs", CreatedAt: time.Now().Add(-72 * time.Hour),
-			Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Name: "http", Port: 8080, Protocol: corev1.ProtocolTCP}},
+			SourceExport:      model.SourceExport{Cluster: "cluster-2", UID: "theirs", CreatedAt: time.Now().Add(-72 * time.Hour)},
+			Key:               types.NamespacedName{Namespace: namespace, Name: "web"},
+			ServiceProperties: model.ServiceProperties{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Name: "http", Port: 8080, Protocol: corev1.ProtocolTCP}}},
 		})
 		// The Service is read from the cache alone, which may be a moment behind.
 		foretold := And(
