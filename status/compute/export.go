@@ -134,25 +134,25 @@ func conflict(seen *model.Observation) metav1.Condition {
 }
 
 func admission(in ExportInput) metav1.Condition {
-	verdict := in.Verdict
+	verdict, until := in.Verdict, ""
+	if in.Observation != nil && !in.Observation.WithdrawnAt.IsZero() {
+		until = moment(in.Observation.WithdrawnAt) + " unless it is corrected by then: "
+	}
+	excluded, found := decision.Clusters(verdict.Excluded), slices.Concat(verdict.Violations, verdict.Warnings)
 	switch {
-	case verdict.Outcome == decision.Denied && in.Observation != nil && !in.Observation.WithdrawnAt.IsZero():
-		return condition.Admitted(model.ReasonPolicyDenied, complaints(fmt.Sprintf(
-			"policy forbids this export, which will be withdrawn at %s unless it is corrected by then: ", moment(in.Observation.WithdrawnAt)), verdict.Violations))
+	case verdict.Outcome == decision.Denied && until != "":
+		return condition.Admitted(model.ReasonPolicyDenied, complaints("policy forbids this export, which will be withdrawn at "+until, verdict.Violations))
 	case verdict.Outcome == decision.Denied:
 		return condition.Admitted(model.ReasonPolicyDenied, complaints("policy forbids this export: ", verdict.Violations))
 	case verdict.Outcome != decision.Allowed:
 		return condition.Admitted(model.ReasonNotEvaluated,
 			"the policies could not be evaluated, so nothing new is published: "+cmp.Or(verdict.Problem, "no policy engine answered"))
-	case len(verdict.Excluded) > 0 && in.Observation != nil && !in.Observation.WithdrawnAt.IsZero():
-		return condition.Admitted(condition.ReasonClustersExcluded, complaints(
-			fmt.Sprintf("policy forbids this export to %s; clusters that still read it lose it at %s unless it is corrected by then: ",
-				decision.Clusters(verdict.Excluded), moment(in.Observation.WithdrawnAt)),
-			slices.Concat(verdict.Violations, verdict.Warnings)))
+	case len(verdict.Excluded) > 0 && until != "":
+		return condition.Admitted(condition.ReasonClustersExcluded,
+			complaints("policy forbids this export to "+excluded+"; clusters that still read it lose it at "+until, found))
 	case len(verdict.Excluded) > 0:
-		return condition.Admitted(condition.ReasonClustersExcluded, complaints(
-			fmt.Sprintf("this export is not published to %s, because policy forbids that: ", decision.Clusters(verdict.Excluded)),
-			slices.Concat(verdict.Violations, verdict.Warnings)))
+		return condition.Admitted(condition.ReasonClustersExcluded,
+			complaints("this export is not published to "+excluded+", because policy forbids that: ", found))
 	case len(verdict.Warnings) > 0:
 		return condition.Admitted(condition.ReasonAdmittedWithWarnings, complaints("", verdict.Warnings))
 	}

@@ -15,7 +15,6 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/comity-mcs/comity/sync/decide"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/plan"
 )
@@ -70,7 +69,7 @@ func TestAContestedObjectIsLeftAloneAndNamed(t *testing.T) {
 		t.Errorf("got actions %v, want the other one alone", left)
 	}
 	contested, again := l.contested(web)
-	if diff := cmp.Diff([]decide.Contested{{Kind: "Service", Name: "derived-1", By: "argocd"}}, contested); diff != "" || again <= 0 {
+	if diff := cmp.Diff([]model.Problem{{Reason: "Contested", Message: "Service shop/derived-1 is repeatedly changed by field manager \"argocd\", so Comity corrects it less often; let only Comity write to it"}}, contested); diff != "" || again <= 0 {
 		t.Fatalf("again in %v, contested (-want +got):\n%s", again, diff)
 	}
 	desired.Labels = map[string]string{"new": "label"}

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -17,7 +18,6 @@ import (
 	"k8s.io/utils/clock"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/comity-mcs/comity/sync/decide"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/plan"
 )
@@ -142,9 +142,9 @@ func (l *driftLimiter) note(owner types.NamespacedName, object driftObject, desi
 	l.put(owner, object, d)
 }
 
-// contested are the objects of an import whose correction is delayed, sorted, and
-// how soon that may be different; 0 if there are none.
-func (l *driftLimiter) contested(owner types.NamespacedName) (contested []decide.Contested, again time.Duration) {
+// contested are problems with the objects of an import whose correction is delayed, sorted,
+// and how soon that may be different; 0 if there are none.
+func (l *driftLimiter) contested(owner types.NamespacedName) (contested []model.Problem, again time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.clock.Now()
@@ -152,18 +152,20 @@ func (l *driftLimiter) contested(owner types.NamespacedName) (contested []decide
 		if d.delay == 0 || d.expired(now) {
 			continue
 		}
-		contested = append(contested, decide.Contested{Kind: object.kind, Name: object.name, By: d.by})
+		who := "something"
+		if d.by != "" {
+			who = fmt.Sprintf("field manager %q", d.by)
+		}
+		contested = append(contested, model.Problem{Reason: model.ReasonContested, Message: fmt.Sprintf(
+			"%s %s/%s is repeatedly changed by %s, so Comity corrects it less often; let only Comity write to it",
+			object.kind, owner.Namespace, object.name, who)})
 		next := d.last.Add(d.delay).Sub(now)
 		if next <= 0 {
 			next = d.expires().Sub(now)
 		}
-		if again == 0 || next < again {
-			again = next
-		}
+		again = earlier(again, next)
 	}
-	slices.SortFunc(contested, func(a, b decide.Contested) int {
-		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
-	})
+	slices.SortFunc(contested, func(a, b model.Problem) int { return cmp.Compare(a.Message, b.Message) })
 	return contested, again
 }
 

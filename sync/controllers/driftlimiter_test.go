@@ -5,6 +5,7 @@ package controllers
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/comity-mcs/comity/sync/decide"
+	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/plan"
 )
 
@@ -60,7 +61,7 @@ func TestATugOfWarBacksOff(t *testing.T) {
 		t.Errorf("waits (-want +got):\n%s", diff)
 	}
 	contested, again := f.contested(key("web"))
-	if diff := cmp.Diff([]decide.Contested{{Kind: "Service", Name: "derived-1", By: "kubectl-edit"}}, contested); diff != "" || again <= 0 || again > lastDriftDelay {
+	if diff := cmp.Diff([]model.Problem{{Reason: "Contested", Message: "Service shop/derived-1 is repeatedly changed by field manager \"kubectl-edit\", so Comity corrects it less often; let only Comity write to it"}}, contested); diff != "" || again <= 0 || again > lastDriftDelay {
 		t.Errorf("look again in %v; contested (-want +got):\n%s", again, diff)
 	}
 	if wait := f.wait(key("web"), theService, digest(as("another"))); wait != 0 {
@@ -117,7 +118,7 @@ func TestAnObjectThatIsDeletedAgainAndAgainIsContested(t *testing.T) {
 		waited = waited || wait > 0
 		f.note(key("web"), theService, as("d"), "", "")
 	}
-	if contested, _ := f.contested(key("web")); !waited || len(contested) != 1 || contested[0].By != "" {
+	if contested, _ := f.contested(key("web")); !waited || len(contested) != 1 || !strings.Contains(contested[0].Message, "changed by something") {
 		t.Errorf("waited %v, contested %v", waited, contested)
 	}
 }

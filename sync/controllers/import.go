@@ -112,19 +112,11 @@ func (i *importController) everything(ctx context.Context) ([]types.NamespacedNa
 	}
 	keys = append(keys, imports...)
 	// An import may have left slices or a Service without a ServiceImport.
-	derived, err := listCompact(ctx, i.client, client.HasLabels{model.LabelServiceName})
-	if err != nil {
-		return nil, err
-	}
-	for _, s := range derived {
-		keys = append(keys, i.importedObject(ctx, s)...)
-	}
-	var services corev1.ServiceList
-	if err := i.client.List(ctx, &services, client.HasLabels{model.LabelServiceName}, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, err
-	}
-	for n := range services.Items {
-		keys = append(keys, i.importedObject(ctx, &services.Items[n])...)
+	for _, list := range []client.ObjectList{&discoveryv1.EndpointSliceList{}, &corev1.ServiceList{}} {
+		err := eachListed(ctx, i.client, list, func(o client.Object) { keys = append(keys, i.importedObject(ctx, o)...) }, client.HasLabels{model.LabelServiceName})
+		if err != nil {
+			return nil, err
+		}
 	}
 	return keys, nil
 }
@@ -166,7 +158,7 @@ func (i *importController) Reconcile(ctx context.Context, req reconcile.Request)
 	}
 	planned, err := i.apply(ctx, &decided.Plan)
 	contested, again := i.drift.contested(key)
-	found := decided.Finding.AfterPlan(key, planned, apply.Refusals(err), contested)
+	found := decided.Finding.AfterPlan(planned, apply.Refusals(err), contested)
 	if err == nil || apply.ClassOf(err) == apply.Refused {
 		before := i.observations.Import(key, &found)
 		i.announce(key, decided.Plan.Current, before.Problems, found.Problems)

@@ -88,15 +88,9 @@ func (r *importRecordController) inNamespace(_ context.Context, o client.Object)
 // are gone.
 func (r *importRecordController) everything(ctx context.Context) ([]types.NamespacedName, error) {
 	keys := r.Peers.Keys()
-	var records exchangev1alpha1.ImportRecordList
-	if err := r.Exchange.Client.List(ctx, &records, client.UnsafeDisableDeepCopy); err != nil {
-		// The cache of a hub that does not answer yet: the events of what it holds
-		// enqueue the rest.
-		return keys, nil //nolint:nilerr // see above
-	}
-	for i := range records.Items {
-		keys = append(keys, keysOf(ctx, &records.Items[i])...)
-	}
+	// It fails where the cache of a hub was not read yet: the events of what it holds enqueue
+	// the rest.
+	_ = eachListed(ctx, r.Exchange.Client, &exchangev1alpha1.ImportRecordList{}, func(o client.Object) { keys = append(keys, keysOf(ctx, o)...) })
 	return keys, nil
 }
 

@@ -71,13 +71,8 @@ func (p *publishController) seed(ctx context.Context) ([]types.NamespacedName, e
 	if err != nil {
 		return nil, err
 	}
-	var records exchangev1alpha1.ExportRecordList
-	// The cache of a hub that was not read yet: Exchange.Changed lists again.
-	if err := p.Exchange.Client.List(ctx, &records, client.UnsafeDisableDeepCopy); err == nil {
-		for i := range records.Items {
-			keys = append(keys, keysOf(ctx, &records.Items[i])...)
-		}
-	}
+	// It fails where the cache of a hub was not read yet: Exchange.Changed lists again.
+	_ = eachListed(ctx, p.Exchange.Client, &exchangev1alpha1.ExportRecordList{}, func(o client.Object) { keys = append(keys, keysOf(ctx, o)...) })
 	if p.pass.Seed(decide.Exports, keys) {
 		p.passComplete.All()
 	}

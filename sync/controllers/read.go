@@ -15,7 +15,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
@@ -69,20 +71,15 @@ func get[T any, P interface {
 // listSlices reads slices without copying them: there may be thousands of
 // endpoints, and neither plan nor apply changes what it is given.
 func listSlices(ctx context.Context, c client.Reader, opts ...client.ListOption) ([]*discoveryv1.EndpointSlice, error) {
-	slices, err := listCompact(ctx, c, opts...)
-	for i := 0; i < len(slices) && err == nil; i++ {
-		slices[i], err = compactslice.Open(slices[i])
-	}
-	return slices, err
-}
-
-// listCompact is listSlices for who needs names and labels alone.
-func listCompact(ctx context.Context, c client.Reader, opts ...client.ListOption) ([]*discoveryv1.EndpointSlice, error) {
 	var list discoveryv1.EndpointSliceList
 	if err := c.List(ctx, &list, append(opts, client.UnsafeDisableDeepCopy)...); err != nil {
 		return nil, err
 	}
-	return pointers(list.Items), nil
+	slices, err := pointers(list.Items), error(nil)
+	for i := 0; i < len(slices) && err == nil; i++ {
+		slices[i], err = compactslice.Open(slices[i])
+	}
+	return slices, err
 }
 
 // getSlice reads a slice; nil if it does not exist.
@@ -104,29 +101,32 @@ func pointers[T any](items []T) []*T {
 
 // isListed reports whether the list of an import, or a derived slice, names a cluster: as
 // long as one does, what was imported of that cluster is not removed.
-func isListed(ctx context.Context, reader client.Reader, cluster model.ClusterID) (bool, error) {
-	isListing := func(o metav1.Object) bool {
-		return slices.Contains(model.Listed(o), cluster) && !isGoing(ctx, reader, o.GetNamespace())
+func isListed(ctx context.Context, reader client.Reader, cluster model.ClusterID) (found bool, err error) {
+	look := func(list client.ObjectList, names func(metav1.Object) bool, opts ...client.ListOption) error {
+		if found {
+			return nil
+		}
+		return eachListed(ctx, reader, list, func(o client.Object) {
+			found = found || names(o) && !isGoing(ctx, reader, o.GetNamespace())
+		}, opts...)
 	}
-	var services corev1.ServiceList
-	if err := reader.List(ctx, &services, client.HasLabels{model.LabelServiceImported}, client.UnsafeDisableDeepCopy); err != nil {
-		return false, fmt.Errorf("list derived Services: %w", err)
+	isListing := func(o metav1.Object) bool { return slices.Contains(model.Listed(o), cluster) }
+	err = errors.Join(
+		look(&corev1.ServiceList{}, isListing, client.HasLabels{model.LabelServiceImported}),
+		look(&mcsv1beta1.ServiceImportList{}, isListing),
+		look(&discoveryv1.EndpointSliceList{}, model.IsManaged, client.HasLabels{model.LabelServiceName}, client.MatchingLabels{model.LabelSourceCluster: string(cluster)}))
+	return found, err
+}
+
+// eachListed calls do with each object that reader lists, which is not copied.
+func eachListed(ctx context.Context, reader client.Reader, list client.ObjectList, do func(client.Object), opts ...client.ListOption) error {
+	if err := reader.List(ctx, list, append(opts, client.UnsafeDisableDeepCopy)...); err != nil {
+		return fmt.Errorf("list into %T: %w", list, err)
 	}
-	var imports mcsv1beta1.ServiceImportList
-	if err := reader.List(ctx, &imports, client.UnsafeDisableDeepCopy); err != nil {
-		return false, fmt.Errorf("list ServiceImports: %w", err)
-	}
-	if slices.ContainsFunc(services.Items, func(s corev1.Service) bool { return isListing(&s) }) ||
-		slices.ContainsFunc(imports.Items, func(s mcsv1beta1.ServiceImport) bool { return isListing(&s) }) {
-		return true, nil
-	}
-	derived, err := listCompact(ctx, reader, client.HasLabels{model.LabelServiceName}, client.MatchingLabels{model.LabelSourceCluster: string(cluster)})
-	if err != nil {
-		return false, fmt.Errorf("list derived EndpointSlices: %w", err)
-	}
-	return slices.ContainsFunc(derived, func(s *discoveryv1.EndpointSlice) bool {
-		return model.IsManaged(s) && !isGoing(ctx, reader, s.Namespace)
-	}), nil
+	return apimeta.EachListItem(list, func(o runtime.Object) error {
+		do(o.(client.Object))
+		return nil
+	})
 }
 
 // isGoing reports whether a namespace is being deleted: nothing is written there any more,

@@ -4,13 +4,11 @@
 package decide
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/sync/exchange"
@@ -45,13 +43,6 @@ type ImportView struct {
 	// FormsAt is from when on a list forms without the members that were not read.
 	FormsAt time.Time
 	Now     time.Time
-}
-
-// Contested is a derived object that something else keeps changing back.
-type Contested struct {
-	Kind, Name string
-	// By is the field manager that changed it last; empty if not known.
-	By string
 }
 
 // ImportFinding is what the status controller and the reports say of an import.
@@ -198,25 +189,11 @@ func (i *importing) again() (wait time.Duration) {
 	return wait
 }
 
-func contested(key types.NamespacedName, c Contested) model.Problem {
-	who := "something"
-	if c.By != "" {
-		who = fmt.Sprintf("field manager %q", c.By)
-	}
-	return model.Problem{Reason: model.ReasonContested, Message: fmt.Sprintf(
-		"%s %s/%s is repeatedly changed by %s, so Comity corrects it less often; let only Comity write to it",
-		c.Kind, key.Namespace, c.Name, who)}
-}
-
 // AfterPlan is the finding once the import was planned, and applied as far as the
 // API server accepted it: refused are the problems with what it did not accept;
-// others are the derived objects that something else keeps changing.
-func (f ImportFinding) AfterPlan(key types.NamespacedName, planned plan.ImportPlan, refused []model.Problem, others []Contested) ImportFinding {
-	problems := slices.Concat(planned.Problems, refused, f.Problems)
-	for _, c := range others {
-		problems = append(problems, contested(key, c))
-	}
-	f.Problems = problems
+// contested those with derived objects that something else keeps changing.
+func (f ImportFinding) AfterPlan(planned plan.ImportPlan, refused, contested []model.Problem) ImportFinding {
+	f.Problems = slices.Concat(planned.Problems, refused, f.Problems, contested)
 	f.Exists = planned.DerivedName != ""
 	f.Sources = slices.Clone(f.Sources)
 	for n := range f.Sources {

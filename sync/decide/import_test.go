@@ -74,7 +74,7 @@ func TestWhenAnImportIsDecidedAgain(t *testing.T) {
 func TestTheFindingSaysWhatWasPlannedAndRefused(t *testing.T) {
 	f := ImportFinding{Observation: model.Observation{Problems: []model.Problem{{Message: "left out"}}, Sources: []model.Source{{Cluster: "a"}, {Cluster: "b"}}}}
 	planned := plan.ImportPlan{DerivedName: "derived-1", Withdrawn: []model.ClusterID{"b"}, Problems: []model.Problem{{Message: "planned"}}}
-	got := f.AfterPlan(web, planned, []model.Problem{{Reason: model.ReasonRefused, Message: "refused"}}, []Contested{{Kind: "Service", Name: "derived-1", By: "argocd"}})
+	got := f.AfterPlan(planned, []model.Problem{{Reason: model.ReasonRefused, Message: "refused"}}, []model.Problem{{Reason: model.ReasonContested, Message: "Service shop/derived-1 is contested"}})
 	var messages []string
 	for _, p := range got.Problems {
 		messages = append(messages, p.Reason+" "+p.Message[:min(len(p.Message), 25)])

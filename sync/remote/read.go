@@ -5,6 +5,7 @@ package remote
 
 import (
 	"cmp"
+	"reflect"
 	"slices"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -215,13 +216,10 @@ func (c *Connection) sliceHandler() toolscache.ResourceEventHandler {
 // sameSpec reports whether two versions of a namespace's record, or of a report, which are
 // read of nothing but their specs, have the same.
 func sameSpec(before, now any) bool {
-	switch was := before.(type) {
-	case *exchangev1alpha1.NamespaceRecord:
-		is, ok := now.(*exchangev1alpha1.NamespaceRecord)
-		return ok && equality.Semantic.DeepEqual(was.Spec, is.Spec)
-	case *exchangev1alpha1.ImportRecord:
-		is, ok := now.(*exchangev1alpha1.ImportRecord)
-		return ok && equality.Semantic.DeepEqual(was.Spec, is.Spec)
+	switch before.(type) {
+	case *exchangev1alpha1.NamespaceRecord, *exchangev1alpha1.ImportRecord:
+		spec := func(record any) any { return reflect.ValueOf(record).Elem().FieldByName("Spec").Interface() }
+		return equality.Semantic.DeepEqual(spec(before), spec(now))
 	}
 	return false
 }

@@ -38,7 +38,7 @@ func (p *Process) Import(key types.NamespacedName) error {
 	}
 	planned, err := p.bring(d.Plan)
 	if err == nil || apply.ClassOf(err) == apply.Refused {
-		p.store(key, d.Finding.AfterPlan(key, planned, apply.Refusals(err), nil))
+		p.store(key, d.Finding.AfterPlan(planned, apply.Refusals(err), nil))
 	}
 	return err
 }
