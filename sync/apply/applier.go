@@ -86,7 +86,7 @@ func (a *Applier) Apply(ctx context.Context, actions []plan.Action) ([]plan.Obje
 func (a *Applier) one(ctx context.Context, action plan.Action) (plan.Object, error) {
 	switch action.Verb {
 	case plan.Create:
-		return a.patch(ctx, action, precondition{version: neverVersion})
+		return a.patch(ctx, action, "", neverVersion)
 	case plan.Update, plan.Adopt:
 		return a.update(ctx, action)
 	case plan.Delete:
@@ -110,11 +110,11 @@ func (a *Applier) update(ctx context.Context, action plan.Action) (plan.Object, 
 			return nil, fmt.Errorf("strip: %w", err)
 		}
 	}
-	as := precondition{uid: action.UID}
+	version := "" // any
 	if action.Verb == plan.Update && action.Strip == nil {
-		as.version = action.ResourceVersion
+		version = action.ResourceVersion
 	}
-	applied, err := a.patch(ctx, action, as, client.ForceOwnership)
+	applied, err := a.patch(ctx, action, action.UID, version, client.ForceOwnership)
 	if err != nil || action.Verb != plan.Adopt {
 		return applied, err
 	}
@@ -154,17 +154,11 @@ func (a *Applier) merge(ctx context.Context, action plan.Action, patch map[strin
 	return a.send(ctx, action, client.RawPatch(types.MergePatchType, data))
 }
 
-// precondition is which object a write is for. A version without a UID does not keep an
-// apply from creating an object that is not there.
-type precondition struct {
-	uid     types.UID
-	version string // any if empty
-}
-
-// patch applies the object with the precondition in its metadata. The usual encoding
-// would apply the status, too.
-func (a *Applier) patch(ctx context.Context, action plan.Action, as precondition, opts ...client.PatchOption) (plan.Object, error) {
-	body, err := encode(action.Object, as)
+// patch applies the object with the UID and version that it is to have in its metadata. The
+// usual encoding would apply the status, too. A version without a UID does not keep an apply
+// from creating an object that is not there.
+func (a *Applier) patch(ctx context.Context, action plan.Action, uid types.UID, version string, opts ...client.PatchOption) (plan.Object, error) {
+	body, err := encode(action.Object, uid, version)
 	if err != nil {
 		return nil, err
 	}
@@ -188,14 +182,14 @@ func (a *Applier) send(ctx context.Context, action plan.Action, patch client.Pat
 	return into, nil
 }
 
-// encode is the object with the precondition in its metadata and without a status. Slices,
+// encode is the object with these preconditions in its metadata and without a status. Slices,
 // which are written most often and may have hundreds of endpoints, have none.
-func encode(object plan.Object, as precondition) ([]byte, error) {
+func encode(object plan.Object, uid types.UID, version string) ([]byte, error) {
 	shallow := reflect.New(reflect.TypeOf(object).Elem())
 	shallow.Elem().Set(reflect.ValueOf(object).Elem())
 	out, _ := shallow.Interface().(plan.Object)
-	out.SetUID(as.uid)
-	out.SetResourceVersion(as.version)
+	out.SetUID(uid)
+	out.SetResourceVersion(version)
 	slice, isSlice := out.(*discoveryv1.EndpointSlice)
 	if isSlice && slice.Endpoints == nil { // the API server refuses null
 		slice.Endpoints = []discoveryv1.Endpoint{}

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/comity-mcs/comity/sync/plan"
@@ -44,27 +45,27 @@ func TestAnObjectIsEncodedWithItsPreconditionAndWithoutAStatus(t *testing.T) {
 		Spec: corev1.ServiceSpec{ClusterIP: "None"},
 	}
 	for _, c := range []struct {
-		name   string
-		object plan.Object
-		as     precondition
-		want   map[string]any
+		name         string
+		object       plan.Object
+		uid, version string
+		want         map[string]any
 	}{
-		{"an update", service, precondition{uid: "u-1"}, map[string]any{
+		{"an update", service, "u-1", "", map[string]any{
 			"metadata": map[string]any{"namespace": "default", "name": "web", "uid": "u-1"}, "spec": map[string]any{"clusterIP": "None"},
 		}},
-		{"an update of one version", service, precondition{"u-1", "7"}, map[string]any{
+		{"an update of one version", service, "u-1", "7", map[string]any{
 			"metadata": map[string]any{"namespace": "default", "name": "web", "uid": "u-1", "resourceVersion": "7"}, "spec": map[string]any{"clusterIP": "None"},
 		}},
-		{"a create", service, precondition{version: "1"}, map[string]any{
+		{"a create", service, "", "1", map[string]any{
 			"metadata": map[string]any{"namespace": "default", "name": "web", "resourceVersion": "1"}, "spec": map[string]any{"clusterIP": "None"},
 		}},
-		{"a slice without endpoints and ports", &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: "empty"}, AddressType: "IPv4"}, precondition{uid: "u-1"}, map[string]any{
+		{"a slice without endpoints and ports", &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: "empty"}, AddressType: "IPv4"}, "u-1", "", map[string]any{
 			"metadata": map[string]any{"name": "empty", "uid": "u-1"}, "addressType": "IPv4", "endpoints": []any{}, "ports": []any{},
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before := c.object.DeepCopyObject()
-			text, err := encode(c.object, c.as)
+			text, err := encode(c.object, types.UID(c.uid), c.version)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -94,7 +95,7 @@ func BenchmarkEncode(b *testing.B) {
 	s := full(100)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := encode(s, precondition{uid: "u-1"}); err != nil {
+		if _, err := encode(s, "u-1", ""); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -98,7 +98,7 @@ func TestExcludedClustersLoseTheExport(t *testing.T) {
 func TestExcludedClustersHaveTheGraceOfThePolicy(t *testing.T) {
 	since := func(at time.Time) func(*ExportView) {
 		return func(v *ExportView) {
-			v.Records[0].Annotations = map[string]string{model.AnnotationDeniedSince: "residency=" + at.Format(time.RFC3339)}
+			v.Records[0].Annotations = map[string]string{model.AnnotationDeniedSince: `{"residency":"` + at.Format(time.RFC3339) + `"}`}
 		}
 	}
 	graceful := func(v *ExportView) {

@@ -209,7 +209,7 @@ func TestEachRowOfTheExportTable(t *testing.T) {
 		{"policies deny it, after a grace period", all(in(shared), denied(time.Hour)), model.ExportInGrace,
 			map[string]string{shared: "live copies"}, "", false},
 		{"the grace period ended", all(in(shared), denied(time.Hour), first(func(r *exchangev1alpha1.ExportRecord) {
-			r.Annotations = map[string]string{model.AnnotationDeniedSince: "p=2026-06-01T11:00:00Z"}
+			r.Annotations = map[string]string{model.AnnotationDeniedSince: `{"p":"2026-06-01T11:00:00Z"}`}
 		})), model.ExportDenied, map[string]string{shared: "suspended"}, "[p] no", false},
 		{"policies deny it", all(in(shared), denied(0)), model.ExportDenied,
 			map[string]string{shared: "suspended"}, "[p] no", false},

@@ -4,10 +4,8 @@
 package decide
 
 import (
-	"fmt"
+	"encoding/json"
 	"maps"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/comity-mcs/comity/policies/decision"
@@ -66,7 +64,11 @@ func deniedSince(local LocalExport, records []*exchangev1alpha1.ExportRecord) (s
 			continue
 		}
 		published = true
-		for policy, at := range parseSince(record.Annotations[model.AnnotationDeniedSince]) {
+		recorded := map[string]time.Time{}
+		if json.Unmarshal([]byte(record.Annotations[model.AnnotationDeniedSince]), &recorded) != nil {
+			continue // there is none, or somebody changed it
+		}
+		for policy, at := range recorded {
 			if known, has := since[policy]; !has || at.Before(known) {
 				since[policy] = at
 			}
@@ -81,24 +83,8 @@ func sinceAnnotations(since map[string]time.Time) map[string]string {
 	if len(since) == 0 {
 		return nil
 	}
-	var items []string
-	for _, policy := range slices.Sorted(maps.Keys(since)) {
-		items = append(items, fmt.Sprintf("%s=%s", policy, since[policy].UTC().Format(time.RFC3339)))
-	}
-	return map[string]string{model.AnnotationDeniedSince: strings.Join(items, ",")}
-}
-
-// parseSince reads the value of model.AnnotationDeniedSince. Items that cannot be read,
-// because somebody changed them, are left out.
-func parseSince(text string) map[string]time.Time {
-	since := map[string]time.Time{}
-	for item := range strings.SplitSeq(text, ",") {
-		policy, at, _ := strings.Cut(item, "=")
-		if parsed, err := time.Parse(time.RFC3339, at); err == nil && policy != "" {
-			since[policy] = parsed.UTC()
-		}
-	}
-	return since
+	text, _ := json.Marshal(since) // names and times, which JSON can express
+	return map[string]string{model.AnnotationDeniedSince: string(text)}
 }
 
 // publishInGrace publishes an export that is denied as it is now, but to nobody who

@@ -43,33 +43,33 @@ func TestADeniedExportStaysPublishedForItsGrace(t *testing.T) {
 		change func(*ExportView)
 		want   want
 	}{
-		"first denied now": {hour, nil, want{model.Published, "13:00", "owner=2026-06-01T12:00:00Z", time.Hour}},
-		"denied before, also before a restart": {hour, since("owner=2026-06-01T11:30:00Z"),
-			want{model.Published, "12:30", "owner=2026-06-01T11:30:00Z", 30 * time.Minute}},
-		"the grace is over now":  {hour, since("owner=2026-06-01T11:00:00Z"), withdrawn},
-		"the grace is long over": {hour, since("owner=2026-05-31T11:00:00Z"), withdrawn},
+		"first denied now": {hour, nil, want{model.Published, "13:00", `{"owner":"2026-06-01T12:00:00Z"}`, time.Hour}},
+		"denied before, also before a restart": {hour, since(`{"owner":"2026-06-01T11:30:00Z"}`),
+			want{model.Published, "12:30", `{"owner":"2026-06-01T11:30:00Z"}`, 30 * time.Minute}},
+		"the grace is over now":  {hour, since(`{"owner":"2026-06-01T11:00:00Z"}`), withdrawn},
+		"the grace is long over": {hour, since(`{"owner":"2026-05-31T11:00:00Z"}`), withdrawn},
 		"two policies: the first grace that ends counts": {
-			map[string]time.Duration{"owner": time.Hour, "ports": 10 * time.Minute}, since("owner=2026-06-01T11:30:00Z"),
-			want{model.Published, "12:10", "owner=2026-06-01T11:30:00Z,ports=2026-06-01T12:00:00Z", 10 * time.Minute}},
+			map[string]time.Duration{"owner": time.Hour, "ports": 10 * time.Minute}, since(`{"owner":"2026-06-01T11:30:00Z"}`),
+			want{model.Published, "12:10", `{"owner":"2026-06-01T11:30:00Z","ports":"2026-06-01T12:00:00Z"}`, 10 * time.Minute}},
 		"two policies, one without grace": {map[string]time.Duration{"owner": time.Hour, "ports": 0}, nil, withdrawn},
 		"no grace":                        {map[string]time.Duration{"owner": 0}, nil, withdrawn},
-		"a policy that denies no longer is forgotten": {hour, since("owner=2026-06-01T11:30:00Z,ports=2026-05-30T11:30:00Z"),
-			want{model.Published, "12:30", "owner=2026-06-01T11:30:00Z", 30 * time.Minute}},
+		"a policy that denies no longer is forgotten": {hour, since(`{"owner":"2026-06-01T11:30:00Z","ports":"2026-05-30T11:30:00Z"}`),
+			want{model.Published, "12:30", `{"owner":"2026-06-01T11:30:00Z"}`, 30 * time.Minute}},
 		"what is not published gets no grace": {hour, func(v *ExportView) { v.Records = nil }, withdrawn},
 		"nor what stated its withdrawal":      {hour, func(v *ExportView) { v.Records[0].Spec.Withdrawn = true }, withdrawn},
 		"nor another export of that name":     {hour, func(v *ExportView) { v.Records[0].Spec.ExportUID = "other" }, withdrawn},
 		"nor a record of somebody else":       {hour, func(v *ExportView) { v.Records[0].ManagedFields = nil }, withdrawn},
-		"a time that cannot be read begins again": {hour, since("owner=yesterday,=2026-06-01T11:30:00Z"),
-			want{model.Published, "13:00", "owner=2026-06-01T12:00:00Z", time.Hour}},
-		"a time in the future, of a clock that went back, prolongs nothing": {hour, since("owner=2027-06-01T11:30:00Z"),
-			want{model.Published, "13:00", "owner=2026-06-01T12:00:00Z", time.Hour}},
+		"a time that cannot be read begins again": {hour, since(`{"owner":"yesterday"}`),
+			want{model.Published, "13:00", `{"owner":"2026-06-01T12:00:00Z"}`, time.Hour}},
+		"a time in the future, of a clock that went back, prolongs nothing": {hour, since(`{"owner":"2027-06-01T11:30:00Z"}`),
+			want{model.Published, "13:00", `{"owner":"2026-06-01T12:00:00Z"}`, time.Hour}},
 		"of two records the earlier time counts": {hour, func(v *ExportView) {
 			other := v.Records[0].DeepCopy()
 			other.Namespace = "comity-a-to-b"
-			since("owner=2026-06-01T11:30:00Z")(v)
-			other.Annotations = map[string]string{model.AnnotationDeniedSince: "owner=2026-06-01T11:10:00Z"}
+			since(`{"owner":"2026-06-01T11:30:00Z"}`)(v)
+			other.Annotations = map[string]string{model.AnnotationDeniedSince: `{"owner":"2026-06-01T11:10:00Z"}`}
 			v.Records = append(v.Records, other)
-		}, want{model.Published, "12:10", "owner=2026-06-01T11:10:00Z", 10 * time.Minute}},
+		}, want{model.Published, "12:10", `{"owner":"2026-06-01T11:10:00Z"}`, 10 * time.Minute}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := exported(func(v *ExportView) { v.Now, v.Local.Verdict = noon, deniedBy(tc.graces) })
@@ -108,9 +108,9 @@ func TestWhatIsPublishedInGraceReachesNoFurtherCluster(t *testing.T) {
 func TestAGraceGoesOnWhilePoliciesCannotBeEvaluated(t *testing.T) {
 	v := exported(func(v *ExportView) {
 		v.Now, v.Local.Verdict = noon, decision.Verdict{Problem: "deadline"}
-		v.Records[0].Annotations = map[string]string{model.AnnotationDeniedSince: "owner=2026-06-01T11:30:00Z"}
+		v.Records[0].Annotations = map[string]string{model.AnnotationDeniedSince: `{"owner":"2026-06-01T11:30:00Z"}`}
 	})
-	if got := Export(v).Plan.Annotations[model.AnnotationDeniedSince]; got != "owner=2026-06-01T11:30:00Z" {
+	if got := Export(v).Plan.Annotations[model.AnnotationDeniedSince]; got != `{"owner":"2026-06-01T11:30:00Z"}` {
 		t.Errorf("the record keeps %q", got)
 	}
 	v.Local.Verdict = decision.Verdict{Outcome: decision.Allowed}
@@ -160,10 +160,14 @@ func TestGraceEndsOnceWhateverHappensInBetween(t *testing.T) {
 func TestAnnotationsOfGraceAreReadAsTheyAreWritten(t *testing.T) {
 	since := map[string]time.Time{"owner": noon, "a-b.c": noon.Add(-time.Hour)}
 	text := sinceAnnotations(since)[model.AnnotationDeniedSince]
-	if want := "a-b.c=2026-06-01T11:00:00Z,owner=2026-06-01T12:00:00Z"; text != want {
+	if want := `{"a-b.c":"2026-06-01T11:00:00Z","owner":"2026-06-01T12:00:00Z"}`; text != want {
 		t.Errorf("written as %q; want %q", text, want)
 	}
-	if diff := cmp.Diff(since, parseSince(text)); diff != "" {
+	v := exported(func(v *ExportView) {
+		v.Records[0].Annotations = map[string]string{model.AnnotationDeniedSince: text}
+	})
+	read, _ := deniedSince(v.Local, v.Records)
+	if diff := cmp.Diff(since, read); diff != "" {
 		t.Errorf("(-written +read):\n%s", diff)
 	}
 }

@@ -64,21 +64,18 @@ func (e *exporting) leaveUnknown() {
 	if err != nil || e.d.Plan.Moved {
 		return
 	}
-	left, in := map[string]bool{model.ExchangeNamespace(e.Self): true}, map[string]bool{}
-	for _, id := range e.Removed {
-		left[model.ScopedExchangeNamespace(e.Self, id)] = true
-	}
+	known := slices.Clone(e.Removed)
 	for _, id := range e.excluded {
-		left[model.ScopedExchangeNamespace(e.Self, model.ClusterID(id))] = true
+		known = append(known, model.ClusterID(id))
 	}
 	for _, m := range e.Members {
-		left[model.ScopedExchangeNamespace(e.Self, m.ID)] = true
-	}
-	for _, id := range listed.Clusters() {
-		in[model.ScopedExchangeNamespace(e.Self, id)] = true
+		known = append(known, m.ID)
 	}
 	for namespace := range e.published {
-		if !left[namespace] && (listed.All() || in[namespace]) {
+		isOneOf := func(ids []model.ClusterID) bool {
+			return slices.ContainsFunc(ids, func(id model.ClusterID) bool { return namespace == model.ScopedExchangeNamespace(e.Self, id) })
+		}
+		if namespace != model.ExchangeNamespace(e.Self) && !isOneOf(known) && (listed.All() || isOneOf(listed.Clusters())) {
 			e.leave(namespace)
 		}
 	}

@@ -78,7 +78,7 @@ func MemberProblem(id model.ClusterID, set string, uid types.UID, record *exchan
 		return problem(", spec.clusterUID: is %s; expected a UID; remedy: check Comity in cluster %s",
 			model.Quote(string(spec.ClusterUID)), id), false
 	case uid != "" && spec.ClusterUID != uid:
-		return problem(", spec.clusterUID: is %s; expected %s, as in Peer %s; remedy: correct the Peer or the "+
+		return problem(", spec.clusterUID: is %s; expected %s, as in Peer %s; what was imported from it is kept; remedy: correct the Peer or the "+
 			"kubeconfig, or, if the cluster was made again, accept it with kubectl comity join --replace",
 			spec.ClusterUID, uid, id), true
 	}

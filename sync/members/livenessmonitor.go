@@ -117,7 +117,7 @@ func (s *Set) leaseRead(c *remote.Connection, renewal string) {
 // otherCluster reports whether the server of a peer with a connection belongs to another cluster
 // now, whose Lease does not count for the peer.
 func otherCluster(m *member) (remote.Failure, bool) {
-	problem, _ := m.inUse().State()
+	problem := m.inUse().Problem()
 	return problem, problem.Reason == remote.ReasonClusterIDReused
 }
 

@@ -59,7 +59,7 @@ func (m *member) synced() bool { return m.active != nil && m.active.Verified() }
 // limited says which limit the peer exceeds; the zero value if none.
 func (m *member) limited() remote.Failure {
 	for _, l := range m.connections() {
-		if problem, _ := l.State(); problem.Reason == remote.ReasonLimitExceeded {
+		if problem := l.Problem(); problem.Reason == remote.ReasonLimitExceeded {
 			return problem
 		}
 		if limit := l.SlowedBy(); limit != "" {
@@ -94,7 +94,7 @@ func (s *Set) stateChanged(c *remote.Connection) {
 		if m == nil {
 			return nothing
 		}
-		problem, verified := c.State()
+		problem, verified := c.Problem(), c.Verified()
 		if m.next.is(c) && verified {
 			if m.active == nil {
 				m.heartbeat.tracker.Reached(s.opts.Clock.Now())

@@ -76,7 +76,7 @@ func (m *snapshot) slices(key types.NamespacedName, filter exchange.Filter) (out
 		out = append(out, clean)
 	}
 	problems = slices.Concat(dropped.Problems(m.ID, filter), moreSlices(m.ID, key, more))
-	if problem, _ := m.from.State(); problem.Reason == remote.ReasonLimitExceeded { // not everything was read
+	if problem := m.from.Problem(); problem.Reason == remote.ReasonLimitExceeded { // not everything was read
 		problems = append(problems, model.Problem{Reason: model.ReasonLimitExceeded, Cluster: m.ID, Message: problem.Message})
 	}
 	return out, problems

@@ -71,11 +71,9 @@ func (w *statusWriter) observe(id model.ClusterID) (observed, bool) {
 	}
 	if o.connects {
 		if m.active != nil && m.next != nil { // of a kubeconfig that is not in use yet
-			next, _ := m.next.State()
-			o.refused = cmp.Or(o.refused, next)
+			o.refused = cmp.Or(o.refused, m.next.Problem())
 		}
-		o.problem, _ = m.inUse().State()
-		o.version = m.inUse().Version()
+		o.problem, o.version = m.inUse().Problem(), m.inUse().Version()
 		if o.problem.Reason == remote.ReasonClusterIDReused {
 			o.refused = cmp.Or(o.refused, o.problem)
 		}

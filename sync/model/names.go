@@ -77,8 +77,7 @@ const (
 	// listed clusters; without it, it is imported from every member.
 	AnnotationImportFrom = "comity.dev/import-from"
 	// AnnotationDeniedSince, on an ExportRecord, is since when policies with a grace
-	// period deny the export that is still published: policy=RFC 3339 time, sorted,
-	// separated by commas.
+	// period deny the export that is still published: as JSON, RFC 3339 times by policy.
 	AnnotationDeniedSince = "comity.dev/denied-since"
 	// AnnotationKept, on an ExportRecord, is which violations policies with existing: Keep keep;
 	// see decision.Verdict.Kept.

@@ -146,7 +146,7 @@ func (p *importer) keepSlices(named map[string]*discoveryv1.EndpointSlice) {
 
 // isLostSlice reports whether a derived slice is of a source that its publisher lost.
 func (p *importer) isLostSlice(s *discoveryv1.EndpointSlice) bool {
-	return slices.Contains(p.LostSlices[clusterOf(s)], s.Annotations[model.AnnotationSourceSlice])
+	return slices.Contains(p.LostSlices[clusterOf(s)], sourceOf(s))
 }
 
 // isCarried reports whether the import would contain a derived slice if its source

@@ -18,12 +18,6 @@ import (
 
 var sliceKind = metav1.TypeMeta{APIVersion: discoveryv1.SchemeGroupVersion.String(), Kind: "EndpointSlice"}
 
-// wanted is one desired slice without its name.
-type wanted struct {
-	source string // the name of the slice that it mirrors
-	slice  *discoveryv1.EndpointSlice
-}
-
 // slices plans the slices of all clusters that were read, keeps those that were not,
 // and marks the endpoints of what is lost. Each source slice is mirrored by one slice, so that
 // one changed endpoint is one write.
@@ -159,27 +153,30 @@ func clusterOf(s *discoveryv1.EndpointSlice) model.ClusterID {
 	return model.ClusterID(s.Labels[model.LabelSourceCluster])
 }
 
+// sourceOf is the name of the slice that a slice mirrors.
+func sourceOf(s *discoveryv1.EndpointSlice) string { return s.Annotations[model.AnnotationSourceSlice] }
+
 // nameSlices adds the wanted slices of one cluster to named: under the names of
 // the existing slices of the same sources, or, if they are new, under free names.
-func (p *importer) nameSlices(cluster model.ClusterID, want []wanted, named map[string]*discoveryv1.EndpointSlice) []model.Problem {
+func (p *importer) nameSlices(cluster model.ClusterID, want []*discoveryv1.EndpointSlice, named map[string]*discoveryv1.EndpointSlice) []model.Problem {
 	assigned := p.assigned(cluster)
-	var unnamed []wanted
+	var unnamed []*discoveryv1.EndpointSlice
 	for _, w := range want {
-		name, has := assigned[w.source]
+		name, has := assigned[sourceOf(w)]
 		if !has || named[name] != nil || !p.fits(name, cluster, w) {
 			unnamed = append(unnamed, w)
 			continue
 		}
-		w.slice.Name, named[name] = name, w.slice
+		w.Name, named[name] = name, w
 	}
 	var problems []model.Problem
 	for _, w := range unnamed {
-		plain, dotted := model.SliceName(p.name, true, cluster, w.source), model.SliceName(p.name, false, cluster, w.source)
+		plain, dotted := model.SliceName(p.name, true, cluster, sourceOf(w)), model.SliceName(p.name, false, cluster, sourceOf(w))
 		switch {
 		case named[plain] == nil && p.fits(plain, cluster, w):
-			w.slice.Name, named[plain] = plain, w.slice
+			w.Name, named[plain] = plain, w
 		case named[dotted] == nil && p.fits(dotted, cluster, w):
-			w.slice.Name, named[dotted] = dotted, w.slice
+			w.Name, named[dotted] = dotted, w
 		case p.foreignSlice(dotted):
 			problems = append(problems, nameTaken("EndpointSlice", p.Key.Namespace, dotted, ""))
 		}
@@ -208,13 +205,13 @@ func (p *importer) assigned(cluster model.ClusterID) map[string]string {
 // fits reports whether name is free, or is that of a slice that can be updated to
 // w: managed by Comity or to be adopted, of the same cluster (or of none, if a
 // user removed the label), and of the same address type.
-func (p *importer) fits(name string, cluster model.ClusterID, w wanted) bool {
+func (p *importer) fits(name string, cluster model.ClusterID, w *discoveryv1.EndpointSlice) bool {
 	s := p.currentSlices[name]
 	if s == nil {
 		return true
 	}
 	fits := p.owns(s) && (clusterOf(s) == cluster || clusterOf(s) == "") || p.adoptedFrom(s) == cluster
-	return fits && s.AddressType == w.slice.AddressType
+	return fits && s.AddressType == w.AddressType
 }
 
 func (p *importer) foreignSlice(name string) bool {
@@ -223,9 +220,9 @@ func (p *importer) foreignSlice(name string) bool {
 }
 
 // wantedSlices are the slices that one constituent contributes, by source name.
-func (p *importer) wantedSlices(c model.Constituent) []wanted {
+func (p *importer) wantedSlices(c model.Constituent) []*discoveryv1.EndpointSlice {
 	allowed := p.allowedPorts(c)
-	var list []wanted
+	var list []*discoveryv1.EndpointSlice
 	for _, source := range p.Sources[c.Cluster] {
 		if !p.carries(source.AddressType) {
 			continue
@@ -234,11 +231,11 @@ func (p *importer) wantedSlices(c model.Constituent) []wanted {
 		if len(source.Ports) > 0 && len(ports) == 0 {
 			continue
 		}
-		list = append(list, wanted{source: p.sourceName(c.Cluster, source), slice: p.mirror(c.Cluster, source, ports)})
+		list = append(list, p.mirror(c.Cluster, source, ports))
 	}
-	slices.SortStableFunc(list, func(a, b wanted) int { return cmp.Compare(a.source, b.source) })
+	slices.SortStableFunc(list, func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(sourceOf(a), sourceOf(b)) })
 	// While the audience of an export changes, there are two copies of a source.
-	return slices.CompactFunc(list, func(a, b wanted) bool { return a.source == b.source })
+	return slices.CompactFunc(list, func(a, b *discoveryv1.EndpointSlice) bool { return sourceOf(a) == sourceOf(b) })
 }
 
 // carries reports whether slices of the address type are part of the import. A

@@ -56,7 +56,7 @@ type Hooks struct {
 	// LeaseRead: the peer's Lease was read. It was renewed if renewal differs from
 	// the last one.
 	LeaseRead func(c *Connection, renewal string)
-	// State: what State or Version returns changed.
+	// State: what Problem, Verified or Version returns changed.
 	State func(*Connection)
 	// Rejected: a record was read that is not valid.
 	Rejected func(*Connection)
@@ -158,11 +158,11 @@ func (c *Connection) Wait() { c.done.Wait() }
 // token was revoked: what was read last remains valid.
 func (c *Connection) Verified() bool { return c.verified.Load() }
 
-// State returns the problem of the peer, and Verified at the same moment.
-func (c *Connection) State() (problem Failure, verified bool) {
+// Problem is what keeps the peer, or a part of it, from being read.
+func (c *Connection) Problem() Failure {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.problem, c.verified.Load()
+	return c.problem
 }
 
 // Watching reports whether a watch of the peer's Lease is open, as far as known. A

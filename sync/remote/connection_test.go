@@ -65,7 +65,7 @@ func TestWhyAPeerCannotBeReadIsToldInOurWords(t *testing.T) {
 				Namespace: func(string) { t.Error("told of a namespace") },
 				Report:    func(types.NamespacedName) { t.Error("told of a report") },
 				LeaseRead: func(*Connection, string) { t.Error("told of a Lease") },
-				State:     func(c *Connection) { p, _ := c.State(); told <- p },
+				State:     func(c *Connection) { p := c.Problem(); told <- p },
 				Rejected:  func(*Connection) { t.Error("told of a record") },
 				Restored:  func(*Connection, *restoredetect.Found) { t.Error("told of a restore") },
 			}})

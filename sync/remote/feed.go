@@ -64,7 +64,7 @@ type feed struct {
 // element 1 what only this cluster may.
 //
 // The Lease and the reports are optional: exports do not depend on them. The peer is
-// synced without them, and State still returns why they cannot be read.
+// synced without them, and Problem still returns why they cannot be read.
 type feeds struct {
 	exports    [2]*feed
 	slices     [2]*feed

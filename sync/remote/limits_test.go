@@ -64,7 +64,7 @@ func connected(t *testing.T, limits budget.Limits, p *peer) *Connection {
 func exceeds(t *testing.T, c *Connection, named ...string) {
 	t.Helper()
 	await(t, "the limit is named: "+strings.Join(named, ", "), func() bool {
-		problem, _ := c.State()
+		problem := c.Problem()
 		if problem.Reason != ReasonLimitExceeded || !strings.Contains(problem.Message, "cluster b") {
 			return false
 		}
@@ -139,7 +139,7 @@ func TestFault31AListOfTwoGigabytesIsNotRead(t *testing.T) {
 		return true
 	})
 	exceeds(t, c, "ExportRecords", "1048576 bytes in one response", "remedy")
-	if _, verified := c.State(); verified {
+	if verified := c.Verified(); verified {
 		t.Error("the peer counts as one that exports nothing")
 	}
 	// What the sockets hold beyond the limit, and a repetition or two.
@@ -207,12 +207,12 @@ func TestFault31TooManyRecordsAreNotRead(t *testing.T) {
 	count.Store(11)
 	send("ADDED", exported(10))
 	exceeds(t, c, "10 ExportRecords")
-	if _, verified := c.State(); !verified || len(c.Keys()) != 10 {
+	if verified := c.Verified(); !verified || len(c.Keys()) != 10 {
 		t.Errorf("verified: %v, exports: %d; what was read before must stay", verified, len(c.Keys()))
 	}
 	count.Store(9)
 	await(t, "everything is read again", func() bool {
-		problem, verified := c.State()
+		problem, verified := c.Problem(), c.Verified()
 		return problem == Failure{} && verified && len(c.Keys()) == 9
 	})
 }
@@ -261,7 +261,7 @@ func TestFault31AFlappingMemberRecordIsFollowedAFewTimes(t *testing.T) {
 			events <- string(line)
 			// Changes that arrive faster than they are looked at count as one.
 			await(t, "the change is seen: clusterset "+set, func() bool {
-				problem, verified := c.State()
+				problem, verified := c.Problem(), c.Verified()
 				return verified == (set == "prod") || problem.Reason == ReasonLimitExceeded
 			})
 		}
