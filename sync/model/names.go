@@ -82,8 +82,8 @@ const (
 	// AnnotationKept, on an ExportRecord, is which violations policies with existing: Keep keep;
 	// see decision.Verdict.Kept.
 	AnnotationKept = "comity.dev/kept"
-	// AnnotationPrefer, on a ServiceExport, says which endpoints importers prefer.
-	// PreferLocal is its only value.
+	// AnnotationPrefer, on a ServiceExport, says which endpoints importers prefer; on a
+	// derived Service, which the import prefers. PreferLocal is its only value.
 	AnnotationPrefer = "comity.dev/prefer"
 	PreferLocal      = "local"
 	// AnnotationOnLost, on a ServiceImport or its Namespace, says what to do with

@@ -229,7 +229,7 @@ func newImporter(in ImportInput) *importer {
 	}
 	p.ports = p.importPorts()
 	p.resolveFamilies()
-	if rule := p.hintRule(); !p.maintains() || !rule.local {
+	if rule := newHintRule(in.Desired, p.Self, p.LocalCluster.Zones); !p.maintains() || !rule.local {
 		// The slices that Kubernetes creates for a selector have no such hints,
 		// and kube-proxy uses hints only if every endpoint has one.
 		p.hints = rule

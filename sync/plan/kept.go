@@ -12,7 +12,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/merge"
@@ -70,26 +69,6 @@ func (p *importer) servedPorts(cluster model.ClusterID, existing []mcsv1beta1.Se
 			})
 		})
 	})
-}
-
-// hintRule is the rule of the import; while that is frozen, the one by which the existing
-// slices have their hints. The ServiceImport does not say whether local endpoints are
-// preferred, and the hints of that rule are those of no other.
-func (p *importer) hintRule() hintRule {
-	if !p.Frozen || p.own == nil {
-		return newHintRule(p.Desired, p.Self, p.LocalCluster.Zones)
-	}
-	stored := newHintRule(&model.Import{ServiceImportSpec: p.own.Spec}, p.Self, p.LocalCluster.Zones)
-	local := newHintRule(&model.Import{PreferLocal: true}, p.Self, p.LocalCluster.Zones)
-	for _, s := range p.Current.Slices {
-		for _, e := range s.Endpoints {
-			is := func(r hintRule) bool { return equality.Semantic.DeepEqual(e.Hints, r.hints(clusterOf(s), e.Zone)) }
-			if local.local && p.owns(s) && is(local) && !is(stored) {
-				return local
-			}
-		}
-	}
-	return stored
 }
 
 func idOf(port discoveryv1.EndpointPort) portID {

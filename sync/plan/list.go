@@ -74,7 +74,7 @@ func Standing(current Current, key types.NamespacedName, resolved *model.Import)
 
 // standingService takes the properties of a derived Service.
 func standingService(out *model.Import, s *corev1.Service) {
-	out.Type, out.Ports = mcsv1beta1.ClusterSetIP, nil
+	out.Type, out.Ports, out.PreferLocal = mcsv1beta1.ClusterSetIP, nil, s.Annotations[model.AnnotationPrefer] == model.PreferLocal
 	if s.Spec.ClusterIP == corev1.ClusterIPNone {
 		out.Type = mcsv1beta1.Headless
 	}

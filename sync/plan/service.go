@@ -189,6 +189,9 @@ func (p *importer) desiredService() *corev1.Service {
 	s.Labels[model.LabelServiceImported] = "true"
 	s.Labels[labelManagedBy] = model.ManagedBy
 	s.Annotations[model.AnnotationList] = p.List.String()
+	if p.Desired.PreferLocal {
+		s.Annotations[model.AnnotationPrefer] = model.PreferLocal
+	}
 	if p.maintains() {
 		// Kubernetes copies the Service's labels to the slices that it creates
 		// for the selector, and DNS reads the cluster from this label.
