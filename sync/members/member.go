@@ -59,11 +59,11 @@ func (m *member) synced() bool { return m.active != nil && m.active.Verified() }
 // limited says which limit the peer exceeds; the zero value if none.
 func (m *member) limited() remote.Failure {
 	for _, l := range m.connections() {
-		if problem := l.Problem(); problem.Reason == remote.ReasonLimitExceeded {
+		if problem := l.Problem(); problem.Reason == model.ReasonLimitExceeded {
 			return problem
 		}
 		if limit := l.SlowedBy(); limit != "" {
-			return because(remote.ReasonLimitExceeded, "cluster %[1]s: the limit of %[2]s is exceeded, so that its state is imported later; remedy: find out what changes so often there", m.id, limit)
+			return because(model.ReasonLimitExceeded, "cluster %[1]s: the limit of %[2]s is exceeded, so that its state is imported later; remedy: find out what changes so often there", m.id, limit)
 		}
 	}
 	return remote.Failure{}

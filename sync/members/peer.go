@@ -24,7 +24,7 @@ import (
 	"github.com/comity-mcs/comity/sync/remote/kubeconfig"
 )
 
-// Reasons for which a Peer is refused, or a part of it. ReasonInvalidKubeconfig alone
+// Reasons for which a Peer is refused; NamespaceReserved is that of a part of it. ReasonInvalidKubeconfig alone
 // leaves the connection in use that an earlier kubeconfig made.
 const (
 	ReasonInvalidClusterID  = "InvalidClusterID"
@@ -33,9 +33,6 @@ const (
 	ReasonInvalidPeer       = "InvalidPeer"
 	ReasonSecretMissing     = "SecretMissing"
 	ReasonInvalidKubeconfig = "InvalidKubeconfig"
-	// ReasonNamespaceReserved: an accepted namespace is one into which nothing is
-	// imported; the rest of the Peer is used.
-	ReasonNamespaceReserved = model.ReasonNamespaceReserved
 )
 
 // refusals are the reasons for which nothing is read by the credential of a Peer.
@@ -170,7 +167,7 @@ func (o *Options) reserved(peer *exchangev1alpha1.Peer) remote.Failure {
 	}
 	for _, name := range *peer.Spec.AcceptedNamespaces {
 		if exchange.ReservedNamespace(name) || name == o.Namespace {
-			return because(ReasonNamespaceReserved, "Peer %s, spec.acceptedNamespaces: %s is reserved, and nothing is imported into it; remedy: remove it", peer.Name, model.Quote(name))
+			return because(model.ReasonNamespaceReserved, "Peer %s, spec.acceptedNamespaces: %s is reserved, and nothing is imported into it; remedy: remove it", peer.Name, model.Quote(name))
 		}
 	}
 	return remote.Failure{}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/comity-mcs/comity/sync/exchange"
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/sync/remote"
 )
 
 // Read is what every member, and every cluster that was removed, is known to publish of
@@ -76,7 +75,7 @@ func (m *snapshot) slices(key types.NamespacedName, filter exchange.Filter) (out
 		out = append(out, clean)
 	}
 	problems = slices.Concat(dropped.Problems(m.ID, filter), moreSlices(m.ID, key, more))
-	if problem := m.from.Problem(); problem.Reason == remote.ReasonLimitExceeded { // not everything was read
+	if problem := m.from.Problem(); problem.Reason == model.ReasonLimitExceeded { // not everything was read
 		problems = append(problems, model.Problem{Reason: model.ReasonLimitExceeded, Cluster: m.ID, Message: problem.Message})
 	}
 	return out, problems

@@ -20,15 +20,12 @@ import (
 )
 
 // Reasons of conditions of a Peer, and of the events about them, beside those for which a
-// Peer is refused, and those of package remote for which it cannot be read. A condition that
+// Peer is refused, those of package remote for which it cannot be read, Missing and
+// TakeoverHeld. A condition that
 // is True has its type as its reason.
 const (
 	// ReasonConnecting: nothing is known of the cluster yet.
 	ReasonConnecting = "Connecting"
-	// ReasonMissing: exports of the cluster disappeared without a statement.
-	ReasonMissing = "Missing"
-	// ReasonTakeoverHeld: exports of the cluster would change an import.
-	ReasonTakeoverHeld = model.ReasonTakeoverHeld
 	// ReasonRemoving: imports list the cluster that was removed.
 	ReasonRemoving = "Removing"
 	// ReasonStoreRestored is that of an event: the cluster was restored from a backup.
@@ -111,7 +108,7 @@ func (o observed) status(peer *exchangev1alpha1.Peer, now time.Time) exchangev1a
 	}
 	var invalid remote.Failure
 	if o.invalid > 0 {
-		invalid = because(remote.ReasonInvalidRecord, "records of cluster %s that are not valid: %d, such as: %s", peer.Name, o.invalid, o.firstInvalid)
+		invalid = because(model.ReasonInvalidRecord, "records of cluster %s that are not valid: %d, such as: %s", peer.Name, o.invalid, o.firstInvalid)
 	}
 	b.set(exchangev1alpha1.PeerRecordsValid, invalid, "everything that the cluster publishes can be used")
 	b.set(exchangev1alpha1.PeerComplete, incomplete(peer.Name, o.imports), "no export of the cluster is missing or waits")
@@ -136,7 +133,7 @@ func (o observed) setConnected(b builder) bool {
 		}
 		message := fmt.Sprintf("no heartbeat of cluster %s was seen %s: %s: %s", b.peer.Name, since, why.Reason, why.Message)
 		return b.set(typ, remote.Failure{Reason: string(o.liveness.State), Message: message}, "")
-	case o.problem.Reason != "" && (!o.read || o.problem.Reason != remote.ReasonLimitExceeded):
+	case o.problem.Reason != "" && (!o.read || o.problem.Reason != model.ReasonLimitExceeded):
 		return b.set(typ, o.problem, "")
 	case o.read:
 		return b.set(typ, remote.Failure{}, "the heartbeat of the cluster is seen, and all that it shares with this one was read")
@@ -152,12 +149,12 @@ func incomplete(cluster string, c model.ImportCounts) remote.Failure {
 	var reason string
 	var texts []string
 	if c.Missing > 0 {
-		reason = ReasonMissing
+		reason = model.ReasonMissing
 		texts = append(texts, fmt.Sprintf("exports of cluster %[1]s that are missing although it did not withdraw them: %[2]d, such as %[3]s; remedy: let it publish them, "+
 			"or confirm that they are gone: kubectl comity confirm missing %[1]s", cluster, c.Missing, c.FirstMissing))
 	}
 	if c.Waiting > 0 {
-		reason = cmp.Or(reason, ReasonTakeoverHeld)
+		reason = cmp.Or(reason, model.ReasonTakeoverHeld)
 		texts = append(texts, fmt.Sprintf("exports of cluster %[1]s that would change imports, and wait: %[2]d, such as %[3]s; remedy: kubectl comity confirm takeover --all --from %[1]s",
 			cluster, c.Waiting, c.FirstWaiting))
 	}
@@ -219,10 +216,10 @@ func transitions(before, after *exchangev1alpha1.PeerStatus) (out []transition) 
 		switch {
 		case c.Type == exchangev1alpha1.PeerComplete:
 			if before.Exports.Missing == 0 && after.Exports.Missing > 0 {
-				add(transition{true, ReasonMissing, c.Message})
+				add(transition{true, model.ReasonMissing, c.Message})
 			}
 			if before.Exports.Waiting == 0 && after.Exports.Waiting > 0 {
-				add(transition{true, ReasonTakeoverHeld, c.Message})
+				add(transition{true, model.ReasonTakeoverHeld, c.Message})
 			}
 		case isNew && c.Status == metav1.ConditionFalse && c.Type != exchangev1alpha1.PeerRemoved:
 			add(transition{true, c.Reason, c.Message})

@@ -31,7 +31,7 @@ func conditions(status v1alpha1.PeerStatus) map[string]string {
 func TestTheStatusOfAPeer(t *testing.T) {
 	connected := model.Liveness{State: model.Connected}
 	stale := model.Liveness{State: model.Stale, Reason: remote.ReasonUnauthorized, Message: "no"}
-	unreachable, limit := remote.Failure{Reason: remote.ReasonUnreachable, Message: "no"}, remote.Failure{Reason: remote.ReasonLimitExceeded, Message: "no"}
+	unreachable, limit := remote.Failure{Reason: remote.ReasonUnreachable, Message: "no"}, remote.Failure{Reason: model.ReasonLimitExceeded, Message: "no"}
 	refused := remote.Failure{Reason: ReasonSecretMissing, Message: "no"}
 	good := map[string]string{"Accepted": "True Accepted", "Connected": "True Connected", "RecordsValid": "True RecordsValid", "WithinLimits": "True WithinLimits", "Complete": "True Complete"}
 	with := func(of map[string]string, pairs ...string) map[string]string {
@@ -71,9 +71,9 @@ func TestTheStatusOfAPeer(t *testing.T) {
 		"its heartbeat is missing": {before: of(read), now: observed{connects: true, read: true, liveness: stale, problem: unreachable},
 			want: with(good, "Connected", "False Stale"), events: "Warning Stale"},
 		"it is back": {before: of(observed{connects: true, read: true, liveness: stale}), now: read, want: good, events: "Normal Connected"},
-		"it publishes too much": {before: of(read), now: observed{connects: true, read: true, liveness: connected, problem: limit, limited: remote.Failure{Reason: remote.ReasonLimitExceeded, Message: "no"}},
+		"it publishes too much": {before: of(read), now: observed{connects: true, read: true, liveness: connected, problem: limit, limited: remote.Failure{Reason: model.ReasonLimitExceeded, Message: "no"}},
 			want: with(good, "WithinLimits", "False LimitExceeded"), events: "Warning LimitExceeded"},
-		"it published too much before it was read": {now: observed{connects: true, liveness: connected, problem: limit, limited: remote.Failure{Reason: remote.ReasonLimitExceeded, Message: "no"}},
+		"it published too much before it was read": {now: observed{connects: true, liveness: connected, problem: limit, limited: remote.Failure{Reason: model.ReasonLimitExceeded, Message: "no"}},
 			want: map[string]string{"Accepted": "True Accepted", "Connected": "False LimitExceeded", "WithinLimits": "False LimitExceeded"}, events: "Warning LimitExceeded"},
 		"a record is not valid": {before: of(read), now: observed{connects: true, read: true, liveness: connected, invalid: 2, firstInvalid: "it"},
 			want: with(good, "RecordsValid", "False InvalidRecord"), events: "Warning InvalidRecord"},

@@ -85,16 +85,19 @@ func ParseList(text string) (List, error) {
 	out.Formed = out.Formed.UTC()
 	for i := range out.Entries {
 		e := &out.Entries[i]
+		invalid := func(field, format string, args ...any) (List, error) {
+			return List{}, fmt.Errorf("annotation %s: exports[%d].%s is %s", AnnotationList, i, field, fmt.Sprintf(format, args...))
+		}
 		if _, repeated := (List{Entries: out.Entries[:i]}).Find(e.Cluster); repeated || len(validation.IsDNS1123Label(string(e.Cluster))) > 0 {
-			return List{}, fmt.Errorf("annotation %s: exports[%d].cluster is %s; expected the id of a cluster, once", AnnotationList, i, Quote(string(e.Cluster)))
+			return invalid("cluster", "%s; expected the id of a cluster, once", Quote(string(e.Cluster)))
 		}
 		switch {
 		case e.Absent == "":
 			e.Absent, e.Since = SourcePublished, time.Time{}
 		case !e.Absent.IsOut() && e.Absent != SourceMissing:
-			return List{}, fmt.Errorf("annotation %s: exports[%d].absent is %s; expected Ended, Suspended, Refused or Missing", AnnotationList, i, Quote(string(e.Absent)))
+			return invalid("absent", "%s; expected Ended, Suspended, Refused or Missing", Quote(string(e.Absent)))
 		case e.Since.IsZero():
-			return List{}, fmt.Errorf("annotation %s: exports[%d].since is missing; expected an RFC 3339 time, as absent is %s", AnnotationList, i, e.Absent)
+			return invalid("since", "missing; expected an RFC 3339 time, as absent is %s", e.Absent)
 		}
 		e.CreatedAt, e.Since = e.CreatedAt.UTC(), e.Since.UTC()
 	}

@@ -154,7 +154,7 @@ func DerivedName(name string) string {
 // AlternateDerivedName is the name used if DerivedName is not free. It depends on
 // name alone, so that it is the same after a restart.
 func AlternateDerivedName(name string) string {
-	return DerivedName(name) + "-" + shortHash(name)
+	return DerivedName(name) + "-" + hash(name, 4)
 }
 
 // SliceName is the name of the mirrored EndpointSlice of one source slice of
@@ -165,7 +165,7 @@ func SliceName(derived string, plain bool, cluster ClusterID, sourceSlice string
 	if plain && strings.Count(derived, "-") == 1 {
 		return derived + "-" + string(cluster)
 	}
-	return derived + "." + string(cluster) + "." + shortHash(sourceSlice)
+	return derived + "." + string(cluster) + "." + hash(sourceSlice, 4)
 }
 
 // CompareKeys orders by namespace, then name.
@@ -196,26 +196,27 @@ func RecordSliceName(namespace, slice string) string {
 	if full := namespace + "." + slice; len(full) <= 253 {
 		return full
 	}
-	return namespace + "." + longHash(slice)
+	return namespace + "." + hash(slice, 20)
 }
 
 // ExchangeNamespace is the namespace in which from publishes what every peer
 // may read.
 func ExchangeNamespace(from ClusterID) string {
-	if !ambiguous(from) && len(from) <= 56 {
-		return "comity-" + string(from)
-	}
-	return "comity-x-" + longHash("from "+string(from))
+	return exchangeNamespace(string(from), "from "+string(from), ambiguous(from))
 }
 
 // ScopedExchangeNamespace is the namespace in which from publishes what to
 // alone may read.
 func ScopedExchangeNamespace(from, to ClusterID) string {
-	joined := string(from) + "-to-" + string(to)
-	if !ambiguous(from) && !ambiguous(to) && len(joined) <= 56 {
-		return "comity-" + joined
+	return exchangeNamespace(string(from)+"-to-"+string(to), "from "+string(from)+" to "+string(to), ambiguous(from) || ambiguous(to))
+}
+
+// exchangeNamespace has a readable name, or else a hash of a unique one.
+func exchangeNamespace(readable, unique string, isAmbiguous bool) string {
+	if !isAmbiguous && len(readable) <= 56 {
+		return "comity-" + readable
 	}
-	return "comity-x-" + longHash("from "+string(from)+" to "+string(to))
+	return "comity-x-" + hash(unique, 20)
 }
 
 // ambiguous reports whether a readable name made of id could be taken for that
@@ -240,18 +241,14 @@ func bounded(prefix string, id ClusterID) string {
 	if full := prefix + string(id); len(full) <= 63 {
 		return full
 	}
-	hash := "." + longHash(string(id))
-	return strings.TrimRight((prefix + string(id))[:63-len(hash)], "-") + hash
+	suffix := "." + hash(string(id), 20)
+	return strings.TrimRight((prefix + string(id))[:63-len(suffix)], "-") + suffix
 }
 
-func shortHash(s string) string {
+// hash is that many bytes of a digest, in hexadecimal.
+func hash(s string, bytes int) string {
 	sum := sha256.Sum256([]byte(s))
-	return hex.EncodeToString(sum[:4])
-}
-
-func longHash(s string) string {
-	sum := sha256.Sum256([]byte(s))
-	return hex.EncodeToString(sum[:20])
+	return hex.EncodeToString(sum[:bytes])
 }
 
 // IsManaged reports whether Comity made the object: whether FieldOwner applied the

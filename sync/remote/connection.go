@@ -217,7 +217,7 @@ func (c *Connection) refresh() {
 	}
 	now := c.listed && c.member == Failure{}
 	if now && !was && !c.mayVerify() {
-		now, c.problem = false, Failure{ReasonLimitExceeded, fmt.Sprintf("MemberRecord %s/%s: keeps changing between valid and not; it is read again within %v; remedy: find out what changes it in cluster %s",
+		now, c.problem = false, Failure{model.ReasonLimitExceeded, fmt.Sprintf("MemberRecord %s/%s: keeps changing between valid and not; it is read again within %v; remedy: find out what changes it in cluster %s",
 			c.feeds.members.namespace, c.opts.ID, verifyPause, c.opts.ID)}
 	}
 	if c.problem.Reason == ReasonUnreachable && before.Reason == ReasonUnreachable {

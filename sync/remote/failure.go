@@ -15,7 +15,8 @@ import (
 	"github.com/comity-mcs/comity/sync/remote/budget"
 )
 
-// Reasons for which a peer, or a part of what it publishes, cannot be read.
+// Reasons for which a peer, or a part of what it publishes, cannot be read, beside
+// InvalidRecord and LimitExceeded.
 const (
 	ReasonUnreachable      = "Unreachable"
 	ReasonUnauthorized     = "Unauthorized"
@@ -24,8 +25,6 @@ const (
 	ReasonMemberUnverified = "MemberUnverified"
 	ReasonClusterIDReused  = "ClusterIDReused"
 	ReasonHeartbeatMissing = "HeartbeatMissing"
-	ReasonInvalidRecord    = model.ReasonInvalidRecord
-	ReasonLimitExceeded    = model.ReasonLimitExceeded
 )
 
 // Failure is why a peer cannot be read, or is not Connected. Reason is one word;
@@ -51,9 +50,9 @@ func describe(id model.ClusterID, f *feed, err error) Failure {
 	var limit *budget.Exceeded
 	switch in := "in cluster " + string(id); {
 	case errors.As(err, &limit):
-		return failure(ReasonLimitExceeded, limit.Error()+", so nothing new is read", "find out why so much is published "+in+", and withdraw what is not needed")
+		return failure(model.ReasonLimitExceeded, limit.Error()+", so nothing new is read", "find out why so much is published "+in+", and withdraw what is not needed")
 	case errors.As(err, &mistyped), errors.As(err, &noTime), errors.Is(err, errOtherKind):
-		return failure(ReasonInvalidRecord, "one of them is of another kind, or holds a field of another type, than expected, so that none can be read", "correct or delete that object "+in+", or run the same version of Comity in both")
+		return failure(model.ReasonInvalidRecord, "one of them is of another kind, or holds a field of another type, than expected, so that none can be read", "correct or delete that object "+in+", or run the same version of Comity in both")
 	case apierrors.IsForbidden(err):
 		return failure(ReasonForbidden, "reading is forbidden; expected the Role that joining makes", rejoin)
 	case apierrors.IsUnauthorized(err):

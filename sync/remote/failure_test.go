@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+
+	"github.com/comity-mcs/comity/sync/model"
 )
 
 // What a peer's server answers and nobody can decode is no fault of the network.
@@ -33,7 +35,7 @@ func TestDescribeTellsWhatCannotBeDecoded(t *testing.T) {
 				t.Fatal("it can be decoded")
 			}
 			got := describe("b", &feed{kind: "ExportRecords", namespace: "comity-b"}, fmt.Errorf("list: %w", err))
-			if got.Reason != ReasonInvalidRecord || !strings.Contains(got.Message, "cluster b") || strings.Contains(got.Message, "evil") {
+			if got.Reason != model.ReasonInvalidRecord || !strings.Contains(got.Message, "cluster b") || strings.Contains(got.Message, "evil") {
 				t.Errorf("%s: %s (%v)", got.Reason, got.Message, err)
 			}
 		})

@@ -17,6 +17,7 @@ import (
 	clientcmd "k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/remote/kubeconfig"
 )
 
@@ -48,7 +49,7 @@ func TestFault31ARequestOverAFreshConnectionIsBounded(t *testing.T) {
 			if err == nil || len(err.Error()) > 1000 {
 				t.Errorf("the token is renewed: %v", err)
 			}
-			if name == "gzip that inflates to 3 GB" && failure.Reason != ReasonLimitExceeded {
+			if name == "gzip that inflates to 3 GB" && failure.Reason != model.ReasonLimitExceeded {
 				t.Errorf("the failure names no limit: %v", failure)
 			}
 			if took := after.TotalAlloc - before.TotalAlloc; took > 32<<20 {

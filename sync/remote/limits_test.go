@@ -65,7 +65,7 @@ func exceeds(t *testing.T, c *Connection, named ...string) {
 	t.Helper()
 	await(t, "the limit is named: "+strings.Join(named, ", "), func() bool {
 		problem := c.Problem()
-		if problem.Reason != ReasonLimitExceeded || !strings.Contains(problem.Message, "cluster b") {
+		if problem.Reason != model.ReasonLimitExceeded || !strings.Contains(problem.Message, "cluster b") {
 			return false
 		}
 		for _, part := range named {
@@ -262,7 +262,7 @@ func TestFault31AFlappingMemberRecordIsFollowedAFewTimes(t *testing.T) {
 			// Changes that arrive faster than they are looked at count as one.
 			await(t, "the change is seen: clusterset "+set, func() bool {
 				problem, verified := c.Problem(), c.Verified()
-				return verified == (set == "prod") || problem.Reason == ReasonLimitExceeded
+				return verified == (set == "prod") || problem.Reason == model.ReasonLimitExceeded
 			})
 		}
 	}

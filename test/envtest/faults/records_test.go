@@ -14,7 +14,6 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
-	"github.com/comity-mcs/comity/sync/members"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
@@ -39,7 +38,7 @@ var _ = Describe("FAULT: records of a peer that are deleted by a slip", func() {
 			Eventually(ctx, missing(a, ns)).Should(ConsistOf("first", "second"))
 			Expect(held(a, ns)(Default, ctx)).To(HaveEach(ContainSubstring("kubectl comity confirm missing b")))
 			Eventually(ctx, a.PeerCondition("b", exchangev1alpha1.PeerComplete)).Should(And(HavePrefix("False/Missing: "), ContainSubstring(": 2, such as lost/first"), ContainSubstring("kubectl comity confirm missing b")))
-			awaitEvent(ctx, members.ReasonMissing)
+			awaitEvent(ctx, model.ReasonMissing)
 			Expect(all()).To(Equal(whole))
 
 			By("restarting, which forgets nothing")

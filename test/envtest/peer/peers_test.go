@@ -114,10 +114,10 @@ var _ = Describe("a Peer", Ordered, func() {
 	It("FAULT 49: says once what is missing and waits, with the commands", func() {
 		imports.set("b", model.ImportCounts{Missing: 60, FirstMissing: key, Waiting: 1000, FirstWaiting: key})
 		DeferCleanup(imports.set, model.ClusterID("b"), model.ImportCounts{})
-		Eventually(condition("b", "Complete")).Should(And(HavePrefix("False "+members.ReasonMissing), ContainSubstring("kubectl comity confirm missing b"),
+		Eventually(condition("b", "Complete")).Should(And(HavePrefix("False "+model.ReasonMissing), ContainSubstring("kubectl comity confirm missing b"),
 			ContainSubstring("kubectl comity confirm takeover --all --from b")))
 		Expect(stored("b").Status.Exports).To(And(HaveField("Missing", int32(60)), HaveField("Waiting", int32(1000))))
-		Eventually(eventsOn("b")).Should(ContainElements(HavePrefix(members.ReasonMissing), HavePrefix(members.ReasonTakeoverHeld)))
+		Eventually(eventsOn("b")).Should(ContainElements(HavePrefix(model.ReasonMissing), HavePrefix(model.ReasonTakeoverHeld)))
 		imports.set("b", model.ImportCounts{})
 		Eventually(condition("b", "Complete")).Should(HavePrefix("True Complete"))
 	})

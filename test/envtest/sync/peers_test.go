@@ -165,7 +165,7 @@ var _ = Describe("an exchange", func() {
 			a.awaitPeers()
 		})
 		Eventually(b.peerCondition("a", exchangev1alpha1.PeerRecordsValid)).Should(And(
-			HavePrefix("False/"+remote.ReasonInvalidRecord), ContainSubstring("dns.kube-system"), ContainSubstring("spec.service.namespace")))
+			HavePrefix("False/"+model.ReasonInvalidRecord), ContainSubstring("dns.kube-system"), ContainSubstring("spec.service.namespace")))
 		Consistently(func() []string { return b.ownedIn("kube-system") }).Should(BeEmpty())
 	})
 })
