@@ -99,12 +99,10 @@ func sources(in ImportInput) []mcsv1beta1.ClusterStatus {
 func importReadiness(in ImportInput, clusters []mcsv1beta1.ClusterStatus) metav1.Condition {
 	var problems []model.Problem
 	if in.Observation != nil {
-		problems = in.Observation.Problems
+		problems = ranked(in.Observation.Problems)
 	}
-	if i := stopper(in, ranked(problems)); i >= 0 {
-		first := ranked(problems)[i]
-		rest := slices.Delete(ranked(problems), i, i+1)
-		return condition.ImportReady(first.Reason, plain(first.Message)+troubles("; ", rest))
+	if i := stopper(in, problems); i >= 0 {
+		return condition.ImportReady(problems[i].Reason, plain(problems[i].Message)+troubles("; ", slices.Delete(slices.Clone(problems), i, i+1)))
 	}
 	if missing := missing(in); missing != "" {
 		return condition.ImportReady(model.ReasonPending, missing)

@@ -25,19 +25,17 @@ type sourceState struct {
 }
 
 // sourceStates are in the order of how bad they are.
-func sourceStates() []sourceState {
-	return []sourceState{
-		{condition.ReasonConnected, ""},
-		{model.ReasonPending, "nothing is known of the connection yet"},
-		{condition.ReasonStale, "endpoints there stay in use"},
-		{condition.ReasonLost, "endpoints there stay in use as long as they answer; bring the cluster back or remove it"},
-		{condition.ReasonWithdrawn, "endpoints there do not answer either and get no traffic; bring the cluster back or remove it"},
-	}
+var sourceStates = []sourceState{
+	{condition.ReasonConnected, ""},
+	{model.ReasonPending, "nothing is known of the connection yet"},
+	{condition.ReasonStale, "endpoints there stay in use"},
+	{condition.ReasonLost, "endpoints there stay in use as long as they answer; bring the cluster back or remove it"},
+	{condition.ReasonWithdrawn, "endpoints there do not answer either and get no traffic; bring the cluster back or remove it"},
 }
 
 // sourceRank is how bad a state is; -1 if it is none.
 func sourceRank(reason string) int {
-	return slices.IndexFunc(sourceStates(), func(s sourceState) bool { return s.reason == reason })
+	return slices.IndexFunc(sourceStates, func(s sourceState) bool { return s.reason == reason })
 }
 
 func sourceReason(s model.Source) string {
@@ -69,22 +67,21 @@ func sourcesAvailable(in ImportInput) []metav1.Condition {
 // Connected.
 func worstSource(sources []model.Source) metav1.Condition {
 	sorted := slices.SortedStableFunc(slices.Values(sources), func(a, b model.Source) int { return cmp.Compare(a.Cluster, b.Cluster) })
-	states := sourceStates()
-	byState := make([][]model.Source, len(states))
+	byState := make([][]model.Source, len(sourceStates))
 	for _, s := range sorted {
 		i := sourceRank(sourceReason(s))
 		byState[i] = append(byState[i], s)
 	}
 	var parts []part
 	worst := condition.ReasonConnected
-	for i := len(states) - 1; i > 0; i-- {
+	for i := len(sourceStates) - 1; i > 0; i-- {
 		if len(byState[i]) == 0 {
 			continue
 		}
 		if len(parts) == 0 {
-			worst = states[i].reason
+			worst = sourceStates[i].reason
 		}
-		parts = append(parts, states[i].part(byState[i]))
+		parts = append(parts, sourceStates[i].part(byState[i]))
 	}
 	connected := make([]model.ClusterID, len(byState[0]))
 	for i, s := range byState[0] {

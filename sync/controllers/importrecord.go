@@ -36,7 +36,7 @@ type importRecordController struct {
 	meanwhile *rate.Limiter
 }
 
-// maxYield is how long a report waits for imports before these are counted again.
+// maxYield is how long a report waits at most for imports before these are counted again.
 const maxYield = 5 * time.Second
 
 func setupImportRecords(mgr ctrl.Manager, b *base) error {
@@ -99,6 +99,7 @@ func (r *importRecordController) everything(ctx context.Context) ([]types.Namesp
 // and the others come back after the time that those imports may take.
 func (r *importRecordController) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	if imports := r.importQueue.Len(); imports > 0 && !r.meanwhile.Allow() {
+		r.yielded.Store(r.Clock.Now().UnixMilli())
 		return reconcile.Result{RequeueAfter: min(time.Duration(imports)*time.Millisecond, maxYield)}, nil
 	}
 	view, err := r.view(ctx, req.NamespacedName)

@@ -97,7 +97,7 @@ func AddSelector(export *model.Export, service *corev1.Service) {
 		if target == (intstr.IntOrString{}) { // the API's default
 			target = intstr.FromInt32(port.Port)
 		}
-		export.Targets = append(export.Targets, model.Target{Port: port.Port, Protocol: cmp.Or(port.Protocol, corev1.ProtocolTCP), Target: target})
+		export.Targets = append(export.Targets, model.Target{Port: port.Port, Protocol: cmp.Or(port.Protocol, corev1.ProtocolTCP), TargetPort: target})
 	}
 }
 

@@ -39,7 +39,7 @@ func TestAnExportSharesTheNamedPortsAlone(t *testing.T) {
 			if diff := cmp.Diff(wantPorts, Record(got).Ports); diff != "" {
 				t.Errorf("ports (-want +got):\n%s", diff)
 			}
-			wantTargets := []model.Target{{Port: 53, Protocol: corev1.ProtocolUDP, Target: intstr.FromString("dns-udp")}}
+			wantTargets := []model.Target{{Port: 53, Protocol: corev1.ProtocolUDP, TargetPort: intstr.FromString("dns-udp")}}
 			if diff := cmp.Diff(wantTargets, got.Targets); diff != "" {
 				t.Errorf("targets (-want +got):\n%s", diff)
 			}

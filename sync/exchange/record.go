@@ -50,7 +50,7 @@ func WithdrawnRecord(record exchangev1alpha1.ExportRecordSpec, says model.Withdr
 func recordTargets(targets []model.Target) []exchangev1alpha1.Target {
 	var out []exchangev1alpha1.Target
 	for _, t := range targets {
-		out = append(out, exchangev1alpha1.Target{Port: t.Port, Protocol: t.Protocol, TargetPort: t.Target})
+		out = append(out, exchangev1alpha1.Target(t))
 	}
 	return out
 }
@@ -159,7 +159,8 @@ func Refusal(cluster model.ClusterID, record *exchangev1alpha1.ExportRecord) (mo
 func targets(in []exchangev1alpha1.Target) []model.Target {
 	var out []model.Target
 	for _, t := range in {
-		out = append(out, model.Target{Port: t.Port, Protocol: cmp.Or(t.Protocol, corev1.ProtocolTCP), Target: t.TargetPort})
+		t.Protocol = cmp.Or(t.Protocol, corev1.ProtocolTCP)
+		out = append(out, model.Target(t))
 	}
 	return out
 }

@@ -226,8 +226,8 @@ func TestASelectorIsPublishedOnlyWhenAskedFor(t *testing.T) {
 	}
 	AddSelector(&export, aService())
 	want := []model.Target{
-		{Port: 80, Protocol: corev1.ProtocolTCP, Target: intstr.FromInt32(80)},
-		{Port: 53, Protocol: corev1.ProtocolUDP, Target: intstr.FromString("dns-udp")},
+		{Port: 80, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromInt32(80)},
+		{Port: 53, Protocol: corev1.ProtocolUDP, TargetPort: intstr.FromString("dns-udp")},
 	}
 	if diff := cmp.Diff(want, export.Targets); diff != "" {
 		t.Error(diff)

@@ -67,9 +67,9 @@ type Withdrawal struct {
 
 // Target is where in a pod the traffic to one Service port goes.
 type Target struct {
-	Port     int32
-	Protocol corev1.Protocol
-	Target   intstr.IntOrString
+	Port       int32
+	Protocol   corev1.Protocol
+	TargetPort intstr.IntOrString
 }
 
 // Import is what the exports of one namespace/name that reach a cluster are

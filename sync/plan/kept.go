@@ -140,10 +140,8 @@ func (p *importer) isCarried(s *discoveryv1.EndpointSlice) bool {
 		return at >= 0
 	}
 	for id, name := range p.allowedPorts(p.Desired.Constituents[at]) {
-		for _, port := range s.Ports {
-			if port.Name != nil && *port.Name == name && (port.Protocol == nil || *port.Protocol == id.protocol) {
-				return true
-			}
+		if slices.ContainsFunc(s.Ports, func(port discoveryv1.EndpointPort) bool { return idOf(port) == portID{name, id.protocol} }) {
+			return true
 		}
 	}
 	return false

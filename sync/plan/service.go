@@ -254,7 +254,7 @@ func selectsNothing(s *corev1.Service) bool {
 func (p *importer) target(port mcsv1beta1.ServicePort) intstr.IntOrString {
 	for _, t := range p.Desired.Targets {
 		if p.maintains() && t.Port == port.Port && t.Protocol == port.Protocol {
-			return t.Target
+			return t.TargetPort
 		}
 	}
 	return intstr.FromInt32(port.Port)

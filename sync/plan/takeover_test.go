@@ -169,7 +169,7 @@ func maintained() plan.ImportInput {
 	in := twoClusters().in()
 	in.MaintainSelectors = true
 	in.Desired.Selector = map[string]string{"app": "web"}
-	in.Desired.Targets = []model.Target{{Port: 80, Protocol: "TCP", Target: intstr.FromString("web")}}
+	in.Desired.Targets = []model.Target{{Port: 80, Protocol: "TCP", TargetPort: intstr.FromString("web")}}
 	return in
 }
 

@@ -99,11 +99,11 @@ func readExports(t *testing.T, archive *txtar.Archive) []model.Export {
 		exports = append(exports, model.Export{
 			SourceExport:      model.SourceExport{Cluster: model.ClusterID(cluster), UID: types.UID("uid-" + cluster), CreatedAt: spec.ExportedAt.Time},
 			Key:               types.NamespacedName{Namespace: "default", Name: "web"},
-			ServiceProperties: model.ServiceProperties{Type: spec.Type, Ports: spec.Ports, IPFamilies: spec.IPFamilies, SessionAffinity: spec.SessionAffinity, SessionAffinityConfig: spec.SessionAffinityConfig, InternalTrafficPolicy: spec.InternalTrafficPolicy, TrafficDistribution: spec.TrafficDistribution, Labels: spec.Labels, Annotations: spec.Annotations, PreferLocal: spec.PreferLocal, Selector: spec.Selector},
+			ServiceProperties: model.ServiceProperties(spec.ServiceProperties),
 		})
 		for _, target := range spec.Targets {
 			e := &exports[len(exports)-1]
-			e.Targets = append(e.Targets, model.Target{Port: target.Port, Protocol: target.Protocol, Target: target.TargetPort})
+			e.Targets = append(e.Targets, model.Target(target))
 		}
 	}
 	return exports

@@ -178,7 +178,7 @@ var _ = Describe("taking over from the Sveltos pipeline", func() {
 		c.byPipeline()
 		c.Takeover, c.MaintainSelectors = true, true
 		c.Desired.Selector = map[string]string{"app": "web"}
-		c.Desired.Targets = []model.Target{{Port: 80, Protocol: "TCP", Target: intstr.FromInt32(8080)}}
+		c.Desired.Targets = []model.Target{{Port: 80, Protocol: "TCP", TargetPort: intstr.FromInt32(8080)}}
 		c.bring()
 		Expect(c.service().Spec.Selector).To(Equal(c.Desired.Selector))
 		Expect(c.service().Spec.Ports[0].TargetPort).To(Equal(intstr.FromInt32(8080)))
