@@ -263,18 +263,18 @@ func TestTheManagerRunsRestricted(t *testing.T) {
 	pod, container := deployment.Spec.Template.Spec, deployment.Spec.Template.Spec.Containers[0]
 	budget := read[policyv1.PodDisruptionBudget](t, "manager/poddisruptionbudget.yaml")
 	for what, ok := range map[string]bool{
-		"two replicas":                       *deployment.Spec.Replicas == 2,
-		"none unavailable in a rollout":      deployment.Spec.Strategy.RollingUpdate.MaxUnavailable.IntValue() == 0,
-		"not as root":                        *pod.SecurityContext.RunAsNonRoot && *pod.SecurityContext.RunAsUser == 65532,
-		"seccomp of the runtime":             pod.SecurityContext.SeccompProfile.Type == corev1.SeccompProfileTypeRuntimeDefault,
-		"no new privileges":                  !*container.SecurityContext.AllowPrivilegeEscalation,
-		"root file system is read-only":      *container.SecurityContext.ReadOnlyRootFilesystem,
-		"no capabilities":                    slices.Equal(container.SecurityContext.Capabilities.Drop, []corev1.Capability{"ALL"}),
-		"probes":                             container.LivenessProbe.HTTPGet.Path == "/healthz" && container.ReadinessProbe.HTTPGet.Path == "/readyz",
-		"a memory limit":                     !container.Resources.Limits.Memory().IsZero(),
-		"a pause before the end":             container.Lifecycle.PreStop.Sleep.Seconds >= 5 && *pod.TerminationGracePeriodSeconds >= container.Lifecycle.PreStop.Sleep.Seconds+25,
-		"the budget covers it":               budget.Spec.Selector.MatchLabels["app.kubernetes.io/name"] == deployment.Spec.Template.Labels["app.kubernetes.io/name"],
-		"images come from the node if there": container.ImagePullPolicy == corev1.PullIfNotPresent,
+		"two replicas":                  *deployment.Spec.Replicas == 2,
+		"none unavailable in a rollout": deployment.Spec.Strategy.RollingUpdate.MaxUnavailable.IntValue() == 0,
+		"not as root":                   *pod.SecurityContext.RunAsNonRoot && *pod.SecurityContext.RunAsUser == 65532,
+		"seccomp of the runtime":        pod.SecurityContext.SeccompProfile.Type == corev1.SeccompProfileTypeRuntimeDefault,
+		"no new privileges":             !*container.SecurityContext.AllowPrivilegeEscalation,
+		"root file system is read-only": *container.SecurityContext.ReadOnlyRootFilesystem,
+		"no capabilities":               slices.Equal(container.SecurityContext.Capabilities.Drop, []corev1.Capability{"ALL"}),
+		"probes":                        container.LivenessProbe.HTTPGet.Path == "/healthz" && container.ReadinessProbe.HTTPGet.Path == "/readyz",
+		"a memory limit":                !container.Resources.Limits.Memory().IsZero(),
+		"time for --shutdown-delay and --shutdown-timeout": *pod.TerminationGracePeriodSeconds >= 5+20+5,
+		"the budget covers it":                             budget.Spec.Selector.MatchLabels["app.kubernetes.io/name"] == deployment.Spec.Template.Labels["app.kubernetes.io/name"],
+		"images come from the node if there":               container.ImagePullPolicy == corev1.PullIfNotPresent,
 	} {
 		if !ok {
 			t.Errorf("not so: %s", what)
