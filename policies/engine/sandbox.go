@@ -26,7 +26,7 @@ func newSandbox() sandbox {
 	schemas := map[v1alpha1.Stage]*ast.SchemaSet{}
 	for _, stage := range stages() {
 		schemas[stage] = ast.NewSchemaSet()
-		schemas[stage].Put(ast.SchemaRootRef, schemaOf(inputOf(stage)))
+		schemas[stage].Put(ast.SchemaRootRef, inputSchema(stage))
 	}
 	together := capabilities()
 	together.Builtins = append(together.Builtins, asked)
