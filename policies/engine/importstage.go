@@ -110,6 +110,16 @@ func element(ref ast.Ref, at int) string {
 	return anyField
 }
 
+// placeOf is where a reference is written; otherwise if that is not known. OPA gives to each use of an
+// import the place of its last use, but not to what follows the import.
+func placeOf(ref ast.Ref, otherwise *ast.Location) *ast.Location {
+	first, last := position(ref[0]), position(ref[len(ref)-1])
+	if first == nil || last != nil && last.Row != first.Row {
+		first = last
+	}
+	return cmp.Or(first, otherwise)
+}
+
 // position is where a term is written; nil for one that the compiler made.
 func position(term *ast.Term) *ast.Location {
 	if term.Location == nil || term.Location.Row == 0 {

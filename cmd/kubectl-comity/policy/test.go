@@ -87,8 +87,7 @@ func Test(ctx context.Context, timeout time.Duration, threshold float64, paths .
 		if found := definition.check(policy); len(found) > 0 {
 			return nil, fmt.Errorf("the policy cannot be stored:\n%s", lines(found))
 		}
-		one := compiled(policy)
-		bench := authoring.Bench{Policy: &one, Module: policy.Path, Files: policy.Files, Timeout: timeout}
+		bench := authoring.Bench{Policy: compiled(policy), Module: policy.Path, Files: policy.Files, Timeout: timeout}
 		if bench.Fixtures, err = readFixtures(ctx, policy.Fixtures); err != nil {
 			return nil, err
 		}
