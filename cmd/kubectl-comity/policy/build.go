@@ -5,6 +5,7 @@ package policy
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -47,7 +48,11 @@ func runBuild(env *command.Env, paths []string) error {
 		if err != nil {
 			return err
 		}
-		env.Printf("%s%s", separator, text)
+		if at := strings.IndexFunc(text, command.Hidden); at >= 0 {
+			return fmt.Errorf("%s: line %d of the ExportPolicy has a character that nobody sees, %.8q; expected it escaped, or none",
+				policy.Folder, strings.Count(text[:at], "\n")+1, text[at:])
+		}
+		_, _ = fmt.Fprintf(env.Raw, "%s%s", separator, text)
 		separator = "---\n"
 	}
 	return nil
