@@ -13,6 +13,7 @@ import (
 
 	"github.com/open-policy-agent/opa/v1/ast"
 
+	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
@@ -203,7 +204,7 @@ func reason(policy string, module *ast.Module) (string, error) {
 		}
 		word, _ := given.(string)
 		if !oneWord.MatchString(word) {
-			return "", fmt.Errorf("%s: METADATA custom.reason is %v; expected one word such as ScopeNotAllowed", place(annotations.Location), given)
+			return "", fmt.Errorf("%s: METADATA custom.reason is %s; expected one word such as ScopeNotAllowed", place(annotations.Location), decision.Shown(fmt.Sprint(given), maxText))
 		}
 		return word, nil
 	}

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
+
+	"github.com/comity-mcs/comity/policies/decision"
 )
 
 // checkMistakes refuses what compiles, and cannot be meant: a rule with the name of a builtin or
@@ -114,4 +116,6 @@ func worded(e *ast.Error) string {
 }
 
 // renamed is a message without the names that OPA's compiler gave to what has none.
-func renamed(message string) string { return internal.ReplaceAllString(message, "a value") }
+func renamed(message string) string {
+	return decision.Shown(internal.ReplaceAllString(message, "a value"), 0)
+}

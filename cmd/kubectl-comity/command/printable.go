@@ -4,16 +4,14 @@
 package command
 
 import (
-	"bytes"
-	"fmt"
 	"io"
-	"unicode"
-	"unicode/utf16"
+	"strings"
+
+	"github.com/comity-mcs/comity/policies/decision"
 )
 
-// printable writes text of others, such as the answers of policies, to a terminal: what could move
-// the cursor, or hide or reorder other characters, is escaped as Rego and JSON escape it, and a
-// line is cut where no one reads on.
+// printable writes text of others, such as the answers of policies, to a terminal, as
+// decision.Shown. A line is cut where no one reads on.
 type printable struct {
 	to io.Writer
 	// cut is after how many bytes a line ends; 0 for never.
@@ -31,26 +29,12 @@ func Whole(out io.Writer) io.Writer {
 	return out
 }
 
-// Hidden reports whether a character is one that printable escapes.
-func Hidden(r rune) bool { return r != '\n' && r != '\t' && !unicode.IsPrint(r) }
-
 // Write implements io.Writer. A write ends with a whole character, as those of fmt do.
 func (p printable) Write(text []byte) (int, error) {
-	var out bytes.Buffer
-	for line := range bytes.SplitAfterSeq(text, []byte("\n")) {
-		if p.cut > 0 && len(line) > p.cut {
-			line = append(bytes.ToValidUTF8(line[:p.cut:p.cut], nil), "…\n"...)
-		}
-		for _, r := range string(line) {
-			if !Hidden(r) {
-				out.WriteRune(r)
-				continue
-			}
-			for _, unit := range utf16.AppendRune(nil, r) {
-				fmt.Fprintf(&out, `\u%04x`, unit)
-			}
-		}
+	lines := strings.Split(string(text), "\n")
+	for i, line := range lines {
+		lines[i] = decision.Shown(line, p.cut)
 	}
-	_, err := p.to.Write(out.Bytes())
+	_, err := io.WriteString(p.to, strings.Join(lines, "\n"))
 	return len(text), err
 }

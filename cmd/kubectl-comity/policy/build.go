@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/source"
 )
 
@@ -48,7 +49,7 @@ func runBuild(env *command.Env, paths []string) error {
 		if err != nil {
 			return err
 		}
-		if at := strings.IndexFunc(text, command.Hidden); at >= 0 {
+		if at := strings.IndexFunc(text, decision.Hidden); at >= 0 {
 			return fmt.Errorf("%s: line %d of the ExportPolicy has a character that nobody sees, %.8q; expected it escaped, or none",
 				policy.Folder, strings.Count(text[:at], "\n")+1, text[at:])
 		}
