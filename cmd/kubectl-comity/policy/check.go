@@ -115,7 +115,7 @@ func lines(found []Finding) string {
 // of the policies.
 func Check(policies []source.Policy, write bool) (Findings, error) {
 	result := Findings{Findings: []Finding{}}
-	e, err := engine.New(engine.Options{})
+	e, err := newEngine(0)
 	if err != nil {
 		return result, err
 	}

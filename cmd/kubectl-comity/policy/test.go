@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
-	"github.com/comity-mcs/comity/policies/engine"
 	"github.com/comity-mcs/comity/policies/engine/authoring"
 	"github.com/comity-mcs/comity/policies/source"
 )
@@ -71,7 +70,7 @@ func Test(ctx context.Context, timeout time.Duration, threshold float64, paths .
 	if err != nil {
 		return nil, err
 	}
-	e, err := engine.New(engine.Options{Timeout: timeout})
+	e, err := newEngine(timeout)
 	if err != nil {
 		return nil, err
 	}
