@@ -86,6 +86,17 @@ var (
 	internal  = regexp.MustCompile(`__local[0-9]+__|__local_[a-z]+_[0-9]+__`)
 )
 
+// remedies are what OPA's compiler does not say, by a part of what it says.
+var remedies = []struct{ message, remedy string }{
+	{"undefined function", "a builtin in policies/capabilities.json, or a function of the module: is it misspelled?"},
+	{"is unsafe", "it to get a value in the same body, or a rule of that name: is it misspelled?"},
+	{"is recursive", "rules that do not use themselves"},
+	{"match error", "both sides to be of one type"},
+	{"keyword is required", "Rego v1: " + usualRule},
+	{"package expected", "package " + packagePrefix + "<name>"},
+	{" unused", "it to be used, or removed"},
+}
+
 // worded is an error of OPA in one line with its place and details, and without names that nobody
 // wrote.
 func worded(e *ast.Error) string {
@@ -93,6 +104,11 @@ func worded(e *ast.Error) string {
 	if found := undefined.FindStringSubmatch(line); found != nil {
 		if b, is := removed[found[1]]; is {
 			line += fmt.Sprintf(": policies may not call it, since %s; expected %s", b.why, b.instead)
+		}
+	}
+	for _, known := range remedies {
+		if strings.Contains(e.Message, known.message) && line == e.Message {
+			line += "; expected " + known.remedy
 		}
 	}
 	switch d := e.Details.(type) {

@@ -34,13 +34,13 @@ func answerSets(module *ast.Module) (map[string]bool, error) {
 			continue
 		}
 		if len(ref) != 1 || rule.Default || len(rule.Head.Args) > 0 || rule.Head.RuleKind() != ast.MultiValue {
-			return nil, fmt.Errorf("%s: %s is no set; expected %[2]s contains %[3]s if { ... }", place(rule.Location), name, usualEntry)
+			return nil, fmt.Errorf("%s: %s is no set; expected %[2]s%[3]s", place(rule.Location), name, strings.TrimPrefix(usualRule, denySet))
 		}
 		found[name] = true
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("%s: the module has neither deny nor warn, so it has no answer; expected deny contains %s if { ... }",
-			place(module.Package.Location), usualEntry)
+		return nil, fmt.Errorf("%s: the module has neither deny nor warn, so it has no answer; expected %s",
+			place(module.Package.Location), usualRule)
 	}
 	return found, nil
 }
