@@ -55,7 +55,7 @@ func schemaOf(t reflect.Type) map[string]any {
 	case t.Kind() == reflect.Pointer:
 		return schemaOf(t.Elem())
 	case t == timeType:
-		return map[string]any{"type": "string"}
+		return map[string]any{"type": []any{"string", "null"}}
 	case t == bytesType, t.Implements(marshaler), t.Implements(textMarshal):
 		return map[string]any{}
 	}
