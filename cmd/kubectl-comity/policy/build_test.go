@@ -38,12 +38,12 @@ func TestBuildPrintsTheShippedManifest(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, b := range optional {
-		out, errOut, err := build(filepath.Join(repository, b.Name))
+		out, errOut, err := build(filepath.Join(repository, b.Name()))
 		if err != nil {
-			t.Errorf("%s: %v\n%s", b.Name, err, errOut)
+			t.Errorf("%s: %v\n%s", b.Name(), err, errOut)
 		}
-		if out != b.Manifest {
-			t.Errorf("%s: expected the manifest of package policies, got:\n%s", b.Name, out)
+		if want, err := b.Manifest(); err != nil || out != want {
+			t.Errorf("%s: expected the manifest of package policies, got:\n%s", b.Name(), out)
 		}
 	}
 }
