@@ -6,6 +6,7 @@ package engine
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/rego"
+	"github.com/open-policy-agent/opa/v1/topdown"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -195,5 +197,13 @@ func TestEveryRemovedBuiltinSaysWhy(t *testing.T) {
 		if known, is := removed[b.Name]; left[b.Name] == is || is && (known.why == "" || known.instead == "") {
 			t.Errorf("%s: available: %v; reason: %q; in its place: %q", b.Name, left[b.Name], known.why, known.instead)
 		}
+	}
+}
+
+// What OPA says of an evaluation has no name that nobody wrote, and no character that nobody sees.
+func TestAFailureIsDescribedInWordsOfThePolicy(t *testing.T) {
+	err := &topdown.Error{Message: "f(__local16__, __local_f_3__): \u202eno", Location: ast.NewLocation(nil, "p.rego", 3, 1)}
+	if got, want := Described(fmt.Errorf("eval: %w", err)).Error(), `p.rego:3:1: f(a value, a value): \u202eno`; got != want {
+		t.Errorf("got %q, expected %q", got, want)
 	}
 }
