@@ -104,7 +104,7 @@ image: ## Build the container image in dist for all platforms, and load it as $(
 	$(RELEASE) image --load $(IMAGE)
 
 .PHONY: dist
-dist: ## Build all files of a release in dist: image, kubectl plugin, krew manifest, chart, SHA256SUMS.
+dist: ## Build all files of a release in dist: image, kubectl plugin, krew manifest, chart, schemas, SHA256SUMS.
 	$(RELEASE) dist
 
 .PHONY: reproducible

@@ -24,8 +24,20 @@ import (
 // files holds a directory rather than patterns of files, so that a new file in it cannot
 // be forgotten here.
 //
-//go:embed lib
+//go:embed lib input-*.schema.json
 var files embed.FS
+
+// InputSchemaFile is the file here with the JSON Schema of the input of policies with a stage.
+func InputSchemaFile(stage string) string { return "input-" + strings.ToLower(stage) + ".schema.json" }
+
+// InputSchema is the content of InputSchemaFile.
+func InputSchema(stage string) []byte {
+	text, err := files.ReadFile(InputSchemaFile(stage))
+	if err != nil {
+		panic(fmt.Sprintf("policies: embedded schema: %v", err))
+	}
+	return text
+}
 
 // Library is the Rego source of every library module by file name.
 func Library() map[string]string {

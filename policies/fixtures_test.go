@@ -25,11 +25,11 @@ import (
 func TestRegoTestsBeginWithAWholeInput(t *testing.T) {
 	text := sources(t)
 	for _, b := range all(t) {
-		t.Run(b.Name, func(t *testing.T) {
-			file := filepath.Join(b.Name, "policy_test.rego")
+		t.Run(b.Name(), func(t *testing.T) {
+			file := filepath.Join(b.Name(), "policy_test.rego")
 			base := evaluate(t, text, file, "base")
 			var into any = &decision.Input{}
-			if b.Policy.Spec.Stage == v1alpha1.StageImport {
+			if b.Object.Spec.Stage == v1alpha1.StageImport {
 				into = &decision.ImportInput{}
 			}
 			asJSON, err := json.Marshal(base)

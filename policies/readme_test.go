@@ -72,8 +72,8 @@ func TestReadmeLinksLeadSomewhereAndNameEveryPolicy(t *testing.T) {
 		}
 	}
 	for _, b := range all(t) {
-		if !linked[b.Name+"/policy.rego"] {
-			t.Errorf("README.md does not link policy %s", b.Name)
+		if !linked[b.Name()+"/policy.rego"] {
+			t.Errorf("README.md does not link policy %s", b.Name())
 		}
 	}
 }

@@ -19,11 +19,12 @@ import (
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
 	"github.com/comity-mcs/comity/policies/shipped"
+	"github.com/comity-mcs/comity/policies/source"
 	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
 // all are the policies of this repository.
-func all(t *testing.T) []shipped.Policy {
+func all(t *testing.T) []source.Policy {
 	t.Helper()
 	baselines, err := shipped.Baselines()
 	if err != nil {
@@ -37,7 +38,7 @@ func all(t *testing.T) []shipped.Policy {
 }
 
 // loaded is an engine with these policies, as they are shipped.
-func loaded(t *testing.T, list ...shipped.Policy) *engine.Engine {
+func loaded(t *testing.T, list ...source.Policy) *engine.Engine {
 	t.Helper()
 	e, err := engine.New(engine.Options{Timeout: time.Minute})
 	if err != nil {
@@ -45,7 +46,7 @@ func loaded(t *testing.T, list ...shipped.Policy) *engine.Engine {
 	}
 	var given []engine.Policy
 	for _, b := range list {
-		given = append(given, engine.FromObject(&b.Policy, time.Now()))
+		given = append(given, engine.FromObject(b.Object, time.Now()))
 	}
 	for _, result := range e.Load(given) {
 		if result.Err != nil {
@@ -55,15 +56,15 @@ func loaded(t *testing.T, list ...shipped.Policy) *engine.Engine {
 	return e
 }
 
-func named(t *testing.T, name string) shipped.Policy {
+func named(t *testing.T, name string) source.Policy {
 	t.Helper()
 	for _, b := range all(t) {
-		if b.Name == name {
+		if b.Name() == name {
 			return b
 		}
 	}
 	t.Fatalf("there is no policy %s", name)
-	return shipped.Policy{}
+	return source.Policy{}
 }
 
 func TestEveryPolicyCompilesAsItIsShipped(t *testing.T) {
@@ -75,49 +76,49 @@ func TestEveryPolicyCompilesAsItIsShipped(t *testing.T) {
 func TestEveryPolicyHasMetadata(t *testing.T) {
 	reasons := map[string]string{}
 	for _, b := range all(t) {
-		module, err := ast.ParseModuleWithOpts(b.Name, b.Module, ast.ParserOptions{RegoVersion: ast.RegoV1, ProcessAnnotation: true})
+		module, err := ast.ParseModuleWithOpts(b.Name(), b.Object.Spec.Rego, ast.ParserOptions{RegoVersion: ast.RegoV1, ProcessAnnotation: true})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if len(module.Annotations) != 1 || module.Annotations[0].Scope != "package" {
-			t.Fatalf("%s: expected METADATA of the package alone, got %v", b.Name, module.Annotations)
+			t.Fatalf("%s: expected METADATA of the package alone, got %v", b.Name(), module.Annotations)
 		}
 		given := module.Annotations[0]
 		reason, _ := given.Custom["reason"].(string)
 		severity, _ := given.Custom["severity"].(string)
 		if given.Title == "" || given.Description == "" || reason == "" || !strings.Contains("low medium high", severity) || severity == "" {
 			t.Errorf("%s: METADATA has title %q, description of %d bytes, custom.reason %q, custom.severity %q (low, medium or high)",
-				b.Name, given.Title, len(given.Description), reason, severity)
+				b.Name(), given.Title, len(given.Description), reason, severity)
 		}
 		if other := reasons[reason]; other != "" {
-			t.Errorf("policies %s and %s have one reason, %s", other, b.Name, reason)
+			t.Errorf("policies %s and %s have one reason, %s", other, b.Name(), reason)
 		}
-		reasons[reason] = b.Name
+		reasons[reason] = b.Name()
 	}
 }
 
 // TestNoParameterIsWithoutSchema: a parameter that is misspelled must be refused.
 func TestNoParameterIsWithoutSchema(t *testing.T) {
 	for _, b := range all(t) {
-		if (b.Params != "") != (b.Policy.Spec.ParametersSchema != nil) {
-			t.Errorf("%s: has parameters: %t; has a schema of them: %t", b.Name, b.Params != "", b.Policy.Spec.ParametersSchema != nil)
+		if (b.Object.Spec.Parameters != nil) != (b.Object.Spec.ParametersSchema != nil) {
+			t.Errorf("%s: has parameters: %t; has a schema of them: %t", b.Name(), b.Object.Spec.Parameters != nil, b.Object.Spec.ParametersSchema != nil)
 		}
-		if b.Params == "" {
+		if b.Object.Spec.Parameters == nil {
 			continue
 		}
 		e := loaded(t)
-		misspelled := b.Policy.DeepCopy()
+		misspelled := b.Object.DeepCopy()
 		misspelled.Spec.Parameters = &apiextensionsv1.JSON{Raw: []byte(`{"misspelled": true}`)}
 		if err := e.Check(engine.FromObject(misspelled, time.Now())); err == nil || !strings.Contains(err.Error(), "misspelled") {
-			t.Errorf("%s: with a parameter that it does not have: %v; expected an error that names it", b.Name, err)
+			t.Errorf("%s: with a parameter that it does not have: %v; expected an error that names it", b.Name(), err)
 		}
 	}
 }
 
 func TestKeysOfNamespaceSamenessMustBeAList(t *testing.T) {
-	policy := named(t, "namespace-sameness").Policy
+	policy := named(t, "namespace-sameness").Object
 	policy.Spec.Parameters = &apiextensionsv1.JSON{Raw: []byte(`{"keys": "comity.dev/identity"}`)}
-	if err := loaded(t).Check(engine.FromObject(&policy, time.Now())); err == nil || !strings.Contains(err.Error(), "keys") {
+	if err := loaded(t).Check(engine.FromObject(policy, time.Now())); err == nil || !strings.Contains(err.Error(), "keys") {
 		t.Errorf("got %v; expected an error that names keys: a string would compare nothing", err)
 	}
 }
@@ -218,8 +219,8 @@ func policiesOf(violations []decision.Violation) (names []string) {
 // next audit would find the export published, and share it with the excluded.
 func TestALibraryPolicyThatLimitsClustersNeedsNoKeep(t *testing.T) {
 	for _, b := range all(t) {
-		if strings.Contains(b.Module, `"clusters":`) && b.Policy.Spec.Existing != v1alpha1.Withdraw {
-			t.Errorf("%s names clusters in deny, and existing is %s; expected Withdraw", b.Name, b.Policy.Spec.Existing)
+		if strings.Contains(b.Object.Spec.Rego, `"clusters":`) && b.Object.Spec.Existing != v1alpha1.Withdraw {
+			t.Errorf("%s names clusters in deny, and existing is %s; expected Withdraw", b.Name(), b.Object.Spec.Existing)
 		}
 	}
 }

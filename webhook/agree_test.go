@@ -23,7 +23,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
@@ -52,11 +51,8 @@ func TestWebhookAndAuditAgree(t *testing.T) {
 	}
 	var list []engine.Policy
 	for _, b := range found {
-		params, err := yaml.YAMLToJSON([]byte(b.Params))
-		if err != nil {
-			t.Fatal(err)
-		}
-		list = append(list, engine.Policy{Name: b.Name, Module: b.Module, Params: params})
+		policy := engine.FromObject(b.Object, time.Now())
+		list = append(list, engine.Policy{Name: policy.Name, Module: policy.Module, Params: policy.Params})
 	}
 	list = append(list, engine.Policy{Name: "owned", Module: `package comity.policies.owned
 

@@ -27,6 +27,7 @@ const (
 // What an entry has to be, by stage: an import has one source, so that no entry about it
 // can be limited to clusters.
 const (
+	usualRule           = "deny contains " + usualEntry + " if { ... }"
 	usualEntry          = `{"msg": ..., "field": ..., "remedy": ...}`
 	expectedEntry       = `expected objects {"msg": ..., "field": ..., "remedy": ..., "clusters": [...]}, with strings`
 	expectedImportEntry = "expected objects " + usualEntry + `, with strings: an entry of a policy with stage Import is about its source alone`

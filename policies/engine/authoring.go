@@ -9,8 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/topdown"
 
 	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
@@ -34,32 +36,24 @@ func (e *Engine) Parse(file, text string) (*ast.Module, error) {
 	return e.parse(file, text)
 }
 
-// Library are the modules that a policy with the stage may use, by file name; Export
-// when the stage is empty.
-func (e *Engine) Library(stage v1alpha1.Stage) map[string]*ast.Module {
-	return maps.Clone(e.library[cmp.Or(stage, v1alpha1.StageExport)])
-}
-
 // TestCompiler compiles a policy together with its tests: as the engine compiles the
 // policy, except that print works and that tests may read what they like.
-func (e *Engine) TestCompiler() *ast.Compiler {
-	return ast.NewCompiler().
-		WithCapabilities(e.sandbox.capabilities).
-		WithStrict(true).
-		WithEnablePrintStatements(true).
-		WithDefaultRegoVersion(ast.RegoV1)
+func (e *Engine) TestCompiler(stage v1alpha1.Stage) *ast.Compiler {
+	return e.compiler(cmp.Or(stage, v1alpha1.StageExport), e.sandbox.capabilities).WithEnablePrintStatements(true)
 }
 
-// TestData is what a policy finds in data, beside rules, as the engine would give it:
-// its parameters. The policy must compile.
-func (e *Engine) TestData(policy Policy) (map[string]any, error) {
+// Surroundings are what a policy finds when it is tested: other modules, by file, and in data,
+// beside rules, its parameters. The policy must compile.
+func (e *Engine) Surroundings(policy Policy) (modules map[string]*ast.Module, data map[string]any, err error) {
 	e.loading.Lock()
 	defer e.loading.Unlock()
 	v, err := e.version(policy)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return map[string]any{"comity": map[string]any{"params": map[string]any{v.pkg: v.params}}}, nil
+	modules = maps.Clone(e.library[v.Stage])
+	data = map[string]any{"comity": map[string]any{"params": map[string]any{v.pkg: v.params}}}
+	return modules, data, v.addTypes(modules)
 }
 
 // InputJSON is the input of a subject as policies see it, as JSON values of Go.
@@ -71,11 +65,14 @@ func InputJSON(on Subject) (any, error) {
 	return ast.JSON(value)
 }
 
-// Described is an error of OPA's parser or compiler as lines of file:row:column and
-// message; any other error as it is.
+// Described is an error of OPA's parser or compiler, or of an evaluation, as lines of
+// file:row:column and message; any other error as it is.
 func Described(err error) error {
 	if list := (ast.Errors)(nil); errors.As(err, &list) {
 		return describe("", list)
+	}
+	if failed := (*topdown.Error)(nil); errors.As(err, &failed) && failed.Location != nil {
+		return errors.New(renamed(fmt.Sprintf("%s: %s", place(failed.Location), strings.TrimSpace(failed.Message))))
 	}
 	return err
 }

@@ -7,11 +7,13 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 
+	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
@@ -68,7 +70,11 @@ func (e *Engine) readModule(v *version) error {
 	if err := checkMistakes(module); err != nil {
 		return err
 	}
-	compiler, err := e.compile(v.Stage, map[string]*ast.Module{v.file(): module}, e.sandbox.capabilities)
+	modules := map[string]*ast.Module{v.file(): module}
+	if err := v.addTypes(modules); err != nil {
+		return err
+	}
+	compiler, err := e.compile(v.Stage, modules, e.sandbox.capabilities)
 	if err != nil {
 		return err
 	}
@@ -116,6 +122,11 @@ func (e *Engine) parse(file, text string) (module *ast.Module, err error) {
 	if err != nil {
 		return nil, describe(file, err)
 	}
+	if module != nil {
+		for _, annotations := range module.Annotations {
+			annotations.Schemas = nil // an author cannot say what input is
+		}
+	}
 	return module, nil
 }
 
@@ -126,25 +137,24 @@ func (e *Engine) compile(stage v1alpha1.Stage, modules map[string]*ast.Module, c
 			err = fmt.Errorf("the compiler failed: %v", r)
 		}
 	}()
-	library := e.library[stage]
-	all := make(map[string]*ast.Module, len(library)+len(modules))
-	for file, module := range library {
-		all["comity/"+file] = module
-	}
-	for file, module := range modules {
-		all[file] = module
-	}
-	compiler = ast.NewCompiler().
-		WithCapabilities(capabilities).
-		WithSchemas(e.sandbox.schemas[stage]).
-		WithStrict(true).
-		WithDefaultRegoVersion(ast.RegoV1)
+	all := maps.Clone(e.library[stage])
+	maps.Copy(all, modules)
+	compiler = e.compiler(stage, capabilities)
 	compiler.Compile(all)
 	if compiler.Failed() {
 		addStage(stage, compiler.Errors)
 		return nil, describe("", compiler.Errors)
 	}
 	return compiler, nil
+}
+
+func (e *Engine) compiler(stage v1alpha1.Stage, capabilities *ast.Capabilities) *ast.Compiler {
+	return ast.NewCompiler().
+		WithCapabilities(capabilities).
+		WithSchemas(e.sandbox.schemas[stage]).
+		WithUseTypeCheckAnnotations(true). // those of addTypes
+		WithStrict(true).
+		WithDefaultRegoVersion(ast.RegoV1)
 }
 
 // describe is an error of OPA as lines of file:row:column and message.
@@ -160,11 +170,7 @@ func describe(file string, err error) error {
 			lines = append(lines, fmt.Sprintf("and %d more", len(list)-i))
 			break
 		}
-		line := worded(item)
-		if item.Location != nil {
-			line = place(item.Location) + ": " + line
-		}
-		lines = append(lines, line)
+		lines = append(lines, worded(item))
 	}
 	return errors.New(strings.Join(lines, "\n"))
 }
@@ -198,7 +204,7 @@ func reason(policy string, module *ast.Module) (string, error) {
 		}
 		word, _ := given.(string)
 		if !oneWord.MatchString(word) {
-			return "", fmt.Errorf("%s: METADATA custom.reason is %v; expected one word such as ScopeNotAllowed", place(annotations.Location), given)
+			return "", fmt.Errorf("%s: METADATA custom.reason is %s; expected one word such as ScopeNotAllowed", place(annotations.Location), decision.Shown(fmt.Sprint(given), maxText))
 		}
 		return word, nil
 	}

@@ -126,7 +126,7 @@ func (e *Engine) readLibrary(library map[string]string) error {
 		if err != nil {
 			return err
 		}
-		whole[file] = module
+		whole["comity/"+file] = module
 	}
 	for _, stage := range stages() {
 		e.library[stage] = libraryOf(stage, whole)

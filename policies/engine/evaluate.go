@@ -309,12 +309,15 @@ func (v *version) violations(name string, term *ast.Term) (violations []decision
 	for _, item := range term.Value.(ast.Set).Slice() { // see answerSets
 		violation, problem := v.violation(item)
 		if problem != "" {
-			return nil, fmt.Errorf("%s contains %s; %s", name, problem, v.expectedEntry())
+			return nil, fmt.Errorf("%s contains %s; %s", name, decision.Shown(problem, maxText), v.expectedEntry())
 		}
 		violations = append(violations, violation)
 	}
 	return violations, nil
 }
+
+// maxText is how long a text of an entry is: as long as an answer of the webhook.
+const maxText = 4096
 
 // violation reads one entry; or says what the set contains in place of one.
 func (v *version) violation(item *ast.Term) (violation decision.Violation, problem string) {
@@ -332,7 +335,7 @@ func (v *version) violation(item *ast.Term) (violation decision.Violation, probl
 		if !ok {
 			return violation, fmt.Sprintf("an object whose %s is %s", key, given)
 		}
-		*into = string(text)
+		*into = decision.Shown(string(text), maxText)
 	}
 	if violation.Message == "" {
 		return violation, item.String() + ", which has no msg"

@@ -67,7 +67,7 @@ func baselines(t testing.TB) []engine.Policy {
 	}
 	var list []engine.Policy
 	for _, b := range found {
-		list = append(list, engine.FromObject(&b.Policy, time.Now()))
+		list = append(list, engine.FromObject(b.Object, time.Now()))
 	}
 	return list
 }

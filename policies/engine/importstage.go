@@ -5,16 +5,16 @@ package engine
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"path"
-	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 
-	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/policies"
 	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
@@ -23,19 +23,17 @@ func stages() []v1alpha1.Stage {
 	return []v1alpha1.Stage{v1alpha1.StageExport, v1alpha1.StageImport}
 }
 
-// inputOf is the type of input at a stage.
-func inputOf(stage v1alpha1.Stage) reflect.Type {
-	if stage == v1alpha1.StageImport {
-		return reflect.TypeFor[decision.ImportInput]()
+// inputSchema is the JSON Schema of input at a stage.
+func inputSchema(stage v1alpha1.Stage) (schema map[string]any) {
+	if err := json.Unmarshal(policies.InputSchema(string(stage)), &schema); err != nil {
+		panic(fmt.Sprintf("engine: embedded schema of the input: %v", err))
 	}
-	return reflect.TypeFor[decision.Input]()
+	return schema
 }
 
 // fieldsOf are the fields of input at a stage, sorted.
 func fieldsOf(stage v1alpha1.Stage) []string {
-	properties := map[string]any{}
-	addProperties(inputOf(stage), properties)
-	return slices.Sorted(maps.Keys(properties))
+	return slices.Sorted(maps.Keys(inputSchema(stage)["properties"].(map[string]any)))
 }
 
 // isOf reports whether the policy counts at a stage: one of which the stage is not
@@ -110,6 +108,16 @@ func element(ref ast.Ref, at int) string {
 		}
 	}
 	return anyField
+}
+
+// placeOf is where a reference is written; otherwise if that is not known. OPA gives to each use of an
+// import the place of its last use, but not to what follows the import.
+func placeOf(ref ast.Ref, otherwise *ast.Location) *ast.Location {
+	first, last := position(ref[0]), position(ref[len(ref)-1])
+	if first == nil || last != nil && last.Row != first.Row {
+		first = last
+	}
+	return cmp.Or(first, otherwise)
 }
 
 // position is where a term is written; nil for one that the compiler made.

@@ -5,12 +5,7 @@ package engine
 
 import (
 	"cmp"
-	"encoding"
-	"encoding/json"
 	"fmt"
-	"reflect"
-
-	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -136,64 +131,4 @@ func notNilMap(m map[string]string) map[string]string {
 		return map[string]string{}
 	}
 	return m
-}
-
-var (
-	timeType    = reflect.TypeFor[metav1.Time]()
-	managedType = reflect.TypeFor[[]metav1.ManagedFieldsEntry]()
-	marshaler   = reflect.TypeFor[json.Marshaler]()
-	textMarshal = reflect.TypeFor[encoding.TextMarshaler]()
-	bytesType   = reflect.TypeFor[[]byte]()
-)
-
-// schemaOf is the JSON schema of a type as fields writes it, by which uses of
-// `input` are checked when a policy is compiled. It is in what OPA reads of JSON
-// schema: no null (so a pointer's schema is that of what it points to), and
-// nothing on the values of a map. It panics on a type that JSON cannot hold, which
-// only a change of decision.Input can bring about.
-func schemaOf(t reflect.Type) map[string]any {
-	switch {
-	case t.Kind() == reflect.Pointer:
-		return schemaOf(t.Elem())
-	case t == timeType:
-		return map[string]any{"type": "string"}
-	case t == bytesType, t.Implements(marshaler), t.Implements(textMarshal):
-		return map[string]any{}
-	}
-	switch t.Kind() {
-	case reflect.Struct:
-		properties := map[string]any{}
-		addProperties(t, properties)
-		return map[string]any{"type": "object", "properties": properties, "additionalProperties": false}
-	case reflect.Map:
-		return map[string]any{"type": "object"}
-	case reflect.Slice:
-		return map[string]any{"type": "array", "items": schemaOf(t.Elem())}
-	case reflect.String:
-		return map[string]any{"type": "string"}
-	case reflect.Bool:
-		return map[string]any{"type": "boolean"}
-	case reflect.Int, reflect.Int32, reflect.Int64:
-		return map[string]any{"type": "integer"}
-	default:
-		panic(fmt.Sprintf("engine: %s cannot be shown to a policy; expected a struct, map, list, string, bool or integer", t))
-	}
-}
-
-// addProperties adds the fields of a struct as encoding/json names them, those of
-// embedded structs without a name among them.
-func addProperties(t reflect.Type, properties map[string]any) {
-	for f := range t.Fields() {
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		switch {
-		case name == "-" || f.Type == managedType:
-		case f.Anonymous && name == "":
-			addProperties(f.Type, properties)
-		case !f.IsExported():
-		case name == "":
-			properties[f.Name] = schemaOf(f.Type)
-		default:
-			properties[name] = schemaOf(f.Type)
-		}
-	}
 }

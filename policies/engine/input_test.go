@@ -6,12 +6,15 @@ package engine
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/rego"
+	"github.com/open-policy-agent/opa/v1/topdown"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -19,6 +22,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
 // full is an input with a value in most fields.
@@ -145,5 +149,61 @@ func TestPoliciesSeeNoNullWhereThereIsNothing(t *testing.T) {
 	nobody := shown(t, decision.Input{})
 	if !strings.Contains(nobody, `"peers": {}`) || !strings.Contains(nobody, `"service": null`) {
 		t.Errorf("a policy sees\n%s", nobody)
+	}
+}
+
+// What policies find in input is what its JSON Schema says, to the last field.
+func TestTheInputIsThatOfItsSchema(t *testing.T) {
+	imports := decision.ImportInput{Source: decision.ImportSource{Cluster: "b"}, Export: decision.ImportedExport{Name: "db", Ports: full().Ports}}
+	misspelled := map[string]any{"clutser": "a"}
+	for name, tc := range map[string]struct {
+		stage v1alpha1.Stage
+		input any
+		fits  bool
+	}{
+		"an export":              {v1alpha1.StageExport, Export(full()), true},
+		"an export without more": {v1alpha1.StageExport, Export(decision.Input{Object: &mcsv1beta1.ServiceExport{}}), true},
+		"an import":              {v1alpha1.StageImport, Import(imports), true},
+		"an import as an export": {v1alpha1.StageExport, Import(imports), false},
+		"a misspelled field":     {v1alpha1.StageExport, misspelled, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			document := tc.input
+			if on, is := document.(Subject); is {
+				var err error
+				if document, err = InputJSON(on); err != nil {
+					t.Fatal(err)
+				}
+			}
+			results, err := rego.New(rego.Query("json.match_schema(input.document, input.schema)"),
+				rego.Input(map[string]any{"document": document, "schema": inputSchema(tc.stage)})).Eval(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if answer := results[0].Expressions[0].Value.([]any); answer[0] != tc.fits {
+				t.Errorf("%v, expected %v: %v", answer[0], tc.fits, answer[1])
+			}
+		})
+	}
+}
+
+// Every builtin that a policy may not call has a reason, and something in its place.
+func TestEveryRemovedBuiltinSaysWhy(t *testing.T) {
+	left := map[string]bool{}
+	for _, b := range capabilities().Builtins {
+		left[b.Name] = true
+	}
+	for _, b := range ast.CapabilitiesForThisVersion().Builtins {
+		if known, is := removed[b.Name]; left[b.Name] == is || is && (known.why == "" || known.instead == "") {
+			t.Errorf("%s: available: %v; reason: %q; in its place: %q", b.Name, left[b.Name], known.why, known.instead)
+		}
+	}
+}
+
+// What OPA says of an evaluation has no name that nobody wrote, and no character that nobody sees.
+func TestAFailureIsDescribedInWordsOfThePolicy(t *testing.T) {
+	err := &topdown.Error{Message: "f(__local16__, __local_f_3__): \u202eno", Location: ast.NewLocation(nil, "p.rego", 3, 1)}
+	if got, want := Described(fmt.Errorf("eval: %w", err)).Error(), `p.rego:3:1: f(a value, a value): \u202eno`; got != want {
+		t.Errorf("got %q, expected %q", got, want)
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
+
+	"github.com/comity-mcs/comity/policies/decision"
 )
 
 // checkMistakes refuses what compiles, and cannot be meant: a rule with the name of a builtin or
@@ -84,13 +86,36 @@ var (
 	internal  = regexp.MustCompile(`__local[0-9]+__|__local_[a-z]+_[0-9]+__`)
 )
 
-// worded is an error of OPA in one line, with its details, and without names that nobody wrote.
+// remedies are what OPA's compiler does not say, by a part of what it says.
+var remedies = []struct{ message, remedy string }{
+	{"undefined function", "a builtin in policies/capabilities.json, or a function of the module: is it misspelled?"},
+	{"is unsafe", "it to get a value in the same body, or a rule of that name: is it misspelled?"},
+	{"is recursive", "rules that do not use themselves"},
+	{"match error", "both sides to be of one type"},
+	{"keyword is required", "Rego v1: " + usualRule},
+	{"package expected", "package " + packagePrefix + "<name>"},
+	{" unused", "it to be used, or removed"},
+}
+
+// worded is an error of OPA in one line with its place and details, and without names that nobody
+// wrote.
 func worded(e *ast.Error) string {
-	line := e.Message
+	line, at := e.Message, e.Location
 	if found := undefined.FindStringSubmatch(line); found != nil {
-		if b := ast.BuiltinMap[found[1]]; b != nil {
-			line += fmt.Sprintf(": policies may not call it, since %s; expected a rule that decides by input and parameters alone", whyNot(b))
+		if b, is := removed[found[1]]; is {
+			line += fmt.Sprintf(": policies may not call it, since %s; expected %s", b.why, b.instead)
 		}
+	}
+	for _, known := range remedies {
+		if strings.Contains(e.Message, known.message) && line == e.Message {
+			line += "; expected " + known.remedy
+		}
+	}
+	switch d := e.Details.(type) {
+	case *ast.RefErrInvalidDetail:
+		at = placeOf(d.Ref[:d.Pos+1], at)
+	case *ast.RefErrUnsupportedDetail:
+		at = placeOf(d.Ref[:d.Pos+1], at)
 	}
 	if e.Details != nil {
 		for _, detail := range e.Details.Lines() {
@@ -100,13 +125,13 @@ func worded(e *ast.Error) string {
 			}
 		}
 	}
-	return internal.ReplaceAllString(line, "a value")
+	if at != nil {
+		line = place(at) + ": " + line
+	}
+	return renamed(line)
 }
 
-// whyNot is why a builtin is left out of the capabilities.
-func whyNot(b *ast.Builtin) string {
-	if why := forbidden[b.Name]; why != "" {
-		return why
-	}
-	return "its answer differs from one call to the next, or from one replica to another"
+// renamed is a message without the names that OPA's compiler gave to what has none.
+func renamed(message string) string {
+	return decision.Shown(internal.ReplaceAllString(message, "a value"), 0)
 }

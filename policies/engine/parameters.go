@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/open-policy-agent/opa/v1/ast"
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
@@ -80,6 +81,43 @@ func parseSchema(text []byte) (*schema.Structural, error) {
 		return false
 	}}).Visit(s)
 	return s, errs.ToAggregate()
+}
+
+// addTypes adds a module without rules by which OPA's type checker knows the schema of the
+// parameters, in the package of the policy and in those of its tests.
+func (v *version) addTypes(modules map[string]*ast.Module) error {
+	if isNothing(v.ParametersSchema) {
+		return nil
+	}
+	s, err := parseSchema(v.ParametersSchema)
+	if err != nil {
+		return err
+	}
+	module := ast.MustParseModuleWithOpts("# METADATA\n# scope: subpackages\n# title: Parameters\npackage comity\n", ast.ParserOptions{ProcessAnnotation: true})
+	types := any(typesOf(s))
+	module.Annotations[0].Schemas = []*ast.SchemaAnnotation{{Path: mustPath(paramsPath + "." + v.pkg), Definition: &types}}
+	modules["comity/parameters.rego"] = module
+	return nil
+}
+
+// typesOf is the part of a schema that OPA's type checker understands: anything may be in an
+// object that has more than its properties, and in what may be null.
+func typesOf(s *schema.Structural) map[string]any {
+	if s.Nullable || s.Type == "" {
+		return map[string]any{}
+	}
+	types := map[string]any{"type": s.Type}
+	if s.Items != nil {
+		types["items"] = typesOf(s.Items)
+	}
+	if s.AdditionalProperties == nil && !s.XPreserveUnknownFields {
+		properties := map[string]any{}
+		for name, property := range s.Properties {
+			properties[name] = typesOf(&property)
+		}
+		types["properties"] = properties
+	}
+	return types
 }
 
 // unknown gives an error for each property of the value at a path that the schema does

@@ -4,7 +4,6 @@
 package engine
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -35,13 +34,13 @@ func answerSets(module *ast.Module) (map[string]bool, error) {
 			continue
 		}
 		if len(ref) != 1 || rule.Default || len(rule.Head.Args) > 0 || rule.Head.RuleKind() != ast.MultiValue {
-			return nil, fmt.Errorf("%s: %s is no set; expected %[2]s contains %[3]s if { ... }", place(rule.Location), name, usualEntry)
+			return nil, fmt.Errorf("%s: %s is no set; expected %[2]s%[3]s", place(rule.Location), name, strings.TrimPrefix(usualRule, denySet))
 		}
 		found[name] = true
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("%s: the module has neither deny nor warn, so it has no answer; expected deny contains %s if { ... }",
-			place(module.Package.Location), usualEntry)
+		return nil, fmt.Errorf("%s: the module has neither deny nor warn, so it has no answer; expected %s",
+			place(module.Package.Location), usualRule)
 	}
 	return found, nil
 }
@@ -74,7 +73,7 @@ func checkRules(compiler *ast.Compiler, v *version) error {
 			if !ref.HasPrefix(ast.DefaultRootRef) {
 				return false
 			}
-			location := cmp.Or(position(ref[0]), rule.Location)
+			location := placeOf(ref, rule.Location)
 			errs = append(errs, v.checkRef(ref, location, defaulted[name]), v.checkLibraryRef(compiler, ref, location))
 			return false
 		})
@@ -161,11 +160,13 @@ func mustPath(dotted string) ast.Ref { return ast.MustParseRef("data." + dotted)
 // joinUnique is one error a line, without repetitions.
 func joinUnique(errs []error) error {
 	seen := map[string]bool{}
-	return errors.Join(slices.DeleteFunc(errs, func(err error) bool {
-		again := err == nil || seen[err.Error()]
-		if !again {
-			seen[err.Error()] = true
+	var unique []error
+	for _, err := range errs {
+		if err == nil || seen[err.Error()] {
+			continue
 		}
-		return again
-	})...)
+		seen[err.Error()] = true
+		unique = append(unique, errors.New(renamed(err.Error())))
+	}
+	return errors.Join(unique...)
 }

@@ -26,35 +26,53 @@ func newSandbox() sandbox {
 	schemas := map[v1alpha1.Stage]*ast.SchemaSet{}
 	for _, stage := range stages() {
 		schemas[stage] = ast.NewSchemaSet()
-		schemas[stage].Put(ast.SchemaRootRef, schemaOf(inputOf(stage)))
+		schemas[stage].Put(ast.SchemaRootRef, inputSchema(stage))
 	}
 	together := capabilities()
 	together.Builtins = append(together.Builtins, asked)
 	return sandbox{capabilities: capabilities(), together: together, schemas: schemas}
 }
 
-// forbidden are builtins that OPA does not mark as nondeterministic but that a
-// webhook must not run.
-var forbidden = map[string]string{
-	"strings.render_template":                   "no deadline interrupts it, and a template can loop",
-	"graph.reachable_paths":                     "no deadline interrupts it, and there may be exponentially many paths",
-	"bits.lsh":                                  "no deadline interrupts it, and bits.lsh(1, 1e9) takes many seconds",
-	"rego.parse_module":                         "it parses without bounds",
-	"io.jwt.decode_verify":                      "its answer depends on the time",
-	"crypto.x509.parse_and_verify_certificates": "its answer depends on the time",
-	"crypto.x509.parse_and_verify_certificates_with_options": "its answer depends on the time",
-	"json.match_schema":  "a schema may refer to another by URL",
-	"json.verify_schema": "a schema may refer to another by URL",
+// removed are the builtins that a policy may not call, with why, and what to use instead: those
+// that use the network or differ from one call to the next, so that all replicas give the same
+// answer every time, and those that cannot be stopped.
+var removed = map[string]struct{ why, instead string }{
+	"http.send":                      {network, "what it would read in spec.parameters"},
+	"net.lookup_ip_addr":             {network, "addresses in spec.parameters, and net.cidr_contains"},
+	"opa.runtime":                    {"replicas differ in it", "input.cluster, or spec.parameters"},
+	"rand.intn":                      {differs, "a rule that decides by input and parameters alone"},
+	"uuid.rfc4122":                   {differs, "input.object.metadata.uid, or a name"},
+	"time.now_ns":                    {differs, "spec.exceptions, which end with a day"},
+	"io.jwt.encode_sign":             {differs, "io.jwt.decode and io.jwt.verify_es256, or another io.jwt.verify"},
+	"io.jwt.encode_sign_raw":         {differs, "io.jwt.decode and io.jwt.verify_es256, or another io.jwt.verify"},
+	"io.jwt.decode_verify":           {byTime, "io.jwt.decode and io.jwt.verify_es256, or another io.jwt.verify"},
+	parseAndVerify:                   {byTime, "crypto.x509.parse_certificates"},
+	parseAndVerify + "_with_options": {byTime, "crypto.x509.parse_certificates"},
+	"strings.render_template":        {endless + ", and a template can loop", "sprintf, or concat"},
+	"graph.reachable_paths":          {endless + ", and there may be exponentially many paths", "graph.reachable"},
+	"bits.lsh":                       {endless + ", and bits.lsh(1, 1e9) takes many seconds", "a multiplication"},
+	"rego.parse_module":              {"it parses without bounds", "data in spec.parameters"},
+	"json.match_schema":              {byURL, "spec.parametersSchema for parameters, and rules for input"},
+	"json.verify_schema":             {byURL, "spec.parametersSchema for parameters, and rules for input"},
 }
 
-// capabilities are those of this OPA without the builtins that use the network,
-// differ from one call to the next, or cannot be stopped. A policy that calls one
-// does not compile, so all replicas give the same answer every time.
+const (
+	network = "it uses the network"
+	differs = "its answer differs from one call to the next"
+	byTime  = "its answer depends on the time"
+	endless = "no deadline interrupts it"
+	byURL   = "a schema may refer to another by URL"
+
+	parseAndVerify = "crypto.x509.parse_and_verify_certificates"
+)
+
+// capabilities are those of this OPA without the builtins that are removed. A policy that calls
+// one does not compile.
 func capabilities() *ast.Capabilities {
 	c := ast.CapabilitiesForThisVersion()
 	c.Builtins = slices.DeleteFunc(c.Builtins, func(b *ast.Builtin) bool {
-		_, bad := forbidden[b.Name]
-		return bad || b.IsNondeterministic()
+		_, bad := removed[b.Name]
+		return bad || b.IsNondeterministic() // as another version of OPA may say of more
 	})
 	// Not nil, which would allow every host.
 	c.AllowNet = []string{}

@@ -235,18 +235,9 @@ func (s *snapshot) evaluate(ctx context.Context, input ast.Value, at *progress) 
 	case topdown.IsCancel(err):
 		return nil, errTooSlow
 	case err != nil:
-		return nil, located(err)
+		return nil, Described(err)
 	case len(results) != 1 || len(results[0].Expressions) != 1:
 		return nil, errors.New("the policies gave no answer")
 	}
 	return s.read(results[0].Expressions[0].Value.(*ast.Term).Value, at) // see GenerateJSON
-}
-
-// located is an evaluation error as file:row:column and message.
-func located(err error) error {
-	var failed *topdown.Error
-	if !errors.As(err, &failed) || failed.Location == nil {
-		return err
-	}
-	return fmt.Errorf("%s: %s", place(failed.Location), strings.TrimSpace(failed.Message))
 }

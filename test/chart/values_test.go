@@ -136,11 +136,11 @@ func TestEveryBaselinePolicyIsAValue(t *testing.T) {
 	}
 	known := valuesSchema(t).Properties["policies"].Properties["baseline"].Properties
 	for _, baseline := range baselines {
-		if _, found := known[baseline.Name]; !found {
-			t.Errorf("policy %s is no value: add policies.baseline.%s.enabled and .enforcement", baseline.Name, baseline.Name)
+		if _, found := known[baseline.Name()]; !found {
+			t.Errorf("policy %s is no value: add policies.baseline.%s.enabled and .enforcement", baseline.Name(), baseline.Name())
 		}
-		if _, found := known[baseline.Name].Properties["parameters"]; found != (baseline.Params != "") {
-			t.Errorf("policies.baseline.%s.parameters: is a value: %t; the policy has parameters: %t", baseline.Name, found, baseline.Params != "")
+		if _, found := known[baseline.Name()].Properties["parameters"]; found != (baseline.Object.Spec.Parameters != nil) {
+			t.Errorf("policies.baseline.%s.parameters: is a value: %t; the policy has parameters: %t", baseline.Name(), found, baseline.Object.Spec.Parameters != nil)
 		}
 	}
 	if len(known) != len(baselines) {

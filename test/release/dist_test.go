@@ -153,3 +153,17 @@ func TestTheVersionIsSemanticWithoutATag(t *testing.T) {
 		t.Errorf("SOURCE_DATE_EPOCH=soon gives error %v", err)
 	}
 }
+
+func TestWhatEditorsReadIsInTheRelease(t *testing.T) {
+	s := checkout(t, map[string]string{"policies/capabilities.json": "1", "policies/input-export.schema.json": "2", "policies/input-import.schema.json": "3"})
+	dist := t.TempDir()
+	names, err := s.PolicyFiles(dist)
+	if err != nil || len(names) != 3 {
+		t.Fatalf("%v: %v", names, err)
+	}
+	for i, name := range names {
+		if got := string(content(t, filepath.Join(dist, name))); got != string(rune('1'+i)) {
+			t.Errorf("%s has %q", name, got)
+		}
+	}
+}

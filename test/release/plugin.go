@@ -88,6 +88,22 @@ func (s Source) packPlugin(dist string, platform Platform, binary string) (archi
 	return a, err
 }
 
+// PolicyFiles copies to dist what `opa check` and editors read of policies: the builtins that
+// a policy may call, and the JSON Schemas of its input. It gives the names of the files.
+func (s Source) PolicyFiles(dist string) ([]string, error) {
+	names := []string{"capabilities.json", "input-export.schema.json", "input-import.schema.json"}
+	for _, name := range names {
+		text, err := os.ReadFile(filepath.Join(s.Root, "policies", name))
+		if err != nil {
+			return nil, err
+		}
+		if err := create(filepath.Join(dist, name), func(w io.Writer) error { _, err := w.Write(text); return err }); err != nil {
+			return nil, err
+		}
+	}
+	return names, nil
+}
+
 // writeManifest fills the template of the krew manifest.
 func (s Source) writeManifest(w io.Writer, archives []archive) error {
 	t, err := template.New(Manifest).Option("missingkey=error").Parse(krewTemplate)

@@ -30,6 +30,7 @@ import (
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/policy"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/status"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/verify"
+	"github.com/comity-mcs/comity/policies/engine/limited"
 )
 
 // long is the text of `kubectl comity --help`.
@@ -100,6 +101,11 @@ func New(env *command.Env) *cobra.Command {
 		verify.New(env),
 		newVersion(env),
 		newCompletion(env),
+		// What policy check and its like run to compile a policy.
+		&cobra.Command{
+			Use: limited.Argument, Short: "Compile policies from the standard input with limits", Args: cobra.NoArgs, Hidden: true,
+			RunE: func(*cobra.Command, []string) error { return limited.Main(env.In, env.Raw) },
+		},
 	)
 	return root
 }

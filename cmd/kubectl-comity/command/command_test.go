@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
 )
 
 func TestCodeOf(t *testing.T) {
@@ -84,5 +85,23 @@ func TestOutputPrintsObjectsThatCanBeApplied(t *testing.T) {
 	out.Reset()
 	if err := (&Output{Format: "json"}).PrintObjects(&out, objects); err != nil || !strings.Contains(out.String(), `"kind": "List"`) {
 		t.Errorf("JSON is %v\n%s", err, out.String())
+	}
+}
+
+func TestNothingThatIsPrintedMovesTheCursor(t *testing.T) {
+	var out, errOut bytes.Buffer
+	env := NewEnv(genericiooptions.IOStreams{Out: &out, ErrOut: &errOut})
+	env.Printf("a\tb\u202e\U000E0001\x1b[2J\xff\n%s\nc", strings.Repeat("x", 5000))
+	env.Warnf("\x07")
+	lines := strings.Split(out.String(), "\n")
+	if want := "a\tb" + `\u202e\udb40\udc01\u001b[2J` + "\uFFFD"; lines[0] != want || len(lines[1]) > 4100 || !strings.HasSuffix(lines[1], "x…") || lines[2] != "c" {
+		t.Errorf("got %q", lines)
+	}
+	if got := errOut.String(); got != "Warning: \\u0007\n" {
+		t.Errorf("got %q", got)
+	}
+	_, _ = fmt.Fprint(Whole(env.Out), strings.Repeat("y", 5000))
+	if !strings.HasSuffix(out.String(), "c"+strings.Repeat("y", 5000)) {
+		t.Error("what a program reads is cut")
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -32,7 +33,9 @@ const (
 
 // Env is what the process gives to a command: streams and flags.
 type Env struct {
-	genericiooptions.IOStreams
+	genericiooptions.IOStreams // Out and ErrOut are printable
+	// Raw is Out for what is read as it is.
+	Raw io.Writer
 	// Kubeconfig, Context, Timeout, As and AsGroups are the flags that every
 	// command has. Context is the one that is used if no argument names one.
 	Kubeconfig, Context, Timeout, As string
@@ -43,7 +46,9 @@ type Env struct {
 
 // NewEnv has the streams and no flag set.
 func NewEnv(streams genericiooptions.IOStreams) *Env {
-	return &Env{IOStreams: streams, Timeout: "0", IsTerminal: isTerminal}
+	raw := streams.Out
+	streams.Out, streams.ErrOut = printable{raw, maxLine}, printable{streams.ErrOut, maxLine}
+	return &Env{IOStreams: streams, Raw: raw, Timeout: "0", IsTerminal: isTerminal}
 }
 
 // AddFlags registers the flags that every command has, under kubectl's names.

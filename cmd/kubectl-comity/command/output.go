@@ -93,7 +93,7 @@ func (o *Output) encode(out io.Writer, documents ...runtime.Object) error {
 		return err
 	}
 	for _, document := range documents {
-		if err := printer.PrintObj(document, out); err != nil {
+		if err := printer.PrintObj(document, Whole(out)); err != nil {
 			return err
 		}
 	}

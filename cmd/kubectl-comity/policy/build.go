@@ -5,10 +5,12 @@ package policy
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/source"
 )
 
@@ -47,7 +49,11 @@ func runBuild(env *command.Env, paths []string) error {
 		if err != nil {
 			return err
 		}
-		env.Printf("%s%s", separator, text)
+		if at := strings.IndexFunc(text, decision.Hidden); at >= 0 {
+			return fmt.Errorf("%s: line %d of the ExportPolicy has a character that nobody sees, %.8q; expected it escaped, or none",
+				policy.Folder, strings.Count(text[:at], "\n")+1, text[at:])
+		}
+		_, _ = fmt.Fprintf(env.Raw, "%s%s", separator, text)
 		separator = "---\n"
 	}
 	return nil

@@ -38,12 +38,12 @@ func TestBuildPrintsTheShippedManifest(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, b := range optional {
-		out, errOut, err := build(filepath.Join(repository, b.Name))
+		out, errOut, err := build(filepath.Join(repository, b.Name()))
 		if err != nil {
-			t.Errorf("%s: %v\n%s", b.Name, err, errOut)
+			t.Errorf("%s: %v\n%s", b.Name(), err, errOut)
 		}
-		if out != b.Manifest {
-			t.Errorf("%s: expected the manifest of package policies, got:\n%s", b.Name, out)
+		if want, err := b.Manifest(); err != nil || out != want {
+			t.Errorf("%s: expected the manifest of package policies, got:\n%s", b.Name(), out)
 		}
 	}
 }
@@ -60,6 +60,7 @@ func TestBuildRefusesWhatKubectlCouldNotApply(t *testing.T) {
 		"a module that is not formatted": {map[string]string{"policy.rego": strings.Replace(module, " if ", "  if ", 1)}, "is not formatted"},
 		"a field that no spec has":       {map[string]string{"policy.rego": module, "policy.yaml": "enforcment: Warn\n"}, "enforcment"},
 		"a spec in braces":               {map[string]string{"policy.rego": module, "policy.yaml": "{enforcement: Warn}\n"}, "not in braces"},
+		"a character that nobody sees":   {map[string]string{"policy.rego": "# \u202eon\n" + module}, "line 7 of the ExportPolicy has a character that nobody sees"},
 		"no module":                      {map[string]string{"policy.yaml": "enforcement: Warn\n"}, "policy.rego"},
 	}
 	for title, test := range tests {

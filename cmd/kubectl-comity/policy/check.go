@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -115,7 +116,7 @@ func lines(found []Finding) string {
 // of the policies.
 func Check(policies []source.Policy, write bool) (Findings, error) {
 	result := Findings{Findings: []Finding{}}
-	e, err := engine.New(engine.Options{})
+	e, err := newEngine(0)
 	if err != nil {
 		return result, err
 	}
@@ -147,16 +148,15 @@ func compiled(policy source.Policy) engine.Policy {
 func (f *Findings) checkFiles(e *engine.Engine, policy source.Policy, write bool) error {
 	for _, path := range slices.Sorted(maps.Keys(policy.Files)) {
 		text := policy.Files[path]
-		if _, err := e.Parse(path, text); err != nil {
-			if path != policy.Path { // else the engine reports it
-				f.Findings = append(f.Findings, located(policy, err)...)
-			}
-			continue
+		formatted := ""
+		_, err := e.Parse(path, text)
+		if err == nil {
+			formatted, err = authoring.Format(path, text)
 		}
-		formatted, err := authoring.Format(path, text)
 		switch {
+		case err != nil && path == policy.Path: // the engine reports it
 		case err != nil:
-			f.Findings = append(f.Findings, Finding{Policy: policy.Name(), File: path, Message: err.Error()})
+			f.Findings = append(f.Findings, located(policy, engine.Described(err))...)
 		case formatted == text:
 		case !write:
 			f.Findings = append(f.Findings, Finding{
@@ -197,6 +197,13 @@ func located(policy source.Policy, err error) (found []Finding) {
 	}
 	for line := range strings.SplitSeq(err.Error(), "\n") {
 		finding := Finding{Policy: policy.Name(), File: policy.Path, Message: line}
+		switch {
+		case policy.Folder == "":
+		case strings.HasPrefix(line, "spec.parameters.") || strings.HasPrefix(line, "spec.parameters:"):
+			finding.File = filepath.Join(policy.Folder, source.ParamsFile)
+		case strings.HasPrefix(line, "spec."):
+			finding.File = filepath.Join(policy.Folder, source.SpecFile)
+		}
 		if at := position.FindStringSubmatch(line); at != nil {
 			finding.Row, _ = strconv.Atoi(at[2])
 			finding.Column, _ = strconv.Atoi(at[3])

@@ -27,16 +27,6 @@ func New(env *command.Env) *cobra.Command {
 	for _, one := range evaluating {
 		one.Flags().DurationVar(&timeout, "timeout", timeout, "How long one evaluation or test may take: by default as long as in the agent; longer on a slow machine")
 	}
-	printing := append(evaluating, newCheck(env))
-	for _, one := range printing {
-		one.PreRun = func(cmd *cobra.Command, _ []string) {
-			out := printable{env.Out, maxLine}
-			if cmd.Flag("output").Changed {
-				out.cut = 0 // for a program, which reads all of it
-			}
-			env.Out, env.ErrOut = out, printable{env.ErrOut, 0}
-		}
-	}
-	cmd.AddCommand(append(printing, newNew(env), newBuild(env), newSimulate(env))...)
+	cmd.AddCommand(append(evaluating, newCheck(env), newNew(env), newBuild(env), newSimulate(env))...)
 	return cmd
 }

@@ -5,7 +5,6 @@ package policy
 
 import (
 	"context"
-	"path/filepath"
 
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -66,12 +65,8 @@ func (d *definition) check(policy source.Policy) (found []Finding) {
 	if len(errs) == 0 { // as an API server: rules may rely on the schema
 		errs, _ = d.rules.Validate(context.Background(), nil, nil, object, nil, ruleCost)
 	}
-	file := policy.Path
-	if policy.Folder != "" {
-		file = filepath.Join(policy.Folder, source.SpecFile)
-	}
 	for _, e := range errs {
-		found = append(found, Finding{Policy: policy.Name(), File: file, Message: e.Error()})
+		found = append(found, located(policy, e)...)
 	}
 	return found
 }

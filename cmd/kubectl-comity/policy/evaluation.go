@@ -14,6 +14,7 @@ import (
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
+	"github.com/comity-mcs/comity/policies/engine/limited"
 	"github.com/comity-mcs/comity/policies/source"
 )
 
@@ -66,7 +67,7 @@ func (t *trial) read(env *command.Env, timeout time.Duration) (err error) {
 	if len(t.policies) == 0 {
 		return errors.New("no policies are given; expected ExportPolicies among the manifests, or --policies")
 	}
-	if t.engine, err = engine.New(engine.Options{Timeout: timeout}); err != nil {
+	if t.engine, err = newEngine(timeout); err != nil {
 		return err
 	}
 	found, err := load(t.engine, t.policies)
@@ -77,6 +78,15 @@ func (t *trial) read(env *command.Env, timeout time.Duration) (err error) {
 		return fmt.Errorf("the policies cannot be used:\n%s", lines(found))
 	}
 	return nil
+}
+
+// newEngine is the engine of the agent: what is too costly for that is refused here, too.
+func newEngine(timeout time.Duration) (*engine.Engine, error) {
+	compiler, err := limited.New(limited.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return engine.New(engine.Options{Timeout: timeout, Trial: compiler.Try})
 }
 
 // load puts policies in use, and gives what an API server or the engine says is wrong with them.

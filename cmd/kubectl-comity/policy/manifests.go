@@ -128,16 +128,18 @@ func (m *manifests) add(path string, document source.Document) (known bool, err 
 }
 
 func (m *manifests) addClusterset(document source.Document) error {
-	if m.clusterset.Kind != "" {
-		return fmt.Errorf("%s: a second Clusterset; expected one", document.Place)
-	}
-	if err := document.Decode(m.clusterset); err != nil {
+	given := &Clusterset{}
+	if err := document.Decode(given); err != nil {
 		return err
 	}
-	if err := m.clusterset.validate(); err != nil {
+	if err := given.validate(); err != nil {
 		return fmt.Errorf("%s: %w", document.Place, err)
 	}
-	m.clusterset.setDefaults()
+	given.setDefaults()
+	if m.clusterset.Kind != "" && !equality.Semantic.DeepEqual(m.clusterset, given) {
+		return fmt.Errorf("%s: a second Clusterset; expected one, or the same", document.Place)
+	}
+	m.clusterset = given
 	return nil
 }
 
@@ -154,8 +156,8 @@ func keep[T client.Object](m *manifests, document source.Document, all map[types
 		return fmt.Errorf("%s: %s: metadata.name is not set", document.Place, document.Kind)
 	case namespaced && key.Namespace == "":
 		return fmt.Errorf("%s: %s: metadata.namespace is not set; expected the namespace that it is applied in", document.Place, name)
-	case m.places[name] != "" && !namespaced && equality.Semantic.DeepEqual(all[key], object): // as fixtures of several policies repeat a Namespace
-		return nil
+	case m.places[name] != "" && document.Kind != mcsv1beta1.ServiceExportKindName && equality.Semantic.DeepEqual(all[key], object):
+		return nil // fixtures of several policies repeat a Namespace, say
 	case m.places[name] != "":
 		return fmt.Errorf("%s: %s is in %s already; expected each object once", document.Place, name, m.places[name])
 	}

@@ -8,11 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -61,40 +59,29 @@ func runNew(env *command.Env, parent, name string) error {
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	files, err := newFiles(name)
-	if err != nil {
-		return err
-	}
-	for _, path := range slices.Sorted(maps.Keys(files)) {
-		into := filepath.Join(folder, filepath.FromSlash(path))
-		if err := os.MkdirAll(filepath.Dir(into), 0o755); err != nil { //nolint:gosec // a folder of sources, readable as others
-			return command.Incomplete(err)
-		}
-		if err := os.WriteFile(into, []byte(files[path]), 0o644); err != nil { //nolint:gosec // a source file, readable as others
-			return command.Incomplete(err)
-		}
-		env.Printf("wrote %s\n", into)
-	}
-	env.Printf("\nChange the module, then:\n  %[1]s policy check %[2]s\n  %[1]s policy test %[2]s\n", command.Name, folder)
-	return nil
-}
-
-// newFiles are the files of a policy of that name, by path in its folder.
-func newFiles(name string) (map[string]string, error) {
 	var reason strings.Builder
 	for part := range strings.SplitSeq(name, "-") {
 		reason.WriteString(strings.ToUpper(part[:1]) + part[1:])
 	}
 	values := strings.NewReplacer("[[.Package]]", strings.ReplaceAll(name, "-", "_"), "[[.Reason]]", reason.String())
-	files := map[string]string{}
 	err := fs.WalkDir(templates, templateFolder, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
+		into := filepath.Join(folder, filepath.FromSlash(strings.TrimSuffix(strings.TrimPrefix(path, templateFolder), ".tmpl")))
+		switch {
+		case err != nil:
 			return err
+		case entry.IsDir():
+			return os.MkdirAll(into, 0o755) //nolint:gosec // a folder of sources, readable as others
 		}
 		text, err := templates.ReadFile(path)
-		relative := strings.TrimPrefix(path, templateFolder+"/")
-		files[strings.TrimSuffix(relative, ".tmpl")] = values.Replace(string(text))
-		return err
+		if err != nil {
+			return err
+		}
+		env.Printf("wrote %s\n", into)
+		return os.WriteFile(into, []byte(values.Replace(string(text))), 0o644) //nolint:gosec // a source file, readable as others
 	})
-	return files, err
+	if err != nil {
+		return command.Incomplete(err)
+	}
+	env.Printf("\nChange the module, then:\n  %[1]s policy check %[2]s\n  %[1]s policy test %[2]s\n", command.Name, folder)
+	return nil
 }

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 )
 
 // formatJUnit is JUnit XML, which CI systems show.
@@ -66,6 +68,6 @@ func printJUnit(out io.Writer, all ...suite) error {
 	if err != nil {
 		return fmt.Errorf("encode JUnit XML: %w", err)
 	}
-	_, err = fmt.Fprintf(out, "%s%s\n", xml.Header, text)
+	_, err = fmt.Fprintf(command.Whole(out), "%s%s\n", xml.Header, text)
 	return err
 }

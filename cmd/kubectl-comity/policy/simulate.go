@@ -43,12 +43,6 @@ type simulatedCluster struct {
 	Warnings map[string][]string `json:"warnings"`
 }
 
-// attempt is a policy that is tried; without a spec, the stored one as if it denied nothing.
-type attempt struct {
-	name string
-	spec *v1alpha1.ExportPolicySpec
-}
-
 func newSimulate(env *command.Env) *cobra.Command {
 	var output command.Output
 	var paths, without []string
@@ -80,23 +74,28 @@ func newSimulate(env *command.Env) *cobra.Command {
 	return cmd
 }
 
-// readAttempts reads the policies to try.
-func readAttempts(paths, without []string) ([]attempt, error) {
+// readAttempts reads the policies to try; one without Rego is the stored one, as if it denied
+// nothing.
+func readAttempts(paths, without []string) (attempts []*v1alpha1.ExportPolicy, err error) {
 	found, err := source.Read(paths...)
 	if err != nil {
 		return nil, err
 	}
-	var attempts []attempt
 	for _, policy := range found {
-		attempts = append(attempts, attempt{policy.Name(), &policy.Object.Spec})
+		if policy.Object.Spec.Rego == "" {
+			return nil, fmt.Errorf("%s: spec.rego of ExportPolicy %s is not set; expected a module", policy.Path, policy.Name())
+		}
+		attempts = append(attempts, policy.Object)
 	}
 	for _, name := range without {
-		attempts = append(attempts, attempt{name, nil})
+		attempts = append(attempts, &v1alpha1.ExportPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
-	for i, one := range attempts {
-		if slices.ContainsFunc(attempts[:i], func(other attempt) bool { return other.name == one.name }) {
-			return nil, fmt.Errorf("ExportPolicy %s is given twice; expected each policy once", one.name)
+	seen := map[string]bool{}
+	for _, one := range attempts {
+		if seen[one.Name] {
+			return nil, fmt.Errorf("ExportPolicy %s is given twice; expected each policy once", one.Name)
 		}
+		seen[one.Name] = true
 	}
 	if len(attempts) == 0 {
 		return nil, errors.New("there is nothing to try: no ExportPolicy is given; expected a file or folder with -f, or --without")
@@ -104,7 +103,7 @@ func readAttempts(paths, without []string) ([]attempt, error) {
 	return attempts, nil
 }
 
-func runSimulate(ctx context.Context, env *command.Env, output command.Output, targets []*command.Target, attempts []attempt) error {
+func runSimulate(ctx context.Context, env *command.Env, output command.Output, targets []*command.Target, attempts []*v1alpha1.ExportPolicy) error {
 	result := simulation{}
 	for _, target := range targets {
 		cluster, err := simulateIn(ctx, target, attempts)
@@ -146,7 +145,7 @@ func (s simulation) print(env *command.Env) {
 }
 
 // simulateIn makes the attempts in one cluster.
-func simulateIn(ctx context.Context, target *command.Target, attempts []attempt) (simulatedCluster, error) {
+func simulateIn(ctx context.Context, target *command.Target, attempts []*v1alpha1.ExportPolicy) (simulatedCluster, error) {
 	cluster := simulatedCluster{Context: target.Context, Warnings: map[string][]string{}}
 	seen := &warnings{}
 	config := rest.CopyConfig(target.REST)
@@ -160,16 +159,16 @@ func simulateIn(ctx context.Context, target *command.Target, attempts []attempt)
 		return cluster, err
 	}
 	for _, one := range attempts {
-		policy := &v1alpha1.ExportPolicy{ObjectMeta: metav1.ObjectMeta{Name: one.name}}
+		policy := &v1alpha1.ExportPolicy{ObjectMeta: metav1.ObjectMeta{Name: one.Name}}
 		if err := client.IgnoreNotFound(c.Get(ctx, client.ObjectKeyFromObject(policy), policy)); err != nil {
 			return cluster, err
 		}
 		isNew := policy.UID == ""
 		switch {
-		case one.spec != nil:
-			policy.Spec = *one.spec
+		case one.Spec.Rego != "":
+			policy.Spec = one.Spec
 		case isNew:
-			return cluster, fmt.Errorf("flag --without: there is no ExportPolicy %s", one.name)
+			return cluster, fmt.Errorf("flag --without: there is no ExportPolicy %s", one.Name)
 		default:
 			policy.Spec.Rego = "package comity.policies.simulated\n\ndeny contains {\"msg\": \"never\"} if false\n"
 		}
@@ -182,7 +181,7 @@ func simulateIn(ctx context.Context, target *command.Target, attempts []attempt)
 		if err != nil {
 			return cluster, err
 		}
-		cluster.Warnings[one.name] = seen.texts
+		cluster.Warnings[one.Name] = seen.texts
 	}
 	return cluster, nil
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
-	"github.com/comity-mcs/comity/policies/engine"
 	"github.com/comity-mcs/comity/policies/engine/authoring"
 	"github.com/comity-mcs/comity/policies/source"
 )
@@ -71,7 +70,7 @@ func Test(ctx context.Context, timeout time.Duration, threshold float64, paths .
 	if err != nil {
 		return nil, err
 	}
-	e, err := engine.New(engine.Options{Timeout: timeout})
+	e, err := newEngine(timeout)
 	if err != nil {
 		return nil, err
 	}
@@ -87,8 +86,7 @@ func Test(ctx context.Context, timeout time.Duration, threshold float64, paths .
 		if found := definition.check(policy); len(found) > 0 {
 			return nil, fmt.Errorf("the policy cannot be stored:\n%s", lines(found))
 		}
-		one := compiled(policy)
-		bench := authoring.Bench{Policy: &one, Module: policy.Path, Files: policy.Files, Timeout: timeout}
+		bench := authoring.Bench{Policy: compiled(policy), Module: policy.Path, Files: policy.Files, Timeout: timeout}
 		if bench.Fixtures, err = readFixtures(ctx, policy.Fixtures); err != nil {
 			return nil, err
 		}

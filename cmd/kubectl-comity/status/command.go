@@ -69,8 +69,8 @@ func (o options) run(ctx context.Context, env *command.Env, contexts []string) e
 		if ctx.Err() != nil {
 			break // What was cut short is no change.
 		}
-		if !o.Structured() && env.IsTerminal(env.Out) {
-			env.Printf("%s", clearScreen)
+		if !o.Structured() && env.IsTerminal(env.Raw) {
+			_, _ = env.Raw.Write([]byte(clearScreen))
 		} else if equality.Semantic.DeepEqual(report, next) {
 			continue
 		}

@@ -21,11 +21,11 @@ import (
 	"github.com/comity-mcs/comity/policies/engine"
 )
 
-// Bench is what one run of tests is on: a policy, or the library.
+// Bench is what one run of tests is on.
 type Bench struct {
-	// Policy is what is tested; nil for the library alone.
-	Policy *engine.Policy
-	// Module is the path of the policy's module in Files; empty for the library.
+	// Policy is what is tested.
+	Policy engine.Policy
+	// Module is the path of the policy's module in Files.
 	Module string
 	// Files are the Rego sources by path: the module and its tests.
 	Files map[string]string
@@ -65,7 +65,7 @@ type Coverage struct {
 }
 
 // Report has the results of all tests, sorted by place, and the coverage of the
-// policy's module; nil for the library.
+// policy's module; nil if that is not in Bench.Files.
 type Report struct {
 	Results  []Result
 	Coverage *Coverage
@@ -74,26 +74,32 @@ type Report struct {
 // Run runs the tests of a bench. It is an error if a file does not compile; a test
 // that fails is none.
 func Run(ctx context.Context, e *engine.Engine, bench Bench) (Report, error) {
-	modules, err := bench.modules(e)
+	modules, data, err := e.Surroundings(bench.Policy)
 	if err != nil {
 		return Report{}, err
 	}
-	data, err := bench.data(e)
-	if err != nil {
-		return Report{}, err
+	data["fixtures"] = bench.Fixtures
+	for path, text := range bench.Files {
+		if modules[path], err = e.Parse(path, text); err != nil {
+			return Report{}, err
+		}
+	}
+	run := func(configure func(*tester.Runner)) ([]*tester.Result, error) {
+		return runTests(ctx, e.TestCompiler(bench.Policy.Stage), modules, data, bench.Timeout, configure)
 	}
 	coverage := cover.New()
-	results, err := runTests(ctx, e, modules, data, bench.Timeout, func(r *tester.Runner) {
-		r.SetCoverageQueryTracer(coverage).SetCoverageRuns(nil)
-	})
+	results, err := run(func(r *tester.Runner) { r.SetCoverageQueryTracer(coverage).SetCoverageRuns(nil) })
 	if err != nil {
 		return Report{}, err
 	}
-	failed := slices.ContainsFunc(results, func(r *tester.Result) bool { return r.Fail && r.Error == nil })
 	reasons := map[string]string{}
-	if failed { // OPA has either coverage or the expression that failed
-		if reasons, err = failures(ctx, e, modules, data, bench.Timeout); err != nil {
+	if slices.ContainsFunc(results, func(r *tester.Result) bool { return r.Fail && r.Error == nil }) {
+		traced, err := run(func(r *tester.Runner) { r.EnableTracing(true) }) // OPA has either coverage or the expression that failed
+		if err != nil {
 			return Report{}, err
+		}
+		for _, r := range traced {
+			reasons[r.Package+"."+r.Name] = reason(r)
 		}
 	}
 	report := Report{}
@@ -109,37 +115,7 @@ func Run(ctx context.Context, e *engine.Engine, bench Bench) (Report, error) {
 	return report, nil
 }
 
-// modules are the files of the bench, and the library if the files are not.
-func (b Bench) modules(e *engine.Engine) (map[string]*ast.Module, error) {
-	modules := map[string]*ast.Module{}
-	if b.Policy != nil {
-		for file, module := range e.Library(b.Policy.Stage) {
-			modules["comity/"+file] = module
-		}
-	}
-	for path, text := range b.Files {
-		module, err := e.Parse(path, text)
-		if err != nil {
-			return nil, err
-		}
-		modules[path] = module
-	}
-	return modules, nil
-}
-
-func (b Bench) data(e *engine.Engine) (map[string]any, error) {
-	data := map[string]any{}
-	if b.Policy != nil {
-		var err error
-		if data, err = e.TestData(*b.Policy); err != nil {
-			return nil, err
-		}
-	}
-	data["fixtures"] = b.Fixtures
-	return data, nil
-}
-
-func runTests(ctx context.Context, e *engine.Engine, modules map[string]*ast.Module, data map[string]any, timeout time.Duration, configure func(*tester.Runner)) ([]*tester.Result, error) {
+func runTests(ctx context.Context, compiler *ast.Compiler, modules map[string]*ast.Module, data map[string]any, timeout time.Duration, configure func(*tester.Runner)) ([]*tester.Result, error) {
 	store := inmem.NewFromObject(data)
 	txn, err := store.NewTransaction(ctx, storage.TransactionParams{})
 	if err != nil {
@@ -147,7 +123,7 @@ func runTests(ctx context.Context, e *engine.Engine, modules map[string]*ast.Mod
 	}
 	defer store.Abort(ctx, txn)
 	runner := tester.NewRunner().
-		SetCompiler(e.TestCompiler()).
+		SetCompiler(compiler).
 		SetDefaultRegoVersion(ast.RegoV1).
 		RaiseBuiltinErrors(true).
 		SetTimeout(timeout).
@@ -165,21 +141,6 @@ func runTests(ctx context.Context, e *engine.Engine, modules map[string]*ast.Mod
 	return results, ctx.Err()
 }
 
-// failures are the expressions by which tests failed, by package and name.
-func failures(ctx context.Context, e *engine.Engine, modules map[string]*ast.Module, data map[string]any, timeout time.Duration) (map[string]string, error) {
-	results, err := runTests(ctx, e, modules, data, timeout, func(r *tester.Runner) { r.EnableTracing(true) })
-	if err != nil {
-		return nil, err
-	}
-	reasons := map[string]string{}
-	for _, r := range results {
-		if r.Fail {
-			reasons[r.Package+"."+r.Name] = reason(r)
-		}
-	}
-	return reasons, nil
-}
-
 func describe(r *tester.Result, reasons map[string]string) Result {
 	out := Result{
 		Package: strings.TrimPrefix(r.Package, "data."), Name: r.Name,
@@ -191,7 +152,7 @@ func describe(r *tester.Result, reasons map[string]string) Result {
 	}
 	switch {
 	case r.Error != nil:
-		out.Message = r.Error.Error()
+		out.Message = engine.Described(r.Error).Error()
 	case r.Fail:
 		out.Message = cmp.Or(reasons[r.Package+"."+r.Name], "it is not true")
 	}

@@ -44,12 +44,14 @@ func Gatekeeper() (facts.Evaluator, error) {
 	params := map[string]any{}
 	g := gatekeeper{}
 	for _, b := range found {
-		modules[b.Name] = b.Module
-		pkg := strings.ReplaceAll(b.Name, "-", "_")
+		modules[b.Name()] = b.Object.Spec.Rego
+		pkg := strings.ReplaceAll(b.Name(), "-", "_")
 		g.queries = append(g.queries, "data.comity.policies."+pkg+".deny")
 		var values any
-		if err := yaml.Unmarshal([]byte(b.Params), &values); err != nil {
-			return nil, fmt.Errorf("parameters of policy %s: %w", b.Name, err)
+		if params := b.Object.Spec.Parameters; params != nil {
+			if err := yaml.Unmarshal(params.Raw, &values); err != nil {
+				return nil, fmt.Errorf("parameters of policy %s: %w", b.Name(), err)
+			}
 		}
 		params[pkg] = values
 	}

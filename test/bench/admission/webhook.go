@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"sigs.k8s.io/yaml"
 
 	"github.com/comity-mcs/comity/policies/engine"
 	"github.com/comity-mcs/comity/policies/shipped"
@@ -28,11 +27,8 @@ func Baseline() ([]engine.Policy, error) {
 	}
 	var list []engine.Policy
 	for _, b := range found {
-		params, err := yaml.YAMLToJSON([]byte(b.Params))
-		if err != nil {
-			return nil, fmt.Errorf("parameters of policy %s: %w", b.Name, err)
-		}
-		list = append(list, engine.Policy{Name: b.Name, Module: b.Module, Params: params})
+		policy := engine.FromObject(b.Object, time.Now())
+		list = append(list, engine.Policy{Name: policy.Name, Module: policy.Module, Params: policy.Params})
 	}
 	return list, nil
 }

@@ -34,7 +34,7 @@ func newBench() *bench {
 	Expect(err).NotTo(HaveOccurred())
 	var list []engine.Policy
 	for _, baseline := range baselines {
-		list = append(list, engine.FromObject(&baseline.Policy, time.Now()))
+		list = append(list, engine.FromObject(baseline.Object, time.Now()))
 	}
 	for _, result := range e.Load(list) {
 		Expect(result.Err).NotTo(HaveOccurred())

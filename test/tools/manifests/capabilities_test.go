@@ -31,8 +31,8 @@ func TestOPAReadsTheCapabilities(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, b := range baselines {
-		if err := check(b.Module); err != nil {
-			t.Errorf("policy %s: %v", b.Name, err)
+		if err := check(b.Object.Spec.Rego); err != nil {
+			t.Errorf("policy %s: %v", b.Name(), err)
 		}
 	}
 	for _, call := range []string{`http.send({"method": "get", "url": "http://example.com"})`, `time.now_ns()`, `bits.lsh(1, 2)`, `rand.intn("x", 3)`} {

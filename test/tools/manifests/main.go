@@ -8,8 +8,8 @@
 // baseline policy, a kustomization of them all, and below library the policies that are
 // there to be copied, which nothing installs; config/install/policies.yaml, a ConfigMap
 // with all baseline policies; charts/comity/files, which the chart's templates read; and
-// policies/capabilities.json, what a policy may call, for `opa check --capabilities` and
-// editors. It runs in the root of the repository (`make generate`), removes files
+// policies/capabilities.json and policies/input-*.schema.json, what a policy may call and
+// read, for `opa check --capabilities --schema` and editors; the engine reads the schemas. It runs in the root of the repository (`make generate`), removes files
 // that have no source any more, and touches no cluster. Its test fails when the files are
 // not up to date.
 package main
@@ -125,6 +125,9 @@ func generate(root string) (map[string]string, error) {
 		return nil, err
 	}
 	files[capabilities] = string(text)
+	if err := addInputSchemas(files); err != nil {
+		return nil, err
+	}
 	return files, addPolicies(filepath.Join(root, "policies"), files)
 }
 

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/comity-mcs/comity/policies"
 )
 
 // stored gives the generated files of the repository at root.
@@ -40,6 +42,9 @@ func stored(t *testing.T, root string) map[string]string {
 	}
 	add(filepath.Join(root, configMap))
 	add(filepath.Join(root, capabilities))
+	for stage := range inputs {
+		add(filepath.Join(root, "policies", policies.InputSchemaFile(string(stage))))
+	}
 	return files
 }
 

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/comity-mcs/comity/policies/shipped"
+	"github.com/comity-mcs/comity/policies/source"
 	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
@@ -22,13 +23,13 @@ func TestFilesAreExportPolicies(t *testing.T) {
 		t.Fatal(err)
 	}
 	modules := map[string]string{}
-	for _, list := range []func() ([]shipped.Policy, error){shipped.Baselines, shipped.Optional} {
+	for _, list := range []func() ([]source.Policy, error){shipped.Baselines, shipped.Optional} {
 		found, err := list()
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, b := range found {
-			modules[b.Name] = b.Module
+			modules[b.Name()] = b.Object.Spec.Rego
 		}
 	}
 	seen := 0

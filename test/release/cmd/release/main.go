@@ -8,7 +8,8 @@
 //	release image            the image for all platforms, as an OCI archive in dist;
 //	                         with --load NAME also in the Docker engine, if one answers
 //	release dist             all files of a release, in dist: the image's archive, the
-//	                         plugin's archives and krew manifest, the chart, and their sums
+//	                         plugin's archives and krew manifest, the chart, what editors of policies
+//	                         read, and their sums
 package main
 
 import (
@@ -19,6 +20,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"syscall"
 
 	"github.com/spf13/pflag"
@@ -110,7 +112,11 @@ func dist(ctx context.Context, source release.Source, o options) error {
 	if err != nil {
 		return err
 	}
-	names := append([]string{filepath.Base(archive), chart}, plugins...)
+	files, err := source.PolicyFiles(o.out)
+	if err != nil {
+		return err
+	}
+	names := slices.Concat([]string{filepath.Base(archive), chart}, plugins, files)
 	for _, name := range names {
 		fmt.Println(filepath.Join(o.out, name))
 	}
