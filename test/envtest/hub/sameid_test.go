@@ -199,7 +199,7 @@ var _ = Describe("FAULT 38: two clusters with one id that join a hub at the same
 		Eventually(first.condition(shared, "Available")).WithContext(ctx).Should(HavePrefix("True/Imported: "))
 
 		By("saying in the other one, in an event and in the status of its exports, what is wrong")
-		why := And(ContainSubstring("another cluster with this cluster's id x"), ContainSubstring(string(first.uid(ctx))),
+		why := And(ContainSubstring("is of another cluster with this id"), ContainSubstring(string(first.uid(ctx))),
 			ContainSubstring(string(second.uid(ctx))), ContainSubstring("give one of the two another id"))
 		Eventually(second.toldOfComity()).WithContext(ctx).Should(ContainElement(And(HavePrefix("DuplicateClusterID: "), why)))
 		for _, namespace := range []string{shared, own[second]} {

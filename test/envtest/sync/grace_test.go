@@ -39,7 +39,7 @@ var _ = Describe("an export that policies deny after a grace period", func() {
 		Eventually(a.backends(ns, "web")).Should(Equal([]string{"a/10.1.0.1"}))
 
 		a.agent.rule(key, denied(12*time.Second))
-		Eventually(since(ns)).Should(HavePrefix("owner="))
+		Eventually(since(ns)).Should(HavePrefix(`{"owner":`))
 		announced := since(ns)()
 		var seen model.Observation
 		Eventually(func() time.Time {
@@ -73,7 +73,7 @@ var _ = Describe("an export that policies deny after a grace period", func() {
 		a.create(service(ns, "web"), endpoints(ns, "web", "web-x1", "10.1.0.1"), export(ns, "web"))
 		Eventually(b.backends(ns, "web")).Should(Equal([]string{"a/10.1.0.1"}))
 		a.agent.rule(key, denied(time.Hour))
-		Eventually(since(ns)).Should(HavePrefix("owner="))
+		Eventually(since(ns)).Should(HavePrefix(`{"owner":`))
 
 		By("giving it new endpoints meanwhile")
 		a.create(endpoints(ns, "web", "web-x2", "10.1.0.2"))
