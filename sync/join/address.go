@@ -88,23 +88,23 @@ func (m *member) ownAddresses(ctx context.Context) (all []Address, err error) {
 	if err := m.get(ctx, metav1.NamespaceSystem, "kube-root-ca.crt", &root); client.IgnoreNotFound(err) != nil {
 		return nil, err
 	}
-	kubeconfig, cluster := Address{CAData: access.CAData, Source: "CA of the kubeconfig"}, Address{CAData: []byte(root.Data["ca.crt"]), Source: "CA of the cluster"}
-	servers, authorities := []Address{{Server: host, Source: "from the kubeconfig"}}, []Address{kubeconfig}
+	given, cluster := Address{CAData: access.CAData, Source: "CA of the kubeconfig"}, Address{CAData: []byte(root.Data["ca.crt"]), Source: "CA of the cluster"}
+	servers, authorities := []Address{{Server: host, Source: "from the kubeconfig"}}, []Address{given}
 	switch {
 	case m.Server != "":
-		servers, authorities = []Address{{Server: m.Server, Source: "given by --server"}}, []Address{kubeconfig, cluster}
+		servers, authorities = []Address{{Server: m.Server, Source: "given by --server"}}, []Address{given, cluster}
 	case onLoopback(host):
 		if servers, err = m.statedServers(ctx); err != nil {
 			return nil, err
 		}
-		authorities = []Address{cluster, kubeconfig}
+		authorities = []Address{cluster, given}
 	}
 	if len(m.CAData) > 0 {
 		authorities = []Address{{CAData: m.CAData, Source: "CA given by --ca"}}
 	}
 	for _, server := range servers {
-		if err := validateServer(server.Server); err != nil {
-			return nil, err
+		if !kubeconfig.IsServer(server.Server) { // the other side's agent could not use it
+			return nil, fmt.Errorf("server %q cannot be used by the other cluster; expected https://host:port", server.Server)
 		}
 		for _, by := range authorities {
 			if len(by.CAData) > 0 {
@@ -165,16 +165,4 @@ func onLoopback(server string) bool {
 	}
 	ip, err := netip.ParseAddr(u.Hostname())
 	return err == nil && (ip.IsLoopback() || ip.IsUnspecified())
-}
-
-// validateServer refuses what the other side's agent could not use.
-func validateServer(server string) error {
-	u, err := url.Parse(server)
-	if err != nil {
-		return fmt.Errorf("server %q is not a URL: %w", server, err)
-	}
-	if u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return fmt.Errorf("server %q cannot be used by the other cluster; expected https://host:port", server)
-	}
-	return nil
 }

@@ -133,8 +133,7 @@ func TestFault29APeerThatNeverAnswersATokenRequestDelaysNoOtherPeer(t *testing.T
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second) // far less than a request may take
 	defer cancel()
-	k := &tokenRefresher{set: set, client: local}
-	k.refreshAll(ctx)
+	set.refreshAll(ctx, local)
 	now := &corev1.Secret{}
 	if err := local.Get(context.Background(), client.ObjectKey{Namespace: "comity-system", Name: "peer-c"}, now); err != nil {
 		t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/notify"
@@ -34,7 +35,7 @@ func (s *Set) SetupWithManager(mgr ctrl.Manager) error {
 	watch := func(ctx context.Context) error { return s.watch(ctx, mgr.GetCache()) }
 	return errors.Join(
 		mgr.Add(everyReplica(watch)), mgr.Add(everyReplica(s.monitorLiveness)), mgr.Add(everyReplica(s.closeConnections)),
-		mgr.Add(&tokenRefresher{set: s, client: mgr.GetClient()}))
+		mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return s.refreshTokens(ctx, mgr.GetClient()) })))
 }
 
 // everyReplica is a Runnable that runs without being elected leader: every replica reads the peers for itself.
@@ -106,22 +107,14 @@ func (s *Set) readAll(ctx context.Context, from client.Reader) error {
 // refreshEvery is how often the age of each token is checked.
 const refreshEvery = time.Minute
 
-// tokenRefresher renews the tokens in the Secrets of Peers. A token is renewed for the ServiceAccount that it names,
-// the only one for which joining grants that.
-type tokenRefresher struct {
-	set    *Set
-	client client.Client
-}
-
-// NeedLeaderElection is true: two renewals of one token would be one too many.
-func (*tokenRefresher) NeedLeaderElection() bool { return true }
-
-// Start checks all of them every refreshEvery until ctx ends.
-func (k *tokenRefresher) Start(ctx context.Context) error {
-	ticker := k.set.opts.Clock.NewTicker(refreshEvery)
+// refreshTokens renews the tokens in the Secrets of Peers until ctx ends. A token is renewed for the ServiceAccount
+// that it names, the only one for which joining grants that. Only the leader does so, as a
+// RunnableFunc: two renewals of one token would be one too many.
+func (s *Set) refreshTokens(ctx context.Context, local client.Client) error {
+	ticker := s.opts.Clock.NewTicker(refreshEvery)
 	defer ticker.Stop()
 	for {
-		k.refreshAll(ctx)
+		s.refreshAll(ctx, local)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -133,24 +126,24 @@ func (k *tokenRefresher) Start(ctx context.Context) error {
 // refreshAll handles all peers whose token is in use, and no other is being tried,
 // concurrently, so that a peer that does not answer delays no other peer's token. It returns
 // after a few seconds at the latest, and whatever our own API server takes.
-func (k *tokenRefresher) refreshAll(ctx context.Context) {
+func (s *Set) refreshAll(ctx context.Context, local client.Client) {
 	var group sync.WaitGroup
-	k.set.mu.Lock()
-	for _, m := range k.set.members {
+	s.mu.Lock()
+	for _, m := range s.members {
 		if m.active == nil || m.next != nil || m.claim.refused.Reason != "" {
 			continue
 		}
 		secret := m.claim.secret
 		group.Go(func() {
-			renewed, err := remote.RenewSecret(ctx, k.set.opts.Self, secret, k.client, k.set.opts.Clock.Now())
+			renewed, err := remote.RenewSecret(ctx, s.opts.Self, secret, local, s.opts.Clock.Now())
 			switch {
 			case err != nil && ctx.Err() == nil:
-				k.set.opts.Log.Info("token not renewed, trying again", "cluster", m.id, "reason", err.Error())
+				s.opts.Log.Info("token not renewed, trying again", "cluster", m.id, "reason", err.Error())
 			case renewed:
-				k.set.opts.Log.Info("token renewed", "cluster", m.id)
+				s.opts.Log.Info("token renewed", "cluster", m.id)
 			}
 		})
 	}
-	k.set.mu.Unlock()
+	s.mu.Unlock()
 	group.Wait()
 }

@@ -119,18 +119,23 @@ func firstOf(part string, checks []check) *Fault {
 	return nil
 }
 
+// IsServer reports whether an address is the https URL of a host, with nothing secret in it.
+func IsServer(address string) bool {
+	u, err := url.Parse(address)
+	return err == nil && u.Scheme == "https" && u.Hostname() != "" && u.User == nil && u.RawQuery == "" && u.Fragment == ""
+}
+
 func checkCluster(c *clientcmdapi.Cluster) *Fault {
 	if c == nil {
 		return &Fault{"clusters.cluster", "a server and its certificate authority", rejoin}
 	}
 	const reachable = "give the peer's API server as this cluster reaches it"
-	server, err := url.Parse(c.Server)
 	return firstOf("clusters.cluster.", []check{
 		{c.CertificateAuthority != "", Fault{"certificate-authority", "no file path", "put the certificates into certificate-authority-data"}},
 		{c.InsecureSkipTLSVerify, Fault{"insecure-skip-tls-verify", "a verified server", "remove it and give certificate-authority-data"}},
 		{c.ProxyURL != "", Fault{"proxy-url", "no proxy", "give a server address that this cluster reaches itself"}},
 		{c.Server == "", Fault{"server", "an https URL, but it is empty", reachable}},
-		{err != nil || server.Scheme != "https" || server.Hostname() == "" || server.User != nil || server.RawQuery != "" || server.Fragment != "",
+		{!IsServer(c.Server),
 			Fault{"server", "an https URL of a host and nothing secret, such as https://10.0.0.1:6443", reachable}},
 		{len(c.CertificateAuthorityData) > 0 && !x509.NewCertPool().AppendCertsFromPEM(c.CertificateAuthorityData),
 			Fault{"certificate-authority-data", "base64 of PEM certificates", rejoin}},
