@@ -30,10 +30,22 @@ SPDX-License-Identifier: Apache-2.0
 {{- end }}
 
 {{- define "comity.image" -}}
+{{- $repository := list (.Values.global.imageRegistry | default .Values.image.registry) .Values.image.repository | compact | join "/" -}}
 {{- if .Values.image.digest -}}
-{{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}
+{{- printf "%s@%s" $repository .Values.image.digest -}}
 {{- else -}}
-{{- printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) -}}
+{{- printf "%s:%s" $repository (.Values.image.tag | default .Chart.AppVersion) -}}
+{{- end -}}
+{{- end }}
+
+{{/* Those of a parent chart may be names, as other charts expect them. */}}
+{{- define "comity.imagePullSecrets" -}}
+{{- $secrets := list -}}
+{{- range concat .Values.global.imagePullSecrets .Values.imagePullSecrets -}}
+{{- $secrets = append $secrets (kindIs "string" . | ternary (dict "name" .) .) -}}
+{{- end -}}
+{{- with uniq $secrets -}}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- end -}}
 {{- end }}
 
@@ -77,21 +89,6 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- define "comity.jobSelectorLabels" -}}
 app.kubernetes.io/name: comity-install
 app.kubernetes.io/instance: {{ .Release.Name }}
-{{- end }}
-
-{{- define "comity.podSecurityContext" -}}
-runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
-seccompProfile:
-  type: RuntimeDefault
-{{- end }}
-
-{{- define "comity.containerSecurityContext" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-capabilities:
-  drop: [ALL]
 {{- end }}
 
 {{/* The part of config/webhook that is the same for every webhook: clientConfig, policy, timeout and namespaces. */}}

@@ -96,7 +96,9 @@ template:
         {{- with .root.Values.install.resources }}
         resources: {{- toYaml . | nindent 10 }}
         {{- end }}
-        securityContext: {{- include "comity.containerSecurityContext" .root | nindent 10 }}
+        {{- with .root.Values.securityContext }}
+        securityContext: {{- toYaml . | nindent 10 }}
+        {{- end }}
         {{- if .configMap }}
         volumeMounts:
           - name: manifests
@@ -113,8 +115,8 @@ template:
 
 {{/* Placement and security context of a Pod that installs or tests. */}}
 {{- define "comity.jobPod" -}}
-{{- with .Values.imagePullSecrets }}
-imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- with include "comity.imagePullSecrets" . }}
+{{ . }}
 {{- end }}
 {{- with .Values.nodeSelector }}
 nodeSelector: {{- toYaml . | nindent 2 }}
@@ -122,5 +124,7 @@ nodeSelector: {{- toYaml . | nindent 2 }}
 {{- with .Values.tolerations }}
 tolerations: {{- toYaml . | nindent 2 }}
 {{- end }}
-securityContext: {{- include "comity.podSecurityContext" . | nindent 2 }}
+{{- with .Values.podSecurityContext }}
+securityContext: {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end }}
