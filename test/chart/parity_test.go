@@ -167,3 +167,13 @@ func TestPoliciesAreThoseOfConfig(t *testing.T) {
 		t.Errorf("policies (-config +chart):\n%s", diff)
 	}
 }
+
+// Argo CD ignores these kinds unless it is configured otherwise, so an Application with one of them never becomes healthy.
+func TestNoManifestIsOfAKindThatArgoCDExcludes(t *testing.T) {
+	excluded := []string{"Endpoints", "EndpointSlice", "Lease", "CertificateRequest", "TokenReview", "SubjectAccessReview"}
+	for _, object := range slices.Concat(rendered(t), kustomized(t, "config/overlays/example")) {
+		if slices.Contains(excluded, object.GetKind()) {
+			t.Errorf("%s %s: expected no object of this kind", object.GetKind(), object.GetName())
+		}
+	}
+}

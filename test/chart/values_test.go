@@ -75,7 +75,6 @@ func TestEveryValueIsDocumented(t *testing.T) {
 
 // schema is the part of JSON Schema that values.schema.json uses.
 type schema struct {
-	Type                 string            `json:"type"`
 	Properties           map[string]schema `json:"properties"`
 	AdditionalProperties json.RawMessage   `json:"additionalProperties"`
 	Enum                 []any             `json:"enum"`
@@ -96,7 +95,7 @@ func valuesSchema(t *testing.T) schema {
 
 func TestTheSchemaKnowsEveryValueAndNoOther(t *testing.T) {
 	all := valuesSchema(t)
-	known := map[string]bool{}
+	known, isLeaf := map[string]bool{}, map[string]bool{}
 	for _, value := range leaves(t) {
 		at, path := all, strings.Split(value.path, ".")
 		for i, key := range path {
@@ -108,19 +107,22 @@ func TestTheSchemaKnowsEveryValueAndNoOther(t *testing.T) {
 			known[strings.Join(path[:i+1], ".")] = true
 			at = next
 		}
+		isLeaf[value.path] = true
 	}
 	var walk func(prefix string, s schema)
 	walk = func(prefix string, s schema) {
 		for key, property := range s.Properties {
 			path := prefix + key
-			inLeaf := strings.HasSuffix(prefix, "resources.")
-			if !known[path] && !inLeaf && path != "global" {
+			if !known[path] {
 				t.Errorf("values.schema.json knows %s, which is no value", path)
 			}
-			if len(property.Properties) > 0 && string(property.AdditionalProperties) != "false" {
+			// Other charts read values of global, too.
+			if len(property.Properties) > 0 && string(property.AdditionalProperties) != "false" && path != "global" {
 				t.Errorf("values.schema.json: a misspelled key of %s would be accepted: additionalProperties is not false", path)
 			}
-			walk(path+".", property)
+			if !isLeaf[path] { // values.yaml documents a map such as resources as one value
+				walk(path+".", property)
+			}
 		}
 	}
 	if string(all.AdditionalProperties) != "false" {
@@ -150,16 +152,43 @@ func TestEveryBaselinePolicyIsAValue(t *testing.T) {
 
 func TestAMisspelledValueIsRefusedByName(t *testing.T) {
 	for value, want := range map[string]string{
-		`clusterId="a"`:                     "additional properties 'clusterId' not allowed",
-		`sync.stale_after="1m"`:             "additional properties 'stale_after' not allowed",
-		`webhook.failurePolicy="Closed"`:    "value must be one of 'Fail', 'Ignore'",
-		`policies.baseline.none={}`:         "additional properties 'none' not allowed",
-		`resources.limit.memory="1Gi"`:      "additional properties 'limit' not allowed",
-		`metrics.serviceMonitor.enabled=""`: "got string, want boolean",
+		`clusterId="a"`:                                 "additional properties 'clusterId' not allowed",
+		`sync.stale_after="1m"`:                         "additional properties 'stale_after' not allowed",
+		`webhook.failurePolicy="Closed"`:                "value must be one of 'Fail', 'Ignore'",
+		`policies.baseline.none={}`:                     "additional properties 'none' not allowed",
+		`resources.limit.memory="1Gi"`:                  "additional properties 'limit' not allowed",
+		`metrics.serviceMonitor.enabled=""`:             "got string, want boolean",
+		`enabled="yes"`:                                 "got string, want boolean",
+		`nameOverride="My"`:                             "does not match pattern",
+		`extraArgs={"v":"2"}`:                           "got object, want array",
+		`extraEnv=["A=b"]`:                              "got string, want object",
+		`livenessProbe.successThreshold=2`:              "additional properties 'successThreshold' not allowed",
+		`readinessProbe.httpGet={}`:                     "additional properties 'httpGet' not allowed",
+		`podDisruptionBudget={"maxUnavailable":"half"}`: "does not match pattern",
+		`podDisruptionBudget={"minAvailable":-1}`:       "minimum: got -1, want 0",
+		`revisionHistoryLimit=-1`:                       "minimum: got -1, want 0",
+		`global.imagePullSecrets=[{"secret":"a"}]`:      "additional properties 'secret' not allowed",
+		`commonAnnotations={"a":1}`:                     "got number, want string",
 	} {
 		_, stderr, err := template(t, value)
 		if err == nil || !strings.Contains(stderr, want) {
 			t.Errorf("%s: %v, %q; expected %q", value, err, stderr, want)
+		}
+	}
+}
+
+func TestTheSchemaAcceptsWhatUsersOfChartsSet(t *testing.T) {
+	for _, value := range []string{
+		`global={"storageClass":"fast","imagePullSecrets":["a",{"name":"b"}]}`, // another chart's value, and both forms of a Secret
+		`podSecurityContext={"runAsUser":1000,"fsGroup":1000}`,
+		`podSecurityContext=null`,
+		`podDisruptionBudget={"minAvailable":"50%"}`,
+		`podDisruptionBudget={"maxUnavailable":"100%"}`,
+		`readinessProbe={"initialDelaySeconds":0,"successThreshold":2}`,
+		`extraEnv=[{"name":"A","valueFrom":{"fieldRef":{"fieldPath":"status.hostIP"}}}]`,
+	} {
+		if _, stderr, err := template(t, value); err != nil {
+			t.Errorf("%s: %v, %s; expected no error", value, err, stderr)
 		}
 	}
 }

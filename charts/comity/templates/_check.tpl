@@ -8,6 +8,9 @@ Checks before anything is installed. Each failure names the value or object, wha
 Checks of the cluster run only if Helm has access to one; `helm template` has none.
 */}}
 {{- define "comity.check" -}}
+{{- if not .Values.enabled -}}
+{{- fail "enabled is false, but only a parent chart reads this value: expected a dependency on comity with `condition: comity.enabled` in the Chart.yaml of the parent chart; add the condition, or remove the value" -}}
+{{- end -}}
 {{- include "comity.checkIdentity" . -}}
 {{- include "comity.checkCertificate" . -}}
 {{- include "comity.checkPods" . -}}

@@ -7,10 +7,13 @@ SPDX-License-Identifier: Apache-2.0
 {{- define "comity.fullname" -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride | trunc 38 | trimSuffix "-" -}}
-{{- else if contains "comity" .Release.Name -}}
+{{- else -}}
+{{- $name := .Values.nameOverride | default "comity" -}}
+{{- if contains $name .Release.Name -}}
 {{- .Release.Name | trunc 38 | trimSuffix "-" -}}
 {{- else -}}
-{{- printf "%s-comity" (.Release.Name | trunc 31 | trimSuffix "-") -}}
+{{- printf "%s-%s" (.Release.Name | trunc (sub 37 (len $name) | int) | trimSuffix "-") $name -}}
+{{- end -}}
 {{- end -}}
 {{- end }}
 
@@ -27,10 +30,22 @@ SPDX-License-Identifier: Apache-2.0
 {{- end }}
 
 {{- define "comity.image" -}}
+{{- $repository := list (.Values.global.imageRegistry | default .Values.image.registry) .Values.image.repository | compact | join "/" -}}
 {{- if .Values.image.digest -}}
-{{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}
+{{- printf "%s@%s" $repository .Values.image.digest -}}
 {{- else -}}
-{{- printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) -}}
+{{- printf "%s:%s" $repository (.Values.image.tag | default .Chart.AppVersion) -}}
+{{- end -}}
+{{- end }}
+
+{{/* Those of a parent chart may be names, as other charts expect them. */}}
+{{- define "comity.imagePullSecrets" -}}
+{{- $secrets := list -}}
+{{- range concat .Values.global.imagePullSecrets .Values.imagePullSecrets -}}
+{{- $secrets = append $secrets (kindIs "string" . | ternary (dict "name" .) .) -}}
+{{- end -}}
+{{- with uniq $secrets -}}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- end -}}
 {{- end }}
 
@@ -50,35 +65,30 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end }}
 {{- end }}
 
-{{- define "comity.labels" -}}
-{{ include "comity.selectorLabels" . }}
-{{ include "comity.commonLabels" . }}
+{{/*
+Labels and annotations of an object. It takes the chart's context, or:
+  root         the chart's context
+  labels       of this object, besides those of every object
+  annotations  of this object, besides those of every object
+  selector     the template with the labels by which the object's Pods are selected, if these are not the agent's
+*/}}
+{{- define "comity.metadata" -}}
+{{- $root := .root | default . -}}
+labels:
+  {{- include (.selector | default "comity.selectorLabels") $root | nindent 2 }}
+  {{- include "comity.commonLabels" $root | nindent 2 }}
+  {{- with .labels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with merge (dict) (.annotations | default dict) $root.Values.commonAnnotations }}
+annotations: {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end }}
 
 {{/* Selector labels of the Pods that install and test. They are not endpoints of the webhook. */}}
 {{- define "comity.jobSelectorLabels" -}}
 app.kubernetes.io/name: comity-install
 app.kubernetes.io/instance: {{ .Release.Name }}
-{{- end }}
-
-{{- define "comity.jobLabels" -}}
-{{ include "comity.jobSelectorLabels" . }}
-{{ include "comity.commonLabels" . }}
-{{- end }}
-
-{{- define "comity.podSecurityContext" -}}
-runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
-seccompProfile:
-  type: RuntimeDefault
-{{- end }}
-
-{{- define "comity.containerSecurityContext" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-capabilities:
-  drop: [ALL]
 {{- end }}
 
 {{/* The part of config/webhook that is the same for every webhook: clientConfig, policy, timeout and namespaces. */}}
@@ -113,10 +123,9 @@ capabilities:
 {{- toYaml $webhooks -}}
 {{- end }}
 
+{{/* Inject the CA, not the serving certificate, so that the API server trusts a new CA before a replica uses it. */}}
 {{- define "comity.webhookAnnotations" -}}
-{{- if not .Values.webhook.certificate.existingSecret }}
-  annotations:
-    # Inject the CA, not the serving certificate, so that the API server trusts a new CA before a replica uses it.
-    cert-manager.io/inject-ca-from: {{ .Release.Namespace }}/{{ include "comity.fullname" . }}-webhook-ca
-{{- end }}
+{{- if not .Values.webhook.certificate.existingSecret -}}
+cert-manager.io/inject-ca-from: {{ .Release.Namespace }}/{{ include "comity.fullname" . }}-webhook-ca
+{{- end -}}
 {{- end }}

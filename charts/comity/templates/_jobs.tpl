@@ -3,7 +3,18 @@ Copyright The Comity Authors
 SPDX-License-Identifier: Apache-2.0
 */}}
 
-{{/* Annotations of a hook: events and weight. Helm deletes the objects of a hook, except for a failed Job with its log. */}}
+{{/*
+Labels and annotations of an object that installs or tests. Helm deletes the objects of a hook, except for a failed Job with its log.
+  root    the chart's context
+  events  when Helm makes the object
+  weight  the order among objects of the same event
+  job     true if it runs the image
+*/}}
+{{- define "comity.hookMetadata" -}}
+{{- $annotations := include "comity.hookAnnotations" . | fromYaml -}}
+{{- include "comity.metadata" (dict "root" .root "annotations" $annotations "selector" "comity.jobSelectorLabels") -}}
+{{- end }}
+
 {{- define "comity.hookAnnotations" -}}
 helm.sh/hook: {{ .events }}
 helm.sh/hook-weight: {{ .weight | quote }}
@@ -25,31 +36,27 @@ A Job of the chart and its rights.
 {{- define "comity.job" -}}
 {{- $root := .root -}}
 {{- $name := printf "%s-install-%s" (include "comity.fullname" .root) .name -}}
-{{- $labels := include "comity.jobLabels" .root -}}
-{{- $hook := include "comity.hookAnnotations" (dict "events" .events "weight" -10) -}}
+{{- $metadata := include "comity.hookMetadata" (dict "root" .root "events" .events "weight" -10) -}}
 {{- $spec := include "comity.jobSpec" (set . "account" $name) -}}
 apiVersion: v1
 kind: ServiceAccount
 metadata:
   name: {{ $name }}
   namespace: {{ .root.Release.Namespace }}
-  labels: {{- $labels | nindent 4 }}
-  annotations: {{- $hook | nindent 4 }}
+  {{- $metadata | nindent 2 }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata:
   name: {{ $name }}
-  labels: {{- $labels | nindent 4 }}
-  annotations: {{- $hook | nindent 4 }}
+  {{- $metadata | nindent 2 }}
 rules: {{- .rules | nindent 2 }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
 metadata:
   name: {{ $name }}
-  labels: {{- $labels | nindent 4 }}
-  annotations: {{- $hook | nindent 4 }}
+  {{- $metadata | nindent 2 }}
 roleRef:
   apiGroup: rbac.authorization.k8s.io
   kind: ClusterRole
@@ -65,8 +72,7 @@ metadata:
   # A Job is immutable. Another spec has another name, so that the manifests can be applied again.
   name: {{ $name }}-{{ printf "%s%s" $spec (.content | default "") | sha256sum | trunc 8 }}
   namespace: {{ .root.Release.Namespace }}
-  labels: {{- $labels | nindent 4 }}
-  annotations: {{- include "comity.hookAnnotations" (dict "events" .events "weight" 0 "job" true) | nindent 4 }}
+  {{- include "comity.hookMetadata" (dict "root" .root "events" .events "weight" 0 "job" true) | nindent 2 }}
 spec: {{- $spec | nindent 2 }}
 {{- end }}
 
@@ -90,7 +96,9 @@ template:
         {{- with .root.Values.install.resources }}
         resources: {{- toYaml . | nindent 10 }}
         {{- end }}
-        securityContext: {{- include "comity.containerSecurityContext" .root | nindent 10 }}
+        {{- with .root.Values.securityContext }}
+        securityContext: {{- toYaml . | nindent 10 }}
+        {{- end }}
         {{- if .configMap }}
         volumeMounts:
           - name: manifests
@@ -107,8 +115,8 @@ template:
 
 {{/* Placement and security context of a Pod that installs or tests. */}}
 {{- define "comity.jobPod" -}}
-{{- with .Values.imagePullSecrets }}
-imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- with include "comity.imagePullSecrets" . }}
+{{ . }}
 {{- end }}
 {{- with .Values.nodeSelector }}
 nodeSelector: {{- toYaml . | nindent 2 }}
@@ -116,5 +124,7 @@ nodeSelector: {{- toYaml . | nindent 2 }}
 {{- with .Values.tolerations }}
 tolerations: {{- toYaml . | nindent 2 }}
 {{- end }}
-securityContext: {{- include "comity.podSecurityContext" . | nindent 2 }}
+{{- with .Values.podSecurityContext }}
+securityContext: {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end }}

@@ -83,7 +83,7 @@ func (k *inDocker) install(ctx context.Context) error {
 	}
 	return k.helm(ctx, "comity", func(id string) []string {
 		return []string{"charts/comity", "--namespace", install.Namespace, "--create-namespace",
-			"--set", "clusterID=" + id, "--set", "clusterset=" + Set, "--set", "image.repository=" + repository, "--set", "image.tag=" + tag}
+			"--set", "clusterID=" + id, "--set", "clusterset=" + Set, "--set", "image.registry=", "--set", "image.repository=" + repository, "--set", "image.tag=" + tag}
 	})
 }
 

@@ -45,7 +45,7 @@ func remains(ctx context.Context) []string {
 	return slices.Compact(left)
 }
 
-// kept are the definitions, which outlive every release.
+// kept are the definitions and the Leases that the agent creates, which outlive every release.
 func kept(namespaces ...string) []string {
 	all := []string{
 		"customresourcedefinition.apiextensions.k8s.io/exportpolicies.policy.comity.dev",
@@ -56,6 +56,8 @@ func kept(namespaces ...string) []string {
 		"customresourcedefinition.apiextensions.k8s.io/peers.exchange.comity.dev",
 		"customresourcedefinition.apiextensions.k8s.io/serviceexports.multicluster.x-k8s.io",
 		"customresourcedefinition.apiextensions.k8s.io/serviceimports.multicluster.x-k8s.io",
+		"lease.coordination.k8s.io/comity-leader",
+		"lease.coordination.k8s.io/comity-replicas",
 	}
 	for _, namespace := range namespaces {
 		all = append(all, "namespace/"+namespace)
@@ -112,7 +114,7 @@ var _ = Describe("A release", Ordered, func() {
 			To(ContainSubstring("installed in this cluster already, as release comity in namespace comity-system"))
 	}, SpecTimeout(specTimeout))
 
-	It("leaves nothing but definitions and its namespace", func(ctx SpecContext) {
+	It("leaves nothing but definitions, and its namespace with the Leases", func(ctx SpecContext) {
 		run(ctx, "helm uninstall comity --namespace comity-system --wait --timeout 5m")
 		Eventually(remains).WithContext(ctx).Should(Equal(kept("comity-system")))
 	}, SpecTimeout(specTimeout))

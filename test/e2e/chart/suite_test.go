@@ -113,7 +113,7 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 // settings are those that every release has here.
 func settings() string {
 	repository, tag, _ := strings.Cut(image, ":")
-	return fmt.Sprintf("--set clusterID=a --set clusterset=example --set image.repository=%s --set image.tag=%s", repository, cmp.Or(tag, "latest"))
+	return fmt.Sprintf("--set clusterID=a --set clusterset=example --set image.registry= --set image.repository=%s --set image.tag=%s", repository, cmp.Or(tag, "latest"))
 }
 
 // offlineImages are images of cert-manager that the Docker engine has; the node pulls them otherwise.
