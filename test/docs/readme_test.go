@@ -94,7 +94,7 @@ func qualified(fn *ast.FuncDecl) string {
 func pages(t *testing.T) []string {
 	t.Helper()
 	all := []string{"README.md"}
-	for _, pattern := range []string{"docs/*.md", "policies/*.md", "charts/*/*.md"} {
+	for _, pattern := range []string{".github/*.md", "docs/*.md", "policies/*.md", "charts/*/*.md"} {
 		found, err := fs.Glob(os.DirFS(root), pattern)
 		if err != nil {
 			t.Fatal(err)
