@@ -18,40 +18,35 @@ import (
 func unmarshal(raw []byte, into any) error {
 	switch into := into.(type) {
 	case *metav1.PartialObjectMetadata:
-		given, err := read[skipped, skipped](raw)
-		into.TypeMeta, into.ObjectMeta = given.TypeMeta, given.Metadata.ObjectMeta
-		return err
+		return json.Unmarshal(raw, &struct {
+			*metav1.PartialObjectMetadata
+			Metadata metadata `json:"metadata"`
+		}{into, metadata{ObjectMeta: &into.ObjectMeta}})
 	case *mcsv1beta1.ServiceExport:
-		given, err := read[mcsv1beta1.ServiceExportSpec, mcsv1beta1.ServiceExportStatus](raw)
-		*into = mcsv1beta1.ServiceExport{TypeMeta: given.TypeMeta, ObjectMeta: given.Metadata.ObjectMeta, Spec: given.Spec, Status: given.Status}
-		return err
+		return json.Unmarshal(raw, &struct {
+			*mcsv1beta1.ServiceExport
+			Metadata metadata `json:"metadata"`
+		}{into, metadata{ObjectMeta: &into.ObjectMeta}})
 	case *corev1.Service:
-		given, err := read[corev1.ServiceSpec, corev1.ServiceStatus](raw)
-		*into = corev1.Service{TypeMeta: given.TypeMeta, ObjectMeta: given.Metadata.ObjectMeta, Spec: given.Spec, Status: given.Status}
-		return err
+		return json.Unmarshal(raw, &struct {
+			*corev1.Service
+			Metadata metadata `json:"metadata"`
+		}{into, metadata{ObjectMeta: &into.ObjectMeta}})
 	case *policyv1alpha1.ExportPolicy:
-		given, err := read[policyv1alpha1.ExportPolicySpec, skipped](raw)
-		*into = policyv1alpha1.ExportPolicy{TypeMeta: given.TypeMeta, ObjectMeta: given.Metadata.ObjectMeta, Spec: given.Spec}
-		return err
+		return json.Unmarshal(raw, &struct {
+			*policyv1alpha1.ExportPolicy
+			Metadata metadata `json:"metadata"`
+			Status   skipped  `json:"status"`
+		}{into, metadata{ObjectMeta: &into.ObjectMeta}, skipped{}})
 	default:
 		return json.Unmarshal(raw, into)
 	}
 }
 
-// trimmed is an object without its managedFields.
-type trimmed[Spec, Status any] struct {
-	metav1.TypeMeta `json:",inline"`
-	Metadata        struct {
-		metav1.ObjectMeta
-		ManagedFields skipped `json:"managedFields"` // hides that of ObjectMeta
-	} `json:"metadata"`
-	Spec   Spec   `json:"spec"`
-	Status Status `json:"status"`
-}
-
-func read[Spec, Status any](raw []byte) (given trimmed[Spec, Status], err error) {
-	err = json.Unmarshal(raw, &given)
-	return given, err
+// metadata hides the metadata of the object beside which it is embedded.
+type metadata struct {
+	*metav1.ObjectMeta
+	ManagedFields skipped `json:"managedFields"` // hides that of ObjectMeta
 }
 
 // skipped is a field that is not read.

@@ -30,23 +30,19 @@ func checkMistakes(module *ast.Module) error {
 			errs = append(errs, fmt.Errorf("%s: rule %s hides %s of that name; expected another name", place(rule.Location), name, what))
 		}
 	}
-	count := func(terms []*ast.Term) {
-		if problem := wrongSprintf(terms); problem != "" {
-			errs = append(errs, fmt.Errorf("%s: %s", place(terms[0].Location), problem))
+	ast.NewGenericVisitor(func(node any) bool {
+		var call []*ast.Term
+		switch node := node.(type) {
+		case *ast.Expr:
+			call, _ = node.Terms.([]*ast.Term)
+		case ast.Call:
+			call = node
 		}
-	}
-	ast.WalkExprs(module, func(e *ast.Expr) bool {
-		if e.IsCall() {
-			count(e.Terms.([]*ast.Term))
-		}
-		return false
-	})
-	ast.WalkTerms(module, func(t *ast.Term) bool {
-		if call, is := t.Value.(ast.Call); is {
-			count(call)
+		if problem := wrongSprintf(call); problem != "" {
+			errs = append(errs, fmt.Errorf("%s: %s", place(call[0].Location), problem))
 		}
 		return false
-	})
+	}).Walk(module)
 	return joinUnique(errs)
 }
 

@@ -95,21 +95,12 @@ func (v *version) rules(compiler *ast.Compiler, named func(string) bool) []*ast.
 
 // reachable are these rules and those that they use, also of the library.
 func reachable(compiler *ast.Compiler, from []*ast.Rule) (rules []*ast.Rule) {
-	seen := map[util.T]bool{}
-	var visit func(util.T)
-	visit = func(node util.T) {
-		rule, ok := node.(*ast.Rule)
-		if !ok || seen[node] {
-			return
-		}
-		seen[node] = true
-		rules = append(rules, rule)
-		for dependency := range compiler.Graph.Dependencies(node) {
-			visit(dependency)
-		}
-	}
+	graph := ast.NewGraphTraversal(compiler.Graph)
 	for _, rule := range from {
-		visit(rule)
+		util.DFS(graph, func(node util.T) bool {
+			rules = append(rules, node.(*ast.Rule))
+			return false
+		}, rule)
 	}
 	return rules
 }

@@ -118,26 +118,26 @@ func readManifest(path string) ([]Policy, error) {
 		if document.Kind != Kind {
 			continue
 		}
-		policy, err := DecodePolicy(document)
+		policy, err := DecodePolicy(path, document)
 		if err != nil {
 			return nil, err
 		}
-		found = append(found, Policy{Object: policy, Path: path})
+		found = append(found, policy)
 	}
 	return found, nil
 }
 
-// DecodePolicy reads a document as an ExportPolicy.
-func DecodePolicy(document Document) (*v1alpha1.ExportPolicy, error) {
+// DecodePolicy reads a document of a file as an ExportPolicy.
+func DecodePolicy(path string, document Document) (Policy, error) {
 	if document.APIVersion != v1alpha1.GroupVersion.String() {
-		return nil, fmt.Errorf("%s: apiVersion of an ExportPolicy is %q; expected %s", document.Place, document.APIVersion, v1alpha1.GroupVersion)
+		return Policy{}, fmt.Errorf("%s: apiVersion of an ExportPolicy is %q; expected %s", document.Place, document.APIVersion, v1alpha1.GroupVersion)
 	}
 	policy := &v1alpha1.ExportPolicy{}
 	if err := document.Decode(policy); err != nil {
-		return nil, err
+		return Policy{}, err
 	}
 	if policy.Name == "" {
-		return nil, fmt.Errorf("%s: metadata.name is not set; expected the name of the ExportPolicy", document.Place)
+		return Policy{}, fmt.Errorf("%s: metadata.name is not set; expected the name of the ExportPolicy", document.Place)
 	}
-	return policy, nil
+	return Policy{Object: policy, Path: path}, nil
 }

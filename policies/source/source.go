@@ -101,23 +101,27 @@ func readTree(root string) (found []Policy, err error) {
 		case entry.Name() == libraryFolder && !slices.Contains(rego, filepath.Join(path, ModuleFile)):
 			return fs.SkipDir
 		}
-		policy, err := readFolder(path)
+		policy, err := readFolder(path, rego)
 		found = append(found, policy)
 		return cmp.Or(err, fs.SkipDir)
 	})
 	return found, err
 }
 
-// readFolder reads the folder of one policy.
-func readFolder(folder string) (Policy, error) {
+// readFolder reads the folder of one policy, which has these Rego sources.
+func readFolder(folder string, rego []string) (Policy, error) {
 	absolute, err := filepath.Abs(folder)
 	if err != nil {
 		return Policy{}, err
 	}
 	name := filepath.Base(absolute)
-	policy := Policy{Folder: folder, Path: filepath.Join(folder, ModuleFile)}
-	if policy.Files, err = regoFiles(folder); err != nil {
-		return Policy{}, err
+	policy := Policy{Folder: folder, Path: filepath.Join(folder, ModuleFile), Files: map[string]string{}}
+	for _, path := range rego {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return Policy{}, err
+		}
+		policy.Files[path] = string(text)
 	}
 	fixtures, err := filepath.Glob(filepath.Join(folder, fixturesFolder, "*"))
 	if err != nil {
@@ -166,23 +170,6 @@ func optional(path string) ([]byte, error) {
 		return nil, err
 	}
 	return yaml.YAMLToJSONStrict(text)
-}
-
-// regoFiles are the Rego sources directly in a folder.
-func regoFiles(folder string) (map[string]string, error) {
-	paths, err := filepath.Glob(filepath.Join(folder, "*"+regoSuffix))
-	if err != nil {
-		return nil, err
-	}
-	files := map[string]string{}
-	for _, path := range paths {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return nil, err
-		}
-		files[path] = string(text)
-	}
-	return files, nil
 }
 
 // IsManifest reports whether a file has the name of a manifest.

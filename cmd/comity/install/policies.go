@@ -187,10 +187,11 @@ func decode(file string) (all []*unstructured.Unstructured, err error) {
 		if document.Kind != source.Kind {
 			return nil, fmt.Errorf("%s: kind is %q; expected %s", document.Place, document.Kind, source.Kind)
 		}
-		policy, err := source.DecodePolicy(document)
+		read, err := source.DecodePolicy(file, document)
 		if err != nil {
 			return nil, err
 		}
+		policy := read.Object
 		if policy.Namespace != "" {
 			return nil, fmt.Errorf("%s: metadata.namespace: %q; expected none, an ExportPolicy belongs to the whole cluster", document.Place, policy.Namespace)
 		}

@@ -117,12 +117,9 @@ func (m *manifests) add(path string, document source.Document) (known bool, err 
 	case kindClusterset:
 		return true, m.addClusterset(document)
 	case source.Kind:
-		policy, err := source.DecodePolicy(document)
-		if err != nil {
-			return true, err
-		}
-		m.policies = append(m.policies, source.Policy{Object: policy, Path: path})
-		return true, nil
+		policy, err := source.DecodePolicy(path, document)
+		m.policies = append(m.policies, policy)
+		return true, err
 	}
 	return false, nil
 }
