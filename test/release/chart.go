@@ -19,6 +19,8 @@ import (
 var (
 	chartVersion = regexp.MustCompile(`(?m)^version:.*$`)
 	appVersion   = regexp.MustCompile(`(?m)^appVersion:.*$`)
+	// imageTag is that of the image in an annotation, which Artifact Hub scans.
+	imageTag = regexp.MustCompile(`(?m)(^ +image: ghcr\.io/comity-mcs/comity:).*$`)
 )
 
 // Chart packs charts/comity into dist as `helm package` would, but for the times of
@@ -44,6 +46,7 @@ func (s Source) Chart(dist string) (string, error) {
 		}
 		text = chartVersion.ReplaceAllLiteral(text, []byte("version: "+version))
 		text = appVersion.ReplaceAllLiteral(text, []byte("appVersion: "+s.Version))
+		text = imageTag.ReplaceAll(text, []byte("${1}"+s.Version))
 		entries[i] = entry{name: e.name, data: text, mode: e.mode}
 	}
 	return name, create(filepath.Join(dist, name), func(w io.Writer) error { return writeTarGz(w, entries, s.Time) })

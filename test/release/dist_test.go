@@ -101,7 +101,7 @@ func TestThePluginIsPackedForEachPlatform(t *testing.T) {
 
 func TestTheChartIsPackedWithoutWhatHelmIgnores(t *testing.T) {
 	s := checkout(t, map[string]string{
-		"charts/comity/Chart.yaml":                 "apiVersion: v2\nversion: 0.1.0\nappVersion: 0.1.0\n",
+		"charts/comity/Chart.yaml":                 "apiVersion: v2\nversion: 0.1.0\nappVersion: 0.1.0\n    image: ghcr.io/comity-mcs/comity:0.1.0\n",
 		"charts/comity/.helmignore":                "# not packed\n/tests/\n*.gotmpl\n.helmignore\n",
 		"charts/comity/README.md.gotmpl":           "",
 		"charts/comity/tests/x_test.yaml":          "",
@@ -120,7 +120,7 @@ func TestTheChartIsPackedWithoutWhatHelmIgnores(t *testing.T) {
 	}
 	dir := t.TempDir()
 	unpackTar(t, unzipped, dir)
-	if diff := cmp.Diff("apiVersion: v2\nversion: 1.2.3\nappVersion: v1.2.3\n", string(content(t, filepath.Join(dir, "comity", "Chart.yaml")))); diff != "" {
+	if diff := cmp.Diff("apiVersion: v2\nversion: 1.2.3\nappVersion: v1.2.3\n    image: ghcr.io/comity-mcs/comity:v1.2.3\n", string(content(t, filepath.Join(dir, "comity", "Chart.yaml")))); diff != "" {
 		t.Errorf("Chart.yaml (-want +have):\n%s", diff)
 	}
 	var have []string

@@ -219,6 +219,13 @@ func (s *server) charts() map[string][]string {
 			"--set", "networkPolicy.apiServerCIDRs={192.0.2.1/32}", "--set", "priorityClassName=system-cluster-critical",
 			"--set", "hostNetwork=true", "--set", "podLabels.team=net", "--set", "webhook.excludedNamespaces={kube-system}",
 		},
+		"with what users of charts add": {
+			"--set", "nameOverride=mcs", "--set", "commonAnnotations.team=net", "--set", "global.imagePullSecrets={registry}",
+			"--set", "podSecurityContext.runAsUser=1000", "--set", "extraArgs={--verbosity=1}", "--set", "extraEnv[0].name=A",
+			"--set", "extraVolumes[0].name=tmp", "--set-json", "extraVolumes[0].emptyDir={}",
+			"--set", "extraVolumeMounts[0].name=tmp", "--set", "extraVolumeMounts[0].mountPath=/tmp",
+			"--set", "livenessProbe.timeoutSeconds=2", "--set", "podDisruptionBudget.maxUnavailable=50%", "--set", "metrics.service.enabled=true",
+		},
 	}
 }
 
