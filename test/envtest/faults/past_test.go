@@ -99,6 +99,7 @@ var _ = Describe("FAULT 24: a namespace that is deleted and made again", func() 
 		By("deleting it, and what is in it, as the namespace controller does")
 		typed, err := kubernetes.NewForConfig(a.RESTConfig())
 		Expect(err).NotTo(HaveOccurred())
+		clusterset.AwaitQuiet(ctx, a, b) // an earlier spec may have left a report to delete
 		Expect(a.Client.Delete(ctx, clusterset.Namespace(ns))).To(Succeed())
 		from := time.Now()
 		change(ctx, b, ns, "web", "10.94.0.2")
