@@ -67,7 +67,7 @@ type gate struct {
 	// arrive, at most.
 	wait, read time.Duration
 	// names are those that a client's certificate must have one of; none: any.
-	names    []string
+	names []string
 	// stopping is Options.Stopping.
 	stopping <-chan struct{}
 	rejected *prometheus.CounterVec

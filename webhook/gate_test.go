@@ -306,7 +306,7 @@ func TestAnAnswerOfAReplicaThatStopsEndsItsConnection(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer answer.Body.Close()
+		defer func() { _ = answer.Body.Close() }()
 		return answer.Close
 	}
 	if closes() {

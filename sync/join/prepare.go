@@ -269,7 +269,7 @@ func (p *Prepared) Routes() []Route {
 	return all
 }
 
-// AnnotationCluster, on an object of Objects, names the cluster that it is for.
+// AnnotationCluster names, on an object of Objects, the cluster that it is for.
 const AnnotationCluster = "comity.dev/cluster"
 
 // Objects are all that Write applies but the Secrets with credentials, each once
