@@ -265,7 +265,7 @@ func TestTheManagerRunsRestricted(t *testing.T) {
 	for what, ok := range map[string]bool{
 		"two replicas":                  *deployment.Spec.Replicas == 2,
 		"none unavailable in a rollout": deployment.Spec.Strategy.RollingUpdate.MaxUnavailable.IntValue() == 0,
-		"not as root":                   *pod.SecurityContext.RunAsNonRoot && *pod.SecurityContext.RunAsUser == 65532,
+		"not as root":                   *pod.SecurityContext.RunAsNonRoot && pod.SecurityContext.RunAsUser == nil, // the image or the platform names one
 		"seccomp of the runtime":        pod.SecurityContext.SeccompProfile.Type == corev1.SeccompProfileTypeRuntimeDefault,
 		"no new privileges":             !*container.SecurityContext.AllowPrivilegeEscalation,
 		"root file system is read-only": *container.SecurityContext.ReadOnlyRootFilesystem,

@@ -159,8 +159,8 @@ func (m *member) isLeftover(resource string, object *metav1.PartialObjectMetadat
 	case resource == "customresourcedefinitions.apiextensions.k8s.io":
 		return !strings.HasSuffix(object.Name, ".comity.dev") && !strings.HasSuffix(object.Name, ".multicluster.x-k8s.io")
 	case namespace == install.Namespace:
-		// The namespace stays, with what Kubernetes itself puts into each.
-		return resource != "namespaces" && object.Name != "default" && object.Name != "kube-root-ca.crt"
+		// The namespace stays, with what Kubernetes itself puts into each, and the agent's Leases.
+		return resource != "namespaces" && resource != "leases.coordination.k8s.io" && object.Name != "default" && object.Name != "kube-root-ca.crt"
 	case namespace == "" || strings.HasPrefix(namespace, "comity-") || strings.HasPrefix(namespace, "kube-"):
 		return true
 	case resource == "serviceexports.multicluster.x-k8s.io":
