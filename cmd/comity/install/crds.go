@@ -164,7 +164,7 @@ func embedded(o CRDOptions) (all []definition, err error) {
 	for _, text := range [][]byte{mcscrd.ServiceExportCRD, mcscrd.ServiceImportCRD} {
 		object, decodeErr := decodeCRD(text, o.Version)
 		err = errors.Join(err, decodeErr)
-		all = append(all, definition{object, true, !o.MCS})
+		all = append(all, definition{Unstructured: object, mcs: true, optional: !o.MCS})
 	}
 	names, globErr := fs.Glob(crd.FS, "*.yaml")
 	err = errors.Join(err, globErr)
@@ -172,7 +172,7 @@ func embedded(o CRDOptions) (all []definition, err error) {
 		text, readErr := fs.ReadFile(crd.FS, name)
 		object, decodeErr := decodeCRD(text, o.Version)
 		err = errors.Join(err, readErr, decodeErr)
-		all = append(all, definition{object, false, false})
+		all = append(all, definition{Unstructured: object})
 	}
 	return all, err
 }
