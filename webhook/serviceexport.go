@@ -20,6 +20,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/webhook/admit"
 	"github.com/comity-mcs/comity/webhook/facts"
 )
@@ -94,7 +95,13 @@ func (v exportValidator) handle(ctx context.Context, req admission.Request) admi
 		return respond(admit.FromVerdict(subject, decision.Verdict{Problem: unread.Error()}))
 	}
 	response := v.refusals.respond(req, subject, v.reviewer.Review(ctx, question))
-	if response.Allowed && v.conflicts != nil {
+	if !response.Allowed {
+		return response
+	}
+	if reserved := model.ReservedOf(now); reserved != "" {
+		response.Warnings = append(response.Warnings, reserved)
+	}
+	if v.conflicts != nil {
 		response.Warnings = append(response.Warnings, v.conflicts.Warnings(ctx, now)...)
 	}
 	return response

@@ -154,6 +154,7 @@ const (
 	finalizer  = `{"metadata":{"name":"web","namespace":"shop","finalizers":["x/y"]},"status":{"conditions":[]}}`
 	dying      = `{"metadata":{"name":"web","namespace":"shop","deletionTimestamp":"2026-01-01T00:00:00Z","labels":{"export-to":"c"},"annotations":{"comity.dev/export-to":"b"}}}`
 	exporting  = `{"metadata":{"name":"web","namespace":"shop"},"spec":{"exportedLabels":{"a":"b"}}}`
+	tracked    = `{"metadata":{"name":"web","namespace":"shop"},"spec":{"exportedLabels":{"a":"b","app.kubernetes.io/instance":"web"}}}`
 	unreadable = `{"metadata":{"name":7}}`
 )
 
@@ -199,8 +200,10 @@ type foretold []string
 
 func (f foretold) Warnings(context.Context, *mcsv1beta1.ServiceExport) []string { return f }
 
-func TestConflictsAreForetoldAndNeverRefused(t *testing.T) {
+func TestWhatIsNotExportedAndConflictsAreForetoldAndNeverRefused(t *testing.T) {
 	warning := decision.Verdict{Outcome: decision.Allowed, Warnings: []decision.Violation{{Policy: "p", Message: "note"}}}
+	const dropped = `ServiceExport shop/web, spec.exportedLabels: "app.kubernetes.io/instance": not exported, because Kubernetes, Comity, ` +
+		"or a tool such as Argo CD, Flux or Helm would act on it in other clusters; remove it"
 	for _, tc := range []struct {
 		name     string
 		op       admissionv1.Operation
@@ -214,6 +217,9 @@ func TestConflictsAreForetoldAndNeverRefused(t *testing.T) {
 		{"an update", admissionv1.Update, annotated, plain, warning, foretold{"conflict of x"}, true, []string{"[p] note.", "conflict of x"}},
 		{"none", admissionv1.Create, plain, nil, warning, foretold(nil), true, []string{"[p] note."}},
 		{"nobody to foretell them", admissionv1.Create, plain, nil, warning, nil, true, []string{"[p] note."}},
+		{"a label that is not exported", admissionv1.Create, tracked, nil, warning, foretold{"conflict of x"}, true, []string{"[p] note.", dropped, "conflict of x"}},
+		{"a label that is not exported of what is refused", admissionv1.Create, tracked, nil, denied, nil, false, nil},
+		{"a label that was not exported before", admissionv1.Update, tracked, tracked, warning, nil, true, nil},
 		{"what is refused has none", admissionv1.Create, plain, nil, denied, foretold{"conflict of x"}, false, nil},
 		{"a finalizer", admissionv1.Update, finalizer, plain, warning, foretold{"conflict of x"}, true, nil},
 	} {

@@ -135,6 +135,8 @@ func stopper(in ImportInput, problems []model.Problem) int {
 		case model.ReasonPolicyDenied, model.ReasonNotEvaluated, model.ReasonPolicyWarning,
 			model.ReasonNamespaceUnknown, model.ReasonNamespaceNotAccepted: // of one cluster; the import is that of the others
 			return false
+		case model.ReasonReservedKey:
+			return false
 		}
 		return incomplete
 	})

@@ -147,7 +147,7 @@ func (i *importing) sliceProblems() []model.Problem {
 	return out
 }
 
-// ownProblems are those of the annotations of the own export.
+// ownProblems are those of the annotations of the own export, and of what it wants to export.
 func (v *ImportView) ownProblems() []model.Problem {
 	if v.Own.State != model.SourcePublished || v.Local.Export == nil || v.Local.Service == nil {
 		return nil
@@ -158,6 +158,9 @@ func (v *ImportView) ownProblems() []model.Problem {
 	}
 	if _, missing, _ := exchange.Ports(v.Local.Export, v.Local.Service); missing != "" {
 		out = append(out, model.Problem{Reason: model.ReasonInvalidAnnotation, Message: missing})
+	}
+	if reserved := model.ReservedOf(v.Local.Export); reserved != "" {
+		out = append(out, model.Problem{Reason: model.ReasonReservedKey, Message: reserved})
 	}
 	return out
 }

@@ -37,7 +37,7 @@ func LocalExport(self model.ClusterID, export *mcsv1beta1.ServiceExport, service
 		ServiceProperties: model.ServiceProperties{
 			Type: mcsv1beta1.ClusterSetIP, Ports: ports.Exported(service), IPFamilies: spec.IPFamilies, SessionAffinity: spec.SessionAffinity,
 			InternalTrafficPolicy: spec.InternalTrafficPolicy, TrafficDistribution: spec.TrafficDistribution,
-			Labels: unreserved(export.Spec.ExportedLabels), Annotations: unreserved(export.Spec.ExportedAnnotations),
+			Labels: model.Unreserved(export.Spec.ExportedLabels), Annotations: model.Unreserved(export.Spec.ExportedAnnotations),
 		},
 	}
 	// An invalid preference is ignored. Callers of Prefer report it.

@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"regexp"
 	"time"
 
@@ -78,7 +77,7 @@ func FromRecord(cluster model.ClusterID, record *exchangev1alpha1.ExportRecord) 
 		properties.Ports = append(properties.Ports, port)
 	}
 	properties.SessionAffinity = cmp.Or(spec.SessionAffinity, corev1.ServiceAffinityNone)
-	properties.Labels, properties.Annotations = unreserved(spec.Labels), unreserved(spec.Annotations)
+	properties.Labels, properties.Annotations = model.Unreserved(spec.Labels), model.Unreserved(spec.Annotations)
 	return model.Export{
 		SourceExport: model.SourceExport{
 			Cluster: cluster, UID: spec.ExportUID, CreatedAt: age(spec.ExportedAt.Time), Scoped: record.Namespace != model.ExchangeNamespace(cluster),
@@ -182,15 +181,6 @@ func age(created time.Time) time.Time {
 		return ageUnknown
 	}
 	return created
-}
-
-// unreserved are the labels or annotations without those that Kubernetes, the MCS API
-// or Comity read in the importing cluster. Only the administrator of that cluster
-// may configure how it treats an import.
-func unreserved(in map[string]string) map[string]string {
-	out := maps.Clone(in)
-	maps.DeleteFunc(out, func(key, _ string) bool { return model.ReservedLabel(key) })
-	return out
 }
 
 // reasonPattern matches one word, which every reason of Comity is.

@@ -336,6 +336,7 @@ func TestWhatSpeaksToTheImportingClusterIsNotExported(t *testing.T) {
 	reserved := map[string]string{
 		"team": "blue", "comity.dev/on-lost": "withdraw", "comity.dev/applied": "x", "multicluster.kubernetes.io/service-name": "other",
 		"service.kubernetes.io/service-proxy-name": "none", "kubernetes.io/service-name": "local",
+		"app.kubernetes.io/instance": "billing", "argocd.argoproj.io/instance": "billing", "meta.helm.sh/release-name": "billing",
 	}
 	record := aRecord(t)
 	record.Spec.Labels, record.Spec.Annotations = reserved, reserved
@@ -356,7 +357,7 @@ func TestWhatSpeaksToTheImportingClusterIsNotExported(t *testing.T) {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
-	if len(reserved) != 6 {
+	if len(reserved) != 9 {
 		t.Error("the record was changed")
 	}
 }

@@ -41,7 +41,7 @@ func CopySlice(key types.NamespacedName, source *discoveryv1.EndpointSlice, shar
 		model.LabelExportNamespace: key.Namespace,
 		model.LabelExportName:      key.Name,
 	}
-	maps.Copy(labels, unreserved(source.Labels))
+	maps.Copy(labels, model.Unreserved(source.Labels))
 	return &discoveryv1.EndpointSlice{
 		TypeMeta: metav1.TypeMeta{APIVersion: discoveryv1.SchemeGroupVersion.String(), Kind: "EndpointSlice"},
 		ObjectMeta: metav1.ObjectMeta{

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 
-	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -130,19 +129,6 @@ const (
 // ManagedBy is the value of app.kubernetes.io/managed-by and
 // endpointslice.kubernetes.io/managed-by on objects that Comity creates.
 const ManagedBy = "comity"
-
-// ReservedLabel reports whether a label of a source EndpointSlice is read by
-// Kubernetes, by the MCS API or by Comity, and therefore must not be copied to
-// another cluster. kube-proxy, for one, ignores slices with certain labels of
-// service.kubernetes.io.
-func ReservedLabel(key string) bool {
-	domain, _, _ := strings.Cut(key, "/")
-	switch domain {
-	case "service.kubernetes.io", "endpointslice.kubernetes.io", "multicluster.kubernetes.io", "comity.dev":
-		return true
-	}
-	return key == discoveryv1.LabelServiceName
-}
 
 // DerivedName is the name that the derived Service of an import called name
 // has, unless another import of the namespace already has it: "derived-" and

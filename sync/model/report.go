@@ -220,6 +220,8 @@ const (
 	// ReasonInvalidAnnotation: an annotation of Comity's cannot be read, and its
 	// default holds.
 	ReasonInvalidAnnotation = "InvalidAnnotation"
+	// ReasonReservedKey: labels or annotations that an export wants to export are left out.
+	ReasonReservedKey = "ReservedKey"
 	// ReasonTakeoverHeld: another export would become the deciding one and change
 	// the import; it waits for the confirmation of an administrator.
 	ReasonTakeoverHeld = "TakeoverHeld"

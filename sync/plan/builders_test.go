@@ -81,6 +81,7 @@ func slice(name string, portNames []string, addresses ...string) *discoveryv1.En
 			Labels: map[string]string{
 				"app": "web", "kubernetes.io/service-name": "web", "service.kubernetes.io/headless": "",
 				"endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io", "comity.dev/export-name": "web",
+				"app.kubernetes.io/instance": "shop", "argocd.argoproj.io/instance": "shop", "helm.toolkit.fluxcd.io/name": "shop", "helm.sh/chart": "web",
 			},
 			Annotations: map[string]string{"endpoints.kubernetes.io/last-change-trigger-time": "2025-01-01T00:00:00Z"},
 		},

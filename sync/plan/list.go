@@ -4,7 +4,6 @@
 package plan
 
 import (
-	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -62,7 +61,7 @@ func Standing(current Current, key types.NamespacedName, resolved *model.Import)
 	hasOwn := own != nil && model.IsManaged(own)
 	at := slices.IndexFunc(current.Services, func(s *corev1.Service) bool { return model.IsManaged(s) && ofImport(s, key, own) })
 	if hasOwn {
-		out.ServiceImportSpec, out.Labels, out.Annotations = own.Spec, exported(own.Labels), exported(own.Annotations)
+		out.ServiceImportSpec, out.Labels, out.Annotations = own.Spec, model.Unreserved(own.Labels), model.Unreserved(own.Annotations)
 	}
 	if at >= 0 {
 		standingService(out, current.Services[at])
@@ -90,13 +89,6 @@ func standingService(out *model.Import, s *corev1.Service) {
 	if out.Type == mcsv1beta1.Headless { // whose import has none of these
 		out.SessionAffinity, out.SessionAffinityConfig, out.InternalTrafficPolicy, out.TrafficDistribution = "", nil, nil, nil
 	}
-}
-
-// exported are the labels or annotations of a ServiceImport that are not Comity's.
-func exported(all map[string]string) map[string]string {
-	out := maps.Clone(all)
-	maps.DeleteFunc(out, func(key, _ string) bool { return model.ReservedLabel(key) || key == labelManagedBy })
-	return out
 }
 
 // annotateService is annotateList of the derived Service.

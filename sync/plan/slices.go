@@ -320,11 +320,7 @@ func (p *importer) mirror(cluster model.ClusterID, source *discoveryv1.EndpointS
 			s.Endpoints[i].NodeName = e.NodeName
 		}
 	}
-	for key, value := range source.Labels {
-		if !model.ReservedLabel(key) {
-			s.Labels[key] = value
-		}
-	}
+	maps.Copy(s.Labels, model.Unreserved(source.Labels))
 	s.Labels[model.LabelServiceName] = p.Key.Name
 	s.Labels[model.LabelSourceCluster] = string(cluster)
 	s.Labels[discoveryv1.LabelServiceName] = p.name

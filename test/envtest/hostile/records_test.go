@@ -103,6 +103,14 @@ var _ = It("Records are imported without what they try beyond that", func(ctx Sp
 			"multicluster.kubernetes.io/service-name": "evil", "multicluster.kubernetes.io/source-cluster": "evil",
 			"service.kubernetes.io/service-proxy-name": "evil", "endpointslice.kubernetes.io/managed-by": "evil", "comity.dev/x": "evil",
 		}, "spec", "labels")})),
+		tries("with exported labels by which GitOps tools find what to delete", served([]change{set(map[string]any{
+			"app.kubernetes.io/instance": "evil", "app.kubernetes.io/managed-by": "evil", "argocd.argoproj.io/instance": "evil",
+			"kustomize.toolkit.fluxcd.io/name": "evil", "helm.toolkit.fluxcd.io/name": "evil", "helm.sh/chart": "evil", "applyset.kubernetes.io/part-of": "evil",
+		}, "spec", "labels")})),
+		tries("with exported annotations by which GitOps tools find what to delete", served([]change{set(map[string]any{
+			"argocd.argoproj.io/tracking-id": "evil", "argocd.argoproj.io/hook": "evil", "kustomize.toolkit.fluxcd.io/prune": "evil", "meta.helm.sh/release-name": "evil",
+			"kubectl.kubernetes.io/last-applied-configuration": "evil", "config.k8s.io/owning-inventory": "evil",
+		}, "spec", "annotations")})),
 		tries("with exported annotations that speak for Comity", served([]change{set(map[string]any{
 			"comity.dev/on-lost": "evil", "comity.dev/applied": "evil", "multicluster.kubernetes.io/derived-service": "evil",
 		}, "spec", "annotations")})),
@@ -116,6 +124,9 @@ var _ = It("Records are imported without what they try beyond that", func(ctx Sp
 		}, set("evil", "metadata", "labels", "multicluster.kubernetes.io/source-cluster"))),
 		tries("whose slice says it is of a local Service", served(nil,
 			set("evil", "metadata", "labels", "kubernetes.io/service-name"), set("evil", "metadata", "labels", "multicluster.kubernetes.io/service-name"))),
+		tries("whose slice says it is of an application of a", served(nil,
+			set("evil", "metadata", "labels", "app.kubernetes.io/instance"), set("evil", "metadata", "labels", "app.kubernetes.io/managed-by"),
+			set("evil", "metadata", "labels", "argocd.argoproj.io/instance"), set("evil", "metadata", "labels", "kustomize.toolkit.fluxcd.io/name"))),
 		tries("whose slice is for another proxy", served(nil,
 			set("evil", "metadata", "labels", "service.kubernetes.io/service-proxy-name"), set("evil", "metadata", "labels", "endpointslice.kubernetes.io/skip-mirror"))),
 		tries("whose slice has owners, finalizers and an end", served(nil,
