@@ -5,8 +5,8 @@
 //
 // It takes ExportPolicies from the manager's cache and loads all of them into the
 // engine on every replica, with the exceptions that are in force; when one ends, it
-// loads them again. The leader alone writes the conditions Compiled and InForce, and
-// what audits found, only on change. Every replica reports what failed in its own
+// loads them again. The leader alone writes the conditions Compiled, InForce and
+// Ready, and what audits found, only on change. Every replica reports what failed in its own
 // evaluations, as condition Evaluated. The package decides nothing on exports; it calls
 // Options.Changed when verdicts may change. It is apart from package engine because the
 // engine knows neither a cluster nor a clock.
@@ -182,7 +182,7 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	})
 	results := r.load(ctx, list.Items)
 	again, err := r.reportFailures(ctx, list.Items)
-	if slices.ContainsFunc(results, func(result engine.Result) bool { return errors.Is(result.Err, engine.ErrNoTrial) }) {
+	if slices.ContainsFunc(results, func(result engine.Result) bool { return isTemporary(result.Err) }) {
 		again = earlier(again, untriedInterval)
 	}
 	if !r.options.leads() {
@@ -198,6 +198,9 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	}
 	return reconcile.Result{RequeueAfter: again}, errors.Join(errs...)
 }
+
+// isTemporary reports whether an error says nothing about a policy.
+func isTemporary(err error) bool { return errors.Is(err, engine.ErrNoTrial) }
 
 // load loads the policies with the exceptions that are in force now, and states which
 // this replica enforces.

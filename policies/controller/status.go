@@ -70,6 +70,7 @@ func isStored(policy *v1alpha1.ExportPolicy, wanted metav1.Condition) bool {
 func isReported(policy *v1alpha1.ExportPolicy, wanted v1alpha1.ExportPolicyStatus) bool {
 	isDue := func(condition metav1.Condition) bool { return !isStored(policy, condition) }
 	return !slices.ContainsFunc(wanted.Conditions, isDue) && policy.Status.Digest == wanted.Digest &&
+		policy.Status.ObservedGeneration == wanted.ObservedGeneration &&
 		equality.Semantic.DeepEqual(policy.Status.Matched, wanted.Matched) &&
 		equality.Semantic.DeepEqual(policy.Status.Violations, wanted.Violations)
 }
@@ -91,10 +92,13 @@ func isOutdated(err error) bool { return apierrors.IsConflict(err) || apierrors.
 // status is the status that a policy should have, as far as the leader writes it. The
 // first condition is Compiled.
 func (r *reconciler) status(policy *v1alpha1.ExportPolicy, result engine.Result, seen observed) v1alpha1.ExportPolicyStatus {
-	status := v1alpha1.ExportPolicyStatus{Conditions: []metav1.Condition{r.compiled(policy, result)}, Digest: result.Digest}
+	status := v1alpha1.ExportPolicyStatus{
+		ObservedGeneration: policy.Generation, Conditions: []metav1.Condition{r.compiled(policy, result)}, Digest: result.Digest,
+	}
 	if inForce, known := r.inForce(policy, result, seen); known {
 		status.Conditions = append(status.Conditions, inForce)
 	}
+	status.Conditions = append(status.Conditions, ready(policy, status.Conditions, isTemporary(result.Err))...)
 	for i := range status.Conditions {
 		c := &status.Conditions[i]
 		if !c.LastTransitionTime.IsZero() {

@@ -147,6 +147,20 @@ const (
 	ReasonReplicaUnknown = "ReplicaUnknown"
 )
 
+// Conditions that sum up Compiled and InForce, with their reasons, for tools that follow the
+// conventions of kstatus, such as Flux. What exports do to the policy, as in Evaluated, is no
+// part of them: an export of any namespace could keep others from being applied.
+const (
+	// ConditionReady is True when the policy compiled and every replica enforces it.
+	ConditionReady = "Ready"
+	// ConditionStalled is True when the policy must be changed before it can be Ready, and
+	// is not there otherwise.
+	ConditionStalled = "Stalled"
+	// ConditionReconciling is True when the policy is not Ready yet, and is not there
+	// otherwise.
+	ConditionReconciling = "Reconciling"
+)
+
 // Violations are the exports or imports that violate a policy.
 type Violations struct {
 	// total is how many violate it.
@@ -190,8 +204,12 @@ type Failures struct {
 
 // ExportPolicyStatus is the observed state of a policy.
 type ExportPolicyStatus struct {
-	// conditions has Compiled, whose message names file:row:column and the error, and
-	// InForce. It has Evaluated while evaluations fail.
+	// observedGeneration is the metadata.generation that the conditions are about.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// conditions has Compiled, whose message names file:row:column and the error,
+	// InForce, and Ready, which is True if both are; if it is not, Stalled or Reconciling.
+	// It has Evaluated while evaluations fail.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -219,6 +237,7 @@ type ExportPolicyStatus struct {
 // +kubebuilder:printcolumn:name="Stage",type=string,JSONPath=`.spec.stage`
 // +kubebuilder:printcolumn:name="Enforcement",type=string,JSONPath=`.spec.enforcement`
 // +kubebuilder:printcolumn:name="Existing",type=string,JSONPath=`.spec.existing`,priority=1
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,priority=1
 // +kubebuilder:printcolumn:name="Compiled",type=string,JSONPath=`.status.conditions[?(@.type=="Compiled")].status`
 // +kubebuilder:printcolumn:name="In force",type=string,JSONPath=`.status.conditions[?(@.type=="InForce")].status`
 // +kubebuilder:printcolumn:name="Matched",type=integer,JSONPath=`.status.matched`
@@ -229,7 +248,10 @@ type ExportPolicy struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   ExportPolicySpec   `json:"spec"`
+	Spec ExportPolicySpec `json:"spec"`
+	// status has an observedGeneration from the start, so that a policy that nobody has looked
+	// at yet does not count as one that is Ready.
+	// +kubebuilder:default:={"observedGeneration":-1}
 	Status ExportPolicyStatus `json:"status,omitempty"`
 }
 

@@ -53,7 +53,7 @@ func TestWhichLabelsAndAnnotationsAreNotCopied(t *testing.T) {
 		"topology.kubernetes.io/zone":           false,
 		"multicluster.x-k8s.io/sync":            false,
 		"multicluster.kubernetes.io.evil.org/x": false,
-		"": false,
+		"":                                      false,
 	} {
 		if got := Reserved(key); got != want {
 			t.Errorf("%q is reserved: %v, want %v", key, got, want)
