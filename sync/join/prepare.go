@@ -272,8 +272,9 @@ func (p *Prepared) Routes() []Route {
 // AnnotationCluster names, on an object of Objects, the cluster that it is for.
 const AnnotationCluster = "comity.dev/cluster"
 
-// Objects are all that Write applies but the Secrets with credentials, each once
-// and in the order of work.
+// Objects are all that Write applies but the Secrets with credentials, each once and in the
+// order of work. Comity's own namespace is not among those of a member, where Comity runs: a
+// tool that prunes what it applied would delete the agent with it.
 func (p *Prepared) Objects() (all []*unstructured.Unstructured, err error) {
 	for _, m := range p.clusters() {
 		objects := slices.Clone(m.exchange)
@@ -283,6 +284,9 @@ func (p *Prepared) Objects() (all []*unstructured.Unstructured, err error) {
 			}
 		}
 		for _, object := range objects {
+			if _, is := object.(*corev1.Namespace); is && object.GetName() == m.Namespace && !m.isHub {
+				continue
+			}
 			applied, err := m.toApply(object)
 			if err != nil {
 				return nil, err

@@ -16,6 +16,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	clocktesting "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -26,6 +27,7 @@ import (
 	"github.com/comity-mcs/comity/policies/findings"
 	"github.com/comity-mcs/comity/policies/replicas"
 	"github.com/comity-mcs/comity/policies/v1alpha1"
+	"github.com/comity-mcs/comity/test/gitops"
 )
 
 // own is Comity's namespace.
@@ -82,6 +84,17 @@ func inForce(ctx context.Context, name string) func() string {
 	}
 }
 
+// condition is status and reason of a condition; empty if there is none.
+func condition(object *unstructured.Unstructured, typ string) string {
+	list, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")
+	for _, item := range list {
+		if c, is := item.(map[string]any); is && c["type"] == typ {
+			return fmt.Sprintf("%s/%s", c["status"], c["reason"])
+		}
+	}
+	return ""
+}
+
 var _ = Describe("The status of an ExportPolicy", func() {
 	BeforeEach(func(ctx context.Context) {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: own}}
@@ -123,6 +136,47 @@ var _ = Describe("The status of an ExportPolicy", func() {
 		cancel()
 		edit(ctx, "stated", module("stated", "v3"))
 		Eventually(inForce(ctx, "stated")).Within(timeout).Should(Equal("True/EveryReplica: 1/1 replicas enforce the policy as it is stored."))
+	})
+
+	It("has the conditions of kstatus, which Argo CD and Flux read", func(ctx context.Context) {
+		health := func() string {
+			GinkgoHelper()
+			object := &unstructured.Unstructured{}
+			object.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ExportPolicy"))
+			Expect(direct.Get(ctx, client.ObjectKey{Name: "healthy"}, object)).To(Succeed())
+			h, err := gitops.Of(object)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(h.Flux).To(Equal(h.KStatus))
+			ready := condition(object, v1alpha1.ConditionReady)
+			beside := condition(object, v1alpha1.ConditionReconciling) + condition(object, v1alpha1.ConditionStalled)
+			return strings.Join([]string{h.Argo, string(h.Flux), ready, beside}, " ")
+		}
+		leader := start(stating("leader"))
+		create(ctx, policy("healthy", "no"))
+		Consistently(health).WithTimeout(time.Second).Should(Equal("Progressing InProgress  "), "nobody leads, so nobody looked at it")
+
+		leader.elect()
+		Eventually(health).Within(timeout).Should(Equal("Healthy Current True/EveryReplica "))
+
+		By("breaking it")
+		edit(ctx, "healthy", "no rego")
+		Eventually(health).Within(timeout).Should(Equal("Degraded Failed False/CompileError True/CompileError"))
+
+		By("fixing it, while another replica lags")
+		lagging := statement("lagging")
+		running, cancel := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() { ended <- lagging.Start(running) }()
+		DeferCleanup(func() { cancel(); Expect(<-ended).To(Succeed()) })
+		lagging.State(map[string]string{"healthy": "sha256:of-an-older-version"})
+		edit(ctx, "healthy", module("healthy", "v2"))
+		Eventually(health).Within(timeout).Should(Equal("Progressing InProgress False/ReplicaLags True/ReplicaLags"))
+		object, _ := stored(ctx, "healthy")
+		lagging.State(map[string]string{"healthy": object.Status.Digest})
+		Eventually(health).Within(timeout).Should(Equal("Healthy Current True/EveryReplica "))
+		object, _ = stored(ctx, "healthy")
+		Expect(object.Status.ObservedGeneration).To(Equal(object.Generation))
+		Expect(meta.FindStatusCondition(object.Status.Conditions, v1alpha1.ConditionReady).ObservedGeneration).To(Equal(object.Generation))
 	})
 
 	It("counts real replicas", func(ctx context.Context) {
