@@ -4,11 +4,14 @@
 package model
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
@@ -58,6 +61,27 @@ func TestWhichLabelsAndAnnotationsAreNotCopied(t *testing.T) {
 		if got := Reserved(key); got != want {
 			t.Errorf("%q is reserved: %v, want %v", key, got, want)
 		}
+	}
+}
+
+// docs/gitops.md has a table of them, in backquotes.
+func TestTheDocumentationListsWhatIsReserved(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "gitops.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "\n## Labels that are not copied\n")
+	listed := sets.New[string]()
+	for line := range strings.Lines(section) {
+		cell, _, isRow := strings.Cut(strings.TrimPrefix(line, "| "), " | ")
+		for i, part := range strings.Split(cell, "`") {
+			if isRow && i%2 == 1 {
+				listed.Insert(part)
+			}
+		}
+	}
+	if diff := cmp.Diff(sets.List(reservedDomains.Union(reservedKeys)), sets.List(listed)); diff != "" {
+		t.Errorf("docs/gitops.md (-code +there):\n%s", diff)
 	}
 }
 

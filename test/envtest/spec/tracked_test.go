@@ -4,17 +4,24 @@
 package spec
 
 import (
+	"context"
+	"fmt"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	policyv1alpha1 "github.com/comity-mcs/comity/policies/v1alpha1"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/envtest/clusterset"
+	"github.com/comity-mcs/comity/test/gitops"
 )
 
 var _ = Describe("what Argo CD, Flux and Helm track an object by", func() {
@@ -95,5 +102,37 @@ var _ = Describe("what Argo CD, Flux and Helm track an object by", func() {
 		Eventually(ctx, a.ExportCondition(ns, "web", "Ready")).Should(And(HavePrefix("True/Exported: "), left))
 		Eventually(ctx, a.ImportCondition(ns, "web", "Ready")).Should(And(HavePrefix("True/Ready: "), left))
 		Eventually(ctx, b.ImportCondition(ns, "web", "Ready")).Should(And(HavePrefix("True/Ready: "), Not(ContainSubstring("exportedLabels"))))
+	})
+
+	It("is healthy where it works, and says what it waits for", func(ctx SpecContext) {
+		ns := namespace(ctx, "health")
+		export := clusterset.Export(ns, "web")
+		a.Create(ctx, export)
+		health := func(o client.Object) func(Gomega, context.Context) string {
+			return func(g Gomega, ctx context.Context) string {
+				kind, err := a.Client.GroupVersionKindFor(o)
+				g.Expect(err).NotTo(HaveOccurred())
+				read := &unstructured.Unstructured{}
+				read.SetGroupVersionKind(kind)
+				g.Expect(a.Client.Get(ctx, key(o), read)).To(Succeed())
+				h, err := gitops.Of(read)
+				g.Expect(err).NotTo(HaveOccurred())
+				return fmt.Sprintf("%s %s: %s", h.Argo, h.Flux, h.Message)
+			}
+		}
+		Eventually(ctx, health(export)).Should(Equal("Progressing InProgress: Service " + ns + "/web does not exist in this cluster; create it or delete this ServiceExport"))
+		a.Create(ctx, clusterset.Service(ns, "web"), clusterset.Endpoints(ns, "web", "web-x", 8080, "10.91.0.1"))
+		Eventually(ctx, health(export)).Should(HavePrefix("Healthy Current: published for "))
+		Eventually(ctx, health(clusterset.Import(ns, "web"))).Should(HavePrefix("Healthy Current: web." + ns + ".svc.clusterset.local resolves to "))
+		Eventually(ctx, health(clusterset.Peer("b"))).Should(HavePrefix("Healthy Current: the heartbeat of the cluster is seen"))
+
+		By("denying it")
+		policy := &policyv1alpha1.ExportPolicy{ObjectMeta: metav1.ObjectMeta{Name: "closed"}, Spec: policyv1alpha1.ExportPolicySpec{
+			Rego: "package comity.policies.closed\n\ndeny contains {\"msg\": \"closed\"} if input.object.metadata.namespace == \"" + ns + "\"\n",
+		}}
+		a.Create(ctx, policy)
+		DeferCleanup(func(ctx SpecContext) { Expect(client.IgnoreNotFound(a.Client.Delete(ctx, policy))).To(Succeed()) })
+		Eventually(ctx, health(policy)).Should(HavePrefix("Healthy Current: 1/1 replicas enforce the policy as it is stored"))
+		Eventually(ctx, health(export)).Should(And(HavePrefix("Degraded Failed: policy forbids this export"), ContainSubstring("closed")))
 	})
 })
