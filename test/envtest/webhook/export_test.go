@@ -105,6 +105,15 @@ var _ = Describe("A ServiceExport", func() {
 		}).WithTimeout(10 * time.Second).Should(BeTrue())
 	})
 
+	It("with a label by which Argo CD finds what to delete is stored with a warning", func(ctx SpecContext) {
+		namespace := newNamespace(ctx, nil)
+		tracked := export("v1beta1", namespace, "web")
+		tracked.Object["spec"] = map[string]any{"exportedLabels": map[string]any{"team": "shop", "app.kubernetes.io/instance": "shop"}}
+		warnings.Take()
+		Expect(k8s.Create(ctx, tracked)).To(Succeed())
+		Expect(warnings.Take()).To(ConsistOf(And(HavePrefix("ServiceExport "+namespace+`/web, spec.exportedLabels: "app.kubernetes.io/instance": not exported`), Not(ContainSubstring("team")))))
+	})
+
 	It("can be deleted while no policy can be asked", func(ctx SpecContext) {
 		namespace := newNamespace(ctx, nil)
 		Expect(k8s.Create(ctx, export("v1beta1", namespace, "web"))).To(Succeed())
