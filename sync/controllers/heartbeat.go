@@ -53,10 +53,7 @@ func newHeartbeat(b *base) *heartbeat {
 	metrics := promauto.With(b.Registry)
 	return &heartbeat{
 		base: b, log: ctrl.Log.WithName("heartbeat"),
-		isBehind: func() bool {
-			yields := b.yielded.Load() > b.Clock.Now().Add(-2*maxYield).UnixMilli() // what waits so is in no queue meanwhile
-			return yields || b.importQueue.Len()+b.reportQueue.Len() > 0
-		},
+		isBehind: func() bool { return b.importQueue.Unfinished()+b.reportQueue.Unfinished() > 0 },
 		renewals: metrics.NewCounterVec(prometheus.CounterOpts{
 			Name: "comity_heartbeat_renewals_total",
 			Help: "Renewals of the Lease that is this member's heartbeat, by result (ok, failed, duplicate).",

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
@@ -35,9 +34,6 @@ type importRecordController struct {
 	// meanwhile is how many reports are made while imports wait.
 	meanwhile *rate.Limiter
 }
-
-// maxYield is how long a report waits at most for imports before these are counted again.
-const maxYield = 5 * time.Second
 
 func setupImportRecords(mgr ctrl.Manager, b *base) error {
 	r := &importRecordController{b, rate.NewLimiter(rate.Limit(b.Workers), b.Workers)}
@@ -94,13 +90,19 @@ func (r *importRecordController) everything(ctx context.Context) ([]types.Namesp
 	return keys, nil
 }
 
-// Reconcile brings the reports about one key up to date. As no traffic waits for them, imports
-// are made first: while some wait, as many reports as there are workers are made in a second,
-// and the others come back after the time that those imports may take.
+// yield lets imports be made first, because no traffic waits for reports: while imports wait,
+// as many reports as there are workers are made in a second. The others wait in the queue.
+func (r *importRecordController) yield(ctx context.Context) error {
+	if r.importQueue.Unfinished() == 0 {
+		return nil
+	}
+	return r.meanwhile.Wait(ctx)
+}
+
+// Reconcile brings the reports about one key up to date.
 func (r *importRecordController) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	if imports := r.importQueue.Len(); imports > 0 && !r.meanwhile.Allow() {
-		r.yielded.Store(r.Clock.Now().UnixMilli())
-		return reconcile.Result{RequeueAfter: min(time.Duration(imports)*time.Millisecond, maxYield)}, nil
+	if err := r.yield(ctx); err != nil {
+		return reconcile.Result{}, err
 	}
 	view, err := r.view(ctx, req.NamespacedName)
 	if err != nil {

@@ -16,7 +16,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -227,8 +226,7 @@ type base struct {
 	claimChanged notify.Notifier
 	// importQueue and reportQueue are those of the import and the import-records controller.
 	importQueue, reportQueue *notify.Queue
-	yielded                  atomic.Int64 // when a report last waited for imports, in Unix milliseconds
-	beatSoon                 notify.Wake  // has the Lease renewed at once
+	beatSoon                 notify.Wake // has the Lease renewed at once
 	conflicts                workqueue.TypedRateLimiter[reconcile.Request]
 	refusals                 workqueue.TypedRateLimiter[reconcile.Request]
 }

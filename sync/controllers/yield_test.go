@@ -5,39 +5,53 @@ package controllers
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/time/rate"
 	"k8s.io/client-go/util/workqueue"
-	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/comity-mcs/comity/sync/notify"
 )
 
-// A worker that waited for imports would keep the reports to other clusters waiting, too.
-func TestAReportThatWaitsForImportsComesBackAndIsBehind(t *testing.T) {
-	queue := func() *notify.Queue {
-		return notify.NewQueue(1)("", workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]()).(*notify.Queue)
-	}
-	clock := clocktesting.NewFakeClock(time.Now())
-	b := &base{importQueue: queue(), reportQueue: queue(), Options: Options{Clock: clock}}
-	r, h := &importRecordController{base: b, meanwhile: rate.NewLimiter(0, 0)}, newHeartbeat(b)
-	for _, name := range []string{"web", "db"} {
-		b.importQueue.Add(request(key(name)))
-	}
-	if result, err := r.Reconcile(t.Context(), request(key("web"))); err != nil || result.RequeueAfter != 2*time.Millisecond {
-		t.Errorf("got %v, %v", result, err)
-	}
-	for range 2 {
+// A report that came back again and again, while thousands wait, would take the time that
+// the imports need.
+func TestReportsWaitWhileImportsDo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		queue := func() *notify.Queue {
+			return notify.NewQueue(1)("", workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]()).(*notify.Queue)
+		}
+		b := &base{importQueue: queue(), reportQueue: queue()}
+		defer b.importQueue.ShutDown()
+		defer b.reportQueue.ShutDown()
+		r, h := &importRecordController{base: b, meanwhile: rate.NewLimiter(1, 1)}, newHeartbeat(b)
+		took := func() time.Duration {
+			begun := time.Now()
+			if err := r.yield(t.Context()); err != nil {
+				t.Error(err)
+			}
+			return time.Since(begun)
+		}
+		b.importQueue.Add(request(key("web")))
+		if !h.isBehind() {
+			t.Error("it has caught up although an import waits")
+		}
+		for i, want := range []time.Duration{0, time.Second, time.Second} {
+			if got := took(); got != want {
+				t.Errorf("report %d waits %s; want %s", i, got, want)
+			}
+		}
 		item, _ := b.importQueue.Get()
+		if !h.isBehind() {
+			t.Error("it has caught up although an import is being made")
+		}
 		b.importQueue.Done(item)
-	}
-	if !h.isBehind() {
-		t.Error("it has caught up although a report is to come back")
-	}
-	clock.Step(2*maxYield + time.Second)
-	if h.isBehind() {
-		t.Error("it is behind long after the last report waited")
-	}
+		if got := took(); got != 0 {
+			t.Errorf("without imports, a report waits %s", got)
+		}
+		if h.isBehind() {
+			t.Error("it is behind although nothing is left to do")
+		}
+	})
 }

@@ -42,12 +42,17 @@ const (
 	period = time.Second
 	// idle is what an origin may have used of the last period and be forgotten.
 	idle = time.Millisecond
+	// restFactor is how long a worker rests, in terms of how long its item took, and maxRest
+	// how long it rests at most.
+	restFactor = 2
+	maxRest    = 500 * time.Millisecond
 )
 
 // order is the order in which a workqueue serves its items: it implements workqueue.Queue.
-// The next item is one of the origin that used least time lately. A member that used more
-// than its share has half of the workers at most, so that one is free for what another
-// member changes.
+// The next item is one of the origin that used least time lately. While another member has
+// work too, one that used more than its share has one worker, which rests after each item,
+// because others wait for the API server as well. All such members together have half of the
+// workers.
 //
 // It forgets an origin that used nothing lately and waits for nothing. All methods may be
 // called from any goroutine.
@@ -143,6 +148,12 @@ func (o *order) Len() int {
 	return 0
 }
 
+func (o *order) unfinished() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.waiting) + len(o.taken)
+}
+
 // Pop implements workqueue.Queue. Something must wait. It takes what Len said that can be
 // taken, although the shares may be others by now.
 func (o *order) Pop() reconcile.Request {
@@ -166,17 +177,29 @@ func (o *order) pay(item reconcile.Request, origin Origin, spent time.Duration) 
 	}
 }
 
-// done ends the reconcile of an item. Those who made it dirty share what nobody paid.
-func (o *order) done(item reconcile.Request) {
+// done ends the reconcile of an item. Those who made it dirty share what nobody paid. The
+// worker is that of the origin until it calls free, after the rest that done gives.
+func (o *order) done(item reconcile.Request) (from Origin, rest time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now, was := time.Now(), o.taken[item]
 	delete(o.taken, item)
-	o.lane(was.from).busy--
 	took := now.Sub(was.begun)
 	for origin := range was.origins {
 		o.charge(origin, now, max(0, took-was.paid)/time.Duration(was.origins.Len()))
 	}
+	if o.overShare(was.from) {
+		rest = min(restFactor*took, maxRest)
+	}
+	return was.from, rest
+}
+
+// free gives a worker back.
+func (o *order) free(from Origin) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.lane(from).busy--
+	now := time.Now()
 	maps.DeleteFunc(o.lanes, func(_ Origin, l *lane) bool { return len(l.items) == 0 && l.busy == 0 && l.usedAt(now) < idle })
 }
 
@@ -208,12 +231,25 @@ func (o *order) waitingOrigins() []Origin {
 	return out
 }
 
-// mayTake reports whether an origin may have one more worker. A member may not have more
-// than half of them while it used more than its share of what all members did. It needs mu.
+// mayTake reports whether an origin may have one more worker. It needs mu.
 func (o *order) mayTake(origin Origin) bool {
-	l := o.lanes[origin]
-	if !isMember(origin) || l.busy < (o.workers+1)/2 {
+	if !o.overShare(origin) {
 		return true
+	}
+	busy := 0
+	for other, l := range o.lanes {
+		if l.busy > 0 && o.overShare(other) {
+			busy += l.busy
+		}
+	}
+	return o.lanes[origin].busy == 0 && busy < max(1, o.workers/2)
+}
+
+// overShare reports whether a member used more than its share of what all members did
+// lately. It needs mu.
+func (o *order) overShare(origin Origin) bool {
+	if !isMember(origin) {
+		return false
 	}
 	now, members, all := time.Now(), 0, time.Duration(0)
 	for other, l := range o.lanes {
@@ -222,7 +258,7 @@ func (o *order) mayTake(origin Origin) bool {
 			all += used
 		}
 	}
-	return members < 2 || l.usedAt(now) <= all/time.Duration(members)
+	return members > 1 && o.lane(origin).usedAt(now) > all/time.Duration(members)
 }
 
 func isMember(origin Origin) bool { return origin[0] != '/' }

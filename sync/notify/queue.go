@@ -26,9 +26,9 @@ const settle = 250 * time.Millisecond
 
 // Queue is a workqueue that serves this cluster's own changes first, then the member that
 // used least of the workers' time lately, and last what was only listed. While another
-// member changes something too, one that used more than its share has half of the workers.
-// So a member that changes a lot, or joins with thousands of exports, takes from the others
-// half of the workers.
+// member changes something too, one that used more than its share has one worker with pauses.
+// So a member that changes a lot, or joins with thousands of exports, slows the others
+// little; while they change nothing, it has all workers.
 //
 // What controller-runtime adds counts as the cluster's own, or, with a low priority, as
 // listed.
@@ -126,6 +126,10 @@ func (q *Queue) over(c change) {
 	}
 }
 
+// Unfinished is how many items wait or are being reconciled. Len is zero if nothing that
+// waits may be taken now.
+func (q *Queue) Unfinished() int { return q.order.unfinished() }
+
 // Pay has an origin pay for a part of the time that an item that is being reconciled takes.
 // Those who made it dirty share the rest.
 func (q *Queue) Pay(item reconcile.Request, from Origin, spent time.Duration) {
@@ -168,6 +172,8 @@ func (q *Queue) GetWithPriority() (reconcile.Request, int, bool) {
 
 // Done implements workqueue.TypedInterface.
 func (q *Queue) Done(item reconcile.Request) {
-	q.order.done(item)
+	from, rest := q.order.done(item)
 	q.TypedRateLimitingInterface.Done(item)
+	time.Sleep(rest)
+	q.order.free(from)
 }

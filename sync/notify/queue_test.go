@@ -170,7 +170,7 @@ func TestWhatNoTrafficWaitsForIsReconciledOnceForAllThatChanges(t *testing.T) {
 	})
 }
 
-func TestAMemberThatUsedMoreThanItsShareHasHalfOfTheWorkers(t *testing.T) {
+func TestAMemberThatUsedMoreThanItsShareHasOneWorkerThatRests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := newQueue(t)
 		taken := make(chan string, 100)
@@ -205,9 +205,20 @@ func TestAMemberThatUsedMoreThanItsShareHasHalfOfTheWorkers(t *testing.T) {
 		time.Sleep(time.Second)
 		busy("c", 1)
 		time.Sleep(150 * time.Millisecond)
-		if got := busy("b", 50); got != 4 {
-			t.Errorf("beside another one, a member that used more has %d workers; want 4", got)
+		if got := busy("b", 50); got != 1 {
+			t.Errorf("beside another one, a member that used more has %d workers; want 1", got)
 		}
+		time.Sleep(290 * time.Millisecond)
+		synctest.Wait()
+		if got := len(taken); got != 0 {
+			t.Errorf("%d items were taken while the worker rests, which it does twice as long as it worked", got)
+		}
+		time.Sleep(20 * time.Millisecond)
+		synctest.Wait()
+		if got := len(taken); got != 1 {
+			t.Errorf("%d items were taken after the rest; want 1", got)
+		}
+		<-taken
 		if got := busy("c", 1); got != 1 {
 			t.Error("what the other one changes waits")
 		}
