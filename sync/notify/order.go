@@ -44,7 +44,7 @@ const (
 	idle = time.Millisecond
 	// restFactor is how long a worker rests, in terms of how long its item took, and maxRest
 	// how long it rests at most.
-	restFactor = 2
+	restFactor = 4
 	maxRest    = 500 * time.Millisecond
 )
 
@@ -148,6 +148,13 @@ func (o *order) Len() int {
 	return 0
 }
 
+// usesMore is overShare for those who do not have mu.
+func (o *order) usesMore(origin Origin) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.overShare(origin)
+}
+
 func (o *order) unfinished() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -245,15 +252,15 @@ func (o *order) mayTake(origin Origin) bool {
 	return o.lanes[origin].busy == 0 && busy < max(1, o.workers/2)
 }
 
-// overShare reports whether a member used more than its share of what all members did
-// lately. It needs mu.
+// overShare reports whether a member used more than its share of what all members and users
+// of this cluster did lately. It needs mu.
 func (o *order) overShare(origin Origin) bool {
 	if !isMember(origin) {
 		return false
 	}
 	now, members, all := time.Now(), 0, time.Duration(0)
 	for other, l := range o.lanes {
-		if used := l.usedAt(now); isMember(other) && used >= idle {
+		if used := l.usedAt(now); (isMember(other) || other == Own) && used >= idle {
 			members++
 			all += used
 		}

@@ -14,7 +14,8 @@ import (
 )
 
 // ChangesAtOnce is how many changes of one item by one origin count at once in each
-// interval. What comes after these counts once, at its end.
+// interval. What comes after these counts once, at its end. Of an origin that used more than
+// its share while others have work too, only the first one counts at once.
 const (
 	ChangesAtOnce = 20
 	interval      = time.Second
@@ -39,13 +40,19 @@ type Queue struct {
 	patient bool
 
 	mu      sync.Mutex
-	changes map[change]int // since the interval began
+	changes map[change]*changes // since the interval began
 }
 
 // change is one origin and one item.
 type change struct {
 	from Origin
 	item reconcile.Request
+}
+
+// changes are those of one interval.
+type changes struct {
+	counted int  // at once
+	more    bool // count once at the end
 }
 
 var _ priorityqueue.PriorityQueue[reconcile.Request] = (*Queue)(nil)
@@ -64,7 +71,7 @@ func NewPatientQueue(workers, atOnce int) func(name string, limiter workqueue.Ty
 
 func queues(workers, atOnce int, patient bool) func(string, workqueue.TypedRateLimiter[reconcile.Request]) requests {
 	return func(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) requests {
-		q := &Queue{order: newOrder(workers), atOnce: atOnce, patient: patient, changes: map[change]int{}}
+		q := &Queue{order: newOrder(workers), atOnce: atOnce, patient: patient, changes: map[change]*changes{}}
 		q.TypedRateLimitingInterface = workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[reconcile.Request]{
 			DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[reconcile.Request]{
 				Name:  name,
@@ -102,15 +109,26 @@ func (q *Queue) AddFrom(from Origin, item reconcile.Request) {
 
 // Changed adds an item that one origin changed, at once or, if it changes often, soon.
 func (q *Queue) Changed(from Origin, item reconcile.Request) {
+	atOnce := q.atOnce
+	if q.order.usesMore(from) {
+		atOnce = 1
+	}
 	c := change{from, item}
 	q.mu.Lock()
-	n := q.changes[c]
-	q.changes[c] = n + 1
-	q.mu.Unlock()
-	if n == 0 {
+	seen := q.changes[c]
+	if seen == nil {
+		seen = &changes{}
+		q.changes[c] = seen
 		time.AfterFunc(interval, func() { q.over(c) })
 	}
-	if n < q.atOnce {
+	counts := seen.counted < atOnce
+	if counts {
+		seen.counted++
+	} else {
+		seen.more = true
+	}
+	q.mu.Unlock()
+	if counts {
 		q.AddFrom(from, item)
 	}
 }
@@ -118,10 +136,10 @@ func (q *Queue) Changed(from Origin, item reconcile.Request) {
 // over ends the interval of a change.
 func (q *Queue) over(c change) {
 	q.mu.Lock()
-	n := q.changes[c]
+	more := q.changes[c].more
 	delete(q.changes, c)
 	q.mu.Unlock()
-	if n > q.atOnce {
+	if more {
 		q.Changed(c.from, c.item)
 	}
 }
