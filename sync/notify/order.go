@@ -44,7 +44,7 @@ const (
 	idle = time.Millisecond
 	// restFactor is how long a worker rests, in terms of how long its item took, and maxRest
 	// how long it rests at most.
-	restFactor = 4
+	restFactor = 8
 	maxRest    = 500 * time.Millisecond
 )
 

@@ -208,10 +208,10 @@ func TestAMemberThatUsedMoreThanItsShareHasOneWorkerThatRests(t *testing.T) {
 		if got := busy("b", 50); got != 1 {
 			t.Errorf("beside another one, a member that used more has %d workers; want 1", got)
 		}
-		time.Sleep(490 * time.Millisecond)
+		time.Sleep(590 * time.Millisecond)
 		synctest.Wait()
 		if got := len(taken); got != 0 {
-			t.Errorf("%d items were taken while the worker rests, which it does four times as long as it worked", got)
+			t.Errorf("%d items were taken while the worker rests, half a second at most", got)
 		}
 		time.Sleep(20 * time.Millisecond)
 		synctest.Wait()
