@@ -55,9 +55,8 @@ func (a *archive) add(content []byte, name ...string) error {
 const leftOut = "(left out)"
 
 var (
-	// secrets are what no file has. Logs, messages and annotations are of others, so this is
-	// the last line of defence: JSON web tokens, the header with one, private keys, and
-	// passwords in addresses.
+	// secrets are what no file has, since logs, messages and annotations are of others: JSON
+	// web tokens, the header with one, private keys, and passwords in addresses.
 	secrets = regexp.MustCompile(`eyJ[\w-]{8,}\.[\w-]+\.[\w-]*|(?i:bearer)\s+[\w.~+/-]{16,}=*|` +
 		`-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*-----END [A-Z ]*PRIVATE KEY-----|://[^/\s:@"]+:[^/\s@"]+@`)
 	// directive is a line of a Corefile that names a credential.
