@@ -18,10 +18,12 @@ import (
 // docs/conditions.md has a section for each condition, with a table of its reasons:
 //
 //	## ServiceExport: Valid
-//	| False | `NoService` | what it means | what to do |
+//	| False | <a id="serviceexport-valid-noservice"></a>`NoService` | what it means | what to do |
+//
+// The sections of other kinds come after those, and test/docs checks them.
 var (
-	section = regexp.MustCompile(`^## (\w+: \w+)$`)
-	reason  = regexp.MustCompile("^\\| (True|False|Unknown) \\| `([A-Z][A-Za-z]+)` \\| (.+) \\| (.*)\\|$")
+	section = regexp.MustCompile(`^## (.+)$`)
+	reason  = regexp.MustCompile("^\\| (True|False|Unknown) \\| <a id=\"([a-z-]+)\"></a>`([A-Z][A-Za-z]+)` \\| (.+) \\| (.*)\\|$")
 )
 
 // page reads the rows of the documentation, as "ServiceExport: Valid, False, NoService", and
@@ -37,9 +39,14 @@ func page(t *testing.T) (rows []string, texts map[string][2]string) {
 	for _, line := range strings.Split(string(text), "\n") {
 		if found := section.FindStringSubmatch(line); found != nil {
 			condition = found[1]
+		} else if kind, _, _ := strings.Cut(condition, ":"); kind != kindExport && kind != kindImport {
+			continue
 		} else if found := reason.FindStringSubmatch(line); found != nil {
-			row := fmt.Sprintf("%s, %s, %s", condition, found[1], found[2])
-			rows, texts[row] = append(rows, row), [2]string{found[3], strings.TrimSpace(found[4])}
+			row := fmt.Sprintf("%s, %s, %s", condition, found[1], found[3])
+			rows, texts[row] = append(rows, row), [2]string{found[4], strings.TrimSpace(found[5])}
+			if want := strings.ToLower(strings.ReplaceAll(condition, ": ", "-") + "-" + found[3]); found[2] != want {
+				t.Errorf("%s: the anchor is %s, want %s", row, found[2], want)
+			}
 		} else if strings.HasPrefix(line, "| ") && !strings.HasPrefix(line, "| status") {
 			t.Errorf("not a row of a reason: %s", line)
 		}

@@ -144,7 +144,7 @@ func (m *member) checkKinds() error {
 		return nil
 	}
 	return fmt.Errorf("the API server does not serve %s of %s; apply config/crd, or: helm upgrade comity oci://ghcr.io/comity-mcs/charts/comity "+
-		"--namespace %s --reuse-values --set crds.enabled=true", strings.Join(missing, ", "), v1alpha1.GroupVersion, m.Namespace)
+		"--namespace %s --reset-then-reuse-values --set crds.enabled=true", strings.Join(missing, ", "), v1alpha1.GroupVersion, m.Namespace)
 }
 
 // clusters are the hub, if there is one, and the members.

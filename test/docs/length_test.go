@@ -49,7 +49,7 @@ func words(text string) []string {
 
 // readable is what a reader of a page sees, still with its lines and blocks of code.
 func readable(markdown string) string {
-	return linked.ReplaceAllString(comment.ReplaceAllString(markdown, ""), "$1")
+	return linked.ReplaceAllString(anchor.ReplaceAllString(comment.ReplaceAllString(markdown, ""), ""), "$1")
 }
 
 // sentences are those of a page outside of blocks of code. A heading, an item of a list

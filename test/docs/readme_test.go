@@ -18,7 +18,8 @@ import (
 )
 
 var (
-	root = filepath.Join("..", "..")
+	root   = filepath.Join("..", "..")
+	rootFS = os.DirFS(root)
 	// step is one link of "Follow one ServiceExport": [`Name`](file.go).
 	step = regexp.MustCompile("\\[`([A-Za-z.]+)`\\]\\(([^)]+\\.go)\\)")
 	// link is a relative link: the file, empty for the page itself, and the heading.
@@ -27,6 +28,8 @@ var (
 	block = regexp.MustCompile("(?ms)^\\s*```.*?^\\s*```")
 	// heading is the text of a heading.
 	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
+	// anchor is an address within a page that is no heading, such as that of a row.
+	anchor = regexp.MustCompile(`<a id="([^"]*)"></a>`)
 	// dropped is what anchors do not have of a heading.
 	dropped = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 	// target is a make target that the text tells to run: in a code block or in backquotes.
@@ -95,7 +98,7 @@ func pages(t *testing.T) []string {
 	t.Helper()
 	all := []string{"README.md"}
 	for _, pattern := range []string{".github/*.md", "docs/*.md", "policies/*.md", "charts/*/*.md"} {
-		found, err := fs.Glob(os.DirFS(root), pattern)
+		found, err := fs.Glob(rootFS, pattern)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -104,11 +107,15 @@ func pages(t *testing.T) []string {
 	return all
 }
 
-// anchors are the headings of a page, as GitHub names them in links.
+// anchors are the headings of a page, as GitHub names them in links, and the anchors
+// that it has beside them.
 func anchors(t *testing.T, page string) map[string]bool {
 	t.Helper()
-	found := map[string]bool{}
-	for _, h := range heading.FindAllStringSubmatch(block.ReplaceAllString(read(t, page), ""), -1) {
+	found, text := map[string]bool{}, block.ReplaceAllString(read(t, page), "")
+	for _, a := range anchor.FindAllStringSubmatch(text, -1) {
+		found[a[1]] = true
+	}
+	for _, h := range heading.FindAllStringSubmatch(text, -1) {
 		found[strings.ReplaceAll(dropped.ReplaceAllString(strings.ToLower(h[1]), ""), " ", "-")] = true
 	}
 	return found

@@ -194,7 +194,7 @@ var _ = Describe("FAULT 19: under 50 creates a second in a", Serial, beyond(), f
 			last = clusterA.renew(ctx, serving.Name)
 			Expect(last.CheckSignatureFrom(newAuthority)).To(Succeed(), "the new certificate is signed by the new authority")
 			if round == 1 {
-				shell.run(ctx, "helm upgrade comity %s %s --kube-context a --namespace comity-system --reuse-values --set-string podAnnotations.e2e=%d --wait --timeout 150s",
+				shell.run(ctx, "helm upgrade comity %s %s --kube-context a --namespace comity-system --reset-then-reuse-values --set-string podAnnotations.e2e=%d --wait --timeout 150s",
 					shell.comity, shell.image, time.Now().Unix())
 			}
 			letPass(ctx, began, period)

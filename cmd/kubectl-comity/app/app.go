@@ -26,6 +26,8 @@ import (
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/confirm"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/coredns"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/gather"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/graph"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/join"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/policy"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/status"
@@ -96,6 +98,8 @@ func New(env *command.Env) *cobra.Command {
 		join.NewRotate(env, agent.Probe),
 		confirm.New(env),
 		coredns.New(env),
+		gather.New(env, New),
+		graph.New(env),
 		policy.New(env),
 		status.New(env),
 		verify.New(env),

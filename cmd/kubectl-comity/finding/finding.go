@@ -57,11 +57,14 @@ const docsRoot = "https://github.com/comity-mcs/comity/blob/main/docs/"
 func Docs(page string) string { return docsRoot + page }
 
 // Condition is the address of a reason of a condition. docs/conditions.md has an anchor
-// for each: kind, type and reason, as in "serviceexport-ready-failed".
+// for each: kind, type and reason, as in "serviceexport-ready-failed". Of joined reasons,
+// as Conflict has them, it is that of the first; the type of an event without a condition
+// is Event.
 func Condition(kind, conditionType, reason string) string {
 	page := "conditions.md#"
 	if kind == "Peer" {
 		page = "peers.md#"
 	}
+	reason, _, _ = strings.Cut(reason, ",")
 	return Docs(page + strings.ToLower(kind+"-"+conditionType+"-"+reason))
 }

@@ -1,0 +1,113 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package graph
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+)
+
+// most is how many Services an edge names.
+const most = 3
+
+// Ways to draw an edge.
+const (
+	plain = iota
+	bad   // a Service of it has a problem
+	unread
+)
+
+// show gives the Services of an edge, first those with problems, and how to draw it.
+func (e *Edge) show() (lines []string, style int) {
+	if !e.Read {
+		style = unread
+	}
+	var good []string
+	for _, name := range slices.Sorted(maps.Keys(e.Services)) {
+		if problems := e.Services[name]; len(problems) > 0 {
+			lines, style = append(lines, name+" ("+strings.Join(problems, ", ")+")"), bad
+		} else {
+			good = append(good, name)
+		}
+	}
+	lines = append(lines, good...)
+	if more := len(lines) - most; more > 0 {
+		lines = append(lines[:most], fmt.Sprintf("and %d more", more))
+	}
+	return lines, style
+}
+
+func (g Graph) print(env *command.Env) {
+	table := command.NewTable(env.Out, "FROM", "TO", "COUNT", "SERVICES")
+	for _, e := range g.Edges {
+		lines, style := e.show()
+		if style == unread {
+			lines = append(lines, e.To+" was not read")
+		}
+		table.Row(e.From, e.To, len(e.Services), strings.Join(lines, ", "))
+	}
+	table.Flush()
+	for _, id := range slices.Sorted(maps.Keys(g.Clusters)) {
+		if problems := g.Clusters[id]; len(problems) > 0 {
+			env.Printf("Cluster %s: %s\n", id, strings.Join(problems, ", "))
+		}
+	}
+}
+
+// language is how a graph is written. A node has a name and a label; one with problems is
+// drawn in another way. An edge has two names and a label.
+type language struct {
+	head, tail, node, badNode string
+	edges                     [3]string // by style
+	quote                     func(lines []string) string
+}
+
+var (
+	dot = language{
+		head: "digraph clusterset {\n  rankdir=LR;\n  node [shape=box];\n", tail: "}\n",
+		node: "  %s [label=%s];\n", badNode: "  %s [label=%s, color=red];\n",
+		edges: [...]string{"  %s -> %s [label=%s];\n", "  %s -> %s [label=%s, color=red];\n", "  %s -> %s [label=%s, style=dashed];\n"},
+		quote: func(lines []string) string { return `"` + inDOT.Replace(strings.Join(lines, "\n")) + `"` },
+	}
+	mermaid = language{
+		head: "flowchart LR\n  classDef bad stroke:red\n",
+		node: "  %s[%s]\n", badNode: "  %s[%s]:::bad\n",
+		edges: [...]string{"  %s -->|%[3]s| %[2]s\n", "  %s ==>|%[3]s| %[2]s\n", "  %s -.->|%[3]s| %[2]s\n"},
+		quote: func(lines []string) string {
+			escaped := make([]string, len(lines))
+			for i, line := range lines {
+				escaped[i] = special.ReplaceAllStringFunc(line, func(s string) string { return fmt.Sprintf("#%d;", []rune(s)[0]) })
+			}
+			return `"` + strings.Join(escaped, "<br/>") + `"`
+		},
+	}
+	inDOT = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
+	// special is what may mean something in a label of Mermaid.
+	special = regexp.MustCompile(`[^a-zA-Z0-9 ./_,():-]`)
+)
+
+// write gives the graph in a language. Clusters get short names, in order.
+func (g Graph) write(l language) string {
+	var out strings.Builder
+	out.WriteString(l.head)
+	names := map[string]string{}
+	for i, id := range slices.Sorted(maps.Keys(g.Clusters)) {
+		names[id] = fmt.Sprintf("c%d", i)
+		format, problems := l.node, g.Clusters[id]
+		if len(problems) > 0 {
+			format = l.badNode
+		}
+		_, _ = fmt.Fprintf(&out, format, names[id], l.quote(append([]string{id}, problems...)))
+	}
+	for _, e := range g.Edges {
+		lines, style := e.show()
+		_, _ = fmt.Fprintf(&out, l.edges[style], names[e.From], names[e.To], l.quote(lines))
+	}
+	return out.String() + l.tail
+}
