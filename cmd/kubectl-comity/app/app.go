@@ -26,7 +26,9 @@ import (
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/confirm"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/coredns"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/diagnose"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/join"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/networkpolicy"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/policy"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/status"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/verify"
@@ -96,6 +98,8 @@ func New(env *command.Env) *cobra.Command {
 		join.NewRotate(env, agent.Probe),
 		confirm.New(env),
 		coredns.New(env),
+		diagnose.New(env),
+		networkpolicy.New(env),
 		policy.New(env),
 		status.New(env),
 		verify.New(env),
