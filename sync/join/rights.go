@@ -18,12 +18,12 @@ import (
 	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 )
 
-// rights are what the access to one cluster must allow. Of each, the namespace is empty for
+// Rights are what an access to one cluster must allow. Of each, the namespace is empty for
 // all of them.
-type rights []authorizationv1.ResourceAttributes
+type Rights []authorizationv1.ResourceAttributes
 
-// need adds rights. resources and verbs are separated by spaces.
-func (r *rights) need(namespace, group, resources, verbs string) {
+// Need adds rights. resources and verbs are separated by spaces.
+func (r *Rights) Need(namespace, group, resources, verbs string) {
 	for resource := range strings.FieldsSeq(resources) {
 		resource, sub, _ := strings.Cut(resource, "/")
 		for verb := range strings.FieldsSeq(verbs) {
@@ -35,8 +35,8 @@ func (r *rights) need(namespace, group, resources, verbs string) {
 	}
 }
 
-// displayRight is a right as kubectl auth can-i takes it.
-func displayRight(r authorizationv1.ResourceAttributes) string {
+// DisplayRight is a right as kubectl auth can-i takes it.
+func DisplayRight(r authorizationv1.ResourceAttributes) string {
 	text := r.Verb + " " + schema.GroupResource{Group: r.Group, Resource: r.Resource}.String()
 	if r.Subresource != "" {
 		text += "/" + r.Subresource
@@ -73,48 +73,48 @@ func (p *Prepared) checkRights(ctx context.Context) error {
 // rightsAt are those to check a member, and to write there and give other clusters
 // credentials. A Role may grant only what its author holds, unless the author may escalate
 // and bind.
-func (p *Prepared) rightsAt(m *member) (r rights) {
+func (p *Prepared) rightsAt(m *member) (r Rights) {
 	verbs := applyVerbs
 	if p.opts.ReadOnly {
 		verbs = "get"
 	}
 	if !m.isHub {
-		r.need("", "", "nodes", "list")
-		r.need(metav1.NamespaceSystem, "", "configmaps", "get")
-		r.need("", "", "namespaces", verbs)
-		r.need(m.Namespace, "", "secrets", verbs)
-		r.need("", v1alpha1.GroupVersion.Group, "peers", verbs)
+		r.Need("", "", "nodes", "list")
+		r.Need(metav1.NamespaceSystem, "", "configmaps", "get")
+		r.Need("", "", "namespaces", verbs)
+		r.Need(m.Namespace, "", "secrets", verbs)
+		r.Need("", v1alpha1.GroupVersion.Group, "peers", verbs)
 	}
 	if p.opts.ReadOnly || len(m.exchange) == 0 {
 		return r
 	}
 	for _, object := range m.exchange {
 		namespace, kind := object.GetNamespace(), m.kindOf(object)
-		r.need(namespace, kind.Group, strings.ToLower(kind.Kind)+"s", applyVerbs)
+		r.Need(namespace, kind.Group, strings.ToLower(kind.Kind)+"s", applyVerbs)
 		switch kind.Kind {
 		case "Role":
-			r.need(namespace, kind.Group, "roles", "escalate")
+			r.Need(namespace, kind.Group, "roles", "escalate")
 		case "RoleBinding":
-			r.need(namespace, kind.Group, "rolebindings", "list")
-			r.need(namespace, kind.Group, "roles", "bind")
+			r.Need(namespace, kind.Group, "rolebindings", "list")
+			r.Need(namespace, kind.Group, "roles", "bind")
 		}
 	}
-	r.need(m.Namespace, "", "serviceaccounts/token", "create")
-	r.need("", "authentication.k8s.io", "tokenreviews", "create")
-	r.need(m.Namespace, rbacv1.GroupName, "roles", "list")
+	r.Need(m.Namespace, "", "serviceaccounts/token", "create")
+	r.Need("", "authentication.k8s.io", "tokenreviews", "create")
+	r.Need(m.Namespace, rbacv1.GroupName, "roles", "list")
 	if p.opts.Rotate {
-		r.need(m.Namespace, "", "serviceaccounts", "delete")
+		r.Need(m.Namespace, "", "serviceaccounts", "delete")
 	}
 	return r
 }
 
 // missing are the rights that the access does not allow, as text.
-func (m *member) missing(ctx context.Context, all rights) (missing []string, err error) {
-	if everything, err := m.allows(ctx, rights{{Verb: "*", Group: "*", Resource: "*"}}); err != nil || everything {
+func (m *member) missing(ctx context.Context, all Rights) (missing []string, err error) {
+	if everything, err := m.allows(ctx, Rights{{Verb: "*", Group: "*", Resource: "*"}}); err != nil || everything {
 		return nil, err
 	}
 	for _, r := range all {
-		allowed, err := m.allows(ctx, rights{r})
+		allowed, err := m.allows(ctx, Rights{r})
 		if err == nil && !allowed && (r.Verb == "escalate" || r.Verb == "bind") {
 			allowed, err = m.allows(ctx, m.granted(r.Namespace))
 		}
@@ -122,7 +122,7 @@ func (m *member) missing(ctx context.Context, all rights) (missing []string, err
 			return nil, err
 		}
 		if !allowed {
-			missing = append(missing, displayRight(r))
+			missing = append(missing, DisplayRight(r))
 		}
 	}
 	return missing, nil
@@ -130,23 +130,23 @@ func (m *member) missing(ctx context.Context, all rights) (missing []string, err
 
 // granted are all that a Role in namespace grants. An access that has them needs neither
 // escalate nor bind.
-func (m *member) granted(namespace string) (all rights) {
+func (m *member) granted(namespace string) (all Rights) {
 	rules := exchangeRules(writeVerbs, leaseVerbs)
 	if namespace == m.Namespace {
 		rules = []rbacv1.PolicyRule{renewRule("")}
 	}
 	for _, rule := range rules {
-		all.need(namespace, rule.APIGroups[0], strings.Join(rule.Resources, " "), strings.Join(rule.Verbs, " "))
+		all.Need(namespace, rule.APIGroups[0], strings.Join(rule.Resources, " "), strings.Join(rule.Verbs, " "))
 	}
 	return all
 }
 
 // allows reports whether the access has all of these rights.
-func (m *member) allows(ctx context.Context, all rights) (bool, error) {
+func (m *member) allows(ctx context.Context, all Rights) (bool, error) {
 	for _, r := range all {
 		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &r}}
 		if err := m.client.Create(ctx, review); err != nil {
-			return false, fmt.Errorf("ask whether %s is allowed: %w", displayRight(r), err)
+			return false, fmt.Errorf("ask whether %s is allowed: %w", DisplayRight(r), err)
 		}
 		if !review.Status.Allowed {
 			return false, nil

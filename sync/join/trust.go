@@ -13,6 +13,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -73,14 +74,22 @@ func (m *member) accepts(ctx context.Context, account string, kubeconfig []byte)
 	if m.opts.Rotate || token == "" || !freshEnough(token, m.opts.Now()) {
 		return false, nil
 	}
-	// Only the API server knows: the account may have been made again, or the
-	// whole cluster.
-	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
-	if err := m.client.Create(ctx, review); err != nil {
+	user, err := Authenticate(ctx, m.client, token)
+	if err != nil {
 		return false, fmt.Errorf("ask cluster %s whether the credential of %s is still good: %w", m.ID, account, err)
 	}
-	user := fmt.Sprintf("system:serviceaccount:%s:%s", m.Namespace, account)
-	return review.Status.Authenticated && review.Status.User.Username == user, nil
+	return user == fmt.Sprintf("system:serviceaccount:%s:%s", m.Namespace, account), nil
+}
+
+// Authenticate asks the cluster of c whose token it is: only the API server knows, since the
+// account may have been made again, or the whole cluster. It gives nobody for a token that
+// is refused.
+func Authenticate(ctx context.Context, c client.Client, token string) (user string, err error) {
+	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
+	if err := c.Create(ctx, review); err != nil || !review.Status.Authenticated {
+		return "", err
+	}
+	return review.Status.User.Username, nil
 }
 
 // recreate deletes account here and makes it again. Every token of the old one
@@ -188,4 +197,32 @@ func readToken(data []byte, peer Cluster) string {
 func freshEnough(token string, now time.Time) bool {
 	claims, ok := kubeconfig.ReadToken(token)
 	return ok && 2*(claims.Expires-now.Unix()) > claims.Expires-claims.Issued
+}
+
+// Credential is the token in the Secret of a Peer.
+type Credential struct {
+	Token string
+	// Expires is zero if the token does not say it.
+	Expires time.Time
+}
+
+// ReadCredential reads the Secret of a Peer. fault is the reason for which the agent would
+// not use it; empty if it would.
+func ReadCredential(ctx context.Context, c client.Client, key client.ObjectKey) (credential Credential, fault string, err error) {
+	var secret corev1.Secret
+	if err := c.Get(ctx, key, &secret); err != nil {
+		if apierrors.IsNotFound(err) {
+			return credential, "SecretMissing", nil
+		}
+		return credential, "", fmt.Errorf("read Secret %s: %w", key, err)
+	}
+	config, invalid := kubeconfig.Sanitize(secret.Data[KubeconfigKey])
+	if invalid != nil {
+		return credential, "InvalidKubeconfig", nil
+	}
+	credential.Token = config.BearerToken
+	if claims, ok := kubeconfig.ReadToken(config.BearerToken); ok {
+		credential.Expires = time.Unix(claims.Expires, 0)
+	}
+	return credential, "", nil
 }

@@ -26,9 +26,11 @@ import (
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/confirm"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/coredns"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/diagnose"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/gather"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/graph"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/join"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/networkpolicy"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/policy"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/status"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/verify"
@@ -100,6 +102,8 @@ func New(env *command.Env) *cobra.Command {
 		coredns.New(env),
 		gather.New(env, New),
 		graph.New(env),
+		diagnose.New(env),
+		networkpolicy.New(env),
 		policy.New(env),
 		status.New(env),
 		verify.New(env),

@@ -1,0 +1,269 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package diagnose
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/finding"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/status"
+	policyv1alpha1 "github.com/comity-mcs/comity/policies/v1alpha1"
+	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/join"
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// agentRuns words what status knows of the agent.
+func agentRuns(ctx context.Context, c *cluster) ([]finding.Finding, error) {
+	at := c.status.Clusters[0]
+	f := finding.Finding{Reason: string(at.State), Message: at.Message, Since: at.Since, Fix: c.kubectl("describe pods -l " + agent.NameLabel)}
+	switch at.State {
+	case status.Running:
+		return nil, nil
+	case status.NotInstalled, status.Hub:
+		f.Reason, f.Message = string(status.NotInstalled), c.Err.Error()
+		f.Fix, f.Docs = c.helm(fmt.Sprintf("--create-namespace --set clusterID=%s --set clusterset=CLUSTERSET --wait", c.Context)), finding.Docs("install.md#2-install-comity")
+	case status.Degraded:
+		f.Severity = finding.Warning
+	case status.NotRunning:
+		deployments, err := agent.Deployments(ctx, c.Target, c.Agent.Namespace)
+		if err != nil {
+			return []finding.Finding{f}, err
+		}
+		for _, d := range deployments {
+			if f.Object = "Deployment " + d.Namespace + "/" + d.Name; ptr.Deref(d.Spec.Replicas, 1) == 0 {
+				f.Fix = c.kubectl("scale deployment " + d.Name + " --replicas=2")
+			}
+		}
+	}
+	return []finding.Finding{f}, nil
+}
+
+// versions says once what version says.
+func versions(_ context.Context, c *cluster) ([]finding.Finding, error) {
+	var sites []*agent.Site
+	for _, other := range c.all {
+		sites = append(sites, other.Site)
+	}
+	if skew := agent.Skew(command.Version, sites); skew != "" && c == c.all[0] {
+		return []finding.Finding{{Severity: finding.Warning, Reason: "VersionSkew", Message: skew, Fix: c.helm("--reset-then-reuse-values")}}, nil
+	}
+	return nil, nil
+}
+
+// reasonIn finds the reason of the condition that a problem of status quotes.
+var reasonIn = regexp.MustCompile(`^\w+ is \w+ \((\w+)\)`)
+
+// connections are the problems that status has with Peers.
+func connections(_ context.Context, c *cluster) (all []finding.Finding, err error) {
+	for _, problem := range c.status.Problems {
+		name, is := strings.CutPrefix(problem.Object, "peer ")
+		if !is {
+			continue
+		}
+		f := finding.Finding{Object: "Peer " + name, Message: problem.Message, Fix: c.joinAgain(name)}
+		if match := reasonIn.FindStringSubmatch(problem.Message); match != nil {
+			f.Reason = match[1]
+		}
+		if at := slices.IndexFunc(c.status.Clusters[0].Peers, func(p status.Peer) bool { return p.ID == name && string(p.State) == f.Reason }); at >= 0 {
+			f.Since = c.status.Clusters[0].Peers[at].Since
+		}
+		switch f.Reason {
+		case "HeartbeatMissing", "Stale", string(status.Lost):
+			f.Fix = "start the agent of cluster " + name
+			if other := c.peerOf(name); other != nil {
+				f.Fix = other.kubectl("get pods -l " + agent.NameLabel)
+			}
+		case "Unreachable":
+			f.Fix = c.joinAgain(name, "--server "+name+"=https://HOST:PORT")
+		case "ClusterIDReused":
+			f.Fix = c.joinAgain(name, "--replace")
+		case "InvalidRecord", "LimitExceeded":
+			f.Fix = "who owns cluster " + name + " changes what it publishes, or runs the same version of Comity"
+		case "", "Missing", "TakeoverHeld": // status has the command for these
+			f.Fix = "follow the message"
+		}
+		all = append(all, f)
+	}
+	return all, nil
+}
+
+// tokens reads the credentials of Peers, and asks those clusters that are diagnosed, too,
+// whether they accept them: a connection that is open says nothing.
+func tokens(ctx context.Context, c *cluster) (all []finding.Finding, err error) {
+	for _, peer := range c.peers {
+		if peer.Spec.Removed {
+			continue
+		}
+		name := peer.Spec.KubeconfigSecret
+		f := finding.Finding{Object: fmt.Sprintf("Secret %s/%s", c.Agent.Namespace, name), Fix: c.joinAgain(peer.Name)}
+		credential, fault, errRead := join.ReadCredential(ctx, c.Target.Client, client.ObjectKey{Namespace: c.Agent.Namespace, Name: name})
+		if err = errors.Join(err, errRead); errRead != nil {
+			continue
+		}
+		switch other := c.peerOf(peer.Name); {
+		case fault != "":
+			f.Reason, f.Message = fault, "it has no credential that can be used by which cluster "+peer.Name+" is read"
+		case !credential.Expires.IsZero() && !credential.Expires.After(c.now):
+			f.Reason, f.Message = "Expired", fmt.Sprintf("the token by which cluster %s is read expired at %s", peer.Name, credential.Expires.UTC().Format(time.RFC3339))
+		case other != nil && other.Target != nil && c.Agent.Mode == model.ExchangeMesh:
+			user, errAsked := join.Authenticate(ctx, other.Target.Client, credential.Token)
+			if err = errors.Join(err, errAsked); errAsked != nil || user != "" {
+				continue
+			}
+			f.Reason, f.Message = "Unauthorized", fmt.Sprintf("cluster %s does not accept the token by which it is read: it was revoked, or its account was made again", peer.Name)
+		default:
+			continue
+		}
+		all = append(all, f)
+	}
+	return all, err
+}
+
+// agentRights asks for those rights of the agent without which it does nothing, or says nothing.
+func agentRights(ctx context.Context, c *cluster) ([]finding.Finding, error) {
+	var missing []string
+	for _, right := range rightsOf(c) {
+		allowed, err := c.Target.Allows(ctx, c.Agent.Namespace, c.Agent.ServiceAccount, right)
+		if err != nil {
+			return nil, err
+		}
+		if !allowed {
+			missing = append(missing, join.DisplayRight(right))
+		}
+	}
+	if len(missing) == 0 {
+		return nil, nil
+	}
+	fix := c.helm("--reset-then-reuse-values")
+	if strings.Contains(missing[0], " in namespace "+model.ExchangeNamespace(c.id)) { // those of the chart are there
+		fix = c.joinAgain(c.peers[0].Name)
+	}
+	return []finding.Finding{{Object: "ServiceAccount " + c.Agent.Namespace + "/" + c.Agent.ServiceAccount, Reason: "Forbidden",
+		Message: "the agent may not " + strings.Join(missing, "; "), Fix: fix}}, nil
+}
+
+func rightsOf(c *cluster) (all join.Rights) {
+	all.Need("", "", "namespaces nodes", "list watch")
+	all.Need("", "", "services", "list watch create patch delete")
+	all.Need("", "discovery.k8s.io", "endpointslices", "list watch create patch delete")
+	all.Need("", mcsv1beta1.GroupName, "serviceimports", "list watch create patch delete")
+	all.Need("", mcsv1beta1.GroupName, "serviceexports", "list watch")
+	all.Need("", mcsv1beta1.GroupName, "serviceexports/status serviceimports/status", "patch")
+	all.Need("", policyv1alpha1.GroupVersion.Group, "exportpolicies", "list watch")
+	all.Need("", v1alpha1.GroupVersion.Group, "peers exportrecords importrecords namespacerecords memberrecords", "list watch")
+	all.Need(c.Agent.Namespace, "", "secrets", "list watch patch")
+	all.Need(c.Agent.Namespace, "coordination.k8s.io", "leases", "create")
+	if c.Agent.Mode == model.ExchangeMesh && len(c.peers) > 0 {
+		all.Need(model.ExchangeNamespace(c.id), v1alpha1.GroupVersion.Group, "exportrecords importrecords namespacerecords memberrecords", "create patch delete")
+	}
+	return all
+}
+
+// hook is one webhook, with the configuration that it is of.
+type hook struct {
+	object string
+	admissionregistrationv1.WebhookClientConfig
+}
+
+// webhook checks the configuration by which the API server calls the webhook, and the
+// certificate that the webhook serves against it.
+func webhook(ctx context.Context, c *cluster) ([]finding.Finding, error) {
+	var mutating admissionregistrationv1.MutatingWebhookConfigurationList
+	var validating admissionregistrationv1.ValidatingWebhookConfigurationList
+	if err := errors.Join(c.Target.Client.List(ctx, &mutating, agent.Labels), c.Target.Client.List(ctx, &validating, agent.Labels)); err != nil {
+		return nil, c.Target.Errorf("read the configuration of the webhook: %w", err)
+	}
+	if len(mutating.Items) == 0 || len(validating.Items) == 0 {
+		return []finding.Finding{{Reason: "WebhookMissing", Message: "a webhook configuration of Comity is missing, so no policy checks an export when it is stored", Fix: c.helm("--reset-then-reuse-values")}}, nil
+	}
+	var hooks []hook
+	for _, configuration := range mutating.Items {
+		for _, one := range configuration.Webhooks {
+			hooks = append(hooks, hook{"MutatingWebhookConfiguration " + configuration.Name, one.ClientConfig})
+		}
+	}
+	for _, configuration := range validating.Items {
+		for _, one := range configuration.Webhooks {
+			hooks = append(hooks, hook{"ValidatingWebhookConfiguration " + configuration.Name, one.ClientConfig})
+		}
+	}
+	for _, one := range hooks {
+		if len(one.CABundle) == 0 {
+			return []finding.Finding{{Object: one.object, Reason: "CABundleMissing", Message: "a webhook has no CA bundle, so the API server refuses exports; the CA injector of cert-manager sets it",
+				Fix: "kubectl --context " + c.Context + " get pods -A -l app.kubernetes.io/name=cainjector", Docs: finding.Docs("install.md#without-cert-manager")}}, nil
+		}
+	}
+	return c.certificate(ctx, hooks)
+}
+
+func (c *cluster) certificate(ctx context.Context, hooks []hook) ([]finding.Finding, error) {
+	var spec corev1.PodSpec
+	if deployments, err := agent.Deployments(ctx, c.Target, c.Agent.Namespace); err != nil {
+		return nil, err
+	} else if len(deployments) > 0 {
+		spec = deployments[0].Spec.Template.Spec
+	}
+	secret, chain, err := agent.Certificate(ctx, c.Target, c.Agent.Namespace, spec)
+	if err == nil && secret == nil {
+		err = errors.New("no Secret that the Pods mount has one, or it may not be read")
+	}
+	if err != nil {
+		return nil, c.Target.Errorf("read the certificate of the webhook in namespace %s: %w", c.Agent.Namespace, err)
+	}
+	f := finding.Finding{Object: "Secret " + secret.Namespace + "/" + secret.Name, Docs: finding.Docs("install.md#without-cert-manager"),
+		Fix: c.kubectl(fmt.Sprintf("create secret tls %s --cert=tls.crt --key=tls.key --dry-run=client -o yaml | %s", secret.Name, c.kubectl("apply -f -")))}
+	if secret.Annotations["cert-manager.io/certificate-name"] != "" {
+		f.Fix = c.kubectl("delete secret " + secret.Name) // cert-manager issues it again
+	}
+	if f.Severity, f.Reason, f.Message = certificateFault(chain, hooks, c.now); f.Reason == "" {
+		return nil, nil
+	}
+	return []finding.Finding{f}, nil
+}
+
+// renewLate is the most that a certificate that is renewed in time has left.
+const renewLate = 14 * 24 * time.Hour
+
+// certificateFault says why the API server does not trust the certificate for a webhook, or
+// soon will not.
+func certificateFault(chain []*x509.Certificate, hooks []hook, now time.Time) (severity finding.Severity, reason, message string) {
+	begins, ends := chain[0].NotBefore, chain[0].NotAfter
+	if !ends.After(now) {
+		return finding.Error, "CertificateExpired", fmt.Sprintf("the certificate of the webhook expired at %s; the API server refuses every export until it is renewed", ends.UTC().Format(time.RFC3339))
+	}
+	options := x509.VerifyOptions{Intermediates: x509.NewCertPool(), CurrentTime: now}
+	for _, further := range chain[1:] {
+		options.Intermediates.AddCert(further)
+	}
+	for _, one := range hooks {
+		options.Roots = x509.NewCertPool()
+		options.Roots.AppendCertsFromPEM(one.CABundle)
+		if one.Service != nil {
+			options.DNSName = one.Service.Name + "." + one.Service.Namespace + ".svc"
+		}
+		if _, err := chain[0].Verify(options); err != nil {
+			return finding.Error, "CertificateNotTrusted", fmt.Sprintf("the API server refuses every export, since the CA bundle of %s does not verify the certificate of the webhook: %v", one.object, err)
+		}
+	}
+	if left := ends.Sub(now); left < min(renewLate, ends.Sub(begins)/4) {
+		return finding.Warning, "CertificateExpires", fmt.Sprintf("the certificate of the webhook should have been renewed, and expires at %s; then the API server refuses every export", ends.UTC().Format(time.RFC3339))
+	}
+	return "", "", ""
+}

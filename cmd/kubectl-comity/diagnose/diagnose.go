@@ -1,0 +1,245 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package diagnose
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/coredns"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/finding"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/networkpolicy"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/status"
+	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/join"
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// factsTimeout and checksTimeout bound, for each cluster, what all checks need, and the checks.
+const (
+	factsTimeout  = 20 * time.Second
+	checksTimeout = 20 * time.Second
+)
+
+// cluster is a site with what several checks need of it.
+type cluster struct {
+	*agent.Site
+	// all are the clusters that are diagnosed, this one among them.
+	all []*cluster
+	// id is that of the agent, or else the context.
+	id        model.ClusterID
+	status    status.Report
+	peers     []v1alpha1.Peer
+	exports   []*mcsv1beta1.ServiceExport
+	server    server
+	serverErr error
+	ranges    join.Ranges
+	rangesErr error
+	readErr   error // of peers and exports
+	now       time.Time
+}
+
+// When a check makes sense.
+const (
+	before = 1 << iota // with --pre
+	absent             // no agent is installed
+	member             // an agent should run
+	hub                // members publish here
+)
+
+// check finds what is wrong in a cluster; nothing if all is well. An error says that it
+// could not be read.
+type check struct {
+	name, docs string
+	when       int
+	run        func(context.Context, *cluster) ([]finding.Finding, error)
+}
+
+// checks are in the order in which to fix what they find: what has no cure but other
+// addresses first, and the cause before what follows from it.
+var checks = []check{
+	{"Pod and Service ranges", "troubleshooting.md#overlapping-ranges", before | absent | member, overlaps},
+	{"Kubernetes version", "install.md#what-you-need", before | absent | member | hub, kubernetesVersion},
+	{"clocks", "security.md#who-decides-an-import-what-remains-open", before | absent | member | hub, clocks},
+	{"cert-manager", "install.md#1-install-cert-manager", before | absent, certManager},
+	{"definitions", "install.md#2-install-comity", member | hub, definitions},
+	{"other implementations", "settings.md#modes", before | absent | member, otherImplementations},
+	{"agent", "troubleshooting.md#connection", absent | member, agentRuns},
+	{"versions", "install.md#upgrade", member, versions},
+	{"webhook", "troubleshooting.md#policy", member, webhook},
+	{"rights of the agent", "security.md#a-stolen-token-of-the-agent", member, agentRights},
+	{"tokens", "peers.md#credentials", member, tokens},
+	{"peers", "troubleshooting.md#connection", member, connections},
+	{"DNS", "troubleshooting.md#dns", before | absent | member, func(ctx context.Context, c *cluster) ([]finding.Finding, error) {
+		return coredns.Check(ctx, c.Target, c.kind() == member)
+	}},
+	{"zones of Nodes", "settings.md#annotations", member, zones},
+	{"NetworkPolicies", "troubleshooting.md#networkpolicy", member, func(ctx context.Context, c *cluster) ([]finding.Finding, error) {
+		known, contexts := networkpolicy.Known{}, c.Context
+		for _, other := range c.all {
+			if known[other.id] = other.ranges; other != c {
+				contexts += " " + other.Context
+			}
+		}
+		return networkpolicy.Check(ctx, c.Target, c.exports, c.peers, known, contexts)
+	}},
+	{"names", "troubleshooting.md#not-imported", member, names},
+}
+
+// Sites runs all checks. pre is true before anything is installed.
+func Sites(ctx context.Context, sites []*agent.Site, pre bool) Report {
+	all := make([]*cluster, len(sites))
+	for i, site := range sites {
+		all[i] = &cluster{Site: site, all: all, id: cmp.Or(site.Agent.ID, model.ClusterID(site.Context)), now: time.Now()}
+	}
+	command.InParallel(all, func(_ int, c *cluster) { c.read(ctx, pre) })
+	for _, c := range all {
+		c.acceptedRanges()
+	}
+	found := make([][][]finding.Finding, len(all))
+	command.InParallel(all, func(i int, c *cluster) {
+		ctx, cancel := context.WithTimeout(ctx, checksTimeout)
+		defer cancel()
+		for _, one := range checks {
+			found[i] = append(found[i], one.in(ctx, c))
+		}
+	})
+	var findings []finding.Finding
+	for _, c := range all {
+		if err := cmp.Or(c.readErr, c.Err); c.Target == nil || c.readErr != nil {
+			f := finding.Finding{Severity: finding.NotRead, Check: "cluster", Cluster: c.Context, Message: err.Error(), Fix: notReadFix, Docs: finding.Docs("troubleshooting.md#connection")}
+			if c.Target == nil {
+				f.Severity, f.Reason, f.Fix = finding.Error, string(status.Unreachable), "kubectl --context "+c.Context+" version"
+			}
+			findings = append(findings, f)
+		}
+	}
+	for n := range checks {
+		for i := range all {
+			findings = append(findings, found[i][n]...)
+		}
+	}
+	return newReport(findings)
+}
+
+const notReadFix = "name a context whose user may read it, or repeat the command"
+
+// in runs the check in a cluster.
+func (k check) in(ctx context.Context, c *cluster) []finding.Finding {
+	if c.Target == nil || k.when&c.kind() == 0 {
+		return nil
+	}
+	found, err := k.run(ctx, c)
+	if err != nil {
+		found = append(found, finding.Finding{Severity: finding.NotRead, Message: err.Error(), Fix: notReadFix})
+	}
+	if len(found) == 0 {
+		found = []finding.Finding{{Severity: finding.OK}}
+	}
+	for i := range found {
+		f := &found[i]
+		f.Severity, f.Check, f.Cluster = cmp.Or(f.Severity, finding.Error), k.name, c.Context
+		if f.Severity != finding.OK {
+			f.Docs = cmp.Or(f.Docs, finding.Docs(k.docs))
+		}
+	}
+	return found
+}
+
+// kind says which checks make sense in the cluster.
+func (c *cluster) kind() int {
+	if c.status.Clusters == nil {
+		return before
+	}
+	switch state := c.status.Clusters[0].State; {
+	case state == status.Hub && len(c.peers) == 0:
+		return hub
+	case state == status.Hub || state == status.NotInstalled: // one that was joined, and published, is no hub
+		return absent
+	}
+	return member
+}
+
+// read reads what several checks need.
+func (c *cluster) read(ctx context.Context, pre bool) {
+	if c.Target == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, factsTimeout)
+	defer cancel()
+	c.server, c.serverErr = readServer(ctx, c.Target)
+	described := c.Cluster()
+	described.ID = c.id
+	c.ranges, c.rangesErr = join.RangesOf(ctx, described)
+	if pre {
+		return
+	}
+	var peers v1alpha1.PeerList
+	err := c.readable(c.Target.Client.List(ctx, &peers))
+	c.peers = peers.Items
+	c.readErr = cmp.Or(err, c.readable(join.Each(ctx, c.Target.Client, &mcsv1beta1.ServiceExportList{}, func(e *mcsv1beta1.ServiceExport) error {
+		c.exports = append(c.exports, e)
+		return nil
+	})))
+	c.status = status.Reader{}.Read(ctx, []*agent.Site{c.Site})
+}
+
+// readable is err with the context; nil for a kind that is not served, which the check of
+// the definitions finds.
+func (c *cluster) readable(err error) error {
+	if err == nil || meta.IsNoMatchError(err) {
+		return nil
+	}
+	return c.Target.Errorf("%w", err)
+}
+
+// acceptedRanges takes, where a cluster does not say its Pod ranges, those that another one
+// accepts of it.
+func (c *cluster) acceptedRanges() {
+	for _, other := range c.all {
+		for _, peer := range other.peers {
+			if peer.Name == string(c.id) && len(c.ranges.Pods) == 0 {
+				c.ranges.Pods, _ = model.ParsePrefixes(peer.Spec.AcceptedCIDRs)
+				c.ranges.Source = "spec.acceptedCIDRs of its Peer in cluster " + string(other.id)
+			}
+		}
+	}
+}
+
+// peerOf is the diagnosed cluster of a Peer; nil if there is none.
+func (c *cluster) peerOf(name string) *cluster {
+	at := slices.IndexFunc(c.all, func(other *cluster) bool { return string(other.Agent.ID) == name })
+	if at < 0 {
+		return nil
+	}
+	return c.all[at]
+}
+
+// joinAgain is the command that joins the cluster and one of its peers.
+func (c *cluster) joinAgain(peer string, flags ...string) string {
+	context := "CONTEXT-OF-" + peer
+	if other := c.peerOf(peer); other != nil {
+		context = other.Context
+	}
+	return strings.Join(append([]string{"kubectl comity join", c.Context, context}, flags...), " ")
+}
+
+// kubectl is a command for the cluster, in Comity's namespace.
+func (c *cluster) kubectl(arguments string) string {
+	return "kubectl --context " + c.Context + " -n " + cmp.Or(c.Agent.Namespace, join.DefaultNamespace) + " " + arguments
+}
+
+// helm is a command that installs or changes Comity in the cluster.
+func (c *cluster) helm(arguments string) string {
+	return "helm upgrade --install comity oci://ghcr.io/comity-mcs/charts/comity --kube-context " + c.Context +
+		" --namespace " + cmp.Or(c.Agent.Namespace, join.DefaultNamespace) + " " + arguments
+}
