@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"go.uber.org/zap/zapcore"
+	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
@@ -73,8 +74,13 @@ func newCommand(o Options) *cobra.Command {
 			return o.Validate()
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log := zap.New(zap.Level(zapcore.Level(-o.Verbosity)))
+			encoder := zap.JSONEncoder()
+			if o.LogFormat == logText {
+				encoder = zap.ConsoleEncoder()
+			}
+			log := zap.New(zap.Level(zapcore.Level(-o.Verbosity)), zap.StacktraceLevel(zapcore.PanicLevel), encoder)
 			ctrl.SetLogger(log)
+			klog.SetLogger(log) // that of client-go
 			if err := Run(cmd.Context(), o, log); err != nil {
 				log.Error(err, "stopped")
 				return errLogged
