@@ -7,10 +7,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"go.uber.org/zap/zapcore"
 	"k8s.io/klog/v2"
@@ -74,11 +76,7 @@ func newCommand(o Options) *cobra.Command {
 			return o.Validate()
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			encoder := zap.JSONEncoder()
-			if o.LogFormat == logText {
-				encoder = zap.ConsoleEncoder()
-			}
-			log := zap.New(zap.Level(zapcore.Level(-o.Verbosity)), zap.StacktraceLevel(zapcore.PanicLevel), encoder)
+			log := newLog(o, os.Stderr)
 			ctrl.SetLogger(log)
 			klog.SetLogger(log) // that of client-go
 			if err := Run(cmd.Context(), o, log); err != nil {
@@ -103,4 +101,13 @@ func newCommand(o Options) *cobra.Command {
 		},
 	)
 	return root
+}
+
+// newLog is the log in the format of --log-format. A failure is one line, without a stack.
+func newLog(o Options, to io.Writer) logr.Logger {
+	encoder := zap.JSONEncoder()
+	if o.LogFormat == logText {
+		encoder = zap.ConsoleEncoder()
+	}
+	return zap.New(zap.WriteTo(to), zap.Level(zapcore.Level(-o.Verbosity)), zap.StacktraceLevel(zapcore.PanicLevel), encoder)
 }
