@@ -115,7 +115,11 @@ func generate(root string) (map[string]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read a source of the chart: %w", err)
 		}
-		files[path.Join(chartFolder, name)] = fmt.Sprintf(notice, source) + string(text)
+		above := fmt.Sprintf(notice, source)
+		if path.Ext(name) == ".json" { // which has no comments
+			above = ""
+		}
+		files[path.Join(chartFolder, name)] = above + string(text)
 	}
 	names, err := definitions()
 	if err != nil {
