@@ -6,6 +6,7 @@ package agent
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -71,6 +72,9 @@ var _ = Describe("The metrics that alerts and dashboard query", func() {
 					name, _, _ := strings.Cut(s.series, "{")
 					served[name] = true
 				}
+			}
+			for _, side := range []string{"export", "import"} {
+				g.Expect(members["a"].metrics(fmt.Sprintf("comity_sync_change_seconds_count{side=%q}", side))).To(ConsistOf(WithTransform(func(s sample) float64 { return s.value }, BeNumerically(">", 0))), side)
 			}
 			for _, query := range queries {
 				for _, name := range promquery.Metrics(query) {
