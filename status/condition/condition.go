@@ -237,9 +237,9 @@ func find(kind, typ, reason string) row {
 	return table[i]
 }
 
-// ReasonOther replaces, in metrics, a reason that is not in the table, which another
+// otherReason replaces, in metrics, a reason that is not in the table, which another
 // implementation or user wrote: there may be any number of them.
-const ReasonOther = "Other"
+const otherReason = "Other"
 
 // Reasons are the reasons of a condition as labels of metrics, which are those of Conflict one
 // by one; none if Comity has no condition of that type.
@@ -249,7 +249,7 @@ func Reasons(kind string, c metav1.Condition) (out []string) {
 	}
 	for reason := range strings.SplitSeq(c.Reason, ",") {
 		if find(kind, c.Type, reason).status != c.Status {
-			reason = ReasonOther
+			reason = otherReason
 		}
 		if !slices.Contains(out, reason) {
 			out = append(out, reason)

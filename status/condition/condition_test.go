@@ -115,9 +115,9 @@ func TestReasonsInMetricsAreThoseOfTheTable(t *testing.T) {
 		{kindExport, Valid(ReasonNoService, ""), []string{ReasonNoService}},
 		{kindExport, Conflict([]model.Conflict{{Reason: "PortConflict"}, {Reason: "TypeConflict"}}), []string{"PortConflict", "TypeConflict"}},
 		{kindImport, Frozen(model.SourceMissing, ""), []string{"Missing"}},
-		{kindExport, metav1.Condition{Type: TypeReady, Status: no, Reason: "HitAnIceberg"}, []string{ReasonOther}},
-		{kindExport, metav1.Condition{Type: TypeConflict, Status: yes, Reason: "A,B,PortConflict"}, []string{ReasonOther, "PortConflict"}},
-		{kindExport, metav1.Condition{Type: TypeReady, Status: no, Reason: ReasonExported}, []string{ReasonOther}},
+		{kindExport, metav1.Condition{Type: TypeReady, Status: no, Reason: "HitAnIceberg"}, []string{otherReason}},
+		{kindExport, metav1.Condition{Type: TypeConflict, Status: yes, Reason: "A,B,PortConflict"}, []string{otherReason, "PortConflict"}},
+		{kindExport, metav1.Condition{Type: TypeReady, Status: no, Reason: ReasonExported}, []string{otherReason}},
 		{kindExport, metav1.Condition{Type: "example.com/Audited", Status: yes, Reason: "Done"}, nil},
 		{kindImport, Valid(ReasonValid, ""), nil},
 	} {
