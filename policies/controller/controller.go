@@ -162,6 +162,8 @@ type reconciler struct {
 	written map[string]time.Time
 	// reviewing is since when the exports are reviewed with the policies in use.
 	reviewing review
+	// unread is why the statements of the replicas could not be read, as logged last.
+	unread string
 }
 
 func newReconciler(c client.Client, o Options) *reconciler {

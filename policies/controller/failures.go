@@ -85,7 +85,7 @@ func (r *reconciler) reportFailure(ctx context.Context, policy *v1alpha1.ExportP
 		return err
 	}
 	r.recordEvent(policy, condition)
-	ctrl.LoggerFrom(ctx).Info("evaluations of a policy failed", logPolicy, policy.Name, logReason, condition.Reason, "count", count)
+	ctrl.LoggerFrom(ctx).Error(errors.New(failure.Message), "evaluations of a policy failed", logPolicy, policy.Name, logReason, condition.Reason, "count", count)
 	return nil
 }
 

@@ -70,7 +70,10 @@ func (r *reconciler) observe(ctx context.Context) (seen observed) {
 		}
 		if seen.problem != nil {
 			seen.again = countInterval
-			ctrl.LoggerFrom(ctx).Info("cannot read which policies the replicas enforce", logReason, seen.problem.Error())
+			if r.unread != seen.problem.Error() {
+				ctrl.LoggerFrom(ctx).Error(seen.problem, "cannot read which policies the replicas enforce")
+			}
+			r.unread = seen.problem.Error()
 		}
 	}
 	if r.options.Findings == nil {
@@ -79,7 +82,7 @@ func (r *reconciler) observe(ctx context.Context) (seen observed) {
 	complete, err := r.reviewed(ctx)
 	switch {
 	case err != nil:
-		ctrl.LoggerFrom(ctx).Info("cannot list ServiceExports, so the violations of policies stay as they are", logReason, err.Error())
+		ctrl.LoggerFrom(ctx).Error(err, "cannot list ServiceExports, so the violations of policies stay as they are")
 		seen.again = earlier(seen.again, countInterval)
 	case complete:
 		seen.findings = r.options.Findings

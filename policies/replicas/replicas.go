@@ -146,7 +146,7 @@ func (r *Replicas) Start(ctx context.Context) error {
 			retry = r.options.Clock.After(retryInterval)
 			if err.Error() != said {
 				said = err.Error()
-				r.options.Log.Info("cannot state which policies this replica enforces, retrying", "namespace", r.options.Namespace, "name", LeaseName, "reason", said)
+				r.options.Log.Error(err, "cannot state which policies this replica enforces, retrying", "namespace", r.options.Namespace, "name", LeaseName)
 			}
 		}
 		select {
@@ -186,7 +186,7 @@ func (r *Replicas) remove() {
 	ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
 	defer cancel()
 	if err := r.patch(ctx, map[string]*string{r.options.Name: nil}); client.IgnoreNotFound(err) != nil {
-		r.options.Log.V(1).Info("the statement of this replica stays until it expires", "reason", err.Error())
+		r.options.Log.V(1).Info("the statement of this replica stays until it expires", "error", err)
 	}
 }
 

@@ -237,6 +237,27 @@ func find(kind, typ, reason string) row {
 	return table[i]
 }
 
+// otherReason replaces, in metrics, a reason that is not in the table, which another
+// implementation or user wrote: there may be any number of them.
+const otherReason = "Other"
+
+// Reasons are the reasons of a condition as labels of metrics, which are those of Conflict one
+// by one; none if Comity has no condition of that type.
+func Reasons(kind string, c metav1.Condition) (out []string) {
+	if !slices.ContainsFunc(table, func(r row) bool { return r.kind == kind && r.typ == c.Type }) {
+		return nil
+	}
+	for reason := range strings.SplitSeq(c.Reason, ",") {
+		if find(kind, c.Type, reason).status != c.Status {
+			reason = otherReason
+		}
+		if !slices.Contains(out, reason) {
+			out = append(out, reason)
+		}
+	}
+	return out
+}
+
 // Quiet reports whether an object in the state c gets no event if it starts in it, and never a
 // warning.
 func Quiet(kind string, c metav1.Condition) bool {

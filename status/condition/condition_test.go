@@ -105,3 +105,24 @@ func TestQuietStatesAreNeitherNewsNorWarnings(t *testing.T) {
 		})
 	}
 }
+
+func TestReasonsInMetricsAreThoseOfTheTable(t *testing.T) {
+	for _, test := range []struct {
+		kind string
+		c    metav1.Condition
+		want []string
+	}{
+		{kindExport, Valid(ReasonNoService, ""), []string{ReasonNoService}},
+		{kindExport, Conflict([]model.Conflict{{Reason: "PortConflict"}, {Reason: "TypeConflict"}}), []string{"PortConflict", "TypeConflict"}},
+		{kindImport, Frozen(model.SourceMissing, ""), []string{"Missing"}},
+		{kindExport, metav1.Condition{Type: TypeReady, Status: no, Reason: "HitAnIceberg"}, []string{otherReason}},
+		{kindExport, metav1.Condition{Type: TypeConflict, Status: yes, Reason: "A,B,PortConflict"}, []string{otherReason, "PortConflict"}},
+		{kindExport, metav1.Condition{Type: TypeReady, Status: no, Reason: ReasonExported}, []string{otherReason}},
+		{kindExport, metav1.Condition{Type: "example.com/Audited", Status: yes, Reason: "Done"}, nil},
+		{kindImport, Valid(ReasonValid, ""), nil},
+	} {
+		if diff := cmp.Diff(test.want, Reasons(test.kind, test.c)); diff != "" {
+			t.Errorf("%s %+v (-want +got):\n%s", test.kind, test.c, diff)
+		}
+	}
+}

@@ -156,7 +156,7 @@ func (i *importController) Reconcile(ctx context.Context, req reconcile.Request)
 		i.observations.Import(key, &decided.Finding)
 		return reconcile.Result{RequeueAfter: decided.Again}, nil
 	}
-	planned, err := i.apply(ctx, &decided.Plan)
+	planned, did, err := i.apply(ctx, &decided.Plan)
 	contested, again := i.drift.contested(key)
 	found := decided.Finding.AfterPlan(planned, apply.Refusals(err), contested)
 	if err == nil || apply.ClassOf(err) == apply.Refused {
@@ -175,6 +175,9 @@ func (i *importController) Reconcile(ctx context.Context, req reconcile.Request)
 		return result, err
 	}
 	i.succeeded(req)
+	if !did.left {
+		i.settled("import", i.importQueue, req, did.wrote)
+	}
 	if i.livenessChanges.Load() != before {
 		again = time.Millisecond
 	}
@@ -239,15 +242,17 @@ func (i *importController) readPeers(ctx context.Context, v *decide.ImportView) 
 	}
 }
 
+// progress is what became of a plan: something was written, or is left for later.
+type progress struct{ wrote, left bool }
+
 // apply plans and applies until nothing is outstanding. Two imports may choose one name for
 // their derived Services at the same moment; the API server refuses the second.
-func (i *importController) apply(ctx context.Context, in *plan.ImportInput) (plan.ImportPlan, error) {
-	var planned plan.ImportPlan
+func (i *importController) apply(ctx context.Context, in *plan.ImportInput) (planned plan.ImportPlan, did progress, _ error) {
 	for range maxRounds {
 		planned = plan.Import(*in)
 		met, err := i.unlabeled(ctx, in.Key, planned.Actions)
 		if err != nil {
-			return planned, err
+			return planned, did, err
 		}
 		if len(met) > 0 {
 			in.Current.Slices = slices.Concat(in.Current.Slices, met)
@@ -261,17 +266,18 @@ func (i *importController) apply(ctx context.Context, in *plan.ImportInput) (pla
 		applied, err := i.applier.Apply(ctx, actions)
 		i.pay(in.Key, actions, time.Since(begun))
 		i.drift.applied(in, actions, applied)
+		did.wrote, did.left = did.wrote || len(actions) > 0, len(later) > 0
 		if err == nil {
 			for _, a := range later {
 				i.importQueue.AddFrom(notify.Origin(a.Source), request(in.Key))
 			}
 		}
 		if err != nil || !planned.AwaitsService || len(actions) == 0 {
-			return planned, err
+			return planned, did, err
 		}
 		in.Current = in.Current.After(actions, applied)
 	}
-	return planned, nil // the next event continues from here
+	return planned, did, nil // the next event continues from here
 }
 
 // pay has each cluster pay for the writes of its slices, which took so long together with

@@ -5,6 +5,7 @@ package controllers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -111,7 +112,7 @@ func (r *importRecordController) Reconcile(ctx context.Context, req reconcile.Re
 	decided := decide.Report(view)
 	actions, problems := plan.Reports(req.NamespacedName, decided.Desired, decided.Current, r.claim.isHeldBy(r.ClusterUID))
 	for _, problem := range problems {
-		ctrl.LoggerFrom(ctx).Info("an import cannot be reported", "reason", problem.Reason, "message", problem.Message)
+		ctrl.LoggerFrom(ctx).Error(errors.New(problem.Message), "an import cannot be reported", "reason", problem.Reason)
 	}
 	var lists [][]plan.Action // each is for another reader, and none waits for the others
 	for _, action := range actions {

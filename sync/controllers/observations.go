@@ -133,10 +133,12 @@ func (m importMetrics) Collect(out chan<- prometheus.Metric) {
 	}
 	sources := gauge("comity_import_sources", "Exports that imports consist of, by cluster and by the row of the import table that applies.", "peer", "state")
 	frozen := gauge("comity_imports_frozen", "Imports of which no property changes, by the cluster that decides them.", "peer")
+	withdrawn := gauge("comity_withdrawn_endpoints", "Endpoints that get no traffic here because their cluster, or their slice, is lost and they do not answer, by cluster.", "peer")
 	waiting := gauge("comity_takeovers_held", "Exports that would change an import and wait for a confirmation, by cluster.", "peer")
 	m.observations.eachImport(func(_ types.NamespacedName, found *decide.ImportFinding) {
 		for _, s := range found.Sources {
 			sources.WithLabelValues(string(s.Cluster), string(s.State)).Inc()
+			withdrawn.WithLabelValues(string(s.Cluster)).Add(float64(s.WithdrawnEndpoints))
 		}
 		if found.Freeze != nil {
 			frozen.WithLabelValues(string(found.Freeze.By.Cluster)).Inc()
@@ -145,7 +147,7 @@ func (m importMetrics) Collect(out chan<- prometheus.Metric) {
 			waiting.WithLabelValues(string(t.By.Cluster)).Inc()
 		}
 	})
-	for _, gauge := range []*prometheus.GaugeVec{sources, frozen, waiting} {
+	for _, gauge := range []*prometheus.GaugeVec{sources, withdrawn, frozen, waiting} {
 		gauge.Collect(out)
 	}
 }

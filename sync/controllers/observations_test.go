@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/comity-mcs/comity/sync/decide"
@@ -72,6 +73,39 @@ func TestOnlyADifferentObservationIsNotified(t *testing.T) {
 	}
 	if got := o.From("b", func(model.Source) bool { return true }); len(got) != 1 || got[0] != key("web") {
 		t.Errorf("b contributes to %v, want to web alone", got)
+	}
+}
+
+func TestImportsAreCountedByTheClusterThatTheyWaitFor(t *testing.T) {
+	o, registry := NewObservations(), prometheus.NewRegistry()
+	registry.MustRegister(importMetrics{o})
+	o.Import(key("web"), &decide.ImportFinding{Exists: true, Observation: model.Observation{
+		Sources: []model.Source{{Cluster: "b", State: model.SourceMissing, WithdrawnEndpoints: 3}, {Cluster: "c", State: model.SourcePublished}},
+		Freeze:  &model.Freeze{By: model.SourceExport{Cluster: "b"}},
+	}})
+	o.Import(key("db"), &decide.ImportFinding{Exists: true, Observation: model.Observation{
+		Sources:   []model.Source{{Cluster: "b", State: model.SourceMissing, WithdrawnEndpoints: 2}},
+		Takeovers: []model.Takeover{{By: model.SourceExport{Cluster: "c"}}},
+	}})
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			name := family.GetName()
+			for _, label := range m.GetLabel() {
+				name += " " + label.GetValue()
+			}
+			got[name] = m.GetGauge().GetValue()
+		}
+	}
+	if diff := cmp.Diff(map[string]float64{
+		"comity_import_sources b Missing": 2, "comity_import_sources c Published": 1, "comity_imports_frozen b": 1, "comity_takeovers_held c": 1,
+		"comity_withdrawn_endpoints b": 5, "comity_withdrawn_endpoints c": 0,
+	}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

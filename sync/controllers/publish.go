@@ -6,6 +6,7 @@ package controllers
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -52,6 +53,9 @@ func setupPublish(mgr ctrl.Manager, b *base) error {
 		_, is := model.LabeledExport(o.GetLabels())
 		return is
 	})
+	options := b.controllerOptions()
+	b.publishQueue = options.NewQueue("publish", options.RateLimiter).(*notify.Queue)
+	options.NewQueue = only(b.publishQueue)
 	return ctrl.NewControllerManagedBy(mgr).Named("publish").
 		Watches(&mcsv1beta1.ServiceExport{}, mapped(itself), builder.WithPredicates(withoutStatus)).
 		Watches(&corev1.Service{}, mapped(b.exportedService)).
@@ -60,7 +64,7 @@ func setupPublish(mgr ctrl.Manager, b *base) error {
 		WatchesRawSource(b.Exchange.Watch(&discoveryv1.EndpointSlice{}, derived(copiedSlice), isCopy)).
 		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.ExportRecord{}, derived(keysOf))).
 		WatchesRawSource(all).
-		WithOptions(b.controllerOptions()).
+		WithOptions(options).
 		Complete(p)
 }
 
@@ -105,7 +109,7 @@ func (p *publishController) Reconcile(ctx context.Context, req reconcile.Request
 		decided = decide.Export(view)
 	}
 	if decided.IsNewlyLost() {
-		ctrl.LoggerFrom(ctx).Info("a missing export is not withdrawn", "reason", string(decided.Finding.State), "message", decided.Finding.Detail)
+		ctrl.LoggerFrom(ctx).Error(errors.New(decided.Finding.Detail), "a missing export is not withdrawn", "reason", string(decided.Finding.State))
 	}
 	planned := plan.Publish(decided.Plan)
 	err = p.write(ctx, planned)
@@ -118,6 +122,7 @@ func (p *publishController) Reconcile(ctx context.Context, req reconcile.Request
 	if !done {
 		return reconcile.Result{RequeueAfter: p.Retry}, nil
 	}
+	p.settled("export", p.publishQueue, req, len(planned.Publish)+len(planned.Withdraw)+len(planned.Leave) > 0)
 	return reconcile.Result{RequeueAfter: decided.Again}, nil
 }
 

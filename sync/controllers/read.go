@@ -244,7 +244,7 @@ func (r *liveReader) remember(ctx context.Context, undefined string) {
 	log := ctrl.LoggerFrom(ctx).WithValues("definition", exportDefinitionName)
 	switch {
 	case undefined != "" && undefined != r.undefined:
-		log.Info("no export is withdrawn because its ServiceExport does not exist", "reason", undefined)
+		log.Error(errors.New(undefined), "no export is withdrawn because its ServiceExport does not exist")
 	case undefined == "" && r.undefined != "":
 		log.Info("ServiceExports are defined again")
 	}

@@ -5,6 +5,7 @@ package controllers
 
 import (
 	"context"
+	"errors"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -108,7 +109,7 @@ func (m *memberRecordController) reportDuplicate(ctx context.Context) error {
 		m.restartPass()
 		return nil
 	}
-	ctrl.LoggerFrom(ctx).Info("nothing is published", "reason", reasonDuplicate, "message", problem)
+	ctrl.LoggerFrom(ctx).Error(errors.New(problem), "nothing is published", "reason", reasonDuplicate)
 	own, err := get[corev1.Namespace](ctx, m.client, types.NamespacedName{Name: m.Namespace})
 	if err == nil && own != nil {
 		m.Recorder.Eventf(own, nil, corev1.EventTypeWarning, reasonDuplicate, "Publish", "%s", model.Bound(problem, model.MaxEventNote))

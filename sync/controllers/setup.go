@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -227,6 +228,8 @@ type base struct {
 	// importQueue and reportQueue are those of the import and the import-records controller.
 	importQueue, reportQueue *notify.Queue
 	beatSoon                 notify.Wake // has the Lease renewed at once
+	publishQueue             *notify.Queue
+	changeSeconds            *prometheus.HistogramVec
 	conflicts                workqueue.TypedRateLimiter[reconcile.Request]
 	refusals                 workqueue.TypedRateLimiter[reconcile.Request]
 }
@@ -275,6 +278,11 @@ func newBase(mgr ctrl.Manager, opts Options) (*base, error) {
 		Options: opts, client: mgr.GetClient(), applier: applier, publishing: publishing, hub: hub,
 		live:     &liveReader{reader: mgr.GetAPIReader(), clock: opts.Clock, retry: opts.Retry},
 		beatSoon: notify.NewWake(), observations: NewObservations(), pass: decide.NewFirstPass(),
+		changeSeconds: promauto.With(opts.Registry).NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "comity_sync_change_seconds",
+			Help:    "Time from when the agent saw a change, of a user or of a peer, to when everything was written for it, by side (export, import).",
+			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300},
+		}, []string{"side"}),
 		conflicts: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
 		refusals:  workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRefused, lastRefused),
 	}
@@ -358,13 +366,15 @@ func (b *base) retry(ctx context.Context, req reconcile.Request, err error) (rec
 	case apply.Conflict, apply.NameTaken:
 		// The cache is behind what was written; its next event corrects that. This
 		// is no error, and the queue's own retry would log it as one.
-		log.V(1).Info("an object was written meanwhile, retrying", "reason", err.Error())
+		log.V(1).Info("an object was written meanwhile, retrying", "error", err)
 		return reconcile.Result{RequeueAfter: b.conflicts.When(req)}, nil
 	case apply.NamespaceMissing:
-		log.V(1).Info("the namespace is missing or terminating, nothing written", "reason", err.Error())
+		log.V(1).Info("the namespace is missing or terminating, nothing written", "error", err)
 		return reconcile.Result{RequeueAfter: b.Retry}, nil
 	case apply.Refused:
-		log.Info("the API server refuses a write", "reason", err.Error())
+		if b.refusals.NumRequeues(req) == 0 {
+			log.Error(err, "the API server refuses a write")
+		}
 		return reconcile.Result{RequeueAfter: b.refusals.When(req)}, nil
 	}
 	select {
@@ -372,6 +382,14 @@ func (b *base) retry(ctx context.Context, req reconcile.Request, err error) (rec
 		return reconcile.Result{}, nil
 	default:
 		return reconcile.Result{}, err
+	}
+}
+
+// settled ends the wait for the changes that made req dirty. How long they waited counts if
+// they made anything be written.
+func (b *base) settled(side string, queue *notify.Queue, req reconcile.Request, wrote bool) {
+	if seen := queue.Settle(req); wrote && !seen.IsZero() {
+		b.changeSeconds.WithLabelValues(side).Observe(time.Since(seen).Seconds())
 	}
 }
 

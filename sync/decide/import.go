@@ -201,6 +201,7 @@ func (f ImportFinding) AfterPlan(planned plan.ImportPlan, refused, contested []m
 	f.Sources = slices.Clone(f.Sources)
 	for n := range f.Sources {
 		f.Sources[n].Down = slices.Contains(planned.Withdrawn, f.Sources[n].Cluster)
+		f.Sources[n].WithdrawnEndpoints = planned.WithdrawnEndpoints[f.Sources[n].Cluster]
 	}
 	return f
 }

@@ -189,7 +189,7 @@ func (p *Prober) count(answers map[netip.AddrPort]bool) {
 		for id, s := range clusters {
 			if s.add(answers) {
 				changed = true
-				p.opts.Log.Info("endpoints changed their answer", "namespace", key.Namespace, "name", key.Name, "cluster", id, "answers", s.answers)
+				p.opts.Log.Info("endpoints changed their answer", "namespace", key.Namespace, "name", key.Name, "peer", id, "answers", s.answers)
 			}
 		}
 		if changed {

@@ -57,9 +57,10 @@ func (l *link) read(log logr.Logger) error {
 	case errors.Is(err, errServerChanged):
 		return err
 	case err != nil:
-		text := fmt.Sprintf("the kubeconfig of the exchange, %s: %s", l.path, err)
+		err = fmt.Errorf("the kubeconfig of the exchange, %s: %w", l.path, err)
+		text := err.Error()
 		if before := l.wrong.Swap(&text); before == nil || *before != text {
-			log.Info("the kubeconfig of the exchange is not used", "reason", text)
+			log.Error(err, "the kubeconfig of the exchange is not used")
 		}
 		return nil
 	case changed:

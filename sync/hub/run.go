@@ -42,6 +42,7 @@ func (h *Hub) Start(ctx context.Context) error {
 	tick := time.NewTicker(h.opts.CheckInterval)
 	defer tick.Stop()
 	var renewed time.Time
+	said := "" // why the token was not renewed, as logged last
 	for first := true; ; {
 		if err := h.link.read(h.opts.Log); err != nil {
 			return err
@@ -54,8 +55,13 @@ func (h *Hub) Start(ctx context.Context) error {
 			}
 			if h.leads() && h.now().Sub(renewed) >= renewCheckInterval {
 				renewed = h.now()
-				if err := h.renew(ctx); err != nil && ctx.Err() == nil {
-					h.opts.Log.Info("token not renewed, trying again", "reason", err.Error())
+				err := h.renew(ctx)
+				if err != nil && ctx.Err() == nil && err.Error() != said {
+					said = err.Error()
+					h.opts.Log.Error(err, "token not renewed, trying again")
+				}
+				if err == nil {
+					said = ""
 				}
 			}
 		}

@@ -5,6 +5,7 @@ package localcluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"reflect"
@@ -38,6 +39,9 @@ type Options struct {
 
 // patience is how long imports wait for what is known of this cluster.
 const patience = 30 * time.Second
+
+// errUnknown is that nothing is known after patience.
+var errUnknown = errors.New("they are still unknown; check that the agent can read Nodes and ServiceCIDRs")
 
 // discoveryRetry is how soon discovery is tried again after it failed.
 const discoveryRetry = time.Second
@@ -95,7 +99,7 @@ func (h *Watcher) Start(ctx context.Context) error {
 		if h.now.Load() != nil {
 			return
 		}
-		ctrl.Log.WithName("localcluster").Info("the properties of this cluster are still unknown, starting without them; check that the agent can read Nodes and ServiceCIDRs")
+		ctrl.Log.WithName("localcluster").Error(errUnknown, "starting without the properties of this cluster")
 		h.ready()
 	})
 	defer late.Stop()

@@ -130,7 +130,7 @@ func (s *Set) leaseRenewed(m *member, now time.Time) model.MemberChanged {
 	case before.State == model.Connected:
 		return model.HeartbeatFirst
 	}
-	s.opts.Log.Info("the heartbeat of a peer is seen again", "cluster", m.id)
+	s.opts.Log.Info("the heartbeat of a peer is seen again", "peer", m.id)
 	return model.HeartbeatBack
 }
 
@@ -139,8 +139,7 @@ func (s *Set) leaseOverdue(m *member, now time.Time, why remote.Failure) model.M
 	if !m.heartbeat.tracker.Update(now, why.Reason, why.Message) {
 		return nothing
 	}
-	state := m.heartbeat.tracker.Liveness().State
-	s.opts.Log.Info("the heartbeat of a peer is missing", "cluster", m.id, "state", state, "reason", why.Reason, "message", why.Message)
+	s.logFailure(m, "the heartbeat of a peer is missing", why)
 	return model.HeartbeatMissing
 }
 
@@ -153,9 +152,9 @@ func (s *Set) reconnect(m *member, now time.Time) {
 		return
 	}
 	if err := s.dial(m, dead.Config(), connection{again: true}); err != nil {
-		s.opts.Log.Info("peer not reconnected", "cluster", m.id, "reason", err.Error())
+		s.opts.Log.Error(err, "peer not reconnected", "peer", m.id)
 		return
 	}
-	s.opts.Log.Info("the watches of a peer delivered no changes although there are some, reconnecting", "cluster", m.id)
+	s.opts.Log.Info("the watches of a peer delivered no changes although there are some, reconnecting", "peer", m.id)
 	s.counters.reconnected.WithLabelValues(string(m.id)).Inc()
 }

@@ -5,6 +5,7 @@ package members
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -27,6 +28,7 @@ type member struct {
 	next      *connection
 	heartbeat heartbeat
 	restored  time.Time // when its store was last restored from a backup
+	unrenewed string    // why the token was not renewed, as logged last; only refreshAll uses it
 }
 
 // connection is a remote.Connection, and when and why it was made.
@@ -104,12 +106,19 @@ func (s *Set) stateChanged(c *remote.Connection) {
 		}
 		switch {
 		case problem.Reason != "":
-			s.opts.Log.Info("peer cannot be read", "cluster", m.id, "reason", problem.Reason, "message", problem.Message)
+			s.logFailure(m, "peer cannot be read", problem)
 		case verified:
-			s.opts.Log.Info("peer can be read", "cluster", m.id)
+			s.opts.Log.Info("peer can be read", "peer", m.id)
 		}
 		return model.MemberOther
 	})
+}
+
+// logFailure logs why a member is not read. The leader does that with the status of its Peer.
+func (s *Set) logFailure(m *member, text string, why remote.Failure) {
+	if !s.leads.Load() {
+		s.opts.Log.Error(errors.New(why.Message), text, "peer", m.id, "reason", why.Reason)
+	}
 }
 
 // nothing of a member changed.

@@ -100,7 +100,7 @@ func (s *Set) useClaim(id model.ClusterID, c claim) (changed bool) {
 		if err := s.dial(m, c.config, connection{}); err != nil {
 			m.claim.refused = remote.Failure{Reason: ReasonInvalidKubeconfig, Message: err.Error()}
 		} else {
-			s.opts.Log.Info("connecting to peer", "cluster", id)
+			s.opts.Log.Info("connecting to peer", "peer", id)
 		}
 	}
 	return !known || !c.equal(before)
@@ -112,9 +112,11 @@ func (s *Set) drop(present map[model.ClusterID]bool) (gone []model.ClusterID) {
 		if present[id] {
 			continue
 		}
-		s.opts.Log.Info("no peer any more", "cluster", id)
+		s.opts.Log.Info("no peer any more", "peer", id)
 		s.disconnect(m)
 		delete(s.members, id)
+		s.counters.rejected.DeleteLabelValues(string(id))
+		s.counters.reconnected.DeleteLabelValues(string(id))
 		gone = append(gone, id)
 	}
 	return gone

@@ -187,21 +187,38 @@ func (g gauges) Collect(out chan<- prometheus.Metric) {
 	g.set.mu.Lock()
 	defer g.set.mu.Unlock()
 	for id, m := range g.set.members {
-		gauge := func(name, help string, is bool, labels prometheus.Labels) {
-			value := 0.0
-			if is {
-				value = 1
-			}
+		gauge := func(name, help string, value float64, labels prometheus.Labels) {
 			out <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, []string{"peer"}, labels), prometheus.GaugeValue, value, string(id))
 		}
-		gauge("comity_peer_synced", "1 if everything that the peer shares was read since start.", m.synced(), nil)
-		gauge("comity_peer_limit_exceeded", "1 if the peer publishes more than is read of one, or changes it faster, so that it is not read, or later.", m.limited() != remote.Failure{}, nil)
-		if m.claim.unusable() { // whose heartbeat is not followed
-			continue
+		is := func(it bool) (value float64) {
+			if it {
+				value = 1
+			}
+			return value
 		}
-		for _, state := range []model.LivenessState{model.Connected, model.Stale, model.Lost} {
-			gauge("comity_peer_contact", "1 for the state that the peer is in: Connected, Stale or Lost; absent while its Peer is refused.",
-				m.heartbeat.tracker.Liveness().State == state, prometheus.Labels{"state": string(state)})
+		now := m.state()
+		for _, state := range []string{stateRefused, stateNotRead, string(model.Connected), string(model.Stale), string(model.Lost)} {
+			gauge("comity_peer_state", "1 for the state of the peer: Refused (its Peer is), NotRead (not completely since start), Connected, Stale or Lost.",
+				is(state == now), prometheus.Labels{"state": state})
+		}
+		gauge("comity_peer_limit_exceeded", "1 if the peer publishes more than is read of one, or changes it faster, so that it is not read, or later.",
+			is(m.limited() != remote.Failure{}), nil)
+		if at := m.heartbeat.tracker.LastRenewal(); !at.IsZero() {
+			gauge("comity_peer_last_heartbeat_timestamp_seconds", "When the last heartbeat of the peer was seen, by this cluster's clock.", float64(at.Unix()), nil)
 		}
 	}
+}
+
+// States of a member beside those of its liveness.
+const stateRefused, stateNotRead = "Refused", "NotRead"
+
+// state is the member's for the metric.
+func (m *member) state() string {
+	switch {
+	case m.claim.unusable(): // its heartbeat is not followed
+		return stateRefused
+	case !m.synced():
+		return stateNotRead
+	}
+	return string(m.heartbeat.tracker.Liveness().State)
 }

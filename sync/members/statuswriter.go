@@ -5,6 +5,7 @@ package members
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -118,10 +119,12 @@ func (w *statusWriter) write(ctx context.Context, peer *exchangev1alpha1.Peer, s
 
 // event writes an event about a Peer; the API allows 1,024 bytes of message.
 func (s *Set) event(peer *exchangev1alpha1.Peer, t transition) {
-	kind := corev1.EventTypeNormal
+	kind, log := corev1.EventTypeNormal, s.opts.Log.WithValues("peer", peer.Name, "reason", t.reason)
 	if t.warning {
 		kind = corev1.EventTypeWarning
+		log.Error(errors.New(t.message), "the status of a peer changed")
+	} else {
+		log.Info("the status of a peer changed", "message", t.message)
 	}
-	s.opts.Log.Info("the status of a peer changed", "cluster", peer.Name, "reason", t.reason, "message", t.message)
 	s.opts.Recorder.Eventf(peer, nil, kind, t.reason, "Read", "%s", model.Bound(t.message, model.MaxEventNote))
 }

@@ -61,7 +61,7 @@ func (s *Set) watch(ctx context.Context, from cache.Cache) error {
 			}
 			if err != nil && err.Error() != said {
 				said = err.Error()
-				s.opts.Log.Info("the Peers cannot be watched yet, so that no other cluster is read", "reason", said)
+				s.opts.Log.Error(err, "the Peers cannot be watched yet, so that no other cluster is read")
 			}
 			return err == nil, nil
 		}) // its only error is that ctx has ended
@@ -138,9 +138,13 @@ func (s *Set) refreshAll(ctx context.Context, local client.Client) {
 			renewed, err := remote.RenewSecret(ctx, s.opts.Self, secret, local, s.opts.Clock.Now())
 			switch {
 			case err != nil && ctx.Err() == nil:
-				s.opts.Log.Info("token not renewed, trying again", "cluster", m.id, "reason", err.Error())
+				if err.Error() != m.unrenewed {
+					s.opts.Log.Error(err, "token not renewed, trying again", "peer", m.id)
+				}
+				m.unrenewed = err.Error()
 			case renewed:
-				s.opts.Log.Info("token renewed", "cluster", m.id)
+				m.unrenewed = ""
+				s.opts.Log.Info("token renewed", "peer", m.id)
 			}
 		})
 	}

@@ -68,6 +68,9 @@ type Source struct {
 	// Down is true while the cluster's endpoints are marked not ready here, because the
 	// cluster is lost and they do not answer either.
 	Down bool
+	// WithdrawnEndpoints is how many of its endpoints are marked not ready here, also if only
+	// some of its slices are lost.
+	WithdrawnEndpoints int
 }
 
 // Freeze is why no property of an import changes.

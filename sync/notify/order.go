@@ -64,6 +64,8 @@ type order struct {
 	added, waiting map[reconcile.Request]sets.Set[Origin]
 	taken          map[reconcile.Request]*taken
 	lanes          map[Origin]*lane
+	// seen is when a user or a member first changed an item that was not taken since.
+	seen map[reconcile.Request]time.Time
 }
 
 // taken is an item that is being reconciled.
@@ -72,6 +74,7 @@ type taken struct {
 	origins sets.Set[Origin]
 	begun   time.Time
 	paid    time.Duration // by others
+	seen    time.Time     // zero once it is settled
 }
 
 // lane is what waits for one origin, and what it used.
@@ -88,6 +91,7 @@ func newOrder(workers int) *order {
 		workers: workers,
 		lanes:   map[Origin]*lane{}, taken: map[reconcile.Request]*taken{},
 		added: map[reconcile.Request]sets.Set[Origin]{}, waiting: map[reconcile.Request]sets.Set[Origin]{},
+		seen: map[reconcile.Request]time.Time{},
 	}
 }
 
@@ -99,6 +103,30 @@ func (o *order) add(item reconcile.Request, origins ...Origin) {
 		o.added[item] = sets.New[Origin]()
 	}
 	o.added[item].Insert(origins...)
+}
+
+// see notes when a user or a member changed an item that is or will be added.
+func (o *order) see(item reconcile.Request, origin Origin) {
+	if origin != Own && !isMember(origin) {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.seen[item].IsZero() {
+		o.seen[item] = time.Now()
+	}
+}
+
+// settle is since when the changes waited that made an item dirty which is being
+// reconciled; zero if neither a user nor a member made one. They wait no longer, even if the
+// item is added again.
+func (o *order) settle(item reconcile.Request) (seen time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if now := o.taken[item]; now != nil {
+		seen, now.seen = now.seen, time.Time{}
+	}
+	return seen
 }
 
 // addAgain notes that an item that is being reconciled will be added for the same origins.
@@ -169,8 +197,9 @@ func (o *order) Pop() reconcile.Request {
 	from := slices.MinFunc(o.waitingOrigins(), o.compare)
 	item := o.lanes[from].pop()
 	o.lanes[from].busy++
-	o.taken[item] = &taken{from: from, origins: o.waiting[item], begun: time.Now()}
+	o.taken[item] = &taken{from: from, origins: o.waiting[item], begun: time.Now(), seen: o.seen[item]}
 	delete(o.waiting, item)
+	delete(o.seen, item)
 	return item
 }
 
@@ -191,6 +220,9 @@ func (o *order) done(item reconcile.Request) (from Origin, rest time.Duration) {
 	defer o.mu.Unlock()
 	now, was := time.Now(), o.taken[item]
 	delete(o.taken, item)
+	if again := o.added[item] != nil || o.waiting[item] != nil; again && !was.seen.IsZero() {
+		o.seen[item] = was.seen
+	}
 	took := now.Sub(was.begun)
 	for origin := range was.origins {
 		o.charge(origin, now, max(0, took-was.paid)/time.Duration(was.origins.Len()))

@@ -99,6 +99,7 @@ func (q *Queue) Add(item reconcile.Request) { q.AddFrom(Own, item) }
 
 // AddFrom adds an item that one origin made dirty.
 func (q *Queue) AddFrom(from Origin, item reconcile.Request) {
+	q.order.see(item, from)
 	q.order.add(item, from)
 	if from == Derived || q.patient {
 		q.TypedRateLimitingInterface.AddAfter(item, settle)
@@ -130,7 +131,9 @@ func (q *Queue) Changed(from Origin, item reconcile.Request) {
 	q.mu.Unlock()
 	if counts {
 		q.AddFrom(from, item)
+		return
 	}
+	q.order.see(item, from)
 }
 
 // over ends the interval of a change.
@@ -153,6 +156,11 @@ func (q *Queue) Unfinished() int { return q.order.unfinished() }
 func (q *Queue) Pay(item reconcile.Request, from Origin, spent time.Duration) {
 	q.order.pay(item, from, spent)
 }
+
+// Settle says that everything is done for the changes that made an item dirty which is being
+// reconciled. It returns when the first of them was seen that a user or a member made; zero if
+// none did.
+func (q *Queue) Settle(item reconcile.Request) (seen time.Time) { return q.order.settle(item) }
 
 // AddAfter implements workqueue.TypedDelayingInterface.
 func (q *Queue) AddAfter(item reconcile.Request, after time.Duration) {

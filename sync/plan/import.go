@@ -86,6 +86,8 @@ type ImportPlan struct {
 	AwaitsService bool
 	// Withdrawn are those of Lost whose endpoints are marked not ready, sorted.
 	Withdrawn []model.ClusterID
+	// WithdrawnEndpoints is how many endpoints are marked not ready, also those of lost slices.
+	WithdrawnEndpoints map[model.ClusterID]int
 	// Problems are shown on the ServiceImport, in a fixed order.
 	Problems []model.Problem
 }
@@ -112,7 +114,7 @@ func Import(in ImportInput) ImportPlan {
 	plan := ImportPlan{DerivedName: p.name, Problems: p.nameProblems()}
 	service, awaited := p.service()
 	slices := p.slices()
-	plan.AwaitsService, plan.Withdrawn = awaited, p.withdrawn
+	plan.AwaitsService, plan.Withdrawn, plan.WithdrawnEndpoints = awaited, p.withdrawn, p.withdrawnEndpoints
 	plan.Problems = append(plan.Problems, p.serviceProblems()...)
 	plan.Problems = append(plan.Problems, slices.problems...)
 	if p.dropsSelector() {
@@ -157,7 +159,7 @@ func (p *importer) foreignImportPlan() ImportPlan {
 		return plan
 	}
 	slices := p.slices()
-	plan.Withdrawn = p.withdrawn
+	plan.Withdrawn, plan.WithdrawnEndpoints = p.withdrawn, p.withdrawnEndpoints
 	plan.Actions = append(append(plan.Actions, slices.apply...), slices.remove...)
 	return plan
 }
@@ -214,7 +216,8 @@ type importer struct {
 	currentSlices map[string]*discoveryv1.EndpointSlice
 	// withdrawn are the lost clusters whose endpoints are marked not ready, once
 	// the slices were planned.
-	withdrawn []model.ClusterID
+	withdrawn          []model.ClusterID
+	withdrawnEndpoints map[model.ClusterID]int
 }
 
 func newImporter(in ImportInput) *importer {
@@ -289,7 +292,7 @@ func (p *importer) remove() ImportPlan {
 	slices := p.slices()
 	plan.Actions = append(plan.Actions, slices.apply...)
 	plan.Actions = append(plan.Actions, slices.remove...)
-	plan.Withdrawn = p.withdrawn
+	plan.Withdrawn, plan.WithdrawnEndpoints = p.withdrawn, p.withdrawnEndpoints
 	if p.existing != nil && !stays {
 		plan.Actions = append(plan.Actions, afterAll(remove(p.existing, serviceKind))...)
 	}

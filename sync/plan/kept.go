@@ -189,6 +189,7 @@ func (p *importer) markLostEndpoints(named map[string]*discoveryv1.EndpointSlice
 		return
 	}
 	withdrawn := map[model.ClusterID]bool{}
+	p.withdrawnEndpoints = map[model.ClusterID]int{}
 	for _, name := range slices.Sorted(maps.Keys(named)) {
 		s := named[name]
 		if !p.isDown(s) || len(s.Endpoints) == 0 {
@@ -197,6 +198,7 @@ func (p *importer) markLostEndpoints(named map[string]*discoveryv1.EndpointSlice
 		if slices.Contains(p.Lost, clusterOf(s)) {
 			withdrawn[clusterOf(s)] = true
 		}
+		p.withdrawnEndpoints[clusterOf(s)] += len(s.Endpoints)
 		named[name] = marked(s)
 	}
 	p.withdrawn = slices.Sorted(maps.Keys(withdrawn))

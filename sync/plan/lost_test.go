@@ -84,6 +84,11 @@ func TestEndpointsOfLostClusters(t *testing.T) {
 			if diff := cmp.Diff(test.withdrawn, p.Withdrawn); diff != "" {
 				t.Errorf("withdrawn (-want +got):\n%s", diff)
 			}
+			for _, id := range []model.ClusterID{"b", "c"} { // each has one endpoint
+				if counted := p.WithdrawnEndpoints[id]; (counted == 1) != slices.Contains(test.withdrawn, id) || counted > 1 {
+					t.Errorf("%d withdrawn endpoints of %s", counted, id)
+				}
+			}
 			if diff := cmp.Diff(test.ready, readyOf(w)); diff != "" {
 				t.Errorf("ready endpoints (-want +got):\n%s", diff)
 			}

@@ -54,6 +54,7 @@ var values = map[string]value{
 	"shutdown-delay":            {`shutdownDelay="1m"`, "1m0s"},
 	"shutdown-timeout":          {`shutdownTimeout="1m"`, "1m0s"},
 	"verbosity":                 {`verbosity=1`, "1"},
+	"log-format":                {`logFormat="text"`, "text"},
 }
 
 // notValues are flags that nobody sets in a release, with the reason.

@@ -6,7 +6,7 @@
 // is a value, that every value is documented, and that both ways to install
 // Comity give the same objects.
 //
-// It takes the chart as it is in the repository, and helm and kubectl from the
+// It takes the chart as it is in the repository, and helm, kubectl and promtool from the
 // tools of the tests. It needs no cluster and changes no file.
 package chart_test
 
@@ -38,7 +38,7 @@ const (
 	runTimeout  = time.Minute
 )
 
-// tools are the paths of helm and kubectl, found or built once.
+// tools are the paths of helm, kubectl and promtool, found or built once.
 var tools = sync.OnceValues(func() (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), toolTimeout)
 	defer cancel()
@@ -46,7 +46,7 @@ var tools = sync.OnceValues(func() (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return provider.Ensure(ctx, binaries.Helm, binaries.Kubectl)
+	return provider.Ensure(ctx, binaries.Helm, binaries.Kubectl, binaries.Promtool)
 })
 
 // run gives what a tool prints.

@@ -7,12 +7,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"go.uber.org/zap/zapcore"
+	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
@@ -73,8 +76,9 @@ func newCommand(o Options) *cobra.Command {
 			return o.Validate()
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log := zap.New(zap.Level(zapcore.Level(-o.Verbosity)))
+			log := newLog(o, os.Stderr)
 			ctrl.SetLogger(log)
+			klog.SetLogger(log) // that of client-go
 			if err := Run(cmd.Context(), o, log); err != nil {
 				log.Error(err, "stopped")
 				return errLogged
@@ -97,4 +101,13 @@ func newCommand(o Options) *cobra.Command {
 		},
 	)
 	return root
+}
+
+// newLog is the log in the format of --log-format. A failure is one line, without a stack.
+func newLog(o Options, to io.Writer) logr.Logger {
+	encoder := zap.JSONEncoder()
+	if o.LogFormat == logText {
+		encoder = zap.ConsoleEncoder()
+	}
+	return zap.New(zap.WriteTo(to), zap.Level(zapcore.Level(-o.Verbosity)), zap.StacktraceLevel(zapcore.PanicLevel), encoder)
 }

@@ -65,7 +65,7 @@ func (w crdWatch) wait(ctx context.Context) error {
 		w.report(err)
 		if err != nil && err.Error() != said {
 			said = err.Error()
-			w.log.Info("waiting", "reason", said)
+			w.log.Error(err, "waiting")
 		}
 		return err == nil, nil
 	})
@@ -124,7 +124,7 @@ func (w crdWatch) Start(ctx context.Context) error {
 			w.report(nil)
 		case errors.As(err, &absent) && err.Error() != said: // an error of another kind does not show that a definition is missing
 			said = err.Error()
-			w.log.Info("not ready", "reason", said)
+			w.log.Error(err, "not ready")
 			w.report(err)
 		}
 	}, w.interval)

@@ -122,7 +122,7 @@ func (a *agentInfo) Start(ctx context.Context) error {
 			said = ""
 		} else if ctx.Err() == nil && err.Error() != said {
 			said = err.Error()
-			a.log.Info("annotations of the leader Lease are not up to date, retrying", "namespace", a.lease.Namespace, "name", a.lease.Name, "reason", said)
+			a.log.Error(err, "annotations of the leader Lease are not up to date, retrying", "namespace", a.lease.Namespace, "name", a.lease.Name)
 		}
 	}, a.interval)
 	return nil

@@ -95,16 +95,20 @@ type Options struct {
 	ShutdownTimeout time.Duration
 	// Verbosity of the log: 0 logs changes, 1 also details such as retries.
 	Verbosity int
+	// LogFormat is that of all lines of the log: json or text.
+	LogFormat string
 	// Timing has no flags.
 	Timing Timing
 }
 
-// The values of --selectors and --takeover.
+// The values of --selectors, --takeover and --log-format.
 const (
 	selectorsMaintain = "maintain"
 	selectorsDrop     = "drop"
 	takeoverSveltos   = "sveltos"
 	takeoverNone      = "none"
+	logJSON           = "json"
+	logText           = "text"
 )
 
 // DefaultOptions are the options of the Deployment.
@@ -143,6 +147,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.LeaderElect, "leader-elect", true, "elect a leader, the replica that writes; the kubectl plugin needs it")
 	fs.DurationVar(&o.ShutdownDelay, "shutdown-delay", 5*time.Second, "how long to work on after SIGTERM, until no API server sends requests any more; add it to the Pod's grace period")
 	fs.DurationVar(&o.ShutdownTimeout, "shutdown-timeout", 20*time.Second, "how long current work may take when the agent stops")
+	fs.StringVar(&o.LogFormat, "log-format", logJSON, "format of the log: json or text")
 	fs.IntVarP(&o.Verbosity, "verbosity", "v", 0, "0 logs changes; 1 also logs details such as retries")
 }
 
@@ -207,6 +212,8 @@ func (o *Options) validateModes() error {
 		return fmt.Errorf("--selectors: %q given, expected %s or %s", o.Selectors, selectorsMaintain, selectorsDrop)
 	case o.Takeover != takeoverSveltos && o.Takeover != takeoverNone:
 		return fmt.Errorf("--takeover: %q given, expected %s or %s", o.Takeover, takeoverSveltos, takeoverNone)
+	case o.LogFormat != logJSON && o.LogFormat != logText:
+		return fmt.Errorf("--log-format: %q given, expected %s or %s", o.LogFormat, logJSON, logText)
 	case o.Takeover == takeoverSveltos && !o.Import:
 		return fmt.Errorf("--takeover: %s given with --import=false; expected %s, or --import", takeoverSveltos, takeoverNone)
 	}

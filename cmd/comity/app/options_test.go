@@ -36,6 +36,7 @@ func TestValidateNamesTheFlagAndWhatWasExpected(t *testing.T) {
 		{"add-on mode beside another implementation", func(o *Options) { o.Import = false }, nil},
 		{"selectors that are neither kept nor dropped", func(o *Options) { o.Selectors = "keep" }, []string{"--selectors", `"keep"`, "maintain or drop"}},
 		{"an unknown pipeline to take over from", func(o *Options) { o.Takeover = "argo" }, []string{"--takeover", `"argo"`, "sveltos or none"}},
+		{"an unknown format of the log", func(o *Options) { o.LogFormat = "xml" }, []string{"--log-format", `"xml"`, "json or text"}},
 		{"a takeover by a member that imports nothing", func(o *Options) { o.Import, o.Takeover = false, "sveltos" }, []string{"--takeover", "--import=false"}},
 		{"ranges of both families", func(o *Options) {
 			o.PodCIDRs, o.ServiceCIDRs = []string{"10.0.0.0/16", "fd00::/48"}, []string{"10.96.0.0/12"}

@@ -107,6 +107,9 @@ func (w wiring) wire() error {
 	if err != nil {
 		return err
 	}
+	if err := w.setupMetrics(metrics.Registry); err != nil {
+		return err
+	}
 	w.setupReady(evaluation)
 	return w.setupAgentInfo(describe(w.Options, w.self, pods, services))
 }

@@ -121,9 +121,9 @@ func (n *ownNamespace) watch(ctx context.Context, c cache.Cache) error {
 func (n *ownNamespace) set(deleted bool) {
 	switch before := n.deleted.Swap(deleted); {
 	case deleted && !before:
-		n.log.Info("nothing is written any more", "reason", n.refusal().Error())
+		n.log.Error(n.refusal(), "nothing is written any more")
 	case !deleted && before:
-		n.log.Info("the namespace of Comity exists again, writing again", "namespace", n.name)
+		n.log.Info("the namespace of Comity exists again, writing again", "name", n.name)
 	}
 }
 

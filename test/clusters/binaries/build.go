@@ -27,7 +27,7 @@ func (p *Provider) goBuild(ctx context.Context, prog program, out string) error 
 	defer cancel()
 	modfile := filepath.Join("test", "tools", prog.modfile+".mod")
 	cmd := exec.CommandContext(ctx, "go", "build", "-modfile="+modfile, "-mod=readonly", "-buildvcs=false", "-trimpath",
-		"-ldflags", "-s -w"+prog.ldflags, "-o", out, prog.pkg)
+		"-tags="+prog.tags, "-ldflags", "-s -w"+prog.ldflags, "-o", out, prog.pkg)
 	cmd.Dir = p.Root
 	// Static, and the same for everyone: the caller's GOFLAGS and workspace must not choose other versions.
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off", "GOOS="+p.goos, "GOARCH="+p.goarch)

@@ -20,6 +20,7 @@ const (
 	Kwok              = "kwok"
 	Kind              = "kind"
 	Helm              = "helm"
+	Promtool          = "promtool"
 )
 
 // Versions that are built and fetched. They are those of test/tools/*.mod.
@@ -34,6 +35,8 @@ const (
 	kwokVersion    = "v0.8.0"
 	kindVersion    = "v0.33.0"
 	helmVersion    = "v3.22.0"
+
+	promtoolVersion = "v0.316.0" // of Prometheus 3.16.0
 )
 
 // ControlPlane is what a cluster of plain processes needs, and kubectl.
@@ -45,10 +48,11 @@ func ControlPlane() []string {
 type program struct {
 	name    string
 	version string
-	// modfile is test/tools/<modfile>.mod, pkg the package it builds, ldflags what is set in it.
+	// modfile is test/tools/<modfile>.mod, pkg the package it builds, ldflags what is set in it, tags the build tags.
 	modfile string
 	pkg     string
 	ldflags string
+	tags    string
 	// release gives the public download for an operating system and architecture; nil if there is none.
 	release func(s sources, goos, goarch string) *release
 }
@@ -132,6 +136,11 @@ func catalog(version string) []program {
 				url := fmt.Sprintf("%s/helm-%s-%s-%s.tar.gz", s.helm, helmVersion, goos, goarch)
 				return &release{url: url, checksum: url + ".sha256sum", member: goos + "-" + goarch + "/helm"}
 			},
+		},
+		{
+			// Without the clients of clouds it compiles in two minutes. Its download is that of the whole of Prometheus.
+			name: Promtool, version: promtoolVersion, modfile: "promtool", pkg: "github.com/prometheus/prometheus/cmd/promtool", tags: "remove_all_sd",
+			release: func(sources, string, string) *release { return nil },
 		},
 		{
 			name: Kind, version: kindVersion, modfile: "kind", pkg: "sigs.k8s.io/kind",

@@ -6,6 +6,7 @@ package agent
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -20,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/comity-mcs/comity/test/install"
+	"github.com/comity-mcs/comity/test/promquery"
 )
 
 var _ = Describe("metrics behind authentication", func() {
@@ -44,6 +46,44 @@ var _ = Describe("metrics behind authentication", func() {
 		Expect(body).To(ContainSubstring("\nworkqueue_depth"))
 		code, _ = get(standby.MetricsURL())
 		Expect(code).To(Equal(http.StatusBadRequest), "by plain HTTP")
+	}, SpecTimeout(2*time.Minute))
+})
+
+// onlyWhen are metrics that are not there before something happened.
+var onlyWhen = map[string]string{
+	"comity_imports_frozen":              "an import is frozen",
+	"comity_takeovers_held":              "a takeover is held",
+	"comity_peer_records_rejected_total": "a peer publishes what is not valid",
+	"comity_peer_reconnects_total":       "the watches of a peer stall",
+	"comity_webhook_rejected_total":      "a request is rejected before it is decoded",
+}
+
+var _ = Describe("The metrics that alerts and dashboard query", func() {
+	It("are served by the agents", func(ctx SpecContext) {
+		queries, err := promquery.All(filepath.Join("..", "..", "..", "config", "prometheus"))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(len(queries)).To(BeNumerically(">", 40))
+		Eventually(func(g Gomega) {
+			served := map[string]bool{}
+			for _, m := range members {
+				all, err := m.metrics("comity_")
+				g.Expect(err).NotTo(HaveOccurred())
+				for _, s := range all {
+					name, _, _ := strings.Cut(s.series, "{")
+					served[name] = true
+				}
+			}
+			for _, side := range []string{"export", "import"} {
+				g.Expect(members["a"].metrics(fmt.Sprintf("comity_sync_change_seconds_count{side=%q}", side))).To(ConsistOf(WithTransform(func(s sample) float64 { return s.value }, BeNumerically(">", 0))), side)
+			}
+			for _, query := range queries {
+				for _, name := range promquery.Metrics(query) {
+					if _, rare := onlyWhen[name]; !rare {
+						g.Expect(served).To(HaveKey(name), query)
+					}
+				}
+			}
+		}).WithContext(ctx).WithTimeout(ready).Should(Succeed())
 	}, SpecTimeout(2*time.Minute))
 })
 

@@ -113,8 +113,10 @@ func (m *member) notConverged() error {
 		}
 	}
 	for _, peer := range others(m.ID()) {
-		if err := m.expect(all, fmt.Sprintf("comity_peer_synced{peer=%q}", peer), 1); err != nil {
-			return err
+		for _, unread := range []string{"NotRead", "Refused"} {
+			if err := m.expect(all, fmt.Sprintf("comity_peer_state{peer=%q,state=%q}", peer, unread), 0); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

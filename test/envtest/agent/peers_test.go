@@ -33,7 +33,7 @@ func (m *member) addPeer(ctx context.Context, id, kubeconfig string) {
 	DeferCleanup(func(ctx context.Context) {
 		m.remove(ctx, peer, secret)
 		if id != m.ID() {
-			Eventually(func() ([]sample, error) { return m.metrics(fmt.Sprintf("comity_peer_synced{peer=%q}", id)) }).WithContext(ctx).
+			Eventually(func() ([]sample, error) { return m.metrics(fmt.Sprintf("comity_peer_state{peer=%q}", id)) }).WithContext(ctx).
 				Should(BeEmpty(), "the member %s", id)
 		}
 	})
@@ -74,7 +74,7 @@ var _ = Describe("A bad Peer", func() {
 		for id, peer := range bad {
 			said := HaveExactElements(And(HavePrefix("Warning/"+peer.reason), containAll(append(peer.parts, "remedy: "))))
 			Eventually(a.events("Peer", id)).WithContext(ctx).Should(said, id)
-			Expect(logged(a.dir, `"the status of a peer changed"`, fmt.Sprintf(`"cluster":%q`, id), `"reason":"`+peer.reason)(Default)).To(HaveLen(1), id)
+			Expect(logged(a.dir, `"the status of a peer changed"`, fmt.Sprintf(`"peer":%q`, id), `"reason":"`+peer.reason)(Default)).To(HaveLen(1), id)
 		}
 		Expect(logged(a.dir, "s3cr3t")(Default)).To(BeEmpty(), "no credential is logged")
 	})

@@ -3,7 +3,7 @@
 
 // Command manifests writes what the chart and the Kustomize tree have from one source.
 //
-// It takes the folders of policies, config/admission, config/rbac, config/webhook,
+// It takes the folders of policies, config/admission, config/prometheus, config/rbac, config/webhook,
 // config/crd and the MCS API's definitions. It writes config/policies: one YAML file per
 // baseline policy, a kustomization of them all, and below library the policies that are
 // there to be copied, which nothing installs; config/install/policies.yaml, a ConfigMap
@@ -50,6 +50,8 @@ var copied = map[string]string{
 	"config/admission/endpoints.yaml":     "admission/endpoints.yaml",
 	"config/admission/imports.yaml":       "admission/imports.yaml",
 	"config/admission/tokens/policy.yaml": "admission/tokens.yaml",
+	"config/prometheus/dashboard.json":    "prometheus/dashboard.json",
+	"config/prometheus/rules.yaml":        "prometheus/rules.yaml",
 	"config/rbac/clusterrole.yaml":        "clusterrole.yaml",
 	"config/rbac/clusterrole-edit.yaml":   "clusterrole-edit.yaml",
 	"config/rbac/clusterrole-view.yaml":   "clusterrole-view.yaml",
@@ -113,7 +115,11 @@ func generate(root string) (map[string]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read a source of the chart: %w", err)
 		}
-		files[path.Join(chartFolder, name)] = fmt.Sprintf(notice, source) + string(text)
+		above := fmt.Sprintf(notice, source)
+		if path.Ext(name) == ".json" { // which has no comments
+			above = ""
+		}
+		files[path.Join(chartFolder, name)] = above + string(text)
 	}
 	names, err := definitions()
 	if err != nil {

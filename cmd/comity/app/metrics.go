@@ -1,0 +1,149 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	policyv1alpha1 "github.com/comity-mcs/comity/policies/v1alpha1"
+	"github.com/comity-mcs/comity/status/condition"
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+)
+
+// objectMetrics counts, when it is read, what the status of objects says: so a count cannot
+// differ from what kubectl shows. Only the leader serves that, so that a sum over all
+// replicas counts each object once. No label names an object of a user.
+type objectMetrics struct {
+	reader      client.Reader // a cache
+	elected     <-chan struct{}
+	certificate string // the file with that of the webhook
+	log         logr.Logger
+}
+
+// collectTimeout bounds one read of the cache, which waits while it is being filled.
+const collectTimeout = 5 * time.Second
+
+// Describe implements prometheus.Collector. Without descriptions, what is collected is not
+// checked.
+func (objectMetrics) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (m objectMetrics) Collect(out chan<- prometheus.Metric) {
+	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+	}
+	build := gauge("comity_build_info", "1, with the version of Comity and of Go.", "version", "goversion")
+	build.WithLabelValues(version, runtime.Version()).Set(1)
+	build.Collect(out)
+	leader := gauge("comity_leader", "1 if this replica leads: it alone writes, and serves what is counted from objects.")
+	leads := leader.WithLabelValues()
+	expiry := gauge("comity_webhook_certificate_expiration_timestamp_seconds", "When the certificate of the webhook expires.")
+	if at, err := expires(m.certificate); err == nil {
+		expiry.WithLabelValues().Set(float64(at.Unix()))
+	}
+	expiry.Collect(out)
+	select {
+	case <-m.elected:
+		leads.Set(1)
+		if err := m.count(gauge, out); err != nil {
+			m.log.Error(err, "objects are not counted in the metrics")
+		}
+	default:
+	}
+	leader.Collect(out)
+}
+
+// count gives what the leader counts.
+func (m objectMetrics) count(gauge func(name, help string, labels ...string) *prometheus.GaugeVec, out chan<- prometheus.Metric) error {
+	ctx, cancel := context.WithTimeout(context.Background(), collectTimeout)
+	defer cancel()
+	var exports mcsv1beta1.ServiceExportList
+	var imports mcsv1beta1.ServiceImportList
+	var policies policyv1alpha1.ExportPolicyList
+	var peers exchangev1alpha1.PeerList
+	var errs []error
+	for _, list := range []client.ObjectList{&exports, &imports, &policies, &peers} {
+		if err := m.reader.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+			errs = append(errs, fmt.Errorf("list into %T: %w", list, err))
+		}
+	}
+	ofExports := gauge("comity_exports", "ServiceExports by condition. One with several conflicts counts once for each.", "condition", "status", "reason")
+	ofImports := gauge("comity_imports", "ServiceImports by condition.", "condition", "status", "reason")
+	add := func(to *prometheus.GaugeVec, kind string, conditions []metav1.Condition) {
+		for _, c := range conditions {
+			for _, reason := range condition.Reasons(kind, c) {
+				to.WithLabelValues(c.Type, string(c.Status), reason).Inc()
+			}
+		}
+	}
+	for i := range exports.Items {
+		add(ofExports, mcsv1beta1.ServiceExportKindName, exports.Items[i].Status.Conditions)
+	}
+	for i := range imports.Items {
+		add(ofImports, mcsv1beta1.ServiceImportKindName, imports.Items[i].Status.Conditions)
+	}
+	ofPolicies := gauge("comity_policy_condition", "1 for each condition of an ExportPolicy.", "policy", "condition", "status", "reason")
+	violations := gauge("comity_policy_violations", "Exports, or imports, that violate the policy.", "policy")
+	for i := range policies.Items {
+		p := &policies.Items[i]
+		for _, c := range p.Status.Conditions {
+			ofPolicies.WithLabelValues(p.Name, c.Type, string(c.Status), c.Reason).Set(1)
+		}
+		if p.Status.Violations != nil {
+			violations.WithLabelValues(p.Name).Set(float64(p.Status.Violations.Total))
+		}
+	}
+	token := gauge("comity_peer_token_expiration_timestamp_seconds", "When the token expires by which the peer is read.", "peer")
+	records := gauge("comity_peer_exports", "Exports of the peer to this cluster: Read, or Refused (not valid, or not accepted here).", "peer", "state")
+	for i := range peers.Items {
+		p := &peers.Items[i]
+		if at := p.Status.TokenExpires; at != nil {
+			token.WithLabelValues(p.Name).Set(float64(at.Unix()))
+		}
+		records.WithLabelValues(p.Name, "Read").Set(float64(p.Status.Exports.Read))
+		records.WithLabelValues(p.Name, "Refused").Set(float64(p.Status.Exports.Refused))
+	}
+	for _, vec := range []*prometheus.GaugeVec{ofExports, ofImports, ofPolicies, violations, token, records} {
+		vec.Collect(out)
+	}
+	return errors.Join(errs...)
+}
+
+// expires is when the first certificate in a PEM file expires.
+func expires(file string) (time.Time, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return time.Time{}, err
+	}
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return time.Time{}, fmt.Errorf("%s: no PEM block", file)
+	}
+	certificate, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return certificate.NotAfter, nil
+}
+
+// setupMetrics serves objectMetrics.
+func (w wiring) setupMetrics(registry prometheus.Registerer) error {
+	return registry.Register(objectMetrics{
+		reader: w.GetClient(), elected: w.Elected(), certificate: filepath.Join(w.CertDir, "tls.crt"), log: w.log.WithName("metrics"),
+	})
+}
