@@ -17,18 +17,26 @@ import (
 // API server waits, and even of 10 s nobody wants to wait longer for a warning.
 const maxPreview = 1200 * time.Millisecond
 
+// Policies has the policies in use; child.Client is one.
+type Policies interface {
+	// Check gives the error that loading a policy would give.
+	Check(policy engine.Policy) error
+	// Change is what storing a policy would do; it passed Check.
+	Change(ctx context.Context, policy engine.Policy) (preview.Change, error)
+}
+
 // Checker checks for the webhook whether a policy could be used, and says what it would
-// do to the stored exports. It runs one preview at a time, with engines of its own, so
-// that previews take no slot of a request and at most one CPU.
+// do to the stored exports. It runs one preview at a time, so that previews take at most one
+// CPU.
 type Checker struct {
-	policies *engine.Engine
+	policies Policies
 	source   preview.Source
 	running  chan struct{}
 }
 
-// NewChecker gives a Checker that compares with the policies that are loaded in e.
-func NewChecker(e *engine.Engine, source preview.Source) *Checker {
-	return &Checker{policies: e, source: source, running: make(chan struct{}, 1)}
+// NewChecker gives a Checker that compares with the policies in use.
+func NewChecker(policies Policies, source preview.Source) *Checker {
+	return &Checker{policies: policies, source: source, running: make(chan struct{}, 1)}
 }
 
 // Check is nil for a policy that compiles. Otherwise the error has lines of
@@ -85,13 +93,9 @@ func (c *Checker) run(ctx context.Context, policy *v1alpha1.ExportPolicy) (repor
 			err = fmt.Errorf("it failed: %v", r)
 		}
 	}()
-	before, err := c.policies.Copy()
+	change, err := c.policies.Change(ctx, engine.FromObject(policy, time.Now()))
 	if err != nil {
 		return preview.Report{}, err
 	}
-	after, err := before.With(engine.FromObject(policy, time.Now())) // and not of c.policies, which may be loaded again meanwhile
-	if err != nil {
-		return preview.Report{}, err
-	}
-	return preview.Run(ctx, preview.Change{Before: before, After: after, Policy: policy.Name}, c.source)
+	return preview.Run(ctx, change, c.source)
 }

@@ -56,9 +56,15 @@ func (e *Engine) Surroundings(policy Policy) (modules map[string]*ast.Module, da
 	return modules, data, v.addTypes(modules)
 }
 
-// InputJSON is the input of a subject as policies see it, as JSON values of Go.
-func InputJSON(on Subject) (any, error) {
-	value, err := on.value(newTermCache(), true)
+// InputJSON is the input of a subject, as a Writer gives it, as JSON values of Go.
+func InputJSON(on *Subject, err error) (any, error) {
+	if err == nil {
+		err = on.read(nil)
+	}
+	if err != nil {
+		return nil, err
+	}
+	value, err := on.value(true)
 	if err != nil {
 		return nil, err
 	}

@@ -57,7 +57,7 @@ func readFixture(ctx context.Context, path string) (map[string]any, error) {
 	}
 	imports := map[string]any{}
 	for _, in := range m.imports() {
-		if imports[importName(in)], err = engine.InputJSON(engine.Import(in)); err != nil {
+		if imports[importName(in)], err = engine.InputJSON(engine.Writer{}.Import(in)); err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 	}
@@ -78,7 +78,7 @@ func readFixture(ctx context.Context, path string) (map[string]any, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w; expected the Namespace in the same file", path, err)
 		}
-		if fixture[key], err = engine.InputJSON(engine.Export(in)); err != nil {
+		if fixture[key], err = engine.InputJSON(engine.Writer{}.Export(in)); err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 	}
