@@ -62,15 +62,16 @@ func readFixture(ctx context.Context, path string) (map[string]any, error) {
 		}
 	}
 	fixture := map[string]any{"imports": imports}
-	switch len(m.exports) {
+	exports := m.keys()
+	switch len(exports) {
 	case 0:
 		return fixture, nil
 	case 1:
 	default:
-		return nil, fmt.Errorf("%s: the file has %d ServiceExports; expected one, whose input the fixture is", path, len(m.exports))
+		return nil, fmt.Errorf("%s: the file has %d ServiceExports; expected one, whose input the fixture is", path, len(exports))
 	}
 	for key, operation := range map[string]decision.Operation{"input": decision.Create, "audit": decision.Audit} {
-		request, _, refused := m.admit(m.request(m.keys()[0], operation, nil))
+		request, _, refused := m.admit(m.request(exports[0], operation, nil))
 		if refused != nil {
 			return nil, fmt.Errorf("%s: %w", path, refused)
 		}
