@@ -71,9 +71,7 @@ func (e *Engine) readModule(v *version) error {
 		return err
 	}
 	modules := map[string]*ast.Module{v.file(): module}
-	if err := v.addTypes(modules); err != nil {
-		return err
-	}
+	v.addTypes(modules)
 	compiler, err := e.compile(v.Stage, modules, e.sandbox.capabilities)
 	if err != nil {
 		return err

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -120,6 +121,7 @@ type version struct {
 	namespaces labels.Selector // nil for all
 	objects    labels.Selector // nil for all
 	params     map[string]any
+	schema     *schema.Structural // of the parameters; nil for none
 	module     *ast.Module
 	sets       map[string]bool          // which of deny and warn there are
 	reads      map[string]*ast.Location // see inputPaths
@@ -246,6 +248,6 @@ func (v *version) exception(namespace, name string) (string, bool) {
 }
 
 func (v *version) readParams() (err error) {
-	v.params, err = parameters(v.Params, v.ParametersSchema)
+	v.params, v.schema, err = parameters(v.Params, v.ParametersSchema)
 	return err
 }
