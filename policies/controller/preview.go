@@ -46,7 +46,7 @@ func (c *Checker) Check(policy *v1alpha1.ExportPolicy) error {
 }
 
 // Preview is what storing the policy would do, as warnings; none if nothing. It takes
-// at most three quarters of the time that is left until ctx ends. A warning says so if there is
+// at most half of the time that is left until ctx ends. A warning says so if there is
 // no preview, or one of a part of the exports only. The policy must pass
 // Check. The warnings name exports of any namespace.
 func (c *Checker) Preview(ctx context.Context, policy *v1alpha1.ExportPolicy) []string {
@@ -55,6 +55,7 @@ func (c *Checker) Preview(ctx context.Context, policy *v1alpha1.ExportPolicy) []
 	}
 	select {
 	case c.running <- struct{}{}:
+		defer func() { <-c.running }()
 	default:
 		return none("another one is being made")
 	}
@@ -62,31 +63,16 @@ func (c *Checker) Preview(ctx context.Context, policy *v1alpha1.ExportPolicy) []
 	if deadline, ok := ctx.Deadline(); ok {
 		limit = min(limit, time.Until(deadline)/2)
 	}
-	done := make(chan []string, 1)
-	go func() {
-		ctx, cancel := context.WithTimeout(ctx, limit)
-		defer cancel()
-		report, err := c.run(ctx, policy)
-		<-c.running
-		if err != nil {
-			done <- none("%v", err)
-			return
-		}
-		done <- report.Warnings(policy.Name)
-	}()
-	// What is under way when the time is over, an evaluation usually, may take half as long
-	// to end. Compiling cannot be interrupted.
-	timer := time.NewTimer(limit + limit/2)
-	defer timer.Stop()
-	select {
-	case warnings := <-done:
-		return warnings
-	case <-timer.C:
-		return none("it takes more than %s", limit.Round(time.Millisecond))
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	report, err := c.run(ctx, policy)
+	if err != nil {
+		return none("%v", err)
 	}
+	return report.Warnings(policy.Name)
 }
 
-// run never panics: outside of the goroutine of a request that would end the process.
+// run never panics, which would refuse the policy.
 func (c *Checker) run(ctx context.Context, policy *v1alpha1.ExportPolicy) (report preview.Report, err error) {
 	defer func() {
 		if r := recover(); r != nil {

@@ -128,6 +128,7 @@ func (s *snapshot) answers() string {
 
 // build compiles the versions that can be used into one prepared query for each stage.
 func (e *Engine) build(versions []*version) (*snapshot, error) {
+	defer e.opts.Watch("", compileTime*time.Duration(1+len(versions)))()
 	snap := newSnapshots(versions)
 	return snap, cmp.Or(e.prepare(snap, v1alpha1.StageExport), e.prepare(snap.imports, v1alpha1.StageImport))
 }

@@ -19,25 +19,11 @@ var ErrNotLoaded = errors.New("policies are not loaded yet")
 
 // With is an engine of its own with the policies in use and this one, in place of the
 // one of its name if there is one: it answers as e would once the policy is stored.
-// The error is that of the policy if it cannot be used, as in Result, or ErrNotLoaded.
+// The error is that of the policy if it cannot be used, as in Result.
 //
 // The two share what they compiled, and nothing that an evaluation leaves: the new engine
 // has its own Failures.
 func (e *Engine) With(policy Policy) (*Engine, error) {
-	if !e.Loaded() {
-		return nil, ErrNotLoaded
-	}
-	return e.with(policy)
-}
-
-// Check gives the error that Load would give for a policy that is added to the
-// policies in use, or replaces the one of its name. It changes nothing.
-func (e *Engine) Check(policy Policy) error {
-	_, err := e.with(policy)
-	return err
-}
-
-func (e *Engine) with(policy Policy) (*Engine, error) {
 	e.loading.Lock()
 	list, snap := slices.Clone(e.list), e.current.Load()
 	e.loading.Unlock()
@@ -77,13 +63,16 @@ type Comparison struct {
 
 // Stage reports whether policies of a stage change, and whether the one that changes is of it.
 func (c Change) Stage(stage v1alpha1.Stage) (differs, is bool) {
-	return c.Before.Differs(c.After, stage), c.After.Of(c.Policy, stage)
+	return c.differs(func(v *version) bool { return v.isOf(stage) }), c.After.current.Load().versions[c.Policy].isOf(stage)
 }
 
 // Compare gives the verdicts before and after the change.
 func (c Change) Compare(ctx context.Context, on *Subject) (out Comparison, _ error) {
-	out.Differs = c.Before.MayDiffer(c.After, on)
-	out.Matches = c.After.Of(c.Policy, on.Stage) && on.matches(c.After.current.Load().versions[c.Policy])
+	if err := on.read(c.Before.terms); err != nil {
+		return out, err
+	}
+	matches := func(v *version) bool { return v.isOf(on.Stage) && on.matches(v) }
+	out.Matches, out.Differs = matches(c.After.current.Load().versions[c.Policy]), c.differs(matches)
 	if out.Differs {
 		out.Before, _ = c.Before.Judge(ctx, on, nil)
 		out.After, _ = c.After.Judge(ctx, on, nil)
@@ -91,24 +80,10 @@ func (c Change) Compare(ctx context.Context, on *Subject) (out Comparison, _ err
 	return out, nil
 }
 
-// Differs reports whether the two have different policies of a stage.
-func (e *Engine) Differs(other *Engine, stage v1alpha1.Stage) bool {
-	return e.differs(other, func(v *version) bool { return v.isOf(stage) })
-}
-
-// MayDiffer reports whether other may answer differently about the subject. If not,
-// none of the policies in which the two differ matches it. Nothing is evaluated.
-func (e *Engine) MayDiffer(other *Engine, on *Subject) bool {
-	return on.read(e.terms) != nil || e.differs(other, func(v *version) bool { return v.isOf(on.Stage) && on.matches(v) })
-}
-
 // differs reports whether one of the two has a version that is so, and that the other
 // one has not.
-func (e *Engine) differs(other *Engine, is func(*version) bool) bool {
-	a, b := e.current.Load(), other.current.Load()
-	if a == nil || b == nil {
-		return true
-	}
+func (c Change) differs(is func(*version) bool) bool {
+	a, b := c.Before.current.Load(), c.After.current.Load()
 	for _, v := range slices.AppendSeq(slices.Collect(maps.Values(a.versions)), maps.Values(b.versions)) {
 		one, two := a.versions[v.Name], b.versions[v.Name]
 		same := one != nil && two != nil && one.source == two.source && one.errText() == two.errText()
@@ -117,10 +92,4 @@ func (e *Engine) differs(other *Engine, is func(*version) bool) bool {
 		}
 	}
 	return false
-}
-
-// Of reports whether a policy that is loaded is of a stage.
-func (e *Engine) Of(policy string, stage v1alpha1.Stage) bool {
-	snap := e.current.Load()
-	return snap != nil && snap.versions[policy] != nil && snap.versions[policy].isOf(stage)
 }

@@ -123,6 +123,7 @@ func Check(policies []source.Policy, write bool) (Findings, error) {
 	}
 	client := child.New(engine.Options{})
 	defer client.Close()
+	client.Load(nil)
 	var together []source.Policy
 	for _, policy := range policies {
 		if err := result.checkFiles(e, policy, write); err != nil {

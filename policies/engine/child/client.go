@@ -212,7 +212,7 @@ func (c *Client) apart(ctx context.Context, now *loaded, method string, q Questi
 	}
 	defer unlock()
 	for attempt := 1; ; attempt++ {
-		p, err := c.spare.renewed(now)
+		p, err := c.spare.renewed(ctx, now)
 		if err != nil {
 			return errors.New(err.Error()) // it is not this call that ended it
 		}
@@ -240,32 +240,30 @@ type change struct {
 func (c *Client) Check(policy engine.Policy) error {
 	ctx, cancel := context.WithTimeout(context.Background(), checkTime)
 	defer cancel()
-	_, err := c.change(ctx, policy)
+	_, err := c.Change(ctx, policy)
 	return err
 }
 
-// Change is what storing a policy would do. The policy must pass Check.
+// Change is what storing a policy would do. The error is that of Check.
 func (c *Client) Change(ctx context.Context, policy engine.Policy) (preview.Change, error) {
-	if !c.Loaded() {
-		return nil, engine.ErrNotLoaded
+	now := c.current.Load()
+	if now == nil {
+		return nil, busy{engine.ErrNotLoaded}
 	}
-	return c.change(ctx, policy)
-}
-
-func (c *Client) change(ctx context.Context, policy engine.Policy) (out change, err error) {
 	digest := policy.Digest()
 	if why := c.offenders.refused(digest); why != "" {
-		return out, errors.New(why)
+		return nil, errors.New(why)
 	}
-	out = change{client: c, policy: policy}
-	if out.question.Policies, err = json.Marshal(policy); err != nil {
-		return out, err
+	text, err := json.Marshal(policy)
+	if err != nil {
+		return nil, err
 	}
-	switch err = c.apart(ctx, c.current.Load(), "Change", out.question, &out.Stages); {
+	out := change{client: c, policy: policy, question: Question{Policies: text}}
+	switch err = c.apart(ctx, now, "Change", out.question, &out.Stages); {
 	case c.offenders.tooCostly(err, map[string]string{policy.Name: digest}):
-		return out, errors.New(c.offenders.refused(digest))
+		return nil, errors.New(c.offenders.refused(digest))
 	case err != nil && !isAnswer(err):
-		return out, busy{err}
+		return nil, busy{err}
 	}
 	return out, err
 }

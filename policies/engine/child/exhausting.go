@@ -23,13 +23,14 @@ type offenders struct {
 	all map[string]offender
 }
 
-// offender is why a policy fails, by the digest of the input; and whatever the input is, once it
-// is in quarantine.
+// offender is why a policy fails, by the input; and whatever the input is, once it is in quarantine.
 type offender struct {
-	inputs     map[string]string
-	namespaces map[string]bool
+	inputs     map[input]string
 	quarantine string
 }
+
+// input has the digest of a Subject.
+type input struct{ namespace, digest string }
 
 // note changes what is known of a policy.
 func (o *offenders) note(digest string, change func(*offender)) {
@@ -40,7 +41,7 @@ func (o *offenders) note(digest string, change func(*offender)) {
 		o.all = map[string]offender{}
 	}
 	if one.inputs == nil || len(one.inputs) == remembered {
-		one.inputs, one.namespaces = map[string]string{}, map[string]bool{}
+		one.inputs = map[input]string{}
 	}
 	change(&one)
 	o.all[digest] = one
@@ -54,9 +55,11 @@ func (o *offenders) refuse(digest, why string) {
 // blame notes that a policy ended a process. It reports whether it is in quarantine now.
 func (o *offenders) blame(digest string, on *engine.Subject, why string) (quarantined bool) {
 	o.note(digest, func(one *offender) {
-		one.inputs[sumOf(on)], one.namespaces[on.Namespace] = why, true
-		if len(one.namespaces) > 1 {
-			one.quarantine = why
+		one.inputs[keyOf(on)] = why
+		for other := range one.inputs {
+			if other.namespace != on.Namespace {
+				one.quarantine = why
+			}
 		}
 		quarantined = one.quarantine != ""
 	})
@@ -94,8 +97,8 @@ func (o *offenders) suspects(now *loaded) map[string]string {
 
 // fail are the policies that ended a process for this input, and why, by name.
 func (o *offenders) fail(now *loaded, on *engine.Subject) map[string]string {
-	input := sumOf(on)
-	return o.named(now, func(one offender) string { return one.inputs[input] })
+	key := keyOf(on)
+	return o.named(now, func(one offender) string { return one.inputs[key] })
 }
 
 func (o *offenders) named(now *loaded, why func(offender) string) map[string]string {
@@ -113,8 +116,7 @@ func (o *offenders) named(now *loaded, why func(offender) string) map[string]str
 	return all
 }
 
-// sumOf is the digest of an input.
-func sumOf(on *engine.Subject) string {
+func keyOf(on *engine.Subject) input {
 	sum := sha256.Sum256(fmt.Append(nil, on.Stage, on.Cluster, on.Stands, on.Ends, string(on.Text)))
-	return string(sum[:])
+	return input{on.Namespace, string(sum[:])}
 }

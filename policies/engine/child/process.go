@@ -16,7 +16,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 )
 
 // death is the error of a call during which the process ended.
@@ -173,9 +172,6 @@ func (s *stderr) death(err error) *death {
 	return d
 }
 
-// loadTime is for all policies at once, in a process that starts.
-const loadTime = time.Minute
-
 // worker keeps a process with policies.
 type worker struct {
 	settings settings
@@ -211,11 +207,12 @@ func (w *worker) process(ctx context.Context, want *loaded) (*process, error) {
 		return nil, err
 	}
 	defer unlock()
-	return w.renewed(want)
+	return w.renewed(ctx, want)
 }
 
-// renewed is process for whoever has the turn.
-func (w *worker) renewed(want *loaded) (p *process, err error) {
+// renewed is process for whoever has the turn. If it is late, the process goes on loading, and has
+// most of it done for whoever comes next.
+func (w *worker) renewed(ctx context.Context, want *loaded) (p *process, err error) {
 	if p = w.live.Load(); !p.has(nil) {
 		if p, err = startProcess(w.settings); err != nil {
 			return nil, err
@@ -225,13 +222,9 @@ func (w *worker) renewed(want *loaded) (p *process, err error) {
 	if p.has(want) {
 		return p, nil
 	}
-	// It has all of its time, however soon somebody needs it.
-	ctx, cancel := context.WithTimeout(context.Background(), loadTime)
-	defer cancel()
 	has := *want
 	has.Loaded = Loaded{}
 	if err := p.call(ctx, "Load", Question{Policies: want.text}, &has.Loaded); err != nil {
-		p.end()
 		return nil, err
 	}
 	p.loaded.Store(&has)
