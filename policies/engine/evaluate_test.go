@@ -456,6 +456,45 @@ func TestTimeIsThatOfThePolicyThatTookIt(t *testing.T) {
 	}
 }
 
+// Of two that are stopped together, though each alone has time enough, neither is to blame: not the
+// slow one, and not the one that runs when the time is over.
+func TestWhoRunsAtTheDeadlineIsNotBlamed(t *testing.T) {
+	slow := denying("a", "no", "some x in numbers.range(1, 300)\n\tsome y in numbers.range(1, 1000)\n\tx + y < 0")
+	last := slow
+	last.Name, last.Module = "z", strings.Replace(slow.Module, "policies.a", "policies.z", 1)
+	for attempt := 1; ; attempt++ { // the machine may be faster or slower when it matters
+		begin := time.Now()
+		loaded(t, engine.Options{Timeout: time.Minute}, slow).Evaluate(t.Context(), request())
+		timeout := time.Since(begin) * 3 / 2
+		e := loaded(t, engine.Options{Timeout: timeout}, slow, last)
+		begin = time.Now()
+		v := e.Evaluate(t.Context(), request())
+		stopped := time.Since(begin) > 2*timeout // and evaluated again, each alone
+		if stopped && v.Outcome == decision.Allowed && v.Problem == "" && len(e.Failures()) == 0 {
+			return
+		}
+		if attempt == 20 {
+			t.Fatalf("stopped together %t: %+v; failures %v", stopped, v, e.Failures())
+		}
+	}
+}
+
+// The one that takes too long by itself is to blame, though it is another that runs when the time
+// of all is over.
+func TestTheSlowOneIsBlamedThoughAnotherRunsAtTheDeadline(t *testing.T) {
+	const timeout = time.Second
+	e := loaded(t, engine.Options{Timeout: timeout, Watch: func(policy string, limit time.Duration) func() {
+		if limit == 2*timeout && (policy == "" || policy == "slow") { // as a builtin that takes all of the time before it returns
+			time.Sleep(timeout)
+		}
+		return func() {}
+	}}, denying("fast", "no", "some x in numbers.range(1, 50000)\n\tx < 0"), denying("slow", "no", "some x in numbers.range(1, 50000)\n\tx < 0"))
+	v := e.Evaluate(t.Context(), request())
+	if failed := slices.Collect(maps.Keys(e.Failures())); !slices.Equal(v.Failed, []string{"slow"}) || !slices.Equal(failed, []string{"slow"}) {
+		t.Errorf("failed: %v, failures of %v (%s)", v.Failed, failed, v.Problem)
+	}
+}
+
 // Many that are slow share the time of the request, so that others have theirs.
 func TestSlowPoliciesLeaveTimeForOthers(t *testing.T) {
 	list := []engine.Policy{denying("z", "no", "true")}

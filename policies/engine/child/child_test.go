@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -181,6 +182,56 @@ func TestAPolicyThatEndsProcessesForTwoNamespacesIsInQuarantine(t *testing.T) {
 	}
 }
 
+// Whoever may annotate exports in one namespace has no policy put in quarantine, however many
+// annotations end a process.
+func TestTheAnnotationsOfOneNamespaceQuarantineNoPolicy(t *testing.T) {
+	greedy := denying("greedy", "letters := split(object.get(input.object.metadata.annotations, \"text\", \"\"), \"\")\n\tcount([[a, b] | some a in letters; some b in letters]) < 0")
+	c := loaded(t, greedy, denying("other", `input.object.metadata.namespace == "bank"`))
+	exhausted := 0
+	for n := 0; n < 10 && exhausted < 3; n++ { // on a busy machine it may be stopped before
+		in := request("shop")
+		in.Object.Annotations = map[string]string{"text": strings.Repeat("x", 100<<10+n)}
+		if v := c.Evaluate(within(t, patience), in); strings.HasPrefix(v.Problem, "policy greedy: ResourceExhausted: ") {
+			exhausted++
+		}
+	}
+	if exhausted < 3 {
+		t.Errorf("%d annotations ended a process", exhausted)
+	}
+	for namespace, want := range map[string]decision.Outcome{"shop": decision.Allowed, "bank": decision.Denied, "office": decision.Allowed} {
+		in := request(namespace)
+		in.Object.Annotations = map[string]string{"text": "short"}
+		if v := c.Evaluate(within(t, patience), in); v.Outcome != want || v.Problem != "" {
+			t.Errorf("%s: %+v", namespace, v)
+		}
+	}
+	if r := c.Load([]engine.Policy{greedy}); r[0].Err != nil || r[0].Quarantine != "" {
+		t.Errorf("it is in quarantine: %+v", r[0])
+	}
+}
+
+// A builtin that no deadline interrupts ends with its process.
+func TestADeadlineThatIsNotObeyedEndsTheProcess(t *testing.T) {
+	c := loadedWith(t, engine.Options{}, policy("stuck", "deny contains {\"msg\": \"x\"} if regex.match(`(a?){900}b`, x6)\n\nx0 := \"aaaaaaaaaa\""+tenfold(6)), denying("z", "true"))
+	before := c.MainPID()
+	for n := 0; ; n++ {
+		v := c.Evaluate(within(t, patience), request("shop"))
+		if v.Outcome != decision.Denied || len(v.Violations) != 1 || !slices.Equal(v.Failed, []string{"stuck"}) {
+			t.Fatalf("got %+v", v)
+		}
+		why := c.Failures()["stuck"].Message
+		if strings.HasPrefix(why, "ResourceExhausted: ") && strings.HasSuffix(why, "it takes more than 800ms of CPU time") {
+			break
+		}
+		if n == 9 { // on a busy machine it may be stopped before the builtin is called
+			t.Fatalf("it fails for another reason: %s", why)
+		}
+	}
+	if c.MainPID() == before {
+		t.Error("the process that answers is the one in which the builtin was called")
+	}
+}
+
 func TestAPolicyThatEndsTheCompilerIsRefused(t *testing.T) {
 	nested := "x"
 	for range 14 {
@@ -298,8 +349,12 @@ func TestAPreviewOfWhatEndsItsProcess(t *testing.T) {
 	if differs, is := change.Stage(v1alpha1.StageExport); !differs || !is {
 		t.Errorf("differs %t, is %t", differs, is)
 	}
+	answers := c.MainPID()
 	if _, err := change.Compare(within(t, patience), export(t, request("shop"))); err == nil {
 		t.Error("there is a verdict")
+	}
+	if c.MainPID() != answers {
+		t.Error("the preview has ended the process that answers requests")
 	}
 	if err := c.Check(bad); err == nil || !strings.HasPrefix(err.Error(), "ResourceExhausted: evaluating it for ServiceExport shop/db in a preview: ") {
 		t.Errorf("after the preview: %v", err)

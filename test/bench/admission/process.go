@@ -4,18 +4,19 @@
 package admission
 
 import (
-	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/comity-mcs/comity/policies/engine/child"
 )
-
-// A process that evaluates policies writes so often how much it has allocated.
-const countInterval = 10 * time.Millisecond
 
 // Evaluate is what a program does first that measures: it does not return in a process in
 // which its policies are evaluated.
@@ -24,12 +25,15 @@ func Evaluate() {
 		return
 	}
 	file := countFile(os.Getppid(), os.Getpid())
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGUSR1)
 	go func() {
-		for range time.Tick(countInterval) {
+		for ; ; <-asked {
+			c := count{At: time.Now()}
 			var now runtime.MemStats
 			runtime.ReadMemStats(&now)
-			text := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, now.Mallocs), now.TotalAlloc)
-			if os.WriteFile(file+".next", text, 0o600) == nil {
+			c.Mallocs, c.Bytes = now.Mallocs, now.TotalAlloc
+			if text, err := json.Marshal(c); err == nil && os.WriteFile(file+".next", text, 0o600) == nil {
 				_ = os.Rename(file+".next", file)
 			}
 		}
@@ -45,20 +49,44 @@ func countFile(parent, process any) string {
 	return filepath.Join(os.TempDir(), fmt.Sprintf("comity-allocated-%v-%v", parent, process))
 }
 
+// count is what a process has allocated.
+type count struct {
+	At             time.Time
+	Mallocs, Bytes uint64
+}
+
 // Allocated are allocations and bytes so far, of this process and of those that evaluate its
 // policies.
 func Allocated() (mallocs, bytes uint64) {
-	time.Sleep(15 * countInterval) // on a machine that is busy
+	begin := time.Now()
 	files, _ := filepath.Glob(countFile(os.Getpid(), "*"))
 	for _, file := range files {
-		if text, err := os.ReadFile(file); err == nil && len(text) == 16 {
-			mallocs += binary.LittleEndian.Uint64(text)
-			bytes += binary.LittleEndian.Uint64(text[8:])
-		}
+		c := counted(file, begin)
+		mallocs += c.Mallocs
+		bytes += c.Bytes
 	}
 	var now runtime.MemStats
 	runtime.ReadMemStats(&now)
 	return mallocs + now.Mallocs, bytes + now.TotalAlloc
+}
+
+// counted has a process write its count; what it wrote last, if it has ended.
+func counted(file string, after time.Time) (c count) {
+	_, process, _ := strings.Cut(filepath.Base(file), fmt.Sprintf("%d-", os.Getpid()))
+	pid, err := strconv.Atoi(process)
+	if err != nil { // it is being written
+		return c
+	}
+	for ended := syscall.Kill(pid, syscall.SIGUSR1); ; ended = syscall.Kill(pid, 0) {
+		text, err := os.ReadFile(file)
+		if err == nil {
+			err = json.Unmarshal(text, &c)
+		}
+		if err != nil || ended != nil || c.At.After(after) {
+			return c
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // Forget removes what the processes wrote.
