@@ -45,7 +45,7 @@ func TestTheRegoInDocumentsCompiles(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := e.Check(policy); err != nil {
+			if _, err := e.With(policy); err != nil {
 				t.Errorf("%s: %v", file, err)
 			}
 			formatted, err := format.SourceWithOpts(file, []byte(block[1]), format.Opts{RegoVersion: ast.RegoV1})

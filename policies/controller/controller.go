@@ -49,10 +49,18 @@ const (
 // fieldOwner is Comity's in server-side apply, and its name in events.
 const fieldOwner = "comity"
 
+// Engine evaluates policies; engine.Engine and child.Client are some.
+type Engine interface {
+	Load(list []engine.Policy) []engine.Result
+	Digest() string
+	Failures() map[string]engine.Failure
+	Failed() <-chan struct{}
+}
+
 // Options of SetupWithManager. Engine and Changed are required.
 type Options struct {
-	// Engine is loaded. It is ready (Engine.Loaded) once the first list was.
-	Engine *engine.Engine
+	// Engine is loaded.
+	Engine Engine
 	// Changed is called after the policies in use have changed, so that stored
 	// exports are reviewed again. It must not wait.
 	Changed func()
@@ -184,6 +192,9 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	})
 	results := r.load(ctx, list.Items)
 	again, err := r.reportFailures(ctx, list.Items)
+	for i := range results {
+		err = errors.Join(err, r.reportQuarantine(ctx, &list.Items[i], results[i]))
+	}
 	if slices.ContainsFunc(results, func(result engine.Result) bool { return isTemporary(result.Err) }) {
 		again = earlier(again, untriedInterval)
 	}
@@ -202,7 +213,10 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 }
 
 // isTemporary reports whether an error says nothing about a policy.
-func isTemporary(err error) bool { return errors.Is(err, engine.ErrNoTrial) }
+func isTemporary(err error) bool {
+	var again interface{ Temporary() bool }
+	return errors.As(err, &again) && again.Temporary()
+}
 
 // load loads the policies with the exceptions that are in force now, and states which
 // this replica enforces.
@@ -211,6 +225,9 @@ func (r *reconciler) load(ctx context.Context, objects []v1alpha1.ExportPolicy) 
 	policies := make([]engine.Policy, len(objects))
 	for i := range objects {
 		policies[i] = engine.FromObject(&objects[i], now)
+		if q := objects[i].Status.Quarantine; q != nil && q.Digest == policies[i].Digest() {
+			policies[i].Refused = q.Message
+		}
 	}
 	r.awaitEnd(objects, now)
 

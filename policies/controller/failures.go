@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -23,6 +24,8 @@ const (
 	// owns other fields of the status than fieldOwner, because every replica reports
 	// its own failures while the leader alone writes the rest.
 	failuresOwner = "comity-failures"
+	// quarantineOwner is that of whichever replica found that a policy is in quarantine.
+	quarantineOwner = "comity-quarantine"
 	// reportInterval is how long failures are collected before they are reported.
 	reportInterval = 2 * time.Second
 	// failuresKept is how long a failure is shown after the last one.
@@ -74,6 +77,9 @@ func (r *reconciler) reportFailure(ctx context.Context, policy *v1alpha1.ExportP
 			count += policy.Status.Failures.Count
 		}
 	}
+	if strings.HasPrefix(failure.Message, v1alpha1.ReasonResourceExhausted) {
+		condition.Reason = v1alpha1.ReasonResourceExhausted
+	}
 	condition.Message = model.Bound(fmt.Sprintf("failed evaluations: %d; the last for %s (%s): %s", count, failure.Object, failure.Operation, failure.Message), maxMessage)
 	err := r.apply(ctx, policy, v1alpha1.ExportPolicyStatus{
 		Conditions: []metav1.Condition{condition},
@@ -87,6 +93,25 @@ func (r *reconciler) reportFailure(ctx context.Context, policy *v1alpha1.ExportP
 	r.recordEvent(policy, condition)
 	ctrl.LoggerFrom(ctx).Error(errors.New(failure.Message), "evaluations of a policy failed", logPolicy, policy.Name, logReason, condition.Reason, "count", count)
 	return nil
+}
+
+// reportQuarantine writes that a policy is in quarantine, so that every replica reads that
+// before it loads it, or that it is no more.
+func (r *reconciler) reportQuarantine(ctx context.Context, policy *v1alpha1.ExportPolicy, result engine.Result) error {
+	var now *v1alpha1.Quarantine
+	if result.Quarantine != "" {
+		now = &v1alpha1.Quarantine{
+			Digest: engine.FromObject(policy, r.options.Clock.Now()).Digest(), Message: model.Bound(result.Quarantine, model.MaxEventNote),
+		}
+	}
+	was := policy.Status.Quarantine
+	if isTemporary(result.Err) || (now == nil) == (was == nil) && (now == nil || now.Digest == was.Digest) {
+		return nil
+	}
+	if err := r.apply(ctx, policy, v1alpha1.ExportPolicyStatus{Quarantine: now}, quarantineOwner); !isOutdated(err) {
+		return err
+	}
+	return nil // the new version of the object comes
 }
 
 // forgetFailures removes from the status what failed in another generation of the

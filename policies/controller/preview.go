@@ -17,18 +17,26 @@ import (
 // API server waits, and even of 10 s nobody wants to wait longer for a warning.
 const maxPreview = 1200 * time.Millisecond
 
+// Policies has the policies in use; child.Client is one.
+type Policies interface {
+	// Check gives the error that loading a policy would give.
+	Check(policy engine.Policy) error
+	// Change is what storing a policy would do; it passed Check.
+	Change(ctx context.Context, policy engine.Policy) (preview.Change, error)
+}
+
 // Checker checks for the webhook whether a policy could be used, and says what it would
-// do to the stored exports. It runs one preview at a time, with engines of its own, so
-// that previews take no slot of a request and at most one CPU.
+// do to the stored exports. It runs one preview at a time, so that previews take at most one
+// CPU.
 type Checker struct {
-	policies *engine.Engine
+	policies Policies
 	source   preview.Source
 	running  chan struct{}
 }
 
-// NewChecker gives a Checker that compares with the policies that are loaded in e.
-func NewChecker(e *engine.Engine, source preview.Source) *Checker {
-	return &Checker{policies: e, source: source, running: make(chan struct{}, 1)}
+// NewChecker gives a Checker that compares with the policies in use.
+func NewChecker(policies Policies, source preview.Source) *Checker {
+	return &Checker{policies: policies, source: source, running: make(chan struct{}, 1)}
 }
 
 // Check is nil for a policy that compiles. Otherwise the error has lines of
@@ -38,7 +46,7 @@ func (c *Checker) Check(policy *v1alpha1.ExportPolicy) error {
 }
 
 // Preview is what storing the policy would do, as warnings; none if nothing. It takes
-// at most three quarters of the time that is left until ctx ends. A warning says so if there is
+// at most half of the time that is left until ctx ends. A warning says so if there is
 // no preview, or one of a part of the exports only. The policy must pass
 // Check. The warnings name exports of any namespace.
 func (c *Checker) Preview(ctx context.Context, policy *v1alpha1.ExportPolicy) []string {
@@ -47,6 +55,7 @@ func (c *Checker) Preview(ctx context.Context, policy *v1alpha1.ExportPolicy) []
 	}
 	select {
 	case c.running <- struct{}{}:
+		defer func() { <-c.running }()
 	default:
 		return none("another one is being made")
 	}
@@ -54,44 +63,25 @@ func (c *Checker) Preview(ctx context.Context, policy *v1alpha1.ExportPolicy) []
 	if deadline, ok := ctx.Deadline(); ok {
 		limit = min(limit, time.Until(deadline)/2)
 	}
-	done := make(chan []string, 1)
-	go func() {
-		ctx, cancel := context.WithTimeout(ctx, limit)
-		defer cancel()
-		report, err := c.run(ctx, policy)
-		<-c.running
-		if err != nil {
-			done <- none("%v", err)
-			return
-		}
-		done <- report.Warnings(policy.Name)
-	}()
-	// What is under way when the time is over, an evaluation usually, may take half as long
-	// to end. Compiling cannot be interrupted.
-	timer := time.NewTimer(limit + limit/2)
-	defer timer.Stop()
-	select {
-	case warnings := <-done:
-		return warnings
-	case <-timer.C:
-		return none("it takes more than %s", limit.Round(time.Millisecond))
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	report, err := c.run(ctx, policy)
+	if err != nil {
+		return none("%v", err)
 	}
+	return report.Warnings(policy.Name)
 }
 
-// run never panics: outside of the goroutine of a request that would end the process.
+// run never panics, which would refuse the policy.
 func (c *Checker) run(ctx context.Context, policy *v1alpha1.ExportPolicy) (report preview.Report, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("it failed: %v", r)
 		}
 	}()
-	before, err := c.policies.Copy()
+	change, err := c.policies.Change(ctx, engine.FromObject(policy, time.Now()))
 	if err != nil {
 		return preview.Report{}, err
 	}
-	after, err := before.With(engine.FromObject(policy, time.Now())) // and not of c.policies, which may be loaded again meanwhile
-	if err != nil {
-		return preview.Report{}, err
-	}
-	return preview.Run(ctx, preview.Change{Before: before, After: after, Policy: policy.Name}, c.source)
+	return preview.Run(ctx, change, c.source)
 }

@@ -135,8 +135,12 @@ func (r *reconciler) compiled(policy *v1alpha1.ExportPolicy, result engine.Resul
 	default:
 		used += " Exports that it matches are not evaluated: requests are refused, what is published stays, and nothing new is published."
 	}
+	reason := v1alpha1.ReasonCompileError
+	if result.Quarantine != "" {
+		reason = v1alpha1.ReasonResourceExhausted
+	}
 	return metav1.Condition{
-		Type: v1alpha1.ConditionCompiled, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonCompileError,
+		Type: v1alpha1.ConditionCompiled, Status: metav1.ConditionFalse, Reason: reason,
 		Message: model.Bound(result.Err.Error(), maxMessage-len(used)-1) + "\n" + used,
 	}
 }

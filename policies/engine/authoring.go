@@ -53,12 +53,19 @@ func (e *Engine) Surroundings(policy Policy) (modules map[string]*ast.Module, da
 	}
 	modules = maps.Clone(e.library[v.Stage])
 	data = map[string]any{"comity": map[string]any{"params": map[string]any{v.pkg: v.params}}}
-	return modules, data, v.addTypes(modules)
+	v.addTypes(modules)
+	return modules, data, nil
 }
 
-// InputJSON is the input of a subject as policies see it, as JSON values of Go.
-func InputJSON(on Subject) (any, error) {
-	value, err := on.value(newTermCache(), true)
+// InputJSON is the input of a subject, as a Writer gives it, as JSON values of Go.
+func InputJSON(on *Subject, err error) (any, error) {
+	if err == nil {
+		err = on.read(nil)
+	}
+	if err != nil {
+		return nil, err
+	}
+	value, err := on.value(true)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +79,7 @@ func Described(err error) error {
 		return describe("", list)
 	}
 	if failed := (*topdown.Error)(nil); errors.As(err, &failed) && failed.Location != nil {
-		return errors.New(renamed(fmt.Sprintf("%s: %s", place(failed.Location), strings.TrimSpace(failed.Message))))
+		return errors.New(Renamed(fmt.Sprintf("%s: %s", place(failed.Location), strings.TrimSpace(failed.Message))))
 	}
 	return err
 }

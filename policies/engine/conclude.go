@@ -21,7 +21,7 @@ import (
 //	anything else                               a violation
 //
 // What a policy calls a warning is one.
-func (e *Engine) conclude(ctx context.Context, snap *snapshot, verdict *decision.Verdict, on Subject, answers []answer) {
+func (j *judgement) conclude(ctx context.Context, verdict *decision.Verdict, on *Subject, answers []answer) {
 	for _, a := range answers {
 		if a.err != nil {
 			continue
@@ -43,26 +43,26 @@ func (e *Engine) conclude(ctx context.Context, snap *snapshot, verdict *decision
 			verdict.Warnings = append(verdict.Warnings, v)
 		}
 	}
-	e.ratchet(ctx, snap, verdict, on)
+	j.ratchet(ctx, verdict, on)
 	verdict.Violations = sorted(verdict.Violations)
 	verdict.Warnings = sorted(verdict.Warnings)
 	verdict.Outcome = decision.Allowed
 	if len(verdict.Violations) > 0 {
 		verdict.Outcome = decision.Denied
 	}
-	exclude(verdict, on.operation())
+	exclude(verdict, on.Operation)
 }
 
 // softening is why what the policy denies of a subject is only a warning.
-func (v *version) softening(on Subject) (why decision.Softening, exception string) {
-	if exception, is := v.exception(on.key()); is {
+func (v *version) softening(on *Subject) (why decision.Softening, exception string) {
+	if exception, is := v.exception(on.Namespace, on.Name); is {
 		return decision.ByException, exception
 	}
 	switch {
 	case v.Enforcement != v1alpha1.Deny:
 		return decision.ByEnforcement, ""
 	case v.Existing == v1alpha1.Keep:
-		return on.stands(), ""
+		return on.Stands, ""
 	}
 	return decision.NotSoftened, ""
 }
@@ -71,20 +71,24 @@ func (v *version) softening(on Subject) (why decision.Softening, exception strin
 // update of it, if the policy keeps what is published: an update is refused for what it
 // makes worse. It evaluates the old export only by the policies that refuse the update. What
 // one refuses that fails for the old export stays refused.
-func (e *Engine) ratchet(ctx context.Context, snap *snapshot, verdict *decision.Verdict, on Subject) {
-	keeps := func(v decision.Violation) bool { return snap.versions[v.Policy].Existing == v1alpha1.Keep }
-	old := on.before()
+func (j *judgement) ratchet(ctx context.Context, verdict *decision.Verdict, on *Subject) {
+	keeps := func(v decision.Violation) bool { return j.snap.versions[v.Policy].Existing == v1alpha1.Keep }
+	old := on.Before
 	if old == nil || !slices.ContainsFunc(verdict.Violations, keeps) {
 		return
 	}
 	refuses := func(policy *version) bool {
 		return policy.Existing == v1alpha1.Keep && slices.ContainsFunc(verdict.Violations, func(v decision.Violation) bool { return v.Policy == policy.Name })
 	}
-	before, _ := e.answers(ctx, snap, old, slices.DeleteFunc(snap.concerned(old), func(v *version) bool { return !refuses(v) }))
+	if old.read(j.terms) != nil {
+		return
+	}
+	// An error is that of the input, which has just been converted.
+	j.before, _ = j.answers(ctx, old, slices.DeleteFunc(j.snap.concerned(old), func(v *version) bool { return !refuses(v) }))
 	var refused []decision.Violation
 	for _, v := range verdict.Violations {
 		isOld := func(was decision.Violation) bool { return isNoWorse(v, was) }
-		if keeps(v) && slices.ContainsFunc(before, func(a answer) bool { return slices.ContainsFunc(a.deny, isOld) }) {
+		if keeps(v) && slices.ContainsFunc(j.before, func(a answer) bool { return slices.ContainsFunc(a.deny, isOld) }) {
 			v.Softening = decision.ByExisting
 			verdict.Warnings = append(verdict.Warnings, v)
 			continue

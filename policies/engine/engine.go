@@ -20,8 +20,8 @@
 package engine
 
 import (
+	"context"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -29,40 +29,37 @@ import (
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/utils/lru"
 
 	"github.com/comity-mcs/comity/policies"
+	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
-// Defaults of Options.
-const (
-	// DefaultTimeout is hundreds of times what the baseline policies need, so that
-	// no request is refused on a busy machine. It still gives an answer within a
-	// second when slow policies take every slot: once for the wait, once for the
-	// evaluation, half of it for one that does not stop.
-	DefaultTimeout = 400 * time.Millisecond
-	// perCPU evaluations run at once: each is bound by the CPU, and more would only
-	// slow down all of them.
-	perCPU = 2
-)
+// DefaultTimeout is hundreds of times what the baseline policies need, so that no request
+// is refused on a busy machine. It leaves time to evaluate policies again, each alone.
+const DefaultTimeout = 400 * time.Millisecond
+
+// compileTime is how long one policy may be compiled: OPA's compiler needs ten seconds for
+// fifteen nested comprehensions.
+const compileTime = time.Second
 
 // Options of New. The zero value is usable.
 type Options struct {
 	// Library is the Rego that policies may import, by file name, in packages
 	// below comity.lib. policies.Library() when nil.
 	Library map[string]string
-	// Timeout bounds one evaluation, and again the wait for a free slot.
-	// DefaultTimeout when 0.
+	// Timeout bounds one evaluation. DefaultTimeout when 0.
 	Timeout time.Duration
-	// MaxConcurrent bounds how many evaluations run at once, because OPA bounds
-	// no memory. Two for each CPU that Go uses when 0.
-	MaxConcurrent int
+	// Watch is called before one policy is compiled, or evaluated, and what it returns after
+	// that, with the time that it may take: OPA's compiler and some of its builtins do not
+	// stop by themselves. The name is empty for several policies. Nobody is when nil.
+	Watch func(policy string, limit time.Duration) (stop func())
+	// Apart has each policy evaluated by itself in any case, and not only if they fail together.
+	Apart bool
 	// Required are the names of policies that must exist. One that is not in the list
 	// that was loaded makes every export NotEvaluated, by its name.
 	Required []string
-	// Trial compiles what is compiled for the first time, before this process does. When
-	// nil this process compiles everything at once, which a hostile module can end.
-	Trial Trial
 	// Registerer takes the metrics of one Engine; none does when nil.
 	Registerer prometheus.Registerer
 }
@@ -73,16 +70,12 @@ type Engine struct {
 	library    map[v1alpha1.Stage]map[string]*ast.Module
 	librarySum string
 	sandbox    sandbox
-	slots      chan struct{}
-	// failed holds one element after a failure.
-	failed chan struct{}
 	// opts are those of New, with defaults.
-	opts   Options
-	trials *trials
+	opts Options
 	// terms are those that evaluations share.
-	terms   *termCache
-	metrics *metrics
-	// loading serializes Load and Check; Evaluate never waits for it.
+	terms *lru.Cache
+	Front
+	// loading serializes Load and With; Evaluate never waits for it.
 	loading sync.Mutex
 	// list is what was loaded last.
 	list []Policy
@@ -99,19 +92,14 @@ func New(opts Options) (*Engine, error) {
 	if opts.Timeout == 0 {
 		opts.Timeout = DefaultTimeout
 	}
-	if opts.MaxConcurrent == 0 {
-		opts.MaxConcurrent = perCPU * runtime.GOMAXPROCS(0)
+	if opts.Watch == nil {
+		opts.Watch = func(string, time.Duration) func() { return func() {} }
 	}
 	e := &Engine{
 		library: map[v1alpha1.Stage]map[string]*ast.Module{}, librarySum: sumOf(opts.Library),
-		sandbox: newSandbox(),
-		slots:   make(chan struct{}, opts.MaxConcurrent),
-		failed:  make(chan struct{}, 1),
-		trials:  newTrials(opts.Trial),
-		opts:    opts,
-		terms:   newTermCache(),
-		metrics: newMetrics(opts.Registerer),
+		sandbox: newSandbox(), opts: opts, terms: lru.New(maxTerms),
 	}
+	e.Front = Front{NewRecords(opts.Registerer), Writer{}, func(ctx context.Context, on *Subject) (decision.Verdict, []Evaluation) { return e.Judge(ctx, on, nil) }}
 	if err := e.readLibrary(opts.Library); err != nil {
 		return nil, fmt.Errorf("policy library: %w", err)
 	}
@@ -156,7 +144,6 @@ func (e *Engine) Digest() string {
 // blocks. Of two with one name or one package the first in the list is used. There
 // is one Result per policy, in order.
 func (e *Engine) Load(list []Policy) []Result {
-	e.trials.prepare(list, loadTime)
 	e.loading.Lock()
 	defer e.loading.Unlock()
 	before := map[string]*version{}
@@ -178,6 +165,7 @@ func (e *Engine) Load(list []Policy) []Result {
 	refuseRepetitions(versions)
 	versions = e.swap(e.addMissing(versions))
 	e.list = slices.Clone(list)
+	e.Keep(versionsOf(versions))
 
 	results := make([]Result, len(list))
 	for i := range list {
@@ -215,29 +203,17 @@ func (e *Engine) swap(versions []*version) []*version {
 		}
 		snap = newSnapshots(versions)
 	}
-	before := e.current.Swap(snap)
-	e.metrics.forget(before, snap)
+	e.current.Store(snap)
 	return versions
 }
 
-// Check gives the error that Load would give for a policy that is added to the
-// policies in use, or replaces the one of its name. It changes nothing.
-func (e *Engine) Check(policy Policy) error {
-	e.trials.prepare([]Policy{policy}, checkTime)
-	e.loading.Lock()
-	defer e.loading.Unlock()
-	v, err := e.version(policy)
-	if err != nil {
-		return err
+// versionsOf are the digests of policies by name.
+func versionsOf(versions []*version) map[string]string {
+	all := make(map[string]string, len(versions))
+	for _, v := range versions {
+		all[v.Name] = v.digest
 	}
-	if snap := e.current.Load(); snap != nil {
-		for name, other := range snap.versions {
-			if name != policy.Name && other.err == nil && other.pkg == v.pkg {
-				return samePackage(v, other)
-			}
-		}
-	}
-	return nil
+	return all
 }
 
 // refuseRepetitions makes every version unusable whose name or package an earlier

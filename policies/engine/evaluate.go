@@ -18,6 +18,20 @@ import (
 	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
+// HasImportPolicies reports whether EvaluateImport may answer anything but Allowed
+// without a warning: there is a policy with stage Import, or nothing was loaded yet.
+func (e *Engine) HasImportPolicies() bool {
+	snap := e.current.Load()
+	return snap == nil || len(snap.imports.order) > 0 || len(snap.imports.blocking) > 0
+}
+
+// Front has subjects judged, and records what came of it.
+type Front struct {
+	*Records
+	Writer Writer
+	Decide func(ctx context.Context, on *Subject) (decision.Verdict, []Evaluation)
+}
+
 // Evaluate evaluates all policies with stage Export that match the export. Each answers for
 // itself: one that fails, whose answer has another form than INPUT.md says, or that exceeds
 // the deadline of the engine or of ctx, has the effect of its enforcement. With Warn or Audit it
@@ -25,20 +39,14 @@ import (
 // has a Problem that names it, and is NotEvaluated unless another policy denies the export: a
 // denial holds whatever the rest would answer.
 //
-// The verdict is NotEvaluated as well when nothing was loaded yet, and when no slot becomes
-// free in time. A policy that can only audit is evaluated in audits alone.
-func (e *Engine) Evaluate(ctx context.Context, in decision.Input) decision.Verdict {
+// The verdict is NotEvaluated as well when nothing was loaded yet. A policy that can only
+// audit is evaluated in audits alone.
+func (f Front) Evaluate(ctx context.Context, in decision.Input) decision.Verdict {
 	if in.Object == nil {
-		return decision.Verdict{Problem: "there is no ServiceExport to evaluate", Digest: e.Digest()}
+		return decision.Verdict{Problem: "there is no ServiceExport to evaluate"}
 	}
-	return e.Decide(ctx, Export(in))
-}
-
-// HasImportPolicies reports whether EvaluateImport may answer anything but Allowed
-// without a warning: there is a policy with stage Import, or nothing was loaded yet.
-func (e *Engine) HasImportPolicies() bool {
-	snap := e.current.Load()
-	return snap == nil || len(snap.imports.order) > 0 || len(snap.imports.blocking) > 0
+	on, err := f.Writer.Export(in)
+	return f.decide(ctx, on, err)
 }
 
 // EvaluateImport is Evaluate for the import of one export from one source cluster, by
@@ -49,36 +57,59 @@ func (e *Engine) HasImportPolicies() bool {
 // while they are not known, is not evaluated then. With enforcement Deny it makes the
 // verdict NotEvaluated, unless another policy denies the import: what that one knows
 // is enough for it.
-func (e *Engine) EvaluateImport(ctx context.Context, in decision.ImportInput) decision.Verdict {
-	return e.Decide(ctx, Import(in))
+func (f Front) EvaluateImport(ctx context.Context, in decision.ImportInput) decision.Verdict {
+	on, err := f.Writer.Import(in)
+	return f.decide(ctx, on, err)
 }
 
-// Decide is Evaluate, or EvaluateImport.
-func (e *Engine) Decide(ctx context.Context, on Subject) decision.Verdict {
+func (f Front) decide(ctx context.Context, on *Subject, err error) decision.Verdict {
+	if err != nil {
+		return decision.Verdict{Problem: err.Error()}
+	}
+	verdict, evaluations := f.Decide(ctx, on)
+	f.Record(on, evaluations)
+	return verdict
+}
+
+// Judge is Evaluate, or EvaluateImport; it returns what is to be recorded. Policies that are in
+// failed are not evaluated: they fail, for what it says of them.
+func (e *Engine) Judge(ctx context.Context, on *Subject, failed map[string]string) (decision.Verdict, []Evaluation) {
 	loaded := e.current.Load()
 	if loaded == nil {
-		return decision.Verdict{Problem: "policies are not loaded yet"}
+		return decision.Verdict{Problem: "policies are not loaded yet"}, nil
 	}
-	snap := loaded.of(on.stage())
+	if err := on.read(e.terms); err != nil {
+		return decision.Verdict{Problem: err.Error(), Digest: loaded.digest}, nil
+	}
+	snap := loaded.of(on.Stage)
 	verdict := decision.Verdict{Digest: snap.digest, Matched: snap.matched(on)}
-	answers, err := e.answers(ctx, snap, on, snap.concerned(on))
+	j := judgement{Engine: e, snap: snap, failed: failed}
+	answers, err := j.answers(ctx, on, snap.concerned(on))
 	if err != nil {
 		verdict.Problem = err.Error()
-		return verdict
+		return verdict, nil
 	}
-	e.conclude(ctx, snap, &verdict, on, answers)
+	j.conclude(ctx, &verdict, on, answers)
 	snap.block(&verdict, on, answers)
-	e.metrics.count(answers, &verdict)
-	return verdict
+	return verdict, j.evaluations(ctx, answers, &verdict)
+}
+
+// judgement is one decision.
+type judgement struct {
+	*Engine
+	snap   *snapshot
+	failed map[string]string // why policies are not evaluated, by name
+	// before are the answers on the export as it was before an update.
+	before []answer
 }
 
 // concerned are the policies to evaluate, in a fixed order: those that match, can be
 // evaluated with what is known, and whose answer may have an effect.
-func (s *snapshot) concerned(on Subject) []*version {
+func (s *snapshot) concerned(on *Subject) []*version {
 	list := make([]*version, 0, len(s.order))
 	for _, pkg := range s.order {
 		v := s.byPackage[pkg]
-		silent := v.Enforcement == v1alpha1.Audit && on.operation() != decision.Audit
+		silent := v.Enforcement == v1alpha1.Audit && on.Operation != decision.Audit
 		if !silent && on.matches(v) && on.unknown(v) == "" {
 			list = append(list, v)
 		}
@@ -88,39 +119,37 @@ func (s *snapshot) concerned(on Subject) []*version {
 
 // answers are those of the policies, in order. They are evaluated together, which is
 // fastest, and each alone if that fails. The error is no policy's.
-func (e *Engine) answers(ctx context.Context, snap *snapshot, on Subject, policies []*version) (answers []answer, err error) {
+func (j *judgement) answers(ctx context.Context, on *Subject, policies []*version) ([]answer, error) {
 	if len(policies) == 0 {
 		return nil, nil
 	}
-	if len(policies) > 1 {
-		answers, err = e.run(ctx, snap, on, policies)
+	input, err := on.value(j.snap.whole)
+	if err != nil {
+		return nil, err
 	}
-	if len(policies) == 1 || err != nil && !errors.Is(err, errNotRun) {
-		answers, err = e.separately(ctx, snap, on, policies)
-	}
-	for _, a := range answers {
-		if a.err != nil && ctx.Err() == nil { // else it is not known whose time it was
-			e.recordFailure(a.policy, on, a.err)
+	answers := make([]answer, 0, len(policies))
+	policies = slices.DeleteFunc(policies, func(v *version) bool {
+		why, failed := j.failed[v.Name]
+		if failed {
+			answers = append(answers, answer{policy: v, err: errors.New(why)})
+		}
+		return failed
+	})
+	if len(policies) > 1 && !j.opts.Apart {
+		if together, err := j.run(ctx, "", input, policies); err == nil {
+			return append(answers, together...), nil
 		}
 	}
-	return answers, err
-}
-
-// separately evaluates each policy alone, so that none suffers from another, and what fails,
-// and the time that it took, are its own.
-func (e *Engine) separately(ctx context.Context, snap *snapshot, on Subject, policies []*version) ([]answer, error) {
-	answers := make([]answer, 0, len(policies))
+	// Alone, none suffers from another, and what fails, and the time that it took, are its own.
 	for i, v := range policies {
+		begin := time.Now()
 		alone, err := patiently(ctx, on, func() ([]answer, error) {
 			ctx, cancel := shareOf(ctx, len(policies)-i)
 			defer cancel()
-			return e.run(ctx, snap, on, policies[i:i+1])
+			return j.run(ctx, v.Name, input, policies[i:i+1])
 		})
-		switch {
-		case errors.Is(err, errNotRun):
-			return nil, err
-		case err != nil:
-			alone = []answer{{policy: v, err: err}}
+		if err != nil {
+			alone = []answer{{policy: v, err: err, took: time.Since(begin)}}
 		}
 		answers = append(answers, alone[0])
 	}
@@ -139,16 +168,14 @@ func shareOf(ctx context.Context, left int) (context.Context, context.CancelFunc
 // auditAttempts is how often an audit is evaluated that takes too long.
 const auditAttempts = 3
 
-// patiently repeats an audit that took too long, or found no slot. Nobody waits for the
-// answer, and on a busy machine, as at a start, a policy of a few rules may take longer
-// than Options.Timeout by the clock: that would be a change of the status of the export,
-// of the policy and an event, and soon the same again. Each attempt has a slot of its
-// own, so that requests have their turn in between.
-func patiently(ctx context.Context, on Subject, evaluate func() ([]answer, error)) ([]answer, error) {
+// patiently repeats an audit that took too long. Nobody waits for the answer, and on a busy
+// machine, as at a start, a policy of a few rules may take longer than Options.Timeout by the
+// clock: that would be a change of the status of the export, of the policy and an event, and
+// soon the same again.
+func patiently(ctx context.Context, on *Subject, evaluate func() ([]answer, error)) ([]answer, error) {
 	for attempt := 1; ; attempt++ {
 		answers, err := evaluate()
-		busy := errors.Is(err, errTooSlow) || errors.Is(err, errNotRun)
-		if !busy || on.operation() != decision.Audit || attempt == auditAttempts || ctx.Err() != nil {
+		if !errors.Is(err, errTooSlow) || on.Operation != decision.Audit || attempt == auditAttempts || ctx.Err() != nil {
 			return answers, err
 		}
 	}
@@ -156,7 +183,7 @@ func patiently(ctx context.Context, on Subject, evaluate func() ([]answer, error
 
 // block adds to the verdict which policies failed that might deny the subject and, if nothing
 // else denies it, which cannot be used, or not with what is known.
-func (s *snapshot) block(verdict *decision.Verdict, on Subject, answers []answer) {
+func (s *snapshot) block(verdict *decision.Verdict, on *Subject, answers []answer) {
 	var problems []string
 	fail := func(v *version, problem string) {
 		problems, verdict.Failed = append(problems, problem), append(verdict.Failed, v.Name)
@@ -188,10 +215,10 @@ func (s *snapshot) block(verdict *decision.Verdict, on Subject, answers []answer
 
 // matched are the names of the policies that match, sorted, those that cannot be used
 // among them.
-func (s *snapshot) matched(on Subject) []string {
+func (s *snapshot) matched(on *Subject) []string {
 	names := make([]string, 0, len(s.versions))
 	for name, v := range s.versions {
-		if v.isOf(on.stage()) && on.matches(v) {
+		if v.isOf(on.Stage) && on.matches(v) {
 			names = append(names, name)
 		}
 	}
@@ -199,86 +226,27 @@ func (s *snapshot) matched(on Subject) []string {
 	return names
 }
 
-// run waits for a slot and evaluates in another goroutine, because not every
-// builtin of OPA can be interrupted: then the answer does not wait for it, and it
-// keeps its slot for as long as it runs. The time of an evaluation of several policies that
-// fails is not measured: each is evaluated again.
-func (e *Engine) run(ctx context.Context, snap *snapshot, on Subject, policies []*version) ([]answer, error) {
-	input, err := on.value(e.terms, snap.whole)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errNotRun, err)
-	}
-	if err := e.acquire(ctx); err != nil {
-		return nil, fmt.Errorf("%w: %w", errNotRun, err)
-	}
+// run evaluates policies together, or the one of that name, until the timeout.
+func (j *judgement) run(ctx context.Context, name string, input ast.Value, policies []*version) ([]answer, error) {
 	at := &progress{policies: make(map[string]*version, len(policies)), spans: make([]span, 0, len(policies))}
 	for _, v := range policies {
 		at.policies[v.pkg] = v
 	}
-	begin := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, e.opts.Timeout)
-	type outcome struct {
-		answers []answer
-		err     error
-	}
-	done := make(chan outcome, 1)
-	go func() {
-		defer cancel()
-		defer func() { <-e.slots }()
-		answers, err := snap.evaluate(ctx, input, at)
-		done <- outcome{answers, err}
-	}()
-	o := outcome{err: errEndless}
-	select {
-	case o = <-done:
-	case <-ctx.Done():
-		grace := time.NewTimer(e.opts.Timeout / 2) // OPA notices the deadline a little later
-		defer grace.Stop()
-		select {
-		case o = <-done:
-		case <-grace.C:
-		}
-	}
-	switch {
-	case o.err == nil:
-		e.metrics.time(at, on.operation())
-	case len(policies) == 1:
-		e.metrics.observe(policies[0], on.operation(), time.Since(begin))
-	}
-	return o.answers, o.err
+	ctx, cancel := context.WithTimeout(ctx, j.opts.Timeout)
+	defer cancel()
+	defer j.opts.Watch(name, 2*j.opts.Timeout)() // it should have stopped before
+	return j.snap.evaluate(ctx, input, at)
 }
 
-// acquire takes a slot; the evaluation releases it.
-func (e *Engine) acquire(ctx context.Context) error {
-	select {
-	case e.slots <- struct{}{}:
-		return nil
-	default:
-	}
-	timer := time.NewTimer(e.opts.Timeout)
-	defer timer.Stop()
-	select {
-	case e.slots <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("the request ended before: %w", context.Cause(ctx))
-	case <-timer.C:
-		return fmt.Errorf("%d evaluations are running and none ended within %s", cap(e.slots), e.opts.Timeout)
-	}
-}
-
-var (
-	errNotRun  = errors.New("the policies were not evaluated")
-	errTooSlow = errors.New("it took too long and was stopped")
-	errEndless = errors.New("it took too long and does not stop")
-)
+var errTooSlow = errors.New("it took too long and was stopped")
 
 // answer is the answer of one policy.
 type answer struct {
 	policy     *version
 	deny, warn []decision.Violation
 	// err is why it has no answer.
-	err error
+	err  error
+	took time.Duration
 }
 
 // read reads ["<package>", deny, warn] of every policy that was evaluated.
@@ -290,10 +258,12 @@ func (s *snapshot) read(value ast.Value, at *progress) ([]answer, error) {
 	if !ok || given.Len() != len(at.policies) {
 		return nil, fmt.Errorf("%d policies were evaluated, and not every one gave an answer", len(at.policies))
 	}
+	end := time.Now()
 	answers := make([]answer, 0, given.Len())
 	err := given.Iter(func(term *ast.Term) error {
 		triple := term.Value.(*ast.Array) // as snapshot.answers writes it; a panic is an error of the evaluation
 		a := answer{policy: at.policies[string(triple.Elem(0).Value.(ast.String))]}
+		a.took = at.took(a.policy, end)
 		var other error
 		a.deny, a.err = a.policy.violations(denySet, triple.Elem(1))
 		a.warn, other = a.policy.violations(warnSet, triple.Elem(2))
@@ -304,9 +274,16 @@ func (s *snapshot) read(value ast.Value, at *progress) ([]answer, error) {
 	return answers, err
 }
 
+// maxEntries is how many entries deny or warn may have.
+const maxEntries = 1000
+
 // violations reads one set of {msg, field, remedy, clusters}.
 func (v *version) violations(name string, term *ast.Term) (violations []decision.Violation, err error) {
-	for _, item := range term.Value.(ast.Set).Slice() { // see answerSets
+	items := term.Value.(ast.Set).Slice() // see answerSets
+	if len(items) > maxEntries {
+		return nil, fmt.Errorf("%s contains %d entries; expected at most %d", name, len(items), maxEntries)
+	}
+	for _, item := range items {
 		violation, problem := v.violation(item)
 		if problem != "" {
 			return nil, fmt.Errorf("%s contains %s; %s", name, decision.Shown(problem, maxText), v.expectedEntry())

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -381,6 +380,9 @@ func TestTheVerdictIsTheSameEveryTime(t *testing.T) {
 	}
 }
 
+// endless is a body that takes no memory.
+const endless = "some x in numbers.range(1, 5000)\n\tsome y in numbers.range(1, 5000)\n\tsome z in numbers.range(1, 5000)\n\tx + y + z < 0"
+
 // twoValues fails in every evaluation: a rule has two values.
 func twoValues(name string) engine.Policy {
 	p := denying(name, "no", `tier == "a"`)
@@ -391,7 +393,7 @@ func twoValues(name string) engine.Policy {
 // A policy that fails has the effect of its enforcement, and hides nothing of others.
 func TestAPolicyThatFailsAnswersForItself(t *testing.T) {
 	enforced := func(p engine.Policy, by v1alpha1.Enforcement) engine.Policy { p.Enforcement = by; return p }
-	slow := denying("slow", "no", "some x in numbers.range(1, 100000000)\n\tx < 0")
+	slow := denying("slow", "no", endless)
 	for name, tc := range map[string]struct {
 		policies  []engine.Policy
 		operation decision.Operation
@@ -432,9 +434,8 @@ func TestAPolicyThatFailsAnswersForItself(t *testing.T) {
 // Each of two that take too long together may have its time; the time is that of the slow one.
 func TestTimeIsThatOfThePolicyThatTookIt(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	endless := denying("b", "no", "some x in numbers.range(1, 100000000)\n\tx < 0")
-	e := loaded(t, engine.Options{Timeout: 200 * time.Millisecond, Registerer: registry}, endless,
-		denying("a", "no", "some x in numbers.range(1, 20000)\n\tx < 0"), denying("c", "no", "some x in numbers.range(1, 20000)\n\tx < 0"))
+	e := loaded(t, engine.Options{Timeout: 300 * time.Millisecond, Registerer: registry}, denying("b", "no", endless),
+		denying("a", "no", "some x in numbers.range(1, 2000)\n\tx < 0"), denying("c", "no", "some x in numbers.range(1, 2000)\n\tx < 0"))
 	if v := e.Evaluate(t.Context(), request()); !slices.Equal(v.Failed, []string{"b"}) {
 		t.Errorf("failed: %v (%s)", v.Failed, v.Problem)
 	}
@@ -448,10 +449,49 @@ func TestTimeIsThatOfThePolicyThatTookIt(t *testing.T) {
 			if h == nil {
 				continue
 			}
-			if slow := h.GetSampleSum() >= .2; h.GetSampleCount() != 1 || slow != (policy == "b") {
+			if slow := h.GetSampleSum() >= .3; h.GetSampleCount() != 1 || slow != (policy == "b") {
 				t.Errorf("policy %s: %d evaluations, %fs", policy, h.GetSampleCount(), h.GetSampleSum())
 			}
 		}
+	}
+}
+
+// Of two that are stopped together, though each alone has time enough, neither is to blame: not the
+// slow one, and not the one that runs when the time is over.
+func TestWhoRunsAtTheDeadlineIsNotBlamed(t *testing.T) {
+	slow := denying("a", "no", "some x in numbers.range(1, 300)\n\tsome y in numbers.range(1, 1000)\n\tx + y < 0")
+	last := slow
+	last.Name, last.Module = "z", strings.Replace(slow.Module, "policies.a", "policies.z", 1)
+	for attempt := 1; ; attempt++ { // the machine may be faster or slower when it matters
+		begin := time.Now()
+		loaded(t, engine.Options{Timeout: time.Minute}, slow).Evaluate(t.Context(), request())
+		timeout := time.Since(begin) * 3 / 2
+		e := loaded(t, engine.Options{Timeout: timeout}, slow, last)
+		begin = time.Now()
+		v := e.Evaluate(t.Context(), request())
+		stopped := time.Since(begin) > 2*timeout // and evaluated again, each alone
+		if stopped && v.Outcome == decision.Allowed && v.Problem == "" && len(e.Failures()) == 0 {
+			return
+		}
+		if attempt == 20 {
+			t.Fatalf("stopped together %t: %+v; failures %v", stopped, v, e.Failures())
+		}
+	}
+}
+
+// The one that takes too long by itself is to blame, though it is another that runs when the time
+// of all is over.
+func TestTheSlowOneIsBlamedThoughAnotherRunsAtTheDeadline(t *testing.T) {
+	const timeout = time.Second
+	e := loaded(t, engine.Options{Timeout: timeout, Watch: func(policy string, limit time.Duration) func() {
+		if limit == 2*timeout && (policy == "" || policy == "slow") { // as a builtin that takes all of the time before it returns
+			time.Sleep(timeout)
+		}
+		return func() {}
+	}}, denying("fast", "no", "some x in numbers.range(1, 50000)\n\tx < 0"), denying("slow", "no", "some x in numbers.range(1, 50000)\n\tx < 0"))
+	v := e.Evaluate(t.Context(), request())
+	if failed := slices.Collect(maps.Keys(e.Failures())); !slices.Equal(v.Failed, []string{"slow"}) || !slices.Equal(failed, []string{"slow"}) {
+		t.Errorf("failed: %v, failures of %v (%s)", v.Failed, failed, v.Problem)
 	}
 }
 
@@ -459,38 +499,13 @@ func TestTimeIsThatOfThePolicyThatTookIt(t *testing.T) {
 func TestSlowPoliciesLeaveTimeForOthers(t *testing.T) {
 	list := []engine.Policy{denying("z", "no", "true")}
 	for i := range 8 {
-		list = append(list, denying(fmt.Sprintf("slow_%d", i), "no", "some x in numbers.range(1, 100000000)\n\tx < 0"))
+		list = append(list, denying(fmt.Sprintf("slow_%d", i), "no", endless))
 	}
-	e := loaded(t, engine.Options{Timeout: 200 * time.Millisecond}, list...)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	e := loaded(t, engine.Options{Timeout: time.Second}, list...)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
 	defer cancel()
 	if v := e.Evaluate(ctx, request()); v.Outcome != decision.Denied || len(v.Failed) != 8 {
 		t.Errorf("got %+v", v)
-	}
-}
-
-// Fault 17: a hundred at once are all answered, and soon after all is as before.
-func TestASlowPolicyDelaysNobodyForLong(t *testing.T) {
-	const timeout = 100 * time.Millisecond
-	slow := denying("slow", "no", `input.object.metadata.name == "slow"
-	some x in numbers.range(1, 100000000)
-	x < 0`)
-	e := loaded(t, engine.Options{Timeout: timeout, MaxConcurrent: 2}, slow)
-	in := request()
-	in.Object.Name = "slow"
-	var all sync.WaitGroup
-	for range 100 {
-		all.Go(func() {
-			begin := time.Now()
-			verdict := e.Evaluate(context.Background(), in)
-			if took := time.Since(begin); verdict.Outcome != decision.NotEvaluated || took > 10*timeout {
-				t.Errorf("after %s: %+v", took, verdict)
-			}
-		})
-	}
-	all.Wait()
-	if verdict := e.Evaluate(t.Context(), request()); verdict.Outcome != decision.Allowed {
-		t.Errorf("afterwards: %+v", verdict)
 	}
 }
 
@@ -511,7 +526,7 @@ func TestAnAuditHasMoreTimeThanARequest(t *testing.T) {
 }
 
 func TestTheRequestsDeadlineCounts(t *testing.T) {
-	e := loaded(t, engine.Options{Timeout: time.Minute, MaxConcurrent: 1},
+	e := loaded(t, engine.Options{Timeout: time.Minute},
 		denying("slow", "no", "some x in numbers.range(1, 1000000000)\n\tx < 0"))
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()

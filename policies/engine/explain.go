@@ -93,7 +93,7 @@ func explained(event topdown.Event) string {
 		slices.Sort(values)
 		text += "; with " + strings.Join(values, ", ")
 	}
-	return renamed(fmt.Sprintf("%s:%d: %s", event.Location.File, event.Location.Row, text))
+	return Renamed(fmt.Sprintf("%s:%d: %s", event.Location.File, event.Location.Row, text))
 }
 
 type explainKey struct{}

@@ -104,7 +104,7 @@ func TestPoliciesSeeTheJSON(t *testing.T) {
 // shown is the JSON of what policies see.
 func shown(t *testing.T, in decision.Input) string {
 	t.Helper()
-	value, err := Export(in).value(newTermCache(), true)
+	value, err := exportOf(t, Writer{}, in, nil).value(true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,28 +155,30 @@ func TestPoliciesSeeNoNullWhereThereIsNothing(t *testing.T) {
 // What policies find in input is what its JSON Schema says, to the last field.
 func TestTheInputIsThatOfItsSchema(t *testing.T) {
 	imports := decision.ImportInput{Source: decision.ImportSource{Cluster: "b"}, Export: decision.ImportedExport{Name: "db", Ports: full().Ports}}
+	w := NewWriter()
+	document := func(on *Subject, err error) any {
+		t.Helper()
+		value, err := InputJSON(on, err)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return value
+	}
 	misspelled := map[string]any{"clutser": "a"}
 	for name, tc := range map[string]struct {
 		stage v1alpha1.Stage
 		input any
 		fits  bool
 	}{
-		"an export":              {v1alpha1.StageExport, Export(full()), true},
-		"an export without more": {v1alpha1.StageExport, Export(decision.Input{Object: &mcsv1beta1.ServiceExport{}}), true},
-		"an import":              {v1alpha1.StageImport, Import(imports), true},
-		"an import as an export": {v1alpha1.StageExport, Import(imports), false},
+		"an export":              {v1alpha1.StageExport, document(w.Export(full())), true},
+		"an export without more": {v1alpha1.StageExport, document(w.Export(decision.Input{Object: &mcsv1beta1.ServiceExport{}})), true},
+		"an import":              {v1alpha1.StageImport, document(w.Import(imports)), true},
+		"an import as an export": {v1alpha1.StageExport, document(w.Import(imports)), false},
 		"a misspelled field":     {v1alpha1.StageExport, misspelled, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			document := tc.input
-			if on, is := document.(Subject); is {
-				var err error
-				if document, err = InputJSON(on); err != nil {
-					t.Fatal(err)
-				}
-			}
 			results, err := rego.New(rego.Query("json.match_schema(input.document, input.schema)"),
-				rego.Input(map[string]any{"document": document, "schema": inputSchema(tc.stage)})).Eval(t.Context())
+				rego.Input(map[string]any{"document": tc.input, "schema": inputSchema(tc.stage)})).Eval(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -287,7 +287,7 @@ func TestASwapUnderLoadMixesNothing(t *testing.T) {
 	set := func(version int) []engine.Policy {
 		return []engine.Policy{inPackage("p", "a", version), inPackage("q", "b", version)}
 	}
-	e := loaded(t, engine.Options{MaxConcurrent: 8}, set(0)...)
+	e := loaded(t, engine.Options{}, set(0)...)
 	stop := make(chan struct{})
 	var readers sync.WaitGroup
 	for range 4 {

@@ -124,10 +124,10 @@ func worded(e *ast.Error) string {
 	if at != nil {
 		line = place(at) + ": " + line
 	}
-	return renamed(line)
+	return Renamed(line)
 }
 
-// renamed is a message without the names that OPA's compiler gave to what has none.
-func renamed(message string) string {
+// Renamed is a message without the names that OPA's compiler gave to what has none.
+func Renamed(message string) string {
 	return decision.Shown(internal.ReplaceAllString(message, "a value"), 0)
 }

@@ -29,19 +29,19 @@ const (
 
 // parameters are spec.parameters with the defaults of the schema. Without a schema
 // any object is accepted. An error names each field that is wrong, one a line.
-func parameters(text, schemaText []byte) (map[string]any, error) {
+func parameters(text, schemaText []byte) (map[string]any, *schema.Structural, error) {
 	params := map[string]any{}
 	if !isNothing(text) {
 		if err := json.UnmarshalCaseSensitivePreserveInts(text, &params); err != nil {
-			return nil, fmt.Errorf("%s: %w; expected an object", parametersField, err)
+			return nil, nil, fmt.Errorf("%s: %w; expected an object", parametersField, err)
 		}
 	}
 	if isNothing(schemaText) {
-		return params, nil
+		return params, nil, nil
 	}
 	s, err := parseSchema(schemaText)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defaulting.Default(params, s)
 	errs := unknown(parametersField, params, s)
@@ -52,7 +52,7 @@ func parameters(text, schemaText []byte) (map[string]any, error) {
 	if len(errs) > maxErrors {
 		errs = append(errs[:maxErrors], fmt.Errorf("and %d more", len(errs)-maxErrors))
 	}
-	return params, errors.Join(errs...)
+	return params, s, errors.Join(errs...)
 }
 
 // parseSchema reads a structural schema, as that of a CustomResourceDefinition.
@@ -62,11 +62,7 @@ func parseSchema(text []byte) (*schema.Structural, error) {
 	if err := errors.Join(append(unknown, err)...); err != nil {
 		return nil, fmt.Errorf("%s: %w; expected a schema as in a CustomResourceDefinition", schemaField, err)
 	}
-	var converted apiextensions.JSONSchemaProps
-	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(&given, &converted, nil); err != nil {
-		return nil, fmt.Errorf("%s: %w", schemaField, err)
-	}
-	s, err := schema.NewStructural(&converted)
+	_, s, err := Structural(&given)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", schemaField, err)
 	}
@@ -83,21 +79,26 @@ func parseSchema(text []byte) (*schema.Structural, error) {
 	return s, errs.ToAggregate()
 }
 
+// Structural is the schema of a CustomResourceDefinition as API servers use it.
+func Structural(given *apiextensionsv1.JSONSchemaProps) (props *apiextensions.JSONSchemaProps, s *schema.Structural, err error) {
+	props = &apiextensions.JSONSchemaProps{}
+	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(given, props, nil); err != nil {
+		return nil, nil, err
+	}
+	s, err = schema.NewStructural(props)
+	return props, s, err
+}
+
 // addTypes adds a module without rules by which OPA's type checker knows the schema of the
 // parameters, in the package of the policy and in those of its tests.
-func (v *version) addTypes(modules map[string]*ast.Module) error {
-	if isNothing(v.ParametersSchema) {
-		return nil
-	}
-	s, err := parseSchema(v.ParametersSchema)
-	if err != nil {
-		return err
+func (v *version) addTypes(modules map[string]*ast.Module) {
+	if v.schema == nil {
+		return
 	}
 	module := ast.MustParseModuleWithOpts("# METADATA\n# scope: subpackages\n# title: Parameters\npackage comity\n", ast.ParserOptions{ProcessAnnotation: true})
-	types := any(typesOf(s))
+	types := any(typesOf(v.schema))
 	module.Annotations[0].Schemas = []*ast.SchemaAnnotation{{Path: mustPath(paramsPath + "." + v.pkg), Definition: &types}}
 	modules["comity/parameters.rego"] = module
-	return nil
 }
 
 // typesOf is the part of a schema that OPA's type checker understands: anything may be in an

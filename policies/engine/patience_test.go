@@ -13,7 +13,7 @@ import (
 )
 
 func TestAnAuditIsRepeatedWhenTheMachineIsBusy(t *testing.T) {
-	broken, audit := errors.New("it is broken"), Import(decision.ImportInput{})
+	broken, audit := errors.New("it is broken"), &Subject{Operation: decision.Audit}
 	for name, test := range map[string]struct {
 		errs  []error // of the attempts
 		fails error
@@ -21,7 +21,7 @@ func TestAnAuditIsRepeatedWhenTheMachineIsBusy(t *testing.T) {
 	}{
 		"it is evaluated at once":                    {[]error{nil}, nil, 1},
 		"it takes too long once":                     {[]error{fmt.Errorf("policy p: %w", errTooSlow), nil}, nil, 2},
-		"there is no slot, then it is too slow":      {[]error{fmt.Errorf("%w in time", errNotRun), errTooSlow, nil}, nil, 3},
+		"it takes too long twice":                    {[]error{errTooSlow, errTooSlow, nil}, nil, 3},
 		"it always takes too long":                   {[]error{errTooSlow, errTooSlow, errTooSlow, nil}, errTooSlow, auditAttempts},
 		"a policy fails, which a retry does not fix": {[]error{broken, nil}, broken, 1},
 	} {

@@ -13,12 +13,15 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/comity-mcs/comity/policies"
 	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
@@ -47,6 +50,8 @@ type Policy struct {
 	Exceptions []v1alpha1.Exception
 	// Match limits the exports that the policy is evaluated for; all when nil.
 	Match *v1alpha1.Match
+	// Refused is why the policy is not to be used, nor compiled; empty if it is.
+	Refused string `json:",omitempty"`
 }
 
 // Result is the result of loading one policy.
@@ -58,6 +63,8 @@ type Result struct {
 	// Digest is the SHA-256 of the policy in use, as far as it bears on answers, and of
 	// the library; empty when Err is not nil.
 	Digest string
+	// Quarantine is why the policy is not in use although it may compile; empty otherwise.
+	Quarantine string
 }
 
 // file is the file name in the errors of the module.
@@ -70,6 +77,17 @@ func (p Policy) source() string {
 		panic(fmt.Sprintf("engine: marshal policy %s: %v", p.Name, err))
 	}
 	return sum(string(text))
+}
+
+// Digest is the Result.Digest of the policy with the library of Comity, whether it can be
+// used or not.
+func (p Policy) Digest() string { return p.digest(librarySum()) }
+
+var librarySum = sync.OnceValue(func() string { return sumOf(policies.Library()) })
+
+func (p Policy) digest(library string) string {
+	p.Refused = ""
+	return sum(p.source(), library)
 }
 
 // sum is the SHA-256 of the parts, kept apart.
@@ -103,14 +121,13 @@ type version struct {
 	namespaces labels.Selector // nil for all
 	objects    labels.Selector // nil for all
 	params     map[string]any
+	schema     *schema.Structural // of the parameters; nil for none
 	module     *ast.Module
 	sets       map[string]bool          // which of deny and warn there are
 	reads      map[string]*ast.Location // see inputPaths
 	whole      bool                     // it needs all of the input at once
 	source     string
 	digest     string // empty with an error
-	// failures are those of this version in this process; the only part that changes.
-	failures *failures
 }
 
 // location is that of the module's package clause.
@@ -119,12 +136,8 @@ func (v *version) location() string { return place(v.module.Package.Location) }
 // version compiles the policy, alone with the library. With an error, what was read
 // before it is set: a match that cannot be read selects every export.
 func (e *Engine) version(p Policy) (*version, error) {
-	v := &version{
-		Policy:   p,
-		source:   p.source(),
-		digest:   sum(p.source(), e.librarySum),
-		failures: &failures{},
-	}
+	defer e.opts.Watch(p.Name, compileTime)()
+	v := &version{Policy: p, source: p.source(), digest: p.digest(e.librarySum)}
 	return v, cmp.Or(v.readEnums(), v.readMatch(), v.checkGrace(), v.checkExceptions(), v.readParams(), e.readModule(v))
 }
 
@@ -235,6 +248,6 @@ func (v *version) exception(namespace, name string) (string, bool) {
 }
 
 func (v *version) readParams() (err error) {
-	v.params, err = parameters(v.Params, v.ParametersSchema)
+	v.params, v.schema, err = parameters(v.Params, v.ParametersSchema)
 	return err
 }

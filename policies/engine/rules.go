@@ -157,7 +157,7 @@ func joinUnique(errs []error) error {
 			continue
 		}
 		seen[err.Error()] = true
-		unique = append(unique, errors.New(renamed(err.Error())))
+		unique = append(unique, errors.New(Renamed(err.Error())))
 	}
 	return errors.Join(unique...)
 }

@@ -83,7 +83,7 @@ func TestAnySchemaAndParametersHaveAnAnswer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := parameters(params, schema); err != nil && err.Error() == "" {
+		if _, _, err := parameters(params, schema); err != nil && err.Error() == "" {
 			t.Fatalf("an error without a message for %s and %s", schema, params)
 		}
 	})
@@ -107,7 +107,7 @@ func TestParametersWithTheirDefaultsAreAccepted(t *testing.T) {
 		if rapid.Bool().Draw(t, "none") {
 			text = nil
 		}
-		first, err := parameters(text, schemaText)
+		first, _, err := parameters(text, schemaText)
 		if err != nil {
 			return
 		}
@@ -115,7 +115,7 @@ func TestParametersWithTheirDefaultsAreAccepted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		second, err := parameters(again, schemaText)
+		second, _, err := parameters(again, schemaText)
 		if err != nil {
 			t.Fatalf("%s with its defaults is refused: %v", again, err)
 		}

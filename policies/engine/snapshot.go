@@ -128,6 +128,7 @@ func (s *snapshot) answers() string {
 
 // build compiles the versions that can be used into one prepared query for each stage.
 func (e *Engine) build(versions []*version) (*snapshot, error) {
+	defer e.opts.Watch("", compileTime*time.Duration(1+len(versions)))()
 	snap := newSnapshots(versions)
 	return snap, cmp.Or(e.prepare(snap, v1alpha1.StageExport), e.prepare(snap.imports, v1alpha1.StageImport))
 }
@@ -189,10 +190,25 @@ func prepareQuery(query string, compiler *ast.Compiler, store storage.Store) (re
 // progress is that of one evaluation. It is passed in the context.
 type progress struct {
 	policies map[string]*version // those that are evaluated, by package
-	// spans are when the policies ran, one after the other, until end. They may be
-	// read only once the evaluation has given its answers.
+	// spans are when the policies ran, one after the other.
 	spans []span
-	end   time.Time
+}
+
+// span is the time from when the rules of a policy began to be evaluated.
+type span struct {
+	policy *version
+	start  time.Time
+}
+
+// took is how long a policy took in an evaluation that ended then.
+func (p *progress) took(v *version, end time.Time) time.Duration {
+	for _, span := range slices.Backward(p.spans) {
+		if span.policy == v {
+			return end.Sub(span.start)
+		}
+		end = span.start
+	}
+	return 0
 }
 
 type progressKey struct{}
@@ -230,7 +246,6 @@ func (s *snapshot) evaluate(ctx context.Context, input ast.Value, at *progress) 
 	}
 	options := append([]rego.EvalOption{rego.EvalParsedInput(input), rego.EvalExternalCancel(cancel), withoutMetrics}, explaining(ctx)...)
 	results, err := query.Eval(context.WithValue(ctx, progressKey{}, at), options...)
-	at.end = time.Now()
 	switch {
 	case topdown.IsCancel(err):
 		return nil, errTooSlow

@@ -4,133 +4,171 @@
 package engine
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"fmt"
 	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	"k8s.io/apimachinery/pkg/labels"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+	"k8s.io/utils/lru"
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
-// Subject is what the policies of one stage decide on; see Export and Import.
-type Subject interface {
-	// String names it in the failures of policies.
-	String() string
-	stage() v1alpha1.Stage
-	operation() decision.Operation
-	// key is the namespace and the name of the export.
-	key() (namespace, name string)
-	// matches reports whether a policy is to be evaluated for it.
-	matches(v *version) bool
-	// unknown says what a policy reads that is not known of it; empty for nothing.
-	unknown(v *version) string
-	// stands is how `existing: Keep` softens a denial of it.
-	stands() decision.Softening
-	// before is the export before an update of what is published; nil for anything else.
-	before() Subject
-	// value is the input of the policies, all of it at once if they need that.
-	value(c *termCache, whole bool) (ast.Value, error)
+// Subject is what the policies of one stage decide on. It is data, so that another process
+// can evaluate it; see Writer. It is not safe for concurrent use.
+type Subject struct {
+	Stage     v1alpha1.Stage
+	Operation decision.Operation
+	// Namespace and Name are those of the export, Cluster is the source of an import.
+	Namespace, Name, Cluster string
+	// Stands is how `existing: Keep` softens a denial.
+	Stands decision.Softening
+	// Unread and Unknown are those of an ImportInput.
+	Unread, Unknown bool
+	// Text is the JSON of the parts of the input, which end at Ends.
+	Text []byte
+	Ends [parts]int
+	// Before is the export before an update of what is published; nil for anything else.
+	Before *Subject
+
+	fields map[string]any // of the input, after read
 }
 
-// Export is an export of this cluster.
-func Export(in decision.Input) Subject { return &exported{in} }
+// The parts of an input: fields, of which the first three are those of one request, in the
+// place of those in the rest.
+const (
+	partRest = iota
+	partObject
+	partOldObject
+	partExport
+	partService
+	partNamespace
+	partDestinations
+	partPeers
+	parts
+)
 
-type exported struct{ decision.Input }
+var partNames = [parts]string{"", "object", "oldObject", "export", "service", "namespace", "destinations", "peers"}
 
-func (e *exported) String() string {
-	return fmt.Sprintf("ServiceExport %s/%s", e.Object.Namespace, e.Object.Name)
-}
-func (*exported) stage() v1alpha1.Stage           { return v1alpha1.StageExport }
-func (e *exported) operation() decision.Operation { return e.Operation }
-func (e *exported) key() (string, string)         { return e.Object.Namespace, e.Object.Name }
-func (*exported) unknown(*version) string         { return "" }
-
-// matches: an export whose namespace is not known is never exempt, and an update is not if
-// the export was matched before it: otherwise whoever drops a label drops the policy.
-func (e *exported) matches(v *version) bool {
-	selects := func(export *mcsv1beta1.ServiceExport) bool {
-		return export != nil && v.objects.Matches(labels.Set(export.Labels))
+// String names it in the failures of policies.
+func (s *Subject) String() string {
+	if s.Stage == v1alpha1.StageImport {
+		return fmt.Sprintf("ServiceImport %s/%s from cluster %s", s.Namespace, s.Name, s.Cluster)
 	}
-	if v.objects != nil && !selects(e.Object) && !selects(e.OldObject) {
+	return fmt.Sprintf("ServiceExport %s/%s", s.Namespace, s.Name)
+}
+
+// matches reports whether a policy is to be evaluated for it. An export whose namespace is
+// not known is never exempt, and an update is not if the export was matched before it:
+// otherwise whoever drops a label drops the policy.
+func (s *Subject) matches(v *version) bool {
+	if s.Stage == v1alpha1.StageExport && v.objects != nil && !s.selected(v.objects, partObject) && !s.selected(v.objects, partOldObject) {
 		return false
 	}
-	return v.namespaces == nil || e.Namespace == nil || v.namespaces.Matches(labels.Set(e.Namespace.Labels))
+	return v.namespaces == nil || s.fields[partNames[partNamespace]] == ast.NullValue || s.selected(v.namespaces, partNamespace)
 }
 
-func (e *exported) stands() decision.Softening {
-	if e.Operation == decision.Audit && e.Published {
-		return decision.ByExisting
+// selected reports whether a selector selects the object that is a part; false for none.
+func (s *Subject) selected(selector labels.Selector, part int) bool {
+	var object ast.Value
+	switch given := s.fields[partNames[part]].(type) {
+	case map[string]any:
+		object = ast.LazyObject(given)
+	case ast.Object:
+		object = given
+	default:
+		return false
 	}
-	return decision.NotSoftened
-}
-
-func (e *exported) before() Subject {
-	if e.Before == nil || e.Operation != decision.Update || !e.Published {
-		return nil
+	set := labels.Set{}
+	if given, err := object.Find(labelsPath); err == nil {
+		given.(ast.Object).Foreach(func(key, value *ast.Term) { set[string(key.Value.(ast.String))] = string(value.Value.(ast.String)) })
 	}
-	return Export(*e.Before)
+	return selector.Matches(set)
 }
 
-// value has only those fields converted that policies read, when they read them, unless a
-// policy does with the input what needs all of it.
-func (e *exported) value(c *termCache, whole bool) (ast.Value, error) {
-	fields, err := c.fields(e.Input)
-	if err != nil {
-		return nil, err
+var labelsPath = ast.Ref{ast.StringTerm("metadata"), ast.StringTerm("labels")}
+
+// unknown says what a policy reads that is not known of it; empty for nothing.
+func (s *Subject) unknown(v *version) string {
+	if !s.Unread && !s.Unknown {
+		return ""
 	}
-	if whole {
-		return ast.InterfaceToValue(fields)
-	}
-	return ast.LazyObject(fields), nil
-}
-
-// Import is the import of one export from one source cluster.
-func Import(in decision.ImportInput) Subject { return &imported{in} }
-
-type imported struct{ decision.ImportInput }
-
-func (i *imported) String() string {
-	return fmt.Sprintf("ServiceImport %s/%s from cluster %s", i.Export.Namespace, i.Export.Name, i.Source.Cluster)
-}
-func (*imported) stage() v1alpha1.Stage         { return v1alpha1.StageImport }
-func (*imported) operation() decision.Operation { return decision.Audit }
-func (i *imported) key() (string, string)       { return i.Export.Namespace, i.Export.Name }
-func (*imported) before() Subject               { return nil }
-
-// matches: an import into a namespace that is not known is never exempt.
-func (i *imported) matches(v *version) bool {
-	return v.namespaces == nil || i.Namespace == nil || v.namespaces.Matches(labels.Set(i.Namespace.Labels))
-}
-
-func (i *imported) unknown(v *version) string {
 	for path := range v.reads {
 		field, of, _ := strings.Cut(path, ".")
 		export := path == anyField || field == "export" && of != "namespace" && of != "name"
 		labels := path == anyField || field == "source" && of != "cluster"
-		if i.Unread && export || i.Source.Unknown && labels {
-			return fmt.Sprintf("policy %s reads what is not known of cluster %s yet", v.Name, i.Source.Cluster)
+		if s.Unread && export || s.Unknown && labels {
+			return fmt.Sprintf("policy %s reads what is not known of cluster %s yet", v.Name, s.Cluster)
 		}
 	}
 	return ""
 }
 
-func (i *imported) stands() decision.Softening {
-	if i.Imported {
-		return decision.ByImported
+// read reads the parts. terms may be nil. Of those of one request, only those fields become
+// terms that policies read, when they read them.
+func (s *Subject) read(terms *lru.Cache) error {
+	if s.fields != nil {
+		return nil
 	}
-	return decision.NotSoftened
+	fields, begin := make(map[string]any, 2*parts), 0
+	for part, end := range s.Ends {
+		text := s.Text[begin:end]
+		begin = end
+		if len(text) == 0 {
+			continue
+		}
+		var err error
+		switch part {
+		case partObject, partOldObject, partExport:
+			fields[partNames[part]] = plain(text)
+		case partRest:
+			var object ast.Value
+			if object, err = termOf(terms, text); err == nil {
+				object.(ast.Object).Foreach(func(name, value *ast.Term) { fields[string(name.Value.(ast.String))] = value.Value })
+			}
+		default:
+			fields[partNames[part]], err = termOf(terms, text)
+		}
+		if err != nil {
+			return fmt.Errorf("read the input: %w", err)
+		}
+	}
+	s.fields = fields
+	return nil
 }
 
-// value is that of exported, but for the terms that are kept: imports are evaluated when
-// something of them changed, and nobody waits for it.
-func (i *imported) value(*termCache, bool) (ast.Value, error) {
-	in := i.ImportInput
-	in.Namespace = withoutManagedFields(in.Namespace)
-	in.Source.Labels = notNilMap(in.Source.Labels)
-	in.Export.Ports = notNil(in.Export.Ports)
-	in.Export.Labels, in.Export.Annotations = notNilMap(in.Export.Labels), notNilMap(in.Export.Annotations)
-	return valueOf(in)
+// value is the input of the policies, after read: all of it if a policy does with it what
+// needs that.
+func (s *Subject) value(whole bool) (ast.Value, error) {
+	if whole {
+		return ast.InterfaceToValue(s.fields)
+	}
+	return ast.LazyObject(s.fields), nil
+}
+
+const (
+	// maxTerms is how many terms are kept. Those of 50 peers in one namespace take some 60 kB.
+	maxTerms = 1024
+	// maxObject is the size of the largest object that is kept, in bytes of protobuf:
+	// whoever may write Services must not fill the memory with annotations.
+	maxObject = 4 << 10
+)
+
+// termOf is the term of JSON. It never changes, so evaluations share it.
+func termOf(terms *lru.Cache, text []byte) (ast.Value, error) {
+	if terms == nil {
+		return ast.ValueFromReader(bytes.NewReader(text))
+	}
+	key := sha256.Sum256(text)
+	if kept, found := terms.Get(key); found {
+		return kept.(ast.Value), nil
+	}
+	value, err := ast.ValueFromReader(bytes.NewReader(text))
+	if err == nil {
+		terms.Add(key, value)
+	}
+	return value, err
 }

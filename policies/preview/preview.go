@@ -3,8 +3,7 @@
 
 // Package preview finds out what other policies would do to what is stored.
 //
-// It takes two engines, with the policies before and after a change, and a Source of
-// stored objects; it gives a Report of what would be withdrawn, denied or allowed. It
+// It takes a change of the policies in use and a Source of stored objects; it gives a Report of what would be withdrawn, denied or allowed. It
 // evaluates each object as the agent would after the change (an audit), so that what
 // it predicts is what then happens, if nothing else changes meanwhile. It reads only
 // by way of the Source, writes nothing and knows no clock.
@@ -34,13 +33,12 @@ type Source interface {
 	Imports(ctx context.Context) ([]decision.ImportInput, error)
 }
 
-// Change is a change of the policies in use.
-type Change struct {
-	// Before and After have the policies before and after it. No one else should use
-	// them meanwhile; see engine.Copy and engine.With.
-	Before, After *engine.Engine
-	// Policy is the one that changes.
-	Policy string
+// Change compares the policies in use with those after a change.
+type Change interface {
+	// Stage reports whether policies of a stage change, and whether the one that changes is of it.
+	Stage(stage v1alpha1.Stage) (differs, is bool)
+	// Compare gives the verdicts before and after the change.
+	Compare(ctx context.Context, on *engine.Subject) (engine.Comparison, error)
 }
 
 // Report is what a change would do.
@@ -87,6 +85,7 @@ func Run(ctx context.Context, change Change, source Source) (Report, error) {
 	slices.SortFunc(imports, func(a, b decision.ImportInput) int {
 		return cmp.Or(cmp.Compare(a.Export.Namespace, b.Export.Namespace), cmp.Compare(a.Export.Name, b.Export.Name), cmp.Compare(a.Source.Cluster, b.Source.Cluster))
 	})
+	writer := engine.NewWriter()
 	report := Report{Exports: newPart(change, v1alpha1.StageExport, len(exports)), Imports: newPart(change, v1alpha1.StageImport, len(imports))}
 	report.Exports.run(ctx, change, func(i int) (object, error) {
 		on := Effect{Namespace: exports[i].Namespace, Name: exports[i].Name}
@@ -94,12 +93,14 @@ func Run(ctx context.Context, change Change, source Source) (Report, error) {
 		if err != nil {
 			return object{}, err
 		}
-		return object{on: on, subject: engine.Export(in), stands: in.Published, to: audienceOf(in)}, nil
+		subject, err := writer.Export(in)
+		return object{on: on, subject: subject, stands: in.Published, to: audienceOf(in)}, err
 	})
 	report.Imports.run(ctx, change, func(i int) (object, error) {
 		in := imports[i]
 		on := Effect{Namespace: in.Export.Namespace, Name: in.Export.Name, Cluster: in.Source.Cluster}
-		return object{on: on, subject: engine.Import(in), stands: in.Imported}, nil
+		subject, err := writer.Import(in)
+		return object{on: on, subject: subject, stands: in.Imported}, err
 	})
 	return report, nil
 }
@@ -107,7 +108,7 @@ func Run(ctx context.Context, change Change, source Source) (Report, error) {
 // object is an export or an import.
 type object struct {
 	on      Effect // without a kind
-	subject engine.Subject
+	subject *engine.Subject
 	// stands is true if it is published or imported now.
 	stands bool
 	to     decision.Audience
@@ -116,20 +117,20 @@ type object struct {
 // newPart has objects of a stage. If no policy of the stage changes, nothing of them does,
 // and they need not be looked at.
 func newPart(change Change, stage v1alpha1.Stage, total int) Part {
-	if !change.Before.Differs(change.After, stage) {
+	differs, is := change.Stage(stage)
+	if !differs {
 		return Part{Total: total, Looked: total}
 	}
-	return Part{Total: total, Counted: change.After.Of(change.Policy, stage)}
+	return Part{Total: total, Counted: is}
 }
 
 // run looks at each object that is left, until ctx ends.
 func (p *Part) run(ctx context.Context, change Change, read func(i int) (object, error)) {
 	for p.Looked < p.Total && ctx.Err() == nil {
 		one, err := read(p.Looked)
-		var before, after decision.Verdict
-		differs := err == nil && change.Before.MayDiffer(change.After, one.subject)
-		if differs {
-			before, after = change.Before.Decide(ctx, one.subject), change.After.Decide(ctx, one.subject)
+		var found engine.Comparison
+		if err == nil {
+			found, err = change.Compare(ctx, one.subject)
 		}
 		if ctx.Err() != nil {
 			return // what was read or decided last may be incomplete
@@ -140,10 +141,10 @@ func (p *Part) run(ctx context.Context, change Change, read func(i int) (object,
 			p.Problem = cmp.Or(p.Problem, err.Error())
 			continue
 		}
-		if change.After.Matches(change.Policy, one.subject) {
+		if found.Matches {
 			p.Matched++
 		}
-		if effect, ok := effectOf(before, after, one.stands, one.to); differs && ok {
+		if effect, ok := effectOf(found.Before, found.After, one.stands, one.to); found.Differs && ok {
 			effect.Namespace, effect.Name, effect.Cluster = one.on.Namespace, one.on.Name, one.on.Cluster
 			p.Effects = append(p.Effects, effect)
 		}

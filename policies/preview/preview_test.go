@@ -49,7 +49,7 @@ func (s shelf) Input(_ context.Context, export *mcsv1beta1.ServiceExport) (decis
 }
 
 // denying is the change that adds policy p, which denies if the body holds.
-func denying(t *testing.T, body string) preview.Change {
+func denying(t *testing.T, body string) engine.Change {
 	t.Helper()
 	e, err := engine.New(engine.Options{Timeout: time.Minute})
 	if err != nil {
@@ -60,7 +60,7 @@ func denying(t *testing.T, body string) preview.Change {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return preview.Change{Before: e, After: after, Policy: "p"}
+	return engine.Change{Before: e, After: after, Policy: "p"}
 }
 
 func TestAPreviewIsSortedAndLeavesOutWhatIsBeingDeleted(t *testing.T) {

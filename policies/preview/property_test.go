@@ -183,12 +183,13 @@ func TestWhatIsPredictedHappens(t *testing.T) {
 		}
 		e.Load(list)
 		changed := anyPolicy(t, rapid.SampledFrom([]string{"p", "r"}).Draw(t, "changed"))
-		before, err := e.Copy()
+		before, err := engine.New(engine.Options{Timeout: time.Minute, Library: map[string]string{}})
 		if err != nil {
 			t.Fatal(err)
 		}
+		before.Load(list)
 		after, _ := before.With(changed) // one that does not compile has effects too
-		report, err := preview.Run(t.Context(), preview.Change{Before: before, After: after, Policy: changed.Name}, w)
+		report, err := preview.Run(t.Context(), engine.Change{Before: before, After: after, Policy: changed.Name}, w)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -186,8 +186,20 @@ type ViolationItem struct {
 // an export was not evaluated; it is not there otherwise.
 const ConditionEvaluated = "Evaluated"
 
-// ReasonEvaluationFailed is the reason of ConditionEvaluated.
-const ReasonEvaluationFailed = "EvaluationFailed"
+// Reasons of ConditionEvaluated; the second one is one of ConditionCompiled, too.
+const (
+	ReasonEvaluationFailed = "EvaluationFailed"
+	// ReasonResourceExhausted: compiling or evaluating the policy took more than it may.
+	ReasonResourceExhausted = "ResourceExhausted"
+)
+
+// Quarantine is why a policy that compiles is not in use.
+type Quarantine struct {
+	// digest is that of the policy; another one is not in quarantine.
+	Digest string `json:"digest"`
+	// message says for what the policy took more than it may.
+	Message string `json:"message"`
+}
 
 // Failures are evaluations of a policy that failed.
 type Failures struct {
@@ -227,6 +239,10 @@ type ExportPolicyStatus struct {
 	// failures is set while the condition Evaluated is present.
 	// +optional
 	Failures *Failures `json:"failures,omitempty"`
+	// quarantine is set if the policy took more memory or time than it may for exports of
+	// two namespaces, or in a preview. It is not in use until it is changed.
+	// +optional
+	Quarantine *Quarantine `json:"quarantine,omitempty"`
 }
 
 // ExportPolicy is one policy on what may be exported and to whom, or, with stage

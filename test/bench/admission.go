@@ -14,6 +14,7 @@ import (
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
+	"github.com/comity-mcs/comity/policies/engine/child"
 	"github.com/comity-mcs/comity/test/bench/admission"
 	"github.com/comity-mcs/comity/test/bench/result"
 	"github.com/comity-mcs/comity/webhook/facts"
@@ -31,9 +32,10 @@ const (
 // admissionSizes are clusters and namespaces in each.
 var admissionSizes = [][2]int{{5, 100}, {50, 200}}
 
-// admission measures requests to the webhook, in this process: with Comity's engine
+// admission measures requests to the webhook, in this process and in the one that evaluates: with Comity's engine
 // and with others, one after the other, and with Comity's while exports are audited.
 func (b *bench) admission(ctx context.Context) error {
+	defer admission.Forget()
 	versions := b.results.Machine.Versions
 	b.results.Machine = result.ThisMachine()
 	b.results.Machine.Versions = versions
@@ -51,6 +53,9 @@ func (b *bench) admission(ctx context.Context) error {
 			}
 			b.say("%s with %d clusters: p50 %v, p99 %v, %.0f allocations", e.name, size[0], measured.Took.P50, measured.Took.P99, measured.Allocations)
 			out.Engines = append(out.Engines, measured)
+			if comity, is := e.evaluator.(*child.Client); is {
+				comity.Close()
+			}
 		}
 	}
 	largest := admissionSizes[len(admissionSizes)-1]
@@ -123,18 +128,17 @@ func (b *bench) measureAdmission(ctx context.Context, w *admission.World, evalua
 		}
 	}
 	took := make([]time.Duration, b.requests)
-	var before, after runtime.MemStats
 	runtime.GC()
-	runtime.ReadMemStats(&before)
+	mallocs, bytes := admission.Allocated()
 	for n := range took {
 		begun := time.Now()
 		client.Send(bodies[n%len(bodies)])
 		took[n] = time.Since(begun)
 	}
-	runtime.ReadMemStats(&after)
 	out.Took = result.Distribution(took)
-	out.Allocations = float64(after.Mallocs-before.Mallocs) / float64(b.requests)
-	out.Bytes = float64(after.TotalAlloc-before.TotalAlloc) / float64(b.requests)
+	after, bytesAfter := admission.Allocated()
+	out.Allocations = float64(after-mallocs) / float64(b.requests)
+	out.Bytes = float64(bytesAfter-bytes) / float64(b.requests)
 	return ctx.Err()
 }
 
@@ -151,6 +155,7 @@ func (b *bench) measureAudited(ctx context.Context, out *result.AdmissionAudit) 
 	if err != nil {
 		return err
 	}
+	defer comity.Close()
 	reviewer := w.Reviewer(comity)
 	handler, err := admission.Handler(reviewer)
 	if err != nil {

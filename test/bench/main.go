@@ -26,6 +26,7 @@ import (
 	"github.com/spf13/pflag"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/comity-mcs/comity/test/bench/admission"
 	"github.com/comity-mcs/comity/test/bench/fleet"
 	"github.com/comity-mcs/comity/test/bench/result"
 )
@@ -69,6 +70,7 @@ var parts = []part{
 }
 
 func main() {
+	admission.Evaluate()
 	o := options{
 		changes: 300, warmup: 20, exports: []int{1, 100, 1000}, clusters: []int{2, 5, 10}, pause: 40 * time.Millisecond,
 		slices: 4000, endpoints: 1000, imports: 10000, limit: time.Hour, hostileFor: 2 * time.Minute,

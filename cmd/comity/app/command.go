@@ -21,7 +21,7 @@ import (
 
 	"github.com/comity-mcs/comity/cmd/comity/install"
 	"github.com/comity-mcs/comity/cmd/comity/probe"
-	"github.com/comity-mcs/comity/policies/engine/limited"
+	"github.com/comity-mcs/comity/policies/engine/child"
 )
 
 // version is set by the linker.
@@ -42,7 +42,6 @@ var errLogged = errors.New("stopped")
 func Main(o Options, args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	o.compileApart = true
 	root := newCommand(o)
 	root.SetArgs(args)
 	started := false // after flags and arguments were accepted
@@ -94,10 +93,10 @@ func newCommand(o Options) *cobra.Command {
 	o.AddFlags(root.Flags())
 	root.AddCommand(
 		install.NewCommand(version), probe.NewCommand(), probe.NewServeCommand(),
-		// What the agent runs to compile a policy that it does not know yet.
+		// What the agent runs to evaluate policies.
 		&cobra.Command{
-			Use: limited.Argument, Short: "Compile policies from the standard input with limits, for the agent", Args: cobra.NoArgs, Hidden: true,
-			RunE: func(cmd *cobra.Command, _ []string) error { return limited.Main(cmd.InOrStdin(), cmd.OutOrStdout()) },
+			Use: child.Argument, Short: "Evaluate policies from the standard input with a bound on memory, for the agent", Args: cobra.ExactArgs(1), Hidden: true,
+			RunE: func(_ *cobra.Command, args []string) error { return child.Serve(args[0]) },
 		},
 	)
 	return root

@@ -23,9 +23,6 @@ import (
 // Options are the settings of the agent. The zero value is not valid: start
 // from DefaultOptions.
 type Options struct {
-	// compileApart has policies compiled by another process of this program first, which
-	// only Main can: the program must be comity.
-	compileApart bool
 	// stopping is closed when the agent was asked to stop. Run sets it.
 	stopping <-chan struct{}
 	// Kubeconfig is a file; empty means the service account of the Pod.

@@ -23,7 +23,7 @@ import (
 	policycontroller "github.com/comity-mcs/comity/policies/controller"
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
-	"github.com/comity-mcs/comity/policies/engine/limited"
+	"github.com/comity-mcs/comity/policies/engine/child"
 	"github.com/comity-mcs/comity/policies/findings"
 	"github.com/comity-mcs/comity/policies/replicas"
 	"github.com/comity-mcs/comity/status"
@@ -147,7 +147,7 @@ func (w wiring) setupAgentInfo(info model.AgentInfo) error {
 // changed.
 type policyEvaluation struct {
 	*controllers.PolicyCache
-	engine   *engine.Engine
+	engine   *child.Client
 	loaded   <-chan struct{} // closed after the first load of the policies
 	imports  *controllers.ImportPolicyCache
 	changed  *notify.Notifier
@@ -163,10 +163,7 @@ func (p *policyEvaluation) Forget(key types.NamespacedName) {
 // setupPolicies connects policies, peers and stored objects. The webhook evaluates
 // each request; the controllers evaluate an export again only after a change.
 func (w wiring) setupPolicies(published controllers.Published) (*policyEvaluation, error) {
-	policies, err := w.newEngine()
-	if err != nil {
-		return nil, err
-	}
+	policies := child.New(engine.Options{Required: w.RequiredPolicies, Registerer: metrics.Registry})
 	peerCache := facts.NewPeerCache()
 	reviewer := facts.Reviewer{
 		Reader: facts.Reader{
@@ -219,21 +216,8 @@ func (w wiring) setupPolicies(published controllers.Published) (*policyEvaluatio
 	return &policyEvaluation{PolicyCache: cache, engine: policies, loaded: loaded, imports: imports, changed: changed, findings: found}, nil
 }
 
-// newEngine is the policy engine, without policies yet.
-func (w wiring) newEngine() (*engine.Engine, error) {
-	options := engine.Options{Required: w.RequiredPolicies, Registerer: metrics.Registry}
-	if w.compileApart {
-		compiler, err := limited.New(limited.Options{})
-		if err != nil {
-			return nil, err
-		}
-		options.Trial = compiler.Try
-	}
-	return engine.New(options)
-}
-
 // setupWebhook serves admission requests.
-func (w wiring) setupWebhook(policies *engine.Engine, reviewer facts.Reviewer) error {
+func (w wiring) setupWebhook(policies *child.Client, reviewer facts.Reviewer) error {
 	stored := facts.Stored{Reader: reviewer.Reader}
 	if w.Import {
 		stored.ImportInputs = controllers.StoredImports{Self: w.self.cluster, Reader: w.GetClient(), Peers: w.peers}.Inputs

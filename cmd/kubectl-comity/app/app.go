@@ -34,7 +34,7 @@ import (
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/policy"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/status"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/verify"
-	"github.com/comity-mcs/comity/policies/engine/limited"
+	"github.com/comity-mcs/comity/policies/engine/child"
 )
 
 // long is the text of `kubectl comity --help`.
@@ -111,8 +111,8 @@ func New(env *command.Env) *cobra.Command {
 		newCompletion(env),
 		// What policy check and its like run to compile a policy.
 		&cobra.Command{
-			Use: limited.Argument, Short: "Compile policies from the standard input with limits", Args: cobra.NoArgs, Hidden: true,
-			RunE: func(*cobra.Command, []string) error { return limited.Main(env.In, env.Raw) },
+			Use: child.Argument, Short: "Evaluate policies from the standard input with a bound on memory", Args: cobra.ExactArgs(1), Hidden: true,
+			RunE: func(_ *cobra.Command, args []string) error { return child.Serve(args[0]) },
 		},
 	)
 	return root

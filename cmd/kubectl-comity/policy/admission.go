@@ -87,6 +87,6 @@ func (m *manifests) admit(request facts.Request) (admitted facts.Request, unchan
 	if request.OldExport != nil && admit.Unchanged(request.Export, request.OldExport) {
 		return request, true, nil
 	}
-	refused, _ = admit.Check(now, was, func() (*corev1.Service, error) { return m.services[key], nil })
+	refused, _ = admit.Check(now, was, func() (*corev1.Service, error) { return get[*corev1.Service](m, key), nil })
 	return request, false, refused
 }

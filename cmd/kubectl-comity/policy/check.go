@@ -19,6 +19,7 @@ import (
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/policies/engine"
 	"github.com/comity-mcs/comity/policies/engine/authoring"
+	"github.com/comity-mcs/comity/policies/engine/child"
 	"github.com/comity-mcs/comity/policies/source"
 )
 
@@ -116,10 +117,13 @@ func lines(found []Finding) string {
 // of the policies.
 func Check(policies []source.Policy, write bool) (Findings, error) {
 	result := Findings{Findings: []Finding{}}
-	e, err := newEngine(0)
+	e, err := engine.New(engine.Options{})
 	if err != nil {
 		return result, err
 	}
+	client := child.New(engine.Options{})
+	defer client.Close()
+	client.Load(nil)
 	var together []source.Policy
 	for _, policy := range policies {
 		if err := result.checkFiles(e, policy, write); err != nil {
@@ -128,12 +132,12 @@ func Check(policies []source.Policy, write bool) (Findings, error) {
 		result.Checked++
 		if slices.ContainsFunc(together, func(other source.Policy) bool { return other.Name() == policy.Name() }) {
 			// Once as a folder and once as a manifest, say: they are not in use together.
-			result.Findings = append(result.Findings, located(policy, e.Check(compiled(policy)))...)
+			result.Findings = append(result.Findings, located(policy, client.Check(compiled(policy)))...)
 			continue
 		}
 		together = append(together, policy)
 	}
-	found, err := load(e, together)
+	found, err := load(client, together)
 	result.Findings = slices.Compact(append(result.Findings, found...))
 	return result, err
 }

@@ -6,7 +6,6 @@ package policy
 import (
 	"context"
 
-	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
@@ -16,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/comity-mcs/comity/config/crd"
+	"github.com/comity-mcs/comity/policies/engine"
 	"github.com/comity-mcs/comity/policies/source"
 )
 
@@ -42,15 +42,11 @@ func readDefinition() (*definition, error) {
 	if err := yaml.Unmarshal(text, &given); err != nil {
 		return nil, err
 	}
-	var props apiextensions.JSONSchemaProps
-	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(given.Spec.Versions[0].Schema.OpenAPIV3Schema, &props, nil); err != nil {
-		return nil, err
-	}
-	structural, err := schema.NewStructural(&props)
+	props, structural, err := engine.Structural(given.Spec.Versions[0].Schema.OpenAPIV3Schema)
 	if err != nil {
 		return nil, err
 	}
-	validator, _, err := validation.NewSchemaValidator(&props)
+	validator, _, err := validation.NewSchemaValidator(props)
 	return &definition{structural, validator, cel.NewValidator(structural, true, callCost)}, err
 }
 

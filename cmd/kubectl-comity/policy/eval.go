@@ -14,6 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
@@ -119,7 +121,7 @@ func (t *trial) evaluate(ctx context.Context) []Verdict {
 		all = append(all, one)
 	}
 	for _, key := range t.manifests.keys() {
-		one := Verdict{Namespace: key.Namespace, Name: key.Name, Operation: string(t.operation), place: t.manifests.places["ServiceExport "+key.String()]}
+		one := Verdict{Namespace: key.Namespace, Name: key.Name, Operation: string(t.operation), place: t.manifests.objects[keyOf[*mcsv1beta1.ServiceExport](key)].place}
 		add(one, func(ctx context.Context) decision.Verdict {
 			return t.review(ctx, t.manifests.request(key, t.operation, t.before))
 		})

@@ -4,6 +4,7 @@
 package policy
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -14,7 +15,7 @@ import (
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
-	"github.com/comity-mcs/comity/policies/engine/limited"
+	"github.com/comity-mcs/comity/policies/engine/child"
 	"github.com/comity-mcs/comity/policies/source"
 )
 
@@ -27,7 +28,7 @@ type trial struct {
 	// manifests, before, policies and engine are what they name; after read.
 	manifests, before *manifests
 	policies          []source.Policy
-	engine            *engine.Engine
+	engine            evaluator
 }
 
 func (t *trial) addFlags(cmd *cobra.Command) {
@@ -67,9 +68,8 @@ func (t *trial) read(env *command.Env, timeout time.Duration) (err error) {
 	if len(t.policies) == 0 {
 		return errors.New("no policies are given; expected ExportPolicies among the manifests, or --policies")
 	}
-	if t.engine, err = newEngine(timeout); err != nil {
-		return err
-	}
+	options := engine.Options{Timeout: timeout}
+	t.engine = child.New(options)
 	found, err := load(t.engine, t.policies)
 	if err != nil {
 		return err
@@ -77,20 +77,24 @@ func (t *trial) read(env *command.Env, timeout time.Duration) (err error) {
 	if len(found) > 0 {
 		return fmt.Errorf("the policies cannot be used:\n%s", lines(found))
 	}
-	return nil
+	if t.explain { // which is done in this process, now that the other has survived them
+		if t.engine, err = engine.New(options); err == nil {
+			_, err = load(t.engine, t.policies)
+		}
+	}
+	return err
 }
 
-// newEngine is the engine of the agent: what is too costly for that is refused here, too.
-func newEngine(timeout time.Duration) (*engine.Engine, error) {
-	compiler, err := limited.New(limited.Options{})
-	if err != nil {
-		return nil, err
-	}
-	return engine.New(engine.Options{Timeout: timeout, Trial: compiler.Try})
+// evaluator has policies and answers: an engine, or the process of the agent that has one.
+type evaluator interface {
+	Load(list []engine.Policy) []engine.Result
+	HasImportPolicies() bool
+	Evaluate(ctx context.Context, in decision.Input) decision.Verdict
+	EvaluateImport(ctx context.Context, in decision.ImportInput) decision.Verdict
 }
 
 // load puts policies in use, and gives what an API server or the engine says is wrong with them.
-func load(e *engine.Engine, policies []source.Policy) (found []Finding, err error) {
+func load(e evaluator, policies []source.Policy) (found []Finding, err error) {
 	definition, err := readDefinition()
 	if err != nil {
 		return nil, err

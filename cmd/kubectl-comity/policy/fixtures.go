@@ -57,20 +57,21 @@ func readFixture(ctx context.Context, path string) (map[string]any, error) {
 	}
 	imports := map[string]any{}
 	for _, in := range m.imports() {
-		if imports[importName(in)], err = engine.InputJSON(engine.Import(in)); err != nil {
+		if imports[importName(in)], err = engine.InputJSON(engine.Writer{}.Import(in)); err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 	}
 	fixture := map[string]any{"imports": imports}
-	switch len(m.exports) {
+	exports := m.keys()
+	switch len(exports) {
 	case 0:
 		return fixture, nil
 	case 1:
 	default:
-		return nil, fmt.Errorf("%s: the file has %d ServiceExports; expected one, whose input the fixture is", path, len(m.exports))
+		return nil, fmt.Errorf("%s: the file has %d ServiceExports; expected one, whose input the fixture is", path, len(exports))
 	}
 	for key, operation := range map[string]decision.Operation{"input": decision.Create, "audit": decision.Audit} {
-		request, _, refused := m.admit(m.request(m.keys()[0], operation, nil))
+		request, _, refused := m.admit(m.request(exports[0], operation, nil))
 		if refused != nil {
 			return nil, fmt.Errorf("%s: %w", path, refused)
 		}
@@ -78,7 +79,7 @@ func readFixture(ctx context.Context, path string) (map[string]any, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w; expected the Namespace in the same file", path, err)
 		}
-		if fixture[key], err = engine.InputJSON(engine.Export(in)); err != nil {
+		if fixture[key], err = engine.InputJSON(engine.Writer{}.Export(in)); err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -31,23 +31,29 @@ import (
 // manifests are what a cluster would hold if they were applied. Kinds that no policy
 // sees are left out.
 type manifests struct {
-	exports    map[types.NamespacedName]*mcsv1beta1.ServiceExport
-	services   map[types.NamespacedName]*corev1.Service
-	namespaces map[types.NamespacedName]*corev1.Namespace
+	objects    map[objectKey]placed
 	policies   []source.Policy
 	clusterset *Clusterset
-	// places says where each object is, by kind and name.
-	places map[string]string
+}
+
+// objectKey has the type of the object in Go.
+type objectKey struct {
+	kind reflect.Type
+	name types.NamespacedName
+}
+
+func keyOf[T client.Object](name types.NamespacedName) objectKey {
+	return objectKey{reflect.TypeFor[T](), name}
+}
+
+// placed is an object, and where it is.
+type placed struct {
+	client.Object
+	place string
 }
 
 func newManifests() *manifests {
-	return &manifests{
-		exports:    map[types.NamespacedName]*mcsv1beta1.ServiceExport{},
-		services:   map[types.NamespacedName]*corev1.Service{},
-		namespaces: map[types.NamespacedName]*corev1.Namespace{},
-		clusterset: &Clusterset{},
-		places:     map[string]string{},
-	}
+	return &manifests{objects: map[objectKey]placed{}, clusterset: &Clusterset{}}
 }
 
 // readManifests reads files, and the files in folders. A field that a kind does not
@@ -103,17 +109,13 @@ func (m *manifests) add(path string, document source.Document) (known bool, err 
 	}
 	switch version.WithKind(document.Kind) {
 	case corev1.SchemeGroupVersion.WithKind("Namespace"):
-		return true, keep(m, document, m.namespaces, &corev1.Namespace{}, false)
+		return true, m.keep(document, &corev1.Namespace{})
 	case corev1.SchemeGroupVersion.WithKind("Service"):
-		return true, keep(m, document, m.services, &corev1.Service{}, true)
+		return true, m.keep(document, &corev1.Service{})
+	case schema.GroupVersion(mcsv1beta1.GroupVersion).WithKind(mcsv1beta1.ServiceExportKindName), schema.GroupVersion(mcsv1alpha1.GroupVersion).WithKind(mcsv1beta1.ServiceExportKindName):
+		return true, m.keep(document, &mcsv1beta1.ServiceExport{}) // either version has the same fields
 	}
 	switch document.Kind {
-	case mcsv1beta1.ServiceExportKindName:
-		if !slices.Contains([]string{mcsv1beta1.GroupVersion.String(), mcsv1alpha1.GroupVersion.String()}, document.APIVersion) {
-			return false, nil
-		}
-		// Either version has the same fields.
-		return true, keep(m, document, m.exports, &mcsv1beta1.ServiceExport{}, true)
 	case kindClusterset:
 		return true, m.addClusterset(document)
 	case source.Kind:
@@ -141,31 +143,46 @@ func (m *manifests) addClusterset(document source.Document) error {
 }
 
 // keep decodes a document and keeps the object.
-func keep[T client.Object](m *manifests, document source.Document, all map[types.NamespacedName]T, object T, namespaced bool) error {
+func (m *manifests) keep(document source.Document, object client.Object) error {
 	if err := document.Decode(object); err != nil {
 		return err
 	}
 	setDefaults(object)
-	key := client.ObjectKeyFromObject(object)
-	name := document.Kind + " " + strings.TrimPrefix(key.String(), "/")
+	key := objectKey{reflect.TypeOf(object), client.ObjectKeyFromObject(object)}
+	name := document.Kind + " " + strings.TrimPrefix(key.name.String(), "/")
+	before, repeated := m.objects[key]
+	_, isExport := object.(*mcsv1beta1.ServiceExport)
+	_, isNamespace := object.(*corev1.Namespace)
 	switch {
-	case key.Name == "":
+	case object.GetName() == "":
 		return fmt.Errorf("%s: %s: metadata.name is not set", document.Place, document.Kind)
-	case namespaced && key.Namespace == "":
+	case !isNamespace && object.GetNamespace() == "":
 		return fmt.Errorf("%s: %s: metadata.namespace is not set; expected the namespace that it is applied in", document.Place, name)
-	case m.places[name] != "" && document.Kind != mcsv1beta1.ServiceExportKindName && equality.Semantic.DeepEqual(all[key], object):
-		return nil // fixtures of several policies repeat a Namespace, say
-	case m.places[name] != "":
-		return fmt.Errorf("%s: %s is in %s already; expected each object once", document.Place, name, m.places[name])
+	case repeated && isExport:
+		return fmt.Errorf("%s: %s is in %s already; expected each object once", document.Place, name, before.place)
+	case repeated && !equality.Semantic.DeepEqual(before.Object, object): // fixtures of several policies repeat a Namespace, say
+		return fmt.Errorf("%s: %s is in %s already, with other content; expected each object once, or the same", document.Place, name, before.place)
+	case !repeated:
+		m.objects[key] = placed{object, document.Place}
 	}
-	m.places[name] = document.Place
-	all[key] = object
 	return nil
 }
 
 // keys are those of the exports, sorted.
-func (m *manifests) keys() []types.NamespacedName {
-	return slices.SortedFunc(maps.Keys(m.exports), model.CompareKeys)
+func (m *manifests) keys() (keys []types.NamespacedName) {
+	for key := range m.objects {
+		if key == keyOf[*mcsv1beta1.ServiceExport](key.name) {
+			keys = append(keys, key.name)
+		}
+	}
+	slices.SortFunc(keys, model.CompareKeys)
+	return keys
+}
+
+// get is an object; nil if there is none.
+func get[T client.Object](m *manifests, name types.NamespacedName) T {
+	found, _ := m.objects[keyOf[T](name)].Object.(T)
+	return found
 }
 
 // facts reads what policies may know from the manifests.
@@ -181,7 +198,7 @@ func (m *manifests) facts() facts.Reader {
 // request is the request, or the audit, of an export. before has what an UPDATE replaces;
 // what it lacks is updated without a change.
 func (m *manifests) request(key types.NamespacedName, operation decision.Operation, before *manifests) facts.Request {
-	request := facts.Request{Operation: operation, Export: m.exports[key]}
+	request := facts.Request{Operation: operation, Export: get[*mcsv1beta1.ServiceExport](m, key)}
 	if operation != decision.Audit {
 		request.User = m.clusterset.User
 		if request.User == nil {
@@ -189,9 +206,9 @@ func (m *manifests) request(key types.NamespacedName, operation decision.Operati
 		}
 	}
 	if operation == decision.Update {
-		request.OldExport = m.exports[key]
-		if before != nil && before.exports[key] != nil {
-			request.OldExport = before.exports[key]
+		request.OldExport = request.Export
+		if before != nil && get[*mcsv1beta1.ServiceExport](before, key) != nil {
+			request.OldExport = get[*mcsv1beta1.ServiceExport](before, key)
 		}
 	}
 	return request
@@ -204,7 +221,7 @@ func (m *manifests) imports() (all []decision.ImportInput) {
 			in := decision.ImportInput{
 				APIVersion: decision.InputVersion, Cluster: m.clusterset.cluster(),
 				Source: decision.ImportSource{Cluster: member.ID, Labels: member.Labels},
-				Export: export, Namespace: m.namespaces[types.NamespacedName{Name: export.Namespace}],
+				Export: export, Namespace: get[*corev1.Namespace](m, types.NamespacedName{Name: export.Namespace}),
 			}
 			in.Imported = slices.Contains(m.clusterset.Imported, importName(in))
 			all = append(all, in)
@@ -219,27 +236,12 @@ func importName(in decision.ImportInput) string {
 
 // Get implements client.Reader.
 func (m *manifests) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
-	found := false
-	switch into := into.(type) {
-	case *corev1.Namespace:
-		found = read(m.namespaces, key, into)
-	case *corev1.Service:
-		found = read(m.services, key, into)
-	case *mcsv1beta1.ServiceExport:
-		found = read(m.exports, key, into)
-	}
-	if !found {
+	found, has := m.objects[objectKey{reflect.TypeOf(into), key}]
+	if !has {
 		return apierrors.NewNotFound(schema.GroupResource{Resource: fmt.Sprintf("%T", into)}, key.String())
 	}
+	reflect.ValueOf(into).Elem().Set(reflect.ValueOf(found.DeepCopyObject()).Elem())
 	return nil
-}
-
-func read[T interface{ DeepCopyInto(T) }](all map[types.NamespacedName]T, key types.NamespacedName, into T) bool {
-	found, has := all[key]
-	if has {
-		found.DeepCopyInto(into)
-	}
-	return has
 }
 
 // List implements client.Reader; nothing of what policies see is listed.

@@ -78,7 +78,7 @@ func mistakes() map[string]mistake {
 		"a default that contradicts":       {module: header + someDeny, spec: strings.Replace(itsSchema, "default: 3", "default: x", 1), place: "params.yaml", what: "spec.parameters.max", remedy: "must be of type integer"},
 		"what the definition refuses":      {module: header + someDeny, spec: "enforcement: Never\n", place: "policy.yaml", what: `spec.enforcement: Unsupported value: "Never"`, remedy: `supported values: "Deny", "Warn", "Audit"`},
 		"characters that nobody sees":      {module: when("\u202e"), place: "policy.rego:4", what: "illegal token", remedy: `\u202e`},
-		"nested deeper than is compiled":   {module: header + someDeny + "\ntest_x := " + strings.Repeat("[y | y := ", 20) + "1" + strings.Repeat("]", 20) + "\n", place: "policy.rego:1", what: "compiling the module takes more than", remedy: "nest less"},
+		"nested deeper than is compiled":   {module: header + someDeny + "\ntest_x := " + strings.Repeat("[y | y := ", 20) + "1" + strings.Repeat("]", 20) + "\n", place: "policy.rego:1", what: "compiling the module: ", remedy: "more than 1s of CPU time; expected a module that compiles with less: nest less"},
 		"what is absent without a request": {module: when(`input.userInfo.username == "eve"`), place: "policy.rego:4", what: "input.userInfo is absent when a stored export is evaluated again", remedy: `expected input.operation != "AUDIT"`},
 	}
 	for call, remedy := range map[string]string{

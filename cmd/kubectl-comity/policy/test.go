@@ -14,7 +14,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+	"github.com/comity-mcs/comity/policies/engine"
 	"github.com/comity-mcs/comity/policies/engine/authoring"
+	"github.com/comity-mcs/comity/policies/engine/child"
 	"github.com/comity-mcs/comity/policies/source"
 )
 
@@ -70,10 +72,13 @@ func Test(ctx context.Context, timeout time.Duration, threshold float64, paths .
 	if err != nil {
 		return nil, err
 	}
-	e, err := newEngine(timeout)
+	e, err := engine.New(engine.Options{})
 	if err != nil {
 		return nil, err
 	}
+	client := child.New(engine.Options{})
+	defer client.Close()
+	client.Load(nil)
 	definition, err := readDefinition()
 	if err != nil {
 		return nil, err
@@ -90,7 +95,10 @@ func Test(ctx context.Context, timeout time.Duration, threshold float64, paths .
 		if bench.Fixtures, err = readFixtures(ctx, policy.Fixtures); err != nil {
 			return nil, err
 		}
-		report, err := authoring.Run(ctx, e, bench)
+		report, err := authoring.Report{}, client.Check(bench.Policy)
+		if err == nil {
+			report, err = authoring.Run(ctx, e, bench)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("the tests cannot run:\n%s", lines(located(policy, err)))
 		}

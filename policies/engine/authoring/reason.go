@@ -11,6 +11,8 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/tester"
 	"github.com/open-policy-agent/opa/v1/topdown"
+
+	"github.com/comity-mcs/comity/policies/engine"
 )
 
 // reason says which expression of a test does not hold, and with which values: the
@@ -29,7 +31,7 @@ func reason(r *tester.Result) string {
 		if err := topdown.PrettyEvent(&b, event, topdown.PrettyEventOpts{PrettyVars: true}); err != nil {
 			b.WriteString(string(event.Location.Text))
 		}
-		return strings.TrimSpace(b.String())
+		return engine.Renamed(strings.TrimSpace(b.String()))
 	}
 	return ""
 }

@@ -5,6 +5,8 @@ package admission_test
 
 import (
 	"fmt"
+	"math"
+	"os"
 	"testing"
 	"time"
 
@@ -19,8 +21,8 @@ import (
 
 const (
 	// mostAllocations of one request to create a ServiceExport, from the handler's
-	// ServeHTTP to its return, with the policies that Comity ships.
-	mostAllocations = 560
+	// ServeHTTP to its return, with the policies that Comity ships, in both processes.
+	mostAllocations = 600
 	// mostForAPolicy is what each further policy may add.
 	mostForAPolicy = 50
 )
@@ -57,6 +59,7 @@ func allocations(t *testing.T, clusters int, list ...engine.Policy) float64 {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(e.Close)
 	handler, err := admission.Handler(w.Reviewer(e))
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +76,21 @@ func allocations(t *testing.T, clusters int, list ...engine.Policy) float64 {
 	if err := client.Allowed(review); err != nil {
 		t.Fatal(err)
 	}
-	return testing.AllocsPerRun(200, func() { client.Send(review) })
+	const runs = 2000
+	before, _ := admission.Allocated()
+	for range runs {
+		client.Send(review)
+	}
+	after, _ := admission.Allocated()
+	// What else they do, such as to write the count, is a fraction of an allocation.
+	return math.Floor(float64(after-before) / runs)
+}
+
+func TestMain(m *testing.M) {
+	admission.Evaluate()
+	code := m.Run()
+	admission.Forget()
+	os.Exit(code)
 }
 
 func baseline(t *testing.T) []engine.Policy {
@@ -112,7 +129,7 @@ func TestAllocationsDoNotGrowWithTheClusters(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			few, many := allocations(t, 5, list...), allocations(t, 50, list...)
 			t.Logf("%.0f and %.0f allocations", few, many)
-			if few != many {
+			if math.Abs(few-many) > 1 {
 				t.Errorf("%.0f allocations with 5 clusters and %.0f with 50, want as many", few, many)
 			}
 		})

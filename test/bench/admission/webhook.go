@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/comity-mcs/comity/policies/engine"
+	"github.com/comity-mcs/comity/policies/engine/child"
 	"github.com/comity-mcs/comity/policies/shipped"
 	"github.com/comity-mcs/comity/webhook"
 	"github.com/comity-mcs/comity/webhook/facts"
@@ -33,13 +34,10 @@ func Baseline() ([]engine.Policy, error) {
 	return list, nil
 }
 
-// Engine is Comity's, with these policies.
-func Engine(opts engine.Options, list ...engine.Policy) (*engine.Engine, error) {
+// Engine is Comity's, with these policies. A program that uses it calls Evaluate first.
+func Engine(opts engine.Options, list ...engine.Policy) (*child.Client, error) {
 	opts.Registerer = prometheus.NewRegistry()
-	e, err := engine.New(opts)
-	if err != nil {
-		return nil, err
-	}
+	e := child.New(opts)
 	for _, result := range e.Load(list) {
 		if result.Err != nil {
 			return nil, fmt.Errorf("policy %s: %w", result.Name, result.Err)

@@ -168,7 +168,7 @@ func (r *Results) admission(page *strings.Builder) {
 		return
 	}
 	a := r.Admission
-	fmt.Fprintf(page, "\n## Admission\n\nOne request to create a ServiceExport, from the webhook's `ServeHTTP` until it returns, in one process, without TLS and network: "+
+	fmt.Fprintf(page, "\n## Admission\n\nOne request to create a ServiceExport, from the webhook's `ServeHTTP` until it returns, with the process that evaluates policies, without TLS and network: "+
 		"decoding the AdmissionReview (%s), reading Service, Namespace and peers from caches, evaluating the rules of the three policies that Comity ships, and encoding the answer. "+
 		"%d requests one after the other, to all namespaces in turn. All engines are behind the same webhook and get the same facts. "+
 		"Gatekeeper's way is OPA's `rego.New` with a shared compiler for each constraint; CEL has the rules written in CEL and compiled before. Load before: %.1f.\n\n"+

@@ -132,8 +132,8 @@ var _ = Describe("FAULT 17: a slow policy, and 100 requests at once", Ordered, f
 	const requests = 100
 
 	It("has bounds by which every evaluation ends within a second", func() {
-		// Once for the wait, once for the evaluation, half of it for one that does not stop.
-		Expect(engine.DefaultTimeout * 5 / 2).To(BeNumerically("<=", time.Second))
+		// Once with the other policies, once alone.
+		Expect(engine.DefaultTimeout * 2).To(BeNumerically("<=", time.Second))
 	})
 
 	It("each gets an answer of Comity's own that names the cause, and the next request is answered", func(ctx SpecContext) {
@@ -164,7 +164,8 @@ var _ = Describe("FAULT 17: a slow policy, and 100 requests at once", Ordered, f
 			// Neither admitted, nor refused by the API server because no answer came in time.
 			Expect(err).To(MatchError(And(Not(ContainSubstring("deadline exceeded")), Or(
 				ContainSubstring("[fine] no.\nNot every policy could be evaluated: policy slow: "),
-				ContainSubstring("evaluations are running and none ended within"),
+				ContainSubstring("evaluations are running and none ended in time"),
+				ContainSubstring("the policies were not evaluated in time"),
 				ContainSubstring("Comity's webhook answers"), // its gate lets 64 requests in at a time
 			))))
 			if strings.Contains(err.Error(), "policy slow: ") {
@@ -184,6 +185,6 @@ var _ = Describe("FAULT 17: a slow policy, and 100 requests at once", Ordered, f
 				return ""
 			}
 			return fmt.Sprintf("%s/%s %t", condition.Status, condition.Reason, object.Status.Failures.Count >= int64(byPolicy))
-		}).Within(timeout).Should(Equal("False/EvaluationFailed true"))
+		}).Within(timeout).Should(Or(Equal("False/EvaluationFailed true"), Equal("False/ResourceExhausted true")))
 	})
 })

@@ -20,8 +20,11 @@ import (
 
 	"github.com/comity-mcs/comity/policies/controller"
 	"github.com/comity-mcs/comity/policies/engine"
+	"github.com/comity-mcs/comity/policies/engine/child"
 	"github.com/comity-mcs/comity/test/envtest/suite"
 )
+
+func TestMain(m *testing.M) { suite.Main(m) }
 
 func TestPolicies(t *testing.T) {
 	suite.Run(t, "policies", suite.Waits{})
@@ -41,7 +44,7 @@ var _ = BeforeSuite(func() {
 
 // replica is one replica of the agent, as far as policies go.
 type replica struct {
-	engine *engine.Engine
+	engine *child.Client
 	// elect makes it the leader.
 	elect func()
 	// changes counts how often it said that verdicts may differ.
@@ -57,8 +60,8 @@ func start(change ...func(ctrl.Manager, *replica, *controller.Options)) *replica
 	GinkgoHelper()
 	r := &replica{}
 	var err error
-	r.engine, err = engine.New(engine.Options{})
-	Expect(err).NotTo(HaveOccurred())
+	r.engine = child.New(engine.Options{})
+	DeferCleanup(r.engine.Close)
 	counted := rest.CopyConfig(server)
 	counted.Wrap(func(next http.RoundTripper) http.RoundTripper { return counter{next, &r.writes} })
 	yes := true

@@ -14,13 +14,14 @@ import (
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
+	"github.com/comity-mcs/comity/policies/engine/child"
 	"github.com/comity-mcs/comity/policies/shipped"
 )
 
 // bench is where the policies sit: the baseline in the real engine, unless a
 // test overrules it.
 type bench struct {
-	engine   *engine.Engine
+	engine   *child.Client
 	baseline []engine.Policy
 	mu       sync.Mutex
 	overrule *decision.Verdict
@@ -28,8 +29,8 @@ type bench struct {
 
 func newBench() *bench {
 	GinkgoHelper()
-	e, err := engine.New(engine.Options{})
-	Expect(err).NotTo(HaveOccurred())
+	e := child.New(engine.Options{})
+	DeferCleanup(e.Close)
 	baselines, err := shipped.Baselines()
 	Expect(err).NotTo(HaveOccurred())
 	var list []engine.Policy

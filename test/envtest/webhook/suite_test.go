@@ -84,6 +84,8 @@ func isPublished(_ context.Context, export *mcsv1beta1.ServiceExport) (decision.
 	return decision.Publication{Published: export.Labels[labelPublished] != ""}, nil
 }
 
+func TestMain(m *testing.M) { suite.Main(m) }
+
 func TestWebhook(t *testing.T) {
 	suite.Run(t, "webhook", suite.Waits{})
 }

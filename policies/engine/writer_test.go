@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-
 	"reflect"
 	"strings"
 	"testing"
@@ -17,6 +16,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/lru"
 	"sigs.k8s.io/randfill"
 
 	"github.com/comity-mcs/comity/policies/decision"
@@ -33,31 +33,38 @@ func filled(seed int64) decision.Input {
 	return in
 }
 
-// written is the JSON of the input with the rules of INPUT.md on what is empty.
-func written(t *testing.T, in decision.Input) ast.Value {
+// exportOf is the subject that the writer gives, read.
+func exportOf(t *testing.T, w Writer, in decision.Input, terms *lru.Cache) *Subject {
 	t.Helper()
-	strict, err := Export(in).value(newTermCache(), true)
+	on, err := w.Export(in)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return strict
+	if err := on.read(terms); err != nil {
+		t.Fatal(err)
+	}
+	return on
 }
 
 // What policies see does not depend on how it is converted, nor on what was evaluated
 // before with the same engine.
 func TestPoliciesSeeTheJSONHoweverItIsConverted(t *testing.T) {
-	terms := newTermCache()
+	terms, writer, all := lru.New(maxTerms), NewWriter(), map[int64]decision.Input{}
 	for seed := range int64(60) {
-		in := filled(seed % 20) // most come again
-		want := pretty(t, written(t, in))
-		whole, err := Export(in).value(terms, true)
+		if seed < 20 {
+			all[seed] = filled(seed)
+		}
+		in := all[seed%20] // most come again
+		want := shown(t, in)
+		on := exportOf(t, writer, in, terms)
+		whole, err := on.value(true)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(want, pretty(t, whole)); diff != "" {
 			t.Fatalf("seed %d, whole (-want +got):\n%s", seed, diff)
 		}
-		bits, err := Export(in).value(terms, false)
+		bits, err := on.value(false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -78,6 +85,25 @@ func TestPoliciesSeeTheJSONHoweverItIsConverted(t *testing.T) {
 	}
 }
 
+func TestPlainIsTheJSON(t *testing.T) {
+	for seed := range int64(200) {
+		in := filled(seed)
+		text, err := json.Marshal(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want any
+		decoder := json.NewDecoder(bytes.NewReader(text))
+		decoder.UseNumber()
+		if err := decoder.Decode(&want); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, plain(text)); diff != "" {
+			t.Fatalf("%s (-want +got):\n%s", text, diff)
+		}
+	}
+}
+
 // forced is a value of which all was read.
 func forced(value ast.Value) ast.Value {
 	if object, is := value.(ast.Object); is {
@@ -92,7 +118,7 @@ func forced(value ast.Value) ast.Value {
 func TestEveryFieldIsConverted(t *testing.T) {
 	in := full()
 	in.OldObject = in.Object
-	value, err := Export(in).value(newTermCache(), true)
+	value, err := exportOf(t, Writer{}, in, nil).value(true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,11 +127,11 @@ func TestEveryFieldIsConverted(t *testing.T) {
 			t.Errorf("input.%s is %v", name, term)
 		}
 	}
-	object, err := exportFields(in.Object)
+	plain, err := InputJSON(Writer{}.Export(in))
 	if err != nil {
 		t.Fatal(err)
 	}
-	metadata := object.(map[string]any)["metadata"].(map[string]any)
+	metadata := plain.(map[string]any)["object"].(map[string]any)["metadata"].(map[string]any)
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[metav1.ObjectMeta]()) {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if _, has := metadata[name]; !has && name != "managedFields" && !reflect.ValueOf(in.Object.ObjectMeta).FieldByIndex(f.Index).IsZero() {
@@ -231,27 +257,26 @@ every_field := [input.object.metadata.labels, input.object.metadata.annotations,
 }
 
 func TestWhatIsKeptIsBounded(t *testing.T) {
-	terms := newTermCache()
+	terms, writer := lru.New(maxTerms), NewWriter()
 	in := full()
-	for n := range 3 * maxObjects {
+	for n := range 3 * maxKept {
 		changed := *in.Service
 		changed.Name = fmt.Sprint(n)
-		if _, err := storedObject(terms, &changed); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := terms.peers(map[string]decision.Peer{fmt.Sprint(n): {}}); err != nil {
+		in.Service, in.Peers = &changed, map[string]decision.Peer{fmt.Sprint(n): {}}
+		if _, err := exportOf(t, writer, in, terms).value(true); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if terms.objects.Len() > maxObjects || terms.views.Len() > maxViews {
-		t.Errorf("%d objects and %d views are kept", terms.objects.Len(), terms.views.Len())
+	if writer.kept.Len() > maxKept || terms.Len() > maxTerms {
+		t.Errorf("%d fields and %d terms are kept", writer.kept.Len(), terms.Len())
 	}
-	before := terms.objects.Len()
-	terms.objects.Clear()
+	writer.kept.Clear()
+	terms.Clear()
 	large := *in.Service
-	large.Annotations = map[string]string{"x": strings.Repeat("x", maxContent)}
-	if _, err := storedObject(terms, &large); err != nil || terms.objects.Len() != 0 {
-		t.Errorf("%v; a large object is kept (%d before)", err, before)
+	large.Annotations = map[string]string{"x": strings.Repeat("x", maxObject)}
+	in = decision.Input{Object: in.Object, Service: &large}
+	if _, err := exportOf(t, writer, in, terms).value(true); err != nil || writer.kept.Len() != 0 {
+		t.Errorf("%v; a large object is kept", err)
 	}
 }
 

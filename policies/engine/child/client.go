@@ -1,0 +1,284 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package child
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/policies/engine"
+	"github.com/comity-mcs/comity/policies/preview"
+	"github.com/comity-mcs/comity/policies/v1alpha1"
+)
+
+const (
+	// checkTime leaves the webhook, which has 3 s, time to answer.
+	checkTime = 2 * time.Second
+	// maxAttempts is how often a process is started for one call, if no policy ends it.
+	maxAttempts = 3
+)
+
+// Client has the policies in use. All methods are safe for concurrent use.
+type Client struct {
+	engine.Front
+	main, spare *worker
+	offenders   offenders
+	loading     sync.Mutex
+	revision    int                    // of the policies that were last sent
+	current     atomic.Pointer[loaded] // what the process that answers has acknowledged
+}
+
+// loaded is a set of policies.
+type loaded struct {
+	revision int
+	text     []byte            // JSON
+	digests  map[string]string // of the policies, by name
+	Loaded
+}
+
+// New is a Client without policies. It takes the Timeout, what is Required and the Registerer of
+// an engine. It starts no process yet.
+func New(o engine.Options) *Client {
+	s := settings{Timeout: cmp.Or(o.Timeout, engine.DefaultTimeout), Required: o.Required}
+	apart := s
+	apart.Apart = true
+	c := &Client{main: newWorker(s), spare: newWorker(apart)}
+	c.Front = engine.Front{Records: engine.NewRecords(o.Registerer), Writer: engine.NewWriter(), Decide: c.decide}
+	return c
+}
+
+// Close ends the processes.
+func (c *Client) Close() {
+	c.main.close()
+	c.spare.close()
+}
+
+// Loaded reports whether policies, or an empty list of them, were loaded.
+func (c *Client) Loaded() bool { return c.current.Load() != nil }
+
+// Digest names the policies in use, as the process that answers acknowledged them.
+func (c *Client) Digest() string {
+	if now := c.current.Load(); now != nil {
+		return now.Digest
+	}
+	return ""
+}
+
+// HasImportPolicies is that of an engine.
+func (c *Client) HasImportPolicies() bool {
+	now := c.current.Load()
+	return now == nil || now.Imports
+}
+
+// Load is that of an engine. If there was no process, the error of every Result says so, and
+// what was loaded before stays in use.
+func (c *Client) Load(list []engine.Policy) []engine.Result {
+	c.loading.Lock()
+	defer c.loading.Unlock()
+	list = slices.Clone(list)
+	now, err := c.load(list)
+	results := make([]engine.Result, len(list))
+	for i, policy := range list {
+		if results[i] = (engine.Result{Name: policy.Name, Err: busy{err}}); err != nil {
+			continue
+		}
+		results[i].Err, results[i].Digest = nil, now.Results[i].Digest
+		if why := now.Results[i].Err; why != "" {
+			results[i].Err = errors.New(why)
+		}
+		if isExhausted(policy.Refused) {
+			results[i].Quarantine = policy.Refused
+		}
+	}
+	if err == nil {
+		c.current.Store(now)
+		c.Keep(now.digests)
+	}
+	return results
+}
+
+// load has the other process load policies first, until none ends it. It writes why one is
+// refused into the list.
+func (c *Client) load(list []engine.Policy) (*loaded, error) {
+	for {
+		c.revision++
+		next := loaded{revision: c.revision, digests: map[string]string{}}
+		for i := range list {
+			digest := list[i].Digest()
+			next.digests[list[i].Name] = digest
+			list[i].Refused = cmp.Or(list[i].Refused, c.offenders.refused(digest))
+		}
+		var err error
+		if next.text, err = json.Marshal(list); err != nil {
+			return nil, err
+		}
+		if _, err = c.spare.process(context.Background(), &next); c.offenders.tooCostly(err, next.digests) {
+			continue
+		} else if err != nil {
+			return nil, err
+		}
+		p, err := c.main.process(context.Background(), &next)
+		if err != nil {
+			return nil, err
+		}
+		return p.loaded.Load(), nil
+	}
+}
+
+// busy is an error that says nothing about a policy: there was no process, or no time.
+type busy struct{ error }
+
+// Temporary reports that another attempt may succeed.
+func (busy) Temporary() bool { return true }
+
+// Unwrap implements errors.Unwrap.
+func (b busy) Unwrap() error { return b.error }
+
+// decide has the process that answers evaluate the policies, save those that ended a
+// process before. If it dies, or one of those matches, all are evaluated apart. If there is no
+// time for that, those fail.
+func (c *Client) decide(ctx context.Context, on *engine.Subject) (decision.Verdict, []engine.Evaluation) {
+	now := c.current.Load()
+	if now == nil {
+		return decision.Verdict{Problem: engine.ErrNotLoaded.Error()}, nil
+	}
+	answer, err := c.ask(ctx, now, on)
+	died := asDeath(err) != nil
+	if died {
+		go func() { _, _ = c.main.process(context.Background(), now) }() // for those that come next
+	}
+	if died || slices.ContainsFunc(answer.Evaluations, func(e engine.Evaluation) bool { return e.Failure == suspicion }) {
+		half, cancel := ctx, context.CancelFunc(func() {})
+		if deadline, ok := ctx.Deadline(); ok {
+			half, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
+		}
+		apart, failed := c.decideApart(half, now, on)
+		cancel()
+		if failed == nil {
+			answer, err = apart, nil
+		} else if died {
+			answer, err = c.ask(ctx, now, on)
+		}
+	}
+	if err != nil {
+		return decision.Verdict{Problem: err.Error(), Digest: now.Digest}, nil
+	}
+	return answer.Verdict, answer.Evaluations
+}
+
+// ask has the process that answers do so.
+func (c *Client) ask(ctx context.Context, now *loaded, on *engine.Subject) (answer Answer, _ error) {
+	p, err := c.main.process(ctx, now)
+	if err != nil {
+		return answer, err
+	}
+	return answer, p.call(ctx, "Judge", Question{On: on, Failed: c.offenders.suspects(now)}, &answer)
+}
+
+// decideApart evaluates each policy by itself, in the other process, until none ends it.
+func (c *Client) decideApart(ctx context.Context, now *loaded, on *engine.Subject) (Answer, error) {
+	q := Question{On: on, Failed: c.offenders.fail(now, on)}
+	for {
+		answer := Answer{}
+		err := c.apart(ctx, now, "Judge", q, &answer)
+		died := asDeath(err)
+		if died == nil || died.policy == "" || q.Failed[died.policy] != "" || ctx.Err() != nil {
+			return answer, err
+		}
+		if q.Failed == nil {
+			q.Failed = map[string]string{}
+		}
+		q.Failed[died.policy] = fmt.Sprintf("%s: %v", v1alpha1.ReasonResourceExhausted, died)
+		if c.offenders.blame(now.digests[died.policy], on, q.Failed[died.policy]) {
+			c.Notify()
+		}
+	}
+}
+
+// apart has the other process answer, alone, with these policies if there are any.
+func (c *Client) apart(ctx context.Context, now *loaded, method string, q Question, reply any) error {
+	unlock, err := c.spare.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	for attempt := 1; ; attempt++ {
+		p, err := c.spare.renewed(ctx, now)
+		if err != nil {
+			return errors.New(err.Error()) // it is not this call that ended it
+		}
+		p.stderr.reset()
+		err = p.call(ctx, method, q, reply)
+		if errors.Is(err, errLate) {
+			p.end() // it may still be evaluating
+		}
+		if died := asDeath(err); died == nil || died.policy != "" || attempt == maxAttempts || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// change is what storing a policy would do.
+type change struct {
+	client   *Client
+	policy   engine.Policy
+	question Question
+	Stages
+}
+
+// Check gives the error that Load would give for a policy that is added to the policies in use,
+// or replaces the one of its name.
+func (c *Client) Check(policy engine.Policy) error {
+	ctx, cancel := context.WithTimeout(context.Background(), checkTime)
+	defer cancel()
+	_, err := c.Change(ctx, policy)
+	return err
+}
+
+// Change is what storing a policy would do. The error is that of Check.
+func (c *Client) Change(ctx context.Context, policy engine.Policy) (preview.Change, error) {
+	now := c.current.Load()
+	if now == nil {
+		return nil, busy{engine.ErrNotLoaded}
+	}
+	digest := policy.Digest()
+	if why := c.offenders.refused(digest); why != "" {
+		return nil, errors.New(why)
+	}
+	text, err := json.Marshal(policy)
+	if err != nil {
+		return nil, err
+	}
+	out := change{client: c, policy: policy, question: Question{Policies: text}}
+	switch err = c.apart(ctx, now, "Change", out.question, &out.Stages); {
+	case c.offenders.tooCostly(err, map[string]string{policy.Name: digest}):
+		return nil, errors.New(c.offenders.refused(digest))
+	case err != nil && !isAnswer(err):
+		return nil, busy{err}
+	}
+	return out, err
+}
+
+// Stage is that of an engine.Change.
+func (c change) Stage(stage v1alpha1.Stage) (differs, is bool) {
+	return c.Stages[stage][0], c.Stages[stage][1]
+}
+
+// Compare is that of an engine.Change. A policy that ends the process is in quarantine.
+func (c change) Compare(ctx context.Context, on *engine.Subject) (out engine.Comparison, err error) {
+	c.question.On = on
+	err = c.client.apart(ctx, c.client.current.Load(), "Compare", c.question, &out)
+	if died := asDeath(err); died != nil && died.policy == c.policy.Name && ctx.Err() == nil {
+		c.client.offenders.refuse(c.policy.Digest(), fmt.Sprintf("%s: evaluating it for %s in a preview: %v", v1alpha1.ReasonResourceExhausted, on, err))
+	}
+	return out, err
+}

@@ -1,0 +1,209 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package child
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/rpc"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/policies/engine"
+	"github.com/comity-mcs/comity/policies/v1alpha1"
+)
+
+// Argument is the first argument of a process that evaluates; the second one is for Serve.
+const Argument = "evaluate-policies"
+
+const (
+	// maxMemory is the bound of one process in bytes. Go takes 72 MiB without using them, and
+	// more in parts of 64 MiB, of which ten policies need a third.
+	maxMemory = 224 << 20
+	maxStack  = 64 << 20
+	// perCPU evaluations run at once: they share the memory of the process.
+	perCPU = 2
+	// exceeded begins the line that the process writes before it ends by itself.
+	exceeded     = "it takes more than "
+	exitExceeded = 3
+)
+
+// settings are the second argument of a process, as JSON.
+type settings struct {
+	Timeout  time.Duration // of one evaluation
+	Required []string
+	Apart    bool // each policy is evaluated by itself, and named before
+}
+
+// Serve is what the process does, until the end of the standard input.
+func Serve(argument string) error {
+	var s settings
+	if err := json.Unmarshal([]byte(argument), &s); err != nil {
+		return fmt.Errorf("read the settings: %w", err)
+	}
+	debug.SetMaxStack(maxStack)
+	debug.SetMemoryLimit(maxMemory / 2) // garbage is collected before the bound is reached
+	if err := limitMemory(maxMemory); err != nil {
+		return fmt.Errorf("limit the memory: %w", err)
+	}
+	return s.serve(struct {
+		io.Reader
+		io.WriteCloser
+	}{os.Stdin, os.Stdout})
+}
+
+func (s settings) serve(conn io.ReadWriteCloser) error {
+	evaluator, err := engine.New(engine.Options{Timeout: s.Timeout, Required: s.Required, Apart: s.Apart, Watch: s.watch})
+	if err != nil {
+		return err
+	}
+	evaluator.Load(nil)
+	all := rpc.NewServer()
+	if err := all.RegisterName(service, &server{engine: evaluator, slots: make(chan struct{}, perCPU*runtime.GOMAXPROCS(0))}); err != nil {
+		return err
+	}
+	all.ServeConn(conn)
+	return nil
+}
+
+// watch ends the process when what is done until stop is called takes too much time of the
+// CPU, which does not depend on how busy the machine is.
+func (s settings) watch(policy string, limit time.Duration) (stop func()) {
+	if s.Apart {
+		fmt.Fprintf(os.Stderr, "%c%s\n", named, policy)
+	}
+	begin, over := cpuTime(), &atomic.Bool{}
+	timer := time.AfterFunc(limit, func() {
+		for ; cpuTime()-begin < limit; time.Sleep(limit / 4) {
+			if over.Load() {
+				return
+			}
+		}
+		if !over.Load() {
+			fmt.Fprintf(os.Stderr, "%s%v of CPU time\n", exceeded, limit)
+			os.Exit(exitExceeded)
+		}
+	})
+	return func() {
+		over.Store(true)
+		timer.Stop()
+	}
+}
+
+const service = "Engine"
+
+// server has the calls of a process.
+type server struct {
+	engine *engine.Engine
+	slots  chan struct{}
+	// change is that of the policy in changed, when the engine had this digest.
+	change          engine.Change
+	changed, digest string
+}
+
+// Loaded is what a process acknowledges.
+type Loaded struct {
+	Results []Result
+	Digest  string
+	Imports bool // there are policies on imports
+}
+
+// Result is an engine.Result.
+type Result struct{ Name, Err, Digest string }
+
+// Load has an engine load policies.
+func (s *server) Load(q Question, into *Loaded) error {
+	var list []engine.Policy
+	if err := json.Unmarshal(q.Policies, &list); err != nil {
+		return err
+	}
+	for _, one := range s.engine.Load(list) {
+		result := Result{Name: one.Name, Digest: one.Digest}
+		if one.Err != nil {
+			result.Err = one.Err.Error()
+		}
+		into.Results = append(into.Results, result)
+	}
+	into.Digest, into.Imports = s.engine.Digest(), s.engine.HasImportPolicies()
+	return nil
+}
+
+// Question is what a call is about.
+type Question struct {
+	On       *engine.Subject
+	Deadline int64 // in nanoseconds; 0 for none
+	// Failed are the policies that are not evaluated.
+	Failed map[string]string
+	// Policies are those to load, or the one that changes, as JSON: gob does not keep every pointer.
+	Policies []byte
+}
+
+func (q Question) context() (context.Context, context.CancelFunc) {
+	if q.Deadline == 0 {
+		return context.Background(), func() {}
+	}
+	return context.WithDeadline(context.Background(), time.Unix(0, q.Deadline))
+}
+
+// Answer is that of Judge.
+type Answer struct {
+	Verdict     decision.Verdict
+	Evaluations []engine.Evaluation
+}
+
+// Judge evaluates the policies in use.
+func (s *server) Judge(q Question, into *Answer) error {
+	ctx, cancel := q.context()
+	defer cancel()
+	select {
+	case s.slots <- struct{}{}:
+		defer func() { <-s.slots }()
+	case <-ctx.Done():
+		return fmt.Errorf("%d evaluations are running and none ended in time", cap(s.slots))
+	}
+	into.Verdict, into.Evaluations = s.engine.Judge(ctx, q.On, q.Failed)
+	return nil
+}
+
+// Stages are the answers of engine.Change.Stage.
+type Stages map[v1alpha1.Stage][2]bool
+
+// Change says what a policy changes, or why it cannot be used.
+func (s *server) Change(q Question, into *Stages) error {
+	if s.changed != string(q.Policies) || s.digest != s.engine.Digest() {
+		var policy engine.Policy
+		err := json.Unmarshal(q.Policies, &policy)
+		if err != nil {
+			return err
+		}
+		s.change = engine.Change{Before: s.engine, Policy: policy.Name}
+		if s.change.After, err = s.engine.With(policy); err != nil {
+			return err
+		}
+		s.changed, s.digest = string(q.Policies), s.engine.Digest()
+	}
+	*into = Stages{}
+	for _, stage := range []v1alpha1.Stage{v1alpha1.StageExport, v1alpha1.StageImport} {
+		differs, is := s.change.Stage(stage)
+		(*into)[stage] = [2]bool{differs, is}
+	}
+	return nil
+}
+
+// Compare is that of an engine.Change.
+func (s *server) Compare(q Question, into *engine.Comparison) error {
+	err := s.Change(q, &Stages{})
+	if err == nil {
+		ctx, cancel := q.context()
+		defer cancel()
+		*into, err = s.change.Compare(ctx, q.On)
+	}
+	return err
+}
