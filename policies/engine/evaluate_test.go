@@ -388,7 +388,7 @@ func twoValues(name string) engine.Policy {
 	return p
 }
 
-// A policy that fails has the effect of its enforcement, and hides nothing of others.
+// FAULT 46: a policy that fails has the effect of its enforcement, and hides nothing of others.
 func TestAPolicyThatFailsAnswersForItself(t *testing.T) {
 	enforced := func(p engine.Policy, by v1alpha1.Enforcement) engine.Policy { p.Enforcement = by; return p }
 	slow := denying("slow", "no", "some x in numbers.range(1, 100000000)\n\tx < 0")
@@ -455,7 +455,7 @@ func TestTimeIsThatOfThePolicyThatTookIt(t *testing.T) {
 	}
 }
 
-// Many that are slow share the time of the request, so that others have theirs.
+// FAULT 45: many that are slow share the time of the request, so that others have theirs.
 func TestSlowPoliciesLeaveTimeForOthers(t *testing.T) {
 	list := []engine.Policy{denying("z", "no", "true")}
 	for i := range 8 {
