@@ -26,6 +26,7 @@ func audited(kind corev1.ServiceType, record string, denied ...string) decision.
 	return v
 }
 
+// FAULT 50: `existing: Keep` does not keep what comes with a change of the Service.
 func TestKeepIsARatchet(t *testing.T) {
 	const before, after = corev1.ServiceTypeClusterIP, corev1.ServiceTypeLoadBalancer
 	clean := audited(before, "").Kept

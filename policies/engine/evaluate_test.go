@@ -390,7 +390,7 @@ func twoValues(name string) engine.Policy {
 	return p
 }
 
-// A policy that fails has the effect of its enforcement, and hides nothing of others.
+// FAULT 46: a policy that fails has the effect of its enforcement, and hides nothing of others.
 func TestAPolicyThatFailsAnswersForItself(t *testing.T) {
 	enforced := func(p engine.Policy, by v1alpha1.Enforcement) engine.Policy { p.Enforcement = by; return p }
 	slow := denying("slow", "no", endless)
@@ -495,7 +495,7 @@ func TestTheSlowOneIsBlamedThoughAnotherRunsAtTheDeadline(t *testing.T) {
 	}
 }
 
-// Many that are slow share the time of the request, so that others have theirs.
+// FAULT 45: many that are slow share the time of the request, so that others have theirs.
 func TestSlowPoliciesLeaveTimeForOthers(t *testing.T) {
 	list := []engine.Policy{denying("z", "no", "true")}
 	for i := range 8 {

@@ -4,8 +4,13 @@
 package members
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/remote/kubeconfig"
 )
@@ -82,6 +87,71 @@ func TestFault26AnEmptiedExchangeMakesThePeerUnverified(t *testing.T) {
 		}
 		return !w.member().Synced
 	})
+}
+
+// FAULT 26: the same, where only the watch of the exports ends, and that of the MemberRecord
+// brings nothing: the MemberRecord is asked for before a list of exports is used.
+func TestFault26AListOfExportsIsNotUsedWithoutTheMemberRecord(t *testing.T) {
+	w, exports := exporting(t, 5), "exportrecords/"+shared
+	w.await("the exports are watched", func() (is bool) {
+		w.server.change(func() { is = len(w.server.watches[exports]) > 0 })
+		return is
+	})
+	w.server.change(func() { w.server.deaf, w.server.lists = true, map[string]int{} })
+	w.server.remove("exportrecords", shared, names(0, 5)...)
+	w.server.remove("memberrecords", shared, "b")
+	w.server.change(func() {
+		for _, watch := range w.server.watches[exports] {
+			watch <- gone
+			close(watch)
+		}
+		delete(w.server.watches, exports)
+	})
+	w.await("the exports are listed a second time, because the first list is not used", func() (is bool) {
+		if read := w.read(5); read < 5 && w.member().Synced {
+			t.Fatalf("%d exports are read of a synced peer", read)
+		}
+		w.server.change(func() { is = w.server.lists[exports] > 1 })
+		return is
+	})
+}
+
+// FAULT 47: of a NamespaceRecord or an ImportRecord nothing is read but its spec, so nobody
+// is notified of a change of the rest, and of one of the spec for its key alone.
+func TestFault47OnlyTheSpecOfANamespaceRecordOrImportRecordIsAChange(t *testing.T) {
+	w, scoped := exporting(t, 1), model.ScopedExchangeNamespace("b", "a")
+	meta := func(kind, namespace, name, note string) (metav1.TypeMeta, metav1.ObjectMeta) {
+		return metav1.TypeMeta{APIVersion: exchangev1alpha1.GroupVersion.String(), Kind: kind},
+			metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: map[string]string{"note": note}}
+	}
+	put := func(name, note, spec string) {
+		namespace, report := &exchangev1alpha1.NamespaceRecord{}, &exchangev1alpha1.ImportRecord{}
+		namespace.TypeMeta, namespace.ObjectMeta = meta("NamespaceRecord", shared, name, note)
+		namespace.Spec.Labels = map[string]string{"team": spec}
+		report.TypeMeta, report.ObjectMeta = meta("ImportRecord", scoped, model.RecordName(name, "web"), note)
+		report.Spec.Reason = spec
+		w.server.put("namespacerecords", namespace)
+		w.server.put("importrecords", report)
+	}
+	w.set.Subscribe(func(c model.MemberChange) {
+		if c.What == model.NamespaceChanged {
+			w.note("namespace " + c.Key.Name)
+		}
+	})
+	told := func() []int {
+		return []int{w.times("namespace shop"), w.times("report shop/web"), w.times("namespace last"), w.times("report last/web")}
+	}
+	put("shop", "", "Mine")
+	w.await("both are read", func() bool { return slices.Equal(told(), []int{1, 1, 0, 0}) })
+	for i := range 20 {
+		put("shop", fmt.Sprint(i), "Mine")
+	}
+	put("shop", "19", "Theirs")
+	put("last", "", "Mine")
+	w.await("the last ones are read", func() bool { return told()[2] == 1 && told()[3] == 1 })
+	if got := told(); !slices.Equal(got, []int{2, 2, 1, 1}) {
+		t.Errorf("notified %v times of the namespace and the report, which changed twice, and of two more", got)
+	}
 }
 
 func TestARotatedConnectionReplacesTheOldOneOnceItIsRead(t *testing.T) {

@@ -81,12 +81,15 @@ func TestATokenIsRenewedForItsOwnAccountAndWrittenIntoTheSecret(t *testing.T) {
 	}
 }
 
-// silentTokens is a peer that answers everything but requests for a token.
-func silentTokens(t *testing.T) *httptest.Server {
+// silentTokens is a peer that answers everything but requests for a token; asked is closed
+// with the first of these.
+func silentTokens(t *testing.T) (server *httptest.Server, asked <-chan struct{}) {
 	t.Helper()
-	released := make(chan struct{})
-	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	first, released := make(chan struct{}), make(chan struct{})
+	isAsked := sync.OnceFunc(func() { close(first) })
+	server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/token") {
+			isAsked()
 			select {
 			case <-released:
 			case <-r.Context().Done():
@@ -96,13 +99,18 @@ func silentTokens(t *testing.T) *httptest.Server {
 	}))
 	t.Cleanup(server.Close)
 	t.Cleanup(func() { close(released) })
-	return server
+	return server, first
 }
 
-// renewing is a peer that grants each request for a token.
-func renewing(t *testing.T) *httptest.Server {
+// renewing is a peer that grants each request for a token once after is closed.
+func renewing(t *testing.T, after <-chan struct{}) *httptest.Server {
 	t.Helper()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		select {
+		case <-after:
+		case <-t.Context().Done():
+			return
+		}
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(authenticationv1.TokenRequest{Status: authenticationv1.TokenRequestStatus{Token: "renewed"}})
 	}))
@@ -115,7 +123,9 @@ func TestFault29APeerThatNeverAnswersATokenRequestDelaysNoOtherPeer(t *testing.T
 	old := jwt(`{"iat":1000,"exp":2000,"sub":"system:serviceaccount:comity-system:peer-a","aud":["k8s"]}`)
 	builder := fake.NewClientBuilder()
 	set := New(Options{Self: "a", Log: logr.Discard()})
-	for i, server := range []*httptest.Server{silentTokens(t), renewing(t)} {
+	silent, asked := silentTokens(t)
+	// If one were asked after the other, this would fail in either order.
+	for i, server := range []*httptest.Server{silent, renewing(t, asked)} {
 		id := model.ClusterID("bc"[i : i+1])
 		ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 		data := kubeconfigOf(t, server.URL, ca, old)

@@ -87,6 +87,7 @@ func TestWhoPaysForItsSlicesDoesNotTakeTimeFromOthers(t *testing.T) {
 	})
 }
 
+// FAULT 47: how often a member changes something costs no more than its budget.
 func TestChangesThatComeTooFastCountOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := newQueue(t)

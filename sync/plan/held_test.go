@@ -30,7 +30,9 @@ func shown(w *world) []string {
 			if e.Conditions.Ready != nil && !*e.Conditions.Ready {
 				mark = "-"
 			}
-			out = append(out, mark+e.Addresses[0])
+			for _, address := range e.Addresses {
+				out = append(out, mark+address)
+			}
 		}
 	}
 	slices.Sort(out)
@@ -119,20 +121,24 @@ func TestWhatIsKeptIsReadyAgainOnceItAnswers(t *testing.T) {
 // FAULT 32: a member cannot be read, and the administrator narrows what is accepted
 // from it.
 func TestWhatIsNotAcceptedAnyMoreGoesFromWhatIsKeptFAULT32(t *testing.T) {
+	b := slice("web-b", []string{"http"}, "10.2.0.1", "10.2.0.130")
+	b.Endpoints[0].Addresses = append(b.Endpoints[0].Addresses, "10.2.0.100")
 	for accepted, want := range map[string][]string{
-		"10.2.0.0/24":                {"10.2.0.1", "10.2.0.130", "10.3.0.1"},
-		"10.2.0.0/25":                {"10.2.0.1", "10.3.0.1"},
-		"192.0.2.0/24":               {"10.3.0.1"},
-		"10.2.0.0/24 but 10.2.0.1's": {"10.2.0.130", "10.3.0.1"},
+		"10.2.0.0/24":                   {"10.2.0.1", "10.2.0.100", "10.2.0.130", "10.3.0.1"},
+		"10.2.0.0/25":                   {"10.2.0.1", "10.2.0.100", "10.3.0.1"},
+		"192.0.2.0/24":                  {"10.3.0.1"},
+		"10.2.0.0/24 but 10.2.0.0/28":   {"10.2.0.100", "10.2.0.130", "10.3.0.1"},
+		"10.2.0.0/24 but 10.2.0.100/32": {"10.2.0.1", "10.2.0.130", "10.3.0.1"},
+		"10.2.0.0/24 but 10.2.0.128/25": {"10.2.0.1", "10.2.0.100", "10.3.0.1"},
 	} {
 		t.Run(accepted, func(t *testing.T) {
 			c := copyOf(slice("web-c", []string{"http"}, "10.3.0.1"))
-			w := imported(t, importOf("web").export("b", http(), copyOf(slice("web-b", []string{"http"}, "10.2.0.1", "10.2.0.130"))).export("c", http(), c))
+			w := imported(t, importOf("web").export("b", http(), copyOf(b)).export("c", http(), c))
 			in := importOf("web").export("c", http(), c).notRead("b").in()
 			filter := exchange.Filter{}
 			var text, own string
 			if n, _ := fmt.Sscanf(accepted, "%s but %s", &text, &own); n == 2 {
-				filter.PodCIDRs = []netip.Prefix{netip.MustParsePrefix("10.2.0.0/28")}
+				filter.PodCIDRs = []netip.Prefix{netip.MustParsePrefix(own)}
 			}
 			filter.Accepted = []netip.Prefix{netip.MustParsePrefix(text)}
 			in.Accepted = map[model.ClusterID]exchange.Filter{"b": filter}

@@ -21,7 +21,8 @@ import (
 	"github.com/comity-mcs/comity/sync/remote/kubeconfig"
 )
 
-// FAULT 31: a peer whose API server is hostile is read with a limit by every single request, too.
+// FAULTS 31 and 44: a peer whose API server is hostile is read with a limit by every single
+// request, too: what inflates to gigabytes costs no more than that.
 func TestFault31ARequestOverAFreshConnectionIsBounded(t *testing.T) {
 	claims := `{"iat":1000,"exp":2000,"sub":"system:serviceaccount:comity-system:peer-a","aud":["k8s"]}`
 	token := "e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".c2ln"

@@ -55,6 +55,7 @@ func variety(ctx context.Context, ns string) {
 	Expect(members["c"].backends(ns, "private")(Default, ctx)).To(BeEmpty(), "the scope is b")
 }
 
+// FAULT 11, whose figures `make bench ARGS=restart` measures: a restart deletes nothing.
 var _ = Describe("A restart on a converged clusterset", func() {
 	DescribeTable("writes nothing", func(ctx SpecContext, end func(*install.Agent) error, after func(*member, context.Context)) {
 		variety(ctx, newNamespace(ctx, "quiet"))

@@ -93,7 +93,7 @@ deny contains {"msg": sprintf("not to cluster %s", [id])} if some id in input.ef
 		Expect(update(export("b", ""), export("b", ""))).To(Equal([]string{"Denied", toB, owner}), "nobody reads it, so nothing is kept")
 	})
 
-	It("withdraws what a change of the Service made wrong, which no webhook refuses", func(ctx context.Context) {
+	It("FAULT 50: withdraws what a change of the Service made wrong, which no webhook refuses", func(ctx context.Context) {
 		DeferCleanup(func(ctx context.Context) {
 			Expect(direct.DeleteAllOf(ctx, &v1alpha1.ExportPolicy{})).To(Succeed())
 		})
