@@ -65,8 +65,8 @@ func TestTheServiceRangeOfAnOldCluster(t *testing.T) {
 				}
 				return
 			}
-			if err != nil || strings.Join(formatCIDRs(m.ranges.services), ",") != c.want {
-				t.Errorf("got %v, %v; want %s", m.ranges.services, err, c.want)
+			if err != nil || strings.Join(formatCIDRs(m.ranges.Services), ",") != c.want {
+				t.Errorf("got %v, %v; want %s", m.ranges.Services, err, c.want)
 			}
 		})
 	}

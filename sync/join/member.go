@@ -72,7 +72,7 @@ type member struct {
 	// the members of a hub.
 	exchange []client.Object
 	uid      types.UID // after identify
-	ranges   ranges    // after learn
+	ranges   Ranges    // after learn
 	// replaced is true if a Peer has the id of this cluster and another UID; after planPeer.
 	replaced bool
 }

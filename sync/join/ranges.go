@@ -17,18 +17,31 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
+
+	"github.com/comity-mcs/comity/sync/model"
 )
 
-// ranges are the addresses that the Pods and Services of a cluster get.
-type ranges struct {
-	pods, services []netip.Prefix
-	// source says where pods come from, for a reader.
-	source string
+// Ranges are the addresses that the Pods and Services of a cluster get.
+type Ranges struct {
+	Pods, Services []netip.Prefix
+	// Source says where Pods come from, for a reader.
+	Source string
+}
+
+// RangesOf finds out the ranges of a cluster: those given, else what the cluster says of
+// itself. There may be no range of Pods. It needs the RESTConfig and an ID for messages.
+func RangesOf(ctx context.Context, c Cluster) (Ranges, error) {
+	m, err := open(c, Options{})
+	if err != nil {
+		return Ranges{}, err
+	}
+	err = m.named(m.learn(ctx))
+	return m.ranges, err
 }
 
 // learn finds out m's ranges: those given, else what the cluster says of itself.
 func (m *member) learn(ctx context.Context) error {
-	m.ranges = ranges{pods: m.PodCIDRs, services: m.ServiceCIDRs, source: "the pod ranges given"}
+	m.ranges = Ranges{Pods: m.PodCIDRs, Services: m.ServiceCIDRs, Source: "the pod ranges given"}
 	if m.PodCIDRs == nil {
 		if err := m.learnPods(ctx); err != nil {
 			return err
@@ -52,12 +65,12 @@ func (m *member) learnPods(ctx context.Context) error {
 		return err
 	}
 	whole := parseCIDRs(config.Networking["podSubnet"])
-	m.ranges.pods, m.ranges.source = whole, "the pod subnet of the cluster"
+	m.ranges.Pods, m.ranges.Source = whole, "the pod subnet of the cluster"
 	for i := range nodes.Items {
 		for _, prefix := range parseCIDRs(nodes.Items[i].Spec.PodCIDRs...) {
 			if !covered(prefix, whole) {
-				m.ranges.pods = append(m.ranges.pods, prefix)
-				m.ranges.source = "the pod ranges of its nodes; pass --pod-cidrs with the range of the whole cluster if nodes may be added"
+				m.ranges.Pods = append(m.ranges.Pods, prefix)
+				m.ranges.Source = "the pod ranges of its nodes; pass --pod-cidrs with the range of the whole cluster if nodes may be added"
 			}
 		}
 	}
@@ -70,7 +83,7 @@ func (m *member) learnServices(ctx context.Context) error {
 	var list networkingv1.ServiceCIDRList
 	err := m.list(ctx, &list)
 	for i := range list.Items {
-		m.ranges.services = append(m.ranges.services, parseCIDRs(list.Items[i].Spec.CIDRs...)...)
+		m.ranges.Services = append(m.ranges.Services, parseCIDRs(list.Items[i].Spec.CIDRs...)...)
 	}
 	if !apimeta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
 		return err
@@ -79,7 +92,7 @@ func (m *member) learnServices(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if m.ranges.services = parseCIDRs(config.Networking["serviceSubnet"]); len(m.ranges.services) == 0 {
+	if m.ranges.Services = parseCIDRs(config.Networking["serviceSubnet"]); len(m.ranges.Services) == 0 {
 		return fmt.Errorf("the Service range of cluster %s is not known; pass the API server's --service-cluster-ip-range as --service-cidrs %s=10.96.0.0/12", m.ID, m.ID)
 	}
 	return nil
@@ -114,33 +127,37 @@ func parseCIDRs(texts ...string) (all []netip.Prefix) {
 	return all
 }
 
-// disjoint refuses clusters whose Pods could have the same address as a Pod or
-// Service of the other: packets to such a Pod would never leave the node's own
-// cluster. Service ranges may be the same in both, as they are by default in
-// most clusters: no address of a Service is ever given to another cluster.
+// disjoint refuses clusters whose ranges overlap.
 func disjoint(a, b *member) error {
-	if a.opts.AllowOverlap {
-		return nil
+	if overlap := Overlap(a.ID, b.ID, a.ranges, b.ranges); overlap != "" && !a.opts.AllowOverlap {
+		return fmt.Errorf("%s; give one of the two clusters another range, or pass --allow-overlap if no exported Pod lies in it", overlap)
 	}
+	return nil
+}
+
+// Overlap says which ranges of two clusters overlap such that Pods could have the same
+// address as a Pod or Service of the other: packets to such a Pod would never leave the
+// node's own cluster. It is empty if none do. Service ranges may be the same in both, as
+// they are by default in most clusters: no address of a Service is ever given to another
+// cluster.
+func Overlap(a, b model.ClusterID, ofA, ofB Ranges) string {
 	for _, c := range []struct {
 		kindA, kindB   string
 		rangeA, rangeB []netip.Prefix
 	}{
-		{"pod", "pod", a.ranges.pods, b.ranges.pods},
-		{"pod", "service", a.ranges.pods, b.ranges.services},
-		{"service", "pod", a.ranges.services, b.ranges.pods},
+		{"pod", "pod", ofA.Pods, ofB.Pods},
+		{"pod", "service", ofA.Pods, ofB.Services},
+		{"service", "pod", ofA.Services, ofB.Pods},
 	} {
 		for _, one := range c.rangeA {
 			for _, other := range c.rangeB {
 				if one.Overlaps(other) {
-					return fmt.Errorf("the %s range %s of cluster %s overlaps the %s range %s of cluster %s; give one of the two clusters another range, or pass "+
-						"--allow-overlap if no exported Pod lies in it",
-						c.kindA, one, a.ID, c.kindB, other, b.ID)
+					return fmt.Sprintf("the %s range %s of cluster %s overlaps the %s range %s of cluster %s", c.kindA, one, a, c.kindB, other, b)
 				}
 			}
 		}
 	}
-	return nil
+	return ""
 }
 
 // acceptedFrom decides which addresses of peer are accepted, and says so if that is new.
@@ -152,7 +169,7 @@ func acceptedFrom(peer *member, stored []string) (accepted []string, note string
 	case peer.PodCIDRs == nil && len(stored) > 0:
 		return stored, uncovered(stored, peer), nil
 	default:
-		accepted, note = formatCIDRs(peer.ranges.pods), peer.ranges.source
+		accepted, note = formatCIDRs(peer.ranges.Pods), peer.ranges.Source
 		if len(accepted) == 0 {
 			return nil, "", fmt.Errorf("no pod range of cluster %s is known; pass the addresses that its Pods have as --pod-cidrs %s=10.20.0.0/16", peer.ID, peer.ID)
 		}
@@ -169,7 +186,7 @@ func acceptedFrom(peer *member, stored []string) (accepted []string, note string
 // uncovered names the pod ranges of peer that lie outside of what was accepted.
 func uncovered(stored []string, peer *member) string {
 	known := parseCIDRs(stored...)
-	missing := slices.DeleteFunc(slices.Clone(peer.ranges.pods), func(p netip.Prefix) bool { return covered(p, known) })
+	missing := slices.DeleteFunc(slices.Clone(peer.ranges.Pods), func(p netip.Prefix) bool { return covered(p, known) })
 	if len(missing) == 0 {
 		return ""
 	}

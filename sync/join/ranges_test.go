@@ -20,17 +20,17 @@ func prefixes(texts ...string) []netip.Prefix {
 func TestPodRangesThatMeetAreRefused(t *testing.T) {
 	cases := []struct {
 		name string
-		a, b ranges
+		a, b Ranges
 		want string // part of the error; empty if there is none
 	}{
-		{"apart", ranges{pods: prefixes("10.1.0.0/16")}, ranges{pods: prefixes("10.2.0.0/16")}, ""},
-		{"nothing is known", ranges{}, ranges{}, ""},
-		{"the same pods", ranges{pods: prefixes("10.1.0.0/16")}, ranges{pods: prefixes("10.1.0.0/16")}, "pod range 10.1.0.0/16 of cluster a overlaps the pod range 10.1.0.0/16 of cluster b"},
-		{"one within the other", ranges{pods: prefixes("10.0.0.0/8")}, ranges{pods: prefixes("10.2.0.0/16")}, "pod range 10.0.0.0/8 of cluster a overlaps the pod range 10.2.0.0/16"},
-		{"pods in the services of the other", ranges{pods: prefixes("10.96.1.0/24")}, ranges{services: prefixes("10.96.0.0/12")}, "overlaps the service range 10.96.0.0/12 of cluster b"},
-		{"services in the pods of the other", ranges{services: prefixes("10.96.0.0/12")}, ranges{pods: prefixes("10.96.1.0/24")}, "service range 10.96.0.0/12 of cluster a"},
-		{"the same services, as by default", ranges{services: prefixes("10.96.0.0/12")}, ranges{services: prefixes("10.96.0.0/12")}, ""},
-		{"the second family", ranges{pods: prefixes("10.1.0.0/16", "fd00:1::/48")}, ranges{pods: prefixes("10.2.0.0/16", "fd00:1:0:8::/64")}, "fd00:1::/48"},
+		{"apart", Ranges{Pods: prefixes("10.1.0.0/16")}, Ranges{Pods: prefixes("10.2.0.0/16")}, ""},
+		{"nothing is known", Ranges{}, Ranges{}, ""},
+		{"the same pods", Ranges{Pods: prefixes("10.1.0.0/16")}, Ranges{Pods: prefixes("10.1.0.0/16")}, "pod range 10.1.0.0/16 of cluster a overlaps the pod range 10.1.0.0/16 of cluster b"},
+		{"one within the other", Ranges{Pods: prefixes("10.0.0.0/8")}, Ranges{Pods: prefixes("10.2.0.0/16")}, "pod range 10.0.0.0/8 of cluster a overlaps the pod range 10.2.0.0/16"},
+		{"pods in the services of the other", Ranges{Pods: prefixes("10.96.1.0/24")}, Ranges{Services: prefixes("10.96.0.0/12")}, "overlaps the service range 10.96.0.0/12 of cluster b"},
+		{"services in the pods of the other", Ranges{Services: prefixes("10.96.0.0/12")}, Ranges{Pods: prefixes("10.96.1.0/24")}, "service range 10.96.0.0/12 of cluster a"},
+		{"the same services, as by default", Ranges{Services: prefixes("10.96.0.0/12")}, Ranges{Services: prefixes("10.96.0.0/12")}, ""},
+		{"the second family", Ranges{Pods: prefixes("10.1.0.0/16", "fd00:1::/48")}, Ranges{Pods: prefixes("10.2.0.0/16", "fd00:1:0:8::/64")}, "fd00:1::/48"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -49,12 +49,12 @@ func TestPodRangesThatMeetAreRefused(t *testing.T) {
 }
 
 func TestWhatIsAcceptedOfAPeer(t *testing.T) {
-	nodes := ranges{pods: prefixes("10.2.1.0/24", "10.2.0.0/24"), source: "the pod ranges of its nodes"}
+	nodes := Ranges{Pods: prefixes("10.2.1.0/24", "10.2.0.0/24"), Source: "the pod ranges of its nodes"}
 	cases := []struct {
 		name           string
 		given, told    []netip.Prefix
 		stored         string
-		peer           ranges
+		peer           Ranges
 		accepted, note string
 		fails          string
 	}{
@@ -63,8 +63,8 @@ func TestWhatIsAcceptedOfAPeer(t *testing.T) {
 		{"the ranges of the peer's nodes, sorted", nil, nil, "", nodes, "10.2.0.0/24,10.2.1.0/24", "accepts 10.2.0.0/24,10.2.1.0/24 from b, the pod ranges of its nodes", ""},
 		{"what was accepted before", nil, nil, "10.2.0.0/16", nodes, "10.2.0.0/16", "", ""},
 		{"what was accepted before, told that it lacks a node", nil, nil, "10.2.0.0/24", nodes, "10.2.0.0/24", "still accepts 10.2.0.0/24 from b, which lacks 10.2.1.0/24; pass --accept-cidrs b=RANGE,... to change that", ""},
-		{"the range that the peer's administrator gave now", nil, prefixes("10.3.0.0/16"), "10.2.0.0/16", ranges{pods: prefixes("10.3.0.0/16"), source: "the pod ranges given"}, "10.3.0.0/16", "accepts 10.3.0.0/16 from b, the pod ranges given", ""},
-		{"nothing is known", nil, nil, "", ranges{}, "", "", "no pod range of cluster b is known"},
+		{"the range that the peer's administrator gave now", nil, prefixes("10.3.0.0/16"), "10.2.0.0/16", Ranges{Pods: prefixes("10.3.0.0/16"), Source: "the pod ranges given"}, "10.3.0.0/16", "accepts 10.3.0.0/16 from b, the pod ranges given", ""},
+		{"nothing is known", nil, nil, "", Ranges{}, "", "", "no pod range of cluster b is known"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

@@ -73,14 +73,22 @@ func (m *member) accepts(ctx context.Context, account string, kubeconfig []byte)
 	if m.opts.Rotate || token == "" || !freshEnough(token, m.opts.Now()) {
 		return false, nil
 	}
-	// Only the API server knows: the account may have been made again, or the
-	// whole cluster.
-	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
-	if err := m.client.Create(ctx, review); err != nil {
+	user, err := Authenticate(ctx, m.client, token)
+	if err != nil {
 		return false, fmt.Errorf("ask cluster %s whether the credential of %s is still good: %w", m.ID, account, err)
 	}
-	user := fmt.Sprintf("system:serviceaccount:%s:%s", m.Namespace, account)
-	return review.Status.Authenticated && review.Status.User.Username == user, nil
+	return user == fmt.Sprintf("system:serviceaccount:%s:%s", m.Namespace, account), nil
+}
+
+// Authenticate asks the cluster of c whose token it is: only the API server knows, since the
+// account may have been made again, or the whole cluster. It gives nobody for a token that
+// is refused.
+func Authenticate(ctx context.Context, c client.Client, token string) (user string, err error) {
+	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
+	if err := c.Create(ctx, review); err != nil || !review.Status.Authenticated {
+		return "", err
+	}
+	return review.Status.User.Username, nil
 }
 
 // recreate deletes account here and makes it again. Every token of the old one

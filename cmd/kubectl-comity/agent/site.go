@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+	"github.com/comity-mcs/comity/sync/join"
 )
 
 // Site is a context with the agent of its cluster.
@@ -22,6 +23,14 @@ type Site struct {
 	Agent  Agent
 	// Err says why there is no Target, or is that of Find.
 	Err error
+}
+
+// Cluster is the site in the form that sync/join takes.
+func (s *Site) Cluster() join.Cluster {
+	return join.Cluster{
+		ID: s.Agent.ID, Set: s.Agent.Set, Namespace: s.Agent.Namespace, ServiceAccount: s.Agent.ServiceAccount,
+		RESTConfig: s.Target.REST, PodCIDRs: s.Agent.PodCIDRs, ServiceCIDRs: s.Agent.ServiceCIDRs, Unattended: s.Err != nil,
+	}
 }
 
 // Sites opens contexts side by side and finds their agents. Its error is of contexts that

@@ -9,10 +9,13 @@ import (
 	"sync"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -101,6 +104,28 @@ func (t *Target) Get(ctx context.Context, namespace, name string, into client.Ob
 		return t.Errorf("read %T %s: %w", into, key, err)
 	}
 	return nil
+}
+
+// Serves reports whether the cluster serves a version of a kind.
+func (t *Target) Serves(kind schema.GroupVersionKind) (bool, error) {
+	_, err := t.Client.RESTMapper().RESTMapping(kind.GroupKind(), kind.Version)
+	if meta.IsNoMatchError(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Allows asks the API server whether a ServiceAccount has a right, whoever grants it.
+func (t *Target) Allows(ctx context.Context, namespace, account string, right authorizationv1.ResourceAttributes) (bool, error) {
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User:               fmt.Sprintf("system:serviceaccount:%s:%s", namespace, account),
+		Groups:             []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"},
+		ResourceAttributes: &right,
+	}}
+	if err := t.Client.Create(ctx, review); err != nil {
+		return false, t.Errorf("ask for the rights of ServiceAccount %s/%s: %w", namespace, account, err)
+	}
+	return review.Status.Allowed, nil
 }
 
 // Errorf is an error that names the context. Kubernetes' own messages say which

@@ -16,7 +16,6 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/version"
@@ -34,8 +33,9 @@ const namespace = metav1.NamespaceSystem
 type found struct {
 	config     *corev1.ConfigMap
 	deployment *appsv1.Deployment
-	// custom is true if there is a ConfigMap coredns-custom, which a provider's Corefile includes.
-	custom bool
+	// custom is ConfigMap coredns-custom, which a provider's Corefile includes, and stubs is
+	// ConfigMap kube-dns, which names the servers of other zones.
+	custom, stubs *corev1.ConfigMap
 	// kubeDNS is true if the cluster is served by kube-dns.
 	kubeDNS bool
 	// providerID is that of a Node, such as azure:///subscriptions/...
@@ -57,24 +57,24 @@ func inspect(ctx context.Context, target *command.Target) (found, error) {
 		failed = errors.Join(failed, client.IgnoreNotFound(err))
 		return err == nil
 	}
-	f := found{config: &corev1.ConfigMap{}, deployment: &appsv1.Deployment{}}
-	if !exists("coredns", f.config) {
-		f.config = nil
+	configMap := func(name string) *corev1.ConfigMap {
+		if config := (&corev1.ConfigMap{}); exists(name, config) {
+			return config
+		}
+		return nil
 	}
-	if !exists("coredns", f.deployment) {
-		f.deployment = nil
+	f := found{config: configMap("coredns"), custom: configMap("coredns-custom"), stubs: configMap("kube-dns")}
+	if d := (&appsv1.Deployment{}); exists("coredns", d) {
+		f.deployment = d
 	}
 	f.kubeDNS = exists("kube-dns", &appsv1.Deployment{})
-	f.custom = exists("coredns-custom", &corev1.ConfigMap{})
 	f.kubeadm = exists("kubeadm-config", &corev1.ConfigMap{})
-	local := &corev1.ConfigMap{}
-	exists("node-local-dns", local)
-	f.nodeLocal = local.Data[configKey]
-	f.nodeLocalRuns = exists("node-local-dns", &appsv1.DaemonSet{})
-	_, err := target.Client.RESTMapper().RESTMapping(schema.GroupKind{Group: mcsv1alpha1.GroupName, Kind: "ServiceImport"}, mcsv1alpha1.GroupVersion.Version)
-	if f.importsServed = err == nil; meta.IsNoMatchError(err) {
-		err = nil
+	if local := configMap("node-local-dns"); local != nil {
+		f.nodeLocal = local.Data[configKey]
 	}
+	f.nodeLocalRuns = exists("node-local-dns", &appsv1.DaemonSet{})
+	var err error
+	f.importsServed, err = target.Serves(schema.GroupVersionKind{Group: mcsv1alpha1.GroupName, Version: mcsv1alpha1.GroupVersion.Version, Kind: "ServiceImport"})
 	var nodes corev1.NodeList
 	failed = errors.Join(failed, err, target.Client.List(ctx, &nodes, client.Limit(1)))
 	if len(nodes.Items) > 0 {
@@ -90,16 +90,9 @@ func inspect(ctx context.Context, target *command.Target) (found, error) {
 // ServiceImports, whoever grants it.
 func lacksRight(ctx context.Context, target *command.Target, account string) (bool, error) {
 	for _, verb := range []string{"list", "watch"} {
-		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-			User:               fmt.Sprintf("system:serviceaccount:%s:%s", namespace, account),
-			Groups:             []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"},
-			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Group: mcsv1alpha1.GroupName, Resource: "serviceimports"},
-		}}
-		if err := target.Client.Create(ctx, review); err != nil {
-			return false, target.Errorf("ask for the rights of CoreDNS's account: %w", err)
-		}
-		if !review.Status.Allowed {
-			return true, nil
+		right := authorizationv1.ResourceAttributes{Verb: verb, Group: mcsv1alpha1.GroupName, Resource: "serviceimports"}
+		if allowed, err := target.Allows(ctx, namespace, account, right); err != nil || !allowed {
+			return err == nil, err
 		}
 	}
 	return false, nil
@@ -142,7 +135,7 @@ func (f found) refusal(contextName string) (why string) {
 			corefile.Zone + " in stubDomains of ConfigMap kube-system/kube-dns, and let it serve the zone with"
 	case f.config == nil || f.config.Data[configKey] == "" || f.deployment == nil:
 		why = "there is no ConfigMap kube-system/coredns with a key Corefile and a Deployment of that name; add to the configuration of the cluster's DNS"
-	case f.custom || customImport.MatchString(f.config.Data[configKey]):
+	case f.custom != nil || customImport.MatchString(f.config.Data[configKey]):
 		why = f.provider() + " owns the Corefile; add the key clusterset.server to ConfigMap kube-system/coredns-custom, restart CoreDNS (kubectl --context " +
 			contextName + " -n kube-system rollout restart deployment/coredns), and let it serve the zone with"
 	case model.AppliedBy(f.config, "eks", ""):
@@ -175,18 +168,30 @@ var tag = regexp.MustCompile(`(?:^|:)v?(\d+\.\d+\.\d+)[^/:]*(?:@.*)?$`)
 
 // checkVersion says why CoreDNS is too old, or has nothing to serve; given is the user's own word, or empty.
 func (f found) checkVersion(contextName, given string) error {
+	why, fix := f.outdated(contextName, given)
+	switch {
+	case fix != "":
+		return fmt.Errorf("%s; set a newer image first: %s", why, fix)
+	case why != "":
+		return errors.New(why)
+	case !f.importsServed:
+		return errors.New("the API server does not serve ServiceImports in version v1alpha1; install Comity first")
+	}
+	return nil
+}
+
+// outdated says why this version of CoreDNS cannot serve the zone, and the command that sets
+// a newer one; without a command, the version is not known.
+func (f found) outdated(contextName, given string) (why, fix string) {
 	containers := f.deployment.Spec.Template.Spec.Containers
 	c := containers[max(0, slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == "coredns" }))]
 	match := tag.FindStringSubmatch(cmp.Or(given, c.Image))
 	if match == nil {
-		return fmt.Errorf("the image of CoreDNS, %s, does not say its version; if that is %s or newer, give it with --coredns-version", c.Image, minimum)
+		return fmt.Sprintf("the image of CoreDNS, %s, does not say its version; if that is %s or newer, give it with --coredns-version", c.Image, minimum), ""
 	}
 	if parsed := version.MustParseGeneric(match[1]); parsed.LessThan(minimum) {
-		return fmt.Errorf("CoreDNS is %s (image %s) and cannot serve %s; expected %s or newer; set a newer image first: kubectl --context %s -n kube-system set image deployment/coredns %s=%s",
-			parsed, c.Image, corefile.Zone, minimum, contextName, c.Name, newer)
+		return fmt.Sprintf("CoreDNS is %s (image %s) and cannot serve %s; expected %s or newer", parsed, c.Image, corefile.Zone, minimum),
+			fmt.Sprintf("kubectl --context %s -n kube-system set image deployment/coredns %s=%s", contextName, c.Name, newer)
 	}
-	if !f.importsServed {
-		return errors.New("the API server does not serve ServiceImports in version v1alpha1; install Comity first")
-	}
-	return nil
+	return "", ""
 }

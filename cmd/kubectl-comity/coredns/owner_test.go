@@ -29,7 +29,7 @@ func TestRefusalNamesTheOwnerAndTheRemedy(t *testing.T) {
 		{"GKE", func(f *found) { *f = found{kubeDNS: true, providerID: "gce://p/z/n"} }, []string{"kube-dns", "stubDomains", "multicluster clusterset.local", "create clusterrole comity-coredns"}},
 		{"nothing in the known place", func(f *found) { *f = found{} }, []string{"no ConfigMap kube-system/coredns", "multicluster clusterset.local"}},
 		{"no key Corefile", func(f *found) { f.config.Data = nil }, []string{"with a key Corefile"}},
-		{"AKS", func(f *found) { f.custom, f.providerID = true, "azure:///subscriptions/x" }, []string{"Azure Kubernetes Service", "coredns-custom", "clusterset.server", "--context prod"}},
+		{"AKS", func(f *found) { f.custom, f.providerID = &corev1.ConfigMap{}, "azure:///subscriptions/x" }, []string{"Azure Kubernetes Service", "coredns-custom", "clusterset.server", "--context prod"}},
 		{"k3s, before coredns-custom is made", func(f *found) {
 			f.providerID = "k3s://n"
 			f.config.Data[configKey] = plain + "import /etc/coredns/custom/*.server\n"

@@ -72,15 +72,25 @@ func (p *plan) warn() {
 	if release := p.found.config.Annotations["meta.helm.sh/release-name"]; release != "" {
 		warn("the Corefile belongs to the Helm release " + release + ", whose next upgrade takes the change back; make it in the values of that release too")
 	}
-	if !p.found.nodeLocalRuns {
-		return
+	if why, fix := p.found.nodeLocalProblem(p.target.Context); why != "" {
+		warn(why + "; " + fix)
 	}
-	if block := corefile.NodeLocal(p.found.nodeLocal); block != "" {
-		warn("NodeLocal DNSCache runs and sends queries for " + corefile.Zone + " elsewhere; add this server block to the Corefile in ConfigMap kube-system/node-local-dns, and restart it (kubectl --context " +
-			p.target.Context + " -n kube-system rollout restart daemonset/node-local-dns):\n" + indented(block))
-	} else if !strings.Contains(p.found.nodeLocal, corefile.Zone) {
-		warn("NodeLocal DNSCache runs without a server block for the cluster's own domain; make sure that it forwards " + corefile.Zone + " to CoreDNS")
+}
+
+// nodeLocalProblem says what NodeLocal DNSCache lacks, and what to do; empty if it does not run or lacks nothing.
+func (f found) nodeLocalProblem(contextName string) (why, fix string) {
+	if !f.nodeLocalRuns {
+		return "", ""
 	}
+	if block := corefile.NodeLocal(f.nodeLocal); block != "" {
+		return "NodeLocal DNSCache runs and sends queries for " + corefile.Zone + " elsewhere",
+			"add this server block to the Corefile in ConfigMap kube-system/node-local-dns, and restart it (kubectl --context " +
+				contextName + " -n kube-system rollout restart daemonset/node-local-dns):\n" + indented(block)
+	}
+	if !strings.Contains(f.nodeLocal, corefile.Zone) {
+		return "NodeLocal DNSCache runs without a server block for the cluster's own domain", "make sure that it forwards " + corefile.Zone + " to CoreDNS"
+	}
+	return "", ""
 }
 
 // diff is the whole change as text.

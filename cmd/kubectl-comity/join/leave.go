@@ -163,7 +163,7 @@ func (l *leaving) open(ctx context.Context, contexts []string) error {
 	}
 	switch l.remaining = live; {
 	case l.id == "":
-		l.leaver, l.mode, l.target, l.remaining = clusterOf(live[0]), live[0].Agent.Mode, live[0].Target, live[1:]
+		l.leaver, l.mode, l.target, l.remaining = live[0].Cluster(), live[0].Agent.Mode, live[0].Target, live[1:]
 	case len(live) == 0:
 		return l.lostErrors()
 	default:

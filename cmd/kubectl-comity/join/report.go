@@ -96,17 +96,9 @@ func (r *report) replacements(ctx context.Context, all []join.Replacement, sites
 	return nil
 }
 
-// clusterOf is a site in the form that sync/join takes.
-func clusterOf(s *agent.Site) join.Cluster {
-	return join.Cluster{
-		ID: s.Agent.ID, Set: s.Agent.Set, Namespace: s.Agent.Namespace, ServiceAccount: s.Agent.ServiceAccount,
-		RESTConfig: s.Target.REST, PodCIDRs: s.Agent.PodCIDRs, ServiceCIDRs: s.Agent.ServiceCIDRs, Unattended: s.Err != nil,
-	}
-}
-
 func clustersOf(sites []*agent.Site) (clusters []join.Cluster) {
 	for _, s := range sites {
-		clusters = append(clusters, clusterOf(s))
+		clusters = append(clusters, s.Cluster())
 	}
 	return clusters
 }

@@ -1,0 +1,88 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package coredns
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/finding"
+	"github.com/comity-mcs/comity/sync/join/corefile"
+)
+
+// Check says what keeps the cluster's DNS from serving the zone: nothing is found where it
+// does. Before anything is installed, only what enable could not change is a problem.
+func Check(ctx context.Context, target *command.Target, installed bool) ([]finding.Finding, error) {
+	f, err := inspect(ctx, target)
+	if err != nil {
+		return nil, err
+	}
+	var all []finding.Finding
+	served, zone := f.zone(target.Context)
+	if f.deployment != nil {
+		switch why, fix := f.outdated(target.Context, ""); {
+		case fix != "":
+			all = append(all, finding.Finding{Severity: finding.Error, Object: "Deployment kube-system/coredns", Reason: "VersionTooOld", Message: why,
+				Fix: fix, Docs: finding.Docs("coredns.md#which-version")})
+		case why != "" && !served:
+			all = append(all, finding.Finding{Severity: finding.Warning, Object: "Deployment kube-system/coredns", Reason: "VersionUnknown", Message: why,
+				Fix: "kubectl comity coredns enable " + target.Context + " --coredns-version VERSION", Docs: finding.Docs("coredns.md#which-version")})
+		}
+	}
+	if !installed {
+		zone.Severity = finding.Warning
+	}
+	if !served && (installed || f.refusal(target.Context) != "") {
+		all = append(all, zone)
+	}
+	if installed && f.deployment != nil {
+		lacks, err := lacksRight(ctx, target, f.account())
+		if err != nil {
+			return all, err
+		}
+		if lacks {
+			all = append(all, finding.Finding{Severity: finding.Error, Object: "ServiceAccount kube-system/" + f.account(), Reason: "Forbidden",
+				Message: "CoreDNS may not list and watch ServiceImports, so it does not answer for " + corefile.Zone,
+				Fix:     "kubectl comity coredns enable " + target.Context, Docs: finding.Docs("coredns.md#two-things-in-every-recipe")})
+		}
+	}
+	if why, fix := f.nodeLocalProblem(target.Context); why != "" {
+		severity := finding.Error
+		if !installed {
+			severity = finding.Warning
+		}
+		all = append(all, finding.Finding{Severity: severity, Object: "ConfigMap kube-system/node-local-dns", Reason: "ZoneNotForwarded", Message: why,
+			Fix: fix, Docs: finding.Docs("coredns.md#nodelocal-dnscache")})
+	}
+	return all, nil
+}
+
+// zone says whether the configuration has the zone, and what to do if it has not.
+func (f found) zone(contextName string) (served bool, problem finding.Finding) {
+	problem = finding.Finding{Severity: finding.Error, Object: "ConfigMap kube-system/coredns", Reason: "ZoneMissing", Docs: finding.Docs("coredns.md#two-things-in-every-recipe")}
+	if why := f.refusal(contextName); why != "" {
+		has := func(config *corev1.ConfigMap) bool {
+			return config != nil && strings.Contains(strings.Join(slices.Collect(maps.Values(config.Data)), "\n"), corefile.Zone)
+		}
+		problem.Message, problem.Fix = "no configuration of the cluster's DNS that is known has the zone "+corefile.Zone, why
+		problem.Docs = finding.Docs("coredns.md")
+		if f.config == nil && f.stubs == nil {
+			problem.Object, problem.Severity = "", finding.Warning
+		}
+		return has(f.config) || has(f.custom) || f.deployment == nil && has(f.stubs), problem
+	}
+	text := f.config.Data[configKey]
+	changed, err := corefile.Enable(text)
+	if err != nil {
+		problem.Message, problem.Fix = "key Corefile: "+err.Error(), "kubectl --context "+contextName+" -n kube-system edit configmap coredns"
+		return false, problem
+	}
+	problem.Message, problem.Fix = "the Corefile does not have the zone "+corefile.Zone+", so its names do not resolve in this cluster", "kubectl comity coredns enable "+contextName
+	return changed == text, problem
+}
