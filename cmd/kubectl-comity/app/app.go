@@ -31,6 +31,7 @@ import (
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/join"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/policy"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/status"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/trace"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/verify"
 	"github.com/comity-mcs/comity/policies/engine/limited"
 )
@@ -102,6 +103,7 @@ func New(env *command.Env) *cobra.Command {
 		graph.New(env),
 		policy.New(env),
 		status.New(env),
+		trace.New(env),
 		verify.New(env),
 		newVersion(env),
 		newCompletion(env),
